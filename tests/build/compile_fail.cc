@@ -1,0 +1,3 @@
+#include "tessera/tests/build/refuses_int.h"
+
+Refuses<int> refused;

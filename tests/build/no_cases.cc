@@ -1,0 +1,2 @@
+// A test without a test case.
+#include <catch2/catch.hpp>

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# A workspace of a user, outside of this one: it depends on Tessera by local_repository and tessera_dependencies(), has
+# folders models/ and tools/ of its own with headers named like Tessera's, and is built and run by a Bazel of its own.
+set -euo pipefail
+sources=$TEST_SRCDIR/$TEST_WORKSPACE/tests/build/outside_workspace
+tessera=$(dirname "$(readlink -f "$TEST_SRCDIR/$TEST_WORKSPACE/WORKSPACE")")
+work=$(mktemp -d "$TEST_TMPDIR/outside.XXXXXX")
+outside=$work/workspace
+
+bazel() {
+  (cd "$outside" && /usr/bin/bazel-4 --output_user_root="$work/user" --output_base="$work/output" \
+    --host_jvm_args=-Xmx1g ${TESSERA_BAZELRC:+"--bazelrc=$TESSERA_BAZELRC"} "$@")
+}
+finish() {
+  bazel shutdown >/dev/null 2>&1 || true
+  chmod -R u+w "$work" && rm -rf "$work"
+}
+trap finish EXIT
+
+fail() {
+  echo "$*" >&2
+  exit 1
+}
+
+while read -r -d '' file; do
+  path=${file#"$sources/"}
+  mkdir -p "$(dirname "$outside/${path%.in}")"
+  sed "s|@TESSERA@|$tessera|" "$file" >"$outside/${path%.in}"
+done < <(find -L "$sources" -type f -print0)
+
+options=(--nosandbox_debug --symlink_prefix=/ --curses=no --color=no --show_progress_rate_limit=60)
+bazel build "${options[@]}" //:train
+said=$(bazel run "${options[@]}" --ui_event_filters=-info --noshow_progress //:train)
+expected="the user's mlp_stack, version 7: 2 x 3 logits"
+[[ $said == *"$expected"* ]] || fail "the program said: $said, expected: $expected"
+bazel test "${options[@]}" --test_output=errors //models:mlp_stack_test

@@ -1,0 +1,21 @@
+// What tessera_rank_test tells its tests.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <string>
+
+namespace {
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "(unset)" : value;
+}
+
+}  // namespace
+
+TEST_CASE("a rank test knows its transport and its worlds") {
+  const std::string transport = environment("TESSERA_TEST_TRANSPORT");
+  CHECK((transport == "local" || transport == "gloo"));
+  CHECK(environment("TEST_TARGET").ends_with("rank_environment_test_" + transport));
+  CHECK(environment("TESSERA_TEST_WORLDS") == "1,2,3");  // 5 is more than the test's 3 ranks
+  CHECK(environment("TESSERA_TEST_GPUS") == "0");
+}

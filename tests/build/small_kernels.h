@@ -1,0 +1,8 @@
+#pragma once
+
+extern "C" {
+
+// The sum of `n` numbers, as entry point.
+using SumEntry = float (*)(const float* x, long n);
+SumEntry tessera_small_kernels();
+}

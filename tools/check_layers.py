@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Proves that Tessera's floors stand on each other in one direction, and that each library has one place.
+
+    tools/check_layers.py [ROOT]
+
+From the BUILD files: no target reaches, through any chain of deps, a floor that it must not know. From the #includes: our
+headers are included as "tessera/..." and owned by a target that is a direct dep; each library is included only in its
+place, by a target that depends on it, and in no public header.
+"""
+
+import os
+import re
+import sys
+
+from build_graph import FLOORS, direct_deps, reachable, read_targets
+
+# What the targets of a floor may depend on, besides their own floor.
+BELOW = {
+    "tensor": set(),
+    "autograd": {"tensor"},
+    "nn": {"autograd", "tensor"},
+    "distributed": {"tensor"},
+    "fsdp": {"nn", "autograd", "distributed", "tensor"},
+    "models": {"nn", "autograd", "tensor"},
+}
+
+# Targets that may reach more: label or package (ending in "/"), and what is added. The target named like its folder is
+# the floor's public whole.
+REACHES_MORE = {
+    "//distributed:mesh_impl": {"nn", "autograd"},
+    "//distributed:parameters": {"nn", "autograd"},
+    "//distributed:autograd_collectives": {"nn", "autograd"},
+    "//distributed:tensor_parallel": {"nn", "autograd"},
+    "//distributed:checkpoint": {"nn", "autograd"},
+    "//distributed/checkpoint/": {"nn", "autograd"},
+    "//distributed:distributed": {"nn", "autograd"},
+    "//models:parallelize": {"fsdp", "distributed"},
+    "//models:trainer": {"fsdp", "distributed"},
+    "//models:models": {"fsdp", "distributed"},
+    "//models/examples/": {"fsdp", "distributed", "//:tessera"},  # written as a user would
+}
+
+ANYWHERE = r""
+# Library (its name under //tools/third_party) -> which includes are its, and the files that may include it.
+LIBRARIES = {
+    "eigen": (r"(unsupported/)?Eigen/", r"tensor/kernels/cpu/|tests/"),
+    "onednn": (r"dnnl|oneapi/", r"tensor/kernels/cpu/"),
+    "openmp": (r"omp\.h$", r"tensor/kernels/cpu/|tensor/rank_context\.cc|tests/"),
+    "cublas": (r"cublas", r"tensor/kernels/cuda/"),
+    "cudnn": (r"cudnn", r"tensor/kernels/cuda/"),
+    "cuda_runtime": (r"(cuda|driver_types|vector_types)\w*\.h", r"tensor/|distributed/process_group_nccl|tests/gpu/"),
+    "nccl": (r"nccl", r"distributed/process_group_nccl"),
+    "gloo": (r"gloo/", r"distributed/(process_group_)?gloo"),
+    "catch2": (r"catch2/", r"tests/"),
+    "rapidcheck": (r"rapidcheck", r"tests/"),
+    "benchmark": (r"benchmark/", r"tests/|tools/"),
+    "fmt": (r"fmt/", ANYWHERE),
+    "spdlog": (r"spdlog/", r"distributed/|models/|tools/|tests/"),
+    "cli11": (r"CLI/", r"models/examples/|tools/"),
+    "json": (r"nlohmann/", r"tensor/safetensors|distributed/|models/|tools/|tests/"),
+    "xxhash": (r"xxh", r"tensor/|distributed/|tests/"),
+    "zlib": (r"(zlib|zconf)\.h$", r"models/data/|tests/"),
+}
+
+# Public headers that show a library after all: path -> library and reason.
+SHOWN = {
+    "tensor/check.h": ("fmt", "TESSERA_CHECK checks its format strings when it is compiled"),
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+SOURCE_ENDINGS = (".h", ".cc", ".cu", ".cuh")
+
+
+def floor_of(label):
+    """The floor a label lies on, or None for tools, tests and the outside."""
+    if not label.startswith("//"):
+        return None
+    top = label[2:].split(":")[0].split("/")[0]
+    return top if top in FLOORS else None
+
+
+def allowed_floors(target):
+    floor = floor_of(target.label)
+    allowed = {floor} | BELOW[floor]
+    for place, more in REACHES_MORE.items():
+        inside = place.endswith("/") and (target.label + "/").startswith((place, place[:-1] + ":"))
+        if inside or target.label == place:
+            allowed |= more
+    return allowed
+
+
+def check_deps(targets):
+    """Every floor a target reaches is one it may know."""
+    for label, target in targets.items():
+        allowed = allowed_floors(target)
+        reached_from = reachable(targets, label)
+        for dep in reached_from:
+            above = dep.startswith(("//tests", "//tools:", "//:")) and dep not in allowed
+            if not above and (floor_of(dep) is None or floor_of(dep) in allowed):
+                continue
+            chain = [dep]
+            while chain[-1] != label:
+                chain.append(reached_from[chain[-1]])
+            yield f"{label} must not reach {dep}: {' -> '.join(reversed(chain))}"
+
+
+def source_files(root):
+    """Every C++ and CUDA file of the tree, as path from the root."""
+    for top in (*FLOORS, "tests", "tools"):
+        for folder, _, files in os.walk(os.path.join(root, top)):
+            for name in sorted(files):
+                if name.endswith(SOURCE_ENDINGS):
+                    yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def includes_of(root, path):
+    with open(os.path.join(root, path), encoding="utf-8") as file:
+        return INCLUDE.findall(file.read())
+
+
+def library_of(included):
+    for library, (pattern, _) in LIBRARIES.items():
+        if re.match(pattern, included):
+            return library
+    return None
+
+
+def is_public_header(path):
+    return path.endswith(".h") and not path.startswith(("tests/", "tools/", "tensor/kernels/cpu/", "tensor/kernels/cuda/"))
+
+
+def check_library(path, library, owners):
+    """One file's include of one library."""
+    place = LIBRARIES[library][1]
+    if not re.match(place, path):
+        yield f"{path} includes {library}, which belongs in {place} only"
+    if is_public_header(path) and SHOWN.get(path, ("",))[0] != library:
+        yield f"{path} is a public header and includes {library}; move the include into a .cc"
+    for target in owners:
+        if f"//tools/third_party:{library}" not in target.deps:
+            yield f"{target.label} includes {library} in {path} without //tools/third_party:{library} in its deps"
+
+
+def check_own_include(path, included, header_owners, owners, targets):
+    """One file's include of one of our headers: the including target must depend directly on the header's."""
+    header = included.removeprefix("tessera/")
+    if header not in header_owners:
+        if header.split("/")[0] in FLOORS:
+            yield f"{path} includes {included}, which is in no target's hdrs"
+        return
+    for target in owners:
+        providers = header_owners[header]
+        if target not in providers and direct_deps(targets, target).isdisjoint(
+                provider.label for provider in providers):
+            wanted = " or ".join(provider.label for provider in providers)
+            yield f"{target.label} includes {included} in {path} without {wanted} in its deps"
+
+
+def check_includes(root, targets):
+    owners, header_owners = {}, {}
+    for target in targets.values():
+        for path in target.files:
+            owners.setdefault(path, []).append(target)
+            if path.endswith(".h"):
+                header_owners.setdefault(path, []).append(target)
+    for path in source_files(root):
+        if path.split("/")[0] in FLOORS and path not in owners:
+            yield f"{path} is in no target"
+        for bracket, included in includes_of(root, path):
+            library = library_of(included) if not included.startswith("tessera/") else None
+            if library:
+                yield from check_library(path, library, owners.get(path, []))
+            elif included.startswith("tessera/"):
+                yield from check_own_include(path, included, header_owners, owners.get(path, []), targets)
+            elif bracket == '"' and not path.startswith("tests/build/"):
+                yield f'{path} includes "{included}"; our headers are included as "tessera/..."'
+
+
+def check_folders(root):
+    """No folder at the top but the floors, tests and tools."""
+    for entry in sorted(os.listdir(root)):
+        known = entry in (*FLOORS, "tests", "tools") or entry.startswith((".", "bazel-"))
+        if os.path.isdir(os.path.join(root, entry)) and not known:
+            yield f"{entry}/ is no floor of Tessera: the top folders are {', '.join(FLOORS)}, tests, tools"
+
+
+def main(arguments):
+    root = arguments[0] if arguments else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    targets = read_targets(root)
+    errors = [*check_folders(root), *check_deps(targets), *check_includes(root, targets)]
+    for error in dict.fromkeys(errors):
+        print(f"check_layers: {error}")
+    if not errors:
+        print(f"check_layers: {len(targets)} targets on {len(FLOORS)} floors, no arrow turns back")
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

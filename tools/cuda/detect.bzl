@@ -1,0 +1,119 @@
+"""Finds the CUDA toolkit, cuDNN and NCCL where they are installed; never fetches them.
+
+TESSERA_CUDA=1 (`--config=cuda`) makes a missing toolkit an error, TESSERA_CUDA=0 (`--config=nocuda`) ignores an installed
+one, otherwise the toolkit is used if there is one. The repository `@tessera_cuda` says what was found:
+
+    //:defs.bzl       CUDA_FOUND, CUDA_ROOT
+    //:cuda_runtime   headers and libcudart (also :cublas, :cudnn, :nccl)
+"""
+
+_PLACES = ["/usr/local/cuda", "/usr/local/cuda-13", "/usr/local/cuda-13.0", "/usr/lib/cuda"]
+_INCLUDES = ["{root}/include", "/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/local/include"]
+_LIBRARY_FOLDERS = ["{root}/lib64", "{root}/lib", "/usr/lib/x86_64-linux-gnu", "/usr/local/lib"]
+
+# name -> the header that proves it is there, and what to link
+_COMPONENTS = {
+    "cuda_runtime": ("cuda_runtime.h", ["libcudart.so"]),
+    "cublas": ("cublasLt.h", ["libcublasLt.so", "libcublas.so"]),
+    "cudnn": ("cudnn.h", ["libcudnn.so"]),
+    "nccl": ("nccl.h", ["libnccl.so"]),
+}
+
+def _toolkit_root(ctx):
+    """The folder that holds bin/nvcc, or None."""
+    candidates = [ctx.os.environ[name] for name in ["CUDA_HOME", "CUDA_PATH"] if ctx.os.environ.get(name)]
+    nvcc = ctx.which("nvcc")
+    if nvcc:
+        candidates.append(str(nvcc.realpath.dirname.dirname))
+    for root in candidates + _PLACES:
+        if ctx.path(root + "/bin/nvcc").exists:
+            return str(ctx.path(root).realpath)
+    return None
+
+def _first(ctx, root, folders, name):
+    for folder in folders:
+        path = ctx.path(folder.format(root = root) + "/" + name)
+        if path.exists:
+            return path
+    return None
+
+def _component_target(ctx, root, name):
+    """Links one component's files into the repository and returns its target, or None if it is not installed."""
+    header, libraries = _COMPONENTS[name]
+    found_header = _first(ctx, root, _INCLUDES, header)
+    found = [_first(ctx, root, _LIBRARY_FOLDERS, library) for library in libraries]
+    if not found_header or None in found:
+        return None
+    for path in found:
+        ctx.symlink(path, "%s/%s" % (name, path.basename))
+    in_toolkit = str(found_header.dirname.realpath) == str(ctx.path(root + "/include").realpath)
+    if not in_toolkit:
+        for entry in found_header.dirname.readdir():
+            if entry.basename.startswith(header.partition(".")[0]):
+                ctx.symlink(entry, "%s/include/%s" % (name, entry.basename))
+    return """cc_library(
+    name = "{name}",
+    srcs = {libraries},
+    hdrs = glob(["{name}/include/**"]),
+    includes = {includes},
+    linkopts = ["-Wl,-rpath,{folder}"],
+    deps = [":headers"],
+)
+""".format(
+        name = name,
+        libraries = repr(["%s/%s" % (name, library) for library in libraries]),
+        folder = found[0].dirname,
+        includes = repr([] if in_toolkit else [name + "/include"]),
+    )
+
+def _version(ctx, root):
+    result = ctx.execute([root + "/bin/nvcc", "--version"])
+    if result.return_code != 0:
+        fail("%s/bin/nvcc does not run: %s" % (root, result.stderr))
+    return result.stdout
+
+_ABSENT_TARGET = """cc_library(
+    name = "{name}",
+    target_compatible_with = ["{never}"],
+)
+"""
+
+_PACKAGE = """package(default_visibility = ["//visibility:public"])
+
+exports_files(["version.txt"])
+
+cc_library(
+    name = "headers",
+    hdrs = glob(["include/**"]),
+    includes = {includes},
+)
+"""
+
+def _cuda_toolkit_impl(ctx):
+    wanted = ctx.os.environ.get("TESSERA_CUDA", "")
+    if wanted not in ["", "0", "1"]:
+        fail("TESSERA_CUDA is \"%s\"; it must be 0, 1 or unset" % wanted)
+    root = None if wanted == "0" else _toolkit_root(ctx)
+    if wanted == "1" and not root:
+        fail("--config=cuda (TESSERA_CUDA=1) needs the CUDA toolkit: no bin/nvcc on PATH, in CUDA_HOME, CUDA_PATH or " +
+             ", ".join(_PLACES))
+    never = "@%s//%s:%s" % (ctx.attr.never.workspace_name, ctx.attr.never.package, ctx.attr.never.name)
+    targets = []
+    if root:
+        ctx.symlink(root + "/include", "include")
+        ctx.file("version.txt", _version(ctx, root))
+    else:
+        ctx.file("version.txt", "no CUDA toolkit\n")
+    for name in _COMPONENTS:
+        target = _component_target(ctx, root, name) if root else None
+        targets.append(target or _ABSENT_TARGET.format(name = name, never = never))
+    ctx.file("BUILD", _PACKAGE.format(includes = repr(["include"] if root else [])) + "\n" + "\n".join(targets))
+    ctx.file("defs.bzl", "CUDA_FOUND = %r\nCUDA_ROOT = %r\n" % (bool(root), root or ""))
+
+cuda_toolkit = repository_rule(
+    implementation = _cuda_toolkit_impl,
+    local = True,
+    configure = True,
+    environ = ["TESSERA_CUDA", "CUDA_HOME", "CUDA_PATH", "PATH"],
+    attrs = {"never": attr.label(default = "//tools/cuda:never")},
+)

@@ -1,0 +1,12 @@
+"""Where the headers of a package are included from."""
+
+_HERE = "@" + Label("//:WORKSPACE").workspace_name
+
+def header_prefix():
+    """`tessera/<package>` for Tessera's own packages, None (the package's path) for those of a workspace that uses it.
+
+    So a user's `models/gpt.h` and ours are never taken for each other.
+    """
+    if native.repository_name() != _HERE:
+        return None
+    return "/".join(["tessera"] + ([native.package_name()] if native.package_name() else []))

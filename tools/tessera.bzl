@@ -1,0 +1,215 @@
+"""The macros that every BUILD file of Tessera uses; a workspace that uses Tessera may load them from @tessera too.
+
+    load("//tools:tessera.bzl", "tessera_binary", "tessera_cc_test", "tessera_library")
+
+A header of package `nn` is included as `tessera/nn/<file>.h`.
+"""
+
+load("//tools:compile_fail.bzl", _tessera_compile_fail_test = "tessera_compile_fail_test")
+load("//tools/cuda:cuda_library.bzl", _if_cuda = "if_cuda", _tessera_cuda_library = "tessera_cuda_library")
+load("//tools:header_prefix.bzl", "header_prefix")
+
+if_cuda = _if_cuda
+tessera_compile_fail_test = _tessera_compile_fail_test
+tessera_cuda_library = _tessera_cuda_library
+
+TESSERA_COPTS = ["-std=c++20", "-Wall", "-Wextra", "-Werror"]
+
+_TEST_MAIN = str(Label("//tests/support:test_main"))
+_OPENMP = str(Label("//tools/third_party:openmp"))
+_TSAN = str(Label("//tools/sanitizers:tsan"))
+_TSAN_DATA = select({
+    _TSAN: [str(Label("//tools/sanitizers:tsan.supp"))],
+    "//conditions:default": [],
+})
+
+def _headers_of(srcs):
+    return [source for source in srcs if source.endswith(".h")]
+
+def _private_headers(name, headers, deps, testonly = False):
+    """A library for headers that only one target's sources include; returns the deps to give that target."""
+    if not headers:
+        return deps
+    tessera_library(
+        name = name + "_private",
+        hdrs = headers,
+        deps = deps,
+        testonly = testonly,
+        visibility = ["//visibility:private"],
+    )
+    return deps + [name + "_private"]
+
+def tessera_library(name, srcs = [], hdrs = [], deps = [], copts = [], **kwargs):
+    """A C++20 library of Tessera; its headers are included as tessera/<package>/<file>.h."""
+    if _headers_of(srcs):
+        fail("%s: headers belong in hdrs, or they cannot be included as tessera/..." % name)
+    native.cc_library(
+        name = name,
+        srcs = srcs,
+        hdrs = hdrs,
+        deps = deps,
+        copts = TESSERA_COPTS + copts,
+        include_prefix = header_prefix(),
+        linkstatic = True,
+        **kwargs
+    )
+
+def tessera_binary(name, copts = [], **kwargs):
+    """A C++20 program."""
+    native.cc_binary(name = name, copts = TESSERA_COPTS + copts, **kwargs)
+
+def _with_test_main(deps):
+    return deps + ([_TEST_MAIN] if _TEST_MAIN not in deps else [])
+
+def tessera_cc_test(name, srcs = [], deps = [], copts = [], size = "small", data = [], **kwargs):
+    """A Catch2 test. A binary in which no test case ran fails."""
+    headers = _headers_of(srcs)
+    native.cc_test(
+        name = name,
+        srcs = [source for source in srcs if source not in headers],
+        deps = _with_test_main(_private_headers(name, headers, deps, testonly = True)),
+        copts = TESSERA_COPTS + copts,
+        size = size,
+        data = data + _TSAN_DATA,
+        linkstatic = True,
+        **kwargs
+    )
+
+def _gpu_tags(gpus):
+    return ["gpu", "exclusive"] + (["multi-gpu"] if gpus > 1 else []) if gpus > 0 else []
+
+def tessera_gpu_test(name, gpus = 1, tags = [], env = {}, **kwargs):
+    """A Catch2 test that needs `gpus` GPUs: with fewer it reports itself skipped, without CUDA it is left out."""
+    tessera_cc_test(
+        name = name,
+        tags = _gpu_tags(gpus) + tags,
+        env = dict(env, TESSERA_TEST_GPUS = str(gpus)),
+        **kwargs
+    )
+
+# How the ranks of a tessera_rank_test talk to each other: one target per transport.
+_TRANSPORTS = [
+    struct(name = "local", carries_cpu = True, carries_gpu = True),
+    struct(name = "gloo", carries_cpu = True, carries_gpu = False),
+]
+
+def tessera_rank_test(
+        name,
+        srcs,
+        deps = [],
+        ranks = 8,
+        worlds = [1, 2, 3, 5],
+        gpus = 0,
+        tags = [],
+        env = {},
+        size = "medium",
+        copts = [],
+        **kwargs):
+    """A Catch2 test whose cases run in worlds of several ranks: targets <name>_<transport>, and <name> for all of them.
+
+    Args:
+      name: of the test suite; each transport's target appends its own name.
+      srcs: sources, compiled once for all transports.
+      deps: of srcs.
+      ranks: the largest world run on a CPU; larger entries of worlds are left out.
+      worlds: world sizes the cases run at.
+      gpus: how many GPUs the test needs; with fewer it reports itself skipped.
+      tags: added to the targets' own.
+      env: added to the targets' own.
+      size: of each target.
+      copts: for srcs.
+      **kwargs: passed on to each target.
+    """
+    headers = _headers_of(srcs)
+    tessera_library(
+        name = name + "_cases",
+        srcs = [source for source in srcs if source not in headers],
+        hdrs = headers,
+        deps = _with_test_main(deps),
+        copts = copts,
+        testonly = True,
+        alwayslink = True,
+        tags = ["manual"],
+        visibility = ["//visibility:private"],
+    )
+    targets = []
+    for transport in _TRANSPORTS:
+        if not (transport.carries_gpu if gpus > 0 else transport.carries_cpu):
+            continue
+        target = name + "_" + transport.name
+        targets.append(target)
+        tessera_cc_test(
+            name = target,
+            deps = [name + "_cases"],
+            size = size,
+            tags = ["cpu:2", "transport-" + transport.name] + _gpu_tags(gpus) + tags,
+            env = dict(env, **{
+                "TESSERA_TEST_GPUS": str(gpus),
+                "TESSERA_TEST_TRANSPORT": transport.name,
+                "TESSERA_TEST_WORLDS": ",".join([str(world) for world in worlds if world <= ranks]),
+            }),
+            **kwargs
+        )
+    native.test_suite(name = name, tests = targets)
+
+_MARCH = {
+    "v3": "x86-64-v3",
+    "v4": "x86-64-v4",
+}
+
+def tessera_cpu_kernels(name, isa, srcs, hdrs = [], deps = [], entry = None, copts = [], visibility = None):
+    """CPU kernels for one instruction set, in a shared object of their own.
+
+    Two -march in one object would merge inline functions of Eigen and of the standard library: a program would then
+    run the wider instructions on a CPU that lacks them. So everything is hidden but one function with C linkage,
+    `entry`, which returns the table of entry points. Depend on the target like on any library.
+
+    Args:
+      name: of the library.
+      isa: "v3" or "v4", the level of x86-64.
+      srcs: sources and private headers.
+      hdrs: headers for those who call `entry`.
+      deps: third-party libraries and header-only targets of ours; anything else would be copied into the object.
+      entry: the exported function; tessera_cpu_kernels_<isa> by default.
+      copts: for srcs.
+      visibility: of the library.
+    """
+    entry = entry or "tessera_cpu_kernels_" + isa
+    script = name + "_exports.lds"
+    native.genrule(
+        name = name + "_exports",
+        outs = [script],
+        cmd = "echo '{ global: %s; local: *; };' > $@" % entry,
+    )
+    tessera_library(
+        name = name + "_headers",
+        hdrs = hdrs,
+        deps = deps,
+        visibility = ["//visibility:private"],
+    )
+    private = _headers_of(srcs)
+    shared_object = "lib%s_%s.so" % (native.package_name().replace("/", "_"), name)
+    native.cc_binary(
+        name = shared_object,
+        srcs = [source for source in srcs if source not in private],
+        deps = _private_headers(name, private, deps + [name + "_headers"]) + [script, _OPENMP],
+        copts = TESSERA_COPTS + copts + [
+            "-O3",
+            "-march=" + _MARCH[isa],
+            "-fvisibility=hidden",
+            "-fvisibility-inlines-hidden",
+        ] + select({
+            _TSAN: ["-Wno-unknown-pragmas"],
+            "//conditions:default": ["-fopenmp"],
+        }),
+        linkopts = ["-Wl,--version-script=$(location %s)" % script, "-Wl,-z,defs"],
+        linkshared = True,
+        linkstatic = True,
+        visibility = ["//tests:__subpackages__"],
+    )
+    native.cc_library(
+        name = name,
+        srcs = [shared_object],
+        deps = [name + "_headers"],
+        visibility = visibility,
+    )

@@ -1,0 +1,116 @@
+"""The C++ libraries Tessera uses, as Debian 12 installs them.
+
+Each becomes a repository of its own, `@tessera_<name>`, in which the files are named one by one: headers and shared
+objects are inputs of what is built with them, so a package upgrade rebuilds its users. `//tools/third_party:<name>` is
+the label to depend on.
+"""
+
+_ARCH = "/usr/lib/x86_64-linux-gnu/"
+
+def _library(headers = [], libraries = [], defines = [], linkopts = [], deps = []):
+    """Describes one library: the header files or folders (as path = where they are included from), what is linked."""
+    return struct(headers = headers, libraries = libraries, defines = defines, linkopts = linkopts, deps = deps)
+
+# Headers are written "FOLDER//NAME": FOLDER is the include path and NAME what lies in it.
+SYSTEM_LIBRARIES = {
+    "benchmark": _library(
+        headers = ["/usr/include//benchmark"],
+        libraries = [_ARCH + "libbenchmark.so"],
+        linkopts = ["-pthread"],
+    ),
+    "catch2": _library(headers = ["/usr/include//catch2"]),
+    "cli11": _library(headers = ["/usr/include//CLI"]),
+    # EIGEN_FAST_MATH=0: with fast maths the bits of a result depend on where an array is split (body or tail).
+    "eigen": _library(
+        headers = ["/usr/include/eigen3//Eigen", "/usr/include/eigen3//unsupported"],
+        defines = ["EIGEN_FAST_MATH=0", "EIGEN_MPL2_ONLY", "EIGEN_DONT_PARALLELIZE"],
+    ),
+    "fmt": _library(headers = ["/usr/include//fmt"], libraries = [_ARCH + "libfmt.so.9"]),
+    "gloo": _library(headers = ["/usr/include//gloo"], libraries = ["/usr/lib/libgloo.so.0"], linkopts = ["-pthread"]),
+    "json": _library(headers = ["/usr/include//nlohmann"]),
+    "onednn": _library(
+        headers = ["/usr/include//" + name for name in [
+            "dnnl.h",
+            "dnnl.hpp",
+            "dnnl_config.h",
+            "dnnl_debug.h",
+            "dnnl_threadpool.h",
+            "dnnl_threadpool.hpp",
+            "dnnl_threadpool_iface.hpp",
+            "dnnl_types.h",
+            "dnnl_version.h",
+            "oneapi",
+        ]],
+        libraries = [_ARCH + "libdnnl.so.2"],
+        deps = ["openmp"],
+    ),
+    # <omp.h> is the compiler's own; whether pragmas are obeyed is a compile option, which tessera_cpu_kernels sets.
+    "openmp": _library(libraries = [_ARCH + "libgomp.so.1"], linkopts = ["-pthread"]),
+    "rapidcheck": _library(
+        headers = ["/usr/include//rapidcheck", "/usr/include//rapidcheck.h"],
+        libraries = [_ARCH + "librapidcheck.a"],
+    ),
+    "spdlog": _library(
+        headers = ["/usr/include//spdlog"],
+        libraries = [_ARCH + "libspdlog.so.1.10"],
+        defines = ["SPDLOG_COMPILED_LIB", "SPDLOG_FMT_EXTERNAL", "SPDLOG_SHARED_LIB"],
+        linkopts = ["-pthread"],
+        deps = ["fmt"],
+    ),
+    "xxhash": _library(headers = ["/usr/include//xxhash.h", "/usr/include//xxh3.h"], libraries = [_ARCH + "libxxhash.so.0"]),
+    "zlib": _library(
+        headers = ["/usr/include//zlib.h", "/usr/include//zconf.h"],
+        libraries = [_ARCH + "libz.so.1"],
+    ),
+}
+
+_BUILD = """package(default_visibility = ["//visibility:public"])
+
+cc_library(
+    name = "{name}",
+    hdrs = glob(["include/**"]),
+    srcs = {libraries},
+    includes = {includes},
+    defines = {defines},
+    linkopts = {linkopts},
+    deps = {deps},
+)
+"""
+
+def _required(ctx, path):
+    found = ctx.path(path)
+    if not found.exists:
+        fail(("%s is missing. Tessera's tools/bazel installs what is missing on Debian 12; " +
+              "elsewhere install the packages listed in Tessera's tools/packages.txt") % path)
+    return found
+
+def _system_library_impl(ctx):
+    for header in ctx.attr.headers:
+        folder, _, name = header.rpartition("//")
+        ctx.symlink(_required(ctx, folder + "/" + name), "include/" + name)
+    libraries = []
+    for library in ctx.attr.libraries:
+        name = "lib/" + library.rpartition("/")[2]
+        ctx.symlink(_required(ctx, library), name)
+        libraries.append(name)
+    ctx.file("BUILD", _BUILD.format(
+        name = ctx.attr.library,
+        libraries = repr(libraries),
+        includes = repr(["include"] if ctx.attr.headers else []),
+        defines = repr(ctx.attr.defines),
+        linkopts = repr(ctx.attr.linkopts),
+        deps = repr(["@tessera_%s//:%s" % (dep, dep) for dep in ctx.attr.libraries_needed]),
+    ))
+
+system_library = repository_rule(
+    implementation = _system_library_impl,
+    local = True,
+    attrs = {
+        "library": attr.string(mandatory = True),
+        "headers": attr.string_list(),
+        "libraries": attr.string_list(),
+        "defines": attr.string_list(),
+        "linkopts": attr.string_list(),
+        "libraries_needed": attr.string_list(),
+    },
+)
