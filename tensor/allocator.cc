@@ -1,0 +1,147 @@
+#include "tessera/tensor/allocator.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/rank_context.h"
+#include "tessera/tensor/stream_impl.h"
+#include "tessera/tensor/stream_pool.h"
+#include "tessera/tensor/trace.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kNanByte = 0xFF;
+
+bool poisons_new_blocks() {
+#ifdef NDEBUG
+  static const bool poisons = [] {
+    const char* value = std::getenv("TESSERA_POISON");
+    return value != nullptr && std::string_view(value) == "1";
+  }();
+  return poisons;
+#else
+  return true;
+#endif
+}
+
+/// Addresses that no program has: using one faults at once.
+void* reserve_null_address(std::size_t bytes) {
+  static std::atomic<std::uintptr_t> next{std::uintptr_t{1} << 62};
+  const std::size_t step = (bytes / 256 + 1) * 256;
+  return reinterpret_cast<void*>(next.fetch_add(step, std::memory_order_relaxed));
+}
+
+[[noreturn]] void throw_out_of_memory(std::size_t bytes, const Stream& stream,
+                                      MemoryCategory category, const MemoryCounters& counters) {
+  const MemoryReading live = counters.current();
+  std::string list;
+  for (int i = 0; i < kMemoryCategories; ++i) {
+    const auto each = static_cast<MemoryCategory>(i);
+    list += fmt::format("{}{} {}", i == 0 ? "" : ", ", memory_category_name(each), live[each]);
+  }
+  throw_error<OutOfMemory>(
+      "allocator",
+      "no room on {} for {} bytes of category {}, taken on stream \"{}\"; live bytes of this rank: "
+      "{}, together {}; this process holds {} bytes, {} of them kept for reuse; use smaller "
+      "batches "
+      "or more ranks",
+      stream.device().str(), bytes, memory_category_name(category), stream.name(), list,
+      live.total(), cpu_memory().from_system, cpu_memory().kept);
+}
+
+}  // namespace
+
+std::int64_t counted_bytes(DeviceType type, std::size_t bytes) {
+  const std::size_t unit = type == DeviceType::kCuda ? 512 : 64;
+  return static_cast<std::int64_t>((bytes + unit - 1) / unit * unit);
+}
+
+Block Block::take(std::size_t bytes, const Stream& stream, MemoryCategory category) {
+  const Stream::Impl& target = stream.impl();
+  const auto& counters = current_rank_context()->shared_memory();
+  Block block;
+  block.bytes_ = bytes;
+  block.device_ = target.device.type;
+  block.category_ = category;
+  if (bytes > kMaxBlockBytes) throw_out_of_memory(bytes, stream, category, *counters);
+  if (target.device.is_cpu()) {
+    const auto [data, size_class] = target.pool->take(size_class_of(bytes));
+    if (data == nullptr) throw_out_of_memory(bytes, stream, category, *counters);
+    block.data_ = data;
+    block.size_class_ = size_class;
+    block.pool_ = target.pool;
+  } else {
+    block.data_ = reserve_null_address(bytes);
+  }
+  counters->add(category, block.counted_bytes());
+  block.counters_ = counters;
+  if (target.device.is_cpu() && poisons_new_blocks()) {
+    // In stream order: earlier work of the stream may still be using a block that came back.
+    stream.enqueue("poison", [data = block.data_, bytes] { std::memset(data, kNanByte, bytes); });
+  }
+  return block;
+}
+
+Block::Block(Block&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      device_(other.device_),
+      category_(other.category_),
+      size_class_(other.size_class_),
+      pool_(std::move(other.pool_)),
+      counters_(std::move(other.counters_)),
+      detach_note_(std::move(other.detach_note_)) {}
+
+Block& Block::operator=(Block&& other) noexcept {
+  if (this == &other) return *this;
+  give_back();
+  data_ = std::exchange(other.data_, nullptr);
+  bytes_ = std::exchange(other.bytes_, 0);
+  device_ = other.device_;
+  category_ = other.category_;
+  size_class_ = other.size_class_;
+  pool_ = std::move(other.pool_);
+  counters_ = std::move(other.counters_);
+  detach_note_ = std::move(other.detach_note_);
+  return *this;
+}
+
+Block::~Block() { give_back(); }
+
+std::int64_t Block::counted_bytes() const { return tessera::counted_bytes(device_, bytes_); }
+
+void Block::give_back() noexcept {
+  if (data_ == nullptr) return;
+  if (detach_note_) trace_free();
+  if (counters_) counters_->subtract(category_, counted_bytes());
+  if (pool_) pool_->give_back({.data = data_, .size_class = size_class_});
+  data_ = nullptr;
+  bytes_ = 0;
+  pool_.reset();
+  counters_.reset();
+  detach_note_.reset();
+}
+
+void Block::trace_free() const noexcept {
+  try {
+    if (Trace* trace = active_trace()) {
+      trace->add(StorageRecord{StorageAction::kFree, detach_note_->storage, counted_bytes(),
+                               category_, detach_note_->name});
+    }
+  } catch (...) {
+    // Out of host memory for a record: the bytes go back all the same.
+  }
+}
+
+std::size_t cached_cpu_bytes() { return cpu_memory().kept; }
+
+void empty_cpu_cache() { release_kept_cpu_memory(); }
+
+void set_cpu_memory_limit(std::size_t bytes) { set_cpu_memory_bound(bytes); }
+
+}  // namespace tessera

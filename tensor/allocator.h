@@ -1,0 +1,81 @@
+#pragma once
+
+/// Memory of a device, by stream.
+///
+/// A block belongs to the stream that was current when it was taken. Given back, it is kept and
+/// handed out again *to that stream only*: work of one stream is ordered, so no event is needed for
+/// reuse. Whoever lets another stream touch a block must order that stream's work before the
+/// block's return (Stream::wait). Fresh CPU memory costs page faults, which is why blocks are kept.
+///
+/// What is kept is bounded by the largest amount that was ever in use at one time (at least 256
+/// MiB). When a stream is destroyed its kept blocks become usable by every stream.
+///
+/// Thread-safe. Counting: MemoryCounters of the rank that took the block, at the moment of taking
+/// and giving back.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tessera/tensor/device.h"
+#include "tessera/tensor/memory_counters.h"
+#include "tessera/tensor/stream.h"
+
+namespace tessera {
+
+class StreamPool;
+
+/// Owns one piece of device memory; destruction gives it back. Move-only. Empty blocks own nothing.
+class Block {
+ public:
+  Block() = default;
+  /// Takes `bytes` (0 is legal) for `stream`. CPU memory starts on 64-byte boundaries, or 256-byte
+  /// ones from 4 KiB on. The contents are arbitrary; with TESSERA_POISON=1 in the environment, or
+  /// in debug builds, NaN bytes (0xFF). Throws OutOfMemory with the bytes by category.
+  static Block take(std::size_t bytes, const Stream& stream, MemoryCategory category);
+  Block(Block&& other) noexcept;
+  Block& operator=(Block&& other) noexcept;
+  ~Block();
+
+  bool empty() const { return data_ == nullptr; }
+  void* data() const {
+    return data_;
+  }  ///< null only when empty; on the null device never to be touched
+  std::size_t bytes() const { return bytes_; }  ///< as asked for
+  std::int64_t counted_bytes() const;           ///< as counted: rounded up to the device's unit
+
+ private:
+  friend class Storage;
+  /// What the trace is told when the block of a detached storage goes back.
+  struct DetachNote {
+    std::uint64_t storage = 0;
+    std::string name;
+  };
+  void give_back() noexcept;
+  void trace_free() const noexcept;
+
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  DeviceType device_ = DeviceType::kCpu;
+  MemoryCategory category_ = MemoryCategory::kOther;
+  int size_class_ = 0;
+  std::shared_ptr<StreamPool> pool_;  // null on the null device
+  std::shared_ptr<MemoryCounters> counters_;
+  std::unique_ptr<DetachNote> detach_note_;
+};
+
+/// Bytes that a block of `bytes` counts: 0 stays 0, else rounded up to 64 (CPU, null) or 512
+/// (CUDA).
+std::int64_t counted_bytes(DeviceType type, std::size_t bytes);
+
+/// Bytes taken from the operating system and kept for reuse, over all streams.
+std::size_t cached_cpu_bytes();
+/// Returns kept blocks to the operating system. Blocks in use stay, and so do kept blocks that a
+/// queued stream may still be working on: synchronize it first to empty everything.
+void empty_cpu_cache();
+/// The most bytes this process may hold of CPU memory, kept blocks included; 0: no limit but the
+/// machine's. Beyond it Block::take throws OutOfMemory.
+void set_cpu_memory_limit(std::size_t bytes);
+
+}  // namespace tessera

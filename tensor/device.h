@@ -1,0 +1,44 @@
+#pragma once
+
+/// Where a tensor lives. Header only.
+
+#include <cstdint>
+#include <string>
+
+namespace tessera {
+
+enum class DeviceType : std::uint8_t {
+  kCpu,
+  kCuda,
+  kNull,  ///< shapes, dtypes and reserved addresses but no bytes; kernels do nothing. For planning.
+};
+
+struct Device {
+  DeviceType type = DeviceType::kCpu;
+  int index = 0;
+
+  bool operator==(const Device&) const = default;
+  bool is_cpu() const { return type == DeviceType::kCpu; }
+  bool is_null() const { return type == DeviceType::kNull; }
+  /// "cpu", "null", "cuda:0".
+  std::string str() const {
+    switch (type) {
+      case DeviceType::kCpu:
+        return "cpu";
+      case DeviceType::kNull:
+        return "null";
+      case DeviceType::kCuda:
+        return "cuda:" + std::to_string(index);
+    }
+    return "?";
+  }
+};
+
+inline constexpr Device kCpu{DeviceType::kCpu, 0};
+inline constexpr Device kNull{DeviceType::kNull, 0};
+
+/// CUDA GPUs that this process can use; 0 in a build without CUDA, without a driver or without a
+/// GPU. Never throws.
+int cuda_device_count();
+
+}  // namespace tessera

@@ -1,0 +1,29 @@
+#pragma once
+
+/// y = alpha * x + beta * y + gamma: copy, cast, fill, scale, add a number, accumulate with a cast.
+
+#include "tessera/tensor/kernels/view.h"
+
+namespace tessera {
+
+struct AxpbyKernel {
+  static constexpr const char* kName = "axpby";
+  /// One shape, any strides, any dtypes. Computed in the wider floating dtype of x and y, in i64 when both are integers (the
+  /// factors are whole numbers then); a floating result goes to an integer by truncation, clamped to its range, NaN to 0.
+  struct Args {
+    ConstView x;  ///< may be undefined: then the term is left out
+    View y;       ///< not read where beta is 0
+    double alpha = 1;
+    double beta = 0;
+    double gamma = 0;
+  };
+  template <class F>
+  static void visit(const Args& a, F&& f) {
+    if (a.x.defined()) f(a.x);
+    f(a.y);
+  }
+  static std::size_t workspace(const Args&) { return 0; }
+  static void cpu(const Args& a, Workspace);
+};
+
+}  // namespace tessera

@@ -1,0 +1,95 @@
+#pragma once
+
+/// Walking strided tensors of one shape together, in pieces that threads share out.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "tessera/tensor/shape.h"
+
+namespace tessera::cpu {
+
+/// Elements that one thread takes at a time. Work of one piece stays on the caller: waking threads would cost more.
+inline constexpr std::int64_t kPiece = 1 << 15;
+
+/// A shape and the strides of N operands.
+template <std::size_t N>
+struct Traversal {
+  int ndim = 0;  ///< at least 1
+  std::array<std::int64_t, kMaxDims> shape{};
+  std::array<std::array<std::int64_t, kMaxDims>, N> strides{};
+
+  std::int64_t numel() const {
+    std::int64_t n = 1;
+    for (int d = 0; d < ndim; ++d) n *= shape[d];
+    return n;
+  }
+};
+
+/// From lists of extents and strides (Shape, span) of one length.
+template <class Extents, class... Strides>
+Traversal<sizeof...(Strides)> make_traversal(const Extents& shape, const Strides&... strides) {
+  const int ndim = std::min(static_cast<int>(shape.end() - shape.begin()), kMaxDims);
+  const auto fill = [ndim](const auto& from, std::array<std::int64_t, kMaxDims>& to) {
+    for (int d = 0; d < ndim; ++d) to[d] = from.begin()[d];
+  };
+  Traversal<sizeof...(Strides)> t;
+  t.ndim = std::max(ndim, 1);
+  t.shape[0] = 1;
+  fill(shape, t.shape);
+  std::size_t operand = 0;
+  (fill(strides, t.strides[operand++]), ...);
+  return t;
+}
+
+/// Elements [begin, end) in row-major order, as runs along the last dim: body(offsets, strides, count), where offsets and
+/// strides hold one number per operand.
+template <std::size_t N, class Body>
+void walk(const Traversal<N>& t, std::int64_t begin, std::int64_t end, const Body& body) {
+  const int last = t.ndim - 1;
+  std::array<std::int64_t, kMaxDims> index{};
+  for (std::int64_t d = last, rest = begin; d >= 0; --d) {
+    index[d] = rest % t.shape[d];
+    rest /= t.shape[d];
+  }
+  std::array<std::int64_t, N> steps;
+  for (std::size_t i = 0; i < N; ++i) steps[i] = t.strides[i][last];
+  while (begin < end) {
+    std::array<std::int64_t, N> offsets{};
+    for (std::size_t i = 0; i < N; ++i) {
+      for (int d = 0; d < t.ndim; ++d) offsets[i] += index[d] * t.strides[i][d];
+    }
+    const std::int64_t count = std::min(t.shape[last] - index[last], end - begin);
+    body(offsets, steps, count);
+    begin += count;
+    index[last] += count;
+    for (int d = last; d > 0 && index[d] == t.shape[d]; --d) {
+      index[d] = 0;
+      ++index[d - 1];
+    }
+  }
+}
+
+/// All elements, as above, shared out over threads. `body` must not throw.
+template <std::size_t N, class Body>
+void parallel_walk(const Traversal<N>& t, const Body& body) {
+  const std::int64_t total = t.numel();
+  const std::int64_t pieces = (total + kPiece - 1) / kPiece;
+#pragma omp parallel for schedule(static) if (pieces > 1)
+  for (std::int64_t p = 0; p < pieces; ++p) {
+    walk(t, p * kPiece, std::min(total, (p + 1) * kPiece), body);
+  }
+}
+
+/// body(row) for rows of `length` elements each, shared out over threads when there are many elements.
+template <class Body>
+void parallel_rows(std::int64_t rows, std::int64_t length, const Body& body) {
+  [[maybe_unused]] const std::int64_t group =
+      std::max<std::int64_t>(1, kPiece / std::max<std::int64_t>(1, length));
+#pragma omp parallel for schedule(static, group) if (rows > group)
+  for (std::int64_t row = 0; row < rows; ++row) body(row);
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,36 @@
+#include "tessera/tensor/kernels/launch.h"
+
+#include "tessera/tensor/check.h"
+
+namespace tessera::detail {
+
+LaunchWorkspace::LaunchWorkspace(std::size_t bytes, const Stream& stream) {
+  if (bytes > 0) block_ = Block::take(bytes, stream, MemoryCategory::kWorkspace);
+}
+
+Workspace LaunchWorkspace::get() const { return {.data = block_.data(), .bytes = block_.bytes()}; }
+
+KernelTracer::KernelTracer(const char* name, const Stream& stream) {
+  record_.name = name;
+  record_.stream = stream.id();
+}
+
+void KernelTracer::operator()(const ConstView& view) {
+  if (!view.defined()) return;
+  record_.reads.push_back({view.storage, view.offset, view.shape, view.strides, view.dtype});
+}
+
+void KernelTracer::operator()(const View& view) {
+  if (!view.defined()) return;
+  record_.writes.push_back({view.storage, view.offset, view.shape, view.strides, view.dtype});
+}
+
+void KernelTracer::finish(Trace& trace) && { trace.add(std::move(record_)); }
+
+void throw_no_cuda_kernel(const char* kernel, Device device) {
+  throw_error<DeviceError>("launch", "kernel \"{}\" cannot run on {}: {}; move the tensors to cpu",
+                           kernel, device.str(),
+                           kBuiltWithCuda ? "it has no CUDA version" : "this build has no CUDA");
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,105 @@
+#pragma once
+
+/// The whole dispatcher: from an operation to the kernel of the device.
+///
+/// A kernel is a struct:
+///
+///     struct UnaryKernel {
+///       static constexpr const char* kName = "unary";
+///       struct Args { ConstView x; View y; UnaryOp op; };             // copyable; lists its views
+///       template <class F> static void visit(const Args& a, F&& f) { f(a.x); f(a.y); }
+///       static std::size_t workspace(const Args&);                    // bytes of scratch; asked
+///       on every device static void cpu(const Args&, Workspace);                      //
+///       kernels/cpu/unary.cc static void cuda(CudaStream, const Args&, Workspace);         //
+///       kernels/cuda/unary.cu; absent where there is none
+///     };
+///
+/// and is listed in kernels/table.h. CPU kernels are compiled once per instruction set into shared
+/// objects of their own; cpu_table() is the table of entry points that fits this machine. Extents
+/// of zero reach kernels: they must cope.
+
+#include <tuple>
+#include <utility>
+
+#include "tessera/tensor/allocator.h"
+#include "tessera/tensor/kernels/table.h"
+#include "tessera/tensor/kernels/view.h"
+#include "tessera/tensor/rank_context.h"
+#include "tessera/tensor/stream.h"
+#include "tessera/tensor/trace.h"
+
+namespace tessera {
+
+/// True in a build that found the CUDA toolkit.
+#if defined(TESSERA_CUDA) && TESSERA_CUDA
+inline constexpr bool kBuiltWithCuda = true;
+#else
+inline constexpr bool kBuiltWithCuda = false;
+#endif
+
+/// True for kernels that declare a CUDA entry point.
+template <class K>
+concept HasCuda = requires {
+  &K::cuda;
+};
+
+namespace detail {
+
+/// Scratch of the current stream for the time of one launch: stream order makes reuse after the
+/// launch safe.
+class LaunchWorkspace {
+ public:
+  LaunchWorkspace(std::size_t bytes, const Stream& stream);
+  Workspace get() const;
+
+ private:
+  Block block_;
+};
+
+/// Collects the views of a launch into a KernelRecord.
+class KernelTracer {
+ public:
+  KernelTracer(const char* name, const Stream& stream);
+  void operator()(const ConstView& view);
+  void operator()(const View& view);
+  void finish(Trace& trace) &&;
+
+ private:
+  KernelRecord record_;
+};
+
+[[noreturn]] void throw_no_cuda_kernel(const char* kernel, Device device);
+
+}  // namespace detail
+
+/// Issues kernel K on the thread's current stream of `device`.
+template <class K>
+void launch(Device device, typename K::Args args) {
+  const Stream& stream = current_stream(device);
+  if (Trace* trace = active_trace()) {
+    detail::KernelTracer tracer(K::kName, stream);
+    K::visit(args, tracer);
+    std::move(tracer).finish(*trace);
+  }
+  detail::LaunchWorkspace workspace(K::workspace(args), stream);
+  switch (device.type) {
+    case DeviceType::kCpu: {
+      CpuEntry<K> entry = std::get<CpuEntry<K>>(cpu_table());
+      if (stream.kind() == StreamKind::kInline) return entry.run(args, workspace.get());
+      stream.enqueue(K::kName, [entry, args = std::move(args), scratch = workspace.get()] {
+        entry.run(args, scratch);
+      });
+      return;
+    }
+    case DeviceType::kCuda:
+      if constexpr (kBuiltWithCuda && HasCuda<K>) {
+        return K::cuda(stream.cuda_handle(), args, workspace.get());
+      } else {
+        detail::throw_no_cuda_kernel(K::kName, device);
+      }
+    case DeviceType::kNull:
+      return;
+  }
+}
+
+}  // namespace tessera

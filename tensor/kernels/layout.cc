@@ -1,0 +1,52 @@
+#include "tessera/tensor/kernels/layout.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+namespace tessera {
+namespace {
+
+void reorder(Shape& list, const std::array<int, kMaxDims>& order) {
+  const Shape old = list;
+  for (int d = 0; d < list.ndim(); ++d) list[d] = old[order[static_cast<std::size_t>(d)]];
+}
+
+}  // namespace
+
+void merge_dims(Shape& shape, std::initializer_list<Shape*> strides) {
+  const auto joins = [&](int outer, int inner) {
+    return std::all_of(strides.begin(), strides.end(),
+                       [&](const Shape* s) { return (*s)[outer] == (*s)[inner] * shape[inner]; });
+  };
+  int kept = 0;  // dims so far; those from here on are read but not yet placed
+  for (int d = 0; d < shape.ndim(); ++d) {
+    if (shape[d] == 1) continue;
+    if (kept > 0 && joins(kept - 1, d)) {
+      shape[kept - 1] *= shape[d];
+      for (Shape* s : strides) (*s)[kept - 1] = (*s)[d];
+    } else {
+      shape[kept] = shape[d];
+      for (Shape* s : strides) (*s)[kept] = (*s)[d];
+      ++kept;
+    }
+  }
+  const auto cut = [kept](const Shape& list) {
+    return Shape(std::span(list.begin(), static_cast<std::size_t>(kept)));
+  };
+  shape = cut(shape);
+  for (Shape* s : strides) *s = cut(*s);
+}
+
+void sort_and_merge_dims(Shape& shape, std::initializer_list<Shape*> strides) {
+  std::array<int, kMaxDims> order;
+  std::iota(order.begin(), order.end(), 0);
+  const Shape& leading = **strides.begin();
+  std::stable_sort(order.begin(), order.begin() + shape.ndim(),
+                   [&](int a, int b) { return leading[a] > leading[b]; });
+  reorder(shape, order);
+  for (Shape* s : strides) reorder(*s, order);
+  merge_dims(shape, strides);
+}
+
+}  // namespace tessera

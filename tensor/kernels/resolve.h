@@ -1,0 +1,17 @@
+#pragma once
+
+/// From tensors to the views kernels take: here pointers are resolved, at launch.
+
+#include "tessera/tensor/kernels/view.h"
+#include "tessera/tensor/tensor.h"
+
+namespace tessera {
+
+/// Throws StateError when the storage is not ready.
+ConstView read(const Tensor& tensor);
+/// The same for a tensor that will be written; counts its version up.
+View write(const Tensor& tensor);
+/// For the owner of a storage that is filling: no version moves.
+View fill_view(const Tensor& tensor);
+
+}  // namespace tessera

@@ -1,0 +1,59 @@
+#pragma once
+
+/// Tensors as kernels see them: plain data that a closure or a CUDA kernel takes by value. Standard
+/// library only.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tessera/tensor/dtype.h"
+#include "tessera/tensor/shape.h"
+
+struct CUstream_st;  // of the CUDA runtime
+
+namespace tessera {
+
+/// Read-only view. `data` already includes the offset.
+struct ConstView {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  Shape shape;
+  Shape strides;              ///< in elements
+  std::uint64_t storage = 0;  ///< for the trace
+  std::int64_t offset = 0;    ///< for the trace, in elements
+
+  template <class T>
+  const T* as() const {
+    return static_cast<const T*>(data);
+  }
+  bool defined() const { return data != nullptr || storage != 0; }
+  std::int64_t numel() const { return shape.numel(); }
+};
+
+/// Writable view.
+struct View {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  Shape shape;
+  Shape strides;
+  std::uint64_t storage = 0;
+  std::int64_t offset = 0;
+
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+  bool defined() const { return data != nullptr || storage != 0; }
+  std::int64_t numel() const { return shape.numel(); }
+};
+
+/// A native CUDA stream, without the toolkit's headers.
+using CudaStream = ::CUstream_st*;
+
+/// Scratch memory of one kernel run.
+struct Workspace {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+}  // namespace tessera

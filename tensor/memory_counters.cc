@@ -1,0 +1,93 @@
+#include "tessera/tensor/memory_counters.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace tessera {
+namespace {
+
+thread_local MemoryCategory t_category = MemoryCategory::kActivation;
+
+std::int64_t model_bytes(const MemoryReading& reading) {
+  return reading[MemoryCategory::kParameter] + reading[MemoryCategory::kGradient] +
+         reading[MemoryCategory::kGathered];
+}
+
+}  // namespace
+
+const char* memory_category_name(MemoryCategory category) {
+  switch (category) {
+    case MemoryCategory::kParameter:
+      return "parameter";
+    case MemoryCategory::kGradient:
+      return "gradient";
+    case MemoryCategory::kOptimizer:
+      return "optimizer";
+    case MemoryCategory::kGathered:
+      return "gathered";
+    case MemoryCategory::kActivation:
+      return "activation";
+    case MemoryCategory::kWorkspace:
+      return "workspace";
+    case MemoryCategory::kCommunication:
+      return "communication";
+    case MemoryCategory::kOther:
+      return "other";
+  }
+  return "?";
+}
+
+std::int64_t MemoryReading::total() const {
+  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+}
+
+void MemoryCounters::add(MemoryCategory category, std::int64_t bytes) {
+  const auto index = static_cast<std::size_t>(category);
+  const std::lock_guard lock(mutex_);
+  current_.bytes[index] += bytes;
+  peak_.bytes[index] = std::max(peak_.bytes[index], current_.bytes[index]);
+  peak_total_ = std::max(peak_total_, current_.total());
+  peak_model_ = std::max(peak_model_, model_bytes(current_));
+}
+
+void MemoryCounters::subtract(MemoryCategory category, std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  current_.bytes[static_cast<std::size_t>(category)] -= bytes;
+}
+
+MemoryReading MemoryCounters::current() const {
+  const std::lock_guard lock(mutex_);
+  return current_;
+}
+
+MemoryReading MemoryCounters::peak() const {
+  const std::lock_guard lock(mutex_);
+  return peak_;
+}
+
+std::int64_t MemoryCounters::peak_total() const {
+  const std::lock_guard lock(mutex_);
+  return peak_total_;
+}
+
+std::int64_t MemoryCounters::peak_model() const {
+  const std::lock_guard lock(mutex_);
+  return peak_model_;
+}
+
+void MemoryCounters::reset_peak() {
+  const std::lock_guard lock(mutex_);
+  peak_ = current_;
+  peak_total_ = current_.total();
+  peak_model_ = model_bytes(current_);
+}
+
+MemoryCategory current_memory_category() { return t_category; }
+
+MemoryCategoryScope::MemoryCategoryScope(MemoryCategory category) : previous_(t_category) {
+  t_category = category;
+}
+
+MemoryCategoryScope::~MemoryCategoryScope() { t_category = previous_; }
+
+}  // namespace tessera

@@ -1,0 +1,76 @@
+#pragma once
+
+/// Live bytes by category for one rank: always on. A storage counts from materialize() to the
+/// return of its block, with its size rounded up to the device's unit (CPU and null 64 B, CUDA 512
+/// B). Thread-safe.
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+
+namespace tessera {
+
+/// What bytes are for.
+enum class MemoryCategory : std::uint8_t {
+  kParameter,      ///< a rank's shards, in the stored dtype
+  kGradient,       ///< gradient slots and reduced gradients
+  kOptimizer,      ///< momentum and other optimizer state
+  kGathered,       ///< full parameter values while they are needed
+  kActivation,     ///< everything that forward and backward make; the default
+  kWorkspace,      ///< scratch of one kernel
+  kCommunication,  ///< staging of collectives
+  kOther,
+};
+inline constexpr int kMemoryCategories = 8;
+const char* memory_category_name(MemoryCategory category);
+
+/// One reading: bytes per category and of categories together.
+struct MemoryReading {
+  std::array<std::int64_t, kMemoryCategories> bytes{};
+  std::int64_t operator[](MemoryCategory category) const {
+    return bytes[static_cast<std::size_t>(category)];
+  }
+  std::int64_t total() const;
+};
+
+class MemoryCounters {
+ public:
+  void add(MemoryCategory category, std::int64_t bytes);       ///< bytes >= 0
+  void subtract(MemoryCategory category, std::int64_t bytes);  ///< bytes >= 0
+
+  MemoryReading current() const;
+  /// The largest reading of each category since the last reset; these need not have been at one
+  /// time.
+  MemoryReading peak() const;
+  /// The largest total since the last reset, of all categories.
+  std::int64_t peak_total() const;
+  /// The largest sum of parameter, gradient and gathered bytes at one time since the last reset:
+  /// what sharding bounds.
+  std::int64_t peak_model() const;
+  /// Peaks start again from the current values.
+  void reset_peak();
+
+ private:
+  mutable std::mutex mutex_;
+  MemoryReading current_;
+  MemoryReading peak_;
+  std::int64_t peak_total_ = 0;
+  std::int64_t peak_model_ = 0;
+};
+
+/// The category that storages made by this thread get unless they name one.
+MemoryCategory current_memory_category();
+
+/// Sets it until the end of the scope.
+class MemoryCategoryScope {
+ public:
+  explicit MemoryCategoryScope(MemoryCategory category);
+  ~MemoryCategoryScope();
+  MemoryCategoryScope(const MemoryCategoryScope&) = delete;
+  MemoryCategoryScope& operator=(const MemoryCategoryScope&) = delete;
+
+ private:
+  MemoryCategory previous_;
+};
+
+}  // namespace tessera

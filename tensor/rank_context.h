@@ -1,0 +1,87 @@
+#pragma once
+
+/// What belongs to one rank and is found through the running thread: its number, byte counters,
+/// trace, thread budget and what to do when one of its streams fails. Ranks may be threads of one
+/// process, so none of this can be global.
+///
+/// Every thread has a context: the process's default one (rank -1: "outside a world") until a
+/// RankScope installs another. A queued stream's worker runs each closure under the context of the
+/// thread that issued it.
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "tessera/tensor/memory_counters.h"
+
+namespace tessera {
+
+class Trace;
+
+class RankContext {
+ public:
+  RankContext(int rank, int world_size, int threads);
+
+  int rank() const { return rank_; }  ///< -1 outside a world
+  int world_size() const { return world_size_; }
+  /// Threads that one kernel may use (OpenMP); at least 1. Results never depend on it.
+  int threads() const { return threads_; }
+  MemoryCounters& memory() { return *memory_; }
+  /// Storages keep the counters alive beyond the context.
+  const std::shared_ptr<MemoryCounters>& shared_memory() const { return memory_; }
+
+  /// The trace being written, or null. One branch when off.
+  Trace* trace() const { return trace_.load(std::memory_order_relaxed); }
+  /// Starts (or with null stops) tracing; `trace` must outlive the recording. Called by the rank's
+  /// own thread.
+  void set_trace(Trace* trace) { trace_.store(trace, std::memory_order_relaxed); }
+
+  /// Called once by the first failure of a queued stream, on the stream's worker. A world aborts
+  /// its process groups here, so that no peer waits for a rank that cannot continue. Setting a
+  /// handler (or null) waits for a call of the previous one to end, which never runs afterwards;
+  /// the new one is told of the next failure.
+  void set_failure_handler(std::function<void(std::exception_ptr)> handler);
+  void report_failure(std::exception_ptr error) noexcept;
+
+ private:
+  int rank_;
+  int world_size_;
+  int threads_;
+  std::shared_ptr<MemoryCounters> memory_;
+  std::atomic<Trace*> trace_{nullptr};
+  std::recursive_mutex failure_mutex_;  // a handler may replace itself
+  std::function<void(std::exception_ptr)> failure_handler_;
+  bool failed_ = false;
+};
+
+/// The calling thread's context; never null.
+const std::shared_ptr<RankContext>& current_rank_context();
+
+/// Installs a context on this thread until the end of the scope, and sets OpenMP's thread count to
+/// its budget.
+class RankScope {
+ public:
+  explicit RankScope(std::shared_ptr<RankContext> context);
+  ~RankScope();
+  RankScope(const RankScope&) = delete;
+  RankScope& operator=(const RankScope&) = delete;
+
+ private:
+  std::shared_ptr<RankContext> context_;
+  const std::shared_ptr<RankContext>* previous_;
+  int previous_threads_;
+};
+
+/// The trace of the calling thread's context, or null. Always null on a stream's worker: records
+/// are written at issue, by the rank's own thread.
+Trace* active_trace();
+
+namespace detail {
+/// Called once by each worker thread of a stream, at its start.
+void mark_stream_worker();
+bool on_stream_worker();
+}  // namespace detail
+
+}  // namespace tessera

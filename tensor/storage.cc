@@ -1,0 +1,131 @@
+#include "tessera/tensor/storage.h"
+
+#include <atomic>
+#include <utility>
+
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/rank_context.h"
+#include "tessera/tensor/trace.h"
+
+namespace tessera {
+
+struct Storage::Impl {
+  Impl(Device device_in, std::size_t bytes_in, MemoryCategory category_in, std::string name_in)
+      : id(next_id()),
+        bytes(bytes_in),
+        device(device_in),
+        category(category_in),
+        name(std::move(name_in)) {}
+  ~Impl() { trace_release(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  static std::uint64_t next_id() {
+    static std::atomic<std::uint64_t> last{0};
+    return last.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+  void trace(StorageAction action) const {
+    if (Trace* active = active_trace()) {
+      active->add(StorageRecord{action, id, block.counted_bytes(), category, name});
+    }
+  }
+  void trace_release() const noexcept {
+    if (block.empty()) return;
+    try {
+      trace(StorageAction::kRelease);
+    } catch (...) {
+      // Out of host memory for a record: the bytes go back all the same.
+    }
+  }
+  std::string label() const {
+    return name.empty() ? fmt::format("#{} of {} bytes", id, bytes)
+                        : fmt::format("\"{}\" (#{}, {} bytes)", name, id, bytes);
+  }
+  [[noreturn]] void throw_not_ready(const char* where) const {
+    TESSERA_CHECK_AS(StateError, state == StorageState::kReleased, where,
+                     "storage {} is being filled by its owner; wait until the fill has ended",
+                     label());
+    throw_error<StateError>(where, "storage {} is released; materialize it before use", label());
+  }
+
+  const std::uint64_t id;
+  const std::size_t bytes;
+  const Device device;
+  const MemoryCategory category;
+  StorageState state = StorageState::kReleased;
+  const std::string name;
+  Block block;
+};
+
+Storage Storage::create(Device device, std::size_t bytes, MemoryCategory category,
+                        std::string name) {
+  Storage out;
+  out.impl_ = std::make_shared<Impl>(device, bytes, category, std::move(name));
+  return out;
+}
+
+Storage::Impl& Storage::impl() const {
+  TESSERA_CHECK_AS(StateError, impl_ != nullptr, "storage",
+                   "this handle holds no storage; make one with Storage::create");
+  return *impl_;
+}
+
+std::uint64_t Storage::id() const { return impl().id; }
+Device Storage::device() const { return impl().device; }
+std::size_t Storage::bytes() const { return impl().bytes; }
+MemoryCategory Storage::category() const { return impl().category; }
+const std::string& Storage::name() const { return impl().name; }
+StorageState Storage::state() const { return impl().state; }
+
+void Storage::materialize() {
+  Impl& self = impl();
+  if (self.state != StorageState::kReleased) return;
+  self.block = Block::take(self.bytes, current_stream(self.device), self.category);
+  self.state = StorageState::kReady;
+  self.trace(StorageAction::kMaterialize);
+}
+
+void Storage::release() {
+  Impl& self = impl();
+  if (self.state == StorageState::kReleased) return;
+  self.trace(StorageAction::kRelease);
+  self.block = Block();
+  self.state = StorageState::kReleased;
+}
+
+Block Storage::detach() {
+  Impl& self = impl();
+  if (self.state == StorageState::kReleased) return {};
+  self.trace(StorageAction::kDetach);
+  self.block.detach_note_ =
+      std::make_unique<Block::DetachNote>(Block::DetachNote{self.id, self.name});
+  self.state = StorageState::kReleased;
+  return std::move(self.block);
+}
+
+void Storage::begin_fill() {
+  Impl& self = impl();
+  if (self.state == StorageState::kReleased) self.throw_not_ready("storage.begin_fill");
+  self.state = StorageState::kFilling;
+}
+
+void Storage::end_fill() {
+  Impl& self = impl();
+  if (self.state == StorageState::kReleased) self.throw_not_ready("storage.end_fill");
+  self.state = StorageState::kReady;
+}
+
+void* Storage::data() const {
+  const Impl& self = impl();
+  if (self.state != StorageState::kReady) [[unlikely]]
+    self.throw_not_ready("storage.data");
+  return self.block.data();
+}
+
+void* Storage::filling_data() const {
+  const Impl& self = impl();
+  if (self.state == StorageState::kReleased) self.throw_not_ready("storage.filling_data");
+  return self.block.data();
+}
+
+}  // namespace tessera

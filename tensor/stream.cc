@@ -1,0 +1,159 @@
+#include "tessera/tensor/stream.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/rank_context.h"
+#include "tessera/tensor/stream_impl.h"
+#include "tessera/tensor/trace.h"
+
+namespace tessera {
+namespace {
+
+std::uint64_t next_stream_id() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+std::uint64_t next_event_id() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+void trace_event(EventAction action, const Event& event, std::uint64_t mark, std::uint64_t stream) {
+  if (Trace* trace = active_trace()) {
+    trace->add(EventRecord{action, event.id(), mark, stream, event.name()});
+  }
+}
+
+}  // namespace
+
+Stream::Impl::Impl(Device device_in, StreamKind kind_in, std::string name_in)
+    : id(next_stream_id()), device(device_in), kind(kind_in), name(std::move(name_in)) {
+  if (!device.is_cpu()) return;
+  pool = std::make_shared<StreamPool>();
+  if (kind == StreamKind::kQueued) queue = WorkQueue::start(name, pool);
+}
+
+Stream::Impl::~Impl() {
+  if (queue) {
+    queue->finish();  // its thread retires the pool, after the last task
+  } else if (pool) {
+    pool->retire();
+  }
+}
+
+Stream Stream::create(Device device, StreamKind kind, std::string name) {
+  TESSERA_CHECK_AS(DeviceError, device.type != DeviceType::kCuda, "stream.create",
+                   "{} cannot run \"{}\": Tessera has no CUDA runtime yet; use the cpu device",
+                   device.str(), name);
+  Stream out;
+  out.impl_ = std::make_shared<Impl>(device, kind, std::move(name));
+  return out;
+}
+
+std::uint64_t Stream::id() const { return impl().id; }
+const std::string& Stream::name() const { return impl().name; }
+Device Stream::device() const { return impl().device; }
+StreamKind Stream::kind() const { return impl().kind; }
+
+const Stream::Impl& Stream::impl() const {
+  TESSERA_CHECK_AS(StateError, impl_ != nullptr, "stream",
+                   "this handle holds no stream; make one with Stream::create");
+  return *impl_;
+}
+
+void Stream::enqueue(const char* name, std::function<void()> work) const {
+  const Impl& self = impl();
+  if (self.queue) {
+    self.queue->run(name, std::move(work));
+  } else if (self.device.is_cpu()) {
+    work();
+  }
+}
+
+void Stream::wait(const Event& event) const {
+  const Impl& self = impl();
+  const auto [mark, number] = event.impl_->latest();
+  TESSERA_CHECK_AS(
+      StateError, number > 0, "stream.wait",
+      "stream \"{}\" waits for event \"{}\", which was never recorded; record it first", self.name,
+      event.name());
+  trace_event(EventAction::kWait, event, number, self.id);
+  if (mark == nullptr || mark->fired_without_error() || self.device.is_null()) return;
+  if (self.queue) {
+    self.queue->wait(mark);
+  } else if (std::exception_ptr error = mark->wait()) {
+    std::rethrow_exception(std::move(error));
+  }
+}
+
+Event Stream::record(std::string event_name) const {
+  Event event(std::move(event_name));
+  event.record(*this);
+  return event;
+}
+
+void Stream::synchronize() const {
+  const Impl& self = impl();
+  if (Trace* trace = active_trace()) {
+    trace->add(EventRecord{EventAction::kSynchronize, 0, 0, self.id, self.name});
+  }
+  if (self.queue) self.queue->synchronize();
+}
+
+CUstream_st* Stream::cuda_handle() const {
+  throw_error<StateError>("stream.cuda_handle", "stream \"{}\" is of device {}, not of a GPU",
+                          name(), device().str());
+}
+
+Event::Event(std::string name) : impl_(std::make_shared<Impl>(next_event_id(), std::move(name))) {}
+
+void Event::record(const Stream& stream) {
+  const Stream::Impl& target = stream.impl();
+  std::shared_ptr<Mark> mark;  // null: reached as soon as it is recorded
+  if (target.queue) mark = std::make_shared<Mark>();
+  const std::uint64_t number = impl_->set_latest(mark);
+  trace_event(EventAction::kRecord, *this, number, target.id);
+  if (mark) target.queue->record(std::move(mark));
+}
+
+bool Event::is_recorded() const { return impl_->latest().number > 0; }
+
+bool Event::is_ready() const {
+  const auto [mark, number] = impl_->latest();
+  TESSERA_CHECK_AS(StateError, number > 0, "event.is_ready",
+                   "event \"{}\" was never recorded; record it first", name());
+  return mark == nullptr || mark->fired();
+}
+
+void Event::synchronize() const {
+  const auto [mark, number] = impl_->latest();
+  TESSERA_CHECK_AS(StateError, number > 0, "event.synchronize",
+                   "event \"{}\" was never recorded; record it first", name());
+  trace_event(EventAction::kWait, *this, number, 0);
+  if (mark == nullptr) return;
+  if (std::exception_ptr error = mark->wait()) std::rethrow_exception(std::move(error));
+}
+
+std::uint64_t Event::id() const { return impl_->id; }
+const std::string& Event::name() const { return impl_->name; }
+
+void stream_sleep(const Stream& stream, double milliseconds) {
+  TESSERA_CHECK(milliseconds >= 0, "stream_sleep", "cannot sleep {} ms; give 0 or more",
+                milliseconds);
+  if (Trace* trace = active_trace()) {
+    KernelRecord record;
+    record.name = "stream_sleep";
+    record.stream = stream.id();
+    trace->add(std::move(record));
+  }
+  stream.enqueue("stream_sleep", [milliseconds] {
+    std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(milliseconds));
+  });
+}
+
+}  // namespace tessera

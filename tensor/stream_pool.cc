@@ -1,0 +1,211 @@
+#include "tessera/tensor/stream_pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <limits>
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t kLinearBytes = 1024;
+constexpr std::size_t kLinearStep = 64;
+constexpr int kLinearClasses = kLinearBytes / kLinearStep;
+constexpr int kStepsPerDoubling = 8;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kAlwaysKept = std::size_t{256} << 20;
+
+struct Totals {
+  std::atomic<std::size_t> from_system{0};
+  std::atomic<std::size_t> kept{0};
+  std::atomic<std::size_t> peak_in_use{0};
+  std::atomic<std::size_t> bound{0};
+  std::mutex pools_mutex;  // before any pool's own
+  std::vector<StreamPool*> pools;
+};
+
+// Never destroyed: blocks in static variables come back after main() has ended.
+Totals& totals() {
+  static auto* instance = new Totals;
+  return *instance;
+}
+
+std::size_t alignment_of(std::size_t bytes) {
+  if (bytes >= 2 * kHugePage) return kHugePage;
+  return bytes >= 4096 ? 256 : 64;
+}
+
+bool reserve(std::size_t bytes) {
+  Totals& t = totals();
+  const std::size_t bound = t.bound.load(std::memory_order_relaxed);
+  const std::size_t before = t.from_system.fetch_add(bytes);
+  if (bound == 0 || (bytes <= bound && before <= bound - bytes)) return true;
+  t.from_system.fetch_sub(bytes);
+  return false;
+}
+
+void* take_from_system(std::size_t bytes) {
+  if (!reserve(bytes)) return nullptr;
+  void* data = nullptr;
+  if (posix_memalign(&data, alignment_of(bytes), bytes) != 0) {
+    totals().from_system.fetch_sub(bytes);
+    return nullptr;
+  }
+  // Page faults of fresh memory cost more than most kernels; large pages make them few.
+  if (bytes >= 2 * kHugePage) madvise(data, bytes, MADV_HUGEPAGE);
+  return data;
+}
+
+void return_to_system(void* data, std::size_t bytes) noexcept {
+  std::free(data);
+  totals().from_system.fetch_sub(bytes);
+}
+
+void note_taken(std::size_t kept_bytes) {
+  Totals& t = totals();
+  const std::size_t kept = t.kept.fetch_sub(kept_bytes) - kept_bytes;
+  const std::size_t from_system = t.from_system.load(std::memory_order_relaxed);
+  const std::size_t in_use = from_system > kept ? from_system - kept : 0;
+  std::size_t peak = t.peak_in_use.load(std::memory_order_relaxed);
+  while (in_use > peak && !t.peak_in_use.compare_exchange_weak(peak, in_use)) {
+  }
+}
+
+void evict_everywhere(std::size_t bytes) noexcept {
+  const std::lock_guard lock(totals().pools_mutex);
+  for (StreamPool* pool : totals().pools) {
+    const std::size_t freed = pool->evict(bytes);
+    if (freed >= bytes) return;
+    bytes -= freed;
+  }
+}
+
+}  // namespace
+
+int size_class_of(std::size_t bytes) {
+  if (bytes <= kLinearBytes) {
+    return static_cast<int>((std::max<std::size_t>(bytes, 1) - 1) / kLinearStep);
+  }
+  const int exponent = std::bit_width(bytes - 1) - 1;  // 2^exponent < bytes <= 2^(exponent + 1)
+  const std::size_t base = std::size_t{1} << exponent;
+  const std::size_t step = base / kStepsPerDoubling;
+  const int steps = static_cast<int>((bytes - base + step - 1) / step);
+  return kLinearClasses + (exponent - 10) * kStepsPerDoubling + steps - 1;
+}
+
+std::size_t size_class_bytes(int size_class) {
+  if (size_class < kLinearClasses) return (static_cast<std::size_t>(size_class) + 1) * kLinearStep;
+  const int above = size_class - kLinearClasses;
+  const std::size_t base = kLinearBytes << (above / kStepsPerDoubling);
+  return base + base / kStepsPerDoubling * static_cast<std::size_t>(above % kStepsPerDoubling + 1);
+}
+
+CpuMemory cpu_memory() {
+  return {.from_system = totals().from_system.load(), .kept = totals().kept.load()};
+}
+
+void set_cpu_memory_bound(std::size_t bytes) { totals().bound.store(bytes); }
+
+void release_kept_cpu_memory() { evict_everywhere(std::numeric_limits<std::size_t>::max()); }
+
+StreamPool::StreamPool() {
+  const std::lock_guard lock(totals().pools_mutex);
+  totals().pools.push_back(this);
+}
+
+StreamPool::~StreamPool() {
+  {
+    const std::lock_guard lock(totals().pools_mutex);
+    std::erase(totals().pools, this);
+  }
+  retire();
+}
+
+StreamPool& StreamPool::shared() {
+  static auto* pool = new StreamPool;
+  return *pool;
+}
+
+StreamPool::Piece StreamPool::take(int size_class) {
+  Piece piece;
+  if (pop(size_class, &piece) || shared().pop(size_class, &piece)) {
+    note_taken(size_class_bytes(piece.size_class));
+    return piece;
+  }
+  const std::size_t bytes = size_class_bytes(size_class);
+  piece = {.data = take_from_system(bytes), .size_class = size_class};
+  if (piece.data == nullptr) {
+    release_kept_cpu_memory();
+    piece.data = take_from_system(bytes);
+  }
+  if (piece.data != nullptr) note_taken(0);
+  return piece;
+}
+
+bool StreamPool::pop(int size_class, Piece* piece) {
+  const std::lock_guard lock(mutex_);
+  const int last = std::min(size_class + 1, kSizeClasses - 1);
+  for (int candidate = size_class; candidate <= last; ++candidate) {
+    auto& list = kept_[static_cast<std::size_t>(candidate)];
+    if (list.empty()) continue;
+    *piece = {.data = list.back().data, .size_class = candidate};
+    list.pop_back();
+    return true;
+  }
+  return false;
+}
+
+void StreamPool::push(Piece piece, std::uint64_t returned_at) {
+  kept_[static_cast<std::size_t>(piece.size_class)].push_back({piece.data, returned_at});
+}
+
+void StreamPool::give_back(Piece piece) noexcept {
+  const std::size_t bytes = size_class_bytes(piece.size_class);
+  const std::size_t kept = totals().kept.fetch_add(bytes) + bytes;
+  {
+    std::unique_lock lock(mutex_);
+    if (!retired_) {
+      push(piece, issued.load(std::memory_order_relaxed));
+    } else {
+      lock.unlock();
+      const std::lock_guard shared_lock(shared().mutex_);
+      shared().push(piece, 0);
+    }
+  }
+  const std::size_t bound = std::max(kAlwaysKept, totals().peak_in_use.load());
+  if (kept > bound) evict_everywhere(kept - bound + bound / 4);
+}
+
+void StreamPool::retire() noexcept {
+  if (this == &shared()) return;
+  const std::scoped_lock lock(mutex_, shared().mutex_);
+  retired_ = true;
+  for (std::size_t i = 0; i < kept_.size(); ++i) {
+    auto& to = shared().kept_[i];
+    for (const Kept& kept : kept_[i]) to.push_back({kept.data, 0});
+    kept_[i].clear();
+  }
+}
+
+std::size_t StreamPool::evict(std::size_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t done = completed.load(std::memory_order_acquire);
+  std::size_t freed = 0;
+  for (int size_class = kSizeClasses - 1; size_class >= 0 && freed < bytes; --size_class) {
+    auto& list = kept_[static_cast<std::size_t>(size_class)];
+    const std::size_t size = size_class_bytes(size_class);
+    // Oldest first: what came back last is most likely to be wanted, and to be in a CPU's cache.
+    auto keep = list.begin();
+    for (; keep != list.end() && freed < bytes && keep->returned_at <= done; ++keep) {
+      return_to_system(keep->data, size);
+      totals().kept.fetch_sub(size);
+      freed += size;
+    }
+    list.erase(list.begin(), keep);
+  }
+  return freed;
+}
+
+}  // namespace tessera

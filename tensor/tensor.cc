@@ -1,0 +1,103 @@
+#include "tessera/tensor/tensor.h"
+
+#include <algorithm>
+
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/tensor_impl.h"
+
+namespace tessera {
+namespace {
+
+/// Bytes of a tensor; throws InvalidArgument for negative extents and for more bytes than int64
+/// counts.
+std::size_t checked_bytes(const Shape& shape, DType dtype, const char* where) {
+  // Empty tensors keep the product at 0, whatever their other extents.
+  std::int64_t bytes = shape.ndim() > 0 && std::find(shape.begin(), shape.end(), 0) != shape.end()
+                           ? 0
+                           : static_cast<std::int64_t>(dtype_size(dtype));
+  for (std::int64_t extent : shape) {
+    TESSERA_CHECK(extent >= 0, where, "shape {} has a negative extent; extents start at 0",
+                  shape.str());
+    TESSERA_CHECK(!__builtin_mul_overflow(bytes, extent, &bytes), where,
+                  "shape {} of {} has more bytes than 64 bits count; use smaller extents",
+                  shape.str(), dtype_name(dtype));
+  }
+  return static_cast<std::size_t>(bytes);
+}
+
+/// The index after the last element that the view reaches, relative to its first one.
+std::int64_t reach(const Shape& shape, const Shape& strides, const char* where) {
+  std::int64_t last = 0;
+  for (int dim = 0; dim < shape.ndim(); ++dim) {
+    if (shape[dim] == 0) return 0;
+    std::int64_t span = 0;
+    const bool overflow = __builtin_mul_overflow(shape[dim] - 1, strides[dim], &span) ||
+                          __builtin_add_overflow(last, span, &last);
+    TESSERA_CHECK(!overflow, where, "strides {} of shape {} overflow 64 bits; use smaller ones",
+                  strides.str(), shape.str());
+  }
+  return last + 1;
+}
+
+}  // namespace
+
+const Tensor::Impl& Tensor::impl() const {
+  TESSERA_CHECK_AS(StateError, impl_ != nullptr, "tensor",
+                   "this tensor is undefined; assign one that was made by an operation");
+  return *impl_;
+}
+
+Tensor Tensor::empty(const Shape& shape, const TensorOptions& options) {
+  return empty_named(shape, options, current_memory_category(), {});
+}
+
+Tensor Tensor::empty_named(const Shape& shape, const TensorOptions& options,
+                           MemoryCategory category, std::string name, bool materialized) {
+  const std::size_t bytes = checked_bytes(shape, options.dtype, "tensor.empty");
+  Storage storage = Storage::create(options.device, bytes, category, std::move(name));
+  if (materialized) storage.materialize();
+  return Tensor(std::make_shared<Impl>(std::move(storage), shape, contiguous_strides(shape), 0,
+                                       options.dtype, nullptr));
+}
+
+Tensor Tensor::over(Storage storage, const Shape& shape, const Shape& strides, std::int64_t offset,
+                    DType dtype) {
+  constexpr const char* kWhere = "tensor.over";
+  checked_bytes(shape, dtype, kWhere);
+  TESSERA_CHECK(strides.ndim() == shape.ndim(), kWhere,
+                "shape {} and strides {} differ in their number of dims", shape.str(),
+                strides.str());
+  for (std::int64_t stride : strides) {
+    TESSERA_CHECK(stride >= 0, kWhere, "strides {} go backwards; they must be 0 or more",
+                  strides.str());
+  }
+  const auto room = static_cast<std::int64_t>(storage.bytes() / dtype_size(dtype));
+  const std::int64_t extent = reach(shape, strides, kWhere);
+  TESSERA_CHECK(
+      offset >= 0 && offset <= room && extent <= room - offset, kWhere,
+      "shape {} with strides {} at offset {} reaches outside storage \"{}\" of {} {} elements; it "
+      "spans {} from its offset",
+      shape.str(), strides.str(), offset, storage.name(), room, dtype_name(dtype), extent);
+  return Tensor(std::make_shared<Impl>(std::move(storage), shape, strides, offset, dtype, nullptr));
+}
+
+const Shape& Tensor::shape() const { return impl().shape; }
+const Shape& Tensor::strides() const { return impl().strides; }
+std::int64_t Tensor::offset() const { return impl().offset; }
+std::int64_t Tensor::numel() const { return impl().numel; }
+DType Tensor::dtype() const { return impl().dtype; }
+Device Tensor::device() const { return impl().storage.device(); }
+const Storage& Tensor::storage() const { return impl().storage; }
+bool Tensor::is_contiguous() const { return impl().contiguous; }
+
+std::int64_t Tensor::dim(int d) const { return shape()[normalize_dim(d, ndim(), "tensor.dim")]; }
+
+std::uint64_t Tensor::version() const {
+  return impl().family_version().load(std::memory_order_relaxed);
+}
+
+void Tensor::bump_version() const {
+  impl().family_version().fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace tessera

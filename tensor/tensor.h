@@ -1,0 +1,125 @@
+#pragma once
+
+/// A strided view of a storage: the value handle that everything computes on.
+///
+/// Copying a Tensor copies the handle; both see the same elements. clone() copies elements. Views
+/// (slice, transpose, ...) share storage and *version*: every write through any view of a family
+/// counts one up, which is how autograd notices that a tensor it saved was overwritten. Metadata
+/// never changes after construction.
+///
+/// A Tensor is usable from one thread at a time, that of its rank. Elements written by a queued
+/// stream are valid for the host after the stream is synchronized; item() and to_vector() do so.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/tensor/dtype.h"
+#include "tessera/tensor/shape.h"
+#include "tessera/tensor/storage.h"
+
+namespace tessera {
+
+struct TensorOptions {
+  DType dtype = DType::kF32;
+  Device device = kCpu;
+};
+
+/// What `item()` answers on the null device, where there are no values.
+struct PlanValue {
+  double value;
+};
+
+class Tensor {
+ public:
+  Tensor() = default;  ///< undefined
+
+  /// Uninitialised elements in a storage of its own, contiguous, in the thread's current memory
+  /// category.
+  static Tensor empty(const Shape& shape, const TensorOptions& options = {});
+  /// The same in a named storage that starts released when `materialized` is false.
+  static Tensor empty_named(const Shape& shape, const TensorOptions& options,
+                            MemoryCategory category, std::string name, bool materialized = true);
+  /// A view of `storage`; offset and strides count elements. A new version family. Throws
+  /// InvalidArgument when the view reaches outside the storage.
+  static Tensor over(Storage storage, const Shape& shape, const Shape& strides, std::int64_t offset,
+                     DType dtype);
+  /// Contiguous copy of `values`, converted to nothing: T names the dtype. Throws InvalidArgument
+  /// when counts differ.
+  template <class T>
+  static Tensor from_vector(const std::vector<T>& values, const Shape& shape,
+                            Device device = kCpu) {
+    return from_host(values.data(), values.size(), dtype_of<T>, shape, device);
+  }
+  /// A 0-d tensor.
+  static Tensor scalar(double value, const TensorOptions& options = {});
+
+  bool defined() const { return impl_ != nullptr; }
+  const Shape& shape() const;
+  const Shape& strides() const;  ///< in elements
+  std::int64_t offset() const;   ///< in elements
+  int ndim() const { return shape().ndim(); }
+  std::int64_t dim(int d) const;  ///< extent of a dim; negative counts from the back
+  std::int64_t numel() const;
+  DType dtype() const;
+  Device device() const;
+  const Storage& storage() const;
+  TensorOptions options() const { return {.dtype = dtype(), .device = device()}; }
+  bool is_contiguous() const;
+
+  /// Views. Each throws InvalidArgument for dims or ranges that do not exist.
+  Tensor view(const Shape& shape) const;  ///< contiguous tensors only; one extent may be -1
+  Tensor transpose(int dim0, int dim1) const;
+  Tensor slice(int dim, std::int64_t start,
+               std::int64_t end) const;  ///< rows [start, end) of `dim`, 0 <= start <= end
+  Tensor select(int dim, std::int64_t index) const;  ///< one index; the dim disappears
+  Tensor expand(const Shape& shape) const;           ///< extents of 1 repeat with stride 0
+  Tensor squeeze(int dim) const;
+  Tensor unsqueeze(int dim) const;
+  /// The same elements in a version family of its own: writes through it do not count as writes to
+  /// this tensor.
+  Tensor detached_version() const;
+
+  /// Writes to this view family so far.
+  std::uint64_t version() const;
+  void bump_version() const;
+
+  /// The one element, after synchronizing the current stream. Throws InvalidArgument unless numel()
+  /// == 1 and T fits the dtype; StateError on the null device, where the second form answers
+  /// `plan`.
+  template <class T>
+  T item() const {
+    return to_vector<T>(1).front();
+  }
+  double item(PlanValue plan) const;
+  /// All elements in row-major order, after synchronizing the current stream. Throws as item().
+  template <class T>
+  std::vector<T> to_vector() const {
+    return to_vector<T>(-1);
+  }
+
+  /// Names, values (shortened), shape, dtype and device, for people.
+  std::string str() const;
+
+ private:
+  struct Impl;
+  static Tensor from_host(const void* data, std::size_t count, DType dtype, const Shape& shape,
+                          Device device);
+  explicit Tensor(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  const Impl& impl() const;
+  Tensor restrided(const Shape& shape, const Shape& strides, std::int64_t offset) const;
+  /// Checks, waits for the current stream and answers the number of elements; expected < 0: any.
+  std::size_t prepare_host_read(DType dtype, std::int64_t expected) const;
+  void copy_to_host(void* out) const;
+  template <class T>
+  std::vector<T> to_vector(std::int64_t expected) const {
+    std::vector<T> out(prepare_host_read(dtype_of<T>, expected));
+    copy_to_host(out.data());
+    return out;
+  }
+  std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,121 @@
+// Tests on several ranks, written once and run on every transport and world size.
+//
+//     TESSERA_RANK_TEST("all_gather concatenates", "[collectives]") {
+//       Tensor mine = full({3}, t.rank()), all = Tensor::empty({3 * t.size()});
+//       distributed::all_gather(t.group(), std::vector{mine}, std::vector{all});
+//       t.check(all.to_vector<float>()[0] == 0, "element 0 is {}", all.to_vector<float>()[0]);
+//     }
+//
+// The body runs on every rank; `t` is a RankTest&. TESSERA_TEST_TRANSPORT (local: threads, gloo: processes; default local)
+// and TESSERA_TEST_WORLDS (default 1,2,3,5) say where; the macro tessera_rank_test sets both. Ranks must not use Catch's
+// macros, which are not thread-safe: they check with `t`, and the main thread reports what failed, with rank and world. A
+// failed check does not end the body. An exception that leaves the body fails the test with the first failure's text.
+//
+// With processes each rank is this test binary again, which runs only the one case: state set up outside the body does not
+// reach it.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/distributed/launch.h"
+#include "tessera/tests/support/close.h"
+
+namespace tessera::testing {
+
+// What the body of a rank test sees of its rank. Used by the rank's thread only.
+class RankTest {
+ public:
+  explicit RankTest(distributed::World& world) : world_(world) {}
+
+  distributed::World& world() { return world_; }
+  distributed::ProcessGroup& group() { return *world_.group(); }
+  int rank() const { return world_.rank(); }
+  int size() const { return world_.size(); }
+
+  // Notes a failure with the text unless `ok`. Returns `ok`.
+  template <class... Args>
+  bool check(bool ok, fmt::format_string<Args...> text, Args&&... args) {
+    if (!ok) fail(fmt::format(text, std::forward<Args>(args)...));
+    return ok;
+  }
+  // The tensors are close (tolerances of close.h), or have equal bits.
+  bool check_close(const Tensor& actual, const Tensor& expected, const std::string& what = {});
+  bool check_close(const Tensor& actual, const Tensor& expected, Tolerance tolerance, const std::string& what = {});
+  bool check_equal(const Tensor& actual, const Tensor& expected, const std::string& what = {});
+  // `call` throws an E whose text contains `part`.
+  template <class E, class Call>
+  bool check_throws(const std::string& part, Call&& call) {
+    try {
+      call();
+    } catch (const E& error) {
+      const std::string text = error.what();
+      return check(text.find(part) != std::string::npos, "threw \"{}\", which lacks \"{}\"", text, part);
+    } catch (const std::exception& error) {
+      return check(false, "threw another type than expected: {}", error.what());
+    }
+    return check(false, "threw nothing; expected a text with \"{}\"", part);
+  }
+  void fail(const std::string& text) { failures_.push_back(text); }
+  const std::vector<std::string>& failures() const { return failures_; }
+
+  // Every rank's text, in rank order, on every rank. Collective.
+  std::vector<std::string> gather_text(const std::string& mine);
+  // All ranks pass the same text. Collective.
+  bool check_same_on_all_ranks(const std::string& mine, const std::string& what);
+
+ private:
+  bool check_result(const CloseResult& result, const std::string& what);
+
+  distributed::World& world_;
+  std::vector<std::string> failures_;
+};
+
+struct RankTestOptions {
+  std::vector<int> worlds{};                     // instead of TESSERA_TEST_WORLDS
+  StreamKind cpu_compute = StreamKind::kInline;  // the stream of each rank's operations
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);
+  std::string expect_failure{};  // not empty: the run must fail, with a text that contains this
+};
+
+// A registered body; made by TESSERA_RANK_TEST at static initialisation.
+class RankCase {
+ public:
+  RankCase(const char* name, void (*body)(RankTest&), RankTestOptions options = {});
+};
+// Runs a registered body over all worlds and asserts; on the main thread.
+void run_rank_case(const std::string& name);
+
+// "local" or "gloo", and the world sizes, as the environment says.
+std::string test_transport();
+std::vector<int> test_worlds();
+
+// Lower level: `body` on rank threads, whatever the transport under test. Returns each rank's exception (null: none), in
+// rank order. Does not assert.
+struct RunRanksOptions {
+  StreamKind cpu_compute = StreamKind::kInline;
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);
+};
+std::vector<std::exception_ptr> run_ranks(int world_size, const std::function<void(distributed::World&)>& body,
+                                          const RunRanksOptions& options = {});
+// The texts of these, "" for none.
+std::vector<std::string> exception_texts(const std::vector<std::exception_ptr>& errors);
+
+}  // namespace tessera::testing
+
+#define TESSERA_RANK_TEST(name, tags) TESSERA_RANK_TEST_WITH(name, tags, {})
+// The same with RankTestOptions: TESSERA_RANK_TEST_WITH("x", "[y]", {.worlds = {2}}) { ... }
+#define TESSERA_RANK_TEST_WITH(name, tags, ...) \
+  TESSERA_RANK_TEST_NAMED(INTERNAL_CATCH_UNIQUE_NAME(tessera_rank_body_), name, tags, __VA_ARGS__)
+#define TESSERA_RANK_TEST_NAMED(body, name, tags, ...) TESSERA_RANK_TEST_EXPANDED(body, name, tags, __VA_ARGS__)
+#define TESSERA_RANK_TEST_EXPANDED(body, name, tags, ...)                                         \
+  static void body(::tessera::testing::RankTest& t);                                              \
+  static const ::tessera::testing::RankCase body##_case(name, &body,                              \
+                                                        ::tessera::testing::RankTestOptions __VA_ARGS__); \
+  TEST_CASE(name, tags) { ::tessera::testing::run_rank_case(name); }                              \
+  static void body([[maybe_unused]] ::tessera::testing::RankTest& t)

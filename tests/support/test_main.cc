@@ -1,0 +1,58 @@
+// The main function of every test: a Catch2 session that fails when no test case ran, obeys Bazel's
+// --test_filter, and skips (or fails, as told) where GPUs are missing.
+#define CATCH_CONFIG_RUNNER
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <cstdlib>
+
+#include "tessera/tests/support/case_report.h"
+#include "tessera/tests/support/early_main.h"
+#include "tessera/tests/support/gpu_gate.h"
+
+namespace {
+
+using tessera::testing::GpuGate;
+
+// Looks at TESSERA_TEST_GPUS, the number of GPUs the test needs.
+GpuGate pass_gpu_gate() {
+  const char* needed_text = std::getenv("TESSERA_TEST_GPUS");
+  const int needed = needed_text == nullptr ? 0 : std::atoi(needed_text);
+  if (needed == 0) return GpuGate::kRun;
+  const int found = tessera::testing::gpu_count();
+  const char* required = std::getenv("TESSERA_REQUIRE_GPUS");
+  const GpuGate gate = tessera::testing::gpu_gate(found, needed, required);
+  if (gate == GpuGate::kSkip)
+    std::printf("SKIPPED: needs %d GPU%s, found %d\n", needed, needed == 1 ? "" : "s", found);
+  if (gate == GpuGate::kFail)
+    std::printf("needs %d GPU%s, found %d, and TESSERA_REQUIRE_GPUS=%s does not allow to skip\n",
+                needed, needed == 1 ? "" : "s", found, required);
+  return gate;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (const int answer = tessera::testing::run_early_mains(argc, argv); answer >= 0) return answer;
+  switch (pass_gpu_gate()) {
+    case GpuGate::kSkip:
+      return 0;
+    case GpuGate::kFail:
+      return 1;
+    case GpuGate::kRun:
+      break;
+  }
+  Catch::Session session;
+  if (const int error = session.applyCommandLine(argc, argv); error != 0) return error;
+  if (const char* filter = std::getenv("TESTBRIDGE_TEST_ONLY"))
+    session.configData().testsOrTags.emplace_back(filter);
+  const int failures = session.run();
+  const auto& config = session.configData();
+  const bool only_lists = config.listTests || config.listTags || config.listReporters ||
+                          config.listTestNamesOnly || config.showHelp;
+  if (only_lists) return 0;  // Catch2 answers with the number of lines it listed
+  if (failures == 0 && tessera::testing::cases_run() == 0) {
+    std::printf("no test case ran\n");
+    return 1;
+  }
+  return failures;
+}

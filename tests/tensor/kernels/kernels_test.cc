@@ -1,0 +1,153 @@
+// The choice of an instruction set, settling of layouts, and every operation on the null device.
+#include <catch2/catch.hpp>
+
+#include "tessera/tensor/error.h"
+#include "tessera/tensor/kernels/launch.h"
+#include "tessera/tensor/kernels/layout.h"
+#include "tessera/tensor/ops.h"
+#include "tessera/tensor/random.h"
+#include "tessera/tests/tensor/ops_support.h"
+#include "tessera/tests/tensor/throws.h"
+
+namespace tessera {
+namespace {
+
+using namespace testing;
+
+constexpr CpuFlags kHaswell = {
+    .avx2 = true, .fma = true, .bmi1 = true, .bmi2 = true, .f16c = true, .lzcnt = true, .movbe = true};
+
+TEST_CASE("choose_cpu_isa: by flags alone, naming what is missing") {
+  CHECK(choose_cpu_isa(kHaswell) == CpuIsa::kX86V3);
+  CHECK(std::string(cpu_isa_name(CpuIsa::kX86V3)) == "x86-64-v3");
+  CpuFlags flags = kHaswell;
+  flags.fma = flags.movbe = false;
+  CHECK(thrown<DeviceError>([&] { choose_cpu_isa(flags); }) ==
+        "[cpu_table] this CPU lacks fma, movbe; the kernels need x86-64-v3, which x86 CPUs since 2013-2015 have");
+  CHECK(thrown<DeviceError>([&] { choose_cpu_isa({}); }) ==
+        "[cpu_table] this CPU lacks avx2, fma, bmi1, bmi2, f16c, lzcnt, movbe; the kernels need x86-64-v3, which x86 "
+        "CPUs since 2013-2015 have");
+}
+
+TEST_CASE("cpu_table: every kernel has an entry point") {
+  CHECK(std::apply([](const auto&... entry) { return ((entry.run != nullptr) && ...); }, cpu_table()));
+}
+
+TEST_CASE("merge_dims: extents of 1 go, neighbours merge, order stays") {
+  Shape shape{2, 1, 3, 4}, a{12, 99, 4, 1}, b{12, 0, 4, 1};
+  merge_dims(shape, {&a, &b});
+  CHECK(shape == Shape{24});
+  CHECK(a == Shape{1});
+  Shape broadcast{2, 3, 4}, x{12, 4, 1}, y{0, 4, 1};
+  merge_dims(broadcast, {&x, &y});
+  CHECK(broadcast == Shape{2, 12});
+  CHECK(x == Shape{12, 1});
+  CHECK(y == Shape{0, 1});
+  Shape none{1, 1}, none_strides{5, 5};
+  merge_dims(none, {&none_strides});
+  CHECK(none == Shape{});
+  Shape empty{3, 0}, empty_strides{0, 1};
+  merge_dims(empty, {&empty_strides});
+  CHECK(empty.numel() == 0);
+}
+
+TEST_CASE("sort_and_merge_dims: the first operand is walked as it lies in memory") {
+  Shape shape{3, 4}, out{1, 3}, in{1, 3};
+  sort_and_merge_dims(shape, {&out, &in});
+  CHECK(shape == Shape{12});
+  CHECK(out == Shape{1});
+  Shape mixed{3, 4}, first{1, 3}, second{4, 1};
+  sort_and_merge_dims(mixed, {&first, &second});
+  CHECK(mixed == Shape{4, 3});
+  CHECK(first == Shape{3, 1});
+  CHECK(second == Shape{1, 4});
+}
+
+// One call of every operation.
+void call_everything(Device device) {
+  const TensorOptions f32{.device = device}, i64{.dtype = DType::kI64, .device = device};
+  const Tensor x = full({6, 5}, 0.5, f32), row = ones({5}, f32), targets = arange(6, i64);
+  zeros_like(ones({2}, f32));
+  for (auto op : {add, sub, mul, div, equal}) op(x, row);
+  for (auto op : {neg, tessera::abs, tessera::exp, tessera::log, tessera::sqrt, square, tessera::tanh, relu, gelu}) op(x);
+  relu_backward(x, x);
+  gelu_backward(x, x);
+  add(x, 1.0);
+  mul(x, 2.0);
+  cast(clone(x), DType::kF64);
+  contiguous(x.transpose(0, 1));
+  axpby_(x, x, {.beta = 1});
+  copy_(x, x);
+  sum(x, {0});
+  mean(x);
+  sum_of_squares(x);
+  argmax(x);
+  sum_to_shape(x, {1, 5});
+  matmul_into(zeros({6, 6}, f32), x, x.transpose(0, 1), {.beta = 1});
+  matmul(x.transpose(0, 1), x);
+  linear(x, zeros({3, 5}, f32), zeros({3}, f32));
+  softmax(x);
+  const Tensor logits = zeros({6, 7}, f32);
+  const auto ce = cross_entropy_rows(logits, targets);
+  cross_entropy_rows_backward(ce.loss, logits, targets, ce.log_sum_exp);
+  sgd_step({{.parameter = x, .gradient = clone(x), .momentum = zeros_like(x), .lr = 0.1, .momentum_factor = 0.9}});
+  random::fill_uniform(x, {}, random::whole({6, 5}), 0, 1);
+  random::fill_normal(x, {}, random::whole({6, 5}), 0, 1);
+}
+
+struct Plan {
+  std::vector<std::string> kernels;
+  std::int64_t peak;
+  std::int64_t workspace;
+  bool operator==(const Plan&) const = default;
+};
+
+Plan plan_of(Device device) {
+  return with_threads(2, [device] {
+    Trace trace;
+    current_rank_context()->set_trace(&trace);
+    call_everything(device);
+    current_rank_context()->set_trace(nullptr);
+    const MemoryCounters& memory = current_rank_context()->memory();
+    Plan plan{.kernels = {}, .peak = memory.peak_total(), .workspace = memory.peak()[MemoryCategory::kWorkspace]};
+    for (const KernelRecord& record : trace.all<KernelRecord>()) plan.kernels.push_back(record.name);
+    return plan;
+  });
+}
+
+TEST_CASE("the null device runs every operation, with the kernels and bytes of the CPU") {
+  const Plan cpu = plan_of(kCpu), null = plan_of(kNull);
+  CHECK(cpu.kernels == null.kernels);
+  CHECK(cpu.peak == null.peak);
+  CHECK(cpu.workspace == null.workspace);
+  CHECK(cpu.kernels.size() > 40);
+}
+
+TEST_CASE("a traced launch lists what it reads and writes") {
+  with_threads(1, [] {
+    const Tensor a = ones({2, 3}), b = ones({3});
+    Trace trace;
+    current_rank_context()->set_trace(&trace);
+    const Tensor y = add(a, b);
+    current_rank_context()->set_trace(nullptr);
+    const auto records = trace.all<KernelRecord>();
+    REQUIRE(records.size() == 1);
+    CHECK(records[0].name == "binary");
+    REQUIRE(records[0].reads.size() == 2);
+    REQUIRE(records[0].writes.size() == 1);
+    CHECK(records[0].reads[0].storage == a.storage().id());
+    CHECK(records[0].reads[1].strides == Shape{0, 1});
+    CHECK(records[0].writes[0].storage == y.storage().id());
+    return 0;
+  });
+}
+
+TEST_CASE("operations on released storage say so") {
+  const Tensor x = Tensor::empty_named({3}, {}, MemoryCategory::kGathered, "group.0", false);
+  const std::string message = thrown<StateError>([&] { relu(x); });
+  INFO(message);
+  CHECK(message.find("group.0") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,287 @@
+// Byte counters, the allocator and its pools.
+
+#include <algorithm>
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cstdint>
+#include <cstring>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tessera/tensor/allocator.h"
+#include "tessera/tensor/error.h"
+#include "tessera/tensor/memory_counters.h"
+#include "tessera/tensor/rank_context.h"
+#include "tessera/tensor/stream.h"
+#include "tessera/tensor/stream_pool.h"
+#include "tessera/tests/tensor/throws.h"
+
+namespace tessera {
+namespace {
+
+using testing::thrown;
+
+Stream queued(const std::string& name) { return Stream::create(kCpu, StreamKind::kQueued, name); }
+Stream inlined(const std::string& name) { return Stream::create(kCpu, StreamKind::kInline, name); }
+
+Block take(std::size_t bytes, const Stream& stream) {
+  return Block::take(bytes, stream, MemoryCategory::kOther);
+}
+
+TEST_CASE("counters: current, peaks and their reset") {
+  MemoryCounters counters;
+  counters.add(MemoryCategory::kParameter, 64);
+  counters.add(MemoryCategory::kGathered, 128);
+  counters.subtract(MemoryCategory::kGathered, 128);
+  counters.add(MemoryCategory::kGradient, 64);
+  counters.add(MemoryCategory::kActivation, 1024);
+  counters.subtract(MemoryCategory::kActivation, 1024);
+  CHECK(counters.current()[MemoryCategory::kParameter] == 64);
+  CHECK(counters.current()[MemoryCategory::kGathered] == 0);
+  CHECK(counters.current().total() == 128);
+  CHECK(counters.peak()[MemoryCategory::kGathered] == 128);
+  CHECK(counters.peak()[MemoryCategory::kActivation] == 1024);
+  CHECK(counters.peak_total() == 64 + 64 + 1024);
+  CHECK(counters.peak_model() == 64 + 128);  // parameter and gathered, before the gradient came
+  counters.reset_peak();
+  CHECK(counters.peak().total() == 128);
+  CHECK(counters.peak_total() == 128);
+  CHECK(counters.peak_model() == 128);
+}
+
+TEST_CASE("counters: names and the thread's category") {
+  std::set<std::string> names;
+  for (int i = 0; i < kMemoryCategories; ++i) {
+    names.insert(memory_category_name(static_cast<MemoryCategory>(i)));
+  }
+  CHECK(names == std::set<std::string>{"parameter", "gradient", "optimizer", "gathered",
+                                       "activation", "workspace", "communication", "other"});
+  CHECK(current_memory_category() == MemoryCategory::kActivation);
+  {
+    const MemoryCategoryScope outer(MemoryCategory::kOptimizer);
+    {
+      const MemoryCategoryScope inner(MemoryCategory::kGradient);
+      CHECK(current_memory_category() == MemoryCategory::kGradient);
+    }
+    CHECK(current_memory_category() == MemoryCategory::kOptimizer);
+  }
+  CHECK(current_memory_category() == MemoryCategory::kActivation);
+}
+
+TEST_CASE("size classes: hold what they promise, in order, with bounded waste") {
+  for (int i = 0; i < kSizeClasses; ++i) {
+    const std::size_t bytes = size_class_bytes(i);
+    REQUIRE(bytes % 64 == 0);
+    REQUIRE(size_class_of(bytes) == i);
+    if (i + 1 < kSizeClasses) {
+      REQUIRE(size_class_of(bytes + 1) == i + 1);
+      REQUIRE(size_class_bytes(i + 1) - bytes <= std::max<std::size_t>(64, bytes / 8));
+    }
+  }
+  CHECK(size_class_of(0) == 0);
+  CHECK(size_class_bytes(kSizeClasses - 1) == kMaxBlockBytes);
+}
+
+TEST_CASE("block: counted to the rank that took it, rounded up, until it goes back") {
+  CHECK(counted_bytes(DeviceType::kCpu, 0) == 0);
+  CHECK(counted_bytes(DeviceType::kCpu, 1) == 64);
+  CHECK(counted_bytes(DeviceType::kCpu, 64) == 64);
+  CHECK(counted_bytes(DeviceType::kNull, 65) == 128);
+  CHECK(counted_bytes(DeviceType::kCuda, 513) == 1024);
+  const auto context = std::make_shared<RankContext>(0, 1, 1);
+  const MemoryCounters& counters = context->memory();
+  Block block;
+  CHECK(block.empty());
+  {
+    const RankScope scope(context);
+    block = Block::take(100, inlined("s"), MemoryCategory::kGathered);
+  }
+  CHECK_FALSE(block.empty());
+  CHECK(block.bytes() == 100);
+  CHECK(block.counted_bytes() == 128);
+  CHECK(counters.current()[MemoryCategory::kGathered] == 128);
+  Block moved = std::move(block);
+  CHECK(counters.current()[MemoryCategory::kGathered] == 128);
+  moved = Block();  // outside of the scope: still that rank's
+  CHECK(counters.current().total() == 0);
+  CHECK(counters.peak_model() == 128);
+}
+
+TEST_CASE("block: addresses are aligned, zero bytes have one too") {
+  const Stream stream = inlined("s");
+  for (std::size_t bytes : {0, 1, 63, 64, 65, 1000, 4095}) {
+    const Block block = take(bytes, stream);
+    REQUIRE(reinterpret_cast<std::uintptr_t>(block.data()) % 64 == 0);
+    REQUIRE(block.data() != nullptr);
+  }
+  for (std::size_t bytes : {4096, 4097, 100000, 5000000}) {
+    const Block block = take(bytes, stream);
+    REQUIRE(reinterpret_cast<std::uintptr_t>(block.data()) % 256 == 0);
+    std::memset(block.data(), 1, bytes);
+  }
+  CHECK(take(0, stream).counted_bytes() == 0);
+}
+
+TEST_CASE("block: goes back to its own stream only") {
+  const Stream a = queued("a");
+  const Stream b = queued("b");
+  const std::size_t bytes = 777777;  // a size that no other test leaves behind
+  Block block = take(bytes, a);
+  void* const address = block.data();
+  block = Block();
+  CHECK(take(bytes, b).data() != address);
+  block = take(bytes, a);
+  CHECK(block.data() == address);
+}
+
+TEST_CASE("block: what a destroyed stream kept is for everyone") {
+  const std::size_t bytes = 888888;
+  void* kept = nullptr;
+  void* outliving_address = nullptr;
+  Block outliving;
+  {
+    const Stream stream = queued("short");
+    Block block = take(bytes, stream);
+    outliving = take(bytes, stream);
+    kept = block.data();
+    outliving_address = outliving.data();
+  }
+  const Stream other = inlined("other");
+  const Block again = take(bytes, other);
+  CHECK(again.data() == kept);
+  outliving = Block();  // its stream is gone
+  CHECK(take(bytes, other).data() == outliving_address);
+}
+
+// The host gives blocks back while queued work still uses them; the stream's next user comes after.
+TEST_CASE("block: reuse is in stream order under load") {
+  const Stream stream = queued("compute");
+  constexpr std::size_t kBytes = 4096;
+  std::atomic<int> errors{0};
+  std::set<void*> addresses;
+  for (int i = 0; i < 2000; ++i) {
+    const auto value = static_cast<unsigned char>(i % 251);
+    const Block block = take(kBytes, stream);
+    addresses.insert(block.data());
+    auto* data = static_cast<unsigned char*>(block.data());
+    stream.enqueue("write", [data, value] { std::memset(data, value, kBytes); });
+    stream.enqueue("check", [data, value, &errors] {
+      if (std::any_of(data, data + kBytes, [&](unsigned char x) { return x != value; })) ++errors;
+    });
+  }
+  stream.synchronize();
+  CHECK(errors == 0);
+  CHECK(addresses.size() == 1);
+}
+
+TEST_CASE("cache: emptied, but not of what queued work may still use") {
+  const Stream stream = queued("compute");
+  empty_cpu_cache();
+  const std::size_t before = cached_cpu_bytes();
+  std::atomic<bool> go{false};
+  {
+    const Block block = take(1 << 20, stream);
+    stream.enqueue("use", [&go, data = block.data()] {
+      while (!go) std::this_thread::yield();
+      std::memset(data, 1, 1 << 20);
+    });
+  }
+  CHECK(cached_cpu_bytes() == before + (1 << 20));
+  empty_cpu_cache();
+  CHECK(cached_cpu_bytes() == before + (1 << 20));
+  go = true;
+  stream.synchronize();
+  empty_cpu_cache();
+  CHECK(cached_cpu_bytes() <= before);
+}
+
+TEST_CASE("cache: bounded") {
+  const Stream stream = inlined("s");
+  empty_cpu_cache();
+  // Sizes that grow by a third never fit a kept block, so without a bound all of them would stay.
+  std::size_t sum = 0;
+  for (std::size_t bytes = std::size_t{1} << 20; bytes < std::size_t{1} << 31; bytes += bytes / 3) {
+    sum += bytes;
+    take(bytes, stream);
+  }
+  CHECK(sum > std::size_t{4} << 30);
+  CHECK(cached_cpu_bytes() <= std::size_t{2} << 30);
+  empty_cpu_cache();
+}
+
+TEST_CASE("allocator: out of memory lists the bytes by category") {
+  const RankScope scope(std::make_shared<RankContext>(1, 2, 1));
+  const Stream stream = inlined("compute");
+  const Block parameter = Block::take(1000, stream, MemoryCategory::kParameter);
+  const Block gathered = Block::take(64, stream, MemoryCategory::kGathered);
+  const std::size_t absurd = std::size_t{1} << 50;
+  const std::string text =
+      thrown<OutOfMemory>([&] { Block::take(absurd, stream, MemoryCategory::kGathered); });
+  const std::string head =
+      "[allocator] rank 1: no room on cpu for 1125899906842624 bytes of category gathered, taken "
+      "on "
+      "stream \"compute\"; live bytes of this rank: parameter 1024, gradient 0, optimizer 0, "
+      "gathered 64, activation 0, workspace 0, communication 0, other 0, together 1088; this "
+      "process holds ";
+  CHECK(text.substr(0, head.size()) == head);
+  const std::string tail = " of them kept for reuse; use smaller batches or more ranks";
+  REQUIRE(text.size() > tail.size());
+  CHECK(text.substr(text.size() - tail.size()) == tail);
+  CHECK(current_rank_context()->memory().current().total() == 1088);  // a failure counts nothing
+}
+
+TEST_CASE("allocator: a limit of the process, for which kept blocks make room") {
+  const Stream stream = inlined("s");
+  empty_cpu_cache();
+  const std::size_t used = cpu_memory().from_system;
+  set_cpu_memory_limit(used + (3 << 20));
+  take(2 << 20, stream);                      // kept from now on
+  const Block large = take(3 << 20, stream);  // needs the kept one's room
+  CHECK(large.data() != nullptr);
+  CHECK(thrown<OutOfMemory>([&] { take(1 << 20, stream); }).find("no room on cpu for 1048576") !=
+        std::string::npos);
+  set_cpu_memory_limit(0);
+  CHECK(take(1 << 20, stream).data() != nullptr);
+}
+
+TEST_CASE("allocator: null device counts bytes and reserves addresses") {
+  const RankScope scope(std::make_shared<RankContext>(0, 1, 1));
+  const Stream stream = Stream::create(kNull, StreamKind::kInline, "planned");
+  const std::size_t held = cpu_memory().from_system;
+  const Block huge = Block::take(std::size_t{1} << 45, stream, MemoryCategory::kParameter);
+  const Block empty = Block::take(0, stream, MemoryCategory::kParameter);
+  const Block next = Block::take(1, stream, MemoryCategory::kParameter);
+  CHECK(huge.data() != nullptr);
+  CHECK(std::set<void*>{huge.data(), empty.data(), next.data()}.size() == 3);
+  CHECK(static_cast<char*>(next.data()) - static_cast<char*>(huge.data()) >=
+        (std::ptrdiff_t{1} << 45));
+  CHECK(current_rank_context()->memory().current().total() == (std::int64_t{1} << 45) + 64);
+  CHECK(cpu_memory().from_system == held);
+}
+
+TEST_CASE("allocator: many threads take and give back at once") {
+  constexpr int kThreads = 4;
+  std::atomic<int> errors{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      const RankScope scope(std::make_shared<RankContext>(t, kThreads, 1));
+      const Stream stream = t % 2 == 0 ? inlined("i") : queued("q");
+      std::vector<Block> held;
+      for (std::size_t i = 0; i < 2000; ++i) {
+        held.push_back(Block::take(i * 37 % 5000, stream, MemoryCategory::kActivation));
+        if (held.size() > 8) held.erase(held.begin() + static_cast<std::ptrdiff_t>(i % 8));
+        if (i % 500 == 0) empty_cpu_cache();
+      }
+      held.clear();
+      if (current_rank_context()->memory().current().total() != 0) ++errors;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(errors == 0);
+}
+
+}  // namespace
+}  // namespace tessera
