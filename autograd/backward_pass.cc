@@ -1,0 +1,233 @@
+#include "tessera/autograd/backward_pass.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "tessera/autograd/grad_mode.h"
+#include "tessera/autograd/ops.h"
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/ops_elementwise.h"
+
+namespace tessera::detail {
+namespace {
+
+thread_local BackwardPass* t_current = nullptr;
+
+class CurrentPassGuard {
+ public:
+  explicit CurrentPassGuard(BackwardPass* pass) : previous_(t_current) { t_current = pass; }
+  ~CurrentPassGuard() { t_current = previous_; }
+  CurrentPassGuard(const CurrentPassGuard&) = delete;
+  CurrentPassGuard& operator=(const CurrentPassGuard&) = delete;
+
+ private:
+  BackwardPass* previous_;
+};
+
+// Heap order: the greatest runs first.
+bool runs_later(const Node* a, const Node* b) {
+  if (a->is_leaf_node() != b->is_leaf_node()) return b->is_leaf_node();
+  return a->sequence() < b->sequence();
+}
+
+void check_gradient(const Node& from, std::size_t input, const Node& to, int output_nr,
+                    const Variable& gradient) {
+  const OutputInfo info = to.output_info(output_nr);
+  TESSERA_CHECK_AS(StateError,
+                   gradient.shape() == info.shape && gradient.device() == info.device &&
+                       is_floating(gradient.dtype()),
+                   "backward",
+                   "the derivative of \"{}\" answered a gradient of shape {}, {} on {} for its "
+                   "input {} of shape {} on {}; both must agree, and the dtype be floating",
+                   from.name(), gradient.shape().str(), dtype_name(gradient.dtype()),
+                   gradient.device().str(), input, info.shape.str(), info.device.str());
+}
+
+}  // namespace
+
+BackwardPass::BackwardPass(const PassOptions& options)
+    : options_(options), outermost_(t_current != nullptr ? t_current->outermost_ : this) {}
+
+BackwardPass* BackwardPass::current() { return t_current; }
+
+void BackwardPass::add_root(GradientEdge edge, Variable gradient) {
+  roots_.push_back({.edge = std::move(edge), .gradient = std::move(gradient)});
+}
+
+void BackwardPass::accumulate_only(GradientEdge leaf) {
+  accumulating_.insert(leaf.node.get());
+  selected_.push_back(std::move(leaf));
+}
+
+void BackwardPass::capture(GradientEdge edge, Variable* target) {
+  captures_[edge.node.get()].push_back({.output_nr = edge.output_nr, .target = target});
+  selected_.push_back(std::move(edge));
+}
+
+void BackwardPass::queue_callback(std::function<void(bool)> callback) {
+  outermost_->callbacks_.push_back(std::move(callback));
+}
+
+bool BackwardPass::needs(const Node& node) const {
+  if (!options_.selective) return true;
+  const auto found = states_.find(&node);
+  return found != states_.end() && found->second.needed;
+}
+
+std::optional<GradientSlot> BackwardPass::take_slot(Node& leaf, DType storable) {
+  if (options_.selective && !accumulating_.contains(&leaf)) return std::nullopt;
+  std::optional<GradientSlot> slot = leaf.offer_slot(storable);
+  if (slot) states_.at(&leaf).slot_taken = true;
+  return slot;
+}
+
+bool BackwardPass::took_slot(const Node& leaf) const { return states_.at(&leaf).slot_taken; }
+
+void BackwardPass::execute() {
+  CurrentPassGuard current(this);
+  try {
+    GradModeGuard mode(options_.create_graph);
+    discover();
+    seed();
+    run_all();
+  } catch (...) {
+    end(/*failed=*/true);
+    throw;
+  }
+  end(/*failed=*/false);
+}
+
+void BackwardPass::discover() {
+  for (const Root& root : roots_) discover_from(root.edge.node.get());
+}
+
+// Depth first, with a path of our own; a node is decided when all below it are.
+void BackwardPass::discover_from(Node* root) {
+  struct Frame {
+    Node* node;
+    NodeState* state;
+    std::size_t next_input;
+  };
+  auto [entry, is_new] = states_.try_emplace(root);
+  if (!is_new) return;
+  std::vector<Frame> path = {{root, &entry->second, 0}};
+  while (!path.empty()) {
+    Frame& frame = path.back();
+    const std::span<const GradientEdge> inputs = frame.node->inputs();
+    if (frame.next_input == inputs.size()) {
+      if (options_.selective) decide(*frame.node, *frame.state);
+      path.pop_back();
+      continue;
+    }
+    Node* below = inputs[frame.next_input++].node.get();
+    if (below == nullptr) continue;
+    auto [found, first_visit] = states_.try_emplace(below);
+    ++found->second.missing;
+    if (first_visit) path.push_back({below, &found->second, 0});
+  }
+}
+
+void BackwardPass::decide(Node& node, NodeState& state) const {
+  const auto leads_on = [this](const GradientEdge& edge) {
+    return edge.node != nullptr && states_.at(edge.node.get()).needed;
+  };
+  const std::span<const GradientEdge> inputs = node.inputs();
+  state.runs = accumulating_.contains(&node) || std::any_of(inputs.begin(), inputs.end(), leads_on);
+  state.needed = state.runs || captures_.contains(&node);
+}
+
+void BackwardPass::seed() {
+  for (Root& root : roots_) {
+    Node& node = *root.edge.node;
+    collect(node, states_.at(&node), root.edge.output_nr, std::move(root.gradient));
+  }
+  std::unordered_set<const Node*> pushed;
+  for (const Root& root : roots_) {
+    Node* node = root.edge.node.get();
+    const NodeState& state = states_.at(node);
+    if (state.missing == 0 && state.needed && pushed.insert(node).second) push_ready(node);
+  }
+}
+
+void BackwardPass::push_ready(Node* node) {
+  ready_.push_back(node);
+  std::push_heap(ready_.begin(), ready_.end(), runs_later);
+}
+
+void BackwardPass::run_all() {
+  while (!ready_.empty()) {
+    std::pop_heap(ready_.begin(), ready_.end(), runs_later);
+    Node* node = ready_.back();
+    ready_.pop_back();
+    run_node(*node);
+  }
+}
+
+void BackwardPass::run_node(Node& node) {
+  NodeState& state = states_.at(&node);
+  Gradients output_gradients = std::move(state.gradients);
+  output_gradients.resize(static_cast<std::size_t>(node.outputs()));
+  node.run_output_hooks(output_gradients);
+  if (const auto captures = captures_.find(&node); captures != captures_.end()) {
+    for (const Capture& capture : captures->second)
+      *capture.target = output_gradients[static_cast<std::size_t>(capture.output_nr)];
+  }
+  if (!state.runs) return;
+  Gradients input_gradients = node.run(std::move(output_gradients), BackwardContext(node, *this));
+  if (!options_.retain_graph) node.free_saved();
+  for (std::size_t i = 0; i < input_gradients.size(); ++i)
+    deliver(node, i, std::move(input_gradients[i]));
+}
+
+void BackwardPass::deliver(const Node& from, std::size_t input, Variable gradient) {
+  const GradientEdge& edge = from.inputs()[input];
+  if (edge.node == nullptr) return;
+  NodeState& state = states_.at(edge.node.get());
+  if (!state.needed) return;
+  if (gradient.defined()) {
+    check_gradient(from, input, *edge.node, edge.output_nr, gradient);
+    collect(*edge.node, state, edge.output_nr, std::move(gradient));
+  }
+  if (--state.missing == 0) push_ready(edge.node.get());
+}
+
+// The first gradient is kept as it is, since it may be shared; the second makes a sum, into which
+// later ones are added.
+void BackwardPass::collect(Node& node, NodeState& state, int output_nr, Variable gradient) const {
+  const std::size_t i = static_cast<std::size_t>(output_nr);
+  if (state.gradients.empty()) state.gradients.resize(static_cast<std::size_t>(node.outputs()));
+  Variable& kept = state.gradients[i];
+  if (!kept.defined()) {
+    kept = std::move(gradient);
+    return;
+  }
+  if (options_.create_graph) {
+    kept = add(kept, gradient);
+    return;
+  }
+  if (state.summed.empty()) state.summed.resize(state.gradients.size());
+  if (state.summed[i]) {
+    axpby_(kept.tensor(), gradient.tensor(), {.alpha = 1, .beta = 1});
+  } else {
+    kept = Variable(add(kept.tensor(), gradient.tensor()));
+    state.summed[i] = true;
+  }
+}
+
+// Callbacks may queue more, so the list is walked by index.
+void BackwardPass::end(bool failed) {
+  if (outermost_ != this) return;
+  std::exception_ptr error;
+  for (std::size_t i = 0; i < callbacks_.size(); ++i) {
+    const std::function<void(bool)> callback = std::move(callbacks_[i]);
+    try {
+      callback(failed || error != nullptr);
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  }
+  // After a failure the first cause is what counts.
+  if (error && !failed) std::rethrow_exception(error);
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,88 @@
+#pragma once
+
+/// One run over a graph: see engine.h, whose functions are its users.
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "tessera/autograd/graph.h"
+
+namespace tessera::detail {
+
+struct PassOptions {
+  bool retain_graph = false;
+  bool create_graph = false;
+  /// Only what accumulate_only() and capture() name gets gradients; else every leaf does.
+  bool selective = false;
+};
+
+class BackwardPass final : public BackwardContext::Pass {
+ public:
+  explicit BackwardPass(const PassOptions& options);
+  BackwardPass(const BackwardPass&) = delete;
+  BackwardPass& operator=(const BackwardPass&) = delete;
+
+  // Before execute():
+  void add_root(GradientEdge edge, Variable gradient);
+  void accumulate_only(GradientEdge leaf);
+  /// What arrives at `edge` goes to `*target`, which must stay until execute() is done.
+  void capture(GradientEdge edge, Variable* target);
+
+  void execute();
+
+  bool create_graph() const override { return options_.create_graph; }
+  bool needs(const Node& node) const override;
+  std::optional<GradientSlot> take_slot(Node& leaf, DType storable) override;
+  bool took_slot(const Node& leaf) const override;
+
+  /// The innermost pass of this thread, or null.
+  static BackwardPass* current();
+  /// Belongs to the outermost pass.
+  void queue_callback(std::function<void(bool)> callback);
+
+ private:
+  struct NodeState {
+    int missing = 0;     // consumers that have not delivered yet
+    bool runs = true;    // else its gradients are captured at most
+    bool needed = true;  // runs or captured
+    bool slot_taken = false;
+    Gradients gradients;
+    std::vector<bool> summed;  // gradients[i] is a sum made here, which nobody else holds
+  };
+  struct Capture {
+    int output_nr;
+    Variable* target;
+  };
+  struct Root {
+    GradientEdge edge;
+    Variable gradient;
+  };
+
+  void discover();
+  void discover_from(Node* root);
+  void decide(Node& node, NodeState& state) const;
+  void seed();
+  void run_all();
+  void run_node(Node& node);
+  void deliver(const Node& from, std::size_t input, Variable gradient);
+  void collect(Node& node, NodeState& state, int output_nr, Variable gradient) const;
+  void push_ready(Node* node);
+  void end(bool failed);
+
+  PassOptions options_;
+  BackwardPass* outermost_;
+  std::vector<Root> roots_;  // hold the whole graph while the pass runs
+  std::vector<GradientEdge> selected_;
+  std::unordered_set<const Node*> accumulating_;
+  std::unordered_map<const Node*, std::vector<Capture>> captures_;
+  std::unordered_map<const Node*, NodeState> states_;
+  std::vector<Node*> ready_;  // a heap
+  std::vector<std::function<void(bool)>> callbacks_;
+};
+
+}  // namespace tessera::detail

@@ -1,0 +1,131 @@
+#include "tessera/autograd/function.h"
+
+#include <algorithm>
+
+#include "tessera/autograd/grad_mode.h"
+#include "tessera/autograd/variable_impl.h"
+#include "tessera/tensor/check.h"
+
+namespace tessera {
+namespace {
+
+void check_not_overwritten(const Tensor& tensor, std::uint64_t version, const char* operation) {
+  TESSERA_CHECK_AS(StateError, tensor.version() == version, "backward",
+                   "a tensor of shape {} that \"{}\" saved was overwritten since (version {}, "
+                   "saved at {}); write to a copy, or after backward",
+                   tensor.shape().str(), operation, tensor.version(), version);
+}
+
+class TensorFunctionNode final : public Node {
+ public:
+  TensorFunctionNode(const char* name, std::span<const Tensor> outputs,
+                     std::span<const Variable> inputs, TensorBackward backward)
+      : Node(name, outputs, inputs), backward_(std::move(backward)) {}
+
+ protected:
+  Gradients apply(const Gradients& output_gradients, const BackwardContext& context) override {
+    const Variable& gradient = output_gradients.front();
+    if (!gradient.defined()) return Gradients(inputs().size());
+    TESSERA_CHECK_AS(StateError, !context.create_graph(), "backward",
+                     "the derivative of \"{}\" cannot be differentiated again; backward without "
+                     "create_graph, or record the operation with record_twice",
+                     name());
+    std::vector<Tensor> tensors = backward_(gradient.tensor(), context);
+    Gradients gradients(tensors.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].defined()) gradients[i] = Variable(std::move(tensors[i]));
+    }
+    return gradients;
+  }
+  bool drop_derivative() override {
+    backward_ = nullptr;
+    return true;
+  }
+
+ private:
+  TensorBackward backward_;
+};
+
+class FunctionNode final : public Node {
+ public:
+  FunctionNode(const char* name, std::span<const Tensor> outputs, std::span<const Variable> inputs,
+               BackwardFunction backward)
+      : Node(name, outputs, inputs), backward_(std::move(backward)) {}
+
+ protected:
+  Gradients apply(const Gradients& output_gradients, const BackwardContext& context) override {
+    return backward_(output_gradients, context);
+  }
+  bool drop_derivative() override {
+    backward_ = nullptr;
+    return true;
+  }
+
+ private:
+  BackwardFunction backward_;
+};
+
+// Not the tensor's dtype alone: an operation may answer indices beside values.
+bool can_have_gradient(const Tensor& output) {
+  return output.defined() && is_floating(output.dtype());
+}
+
+}  // namespace
+
+const Tensor& Saved::unpack() const {
+  check_not_overwritten(tensor_, version_, operation_);
+  return tensor_;
+}
+
+SavedVariable::SavedVariable(const Variable& variable, const char* operation)
+    : variable_(variable), version_(variable.tensor().version()), operation_(operation) {}
+
+const Variable& SavedVariable::unpack() const {
+  TESSERA_CHECK_AS(StateError, variable_.defined(), "backward",
+                   "a derivative asks for a variable it did not save; save it where it is needed");
+  check_not_overwritten(variable_.tensor(), version_, operation_);
+  return variable_;
+}
+
+namespace detail {
+
+bool is_recording(std::span<const Variable> inputs) {
+  return grad_enabled() && std::any_of(inputs.begin(), inputs.end(),
+                                       [](const Variable& v) { return v.requires_grad(); });
+}
+
+Variable record_tensors(const char* name, Tensor output, std::span<const Variable> inputs,
+                        TensorBackward backward) {
+  auto node = make_node<TensorFunctionNode>(name, std::span<const Tensor>(&output, 1), inputs,
+                                            std::move(backward));
+  return make_output(std::move(output), std::move(node), 0);
+}
+
+Variable record_variables(const char* name, Tensor output, std::span<const Variable> inputs,
+                          BackwardFunction backward) {
+  auto node = make_node<FunctionNode>(name, std::span<const Tensor>(&output, 1), inputs,
+                                      std::move(backward));
+  return make_output(std::move(output), std::move(node), 0);
+}
+
+}  // namespace detail
+
+std::vector<Variable> record_differentiable(const char* name, std::vector<Tensor> outputs,
+                                            std::span<const Variable> inputs,
+                                            BackwardFunction backward) {
+  std::vector<Variable> variables;
+  variables.reserve(outputs.size());
+  if (!detail::is_recording(inputs)) {
+    for (Tensor& output : outputs) variables.emplace_back(std::move(output));
+    return variables;
+  }
+  auto node = make_node<FunctionNode>(name, outputs, inputs, std::move(backward));
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const bool with_history = can_have_gradient(outputs[i]);
+    variables.push_back(with_history ? make_output(std::move(outputs[i]), node, static_cast<int>(i))
+                                     : Variable(std::move(outputs[i])));
+  }
+  return variables;
+}
+
+}  // namespace tessera

@@ -1,0 +1,132 @@
+#include "tessera/autograd/graph.h"
+
+#include "tessera/autograd/variable_impl.h"
+#include "tessera/tensor/check.h"
+
+namespace tessera {
+namespace {
+
+thread_local std::uint64_t t_last_sequence = 0;
+// Plain pointers, so that nodes owned by objects of static lifetime can still be destroyed at the
+// thread's end.
+thread_local Node* t_dead = nullptr;
+thread_local bool t_burying = false;
+
+}  // namespace
+
+struct Node::Hooks {
+  HookList<void(Gradients&)> outputs;
+  HookList<void(Gradients&)> pre;
+  HookList<void(const Gradients&)> post;
+};
+
+bool BackwardContext::needs(int i) const {
+  const Node* node = node_.inputs()[static_cast<std::size_t>(i)].node.get();
+  return node != nullptr && pass_.needs(*node);
+}
+
+std::optional<GradientSlot> BackwardContext::slot(int i, DType storable) const {
+  Node* node = node_.inputs()[static_cast<std::size_t>(i)].node.get();
+  if (node == nullptr || !node->is_leaf_node() || pass_.create_graph()) return std::nullopt;
+  return pass_.take_slot(*node, storable);
+}
+
+Variable BackwardContext::output(int i, const Tensor& saved) const {
+  if (!create_graph()) return Variable(saved);
+  return make_output(saved, node_.shared_from_this(), i);
+}
+
+Node::Node(const char* name, std::span<const Tensor> outputs, std::span<const Variable> inputs)
+    : name_(name), sequence_(++t_last_sequence), outputs_(outputs.size()), inputs_(inputs.size()) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].defined())
+      outputs_.span()[i] = {.shape = outputs[i].shape(), .device = outputs[i].device()};
+  }
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].defined()) inputs_.span()[i] = inputs[i].gradient_edge();
+  }
+}
+
+Node::~Node() = default;
+
+OutputInfo Node::output_info(int i) const { return outputs_.span()[static_cast<std::size_t>(i)]; }
+
+Node::Hooks& Node::hooks() {
+  if (!hooks_) hooks_ = std::make_unique<Hooks>();
+  return *hooks_;
+}
+
+HookHandle Node::add_output_hook(int i, std::function<Variable(const Variable&)> hook) {
+  return hooks().outputs.add(
+      [i, name = name_, hook = std::move(hook)](Gradients& output_gradients) {
+        Variable& gradient = output_gradients[static_cast<std::size_t>(i)];
+        if (gradient.defined()) run_gradient_hook(hook, gradient, name);
+      });
+}
+
+HookHandle Node::add_pre_hook(std::function<void(Gradients&)> hook) {
+  return hooks().pre.add(std::move(hook));
+}
+
+HookHandle Node::add_post_hook(std::function<void(const Gradients&)> hook) {
+  return hooks().post.add(std::move(hook));
+}
+
+void Node::run_output_hooks(Gradients& output_gradients) {
+  if (!hooks_) return;
+  for (const auto& hook : hooks_->outputs.snapshot()) hook(output_gradients);
+}
+
+Gradients Node::run(Gradients output_gradients, const BackwardContext& context) {
+  TESSERA_CHECK_AS(StateError, !freed_, "backward",
+                   "backward ran already through \"{}\" and freed what it had saved; pass "
+                   "retain_graph to all but the last backward of this graph",
+                   name_);
+  if (hooks_) {
+    for (const auto& hook : hooks_->pre.snapshot()) hook(output_gradients);
+  }
+  Gradients input_gradients = apply(output_gradients, context);
+  TESSERA_CHECK_AS(StateError, input_gradients.size() == inputs_.size(), "backward",
+                   "the derivative of \"{}\" answered {} gradients for {} inputs; answer one for "
+                   "each, undefined where there is none",
+                   name_, input_gradients.size(), inputs_.size());
+  if (hooks_) {
+    for (const auto& hook : hooks_->post.snapshot()) hook(input_gradients);
+  }
+  return input_gradients;
+}
+
+void Node::free_saved() {
+  if (drop_derivative()) freed_ = true;
+}
+
+std::optional<GradientSlot> Node::offer_slot(DType /*storable*/) { return std::nullopt; }
+
+void NodeDeleter::operator()(Node* node) const noexcept {
+  node->next_dead_ = t_dead;
+  t_dead = node;
+  if (t_burying) return;
+  t_burying = true;
+  while (t_dead != nullptr) {
+    Node* next = t_dead;
+    t_dead = next->next_dead_;
+    delete next;
+  }
+  t_burying = false;
+}
+
+void run_gradient_hook(const std::function<Variable(const Variable&)>& hook, Variable& gradient,
+                       const char* where) {
+  Variable replacement = hook(gradient);
+  if (!replacement.defined()) return;
+  TESSERA_CHECK(
+      replacement.shape() == gradient.shape() && replacement.device() == gradient.device(),
+      "backward",
+      "a gradient hook of \"{}\" answered a gradient of shape {} on {} for one of shape {} on {}; "
+      "keep shape and device",
+      where, replacement.shape().str(), replacement.device().str(), gradient.shape().str(),
+      gradient.device().str());
+  gradient = std::move(replacement);
+}
+
+}  // namespace tessera

@@ -1,0 +1,149 @@
+#pragma once
+
+/// The graph: nodes that turn gradients of an operation's outputs into gradients of its inputs.
+///
+/// A node owns the edges to the nodes of its inputs, so a variable holds its whole history.
+/// Destruction does not recurse, whatever a derivative captured. Nodes are used by the thread that
+/// recorded them.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "tessera/autograd/inline_list.h"
+#include "tessera/autograd/variable.h"
+
+namespace tessera {
+
+using Gradients =
+    std::vector<Variable>;  ///< one per output or input; undefined: zero, or none needed
+
+/// What a node's derivative may ask while it runs.
+class BackwardContext {
+ public:
+  /// What the pass that runs the node knows; the engine's side of this class.
+  class Pass {
+   public:
+    virtual bool create_graph() const = 0;
+    /// False for a node whose gradients would be thrown away.
+    virtual bool needs(const Node& node) const = 0;
+    virtual std::optional<GradientSlot> take_slot(Node& leaf, DType storable) = 0;
+    /// True when a slot of this leaf was taken since the pass began.
+    virtual bool took_slot(const Node& leaf) const = 0;
+
+   protected:
+    ~Pass() = default;
+  };
+
+  BackwardContext(Node& node, Pass& pass) : node_(node), pass_(pass) {}
+
+  /// False where the gradient of input `i` would be thrown away.
+  bool needs(int i) const;
+  /// A place to write the gradient of input `i` into directly. Offered only when the edge leads
+  /// straight to a leaf without gradient hooks that this pass accumulates into, and no graph of the
+  /// gradient is asked for. Whoever takes it writes it at once (see GradientSink) and returns an
+  /// undefined gradient for that input.
+  std::optional<GradientSlot> slot(int i, DType storable) const;
+  bool create_graph() const { return pass_.create_graph(); }
+  /// Output `i` of this node with its history, from its saved value. A derivative that needs its
+  /// own output keeps it as Saved and asks here, since capturing the variable would make the node
+  /// own itself.
+  Variable output(int i, const Tensor& saved) const;
+  /// For nodes of leaves: someone wrote this leaf's slot in this pass.
+  bool slot_was_taken() const { return pass_.took_slot(node_); }
+
+ private:
+  Node& node_;
+  Pass& pass_;
+};
+
+using BackwardFunction =
+    std::function<Gradients(const Gradients& output_gradients, const BackwardContext&)>;
+
+/// What the gradient of an output must look like.
+struct OutputInfo {
+  Shape shape;
+  Device device;
+};
+
+/// Derive to make a new kind of node; operations use record() of function.h. Always made by
+/// make_node().
+class Node : public std::enable_shared_from_this<Node> {
+ public:
+  /// `name` is a literal: the operation.
+  Node(const char* name, std::span<const Tensor> outputs, std::span<const Variable> inputs);
+  virtual ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  const char* name() const { return name_; }
+  /// Creation order in this thread; among nodes that are ready the highest runs first.
+  std::uint64_t sequence() const { return sequence_; }
+  int outputs() const { return static_cast<int>(outputs_.size()); }
+  std::span<const GradientEdge> inputs() const { return inputs_.span(); }
+  virtual OutputInfo output_info(int i) const;
+
+  /// With the gradient of output `i`, when there is one, before everything else; see
+  /// Variable::register_hook.
+  HookHandle add_output_hook(int i, std::function<Variable(const Variable&)> hook);
+  /// Before the node runs, with the gradients of its outputs (it may replace them).
+  HookHandle add_pre_hook(std::function<void(Gradients&)> hook);
+  /// After it ran, with the gradients of its inputs.
+  HookHandle add_post_hook(std::function<void(const Gradients&)> hook);
+
+  /// Runs the output hooks. A pass does so before it runs the node, also where it only captures the
+  /// gradients.
+  virtual void run_output_hooks(Gradients& output_gradients);
+  /// Runs pre-hooks, the derivative and post-hooks. Throws StateError when its saved tensors were
+  /// freed by an earlier backward, and when the derivative answers another number of gradients than
+  /// there are inputs.
+  Gradients run(Gradients output_gradients, const BackwardContext& context);
+  /// Drops what the derivative saved.
+  void free_saved();
+  /// See BackwardContext::slot; only nodes of leaves offer one.
+  virtual std::optional<GradientSlot> offer_slot(DType storable);
+  /// Nodes of leaves run before all others that are ready.
+  virtual bool is_leaf_node() const { return false; }
+
+ protected:
+  /// The derivative: one gradient per input.
+  virtual Gradients apply(const Gradients& output_gradients, const BackwardContext& context) = 0;
+  /// Drops it and what it captured. Nodes that save nothing can run again.
+  virtual bool drop_derivative() = 0;
+
+ private:
+  friend struct NodeDeleter;
+  struct Hooks;
+  Hooks& hooks();
+
+  const char* name_;
+  std::uint64_t sequence_;
+  detail::InlineList<OutputInfo, 1> outputs_;
+  detail::InlineList<GradientEdge, 3> inputs_;
+  std::unique_ptr<Hooks> hooks_;  // null without hooks
+  Node* next_dead_ = nullptr;
+  bool freed_ = false;
+};
+
+/// Destroys nodes one after another, never one inside another: what keeps deep graphs off the call
+/// stack.
+struct NodeDeleter {
+  void operator()(Node* node) const noexcept;
+};
+
+/// Makes a node of a class derived from Node.
+template <class T, class... Args>
+std::shared_ptr<T> make_node(Args&&... args) {
+  return std::shared_ptr<T>(new T(std::forward<Args>(args)...), NodeDeleter());
+}
+
+/// Runs a gradient hook and checks its answer: `gradient` stays or is replaced. `where` names what
+/// it belongs to.
+void run_gradient_hook(const std::function<Variable(const Variable&)>& hook, Variable& gradient,
+                       const char* where);
+
+}  // namespace tessera

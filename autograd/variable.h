@@ -1,0 +1,91 @@
+#pragma once
+
+/// A tensor that knows how it was made: the handle that models compute with.
+///
+/// A *leaf* was made by the user (or by nn::Parameter) and collects gradients; the others come from
+/// recorded operations and hold their graph alive. Copies of the handle mean the same variable.
+/// Usable from one thread at a time.
+
+#include <functional>
+#include <memory>
+
+#include "tessera/autograd/gradient_sink.h"
+#include "tessera/autograd/hooks.h"
+#include "tessera/tensor/tensor.h"
+
+namespace tessera {
+
+class Node;
+
+/// Where a variable comes from: output `output_nr` of a node. For a leaf that requires gradients,
+/// the node that accumulates into it. `node` is null where no gradient flows.
+struct GradientEdge {
+  std::shared_ptr<Node> node;
+  int output_nr = 0;
+};
+
+class Variable {
+ public:
+  Variable() = default;  ///< undefined
+  /// A leaf; of an undefined tensor, one to bind() later. Throws InvalidArgument when gradients are
+  /// asked of a dtype that is not floating.
+  explicit Variable(Tensor tensor, bool requires_grad = false);
+
+  bool defined() const { return impl_ != nullptr; }
+  /// Throws StateError on an undefined variable, as do all that follow but is_leaf() and
+  /// requires_grad().
+  const Tensor& tensor() const;
+  const Shape& shape() const { return tensor().shape(); }
+  std::int64_t dim(int d) const { return tensor().dim(d); }
+  int ndim() const { return tensor().ndim(); }
+  std::int64_t numel() const { return tensor().numel(); }
+  DType dtype() const { return tensor().dtype(); }
+  Device device() const { return tensor().device(); }
+  template <class T>
+  T item() const {
+    return tensor().item<T>();
+  }
+
+  bool is_leaf() const;
+  /// Leaf: as set. Others: some input required a gradient while recording was on.
+  bool requires_grad() const;
+  /// Leaves only, else StateError.
+  void set_requires_grad(bool value);
+
+  /// What the leaf's own sink collected; undefined before the first gradient and where another sink
+  /// is installed.
+  Tensor grad() const;
+  /// Replaces it (undefined: drops it). Throws InvalidArgument when shape or device differ;
+  /// StateError where another sink is installed and for variables that are not leaves.
+  void set_grad(Tensor grad);
+
+  /// The same tensor without history.
+  Variable detach() const;
+
+  /// Called with this variable's whole gradient before it flows on: before the node that made the
+  /// variable runs, or before a leaf accumulates. A defined result replaces the gradient. A leaf
+  /// with such a hook is never written directly.
+  HookHandle register_hook(std::function<Variable(const Variable&)> hook);
+  /// Leaves, else StateError: after a backward pass gave the sink a gradient. Called once per
+  /// backward pass.
+  HookHandle register_post_accumulate_hook(std::function<void(const Variable&)> hook);
+
+  GradientEdge gradient_edge() const;
+
+  /// For owners of leaves (nn::Parameter): puts the tensor in after construction, or the sink
+  /// (null: the leaf's own). Throw StateError for variables that are not leaves; bind throws
+  /// InvalidArgument for a dtype that cannot have the gradient that is required, and for a tensor
+  /// that the gradient held does not fit.
+  void bind(Tensor tensor);
+  void set_gradient_sink(std::shared_ptr<GradientSink> sink);
+
+  bool same_as(const Variable& other) const { return impl_ == other.impl_; }
+  struct Impl;
+  explicit Variable(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  const std::shared_ptr<Impl>& impl() const { return impl_; }
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace tessera

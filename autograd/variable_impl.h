@@ -1,0 +1,64 @@
+#pragma once
+
+/// What a Variable handle points to. For autograd's own .cc files.
+
+#include <memory>
+#include <span>
+
+#include "tessera/autograd/graph.h"
+#include "tessera/autograd/variable.h"
+
+namespace tessera {
+
+namespace detail {
+
+/// The sink of a leaf that has no other: the gradient stays with the leaf, in the leaf's dtype.
+class OwnSink final : public GradientSink {
+ public:
+  explicit OwnSink(const Tensor& leaf) : leaf_(leaf) {}
+  std::optional<GradientSlot> take_slot(DType storable) override;
+  void accumulate(const Tensor& gradient) override;
+
+  Tensor gradient;
+
+ private:
+  void allocate();
+
+  const Tensor& leaf_;  // the tensor in the Impl that owns this sink
+};
+
+/// What only leaves have; made when first needed, since most leaves are constants.
+struct LeafState {
+  explicit LeafState(const Tensor& leaf) : own_sink(leaf) {}
+  GradientSink& active_sink() { return sink ? *sink : own_sink; }
+
+  bool requires_grad = false;
+  OwnSink own_sink;
+  std::shared_ptr<GradientSink> sink;  // null: own_sink
+  std::weak_ptr<Node> node;            // edges own it, so that a leaf does not own itself
+  HookList<Variable(const Variable&)> gradient_hooks;
+  HookList<void(const Variable&)> post_accumulate_hooks;
+};
+
+}  // namespace detail
+
+struct Variable::Impl {
+  explicit Impl(Tensor value) : tensor(std::move(value)) {}
+  Impl(Tensor value, GradientEdge source) : tensor(std::move(value)), edge(std::move(source)) {}
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  detail::LeafState& leaf_state() {
+    if (!leaf) leaf = std::make_unique<detail::LeafState>(tensor);
+    return *leaf;
+  }
+
+  Tensor tensor;
+  GradientEdge edge;  // null node: a leaf
+  std::unique_ptr<detail::LeafState> leaf;
+};
+
+/// Output `i` of a node as a variable.
+Variable make_output(Tensor tensor, std::shared_ptr<Node> node, int i);
+
+}  // namespace tessera

@@ -1,0 +1,231 @@
+// Elementwise and matrix operations, losses: the value against the tensor operation, its
+// derivatives against differences.
+#include "tessera/autograd/ops.h"
+
+#include <catch2/catch.hpp>
+
+#include "tessera/autograd/engine.h"
+#include "tessera/tests/autograd/derivative_checks.h"
+
+namespace tessera::testing {
+namespace {
+
+const std::vector<Shape> kShapes = {{}, {1}, {7}, {3, 5}, {0}, {2, 0, 3}, {2, 1, 3}};
+
+struct Unary {
+  const char* name;
+  Variable (*differentiable)(const Variable&);
+  Tensor (*plain)(const Tensor&);
+  double low, high;  // of the operand
+};
+
+const std::vector<Unary> kTwiceUnary = {
+    {"neg", neg, neg, -2, 2},     {"exp", exp, exp, -2, 2},          {"log", log, log, 0.5, 3},
+    {"sqrt", sqrt, sqrt, 0.5, 3}, {"square", square, square, -2, 2}, {"tanh", tanh, tanh, -2, 2},
+};
+const std::vector<Unary> kOnceUnary = {
+    {"relu", relu, relu, -2, 2},
+    {"gelu", gelu, gelu, -3, 3},
+};
+
+TEST_CASE("unary operations") {
+  const auto check_all = [](const std::vector<Unary>& all, auto check) {
+    for (const Unary& op : all) {
+      for (const Shape& shape : kShapes) {
+        INFO(op.name << shape.str());
+        const Variable x = leaf(shape, op.low, op.high);
+        CHECK(values(op.differentiable(x)) == values(op.plain(x.tensor())));
+        check([&](const Inputs& in) { return op.differentiable(in[0]); }, Inputs{x});
+        if (shape.ndim() == 2) {
+          check([&](const Inputs& in) { return op.differentiable(transpose(in[0], 0, 1)); },
+                Inputs{x});
+        }
+      }
+    }
+  };
+  check_all(kTwiceUnary, check_twice);
+  check_all(kOnceUnary, check_once);
+}
+
+TEST_CASE("relu: its derivative at zero is zero") {
+  const Variable x(Tensor::from_vector<double>({-1, 0, 2}, {3}), true);
+  backward(sum(relu(x)));
+  CHECK(values(x.grad()) == std::vector<double>{0, 0, 1});
+}
+
+struct Binary {
+  const char* name;
+  Variable (*differentiable)(const Variable&, const Variable&);
+  Tensor (*plain)(const Tensor&, const Tensor&);
+};
+const std::vector<Binary> kBinary = {
+    {"add", add, add}, {"sub", sub, sub}, {"mul", mul, mul}, {"div", div, div}};
+
+TEST_CASE("binary operations, broadcasting either way") {
+  const std::vector<std::pair<Shape, Shape>> shapes = {
+      {{}, {}},         {{5}, {5}},       {{3, 4}, {4}},       {{4}, {3, 4}},
+      {{3, 1}, {1, 4}}, {{}, {2, 3}},     {{2, 1, 3}, {4, 1}}, {{1, 1}, {1}},
+      {{0}, {1}},       {{2, 0}, {2, 1}}, {{0, 3}, {3}},
+  };
+  for (const Binary& op : kBinary) {
+    for (const auto& [a_shape, b_shape] : shapes) {
+      INFO(op.name << a_shape.str() << b_shape.str());
+      const Inputs inputs = {leaf(a_shape, -2, 2), leaf(b_shape, 0.7, 2, 0.3)};
+      CHECK(values(op.differentiable(inputs[0], inputs[1])) ==
+            values(op.plain(inputs[0].tensor(), inputs[1].tensor())));
+      check_twice([&](const Inputs& in) { return op.differentiable(in[0], in[1]); }, inputs);
+    }
+  }
+}
+
+TEST_CASE("binary operations with one constant, and with one variable twice") {
+  const Variable constant_operand(irregular({4}, 0.7, 2));
+  for (const Binary& op : kBinary) {
+    INFO(op.name);
+    const Inputs x = {leaf({3, 4}, 0.7, 2)};
+    check_twice([&](const Inputs& in) { return op.differentiable(in[0], constant_operand); }, x);
+    check_twice([&](const Inputs& in) { return op.differentiable(constant_operand, in[0]); }, x);
+    check_twice([&](const Inputs& in) { return op.differentiable(in[0], in[0]); }, x);
+  }
+}
+
+TEST_CASE("operators and scalars") {
+  const Inputs inputs = {leaf({3, 2}), leaf({3, 2}, 0.7, 2, 0.4)};
+  check_twice(
+      [](const Inputs& in) { return 3.0 * ((in[0] + in[1]) * in[0] - in[0] / in[1]) * 0.5 + 2.0; },
+      inputs);
+  const Variable y = 3.0 * inputs[0] + 2.0;
+  CHECK(values(y) == values(add(mul(inputs[0].tensor(), 3), 2)));
+}
+
+TEST_CASE("cast: the gradient is cast back") {
+  const Variable x = leaf({5});
+  const Variable y = cast(x, DType::kF32);
+  CHECK(y.dtype() == DType::kF32);
+  backward(sum(square(y)));
+  CHECK(x.grad().dtype() == DType::kF64);
+  const std::vector<double> got = values(x.grad());
+  const std::vector<double> from = values(x);
+  for (std::size_t i = 0; i < got.size(); ++i) CHECK(got[i] == Approx(2 * from[i]).epsilon(1e-6));
+  CHECK(cast(x, DType::kF64).same_as(x));
+  CHECK(thrown<InvalidArgument>([&] { cast(x, DType::kI64); }) ==
+        "[cast] i64 carries no gradient; cast the tensor instead");
+  // Twice: d2/dx2 of the square is 2, also through the cast.
+  const Variable s = sum(square(cast(x, DType::kF32)));
+  const Variable first = sum(grad({&s, 1}, {&x, 1}, {.create_graph = true})[0]);
+  CHECK(values(grad({&first, 1}, {&x, 1})[0]) == std::vector<double>(5, 2.0));
+}
+
+TEST_CASE("matmul: values and derivatives, any layout, empty sizes") {
+  const std::vector<std::array<std::int64_t, 3>> sizes = {{1, 1, 1}, {3, 5, 2}, {7, 1, 4},
+                                                          {0, 3, 2}, {3, 0, 2}, {3, 2, 0}};
+  for (const auto& [m, k, n] : sizes) {
+    INFO(m << " " << k << " " << n);
+    const Inputs inputs = {leaf({m, k}), leaf({k, n}, -1, 1, 0.6)};
+    CHECK(values(matmul(inputs[0], inputs[1])) ==
+          values(matmul(inputs[0].tensor(), inputs[1].tensor())));
+    check_twice([](const Inputs& in) { return matmul(in[0], in[1]); }, inputs);
+  }
+  const Inputs square_inputs = {leaf({3, 3}), leaf({3, 3}, -1, 1, 0.6)};
+  check_twice([](const Inputs& in) { return matmul(transpose(in[0], 0, 1), in[1]); },
+              square_inputs);
+  check_twice([](const Inputs& in) { return matmul(in[0], transpose(in[1], 0, 1)); },
+              square_inputs);
+  check_twice([](const Inputs& in) { return matmul(in[0], in[0]); }, {square_inputs[0]});
+  const Variable c(irregular({3, 3}));
+  check_twice([&](const Inputs& in) { return matmul(c, in[0]); }, {square_inputs[0]});
+  check_twice([&](const Inputs& in) { return matmul(in[0], c); }, {square_inputs[0]});
+  // The gradient of a sum has strides of zero.
+  check_twice([](const Inputs& in) { return sum(matmul(in[0], in[1])); }, square_inputs);
+  CHECK_THROWS_AS(matmul(leaf({2, 3}), leaf({2, 3})), InvalidArgument);
+}
+
+TEST_CASE("linear: any leading dims, with and without bias") {
+  for (const Shape& x_shape : std::vector<Shape>{{3}, {2, 3}, {2, 4, 3}, {0, 3}, {2, 0, 3}}) {
+    INFO(x_shape.str());
+    const Inputs inputs = {leaf(x_shape), leaf({5, 3}, -1, 1, 0.6), leaf({5}, -1, 1, 0.9)};
+    const Variable y = linear(inputs[0], inputs[1], inputs[2]);
+    CHECK(y.shape() == x_shape.with(x_shape.ndim() - 1, 5));
+    CHECK(values(y) == values(linear(inputs[0].tensor(), inputs[1].tensor(), inputs[2].tensor())));
+    check_twice([](const Inputs& in) { return linear(in[0], in[1], in[2]); }, inputs);
+    check_twice([](const Inputs& in) { return linear(in[0], in[1], Variable()); },
+                {inputs[0], inputs[1]});
+  }
+  const Inputs wb = {leaf({5, 3}), leaf({5})};
+  const Variable x(irregular({4, 3}));
+  check_twice([&](const Inputs& in) { return linear(x, in[0], in[1]); }, wb);
+  check_twice([&](const Inputs& in) { return sum(linear(x, in[0], in[1])); }, wb);
+  check_twice([&](const Inputs& in) { return linear(transpose(in[0], 0, 1), in[1], Variable()); },
+              {leaf({3, 4}), leaf({5, 3})});
+  CHECK_THROWS_AS(linear(x, leaf({5, 4}), Variable()), InvalidArgument);
+}
+
+TEST_CASE("linear: no gradient of weight and bias is lost for an input of no rows") {
+  const Variable x = leaf({0, 3});
+  const Variable w = leaf({5, 3});
+  const Variable b = leaf({5});
+  backward(sum(linear(x, w, b)));
+  CHECK(values(w.grad()) == std::vector<double>(15, 0.0));
+  CHECK(values(b.grad()) == std::vector<double>(5, 0.0));
+  CHECK(x.grad().shape() == Shape{0, 3});
+}
+
+TEST_CASE("linear in f32: written into the gradient, and added to it") {
+  const auto f32 = [](const Shape& shape) {
+    return Variable(cast(irregular(shape), DType::kF32), true);
+  };
+  const Variable w = f32({5, 3});
+  const Variable b = f32({5});
+  const Variable x = f32({4, 3});
+  backward(sum(square(linear(x, w, b))));
+  const std::vector<double> once = values(w.grad());
+  const std::vector<double> once_b = values(b.grad());
+  backward(sum(square(linear(x, w, b))));
+  for (std::size_t i = 0; i < once.size(); ++i) CHECK(values(w.grad())[i] == Approx(2 * once[i]));
+  for (std::size_t i = 0; i < once_b.size(); ++i)
+    CHECK(values(b.grad())[i] == Approx(2 * once_b[i]));
+}
+
+TEST_CASE("cross entropy: every reduction") {
+  const Tensor targets = Tensor::from_vector<std::int64_t>({2, 0, 3, 3, 1}, {5});
+  const Inputs logits = {leaf({5, 4}, -3, 3)};
+  const std::vector<double> rows = values(cross_entropy(logits[0], targets, Reduction::kNone));
+  CHECK(rows == values(cross_entropy_rows(logits[0].tensor(), targets).loss));
+  double total = 0;
+  for (double row : rows) total += row;
+  CHECK(cross_entropy(logits[0], targets, Reduction::kSum).item<double>() == Approx(total));
+  CHECK(cross_entropy(logits[0], targets).item<double>() == Approx(total / 5));
+  for (Reduction reduction : {Reduction::kNone, Reduction::kMean, Reduction::kSum}) {
+    check_once([&](const Inputs& in) { return cross_entropy(in[0], targets, reduction); }, logits);
+    check_once([&](const Inputs& in) { return square(cross_entropy(in[0], targets, reduction)); },
+               logits);
+    check_once(
+        [&](const Inputs& in) { return cross_entropy(transpose(in[0], 0, 1), targets, reduction); },
+        {leaf({4, 5}, -3, 3)});
+  }
+}
+
+TEST_CASE("cross entropy: no rows, and targets that are no class") {
+  const Tensor none = Tensor::from_vector<std::int64_t>({}, {0});
+  const Variable logits = leaf({0, 4});
+  CHECK(std::isnan(cross_entropy(logits, none).item<double>()));
+  const Variable total = cross_entropy(logits, none, Reduction::kSum);
+  CHECK(total.item<double>() == 0);
+  backward(total);
+  CHECK(logits.grad().shape() == Shape{0, 4});
+  backward(cross_entropy(logits, none));
+  const Tensor wrong = Tensor::from_vector<std::int64_t>({0, 4}, {2});
+  CHECK_THROWS_AS(cross_entropy(leaf({2, 4}), wrong), InvalidArgument);
+}
+
+TEST_CASE("operations on variables without gradients record nothing") {
+  const Variable x(irregular({2, 3}));
+  for (const Unary& op : kTwiceUnary) CHECK_FALSE(op.differentiable(x).requires_grad());
+  for (const Unary& op : kOnceUnary) CHECK_FALSE(op.differentiable(x).requires_grad());
+  for (const Binary& op : kBinary) CHECK_FALSE(op.differentiable(x, x).requires_grad());
+  CHECK_FALSE(linear(x, x, Variable()).requires_grad());
+  CHECK_FALSE(sum(x).requires_grad());
+}
+
+}  // namespace
+}  // namespace tessera::testing
