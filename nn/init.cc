@@ -1,0 +1,30 @@
+#include "tessera/nn/init.h"
+
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/ops_create.h"
+
+namespace tessera::nn::init {
+
+Initializer constant(double value) {
+  return [value](const Tensor& out, random::Key, const random::Box&) { fill(out, value); };
+}
+
+Initializer zeros() { return constant(0); }
+
+Initializer ones() { return constant(1); }
+
+Initializer uniform(double low, double high) {
+  TESSERA_CHECK(low <= high, "nn.init.uniform", "expected low <= high, got {} and {}", low, high);
+  return [low, high](const Tensor& out, random::Key key, const random::Box& box) {
+    random::fill_uniform(out, key, box, low, high);
+  };
+}
+
+Initializer normal(double mean, double stddev) {
+  TESSERA_CHECK(stddev >= 0, "nn.init.normal", "expected stddev >= 0, got {}", stddev);
+  return [mean, stddev](const Tensor& out, random::Key key, const random::Box& box) {
+    random::fill_normal(out, key, box, mean, stddev);
+  };
+}
+
+}  // namespace tessera::nn::init

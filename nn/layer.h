@@ -1,0 +1,115 @@
+#pragma once
+
+/// The base of every layer: calling the object runs the hooks around forward().
+///
+///     class Mlp final : public nn::Layer<Mlp> {
+///      public:
+///       explicit Mlp(std::int64_t dim) : up_({.in = dim, .out = 4 * dim}), down_({.in = 4 * dim,
+///       .out = dim}) {
+///         register_module("up", up_);
+///         register_module("down", down_);
+///       }
+///       Variable forward(const Variable& x) { return down_(gelu(up_(x))); }   // any signature
+///      private:
+///       nn::Linear up_, down_;
+///     };
+///
+/// A call decay-copies its arguments, lets hooks rewrite the copies, then moves them into forward.
+/// The result is returned by value, also where forward returns a reference. An argument meant by
+/// reference is passed as std::ref(c); forgetting it does not compile.
+///
+/// Order of a call: pre-hooks, forward, forward hooks. When a pre-hook or forward throws, the
+/// forward hooks registered with `always` run with null results; when a forward hook throws, the
+/// later ones with `always` do. The first exception is the one that the caller sees.
+
+#include <functional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+
+#include "tessera/nn/module.h"
+#include "tessera/nn/visit.h"
+
+namespace tessera::nn {
+
+namespace detail {
+/// The class without namespaces: "Linear".
+std::string short_type_name(const std::type_info& type);
+
+template <class Derived, class... Args>
+concept ForwardAccepts = requires(Derived& derived, Args&&... args) {
+  derived.forward(std::forward<Args>(args)...);
+};
+}  // namespace detail
+
+template <class Derived>
+class Layer : public Module {
+ public:
+  template <class... Args>
+  decltype(auto) operator()(Args&&... args) {
+    constexpr bool accepts = detail::ForwardAccepts<Derived, std::decay_t<Args>...>;
+    static_assert(accepts,
+                  "forward() of this layer is not public or does not take these arguments; they "
+                  "arrive as moved copies, so one that forward() takes as a non-const reference is "
+                  "passed as std::ref(argument)");
+    if constexpr (accepts) {
+      return hooked(
+          [this](auto&&... copies) -> decltype(auto) {
+            return static_cast<Derived*>(this)->forward(std::forward<decltype(copies)>(copies)...);
+          },
+          std::forward<Args>(args)...);
+    }
+  }
+
+  /// The same hooks around another callable, for methods other than forward:
+  ///     Variable encode(const Variable& x) {
+  ///       return hooked([this](const Variable& x) { return ...; }, x);
+  ///     }
+  template <class Function, class... Args>
+  decltype(auto) hooked(Function&& function, Args&&... args) {
+    std::tuple<std::decay_t<Args>...> copies(std::forward<Args>(args)...);
+    const auto call = [&]() -> decltype(auto) {
+      run_pre_hooks([&copies](const auto& visit) { visit_variables(copies, visit); });
+      return std::apply(std::forward<Function>(function), std::move(copies));
+    };
+    using Result = std::decay_t<decltype(call())>;
+    if constexpr (std::is_void_v<Result>) {
+      or_tell_hooks(call);
+      const VisitVariables nothing = [](const auto&) {};
+      run_forward_hooks(&nothing);
+    } else {
+      Result result = or_tell_hooks(call);
+      const VisitVariables results = [&result](const auto& visit) {
+        visit_variables(result, visit);
+      };
+      run_forward_hooks(&results);
+      return result;
+    }
+  }
+
+  std::string type_name() const override { return detail::short_type_name(typeid(*this)); }
+  std::pair<const void*, std::size_t> extent() const override {
+    return {static_cast<const Derived*>(this), sizeof(Derived)};
+  }
+
+ protected:
+  Layer() {
+    static_assert(std::is_base_of_v<Layer, Derived>,
+                  "derive as: class Mine : public nn::Layer<Mine>");
+  }
+
+ private:
+  template <class Call>
+  decltype(auto) or_tell_hooks(const Call& call) {
+    try {
+      return call();
+    } catch (...) {
+      run_forward_hooks(nullptr);  // throws nothing itself when told of a failure
+      throw;
+    }
+  }
+};
+
+}  // namespace tessera::nn

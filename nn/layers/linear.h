@@ -1,0 +1,43 @@
+#pragma once
+
+/// y = x W^T + b over the last dim.
+///
+///     x [..., in] -> y [..., out]     weight [out, in], bias [out]
+///
+/// Both start uniform in [-1/sqrt(in), 1/sqrt(in)), as in PyTorch.
+
+#include <cstdint>
+#include <optional>
+
+#include "tessera/nn/layer.h"
+
+namespace tessera::nn {
+
+struct LinearOptions {
+  std::int64_t in = 0;   ///< required, >= 1
+  std::int64_t out = 0;  ///< required, >= 1
+  bool bias = true;
+  DType dtype = DType::kF32;
+};
+
+class Linear final : public Layer<Linear> {
+ public:
+  using Options = LinearOptions;
+  /// Throws InvalidArgument unless in and out are at least 1.
+  explicit Linear(const LinearOptions& options);
+
+  /// Throws InvalidArgument naming the weight when x does not end in a dim of extent `in`, or its
+  /// dtype differs.
+  Variable forward(const Variable& x);
+
+  Parameter& weight() { return weight_; }
+  bool has_bias() const { return bias_.has_value(); }
+  /// Throws StateError when built without.
+  Parameter& bias();
+
+ private:
+  Parameter weight_;
+  std::optional<Parameter> bias_;
+};
+
+}  // namespace tessera::nn

@@ -1,0 +1,291 @@
+#include "tessera/nn/parameter.h"
+
+#include <utility>
+
+#include "tessera/nn/unregistered.h"
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/ops_elementwise.h"
+
+namespace tessera::nn {
+namespace {
+
+constexpr const char* kWhere = "nn.Parameter";
+
+// Stands in a leaf that has no elements yet: it has the shape, and any access to elements throws.
+Tensor placeholder(const Shape& shape, DType dtype, const std::string& name) {
+  return Tensor::empty_named(shape, {.dtype = dtype, .device = kNull}, MemoryCategory::kParameter,
+                             name, /*materialized=*/false);
+}
+
+// local()'s rows, box after box.
+template <class Function>
+void for_each_box(const Tensor& local, const ShardSpec& spec, Function&& function) {
+  std::int64_t row = 0;
+  for (const ShardBox& box : spec.boxes) {
+    Tensor part = local;
+    if (local.ndim() > 0) {
+      part = local.slice(0, row, row + box.extent[0]);
+      row += box.extent[0];
+    }
+    if (part.numel() > 0) function(part, box);
+  }
+}
+
+Tensor box_of(Tensor whole, const ShardBox& box) {
+  for (int d = 0; d < whole.ndim(); ++d) {
+    whole = whole.slice(d, box.offset[d], box.offset[d] + box.extent[d]);
+  }
+  return whole;
+}
+
+// `whole` cut down to the boxes of `spec`, into `rows`.
+void copy_boxes(const Tensor& rows, const Tensor& whole, const ShardSpec& spec) {
+  for_each_box(rows, spec,
+               [&](const Tensor& part, const ShardBox& box) { copy_(part, box_of(whole, box)); });
+}
+
+void check_box(const ShardBox& box, const Sharding& sharding, const std::string& what) {
+  const Shape& global = sharding.spec.global_shape;
+  bool fits = box.offset.ndim() == global.ndim() && box.extent.ndim() == global.ndim();
+  for (int d = 0; fits && d < global.ndim(); ++d) {
+    fits = box.offset[d] >= 0 && box.extent[d] >= 0 && box.offset[d] + box.extent[d] <= global[d];
+    if (d > 0) fits = fits && box.extent[d] == sharding.local_shape[d];
+  }
+  TESSERA_CHECK(fits, kWhere,
+                "{}: box {} at {} is not a part of {} whose rows make up local() of shape {}", what,
+                box.extent.str(), box.offset.str(), global.str(), sharding.local_shape.str());
+}
+
+void check_sharding(const Sharding& sharding, const Shape& shape, const std::string& what) {
+  TESSERA_CHECK(sharding.mesh != nullptr, kWhere, "{}: a sharding needs a mesh", what);
+  TESSERA_CHECK(shape.ndim() >= 1, kWhere,
+                "{} has 0 dims; sharding needs at least 1: reshape it to [1]", what);
+  TESSERA_CHECK(sharding.spec.global_shape == shape, kWhere,
+                "{} of shape {} cannot be sharded as {}", what, shape.str(),
+                sharding.spec.global_shape.str());
+  TESSERA_CHECK(sharding.local_shape.ndim() == shape.ndim(), kWhere,
+                "{} of shape {} cannot have local() of shape {}: the number of dims differs", what,
+                shape.str(), sharding.local_shape.str());
+  std::int64_t rows = 0;
+  for (const ShardBox& box : sharding.spec.boxes) {
+    check_box(box, sharding, what);
+    rows += box.extent[0];
+  }
+  TESSERA_CHECK(rows == sharding.local_shape[0], kWhere, "{}: the boxes have {} rows, local() {}",
+                what, rows, sharding.local_shape[0]);
+  TESSERA_CHECK(sharding.padded_rows >= rows, kWhere, "{}: padded_rows is {}, local() has {} rows",
+                what, sharding.padded_rows, rows);
+}
+
+}  // namespace
+
+const char* parameter_state_name(ParameterState state) {
+  switch (state) {
+    case ParameterState::kSharded:
+      return "sharded";
+    case ParameterState::kPostForward:
+      return "post_forward";
+    case ParameterState::kFull:
+      return "full";
+  }
+  return "?";
+}
+
+struct Parameter::Impl {
+  std::string name;
+  Shape shape;
+  DType dtype;
+  Initializer init;
+  ShardSpec spec;
+  std::shared_ptr<const Mesh> mesh;
+  ParameterState state = ParameterState::kFull;
+  bool sharded = false;
+  bool materialized = false;
+  Shape local_shape;
+  Shape padded_shape;
+  // Weak: the owner holds its parameters, and both are freed at once when the model goes.
+  std::weak_ptr<ParameterOwner> owner;
+  std::string group;  // the owner's name when it took over, for errors after it is gone
+  Tensor padded;
+  Variable local;
+  Variable value;  // the same variable as local until sharded
+
+  std::string what() const {
+    return name.empty() ? fmt::format("parameter of shape {}", shape.str())
+                        : fmt::format("parameter \"{}\"", name);
+  }
+  std::string group_name() const {
+    const auto alive = owner.lock();
+    return alive ? alive->group_name() : group;
+  }
+  void check_materialized() const {
+    TESSERA_CHECK_AS(StateError, materialized, kWhere,
+                     "{} has no elements yet: call nn::initialize(model), or load a checkpoint",
+                     what());
+  }
+  void allocate(Device device) {
+    padded = Tensor::empty_named(padded_shape, {.dtype = dtype, .device = device},
+                                 MemoryCategory::kParameter, name);
+    if (padded_shape == local_shape) {
+      local.bind(padded);
+    } else {
+      fill(padded.slice(0, local_shape[0], padded_shape[0]), 0);
+      local.bind(padded.slice(0, 0, local_shape[0]));
+    }
+    materialized = true;
+  }
+};
+
+Parameter::Parameter(ParameterOptions options) : impl_(std::make_shared<Impl>()), original_(true) {
+  TESSERA_CHECK(is_floating(options.dtype), kWhere,
+                "a parameter is floating, {} is not: use f32 or f64", dtype_name(options.dtype));
+  TESSERA_CHECK(options.init != nullptr, kWhere,
+                "a parameter of shape {} needs an initializer, for instance init::zeros()",
+                options.shape.str());
+  for (std::int64_t extent : options.shape) {
+    TESSERA_CHECK(extent >= 0, kWhere, "shape {} has a negative extent", options.shape.str());
+  }
+  impl_->shape = impl_->local_shape = impl_->padded_shape = options.shape;
+  impl_->dtype = options.dtype;
+  impl_->init = std::move(options.init);
+  impl_->spec = ShardSpec::whole(options.shape);
+  impl_->mesh = local_mesh();
+  impl_->local =
+      Variable(placeholder(options.shape, options.dtype, "parameter"), options.requires_grad);
+  impl_->value = impl_->local;
+  detail::note_constructed(this, detail::MemberKind::kParameter);
+}
+
+Parameter::Parameter(const Parameter& other) : impl_(other.impl_) {}
+
+Parameter::~Parameter() {
+  if (original_) detail::forget_constructed(this);
+}
+
+const std::string& Parameter::name() const { return impl_->name; }
+DType Parameter::dtype() const { return impl_->dtype; }
+const Shape& Parameter::shape() const { return impl_->shape; }
+const ShardSpec& Parameter::spec() const { return impl_->spec; }
+const std::shared_ptr<const Mesh>& Parameter::mesh() const { return impl_->mesh; }
+ParameterState Parameter::state() const { return impl_->state; }
+bool Parameter::is_materialized() const { return impl_->materialized; }
+
+const Variable& Parameter::local() const {
+  impl_->check_materialized();
+  return impl_->local;
+}
+
+const Variable& Parameter::value() const {
+  impl_->check_materialized();
+  if (impl_->state != ParameterState::kFull) [[unlikely]] {
+    throw_error<StateError>(kWhere,
+                            "value() of {} is not readable: it is {} (group {}): call its module, "
+                            "or hold a FullParameters guard",
+                            impl_->what(), parameter_state_name(impl_->state), impl_->group_name());
+  }
+  return impl_->value;
+}
+
+Tensor Parameter::grad() const { return impl_->local.grad(); }
+
+void Parameter::set_grad(Tensor grad) {
+  impl_->check_materialized();
+  impl_->local.set_grad(std::move(grad));
+}
+
+void Parameter::zero_grad() {
+  const auto owner = impl_->owner.lock();
+  if (owner && owner->has_pending_gradients()) [[unlikely]] {
+    throw_error<StateError>(kWhere,
+                            "zero_grad() of {}: gradients of group {} wait to be reduced: run a "
+                            "backward that reduces, or discard_pending_gradients()",
+                            impl_->what(), owner->group_name());
+  }
+  impl_->local.set_grad({});
+}
+
+bool Parameter::requires_grad() const { return impl_->local.requires_grad(); }
+
+void Parameter::set_requires_grad(bool value) {
+  impl_->local.set_requires_grad(value);
+  if (impl_->sharded) impl_->value.set_requires_grad(value);
+}
+
+void Parameter::materialize(Device device) {
+  if (!impl_->materialized) impl_->allocate(device);
+}
+
+void Parameter::reset(random::Key key) {
+  impl_->check_materialized();
+  for_each_box(impl_->local.tensor(), impl_->spec, [&](const Tensor& part, const ShardBox& box) {
+    impl_->init(part, key, {.global = impl_->spec.global_shape, .offset = box.offset});
+  });
+}
+
+void Parameter::set_name(std::string name) { impl_->name = std::move(name); }
+
+void Parameter::shard(Sharding sharding, std::shared_ptr<ParameterOwner> owner) {
+  Impl& p = *impl_;
+  TESSERA_CHECK(owner != nullptr, kWhere, "{}: shard() needs an owner", p.what());
+  TESSERA_CHECK_AS(StateError, !p.sharded, kWhere,
+                   "{} belongs to group {} already, and group {} wants it: shard it once", p.what(),
+                   p.group_name(), owner->group_name());
+  check_sharding(sharding, p.shape, p.what());
+  const Tensor whole = p.local.tensor();
+  const Tensor whole_grad = p.local.grad();
+  p.spec = std::move(sharding.spec);
+  p.mesh = std::move(sharding.mesh);
+  p.local_shape = sharding.local_shape;
+  p.padded_shape = p.local_shape.with(0, sharding.padded_rows);
+  p.group = owner->group_name();
+  p.owner = std::move(owner);
+  p.sharded = true;
+  p.state = ParameterState::kSharded;
+  p.padded = {};
+  p.local = Variable(placeholder(p.local_shape, p.dtype, p.name), p.value.requires_grad());
+  if (p.materialized) {
+    p.allocate(whole.device());
+    copy_boxes(p.local.tensor(), whole, p.spec);
+  }
+  if (whole_grad.defined()) {
+    Tensor grad = Tensor::empty_named(p.local_shape, whole_grad.options(),
+                                      MemoryCategory::kGradient, p.name + ".grad");
+    copy_boxes(grad, whole_grad, p.spec);
+    p.local.set_grad(std::move(grad));
+    p.value.set_grad({});
+  }
+  p.value.bind(placeholder(p.shape, p.dtype, p.name));
+}
+
+Tensor Parameter::padded_local() const {
+  impl_->check_materialized();
+  return impl_->padded;
+}
+
+Variable& Parameter::value_leaf() const { return impl_->value; }
+void Parameter::set_state(ParameterState state) { impl_->state = state; }
+ParameterOwner* Parameter::owner() const { return impl_->owner.lock().get(); }
+
+void tie(Parameter& first, Parameter& second) {
+  if (first.same_as(second)) return;
+  const Parameter::Impl& a = *first.impl_;
+  const Parameter::Impl& b = *second.impl_;
+  TESSERA_CHECK(a.shape == b.shape && a.dtype == b.dtype, "nn.tie",
+                "{} is {} {}, {} is {} {}: tied parameters agree in shape and dtype", a.what(),
+                dtype_name(a.dtype), a.shape.str(), b.what(), dtype_name(b.dtype), b.shape.str());
+  for (const Parameter::Impl* p : {&a, &b}) {
+    TESSERA_CHECK_AS(StateError, !p->sharded && !p->materialized, "nn.tie",
+                     "{} is {} already: tie before fully_shard and initialize", p->what(),
+                     p->sharded ? "sharded" : "materialised");
+  }
+  // A handle copied from `second` earlier, in an optimizer say, would go on meaning the parameter
+  // that is given up here.
+  TESSERA_CHECK_AS(StateError, second.impl_.use_count() == 1, "nn.tie",
+                   "{} other handles to {} exist: tie the modules' own members, before anything "
+                   "copies them",
+                   second.impl_.use_count() - 1, b.what());
+  second.impl_ = first.impl_;
+}
+
+}  // namespace tessera::nn

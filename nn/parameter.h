@@ -1,0 +1,132 @@
+#pragma once
+
+/// One trainable tensor of a model: a shared handle that module, optimizer, checkpoint and sharding
+/// layer all hold.
+///
+/// A parameter has a shard that stays and a value that comes and goes:
+///
+///     local()   this rank's part, real rows only. Optimizers, initialisation, norms and files see
+///     nothing else. value()   what the module computes with. Sharded, it is there only between
+///     gather and release; access follows
+///               state(), never the world size.
+///     grad()    the gradient of the whole loss for local(), same shape.
+///
+/// Shapes: local().shape(); shape() of the value, which forward checks against;
+/// spec().global_shape. Until something shards it, local() and value() are one variable, and the
+/// state is kFull.
+///
+/// Constructing allocates nothing: nn::initialize (or a load) materialises local(). Handles copy
+/// but do not assign; see tie(). A handle is used by the thread of its rank.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tessera/autograd/variable.h"
+#include "tessera/nn/init.h"
+#include "tessera/nn/mesh.h"
+#include "tessera/nn/shard_spec.h"
+
+namespace tessera::nn {
+
+/// Where a sharded parameter's value stands.
+enum class ParameterState : std::uint8_t {
+  kSharded,      ///< only local() occupies memory
+  kPostForward,  ///< resharded to a smaller group after forward; value() is not readable
+  kFull,         ///< value() is readable
+};
+const char* parameter_state_name(ParameterState state);
+
+struct ParameterOptions {
+  Shape shape;
+  DType dtype = DType::kF32;
+  Initializer init;  ///< required
+  bool requires_grad = true;
+};
+
+/// What a sharding layer tells about the parameters it took over.
+class ParameterOwner {
+ public:
+  virtual ~ParameterOwner() = default;
+  /// The group's name, for errors.
+  virtual std::string group_name() const = 0;
+  /// True while gradients were collected but not reduced; zero_grad() then refuses.
+  virtual bool has_pending_gradients() const = 0;
+};
+
+/// How a parameter is sharded.
+struct Sharding {
+  ShardSpec spec;
+  std::shared_ptr<const Mesh> mesh;
+  Shape local_shape;  ///< of local(): this rank's real rows
+  std::int64_t padded_rows =
+      0;  ///< rows of dim 0 that local()'s storage has room for; the tail is zero and nobody's data
+};
+
+class Parameter {
+ public:
+  /// Throws InvalidArgument for a dtype that is not floating or a missing initializer.
+  explicit Parameter(ParameterOptions options);
+  Parameter(const Parameter& other);  ///< another handle to the same parameter
+  Parameter& operator=(const Parameter&) = delete;
+  ~Parameter();
+
+  /// Full name from the root once initialize() ran or sharding named it; before, the name it was
+  /// registered under.
+  const std::string& name() const;
+  DType dtype() const;         ///< stored dtype, of local() and grad()
+  const Shape& shape() const;  ///< of value()
+  const ShardSpec& spec() const;
+  const std::shared_ptr<const Mesh>& mesh() const;  ///< local_mesh() until sharded
+  ParameterState state() const;
+  bool same_as(const Parameter& other) const { return impl_ == other.impl_; }
+  /// Identity, for maps.
+  const void* id() const { return impl_.get(); }
+
+  bool is_materialized() const;
+  /// A leaf. Throws StateError naming the parameter before it is materialised.
+  const Variable& local() const;
+  /// A leaf. Throws StateError while sharded, naming parameter, group and remedies; and before
+  /// materialised.
+  const Variable& value() const;
+  /// Undefined where there is none.
+  Tensor grad() const;
+  void set_grad(Tensor grad);
+  /// Drops grad(). Throws StateError naming the group while unreduced gradients wait.
+  void zero_grad();
+  bool requires_grad() const;
+  void set_requires_grad(bool value);  ///< takes effect at the next forward
+
+  /// Allocates local() on `device` in MemoryCategory::kParameter, padding rows zeroed. No-op when
+  /// materialised.
+  void materialize(Device device);
+  /// Fills local() from the initializer's stream `key`. Throws StateError before materialize().
+  void reset(random::Key key);
+
+  // For the sharding layer and containers.
+  void set_name(std::string name);
+  /// Takes the parameter over: from now on local() is this rank's box. A materialised value is cut
+  /// down to it, without communication, and so is its gradient. The leaf of before stays the
+  /// value's; `owner` is held weakly. Throws StateError when already sharded, naming both owners;
+  /// InvalidArgument for a parameter of 0 dims, or boxes that are not local()'s rows.
+  void shard(Sharding sharding, std::shared_ptr<ParameterOwner> owner);
+  /// local()'s storage with its padding, [padded_rows, ...]: what a gather sends.
+  Tensor padded_local() const;
+  /// The value's leaf: one object for the parameter's life. Unlike value() it checks nothing.
+  Variable& value_leaf() const;
+  void set_state(ParameterState state);
+  ParameterOwner* owner() const;  ///< null until sharded, and once the owner is gone
+
+ private:
+  friend void tie(Parameter& first, Parameter& second);
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+  bool original_ = false;  ///< constructed from options: initialize() expects it to be registered
+};
+
+/// Makes `second` the same parameter as `first`, which keeps its name. Before sharding and
+/// materialisation only, and before other handles to `second` exist (they would go on meaning the
+/// parameter given up), else StateError; InvalidArgument when shapes or dtypes differ.
+void tie(Parameter& first, Parameter& second);
+
+}  // namespace tessera::nn

@@ -1,0 +1,11 @@
+#include "tessera/nn/shard_spec.h"
+
+namespace tessera::nn {
+
+ShardSpec ShardSpec::whole(const Shape& shape) {
+  return {.global_shape = shape,
+          .boxes = {{.offset = Shape::filled(shape.ndim(), 0), .extent = shape}},
+          .sharded_axes = {}};
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,271 @@
+#include "tessera/nn/parameter.h"
+
+#include <catch2/catch.hpp>
+
+#include "tessera/autograd/engine.h"
+#include "tessera/autograd/ops.h"
+#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/rank_context.h"
+#include "tessera/tests/nn/support.h"
+
+namespace tessera {
+namespace {
+
+using nn::Parameter;
+using nn::ParameterState;
+using testing::FakeOwner;
+using testing::row_sharding;
+using testing::thrown;
+using testing::values;
+
+Parameter make(const Shape& shape, DType dtype = DType::kF64) {
+  return Parameter({.shape = shape, .dtype = dtype, .init = nn::init::uniform(-1, 1)});
+}
+
+std::vector<double> rows_of(const std::vector<double>& whole, std::int64_t width,
+                            std::int64_t first, std::int64_t rows) {
+  return {whole.begin() + first * width, whole.begin() + (first + rows) * width};
+}
+
+TEST_CASE("a parameter needs a floating dtype, an initializer and a shape") {
+  CHECK(thrown<InvalidArgument>([] {
+          Parameter({.shape = {2}, .dtype = DType::kI64, .init = nn::init::zeros()});
+        }) == "[nn.Parameter] a parameter is floating, i64 is not: use f32 or f64");
+  CHECK(thrown<InvalidArgument>([] { Parameter({.shape = {2}, .init = {}}); }) ==
+        "[nn.Parameter] a parameter of shape [2] needs an initializer, for instance init::zeros()");
+  CHECK(thrown<InvalidArgument>([] { Parameter({.shape = {-1}, .init = nn::init::zeros()}); }) ==
+        "[nn.Parameter] shape [-1] has a negative extent");
+}
+
+TEST_CASE("nothing is allocated before materialize, and all but shapes is refused") {
+  MemoryCounters& memory = current_rank_context()->memory();
+  const std::int64_t before = memory.current()[MemoryCategory::kParameter];
+  Parameter p = make({3, 5});
+  CHECK(memory.current()[MemoryCategory::kParameter] == before);
+  CHECK_FALSE(p.is_materialized());
+  CHECK(p.shape() == Shape{3, 5});
+  CHECK(p.spec() == nn::ShardSpec::whole({3, 5}));
+  CHECK(p.state() == ParameterState::kFull);
+  CHECK(p.mesh() == nn::local_mesh());
+  CHECK_FALSE(p.grad().defined());
+  const std::string unnamed =
+      "[nn.Parameter] parameter of shape [3, 5] has no elements yet: call nn::initialize(model), "
+      "or load a checkpoint";
+  CHECK(thrown<StateError>([&] { p.local(); }) == unnamed);
+  CHECK(thrown<StateError>([&] { p.value(); }) == unnamed);
+  p.set_name("up.weight");
+  const std::string named =
+      "[nn.Parameter] parameter \"up.weight\" has no elements yet: call nn::initialize(model), or "
+      "load a checkpoint";
+  CHECK(thrown<StateError>([&] { p.reset({}); }) == named);
+  CHECK(thrown<StateError>([&] { p.padded_local(); }) == named);
+  CHECK(thrown<StateError>([&] { p.set_grad(zeros({3, 5})); }) == named);
+
+  p.materialize(kCpu);
+  CHECK(memory.current()[MemoryCategory::kParameter] ==
+        before + 128);  // 3 x 5 x 8, rounded up to 64
+  CHECK(p.local().tensor().storage().name() == "up.weight");
+  const auto storage = p.local().tensor().storage();
+  p.materialize(kCpu);
+  CHECK(p.local().tensor().storage() == storage);
+}
+
+TEST_CASE("until sharded, local and value are one leaf; handles share everything") {
+  Parameter p = make({2, 2});
+  Parameter q = p;
+  q.materialize(kCpu);
+  p.reset({.value = 5});
+  CHECK(p.same_as(q));
+  CHECK(p.id() == q.id());
+  CHECK(p.local().same_as(p.value()));
+  CHECK(p.local().same_as(q.local()));
+  CHECK(p.requires_grad());
+  backward(sum(square(p.value())));
+  const std::vector<double> weights = values(q.local().tensor());
+  const std::vector<double> gradient = values(q.grad());
+  for (std::size_t i = 0; i < 4; ++i) CHECK(gradient[i] == 2 * weights[i]);
+  q.zero_grad();
+  CHECK_FALSE(p.grad().defined());
+  p.set_requires_grad(false);
+  CHECK_FALSE(q.value().requires_grad());
+}
+
+TEST_CASE("a deferred parameter, sharded, holds only its padded rows") {
+  MemoryCounters& memory = current_rank_context()->memory();
+  const std::int64_t before = memory.current()[MemoryCategory::kParameter];
+  Parameter p = make({10, 3});
+  p.set_name("w");
+  p.shard(row_sharding({10, 3}, 8, 2, 4), std::make_shared<FakeOwner>("block"));
+  CHECK(memory.current()[MemoryCategory::kParameter] == before);
+  p.materialize(kCpu);
+  CHECK(memory.current()[MemoryCategory::kParameter] == before + 128);  // 4 x 3 x 8 = 96
+  CHECK(p.shape() == Shape{10, 3});
+  CHECK(p.local().shape() == Shape{2, 3});
+  CHECK(p.padded_local().shape() == Shape{4, 3});
+  CHECK(rows_of(values(p.padded_local()), 3, 2, 2) == std::vector<double>(6, 0.0));
+  CHECK(p.padded_local().storage() == p.local().tensor().storage());
+  const auto version = p.padded_local().version();
+  p.reset({.value = 1});
+  CHECK(p.padded_local().version() > version);
+  CHECK(rows_of(values(p.padded_local()), 3, 0, 2) == values(p.local().tensor()));
+  CHECK(rows_of(values(p.padded_local()), 3, 2, 2) == std::vector<double>(6, 0.0));
+}
+
+TEST_CASE("a materialised parameter is cut down to its rows, and the rest is freed") {
+  MemoryCounters& memory = current_rank_context()->memory();
+  const std::int64_t before = memory.current()[MemoryCategory::kParameter];
+  for (const auto& [first, rows] :
+       std::vector<std::pair<int, int>>{{0, 4}, {4, 4}, {8, 2}, {10, 0}}) {
+    Parameter p = make({10, 3});
+    p.materialize(kCpu);
+    p.reset({.value = 9});
+    const Variable leaf = p.value_leaf();
+    const std::vector<double> whole = values(p.local().tensor());
+    p.set_grad(mul(p.local().tensor(), 2.0));
+    p.shard(row_sharding({10, 3}, first, rows, 4), std::make_shared<FakeOwner>("block"));
+    CHECK(memory.current()[MemoryCategory::kParameter] == before + 128);
+    CHECK(values(p.local().tensor()) == rows_of(whole, 3, first, rows));
+    std::vector<double> gradient = rows_of(whole, 3, first, rows);
+    for (double& g : gradient) g *= 2;
+    CHECK(values(p.grad()) == gradient);
+    CHECK(p.value_leaf().same_as(leaf));
+    CHECK_FALSE(p.local().same_as(leaf));
+    CHECK_FALSE(leaf.grad().defined());
+    CHECK(p.local().requires_grad());
+  }
+  CHECK(memory.current()[MemoryCategory::kParameter] == before);
+}
+
+TEST_CASE("access to value follows the state, not the world size") {
+  Parameter p = make({4});
+  p.set_name("blocks.3.scale");
+  auto owner = std::make_shared<FakeOwner>("blocks.3");
+  p.shard(row_sharding({4}, 0, 4, 4), owner);  // a world of one
+  p.materialize(kCpu);
+  CHECK(p.state() == ParameterState::kSharded);
+  CHECK(thrown<StateError>([&] { p.value(); }) ==
+        "[nn.Parameter] value() of parameter \"blocks.3.scale\" is not readable: it is sharded "
+        "(group blocks.3): call "
+        "its module, or hold a FullParameters guard");
+  p.set_state(ParameterState::kPostForward);
+  CHECK(thrown<StateError>([&] { p.value(); }).find("it is post_forward (group blocks.3)") !=
+        std::string::npos);
+  p.value_leaf().bind(p.local().tensor().detached_version());
+  p.set_state(ParameterState::kFull);
+  CHECK(p.value().same_as(p.value_leaf()));
+  CHECK(p.value().shape() == Shape{4});
+  p.set_state(ParameterState::kSharded);
+  CHECK(p.local().numel() == 4);
+
+  CHECK(p.owner() == owner.get());
+  owner.reset();
+  CHECK(p.owner() == nullptr);  // the handle does not keep its owner alive
+  CHECK(thrown<StateError>([&] { p.value(); }).find("(group blocks.3)") != std::string::npos);
+}
+
+TEST_CASE(
+    "gradients over local() go to grad(), also while sharded; requires_grad reaches both leaves") {
+  Parameter p = make({4, 2});
+  p.shard(row_sharding({4, 2}, 1, 2, 2), std::make_shared<FakeOwner>("g"));
+  p.materialize(kCpu);
+  p.reset({.value = 2});
+  backward(sum(square(p.local())));
+  std::vector<double> expected = values(p.local().tensor());
+  for (double& e : expected) e *= 2;
+  CHECK(values(p.grad()) == expected);
+  p.set_requires_grad(false);
+  CHECK_FALSE(p.local().requires_grad());
+  CHECK_FALSE(p.value_leaf().requires_grad());
+}
+
+TEST_CASE("zero_grad refuses while unreduced gradients wait") {
+  Parameter p = make({4});
+  p.set_name("w");
+  auto owner = std::make_shared<FakeOwner>("root");
+  p.shard(row_sharding({4}, 0, 2, 2), owner);
+  p.materialize(kCpu);
+  p.set_grad(ones({2}, {.dtype = DType::kF64}));
+  owner->pending = true;
+  CHECK(thrown<StateError>([&] { p.zero_grad(); }) ==
+        "[nn.Parameter] zero_grad() of parameter \"w\": gradients of group root wait to be "
+        "reduced: run a backward that "
+        "reduces, or discard_pending_gradients()");
+  CHECK(p.grad().defined());
+  owner->pending = false;
+  p.zero_grad();
+  CHECK_FALSE(p.grad().defined());
+  CHECK(thrown<InvalidArgument>([&] {
+          p.set_grad(ones({4}, {.dtype = DType::kF64}));
+        }).find("[2]") != std::string::npos);
+}
+
+TEST_CASE("a sharding that does not fit is refused") {
+  const auto owner = std::make_shared<FakeOwner>("g");
+  const auto refused = [&](const Shape& shape, const nn::Sharding& sharding) {
+    Parameter p = make(shape);
+    p.set_name("w");
+    return thrown<InvalidArgument>([&] { p.shard(sharding, owner); });
+  };
+  const nn::Sharding good = row_sharding({6, 2}, 2, 3, 3);
+  nn::Sharding s = good;
+  s.mesh = nullptr;
+  CHECK(refused({6, 2}, s) == "[nn.Parameter] parameter \"w\": a sharding needs a mesh");
+  CHECK(refused({5, 2}, good) ==
+        "[nn.Parameter] parameter \"w\" of shape [5, 2] cannot be sharded as [6, 2]");
+  s = good;
+  s.local_shape = {3};
+  CHECK(refused({6, 2}, s) ==
+        "[nn.Parameter] parameter \"w\" of shape [6, 2] cannot have local() of shape [3]: the "
+        "number of dims differs");
+  s = good;
+  s.spec.boxes[0].offset = {4, 0};
+  CHECK(refused({6, 2}, s) ==
+        "[nn.Parameter] parameter \"w\": box [3, 2] at [4, 0] is not a part of [6, 2] whose rows "
+        "make up local() of "
+        "shape [3, 2]");
+  s = good;
+  s.spec.boxes[0].extent = {3, 1};
+  CHECK(refused({6, 2}, s).find("box [3, 1] at [2, 0]") != std::string::npos);
+  s = good;
+  s.local_shape = {2, 2};
+  CHECK(refused({6, 2}, s) == "[nn.Parameter] parameter \"w\": the boxes have 3 rows, local() 2");
+  s = good;
+  s.padded_rows = 2;
+  CHECK(refused({6, 2}, s) ==
+        "[nn.Parameter] parameter \"w\": padded_rows is 2, local() has 3 rows");
+  CHECK(refused({},
+                {.spec = nn::ShardSpec::whole({}), .mesh = nn::local_mesh(), .local_shape = {}}) ==
+        "[nn.Parameter] parameter \"w\" has 0 dims; sharding needs at least 1: reshape it to [1]");
+
+  Parameter p = make({6, 2});
+  p.set_name("w");
+  CHECK(thrown<InvalidArgument>([&] { p.shard(good, nullptr); }) ==
+        "[nn.Parameter] parameter \"w\": shard() needs an owner");
+  p.shard(good, owner);
+  CHECK(thrown<StateError>([&] { p.shard(good, std::make_shared<FakeOwner>("other")); }) ==
+        "[nn.Parameter] parameter \"w\" belongs to group g already, and group other wants it: "
+        "shard it once");
+}
+
+TEST_CASE("state names") {
+  CHECK(std::string(nn::parameter_state_name(ParameterState::kSharded)) == "sharded");
+  CHECK(std::string(nn::parameter_state_name(ParameterState::kPostForward)) == "post_forward");
+  CHECK(std::string(nn::parameter_state_name(ParameterState::kFull)) == "full");
+}
+
+TEST_CASE("the local mesh has one axis of one rank") {
+  const auto mesh = nn::local_mesh();
+  CHECK(mesh->axes() == std::vector<std::string>{"data"});
+  CHECK(mesh->size("data") == 1);
+  CHECK(mesh->rank("data") == 0);
+  const Tensor x = arange(3, {.dtype = DType::kF64});
+  mesh->all_reduce(x, "data", nn::MeshReduce::kSum);
+  CHECK(values(mesh->all_gather(x, "data")) == std::vector<double>{0, 1, 2});
+  CHECK(thrown<InvalidArgument>([&] { mesh->all_gather(ones({}), "data"); }) ==
+        "[nn.local_mesh] a 0-d tensor has no dim 0 to concatenate along; view it as [1]");
+  CHECK(thrown<InvalidArgument>([&] { mesh->size("model"); }) ==
+        "[nn.local_mesh] unknown axis \"model\"; there is \"data\"");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,83 @@
+#pragma once
+
+// Small helpers of the nn tests.
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/nn/parameter.h"
+#include "tessera/tensor/error.h"
+#include "tessera/tensor/ops_create.h"
+
+namespace tessera::testing {
+
+// The message of the E that `body` throws; a text saying so when it throws nothing or something
+// else.
+template <class E, class Body>
+std::string thrown(Body&& body) {
+  try {
+    body();
+  } catch (const E& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    return std::string("another type of exception: ") + error.what();
+  }
+  return "nothing was thrown";
+}
+
+inline std::vector<double> values(const Tensor& tensor) {
+  if (tensor.dtype() == DType::kF64) return tensor.to_vector<double>();
+  const std::vector<float> floats = tensor.to_vector<float>();
+  return {floats.begin(), floats.end()};
+}
+
+struct FakeOwner final : nn::ParameterOwner {
+  explicit FakeOwner(std::string group) : name(std::move(group)) {}
+  std::string group_name() const override { return name; }
+  bool has_pending_gradients() const override { return pending; }
+  std::string name;
+  bool pending = false;
+};
+
+// A mesh that records its all-reduces, and adds `others` to what this rank has: the sum over the
+// other ranks.
+struct FakeMesh final : nn::Mesh {
+  FakeMesh(std::vector<std::string> axis_names, int ranks)
+      : names(std::move(axis_names)), ranks(ranks) {}
+  const std::vector<std::string>& axes() const override { return names; }
+  int size(const std::string&) const override { return ranks; }
+  int rank(const std::string&) const override { return 0; }
+  void all_reduce(const Tensor& tensor, const std::string& axis, nn::MeshReduce) const override {
+    reduced.push_back(axis + tensor.shape().str());
+    const std::vector<double> mine = tensor.to_vector<double>();
+    for (std::int64_t i = 0; i < tensor.numel(); ++i) {
+      const Tensor element = tensor.ndim() == 0 ? tensor : tensor.select(0, i);
+      fill(element, mine[static_cast<std::size_t>(i)] + others);
+    }
+  }
+  Tensor all_gather(const Tensor& tensor, const std::string&) const override { return tensor; }
+
+  std::vector<std::string> names;
+  int ranks;
+  double others = 0;
+  mutable std::vector<std::string> reduced;
+};
+
+// Rows [first, first + rows) of a parameter of `shape`, in a storage of `padded` rows.
+inline nn::Sharding row_sharding(const Shape& shape, std::int64_t first, std::int64_t rows,
+                                 std::int64_t padded,
+                                 std::shared_ptr<const nn::Mesh> mesh = nn::local_mesh()) {
+  const Shape local = shape.with(0, rows);
+  return {.spec = {.global_shape = shape,
+                   .boxes = {{.offset = Shape::filled(shape.ndim(), 0).with(0, first),
+                              .extent = local}},
+                   .sharded_axes = {"data"}},
+          .mesh = std::move(mesh),
+          .local_shape = local,
+          .padded_rows = padded};
+}
+
+}  // namespace tessera::testing
