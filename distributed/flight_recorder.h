@@ -1,0 +1,77 @@
+#pragma once
+
+/// The last 256 collectives of each rank: always on, at a fixed cost, in fixed memory.
+///
+/// A log is plain data, so it can lie in memory shared with another process: that is how launch() knows what the ranks were
+/// doing when one of them was killed. One thread (its rank's) adds entries; any thread may note states through tickets.
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tessera::distributed {
+
+enum class FlightState : std::uint8_t {
+  kIssued,   ///< queued on its stream
+  kWaiting,  ///< waits for peers, or moves bytes
+  kDone,
+  kFailed,
+};
+const char* flight_state_name(FlightState state);  ///< "issued", ...
+
+/// One remembered collective. Long names arrive shortened.
+struct FlightEntry {
+  std::string group{};
+  std::string op{};
+  std::string label{};
+  std::uint64_t sequence = 0;
+  std::int64_t bytes_sent = 0;
+  FlightState state = FlightState::kIssued;
+
+  std::string str() const;  ///< "all_gather #17 (layers.1)"
+};
+
+/// The memory of a recorder. All zeros is an empty log.
+struct FlightLog {
+  struct Slot {
+    std::atomic<std::uint64_t> stamp;  // number of the entry (from 1) * 4 + state
+    std::uint64_t sequence;
+    std::int64_t bytes_sent;
+    char group[32];
+    char op[16];
+    char label[64];
+  };
+  static constexpr std::uint64_t kSlots = 256;
+
+  std::atomic<std::uint64_t> count;  // entries ever added
+  std::array<Slot, kSlots> slots;
+
+  /// Oldest first. To be called by the rank's own thread, or when that has ended.
+  std::vector<FlightEntry> entries() const;
+};
+
+/// Names one entry of a log, to update its state; harmless when the entry has been overwritten. Thread-safe.
+class FlightTicket {
+ public:
+  FlightTicket() = default;  ///< notes go nowhere
+  FlightTicket(std::shared_ptr<FlightLog> log, std::uint64_t number) : log_(std::move(log)), number_(number) {}
+  void note(FlightState state) const noexcept;
+
+ private:
+  std::shared_ptr<FlightLog> log_;
+  std::uint64_t number_ = 0;
+};
+
+/// Adds an entry, in state kIssued, to the calling rank's log.
+FlightTicket record_flight(const FlightEntry& entry);
+
+/// The calling rank's last collectives, oldest first.
+std::vector<FlightEntry> recent_collectives();
+
+/// From now on the calling thread's rank writes to `log`.
+void set_flight_log(std::shared_ptr<FlightLog> log);
+
+}  // namespace tessera::distributed

@@ -1,0 +1,418 @@
+#include "tessera/distributed/gloo_connection.h"
+
+#include <fmt/format.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "tessera/tensor/check.h"
+
+namespace tessera::distributed {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Buffer = gloo::transport::UnboundBuffer;
+
+// Gloo's own timeouts close every connection of the rank, so they are never used: the watch interrupts waits instead.
+constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 365);
+constexpr std::chrono::milliseconds kWatchTick{20};
+constexpr std::chrono::milliseconds kInterruptTick{1};
+constexpr std::chrono::milliseconds kFarewell{2000};
+constexpr std::uint64_t kControlTag = 1ULL << 63;
+
+enum class ControlKind : std::uint32_t { kNone, kLeaving, kAborted };
+
+// The one message that a rank may send outside collectives. `kind` comes last: when it is there, so is the text.
+struct ControlMessage {
+  char text[1020] = {};
+  std::uint32_t kind = 0;
+
+  ControlKind peek() {
+    return static_cast<ControlKind>(std::atomic_ref(kind).load(std::memory_order_acquire));
+  }
+};
+
+// Streams run side by side: only the tag tells their messages apart. The fingerprint keeps ranks that disagree from
+// matching, which Gloo would answer by ending the process.
+std::uint64_t tag_of(const ResolvedCollective& call) {
+  return ((call.fingerprint() & 0x7FFFFFFF) << 32) | (call.site.sequence & 0xFFFFFFFF);
+}
+
+template <class E>
+[[noreturn]] void throw_cannot_connect(const GlooConnection::Options& options, const std::string& what) {
+  CollectiveSite site;
+  site.rank = options.rank;
+  site.group = options.group;
+  site.op = "connect";
+  throw E(error_text("connect", fmt::format("group \"{}\": {}", options.group, what)), site);
+}
+
+void wait_until_all_joined(const GlooConnection::Options& options) {
+  const auto marker = [&](int rank) { return fmt::format("{}/joined-{}", options.folder, rank); };
+  std::ofstream(marker(options.rank)) << '\n';
+  const auto deadline = Clock::now() + options.timeout;
+  for (;;) {
+    std::vector<int> missing;
+    for (int rank = 0; rank < options.size; ++rank) {
+      if (!std::filesystem::exists(marker(rank))) missing.push_back(rank);
+    }
+    if (missing.empty()) return;
+    if (Clock::now() > deadline) {
+      throw_cannot_connect<CollectiveError>(options, fmt::format("{} did not come within {:g} s", ranks_text(missing),
+                                                std::chrono::duration<double>(options.timeout).count()));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+std::shared_ptr<gloo::rendezvous::Context> connect(const GlooConnection::Options& options) {
+  wait_until_all_joined(options);
+  try {
+    auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
+    context->setTimeout(options.timeout);
+    gloo::rendezvous::FileStore store(options.folder);
+    std::shared_ptr<gloo::transport::Device> device = gloo::transport::tcp::CreateDevice("127.0.0.1");
+    context->connectFullMesh(store, device);
+    return context;
+  } catch (const std::exception& error) {
+    throw_cannot_connect<CollectiveAborted>(options, fmt::format("cannot connect with the other ranks: {}", error.what()));
+  }
+}
+
+}  // namespace
+
+class GlooConnection::Impl {
+ public:
+  explicit Impl(const Options& options);
+  ~Impl();
+  void exchange(const ResolvedCollective& call, const ExchangePlan& plan);
+  void abort(const std::string& reason) noexcept;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  enum class PeerState : std::uint8_t { kPresent, kLeft, kLost };
+  struct Peer {
+    int rank = 0;
+    PeerState state = PeerState::kPresent;
+    ControlMessage incoming;
+    std::unique_ptr<Buffer> receive_control;
+    std::unique_ptr<Buffer> send_control;  // null until something was said
+  };
+  // Waits under way, as the watch sees them; guarded by mutex_.
+  struct Operation {
+    Clock::time_point deadline;
+    const Peer* farewell = nullptr;  // set: a last word to this peer, which an abort does not interrupt
+    bool timed_out = false;
+    Buffer* waiting = nullptr;
+    bool receiving = false;
+  };
+  // Keeps an operation in the list while it lives.
+  class Registration {
+   public:
+    Registration(Impl& impl, const Operation& operation);
+    ~Registration();
+    Operation& operator*() { return *operation_; }
+
+   private:
+    Impl& impl_;
+    std::list<Operation>::iterator operation_;
+  };
+  struct Posted {
+    int peer = 0;
+    bool receiving = false;
+    std::unique_ptr<Buffer> buffer;
+  };
+
+  std::vector<Posted> post(const ResolvedCollective& call, const ExchangePlan& plan);
+  void transfer(const ResolvedCollective& call, const ExchangePlan& plan, Operation& operation);
+  bool wait(Operation& operation, Buffer& buffer, bool receiving);
+  void await_farewell(const Peer& peer) noexcept;
+  [[noreturn]] void throw_interrupted(const ResolvedCollective& call, const Operation& operation,
+                                      std::vector<int> missing);
+  [[noreturn]] void throw_connection_lost(const ResolvedCollective& call, int peer);
+
+  void watch();
+  void look_at(Peer& peer);  // lock held, here and below
+  bool has_message(Peer& peer);
+  static bool is_broken(Peer& peer);
+  bool interrupt_operations();
+  bool is_over(const Operation& operation) const;
+  void say(ControlKind kind, const std::string& text) noexcept;
+  void set_aborted(const std::string& reason);
+
+  const Options options_;
+  std::shared_ptr<gloo::rendezvous::Context> context_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::list<Operation> operations_;
+  std::optional<std::string> abort_;
+  std::string notice_;  // what the peers are still to be told
+  ControlMessage outgoing_;
+  bool said_ = false;
+  bool stop_ = false;
+  std::thread watcher_;
+};
+
+GlooConnection::Impl::Impl(const Options& options) : options_(options) {
+  if (options_.size == 1) return;
+  context_ = connect(options_);
+  for (int rank = 0; rank < options_.size; ++rank) {
+    if (rank == options_.rank) continue;
+    auto peer = std::make_unique<Peer>();
+    peer->rank = rank;
+    peer->receive_control = context_->createUnboundBuffer(&peer->incoming, sizeof(ControlMessage));
+    peer->receive_control->recv(rank, kControlTag);
+    peers_.push_back(std::move(peer));
+  }
+  watcher_ = std::thread([this] { watch(); });
+}
+
+GlooConnection::Impl::~Impl() {
+  if (options_.size == 1) return;
+  {
+    Lock lock(mutex_);
+    if (abort_) {
+      if (!notice_.empty()) say(ControlKind::kAborted, notice_);
+    } else {
+      say(ControlKind::kLeaving, "");
+    }
+  }
+  for (const std::unique_ptr<Peer>& peer : peers_) await_farewell(*peer);
+  {
+    Lock lock(mutex_);
+    stop_ = true;
+    changed_.notify_all();
+  }
+  watcher_.join();
+}
+
+// What was said must have reached the peer's socket before ours closes.
+void GlooConnection::Impl::await_farewell(const Peer& peer) noexcept {
+  if (!peer.send_control) return;
+  try {
+    Registration operation(*this, {.deadline = Clock::now() + kFarewell, .farewell = &peer});
+    wait(*operation, *peer.send_control, false);
+  } catch (const std::exception&) {  // the peer went first
+  }
+}
+
+GlooConnection::Impl::Registration::Registration(Impl& impl, const Operation& operation) : impl_(impl) {
+  Lock lock(impl_.mutex_);
+  operation_ = impl_.operations_.insert(impl_.operations_.end(), operation);
+}
+
+GlooConnection::Impl::Registration::~Registration() {
+  Lock lock(impl_.mutex_);
+  impl_.operations_.erase(operation_);
+}
+
+void GlooConnection::Impl::exchange(const ResolvedCollective& call, const ExchangePlan& plan) {
+  run_copies(plan.before);
+  Registration operation(*this, {.deadline = Clock::now() + options_.timeout});
+  {
+    Lock lock(mutex_);
+    if (abort_) throw_aborted(call, "was given up: " + *abort_);
+  }
+  transfer(call, plan, *operation);
+  run_copies(plan.after);
+  run_reductions(plan, call.dtype, call.reduce);
+}
+
+void GlooConnection::Impl::transfer(const ResolvedCollective& call, const ExchangePlan& plan, Operation& operation) {
+  const std::vector<Posted> all = post(call, plan);
+  std::vector<int> missing;
+  for (const Posted& posted : all) {
+    bool arrived = false;
+    try {
+      arrived = wait(operation, *posted.buffer, posted.receiving);
+    } catch (const std::exception&) {
+      throw_connection_lost(call, posted.peer);
+    }
+    const bool noted = std::find(missing.begin(), missing.end(), posted.peer) != missing.end();
+    if (!arrived && !noted) missing.push_back(posted.peer);
+  }
+  if (!missing.empty()) throw_interrupted(call, operation, std::move(missing));
+}
+
+// Everything at once, so that no rank waits for its turn; receives first.
+std::vector<GlooConnection::Impl::Posted> GlooConnection::Impl::post(const ResolvedCollective& call,
+                                                                      const ExchangePlan& plan) {
+  const std::uint64_t tag = tag_of(call);
+  std::vector<Posted> all;
+  all.reserve(plan.receives.size() + plan.sends.size());
+  const auto post_all = [&](const std::vector<Transfer>& transfers, bool receiving) {
+    for (const Transfer& transfer : transfers) {
+      try {
+        all.push_back({transfer.peer, receiving, context_->createUnboundBuffer(transfer.data, transfer.bytes)});
+        if (receiving) {
+          all.back().buffer->recv(transfer.peer, tag);
+        } else {
+          all.back().buffer->send(transfer.peer, tag);
+        }
+      } catch (const std::exception&) {
+        throw_connection_lost(call, transfer.peer);
+      }
+    }
+  };
+  post_all(plan.receives, true);
+  post_all(plan.sends, false);
+  return all;
+}
+
+// False when interrupted. After its deadline an operation goes on to look which of its messages did arrive.
+bool GlooConnection::Impl::wait(Operation& operation, Buffer& buffer, bool receiving) {
+  {
+    Lock lock(mutex_);
+    if (is_over(operation) && !operation.timed_out) return false;
+    operation.waiting = &buffer;
+    operation.receiving = receiving;
+  }
+  struct Clear {
+    Impl& impl;
+    Operation& operation;
+    ~Clear() {
+      Lock lock(impl.mutex_);
+      operation.waiting = nullptr;
+    }
+  } clear{*this, operation};
+  return receiving ? buffer.waitRecv(kNever) : buffer.waitSend(kNever);
+}
+
+void GlooConnection::Impl::throw_interrupted(const ResolvedCollective& call, const Operation& operation,
+                                             std::vector<int> missing) {
+  Lock lock(mutex_);
+  if (abort_) throw_aborted(call, "was given up: " + *abort_);
+  TESSERA_CHECK_AS(StateError, operation.timed_out, call.site.op, "{} was interrupted for no reason", call.str());
+  std::sort(missing.begin(), missing.end());
+  const std::string what = fmt::format("timed out after {:g} s: {} did not arrive, or issued another collective instead",
+                                       std::chrono::duration<double>(options_.timeout).count(), ranks_text(missing));
+  notice_ = fmt::format("{} {}", call.str(), what);
+  set_aborted(fmt::format("rank {} failed: {}", options_.rank, notice_));
+  throw_timeout(call, what);
+}
+
+void GlooConnection::Impl::throw_connection_lost(const ResolvedCollective& call, int peer) {
+  Lock lock(mutex_);
+  const auto found =
+      std::find_if(peers_.begin(), peers_.end(), [peer](const auto& each) { return each->rank == peer; });
+  // Gloo tells the collective's buffers a moment before or after it tells the watch's.
+  for (int i = 0; i < 100 && !abort_ && (*found)->state == PeerState::kPresent; ++i) {
+    look_at(**found);
+    changed_.wait_for(lock, kInterruptTick);
+  }
+  if (!abort_ && (*found)->state == PeerState::kLeft) {
+    const std::string what = fmt::format("needs rank {}, which has left the group", peer);
+    notice_ = fmt::format("{} {}", call.str(), what);
+    set_aborted(fmt::format("rank {} failed: {}", options_.rank, notice_));
+    throw_collective_error(call, what);
+  }
+  if (!abort_) set_aborted(fmt::format("rank {} is gone (its connection closed)", peer));
+  throw_aborted(call, "was given up: " + *abort_);
+}
+
+void GlooConnection::Impl::abort(const std::string& reason) noexcept {
+  Lock lock(mutex_);
+  if (abort_) return;
+  notice_ = reason.empty() ? "no reason given" : reason;
+  set_aborted(fmt::format("rank {} failed: {}", options_.rank, notice_));
+}
+
+void GlooConnection::Impl::set_aborted(const std::string& reason) {
+  if (!abort_) abort_ = reason;
+  changed_.notify_all();
+}
+
+void GlooConnection::Impl::watch() {
+  Lock lock(mutex_);
+  while (!stop_) {
+    for (const std::unique_ptr<Peer>& peer : peers_) look_at(*peer);
+    if (!notice_.empty()) say(ControlKind::kAborted, notice_);
+    const bool interrupting = interrupt_operations();
+    changed_.wait_for(lock, interrupting ? kInterruptTick : kWatchTick);
+  }
+}
+
+void GlooConnection::Impl::look_at(Peer& peer) {
+  if (peer.state != PeerState::kPresent) return;
+  const bool broken = !has_message(peer) && is_broken(peer);
+  if (has_message(peer)) {
+    peer.state = PeerState::kLeft;
+    if (peer.incoming.peek() == ControlKind::kAborted)
+      set_aborted(fmt::format("rank {} failed: {}", peer.rank,
+                              std::string(peer.incoming.text, strnlen(peer.incoming.text, sizeof(peer.incoming.text)))));
+  } else if (broken) {
+    peer.state = PeerState::kLost;
+    set_aborted(fmt::format("rank {} is gone (its connection closed)", peer.rank));
+  }
+}
+
+bool GlooConnection::Impl::has_message(Peer& peer) { return peer.incoming.peek() != ControlKind::kNone; }
+
+// A look that does not block: a wait that is interrupted before it begins still reports a broken connection.
+bool GlooConnection::Impl::is_broken(Peer& peer) {
+  try {
+    peer.receive_control->abortWaitRecv();
+    peer.receive_control->waitRecv(kNever);
+    return false;
+  } catch (const std::exception&) {
+    return true;
+  }
+}
+
+bool GlooConnection::Impl::interrupt_operations() {
+  bool any = false;
+  const Clock::time_point now = Clock::now();
+  for (Operation& operation : operations_) {
+    if (!is_over(operation) && now > operation.deadline) operation.timed_out = true;
+    if (!is_over(operation) || operation.waiting == nullptr) continue;
+    any = true;
+    if (operation.receiving) {
+      operation.waiting->abortWaitRecv();
+    } else {
+      operation.waiting->abortWaitSend();
+    }
+  }
+  return any;
+}
+
+bool GlooConnection::Impl::is_over(const Operation& operation) const {
+  if (operation.farewell != nullptr) return operation.timed_out || operation.farewell->state != PeerState::kPresent;
+  return operation.timed_out || abort_.has_value();
+}
+
+void GlooConnection::Impl::say(ControlKind kind, const std::string& text) noexcept {
+  if (std::exchange(said_, true)) return;
+  const std::size_t length = std::min(text.size(), sizeof(outgoing_.text) - 1);
+  std::memcpy(outgoing_.text, text.data(), length);
+  outgoing_.kind = static_cast<std::uint32_t>(kind);
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    if (peer->state != PeerState::kPresent) continue;
+    try {
+      peer->send_control = context_->createUnboundBuffer(&outgoing_, sizeof(outgoing_));
+      peer->send_control->send(peer->rank, kControlTag);
+    } catch (const std::exception&) {
+      peer->send_control.reset();  // gone already
+    }
+  }
+}
+
+GlooConnection::GlooConnection(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
+GlooConnection::~GlooConnection() = default;
+void GlooConnection::exchange(const ResolvedCollective& call, const ExchangePlan& plan) { impl_->exchange(call, plan); }
+void GlooConnection::abort(const std::string& reason) noexcept { impl_->abort(reason); }
+
+}  // namespace tessera::distributed

@@ -1,0 +1,40 @@
+#pragma once
+
+/// The sockets of one rank to all others, and the watch over them. Gloo itself is seen by gloo_connection.cc alone.
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "tessera/distributed/exchange_plan.h"
+
+namespace tessera::distributed {
+
+/// Thread-safe. Exchanges of several threads may be under way together.
+class GlooConnection {
+ public:
+  struct Options {
+    std::string group{};   ///< its name, for errors
+    int rank = 0;
+    int size = 1;
+    std::string folder{};  ///< empty at first, the same for all ranks of the group; they find each other there
+    std::chrono::milliseconds timeout = kDefaultTimeout;  ///< of connecting, and of each exchange
+  };
+  /// Returns when this rank is connected with all others. Throws CollectiveError when that fails.
+  explicit GlooConnection(const Options& options);
+  /// Tells the peers that this rank leaves in order (unless aborted), then closes.
+  ~GlooConnection();
+  GlooConnection(const GlooConnection&) = delete;
+  GlooConnection& operator=(const GlooConnection&) = delete;
+
+  /// Runs the plan of `call` and waits for it. Throws as ProcessGroup::run says.
+  void exchange(const ResolvedCollective& call, const ExchangePlan& plan);
+  /// Wakes every exchange here, and tells the peers.
+  void abort(const std::string& reason) noexcept;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera::distributed

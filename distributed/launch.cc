@@ -1,0 +1,40 @@
+#include "tessera/distributed/launch.h"
+
+#include "tessera/distributed/launch_modes.h"
+#include "tessera/distributed/rank_environment.h"
+#include "tessera/tensor/check.h"
+
+namespace tessera::distributed {
+namespace {
+
+void check_options(const LaunchOptions& options) {
+  TESSERA_CHECK(options.ranks >= 1, "launch", "ranks must be at least 1, got {}", options.ranks);
+  TESSERA_CHECK(options.timeout.count() > 0, "launch", "timeout must be positive, got {} ms",
+                options.timeout.count());
+  TESSERA_CHECK_AS(DeviceError, options.device.type != DeviceType::kCuda, "launch",
+                   "no transport of this build carries {} tensors; use --device cpu",
+                   options.device.str());
+}
+
+}  // namespace
+
+LaunchResult launch(int argc, char** argv, const LaunchOptions& options,
+                    const std::function<void(World&)>& body) {
+  static int process_calls = 0;
+  const RankEnvironment* rank = rank_environment();
+  if (rank == nullptr) check_options(options);
+  switch (options.mode) {
+    case LaunchMode::kThreads:
+      return launch_threads(options, body);
+    case LaunchMode::kProcesses:
+      ++process_calls;
+      if (rank == nullptr) return launch_processes(argc, argv, options, process_calls);
+      if (rank->call != process_calls) return {};  // the parent has been through this one
+      run_rank_process(options, body);
+  }
+  return {};
+}
+
+bool is_rank_process() { return rank_environment() != nullptr; }
+
+}  // namespace tessera::distributed

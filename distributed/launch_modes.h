@@ -1,0 +1,19 @@
+#pragma once
+
+/// The two ways to run ranks, behind launch().
+
+#include <functional>
+
+#include "tessera/distributed/launch.h"
+
+namespace tessera::distributed {
+
+LaunchResult launch_threads(const LaunchOptions& options, const std::function<void(World&)>& body);
+
+/// Starts the rank processes, watches them and sums up.
+LaunchResult launch_processes(int argc, char** argv, const LaunchOptions& options, int call);
+
+/// Runs this process's rank and ends the process.
+[[noreturn]] void run_rank_process(const LaunchOptions& options, const std::function<void(World&)>& body);
+
+}  // namespace tessera::distributed

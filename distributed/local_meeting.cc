@@ -1,0 +1,180 @@
+#include "tessera/distributed/local_meeting.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "tessera/distributed/reduce_in_order.h"
+
+namespace tessera::distributed {
+namespace {
+
+using Calls = std::vector<const ResolvedCollective*>;
+
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+void gather_member(const Calls& calls, int rank, std::size_t i) {
+  const ResolvedCollective& mine = *calls[static_cast<std::size_t>(rank)];
+  const std::size_t part = static_cast<std::size_t>(mine.members[i].count_in) * mine.element_size();
+  for (std::size_t p = 0; p < calls.size(); ++p)
+    copy_bytes(mine.members[i].output + p * part, calls[p]->members[i].input, part);
+}
+
+// Reduces elements [begin, begin + count) of member i over all ranks into `out`.
+void reduce_range(const Calls& calls, std::size_t i, std::int64_t begin, std::int64_t count,
+                  std::byte* out, const ResolvedCollective& mine) {
+  if (count == 0) return;
+  const std::size_t offset = static_cast<std::size_t>(begin) * mine.element_size();
+  std::vector<const void*> sources;
+  sources.reserve(calls.size());
+  for (const ResolvedCollective* call : calls) sources.push_back(call->members[i].input + offset);
+  reduce_in_order(mine.dtype, mine.reduce, sources, out, count);
+}
+
+void scatter_member(const Calls& calls, int rank, std::size_t i) {
+  const ResolvedCollective& mine = *calls[static_cast<std::size_t>(rank)];
+  const std::int64_t part = mine.members[i].count_out;
+  reduce_range(calls, i, rank * part, part, mine.members[i].output, mine);
+}
+
+// Each rank reduces a stretch of its own and hands it to everyone: nobody else touches that stretch, so it works in place.
+void all_reduce_member(const Calls& calls, int rank, std::size_t i) {
+  const ResolvedCollective& mine = *calls[static_cast<std::size_t>(rank)];
+  const std::int64_t size = static_cast<std::int64_t>(calls.size());
+  const std::int64_t begin = mine.members[i].count_in * rank / size;
+  const std::int64_t count = mine.members[i].count_in * (rank + 1) / size - begin;
+  const std::size_t offset = static_cast<std::size_t>(begin) * mine.element_size();
+  std::byte* own = mine.members[i].output + offset;
+  reduce_range(calls, i, begin, count, own, mine);
+  for (const ResolvedCollective* peer : calls)
+    copy_bytes(peer->members[i].output + offset, own, static_cast<std::size_t>(count) * mine.element_size());
+}
+
+void broadcast_member(const Calls& calls, int rank, std::size_t i) {
+  const ResolvedCollective& mine = *calls[static_cast<std::size_t>(rank)];
+  if (rank == mine.root) return;
+  copy_bytes(mine.members[i].output, calls[static_cast<std::size_t>(mine.root)]->members[i].input,
+             static_cast<std::size_t>(mine.members[i].count_in) * mine.element_size());
+}
+
+void move_member(const Calls& calls, int rank, std::size_t i) {
+  switch (calls[static_cast<std::size_t>(rank)]->kind) {
+    case CollectiveKind::kAllGather:
+      return gather_member(calls, rank, i);
+    case CollectiveKind::kReduceScatter:
+      return scatter_member(calls, rank, i);
+    case CollectiveKind::kAllReduce:
+      return all_reduce_member(calls, rank, i);
+    case CollectiveKind::kBroadcast:
+      return broadcast_member(calls, rank, i);
+    case CollectiveKind::kBarrier:
+      return;
+  }
+}
+
+}  // namespace
+
+LocalMeetings::LocalMeetings(int size, std::chrono::milliseconds timeout)
+    : size_(size), timeout_(timeout), left_(static_cast<std::size_t>(size), false) {}
+
+void LocalMeetings::perform(const ResolvedCollective& call) {
+  const std::shared_ptr<Meeting> meeting = arrive(call);
+  for (std::size_t i = 0; i < call.members.size(); ++i) move_member(meeting->calls, call.site.rank, i);
+  depart(*meeting, call.site.sequence);
+}
+
+std::shared_ptr<LocalMeetings::Meeting> LocalMeetings::arrive(const ResolvedCollective& call) {
+  Lock lock(mutex_);
+  if (abort_) throw_aborted(call, fmt::format("was given up: {}", abort_->reason));
+  std::shared_ptr<Meeting>& entry = meetings_[call.site.sequence];
+  if (!entry) {
+    entry = std::make_shared<Meeting>();
+    entry->calls.resize(static_cast<std::size_t>(size_));
+  }
+  const std::shared_ptr<Meeting> meeting = entry;
+  check_agreement(*meeting, call);
+  meeting->calls[static_cast<std::size_t>(call.site.rank)] = &call;
+  if (++meeting->arrived == size_) {
+    meeting->changed.notify_all();
+  } else {
+    wait_for_peers(*meeting, call, lock);
+  }
+  return meeting;
+}
+
+void LocalMeetings::check_agreement(const Meeting& meeting, const ResolvedCollective& call) {
+  for (const ResolvedCollective* other : meeting.calls) {
+    if (other == nullptr || other->fingerprint() == call.fingerprint()) continue;
+    const std::string what = fmt::format(
+        "does not agree between ranks: here {}, on rank {} {}; all ranks must issue the same "
+        "collectives in the same order",
+        call.terms(), other->site.rank, other->terms());
+    set_aborted(call.site.rank, fmt::format("the ranks disagree in collective #{}", call.site.sequence));
+    throw_collective_error(call, what);
+  }
+}
+
+void LocalMeetings::wait_for_peers(Meeting& meeting, const ResolvedCollective& call, Lock& lock) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout_;
+  while (meeting.arrived < size_) {
+    if (abort_) throw_aborted(call, fmt::format("was given up: {}", abort_->reason));
+    if (const std::optional<int> leaver = missing_leaver(meeting)) {
+      const std::string what = fmt::format("needs rank {}, which has left the group", *leaver);
+      set_aborted(call.site.rank, fmt::format("{} {}", call.str(), what));
+      throw_collective_error(call, what);
+    }
+    if (meeting.changed.wait_until(lock, deadline) == std::cv_status::timeout &&
+        meeting.arrived < size_ && !abort_) {
+      const std::string what =
+          fmt::format("timed out after {:g} s: {} did not arrive",
+                      std::chrono::duration<double>(timeout_).count(), ranks_text(missing(meeting)));
+      set_aborted(call.site.rank, fmt::format("{} {}", call.str(), what));
+      throw_timeout(call, what);
+    }
+  }
+}
+
+void LocalMeetings::depart(Meeting& meeting, std::uint64_t sequence) {
+  Lock lock(mutex_);
+  if (++meeting.departed == size_) {
+    meetings_.erase(sequence);
+    meeting.changed.notify_all();
+    return;
+  }
+  meeting.changed.wait(lock, [&] { return meeting.departed == size_; });
+}
+
+std::vector<int> LocalMeetings::missing(const Meeting& meeting) const {
+  std::vector<int> out;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (meeting.calls[static_cast<std::size_t>(rank)] == nullptr) out.push_back(rank);
+  }
+  return out;
+}
+
+std::optional<int> LocalMeetings::missing_leaver(const Meeting& meeting) const {
+  for (int rank : missing(meeting)) {
+    if (left_[static_cast<std::size_t>(rank)]) return rank;
+  }
+  return std::nullopt;
+}
+
+void LocalMeetings::abort(int rank, const std::string& reason) noexcept {
+  std::lock_guard lock(mutex_);
+  set_aborted(rank, reason);
+}
+
+void LocalMeetings::set_aborted(int rank, const std::string& reason) {
+  if (!abort_) abort_ = {rank, fmt::format("rank {} failed: {}", rank, reason)};
+  for (auto& [sequence, meeting] : meetings_) meeting->changed.notify_all();
+}
+
+void LocalMeetings::leave(int rank) noexcept {
+  std::lock_guard lock(mutex_);
+  left_[static_cast<std::size_t>(rank)] = true;
+  for (auto& [sequence, meeting] : meetings_) meeting->changed.notify_all();
+}
+
+}  // namespace tessera::distributed

@@ -1,0 +1,63 @@
+#pragma once
+
+/// Where the rank threads of a local group meet: one meeting per collective, found by its sequence number.
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/distributed/resolved_collective.h"
+
+namespace tessera::distributed {
+
+/// Shared by all ranks of a group; thread-safe.
+///
+/// A collective has three phases: arrive (wait until every rank is there), move (read the peers' memory), depart (wait until
+/// every rank has moved). A rank may give up in the first phase only, so no memory goes away under a peer that reads it; once
+/// all have arrived, the rest takes finite time.
+class LocalMeetings {
+ public:
+  LocalMeetings(int size, std::chrono::milliseconds timeout);
+
+  /// The whole collective, on the calling thread, as rank `call.site.rank`.
+  void perform(const ResolvedCollective& call);
+  void abort(int rank, const std::string& reason) noexcept;
+  /// `rank` takes part in no further collective.
+  void leave(int rank) noexcept;
+
+ private:
+  struct Meeting {
+    std::vector<const ResolvedCollective*> calls;  // by rank; null: not there yet
+    int arrived = 0;
+    int departed = 0;
+    std::condition_variable changed;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  std::shared_ptr<Meeting> arrive(const ResolvedCollective& call);
+  void check_agreement(const Meeting& meeting, const ResolvedCollective& call);
+  void wait_for_peers(Meeting& meeting, const ResolvedCollective& call, Lock& lock);
+  void depart(Meeting& meeting, std::uint64_t sequence);
+  std::vector<int> missing(const Meeting& meeting) const;
+  std::optional<int> missing_leaver(const Meeting& meeting) const;
+  void set_aborted(int rank, const std::string& reason);  // lock held
+
+  struct Abort {
+    int rank;
+    std::string reason;
+  };
+  const int size_;
+  const std::chrono::milliseconds timeout_;
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::shared_ptr<Meeting>> meetings_;
+  std::vector<bool> left_;
+  std::optional<Abort> abort_;
+};
+
+}  // namespace tessera::distributed

@@ -1,0 +1,52 @@
+#include "tessera/distributed/process_group_local.h"
+
+#include <utility>
+
+#include "tessera/distributed/local_meeting.h"
+#include "tessera/distributed/resolved_collective.h"
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/stream.h"
+
+namespace tessera::distributed {
+namespace {
+
+class LocalGroup final : public ProcessGroup {
+ public:
+  LocalGroup(std::string name, int rank, int size, std::shared_ptr<LocalMeetings> meetings)
+      : ProcessGroup(std::move(name), rank, size), meetings_(std::move(meetings)) {}
+  ~LocalGroup() override { meetings_->leave(rank()); }
+
+  void run(const Collective& call) override {
+    if (collective_device(call).is_null()) return call.ticket.note(FlightState::kDone);
+    current_stream(kCpu).enqueue(
+        collective_name(call.kind), [meetings = meetings_, resolved = resolve(*this, call)] {
+          resolved.ticket.note(FlightState::kWaiting);
+          try {
+            meetings->perform(resolved);
+          } catch (...) {
+            resolved.ticket.note(FlightState::kFailed);
+            throw;
+          }
+          resolved.ticket.note(FlightState::kDone);
+        });
+  }
+
+  void abort(const std::string& reason) noexcept override { meetings_->abort(rank(), reason); }
+
+ private:
+  std::shared_ptr<LocalMeetings> meetings_;
+};
+
+}  // namespace
+
+std::vector<std::shared_ptr<ProcessGroup>> make_local_groups(const std::string& name, int size,
+                                                             std::chrono::milliseconds timeout) {
+  TESSERA_CHECK(size >= 1, "make_local_groups", "size must be at least 1, got {}", size);
+  const auto meetings = std::make_shared<LocalMeetings>(size, timeout);
+  std::vector<std::shared_ptr<ProcessGroup>> groups;
+  for (int rank = 0; rank < size; ++rank)
+    groups.push_back(std::make_shared<LocalGroup>(name, rank, size, meetings));
+  return groups;
+}
+
+}  // namespace tessera::distributed

@@ -1,0 +1,57 @@
+#include "tessera/distributed/rank_failure.h"
+
+#include <chrono>
+
+#include "tessera/distributed/process_group.h"
+
+namespace tessera::distributed {
+namespace {
+
+std::string text_of(const std::exception& error) {
+  std::string text = error.what();
+  try {
+    std::rethrow_if_nested(error);
+  } catch (const std::exception& cause) {
+    text += ": " + text_of(cause);
+  } catch (...) {
+    text += ": an exception of unknown type";
+  }
+  return text;
+}
+
+bool is_better(const RankFailure& a, const RankFailure& b) {
+  return a.echo != b.echo ? !a.echo : a.time_ns < b.time_ns;
+}
+
+}  // namespace
+
+std::int64_t monotonic_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+RankFailure describe_failure(int rank, const std::exception_ptr& error) {
+  RankFailure failure{.rank = rank, .time_ns = monotonic_ns(), .error = error};
+  try {
+    std::rethrow_exception(error);
+  } catch (const CollectiveAborted& aborted) {
+    failure.echo = true;
+    failure.text = text_of(aborted);
+  } catch (const std::exception& exception) {
+    failure.text = text_of(exception);
+  } catch (...) {
+    failure.text = "an exception of unknown type";
+  }
+  return failure;
+}
+
+const RankFailure* first_failure(const std::vector<RankFailure>& failures) {
+  const RankFailure* first = nullptr;
+  for (const RankFailure& failure : failures) {
+    if (first == nullptr || is_better(failure, *first)) first = &failure;
+  }
+  return first;
+}
+
+}  // namespace tessera::distributed

@@ -1,0 +1,50 @@
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "tessera/distributed/launch_modes.h"
+#include "tessera/distributed/process_group_gloo.h"
+#include "tessera/distributed/rank_environment.h"
+#include "tessera/distributed/rank_page.h"
+#include "tessera/distributed/rank_runner.h"
+
+namespace tessera::distributed {
+namespace {
+
+// True when all went well.
+bool run(const RankEnvironment& environment, const LaunchOptions& options, const std::function<void(World&)>& body,
+         RankPage& page) {
+  std::shared_ptr<ProcessGroup> group;
+  try {
+    group = make_gloo_group("world", {.rank = environment.rank,
+                                      .size = environment.size,
+                                      .folder = environment.folder,
+                                      .timeout = options.timeout});
+  } catch (...) {
+    page.set_failure(describe_failure(environment.rank, std::current_exception()));
+    return false;
+  }
+  page.connected = true;
+  const RankSetup setup{.device = options.device,
+                        .cpu_compute = options.cpu_compute,
+                        .on_failure = [&page](const RankFailure& failure) { page.set_failure(failure); }};
+  return !run_rank(setup, group, body);
+}
+
+}  // namespace
+
+void run_rank_process(const LaunchOptions& options, const std::function<void(World&)>& body) {
+  const RankEnvironment& environment = *rank_environment();
+  const std::shared_ptr<RankPage> page = RankPage::open(environment.folder, environment.rank);
+  set_flight_log(std::shared_ptr<FlightLog>(page, &page->log));
+  if (!run(environment, options, body, *page)) {
+    // Not exit(): threads of the failed run may still stand in code that static destructors would pull away.
+    std::fflush(nullptr);
+    _exit(1);
+  }
+  page->done = true;
+  std::exit(0);
+}
+
+}  // namespace tessera::distributed

@@ -1,0 +1,17 @@
+#pragma once
+
+/// The one piece of arithmetic of all CPU transports, so that they agree bit for bit.
+
+#include <cstdint>
+#include <span>
+
+#include "tessera/distributed/process_group.h"
+#include "tessera/tensor/dtype.h"
+
+namespace tessera::distributed {
+
+/// out[i] = ((sources[0][i] op sources[1][i]) op sources[2][i]) ..., for count elements; `out` may be one of the sources.
+/// A NaN wins kMax. Sources are in rank order, at least one. Throws InvalidArgument for kU8.
+void reduce_in_order(DType dtype, ReduceOp op, std::span<const void* const> sources, void* out, std::int64_t count);
+
+}  // namespace tessera::distributed

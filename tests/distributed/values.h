@@ -1,0 +1,40 @@
+// Values that depend on rank, member and index, and what collectives should make of them, by formula.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "tessera/distributed/process_group.h"
+#include "tessera/tensor/tensor.h"
+
+namespace tessera::testing {
+
+// Uneven numbers, so that sums depend on their order.
+template <class T>
+T rank_value(int rank, std::size_t member, std::int64_t index) {
+  const double x = std::sin(1.0 + rank * 1.7 + static_cast<double>(member) * 0.3 + static_cast<double>(index) * 0.11);
+  return static_cast<T>(x * 1000);
+}
+
+template <class T>
+Tensor rank_tensor(int rank, std::size_t member, std::int64_t count) {
+  std::vector<T> values;
+  for (std::int64_t i = 0; i < count; ++i) values.push_back(rank_value<T>(rank, member, i));
+  return Tensor::from_vector<T>(values, {count});
+}
+
+template <class T>
+T reduced_value(int size, distributed::ReduceOp op, std::size_t member, std::int64_t index) {
+  T total = rank_value<T>(0, member, index);
+  for (int rank = 1; rank < size; ++rank) {
+    const T next = rank_value<T>(rank, member, index);
+    switch (op) {
+      case distributed::ReduceOp::kSum: total = static_cast<T>(total + next); break;
+      case distributed::ReduceOp::kMax: total = next > total ? next : total; break;
+    }
+  }
+  return total;
+}
+
+}  // namespace tessera::testing
