@@ -1,0 +1,41 @@
+#include "tessera/fsdp/schedule.h"
+
+#include <cstddef>
+
+namespace tessera::fsdp {
+
+void Schedule::begin_forward() {
+  if (!seen_.empty()) forecast_ = std::move(seen_);
+  seen_.clear();
+  on_forecast_ = true;
+}
+
+std::optional<int> Schedule::enter_forward(int group) {
+  const std::size_t place = seen_.size();
+  seen_.push_back(group);
+  on_forecast_ = on_forecast_ && place < forecast_.size() && forecast_[place] == group;
+  if (!on_forecast_ || place + 1 >= forecast_.size()) return std::nullopt;
+  return forecast_[place + 1];
+}
+
+void Schedule::leave_forward(int group) {
+  recorded_.push_back(group);
+  taken_.push_back(false);
+}
+
+std::optional<int> Schedule::enter_backward(int group) {
+  for (std::size_t i = recorded_.size(); i-- > 0;) {
+    if (recorded_[i] != group || taken_[i]) continue;
+    taken_[i] = true;
+    if (i == 0) return std::nullopt;
+    return recorded_[i - 1];
+  }
+  return std::nullopt;
+}
+
+void Schedule::end_backward() {
+  recorded_.clear();
+  taken_.clear();
+}
+
+}  // namespace tessera::fsdp

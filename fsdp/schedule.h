@@ -1,0 +1,33 @@
+#pragma once
+
+/// Which group to gather ahead: pure decisions from the orders seen so far. Groups are numbers.
+
+#include <optional>
+#include <vector>
+
+namespace tessera::fsdp {
+
+class Schedule {
+ public:
+  /// A forward of the root begins: the order of the last one becomes the forecast.
+  void begin_forward();
+  /// Group `group` enters its forward. Returns the group that followed it at this place of the forecast, as long as this
+  /// forward has kept to the forecast; nothing otherwise.
+  std::optional<int> enter_forward(int group);
+
+  /// Group `group` left a forward that will have a backward. A group that ran twice stands twice.
+  void leave_forward(int group);
+  /// Group `group` enters its backward: takes its last place in the recorded order and returns the group before it.
+  std::optional<int> enter_backward(int group);
+  /// The backward is over: the recorded order is done with.
+  void end_backward();
+
+ private:
+  std::vector<int> forecast_;
+  std::vector<int> seen_;
+  bool on_forecast_ = false;
+  std::vector<int> recorded_;
+  std::vector<bool> taken_;
+};
+
+}  // namespace tessera::fsdp
