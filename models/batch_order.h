@@ -1,0 +1,31 @@
+#pragma once
+
+/// Which samples each step of a run trains on. Depends on the seed and the epoch only, never on
+/// ranks.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera::models {
+
+/// Every epoch is a new random order of all samples, cut into batches; its last batch may be
+/// shorter.
+class BatchOrder {
+ public:
+  /// Throws InvalidArgument for fewer than 1 sample or a batch below 1.
+  BatchOrder(std::int64_t samples, std::int64_t batch, std::uint64_t seed);
+
+  std::int64_t steps_per_epoch() const;
+  /// The samples of a step, counted from 1 through all epochs. Valid until the next call.
+  std::span<const std::int64_t> samples_of(std::int64_t step);
+
+ private:
+  std::int64_t batch_;
+  std::uint64_t seed_;
+  std::int64_t epoch_ = -1;
+  std::int64_t samples_;
+  std::vector<std::int64_t> order_;
+};
+
+}  // namespace tessera::models

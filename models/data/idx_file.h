@@ -1,0 +1,39 @@
+#pragma once
+
+/// One file in the idx format (a big-endian header, then bytes), compressed by gzip or plain, read
+/// from front to back.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tessera::models::data {
+
+class IdxFile {
+ public:
+  /// Opens the file and reads its header: the magic number of unsigned bytes in `dims` dims, then
+  /// their extents. Throws DataError when it cannot be opened or read, has another magic, or
+  /// announces more bytes than a file of its size can hold.
+  IdxFile(std::string path, int dims);
+
+  const std::string& path() const { return path_; }
+  const std::vector<std::int64_t>& extents() const { return extents_; }
+
+  /// Everything after the header. Throws DataError unless it is exactly as long as the header says
+  /// and its checksum holds.
+  std::vector<std::uint8_t> read_values();
+
+ private:
+  struct Closer {
+    void operator()(void* file) const;
+  };
+  std::size_t read(std::uint8_t* out, std::size_t bytes);
+  std::int64_t value_bytes() const;
+
+  std::string path_;
+  std::unique_ptr<void, Closer> file_;
+  std::vector<std::int64_t> extents_;
+};
+
+}  // namespace tessera::models::data

@@ -1,0 +1,47 @@
+// The twin of mlp_example.cc without ranks: what sharding adds is the difference of the two files.
+
+#include <cstdio>
+
+#include "tessera/tessera.h"
+
+using namespace tessera;
+
+class Mlp final : public nn::Layer<Mlp> {
+ public:
+  explicit Mlp(int64_t dim) : up_({.in = dim, .out = 4 * dim}), down_({.in = 4 * dim, .out = dim}) {
+    register_module("up", up_);
+    register_module("down", down_);
+  }
+  Variable forward(const Variable& x) { return down_(gelu(up_(x))); }
+
+ private:
+  nn::Linear up_, down_;
+};
+
+// Points to be told apart by their largest coordinate: as many for each rank, and others in each
+// step.
+struct Batch {
+  Variable points;
+  Tensor labels;
+};
+Batch make_batch(int rank, int step) {
+  const Tensor points = Tensor::empty({64, 16});
+  const random::Key key = random::named_key(1, "batch " + std::to_string(step));
+  random::fill_normal(points, key, {.global = {64 * (rank + 1), 16}, .offset = {64 * rank, 0}}, 0,
+                      1);
+  return {.points = Variable(points), .labels = argmax(points)};
+}
+
+int main() {
+  Mlp model(16);
+  nn::initialize(model, {.seed = 1});
+  nn::optim::SGD optimizer(model.parameters(), {.lr = 0.5, .momentum = 0.9});
+  for (int step = 1; step <= 100; ++step) {
+    const auto [points, labels] = make_batch(0, step);
+    const Variable loss = cross_entropy(model(points), labels);
+    backward(loss);
+    optimizer.step();
+    optimizer.zero_grad();
+    if (step % 20 == 0) std::printf("step %d: loss %.4f\n", step, loss.item<float>());
+  }
+}

@@ -1,0 +1,223 @@
+#include "tessera/models/trainer.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <vector>
+
+#include "tessera/autograd/engine.h"
+#include "tessera/autograd/grad_mode.h"
+#include "tessera/autograd/ops.h"
+#include "tessera/models/image_batch.h"
+#include "tessera/models/mlp_stack.h"
+#include "tessera/models/parallelize.h"
+#include "tessera/nn/grad_norm.h"
+#include "tessera/nn/init.h"
+#include "tessera/tensor/ops.h"
+#include "tessera/tests/support/ranks.h"
+
+namespace tessera::models {
+namespace {
+
+constexpr std::int64_t kSteps = 7;
+
+// Images that differ, labels by a rule.
+data::ImageSet make_images(std::int64_t count) {
+  data::ImageSet set;
+  std::uint32_t state = 7;
+  for (std::int64_t i = 0; i < count; ++i) {
+    set.labels.push_back(static_cast<std::uint8_t>(i * 7 % 10));
+    for (std::int64_t pixel = 0; pixel < data::kImagePixels; ++pixel) {
+      state = state * 1664525 + 1013904223;
+      set.pixels.push_back(static_cast<std::uint8_t>(state >> 24));
+    }
+  }
+  return set;
+}
+
+MlpOptions model_options() { return {.hidden = {11, 6}, .dtype = DType::kF64}; }
+
+// 13 images in batches of 5, 5 and 3: on 5 ranks a step's rows are 1 each, or 1, 1, 1, 0, 0.
+TrainerOptions trainer_options() {
+  return {.batch = 5,
+          .learning_rate = {.peak = 0.05, .steps = kSteps, .warmup_steps = 2},
+          .momentum = 0.9,
+          .weight_decay = 0.01,
+          .seed = 3,
+          .dtype = DType::kF64};
+}
+
+struct Sharded {
+  explicit Sharded(distributed::World& world) : model(model_options()) {
+    parallelize(model, {.mesh = world.mesh()});
+    nn::initialize(model, {.seed = 3, .device = world.device()});
+  }
+  Classifier classifier() {
+    return {.module = model, .forward = [this](const Variable& x) { return model(x); }};
+  }
+  MlpStack model;
+};
+
+struct Reference {
+  std::vector<double> losses, norms;
+  double eval_loss = 0;
+  std::int64_t hits = 0;
+};
+
+// The same run by hand: no ranks, no trainer, no optimizer class.
+Reference reference_run(const data::ImageSet& train, const data::ImageSet& test) {
+  MlpStack model(model_options());
+  nn::initialize(model, {.seed = 3});
+  const TrainerOptions options = trainer_options();
+  BatchOrder order(train.count(), options.batch, options.seed);
+  std::vector<std::vector<double>> momenta(model.parameters().size());
+  Reference result;
+  for (std::int64_t step = 1; step <= kSteps; ++step) {
+    const ImageBatch batch = image_batch(train, order.samples_of(step), {.dtype = DType::kF64});
+    const Variable loss =
+        cross_entropy(model(Variable(batch.pixels)), batch.targets, Reduction::kMean);
+    backward(loss);
+    result.losses.push_back(loss.item<double>());
+    double squares = 0;
+    auto parameters = model.parameters();
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      const Tensor& tensor = parameters[p].local().tensor();
+      auto values = tensor.to_vector<double>();
+      const auto gradient = parameters[p].grad().to_vector<double>();
+      const bool first = momenta[p].empty();
+      momenta[p].resize(values.size());
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        squares += gradient[i] * gradient[i];
+        const double g = gradient[i] + options.weight_decay * values[i];
+        momenta[p][i] = first ? g : options.momentum * momenta[p][i] + g;
+        values[i] -= learning_rate(options.learning_rate, step) * momenta[p][i];
+      }
+      copy_(tensor, Tensor::from_vector(values, tensor.shape()));
+      parameters[p].zero_grad();
+    }
+    result.norms.push_back(std::sqrt(squares));
+  }
+  const NoGradGuard no_grad;
+  for (std::int64_t i = 0; i < test.count(); ++i) {
+    const std::vector<std::int64_t> one = {i};
+    const ImageBatch batch = image_batch(test, one, {.dtype = DType::kF64});
+    const Variable logits = model(Variable(batch.pixels));
+    result.eval_loss +=
+        cross_entropy(logits, batch.targets).item<double>() / static_cast<double>(test.count());
+    result.hits +=
+        argmax(logits.tensor()).item<std::int64_t>() == batch.targets.item<std::int64_t>();
+  }
+  return result;
+}
+
+bool near(double a, double b, double relative) { return std::abs(a - b) <= relative * std::abs(b); }
+
+TESSERA_RANK_TEST("training and evaluation equal a run by hand, on any number of ranks",
+                  "[trainer]") {
+  const data::ImageSet train = make_images(13), test = make_images(7);
+  const Reference wanted = reference_run(train, test);
+  Sharded sharded(t.world());
+  Trainer trainer(t.world(), sharded.classifier(), train, trainer_options());
+  t.check(trainer.steps_per_epoch() == 3, "{} steps an epoch", trainer.steps_per_epoch());
+  for (std::size_t step = 1; step <= kSteps; ++step) {
+    const StepMetrics metrics = trainer.step();
+    t.check(metrics.step == static_cast<std::int64_t>(step), "step {}", metrics.step);
+    t.check(near(metrics.loss, wanted.losses[step - 1], 1e-12),
+            "step {}: loss {:.17g}, wanted {:.17g}", step, metrics.loss, wanted.losses[step - 1]);
+    t.check(near(metrics.grad_norm, wanted.norms[step - 1], 1e-12),
+            "step {}: norm {:.17g}, wanted {:.17g}", step, metrics.grad_norm,
+            wanted.norms[step - 1]);
+    t.check(metrics.samples == (step % 3 == 0 ? 3 : 5), "step {}: {} samples", step,
+            metrics.samples);
+    t.check(metrics.learning_rate == learning_rate(trainer_options().learning_rate, metrics.step),
+            "rate {}", metrics.learning_rate);
+  }
+  const EvalMetrics eval = trainer.evaluate(test);
+  t.check(eval.step == kSteps, "evaluated after {}", eval.step);
+  t.check(near(eval.loss, wanted.eval_loss, 1e-12), "loss {:.17g}, wanted {:.17g}", eval.loss,
+          wanted.eval_loss);
+  t.check(eval.accuracy == static_cast<double>(wanted.hits) / 7, "accuracy {}, wanted {} of 7",
+          eval.accuracy, wanted.hits);
+}
+
+TESSERA_RANK_TEST("every rank reports the same, but for its clock", "[trainer]") {
+  const data::ImageSet train = make_images(13);
+  Sharded sharded(t.world());
+  Trainer trainer(t.world(), sharded.classifier(), train, trainer_options());
+  std::string lines;
+  for (int step = 0; step < 3; ++step) {
+    StepMetrics metrics = trainer.step();
+    t.check(metrics.step_ms > 0, "{} ms", metrics.step_ms);
+    metrics.step_ms = 0;
+    lines += json_line(metrics, DType::kF64) + "\n";
+  }
+  t.check_same_on_all_ranks(lines, "metrics");
+}
+
+TESSERA_RANK_TEST("bytes and collectives of a step follow from the model", "[trainer]") {
+  const data::ImageSet train = make_images(13);
+  Sharded sharded(t.world());
+  Trainer trainer(t.world(), sharded.classifier(), train, trainer_options());
+  trainer.step();
+  const StepMetrics metrics = trainer.step();
+  const std::int64_t world = t.size();
+  // Padded elements of a parameter of `rows` rows of `cols`; gathered bytes round each parameter up
+  // to 256.
+  const auto padded = [&](std::int64_t rows, std::int64_t cols) {
+    return (rows + world - 1) / world * world * cols;
+  };
+  const auto rounded = [&](std::int64_t rows, std::int64_t cols) {
+    return (padded(rows, cols) * 8 + 255) / 256 * 256;
+  };
+  const std::int64_t block0 = padded(11, 784) + padded(11, 1),
+                     block1 = padded(6, 11) + padded(6, 1);
+  const std::int64_t root = padded(10, 6) + padded(10, 1);
+  // Forward gathers three groups, backward the two blocks again; three reductions; the sample count
+  // and the norm.
+  t.check(metrics.collectives == world * (3 + 2 + 3 + 2), "{} collectives", metrics.collectives);
+  // Each rank sends (W-1)/W of the padded bytes, and 8 bytes to every other rank for count and norm
+  // each.
+  const std::int64_t moved = (2 * (block0 + block1) + root + block0 + block1 + root) * 8;
+  t.check(metrics.comm_bytes == (world - 1) * (moved + 2 * 8 * world), "{} bytes sent, wanted {}",
+          metrics.comm_bytes, (world - 1) * (moved + 2 * 8 * world));
+  const std::int64_t all_groups = rounded(11, 784) + rounded(11, 1) + rounded(6, 11) +
+                                  rounded(6, 1) + rounded(10, 6) + rounded(10, 1);
+  t.check(metrics.gathered_peak_bytes > 0 && metrics.gathered_peak_bytes <= all_groups,
+          "{} gathered, {} in all", metrics.gathered_peak_bytes, all_groups);
+  t.check(metrics.peak_bytes > metrics.gathered_peak_bytes, "{} peak", metrics.peak_bytes);
+}
+
+TESSERA_RANK_TEST("evaluation leaves mode and model as they were", "[trainer]") {
+  const data::ImageSet train = make_images(13), test = make_images(2);
+  Sharded sharded(t.world());
+  Trainer trainer(t.world(), sharded.classifier(), train, trainer_options());
+  trainer.step();
+  const Tensor before = clone(sharded.model.parameters()[0].local().tensor());
+  const EvalMetrics first = trainer.evaluate(test);
+  const EvalMetrics second = trainer.evaluate(test);
+  t.check(first.loss == second.loss, "{} then {}", first.loss, second.loss);
+  t.check(sharded.model.is_training(), "the model was left in evaluation mode");
+  t.check_equal(sharded.model.parameters()[0].local().tensor(), before, "a parameter");
+  t.check(trainer.step().step == 2, "evaluation counted as a step");
+}
+
+TESSERA_RANK_TEST("a loss that is not finite ends the run on every rank", "[trainer]") {
+  const data::ImageSet train = make_images(13);
+  Sharded sharded(t.world());
+  TrainerOptions options = trainer_options();
+  options.learning_rate.peak = 1e200;
+  Trainer trainer(t.world(), sharded.classifier(), train, options);
+  t.check_throws<StateError>("lower the learning rate", [&] {
+    for (int step = 0; step < 6; ++step) trainer.step();
+  });
+}
+
+TESSERA_RANK_TEST("a trainer needs images", "[trainer]") {
+  const data::ImageSet none;
+  Sharded sharded(t.world());
+  t.check_throws<InvalidArgument>("0 samples", [&] {
+    Trainer trainer(t.world(), sharded.classifier(), none, trainer_options());
+  });
+}
+
+}  // namespace
+}  // namespace tessera::models

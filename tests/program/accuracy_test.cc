@@ -1,0 +1,37 @@
+// The command of the README on the real images.
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstdlib>
+
+#include "tessera/tests/program/run_program.h"
+#include "tessera/tests/support/skip.h"
+
+namespace tessera::testing {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+TEST_CASE("train mlp reaches 88.5 % of the test images within a minute") {
+  if (kSanitized) {
+    skip("sanitizers make training many times slower");
+    return;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const ProgramResult result = run_program({"train", "mlp", "--ranks", "2"});
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  INFO("standard error: " << result.err);
+  REQUIRE(result.exit_code == 0);
+  double accuracy = 0;
+  REQUIRE(std::sscanf(lines_of(result.out).back().c_str(), "test accuracy %lf %%", &accuracy) == 1);
+  CHECK(accuracy >= 88.5);
+  CHECK(seconds < 60);
+}
+
+}  // namespace
+}  // namespace tessera::testing

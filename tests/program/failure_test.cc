@@ -1,0 +1,93 @@
+// A rank that dies or throws takes the whole run down in seconds, and the message names the first
+// failure.
+
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <regex>
+
+#include "tessera/tests/models/data/idx_writer.h"
+#include "tessera/tests/program/run_program.h"
+
+namespace tessera::testing {
+namespace {
+
+using Catch::Matchers::Contains;
+using Clock = std::chrono::steady_clock;
+
+// A run that takes until it is stopped.
+std::vector<std::string> endless(const std::string& out, const std::string& launch) {
+  static const std::string data = [] {
+    const std::string made = fresh_folder("data");
+    write_fashion_mnist(made, {.train = 200, .test = 20});
+    return made;
+  }();
+  return {"train",   "mlp",     "--data",  data, "--out",   out, "--hidden", "64,64",
+          "--steps", "9999999", "--batch", "64", "--ranks", "4", "--launch", launch};
+}
+
+std::size_t steps_done(const std::string& out) {
+  return lines_of(read_file(out + "/metrics.jsonl")).size();
+}
+
+TEST_CASE("kill -9 of one of four ranks ends the run within 5 s and is reported once") {
+  const std::string out = fresh_folder("killed");
+  Program program(endless(out, "processes"));
+  REQUIRE(eventually(std::chrono::seconds(60), [&] { return steps_done(out) > 20; }));
+  const std::vector<pid_t> ranks = program.children();
+  REQUIRE(ranks.size() == 4);
+  const std::size_t victim = GENERATE(0, 2);
+  REQUIRE(kill(ranks[victim], SIGKILL) == 0);
+  const auto killed = Clock::now();
+  const ProgramResult result = program.wait();
+  CHECK(Clock::now() - killed < std::chrono::seconds(5));
+  INFO("standard error: " << result.err);
+  CHECK(result.exit_code == 1);
+  CHECK(lines_of(result.err).size() == 1);
+  CHECK(std::regex_search(result.err, std::regex("rank [0-3]")));
+  CHECK(std::regex_search(result.err, std::regex("all_gather|reduce_scatter|all_reduce")));
+  CHECK_THAT(result.err, Contains("signal 9") || Contains("SIGKILL") || Contains("killed"));
+  CHECK(eventually(std::chrono::seconds(5), [&] { return program.alive().empty(); }));
+}
+
+TEST_CASE("an exception on one rank ends the run within 5 s and is reported once") {
+  const std::string launch = GENERATE("threads", "processes");
+  const std::string out = fresh_folder("full");
+  // Rank 0 writes the metrics, here to a disk without room.
+  std::filesystem::create_symlink("/dev/full", out + "/metrics.jsonl");
+  const auto start = Clock::now();
+  Program program(endless(out, launch));
+  const ProgramResult result = program.wait();
+  INFO("standard error: " << result.err);
+  CHECK(Clock::now() - start < std::chrono::seconds(10));  // start-up included
+  CHECK(result.exit_code == 1);
+  CHECK(lines_of(result.err).size() == 1);
+  CHECK_THAT(result.err, Contains("rank 0") &&
+                             Contains("metrics.jsonl cannot be written: No space left on device"));
+  CHECK(eventually(std::chrono::seconds(5), [&] { return program.alive().empty(); }));
+}
+
+TEST_CASE("the ranks die with the program") {
+  const std::string out = fresh_folder("orphans");
+  Program program(endless(out, "processes"));
+  REQUIRE(eventually(std::chrono::seconds(60), [&] { return steps_done(out) > 2; }));
+  const std::vector<pid_t> before = program.alive();
+  REQUIRE(before.size() >= 5);
+  const pid_t parent = before.front();
+  REQUIRE(kill(parent, SIGKILL) == 0);
+  CHECK(program.wait().exit_code == -SIGKILL);
+  CHECK(eventually(std::chrono::seconds(5), [&] { return program.alive().empty(); }));
+}
+
+TEST_CASE("a run that cannot converge says what to change") {
+  std::vector<std::string> words = endless(fresh_folder("diverged"), "threads");
+  words.insert(words.end(), {"--lr", "1e30"});
+  const ProgramResult result = run_program(words);
+  CHECK(result.exit_code == 1);
+  CHECK(lines_of(result.err).size() == 1);
+  CHECK_THAT(result.err, Contains("lower the learning rate"));
+}
+
+}  // namespace
+}  // namespace tessera::testing

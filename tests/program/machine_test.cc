@@ -1,0 +1,38 @@
+#include <catch2/catch.hpp>
+
+#include "tessera/tools/tessera_train.h"
+
+namespace tessera::tools {
+namespace {
+
+using Catch::Matchers::Contains;
+
+constexpr CpuFlags kGoodCpu = {.avx2 = true,
+                               .fma = true,
+                               .bmi1 = true,
+                               .bmi2 = true,
+                               .f16c = true,
+                               .lzcnt = true,
+                               .movbe = true};
+
+TEST_CASE("a CPU without the instruction set cannot start") {
+  const TrainMlpOptions options;
+  CHECK_NOTHROW(check_machine(options, {.cpu = kGoodCpu}));
+  CpuFlags old = kGoodCpu;
+  old.avx2 = false;
+  CHECK_THROWS_AS(check_machine(options, {.cpu = old}), CannotStart);
+  CHECK_THROWS_WITH(check_machine(options, {.cpu = old}), Contains("avx2"));
+}
+
+TEST_CASE("training on a GPU cannot start, with or without one") {
+  TrainMlpOptions options;
+  options.device = "cuda";
+  CHECK_THROWS_WITH(check_machine(options, {.cpu = kGoodCpu}), Contains("no CUDA GPU was found"));
+  CHECK_THROWS_WITH(check_machine(options, {.cpu = kGoodCpu, .cuda_devices = 1}),
+                    Contains("1 GPU found, but"));
+  CHECK_THROWS_WITH(check_machine(options, {.cpu = kGoodCpu, .cuda_devices = 2}),
+                    Contains("2 GPUs found, but"));
+}
+
+}  // namespace
+}  // namespace tessera::tools

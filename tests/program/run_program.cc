@@ -1,0 +1,169 @@
+#include "tessera/tests/program/run_program.h"
+
+#include <fcntl.h>
+#include <pty.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+
+#include "tessera/tests/models/data/idx_writer.h"
+
+namespace tessera::testing {
+namespace {
+
+constexpr auto kLongest = std::chrono::seconds(150);
+
+std::string program_path() {
+  const char* path = std::getenv("TESSERA_PROGRAM");
+  if (path == nullptr)
+    throw std::runtime_error("TESSERA_PROGRAM does not say where the program is");
+  return std::filesystem::absolute(path).string();
+}
+
+std::vector<std::string> environment_with(const std::map<std::string, std::string>& added) {
+  std::vector<std::string> entries;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    if (!added.contains(text.substr(0, text.find('=')))) entries.push_back(text);
+  }
+  for (const auto& [name, value] : added) entries.push_back(name + "=" + value);
+  return entries;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> list;
+  for (std::string& text : texts) list.push_back(text.data());
+  list.push_back(nullptr);
+  return list;
+}
+
+struct Process {
+  pid_t pid;
+  pid_t parent;
+  pid_t group;
+};
+
+// Every process of the machine that runs; the dead ones that nobody waited for are left out.
+std::vector<Process> running_processes() {
+  std::vector<Process> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string stat = read_file(entry.path() / "stat");
+    const std::size_t end_of_name = stat.rfind(')');
+    if (end_of_name == std::string::npos) continue;
+    std::istringstream rest(stat.substr(end_of_name + 1));
+    char state = 0;
+    Process process{.pid = static_cast<pid_t>(std::stoi(name)), .parent = 0, .group = 0};
+    rest >> state >> process.parent >> process.group;
+    if (state != 'Z' && state != 'X') found.push_back(process);
+  }
+  return found;
+}
+
+// What the terminal showed since the last call.
+std::string read_available(int terminal) {
+  std::string text;
+  char piece[4096];
+  for (ssize_t have = 0; (have = read(terminal, piece, sizeof(piece))) > 0;)
+    text.append(piece, static_cast<std::size_t>(have));
+  return text;
+}
+
+}  // namespace
+
+Program::Program(const std::vector<std::string>& arguments, const ProgramOptions& options) {
+  static std::atomic<int> runs{0};
+  folder_ = fresh_folder("run" + std::to_string(++runs));
+  const std::string path = program_path();
+  std::vector<std::string> words = {path};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<std::string> environment = environment_with(options.environment);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  int slave = -1;
+  if (options.terminal) {
+    if (openpty(&terminal_, &slave, nullptr, nullptr, nullptr) != 0)
+      throw std::runtime_error("no terminal");
+    fcntl(terminal_, F_SETFL, O_NONBLOCK);
+    fcntl(terminal_, F_SETFD, FD_CLOEXEC);
+    posix_spawn_file_actions_adddup2(&actions, slave, STDOUT_FILENO);
+    posix_spawn_file_actions_addclose(&actions, slave);
+  } else {
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, (folder_ + "/out").c_str(),
+                                     O_CREAT | O_WRONLY, 0600);
+  }
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, (folder_ + "/err").c_str(),
+                                   O_CREAT | O_WRONLY, 0600);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  const int error = posix_spawn(&pid_, path.c_str(), &actions, &attributes, pointers(words).data(),
+                                pointers(environment).data());
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  if (slave >= 0) close(slave);
+  if (error != 0) throw std::runtime_error("cannot start " + path);
+}
+
+Program::~Program() {
+  for (const pid_t pid : alive()) kill(pid, SIGKILL);
+  if (!reaped_) waitpid(pid_, nullptr, 0);
+  if (terminal_ >= 0) close(terminal_);
+}
+
+ProgramResult Program::wait() {
+  ProgramResult result;
+  int status = 0;
+  const bool ended = eventually(kLongest, [&] {
+    if (terminal_ >= 0) result.out += read_available(terminal_);
+    return waitpid(pid_, &status, WNOHANG) == pid_;
+  });
+  if (!ended) throw std::runtime_error("the program did not end: " + read_file(folder_ + "/err"));
+  reaped_ = true;
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  result.out += terminal_ >= 0 ? read_available(terminal_) : read_file(folder_ + "/out");
+  result.err = read_file(folder_ + "/err");
+  return result;
+}
+
+std::vector<pid_t> Program::children() const {
+  std::vector<pid_t> found;
+  for (const Process& process : running_processes())
+    if (process.parent == pid_) found.push_back(process.pid);
+  return found;
+}
+
+std::vector<pid_t> Program::alive() const {
+  std::vector<pid_t> found;
+  for (const Process& process : running_processes())
+    if (process.pid == pid_ || process.parent == pid_ || process.group == pid_)
+      found.push_back(process.pid);
+  return found;
+}
+
+ProgramResult run_program(const std::vector<std::string>& arguments,
+                          const ProgramOptions& options) {
+  return Program(arguments, options).wait();
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+void sleep_a_little() { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }
+
+}  // namespace tessera::testing

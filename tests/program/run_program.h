@@ -1,0 +1,69 @@
+// Runs the program `tessera` as a user would: as another process, of which tests see exit code and
+// output.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tessera::testing {
+
+struct ProgramResult {
+  int exit_code = 0;  // minus the signal's number when one ended it
+  std::string out;
+  std::string err;
+};
+
+struct ProgramOptions {
+  std::map<std::string, std::string> environment{};  // added to this process's
+  bool terminal = false;  // standard output is a terminal; `out` is what it showed
+};
+
+// One run, alone in a process group of its own.
+class Program {
+ public:
+  explicit Program(const std::vector<std::string>& arguments, const ProgramOptions& options = {});
+  // Kills what is left.
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // Waits for the program's own process; throws after a minute or two.
+  ProgramResult wait();
+  // The processes it started that are still there.
+  std::vector<pid_t> children() const;
+  // Its processes that are alive, itself included; children that moved to another group are found
+  // too.
+  std::vector<pid_t> alive() const;
+
+ private:
+  pid_t pid_ = -1;
+  int terminal_ = -1;
+  bool reaped_ = false;
+  std::string folder_;
+};
+
+// Starts and waits.
+ProgramResult run_program(const std::vector<std::string>& arguments,
+                          const ProgramOptions& options = {});
+
+std::vector<std::string> lines_of(const std::string& text);
+// True when `holds()` became true within the time.
+template <class Condition>
+bool eventually(std::chrono::milliseconds time, const Condition& holds);
+void sleep_a_little();
+
+template <class Condition>
+bool eventually(std::chrono::milliseconds time, const Condition& holds) {
+  const auto deadline = std::chrono::steady_clock::now() + time;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    sleep_a_little();
+  }
+  return true;
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,149 @@
+// Wrong inputs: exit code, one line on standard error that says what is wrong, nothing on standard
+// output.
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tessera/tensor/device.h"
+#include "tessera/tests/models/data/idx_writer.h"
+#include "tessera/tests/program/run_program.h"
+
+namespace tessera::testing {
+namespace {
+
+using Catch::Matchers::Contains;
+using Words = std::vector<std::string>;
+
+std::string data_folder() {
+  static const std::string folder = [] {
+    const std::string made = fresh_folder("data");
+    write_fashion_mnist(made);
+    return made;
+  }();
+  return folder;
+}
+
+Words train(Words more) {
+  Words words = {"train", "mlp",     "--data", data_folder(), "--hidden",
+                 "8",     "--steps", "2",      "--batch",     "16"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+void check_refused(const Words& words, int exit_code, const std::string& text) {
+  const ProgramResult result = run_program(words);
+  INFO("standard error: " << result.err);
+  CHECK(result.exit_code == exit_code);
+  CHECK(result.out.empty());
+  CHECK_THAT(result.err, Contains(text));
+  CHECK(lines_of(result.err).size() == 1);
+  CHECK_THAT(result.err, Catch::StartsWith("tessera: "));
+}
+
+TEST_CASE("a command line that means nothing is refused with code 2") {
+  check_refused({}, 2, "a command is needed: train");
+  check_refused({"train"}, 2, "a model is needed: mlp");
+  check_refused({"dance"}, 2, "unknown command \"dance\"; there is: train");
+  check_refused({"train", "foo"}, 2, "unknown model \"foo\"; there is: mlp");
+  check_refused(train({"--foo"}), 2, "not expected: --foo");
+  check_refused(train({"stray"}), 2, "not expected: stray");
+  check_refused(train({"--epochs", "3"}), 2, "--steps excludes --epochs");
+  // Options of the program to come are as unknown as any other.
+  for (const Words& later : {Words{"--mesh", "4"}, Words{"--shard", "full"},
+                             Words{"--save-every", "5"}, Words{"--resume", "x"}, Words{"--trace"},
+                             Words{"--check-races"}, Words{"--checked"}, Words{"--deterministic"}})
+    check_refused(train(later), 2, "not expected: " + later.front());
+}
+
+TEST_CASE("a value out of its range is refused with code 2") {
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"--ranks", "0"},          {"--ranks", "-1"},   {"--ranks", "two"},
+      {"--ranks", "1025"},       {"--batch", "0"},    {"--lr", "0"},
+      {"--lr", "nan"},           {"--lr", "inf"},     {"--momentum", "1"},
+      {"--weight-decay", "-1"},  {"--seed", "-1"},    {"--timeout", "0"},
+      {"--launch", "fork"},      {"--device", "tpu"}, {"--precision", "bf16"},
+      {"--preset", "huge"},      {"--hidden", "8,0"}, {"--activation", "tanh"},
+      {"--cpu-compute", "later"}};
+  for (const auto& [option, value] : wrong) {
+    CAPTURE(option, value);
+    check_refused({"train", "mlp", option, value}, 2, option);
+  }
+  check_refused({"train", "mlp", "--steps", "0"}, 2, "--steps");
+  check_refused({"train", "mlp", "--epochs", "0"}, 2, "--epochs");
+}
+
+TEST_CASE("a device that cannot be trained on is refused with code 2") {
+  const std::string text =
+      cuda_device_count() == 0 ? "no CUDA GPU was found" : "trains on the CPU only";
+  check_refused(train({"--device", "cuda"}), 2, text);
+}
+
+TEST_CASE("data that cannot be read ends the run with code 1") {
+  check_refused(train({"--data", "/no/such/folder"}), 1,
+                "/no/such/folder/train-images-idx3-ubyte.gz does not exist");
+  const std::string spoiled = fresh_folder("spoiled");
+  write_fashion_mnist(spoiled);
+  const std::string images = spoiled + "/train-images-idx3-ubyte.gz";
+  SECTION("another kind of file") {
+    write_file(images, "GIF89a and some more text");
+    check_refused(train({"--data", spoiled}), 1, "magic number 0x47494638");
+  }
+  SECTION("a file that ends early, found by the ranks") {
+    const std::string bytes = read_file(images);
+    write_file(images, bytes.substr(0, bytes.size() / 2));
+    const std::string launch = GENERATE("threads", "processes");
+    check_refused(train({"--data", spoiled, "--ranks", "3", "--launch", launch}), 1,
+                  "is truncated");
+  }
+}
+
+TEST_CASE("a folder that cannot be written ends the run with code 1") {
+  check_refused(train({"--out", "/dev/null/run"}), 1, "/dev/null/run cannot be made");
+  const std::string folder = fresh_folder("taken");
+  std::filesystem::create_directory(folder + "/config.json");
+  check_refused(train({"--out", folder}), 1, folder + "/config.json cannot be written");
+}
+
+TEST_CASE("a configuration file that does not fit is refused with code 2") {
+  const std::string path = fresh_folder("config") + "/config.json";
+  const auto check = [&](const std::string& json, const std::string& text) {
+    write_file(path, json);
+    check_refused(train({"--config", path}), 2, text);
+  };
+  check(R"({"ranks": 2, "colour": "red"})", "unknown key \"colour\"");
+  check(R"({"config": "other.json"})", "unknown key \"config\"");
+  check(R"({"ranks": 0})", "--ranks");
+  check(R"({"ranks": [1, 2]})", "\"ranks\" cannot be [1,2]");
+  check(R"({"ranks": null})", "\"ranks\" cannot be null");
+  check(R"({"model": "gpt"})", "is for the model \"gpt\"");
+  check(R"({"steps": 1, "epochs": 1})", "both \"steps\" and \"epochs\"");
+  check(R"([1])", "is not a JSON object");
+  check(R"({"ranks")", "is not JSON from byte");
+  check_refused(train({"--config", "/no/such.json"}), 2, "/no/such.json cannot be read");
+}
+
+TEST_CASE("help names every option with its default, version the version") {
+  const ProgramResult help = run_program({"train", "mlp", "--help"});
+  CHECK(help.exit_code == 0);
+  CHECK(help.err.empty());
+  for (const char* text : {"--data",      "=/usr/share/datasets/fashion-mnist",
+                           "--ranks",     "=2",
+                           "--launch",    "=processes",
+                           "--device",    "=cpu",
+                           "--precision", "=f32",
+                           "--batch",     "=256",
+                           "--lr",        "=0.1",
+                           "--momentum",  "=0.9",
+                           "--epochs",    "--steps",
+                           "--out",       "--config",
+                           "--timeout",   "=300",
+                           "--preset",    "=base"})
+    CHECK_THAT(help.out, Contains(text));
+  const ProgramResult version = run_program({"--version"});
+  CHECK(version.exit_code == 0);
+  CHECK(version.out == "tessera 0.1.0\n");
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,25 @@
+#pragma once
+
+/// `tessera train mlp`.
+
+#include "tessera/tensor/kernels/table.h"
+#include "tessera/tools/tessera_options.h"
+
+namespace tessera::tools {
+
+/// What a run needs of the machine it is on; made-up ones test it.
+struct Machine {
+  CpuFlags cpu;
+  int cuda_devices = 0;
+};
+Machine this_machine();
+
+/// Throws CannotStart when the machine cannot do what the options ask, saying what is missing.
+void check_machine(const TrainMlpOptions& options, const Machine& machine);
+
+/// Runs it on all ranks and returns the exit code: 0, or 1 after a rank failed and the failure was
+/// printed. In a process that is a rank it does not return. Throws CannotStart before anything is
+/// started, Error for data that cannot be read or a folder that cannot be written.
+int train_mlp(const TrainMlpOptions& options, int argc, char** argv);
+
+}  // namespace tessera::tools
