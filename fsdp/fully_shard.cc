@@ -10,7 +10,8 @@
 namespace tessera::fsdp {
 namespace {
 
-/// The parameters of a subtree that no inner call has claimed, depth first, named from the subtree's root.
+/// The parameters of a subtree that no inner call has claimed, depth first, named from the
+/// subtree's root.
 class ManagedParameters {
  public:
   void collect(nn::Module& module, const std::string& prefix) {
@@ -21,7 +22,8 @@ class ManagedParameters {
       parameters.push_back(std::move(named.parameter));
     }
     for (const nn::NamedModule& child : module.children()) {
-      if (child.module->attached<ModuleState>() == nullptr) collect(*child.module, prefix + child.name + ".");
+      if (child.module->attached<ModuleState>() == nullptr)
+        collect(*child.module, prefix + child.name + ".");
     }
   }
 
@@ -34,10 +36,13 @@ class ManagedParameters {
 }  // namespace
 
 Handle fully_shard(nn::Module& module, const FullyShardOptions& options) {
-  TESSERA_CHECK(options.mesh.defined(), "fsdp.fully_shard", "no mesh was given: set .mesh, for instance to world.mesh()");
-  TESSERA_CHECK(options.mesh.ndim() == 1, "fsdp.fully_shard", "expected a mesh with 1 axis, got {}", options.mesh.ndim());
+  TESSERA_CHECK(options.mesh.defined(), "fsdp.fully_shard",
+                "no mesh was given: set .mesh, for instance to world.mesh()");
+  TESSERA_CHECK(options.mesh.ndim() == 1, "fsdp.fully_shard", "expected a mesh with 1 axis, got {}",
+                options.mesh.ndim());
   TESSERA_CHECK_AS(StateError, module.attached<ModuleState>() == nullptr, "fsdp.fully_shard",
-                   "{} is sharded already; fully_shard can only be applied once to a module", module.type_name());
+                   "{} is sharded already; fully_shard can only be applied once to a module",
+                   module.type_name());
   ManagedParameters managed;
   managed.collect(module, "");
   std::shared_ptr<ParamGroup> group;
@@ -52,8 +57,8 @@ Handle fully_shard(nn::Module& module, const FullyShardOptions& options) {
 
 Handle of(const nn::Module& module) {
   ModuleState* state = module.attached<ModuleState>();
-  TESSERA_CHECK_AS(StateError, state != nullptr, "fsdp.of", "no FSDP state on {}: call fully_shard on it first",
-                   module.type_name());
+  TESSERA_CHECK_AS(StateError, state != nullptr, "fsdp.of",
+                   "no FSDP state on {}: call fully_shard on it first", module.type_name());
   return Handle(*state);
 }
 
@@ -61,7 +66,9 @@ void Handle::unshard() const { state_->unshard_by_hand(); }
 
 void Handle::reshard() const { state_->reshard_by_hand(); }
 
-void Handle::set_prefetch(const PrefetchOptions& options) const { state_->tree().comm.prefetch = options; }
+void Handle::set_prefetch(const PrefetchOptions& options) const {
+  state_->tree().comm.prefetch = options;
+}
 
 void Handle::set_max_reduces_in_flight(int count) const {
   TESSERA_CHECK(count >= 0, "fsdp.set_max_reduces_in_flight", "expected at least 0, got {}", count);
@@ -84,7 +91,8 @@ std::string Handle::group_name() const {
 std::vector<std::string> Handle::parameter_names() const {
   std::vector<std::string> names;
   if (!state_->group()) return names;
-  for (const ShardedParameter& parameter : state_->group()->parameters()) names.push_back(parameter.parameter().name());
+  for (const ShardedParameter& parameter : state_->group()->parameters())
+    names.push_back(parameter.parameter().name());
   return names;
 }
 

@@ -15,7 +15,9 @@ namespace {
 /// Every parameter starts on such a boundary of the gathered memory.
 constexpr std::int64_t kAlignment = 256;
 
-std::int64_t align_up(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+std::int64_t align_up(std::int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 /// The bytes of a contiguous tensor as u8: how parameters of different dtypes travel in one gather.
 Tensor as_bytes(const Tensor& x) {
@@ -29,9 +31,11 @@ void check_trainable_dtypes(const std::vector<nn::Parameter>& parameters) {
     if (!parameter.requires_grad()) continue;
     if (first == nullptr) first = &parameter;
     TESSERA_CHECK(parameter.dtype() == first->dtype(), "fsdp.fully_shard",
-                  "trainable parameters of one group have one dtype, but \"{}\" is {} and \"{}\" is {}: shard their "
+                  "trainable parameters of one group have one dtype, but \"{}\" is {} and \"{}\" "
+                  "is {}: shard their "
                   "modules in calls of their own",
-                  first->name(), dtype_name(first->dtype()), parameter.name(), dtype_name(parameter.dtype()));
+                  first->name(), dtype_name(first->dtype()), parameter.name(),
+                  dtype_name(parameter.dtype()));
   }
 }
 
@@ -40,14 +44,16 @@ void check_trainable_dtypes(const std::vector<nn::Parameter>& parameters) {
 ParamGroup::ParamGroup(std::string name, std::shared_ptr<distributed::ProcessGroup> process_group)
     : name_(std::move(name)), process_group_(std::move(process_group)) {}
 
-std::shared_ptr<ParamGroup> ParamGroup::create(std::string name, std::vector<nn::Parameter> parameters,
+std::shared_ptr<ParamGroup> ParamGroup::create(std::string name,
+                                               std::vector<nn::Parameter> parameters,
                                                const distributed::DeviceMesh& mesh) {
   check_trainable_dtypes(parameters);
   const std::string& axis = mesh.axes().front();
   std::shared_ptr<ParamGroup> group(new ParamGroup(std::move(name), mesh.group(axis)));
   for (nn::Parameter& parameter : parameters) {
     TESSERA_CHECK_AS(StateError, parameter.owner() == nullptr, "fsdp.fully_shard",
-                     "parameter \"{}\" of {} already belongs to group {}: shard inner modules before outer ones, and tie "
+                     "parameter \"{}\" of {} already belongs to group {}: shard inner modules "
+                     "before outer ones, and tie "
                      "parameters only inside one group",
                      parameter.name(), group->name_, parameter.owner()->group_name());
     group->parameters_.emplace_back(std::move(parameter), mesh.size(axis), mesh.coordinate(axis));
@@ -67,8 +73,8 @@ void ParamGroup::lay_out(const distributed::DeviceMesh& mesh) {
     parameter.set_offset(bytes);
     bytes += parameter.padded_bytes();
   }
-  gathered_ = Storage::create(mesh.device(), static_cast<std::size_t>(bytes), MemoryCategory::kGathered,
-                              name_ + ".gathered");
+  gathered_ = Storage::create(mesh.device(), static_cast<std::size_t>(bytes),
+                              MemoryCategory::kGathered, name_ + ".gathered");
   const std::shared_ptr<const nn::Mesh> nn_mesh = distributed::make_mesh(mesh);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i].attach(gathered_, specs[i], nn_mesh, shared_from_this());
@@ -81,7 +87,8 @@ bool ParamGroup::has_pending_gradients() const {
 }
 
 bool ParamGroup::is_stale() const {
-  return std::any_of(parameters_.begin(), parameters_.end(), [](const ShardedParameter& p) { return p.is_stale(); });
+  return std::any_of(parameters_.begin(), parameters_.end(),
+                     [](const ShardedParameter& p) { return p.is_stale(); });
 }
 
 void ParamGroup::unshard(CommContext& comm, int live) {
@@ -104,8 +111,9 @@ void ParamGroup::issue_gather(CommContext& comm) {
   gathered_.materialize();
   gathered_.begin_fill();
   if (!outputs.empty()) {
-    const bool mixed = std::any_of(outputs.begin(), outputs.end(),
-                                   [&](const Tensor& t) { return t.dtype() != outputs.front().dtype(); });
+    const bool mixed = std::any_of(outputs.begin(), outputs.end(), [&](const Tensor& t) {
+      return t.dtype() != outputs.front().dtype();
+    });
     if (mixed) {
       std::transform(inputs.begin(), inputs.end(), inputs.begin(), as_bytes);
       std::transform(outputs.begin(), outputs.end(), outputs.begin(), as_bytes);
@@ -126,14 +134,16 @@ void ParamGroup::wait_for_unshard(CommContext& comm, int live) {
   state_ = GroupState::kFull;
 }
 
-// Expressions over local() add to grad() on compute, perhaps while a reduce is writing it: they wait for it first.
+// Expressions over local() add to grad() on compute, perhaps while a reduce is writing it: they
+// wait for it first.
 void ParamGroup::watch_local_gradients() {
   if (std::exchange(watches_local_gradients_, true)) return;
   for (const ShardedParameter& parameter : parameters_) {
     Variable local = parameter.parameter().local();
     local.register_hook([weak = weak_from_this(), device = local.device()](const Variable&) {
       const auto group = weak.lock();
-      if (group && group->reduce_done_.is_recorded()) current_stream(device).wait(group->reduce_done_);
+      if (group && group->reduce_done_.is_recorded())
+        current_stream(device).wait(group->reduce_done_);
       return Variable();
     });
   }
@@ -150,7 +160,8 @@ void ParamGroup::reshard(CommContext& comm) {
 void ParamGroup::check_not_stale() const {
   for (const ShardedParameter& parameter : parameters_) {
     TESSERA_CHECK_AS(StateError, !parameter.is_stale(), "fsdp.backward",
-                     "parameter \"{}\" of group {} was written between forward and backward: its gradient would belong to "
+                     "parameter \"{}\" of group {} was written between forward and backward: its "
+                     "gradient would belong to "
                      "neither value; write parameters after backward",
                      parameter.parameter().name(), name_);
   }
@@ -165,8 +176,11 @@ void ParamGroup::begin_pass() {
 }
 
 bool ParamGroup::ready_to_reduce() const {
-  const auto unfinished = [](const ShardedParameter& p) { return p.sink().pending() && !p.sink().is_complete(); };
-  return has_pending_gradients() && std::none_of(parameters_.begin(), parameters_.end(), unfinished);
+  const auto unfinished = [](const ShardedParameter& p) {
+    return p.sink().pending() && !p.sink().is_complete();
+  };
+  return has_pending_gradients() &&
+         std::none_of(parameters_.begin(), parameters_.end(), unfinished);
 }
 
 void ParamGroup::reduce(CommContext& comm) {
@@ -186,7 +200,8 @@ void ParamGroup::reduce(CommContext& comm) {
       inputs.push_back(member->sink().padded());
       outputs.push_back(member->new_reduced());
     }
-    distributed::reduce_scatter(*process_group_, inputs, outputs, distributed::ReduceOp::kSum, name_);
+    distributed::reduce_scatter(*process_group_, inputs, outputs, distributed::ReduceOp::kSum,
+                                name_);
     const double scale = 1.0 / process_group_->size();
     for (std::size_t i = 0; i < members.size(); ++i) {
       const Tensor reduced = members[i]->real_rows(outputs[i]);

@@ -2,8 +2,9 @@
 
 /// The parameters of one fully_shard call: gathered together, released together, reduced together.
 ///
-/// One storage holds all gathered values, parameter by parameter, each on a 256-byte boundary with its padding rows at its
-/// tail, so a gather writes every rank's rows straight into place: no copy in, no copy out.
+/// One storage holds all gathered values, parameter by parameter, each on a 256-byte boundary with
+/// its padding rows at its tail, so a gather writes every rank's rows straight into place: no copy
+/// in, no copy out.
 
 #include <functional>
 #include <memory>
@@ -23,7 +24,8 @@ enum class GroupState : std::uint8_t {
   kFull,       ///< values can be read
 };
 
-class ParamGroup final : public nn::ParameterOwner, public std::enable_shared_from_this<ParamGroup> {
+class ParamGroup final : public nn::ParameterOwner,
+                         public std::enable_shared_from_this<ParamGroup> {
  public:
   /// Lays out and takes over `parameters`; throws as fully_shard.
   static std::shared_ptr<ParamGroup> create(std::string name, std::vector<nn::Parameter> parameters,
@@ -39,13 +41,16 @@ class ParamGroup final : public nn::ParameterOwner, public std::enable_shared_fr
   /// Bytes of the gathered memory, alignment and padding rows included.
   std::int64_t gathered_bytes() const { return static_cast<std::int64_t>(gathered_.bytes()); }
 
-  /// Issues the gather on the gather stream; no-op unless sharded. `live`: buffers of other groups that count (README.md).
+  /// Issues the gather on the gather stream; no-op unless sharded. `live`: buffers of other groups
+  /// that count (README.md).
   void unshard(CommContext& comm, int live);
-  /// Makes compute wait for the gather and opens the values; no-op when full, and again when local() changed since.
+  /// Makes compute wait for the gather and opens the values; no-op when full, and again when
+  /// local() changed since.
   void wait_for_unshard(CommContext& comm, int live);
   /// Closes the values and parks their memory; no-op when sharded.
   void reshard(CommContext& comm);
-  /// Throws StateError naming the first parameter whose local() was written after its value was gathered for forward.
+  /// Throws StateError naming the first parameter whose local() was written after its value was
+  /// gathered for forward.
   void check_not_stale() const;
 
   /// Called at the first gradient after each reduce.
@@ -54,7 +59,8 @@ class ParamGroup final : public nn::ParameterOwner, public std::enable_shared_fr
   void begin_pass();
   /// Some gradient was collected, and every parameter that got one got all of it in this pass.
   bool ready_to_reduce() const;
-  /// Reduce-scatters what was collected into the shards' gradients, averaged, on the reduce stream; no-op when nothing was.
+  /// Reduce-scatters what was collected into the shards' gradients, averaged, on the reduce stream;
+  /// no-op when nothing was.
   void reduce(CommContext& comm);
   void discard_pending_gradients();
 

@@ -10,7 +10,8 @@
 
 namespace tessera::fsdp {
 
-ModuleState::ModuleState(nn::Module& module, const FullyShardOptions& options, std::shared_ptr<ParamGroup> group)
+ModuleState::ModuleState(nn::Module& module, const FullyShardOptions& options,
+                         std::shared_ptr<ParamGroup> group)
     : module_(module), options_(options), group_(std::move(group)) {}
 
 ModuleState::~ModuleState() {
@@ -43,9 +44,10 @@ Tree& ModuleState::tree() {
 
 void ModuleState::join(std::shared_ptr<Tree> tree, int index) {
   if (tree_ && tree_ != tree) {
-    TESSERA_CHECK_AS(StateError, tree_->is_idle(), "fsdp.forward",
-                     "{} is in the middle of a step as part of another root: finish or abandon that step first",
-                     module_.type_name());
+    TESSERA_CHECK_AS(
+        StateError, tree_->is_idle(), "fsdp.forward",
+        "{} is in the middle of a step as part of another root: finish or abandon that step first",
+        module_.type_name());
     if (group_) group_->reshard(tree_->comm);
     tree_->forget(*this);
   }
@@ -58,13 +60,15 @@ bool ModuleState::is_told_to_stay() const {
 }
 
 bool ModuleState::stays_after_forward() const {
-  // By default the root stays because backward needs it first; without a backward it has no reason to.
+  // By default the root stays because backward needs it first; without a backward it has no reason
+  // to.
   return is_told_to_stay() && (options_.reshard_after_forward.has_value() || grad_enabled());
 }
 
 void ModuleState::pre_forward(const nn::VisitVariables& arguments) {
   Tree& tree = this->tree();
-  if (in_backward()) {  // recompute: the backward around it decides what is gathered, recorded and released
+  if (in_backward()) {  // recompute: the backward around it decides what is gathered, recorded and
+                        // released
     if (group_) group_->wait_for_unshard(tree.comm, tree.live_buffers());
     return;
   }
@@ -104,8 +108,10 @@ void ModuleState::watch_inputs(const nn::VisitVariables& arguments) {
     tensors.push_back(variable.tensor());
   });
   if (inputs.empty()) return;  // the end of the backward pass stands in for the node
-  // Runs when the gradients of all inputs are known, and so after every gradient of the module's parameters.
-  const auto pass_through = [weak = weak_from_this()](const Gradients& gradients, const BackwardContext&) {
+  // Runs when the gradients of all inputs are known, and so after every gradient of the module's
+  // parameters.
+  const auto pass_through = [weak = weak_from_this()](const Gradients& gradients,
+                                                      const BackwardContext&) {
     if (const auto state = weak.lock()) state->post_backward();
     return gradients;
   };

@@ -1,7 +1,7 @@
 #pragma once
 
-/// What happens around each forward and backward of sharded modules: the bodies of the hooks, and what the modules of one
-/// root share.
+/// What happens around each forward and backward of sharded modules: the bodies of the hooks, and
+/// what the modules of one root share.
 
 #include <memory>
 #include <optional>
@@ -23,14 +23,17 @@ class Tree : public std::enable_shared_from_this<Tree> {
  public:
   explicit Tree(Device device) : comm(device) {}
 
-  /// Makes `root` and every sharded module below it this tree's; names groups and parameters. Throws StateError for a
-  /// module that is in the middle of another root's step.
+  /// Makes `root` and every sharded module below it this tree's; names groups and parameters.
+  /// Throws StateError for a module that is in the middle of another root's step.
   void adopt(ModuleState& root);
   void forget(ModuleState& state);
-  bool is_root(const ModuleState& state) const { return !states_.empty() && states_.front() == &state; }
+  bool is_root(const ModuleState& state) const {
+    return !states_.empty() && states_.front() == &state;
+  }
   bool is_idle() const { return forward_root_ == nullptr && !in_backward_pass_; }
 
-  /// `state` is the outermost module of a forward. Throws StateError naming parameters that were never materialised.
+  /// `state` is the outermost module of a forward. Throws StateError naming parameters that were
+  /// never materialised.
   void begin_forward(ModuleState& state);
   /// Root only: drops gathers that nobody used.
   void end_forward();
@@ -56,8 +59,9 @@ class Tree : public std::enable_shared_from_this<Tree> {
   bool is_held(const ModuleState& state) const;
   void check_materialized(nn::Module& root);
 
-  std::vector<ModuleState*> states_;   ///< pre-order; [0] is the root
-  std::vector<ModuleState*> running_;  ///< with a group, between entering and leaving forward or backward; innermost last
+  std::vector<ModuleState*> states_;  ///< pre-order; [0] is the root
+  std::vector<ModuleState*>
+      running_;  ///< with a group, between entering and leaving forward or backward; innermost last
   ModuleState* forward_root_ = nullptr;
   bool in_backward_pass_ = false;
   bool checked_materialized_ = false;
@@ -66,7 +70,8 @@ class Tree : public std::enable_shared_from_this<Tree> {
 /// The state that fully_shard attaches to a module.
 class ModuleState : public std::enable_shared_from_this<ModuleState> {
  public:
-  ModuleState(nn::Module& module, const FullyShardOptions& options, std::shared_ptr<ParamGroup> group);
+  ModuleState(nn::Module& module, const FullyShardOptions& options,
+              std::shared_ptr<ParamGroup> group);
   ~ModuleState();
   ModuleState(const ModuleState&) = delete;
   ModuleState& operator=(const ModuleState&) = delete;

@@ -11,13 +11,14 @@ class Schedule {
  public:
   /// A forward of the root begins: the order of the last one becomes the forecast.
   void begin_forward();
-  /// Group `group` enters its forward. Returns the group that followed it at this place of the forecast, as long as this
-  /// forward has kept to the forecast; nothing otherwise.
+  /// Group `group` enters its forward. Returns the group that followed it at this place of the
+  /// forecast, as long as this forward has kept to the forecast; nothing otherwise.
   std::optional<int> enter_forward(int group);
 
   /// Group `group` left a forward that will have a backward. A group that ran twice stands twice.
   void leave_forward(int group);
-  /// Group `group` enters its backward: takes its last place in the recorded order and returns the group before it.
+  /// Group `group` enters its backward: takes its last place in the recorded order and returns the
+  /// group before it.
   std::optional<int> enter_backward(int group);
   /// The backward is over: the recorded order is done with.
   void end_backward();

@@ -9,9 +9,10 @@
 
 namespace tessera::fsdp {
 
-GradientSlotSink::GradientSlotSink(const Shape& shape, std::int64_t padded_rows, const TensorOptions& options,
-                                   std::string name)
-    : padded_(Tensor::empty_named(shape.with(0, padded_rows), options, MemoryCategory::kGradient, std::move(name),
+GradientSlotSink::GradientSlotSink(const Shape& shape, std::int64_t padded_rows,
+                                   const TensorOptions& options, std::string name)
+    : padded_(Tensor::empty_named(shape.with(0, padded_rows), options, MemoryCategory::kGradient,
+                                  std::move(name),
                                   /*materialized=*/false)),
       real_rows_(padded_.slice(0, 0, shape[0])) {}
 
@@ -55,7 +56,8 @@ ShardedParameter::ShardedParameter(nn::Parameter parameter, int ranks, int rank)
     : parameter_(std::move(parameter)), ranks_(ranks), rank_(rank) {
   const Shape& shape = parameter_.shape();
   TESSERA_CHECK(shape.ndim() > 0, "fsdp.fully_shard",
-                "parameter \"{}\" has 0 dims; sharding needs at least 1: reshape it to [1]", parameter_.name());
+                "parameter \"{}\" has 0 dims; sharding needs at least 1: reshape it to [1]",
+                parameter_.name());
   const distributed::Chunk chunk = distributed::chunk_of(shape[0], ranks, rank);
   chunk_rows_ = chunk.padded_rows;
   local_rows_ = chunk.rows();
@@ -64,7 +66,8 @@ ShardedParameter::ShardedParameter(nn::Parameter parameter, int ranks, int rank)
 
 nn::ShardSpec ShardedParameter::spec_for(const std::string& axis) const {
   nn::ShardSpec spec = nn::ShardSpec::whole(parameter_.shape());
-  if (chunk_rows_ * ranks_ == chunk_rows_) return spec;  // all chunks are one: it is everything, on every rank
+  if (chunk_rows_ * ranks_ == chunk_rows_)
+    return spec;  // all chunks are one: it is everything, on every rank
   Shape offset = Shape::filled(parameter_.shape().ndim(), 0);
   offset[0] = first_row_;
   spec.boxes = {{.offset = offset, .extent = parameter_.shape().with(0, local_rows_)}};
@@ -78,7 +81,8 @@ std::int64_t ShardedParameter::padded_bytes() const {
 }
 
 void ShardedParameter::attach(const Storage& gathered, const nn::ShardSpec& spec,
-                              std::shared_ptr<const nn::Mesh> mesh, std::shared_ptr<nn::ParameterOwner> owner) {
+                              std::shared_ptr<const nn::Mesh> mesh,
+                              std::shared_ptr<nn::ParameterOwner> owner) {
   const Shape shape = parameter_.shape();
   parameter_.shard({.spec = spec,
                     .mesh = std::move(mesh),
@@ -86,23 +90,27 @@ void ShardedParameter::attach(const Storage& gathered, const nn::ShardSpec& spec
                     .padded_rows = chunk_rows_},
                    std::move(owner));
   sink_ = std::make_shared<GradientSlotSink>(
-      shape, chunk_rows_ * ranks_, TensorOptions{.dtype = parameter_.dtype(), .device = gathered.device()},
+      shape, chunk_rows_ * ranks_,
+      TensorOptions{.dtype = parameter_.dtype(), .device = gathered.device()},
       parameter_.name() + ".gradient");
   parameter_.value_leaf().set_gradient_sink(sink_);
   if (is_whole()) return;
   const Shape padded = shape.with(0, chunk_rows_ * ranks_);
   const auto first_element = offset_ / static_cast<std::int64_t>(dtype_size(parameter_.dtype()));
-  gathered_ = Tensor::over(gathered, padded, contiguous_strides(padded), first_element, parameter_.dtype());
+  gathered_ =
+      Tensor::over(gathered, padded, contiguous_strides(padded), first_element, parameter_.dtype());
   parameter_.value_leaf().bind(gathered_.slice(0, 0, shape[0]));
 }
 
 void ShardedParameter::show_value() {
   const Variable& local = parameter_.local();
   Variable& leaf = parameter_.value_leaf();
-  if (is_whole() && !(leaf.tensor().defined() && leaf.tensor().storage() == local.tensor().storage())) {
+  if (is_whole() &&
+      !(leaf.tensor().defined() && leaf.tensor().storage() == local.tensor().storage())) {
     leaf.bind(local.tensor().detached_version());
   }
-  if (leaf.requires_grad() != parameter_.requires_grad()) leaf.set_requires_grad(parameter_.requires_grad());
+  if (leaf.requires_grad() != parameter_.requires_grad())
+    leaf.set_requires_grad(parameter_.requires_grad());
   const std::uint64_t version = local.tensor().version();
   if (shown_version_ != kNeverShown && shown_version_ != version) leaf.tensor().bump_version();
   shown_version_ = version;
@@ -120,6 +128,8 @@ Tensor ShardedParameter::new_reduced() const {
                              MemoryCategory::kGradient, parameter_.name() + ".grad");
 }
 
-Tensor ShardedParameter::real_rows(const Tensor& reduced) const { return reduced.slice(0, 0, local_rows_); }
+Tensor ShardedParameter::real_rows(const Tensor& reduced) const {
+  return reduced.slice(0, 0, local_rows_);
+}
 
 }  // namespace tessera::fsdp

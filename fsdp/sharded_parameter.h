@@ -1,7 +1,7 @@
 #pragma once
 
-/// One parameter of a group: how its rows are cut, where it lies in the group's gathered memory, and where its gradient is
-/// collected.
+/// One parameter of a group: how its rows are cut, where it lies in the group's gathered memory,
+/// and where its gradient is collected.
 
 #include <cstdint>
 #include <functional>
@@ -15,12 +15,13 @@
 
 namespace tessera::fsdp {
 
-/// Where a parameter's gradient waits for its reduce: a storage of its own with the padded rows of the gathered layout,
-/// allocated at the first write and given away at the reduce.
+/// Where a parameter's gradient waits for its reduce: a storage of its own with the padded rows of
+/// the gathered layout, allocated at the first write and given away at the reduce.
 class GradientSlotSink final : public GradientSink {
  public:
   /// `shape` is the value's; the slot has `padded_rows` rows of it.
-  GradientSlotSink(const Shape& shape, std::int64_t padded_rows, const TensorOptions& options, std::string name);
+  GradientSlotSink(const Shape& shape, std::int64_t padded_rows, const TensorOptions& options,
+                   std::string name);
 
   std::optional<GradientSlot> take_slot(DType storable) override;
   void accumulate(const Tensor& gradient) override;
@@ -56,12 +57,14 @@ class GradientSlotSink final : public GradientSink {
 
 class ShardedParameter {
  public:
-  /// Lays out `parameter` for rank `rank` of `ranks`, without touching it yet. Throws InvalidArgument for one without dims.
+  /// Lays out `parameter` for rank `rank` of `ranks`, without touching it yet. Throws
+  /// InvalidArgument for one without dims.
   ShardedParameter(nn::Parameter parameter, int ranks, int rank);
 
-  /// Takes the parameter over: cuts it, installs the sink, and views its value in `gathered` (bytes from offset()).
-  void attach(const Storage& gathered, const nn::ShardSpec& spec, std::shared_ptr<const nn::Mesh> mesh,
-              std::shared_ptr<nn::ParameterOwner> owner);
+  /// Takes the parameter over: cuts it, installs the sink, and views its value in `gathered` (bytes
+  /// from offset()).
+  void attach(const Storage& gathered, const nn::ShardSpec& spec,
+              std::shared_ptr<const nn::Mesh> mesh, std::shared_ptr<nn::ParameterOwner> owner);
   /// This rank's and every rank's cut.
   nn::ShardSpec spec_for(const std::string& axis) const;
 
@@ -78,15 +81,17 @@ class ShardedParameter {
   /// What this rank sends to a gather, [chunk rows, ...].
   Tensor padded_local() const { return parameter_.padded_local(); }
 
-  /// The value can be read from now on; remembers which version of local() it shows. When local() was written since it was
-  /// last shown, whatever saved the old value for a backward finds it overwritten.
+  /// The value can be read from now on; remembers which version of local() it shows. When local()
+  /// was written since it was last shown, whatever saved the old value for a backward finds it
+  /// overwritten.
   void show_value();
   void hide_value();
   /// local() was written since the value was gathered.
   bool is_stale() const;
 
   GradientSlotSink& sink() const { return *sink_; }
-  /// Makes the tensor that a reduce-scatter writes, [chunk rows, ...], and the view of its real rows, which becomes grad().
+  /// Makes the tensor that a reduce-scatter writes, [chunk rows, ...], and the view of its real
+  /// rows, which becomes grad().
   Tensor new_reduced() const;
   Tensor real_rows(const Tensor& reduced) const;
 
@@ -94,8 +99,8 @@ class ShardedParameter {
   nn::Parameter parameter_;
   int ranks_;
   int rank_;
-  std::int64_t chunk_rows_ = 0;   ///< rows of every rank once padded
-  std::int64_t local_rows_ = 0;   ///< real rows of this rank
+  std::int64_t chunk_rows_ = 0;  ///< rows of every rank once padded
+  std::int64_t local_rows_ = 0;  ///< real rows of this rank
   std::int64_t first_row_ = 0;
   std::int64_t offset_ = 0;
   Tensor gathered_;

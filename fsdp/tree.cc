@@ -24,10 +24,12 @@ void Tree::check_materialized(nn::Module& root) {
   std::string missing;
   for (nn::NamedParameter& named : root.named_parameters()) {
     named.parameter.set_name(named.name);
-    if (!named.parameter.is_materialized()) missing += (missing.empty() ? "\"" : ", \"") + named.name + "\"";
+    if (!named.parameter.is_materialized())
+      missing += (missing.empty() ? "\"" : ", \"") + named.name + "\"";
   }
   TESSERA_CHECK_AS(StateError, missing.empty(), "fsdp.forward",
-                   "parameters without values: {}; call nn::initialize(model) or load them first", missing);
+                   "parameters without values: {}; call nn::initialize(model) or load them first",
+                   missing);
   checked_materialized_ = true;
 }
 
@@ -48,7 +50,8 @@ void Tree::begin_forward(ModuleState& state) {
 void Tree::end_forward() {
   forward_root_ = nullptr;
   for (ModuleState* state : states_) {
-    if (state && state->group() && state->group()->state() == GroupState::kGathering) state->reshard_group();
+    if (state && state->group() && state->group()->state() == GroupState::kGathering)
+      state->reshard_group();
   }
   // Without a backward this is the end of the iteration, and nothing gathered may remain.
   if (!grad_enabled()) comm.unpark_all();
@@ -70,7 +73,8 @@ void Tree::end_backward(bool failed) {
   for (auto it = states_.rbegin(); it != states_.rend(); ++it) {
     if (*it == nullptr) continue;
     if ((*it)->phase_ != ModuleState::Phase::kPostBackward) (*it)->post_backward();
-    // Gradients of parameters that were also used outside their module came after its post-backward.
+    // Gradients of parameters that were also used outside their module came after its
+    // post-backward.
     if ((*it)->group()) (*it)->group()->reduce(comm);
   }
   for (ModuleState* state : states_) {
@@ -109,9 +113,10 @@ bool Tree::is_held(const ModuleState& state) const {
 }
 
 int Tree::live_buffers() const {
-  return static_cast<int>(std::count_if(states_.begin(), states_.end(), [this](const ModuleState* state) {
-    return state && state->group() && state->group()->occupies_memory() && !is_held(*state);
-  }));
+  return static_cast<int>(
+      std::count_if(states_.begin(), states_.end(), [this](const ModuleState* state) {
+        return state && state->group() && state->group()->occupies_memory() && !is_held(*state);
+      }));
 }
 
 void Tree::enter(ModuleState& state) { running_.push_back(&state); }

@@ -17,7 +17,8 @@ namespace tessera::testing {
 /// gelu(x W^T + b).
 class Block final : public nn::Layer<Block> {
  public:
-  Block(std::int64_t in, std::int64_t out, DType dtype) : linear_({.in = in, .out = out, .dtype = dtype}) {
+  Block(std::int64_t in, std::int64_t out, DType dtype)
+      : linear_({.in = in, .out = out, .dtype = dtype}) {
     register_module("linear", linear_);
   }
   Variable forward(const Variable& x) { return gelu(linear_(x)); }
@@ -28,8 +29,8 @@ class Block final : public nn::Layer<Block> {
 
 struct ChainOptions {
   std::vector<std::int64_t> widths = {7, 5, 9, 3};  ///< a block between each two
-  std::int64_t classes = 4;                         ///< the root's own layer, after the blocks; 0: none
-  bool stem = false;                                ///< another one ahead of the blocks, so that their inputs have gradients
+  std::int64_t classes = 4;  ///< the root's own layer, after the blocks; 0: none
+  bool stem = false;  ///< another one ahead of the blocks, so that their inputs have gradients
   DType dtype = DType::kF64;
 };
 
@@ -39,16 +40,18 @@ class Chain final : public nn::Layer<Chain> {
   explicit Chain(const ChainOptions& options) {
     if (options.stem) {
       const std::int64_t width = options.widths.front();
-      stem_ = std::make_unique<nn::Linear>(nn::LinearOptions{.in = width, .out = width, .dtype = options.dtype});
+      stem_ = std::make_unique<nn::Linear>(
+          nn::LinearOptions{.in = width, .out = width, .dtype = options.dtype});
       register_module("stem", *stem_);
     }
     for (std::size_t i = 0; i + 1 < options.widths.size(); ++i) {
-      blocks_.push_back(std::make_unique<Block>(options.widths[i], options.widths[i + 1], options.dtype));
+      blocks_.push_back(
+          std::make_unique<Block>(options.widths[i], options.widths[i + 1], options.dtype));
       register_module("block" + std::to_string(i), *blocks_.back());
     }
     if (options.classes == 0) return;
-    head_ = std::make_unique<nn::Linear>(
-        nn::LinearOptions{.in = options.widths.back(), .out = options.classes, .dtype = options.dtype});
+    head_ = std::make_unique<nn::Linear>(nn::LinearOptions{
+        .in = options.widths.back(), .out = options.classes, .dtype = options.dtype});
     register_module("head", *head_);
   }
   Variable forward(Variable x) {

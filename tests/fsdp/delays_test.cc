@@ -1,5 +1,5 @@
-// A missing wait between two streams shows when one of them is late: with each stream late in turn, and with compute queued,
-// training gives the bits that it gives without delays.
+// A missing wait between two streams shows when one of them is late: with each stream late in turn,
+// and with compute queued, training gives the bits that it gives without delays.
 
 #include <catch2/catch.hpp>
 
@@ -78,13 +78,17 @@ std::vector<double> train(RankTest& t, const Delays& delays) {
 
 void check_delays(RankTest& t) {
   const std::vector<double> expected = train(t, {.name = "none"});
-  for (const Delays& delays : {Delays{.name = "compute", .compute_ms = 2}, Delays{.name = "gather", .gather_ms = 3},
-                               Delays{.name = "reduce", .reduce_ms = 3}}) {
+  for (const Delays& delays :
+       {Delays{.name = "compute", .compute_ms = 2}, Delays{.name = "gather", .gather_ms = 3},
+        Delays{.name = "reduce", .reduce_ms = 3}}) {
     t.check(train(t, delays) == expected, "bits change when {} is late", delays.name);
   }
 }
 
-TESSERA_RANK_TEST_WITH("fsdp: late streams change no bit, compute inline", "[fsdp]", {.worlds = {3}}) { check_delays(t); }
+TESSERA_RANK_TEST_WITH("fsdp: late streams change no bit, compute inline", "[fsdp]",
+                       {.worlds = {3}}) {
+  check_delays(t);
+}
 
 TESSERA_RANK_TEST_WITH("fsdp: late streams change no bit, compute queued", "[fsdp]",
                        {.worlds = {3}, .cpu_compute = StreamKind::kQueued}) {

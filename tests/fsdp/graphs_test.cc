@@ -1,4 +1,5 @@
-// Graphs that are not a plain chain: modules used twice, branches without a gradient, frozen parameters, several forwards.
+// Graphs that are not a plain chain: modules used twice, branches without a gradient, frozen
+// parameters, several forwards.
 
 #include <catch2/catch.hpp>
 
@@ -22,7 +23,10 @@ constexpr std::int64_t kWidth = 5;
 template <class Derived>
 class Three : public nn::Layer<Derived> {
  public:
-  Three() : a_(kWidth, kWidth, DType::kF64), b_(kWidth, kWidth, DType::kF64), c_(kWidth, kWidth, DType::kF64) {
+  Three()
+      : a_(kWidth, kWidth, DType::kF64),
+        b_(kWidth, kWidth, DType::kF64),
+        c_(kWidth, kWidth, DType::kF64) {
     this->register_module("a", a_);
     this->register_module("b", b_);
     this->register_module("c", c_);
@@ -57,7 +61,8 @@ struct NeverRun final : Three<NeverRun> {
 };
 struct Tuple final : Three<Tuple> {
   Variable forward(const Variable& x) {
-    const auto [left, right] = this->hooked([this](const Variable& v) { return std::pair(a_(v), b_(v)); }, x);
+    const auto [left, right] =
+        this->hooked([this](const Variable& v) { return std::pair(a_(v), b_(v)); }, x);
     return mul(left, c_(right));
   }
 };
@@ -95,10 +100,12 @@ void check_parity(RankTest& t, const char* name) {
 
 std::int64_t count(const Trace& trace, const std::string& op) {
   const auto records = trace.all<CollectiveRecord>();
-  return std::count_if(records.begin(), records.end(), [&](const CollectiveRecord& r) { return r.op == op; });
+  return std::count_if(records.begin(), records.end(),
+                       [&](const CollectiveRecord& r) { return r.op == op; });
 }
 
-TESSERA_RANK_TEST("fsdp: graphs with reuse, branches, unused and skipped modules train like the twin", "[fsdp]") {
+TESSERA_RANK_TEST(
+    "fsdp: graphs with reuse, branches, unused and skipped modules train like the twin", "[fsdp]") {
   check_parity<Twice>(t, "twice");
   check_parity<Branches>(t, "branches");
   check_parity<Unused>(t, "unused");
@@ -114,10 +121,12 @@ TESSERA_RANK_TEST("fsdp: a module used twice is reduced once", "[fsdp]") {
   t.world().context()->set_trace(&trace);
   backward(sharded_loss(model(Variable(random_rows(3, kWidth, DType::kF64, 1))), t.world()));
   t.world().context()->set_trace(nullptr);
-  t.check(count(trace, "reduce_scatter") == 3, "{} reduces instead of 3", count(trace, "reduce_scatter"));
+  t.check(count(trace, "reduce_scatter") == 3, "{} reduces instead of 3",
+          count(trace, "reduce_scatter"));
 }
 
-TESSERA_RANK_TEST("fsdp: frozen parameters get no gradient and are not reduced; thawed ones do", "[fsdp]") {
+TESSERA_RANK_TEST("fsdp: frozen parameters get no gradient and are not reduced; thawed ones do",
+                  "[fsdp]") {
   Branches sharded;
   sharded.shard({.mesh = t.world().mesh()});
   Branches twin;
@@ -130,16 +139,19 @@ TESSERA_RANK_TEST("fsdp: frozen parameters get no gradient and are not reduced; 
   t.check(difference.empty(), "frozen: {}", difference);
   for (const nn::NamedParameter& named : sharded.named_parameters()) {
     const bool frozen = named.name == "a.linear.bias" || named.name.front() == 'b';
-    t.check(!frozen || !named.parameter.grad().defined(), "{} is frozen and has a gradient", named.name);
+    t.check(!frozen || !named.parameter.grad().defined(), "{} is frozen and has a gradient",
+            named.name);
   }
   for (Branches* model : {&sharded, &twin}) {
-    for (nn::NamedParameter& named : model->named_parameters()) named.parameter.set_requires_grad(true);
+    for (nn::NamedParameter& named : model->named_parameters())
+      named.parameter.set_requires_grad(true);
   }
   difference = train_and_compare(t, sharded, twin);
   t.check(difference.empty(), "thawed: {}", difference);
 }
 
-TESSERA_RANK_TEST("fsdp: two forwards before one backward, and two backwards over two forwards", "[fsdp]") {
+TESSERA_RANK_TEST("fsdp: two forwards before one backward, and two backwards over two forwards",
+                  "[fsdp]") {
   for (const bool together : {true, false}) {
     Branches sharded;
     sharded.shard({.mesh = t.world().mesh()});
@@ -154,21 +166,27 @@ TESSERA_RANK_TEST("fsdp: two forwards before one backward, and two backwards ove
       backward(first);
     };
     run([&](std::uint64_t seed) {
-      return sharded_loss(sharded(Variable(my_rows(random_rows(6, kWidth, DType::kF64, seed), t.world()))), t.world());
+      return sharded_loss(
+          sharded(Variable(my_rows(random_rows(6, kWidth, DType::kF64, seed), t.world()))),
+          t.world());
     });
-    run([&](std::uint64_t seed) { return plain_loss(twin(Variable(random_rows(6, kWidth, DType::kF64, seed)))); });
+    run([&](std::uint64_t seed) {
+      return plain_loss(twin(Variable(random_rows(6, kWidth, DType::kF64, seed))));
+    });
     const std::string difference = compare_with_twin(sharded, twin, 1e-13, /*gradients=*/true);
     t.check(difference.empty(), "together {}: {}", together, difference);
   }
 }
 
-TESSERA_RANK_TEST("fsdp: a parameter also used outside its module gets its whole gradient", "[fsdp]") {
+TESSERA_RANK_TEST("fsdp: a parameter also used outside its module gets its whole gradient",
+                  "[fsdp]") {
   Branches sharded;
   sharded.shard({.mesh = t.world().mesh()});
   nn::initialize(sharded, {.seed = 2});
   Branches twin;
   nn::initialize(twin, {.seed = 2});
-  // An L2 term over local(): each rank adds its own rows' part; no averaging, so the twin's term has the same factor.
+  // An L2 term over local(): each rank adds its own rows' part; no averaging, so the twin's term
+  // has the same factor.
   const auto penalty = [](const nn::Module& model) {
     Variable total;
     for (const nn::NamedParameter& named : model.named_parameters()) {
@@ -178,7 +196,8 @@ TESSERA_RANK_TEST("fsdp: a parameter also used outside its module gets its whole
     return total;
   };
   const Tensor x = random_rows(6, kWidth, DType::kF64, 4);
-  backward(add(sharded_loss(sharded(Variable(my_rows(x, t.world()))), t.world()), penalty(sharded)));
+  backward(
+      add(sharded_loss(sharded(Variable(my_rows(x, t.world()))), t.world()), penalty(sharded)));
   backward(add(plain_loss(twin(Variable(x))), penalty(twin)));
   const std::string difference = compare_with_twin(sharded, twin, 1e-13, /*gradients=*/true);
   t.check(difference.empty(), "{}", difference);

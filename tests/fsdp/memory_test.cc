@@ -1,4 +1,5 @@
-// Bytes of parameters, gradients, momentum and gathered values: exact where the arithmetic is, bounded elsewhere.
+// Bytes of parameters, gradients, momentum and gathered values: exact where the arithmetic is,
+// bounded elsewhere.
 
 #include <catch2/catch.hpp>
 
@@ -15,7 +16,9 @@
 namespace tessera::testing {
 namespace {
 
-std::int64_t round_up(std::int64_t bytes, std::int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+std::int64_t round_up(std::int64_t bytes, std::int64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
 
 /// The arithmetic of the layout, written down a second time.
 struct Sizes {
@@ -43,7 +46,8 @@ Sizes sizes_of(RankTest& t, std::int64_t in, std::int64_t out) {
   return Sizes(linear_shapes(in, out), t.world().size(), t.world().rank(), 8);
 }
 
-TESSERA_RANK_TEST("fsdp memory: shards, gradients and momentum are what the arithmetic says", "[fsdp]") {
+TESSERA_RANK_TEST("fsdp memory: shards, gradients and momentum are what the arithmetic says",
+                  "[fsdp]") {
   MemoryCounters& memory = t.world().context()->memory();
   const MemoryReading before = memory.current();
   {
@@ -56,7 +60,9 @@ TESSERA_RANK_TEST("fsdp memory: shards, gradients and momentum are what the arit
       padded += sizes_of(t, in, out).padded_shard;
       real += sizes_of(t, in, out).real_shard;
     }
-    const auto grown = [&](MemoryCategory category) { return memory.current()[category] - before[category]; };
+    const auto grown = [&](MemoryCategory category) {
+      return memory.current()[category] - before[category];
+    };
     for (int step = 0; step < 3; ++step) {
       backward(sharded_loss(model(Variable(random_rows(4, 7, DType::kF64, 1))), t.world()));
       t.check(grown(MemoryCategory::kGradient) == padded, "gradients take {} bytes, expected {}",
@@ -67,19 +73,23 @@ TESSERA_RANK_TEST("fsdp memory: shards, gradients and momentum are what the arit
               grown(MemoryCategory::kParameter), padded);
       t.check(grown(MemoryCategory::kOptimizer) == real, "momentum takes {} bytes, expected {}",
               grown(MemoryCategory::kOptimizer), real);
-      t.check(grown(MemoryCategory::kGradient) == 0, "{} gradient bytes after zero_grad", grown(MemoryCategory::kGradient));
-      t.check(grown(MemoryCategory::kGathered) == 0, "{} gathered bytes after a step", grown(MemoryCategory::kGathered));
+      t.check(grown(MemoryCategory::kGradient) == 0, "{} gradient bytes after zero_grad",
+              grown(MemoryCategory::kGradient));
+      t.check(grown(MemoryCategory::kGathered) == 0, "{} gathered bytes after a step",
+              grown(MemoryCategory::kGathered));
     }
   }
   const MemoryReading after = memory.current();
-  t.check(after.total() == before.total(), "{} bytes remain after the model is gone", after.total() - before.total());
+  t.check(after.total() == before.total(), "{} bytes remain after the model is gone",
+          after.total() - before.total());
 }
 
 /// A flat chain of `groups` equal blocks: the peaks of forward and backward, in full.
 void check_peaks(RankTest& t, int groups, int reduces_in_flight) {
   constexpr std::int64_t kWidth = 24;
   MemoryCounters& memory = t.world().context()->memory();
-  Chain model({.widths = std::vector<std::int64_t>(static_cast<std::size_t>(groups) + 1, kWidth), .classes = 0});
+  Chain model({.widths = std::vector<std::int64_t>(static_cast<std::size_t>(groups) + 1, kWidth),
+               .classes = 0});
   shard_chain(model, {.mesh = t.world().mesh()});
   fsdp::of(model).set_max_reduces_in_flight(reduces_in_flight);
   nn::initialize(model, {.seed = 1});
@@ -87,18 +97,24 @@ void check_peaks(RankTest& t, int groups, int reduces_in_flight) {
   const std::int64_t shards = groups * block.padded_shard;
   for (int step = 0; step < 3; ++step) {
     memory.reset_peak();
-    const Variable loss = sharded_loss(model(Variable(random_rows(4, kWidth, DType::kF64, 1))), t.world());
-    // The value in use and the one gathered ahead (in the first step there is no order to follow: the one released before).
+    const Variable loss =
+        sharded_loss(model(Variable(random_rows(4, kWidth, DType::kF64, 1))), t.world());
+    // The value in use and the one gathered ahead (in the first step there is no order to follow:
+    // the one released before).
     std::int64_t expected = shards + 2 * block.gathered;
-    t.check(memory.peak_model() == expected, "step {}: forward peak {}, expected {}", step, memory.peak_model(), expected);
+    t.check(memory.peak_model() == expected, "step {}: forward peak {}, expected {}", step,
+            memory.peak_model(), expected);
     memory.reset_peak();
     backward(loss);
-    // At the first block, the last to run: its value, the one released before it, its slots, and either the slots of the
-    // reduce in flight while its own are written, or its reduced gradient; all other gradients are reduced.
+    // At the first block, the last to run: its value, the one released before it, its slots, and
+    // either the slots of the reduce in flight while its own are written, or its reduced gradient;
+    // all other gradients are reduced.
     expected = shards + 2 * block.gathered + block.slots + (groups - 1) * block.padded_shard +
                std::max(std::min(reduces_in_flight, 1) * block.slots, block.padded_shard);
-    t.check(memory.peak_model() == expected, "step {}: backward peak {}, expected {}", step, memory.peak_model(), expected);
-    t.check(memory.peak_model() <= 2 * shards + 4 * std::max(block.gathered, block.slots), "step {}: over the bound", step);
+    t.check(memory.peak_model() == expected, "step {}: backward peak {}, expected {}", step,
+            memory.peak_model(), expected);
+    t.check(memory.peak_model() <= 2 * shards + 4 * std::max(block.gathered, block.slots),
+            "step {}: over the bound", step);
     for (nn::Parameter parameter : model.parameters()) parameter.zero_grad();
   }
 }
@@ -108,7 +124,8 @@ TESSERA_RANK_TEST("fsdp memory: peaks of a flat chain", "[fsdp]") {
   check_peaks(t, 4, /*reduces_in_flight=*/0);
 }
 
-TESSERA_RANK_TEST("fsdp memory: everything goes back after an exception in the middle of a step", "[fsdp]") {
+TESSERA_RANK_TEST("fsdp memory: everything goes back after an exception in the middle of a step",
+                  "[fsdp]") {
   MemoryCounters& memory = t.world().context()->memory();
   const MemoryReading before = memory.current();
   {
@@ -135,12 +152,16 @@ TESSERA_RANK_TEST("fsdp memory: everything goes back after an exception in the m
       threw = true;
     }
     t.check(threw, "the hook's exception was lost");
-    t.check(memory.current()[MemoryCategory::kGathered] == 0, "gathered bytes remain after a failed backward");
-    t.check(memory.current()[MemoryCategory::kGradient] == 0, "gradient bytes remain after a failed backward");
-    backward(sharded_loss(model(Variable(random_rows(4, 7, DType::kF64, 1))), t.world()));  // and it goes on
+    t.check(memory.current()[MemoryCategory::kGathered] == 0,
+            "gathered bytes remain after a failed backward");
+    t.check(memory.current()[MemoryCategory::kGradient] == 0,
+            "gradient bytes remain after a failed backward");
+    backward(sharded_loss(model(Variable(random_rows(4, 7, DType::kF64, 1))),
+                          t.world()));  // and it goes on
     t.check(model.parameters().front().grad().defined(), "no gradient after recovery");
   }
-  t.check(memory.current().total() == before.total(), "{} bytes remain", memory.current().total() - before.total());
+  t.check(memory.current().total() == before.total(), "{} bytes remain",
+          memory.current().total() - before.total());
 }
 
 }  // namespace

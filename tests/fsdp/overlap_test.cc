@@ -12,9 +12,9 @@
 #include "tessera/distributed/decorators.h"
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/nn/init.h"
+#include "tessera/nn/layers/linear.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/fsdp/twin.h"
-#include "tessera/nn/layers/linear.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -38,7 +38,8 @@ Variable slow(const Variable& x, const std::string& name) {
 
 class SlowBlock final : public nn::Layer<SlowBlock> {
  public:
-  explicit SlowBlock(std::string name) : name_(std::move(name)), linear_({.in = 4, .out = 4, .dtype = DType::kF64}) {
+  explicit SlowBlock(std::string name)
+      : name_(std::move(name)), linear_({.in = 4, .out = 4, .dtype = DType::kF64}) {
     register_module("linear", linear_);
   }
   Variable forward(const Variable& x) { return linear_(slow(x, name_)); }
@@ -78,7 +79,8 @@ Timing run(StreamKind compute, const fsdp::PrefetchOptions& prefetch) {
   Timing timing;
   const auto rank_body = [&](distributed::World& world) {
     SlowChain model;
-    const auto delayed = distributed::delay(world.group(), distributed::CollectiveKind::kAllGather, kGatherMs);
+    const auto delayed =
+        distributed::delay(world.group(), distributed::CollectiveKind::kAllGather, kGatherMs);
     model.shard(world.mesh().with_group("data", delayed));
     fsdp::of(model).set_prefetch(prefetch);
     nn::initialize(model, {.seed = 1});
@@ -89,15 +91,19 @@ Timing run(StreamKind compute, const fsdp::PrefetchOptions& prefetch) {
       const auto start = std::chrono::steady_clock::now();
       backward(sum(model(Variable(random_rows(2, 4, DType::kF64, 1), /*requires_grad=*/true))));
       current_stream(kCpu).synchronize();
-      const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+      const std::chrono::duration<double, std::milli> took =
+          std::chrono::steady_clock::now() - start;
       world.context()->set_trace(nullptr);
       if (world.rank() == 0 && step > 1) timing.best_ms = std::min(timing.best_ms, took.count());
       for (nn::Parameter parameter : model.parameters()) parameter.zero_grad();
     }
     if (world.rank() != 0) return;
-    for (const Annotation& a : trace.all<Annotation>()) timing.events.push_back(a.phase + " " + a.name);
+    for (const Annotation& a : trace.all<Annotation>())
+      timing.events.push_back(a.phase + " " + a.name);
   };
-  for (const std::string& error : exception_texts(run_ranks(2, rank_body, {.cpu_compute = compute}))) CHECK(error.empty());
+  for (const std::string& error :
+       exception_texts(run_ranks(2, rank_body, {.cpu_compute = compute})))
+    CHECK(error.empty());
   return timing;
 }
 
@@ -129,7 +135,8 @@ TEST_CASE("fsdp overlap: gathers hide behind computation", "[fsdp][timed]") {
 
   const Timing serial = run(StreamKind::kInline, {.forward = false, .backward = false});
   for (int i = 0; i + 1 < kLayers; ++i) {
-    CHECK(place(serial, "unshard block" + std::to_string(i + 1)) > place(serial, "forward block" + std::to_string(i)));
+    CHECK(place(serial, "unshard block" + std::to_string(i + 1)) >
+          place(serial, "forward block" + std::to_string(i)));
   }
   INFO("inline compute, nothing ahead: " << serial.best_ms << " ms");
   CHECK(serial.best_ms >= 1.2 * queued.best_ms);

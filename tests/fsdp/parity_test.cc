@@ -68,8 +68,10 @@ TESSERA_RANK_TEST("fsdp: training equals the unsharded twin's in f64", "[fsdp]")
   train(t, {.name = "wide", .chain = {.widths = {6, 33, 2}, .classes = 0}}, 1e-13);
 }
 
-TESSERA_RANK_TEST("fsdp: training equals the twin's whatever is released and gathered ahead", "[fsdp]") {
-  for (const std::optional<bool> reshard : {std::optional<bool>(true), std::optional<bool>(false)}) {
+TESSERA_RANK_TEST("fsdp: training equals the twin's whatever is released and gathered ahead",
+                  "[fsdp]") {
+  for (const std::optional<bool> reshard :
+       {std::optional<bool>(true), std::optional<bool>(false)}) {
     train(t, {.name = "reshard given", .reshard = reshard}, 1e-13);
   }
   for (const bool forward : {false, true}) {
@@ -77,13 +79,15 @@ TESSERA_RANK_TEST("fsdp: training equals the twin's whatever is released and gat
       train(t, {.name = "prefetch", .prefetch = {.forward = forward, .backward = backward}}, 1e-13);
     }
   }
-  for (const int reduces : {0, 3}) train(t, {.name = "reduces in flight", .reduces_in_flight = reduces}, 1e-13);
+  for (const int reduces : {0, 3})
+    train(t, {.name = "reduces in flight", .reduces_in_flight = reduces}, 1e-13);
 }
 
 TESSERA_RANK_TEST_WITH("fsdp: training equals the twin's with queued compute", "[fsdp]",
                        {.cpu_compute = StreamKind::kQueued}) {
   train(t, {.name = "queued"}, 1e-13);
-  train(t, {.name = "queued, nothing ahead", .prefetch = {.forward = false, .backward = false}}, 1e-13);
+  train(t, {.name = "queued, nothing ahead", .prefetch = {.forward = false, .backward = false}},
+        1e-13);
   train(t, {.name = "queued, kept", .reshard = false, .reduces_in_flight = 0}, 1e-13);
 }
 
@@ -98,7 +102,8 @@ TESSERA_RANK_TEST("fsdp: a model initialised before it is sharded keeps its rows
   Chain twin({});
   nn::initialize(twin, {.seed = 5});
   t.check(compare_with_twin(sharded, twin, 0).empty(), "rows differ after sharding");
-  backward(sharded_loss(sharded(Variable(my_rows(random_rows(6, 7, DType::kF64, 1), t.world()))), t.world()));
+  backward(sharded_loss(sharded(Variable(my_rows(random_rows(6, 7, DType::kF64, 1), t.world()))),
+                        t.world()));
   backward(plain_loss(twin(Variable(random_rows(6, 7, DType::kF64, 1)))));
   const std::string difference = compare_with_twin(sharded, twin, 1e-13, /*gradients=*/true);
   t.check(difference.empty(), "{}", difference);
@@ -119,7 +124,8 @@ TESSERA_RANK_TEST("fsdp: gradients of several backward passes add up", "[fsdp]")
   t.check(difference.empty(), "{}", difference);
 }
 
-TESSERA_RANK_TEST("fsdp: evaluation without gradients gives the twin's outputs and keeps nothing", "[fsdp]") {
+TESSERA_RANK_TEST("fsdp: evaluation without gradients gives the twin's outputs and keeps nothing",
+                  "[fsdp]") {
   Chain sharded({});
   shard_chain(sharded, {.mesh = t.world().mesh()});
   nn::initialize(sharded, {.seed = 5});

@@ -17,14 +17,18 @@ TEST_CASE("schedule: the first forward has no forecast, the second follows the f
   CHECK(schedule.enter_forward(2) == std::nullopt);
 }
 
-TEST_CASE("schedule: a forward that leaves the forecast gets no more advice, and becomes the next forecast", "[fsdp]") {
+TEST_CASE(
+    "schedule: a forward that leaves the forecast gets no more advice, and becomes the next "
+    "forecast",
+    "[fsdp]") {
   Schedule schedule;
   schedule.begin_forward();
   for (int group : {0, 1, 2, 3}) schedule.enter_forward(group);
   schedule.begin_forward();
   CHECK(schedule.enter_forward(0) == Next(1));
   CHECK(schedule.enter_forward(2) == std::nullopt);
-  CHECK(schedule.enter_forward(2) == std::nullopt);  // stands at the forecast's place 2, but the path was left
+  CHECK(schedule.enter_forward(2) ==
+        std::nullopt);  // stands at the forecast's place 2, but the path was left
   schedule.begin_forward();
   CHECK(schedule.enter_forward(0) == Next(2));
   CHECK(schedule.enter_forward(2) == Next(2));

@@ -1,4 +1,5 @@
-// What the trace of an iteration must show: the order of gathers and reduces, their number and their bytes.
+// What the trace of an iteration must show: the order of gathers and reduces, their number and
+// their bytes.
 
 #include <catch2/catch.hpp>
 
@@ -49,15 +50,18 @@ Trace traced(RankTest& t, Body&& body) {
 }
 
 struct Fixture {
-  Fixture(RankTest& test, const fsdp::FullyShardOptions& options, const fsdp::PrefetchOptions& prefetch,
-          std::optional<bool> root_reshard = std::nullopt, bool stem = false)
+  Fixture(RankTest& test, const fsdp::FullyShardOptions& options,
+          const fsdp::PrefetchOptions& prefetch, std::optional<bool> root_reshard = std::nullopt,
+          bool stem = false)
       : t(test), model({.widths = {7, 5, 9, 3}, .classes = 4, .stem = stem}) {
     for (const auto& block : model.blocks()) fsdp::fully_shard(*block, options);
     fsdp::fully_shard(model, {.mesh = options.mesh, .reshard_after_forward = root_reshard});
     fsdp::of(model).set_prefetch(prefetch);
     nn::initialize(model, {.seed = 1});
   }
-  Variable forward() { return sharded_loss(model(Variable(random_rows(4, 7, DType::kF64, 1))), t.world()); }
+  Variable forward() {
+    return sharded_loss(model(Variable(random_rows(4, 7, DType::kF64, 1))), t.world());
+  }
 
   RankTest& t;
   Chain model;
@@ -72,7 +76,8 @@ TESSERA_RANK_TEST("fsdp: event order of one iteration, gathers at their own plac
   Fixture f(t, {.mesh = t.world().mesh()}, {.forward = false, .backward = false});
   for (int round = 0; round < 2; ++round) {
     Variable loss;
-    check_order(t, "forward", traced(t, [&] { loss = f.forward(); }), {"U root", "U block0", "U block1", "U block2"});
+    check_order(t, "forward", traced(t, [&] { loss = f.forward(); }),
+                {"U root", "U block0", "U block1", "U block2"});
     check_order(t, "backward", traced(t, [&] { backward(loss); }),
                 {"U block2", "P block2", "U block1", "P block1", "U block0", "P block0", "P root"});
   }
@@ -80,10 +85,13 @@ TESSERA_RANK_TEST("fsdp: event order of one iteration, gathers at their own plac
 
 TESSERA_RANK_TEST("fsdp: event order of one iteration with gathers ahead in backward", "[fsdp]") {
   for (const bool root : {false, true}) {
-    Fixture f(t, {.mesh = t.world().mesh()}, {.forward = false}, root ? std::optional<bool>(true) : std::nullopt);
+    Fixture f(t, {.mesh = t.world().mesh()}, {.forward = false},
+              root ? std::optional<bool>(true) : std::nullopt);
     Variable loss;
-    check_order(t, "forward", traced(t, [&] { loss = f.forward(); }), {"U root", "U block0", "U block1", "U block2"});
-    Events expected = {"U block2", "U block1", "P block2", "U block0", "P block1", "P block0", "P root"};
+    check_order(t, "forward", traced(t, [&] { loss = f.forward(); }),
+                {"U root", "U block0", "U block1", "U block2"});
+    Events expected = {"U block2", "U block1", "P block2", "U block0",
+                       "P block1", "P block0", "P root"};
     if (root) expected.insert(expected.begin(), "U root");
     check_order(t, "backward", traced(t, [&] { backward(loss); }), expected);
   }
@@ -96,16 +104,18 @@ TESSERA_RANK_TEST("fsdp: gathers ahead in forward follow the last iteration", "[
   const Trace trace = traced(t, [&] { loss = f.forward(); });
   const Events expected = {"U root",   "U block0", "U block1", "R block0",
                            "U block2", "R block1", "R block2"};
-  t.check(events_of(trace, /*with_reshard=*/true) == expected, "expected {} got {}", joined(expected),
-          joined(events_of(trace, true)));
+  t.check(events_of(trace, /*with_reshard=*/true) == expected, "expected {} got {}",
+          joined(expected), joined(events_of(trace, true)));
   backward(loss);
 }
 
 TESSERA_RANK_TEST("fsdp: two forwards, then one backward of the sum", "[fsdp]") {
   Fixture f(t, {.mesh = t.world().mesh()}, {.forward = false}, std::nullopt, /*stem=*/true);
   Variable first, second;
-  check_order(t, "first", traced(t, [&] { first = f.forward(); }), {"U root", "U block0", "U block1", "U block2"});
-  check_order(t, "second", traced(t, [&] { second = f.forward(); }), {"U block0", "U block1", "U block2"});
+  check_order(t, "first", traced(t, [&] { first = f.forward(); }),
+              {"U root", "U block0", "U block1", "U block2"});
+  check_order(t, "second", traced(t, [&] { second = f.forward(); }),
+              {"U block0", "U block1", "U block2"});
   const Events half = {"U block2", "U block1", "P block2", "U block0", "P block1", "P block0"};
   Events expected = half;
   expected.insert(expected.end(), half.begin(), half.end());
@@ -116,16 +126,19 @@ TESSERA_RANK_TEST("fsdp: two forwards, then one backward of the sum", "[fsdp]") 
 TESSERA_RANK_TEST("fsdp: groups kept after forward are not gathered again", "[fsdp]") {
   Fixture f(t, {.mesh = t.world().mesh(), .reshard_after_forward = false}, {.forward = false});
   Variable loss;
-  check_order(t, "forward", traced(t, [&] { loss = f.forward(); }), {"U root", "U block0", "U block1", "U block2"});
-  check_order(t, "backward", traced(t, [&] { backward(loss); }), {"P block2", "P block1", "P block0", "P root"});
+  check_order(t, "forward", traced(t, [&] { loss = f.forward(); }),
+              {"U root", "U block0", "U block1", "U block2"});
+  check_order(t, "backward", traced(t, [&] { backward(loss); }),
+              {"P block2", "P block1", "P block0", "P root"});
 }
 
-
 /// (W - 1) / W of the padded bytes of a group, from the rule of the chunks alone.
-std::int64_t padded_bytes_sent(const nn::Module& module, int world, const std::vector<std::string>& skip) {
+std::int64_t padded_bytes_sent(const nn::Module& module, int world,
+                               const std::vector<std::string>& skip) {
   std::int64_t total = 0;
   for (const nn::NamedParameter& named : module.named_parameters()) {
-    const bool skipped = std::any_of(skip.begin(), skip.end(), [&](const std::string& s) { return named.name.starts_with(s); });
+    const bool skipped = std::any_of(
+        skip.begin(), skip.end(), [&](const std::string& s) { return named.name.starts_with(s); });
     if (skipped) continue;
     const Shape& shape = named.parameter.spec().global_shape;
     const std::int64_t rows = (shape[0] + world - 1) / world;
@@ -136,7 +149,8 @@ std::int64_t padded_bytes_sent(const nn::Module& module, int world, const std::v
 
 TESSERA_RANK_TEST("fsdp: number and bytes of gathers and reduces", "[fsdp]") {
   const int world = t.world().size();
-  for (const std::optional<bool> reshard : {std::optional<bool>(), std::optional<bool>(true), std::optional<bool>(false)}) {
+  for (const std::optional<bool> reshard :
+       {std::optional<bool>(), std::optional<bool>(true), std::optional<bool>(false)}) {
     Fixture f(t, {.mesh = t.world().mesh(), .reshard_after_forward = reshard}, {}, reshard);
     for (int round = 0; round < 3; ++round) {
       const Trace trace = traced(t, [&] { backward(f.forward()); });
@@ -146,18 +160,20 @@ TESSERA_RANK_TEST("fsdp: number and bytes of gathers and reduces", "[fsdp]") {
         ++(record.op == "all_gather" ? gathers : reduces)[record.label];
         const std::vector<std::string> blocks =
             record.label == "root" ? std::vector<std::string>{"block"} : std::vector<std::string>{};
-        const nn::Module& module = record.label == "root"
-                                       ? static_cast<const nn::Module&>(f.model)
-                                       : *f.model.blocks()[static_cast<std::size_t>(record.label.back() - '0')];
+        const nn::Module& module =
+            record.label == "root"
+                ? static_cast<const nn::Module&>(f.model)
+                : *f.model.blocks()[static_cast<std::size_t>(record.label.back() - '0')];
         const std::int64_t expected = padded_bytes_sent(module, world, blocks);
-        t.check(record.bytes_sent == expected, "{} of {} sent {} bytes, expected {}", record.op, record.label,
-                record.bytes_sent, expected);
+        t.check(record.bytes_sent == expected, "{} of {} sent {} bytes, expected {}", record.op,
+                record.label, record.bytes_sent, expected);
       }
       for (const std::string group : {"root", "block0", "block1", "block2"}) {
         const bool twice = reshard.value_or(group != "root");
         // On one rank the value is the shard: there is nothing to gather.
         const std::int64_t expected = world == 1 ? 0 : twice ? 2 : 1;
-        t.check(gathers[group] == expected, "{} gathers of {}, expected {}", gathers[group], group, expected);
+        t.check(gathers[group] == expected, "{} gathers of {}, expected {}", gathers[group], group,
+                expected);
         t.check(reduces[group] == 1, "{} reduces of {}, expected 1", reduces[group], group);
       }
     }
@@ -168,7 +184,8 @@ TESSERA_RANK_TEST("fsdp: the recorded reduction is a sum", "[fsdp]") {
   Fixture f(t, {.mesh = t.world().mesh()}, {});
   const Trace trace = traced(t, [&] { backward(f.forward()); });
   for (const CollectiveRecord& record : trace.all<CollectiveRecord>()) {
-    if (record.op == "reduce_scatter") t.check(record.reduction == "sum", "reduced by {}", record.reduction);
+    if (record.op == "reduce_scatter")
+      t.check(record.reduction == "sum", "reduced by {}", record.reduction);
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-/// The reference that sharded training is compared with: the same model, unsharded, trained by every rank on the whole batch.
+/// The reference that sharded training is compared with: the same model, unsharded, trained by
+/// every rank on the whole batch.
 
 #include <cmath>
 #include <string>
@@ -38,9 +39,12 @@ inline Tensor my_rows(const Tensor& x, const distributed::World& world) {
 inline Variable sharded_loss(const Variable& y, const distributed::World& world) {
   return nn::global_mean(mul(sum(square(y)), 0.5), y.dim(0), *distributed::make_mesh(world.mesh()));
 }
-inline Variable plain_loss(const Variable& y) { return mul(sum(square(y)), 0.5 / static_cast<double>(y.dim(0))); }
+inline Variable plain_loss(const Variable& y) {
+  return mul(sum(square(y)), 0.5 / static_cast<double>(y.dim(0)));
+}
 
-/// The largest |a - b| / max(1, |b|) over all elements; infinity when shapes differ or something is not finite.
+/// The largest |a - b| / max(1, |b|) over all elements; infinity when shapes differ or something is
+/// not finite.
 inline double worst_error(const Tensor& a, const Tensor& b) {
   if (a.shape() != b.shape()) return INFINITY;
   const std::vector<double> left = cast(a, DType::kF64).to_vector<double>();
@@ -59,10 +63,10 @@ inline Tensor box_rows(const Tensor& whole, const nn::Parameter& parameter) {
   return whole.slice(0, box.offset[0], box.offset[0] + box.extent[0]);
 }
 
-/// Worst error of every local() against the twin's, and of every grad() when `gradients`; names must agree. The message
-/// is empty when all are within `tolerance`.
-inline std::string compare_with_twin(const nn::Module& sharded, const nn::Module& twin, double tolerance,
-                                     bool gradients = false) {
+/// Worst error of every local() against the twin's, and of every grad() when `gradients`; names
+/// must agree. The message is empty when all are within `tolerance`.
+inline std::string compare_with_twin(const nn::Module& sharded, const nn::Module& twin,
+                                     double tolerance, bool gradients = false) {
   const auto left = sharded.named_parameters();
   const auto right = twin.named_parameters();
   if (left.size() != right.size()) return "the models have different numbers of parameters";
@@ -73,10 +77,12 @@ inline std::string compare_with_twin(const nn::Module& sharded, const nn::Module
     const double error = worst_error(a.local().tensor(), box_rows(b.local().tensor(), a));
     if (error > tolerance) return left[i].name + " differs by " + std::to_string(error);
     if (!gradients) continue;
-    if (a.grad().defined() != b.grad().defined()) return left[i].name + ": only one of the two has a gradient";
+    if (a.grad().defined() != b.grad().defined())
+      return left[i].name + ": only one of the two has a gradient";
     if (!a.grad().defined()) continue;
     const double grad_error = worst_error(a.grad(), box_rows(b.grad(), a));
-    if (grad_error > tolerance) return left[i].name + ": gradient differs by " + std::to_string(grad_error);
+    if (grad_error > tolerance)
+      return left[i].name + ": gradient differs by " + std::to_string(grad_error);
   }
   return {};
 }
