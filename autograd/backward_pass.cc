@@ -214,9 +214,8 @@ void BackwardPass::collect(Node& node, NodeState& state, int output_nr, Variable
   }
 }
 
-// Callbacks may queue more, so the list is walked by index.
+// Only the outermost pass has callbacks. They may queue more, so the list is walked by index.
 void BackwardPass::end(bool failed) {
-  if (outermost_ != this) return;
   std::exception_ptr error;
   for (std::size_t i = 0; i < callbacks_.size(); ++i) {
     const std::function<void(bool)> callback = std::move(callbacks_[i]);

@@ -67,24 +67,27 @@ void check_call(const ProcessGroup& group, const Collective& call) {
       call.kind == CollectiveKind::kReduceScatter || call.kind == CollectiveKind::kAllReduce;
   TESSERA_CHECK(!reduces || call.inputs.front().dtype() != DType::kU8, op,
                 "u8 tensors cannot be reduced; convert them to i64 first");
-  TESSERA_CHECK(call.root >= 0 && call.root < group.size(), op, "root {} is not a rank of group \"{}\" of {}",
-                call.root, group.name(), group.size());
+  TESSERA_CHECK(call.root >= 0 && call.root < group.size(), op,
+                "root {} is not a rank of group \"{}\" of {}", call.root, group.name(),
+                group.size());
 }
 
 // outputs[i] is `factor` times as large as inputs[i].
 void check_pairs(const char* op, int size, std::span<const Tensor> small,
                  std::span<const Tensor> large, const char* small_role, const char* large_role) {
-  TESSERA_CHECK(small.size() == large.size(), op, "{} {}s but {} {}s; pass one for each", small.size(),
-                small_role, large.size(), large_role);
+  TESSERA_CHECK(small.size() == large.size(), op, "{} {}s but {} {}s; pass one for each",
+                small.size(), small_role, large.size(), large_role);
   for (std::size_t i = 0; i < small.size(); ++i) {
     if (!small[i].defined() || !large[i].defined()) continue;  // reported by check_members
     TESSERA_CHECK(small[i].numel() * size == large[i].numel(), op,
-                  "{} {} of shape {} must have {} times the elements of {} {} of shape {}", large_role, i,
-                  large[i].shape().str(), size, small_role, i, small[i].shape().str());
+                  "{} {} of shape {} must have {} times the elements of {} {} of shape {}",
+                  large_role, i, large[i].shape().str(), size, small_role, i,
+                  small[i].shape().str());
   }
 }
 
-CollectiveRecord make_record(const ProcessGroup& group, const Collective& call, std::int64_t bytes) {
+CollectiveRecord make_record(const ProcessGroup& group, const Collective& call,
+                             std::int64_t bytes) {
   CollectiveRecord record;
   record.op = collective_name(call.kind);
   record.group = group.name();

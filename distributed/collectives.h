@@ -1,11 +1,13 @@
 #pragma once
 
-/// Collectives over lists of tensors ("coalesced": one operation, one trace record, one wait for all members).
+/// Collectives over lists of tensors ("coalesced": one operation, one trace record, one wait for
+/// all members).
 ///
-/// Each is asynchronous: it is issued on the calling thread's current stream; order later work after it with
-/// Stream::record and wait. On an inline stream it is complete when the call returns. Reductions add in rank order, so
-/// every transport gives the same bits. Throws InvalidArgument for members that are not contiguous, differ in dtype or
-/// device, or have extents that do not fit; CollectiveError and TimeoutError as ProcessGroup::run.
+/// Each is asynchronous: it is issued on the calling thread's current stream; order later work
+/// after it with Stream::record and wait. On an inline stream it is complete when the call returns.
+/// Reductions add in rank order, so every transport gives the same bits. Throws InvalidArgument for
+/// members that are not contiguous, differ in dtype or device, or have extents that do not fit;
+/// CollectiveError and TimeoutError as ProcessGroup::run.
 ///
 /// `label` names who asks (a parameter group) in errors and traces.
 
@@ -16,19 +18,23 @@
 
 namespace tessera::distributed {
 
-/// outputs[i] = concatenation along dim 0 of every rank's inputs[i]. inputs[i] may have any shape with
-/// numel * size == outputs[i].numel(). Bytes sent by each rank: (size - 1) * bytes of inputs.
-void all_gather(ProcessGroup& group, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
-                const std::string& label = {});
-/// outputs[i] = part `rank` (of `size` equal parts along dim 0) of the reduction of every rank's inputs[i].
-/// Bytes sent by each rank: (size - 1) / size * bytes of inputs.
-void reduce_scatter(ProcessGroup& group, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
-                    ReduceOp op = ReduceOp::kSum, const std::string& label = {});
-/// tensors[i] = reduction over all ranks, in place. Bytes sent by each rank: (size - 1) * bytes (every rank adds for itself).
+/// outputs[i] = concatenation along dim 0 of every rank's inputs[i]. inputs[i] may have any shape
+/// with numel * size == outputs[i].numel(). Bytes sent by each rank: (size - 1) * bytes of inputs.
+void all_gather(ProcessGroup& group, std::span<const Tensor> inputs,
+                std::span<const Tensor> outputs, const std::string& label = {});
+/// outputs[i] = part `rank` (of `size` equal parts along dim 0) of the reduction of every rank's
+/// inputs[i]. Bytes sent by each rank: (size - 1) / size * bytes of inputs.
+void reduce_scatter(ProcessGroup& group, std::span<const Tensor> inputs,
+                    std::span<const Tensor> outputs, ReduceOp op = ReduceOp::kSum,
+                    const std::string& label = {});
+/// tensors[i] = reduction over all ranks, in place. Bytes sent by each rank: (size - 1) * bytes
+/// (every rank adds for itself).
 void all_reduce(ProcessGroup& group, std::span<const Tensor> tensors, ReduceOp op = ReduceOp::kSum,
                 const std::string& label = {});
-/// tensors[i] = those of rank `root`, in place. Bytes sent: by the root (size - 1) * bytes, by the others 0.
-void broadcast(ProcessGroup& group, std::span<const Tensor> tensors, int root, const std::string& label = {});
+/// tensors[i] = those of rank `root`, in place. Bytes sent: by the root (size - 1) * bytes, by the
+/// others 0.
+void broadcast(ProcessGroup& group, std::span<const Tensor> tensors, int root,
+               const std::string& label = {});
 /// Returns when every rank has called it; the host waits.
 void barrier(ProcessGroup& group, const std::string& label = {});
 

@@ -56,7 +56,8 @@ class Delay final : public Decorator {
 
 class FailAt final : public Decorator {
  public:
-  FailAt(std::shared_ptr<ProcessGroup> group, std::uint64_t n) : Decorator(std::move(group)), n_(n) {}
+  FailAt(std::shared_ptr<ProcessGroup> group, std::uint64_t n)
+      : Decorator(std::move(group)), n_(n) {}
   void run(const Collective& call) override {
     if (++calls_ != n_) return Decorator::run(call);
     const CollectiveSite site{.rank = rank(),
@@ -64,13 +65,16 @@ class FailAt final : public Decorator {
                               .op = collective_name(call.kind),
                               .sequence = call.sequence,
                               .label = call.label};
-    current_stream(collective_device(call)).enqueue("fail_at", [site, n = n_, ticket = call.ticket] {
-      ticket.note(FlightState::kFailed);
-      throw CollectiveError(
-          error_text(site.op, fmt::format("{} #{} of group \"{}\" failed as asked: it is number {} of fail_at",
-                                          site.op, site.sequence, site.group, n)),
-          site);
-    });
+    current_stream(collective_device(call))
+        .enqueue("fail_at", [site, n = n_, ticket = call.ticket] {
+          ticket.note(FlightState::kFailed);
+          throw CollectiveError(
+              error_text(
+                  site.op,
+                  fmt::format("{} #{} of group \"{}\" failed as asked: it is number {} of fail_at",
+                              site.op, site.sequence, site.group, n)),
+              site);
+        });
   }
 
  private:

@@ -47,11 +47,13 @@ const std::shared_ptr<ProcessGroup>& DeviceMesh::group(const std::string& axis) 
 
 Device DeviceMesh::device() const { return impl().device; }
 
-DeviceMesh DeviceMesh::with_group(const std::string& axis, std::shared_ptr<ProcessGroup> group) const {
+DeviceMesh DeviceMesh::with_group(const std::string& axis,
+                                  std::shared_ptr<ProcessGroup> group) const {
   const std::size_t index = impl().index(axis);
-  TESSERA_CHECK(group != nullptr && group->size() == size(axis) && group->rank() == coordinate(axis),
-                "device_mesh", "axis \"{}\" is of size {} and this is its rank {}; the group has {} and {}",
-                axis, size(axis), coordinate(axis), group ? group->size() : 0, group ? group->rank() : -1);
+  TESSERA_CHECK(
+      group != nullptr && group->size() == size(axis) && group->rank() == coordinate(axis),
+      "device_mesh", "axis \"{}\" is of size {} and this is its rank {}; the group has {} and {}",
+      axis, size(axis), coordinate(axis), group ? group->size() : 0, group ? group->rank() : -1);
   auto copy = std::make_shared<Impl>(impl());
   copy->groups[index] = std::move(group);
   DeviceMesh mesh;

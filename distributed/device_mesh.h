@@ -1,7 +1,8 @@
 #pragma once
 
-/// Ranks arranged along named axes, each with a process group. One axis for now; the interface is that of many.
-/// A shared handle: copies mean the same mesh. Using an undefined mesh throws InvalidArgument.
+/// Ranks arranged along named axes, each with a process group. One axis for now; the interface is
+/// that of many. A shared handle: copies mean the same mesh. Using an undefined mesh throws
+/// InvalidArgument.
 
 #include <memory>
 #include <string>

@@ -15,7 +15,8 @@ struct Piece {
 
 constexpr std::size_t kStagingAlignment = 64;
 
-// Builds a plan. It runs twice: with null staging to learn how much is needed, then with the memory.
+// Builds a plan. It runs twice: with null staging to learn how much is needed, then with the
+// memory.
 class Planner {
  public:
   Planner(const ResolvedCollective& call, int size, std::byte* staging)
@@ -49,7 +50,9 @@ class Planner {
   std::size_t staged() const { return staged_; }
 
  private:
-  std::size_t bytes(std::int64_t count) const { return static_cast<std::size_t>(count) * call_.element_size(); }
+  std::size_t bytes(std::int64_t count) const {
+    return static_cast<std::size_t>(count) * call_.element_size();
+  }
 
   // Inputs are only ever sent from; Transfer has one pointer type for both directions.
   static std::byte* sendable(const std::byte* data) { return const_cast<std::byte*>(data); }
@@ -59,7 +62,9 @@ class Planner {
     staged_ += (count + kStagingAlignment - 1) / kStagingAlignment * kStagingAlignment;
     return staging_ == nullptr ? nullptr : staging_ + at;
   }
-  static std::byte* plus(std::byte* data, std::size_t offset) { return data == nullptr ? nullptr : data + offset; }
+  static std::byte* plus(std::byte* data, std::size_t offset) {
+    return data == nullptr ? nullptr : data + offset;
+  }
 
   static bool is_small(const Piece& piece) { return piece.bytes < kPackedPartBytes; }
   // The bytes of the pieces that travel together; 0 when packing would not pay.
@@ -91,7 +96,8 @@ class Planner {
     if (packed > 0) messages.push_back({pack, packed});
     if (messages.empty()) messages.push_back({});  // an empty message: the ranks still meet
     for (int peer : peers) {
-      for (const Piece& message : messages) plan_.sends.push_back({peer, message.data, message.bytes});
+      for (const Piece& message : messages)
+        plan_.sends.push_back({peer, message.data, message.bytes});
     }
   }
 
@@ -112,7 +118,8 @@ class Planner {
     if (packed > 0 || messages == 0) plan_.receives.push_back({peer, pack, packed});
   }
 
-  // Receives pieces of these sizes into staging; small ones lie there as they travelled. Answers where each one is.
+  // Receives pieces of these sizes into staging; small ones lie there as they travelled. Answers
+  // where each one is.
   std::vector<const void*> receive_staged(int peer, const std::vector<Piece>& sizes) {
     const std::size_t packed = packed_bytes(sizes);
     std::byte* pack = packed > 0 ? stage(packed) : nullptr;
@@ -144,7 +151,8 @@ class Planner {
     send(peers_, mine);
     for (int peer : peers_) {
       std::vector<Piece> theirs;
-      for (const ResolvedMember& member : call_.members) theirs.push_back(part(member.output, peer, member.count_in));
+      for (const ResolvedMember& member : call_.members)
+        theirs.push_back(part(member.output, peer, member.count_in));
       receive(peer, theirs);
     }
   }
@@ -173,7 +181,8 @@ class Planner {
 
   void plan_all_reduce() {
     std::vector<Piece> mine;
-    for (const ResolvedMember& member : call_.members) mine.push_back({member.output, bytes(member.count_in)});
+    for (const ResolvedMember& member : call_.members)
+      mine.push_back({member.output, bytes(member.count_in)});
     send(peers_, mine);
     std::vector<std::vector<const void*>> places(static_cast<std::size_t>(size_));
     for (int peer = 0; peer < size_; ++peer) {
@@ -190,8 +199,10 @@ class Planner {
   // places[rank][member]
   void plan_reductions(const std::vector<std::vector<const void*>>& places) {
     for (std::size_t i = 0; i < call_.members.size(); ++i) {
-      OrderedReduction reduction{.out = call_.members[i].output, .count = call_.members[i].count_out};
-      for (const std::vector<const void*>& of_rank : places) reduction.sources.push_back(of_rank[i]);
+      OrderedReduction reduction{.out = call_.members[i].output,
+                                 .count = call_.members[i].count_out};
+      for (const std::vector<const void*>& of_rank : places)
+        reduction.sources.push_back(of_rank[i]);
       plan_.reductions.push_back(std::move(reduction));
     }
   }
@@ -199,7 +210,8 @@ class Planner {
   void plan_broadcast() {
     std::vector<Piece> pieces;
     for (const ResolvedMember& member : call_.members)
-      pieces.push_back({rank_ == call_.root ? sendable(member.input) : member.output, bytes(member.count_in)});
+      pieces.push_back(
+          {rank_ == call_.root ? sendable(member.input) : member.output, bytes(member.count_in)});
     if (rank_ == call_.root) {
       send(peers_, pieces);
     } else {
@@ -235,7 +247,8 @@ void run_copies(const std::vector<ByteCopy>& copies) {
 
 void run_reductions(const ExchangePlan& plan, DType dtype, ReduceOp op) {
   for (const OrderedReduction& reduction : plan.reductions) {
-    if (reduction.count > 0) reduce_in_order(dtype, op, reduction.sources, reduction.out, reduction.count);
+    if (reduction.count > 0)
+      reduce_in_order(dtype, op, reduction.sources, reduction.out, reduction.count);
   }
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 
-/// What one rank sends, receives, copies and adds in a collective between processes. Plain data, made when the collective is
-/// issued, so that the closure that executes it neither resolves nor allocates tensor memory.
+/// What one rank sends, receives, copies and adds in a collective between processes. Plain data,
+/// made when the collective is issued, so that the closure that executes it neither resolves nor
+/// allocates tensor memory.
 
 #include <cstddef>
 #include <vector>
@@ -34,21 +35,22 @@ struct ExchangePlan {
   std::vector<ByteCopy> before{};  ///< ahead of all transfers
   std::vector<Transfer> sends{};
   std::vector<Transfer> receives{};
-  std::vector<ByteCopy> after{};  ///< behind all transfers
+  std::vector<ByteCopy> after{};               ///< behind all transfers
   std::vector<OrderedReduction> reductions{};  ///< behind the copies
 };
 
 /// Members whose part for one peer is smaller travel together in one message.
 inline constexpr std::size_t kPackedPartBytes = 16 * 1024;
 
-/// Memory that a plan uses between its steps. It belongs to the stream the plan runs on, so it may be given back as soon as the
-/// plan is queued: only later work of that stream gets it.
+/// Memory that a plan uses between its steps. It belongs to the stream the plan runs on, so it may
+/// be given back as soon as the plan is queued: only later work of that stream gets it.
 struct PlannedExchange {
   ExchangePlan plan;
   Block staging;
 };
 
-/// Every rank makes its plan from the same call, so sends and receives match. Takes staging memory from `stream`.
+/// Every rank makes its plan from the same call, so sends and receives match. Takes staging memory
+/// from `stream`.
 PlannedExchange plan_exchange(const ResolvedCollective& call, int size, const Stream& stream);
 
 /// The steps before and after the transfers.

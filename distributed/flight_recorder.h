@@ -2,8 +2,9 @@
 
 /// The last 256 collectives of each rank: always on, at a fixed cost, in fixed memory.
 ///
-/// A log is plain data, so it can lie in memory shared with another process: that is how launch() knows what the ranks were
-/// doing when one of them was killed. One thread (its rank's) adds entries; any thread may note states through tickets.
+/// A log is plain data, so it can lie in memory shared with another process: that is how launch()
+/// knows what the ranks were doing when one of them was killed. One thread (its rank's) adds
+/// entries; any thread may note states through tickets.
 
 #include <array>
 #include <atomic>
@@ -53,11 +54,13 @@ struct FlightLog {
   std::vector<FlightEntry> entries() const;
 };
 
-/// Names one entry of a log, to update its state; harmless when the entry has been overwritten. Thread-safe.
+/// Names one entry of a log, to update its state; harmless when the entry has been overwritten.
+/// Thread-safe.
 class FlightTicket {
  public:
   FlightTicket() = default;  ///< notes go nowhere
-  FlightTicket(std::shared_ptr<FlightLog> log, std::uint64_t number) : log_(std::move(log)), number_(number) {}
+  FlightTicket(std::shared_ptr<FlightLog> log, std::uint64_t number)
+      : log_(std::move(log)), number_(number) {}
   void note(FlightState state) const noexcept;
 
  private:

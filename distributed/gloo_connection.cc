@@ -26,7 +26,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Buffer = gloo::transport::UnboundBuffer;
 
-// Gloo's own timeouts close every connection of the rank, so they are never used: the watch interrupts waits instead.
+// Gloo's own timeouts close every connection of the rank, so they are never used: the watch
+// interrupts waits instead.
 constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 365);
 constexpr std::chrono::milliseconds kWatchTick{20};
 constexpr std::chrono::milliseconds kInterruptTick{1};
@@ -35,7 +36,8 @@ constexpr std::uint64_t kControlTag = 1ULL << 63;
 
 enum class ControlKind : std::uint32_t { kNone, kLeaving, kAborted };
 
-// The one message that a rank may send outside collectives. `kind` comes last: when it is there, so is the text.
+// The one message that a rank may send outside collectives. `kind` comes last: when it is there, so
+// is the text.
 struct ControlMessage {
   char text[1020] = {};
   std::uint32_t kind = 0;
@@ -45,14 +47,15 @@ struct ControlMessage {
   }
 };
 
-// Streams run side by side: only the tag tells their messages apart. The fingerprint keeps ranks that disagree from
-// matching, which Gloo would answer by ending the process.
+// Streams run side by side: only the tag tells their messages apart. The fingerprint keeps ranks
+// that disagree from matching, which Gloo would answer by ending the process.
 std::uint64_t tag_of(const ResolvedCollective& call) {
   return ((call.fingerprint() & 0x7FFFFFFF) << 32) | (call.site.sequence & 0xFFFFFFFF);
 }
 
 template <class E>
-[[noreturn]] void throw_cannot_connect(const GlooConnection::Options& options, const std::string& what) {
+[[noreturn]] void throw_cannot_connect(const GlooConnection::Options& options,
+                                       const std::string& what) {
   CollectiveSite site;
   site.rank = options.rank;
   site.group = options.group;
@@ -71,8 +74,9 @@ void wait_until_all_joined(const GlooConnection::Options& options) {
     }
     if (missing.empty()) return;
     if (Clock::now() > deadline) {
-      throw_cannot_connect<CollectiveError>(options, fmt::format("{} did not come within {:g} s", ranks_text(missing),
-                                                std::chrono::duration<double>(options.timeout).count()));
+      throw_cannot_connect<CollectiveError>(
+          options, fmt::format("{} did not come within {:g} s", ranks_text(missing),
+                               std::chrono::duration<double>(options.timeout).count()));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
@@ -84,11 +88,13 @@ std::shared_ptr<gloo::rendezvous::Context> connect(const GlooConnection::Options
     auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
     context->setTimeout(options.timeout);
     gloo::rendezvous::FileStore store(options.folder);
-    std::shared_ptr<gloo::transport::Device> device = gloo::transport::tcp::CreateDevice("127.0.0.1");
+    std::shared_ptr<gloo::transport::Device> device =
+        gloo::transport::tcp::CreateDevice("127.0.0.1");
     context->connectFullMesh(store, device);
     return context;
   } catch (const std::exception& error) {
-    throw_cannot_connect<CollectiveAborted>(options, fmt::format("cannot connect with the other ranks: {}", error.what()));
+    throw_cannot_connect<CollectiveAborted>(
+        options, fmt::format("cannot connect with the other ranks: {}", error.what()));
   }
 }
 
@@ -114,7 +120,8 @@ class GlooConnection::Impl {
   // Waits under way, as the watch sees them; guarded by mutex_.
   struct Operation {
     Clock::time_point deadline;
-    const Peer* farewell = nullptr;  // set: a last word to this peer, which an abort does not interrupt
+    const Peer* farewell =
+        nullptr;  // set: a last word to this peer, which an abort does not interrupt
     bool timed_out = false;
     Buffer* waiting = nullptr;
     bool receiving = false;
@@ -210,7 +217,8 @@ void GlooConnection::Impl::await_farewell(const Peer& peer) noexcept {
   }
 }
 
-GlooConnection::Impl::Registration::Registration(Impl& impl, const Operation& operation) : impl_(impl) {
+GlooConnection::Impl::Registration::Registration(Impl& impl, const Operation& operation)
+    : impl_(impl) {
   Lock lock(impl_.mutex_);
   operation_ = impl_.operations_.insert(impl_.operations_.end(), operation);
 }
@@ -232,7 +240,8 @@ void GlooConnection::Impl::exchange(const ResolvedCollective& call, const Exchan
   run_reductions(plan, call.dtype, call.reduce);
 }
 
-void GlooConnection::Impl::transfer(const ResolvedCollective& call, const ExchangePlan& plan, Operation& operation) {
+void GlooConnection::Impl::transfer(const ResolvedCollective& call, const ExchangePlan& plan,
+                                    Operation& operation) {
   const std::vector<Posted> all = post(call, plan);
   std::vector<int> missing;
   for (const Posted& posted : all) {
@@ -250,14 +259,15 @@ void GlooConnection::Impl::transfer(const ResolvedCollective& call, const Exchan
 
 // Everything at once, so that no rank waits for its turn; receives first.
 std::vector<GlooConnection::Impl::Posted> GlooConnection::Impl::post(const ResolvedCollective& call,
-                                                                      const ExchangePlan& plan) {
+                                                                     const ExchangePlan& plan) {
   const std::uint64_t tag = tag_of(call);
   std::vector<Posted> all;
   all.reserve(plan.receives.size() + plan.sends.size());
   const auto post_all = [&](const std::vector<Transfer>& transfers, bool receiving) {
     for (const Transfer& transfer : transfers) {
       try {
-        all.push_back({transfer.peer, receiving, context_->createUnboundBuffer(transfer.data, transfer.bytes)});
+        all.push_back({transfer.peer, receiving,
+                       context_->createUnboundBuffer(transfer.data, transfer.bytes)});
         if (receiving) {
           all.back().buffer->recv(transfer.peer, tag);
         } else {
@@ -273,7 +283,8 @@ std::vector<GlooConnection::Impl::Posted> GlooConnection::Impl::post(const Resol
   return all;
 }
 
-// False when interrupted. After its deadline an operation goes on to look which of its messages did arrive.
+// False when interrupted. After its deadline an operation goes on to look which of its messages did
+// arrive.
 bool GlooConnection::Impl::wait(Operation& operation, Buffer& buffer, bool receiving) {
   {
     Lock lock(mutex_);
@@ -292,14 +303,16 @@ bool GlooConnection::Impl::wait(Operation& operation, Buffer& buffer, bool recei
   return receiving ? buffer.waitRecv(kNever) : buffer.waitSend(kNever);
 }
 
-void GlooConnection::Impl::throw_interrupted(const ResolvedCollective& call, const Operation& operation,
-                                             std::vector<int> missing) {
+void GlooConnection::Impl::throw_interrupted(const ResolvedCollective& call,
+                                             const Operation& operation, std::vector<int> missing) {
   Lock lock(mutex_);
   if (abort_) throw_aborted(call, "was given up: " + *abort_);
-  TESSERA_CHECK_AS(StateError, operation.timed_out, call.site.op, "{} was interrupted for no reason", call.str());
+  TESSERA_CHECK_AS(StateError, operation.timed_out, call.site.op,
+                   "{} was interrupted for no reason", call.str());
   std::sort(missing.begin(), missing.end());
-  const std::string what = fmt::format("timed out after {:g} s: {} did not arrive, or issued another collective instead",
-                                       std::chrono::duration<double>(options_.timeout).count(), ranks_text(missing));
+  const std::string what =
+      fmt::format("timed out after {:g} s: {} did not arrive, or issued another collective instead",
+                  std::chrono::duration<double>(options_.timeout).count(), ranks_text(missing));
   notice_ = fmt::format("{} {}", call.str(), what);
   set_aborted(fmt::format("rank {} failed: {}", options_.rank, notice_));
   throw_timeout(call, what);
@@ -307,8 +320,8 @@ void GlooConnection::Impl::throw_interrupted(const ResolvedCollective& call, con
 
 void GlooConnection::Impl::throw_connection_lost(const ResolvedCollective& call, int peer) {
   Lock lock(mutex_);
-  const auto found =
-      std::find_if(peers_.begin(), peers_.end(), [peer](const auto& each) { return each->rank == peer; });
+  const auto found = std::find_if(peers_.begin(), peers_.end(),
+                                  [peer](const auto& each) { return each->rank == peer; });
   // Gloo tells the collective's buffers a moment before or after it tells the watch's.
   for (int i = 0; i < 100 && !abort_ && (*found)->state == PeerState::kPresent; ++i) {
     look_at(**found);
@@ -352,17 +365,22 @@ void GlooConnection::Impl::look_at(Peer& peer) {
   if (has_message(peer)) {
     peer.state = PeerState::kLeft;
     if (peer.incoming.peek() == ControlKind::kAborted)
-      set_aborted(fmt::format("rank {} failed: {}", peer.rank,
-                              std::string(peer.incoming.text, strnlen(peer.incoming.text, sizeof(peer.incoming.text)))));
+      set_aborted(
+          fmt::format("rank {} failed: {}", peer.rank,
+                      std::string(peer.incoming.text,
+                                  strnlen(peer.incoming.text, sizeof(peer.incoming.text)))));
   } else if (broken) {
     peer.state = PeerState::kLost;
     set_aborted(fmt::format("rank {} is gone (its connection closed)", peer.rank));
   }
 }
 
-bool GlooConnection::Impl::has_message(Peer& peer) { return peer.incoming.peek() != ControlKind::kNone; }
+bool GlooConnection::Impl::has_message(Peer& peer) {
+  return peer.incoming.peek() != ControlKind::kNone;
+}
 
-// A look that does not block: a wait that is interrupted before it begins still reports a broken connection.
+// A look that does not block: a wait that is interrupted before it begins still reports a broken
+// connection.
 bool GlooConnection::Impl::is_broken(Peer& peer) {
   try {
     peer.receive_control->abortWaitRecv();
@@ -390,7 +408,8 @@ bool GlooConnection::Impl::interrupt_operations() {
 }
 
 bool GlooConnection::Impl::is_over(const Operation& operation) const {
-  if (operation.farewell != nullptr) return operation.timed_out || operation.farewell->state != PeerState::kPresent;
+  if (operation.farewell != nullptr)
+    return operation.timed_out || operation.farewell->state != PeerState::kPresent;
   return operation.timed_out || abort_.has_value();
 }
 
@@ -412,7 +431,9 @@ void GlooConnection::Impl::say(ControlKind kind, const std::string& text) noexce
 
 GlooConnection::GlooConnection(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
 GlooConnection::~GlooConnection() = default;
-void GlooConnection::exchange(const ResolvedCollective& call, const ExchangePlan& plan) { impl_->exchange(call, plan); }
+void GlooConnection::exchange(const ResolvedCollective& call, const ExchangePlan& plan) {
+  impl_->exchange(call, plan);
+}
 void GlooConnection::abort(const std::string& reason) noexcept { impl_->abort(reason); }
 
 }  // namespace tessera::distributed

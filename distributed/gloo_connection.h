@@ -1,6 +1,7 @@
 #pragma once
 
-/// The sockets of one rank to all others, and the watch over them. Gloo itself is seen by gloo_connection.cc alone.
+/// The sockets of one rank to all others, and the watch over them. Gloo itself is seen by
+/// gloo_connection.cc alone.
 
 #include <chrono>
 #include <memory>
@@ -14,10 +15,11 @@ namespace tessera::distributed {
 class GlooConnection {
  public:
   struct Options {
-    std::string group{};   ///< its name, for errors
+    std::string group{};  ///< its name, for errors
     int rank = 0;
     int size = 1;
-    std::string folder{};  ///< empty at first, the same for all ranks of the group; they find each other there
+    std::string folder{};  ///< empty at first, the same for all ranks of the group; they find each
+                           ///< other there
     std::chrono::milliseconds timeout = kDefaultTimeout;  ///< of connecting, and of each exchange
   };
   /// Returns when this rank is connected with all others. Throws CollectiveError when that fails.

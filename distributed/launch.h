@@ -1,18 +1,21 @@
 #pragma once
 
-/// Starts the ranks of a run from one program: as threads of this process or as processes of the same binary.
+/// Starts the ranks of a run from one program: as threads of this process or as processes of the
+/// same binary.
 ///
 ///     int main(int argc, char** argv) {
 ///       return distributed::launch(argc, argv, [](distributed::World& world) { train(world); });
 ///     }
 ///
-/// Processes are started by exec of the running binary with the same arguments, which reaches the same launch() call again
-/// and there becomes a rank; so everything before launch() runs once more in each. They find each other through a temporary
-/// folder and ports that the system picks, and die with the parent. When one rank fails (exception, exit, signal) the others
-/// are stopped within seconds, and the failure reported is the first one, not its echoes.
+/// Processes are started by exec of the running binary with the same arguments, which reaches the
+/// same launch() call again and there becomes a rank; so everything before launch() runs once more
+/// in each. They find each other through a temporary folder and ports that the system picks, and
+/// die with the parent. When one rank fails (exception, exit, signal) the others are stopped within
+/// seconds, and the failure reported is the first one, not its echoes.
 ///
-/// Call it from the main thread. SIGINT and SIGTERM to the parent end the ranks first and then have their usual effect.
-/// A process that calls launch() several times with processes: each rank runs its own call and passes over the earlier ones.
+/// Call it from the main thread. SIGINT and SIGTERM to the parent end the ranks first and then have
+/// their usual effect. A process that calls launch() several times with processes: each rank runs
+/// its own call and passes over the earlier ones.
 
 #include <chrono>
 #include <functional>
@@ -35,20 +38,24 @@ struct LaunchOptions {
 };
 
 struct LaunchResult {
-  int exit_code = 0;    ///< 0, or 1 when a rank failed
-  std::string failure{};  ///< the first failure: rank, what, and for a rank that died the collective it was in
+  int exit_code = 0;      ///< 0, or 1 when a rank failed
+  std::string failure{};  ///< the first failure: rank, what, and for a rank that died the
+                          ///< collective it was in
 };
 
-/// Runs `body` on every rank and waits for all. In a child process it runs its rank and does not return. Throws
-/// InvalidArgument for fewer than 1 rank, DeviceError for a device this build has no transport for, Error when the operating
-/// system refuses a process.
-LaunchResult launch(int argc, char** argv, const LaunchOptions& options, const std::function<void(World&)>& body);
+/// Runs `body` on every rank and waits for all. In a child process it runs its rank and does not
+/// return. Throws InvalidArgument for fewer than 1 rank, DeviceError for a device this build has no
+/// transport for, Error when the operating system refuses a process.
+LaunchResult launch(int argc, char** argv, const LaunchOptions& options,
+                    const std::function<void(World&)>& body);
 
-/// For small programs: reads --ranks N, --launch threads|processes and --timeout SECONDS from the command line and leaves
-/// the rest alone, prints a failure to standard error, returns the exit code (2 for a wrong option).
+/// For small programs: reads --ranks N, --launch threads|processes and --timeout SECONDS from the
+/// command line and leaves the rest alone, prints a failure to standard error, returns the exit
+/// code (2 for a wrong option).
 int launch(int argc, char** argv, const std::function<void(World&)>& body);
 
-/// True in a process that launch() started as a rank: a program prints its greeting only where this is false.
+/// True in a process that launch() started as a rank: a program prints its greeting only where this
+/// is false.
 bool is_rank_process();
 
 }  // namespace tessera::distributed

@@ -40,7 +40,8 @@ Number parse_number(std::string_view name, std::string_view text) {
 
 LaunchMode parse_mode(std::string_view text) {
   if (text == "threads") return LaunchMode::kThreads;
-  TESSERA_CHECK(text == "processes", "launch", "--launch takes threads or processes, got \"{}\"", text);
+  TESSERA_CHECK(text == "processes", "launch", "--launch takes threads or processes, got \"{}\"",
+                text);
   return LaunchMode::kProcesses;
 }
 

@@ -57,7 +57,8 @@ SignalWatch::SignalWatch() {
 }
 
 SignalWatch::~SignalWatch() {
-  for (std::size_t i = 0; i < kWatched.size(); ++i) sigaction(kWatched[i], &earlier_actions[i], nullptr);
+  for (std::size_t i = 0; i < kWatched.size(); ++i)
+    sigaction(kWatched[i], &earlier_actions[i], nullptr);
   if (received() != 0) raise(received());
 }
 

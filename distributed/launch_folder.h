@@ -4,7 +4,8 @@
 
 namespace tessera::distributed {
 
-/// A new folder for this user alone, removed with all it holds at destruction. Where: the system's folder for temporary files.
+/// A new folder for this user alone, removed with all it holds at destruction. Where: the system's
+/// folder for temporary files.
 class LaunchFolder {
  public:
   LaunchFolder();  ///< throws Error when it cannot be made
@@ -21,8 +22,8 @@ class LaunchFolder {
   bool removed_ = false;
 };
 
-/// While it lives, SIGINT, SIGTERM and SIGHUP (those that are not ignored) are remembered instead of having their effect; at
-/// destruction the first one has it. One at a time in a process.
+/// While it lives, SIGINT, SIGTERM and SIGHUP (those that are not ignored) are remembered instead
+/// of having their effect; at destruction the first one has it. One at a time in a process.
 class SignalWatch {
  public:
   SignalWatch();

@@ -14,6 +14,7 @@ LaunchResult launch_threads(const LaunchOptions& options, const std::function<vo
 LaunchResult launch_processes(int argc, char** argv, const LaunchOptions& options, int call);
 
 /// Runs this process's rank and ends the process.
-[[noreturn]] void run_rank_process(const LaunchOptions& options, const std::function<void(World&)>& body);
+[[noreturn]] void run_rank_process(const LaunchOptions& options,
+                                   const std::function<void(World&)>& body);
 
 }  // namespace tessera::distributed

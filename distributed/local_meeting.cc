@@ -39,7 +39,8 @@ void scatter_member(const Calls& calls, int rank, std::size_t i) {
   reduce_range(calls, i, rank * part, part, mine.members[i].output, mine);
 }
 
-// Each rank reduces a stretch of its own and hands it to everyone: nobody else touches that stretch, so it works in place.
+// Each rank reduces a stretch of its own and hands it to everyone: nobody else touches that
+// stretch, so it works in place.
 void all_reduce_member(const Calls& calls, int rank, std::size_t i) {
   const ResolvedCollective& mine = *calls[static_cast<std::size_t>(rank)];
   const std::int64_t size = static_cast<std::int64_t>(calls.size());
@@ -49,7 +50,8 @@ void all_reduce_member(const Calls& calls, int rank, std::size_t i) {
   std::byte* own = mine.members[i].output + offset;
   reduce_range(calls, i, begin, count, own, mine);
   for (const ResolvedCollective* peer : calls)
-    copy_bytes(peer->members[i].output + offset, own, static_cast<std::size_t>(count) * mine.element_size());
+    copy_bytes(peer->members[i].output + offset, own,
+               static_cast<std::size_t>(count) * mine.element_size());
 }
 
 void broadcast_member(const Calls& calls, int rank, std::size_t i) {
@@ -81,7 +83,8 @@ LocalMeetings::LocalMeetings(int size, std::chrono::milliseconds timeout)
 
 void LocalMeetings::perform(const ResolvedCollective& call) {
   const std::shared_ptr<Meeting> meeting = arrive(call);
-  for (std::size_t i = 0; i < call.members.size(); ++i) move_member(meeting->calls, call.site.rank, i);
+  for (std::size_t i = 0; i < call.members.size(); ++i)
+    move_member(meeting->calls, call.site.rank, i);
   depart(*meeting, call.site.sequence);
 }
 
@@ -111,7 +114,8 @@ void LocalMeetings::check_agreement(const Meeting& meeting, const ResolvedCollec
         "does not agree between ranks: here {}, on rank {} {}; all ranks must issue the same "
         "collectives in the same order",
         call.terms(), other->site.rank, other->terms());
-    set_aborted(call.site.rank, fmt::format("the ranks disagree in collective #{}", call.site.sequence));
+    set_aborted(call.site.rank,
+                fmt::format("the ranks disagree in collective #{}", call.site.sequence));
     throw_collective_error(call, what);
   }
 }
@@ -127,9 +131,9 @@ void LocalMeetings::wait_for_peers(Meeting& meeting, const ResolvedCollective& c
     }
     if (meeting.changed.wait_until(lock, deadline) == std::cv_status::timeout &&
         meeting.arrived < size_ && !abort_) {
-      const std::string what =
-          fmt::format("timed out after {:g} s: {} did not arrive",
-                      std::chrono::duration<double>(timeout_).count(), ranks_text(missing(meeting)));
+      const std::string what = fmt::format("timed out after {:g} s: {} did not arrive",
+                                           std::chrono::duration<double>(timeout_).count(),
+                                           ranks_text(missing(meeting)));
       set_aborted(call.site.rank, fmt::format("{} {}", call.str(), what));
       throw_timeout(call, what);
     }

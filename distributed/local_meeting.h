@@ -1,6 +1,7 @@
 #pragma once
 
-/// Where the rank threads of a local group meet: one meeting per collective, found by its sequence number.
+/// Where the rank threads of a local group meet: one meeting per collective, found by its sequence
+/// number.
 
 #include <chrono>
 #include <condition_variable>
@@ -18,9 +19,10 @@ namespace tessera::distributed {
 
 /// Shared by all ranks of a group; thread-safe.
 ///
-/// A collective has three phases: arrive (wait until every rank is there), move (read the peers' memory), depart (wait until
-/// every rank has moved). A rank may give up in the first phase only, so no memory goes away under a peer that reads it; once
-/// all have arrived, the rest takes finite time.
+/// A collective has three phases: arrive (wait until every rank is there), move (read the peers'
+/// memory), depart (wait until every rank has moved). A rank may give up in the first phase only,
+/// so no memory goes away under a peer that reads it; once all have arrived, the rest takes finite
+/// time.
 class LocalMeetings {
  public:
   LocalMeetings(int size, std::chrono::milliseconds timeout);

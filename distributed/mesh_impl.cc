@@ -28,13 +28,17 @@ class GroupMesh final : public nn::Mesh {
   int rank(const std::string& axis) const override { return mesh_.coordinate(axis); }
 
   void all_reduce(const Tensor& tensor, const std::string& axis, nn::MeshReduce op) const override {
-    distributed::all_reduce(*mesh_.group(axis), std::span(&tensor, 1), reduce_op(op), "mesh " + axis);
+    distributed::all_reduce(*mesh_.group(axis), std::span(&tensor, 1), reduce_op(op),
+                            "mesh " + axis);
   }
 
   Tensor all_gather(const Tensor& tensor, const std::string& axis) const override {
-    TESSERA_CHECK(tensor.ndim() >= 1, "all_gather", "a 0-d tensor has no dim 0 to concatenate along; view it as [1]");
-    const Tensor whole = Tensor::empty(tensor.shape().with(0, tensor.dim(0) * size(axis)), tensor.options());
-    distributed::all_gather(*mesh_.group(axis), std::span(&tensor, 1), std::span(&whole, 1), "mesh " + axis);
+    TESSERA_CHECK(tensor.ndim() >= 1, "all_gather",
+                  "a 0-d tensor has no dim 0 to concatenate along; view it as [1]");
+    const Tensor whole =
+        Tensor::empty(tensor.shape().with(0, tensor.dim(0) * size(axis)), tensor.options());
+    distributed::all_gather(*mesh_.group(axis), std::span(&tensor, 1), std::span(&whole, 1),
+                            "mesh " + axis);
     return whole;
   }
 

@@ -18,17 +18,17 @@ class LocalGroup final : public ProcessGroup {
 
   void run(const Collective& call) override {
     if (collective_device(call).is_null()) return call.ticket.note(FlightState::kDone);
-    current_stream(kCpu).enqueue(
-        collective_name(call.kind), [meetings = meetings_, resolved = resolve(*this, call)] {
-          resolved.ticket.note(FlightState::kWaiting);
-          try {
-            meetings->perform(resolved);
-          } catch (...) {
-            resolved.ticket.note(FlightState::kFailed);
-            throw;
-          }
-          resolved.ticket.note(FlightState::kDone);
-        });
+    current_stream(kCpu).enqueue(collective_name(call.kind),
+                                 [meetings = meetings_, resolved = resolve(*this, call)] {
+                                   resolved.ticket.note(FlightState::kWaiting);
+                                   try {
+                                     meetings->perform(resolved);
+                                   } catch (...) {
+                                     resolved.ticket.note(FlightState::kFailed);
+                                     throw;
+                                   }
+                                   resolved.ticket.note(FlightState::kDone);
+                                 });
   }
 
   void abort(const std::string& reason) noexcept override { meetings_->abort(rank(), reason); }

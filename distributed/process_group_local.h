@@ -11,9 +11,10 @@
 
 namespace tessera::distributed {
 
-/// One group per rank, in rank order; each is driven by the thread of its rank. A wait for a peer that takes longer than
-/// `timeout` fails. A rank that destroys its group has left: who then still needs it fails at once.
-std::vector<std::shared_ptr<ProcessGroup>> make_local_groups(const std::string& name, int size,
-                                                             std::chrono::milliseconds timeout = kDefaultTimeout);
+/// One group per rank, in rank order; each is driven by the thread of its rank. A wait for a peer
+/// that takes longer than `timeout` fails. A rank that destroys its group has left: who then still
+/// needs it fails at once.
+std::vector<std::shared_ptr<ProcessGroup>> make_local_groups(
+    const std::string& name, int size, std::chrono::milliseconds timeout = kDefaultTimeout);
 
 }  // namespace tessera::distributed

@@ -10,12 +10,12 @@ namespace tessera::distributed {
 struct RankEnvironment {
   int rank = 0;
   int size = 0;
-  int call = 0;            ///< which launch() call of the process it belongs to, from 1
-  std::string folder{};    ///< where the ranks and the parent find each other
+  int call = 0;          ///< which launch() call of the process it belongs to, from 1
+  std::string folder{};  ///< where the ranks and the parent find each other
 };
 
-/// Null in a process that is no rank. The variables are read and removed at the first call, so that programs which a rank
-/// starts are no ranks.
+/// Null in a process that is no rank. The variables are read and removed at the first call, so that
+/// programs which a rank starts are no ranks.
 const RankEnvironment* rank_environment();
 
 /// This process's environment with the rank's variables, as NAME=value.

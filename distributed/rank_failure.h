@@ -11,9 +11,9 @@ namespace tessera::distributed {
 
 struct RankFailure {
   int rank = -1;
-  std::int64_t time_ns = 0;  ///< monotonic clock of the host, comparable between its processes
-  bool echo = false;         ///< the consequence of a failure elsewhere
-  std::string text{};        ///< without the rank
+  std::int64_t time_ns = 0;    ///< monotonic clock of the host, comparable between its processes
+  bool echo = false;           ///< the consequence of a failure elsewhere
+  std::string text{};          ///< without the rank
   std::exception_ptr error{};  ///< null when it happened in another process
 };
 

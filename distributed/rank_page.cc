@@ -14,7 +14,9 @@
 namespace tessera::distributed {
 namespace {
 
-std::string page_path(const std::string& folder, int rank) { return fmt::format("{}/page-{}", folder, rank); }
+std::string page_path(const std::string& folder, int rank) {
+  return fmt::format("{}/page-{}", folder, rank);
+}
 
 std::shared_ptr<RankPage> map_page(const std::string& path, int flags) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | flags, 0600);
@@ -24,7 +26,8 @@ std::shared_ptr<RankPage> map_page(const std::string& path, int flags) {
     memory = mmap(nullptr, sizeof(RankPage), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   const int error = errno;
   close(fd);
-  TESSERA_CHECK_AS(Error, memory != MAP_FAILED, "launch", "cannot map {}: {}", path, std::strerror(error));
+  TESSERA_CHECK_AS(Error, memory != MAP_FAILED, "launch", "cannot map {}: {}", path,
+                   std::strerror(error));
   return {static_cast<RankPage*>(memory), [](RankPage* page) { munmap(page, sizeof(RankPage)); }};
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-/// What a rank process tells its parent: a page of memory that both map, readable also after the rank was killed.
+/// What a rank process tells its parent: a page of memory that both map, readable also after the
+/// rank was killed.
 
 #include <atomic>
 #include <memory>

@@ -13,8 +13,8 @@ namespace tessera::distributed {
 namespace {
 
 // True when all went well.
-bool run(const RankEnvironment& environment, const LaunchOptions& options, const std::function<void(World&)>& body,
-         RankPage& page) {
+bool run(const RankEnvironment& environment, const LaunchOptions& options,
+         const std::function<void(World&)>& body, RankPage& page) {
   std::shared_ptr<ProcessGroup> group;
   try {
     group = make_gloo_group("world", {.rank = environment.rank,
@@ -26,9 +26,10 @@ bool run(const RankEnvironment& environment, const LaunchOptions& options, const
     return false;
   }
   page.connected = true;
-  const RankSetup setup{.device = options.device,
-                        .cpu_compute = options.cpu_compute,
-                        .on_failure = [&page](const RankFailure& failure) { page.set_failure(failure); }};
+  const RankSetup setup{
+      .device = options.device,
+      .cpu_compute = options.cpu_compute,
+      .on_failure = [&page](const RankFailure& failure) { page.set_failure(failure); }};
   return !run_rank(setup, group, body);
 }
 
@@ -39,7 +40,8 @@ void run_rank_process(const LaunchOptions& options, const std::function<void(Wor
   const std::shared_ptr<RankPage> page = RankPage::open(environment.folder, environment.rank);
   set_flight_log(std::shared_ptr<FlightLog>(page, &page->log));
   if (!run(environment, options, body, *page)) {
-    // Not exit(): threads of the failed run may still stand in code that static destructors would pull away.
+    // Not exit(): threads of the failed run may still stand in code that static destructors would
+    // pull away.
     std::fflush(nullptr);
     _exit(1);
   }

@@ -12,7 +12,8 @@ namespace tessera::distributed {
 namespace {
 
 void run_body(const RankSetup& setup, const std::shared_ptr<ProcessGroup>& group,
-              const std::shared_ptr<RankContext>& context, const std::function<void(World&)>& body) {
+              const std::shared_ptr<RankContext>& context,
+              const std::function<void(World&)>& body) {
   StreamGuard compute(Stream::create(kCpu, setup.cpu_compute, "compute"));
   World world(group, setup.device, context);
   body(world);
@@ -21,7 +22,8 @@ void run_body(const RankSetup& setup, const std::shared_ptr<ProcessGroup>& group
 
 }  // namespace
 
-std::optional<RankFailure> run_rank(const RankSetup& setup, const std::shared_ptr<ProcessGroup>& group,
+std::optional<RankFailure> run_rank(const RankSetup& setup,
+                                    const std::shared_ptr<ProcessGroup>& group,
                                     const std::function<void(World&)>& body) {
   const int rank = group->rank();
   const auto context =

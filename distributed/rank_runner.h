@@ -14,13 +14,16 @@ namespace tessera::distributed {
 struct RankSetup {
   Device device = kCpu;
   StreamKind cpu_compute = StreamKind::kInline;
-  /// Told of the failure that counts, at once, on whatever thread it happens; again when a cause replaces an echo.
+  /// Told of the failure that counts, at once, on whatever thread it happens; again when a cause
+  /// replaces an echo.
   std::function<void(const RankFailure&)> on_failure{};
 };
 
-/// Runs `body` on the calling thread as the rank of `group`: under a context of its own, with the compute stream installed.
-/// Afterwards it waits for that stream. A failure, also one on a stream's worker, aborts the group and is returned.
-std::optional<RankFailure> run_rank(const RankSetup& setup, const std::shared_ptr<ProcessGroup>& group,
+/// Runs `body` on the calling thread as the rank of `group`: under a context of its own, with the
+/// compute stream installed. Afterwards it waits for that stream. A failure, also one on a stream's
+/// worker, aborts the group and is returned.
+std::optional<RankFailure> run_rank(const RankSetup& setup,
+                                    const std::shared_ptr<ProcessGroup>& group,
                                     const std::function<void(World&)>& body);
 
 /// CPU threads for each of `ranks` on this host: an equal share, at least 1.

@@ -16,7 +16,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTick{10};
-// From the first sign of trouble: time for the others to fail by themselves and say where they stood; then to end.
+// From the first sign of trouble: time for the others to fail by themselves and say where they
+// stood; then to end.
 constexpr std::chrono::milliseconds kBeforeTerm{1200};
 constexpr std::chrono::milliseconds kBeforeKill{1800};
 
@@ -42,8 +43,8 @@ void RankSupervisor::start(const std::vector<std::string>& arguments, int call) 
   const int size = static_cast<int>(children_.size());
   for (RankChild& child : children_) {
     child.pid = spawn_self(
-        arguments,
-        environment_with({.rank = child.rank, .size = size, .call = call, .folder = folder_.path()}));
+        arguments, environment_with(
+                       {.rank = child.rank, .size = size, .call = call, .folder = folder_.path()}));
     child.running = true;
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
-/// The parent's side of rank processes: starts them, waits for them, stops the rest when one fails, and finds the cause.
+/// The parent's side of rank processes: starts them, waits for them, stops the rest when one fails,
+/// and finds the cause.
 
 #include <chrono>
 #include <memory>
@@ -19,7 +20,7 @@ struct RankChild {
   int pid = -1;
   bool running = false;
   bool stopped_by_us = false;
-  int status = 0;                  ///< of waitpid, once it has ended
+  int status = 0;  ///< of waitpid, once it has ended
   std::int64_t end_time_ns = 0;
   std::shared_ptr<RankPage> page{};
 };

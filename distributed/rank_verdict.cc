@@ -2,7 +2,9 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "tessera/distributed/rank_supervisor.h"
 #include "tessera/distributed/resolved_collective.h"
@@ -22,28 +24,40 @@ bool same_collective(const FlightEntry& a, const FlightEntry& b) {
   return a.group == b.group && a.sequence == b.sequence && a.op == b.op;
 }
 
-// Where the job stood when `dead` ended: who waited for it and in what.
-std::string circumstances(const RankChild& dead, const std::vector<RankChild>& children) {
-  std::optional<FlightEntry> awaited;
-  std::vector<int> waiting;
+// "ranks 0, 3 waited for it in all_reduce #4, rank 1 in all_gather #3 (layers.1)", or nothing.
+std::string waiting_text(const RankChild& dead, const std::vector<RankChild>& children) {
+  std::vector<std::pair<FlightEntry, std::vector<int>>> places;
   for (const RankChild& child : children) {
-    if (child.rank == dead.rank) continue;
     const std::optional<FlightEntry> entry = stuck_in(child);
-    if (!entry) continue;
-    if (!awaited || entry->sequence < awaited->sequence) {
-      awaited = entry;
-      waiting.clear();
+    if (child.rank == dead.rank || !entry) continue;
+    const auto known = std::find_if(places.begin(), places.end(), [&](const auto& place) {
+      return same_collective(place.first, *entry);
+    });
+    if (known == places.end()) {
+      places.push_back({*entry, {child.rank}});
+    } else {
+      known->second.push_back(child.rank);
     }
-    if (same_collective(*awaited, *entry)) waiting.push_back(child.rank);
   }
-  if (awaited) return fmt::format(" while {} waited for it in {}", ranks_text(waiting), awaited->str());
+  std::string text;
+  for (const auto& [entry, ranks] : places)
+    text += fmt::format("{}{}{} in {}", text.empty() ? "" : ", ", ranks_text(ranks),
+                        text.empty() ? " waited for it" : "", entry.str());
+  return text;
+}
+
+// Where the job stood when `dead` ended.
+std::string circumstances(const RankChild& dead, const std::vector<RankChild>& children) {
+  const std::string waiting = waiting_text(dead, children);
+  if (!waiting.empty()) return " while " + waiting;
   if (const std::optional<FlightEntry> own = stuck_in(dead)) return " in " + own->str();
   const std::vector<FlightEntry> own = dead.page->log.entries();
   return own.empty() ? " before its first collective" : " after " + own.back().str();
 }
 
 // How the rank ended if not well and not by our hand; its own account comes first.
-std::optional<RankFailure> failure_of(const RankChild& child, const std::vector<RankChild>& children) {
+std::optional<RankFailure> failure_of(const RankChild& child,
+                                      const std::vector<RankChild>& children) {
   if (std::optional<RankFailure> told = child.page->failure(child.rank)) {
     told->text = fmt::format("rank {}: {}", child.rank, told->text);
     return told;
@@ -54,11 +68,13 @@ std::optional<RankFailure> failure_of(const RankChild& child, const std::vector<
       child.page->done ? " after its work was done" : circumstances(child, children);
   if (WIFSIGNALED(child.status)) {
     const int signal = WTERMSIG(child.status);
-    failure.text = fmt::format("rank {} was killed by signal {} ({}){}", child.rank, signal, strsignal(signal), where);
+    failure.text = fmt::format("rank {} was killed by signal {} ({}){}", child.rank, signal,
+                               strsignal(signal), where);
     return failure;
   }
   if (WEXITSTATUS(child.status) == 0 && child.page->done) return std::nullopt;
-  failure.text = fmt::format("rank {} exited with code {}{}", child.rank, WEXITSTATUS(child.status), where);
+  failure.text =
+      fmt::format("rank {} exited with code {}{}", child.rank, WEXITSTATUS(child.status), where);
   return failure;
 }
 
@@ -67,7 +83,8 @@ std::optional<RankFailure> failure_of(const RankChild& child, const std::vector<
 std::string first_failure_text(const std::vector<RankChild>& children) {
   std::vector<RankFailure> failures;
   for (const RankChild& child : children) {
-    if (std::optional<RankFailure> failure = failure_of(child, children)) failures.push_back(std::move(*failure));
+    if (std::optional<RankFailure> failure = failure_of(child, children))
+      failures.push_back(std::move(*failure));
   }
   const RankFailure* first = first_failure(failures);
   return first == nullptr ? "" : first->text;

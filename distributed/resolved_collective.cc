@@ -59,12 +59,13 @@ std::string ResolvedCollective::terms() const {
   std::int64_t elements = 0;
   for (const ResolvedMember& member : members) elements += member.count_in;
   const std::string label = site.label.empty() ? "" : fmt::format(" ({})", site.label);
-  const std::string how = kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kAllReduce
-                              ? fmt::format(" by {}", reduce_op_name(reduce))
-                          : kind == CollectiveKind::kBroadcast ? fmt::format(" from rank {}", root)
-                                                               : "";
-  return fmt::format("{}{}{} of {}, {} members, {} elements", site.op, label, how, dtype_name(dtype),
-                     members.size(), elements);
+  const std::string how =
+      kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kAllReduce
+          ? fmt::format(" by {}", reduce_op_name(reduce))
+      : kind == CollectiveKind::kBroadcast ? fmt::format(" from rank {}", root)
+                                           : "";
+  return fmt::format("{}{}{} of {}, {} members, {} elements", site.op, label, how,
+                     dtype_name(dtype), members.size(), elements);
 }
 
 Device collective_device(const Collective& call) {
@@ -103,11 +104,13 @@ ResolvedCollective resolve(const ProcessGroup& group, const Collective& call) {
 }
 
 std::string ranks_text(std::span<const int> ranks) {
+  constexpr std::size_t kShown = 16;
   std::string out = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
+  for (std::size_t i = 0; i < ranks.size() && i < kShown; ++i) {
     if (i > 0) out += ", ";
     out += std::to_string(ranks[i]);
   }
+  if (ranks.size() > kShown) out += fmt::format(" and {} more", ranks.size() - kShown);
   return out;
 }
 

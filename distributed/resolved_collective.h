@@ -1,7 +1,7 @@
 #pragma once
 
-/// A collective as transports see it: addresses instead of tensors, resolved when it is issued. Plain data that a closure
-/// takes by value.
+/// A collective as transports see it: addresses instead of tensors, resolved when it is issued.
+/// Plain data that a closure takes by value.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +33,8 @@ struct ResolvedCollective {
   std::size_t element_size() const { return dtype_size(dtype); }
   /// "all_gather #17 (layers.1) of group "world"".
   std::string str() const;
-  /// Equal on ranks that mean the same collective: kind, reduction, root, dtype and the extents of all members.
+  /// Equal on ranks that mean the same collective: kind, reduction, root, dtype and the extents of
+  /// all members.
   std::uint64_t fingerprint() const;
   /// The same for people: "all_gather of f32, 3 members, 120 elements in".
   std::string terms() const;
@@ -42,14 +43,15 @@ struct ResolvedCollective {
 /// The device all members share; the CPU when there are none.
 Device collective_device(const Collective& call);
 
-/// Resolves addresses. Outputs count a version up unless their storage is filling. Throws StateError for released storage,
-/// InvalidArgument for a device that CPU transports do not carry.
+/// Resolves addresses. Outputs count a version up unless their storage is filling. Throws
+/// StateError for released storage, InvalidArgument for a device that CPU transports do not carry.
 ResolvedCollective resolve(const ProcessGroup& group, const Collective& call);
 
 /// "rank 2", "ranks 0, 1, 3".
 std::string ranks_text(std::span<const int> ranks);
 
-/// Throw with the site of the call: `[all_gather] rank 0: all_gather #17 (layers.1) of group "world" <what>`.
+/// Throw with the site of the call: `[all_gather] rank 0: all_gather #17 (layers.1) of group
+/// "world" <what>`.
 [[noreturn]] void throw_aborted(const ResolvedCollective& call, const std::string& what);
 [[noreturn]] void throw_collective_error(const ResolvedCollective& call, const std::string& what);
 [[noreturn]] void throw_timeout(const ResolvedCollective& call, const std::string& what);

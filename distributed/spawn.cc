@@ -15,7 +15,8 @@ namespace {
 
 constexpr const char* kSelf = "/proc/self/exe";
 
-// All that the child needs, made before it exists: until exec it shares our memory and may only make system calls.
+// All that the child needs, made before it exists: until exec it shares our memory and may only
+// make system calls.
 struct ChildStart {
   char** argv;
   char** environment;
@@ -30,7 +31,8 @@ struct ChildStart {
   by_default.sa_handler = SIG_DFL;
   for (int signal = 1; signal < NSIG; ++signal) {
     struct sigaction now = {};
-    if (sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaction(signal, &by_default, nullptr);
+    if (sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN)
+      sigaction(signal, &by_default, nullptr);
   }
   // The parent may have died before prctl: then nobody would ever kill us.
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == start.parent) {
@@ -64,7 +66,8 @@ pid_t spawn_self(std::vector<std::string> arguments, std::vector<std::string> en
   if (child == 0) start_child(start);
   const int error = child < 0 ? errno : start.error;
   pthread_sigmask(SIG_SETMASK, &start.mask, nullptr);
-  TESSERA_CHECK_AS(Error, error == 0, "launch", "cannot start a rank process: {}", std::strerror(error));
+  TESSERA_CHECK_AS(Error, error == 0, "launch", "cannot start a rank process: {}",
+                   std::strerror(error));
   return child;
 }
 

@@ -4,7 +4,8 @@
 
 namespace tessera::distributed {
 
-World::World(std::shared_ptr<ProcessGroup> group, Device device, std::shared_ptr<RankContext> context)
+World::World(std::shared_ptr<ProcessGroup> group, Device device,
+             std::shared_ptr<RankContext> context)
     : group_(std::move(group)),
       device_(device),
       context_(std::move(context)),

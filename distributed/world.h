@@ -1,6 +1,7 @@
 #pragma once
 
-/// All ranks of one run, as one of them sees it: made by launch(), handed to the function that every rank runs.
+/// All ranks of one run, as one of them sees it: made by launch(), handed to the function that
+/// every rank runs.
 
 #include <memory>
 

@@ -1,10 +1,12 @@
 #pragma once
 
-/// All eager operations on tensors: no gradients; check, allocate, launch. See the headers for shapes and errors.
+/// All eager operations on tensors: no gradients; check, allocate, launch. See the headers for
+/// shapes and errors.
 ///
-/// Common rules. Operands of one operation have one dtype and one device, else InvalidArgument naming both; there is no
-/// promotion yet. Results are new contiguous tensors on the operands' device. Errors are tagged with the operation's name.
-/// Operations are issued on the thread's current stream and are deterministic: equal bits for any number of threads.
+/// Common rules. Operands of one operation have one dtype and one device, else InvalidArgument
+/// naming both; there is no promotion yet. Results are new contiguous tensors on the operands'
+/// device. Errors are tagged with the operation's name. Operations are issued on the thread's
+/// current stream and are deterministic: equal bits for any number of threads.
 
 #include "tessera/tensor/ops_create.h"
 #include "tessera/tensor/ops_elementwise.h"

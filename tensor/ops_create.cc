@@ -25,7 +25,8 @@ Tensor zeros_like(const Tensor& x) {
 
 Tensor arange(std::int64_t n, const TensorOptions& options) {
   TESSERA_CHECK(n >= 0, "arange", "the count is {}; it must not be negative", n);
-  TESSERA_CHECK(options.dtype != DType::kU8 || n <= 256, "arange", "u8 holds 256 numbers, asked for {}; use i64", n);
+  TESSERA_CHECK(options.dtype != DType::kU8 || n <= 256, "arange",
+                "u8 holds 256 numbers, asked for {}; use i64", n);
   const Tensor out = Tensor::empty({n}, options);
   launch<ArangeKernel>(out.device(), {.y = write(out)});
   return out;

@@ -29,7 +29,8 @@ Tensor binary(const char* where, const Tensor& a, const Tensor& b, BinaryOp op) 
   const Shape shape = broadcast_shapes(a.shape(), b.shape(), where);
   const DType dtype = op == BinaryOp::kEqual ? DType::kU8 : a.dtype();
   const Tensor out = Tensor::empty(shape, {.dtype = dtype, .device = a.device()});
-  BinaryKernel::Args args = {.a = read(a.expand(shape)), .b = read(b.expand(shape)), .y = write(out), .op = op};
+  BinaryKernel::Args args = {
+      .a = read(a.expand(shape)), .b = read(b.expand(shape)), .y = write(out), .op = op};
   sort_and_merge_dims(args.y.shape, {&args.y.strides, &args.a.strides, &args.b.strides});
   args.a.shape = args.b.shape = args.y.shape;
   launch<BinaryKernel>(out.device(), args);
@@ -50,8 +51,10 @@ struct Affine {
 };
 
 void check_number(const char* where, double number, DType dtype) {
-  TESSERA_CHECK(is_floating(dtype) || (number == std::trunc(number) && std::abs(number) < 0x1p63), where,
-                "the number {} is not a whole number that {} tensors can be computed with; cast to a floating dtype first",
+  TESSERA_CHECK(is_floating(dtype) || (number == std::trunc(number) && std::abs(number) < 0x1p63),
+                where,
+                "the number {} is not a whole number that {} tensors can be computed with; cast to "
+                "a floating dtype first",
                 number, dtype_name(dtype));
 }
 
@@ -61,7 +64,8 @@ void affine(const char* where, const Tensor& out, const Tensor& x, const Affine&
   ops::check_same_device(where, out, x);
   ops::check_same_shape(where, out, x);
   if (!is_floating(out.dtype()) && !is_floating(x.dtype())) {
-    for (double number : {factors.alpha, factors.beta, factors.gamma}) check_number(where, number, x.dtype());
+    for (double number : {factors.alpha, factors.beta, factors.gamma})
+      check_number(where, number, x.dtype());
   }
   AxpbyKernel::Args args = {.x = read(x),
                             .y = write(out),

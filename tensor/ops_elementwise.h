@@ -9,7 +9,8 @@ namespace tessera {
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
-Tensor div(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, const Tensor& b);  ///< floating dtypes only
+/// For integer tensors the number must be whole.
 Tensor add(const Tensor& a, double b);
 Tensor mul(const Tensor& a, double b);
 
@@ -33,7 +34,8 @@ Tensor gelu_backward(const Tensor& dy, const Tensor& x);
 /// 1 where equal, else 0, as u8.
 Tensor equal(const Tensor& a, const Tensor& b);
 
-/// A contiguous copy; with a dtype, converted (floating to integer truncates towards zero).
+/// A contiguous copy; with a dtype, converted (floating to integer truncates
+/// towards zero and clamps to the range; NaN gives 0).
 Tensor clone(const Tensor& x);
 Tensor cast(const Tensor& x, DType dtype);
 /// x itself when contiguous, else a copy.
@@ -45,8 +47,9 @@ struct AxpbyOptions {
   double alpha = 1;  ///< factor of x
   double beta = 0;   ///< factor of what out holds; 0: out is not read
 };
-/// out = alpha * x + beta * out, computed in the wider of both dtypes, stored in out's. One shape, any strides. This is the
-/// add-with-cast of gradient accumulation and the scale-and-cast of a reduced shard.
+/// out = alpha * x + beta * out, computed in the wider of both dtypes, stored in out's. One shape,
+/// any strides. This is the add-with-cast of gradient accumulation and the scale-and-cast of a
+/// reduced shard.
 void axpby_(const Tensor& out, const Tensor& x, const AxpbyOptions& options);
 
 }  // namespace tessera

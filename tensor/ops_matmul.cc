@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-// Strides that the kernel takes for a matrix, or false: one of them 1, the other at least as long as what it steps over.
-// A dim of extent 1 has no stride of its own and gets a fitting one.
+// Strides that the kernel takes for a matrix, or false: one of them 1, the other at least as long
+// as what it steps over. A dim of extent 1 has no stride of its own and gets a fitting one.
 bool settle_strides(ConstView& x) {
   const std::int64_t rows = x.shape[0], columns = x.shape[1];
   std::int64_t& row = x.strides[0];
@@ -43,9 +43,11 @@ void scale(const Tensor& out, double beta) {
 }
 
 // out = alpha * a b + beta * out; extents of 0 are dealt with, shapes are checked.
-void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, const MatmulIntoOptions& options) {
+void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias,
+              const MatmulIntoOptions& options) {
   if (out.numel() == 0) return;
-  if (a.dim(1) == 0) return bias.defined() ? copy_(out, bias.expand(out.shape())) : scale(out, options.beta);
+  if (a.dim(1) == 0)
+    return bias.defined() ? copy_(out, bias.expand(out.shape())) : scale(out, options.beta);
   Tensor copies[3];
   MatmulKernel::Args args = {.a = operand(a, copies[0]),
                              .b = operand(b, copies[1]),
@@ -65,16 +67,19 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor&
 void check_matrices(const char* where, const Tensor& a, const Tensor& b) {
   ops::check_operands(where, a, b);
   ops::check_floating(where, a);
-  TESSERA_CHECK(a.ndim() == 2 && b.ndim() == 2, where, "needs two matrices, got {} and {}; reshape or select first",
-                a.shape().str(), b.shape().str());
-  TESSERA_CHECK(a.dim(1) == b.dim(0), where, "{} and {} do not multiply: inner dims {} and {} differ; transpose one?",
+  TESSERA_CHECK(a.ndim() == 2 && b.ndim() == 2, where,
+                "needs two matrices, got {} and {}; reshape or select first", a.shape().str(),
+                b.shape().str());
+  TESSERA_CHECK(a.dim(1) == b.dim(0), where,
+                "{} and {} do not multiply: inner dims {} and {} differ; transpose one?",
                 a.shape().str(), b.shape().str(), a.dim(1), b.dim(0));
 }
 
 void check_output(const Tensor& out, const Tensor& a, const Tensor& b) {
   ops::check_operands("matmul_into", out, a);
   const Shape shape{a.dim(0), b.dim(1)};
-  TESSERA_CHECK(out.shape() == shape, "matmul_into", "the output has shape {}, the product {}; pass one of that shape",
+  TESSERA_CHECK(out.shape() == shape, "matmul_into",
+                "the output has shape {}, the product {}; pass one of that shape",
                 out.shape().str(), shape.str());
 }
 
@@ -87,13 +92,15 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   return out;
 }
 
-void matmul_into(const Tensor& out, const Tensor& a, const Tensor& b, const MatmulIntoOptions& options) {
+void matmul_into(const Tensor& out, const Tensor& a, const Tensor& b,
+                 const MatmulIntoOptions& options) {
   check_matrices("matmul_into", a, b);
   ops::check_defined("matmul_into", "the output", out);
   check_output(out, a, b);
   ConstView layout{.shape = out.shape(), .strides = out.strides()};
   TESSERA_CHECK(out.numel() == 0 || settle_strides(layout), "matmul_into",
-                "the output {} with strides {} has neither rows nor columns of unit stride; pass a contiguous one",
+                "the output {} with strides {} has neither rows nor columns of unit stride; pass a "
+                "contiguous one",
                 out.shape().str(), out.strides().str());
   if (layout.strides[1] == 1 || out.numel() == 0) return multiply(out, a, b, {}, options);
   multiply(out.transpose(0, 1), b.transpose(0, 1), a.transpose(0, 1), {}, options);
@@ -102,15 +109,17 @@ void matmul_into(const Tensor& out, const Tensor& a, const Tensor& b, const Matm
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   ops::check_operands("linear", x, weight);
   ops::check_floating("linear", x);
-  TESSERA_CHECK(x.ndim() >= 1 && weight.ndim() == 2, "linear", "needs x [..., in] and weight [out, in], got {} and {}",
-                x.shape().str(), weight.shape().str());
+  TESSERA_CHECK(x.ndim() >= 1 && weight.ndim() == 2, "linear",
+                "needs x [..., in] and weight [out, in], got {} and {}", x.shape().str(),
+                weight.shape().str());
   const std::int64_t in = weight.dim(1), out_features = weight.dim(0);
-  TESSERA_CHECK(x.dim(-1) == in, "linear", "x {} has {} features, weight {} takes {}; they must agree", x.shape().str(),
+  TESSERA_CHECK(x.dim(-1) == in, "linear",
+                "x {} has {} features, weight {} takes {}; they must agree", x.shape().str(),
                 x.dim(-1), weight.shape().str(), in);
   if (bias.defined()) {
     ops::check_operands("linear", x, bias);
-    TESSERA_CHECK(bias.shape() == Shape{out_features}, "linear", "bias has shape {}, expected {}", bias.shape().str(),
-                  Shape{out_features}.str());
+    TESSERA_CHECK(bias.shape() == Shape{out_features}, "linear", "bias has shape {}, expected {}",
+                  bias.shape().str(), Shape{out_features}.str());
   }
   const Tensor out = Tensor::empty(x.shape().with(x.ndim() - 1, out_features), x.options());
   const std::int64_t rows = out_features > 0 ? out.numel() / out_features : 0;

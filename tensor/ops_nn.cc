@@ -12,8 +12,9 @@ namespace {
 
 template <const char* const& where>
 [[noreturn]] void throw_bad_target(std::int64_t row, std::int64_t target, std::int64_t classes) {
-  throw_error<InvalidArgument>(where, "target {} in row {} is outside [0, {}); targets are class indices", target, row,
-                               classes);
+  throw_error<InvalidArgument>(where,
+                               "target {} in row {} is outside [0, {}); targets are class indices",
+                               target, row, classes);
 }
 
 constexpr const char* kForward = "cross_entropy_rows";
@@ -27,16 +28,16 @@ void check_rows(const char* where, const Tensor& logits, const Tensor& targets) 
   TESSERA_CHECK(targets.dtype() == DType::kI64, where, "targets have dtype {}; they must be i64",
                 dtype_name(targets.dtype()));
   TESSERA_CHECK(logits.ndim() == 2 && targets.ndim() == 1 && logits.dim(0) == targets.dim(0), where,
-                "needs logits [rows, classes] and targets [rows], got {} and {}", logits.shape().str(),
-                targets.shape().str());
+                "needs logits [rows, classes] and targets [rows], got {} and {}",
+                logits.shape().str(), targets.shape().str());
 }
 
 void check_row_values(const Tensor& logits, const char* name, const Tensor& values) {
   ops::check_defined(kBackward, name, values);
   ops::check_same_dtype(kBackward, logits, values);
   ops::check_same_device(kBackward, logits, values);
-  TESSERA_CHECK(values.shape() == Shape{logits.dim(0)}, kBackward, "{} has shape {}, expected {}", name,
-                values.shape().str(), Shape{logits.dim(0)}.str());
+  TESSERA_CHECK(values.shape() == Shape{logits.dim(0)}, kBackward, "{} has shape {}, expected {}",
+                name, values.shape().str(), Shape{logits.dim(0)}.str());
 }
 
 }  // namespace
@@ -73,7 +74,8 @@ Tensor cross_entropy_rows_backward(const Tensor& dloss, const Tensor& logits, co
   check_row_values(logits, "dloss", dloss);
   check_row_values(logits, "log_sum_exp", log_sum_exp);
   const Tensor out = Tensor::empty(logits.shape(), logits.options());
-  const Tensor d = contiguous(dloss), x = contiguous(logits), t = contiguous(targets), l = contiguous(log_sum_exp);
+  const Tensor d = contiguous(dloss), x = contiguous(logits), t = contiguous(targets),
+               l = contiguous(log_sum_exp);
   launch<CrossEntropyBackwardKernel>(logits.device(), {.dloss = read(d),
                                                        .logits = read(x),
                                                        .targets = read(t),

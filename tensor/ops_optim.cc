@@ -15,8 +15,8 @@ void check_partner(const Tensor& parameter, const char* name, const Tensor& x) {
   ops::check_same_dtype(kWhere, parameter, x);
   ops::check_same_device(kWhere, parameter, x);
   ops::check_same_shape(kWhere, parameter, x);
-  TESSERA_CHECK(x.is_contiguous(), kWhere, "{} of shape {} has strides {}; it must be contiguous", name, x.shape().str(),
-                x.strides().str());
+  TESSERA_CHECK(x.is_contiguous(), kWhere, "{} of shape {} has strides {}; it must be contiguous",
+                name, x.shape().str(), x.strides().str());
 }
 
 void check_segment(const SgdSegment& segment, const Tensor& first) {
@@ -25,10 +25,11 @@ void check_segment(const SgdSegment& segment, const Tensor& first) {
   ops::check_same_dtype(kWhere, first, segment.parameter);
   ops::check_same_device(kWhere, first, segment.parameter);
   check_partner(segment.parameter, "the gradient", segment.gradient);
-  if (segment.momentum.defined()) check_partner(segment.parameter, "the momentum", segment.momentum);
-  TESSERA_CHECK(segment.momentum.defined() || (segment.momentum_factor == 0 && !segment.nesterov), kWhere,
-                "momentum_factor {} (nesterov: {}) needs a momentum buffer; pass one", segment.momentum_factor,
-                segment.nesterov);
+  if (segment.momentum.defined())
+    check_partner(segment.parameter, "the momentum", segment.momentum);
+  TESSERA_CHECK(segment.momentum.defined() || (segment.momentum_factor == 0 && !segment.nesterov),
+                kWhere, "momentum_factor {} (nesterov: {}) needs a momentum buffer; pass one",
+                segment.momentum_factor, segment.nesterov);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 
-/// Optimizer steps: one launch over a list of segments, each the real (unpadded) rows of one parameter's shard.
+/// Optimizer steps: one launch over a list of segments, each the real (unpadded) rows of one
+/// parameter's shard.
 
 #include <vector>
 
@@ -8,7 +9,8 @@
 
 namespace tessera {
 
-/// One parameter of an SGD step; all contiguous, of one shape, floating dtype and device. Empty ones are legal.
+/// One parameter of an SGD step; all contiguous, of one shape, floating dtype and device. Empty
+/// ones are legal.
 struct SgdSegment {
   Tensor parameter = {};
   Tensor gradient = {};
@@ -22,9 +24,10 @@ struct SgdSegment {
 };
 
 /// Per element, with PyTorch's definition:
-///   g = gradient + weight_decay * p;  m = first_step ? g : momentum_factor * m + (1 - dampening) * g;
-///   p -= lr * (nesterov ? g + momentum_factor * m : m)          (without momentum: p -= lr * g)
-/// Throws InvalidArgument when a segment's tensors differ in shape, dtype or device, or are not contiguous.
+///   g = gradient + weight_decay * p;  m = first_step ? g : momentum_factor * m + (1 - dampening) *
+///   g; p -= lr * (nesterov ? g + momentum_factor * m : m)          (without momentum: p -= lr * g)
+/// Throws InvalidArgument when a segment's tensors differ in shape, dtype or device, or are not
+/// contiguous.
 void sgd_step(const std::vector<SgdSegment>& segments);
 
 }  // namespace tessera

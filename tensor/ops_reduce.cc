@@ -57,7 +57,8 @@ Tensor reduce(const Tensor& x, const DimMask& mask, bool keep_dims, ReduceOp op)
     if (!mask[static_cast<std::size_t>(d)]) shape.push_back(x.dim(d));
     if (mask[static_cast<std::size_t>(d)] && keep_dims) shape.push_back(1);
   }
-  const Tensor out = Tensor::empty(shape, {.dtype = result_dtype(op, x.dtype()), .device = x.device()});
+  const Tensor out =
+      Tensor::empty(shape, {.dtype = result_dtype(op, x.dtype()), .device = x.device()});
   launch<ReduceKernel>(x.device(), arguments(read(x), write(out), mask, op));
   return out;
 }
@@ -85,10 +86,13 @@ Tensor argmax(const Tensor& x) {
   ops::check_defined("argmax", "the tensor", x);
   TESSERA_CHECK(x.ndim() >= 1, "argmax", "needs at least 1 dim, got a 0-d tensor; unsqueeze it");
   const std::int64_t n = x.dim(-1);
-  TESSERA_CHECK(n > 0, "argmax", "the last dim of {} is empty; there is no largest element", x.shape().str());
-  const Tensor out = Tensor::empty(x.shape().without(x.ndim() - 1), {.dtype = DType::kI64, .device = x.device()});
+  TESSERA_CHECK(n > 0, "argmax", "the last dim of {} is empty; there is no largest element",
+                x.shape().str());
+  const Tensor out =
+      Tensor::empty(x.shape().without(x.ndim() - 1), {.dtype = DType::kI64, .device = x.device()});
   const std::int64_t rows = out.numel();
-  launch<ArgmaxKernel>(x.device(), {.x = read(contiguous(x).view({rows, n})), .y = write(out.view({rows}))});
+  launch<ArgmaxKernel>(x.device(),
+                       {.x = read(contiguous(x).view({rows, n})), .y = write(out.view({rows}))});
   return out;
 }
 
@@ -102,8 +106,9 @@ Tensor sum_to_shape(const Tensor& x, const Shape& shape) {
     mask[static_cast<std::size_t>(d)] = d < extra || wanted != x.dim(d);
     possible = wanted == 1 || wanted == x.dim(d);
   }
-  TESSERA_CHECK(possible, "sum_to_shape", "{} does not broadcast to {}; only broadcast dims can be summed away",
-                shape.str(), x.shape().str());
+  TESSERA_CHECK(possible, "sum_to_shape",
+                "{} does not broadcast to {}; only broadcast dims can be summed away", shape.str(),
+                x.shape().str());
   if (shape == x.shape()) return x;
   return reduce(x, mask, false, ReduceOp::kSum).view(shape);
 }

@@ -22,21 +22,23 @@ void check_box(const char* where, const Tensor& out, const Box& box) {
   for (int d = 0; inside && d < out.ndim(); ++d) {
     inside = box.offset[d] >= 0 && box.offset[d] + out.dim(d) <= box.global[d];
   }
-  TESSERA_CHECK(inside, where, "a box of shape {} at {} does not lie inside the global shape {}", out.shape().str(),
-                box.offset.str(), box.global.str());
+  TESSERA_CHECK(inside, where, "a box of shape {} at {} does not lie inside the global shape {}",
+                out.shape().str(), box.offset.str(), box.global.str());
 }
 
 void fill(const Tensor& out, Key key, const Box& box, RandomFillKernel::Args args) {
   args.y = write(out);
   args.key = key.value;
   args.position_strides = contiguous_strides(box.global);
-  for (int d = 0; d < out.ndim(); ++d) args.first_position += box.offset[d] * args.position_strides[d];
+  for (int d = 0; d < out.ndim(); ++d)
+    args.first_position += box.offset[d] * args.position_strides[d];
   // In the order of positions: neighbours share the words of one draw.
   sort_and_merge_dims(args.y.shape, {&args.position_strides, &args.y.strides});
   launch<RandomFillKernel>(out.device(), args);
 }
 
-// Numbers below a bound, all equally likely (D. Lemire, "Fast random integer generation in an interval", 2019).
+// Numbers below a bound, all equally likely (D. Lemire, "Fast random integer generation in an
+// interval", 2019).
 class BoundedDraws {
  public:
   explicit BoundedDraws(Key key) : key_(key.value) {}
@@ -61,9 +63,13 @@ class BoundedDraws {
 
 }  // namespace
 
-Key named_key(std::uint64_t seed, std::string_view name) { return {XXH64(name.data(), name.size(), seed)}; }
+Key named_key(std::uint64_t seed, std::string_view name) {
+  return {XXH64(name.data(), name.size(), seed)};
+}
 
-Box whole(const Shape& shape) { return {.global = shape, .offset = Shape::filled(shape.ndim(), 0)}; }
+Box whole(const Shape& shape) {
+  return {.global = shape, .offset = Shape::filled(shape.ndim(), 0)};
+}
 
 void fill_uniform(const Tensor& out, Key key, const Box& box, double low, double high) {
   check_box("fill_uniform", out, box);

@@ -1,10 +1,11 @@
 #pragma once
 
-/// Counter-based random numbers: a number depends on a key and a position, never on device, rank, thread or order.
+/// Counter-based random numbers: a number depends on a key and a position, never on device, rank,
+/// thread or order.
 ///
-/// Generator: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Uniforms take 24 (f32)
-/// or 53 (f64) bits; normals come from Box-Muller with our own polynomials in kernels/random_math.h, so that CPU and GPU
-/// give the same bits.
+/// Generator: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
+/// 2011). Uniforms take 24 (f32) or 53 (f64) bits; normals come from Box-Muller with our own
+/// polynomials in kernels/random_math.h, so that CPU and GPU give the same bits.
 
 #include <cstdint>
 #include <string_view>
@@ -31,8 +32,9 @@ struct Box {
 /// The box of a tensor that is all of itself.
 Box whole(const Shape& shape);
 
-/// out[i] = low + (high - low) * u, u uniform in [0, 1), where i's position is its row-major index in box.global.
-/// Throws InvalidArgument unless out is floating, has box.global's number of dims and lies inside it.
+/// out[i] = low + (high - low) * u, u uniform in [0, 1), where i's position is its row-major index
+/// in box.global. Throws InvalidArgument unless out is floating, has box.global's number of dims
+/// and lies inside it.
 void fill_uniform(const Tensor& out, Key key, const Box& box, double low, double high);
 /// out[i] = mean + stddev * n, n standard normal. As above.
 void fill_normal(const Tensor& out, Key key, const Box& box, double mean, double stddev);

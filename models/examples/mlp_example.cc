@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
     Mlp model(16);
     fsdp::fully_shard(model, {.mesh = world.mesh()});
     nn::initialize(model, {.seed = 1, .device = world.device()});
-    nn::optim::SGD optimizer(model.parameters(), {.lr = 0.5, .momentum = 0.9});
+    nn::optim::SGD optimizer(model.parameters(), {.lr = 0.05, .momentum = 0.9});
     for (int step = 1; step <= 100; ++step) {
       const auto [points, labels] = make_batch(world.rank(), step);
       const Variable loss = cross_entropy(model(points), labels);

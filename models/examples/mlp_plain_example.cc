@@ -35,7 +35,7 @@ Batch make_batch(int rank, int step) {
 int main() {
   Mlp model(16);
   nn::initialize(model, {.seed = 1});
-  nn::optim::SGD optimizer(model.parameters(), {.lr = 0.5, .momentum = 0.9});
+  nn::optim::SGD optimizer(model.parameters(), {.lr = 0.05, .momentum = 0.9});
   for (int step = 1; step <= 100; ++step) {
     const auto [points, labels] = make_batch(0, step);
     const Variable loss = cross_entropy(model(points), labels);

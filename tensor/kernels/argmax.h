@@ -8,7 +8,8 @@ namespace tessera {
 
 struct ArgmaxKernel {
   static constexpr const char* kName = "argmax";
-  /// x [rows, n] contiguous, n > 0, any dtype; y [rows] i64. The first of equals wins, and the first NaN over numbers.
+  /// x [rows, n] contiguous, n > 0, any dtype; y [rows] i64. The first of equals wins, and the
+  /// first NaN over numbers.
   struct Args {
     ConstView x;
     View y;

@@ -8,8 +8,9 @@ namespace tessera {
 
 struct AxpbyKernel {
   static constexpr const char* kName = "axpby";
-  /// One shape, any strides, any dtypes. Computed in the wider floating dtype of x and y, in i64 when both are integers (the
-  /// factors are whole numbers then); a floating result goes to an integer by truncation, clamped to its range, NaN to 0.
+  /// One shape, any strides, any dtypes. Computed in the wider floating dtype of x and y, in i64
+  /// when both are integers (the factors are whole numbers then); a floating result goes to an
+  /// integer by truncation, clamped to its range, NaN to 0.
   struct Args {
     ConstView x;  ///< may be undefined: then the term is left out
     View y;       ///< not read where beta is 0

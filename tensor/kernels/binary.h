@@ -9,8 +9,9 @@ namespace tessera {
 
 struct BinaryKernel {
   static constexpr const char* kName = "binary";
-  /// One shape, any strides. a and b have one dtype, which is y's too, but for kEqual, where y is u8. Division and the
-  /// derivatives take floating dtypes only. For the derivatives a is dy and b is x.
+  /// One shape, any strides. a and b have one dtype, which is y's too, but for kEqual, where y is
+  /// u8. Division and the derivatives take floating dtypes only. For the derivatives a is dy and b
+  /// is x.
   struct Args {
     ConstView a;
     ConstView b;

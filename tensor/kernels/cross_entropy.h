@@ -6,13 +6,14 @@
 
 namespace tessera {
 
-/// Called by a kernel that met a target outside [0, classes); throws. A pointer, because the text needs what kernel builds
-/// do not link.
+/// Called by a kernel that met a target outside [0, classes); throws. A pointer, because the text
+/// needs what kernel builds do not link.
 using BadTarget = void (*)(std::int64_t row, std::int64_t target, std::int64_t classes);
 
 struct CrossEntropyKernel {
   static constexpr const char* kName = "cross_entropy";
-  /// logits [rows, classes] and the floating [rows] results of one dtype, targets [rows] i64, all contiguous.
+  /// logits [rows, classes] and the floating [rows] results of one dtype, targets [rows] i64, all
+  /// contiguous.
   struct Args {
     ConstView logits;
     ConstView targets;

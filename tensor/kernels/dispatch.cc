@@ -8,7 +8,8 @@ namespace tessera {
 
 const char* cpu_isa_name(CpuIsa isa) {
   switch (isa) {
-    case CpuIsa::kX86V3: return "x86-64-v3";
+    case CpuIsa::kX86V3:
+      return "x86-64-v3";
   }
   return "?";
 }
@@ -37,15 +38,16 @@ CpuIsa choose_cpu_isa(const CpuFlags& flags) {
   need(flags.lzcnt, "lzcnt");
   need(flags.movbe, "movbe");
   TESSERA_CHECK_AS(DeviceError, missing.empty(), "cpu_table",
-                   "this CPU lacks {}; the kernels need {}, which x86 CPUs since 2013-2015 have", missing,
-                   cpu_isa_name(CpuIsa::kX86V3));
+                   "this CPU lacks {}; the kernels need {}, which x86 CPUs since 2013-2015 have",
+                   missing, cpu_isa_name(CpuIsa::kX86V3));
   return CpuIsa::kX86V3;
 }
 
 const CpuTable& cpu_table() {
   static const CpuTable& table = [&]() -> const CpuTable& {
     switch (choose_cpu_isa(detect_cpu_flags())) {
-      case CpuIsa::kX86V3: return *tessera_cpu_kernels_v3();
+      case CpuIsa::kX86V3:
+        return *tessera_cpu_kernels_v3();
     }
     __builtin_unreachable();
   }();

@@ -119,15 +119,24 @@ struct Equal {
 template <class Body>
 void with_functor(UnaryOp op, Body&& body) {
   switch (op) {
-    case UnaryOp::kNeg: return body(functors::Neg{});
-    case UnaryOp::kAbs: return body(functors::Abs{});
-    case UnaryOp::kExp: return body(functors::Exp{});
-    case UnaryOp::kLog: return body(functors::Log{});
-    case UnaryOp::kSqrt: return body(functors::Sqrt{});
-    case UnaryOp::kSquare: return body(functors::Square{});
-    case UnaryOp::kTanh: return body(functors::Tanh{});
-    case UnaryOp::kRelu: return body(functors::Relu{});
-    case UnaryOp::kGelu: return body(functors::Gelu{});
+    case UnaryOp::kNeg:
+      return body(functors::Neg{});
+    case UnaryOp::kAbs:
+      return body(functors::Abs{});
+    case UnaryOp::kExp:
+      return body(functors::Exp{});
+    case UnaryOp::kLog:
+      return body(functors::Log{});
+    case UnaryOp::kSqrt:
+      return body(functors::Sqrt{});
+    case UnaryOp::kSquare:
+      return body(functors::Square{});
+    case UnaryOp::kTanh:
+      return body(functors::Tanh{});
+    case UnaryOp::kRelu:
+      return body(functors::Relu{});
+    case UnaryOp::kGelu:
+      return body(functors::Gelu{});
   }
 }
 

@@ -10,7 +10,8 @@ enum class Distribution : std::uint8_t { kUniform, kNormal };
 
 struct RandomFillKernel {
   static constexpr const char* kName = "random_fill";
-  /// y[i] = offset + scale * (number at first_position + i . position_strides); y floating, any strides.
+  /// y[i] = offset + scale * (number at first_position + i . position_strides); y floating, any
+  /// strides.
   struct Args {
     View y = {};
     std::uint64_t key = 0;

@@ -23,8 +23,9 @@ TESSERA_HD Words philox(std::uint64_t key, Words counter) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * counter.w[0];
     const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * counter.w[2];
-    counter = {{static_cast<std::uint32_t>(p1 >> 32) ^ counter.w[1] ^ k0, static_cast<std::uint32_t>(p1),
-                static_cast<std::uint32_t>(p0 >> 32) ^ counter.w[3] ^ k1, static_cast<std::uint32_t>(p0)}};
+    counter = {
+        {static_cast<std::uint32_t>(p1 >> 32) ^ counter.w[1] ^ k0, static_cast<std::uint32_t>(p1),
+         static_cast<std::uint32_t>(p0 >> 32) ^ counter.w[3] ^ k1, static_cast<std::uint32_t>(p0)}};
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
@@ -33,7 +34,8 @@ TESSERA_HD Words philox(std::uint64_t key, Words counter) {
 
 /// Block number `block` of a key's stream.
 TESSERA_HD Words philox(std::uint64_t key, std::uint64_t block) {
-  return philox(key, Words{{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0u, 0u}});
+  return philox(key, Words{{static_cast<std::uint32_t>(block),
+                            static_cast<std::uint32_t>(block >> 32), 0u, 0u}});
 }
 
 /// What one block of four words yields: four f32 or two f64 numbers.

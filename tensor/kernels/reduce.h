@@ -2,9 +2,10 @@
 
 /// Sums over some dims.
 ///
-/// The order of additions depends on the number of elements only: the elements of one sum, in row-major order, are cut into
-/// blocks of kBlock; in a block, element i goes to lane i % kLanes; lanes are folded pairwise; block sums are added in
-/// order, those of f32 in f64. Strides, threads and the number of other sums play no part.
+/// The order of additions depends on the number of elements only: the elements of one sum, in
+/// row-major order, are cut into blocks of kBlock; in a block, element i goes to lane i % kLanes;
+/// lanes are folded pairwise; block sums are added in order, those of f32 in f64. Strides, threads
+/// and the number of other sums play no part.
 
 #include "tessera/tensor/kernels/view.h"
 
@@ -21,7 +22,8 @@ struct ReduceKernel {
   static constexpr std::int64_t kBlock = 1024;
   static constexpr int kLanes = 16;
 
-  /// x has the kept dims first, then the reduced ones; y is contiguous with the extents of the kept dims.
+  /// x has the kept dims first, then the reduced ones; y is contiguous with the extents of the kept
+  /// dims.
   struct Args {
     ConstView x;
     View y;
@@ -47,7 +49,9 @@ struct ReduceKernel {
     f(a.y);
   }
   /// One number of 8 bytes per block and sum.
-  static std::size_t workspace(const Args& a) { return static_cast<std::size_t>(a.outputs() * a.blocks()) * 8; }
+  static std::size_t workspace(const Args& a) {
+    return static_cast<std::size_t>(a.outputs() * a.blocks()) * 8;
+  }
   static void cpu(const Args& a, Workspace scratch);
 };
 

@@ -2,12 +2,13 @@
 
 /// Elementary functions of one number, the same bits on CPU and GPU.
 ///
-/// Every step is one IEEE operation or an explicit fma, in a fixed order: none may be contracted, which is why CPU kernels
-/// are compiled with -ffp-contract=off, and products that feed a sum are written with fma() or mul(). The f32 functions have no
-/// branches, so the compiler turns loops over them into vector code with the same bits as the scalar code.
+/// Every step is one IEEE operation or an explicit fma, in a fixed order: none may be contracted,
+/// which is why CPU kernels are compiled with -ffp-contract=off, and products that feed a sum are
+/// written with fma() or mul(). The f32 functions have no branches, so the compiler turns loops
+/// over them into vector code with the same bits as the scalar code.
 ///
-/// Polynomials: exp, log, tanh, sin and cos in f32 from Cephes (S. Moshier); log, sin and cos in f64 from fdlibm (Sun);
-/// the tail of the normal distribution is fitted by us.
+/// Polynomials: exp, log, tanh, sin and cos in f32 from Cephes (S. Moshier); log, sin and cos in
+/// f64 from fdlibm (Sun); the tail of the normal distribution is fitted by us.
 
 #include <bit>
 #include <cmath>
@@ -30,11 +31,12 @@ TESSERA_HD float mul(float a, float b) { return a * b; }
 TESSERA_HD double mul(double a, double b) { return a * b; }
 #endif
 
-/// c[0] x^(N-1) + ... + c[N-1].
-template <class T, int N>
-TESSERA_HD T polynomial(T x, const T (&c)[N]) {
-  T y = c[0];
-  for (int i = 1; i < N; ++i) y = fma(y, x, c[i]);
+/// c[0] x^(N-1) + ... + c[N-1]. Unfolded at compile time: around a loop the compiler would not make
+/// vector code.
+template <class T, class... C>
+TESSERA_HD T polynomial(T x, T leading, C... rest) {
+  T y = leading;
+  ((y = fma(y, x, rest)), ...);
   return y;
 }
 
@@ -54,8 +56,8 @@ TESSERA_HD float exp(float x) {
   const auto exponent = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) -
                                                   std::bit_cast<std::uint32_t>(shifter));
   const float r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, bounded));
-  const float p = polynomial(r, {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f,
-                                 1.6666665459e-1f, 5.0000001201e-1f});
+  const float p = polynomial(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
+                             4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f);
   const float y = fma(p, r * r, r) + 1.0f;
   // In two steps, because 2^exponent alone may not be a normal number.
   const std::int32_t half = exponent >> 1;
@@ -69,14 +71,14 @@ TESSERA_HD float log(float x) {
   const float normal = tiny ? x * 8388608.0f : x;
   const auto bits = std::bit_cast<std::int32_t>(normal);
   const std::int32_t exponent = (bits - 0x3f3504f3) >> 23;  // mantissa in [sqrt(1/2), sqrt(2))
-  const auto mantissa =
-      std::bit_cast<float>(static_cast<std::uint32_t>(bits) - (static_cast<std::uint32_t>(exponent) << 23));
+  const auto mantissa = std::bit_cast<float>(static_cast<std::uint32_t>(bits) -
+                                             (static_cast<std::uint32_t>(exponent) << 23));
   const float e = static_cast<float>(exponent) - (tiny ? 23.0f : 0.0f);
   const float f = mantissa - 1.0f;
   const float z = f * f;
-  const float p = polynomial(f, {7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f,
-                                 1.4249322787e-1f, -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f,
-                                 3.3333331174e-1f});
+  const float p = polynomial(f, 7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f,
+                             -1.2420140846e-1f, 1.4249322787e-1f, -1.6668057665e-1f,
+                             2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f);
   const float small = fma(-0.5f, z, fma(e, -2.12194440e-4f, mul(f * z, p)));
   const float y = fma(e, 0.693359375f, f + small);
   const float infinity = std::numeric_limits<float>::infinity();
@@ -90,16 +92,16 @@ TESSERA_HD double log(double x) { return ::log(x); }
 TESSERA_HD double log_portable(double x) {
   const auto bits = std::bit_cast<std::int64_t>(x);
   const std::int64_t exponent = (bits - 0x3fe6a09e667f3bcd) >> 52;
-  const auto mantissa =
-      std::bit_cast<double>(static_cast<std::uint64_t>(bits) - (static_cast<std::uint64_t>(exponent) << 52));
+  const auto mantissa = std::bit_cast<double>(static_cast<std::uint64_t>(bits) -
+                                              (static_cast<std::uint64_t>(exponent) << 52));
   const auto e = static_cast<double>(exponent);
   const double f = mantissa - 1.0;
   const double s = f / (2.0 + f);
   const double z = s * s;
-  const double r = mul(z, polynomial(z, {1.479819860511658591e-01, 1.531383769920937332e-01,
-                                      1.818357216161805012e-01, 2.222219843214978396e-01,
-                                      2.857142874366239149e-01, 3.999999999940941908e-01,
-                                      6.666666666666735130e-01}));
+  const double r = mul(
+      z, polynomial(z, 1.479819860511658591e-01, 1.531383769920937332e-01, 1.818357216161805012e-01,
+                    2.222219843214978396e-01, 2.857142874366239149e-01, 3.999999999940941908e-01,
+                    6.666666666666735130e-01));
   const double half_square = mul(0.5 * f, f);
   const double low = fma(s, half_square + r, mul(e, 1.90821492927058770002e-10));
   return fma(e, 6.93147180369123816490e-01, f - (half_square - low));
@@ -110,8 +112,8 @@ TESSERA_HD float log_portable(float x) { return log(x); }
 TESSERA_HD float tanh(float x) {
   const float a = ::fabsf(x);
   const float z = x * x;
-  const float p = polynomial(z, {-5.70498872745e-3f, 2.06390887954e-2f, -5.37397155531e-2f, 1.33314422036e-1f,
-                                 -3.33332819422e-1f});
+  const float p = polynomial(z, -5.70498872745e-3f, 2.06390887954e-2f, -5.37397155531e-2f,
+                             1.33314422036e-1f, -3.33332819422e-1f);
   const float near = fma(p * z, x, x);
   const float far = 1.0f - 2.0f / (exp(a + a) + 1.0f);
   return ::copysignf(a < 0.625f ? near : far, x);
@@ -125,8 +127,9 @@ struct Normal {
   T density;
 };
 
-/// The distribution function is exact to 5 ulp, in the tails too: there 1 + erf(x) would cancel. (Less exact only where exp(-x^2/2)
-/// is no normal number any more: f32 below -12.5, f64 below -37.)
+/// The distribution function is exact to 5 ulp, in the tails too: there 1 + erf(x) would cancel.
+/// (Less exact only where exp(-x^2/2) is no normal number any more: f32 below -12.5, f64 below
+/// -37.)
 TESSERA_HD Normal<float> normal(float x) {
   const float magnitude = ::fabsf(x);
   const float a = magnitude > 20.0f ? 20.0f : magnitude;
@@ -135,12 +138,13 @@ TESSERA_HD Normal<float> normal(float x) {
   const float error = fma(a, a, -square);
   const float e = exp(-0.5f * square);
   const float gauss = fma(e, -0.5f * error, e);
-  // The tail, divided by gauss, is t times a polynomial of t; around the middle of t's range, where its terms are small.
+  // The tail, divided by gauss, is t times a polynomial of t; around the middle of t's range, where
+  // its terms are small.
   const float divisor = fma(0.4375f, a, 1.0f);
   const float t = 1.0f / divisor;
-  const float p = polynomial(t - 0.40625f, {-0.03863154246f, 0.08731388829f, -0.04266122826f, -0.06640487253f,
-                                            0.08136335543f, 0.04041848451f, -0.109576058f, -0.05361809738f,
-                                            0.173686393f, 0.3135771249f, 0.2726727421f});
+  const float p = polynomial(t - 0.40625f, -0.03863154246f, 0.08731388829f, -0.04266122826f,
+                             -0.06640487253f, 0.08136335543f, 0.04041848451f, -0.109576058f,
+                             -0.05361809738f, 0.173686393f, 0.3135771249f, 0.2726727421f);
   // The rounding error of t, put back: the tail goes with the 1.2th to 1.8th power of t.
   const float lost = fma(-t, fma(0.4375f, a, 1.0f - divisor), fma(-t, divisor, 1.0f));
   const float rounded = mul(gauss, t * p);
@@ -167,18 +171,19 @@ namespace detail {
 /// sin and cos of an angle in [-pi/4, pi/4].
 TESSERA_HD SinCos<float> sincos_octant(float a) {
   const float z = a * a;
-  const float s = polynomial(z, {-1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f});
-  const float c = polynomial(z, {2.443315711809948e-5f, -1.388731625493765e-3f, 4.166664568298827e-2f});
+  const float s = polynomial(z, -1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f);
+  const float c =
+      polynomial(z, 2.443315711809948e-5f, -1.388731625493765e-3f, 4.166664568298827e-2f);
   return {fma(s * z, a, a), fma(c, z * z, fma(-0.5f, z, 1.0f))};
 }
 TESSERA_HD SinCos<double> sincos_octant(double a) {
   const double z = a * a;
-  const double s = polynomial(z, {1.58969099521155010221e-10, -2.50507602534068634195e-08,
-                                  2.75573137070700676789e-06, -1.98412698298579493134e-04,
-                                  8.33333333332248946124e-03, -1.66666666666666324348e-01});
-  const double c = polynomial(z, {-1.13596475577881948265e-11, 2.08757232129817482790e-09,
-                                  -2.75573143513906633035e-07, 2.48015872894767294178e-05,
-                                  -1.38888888888741095749e-03, 4.16666666666666019037e-02});
+  const double s = polynomial(z, 1.58969099521155010221e-10, -2.50507602534068634195e-08,
+                              2.75573137070700676789e-06, -1.98412698298579493134e-04,
+                              8.33333333332248946124e-03, -1.66666666666666324348e-01);
+  const double c = polynomial(z, -1.13596475577881948265e-11, 2.08757232129817482790e-09,
+                              -2.75573143513906633035e-07, 2.48015872894767294178e-05,
+                              -1.38888888888741095749e-03, 4.16666666666666019037e-02);
   return {fma(s * z, a, a), fma(c, z * z, fma(-0.5, z, 1.0))};
 }
 
@@ -189,12 +194,17 @@ template <class T>
 TESSERA_HD SinCos<T> sincos_turns(T turns) {
   const T quarters = turns * T(4);
   const auto nearest = static_cast<std::int32_t>(quarters + T(0.5));
-  const SinCos<T> o = detail::sincos_octant((quarters - static_cast<T>(nearest)) * T(1.57079632679489661923));
+  const SinCos<T> o =
+      detail::sincos_octant((quarters - static_cast<T>(nearest)) * T(1.57079632679489661923));
   switch (nearest & 3) {
-    case 0: return {o.sin, o.cos};
-    case 1: return {o.cos, -o.sin};
-    case 2: return {-o.sin, -o.cos};
-    default: return {-o.cos, o.sin};
+    case 0:
+      return {o.sin, o.cos};
+    case 1:
+      return {o.cos, -o.sin};
+    case 2:
+      return {-o.sin, -o.cos};
+    default:
+      return {-o.cos, o.sin};
   }
 }
 

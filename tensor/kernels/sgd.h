@@ -10,7 +10,8 @@ namespace tessera {
 
 struct SgdKernel {
   static constexpr const char* kName = "sgd";
-  /// Contiguous views of one floating dtype and length. See SgdSegment in ops_optim.h for the formula.
+  /// Contiguous views of one floating dtype and length. See SgdSegment in ops_optim.h for the
+  /// formula.
   struct Segment {
     View parameter;
     ConstView gradient;

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The list of all kernels, and the table of CPU entry points that each instruction-set build exports.
-/// Adding a kernel: include its header and append it to `AllKernels`.
+/// The list of all kernels, and the table of CPU entry points that each instruction-set build
+/// exports. Adding a kernel: include its header and append it to `AllKernels`.
 
 #include <cstdint>
 #include <tuple>
@@ -34,13 +34,15 @@ const char* cpu_isa_name(CpuIsa isa);  ///< "x86-64-v3"
 
 /// What the choice depends on; made-up values test it.
 struct CpuFlags {
-  bool avx2 = false, fma = false, bmi1 = false, bmi2 = false, f16c = false, lzcnt = false, movbe = false;
+  bool avx2 = false, fma = false, bmi1 = false, bmi2 = false, f16c = false, lzcnt = false,
+       movbe = false;
 };
 CpuFlags detect_cpu_flags();
 /// The best build for a CPU. Throws DeviceError naming the missing features when there is none.
 CpuIsa choose_cpu_isa(const CpuFlags& flags);
 
-/// The entry points for this machine; chosen at the first call. Throws DeviceError as choose_cpu_isa.
+/// The entry points for this machine; chosen at the first call. Throws DeviceError as
+/// choose_cpu_isa.
 const CpuTable& cpu_table();
 
 }  // namespace tessera

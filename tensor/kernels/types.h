@@ -1,7 +1,7 @@
 #pragma once
 
-/// From a run-time DType to a C++ type, for kernels. The operation has checked the dtype, so nothing throws here and
-/// kernel builds need no library for it.
+/// From a run-time DType to a C++ type, for kernels. The operation has checked the dtype, so
+/// nothing throws here and kernel builds need no library for it.
 
 #include <utility>
 
@@ -23,10 +23,14 @@ void with_floating_type(DType dtype, Body&& body) {
 template <class Body>
 void with_type(DType dtype, Body&& body) {
   switch (dtype) {
-    case DType::kF32: return body.template operator()<float>();
-    case DType::kF64: return body.template operator()<double>();
-    case DType::kI64: return body.template operator()<std::int64_t>();
-    case DType::kU8: return body.template operator()<std::uint8_t>();
+    case DType::kF32:
+      return body.template operator()<float>();
+    case DType::kF64:
+      return body.template operator()<double>();
+    case DType::kI64:
+      return body.template operator()<std::int64_t>();
+    case DType::kU8:
+      return body.template operator()<std::uint8_t>();
   }
 }
 

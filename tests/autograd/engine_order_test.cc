@@ -54,6 +54,18 @@ TEST_CASE("order: a node on a module's inputs runs after all leaves used inside"
   CHECK(log[5] == "before");
 }
 
+TEST_CASE("order: a leaf comes first even when another graph used it before") {
+  Log log;
+  const Variable w = leaf({3, 3});
+  log_accumulation(w, "w", log);
+  // Keeps the leaf's node, which is thus older than everything below.
+  const Variable earlier = mul(w, 2.0);
+  Variable h = passing_all("inputs", {leaf({2, 3})}, log)[0];
+  h = matmul(h, w);
+  backward(sum(h));
+  CHECK(log == Log{"w", "inputs"});
+}
+
 TEST_CASE("order: nodes of nested and of following modules close in turn") {
   Log log;
   const Variable w1 = leaf({3, 3});

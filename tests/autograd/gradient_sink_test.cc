@@ -189,6 +189,25 @@ TEST_CASE("sink: a plain leaf is a slot of its own") {
   CHECK(betas.back() == 0);
 }
 
+TEST_CASE("sink: no slot while a graph of the gradient is recorded") {
+  const Variable w = leaf({3});
+  int offered = 0;
+  const auto ask = [&] {
+    return record_twice("ask", sum(w.tensor()), {w},
+                        [&](const Variable&, const BackwardContext& context) {
+                          if (context.slot(0, DType::kF64)) ++offered;
+                          return Gradients{Variable()};
+                        });
+  };
+  backward(ask(), {.create_graph = true});
+  CHECK(offered == 0);
+  const Variable asked = ask();
+  grad({&asked, 1}, {&w, 1});
+  CHECK(offered == 0);
+  backward(ask());
+  CHECK(offered == 1);
+}
+
 TEST_CASE("sink: set_grad belongs to the sink that is installed") {
   Sunk w(leaf({2}));
   CHECK(thrown<StateError>([&] { w.variable.set_grad(irregular({2})); }) ==

@@ -1,4 +1,5 @@
-// Every collective on every transport: values by formula, odd and empty extents, lists, what is counted and traced.
+// Every collective on every transport: values by formula, odd and empty extents, lists, what is
+// counted and traced.
 #include "tessera/distributed/collectives.h"
 
 #include <catch2/catch.hpp>
@@ -13,8 +14,10 @@ namespace {
 
 using distributed::ReduceOp;
 
-// Elements of each rank's part: one, odd, none, small ones (packed between processes) and large ones (sent by themselves).
-const std::vector<std::vector<std::int64_t>> kLists = {{1}, {}, {0}, {7}, {5000}, {3, 0, 17}, {9, 4097, 2, 5001, 0}, {0, 0}};
+// Elements of each rank's part: one, odd, none, small ones (packed between processes) and large
+// ones (sent by themselves).
+const std::vector<std::vector<std::int64_t>> kLists = {
+    {1}, {}, {0}, {7}, {5000}, {3, 0, 17}, {9, 4097, 2, 5001, 0}, {0, 0}};
 
 // Calls f.template operator()<T>() for the dtypes that all collectives carry.
 template <class F>
@@ -42,7 +45,8 @@ void gather_list(RankTest& t, const std::vector<std::int64_t>& counts) {
     expected.push_back(Tensor::from_vector<T>(values, {counts[m] * t.size()}));
   }
   all_gather(t.group(), inputs, outputs, "list");
-  for (std::size_t m = 0; m < counts.size(); ++m) t.check_equal(outputs[m], expected[m], fmt::format("member {}", m));
+  for (std::size_t m = 0; m < counts.size(); ++m)
+    t.check_equal(outputs[m], expected[m], fmt::format("member {}", m));
 }
 
 template <class T>
@@ -57,7 +61,8 @@ void scatter_list(RankTest& t, const std::vector<std::int64_t>& counts, ReduceOp
     expected.push_back(Tensor::from_vector<T>(values, {counts[m]}));
   }
   reduce_scatter(t.group(), inputs, outputs, op, "list");
-  for (std::size_t m = 0; m < counts.size(); ++m) t.check_equal(outputs[m], expected[m], fmt::format("member {}", m));
+  for (std::size_t m = 0; m < counts.size(); ++m)
+    t.check_equal(outputs[m], expected[m], fmt::format("member {}", m));
 }
 
 template <class T>
@@ -66,17 +71,20 @@ void reduce_list(RankTest& t, const std::vector<std::int64_t>& counts, ReduceOp 
   for (std::size_t m = 0; m < counts.size(); ++m) {
     tensors.push_back(rank_tensor<T>(t.rank(), m, counts[m]));
     std::vector<T> values;
-    for (std::int64_t i = 0; i < counts[m]; ++i) values.push_back(reduced_value<T>(t.size(), op, m, i));
+    for (std::int64_t i = 0; i < counts[m]; ++i)
+      values.push_back(reduced_value<T>(t.size(), op, m, i));
     expected.push_back(Tensor::from_vector<T>(values, {counts[m]}));
   }
   all_reduce(t.group(), tensors, op, "list");
-  for (std::size_t m = 0; m < counts.size(); ++m) t.check_equal(tensors[m], expected[m], fmt::format("member {}", m));
+  for (std::size_t m = 0; m < counts.size(); ++m)
+    t.check_equal(tensors[m], expected[m], fmt::format("member {}", m));
 }
 
 template <class T>
 void broadcast_list(RankTest& t, const std::vector<std::int64_t>& counts, int root) {
   std::vector<Tensor> tensors;
-  for (std::size_t m = 0; m < counts.size(); ++m) tensors.push_back(rank_tensor<T>(t.rank(), m, counts[m]));
+  for (std::size_t m = 0; m < counts.size(); ++m)
+    tensors.push_back(rank_tensor<T>(t.rank(), m, counts[m]));
   broadcast(t.group(), tensors, root, "list");
   for (std::size_t m = 0; m < counts.size(); ++m)
     t.check_equal(tensors[m], rank_tensor<T>(root, m, counts[m]), fmt::format("member {}", m));
@@ -113,9 +121,11 @@ TESSERA_RANK_TEST_WITH("a world of eight", "[collectives]", {.worlds = {8}}) {
   reduce_list<double>(t, {3, 5001}, ReduceOp::kSum);
 }
 
-TESSERA_RANK_TEST("an all_gather may work in place and fills a storage that is filling", "[collectives]") {
+TESSERA_RANK_TEST("an all_gather may work in place and fills a storage that is filling",
+                  "[collectives]") {
   const std::int64_t part = 3;
-  Storage storage = Storage::create(kCpu, static_cast<std::size_t>(part * t.size()) * 8, MemoryCategory::kGathered, "whole");
+  Storage storage = Storage::create(kCpu, static_cast<std::size_t>(part * t.size()) * 8,
+                                    MemoryCategory::kGathered, "whole");
   storage.materialize();
   const Tensor whole = Tensor::over(storage, {part * t.size()}, {1}, 0, DType::kF64);
   const Tensor mine = rank_tensor<double>(t.rank(), 0, part);
@@ -167,26 +177,36 @@ TESSERA_RANK_TEST("wrong arguments are named, and the group stays usable", "[col
   t.check_throws<InvalidArgument>("[all_gather]", [&] { all_gather(group, std::vector{x}, {}); });
   t.check_throws<InvalidArgument>("1 inputs but 0 outputs; pass one for each",
                                   [&] { all_gather(group, std::vector{x}, {}); });
-  t.check_throws<InvalidArgument>(fmt::format("output 0 of shape [3] must have {} times the elements of input 0", t.size()),
-                                  [&] { all_gather(group, std::vector{x}, std::vector{rank_tensor<float>(0, 0, 3)}); });
-  t.check_throws<InvalidArgument>(fmt::format("input 0 of shape [5] must have {} times the elements of output 0", t.size()), [&] {
-    reduce_scatter(group, std::vector{rank_tensor<float>(0, 0, 5)}, std::vector{rank_tensor<float>(0, 0, 4)});
+  t.check_throws<InvalidArgument>(
+      fmt::format("output 0 of shape [3] must have {} times the elements of input 0", t.size()),
+      [&] { all_gather(group, std::vector{x}, std::vector{rank_tensor<float>(0, 0, 3)}); });
+  t.check_throws<InvalidArgument>(
+      fmt::format("input 0 of shape [5] must have {} times the elements of output 0", t.size()),
+      [&] {
+        reduce_scatter(group, std::vector{rank_tensor<float>(0, 0, 5)},
+                       std::vector{rank_tensor<float>(0, 0, 4)});
+      });
+  t.check_throws<InvalidArgument>("input 1 is f64, input 0 is f32; one call takes one dtype", [&] {
+    all_reduce(group, std::vector{x, y});
   });
-  t.check_throws<InvalidArgument>("input 1 is f64, input 0 is f32; one call takes one dtype",
-                                  [&] { all_reduce(group, std::vector{x, y}); });
   t.check_throws<InvalidArgument>("output 0 is f64", [&] {
     all_gather(group, std::vector{x}, std::vector{rank_tensor<double>(0, 0, 4 * t.size())});
   });
   t.check_throws<InvalidArgument>("is not contiguous", [&] {
-    all_reduce(group, std::vector{Tensor::from_vector<float>({1, 2, 3, 4}, {2, 2}).transpose(0, 1)});
+    all_reduce(group,
+               std::vector{Tensor::from_vector<float>({1, 2, 3, 4}, {2, 2}).transpose(0, 1)});
   });
   t.check_throws<InvalidArgument>("is on null", [&] {
     all_reduce(group, std::vector{x, Tensor::empty({4}, {.device = kNull})});
   });
-  t.check_throws<InvalidArgument>("undefined tensor", [&] { all_reduce(group, std::vector{Tensor()}); });
-  t.check_throws<InvalidArgument>("undefined tensor", [&] { all_reduce(group, std::vector{x, Tensor()}); });
-  t.check_throws<InvalidArgument>("u8 tensors cannot be reduced",
-                                  [&] { all_reduce(group, std::vector{rank_tensor<std::uint8_t>(0, 0, 2)}); });
+  t.check_throws<InvalidArgument>("undefined tensor",
+                                  [&] { all_reduce(group, std::vector{Tensor()}); });
+  t.check_throws<InvalidArgument>("undefined tensor", [&] {
+    all_reduce(group, std::vector{x, Tensor()});
+  });
+  t.check_throws<InvalidArgument>("u8 tensors cannot be reduced", [&] {
+    all_reduce(group, std::vector{rank_tensor<std::uint8_t>(0, 0, 2)});
+  });
   t.check_throws<InvalidArgument>(fmt::format("root {} is not a rank", t.size()),
                                   [&] { broadcast(group, std::vector{x}, t.size()); });
   Storage released = Storage::create(kCpu, 16, MemoryCategory::kGathered, "gone");
@@ -209,33 +229,48 @@ TESSERA_RANK_TEST("collectives are counted and traced alike on every transport",
   current_rank_context()->set_trace(nullptr);
 
   const std::int64_t peers = t.size() - 1;
-  const std::vector<std::int64_t> bytes = {peers * 13 * 4, peers * 2 * 8, peers * 5 * 8, t.rank() == 0 ? peers * 6 * 4 : 0, 0};
+  const std::vector<std::int64_t> bytes = {peers * 13 * 4, peers * 2 * 8, peers * 5 * 8,
+                                           t.rank() == 0 ? peers * 6 * 4 : 0, 0};
   const std::vector<CollectiveRecord> records = trace.all<CollectiveRecord>();
   if (!t.check(records.size() == 5, "{} records", records.size())) return;
   for (std::size_t i = 0; i < records.size(); ++i) {
-    t.check(records[i].bytes_sent == bytes[i], "{} sent {} bytes, expected {}", records[i].op, records[i].bytes_sent, bytes[i]);
+    t.check(records[i].bytes_sent == bytes[i], "{} sent {} bytes, expected {}", records[i].op,
+            records[i].bytes_sent, bytes[i]);
     t.check(records[i].sequence == records[0].sequence + i, "sequence {}", records[i].sequence);
-    t.check(records[i].group == "world" && records[i].group_size == t.size(), "group {}", records[i].group);
+    t.check(records[i].group == "world" && records[i].group_size == t.size(), "group {}",
+            records[i].group);
     t.check(records[i].stream == current_stream(kCpu).id(), "stream {}", records[i].stream);
   }
-  t.check(records[0].op == "all_gather" && records[0].reduction.empty() && records[0].label == "list", "record 0");
+  t.check(
+      records[0].op == "all_gather" && records[0].reduction.empty() && records[0].label == "list",
+      "record 0");
   t.check(records[0].members.size() == 2 && records[0].members[1].elements_in == 10 &&
-              records[0].members[1].elements_out == 10 * t.size(), "members of record 0");
-  t.check(records[1].op == "reduce_scatter" && records[1].reduction == "max" && records[1].dtype == DType::kF64, "record 1");
-  t.check(records[2].op == "all_reduce" && records[2].reduction == "sum" && records[2].dtype == DType::kI64, "record 2");
-  t.check(records[3].op == "broadcast" && records[4].op == "barrier" && records[4].label == "end", "records 3 and 4");
+              records[0].members[1].elements_out == 10 * t.size(),
+          "members of record 0");
+  t.check(records[1].op == "reduce_scatter" && records[1].reduction == "max" &&
+              records[1].dtype == DType::kF64,
+          "record 1");
+  t.check(records[2].op == "all_reduce" && records[2].reduction == "sum" &&
+              records[2].dtype == DType::kI64,
+          "record 2");
+  t.check(records[3].op == "broadcast" && records[4].op == "barrier" && records[4].label == "end",
+          "records 3 and 4");
 
   const distributed::CollectiveCounters after = distributed::collective_counters();
   std::int64_t total = 0;
   for (std::int64_t b : bytes) total += b;
-  t.check(after.collectives - before.collectives == 5, "{} counted", after.collectives - before.collectives);
-  t.check(after.bytes_sent - before.bytes_sent == total, "{} bytes counted", after.bytes_sent - before.bytes_sent);
+  t.check(after.collectives - before.collectives == 5, "{} counted",
+          after.collectives - before.collectives);
+  t.check(after.bytes_sent - before.bytes_sent == total, "{} bytes counted",
+          after.bytes_sent - before.bytes_sent);
 
   const std::vector<distributed::FlightEntry> flights = distributed::recent_collectives();
   if (!t.check(flights.size() >= 5, "{} flights", flights.size())) return;
-  t.check(flights.back().op == "barrier" && flights.back().state == distributed::FlightState::kDone &&
+  t.check(flights.back().op == "barrier" &&
+              flights.back().state == distributed::FlightState::kDone &&
               flights.back().label == "end" && flights.back().sequence == records[4].sequence,
-          "last flight {}, {}", flights.back().str(), distributed::flight_state_name(flights.back().state));
+          "last flight {}, {}", flights.back().str(),
+          distributed::flight_state_name(flights.back().state));
 }
 
 TESSERA_RANK_TEST("staging is counted as communication and goes back", "[collectives]") {
@@ -244,14 +279,17 @@ TESSERA_RANK_TEST("staging is counted as communication and goes back", "[collect
   memory.reset_peak();
   const Tensor x = rank_tensor<float>(t.rank(), 0, 10000);
   all_reduce(t.group(), std::vector{x});
-  const std::int64_t staged = test_transport() == "gloo" ? (t.size() - 1) * counted_bytes(DeviceType::kCpu, 40000) : 0;
-  t.check(memory.peak()[MemoryCategory::kCommunication] - before == staged, "staged {} bytes, expected {}",
-          memory.peak()[MemoryCategory::kCommunication] - before, staged);
+  const std::int64_t staged =
+      test_transport() == "gloo" ? (t.size() - 1) * counted_bytes(DeviceType::kCpu, 40000) : 0;
+  t.check(memory.peak()[MemoryCategory::kCommunication] - before == staged,
+          "staged {} bytes, expected {}", memory.peak()[MemoryCategory::kCommunication] - before,
+          staged);
   t.check(memory.current()[MemoryCategory::kCommunication] == before, "staging was kept");
 }
 
 TESSERA_RANK_TEST("on the null device collectives are counted and move nothing", "[collectives]") {
-  const Tensor x = Tensor::empty({4}, {.device = kNull}), all = Tensor::empty({4 * t.size()}, {.device = kNull});
+  const Tensor x = Tensor::empty({4}, {.device = kNull}),
+               all = Tensor::empty({4 * t.size()}, {.device = kNull});
   const std::int64_t before = distributed::collective_counters().bytes_sent;
   all_gather(t.group(), std::vector{x}, std::vector{all});
   t.check(distributed::collective_counters().bytes_sent - before == (t.size() - 1) * 16, "bytes");

@@ -1,4 +1,5 @@
-// Deadlines, aborts, ranks that leave or disagree: on both transports, each rank a thread of this process.
+// Deadlines, aborts, ranks that leave or disagree: on both transports, each rank a thread of this
+// process.
 #include <catch2/catch.hpp>
 
 #include <atomic>
@@ -24,9 +25,10 @@ using Group = std::shared_ptr<ProcessGroup>;
 
 constexpr std::chrono::milliseconds kLong = std::chrono::seconds(60);
 
-// Runs `body` as every rank of a group on `transport`; answers each rank's exception (null: none). The group goes away
-// when the body has ended, however it ended.
-std::vector<std::exception_ptr> run(const std::string& transport, int size, std::chrono::milliseconds timeout,
+// Runs `body` as every rank of a group on `transport`; answers each rank's exception (null: none).
+// The group goes away when the body has ended, however it ended.
+std::vector<std::exception_ptr> run(const std::string& transport, int size,
+                                    std::chrono::milliseconds timeout,
                                     const std::function<void(Group&)>& body) {
   std::vector<Group> local;
   std::string folder = (std::filesystem::temp_directory_path() / "tessera-test-XXXXXX").string();
@@ -39,8 +41,11 @@ std::vector<std::exception_ptr> run(const std::string& transport, int size, std:
       RankScope scope(std::make_shared<RankContext>(rank, size, 1));
       const auto r = static_cast<std::size_t>(rank);
       try {
-        Group group = transport == "local" ? std::move(local[r])
-                                           : make_gloo_group("g", {.rank = rank, .size = size, .folder = folder, .timeout = timeout});
+        Group group =
+            transport == "local"
+                ? std::move(local[r])
+                : make_gloo_group(
+                      "g", {.rank = rank, .size = size, .folder = folder, .timeout = timeout});
         body(group);
       } catch (...) {
         errors[r] = std::current_exception();
@@ -52,7 +57,9 @@ std::vector<std::exception_ptr> run(const std::string& transport, int size, std:
   return errors;
 }
 
-std::string text(const std::exception_ptr& error) { return error ? describe_failure(-1, error).text : ""; }
+std::string text(const std::exception_ptr& error) {
+  return error ? describe_failure(-1, error).text : "";
+}
 
 template <class E>
 bool is_a(const std::exception_ptr& error) {
@@ -65,9 +72,14 @@ bool is_a(const std::exception_ptr& error) {
   return false;
 }
 
-Tensor some(int count) { return Tensor::from_vector<float>(std::vector<float>(static_cast<std::size_t>(count), 1), {count}); }
+Tensor some(int count) {
+  return Tensor::from_vector<float>(std::vector<float>(static_cast<std::size_t>(count), 1),
+                                    {count});
+}
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 }  // namespace
 
@@ -75,24 +87,28 @@ TEST_CASE("a rank that does not come is named at the deadline", "[timeout]") {
   const std::string transport = GENERATE("local", "gloo");
   CAPTURE(transport);
   const auto start = Clock::now();
-  std::atomic<bool> over = false;
-  const auto errors = run(transport, 4, std::chrono::milliseconds(300), [&](Group& group) {
+  std::atomic<int> waited = 0;
+  const auto errors = run(transport, 4, std::chrono::milliseconds(500), [&](Group& group) {
     barrier(*group);
-    // Ranks 1 and 3 stay away but keep their group.
-    while (group->rank() % 2 == 1 && !over) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    if (group->rank() % 2 == 1) return;
+    if (group->rank() % 2 == 1) {  // stays away, but keeps its group
+      while (waited < 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      return;
+    }
     struct Note {
-      std::atomic<bool>& over;
-      ~Note() { over = true; }
-    } note{over};
-    if (group->rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      std::atomic<int>& waited;
+      ~Note() { ++waited; }
+    } note{waited};
+    if (group->rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(250));
     all_reduce(*group, std::vector{some(3)}, ReduceOp::kSum, "layers.1");
   });
   CHECK(seconds_since(start) < 5);
-  CHECK_THAT(text(errors[0]), Contains("[all_reduce] rank 0: all_reduce #2 (layers.1) of group \"g\" timed out after 0.3 s: ranks 1, 3 did not arrive"));
+  CHECK_THAT(text(errors[0]), Contains("[all_reduce] rank 0: all_reduce #2 (layers.1) of group "
+                                       "\"g\" timed out after 0.5 s: ranks 1, 3 did not arrive"));
   CHECK(is_a<TimeoutError>(errors[0]));
   CHECK(is_a<CollectiveAborted>(errors[2]));
-  CHECK_THAT(text(errors[2]), Contains("was given up: rank 0 failed: all_reduce #2 (layers.1) of group \"g\" timed out"));
+  CHECK_THAT(
+      text(errors[2]),
+      Contains("was given up: rank 0 failed: all_reduce #2 (layers.1) of group \"g\" timed out"));
 }
 
 TEST_CASE("an abort wakes every rank with its reason, and stays", "[abort]") {
@@ -115,7 +131,10 @@ TEST_CASE("an abort wakes every rank with its reason, and stays", "[abort]") {
   CHECK(seconds_since(start) < 5);
   for (const std::exception_ptr& error : errors) {
     CHECK(is_a<CollectiveAborted>(error));
-    CHECK_THAT(text(error), Contains("[barrier] rank ") && Contains("barrier #3 of group \"g\" was given up: rank 1 failed: the dog ate it"));
+    CHECK_THAT(
+        text(error),
+        Contains("[barrier] rank ") &&
+            Contains("barrier #3 of group \"g\" was given up: rank 1 failed: the dog ate it"));
   }
   try {
     std::rethrow_exception(errors[0]);
@@ -127,7 +146,8 @@ TEST_CASE("an abort wakes every rank with its reason, and stays", "[abort]") {
   }
 }
 
-TEST_CASE("an abort from another thread wakes a queued collective and poisons its stream", "[abort]") {
+TEST_CASE("an abort from another thread wakes a queued collective and poisons its stream",
+          "[abort]") {
   const std::string transport = GENERATE("local", "gloo");
   CAPTURE(transport);
   const auto errors = run(transport, 2, kLong, [&](Group& group) {
@@ -161,7 +181,8 @@ TEST_CASE("a rank that has left is named by those who need it", "[leave]") {
   for (int rank : {0, 1}) {
     const std::exception_ptr& error = errors[static_cast<std::size_t>(rank)];
     CHECK(is_a<CollectiveError>(error));
-    CHECK_THAT(text(error), Contains("all_reduce #2 of group \"g\"") && Contains("needs rank 2, which has left the group"));
+    CHECK_THAT(text(error), Contains("all_reduce #2 of group \"g\"") &&
+                                Contains("needs rank 2, which has left the group"));
     direct += !is_a<CollectiveAborted>(error);
   }
   CHECK(direct >= 1);
@@ -190,24 +211,30 @@ TEST_CASE("local ranks that disagree are told how", "[disagree]") {
     }
   });
   const std::string both = text(errors[0]) + " | " + text(errors[1]);
-  CHECK_THAT(both, Contains("does not agree between ranks") && Contains("all_reduce (a) by sum of f32, 1 members, 3 elements") &&
+  CHECK_THAT(both, Contains("does not agree between ranks") &&
+                       Contains("all_reduce (a) by sum of f32, 1 members, 3 elements") &&
                        Contains("broadcast (b) from rank 1 of f32, 1 members, 4 elements"));
   CHECK(is_a<CollectiveAborted>(errors[0]) != is_a<CollectiveAborted>(errors[1]));
 }
 
-TEST_CASE("gloo ranks that disagree in extents run into the deadline, not into each other's memory", "[disagree]") {
+TEST_CASE("gloo ranks that disagree in extents run into the deadline, not into each other's memory",
+          "[disagree]") {
   const auto errors = run("gloo", 2, std::chrono::milliseconds(300), [&](Group& group) {
     all_reduce(*group, std::vector{some(group->rank() == 0 ? 10 : 50000)});
   });
   CHECK((is_a<TimeoutError>(errors[0]) || is_a<TimeoutError>(errors[1])));
-  CHECK_THAT(text(errors[0]) + text(errors[1]), Contains("did not arrive, or issued another collective instead"));
+  CHECK_THAT(text(errors[0]) + text(errors[1]),
+             Contains("did not arrive, or issued another collective instead"));
 }
 
 TEST_CASE("gloo names the ranks that do not come to connect", "[connect]") {
   std::string folder = (std::filesystem::temp_directory_path() / "tessera-test-XXXXXX").string();
   REQUIRE(mkdtemp(folder.data()) != nullptr);
-  CHECK_THROWS_WITH(make_gloo_group("lonely", {.rank = 1, .size = 3, .folder = folder, .timeout = std::chrono::milliseconds(100)}),
-                    Contains("group \"lonely\": ranks 0, 2 did not come within 0.1 s"));
+  CHECK_THROWS_WITH(
+      make_gloo_group(
+          "lonely",
+          {.rank = 1, .size = 3, .folder = folder, .timeout = std::chrono::milliseconds(100)}),
+      Contains("group \"lonely\": ranks 0, 2 did not come within 0.1 s"));
   std::filesystem::remove_all(folder);
 }
 

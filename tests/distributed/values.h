@@ -1,4 +1,5 @@
-// Values that depend on rank, member and index, and what collectives should make of them, by formula.
+// Values that depend on rank, member and index, and what collectives should make of them, by
+// formula.
 #pragma once
 
 #include <cmath>
@@ -13,7 +14,8 @@ namespace tessera::testing {
 // Uneven numbers, so that sums depend on their order.
 template <class T>
 T rank_value(int rank, std::size_t member, std::int64_t index) {
-  const double x = std::sin(1.0 + rank * 1.7 + static_cast<double>(member) * 0.3 + static_cast<double>(index) * 0.11);
+  const double x = std::sin(1.0 + rank * 1.7 + static_cast<double>(member) * 0.3 +
+                            static_cast<double>(index) * 0.11);
   return static_cast<T>(x * 1000);
 }
 
@@ -30,8 +32,12 @@ T reduced_value(int size, distributed::ReduceOp op, std::size_t member, std::int
   for (int rank = 1; rank < size; ++rank) {
     const T next = rank_value<T>(rank, member, index);
     switch (op) {
-      case distributed::ReduceOp::kSum: total = static_cast<T>(total + next); break;
-      case distributed::ReduceOp::kMax: total = next > total ? next : total; break;
+      case distributed::ReduceOp::kSum:
+        total = static_cast<T>(total + next);
+        break;
+      case distributed::ReduceOp::kMax:
+        total = next > total ? next : total;
+        break;
     }
   }
   return total;

@@ -18,23 +18,31 @@ using distributed::DeviceMesh;
 
 TESSERA_RANK_TEST("a world knows its rank, mesh and context", "[world]") {
   distributed::World& world = t.world();
-  t.check(world.group()->name() == "world" && world.device() == kCpu, "group {}", world.group()->name());
-  t.check(world.mesh().axes() == std::vector<std::string>{"data"} && world.mesh().ndim() == 1, "axes");
-  t.check(world.mesh().size("data") == t.size() && world.mesh().coordinate("data") == t.rank(), "size and coordinate");
+  t.check(world.group()->name() == "world" && world.device() == kCpu, "group {}",
+          world.group()->name());
+  t.check(world.mesh().axes() == std::vector<std::string>{"data"} && world.mesh().ndim() == 1,
+          "axes");
+  t.check(world.mesh().size("data") == t.size() && world.mesh().coordinate("data") == t.rank(),
+          "size and coordinate");
   t.check(world.mesh().group("data") == world.group(), "the axis has the world's group");
   t.check(world.mesh().device() == kCpu, "device");
   t.check(world.context() == current_rank_context(), "the context is the thread's");
-  t.check(world.context()->rank() == t.rank() && world.context()->world_size() == t.size(), "the context's rank");
+  t.check(world.context()->rank() == t.rank() && world.context()->world_size() == t.size(),
+          "the context's rank");
   t.check(world.context()->threads() >= 1, "threads {}", world.context()->threads());
 }
 
 TESSERA_RANK_TEST("a mesh refuses what it has not", "[world]") {
   const DeviceMesh mesh = t.world().mesh();
-  t.check_throws<InvalidArgument>("no axis \"model\"; the mesh has: data", [&] { (void)mesh.size("model"); });
+  t.check_throws<InvalidArgument>("no axis \"model\"; the mesh has: data",
+                                  [&] { (void)mesh.size("model"); });
   t.check_throws<InvalidArgument>("the mesh is undefined", [&] { (void)DeviceMesh().ndim(); });
-  t.check_throws<InvalidArgument>("needs a process group", [&] { DeviceMesh("data", nullptr, kCpu); });
-  t.check_throws<InvalidArgument>("the group has 0 and -1", [&] { (void)mesh.with_group("data", nullptr); });
-  t.check_throws<InvalidArgument>("the mesh is undefined", [&] { (void)distributed::make_mesh(DeviceMesh()); });
+  t.check_throws<InvalidArgument>("needs a process group",
+                                  [&] { DeviceMesh("data", nullptr, kCpu); });
+  t.check_throws<InvalidArgument>("the group has 0 and -1",
+                                  [&] { (void)mesh.with_group("data", nullptr); });
+  t.check_throws<InvalidArgument>("the mesh is undefined",
+                                  [&] { (void)distributed::make_mesh(DeviceMesh()); });
 }
 
 TESSERA_RANK_TEST("nn's mesh reduces and gathers over the group", "[world]") {
@@ -43,15 +51,20 @@ TESSERA_RANK_TEST("nn's mesh reduces and gathers over the group", "[world]") {
   t.check(mesh->size("data") == t.size() && mesh->rank("data") == t.rank(), "size and rank");
   const Tensor x = rank_tensor<double>(t.rank(), 0, 3);
   mesh->all_reduce(x, "data", nn::MeshReduce::kSum);
-  t.check(x.to_vector<double>()[2] == reduced_value<double>(t.size(), distributed::ReduceOp::kSum, 0, 2), "sum");
+  t.check(x.to_vector<double>()[2] ==
+              reduced_value<double>(t.size(), distributed::ReduceOp::kSum, 0, 2),
+          "sum");
   const Tensor y = rank_tensor<double>(t.rank(), 1, 3);
   mesh->all_reduce(y, "data", nn::MeshReduce::kMax);
-  t.check(y.to_vector<double>()[1] == reduced_value<double>(t.size(), distributed::ReduceOp::kMax, 1, 1), "max");
+  t.check(y.to_vector<double>()[1] ==
+              reduced_value<double>(t.size(), distributed::ReduceOp::kMax, 1, 1),
+          "max");
   const Tensor rows = rank_tensor<float>(t.rank(), 2, 6).view({3, 2});
   const Tensor whole = mesh->all_gather(rows, "data");
   t.check(whole.shape() == Shape{3 * t.size(), 2}, "shape {}", whole.shape().str());
   t.check(whole.to_vector<float>().back() == rank_value<float>(t.size() - 1, 2, 5), "last element");
-  t.check_throws<InvalidArgument>("0-d", [&] { (void)mesh->all_gather(Tensor::scalar(1), "data"); });
+  t.check_throws<InvalidArgument>("0-d",
+                                  [&] { (void)mesh->all_gather(Tensor::scalar(1), "data"); });
   t.check_throws<InvalidArgument>("no axis", [&] { (void)mesh->size("rows"); });
 }
 
@@ -61,32 +74,42 @@ TESSERA_RANK_TEST("call_before sees each collective and may keep it back", "[dec
     seen.push_back(fmt::format("{} {}", collective_name(call.kind), call.label));
     return call.label != "dropped";
   });
-  t.check(watched->name() == "world" && watched->rank() == t.rank() && watched->size() == t.size(), "identity");
+  t.check(watched->name() == "world" && watched->rank() == t.rank() && watched->size() == t.size(),
+          "identity");
   const DeviceMesh mesh = t.world().mesh().with_group("data", watched);
   const Tensor x = rank_tensor<float>(t.rank(), 0, 2);
   all_reduce(*mesh.group("data"), std::vector{x}, distributed::ReduceOp::kSum, "dropped");
   t.check_equal(x, rank_tensor<float>(t.rank(), 0, 2), "kept back");
   all_reduce(*mesh.group("data"), std::vector{x}, distributed::ReduceOp::kSum, "passed");
-  t.check(x.to_vector<float>()[0] == reduced_value<float>(t.size(), distributed::ReduceOp::kSum, 0, 0), "passed on");
+  t.check(
+      x.to_vector<float>()[0] == reduced_value<float>(t.size(), distributed::ReduceOp::kSum, 0, 0),
+      "passed on");
   barrier(*watched, "b");
-  t.check(seen == std::vector<std::string>{"all_reduce dropped", "all_reduce passed", "barrier b"}, "{} calls seen", seen.size());
+  t.check(seen == std::vector<std::string>{"all_reduce dropped", "all_reduce passed", "barrier b"},
+          "{} calls seen", seen.size());
 }
 
 TESSERA_RANK_TEST("a group and its decorated forms number collectives together", "[decorators]") {
   const Stream side = Stream::create(kCpu, StreamKind::kQueued, "side");
   std::vector<std::uint64_t> numbers;
   const auto note = [&](const Collective& call) { return numbers.push_back(call.sequence), true; };
-  const auto outer = distributed::call_before(distributed::call_before(t.world().group(), note), note);
+  const auto outer =
+      distributed::call_before(distributed::call_before(t.world().group(), note), note);
   const Tensor x = rank_tensor<float>(t.rank(), 0, 8), y = rank_tensor<float>(t.rank(), 1, 8);
   {
     StreamGuard guard(side);
     stream_sleep(side, 5);
     all_reduce(*outer, std::vector{x});
   }
-  all_reduce(t.group(), std::vector{y});  // under way together with the other: equal numbers would mix them up
+  all_reduce(t.group(),
+             std::vector{y});  // under way together with the other: equal numbers would mix them up
   side.synchronize();
-  t.check(x.to_vector<float>()[7] == reduced_value<float>(t.size(), distributed::ReduceOp::kSum, 0, 7), "decorated");
-  t.check(y.to_vector<float>()[7] == reduced_value<float>(t.size(), distributed::ReduceOp::kSum, 1, 7), "plain");
+  t.check(
+      x.to_vector<float>()[7] == reduced_value<float>(t.size(), distributed::ReduceOp::kSum, 0, 7),
+      "decorated");
+  t.check(
+      y.to_vector<float>()[7] == reduced_value<float>(t.size(), distributed::ReduceOp::kSum, 1, 7),
+      "plain");
   t.check(numbers.size() == 2 && numbers[0] == numbers[1], "one number for one collective");
 }
 
@@ -95,15 +118,18 @@ TESSERA_RANK_TEST("delay sleeps ahead of one kind only", "[decorators]") {
   const Tensor x = rank_tensor<float>(t.rank(), 0, 2);
   const auto start = std::chrono::steady_clock::now();
   all_reduce(*slow, std::vector{x});
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   t.check(seconds >= 0.03, "took {} s", seconds);
   int sleeps = 0;
-  const auto counted = distributed::call_before(t.world().group(), [&](const Collective&) { return ++sleeps, true; });
+  const auto counted = distributed::call_before(t.world().group(),
+                                                [&](const Collective&) { return ++sleeps, true; });
   broadcast(*distributed::delay(counted, CollectiveKind::kAllReduce, 1e6), std::vector{x}, 0);
   t.check(sleeps == 1, "passed on {} times", sleeps);
 }
 
-TESSERA_RANK_TEST("fail_at fails its collective where it is issued, not the group", "[decorators]") {
+TESSERA_RANK_TEST("fail_at fails its collective where it is issued, not the group",
+                  "[decorators]") {
   const auto failing = distributed::fail_at(t.world().group(), 2);
   barrier(*failing);
   const Tensor x = rank_tensor<float>(t.rank(), 0, 2);
@@ -111,17 +137,23 @@ TESSERA_RANK_TEST("fail_at fails its collective where it is issued, not the grou
     all_reduce(*failing, std::vector{x}, distributed::ReduceOp::kSum, "layers.3");
     t.fail("fail_at did not throw");
   } catch (const CollectiveError& error) {
-    t.check(std::string(error.what()).find("failed as asked") != std::string::npos, "{}", error.what());
-    t.check(error.site().op == "all_reduce" && error.site().rank == t.rank() && error.site().group == "world" &&
-                error.site().label == "layers.3" && error.site().sequence >= 2,
+    t.check(std::string(error.what()).find("failed as asked") != std::string::npos, "{}",
+            error.what());
+    t.check(error.site().op == "all_reduce" && error.site().rank == t.rank() &&
+                error.site().group == "world" && error.site().label == "layers.3" &&
+                error.site().sequence >= 2,
             "site {} #{}", error.site().op, error.site().sequence);
   }
   barrier(*failing);
-  t.check(distributed::recent_collectives().end()[-2].state == distributed::FlightState::kFailed, "flight state");
+  t.check(distributed::recent_collectives().end()[-2].state == distributed::FlightState::kFailed,
+          "flight state");
 }
 
-TESSERA_RANK_TEST_WITH("fail_at on a queued stream takes the run down with its own text", "[decorators]",
-                       {.worlds = {2, 3}, .cpu_compute = StreamKind::kQueued, .expect_failure = "rank 1: [all_reduce] rank 1: all_reduce #1"}) {
+TESSERA_RANK_TEST_WITH("fail_at on a queued stream takes the run down with its own text",
+                       "[decorators]",
+                       {.worlds = {2, 3},
+                        .cpu_compute = StreamKind::kQueued,
+                        .expect_failure = "rank 1: [all_reduce] rank 1: all_reduce #1"}) {
   const auto group = t.rank() == 1 ? distributed::fail_at(t.world().group(), 1) : t.world().group();
   const Tensor x = rank_tensor<float>(t.rank(), 0, 2);
   all_reduce(*group, std::vector{x});
@@ -129,8 +161,10 @@ TESSERA_RANK_TEST_WITH("fail_at on a queued stream takes the run down with its o
 }
 
 TESSERA_RANK_TEST("every rank's text reaches every rank", "[support]") {
-  const std::vector<std::string> texts = t.gather_text(std::string(static_cast<std::size_t>(t.rank()) * 3, 'x'));
-  for (std::size_t r = 0; r < texts.size(); ++r) t.check(texts[r] == std::string(r * 3, 'x'), "text {}", r);
+  const std::vector<std::string> texts =
+      t.gather_text(std::string(static_cast<std::size_t>(t.rank()) * 3, 'x'));
+  for (std::size_t r = 0; r < texts.size(); ++r)
+    t.check(texts[r] == std::string(r * 3, 'x'), "text {}", r);
   t.check(t.check_same_on_all_ranks("equal", "text"), "equal texts");
 }
 

@@ -48,7 +48,8 @@ double worst_ulps(const UnaryCase& c, std::int64_t count) {
   const auto x = spread<T>(count, c.low, c.high);
   const auto y = c.op(Tensor::from_vector(x, {count})).template to_vector<T>();
   double worst = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) worst = std::max(worst, ulps(y[i], c.exact(static_cast<double>(x[i]))));
+  for (std::size_t i = 0; i < x.size(); ++i)
+    worst = std::max(worst, ulps(y[i], c.exact(static_cast<double>(x[i]))));
   return worst;
 }
 
@@ -72,7 +73,8 @@ TEST_CASE("unary operations: special values") {
   CHECK(same_bits(at(tessera::exp, {-inf, inf, 0, -200, 200}), {0, inf, 1, 0, inf}));
   CHECK(same_bits(at(tessera::log, {0, inf, 1}), {-inf, inf, 0}));
   CHECK(std::isnan(at(tessera::log, {-1})[0]));
-  CHECK(same_bits(at(tessera::log, {1e-40f}), {static_cast<float>(std::log(static_cast<double>(1e-40f)))}));
+  CHECK(same_bits(at(tessera::log, {1e-40f}),
+                  {static_cast<float>(std::log(static_cast<double>(1e-40f)))}));
   CHECK(same_bits(at(tessera::tanh, {-inf, inf, 0, -0.0f}), {-1, 1, 0, -0.0f}));
   CHECK(same_bits(at(relu, {-inf, inf, 2}), {0, inf, 2}));
   CHECK(same_bits(at(gelu, {-inf, inf, 0}), {-0.0f, inf, 0}));
@@ -101,7 +103,8 @@ void check_bits_of_splits(const UnaryCase& c) {
     parts.insert(parts.end(), rest.begin(), rest.end());
     CHECK(same_bits(parts, whole));
   }
-  for (const Tensor& layout : layouts(x.view({17, 59}))) CHECK(same_bits(c.op(layout).template to_vector<T>(), whole));
+  for (const Tensor& layout : layouts(x.view({17, 59})))
+    CHECK(same_bits(c.op(layout).template to_vector<T>(), whole));
 }
 
 TEST_CASE("elementwise operations: equal bits for any split and layout") {
@@ -141,8 +144,8 @@ T broadcast_at(const std::vector<T>& x, const Shape& from, const Shape& shape, s
 template <class T, class R>
 void check_binary(Tensor (*op)(const Tensor&, const Tensor&), R (*exact)(T, T)) {
   const std::vector<std::pair<Shape, Shape>> shapes = {
-      {{}, {}},         {{5}, {5}},          {{4, 7}, {7}},       {{4, 1}, {1, 7}},    {{3, 1, 5}, {4, 1}},
-      {{2, 3}, {}},     {{0, 3}, {1, 3}},    {{3, 0}, {3, 1}},    {{6, 11}, {6, 1}},   {{1}, {9}},
+      {{}, {}},     {{5}, {5}},       {{4, 7}, {7}},    {{4, 1}, {1, 7}},  {{3, 1, 5}, {4, 1}},
+      {{2, 3}, {}}, {{0, 3}, {1, 3}}, {{3, 0}, {3, 1}}, {{6, 11}, {6, 1}}, {{1}, {9}},
   };
   for (const auto& [sa, sb] : shapes) {
     const auto a = spread<T>(sa.numel(), 1, 9), b = spread<T>(sb.numel(), 1, 7);
@@ -206,7 +209,8 @@ TEST_CASE("add and mul with a number") {
   CHECK(add(i, 2).item<std::int64_t>() == big + 2);
   CHECK(mul(i, 3).item<std::int64_t>() == big * 3);
   CHECK(thrown<InvalidArgument>([&] { add(i, 0.5); }) ==
-        "[add] the number 0.5 is not a whole number that i64 tensors can be computed with; cast to a floating dtype "
+        "[add] the number 0.5 is not a whole number that i64 tensors can be computed with; cast to "
+        "a floating dtype "
         "first");
 }
 
@@ -215,7 +219,8 @@ TEST_CASE("cast: every pair of dtypes; floating to integer truncates and clamps"
   CHECK(cast(x, DType::kI64).to_vector<std::int64_t>() ==
         std::vector<std::int64_t>{-1, 2, 300, 0, std::numeric_limits<std::int64_t>::max(),
                                   std::numeric_limits<std::int64_t>::min()});
-  CHECK(cast(x, DType::kU8).to_vector<std::uint8_t>() == std::vector<std::uint8_t>{0, 2, 255, 0, 255, 0});
+  CHECK(cast(x, DType::kU8).to_vector<std::uint8_t>() ==
+        std::vector<std::uint8_t>{0, 2, 255, 0, 255, 0});
   for (DType from : {DType::kF32, DType::kF64, DType::kI64, DType::kU8}) {
     for (DType to : {DType::kF32, DType::kF64, DType::kI64, DType::kU8}) {
       const Tensor seven = full({2, 3}, 7, {.dtype = from});
@@ -225,7 +230,8 @@ TEST_CASE("cast: every pair of dtypes; floating to integer truncates and clamps"
       CHECK(cast(y, DType::kF64).to_vector<double>() == std::vector<double>(6, 7.0));
     }
   }
-  CHECK(cast(Tensor::from_vector<std::int64_t>({16777217}, {1}), DType::kF32).item<float>() == 16777216.0f);
+  CHECK(cast(Tensor::from_vector<std::int64_t>({16777217}, {1}), DType::kF32).item<float>() ==
+        16777216.0f);
 }
 
 TEST_CASE("clone, contiguous, copy_: any layouts") {
@@ -262,7 +268,8 @@ TEST_CASE("axpby_: scale, accumulate with a cast; what beta 0 does not read") {
 
 TEST_CASE("zeros, ones, full, zeros_like, arange, fill") {
   CHECK(zeros({2, 2}).to_vector<float>() == std::vector<float>(4, 0));
-  CHECK(ones({3}, {.dtype = DType::kI64}).to_vector<std::int64_t>() == std::vector<std::int64_t>(3, 1));
+  CHECK(ones({3}, {.dtype = DType::kI64}).to_vector<std::int64_t>() ==
+        std::vector<std::int64_t>(3, 1));
   CHECK(full({}, 2.5, {.dtype = DType::kF64}).item<double>() == 2.5);
   CHECK(zeros_like(full({2}, 3)).to_vector<float>() == std::vector<float>(2, 0));
   CHECK(zeros({0, 3}).numel() == 0);
@@ -272,31 +279,44 @@ TEST_CASE("zeros, ones, full, zeros_like, arange, fill") {
   const Tensor frame = zeros({3, 3});
   fill(frame.slice(1, 1, 2), 4);
   CHECK(frame.to_vector<float>() == std::vector<float>{0, 4, 0, 0, 4, 0, 0, 4, 0});
-  CHECK(thrown<InvalidArgument>([] { arange(-1); }) == "[arange] the count is -1; it must not be negative");
+  CHECK(thrown<InvalidArgument>([] { arange(-1); }) ==
+        "[arange] the count is -1; it must not be negative");
   CHECK(thrown<InvalidArgument>([] { arange(257, {.dtype = DType::kU8}); }) ==
         "[arange] u8 holds 256 numbers, asked for 257; use i64");
-  CHECK(thrown<InvalidArgument>([] { fill(Tensor(), 1); }) == "[fill] the tensor is undefined; pass a tensor");
-  CHECK(thrown<InvalidArgument>([] { zeros_like(Tensor()); }) == "[zeros_like] the tensor is undefined; pass a tensor");
+  CHECK(thrown<InvalidArgument>([] { fill(Tensor(), 1); }) ==
+        "[fill] the tensor is undefined; pass a tensor");
+  CHECK(thrown<InvalidArgument>([] { zeros_like(Tensor()); }) ==
+        "[zeros_like] the tensor is undefined; pass a tensor");
 }
 
 TEST_CASE("elementwise operations: errors") {
-  const Tensor f = zeros({2}), d = zeros({2}, {.dtype = DType::kF64}), i = zeros({2}, {.dtype = DType::kI64});
+  const Tensor f = zeros({2}), d = zeros({2}, {.dtype = DType::kF64}),
+               i = zeros({2}, {.dtype = DType::kI64});
   const Tensor n = zeros({2}, {.device = kNull});
-  CHECK(thrown<InvalidArgument>([&] { add(f, d); }) == "[add] operands have dtypes f32 and f64; cast one of them");
-  CHECK(thrown<InvalidArgument>([&] { mul(f, n); }) == "[mul] operands are on cpu and null; move them to one device");
-  CHECK(thrown<InvalidArgument>([&] { sub(Tensor(), f); }) == "[sub] the first operand is undefined; pass a tensor");
-  CHECK(thrown<InvalidArgument>([&] { sub(f, Tensor()); }) == "[sub] the second operand is undefined; pass a tensor");
-  CHECK(thrown<InvalidArgument>([&] { div(i, i); }) == "[div] needs a floating dtype, got i64; cast it first");
-  CHECK(thrown<InvalidArgument>([&] { gelu(i); }) == "[gelu] needs a floating dtype, got i64; cast it first");
-  CHECK(thrown<InvalidArgument>([&] { relu(Tensor()); }) == "[relu] the tensor is undefined; pass a tensor");
+  CHECK(thrown<InvalidArgument>([&] { add(f, d); }) ==
+        "[add] operands have dtypes f32 and f64; cast one of them");
+  CHECK(thrown<InvalidArgument>([&] { mul(f, n); }) ==
+        "[mul] operands are on cpu and null; move them to one device");
+  CHECK(thrown<InvalidArgument>([&] { sub(Tensor(), f); }) ==
+        "[sub] the first operand is undefined; pass a tensor");
+  CHECK(thrown<InvalidArgument>([&] { sub(f, Tensor()); }) ==
+        "[sub] the second operand is undefined; pass a tensor");
+  CHECK(thrown<InvalidArgument>([&] { div(i, i); }) ==
+        "[div] needs a floating dtype, got i64; cast it first");
+  CHECK(thrown<InvalidArgument>([&] { gelu(i); }) ==
+        "[gelu] needs a floating dtype, got i64; cast it first");
+  CHECK(thrown<InvalidArgument>([&] { relu(Tensor()); }) ==
+        "[relu] the tensor is undefined; pass a tensor");
   CHECK(thrown<InvalidArgument>([&] { relu_backward(f, zeros({3})); }) ==
         "[relu_backward] shapes [2] and [3] differ; they must be equal");
   CHECK(thrown<InvalidArgument>([&] { copy_(f, zeros({3})); }) ==
         "[copy_] shapes [2] and [3] differ; they must be equal");
   CHECK(thrown<InvalidArgument>([&] { axpby_(f, n, {}); }) ==
         "[axpby_] operands are on cpu and null; move them to one device");
-  CHECK(thrown<InvalidArgument>([&] { copy_(Tensor(), f); }) == "[copy_] the output is undefined; pass a tensor");
-  CHECK(thrown<InvalidArgument>([&] { clone(Tensor()); }) == "[clone] the tensor is undefined; pass a tensor");
+  CHECK(thrown<InvalidArgument>([&] { copy_(Tensor(), f); }) ==
+        "[copy_] the output is undefined; pass a tensor");
+  CHECK(thrown<InvalidArgument>([&] { clone(Tensor()); }) ==
+        "[clone] the tensor is undefined; pass a tensor");
   CHECK_THROWS_AS(add(zeros({2}), zeros({3})), InvalidArgument);
 }
 

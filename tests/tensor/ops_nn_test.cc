@@ -37,12 +37,14 @@ TEST_CASE("softmax: values, layouts, large logits, empty") {
       }
     }
   }
-  CHECK(softmax(Tensor::from_vector<float>({1000, 1000}, {2})).to_vector<float>() == std::vector<float>{0.5f, 0.5f});
+  CHECK(softmax(Tensor::from_vector<float>({1000, 1000}, {2})).to_vector<float>() ==
+        std::vector<float>{0.5f, 0.5f});
   CHECK(softmax(zeros({3, 0})).shape() == Shape{3, 0});
   CHECK(softmax(zeros({0, 3})).shape() == Shape{0, 3});
   CHECK(thrown<InvalidArgument>([] { softmax(Tensor::scalar(1)); }) ==
         "[softmax] needs at least 1 dim, got a 0-d tensor; unsqueeze it");
-  CHECK(thrown<InvalidArgument>([] { softmax(arange(3)); }) == "[softmax] needs a floating dtype, got i64; cast it first");
+  CHECK(thrown<InvalidArgument>([] { softmax(arange(3)); }) ==
+        "[softmax] needs a floating dtype, got i64; cast it first");
 }
 
 Tensor targets_below(std::int64_t rows, std::int64_t classes) {
@@ -53,7 +55,8 @@ Tensor targets_below(std::int64_t rows, std::int64_t classes) {
 
 TEST_CASE("cross entropy: loss, log-sum-exp and derivative") {
   for (std::int64_t n : {1, 10, 37}) {
-    const Tensor x = spread_tensor<double>({6, n}, -4, 4), t = targets_below(6, n), d = spread_tensor<double>({6});
+    const Tensor x = spread_tensor<double>({6, n}, -4, 4), t = targets_below(6, n),
+                 d = spread_tensor<double>({6});
     const auto soft = slow_softmax(x.to_vector<double>(), static_cast<std::size_t>(n));
     const auto target = t.to_vector<std::int64_t>();
     const auto scale = d.to_vector<double>();
@@ -62,9 +65,11 @@ TEST_CASE("cross entropy: loss, log-sum-exp and derivative") {
       const auto grad = cross_entropy_rows_backward(d, layout, t, log_sum_exp).to_vector<double>();
       const auto losses = loss.to_vector<double>();
       for (std::size_t row = 0; row < 6; ++row) {
-        const std::size_t at = row * static_cast<std::size_t>(n) + static_cast<std::size_t>(target[row]);
+        const std::size_t at =
+            row * static_cast<std::size_t>(n) + static_cast<std::size_t>(target[row]);
         CHECK(losses[row] == Approx(-std::log(soft[at])).epsilon(1e-13).margin(1e-14));
-        for (std::size_t i = row * static_cast<std::size_t>(n); i < (row + 1) * static_cast<std::size_t>(n); ++i) {
+        for (std::size_t i = row * static_cast<std::size_t>(n);
+             i < (row + 1) * static_cast<std::size_t>(n); ++i) {
           CHECK(std::abs(grad[i] - (soft[i] - (i == at)) * scale[row]) <= 1e-14);
         }
       }
@@ -72,7 +77,8 @@ TEST_CASE("cross entropy: loss, log-sum-exp and derivative") {
     const auto f32 = cross_entropy_rows(cast(x, DType::kF32), t);
     const auto f64 = cross_entropy_rows(x, t);
     for (std::size_t row = 0; row < 6; ++row) {
-      CHECK(f32.loss.to_vector<float>()[row] == Approx(f64.loss.to_vector<double>()[row]).epsilon(2e-6).margin(1e-6));
+      CHECK(f32.loss.to_vector<float>()[row] ==
+            Approx(f64.loss.to_vector<double>()[row]).epsilon(2e-6).margin(1e-6));
     }
   }
 }
@@ -86,11 +92,13 @@ TEST_CASE("cross entropy: a confident row loses little, and not exactly nothing"
 }
 
 TEST_CASE("softmax and cross entropy: equal bits for any number of threads") {
-  const Tensor x = spread_tensor<float>({5000, 37}), t = targets_below(5000, 37), d = spread_tensor<float>({5000});
+  const Tensor x = spread_tensor<float>({5000, 37}), t = targets_below(5000, 37),
+               d = spread_tensor<float>({5000});
   CHECK(same_for_any_threads([&] { return softmax(x).to_vector<float>(); }));
   CHECK(same_for_any_threads([&] { return cross_entropy_rows(x, t).loss.to_vector<float>(); }));
   CHECK(same_for_any_threads([&] {
-    return cross_entropy_rows_backward(d, x, t, cross_entropy_rows(x, t).log_sum_exp).to_vector<float>();
+    return cross_entropy_rows_backward(d, x, t, cross_entropy_rows(x, t).log_sum_exp)
+        .to_vector<float>();
   }));
 }
 
@@ -98,8 +106,10 @@ TEST_CASE("cross entropy: bad targets are found by the kernel") {
   const Tensor x = zeros({3, 4}), bad = Tensor::from_vector<std::int64_t>({0, 4, -1}, {3});
   CHECK(thrown<InvalidArgument>([&] { cross_entropy_rows(x, bad); }) ==
         "[cross_entropy_rows] target 4 in row 1 is outside [0, 4); targets are class indices");
-  CHECK(thrown<InvalidArgument>([&] { cross_entropy_rows_backward(zeros({3}), x, bad, zeros({3})); }) ==
-        "[cross_entropy_rows_backward] target 4 in row 1 is outside [0, 4); targets are class indices");
+  CHECK(thrown<InvalidArgument>(
+            [&] { cross_entropy_rows_backward(zeros({3}), x, bad, zeros({3})); }) ==
+        "[cross_entropy_rows_backward] target 4 in row 1 is outside [0, 4); targets are class "
+        "indices");
   const Stream queued = Stream::create(kCpu, StreamKind::kQueued, "queued");
   StreamGuard guard(queued);
   const Tensor xq = zeros({3, 4}), badq = clone(bad);
@@ -116,10 +126,12 @@ TEST_CASE("cross entropy: errors") {
         "[cross_entropy_rows] needs logits [rows, classes] and targets [rows], got [3, 4] and [2]");
   CHECK(thrown<InvalidArgument>([&] { cross_entropy_rows(Tensor(), t); }) ==
         "[cross_entropy_rows] logits is undefined; pass a tensor");
-  CHECK(thrown<InvalidArgument>([&] { cross_entropy_rows_backward(zeros({2}), x, t, zeros({3})); }) ==
-        "[cross_entropy_rows_backward] dloss has shape [2], expected [3]");
-  CHECK(thrown<InvalidArgument>([&] { cross_entropy_rows_backward(zeros({3}), x, t, zeros({3, 1})); }) ==
-        "[cross_entropy_rows_backward] log_sum_exp has shape [3, 1], expected [3]");
+  CHECK(thrown<InvalidArgument>([&] {
+          cross_entropy_rows_backward(zeros({2}), x, t, zeros({3}));
+        }) == "[cross_entropy_rows_backward] dloss has shape [2], expected [3]");
+  CHECK(thrown<InvalidArgument>([&] {
+          cross_entropy_rows_backward(zeros({3}), x, t, zeros({3, 1}));
+        }) == "[cross_entropy_rows_backward] log_sum_exp has shape [3, 1], expected [3]");
 }
 
 struct SgdCase {
@@ -153,7 +165,9 @@ void check_sgd(const SgdCase& c) {
       for (std::size_t i = 0; i < p[s].size(); ++i) {
         const double grad = g[s][i] + c.decay * p[s][i];
         m[s][i] = step == 0 ? grad : c.momentum * m[s][i] + (1 - c.dampening) * grad;
-        const double by = c.momentum == 0 ? grad : c.nesterov ? grad + c.momentum * m[s][i] : m[s][i];
+        const double by = c.momentum == 0 ? grad
+                          : c.nesterov    ? grad + c.momentum * m[s][i]
+                                          : m[s][i];
         p[s][i] -= c.lr * by;
       }
     }
@@ -161,14 +175,16 @@ void check_sgd(const SgdCase& c) {
   double worst = 0;
   for (std::size_t s = 0; s < p.size(); ++s) {
     const auto got = cast(segments[s].parameter, DType::kF64).to_vector<double>();
-    for (std::size_t i = 0; i < got.size(); ++i) worst = std::max(worst, std::abs(got[i] - p[s][i]));
+    for (std::size_t i = 0; i < got.size(); ++i)
+      worst = std::max(worst, std::abs(got[i] - p[s][i]));
   }
   CHECK(worst <= (sizeof(T) == 4 ? 2e-6 : 1e-14));
 }
 
 TEST_CASE("sgd_step: PyTorch's definition, over segments of any length") {
-  for (const SgdCase& c : {SgdCase{0.1, 0, 0, 0, false}, SgdCase{0.1, 0, 0, 0.01, false}, SgdCase{0.1, 0.9, 0, 0, false},
-                           SgdCase{0.05, 0.9, 0.1, 0.01, false}, SgdCase{0.1, 0.9, 0, 0.01, true}}) {
+  for (const SgdCase& c : {SgdCase{0.1, 0, 0, 0, false}, SgdCase{0.1, 0, 0, 0.01, false},
+                           SgdCase{0.1, 0.9, 0, 0, false}, SgdCase{0.05, 0.9, 0.1, 0.01, false},
+                           SgdCase{0.1, 0.9, 0, 0.01, true}}) {
     check_sgd<float>(c);
     check_sgd<double>(c);
   }
@@ -195,7 +211,9 @@ TEST_CASE("sgd_step: equal bits for any number of threads and any cut into segme
 
 TEST_CASE("sgd_step: errors") {
   const Tensor p = zeros({4}), g = zeros({4});
-  const auto message = [](SgdSegment segment) { return thrown<InvalidArgument>([&] { sgd_step({segment}); }); };
+  const auto message = [](SgdSegment segment) {
+    return thrown<InvalidArgument>([&] { sgd_step({segment}); });
+  };
   CHECK(message({}) == "[sgd_step] the parameter is undefined; pass a tensor");
   CHECK(message({.parameter = p}) == "[sgd_step] the gradient is undefined; pass a tensor");
   CHECK(message({.parameter = p, .gradient = zeros({3})}) ==

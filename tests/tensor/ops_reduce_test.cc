@@ -14,9 +14,11 @@ using namespace testing;
 
 // Sums in f64, element by element, over the dims of `mask`.
 template <class T>
-std::vector<double> slow_sum(const std::vector<T>& x, const Shape& shape, const std::vector<bool>& mask) {
+std::vector<double> slow_sum(const std::vector<T>& x, const Shape& shape,
+                             const std::vector<bool>& mask) {
   std::int64_t outputs = 1;
-  for (int d = 0; d < shape.ndim(); ++d) outputs *= mask[static_cast<std::size_t>(d)] ? 1 : shape[d];
+  for (int d = 0; d < shape.ndim(); ++d)
+    outputs *= mask[static_cast<std::size_t>(d)] ? 1 : shape[d];
   std::vector<double> y(static_cast<std::size_t>(outputs));
   for (std::size_t i = 0; i < x.size(); ++i) {
     std::int64_t rest = static_cast<std::int64_t>(i), o = 0, step = 1;
@@ -41,14 +43,16 @@ void check_sums(const Shape& shape, double tolerance) {
     const auto got = y.template to_vector<T>();
     REQUIRE(got.size() == exact.size());
     double worst = 0;
-    for (std::size_t i = 0; i < got.size(); ++i) worst = std::max(worst, std::abs(got[i] - exact[i]));
+    for (std::size_t i = 0; i < got.size(); ++i)
+      worst = std::max(worst, std::abs(got[i] - exact[i]));
     CHECK(worst <= tolerance);
   };
   std::vector<Tensor> first;
   for (const Tensor& layout : layouts(x)) {
     INFO(shape.str() << " strides " << layout.strides().str());
-    const std::vector<Tensor> sums = {sum(layout),         sum(layout, {0}),    sum(layout, {1}),      sum(layout, {2}),
-                                      sum(layout, {0, 1}), sum(layout, {0, 2}), sum(layout, {-1, -2})};
+    const std::vector<Tensor> sums = {
+        sum(layout),         sum(layout, {0}),    sum(layout, {1}),     sum(layout, {2}),
+        sum(layout, {0, 1}), sum(layout, {0, 2}), sum(layout, {-1, -2})};
     near(sums[0], {true, true, true});
     near(sums[1], {true, false, false});
     near(sums[2], {false, true, false});
@@ -64,8 +68,8 @@ void check_sums(const Shape& shape, double tolerance) {
 }
 
 TEST_CASE("sum: every choice of dims, odd sizes, any layout, and the same bits for every layout") {
-  for (const Shape& shape : {Shape{3, 5, 7}, Shape{1, 1, 1}, Shape{2, 1, 33}, Shape{17, 65, 2}, Shape{3, 1, 2500},
-                             Shape{1500, 3, 2}, Shape{5, 0, 3}}) {
+  for (const Shape& shape : {Shape{3, 5, 7}, Shape{1, 1, 1}, Shape{2, 1, 33}, Shape{17, 65, 2},
+                             Shape{3, 1, 2500}, Shape{1500, 3, 2}, Shape{5, 0, 3}}) {
     check_sums<float>(shape, 1e-3);
     check_sums<double>(shape, 1e-11);
   }
@@ -117,12 +121,14 @@ TEST_CASE("mean and sum of squares") {
 TEST_CASE("argmax: the first of equals, NaN above all, any layout") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Tensor x = Tensor::from_vector<float>({1, 3, 3, -1, -1, -2, 5, nan, 9}, {3, 3});
-  for (const Tensor& layout : layouts(x)) CHECK(argmax(layout).to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 0, 1});
+  for (const Tensor& layout : layouts(x))
+    CHECK(argmax(layout).to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 0, 1});
   CHECK(argmax(x.select(0, 0)).item<std::int64_t>() == 1);
   CHECK(argmax(zeros({0, 3})).numel() == 0);
   CHECK(argmax(Tensor::from_vector<std::int64_t>({4, 9, 2}, {3})).item<std::int64_t>() == 1);
-  CHECK(thrown<InvalidArgument>([] { argmax(zeros({2, 0})); }) ==
-        "[argmax] the last dim of [2, 0] is empty; there is no largest element");
+  CHECK(thrown<InvalidArgument>([] {
+          argmax(zeros({2, 0}));
+        }) == "[argmax] the last dim of [2, 0] is empty; there is no largest element");
   CHECK(thrown<InvalidArgument>([] { argmax(Tensor::scalar(1)); }) ==
         "[argmax] needs at least 1 dim, got a 0-d tensor; unsqueeze it");
 }
@@ -135,20 +141,29 @@ TEST_CASE("sum_to_shape undoes a broadcast") {
   CHECK(sum_to_shape(x, {}).item<float>() == 24);
   CHECK(sum_to_shape(x, {4, 2, 3}).storage() == x.storage());
   CHECK(sum_to_shape(ones({0, 3}), {1, 3}).to_vector<float>() == std::vector<float>{0, 0, 0});
-  CHECK(thrown<InvalidArgument>([&] { sum_to_shape(x, {2, 2}); }) ==
-        "[sum_to_shape] [2, 2] does not broadcast to [4, 2, 3]; only broadcast dims can be summed away");
-  CHECK(thrown<InvalidArgument>([&] { sum_to_shape(ones({3}), {1, 3}); }) ==
+  CHECK(thrown<InvalidArgument>([&] {
+          sum_to_shape(x, {2, 2});
+        }) ==
+        "[sum_to_shape] [2, 2] does not broadcast to [4, 2, 3]; only broadcast dims can be summed "
+        "away");
+  CHECK(thrown<InvalidArgument>([&] {
+          sum_to_shape(ones({3}), {1, 3});
+        }) ==
         "[sum_to_shape] [1, 3] does not broadcast to [3]; only broadcast dims can be summed away");
 }
 
 TEST_CASE("reductions: errors") {
   const Tensor x = zeros({2, 3});
-  CHECK(thrown<InvalidArgument>([&] { sum(x, {0, -2}); }) == "[sum] dim -2 is listed twice; name each dim once");
+  CHECK(thrown<InvalidArgument>([&] {
+          sum(x, {0, -2});
+        }) == "[sum] dim -2 is listed twice; name each dim once");
   CHECK_THROWS_AS(sum(x, {2}), InvalidArgument);
-  CHECK(thrown<InvalidArgument>([&] { mean(arange(3)); }) == "[mean] needs a floating dtype, got i64; cast it first");
+  CHECK(thrown<InvalidArgument>([&] { mean(arange(3)); }) ==
+        "[mean] needs a floating dtype, got i64; cast it first");
   CHECK(thrown<InvalidArgument>([&] { sum_of_squares(arange(3)); }) ==
         "[sum_of_squares] needs a floating dtype, got i64; cast it first");
-  CHECK(thrown<InvalidArgument>([&] { sum(Tensor()); }) == "[sum] the tensor is undefined; pass a tensor");
+  CHECK(thrown<InvalidArgument>([&] { sum(Tensor()); }) ==
+        "[sum] the tensor is undefined; pass a tensor");
 }
 
 }  // namespace

@@ -33,8 +33,8 @@ Tensor spread_tensor(const Shape& shape, double low = -2, double high = 2) {
   return Tensor::from_vector(spread<T>(shape.numel(), low, high), shape);
 }
 
-// Tensors with the elements of `x` in other layouts: as it is, inside a larger one, transposed storage, a step of 2 in the
-// last dim.
+// Tensors with the elements of `x` in other layouts: as it is, inside a larger one, transposed
+// storage, a step of 2 in the last dim.
 inline std::vector<Tensor> layouts(const Tensor& x) {
   std::vector<Tensor> out = {x};
   if (x.ndim() == 0) return out;
@@ -59,15 +59,17 @@ double ulps(T a, double exact) {
   if (a == b || (std::isnan(a) && std::isnan(exact))) return 0;
   if (!std::isfinite(a) || !std::isfinite(b)) return std::numeric_limits<double>::infinity();
   const T magnitude = std::max(std::abs(b), std::numeric_limits<T>::min());
-  const double unit = static_cast<double>(std::nextafter(magnitude, std::numeric_limits<T>::infinity())) -
-                      static_cast<double>(magnitude);
+  const double unit =
+      static_cast<double>(std::nextafter(magnitude, std::numeric_limits<T>::infinity())) -
+      static_cast<double>(magnitude);
   return std::abs(static_cast<double>(a) - exact) / unit;
 }
 
 // True when every bit agrees, so also for NaN and the sign of 0.
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint8_t>>;
+  using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t,
+                                  std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint8_t>>;
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](T x, T y) { return std::bit_cast<Bits>(x) == std::bit_cast<Bits>(y); });
 }

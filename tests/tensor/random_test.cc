@@ -22,7 +22,8 @@ TEST_CASE("philox: the known answers of its authors") {
     const random::Words out = random::philox(key, counter);
     return std::vector<std::uint32_t>(out.w, out.w + 4);
   };
-  CHECK(words(0, {{0, 0, 0, 0}}) == std::vector<std::uint32_t>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+  CHECK(words(0, {{0, 0, 0, 0}}) ==
+        std::vector<std::uint32_t>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   CHECK(words(~std::uint64_t{0}, {{~0u, ~0u, ~0u, ~0u}}) ==
         std::vector<std::uint32_t>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
   CHECK(words(0x299f31d0a4093822, {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}}) ==
@@ -167,16 +168,21 @@ TEST_CASE("permutation: a permutation, of the key, unbiased") {
 
 TEST_CASE("random: errors") {
   const Tensor x = zeros({2, 3});
-  CHECK(thrown<InvalidArgument>([&] { random::fill_normal(x, {}, {.global = {4, 4}, .offset = {3, 0}}, 0, 1); }) ==
-        "[fill_normal] a box of shape [2, 3] at [3, 0] does not lie inside the global shape [4, 4]");
+  CHECK(
+      thrown<InvalidArgument>([&] {
+        random::fill_normal(x, {}, {.global = {4, 4}, .offset = {3, 0}}, 0, 1);
+      }) ==
+      "[fill_normal] a box of shape [2, 3] at [3, 0] does not lie inside the global shape [4, 4]");
   CHECK(thrown<InvalidArgument>([&] { random::fill_uniform(x, {}, whole({6}), 0, 1); }) ==
         "[fill_uniform] a box of shape [2, 3] at [0] does not lie inside the global shape [6]");
   CHECK(thrown<InvalidArgument>([&] { random::fill_uniform(arange(3), {}, whole({3}), 0, 1); }) ==
         "[fill_uniform] needs a floating dtype, got i64; cast it first");
-  CHECK(thrown<InvalidArgument>([&] { random::fill_uniform(x, {}, whole({2, 3}), 1, 0); }) ==
-        "[fill_uniform] low 1 is above high 0; swap them");
-  CHECK(thrown<InvalidArgument>([&] { random::fill_normal(x, {}, whole({2, 3}), 0, -1); }) ==
-        "[fill_normal] stddev is -1; it must not be negative");
+  CHECK(thrown<InvalidArgument>([&] {
+          random::fill_uniform(x, {}, whole({2, 3}), 1, 0);
+        }) == "[fill_uniform] low 1 is above high 0; swap them");
+  CHECK(thrown<InvalidArgument>([&] {
+          random::fill_normal(x, {}, whole({2, 3}), 0, -1);
+        }) == "[fill_normal] stddev is -1; it must not be negative");
   CHECK(thrown<InvalidArgument>([&] { random::permutation(-1, {}); }) ==
         "[permutation] the count is -1; it must not be negative");
 }

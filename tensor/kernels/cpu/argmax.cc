@@ -23,7 +23,8 @@ void ArgmaxKernel::cpu(const Args& a, Workspace) {
     const T* x = a.x.as<T>();
     std::int64_t* y = a.y.as<std::int64_t>();
     const std::int64_t n = a.x.shape[1];
-    cpu::parallel_rows(a.x.shape[0], n, [=](std::int64_t row) { y[row] = index_of_largest(x + row * n, n); });
+    cpu::parallel_rows(a.x.shape[0], n,
+                       [=](std::int64_t row) { y[row] = index_of_largest(x + row * n, n); });
   });
 }
 

@@ -18,7 +18,8 @@ using Wider = std::conditional_t<
                            std::is_same_v<X, std::int64_t> || std::is_same_v<Y, std::int64_t>,
                        double, float>>;
 
-// Truncates and clamps from floating to integer, where a plain cast would be undefined outside the range.
+// Truncates and clamps from floating to integer, where a plain cast would be undefined outside the
+// range.
 template <class To, class From>
 To convert(From value) {
   if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
@@ -75,7 +76,8 @@ void without_x(const AxpbyKernel::Args& a) {
 template <class X, class Y>
 void with_x(const AxpbyKernel::Args& a) {
   using C = Wider<X, Y>;
-  const C alpha = static_cast<C>(a.alpha), beta = static_cast<C>(a.beta), gamma = static_cast<C>(a.gamma);
+  const C alpha = static_cast<C>(a.alpha), beta = static_cast<C>(a.beta),
+          gamma = static_cast<C>(a.gamma);
   if (a.beta != 0) {
     map_x<X, Y>(a, [=](X x, Y& y) {
       y = convert<Y>(alpha * static_cast<C>(x) + beta * static_cast<C>(y) + gamma);

@@ -2,11 +2,9 @@
 //
 //     tools/bazel run //tensor/kernels/cpu:bench_ops
 //
-// Products against one oneDNN primitive over the whole matrix (its own threading), elementwise operations against memcpy.
-// A ratio above 1 is faster than the yardstick. Both sides of a pair alternate, and the best of many runs counts, so that
-// a busy machine disturbs both alike.
-#include <omp.h>
-
+// Products against one oneDNN primitive over the whole matrix (its own threading), elementwise
+// operations against memcpy. A ratio above 1 is faster than the yardstick. Both sides of a pair
+// alternate, and the best of many runs counts, so that a busy machine disturbs both alike.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -46,7 +44,8 @@ Pair best(const Ours& ours, const Yardstick& yardstick) {
 // out = a b by one primitive.
 class PlainProduct {
  public:
-  PlainProduct(const Tensor& a, const Tensor& b, const Tensor& out) : engine_(dnnl::engine::kind::cpu, 0) {
+  PlainProduct(const Tensor& a, const Tensor& b, const Tensor& out)
+      : engine_(dnnl::engine::kind::cpu, 0) {
     const auto desc = [](const Tensor& x) {
       return dnnl::memory::desc({x.dim(0), x.dim(1)}, dnnl::memory::data_type::f32,
                                 dnnl::memory::dims{x.strides()[0], x.strides()[1]});
@@ -80,35 +79,42 @@ Tensor matrix(std::int64_t rows, std::int64_t columns, bool transposed) {
 }
 
 void compare_product(const Product& p) {
-  const Tensor a = matrix(p.m, p.k, p.a_transposed), b = matrix(p.k, p.n, p.b_transposed), out = zeros({p.m, p.n});
+  const Tensor a = matrix(p.m, p.k, p.a_transposed), b = matrix(p.k, p.n, p.b_transposed),
+               out = zeros({p.m, p.n});
   PlainProduct plain(a, b, out);
   const Pair pair = best([&] { matmul_into(out, a, b, {}); }, [&] { plain.run(); });
-  const double flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-  std::printf("  [%lld, %lld]%s x [%lld, %lld]%s  %7.1f us  %6.1f GFLOP/s  ratio %.2f\n", static_cast<long long>(p.m),
-              static_cast<long long>(p.k), p.a_transposed ? "^T" : "", static_cast<long long>(p.k),
-              static_cast<long long>(p.n), p.b_transposed ? "^T" : "", pair.ours * 1e6, flops / pair.ours * 1e-9,
-              pair.yardstick / pair.ours);
+  const double flops =
+      2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+  std::printf("  [%lld, %lld]%s x [%lld, %lld]%s  %7.1f us  %6.1f GFLOP/s  ratio %.2f\n",
+              static_cast<long long>(p.m), static_cast<long long>(p.k), p.a_transposed ? "^T" : "",
+              static_cast<long long>(p.k), static_cast<long long>(p.n), p.b_transposed ? "^T" : "",
+              pair.ours * 1e6, flops / pair.ours * 1e-9, pair.yardstick / pair.ours);
 }
 
 template <class Op>
 void compare_elementwise(const char* name, const Tensor& x, const Op& op) {
   const Tensor copy = zeros_like(x);
   const auto bytes = static_cast<std::size_t>(x.numel()) * dtype_size(x.dtype());
-  const Pair pair = best(op, [&] { std::memcpy(copy.storage().data(), x.storage().data(), bytes); });
-  std::printf("  %-16s %7.1f us  %6.2f ns an element  ratio to memcpy %.2f\n", name, pair.ours * 1e6,
-              pair.ours * 1e9 / static_cast<double>(x.numel()), pair.yardstick / pair.ours);
+  const Pair pair =
+      best(op, [&] { std::memcpy(copy.storage().data(), x.storage().data(), bytes); });
+  std::printf("  %-16s %7.1f us  %6.2f ns an element  ratio to memcpy %.2f\n", name,
+              pair.ours * 1e6, pair.ours * 1e9 / static_cast<double>(x.numel()),
+              pair.yardstick / pair.ours);
 }
 
 void compare_all() {
   std::printf("matmul, f32, against one oneDNN primitive\n");
   for (const Product& p :
-       {Product{1024, 512, 784, false, true}, Product{512, 512, 784, false, true}, Product{512, 784, 1024, true, false},
-        Product{1024, 784, 512, false, false}, Product{512, 512, 512, false, true}, Product{64, 512, 784, false, true},
-        Product{1024, 10, 512, false, true}, Product{10, 512, 1024, true, false}, Product{1024, 512, 10, false, false}}) {
+       {Product{1024, 512, 784, false, true}, Product{512, 512, 784, false, true},
+        Product{512, 784, 1024, true, false}, Product{1024, 784, 512, false, false},
+        Product{512, 512, 512, false, true}, Product{64, 512, 784, false, true},
+        Product{1024, 10, 512, false, true}, Product{10, 512, 1024, true, false},
+        Product{1024, 512, 10, false, false}}) {
     compare_product(p);
   }
   std::printf("elementwise, f32, 1024 x 512\n");
-  const Tensor x = full({1024, 512}, 0.5), row = ones({512}), targets = zeros({1024}, {.dtype = DType::kI64});
+  const Tensor x = full({1024, 512}, 0.5), row = ones({512}),
+               targets = zeros({1024}, {.dtype = DType::kI64});
   compare_elementwise("clone", x, [&] { clone(x); });
   compare_elementwise("relu", x, [&] { relu(x); });
   compare_elementwise("add a row", x, [&] { add(x, row); });

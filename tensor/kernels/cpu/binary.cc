@@ -6,9 +6,11 @@
 namespace tessera {
 namespace {
 
-// The first three cases are one expression in vector form; the strided one gives the same bits, element by element.
+// The first three cases are one expression in vector form; the strided one gives the same bits,
+// element by element.
 template <class T, class R, class F>
-void run(const T* a, const T* b, R* y, const std::array<std::int64_t, 3>& steps, std::int64_t count, F f) {
+void run(const T* a, const T* b, R* y, const std::array<std::int64_t, 3>& steps, std::int64_t count,
+         F f) {
   if (steps[0] == 1 && steps[1] == 1 && steps[2] == 1) {
     for (std::int64_t i = 0; i < count; ++i) y[i] = f(a[i], b[i]);
   } else if (steps[0] == 1 && steps[1] == 0 && steps[2] == 1) {
@@ -47,14 +49,21 @@ void apply_floating(const BinaryKernel::Args& args, F f) {
 
 void BinaryKernel::cpu(const Args& args, Workspace) {
   switch (args.op) {
-    case BinaryOp::kAdd: return apply_any(args, functors::Add{});
-    case BinaryOp::kSub: return apply_any(args, functors::Sub{});
-    case BinaryOp::kMul: return apply_any(args, functors::Mul{});
-    case BinaryOp::kDiv: return apply_floating(args, functors::Div{});
-    case BinaryOp::kReluBackward: return apply_floating(args, functors::ReluBackward{});
-    case BinaryOp::kGeluBackward: return apply_floating(args, functors::GeluBackward{});
+    case BinaryOp::kAdd:
+      return apply_any(args, functors::Add{});
+    case BinaryOp::kSub:
+      return apply_any(args, functors::Sub{});
+    case BinaryOp::kMul:
+      return apply_any(args, functors::Mul{});
+    case BinaryOp::kDiv:
+      return apply_floating(args, functors::Div{});
+    case BinaryOp::kReluBackward:
+      return apply_floating(args, functors::ReluBackward{});
+    case BinaryOp::kGeluBackward:
+      return apply_floating(args, functors::GeluBackward{});
     case BinaryOp::kEqual:
-      return with_type(args.a.dtype, [&]<class T>() { apply<T, std::uint8_t>(args, functors::Equal{}); });
+      return with_type(args.a.dtype,
+                       [&]<class T>() { apply<T, std::uint8_t>(args, functors::Equal{}); });
   }
 }
 

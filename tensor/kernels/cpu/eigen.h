@@ -2,8 +2,9 @@
 
 /// The only place where Eigen is included.
 ///
-/// EIGEN_FAST_MATH=0 because with fast maths the bits of a result depend on where an array is split; no threads of its own,
-/// because work is cut by us. Both come with the library's build target.
+/// EIGEN_FAST_MATH=0 because with fast maths the bits of a result depend on where an array is
+/// split; no threads of its own, because work is cut by us. Both come with the library's build
+/// target.
 
 #include <Eigen/Core>
 

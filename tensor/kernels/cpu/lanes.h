@@ -1,7 +1,7 @@
 #pragma once
 
-/// Sums whose order of additions is fixed and suits vector units: element i goes to lane i % kLanes, lanes are folded in
-/// pairs at the end.
+/// Sums whose order of additions is fixed and suits vector units: element i goes to lane i %
+/// kLanes, lanes are folded in pairs at the end.
 
 #include <array>
 #include <cstdint>

@@ -12,7 +12,8 @@
 namespace tessera {
 namespace {
 
-// oneDNN's bits depend on how many threads it may use, so a tile is always computed by exactly one, also in a team of one.
+// oneDNN's bits depend on how many threads it may use, so a tile is always computed by exactly one,
+// also in a team of one.
 class OneThreadScope {
  public:
   OneThreadScope() : previous_(omp_get_max_threads()) { omp_set_num_threads(1); }
@@ -38,8 +39,8 @@ cpu::TileProduct<T> whole(const MatmulKernel::Args& args) {
 }
 
 template <class T>
-void multiply_tile(const cpu::TileProduct<T>& all, const MatmulTiles& tiles, std::int64_t row, std::int64_t column,
-                   Workspace scratch) {
+void multiply_tile(const cpu::TileProduct<T>& all, const MatmulTiles& tiles, std::int64_t row,
+                   std::int64_t column, Workspace scratch) {
   cpu::TileProduct<T> part = all;
   part.m = std::min(tiles.m, all.m - row);
   part.n = std::min(tiles.n, all.n - column);
@@ -75,15 +76,18 @@ template <class T>
 void multiply_all(const MatmulKernel::Args& args, Workspace scratch) {
   const cpu::TileProduct<T> all = whole<T>(args);
   const MatmulTiles tiles = matmul_tiles(all.m, all.n, all.k);
-  const std::int64_t rows = (all.m + tiles.m - 1) / tiles.m, columns = (all.n + tiles.n - 1) / tiles.n;
+  const std::int64_t rows = (all.m + tiles.m - 1) / tiles.m,
+                     columns = (all.n + tiles.n - 1) / tiles.n;
   const std::size_t share = MatmulKernel::workspace_per_thread(args);
-  const auto threads = std::max<std::int64_t>(1, static_cast<std::int64_t>(scratch.bytes / share));
+  [[maybe_unused]] const auto threads =  // unused where OpenMP is off
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(scratch.bytes / share));
   FirstError error;
-#pragma omp parallel for schedule(dynamic) num_threads(static_cast<int>(threads)) if (threads > 1)
+#pragma omp parallel for schedule(dynamic) num_threads(static_cast <int>(threads)) if (threads > 1)
   for (std::int64_t tile = 0; tile < rows * columns; ++tile) {
     try {
       OneThreadScope one_thread;
-      const Workspace mine = {static_cast<std::byte*>(scratch.data) + share * omp_get_thread_num(), share};
+      const Workspace mine = {static_cast<std::byte*>(scratch.data) + share * omp_get_thread_num(),
+                              std::min(share, scratch.bytes)};
       multiply_tile(all, tiles, tile / columns * tiles.m, tile % columns * tiles.n, mine);
     } catch (...) {
       error.keep();

@@ -24,7 +24,10 @@ struct Key {
 struct KeyHash {
   std::size_t operator()(const Key& key) const {
     std::size_t hash = key.bias ? 1 : 0;
-    const auto mix = [&](std::size_t value) { hash = (hash ^ value) * 0x9E3779B97F4A7C15u; hash ^= hash >> 32; };
+    const auto mix = [&](std::size_t value) {
+      hash = (hash ^ value) * 0x9E3779B97F4A7C15u;
+      hash ^= hash >> 32;
+    };
     for (std::int64_t value : key.geometry) mix(static_cast<std::size_t>(value));
     for (float value : key.factors) mix(std::hash<float>{}(value));
     return hash;
@@ -32,8 +35,8 @@ struct KeyHash {
 };
 
 Key key_of(const TileProduct<float>& t) {
-  return {.geometry = {t.m, t.n, t.k, t.a.row_stride, t.a.column_stride, t.b.row_stride, t.b.column_stride,
-                       t.c.row_stride},
+  return {.geometry = {t.m, t.n, t.k, t.a.row_stride, t.a.column_stride, t.b.row_stride,
+                       t.b.column_stride, t.c.row_stride},
           .factors = {static_cast<float>(t.alpha), static_cast<float>(t.beta)},
           .bias = t.bias != nullptr};
 }
@@ -71,7 +74,8 @@ Primitive::Primitive(const Key& key) {
   run = dnnl::matmul(primitive);
 }
 
-// Primitives by key, for all threads: making one generates code. Bounded, since factors and sizes may vary endlessly.
+// Primitives by key, for all threads: making one generates code. Bounded, since factors and sizes
+// may vary endlessly.
 class Cache {
  public:
   std::shared_ptr<const Primitive> get(const Key& key) {
@@ -97,10 +101,12 @@ Cache& cache() {
   return *cache;
 }
 
-memory wrap(const memory::desc& desc, const void* data) { return memory(desc, engine(), const_cast<void*>(data)); }
+memory wrap(const memory::desc& desc, const void* data) {
+  return memory(desc, engine(), const_cast<void*>(data));
+}
 
-// The workspace is an estimate from the shape, because a plan for another machine must know it too; a version of oneDNN
-// that wants more gets it here.
+// The workspace is an estimate from the shape, because a plan for another machine must know it too;
+// a version of oneDNN that wants more gets it here.
 void* scratch_of(const Primitive& primitive, Workspace offered) {
   if (primitive.scratch.get_size() <= offered.bytes) return offered.data;
   thread_local memory own;
@@ -122,8 +128,8 @@ void multiply(const TileProduct<float>& t, Workspace scratch) {
     thread_local dnnl::stream stream(engine());
     primitive->run.execute(stream, arguments);
   } catch (const dnnl::error& error) {
-    throw DeviceError("[matmul] oneDNN failed on a tile of " + std::to_string(t.m) + " x " + std::to_string(t.n) +
-                      " x " + std::to_string(t.k) + ": " + error.what());
+    throw DeviceError("[matmul] oneDNN failed on a tile of " + std::to_string(t.m) + " x " +
+                      std::to_string(t.n) + " x " + std::to_string(t.k) + ": " + error.what());
   }
 }
 

@@ -11,8 +11,8 @@ using Eigen::ColMajor;
 using Eigen::Index;
 using Eigen::RowMajor;
 
-// Where Eigen packs its operands: in our workspace, in blocks of fixed size. Its own choice follows the caches of the CPU,
-// which would make the bits depend on them.
+// Where Eigen packs its operands: in our workspace, in blocks of fixed size. Its own choice follows
+// the caches of the CPU, which would make the bits depend on them.
 class Blocking : public Eigen::internal::level3_blocking<double, double> {
  public:
   Blocking(Index m, Index n, Workspace scratch) {
@@ -26,11 +26,13 @@ class Blocking : public Eigen::internal::level3_blocking<double, double> {
 };
 
 template <int lhs_order, int rhs_order>
-void run(Index m, Index n, Index k, const double* lhs, Index lhs_stride, const double* rhs, Index rhs_stride,
-         double* out, Index out_stride, double alpha, Blocking& blocking) {
-  Eigen::internal::general_matrix_matrix_product<Index, double, lhs_order, false, double, rhs_order, false, ColMajor,
-                                                 1>::run(m, n, k, lhs, lhs_stride, rhs, rhs_stride, out, 1, out_stride,
-                                                         alpha, blocking, nullptr);
+void run(Index m, Index n, Index k, const double* lhs, Index lhs_stride, const double* rhs,
+         Index rhs_stride, double* out, Index out_stride, double alpha, Blocking& blocking) {
+  Eigen::internal::general_matrix_matrix_product<Index, double, lhs_order, false, double, rhs_order,
+                                                 false, ColMajor, 1>::run(m, n, k, lhs, lhs_stride,
+                                                                          rhs, rhs_stride, out, 1,
+                                                                          out_stride, alpha,
+                                                                          blocking, nullptr);
 }
 
 // Eigen's products add to the output.
@@ -52,14 +54,16 @@ void prepare_output(const TileProduct<double>& t) {
 
 void multiply(const TileProduct<double>& t, Workspace scratch) {
   prepare_output(t);
-  // In columns: c^T = b^T a^T. An operand with rows of unit stride is its transpose with columns of unit stride.
+  // In columns: c^T = b^T a^T. An operand with rows of unit stride is its transpose with columns of
+  // unit stride.
   Blocking blocking(t.n, t.m, scratch);
   const bool b_rows = t.b.column_stride == 1, a_rows = t.a.column_stride == 1;
   const Index lhs_stride = b_rows ? t.b.row_stride : t.b.column_stride;
   const Index rhs_stride = a_rows ? t.a.row_stride : t.a.column_stride;
   const auto product = b_rows ? (a_rows ? run<ColMajor, ColMajor> : run<ColMajor, RowMajor>)
                               : (a_rows ? run<RowMajor, ColMajor> : run<RowMajor, RowMajor>);
-  product(t.n, t.m, t.k, t.b.data, lhs_stride, t.a.data, rhs_stride, t.c.data, t.c.row_stride, t.alpha, blocking);
+  product(t.n, t.m, t.k, t.b.data, lhs_stride, t.a.data, rhs_stride, t.c.data, t.c.row_stride,
+          t.alpha, blocking);
 }
 
 }  // namespace tessera::cpu

@@ -22,7 +22,8 @@ void fill(const RandomFillKernel::Args& a, Draw draw) {
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t position = first + offsets[1] + i * steps[1];
       const std::int64_t block = position / kPerBlock;
-      if (block != drawn) numbers = draw(random::philox(key, static_cast<std::uint64_t>(block)), T{});
+      if (block != drawn)
+        numbers = draw(random::philox(key, static_cast<std::uint64_t>(block)), T{});
       drawn = block;
       y[offsets[0] + i * steps[0]] = scalar::fma(numbers.n[position % kPerBlock], scale, offset);
     }
@@ -35,9 +36,11 @@ void RandomFillKernel::cpu(const Args& a, Workspace) {
   with_floating_type(a.y.dtype, [&]<class T>() {
     switch (a.distribution) {
       case Distribution::kUniform:
-        return fill<T>(a, [](const random::Words& words, T type) { return random::uniforms(words, type); });
+        return fill<T>(
+            a, [](const random::Words& words, T type) { return random::uniforms(words, type); });
       case Distribution::kNormal:
-        return fill<T>(a, [](const random::Words& words, T type) { return random::normals(words, type); });
+        return fill<T>(
+            a, [](const random::Words& words, T type) { return random::normals(words, type); });
     }
   });
 }

@@ -11,7 +11,8 @@ namespace tessera {
 namespace {
 
 constexpr std::int64_t kBlock = ReduceKernel::kBlock;
-// Sums that are next to each other in memory and computed together when the elements of one sum are not.
+// Sums that are next to each other in memory and computed together when the elements of one sum are
+// not.
 constexpr std::int64_t kColumns = 64;
 
 // Acc adds inside a block, Total adds blocks.
@@ -57,7 +58,8 @@ Geometry geometry(const ReduceKernel::Args& a) {
 
 // The sum of elements [begin, end) of the sum that starts at x.
 template <class S>
-typename S::Acc block_sum(const Geometry& g, const typename S::Value* x, std::int64_t begin, std::int64_t end) {
+typename S::Acc block_sum(const Geometry& g, const typename S::Value* x, std::int64_t begin,
+                          std::int64_t end) {
   using T = typename S::Value;
   const std::int64_t n = end - begin;
   if (g.reduced.ndim == 1) {
@@ -66,7 +68,8 @@ typename S::Acc block_sum(const Geometry& g, const typename S::Value* x, std::in
     if (stride == 1) {
       return cpu::lane_sum<typename S::Acc>(n, [=](std::int64_t i) { return S::term(from[i]); });
     }
-    return cpu::lane_sum<typename S::Acc>(n, [=](std::int64_t i) { return S::term(from[i * stride]); });
+    return cpu::lane_sum<typename S::Acc>(
+        n, [=](std::int64_t i) { return S::term(from[i * stride]); });
   }
   T gathered[kBlock];
   T* next = gathered;
@@ -76,10 +79,11 @@ typename S::Acc block_sum(const Geometry& g, const typename S::Value* x, std::in
   return cpu::lane_sum<typename S::Acc>(n, [&](std::int64_t i) { return S::term(gathered[i]); });
 }
 
-// The same for `width` sums that start at x, x + 1, ...: rows of them are added, lane by lane as above.
+// The same for `width` sums that start at x, x + 1, ...: rows of them are added, lane by lane as
+// above.
 template <class S>
-void column_sums(const typename S::Value* x, std::int64_t stride, std::int64_t rows, std::int64_t width,
-                 typename S::Total* out) {
+void column_sums(const typename S::Value* x, std::int64_t stride, std::int64_t rows,
+                 std::int64_t width, typename S::Total* out) {
   typename S::Acc lanes[cpu::kLanes][kColumns] = {};
   for (std::int64_t r = 0; r < rows; ++r) {
     const typename S::Value* from = x + r * stride;
@@ -110,7 +114,8 @@ void all_blocks(const Geometry& g, const typename S::Value* x, typename S::Total
         const std::int64_t stride = g.reduced.strides[0][0];
         column_sums<S>(from + begin * stride, stride, end - begin, width, out);
       } else {
-        for (std::int64_t i = 0; i < width; ++i) out[i] = block_sum<S>(g, from + i * steps[0], begin, end);
+        for (std::int64_t i = 0; i < width; ++i)
+          out[i] = block_sum<S>(g, from + i * steps[0], begin, end);
       }
       out += width;
     });

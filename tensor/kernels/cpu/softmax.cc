@@ -22,7 +22,8 @@ void SoftmaxKernel::cpu(const Args& a, Workspace) {
     const T* x = a.x.as<T>();
     T* y = a.y.as<T>();
     const std::int64_t n = a.x.shape[1];
-    cpu::parallel_rows(a.x.shape[0], n, [=](std::int64_t row) { softmax_row(x + row * n, y + row * n, n); });
+    cpu::parallel_rows(a.x.shape[0], n,
+                       [=](std::int64_t row) { softmax_row(x + row * n, y + row * n, n); });
   });
 }
 

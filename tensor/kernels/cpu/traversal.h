@@ -11,7 +11,8 @@
 
 namespace tessera::cpu {
 
-/// Elements that one thread takes at a time. Work of one piece stays on the caller: waking threads would cost more.
+/// Elements that one thread takes at a time. Work of one piece stays on the caller: waking threads
+/// would cost more.
 inline constexpr std::int64_t kPiece = 1 << 15;
 
 /// A shape and the strides of N operands.
@@ -44,8 +45,8 @@ Traversal<sizeof...(Strides)> make_traversal(const Extents& shape, const Strides
   return t;
 }
 
-/// Elements [begin, end) in row-major order, as runs along the last dim: body(offsets, strides, count), where offsets and
-/// strides hold one number per operand.
+/// Elements [begin, end) in row-major order, as runs along the last dim: body(offsets, strides,
+/// count), where offsets and strides hold one number per operand.
 template <std::size_t N, class Body>
 void walk(const Traversal<N>& t, std::int64_t begin, std::int64_t end, const Body& body) {
   const int last = t.ndim - 1;
@@ -83,7 +84,8 @@ void parallel_walk(const Traversal<N>& t, const Body& body) {
   }
 }
 
-/// body(row) for rows of `length` elements each, shared out over threads when there are many elements.
+/// body(row) for rows of `length` elements each, shared out over threads when there are many
+/// elements.
 template <class Body>
 void parallel_rows(std::int64_t rows, std::int64_t length, const Body& body) {
   [[maybe_unused]] const std::int64_t group =

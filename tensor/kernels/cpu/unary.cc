@@ -25,7 +25,8 @@ void apply(const UnaryKernel::Args& a, F f) {
 }  // namespace
 
 void UnaryKernel::cpu(const Args& a, Workspace) {
-  with_floating_type(a.y.dtype, [&]<class T>() { with_functor(a.op, [&](auto f) { apply<T>(a, f); }); });
+  with_floating_type(a.y.dtype,
+                     [&]<class T>() { with_functor(a.op, [&](auto f) { apply<T>(a, f); }); });
 }
 
 }  // namespace tessera

@@ -12,7 +12,8 @@ namespace tessera {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kMostBlocks = 4096;  // enough to fill any GPU; the rest is the stride of the grid
+constexpr std::int64_t kMostBlocks =
+    4096;  // enough to fill any GPU; the rest is the stride of the grid
 
 template <class T>
 struct alignas(16) Pack {
@@ -20,7 +21,9 @@ struct alignas(16) Pack {
   T values[kCount];
 };
 
-__device__ std::int64_t first_index() { return blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; }
+__device__ std::int64_t first_index() {
+  return blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x;
+}
 __device__ std::int64_t index_step() { return gridDim.x * std::int64_t{blockDim.x}; }
 
 // 16 bytes at a time; the last, incomplete pack goes through the same functor, one by one.
@@ -80,7 +83,8 @@ template <class T, class F>
 void apply(CudaStream stream, const UnaryKernel::Args& a, std::int64_t n, F f) {
   const bool packs = takes_packs(a);
   const std::int64_t work = packs ? (n + Pack<T>::kCount - 1) / Pack<T>::kCount : n;
-  const auto blocks = static_cast<unsigned>(std::min(kMostBlocks, (work + kThreads - 1) / kThreads));
+  const auto blocks =
+      static_cast<unsigned>(std::min(kMostBlocks, (work + kThreads - 1) / kThreads));
   if (packs) {
     contiguous_kernel<<<blocks, kThreads, 0, stream>>>(a.x.as<T>(), a.y.as<T>(), n, f);
   } else {
@@ -98,7 +102,8 @@ void UnaryKernel::cuda(CudaStream stream, const Args& a, Workspace) {
     with_functor(a.op, [&](auto f) { apply<T>(stream, a, n, f); });
   });
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) {
-    throw DeviceError(std::string("[unary] CUDA could not launch the kernel: ") + cudaGetErrorString(error));
+    throw DeviceError(std::string("[unary] CUDA could not launch the kernel: ") +
+                      cudaGetErrorString(error));
   }
 }
 

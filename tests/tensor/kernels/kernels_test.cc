@@ -14,8 +14,13 @@ namespace {
 
 using namespace testing;
 
-constexpr CpuFlags kHaswell = {
-    .avx2 = true, .fma = true, .bmi1 = true, .bmi2 = true, .f16c = true, .lzcnt = true, .movbe = true};
+constexpr CpuFlags kHaswell = {.avx2 = true,
+                               .fma = true,
+                               .bmi1 = true,
+                               .bmi2 = true,
+                               .f16c = true,
+                               .lzcnt = true,
+                               .movbe = true};
 
 TEST_CASE("choose_cpu_isa: by flags alone, naming what is missing") {
   CHECK(choose_cpu_isa(kHaswell) == CpuIsa::kX86V3);
@@ -23,14 +28,17 @@ TEST_CASE("choose_cpu_isa: by flags alone, naming what is missing") {
   CpuFlags flags = kHaswell;
   flags.fma = flags.movbe = false;
   CHECK(thrown<DeviceError>([&] { choose_cpu_isa(flags); }) ==
-        "[cpu_table] this CPU lacks fma, movbe; the kernels need x86-64-v3, which x86 CPUs since 2013-2015 have");
+        "[cpu_table] this CPU lacks fma, movbe; the kernels need x86-64-v3, which x86 CPUs since "
+        "2013-2015 have");
   CHECK(thrown<DeviceError>([&] { choose_cpu_isa({}); }) ==
-        "[cpu_table] this CPU lacks avx2, fma, bmi1, bmi2, f16c, lzcnt, movbe; the kernels need x86-64-v3, which x86 "
+        "[cpu_table] this CPU lacks avx2, fma, bmi1, bmi2, f16c, lzcnt, movbe; the kernels need "
+        "x86-64-v3, which x86 "
         "CPUs since 2013-2015 have");
 }
 
 TEST_CASE("cpu_table: every kernel has an entry point") {
-  CHECK(std::apply([](const auto&... entry) { return ((entry.run != nullptr) && ...); }, cpu_table()));
+  CHECK(std::apply([](const auto&... entry) { return ((entry.run != nullptr) && ...); },
+                   cpu_table()));
 }
 
 TEST_CASE("merge_dims: extents of 1 go, neighbours merge, order stays") {
@@ -69,7 +77,9 @@ void call_everything(Device device) {
   const Tensor x = full({6, 5}, 0.5, f32), row = ones({5}, f32), targets = arange(6, i64);
   zeros_like(ones({2}, f32));
   for (auto op : {add, sub, mul, div, equal}) op(x, row);
-  for (auto op : {neg, tessera::abs, tessera::exp, tessera::log, tessera::sqrt, square, tessera::tanh, relu, gelu}) op(x);
+  for (auto op : {neg, tessera::abs, tessera::exp, tessera::log, tessera::sqrt, square,
+                  tessera::tanh, relu, gelu})
+    op(x);
   relu_backward(x, x);
   gelu_backward(x, x);
   add(x, 1.0);
@@ -90,7 +100,11 @@ void call_everything(Device device) {
   const Tensor logits = zeros({6, 7}, f32);
   const auto ce = cross_entropy_rows(logits, targets);
   cross_entropy_rows_backward(ce.loss, logits, targets, ce.log_sum_exp);
-  sgd_step({{.parameter = x, .gradient = clone(x), .momentum = zeros_like(x), .lr = 0.1, .momentum_factor = 0.9}});
+  sgd_step({{.parameter = x,
+             .gradient = clone(x),
+             .momentum = zeros_like(x),
+             .lr = 0.1,
+             .momentum_factor = 0.9}});
   random::fill_uniform(x, {}, random::whole({6, 5}), 0, 1);
   random::fill_normal(x, {}, random::whole({6, 5}), 0, 1);
 }
@@ -109,8 +123,11 @@ Plan plan_of(Device device) {
     call_everything(device);
     current_rank_context()->set_trace(nullptr);
     const MemoryCounters& memory = current_rank_context()->memory();
-    Plan plan{.kernels = {}, .peak = memory.peak_total(), .workspace = memory.peak()[MemoryCategory::kWorkspace]};
-    for (const KernelRecord& record : trace.all<KernelRecord>()) plan.kernels.push_back(record.name);
+    Plan plan{.kernels = {},
+              .peak = memory.peak_total(),
+              .workspace = memory.peak()[MemoryCategory::kWorkspace]};
+    for (const KernelRecord& record : trace.all<KernelRecord>())
+      plan.kernels.push_back(record.name);
     return plan;
   });
 }

@@ -1,0 +1,340 @@
+// Whole runs of launch_program, as threads and as processes: what is printed, how it exits, how
+// fast, and what is left.
+#include <catch2/catch.hpp>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "tessera/distributed/launch.h"
+#include "tessera/tensor/error.h"
+
+namespace tessera::distributed {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Matchers::Contains;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kProgram = "tests/distributed/launch_program";
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::string read_file(const fs::path& path) {
+  std::ifstream in(path);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// One started program with a folder for its temporary files and output.
+class Program {
+ public:
+  explicit Program(const std::string& arguments) {
+    std::string pattern = (fs::temp_directory_path() / "launch-test-XXXXXX").string();
+    REQUIRE(mkdtemp(pattern.data()) != nullptr);
+    folder_ = pattern;
+    fs::create_directory(folder_ / "tmp");
+    // The token finds the processes of this run again, whoever their parent is.
+    std::istringstream words(
+        fmt::format("{} {} --token={}", kProgram, arguments, folder_.filename().string()));
+    std::vector<std::string> argv_texts;
+    for (std::string word; words >> word;) argv_texts.push_back(word);
+    std::vector<char*> argv;
+    for (std::string& text : argv_texts) argv.push_back(text.data());
+    argv.push_back(nullptr);
+    std::string tmpdir = "TMPDIR=" + (folder_ / "tmp").string();
+    std::vector<char*> environment = {tmpdir.data()};
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+      if (std::string(*entry).rfind("TMPDIR=", 0) != 0) environment.push_back(*entry);
+    }
+    environment.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 1, output_path().c_str(),
+                                     O_CREAT | O_WRONLY | O_APPEND, 0600);
+    posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    start_ = Clock::now();
+    REQUIRE(posix_spawn(&pid_, kProgram, &actions, nullptr, argv.data(), environment.data()) == 0);
+    posix_spawn_file_actions_destroy(&actions);
+  }
+  ~Program() {
+    if (running_) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // The wait status; kills and fails after 30 seconds.
+  int wait() {
+    int status = 0;
+    while (running_ && seconds_since(start_) < 30) {
+      if (waitpid(pid_, &status, WNOHANG) == pid_) running_ = false;
+      if (running_) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    INFO(output());
+    REQUIRE_FALSE(running_);
+    return status;
+  }
+  int exit_code() {
+    const int status = wait();
+    INFO(output());
+    REQUIRE(WIFEXITED(status));
+    return WEXITSTATUS(status);
+  }
+  std::string output() const { return read_file(output_path()); }
+  double seconds() const { return seconds_since(start_); }
+  pid_t pid() const { return pid_; }
+
+  // Waits until the output has `text`.
+  void wait_for(const std::string& text) const {
+    while (output().find(text) == std::string::npos && seconds() < 20)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    REQUIRE_THAT(output(), Contains(text));
+  }
+  pid_t pid_of_rank(int rank) const {
+    const std::string key = fmt::format("pid {} ", rank);
+    wait_for(key);
+    const std::string text = output();
+    return std::stoi(text.substr(text.find(key) + key.size()));
+  }
+  // Processes of this run that are alive, zombies excepted.
+  int processes() const {
+    int count = 0;
+    for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
+      const std::string name = entry.path().filename().string();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      count += read_file(entry.path() / "cmdline").find(folder_.filename().string()) !=
+               std::string::npos;
+    }
+    return count;
+  }
+  bool left_files() const { return !fs::is_empty(folder_ / "tmp"); }
+
+  void check_nothing_left() const {
+    for (int i = 0; i < 400 && processes() > 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    CHECK(processes() == 0);
+    CHECK_FALSE(left_files());
+  }
+
+ private:
+  fs::path output_path() const { return folder_ / "output"; }
+
+  fs::path folder_;
+  pid_t pid_ = -1;
+  bool running_ = true;
+  Clock::time_point start_;
+};
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+    ++count;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("ranks run, end, and leave nothing", "[launch]") {
+  const std::string mode = GENERATE("threads", "processes");
+  const int ranks = GENERATE(1, 2, 5);
+  Program program(fmt::format("ok --launch {} --ranks {}", mode, ranks));
+  CHECK(program.exit_code() == 0);
+  CHECK(count_of(program.output(), fmt::format("of {} is done\n", ranks)) ==
+        static_cast<std::size_t>(ranks));
+  CHECK(count_of(program.output(), "hello\n") == 1);
+  CHECK(count_of(program.output(), "launch returned 0\n") == 1);
+  program.check_nothing_left();
+}
+
+TEST_CASE("threads and processes agree bit for bit", "[launch]") {
+  for (int ranks : {2, 3, 5}) {
+    Program threads(fmt::format("bits --launch=threads --ranks={}", ranks));
+    Program processes(fmt::format("bits --launch=processes --ranks={}", ranks));
+    CHECK(threads.exit_code() == 0);
+    CHECK(processes.exit_code() == 0);
+    CHECK_THAT(threads.output(), Contains("hash"));
+    CHECK(threads.output() == processes.output());
+  }
+}
+
+TEST_CASE("an exception on one rank ends the run and is what is told", "[launch]") {
+  const std::string mode = GENERATE("threads", "processes");
+  Program program(fmt::format("throws --launch {} --ranks 4", mode));
+  CHECK(program.exit_code() == 1);
+  CHECK(program.seconds() < 5);
+  CHECK_THAT(program.output(), Contains("error: rank 1: the data ran out\n"));
+  CHECK(count_of(program.output(), "error: ") == 1);
+  program.check_nothing_left();
+}
+
+TEST_CASE("a rank killed by itself is named with the collective that waited for it", "[launch]") {
+  Program program("kills_itself --ranks 4");
+  CHECK(program.exit_code() == 1);
+  CHECK(program.seconds() < 5);
+  CHECK_THAT(program.output(), Contains("error: rank 2 was killed by signal 9 (Killed) while ranks "
+                                        "0, 1, 3 waited for it in all_gather #11 (layers.0)\n"));
+  program.check_nothing_left();
+}
+
+TEST_CASE("kill -9 from outside, at any moment", "[launch]") {
+  const int delay_ms = GENERATE(0, 7, 40);
+  Program program("runs_on --ranks 4");
+  const pid_t rank = program.pid_of_rank(2);
+  for (int other : {0, 1, 3}) program.pid_of_rank(other);
+  std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
+  const auto start = Clock::now();
+  kill(rank, SIGKILL);
+  CHECK(program.exit_code() == 1);
+  CHECK(seconds_since(start) < 5);
+  CHECK_THAT(program.output(),
+             Contains("error: rank 2 was killed by signal 9 (Killed) while rank") &&
+                 Contains(" waited for it in all_"));
+  program.check_nothing_left();
+}
+
+TEST_CASE("a rank that exits by itself is a failure, also with code 0", "[launch]") {
+  const int code = GENERATE(3, 0);
+  Program program(fmt::format("exits_{} --ranks 3", code));
+  CHECK(program.exit_code() == 1);
+  CHECK(program.seconds() < 5);
+  CHECK_THAT(program.output(),
+             Contains(fmt::format("error: rank 1 exited with code {} while ranks 0, 2 waited for "
+                                  "it in all_gather #5 (layers.0)\n",
+                                  code)));
+  program.check_nothing_left();
+}
+
+TEST_CASE("a rank that dies before it reaches launch is named", "[launch]") {
+  Program program("dies_before_launch --ranks 3");
+  CHECK(program.exit_code() == 1);
+  CHECK(program.seconds() < 5);
+  CHECK_THAT(
+      program.output(),
+      Contains("error: rank 1 was killed by signal 6 (Aborted) before its first collective\n"));
+  program.check_nothing_left();
+}
+
+TEST_CASE("a rank that ignores everything is stopped when another fails", "[launch]") {
+  Program program("hangs --ranks 3");
+  CHECK(program.exit_code() == 1);
+  CHECK(program.seconds() < 5);
+  CHECK_THAT(program.output(), Contains("error: rank 0: no more\n"));
+  program.check_nothing_left();
+}
+
+TEST_CASE("a failure on a stream's worker is the rank's failure", "[launch]") {
+  const std::string mode = GENERATE("threads", "processes");
+  Program program(fmt::format("fails_on_a_stream --launch {} --ranks 3", mode));
+  CHECK(program.exit_code() == 1);
+  CHECK(program.seconds() < 5);
+  CHECK_THAT(program.output(), Contains("error: rank 1: a closure failed\n"));
+  program.check_nothing_left();
+}
+
+TEST_CASE("a deadline names the rank that is late", "[launch]") {
+  Program program("is_late --ranks 3 --timeout 0.7");
+  CHECK(program.exit_code() == 1);
+  CHECK(program.seconds() < 6);
+  CHECK_THAT(
+      program.output(),
+      Contains(
+          "all_reduce #2 (loss) of group \"world\" timed out after 0.7 s: rank 1 did not arrive"));
+  program.check_nothing_left();
+}
+
+TEST_CASE("a rank that ends early is named by those who need it", "[launch]") {
+  const std::string mode = GENERATE("threads", "processes");
+  Program program(fmt::format("leaves --launch {} --ranks 3", mode));
+  CHECK(program.exit_code() == 1);
+  CHECK(program.seconds() < 5);
+  CHECK_THAT(
+      program.output(),
+      Contains(
+          "all_gather #2 (layers.0) of group \"world\" needs rank 1, which has left the group"));
+  program.check_nothing_left();
+}
+
+TEST_CASE("ranks die with their parent", "[launch]") {
+  Program program("runs_on --ranks 3");
+  for (int rank : {0, 1, 2}) program.pid_of_rank(rank);
+  kill(program.pid(), SIGKILL);
+  program.wait();
+  for (int i = 0; i < 400 && program.processes() > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  CHECK(program.processes() == 0);
+}
+
+TEST_CASE("a signal to the parent ends the ranks, then the parent", "[launch]") {
+  const int signal = GENERATE(SIGTERM, SIGINT);
+  Program program("runs_on --ranks 3");
+  for (int rank : {0, 1, 2}) program.pid_of_rank(rank);
+  const auto start = Clock::now();
+  kill(program.pid(), signal);
+  const int status = program.wait();
+  CHECK(seconds_since(start) < 3);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == signal);
+  program.check_nothing_left();
+}
+
+TEST_CASE("a program may launch several times", "[launch]") {
+  Program program("twice --ranks 2");
+  CHECK(program.exit_code() == 0);
+  CHECK(count_of(program.output(), "first launch\n") == 1);
+  CHECK(count_of(program.output(), "second launch\n") == 1);
+  program.check_nothing_left();
+}
+
+TEST_CASE("wrong options are one line and exit code 2", "[launch]") {
+  const auto [arguments, message] = GENERATE(table<std::string, std::string>({
+      {"ok --ranks 0", "error: [launch] ranks must be at least 1, got 0\n"},
+      {"ok --ranks=-3 --launch threads", "error: [launch] ranks must be at least 1, got -3\n"},
+      {"ok --ranks two", "error: [launch] --ranks takes a number, got \"two\"\n"},
+      {"ok --launch boats", "error: [launch] --launch takes threads or processes, got \"boats\"\n"},
+      {"ok --timeout 0", "error: [launch] --timeout takes seconds above 0"},
+      {"ok --timeout nan", "error: [launch] --timeout takes seconds above 0"},
+  }));
+  Program program(arguments);
+  CHECK(program.exit_code() == 2);
+  CHECK_THAT(program.output(), Contains(message));
+  program.check_nothing_left();
+}
+
+TEST_CASE("launch refuses what it cannot run", "[launch]") {
+  const auto nothing = [](World&) {};
+  CHECK_THROWS_AS(launch(0, nullptr, {.ranks = 0}, nothing), InvalidArgument);
+  CHECK_THROWS_AS(
+      launch(0, nullptr, {.ranks = 1, .timeout = std::chrono::milliseconds(0)}, nothing),
+      InvalidArgument);
+  CHECK_THROWS_AS(launch(0, nullptr, {.ranks = 1, .device = {DeviceType::kCuda, 0}}, nothing),
+                  DeviceError);
+  CHECK_FALSE(is_rank_process());
+}
+
+TEST_CASE("a world of threads on the null device", "[launch]") {
+  const LaunchResult result = launch(
+      0, nullptr, {.ranks = 3, .mode = LaunchMode::kThreads, .device = kNull}, [](World& world) {
+        if (!world.device().is_null()) throw std::runtime_error("device");
+      });
+  CHECK(result.exit_code == 0);
+  CHECK(result.failure.empty());
+}
+
+}  // namespace tessera::distributed
