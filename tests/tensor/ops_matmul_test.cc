@@ -175,8 +175,8 @@ TEST_CASE("linear: bias of f64, and over several chunks of the inner dim") {
 }
 
 TEST_CASE("matmul: equal bits for any number of threads") {
-  for (const auto& [m, n, k] :
-       {Size{300, 520, 130}, Size{64, 512, 784}, Size{1024, 10, 512}, Size{40, 30, 9000}}) {
+  for (const auto& [m, n, k] : {Size{300, 520, 130}, Size{200, 150, 200}, Size{64, 512, 784},
+                                Size{1024, 10, 512}, Size{40, 30, 9000}}) {
     const Tensor a = spread_tensor<float>({m, k}), b = spread_tensor<float>({k, n});
     INFO(m << " x " << n << " x " << k);
     CHECK(same_for_any_threads([&] { return matmul(a, b).to_vector<float>(); }));
