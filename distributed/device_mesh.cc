@@ -14,6 +14,7 @@ struct DeviceMesh::Impl {
   std::vector<std::string> axes;
   std::vector<std::shared_ptr<ProcessGroup>> groups;  // by axis
   Device device;
+  mutable std::weak_ptr<const void> companion{};
 
   std::size_t index(const std::string& axis) const {
     const auto found = std::find(axes.begin(), axes.end(), axis);
@@ -25,7 +26,8 @@ struct DeviceMesh::Impl {
 
 DeviceMesh::DeviceMesh(std::string axis, std::shared_ptr<ProcessGroup> group, Device device) {
   TESSERA_CHECK(group != nullptr, "device_mesh", "axis \"{}\" needs a process group", axis);
-  impl_ = std::make_shared<Impl>(Impl{{std::move(axis)}, {std::move(group)}, device});
+  impl_ = std::make_shared<Impl>(
+      Impl{.axes = {std::move(axis)}, .groups = {std::move(group)}, .device = device});
 }
 
 const DeviceMesh::Impl& DeviceMesh::impl() const {
@@ -47,6 +49,8 @@ const std::shared_ptr<ProcessGroup>& DeviceMesh::group(const std::string& axis) 
 
 Device DeviceMesh::device() const { return impl().device; }
 
+std::weak_ptr<const void>& DeviceMesh::companion() const { return impl().companion; }
+
 DeviceMesh DeviceMesh::with_group(const std::string& axis,
                                   std::shared_ptr<ProcessGroup> group) const {
   const std::size_t index = impl().index(axis);
@@ -56,6 +60,7 @@ DeviceMesh DeviceMesh::with_group(const std::string& axis,
       axis, size(axis), coordinate(axis), group ? group->size() : 0, group ? group->rank() : -1);
   auto copy = std::make_shared<Impl>(impl());
   copy->groups[index] = std::move(group);
+  copy->companion.reset();
   DeviceMesh mesh;
   mesh.impl_ = std::move(copy);
   return mesh;

@@ -31,6 +31,9 @@ class DeviceMesh {
   /// The same mesh with another group on one axis (a decorated one, in tests). Sizes must agree.
   DeviceMesh with_group(const std::string& axis, std::shared_ptr<ProcessGroup> group) const;
 
+  /// For make_mesh(): what a floor above made of this mesh, the same for all copies of the handle.
+  std::weak_ptr<const void>& companion() const;
+
  private:
   struct Impl;
   const Impl& impl() const;

@@ -1,23 +1,19 @@
 #include "tessera/distributed/gloo_connection.h"
 
 #include <fmt/format.h>
-#include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/file_store.h>
-#include <gloo/transport/tcp/device.h>
+#include <gloo/context.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <list>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
+#include "tessera/distributed/gloo_peer.h"
+#include "tessera/distributed/gloo_rendezvous.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::distributed {
@@ -32,70 +28,13 @@ constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 365);
 constexpr std::chrono::milliseconds kWatchTick{20};
 constexpr std::chrono::milliseconds kInterruptTick{1};
 constexpr std::chrono::milliseconds kFarewell{2000};
-constexpr std::uint64_t kControlTag = 1ULL << 63;
-
-enum class ControlKind : std::uint32_t { kNone, kLeaving, kAborted };
-
-// The one message that a rank may send outside collectives. `kind` comes last: when it is there, so
-// is the text.
-struct ControlMessage {
-  char text[1020] = {};
-  std::uint32_t kind = 0;
-
-  ControlKind peek() {
-    return static_cast<ControlKind>(std::atomic_ref(kind).load(std::memory_order_acquire));
-  }
-};
+// Past the deadline: long enough that a message which did arrive is not taken for a missing one.
+constexpr std::chrono::milliseconds kLastLook{5};
 
 // Streams run side by side: only the tag tells their messages apart. The fingerprint keeps ranks
 // that disagree from matching, which Gloo would answer by ending the process.
 std::uint64_t tag_of(const ResolvedCollective& call) {
   return ((call.fingerprint() & 0x7FFFFFFF) << 32) | (call.site.sequence & 0xFFFFFFFF);
-}
-
-template <class E>
-[[noreturn]] void throw_cannot_connect(const GlooConnection::Options& options,
-                                       const std::string& what) {
-  CollectiveSite site;
-  site.rank = options.rank;
-  site.group = options.group;
-  site.op = "connect";
-  throw E(error_text("connect", fmt::format("group \"{}\": {}", options.group, what)), site);
-}
-
-void wait_until_all_joined(const GlooConnection::Options& options) {
-  const auto marker = [&](int rank) { return fmt::format("{}/joined-{}", options.folder, rank); };
-  std::ofstream(marker(options.rank)) << '\n';
-  const auto deadline = Clock::now() + options.timeout;
-  for (;;) {
-    std::vector<int> missing;
-    for (int rank = 0; rank < options.size; ++rank) {
-      if (!std::filesystem::exists(marker(rank))) missing.push_back(rank);
-    }
-    if (missing.empty()) return;
-    if (Clock::now() > deadline) {
-      throw_cannot_connect<CollectiveError>(
-          options, fmt::format("{} did not come within {:g} s", ranks_text(missing),
-                               std::chrono::duration<double>(options.timeout).count()));
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-}
-
-std::shared_ptr<gloo::rendezvous::Context> connect(const GlooConnection::Options& options) {
-  wait_until_all_joined(options);
-  try {
-    auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
-    context->setTimeout(options.timeout);
-    gloo::rendezvous::FileStore store(options.folder);
-    std::shared_ptr<gloo::transport::Device> device =
-        gloo::transport::tcp::CreateDevice("127.0.0.1");
-    context->connectFullMesh(store, device);
-    return context;
-  } catch (const std::exception& error) {
-    throw_cannot_connect<CollectiveAborted>(
-        options, fmt::format("cannot connect with the other ranks: {}", error.what()));
-  }
 }
 
 }  // namespace
@@ -109,21 +48,14 @@ class GlooConnection::Impl {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  enum class PeerState : std::uint8_t { kPresent, kLeft, kLost };
-  struct Peer {
-    int rank = 0;
-    PeerState state = PeerState::kPresent;
-    ControlMessage incoming;
-    std::unique_ptr<Buffer> receive_control;
-    std::unique_ptr<Buffer> send_control;  // null until something was said
-  };
   // Waits under way, as the watch sees them; guarded by mutex_.
   struct Operation {
     Clock::time_point deadline;
-    const Peer* farewell =
-        nullptr;  // set: a last word to this peer, which an abort does not interrupt
+    // Set: a last word to this peer, which an abort does not interrupt.
+    const GlooPeer* farewell = nullptr;
     bool timed_out = false;
     Buffer* waiting = nullptr;
+    Clock::time_point waiting_since{};
     bool receiving = false;
   };
   // Keeps an operation in the list while it lives.
@@ -146,29 +78,26 @@ class GlooConnection::Impl {
   std::vector<Posted> post(const ResolvedCollective& call, const ExchangePlan& plan);
   void transfer(const ResolvedCollective& call, const ExchangePlan& plan, Operation& operation);
   bool wait(Operation& operation, Buffer& buffer, bool receiving);
-  void await_farewell(const Peer& peer) noexcept;
+  void await_farewell(const GlooPeer& peer) noexcept;
   [[noreturn]] void throw_interrupted(const ResolvedCollective& call, const Operation& operation,
                                       std::vector<int> missing);
   [[noreturn]] void throw_connection_lost(const ResolvedCollective& call, int peer);
 
   void watch();
-  void look_at(Peer& peer);  // lock held, here and below
-  bool has_message(Peer& peer);
-  static bool is_broken(Peer& peer);
+  void look_at(GlooPeer& peer);  // lock held, here and below
   bool interrupt_operations();
   bool is_over(const Operation& operation) const;
-  void say(ControlKind kind, const std::string& text) noexcept;
+  void say(GlooWord word, const std::string& text) noexcept;
   void set_aborted(const std::string& reason);
 
   const Options options_;
-  std::shared_ptr<gloo::rendezvous::Context> context_;
+  std::shared_ptr<gloo::Context> context_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::unique_ptr<Peer>> peers_;
+  std::vector<std::unique_ptr<GlooPeer>> peers_;
   std::list<Operation> operations_;
   std::optional<std::string> abort_;
   std::string notice_;  // what the peers are still to be told
-  ControlMessage outgoing_;
   bool said_ = false;
   bool stop_ = false;
   std::thread watcher_;
@@ -176,14 +105,10 @@ class GlooConnection::Impl {
 
 GlooConnection::Impl::Impl(const Options& options) : options_(options) {
   if (options_.size == 1) return;
-  context_ = connect(options_);
+  context_ = connect_with_all(options_);
   for (int rank = 0; rank < options_.size; ++rank) {
     if (rank == options_.rank) continue;
-    auto peer = std::make_unique<Peer>();
-    peer->rank = rank;
-    peer->receive_control = context_->createUnboundBuffer(&peer->incoming, sizeof(ControlMessage));
-    peer->receive_control->recv(rank, kControlTag);
-    peers_.push_back(std::move(peer));
+    peers_.push_back(std::make_unique<GlooPeer>(*context_, rank));
   }
   watcher_ = std::thread([this] { watch(); });
 }
@@ -193,12 +118,12 @@ GlooConnection::Impl::~Impl() {
   {
     Lock lock(mutex_);
     if (abort_) {
-      if (!notice_.empty()) say(ControlKind::kAborted, notice_);
+      if (!notice_.empty()) say(GlooWord::kAborted, notice_);
     } else {
-      say(ControlKind::kLeaving, "");
+      say(GlooWord::kLeaving, "");
     }
   }
-  for (const std::unique_ptr<Peer>& peer : peers_) await_farewell(*peer);
+  for (const std::unique_ptr<GlooPeer>& peer : peers_) await_farewell(*peer);
   {
     Lock lock(mutex_);
     stop_ = true;
@@ -208,11 +133,11 @@ GlooConnection::Impl::~Impl() {
 }
 
 // What was said must have reached the peer's socket before ours closes.
-void GlooConnection::Impl::await_farewell(const Peer& peer) noexcept {
-  if (!peer.send_control) return;
+void GlooConnection::Impl::await_farewell(const GlooPeer& peer) noexcept {
+  if (peer.said() == nullptr) return;
   try {
     Registration operation(*this, {.deadline = Clock::now() + kFarewell, .farewell = &peer});
-    wait(*operation, *peer.send_control, false);
+    wait(*operation, *peer.said(), false);
   } catch (const std::exception&) {  // the peer went first
   }
 }
@@ -290,6 +215,7 @@ bool GlooConnection::Impl::wait(Operation& operation, Buffer& buffer, bool recei
     Lock lock(mutex_);
     if (is_over(operation) && !operation.timed_out) return false;
     operation.waiting = &buffer;
+    operation.waiting_since = Clock::now();
     operation.receiving = receiving;
   }
   struct Clear {
@@ -321,13 +247,13 @@ void GlooConnection::Impl::throw_interrupted(const ResolvedCollective& call,
 void GlooConnection::Impl::throw_connection_lost(const ResolvedCollective& call, int peer) {
   Lock lock(mutex_);
   const auto found = std::find_if(peers_.begin(), peers_.end(),
-                                  [peer](const auto& each) { return each->rank == peer; });
+                                  [peer](const auto& each) { return each->rank() == peer; });
   // Gloo tells the collective's buffers a moment before or after it tells the watch's.
-  for (int i = 0; i < 100 && !abort_ && (*found)->state == PeerState::kPresent; ++i) {
+  for (int i = 0; i < 100 && !abort_ && (*found)->state() == GlooPeer::State::kPresent; ++i) {
     look_at(**found);
     changed_.wait_for(lock, kInterruptTick);
   }
-  if (!abort_ && (*found)->state == PeerState::kLeft) {
+  if (!abort_ && (*found)->state() == GlooPeer::State::kLeft) {
     const std::string what = fmt::format("needs rank {}, which has left the group", peer);
     notice_ = fmt::format("{} {}", call.str(), what);
     set_aborted(fmt::format("rank {} failed: {}", options_.rank, notice_));
@@ -352,43 +278,15 @@ void GlooConnection::Impl::set_aborted(const std::string& reason) {
 void GlooConnection::Impl::watch() {
   Lock lock(mutex_);
   while (!stop_) {
-    for (const std::unique_ptr<Peer>& peer : peers_) look_at(*peer);
-    if (!notice_.empty()) say(ControlKind::kAborted, notice_);
+    for (const std::unique_ptr<GlooPeer>& peer : peers_) look_at(*peer);
+    if (!notice_.empty()) say(GlooWord::kAborted, notice_);
     const bool interrupting = interrupt_operations();
     changed_.wait_for(lock, interrupting ? kInterruptTick : kWatchTick);
   }
 }
 
-void GlooConnection::Impl::look_at(Peer& peer) {
-  if (peer.state != PeerState::kPresent) return;
-  const bool broken = !has_message(peer) && is_broken(peer);
-  if (has_message(peer)) {
-    peer.state = PeerState::kLeft;
-    if (peer.incoming.peek() == ControlKind::kAborted)
-      set_aborted(
-          fmt::format("rank {} failed: {}", peer.rank,
-                      std::string(peer.incoming.text,
-                                  strnlen(peer.incoming.text, sizeof(peer.incoming.text)))));
-  } else if (broken) {
-    peer.state = PeerState::kLost;
-    set_aborted(fmt::format("rank {} is gone (its connection closed)", peer.rank));
-  }
-}
-
-bool GlooConnection::Impl::has_message(Peer& peer) {
-  return peer.incoming.peek() != ControlKind::kNone;
-}
-
-// A look that does not block: a wait that is interrupted before it begins still reports a broken
-// connection.
-bool GlooConnection::Impl::is_broken(Peer& peer) {
-  try {
-    peer.receive_control->abortWaitRecv();
-    peer.receive_control->waitRecv(kNever);
-    return false;
-  } catch (const std::exception&) {
-    return true;
-  }
+void GlooConnection::Impl::look_at(GlooPeer& peer) {
+  if (const std::optional<std::string> news = peer.look()) set_aborted(*news);
 }
 
 bool GlooConnection::Impl::interrupt_operations() {
@@ -398,6 +296,7 @@ bool GlooConnection::Impl::interrupt_operations() {
     if (!is_over(operation) && now > operation.deadline) operation.timed_out = true;
     if (!is_over(operation) || operation.waiting == nullptr) continue;
     any = true;
+    if (operation.timed_out && now - operation.waiting_since < kLastLook) continue;
     if (operation.receiving) {
       operation.waiting->abortWaitRecv();
     } else {
@@ -409,24 +308,13 @@ bool GlooConnection::Impl::interrupt_operations() {
 
 bool GlooConnection::Impl::is_over(const Operation& operation) const {
   if (operation.farewell != nullptr)
-    return operation.timed_out || operation.farewell->state != PeerState::kPresent;
+    return operation.timed_out || operation.farewell->state() != GlooPeer::State::kPresent;
   return operation.timed_out || abort_.has_value();
 }
 
-void GlooConnection::Impl::say(ControlKind kind, const std::string& text) noexcept {
+void GlooConnection::Impl::say(GlooWord word, const std::string& text) noexcept {
   if (std::exchange(said_, true)) return;
-  const std::size_t length = std::min(text.size(), sizeof(outgoing_.text) - 1);
-  std::memcpy(outgoing_.text, text.data(), length);
-  outgoing_.kind = static_cast<std::uint32_t>(kind);
-  for (const std::unique_ptr<Peer>& peer : peers_) {
-    if (peer->state != PeerState::kPresent) continue;
-    try {
-      peer->send_control = context_->createUnboundBuffer(&outgoing_, sizeof(outgoing_));
-      peer->send_control->send(peer->rank, kControlTag);
-    } catch (const std::exception&) {
-      peer->send_control.reset();  // gone already
-    }
-  }
+  for (const std::unique_ptr<GlooPeer>& peer : peers_) peer->say(*context_, word, text);
 }
 
 GlooConnection::GlooConnection(const Options& options) : impl_(std::make_unique<Impl>(options)) {}

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The sockets of one rank to all others, and the watch over them. Gloo itself is seen by
-/// gloo_connection.cc alone.
+/// The sockets of one rank to all others, and the watch over them. Gloo itself is seen by the
+/// gloo_*.cc files alone.
 
 #include <chrono>
 #include <memory>

@@ -50,7 +50,11 @@ class GroupMesh final : public nn::Mesh {
 
 std::shared_ptr<const nn::Mesh> make_mesh(const DeviceMesh& mesh) {
   TESSERA_CHECK(mesh.defined(), "make_mesh", "the mesh is undefined; use World::mesh()");
-  return std::make_shared<GroupMesh>(mesh);
+  if (const auto known = mesh.companion().lock())
+    return std::static_pointer_cast<const GroupMesh>(known);
+  auto made = std::make_shared<const GroupMesh>(mesh);
+  mesh.companion() = made;
+  return made;
 }
 
 }  // namespace tessera::distributed

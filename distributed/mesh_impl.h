@@ -10,7 +10,8 @@
 namespace tessera::distributed {
 
 /// An nn::Mesh whose collectives run on the process groups of `mesh`, labelled "mesh <axis>".
-/// Throws InvalidArgument for an undefined mesh.
+/// One object per mesh while anybody holds it, so that parameters sharded over the same mesh are
+/// known to be. Throws InvalidArgument for an undefined mesh.
 std::shared_ptr<const nn::Mesh> make_mesh(const DeviceMesh& mesh);
 
 }  // namespace tessera::distributed

@@ -1,6 +1,4 @@
-// Trains a small MLP on all ranks; every rank keeps a part of each parameter only.
-//
-//     mlp_example --ranks 4 --launch processes
+// A small MLP, each rank keeping a part of every parameter: mlp_example --ranks 4 --launch threads
 
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-// The twin of mlp_example.cc without ranks: what sharding adds is the difference of the two files.
+// The twin of mlp_example.cc without ranks: what sharding adds is the difference between the two.
 
 #include <cstdio>
 

@@ -111,6 +111,9 @@ TESSERA_RANK_TEST("a group and its decorated forms number collectives together",
       y.to_vector<float>()[7] == reduced_value<float>(t.size(), distributed::ReduceOp::kSum, 1, 7),
       "plain");
   t.check(numbers.size() == 2 && numbers[0] == numbers[1], "one number for one collective");
+  const std::vector<distributed::FlightEntry> flights = distributed::recent_collectives();
+  t.check(flights.end()[-1].sequence == flights.end()[-2].sequence + 1, "#{} after #{}",
+          flights.end()[-1].sequence, flights.end()[-2].sequence);
 }
 
 TESSERA_RANK_TEST("delay sleeps ahead of one kind only", "[decorators]") {

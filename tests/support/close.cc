@@ -11,11 +11,14 @@ namespace {
 
 CloseResult compare_metadata(const Tensor& actual, const Tensor& expected) {
   if (!actual.defined() || !expected.defined())
-    return {false, fmt::format("undefined tensor: actual {}, expected {}", actual.defined(), expected.defined())};
+    return {false, fmt::format("undefined tensor: actual {}, expected {}", actual.defined(),
+                               expected.defined())};
   if (actual.dtype() != expected.dtype())
-    return {false, fmt::format("dtype {} instead of {}", dtype_name(actual.dtype()), dtype_name(expected.dtype()))};
+    return {false, fmt::format("dtype {} instead of {}", dtype_name(actual.dtype()),
+                               dtype_name(expected.dtype()))};
   if (!(actual.shape() == expected.shape()))
-    return {false, fmt::format("shape {} instead of {}", actual.shape().str(), expected.shape().str())};
+    return {false,
+            fmt::format("shape {} instead of {}", actual.shape().str(), expected.shape().str())};
   return {};
 }
 
@@ -50,8 +53,9 @@ CloseResult compare(const Tensor& actual, const Tensor& expected, const Toleranc
   double worst_excess = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (same_bits(a[i], b[i])) continue;
-    const double beyond =
-        tolerance == nullptr ? 2 : excess(static_cast<double>(a[i]), static_cast<double>(b[i]), *tolerance);
+    const double beyond = tolerance == nullptr ? 2
+                                               : excess(static_cast<double>(a[i]),
+                                                        static_cast<double>(b[i]), *tolerance);
     if (beyond > 1) ++differing;
     if (beyond > worst_excess) {
       worst_excess = beyond;
@@ -59,14 +63,15 @@ CloseResult compare(const Tensor& actual, const Tensor& expected, const Toleranc
     }
   }
   if (differing == 0) return {};
-  return {false, fmt::format("{} of {} elements differ; {}: {} at {} instead of {}", differing, a.size(),
-                             tolerance == nullptr ? "the first" : "the worst", a[worst],
+  return {false, fmt::format("{} of {} elements differ; {}: {} at {} instead of {}", differing,
+                             a.size(), tolerance == nullptr ? "the first" : "the worst", a[worst],
                              index_text(actual.shape(), worst), b[worst])};
 }
 
 CloseResult compare_any(const Tensor& actual, const Tensor& expected, const Tolerance* tolerance) {
   if (CloseResult result = compare_metadata(actual, expected); !result) return result;
-  return dispatch_all(actual.dtype(), "all_close", [&]<class T>() { return compare<T>(actual, expected, tolerance); });
+  return dispatch_all(actual.dtype(), "all_close",
+                      [&]<class T>() { return compare<T>(actual, expected, tolerance); });
 }
 
 }  // namespace

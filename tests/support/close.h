@@ -23,7 +23,8 @@ struct CloseResult {
   explicit operator bool() const { return ok; }
 };
 
-// Shapes and dtypes must be equal. NaNs and infinities are close to their like only. Views may be strided.
+// Shapes and dtypes must be equal. NaNs and infinities are close to their like only. Views may be
+// strided.
 CloseResult all_close(const Tensor& actual, const Tensor& expected, Tolerance tolerance);
 CloseResult all_close(const Tensor& actual, const Tensor& expected);
 

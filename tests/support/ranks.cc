@@ -36,12 +36,14 @@ using Report = std::function<void(int rank, const std::string& failure)>;
 
 distributed::LaunchOptions launch_options(const RankTestOptions& options, int world) {
   return {.ranks = world,
-          .mode = test_transport() == "gloo" ? distributed::LaunchMode::kProcesses : distributed::LaunchMode::kThreads,
+          .mode = test_transport() == "gloo" ? distributed::LaunchMode::kProcesses
+                                             : distributed::LaunchMode::kThreads,
           .cpu_compute = options.cpu_compute,
           .timeout = options.timeout};
 }
 
-std::function<void(distributed::World&)> reporting_body(const RegisteredCase& test, const Report& report) {
+std::function<void(distributed::World&)> reporting_body(const RegisteredCase& test,
+                                                        const Report& report) {
   return [&test, report](distributed::World& world) {
     RankTest t(world);
     const auto deliver = [&] {
@@ -64,10 +66,12 @@ int run_case_of_rank_process(int argc, char** argv) {
   if (!distributed::is_rank_process() || name == nullptr || report_folder == nullptr) return -1;
   const RegisteredCase& test = cases().at(name);
   const Report report = [report_folder](int rank, const std::string& failure) {
-    std::ofstream(fmt::format("{}/rank-{}.txt", report_folder, rank), std::ios::app) << failure << '\0';
+    std::ofstream(fmt::format("{}/rank-{}.txt", report_folder, rank), std::ios::app)
+        << failure << '\0';
   };
   // The parent's earlier launches are passed over; its own one does not return.
-  for (;;) distributed::launch(argc, argv, launch_options(test.options, 1), reporting_body(test, report));
+  for (;;)
+    distributed::launch(argc, argv, launch_options(test.options, 1), reporting_body(test, report));
 }
 
 const EarlyMainRegistration early_main(&run_case_of_rank_process);
@@ -77,7 +81,8 @@ class ReportFolder {
  public:
   explicit ReportFolder(const std::string& case_name) {
     std::string pattern = (fs::temp_directory_path() / "tessera-report-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a folder like " + pattern);
+    if (mkdtemp(pattern.data()) == nullptr)
+      throw std::runtime_error("cannot make a folder like " + pattern);
     path_ = pattern;
     setenv(kCaseVariable, case_name.c_str(), 1);
     setenv(kReportVariable, path_.c_str(), 1);
@@ -95,7 +100,8 @@ class ReportFolder {
     std::vector<std::string> out;
     for (int rank = 0; rank < world; ++rank) {
       std::ifstream in(fmt::format("{}/rank-{}.txt", path_, rank));
-      for (std::string text; std::getline(in, text, '\0');) out.push_back(fmt::format("rank {}: {}", rank, text));
+      for (std::string text; std::getline(in, text, '\0');)
+        out.push_back(fmt::format("rank {}: {}", rank, text));
     }
     return out;
   }
@@ -116,8 +122,9 @@ WorldRun run_threads(const RegisteredCase& test, int world) {
     std::lock_guard lock(mutex);
     run.failures.push_back(fmt::format("rank {}: {}", rank, failure));
   };
-  run.failure =
-      distributed::launch(0, nullptr, launch_options(test.options, world), reporting_body(test, report)).failure;
+  run.failure = distributed::launch(0, nullptr, launch_options(test.options, world),
+                                    reporting_body(test, report))
+                    .failure;
   return run;
 }
 
@@ -126,7 +133,9 @@ WorldRun run_processes(const std::string& name, const RegisteredCase& test, int 
   std::string program = "rank-test";
   char* argv[] = {program.data(), nullptr};
   WorldRun run;
-  run.failure = distributed::launch(1, argv, launch_options(test.options, world), [](distributed::World&) {}).failure;
+  run.failure =
+      distributed::launch(1, argv, launch_options(test.options, world), [](distributed::World&) {
+      }).failure;
   run.failures = folder.failures(world);
   return run;
 }
@@ -141,7 +150,8 @@ bool RankTest::check_close(const Tensor& actual, const Tensor& expected, const s
   return check_result(all_close(actual, expected), what);
 }
 
-bool RankTest::check_close(const Tensor& actual, const Tensor& expected, Tolerance tolerance, const std::string& what) {
+bool RankTest::check_close(const Tensor& actual, const Tensor& expected, Tolerance tolerance,
+                           const std::string& what) {
   return check_result(all_close(actual, expected, tolerance), what);
 }
 
@@ -152,8 +162,10 @@ bool RankTest::check_equal(const Tensor& actual, const Tensor& expected, const s
 std::vector<std::string> RankTest::gather_text(const std::string& mine) {
   const auto count = static_cast<std::int64_t>(mine.size());
   const Tensor length = Tensor::from_vector<std::int64_t>({count}, {1});
-  distributed::all_reduce(group(), std::span(&length, 1), distributed::ReduceOp::kMax, "gather_text");
-  const std::int64_t width = length.item<std::int64_t>() + static_cast<std::int64_t>(sizeof(std::int64_t));
+  distributed::all_reduce(group(), std::span(&length, 1), distributed::ReduceOp::kMax,
+                          "gather_text");
+  const std::int64_t width =
+      length.item<std::int64_t>() + static_cast<std::int64_t>(sizeof(std::int64_t));
   std::vector<std::uint8_t> row(static_cast<std::size_t>(width));
   std::memcpy(row.data(), &count, sizeof(count));
   std::copy(mine.begin(), mine.end(), row.begin() + sizeof(count));
@@ -166,7 +178,8 @@ std::vector<std::string> RankTest::gather_text(const std::string& mine) {
     const std::uint8_t* begin = bytes.data() + r * width;
     std::int64_t characters = 0;
     std::memcpy(&characters, begin, sizeof(characters));
-    out.emplace_back(reinterpret_cast<const char*>(begin) + sizeof(characters), static_cast<std::size_t>(characters));
+    out.emplace_back(reinterpret_cast<const char*>(begin) + sizeof(characters),
+                     static_cast<std::size_t>(characters));
   }
   return out;
 }
@@ -174,7 +187,9 @@ std::vector<std::string> RankTest::gather_text(const std::string& mine) {
 bool RankTest::check_same_on_all_ranks(const std::string& mine, const std::string& what) {
   const std::vector<std::string> texts = gather_text(mine);
   for (std::size_t r = 0; r < texts.size(); ++r) {
-    if (!check(texts[r] == mine, "{} differs: here \"{}\", on rank {} \"{}\"", what, mine, r, texts[r])) return false;
+    if (!check(texts[r] == mine, "{} differs: here \"{}\", on rank {} \"{}\"", what, mine, r,
+               texts[r]))
+      return false;
   }
   return true;
 }
@@ -186,12 +201,16 @@ RankCase::RankCase(const char* name, void (*body)(RankTest&), RankTestOptions op
 void run_rank_case(const std::string& name) {
   const RegisteredCase& test = cases().at(name);
   for (int world : test.options.worlds.empty() ? test_worlds() : test.options.worlds) {
-    const WorldRun run = test_transport() == "gloo" ? run_processes(name, test, world) : run_threads(test, world);
-    for (const std::string& failure : run.failures) FAIL_CHECK("world " << world << ", " << failure);
+    const WorldRun run =
+        test_transport() == "gloo" ? run_processes(name, test, world) : run_threads(test, world);
+    for (const std::string& failure : run.failures)
+      FAIL_CHECK("world " << world << ", " << failure);
     const std::string& expected = test.options.expect_failure;
-    if (expected.empty() && !run.failure.empty()) FAIL_CHECK("world " << world << ", " << run.failure);
+    if (expected.empty() && !run.failure.empty())
+      FAIL_CHECK("world " << world << ", " << run.failure);
     if (!expected.empty() && run.failure.find(expected) == std::string::npos)
-      FAIL_CHECK("world " << world << " should fail with \"" << expected << "\" but said \"" << run.failure << '"');
+      FAIL_CHECK("world " << world << " should fail with \"" << expected << "\" but said \""
+                          << run.failure << '"');
   }
   SUCCEED();
 }
@@ -209,7 +228,8 @@ std::vector<int> test_worlds() {
   return worlds;
 }
 
-std::vector<std::exception_ptr> run_ranks(int world_size, const std::function<void(distributed::World&)>& body,
+std::vector<std::exception_ptr> run_ranks(int world_size,
+                                          const std::function<void(distributed::World&)>& body,
                                           const RunRanksOptions& options) {
   auto groups = distributed::make_local_groups("world", world_size, options.timeout);
   std::vector<std::exception_ptr> errors(groups.size());

@@ -6,13 +6,14 @@
 //       t.check(all.to_vector<float>()[0] == 0, "element 0 is {}", all.to_vector<float>()[0]);
 //     }
 //
-// The body runs on every rank; `t` is a RankTest&. TESSERA_TEST_TRANSPORT (local: threads, gloo: processes; default local)
-// and TESSERA_TEST_WORLDS (default 1,2,3,5) say where; the macro tessera_rank_test sets both. Ranks must not use Catch's
-// macros, which are not thread-safe: they check with `t`, and the main thread reports what failed, with rank and world. A
-// failed check does not end the body. An exception that leaves the body fails the test with the first failure's text.
+// The body runs on every rank; `t` is a RankTest&. TESSERA_TEST_TRANSPORT (local: threads, gloo:
+// processes; default local) and TESSERA_TEST_WORLDS (default 1,2,3,5) say where; the macro
+// tessera_rank_test sets both. Ranks must not use Catch's macros, which are not thread-safe: they
+// check with `t`, and the main thread reports what failed, with rank and world. A failed check does
+// not end the body. An exception that leaves the body fails the test with the first failure's text.
 //
-// With processes each rank is this test binary again, which runs only the one case: state set up outside the body does not
-// reach it.
+// With processes each rank is this test binary again, which runs only the one case: state set up
+// outside the body does not reach it.
 #pragma once
 
 #include <fmt/format.h>
@@ -46,7 +47,8 @@ class RankTest {
   }
   // The tensors are close (tolerances of close.h), or have equal bits.
   bool check_close(const Tensor& actual, const Tensor& expected, const std::string& what = {});
-  bool check_close(const Tensor& actual, const Tensor& expected, Tolerance tolerance, const std::string& what = {});
+  bool check_close(const Tensor& actual, const Tensor& expected, Tolerance tolerance,
+                   const std::string& what = {});
   bool check_equal(const Tensor& actual, const Tensor& expected, const std::string& what = {});
   // `call` throws an E whose text contains `part`.
   template <class E, class Call>
@@ -55,7 +57,8 @@ class RankTest {
       call();
     } catch (const E& error) {
       const std::string text = error.what();
-      return check(text.find(part) != std::string::npos, "threw \"{}\", which lacks \"{}\"", text, part);
+      return check(text.find(part) != std::string::npos, "threw \"{}\", which lacks \"{}\"", text,
+                   part);
     } catch (const std::exception& error) {
       return check(false, "threw another type than expected: {}", error.what());
     }
@@ -95,13 +98,14 @@ void run_rank_case(const std::string& name);
 std::string test_transport();
 std::vector<int> test_worlds();
 
-// Lower level: `body` on rank threads, whatever the transport under test. Returns each rank's exception (null: none), in
-// rank order. Does not assert.
+// Lower level: `body` on rank threads, whatever the transport under test. Returns each rank's
+// exception (null: none), in rank order. Does not assert.
 struct RunRanksOptions {
   StreamKind cpu_compute = StreamKind::kInline;
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
 };
-std::vector<std::exception_ptr> run_ranks(int world_size, const std::function<void(distributed::World&)>& body,
+std::vector<std::exception_ptr> run_ranks(int world_size,
+                                          const std::function<void(distributed::World&)>& body,
                                           const RunRanksOptions& options = {});
 // The texts of these, "" for none.
 std::vector<std::string> exception_texts(const std::vector<std::exception_ptr>& errors);
@@ -112,10 +116,11 @@ std::vector<std::string> exception_texts(const std::vector<std::exception_ptr>& 
 // The same with RankTestOptions: TESSERA_RANK_TEST_WITH("x", "[y]", {.worlds = {2}}) { ... }
 #define TESSERA_RANK_TEST_WITH(name, tags, ...) \
   TESSERA_RANK_TEST_NAMED(INTERNAL_CATCH_UNIQUE_NAME(tessera_rank_body_), name, tags, __VA_ARGS__)
-#define TESSERA_RANK_TEST_NAMED(body, name, tags, ...) TESSERA_RANK_TEST_EXPANDED(body, name, tags, __VA_ARGS__)
-#define TESSERA_RANK_TEST_EXPANDED(body, name, tags, ...)                                         \
-  static void body(::tessera::testing::RankTest& t);                                              \
-  static const ::tessera::testing::RankCase body##_case(name, &body,                              \
-                                                        ::tessera::testing::RankTestOptions __VA_ARGS__); \
-  TEST_CASE(name, tags) { ::tessera::testing::run_rank_case(name); }                              \
+#define TESSERA_RANK_TEST_NAMED(body, name, tags, ...) \
+  TESSERA_RANK_TEST_EXPANDED(body, name, tags, __VA_ARGS__)
+#define TESSERA_RANK_TEST_EXPANDED(body, name, tags, ...)            \
+  static void body(::tessera::testing::RankTest& t);                 \
+  static const ::tessera::testing::RankCase body##_case(             \
+      name, &body, ::tessera::testing::RankTestOptions __VA_ARGS__); \
+  TEST_CASE(name, tags) { ::tessera::testing::run_rank_case(name); } \
   static void body([[maybe_unused]] ::tessera::testing::RankTest& t)
