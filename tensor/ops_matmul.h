@@ -1,8 +1,9 @@
 #pragma once
 
 /// Matrix products. f32 by oneDNN, f64 by Eigen; both under the fixed-tile rule: the output is cut
-/// into tiles and the inner dim into chunks by shape alone, and threads share out tiles, so the
-/// bits depend on the shapes only.
+/// into tiles and the inner dim into chunks by shape alone, and threads share out tiles. The bits
+/// depend on shapes, values and strides (oneDNN picks its code by the layout of a tile), never on
+/// threads.
 
 #include "tessera/tensor/tensor.h"
 
