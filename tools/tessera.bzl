@@ -17,6 +17,7 @@ TESSERA_COPTS = ["-std=c++20", "-Wall", "-Wextra", "-Werror"]
 
 _TEST_MAIN = str(Label("//tests/support:test_main"))
 _OPENMP = str(Label("//tools/third_party:openmp"))
+_ASAN = str(Label("//tools/sanitizers:asan"))
 _TSAN = str(Label("//tools/sanitizers:tsan"))
 _TSAN_DATA = select({
     _TSAN: [str(Label("//tools/sanitizers:tsan.supp"))],
@@ -194,13 +195,16 @@ def tessera_cpu_kernels(name, isa, srcs, hdrs = [], deps = [], entry = None, cop
         srcs = [source for source in srcs if source not in private],
         deps = _private_headers(name, private, deps + [name + "_headers"]) + [script, _OPENMP],
         copts = TESSERA_COPTS + copts + [
-            "-O3",
             "-march=" + _MARCH[isa],
             "-fvisibility=hidden",
             "-fvisibility-inlines-hidden",
         ] + select({
+            _ASAN: ["-fopenmp"],
             _TSAN: ["-Wno-unknown-pragmas"],
-            "//conditions:default": ["-fopenmp"],
+            "//conditions:default": [
+                "-fopenmp",
+                "-O3",
+            ],
         }),
         linkopts = ["-Wl,--version-script=$(location %s)" % script, "-Wl,-z,defs"],
         linkshared = True,

@@ -60,6 +60,12 @@ int explain(const CLI::App& app, const CLI::App& train, const CLI::ParseError& e
     return report(kNotStarted, fmt::format("unknown {} \"{}\"; there is: {}; see {} --help", what,
                                            word, known, command));
   }
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    const std::string word = app.remaining(true).front();
+    return report(kNotStarted,
+                  fmt::format("unknown {} {}; see {} --help",
+                              word.starts_with("-") ? "option" : "argument", word, command));
+  }
   return report(kNotStarted, fmt::format("{}; see {} --help", error.what(), command));
 }
 

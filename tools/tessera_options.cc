@@ -225,6 +225,7 @@ void add_training_options(CLI::App& command, TrainMlpOptions& options) {
       ->check(not_negative())
       ->capture_default_str();
   command.add_option("--seed", options.seed, "of initial values and order of the images")
+      ->check(number_check("a whole number of at least 0", [](double value) { return value >= 0; }))
       ->capture_default_str();
 }
 

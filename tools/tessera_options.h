@@ -40,7 +40,7 @@ struct TrainMlpOptions {
   std::vector<std::int64_t> hidden;  ///< empty: the preset's
   std::string activation;            ///< empty: the preset's
   std::string precision = "f32";
-  std::int64_t epochs = 12;
+  std::int64_t epochs = 10;
   std::optional<std::int64_t> steps;  ///< instead of epochs
   std::int64_t batch = 256;
   double lr = 0.1;

@@ -15,7 +15,9 @@ std::string environment(const char* name) {
 TEST_CASE("a rank test knows its transport and its worlds") {
   const std::string transport = environment("TESSERA_TEST_TRANSPORT");
   CHECK((transport == "local" || transport == "gloo"));
-  CHECK(environment("TEST_TARGET").ends_with("rank_environment_test_" + transport));
+  const std::string target = environment("TEST_TARGET");
+  CHECK(target.ends_with("_test_" + transport));
   CHECK(environment("TESSERA_TEST_WORLDS") == "1,2,3");  // 5 is more than the test's 3 ranks
-  CHECK(environment("TESSERA_TEST_GPUS") == "0");
+  CHECK(environment("TESSERA_TEST_GPUS") ==
+        (target.find("_gpu_") == std::string::npos ? "0" : "2"));
 }

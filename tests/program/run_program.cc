@@ -81,6 +81,15 @@ std::string read_available(int terminal) {
 
 }  // namespace
 
+bool has_terminals() {
+  int terminal = -1;
+  int slave = -1;
+  if (openpty(&terminal, &slave, nullptr, nullptr, nullptr) != 0) return false;
+  close(slave);
+  close(terminal);
+  return true;
+}
+
 Program::Program(const std::vector<std::string>& arguments, const ProgramOptions& options) {
   static std::atomic<int> runs{0};
   folder_ = fresh_folder("run" + std::to_string(++runs));

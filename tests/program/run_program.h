@@ -46,6 +46,9 @@ class Program {
   std::string folder_;
 };
 
+// False on a machine without pseudo-terminals (a bare container), where `terminal` cannot be had.
+bool has_terminals();
+
 // Starts and waits.
 ProgramResult run_program(const std::vector<std::string>& arguments,
                           const ProgramOptions& options = {});

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""What the pages say about the program is what the program says.
+
+Data: every page, the program, and the workspace that //tests/build:outside_workspace_test builds.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+ROOT = os.path.join(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"])
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+
+from doc_pages import blocks_of, commands_of, pages_below, table_of  # pylint: disable=wrong-import-position
+
+THE_TWO_COMMANDS = (
+    "tools/bazel run //tools:tessera -- train mlp --ranks 2 --out /tmp/run",
+    "tools/bazel test //...",
+)
+# "  --ranks INT:INT in [1 - 1024]=2   ranks that ...": the name, and after "=" the default if there is one.
+OPTION = re.compile(r"^  (?:-\w,)?(--[\w-]+)((?: ?\S)*)")
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+        return file.read()
+
+
+def program(*words):
+    """What the program prints."""
+    done = subprocess.run([os.path.join(ROOT, "tools/tessera"), *words], stdout=subprocess.PIPE, check=True, text=True)
+    return done.stdout
+
+
+def options_of(*command):
+    """Option -> default as --help shows it, None where it shows none."""
+    options = {}
+    for line in program(*command, "--help").splitlines():
+        match = OPTION.match(line)
+        if match:
+            default = re.search(r"=(\S+)", match.group(2))
+            options[match.group(1)] = default and default.group(1)
+    return options
+
+
+def arguments_of_tessera(words):
+    """The words a command gives to tessera, or None if it runs something else."""
+    if words[:3] == ["tools/bazel", "run", "//tools:tessera"]:
+        return words[words.index("--") + 1:] if "--" in words else []
+    return words[1:] if words[0] == "tessera" else None
+
+
+class ProgramTest(unittest.TestCase):
+
+    def test_the_two_commands(self):
+        commands = [" ".join(words) for _, words in commands_of(read("README.md"))]
+        for command in THE_TWO_COMMANDS:
+            self.assertIn(command, commands)
+
+    def test_commands_use_options_that_exist(self):
+        found = 0
+        for page in pages_below(ROOT):
+            for line, words in commands_of(read(page)):
+                arguments = arguments_of_tessera(words)
+                if arguments is None:
+                    continue
+                found += 1
+                first_option = next((i for i, word in enumerate(arguments) if word.startswith("-")), len(arguments))
+                known = options_of(*arguments[:first_option])
+                for word in arguments[first_option:]:
+                    if word.startswith("-"):
+                        self.assertIn(word.partition("=")[0], known, f"{page}:{line}")
+        self.assertGreater(found, 0)
+
+    def test_defaults(self):
+        shown = {row[0].strip("`"): row[1] for row in table_of(read("README.md"), "option")}
+        options = options_of("train", "mlp")
+        options.pop("--help")
+        self.assertEqual(sorted(shown), sorted(options))
+        for option, default in options.items():
+            if default is None:
+                self.assertNotIn("`", shown[option], f"{option} has no default of its own")
+            else:
+                self.assertEqual(shown[option], f"`{default}`", option)
+
+    def test_version(self):
+        newest = re.search(r"^## ([\d.]+)", read("CHANGELOG.md"), re.MULTILINE).group(1)
+        self.assertEqual(program("--version"), f"tessera {newest}\n")
+
+    def test_workspace_of_a_user(self):
+        """The WORKSPACE and the target shown are those of the workspace that is tested."""
+        shown = [block.text for block in blocks_of(read("README.md"), "python")]
+        tested = read("tests/build/outside_workspace/WORKSPACE.in")
+        tested = tested.replace("@TESSERA@", "/path/to/tessera").replace('"outside"', '"mine"')
+        self.assertIn(tested, shown)
+        target = read("tests/build/outside_workspace/BUILD.in")
+        without_its_own = "".join(line for line in target.splitlines(keepends=True) if '"//' not in line)
+        without_its_own = re.sub(r'deps = \[\s*("@\S+"),\s*\]', r"deps = [\1]", without_its_own)
+        self.assertIn(without_its_own, shown)
+
+
+if __name__ == "__main__":
+    unittest.main()
