@@ -13,11 +13,6 @@ def _library(headers = [], libraries = [], defines = [], linkopts = [], deps = [
 
 # Headers are written "FOLDER//NAME": FOLDER is the include path and NAME what lies in it.
 SYSTEM_LIBRARIES = {
-    "benchmark": _library(
-        headers = ["/usr/include//benchmark"],
-        libraries = [_ARCH + "libbenchmark.so"],
-        linkopts = ["-pthread"],
-    ),
     "catch2": _library(headers = ["/usr/include//catch2"]),
     "cli11": _library(headers = ["/usr/include//CLI"]),
     # EIGEN_FAST_MATH=0: with fast maths the bits of a result depend on where an array is split (body or tail).
@@ -46,17 +41,6 @@ SYSTEM_LIBRARIES = {
     ),
     # <omp.h> is the compiler's own; whether pragmas are obeyed is a compile option, which tessera_cpu_kernels sets.
     "openmp": _library(libraries = [_ARCH + "libgomp.so.1"], linkopts = ["-pthread"]),
-    "rapidcheck": _library(
-        headers = ["/usr/include//rapidcheck", "/usr/include//rapidcheck.h"],
-        libraries = [_ARCH + "librapidcheck.a"],
-    ),
-    "spdlog": _library(
-        headers = ["/usr/include//spdlog"],
-        libraries = [_ARCH + "libspdlog.so.1.10"],
-        defines = ["SPDLOG_COMPILED_LIB", "SPDLOG_FMT_EXTERNAL", "SPDLOG_SHARED_LIB"],
-        linkopts = ["-pthread"],
-        deps = ["fmt"],
-    ),
     "xxhash": _library(headers = ["/usr/include//xxhash.h", "/usr/include//xxh3.h"], libraries = [_ARCH + "libxxhash.so.0"]),
     "zlib": _library(
         headers = ["/usr/include//zlib.h", "/usr/include//zconf.h"],
