@@ -12,14 +12,21 @@ CommContext::CommContext(Device device)
 
 CommContext::~CommContext() { abandon(); }
 
-void CommContext::abandon() noexcept {
-  for (const Stream& stream : {compute(), gather_, reduce_}) {
-    try {
-      stream.record("abandoned").synchronize();
-    } catch (const std::exception&) {
-      // It was reported where it happened.
-    }
+namespace {
+
+// What fails on a stream is reported where it happens; here only its end matters.
+void wait_quietly(const Event& event) noexcept {
+  try {
+    event.synchronize();
+  } catch (const std::exception&) {
   }
+}
+
+}  // namespace
+
+void CommContext::abandon() noexcept {
+  for (const Parked& parked : parked_) wait_quietly(parked.released);
+  for (const Held& held : held_) wait_quietly(held.done);
   parked_.clear();
   held_.clear();
 }
@@ -43,8 +50,8 @@ void CommContext::unpark_all() {
   }
 }
 
-void CommContext::hold(Event done, std::vector<Block> slots) {
-  held_.push_back({.done = std::move(done), .slots = std::move(slots)});
+void CommContext::hold(Event done, std::vector<Block> blocks) {
+  held_.push_back({.done = std::move(done), .blocks = std::move(blocks)});
 }
 
 void CommContext::finish_reduces(int left) {

@@ -45,8 +45,8 @@ class CommContext {
   /// Makes the gather stream wait for all parked values and gives their bytes back.
   void unpark_all();
 
-  /// A reduce that reads `slots` was issued and ends at `done`.
-  void hold(Event done, std::vector<Block> slots);
+  /// A reduce that uses `blocks`, which are compute's, was issued and ends at `done`.
+  void hold(Event done, std::vector<Block> blocks);
   /// Makes compute wait for the oldest reduces until at most `left` are held.
   void finish_reduces(int left);
   /// After a failure: lets go of everything, waiting where that is needed, and swallows what the
@@ -62,7 +62,7 @@ class CommContext {
   };
   struct Held {
     Event done;
-    std::vector<Block> slots;
+    std::vector<Block> blocks;
   };
   Device device_;
   Stream gather_;

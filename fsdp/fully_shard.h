@@ -41,8 +41,8 @@ class Handle {
   /// of gradient memory and gives up their overlap. Throws InvalidArgument below 0. For the whole
   /// tree; call it on the root.
   void set_max_reduces_in_flight(int count) const;
-  /// Drops gradients of this module's tree that were collected and not reduced (after a backward
-  /// that failed).
+  /// Drops gradients of this module and those below that were collected and not reduced yet: called
+  /// from a hook in the middle of a backward. (One that failed has dropped them itself.)
   void discard_pending_gradients() const;
 
   bool has_group() const;

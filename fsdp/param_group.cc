@@ -1,6 +1,7 @@
 #include "tessera/fsdp/param_group.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "tessera/distributed/collectives.h"
@@ -91,10 +92,17 @@ bool ParamGroup::is_stale() const {
                      [](const ShardedParameter& p) { return p.is_stale(); });
 }
 
+void ParamGroup::note_writes_ordered() {
+  for (ShardedParameter& parameter : parameters_) parameter.has_new_writes();
+}
+
 void ParamGroup::unshard(CommContext& comm, int live) {
   if (state_ != GroupState::kSharded) return;
   annotate("fsdp", name_, "unshard");
   comm.make_room(live);
+  bool writes = false;
+  for (ShardedParameter& parameter : parameters_) writes |= parameter.has_new_writes();
+  if (writes) comm.gather().wait(comm.compute().record("shards written"));
   issue_gather(comm);
   state_ = GroupState::kGathering;
 }
@@ -120,11 +128,12 @@ void ParamGroup::issue_gather(CommContext& comm) {
     }
     distributed::all_gather(*process_group_, inputs, outputs, name_);
   }
+  for (ShardedParameter& parameter : parameters_) parameter.note_gather();
   gather_done_ = comm.gather().record("gathered");
 }
 
 void ParamGroup::wait_for_unshard(CommContext& comm, int live) {
-  if (state_ == GroupState::kFull && is_stale()) reshard(comm);
+  if (state_ != GroupState::kSharded && is_stale()) reshard(comm);
   unshard(comm, live);
   if (state_ == GroupState::kFull) return;
   comm.compute().wait(gather_done_);
@@ -157,9 +166,20 @@ void ParamGroup::reshard(CommContext& comm) {
   state_ = GroupState::kSharded;
 }
 
+void ParamGroup::finish(CommContext& comm) noexcept {
+  try {
+    reshard(comm);
+    for (const Event& event : {gather_done_, reduce_done_}) {
+      if (event.is_recorded()) event.synchronize();
+    }
+  } catch (const std::exception&) {
+    // What failed on a stream was reported where it happened; the work is over all the same.
+  }
+}
+
 void ParamGroup::check_not_stale() const {
   for (const ShardedParameter& parameter : parameters_) {
-    TESSERA_CHECK_AS(StateError, !parameter.is_stale(), "fsdp.backward",
+    TESSERA_CHECK_AS(StateError, !parameter.is_written_since_shown(), "fsdp.backward",
                      "parameter \"{}\" of group {} was written between forward and backward: its "
                      "gradient would belong to "
                      "neither value; write parameters after backward",
@@ -190,16 +210,17 @@ void ParamGroup::reduce(CommContext& comm) {
   }
   if (members.empty()) return;
   comm.finish_reduces(std::max(0, comm.max_reduces_in_flight - 1));
+  std::vector<Tensor> inputs;
+  std::vector<Tensor> outputs;
+  for (const ShardedParameter* member : members) {
+    inputs.push_back(member->sink().padded());
+    // Compute's memory, since compute is where grad() is read and dropped.
+    outputs.push_back(member->new_reduced());
+  }
   comm.reduce().wait(comm.compute().record("gradients"));
-  std::vector<Block> slots;
+  std::vector<Block> until_reduced;
   {
     const StreamGuard on_reduce(comm.reduce());
-    std::vector<Tensor> inputs;
-    std::vector<Tensor> outputs;
-    for (const ShardedParameter* member : members) {
-      inputs.push_back(member->sink().padded());
-      outputs.push_back(member->new_reduced());
-    }
     distributed::reduce_scatter(*process_group_, inputs, outputs, distributed::ReduceOp::kSum,
                                 name_);
     const double scale = 1.0 / process_group_->size();
@@ -210,11 +231,14 @@ void ParamGroup::reduce(CommContext& comm) {
       axpby_(target, reduced, {.alpha = scale, .beta = existing.defined() ? 1.0 : 0.0});
       nn::Parameter parameter = members[i]->parameter();
       parameter.set_grad(target);
-      slots.push_back(members[i]->sink().release());
+      until_reduced.push_back(members[i]->sink().release());
+      if (!existing.defined()) continue;
+      Storage storage = reduced.storage();
+      until_reduced.push_back(storage.detach());
     }
   }
   reduce_done_ = comm.reduce().record("reduced");
-  comm.hold(reduce_done_, std::move(slots));
+  comm.hold(reduce_done_, std::move(until_reduced));
   comm.finish_reduces(comm.max_reduces_in_flight);
 }
 

@@ -49,12 +49,17 @@ class ParamGroup final : public nn::ParameterOwner,
   void wait_for_unshard(CommContext& comm, int live);
   /// Closes the values and parks their memory; no-op when sharded.
   void reshard(CommContext& comm);
+  /// The module goes: closes the values and waits, on the host, for what still reads or writes the
+  /// group's memory on the communication streams. Swallows failures that were reported before.
+  void finish(CommContext& comm) noexcept;
   /// Throws StateError naming the first parameter whose local() was written after its value was
   /// gathered for forward.
   void check_not_stale() const;
 
   /// Called at the first gradient after each reduce.
   void on_gradient(const std::function<void()>& listener);
+  /// Gathers issued from now on are ordered after what compute wrote into the shards so far.
+  void note_writes_ordered();
   /// A backward pass begins.
   void begin_pass();
   /// Some gradient was collected, and every parameter that got one got all of it in this pass.

@@ -15,7 +15,10 @@ ModuleState::ModuleState(nn::Module& module, const FullyShardOptions& options,
     : module_(module), options_(options), group_(std::move(group)) {}
 
 ModuleState::~ModuleState() {
-  if (tree_) tree_->forget(*this);
+  const std::shared_ptr<Tree> tree = std::move(tree_);  // forget() may be all that still needs it
+  if (!tree) return;
+  if (group_) group_->finish(tree->comm);
+  tree->forget(*this);
 }
 
 void ModuleState::install() {
@@ -49,7 +52,8 @@ void ModuleState::join(std::shared_ptr<Tree> tree, int index) {
         "{} is in the middle of a step as part of another root: finish or abandon that step first",
         module_.type_name());
     if (group_) group_->reshard(tree_->comm);
-    tree_->forget(*this);
+    const std::shared_ptr<Tree> old = std::exchange(tree_, nullptr);
+    old->forget(*this);
   }
   tree_ = std::move(tree);
   index_ = index;
@@ -84,7 +88,10 @@ void ModuleState::pre_forward(const nn::VisitVariables& arguments) {
 
 void ModuleState::post_forward(const nn::VisitVariables* results) {
   if (!tree_ || in_backward()) return;
-  if (results == nullptr) {  // forward threw; the root cleans up for all
+  if (results == nullptr) {  // forward threw, and an outer module may go on regardless
+    tree_->leave(*this);
+    if (group_) reshard_group();
+    phase_ = Phase::kIdle;
     if (tree_->forward_root() == this) tree_->abandon();
     return;
   }
@@ -168,8 +175,6 @@ void ModuleState::reshard_group() {
 void ModuleState::unshard_by_hand() {
   if (!group_) return;
   Tree& tree = this->tree();
-  // The shards may have been written on compute just now.
-  tree.comm.gather().wait(tree.comm.compute().record("shards written"));
   group_->wait_for_unshard(tree.comm, tree.live_buffers());
   opened_by_hand_ = true;
 }

@@ -56,6 +56,8 @@ class Tree : public std::enable_shared_from_this<Tree> {
 
  private:
   void end_backward(bool failed);
+  void finish_backward();
+  void dissolve();
   bool is_held(const ModuleState& state) const;
   void check_materialized(nn::Module& root);
 

@@ -111,16 +111,16 @@ void ShardedParameter::show_value() {
   }
   if (leaf.requires_grad() != parameter_.requires_grad())
     leaf.set_requires_grad(parameter_.requires_grad());
-  const std::uint64_t version = local.tensor().version();
-  if (shown_version_ != kNeverShown && shown_version_ != version) leaf.tensor().bump_version();
-  shown_version_ = version;
+  if (shown_version_ != kNever && shown_version_ != gathered_version_) leaf.tensor().bump_version();
+  shown_version_ = gathered_version_;
   parameter_.set_state(nn::ParameterState::kFull);
 }
 
 void ShardedParameter::hide_value() { parameter_.set_state(nn::ParameterState::kSharded); }
 
-bool ShardedParameter::is_stale() const {
-  return shown_version_ != kNeverShown && parameter_.local().tensor().version() != shown_version_;
+bool ShardedParameter::has_new_writes() {
+  const std::uint64_t version = parameter_.local().tensor().version();
+  return std::exchange(ordered_version_, version) != version;
 }
 
 Tensor ShardedParameter::new_reduced() const {

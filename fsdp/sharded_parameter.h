@@ -81,13 +81,20 @@ class ShardedParameter {
   /// What this rank sends to a gather, [chunk rows, ...].
   Tensor padded_local() const { return parameter_.padded_local(); }
 
-  /// The value can be read from now on; remembers which version of local() it shows. When local()
+  /// True when local() was written since the last call: a gather has to wait for compute before it
+  /// reads it.
+  bool has_new_writes();
+  /// A gather of local() as it is now was issued.
+  void note_gather() { gathered_version_ = parameter_.local().tensor().version(); }
+  /// The gathered value can be read from now on. When local()
   /// was written since it was last shown, whatever saved the old value for a backward finds it
   /// overwritten.
   void show_value();
   void hide_value();
-  /// local() was written since the value was gathered.
-  bool is_stale() const;
+  /// local() was written since the last gather was issued: it shows, or will show, an old value.
+  bool is_stale() const { return differs_from(gathered_version_); }
+  /// local() was written since the value was last shown.
+  bool is_written_since_shown() const { return differs_from(shown_version_); }
 
   GradientSlotSink& sink() const { return *sink_; }
   /// Makes the tensor that a reduce-scatter writes, [chunk rows, ...], and the view of its real
@@ -104,8 +111,14 @@ class ShardedParameter {
   std::int64_t first_row_ = 0;
   std::int64_t offset_ = 0;
   Tensor gathered_;
-  static constexpr std::uint64_t kNeverShown = ~std::uint64_t{0};
-  std::uint64_t shown_version_ = kNeverShown;
+  bool differs_from(std::uint64_t version) const {
+    return version != kNever && parameter_.local().tensor().version() != version;
+  }
+  // Versions of local(): none of them, as long as the thing has not happened.
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+  std::uint64_t ordered_version_ = kNever;   // its writes are ordered before later gathers
+  std::uint64_t gathered_version_ = kNever;  // the last gather sent it
+  std::uint64_t shown_version_ = kNever;     // the value showed it last
   std::shared_ptr<GradientSlotSink> sink_;
 };
 

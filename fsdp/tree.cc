@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_mode.h"
@@ -34,9 +35,21 @@ void Tree::check_materialized(nn::Module& root) {
 }
 
 void Tree::forget(ModuleState& state) {
+  if (is_root(state)) return dissolve();
   std::replace(states_.begin(), states_.end(), &state, static_cast<ModuleState*>(nullptr));
   std::erase(running_, &state);
   if (forward_root_ == &state) forward_root_ = nullptr;
+}
+
+// The root is gone: what is left below it may run as roots of their own.
+void Tree::dissolve() {
+  for (ModuleState* state : std::exchange(states_, {})) {
+    if (state == nullptr || !state->shared_tree()) continue;
+    if (state->group()) state->reshard_group();
+    state->leave_tree();
+  }
+  running_.clear();
+  forward_root_ = nullptr;
 }
 
 void Tree::begin_forward(ModuleState& state) {
@@ -45,6 +58,9 @@ void Tree::begin_forward(ModuleState& state) {
   schedule.begin_forward();
   // The optimizer wrote the shards on compute; gathers read them.
   comm.gather().wait(comm.compute().record("shards written"));
+  for (ModuleState* each : states_) {
+    if (each && each->group()) each->group()->note_writes_ordered();
+  }
 }
 
 void Tree::end_forward() {
@@ -70,20 +86,30 @@ void Tree::begin_backward() {
 
 void Tree::end_backward(bool failed) {
   if (failed) return abandon();
+  try {
+    finish_backward();
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+void Tree::finish_backward() {
+  // Nothing is computed any more: gathered memory goes back before the last reduces take theirs.
+  for (ModuleState* state : states_) {
+    if (state && state->group()) state->reshard_group();
+  }
+  comm.unpark_all();
   for (auto it = states_.rbegin(); it != states_.rend(); ++it) {
-    if (*it == nullptr) continue;
-    if ((*it)->phase_ != ModuleState::Phase::kPostBackward) (*it)->post_backward();
+    ModuleState* state = *it;
+    if (state == nullptr) continue;
+    if (state->phase_ != ModuleState::Phase::kPostBackward) state->post_backward();
     // Gradients of parameters that were also used outside their module came after its
     // post-backward.
-    if ((*it)->group()) (*it)->group()->reduce(comm);
-  }
-  for (ModuleState* state : states_) {
-    if (state == nullptr) continue;
-    if (state->group()) state->reshard_group();
+    if (state->group()) state->group()->reduce(comm);
     state->phase_ = ModuleState::Phase::kIdle;
   }
   comm.finish_reduces(0);
-  comm.unpark_all();
   running_.clear();
   schedule.end_backward();
   in_backward_pass_ = false;

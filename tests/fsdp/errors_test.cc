@@ -153,8 +153,7 @@ TESSERA_RANK_TEST("fsdp: a value that stayed is gathered again when its shard wa
   t.check(error == 0, "outputs differ by {}", error);
 }
 
-TESSERA_RANK_TEST(
-    "fsdp: zero_grad refuses while gradients wait, and discard_pending_gradients helps", "[fsdp]") {
+TESSERA_RANK_TEST("fsdp: zero_grad refuses while gradients wait", "[fsdp]") {
   Chain model({});
   shard_chain(model, {.mesh = t.world().mesh()});
   nn::initialize(model, {.seed = 1});

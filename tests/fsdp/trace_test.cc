@@ -183,10 +183,11 @@ TESSERA_RANK_TEST("fsdp: number and bytes of gathers and reduces", "[fsdp]") {
 TESSERA_RANK_TEST("fsdp: the recorded reduction is a sum", "[fsdp]") {
   Fixture f(t, {.mesh = t.world().mesh()}, {});
   const Trace trace = traced(t, [&] { backward(f.forward()); });
+  int sums = 0;
   for (const CollectiveRecord& record : trace.all<CollectiveRecord>()) {
-    if (record.op == "reduce_scatter")
-      t.check(record.reduction == "sum", "reduced by {}", record.reduction);
+    if (record.op == "reduce_scatter") sums += record.reduction == "sum" ? 1 : -100;
   }
+  t.check(sums == 4, "{} reduces by a sum, expected one for each of 4 groups", sums);
 }
 
 }  // namespace
