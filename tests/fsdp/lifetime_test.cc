@@ -1,6 +1,8 @@
 // Memory and state at the edges of a model's life: blocks that go back while a stream is behind,
 // shards that are written at odd times, exceptions, models and roots that go.
 
+#include <malloc.h>
+
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <memory>
@@ -21,22 +23,25 @@
 namespace tessera::testing {
 namespace {
 
-// Blocks so large that the operating system takes them back at once, and reading them then faults.
 constexpr std::int64_t kLarge = 400;
 
-/// Returns kept blocks to the operating system, over and over, until it goes.
+/// Returns kept blocks to the operating system, over and over, until it goes; what is freed is
+/// overwritten, so that whoever still reads it gets other numbers.
 class CacheEmptier {
  public:
-  CacheEmptier()
-      : thread_([this] {
-          while (!stop_) {
-            empty_cpu_cache();
-            std::this_thread::yield();
-          }
-        }) {}
+  CacheEmptier() {
+    mallopt(M_PERTURB, 0x55);
+    thread_ = std::thread([this] {
+      while (!stop_) {
+        empty_cpu_cache();
+        std::this_thread::yield();
+      }
+    });
+  }
   ~CacheEmptier() {
     stop_ = true;
     thread_.join();
+    mallopt(M_PERTURB, 0);
   }
 
  private:
@@ -73,16 +78,34 @@ TESSERA_RANK_TEST_WITH(
   t.check(train_while_cache_is_emptied(t, true) == expected, "parameters differ");
 }
 
+/// Compute falls behind when all gathers may already run.
+class Sleepy final : public nn::Layer<Sleepy> {
+ public:
+  Sleepy() : chain_({.widths = {kLarge, kLarge, kLarge, kLarge}, .classes = 0}) {
+    register_module("chain", chain_);
+  }
+  Variable forward(Variable x) {
+    stream_sleep(current_stream(kCpu), 30);
+    for (const auto& block : chain_.blocks()) x = (*block)(x);
+    return x;
+  }
+  void shard(const fsdp::FullyShardOptions& options) {
+    for (const auto& block : chain_.blocks()) fsdp::fully_shard(*block, options);
+    fsdp::fully_shard(*this, {.mesh = options.mesh});
+  }
+
+ private:
+  Chain chain_;
+};
+
 std::vector<double> outlive_model(RankTest& t, bool empty) {
   std::unique_ptr<CacheEmptier> emptier = empty ? std::make_unique<CacheEmptier>() : nullptr;
   Variable y;
   {
     const NoGradGuard no_grad;
-    Chain model({.widths = {kLarge, kLarge, kLarge, kLarge}, .classes = 0});
-    shard_chain(model, {.mesh = t.world().mesh(), .reshard_after_forward = false});
+    Sleepy model;
+    model.shard({.mesh = t.world().mesh(), .reshard_after_forward = false});
     nn::initialize(model, {.seed = 1});
-    current_stream(kCpu).synchronize();
-    stream_sleep(current_stream(kCpu), 30);
     y = model(Variable(random_rows(4, kLarge, DType::kF64, 1)));
   }
   return y.tensor().to_vector<double>();
