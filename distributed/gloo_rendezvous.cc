@@ -5,6 +5,8 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -26,7 +28,11 @@ template <class E>
 
 void wait_until_all_joined(const GlooConnection::Options& options) {
   const auto marker = [&](int rank) { return fmt::format("{}/joined-{}", options.folder, rank); };
-  std::ofstream(marker(options.rank)) << '\n';
+  if (std::ofstream file(marker(options.rank)); !file.put('\n').flush()) {
+    throw_cannot_connect<CollectiveError>(
+        options, fmt::format("{} cannot be written: {}; make room there", marker(options.rank),
+                             std::strerror(errno)));
+  }
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
   for (;;) {
     std::vector<int> missing;

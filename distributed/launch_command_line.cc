@@ -46,15 +46,16 @@ LaunchMode parse_mode(std::string_view text) {
 }
 
 LaunchOptions parse_options(int argc, char** argv) {
-  constexpr double kLongest = 1e9;  // seconds; a timeout beyond means never
+  constexpr double kShortest = 1e-3, kLongest = 1e9;  // seconds
   LaunchOptions options;
   if (const auto text = option_value(argc, argv, "--ranks"))
     options.ranks = parse_number<int>("--ranks", *text);
   if (const auto text = option_value(argc, argv, "--launch")) options.mode = parse_mode(*text);
   if (const auto text = option_value(argc, argv, "--timeout")) {
     const double seconds = parse_number<double>("--timeout", *text);
-    TESSERA_CHECK(seconds > 0 && seconds <= kLongest, "launch",
-                  "--timeout takes seconds above 0 and at most {:g}, got {:g}", kLongest, seconds);
+    TESSERA_CHECK(seconds >= kShortest && seconds <= kLongest, "launch",
+                  "--timeout takes seconds from {:g} to {:g}, got {:g}", kShortest, kLongest,
+                  seconds);
     options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000 + 0.5));
   }
   return options;

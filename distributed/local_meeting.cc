@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <exception>
 
 #include "tessera/distributed/reduce_in_order.h"
 
@@ -83,28 +84,51 @@ LocalMeetings::LocalMeetings(int size, std::chrono::milliseconds timeout)
 
 void LocalMeetings::perform(const ResolvedCollective& call) {
   const std::shared_ptr<Meeting> meeting = arrive(call);
-  for (std::size_t i = 0; i < call.members.size(); ++i)
-    move_member(meeting->calls, call.site.rank, i);
-  depart(*meeting, call.site.sequence);
+  std::exception_ptr failure;
+  try {
+    for (std::size_t i = 0; i < call.members.size(); ++i)
+      move_member(meeting->calls, call.site.rank, i);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  // Also after a failure: the others wait for every rank, without a deadline.
+  const int failed = depart(*meeting, call, failure != nullptr);
+  if (failure) std::rethrow_exception(failure);
+  if (failed < 0) return;
+  Lock lock(mutex_);
+  set_aborted(failed, fmt::format("{} could not move its data", call.str()));
+  throw_aborted(call, fmt::format("was given up: {}", abort_->reason));
 }
 
 std::shared_ptr<LocalMeetings::Meeting> LocalMeetings::arrive(const ResolvedCollective& call) {
   Lock lock(mutex_);
   if (abort_) throw_aborted(call, fmt::format("was given up: {}", abort_->reason));
-  std::shared_ptr<Meeting>& entry = meetings_[call.site.sequence];
-  if (!entry) {
-    entry = std::make_shared<Meeting>();
-    entry->calls.resize(static_cast<std::size_t>(size_));
-  }
-  const std::shared_ptr<Meeting> meeting = entry;
+  const std::shared_ptr<Meeting> meeting = meeting_of(call);
   check_agreement(*meeting, call);
-  meeting->calls[static_cast<std::size_t>(call.site.rank)] = &call;
+  const ResolvedCollective*& place = meeting->calls[static_cast<std::size_t>(call.site.rank)];
+  place = &call;
   if (++meeting->arrived == size_) {
     meeting->changed.notify_all();
-  } else {
+    return meeting;
+  }
+  try {
     wait_for_peers(*meeting, call, lock);
+  } catch (...) {
+    // Nobody may meet a call that is gone. The lock is held, and not all have arrived.
+    place = nullptr;
+    --meeting->arrived;
+    throw;
   }
   return meeting;
+}
+
+std::shared_ptr<LocalMeetings::Meeting> LocalMeetings::meeting_of(const ResolvedCollective& call) {
+  const auto found = meetings_.find(call.site.sequence);
+  if (found != meetings_.end()) return found->second;
+  const auto made = std::make_shared<Meeting>();
+  made->calls.resize(static_cast<std::size_t>(size_));
+  meetings_.emplace(call.site.sequence, made);
+  return made;
 }
 
 void LocalMeetings::check_agreement(const Meeting& meeting, const ResolvedCollective& call) {
@@ -140,14 +164,16 @@ void LocalMeetings::wait_for_peers(Meeting& meeting, const ResolvedCollective& c
   }
 }
 
-void LocalMeetings::depart(Meeting& meeting, std::uint64_t sequence) {
+int LocalMeetings::depart(Meeting& meeting, const ResolvedCollective& call, bool failed) noexcept {
   Lock lock(mutex_);
+  if (failed && meeting.failed < 0) meeting.failed = call.site.rank;
   if (++meeting.departed == size_) {
-    meetings_.erase(sequence);
+    meetings_.erase(call.site.sequence);
     meeting.changed.notify_all();
-    return;
+  } else {
+    meeting.changed.wait(lock, [&] { return meeting.departed == size_; });
   }
-  meeting.changed.wait(lock, [&] { return meeting.departed == size_; });
+  return meeting.failed;
 }
 
 std::vector<int> LocalMeetings::missing(const Meeting& meeting) const {

@@ -22,7 +22,7 @@ namespace tessera::distributed {
 /// A collective has three phases: arrive (wait until every rank is there), move (read the peers'
 /// memory), depart (wait until every rank has moved). A rank may give up in the first phase only,
 /// so no memory goes away under a peer that reads it; once all have arrived, the rest takes finite
-/// time.
+/// time. A rank that fails in the second phase departs with the others, and they fail with it.
 class LocalMeetings {
  public:
   LocalMeetings(int size, std::chrono::milliseconds timeout);
@@ -38,14 +38,17 @@ class LocalMeetings {
     std::vector<const ResolvedCollective*> calls;  // by rank; null: not there yet
     int arrived = 0;
     int departed = 0;
+    int failed = -1;  // the first rank that could not move
     std::condition_variable changed;
   };
   using Lock = std::unique_lock<std::mutex>;
 
   std::shared_ptr<Meeting> arrive(const ResolvedCollective& call);
+  std::shared_ptr<Meeting> meeting_of(const ResolvedCollective& call);  // lock held
   void check_agreement(const Meeting& meeting, const ResolvedCollective& call);
   void wait_for_peers(Meeting& meeting, const ResolvedCollective& call, Lock& lock);
-  void depart(Meeting& meeting, std::uint64_t sequence);
+  // The first rank that failed in this meeting, -1 for none.
+  int depart(Meeting& meeting, const ResolvedCollective& call, bool failed) noexcept;
   std::vector<int> missing(const Meeting& meeting) const;
   std::optional<int> missing_leaver(const Meeting& meeting) const;
   void set_aborted(int rank, const std::string& reason);  // lock held

@@ -1,5 +1,7 @@
 #include "tessera/distributed/rank_failure.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 
 #include "tessera/distributed/process_group.h"
@@ -17,6 +19,13 @@ std::string text_of(const std::exception& error) {
     text += ": an exception of unknown type";
   }
   return text;
+}
+
+// Texts of errors say on which rank they were made; whoever reports this failure says it too.
+void leave_out_rank(std::string& text, int rank) {
+  const std::string named = fmt::format("] rank {}: ", rank);
+  for (std::size_t at = text.find(named); at != std::string::npos; at = text.find(named, at))
+    text.replace(at, named.size(), "] ");
 }
 
 bool is_better(const RankFailure& a, const RankFailure& b) {
@@ -43,6 +52,7 @@ RankFailure describe_failure(int rank, const std::exception_ptr& error) {
   } catch (...) {
     failure.text = "an exception of unknown type";
   }
+  leave_out_rank(failure.text, rank);
   return failure;
 }
 

@@ -1,3 +1,5 @@
+#include <errno.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -36,6 +38,8 @@ bool run(const RankEnvironment& environment, const LaunchOptions& options,
 }  // namespace
 
 void run_rank_process(const LaunchOptions& options, const std::function<void(World&)>& body) {
+  // The process was started from /proc/self/exe, and ps would call it "exe".
+  prctl(PR_SET_NAME, program_invocation_short_name);
   const RankEnvironment& environment = *rank_environment();
   const std::shared_ptr<RankPage> page = RankPage::open(environment.folder, environment.rank);
   set_flight_log(std::shared_ptr<FlightLog>(page, &page->log));

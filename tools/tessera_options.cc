@@ -8,9 +8,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "tessera/models/data/fashion_mnist.h"
 #include "tessera/tensor/kernels/table.h"
+#include "tessera/tools/tessera_option_checks.h"
 
 namespace tessera::tools {
 namespace {
@@ -18,34 +20,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMostRanks = 1024;
-constexpr std::int64_t kMostSteps = 1'000'000'000;
-constexpr std::int64_t kMostFeatures = 1 << 20;
+constexpr std::uint64_t kMostSteps = 1'000'000'000;
+constexpr std::uint64_t kMostFeatures = 1 << 20;
 
 // Keys of config.json that are no options: they say what wrote it, and must fit this program.
 constexpr const char* kModelKey = "model";
 constexpr const char* kVersionKey = "tessera";
 constexpr const char* kIsaKey = "instruction_set";
-
-CLI::Validator number_check(std::string what, std::function<bool(double)> fits) {
-  return CLI::Validator(
-      [what, fits = std::move(fits)](std::string& text) {
-        double value = 0;
-        const bool good =
-            CLI::detail::lexical_cast(text, value) && std::isfinite(value) && fits(value);
-        return good ? std::string() : fmt::format("{} is not {}", text, what);
-      },
-      "");
-}
-
-CLI::Validator above_zero() {
-  return number_check("a number above 0", [](double value) { return value > 0; });
-}
-CLI::Validator fraction() {
-  return number_check("a number in [0, 1)", [](double value) { return value >= 0 && value < 1; });
-}
-CLI::Validator not_negative() {
-  return number_check("a number of at least 0", [](double value) { return value >= 0; });
-}
 
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
@@ -73,6 +54,10 @@ std::vector<std::string> words_of(const Json& value) {
 }
 
 Json read_json(const std::string& path) {
+  // Every rank process reads it again: what can be read only once, such as a pipe, will not do.
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
+    throw CannotStart(fmt::format("{} is not a regular file; --config needs one", path));
   std::ifstream file(path);
   if (!file)
     throw CannotStart(fmt::format("{} cannot be read; check the path after --config", path));
@@ -106,8 +91,9 @@ void apply_config(CLI::App& command, const std::string& path) {
           fmt::format("{} has the unknown key \"{}\"; see tessera train mlp --help", path, key));
     const bool length = key == "steps" || key == "epochs";
     if (option->count() > 0 || (length && length_typed)) continue;
-    const std::vector<std::string> words = words_of(value);
-    const bool fits = !words.empty() && (words.size() == 1 || key == "hidden");
+    std::vector<std::string> words = words_of(value);
+    if (key == "hidden" && !words.empty()) words = {fmt::format("{}", fmt::join(words, ","))};
+    const bool fits = words.size() == 1;
     if (!fits) throw CannotStart(fmt::format("{}: \"{}\" cannot be {}", path, key, value.dump()));
     try {
       option->add_result(words);
@@ -166,7 +152,7 @@ void add_run_options(CLI::App& command, TrainMlpOptions& options) {
       "folder for config.json and metrics.jsonl, made if missing; an earlier run's are "
       "replaced [default: none, nothing is written]");
   command.add_option("--ranks", options.ranks, "ranks that train together")
-      ->check(CLI::Range(1, kMostRanks))
+      ->check(whole_number(1, kMostRanks))
       ->capture_default_str();
   command.add_option("--launch", options.launch, "what a rank is: threads | processes")
       ->check(CLI::IsMember({"threads", "processes"}))
@@ -180,8 +166,8 @@ void add_run_options(CLI::App& command, TrainMlpOptions& options) {
       ->check(CLI::IsMember({"inline", "queued"}))
       ->capture_default_str();
   command.add_option("--timeout", options.timeout, "seconds that a rank waits for another")
-      ->check(number_check("a number of seconds above 0 and at most 1e6",
-                           [](double value) { return value > 0 && value <= 1e6; }))
+      ->check(number_check("a number of seconds from 0.001 to 1e6",
+                           [](double value) { return value >= 0.001 && value <= 1e6; }))
       ->capture_default_str();
 }
 
@@ -192,10 +178,15 @@ void add_model_options(CLI::App& command, TrainMlpOptions& options) {
       ->check(CLI::IsMember(preset_names()))
       ->capture_default_str();
   command
-      .add_option("--hidden", options.hidden,
-                  "features of the hidden layers, as 512,256 [default: the preset's]")
-      ->delimiter(',')
-      ->check(CLI::Range(std::int64_t{1}, kMostFeatures));
+      .add_option_function<std::string>(
+          "--hidden",
+          [&options](const std::string& list) {
+            options.hidden.clear();
+            for (const std::string& part : parts_of(list))
+              options.hidden.push_back(std::stoll(part));
+          },
+          "features of the hidden layers, as 512,256 [default: the preset's]")
+      ->check(whole_numbers(1, kMostFeatures));
   command.add_option("--activation", options.activation, "gelu | relu [default: the preset's]")
       ->check(CLI::IsMember({"gelu", "relu"}));
   command.add_option("--precision", options.precision, "f32 | f64")
@@ -206,12 +197,12 @@ void add_model_options(CLI::App& command, TrainMlpOptions& options) {
 void add_training_options(CLI::App& command, TrainMlpOptions& options) {
   CLI::Option* epochs =
       command.add_option("--epochs", options.epochs, "passes over the training images");
-  epochs->check(CLI::Range(std::int64_t{1}, kMostSteps))->capture_default_str();
+  epochs->check(whole_number(1, kMostSteps))->capture_default_str();
   command.add_option("--steps", options.steps, "steps of the whole run, instead of --epochs")
-      ->check(CLI::Range(std::int64_t{1}, kMostSteps))
+      ->check(whole_number(1, kMostSteps))
       ->excludes(epochs);
   command.add_option("--batch", options.batch, "images of a step, over all ranks")
-      ->check(CLI::Range(std::int64_t{1}, kMostSteps))
+      ->check(whole_number(1, kMostSteps))
       ->capture_default_str();
   command
       .add_option("--lr", options.lr,
@@ -225,7 +216,7 @@ void add_training_options(CLI::App& command, TrainMlpOptions& options) {
       ->check(not_negative())
       ->capture_default_str();
   command.add_option("--seed", options.seed, "of initial values and order of the images")
-      ->check(number_check("a whole number of at least 0", [](double value) { return value >= 0; }))
+      ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str();
 }
 

@@ -4,9 +4,10 @@
 /// from front to back.
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
+
+#include "tessera/models/data/gzip_reader.h"
 
 namespace tessera::models::data {
 
@@ -25,14 +26,11 @@ class IdxFile {
   std::vector<std::uint8_t> read_values();
 
  private:
-  struct Closer {
-    void operator()(void* file) const;
-  };
-  std::size_t read(std::uint8_t* out, std::size_t bytes);
   std::int64_t value_bytes() const;
 
   std::string path_;
-  std::unique_ptr<void, Closer> file_;
+  std::int64_t size_;
+  GzipReader file_;
   std::vector<std::int64_t> extents_;
 };
 

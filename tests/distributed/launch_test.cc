@@ -271,6 +271,11 @@ TEST_CASE("a rank that ends early is named by those who need it", "[launch]") {
   program.check_nothing_left();
 }
 
+TEST_CASE("a rank's process has the name of its program", "[launch]") {
+  Program program("runs_on --ranks 2");
+  CHECK(read_file(fmt::format("/proc/{}/comm", program.pid_of_rank(1))) == "launch_program\n");
+}
+
 TEST_CASE("ranks die with their parent", "[launch]") {
   Program program("runs_on --ranks 3");
   for (int rank : {0, 1, 2}) program.pid_of_rank(rank);
@@ -308,8 +313,9 @@ TEST_CASE("wrong options are one line and exit code 2", "[launch]") {
       {"ok --ranks=-3 --launch threads", "error: [launch] ranks must be at least 1, got -3\n"},
       {"ok --ranks two", "error: [launch] --ranks takes a number, got \"two\"\n"},
       {"ok --launch boats", "error: [launch] --launch takes threads or processes, got \"boats\"\n"},
-      {"ok --timeout 0", "error: [launch] --timeout takes seconds above 0"},
-      {"ok --timeout nan", "error: [launch] --timeout takes seconds above 0"},
+      {"ok --timeout 0", "error: [launch] --timeout takes seconds from 0.001 to 1e+09, got 0\n"},
+      {"ok --timeout 0.0001", "seconds from 0.001 to 1e+09, got 0.0001\n"},
+      {"ok --timeout nan", "error: [launch] --timeout takes seconds from 0.001"},
   }));
   Program program(arguments);
   CHECK(program.exit_code() == 2);

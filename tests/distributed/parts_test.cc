@@ -6,6 +6,7 @@
 #include <numeric>
 #include <thread>
 
+#include "tessera/distributed/collectives.h"
 #include "tessera/distributed/exchange_plan.h"
 #include "tessera/distributed/flight_recorder.h"
 #include "tessera/distributed/process_group_local.h"
@@ -37,6 +38,34 @@ ResolvedCollective call_of(CollectiveKind kind, int rank,
     call.members.push_back({.input = memory, .output = memory, .count_in = in, .count_out = out});
   }
   return call;
+}
+
+// One rank without peers, which plans its collectives and counts the bytes it would send.
+class PlanningGroup : public ProcessGroup {
+ public:
+  PlanningGroup(int rank, int size) : ProcessGroup("planning", rank, size) {}
+  void run(const Collective& call) override {
+    const Stream stream = Stream::create(kCpu, StreamKind::kInline, "plan");
+    for (const Transfer& t : plan_exchange(resolve(*this, call), size(), stream).plan.sends)
+      planned += static_cast<std::int64_t>(t.bytes);
+  }
+  void abort(const std::string&) noexcept override {}
+
+  std::int64_t planned = 0;
+};
+
+std::vector<Tensor> zeros(const std::vector<std::int64_t>& counts, std::int64_t factor,
+                          DType dtype) {
+  std::vector<Tensor> tensors;
+  for (const std::int64_t count : counts) {
+    tensors.push_back(
+        dtype == DType::kF32
+            ? Tensor::from_vector<float>(
+                  std::vector<float>(static_cast<std::size_t>(count * factor)), {count * factor})
+            : Tensor::from_vector<double>(
+                  std::vector<double>(static_cast<std::size_t>(count * factor)), {count * factor}));
+  }
+  return tensors;
 }
 
 }  // namespace
@@ -145,6 +174,34 @@ TEST_CASE("plans of all ranks fit together", "[plan]") {
   }
 }
 
+TEST_CASE("the bytes that are counted are the bytes of the plan", "[plan]") {
+  for (int size = 1; size <= 5; ++size) {
+    for (int rank = 0; rank < size; ++rank) {
+      for (const DType dtype : {DType::kF32, DType::kF64}) {
+        for (const std::vector<std::int64_t>& counts :
+             {std::vector<std::int64_t>{3, 9000, 0, 4096, 4095, 1}, {7}, {0}, {}}) {
+          CAPTURE(size, rank, dtype_name(dtype), counts.size());
+          PlanningGroup group(rank, size);
+          const auto small = zeros(counts, 1, dtype), large = zeros(counts, size, dtype);
+          const auto check = [&](const char* op, const auto& issue) {
+            CAPTURE(op);
+            group.planned = 0;
+            const std::int64_t before = collective_counters().bytes_sent;
+            issue();
+            CHECK(collective_counters().bytes_sent - before == group.planned);
+          };
+          check("all_gather", [&] { all_gather(group, small, large); });
+          check("reduce_scatter", [&] { reduce_scatter(group, large, small); });
+          check("all_reduce", [&] { all_reduce(group, small); });
+          for (int root = 0; root < size; ++root)
+            check("broadcast", [&] { broadcast(group, small, root); });
+          check("barrier", [&] { barrier(group); });
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("the flight recorder keeps the last 256 in fixed memory", "[flight]") {
   set_flight_log(std::make_shared<FlightLog>());
   CHECK(recent_collectives().empty());
@@ -209,6 +266,15 @@ TEST_CASE("failures describe nested and foreign exceptions", "[failure]") {
   CHECK(describe_failure(1, std::make_exception_ptr(3)).text == "an exception of unknown type");
   CHECK(describe_failure(1, std::make_exception_ptr(CollectiveAborted("x", {}))).echo);
   CHECK_FALSE(describe_failure(1, std::make_exception_ptr(CollectiveError("x", {}))).echo);
+}
+
+TEST_CASE("a failure does not name its own rank, which whoever reports it does", "[failure]") {
+  const auto text = [](int rank, const char* what) {
+    return describe_failure(rank, std::make_exception_ptr(Error(what))).text;
+  };
+  CHECK(text(1, "[idx_file] rank 1: a is damaged") == "[idx_file] a is damaged");
+  CHECK(text(0, "[idx_file] rank 1: a is damaged") == "[idx_file] rank 1: a is damaged");
+  CHECK(text(1, "[a] rank 1: b: [c] rank 1: d, rank 1: e") == "[a] b: [c] d, rank 1: e");
 }
 
 TEST_CASE("lists of ranks stay short", "[group]") {

@@ -1,6 +1,8 @@
 // Wrong inputs: exit code, one line on standard error that says what is wrong, nothing on standard
 // output.
 
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -59,17 +61,47 @@ TEST_CASE("a command line that means nothing is refused with code 2") {
 
 TEST_CASE("a value out of its range is refused with code 2") {
   const std::vector<std::pair<std::string, std::string>> wrong = {
-      {"--ranks", "0"},          {"--ranks", "-1"},   {"--ranks", "two"},
-      {"--ranks", "1025"},       {"--batch", "0"},    {"--lr", "0"},
-      {"--lr", "nan"},           {"--lr", "inf"},     {"--momentum", "1"},
-      {"--weight-decay", "-1"},  {"--seed", "-1"},    {"--timeout", "0"},
-      {"--launch", "fork"},      {"--device", "tpu"}, {"--precision", "bf16"},
-      {"--preset", "huge"},      {"--hidden", "8,0"}, {"--activation", "tanh"},
-      {"--cpu-compute", "later"}};
+      {"--ranks", "0"},
+      {"--ranks", "-1"},
+      {"--ranks", "two"},
+      {"--ranks", "1025"},
+      {"--batch", "0"},
+      {"--lr", "0"},
+      {"--lr", "nan"},
+      {"--lr", "inf"},
+      {"--momentum", "1"},
+      {"--weight-decay", "-1"},
+      {"--seed", "-1"},
+      {"--timeout", "0"},
+      {"--launch", "fork"},
+      {"--device", "tpu"},
+      {"--precision", "bf16"},
+      {"--preset", "huge"},
+      {"--hidden", "8,0"},
+      {"--activation", "tanh"},
+      {"--cpu-compute", "later"},
+      {"--seed", "99999999999999999999999"},
+      {"--seed", "18446744073709551616"},
+      {"--seed", "1.5"},
+      {"--seed", ""},
+      {"--seed", "0x10"},
+      {"--ranks", "4294967298"},
+      {"--ranks", "99999999999999999999999"},
+      {"--batch", "010"},
+      {"--batch", "18446744073709551617"},
+      {"--hidden", "10,,10"},
+      {"--hidden", ",10"},
+      {"--hidden", "10,"},
+      {"--hidden", ""},
+      {"--hidden", "10,99999999999999999999999"},
+      {"--timeout", "0.0001"},
+      {"--timeout", "1e7"}};
   for (const auto& [option, value] : wrong) {
     CAPTURE(option, value);
     check_refused({"train", "mlp", option, value}, 2, option);
   }
+  check_refused({"train", "mlp", "--steps", "99999999999999999999999"}, 2, "--steps");
+  check_refused({"train", "mlp", "--epochs", "99999999999999999999999"}, 2, "--epochs");
   check_refused({"train", "mlp", "--steps", "0"}, 2, "--steps");
   check_refused({"train", "mlp", "--epochs", "0"}, 2, "--epochs");
 }
@@ -89,6 +121,17 @@ TEST_CASE("data that cannot be read ends the run with code 1") {
   SECTION("another kind of file") {
     write_file(images, "GIF89a and some more text");
     check_refused(train_on(spoiled), 1, "magic number 0x47494638");
+  }
+  SECTION("a damaged file, found by the ranks, of which each thing is said once") {
+    std::string bytes = read_file(images);
+    bytes[bytes.size() - 5] ^= 1;
+    write_file(images, bytes);
+    const std::string launch = GENERATE("threads", "processes");
+    const Words words = train_on(spoiled, {"--ranks", "1", "--launch", launch});
+    check_refused(words, 1, images + " cannot be decompressed: incorrect data check");
+    const std::string text = run_program(words).err;
+    for (const std::string& part : {std::string("rank 0"), images})
+      CHECK(text.find(part) == text.rfind(part));
   }
   SECTION("a file that ends early, found by the ranks") {
     const std::string bytes = read_file(images);
@@ -115,11 +158,20 @@ TEST_CASE("a configuration file that does not fit is refused with code 2") {
   check(R"({"config": "other.json"})", "unknown key \"config\"");
   check(R"({"ranks": 0})", "--ranks");
   check(R"({"ranks": [1, 2]})", "\"ranks\" cannot be [1,2]");
+  check(R"({"seed": 99999999999999999999999})", "--seed");
   check(R"({"ranks": null})", "\"ranks\" cannot be null");
   check(R"({"model": "gpt"})", "is for the model \"gpt\"");
   check(R"({"steps": 1, "epochs": 1})", "both \"steps\" and \"epochs\"");
   check(R"([1])", "is not a JSON object");
   check(R"({"ranks")", "is not JSON from byte");
+  for (const std::string wrong : {R"("8,,8")", "[8, 0]", "[]"}) {
+    write_file(path, R"({"hidden": )" + wrong + "}");
+    check_refused({"train", "mlp", "--config", path}, 2, "hidden");
+  }
+  check_refused(train({"--config", "/"}), 2, "/ is not a regular file");
+  const std::string pipe = path + ".pipe";
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  check_refused(train({"--config", pipe}), 2, pipe + " is not a regular file");
   check_refused(train({"--config", "/no/such.json"}), 2, "/no/such.json cannot be read");
 }
 

@@ -125,6 +125,41 @@ TEST_CASE("a damaged stream is an error, not other images") {
   CHECK_THAT(read_error(folder), Contains(kTrainImages) && Contains("cannot be decompressed"));
 }
 
+// Longer than any buffer on the way, so that all values arrive before the end is looked at.
+TEST_CASE("the end of a long file is checked too") {
+  const std::string folder = testing::fresh_folder("long");
+  testing::write_fashion_mnist(folder, {.train = 5003, .test = 3});  // 3.9 MB before compression
+  const std::string whole = read_file(folder + kTrainImages);
+  REQUIRE(read_fashion_mnist(folder).train.count() == 5003);
+  for (const std::size_t cut : {1, 4, 8}) {
+    CAPTURE(cut);
+    write_file(folder + kTrainImages, whole.substr(0, whole.size() - cut));
+    CHECK_THAT(read_error(folder), Contains(kTrainImages) && Contains("is truncated") &&
+                                       Contains("its checksum is not"));
+    CHECK(check_error(folder).empty());
+  }
+  for (const std::size_t from_end : {1, 8}) {  // the length, the checksum
+    CAPTURE(from_end);
+    std::string wrong = whole;
+    wrong[whole.size() - from_end] ^= 1;
+    write_file(folder + kTrainImages, wrong);
+    const std::string text = read_error(folder);
+    CHECK_THAT(text, Contains("cannot be decompressed: incorrect"));
+    CHECK(text.find(kTrainImages) == text.rfind(kTrainImages));
+  }
+  write_file(folder + kTrainImages, whole + "more");
+  CHECK_THAT(read_error(folder), Contains("cannot be decompressed: incorrect header check"));
+}
+
+TEST_CASE("a file of several compressed streams is read as one") {
+  const std::string folder = good_folder();
+  const std::string all = images(7, 28, 28, 7 * 784);
+  write_gzip(folder + "/a", all.substr(0, 1000));
+  write_gzip(folder + "/b", all.substr(1000));
+  write_file(folder + kTrainImages, read_file(folder + "/a") + read_file(folder + "/b"));
+  CHECK(read_fashion_mnist(folder).train.pixels.size() == 7 * 784);
+}
+
 TEST_CASE("a wrong magic number is shown") {
   const std::string folder = good_folder();
   write_gzip(folder + kTrainImages, idx_header(0x801, {7, 28, 28}) + std::string(5488, '\0'));

@@ -1,0 +1,107 @@
+// The pieces below launch and the local group where something goes wrong: a rank that fails while
+// data moves, no space, no process.
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <thread>
+
+#include "tessera/distributed/local_meeting.h"
+#include "tessera/distributed/process_group_gloo.h"
+#include "tessera/distributed/rank_page.h"
+#include "tessera/distributed/spawn.h"
+
+namespace tessera::distributed {
+namespace {
+
+using Catch::Matchers::Contains;
+
+std::string fresh_folder() {
+  std::string folder = (std::filesystem::temp_directory_path() / "parts-test-XXXXXX").string();
+  REQUIRE(mkdtemp(folder.data()) != nullptr);
+  return folder;
+}
+
+}  // namespace
+
+TEST_CASE("a rank that fails while data moves takes the others with it", "[local]") {
+  LocalMeetings meetings(3, std::chrono::seconds(60));
+  std::vector<std::exception_ptr> errors(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      std::byte memory[1] = {};
+      // One element of a type that cannot be reduced: only the last rank has something to reduce.
+      ResolvedCollective call{.kind = CollectiveKind::kAllReduce, .dtype = DType::kU8};
+      call.members = {{memory, memory, 1, 1}};
+      call.site.rank = rank;
+      call.site.op = "all_reduce";
+      try {
+        meetings.perform(call);
+      } catch (...) {
+        errors[static_cast<std::size_t>(rank)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors) REQUIRE(error != nullptr);
+  CHECK_THROWS_AS(std::rethrow_exception(errors[2]), InvalidArgument);
+  for (const std::size_t rank : {0, 1}) {
+    CHECK_THROWS_AS(std::rethrow_exception(errors[rank]), CollectiveAborted);
+    CHECK_THROWS_WITH(std::rethrow_exception(errors[rank]),
+                      Contains("was given up: rank 2 failed: all_reduce #0 of group \"\" could not "
+                               "move its data"));
+  }
+  CHECK_THROWS_AS(meetings.perform({}), CollectiveAborted);
+}
+
+TEST_CASE("the page of a rank takes its space before it is written", "[launch]") {
+  const std::string folder = fresh_folder();
+  RankPage::create(folder, 0);
+  struct stat file = {};
+  REQUIRE(stat((folder + "/page-0").c_str(), &file) == 0);
+  CHECK(static_cast<std::size_t>(file.st_blocks) * 512 >= sizeof(RankPage));
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto action = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit small = before;
+  small.rlim_cur = 4096;
+  setrlimit(RLIMIT_FSIZE, &small);
+  std::string text;
+  try {
+    RankPage::create(folder, 1);
+  } catch (const Error& error) {
+    text = error.what();
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, action);
+  CHECK_THAT(text, Contains("[launch] cannot reserve ") && Contains("/page-1: File too large; ") &&
+                       Contains("set TMPDIR"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a rank that cannot say that it is there says why", "[connect]") {
+  const std::string folder = fresh_folder() + "/missing";
+  CHECK_THROWS_WITH(
+      make_gloo_group(
+          "g", {.rank = 0, .size = 2, .folder = folder, .timeout = std::chrono::milliseconds(50)}),
+      Contains("/missing/joined-0 cannot be written: No such file or directory"));
+  std::filesystem::remove_all(std::filesystem::path(folder).parent_path());
+}
+
+TEST_CASE("a process that cannot be started leaves no child behind", "[launch]") {
+  const std::string too_long(std::size_t{1} << 20, 'x');
+  CHECK_THROWS_WITH(spawn_self({"self", too_long}, {}),
+                    Contains("cannot start a rank process: Argument list too long"));
+  errno = 0;
+  CHECK(waitpid(-1, nullptr, WNOHANG) == -1);
+  CHECK(errno == ECHILD);
+}
+
+}  // namespace tessera::distributed
