@@ -156,7 +156,7 @@ TESSERA_RANK_TEST_WITH("fail_at on a queued stream takes the run down with its o
                        "[decorators]",
                        {.worlds = {2, 3},
                         .cpu_compute = StreamKind::kQueued,
-                        .expect_failure = "rank 1: [all_reduce] rank 1: all_reduce #1"}) {
+                        .expect_failure = "rank 1: [all_reduce] all_reduce #1"}) {
   const auto group = t.rank() == 1 ? distributed::fail_at(t.world().group(), 1) : t.world().group();
   const Tensor x = rank_tensor<float>(t.rank(), 0, 2);
   all_reduce(*group, std::vector{x});
