@@ -10,9 +10,11 @@
 /// A Tensor is usable from one thread at a time, that of its rank. Elements written by a queued
 /// stream are valid for the host after the stream is synchronized; item() and to_vector() do so.
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -51,7 +53,13 @@ class Tensor {
   template <class T>
   static Tensor from_vector(const std::vector<T>& values, const Shape& shape,
                             Device device = kCpu) {
-    return from_host(values.data(), values.size(), dtype_of<T>, shape, device);
+    if constexpr (std::is_same_v<T, bool>) {
+      const auto copy = std::make_unique<bool[]>(values.size());
+      std::copy(values.begin(), values.end(), copy.get());
+      return from_host(copy.get(), values.size(), DType::kBool, shape, device);
+    } else {
+      return from_host(values.data(), values.size(), dtype_of<T>, shape, device);
+    }
   }
   /// A 0-d tensor.
   static Tensor scalar(double value, const TensorOptions& options = {});
@@ -115,9 +123,16 @@ class Tensor {
   void copy_to_host(void* out) const;
   template <class T>
   std::vector<T> to_vector(std::int64_t expected) const {
-    std::vector<T> out(prepare_host_read(dtype_of<T>, expected));
-    copy_to_host(out.data());
-    return out;
+    const std::size_t count = prepare_host_read(dtype_of<T>, expected);
+    if constexpr (std::is_same_v<T, bool>) {  // std::vector<bool> has no array
+      const auto copy = std::make_unique<bool[]>(count);
+      copy_to_host(copy.get());
+      return std::vector<bool>(copy.get(), copy.get() + count);
+    } else {
+      std::vector<T> out(count);
+      copy_to_host(out.data());
+      return out;
+    }
   }
   std::shared_ptr<const Impl> impl_;
 };

@@ -12,6 +12,9 @@
 namespace tessera {
 namespace {
 
+template <class T>
+using CommonFloat = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
 constexpr std::int64_t kPrintAll = 256;  // elements; bigger tensors are shortened
 constexpr std::int64_t kEdge = 3;        // entries kept at each end of a shortened dim
 
@@ -46,8 +49,11 @@ class Printer {
   std::string element(std::int64_t at) const {
     return dispatch_all(dtype_, "tensor.str", [&]<class T>() {
       const T value = static_cast<const T*>(data_)[at];
-      if constexpr (std::is_floating_point_v<T>) return fmt::format("{:.6g}", value);
-      return fmt::format("{}", value);
+      if constexpr (is_floating(dtype_of<T>)) {
+        return fmt::format("{:.6g}", static_cast<CommonFloat<T>>(value));
+      } else {
+        return fmt::format("{}", value);
+      }
     });
   }
 

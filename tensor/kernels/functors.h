@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "tessera/tensor/kernels/host_device.h"
+#include "tessera/tensor/host_device.h"
 #include "tessera/tensor/kernels/scalar_math.h"
 
 namespace tessera {

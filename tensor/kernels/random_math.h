@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "tessera/tensor/kernels/host_device.h"
+#include "tessera/tensor/host_device.h"
 #include "tessera/tensor/kernels/scalar_math.h"
 
 namespace tessera::random {

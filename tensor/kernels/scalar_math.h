@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "tessera/tensor/kernels/host_device.h"
+#include "tessera/tensor/host_device.h"
 
 namespace tessera::scalar {
 

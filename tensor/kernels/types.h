@@ -31,7 +31,24 @@ void with_type(DType dtype, Body&& body) {
       return body.template operator()<std::int64_t>();
     case DType::kU8:
       return body.template operator()<std::uint8_t>();
+    case DType::kBF16:
+      return body.template operator()<BFloat16>();
+    case DType::kF16:
+      return body.template operator()<Float16>();
+    case DType::kI32:
+      return body.template operator()<std::int32_t>();
+    case DType::kBool:
+      return body.template operator()<bool>();
   }
+}
+
+/// Calls `body.template operator()<C>()` with the type that values of `dtype` are computed in:
+/// float for f32 and the 16-bit types, double, or std::int64_t for integers and bool.
+template <class Body>
+void with_compute_type(DType dtype, Body&& body) {
+  if (dtype == DType::kF64) return body.template operator()<double>();
+  if (is_floating(dtype)) return body.template operator()<float>();
+  return body.template operator()<std::int64_t>();
 }
 
 }  // namespace tessera

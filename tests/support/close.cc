@@ -46,13 +46,23 @@ double excess(double a, double b, Tolerance tolerance) {
   return allowed > 0 ? distance / allowed : HUGE_VAL;
 }
 
+// For messages: shortest text that names the value.
+template <class T>
+auto number(T value) {
+  if constexpr (dtype_of<T> == DType::kBF16 || dtype_of<T> == DType::kF16) {
+    return static_cast<float>(value);
+  } else {
+    return value;
+  }
+}
+
 template <class T>
 CloseResult compare(const Tensor& actual, const Tensor& expected, const Tolerance* tolerance) {
   const std::vector<T> a = actual.to_vector<T>(), b = expected.to_vector<T>();
   std::size_t worst = 0, differing = 0;
   double worst_excess = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    if (same_bits(a[i], b[i])) continue;
+    if (same_bits<T>(a[i], b[i])) continue;
     const double beyond = tolerance == nullptr ? 2
                                                : excess(static_cast<double>(a[i]),
                                                         static_cast<double>(b[i]), *tolerance);
@@ -63,9 +73,10 @@ CloseResult compare(const Tensor& actual, const Tensor& expected, const Toleranc
     }
   }
   if (differing == 0) return {};
-  return {false, fmt::format("{} of {} elements differ; {}: {} at {} instead of {}", differing,
-                             a.size(), tolerance == nullptr ? "the first" : "the worst", a[worst],
-                             index_text(actual.shape(), worst), b[worst])};
+  return {false,
+          fmt::format("{} of {} elements differ; {}: {} at {} instead of {}", differing, a.size(),
+                      tolerance == nullptr ? "the first" : "the worst", number<T>(a[worst]),
+                      index_text(actual.shape(), worst), number<T>(b[worst]))};
 }
 
 CloseResult compare_any(const Tensor& actual, const Tensor& expected, const Tolerance* tolerance) {
@@ -82,8 +93,14 @@ Tolerance default_tolerance(DType dtype) {
       return {.rtol = 1.3e-6, .atol = 1e-5};
     case DType::kF64:
       return {.rtol = 1e-7, .atol = 1e-7};
+    case DType::kBF16:
+      return {.rtol = 1.6e-2, .atol = 1e-5};
+    case DType::kF16:
+      return {.rtol = 1e-3, .atol = 1e-5};
     case DType::kI64:
     case DType::kU8:
+    case DType::kI32:
+    case DType::kBool:
       break;
   }
   return {.rtol = 0, .atol = 0};

@@ -13,7 +13,8 @@ struct Tolerance {
   double atol;
 };
 
-// f32: 1.3e-6 and 1e-5; f64: 1e-7 and 1e-7; whole numbers: 0 and 0.
+// rtol and atol: f32 1.3e-6 and 1e-5; f64 1e-7 and 1e-7; bf16 1.6e-2 and 1e-5; f16 1e-3 and 1e-5;
+// whole numbers and bool 0 and 0.
 Tolerance default_tolerance(DType dtype);
 
 // Converts to bool; `message` says what differs and names the worst element.

@@ -102,7 +102,7 @@ TEST_CASE("shape: dims from the back") {
 }
 
 TEST_CASE("dtype: sizes, names and dispatch") {
-  for (DType dtype : {DType::kF32, DType::kF64, DType::kI64, DType::kU8}) {
+  for (DType dtype : kAllDTypes) {
     const std::size_t size = dispatch_all(dtype, "t", []<class T>() { return sizeof(T); });
     CHECK(size == dtype_size(dtype));
     const DType back = dispatch_all(dtype, "t", []<class T>() { return dtype_of<T>; });

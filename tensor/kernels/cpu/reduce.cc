@@ -155,6 +155,11 @@ void ReduceKernel::cpu(const Args& a, Workspace scratch) {
       return reduce<Sum<std::int64_t, std::int64_t, std::int64_t, false>, std::int64_t>(a, scratch);
     case DType::kU8:
       return reduce<Sum<std::uint8_t, std::int64_t, std::int64_t, false>, std::int64_t>(a, scratch);
+    case DType::kI32:
+    case DType::kBool:
+    case DType::kBF16:
+    case DType::kF16:
+      return;
   }
 }
 

@@ -73,15 +73,20 @@ void walk(const Traversal<N>& t, std::int64_t begin, std::int64_t end, const Bod
   }
 }
 
-/// All elements, as above, shared out over threads. `body` must not throw.
+/// body(begin, end) for pieces of [0, total), shared out over threads. `body` must not throw.
+template <class Body>
+void parallel_pieces(std::int64_t total, const Body& body) {
+  const std::int64_t pieces = (total + kPiece - 1) / kPiece;
+  if (pieces <= 1) return total > 0 ? body(std::int64_t{0}, total) : void();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t p = 0; p < pieces; ++p) body(p * kPiece, std::min(total, (p + 1) * kPiece));
+}
+
+/// All elements, as walk() gives them, shared out over threads. `body` must not throw.
 template <std::size_t N, class Body>
 void parallel_walk(const Traversal<N>& t, const Body& body) {
-  const std::int64_t total = t.numel();
-  const std::int64_t pieces = (total + kPiece - 1) / kPiece;
-#pragma omp parallel for schedule(static) if (pieces > 1)
-  for (std::int64_t p = 0; p < pieces; ++p) {
-    walk(t, p * kPiece, std::min(total, (p + 1) * kPiece), body);
-  }
+  parallel_pieces(t.numel(),
+                  [&](std::int64_t begin, std::int64_t end) { walk(t, begin, end, body); });
 }
 
 /// body(row) for rows of `length` elements each, shared out over threads when there are many

@@ -1,0 +1,95 @@
+#pragma once
+
+/// Numbers of 16 bits: storage formats, computed with in f32.
+///
+/// BFloat16 has the exponent of f32 and 8 bits of precision; Float16 (IEEE binary16) has 11 bits
+/// and reaches 65504. Conversion rounds once, to nearest with ties to even, also from double; NaN
+/// stays NaN, too large numbers become infinite, small ones go through the subnormals. Without
+/// branches, so that loops over it become vector code. Usable in device code.
+
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+#include "tessera/tensor/host_device.h"
+
+namespace tessera {
+
+namespace half {
+
+/// The float next to `x` whose last bit is set unless it is exact: rounding that to 16 bits gives
+/// what rounding `x` itself would give.
+TESSERA_HD float round_to_odd(double x) {
+  const auto nearest = static_cast<float>(x);
+  const auto bits = std::bit_cast<std::uint32_t>(nearest);
+  const double back = nearest;
+  const bool inexact = back < x || back > x;  // false for NaN
+  const bool too_large = (back < 0 ? -back : back) > (x < 0 ? -x : x);
+  const std::uint32_t odd = too_large ? bits - 1 : bits + 1;
+  return std::bit_cast<float>(inexact && (bits & 1u) == 0 ? odd : bits);
+}
+
+TESSERA_HD std::uint16_t bfloat16_bits(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const std::uint32_t quiet = (bits >> 16) | 0x40u;
+  return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+
+TESSERA_HD float from_bfloat16_bits(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+TESSERA_HD std::uint16_t float16_bits(float x) {
+  const auto all = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t sign = (all >> 16) & 0x8000u, bits = all & 0x7fffffffu;
+  // Normal results: a smaller exponent bias, and the mantissa rounded; a carry moves the exponent.
+  const std::uint32_t normal = (bits - 0x38000000u + 0xfffu + ((bits >> 13) & 1u)) >> 13;
+  // Subnormal ones: adding 0.5 lets the addition round at 2^-24.
+  const float shifted = std::bit_cast<float>(bits > 0x38800000u ? 0u : bits) + 0.5f;
+  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
+  const std::uint32_t finite = bits < 0x38800000u ? subnormal : normal;
+  const std::uint32_t large = bits >= 0x477ff000u ? 0x7c00u : finite;
+  const std::uint32_t quiet = 0x7e00u | ((bits >> 13) & 0x3ffu);
+  return static_cast<std::uint16_t>(sign | (bits > 0x7f800000u ? quiet : large));
+}
+
+TESSERA_HD float from_float16_bits(std::uint16_t half) {
+  const std::uint32_t sign = (half & 0x8000u) << 16, bits = half & 0x7fffu;
+  const std::uint32_t normal = (bits << 13) + 0x38000000u;
+  // A subnormal is a whole number of 2^-24.
+  const auto subnormal =
+      std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(bits)) * 0x1p-24f);
+  const std::uint32_t special =
+      0x7f800000u | ((bits & 0x3ffu) << 13) | ((bits & 0x3ffu) != 0 ? 0x400000u : 0u);
+  const std::uint32_t finite = bits < 0x400u ? subnormal : normal;
+  return std::bit_cast<float>(sign | (bits >= 0x7c00u ? special : finite));
+}
+
+}  // namespace half
+
+struct BFloat16 {
+  std::uint16_t bits;
+
+  BFloat16() = default;
+  TESSERA_HD explicit BFloat16(float x) : bits(half::bfloat16_bits(x)) {}
+  TESSERA_HD explicit BFloat16(double x) : BFloat16(half::round_to_odd(x)) {}
+  template <class Integer>
+  requires std::numeric_limits<Integer>::is_integer TESSERA_HD explicit BFloat16(Integer x)
+      : BFloat16(static_cast<double>(x)) {}
+  TESSERA_HD operator float() const { return half::from_bfloat16_bits(bits); }
+};
+
+struct Float16 {
+  std::uint16_t bits;
+
+  Float16() = default;
+  TESSERA_HD explicit Float16(float x) : bits(half::float16_bits(x)) {}
+  TESSERA_HD explicit Float16(double x) : Float16(half::round_to_odd(x)) {}
+  template <class Integer>
+  requires std::numeric_limits<Integer>::is_integer TESSERA_HD explicit Float16(Integer x)
+      : Float16(static_cast<double>(x)) {}
+  TESSERA_HD operator float() const { return half::from_float16_bits(bits); }
+};
+
+}  // namespace tessera

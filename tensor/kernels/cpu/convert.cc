@@ -1,0 +1,98 @@
+#include "tessera/tensor/kernels/cpu/convert.h"
+
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+#include "tessera/tensor/kernels/types.h"
+
+namespace tessera::cpu {
+namespace {
+
+template <class T>
+constexpr bool kIsHalf = std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>;
+
+// Truncates and clamps from floating to integer, where a plain cast would be undefined outside the
+// range.
+template <class To, class From>
+To convert(From value) {
+  if constexpr (std::is_same_v<To, bool>) {
+    return value != From{0};
+  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
+    constexpr auto kLow = std::numeric_limits<To>::min();
+    constexpr auto kHigh = std::numeric_limits<To>::max();
+    if (!(value > static_cast<From>(kLow))) return value <= static_cast<From>(kLow) ? kLow : To{0};
+    return value >= static_cast<From>(kHigh) ? kHigh : static_cast<To>(value);
+  } else if constexpr (kIsHalf<From>) {
+    return convert<To>(static_cast<float>(value));
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+template <class To, class From>
+void convert_run(const From* from, std::int64_t from_stride, To* to, std::int64_t to_stride,
+                 std::int64_t n) {
+  if (from_stride == 1 && to_stride == 1) {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = convert<To>(from[i]);
+  } else if (from_stride == 0 && to_stride == 1) {
+    const To value = convert<To>(*from);
+    for (std::int64_t i = 0; i < n; ++i) to[i] = value;
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) to[i * to_stride] = convert<To>(from[i * from_stride]);
+  }
+}
+
+#ifdef __F16C__
+// The compiler does not make these instructions of the portable conversion, whose results are the
+// same.
+void convert_run(const Float16* from, std::int64_t from_stride, float* to, std::int64_t,
+                 std::int64_t n) {
+  std::int64_t i = 0;
+  if (from_stride == 1) {
+    for (; i + 8 <= n; i += 8) {
+      __m128i half;
+      std::memcpy(&half, from + i, sizeof(half));
+      _mm256_storeu_ps(to + i, _mm256_cvtph_ps(half));
+    }
+  }
+  for (; i < n; ++i) to[i] = static_cast<float>(from[i * from_stride]);
+}
+
+void convert_run(const float* from, std::int64_t, Float16* to, std::int64_t to_stride,
+                 std::int64_t n) {
+  std::int64_t i = 0;
+  if (to_stride == 1) {
+    for (; i + 8 <= n; i += 8) {
+      const __m128i half = _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT);
+      std::memcpy(to + i, &half, sizeof(half));
+    }
+  }
+  for (; i < n; ++i) to[i * to_stride] = static_cast<Float16>(from[i]);
+}
+#endif
+
+}  // namespace
+
+template <class C>
+void load_run(DType dtype, const void* from, std::int64_t stride, std::int64_t n, C* out) {
+  with_type(dtype, [&]<class T>() { convert_run(static_cast<const T*>(from), stride, out, 1, n); });
+}
+
+template <class C>
+void store_run(DType dtype, void* to, std::int64_t stride, std::int64_t n, const C* values) {
+  with_type(dtype, [&]<class T>() { convert_run(values, 1, static_cast<T*>(to), stride, n); });
+}
+
+template void load_run(DType, const void*, std::int64_t, std::int64_t, float*);
+template void load_run(DType, const void*, std::int64_t, std::int64_t, double*);
+template void load_run(DType, const void*, std::int64_t, std::int64_t, std::int64_t*);
+template void store_run(DType, void*, std::int64_t, std::int64_t, const float*);
+template void store_run(DType, void*, std::int64_t, std::int64_t, const double*);
+template void store_run(DType, void*, std::int64_t, std::int64_t, const std::int64_t*);
+
+}  // namespace tessera::cpu
