@@ -6,41 +6,11 @@
 
 #include <initializer_list>
 
+#include "tessera/autograd/ops_elementwise.h"
+#include "tessera/autograd/ops_view.h"
 #include "tessera/autograd/variable.h"
 
 namespace tessera {
-
-/// Elementwise, broadcasting; gradients are summed back to the operands' shapes. All twice.
-Variable add(const Variable& a, const Variable& b);
-Variable sub(const Variable& a, const Variable& b);
-Variable mul(const Variable& a, const Variable& b);
-Variable div(const Variable& a, const Variable& b);
-Variable add(const Variable& a, double b);
-Variable mul(const Variable& a, double b);
-inline Variable operator+(const Variable& a, const Variable& b) { return add(a, b); }
-inline Variable operator-(const Variable& a, const Variable& b) { return sub(a, b); }
-inline Variable operator*(const Variable& a, const Variable& b) { return mul(a, b); }
-inline Variable operator/(const Variable& a, const Variable& b) { return div(a, b); }
-inline Variable operator+(const Variable& a, double b) { return add(a, b); }
-inline Variable operator*(const Variable& a, double b) { return mul(a, b); }
-inline Variable operator*(double a, const Variable& b) { return mul(b, a); }
-
-Variable neg(const Variable& x);     // twice
-Variable exp(const Variable& x);     // twice
-Variable log(const Variable& x);     // twice
-Variable sqrt(const Variable& x);    // twice
-Variable square(const Variable& x);  // twice
-Variable tanh(const Variable& x);    // twice
-Variable relu(const Variable& x);
-Variable gelu(const Variable& x);
-/// To another floating dtype; the gradient is cast back. Twice.
-Variable cast(const Variable& x, DType dtype);
-
-/// Views: no copy forward. All twice.
-Variable view(const Variable& x, const Shape& shape);
-Variable transpose(const Variable& x, int dim0, int dim1);
-Variable slice(const Variable& x, int dim, std::int64_t start, std::int64_t end);
-Variable expand(const Variable& x, const Shape& shape);
 
 Variable sum(const Variable& x, std::initializer_list<int> dims = {},
              bool keep_dims = false);  // twice

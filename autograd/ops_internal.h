@@ -12,10 +12,4 @@ inline SavedVariable save_if(bool wanted, const Variable& x, const char* operati
   return wanted ? SavedVariable(x, operation) : SavedVariable();
 }
 
-/// The same elements in another shape; a view where x is contiguous, else a copy. Twice.
-Variable reshape(const Variable& x, const Shape& shape);
-/// Zeros of `shape` with x in [start, start + extent of x) of `dim`: the derivative of slice.
-/// Twice.
-Variable place(const Variable& x, const Shape& shape, int dim, std::int64_t start);
-
 }  // namespace tessera::detail

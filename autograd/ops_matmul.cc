@@ -71,15 +71,15 @@ struct SavedLinear {
   // The derivative as variables, for create_graph.
   Gradients differentiable(const Variable& dy, const BackwardContext& context) const {
     Gradients gradients(3);
-    const Variable dy2 = detail::reshape(dy, flat_shape(dy.shape()));
+    const Variable dy2 = reshape(dy, flat_shape(dy.shape()));
     if (context.needs(0)) {
       const Variable& w = weight.unpack();
       const Shape from = dy.shape().with(dy.ndim() - 1, w.dim(1));
-      gradients[0] = detail::reshape(matmul(dy2, w), from);
+      gradients[0] = reshape(matmul(dy2, w), from);
     }
     if (context.needs(1)) {
       const Variable& input = x.unpack();
-      const Variable x2 = detail::reshape(input, flat_shape(input.shape()));
+      const Variable x2 = reshape(input, flat_shape(input.shape()));
       gradients[1] = matmul(transpose(dy2, 0, 1), x2);
     }
     if (context.needs(2)) gradients[2] = sum(dy2, {0});

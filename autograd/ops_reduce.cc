@@ -21,7 +21,7 @@ Variable sum(const Variable& x, std::initializer_list<int> dims, bool keep_dims)
   return record_twice("sum", sum(x.tensor(), dims, keep_dims), {x},
                       [from = x.shape(), kept = kept_shape(x.shape(), dims, "sum")](
                           const Variable& dy, const BackwardContext&) {
-                        return Gradients{expand(detail::reshape(dy, kept), from)};
+                        return Gradients{expand(reshape(dy, kept), from)};
                       });
 }
 
@@ -32,7 +32,7 @@ Variable mean(const Variable& x, std::initializer_list<int> dims, bool keep_dims
   return record_twice("mean", mean(x.tensor(), dims, keep_dims), {x},
                       [from = x.shape(), kept, count](const Variable& dy, const BackwardContext&) {
                         const Variable share = mul(dy, 1.0 / static_cast<double>(count));
-                        return Gradients{expand(detail::reshape(share, kept), from)};
+                        return Gradients{expand(reshape(share, kept), from)};
                       });
 }
 
@@ -43,7 +43,7 @@ Variable sum_to_shape(const Variable& x, const Shape& shape) {
   for (int dim = 0; dim < shape.ndim() && lead >= 0; ++dim) kept[lead + dim] = shape[dim];
   return record_twice("sum_to_shape", sum_to_shape(x.tensor(), shape), {x},
                       [from = x.shape(), kept](const Variable& dy, const BackwardContext&) {
-                        return Gradients{expand(detail::reshape(dy, kept), from)};
+                        return Gradients{expand(reshape(dy, kept), from)};
                       });
 }
 

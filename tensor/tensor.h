@@ -12,7 +12,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -77,13 +80,26 @@ class Tensor {
   TensorOptions options() const { return {.dtype = dtype(), .device = device()}; }
   bool is_contiguous() const;
 
-  /// Views. Each throws InvalidArgument for dims or ranges that do not exist.
-  Tensor view(const Shape& shape) const;  ///< contiguous tensors only; one extent may be -1
+  /// Views: no copy. Dims may be negative: they count from the back. Each throws InvalidArgument
+  /// for dims or ranges that do not exist.
+  ///
+  /// view: the same elements in row-major order in another shape, where strides allow it, else
+  /// InvalidArgument (try_view: nothing); one extent may be -1. See reshape() in ops_elementwise.h.
+  Tensor view(const Shape& shape) const;
+  std::optional<Tensor> try_view(const Shape& shape) const;
+  Tensor unflatten(int dim, const Shape& extents) const;  ///< one dim as several
   Tensor transpose(int dim0, int dim1) const;
-  Tensor slice(int dim, std::int64_t start,
-               std::int64_t end) const;  ///< rows [start, end) of `dim`, 0 <= start <= end
+  Tensor permute(std::span<const int> dims) const;  ///< dim i of the result is dim dims[i]
+  Tensor permute(std::initializer_list<int> dims) const {
+    return permute(std::span(dims.begin(), dims.size()));
+  }
+  Tensor movedim(int from, int to) const;  ///< the others keep their order
+  /// Entries start, start + step, ... below `end` of `dim`; negative ones count from the back.
+  Tensor slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
+  Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
   Tensor select(int dim, std::int64_t index) const;  ///< one index; the dim disappears
-  Tensor expand(const Shape& shape) const;           ///< extents of 1 repeat with stride 0
+  Tensor expand(const Shape& shape) const;  ///< extents of 1 repeat with stride 0; -1 stays
+  Tensor squeeze() const;                   ///< all dims of extent 1 disappear
   Tensor squeeze(int dim) const;
   Tensor unsqueeze(int dim) const;
   /// The same elements in a version family of its own: writes through it do not count as writes to

@@ -1,5 +1,8 @@
 /// Views: new strides over the same storage and version family.
 
+#include <array>
+#include <optional>
+
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/tensor.h"
 #include "tessera/tensor/tensor_impl.h"
@@ -8,26 +11,49 @@ namespace tessera {
 namespace {
 
 /// `shape` with its -1, if there is one, replaced by what `numel` leaves for it.
-Shape resolve_view_shape(const Shape& shape, const Shape& from, std::int64_t numel) {
+Shape resolve_view_shape(const Shape& shape, const Shape& from, std::int64_t numel,
+                         const char* where = "view") {
   int open = -1;
   std::int64_t known = 1;
   bool overflow = false;
   for (int dim = 0; dim < shape.ndim(); ++dim) {
     if (shape[dim] == -1) {
-      TESSERA_CHECK(open < 0, "view", "shape {} has more than one -1; give all extents but one",
+      TESSERA_CHECK(open < 0, where, "shape {} has more than one -1; give all extents but one",
                     shape.str());
       open = dim;
       continue;
     }
-    TESSERA_CHECK(shape[dim] >= 0, "view", "shape {} has a negative extent; only -1 is legal",
+    TESSERA_CHECK(shape[dim] >= 0, where, "shape {} has a negative extent; only -1 is legal",
                   shape.str());
     overflow = overflow || __builtin_mul_overflow(known, shape[dim], &known);
   }
   const bool fits = open < 0 ? known == numel : known != 0 && numel % known == 0;
-  TESSERA_CHECK(fits && !overflow, "view",
+  TESSERA_CHECK(fits && !overflow, where,
                 "the {} elements of shape {} do not fill shape {}; extents must multiply to {}",
                 numel, from.str(), shape.str(), numel);
   return open < 0 ? shape : shape.with(open, numel / known);
+}
+
+/// Strides by which `target` walks the same elements in the same order, if there are any.
+std::optional<Shape> view_strides(const Shape& shape, const Shape& strides, const Shape& target) {
+  if (shape.numel() == 0) return contiguous_strides(target);
+  Shape out = Shape::filled(target.ndim(), 1);
+  int t = target.ndim() - 1;
+  // From the back: dims that lie in one piece of memory are split anew.
+  for (int d = shape.ndim() - 1; d >= 0;) {
+    std::int64_t piece = shape[d], step = strides[d];
+    for (--d; d >= 0 && (shape[d] == 1 || strides[d] == step * piece || piece == 1); --d) {
+      if (piece == 1) step = strides[d];
+      piece *= shape[d];
+    }
+    std::int64_t filled = 1;
+    for (; t >= 0 && (filled < piece || target[t] == 1); --t) {
+      out[t] = step * filled;
+      filled *= target[t];
+    }
+    if (filled != piece) return std::nullopt;
+  }
+  return out;
 }
 
 }  // namespace
@@ -38,12 +64,42 @@ Tensor Tensor::restrided(const Shape& shape, const Shape& strides, std::int64_t 
                                        self.root ? self.root : impl_));
 }
 
-Tensor Tensor::view(const Shape& new_shape) const {
-  TESSERA_CHECK(is_contiguous(), "view",
-                "shape {} with strides {} is not contiguous; copy it with contiguous() first",
-                shape().str(), strides().str());
+std::optional<Tensor> Tensor::try_view(const Shape& new_shape) const {
   const Shape target = resolve_view_shape(new_shape, shape(), numel());
-  return restrided(target, contiguous_strides(target), offset());
+  const std::optional<Shape> target_strides = view_strides(shape(), strides(), target);
+  if (!target_strides) return std::nullopt;
+  return restrided(target, *target_strides, offset());
+}
+
+Tensor Tensor::view(const Shape& new_shape) const {
+  std::optional<Tensor> out = try_view(new_shape);
+  TESSERA_CHECK(out.has_value(), "view",
+                "shape {} with strides {} cannot be seen as {} without a copy; use reshape",
+                shape().str(), strides().str(), new_shape.str());
+  return *std::move(out);
+}
+
+Tensor Tensor::permute(std::span<const int> dims) const {
+  TESSERA_CHECK(static_cast<int>(dims.size()) == ndim(), "permute",
+                "{} dims given for shape {}; name each of its {} dims once", dims.size(),
+                shape().str(), ndim());
+  Shape new_shape = shape(), new_strides = strides();
+  std::array<bool, kMaxDims> seen{};
+  for (int d = 0; d < ndim(); ++d) {
+    const int from = normalize_dim(dims[static_cast<std::size_t>(d)], ndim(), "permute");
+    bool& taken = seen[static_cast<std::size_t>(from)];
+    TESSERA_CHECK(!taken, "permute", "dim {} is listed twice; name each dim once", from);
+    taken = true;
+    new_shape[d] = shape()[from];
+    new_strides[d] = strides()[from];
+  }
+  return restrided(new_shape, new_strides, offset());
+}
+
+Tensor Tensor::movedim(int from, int to) const {
+  const int f = normalize_dim(from, ndim(), "movedim"), t = normalize_dim(to, ndim(), "movedim");
+  return restrided(shape().without(f).inserted(t, shape()[f]),
+                   strides().without(f).inserted(t, strides()[f]), offset());
 }
 
 Tensor Tensor::transpose(int dim0, int dim1) const {
@@ -53,22 +109,35 @@ Tensor Tensor::transpose(int dim0, int dim1) const {
                    strides().with(a, strides()[b]).with(b, strides()[a]), offset());
 }
 
-Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t end) const {
+Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step) const {
   const int d = normalize_dim(dim, ndim(), "slice");
-  TESSERA_CHECK(0 <= start && start <= end && end <= shape()[d], "slice",
-                "range [{}, {}) is not inside dim {} of shape {}; give 0 <= start <= end <= {}",
-                start, end, d, shape().str(), shape()[d]);
+  const std::int64_t extent = shape()[d];
+  const std::int64_t first = start < 0 ? start + extent : start,
+                     last = end < 0 ? end + extent : end;
+  TESSERA_CHECK(0 <= first && first <= last && last <= extent, "slice",
+                "range [{}, {}) is not inside dim {} of shape {}; give 0 <= start <= end <= {}, or "
+                "count from the back with negative numbers",
+                start, end, d, shape().str(), extent);
+  TESSERA_CHECK(step >= 1, "slice", "the step is {}; it must be at least 1", step);
   // An empty slice at the very end keeps the offset inside the storage.
-  const std::int64_t skipped = start == end ? 0 : start * strides()[d];
-  return restrided(shape().with(d, end - start), strides(), offset() + skipped);
+  const std::int64_t skipped = first == last ? 0 : first * strides()[d];
+  return restrided(shape().with(d, (last - first + step - 1) / step),
+                   strides().with(d, strides()[d] * step), offset() + skipped);
+}
+
+Tensor Tensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
+  TESSERA_CHECK(start >= 0 && length >= 0, "narrow", "start {} and length {} must not be negative",
+                start, length);
+  return slice(dim, start, start + length);
 }
 
 Tensor Tensor::select(int dim, std::int64_t index) const {
   const int d = normalize_dim(dim, ndim(), "select");
-  TESSERA_CHECK(0 <= index && index < shape()[d], "select",
-                "index {} is not inside dim {} of shape {}; give 0 <= index < {}", index, d,
-                shape().str(), shape()[d]);
-  const std::int64_t skipped = numel() == 0 ? 0 : index * strides()[d];
+  const std::int64_t extent = shape()[d], at = index < 0 ? index + extent : index;
+  TESSERA_CHECK(0 <= at && at < extent, "select",
+                "index {} is not inside dim {} of shape {}; give {} <= index < {}", index, d,
+                shape().str(), -extent, extent);
+  const std::int64_t skipped = numel() == 0 ? 0 : at * strides()[d];
   return restrided(shape().without(d), strides().without(d), offset() + skipped);
 }
 
@@ -76,15 +145,16 @@ Tensor Tensor::expand(const Shape& new_shape) const {
   const int lead = new_shape.ndim() - ndim();
   TESSERA_CHECK(lead >= 0, "expand", "shape {} has fewer dims than {}; expand cannot remove dims",
                 new_shape.str(), shape().str());
-  Shape new_strides = Shape::filled(new_shape.ndim(), 0);
+  Shape target = new_shape, new_strides = Shape::filled(new_shape.ndim(), 0);
   for (int dim = 0; dim < new_shape.ndim(); ++dim) {
     const std::int64_t from = dim < lead ? 1 : shape()[dim - lead];
-    TESSERA_CHECK(new_shape[dim] == from || (from == 1 && new_shape[dim] >= 0), "expand",
+    if (dim >= lead && target[dim] == -1) target[dim] = from;
+    TESSERA_CHECK(target[dim] == from || (from == 1 && target[dim] >= 0), "expand",
                   "shape {} does not expand to {}: dim {} is {}, and only extents of 1 repeat",
                   shape().str(), new_shape.str(), dim, from);
-    if (dim >= lead && new_shape[dim] == from) new_strides[dim] = strides()[dim - lead];
+    if (dim >= lead && target[dim] == from) new_strides[dim] = strides()[dim - lead];
   }
-  return restrided(new_shape, new_strides, offset());
+  return restrided(target, new_strides, offset());
 }
 
 Tensor Tensor::squeeze(int dim) const {
@@ -93,6 +163,26 @@ Tensor Tensor::squeeze(int dim) const {
                 "dim {} of shape {} is {}; only a dim of 1 can be dropped", d, shape().str(),
                 shape()[d]);
   return restrided(shape().without(d), strides().without(d), offset());
+}
+
+Tensor Tensor::squeeze() const {
+  Shape new_shape, new_strides;
+  for (int d = 0; d < ndim(); ++d) {
+    if (shape()[d] == 1) continue;
+    new_shape.push_back(shape()[d]);
+    new_strides.push_back(strides()[d]);
+  }
+  return restrided(new_shape, new_strides, offset());
+}
+
+Tensor Tensor::unflatten(int dim, const Shape& extents) const {
+  const int d = normalize_dim(dim, ndim(), "unflatten");
+  const Shape inner = resolve_view_shape(extents, {shape()[d]}, shape()[d], "unflatten");
+  Shape target;
+  for (int i = 0; i < d; ++i) target.push_back(shape()[i]);
+  for (std::int64_t extent : inner) target.push_back(extent);
+  for (int i = d + 1; i < ndim(); ++i) target.push_back(shape()[i]);
+  return view(target);
 }
 
 Tensor Tensor::unsqueeze(int dim) const {

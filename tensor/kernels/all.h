@@ -13,13 +13,16 @@
 #include "tessera/tensor/kernels/reduce.h"
 #include "tessera/tensor/kernels/sgd.h"
 #include "tessera/tensor/kernels/softmax.h"
+#include "tessera/tensor/kernels/ternary.h"
 #include "tessera/tensor/kernels/unary.h"
 
 namespace tessera {
 
+// clang-format off: one a line, so that additions do not meet
 using AllKernels =
-    KernelList<ArangeKernel, ArgmaxKernel, AxpbyKernel, BinaryKernel, CrossEntropyKernel,
-               CrossEntropyBackwardKernel, MatmulKernel, RandomFillKernel, ReduceKernel, SgdKernel,
-               SoftmaxKernel, UnaryKernel>;
+    KernelList<ArangeKernel, ArgmaxKernel, AxpbyKernel, BinaryKernel, CrossEntropyBackwardKernel,
+               CrossEntropyKernel, MatmulKernel, RandomFillKernel, ReduceKernel, SgdKernel,
+               SoftmaxKernel, TernaryKernel, UnaryKernel>;
+// clang-format on
 
 }  // namespace tessera

@@ -2,26 +2,27 @@
 
 /// y = op(a, b), element by element; a broadcast operand has strides of 0.
 
-#include "tessera/tensor/kernels/functors.h"
+#include "tessera/tensor/kernels/functors_binary.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {
 
 struct BinaryKernel {
   static constexpr const char* kName = "binary";
-  /// One shape, any strides. a and b have one dtype, which is y's too, but for kEqual, where y is
-  /// u8. Division and the derivatives take floating dtypes only. For the derivatives a is dy and b
-  /// is x.
+  /// One shape, any strides, any dtypes: operands are converted to `compute`, the result to y's
+  /// dtype.
   struct Args {
-    ConstView a;
-    ConstView b;
+    Operand a;
+    Operand b;
     View y;
     BinaryOp op;
+    DType compute;  ///< kF32, kF64, or kI64 for functors that take integers
   };
   template <class F>
   static void visit(const Args& args, F&& f) {
-    f(args.a);
-    f(args.b);
+    for (const Operand* operand : {&args.a, &args.b}) {
+      if (!operand->is_number()) f(operand->view);
+    }
     f(args.y);
   }
   static std::size_t workspace(const Args&) { return 0; }

@@ -26,6 +26,8 @@ View write(const Tensor& tensor) {
   return view;
 }
 
+View overwrite(const Tensor& tensor, const char*) { return write(tensor); }
+
 View fill_view(const Tensor& tensor) {
   return view_of<View>(tensor, tensor.storage().filling_data());
 }

@@ -11,6 +11,9 @@ namespace tessera {
 ConstView read(const Tensor& tensor);
 /// The same for a tensor that will be written; counts its version up.
 View write(const Tensor& tensor);
+/// For a tensor that was there before: the version family also remembers `by`, the operation as the
+/// user calls it, a literal. Errors about overwritten tensors name it.
+View overwrite(const Tensor& tensor, const char* by);
 /// For the owner of a storage that is filling: no version moves.
 View fill_view(const Tensor& tensor);
 

@@ -7,6 +7,9 @@
 /// written with fma() or mul(). The f32 functions have no branches, so the compiler turns loops
 /// over them into vector code with the same bits as the scalar code.
 ///
+/// (sin, cos and pow in f32 call those of f64, which may differ between CPU and GPU in the last bit
+/// of f64.)
+///
 /// Polynomials: exp, log, tanh, sin and cos in f32 from Cephes (S. Moshier); log, sin and cos in
 /// f64 from fdlibm (Sun); the tail of the normal distribution is fitted by us.
 
@@ -88,6 +91,35 @@ TESSERA_HD float log(float x) {
 }
 TESSERA_HD double log(double x) { return ::log(x); }
 
+/// e^x - 1 within 2 ulp, near 0 too.
+TESSERA_HD float expm1(float x) {
+  const float upper = x > 89.0f ? 89.0f : x;
+  const float bounded = upper < -30.0f ? -30.0f : upper;
+  const float shifter = 12582912.0f;
+  const float shifted = fma(bounded, 1.44269504088896341f, shifter);
+  const float n = shifted - shifter;
+  const auto exponent = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) -
+                                                  std::bit_cast<std::uint32_t>(shifter));
+  const float r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, bounded));
+  const float p = polynomial(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
+                             4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f);
+  const float small = fma(p, r * r, r);
+  // 2^n (small + 1) - 1 at half its size, so that 2^n stays a number.
+  const float half = power_of_two(exponent - 1);
+  return 2.0f * fma(small, half, half - 0.5f);
+}
+TESSERA_HD double expm1(double x) { return ::expm1(x); }
+
+/// log(1 + x) within 2 ulp, near 0 too.
+TESSERA_HD float log1p(float x) {
+  const float u = 1.0f + x;
+  const float lost = x - (u - 1.0f);  // what rounding took from u
+  const float y = log(u) + lost / u;
+  const bool at_end = u == 0.0f || u == std::numeric_limits<float>::infinity();
+  return at_end ? log(u) : y;
+}
+TESSERA_HD double log1p(double x) { return ::log1p(x); }
+
 /// Natural logarithm of a positive normal number, the same bits everywhere.
 TESSERA_HD double log_portable(double x) {
   const auto bits = std::bit_cast<std::int64_t>(x);
@@ -158,6 +190,50 @@ TESSERA_HD Normal<double> normal(double x) {
   const double lost = fma(-x, root, -z) - x * root_error;
   const double gauss = ::exp(-0.5 * x * x);
   return {fma(lost, -0.564189583547756287 * gauss, 0.5 * ::erfc(z)), 0.398942280401432678 * gauss};
+}
+
+/// The error function within 3 ulp.
+TESSERA_HD float erf(float x) {
+  const float magnitude = ::fabsf(x);
+  const float a = magnitude > 1.0f ? 1.0f : magnitude;  // the series is used below 1 only
+  const float z = a * a;
+  // Taylor's series, times 2 / sqrt(pi).
+  const float p = polynomial(z, 1.480719282e-8f, -1.636584469e-7f, 1.646211437e-6f,
+                             -1.492565036e-5f, 1.205533298e-4f, -8.548327023e-4f, 5.223977625e-3f,
+                             -2.686617065e-2f, 1.128379167e-1f, -3.761263890e-1f, 1.283791671e-1f);
+  const float near = fma(p, a, a);  // 2 / sqrt(pi) = 1 + 0.1283...
+  const float far = fma(-2.0f, normal(-1.41421356237f * magnitude).cdf, 1.0f);
+  return ::copysignf(magnitude < 1.0f ? near : far, x);
+}
+TESSERA_HD double erf(double x) { return ::erf(x); }
+
+/// sin and cos; in f32 through f64, which knows every turn of a large angle.
+TESSERA_HD float sin(float x) { return static_cast<float>(::sin(static_cast<double>(x))); }
+TESSERA_HD double sin(double x) { return ::sin(x); }
+TESSERA_HD float cos(float x) { return static_cast<float>(::cos(static_cast<double>(x))); }
+TESSERA_HD double cos(double x) { return ::cos(x); }
+
+/// x to the power y, as IEEE's pow treats signs, zeros and infinities.
+TESSERA_HD float pow(float x, float y) {
+  return static_cast<float>(::pow(static_cast<double>(x), static_cast<double>(y)));
+}
+TESSERA_HD double pow(double x, double y) { return ::pow(x, y); }
+/// Wraps around as integer products do; for y < 0 the whole part of the result (0 for x = 0).
+TESSERA_HD std::int64_t pow(std::int64_t x, std::int64_t y) {
+  if (y < 0) return x == 1 ? 1 : x == -1 ? 1 - 2 * (y & 1) : 0;
+  auto base = static_cast<std::uint64_t>(x);
+  std::uint64_t result = 1;
+  for (; y > 0; y >>= 1) {
+    if ((y & 1) != 0) result *= base;
+    base *= base;
+  }
+  return static_cast<std::int64_t>(result);
+}
+
+/// 1 / (1 + e^-x).
+template <class T>
+TESSERA_HD T sigmoid(T x) {
+  return T(1) / (T(1) + exp(-x));
 }
 
 template <class T>

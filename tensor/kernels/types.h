@@ -11,7 +11,7 @@ namespace tessera {
 
 /// Calls `body.template operator()<T>()` for kF32 or kF64.
 template <class Body>
-void with_floating_type(DType dtype, Body&& body) {
+constexpr void with_floating_type(DType dtype, Body&& body) {
   if (dtype == DType::kF64) {
     body.template operator()<double>();
   } else {
@@ -21,7 +21,7 @@ void with_floating_type(DType dtype, Body&& body) {
 
 /// The same for every dtype.
 template <class Body>
-void with_type(DType dtype, Body&& body) {
+constexpr void with_type(DType dtype, Body&& body) {
   switch (dtype) {
     case DType::kF32:
       return body.template operator()<float>();
@@ -45,7 +45,7 @@ void with_type(DType dtype, Body&& body) {
 /// Calls `body.template operator()<C>()` with the type that values of `dtype` are computed in:
 /// float for f32 and the 16-bit types, double, or std::int64_t for integers and bool.
 template <class Body>
-void with_compute_type(DType dtype, Body&& body) {
+constexpr void with_compute_type(DType dtype, Body&& body) {
   if (dtype == DType::kF64) return body.template operator()<double>();
   if (is_floating(dtype)) return body.template operator()<float>();
   return body.template operator()<std::int64_t>();

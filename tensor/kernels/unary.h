@@ -9,11 +9,12 @@ namespace tessera {
 
 struct UnaryKernel {
   static constexpr const char* kName = "unary";
-  /// One shape, any strides, one floating dtype. x may be y.
+  /// One shape, any strides, any dtypes: x is converted to `compute`, the result to y's dtype.
   struct Args {
     ConstView x;
     View y;
     UnaryOp op;
+    DType compute;  ///< kF32, kF64, or kI64 for functors that take integers
   };
   template <class F>
   static void visit(const Args& a, F&& f) {

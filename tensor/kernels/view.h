@@ -47,6 +47,17 @@ struct View {
   std::int64_t numel() const { return shape.numel(); }
 };
 
+/// What an elementwise kernel reads: a view that walks the result's shape, or one number.
+struct Operand {
+  ConstView view;
+  double number = 0;
+
+  Operand() = default;
+  Operand(const ConstView& v) : view(v) {}
+  Operand(double n) : number(n) {}
+  bool is_number() const { return !view.defined(); }
+};
+
 /// A native CUDA stream, without the toolkit's headers.
 using CudaStream = ::CUstream_st*;
 

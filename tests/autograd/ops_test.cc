@@ -19,32 +19,68 @@ struct Unary {
   double low, high;  // of the operand
 };
 
-const std::vector<Unary> kTwiceUnary = {
-    {"neg", neg, neg, -2, 2},     {"exp", exp, exp, -2, 2},          {"log", log, log, 0.5, 3},
-    {"sqrt", sqrt, sqrt, 0.5, 3}, {"square", square, square, -2, 2}, {"tanh", tanh, tanh, -2, 2},
-};
-const std::vector<Unary> kOnceUnary = {
+const std::vector<Unary> kUnary = {
+    {"neg", neg, neg, -2, 2},
+    {"abs", abs, abs, -2, 2},
+    {"square", square, square, -2, 2},
+    {"reciprocal", reciprocal, reciprocal, 0.5, 3},
+    {"exp", exp, exp, -2, 2},
+    {"expm1", expm1, expm1, -2, 2},
+    {"log", log, log, 0.5, 3},
+    {"log1p", log1p, log1p, -0.5, 3},
+    {"sqrt", sqrt, sqrt, 0.5, 3},
+    {"rsqrt", rsqrt, rsqrt, 0.5, 3},
+    {"sin", sin, sin, -3, 3},
+    {"cos", cos, cos, -3, 3},
+    {"erf", erf, erf, -2, 2},
+    {"tanh", tanh, tanh, -2, 2},
+    {"sigmoid", sigmoid, sigmoid, -3, 3},
     {"relu", relu, relu, -2, 2},
     {"gelu", gelu, gelu, -3, 3},
+    {"gelu_tanh", gelu_tanh, gelu_tanh, -3, 3},
+    {"silu", silu, silu, -3, 3},
+    {"softplus", softplus, softplus, -3, 3},
 };
 
 TEST_CASE("unary operations") {
-  const auto check_all = [](const std::vector<Unary>& all, auto check) {
-    for (const Unary& op : all) {
-      for (const Shape& shape : kShapes) {
-        INFO(op.name << shape.str());
-        const Variable x = leaf(shape, op.low, op.high);
-        CHECK(values(op.differentiable(x)) == values(op.plain(x.tensor())));
-        check([&](const Inputs& in) { return op.differentiable(in[0]); }, Inputs{x});
-        if (shape.ndim() == 2) {
-          check([&](const Inputs& in) { return op.differentiable(transpose(in[0], 0, 1)); },
-                Inputs{x});
-        }
+  for (const Unary& op : kUnary) {
+    for (const Shape& shape : kShapes) {
+      INFO(op.name << shape.str());
+      const Variable x = leaf(shape, op.low, op.high);
+      CHECK(values(op.differentiable(x)) == values(op.plain(x.tensor())));
+      check_twice([&](const Inputs& in) { return op.differentiable(in[0]); }, Inputs{x});
+      if (shape.ndim() == 2) {
+        check_twice([&](const Inputs& in) { return op.differentiable(transpose(in[0], 0, 1)); },
+                    Inputs{x});
       }
     }
-  };
-  check_all(kTwiceUnary, check_twice);
-  check_all(kOnceUnary, check_once);
+  }
+}
+
+// With create_graph the slope is made of other operations than without: both must agree.
+TEST_CASE("unary operations: the composed slope is the quick one") {
+  for (const Unary& op : kUnary) {
+    INFO(op.name);
+    const Variable x = leaf({3, 5}, op.low, op.high), y = op.differentiable(x);
+    const Tensor dy = irregular({3, 5});
+    const auto slope = [&](bool create_graph) {
+      return values(grad({&y, 1}, {&x, 1},
+                         {.gradient = dy, .retain_graph = true, .create_graph = create_graph})[0]);
+    };
+    const auto quick = slope(false), composed = slope(true);
+    for (std::size_t i = 0; i < quick.size(); ++i)
+      CHECK(composed[i] == Approx(quick[i]).epsilon(1e-13).margin(1e-14));
+  }
+}
+
+TEST_CASE("steps have no slope") {
+  for (auto op :
+       {static_cast<Variable (*)(const Variable&)>(sign), {floor}, {ceil}, {round}, {trunc}}) {
+    const Variable x = leaf({5}, -3, 3), y = op(x);
+    CHECK(y.requires_grad());
+    backward(sum(add(y, x)));
+    CHECK(values(x.grad()) == std::vector<double>(5, 1.0));
+  }
 }
 
 TEST_CASE("relu: its derivative at zero is zero") {
@@ -55,11 +91,18 @@ TEST_CASE("relu: its derivative at zero is zero") {
 
 struct Binary {
   const char* name;
-  Variable (*differentiable)(const Variable&, const Variable&);
-  Tensor (*plain)(const Tensor&, const Tensor&);
+  Variable (*differentiable)(const VariableOrNumber&, const VariableOrNumber&);
+  Tensor (*plain)(const TensorOrNumber&, const TensorOrNumber&);
 };
-const std::vector<Binary> kBinary = {
-    {"add", add, add}, {"sub", sub, sub}, {"mul", mul, mul}, {"div", div, div}};
+const std::vector<Binary> kBinary = {{"add", add, add},
+                                     {"sub", sub, sub},
+                                     {"mul", mul, mul},
+                                     {"div", div, div},
+                                     {"maximum", maximum, maximum},
+                                     {"minimum", minimum, minimum}};
+// Of positive numbers only, or steps apart.
+const std::vector<Binary> kPositiveBinary = {{"pow", pow, pow},
+                                             {"remainder", remainder, remainder}};
 
 TEST_CASE("binary operations, broadcasting either way") {
   const std::vector<std::pair<Shape, Shape>> shapes = {
@@ -79,7 +122,7 @@ TEST_CASE("binary operations, broadcasting either way") {
 }
 
 TEST_CASE("binary operations with one constant, and with one variable twice") {
-  const Variable constant_operand(irregular({4}, 0.7, 2));
+  const Variable constant_operand(irregular({4}, 0.7, 2, 0.37));
   for (const Binary& op : kBinary) {
     INFO(op.name);
     const Inputs x = {leaf({3, 4}, 0.7, 2)};
@@ -87,6 +130,82 @@ TEST_CASE("binary operations with one constant, and with one variable twice") {
     check_twice([&](const Inputs& in) { return op.differentiable(constant_operand, in[0]); }, x);
     check_twice([&](const Inputs& in) { return op.differentiable(in[0], in[0]); }, x);
   }
+}
+
+TEST_CASE("pow and remainder: derivatives for positive operands") {
+  for (const Binary& op : kPositiveBinary) {
+    for (const auto& [a_shape, b_shape] :
+         {std::pair<Shape, Shape>{{3, 4}, {4}}, {{4}, {3, 1}}, {{}, {2}}, {{0}, {1}}}) {
+      INFO(op.name << a_shape.str() << b_shape.str());
+      const Inputs inputs = {leaf(a_shape, 1.1, 1.4), leaf(b_shape, 0.75, 1, 0.3)};
+      CHECK(values(op.differentiable(inputs[0], inputs[1])) ==
+            values(op.plain(inputs[0].tensor(), inputs[1].tensor())));
+      check_twice([&](const Inputs& in) { return op.differentiable(in[0], in[1]); }, inputs);
+      check_twice([&](const Inputs& in) { return op.differentiable(in[0], 0.8); }, {inputs[0]});
+      check_twice([&](const Inputs& in) { return op.differentiable(1.3, in[0]); }, {inputs[1]});
+    }
+  }
+}
+
+TEST_CASE("pow: the slope where base or exponent is zero or the base negative") {
+  const Variable x(Tensor::from_vector<double>({0, -2, 3}, {3}), true);
+  const auto slope = [&](double n) {
+    const Variable y = pow(x, n);
+    return values(grad({&y, 1}, {&x, 1}, {.gradient = ones({3}, {.dtype = DType::kF64})})[0]);
+  };
+  CHECK(slope(0) == std::vector<double>{0, 0, 0});
+  CHECK(slope(1) == std::vector<double>{1, 1, 1});
+  CHECK(slope(2) == std::vector<double>{0, -4, 6});
+  CHECK(slope(3) == std::vector<double>{0, 12, 27});
+  const Variable b(Tensor::from_vector<double>({0, 2, 1.5}, {3}), true),
+      base = Variable(zeros({3}));
+  const Variable y = pow(base, b), z = pow(0, b);
+  for (const Variable& power : {y, z}) {
+    CHECK(values(grad({&power, 1}, {&b, 1}, {.gradient = ones({3}, {.dtype = DType::kF64})})[0]) ==
+          std::vector<double>{0, 0, 0});
+  }
+  const Variable n(Tensor::from_vector<double>({0, 1, 2}, {3})),
+      power = pow(x, Variable(n.tensor(), true));
+  CHECK(values(grad({&power, 1}, {&x, 1}, {.gradient = ones({3}, {.dtype = DType::kF64})})[0]) ==
+        std::vector<double>{0, 1, 6});
+}
+
+TEST_CASE("maximum and minimum: equal elements share the gradient") {
+  const Variable a(Tensor::from_vector<double>({1, 2, 3}, {3}), true),
+      b(Tensor::from_vector<double>({1, 5, 0}, {3}), true);
+  backward(sum(add(maximum(a, b), mul(minimum(a, b), 10))));
+  CHECK(values(a.grad()) == std::vector<double>{5.5, 10, 1});
+  CHECK(values(b.grad()) == std::vector<double>{5.5, 1, 10});
+}
+
+TEST_CASE("clamp, where, lerp, addcmul, addcdiv") {
+  const Inputs three = {leaf({3, 4}), leaf({4}, 0.7, 2, 0.3), leaf({3, 1}, 0.2, 0.9, 0.6)};
+  check_twice([](const Inputs& in) { return clamp(in[0], -0.4, 0.5); }, three);
+  check_twice([](const Inputs& in) { return lerp(in[0], in[1], in[2]); }, three);
+  check_twice([](const Inputs& in) { return lerp(in[0], 0.4, 0.3); }, {three[0]});
+  check_twice([](const Inputs& in) { return addcmul(in[0], in[1], in[2], -1.5); }, three);
+  check_twice([](const Inputs& in) { return addcdiv(in[0], in[2], in[1], 0.5); }, three);
+  check_twice([](const Inputs& in) { return where(gt(in[0].tensor(), 0), in[1], in[2]); }, three);
+  check_twice([](const Inputs& in) { return where(gt(in[0].tensor(), 0), in[0], 3); }, {three[0]});
+  const auto tensors = [&](int i) { return three[static_cast<std::size_t>(i)].tensor(); };
+  CHECK(values(addcmul(three[0], three[1], three[2], 2)) ==
+        values(add(tensors(0), mul(mul(tensors(1), tensors(2)), 2))));
+  const Variable edge(Tensor::from_vector<double>({-1, 0, 1, 2}, {4}), true);
+  backward(sum(clamp(edge, 0, 1)));
+  CHECK(values(edge.grad()) == std::vector<double>{0, 1, 1, 0});
+}
+
+TEST_CASE("gradients come in the dtype of their operand") {
+  const Variable wide = leaf({3, 2}), narrow_operand(ones({2}, {.dtype = DType::kBF16}), true);
+  const Variable inner = mul(narrow_operand, 2);
+  DType seen = DType::kF64;
+  inner.gradient_edge().node->add_pre_hook([&](Gradients& g) { seen = g[0].dtype(); });
+  const Variable y = mul(wide, inner);
+  CHECK(y.dtype() == DType::kF64);
+  backward(sum(y));
+  CHECK(seen == DType::kBF16);
+  CHECK(narrow_operand.grad().dtype() == DType::kBF16);
+  CHECK(values(wide.grad()) == std::vector<double>(6, 2.0));
 }
 
 TEST_CASE("operators and scalars") {
@@ -220,8 +339,7 @@ TEST_CASE("cross entropy: no rows, and targets that are no class") {
 
 TEST_CASE("operations on variables without gradients record nothing") {
   const Variable x(irregular({2, 3}));
-  for (const Unary& op : kTwiceUnary) CHECK_FALSE(op.differentiable(x).requires_grad());
-  for (const Unary& op : kOnceUnary) CHECK_FALSE(op.differentiable(x).requires_grad());
+  for (const Unary& op : kUnary) CHECK_FALSE(op.differentiable(x).requires_grad());
   for (const Binary& op : kBinary) CHECK_FALSE(op.differentiable(x, x).requires_grad());
   CHECK_FALSE(linear(x, x, Variable()).requires_grad());
   CHECK_FALSE(sum(x).requires_grad());

@@ -52,6 +52,7 @@ UnaryKernel::Args args_of(UnaryOp op, const T* x, T* y, const Shape& shape,
                           const Shape& x_strides) {
   UnaryKernel::Args args;
   args.op = op;
+  args.compute = dtype_of<T>;
   args.x = {.data = x, .dtype = dtype_of<T>, .shape = shape, .strides = x_strides};
   args.y = {.data = y, .dtype = dtype_of<T>, .shape = shape, .strides = contiguous_strides(shape)};
   return args;

@@ -68,7 +68,7 @@ TEST_CASE("launch: one kernel record with the views it reads and writes") {
     const Tensor y = Tensor::empty({2}, {.device = device});
     Trace trace;
     context->set_trace(&trace);
-    launch<UnaryKernel>(device, {read(x.slice(0, 1, 3)), write(y), UnaryOp::kRelu});
+    launch<UnaryKernel>(device, {read(x.slice(0, 1, 3)), write(y), UnaryOp::kRelu, DType::kF32});
     context->set_trace(nullptr);
     const auto kernels = trace.all<KernelRecord>();
     REQUIRE(kernels.size() == 1);
@@ -90,7 +90,7 @@ TEST_CASE("launch: in stream order on a queued stream") {
   Tensor x = Tensor::from_vector<double>({3}, {1});
   for (int i = 0; i < 500; ++i) {
     const Tensor y = Tensor::empty({1}, {.dtype = DType::kF64});
-    launch<UnaryKernel>(kCpu, {read(x), write(y), UnaryOp::kNeg});
+    launch<UnaryKernel>(kCpu, {read(x), write(y), UnaryOp::kNeg, DType::kF64});
     x = y;  // the input goes back to the stream's memory while the kernel may still be waiting
   }
   CHECK(x.item<double>() == 3);

@@ -3,9 +3,11 @@
 // What the tests of operations share: values, layouts, distances and thread counts.
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -66,12 +68,27 @@ double ulps(T a, double exact) {
 }
 
 // True when every bit agrees, so also for NaN and the sign of 0.
+inline bool same_bits(const std::vector<bool>& a, const std::vector<bool>& b) { return a == b; }
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t,
                                   std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint8_t>>;
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](T x, T y) { return std::bit_cast<Bits>(x) == std::bit_cast<Bits>(y); });
+}
+
+// The elements' bytes in row-major order, for comparisons of any dtype bit by bit.
+inline std::vector<std::uint8_t> bits_of(const Tensor& x) {
+  return dispatch_all(x.dtype(), "bits_of", [&]<class T>() {
+    const std::vector<T> values = x.to_vector<T>();
+    std::vector<std::uint8_t> bytes;
+    for (T value : values) {
+      std::array<std::uint8_t, sizeof(T)> raw;
+      std::memcpy(raw.data(), &value, sizeof(T));
+      bytes.insert(bytes.end(), raw.begin(), raw.end());
+    }
+    return bytes;
+  });
 }
 
 // `body()` under a thread budget.

@@ -165,9 +165,9 @@ TEST_CASE("view: reshapes") {
   CHECK(thrown<InvalidArgument>([&] {
           (void)x.view({-2, 6});
         }) == "[view] shape [-2, 6] has a negative extent; only -1 is legal");
-  CHECK(thrown<InvalidArgument>([&] { (void)x.transpose(0, 1).view({12}); }) ==
-        "[view] shape [6, 2] with strides [1, 6] is not contiguous; copy it with contiguous() "
-        "first");
+  CHECK(
+      thrown<InvalidArgument>([&] { (void)x.transpose(0, 1).view({12}); }) ==
+      "[view] shape [6, 2] with strides [1, 6] cannot be seen as [12] without a copy; use reshape");
 }
 
 TEST_CASE("view: transpose, slice, select, expand, squeeze, unsqueeze") {
@@ -206,17 +206,92 @@ TEST_CASE("view: chains of views read what their strides say") {
   for (const Tensor& view : views) CHECK(view.to_vector<std::int64_t>() == read_slowly(view));
 }
 
+TEST_CASE("view: strides that another shape can walk") {
+  const Tensor x = counting({4, 3, 2});
+  const auto check = [&](const Tensor& from, const Shape& shape) {
+    const Tensor y = from.view(shape);
+    CHECK(y.storage() == x.storage());
+    CHECK(y.to_vector<std::int64_t>() == read_slowly(from));
+  };
+  check(x.slice(0, 0, 4, 2), {2, 6});
+  check(x.slice(0, 0, 4, 2), {2, 3, 1, 2});
+  check(x.slice(0, 0, 4, 2), {1, 2, 6, 1});
+  check(x.slice(2, 0, 1), {12});
+  check(x.slice(2, 1, 2), {2, 2, 3});
+  check(x.slice(1, 0, 2), {2, 2, 4});
+  check(x.transpose(0, 1), {3, 2, 2, 2});
+  check(x.slice(1, 1, 1), {0, 7});
+  CHECK_FALSE(x.slice(1, 0, 2).try_view({16}).has_value());
+  CHECK_FALSE(x.transpose(0, 1).try_view({12, 2}).has_value());
+  CHECK_FALSE(x.slice(0, 0, 4, 2).try_view({12}).has_value());
+  check(x.select(0, 1).expand({5, 3, 2}), {5, 6});
+}
+
+TEST_CASE("view: slice with a step, permute, movedim, narrow, unflatten, negative indices") {
+  const Tensor x = counting({5, 3, 4});
+  const std::vector<Tensor> views = {
+      x.slice(0, 0, 5, 2),
+      x.slice(0, 1, 5, 3),
+      x.slice(2, -3, -1),
+      x.slice(2, 1, 1, 2),
+      x.permute({2, 0, 1}),
+      x.permute({-1, 1, 0}),
+      x.movedim(0, 2),
+      x.movedim(-1, 0),
+      x.narrow(1, 1, 2),
+      x.unflatten(2, {2, -1}),
+      x.select(1, -1),
+      x.select(0, 4).squeeze(),
+      x.slice(1, 2, 3).squeeze(),
+      x.slice(1, 2, 3).expand({-1, 6, -1}),
+  };
+  for (const Tensor& view : views) {
+    CHECK(view.storage() == x.storage());
+    CHECK(view.to_vector<std::int64_t>() == read_slowly(view));
+  }
+  CHECK(views[0].shape() == Shape{3, 3, 4});
+  CHECK(views[1].shape() == Shape{2, 3, 4});
+  CHECK(views[1].to_vector<std::int64_t>().front() == 12);
+  CHECK(views[2].shape() == Shape{5, 3, 2});
+  CHECK(views[2].to_vector<std::int64_t>().front() == 1);
+  CHECK(views[4].shape() == Shape{4, 5, 3});
+  CHECK(views[6].shape() == Shape{3, 4, 5});
+  CHECK(views[7].shape() == Shape{4, 5, 3});
+  CHECK(views[9].shape() == Shape{5, 3, 2, 2});
+  CHECK(views[10].to_vector<std::int64_t>().front() == 8);
+  CHECK(views[12].shape() == Shape{5, 4});
+  const auto text = [](auto&& body) { return thrown<InvalidArgument>(body); };
+  CHECK(text([&] { (void)x.slice(0, 0, 5, 0); }) == "[slice] the step is 0; it must be at least 1");
+  CHECK(text([&] {
+          (void)x.permute({0, 1});
+        }) == "[permute] 2 dims given for shape [5, 3, 4]; name each of its 3 dims once");
+  CHECK(text([&] {
+          (void)x.permute({0, 1, 1});
+        }) == "[permute] dim 1 is listed twice; name each dim once");
+  CHECK(text([&] { (void)x.narrow(0, -1, 2); }) ==
+        "[narrow] start -1 and length 2 must not be negative");
+  CHECK(
+      text([&] {
+        (void)x.unflatten(2, {3, -1});
+      }) ==
+      "[unflatten] the 4 elements of shape [4] do not fill shape [3, -1]; extents must multiply to "
+      "4");
+  CHECK(text([&] { (void)x.movedim(3, 0); }) ==
+        "[movedim] dim 3 does not exist in a tensor of 3 dims; give one from -3 to 2");
+}
+
 TEST_CASE("view: dims and ranges that do not exist") {
   const Tensor x = counting({2, 3});
   const auto text = [](auto&& body) { return thrown<InvalidArgument>(body); };
   CHECK(text([&] { (void)x.transpose(0, 2); }) ==
         "[transpose] dim 2 does not exist in a tensor of 2 dims; give one from -2 to 1");
   CHECK(text([&] { (void)x.slice(1, 2, 4); }) ==
-        "[slice] range [2, 4) is not inside dim 1 of shape [2, 3]; give 0 <= start <= end <= 3");
+        "[slice] range [2, 4) is not inside dim 1 of shape [2, 3]; give 0 <= start <= end <= 3, "
+        "or count from the back with negative numbers");
   CHECK(text([&] { (void)x.slice(1, 2, 1); }).find("range [2, 1)") != std::string::npos);
   CHECK(text([&] { (void)x.slice(1, -1, 1); }).find("range [-1, 1)") != std::string::npos);
   CHECK(text([&] { (void)x.select(0, 2); }) ==
-        "[select] index 2 is not inside dim 0 of shape [2, 3]; give 0 <= index < 2");
+        "[select] index 2 is not inside dim 0 of shape [2, 3]; give -2 <= index < 2");
   CHECK(text([&] { (void)x.expand({3}); }) ==
         "[expand] shape [3] has fewer dims than [2, 3]; expand cannot remove dims");
   CHECK(
@@ -224,8 +299,9 @@ TEST_CASE("view: dims and ranges that do not exist") {
         (void)x.expand({4, 3});
       }) ==
       "[expand] shape [2, 3] does not expand to [4, 3]: dim 0 is 2, and only extents of 1 repeat");
-  CHECK(text([&] { (void)counting({1}).expand({-1}); }).find("does not expand") !=
-        std::string::npos);
+  CHECK(text([&] {
+          (void)counting({1}).expand({-1, 1});
+        }).find("does not expand") != std::string::npos);
   CHECK(text([&] { (void)x.squeeze(0); }) ==
         "[squeeze] dim 0 of shape [2, 3] is 2; only a dim of 1 can be dropped");
   CHECK(text([&] { (void)x.unsqueeze(4); }).find("dim 4 does not exist") != std::string::npos);

@@ -30,6 +30,8 @@ class Input {
         in_order_(is_contiguous(view.shape, view.strides)),
         walk_(make_traversal(view.shape, view.strides)) {}
   explicit Input(double number) : number_(number), is_number_(true) {}
+  explicit Input(const Operand& operand)
+      : Input(operand.is_number() ? Input(operand.number) : Input(operand.view)) {}
 
   /// True when elements of type C can be read in place, in row-major order.
   template <class C>

@@ -1,49 +1,28 @@
 #include "tessera/tensor/kernels/cpu/convert.h"
 
 #include <cstring>
-#include <limits>
-#include <type_traits>
 
 #ifdef __F16C__
 #include <immintrin.h>
 #endif
 
+#include "tessera/tensor/kernels/convert_element.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera::cpu {
 namespace {
 
-template <class T>
-constexpr bool kIsHalf = std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>;
-
-// Truncates and clamps from floating to integer, where a plain cast would be undefined outside the
-// range.
-template <class To, class From>
-To convert(From value) {
-  if constexpr (std::is_same_v<To, bool>) {
-    return value != From{0};
-  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
-    constexpr auto kLow = std::numeric_limits<To>::min();
-    constexpr auto kHigh = std::numeric_limits<To>::max();
-    if (!(value > static_cast<From>(kLow))) return value <= static_cast<From>(kLow) ? kLow : To{0};
-    return value >= static_cast<From>(kHigh) ? kHigh : static_cast<To>(value);
-  } else if constexpr (kIsHalf<From>) {
-    return convert<To>(static_cast<float>(value));
-  } else {
-    return static_cast<To>(value);
-  }
-}
-
 template <class To, class From>
 void convert_run(const From* from, std::int64_t from_stride, To* to, std::int64_t to_stride,
                  std::int64_t n) {
   if (from_stride == 1 && to_stride == 1) {
-    for (std::int64_t i = 0; i < n; ++i) to[i] = convert<To>(from[i]);
+    for (std::int64_t i = 0; i < n; ++i) to[i] = convert_element<To>(from[i]);
   } else if (from_stride == 0 && to_stride == 1) {
-    const To value = convert<To>(*from);
+    const To value = convert_element<To>(*from);
     for (std::int64_t i = 0; i < n; ++i) to[i] = value;
   } else {
-    for (std::int64_t i = 0; i < n; ++i) to[i * to_stride] = convert<To>(from[i * from_stride]);
+    for (std::int64_t i = 0; i < n; ++i)
+      to[i * to_stride] = convert_element<To>(from[i * from_stride]);
   }
 }
 

@@ -76,7 +76,7 @@ void call_everything(Device device) {
   const TensorOptions f32{.device = device}, i64{.dtype = DType::kI64, .device = device};
   const Tensor x = full({6, 5}, 0.5, f32), row = ones({5}, f32), targets = arange(6, i64);
   zeros_like(ones({2}, f32));
-  for (auto op : {add, sub, mul, div, equal}) op(x, row);
+  for (auto op : {add, sub, mul, div, eq}) op(x, row);
   for (auto op : {neg, tessera::abs, tessera::exp, tessera::log, tessera::sqrt, square,
                   tessera::tanh, relu, gelu})
     op(x);

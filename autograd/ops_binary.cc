@@ -1,0 +1,188 @@
+#include <cmath>
+
+#include "tessera/autograd/function.h"
+#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops_elementwise.h"
+#include "tessera/autograd/ops_internal.h"
+
+namespace tessera {
+namespace {
+
+// What the gradient of an operand must look like.
+struct Like {
+  Shape shape;
+  DType dtype = DType::kF32;
+};
+
+Like like(const Variable& x) { return {x.shape(), x.dtype()}; }
+
+// The gradient for an operand: summed where it was broadcast, in its dtype.
+Variable fit(const Variable& gradient, const Like& operand) {
+  const Variable summed = sum_to_shape(gradient, operand.shape);
+  return is_floating(operand.dtype) ? cast(summed, operand.dtype) : summed;
+}
+
+bool requires_grad(const VariableOrNumber& x) {
+  return x.is_variable() && x.variable().requires_grad();
+}
+
+// An operand kept for backward, where `wanted`: a variable, or the number.
+class Kept {
+ public:
+  Kept(bool wanted, const VariableOrNumber& x, const char* name) {
+    if (!x.is_variable()) number_ = x.plain().number();
+    if (x.is_variable() && wanted) variable_ = SavedVariable(x.variable(), name);
+    is_number_ = !x.is_variable();
+  }
+  VariableOrNumber get() const {
+    return is_number_ ? VariableOrNumber(number_) : VariableOrNumber(variable_.unpack());
+  }
+  TensorOrNumber plain() const { return get().plain(); }
+
+ private:
+  SavedVariable variable_;
+  double number_ = 0;
+  bool is_number_ = false;
+};
+
+// Records an operation on two operands, of which one may be a number. `backward` answers the
+// gradient of operand i before it is fitted: backward(i, dy).
+template <class Backward>
+Variable record_binary(const char* name, Tensor y, const VariableOrNumber& a,
+                       const VariableOrNumber& b, Backward backward) {
+  if (!a.is_variable() || !b.is_variable()) {
+    const int i = a.is_variable() ? 0 : 1;
+    const Variable& x = i == 0 ? a.variable() : b.variable();
+    return record_twice(name, std::move(y), {x},
+                        [i, x = like(x), backward = std::move(backward)](const Variable& dy,
+                                                                         const BackwardContext&) {
+                          return Gradients{fit(backward(i, dy), x)};
+                        });
+  }
+  return record_twice(
+      name, std::move(y), {a.variable(), b.variable()},
+      [a = like(a.variable()), b = like(b.variable()), backward = std::move(backward)](
+          const Variable& dy, const BackwardContext& context) {
+        Gradients gradients(2);
+        if (context.needs(0)) gradients[0] = fit(backward(0, dy), a);
+        if (context.needs(1)) gradients[1] = fit(backward(1, dy), b);
+        return gradients;
+      });
+}
+
+// The share of the gradient that an operand of maximum or minimum gets: 1 where it was chosen, 1/2
+// where both were.
+Variable share(const Tensor& mine, const TensorOrNumber& other, bool larger, const Variable& dy) {
+  const Tensor chosen = larger ? gt(mine, other) : lt(mine, other);
+  return where(chosen, dy, where(eq(mine, other), mul(dy, 0.5), 0));
+}
+
+template <bool larger>
+Variable extreme(const char* name, Tensor y, const VariableOrNumber& a, const VariableOrNumber& b) {
+  return record_binary(
+      name, std::move(y), a, b,
+      [a = Kept(true, a, name), b = Kept(true, b, name)](int i, const Variable& dy) {
+        const TensorOrNumber mine = i == 0 ? a.plain() : b.plain(),
+                             other = i == 0 ? b.plain() : a.plain();
+        return share(mine.tensor(), other, larger, dy);
+      });
+}
+
+}  // namespace
+
+Variable add(const VariableOrNumber& a, const VariableOrNumber& b) {
+  return record_binary("add", add(a.plain(), b.plain()), a, b,
+                       [](int, const Variable& dy) { return dy; });
+}
+
+Variable sub(const VariableOrNumber& a, const VariableOrNumber& b) {
+  return record_binary("sub", sub(a.plain(), b.plain()), a, b,
+                       [](int i, const Variable& dy) { return i == 0 ? dy : neg(dy); });
+}
+
+Variable mul(const VariableOrNumber& a, const VariableOrNumber& b) {
+  return record_binary(
+      "mul", mul(a.plain(), b.plain()), a, b,
+      [a = Kept(requires_grad(b), a, "mul"), b = Kept(requires_grad(a), b, "mul")](
+          int i, const Variable& dy) { return mul(dy, i == 0 ? b.get() : a.get()); });
+}
+
+Variable div(const VariableOrNumber& a, const VariableOrNumber& b) {
+  return record_binary(
+      "div", div(a.plain(), b.plain()), a, b,
+      [a = Kept(requires_grad(b), a, "div"), b = Kept(true, b, "div")](int i, const Variable& dy) {
+        const Variable da = div(dy, b.get());
+        return i == 0 ? da : neg(mul(da, div(a.get(), b.get().variable())));
+      });
+}
+
+Variable remainder(const VariableOrNumber& a, const VariableOrNumber& b) {
+  return record_binary("remainder", remainder(a.plain(), b.plain()), a, b,
+                       [a = Kept(requires_grad(b), a, "remainder"),
+                        b = Kept(requires_grad(b), b, "remainder")](int i, const Variable& dy) {
+                         if (i == 0) return dy;
+                         return neg(mul(dy, Variable(floor_divide(a.plain(), b.plain()))));
+                       });
+}
+
+namespace {
+
+// b a^(b-1) dy, and 0 where b is 0, also for a = 0.
+Variable power_for_base(const VariableOrNumber& a, const VariableOrNumber& b, const Variable& dy) {
+  if (!b.is_variable()) {
+    const double n = b.plain().number();
+    return n == 0 ? mul(dy, 0) : mul(mul(dy, n), pow(a, n - 1));
+  }
+  const Variable& n = b.variable();
+  return where(eq(n.tensor(), 0), 0, mul(dy, mul(pow(a, sub(n, 1)), n)));
+}
+
+// a^b log(a) dy, and 0 where a is 0 and b is not negative.
+Variable power_for_exponent(const VariableOrNumber& a, const Variable& b, const Variable& dy) {
+  const Tensor not_negative = ge(b.tensor(), 0);
+  if (!a.is_variable()) {
+    const double base = a.plain().number();
+    const Variable slope = mul(dy, mul(pow(a, b), std::log(base)));
+    return base == 0 ? where(not_negative, 0, slope) : slope;
+  }
+  const Variable slope = mul(dy, mul(pow(a, b), log(a.variable())));
+  return where(logical_and(eq(a.plain(), 0), not_negative), 0, slope);
+}
+
+}  // namespace
+
+Variable pow(const VariableOrNumber& a, const VariableOrNumber& b) {
+  return record_binary(
+      "pow", pow(a.plain(), b.plain()), a, b,
+      [a = Kept(true, a, "pow"), b = Kept(true, b, "pow")](int i, const Variable& dy) {
+        return i == 0 ? power_for_base(a.get(), b.get(), dy)
+                      : power_for_exponent(a.get(), b.get().variable(), dy);
+      });
+}
+
+Variable maximum(const VariableOrNumber& a, const VariableOrNumber& b) {
+  return extreme<true>("maximum", maximum(a.plain(), b.plain()), a, b);
+}
+
+Variable minimum(const VariableOrNumber& a, const VariableOrNumber& b) {
+  return extreme<false>("minimum", minimum(a.plain(), b.plain()), a, b);
+}
+
+Variable clamp(const Variable& x, double low, double high) {
+  return record_twice(
+      "clamp", clamp(x.tensor(), low, high), {x},
+      [x = Saved(x, "clamp"), low, high](const Variable& dy, const BackwardContext&) {
+        const Tensor inside = logical_and(ge(x.unpack(), low), le(x.unpack(), high));
+        return Gradients{where(inside, dy, 0)};
+      });
+}
+
+Variable where(const Tensor& condition, const VariableOrNumber& a, const VariableOrNumber& b) {
+  return record_binary("where", where(condition, a.plain(), b.plain()), a, b,
+                       [condition = Saved(condition, "where")](int i, const Variable& dy) {
+                         return i == 0 ? where(condition.unpack(), dy, 0)
+                                       : where(condition.unpack(), 0, dy);
+                       });
+}
+
+}  // namespace tessera

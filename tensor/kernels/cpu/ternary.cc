@@ -1,0 +1,21 @@
+#include "tessera/tensor/kernels/ternary.h"
+
+#include "tessera/tensor/kernels/cpu/blocks.h"
+#include "tessera/tensor/kernels/types.h"
+
+namespace tessera {
+
+void TernaryKernel::cpu(const Args& args, Workspace) {
+  with_compute_type(args.compute, [&]<class C>() {
+    with_functor<functors::Ternary>(args.op, [&]<class F>(F f) {
+      // The operation chose a compute type that the functor takes.
+      if constexpr (kTakes<F, C, 4>) {
+        const C factor = static_cast<C>(args.factor);
+        cpu::map<C>(
+            args.y, [=](C a, C b, C c) { return f(a, b, c, factor); }, args.a, args.b, args.c);
+      }
+    });
+  });
+}
+
+}  // namespace tessera
