@@ -23,7 +23,7 @@ void GradientSlotSink::prepare() {
   storage.materialize();
   // Padding rows are sent, so they must hold something defined; nobody reads what becomes of them.
   const std::int64_t rows = real_rows_.dim(0);
-  if (rows < padded_.dim(0)) fill(padded_.slice(0, rows, padded_.dim(0)), 0);
+  if (rows < padded_.dim(0)) fill_(padded_.slice(0, rows, padded_.dim(0)), 0);
 }
 
 std::optional<GradientSlot> GradientSlotSink::take_slot(DType storable) {

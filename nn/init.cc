@@ -6,7 +6,7 @@
 namespace tessera::nn::init {
 
 Initializer constant(double value) {
-  return [value](const Tensor& out, random::Key, const random::Box&) { fill(out, value); };
+  return [value](const Tensor& out, random::Key, const random::Box&) { fill_(out, value); };
 }
 
 Initializer zeros() { return constant(0); }

@@ -130,7 +130,7 @@ struct Parameter::Impl {
     if (padded_shape == local_shape) {
       local.bind(padded);
     } else {
-      fill(padded.slice(0, local_shape[0], padded_shape[0]), 0);
+      fill_(padded.slice(0, local_shape[0], padded_shape[0]), 0);
       local.bind(padded.slice(0, 0, local_shape[0]));
     }
     materialized = true;

@@ -156,6 +156,7 @@ View written(const char* where, const Tensor& y, const Tensor* out) {
 }  // namespace
 
 void check_writable(const char* where, const Tensor& out) {
+  if (out.numel() == 0) return;
   for (int d = 0; d < out.ndim(); ++d) {
     TESSERA_CHECK(out.strides()[d] != 0 || out.shape()[d] <= 1, where,
                   "dim {} of the tensor written to repeats one element {} times; clone() it first",

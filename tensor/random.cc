@@ -17,13 +17,17 @@ namespace {
 
 void check_box(const char* where, const Tensor& out, const Box& box) {
   ops::check_defined(where, "the output", out);
-  ops::check_floating(where, out);
   bool inside = box.global.ndim() == out.ndim() && box.offset.ndim() == out.ndim();
   for (int d = 0; inside && d < out.ndim(); ++d) {
     inside = box.offset[d] >= 0 && box.offset[d] + out.dim(d) <= box.global[d];
   }
   TESSERA_CHECK(inside, where, "a box of shape {} at {} does not lie inside the global shape {}",
                 out.shape().str(), box.offset.str(), box.global.str());
+}
+
+void check_floating_box(const char* where, const Tensor& out, const Box& box) {
+  check_box(where, out, box);
+  ops::check_floating(where, out);
 }
 
 void fill(const Tensor& out, Key key, const Box& box, RandomFillKernel::Args args) {
@@ -72,15 +76,80 @@ Box whole(const Shape& shape) {
 }
 
 void fill_uniform(const Tensor& out, Key key, const Box& box, double low, double high) {
-  check_box("fill_uniform", out, box);
+  check_floating_box("fill_uniform", out, box);
   TESSERA_CHECK(low <= high, "fill_uniform", "low {} is above high {}; swap them", low, high);
   fill(out, key, box, {.distribution = Distribution::kUniform, .offset = low, .scale = high - low});
 }
 
 void fill_normal(const Tensor& out, Key key, const Box& box, double mean, double stddev) {
-  check_box("fill_normal", out, box);
+  check_floating_box("fill_normal", out, box);
   TESSERA_CHECK(stddev >= 0, "fill_normal", "stddev is {}; it must not be negative", stddev);
   fill(out, key, box, {.distribution = Distribution::kNormal, .offset = mean, .scale = stddev});
+}
+
+void fill_truncated_normal(const Tensor& out, Key key, const Box& box,
+                           const TruncatedNormal& distribution) {
+  constexpr const char* kWhere = "fill_truncated_normal";
+  const auto& [mean, stddev, low, high] = distribution;
+  check_floating_box(kWhere, out, box);
+  TESSERA_CHECK(stddev > 0, kWhere, "stddev is {}; it must be above 0", stddev);
+  TESSERA_CHECK(low < high, kWhere, "low {} is not below high {}; leave room between them", low,
+                high);
+  fill(out, key, box,
+       {.distribution = Distribution::kTruncatedNormal,
+        .offset = mean,
+        .scale = stddev,
+        .low = (low - mean) / stddev,
+        .high = (high - mean) / stddev});
+}
+
+void fill_bernoulli(const Tensor& out, Key key, const Box& box, double p) {
+  check_box("fill_bernoulli", out, box);
+  TESSERA_CHECK(p >= 0 && p <= 1, "fill_bernoulli", "p is {}; a probability lies in [0, 1]", p);
+  fill(out, key, box, {.distribution = Distribution::kBernoulli, .scale = p});
+}
+
+namespace {
+
+// The largest whole number up to which a dtype has them all.
+double largest_integer(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return 1;
+    case DType::kU8:
+      return 255;
+    case DType::kBF16:
+      return 0x1p8;
+    case DType::kF16:
+      return 0x1p11;
+    case DType::kF32:
+      return 0x1p24;
+    case DType::kI32:
+      return 0x1p31 - 1;
+    case DType::kF64:
+    case DType::kI64:
+      return 0x1p53;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void fill_integers(const Tensor& out, Key key, const Box& box, std::int64_t low,
+                   std::int64_t high) {
+  check_box("fill_integers", out, box);
+  TESSERA_CHECK(low < high, "fill_integers", "low {} is not below high {}; the range is empty", low,
+                high);
+  const double largest = largest_integer(out.dtype());
+  const double least = out.dtype() == DType::kBool || out.dtype() == DType::kU8 ? 0 : -largest;
+  TESSERA_CHECK(static_cast<double>(low) >= least && static_cast<double>(high - 1) <= largest,
+                "fill_integers",
+                "{} does not hold all whole numbers from {} to {}; use a wider dtype",
+                dtype_name(out.dtype()), low, high - 1);
+  fill(out, key, box,
+       {.distribution = Distribution::kIntegers,
+        .offset = static_cast<double>(low),
+        .range = static_cast<std::uint64_t>(high - low)});
 }
 
 std::vector<std::int64_t> permutation(std::int64_t n, Key key) {

@@ -39,6 +39,23 @@ void fill_uniform(const Tensor& out, Key key, const Box& box, double low, double
 /// out[i] = mean + stddev * n, n standard normal. As above.
 void fill_normal(const Tensor& out, Key key, const Box& box, double mean, double stddev);
 
+/// out[i] = mean + stddev * n, n standard normal, drawn again until the result lies between low and
+/// high; so distributed, computed by the inverse of the distribution function. Throws as above, and
+/// unless low < high and stddev > 0.
+struct TruncatedNormal {
+  double mean = 0;
+  double stddev = 1;
+  double low = -2;
+  double high = 2;
+};
+void fill_truncated_normal(const Tensor& out, Key key, const Box& box,
+                           const TruncatedNormal& distribution = {});
+/// out[i] = 1 with probability p, else 0; any dtype. Throws unless 0 <= p <= 1.
+void fill_bernoulli(const Tensor& out, Key key, const Box& box, double p);
+/// out[i] = a whole number from low to high - 1, all equally likely; any dtype that holds them.
+/// Throws unless low < high.
+void fill_integers(const Tensor& out, Key key, const Box& box, std::int64_t low, std::int64_t high);
+
 /// A permutation of 0..n-1, equal everywhere for equal keys; host memory.
 std::vector<std::int64_t> permutation(std::int64_t n, Key key);
 

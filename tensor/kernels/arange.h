@@ -1,6 +1,6 @@
 #pragma once
 
-/// y[i] = i.
+/// y[i] = first + step i, and from `mirror` on last - step (n - 1 - i).
 
 #include "tessera/tensor/kernels/view.h"
 
@@ -8,9 +8,14 @@ namespace tessera {
 
 struct ArangeKernel {
   static constexpr const char* kName = "arange";
-  /// 1-D, contiguous, any dtype that holds the numbers.
+  /// y 1-D, contiguous, any dtype that holds the numbers; computed in f64. Counting the second half
+  /// from the end makes both ends exact where the step is rounded.
   struct Args {
     View y;
+    double first = 0;
+    double step = 1;
+    double last = 0;
+    std::int64_t mirror = 0;
   };
   template <class F>
   static void visit(const Args& a, F&& f) {

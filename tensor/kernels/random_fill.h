@@ -6,12 +6,18 @@
 
 namespace tessera {
 
-enum class Distribution : std::uint8_t { kUniform, kNormal };
+enum class Distribution : std::uint8_t {
+  kUniform,          ///< offset + scale * u, u in [0, 1)
+  kNormal,           ///< offset + scale * n, n standard normal
+  kTruncatedNormal,  ///< offset + scale * n, n standard normal between low and high
+  kBernoulli,        ///< 1 where u < scale, else 0
+  kIntegers,         ///< offset + a whole number below `range`
+};
 
 struct RandomFillKernel {
   static constexpr const char* kName = "random_fill";
-  /// y[i] = offset + scale * (number at first_position + i . position_strides); y floating, any
-  /// strides.
+  /// y[i] = the number at first_position + i . position_strides; y of any strides, floating but for
+  /// kBernoulli and kIntegers. f64 numbers are drawn as f64, 16-bit ones as f32 and rounded.
   struct Args {
     View y = {};
     std::uint64_t key = 0;
@@ -20,6 +26,9 @@ struct RandomFillKernel {
     Distribution distribution = Distribution::kUniform;
     double offset = 0;
     double scale = 1;
+    double low = 0;           ///< of kTruncatedNormal, in standard deviations
+    double high = 0;          ///< the same
+    std::uint64_t range = 1;  ///< of kIntegers
   };
   template <class F>
   static void visit(const Args& a, F&& f) {

@@ -117,13 +117,13 @@ TEST_CASE("record_twice: a derivative that needs its own output, asked from the 
 TEST_CASE("saved tensors: overwriting one is an error that names the operation") {
   const Variable x = leaf({2, 3});
   const Variable y = sum(square(x));
-  fill(x.tensor(), 0);
+  fill_(x.tensor(), 0);
   CHECK(thrown<StateError>([&] { backward(y); }) ==
         "[backward] a tensor of shape [2, 3] that \"square\" saved was overwritten since (version "
         "1, saved at 0); write to a copy, or after backward");
   const Variable z = leaf({2, 3});
   const Variable r = relu(z);
-  fill(r.tensor(), 1);
+  fill_(r.tensor(), 1);
   CHECK_THAT(thrown<StateError>([&] { backward(sum(r)); }), Contains("that \"relu\" saved"));
 }
 
@@ -134,18 +134,18 @@ TEST_CASE("saved tensors: a view's write counts for its family, made by operatio
   const Variable flat = view(x, {6});
   const Variable y = sum(square(turned));
   CHECK(rows.tensor().version() == 0);
-  fill(rows.tensor(), 0);
+  fill_(rows.tensor(), 0);
   CHECK(flat.tensor().version() == 1);
   CHECK(turned.tensor().version() == 1);
   CHECK_THAT(thrown<StateError>([&] { backward(y); }), Contains("of shape [3, 2] that \"square\""));
   // detach() shares the family as well, detached_version() does not.
   const Variable w = leaf({2});
   const Variable v = sum(square(w));
-  fill(w.tensor().detached_version(), 5);
+  fill_(w.tensor().detached_version(), 5);
   backward(v);
   CHECK(values(w.grad()) == std::vector<double>{10, 10});
   const Variable u = sum(square(w));
-  fill(w.detach().tensor(), 1);
+  fill_(w.detach().tensor(), 1);
   CHECK_THAT(thrown<StateError>([&] { backward(u); }), Contains("overwritten"));
 }
 
@@ -153,7 +153,7 @@ TEST_CASE("saved tensors: what an operation does not need may be overwritten") {
   const Variable x = leaf({2});
   const Variable c(irregular({2}));
   const Variable y = add(mul(x, c), sub(x, c));
-  fill(x.tensor(), 7);
+  fill_(x.tensor(), 7);
   backward(sum(y));
   CHECK(values(x.grad()) == values(add(irregular({2}), 1)));
 }

@@ -36,7 +36,7 @@ class CountingSink final : public GradientSink {
   const Tensor& memory() {
     if (!total.defined()) {
       total = Tensor::empty(leaf_.shape(), {.dtype = dtype_});
-      fill(total, NAN);  // beta 0 must not read it
+      fill_(total, NAN);  // beta 0 must not read it
     }
     return total;
   }
@@ -177,7 +177,7 @@ TEST_CASE("sink: a plain leaf is a slot of its own") {
       const std::optional<GradientSlot> slot = context.slot(0, DType::kF64);
       REQUIRE(slot.has_value());
       betas.push_back(slot->beta);
-      if (slot->beta == 0) fill(slot->tensor, 0);
+      if (slot->beta == 0) fill_(slot->tensor, 0);
       return std::vector<Tensor>{Tensor()};
     });
   };

@@ -141,7 +141,7 @@ TEST_CASE("variable: a gradient is counted as gradient and named after its leaf"
   MemoryCounters& memory = current_rank_context()->memory();
   const std::int64_t before = memory.current()[MemoryCategory::kGradient];
   Tensor value = Tensor::empty_named({5}, {.dtype = DType::kF64}, MemoryCategory::kParameter, "w");
-  fill(value, 1);
+  fill_(value, 1);
   Variable w(value, true);
   backward(sum(w));
   CHECK(w.grad().storage().name() == "w.grad");

@@ -125,13 +125,13 @@ TESSERA_RANK_TEST(
   const Variable x(random_rows(t.world().size() * 2, 7, DType::kF64, 1));
   const Variable loss = sum(model(x));
   for (const nn::NamedParameter& named : model.named_parameters())
-    fill(named.parameter.local().tensor(), 0.5);
+    fill_(named.parameter.local().tensor(), 0.5);
   check_throws<StateError>(t, "was written between forward and backward", [&] { backward(loss); });
 
   Chain twin({});
   nn::initialize(twin, {.seed = 1});
   for (const nn::NamedParameter& named : twin.named_parameters())
-    fill(named.parameter.local().tensor(), 0.5);
+    fill_(named.parameter.local().tensor(), 0.5);
   const double error = worst_error(model(x).tensor(), twin(x).tensor());
   t.check(error == 0, "after the write outputs differ by {}", error);
 }
@@ -147,7 +147,7 @@ TESSERA_RANK_TEST("fsdp: a value that stayed is gathered again when its shard wa
   model(x);  // all values stay: no backward follows
   for (Chain* each : {&model, &twin}) {
     for (const nn::NamedParameter& named : each->named_parameters())
-      fill(named.parameter.local().tensor(), -0.25);
+      fill_(named.parameter.local().tensor(), -0.25);
   }
   const double error = worst_error(model(x).tensor(), twin(x).tensor());
   t.check(error == 0, "outputs differ by {}", error);

@@ -127,7 +127,7 @@ class Writer final : public nn::Layer<Writer> {
     x = (*chain_.blocks()[0])(x);
     stream_sleep(current_stream(kCpu), 5);
     for (const nn::NamedParameter& named : chain_.blocks()[1]->named_parameters()) {
-      fill(named.parameter.local().tensor(), fill_value);
+      fill_(named.parameter.local().tensor(), fill_value);
     }
     return (*chain_.blocks()[1])(x);
   }

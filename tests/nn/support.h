@@ -55,7 +55,7 @@ struct FakeMesh final : nn::Mesh {
     const std::vector<double> mine = tensor.to_vector<double>();
     for (std::int64_t i = 0; i < tensor.numel(); ++i) {
       const Tensor element = tensor.ndim() == 0 ? tensor : tensor.select(0, i);
-      fill(element, mine[static_cast<std::size_t>(i)] + others);
+      fill_(element, mine[static_cast<std::size_t>(i)] + others);
     }
   }
   Tensor all_gather(const Tensor& tensor, const std::string&) const override { return tensor; }

@@ -89,28 +89,5 @@ TEST_CASE("reshape and flatten: a view where the layout allows, else a copy") {
         "[reshape] the tensor is undefined; pass a tensor");
 }
 
-TEST_CASE("zeros, ones, full, zeros_like, arange, fill") {
-  CHECK(zeros({2, 2}).to_vector<float>() == std::vector<float>(4, 0));
-  CHECK(ones({3}, {.dtype = DType::kI64}).to_vector<std::int64_t>() ==
-        std::vector<std::int64_t>(3, 1));
-  CHECK(full({}, 2.5, {.dtype = DType::kF64}).item<double>() == 2.5);
-  CHECK(zeros_like(full({2}, 3)).to_vector<float>() == std::vector<float>(2, 0));
-  CHECK(zeros({0, 3}).numel() == 0);
-  CHECK(arange(4).to_vector<std::int64_t>() == std::vector<std::int64_t>{0, 1, 2, 3});
-  CHECK(arange(3, {.dtype = DType::kF32}).to_vector<float>() == std::vector<float>{0, 1, 2});
-  CHECK(arange(0).numel() == 0);
-  const Tensor frame = zeros({3, 3});
-  fill(frame.slice(1, 1, 2), 4);
-  CHECK(frame.to_vector<float>() == std::vector<float>{0, 4, 0, 0, 4, 0, 0, 4, 0});
-  CHECK(thrown<InvalidArgument>([] { arange(-1); }) ==
-        "[arange] the count is -1; it must not be negative");
-  CHECK(thrown<InvalidArgument>([] { arange(257, {.dtype = DType::kU8}); }) ==
-        "[arange] u8 holds 256 numbers, asked for 257; use i64");
-  CHECK(thrown<InvalidArgument>([] { fill(Tensor(), 1); }) ==
-        "[fill] the tensor is undefined; pass a tensor");
-  CHECK(thrown<InvalidArgument>([] { zeros_like(Tensor()); }) ==
-        "[zeros_like] the tensor is undefined; pass a tensor");
-}
-
 }  // namespace
 }  // namespace tessera

@@ -115,7 +115,7 @@ TEST_CASE("matmul_into: what lies beside the output stays; beta 0 does not read 
   for (DType dtype : {DType::kF32, DType::kF64}) {
     const Tensor frame = full({5, 9}, 7, {.dtype = dtype});
     const Tensor out = frame.slice(0, 1, 4).slice(1, 2, 7);
-    fill(out, std::numeric_limits<double>::quiet_NaN());
+    fill_(out, std::numeric_limits<double>::quiet_NaN());
     const auto before = out.version();
     matmul_into(out, ones({3, 2}, {.dtype = dtype}), ones({2, 5}, {.dtype = dtype}), {});
     CHECK(out.version() == before + 1);

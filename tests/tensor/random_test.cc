@@ -1,6 +1,9 @@
 #include "tessera/tensor/random.h"
 
+#include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <numeric>
 
 #include "tessera/tensor/error.h"
@@ -185,6 +188,123 @@ TEST_CASE("random: errors") {
         }) == "[fill_normal] stddev is -1; it must not be negative");
   CHECK(thrown<InvalidArgument>([&] { random::permutation(-1, {}); }) ==
         "[permutation] the count is -1; it must not be negative");
+}
+
+double erfc_cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
+
+TEST_CASE("normal_quantile: the inverse of the distribution function") {
+  for (double x = -8; x <= 5; x += 0.0625) {
+    const double p = erfc_cdf(x);
+    // What the rounding of p alone can move: about eps p / density.
+    const double density = std::exp(-0.5 * x * x) / std::sqrt(2 * 3.14159265358979);
+    CHECK(std::abs(random::normal_quantile(p) - x) < 1e-14 + 4e-16 * p / density);
+  }
+  CHECK(random::normal_quantile(0.5) == 0);
+  CHECK(random::normal_quantile(0) == -std::numeric_limits<double>::infinity());
+  CHECK(random::normal_quantile(1) == std::numeric_limits<double>::infinity());
+}
+
+// The share of numbers below x.
+double share_below(const std::vector<double>& values, double x) {
+  const auto below = std::count_if(values.begin(), values.end(), [=](double v) { return v < x; });
+  return static_cast<double>(below) / static_cast<double>(values.size());
+}
+
+std::vector<double> as_doubles(const Tensor& x) { return cast(x, DType::kF64).to_vector<double>(); }
+
+TEST_CASE("fill_truncated_normal: bounds and distribution, in every floating dtype") {
+  const random::TruncatedNormal wanted = {.mean = 1, .stddev = 2, .low = -1, .high = 4};
+  const double below = erfc_cdf(-1), inside = erfc_cdf(1.5) - below;
+  for (DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) {
+    const Tensor x = Tensor::empty({200, 251}, {.dtype = dtype});
+    random::fill_truncated_normal(x, Key{5}, whole(x.shape()), wanted);
+    const auto values = as_doubles(x);
+    CHECK(*std::min_element(values.begin(), values.end()) >= -1);
+    CHECK(*std::max_element(values.begin(), values.end()) <= 4);
+    for (double at : {-0.5, 0.3, 1.01, 2.2, 3.5}) {
+      const double expected = (erfc_cdf((at - 1) / 2) - below) / inside;
+      CHECK(share_below(values, at) == Approx(expected).margin(0.012));
+    }
+  }
+}
+
+TEST_CASE("fill_bernoulli: the share of ones, and the edges; any dtype") {
+  for (DType dtype : kAllDTypes) {
+    const Tensor x = Tensor::empty({100, 301}, {.dtype = dtype});
+    random::fill_bernoulli(x, Key{6}, whole(x.shape()), 0.3);
+    const auto values = as_doubles(x);
+    CHECK(std::accumulate(values.begin(), values.end(), 0.0) / 30100 == Approx(0.3).margin(0.01));
+    CHECK(share_below(values, 0.5) + std::accumulate(values.begin(), values.end(), 0.0) / 30100 ==
+          Approx(1));
+    random::fill_bernoulli(x, Key{6}, whole(x.shape()), 0);
+    CHECK(as_doubles(x) == std::vector<double>(30100, 0.0));
+    random::fill_bernoulli(x, Key{6}, whole(x.shape()), 1);
+    CHECK(as_doubles(x) == std::vector<double>(30100, 1.0));
+  }
+}
+
+TEST_CASE("fill_integers: range, evenness, any dtype that holds it") {
+  for (DType dtype :
+       {DType::kI64, DType::kI32, DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) {
+    const Tensor x = Tensor::empty({70'000}, {.dtype = dtype});
+    random::fill_integers(x, Key{7}, whole(x.shape()), -3, 4);
+    std::array<int, 7> counts{};
+    for (double v : as_doubles(x)) ++counts.at(static_cast<std::size_t>(v + 3));
+    for (int count : counts) CHECK(std::abs(count - 10'000) < 400);
+  }
+  const Tensor big = Tensor::empty({1000}, {.dtype = DType::kI64});
+  random::fill_integers(big, Key{8}, whole({1000}), -(std::int64_t{1} << 52),
+                        std::int64_t{1} << 52);
+  CHECK(share_below(as_doubles(big), 0) == Approx(0.5).margin(0.06));
+  const Tensor bits = Tensor::empty({1000}, {.dtype = DType::kBool});
+  random::fill_integers(bits, Key{9}, whole({1000}), 0, 2);
+  CHECK(share_below(as_doubles(bits), 0.5) == Approx(0.5).margin(0.06));
+}
+
+TEST_CASE("random fills: a part of a box has the numbers of the whole, for any threads and dtype") {
+  const Shape shape = {37, 53};
+  const auto fills = std::to_array<void (*)(const Tensor&, const Box&)>({
+      [](const Tensor& x, const Box& box) { random::fill_truncated_normal(x, Key{1}, box); },
+      [](const Tensor& x, const Box& box) { random::fill_bernoulli(x, Key{2}, box, 0.4); },
+      [](const Tensor& x, const Box& box) { random::fill_integers(x, Key{3}, box, 0, 100); },
+      [](const Tensor& x, const Box& box) { random::fill_uniform(x, Key{4}, box, 0, 1); },
+      [](const Tensor& x, const Box& box) { random::fill_normal(x, Key{5}, box, 0, 1); },
+  });
+  for (auto fill_box : fills) {
+    for (DType dtype : {DType::kF32, DType::kF64, DType::kBF16}) {
+      const Tensor all = Tensor::empty(shape, {.dtype = dtype});
+      fill_box(all, whole(shape));
+      const Tensor part = Tensor::empty({20, 11}, {.dtype = dtype}).transpose(0, 1);
+      fill_box(part, {.global = shape, .offset = {5, 30}});
+      CHECK(bits_of(part) == bits_of(all.slice(0, 5, 16).slice(1, 30, 50)));
+    }
+  }
+  const Tensor half = Tensor::empty({999}, {.dtype = DType::kBF16}),
+               full_width = Tensor::empty({999});
+  random::fill_normal(half, Key{5}, whole({999}), 0, 1);
+  random::fill_normal(full_width, Key{5}, whole({999}), 0, 1);
+  CHECK(bits_of(half) == bits_of(cast(full_width, DType::kBF16)));
+}
+
+TEST_CASE("random fills: errors of the further distributions") {
+  const Tensor x = zeros({2}), i = zeros({2}, {.dtype = DType::kI64});
+  CHECK(thrown<InvalidArgument>([&] { random::fill_truncated_normal(i, {}, whole({2})); }) ==
+        "[fill_truncated_normal] needs a floating dtype, got i64; cast it first");
+  CHECK(thrown<InvalidArgument>([&] {
+          random::fill_truncated_normal(x, {}, whole({2}), {.stddev = 0});
+        }) == "[fill_truncated_normal] stddev is 0; it must be above 0");
+  CHECK(thrown<InvalidArgument>([&] {
+          random::fill_truncated_normal(x, {}, whole({2}), {.low = 1, .high = 1});
+        }) == "[fill_truncated_normal] low 1 is not below high 1; leave room between them");
+  CHECK(thrown<InvalidArgument>([&] { random::fill_bernoulli(x, {}, whole({2}), 1.5); }) ==
+        "[fill_bernoulli] p is 1.5; a probability lies in [0, 1]");
+  CHECK(thrown<InvalidArgument>([&] { random::fill_integers(i, {}, whole({2}), 3, 3); }) ==
+        "[fill_integers] low 3 is not below high 3; the range is empty");
+  CHECK(thrown<InvalidArgument>([&] {
+          random::fill_integers(zeros({2}, {.dtype = DType::kU8}), {}, whole({2}), 0, 257);
+        }) ==
+        "[fill_integers] u8 does not hold all whole numbers from 0 to 256; use a wider dtype");
+  CHECK_THROWS_AS(random::fill_integers(i, {}, whole({3, 3}), 0, 2), InvalidArgument);
 }
 
 }  // namespace

@@ -1,13 +1,25 @@
 #include "tessera/tensor/kernels/arange.h"
 
+#include "tessera/tensor/kernels/convert_element.h"
+#include "tessera/tensor/kernels/cpu/traversal.h"
+#include "tessera/tensor/kernels/scalar_math.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera {
 
 void ArangeKernel::cpu(const Args& a, Workspace) {
+  const std::int64_t n = a.y.shape[0];
+  const double first = a.first, step = a.step, last = a.last;
+  const std::int64_t mirror = a.mirror;
   with_type(a.y.dtype, [&]<class T>() {
     T* y = a.y.as<T>();
-    for (std::int64_t i = 0; i < a.y.shape[0]; ++i) y[i] = static_cast<T>(i);
+    cpu::parallel_pieces(n, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const double value = i < mirror ? scalar::fma(step, static_cast<double>(i), first)
+                                       : scalar::fma(-step, static_cast<double>(n - 1 - i), last);
+        y[i] = convert_element<T>(value);
+      }
+    });
   });
 }
 

@@ -1,5 +1,8 @@
 #include "tessera/tensor/kernels/random_fill.h"
 
+#include <type_traits>
+
+#include "tessera/tensor/kernels/convert_element.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
 #include "tessera/tensor/kernels/random_math.h"
 #include "tessera/tensor/kernels/types.h"
@@ -7,42 +10,91 @@
 namespace tessera {
 namespace {
 
-template <class T, class Draw>
+// T is the type that numbers are drawn in, kPerBlock of them from one block of words; `draw` makes
+// them from the words.
+template <class T, int kPerBlock, class Draw>
 void fill(const RandomFillKernel::Args& a, Draw draw) {
-  constexpr int kPerBlock = random::kNumbersPerBlock<T>;
-  T* y = a.y.as<T>();
-  const T offset = static_cast<T>(a.offset), scale = static_cast<T>(a.scale);
   const std::uint64_t key = a.key;
   const std::int64_t first = a.first_position;
   const auto t = cpu::make_traversal(a.y.shape, a.y.strides, a.position_strides);
-  cpu::parallel_walk(t, [=](const auto& offsets, const auto& steps, std::int64_t count) {
-    // Neighbours mostly come from one block: it is drawn when the block changes.
-    random::Numbers<T> numbers{};
-    std::int64_t drawn = -1;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t position = first + offsets[1] + i * steps[1];
-      const std::int64_t block = position / kPerBlock;
-      if (block != drawn)
-        numbers = draw(random::philox(key, static_cast<std::uint64_t>(block)), T{});
-      drawn = block;
-      y[offsets[0] + i * steps[0]] = scalar::fma(numbers.n[position % kPerBlock], scale, offset);
+  with_type(a.y.dtype, [&]<class Y>() {
+    Y* y = a.y.as<Y>();
+    cpu::parallel_walk(t, [=](const auto& offsets, const auto& steps, std::int64_t count) {
+      // Neighbours mostly come from one block: it is drawn when the block changes.
+      std::array<T, kPerBlock> numbers{};
+      std::int64_t drawn = -1;
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t position = first + offsets[1] + i * steps[1];
+        const std::int64_t block = position / kPerBlock;
+        if (block != drawn) numbers = draw(random::philox(key, static_cast<std::uint64_t>(block)));
+        drawn = block;
+        y[offsets[0] + i * steps[0]] =
+            convert_element<Y>(numbers[static_cast<std::size_t>(position % kPerBlock)]);
+      }
+    });
+  });
+}
+
+// Real numbers: `number(x)` makes the result of what `source` gives for the words.
+template <class T, class Source, class Number>
+void fill_real(const RandomFillKernel::Args& a, Source source, Number number) {
+  constexpr int kPerBlock = random::kNumbersPerBlock<T>;
+  fill<T, kPerBlock>(a, [=](const random::Words& words) {
+    const random::Numbers<T> from = source(words, T{});
+    std::array<T, kPerBlock> out;
+    for (int i = 0; i < kPerBlock; ++i) out[static_cast<std::size_t>(i)] = number(from.n[i]);
+    return out;
+  });
+}
+
+// By the inverse of the distribution function, in f64 also for f32: its tails need it.
+template <class T>
+void fill_truncated(const RandomFillKernel::Args& a) {
+  const double below = scalar::normal(a.low).cdf, inside = scalar::normal(a.high).cdf - below;
+  fill_real<T>(a, random::uniforms<T>, [=, &a](T u) {
+    const double x = random::normal_quantile(below + inside * static_cast<double>(u));
+    const double bounded = x < a.low ? a.low : x > a.high ? a.high : x;
+    return static_cast<T>(scalar::fma(bounded, a.scale, a.offset));
+  });
+}
+
+template <class T>
+void fill_as(const RandomFillKernel::Args& a) {
+  const T offset = static_cast<T>(a.offset), scale = static_cast<T>(a.scale);
+  const auto scaled = [=](T x) { return scalar::fma(x, scale, offset); };
+  switch (a.distribution) {
+    case Distribution::kUniform:
+      return fill_real<T>(a, random::uniforms<T>, scaled);
+    case Distribution::kNormal:
+      return fill_real<T>(a, random::normals<T>, scaled);
+    case Distribution::kTruncatedNormal:
+      return fill_truncated<T>(a);
+    case Distribution::kBernoulli:
+      return fill_real<T>(a, random::uniforms<T>, [=](T u) { return u < scale ? T(1) : T(0); });
+    case Distribution::kIntegers:
+      return;
+  }
+}
+
+// The upper half of a product of 128 bits: as even as 64 random bits allow.
+void fill_integers(const RandomFillKernel::Args& a) {
+  fill<std::int64_t, 2>(a, [offset = static_cast<std::int64_t>(a.offset),
+                            range = a.range](const random::Words& words) {
+    std::array<std::int64_t, 2> out;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const std::uint64_t bits = (std::uint64_t{words.w[2 * i]} << 32) | words.w[2 * i + 1];
+      const auto scaled = static_cast<unsigned __int128>(bits) * range;
+      out[i] = offset + static_cast<std::int64_t>(scaled >> 64);
     }
+    return out;
   });
 }
 
 }  // namespace
 
 void RandomFillKernel::cpu(const Args& a, Workspace) {
-  with_floating_type(a.y.dtype, [&]<class T>() {
-    switch (a.distribution) {
-      case Distribution::kUniform:
-        return fill<T>(
-            a, [](const random::Words& words, T type) { return random::uniforms(words, type); });
-      case Distribution::kNormal:
-        return fill<T>(
-            a, [](const random::Words& words, T type) { return random::normals(words, type); });
-    }
-  });
+  if (a.distribution == Distribution::kIntegers) return fill_integers(a);
+  with_floating_type(a.y.dtype, [&]<class T>() { fill_as<T>(a); });
 }
 
 }  // namespace tessera
