@@ -4,19 +4,15 @@
 /// derivative stands right below its forward in the .cc files. "twice": the derivative is made of
 /// differentiable operations, so create_graph works.
 
-#include <initializer_list>
-
 #include "tessera/autograd/ops_elementwise.h"
+#include "tessera/autograd/ops_index.h"
+#include "tessera/autograd/ops_order.h"
+#include "tessera/autograd/ops_reduce.h"
+#include "tessera/autograd/ops_shape.h"
 #include "tessera/autograd/ops_view.h"
 #include "tessera/autograd/variable.h"
 
 namespace tessera {
-
-Variable sum(const Variable& x, std::initializer_list<int> dims = {},
-             bool keep_dims = false);  // twice
-Variable mean(const Variable& x, std::initializer_list<int> dims = {},
-              bool keep_dims = false);                         // twice
-Variable sum_to_shape(const Variable& x, const Shape& shape);  // twice
 
 /// Twice. Gradients of leaves are written into their slots.
 Variable matmul(const Variable& a, const Variable& b);

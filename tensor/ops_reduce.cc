@@ -1,42 +1,54 @@
 #include "tessera/tensor/ops_reduce.h"
 
-#include <array>
+#include <cmath>
 
-#include "tessera/tensor/kernels/argmax.h"
+#include "tessera/tensor/kernels/cumsum.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/layout.h"
 #include "tessera/tensor/kernels/reduce.h"
 #include "tessera/tensor/kernels/resolve.h"
 #include "tessera/tensor/op_checks.h"
-#include "tessera/tensor/ops_elementwise.h"
 
 namespace tessera {
 namespace {
 
-using DimMask = std::array<bool, kMaxDims>;
-
-// True at the dims to reduce; all of them when none is named.
-DimMask mask_of(const char* where, std::span<const int> dims, int ndim) {
+// What is to be done, and over which dims.
+struct Reduction {
+  ReduceOp op;
   DimMask mask{};
-  if (dims.empty()) mask.fill(true);
-  for (int d : dims) {
-    bool& entry = mask[static_cast<std::size_t>(normalize_dim(d, ndim, where))];
-    TESSERA_CHECK(!entry, where, "dim {} is listed twice; name each dim once", d);
-    entry = true;
+  bool keep_dims = false;
+  DType dtype = DType::kF32;  // of the result
+  double parameter = 0;
+  Tensor shift{};
+
+  Reduction with_op(ReduceOp other, DType other_dtype) const {
+    Reduction r = *this;
+    r.op = other;
+    r.dtype = other_dtype;
+    return r;
   }
-  return mask;
+};
+
+DType sum_dtype(DType dtype) { return is_floating(dtype) ? dtype : DType::kI64; }
+
+Reduction reduction(const char* where, ReduceOp op, const Tensor& x, const Dims& dims) {
+  ops::check_defined(where, "the tensor", x);
+  Reduction r{.op = op, .mask = dim_mask(dims, x.ndim(), where), .dtype = x.dtype()};
+  if (dims.empty()) r.mask.fill(true);
+  return r;
 }
 
-DType result_dtype(ReduceOp op, DType dtype) {
-  if (op == ReduceOp::kSumOfSquares) return DType::kF64;
-  return is_floating(dtype) ? dtype : DType::kI64;
+Reduction floating_reduction(const char* where, ReduceOp op, const Tensor& x, const Dims& dims) {
+  ops::check_defined(where, "the tensor", x);
+  ops::check_floating(where, x);
+  return reduction(where, op, x, dims);
 }
 
 // The view with the kept dims before the reduced ones, each group merged as far as it goes.
-ReduceKernel::Args arguments(ConstView x, View y, const DimMask& mask, ReduceOp op) {
+ReduceKernel::Args arguments(ConstView x, View y, const Reduction& r) {
   Shape shapes[2], strides[2];
   for (int d = 0; d < x.shape.ndim(); ++d) {
-    const bool reduced = mask[static_cast<std::size_t>(d)];
+    const bool reduced = r.mask[static_cast<std::size_t>(d)];
     shapes[reduced].push_back(x.shape[d]);
     strides[reduced].push_back(x.strides[d]);
   }
@@ -48,69 +60,166 @@ ReduceKernel::Args arguments(ConstView x, View y, const DimMask& mask, ReduceOp 
     x.shape.push_back(shapes[1][d]);
     x.strides.push_back(strides[1][d]);
   }
-  return {.x = x, .y = y, .kept_dims = shapes[0].ndim(), .op = op};
+  return {.x = x, .y = y, .kept_dims = shapes[0].ndim(), .op = r.op, .parameter = r.parameter};
 }
 
-Tensor reduce(const Tensor& x, const DimMask& mask, bool keep_dims, ReduceOp op) {
+Shape result_shape(const Tensor& x, const Reduction& r) {
   Shape shape;
   for (int d = 0; d < x.ndim(); ++d) {
-    if (!mask[static_cast<std::size_t>(d)]) shape.push_back(x.dim(d));
-    if (mask[static_cast<std::size_t>(d)] && keep_dims) shape.push_back(1);
+    if (!r.mask[static_cast<std::size_t>(d)]) shape.push_back(x.dim(d));
+    if (r.mask[static_cast<std::size_t>(d)] && r.keep_dims) shape.push_back(1);
   }
-  const Tensor out =
-      Tensor::empty(shape, {.dtype = result_dtype(op, x.dtype()), .device = x.device()});
-  launch<ReduceKernel>(x.device(), arguments(read(x), write(out), mask, op));
+  return shape;
+}
+
+Tensor run(const Tensor& x, const Reduction& r) {
+  const Tensor out = Tensor::empty(result_shape(x, r), {.dtype = r.dtype, .device = x.device()});
+  ReduceKernel::Args args = arguments(read(x), write(out), r);
+  if (r.shift.defined()) args.shift = read(r.shift);
+  launch<ReduceKernel>(x.device(), args);
   return out;
+}
+
+// An extreme of no elements does not exist.
+void check_elements(const char* where, const Tensor& x, const Reduction& r) {
+  TESSERA_CHECK(x.numel() > 0 || result_shape(x, r).numel() == 0, where,
+                "the reduced dims of shape {} have no elements; there is nothing to choose",
+                x.shape().str());
+}
+
+// The results of a deviation around `shift`, which another reduction over the same dims finds.
+Tensor around(const Tensor& x, Reduction r, ReduceOp shift) {
+  r.shift = run(x, r.with_op(shift, DType::kF64));
+  return run(x, r);
+}
+
+Reduction var_reduction(const char* where, ReduceOp op, const Tensor& x, const Dims& dims,
+                        const VarOptions& options) {
+  Reduction r = floating_reduction(where, op, x, dims);
+  r.keep_dims = options.keep_dims;
+  r.parameter = options.correction;
+  return r;
+}
+
+ReduceOp norm_op(double p) {
+  if (p == 2) return ReduceOp::kNorm2;
+  if (p == 1) return ReduceOp::kSumAbs;
+  if (p == 0) return ReduceOp::kCountNonzero;
+  if (std::isinf(p)) return p > 0 ? ReduceOp::kMaxAbs : ReduceOp::kMinAbs;
+  return ReduceOp::kNormP;
 }
 
 }  // namespace
 
-Tensor sum(const Tensor& x, std::initializer_list<int> dims, bool keep_dims) {
-  ops::check_defined("sum", "the tensor", x);
-  return reduce(x, mask_of("sum", dims, x.ndim()), keep_dims, ReduceOp::kSum);
+Tensor sum(const Tensor& x, const Dims& dims, bool keep_dims) {
+  Reduction r = reduction("sum", ReduceOp::kSum, x, dims);
+  r.keep_dims = keep_dims;
+  r.dtype = sum_dtype(x.dtype());
+  return run(x, r);
 }
 
-Tensor mean(const Tensor& x, std::initializer_list<int> dims, bool keep_dims) {
-  ops::check_defined("mean", "the tensor", x);
-  ops::check_floating("mean", x);
-  return reduce(x, mask_of("mean", dims, x.ndim()), keep_dims, ReduceOp::kMean);
+Tensor mean(const Tensor& x, const Dims& dims, bool keep_dims) {
+  Reduction r = floating_reduction("mean", ReduceOp::kMean, x, dims);
+  r.keep_dims = keep_dims;
+  return run(x, r);
+}
+
+Tensor prod(const Tensor& x, const Dims& dims, bool keep_dims) {
+  Reduction r = reduction("prod", ReduceOp::kProd, x, dims);
+  r.keep_dims = keep_dims;
+  r.dtype = sum_dtype(x.dtype());
+  return run(x, r);
+}
+
+Tensor amax(const Tensor& x, const Dims& dims, bool keep_dims) {
+  Reduction r = reduction("amax", ReduceOp::kMax, x, dims);
+  r.keep_dims = keep_dims;
+  check_elements("amax", x, r);
+  return run(x, r);
+}
+
+Tensor amin(const Tensor& x, const Dims& dims, bool keep_dims) {
+  Reduction r = reduction("amin", ReduceOp::kMin, x, dims);
+  r.keep_dims = keep_dims;
+  check_elements("amin", x, r);
+  return run(x, r);
+}
+
+Tensor any(const Tensor& x, const Dims& dims, bool keep_dims) {
+  Reduction r = reduction("any", ReduceOp::kAny, x, dims);
+  r.keep_dims = keep_dims;
+  r.dtype = DType::kBool;
+  return run(x, r);
+}
+
+Tensor all(const Tensor& x, const Dims& dims, bool keep_dims) {
+  Reduction r = reduction("all", ReduceOp::kAll, x, dims);
+  r.keep_dims = keep_dims;
+  r.dtype = DType::kBool;
+  return run(x, r);
+}
+
+Tensor logsumexp(const Tensor& x, const Dims& dims, bool keep_dims) {
+  Reduction r = floating_reduction("logsumexp", ReduceOp::kLogSumExp, x, dims);
+  r.keep_dims = keep_dims;
+  return around(x, r, ReduceOp::kMax);
+}
+
+Tensor var(const Tensor& x, const Dims& dims, const VarOptions& options) {
+  return around(x, var_reduction("var", ReduceOp::kVar, x, dims, options), ReduceOp::kMean);
+}
+
+Tensor stddev(const Tensor& x, const Dims& dims, const VarOptions& options) {
+  return around(x, var_reduction("stddev", ReduceOp::kStddev, x, dims, options), ReduceOp::kMean);
+}
+
+VarMean var_mean(const Tensor& x, const Dims& dims, const VarOptions& options) {
+  const Reduction r = var_reduction("var_mean", ReduceOp::kVar, x, dims, options);
+  return {.var = around(x, r, ReduceOp::kMean),
+          .mean = run(x, r.with_op(ReduceOp::kMean, r.dtype))};
+}
+
+Tensor norm(const Tensor& x, const Dims& dims, const NormOptions& options) {
+  TESSERA_CHECK(!std::isnan(options.p), "norm", "p is NaN; give a number or an infinity");
+  Reduction r = floating_reduction("norm", norm_op(options.p), x, dims);
+  r.keep_dims = options.keep_dims;
+  r.parameter = options.p;
+  if (std::isinf(options.p)) check_elements("norm", x, r);
+  return run(x, r);
 }
 
 Tensor sum_of_squares(const Tensor& x) {
-  ops::check_defined("sum_of_squares", "the tensor", x);
-  ops::check_floating("sum_of_squares", x);
-  return reduce(x, mask_of("sum_of_squares", {}, x.ndim()), false, ReduceOp::kSumOfSquares);
-}
-
-Tensor argmax(const Tensor& x) {
-  ops::check_defined("argmax", "the tensor", x);
-  TESSERA_CHECK(x.ndim() >= 1, "argmax", "needs at least 1 dim, got a 0-d tensor; unsqueeze it");
-  const std::int64_t n = x.dim(-1);
-  TESSERA_CHECK(n > 0, "argmax", "the last dim of {} is empty; there is no largest element",
-                x.shape().str());
-  const Tensor out =
-      Tensor::empty(x.shape().without(x.ndim() - 1), {.dtype = DType::kI64, .device = x.device()});
-  const std::int64_t rows = out.numel();
-  launch<ArgmaxKernel>(x.device(),
-                       {.x = read(contiguous(x).view({rows, n})), .y = write(out.view({rows}))});
-  return out;
+  Reduction r = floating_reduction("sum_of_squares", ReduceOp::kSumOfSquares, x, {});
+  r.dtype = DType::kF64;
+  return run(x, r);
 }
 
 Tensor sum_to_shape(const Tensor& x, const Shape& shape) {
   ops::check_defined("sum_to_shape", "the tensor", x);
   const int extra = x.ndim() - shape.ndim();
-  DimMask mask{};
+  Reduction r{.op = ReduceOp::kSum, .dtype = sum_dtype(x.dtype())};
   bool possible = extra >= 0;
   for (int d = 0; possible && d < x.ndim(); ++d) {
     const std::int64_t wanted = d < extra ? 1 : shape[d - extra];
-    mask[static_cast<std::size_t>(d)] = d < extra || wanted != x.dim(d);
+    r.mask[static_cast<std::size_t>(d)] = d < extra || wanted != x.dim(d);
     possible = wanted == 1 || wanted == x.dim(d);
   }
   TESSERA_CHECK(possible, "sum_to_shape",
                 "{} does not broadcast to {}; only broadcast dims can be summed away", shape.str(),
                 x.shape().str());
   if (shape == x.shape()) return x;
-  return reduce(x, mask, false, ReduceOp::kSum).view(shape);
+  return run(x, r).view(shape);
+}
+
+Tensor cumsum(const Tensor& x, int dim, const CumsumOptions& options) {
+  ops::check_defined("cumsum", "the tensor", x);
+  const int d = normalize_dim(dim, x.ndim(), "cumsum");
+  const Tensor out =
+      Tensor::empty(x.shape(), {.dtype = sum_dtype(x.dtype()), .device = x.device()});
+  launch<CumsumKernel>(x.device(), {.x = read(x.transpose(d, -1)),
+                                    .y = write(out.transpose(d, -1)),
+                                    .reverse = options.reverse});
+  return out;
 }
 
 }  // namespace tessera

@@ -1,20 +1,34 @@
 #pragma once
 
-/// Sums over some dims.
+/// Folding the elements along some dims into one.
 ///
-/// The order of additions depends on the number of elements only: the elements of one sum, in
-/// row-major order, are cut into blocks of kBlock; in a block, element i goes to lane i % kLanes;
-/// lanes are folded pairwise; block sums are added in order, those of f32 in f64. Strides, threads
-/// and the number of other sums play no part.
+/// The order depends on the number of elements only: the elements of one result, in row-major
+/// order, are cut into blocks of kBlock; in a block, element i goes to lane i % kLanes; lanes are
+/// folded pairwise; blocks are folded in order, with floating sums in f64. Strides, threads and the
+/// number of other results play no part.
 
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {
 
 enum class ReduceOp : std::uint8_t {
-  kSum,           ///< f32 -> f32 (blocks in f32), f64 -> f64, integers -> i64
+  kSum,           ///< f32 and 16-bit types in f32 inside a block
   kMean,          ///< floating; the sum divided by the count
-  kSumOfSquares,  ///< floating -> f64, squares and sums in f64
+  kSumOfSquares,  ///< floating; squares and sums in f64
+  kNorm2,         ///< its root
+  kNormP,         ///< floating; (sum |x|^p)^(1/p) in f64, p = parameter
+  kSumAbs,        ///< floating
+  kMax,           ///< NaN wins
+  kMin,
+  kMaxAbs,  ///< floating
+  kMinAbs,
+  kProd,          ///< floating in f64, integers wrap around
+  kCountNonzero,  ///< NaN is not zero
+  kAny,           ///< 1 or 0
+  kAll,
+  kLogSumExp,  ///< floating; log sum exp(x - shift) + shift, an infinite shift taken as 0
+  kVar,        ///< floating; sum (x - shift)^2 / (count - parameter) in f64
+  kStddev,     ///< its root
 };
 
 struct ReduceKernel {
@@ -22,15 +36,17 @@ struct ReduceKernel {
   static constexpr std::int64_t kBlock = 1024;
   static constexpr int kLanes = 16;
 
-  /// x has the kept dims first, then the reduced ones; y is contiguous with the extents of the kept
-  /// dims.
+  /// x has the kept dims first, then the reduced ones; y, of any dtype, is contiguous with the
+  /// extents of the kept dims.
   struct Args {
     ConstView x;
     View y;
     int kept_dims = 0;
     ReduceOp op = ReduceOp::kSum;
+    double parameter = 0;
+    ConstView shift{};  ///< f64, as y; for kLogSumExp, kVar and kStddev, else undefined
 
-    /// Elements of one sum, and the blocks they are cut into.
+    /// Elements of one result, and the blocks they are cut into.
     std::int64_t count() const {
       std::int64_t n = 1;
       for (int d = kept_dims; d < x.shape.ndim(); ++d) n *= x.shape[d];
@@ -46,9 +62,10 @@ struct ReduceKernel {
   template <class F>
   static void visit(const Args& a, F&& f) {
     f(a.x);
+    if (a.shift.defined()) f(a.shift);
     f(a.y);
   }
-  /// One number of 8 bytes per block and sum.
+  /// One number of 8 bytes per block and result.
   static std::size_t workspace(const Args& a) {
     return static_cast<std::size_t>(a.outputs() * a.blocks()) * 8;
   }

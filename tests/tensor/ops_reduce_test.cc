@@ -118,21 +118,6 @@ TEST_CASE("mean and sum of squares") {
   CHECK(sum_of_squares(full({2}, 1e30)).item<double>() == Approx(2e60));
 }
 
-TEST_CASE("argmax: the first of equals, NaN above all, any layout") {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const Tensor x = Tensor::from_vector<float>({1, 3, 3, -1, -1, -2, 5, nan, 9}, {3, 3});
-  for (const Tensor& layout : layouts(x))
-    CHECK(argmax(layout).to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 0, 1});
-  CHECK(argmax(x.select(0, 0)).item<std::int64_t>() == 1);
-  CHECK(argmax(zeros({0, 3})).numel() == 0);
-  CHECK(argmax(Tensor::from_vector<std::int64_t>({4, 9, 2}, {3})).item<std::int64_t>() == 1);
-  CHECK(thrown<InvalidArgument>([] {
-          argmax(zeros({2, 0}));
-        }) == "[argmax] the last dim of [2, 0] is empty; there is no largest element");
-  CHECK(thrown<InvalidArgument>([] { argmax(Tensor::scalar(1)); }) ==
-        "[argmax] needs at least 1 dim, got a 0-d tensor; unsqueeze it");
-}
-
 TEST_CASE("sum_to_shape undoes a broadcast") {
   const Tensor x = ones({4, 2, 3});
   CHECK(sum_to_shape(x, {2, 3}).to_vector<float>() == std::vector<float>(6, 4));

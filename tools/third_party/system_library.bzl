@@ -41,6 +41,10 @@ SYSTEM_LIBRARIES = {
     ),
     # <omp.h> is the compiler's own; whether pragmas are obeyed is a compile option, which tessera_cpu_kernels sets.
     "openmp": _library(libraries = [_ARCH + "libgomp.so.1"], linkopts = ["-pthread"]),
+    "rapidcheck": _library(
+        headers = ["/usr/include//rapidcheck", "/usr/include//rapidcheck.h"],
+        libraries = [_ARCH + "librapidcheck.a"],
+    ),
     "xxhash": _library(headers = ["/usr/include//xxhash.h", "/usr/include//xxh3.h"], libraries = [_ARCH + "libxxhash.so.0"]),
     "zlib": _library(
         headers = ["/usr/include//zlib.h", "/usr/include//zconf.h"],

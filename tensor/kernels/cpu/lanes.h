@@ -1,8 +1,9 @@
 #pragma once
 
-/// Sums whose order of additions is fixed and suits vector units: element i goes to lane i %
-/// kLanes, lanes are folded in pairs at the end.
+/// Folds whose order is fixed and suits vector units: element i goes to lane i % kLanes, lanes are
+/// folded in pairs at the end.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -12,19 +13,28 @@ namespace tessera::cpu {
 
 inline constexpr int kLanes = ReduceKernel::kLanes;
 
+/// fold(... fold(term(0), term(1)) ...) over n terms; `none` for no terms.
+template <class Acc, class Term, class Fold>
+Acc lane_fold(std::int64_t n, Acc none, const Term& term, const Fold& fold) {
+  Acc lanes[kLanes];
+  std::fill_n(lanes, kLanes, none);
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+// Unrolled early, the loop over lanes would not become vector code.
+#pragma GCC unroll 1
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = fold(lanes[lane], term(i + lane));
+  }
+  for (int lane = 0; i + lane < n; ++lane) lanes[lane] = fold(lanes[lane], term(i + lane));
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int lane = 0; lane < width; ++lane) lanes[lane] = fold(lanes[lane], lanes[lane + width]);
+  }
+  return lanes[0];
+}
+
 /// The sum of term(0) ... term(n - 1).
 template <class Acc, class Term>
 Acc lane_sum(std::int64_t n, const Term& term) {
-  Acc lanes[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
-  }
-  for (int lane = 0; i + lane < n; ++lane) lanes[lane] += term(i + lane);
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
-  }
-  return lanes[0];
+  return lane_fold<Acc>(n, Acc(0), term, [](Acc a, Acc b) { return a + b; });
 }
 
 }  // namespace tessera::cpu

@@ -71,6 +71,51 @@ TEST_CASE("sort_and_merge_dims: the first operand is walked as it lies in memory
   CHECK(second == Shape{1, 4});
 }
 
+// One call of every reduction, and of what depends on order.
+void call_reductions(const Tensor& x) {
+  sum(x, {0});
+  mean(x);
+  sum_of_squares(x);
+  sum_to_shape(x, {1, 5});
+  using Reduction = Tensor (*)(const Tensor&, const Dims&, bool);
+  for (Reduction op : std::initializer_list<Reduction>{prod, amax, amin, any, all, logsumexp})
+    op(x, {0}, false);
+  var(x, {1});
+  stddev(x, {1});
+  norm(x);
+  var_mean(x);
+  cumsum(x, 0, {.reverse = true});
+  argmax(x);
+  argmin(x, 0);
+  max(x, 1);
+  min(x, 0);
+  sort(x, 0);
+  argsort(x);
+  topk(x, 2);
+}
+
+// One call of every operation that moves elements.
+void call_moves(const Tensor& x) {
+  const Tensor index = arange(5, {.dtype = DType::kI64, .device = x.device()});
+  const Tensor rows = index.unsqueeze(0),
+               mask = zeros({5}, {.dtype = DType::kBool, .device = x.device()});
+  stack(split(cat({x, x}), 6));
+  unbind(chunk(x, 2)[0]);
+  pad(roll(x, 1, 0), {{1, 2}});
+  repeat_interleave(tile(repeat(flip(x, {0}), {1, 2}), {2}), 2, 0);
+  tril(x);
+  triu(x);
+  take_along_dim(gather(x, 1, rows), rows, 1);
+  scatter_(scatter(x, 1, rows, x), 1, rows, x);
+  scatter_add_(scatter_add(x, 1, rows, x), 1, rows, x);
+  index_select(x, 0, index);
+  tessera::index(x, {index, index});
+  index_put(x, {index}, x.select(0, 0), {.accumulate = true});
+  masked_fill_(masked_fill(x, mask, 1), mask, 2);
+  one_hot(index, 5);
+  embedding_backward_into(x, embedding(x, index), index);
+}
+
 // One call of every operation.
 void call_everything(Device device) {
   const TensorOptions f32{.device = device}, i64{.dtype = DType::kI64, .device = device};
@@ -88,11 +133,8 @@ void call_everything(Device device) {
   contiguous(x.transpose(0, 1));
   axpby_(x, x, {.beta = 1});
   copy_(x, x);
-  sum(x, {0});
-  mean(x);
-  sum_of_squares(x);
-  argmax(x);
-  sum_to_shape(x, {1, 5});
+  call_reductions(x);
+  call_moves(x);
   matmul_into(zeros({6, 6}, f32), x, x.transpose(0, 1), {.beta = 1});
   matmul(x.transpose(0, 1), x);
   linear(x, zeros({3, 5}, f32), zeros({3}, f32));

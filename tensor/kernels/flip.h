@@ -1,18 +1,20 @@
 #pragma once
 
-/// Index of the largest element of each row.
+/// The elements in reverse order along some dims.
+
+#include <array>
 
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {
 
-struct ArgmaxKernel {
-  static constexpr const char* kName = "argmax";
-  /// x [rows, n] contiguous, n > 0, any dtype; y [rows] i64. The first of equals wins, and the
-  /// first NaN over numbers.
+struct FlipKernel {
+  static constexpr const char* kName = "flip";
+  /// x and y of one shape and dtype, any strides.
   struct Args {
     ConstView x;
     View y;
+    std::array<bool, kMaxDims> reversed{};
   };
   template <class F>
   static void visit(const Args& a, F&& f) {

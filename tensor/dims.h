@@ -1,0 +1,38 @@
+#pragma once
+
+/// A list of dims, as operations take them: `sum(x, {0, -1})`, or a vector.
+
+#include <array>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "tessera/tensor/shape.h"
+
+namespace tessera {
+
+/// At most kMaxDims dims, as they were given: negative ones count from the back. What no dims mean
+/// is for the operation to say; reductions take all.
+class Dims {
+ public:
+  Dims() = default;
+  /// Throw InvalidArgument above kMaxDims entries.
+  Dims(std::initializer_list<int> dims) : Dims(std::span(dims.begin(), dims.size())) {}
+  Dims(const std::vector<int>& dims) : Dims(std::span(dims)) {}
+  explicit Dims(std::span<const int> dims);
+
+  const int* begin() const { return dims_.data(); }
+  const int* end() const { return dims_.data() + count_; }
+  bool empty() const { return count_ == 0; }
+
+ private:
+  std::array<int, kMaxDims> dims_{};
+  int count_ = 0;
+};
+
+/// True at the dims that are listed.
+using DimMask = std::array<bool, kMaxDims>;
+/// Throws InvalidArgument tagged `where` for a dim outside [-ndim, ndim) and one listed twice.
+DimMask dim_mask(const Dims& dims, int ndim, const char* where);
+
+}  // namespace tessera

@@ -1,0 +1,27 @@
+#pragma once
+
+/// Where the largest or the smallest element along the last dim stands.
+
+#include "tessera/tensor/kernels/view.h"
+
+namespace tessera {
+
+struct ArgExtremeKernel {
+  static constexpr const char* kName = "arg_extreme";
+  /// x [..., n] of any dtype and strides, n > 0; y [...] i64, any strides. The first of equals
+  /// wins, and the first NaN over numbers.
+  struct Args {
+    ConstView x;
+    View y;
+    bool largest = true;
+  };
+  template <class F>
+  static void visit(const Args& a, F&& f) {
+    f(a.x);
+    f(a.y);
+  }
+  static std::size_t workspace(const Args&) { return 0; }
+  static void cpu(const Args& a, Workspace);
+};
+
+}  // namespace tessera

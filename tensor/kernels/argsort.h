@@ -1,0 +1,43 @@
+#pragma once
+
+/// The positions of the elements along the last dim in sorted order, or of the first k of them.
+
+#include <algorithm>
+
+#include "tessera/tensor/kernels/view.h"
+
+namespace tessera {
+
+struct ArgsortKernel {
+  static constexpr const char* kName = "argsort";
+  /// An element being sorted.
+  struct Entry {
+    std::uint64_t key;
+    std::int64_t position;
+  };
+  /// Lines that are sorted at the same time, each with a buffer of its own.
+  static constexpr std::int64_t kGroups = 64;
+
+  /// x [..., n] of any dtype and strides; y [..., k] i64, k <= n, any strides. Equals keep their
+  /// order; NaN counts as largest, -0 equals 0.
+  struct Args {
+    ConstView x;
+    View y;
+    bool descending = false;
+
+    std::int64_t extent() const { return x.shape.back(); }
+    std::int64_t lines() const { return extent() == 0 ? 0 : x.numel() / extent(); }
+    std::int64_t groups() const { return std::min(lines(), kGroups); }
+  };
+  template <class F>
+  static void visit(const Args& a, F&& f) {
+    f(a.x);
+    f(a.y);
+  }
+  static std::size_t workspace(const Args& a) {
+    return static_cast<std::size_t>(a.groups() * a.extent()) * sizeof(Entry);
+  }
+  static void cpu(const Args& a, Workspace scratch);
+};
+
+}  // namespace tessera

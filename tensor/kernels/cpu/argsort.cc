@@ -1,0 +1,70 @@
+#include "tessera/tensor/kernels/argsort.h"
+
+#include <bit>
+#include <limits>
+
+#include "tessera/tensor/kernels/cpu/convert.h"
+#include "tessera/tensor/kernels/cpu/lines.h"
+
+namespace tessera {
+namespace {
+
+using Entry = ArgsortKernel::Entry;
+
+// Elements that are equal stay in order.
+constexpr auto kBefore = [](const Entry& a, const Entry& b) {
+  return a.key != b.key ? a.key < b.key : a.position < b.position;
+};
+
+// Unsigned numbers in the order of the elements, so that one sort serves every dtype.
+constexpr std::uint64_t kSign = std::uint64_t{1} << 63;
+std::uint64_t key_of(double x) {
+  if (x != x) return std::numeric_limits<std::uint64_t>::max();
+  const auto bits = std::bit_cast<std::uint64_t>(x == 0 ? 0.0 : x);
+  return (bits & kSign) != 0 ? ~bits : bits | kSign;
+}
+std::uint64_t key_of(std::int64_t x) { return static_cast<std::uint64_t>(x) ^ kSign; }
+
+template <class C>
+void load_entries(const ConstView& x, std::int64_t offset, bool descending, Entry* out) {
+  constexpr std::int64_t kLength = 512;
+  const int last = x.shape.ndim() - 1;
+  const std::int64_t n = x.shape[last], step = x.strides[last];
+  C buffer[kLength];
+  for (std::int64_t at = 0; at < n; at += kLength) {
+    const std::int64_t count = std::min(kLength, n - at);
+    cpu::load_run(x.dtype, cpu::advance(x.data, x.dtype, offset + at * step), step, count, buffer);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::uint64_t key = key_of(buffer[i]);
+      out[at + i] = {.key = descending ? ~key : key, .position = at + i};
+    }
+  }
+}
+
+}  // namespace
+
+void ArgsortKernel::cpu(const Args& a, Workspace scratch) {
+  const int last = a.x.shape.ndim() - 1;
+  const std::int64_t n = a.extent(), k = a.y.shape[last], step = a.y.strides[last];
+  const std::int64_t groups = a.groups(), lines = a.lines();
+  const auto walk =
+      cpu::make_traversal(cpu::leading(a.x.shape, last), cpu::leading(a.x.strides, last),
+                          cpu::leading(a.y.strides, last));
+  std::int64_t* y = a.y.as<std::int64_t>();
+#pragma omp parallel for schedule(static) if (lines * n > cpu::kPiece)
+  for (std::int64_t g = 0; g < groups; ++g) {
+    Entry* entries = static_cast<Entry*>(scratch.data) + g * n;
+    cpu::walk_lines(walk, lines * g / groups, lines * (g + 1) / groups, [&](const auto& offsets) {
+      if (is_floating(a.x.dtype)) {
+        load_entries<double>(a.x, offsets[0], a.descending, entries);
+      } else {
+        load_entries<std::int64_t>(a.x, offsets[0], a.descending, entries);
+      }
+      if (k < n) std::nth_element(entries, entries + k, entries + n, kBefore);
+      std::sort(entries, entries + k, kBefore);
+      for (std::int64_t i = 0; i < k; ++i) y[offsets[1] + i * step] = entries[i].position;
+    });
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+#pragma once
+
+/// Elements that are moved and not computed with: all that matters is how wide they are.
+
+#include <cstdint>
+
+#include "tessera/tensor/dtype.h"
+
+namespace tessera::cpu {
+
+/// An element of any dtype of as many bytes as U. Its value may stand for one of every type, which
+/// a plain integer may not.
+template <class U>
+struct Bits {
+  using Any [[gnu::may_alias]] = U;
+  Any value;
+};
+
+/// Calls `body.template operator()<Bits<U>>()` for the width of `dtype`.
+template <class Body>
+void with_bits(DType dtype, Body&& body) {
+  switch (dtype_size(dtype)) {
+    case 1:
+      return body.template operator()<Bits<std::uint8_t>>();
+    case 2:
+      return body.template operator()<Bits<std::uint16_t>>();
+    case 4:
+      return body.template operator()<Bits<std::uint32_t>>();
+    default:
+      return body.template operator()<Bits<std::uint64_t>>();
+  }
+}
+
+}  // namespace tessera::cpu

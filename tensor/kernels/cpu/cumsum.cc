@@ -1,0 +1,79 @@
+#include "tessera/tensor/kernels/cumsum.h"
+
+#include "tessera/tensor/kernels/cpu/convert.h"
+#include "tessera/tensor/kernels/cpu/lines.h"
+
+namespace tessera {
+namespace {
+
+// Where a line, or lines side by side, start in walking order, and how they go on.
+struct Lines {
+  std::int64_t from, x_step;
+  std::int64_t to, y_step;
+  std::int64_t n;
+};
+
+template <class C>
+void sum_line(const CumsumKernel::Args& a, const Lines& line) {
+  constexpr std::int64_t kLength = 512;
+  C buffer[kLength];
+  C total = 0;
+  for (std::int64_t at = 0; at < line.n; at += kLength) {
+    const std::int64_t count = std::min(kLength, line.n - at);
+    cpu::load_run(a.x.dtype, cpu::advance(a.x.data, a.x.dtype, line.from + at * line.x_step),
+                  line.x_step, count, buffer);
+    for (std::int64_t i = 0; i < count; ++i) buffer[i] = total += buffer[i];
+    cpu::store_run(a.y.dtype, cpu::advance(a.y.data, a.y.dtype, line.to + at * line.y_step),
+                   line.y_step, count, buffer);
+  }
+}
+
+// `width` lines whose elements are neighbours in memory go on together, each in the same order.
+constexpr std::int64_t kColumns = 64;
+template <class C>
+void sum_columns(const CumsumKernel::Args& a, const Lines& first, std::int64_t width) {
+  C totals[kColumns] = {}, row[kColumns];
+  for (std::int64_t at = 0; at < first.n; ++at) {
+    cpu::load_run(a.x.dtype, cpu::advance(a.x.data, a.x.dtype, first.from + at * first.x_step), 1,
+                  width, row);
+    for (std::int64_t c = 0; c < width; ++c) totals[c] += row[c];
+    cpu::store_run(a.y.dtype, cpu::advance(a.y.data, a.y.dtype, first.to + at * first.y_step), 1,
+                   width, totals);
+  }
+}
+
+template <class C>
+void sum_lines(const CumsumKernel::Args& a) {
+  const int last = a.x.shape.ndim() - 1;
+  const std::int64_t n = a.x.shape[last];
+  const std::int64_t sign = a.reverse ? -1 : 1, skipped = a.reverse ? n - 1 : 0;
+  const std::int64_t x_step = a.x.strides[last], y_step = a.y.strides[last];
+  const auto lines =
+      cpu::make_traversal(cpu::leading(a.x.shape, last), cpu::leading(a.x.strides, last),
+                          cpu::leading(a.y.strides, last));
+  const std::int64_t total = n == 0 ? 0 : lines.numel();
+  const std::int64_t groups = (total + kColumns - 1) / kColumns;
+#pragma omp parallel for schedule(static) if (total * n > cpu::kPiece)
+  for (std::int64_t g = 0; g < groups; ++g) {
+    cpu::walk(lines, g * kColumns, std::min(total, (g + 1) * kColumns),
+              [&](const auto& offsets, const auto& steps, std::int64_t width) {
+                Lines line{offsets[0] + skipped * x_step, sign * x_step,
+                           offsets[1] + skipped * y_step, sign * y_step, n};
+                if (steps[0] == 1 && steps[1] == 1) return sum_columns<C>(a, line, width);
+                for (std::int64_t i = 0; i < width; ++i) {
+                  sum_line<C>(a, line);
+                  line.from += steps[0];
+                  line.to += steps[1];
+                }
+              });
+  }
+}
+
+}  // namespace
+
+void CumsumKernel::cpu(const Args& a, Workspace) {
+  if (is_floating(a.x.dtype)) return sum_lines<double>(a);
+  sum_lines<std::int64_t>(a);
+}
+
+}  // namespace tessera

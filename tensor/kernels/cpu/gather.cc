@@ -1,0 +1,51 @@
+#include "tessera/tensor/kernels/gather.h"
+
+#include <cstring>
+
+#include "tessera/tensor/kernels/cpu/bits.h"
+#include "tessera/tensor/kernels/cpu/indices.h"
+
+namespace tessera {
+namespace {
+
+template <class B>
+void copy_run(const B* from, std::int64_t from_step, B* to, std::int64_t to_step, std::int64_t n) {
+  if (from_step == 1 && to_step == 1) {
+    std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(B));
+    return;
+  }
+  for (std::int64_t i = 0; i < n; ++i) to[i * to_step] = from[i * from_step];
+}
+
+template <class B>
+void gather(const GatherKernel::Args& a) {
+  const B* x = a.x.as<B>();
+  B* y = a.y.as<B>();
+  const std::int64_t stride = a.walk.stride;
+  const auto t = cpu::make_traversal(a.walk.shape, a.walk.indexed, a.walk.index, a.walk.other);
+  cpu::parallel_walk(t, [&](const auto& offsets, const auto& steps, std::int64_t count) {
+    const B* from = x + offsets[0];
+    B* to = y + offsets[2];
+    if (steps[1] == 0) {  // one index for the run
+      const std::int64_t index = cpu::load_index(a.index, offsets[1]);
+      return copy_run(from + index * stride, steps[0], to, steps[2], count);
+    }
+    std::int64_t indices[cpu::kIndexRun];
+    for (std::int64_t at = 0; at < count; at += cpu::kIndexRun) {
+      const std::int64_t n = std::min(cpu::kIndexRun, count - at);
+      cpu::load_indices(a.index, offsets[1] + at * steps[1], steps[1], n, indices);
+      for (std::int64_t i = 0; i < n; ++i)
+        to[(at + i) * steps[2]] = from[(at + i) * steps[0] + indices[i] * stride];
+    }
+  });
+}
+
+}  // namespace
+
+void GatherKernel::cpu(const Args& a, Workspace) {
+  if (a.walk.shape.numel() == 0) return;
+  cpu::check_indices(a.index, a.walk.extent, a.walk.named_dim, a.bad_index);
+  cpu::with_bits(a.x.dtype, [&]<class B>() { gather<B>(a); });
+}
+
+}  // namespace tessera

@@ -1,0 +1,181 @@
+#pragma once
+
+/// The walk that all ways to reduce share: blocks, lanes and threads. See kernels/reduce.h for the
+/// order.
+
+#include <algorithm>
+#include <span>
+#include <type_traits>
+
+#include "tessera/tensor/kernels/cpu/convert.h"
+#include "tessera/tensor/kernels/cpu/lanes.h"
+#include "tessera/tensor/kernels/cpu/reduce_folds.h"
+#include "tessera/tensor/kernels/cpu/traversal.h"
+
+namespace tessera::cpu {
+
+inline constexpr std::int64_t kReduceBlock = ReduceKernel::kBlock;
+/// Results that are next to each other in memory and computed together when the elements of one
+/// result are not.
+inline constexpr std::int64_t kColumns = 64;
+
+/// Where the elements lie.
+struct ReduceGeometry {
+  Traversal<1> kept;
+  Traversal<1> reduced;
+  std::int64_t outputs = 0;
+  std::int64_t count = 0;
+  std::int64_t blocks = 0;
+  bool columns = false;
+};
+
+inline ReduceGeometry reduce_geometry(const ReduceKernel::Args& a) {
+  const int kept = a.kept_dims, ndim = a.x.shape.ndim();
+  ReduceGeometry g;
+  const auto part = [](const Shape& s, int begin, int end) {
+    return std::span(s.begin() + begin, static_cast<std::size_t>(end - begin));
+  };
+  g.kept = make_traversal(part(a.x.shape, 0, kept), part(a.x.strides, 0, kept));
+  g.reduced = make_traversal(part(a.x.shape, kept, ndim), part(a.x.strides, kept, ndim));
+  g.outputs = a.outputs();
+  g.count = a.count();
+  g.blocks = a.blocks();
+  const auto inner = [](const Traversal<1>& t) { return t.strides[0][t.ndim - 1]; };
+  g.columns = g.reduced.ndim == 1 && inner(g.kept) == 1 && inner(g.reduced) != 1;
+  return g;
+}
+
+/// Elements of any dtype, as C.
+template <class C>
+class Elements {
+ public:
+  explicit Elements(const ConstView& x) : data_(x.data), dtype_(x.dtype) {}
+  void load(std::int64_t offset, std::int64_t stride, std::int64_t n, C* out) const {
+    load_run(dtype_, advance(data_, dtype_, offset), stride, n, out);
+  }
+  /// The same in place where they lie there as C, one after another; else in `buffer`.
+  const C* run(std::int64_t offset, std::int64_t stride, std::int64_t n, C* buffer) const {
+    if (stride == 1 && dtype_ == dtype_of<C>) return static_cast<const C*>(data_) + offset;
+    load(offset, stride, n, buffer);
+    return buffer;
+  }
+
+ private:
+  const void* data_;
+  DType dtype_;
+};
+
+template <class F, class C>
+class Reduction {
+  using Acc = typename F::Acc;
+  using Total = typename F::Total;
+  static_assert(sizeof(Total) == 8);
+
+ public:
+  Reduction(const ReduceKernel::Args& a, Workspace scratch)
+      : args_(a),
+        g_(reduce_geometry(a)),
+        x_(a.x),
+        numbers_{static_cast<double>(g_.count), a.parameter},
+        partial_(static_cast<Total*>(scratch.data)) {}
+
+  void run() const {
+    const std::int64_t groups = (g_.outputs + kColumns - 1) / kColumns;
+#pragma omp parallel for schedule(static) if (g_.outputs * g_.count > kPiece)
+    for (std::int64_t piece = 0; piece < groups * g_.blocks; ++piece)
+      fold_piece(piece / groups, piece % groups * kColumns);
+#pragma omp parallel for schedule(static) if (g_.outputs * g_.blocks > kPiece)
+    for (std::int64_t group = 0; group < groups; ++group) finish(group * kColumns);
+  }
+
+ private:
+  double shift(std::int64_t output) const {
+    return args_.shift.defined() ? args_.shift.as<double>()[output] : 0;
+  }
+
+  // partial_[block * outputs + output] for up to kColumns results of one block.
+  void fold_piece(std::int64_t block, std::int64_t first) const {
+    const std::int64_t begin = block * kReduceBlock, end = std::min(g_.count, begin + kReduceBlock);
+    const std::int64_t last = std::min(g_.outputs, first + kColumns);
+    std::int64_t o = first;
+    walk(g_.kept, first, last, [&](const auto& offsets, const auto& steps, std::int64_t width) {
+      if (g_.columns) {
+        fold_columns(offsets[0], begin, end, o, width, block);
+      } else {
+        for (std::int64_t i = 0; i < width; ++i) {
+          partial_[block * g_.outputs + o + i] =
+              static_cast<Total>(fold_block(offsets[0] + i * steps[0], begin, end, shift(o + i)));
+        }
+      }
+      o += width;
+    });
+  }
+
+  // Elements [begin, end) of the result that starts at `offset`.
+  Acc fold_block(std::int64_t offset, std::int64_t begin, std::int64_t end, double shift) const {
+    const std::int64_t n = end - begin;
+    C buffer[kReduceBlock];
+    const C* values = buffer;
+    if (g_.reduced.ndim == 1) {
+      const std::int64_t stride = g_.reduced.strides[0][0];
+      values = x_.run(offset + begin * stride, stride, n, buffer);
+    } else {
+      C* next = buffer;
+      walk(g_.reduced, begin, end, [&](const auto& offsets, const auto& steps, std::int64_t count) {
+        x_.load(offset + offsets[0], steps[0], count, next);
+        next += count;
+      });
+    }
+    return lane_fold<Acc>(
+        n, Acc(F::kNone),
+        [&](std::int64_t i) { return static_cast<Acc>(F::term(values[i], shift, numbers_)); },
+        [](Acc a, Acc b) { return F::fold(a, b); });
+  }
+
+  // The same for `width` results side by side: rows of them are folded, lane by lane as above.
+  void fold_columns(std::int64_t offset, std::int64_t begin, std::int64_t end, std::int64_t output,
+                    std::int64_t width, std::int64_t block) const {
+    Acc lanes[kLanes][kColumns];
+    std::fill_n(&lanes[0][0], kLanes * kColumns, Acc(F::kNone));
+    double shifts[kColumns];
+    for (std::int64_t c = 0; c < width; ++c) shifts[c] = shift(output + c);
+    C buffer[kColumns];
+    const std::int64_t stride = g_.reduced.strides[0][0];
+    for (std::int64_t row = begin; row < end; ++row) {
+      const C* from = x_.run(offset + row * stride, 1, width, buffer);
+      Acc* lane = lanes[(row - begin) % kLanes];
+      for (std::int64_t c = 0; c < width; ++c) {
+        lane[c] = F::fold(lane[c], static_cast<Acc>(F::term(from[c], shifts[c], numbers_)));
+      }
+    }
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+      for (int lane = 0; lane < half; ++lane) {
+        for (std::int64_t c = 0; c < width; ++c)
+          lanes[lane][c] = F::fold(lanes[lane][c], lanes[lane + half][c]);
+      }
+    }
+    Total* out = partial_ + block * g_.outputs + output;
+    for (std::int64_t c = 0; c < width; ++c) out[c] = static_cast<Total>(lanes[0][c]);
+  }
+
+  // Results [first, first + kColumns) from their blocks.
+  void finish(std::int64_t first) const {
+    Wide<Total> results[kColumns];
+    const std::int64_t n = std::min(g_.outputs - first, kColumns);
+    for (std::int64_t c = 0; c < n; ++c) {
+      Total total = static_cast<Total>(F::kNone);
+      for (std::int64_t b = 0; b < g_.blocks; ++b)
+        total = F::fold(total, partial_[b * g_.outputs + first + c]);
+      results[c] = F::finish(total, shift(first + c), numbers_);
+    }
+    store_run(args_.y.dtype, advance(args_.y.data, args_.y.dtype, first), 1, n, results);
+  }
+
+  const ReduceKernel::Args& args_;
+  ReduceGeometry g_;
+  Elements<C> x_;
+  ReduceNumbers numbers_;
+  Total* partial_;
+};
+
+}  // namespace tessera::cpu

@@ -1,0 +1,27 @@
+#pragma once
+
+/// Running sums along the last dim.
+
+#include "tessera/tensor/kernels/view.h"
+
+namespace tessera {
+
+struct CumsumKernel {
+  static constexpr const char* kName = "cumsum";
+  /// x and y of one shape with at least 1 dim, any strides. Floating dtypes are added in f64,
+  /// others in i64, one element after another, from the last one on where `reverse` is set.
+  struct Args {
+    ConstView x;
+    View y;
+    bool reverse = false;
+  };
+  template <class F>
+  static void visit(const Args& a, F&& f) {
+    f(a.x);
+    f(a.y);
+  }
+  static std::size_t workspace(const Args&) { return 0; }
+  static void cpu(const Args& a, Workspace);
+};
+
+}  // namespace tessera

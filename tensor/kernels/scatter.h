@@ -1,0 +1,37 @@
+#pragma once
+
+/// Elements of src go where indices name along one dim of y: the reverse of gather.
+
+#include "tessera/tensor/kernels/indexed.h"
+
+namespace tessera {
+
+enum class ScatterMode : std::uint8_t {
+  kAssign,  ///< any dtype; where an index comes twice, the last one stays
+  kAdd,     ///< f32, f64, i64, i32, u8; in the order of the indices, integers wrap around
+};
+
+struct ScatterKernel {
+  static constexpr const char* kName = "scatter";
+  /// src and y of one dtype, index i64 or i32; any strides. What no
+  /// index names stays as it is. Elements at index `skip` are left out.
+  struct Args {
+    ConstView src;
+    ConstView index;
+    View y;
+    IndexedWalk walk;
+    ScatterMode mode = ScatterMode::kAssign;
+    std::int64_t skip = -1;
+    BadIndex bad_index = nullptr;
+  };
+  template <class F>
+  static void visit(const Args& a, F&& f) {
+    f(a.src);
+    f(a.index);
+    f(a.y);
+  }
+  static std::size_t workspace(const Args&) { return 0; }
+  static void cpu(const Args& a, Workspace);
+};
+
+}  // namespace tessera
