@@ -60,7 +60,7 @@ void embedding_backward_into(const Tensor& dweight, const Tensor& dy, const Tens
   const Shape rows{index.numel(), dweight.dim(1)};
   const Tensor flat = contiguous(index).view({index.numel()});
   if (options.beta == 0) {
-    fill(dweight, 0);
+    fill_(dweight, 0);
   } else if (options.beta != 1) {
     axpby_(dweight, dweight, {.alpha = options.beta});
   }

@@ -160,7 +160,7 @@ TEST_CASE("an index that was overwritten is noticed") {
   const Variable x = leaf({3});
   const Tensor index = at({0, 1}, {2});
   const Variable y = sum(gather(x, 0, index));
-  fill(index, 2);
+  fill_(index, 2);
   CHECK_THAT(thrown<StateError>([&] { backward(y); }), Catch::Contains("gather"));
 }
 
