@@ -9,6 +9,7 @@
 #include "tessera/autograd/ops_order.h"
 #include "tessera/autograd/ops_reduce.h"
 #include "tessera/autograd/ops_shape.h"
+#include "tessera/autograd/ops_nn.h"
 #include "tessera/autograd/ops_view.h"
 #include "tessera/autograd/variable.h"
 
@@ -18,11 +19,5 @@ namespace tessera {
 Variable matmul(const Variable& a, const Variable& b);
 /// x W^T + b; bias may be undefined. Gradients of weight and bias are written into their slots.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias);
-
-enum class Reduction : std::uint8_t { kNone, kMean, kSum };
-/// Cross entropy of logits [rows, classes] with class indices [rows] (i64), softmax included. kNone
-/// -> [rows], else 0-d; the mean of no rows is NaN, their sum 0. See cross_entropy_rows for errors.
-Variable cross_entropy(const Variable& logits, const Tensor& targets,
-                       Reduction reduction = Reduction::kMean);
 
 }  // namespace tessera

@@ -1,50 +1,104 @@
-#include "tessera/tensor/ops_nn.h"
+#include "tessera/autograd/ops_nn.h"
+
+#include <limits>
 
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops.h"
+#include "tessera/tensor/ops_create.h"
 #include "tessera/tensor/ops_elementwise.h"
 #include "tessera/tensor/ops_reduce.h"
 
 namespace tessera {
+
+Variable softmax(const Variable& x, int dim) {
+  const Tensor y = softmax(x.tensor(), dim);
+  return record_twice(
+      "softmax", y, {x},
+      [y = Saved(y, "softmax"), dim](const Variable& dy, const BackwardContext& context) {
+        if (!context.create_graph())
+          return Gradients{Variable(softmax_backward(dy.tensor(), y.unpack(), dim))};
+        const Variable kept = context.output(0, y.unpack());
+        return Gradients{mul(kept, sub(dy, sum(mul(dy, kept), {dim}, true)))};
+      });
+}
+
+Variable log_softmax(const Variable& x, int dim) {
+  const Tensor y = log_softmax(x.tensor(), dim);
+  return record_twice(
+      "log_softmax", y, {x},
+      [y = Saved(y, "log_softmax"), dim](const Variable& dy, const BackwardContext& context) {
+        if (!context.create_graph())
+          return Gradients{Variable(log_softmax_backward(dy.tensor(), y.unpack(), dim))};
+        const Variable p = exp(context.output(0, y.unpack()));
+        return Gradients{sub(dy, mul(p, sum(dy, {dim}, true)))};
+      });
+}
+
 namespace {
 
-Tensor reduced(const Tensor& loss, Reduction reduction) {
-  switch (reduction) {
-    case Reduction::kNone:
-      return loss;
-    case Reduction::kMean:
-      return mean(loss);
-    case Reduction::kSum:
-      return sum(loss);
-  }
-  return loss;
-}
+struct SavedCrossEntropy {
+  SavedVariable logits;
+  Saved targets;
+  Saved log_sum_exp;
+  Tensor total_weight;  // undefined but for kMean
+  CrossEntropyOptions options;
 
-// The gradient of each row's loss from that of the reduced one.
-Tensor row_gradient(const Tensor& dy, std::int64_t rows, Reduction reduction) {
-  switch (reduction) {
-    case Reduction::kNone:
-      return dy;
-    case Reduction::kMean:
-      return mul(dy, 1.0 / static_cast<double>(rows)).expand({rows});
-    case Reduction::kSum:
-      return dy.expand({rows});
+  // The gradient of each row's loss from that of the reduced one.
+  Variable row_gradient(const Variable& dy) const {
+    const Tensor& like = log_sum_exp.unpack();
+    const Variable own = cast(dy, like.dtype());
+    switch (options.reduction) {
+      case Reduction::kNone:
+        return own;
+      case Reduction::kSum:
+        return expand(own, like.shape());
+      case Reduction::kMean:
+        return expand(div(own, Variable(total_weight)), like.shape());
+    }
+    return own;
   }
-  return dy;
-}
+
+  // A row's gradient is p * a - k, where k does not depend on the logits and a is its sum.
+  Gradients differentiable(const Variable& dy) const {
+    const Variable& x = logits.unpack();
+    const Tensor& like = log_sum_exp.unpack();
+    // With an infinite sum of exponentials p is 0, and what is left is -k.
+    const Tensor infinite =
+        full(like.shape(), std::numeric_limits<double>::infinity(), like.options());
+    const Tensor k = neg(cross_entropy_rows_backward(
+        full(like.shape(), 1, like.options()), x.tensor(), targets.unpack(), infinite, options));
+    const Variable a(sum(k, {-1}, true));
+    const Variable rows = reshape(cast(row_gradient(dy), x.dtype()), a.shape());
+    return {mul(sub(mul(softmax(x), a), Variable(k)), rows)};
+  }
+
+  Gradients direct(const Variable& dy) const {
+    return {
+        Variable(cross_entropy_rows_backward(row_gradient(dy).tensor(), logits.unpack().tensor(),
+                                             targets.unpack(), log_sum_exp.unpack(), options))};
+  }
+};
 
 }  // namespace
 
+Variable cross_entropy(const Variable& logits, const Tensor& targets,
+                       const CrossEntropyOptions& options) {
+  const CrossEntropyResult rows = cross_entropy_rows(logits.tensor(), targets, options);
+  const ReducedLoss reduced = reduce_loss(rows, options.reduction, logits.dtype());
+  return record_twice(
+      "cross_entropy", reduced.loss, {logits},
+      [saved = SavedCrossEntropy{.logits = SavedVariable(logits, "cross_entropy"),
+                                 .targets = Saved(targets, "cross_entropy"),
+                                 .log_sum_exp = Saved(rows.log_sum_exp, "cross_entropy"),
+                                 .total_weight = reduced.total_weight,
+                                 .options = options}](const Variable& dy,
+                                                      const BackwardContext& context) {
+        return context.create_graph() ? saved.differentiable(dy) : saved.direct(dy);
+      });
+}
+
 Variable cross_entropy(const Variable& logits, const Tensor& targets, Reduction reduction) {
-  CrossEntropyResult rows = cross_entropy_rows(logits.tensor(), targets);
-  return record("cross_entropy", reduced(rows.loss, reduction), {logits},
-                [logits = Saved(logits, "cross_entropy"), targets = Saved(targets, "cross_entropy"),
-                 log_sum_exp = Saved(rows.log_sum_exp, "cross_entropy"),
-                 reduction](const Tensor& dy, const BackwardContext&) {
-                  const Tensor dloss = row_gradient(dy, logits.unpack().dim(0), reduction);
-                  return std::vector<Tensor>{cross_entropy_rows_backward(
-                      dloss, logits.unpack(), targets.unpack(), log_sum_exp.unpack())};
-                });
+  return cross_entropy(logits, targets, {.reduction = reduction});
 }
 
 }  // namespace tessera

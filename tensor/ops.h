@@ -9,11 +9,14 @@
 /// current stream and are deterministic: equal bits for any number of threads.
 
 #include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/ops_dropout.h"
 #include "tessera/tensor/ops_elementwise.h"
 #include "tessera/tensor/ops_index.h"
 #include "tessera/tensor/ops_matmul.h"
 #include "tessera/tensor/ops_nn.h"
+#include "tessera/tensor/ops_norm.h"
 #include "tessera/tensor/ops_optim.h"
 #include "tessera/tensor/ops_order.h"
 #include "tessera/tensor/ops_reduce.h"
 #include "tessera/tensor/ops_shape.h"
+#include "tessera/tensor/ops_rotary.h"

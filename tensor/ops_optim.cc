@@ -1,5 +1,8 @@
 #include "tessera/tensor/ops_optim.h"
 
+#include <cmath>
+
+#include "tessera/tensor/kernels/adam.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/resolve.h"
 #include "tessera/tensor/kernels/sgd.h"
@@ -8,38 +11,78 @@
 namespace tessera {
 namespace {
 
-constexpr const char* kWhere = "sgd_step";
-
-void check_partner(const Tensor& parameter, const char* name, const Tensor& x) {
-  ops::check_defined(kWhere, name, x);
-  ops::check_same_dtype(kWhere, parameter, x);
-  ops::check_same_device(kWhere, parameter, x);
-  ops::check_same_shape(kWhere, parameter, x);
-  TESSERA_CHECK(x.is_contiguous(), kWhere, "{} of shape {} has strides {}; it must be contiguous",
+void check_contiguous(const char* where, const char* name, const Tensor& x) {
+  TESSERA_CHECK(x.is_contiguous(), where, "{} of shape {} has strides {}; it must be contiguous",
                 name, x.shape().str(), x.strides().str());
 }
 
-void check_segment(const SgdSegment& segment, const Tensor& first) {
-  check_partner(segment.parameter, "the parameter", segment.parameter);
-  ops::check_floating(kWhere, segment.parameter);
-  ops::check_same_dtype(kWhere, first, segment.parameter);
-  ops::check_same_device(kWhere, first, segment.parameter);
-  check_partner(segment.parameter, "the gradient", segment.gradient);
+// A gradient or a state tensor.
+void check_partner(const char* where, const Tensor& parameter, const char* name, const Tensor& x) {
+  ops::check_defined(where, name, x);
+  if (x.dtype() != compute_dtype(parameter.dtype())) ops::check_same_dtype(where, parameter, x);
+  ops::check_same_device(where, parameter, x);
+  ops::check_same_shape(where, parameter, x);
+  check_contiguous(where, name, x);
+}
+
+void check_parameter(const char* where, const Tensor& parameter, const Tensor& first) {
+  ops::check_defined(where, "the parameter", parameter);
+  check_contiguous(where, "the parameter", parameter);
+  ops::check_floating(where, parameter);
+  ops::check_same_dtype(where, first, parameter);
+  ops::check_same_device(where, first, parameter);
+}
+
+void check_sgd(const SgdSegment& segment, const Tensor& first) {
+  constexpr const char* kWhere = "sgd_step";
+  check_parameter(kWhere, segment.parameter, first);
+  check_partner(kWhere, segment.parameter, "the gradient", segment.gradient);
   if (segment.momentum.defined())
-    check_partner(segment.parameter, "the momentum", segment.momentum);
+    check_partner(kWhere, segment.parameter, "the momentum", segment.momentum);
   TESSERA_CHECK(segment.momentum.defined() || (segment.momentum_factor == 0 && !segment.nesterov),
                 kWhere, "momentum_factor {} (nesterov: {}) needs a momentum buffer; pass one",
                 segment.momentum_factor, segment.nesterov);
+}
+
+void check_adam(const AdamSegment& segment, const Tensor& first) {
+  constexpr const char* kWhere = "adam_step";
+  const Tensor& p = segment.parameter;
+  check_parameter(kWhere, p, first);
+  check_partner(kWhere, p, "the gradient", segment.gradient);
+  check_partner(kWhere, p, "exp_avg", segment.exp_avg);
+  check_partner(kWhere, p, "exp_avg_sq", segment.exp_avg_sq);
+  if (segment.max_exp_avg_sq.defined())
+    check_partner(kWhere, p, "max_exp_avg_sq", segment.max_exp_avg_sq);
+  TESSERA_CHECK(segment.step >= 1, kWhere, "step is {}; steps count from 1", segment.step);
+  const auto fits = [](double beta) { return beta >= 0 && beta < 1; };
+  TESSERA_CHECK(fits(segment.beta1) && fits(segment.beta2), kWhere,
+                "betas are {} and {}; they must lie in [0, 1)", segment.beta1, segment.beta2);
+}
+
+AdamKernel::Segment arguments(const AdamSegment& s) {
+  const auto step = static_cast<double>(s.step);
+  const Tensor& largest = s.max_exp_avg_sq;
+  return {.parameter = write(s.parameter),
+          .gradient = read(s.gradient),
+          .exp_avg = write(s.exp_avg),
+          .exp_avg_sq = write(s.exp_avg_sq),
+          .max_exp_avg_sq = largest.defined() ? write(largest) : View{},
+          .step_size = s.lr / (1 - std::pow(s.beta1, step)),
+          .root_scale = 1 / std::sqrt(1 - std::pow(s.beta2, step)),
+          .beta1 = s.beta1,
+          .beta2 = s.beta2,
+          .eps = s.eps,
+          .shrink = s.decoupled_decay ? 1 - s.lr * s.weight_decay : 1,
+          .coupled_decay = s.decoupled_decay ? 0 : s.weight_decay,
+          .gradient_sign = s.maximize ? -1.0 : 1.0};
 }
 
 }  // namespace
 
 void sgd_step(const std::vector<SgdSegment>& segments) {
   if (segments.empty()) return;
-  for (const SgdSegment& segment : segments) {
-    ops::check_defined(kWhere, "the parameter", segment.parameter);
-    check_segment(segment, segments.front().parameter);
-  }
+  const Tensor& first = segments.front().parameter;
+  for (const SgdSegment& segment : segments) check_sgd(segment, first);
   SgdKernel::Args args;
   args.segments.reserve(segments.size());
   for (const SgdSegment& s : segments) {
@@ -51,9 +94,20 @@ void sgd_step(const std::vector<SgdSegment>& segments) {
                              .dampening = s.dampening,
                              .weight_decay = s.weight_decay,
                              .nesterov = s.nesterov,
+                             .maximize = s.maximize,
                              .first_step = s.first_step});
   }
-  launch<SgdKernel>(segments.front().parameter.device(), std::move(args));
+  launch<SgdKernel>(first.device(), std::move(args));
+}
+
+void adam_step(const std::vector<AdamSegment>& segments) {
+  if (segments.empty()) return;
+  const Tensor& first = segments.front().parameter;
+  for (const AdamSegment& segment : segments) check_adam(segment, first);
+  AdamKernel::Args args;
+  args.segments.reserve(segments.size());
+  for (const AdamSegment& segment : segments) args.segments.push_back(arguments(segment));
+  launch<AdamKernel>(first.device(), std::move(args));
 }
 
 }  // namespace tessera

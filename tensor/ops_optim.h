@@ -2,6 +2,11 @@
 
 /// Optimizer steps: one launch over a list of segments, each the real (unpadded) rows of one
 /// parameter's shard.
+///
+/// All tensors of a segment are contiguous and of one shape and device; empty ones are legal. A
+/// parameter of 16 bits is computed with in f32 and rounded once; its gradient and its state may be
+/// of its own dtype or of f32 each. Others have the parameter's dtype. Steps throw InvalidArgument
+/// where that does not hold; parameters of one list share dtype and device.
 
 #include <vector>
 
@@ -9,8 +14,7 @@
 
 namespace tessera {
 
-/// One parameter of an SGD step; all contiguous, of one shape, floating dtype and device. Empty
-/// ones are legal.
+/// One parameter of an SGD step.
 struct SgdSegment {
   Tensor parameter = {};
   Tensor gradient = {};
@@ -21,13 +25,37 @@ struct SgdSegment {
   double weight_decay = 0;
   bool nesterov = false;
   bool first_step = false;  ///< the momentum buffer starts as the gradient itself
+  bool maximize = false;    ///< with the negative gradient
 };
 
 /// Per element, with PyTorch's definition:
-///   g = gradient + weight_decay * p;  m = first_step ? g : momentum_factor * m + (1 - dampening) *
-///   g; p -= lr * (nesterov ? g + momentum_factor * m : m)          (without momentum: p -= lr * g)
-/// Throws InvalidArgument when a segment's tensors differ in shape, dtype or device, or are not
-/// contiguous.
+///   g = +-gradient + weight_decay * p;  m = first_step ? g : momentum_factor * m + (1 - dampening)
+///   * g; p -= lr * (nesterov ? g + momentum_factor * m : m)          (without momentum: p -= lr *
+///   g)
 void sgd_step(const std::vector<SgdSegment>& segments);
+
+/// One parameter of a step of Adam or AdamW.
+struct AdamSegment {
+  Tensor parameter = {};
+  Tensor gradient = {};
+  Tensor exp_avg = {};         ///< m, zeros before the first step
+  Tensor exp_avg_sq = {};      ///< v, likewise
+  Tensor max_exp_avg_sq = {};  ///< amsgrad: the largest v so far; undefined without
+  double lr = 1e-3;
+  double beta1 = 0.9;  ///< in [0, 1), as beta2
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  std::int64_t step = 1;        ///< of this parameter, from 1
+  bool decoupled_decay = true;  ///< AdamW; false: Adam, decay is part of the gradient
+  bool maximize = false;
+};
+
+/// Per element, with PyTorch's definition (Kingma and Ba, "Adam", 2014; Loshchilov and Hutter,
+/// "Decoupled weight decay regularization", 2017):
+///   decoupled: p *= 1 - lr * weight_decay, g = +-gradient; else g = +-gradient + weight_decay * p
+///   m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g^2;  amsgrad: v = its largest so far
+///   p -= lr / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
+void adam_step(const std::vector<AdamSegment>& segments);
 
 }  // namespace tessera

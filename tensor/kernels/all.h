@@ -2,13 +2,16 @@
 
 /// Every kernel. A new one is included here and appended to the list.
 
+#include "tessera/tensor/kernels/adam.h"
 #include "tessera/tensor/kernels/arange.h"
 #include "tessera/tensor/kernels/arg_extreme.h"
 #include "tessera/tensor/kernels/argsort.h"
 #include "tessera/tensor/kernels/axpby.h"
 #include "tessera/tensor/kernels/binary.h"
+#include "tessera/tensor/kernels/channel_norm.h"
 #include "tessera/tensor/kernels/cross_entropy.h"
 #include "tessera/tensor/kernels/cumsum.h"
+#include "tessera/tensor/kernels/dropout.h"
 #include "tessera/tensor/kernels/flip.h"
 #include "tessera/tensor/kernels/gather.h"
 #include "tessera/tensor/kernels/kernel_list.h"
@@ -17,6 +20,8 @@
 #include "tessera/tensor/kernels/matmul.h"
 #include "tessera/tensor/kernels/random_fill.h"
 #include "tessera/tensor/kernels/reduce.h"
+#include "tessera/tensor/kernels/rotary.h"
+#include "tessera/tensor/kernels/row_norm.h"
 #include "tessera/tensor/kernels/scatter.h"
 #include "tessera/tensor/kernels/sgd.h"
 #include "tessera/tensor/kernels/softmax.h"
@@ -28,14 +33,21 @@ namespace tessera {
 
 // clang-format off
 using AllKernels = KernelList<
+    AdamKernel,
     ArangeKernel,
     ArgExtremeKernel,
     ArgsortKernel,
     AxpbyKernel,
     BinaryKernel,
+    ChannelFinishKernel,
+    ChannelNormBackwardKernel,
+    ChannelNormKernel,
+    ChannelStatisticsKernel,
+    ChannelSumsKernel,
     CrossEntropyBackwardKernel,
     CrossEntropyKernel,
     CumsumKernel,
+    DropoutKernel,
     FlipKernel,
     GatherKernel,
     LinearIndexKernel,
@@ -43,8 +55,13 @@ using AllKernels = KernelList<
     MatmulKernel,
     RandomFillKernel,
     ReduceKernel,
+    RotaryKernel,
+    RotaryTableKernel,
+    RowNormBackwardKernel,
+    RowNormKernel,
     ScatterKernel,
     SgdKernel,
+    SoftmaxBackwardKernel,
     SoftmaxKernel,
     TernaryKernel,
     TriangleKernel,

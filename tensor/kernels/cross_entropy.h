@@ -2,6 +2,7 @@
 
 /// Cross entropy of each row against the index of the right class, and its derivative.
 
+#include "tessera/tensor/kernels/row_scratch.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {
@@ -10,49 +11,74 @@ namespace tessera {
 /// needs what kernel builds do not link.
 using BadTarget = void (*)(std::int64_t row, std::int64_t target, std::int64_t classes);
 
+/// What forward and derivative share. p = softmax(logits), w = class weights or 1, s = smoothing:
+///   loss = -(1 - s) w[target] log p[target] - s / classes * sum_c w[c] log p[c]
+struct CrossEntropyTargets {
+  ConstView targets;  ///< [rows], i64 or i32, any stride
+  ConstView weight;   ///< [classes] of the type that is computed with, contiguous; may be undefined
+  std::int64_t ignore_index = -100;
+  double smoothing = 0;
+  BadTarget bad_target = nullptr;
+};
+
 struct CrossEntropyKernel {
   static constexpr const char* kName = "cross_entropy";
-  /// logits [rows, classes] and the floating [rows] results of one dtype, targets [rows] i64, all
-  /// contiguous.
+  /// logits [rows, classes], floating, any strides; the results [rows], contiguous, of the type
+  /// that is computed with. row_weight is w[target], and 0 for rows whose target is ignore_index;
+  /// their loss is 0.
   struct Args {
     ConstView logits;
-    ConstView targets;
+    CrossEntropyTargets targets;
     View loss;
     View log_sum_exp;
-    BadTarget bad_target = nullptr;
+    View row_weight;
   };
   template <class F>
   static void visit(const Args& a, F&& f) {
     f(a.logits);
-    f(a.targets);
+    f(a.targets.targets);
+    if (a.targets.weight.defined()) f(a.targets.weight);
     f(a.loss);
     f(a.log_sum_exp);
+    f(a.row_weight);
   }
-  static std::size_t workspace(const Args&) { return 0; }
-  static void cpu(const Args& a, Workspace);
+  static std::size_t workspace(const Args& a) {
+    const std::int64_t n = a.logits.shape[1];
+    if (rows_in_place(a.logits)) return 0;
+    return row_scratch(a.logits.shape[0], n,
+                       static_cast<std::size_t>(n) * dtype_size(a.loss.dtype));
+  }
+  static void cpu(const Args& a, Workspace scratch);
 };
 
 struct CrossEntropyBackwardKernel {
   static constexpr const char* kName = "cross_entropy_backward";
-  /// As above; dlogits [rows, classes], dloss [rows].
+  /// dlogits = dloss[row] * ((1 - s) w[t] (p - onehot(t)) + s / classes (p sum_c w[c] - w)), and 0
+  /// in rows that are ignored. As above; dlogits [rows, classes], floating, any strides; dloss
+  /// [rows] and log_sum_exp [rows] of the type that is computed with, dloss of any stride.
   struct Args {
     ConstView dloss;
     ConstView logits;
-    ConstView targets;
+    CrossEntropyTargets targets;
     ConstView log_sum_exp;
     View dlogits;
-    BadTarget bad_target = nullptr;
   };
   template <class F>
   static void visit(const Args& a, F&& f) {
     f(a.dloss);
     f(a.logits);
-    f(a.targets);
+    f(a.targets.targets);
+    if (a.targets.weight.defined()) f(a.targets.weight);
     f(a.log_sum_exp);
     f(a.dlogits);
   }
-  static std::size_t workspace(const Args&) { return 0; }
-  static void cpu(const Args& a, Workspace);
+  static std::size_t workspace(const Args& a) {
+    const std::int64_t n = a.logits.shape[1];
+    if (rows_in_place(a.logits) && rows_in_place(a.dlogits)) return 0;
+    const std::size_t row = static_cast<std::size_t>(n) * dtype_size(a.dloss.dtype);
+    return row_scratch(a.logits.shape[0], n, 2 * row);
+  }
+  static void cpu(const Args& a, Workspace scratch);
 };
 
 }  // namespace tessera

@@ -10,7 +10,7 @@ namespace tessera {
 
 struct SgdKernel {
   static constexpr const char* kName = "sgd";
-  /// Contiguous views of one floating dtype and length. See SgdSegment in ops_optim.h for the
+  /// Contiguous views of one length, floating. See SgdSegment in ops_optim.h for the
   /// formula.
   struct Segment {
     View parameter;
@@ -21,6 +21,7 @@ struct SgdKernel {
     double dampening = 0;
     double weight_decay = 0;
     bool nesterov = false;
+    bool maximize = false;
     bool first_step = false;
   };
   struct Args {

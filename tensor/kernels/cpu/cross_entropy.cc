@@ -1,60 +1,124 @@
 #include "tessera/tensor/kernels/cross_entropy.h"
 
-#include <algorithm>
-
 #include "tessera/tensor/kernels/cpu/rows.h"
-#include "tessera/tensor/kernels/cpu/traversal.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera {
 namespace {
 
+std::int64_t target_at(const ConstView& targets, std::int64_t row) {
+  const std::int64_t at = row * targets.strides[0];
+  return targets.dtype == DType::kI32 ? targets.as<std::int32_t>()[at]
+                                      : targets.as<std::int64_t>()[at];
+}
+
 // Before anything is computed with them: targets are indices. Reports the first bad one.
-void check_targets(const ConstView& targets, std::int64_t classes, BadTarget bad_target) {
-  const std::int64_t* target = targets.as<std::int64_t>();
-  for (std::int64_t row = 0; row < targets.shape[0]; ++row) {
-    if (target[row] < 0 || target[row] >= classes) bad_target(row, target[row], classes);
+void check_targets(const CrossEntropyTargets& t, std::int64_t classes) {
+  for (std::int64_t row = 0; row < t.targets.shape[0]; ++row) {
+    const std::int64_t target = target_at(t.targets, row);
+    if ((target < 0 || target >= classes) && target != t.ignore_index) {
+      t.bad_target(row, target, classes);
+    }
+  }
+}
+
+// The weights of classes, and what smoothing needs of them.
+template <class C>
+struct ClassWeights {
+  ClassWeights(const CrossEntropyTargets& t, std::int64_t classes)
+      : weight(t.weight.as<C>()),
+        on_target(static_cast<C>(1 - t.smoothing)),
+        on_each(static_cast<C>(t.smoothing / static_cast<double>(classes))) {
+    total =
+        weight == nullptr
+            ? static_cast<C>(classes)
+            : static_cast<C>(cpu::row_sum<C>(classes, [&](std::int64_t i) { return weight[i]; }));
+  }
+  C of(std::int64_t c) const { return weight == nullptr ? C(1) : weight[c]; }
+
+  const C* weight;
+  C on_target, on_each;
+  C total = 0;  // of all weights
+};
+
+template <class C>
+struct RowLoss {
+  C loss, log_sum_exp;
+};
+
+template <class C>
+RowLoss<C> row_loss(const C* x, std::int64_t n, std::int64_t target, const ClassWeights<C>& w) {
+  const C largest = cpu::row_max(x, n);
+  const C log_sum = scalar::log(static_cast<C>(
+      cpu::row_sum<C>(n, [=](std::int64_t i) { return scalar::exp(x[i] - largest); })));
+  // Not log_sum_exp - x[target]: where the logits are large that would lose what is small.
+  C loss = scalar::mul(w.on_target * w.of(target), log_sum - (x[target] - largest));
+  if (w.on_each != C(0)) {
+    const double spread = cpu::row_sum<C>(
+        n, [&](std::int64_t i) { return scalar::mul(w.of(i), log_sum - (x[i] - largest)); });
+    loss = scalar::fma(w.on_each, static_cast<C>(spread), loss);
+  }
+  return {loss, log_sum + largest};
+}
+
+// x may be dx.
+template <class C>
+void backward_row(const C* x, C* dx, std::int64_t n, std::int64_t target, C dloss, C log_sum_exp,
+                  const ClassWeights<C>& w) {
+  const C hit = w.on_target * w.of(target);
+  const C all = scalar::fma(w.on_each, w.total, hit) * dloss, each = w.on_each * dloss;
+  // Not p - 1 after the loop: there the product would have been rounded already.
+  const C at_target = (scalar::exp(x[target] - log_sum_exp) - C(1)) * (hit * dloss);
+  const C smoothed = scalar::exp(x[target] - log_sum_exp) * (each * w.total);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = scalar::exp(x[i] - log_sum_exp) * all;
+  dx[target] = at_target + smoothed;
+  if (each != C(0)) {
+    for (std::int64_t i = 0; i < n; ++i) dx[i] -= scalar::mul(each, w.of(i));
   }
 }
 
 }  // namespace
 
-void CrossEntropyKernel::cpu(const Args& a, Workspace) {
-  const std::int64_t n = a.logits.shape[1];
-  check_targets(a.targets, n, a.bad_target);
-  with_floating_type(a.logits.dtype, [&]<class T>() {
-    const T* logits = a.logits.as<T>();
-    const std::int64_t* target = a.targets.as<std::int64_t>();
-    T* loss = a.loss.as<T>();
-    T* log_sum_exp = a.log_sum_exp.as<T>();
-    cpu::parallel_rows(a.logits.shape[0], n, [=](std::int64_t row) {
-      const T* x = logits + row * n;
-      const T largest = cpu::row_max(x, n);
-      const T log_sum = scalar::log(
-          cpu::lane_sum<T>(n, [=](std::int64_t i) { return scalar::exp(x[i] - largest); }));
-      // Not log_sum_exp - x[target]: where the logits are large that would lose what is small.
-      loss[row] = log_sum - (x[target[row]] - largest);
-      log_sum_exp[row] = log_sum + largest;
+void CrossEntropyKernel::cpu(const Args& a, Workspace scratch) {
+  const std::int64_t rows = a.logits.shape[0], n = a.logits.shape[1];
+  check_targets(a.targets, n);
+  with_floating_type(a.logits.dtype, [&]<class C>() {
+    const cpu::RowInput<C> logits(a.logits);
+    const ClassWeights<C> weights(a.targets, n);
+    C *loss = a.loss.as<C>(), *log_sum_exp = a.log_sum_exp.as<C>(), *weight = a.row_weight.as<C>();
+    const std::size_t bytes = static_cast<std::size_t>(n) * sizeof(C);
+    cpu::parallel_buffered_rows<C>(rows, n, scratch, bytes, [&](std::int64_t row, C* buffer) {
+      const std::int64_t target = target_at(a.targets.targets, row);
+      loss[row] = log_sum_exp[row] = weight[row] = C(0);
+      if (target == a.targets.ignore_index) return;
+      const RowLoss<C> result = row_loss(logits.read(row, buffer), n, target, weights);
+      loss[row] = result.loss;
+      log_sum_exp[row] = result.log_sum_exp;
+      weight[row] = weights.of(target);
     });
   });
 }
 
-void CrossEntropyBackwardKernel::cpu(const Args& a, Workspace) {
-  const std::int64_t n = a.logits.shape[1];
-  check_targets(a.targets, n, a.bad_target);
-  with_floating_type(a.logits.dtype, [&]<class T>() {
-    const T* dloss = a.dloss.as<T>();
-    const T* logits = a.logits.as<T>();
-    const std::int64_t* target = a.targets.as<std::int64_t>();
-    const T* log_sum_exp = a.log_sum_exp.as<T>();
-    T* dlogits = a.dlogits.as<T>();
-    cpu::parallel_rows(a.logits.shape[0], n, [=](std::int64_t row) {
-      const T* x = logits + row * n;
-      T* dx = dlogits + row * n;
-      const T scale = dloss[row], shift = log_sum_exp[row];
-      for (std::int64_t i = 0; i < n; ++i) dx[i] = scalar::exp(x[i] - shift) * scale;
-      const std::int64_t t = target[row];
-      dx[t] = (scalar::exp(x[t] - shift) - T(1)) * scale;
+void CrossEntropyBackwardKernel::cpu(const Args& a, Workspace scratch) {
+  const std::int64_t rows = a.logits.shape[0], n = a.logits.shape[1];
+  check_targets(a.targets, n);
+  with_floating_type(a.logits.dtype, [&]<class C>() {
+    const cpu::RowInput<C> logits(a.logits);
+    const cpu::RowOutput<C> dlogits(a.dlogits);
+    const ClassWeights<C> weights(a.targets, n);
+    const C *dloss = a.dloss.as<C>(), *log_sum_exp = a.log_sum_exp.as<C>();
+    const std::size_t bytes = 2 * static_cast<std::size_t>(n) * sizeof(C);
+    cpu::parallel_buffered_rows<C>(rows, n, scratch, bytes, [&](std::int64_t row, C* buffer) {
+      const std::int64_t target = target_at(a.targets.targets, row);
+      C* to = dlogits.place(row, buffer);
+      if (target == a.targets.ignore_index) {
+        std::fill_n(to, n, C(0));
+      } else {
+        backward_row(logits.read(row, cpu::buffer_row(buffer, 1, n)), to, n, target,
+                     dloss[row * a.dloss.strides[0]], log_sum_exp[row], weights);
+      }
+      dlogits.commit(row, to);
     });
   });
 }

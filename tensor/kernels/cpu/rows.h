@@ -1,14 +1,137 @@
 #pragma once
 
-/// Steps over one row that softmax and cross entropy share.
+/// Work on rows: rows of any dtype and layout as plain arrays, sharing them out over threads, and
+/// steps over one row that several kernels take.
 
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 
+#include "tessera/tensor/kernels/cpu/convert.h"
 #include "tessera/tensor/kernels/cpu/lanes.h"
+#include "tessera/tensor/kernels/cpu/traversal.h"
+#include "tessera/tensor/kernels/row_scratch.h"
 #include "tessera/tensor/kernels/scalar_math.h"
+#include "tessera/tensor/kernels/view.h"
 
 namespace tessera::cpu {
+
+/// Where rows along the last dim begin, counted in row-major order of the other dims.
+class RowOffsets {
+ public:
+  RowOffsets(const Shape& shape, const Shape& strides) {
+    for (int d = 0; d + 1 < shape.ndim(); ++d) {
+      if (shape[d] == 1) continue;
+      const bool merges = count_ > 0 && strides_[count_ - 1] == shape[d] * strides[d];
+      if (!merges) extents_[count_++] = 1;
+      extents_[count_ - 1] *= shape[d];
+      strides_[count_ - 1] = strides[d];
+    }
+  }
+  std::int64_t operator()(std::int64_t row) const {
+    std::int64_t offset = 0;
+    for (std::size_t d = count_; d-- > 1;) {
+      offset += row % extents_[d] * strides_[d];
+      row /= extents_[d];
+    }
+    return offset + row * strides_[0];
+  }
+
+ private:
+  std::array<std::int64_t, kMaxDims> extents_{};
+  std::array<std::int64_t, kMaxDims> strides_{};
+  std::size_t count_ = 0;
+};
+
+inline std::int64_t last_or_one(const Shape& s) { return s.ndim() == 0 ? 1 : s.back(); }
+
+/// Rows that are read.
+template <class C>
+class RowInput {
+ public:
+  explicit RowInput(const ConstView& view)
+      : data_(view.data),
+        dtype_(view.dtype),
+        in_place_(rows_in_place(view) && view.dtype == dtype_of<C>),
+        length_(last_or_one(view.shape)),
+        stride_(last_or_one(view.strides)),
+        offsets_(view.shape, view.strides) {}
+
+  /// The elements of a row: where they are, or converted into `buffer`.
+  const C* read(std::int64_t row, C* buffer) const {
+    const void* from = advance(data_, dtype_, offsets_(row));
+    if (in_place_) return static_cast<const C*>(from);
+    load_run(dtype_, from, stride_, length_, buffer);
+    return buffer;
+  }
+
+ private:
+  const void* data_;
+  DType dtype_;
+  bool in_place_;
+  std::int64_t length_, stride_;
+  RowOffsets offsets_;
+};
+
+/// Rows that are written.
+template <class C>
+class RowOutput {
+ public:
+  explicit RowOutput(const View& view)
+      : data_(view.data),
+        dtype_(view.dtype),
+        in_place_(rows_in_place(view) && view.dtype == dtype_of<C>),
+        length_(last_or_one(view.shape)),
+        stride_(last_or_one(view.strides)),
+        offsets_(view.shape, view.strides) {}
+
+  /// Where to put the elements of a row before commit().
+  C* place(std::int64_t row, C* buffer) const {
+    return in_place_ ? static_cast<C*>(advance(data_, dtype_, offsets_(row))) : buffer;
+  }
+  void commit(std::int64_t row, const C* values) const {
+    if (in_place_) return;
+    store_run(dtype_, advance(data_, dtype_, offsets_(row)), stride_, length_, values);
+  }
+
+ private:
+  void* data_;
+  DType dtype_;
+  bool in_place_;
+  std::int64_t length_, stride_;
+  RowOffsets offsets_;
+};
+
+/// body(row, buffer) for rows of `length` elements, shared out over threads; each has a buffer of
+/// `bytes` from the workspace that row_scratch(rows, length, bytes) asked for. Without a workspace
+/// the buffer is null. `body` must not throw.
+template <class C, class Body>
+void parallel_buffered_rows(std::int64_t rows, std::int64_t length, Workspace scratch,
+                            std::size_t bytes, const Body& body) {
+  if (scratch.bytes == 0) {
+    return parallel_rows(rows, length,
+                         [&](std::int64_t row) { body(row, static_cast<C*>(nullptr)); });
+  }
+  const std::size_t share = row_scratch_share(bytes);
+  [[maybe_unused]] const auto threads =  // unused where OpenMP is off
+      static_cast<int>(std::max<std::size_t>(1, scratch.bytes / share));
+  [[maybe_unused]] const std::int64_t turn = rows_per_turn(length);
+#pragma omp parallel for schedule(static, turn) num_threads(threads) if (threads > 1)
+  for (std::int64_t row = 0; row < rows; ++row) {
+    char* mine =
+        static_cast<char*>(scratch.data) + share * static_cast<std::size_t>(omp_get_thread_num());
+    body(row, reinterpret_cast<C*>(mine));
+  }
+}
+
+/// The `index`-th row of `length` in a buffer that may be null.
+template <class C>
+C* buffer_row(C* buffer, int index, std::int64_t length) {
+  return buffer == nullptr ? nullptr : buffer + index * length;
+}
 
 /// The largest element; -inf for none. NaN is passed over: the exponentials bring it back.
 template <class T>
@@ -25,6 +148,17 @@ T row_max(const T* x, std::int64_t n) {
   T largest = lanes[0];
   for (T lane : lanes) largest = lane > largest ? lane : largest;
   return largest;
+}
+
+/// The sum of term(0) ... term(n - 1): blocks in C, added in f64, as ReduceKernel does.
+template <class C, class Term>
+double row_sum(std::int64_t n, const Term& term) {
+  double total = 0;
+  for (std::int64_t begin = 0; begin < n; begin += ReduceKernel::kBlock) {
+    total += lane_sum<C>(std::min(ReduceKernel::kBlock, n - begin),
+                         [&](std::int64_t i) { return term(begin + i); });
+  }
+  return total;
 }
 
 }  // namespace tessera::cpu

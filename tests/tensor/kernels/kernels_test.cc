@@ -116,9 +116,25 @@ void call_moves(const Tensor& x) {
   embedding_backward_into(x, embedding(x, index), index);
 }
 
+void call_norms(Device device) {
+  const TensorOptions half{.dtype = DType::kBF16, .device = device};
+  const Tensor x = zeros({4, 6, 3}, half), mean = zeros({6}, half), var = ones({6}, half);
+  const NormResult layer = layer_norm_forward(x, ones({3}, half), zeros({3}, half));
+  row_norm_backward(x, x, ones({3}, half), layer.statistics);
+  rms_norm(x, ones({3}, half));
+  group_norm(x, ones({6}, half), Tensor(), {.groups = 2});
+  const BatchNormResult batch =
+      batch_norm_forward(x, Tensor(), Tensor(), {.running_mean = mean, .running_var = var});
+  BatchNormSums sums = batch_norm_sums(x, x, batch.statistics);
+  sums.count = batch.count;
+  batch_norm_input_gradient(x, x, Tensor(), batch.statistics, sums);
+  batch_norm(x, Tensor(), Tensor(), {.running_mean = mean, .running_var = var, .training = false});
+}
+
 // One call of every operation.
 void call_everything(Device device) {
-  const TensorOptions f32{.device = device}, i64{.dtype = DType::kI64, .device = device};
+  const TensorOptions f32{.device = device}, i64{.dtype = DType::kI64, .device = device},
+      half{.dtype = DType::kBF16, .device = device};
   const Tensor x = full({6, 5}, 0.5, f32), row = ones({5}, f32), targets = arange(6, i64);
   zeros_like(ones({2}, f32));
   for (auto op : {add, sub, mul, div, eq}) op(x, row);
@@ -138,8 +154,10 @@ void call_everything(Device device) {
   matmul_into(zeros({6, 6}, f32), x, x.transpose(0, 1), {.beta = 1});
   matmul(x.transpose(0, 1), x);
   linear(x, zeros({3, 5}, f32), zeros({3}, f32));
-  softmax(x);
+  softmax_backward(softmax(x), x);
+  log_softmax_backward(log_softmax(x, 0), x, 0);
   const Tensor logits = zeros({6, 7}, f32);
+  cross_entropy(logits, targets, {.label_smoothing = 0.1, .weight = ones({7}, f32)});
   const auto ce = cross_entropy_rows(logits, targets);
   cross_entropy_rows_backward(ce.loss, logits, targets, ce.log_sum_exp);
   sgd_step({{.parameter = x,
@@ -147,6 +165,12 @@ void call_everything(Device device) {
              .momentum = zeros_like(x),
              .lr = 0.1,
              .momentum_factor = 0.9}});
+  call_norms(device);
+  dropout(x, 0.5, {}, random::whole({6, 5}));
+  rotary(zeros({2, 3, 1, 4}, half), rotary_table(3, 4, {.device = device}));
+  const Tensor p = zeros({7}, half);
+  adam_step(
+      {{.parameter = p, .gradient = p, .exp_avg = zeros({7}, f32), .exp_avg_sq = zeros({7}, f32)}});
   random::fill_uniform(x, {}, random::whole({6, 5}), 0, 1);
   random::fill_normal(x, {}, random::whole({6, 5}), 0, 1);
 }

@@ -1,0 +1,46 @@
+#pragma once
+
+/// One step of Adam or AdamW for a list of parameters.
+
+#include <vector>
+
+#include "tessera/tensor/kernels/view.h"
+
+namespace tessera {
+
+struct AdamKernel {
+  static constexpr const char* kName = "adam";
+  /// Contiguous views of one length, floating. See AdamSegment in ops_optim.h for the formula.
+  struct Segment {
+    View parameter;
+    ConstView gradient;
+    View exp_avg;
+    View exp_avg_sq;
+    View max_exp_avg_sq;    ///< undefined without amsgrad
+    double step_size = 0;   ///< lr / (1 - beta1^step)
+    double root_scale = 1;  ///< 1 / sqrt(1 - beta2^step)
+    double beta1 = 0;
+    double beta2 = 0;
+    double eps = 0;
+    double shrink = 1;         ///< of the parameter, before the step: 1 - lr * weight_decay
+    double coupled_decay = 0;  ///< added to the gradient, times the parameter
+    double gradient_sign = 1;  ///< -1 to maximize
+  };
+  struct Args {
+    std::vector<Segment> segments;
+  };
+  template <class F>
+  static void visit(const Args& a, F&& f) {
+    for (const Segment& segment : a.segments) {
+      f(segment.parameter);
+      f(segment.gradient);
+      f(segment.exp_avg);
+      f(segment.exp_avg_sq);
+      if (segment.max_exp_avg_sq.defined()) f(segment.max_exp_avg_sq);
+    }
+  }
+  static std::size_t workspace(const Args&) { return 0; }
+  static void cpu(const Args& a, Workspace);
+};
+
+}  // namespace tessera

@@ -1,0 +1,131 @@
+#include "tessera/tensor/kernels/channel_norm.h"
+
+#include <cmath>
+
+#include "tessera/tensor/kernels/cpu/rows.h"
+#include "tessera/tensor/kernels/types.h"
+
+namespace tessera {
+namespace {
+
+Workspace behind(Workspace scratch, std::size_t bytes) {
+  return {static_cast<char*>(scratch.data) + bytes, scratch.bytes - bytes};
+}
+
+// apply(of(c), i) for the elements i of a row; `of` answers what the channel c of an element has.
+template <class Of, class Apply>
+void for_each_in_row(const ChannelShape& shape, std::int64_t row, const Of& of,
+                     const Apply& apply) {
+  if (shape.spatial == 1) {
+#pragma GCC ivdep
+    for (std::int64_t c = 0; c < shape.channels; ++c) apply(of(c), c);
+  } else {
+    const auto channel = of(row % shape.channels);
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < shape.spatial; ++i) apply(channel, i);
+  }
+}
+
+template <class C>
+struct ForwardChannel {
+  C mean, rstd, weight, bias;
+};
+
+template <class C>
+struct BackwardChannel {
+  C mean, rstd, scale, mean_dy, mean_dy_normal;
+};
+
+}  // namespace
+
+void ChannelFinishKernel::cpu(const Args& a, Workspace) {
+  with_floating_type(a.m2.dtype, [&]<class C>() {
+    const double count = a.count.defined() ? a.count.as<double>()[0] : 1;
+    const auto keep = 1 - a.momentum;
+    // One number of a running statistic.
+    const auto update = [&](const View& running, std::int64_t c, double value) {
+      void* at = cpu::advance(running.data, running.dtype, c);
+      double old = 0;
+      cpu::load_run(running.dtype, at, 1, 1, &old);
+      const double now = keep * old + a.momentum * value;
+      cpu::store_run(running.dtype, at, 1, 1, &now);
+    };
+    for (std::int64_t c = 0; c < a.m2.shape[0]; ++c) {
+      const double m2 = a.m2.as<C>()[c];
+      const double variance = count > 0 ? m2 / count : 0;
+      a.rstd.as<C>()[c] = static_cast<C>(1 / std::sqrt(variance + a.eps));
+      if (a.running_mean.defined()) update(a.running_mean, c, a.mean.as<C>()[c]);
+      if (a.running_var.defined() && count >= 2) update(a.running_var, c, m2 / (count - 1));
+    }
+  });
+}
+
+void ChannelNormKernel::cpu(const Args& a, Workspace scratch) {
+  with_floating_type(a.x.dtype, [&]<class C>() {
+    const ChannelShape& shape = a.shape;
+    C *ones = static_cast<C*>(scratch.data), *zeros = ones + shape.channels;
+    std::fill_n(ones, shape.channels, C(1));
+    std::fill_n(zeros, shape.channels, C(0));
+    const C* weight = a.weight.defined() ? a.weight.as<C>() : ones;
+    const C* bias = a.bias.defined() ? a.bias.as<C>() : zeros;
+    const C* mean = a.mean.as<C>();
+    const C* rstd = a.rstd.as<C>();
+    const cpu::RowInput<C> x(a.x);
+    const cpu::RowOutput<C> y(a.y);
+    cpu::parallel_buffered_rows<C>(
+        shape.rows(), shape.row_length(), behind(scratch, a.affine_bytes()), a.row_bytes(),
+        [&](std::int64_t row, C* buffer) {
+          C* to = y.place(row, buffer);
+          const C* from = x.read(row, to);
+          for_each_in_row(
+              shape, row,
+              [=](std::int64_t c) {
+                return ForwardChannel<C>{mean[c], rstd[c], weight[c], bias[c]};
+              },
+              [=](const ForwardChannel<C>& c, std::int64_t i) {
+                to[i] = scalar::fma((from[i] - c.mean) * c.rstd, c.weight, c.bias);
+              });
+          y.commit(row, to);
+        });
+  });
+}
+
+void ChannelNormBackwardKernel::cpu(const Args& a, Workspace scratch) {
+  with_floating_type(a.x.dtype, [&]<class C>() {
+    const ChannelShape& shape = a.shape;
+    const C* mean = a.mean.as<C>();
+    const C* rstd = a.rstd.as<C>();
+    C* scale = static_cast<C*>(scratch.data);
+    C* mean_dy = scale + shape.channels;
+    C* mean_dy_normal = mean_dy + shape.channels;
+    const bool own = a.sum_dy.defined();
+    const double count = own ? a.count.as<double>()[0] : 1;
+    for (std::int64_t c = 0; c < shape.channels; ++c) {
+      scale[c] = a.weight.defined() ? rstd[c] * a.weight.as<C>()[c] : rstd[c];
+      mean_dy[c] = own ? static_cast<C>(a.sum_dy.as<C>()[c] / count) : C(0);
+      mean_dy_normal[c] = own ? static_cast<C>(a.sum_dy_normal.as<C>()[c] / count) : C(0);
+    }
+    const cpu::RowInput<C> dy(a.dy), x(a.x);
+    const cpu::RowOutput<C> dx(a.dx);
+    const std::int64_t n = shape.row_length();
+    cpu::parallel_buffered_rows<C>(
+        shape.rows(), n, behind(scratch, a.factor_bytes()), a.row_bytes(),
+        [&](std::int64_t row, C* buffer) {
+          const C *slope = dy.read(row, buffer), *from = x.read(row, buffer + n);
+          C* to = dx.place(row, buffer + 2 * n);
+          for_each_in_row(
+              shape, row,
+              [=](std::int64_t c) {
+                return BackwardChannel<C>{mean[c], rstd[c], scale[c], mean_dy[c],
+                                          mean_dy_normal[c]};
+              },
+              [=](const BackwardChannel<C>& c, std::int64_t i) {
+                const C normal = (from[i] - c.mean) * c.rstd;
+                to[i] = scalar::fma(-normal, c.mean_dy_normal, slope[i] - c.mean_dy) * c.scale;
+              });
+          dx.commit(row, to);
+        });
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,243 @@
+#include "tessera/tensor/kernels/row_norm.h"
+
+#include <cmath>
+
+#include "tessera/tensor/kernels/cpu/rows.h"
+#include "tessera/tensor/kernels/types.h"
+
+namespace tessera {
+namespace {
+
+template <class C>
+struct RowStatistics {
+  C mean, rstd;
+};
+
+// The mean first, then the squares of what is left: exact where the mean is large. What rounding
+// took from the mean is taken out of the variance again.
+template <class C>
+RowStatistics<C> statistics(const C* x, std::int64_t n, bool centered, double eps) {
+  if (n == 0) return {C(0), C(0)};
+  const auto count = static_cast<double>(n);
+  C mean = 0;
+  double rest = 0;
+  if (centered) {
+    mean = static_cast<C>(cpu::row_sum<C>(n, [=](std::int64_t i) { return x[i]; }) / count);
+    rest = cpu::row_sum<C>(n, [=](std::int64_t i) { return x[i] - mean; }) / count;
+  }
+  const double squares = cpu::row_sum<C>(n, [=](std::int64_t i) {
+    const C d = x[i] - mean;
+    return scalar::mul(d, d);
+  });
+  const double variance = squares / count - rest * rest;
+  return {mean, static_cast<C>(1 / std::sqrt(variance + eps))};
+}
+
+// x may be y.
+template <class C>
+void normalize_row(const C* x, C* y, const RowNormShape& shape, const RowStatistics<C>& s,
+                   const C* weight, const C* bias) {
+  if (shape.spatial == 1) {
+#pragma GCC ivdep
+    for (std::int64_t c = 0; c < shape.channels; ++c) {
+      y[c] = scalar::fma((x[c] - s.mean) * s.rstd, weight[c], bias[c]);
+    }
+    return;
+  }
+  for (std::int64_t c = 0; c < shape.channels; ++c) {
+    const C w = weight[c], b = bias[c];
+#pragma GCC ivdep
+    for (std::int64_t i = c * shape.spatial; i < (c + 1) * shape.spatial; ++i) {
+      y[i] = scalar::fma((x[i] - s.mean) * s.rstd, w, b);
+    }
+  }
+}
+
+// Of one row; x and weight as in the forward.
+template <class C>
+struct BackwardRow {
+  const C* dy;
+  const C* x;
+  const C* weight;
+  RowStatistics<C> s;
+  const RowNormShape& shape;
+
+  C normal(std::int64_t i) const { return (x[i] - s.mean) * s.rstd; }
+
+  // Adds to the sums of the row's channels.
+  void add_affine(C* dweight, C* dbias) const {
+    if (shape.spatial == 1) {
+#pragma GCC ivdep
+      for (std::int64_t c = 0; c < shape.channels; ++c) {
+        dweight[c] = scalar::fma(dy[c], normal(c), dweight[c]);
+        dbias[c] += dy[c];
+      }
+      return;
+    }
+    for (std::int64_t c = 0; c < shape.channels; ++c) {
+      const std::int64_t at = c * shape.spatial;
+      dweight[c] += static_cast<C>(cpu::row_sum<C>(
+          shape.spatial, [&](std::int64_t i) { return scalar::mul(dy[at + i], normal(at + i)); }));
+      dbias[c] += static_cast<C>(
+          cpu::row_sum<C>(shape.spatial, [&](std::int64_t i) { return dy[at + i]; }));
+    }
+  }
+
+  // Means of g and of g * h over the row, where g = dy * weight.
+  RowStatistics<C> means() const {
+    double total = 0, along = 0;
+    const std::int64_t n = shape.length();
+    if (shape.spatial == 1) {
+      total = cpu::row_sum<C>(n, [&](std::int64_t i) { return scalar::mul(dy[i], weight[i]); });
+      along = cpu::row_sum<C>(
+          n, [&](std::int64_t i) { return scalar::mul(dy[i] * weight[i], normal(i)); });
+    } else {
+      for (std::int64_t c = 0; c < shape.channels; ++c) {
+        const std::int64_t at = c * shape.spatial;
+        const double sum =
+            cpu::row_sum<C>(shape.spatial, [&](std::int64_t i) { return dy[at + i]; });
+        const double product = cpu::row_sum<C>(
+            shape.spatial, [&](std::int64_t i) { return scalar::mul(dy[at + i], normal(at + i)); });
+        total += sum * weight[c];
+        along += product * weight[c];
+      }
+    }
+    const auto count = static_cast<double>(n);
+    return {static_cast<C>(total / count), static_cast<C>(along / count)};
+  }
+
+  void input_gradient(C* dx, bool centered) const {
+    const RowStatistics<C> of = means();
+    const C mean = centered ? of.mean : C(0), along = of.rstd, rstd = s.rstd;
+    if (shape.spatial == 1) {
+#pragma GCC ivdep
+      for (std::int64_t i = 0; i < shape.channels; ++i) {
+        dx[i] = scalar::fma(-normal(i), along, scalar::mul(dy[i], weight[i]) - mean) * rstd;
+      }
+      return;
+    }
+    for (std::int64_t c = 0; c < shape.channels; ++c) {
+      const C w = weight[c];
+#pragma GCC ivdep
+      for (std::int64_t i = c * shape.spatial; i < (c + 1) * shape.spatial; ++i) {
+        dx[i] = scalar::fma(-normal(i), along, scalar::mul(dy[i], w) - mean) * rstd;
+      }
+    }
+  }
+};
+
+template <class C>
+class Backward {
+ public:
+  Backward(const RowNormBackwardKernel::Args& a, Workspace scratch)
+      : a_(a),
+        all_channels_(a.shape.groups * a.shape.channels),
+        partial_(static_cast<C*>(scratch.data)),
+        dy_(a.dy),
+        x_(a.x),
+        dx_(a.dx) {
+    C* ones = partial_ + 2 * a.blocks() * all_channels_;
+    std::fill_n(ones, all_channels_, C(1));
+    weight_ = a.weight.defined() ? a.weight.as<C>() : ones;
+  }
+
+  void run(Workspace rows) const {
+    const std::int64_t tasks = a_.blocks() * a_.shape.groups;
+    cpu::parallel_buffered_rows<C>(tasks, a_.task_length(), rows, a_.row_bytes(),
+                                   [&](std::int64_t task, C* buffer) {
+                                     block(task / a_.shape.groups, task % a_.shape.groups, buffer);
+                                   });
+    total(a_.dweight, 0);
+    total(a_.dbias, 1);
+  }
+
+ private:
+  C* partial(std::int64_t block, int which) const {
+    return partial_ + (2 * block + which) * all_channels_;
+  }
+
+  // One group of a block of samples.
+  void block(std::int64_t block, std::int64_t group, C* buffer) const {
+    const RowNormShape& shape = a_.shape;
+    const std::int64_t n = shape.length(), first = group * shape.channels;
+    C *dweight = partial(block, 0) + first, *dbias = partial(block, 1) + first;
+    std::fill_n(dweight, shape.channels, C(0));
+    std::fill_n(dbias, shape.channels, C(0));
+    const std::int64_t begin = block * a_.samples_per_block();
+    const std::int64_t end = std::min(shape.samples, begin + a_.samples_per_block());
+    for (std::int64_t sample = begin; sample < end; ++sample) {
+      const std::int64_t row = sample * shape.groups + group;
+      const C mean = a_.centered() ? a_.mean.as<C>()[row] : C(0);
+      const BackwardRow<C> one{.dy = dy_.read(row, buffer),
+                               .x = x_.read(row, buffer + n),
+                               .weight = weight_ + first,
+                               .s = {mean, a_.rstd.as<C>()[row]},
+                               .shape = shape};
+      if (a_.dweight.defined() || a_.dbias.defined()) one.add_affine(dweight, dbias);
+      if (!a_.dx.defined()) continue;
+      C* dx = dx_.place(row, buffer + 2 * n);
+      one.input_gradient(dx, a_.centered());
+      dx_.commit(row, dx);
+    }
+  }
+
+  void total(const View& out, int which) const {
+    if (!out.defined()) return;
+    C* to = out.as<C>();
+    cpu::parallel_rows(all_channels_, a_.blocks(), [&](std::int64_t c) {
+      double sum = 0;
+      for (std::int64_t b = 0; b < a_.blocks(); ++b) sum += partial(b, which)[c];
+      to[c] = static_cast<C>(sum);
+    });
+  }
+
+  const RowNormBackwardKernel::Args& a_;
+  std::int64_t all_channels_;
+  C* partial_;
+  const C* weight_;
+  cpu::RowInput<C> dy_, x_;
+  cpu::RowOutput<C> dx_;
+};
+
+// What lies behind the first `bytes`.
+Workspace rest_of(Workspace scratch, std::size_t bytes, bool wanted) {
+  return wanted ? Workspace{static_cast<char*>(scratch.data) + bytes, scratch.bytes - bytes}
+                : Workspace{};
+}
+
+}  // namespace
+
+void RowNormKernel::cpu(const Args& a, Workspace scratch) {
+  with_floating_type(a.x.dtype, [&]<class C>() {
+    const RowNormShape& shape = a.shape;
+    const std::int64_t all_channels = shape.groups * shape.channels, n = shape.length();
+    C *ones = static_cast<C*>(scratch.data), *zeros = ones + all_channels;
+    std::fill_n(ones, all_channels, C(1));
+    std::fill_n(zeros, all_channels, C(0));
+    const C* weight = a.weight.defined() ? a.weight.as<C>() : ones;
+    const C* bias = a.bias.defined() ? a.bias.as<C>() : zeros;
+    C *mean = a.mean.as<C>(), *rstd = a.rstd.as<C>();
+    const cpu::RowInput<C> x(a.x);
+    const cpu::RowOutput<C> y(a.y);
+    const Workspace rows = rest_of(scratch, a.affine_bytes(), !rows_in_place(a.y));
+    cpu::parallel_buffered_rows<C>(
+        shape.rows(), n, rows, a.row_bytes(), [&](std::int64_t row, C* buffer) {
+          C* to = y.place(row, buffer);
+          const C* from = x.read(row, to);
+          const RowStatistics<C> s = statistics(from, n, a.centered, a.eps);
+          if (a.mean.defined()) mean[row] = s.mean;
+          rstd[row] = s.rstd;
+          const std::int64_t first = row % shape.groups * shape.channels;
+          normalize_row(from, to, shape, s, weight + first, bias + first);
+          y.commit(row, to);
+        });
+  });
+}
+
+void RowNormBackwardKernel::cpu(const Args& a, Workspace scratch) {
+  with_floating_type(a.x.dtype, [&]<class C>() {
+    Backward<C>(a, scratch).run(rest_of(scratch, a.partial_bytes(), true));
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,128 @@
+#pragma once
+
+/// Normalisation of rows, layer, RMS and group norm in one: each row is moved and scaled by its own
+/// statistics, then each channel by a weight and a bias.
+///
+/// Rows are [samples, groups], a row's elements [channels, spatial]; group g holds the channels
+/// [g * channels, (g + 1) * channels) of weight and bias. Layer and RMS norm have one group, and a
+/// channel for each element. All tensors are contiguous; statistics, weight and bias have the type
+/// that x's is computed in. Weight and bias may be undefined: 1 and 0.
+
+#include <algorithm>
+
+#include "tessera/tensor/kernels/row_scratch.h"
+#include "tessera/tensor/kernels/view.h"
+
+namespace tessera {
+
+struct RowNormShape {
+  std::int64_t samples = 0;
+  std::int64_t groups = 1;
+  std::int64_t channels = 0;  ///< of one group
+  std::int64_t spatial = 1;
+
+  std::int64_t rows() const { return samples * groups; }
+  std::int64_t length() const { return channels * spatial; }  ///< of a row
+};
+
+struct RowNormKernel {
+  static constexpr const char* kName = "row_norm";
+  /// y = (x - mean) * rstd * weight + bias. With `centered` mean is the row's and rstd = 1 /
+  /// sqrt(variance + eps); without, mean is 0 and not written, and rstd = 1 / sqrt(mean of squares
+  /// + eps). x and y [rows, length], mean and rstd [rows].
+  struct Args {
+    ConstView x;
+    ConstView weight;
+    ConstView bias;
+    View y;
+    View mean;
+    View rstd;
+    RowNormShape shape;
+    bool centered = true;
+    double eps = 0;
+
+    std::size_t element() const { return dtype_size(rstd.dtype); }
+    /// For the weight and bias that are missing.
+    std::size_t affine_bytes() const {
+      const std::int64_t all = 2 * shape.groups * shape.channels;
+      return row_scratch_share(static_cast<std::size_t>(all) * element());
+    }
+    std::size_t row_bytes() const { return static_cast<std::size_t>(shape.length()) * element(); }
+  };
+  template <class F>
+  static void visit(const Args& a, F&& f) {
+    f(a.x);
+    if (a.weight.defined()) f(a.weight);
+    if (a.bias.defined()) f(a.bias);
+    f(a.y);
+    if (a.mean.defined()) f(a.mean);
+    f(a.rstd);
+  }
+  static std::size_t workspace(const Args& a) {
+    const bool in_place = rows_in_place(a.y);
+    return a.affine_bytes() +
+           (in_place ? 0 : row_scratch(a.shape.rows(), a.shape.length(), a.row_bytes()));
+  }
+  static void cpu(const Args& a, Workspace scratch);
+};
+
+struct RowNormBackwardKernel {
+  static constexpr const char* kName = "row_norm_backward";
+  /// With h = (x - mean) * rstd and g = dy * weight:
+  ///   dx = rstd * (g - mean(g) - h * mean(g * h)), means over the row; mean(g) only if centered
+  ///   dweight = sum of dy * h, dbias = sum of dy, over samples and spatial
+  /// dx, dweight and dbias may each be undefined; mean is where it is not centered.
+  ///
+  /// Sums over samples are taken in blocks of samples_per_block(), cut by shape alone and added in
+  /// order, in f64.
+  struct Args {
+    ConstView dy;
+    ConstView x;
+    ConstView mean;
+    ConstView rstd;
+    ConstView weight;
+    View dx;
+    View dweight;
+    View dbias;
+    RowNormShape shape;
+
+    bool centered() const { return mean.defined(); }
+    std::int64_t samples_per_block() const {
+      const std::int64_t n = std::max<std::int64_t>(1, shape.length());
+      const std::int64_t enough = std::max(rows_per_turn(n), 8 * shape.channels / n);
+      return std::clamp<std::int64_t>(enough, 1, 256);
+    }
+    std::int64_t blocks() const {
+      return (shape.samples + samples_per_block() - 1) / samples_per_block();
+    }
+    std::size_t element() const { return dtype_size(rstd.dtype); }
+    /// dweight and dbias of each block, then a weight of ones.
+    std::size_t partial_bytes() const {
+      const std::int64_t all = (2 * blocks() + 1) * shape.groups * shape.channels;
+      return row_scratch_share(static_cast<std::size_t>(all) * element());
+    }
+    /// A row of dy, x and dx.
+    std::size_t row_bytes() const {
+      return 3 * static_cast<std::size_t>(shape.length()) * element();
+    }
+    std::int64_t task_length() const { return samples_per_block() * shape.length(); }
+  };
+  template <class F>
+  static void visit(const Args& a, F&& f) {
+    f(a.dy);
+    f(a.x);
+    if (a.mean.defined()) f(a.mean);
+    f(a.rstd);
+    if (a.weight.defined()) f(a.weight);
+    if (a.dx.defined()) f(a.dx);
+    if (a.dweight.defined()) f(a.dweight);
+    if (a.dbias.defined()) f(a.dbias);
+  }
+  static std::size_t workspace(const Args& a) {
+    return a.partial_bytes() +
+           row_scratch(a.blocks() * a.shape.groups, a.task_length(), a.row_bytes());
+  }
+  static void cpu(const Args& a, Workspace scratch);
+};
+
+}  // namespace tessera
