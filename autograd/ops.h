@@ -4,6 +4,8 @@
 /// derivative stands right below its forward in the .cc files. "twice": the derivative is made of
 /// differentiable operations, so create_graph works.
 
+#include "tessera/autograd/ops_attention.h"
+#include "tessera/autograd/ops_conv.h"
 #include "tessera/autograd/ops_elementwise.h"
 #include "tessera/autograd/ops_index.h"
 #include "tessera/autograd/ops_order.h"

@@ -8,6 +8,8 @@
 /// device. Errors are tagged with the operation's name. Operations are issued on the thread's
 /// current stream and are deterministic: equal bits for any number of threads.
 
+#include "tessera/tensor/ops_attention.h"
+#include "tessera/tensor/ops_conv.h"
 #include "tessera/tensor/ops_create.h"
 #include "tessera/tensor/ops_dropout.h"
 #include "tessera/tensor/ops_elementwise.h"
@@ -17,6 +19,7 @@
 #include "tessera/tensor/ops_norm.h"
 #include "tessera/tensor/ops_optim.h"
 #include "tessera/tensor/ops_order.h"
+#include "tessera/tensor/ops_pool.h"
 #include "tessera/tensor/ops_reduce.h"
 #include "tessera/tensor/ops_shape.h"
 #include "tessera/tensor/ops_rotary.h"

@@ -6,9 +6,11 @@
 #include "tessera/tensor/kernels/arange.h"
 #include "tessera/tensor/kernels/arg_extreme.h"
 #include "tessera/tensor/kernels/argsort.h"
+#include "tessera/tensor/kernels/attention.h"
 #include "tessera/tensor/kernels/axpby.h"
 #include "tessera/tensor/kernels/binary.h"
 #include "tessera/tensor/kernels/channel_norm.h"
+#include "tessera/tensor/kernels/conv.h"
 #include "tessera/tensor/kernels/cross_entropy.h"
 #include "tessera/tensor/kernels/cumsum.h"
 #include "tessera/tensor/kernels/dropout.h"
@@ -18,6 +20,7 @@
 #include "tessera/tensor/kernels/linear_index.h"
 #include "tessera/tensor/kernels/masked_fill.h"
 #include "tessera/tensor/kernels/matmul.h"
+#include "tessera/tensor/kernels/pool.h"
 #include "tessera/tensor/kernels/random_fill.h"
 #include "tessera/tensor/kernels/reduce.h"
 #include "tessera/tensor/kernels/rotary.h"
@@ -37,6 +40,10 @@ using AllKernels = KernelList<
     ArangeKernel,
     ArgExtremeKernel,
     ArgsortKernel,
+    AttentionBackwardKernel,
+    AttentionKernel,
+    AvgPoolBackwardKernel,
+    AvgPoolKernel,
     AxpbyKernel,
     BinaryKernel,
     ChannelFinishKernel,
@@ -44,6 +51,9 @@ using AllKernels = KernelList<
     ChannelNormKernel,
     ChannelStatisticsKernel,
     ChannelSumsKernel,
+    ConvBackwardInputKernel,
+    ConvBackwardWeightKernel,
+    ConvKernel,
     CrossEntropyBackwardKernel,
     CrossEntropyKernel,
     CumsumKernel,
@@ -53,6 +63,8 @@ using AllKernels = KernelList<
     LinearIndexKernel,
     MaskedFillKernel,
     MatmulKernel,
+    MaxPoolBackwardKernel,
+    MaxPoolKernel,
     RandomFillKernel,
     ReduceKernel,
     RotaryKernel,

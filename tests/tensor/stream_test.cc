@@ -300,6 +300,19 @@ TEST_CASE("stream_sleep: takes its time on the stream") {
         "[stream_sleep] cannot sleep -1 ms; give 0 or more");
 }
 
+TEST_CASE("stream_sleep: who waits for an event recorded after it runs later") {
+  const Stream slow = queued("slow");
+  const Stream waiting = queued("waiting");
+  std::atomic<bool> woke = false;
+  stream_sleep(slow, 20);
+  slow.enqueue("wake", [&] { woke = true; });
+  waiting.wait(slow.record("awake"));
+  bool seen = false;
+  waiting.enqueue("look", [&] { seen = woke; });
+  waiting.synchronize();
+  CHECK(seen);
+}
+
 TEST_CASE("stream: the trace has records, waits and host waits in issue order") {
   const auto context = std::make_shared<RankContext>(0, 1, 1);
   const RankScope scope(context);

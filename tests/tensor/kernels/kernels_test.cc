@@ -160,6 +160,22 @@ void call_everything(Device device) {
   cross_entropy(logits, targets, {.label_smoothing = 0.1, .weight = ones({7}, f32)});
   const auto ce = cross_entropy_rows(logits, targets);
   cross_entropy_rows_backward(ce.loss, logits, targets, ce.log_sum_exp);
+  const Tensor q = zeros({2, 4, 5, 8}, f32), k = zeros({2, 2, 7, 8}, f32);
+  const AttentionOptions rule{.causal = true, .mask = zeros({5, 7}, f32), .dropout_p = 0.1};
+  const AttentionResult attention = scaled_dot_product_attention(q, k, k, rule);
+  scaled_dot_product_attention_backward(q, {q, k, k}, attention, rule);
+  const Tensor image = zeros({2, 4, 6, 6}, f32), filter = zeros({6, 2, 3, 3}, f32);
+  const Tensor mapped = conv2d(image, filter, zeros({6}, f32), {.groups = 2});
+  conv_backward_input(mapped, filter, image.shape(), {.groups = 2});
+  conv_backward_weight(mapped, image, filter.shape(), {.groups = 2});
+  conv1d(image.select(2, 0), filter.select(2, 0), {}, {.groups = 2});
+  const MaxPoolResult pooled = max_pool2d(image, {.kernel = 2});
+  max_pool_backward(pooled.output, pooled.indices, image.shape(), {.kernel = 2});
+  avg_pool_backward(avg_pool2d(image, {.kernel = 2}), image.shape(), {.kernel = 2});
+  adaptive_avg_pool_backward(adaptive_avg_pool2d(image, 4), image.shape());
+  adaptive_max_pool2d(image, 4);
+  max_pool1d(image.select(2, 0), {.kernel = 2});
+  avg_pool1d(image.select(2, 0), {.kernel = 2});
   sgd_step({{.parameter = x,
              .gradient = clone(x),
              .momentum = zeros_like(x),

@@ -1,0 +1,151 @@
+#pragma once
+
+/// Pooling over two spatial dims: the largest element or the mean of windows, and their
+/// derivatives, which gather: each input element sums the windows it lies in, in order.
+
+#include <algorithm>
+
+#include "tessera/tensor/kernels/tiles.h"
+#include "tessera/tensor/kernels/view.h"
+
+namespace tessera {
+
+/// The windows of one spatial dim.
+struct PoolAxis {
+  std::int64_t in = 1, out = 1, kernel = 1, stride = 1, padding = 0, dilation = 1;
+  bool adaptive = false;  ///< `out` windows that cover the input, whatever the rest says
+
+  /// Elements first(o), first(o) + dilation, ... below end(o); some may lie outside [0, in).
+  std::int64_t first(std::int64_t o) const {
+    return adaptive ? o * in / out : o * stride - padding;
+  }
+  std::int64_t end(std::int64_t o) const {
+    return adaptive ? ((o + 1) * in + out - 1) / out : first(o) + span();
+  }
+  /// The first element inside the input.
+  std::int64_t first_inside(std::int64_t o) const {
+    const std::int64_t f = first(o);
+    return f >= 0 ? f : f + (-f + dilation - 1) / dilation * dilation;
+  }
+  std::int64_t end_inside(std::int64_t o) const { return std::min(end(o), in); }
+  /// Elements including those of the padding, but not what rounding up adds beyond it.
+  std::int64_t padded_count(std::int64_t o) const {
+    return adaptive ? end(o) - first(o) : std::min(end(o), in + padding) - first(o);
+  }
+  /// Windows [first_output(i), end_output(i)) reach from one side of element i to the other.
+  std::int64_t first_output(std::int64_t i) const {
+    if (adaptive) return i * out / in;
+    const std::int64_t from = i + padding - span() + 1;
+    return from <= 0 ? 0 : (from + stride - 1) / stride;
+  }
+  std::int64_t end_output(std::int64_t i) const {
+    if (adaptive) return ((i + 1) * out + in - 1) / in;
+    return std::min(out, (i + padding) / stride + 1);
+  }
+
+ private:
+  std::int64_t span() const { return (kernel - 1) * dilation + 1; }
+};
+
+/// Both dims, and the planes (images x channels) that are units of work.
+struct PoolGeometry {
+  std::int64_t planes = 0;
+  PoolAxis h, w;
+  bool count_include_pad = true;  ///< for means
+  DType compute = DType::kF32;
+
+  std::int64_t inputs() const { return h.in * w.in; }
+  std::int64_t outputs() const { return h.out * w.out; }
+  /// What a mean divides the sum of window (i, j) by.
+  std::int64_t divisor(std::int64_t i, std::int64_t j) const {
+    if (count_include_pad) return h.padded_count(i) * w.padded_count(j);
+    return (h.end_inside(i) - h.first_inside(i)) * (w.end_inside(j) - w.first_inside(j));
+  }
+  /// One plane, a row of the input and one of the output.
+  std::size_t share(std::int64_t plane) const {
+    return static_cast<std::size_t>(padded(plane) + padded(w.in) + padded(w.out)) *
+           dtype_size(compute);
+  }
+};
+
+struct MaxPoolKernel {
+  static constexpr const char* kName = "max_pool";
+  /// x [images, channels, h, w] of any strides; y and indices (i64, row-major in the plane of x; -1
+  /// for none) contiguous.
+  struct Args {
+    ConstView x;
+    View y;
+    View indices;
+    PoolGeometry g;
+  };
+  template <class F>
+  static void visit(const Args& a, F&& f) {
+    f(a.x);
+    f(a.y);
+    f(a.indices);
+  }
+  static std::size_t workspace(const Args& a) {
+    return units_workspace(a.g.planes, a.g.share(a.g.inputs()));
+  }
+  static void cpu(const Args& a, Workspace scratch);
+};
+
+struct MaxPoolBackwardKernel {
+  static constexpr const char* kName = "max_pool_backward";
+  /// dy of any strides; indices and dx contiguous.
+  struct Args {
+    ConstView dy;
+    ConstView indices;
+    View dx;
+    PoolGeometry g;
+  };
+  template <class F>
+  static void visit(const Args& a, F&& f) {
+    f(a.dy);
+    f(a.indices);
+    f(a.dx);
+  }
+  static std::size_t workspace(const Args& a) {
+    return units_workspace(a.g.planes, a.g.share(a.g.outputs()));
+  }
+  static void cpu(const Args& a, Workspace scratch);
+};
+
+struct AvgPoolKernel {
+  static constexpr const char* kName = "avg_pool";
+  /// As MaxPoolKernel.
+  struct Args {
+    ConstView x;
+    View y;
+    PoolGeometry g;
+  };
+  template <class F>
+  static void visit(const Args& a, F&& f) {
+    f(a.x);
+    f(a.y);
+  }
+  static std::size_t workspace(const Args& a) {
+    return units_workspace(a.g.planes, a.g.share(a.g.inputs()));
+  }
+  static void cpu(const Args& a, Workspace scratch);
+};
+
+struct AvgPoolBackwardKernel {
+  static constexpr const char* kName = "avg_pool_backward";
+  struct Args {
+    ConstView dy;
+    View dx;
+    PoolGeometry g;
+  };
+  template <class F>
+  static void visit(const Args& a, F&& f) {
+    f(a.dy);
+    f(a.dx);
+  }
+  static std::size_t workspace(const Args& a) {
+    return units_workspace(a.g.planes, a.g.share(a.g.outputs()));
+  }
+  static void cpu(const Args& a, Workspace scratch);
+};
+
+}  // namespace tessera
