@@ -83,6 +83,10 @@ std::optional<GradientSlot> BackwardPass::take_slot(Node& leaf, DType storable) 
 
 bool BackwardPass::took_slot(const Node& leaf) const { return states_.at(&leaf).slot_taken; }
 
+const std::shared_ptr<Node>& BackwardPass::handle(const Node& node) const {
+  return *states_.at(&node).handle;
+}
+
 void BackwardPass::execute() {
   CurrentPassGuard current(this);
   try {
@@ -98,19 +102,20 @@ void BackwardPass::execute() {
 }
 
 void BackwardPass::discover() {
-  for (const Root& root : roots_) discover_from(root.edge.node.get());
+  for (const Root& root : roots_) discover_from(root.edge.node);
 }
 
 // Depth first, with a path of our own; a node is decided when all below it are.
-void BackwardPass::discover_from(Node* root) {
+void BackwardPass::discover_from(const std::shared_ptr<Node>& root) {
   struct Frame {
     Node* node;
     NodeState* state;
     std::size_t next_input;
   };
-  auto [entry, is_new] = states_.try_emplace(root);
+  auto [entry, is_new] = states_.try_emplace(root.get());
   if (!is_new) return;
-  std::vector<Frame> path = {{root, &entry->second, 0}};
+  entry->second.handle = &root;
+  std::vector<Frame> path = {{root.get(), &entry->second, 0}};
   while (!path.empty()) {
     Frame& frame = path.back();
     const std::span<const GradientEdge> inputs = frame.node->inputs();
@@ -119,11 +124,13 @@ void BackwardPass::discover_from(Node* root) {
       path.pop_back();
       continue;
     }
-    Node* below = inputs[frame.next_input++].node.get();
+    const std::shared_ptr<Node>& below = inputs[frame.next_input++].node;
     if (below == nullptr) continue;
-    auto [found, first_visit] = states_.try_emplace(below);
+    auto [found, first_visit] = states_.try_emplace(below.get());
     ++found->second.missing;
-    if (first_visit) path.push_back({below, &found->second, 0});
+    if (!first_visit) continue;
+    found->second.handle = &below;
+    path.push_back({below.get(), &found->second, 0});
   }
 }
 

@@ -39,6 +39,7 @@ class BackwardPass final : public BackwardContext::Pass {
   bool needs(const Node& node) const override;
   std::optional<GradientSlot> take_slot(Node& leaf, DType storable) override;
   bool took_slot(const Node& leaf) const override;
+  const std::shared_ptr<Node>& handle(const Node& node) const override;
 
   /// The innermost pass of this thread, or null.
   static BackwardPass* current();
@@ -47,9 +48,10 @@ class BackwardPass final : public BackwardContext::Pass {
 
  private:
   struct NodeState {
-    int missing = 0;     // consumers that have not delivered yet
-    bool runs = true;    // else its gradients are captured at most
-    bool needed = true;  // runs or captured
+    const std::shared_ptr<Node>* handle = nullptr;  // in a root or in the edge of a consumer
+    int missing = 0;                                // consumers that have not delivered yet
+    bool runs = true;                               // else its gradients are captured at most
+    bool needed = true;                             // runs or captured
     bool slot_taken = false;
     Gradients gradients;
     std::vector<bool> summed;  // gradients[i] is a sum made here, which nobody else holds
@@ -64,7 +66,7 @@ class BackwardPass final : public BackwardContext::Pass {
   };
 
   void discover();
-  void discover_from(Node* root);
+  void discover_from(const std::shared_ptr<Node>& root);
   void decide(Node& node, NodeState& state) const;
   void seed();
   void run_all();

@@ -1,7 +1,5 @@
 #include "tessera/autograd/function.h"
 
-#include <algorithm>
-
 #include "tessera/autograd/grad_mode.h"
 #include "tessera/autograd/variable_impl.h"
 #include "tessera/tensor/check.h"
@@ -16,39 +14,10 @@ void check_not_overwritten(const Tensor& tensor, std::uint64_t version, const ch
                    tensor.shape().str(), operation, tensor.version(), version);
 }
 
-class TensorFunctionNode final : public Node {
- public:
-  TensorFunctionNode(const char* name, std::span<const Tensor> outputs,
-                     std::span<const Variable> inputs, TensorBackward backward)
-      : Node(name, outputs, inputs), backward_(std::move(backward)) {}
-
- protected:
-  Gradients apply(const Gradients& output_gradients, const BackwardContext& context) override {
-    const Variable& gradient = output_gradients.front();
-    if (!gradient.defined()) return Gradients(inputs().size());
-    TESSERA_CHECK_AS(StateError, !context.create_graph(), "backward",
-                     "the derivative of \"{}\" cannot be differentiated again; backward without "
-                     "create_graph, or record the operation with record_twice",
-                     name());
-    std::vector<Tensor> tensors = backward_(gradient.tensor(), context);
-    Gradients gradients(tensors.size());
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      if (tensors[i].defined()) gradients[i] = Variable(std::move(tensors[i]));
-    }
-    return gradients;
-  }
-  bool drop_derivative() override {
-    backward_ = nullptr;
-    return true;
-  }
-
- private:
-  TensorBackward backward_;
-};
-
+// Of any number of outputs.
 class FunctionNode final : public Node {
  public:
-  FunctionNode(const char* name, std::span<const Tensor> outputs, std::span<const Variable> inputs,
+  FunctionNode(const char* name, std::span<const Tensor> outputs, const InputList& inputs,
                BackwardFunction backward)
       : Node(name, outputs, inputs), backward_(std::move(backward)) {}
 
@@ -89,23 +58,39 @@ const Variable& SavedVariable::unpack() const {
 
 namespace detail {
 
-bool is_recording(std::span<const Variable> inputs) {
-  return grad_enabled() && std::any_of(inputs.begin(), inputs.end(),
-                                       [](const Variable& v) { return v.requires_grad(); });
+bool is_recording(const InputList& inputs) {
+  if (!grad_enabled()) return false;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].requires_grad()) return true;
+  }
+  return false;
 }
 
-Variable record_tensors(const char* name, Tensor output, std::span<const Variable> inputs,
-                        TensorBackward backward) {
-  auto node = make_node<TensorFunctionNode>(name, std::span<const Tensor>(&output, 1), inputs,
-                                            std::move(backward));
+Variable output_of(std::shared_ptr<Node> node, Tensor output) {
   return make_output(std::move(output), std::move(node), 0);
 }
 
-Variable record_variables(const char* name, Tensor output, std::span<const Variable> inputs,
-                          BackwardFunction backward) {
-  auto node = make_node<FunctionNode>(name, std::span<const Tensor>(&output, 1), inputs,
-                                      std::move(backward));
-  return make_output(std::move(output), std::move(node), 0);
+Gradients TensorFunctionNode::apply(const Gradients& output_gradients,
+                                    const BackwardContext& context) {
+  const Variable& gradient = output_gradients.front();
+  if (!gradient.defined()) return Gradients(inputs().size());
+  TESSERA_CHECK_AS(StateError, !context.create_graph(), "backward",
+                   "the derivative of \"{}\" cannot be differentiated again; backward without "
+                   "create_graph, or record the operation with record_twice",
+                   name());
+  std::vector<Tensor> tensors = differentiate(gradient.tensor(), context);
+  Gradients gradients(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].defined()) gradients[i] = Variable(std::move(tensors[i]));
+  }
+  return gradients;
+}
+
+Gradients VariableFunctionNode::apply(const Gradients& output_gradients,
+                                      const BackwardContext& context) {
+  const Variable& gradient = output_gradients.front();
+  if (!gradient.defined()) return Gradients(inputs().size());
+  return differentiate(gradient, context);
 }
 
 }  // namespace detail

@@ -15,6 +15,9 @@
 
 #include <functional>
 #include <initializer_list>
+#include <optional>
+#include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -53,44 +56,104 @@ class SavedVariable {
   const char* operation_ = "";
 };
 
-/// A derivative in terms of tensors: quick, but not differentiable again; backward with
-/// create_graph throws StateError. It is called only when the output received a gradient.
-using TensorBackward =
-    std::function<std::vector<Tensor>(const Tensor& output_gradient, const BackwardContext&)>;
-
 namespace detail {
-bool is_recording(std::span<const Variable> inputs);
-Variable record_tensors(const char* name, Tensor output, std::span<const Variable> inputs,
-                        TensorBackward backward);
-Variable record_variables(const char* name, Tensor output, std::span<const Variable> inputs,
-                          BackwardFunction backward);
+
+bool is_recording(const InputList& inputs);
+Variable output_of(std::shared_ptr<Node> node, Tensor output);
+
+/// A node of one output with a derivative in terms of tensors.
+class TensorFunctionNode : public Node {
+ public:
+  TensorFunctionNode(const char* name, const Tensor& output, const InputList& inputs)
+      : Node(name, {&output, 1}, inputs) {}
+
+ protected:
+  Gradients apply(const Gradients& output_gradients, const BackwardContext& context) final;
+  virtual std::vector<Tensor> differentiate(const Tensor& output_gradient,
+                                            const BackwardContext& context) = 0;
+};
+
+/// The same in terms of variables.
+class VariableFunctionNode : public Node {
+ public:
+  VariableFunctionNode(const char* name, const Tensor& output, const InputList& inputs)
+      : Node(name, {&output, 1}, inputs) {}
+
+ protected:
+  Gradients apply(const Gradients& output_gradients, const BackwardContext& context) final;
+  virtual Gradients differentiate(const Variable& output_gradient,
+                                  const BackwardContext& context) = 0;
+};
+
+/// Holds the derivative itself, with what it captured: no memory beside the node's.
+template <class Backward>
+class TensorClosureNode final : public TensorFunctionNode {
+ public:
+  TensorClosureNode(const char* name, const Tensor& output, const InputList& inputs,
+                    Backward backward)
+      : TensorFunctionNode(name, output, inputs), backward_(std::move(backward)) {}
+
+ protected:
+  std::vector<Tensor> differentiate(const Tensor& output_gradient,
+                                    const BackwardContext& context) override {
+    return (*backward_)(output_gradient, context);
+  }
+  bool drop_derivative() override {
+    backward_.reset();
+    return true;
+  }
+
+ private:
+  std::optional<Backward> backward_;
+};
+
+template <class Backward>
+class VariableClosureNode final : public VariableFunctionNode {
+ public:
+  VariableClosureNode(const char* name, const Tensor& output, const InputList& inputs,
+                      Backward backward)
+      : VariableFunctionNode(name, output, inputs), backward_(std::move(backward)) {}
+
+ protected:
+  Gradients differentiate(const Variable& output_gradient,
+                          const BackwardContext& context) override {
+    return (*backward_)(output_gradient, context);
+  }
+  bool drop_derivative() override {
+    backward_.reset();
+    return true;
+  }
+
+ private:
+  std::optional<Backward> backward_;
+};
+
 }  // namespace detail
 
-/// `backward` as TensorBackward.
+/// `backward` takes (const Tensor& output_gradient, const BackwardContext&) and answers one tensor
+/// per input: quick, but not differentiable again; backward with create_graph throws StateError. It
+/// is called only when the output received a gradient.
 template <class Backward>
-Variable record(const char* name, Tensor output, std::initializer_list<Variable> inputs,
+Variable record(const char* name, Tensor output, std::initializer_list<VariableRef> inputs,
                 Backward&& backward) {
-  const std::span<const Variable> list(inputs.begin(), inputs.size());
+  const InputList list(std::span(inputs.begin(), inputs.size()));
   if (!detail::is_recording(list)) return Variable(std::move(output));
-  return detail::record_tensors(name, std::move(output), list,
-                                TensorBackward(std::forward<Backward>(backward)));
+  auto node = make_node<detail::TensorClosureNode<std::decay_t<Backward>>>(
+      name, output, list, std::forward<Backward>(backward));
+  return detail::output_of(std::move(node), std::move(output));
 }
 
 /// A derivative in terms of variables: differentiable again where it is made of differentiable
 /// operations. `backward` takes (const Variable& output_gradient, const BackwardContext&), answers
 /// Gradients, and is called only when the output received a gradient.
 template <class Backward>
-Variable record_twice(const char* name, Tensor output, std::initializer_list<Variable> inputs,
+Variable record_twice(const char* name, Tensor output, std::initializer_list<VariableRef> inputs,
                       Backward&& backward) {
-  const std::span<const Variable> list(inputs.begin(), inputs.size());
+  const InputList list(std::span(inputs.begin(), inputs.size()));
   if (!detail::is_recording(list)) return Variable(std::move(output));
-  auto skip_undefined = [inputs = inputs.size(), backward = std::forward<Backward>(backward)](
-                            const Gradients& gradients,
-                            const BackwardContext& context) -> Gradients {
-    if (!gradients.front().defined()) return Gradients(inputs);
-    return backward(gradients.front(), context);
-  };
-  return detail::record_variables(name, std::move(output), list, std::move(skip_undefined));
+  auto node = make_node<detail::VariableClosureNode<std::decay_t<Backward>>>(
+      name, output, list, std::forward<Backward>(backward));
+  return detail::output_of(std::move(node), std::move(output));
 }
 
 /// The same with any number of outputs; the gradient of an output that nobody used arrives

@@ -1,5 +1,7 @@
 #include "tessera/autograd/graph.h"
 
+#include <utility>
+
 #include "tessera/autograd/variable_impl.h"
 #include "tessera/tensor/check.h"
 
@@ -33,10 +35,10 @@ std::optional<GradientSlot> BackwardContext::slot(int i, DType storable) const {
 
 Variable BackwardContext::output(int i, const Tensor& saved) const {
   if (!create_graph()) return Variable(saved);
-  return make_output(saved, node_.shared_from_this(), i);
+  return make_output(saved, pass_.handle(node_), i);
 }
 
-Node::Node(const char* name, std::span<const Tensor> outputs, std::span<const Variable> inputs)
+Node::Node(const char* name, std::span<const Tensor> outputs, const InputList& inputs)
     : name_(name), sequence_(++t_last_sequence), outputs_(outputs.size()), inputs_(inputs.size()) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].defined())
@@ -103,14 +105,19 @@ void Node::free_saved() {
 std::optional<GradientSlot> Node::offer_slot(DType /*storable*/) { return std::nullopt; }
 
 void NodeDeleter::operator()(Node* node) const noexcept {
-  node->next_dead_ = t_dead;
-  t_dead = node;
-  if (t_burying) return;
+  if (t_burying) {
+    node->next_dead_ = std::exchange(t_dead, node);
+    return;
+  }
   t_burying = true;
+  detail::NodeMemory* memory = node->memory_;
+  node->~Node();
+  memory->drop_node_first();
   while (t_dead != nullptr) {
-    Node* next = t_dead;
-    t_dead = next->next_dead_;
-    delete next;
+    Node* next = std::exchange(t_dead, t_dead->next_dead_);
+    memory = next->memory_;
+    next->~Node();
+    memory->drop();
   }
   t_burying = false;
 }

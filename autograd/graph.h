@@ -15,12 +15,41 @@
 #include <vector>
 
 #include "tessera/autograd/inline_list.h"
+#include "tessera/autograd/node_memory.h"
 #include "tessera/autograd/variable.h"
 
 namespace tessera {
 
 using Gradients =
     std::vector<Variable>;  ///< one per output or input; undefined: zero, or none needed
+
+/// A variable in a list of inputs, not a copy of its handle: the variable must outlive the list.
+class VariableRef {
+ public:
+  VariableRef(const Variable& variable) : variable_(&variable) {}
+  const Variable& get() const { return *variable_; }
+
+ private:
+  const Variable* variable_;
+};
+
+/// The inputs of an operation: a view of variables, or of references to them.
+class InputList {
+ public:
+  InputList(std::span<const Variable> variables)
+      : variables_(variables.data()), size_(variables.size()) {}
+  InputList(std::span<const VariableRef> refs) : refs_(refs.data()), size_(refs.size()) {}
+
+  std::size_t size() const { return size_; }
+  const Variable& operator[](std::size_t i) const {
+    return refs_ != nullptr ? refs_[i].get() : variables_[i];
+  }
+
+ private:
+  const Variable* variables_ = nullptr;
+  const VariableRef* refs_ = nullptr;
+  std::size_t size_;
+};
 
 /// What a node's derivative may ask while it runs.
 class BackwardContext {
@@ -34,6 +63,8 @@ class BackwardContext {
     virtual std::optional<GradientSlot> take_slot(Node& leaf, DType storable) = 0;
     /// True when a slot of this leaf was taken since the pass began.
     virtual bool took_slot(const Node& leaf) const = 0;
+    /// The owner's handle of a node of the pass.
+    virtual const std::shared_ptr<Node>& handle(const Node& node) const = 0;
 
    protected:
     ~Pass() = default;
@@ -72,10 +103,10 @@ struct OutputInfo {
 
 /// Derive to make a new kind of node; operations use record() of function.h. Always made by
 /// make_node().
-class Node : public std::enable_shared_from_this<Node> {
+class Node {
  public:
   /// `name` is a literal: the operation.
-  Node(const char* name, std::span<const Tensor> outputs, std::span<const Variable> inputs);
+  Node(const char* name, std::span<const Tensor> outputs, const InputList& inputs);
   virtual ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -117,6 +148,8 @@ class Node : public std::enable_shared_from_this<Node> {
 
  private:
   friend struct NodeDeleter;
+  template <class T, class... Args>
+  friend std::shared_ptr<T> make_node(Args&&... args);
   struct Hooks;
   Hooks& hooks();
 
@@ -124,7 +157,8 @@ class Node : public std::enable_shared_from_this<Node> {
   std::uint64_t sequence_;
   detail::InlineList<OutputInfo, 1> outputs_;
   detail::InlineList<GradientEdge, 3> inputs_;
-  std::unique_ptr<Hooks> hooks_;  // null without hooks
+  std::unique_ptr<Hooks> hooks_;          // null without hooks
+  detail::NodeMemory* memory_ = nullptr;  // that this lies in
   Node* next_dead_ = nullptr;
   bool freed_ = false;
 };
@@ -138,7 +172,17 @@ struct NodeDeleter {
 /// Makes a node of a class derived from Node.
 template <class T, class... Args>
 std::shared_ptr<T> make_node(Args&&... args) {
-  return std::shared_ptr<T>(new T(std::forward<Args>(args)...), NodeDeleter());
+  static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+  detail::NodeMemory* memory = detail::NodeMemory::make(sizeof(T));
+  T* node = nullptr;
+  try {
+    node = new (memory->node()) T(std::forward<Args>(args)...);
+  } catch (...) {
+    memory->drop_unused();
+    throw;
+  }
+  node->memory_ = memory;
+  return std::shared_ptr<T>(node, NodeDeleter(), detail::NodeCountsAllocator<T>(memory));
 }
 
 /// Runs a gradient hook and checks its answer: `gradient` stays or is replaced. `where` names what

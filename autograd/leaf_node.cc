@@ -28,7 +28,7 @@ void OwnSink::accumulate(const Tensor& arrived) {
 }
 
 LeafNode::LeafNode(std::shared_ptr<Variable::Impl> leaf)
-    : Node("accumulate", {&leaf->tensor, 1}, {}), leaf_(std::move(leaf)) {}
+    : Node("accumulate", {&leaf->tensor, 1}, std::span<const Variable>()), leaf_(std::move(leaf)) {}
 
 OutputInfo LeafNode::output_info(int /*i*/) const {
   // Not what the base remembers: the tensor may have been bound since.

@@ -63,23 +63,25 @@ std::int64_t counted_bytes(DeviceType type, std::size_t bytes) {
 
 Block Block::take(std::size_t bytes, const Stream& stream, MemoryCategory category) {
   const Stream::Impl& target = stream.impl();
-  const auto& counters = current_rank_context()->shared_memory();
+  MemoryCounters& counters = current_rank_context()->memory();
   Block block;
   block.bytes_ = bytes;
   block.device_ = target.device.type;
   block.category_ = category;
-  if (bytes > kMaxBlockBytes) throw_out_of_memory(bytes, stream, category, *counters);
+  if (bytes > kMaxBlockBytes) throw_out_of_memory(bytes, stream, category, counters);
   if (target.device.is_cpu()) {
     const auto [data, size_class] = target.pool->take(size_class_of(bytes));
-    if (data == nullptr) throw_out_of_memory(bytes, stream, category, *counters);
+    if (data == nullptr) throw_out_of_memory(bytes, stream, category, counters);
     block.data_ = data;
     block.size_class_ = size_class;
-    block.pool_ = target.pool;
+    block.pool_ = target.pool.get();
   } else {
     block.data_ = reserve_null_address(bytes);
   }
-  counters->add(category, block.counted_bytes());
-  block.counters_ = counters;
+  if (bytes > 0) {
+    counters.add(category, block.counted_bytes());
+    block.counters_ = &counters;
+  }
   if (target.device.is_cpu() && poisons_new_blocks()) {
     // In stream order: earlier work of the stream may still be using a block that came back.
     stream.enqueue("poison", [data = block.data_, bytes] { std::memset(data, kNanByte, bytes); });
@@ -93,8 +95,8 @@ Block::Block(Block&& other) noexcept
       device_(other.device_),
       category_(other.category_),
       size_class_(other.size_class_),
-      pool_(std::move(other.pool_)),
-      counters_(std::move(other.counters_)),
+      pool_(other.pool_),
+      counters_(other.counters_),
       detach_note_(std::move(other.detach_note_)) {}
 
 Block& Block::operator=(Block&& other) noexcept {
@@ -105,25 +107,21 @@ Block& Block::operator=(Block&& other) noexcept {
   device_ = other.device_;
   category_ = other.category_;
   size_class_ = other.size_class_;
-  pool_ = std::move(other.pool_);
-  counters_ = std::move(other.counters_);
+  pool_ = other.pool_;
+  counters_ = other.counters_;
   detach_note_ = std::move(other.detach_note_);
   return *this;
 }
-
-Block::~Block() { give_back(); }
 
 std::int64_t Block::counted_bytes() const { return tessera::counted_bytes(device_, bytes_); }
 
 void Block::give_back() noexcept {
   if (data_ == nullptr) return;
   if (detach_note_) trace_free();
-  if (counters_) counters_->subtract(category_, counted_bytes());
-  if (pool_) pool_->give_back({.data = data_, .size_class = size_class_});
+  if (counters_ != nullptr) counters_->subtract(category_, counted_bytes());
+  if (pool_ != nullptr) pool_->give_back({.data = data_, .size_class = size_class_});
   data_ = nullptr;
   bytes_ = 0;
-  pool_.reset();
-  counters_.reset();
   detach_note_.reset();
 }
 

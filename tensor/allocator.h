@@ -8,7 +8,8 @@
 /// block's return (Stream::wait). Fresh CPU memory costs page faults, which is why blocks are kept.
 ///
 /// What is kept is bounded by the largest amount that was ever in use at one time (at least 256
-/// MiB). When a stream is destroyed its kept blocks become usable by every stream.
+/// MiB), to within 64 KiB a stream. When a stream is destroyed its kept blocks become usable by
+/// every stream.
 ///
 /// Thread-safe. Counting: MemoryCounters of the rank that took the block, at the moment of taking
 /// and giving back.
@@ -36,7 +37,9 @@ class Block {
   static Block take(std::size_t bytes, const Stream& stream, MemoryCategory category);
   Block(Block&& other) noexcept;
   Block& operator=(Block&& other) noexcept;
-  ~Block();
+  ~Block() {
+    if (data_ != nullptr) give_back();
+  }
 
   bool empty() const { return data_ == nullptr; }
   void* data() const {
@@ -60,8 +63,8 @@ class Block {
   DeviceType device_ = DeviceType::kCpu;
   MemoryCategory category_ = MemoryCategory::kOther;
   int size_class_ = 0;
-  std::shared_ptr<StreamPool> pool_;  // null on the null device
-  std::shared_ptr<MemoryCounters> counters_;
+  StreamPool* pool_ = nullptr;          // lives while the block is out; null on the null device
+  MemoryCounters* counters_ = nullptr;  // live while bytes are counted; null for none
   std::unique_ptr<DetachNote> detach_note_;
 };
 

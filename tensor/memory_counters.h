@@ -6,7 +6,9 @@
 
 #include <array>
 #include <cstdint>
-#include <mutex>
+#include <memory>
+
+#include "tessera/tensor/spin_lock.h"
 
 namespace tessera {
 
@@ -33,7 +35,9 @@ struct MemoryReading {
   std::int64_t total() const;
 };
 
-class MemoryCounters {
+/// Owned by a shared_ptr they live as long as bytes are counted here, whatever becomes of their
+/// rank: so who counts bytes needs no handle of his own to count them off.
+class MemoryCounters : public std::enable_shared_from_this<MemoryCounters> {
  public:
   void add(MemoryCategory category, std::int64_t bytes);       ///< bytes >= 0
   void subtract(MemoryCategory category, std::int64_t bytes);  ///< bytes >= 0
@@ -51,11 +55,14 @@ class MemoryCounters {
   void reset_peak();
 
  private:
-  mutable std::mutex mutex_;
+  mutable detail::SpinLock lock_;
   MemoryReading current_;
+  std::int64_t total_ = 0;  // of current_
+  std::int64_t model_ = 0;  // its part that peak_model() bounds
   MemoryReading peak_;
   std::int64_t peak_total_ = 0;
   std::int64_t peak_model_ = 0;
+  std::shared_ptr<MemoryCounters> self_;  // while total_ is not 0
 };
 
 /// The category that storages made by this thread get unless they name one.

@@ -6,21 +6,22 @@
 #include <utility>
 
 namespace tessera {
-namespace {
+namespace detail {
 
-const std::shared_ptr<RankContext>& default_context() {
+constinit thread_local const std::shared_ptr<RankContext>* thread_context = nullptr;
+constinit thread_local bool thread_is_stream_worker = false;
+
+const std::shared_ptr<RankContext>& default_rank_context() {
   // Never destroyed: tensors in static variables count themselves off after main() has ended.
   static const auto* context =
       new std::shared_ptr<RankContext>(std::make_shared<RankContext>(-1, 1, omp_get_max_threads()));
   return *context;
 }
 
-// Points into the innermost RankScope; trivially destructible, so it is usable at any time of a
-// thread's end.
-thread_local const std::shared_ptr<RankContext>* t_context = nullptr;
-thread_local bool t_stream_worker = false;
+void mark_stream_worker() { thread_is_stream_worker = true; }
+bool on_stream_worker() { return thread_is_stream_worker; }
 
-}  // namespace
+}  // namespace detail
 
 RankContext::RankContext(int rank, int world_size, int threads)
     : rank_(rank),
@@ -46,27 +47,17 @@ void RankContext::report_failure(std::exception_ptr error) noexcept {
   }
 }
 
-const std::shared_ptr<RankContext>& current_rank_context() {
-  return t_context != nullptr ? *t_context : default_context();
-}
-
 RankScope::RankScope(std::shared_ptr<RankContext> context)
-    : context_(std::move(context)), previous_(t_context), previous_threads_(omp_get_max_threads()) {
-  t_context = &context_;
+    : context_(std::move(context)),
+      previous_(detail::thread_context),
+      previous_threads_(omp_get_max_threads()) {
+  detail::thread_context = &context_;
   omp_set_num_threads(context_->threads());
 }
 
 RankScope::~RankScope() {
-  t_context = previous_;
+  detail::thread_context = previous_;
   omp_set_num_threads(previous_threads_);
 }
 
-Trace* active_trace() { return t_stream_worker ? nullptr : current_rank_context()->trace(); }
-
-namespace detail {
-
-void mark_stream_worker() { t_stream_worker = true; }
-bool on_stream_worker() { return t_stream_worker; }
-
-}  // namespace detail
 }  // namespace tessera

@@ -28,9 +28,8 @@ class RankContext {
   int world_size() const { return world_size_; }
   /// Threads that one kernel may use (OpenMP); at least 1. Results never depend on it.
   int threads() const { return threads_; }
+  /// They outlive the context while storages are counted in them.
   MemoryCounters& memory() { return *memory_; }
-  /// Storages keep the counters alive beyond the context.
-  const std::shared_ptr<MemoryCounters>& shared_memory() const { return memory_; }
 
   /// The trace being written, or null. One branch when off.
   Trace* trace() const { return trace_.load(std::memory_order_relaxed); }
@@ -56,8 +55,19 @@ class RankContext {
   bool failed_ = false;
 };
 
+namespace detail {
+/// Points into the innermost RankScope of the thread; null outside of all. Trivially destructible,
+/// so it is usable at any time of a thread's end.
+extern constinit thread_local const std::shared_ptr<RankContext>* thread_context;
+extern constinit thread_local bool thread_is_stream_worker;
+const std::shared_ptr<RankContext>& default_rank_context();
+}  // namespace detail
+
 /// The calling thread's context; never null.
-const std::shared_ptr<RankContext>& current_rank_context();
+inline const std::shared_ptr<RankContext>& current_rank_context() {
+  const std::shared_ptr<RankContext>* context = detail::thread_context;
+  return context != nullptr ? *context : detail::default_rank_context();
+}
 
 /// Installs a context on this thread until the end of the scope, and sets OpenMP's thread count to
 /// its budget.
@@ -76,7 +86,9 @@ class RankScope {
 
 /// The trace of the calling thread's context, or null. Always null on a stream's worker: records
 /// are written at issue, by the rank's own thread.
-Trace* active_trace();
+inline Trace* active_trace() {
+  return detail::thread_is_stream_worker ? nullptr : current_rank_context()->trace();
+}
 
 namespace detail {
 /// Called once by each worker thread of a stream, at its start.

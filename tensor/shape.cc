@@ -6,14 +6,9 @@
 
 namespace tessera {
 
-Shape::Shape(std::initializer_list<std::int64_t> dims)
-    : Shape(std::span<const std::int64_t>(dims.begin(), dims.size())) {}
-
-Shape::Shape(std::span<const std::int64_t> dims) {
-  TESSERA_CHECK(dims.size() <= kMaxDims, "shape", "{} dims are more than the {} a tensor may have",
-                dims.size(), kMaxDims);
-  std::copy(dims.begin(), dims.end(), dims_.begin());
-  ndim_ = static_cast<int>(dims.size());
+void Shape::throw_too_many(std::size_t dims) {
+  throw_error<InvalidArgument>("shape", "{} dims are more than the {} a tensor may have", dims,
+                               kMaxDims);
 }
 
 Shape Shape::filled(int ndim, std::int64_t value) {

@@ -21,8 +21,12 @@ class Shape {
  public:
   Shape() = default;
   /// Throws InvalidArgument above kMaxDims entries.
-  Shape(std::initializer_list<std::int64_t> dims);
-  explicit Shape(std::span<const std::int64_t> dims);
+  Shape(std::initializer_list<std::int64_t> dims)
+      : Shape(std::span<const std::int64_t>(dims.begin(), dims.size())) {}
+  explicit Shape(std::span<const std::int64_t> dims) : ndim_(static_cast<int>(dims.size())) {
+    if (dims.size() > kMaxDims) throw_too_many(dims.size());
+    std::copy(dims.begin(), dims.end(), dims_.begin());
+  }
   /// `ndim` entries of `value`.
   static Shape filled(int ndim, std::int64_t value);
 
@@ -53,6 +57,8 @@ class Shape {
   std::string str() const;
 
  private:
+  [[noreturn]] static void throw_too_many(std::size_t dims);
+
   std::array<std::int64_t, kMaxDims> dims_{};
   int ndim_ = 0;
 };

@@ -8,6 +8,21 @@
 #include "tessera/tensor/trace.h"
 
 namespace tessera {
+namespace {
+
+// A thread takes ids by the thousand, so that threads do not meet at one counter for every tensor.
+constexpr std::uint64_t kIdsAtOnce = 1024;
+thread_local std::uint64_t t_last_id = 0;
+
+std::uint64_t next_id() {
+  static std::atomic<std::uint64_t> given{0};
+  if (t_last_id % kIdsAtOnce == 0) {
+    t_last_id = given.fetch_add(kIdsAtOnce, std::memory_order_relaxed);
+  }
+  return ++t_last_id;
+}
+
+}  // namespace
 
 struct Storage::Impl {
   Impl(Device device_in, std::size_t bytes_in, MemoryCategory category_in, std::string name_in)
@@ -20,10 +35,6 @@ struct Storage::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  static std::uint64_t next_id() {
-    static std::atomic<std::uint64_t> last{0};
-    return last.fetch_add(1, std::memory_order_relaxed) + 1;
-  }
   void trace(StorageAction action) const {
     if (Trace* active = active_trace()) {
       active->add(StorageRecord{action, id, block.counted_bytes(), category, name});

@@ -6,6 +6,8 @@
 #include <bit>
 #include <cstdlib>
 #include <limits>
+#include <mutex>
+#include <utility>
 
 namespace tessera {
 namespace {
@@ -16,10 +18,13 @@ constexpr int kLinearClasses = kLinearBytes / kLinearStep;
 constexpr int kStepsPerDoubling = 8;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kAlwaysKept = std::size_t{256} << 20;
+// A pool tells the process what it keeps in steps of this size: small pieces come and go all the
+// time.
+constexpr std::ptrdiff_t kReportStep = std::ptrdiff_t{64} << 10;
 
 struct Totals {
   std::atomic<std::size_t> from_system{0};
-  std::atomic<std::size_t> kept{0};
+  std::atomic<std::ptrdiff_t> kept{0};  // but for what pools have not reported
   std::atomic<std::size_t> peak_in_use{0};
   std::atomic<std::size_t> bound{0};
   std::mutex pools_mutex;  // before any pool's own
@@ -63,9 +68,15 @@ void return_to_system(void* data, std::size_t bytes) noexcept {
   totals().from_system.fetch_sub(bytes);
 }
 
-void note_taken(std::size_t kept_bytes) {
+/// What is kept, to within a step of reporting a pool.
+std::size_t kept_roughly() {
+  return static_cast<std::size_t>(
+      std::max<std::ptrdiff_t>(0, totals().kept.load(std::memory_order_relaxed)));
+}
+
+void note_taken() {
   Totals& t = totals();
-  const std::size_t kept = t.kept.fetch_sub(kept_bytes) - kept_bytes;
+  const std::size_t kept = kept_roughly();
   const std::size_t from_system = t.from_system.load(std::memory_order_relaxed);
   const std::size_t in_use = from_system > kept ? from_system - kept : 0;
   std::size_t peak = t.peak_in_use.load(std::memory_order_relaxed);
@@ -103,7 +114,12 @@ std::size_t size_class_bytes(int size_class) {
 }
 
 CpuMemory cpu_memory() {
-  return {.from_system = totals().from_system.load(), .kept = totals().kept.load()};
+  Totals& t = totals();
+  const std::lock_guard lock(t.pools_mutex);
+  std::ptrdiff_t kept = t.kept.load();
+  for (const StreamPool* pool : t.pools) kept += pool->unreported();
+  return {.from_system = t.from_system.load(),
+          .kept = static_cast<std::size_t>(std::max<std::ptrdiff_t>(0, kept))};
 }
 
 void set_cpu_memory_bound(std::size_t bytes) { totals().bound.store(bytes); }
@@ -116,11 +132,9 @@ StreamPool::StreamPool() {
 }
 
 StreamPool::~StreamPool() {
-  {
-    const std::lock_guard lock(totals().pools_mutex);
-    std::erase(totals().pools, this);
-  }
   retire();
+  const std::lock_guard lock(totals().pools_mutex);
+  std::erase(totals().pools, this);
 }
 
 StreamPool& StreamPool::shared() {
@@ -130,9 +144,25 @@ StreamPool& StreamPool::shared() {
 
 StreamPool::Piece StreamPool::take(int size_class) {
   Piece piece;
-  if (pop(size_class, &piece) || shared().pop(size_class, &piece)) {
-    note_taken(size_class_bytes(piece.size_class));
-    return piece;
+  {
+    const std::lock_guard lock(lock_);
+    if (out_++ == 0) self_ = weak_from_this().lock();
+    if (!pop(size_class, &piece)) piece.data = nullptr;
+  }
+  if (piece.data == nullptr) piece = take_elsewhere(size_class);
+  if (piece.data != nullptr) {
+    note_taken();
+  } else {
+    put_down();
+  }
+  return piece;
+}
+
+StreamPool::Piece StreamPool::take_elsewhere(int size_class) {
+  Piece piece;
+  {
+    const std::lock_guard lock(shared().lock_);
+    if (shared().pop(size_class, &piece)) return piece;
   }
   const std::size_t bytes = size_class_bytes(size_class);
   piece = {.data = take_from_system(bytes), .size_class = size_class};
@@ -140,18 +170,24 @@ StreamPool::Piece StreamPool::take(int size_class) {
     release_kept_cpu_memory();
     piece.data = take_from_system(bytes);
   }
-  if (piece.data != nullptr) note_taken(0);
   return piece;
 }
 
+/// Undoes the count of a piece that there was no room for.
+void StreamPool::put_down() noexcept {
+  std::shared_ptr<StreamPool> last;  // goes after the lock
+  const std::lock_guard lock(lock_);
+  if (--out_ == 0) last.swap(self_);
+}
+
 bool StreamPool::pop(int size_class, Piece* piece) {
-  const std::lock_guard lock(mutex_);
   const int last = std::min(size_class + 1, kSizeClasses - 1);
   for (int candidate = size_class; candidate <= last; ++candidate) {
     auto& list = kept_[static_cast<std::size_t>(candidate)];
     if (list.empty()) continue;
     *piece = {.data = list.back().data, .size_class = candidate};
     list.pop_back();
+    count_kept(-static_cast<std::ptrdiff_t>(size_class_bytes(candidate)));
     return true;
   }
   return false;
@@ -159,38 +195,51 @@ bool StreamPool::pop(int size_class, Piece* piece) {
 
 void StreamPool::push(Piece piece, std::uint64_t returned_at) {
   kept_[static_cast<std::size_t>(piece.size_class)].push_back({piece.data, returned_at});
+  count_kept(static_cast<std::ptrdiff_t>(size_class_bytes(piece.size_class)));
+}
+
+void StreamPool::count_kept(std::ptrdiff_t bytes) {
+  unreported_ += bytes;
+  if (unreported_ < kReportStep && unreported_ > -kReportStep) return;
+  totals().kept.fetch_add(std::exchange(unreported_, 0));
+}
+
+std::ptrdiff_t StreamPool::unreported() const {
+  const std::lock_guard lock(lock_);
+  return unreported_;
 }
 
 void StreamPool::give_back(Piece piece) noexcept {
-  const std::size_t bytes = size_class_bytes(piece.size_class);
-  const std::size_t kept = totals().kept.fetch_add(bytes) + bytes;
+  std::shared_ptr<StreamPool> last;  // goes after the lock
   {
-    std::unique_lock lock(mutex_);
+    const std::lock_guard lock(lock_);
+    if (--out_ == 0) last.swap(self_);
     if (!retired_) {
       push(piece, issued.load(std::memory_order_relaxed));
     } else {
-      lock.unlock();
-      const std::lock_guard shared_lock(shared().mutex_);
+      const std::lock_guard shared_lock(shared().lock_);
       shared().push(piece, 0);
     }
   }
+  const std::size_t kept = kept_roughly();
   const std::size_t bound = std::max(kAlwaysKept, totals().peak_in_use.load());
   if (kept > bound) evict_everywhere(kept - bound + bound / 4);
 }
 
 void StreamPool::retire() noexcept {
   if (this == &shared()) return;
-  const std::scoped_lock lock(mutex_, shared().mutex_);
+  const std::scoped_lock lock(lock_, shared().lock_);
   retired_ = true;
   for (std::size_t i = 0; i < kept_.size(); ++i) {
     auto& to = shared().kept_[i];
     for (const Kept& kept : kept_[i]) to.push_back({kept.data, 0});
     kept_[i].clear();
   }
+  shared().count_kept(std::exchange(unreported_, 0));
 }
 
 std::size_t StreamPool::evict(std::size_t bytes) noexcept {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(lock_);
   const std::uint64_t done = completed.load(std::memory_order_acquire);
   std::size_t freed = 0;
   for (int size_class = kSizeClasses - 1; size_class >= 0 && freed < bytes; --size_class) {
@@ -200,7 +249,7 @@ std::size_t StreamPool::evict(std::size_t bytes) noexcept {
     auto keep = list.begin();
     for (; keep != list.end() && freed < bytes && keep->returned_at <= done; ++keep) {
       return_to_system(keep->data, size);
-      totals().kept.fetch_sub(size);
+      count_kept(-static_cast<std::ptrdiff_t>(size));
       freed += size;
     }
     list.erase(list.begin(), keep);

@@ -7,14 +7,17 @@
 /// most an eighth is wasted. A kept block remembers what its stream had been told to do when it
 /// came back; the stream itself may take it at once, the operating system only when that work has
 /// run. Thread-safe.
+///
+/// A pool lives as long as its pieces are out, so who holds one needs no handle of the pool.
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
+
+#include "tessera/tensor/spin_lock.h"
 
 namespace tessera {
 
@@ -35,7 +38,8 @@ void set_cpu_memory_bound(std::size_t bytes);
 /// Returns to the operating system what no pending work uses.
 void release_kept_cpu_memory();
 
-class StreamPool {
+/// Owned by a shared_ptr.
+class StreamPool : public std::enable_shared_from_this<StreamPool> {
  public:
   struct Piece {
     void* data = nullptr;
@@ -56,6 +60,8 @@ class StreamPool {
   /// Returns finished pieces to the operating system, largest first, until `bytes` are back.
   /// Answers the bytes returned.
   std::size_t evict(std::size_t bytes) noexcept;
+  /// Kept bytes that the totals of the process do not know of yet; may be negative.
+  std::ptrdiff_t unreported() const;
 
   /// Work of the stream: closures it was given, and those that ran. An inline stream stays at 0.
   std::atomic<std::uint64_t> issued{0};
@@ -66,12 +72,20 @@ class StreamPool {
     void* data;
     std::uint64_t returned_at;  // value of `issued`
   };
+  // For holders of the lock:
   bool pop(int size_class, Piece* piece);
   void push(Piece piece, std::uint64_t returned_at);
+  void count_kept(std::ptrdiff_t bytes);
+
+  Piece take_elsewhere(int size_class);
+  void put_down() noexcept;
   static StreamPool& shared();
 
-  std::mutex mutex_;
+  mutable detail::SpinLock lock_;
   bool retired_ = false;
+  std::size_t out_ = 0;               // pieces taken and not given back
+  std::shared_ptr<StreamPool> self_;  // while there are any
+  std::ptrdiff_t unreported_ = 0;
   std::array<std::vector<Kept>, kSizeClasses> kept_;
 };
 

@@ -41,10 +41,9 @@ std::int64_t reach(const Shape& shape, const Shape& strides, const char* where) 
 
 }  // namespace
 
-const Tensor::Impl& Tensor::impl() const {
-  TESSERA_CHECK_AS(StateError, impl_ != nullptr, "tensor",
-                   "this tensor is undefined; assign one that was made by an operation");
-  return *impl_;
+void Tensor::throw_undefined() {
+  throw_error<StateError>("tensor",
+                          "this tensor is undefined; assign one that was made by an operation");
 }
 
 Tensor Tensor::empty(const Shape& shape, const TensorOptions& options) {
@@ -57,7 +56,7 @@ Tensor Tensor::empty_named(const Shape& shape, const TensorOptions& options,
   Storage storage = Storage::create(options.device, bytes, category, std::move(name));
   if (materialized) storage.materialize();
   return Tensor(std::make_shared<Impl>(std::move(storage), shape, contiguous_strides(shape), 0,
-                                       options.dtype, nullptr));
+                                       options.dtype));
 }
 
 Tensor Tensor::over(Storage storage, const Shape& shape, const Shape& strides, std::int64_t offset,
@@ -78,26 +77,9 @@ Tensor Tensor::over(Storage storage, const Shape& shape, const Shape& strides, s
       "shape {} with strides {} at offset {} reaches outside storage \"{}\" of {} {} elements; it "
       "spans {} from its offset",
       shape.str(), strides.str(), offset, storage.name(), room, dtype_name(dtype), extent);
-  return Tensor(std::make_shared<Impl>(std::move(storage), shape, strides, offset, dtype, nullptr));
+  return Tensor(std::make_shared<Impl>(std::move(storage), shape, strides, offset, dtype));
 }
-
-const Shape& Tensor::shape() const { return impl().shape; }
-const Shape& Tensor::strides() const { return impl().strides; }
-std::int64_t Tensor::offset() const { return impl().offset; }
-std::int64_t Tensor::numel() const { return impl().numel; }
-DType Tensor::dtype() const { return impl().dtype; }
-Device Tensor::device() const { return impl().storage.device(); }
-const Storage& Tensor::storage() const { return impl().storage; }
-bool Tensor::is_contiguous() const { return impl().contiguous; }
 
 std::int64_t Tensor::dim(int d) const { return shape()[normalize_dim(d, ndim(), "tensor.dim")]; }
-
-std::uint64_t Tensor::version() const {
-  return impl().family_version().load(std::memory_order_relaxed);
-}
-
-void Tensor::bump_version() const {
-  impl().family_version().fetch_add(1, std::memory_order_relaxed);
-}
 
 }  // namespace tessera

@@ -71,13 +71,13 @@ class Tensor {
   const Shape& shape() const;
   const Shape& strides() const;  ///< in elements
   std::int64_t offset() const;   ///< in elements
-  int ndim() const { return shape().ndim(); }
+  int ndim() const;
   std::int64_t dim(int d) const;  ///< extent of a dim; negative counts from the back
   std::int64_t numel() const;
   DType dtype() const;
   Device device() const;
   const Storage& storage() const;
-  TensorOptions options() const { return {.dtype = dtype(), .device = device()}; }
+  TensorOptions options() const;
   bool is_contiguous() const;
 
   /// Views: no copy. Dims may be negative: they count from the back. Each throws InvalidArgument
@@ -132,7 +132,8 @@ class Tensor {
   static Tensor from_host(const void* data, std::size_t count, DType dtype, const Shape& shape,
                           Device device);
   explicit Tensor(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
-  const Impl& impl() const;
+  const Impl& impl() const;  // throws StateError when undefined
+  [[noreturn]] static void throw_undefined();
   Tensor restrided(const Shape& shape, const Shape& strides, std::int64_t offset) const;
   /// Checks, waits for the current stream and answers the number of elements; expected < 0: any.
   std::size_t prepare_host_read(DType dtype, std::int64_t expected) const;
@@ -154,3 +155,5 @@ class Tensor {
 };
 
 }  // namespace tessera
+
+#include "tessera/tensor/tensor_impl.h"

@@ -87,7 +87,7 @@ std::size_t Tensor::prepare_host_read(DType wanted, std::int64_t expected) const
                    "a tensor of shape {} on the null device has no values; say what a plan should "
                    "assume with item(PlanValue{{...}})",
                    self.shape.str());
-  self.storage.data();  // throws unless ready, before anything waits
+  self.storage().data();  // throws unless ready, before anything waits
   const Stream& stream = current_stream(device());
   stream.synchronize();
   if (Trace* trace = active_trace()) {
@@ -98,7 +98,7 @@ std::size_t Tensor::prepare_host_read(DType wanted, std::int64_t expected) const
 
 void Tensor::copy_to_host(void* out) const {
   const Impl& self = impl();
-  const auto* data = static_cast<const std::byte*>(self.storage.data());
+  const auto* data = static_cast<const std::byte*>(self.storage().data());
   dispatch_all(self.dtype, "tensor.to_vector", [&]<class T>() {
     gather_elements(reinterpret_cast<const T*>(data) + self.offset, self.shape, self.strides,
                     static_cast<T*>(out));

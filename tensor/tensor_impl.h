@@ -1,6 +1,7 @@
 #pragma once
 
-/// What a Tensor handle holds. For tensor*.cc only.
+/// What a Tensor handle holds, and the members that only look at it: the end of tensor.h, which
+/// includes it. Operations ask for shapes and dtypes all the time, so these are inline.
 
 #include <atomic>
 #include <cstdint>
@@ -12,29 +13,70 @@
 namespace tessera {
 
 struct Tensor::Impl {
+  /// The first tensor of a view family.
   Impl(Storage storage_in, const Shape& shape_in, const Shape& strides_in, std::int64_t offset_in,
-       DType dtype_in, std::shared_ptr<const Impl> root_in)
-      : storage(std::move(storage_in)),
-        shape(shape_in),
+       DType dtype_in)
+      : shape(shape_in),
         strides(strides_in),
+        device(storage_in.device()),
         offset(offset_in),
         numel(shape_in.numel()),
         dtype(dtype_in),
         contiguous(tessera::is_contiguous(shape_in, strides_in)),
+        own_storage(std::move(storage_in)) {}
+  /// A view of the family of `root_in`.
+  Impl(std::shared_ptr<const Impl> root_in, const Shape& shape_in, const Shape& strides_in,
+       std::int64_t offset_in)
+      : shape(shape_in),
+        strides(strides_in),
+        device(root_in->device),
+        offset(offset_in),
+        numel(shape_in.numel()),
+        dtype(root_in->dtype),
+        contiguous(tessera::is_contiguous(shape_in, strides_in)),
         root(std::move(root_in)) {}
 
+  const Storage& storage() const { return root ? root->own_storage : own_storage; }
   std::atomic<std::uint64_t>& family_version() const { return root ? root->version : version; }
 
-  const Storage storage;
   const Shape shape;
   const Shape strides;
+  const Device device;
   const std::int64_t offset;
   const std::int64_t numel;
   const DType dtype;
   const bool contiguous;
-  // The first tensor of the view family holds its version counter; null in that tensor itself.
+  // Of a view: the first tensor of its family, which holds storage and version of all.
   const std::shared_ptr<const Impl> root;
+  const Storage own_storage;
   mutable std::atomic<std::uint64_t> version{0};
 };
+
+inline const Tensor::Impl& Tensor::impl() const {
+  if (impl_ == nullptr) [[unlikely]]
+    throw_undefined();
+  return *impl_;
+}
+
+inline const Shape& Tensor::shape() const { return impl().shape; }
+inline const Shape& Tensor::strides() const { return impl().strides; }
+inline std::int64_t Tensor::offset() const { return impl().offset; }
+inline int Tensor::ndim() const { return impl().shape.ndim(); }
+inline std::int64_t Tensor::numel() const { return impl().numel; }
+inline DType Tensor::dtype() const { return impl().dtype; }
+inline Device Tensor::device() const { return impl().device; }
+inline TensorOptions Tensor::options() const { return {.dtype = dtype(), .device = device()}; }
+inline const Storage& Tensor::storage() const { return impl().storage(); }
+inline bool Tensor::is_contiguous() const { return impl().contiguous; }
+
+inline std::uint64_t Tensor::version() const {
+  return impl().family_version().load(std::memory_order_relaxed);
+}
+
+inline void Tensor::bump_version() const {
+  // One thread at a time uses a family, so no read-modify-write is needed; others may only look.
+  std::atomic<std::uint64_t>& version = impl().family_version();
+  version.store(version.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
 
 }  // namespace tessera

@@ -69,11 +69,11 @@ class Printer {
 std::string Tensor::str() const {
   if (!defined()) return "tensor (undefined)";
   const Impl& self = impl();
-  const std::string& name = self.storage.name();
+  const std::string& name = self.storage().name();
   std::string out = fmt::format("tensor {}{} {} on {}", name.empty() ? "" : "\"" + name + "\" ",
                                 dtype_name(self.dtype), self.shape.str(), device().str());
   if (device().is_null()) return out;
-  switch (self.storage.state()) {
+  switch (self.storage().state()) {
     case StorageState::kReleased:
       return out + ", released";
     case StorageState::kFilling:
@@ -83,7 +83,7 @@ std::string Tensor::str() const {
   }
   current_stream(device()).synchronize();
   return out + "\n" +
-         Printer(self.shape, self.strides, self.dtype, self.storage.data()).print(0, self.offset);
+         Printer(self.shape, self.strides, self.dtype, self.storage().data()).print(0, self.offset);
 }
 
 }  // namespace tessera

@@ -60,8 +60,7 @@ std::optional<Shape> view_strides(const Shape& shape, const Shape& strides, cons
 
 Tensor Tensor::restrided(const Shape& shape, const Shape& strides, std::int64_t offset) const {
   const Impl& self = impl();
-  return Tensor(std::make_shared<Impl>(self.storage, shape, strides, offset, self.dtype,
-                                       self.root ? self.root : impl_));
+  return Tensor(std::make_shared<Impl>(self.root ? self.root : impl_, shape, strides, offset));
 }
 
 std::optional<Tensor> Tensor::try_view(const Shape& new_shape) const {
@@ -193,8 +192,8 @@ Tensor Tensor::unsqueeze(int dim) const {
 
 Tensor Tensor::detached_version() const {
   const Impl& self = impl();
-  return Tensor(std::make_shared<Impl>(self.storage, self.shape, self.strides, self.offset,
-                                       self.dtype, nullptr));
+  return Tensor(
+      std::make_shared<Impl>(self.storage(), self.shape, self.strides, self.offset, self.dtype));
 }
 
 }  // namespace tessera

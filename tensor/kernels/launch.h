@@ -74,7 +74,7 @@ class KernelTracer {
 
 /// Issues kernel K on the thread's current stream of `device`.
 template <class K>
-void launch(Device device, typename K::Args args) {
+void launch(Device device, const typename K::Args& args) {
   const Stream& stream = current_stream(device);
   if (Trace* trace = active_trace()) {
     detail::KernelTracer tracer(K::kName, stream);
@@ -86,9 +86,8 @@ void launch(Device device, typename K::Args args) {
     case DeviceType::kCpu: {
       CpuEntry<K> entry = std::get<CpuEntry<K>>(cpu_table());
       if (stream.kind() == StreamKind::kInline) return entry.run(args, workspace.get());
-      stream.enqueue(K::kName, [entry, args = std::move(args), scratch = workspace.get()] {
-        entry.run(args, scratch);
-      });
+      stream.enqueue(K::kName,
+                     [entry, args, scratch = workspace.get()] { entry.run(args, scratch); });
       return;
     }
     case DeviceType::kCuda:

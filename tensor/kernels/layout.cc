@@ -2,10 +2,25 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
+#include <functional>
 
 namespace tessera {
 namespace {
+
+// A stable sort of few dims: `order` lists those of `leading` from the largest stride down.
+std::array<int, kMaxDims> descending(const Shape& leading) {
+  std::array<int, kMaxDims> order{};
+  for (int d = 0; d < leading.ndim(); ++d) {
+    int place = d;
+    for (; place > 0; --place) {
+      const int before = order[static_cast<std::size_t>(place - 1)];
+      if (leading[before] >= leading[d]) break;
+      order[static_cast<std::size_t>(place)] = before;
+    }
+    order[static_cast<std::size_t>(place)] = d;
+  }
+  return order;
+}
 
 void reorder(Shape& list, const std::array<int, kMaxDims>& order) {
   const Shape old = list;
@@ -31,6 +46,7 @@ void merge_dims(Shape& shape, std::initializer_list<Shape*> strides) {
       ++kept;
     }
   }
+  if (kept == shape.ndim()) return;
   const auto cut = [kept](const Shape& list) {
     return Shape(std::span(list.begin(), static_cast<std::size_t>(kept)));
   };
@@ -39,13 +55,12 @@ void merge_dims(Shape& shape, std::initializer_list<Shape*> strides) {
 }
 
 void sort_and_merge_dims(Shape& shape, std::initializer_list<Shape*> strides) {
-  std::array<int, kMaxDims> order;
-  std::iota(order.begin(), order.end(), 0);
   const Shape& leading = **strides.begin();
-  std::stable_sort(order.begin(), order.begin() + shape.ndim(),
-                   [&](int a, int b) { return leading[a] > leading[b]; });
-  reorder(shape, order);
-  for (Shape* s : strides) reorder(*s, order);
+  if (!std::is_sorted(leading.begin(), leading.end(), std::greater<>())) {
+    const std::array<int, kMaxDims> order = descending(leading);
+    reorder(shape, order);
+    for (Shape* s : strides) reorder(*s, order);
+  }
   merge_dims(shape, strides);
 }
 

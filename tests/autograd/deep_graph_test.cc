@@ -2,6 +2,8 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <future>
+#include <stdexcept>
+#include <thread>
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/function.h"
@@ -64,6 +66,34 @@ TEST_CASE("deep graph: a wide one") {
   for (int i = 0; i < 50'000; ++i) roots.push_back(link(x));
   backward(roots, {});
   CHECK(x.grad().item<double>() == 50'000);
+}
+
+TEST_CASE("deep graph: another thread may drop it, and others watch") {
+  const Variable x = scalar_leaf(2.0);
+  Variable y = chain(x, 1000);
+  std::weak_ptr<Node> last = y.gradient_edge().node;
+  std::weak_ptr<Node> first = x.gradient_edge().node;
+  std::thread([dropped = std::move(y)]() mutable { dropped = Variable(); }).join();
+  CHECK(last.expired());
+  CHECK(first.expired());
+  last.reset();  // what watched nodes is let go of after them
+  backward(chain(x, 10));
+  CHECK(x.grad().item<double>() == 1);
+}
+
+TEST_CASE("deep graph: a node that cannot be made leaves nothing behind") {
+  struct Refuses {
+    Refuses() = default;
+    Refuses(const Refuses& /*other*/) { throw std::runtime_error("no copies"); }
+    Gradients operator()(const Variable& dy, const BackwardContext& /*context*/) const {
+      return {dy};
+    }
+  };
+  const Variable x = scalar_leaf(2.0);
+  const std::weak_ptr<Node> leaf_node = x.gradient_edge().node;
+  const Refuses refuses;
+  CHECK_THROWS_AS(record_twice("refused", x.tensor(), {x}, refuses), std::runtime_error);
+  CHECK(leaf_node.expired());
 }
 
 TEST_CASE("deep graph: nodes owned by static objects are destroyed at the program's end") {

@@ -70,6 +70,25 @@ TEST_CASE("counters: names and the thread's category") {
   CHECK(current_memory_category() == MemoryCategory::kActivation);
 }
 
+TEST_CASE("counters: outlive their rank while bytes are counted in them") {
+  auto context = std::make_shared<RankContext>(0, 1, 1);
+  const std::weak_ptr<MemoryCounters> counters = context->memory().weak_from_this();
+  Block first, second;
+  {
+    const RankScope scope(context);
+    first = Block::take(100, inlined("s"), MemoryCategory::kOther);
+    second = Block::take(100, inlined("s"), MemoryCategory::kGradient);
+    CHECK(take(0, inlined("s")).counted_bytes() == 0);
+  }
+  context.reset();
+  std::thread([block = std::move(first)]() mutable { block = Block(); }).join();
+  REQUIRE_FALSE(counters.expired());
+  CHECK(counters.lock()->current().total() == 128);
+  CHECK(counters.lock()->peak_total() == 256);
+  std::thread([block = std::move(second)]() mutable { block = Block(); }).join();
+  CHECK(counters.expired());
+}
+
 TEST_CASE("size classes: hold what they promise, in order, with bounded waste") {
   for (int i = 0; i < kSizeClasses; ++i) {
     const std::size_t bytes = size_class_bytes(i);
@@ -151,7 +170,8 @@ TEST_CASE("block: what a destroyed stream kept is for everyone") {
   const Stream other = inlined("other");
   const Block again = take(bytes, other);
   CHECK(again.data() == kept);
-  outliving = Block();  // its stream is gone
+  // Its stream is gone, and so is the thread that took it.
+  std::thread([block = std::move(outliving)]() mutable { block = Block(); }).join();
   CHECK(take(bytes, other).data() == outliving_address);
 }
 
@@ -195,6 +215,23 @@ TEST_CASE("cache: emptied, but not of what queued work may still use") {
   stream.synchronize();
   empty_cpu_cache();
   CHECK(cached_cpu_bytes() <= before);
+}
+
+TEST_CASE("cache: small blocks are counted one by one") {
+  const Stream stream = inlined("s");
+  empty_cpu_cache();
+  const std::size_t before = cached_cpu_bytes();
+  std::vector<Block> blocks;
+  for (int i = 0; i < 3000; ++i) blocks.push_back(take(64, stream));
+  CHECK(cached_cpu_bytes() == before);
+  for (std::size_t i = 1; i <= 3000; ++i) {
+    blocks.pop_back();
+    if (i % 97 == 0) REQUIRE(cached_cpu_bytes() == before + 64 * i);
+  }
+  const Block again = take(64, stream);
+  CHECK(cached_cpu_bytes() == before + 64 * 2999);
+  empty_cpu_cache();
+  CHECK(cached_cpu_bytes() == before);
 }
 
 TEST_CASE("cache: bounded") {

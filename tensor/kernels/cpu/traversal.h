@@ -18,9 +18,9 @@ inline constexpr std::int64_t kPiece = 1 << 15;
 /// A shape and the strides of N operands.
 template <std::size_t N>
 struct Traversal {
-  int ndim = 0;  ///< at least 1
-  std::array<std::int64_t, kMaxDims> shape{};
-  std::array<std::array<std::int64_t, kMaxDims>, N> strides{};
+  int ndim = 0;  ///< at least 1; what follows is set so far
+  std::array<std::int64_t, kMaxDims> shape;
+  std::array<std::array<std::int64_t, kMaxDims>, N> strides;
 
   std::int64_t numel() const {
     std::int64_t n = 1;
@@ -41,7 +41,7 @@ Traversal<sizeof...(Strides)> make_traversal(const Extents& shape, const Strides
   t.shape[0] = 1;
   fill(shape, t.shape);
   std::size_t operand = 0;
-  (fill(strides, t.strides[operand++]), ...);
+  ((t.strides[operand][0] = 0, fill(strides, t.strides[operand++])), ...);
   return t;
 }
 
@@ -51,7 +51,7 @@ template <std::size_t N, class Body>
 void walk(const Traversal<N>& t, std::int64_t begin, std::int64_t end, const Body& body) {
   const int last = t.ndim - 1;
   std::array<std::int64_t, kMaxDims> index{};
-  for (std::int64_t d = last, rest = begin; d >= 0; --d) {
+  for (std::int64_t d = last, rest = begin; d >= 0 && rest > 0; --d) {
     index[d] = rest % t.shape[d];
     rest /= t.shape[d];
   }
@@ -93,9 +93,12 @@ void parallel_walk(const Traversal<N>& t, const Body& body) {
 /// elements.
 template <class Body>
 void parallel_rows(std::int64_t rows, std::int64_t length, const Body& body) {
-  [[maybe_unused]] const std::int64_t group =
-      std::max<std::int64_t>(1, kPiece / std::max<std::int64_t>(1, length));
-#pragma omp parallel for schedule(static, group) if (rows > group)
+  const std::int64_t group = std::max<std::int64_t>(1, kPiece / std::max<std::int64_t>(1, length));
+  if (rows <= group) {  // not an if clause: entering a region costs as much as a small kernel
+    for (std::int64_t row = 0; row < rows; ++row) body(row);
+    return;
+  }
+#pragma omp parallel for schedule(static, group)
   for (std::int64_t row = 0; row < rows; ++row) body(row);
 }
 
