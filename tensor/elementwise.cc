@@ -118,9 +118,11 @@ void settle(View& y, const std::array<Operand*, N>& operands) {
     if (!operands[i]->is_number()) strides[i] = &operands[i]->view.strides;
   }
   if (in_order) {  // the usual case, without sorting
+    if (y.shape.ndim() == 1) return;
+    static const Shape one = {1};  // copies of a list just made would wait for its bytes
     y.shape = {y.shape.numel()};
-    for (Shape* s : strides) *s = {1};
-    y.strides = {1};
+    for (Shape* s : strides) *s = one;
+    y.strides = one;
   } else {
     sort_and_merge_dims(y.shape, {&y.strides, strides[0], strides[1], strides[2]});
   }
