@@ -71,7 +71,7 @@ Tensor gathered(const Tensor& x, const Chosen& chosen, BadIndex bad_index) {
 void put(const Tensor& out, const Chosen& chosen, const Tensor& src, const Put& how) {
   launch<ScatterKernel>(out.device(), {.src = read(src),
                                        .index = read(chosen.index),
-                                       .y = write(out),
+                                       .y = overwrite(out, how.where),
                                        .walk = walk_of(chosen, out, src),
                                        .mode = how.mode,
                                        .skip = how.skip,

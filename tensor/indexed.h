@@ -38,6 +38,7 @@ Chosen slices(const Tensor& index, int dim, const Shape& shape);
 Tensor gathered(const Tensor& x, const Chosen& chosen, BadIndex bad_index);
 
 struct Put {
+  const char* where = "";  ///< the operation, for errors about overwritten tensors
   ScatterMode mode = ScatterMode::kAssign;
   std::int64_t skip = -1;
   BadIndex bad_index = nullptr;

@@ -33,7 +33,7 @@ Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype) {
   const Tensor out = zeros(shape, options);
   const Tensor chosen = index.unsqueeze(-1);
   ops::put(out, {.dim = index.ndim(), .index = chosen}, ones({}, options).expand(chosen.shape()),
-           {.bad_index = throw_bad_index<kOneHot>});
+           {.where = kOneHot, .bad_index = throw_bad_index<kOneHot>});
   return out;
 }
 
@@ -65,7 +65,9 @@ void embedding_backward_into(const Tensor& dweight, const Tensor& dy, const Tens
     axpby_(dweight, dweight, {.alpha = options.beta});
   }
   ops::add_into(dweight, slices(flat, 0, rows), contiguous(dy).view(rows),
-                {.skip = options.padding_index, .bad_index = throw_bad_index<kEmbeddingBackward>});
+                {.where = kEmbeddingBackward,
+                 .skip = options.padding_index,
+                 .bad_index = throw_bad_index<kEmbeddingBackward>});
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "tessera/tensor/elementwise.h"
 #include "tessera/tensor/indexed.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/layout.h"
@@ -26,7 +27,9 @@ using ops::throw_bad_index;
 
 constexpr const char* kGather = "gather";
 constexpr const char* kScatter = "scatter";
+constexpr const char* kScatterInPlace = "scatter_";
 constexpr const char* kScatterAdd = "scatter_add";
+constexpr const char* kScatterAddInPlace = "scatter_add_";
 constexpr const char* kIndexSelect = "index_select";
 constexpr const char* kIndex = "index";
 constexpr const char* kIndexPut = "index_put";
@@ -110,8 +113,10 @@ void fill_masked(const char* where, const Tensor& out, const Tensor& x, const Te
   TESSERA_CHECK(broadcast_shapes(mask.shape(), x.shape(), where) == x.shape(), where,
                 "the mask has shape {}, which does not broadcast to {}", mask.shape().str(),
                 x.shape().str());
-  MaskedFillKernel::Args args{
-      .x = read(x), .mask = read(mask.expand(x.shape())), .y = write(out), .value = value};
+  MaskedFillKernel::Args args{.x = read(x),
+                              .mask = read(mask.expand(x.shape())),
+                              .y = overwrite(out, where),
+                              .value = value};
   sort_and_merge_dims(args.y.shape, {&args.y.strides, &args.x.strides, &args.mask.strides});
   args.x.shape = args.mask.shape = args.y.shape;
   launch<MaskedFillKernel>(out.device(), args);
@@ -142,26 +147,30 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, int dim) {
 Tensor scatter(const Tensor& x, int dim, const Tensor& index, const Tensor& src) {
   const Chosen chosen = scattered(kScatter, x, dim, index, src);
   const Tensor out = clone(x);
-  put(out, chosen, src, {.bad_index = throw_bad_index<kScatter>});
+  put(out, chosen, src, {.where = kScatter, .bad_index = throw_bad_index<kScatter>});
   return out;
 }
 
 void scatter_(const Tensor& x, int dim, const Tensor& index, const Tensor& src) {
-  put(x, scattered(kScatter, x, dim, index, src), src, {.bad_index = throw_bad_index<kScatter>});
+  const Chosen chosen = scattered(kScatterInPlace, x, dim, index, src);
+  ops::check_writable(kScatterInPlace, x);
+  put(x, chosen, src, {.where = kScatterInPlace, .bad_index = throw_bad_index<kScatterInPlace>});
 }
 
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& src) {
   const Chosen chosen = scattered(kScatterAdd, x, dim, index, src);
   check_addable(kScatterAdd, x);
   const Tensor out = clone(x);
-  add_into(out, chosen, src, {.bad_index = throw_bad_index<kScatterAdd>});
+  add_into(out, chosen, src, {.where = kScatterAdd, .bad_index = throw_bad_index<kScatterAdd>});
   return out;
 }
 
 void scatter_add_(const Tensor& x, int dim, const Tensor& index, const Tensor& src) {
-  const Chosen chosen = scattered(kScatterAdd, x, dim, index, src);
-  check_addable(kScatterAdd, x);
-  add_into(x, chosen, src, {.bad_index = throw_bad_index<kScatterAdd>});
+  const Chosen chosen = scattered(kScatterAddInPlace, x, dim, index, src);
+  check_addable(kScatterAddInPlace, x);
+  ops::check_writable(kScatterAddInPlace, x);
+  add_into(x, chosen, src,
+           {.where = kScatterAddInPlace, .bad_index = throw_bad_index<kScatterAddInPlace>});
 }
 
 Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
@@ -194,7 +203,7 @@ Tensor index_put(const Tensor& x, const std::vector<Tensor>& indices, const Tens
   const Tensor src = contiguous(values.expand(shape)).view(rows);
   const Tensor out = clone(x);
   const Chosen where = slices(chosen.index, 0, rows);
-  const Put how{.bad_index = throw_bad_index<kIndexPut>};
+  const Put how{.where = kIndexPut, .bad_index = throw_bad_index<kIndexPut>};
   if (options.accumulate) {
     add_into(out.view(chosen.rows), where, src, how);
   } else {
@@ -211,8 +220,9 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
 }
 
 void masked_fill_(const Tensor& x, const Tensor& mask, double value) {
-  ops::check_defined("masked_fill", "the tensor", x);
-  fill_masked("masked_fill", x, x, mask, value);
+  ops::check_defined("masked_fill_", "the tensor", x);
+  ops::check_writable("masked_fill_", x);
+  fill_masked("masked_fill_", x, x, mask, value);
 }
 
 }  // namespace tessera

@@ -7,7 +7,7 @@
 /// the extent: thrown at once on an inline stream, by the next synchronize() on a queued one. Where
 /// several elements go to one place, they arrive in the order of the indices (row-major): the last
 /// one assigned stays, and sums are added in that order, in f32 for 16-bit dtypes, rounded once.
-/// Any dtype but where said.
+/// Any dtype but where said. Forms that end in `_` refuse a tensor that repeats elements (expand).
 
 #include <vector>
 

@@ -68,8 +68,10 @@ Tensor triangle(const char* where, const Tensor& x, std::int64_t diagonal, bool 
   TESSERA_CHECK(x.ndim() >= 2, where, "needs at least 2 dims, got shape {}; unsqueeze it",
                 x.shape().str());
   const Tensor out = Tensor::empty(x.shape(), x.options());
+  // Beyond the corners nothing changes any more.
+  const std::int64_t inside = std::clamp(diagonal, -x.dim(-2), x.dim(-1));
   launch<TriangleKernel>(x.device(),
-                         {.x = read(x), .y = write(out), .diagonal = diagonal, .upper = upper});
+                         {.x = read(x), .y = write(out), .diagonal = inside, .upper = upper});
   return out;
 }
 

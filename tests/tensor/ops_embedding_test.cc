@@ -103,5 +103,27 @@ TEST_CASE("embedding: rows, and their gradients summed in order") {
   CHECK(slot.item<float>() == 1001);
 }
 
+TEST_CASE("masks and embeddings: errors") {
+  const auto text = [](auto body) { return thrown<InvalidArgument>(body); };
+  const Tensor x = zeros({2, 3}), at = zeros({2, 3}, {.dtype = DType::kI64});
+  const Tensor flags = zeros({2, 3}, {.dtype = DType::kBool});
+  const Tensor repeats = zeros({1, 3}).expand({2, 3});
+  CHECK_THAT(text([&] { masked_fill_(repeats, flags, 1); }),
+             Catch::Contains("[masked_fill_] dim 0 of the tensor written to repeats"));
+  CHECK(text([&] { masked_fill(x, x, 1); }) ==
+        "[masked_fill] the mask has dtype f32; it must be bool or u8");
+  CHECK(text([&] { masked_fill(at, flags, 0.5); }) ==
+        "[masked_fill] the number 0.5 is not whole, and the tensor is i64; cast it first");
+  CHECK(text([&] {
+          masked_fill_(x, zeros({4, 2, 3}, {.dtype = DType::kBool}), 1);
+        }) == "[masked_fill_] the mask has shape [4, 2, 3], which does not broadcast to [2, 3]");
+  CHECK_THAT(text([&] { masked_fill(x, Tensor(), 1); }), Catch::Contains("the mask is undefined"));
+  CHECK_THAT(text([&] { masked_fill(Tensor(), flags, 1); }), Catch::Contains("is undefined"));
+  CHECK(text([&] { embedding(zeros({3}), at); }) ==
+        "[embedding] needs a weight [entries, features], got [3]");
+  CHECK(text([&] { embedding_backward_into(x, x, at); }) ==
+        "[embedding_backward_into] dy has shape [2, 3], expected [2, 3, 3]");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -235,7 +235,7 @@ TEST_CASE("an index outside its dim is named, with its position") {
   CHECK_THAT(thrown<InvalidArgument>([&] {
                scatter_(x, 1, at({3}, {1, 1}), x);
              }),
-             Catch::Contains("[scatter] index 3 at position 0"));
+             Catch::Contains("[scatter_] index 3 at position 0"));
   CHECK_THAT(thrown<InvalidArgument>([&] {
                scatter_add(x, 1, at({3}, {1, 1}), x);
              }),
@@ -302,6 +302,11 @@ TEST_CASE("indexing: errors") {
   CHECK_THAT(
       text([&] { index_put(flags, {at.select(0, 0)}, flags.select(0, 0), {.accumulate = true}); }),
       Catch::Contains("[index_put] bool values"));
+  const Tensor repeats = zeros({1, 3}).expand({2, 3});
+  CHECK(text([&] { scatter_(repeats, 0, at, x); }) ==
+        "[scatter_] dim 0 of the tensor written to repeats one element 2 times; clone() it first");
+  CHECK_THAT(text([&] { scatter_add_(repeats, 0, at, x); }),
+             Catch::Contains("[scatter_add_] dim 0 of the tensor written to repeats"));
   CHECK(text([&] { index_select(x, 0, at); }) ==
         "[index_select] needs an index of 1 dim, got shape [2, 3]");
   CHECK(text([&] { index(x, {}); }) ==
@@ -314,19 +319,6 @@ TEST_CASE("indexing: errors") {
   CHECK(text([&] {
           index_put(x, {at.select(0, 0)}, zeros({5, 3, 3}));
         }) == "[index_put] the values have shape [5, 3, 3], which does not broadcast to [3, 3]");
-  CHECK(text([&] { masked_fill(x, x, 1); }) ==
-        "[masked_fill] the mask has dtype f32; it must be bool or u8");
-  CHECK(text([&] { masked_fill(at, flags, 0.5); }) ==
-        "[masked_fill] the number 0.5 is not whole, and the tensor is i64; cast it first");
-  CHECK(text([&] {
-          masked_fill_(x, zeros({4, 2, 3}, {.dtype = DType::kBool}), 1);
-        }) == "[masked_fill] the mask has shape [4, 2, 3], which does not broadcast to [2, 3]");
-  CHECK_THAT(text([&] { masked_fill(x, Tensor(), 1); }), Catch::Contains("the mask is undefined"));
-  CHECK_THAT(text([&] { masked_fill(Tensor(), flags, 1); }), Catch::Contains("is undefined"));
-  CHECK(text([&] { embedding(zeros({3}), at); }) ==
-        "[embedding] needs a weight [entries, features], got [3]");
-  CHECK(text([&] { embedding_backward_into(x, x, at); }) ==
-        "[embedding_backward_into] dy has shape [2, 3], expected [2, 3, 3]");
 }
 
 }  // namespace

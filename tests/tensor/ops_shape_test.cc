@@ -206,6 +206,9 @@ TEST_CASE("tril and triu: any diagonal, batches of matrices") {
       }
     }
   }
+  const std::int64_t far = std::numeric_limits<std::int64_t>::max();
+  CHECK(all_equal(tril(ones({3, 2}), far), ones({3, 2})));
+  CHECK(all_equal(triu(ones({3, 2}), -far), ones({3, 2})));
 }
 
 TEST_CASE("shape: equal results for any number of threads") {

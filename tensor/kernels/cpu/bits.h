@@ -3,6 +3,7 @@
 /// Elements that are moved and not computed with: all that matters is how wide they are.
 
 #include <cstdint>
+#include <cstring>
 
 #include "tessera/tensor/dtype.h"
 
@@ -29,6 +30,16 @@ void with_bits(DType dtype, Body&& body) {
     default:
       return body.template operator()<Bits<std::uint64_t>>();
   }
+}
+
+/// to[i * to_step] = from[i * from_step], i < n; the two do not overlap.
+template <class B>
+void copy_run(const B* from, std::int64_t from_step, B* to, std::int64_t to_step, std::int64_t n) {
+  if (from_step == 1 && to_step == 1) {
+    std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(B));
+    return;
+  }
+  for (std::int64_t i = 0; i < n; ++i) to[i * to_step] = from[i * from_step];
 }
 
 }  // namespace tessera::cpu

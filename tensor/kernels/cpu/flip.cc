@@ -19,9 +19,7 @@ void FlipKernel::cpu(const Args& a, Workspace) {
     const B* x = a.x.as<B>() + first;
     B* y = a.y.as<B>();
     cpu::parallel_walk(t, [&](const auto& offsets, const auto& steps, std::int64_t count) {
-      const B* from = x + offsets[0];
-      B* to = y + offsets[1];
-      for (std::int64_t i = 0; i < count; ++i) to[i * steps[1]] = from[i * steps[0]];
+      cpu::copy_run(x + offsets[0], steps[0], y + offsets[1], steps[1], count);
     });
   });
 }

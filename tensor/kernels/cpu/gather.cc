@@ -1,21 +1,10 @@
 #include "tessera/tensor/kernels/gather.h"
 
-#include <cstring>
-
 #include "tessera/tensor/kernels/cpu/bits.h"
 #include "tessera/tensor/kernels/cpu/indices.h"
 
 namespace tessera {
 namespace {
-
-template <class B>
-void copy_run(const B* from, std::int64_t from_step, B* to, std::int64_t to_step, std::int64_t n) {
-  if (from_step == 1 && to_step == 1) {
-    std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(B));
-    return;
-  }
-  for (std::int64_t i = 0; i < n; ++i) to[i * to_step] = from[i * from_step];
-}
 
 template <class B>
 void gather(const GatherKernel::Args& a) {
@@ -28,7 +17,7 @@ void gather(const GatherKernel::Args& a) {
     B* to = y + offsets[2];
     if (steps[1] == 0) {  // one index for the run
       const std::int64_t index = cpu::load_index(a.index, offsets[1]);
-      return copy_run(from + index * stride, steps[0], to, steps[2], count);
+      return cpu::copy_run(from + index * stride, steps[0], to, steps[2], count);
     }
     std::int64_t indices[cpu::kIndexRun];
     for (std::int64_t at = 0; at < count; at += cpu::kIndexRun) {
