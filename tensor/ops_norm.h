@@ -6,7 +6,7 @@
 /// shape and dtype. weight and bias may be undefined (1 and 0) and are of x's dtype or of the one
 /// that it is computed in (f32 for 16 bits), in which statistics and the gradients of weight and
 /// bias are. Variances are those of differences from the mean, so that they stay exact where the
-/// mean is large. Sums are cut by shape alone.
+/// mean is large; the mean itself is rounded to that dtype. Sums are cut by shape alone.
 ///
 /// All throw InvalidArgument for shapes, dtypes and devices that do not fit.
 

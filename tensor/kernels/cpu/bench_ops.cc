@@ -12,6 +12,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "tessera/tensor/ops.h"
+#include "tessera/tensor/random.h"
 #include "tessera/tensor/rank_context.h"
 
 namespace tessera {
@@ -102,6 +103,22 @@ void compare_elementwise(const char* name, const Tensor& x, const Op& op) {
               pair.yardstick / pair.ours);
 }
 
+void compare_norms(const Tensor& x, const Tensor& row) {
+  const NormStatistics layer = layer_norm_forward(x, row, row).statistics;
+  compare_elementwise("layer_norm", x, [&] { layer_norm(x, row, row); });
+  compare_elementwise("  its derivative", x, [&] { row_norm_backward(x, x, row, layer); });
+  compare_elementwise("rms_norm", x, [&] { rms_norm(x, row); });
+  const Tensor half = cast(x, DType::kBF16);
+  compare_elementwise("rms_norm, bf16", half, [&] { rms_norm(half, row); });
+  const Tensor image = x.view({8, 64, 1024}), channels = ones({64});
+  for (const auto& [name, in, w] : {std::tuple("batch_norm columns", x, row),
+                                    std::tuple("batch_norm images", image, channels)}) {
+    const NormStatistics statistics = batch_norm_forward(in, w, w).statistics;
+    compare_elementwise(name, x, [&, in = in, w = w] { batch_norm(in, w, w); });
+    compare_elementwise("  sums", x, [&, in = in] { batch_norm_sums(in, in, statistics); });
+  }
+}
+
 void compare_all() {
   std::printf("matmul, f32, against one oneDNN primitive\n");
   for (const Product& p :
@@ -128,7 +145,17 @@ void compare_all() {
   compare_elementwise("sum of rows", x, [&] { sum(x, {1}); });
   compare_elementwise("sum_of_squares", x, [&] { sum_of_squares(x); });
   compare_elementwise("softmax", x, [&] { softmax(x); });
+  compare_elementwise("softmax, dim 0", x, [&] { softmax(x, 0); });
   compare_elementwise("cross entropy", x, [&] { cross_entropy_rows(x, targets); });
+  compare_norms(x, row);
+  compare_elementwise("dropout", x, [&] { dropout(x, 0.5, {1}, random::whole(x.shape())); });
+  const Tensor heads = x.view({64, 16, 8, 64});
+  const RotaryTable table = rotary_table(16, 64);
+  compare_elementwise("rotary", x, [&] { rotary(heads, table); });
+  const Tensor p = clone(x), m = zeros_like(x), v = zeros_like(x);
+  compare_elementwise("adam_step", x, [&] {
+    adam_step({{.parameter = p, .gradient = x, .exp_avg = m, .exp_avg_sq = v}});
+  });
 }
 
 }  // namespace
