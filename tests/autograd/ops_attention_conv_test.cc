@@ -158,6 +158,28 @@ TEST_CASE("conv2d in f32: written into the gradient, and added to it") {
     CHECK(values(b.grad())[i] == Approx(2 * once_b[i]));
 }
 
+TEST_CASE("16-bit dtypes: gradients of every operand, near those in f32") {
+  const auto gradients = [](DType dtype) {
+    const auto make = [&](const Shape& shape, double seed) {
+      return Variable(cast(cast(irregular(shape, -1, 1, seed), DType::kBF16), dtype), true);
+    };
+    const Variable x = make({2, 3, 6, 5}, 0.1), w = make({4, 3, 3, 3}, 0.6), b = make({4}, 0.9);
+    const Variable y =
+        avg_pool2d(max_pool2d(conv2d(x, w, b, {.padding = 1}), {.kernel = 2}), {.kernel = {3, 2}});
+    const Variable heads = view(y, {2, 2, 2, 1});
+    backward(sum(scaled_dot_product_attention(heads, heads, heads, {.causal = true})));
+    std::vector<double> all;
+    for (const Variable& leaf : {x, w, b}) {
+      CHECK(leaf.grad().dtype() == dtype);
+      for (double value : values(leaf.grad())) all.push_back(value);
+    }
+    return all;
+  };
+  const std::vector<double> f32 = gradients(DType::kF32), bf16 = gradients(DType::kBF16);
+  for (std::size_t i = 0; i < f32.size(); ++i)
+    CHECK(bf16[i] == Approx(f32[i]).epsilon(0.05).margin(0.05));
+}
+
 TEST_CASE("conv2d: the weight's gradient goes into the slot, without a tensor in between") {
   Trace trace;
   const Variable w(cast(irregular({3, 2, 3, 3}), DType::kF32), true),
