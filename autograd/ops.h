@@ -8,18 +8,10 @@
 #include "tessera/autograd/ops_conv.h"
 #include "tessera/autograd/ops_elementwise.h"
 #include "tessera/autograd/ops_index.h"
+#include "tessera/autograd/ops_matmul.h"
+#include "tessera/autograd/ops_nn.h"
 #include "tessera/autograd/ops_order.h"
 #include "tessera/autograd/ops_reduce.h"
 #include "tessera/autograd/ops_shape.h"
-#include "tessera/autograd/ops_nn.h"
 #include "tessera/autograd/ops_view.h"
 #include "tessera/autograd/variable.h"
-
-namespace tessera {
-
-/// Twice. Gradients of leaves are written into their slots.
-Variable matmul(const Variable& a, const Variable& b);
-/// x W^T + b; bias may be undefined. Gradients of weight and bias are written into their slots.
-Variable linear(const Variable& x, const Variable& weight, const Variable& bias);
-
-}  // namespace tessera

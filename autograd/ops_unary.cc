@@ -142,40 +142,62 @@ Variable sigmoid(const Variable& x) {
       [](const Variable& dy, const Variable& y) { return mul(dy, mul(y, sub(1, y))); });
 }
 
-Variable relu(const Variable& x) {
+namespace {
+
+Variable relu_with(const Tensor& y, const Variable& x) {
   // The result is positive exactly where the operand is.
-  return of_result(
-      "relu", relu(x.tensor()), x, relu_backward,
-      [](const Variable& dy, const Variable& y) { return where(gt(y.tensor(), 0), dy, 0); });
+  return of_result("relu", y, x, relu_backward, [](const Variable& dy, const Variable& y) {
+    return where(gt(y.tensor(), 0), dy, 0);
+  });
 }
 
-Variable gelu(const Variable& x) {
-  return of_operand("gelu", gelu(x.tensor()), x, gelu_backward,
-                    [](const Variable& dy, const Variable& x) {
-                      const Variable cdf = mul(add(erf(mul(x, kInverseSqrt2)), 1), 0.5);
-                      const Variable density = mul(exp(mul(square(x), -0.5)), kInverseSqrt2Pi);
-                      return mul(dy, add(cdf, mul(x, density)));
-                    });
+Variable gelu_with(const Tensor& y, const Variable& x) {
+  return of_operand("gelu", y, x, gelu_backward, [](const Variable& dy, const Variable& x) {
+    const Variable cdf = mul(add(erf(mul(x, kInverseSqrt2)), 1), 0.5);
+    const Variable density = mul(exp(mul(square(x), -0.5)), kInverseSqrt2Pi);
+    return mul(dy, add(cdf, mul(x, density)));
+  });
 }
 
-Variable gelu_tanh(const Variable& x) {
-  return of_operand("gelu_tanh", gelu_tanh(x.tensor()), x, gelu_tanh_backward,
-                    [](const Variable& dy, const Variable& x) {
-                      const Variable cube = mul(x, square(x));
-                      const Variable t = tanh(mul(add(x, mul(cube, 0.044715)), kSqrtTwoOverPi));
-                      const Variable inner =
-                          mul(add(mul(square(x), 3 * 0.044715), 1), kSqrtTwoOverPi);
-                      const Variable bend = mul(mul(x, sub(1, square(t))), inner);
-                      return mul(dy, mul(add(add(t, 1), bend), 0.5));
-                    });
+Variable gelu_tanh_with(const Tensor& y, const Variable& x) {
+  return of_operand(
+      "gelu_tanh", y, x, gelu_tanh_backward, [](const Variable& dy, const Variable& x) {
+        const Variable cube = mul(x, square(x));
+        const Variable t = tanh(mul(add(x, mul(cube, 0.044715)), kSqrtTwoOverPi));
+        const Variable inner = mul(add(mul(square(x), 3 * 0.044715), 1), kSqrtTwoOverPi);
+        const Variable bend = mul(mul(x, sub(1, square(t))), inner);
+        return mul(dy, mul(add(add(t, 1), bend), 0.5));
+      });
 }
 
-Variable silu(const Variable& x) {
-  return of_operand("silu", silu(x.tensor()), x, silu_backward,
-                    [](const Variable& dy, const Variable& x) {
-                      const Variable s = sigmoid(x);
-                      return mul(dy, add(s, mul(x, mul(s, sub(1, s)))));
-                    });
+Variable silu_with(const Tensor& y, const Variable& x) {
+  return of_operand("silu", y, x, silu_backward, [](const Variable& dy, const Variable& x) {
+    const Variable s = sigmoid(x);
+    return mul(dy, add(s, mul(x, mul(s, sub(1, s)))));
+  });
+}
+
+}  // namespace
+
+Variable relu(const Variable& x) { return relu_with(relu(x.tensor()), x); }
+Variable gelu(const Variable& x) { return gelu_with(gelu(x.tensor()), x); }
+Variable gelu_tanh(const Variable& x) { return gelu_tanh_with(gelu_tanh(x.tensor()), x); }
+Variable silu(const Variable& x) { return silu_with(silu(x.tensor()), x); }
+
+Variable detail::activated(Activation activation, const Variable& x, const Tensor& y) {
+  switch (activation) {
+    case Activation::kNone:
+      return x;
+    case Activation::kRelu:
+      return relu_with(y, x);
+    case Activation::kGelu:
+      return gelu_with(y, x);
+    case Activation::kGeluTanh:
+      return gelu_tanh_with(y, x);
+    case Activation::kSilu:
+      return silu_with(y, x);
+  }
+  return {};
 }
 
 Variable softplus(const Variable& x) {

@@ -1,29 +1,63 @@
 #pragma once
 
-/// Matrix products. f32 by oneDNN, f64 by Eigen; both under the fixed-tile rule: the output is cut
-/// into tiles and the inner dim into chunks by shape alone, and threads share out tiles. The bits
-/// depend on shapes, values and strides (oneDNN picks its code by the layout of a tile), never on
-/// threads.
+/// Matrix products. f32, bf16 and f16 by oneDNN, f64 by Eigen; 16-bit operands are multiplied with
+/// sums in f32, and each element is rounded once.
+///
+/// A product is cut into tiles by shape and dtype alone, and threads share out tiles. So bits
+/// depend on shapes, values and strides (oneDNN picks its code by the layout of a tile), but not on
+/// threads, nor on how many matrices a batch has. Operands may be any strided view: a transposed or
+/// broadcast operand costs no copy; one without a unit stride in its last two dims is copied.
+///
+/// Operands are floating, of one dtype and device; what is not is an InvalidArgument, and so are
+/// shapes that do not multiply.
 
+#include "tessera/tensor/activation.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera {
 
-/// a [m, k] x b [k, n] -> [m, n]. Operands may be any strided view; a transposed operand costs no
-/// copy. k = 0 gives zeros. Throws InvalidArgument unless both are 2-D, floating, of one dtype and
-/// device, and inner dims agree.
+/// As in PyTorch: the last two dims are matrices, [..., m, k] x [..., k, n] -> [..., m, n]; leading
+/// dims broadcast. A vector [k] stands for a row on the left and a column on the right, and its dim
+/// disappears: two vectors give a 0-d tensor. k = 0 gives zeros.
+///
+/// Where b is one matrix, the leading dims of a count as rows, as in linear.
 Tensor matmul(const Tensor& a, const Tensor& b);
 
 struct MatmulIntoOptions {
   double alpha = 1;
   double beta = 0;  ///< 0: out is not read; 1: accumulate. Other values are legal.
 };
-/// out = alpha * a b + beta * out, in place; out [m, n] must have rows or columns of unit stride.
+/// out = alpha * a b + beta * out, in place, for operands of at least 2 dims. out has the product's
+/// shape, any floating dtype, rows or columns of unit stride, and no repeated elements. The sum is
+/// rounded to its dtype once: products of bf16 go into a gradient of f32 without loss.
 void matmul_into(const Tensor& out, const Tensor& a, const Tensor& b,
                  const MatmulIntoOptions& options);
 
-/// x W^T + b over the last dim: x [..., in], weight [out, in], bias [out] or undefined -> [...,
-/// out].
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
+/// activation(x W^T + b) over the last dim: x [..., in], weight [out, in], bias [out] or undefined
+/// -> [..., out]. The bits are those of linear followed by the activation's own operation.
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              Activation activation = Activation::kNone);
+
+struct ActivatedLinear {
+  Tensor result;
+  Tensor before;  ///< x W^T + b; the same tensor as `result` for kNone
+};
+/// The same, keeping what the activation was applied to, which its derivative reads.
+ActivatedLinear linear_and_before(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                  Activation activation);
+
+/// Matrices in a batch: a [b, m, k] x b [b, k, n] -> [b, m, n], without broadcasting.
+Tensor bmm(const Tensor& a, const Tensor& b);
+
+struct AddmmOptions {
+  double alpha = 1;
+  double beta = 1;  ///< 0: c is not read
+};
+/// beta * c + alpha * a b: a [m, k], b [k, n]; c broadcasts to [m, n] and is of their dtype.
+Tensor addmm(const Tensor& c, const Tensor& a, const Tensor& b, const AddmmOptions& options = {});
+
+Tensor mv(const Tensor& a, const Tensor& x);     ///< [m, k] x [k] -> [m]
+Tensor dot(const Tensor& a, const Tensor& b);    ///< [k] x [k] -> 0-d
+Tensor outer(const Tensor& a, const Tensor& b);  ///< [m] x [n] -> [m, n]: a[i] b[j]
 
 }  // namespace tessera

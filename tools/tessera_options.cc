@@ -237,7 +237,7 @@ void complete_options(CLI::App& command, TrainMlpOptions& options) {
 Json to_json(const TrainMlpOptions& options) {
   const models::MlpOptions model = options.model();
   Json json = {{kVersionKey, kVersion},
-               {kIsaKey, cpu_isa_name(choose_cpu_isa(detect_cpu_flags()))},
+               {kIsaKey, cpu_isa_name(cpu_isa())},
                {kModelKey, "mlp"},
                {"data", options.data},
                {"ranks", options.ranks},

@@ -114,7 +114,7 @@ Machine this_machine() { return {.cpu = detect_cpu_flags(), .cuda_devices = cuda
 
 void check_machine(const TrainMlpOptions& options, const Machine& machine) {
   try {
-    choose_cpu_isa(machine.cpu);
+    choose_cpu_isa(machine.cpu, requested_cpu_isa());
   } catch (const DeviceError& error) {
     throw CannotStart(error.what());
   }

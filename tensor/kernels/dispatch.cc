@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <string>
 
 #include "tessera/tensor/check.h"
@@ -5,11 +6,51 @@
 #include "tessera/tensor/kernels/table.h"
 
 namespace tessera {
+namespace {
+
+// What a CPU lacks, as text; empty: nothing.
+class Missing {
+ public:
+  Missing& need(bool present, const char* name) {
+    if (!present) names_ += (names_.empty() ? "" : ", ") + std::string(name);
+    return *this;
+  }
+  const std::string& names() const { return names_; }
+
+ private:
+  std::string names_;
+};
+
+std::string missing_for_v3(const CpuFlags& flags) {
+  return Missing()
+      .need(flags.avx2, "avx2")
+      .need(flags.fma, "fma")
+      .need(flags.bmi1, "bmi1")
+      .need(flags.bmi2, "bmi2")
+      .need(flags.f16c, "f16c")
+      .need(flags.lzcnt, "lzcnt")
+      .need(flags.movbe, "movbe")
+      .names();
+}
+
+std::string missing_for_v4(const CpuFlags& flags) {
+  return Missing()
+      .need(flags.avx512f, "avx512f")
+      .need(flags.avx512bw, "avx512bw")
+      .need(flags.avx512cd, "avx512cd")
+      .need(flags.avx512dq, "avx512dq")
+      .need(flags.avx512vl, "avx512vl")
+      .names();
+}
+
+}  // namespace
 
 const char* cpu_isa_name(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kX86V3:
       return "x86-64-v3";
+    case CpuIsa::kX86V4:
+      return "x86-64-v4";
   }
   return "?";
 }
@@ -22,32 +63,45 @@ CpuFlags detect_cpu_flags() {
           .bmi2 = __builtin_cpu_supports("bmi2") != 0,
           .f16c = __builtin_cpu_supports("f16c") != 0,
           .lzcnt = __builtin_cpu_supports("lzcnt") != 0,
-          .movbe = __builtin_cpu_supports("movbe") != 0};
+          .movbe = __builtin_cpu_supports("movbe") != 0,
+          .avx512f = __builtin_cpu_supports("avx512f") != 0,
+          .avx512bw = __builtin_cpu_supports("avx512bw") != 0,
+          .avx512cd = __builtin_cpu_supports("avx512cd") != 0,
+          .avx512dq = __builtin_cpu_supports("avx512dq") != 0,
+          .avx512vl = __builtin_cpu_supports("avx512vl") != 0};
 }
 
-CpuIsa choose_cpu_isa(const CpuFlags& flags) {
-  std::string missing;
-  const auto need = [&](bool present, const char* name) {
-    if (!present) missing += (missing.empty() ? "" : ", ") + std::string(name);
-  };
-  need(flags.avx2, "avx2");
-  need(flags.fma, "fma");
-  need(flags.bmi1, "bmi1");
-  need(flags.bmi2, "bmi2");
-  need(flags.f16c, "f16c");
-  need(flags.lzcnt, "lzcnt");
-  need(flags.movbe, "movbe");
+std::string requested_cpu_isa() {
+  const char* value = std::getenv("TESSERA_CPU_ISA");
+  return value == nullptr ? "" : value;
+}
+
+CpuIsa choose_cpu_isa(const CpuFlags& flags, const std::string& requested) {
+  TESSERA_CHECK_AS(DeviceError, requested.empty() || requested == "v3" || requested == "v4",
+                   "cpu_table", "TESSERA_CPU_ISA is \"{}\"; say v3 or v4, or unset it", requested);
+  const std::string missing = missing_for_v3(flags);
   TESSERA_CHECK_AS(DeviceError, missing.empty(), "cpu_table",
                    "this CPU lacks {}; the kernels need {}, which x86 CPUs since 2013-2015 have",
                    missing, cpu_isa_name(CpuIsa::kX86V3));
-  return CpuIsa::kX86V3;
+  const std::string missing_too = missing_for_v4(flags);
+  TESSERA_CHECK_AS(DeviceError, requested != "v4" || missing_too.empty(), "cpu_table",
+                   "TESSERA_CPU_ISA is \"v4\", but this CPU lacks {}; say v3, or unset it",
+                   missing_too);
+  return missing_too.empty() && requested != "v3" ? CpuIsa::kX86V4 : CpuIsa::kX86V3;
+}
+
+CpuIsa cpu_isa() {
+  static const CpuIsa isa = choose_cpu_isa(detect_cpu_flags(), requested_cpu_isa());
+  return isa;
 }
 
 const CpuTable& cpu_table() {
   static const CpuTable& table = [&]() -> const CpuTable& {
-    switch (choose_cpu_isa(detect_cpu_flags())) {
+    switch (cpu_isa()) {
       case CpuIsa::kX86V3:
         return *tessera_cpu_kernels_v3();
+      case CpuIsa::kX86V4:
+        return *tessera_cpu_kernels_v4();
     }
     __builtin_unreachable();
   }();

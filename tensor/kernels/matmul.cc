@@ -5,13 +5,12 @@
 namespace tessera {
 
 std::size_t MatmulKernel::workspace(const Args& args) {
-  const MatmulTiles tiles = matmul_tiles(args.c.shape[0], args.c.shape[1], args.a.shape[1]);
-  const auto parts = [](std::int64_t extent, std::int64_t tile) {
-    return (extent + tile - 1) / tile;
-  };
-  const std::int64_t count = parts(args.c.shape[0], tiles.m) * parts(args.c.shape[1], tiles.n);
-  const std::int64_t threads = std::min<std::int64_t>(count, current_rank_context()->threads());
-  return workspace_per_thread(args) * static_cast<std::size_t>(threads);
+  const MatmulTiles tiles = args.tiles();
+  const std::int64_t count = args.batch() * tiles.rows(args.m()) * tiles.columns(args.n());
+  const std::int64_t at_once = tiles_at_once(args);
+  const std::int64_t threads =
+      std::min<std::int64_t>((count + at_once - 1) / at_once, current_rank_context()->threads());
+  return scratch(args).total() * static_cast<std::size_t>(threads);
 }
 
 }  // namespace tessera

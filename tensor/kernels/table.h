@@ -4,6 +4,7 @@
 /// exports. Adding a kernel: include its header and append it to `AllKernels`.
 
 #include <cstdint>
+#include <string>
 #include <tuple>
 
 #include "tessera/tensor/kernels/all.h"
@@ -29,20 +30,28 @@ struct CpuTableOf<KernelList<K...>> {
 using CpuTable = CpuTableOf<AllKernels>::Type;
 
 /// Instruction sets that kernels are built for, weakest first.
-enum class CpuIsa : std::uint8_t { kX86V3 };
+enum class CpuIsa : std::uint8_t { kX86V3, kX86V4 };
 const char* cpu_isa_name(CpuIsa isa);  ///< "x86-64-v3"
 
-/// What the choice depends on; made-up values test it.
+/// What the choice depends on; made-up values test it. A flag is set when the operating system
+/// keeps the registers too.
 struct CpuFlags {
   bool avx2 = false, fma = false, bmi1 = false, bmi2 = false, f16c = false, lzcnt = false,
-       movbe = false;
+       movbe = false;  // v3
+  bool avx512f = false, avx512bw = false, avx512cd = false, avx512dq = false,
+       avx512vl = false;  // v4
 };
 CpuFlags detect_cpu_flags();
-/// The best build for a CPU. Throws DeviceError naming the missing features when there is none.
-CpuIsa choose_cpu_isa(const CpuFlags& flags);
+/// The value of TESSERA_CPU_ISA: "v3" or "v4" asks for that build; empty where it is not set.
+std::string requested_cpu_isa();
+/// The best build for a CPU, or the one that `requested` names unless it is empty. Throws
+/// DeviceError naming the missing features where the CPU cannot run it, or no build at all, and for
+/// an unknown name.
+CpuIsa choose_cpu_isa(const CpuFlags& flags, const std::string& requested = {});
 
-/// The entry points for this machine; chosen at the first call. Throws DeviceError as
-/// choose_cpu_isa.
+/// What this process uses: choose_cpu_isa of this CPU and of TESSERA_CPU_ISA, at the first call.
+CpuIsa cpu_isa();
+/// Its entry points. Throws DeviceError as choose_cpu_isa.
 const CpuTable& cpu_table();
 
 }  // namespace tessera

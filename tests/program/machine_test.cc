@@ -1,4 +1,5 @@
 #include <catch2/catch.hpp>
+#include <cstdlib>
 
 #include "tessera/tools/tessera_train.h"
 
@@ -22,6 +23,16 @@ TEST_CASE("a CPU without the instruction set cannot start") {
   old.avx2 = false;
   CHECK_THROWS_AS(check_machine(options, {.cpu = old}), CannotStart);
   CHECK_THROWS_WITH(check_machine(options, {.cpu = old}), Contains("avx2"));
+}
+
+TEST_CASE("kernels that TESSERA_CPU_ISA asks for in vain cannot start") {
+  const TrainMlpOptions options;
+  setenv("TESSERA_CPU_ISA", "v4", 1);
+  CHECK_THROWS_AS(check_machine(options, {.cpu = kGoodCpu}), CannotStart);
+  CHECK_THROWS_WITH(check_machine(options, {.cpu = kGoodCpu}), Contains("lacks avx512f"));
+  setenv("TESSERA_CPU_ISA", "v3", 1);
+  CHECK_NOTHROW(check_machine(options, {.cpu = kGoodCpu}));
+  unsetenv("TESSERA_CPU_ISA");
 }
 
 TEST_CASE("training on a GPU cannot start, with or without one") {

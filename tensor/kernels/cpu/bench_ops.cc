@@ -2,14 +2,13 @@
 //
 //     tools/bazel run //tensor/kernels/cpu:bench_ops
 //
-// Products against one oneDNN primitive over the whole matrix (its own threading), elementwise
-// operations against memcpy. A ratio above 1 is faster than the yardstick. Both sides of a pair
-// alternate, and the best of many runs counts, so that a busy machine disturbs both alike.
+// Operations against memcpy; bench_matmul has products. A ratio above 1 is faster than the
+// yardstick. Both sides of a pair alternate, and the best of many runs counts, so that a busy
+// machine disturbs both alike.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <oneapi/dnnl/dnnl.hpp>
 
 #include "tessera/tensor/ops.h"
 #include "tessera/tensor/random.h"
@@ -42,56 +41,6 @@ Pair best(const Ours& ours, const Yardstick& yardstick) {
   return pair;
 }
 
-// out = a b by one primitive.
-class PlainProduct {
- public:
-  PlainProduct(const Tensor& a, const Tensor& b, const Tensor& out)
-      : engine_(dnnl::engine::kind::cpu, 0) {
-    const auto desc = [](const Tensor& x) {
-      return dnnl::memory::desc({x.dim(0), x.dim(1)}, dnnl::memory::data_type::f32,
-                                dnnl::memory::dims{x.strides()[0], x.strides()[1]});
-    };
-    const dnnl::matmul::primitive_desc primitive({desc(a), desc(b), desc(out)}, engine_);
-    matmul_ = dnnl::matmul(primitive);
-    arguments_ = {{DNNL_ARG_SRC, {desc(a), engine_, a.storage().data()}},
-                  {DNNL_ARG_WEIGHTS, {desc(b), engine_, b.storage().data()}},
-                  {DNNL_ARG_DST, {desc(out), engine_, out.storage().data()}}};
-    stream_ = dnnl::stream(engine_);
-  }
-  void run() {
-    matmul_.execute(stream_, arguments_);
-    stream_.wait();
-  }
-
- private:
-  dnnl::engine engine_;
-  dnnl::matmul matmul_;
-  dnnl::stream stream_;
-  std::unordered_map<int, dnnl::memory> arguments_;
-};
-
-struct Product {
-  std::int64_t m, n, k;
-  bool a_transposed, b_transposed;
-};
-
-Tensor matrix(std::int64_t rows, std::int64_t columns, bool transposed) {
-  return transposed ? full({columns, rows}, 0.5).transpose(0, 1) : full({rows, columns}, 0.5);
-}
-
-void compare_product(const Product& p) {
-  const Tensor a = matrix(p.m, p.k, p.a_transposed), b = matrix(p.k, p.n, p.b_transposed),
-               out = zeros({p.m, p.n});
-  PlainProduct plain(a, b, out);
-  const Pair pair = best([&] { matmul_into(out, a, b, {}); }, [&] { plain.run(); });
-  const double flops =
-      2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-  std::printf("  [%lld, %lld]%s x [%lld, %lld]%s  %7.1f us  %6.1f GFLOP/s  ratio %.2f\n",
-              static_cast<long long>(p.m), static_cast<long long>(p.k), p.a_transposed ? "^T" : "",
-              static_cast<long long>(p.k), static_cast<long long>(p.n), p.b_transposed ? "^T" : "",
-              pair.ours * 1e6, flops / pair.ours * 1e-9, pair.yardstick / pair.ours);
-}
-
 template <class Op>
 void compare_elementwise(const char* name, const Tensor& x, const Op& op) {
   const Tensor copy = zeros_like(x);
@@ -120,15 +69,6 @@ void compare_norms(const Tensor& x, const Tensor& row) {
 }
 
 void compare_all() {
-  std::printf("matmul, f32, against one oneDNN primitive\n");
-  for (const Product& p :
-       {Product{1024, 512, 784, false, true}, Product{512, 512, 784, false, true},
-        Product{512, 784, 1024, true, false}, Product{1024, 784, 512, false, false},
-        Product{512, 512, 512, false, true}, Product{64, 512, 784, false, true},
-        Product{1024, 10, 512, false, true}, Product{10, 512, 1024, true, false},
-        Product{1024, 512, 10, false, false}}) {
-    compare_product(p);
-  }
   std::printf("elementwise, f32, 1024 x 512\n");
   const Tensor x = full({1024, 512}, 0.5), row = ones({512}),
                targets = zeros({1024}, {.dtype = DType::kI64});

@@ -22,18 +22,50 @@ constexpr CpuFlags kHaswell = {.avx2 = true,
                                .lzcnt = true,
                                .movbe = true};
 
+CpuFlags with_avx512(CpuFlags flags) {
+  flags.avx512f = flags.avx512bw = flags.avx512cd = flags.avx512dq = flags.avx512vl = true;
+  return flags;
+}
+
 TEST_CASE("choose_cpu_isa: by flags alone, naming what is missing") {
   CHECK(choose_cpu_isa(kHaswell) == CpuIsa::kX86V3);
+  CHECK(choose_cpu_isa(with_avx512(kHaswell)) == CpuIsa::kX86V4);
   CHECK(std::string(cpu_isa_name(CpuIsa::kX86V3)) == "x86-64-v3");
+  CHECK(std::string(cpu_isa_name(CpuIsa::kX86V4)) == "x86-64-v4");
+  // All five parts of AVX-512 are needed; the first CPUs with it had two.
+  for (bool CpuFlags::*flag : {&CpuFlags::avx512f, &CpuFlags::avx512bw, &CpuFlags::avx512cd,
+                               &CpuFlags::avx512dq, &CpuFlags::avx512vl}) {
+    CpuFlags flags = with_avx512(kHaswell);
+    flags.*flag = false;
+    CHECK(choose_cpu_isa(flags) == CpuIsa::kX86V3);
+  }
   CpuFlags flags = kHaswell;
   flags.fma = flags.movbe = false;
   CHECK(thrown<DeviceError>([&] { choose_cpu_isa(flags); }) ==
         "[cpu_table] this CPU lacks fma, movbe; the kernels need x86-64-v3, which x86 CPUs since "
         "2013-2015 have");
-  CHECK(thrown<DeviceError>([&] { choose_cpu_isa({}); }) ==
+  CHECK(thrown<DeviceError>([&] { choose_cpu_isa(with_avx512({})); }) ==
         "[cpu_table] this CPU lacks avx2, fma, bmi1, bmi2, f16c, lzcnt, movbe; the kernels need "
         "x86-64-v3, which x86 "
         "CPUs since 2013-2015 have");
+}
+
+TEST_CASE("choose_cpu_isa: what TESSERA_CPU_ISA asks for") {
+  const CpuFlags wide = with_avx512(kHaswell);
+  CHECK(choose_cpu_isa(wide, "v3") == CpuIsa::kX86V3);
+  CHECK(choose_cpu_isa(wide, "v4") == CpuIsa::kX86V4);
+  CHECK(choose_cpu_isa(kHaswell, "v3") == CpuIsa::kX86V3);
+  CHECK(thrown<DeviceError>([&] { choose_cpu_isa(wide, "avx2"); }) ==
+        "[cpu_table] TESSERA_CPU_ISA is \"avx2\"; say v3 or v4, or unset it");
+  CpuFlags flags = wide;
+  flags.avx512bw = flags.avx512vl = false;
+  CHECK(thrown<DeviceError>([&] { choose_cpu_isa(flags, "v4"); }) ==
+        "[cpu_table] TESSERA_CPU_ISA is \"v4\", but this CPU lacks avx512bw, avx512vl; say v3, or "
+        "unset it");
+  CHECK(thrown<DeviceError>([&] {
+          choose_cpu_isa({}, "v3");
+        }).starts_with("[cpu_table] this CPU lacks avx2"));
+  CHECK(cpu_isa() == choose_cpu_isa(detect_cpu_flags(), requested_cpu_isa()));
 }
 
 TEST_CASE("cpu_table: every kernel has an entry point") {
@@ -156,6 +188,18 @@ void call_everything(Device device) {
   linear(x, zeros({3, 5}, f32), zeros({3}, f32));
   softmax_backward(softmax(x), x);
   log_softmax_backward(log_softmax(x, 0), x, 0);
+  linear_and_before(x, zeros({3, 5}, f32), zeros({3}, f32), Activation::kGelu);
+  bmm(zeros({2, 3, 4}, f32), zeros({2, 4, 5}, f32));
+  matmul(zeros({2, 1, 3, 4}, f32), zeros({5, 4, 3}, f32).transpose(1, 2).transpose(1, 2));
+  addmm(row.slice(0, 0, 3), x, zeros({5, 3}, f32));
+  mv(x, row);
+  dot(row, row);
+  outer(row, row);
+  for (DType dtype : {DType::kF64, DType::kBF16, DType::kF16}) {
+    const Tensor y = cast(x, dtype);
+    matmul(y, y.transpose(0, 1));
+    matmul_into(zeros({6, 6}, f32), y, y.transpose(0, 1), {.beta = 1});
+  }
   const Tensor logits = zeros({6, 7}, f32);
   cross_entropy(logits, targets, {.label_smoothing = 0.1, .weight = ones({7}, f32)});
   const auto ce = cross_entropy_rows(logits, targets);
