@@ -166,11 +166,11 @@ Variable record_linear(const Tensor& value, const Variable& x, const Variable& w
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
                 Activation activation) {
   const Tensor bias_tensor = bias.defined() ? bias.tensor() : Tensor();
-  const Variable inputs[] = {x, weight, bias};
+  const VariableRef inputs[] = {x, weight, bias};
   // The derivative of relu reads its result, so that nobody needs what it was applied to: the
   // result stands for it.
   if (activation == Activation::kNone || activation == Activation::kRelu ||
-      !detail::is_recording(inputs)) {
+      !detail::is_recording(std::span<const VariableRef>(inputs))) {
     const Tensor y = linear(x.tensor(), weight.tensor(), bias_tensor, activation);
     const Variable before = record_linear(y, x, weight, bias);
     return before.requires_grad() ? detail::activated(activation, before, y) : before;
