@@ -53,15 +53,15 @@ struct Product {
 /// product_scratch() counts it.
 template <class C>
 void multiply(const Product<C>& p, Workspace scratch) {
-  constexpr DType kDtype = dtype_of<C>;
-  const TileProduct tile = {.m = p.m,
-                            .n = p.n,
-                            .k = p.k,
-                            .a = {p.a.data, kDtype, p.a.row_stride, p.a.column_stride},
-                            .b = {p.b.data, kDtype, p.b.row_stride, p.b.column_stride},
-                            .c = {p.c.data, kDtype, p.c.row_stride, 1},
-                            .beta = p.beta};
-  if constexpr (kDtype == DType::kF64) {
+  constexpr DType kType = dtype_of<C>;
+  const TileProduct tile{.m = p.m,
+                         .n = p.n,
+                         .k = p.k,
+                         .a = {p.a.data, kType, p.a.row_stride, p.a.column_stride},
+                         .b = {p.b.data, kType, p.b.row_stride, p.b.column_stride},
+                         .c = {p.c.data, kType, p.c.row_stride, 1},
+                         .beta = p.beta};
+  if constexpr (kType == DType::kF64) {
     multiply_by_eigen(tile, scratch);
   } else {
     multiply_by_onednn(tile, scratch);
