@@ -8,6 +8,12 @@
 namespace tessera {
 namespace {
 
+// The dim moved to the end, the others in their order.
+Tensor with_last(Tensor x, int dim) {
+  for (int d = dim; d + 1 < x.ndim(); ++d) x = x.transpose(d, d + 1);
+  return x;
+}
+
 // Checks, and answers the dim counted from the front.
 int check_dim(const char* where, const Tensor& x, int dim) {
   ops::check_defined(where, "the tensor", x);
@@ -19,8 +25,8 @@ int check_dim(const char* where, const Tensor& x, int dim) {
 Tensor launch_softmax(const char* where, const Tensor& x, int dim, bool log) {
   const int at = check_dim(where, x, dim);
   const Tensor out = Tensor::empty(x.shape(), x.options());
-  launch<SoftmaxKernel>(
-      x.device(), {.x = read(x.transpose(at, -1)), .y = write(out.transpose(at, -1)), .log = log});
+  launch<SoftmaxKernel>(x.device(),
+                        {.x = read(with_last(x, at)), .y = write(with_last(out, at)), .log = log});
   return out;
 }
 
@@ -29,9 +35,9 @@ Tensor launch_backward(const char* where, const Tensor& dy, const Tensor& y, int
   ops::check_operands(where, dy, y);
   ops::check_same_shape(where, dy, y);
   const Tensor out = Tensor::empty(y.shape(), y.options());
-  launch<SoftmaxBackwardKernel>(y.device(), {.dy = read(dy.transpose(at, -1)),
-                                             .y = read(y.transpose(at, -1)),
-                                             .dx = write(out.transpose(at, -1)),
+  launch<SoftmaxBackwardKernel>(y.device(), {.dy = read(with_last(dy, at)),
+                                             .y = read(with_last(y, at)),
+                                             .dx = write(with_last(out, at)),
                                              .log = log});
   return out;
 }

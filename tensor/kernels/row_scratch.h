@@ -29,6 +29,16 @@ inline std::int64_t rows_per_turn(std::int64_t length) {
 /// `length`. Depends on the rank's thread budget too.
 std::size_t row_scratch(std::int64_t rows, std::int64_t length, std::size_t bytes);
 
+/// Rows that are taken together where their elements are not neighbours but they themselves are, so
+/// that whole cache lines are used.
+inline constexpr std::int64_t kRowTile = 16;
+/// Elements of a buffer for one row of `length`, or for a tile of them; not a power of 2 apart.
+inline std::int64_t row_pitch(std::int64_t length) { return length + 16; }
+inline std::int64_t row_buffer_length(const View& view) {
+  const std::int64_t n = view.shape.back();
+  return view.strides.back() == 1 || n <= 1 ? n : kRowTile * row_pitch(n);
+}
+
 /// One thread's part of what row_scratch() asked for.
 inline std::size_t row_scratch_share(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 

@@ -15,13 +15,17 @@ struct SoftmaxKernel {
     ConstView x;
     View y;
     bool log = false;
+
+    std::size_t buffer_bytes() const {
+      return static_cast<std::size_t>(row_buffer_length(y)) * dtype_size(compute_dtype(y.dtype));
+    }
   };
   template <class F>
   static void visit(const Args& a, F&& f) {
     f(a.x);
     f(a.y);
   }
-  /// A row for each thread, where y cannot hold it.
+  /// A row, or a tile of them, for each thread, where y cannot hold it.
   static std::size_t workspace(const Args& a);
   static void cpu(const Args& a, Workspace scratch);
 };
@@ -34,6 +38,11 @@ struct SoftmaxBackwardKernel {
     ConstView y;
     View dx;
     bool log = false;
+
+    std::size_t buffer_bytes() const {
+      return static_cast<std::size_t>(3 * row_buffer_length(dx)) *
+             dtype_size(compute_dtype(dx.dtype));
+    }
   };
   template <class F>
   static void visit(const Args& a, F&& f) {
@@ -48,15 +57,13 @@ struct SoftmaxBackwardKernel {
 inline std::size_t SoftmaxKernel::workspace(const Args& a) {
   const std::int64_t n = a.y.shape.back();
   if (rows_in_place(a.y) || n == 0) return 0;
-  const std::size_t row = static_cast<std::size_t>(n) * dtype_size(compute_dtype(a.y.dtype));
-  return row_scratch(a.y.numel() / n, n, row);
+  return row_scratch(a.y.numel() / n, n, a.buffer_bytes());
 }
 
 inline std::size_t SoftmaxBackwardKernel::workspace(const Args& a) {
   const std::int64_t n = a.dx.shape.back();
   if ((rows_in_place(a.dx) && rows_in_place(a.dy) && rows_in_place(a.y)) || n == 0) return 0;
-  const std::size_t row = static_cast<std::size_t>(n) * dtype_size(compute_dtype(a.dx.dtype));
-  return row_scratch(a.dx.numel() / n, n, 3 * row);
+  return row_scratch(a.dx.numel() / n, n, a.buffer_bytes());
 }
 
 }  // namespace tessera

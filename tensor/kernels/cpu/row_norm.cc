@@ -13,22 +13,24 @@ struct RowStatistics {
   C mean, rstd;
 };
 
-// The mean first, then the squares of what is left: exact where the mean is large. What rounding
-// took from the mean is taken out of the variance again.
+// A guess of the mean first, then what differs from it: exact where the mean is large. What
+// rounding takes from the mean is taken out of the variance again.
 template <class C>
 RowStatistics<C> statistics(const C* x, std::int64_t n, bool centered, double eps) {
   if (n == 0) return {C(0), C(0)};
   const auto count = static_cast<double>(n);
-  C mean = 0;
-  double rest = 0;
+  double exact = 0;
   if (centered) {
-    mean = static_cast<C>(cpu::row_sum<C>(n, [=](std::int64_t i) { return x[i]; }) / count);
-    rest = cpu::row_sum<C>(n, [=](std::int64_t i) { return x[i] - mean; }) / count;
+    const auto guess =
+        static_cast<C>(cpu::row_sum<C>(n, [=](std::int64_t i) { return x[i]; }) / count);
+    exact = guess + cpu::row_sum<C>(n, [=](std::int64_t i) { return x[i] - guess; }) / count;
   }
+  const C mean = static_cast<C>(exact);
   const double squares = cpu::row_sum<C>(n, [=](std::int64_t i) {
     const C d = x[i] - mean;
     return scalar::mul(d, d);
   });
+  const double rest = exact - mean;
   const double variance = squares / count - rest * rest;
   return {mean, static_cast<C>(1 / std::sqrt(variance + eps))};
 }

@@ -31,6 +31,10 @@ class RowOffsets {
       strides_[count_ - 1] = strides[d];
     }
   }
+  /// So many rows from a multiple of it begin next to each other; 1 where none do.
+  std::int64_t beside() const {
+    return count_ > 0 && strides_[count_ - 1] == 1 ? extents_[count_ - 1] : 1;
+  }
   std::int64_t operator()(std::int64_t row) const {
     std::int64_t offset = 0;
     for (std::size_t d = count_; d-- > 1;) {
@@ -67,6 +71,17 @@ class RowInput {
     load_run(dtype_, from, stride_, length_, buffer);
     return buffer;
   }
+  std::int64_t beside() const { return offsets_.beside(); }
+  /// `count` rows that begin next to each other, line by line: row w of them goes to
+  /// buffer + w * pitch.
+  void read_tile(std::int64_t row, std::int64_t count, C* buffer, std::int64_t pitch) const {
+    const void* from = advance(data_, dtype_, offsets_(row));
+    C line[kRowTile];
+    for (std::int64_t i = 0; i < length_; ++i) {
+      load_run(dtype_, advance(from, dtype_, i * stride_), 1, count, line);
+      for (std::int64_t w = 0; w < count; ++w) buffer[w * pitch + i] = line[w];
+    }
+  }
 
  private:
   const void* data_;
@@ -95,6 +110,16 @@ class RowOutput {
   void commit(std::int64_t row, const C* values) const {
     if (in_place_) return;
     store_run(dtype_, advance(data_, dtype_, offsets_(row)), stride_, length_, values);
+  }
+  std::int64_t beside() const { return offsets_.beside(); }
+  void commit_tile(std::int64_t row, std::int64_t count, const C* buffer,
+                   std::int64_t pitch) const {
+    void* to = advance(data_, dtype_, offsets_(row));
+    C line[kRowTile];
+    for (std::int64_t i = 0; i < length_; ++i) {
+      for (std::int64_t w = 0; w < count; ++w) line[w] = buffer[w * pitch + i];
+      store_run(dtype_, advance(to, dtype_, i * stride_), 1, count, line);
+    }
   }
 
  private:

@@ -42,41 +42,99 @@ void log_softmax_backward_row(const C* dy, const C* y, C* dx, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) dx[i] = scalar::fma(-scalar::exp(y[i]), total, dy[i]);
 }
 
+// What a thread takes at once: a tile of rows that lie beside each other in the result.
+struct Tiles {
+  std::int64_t beside, per_group, n;
+
+  template <class C>
+  Tiles(const cpu::RowOutput<C>& out, const View& view) : n(view.shape.back()) {
+    const bool strided = view.strides.back() != 1 && n > 1;
+    beside = strided ? out.beside() : 1;
+    per_group = (beside + kRowTile - 1) / kRowTile;
+  }
+  std::int64_t pitch() const { return beside > 1 ? row_pitch(n) : n; }
+  std::int64_t count(std::int64_t rows) const { return rows / beside * per_group; }
+  std::int64_t first(std::int64_t tile) const {
+    return tile / per_group * beside + tile % per_group * kRowTile;
+  }
+  std::int64_t rows(std::int64_t tile) const {
+    return std::min(kRowTile, beside - tile % per_group * kRowTile);
+  }
+};
+
+// The rows of a tile: read together where they lie beside each other, else one by one.
+template <class C>
+class TileInput {
+ public:
+  TileInput(const cpu::RowInput<C>& input, const Tiles& tiles, std::int64_t tile, C* buffer)
+      : input_(input),
+        first_(tiles.first(tile)),
+        pitch_(tiles.pitch()),
+        buffer_(buffer),
+        read_(tiles.beside > 1 && input.beside() == tiles.beside) {
+    if (read_) input.read_tile(first_, tiles.rows(tile), buffer, pitch_);
+  }
+  const C* row(std::int64_t w) const {
+    C* mine = cpu::buffer_row(buffer_, static_cast<int>(w), pitch_);
+    return read_ ? mine : input_.read(first_ + w, mine);
+  }
+
+ private:
+  const cpu::RowInput<C>& input_;
+  std::int64_t first_, pitch_;
+  C* buffer_;
+  bool read_;
+};
+
 }  // namespace
 
 void SoftmaxKernel::cpu(const Args& a, Workspace scratch) {
   with_floating_type(a.x.dtype, [&]<class C>() {
     const std::int64_t n = a.x.shape.back();
-    if (n == 0) return;
+    if (a.x.numel() == 0) return;
     const cpu::RowInput<C> x(a.x);
     const cpu::RowOutput<C> y(a.y);
-    const std::size_t bytes = static_cast<std::size_t>(n) * sizeof(C);
-    cpu::parallel_buffered_rows<C>(
-        a.x.numel() / n, n, scratch, bytes, [&](std::int64_t row, C* buffer) {
-          C* to = y.place(row, buffer);
-          const C* from = x.read(row, to);
-          a.log ? log_softmax_row(from, to, n) : softmax_row(from, to, n);
-          y.commit(row, to);
-        });
+    const Tiles tiles(y, a.y);
+    const auto compute_tile = [&](std::int64_t tile, C* buffer) {
+      const std::int64_t first = tiles.first(tile), rows = tiles.rows(tile);
+      C* place = tiles.beside > 1 ? buffer : y.place(first, buffer);
+      const TileInput<C> in(x, tiles, tile, place);
+      for (std::int64_t w = 0; w < rows; ++w) {
+        C* to = place + w * tiles.pitch();
+        a.log ? log_softmax_row(in.row(w), to, n) : softmax_row(in.row(w), to, n);
+      }
+      tiles.beside > 1 ? y.commit_tile(first, rows, place, tiles.pitch()) : y.commit(first, place);
+    };
+    cpu::parallel_buffered_rows<C>(tiles.count(a.x.numel() / n),
+                                   n * std::min(tiles.beside, kRowTile), scratch, a.buffer_bytes(),
+                                   compute_tile);
   });
 }
 
 void SoftmaxBackwardKernel::cpu(const Args& a, Workspace scratch) {
   with_floating_type(a.dx.dtype, [&]<class C>() {
     const std::int64_t n = a.dx.shape.back();
-    if (n == 0) return;
+    if (a.dx.numel() == 0) return;
     const cpu::RowInput<C> dy(a.dy), y(a.y);
     const cpu::RowOutput<C> dx(a.dx);
-    const std::size_t bytes = 3 * static_cast<std::size_t>(n) * sizeof(C);
-    cpu::parallel_buffered_rows<C>(a.dx.numel() / n, n, scratch, bytes,
-                                   [&](std::int64_t row, C* buffer) {
-                                     C* to = dx.place(row, buffer);
-                                     const C* slope = dy.read(row, cpu::buffer_row(buffer, 1, n));
-                                     const C* value = y.read(row, cpu::buffer_row(buffer, 2, n));
-                                     a.log ? log_softmax_backward_row(slope, value, to, n)
-                                           : softmax_backward_row(slope, value, to, n);
-                                     dx.commit(row, to);
-                                   });
+    const Tiles tiles(dx, a.dx);
+    const std::int64_t part = row_buffer_length(a.dx);
+    const auto compute_tile = [&](std::int64_t tile, C* buffer) {
+      const std::int64_t first = tiles.first(tile), rows = tiles.rows(tile);
+      C* place = tiles.beside > 1 ? buffer : dx.place(first, buffer);
+      const TileInput<C> slopes(dy, tiles, tile, cpu::buffer_row(buffer, 1, part));
+      const TileInput<C> values(y, tiles, tile, cpu::buffer_row(buffer, 2, part));
+      for (std::int64_t w = 0; w < rows; ++w) {
+        C* to = place + w * tiles.pitch();
+        a.log ? log_softmax_backward_row(slopes.row(w), values.row(w), to, n)
+              : softmax_backward_row(slopes.row(w), values.row(w), to, n);
+      }
+      tiles.beside > 1 ? dx.commit_tile(first, rows, place, tiles.pitch())
+                       : dx.commit(first, place);
+    };
+    cpu::parallel_buffered_rows<C>(tiles.count(a.dx.numel() / n),
+                                   n * std::min(tiles.beside, kRowTile), scratch, a.buffer_bytes(),
+                                   compute_tile);
   });
 }
 
