@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <exception>
 
+#include "tessera/autograd/anomaly.h"
+#include "tessera/autograd/autocast_call.h"
 #include "tessera/autograd/grad_mode.h"
 #include "tessera/autograd/ops.h"
 #include "tessera/tensor/check.h"
@@ -46,7 +48,9 @@ void check_gradient(const Node& from, std::size_t input, const Node& to, int out
 }  // namespace
 
 BackwardPass::BackwardPass(const PassOptions& options)
-    : options_(options), outermost_(t_current != nullptr ? t_current->outermost_ : this) {}
+    : options_(options),
+      outermost_(t_current != nullptr ? t_current->outermost_ : this),
+      anomaly_(anomaly_mode()) {}
 
 BackwardPass* BackwardPass::current() { return t_current; }
 
@@ -76,6 +80,7 @@ bool BackwardPass::needs(const Node& node) const {
 
 std::optional<GradientSlot> BackwardPass::take_slot(Node& leaf, DType storable) {
   if (options_.selective && !accumulating_.contains(&leaf)) return std::nullopt;
+  if (anomaly_) return std::nullopt;  // what is written directly could not be checked
   std::optional<GradientSlot> slot = leaf.offer_slot(storable);
   if (slot) states_.at(&leaf).slot_taken = true;
   return slot;
@@ -91,18 +96,46 @@ void BackwardPass::execute() {
   CurrentPassGuard current(this);
   try {
     GradModeGuard mode(options_.create_graph);
-    discover();
-    seed();
+    const AutocastRestore no_autocast(AutocastState{});
+    discover(0);
+    seed(0);
     run_all();
   } catch (...) {
+    forget_autocast_casts();
     end(/*failed=*/true);
     throw;
   }
+  forget_autocast_casts();
   end(/*failed=*/false);
 }
 
-void BackwardPass::discover() {
-  for (const Root& root : roots_) discover_from(root.edge.node);
+void BackwardPass::continue_through(std::span<const Variable> roots, Gradients gradients) {
+  const std::size_t first = roots_.size();
+  for (std::size_t i = 0; i < roots.size(); ++i) {
+    GradientEdge edge = roots[i].gradient_edge();
+    if (edge.node != nullptr) add_root(std::move(edge), std::move(gradients[i]));
+  }
+  discover(first);
+  seed(first);
+}
+
+void BackwardPass::discover(std::size_t first_root) {
+  for (std::size_t i = first_root; i < roots_.size(); ++i) discover_from(roots_[i].edge.node);
+}
+
+std::pair<BackwardPass::NodeState*, bool> BackwardPass::reach(const std::shared_ptr<Node>& node) {
+  const auto [entry, is_new] = states_.try_emplace(node.get());
+  NodeState& state = entry->second;
+  if (is_new) {
+    state.handle = &node;
+    state.transient = running_;
+  }
+  TESSERA_CHECK_AS(StateError, !state.queued, "backward",
+                   "what was recorded during backward uses the result of \"{}\", whose gradient "
+                   "was complete already; a function that is recomputed must use the same "
+                   "variables each time",
+                   node->name());
+  return {&state, is_new};
 }
 
 // Depth first, with a path of our own; a node is decided when all below it are.
@@ -112,10 +145,9 @@ void BackwardPass::discover_from(const std::shared_ptr<Node>& root) {
     NodeState* state;
     std::size_t next_input;
   };
-  auto [entry, is_new] = states_.try_emplace(root.get());
+  const auto [root_state, is_new] = reach(root);
   if (!is_new) return;
-  entry->second.handle = &root;
-  std::vector<Frame> path = {{root.get(), &entry->second, 0}};
+  std::vector<Frame> path = {{root.get(), root_state, 0}};
   while (!path.empty()) {
     Frame& frame = path.back();
     const std::span<const GradientEdge> inputs = frame.node->inputs();
@@ -126,11 +158,9 @@ void BackwardPass::discover_from(const std::shared_ptr<Node>& root) {
     }
     const std::shared_ptr<Node>& below = inputs[frame.next_input++].node;
     if (below == nullptr) continue;
-    auto [found, first_visit] = states_.try_emplace(below.get());
-    ++found->second.missing;
-    if (!first_visit) continue;
-    found->second.handle = &below;
-    path.push_back({below.get(), &found->second, 0});
+    const auto [state, first_visit] = reach(below);
+    ++state->missing;
+    if (first_visit) path.push_back({below.get(), state, 0});
   }
 }
 
@@ -143,25 +173,28 @@ void BackwardPass::decide(Node& node, NodeState& state) const {
   state.needed = state.runs || captures_.contains(&node);
 }
 
-void BackwardPass::seed() {
-  for (Root& root : roots_) {
+void BackwardPass::seed(std::size_t first_root) {
+  for (std::size_t i = first_root; i < roots_.size(); ++i) {
+    Root& root = roots_[i];
     Node& node = *root.edge.node;
-    collect(node, states_.at(&node), root.edge.output_nr, std::move(root.gradient));
+    NodeState& state = states_.at(&node);
+    if (state.needed) collect(node, state, root.edge.output_nr, std::move(root.gradient));
   }
-  std::unordered_set<const Node*> pushed;
-  for (const Root& root : roots_) {
-    Node* node = root.edge.node.get();
-    const NodeState& state = states_.at(node);
-    if (state.missing == 0 && state.needed && pushed.insert(node).second) push_ready(node);
+  for (std::size_t i = first_root; i < roots_.size(); ++i) {
+    Node* node = roots_[i].edge.node.get();
+    NodeState& state = states_.at(node);
+    if (state.missing == 0 && state.needed && !state.queued) push_ready(node, state);
   }
 }
 
-void BackwardPass::push_ready(Node* node) {
+void BackwardPass::push_ready(Node* node, NodeState& state) {
+  state.queued = true;
   ready_.push_back(node);
   std::push_heap(ready_.begin(), ready_.end(), runs_later);
 }
 
 void BackwardPass::run_all() {
+  running_ = true;
   while (!ready_.empty()) {
     std::pop_heap(ready_.begin(), ready_.end(), runs_later);
     Node* node = ready_.back();
@@ -180,10 +213,36 @@ void BackwardPass::run_node(Node& node) {
       *capture.target = output_gradients[static_cast<std::size_t>(capture.output_nr)];
   }
   if (!state.runs) return;
-  Gradients input_gradients = node.run(std::move(output_gradients), BackwardContext(node, *this));
-  if (!options_.retain_graph) node.free_saved();
+  Gradients input_gradients =
+      anomaly_ ? run_checked(node, std::move(output_gradients))
+               : node.run(std::move(output_gradients), BackwardContext(node, *this));
+  if (!options_.retain_graph || (state.transient && !options_.create_graph)) node.free_saved();
   for (std::size_t i = 0; i < input_gradients.size(); ++i)
     deliver(node, i, std::move(input_gradients[i]));
+}
+
+// Operations inside the derivative are not checked: what counts is the operation that was recorded.
+// What arrives is checked too: a root's gradient is the user's, and a sum may overflow.
+Gradients BackwardPass::run_checked(Node& node, Gradients output_gradients) {
+  const std::string whose = fmt::format("\"{}\", recorded {},", node.name(), node.recorded_where());
+  for (std::size_t i = 0; i < output_gradients.size(); ++i) {
+    const Variable& gradient = output_gradients[i];
+    if (gradient.defined() && !all_finite(gradient.tensor()))
+      throw_anomaly("backward", fmt::format("the gradient of result {} of {}", i, whose),
+                    gradient.tensor());
+  }
+  Gradients input_gradients;
+  {
+    const AnomalyGuard off(false);
+    input_gradients = node.run(std::move(output_gradients), BackwardContext(node, *this));
+  }
+  for (std::size_t i = 0; i < input_gradients.size(); ++i) {
+    const Variable& gradient = input_gradients[i];
+    if (gradient.defined() && !all_finite(gradient.tensor()))
+      throw_anomaly("backward", fmt::format("gradient {} from the derivative of {}", i, whose),
+                    gradient.tensor());
+  }
+  return input_gradients;
 }
 
 void BackwardPass::deliver(const Node& from, std::size_t input, Variable gradient) {
@@ -195,7 +254,7 @@ void BackwardPass::deliver(const Node& from, std::size_t input, Variable gradien
     check_gradient(from, input, *edge.node, edge.output_nr, gradient);
     collect(*edge.node, state, edge.output_nr, std::move(gradient));
   }
-  if (--state.missing == 0) push_ready(edge.node.get());
+  if (--state.missing == 0) push_ready(edge.node.get(), state);
 }
 
 // The first gradient is kept as it is, since it may be shared; the second makes a sum, into which

@@ -3,11 +3,13 @@
 /// One run over a graph: see engine.h, whose functions are its users.
 
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <span>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "tessera/autograd/graph.h"
@@ -39,6 +41,7 @@ class BackwardPass final : public BackwardContext::Pass {
   bool needs(const Node& node) const override;
   std::optional<GradientSlot> take_slot(Node& leaf, DType storable) override;
   bool took_slot(const Node& leaf) const override;
+  void continue_through(std::span<const Variable> roots, Gradients gradients) override;
   const std::shared_ptr<Node>& handle(const Node& node) const override;
 
   /// The innermost pass of this thread, or null.
@@ -53,6 +56,8 @@ class BackwardPass final : public BackwardContext::Pass {
     bool runs = true;                               // else its gradients are captured at most
     bool needed = true;                             // runs or captured
     bool slot_taken = false;
+    bool queued = false;     // was ready once: it runs, or ran
+    bool transient = false;  // recorded by a derivative of this pass, for this pass alone
     Gradients gradients;
     std::vector<bool> summed;  // gradients[i] is a sum made here, which nobody else holds
   };
@@ -65,20 +70,26 @@ class BackwardPass final : public BackwardContext::Pass {
     Variable gradient;
   };
 
-  void discover();
+  // Both for the roots from this one on.
+  void discover(std::size_t first_root);
+  void seed(std::size_t first_root);
   void discover_from(const std::shared_ptr<Node>& root);
+  // The state of a node that an edge or a root leads to, and whether it is new.
+  std::pair<NodeState*, bool> reach(const std::shared_ptr<Node>& node);
   void decide(Node& node, NodeState& state) const;
-  void seed();
   void run_all();
   void run_node(Node& node);
+  Gradients run_checked(Node& node, Gradients output_gradients);  // in anomaly mode
   void deliver(const Node& from, std::size_t input, Variable gradient);
   void collect(Node& node, NodeState& state, int output_nr, Variable gradient) const;
-  void push_ready(Node* node);
+  void push_ready(Node* node, NodeState& state);
   void end(bool failed);
 
   PassOptions options_;
   BackwardPass* outermost_;
-  std::vector<Root> roots_;  // hold the whole graph while the pass runs
+  bool running_ = false;
+  bool anomaly_;            // anomaly mode was on when the pass was made
+  std::deque<Root> roots_;  // hold the whole graph while the pass runs; a root never moves
   std::vector<GradientEdge> selected_;
   std::unordered_set<const Node*> accumulating_;
   std::unordered_map<const Node*, std::vector<Capture>> captures_;

@@ -1,5 +1,7 @@
 #include "tessera/autograd/function.h"
 
+#include <string>
+
 #include "tessera/autograd/grad_mode.h"
 #include "tessera/autograd/variable_impl.h"
 #include "tessera/tensor/check.h"
@@ -7,11 +9,19 @@
 namespace tessera {
 namespace {
 
+thread_local detail::RecordingProbe* t_probe = nullptr;
+
+std::string writer_text(const Tensor& tensor) {
+  const char* writer = tensor.last_writer();
+  return writer == nullptr ? "an operation without a name" : "\"" + std::string(writer) + "\"";
+}
+
 void check_not_overwritten(const Tensor& tensor, std::uint64_t version, const char* operation) {
-  TESSERA_CHECK_AS(StateError, tensor.version() == version, "backward",
-                   "a tensor of shape {} that \"{}\" saved was overwritten since (version {}, "
-                   "saved at {}); write to a copy, or after backward",
-                   tensor.shape().str(), operation, tensor.version(), version);
+  TESSERA_CHECK_AS(
+      StateError, tensor.version() == version, "backward",
+      "a tensor of shape {} that \"{}\" saved was overwritten since by {} (version {}, "
+      "saved at {}); write to a copy, or after backward",
+      tensor.shape().str(), operation, writer_text(tensor), tensor.version(), version);
 }
 
 // Of any number of outputs.
@@ -58,8 +68,24 @@ const Variable& SavedVariable::unpack() const {
 
 namespace detail {
 
+RecordingProbe::RecordingProbe() : outer_(std::exchange(t_probe, this)) {}
+
+RecordingProbe::~RecordingProbe() { t_probe = outer_; }
+
+void RecordingProbe::note(const InputList& inputs) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Variable& input = inputs[i];
+    if (input.requires_grad() && seen_.insert(input.impl().get()).second) noted_.push_back(input);
+  }
+  if (outer_ != nullptr) outer_->note(inputs);
+}
+
 bool is_recording(const InputList& inputs) {
-  if (!grad_enabled()) return false;
+  if (!grad_enabled()) {
+    if (t_probe != nullptr) [[unlikely]]
+      t_probe->note(inputs);
+    return false;
+  }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].requires_grad()) return true;
   }
@@ -101,7 +127,11 @@ std::vector<Variable> record_differentiable(const char* name, std::vector<Tensor
   std::vector<Variable> variables;
   variables.reserve(outputs.size());
   if (!detail::is_recording(inputs)) {
-    for (Tensor& output : outputs) variables.emplace_back(std::move(output));
+    for (Tensor& output : outputs) {
+      if (detail::anomaly_mode()) [[unlikely]]
+        detail::check_result(name, static_cast<int>(variables.size()), output);
+      variables.emplace_back(std::move(output));
+    }
     return variables;
   }
   auto node = make_node<FunctionNode>(name, outputs, inputs, std::move(backward));

@@ -18,16 +18,18 @@
 #include <optional>
 #include <span>
 #include <type_traits>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "tessera/autograd/anomaly.h"
 #include "tessera/autograd/graph.h"
 #include "tessera/autograd/variable.h"
 
 namespace tessera {
 
 /// A tensor kept for backward. unpack() throws StateError when it was overwritten since, naming the
-/// operation that saved it.
+/// operation that saved it and the one that overwrote it.
 class Saved {
  public:
   Saved(const Variable& variable, const char* operation) : Saved(variable.tensor(), operation) {}
@@ -47,6 +49,7 @@ class SavedVariable {
  public:
   SavedVariable() = default;  ///< nothing saved: for what no derivative will ask
   SavedVariable(const Variable& variable, const char* operation);
+  bool saved() const { return variable_.defined(); }
   /// Throws as Saved::unpack; StateError where nothing was saved.
   const Variable& unpack() const;
 
@@ -58,7 +61,33 @@ class SavedVariable {
 
 namespace detail {
 
+/// Notes, while it lives and grad mode is off on its thread, every variable with a gradient that an
+/// operation was given: what a function that runs without a graph would have recorded edges to.
+/// They nest; the innermost notes, and hands on what it saw.
+class RecordingProbe {
+ public:
+  RecordingProbe();
+  ~RecordingProbe();
+  RecordingProbe(const RecordingProbe&) = delete;
+  RecordingProbe& operator=(const RecordingProbe&) = delete;
+
+  void note(const InputList& inputs);
+  /// Each once, in the order in which they were first given.
+  const std::vector<Variable>& noted() const { return noted_; }
+
+ private:
+  RecordingProbe* outer_;
+  std::vector<Variable> noted_;
+  std::unordered_set<const Variable::Impl*> seen_;
+};
+
 bool is_recording(const InputList& inputs);
+/// The result of an operation that is not recorded.
+inline Variable unrecorded(const char* name, Tensor output) {
+  if (anomaly_mode()) [[unlikely]]
+    check_result(name, 0, output);
+  return Variable(std::move(output));
+}
 Variable output_of(std::shared_ptr<Node> node, Tensor output);
 
 /// A node of one output with a derivative in terms of tensors.
@@ -137,7 +166,7 @@ template <class Backward>
 Variable record(const char* name, Tensor output, std::initializer_list<VariableRef> inputs,
                 Backward&& backward) {
   const InputList list(std::span(inputs.begin(), inputs.size()));
-  if (!detail::is_recording(list)) return Variable(std::move(output));
+  if (!detail::is_recording(list)) return detail::unrecorded(name, std::move(output));
   auto node = make_node<detail::TensorClosureNode<std::decay_t<Backward>>>(
       name, output, list, std::forward<Backward>(backward));
   return detail::output_of(std::move(node), std::move(output));
@@ -150,7 +179,7 @@ template <class Backward>
 Variable record_twice(const char* name, Tensor output, std::initializer_list<VariableRef> inputs,
                       Backward&& backward) {
   const InputList list(std::span(inputs.begin(), inputs.size()));
-  if (!detail::is_recording(list)) return Variable(std::move(output));
+  if (!detail::is_recording(list)) return detail::unrecorded(name, std::move(output));
   auto node = make_node<detail::VariableClosureNode<std::decay_t<Backward>>>(
       name, output, list, std::forward<Backward>(backward));
   return detail::output_of(std::move(node), std::move(output));

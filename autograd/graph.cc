@@ -2,8 +2,10 @@
 
 #include <utility>
 
+#include "tessera/autograd/anomaly.h"
 #include "tessera/autograd/variable_impl.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/scope_name.h"
 
 namespace tessera {
 namespace {
@@ -20,6 +22,7 @@ struct Node::Hooks {
   HookList<void(Gradients&)> outputs;
   HookList<void(Gradients&)> pre;
   HookList<void(const Gradients&)> post;
+  std::string recorded_where = {};  // in anomaly mode only, like hooks of few nodes
 };
 
 bool BackwardContext::needs(int i) const {
@@ -47,6 +50,11 @@ Node::Node(const char* name, std::span<const Tensor> outputs, const InputList& i
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].defined()) inputs_.span()[i] = inputs[i].gradient_edge();
   }
+  if (!detail::anomaly_mode() || inputs.size() == 0) [[likely]]
+    return;
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    detail::check_result(name, static_cast<int>(i), outputs[i]);
+  hooks().recorded_where = current_scope_text();
 }
 
 Node::~Node() = default;
@@ -56,6 +64,11 @@ OutputInfo Node::output_info(int i) const { return outputs_.span()[static_cast<s
 Node::Hooks& Node::hooks() {
   if (!hooks_) hooks_ = std::make_unique<Hooks>();
   return *hooks_;
+}
+
+std::string Node::recorded_where() const {
+  return hooks_ && !hooks_->recorded_where.empty() ? hooks_->recorded_where
+                                                   : "outside anomaly mode";
 }
 
 HookHandle Node::add_output_hook(int i, std::function<Variable(const Variable&)> hook) {

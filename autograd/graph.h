@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -63,6 +64,7 @@ class BackwardContext {
     virtual std::optional<GradientSlot> take_slot(Node& leaf, DType storable) = 0;
     /// True when a slot of this leaf was taken since the pass began.
     virtual bool took_slot(const Node& leaf) const = 0;
+    virtual void continue_through(std::span<const Variable> roots, Gradients gradients) = 0;
     /// The owner's handle of a node of the pass.
     virtual const std::shared_ptr<Node>& handle(const Node& node) const = 0;
 
@@ -84,6 +86,14 @@ class BackwardContext {
   /// own output keeps it as Saved and asks here, since capturing the variable would make the node
   /// own itself.
   Variable output(int i, const Tensor& saved) const;
+  /// Goes on, in this pass, through a graph that the derivative has just recorded: each root gets
+  /// its gradient, and the new nodes run as if they stood in this node's place. They may lead to
+  /// the nodes of this node's inputs, for which the derivative then answers undefined gradients,
+  /// and to nodes that are new to the pass; StateError where they lead to one that ran already.
+  /// Roots without history are skipped.
+  void continue_through(std::span<const Variable> roots, Gradients gradients) const {
+    pass_.continue_through(roots, std::move(gradients));
+  }
   /// For nodes of leaves: someone wrote this leaf's slot in this pass.
   bool slot_was_taken() const { return pass_.took_slot(node_); }
 
@@ -114,6 +124,8 @@ class Node {
   const char* name() const { return name_; }
   /// Creation order in this thread; among nodes that are ready the highest runs first.
   std::uint64_t sequence() const { return sequence_; }
+  /// "in \"blocks.3.up\"": where in the model it was recorded, if that was in anomaly mode.
+  std::string recorded_where() const;
   int outputs() const { return static_cast<int>(outputs_.size()); }
   std::span<const GradientEdge> inputs() const { return inputs_.span(); }
   virtual OutputInfo output_info(int i) const;

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "tessera/autograd/autocast_call.h"
 #include "tessera/autograd/function.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/random_scope.h"
@@ -37,6 +38,10 @@ AttentionOptions settle(const AttentionLayerOptions& options, const Tensor& q, c
 
 Variable scaled_dot_product_attention(const Variable& q, const Variable& k, const Variable& v,
                                       const AttentionLayerOptions& options) {
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("scaled_dot_product_attention"),
+        [&](auto&... x) { return scaled_dot_product_attention(x..., options); }, q, k, v);
   const AttentionOptions settled = settle(options, q.tensor(), k.tensor());
   const AttentionResult result =
       scaled_dot_product_attention(q.tensor(), k.tensor(), v.tensor(), settled);

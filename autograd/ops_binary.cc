@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "tessera/autograd/autocast_call.h"
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops.h"
 #include "tessera/autograd/ops_elementwise.h"
@@ -44,6 +45,20 @@ class Kept {
   double number_ = 0;
   bool is_number_ = false;
 };
+
+// detail::autocast for operands that may be numbers.
+template <class Operation>
+Variable autocast_pair(AutocastClass operands, Operation operation, const VariableOrNumber& a,
+                       const VariableOrNumber& b) {
+  const auto variable = [](const VariableOrNumber& x) {
+    return x.is_variable() ? x.variable() : Variable();
+  };
+  const auto call = [&](const Variable& x, const Variable& y) {
+    return operation(a.is_variable() ? VariableOrNumber(x) : a,
+                     b.is_variable() ? VariableOrNumber(y) : b);
+  };
+  return detail::autocast(operands, call, variable(a), variable(b));
+}
 
 // Records an operation on two operands, of which one may be a number. `backward` answers the
 // gradient of operand i before it is fitted: backward(i, dy).
@@ -152,6 +167,10 @@ Variable power_for_exponent(const VariableOrNumber& a, const Variable& b, const 
 }  // namespace
 
 Variable pow(const VariableOrNumber& a, const VariableOrNumber& b) {
+  if (detail::autocasting())
+    return autocast_pair(
+        detail::autocast_of("pow"),
+        [](const VariableOrNumber& x, const VariableOrNumber& y) { return pow(x, y); }, a, b);
   return record_binary(
       "pow", pow(a.plain(), b.plain()), a, b,
       [a = Kept(true, a, "pow"), b = Kept(true, b, "pow")](int i, const Variable& dy) {

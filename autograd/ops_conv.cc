@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "tessera/autograd/autocast_call.h"
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops.h"
 #include "tessera/autograd/ops_internal.h"
@@ -101,12 +102,20 @@ Variable record_conv(const char* name, Tensor y, const Variable& x, const Variab
 
 Variable conv1d(const Variable& x, const Variable& weight, const Variable& bias,
                 const Conv1dOptions& options) {
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("conv1d"), [&](auto&... v) { return conv1d(v..., options); }, x, weight,
+        bias);
   Tensor y = conv1d(x.tensor(), weight.tensor(), tensor_or_none(bias), options);
   return record_conv("conv1d", std::move(y), x, weight, bias, options.as_2d());
 }
 
 Variable conv2d(const Variable& x, const Variable& weight, const Variable& bias,
                 const Conv2dOptions& options) {
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("conv2d"), [&](auto&... v) { return conv2d(v..., options); }, x, weight,
+        bias);
   Tensor y = conv2d(x.tensor(), weight.tensor(), tensor_or_none(bias), options);
   return record_conv("conv2d", std::move(y), x, weight, bias, options);
 }

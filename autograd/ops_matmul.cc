@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "tessera/autograd/autocast_call.h"
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops.h"
 #include "tessera/autograd/ops_internal.h"
@@ -13,6 +14,9 @@
 namespace tessera {
 namespace {
 
+using detail::autocast;
+using detail::autocast_of;
+using detail::autocasting;
 using detail::save_if;
 
 Tensor transposed(const Tensor& x) { return x.transpose(-1, -2); }
@@ -96,6 +100,9 @@ struct SavedFactors {
 }  // namespace
 
 Variable matmul(const Variable& a, const Variable& b) {
+  if (autocasting())
+    return autocast(
+        autocast_of("matmul"), [](auto&... v) { return matmul(v...); }, a, b);
   // A vector is a row on the left and a column on the right.
   if (b.ndim() == 1 && a.ndim() > 0) return squeeze(matmul(a, unsqueeze(b, 1)), -1);
   if (a.ndim() == 1 && b.ndim() > 1) return squeeze(matmul(unsqueeze(a, 0), b), -2);
@@ -165,6 +172,9 @@ Variable record_linear(const Tensor& value, const Variable& x, const Variable& w
 
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
                 Activation activation) {
+  if (autocasting())
+    return autocast(
+        autocast_of("linear"), [&](auto&... v) { return linear(v..., activation); }, x, weight, bias);
   const Tensor bias_tensor = bias.defined() ? bias.tensor() : Tensor();
   const VariableRef inputs[] = {x, weight, bias};
   // The derivative of relu reads its result, so that nobody needs what it was applied to: the
@@ -181,6 +191,9 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
 }
 
 Variable bmm(const Variable& a, const Variable& b) {
+  if (autocasting())
+    return autocast(
+        autocast_of("bmm"), [](auto&... v) { return bmm(v...); }, a, b);
   const Tensor out = bmm(a.tensor(), b.tensor());
   return record_twice("bmm", out, {a, b},
                       [saved = SavedFactors{.a = save_if(b.requires_grad(), a, "bmm"),
@@ -195,6 +208,9 @@ Variable bmm(const Variable& a, const Variable& b) {
 
 Variable addmm(const Variable& c, const Variable& a, const Variable& b,
                const AddmmOptions& options) {
+  if (autocasting())
+    return autocast(
+        autocast_of("addmm"), [&](auto&... v) { return addmm(v..., options); }, c, a, b);
   const Tensor out = addmm(c.tensor(), a.tensor(), b.tensor(), options);
   return record_twice(
       "addmm", out, {c, a, b},
@@ -209,6 +225,9 @@ Variable addmm(const Variable& c, const Variable& a, const Variable& b,
 }
 
 Variable mv(const Variable& a, const Variable& x) {
+  if (autocasting())
+    return autocast(
+        autocast_of("mv"), [](auto&... v) { return mv(v...); }, a, x);
   const Tensor out = mv(a.tensor(), x.tensor());
   return record_twice(
       "mv", out, {a, x},
@@ -222,6 +241,9 @@ Variable mv(const Variable& a, const Variable& x) {
 }
 
 Variable dot(const Variable& a, const Variable& b) {
+  if (autocasting())
+    return autocast(
+        autocast_of("dot"), [](auto&... v) { return dot(v...); }, a, b);
   const Tensor out = dot(a.tensor(), b.tensor());
   return record_twice(
       "dot", out, {a, b},

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "tessera/autograd/autocast_call.h"
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops.h"
 #include "tessera/tensor/ops_create.h"
@@ -11,6 +12,9 @@
 namespace tessera {
 
 Variable softmax(const Variable& x, int dim) {
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("softmax"), [&](auto&... v) { return softmax(v..., dim); }, x);
   const Tensor y = softmax(x.tensor(), dim);
   return record_twice(
       "softmax", y, {x},
@@ -23,6 +27,9 @@ Variable softmax(const Variable& x, int dim) {
 }
 
 Variable log_softmax(const Variable& x, int dim) {
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("log_softmax"), [&](auto&... v) { return log_softmax(v..., dim); }, x);
   const Tensor y = log_softmax(x.tensor(), dim);
   return record_twice(
       "log_softmax", y, {x},
@@ -83,6 +90,10 @@ struct SavedCrossEntropy {
 
 Variable cross_entropy(const Variable& logits, const Tensor& targets,
                        const CrossEntropyOptions& options) {
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("cross_entropy"),
+        [&](auto& x) { return cross_entropy(x, targets, options); }, logits);
   const CrossEntropyResult rows = cross_entropy_rows(logits.tensor(), targets, options);
   const ReducedLoss reduced = reduce_loss(rows, options.reduction, logits.dtype());
   return record_twice(

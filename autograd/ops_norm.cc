@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "tessera/autograd/autocast_call.h"
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops.h"
 
@@ -144,6 +145,10 @@ std::int64_t spatial_of(const Variable& x) {
 
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias,
                     const LayerNormOptions& options) {
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("layer_norm"), [&](auto&... v) { return layer_norm(v..., options); }, x,
+        weight, bias);
   NormResult result =
       layer_norm_forward(x.tensor(), tensor_or_none(weight), tensor_or_none(bias), options);
   return record_row_norm({.name = "layer_norm",
@@ -153,6 +158,10 @@ Variable layer_norm(const Variable& x, const Variable& weight, const Variable& b
 }
 
 Variable rms_norm(const Variable& x, const Variable& weight, const RmsNormOptions& options) {
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("rms_norm"), [&](auto&... v) { return rms_norm(v..., options); }, x,
+        weight);
   NormResult result = rms_norm_forward(x.tensor(), tensor_or_none(weight), options);
   NormView view = layer_view(x, options.dims, options.eps);
   view.centered = false;
@@ -162,6 +171,10 @@ Variable rms_norm(const Variable& x, const Variable& weight, const RmsNormOption
 
 Variable group_norm(const Variable& x, const Variable& weight, const Variable& bias,
                     const GroupNormOptions& options) {
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("group_norm"), [&](auto&... v) { return group_norm(v..., options); }, x,
+        weight, bias);
   NormResult result =
       group_norm_forward(x.tensor(), tensor_or_none(weight), tensor_or_none(bias), options);
   const std::int64_t groups = options.groups, channels = x.dim(1) / groups;
@@ -195,6 +208,10 @@ Gradients batch_norm_gradients(const SavedNorm& saved, const Tensor& count, cons
 
 Variable batch_norm(const Variable& x, const Variable& weight, const Variable& bias,
                     const BatchNormOptions& options) {
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("batch_norm"), [&](auto&... v) { return batch_norm(v..., options); }, x,
+        weight, bias);
   BatchNormResult result =
       batch_norm_forward(x.tensor(), tensor_or_none(weight), tensor_or_none(bias), options);
   SavedNorm saved = saved_norm("batch_norm", x, weight, bias, result.statistics);

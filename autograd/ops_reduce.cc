@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tessera/autograd/autocast_call.h"
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops.h"
 #include "tessera/autograd/ops_internal.h"
@@ -37,6 +38,9 @@ Variable extreme(const char* name, const Tensor& y, const Variable& x, const Sha
 }  // namespace
 
 Variable sum(const Variable& x, const Dims& dims, bool keep_dims) {
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("sum"), [&](auto& v) { return sum(v, dims, keep_dims); }, x);
   return record_twice("sum", sum(x.tensor(), dims, keep_dims), {x},
                       [from = x.shape(), kept = kept_shape(x.shape(), dims)](
                           const Variable& dy, const BackwardContext&) {
@@ -45,6 +49,9 @@ Variable sum(const Variable& x, const Dims& dims, bool keep_dims) {
 }
 
 Variable mean(const Variable& x, const Dims& dims, bool keep_dims) {
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("mean"), [&](auto& v) { return mean(v, dims, keep_dims); }, x);
   const Tensor y = mean(x.tensor(), dims, keep_dims);
   const Shape kept = kept_shape(x.shape(), dims);
   return record_twice("mean", y, {x},
@@ -90,6 +97,9 @@ Variable other_factors(const Variable& x, const Dims& dims) {
 }  // namespace
 
 Variable prod(const Variable& x, const Dims& dims, bool keep_dims) {
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("prod"), [&](auto&... v) { return prod(v..., dims, keep_dims); }, x);
   const Tensor y = prod(x.tensor(), dims, keep_dims);
   return record_twice("prod", y, {x},
                       [dims, kept = kept_shape(x.shape(), dims), x = SavedVariable(x, "prod")](
@@ -104,6 +114,10 @@ Variable prod(const Variable& x, const Dims& dims, bool keep_dims) {
 }
 
 Variable logsumexp(const Variable& x, const Dims& dims, bool keep_dims) {
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("logsumexp"),
+        [&](auto&... v) { return logsumexp(v..., dims, keep_dims); }, x);
   const Tensor y = logsumexp(x.tensor(), dims, keep_dims);
   return record_twice(
       "logsumexp", y, {x},
@@ -135,6 +149,9 @@ Variable var_gradient(const Variable& dy, const Variable& x, const Dims& dims, d
 }  // namespace
 
 Variable var(const Variable& x, const Dims& dims, const VarOptions& options) {
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("var"), [&](auto&... v) { return var(v..., dims, options); }, x);
   return record_twice("var", var(x.tensor(), dims, options), {x},
                       [dims, correction = options.correction, x = SavedVariable(x, "var")](
                           const Variable& dy, const BackwardContext&) {
@@ -143,6 +160,9 @@ Variable var(const Variable& x, const Dims& dims, const VarOptions& options) {
 }
 
 Variable stddev(const Variable& x, const Dims& dims, const VarOptions& options) {
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("stddev"), [&](auto&... v) { return stddev(v..., dims, options); }, x);
   const Tensor y = stddev(x.tensor(), dims, options);
   return record_twice("stddev", y, {x},
                       [dims, correction = options.correction, x = SavedVariable(x, "stddev"),
@@ -171,6 +191,9 @@ Variable sum_to_shape(const Variable& x, const Shape& shape) {
 }
 
 Variable cumsum(const Variable& x, int dim, const CumsumOptions& options) {
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("cumsum"), [&](auto&... v) { return cumsum(v..., dim, options); }, x);
   return record_twice("cumsum", cumsum(x.tensor(), dim, options), {x},
                       [dim, reverse = options.reverse](const Variable& dy, const BackwardContext&) {
                         return Gradients{cumsum(dy, dim, {.reverse = !reverse})};

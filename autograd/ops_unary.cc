@@ -1,9 +1,15 @@
+#include "tessera/autograd/autocast_call.h"
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops_elementwise.h"
 #include "tessera/autograd/ops_internal.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera {
+
+using detail::autocast;
+using detail::autocast_of;
+using detail::autocasting;
+
 namespace {
 
 // Derivatives as functions of the operand x or of the result y. `quick` answers tensors in one
@@ -74,31 +80,49 @@ Variable abs(const Variable& x) {
 }
 
 Variable square(const Variable& x) {
+  if (autocasting())
+    return autocast(
+        autocast_of("square"), [](auto& v) { return square(v); }, x);
   return of_operand("square", square(x.tensor()), x,
                     [](const Variable& dy, const Variable& x) { return mul(mul(dy, 2), x); });
 }
 
 Variable reciprocal(const Variable& x) {
+  if (autocasting())
+    return autocast(
+        autocast_of("reciprocal"), [](auto& v) { return reciprocal(v); }, x);
   return of_result("reciprocal", reciprocal(x.tensor()), x,
                    [](const Variable& dy, const Variable& y) { return neg(mul(dy, square(y))); });
 }
 
 Variable exp(const Variable& x) {
+  if (autocasting())
+    return autocast(
+        autocast_of("exp"), [](auto& v) { return exp(v); }, x);
   return of_result("exp", exp(x.tensor()), x,
                    [](const Variable& dy, const Variable& y) { return mul(dy, y); });
 }
 
 Variable expm1(const Variable& x) {
+  if (autocasting())
+    return autocast(
+        autocast_of("expm1"), [](auto& v) { return expm1(v); }, x);
   return of_result("expm1", expm1(x.tensor()), x,
                    [](const Variable& dy, const Variable& y) { return mul(dy, add(y, 1)); });
 }
 
 Variable log(const Variable& x) {
+  if (autocasting())
+    return autocast(
+        autocast_of("log"), [](auto& v) { return log(v); }, x);
   return of_operand("log", log(x.tensor()), x,
                     [](const Variable& dy, const Variable& x) { return div(dy, x); });
 }
 
 Variable log1p(const Variable& x) {
+  if (autocasting())
+    return autocast(
+        autocast_of("log1p"), [](auto& v) { return log1p(v); }, x);
   return of_operand("log1p", log1p(x.tensor()), x,
                     [](const Variable& dy, const Variable& x) { return div(dy, add(x, 1)); });
 }
@@ -109,6 +133,9 @@ Variable sqrt(const Variable& x) {
 }
 
 Variable rsqrt(const Variable& x) {
+  if (autocasting())
+    return autocast(
+        autocast_of("rsqrt"), [](auto& v) { return rsqrt(v); }, x);
   return of_result("rsqrt", rsqrt(x.tensor()), x, [](const Variable& dy, const Variable& y) {
     return mul(mul(dy, -0.5), mul(y, square(y)));
   });
@@ -201,6 +228,9 @@ Variable detail::activated(Activation activation, const Variable& x, const Tenso
 }
 
 Variable softplus(const Variable& x) {
+  if (autocasting())
+    return autocast(
+        autocast_of("softplus"), [](auto& v) { return softplus(v); }, x);
   return of_operand("softplus", softplus(x.tensor()), x, softplus_backward,
                     [](const Variable& dy, const Variable& x) { return mul(dy, sigmoid(x)); });
 }

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "tessera/autograd/autocast_call.h"
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops.h"
 #include "tessera/autograd/reduced_dims.h"
@@ -32,6 +33,9 @@ Variable slope(const Variable& x, const Variable& y, double p, const Shape& kept
 }  // namespace
 
 Variable norm(const Variable& x, const Dims& dims, const NormOptions& options) {
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("norm"), [&](auto&... v) { return norm(v..., dims, options); }, x);
   const Tensor y = norm(x.tensor(), dims, options);
   return record_twice(
       "norm", y, {x},

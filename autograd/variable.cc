@@ -110,7 +110,7 @@ void Variable::bind(Tensor tensor) {
   if (leaf.requires_grad) check_can_require_grad(tensor, "variable.bind");
   if (leaf.own_sink.gradient.defined() && tensor.defined())
     check_fits(leaf.own_sink.gradient, tensor, "variable.bind");
-  impl_->tensor = std::move(tensor);
+  impl_->set_tensor(std::move(tensor));
 }
 
 void Variable::set_gradient_sink(std::shared_ptr<GradientSink> sink) {

@@ -43,8 +43,11 @@ struct LeafState {
 }  // namespace detail
 
 struct Variable::Impl {
-  explicit Impl(Tensor value) : tensor(std::move(value)) {}
-  Impl(Tensor value, GradientEdge source) : tensor(std::move(value)), edge(std::move(source)) {}
+  explicit Impl(Tensor value) : tensor(std::move(value)) { count_handle(1); }
+  Impl(Tensor value, GradientEdge source) : tensor(std::move(value)), edge(std::move(source)) {
+    count_handle(1);
+  }
+  ~Impl() { count_handle(-1); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
@@ -53,7 +56,17 @@ struct Variable::Impl {
     return *leaf;
   }
 
-  Tensor tensor;
+  /// Every variable counts as a handle of its tensor's view family, for operations in place.
+  void count_handle(int change) const {
+    if (tensor.defined()) tensor.add_family_handles(change);
+  }
+  void set_tensor(Tensor value) {
+    count_handle(-1);
+    tensor = std::move(value);
+    count_handle(1);
+  }
+
+  Tensor tensor;      // changed by set_tensor alone
   GradientEdge edge;  // null node: a leaf
   std::unique_ptr<detail::LeafState> leaf;
 };

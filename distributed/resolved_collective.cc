@@ -8,19 +8,19 @@
 namespace tessera::distributed {
 namespace {
 
-std::byte* writable(const Tensor& tensor) {
+std::byte* writable(const Tensor& tensor, const char* op) {
   // A storage that is filling belongs to the caller, who refills it: that is no overwrite.
   const bool filling = tensor.storage().state() == StorageState::kFilling;
-  const View view = filling ? fill_view(tensor) : write(tensor);
+  const View view = filling ? fill_view(tensor) : overwrite(tensor, op);
   return view.as<std::byte>();
 }
 
-ResolvedMember resolve_in_place(const Tensor& tensor, bool only_read) {
+ResolvedMember resolve_in_place(const Tensor& tensor, const char* op, bool only_read) {
   ResolvedMember member{.count_in = tensor.numel(), .count_out = tensor.numel()};
   if (only_read) {
     member.input = read(tensor).as<std::byte>();
   } else {
-    member.output = writable(tensor);
+    member.output = writable(tensor, op);
     member.input = member.output;
   }
   return member;
@@ -92,10 +92,10 @@ ResolvedCollective resolve(const ProcessGroup& group, const Collective& call) {
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
     if (call.outputs.empty()) {
       const bool only_read = call.kind == CollectiveKind::kBroadcast && call.root == group.rank();
-      out.members.push_back(resolve_in_place(call.inputs[i], only_read));
+      out.members.push_back(resolve_in_place(call.inputs[i], op, only_read));
     } else {
       out.members.push_back({.input = read(call.inputs[i]).as<std::byte>(),
-                             .output = writable(call.outputs[i]),
+                             .output = writable(call.outputs[i], op),
                              .count_in = call.inputs[i].numel(),
                              .count_out = call.outputs[i].numel()});
     }

@@ -111,7 +111,8 @@ void ShardedParameter::show_value() {
   }
   if (leaf.requires_grad() != parameter_.requires_grad())
     leaf.set_requires_grad(parameter_.requires_grad());
-  if (shown_version_ != kNever && shown_version_ != gathered_version_) leaf.tensor().bump_version();
+  if (shown_version_ != kNever && shown_version_ != gathered_version_)
+    leaf.tensor().bump_version(local.tensor().last_writer());
   shown_version_ = gathered_version_;
   parameter_.set_state(nn::ParameterState::kFull);
 }

@@ -31,6 +31,7 @@
 
 #include "tessera/nn/module.h"
 #include "tessera/nn/visit.h"
+#include "tessera/tensor/scope_name.h"
 
 namespace tessera::nn {
 
@@ -69,6 +70,7 @@ class Layer : public Module {
   ///     }
   template <class Function, class... Args>
   decltype(auto) hooked(Function&& function, Args&&... args) {
+    const NamedScope scope(scope_name());
     std::tuple<std::decay_t<Args>...> copies(std::forward<Args>(args)...);
     const auto call = [&]() -> decltype(auto) {
       run_pre_hooks([&copies](const auto& visit) { visit_variables(copies, visit); });

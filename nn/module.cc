@@ -130,6 +130,7 @@ void Module::register_module(std::string name, Module& child) {
   TESSERA_CHECK(&child != this, "nn.register_module", "{} cannot be its own child \"{}\"",
                 type_name(), name);
   detail::forget_constructed(&child);
+  child.scope_name_->set(name, scope_name_);
   members_->modules.emplace_back(std::move(name), &child);
 }
 

@@ -16,6 +16,7 @@
 
 #include "tessera/autograd/hooks.h"
 #include "tessera/nn/parameter.h"
+#include "tessera/tensor/scope_name.h"
 
 namespace tessera::nn {
 
@@ -90,6 +91,9 @@ class Module {
   void register_module(std::string name, Module& child);
   void register_parameter(std::string name, Parameter& parameter);
 
+  /// Where the module stands among those it is registered in; see scope_name.h.
+  const ScopeName& scope_name() const { return *scope_name_; }
+
   /// The hook protocol around a call; see Layer.
   void run_pre_hooks(const VisitVariables& arguments);
   void run_forward_hooks(const VisitVariables* results);
@@ -99,6 +103,7 @@ class Module {
   void attach_erased(std::type_index type, std::shared_ptr<void> extension);
   void* attached_erased(std::type_index type) const;
   std::unique_ptr<Children> members_;
+  std::shared_ptr<ScopeName> scope_name_ = make_scope_name();
   bool training_ = true;
 };
 

@@ -21,5 +21,5 @@
 #include "tessera/tensor/ops_order.h"
 #include "tessera/tensor/ops_pool.h"
 #include "tessera/tensor/ops_reduce.h"
-#include "tessera/tensor/ops_shape.h"
 #include "tessera/tensor/ops_rotary.h"
+#include "tessera/tensor/ops_shape.h"

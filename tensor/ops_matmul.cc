@@ -44,7 +44,7 @@ ConstView operand(const Tensor& x, const Shape& batch, Tensor& keep_alive) {
 
 // Rows of unit stride, for an output.
 View settled(const Tensor& out) {
-  View view = write(out);
+  View view = overwrite(out, "matmul_into");
   const int row = view.shape.ndim() - 2, column = view.shape.ndim() - 1;
   if (view.shape[column] == 1) view.strides[column] = 1;
   if (view.shape[row] == 1) view.strides[row] = view.shape[column];

@@ -62,11 +62,11 @@ void check_adam(const AdamSegment& segment, const Tensor& first) {
 AdamKernel::Segment arguments(const AdamSegment& s) {
   const auto step = static_cast<double>(s.step);
   const Tensor& largest = s.max_exp_avg_sq;
-  return {.parameter = write(s.parameter),
+  return {.parameter = overwrite(s.parameter, "adam_step"),
           .gradient = read(s.gradient),
-          .exp_avg = write(s.exp_avg),
-          .exp_avg_sq = write(s.exp_avg_sq),
-          .max_exp_avg_sq = largest.defined() ? write(largest) : View{},
+          .exp_avg = overwrite(s.exp_avg, "adam_step"),
+          .exp_avg_sq = overwrite(s.exp_avg_sq, "adam_step"),
+          .max_exp_avg_sq = largest.defined() ? overwrite(largest, "adam_step") : View{},
           .step_size = s.lr / (1 - std::pow(s.beta1, step)),
           .root_scale = 1 / std::sqrt(1 - std::pow(s.beta2, step)),
           .beta1 = s.beta1,
@@ -86,16 +86,17 @@ void sgd_step(const std::vector<SgdSegment>& segments) {
   SgdKernel::Args args;
   args.segments.reserve(segments.size());
   for (const SgdSegment& s : segments) {
-    args.segments.push_back({.parameter = write(s.parameter),
-                             .gradient = read(s.gradient),
-                             .momentum = s.momentum.defined() ? write(s.momentum) : View{},
-                             .lr = s.lr,
-                             .momentum_factor = s.momentum_factor,
-                             .dampening = s.dampening,
-                             .weight_decay = s.weight_decay,
-                             .nesterov = s.nesterov,
-                             .maximize = s.maximize,
-                             .first_step = s.first_step});
+    args.segments.push_back(
+        {.parameter = overwrite(s.parameter, "sgd_step"),
+         .gradient = read(s.gradient),
+         .momentum = s.momentum.defined() ? overwrite(s.momentum, "sgd_step") : View{},
+         .lr = s.lr,
+         .momentum_factor = s.momentum_factor,
+         .dampening = s.dampening,
+         .weight_decay = s.weight_decay,
+         .nesterov = s.nesterov,
+         .maximize = s.maximize,
+         .first_step = s.first_step});
   }
   launch<SgdKernel>(first.device(), std::move(args));
 }

@@ -30,8 +30,9 @@ void check_floating_box(const char* where, const Tensor& out, const Box& box) {
   ops::check_floating(where, out);
 }
 
-void fill(const Tensor& out, Key key, const Box& box, RandomFillKernel::Args args) {
-  args.y = write(out);
+void fill(const char* where, const Tensor& out, Key key, const Box& box,
+          RandomFillKernel::Args args) {
+  args.y = overwrite(out, where);
   args.key = key.value;
   args.position_strides = contiguous_strides(box.global);
   for (int d = 0; d < out.ndim(); ++d)
@@ -78,13 +79,15 @@ Box whole(const Shape& shape) {
 void fill_uniform(const Tensor& out, Key key, const Box& box, double low, double high) {
   check_floating_box("fill_uniform", out, box);
   TESSERA_CHECK(low <= high, "fill_uniform", "low {} is above high {}; swap them", low, high);
-  fill(out, key, box, {.distribution = Distribution::kUniform, .offset = low, .scale = high - low});
+  fill("fill_uniform", out, key, box,
+       {.distribution = Distribution::kUniform, .offset = low, .scale = high - low});
 }
 
 void fill_normal(const Tensor& out, Key key, const Box& box, double mean, double stddev) {
   check_floating_box("fill_normal", out, box);
   TESSERA_CHECK(stddev >= 0, "fill_normal", "stddev is {}; it must not be negative", stddev);
-  fill(out, key, box, {.distribution = Distribution::kNormal, .offset = mean, .scale = stddev});
+  fill("fill_normal", out, key, box,
+       {.distribution = Distribution::kNormal, .offset = mean, .scale = stddev});
 }
 
 void fill_truncated_normal(const Tensor& out, Key key, const Box& box,
@@ -95,7 +98,7 @@ void fill_truncated_normal(const Tensor& out, Key key, const Box& box,
   TESSERA_CHECK(stddev > 0, kWhere, "stddev is {}; it must be above 0", stddev);
   TESSERA_CHECK(low < high, kWhere, "low {} is not below high {}; leave room between them", low,
                 high);
-  fill(out, key, box,
+  fill(kWhere, out, key, box,
        {.distribution = Distribution::kTruncatedNormal,
         .offset = mean,
         .scale = stddev,
@@ -106,7 +109,7 @@ void fill_truncated_normal(const Tensor& out, Key key, const Box& box,
 void fill_bernoulli(const Tensor& out, Key key, const Box& box, double p) {
   check_box("fill_bernoulli", out, box);
   TESSERA_CHECK(p >= 0 && p <= 1, "fill_bernoulli", "p is {}; a probability lies in [0, 1]", p);
-  fill(out, key, box, {.distribution = Distribution::kBernoulli, .scale = p});
+  fill("fill_bernoulli", out, key, box, {.distribution = Distribution::kBernoulli, .scale = p});
 }
 
 namespace {
@@ -146,7 +149,7 @@ void fill_integers(const Tensor& out, Key key, const Box& box, std::int64_t low,
                 "fill_integers",
                 "{} does not hold all whole numbers from {} to {}; use a wider dtype",
                 dtype_name(out.dtype()), low, high - 1);
-  fill(out, key, box,
+  fill("fill_integers", out, key, box,
        {.distribution = Distribution::kIntegers,
         .offset = static_cast<double>(low),
         .range = static_cast<std::uint64_t>(high - low)});

@@ -82,4 +82,12 @@ Tensor Tensor::over(Storage storage, const Shape& shape, const Shape& strides, s
 
 std::int64_t Tensor::dim(int d) const { return shape()[normalize_dim(d, ndim(), "tensor.dim")]; }
 
+const char* Tensor::last_writer() const {
+  return impl().family().last_writer.load(std::memory_order_relaxed);
+}
+
+void Tensor::set_last_writer(const char* by) const {
+  impl().family().last_writer.store(by, std::memory_order_relaxed);
+}
+
 }  // namespace tessera

@@ -108,7 +108,18 @@ class Tensor {
 
   /// Writes to this view family so far.
   std::uint64_t version() const;
-  void bump_version() const;
+  /// Counts one more. `by` is the operation as the user calls it, a literal; null: it has no name.
+  void bump_version(const char* by = nullptr) const;
+  /// The operation that wrote to this family last, for messages; null where it did not say its
+  /// name.
+  const char* last_writer() const;
+  /// For an operation made of others: the latest write was its own.
+  void set_last_writer(const char* by) const;
+
+  /// How many handles of a higher kind (autograd's variables) see this view family. Whoever makes
+  /// and drops them counts; an operation in place asks whether its own is the only one.
+  int family_handles() const;
+  void add_family_handles(int change) const;
 
   /// The one element, after synchronizing the current stream. Throws InvalidArgument unless numel()
   /// == 1 and T fits the dtype; StateError on the null device, where the second form answers

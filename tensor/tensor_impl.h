@@ -37,7 +37,7 @@ struct Tensor::Impl {
         root(std::move(root_in)) {}
 
   const Storage& storage() const { return root ? root->own_storage : own_storage; }
-  std::atomic<std::uint64_t>& family_version() const { return root ? root->version : version; }
+  const Impl& family() const { return root ? *root : *this; }
 
   const Shape shape;
   const Shape strides;
@@ -46,10 +46,13 @@ struct Tensor::Impl {
   const std::int64_t numel;
   const DType dtype;
   const bool contiguous;
-  // Of a view: the first tensor of its family, which holds storage and version of all.
+  // Of a view: the first tensor of its family, which holds storage, version and what else belongs
+  // to all.
   const std::shared_ptr<const Impl> root;
   const Storage own_storage;
   mutable std::atomic<std::uint64_t> version{0};
+  mutable std::atomic<const char*> last_writer{nullptr};
+  mutable std::atomic<int> handles{0};
 };
 
 inline const Tensor::Impl& Tensor::impl() const {
@@ -70,13 +73,24 @@ inline const Storage& Tensor::storage() const { return impl().storage(); }
 inline bool Tensor::is_contiguous() const { return impl().contiguous; }
 
 inline std::uint64_t Tensor::version() const {
-  return impl().family_version().load(std::memory_order_relaxed);
+  return impl().family().version.load(std::memory_order_relaxed);
 }
 
-inline void Tensor::bump_version() const {
+inline void Tensor::bump_version(const char* by) const {
   // One thread at a time uses a family, so no read-modify-write is needed; others may only look.
-  std::atomic<std::uint64_t>& version = impl().family_version();
-  version.store(version.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  const Impl& family = impl().family();
+  family.version.store(family.version.load(std::memory_order_relaxed) + 1,
+                       std::memory_order_relaxed);
+  family.last_writer.store(by, std::memory_order_relaxed);
+}
+
+inline int Tensor::family_handles() const {
+  return impl().family().handles.load(std::memory_order_relaxed);
+}
+
+inline void Tensor::add_family_handles(int change) const {
+  // Counted on every thread that wraps a shared, frozen tensor.
+  impl().family().handles.fetch_add(change, std::memory_order_relaxed);
 }
 
 }  // namespace tessera

@@ -47,7 +47,7 @@ std::vector<std::string> words_of(const Json& value) {
       for (const std::string& word : words_of(entry)) words.push_back(word);
   } else if (value.is_string()) {
     words.push_back(value.get<std::string>());
-  } else if (value.is_number()) {
+  } else if (value.is_number() || value.is_boolean()) {
     words.push_back(value.dump());
   }
   return words;
@@ -165,6 +165,8 @@ void add_run_options(CLI::App& command, TrainMlpOptions& options) {
                   "inline: operations run at once; queued: on a stream of their own")
       ->check(CLI::IsMember({"inline", "queued"}))
       ->capture_default_str();
+  command.add_flag("--deterministic", options.deterministic,
+                   "refuse operations that may give other bits each time");
   command.add_option("--timeout", options.timeout, "seconds that a rank waits for another")
       ->check(number_check("a number of seconds from 0.001 to 1e6",
                            [](double value) { return value >= 0.001 && value <= 1e6; }))
@@ -244,6 +246,7 @@ Json to_json(const TrainMlpOptions& options) {
                {"launch", options.launch},
                {"device", options.device},
                {"cpu_compute", options.cpu_compute},
+               {"deterministic", options.deterministic},
                {"timeout", options.timeout},
                {"preset", options.preset},
                {"hidden", model.hidden},

@@ -36,6 +36,7 @@ struct TrainMlpOptions {
   std::string launch = "processes";
   std::string device = "cpu";
   std::string cpu_compute = "inline";
+  bool deterministic = false;
   std::string preset;
   std::vector<std::int64_t> hidden;  ///< empty: the preset's
   std::string activation;            ///< empty: the preset's

@@ -11,6 +11,7 @@
 #include "tessera/models/parallelize.h"
 #include "tessera/models/trainer.h"
 #include "tessera/nn/init.h"
+#include "tessera/tensor/determinism.h"
 #include "tessera/tools/tessera_progress.h"
 #include "tessera/tools/tessera_run_folder.h"
 
@@ -128,6 +129,7 @@ void check_machine(const TrainMlpOptions& options, const Machine& machine) {
 }
 
 int train_mlp(const TrainMlpOptions& options, int argc, char** argv) {
+  set_deterministic(options.deterministic);
   // A rank's process comes by here again; what it would find was found by its parent.
   if (!distributed::is_rank_process()) {
     check_machine(options, this_machine());

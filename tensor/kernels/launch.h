@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "tessera/tensor/allocator.h"
+#include "tessera/tensor/determinism.h"
 #include "tessera/tensor/kernels/table.h"
 #include "tessera/tensor/kernels/view.h"
 #include "tessera/tensor/rank_context.h"
@@ -92,6 +93,7 @@ void launch(Device device, const typename K::Args& args) {
     }
     case DeviceType::kCuda:
       if constexpr (kBuiltWithCuda && HasCuda<K>) {
+        require_fixed_order(K::kName, device);
         return K::cuda(stream.cuda_handle(), args, workspace.get());
       } else {
         detail::throw_no_cuda_kernel(K::kName, device);

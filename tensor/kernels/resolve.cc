@@ -26,7 +26,11 @@ View write(const Tensor& tensor) {
   return view;
 }
 
-View overwrite(const Tensor& tensor, const char*) { return write(tensor); }
+View overwrite(const Tensor& tensor, const char* by) {
+  const View view = view_of<View>(tensor, tensor.storage().data());
+  tensor.bump_version(by);
+  return view;
+}
 
 View fill_view(const Tensor& tensor) {
   return view_of<View>(tensor, tensor.storage().filling_data());

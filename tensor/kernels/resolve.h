@@ -9,7 +9,7 @@ namespace tessera {
 
 /// Throws StateError when the storage is not ready.
 ConstView read(const Tensor& tensor);
-/// The same for a tensor that will be written; counts its version up.
+/// The same for a result that an operation just made; counts its version up.
 View write(const Tensor& tensor);
 /// For a tensor that was there before: the version family also remembers `by`, the operation as the
 /// user calls it, a literal. Errors about overwritten tensors name it.

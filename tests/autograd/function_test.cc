@@ -114,13 +114,13 @@ TEST_CASE("record_twice: a derivative that needs its own output, asked from the 
   CHECK(node.expired());
 }
 
-TEST_CASE("saved tensors: overwriting one is an error that names the operation") {
+TEST_CASE("saved tensors: overwriting one is an error that names both operations") {
   const Variable x = leaf({2, 3});
   const Variable y = sum(square(x));
   fill_(x.tensor(), 0);
   CHECK(thrown<StateError>([&] { backward(y); }) ==
-        "[backward] a tensor of shape [2, 3] that \"square\" saved was overwritten since (version "
-        "1, saved at 0); write to a copy, or after backward");
+        "[backward] a tensor of shape [2, 3] that \"square\" saved was overwritten since by "
+        "\"fill_\" (version 1, saved at 0); write to a copy, or after backward");
   const Variable z = leaf({2, 3});
   const Variable r = relu(z);
   fill_(r.tensor(), 1);

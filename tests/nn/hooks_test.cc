@@ -4,7 +4,11 @@
 #include <memory>
 #include <stdexcept>
 
+#include "tessera/autograd/anomaly.h"
+#include "tessera/autograd/ops.h"
 #include "tessera/nn/layer.h"
+#include "tessera/nn/layers/sequential.h"
+#include "tessera/tensor/scope_name.h"
 #include "tessera/tests/nn/support.h"
 
 namespace tessera {
@@ -259,6 +263,56 @@ TEST_CASE("arguments are moved into forward, not copied again") {
   std::vector<Variable> xs{number(1)};
   const auto address = reinterpret_cast<std::size_t>(xs.data());
   CHECK(take(std::move(xs)) == address);
+}
+
+struct Where final : nn::Layer<Where> {
+  Variable forward(const Variable& x) {
+    seen.push_back(current_scope_text());
+    return fails ? log(x) : x;
+  }
+  std::vector<std::string> seen;
+  bool fails = false;
+};
+
+// `list` is never called itself.
+struct Holder final : nn::Layer<Holder> {
+  struct List final : nn::Layer<List> {
+    List() { register_module("0", layers); }
+    nn::Sequential layers;
+    Variable forward(const Variable& x) { return x; }
+  };
+  Holder() {
+    last = &list.layers.add<Where>();
+    register_module("list", list);
+    register_module("own", own);
+  }
+  Variable forward(const Variable& x) {
+    const Variable y = own(list.layers(x));
+    seen = current_scope_text();
+    return y;
+  }
+  List list;
+  Where own;
+  Where* last;
+  std::string seen;
+};
+
+TEST_CASE("a call knows its module's path, through containers and after exceptions") {
+  Holder holder;
+  holder(number(1));
+  CHECK(holder.last->seen == Log{"in \"list.0.0\""});
+  CHECK(holder.own.seen == Log{"in \"own\""});
+  CHECK(holder.seen == "in the root module");
+  holder.last->fails = true;
+  AnomalyGuard anomaly;
+  CHECK_THAT(thrown<AnomalyError>([&] { holder(number(-1)); }),
+             Catch::Contains("result 0 of \"log\" in \"list.0.0\" holds 1 NaN"));
+  CHECK(current_scope_text() == "outside modules");
+  std::vector<std::string> in_hook;
+  holder.own.register_forward_pre_hook(
+      [&](Module&, const VisitVariables&) { in_hook.push_back(current_scope_path()); });
+  holder.own(number(1));
+  CHECK(in_hook == Log{"own"});
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ TEST_CASE("a command line that means nothing is refused with code 2") {
   // Options of the program to come are as unknown as any other.
   for (const Words& later : {Words{"--mesh", "4"}, Words{"--shard", "full"},
                              Words{"--save-every", "5"}, Words{"--resume", "x"}, Words{"--trace"},
-                             Words{"--check-races"}, Words{"--checked"}, Words{"--deterministic"}})
+                             Words{"--check-races"}, Words{"--checked"}, Words{"--quietly"}})
     check_refused(train(later), 2, "unknown option " + later.front());
 }
 

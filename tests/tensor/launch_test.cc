@@ -43,6 +43,10 @@ TEST_CASE("resolve: writing counts the version up, reading and filling do not") 
   CHECK(x.version() == 0);
   CHECK(write(part).data == static_cast<float*>(x.storage().data()) + 1);
   CHECK(x.version() == 1);
+  CHECK(x.last_writer() == nullptr);
+  CHECK(overwrite(part, "scribble").data == static_cast<float*>(x.storage().data()) + 1);
+  CHECK(x.version() == 2);
+  CHECK(std::string(x.last_writer()) == "scribble");
 }
 
 TEST_CASE("resolve: storage that is not ready") {
@@ -50,6 +54,7 @@ TEST_CASE("resolve: storage that is not ready") {
   CHECK(thrown<StateError>([&] { read(x); }).find("\"flat\"") != std::string::npos);
   CHECK(thrown<StateError>([&] { write(x); }).find("is released") != std::string::npos);
   CHECK(thrown<StateError>([&] { fill_view(x); }).find("is released") != std::string::npos);
+  CHECK(thrown<StateError>([&] { overwrite(x, "fill"); }).find("is released") != std::string::npos);
   CHECK(x.version() == 0);  // a write that failed is none
   Storage storage = x.storage();
   storage.materialize();

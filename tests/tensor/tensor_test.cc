@@ -329,6 +329,25 @@ TEST_CASE("version: shared by a view family, not by a storage") {
   CHECK(x.version() == 3);
 }
 
+TEST_CASE("version: a family remembers its last writer, and counts its handles") {
+  const Tensor x = counting({2, 3});
+  const Tensor row = x.select(0, 1);
+  CHECK(x.last_writer() == nullptr);
+  row.bump_version("first");
+  CHECK(std::string(x.last_writer()) == "first");
+  x.set_last_writer("second");
+  CHECK(row.version() == 1);
+  CHECK(std::string(row.last_writer()) == "second");
+  CHECK(x.detached_version().last_writer() == nullptr);
+  row.bump_version();
+  CHECK(x.last_writer() == nullptr);
+  row.add_family_handles(2);
+  CHECK(x.family_handles() == 2);
+  CHECK(x.detached_version().family_handles() == 0);
+  x.add_family_handles(-2);
+  CHECK(row.family_handles() == 0);
+}
+
 TEST_CASE("tensor: reading it from the host") {
   const Tensor x = counting({2, 3});
   CHECK(thrown<InvalidArgument>([&] { x.to_vector<float>(); }) ==

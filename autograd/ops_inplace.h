@@ -1,0 +1,40 @@
+#pragma once
+
+/// Operations in place on variables; in_place.h says which variables they may be used on. All are
+/// twice.
+///
+/// The first operand is written and keeps its shape and dtype. Shapes, dtypes and errors are those
+/// of the tensor operations of the same names (ops_elementwise.h). Both operands may be the same
+/// variable.
+
+#include "tessera/autograd/variable.h"
+
+namespace tessera {
+
+void add_(const Variable& x, const Variable& b);
+void sub_(const Variable& x, const Variable& b);
+/// Keeps a copy of x when b requires a gradient.
+void mul_(const Variable& x, const Variable& b);
+void div_(const Variable& x, const Variable& b);
+void add_(const Variable& x, double b);
+void mul_(const Variable& x, double b);
+
+void neg_(const Variable& x);
+void exp_(const Variable& x);
+void sqrt_(const Variable& x);
+void tanh_(const Variable& x);
+void sigmoid_(const Variable& x);
+void relu_(const Variable& x);
+/// Between two numbers; the gradient passes where low <= x <= high.
+void clamp_(const Variable& x, double low, double high);
+/// x = value where the mask is not 0; the mask broadcasts. No gradient passes there.
+void masked_fill_(const Variable& x, const Tensor& mask, double value);
+
+/// x = source, of the same shape, converted to x's dtype. The gradient goes to source; none goes to
+/// what x was.
+void copy_(const Variable& x, const Variable& source);
+/// No gradient goes to what x was.
+void fill_(const Variable& x, double value);
+void zero_(const Variable& x);
+
+}  // namespace tessera
