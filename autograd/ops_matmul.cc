@@ -174,7 +174,8 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
                 Activation activation) {
   if (autocasting())
     return autocast(
-        autocast_of("linear"), [&](auto&... v) { return linear(v..., activation); }, x, weight, bias);
+        autocast_of("linear"), [&](auto&... v) { return linear(v..., activation); }, x, weight,
+        bias);
   const Tensor bias_tensor = bias.defined() ? bias.tensor() : Tensor();
   const VariableRef inputs[] = {x, weight, bias};
   // The derivative of relu reads its result, so that nobody needs what it was applied to: the
