@@ -157,6 +157,13 @@ TEST_CASE("cross entropy: what PyTorch computes, with every option") {
     CHECK(all_close(loss, c.tensor("y")));
     CHECK(all_equal(
         cross_entropy(c.tensor("logits"), cast(c.tensor("targets"), DType::kI32), options), loss));
+    const CrossEntropyResult rows =
+        cross_entropy_rows(c.tensor("logits"), c.tensor("targets"), options);
+    Tensor dloss = c.tensor("dy").expand({5});
+    if (options.reduction == Reduction::kMean) dloss = div(dloss, sum(rows.row_weight));
+    CHECK(all_close(cross_entropy_rows_backward(dloss, c.tensor("logits"), c.tensor("targets"),
+                                                rows.log_sum_exp, options),
+                    c.tensor("dlogits")));
     check_dtypes(c.tensor("logits"),
                  [&](const Tensor& in) { return cross_entropy(in, c.tensor("targets"), options); });
   }
