@@ -212,6 +212,29 @@ TEST_CASE("recompute: chosen inputs, grad and retain_graph") {
   CHECK_THAT(thrown<StateError>([&] { backward(y); }), Contains("through \"recompute\""));
 }
 
+TEST_CASE("recompute: what the second run saved goes as it is used, with retain_graph too") {
+  std::weak_ptr<int> saved;
+  bool alive_below = true;
+  const Variable x = scalar_leaf(3.0);
+  Variable entry = mul(x, 2.0);
+  entry.register_hook([&](const Variable&) {
+    alive_below = !saved.expired();
+    return Variable();
+  });
+  const Variable y = recompute(
+      [&](const Variable& h) {
+        auto token = std::make_shared<int>(1);
+        saved = token;
+        return record_twice(
+            "holder", h.tensor(), {h},
+            [token](const Variable& dy, const BackwardContext&) { return Gradients{dy}; });
+      },
+      entry);
+  backward(y, {.retain_graph = true});
+  CHECK_FALSE(alive_below);
+  CHECK(x.grad().item<double>() == 2);
+}
+
 TEST_CASE("recompute: the thread's state is that of the first run, and is put back") {
   const Variable x = leaf({3});
   const auto name = make_scope_name();
