@@ -16,7 +16,7 @@ void ArangeKernel::cpu(const Args& a, Workspace) {
     cpu::parallel_pieces(n, [=](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const double value = i < mirror ? scalar::fma(step, static_cast<double>(i), first)
-                                       : scalar::fma(-step, static_cast<double>(n - 1 - i), last);
+                                        : scalar::fma(-step, static_cast<double>(n - 1 - i), last);
         y[i] = convert_element<T>(value);
       }
     });
