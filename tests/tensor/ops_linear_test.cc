@@ -6,21 +6,13 @@
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops_create.h"
 #include "tessera/tensor/ops_matmul.h"
-#include "tessera/tests/tensor/ops_support.h"
+#include "tessera/tests/tensor/matmul_support.h"
 #include "tessera/tests/tensor/throws.h"
 
 namespace tessera {
 namespace {
 
 using namespace testing;
-
-constexpr DType kFloating[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16};
-
-std::vector<double> values(const Tensor& x) { return cast(x, DType::kF64).to_vector<double>(); }
-
-Tensor spread_of(DType dtype, const Shape& shape, double low = -2, double high = 2) {
-  return cast(spread_tensor<double>(shape, low, high), dtype);
-}
 
 // Sums of 37 products of up to 4 in size, rounded in f32 (f64) as they grow, and once at the end.
 bool is_near(double got, double exact, DType dtype) {

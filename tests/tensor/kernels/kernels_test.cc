@@ -163,6 +163,26 @@ void call_norms(Device device) {
   batch_norm(x, Tensor(), Tensor(), {.running_mean = mean, .running_var = var, .training = false});
 }
 
+void call_products(Device device) {
+  const TensorOptions f32{.device = device};
+  const Tensor x = full({6, 5}, 0.5, f32), row = ones({5}, f32);
+  matmul_into(zeros({6, 6}, f32), x, x.transpose(0, 1), {.beta = 1});
+  matmul(x.transpose(0, 1), x);
+  linear(x, zeros({3, 5}, f32), zeros({3}, f32));
+  linear_and_before(x, zeros({3, 5}, f32), zeros({3}, f32), Activation::kGelu);
+  bmm(zeros({2, 3, 4}, f32), zeros({2, 4, 5}, f32));
+  matmul(zeros({2, 1, 3, 4}, f32), zeros({5, 4, 3}, f32).transpose(1, 2).transpose(1, 2));
+  addmm(row.slice(0, 0, 3), x, zeros({5, 3}, f32));
+  mv(x, row);
+  dot(row, row);
+  outer(row, row);
+  for (DType dtype : {DType::kF64, DType::kBF16, DType::kF16}) {
+    const Tensor y = cast(x, dtype);
+    matmul(y, y.transpose(0, 1));
+    matmul_into(zeros({6, 6}, f32), y, y.transpose(0, 1), {.beta = 1});
+  }
+}
+
 // One call of every operation.
 void call_everything(Device device) {
   const TensorOptions f32{.device = device}, i64{.dtype = DType::kI64, .device = device},
@@ -183,23 +203,9 @@ void call_everything(Device device) {
   copy_(x, x);
   call_reductions(x);
   call_moves(x);
-  matmul_into(zeros({6, 6}, f32), x, x.transpose(0, 1), {.beta = 1});
-  matmul(x.transpose(0, 1), x);
-  linear(x, zeros({3, 5}, f32), zeros({3}, f32));
+  call_products(device);
   softmax_backward(softmax(x), x);
   log_softmax_backward(log_softmax(x, 0), x, 0);
-  linear_and_before(x, zeros({3, 5}, f32), zeros({3}, f32), Activation::kGelu);
-  bmm(zeros({2, 3, 4}, f32), zeros({2, 4, 5}, f32));
-  matmul(zeros({2, 1, 3, 4}, f32), zeros({5, 4, 3}, f32).transpose(1, 2).transpose(1, 2));
-  addmm(row.slice(0, 0, 3), x, zeros({5, 3}, f32));
-  mv(x, row);
-  dot(row, row);
-  outer(row, row);
-  for (DType dtype : {DType::kF64, DType::kBF16, DType::kF16}) {
-    const Tensor y = cast(x, dtype);
-    matmul(y, y.transpose(0, 1));
-    matmul_into(zeros({6, 6}, f32), y, y.transpose(0, 1), {.beta = 1});
-  }
   const Tensor logits = zeros({6, 7}, f32);
   cross_entropy(logits, targets, {.label_smoothing = 0.1, .weight = ones({7}, f32)});
   const auto ce = cross_entropy_rows(logits, targets);
