@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/memory_holders.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/stream_impl.h"
 #include "tessera/tensor/stream_pool.h"
@@ -16,6 +17,7 @@ namespace tessera {
 namespace {
 
 constexpr int kNanByte = 0xFF;
+constexpr int kNamedHolders = 5;  // in an error about memory
 
 bool poisons_new_blocks() {
 #ifdef NDEBUG
@@ -44,14 +46,21 @@ void* reserve_null_address(std::size_t bytes) {
     const auto each = static_cast<MemoryCategory>(i);
     list += fmt::format("{}{} {}", i == 0 ? "" : ", ", memory_category_name(each), live[each]);
   }
+  std::string holders;
+  for (const MemoryHolder& holder : largest_memory_holders(kNamedHolders)) {
+    holders += fmt::format("{}{} {} ({})", holders.empty() ? "" : ", ", holder.name, holder.bytes,
+                           memory_category_name(holder.category));
+  }
   throw_error<OutOfMemory>(
       "allocator",
       "no room on {} for {} bytes of category {}, taken on stream \"{}\"; live bytes of this rank: "
-      "{}, together {}; this process holds {} bytes, {} of them kept for reuse; use smaller "
+      "{}, together {}; largest: {}; this process holds {} bytes, {} of them kept for reuse; use "
+      "smaller "
       "batches "
       "or more ranks",
       stream.device().str(), bytes, memory_category_name(category), stream.name(), list,
-      live.total(), cpu_memory().from_system, cpu_memory().kept);
+      live.total(), holders.empty() ? "none of 1 MiB" : holders, cpu_memory().from_system,
+      cpu_memory().kept);
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ class Block {
   Block() = default;
   /// Takes `bytes` (0 is legal) for `stream`. CPU memory starts on 64-byte boundaries, or 256-byte
   /// ones from 4 KiB on. The contents are arbitrary; with TESSERA_POISON=1 in the environment, or
-  /// in debug builds, NaN bytes (0xFF). Throws OutOfMemory with the bytes by category.
+  /// in debug builds, NaN bytes (0xFF). Throws OutOfMemory with the bytes by category and
+  /// the largest holders.
   static Block take(std::size_t bytes, const Stream& stream, MemoryCategory category);
   Block(Block&& other) noexcept;
   Block& operator=(Block&& other) noexcept;

@@ -20,6 +20,7 @@
 #include "tessera/tensor/ops_optim.h"
 #include "tessera/tensor/ops_order.h"
 #include "tessera/tensor/ops_pool.h"
+#include "tessera/tensor/ops_random.h"
 #include "tessera/tensor/ops_reduce.h"
 #include "tessera/tensor/ops_rotary.h"
 #include "tessera/tensor/ops_shape.h"

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/memory_holders.h"
 #include "tessera/tensor/rank_context.h"
+#include "tessera/tensor/scope_name.h"
 #include "tessera/tensor/trace.h"
 
 namespace tessera {
@@ -31,7 +33,10 @@ struct Storage::Impl {
         device(device_in),
         category(category_in),
         name(std::move(name_in)) {}
-  ~Impl() { trace_release(); }
+  ~Impl() {
+    trace_release();
+    unlist();
+  }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
@@ -47,6 +52,19 @@ struct Storage::Impl {
     } catch (...) {
       // Out of host memory for a record: the bytes go back all the same.
     }
+  }
+  // Among the large storages that errors about memory name, from the time bytes are taken.
+  void list() {
+    if (block.counted_bytes() < detail::kLeastListedBytes) return;
+    const std::string path = current_scope_path();
+    std::string holder = name;
+    if (name.empty()) holder = fmt::format("#{}{}{}", id, path.empty() ? "" : " made in ", path);
+    detail::list_memory_holder(
+        this, {.name = std::move(holder), .bytes = block.counted_bytes(), .category = category});
+    listed = true;
+  }
+  void unlist() noexcept {
+    if (std::exchange(listed, false)) detail::unlist_memory_holder(this);
   }
   std::string label() const {
     return name.empty() ? fmt::format("#{} of {} bytes", id, bytes)
@@ -66,6 +84,7 @@ struct Storage::Impl {
   StorageState state = StorageState::kReleased;
   const std::string name;
   Block block;
+  bool listed = false;
 };
 
 Storage Storage::create(Device device, std::size_t bytes, MemoryCategory category,
@@ -93,6 +112,7 @@ void Storage::materialize() {
   if (self.state != StorageState::kReleased) return;
   self.block = Block::take(self.bytes, current_stream(self.device), self.category);
   self.state = StorageState::kReady;
+  self.list();
   self.trace(StorageAction::kMaterialize);
 }
 
@@ -100,6 +120,7 @@ void Storage::release() {
   Impl& self = impl();
   if (self.state == StorageState::kReleased) return;
   self.trace(StorageAction::kRelease);
+  self.unlist();
   self.block = Block();
   self.state = StorageState::kReleased;
 }
@@ -108,6 +129,7 @@ Block Storage::detach() {
   Impl& self = impl();
   if (self.state == StorageState::kReleased) return {};
   self.trace(StorageAction::kDetach);
+  self.unlist();
   self.block.detach_note_ =
       std::make_unique<Block::DetachNote>(Block::DetachNote{self.id, self.name});
   self.state = StorageState::kReleased;

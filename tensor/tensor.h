@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <memory>
 #include <optional>
 #include <span>
@@ -135,8 +136,11 @@ class Tensor {
     return to_vector<T>(-1);
   }
 
-  /// Names, values (shortened), shape, dtype and device, for people.
+  /// Name, dtype, shape, device and the values in even columns, for people: above 256 elements dims
+  /// keep three entries at each end; one form of number suits all (1., 0.2500 or 1.0000e-07).
   std::string str() const;
+  /// Shape, dtype, device, strides, offset, storage and version: what str() leaves out, no values.
+  std::string debug_str() const;
 
  private:
   struct Impl;
@@ -164,6 +168,9 @@ class Tensor {
   }
   std::shared_ptr<const Impl> impl_;
 };
+
+/// As str().
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 }  // namespace tessera
 

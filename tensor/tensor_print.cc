@@ -1,7 +1,12 @@
-/// Tensor::str(): values as nested lists, long ones with their middle left out.
+/// Tensor::str(): values as nested lists in even columns, long ones with their middle left out; and
+/// Tensor::debug_str().
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <ostream>
 #include <string>
 #include <type_traits>
 
@@ -12,11 +17,9 @@
 namespace tessera {
 namespace {
 
-template <class T>
-using CommonFloat = std::conditional_t<std::is_same_v<T, double>, double, float>;
-
 constexpr std::int64_t kPrintAll = 256;  // elements; bigger tensors are shortened
 constexpr std::int64_t kEdge = 3;        // entries kept at each end of a shortened dim
+constexpr int kLineWidth = 100;
 
 class Printer {
  public:
@@ -27,34 +30,83 @@ class Printer {
         data_(data),
         shortens_(shape.numel() > kPrintAll) {}
 
-  std::string print(int dim, std::int64_t at) const {
-    if (dim == shape_.ndim()) return element(at);
-    const std::string separator =
-        dim + 1 == shape_.ndim() ? ", " : ",\n" + std::string(dim + 1, ' ');
-    const std::int64_t extent = shape_[dim];
-    std::string out = "[";
-    for (std::int64_t i = 0; i < extent; ++i) {
-      if (i > 0) out += separator;
-      if (shortens_ && i == kEdge && extent > 2 * kEdge) {
-        out += "...";
-        i = extent - kEdge;
-        out += separator;
-      }
-      out += print(dim + 1, at + i * strides_[dim]);
-    }
-    return out + "]";
+  std::string print(std::int64_t offset) {
+    visit(0, offset, [this](std::int64_t at) { note(at); });
+    visit(0, offset, [this](std::int64_t at) { width_ = std::max(width_, element(at).size()); });
+    return list(0, offset);
   }
 
  private:
+  // The entries of a dim that are printed; -1 stands for those left out.
+  template <class Body>
+  void entries(int dim, const Body& body) const {
+    const std::int64_t extent = shape_[dim];
+    const bool shortens = shortens_ && extent > 2 * kEdge;
+    for (std::int64_t i = 0; i < extent; ++i) {
+      if (shortens && i == kEdge) {
+        body(-1);
+        i = extent - kEdge;
+      }
+      body(i);
+    }
+  }
+
+  template <class Body>
+  void visit(int dim, std::int64_t at, const Body& body) const {
+    if (dim == shape_.ndim()) return body(at);
+    entries(dim, [&](std::int64_t i) {
+      if (i >= 0) visit(dim + 1, at + i * strides_[dim], body);
+    });
+  }
+
+  // Looks at one number, to choose a form that suits all of them.
+  void note(std::int64_t at) {
+    if (!is_floating(dtype_)) return;
+    const double magnitude = std::abs(number(at));
+    if (!std::isfinite(magnitude)) return;
+    whole_ = whole_ && magnitude == std::trunc(magnitude);
+    largest_ = std::max(largest_, magnitude);
+    if (magnitude > 0) smallest_ = smallest_ == 0 ? magnitude : std::min(smallest_, magnitude);
+  }
+
+  double number(std::int64_t at) const {
+    return dispatch_floating(dtype_, "tensor.str", [&]<class T>() {
+      return static_cast<double>(static_cast<const T*>(data_)[at]);
+    });
+  }
+
   std::string element(std::int64_t at) const {
-    return dispatch_all(dtype_, "tensor.str", [&]<class T>() {
-      const T value = static_cast<const T*>(data_)[at];
+    if (is_floating(dtype_)) {
+      const double value = number(at);
+      if (shape_.ndim() == 0 || !std::isfinite(value)) return fmt::format("{:.6g}", value);
+      if (largest_ >= 1e5 || (smallest_ > 0 && smallest_ < 1e-4))
+        return fmt::format("{:.4e}", value);
+      return whole_ ? fmt::format("{:.0f}.", value) : fmt::format("{:.4f}", value);
+    }
+    return dispatch_all(dtype_, "tensor.str", [&]<class T>() -> std::string {
       if constexpr (is_floating(dtype_of<T>)) {
-        return fmt::format("{:.6g}", static_cast<CommonFloat<T>>(value));
+        return {};
       } else {
-        return fmt::format("{}", value);
+        return fmt::format("{}", static_cast<const T*>(data_)[at]);
       }
     });
+  }
+
+  std::string list(int dim, std::int64_t at) const {
+    if (dim == shape_.ndim()) return fmt::format("{:>{}}", element(at), width_);
+    const bool innermost = dim + 1 == shape_.ndim();
+    const std::string indent(static_cast<std::size_t>(dim) + 1, ' ');
+    std::string out = "[", line = indent;
+    bool first = true;
+    entries(dim, [&](std::int64_t i) {
+      const std::string entry = i < 0 ? "..." : list(dim + 1, at + i * strides_[dim]);
+      const bool breaks = !innermost || line.size() + entry.size() + 3 > kLineWidth;
+      if (!first) out += breaks ? ",\n" + indent : ", ";
+      line = !first && breaks ? indent + entry : line + entry + ", ";
+      out += entry;
+      first = false;
+    });
+    return out + "]";
   }
 
   const Shape& shape_;
@@ -62,6 +114,10 @@ class Printer {
   DType dtype_;
   const void* data_;
   bool shortens_;
+  std::size_t width_ = 0;
+  bool whole_ = true;
+  double largest_ = 0;
+  double smallest_ = 0;
 };
 
 }  // namespace
@@ -69,11 +125,12 @@ class Printer {
 std::string Tensor::str() const {
   if (!defined()) return "tensor (undefined)";
   const Impl& self = impl();
-  const std::string& name = self.storage().name();
+  const Storage& storage = self.storage();
+  const std::string& name = storage.name();
   std::string out = fmt::format("tensor {}{} {} on {}", name.empty() ? "" : "\"" + name + "\" ",
                                 dtype_name(self.dtype), self.shape.str(), device().str());
   if (device().is_null()) return out;
-  switch (self.storage().state()) {
+  switch (storage.state()) {
     case StorageState::kReleased:
       return out + ", released";
     case StorageState::kFilling:
@@ -83,7 +140,20 @@ std::string Tensor::str() const {
   }
   current_stream(device()).synchronize();
   return out + "\n" +
-         Printer(self.shape, self.strides, self.dtype, self.storage().data()).print(0, self.offset);
+         Printer(self.shape, self.strides, self.dtype, storage.data()).print(self.offset);
 }
+
+std::string Tensor::debug_str() const {
+  if (!defined()) return "tensor (undefined)";
+  const Impl& self = impl();
+  const Storage& storage = self.storage();
+  return fmt::format(
+      "tensor {} {} strides {} offset {} on {}, storage #{}{} of {} bytes, version {}",
+      dtype_name(self.dtype), self.shape.str(), self.strides.str(), self.offset, device().str(),
+      storage.id(), storage.name().empty() ? "" : " \"" + storage.name() + "\"", storage.bytes(),
+      version());
+}
+
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor) { return out << tensor.str(); }
 
 }  // namespace tessera

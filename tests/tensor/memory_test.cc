@@ -13,7 +13,10 @@
 #include "tessera/tensor/allocator.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/memory_counters.h"
+#include "tessera/tensor/memory_holders.h"
 #include "tessera/tensor/rank_context.h"
+#include "tessera/tensor/scope_name.h"
+#include "tessera/tensor/storage.h"
 #include "tessera/tensor/stream.h"
 #include "tessera/tensor/stream_pool.h"
 #include "tessera/tests/tensor/throws.h"
@@ -260,13 +263,52 @@ TEST_CASE("allocator: out of memory lists the bytes by category") {
       "[allocator] rank 1: no room on cpu for 1125899906842624 bytes of category gathered, taken "
       "on "
       "stream \"compute\"; live bytes of this rank: parameter 1024, gradient 0, optimizer 0, "
-      "gathered 64, activation 0, workspace 0, communication 0, other 0, together 1088; this "
-      "process holds ";
+      "gathered 64, activation 0, workspace 0, communication 0, other 0, together 1088; "
+      "largest: none of 1 MiB; this process holds ";
   CHECK(text.substr(0, head.size()) == head);
   const std::string tail = " of them kept for reuse; use smaller batches or more ranks";
   REQUIRE(text.size() > tail.size());
   CHECK(text.substr(text.size() - tail.size()) == tail);
   CHECK(current_rank_context()->memory().current().total() == 1088);  // a failure counts nothing
+}
+
+TEST_CASE("allocator: out of memory names the largest holders of the rank") {
+  const RankScope scope(std::make_shared<RankContext>(0, 1, 1));
+  const auto storage = [](std::size_t bytes, MemoryCategory category, const char* name) {
+    Storage out = Storage::create(kNull, bytes, category, name);
+    out.materialize();
+    return out;
+  };
+  Storage gathered = storage(3 << 20, MemoryCategory::kGathered, "blocks.0");
+  const Storage weight = storage(5 << 20, MemoryCategory::kParameter, "weight");
+  const Storage small = storage((1 << 20) - 64, MemoryCategory::kParameter, "bias");
+  const auto name = make_scope_name();
+  name->set("up", nullptr);
+  const std::string unnamed = [&] {
+    const NamedScope inside(*name);
+    return "#" + std::to_string(storage(1, MemoryCategory::kActivation, "").id() + 1);
+  }();
+  Storage activation;
+  {
+    const NamedScope inside(*name);
+    activation = storage(4 << 20, MemoryCategory::kActivation, "");
+  }
+  const auto text = [] {
+    return thrown<OutOfMemory>([] {
+      Block::take(std::size_t{1} << 50, Stream::create(kNull, StreamKind::kInline, "s"),
+                  MemoryCategory::kOther);
+    });
+  };
+  CHECK(text().find("; largest: weight 5242880 (parameter), " + unnamed +
+                    " made in up 4194304 (activation), blocks.0 3145728 (gathered); this") !=
+        std::string::npos);
+  gathered.release();
+  activation = Storage();
+  CHECK(text().find("; largest: weight 5242880 (parameter); this") != std::string::npos);
+  CHECK(largest_memory_holders(0).empty());
+  REQUIRE(largest_memory_holders(9).size() == 1);
+  const RankScope other(std::make_shared<RankContext>(1, 2, 1));
+  CHECK(largest_memory_holders(9).empty());
 }
 
 TEST_CASE("allocator: a limit of the process, for which kept blocks make room") {
