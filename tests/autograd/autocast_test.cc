@@ -193,5 +193,58 @@ TEST_CASE("autocast: derivatives run without it") {
   CHECK(dx.requires_grad());
 }
 
+// Every operation of the class in both 16-bit dtypes: the result is what casting by hand gives, the
+// gradients come in f32.
+TEST_CASE("autocast: operations in 16 bits give what casting by hand gives") {
+  using Operation = Variable (*)(const std::vector<Variable>&);
+  struct Case {
+    const char* name;
+    Operation operation;
+    std::vector<Shape> shapes;
+  };
+  const Case cases[] = {
+      {"matmul", [](const auto& v) { return matmul(v[0], v[1]); }, {{3, 5}, {5, 2}}},
+      {"bmm", [](const auto& v) { return bmm(v[0], v[1]); }, {{2, 3, 5}, {2, 5, 2}}},
+      {"addmm", [](const auto& v) { return addmm(v[0], v[1], v[2]); }, {{2}, {3, 5}, {5, 2}}},
+      {"mv", [](const auto& v) { return mv(v[0], v[1]); }, {{3, 5}, {5}}},
+      {"dot", [](const auto& v) { return dot(v[0], v[1]); }, {{5}, {5}}},
+      {"linear",
+       [](const auto& v) { return linear(v[0], v[1], v[2], Activation::kGelu); },
+       {{3, 5}, {2, 5}, {2}}},
+      {"conv1d",
+       [](const auto& v) { return conv1d(v[0], v[1], v[2]); },
+       {{2, 3, 7}, {4, 3, 3}, {4}}},
+      {"conv2d",
+       [](const auto& v) { return conv2d(v[0], v[1], v[2]); },
+       {{2, 3, 5, 4}, {4, 3, 3, 2}, {4}}},
+      {"attention",
+       [](const auto& v) { return scaled_dot_product_attention(v[0], v[1], v[2]); },
+       {{2, 2, 5, 4}, {2, 1, 6, 4}, {2, 1, 6, 3}}},
+  };
+  for (const Case& c : cases) {
+    for (DType lower : {DType::kBF16, DType::kF16}) {
+      INFO(c.name << " in " << dtype_name(lower));
+      std::vector<Variable> inputs, by_hand;
+      for (const Shape& shape : c.shapes) {
+        inputs.push_back(f32_leaf(shape));
+        by_hand.push_back(Variable(cast(inputs.back().tensor(), lower), true));
+      }
+      const Variable y = [&] {
+        const AutocastGuard autocast(lower);
+        return c.operation(inputs);
+      }();
+      const Variable expected = c.operation(by_hand);
+      CHECK(y.dtype() == lower);
+      CHECK(values(y) == values(expected));
+      backward(sum(cast(y, DType::kF32)));
+      backward(sum(cast(expected, DType::kF32)));
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        CHECK(inputs[i].grad().dtype() == DType::kF32);
+        CHECK(values(inputs[i].grad()) == values(by_hand[i].grad()));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::testing
