@@ -48,23 +48,36 @@ TESSERA_HD float power_of_two(std::int32_t n) {
   return std::bit_cast<float>((static_cast<std::uint32_t>(n) + 127u) << 23);
 }
 
-/// e^x within 1 ulp. Overflows to inf, underflows gradually to 0.
-TESSERA_HD float exp(float x) {
-  const float upper = x > 89.0f ? 89.0f : x;
-  const float bounded = upper < -104.0f ? -104.0f : upper;
+namespace detail {
+
+/// e^x = 2^exponent (rest + 1), rest from e^r - 1 with |r| <= log(2) / 2. For |x| below 2^22
+/// log(2).
+struct ScaledExp {
+  float rest;
+  std::int32_t exponent;
+};
+TESSERA_HD ScaledExp scaled_exp(float x) {
   // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits.
   const float shifter = 12582912.0f;
-  const float shifted = fma(bounded, 1.44269504088896341f, shifter);
+  const float shifted = fma(x, 1.44269504088896341f, shifter);
   const float n = shifted - shifter;
   const auto exponent = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) -
                                                   std::bit_cast<std::uint32_t>(shifter));
-  const float r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, bounded));
+  const float r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, x));
   const float p = polynomial(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
                              4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f);
-  const float y = fma(p, r * r, r) + 1.0f;
+  return {fma(p, r * r, r), exponent};
+}
+
+}  // namespace detail
+
+/// e^x within 1 ulp. Overflows to inf, underflows gradually to 0.
+TESSERA_HD float exp(float x) {
+  const float upper = x > 89.0f ? 89.0f : x;
+  const detail::ScaledExp e = detail::scaled_exp(upper < -104.0f ? -104.0f : upper);
   // In two steps, because 2^exponent alone may not be a normal number.
-  const std::int32_t half = exponent >> 1;
-  return mul(y * power_of_two(half), power_of_two(exponent - half));
+  const std::int32_t half = e.exponent >> 1;
+  return mul((e.rest + 1.0f) * power_of_two(half), power_of_two(e.exponent - half));
 }
 TESSERA_HD double exp(double x) { return ::exp(x); }
 
@@ -94,19 +107,10 @@ TESSERA_HD double log(double x) { return ::log(x); }
 /// e^x - 1 within 2 ulp, near 0 too.
 TESSERA_HD float expm1(float x) {
   const float upper = x > 89.0f ? 89.0f : x;
-  const float bounded = upper < -30.0f ? -30.0f : upper;
-  const float shifter = 12582912.0f;
-  const float shifted = fma(bounded, 1.44269504088896341f, shifter);
-  const float n = shifted - shifter;
-  const auto exponent = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) -
-                                                  std::bit_cast<std::uint32_t>(shifter));
-  const float r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, bounded));
-  const float p = polynomial(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
-                             4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f);
-  const float small = fma(p, r * r, r);
-  // 2^n (small + 1) - 1 at half its size, so that 2^n stays a number.
-  const float half = power_of_two(exponent - 1);
-  return 2.0f * fma(small, half, half - 0.5f);
+  const detail::ScaledExp e = detail::scaled_exp(upper < -30.0f ? -30.0f : upper);
+  // 2^n (rest + 1) - 1 at half its size, so that 2^n stays a number.
+  const float half = power_of_two(e.exponent - 1);
+  return 2.0f * fma(e.rest, half, half - 0.5f);
 }
 TESSERA_HD double expm1(double x) { return ::expm1(x); }
 
