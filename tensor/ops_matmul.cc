@@ -34,10 +34,19 @@ ConstView operand(const Tensor& x, const Shape& batch, Tensor& keep_alive) {
     MemoryCategoryScope scratch(MemoryCategory::kWorkspace);
     keep_alive = clone(x);
   }
-  Shape shape = batch;
-  shape.push_back(x.dim(-2));
-  shape.push_back(x.dim(-1));
-  ConstView view = read(keep_alive.expand(shape));
+  const ConstView all = read(keep_alive);
+  ConstView view = all;
+  // Broadcast, as expand does it, but without another handle.
+  const int lead = batch.ndim() + 2 - x.ndim();
+  view.shape = view.strides = batch;
+  for (int dim = 0; dim < batch.ndim(); ++dim) {
+    const bool repeats = dim < lead || x.shape()[dim - lead] != batch[dim];
+    view.strides[dim] = repeats ? 0 : all.strides[dim - lead];
+  }
+  for (int dim = x.ndim() - 2; dim < x.ndim(); ++dim) {
+    view.shape.push_back(all.shape[dim]);
+    view.strides.push_back(all.strides[dim]);
+  }
   settle_last_two(view.shape, view.strides);
   return view;
 }

@@ -7,10 +7,10 @@ namespace tessera {
 std::size_t MatmulKernel::workspace(const Args& args) {
   const MatmulTiles tiles = args.tiles();
   const std::int64_t count = args.batch() * tiles.rows(args.m()) * tiles.columns(args.n());
-  const std::int64_t at_once = tiles_at_once(args);
+  const std::int64_t at_once = tiles_at_once(args, tiles);
   const std::int64_t threads =
       std::min<std::int64_t>((count + at_once - 1) / at_once, current_rank_context()->threads());
-  return scratch(args).total() * static_cast<std::size_t>(threads);
+  return scratch(args, tiles).total() * static_cast<std::size_t>(threads);
 }
 
 }  // namespace tessera

@@ -29,7 +29,7 @@ struct MatmulTiles {
 /// packs both operands and gets tiles of 256 x 256.
 inline MatmulTiles matmul_tiles(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
   const bool is_f64 = dtype == DType::kF64;
-  const std::int64_t most_rows = 256, most_columns = is_f64 ? 256 : 2048, enough = is_f64 ? 8 : 4;
+  const std::int64_t most_rows = 256, most_columns = is_f64 ? 256 : n, enough = is_f64 ? 8 : 4;
   const auto parts = [](std::int64_t extent, std::int64_t tile) {
     return (extent + tile - 1) / tile;
   };
@@ -45,7 +45,7 @@ inline MatmulTiles matmul_tiles(DType dtype, std::int64_t m, std::int64_t n, std
     if (is_f64) {
       if (std::max(tile_m(), tile_n()) <= 16 || work < std::int64_t{1} << 23) break;
       (tile_m() > tile_n() ? rows : columns) *= 2;
-    } else if (tile_m() > 128 && work > std::int64_t{1} << 26) {
+    } else if (tile_m() > 128 && work > (std::int64_t{1} << (rows * columns == 1 ? 23 : 26))) {
       rows *= 2;
     } else if (tile_m() <= 128 && tile_n() >= 128 && work >= std::int64_t{1} << 24) {
       columns *= 2;
@@ -116,11 +116,10 @@ struct MatmulKernel {
     std::size_t library = 0;
     std::size_t total() const { return product + a + b + library; }
   };
-  static Scratch scratch(const Args& args);
+  static Scratch scratch(const Args& args, const MatmulTiles& tiles);
   /// So many tiles in a row, of this product and of the next in the batch, are one thread's work.
-  static std::int64_t tiles_at_once(const Args& args) {
+  static std::int64_t tiles_at_once(const Args& args, const MatmulTiles& tiles) {
     constexpr std::int64_t kLeastProducts = std::int64_t{1} << 21;
-    const MatmulTiles tiles = args.tiles();
     return std::max<std::int64_t>(
         1, kLeastProducts / std::max<std::int64_t>(1, tiles.m * tiles.n * args.k()));
   }
@@ -146,11 +145,10 @@ inline bool MatmulKernel::writes_directly(const Args& args) {
 /// What oneDNN 2.6 asks for with AVX-512, rounded up to the blocks it packs in: a block of b, and
 /// where a is transposed all rows of a. It packs at most 1,280 of the inner dim at once. Eigen
 /// packs kEigenDepth of both operands.
-inline MatmulKernel::Scratch MatmulKernel::scratch(const Args& args) {
+inline MatmulKernel::Scratch MatmulKernel::scratch(const Args& args, const MatmulTiles& tiles) {
   const auto bytes = [](std::int64_t elements, std::size_t size) {
     return (static_cast<std::size_t>(elements) * size + 63) / 64 * 64;
   };
-  const MatmulTiles tiles = args.tiles();
   const std::int64_t columns = std::min(tiles.n, kBlockColumns), chunk = std::min(args.k(), kChunk);
   Scratch out;
   if (args.a.dtype == DType::kF64) {

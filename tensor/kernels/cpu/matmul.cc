@@ -114,8 +114,9 @@ class Job {
         converts_(args.a.dtype == DType::kF16 ||
                   (args.a.dtype == DType::kBF16 && !cpu::multiplies_bf16())),
         direct_(MatmulKernel::writes_directly(args) && !converts_),
-        together_(direct_ && !is_f64_ && per_matrix_ == 1 && has_no_gaps()) {}
+        together_(direct_ && !is_f64_ && args.m() > 1 && per_matrix_ == 1 && has_no_gaps()) {}
 
+  const MatmulTiles& tile() const { return tiles_; }
   std::int64_t tiles() const { return args_.batch() * per_matrix_; }
   // Tiles [first, last).
   void run(std::int64_t first, std::int64_t last, const Buffers& buffers) const {
@@ -134,6 +135,8 @@ class Job {
   void write_directly(TileProduct tile, const Finish& how, const Buffers& buffers) const;
   void write_in_blocks(const TileProduct& tile, const Finish& how, const Buffers& buffers) const;
   void multiply(const TileProduct& tile, const Buffers& buffers) const {
+    if (tile.m == 1 && tile.a.dtype == tile.c.dtype && tile.a.dtype != DType::kBF16)
+      return cpu::multiply_row(tile);
     is_f64_ ? cpu::multiply_by_eigen(tile, buffers.library)
             : cpu::multiply_by_onednn(tile, buffers.library);
   }
@@ -236,14 +239,15 @@ void Job::multiply_in_chunks(const TileProduct& tile, const Buffers& buffers) co
 
 void MatmulKernel::cpu(const Args& args, Workspace scratch) {
   const Job job(args);
-  const Scratch sizes = MatmulKernel::scratch(args);
+  const Scratch sizes = MatmulKernel::scratch(args, job.tile());
   const std::size_t share = sizes.total();
   const auto buffers = [&](int thread) {
     auto* mine = static_cast<std::byte*>(scratch.data) + share * static_cast<std::size_t>(thread);
     return Buffers(sizes, {.data = mine, .bytes = std::min(share, scratch.bytes)});
   };
   const int threads = std::max(1, static_cast<int>(scratch.bytes / share));
-  const std::int64_t at_once = tiles_at_once(args), pieces = (job.tiles() + at_once - 1) / at_once;
+  const std::int64_t at_once = tiles_at_once(args, job.tile()),
+                     pieces = (job.tiles() + at_once - 1) / at_once;
   const auto run = [&](std::int64_t piece, const Buffers& mine) {
     job.run(piece * at_once, std::min((piece + 1) * at_once, job.tiles()), mine);
   };

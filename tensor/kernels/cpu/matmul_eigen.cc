@@ -2,9 +2,9 @@
 #include <cstdint>
 
 #include "tessera/tensor/kernels/cpu/eigen.h"
+#include "tessera/tensor/kernels/cpu/matmul_output.h"
 #include "tessera/tensor/kernels/cpu/matmul_tile.h"
 #include "tessera/tensor/kernels/matmul.h"
-#include "tessera/tensor/kernels/scalar_math.h"
 
 namespace tessera::cpu {
 namespace {
@@ -37,83 +37,10 @@ void run(Index m, Index n, Index k, const double* lhs, Index lhs_stride, const d
                                                                           blocking, nullptr);
 }
 
-// Eigen's products add to the output.
-void prepare_output(const TileProduct& t) {
-  if (t.bias == nullptr && t.beta == 1) return;
-  const auto* bias = static_cast<const double*>(t.bias);
-  for (std::int64_t i = 0; i < t.m; ++i) {
-    double* row = static_cast<double*>(t.c.data) + i * t.c.row_stride;
-    for (std::int64_t j = 0; j < t.n; ++j) {
-      if (bias != nullptr) {
-        row[j] = bias[j];
-      } else {
-        row[j] = t.beta == 0 ? 0 : t.beta * row[j];
-      }
-    }
-  }
-}
-
-// y += x b for one row, which packing would only delay. Where rows of b lie in memory, in the order
-// of k; else in kLanes sums that are added in pairs. UnitStride: of x.
-template <bool UnitStride>
-void add_row_by_rows(const TileProduct& t, const double* x, std::int64_t x_stride, double* y) {
-  const auto* b = static_cast<const double*>(t.b.data);
-  const auto factor = [&](std::int64_t p) { return t.alpha * x[UnitStride ? p : p * x_stride]; };
-  std::int64_t p = 0;
-  for (; p + 4 <= t.k; p += 4) {
-    const double *b0 = b + p * t.b.row_stride, *b1 = b0 + t.b.row_stride, *b2 = b1 + t.b.row_stride,
-                 *b3 = b2 + t.b.row_stride;
-    const double x0 = factor(p), x1 = factor(p + 1), x2 = factor(p + 2), x3 = factor(p + 3);
-#pragma GCC ivdep
-    for (std::int64_t j = 0; j < t.n; ++j) {
-      const double sum = scalar::fma(x1, b1[j], scalar::fma(x0, b0[j], y[j]));
-      y[j] = scalar::fma(x3, b3[j], scalar::fma(x2, b2[j], sum));
-    }
-  }
-  for (; p < t.k; ++p) {
-    const double* row = b + p * t.b.row_stride;
-    const double x0 = factor(p);
-#pragma GCC ivdep
-    for (std::int64_t j = 0; j < t.n; ++j) y[j] = scalar::fma(x0, row[j], y[j]);
-  }
-}
-
-template <bool UnitStride>
-void add_row_by_columns(const TileProduct& t, const double* x, std::int64_t x_stride, double* y) {
-  constexpr std::int64_t kLanes = 32;
-  for (std::int64_t j = 0; j < t.n; ++j) {
-    const double* column = static_cast<const double*>(t.b.data) + j * t.b.column_stride;
-    double lanes[kLanes] = {};
-    std::int64_t p = 0;
-    for (; p + kLanes <= t.k; p += kLanes) {
-      for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-        const double factor = x[UnitStride ? p + lane : (p + lane) * x_stride];
-        lanes[lane] = scalar::fma(factor, column[p + lane], lanes[lane]);
-      }
-    }
-    for (std::int64_t lane = 0; p < t.k; ++p, ++lane)
-      lanes[lane] = scalar::fma(x[UnitStride ? p : p * x_stride], column[p], lanes[lane]);
-    for (std::int64_t half = kLanes / 2; half > 0; half /= 2)
-      for (std::int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-    y[j] += t.alpha * lanes[0];
-  }
-}
-
-void add_row(const TileProduct& t) {
-  const auto* x = static_cast<const double*>(t.a.data);
-  auto* y = static_cast<double*>(t.c.data);
-  const std::int64_t stride = t.a.column_stride;
-  const auto add = t.b.column_stride == 1
-                       ? (stride == 1 ? add_row_by_rows<true> : add_row_by_rows<false>)
-                       : (stride == 1 ? add_row_by_columns<true> : add_row_by_columns<false>);
-  add(t, x, stride, y);
-}
-
 }  // namespace
 
 void multiply_by_eigen(const TileProduct& t, Workspace scratch) {
-  prepare_output(t);
-  if (t.m == 1) return add_row(t);
+  prepare_output<double>(t);  // Eigen's products add to it
   // In columns: c^T = b^T a^T. An operand with rows of unit stride is its transpose with columns of
   // unit stride.
   Blocking blocking(t.n, t.m, scratch);

@@ -1,6 +1,6 @@
 #pragma once
 
-/// One tile of a product, for the two libraries that compute it.
+/// One tile of a product, and who computes it: one of two libraries, or we.
 
 #include <cstdint>
 
@@ -52,5 +52,9 @@ void multiply_by_onednn(const TileProduct& tile, Workspace scratch);
 bool multiplies_bf16();
 /// By Eigen: all of f64, one product at a time.
 void multiply_by_eigen(const TileProduct& tile, Workspace scratch);
+
+/// One row times a matrix, m = 1, all of f32 or all of f64. Each element of b is needed once, so
+/// packing it, as the libraries do, would only take time.
+void multiply_row(const TileProduct& tile);
 
 }  // namespace tessera::cpu
