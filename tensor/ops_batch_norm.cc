@@ -57,7 +57,8 @@ View write_if(const Tensor& x) { return x.defined() ? write(x) : View{}; }
 // The running statistics as what normalises.
 NormStatistics running_statistics(const Tensor& x, const BatchNormOptions& options) {
   TESSERA_CHECK(options.running_mean.defined() && options.running_var.defined(), kWhere,
-                "not training, it needs running_mean and running_var; pass them");
+                "{} is undefined; not training, it needs running_mean and running_var; pass them",
+                options.running_mean.defined() ? "running_var" : "running_mean");
   const TensorOptions kind{.dtype = compute_dtype(x.dtype()), .device = x.device()};
   const Tensor rstd = Tensor::empty({x.dim(1)}, kind);
   check_running("running_mean", options.running_mean, rstd);

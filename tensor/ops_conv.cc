@@ -134,32 +134,41 @@ Tensor conv_backward_input(const Tensor& dy, const Tensor& weight, const Shape& 
   return dx;
 }
 
-void conv_backward_weight_into(const Tensor& dweight, double beta, const Tensor& dy,
-                               const Tensor& x, const Conv2dOptions& options) {
-  constexpr const char* kWhere = "conv_backward_weight";
-  ops::check_operands(kWhere, dy, x);
-  ops::check_floating(kWhere, dy);
-  ops::check_defined(kWhere, "dweight", dweight);
-  ops::check_same_dtype(kWhere, dy, dweight);
-  ops::check_same_device(kWhere, dy, dweight);
-  TESSERA_CHECK(dweight.is_contiguous(), kWhere,
+namespace {
+
+// What both forms do.
+void add_weight_gradient(const char* where, const Tensor& dweight, double beta, const Tensor& dy,
+                         const Tensor& x, const Conv2dOptions& options) {
+  ops::check_operands(where, dy, x);
+  ops::check_floating(where, dy);
+  ops::check_defined(where, "dweight", dweight);
+  ops::check_same_dtype(where, dy, dweight);
+  ops::check_same_device(where, dy, dweight);
+  TESSERA_CHECK(dweight.is_contiguous(), where,
                 "dweight of shape {} has strides {}; it must be contiguous", dweight.shape().str(),
                 dweight.strides().str());
-  const Problem problem = problem_of(kWhere, x.shape(), dweight.shape(), dy.dtype(), options);
-  check_dy(kWhere, dy, problem.y);
+  const Problem problem = problem_of(where, x.shape(), dweight.shape(), dy.dtype(), options);
+  check_dy(where, dy, problem.y);
   const Tensor gradient = with_height(dy), input = with_height(x);
   launch<ConvBackwardWeightKernel>(dy.device(), {.dy = read(gradient),
                                                  .x = read(input),
-                                                 .dweight = write(dweight),
+                                                 .dweight = overwrite(dweight, where),
                                                  .beta = beta,
                                                  .g = problem.g});
+}
+
+}  // namespace
+
+void conv_backward_weight_into(const Tensor& dweight, double beta, const Tensor& dy,
+                               const Tensor& x, const Conv2dOptions& options) {
+  add_weight_gradient("conv_backward_weight_into", dweight, beta, dy, x, options);
 }
 
 Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const Shape& weight_shape,
                             const Conv2dOptions& options) {
   ops::check_defined("conv_backward_weight", "dy", dy);
   const Tensor dweight = Tensor::empty(weight_shape, dy.options());
-  conv_backward_weight_into(dweight, 0, dy, x, options);
+  add_weight_gradient("conv_backward_weight", dweight, 0, dy, x, options);
   return dweight;
 }
 

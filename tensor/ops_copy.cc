@@ -71,8 +71,9 @@ Tensor contiguous(const Tensor& x) {
 
 Tensor reshape(const Tensor& x, const Shape& shape) {
   ops::check_defined("reshape", "the tensor", x);
-  if (std::optional<Tensor> view = x.try_view(shape)) return *std::move(view);
-  return clone(x).view(shape);
+  const Shape target = resolve_view_shape(shape, x.shape(), "reshape");
+  if (std::optional<Tensor> view = x.try_view(target)) return *std::move(view);
+  return clone(x).view(target);
 }
 
 Tensor flatten(const Tensor& x, int first, int last) {

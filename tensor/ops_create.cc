@@ -135,15 +135,21 @@ Tensor eye(std::int64_t rows, std::int64_t columns, const TensorOptions& options
   return out;
 }
 
-void fill_(const Tensor& out, double value) {
-  ops::check_defined("fill_", "the tensor", out);
-  ops::check_writable("fill_", out);
+namespace {
+
+void fill(const char* where, const Tensor& out, double value) {
+  ops::check_defined(where, "the tensor", out);
+  ops::check_writable(where, out);
   AxpbyKernel::Args args = {
-      .x = {}, .y = overwrite(out, "fill_"), .alpha = 0, .beta = 0, .gamma = value};
+      .x = {}, .y = overwrite(out, where), .alpha = 0, .beta = 0, .gamma = value};
   sort_and_merge_dims(args.y.shape, {&args.y.strides});
   launch<AxpbyKernel>(out.device(), args);
 }
 
-void zero_(const Tensor& out) { fill_(out, 0); }
+}  // namespace
+
+void fill_(const Tensor& out, double value) { fill("fill_", out, value); }
+
+void zero_(const Tensor& out) { fill("zero_", out, 0); }
 
 }  // namespace tessera

@@ -106,6 +106,13 @@ CrossEntropyResult cross_entropy_rows(const Tensor& logits, const Tensor& target
 }
 
 ReducedLoss reduce_loss(const CrossEntropyResult& rows, Reduction reduction, DType dtype) {
+  constexpr const char* kWhere = "reduce_loss";
+  ops::check_defined(kWhere, "the loss", rows.loss);
+  ops::check_floating(kWhere, rows.loss);
+  if (reduction == Reduction::kMean) {
+    ops::check_operands(kWhere, rows.loss, rows.row_weight);
+    ops::check_same_shape(kWhere, rows.loss, rows.row_weight);
+  }
   switch (reduction) {
     case Reduction::kNone:
       return {.loss = in_dtype(rows.loss, dtype), .total_weight = {}};
@@ -121,9 +128,8 @@ ReducedLoss reduce_loss(const CrossEntropyResult& rows, Reduction reduction, DTy
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options) {
-  return reduce_loss(cross_entropy_rows(logits, targets, options), options.reduction,
-                     logits.dtype())
-      .loss;
+  const CrossEntropyResult rows = cross_entropy_rows(logits, targets, options);
+  return reduce_loss(rows, options.reduction, logits.dtype()).loss;
 }
 
 Tensor cross_entropy_rows_backward(const Tensor& dloss, const Tensor& logits, const Tensor& targets,

@@ -26,6 +26,7 @@ using ops::slices;
 using ops::throw_bad_index;
 
 constexpr const char* kGather = "gather";
+constexpr const char* kTakeAlongDim = "take_along_dim";
 constexpr const char* kScatter = "scatter";
 constexpr const char* kScatterInPlace = "scatter_";
 constexpr const char* kScatterAdd = "scatter_add";
@@ -132,16 +133,23 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
 }
 
 Tensor take_along_dim(const Tensor& x, const Tensor& index, int dim) {
-  ops::check_defined("take_along_dim", "the tensor", x);
-  ops::check_defined("take_along_dim", "the index", index);
-  const int d = normalize_dim(dim, x.ndim(), "take_along_dim");
-  TESSERA_CHECK(index.ndim() == x.ndim(), "take_along_dim",
+  check_index(kTakeAlongDim, x, index);
+  const int d = normalize_dim(dim, x.ndim(), kTakeAlongDim);
+  TESSERA_CHECK(index.ndim() == x.ndim(), kTakeAlongDim,
                 "the index has shape {} and the tensor {}; they need as many dims",
                 index.shape().str(), x.shape().str());
+  for (int i = 0; i < x.ndim(); ++i) {
+    TESSERA_CHECK(i == d || index.dim(i) == x.dim(i) || index.dim(i) == 1 || x.dim(i) == 1,
+                  kTakeAlongDim,
+                  "the index has shape {} and the tensor {}; outside dim {} extents must be equal "
+                  "or 1",
+                  index.shape().str(), x.shape().str(), d);
+  }
   const Shape outside =
-      broadcast_shapes(x.shape().with(d, 1), index.shape().with(d, 1), "take_along_dim");
-  return gather(x.expand(outside.with(d, x.dim(d))), d,
-                index.expand(outside.with(d, index.dim(d))));
+      broadcast_shapes(x.shape().with(d, 1), index.shape().with(d, 1), kTakeAlongDim);
+  return gathered(x.expand(outside.with(d, x.dim(d))),
+                  {.dim = d, .index = index.expand(outside.with(d, index.dim(d)))},
+                  throw_bad_index<kTakeAlongDim>);
 }
 
 Tensor scatter(const Tensor& x, int dim, const Tensor& index, const Tensor& src) {

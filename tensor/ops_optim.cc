@@ -39,9 +39,10 @@ void check_sgd(const SgdSegment& segment, const Tensor& first) {
   check_partner(kWhere, segment.parameter, "the gradient", segment.gradient);
   if (segment.momentum.defined())
     check_partner(kWhere, segment.parameter, "the momentum", segment.momentum);
-  TESSERA_CHECK(segment.momentum.defined() || (segment.momentum_factor == 0 && !segment.nesterov),
-                kWhere, "momentum_factor {} (nesterov: {}) needs a momentum buffer; pass one",
-                segment.momentum_factor, segment.nesterov);
+  TESSERA_CHECK(
+      segment.momentum.defined() || (segment.momentum_factor == 0 && !segment.nesterov), kWhere,
+      "the momentum is undefined; momentum_factor {} (nesterov: {}) needs a buffer, pass one",
+      segment.momentum_factor, segment.nesterov);
 }
 
 void check_adam(const AdamSegment& segment, const Tensor& first) {

@@ -34,6 +34,14 @@ Tensor extreme(const char* where, const Tensor& x, int dim, bool largest) {
   return out;
 }
 
+// The extreme of no elements does not exist.
+const Tensor& checked_elements(const char* where, const Tensor& x) {
+  ops::check_defined(where, "the tensor", x);
+  TESSERA_CHECK(x.numel() > 0, where, "shape {} has no elements; there is nothing to choose",
+                x.shape().str());
+  return x;
+}
+
 Tensor dropped(const Tensor& x, int dim, bool keep_dims) { return keep_dims ? x : x.squeeze(dim); }
 
 ValuesAndIndices with_values(const Tensor& x, int dim, const Tensor& indices, bool keep_dims) {
@@ -68,9 +76,9 @@ ValuesAndIndices min(const Tensor& x, int dim, bool keep_dims) {
   return with_values(x, dim, extreme("min", x, dim, false), keep_dims);
 }
 
-Tensor max(const Tensor& x) { return amax(x); }
+Tensor max(const Tensor& x) { return amax(checked_elements("max", x)); }
 
-Tensor min(const Tensor& x) { return amin(x); }
+Tensor min(const Tensor& x) { return amin(checked_elements("min", x)); }
 
 Tensor argsort(const Tensor& x, int dim, const SortOptions& options) {
   const int d = checked_dim("argsort", x, dim);

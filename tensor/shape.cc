@@ -70,6 +70,29 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* where) {
   return out;
 }
 
+Shape resolve_view_shape(const Shape& shape, const Shape& from, const char* where) {
+  const std::int64_t numel = from.numel();
+  int open = -1;
+  std::int64_t known = 1;
+  bool overflow = false;
+  for (int dim = 0; dim < shape.ndim(); ++dim) {
+    if (shape[dim] == -1) {
+      TESSERA_CHECK(open < 0, where, "shape {} has more than one -1; give all extents but one",
+                    shape.str());
+      open = dim;
+      continue;
+    }
+    TESSERA_CHECK(shape[dim] >= 0, where, "shape {} has a negative extent; only -1 is legal",
+                  shape.str());
+    overflow = overflow || __builtin_mul_overflow(known, shape[dim], &known);
+  }
+  const bool fits = open < 0 ? known == numel : known != 0 && numel % known == 0;
+  TESSERA_CHECK(fits && !overflow, where,
+                "the {} elements of shape {} do not fill shape {}; extents must multiply to {}",
+                numel, from.str(), shape.str(), numel);
+  return open < 0 ? shape : shape.with(open, numel / known);
+}
+
 int normalize_dim(int dim, int ndim, const char* where) {
   TESSERA_CHECK(dim >= -ndim && dim < ndim, where,
                 "dim {} does not exist in a tensor of {} dims; give one from {} to {}", dim, ndim,

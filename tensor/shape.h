@@ -91,5 +91,8 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* where);
 /// `dim` counted from the front; negative ones count from the back. Throws InvalidArgument tagged
 /// `where` outside [-ndim, ndim).
 int normalize_dim(int dim, int ndim, const char* where);
+/// `shape` with its -1, if there is one, replaced by what the elements of `from` leave for it.
+/// Throws InvalidArgument tagged `where` when they do not fill it.
+Shape resolve_view_shape(const Shape& shape, const Shape& from, const char* where);
 
 }  // namespace tessera

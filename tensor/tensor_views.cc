@@ -10,30 +10,6 @@
 namespace tessera {
 namespace {
 
-/// `shape` with its -1, if there is one, replaced by what `numel` leaves for it.
-Shape resolve_view_shape(const Shape& shape, const Shape& from, std::int64_t numel,
-                         const char* where = "view") {
-  int open = -1;
-  std::int64_t known = 1;
-  bool overflow = false;
-  for (int dim = 0; dim < shape.ndim(); ++dim) {
-    if (shape[dim] == -1) {
-      TESSERA_CHECK(open < 0, where, "shape {} has more than one -1; give all extents but one",
-                    shape.str());
-      open = dim;
-      continue;
-    }
-    TESSERA_CHECK(shape[dim] >= 0, where, "shape {} has a negative extent; only -1 is legal",
-                  shape.str());
-    overflow = overflow || __builtin_mul_overflow(known, shape[dim], &known);
-  }
-  const bool fits = open < 0 ? known == numel : known != 0 && numel % known == 0;
-  TESSERA_CHECK(fits && !overflow, where,
-                "the {} elements of shape {} do not fill shape {}; extents must multiply to {}",
-                numel, from.str(), shape.str(), numel);
-  return open < 0 ? shape : shape.with(open, numel / known);
-}
-
 /// Strides by which `target` walks the same elements in the same order, if there are any.
 std::optional<Shape> view_strides(const Shape& shape, const Shape& strides, const Shape& target) {
   if (shape.numel() == 0) return contiguous_strides(target);
@@ -64,7 +40,7 @@ Tensor Tensor::restrided(const Shape& shape, const Shape& strides, std::int64_t 
 }
 
 std::optional<Tensor> Tensor::try_view(const Shape& new_shape) const {
-  const Shape target = resolve_view_shape(new_shape, shape(), numel());
+  const Shape target = resolve_view_shape(new_shape, shape(), "view");
   const std::optional<Shape> target_strides = view_strides(shape(), strides(), target);
   if (!target_strides) return std::nullopt;
   return restrided(target, *target_strides, offset());
@@ -176,7 +152,7 @@ Tensor Tensor::squeeze() const {
 
 Tensor Tensor::unflatten(int dim, const Shape& extents) const {
   const int d = normalize_dim(dim, ndim(), "unflatten");
-  const Shape inner = resolve_view_shape(extents, {shape()[d]}, shape()[d], "unflatten");
+  const Shape inner = resolve_view_shape(extents, {shape()[d]}, "unflatten");
   Shape target;
   for (int i = 0; i < d; ++i) target.push_back(shape()[i]);
   for (std::int64_t extent : inner) target.push_back(extent);

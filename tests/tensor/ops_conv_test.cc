@@ -264,15 +264,15 @@ TEST_CASE("conv: errors of the derivatives") {
   CHECK(thrown<InvalidArgument>([&] { conv_backward_weight({}, x, w.shape(), options); }) ==
         "[conv_backward_weight] dy is undefined; pass a tensor");
   CHECK(thrown<InvalidArgument>([&] { conv_backward_weight_into({}, 0, dy, x, options); }) ==
-        "[conv_backward_weight] dweight is undefined; pass a tensor");
+        "[conv_backward_weight_into] dweight is undefined; pass a tensor");
   CHECK(thrown<InvalidArgument>([&] {
           conv_backward_weight_into(zeros({6, 3, 4}).transpose(1, 2), 0, dy, x, options);
         }) ==
-        "[conv_backward_weight] dweight of shape [6, 4, 3] has strides [12, 1, 4]; it must be "
+        "[conv_backward_weight_into] dweight of shape [6, 4, 3] has strides [12, 1, 4]; it must be "
         "contiguous");
   CHECK(thrown<InvalidArgument>([&] {
           conv_backward_weight_into(cast(w, DType::kF64), 0, dy, x, options);
-        }) == "[conv_backward_weight] operands have dtypes f32 and f64; cast one of them");
+        }) == "[conv_backward_weight_into] operands have dtypes f32 and f64; cast one of them");
 }
 
 }  // namespace

@@ -433,7 +433,9 @@ TEST_CASE("batch norm: errors") {
       "[batch_norm] training needs at least 2 elements in a channel, shape [1, 4] has 1; give more "
       "samples");
   CHECK(message([&] { batch_norm(x, none, none, {.training = false}); }) ==
-        "[batch_norm] not training, it needs running_mean and running_var; pass them");
+        "[batch_norm] running_mean is undefined; not training, it needs running_mean and "
+        "running_var; "
+        "pass them");
   CHECK(message([&] { batch_norm(x, none, none, {.running_mean = zeros({3})}); }) ==
         "[batch_norm] running_mean has shape [3] and strides [1]; it must be contiguous, of shape "
         "[4]");

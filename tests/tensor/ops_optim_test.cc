@@ -105,7 +105,8 @@ TEST_CASE("sgd_step: errors") {
   CHECK(message({.parameter = arange(4), .gradient = arange(4)}) ==
         "[sgd_step] needs a floating dtype, got i64; cast it first");
   CHECK(message({.parameter = p, .gradient = g, .momentum_factor = 0.9}) ==
-        "[sgd_step] momentum_factor 0.9 (nesterov: false) needs a momentum buffer; pass one");
+        "[sgd_step] the momentum is undefined; momentum_factor 0.9 (nesterov: false) needs a "
+        "buffer, pass one");
 }
 
 constexpr int kSteps = 5;

@@ -1,0 +1,67 @@
+// Rows for ops_create.h and random.h: tensors made and filled.
+#include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/random.h"
+#include "tessera/tests/tensor/every_operation/operation.h"
+
+namespace tessera::testing {
+namespace {
+
+const random::Box kBox = {.global = {6, 5}, .offset = {2, 0}};
+
+// A part of kBox, and tensors that are none.
+Operand box(const Operand& operand) { return operand.not_shaped({5, 5}).not_shaped({5}); }
+
+}  // namespace
+
+Operations create_operations() {
+  using namespace random;
+  return {
+      {"zeros",
+       {},
+       [](const Call& t) {
+         zeros({3, 5}, t.options());
+       }},
+      {"ones",
+       {},
+       [](const Call& t) {
+         ones({3, 5}, t.options(DType::kBool));
+       }},
+      {"full",
+       {},
+       [](const Call& t) {
+         full({3, 5}, 0.5, t.options(DType::kF16));
+       }},
+      {"empty",
+       {},
+       [](const Call& t) {
+         empty({3, 5}, t.options());
+       }},
+      {"zeros_like", {any({3, 5})}, [](const Call& t) { zeros_like(t[0]); }},
+      {"ones_like", {any({3, 5})}, [](const Call& t) { ones_like(t[0]); }},
+      {"full_like", {any({3, 5})}, [](const Call& t) { full_like(t[0], 0.5); }},
+      {"empty_like", {any({3, 5})}, [](const Call& t) { empty_like(t[0]); }},
+      {"arange", {}, [](const Call& t) { arange(7, t.options(DType::kI64)); }},
+      {"arange", {}, [](const Call& t) { arange(1, 7, 1.5, t.options()); }},
+      {"linspace", {}, [](const Call& t) { linspace(0, 1, 7, t.options()); }},
+      {"eye", {}, [](const Call& t) { eye(3, 5, t.options()); }},
+      {"fill_", {any({3, 5})}, [](const Call& t) { fill_(t[0], 0.5); }},
+      {"zero_", {any({3, 5})}, [](const Call& t) { zero_(t[0]); }},
+      {"fill_uniform",
+       {box(floating({3, 5}))},
+       [](const Call& t) { fill_uniform(t[0], {7}, kBox, 0, 1); }},
+      {"fill_normal",
+       {box(floating({3, 5}))},
+       [](const Call& t) { fill_normal(t[0], {7}, kBox, 0, 1); }},
+      {"fill_truncated_normal",
+       {box(floating({3, 5}))},
+       [](const Call& t) { fill_truncated_normal(t[0], {7}, kBox); }},
+      {"fill_bernoulli",
+       {box(any({3, 5}))},
+       [](const Call& t) { fill_bernoulli(t[0], {7}, kBox, 0.5); }},
+      {"fill_integers",
+       {box(any({3, 5})).not_of({DType::kU8})},
+       [](const Call& t) { fill_integers(t[0], {7}, kBox, -3, 4); }},
+  };
+}
+
+}  // namespace tessera::testing

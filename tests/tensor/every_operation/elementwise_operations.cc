@@ -1,0 +1,108 @@
+// Rows for ops_elementwise.h: operations of two and three operands, in place and not, and copies.
+#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tests/tensor/every_operation/operation.h"
+
+namespace tessera::testing {
+namespace {
+
+// Operands that broadcast with each other, and those that no longer do.
+const Operand kWide = any({3, 5}).not_shaped({3, 4});
+const Operand kRow = any({5}).not_shaped({4});
+const Operand kColumn = any({3, 1}).not_shaped({4, 1});
+
+struct Binary {
+  const char* name;
+  Tensor (*call)(const TensorOrNumber&, const TensorOrNumber&);
+};
+
+// What is written into: neither of a lower kind than the result nor smaller.
+const Operand kTarget = kWide.not_shaped({3, 1}).not_of({DType::kI64});
+// What is added to it may not be larger either.
+const Operand kRowInto = kRow.not_shaped({2, 3, 5});
+
+struct BinaryInPlace {
+  const char* name;
+  void (*call)(const Tensor&, const TensorOrNumber&);
+};
+
+}  // namespace
+
+Operations elementwise_operations() {
+  Operations table = {
+      {"clamp", {kWide, kRow, kColumn}, [](const Call& t) { clamp(t[0], t[1], t[2]); }},
+      {"clamp", {any({3, 5})}, [](const Call& t) { clamp(t[0], 0, 1); }},
+      {"lerp", {kWide, kRow, kColumn}, [](const Call& t) { lerp(t[0], t[1], t[2]); }},
+      {"lerp", {any({3, 5})}, [](const Call& t) { lerp(t[0], 1, 0.5); }},
+      {"addcmul", {kWide, kRow, kColumn}, [](const Call& t) { addcmul(t[0], t[1], t[2], 2); }},
+      {"addcdiv", {kWide, kRow, kColumn}, [](const Call& t) { addcdiv(t[0], t[1], t[2], 2); }},
+      {"where", {kWide, kRow, kColumn}, [](const Call& t) { where(t[0], t[1], t[2]); }},
+      {"clone", {any({3, 5})}, [](const Call& t) { clone(t[0]); }},
+      {"cast", {any({3, 5})}, [](const Call& t) { cast(t[0], DType::kBF16); }},
+      {"contiguous", {any({3, 5})}, [](const Call& t) { contiguous(t[0]); }},
+      {"reshape",
+       {any({3, 5}).not_shaped({3, 4})},
+       [](const Call& t) {
+         reshape(t[0], {5, 3});
+       }},
+      {"flatten",
+       {any({2, 3, 5}).not_shaped({3, 5}, "dim 2 does not exist in a tensor of 2 dims")},
+       [](const Call& t) { flatten(t[0], 1, 2); }},
+      {"copy_",
+       {any({3, 5}).not_shaped({3, 4}), any({3, 5}).not_shaped({5})},
+       [](const Call& t) { copy_(t[0], t[1]); }},
+      {"axpby_",
+       {any({3, 5}).not_shaped({3, 4}), any({3, 5}).not_shaped({5})},
+       [](const Call& t) { axpby_(t[0], t[1], {.alpha = 0.5, .beta = 1}); }},
+  };
+  for (const auto& [name, op] : {
+           Binary{"add", add},
+           Binary{"sub", sub},
+           Binary{"mul", mul},
+           Binary{"div", div},
+           Binary{"floor_divide", floor_divide},
+           Binary{"remainder", remainder},
+           Binary{"pow", tessera::pow},
+           Binary{"maximum", maximum},
+           Binary{"minimum", minimum},
+           Binary{"eq", eq},
+           Binary{"ne", ne},
+           Binary{"lt", lt},
+           Binary{"le", le},
+           Binary{"gt", gt},
+           Binary{"ge", ge},
+           Binary{"logical_and", logical_and},
+           Binary{"logical_or", logical_or},
+           Binary{"logical_xor", logical_xor},
+       }) {
+    table.push_back({name, {kWide, kRow}, [op](const Call& t) { op(t[0], t[1]); }});
+    table.push_back({name, {any({3, 5})}, [op](const Call& t) { op(t[0], 2); }});
+  }
+  return table;
+}
+
+Operations in_place_operations() {
+  Operations table = {
+      {"clamp_", {kTarget, kRowInto, kColumn}, [](const Call& t) { clamp_(t[0], t[1], t[2]); }},
+      {"lerp_", {kTarget, kRowInto, kColumn}, [](const Call& t) { lerp_(t[0], t[1], t[2]); }},
+      {"addcmul_",
+       {kTarget, kRowInto, kColumn},
+       [](const Call& t) { addcmul_(t[0], t[1], t[2], 2); }},
+      {"addcdiv_",
+       {kTarget, kRowInto, kColumn},
+       [](const Call& t) { addcdiv_(t[0], t[1], t[2], 2); }},
+  };
+  for (const auto& [name, op] : {
+           BinaryInPlace{"add_", add_},
+           BinaryInPlace{"sub_", sub_},
+           BinaryInPlace{"mul_", mul_},
+           BinaryInPlace{"div_", div_},
+           BinaryInPlace{"pow_", pow_},
+       }) {
+    table.push_back({name, {kTarget, kRowInto}, [op](const Call& t) { op(t[0], t[1]); }});
+    table.push_back({name, {kTarget}, [op](const Call& t) { op(t[0], 0.5); }});
+    table.back().operands[0].wrong_shapes.clear();  // every shape takes a number
+  }
+  return table;
+}
+
+}  // namespace tessera::testing
