@@ -3,48 +3,20 @@
 #include <omp.h>
 
 #include <cstddef>
-#include <exception>
-#include <mutex>
 
 #include "tessera/tensor/kernels/cpu/matmul_finish.h"
 #include "tessera/tensor/kernels/cpu/matmul_tile.h"
+#include "tessera/tensor/kernels/cpu/units.h"
 
 namespace tessera {
 namespace {
 
 using cpu::ConstMatrix;
 using cpu::Finish;
+using cpu::FirstError;
 using cpu::Matrix;
+using cpu::OneThreadScope;
 using cpu::TileProduct;
-
-// oneDNN's bits depend on how many threads it may use, so a tile is always computed by exactly one,
-// also in a team of one.
-class OneThreadScope {
- public:
-  OneThreadScope() : previous_(omp_get_max_threads()) { omp_set_num_threads(1); }
-  ~OneThreadScope() { omp_set_num_threads(previous_); }
-  OneThreadScope(const OneThreadScope&) = delete;
-  OneThreadScope& operator=(const OneThreadScope&) = delete;
-
- private:
-  int previous_;
-};
-
-// The first exception of a team: none may leave a parallel region.
-class FirstError {
- public:
-  void keep() {
-    std::lock_guard lock(mutex_);
-    if (!error_) error_ = std::current_exception();
-  }
-  void rethrow() const {
-    if (error_) std::rethrow_exception(error_);
-  }
-
- private:
-  std::mutex mutex_;
-  std::exception_ptr error_;
-};
 
 // The scratch of one thread.
 struct Buffers {
