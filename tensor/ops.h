@@ -3,10 +3,10 @@
 /// All eager operations on tensors: no gradients; check, allocate, launch. See the headers for
 /// shapes and errors.
 ///
-/// Common rules. Operands of one operation have one dtype and one device, else InvalidArgument
-/// naming both; there is no promotion yet. Results are new contiguous tensors on the operands'
-/// device. Errors are tagged with the operation's name. Operations are issued on the thread's
-/// current stream and are deterministic: equal bits for any number of threads.
+/// Common rules. Operands of one operation have one device and, but for elementwise ones, which
+/// promote, one dtype; else InvalidArgument naming both. Results are new contiguous tensors on the
+/// operands' device. Errors are tagged with the operation's name. Operations are issued on the
+/// thread's current stream and are deterministic: equal bits for any number of threads.
 
 #include "tessera/tensor/ops_attention.h"
 #include "tessera/tensor/ops_conv.h"

@@ -1,7 +1,7 @@
 #pragma once
 
 /// Making and filling tensors. Values are converted to the dtype as cast() does. Random ones:
-/// ops_random.h.
+/// random.h.
 
 #include <cstdint>
 
