@@ -21,13 +21,20 @@ class AutocastCache {
   Variable cast_once(const Variable& leaf, DType dtype) {
     Entry& entry = entries_[leaf.impl().get()];
     const std::uint64_t version = leaf.tensor().version();
-    if (!entry.cast.defined() || entry.version != version || entry.cast.dtype() != dtype)
+    if (!entry.cast.defined() || entry.version != version || entry.cast.dtype() != dtype ||
+        is_used_up(entry.cast))
       entry = {.leaf = leaf, .cast = cast(leaf, dtype), .version = version};
     return entry.cast;
   }
   void clear() { entries_.clear(); }
 
  private:
+  // A backward pass in a scope inside this one, or on another thread, came through it.
+  static bool is_used_up(const Variable& cast) {
+    const GradientEdge edge = cast.gradient_edge();
+    return edge.node != nullptr && edge.node->is_freed();
+  }
+
   struct Entry {
     Variable leaf;  // kept, so that its address stays its own
     Variable cast;

@@ -147,6 +147,8 @@ class Node {
   Gradients run(Gradients output_gradients, const BackwardContext& context);
   /// Drops what the derivative saved.
   void free_saved();
+  /// True when that has happened, so that no backward may come through here again.
+  bool is_freed() const { return freed_; }
   /// See BackwardContext::slot; only nodes of leaves offer one.
   virtual std::optional<GradientSlot> offer_slot(DType storable);
   /// Nodes of leaves run before all others that are ready.

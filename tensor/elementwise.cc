@@ -11,7 +11,7 @@
 #include "tessera/tensor/kernels/ternary.h"
 #include "tessera/tensor/kernels/unary.h"
 #include "tessera/tensor/op_checks.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/overlap.h"
 
 namespace tessera::ops {
 namespace {
@@ -61,37 +61,16 @@ void check_number(const char* where, double number, DType compute) {
       number, dtype_name(compute));
 }
 
-// The bytes that a tensor's elements lie within.
-struct Extent {
-  std::int64_t begin;
-  std::int64_t end;
-};
-
-Extent extent_of(const Tensor& x) {
-  const auto size = static_cast<std::int64_t>(dtype_size(x.dtype()));
-  std::int64_t last = x.offset();
-  for (int d = 0; d < x.ndim(); ++d) last += (x.shape()[d] - 1) * x.strides()[d];
-  return {x.offset() * size, (last + 1) * size};
-}
-
-// True when writing `out` element by element could change elements of x not yet read.
-bool overlaps_differently(const Tensor& x, const Tensor& out) {
-  if (x.storage().id() != out.storage().id() || x.numel() == 0) return false;
-  const Extent a = extent_of(x), b = extent_of(out);
-  if (a.end <= b.begin || b.end <= a.begin) return false;
-  return !(x.offset() == out.offset() && x.strides() == out.strides() && x.shape() == out.shape() &&
-           x.dtype() == out.dtype());
-}
-
-// An operand as the kernel takes it, walking `shape`.
-Operand resolve(const char* where, const TensorOrNumber& operand, const Shape& shape, DType compute,
-                const Tensor& out) {
+// An operand as the kernel takes it, walking the shape of `out`. `copy` keeps what had to be copied
+// until the launch: a block that went back before could become the next operand's copy.
+Operand resolve(const char* where, const TensorOrNumber& operand, DType compute, const Tensor& out,
+                Tensor& copy) {
   if (!operand.is_tensor()) {
     check_number(where, operand.number(), compute);
     return operand.number();
   }
-  const Tensor& x = operand.tensor();
-  ConstView view = read(overlaps_differently(x, out) ? clone(x) : x);
+  const Shape& shape = out.shape();
+  ConstView view = read(apart(operand.tensor(), out, copy));
   if (view.shape == shape) return view;
   Shape strides = Shape::filled(shape.ndim(), 0);
   const int lead = shape.ndim() - view.shape.ndim();
@@ -172,7 +151,8 @@ Tensor unary(const char* where, const Tensor& x, UnaryOp op, ResultKind kind, co
   const DType dtype = kind_of(kind, x.dtype());
   const DType compute = compute_of(kind == ResultKind::kBool ? x.dtype() : dtype);
   const Tensor y = destination(where, out, place, dtype);
-  Operand from = resolve(where, operand, place.shape, compute, y);
+  Tensor copy;
+  Operand from = resolve(where, operand, compute, y, copy);
   UnaryKernel::Args args = {.x = {}, .y = written(where, y, out), .op = op, .compute = compute};
   settle<1>(args.y, {&from});
   args.x = from.view;
@@ -187,8 +167,9 @@ Tensor binary(const char* where, const TensorOrNumber& a, const TensorOrNumber& 
   const DType dtype = kind_of(kind, common);
   const DType compute = compute_of(kind == ResultKind::kBool ? common : dtype);
   const Tensor y = destination(where, out, place, dtype);
-  BinaryKernel::Args args = {.a = resolve(where, a, place.shape, compute, y),
-                             .b = resolve(where, b, place.shape, compute, y),
+  Tensor copies[2];
+  BinaryKernel::Args args = {.a = resolve(where, a, compute, y, copies[0]),
+                             .b = resolve(where, b, compute, y, copies[1]),
                              .y = written(where, y, out),
                              .op = op,
                              .compute = compute};
@@ -205,9 +186,10 @@ Tensor ternary(const char* where, const TernaryOperands& operands, TernaryOp op,
   const DType compute = compute_of(dtype);
   check_number(where, factor, compute);
   const Tensor y = destination(where, out, place, dtype);
-  TernaryKernel::Args args = {.a = resolve(where, a, place.shape, compute, y),
-                              .b = resolve(where, b, place.shape, compute, y),
-                              .c = resolve(where, c, place.shape, compute, y),
+  Tensor copies[3];
+  TernaryKernel::Args args = {.a = resolve(where, a, compute, y, copies[0]),
+                              .b = resolve(where, b, compute, y, copies[1]),
+                              .c = resolve(where, c, compute, y, copies[2]),
                               .y = written(where, y, out),
                               .op = op,
                               .compute = compute,

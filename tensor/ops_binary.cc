@@ -34,7 +34,7 @@ Tensor power(const char* name, const TensorOrNumber& a, const TensorOrNumber& b,
                   "an integer to the power {} is no integer; cast it to a floating dtype first",
                   b.number());
   }
-  if (number && b.number() == 2) {
+  if (number && b.number() == 2 && !is_bool(a)) {
     const auto kind = b.dtype() == DType::kF32 ? ResultKind::kFloating : ResultKind::kPromoted;
     return ops::unary(name, a.tensor(), UnaryOp::kSquare, kind, out);
   }

@@ -9,6 +9,7 @@
 #include "tessera/tensor/kernels/resolve.h"
 #include "tessera/tensor/op_checks.h"
 #include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/overlap.h"
 
 namespace tessera {
 namespace {
@@ -36,7 +37,9 @@ void affine(const char* where, const Tensor& out, const Tensor& x, const Affine&
     for (double number : {factors.alpha, factors.beta, factors.gamma})
       check_number(where, number, x.dtype());
   }
-  AxpbyKernel::Args args = {.x = read(x),
+  ops::check_writable(where, out);
+  Tensor copy;
+  AxpbyKernel::Args args = {.x = read(ops::apart(x, out, copy)),
                             .y = overwrite(out, where),
                             .alpha = factors.alpha,
                             .beta = factors.beta,

@@ -107,6 +107,8 @@ Tensor arange(double start, double end, double step, const TensorOptions& option
   TESSERA_CHECK(step != 0 && std::isfinite(count) && count >= 0, "arange",
                 "no steps of {} lead from {} to {}; turn the sign of the step, or swap the ends",
                 step, start, end);
+  TESSERA_CHECK(count <= 0x1p53, "arange", "steps of {} from {} to {} are {}; make them longer",
+                step, start, end, count);
   const double last = start + step * (count - 1);
   if (count > 0) {
     check_holds("arange", start, options.dtype);

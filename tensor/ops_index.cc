@@ -11,6 +11,7 @@
 #include "tessera/tensor/kernels/resolve.h"
 #include "tessera/tensor/op_checks.h"
 #include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/overlap.h"
 
 namespace tessera {
 namespace {
@@ -46,6 +47,9 @@ void check_extents(const char* where, const Tensor& x, int dim, const Tensor& in
   }
 }
 
+// `x` for a scatter, which reads it while it writes `out` in another order.
+Tensor away_from(const Tensor& out, const Tensor& x) { return ops::overlap(x, out) ? clone(x) : x; }
+
 // Checks a scatter; answers what is chosen.
 Chosen scattered(const char* where, const Tensor& x, int dim, const Tensor& index,
                  const Tensor& src) {
@@ -57,7 +61,7 @@ Chosen scattered(const char* where, const Tensor& x, int dim, const Tensor& inde
   for (int i = 0; fits && i < src.ndim(); ++i) fits = index.dim(i) <= src.dim(i);
   TESSERA_CHECK(fits, where, "the index has shape {} and the source {}; it must fit inside",
                 index.shape().str(), src.shape().str());
-  return {.dim = d, .index = index};
+  return {.dim = d, .index = away_from(x, index)};
 }
 
 // Several indices as one: x is seen with its leading dims as one dim of `extent`.
@@ -114,8 +118,9 @@ void fill_masked(const char* where, const Tensor& out, const Tensor& x, const Te
   TESSERA_CHECK(broadcast_shapes(mask.shape(), x.shape(), where) == x.shape(), where,
                 "the mask has shape {}, which does not broadcast to {}", mask.shape().str(),
                 x.shape().str());
+  Tensor copy;
   MaskedFillKernel::Args args{.x = read(x),
-                              .mask = read(mask.expand(x.shape())),
+                              .mask = read(ops::apart(mask.expand(x.shape()), out, copy)),
                               .y = overwrite(out, where),
                               .value = value};
   sort_and_merge_dims(args.y.shape, {&args.y.strides, &args.x.strides, &args.mask.strides});
@@ -162,7 +167,8 @@ Tensor scatter(const Tensor& x, int dim, const Tensor& index, const Tensor& src)
 void scatter_(const Tensor& x, int dim, const Tensor& index, const Tensor& src) {
   const Chosen chosen = scattered(kScatterInPlace, x, dim, index, src);
   ops::check_writable(kScatterInPlace, x);
-  put(x, chosen, src, {.where = kScatterInPlace, .bad_index = throw_bad_index<kScatterInPlace>});
+  put(x, chosen, away_from(x, src),
+      {.where = kScatterInPlace, .bad_index = throw_bad_index<kScatterInPlace>});
 }
 
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& src) {
@@ -177,7 +183,7 @@ void scatter_add_(const Tensor& x, int dim, const Tensor& index, const Tensor& s
   const Chosen chosen = scattered(kScatterAddInPlace, x, dim, index, src);
   check_addable(kScatterAddInPlace, x);
   ops::check_writable(kScatterAddInPlace, x);
-  add_into(x, chosen, src,
+  add_into(x, chosen, away_from(x, src),
            {.where = kScatterAddInPlace, .bad_index = throw_bad_index<kScatterAddInPlace>});
 }
 

@@ -94,6 +94,7 @@ Shape resolve_view_shape(const Shape& shape, const Shape& from, const char* wher
 }
 
 int normalize_dim(int dim, int ndim, const char* where) {
+  TESSERA_CHECK(ndim > 0, where, "dim {} does not exist in a 0-d tensor; unsqueeze it first", dim);
   TESSERA_CHECK(dim >= -ndim && dim < ndim, where,
                 "dim {} does not exist in a tensor of {} dims; give one from {} to {}", dim, ndim,
                 -ndim, ndim - 1);

@@ -65,8 +65,14 @@ struct Div {
 };
 /// Rounded down. Integers divided by 0 give 0: a kernel cannot throw for one element.
 struct FloorDivide {
-  TESSERA_HD float operator()(float a, float b) const { return ::floorf(a / b); }
-  TESSERA_HD double operator()(double a, double b) const { return ::floor(a / b); }
+  /// By way of the remainder, which is exact: a / b may round up to a whole number.
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T a, T b) const {
+    if (b == T(0)) return a / b;
+    const T r = ::fmod(a, b);
+    const T below = (a - r) / b - (r != T(0) && (r < T(0)) != (b < T(0)) ? T(1) : T(0));
+    return below == T(0) ? ::copysign(T(0), a) * ::copysign(T(1), b) : ::rint(below);
+  }
   TESSERA_HD std::int64_t operator()(std::int64_t a, std::int64_t b) const {
     if (b == 0) return 0;
     if (b == -1) return -a;

@@ -15,7 +15,7 @@ namespace tessera {
 constexpr std::int64_t padded(std::int64_t n) { return (n + 15) / 16 * 16; }
 
 /// Bytes that cpu::multiply packs its operands in, for tiles of at most m x n with an inner extent
-/// of at most k, computed in `compute`; as MatmulKernel::workspace_per_thread counts them.
+/// of at most k, computed in `compute`; as MatmulKernel::scratch counts its library part.
 constexpr std::size_t product_scratch(DType compute, std::int64_t m, std::int64_t n,
                                       std::int64_t k) {
   const std::int64_t elements = compute == DType::kF64 ? (m + n) * MatmulKernel::kEigenDepth + 8

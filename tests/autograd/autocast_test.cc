@@ -170,6 +170,20 @@ TEST_CASE("autocast: steps in one scope, gradients of all uses") {
   for (std::size_t i = 0; i < once.size(); ++i) CHECK(twice[i] == 2 * once[i]);
 }
 
+TEST_CASE("autocast: a backward in an inner scope uses up the casts of the outer one") {
+  const Variable x = leaf({2, 3}), w = leaf({3, 3});
+  AutocastGuard autocast(DType::kF32);
+  const Variable first = sum(matmul(x, w));
+  {
+    AutocastGuard off(std::nullopt);
+    backward(first);
+  }
+  const std::vector<double> once = values(w.grad());
+  backward(sum(matmul(x, w)));
+  const std::vector<double> twice = values(w.grad());
+  for (std::size_t i = 0; i < once.size(); ++i) CHECK(twice[i] == 2 * once[i]);
+}
+
 class OtherSink final : public GradientSink {
  public:
   std::optional<GradientSlot> take_slot(DType) override { return std::nullopt; }

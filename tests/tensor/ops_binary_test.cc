@@ -98,6 +98,17 @@ TEST_CASE("pow, floor_divide, remainder: values") {
         std::vector<float>{1, 2, -2, -1, 0, 0});
   CHECK(floor_divide(fa.slice(0, 0, 6), fb.slice(0, 0, 6)).to_vector<float>() ==
         std::vector<float>{2, -3, -3, 2, 2, -2});
+  // 1 / 0.1 rounds to 10, but 10 times what f32 has for 0.1 is more than 1.
+  const Tensor ones_ = Tensor::from_vector<float>({1, -1, 1, -1, 0, -6}, {6}),
+               tenths = Tensor::from_vector<float>(
+                   {0.1F, 0.1F, -0.1F, static_cast<float>(kInf), -2, 0}, {6});
+  CHECK(floor_divide(ones_, tenths).to_vector<float>() ==
+        std::vector<float>{9, -10, -10, -1, 0, static_cast<float>(-kInf)});
+  CHECK(std::signbit(floor_divide(ones_, tenths).to_vector<float>()[4]));
+  CHECK(floor_divide(cast(ones_, DType::kF64), 0.1).to_vector<double>()[0] == 9);
+  const Tensor flags = cast(Tensor::from_vector<float>({1, 0}, {2}), DType::kBool);
+  CHECK(pow(flags, 2).dtype() == DType::kI64);
+  CHECK(pow(flags, 2).to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 0});
   const Tensor base = Tensor::from_vector<std::int64_t>({3, -2, 1, -1, 0}, {5});
   CHECK(pow(base, 3).to_vector<std::int64_t>() == std::vector<std::int64_t>{27, -8, 1, -1, 0});
   CHECK(pow(base, full({}, -3, {.dtype = DType::kI64})).to_vector<std::int64_t>() ==

@@ -39,6 +39,17 @@ TEST_CASE("zeros, ones, full, zeros_like, arange, fill") {
         "[zeros_like] the tensor is undefined; pass a tensor");
 }
 
+TEST_CASE("full converts its number as cast does") {
+  for (double number :
+       {0.5, -3.7, 300.0, -1.0, 1e10, std::nan(""), HUGE_VAL, -HUGE_VAL, 1.00390625 + 0x1p-40}) {
+    const Tensor one = Tensor::scalar(number, {.dtype = DType::kF64});
+    for (DType dtype : kAllDTypes) {
+      CAPTURE(number, dtype_name(dtype));
+      CHECK(bits_of(full({}, number, {.dtype = dtype})) == bits_of(cast(one, dtype)));
+    }
+  }
+}
+
 TEST_CASE("ones_like, full_like, empty_like, empty, zero_") {
   const Tensor x = zeros({2, 3}, {.dtype = DType::kBF16}).transpose(0, 1);
   for (const Tensor& y : {ones_like(x), full_like(x, 2.5), empty_like(x), zeros_like(x)}) {
@@ -83,6 +94,8 @@ TEST_CASE("arange with start, end and step; linspace; eye") {
         "[arange] no steps of -1 lead from 0 to 5; turn the sign of the step, or swap the ends");
   CHECK(thrown<InvalidArgument>([] { arange(0, 5, 0); }) ==
         "[arange] no steps of 0 lead from 0 to 5; turn the sign of the step, or swap the ends");
+  CHECK(thrown<InvalidArgument>([] { arange(0, 1e30, 1e-3); }) ==
+        "[arange] steps of 0.001 from 0 to 1e+30 are 1e+33; make them longer");
   CHECK(thrown<InvalidArgument>([] { arange(-1, 5, 1, {.dtype = DType::kU8}); }) ==
         "[arange] u8 does not hold -1; use a wider dtype");
   CHECK(thrown<InvalidArgument>([] { linspace(0, 1, -1); }) ==

@@ -99,6 +99,8 @@ TEST_CASE("shape: dims from the back") {
         "[sum] dim 3 does not exist in a tensor of 3 dims; give one from -3 to 2");
   CHECK(thrown<InvalidArgument>([] { normalize_dim(-4, 3, "sum"); }) ==
         "[sum] dim -4 does not exist in a tensor of 3 dims; give one from -3 to 2");
+  CHECK(thrown<InvalidArgument>([] { normalize_dim(0, 0, "sum"); }) ==
+        "[sum] dim 0 does not exist in a 0-d tensor; unsqueeze it first");
 }
 
 TEST_CASE("dtype: sizes, names and dispatch") {
