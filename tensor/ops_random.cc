@@ -65,11 +65,13 @@ Tensor bernoulli(const Tensor& p) {
 
 Tensor rand_like(const Tensor& x) {
   ops::check_defined("rand_like", "the tensor", x);
+  check_floating_result("rand_like", x.dtype());
   return rand(x.shape(), x.options());
 }
 
 Tensor randn_like(const Tensor& x) {
   ops::check_defined("randn_like", "the tensor", x);
+  check_floating_result("randn_like", x.dtype());
   return randn(x.shape(), x.options());
 }
 

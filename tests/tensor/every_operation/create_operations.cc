@@ -1,5 +1,6 @@
-// Rows for ops_create.h and random.h: tensors made and filled.
+// Rows for ops_create.h, random.h and ops_random.h: tensors made and filled.
 #include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/ops_random.h"
 #include "tessera/tensor/random.h"
 #include "tessera/tests/tensor/every_operation/operation.h"
 
@@ -61,6 +62,14 @@ Operations create_operations() {
       {"fill_integers",
        {box(any({3, 5})).not_of({DType::kU8})},
        [](const Call& t) { fill_integers(t[0], {7}, kBox, -3, 4); }},
+      {"rand", {}, [](const Call& t) { rand({3, 5}, t.options()); }},
+      {"randn", {}, [](const Call& t) { randn({3, 5}, t.options(DType::kBF16)); }},
+      {"normal", {}, [](const Call& t) { normal(2, 0.5, {3, 5}, t.options(DType::kF64)); }},
+      {"randint", {}, [](const Call& t) { randint(-3, 4, {3, 5}, t.options(DType::kI32)); }},
+      {"randperm", {}, [](const Call& t) { randperm(7, t.options(DType::kI32)); }},
+      {"bernoulli", {floating({3, 5})}, [](const Call& t) { bernoulli(t[0]); }},
+      {"rand_like", {floating({3, 5})}, [](const Call& t) { rand_like(t[0]); }},
+      {"randn_like", {floating({3, 5})}, [](const Call& t) { randn_like(t[0]); }},
   };
 }
 
