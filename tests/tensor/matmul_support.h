@@ -78,4 +78,7 @@ inline std::vector<double> slow_batch(const Tensor& a, const Tensor& b, const Sh
   return all;
 }
 
+// Without a list of all bytes where they differ.
+inline bool equal_bits(const Tensor& a, const Tensor& b) { return bits_of(a) == bits_of(b); }
+
 }  // namespace tessera::testing

@@ -72,7 +72,7 @@ TEST_CASE("linear: empty extents") {
 TEST_CASE("linear: a bias with a stride, and over a long inner dim") {
   const Tensor x = spread_tensor<float>({6, 5}), w = spread_tensor<float>({7, 5});
   const Tensor wide = spread_tensor<float>({7, 2}).select(1, 1);
-  CHECK(bits_of(linear(x, w, wide)) == bits_of(linear(x, w, clone(wide))));
+  CHECK(equal_bits(linear(x, w, wide), linear(x, w, clone(wide))));
   const std::int64_t k = 9000;
   for (DType dtype : {DType::kF32, DType::kF64}) {
     const TensorOptions options{.dtype = dtype};
@@ -109,11 +109,11 @@ TEST_CASE("linear: an activation has the bits of its own operation") {
           INFO(dtype_name(dtype) << " " << rows << " " << in << " " << out << " activation "
                                  << static_cast<int>(activation) << " bias " << bias.defined());
           const Tensor before = linear(x, w, bias);
-          const auto expected = bits_of(unfused(before, activation));
-          CHECK(bits_of(linear(x, w, bias, activation)) == expected);
+          const Tensor expected = unfused(before, activation);
+          CHECK(equal_bits(linear(x, w, bias, activation), expected));
           const ActivatedLinear both = linear_and_before(x, w, bias, activation);
-          CHECK(bits_of(both.result) == expected);
-          CHECK(bits_of(both.before) == bits_of(before));
+          CHECK(equal_bits(both.result, expected));
+          CHECK(equal_bits(both.before, before));
         }
       }
     }
