@@ -2,49 +2,18 @@
 
 #include "tessera/autograd/autocast_call.h"
 #include "tessera/autograd/function.h"
+#include "tessera/autograd/operands.h"
 #include "tessera/autograd/ops.h"
 #include "tessera/autograd/ops_elementwise.h"
 #include "tessera/autograd/ops_internal.h"
 
 namespace tessera {
+
+using detail::Kept;
+using detail::Like;
+using detail::requires_grad;
+
 namespace {
-
-// What the gradient of an operand must look like.
-struct Like {
-  Shape shape;
-  DType dtype = DType::kF32;
-};
-
-Like like(const Variable& x) { return {x.shape(), x.dtype()}; }
-
-// The gradient for an operand: summed where it was broadcast, in its dtype.
-Variable fit(const Variable& gradient, const Like& operand) {
-  const Variable summed = sum_to_shape(gradient, operand.shape);
-  return is_floating(operand.dtype) ? cast(summed, operand.dtype) : summed;
-}
-
-bool requires_grad(const VariableOrNumber& x) {
-  return x.is_variable() && x.variable().requires_grad();
-}
-
-// An operand kept for backward, where `wanted`: a variable, or the number.
-class Kept {
- public:
-  Kept(bool wanted, const VariableOrNumber& x, const char* name) {
-    if (!x.is_variable()) number_ = x.plain().number();
-    if (x.is_variable() && wanted) variable_ = SavedVariable(x.variable(), name);
-    is_number_ = !x.is_variable();
-  }
-  VariableOrNumber get() const {
-    return is_number_ ? VariableOrNumber(number_) : VariableOrNumber(variable_.unpack());
-  }
-  TensorOrNumber plain() const { return get().plain(); }
-
- private:
-  SavedVariable variable_;
-  double number_ = 0;
-  bool is_number_ = false;
-};
 
 // detail::autocast for operands that may be numbers.
 template <class Operation>
@@ -69,18 +38,18 @@ Variable record_binary(const char* name, Tensor y, const VariableOrNumber& a,
     const int i = a.is_variable() ? 0 : 1;
     const Variable& x = i == 0 ? a.variable() : b.variable();
     return record_twice(name, std::move(y), {x},
-                        [i, x = like(x), backward = std::move(backward)](const Variable& dy,
+                        [i, x = Like(x), backward = std::move(backward)](const Variable& dy,
                                                                          const BackwardContext&) {
-                          return Gradients{fit(backward(i, dy), x)};
+                          return Gradients{x.fit(backward(i, dy))};
                         });
   }
   return record_twice(
       name, std::move(y), {a.variable(), b.variable()},
-      [a = like(a.variable()), b = like(b.variable()), backward = std::move(backward)](
+      [a = Like(a.variable()), b = Like(b.variable()), backward = std::move(backward)](
           const Variable& dy, const BackwardContext& context) {
         Gradients gradients(2);
-        if (context.needs(0)) gradients[0] = fit(backward(0, dy), a);
-        if (context.needs(1)) gradients[1] = fit(backward(1, dy), b);
+        if (context.needs(0)) gradients[0] = a.fit(backward(0, dy));
+        if (context.needs(1)) gradients[1] = b.fit(backward(1, dy));
         return gradients;
       });
 }

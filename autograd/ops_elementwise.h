@@ -48,6 +48,7 @@ Variable maximum(const VariableOrNumber& a, const VariableOrNumber& b);
 Variable minimum(const VariableOrNumber& a, const VariableOrNumber& b);
 /// Between two numbers; the gradient passes where low <= x <= high.
 Variable clamp(const Variable& x, double low, double high);
+/// These three in one kernel, as the tensor operations.
 Variable lerp(const Variable& a, const VariableOrNumber& b, const VariableOrNumber& weight);
 Variable addcmul(const Variable& a, const Variable& b, const Variable& c, double factor = 1);
 Variable addcdiv(const Variable& a, const Variable& b, const Variable& c, double factor = 1);

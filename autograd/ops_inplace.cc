@@ -1,6 +1,7 @@
 #include "tessera/autograd/ops_inplace.h"
 
 #include "tessera/autograd/in_place.h"
+#include "tessera/autograd/operands.h"
 #include "tessera/autograd/ops.h"
 #include "tessera/autograd/ops_internal.h"
 #include "tessera/tensor/check.h"
@@ -10,23 +11,13 @@
 namespace tessera {
 namespace {
 
+using detail::Like;
 using detail::save_if;
 
 // `b` as a derivative of an operation that writes `x` saves it: x itself is about to change.
 Variable kept(const Variable& b, const Variable& x) {
   return b.same_as(x) ? detail::copy_of(b) : b;
 }
-
-// What an operand's gradient looks like.
-struct Like {
-  explicit Like(const Variable& x) : shape(x.shape()), dtype(x.dtype()) {}
-  Variable fit(const Variable& gradient) const {
-    const Variable summed = sum_to_shape(gradient, shape);
-    return is_floating(dtype) ? cast(summed, dtype) : summed;
-  }
-  Shape shape;
-  DType dtype;
-};
 
 }  // namespace
 

@@ -188,8 +188,17 @@ TEST_CASE("clamp, where, lerp, addcmul, addcdiv") {
   check_twice([](const Inputs& in) { return where(gt(in[0].tensor(), 0), in[1], in[2]); }, three);
   check_twice([](const Inputs& in) { return where(gt(in[0].tensor(), 0), in[0], 3); }, {three[0]});
   const auto tensors = [&](int i) { return three[static_cast<std::size_t>(i)].tensor(); };
-  CHECK(values(addcmul(three[0], three[1], three[2], 2)) ==
-        values(add(tensors(0), mul(mul(tensors(1), tensors(2)), 2))));
+  // The tensor operations' own values, also in 16 bits, where each step would round.
+  for (DType dtype : {DType::kF64, DType::kBF16, DType::kF16}) {
+    const auto in = [&](int i) { return Variable(cast(tensors(i), dtype), true); };
+    const Variable a = in(0), b = in(1), c = in(2);
+    CHECK(values(lerp(a, b, c)) == values(lerp(a.tensor(), b.tensor(), c.tensor())));
+    CHECK(values(lerp(a, 3, 1)) == std::vector<double>(12, 3));
+    CHECK(values(addcmul(a, b, c, 2)) == values(addcmul(a.tensor(), b.tensor(), c.tensor(), 2)));
+    CHECK(values(addcdiv(a, b, c, 2)) == values(addcdiv(a.tensor(), b.tensor(), c.tensor(), 2)));
+  }
+  check_twice([](const Inputs& in) { return lerp(in[0], 0.4, in[2]); }, three);
+  check_twice([](const Inputs& in) { return lerp(in[0], in[1], 0.3); }, three);
   const Variable edge(Tensor::from_vector<double>({-1, 0, 1, 2}, {4}), true);
   backward(sum(clamp(edge, 0, 1)));
   CHECK(values(edge.grad()) == std::vector<double>{0, 1, 1, 0});
