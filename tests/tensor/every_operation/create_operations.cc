@@ -62,10 +62,26 @@ Operations create_operations() {
       {"fill_integers",
        {box(any({3, 5})).not_of({DType::kU8})},
        [](const Call& t) { fill_integers(t[0], {7}, kBox, -3, 4); }},
-      {"rand", {}, [](const Call& t) { rand({3, 5}, t.options()); }},
-      {"randn", {}, [](const Call& t) { randn({3, 5}, t.options(DType::kBF16)); }},
-      {"normal", {}, [](const Call& t) { normal(2, 0.5, {3, 5}, t.options(DType::kF64)); }},
-      {"randint", {}, [](const Call& t) { randint(-3, 4, {3, 5}, t.options(DType::kI32)); }},
+      {"rand",
+       {},
+       [](const Call& t) {
+         rand({3, 5}, t.options());
+       }},
+      {"randn",
+       {},
+       [](const Call& t) {
+         randn({3, 5}, t.options(DType::kBF16));
+       }},
+      {"normal",
+       {},
+       [](const Call& t) {
+         normal(2, 0.5, {3, 5}, t.options(DType::kF64));
+       }},
+      {"randint",
+       {},
+       [](const Call& t) {
+         randint(-3, 4, {3, 5}, t.options(DType::kI32));
+       }},
       {"randperm", {}, [](const Call& t) { randperm(7, t.options(DType::kI32)); }},
       {"bernoulli", {floating({3, 5})}, [](const Call& t) { bernoulli(t[0]); }},
       {"rand_like", {floating({3, 5})}, [](const Call& t) { rand_like(t[0]); }},
