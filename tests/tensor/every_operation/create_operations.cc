@@ -15,7 +15,6 @@ Operand box(const Operand& operand) { return operand.not_shaped({5, 5}).not_shap
 }  // namespace
 
 Operations create_operations() {
-  using namespace random;
   return {
       {"zeros",
        {},
@@ -47,6 +46,12 @@ Operations create_operations() {
       {"eye", {}, [](const Call& t) { eye(3, 5, t.options()); }},
       {"fill_", {any({3, 5})}, [](const Call& t) { fill_(t[0], 0.5); }},
       {"zero_", {any({3, 5})}, [](const Call& t) { zero_(t[0]); }},
+  };
+}
+
+Operations random_operations() {
+  using namespace random;
+  return {
       {"fill_uniform",
        {box(floating({3, 5}))},
        [](const Call& t) { fill_uniform(t[0], {7}, kBox, 0, 1); }},

@@ -16,10 +16,10 @@ namespace tessera::testing {
 
 Operations every_operation() {
   Operations all;
-  for (auto part :
-       {elementwise_operations, in_place_operations, unary_operations, create_operations,
-        reduce_operations, shape_operations, index_operations, matmul_operations, nn_operations,
-        norm_operations, optim_operations, attention_operations, window_operations}) {
+  for (auto part : {elementwise_operations, in_place_operations, unary_operations,
+                    create_operations, random_operations, reduce_operations, shape_operations,
+                    index_operations, matmul_operations, nn_operations, norm_operations,
+                    optim_operations, attention_operations, window_operations}) {
     for (Operation& operation : part()) all.push_back(std::move(operation));
   }
   return all;

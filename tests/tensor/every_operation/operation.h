@@ -90,6 +90,7 @@ Operations elementwise_operations();
 Operations in_place_operations();
 Operations unary_operations();
 Operations create_operations();
+Operations random_operations();
 Operations reduce_operations();
 Operations shape_operations();
 Operations index_operations();
