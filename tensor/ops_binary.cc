@@ -94,7 +94,10 @@ Tensor addcdiv(const Tensor& a, const Tensor& b, const Tensor& c, double factor)
   return ops::ternary("addcdiv", {a, b, c}, TernaryOp::kAddcdiv, nullptr, factor);
 }
 Tensor where(const Tensor& condition, const TensorOrNumber& a, const TensorOrNumber& b) {
-  return ops::ternary("where", {condition, a, b}, TernaryOp::kWhere);
+  // Not converted to what a and b are computed in, where it could become 0.
+  const bool converts = condition.defined() && is_floating(condition.dtype());
+  const Tensor flags = converts ? ne(condition, 0) : condition;
+  return ops::ternary("where", {flags, a, b}, TernaryOp::kWhere);
 }
 
 void add_(const Tensor& x, const TensorOrNumber& y) {

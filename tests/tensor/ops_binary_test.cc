@@ -155,6 +155,13 @@ TEST_CASE("lerp, addcmul, addcdiv, where: values under broadcasting") {
         std::vector<std::int64_t>{0, 7, 2});
   CHECK(where(condition, 1.5, arange(3)).dtype() == DType::kF32);
   CHECK(where(a, 1, zeros({3})).to_vector<float>() == std::vector<float>{1, 1, 1});
+  // A condition keeps its own dtype: 0.5 is not 0, whatever a and b are computed in.
+  for (double small : {0.5, 1e-300}) {
+    const Tensor flags = Tensor::from_vector<double>({small, 0, kNaN}, {3});
+    CHECK(where(flags, arange(3), 7).to_vector<std::int64_t>() ==
+          std::vector<std::int64_t>{0, 7, 2});
+    CHECK(where(flags, ones({3}), 0).to_vector<float>() == std::vector<float>{1, 0, 1});
+  }
   CHECK(thrown<InvalidArgument>([&] { lerp(arange(3), arange(3), 1); }) ==
         "[lerp] needs a floating dtype, got i64; cast an operand first");
   CHECK(thrown<InvalidArgument>([&] { addcdiv(arange(3), arange(3), arange(3)); }) ==
