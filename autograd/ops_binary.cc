@@ -156,9 +156,21 @@ Variable minimum(const VariableOrNumber& a, const VariableOrNumber& b) {
   return extreme<false>("minimum", minimum(a.plain(), b.plain()), a, b);
 }
 
+namespace {
+
+// A bound of a tensor of integers stays an integer where it can.
+TensorOrNumber bound(double number, DType dtype) {
+  const bool whole = std::abs(number) <= 0x1p53 && number == std::trunc(number);
+  return whole && !is_floating(dtype) ? TensorOrNumber(static_cast<std::int64_t>(number))
+                                      : TensorOrNumber(number);
+}
+
+}  // namespace
+
 Variable clamp(const Variable& x, double low, double high) {
+  const DType dtype = x.dtype();
   return record_twice(
-      "clamp", clamp(x.tensor(), low, high), {x},
+      "clamp", clamp(x.tensor(), bound(low, dtype), bound(high, dtype)), {x},
       [x = Saved(x, "clamp"), low, high](const Variable& dy, const BackwardContext&) {
         const Tensor inside = logical_and(ge(x.unpack(), low), le(x.unpack(), high));
         return Gradients{where(inside, dy, 0)};

@@ -14,12 +14,6 @@
 namespace tessera {
 namespace {
 
-struct Affine {
-  double alpha = 1;
-  double beta = 0;
-  double gamma = 0;
-};
-
 void check_number(const char* where, double number, DType dtype) {
   TESSERA_CHECK(is_floating(dtype) || (number == std::trunc(number) && std::abs(number) < 0x1p63),
                 where,
@@ -28,37 +22,33 @@ void check_number(const char* where, double number, DType dtype) {
                 number, dtype_name(dtype));
 }
 
-void affine(const char* where, const Tensor& out, const Tensor& x, const Affine& factors) {
+void affine(const char* where, const Tensor& out, const Tensor& x, const AxpbyOptions& factors) {
   ops::check_defined(where, "the output", out);
   ops::check_defined(where, "the tensor", x);
   ops::check_same_device(where, out, x);
   ops::check_same_shape(where, out, x);
   if (!is_floating(out.dtype()) && !is_floating(x.dtype())) {
-    for (double number : {factors.alpha, factors.beta, factors.gamma})
-      check_number(where, number, x.dtype());
+    for (double number : {factors.alpha, factors.beta}) check_number(where, number, x.dtype());
   }
   ops::check_writable(where, out);
   Tensor copy;
   AxpbyKernel::Args args = {.x = read(ops::apart(x, out, copy)),
                             .y = overwrite(out, where),
                             .alpha = factors.alpha,
-                            .beta = factors.beta,
-                            .gamma = factors.gamma};
+                            .beta = factors.beta};
   sort_and_merge_dims(args.y.shape, {&args.y.strides, &args.x.strides});
   args.x.shape = args.y.shape;
   launch<AxpbyKernel>(out.device(), args);
 }
 
-Tensor affine_of(const char* where, const Tensor& x, const Affine& factors) {
-  ops::check_defined(where, "the tensor", x);
-  const Tensor out = Tensor::empty(x.shape(), x.options());
-  affine(where, out, x, factors);
-  return out;
-}
-
 }  // namespace
 
-Tensor clone(const Tensor& x) { return affine_of("clone", x, {}); }
+Tensor clone(const Tensor& x) {
+  ops::check_defined("clone", "the tensor", x);
+  const Tensor out = Tensor::empty(x.shape(), x.options());
+  affine("clone", out, x, {});
+  return out;
+}
 
 Tensor cast(const Tensor& x, DType dtype) {
   ops::check_defined("cast", "the tensor", x);
@@ -98,7 +88,7 @@ Tensor flatten(const Tensor& x, int first, int last) {
 void copy_(const Tensor& out, const Tensor& x) { affine("copy_", out, x, {}); }
 
 void axpby_(const Tensor& out, const Tensor& x, const AxpbyOptions& options) {
-  affine("axpby_", out, x, {.alpha = options.alpha, .beta = options.beta});
+  affine("axpby_", out, x, options);
 }
 
 }  // namespace tessera

@@ -143,7 +143,7 @@ void fill(const char* where, const Tensor& out, double value) {
   ops::check_defined(where, "the tensor", out);
   ops::check_writable(where, out);
   AxpbyKernel::Args args = {
-      .x = {}, .y = overwrite(out, where), .alpha = 0, .beta = 0, .gamma = value};
+      .x = {}, .y = overwrite(out, where), .alpha = 0, .beta = 0, .number = value};
   sort_and_merge_dims(args.y.shape, {&args.y.strides});
   launch<AxpbyKernel>(out.device(), args);
 }

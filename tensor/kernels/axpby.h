@@ -1,6 +1,6 @@
 #pragma once
 
-/// y = alpha * x + beta * y + gamma: copy, cast, fill, scale, add a number, accumulate with a cast.
+/// y = alpha * x + beta * y: copy, cast, scale, accumulate with a cast; without an x, y = number.
 
 #include "tessera/tensor/kernels/view.h"
 
@@ -12,11 +12,11 @@ struct AxpbyKernel {
   /// when both are integers (the factors are whole numbers then); a floating result goes to an
   /// integer by truncation, clamped to its range, NaN to 0.
   struct Args {
-    ConstView x;  ///< may be undefined: then the term is left out
+    ConstView x;  ///< may be undefined: then y is filled with `number`
     View y;       ///< not read where beta is 0
     double alpha = 1;
     double beta = 0;
-    double gamma = 0;
+    double number = 0;
   };
   template <class F>
   static void visit(const Args& a, F&& f) {

@@ -14,7 +14,7 @@
 ///       kernels/cuda/unary.cu; absent where there is none
 ///     };
 ///
-/// and is listed in kernels/table.h. CPU kernels are compiled once per instruction set into shared
+/// and is listed in kernels/all.h. CPU kernels are compiled once per instruction set into shared
 /// objects of their own; cpu_table() is the table of entry points that fits this machine. Extents
 /// of zero reach kernels: they must cope.
 

@@ -202,6 +202,9 @@ TEST_CASE("clamp, where, lerp, addcmul, addcdiv") {
   const Variable edge(Tensor::from_vector<double>({-1, 0, 1, 2}, {4}), true);
   backward(sum(clamp(edge, 0, 1)));
   CHECK(values(edge.grad()) == std::vector<double>{0, 1, 1, 0});
+  const Variable whole(arange(4));
+  CHECK(clamp(whole, 1, 2).dtype() == DType::kI64);
+  CHECK(clamp(whole, 1, 2.5).dtype() == DType::kF32);
 }
 
 TEST_CASE("gradients come in the dtype of their operand") {

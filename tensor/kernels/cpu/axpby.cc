@@ -17,36 +17,32 @@ DType wider(DType x, DType y) {
 
 template <class C>
 void run(const AxpbyKernel::Args& a) {
-  const C alpha = static_cast<C>(a.alpha), beta = static_cast<C>(a.beta),
-          gamma = static_cast<C>(a.gamma);
-  const ConstView y = {
-      .data = a.y.data, .dtype = a.y.dtype, .shape = a.y.shape, .strides = a.y.strides};
-  if (!a.x.defined()) {
-    if (a.beta == 0)
-      return cpu::map<C>(
-          a.y, [](C number) { return number; }, a.gamma);
-    return cpu::map<C>(
-        a.y, [=](C before) { return beta * before + gamma; }, y);
-  }
+  const C alpha = static_cast<C>(a.alpha), beta = static_cast<C>(a.beta);
   if (a.beta != 0) {
+    const ConstView y = {
+        .data = a.y.data, .dtype = a.y.dtype, .shape = a.y.shape, .strides = a.y.strides};
     return cpu::map<C>(
-        a.y, [=](C x, C before) { return alpha * x + beta * before + gamma; }, a.x, y);
+        a.y, [=](C x, C before) { return alpha * x + beta * before; }, a.x, y);
   }
-  if (a.alpha == 1 && a.gamma == 0)
+  if (a.alpha == 1)
     return cpu::map<C>(
         a.y, [](C x) { return x; }, a.x);
   cpu::map<C>(
-      a.y, [=](C x) { return alpha * x + gamma; }, a.x);
+      a.y, [=](C x) { return alpha * x; }, a.x);
+}
+
+// In f64 for all but f32, so that the number has its one conversion at the end, as in a cast.
+template <class C>
+void fill(const AxpbyKernel::Args& a) {
+  cpu::map<C>(
+      a.y, [](C number) { return number; }, a.number);
 }
 
 }  // namespace
 
 void AxpbyKernel::cpu(const Args& a, Workspace) {
-  const bool is_fill = !a.x.defined() && a.beta == 0;
-  // The number has its one conversion at the end, as in a cast.
-  if (is_fill && a.y.dtype != DType::kF32) return run<double>(a);
-  const DType x = a.x.defined() ? a.x.dtype : a.y.dtype;
-  with_compute_type(wider(x, a.y.dtype), [&]<class C>() { run<C>(a); });
+  if (!a.x.defined()) return a.y.dtype == DType::kF32 ? fill<float>(a) : fill<double>(a);
+  with_compute_type(wider(a.x.dtype, a.y.dtype), [&]<class C>() { run<C>(a); });
 }
 
 }  // namespace tessera
