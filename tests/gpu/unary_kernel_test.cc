@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <tuple>
@@ -25,12 +26,37 @@ struct NamedOp {
 };
 
 constexpr NamedOp kOps[] = {
-    {UnaryOp::kNeg, "neg", true},    {UnaryOp::kAbs, "abs", true},
-    {UnaryOp::kExp, "exp", false},   {UnaryOp::kLog, "log", false},
-    {UnaryOp::kSqrt, "sqrt", true},  {UnaryOp::kSquare, "square", true},
-    {UnaryOp::kTanh, "tanh", false}, {UnaryOp::kRelu, "relu", true},
+    {UnaryOp::kNeg, "neg", true},
+    {UnaryOp::kAbs, "abs", true},
+    {UnaryOp::kSign, "sign", true},
+    {UnaryOp::kSquare, "square", true},
+    {UnaryOp::kReciprocal, "reciprocal", true},
+    {UnaryOp::kExp, "exp", false},
+    {UnaryOp::kExpm1, "expm1", false},
+    {UnaryOp::kLog, "log", false},
+    {UnaryOp::kLog1p, "log1p", false},
+    {UnaryOp::kSqrt, "sqrt", true},
+    {UnaryOp::kRsqrt, "rsqrt", true},
+    {UnaryOp::kSin, "sin", false},
+    {UnaryOp::kCos, "cos", false},
+    {UnaryOp::kErf, "erf", false},
+    {UnaryOp::kTanh, "tanh", false},
+    {UnaryOp::kSigmoid, "sigmoid", false},
+    {UnaryOp::kRelu, "relu", true},
     {UnaryOp::kGelu, "gelu", false},
+    {UnaryOp::kGeluTanh, "gelu_tanh", false},
+    {UnaryOp::kSilu, "silu", false},
+    {UnaryOp::kSoftplus, "softplus", false},
+    {UnaryOp::kFloor, "floor", true},
+    {UnaryOp::kCeil, "ceil", true},
+    {UnaryOp::kRound, "round", true},
+    {UnaryOp::kTrunc, "trunc", true},
+    {UnaryOp::kIsNan, "isnan", true},
+    {UnaryOp::kIsInf, "isinf", true},
+    {UnaryOp::kIsFinite, "isfinite", true},
+    {UnaryOp::kLogicalNot, "logical_not", true},
 };
+static_assert(std::size(kOps) == static_cast<std::size_t>(UnaryOp::kCount));
 
 // `n` numbers from -12 to 12, then the special ones as far as they fit.
 template <class T>
