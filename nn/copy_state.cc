@@ -7,13 +7,20 @@
 namespace tessera::nn {
 namespace {
 
-using ParametersByName = std::map<std::string, Parameter>;
+template <class Member>
+using ByName = std::map<std::string, Member>;
 
-ParametersByName by_name(const Module& module) {
-  ParametersByName out;
+ByName<Parameter> parameters_of(const Module& module) {
+  ByName<Parameter> out;
   for (const NamedParameter& named : module.named_parameters()) {
     out.emplace(named.name, named.parameter);
   }
+  return out;
+}
+
+ByName<Buffer> buffers_of(const Module& module) {
+  ByName<Buffer> out;
+  for (const NamedBuffer& named : module.named_buffers()) out.emplace(named.name, named.buffer);
   return out;
 }
 
@@ -26,34 +33,47 @@ std::string difference(const Parameter& from, const Parameter& to) {
   return from.spec() == to.spec() ? "" : "sharded differently";
 }
 
-std::string differences(const ParametersByName& from, const ParametersByName& to) {
-  std::string out;
-  for (const auto& [name, parameter] : from) {
-    const auto twin = to.find(name);
-    const std::string text =
-        twin == to.end() ? "only in the source" : difference(parameter, twin->second);
+std::string difference(const Buffer& from, const Buffer& to) {
+  if (from.shape() == to.shape()) return "";
+  return fmt::format("{} against {}", from.shape().str(), to.shape().str());
+}
+
+template <class Member>
+void add_differences(const ByName<Member>& from, const ByName<Member>& to, std::string& out) {
+  const auto add = [&out](const std::string& name, const std::string& text) {
     if (!text.empty()) out += fmt::format("{}\"{}\" {}", out.empty() ? "" : "; ", name, text);
+  };
+  for (const auto& [name, member] : from) {
+    const auto twin = to.find(name);
+    add(name, twin == to.end() ? "only in the source" : difference(member, twin->second));
   }
-  for (const auto& [name, parameter] : to) {
-    if (from.count(name)) continue;
-    out += fmt::format("{}\"{}\" only in the target", out.empty() ? "" : "; ", name);
+  for (const auto& [name, member] : to) {
+    if (from.count(name) == 0) add(name, "only in the target");
   }
-  return out;
 }
 
 }  // namespace
 
 void copy_state(const Module& from, Module& to) {
-  const ParametersByName sources = by_name(from);
-  ParametersByName targets = by_name(to);
-  const std::string text = differences(sources, targets);
+  const auto parameters = parameters_of(from);
+  const auto buffers = buffers_of(from);
+  auto target_parameters = parameters_of(to);
+  auto target_buffers = buffers_of(to);
+  std::string text;
+  add_differences(parameters, target_parameters, text);
+  add_differences(buffers, target_buffers, text);
   TESSERA_CHECK(text.empty(), "nn.copy_state", "{} and {} are not twins: {}", from.type_name(),
                 to.type_name(), text);
-  for (const auto& [name, source] : sources) {
+  for (const auto& [name, source] : parameters) {
     const Tensor values = source.local().tensor();
-    Parameter& target = targets.at(name);
+    Parameter& target = target_parameters.at(name);
     target.materialize(values.device());
     copy_(target.local().tensor(), values);
+  }
+  for (const auto& [name, source] : buffers) {
+    Buffer& target = target_buffers.at(name);
+    target.materialize(source.tensor().device());
+    copy_(target.tensor(), source.tensor());
   }
 }
 

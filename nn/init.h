@@ -32,11 +32,15 @@ struct InitializeOptions {
   Device device = kCpu;
 };
 
-/// Allocates every parameter's shard on `device` (those not yet allocated) and gives it its initial
-/// values, also those that had others: parameter `name` draws from the stream named prefix + name
-/// under `seed`. Tied parameters use their first name. Also sets every parameter's full name to
-/// prefix + name, as errors show it. Throws StateError naming type and position of a parameter or
-/// module that is a member of a module of the tree but was never registered.
+/// Allocates every parameter's shard and every buffer on `device` (those not yet allocated) and
+/// gives them their initial values, also those that had others: parameter `name` draws from the
+/// stream named prefix + name under `seed`. Tied parameters use their first name. Also sets every
+/// full name to prefix + name, as errors show it. Throws StateError naming type and position of a
+/// parameter, buffer or module that is a member of a module of the tree but was never registered.
 void initialize(Module& module, const InitializeOptions& options = {});
+
+/// Initial values again, under another seed or the same, from the streams of the full names that
+/// initialize() or a load gave. Throws StateError for a model that is not materialised.
+void reinitialize(Module& module, std::uint64_t seed);
 
 }  // namespace tessera::nn

@@ -11,6 +11,30 @@ std::string module_text(const NamedModule& named) {
                             : fmt::format("\"{}\" ({})", named.name, named.module->type_name());
 }
 
+std::string member_text(const detail::UnregisteredMember& member) {
+  switch (member.kind) {
+    case detail::MemberKind::kModule:
+      return "module of type " + static_cast<const Module*>(member.address)->type_name();
+    case detail::MemberKind::kBuffer:
+      return "buffer of shape " + static_cast<const Buffer*>(member.address)->shape().str();
+    case detail::MemberKind::kParameter:
+      return "parameter of shape " + static_cast<const Parameter*>(member.address)->shape().str();
+  }
+  return "?";
+}
+
+const char* registering_call(detail::MemberKind kind) {
+  switch (kind) {
+    case detail::MemberKind::kModule:
+      return "register_module";
+    case detail::MemberKind::kBuffer:
+      return "register_buffer";
+    case detail::MemberKind::kParameter:
+      return "register_parameter";
+  }
+  return "?";
+}
+
 void check_all_registered(Module& root) {
   for (const NamedModule& named : root.named_modules()) {
     const auto [begin, bytes] = named.module->extent();
@@ -18,30 +42,41 @@ void check_all_registered(Module& root) {
     if (!member) continue;
     const auto position =
         static_cast<const char*>(member->address) - static_cast<const char*>(begin);
-    const bool is_module = member->kind == detail::MemberKind::kModule;
-    const std::string what =
-        is_module
-            ? "module of type " + static_cast<const Module*>(member->address)->type_name()
-            : "parameter of shape " + static_cast<const Parameter*>(member->address)->shape().str();
     throw_error<StateError>("nn.initialize",
                             "{} has a {} at byte {} of its {} that was never registered: call {} "
                             "in its constructor",
-                            module_text(named), what, position, bytes,
-                            is_module ? "register_module" : "register_parameter");
+                            module_text(named), member_text(*member), position, bytes,
+                            registering_call(member->kind));
   }
+}
+
+// A parameter or a buffer draws from the stream of its full name.
+template <class Member>
+void fill(Member& member, std::uint64_t seed) {
+  member.reset(random::named_key(seed, member.name()));
 }
 
 }  // namespace
 
 void initialize(Module& module, const InitializeOptions& options) {
   check_all_registered(module);
-  const std::vector<NamedParameter> parameters = module.named_parameters();
-  for (const NamedParameter& named : parameters) {
-    Parameter parameter = named.parameter;
-    parameter.set_name(options.prefix + named.name);
-    parameter.materialize(options.device);
-    parameter.reset(random::named_key(options.seed, parameter.name()));
+  for (NamedParameter& named : module.named_parameters()) {
+    named.parameter.set_name(options.prefix + named.name);
+    named.parameter.materialize(options.device);
+    fill(named.parameter, options.seed);
   }
+  for (NamedBuffer& named : module.named_buffers()) {
+    named.buffer.set_name(options.prefix + named.name);
+    named.buffer.materialize(options.device);
+    fill(named.buffer, options.seed);
+  }
+}
+
+void reinitialize(Module& module, std::uint64_t seed) {
+  for (NamedParameter& named : module.named_parameters()) {
+    fill(named.parameter, seed);
+  }
+  for (NamedBuffer& named : module.named_buffers()) fill(named.buffer, seed);
 }
 
 }  // namespace tessera::nn

@@ -18,9 +18,10 @@
 /// The result is returned by value, also where forward returns a reference. An argument meant by
 /// reference is passed as std::ref(c); forgetting it does not compile.
 ///
-/// Order of a call: pre-hooks, forward, forward hooks. When a pre-hook or forward throws, the
-/// forward hooks registered with `always` run with null results; when a forward hook throws, the
-/// later ones with `always` do. The first exception is the one that the caller sees.
+/// Order of a call: pre-hooks, forward, forward hooks. Backward hooks see the arguments as the
+/// pre-hooks left them and the results as the forward hooks did. When a pre-hook or forward throws,
+/// the forward hooks registered with `always` run with null results; when a forward hook throws,
+/// the later ones with `always` do. The first exception is the one that the caller sees.
 
 #include <functional>
 #include <string>
@@ -29,7 +30,9 @@
 #include <typeinfo>
 #include <utility>
 
+#include "tessera/nn/backward_hooks.h"
 #include "tessera/nn/module.h"
+#include "tessera/nn/recompute_call.h"
 #include "tessera/nn/visit.h"
 #include "tessera/tensor/scope_name.h"
 
@@ -72,9 +75,14 @@ class Layer : public Module {
   decltype(auto) hooked(Function&& function, Args&&... args) {
     const NamedScope scope(scope_name());
     std::tuple<std::decay_t<Args>...> copies(std::forward<Args>(args)...);
+    const VisitVariables arguments = [&copies](const auto& visit) {
+      visit_variables(copies, visit);
+    };
+    std::shared_ptr<detail::BackwardHookCall> backward;
     const auto call = [&]() -> decltype(auto) {
-      run_pre_hooks([&copies](const auto& visit) { visit_variables(copies, visit); });
-      return std::apply(std::forward<Function>(function), std::move(copies));
+      run_pre_hooks(arguments);
+      backward = watch_arguments(arguments);
+      return detail::call_once_or_twice({is_recomputed(), alive()}, function, copies);
     };
     using Result = std::decay_t<decltype(call())>;
     if constexpr (std::is_void_v<Result>) {
@@ -87,6 +95,7 @@ class Layer : public Module {
         visit_variables(result, visit);
       };
       run_forward_hooks(&results);
+      watch_results(backward, results);
       return result;
     }
   }

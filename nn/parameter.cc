@@ -6,6 +6,7 @@
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops_create.h"
 #include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/transfer.h"
 
 namespace tessera::nn {
 namespace {
@@ -94,6 +95,7 @@ const char* parameter_state_name(ParameterState state) {
 
 struct Parameter::Impl {
   std::string name;
+  std::set<std::string> tags;
   Shape shape;
   DType dtype;
   Initializer init;
@@ -169,6 +171,9 @@ const Shape& Parameter::shape() const { return impl_->shape; }
 const ShardSpec& Parameter::spec() const { return impl_->spec; }
 const std::shared_ptr<const Mesh>& Parameter::mesh() const { return impl_->mesh; }
 ParameterState Parameter::state() const { return impl_->state; }
+void Parameter::add_tag(std::string tag) { impl_->tags.insert(std::move(tag)); }
+bool Parameter::has_tag(const std::string& tag) const { return impl_->tags.count(tag) != 0; }
+const std::set<std::string>& Parameter::tags() const { return impl_->tags; }
 bool Parameter::is_materialized() const { return impl_->materialized; }
 
 const Variable& Parameter::local() const {
@@ -214,6 +219,27 @@ void Parameter::set_requires_grad(bool value) {
 
 void Parameter::materialize(Device device) {
   if (!impl_->materialized) impl_->allocate(device);
+}
+
+void Parameter::to(Device device, DType dtype) {
+  Impl& p = *impl_;
+  TESSERA_CHECK(is_floating(dtype), kWhere, "{} cannot become {}: a parameter is floating",
+                p.what(), dtype_name(dtype));
+  TESSERA_CHECK_AS(StateError, !p.sharded, kWhere,
+                   "{} is sharded (group {}): move and convert a model before sharding it",
+                   p.what(), p.group_name());
+  const bool same_place = !p.materialized || p.local.device() == device;
+  if (same_place && p.dtype == dtype) return;
+  p.dtype = dtype;
+  if (!p.materialized) {
+    p.local.bind(placeholder(p.shape, dtype, p.name));
+    return;
+  }
+  const Tensor values = to_device(p.local.tensor(), device), grad = p.local.grad();
+  p.local.set_grad({});
+  p.allocate(device);
+  copy_(p.local.tensor(), values);
+  if (grad.defined()) p.local.set_grad(cast(to_device(grad, device), dtype));
 }
 
 void Parameter::reset(random::Key key) {

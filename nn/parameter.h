@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "tessera/autograd/variable.h"
@@ -80,6 +81,11 @@ class Parameter {
   const std::shared_ptr<const Mesh>& mesh() const;  ///< local_mesh() until sharded
   ParameterState state() const;
   bool same_as(const Parameter& other) const { return impl_ == other.impl_; }
+  /// Marks for code that treats some parameters differently ("expert", "no_decay"); shared by all
+  /// handles, kept in order. Adding one twice is harmless.
+  void add_tag(std::string tag);
+  bool has_tag(const std::string& tag) const;
+  const std::set<std::string>& tags() const;
   /// Identity, for maps.
   const void* id() const { return impl_.get(); }
 
@@ -100,6 +106,9 @@ class Parameter {
   /// Allocates local() on `device` in MemoryCategory::kParameter, padding rows zeroed. No-op when
   /// materialised.
   void materialize(Device device);
+  /// Moves local() and grad() and converts them; see Module::to. Throws InvalidArgument for a dtype
+  /// that is not floating, StateError for a sharded parameter.
+  void to(Device device, DType dtype);
   /// Fills local() from the initializer's stream `key`. Throws StateError before materialize().
   void reset(random::Key key);
 

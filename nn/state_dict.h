@@ -70,4 +70,10 @@ class StateDict {
   std::map<std::string, std::size_t, std::less<>> positions_;
 };
 
+/// What a load found; names with their prefix.
+struct LoadReport {
+  std::vector<std::string> missing;     ///< the model has it, the dict does not
+  std::vector<std::string> unexpected;  ///< the dict has it, the model does not
+};
+
 }  // namespace tessera::nn

@@ -1,8 +1,9 @@
 #pragma once
 
-/// The parameters and modules that were constructed and not registered yet, of the whole process:
-/// how initialize() notices a member that its module forgot to register, which would otherwise be
-/// neither initialised, trained nor saved. Found by address. For nn itself. Thread-safe.
+/// The parameters, buffers and modules that were constructed and not registered yet, of the whole
+/// process: how initialize() notices a member that its module forgot to register, which would
+/// otherwise be neither initialised, trained nor saved. Found by address. For nn itself.
+/// Thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,10 +11,10 @@
 
 namespace tessera::nn::detail {
 
-enum class MemberKind : std::uint8_t { kParameter, kModule };
+enum class MemberKind : std::uint8_t { kParameter, kBuffer, kModule };
 
 struct UnregisteredMember {
-  const void* address;  ///< of the Parameter or Module
+  const void* address;  ///< of the Parameter, Buffer or Module
   MemberKind kind;
 };
 

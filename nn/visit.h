@@ -25,6 +25,10 @@
 
 namespace tessera::nn {
 
+/// "Visit every Variable in here": how hooks reach arguments and results of any type, and may
+/// replace them.
+using VisitVariables = std::function<void(const std::function<void(Variable&)>&)>;
+
 /// Specialise to true for a class that never holds a Variable.
 template <class T>
 inline constexpr bool holds_no_tensors =

@@ -1,0 +1,96 @@
+#include <exception>
+
+#include "tessera/nn/backward_hooks.h"
+#include "tessera/nn/module.h"
+#include "tessera/nn/module_members.h"
+#include "tessera/tensor/check.h"
+
+namespace tessera::nn {
+namespace {
+
+template <class Signature>
+HookHandle add(HookList<Signature>& list, std::function<Signature> hook,
+               const ForwardHookOptions& options) {
+  using Position = typename HookList<Signature>::Position;
+  return list.add(std::move(hook), options.first ? Position::kFirst : Position::kLast);
+}
+
+}  // namespace
+
+HookHandle Module::register_forward_pre_hook(ForwardPreHook hook,
+                                             const ForwardHookOptions& options) {
+  TESSERA_CHECK(hook != nullptr, "nn.register_forward_pre_hook", "the hook is empty");
+  return add(members_->pre_hooks, std::move(hook), options);
+}
+
+HookHandle Module::register_forward_hook(ForwardHook hook, const ForwardHookOptions& options) {
+  TESSERA_CHECK(hook != nullptr, "nn.register_forward_hook", "the hook is empty");
+  if (!options.always) {
+    hook = [hook = std::move(hook)](Module& module, const VisitVariables* results) {
+      if (results != nullptr) hook(module, results);
+    };
+  }
+  return add(members_->forward_hooks, std::move(hook), options);
+}
+
+HookHandle Module::register_full_backward_hook(BackwardHook hook,
+                                               const ForwardHookOptions& options) {
+  TESSERA_CHECK(hook != nullptr, "nn.register_full_backward_hook", "the hook is empty");
+  return add(members_->backward_hooks, std::move(hook), options);
+}
+
+HookHandle Module::register_full_backward_pre_hook(BackwardPreHook hook,
+                                                   const ForwardHookOptions& options) {
+  TESSERA_CHECK(hook != nullptr, "nn.register_full_backward_pre_hook", "the hook is empty");
+  return add(members_->backward_pre_hooks, std::move(hook), options);
+}
+
+StateDictHooks& Module::state_dict_hooks() { return members_->state_dict_hooks; }
+
+void Module::run_pre_hooks(const VisitVariables& arguments) {
+  if (members_->pre_hooks.empty()) return;
+  for (const auto& hook : members_->pre_hooks.snapshot()) hook(*this, arguments);
+}
+
+void Module::run_forward_hooks(const VisitVariables* results) {
+  if (members_->forward_hooks.empty()) return;
+  std::exception_ptr first;
+  for (const auto& hook : members_->forward_hooks.snapshot()) {
+    try {
+      hook(*this, results);
+    } catch (...) {
+      if (!first && results != nullptr) first = std::current_exception();
+      results = nullptr;  // for the hooks that follow, the call has failed
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+std::shared_ptr<detail::BackwardHookCall> Module::watch_arguments(const VisitVariables& arguments) {
+  if (members_->backward_hooks.empty() && members_->backward_pre_hooks.empty()) return nullptr;
+  // The graph may outlive the module: then its hooks are gone with it.
+  const auto for_each_hook = [this, weak = std::weak_ptr<Children>(members_)](auto list,
+                                                                              auto... gradients) {
+    const auto members = weak.lock();
+    if (!members) return;
+    for (const auto& hook : ((*members).*list).snapshot()) hook(*this, gradients.get()...);
+  };
+  auto call = std::make_shared<detail::BackwardHookCall>(detail::BackwardHookCall::Callbacks{
+      .on_results =
+          [for_each_hook](Gradients& results) {
+            for_each_hook(&Children::backward_pre_hooks, std::ref(results));
+          },
+      .on_arguments =
+          [for_each_hook](Gradients& arguments, const Gradients& results) {
+            for_each_hook(&Children::backward_hooks, std::ref(arguments), std::cref(results));
+          }});
+  call->watch_arguments(arguments);
+  return call;
+}
+
+void Module::watch_results(const std::shared_ptr<detail::BackwardHookCall>& call,
+                           const VisitVariables& results) {
+  if (call) call->watch_results(results);
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,14 @@
+#pragma once
+
+/// Moving a tensor to another device.
+
+#include "tessera/tensor/tensor.h"
+
+namespace tessera {
+
+/// x itself where it lives there already, else a contiguous copy on `device`. To the null device
+/// goes the shape alone. Throws StateError for a tensor of the null device, which has no elements
+/// to move, and what allocating on `device` throws.
+Tensor to_device(const Tensor& x, Device device);
+
+}  // namespace tessera
