@@ -1,5 +1,6 @@
 #include "tessera/distributed/collectives.h"
 
+#include <numeric>
 #include <utility>
 
 #include "tessera/distributed/resolved_collective.h"
@@ -22,6 +23,19 @@ std::int64_t bytes_of(const std::vector<Tensor>& tensors) {
   return bytes;
 }
 
+std::int64_t sum_of(const std::vector<std::int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+// Of an all_to_all.
+std::int64_t bytes_to_others(const ProcessGroup& group, const Collective& call) {
+  if (call.inputs.empty()) return 0;
+  const std::int64_t rows =
+      sum_of(call.rows_sent) - call.rows_sent[static_cast<std::size_t>(group.rank())];
+  return rows * sum_of(call.row_elements) *
+         static_cast<std::int64_t>(dtype_size(call.inputs.front().dtype()));
+}
+
 std::int64_t bytes_sent(const ProcessGroup& group, const Collective& call) {
   const std::int64_t bytes = bytes_of(call.inputs);
   const std::int64_t peers = group.size() - 1;
@@ -31,6 +45,8 @@ std::int64_t bytes_sent(const ProcessGroup& group, const Collective& call) {
       return peers * bytes;
     case CollectiveKind::kReduceScatter:
       return bytes / group.size() * peers;
+    case CollectiveKind::kAllToAll:
+      return bytes_to_others(group, call);
     case CollectiveKind::kBroadcast:
       return group.rank() == call.root ? peers * bytes : 0;
     case CollectiveKind::kBarrier:
@@ -83,6 +99,60 @@ void check_pairs(const char* op, int size, std::span<const Tensor> small,
                   "{} {} of shape {} must have {} times the elements of {} {} of shape {}",
                   large_role, i, large[i].shape().str(), size, small_role, i,
                   small[i].shape().str());
+  }
+}
+
+constexpr const char* kAllToAll = "all_to_all";
+
+void check_counts(const char* role, const std::vector<std::int64_t>& counts, int size) {
+  TESSERA_CHECK(static_cast<int>(counts.size()) == size, kAllToAll,
+                "{} counts of rows {}; pass one for each of {} ranks", counts.size(), role, size);
+  for (std::size_t r = 0; r < counts.size(); ++r) {
+    TESSERA_CHECK(counts[r] >= 0, kAllToAll, "{} rows {} rank {}; a count is at least 0", counts[r],
+                  role, r);
+  }
+}
+
+void check_rows(const char* role, const Tensor& tensor, std::size_t i, std::int64_t rows) {
+  TESSERA_CHECK(tensor.ndim() >= 1, kAllToAll, "{} {} is a 0-d tensor; view it as [1]", role, i);
+  TESSERA_CHECK(tensor.dim(0) == rows, kAllToAll,
+                "{} {} of shape {} must have {} rows, the sum of the counts", role, i,
+                tensor.shape().str(), rows);
+}
+
+// Elements of a row of each member.
+std::vector<std::int64_t> check_row_members(std::span<const Tensor> inputs,
+                                            std::span<const Tensor> outputs,
+                                            const RowCounts& rows) {
+  std::vector<std::int64_t> elements;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    elements.push_back(0);
+    if (!inputs[i].defined() || !outputs[i].defined()) continue;  // reported by check_members
+    check_rows("input", inputs[i], i, sum_of(rows.sent));
+    check_rows("output", outputs[i], i, sum_of(rows.received));
+    const Shape row = inputs[i].shape().with(0, 1);
+    TESSERA_CHECK(row == outputs[i].shape().with(0, 1), kAllToAll,
+                  "input {} of shape {} and output {} of shape {} must agree in all dims but the "
+                  "first",
+                  i, inputs[i].shape().str(), i, outputs[i].shape().str());
+    elements.back() = row.numel();
+  }
+  return elements;
+}
+
+bool share_memory(const Tensor& a, const Tensor& b) {
+  if (!a.defined() || !b.defined() || a.dtype() != b.dtype()) return false;
+  return a.storage() == b.storage() && a.offset() < b.offset() + b.numel() &&
+         b.offset() < a.offset() + a.numel();
+}
+
+// A part is read by its receiver while this rank's output is written.
+void check_apart(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    for (std::size_t j = 0; j < outputs.size(); ++j) {
+      TESSERA_CHECK(!share_memory(inputs[i], outputs[j]), kAllToAll,
+                    "input {} and output {} share memory; pass another output", i, j);
+    }
   }
 }
 
@@ -150,6 +220,45 @@ void all_reduce(ProcessGroup& group, std::span<const Tensor> tensors, ReduceOp o
   issue(group, {.kind = CollectiveKind::kAllReduce,
                 .reduce = op,
                 .inputs = listed(tensors),
+                .label = label});
+}
+
+void all_to_all(ProcessGroup& group, std::span<const Tensor> inputs,
+                std::span<const Tensor> outputs, const std::string& label) {
+  const std::int64_t size = group.size();
+  check_pairs(kAllToAll, 1, inputs, outputs, "input", "output");
+  check_apart(inputs, outputs);
+  std::vector<std::int64_t> elements;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const std::int64_t count = inputs[i].defined() ? inputs[i].numel() : 0;
+    TESSERA_CHECK(count % size == 0, kAllToAll,
+                  "input {} of shape {} cannot be cut in {} equal parts; pass counts of rows", i,
+                  inputs[i].shape().str(), size);
+    elements.push_back(count / size);
+  }
+  const std::vector<std::int64_t> ones(static_cast<std::size_t>(size), 1);
+  issue(group, {.kind = CollectiveKind::kAllToAll,
+                .inputs = listed(inputs),
+                .outputs = listed(outputs),
+                .rows_sent = ones,
+                .rows_received = ones,
+                .row_elements = std::move(elements),
+                .label = label});
+}
+
+void all_to_all(ProcessGroup& group, std::span<const Tensor> inputs,
+                std::span<const Tensor> outputs, const RowCounts& rows, const std::string& label) {
+  TESSERA_CHECK(inputs.size() == outputs.size(), kAllToAll,
+                "{} inputs but {} outputs; pass one for each", inputs.size(), outputs.size());
+  check_counts("to", rows.sent, group.size());
+  check_counts("from", rows.received, group.size());
+  check_apart(inputs, outputs);
+  issue(group, {.kind = CollectiveKind::kAllToAll,
+                .inputs = listed(inputs),
+                .outputs = listed(outputs),
+                .rows_sent = rows.sent,
+                .rows_received = rows.received,
+                .row_elements = check_row_members(inputs, outputs, rows),
                 .label = label});
 }
 

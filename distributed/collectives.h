@@ -11,8 +11,10 @@
 ///
 /// `label` names who asks (a parameter group) in errors and traces.
 
+#include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tessera/distributed/process_group.h"
 
@@ -30,6 +32,25 @@ void reduce_scatter(ProcessGroup& group, std::span<const Tensor> inputs,
 /// tensors[i] = reduction over all ranks, in place. Bytes sent by each rank: (size - 1) * bytes
 /// (every rank adds for itself).
 void all_reduce(ProcessGroup& group, std::span<const Tensor> tensors, ReduceOp op = ReduceOp::kSum,
+                const std::string& label = {});
+/// Cuts every input in `size` equal parts along dim 0; part r goes to rank r, and place r of
+/// outputs[i] takes what rank r sent. inputs[i] and outputs[i] have equally many elements, a
+/// multiple of `size`, in any shape, and share no memory. Bytes sent by each rank: (size - 1) /
+/// size * bytes of inputs.
+void all_to_all(ProcessGroup& group, std::span<const Tensor> inputs,
+                std::span<const Tensor> outputs, const std::string& label = {});
+/// How many rows of dim 0 go to each rank and come from each rank, this one included.
+struct RowCounts {
+  std::vector<std::int64_t> sent;
+  std::vector<std::int64_t> received;
+};
+/// The same with parts of any number of rows, also 0, one after another in rank order; the counts
+/// hold for every member. dim 0 of inputs[i] is the sum of `sent`, that of outputs[i] the sum of
+/// `received`; the other dims are equal, on all ranks. What one rank sends another must be what
+/// that one expects: local groups throw CollectiveError where it is not, gloo runs into the
+/// deadline. Bytes sent: those of the rows for other ranks.
+void all_to_all(ProcessGroup& group, std::span<const Tensor> inputs,
+                std::span<const Tensor> outputs, const RowCounts& rows,
                 const std::string& label = {});
 /// tensors[i] = those of rank `root`, in place. Bytes sent: by the root (size - 1) * bytes, by the
 /// others 0.

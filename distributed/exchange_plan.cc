@@ -37,6 +37,9 @@ class Planner {
       case CollectiveKind::kAllReduce:
         plan_all_reduce();
         break;
+      case CollectiveKind::kAllToAll:
+        plan_all_to_all();
+        break;
       case CollectiveKind::kBroadcast:
         plan_broadcast();
         break;
@@ -97,7 +100,7 @@ class Planner {
     if (messages.empty()) messages.push_back({});  // an empty message: the ranks still meet
     for (int peer : peers) {
       for (const Piece& message : messages)
-        plan_.sends.push_back({peer, message.data, message.bytes});
+        plan_.sends.push_back({peer, message.data, message.bytes, rows_to(peer)});
     }
   }
 
@@ -108,14 +111,15 @@ class Planner {
     for (const Piece& piece : pieces) {
       if (piece.bytes == 0) continue;
       if (packed == 0 || !is_small(piece)) {
-        plan_.receives.push_back({peer, piece.data, piece.bytes});
+        plan_.receives.push_back({peer, piece.data, piece.bytes, rows_from(peer)});
         ++messages;
         continue;
       }
       plan_.after.push_back({piece.data, plus(pack, at), piece.bytes});
       at += piece.bytes;
     }
-    if (packed > 0 || messages == 0) plan_.receives.push_back({peer, pack, packed});
+    if (packed > 0 || messages == 0)
+      plan_.receives.push_back({peer, pack, packed, rows_from(peer)});
   }
 
   // Receives pieces of these sizes into staging; small ones lie there as they travelled. Answers
@@ -204,6 +208,42 @@ class Planner {
       for (const std::vector<const void*>& of_rank : places)
         reduction.sources.push_back(of_rank[i]);
       plan_.reductions.push_back(std::move(reduction));
+    }
+  }
+
+  std::int64_t rows_to(int peer) const { return rows_of(call_.rows_sent, peer); }
+  std::int64_t rows_from(int peer) const { return rows_of(call_.rows_received, peer); }
+  static std::int64_t rows_of(const std::vector<std::int64_t>& rows, int peer) {
+    return rows.empty() ? 0 : rows[static_cast<std::size_t>(peer)];
+  }
+
+  // `count` rows of each member, from row `first` on.
+  template <class Place>
+  std::vector<Piece> rows_pieces(std::int64_t first, std::int64_t count, Place place) const {
+    std::vector<Piece> pieces;
+    for (const ResolvedMember& member : call_.members) {
+      const std::size_t offset = bytes(first * member.row_elements);
+      pieces.push_back({plus(place(member), offset), bytes(count * member.row_elements)});
+    }
+    return pieces;
+  }
+
+  void plan_all_to_all() {
+    std::int64_t sent = 0, received = 0;
+    for (int peer = 0; peer < size_; ++peer) {
+      const std::vector<Piece> out = rows_pieces(
+          sent, rows_to(peer), [](const ResolvedMember& member) { return sendable(member.input); });
+      const std::vector<Piece> in = rows_pieces(
+          received, rows_from(peer), [](const ResolvedMember& member) { return member.output; });
+      sent += rows_to(peer);
+      received += rows_from(peer);
+      if (peer != rank_) {
+        send(std::span(&peer, 1), out);
+        receive(peer, in);
+        continue;
+      }
+      for (std::size_t i = 0; i < in.size(); ++i)
+        plan_.before.push_back({in[i].data, out[i].data, in[i].bytes});
     }
   }
 

@@ -5,6 +5,7 @@
 /// allocates tensor memory.
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "tessera/distributed/resolved_collective.h"
@@ -12,11 +13,13 @@
 
 namespace tessera::distributed {
 
-/// A message to or from one peer. Messages between two ranks pair up in the order of their lists.
+/// A message to or from one peer. Messages between two ranks pair up in the order of their lists,
+/// where both ranks name the same number of rows.
 struct Transfer {
   int peer = 0;
   std::byte* data = nullptr;
   std::size_t bytes = 0;
+  std::int64_t rows = 0;  ///< all_to_all: that go this way in all messages together
 };
 
 struct ByteCopy {
@@ -49,8 +52,8 @@ struct PlannedExchange {
   Block staging;
 };
 
-/// Every rank makes its plan from the same call, so sends and receives match. Takes staging memory
-/// from `stream`.
+/// Every rank makes its plan from the same call, so sends and receives match; those of an
+/// all_to_all where the ranks agree on the rows. Takes staging memory from `stream`.
 PlannedExchange plan_exchange(const ResolvedCollective& call, int size, const Stream& stream);
 
 /// The steps before and after the transfers.

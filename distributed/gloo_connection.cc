@@ -31,10 +31,13 @@ constexpr std::chrono::milliseconds kFarewell{2000};
 // Past the deadline: long enough that a message which did arrive is not taken for a missing one.
 constexpr std::chrono::milliseconds kLastLook{5};
 
-// Streams run side by side: only the tag tells their messages apart. The fingerprint keeps ranks
-// that disagree from matching, which Gloo would answer by ending the process.
-std::uint64_t tag_of(const ResolvedCollective& call) {
-  return ((call.fingerprint() & 0x7FFFFFFF) << 32) | (call.site.sequence & 0xFFFFFFFF);
+// Streams run side by side: only the tag tells their messages apart. The fingerprint and the rows
+// of an all_to_all keep ranks that disagree from matching, which Gloo would answer by ending the
+// process.
+std::uint64_t tag_of(const ResolvedCollective& call, const Transfer& transfer) {
+  const std::uint64_t terms =
+      call.fingerprint() ^ static_cast<std::uint64_t>(transfer.rows) * 0x9E3779B97F4A7C15ULL;
+  return ((terms & 0x7FFFFFFF) << 32) | (call.site.sequence & 0xFFFFFFFF);
 }
 
 }  // namespace
@@ -185,12 +188,12 @@ void GlooConnection::Impl::transfer(const ResolvedCollective& call, const Exchan
 // Everything at once, so that no rank waits for its turn; receives first.
 std::vector<GlooConnection::Impl::Posted> GlooConnection::Impl::post(const ResolvedCollective& call,
                                                                      const ExchangePlan& plan) {
-  const std::uint64_t tag = tag_of(call);
   std::vector<Posted> all;
   all.reserve(plan.receives.size() + plan.sends.size());
   const auto post_all = [&](const std::vector<Transfer>& transfers, bool receiving) {
     for (const Transfer& transfer : transfers) {
       try {
+        const std::uint64_t tag = tag_of(call, transfer);
         all.push_back({transfer.peer, receiving,
                        context_->createUnboundBuffer(transfer.data, transfer.bytes)});
         if (receiving) {

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <exception>
+#include <numeric>
 
 #include "tessera/distributed/reduce_in_order.h"
 
@@ -55,6 +56,26 @@ void all_reduce_member(const Calls& calls, int rank, std::size_t i) {
                static_cast<std::size_t>(count) * mine.element_size());
 }
 
+std::int64_t rows_before(const std::vector<std::int64_t>& rows, std::size_t rank) {
+  return std::accumulate(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(rank),
+                         std::int64_t{0});
+}
+
+void exchange_member(const Calls& calls, int rank, std::size_t i) {
+  const auto me = static_cast<std::size_t>(rank);
+  const ResolvedCollective& mine = *calls[me];
+  const std::size_t row =
+      static_cast<std::size_t>(mine.members[i].row_elements) * mine.element_size();
+  std::byte* to = mine.members[i].output;
+  for (std::size_t p = 0; p < calls.size(); ++p) {
+    const auto first = static_cast<std::size_t>(rows_before(calls[p]->rows_sent, me));
+    const std::size_t bytes = static_cast<std::size_t>(mine.rows_received[p]) * row;
+    if (bytes == 0) continue;
+    copy_bytes(to, calls[p]->members[i].input + first * row, bytes);
+    to += bytes;
+  }
+}
+
 void broadcast_member(const Calls& calls, int rank, std::size_t i) {
   const ResolvedCollective& mine = *calls[static_cast<std::size_t>(rank)];
   if (rank == mine.root) return;
@@ -70,6 +91,8 @@ void move_member(const Calls& calls, int rank, std::size_t i) {
       return scatter_member(calls, rank, i);
     case CollectiveKind::kAllReduce:
       return all_reduce_member(calls, rank, i);
+    case CollectiveKind::kAllToAll:
+      return exchange_member(calls, rank, i);
     case CollectiveKind::kBroadcast:
       return broadcast_member(calls, rank, i);
     case CollectiveKind::kBarrier:
@@ -133,11 +156,16 @@ std::shared_ptr<LocalMeetings::Meeting> LocalMeetings::meeting_of(const Resolved
 
 void LocalMeetings::check_agreement(const Meeting& meeting, const ResolvedCollective& call) {
   for (const ResolvedCollective* other : meeting.calls) {
-    if (other == nullptr || other->fingerprint() == call.fingerprint()) continue;
-    const std::string what = fmt::format(
-        "does not agree between ranks: here {}, on rank {} {}; all ranks must issue the same "
-        "collectives in the same order",
-        call.terms(), other->site.rank, other->terms());
+    if (other == nullptr) continue;
+    const bool same = other->fingerprint() == call.fingerprint();
+    const std::string rows = same ? row_mismatch(call, *other) : std::string();
+    if (same && rows.empty()) continue;
+    const std::string what =
+        same ? fmt::format("does not agree between ranks: {}", rows)
+             : fmt::format(
+                   "does not agree between ranks: here {}, on rank {} {}; all ranks must "
+                   "issue the same collectives in the same order",
+                   call.terms(), other->site.rank, other->terms());
     set_aborted(call.site.rank,
                 fmt::format("the ranks disagree in collective #{}", call.site.sequence));
     throw_collective_error(call, what);

@@ -1,5 +1,6 @@
 #include "tessera/distributed/mesh_impl.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -40,6 +41,31 @@ class GroupMesh final : public nn::Mesh {
     distributed::all_gather(*mesh_.group(axis), std::span(&tensor, 1), std::span(&whole, 1),
                             "mesh " + axis);
     return whole;
+  }
+
+  Tensor reduce_scatter(const Tensor& tensor, const std::string& axis) const override {
+    const std::int64_t ranks = size(axis);
+    TESSERA_CHECK(tensor.ndim() >= 1 && tensor.dim(0) % ranks == 0, "reduce_scatter",
+                  "a tensor of shape {} has no {} equal parts along dim 0; pad it",
+                  tensor.shape().str(), ranks);
+    const Tensor part =
+        Tensor::empty(tensor.shape().with(0, tensor.dim(0) / ranks), tensor.options());
+    distributed::reduce_scatter(*mesh_.group(axis), std::span(&tensor, 1), std::span(&part, 1),
+                                ReduceOp::kSum, "mesh " + axis);
+    return part;
+  }
+
+  using nn::Mesh::all_to_all;
+  Tensor all_to_all(const Tensor& tensor, const std::string& axis,
+                    const nn::RowCounts& rows) const override {
+    TESSERA_CHECK(tensor.ndim() >= 1, "all_to_all",
+                  "a 0-d tensor has no dim 0 to exchange; view it as [1]");
+    std::int64_t received = 0;
+    for (const std::int64_t count : rows.received) received += std::max<std::int64_t>(count, 0);
+    const Tensor out = Tensor::empty(tensor.shape().with(0, received), tensor.options());
+    distributed::all_to_all(*mesh_.group(axis), std::span(&tensor, 1), std::span(&out, 1),
+                            {.sent = rows.sent, .received = rows.received}, "mesh " + axis);
+    return out;
   }
 
  private:

@@ -14,6 +14,8 @@ const char* collective_name(CollectiveKind kind) {
       return "reduce_scatter";
     case CollectiveKind::kAllReduce:
       return "all_reduce";
+    case CollectiveKind::kAllToAll:
+      return "all_to_all";
     case CollectiveKind::kBroadcast:
       return "broadcast";
     case CollectiveKind::kBarrier:

@@ -26,6 +26,7 @@ enum class CollectiveKind : std::uint8_t {
   kAllGather,
   kReduceScatter,
   kAllReduce,
+  kAllToAll,
   kBroadcast,
   kBarrier
 };
@@ -39,11 +40,16 @@ const char* reduce_op_name(ReduceOp op);  ///< "sum", ...
 struct Collective {
   CollectiveKind kind = CollectiveKind::kBarrier;
   ReduceOp reduce = ReduceOp::kSum;
-  int root = 0;                  ///< broadcast: the rank that sends
-  std::vector<Tensor> inputs{};  ///< all_gather: this rank's parts; reduce_scatter: full ones; else
-                                 ///< the tensors, in place
-  std::vector<Tensor>
-      outputs{};  ///< all_gather: full ones; reduce_scatter: this rank's parts; else empty
+  int root = 0;                   ///< broadcast: the rank that sends
+  std::vector<Tensor> inputs{};   ///< all_gather: this rank's parts; reduce_scatter: full ones;
+                                  ///< all_to_all: what is sent; else the tensors, in place
+  std::vector<Tensor> outputs{};  ///< all_gather: full ones; reduce_scatter: this rank's parts;
+                                  ///< all_to_all: what is received; else empty
+  /// all_to_all: how many rows of every member go to each rank and come from it, and how many
+  /// elements a row of each member has; else empty.
+  std::vector<std::int64_t> rows_sent{};
+  std::vector<std::int64_t> rows_received{};
+  std::vector<std::int64_t> row_elements{};
   std::uint64_t sequence = 0;  ///< position among the group's collectives, from 1
   std::string label{};         ///< who asks, for errors and traces
   FlightTicket ticket{};  ///< where the transport notes that it waits for peers and how that ended

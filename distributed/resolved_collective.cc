@@ -49,6 +49,10 @@ std::uint64_t ResolvedCollective::fingerprint() const {
   mix(hash, static_cast<std::uint64_t>(root));
   mix(hash, static_cast<std::uint64_t>(dtype));
   for (const ResolvedMember& member : members) {
+    if (kind == CollectiveKind::kAllToAll) {
+      mix(hash, static_cast<std::uint64_t>(member.row_elements));
+      continue;
+    }
     mix(hash, static_cast<std::uint64_t>(member.count_in));
     mix(hash, static_cast<std::uint64_t>(member.count_out));
   }
@@ -68,6 +72,19 @@ std::string ResolvedCollective::terms() const {
                      dtype_name(dtype), members.size(), elements);
 }
 
+std::string row_mismatch(const ResolvedCollective& here, const ResolvedCollective& there) {
+  if (here.kind != CollectiveKind::kAllToAll) return {};
+  const auto compare = [](const ResolvedCollective& from, const ResolvedCollective& to) {
+    const std::int64_t sent = from.rows_sent[static_cast<std::size_t>(to.site.rank)];
+    const std::int64_t expected = to.rows_received[static_cast<std::size_t>(from.site.rank)];
+    if (sent == expected) return std::string();
+    return fmt::format("rank {} sends {} rows to rank {}, which expects {}", from.site.rank, sent,
+                       to.site.rank, expected);
+  };
+  const std::string out = compare(here, there);
+  return out.empty() ? compare(there, here) : out;
+}
+
 Device collective_device(const Collective& call) {
   if (!call.inputs.empty()) return call.inputs.front().device();
   return kCpu;
@@ -81,6 +98,8 @@ ResolvedCollective resolve(const ProcessGroup& group, const Collective& call) {
   ResolvedCollective out{.kind = call.kind,
                          .reduce = call.reduce,
                          .root = call.root,
+                         .rows_sent = call.rows_sent,
+                         .rows_received = call.rows_received,
                          .site = {.rank = group.rank(),
                                   .group = group.name(),
                                   .op = op,
@@ -97,7 +116,8 @@ ResolvedCollective resolve(const ProcessGroup& group, const Collective& call) {
       out.members.push_back({.input = read(call.inputs[i]).as<std::byte>(),
                              .output = writable(call.outputs[i], op),
                              .count_in = call.inputs[i].numel(),
-                             .count_out = call.outputs[i].numel()});
+                             .count_out = call.outputs[i].numel(),
+                             .row_elements = call.row_elements.empty() ? 0 : call.row_elements[i]});
     }
   }
   return out;

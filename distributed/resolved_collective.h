@@ -19,6 +19,7 @@ struct ResolvedMember {
   std::byte* output = nullptr;
   std::int64_t count_in = 0;  ///< elements
   std::int64_t count_out = 0;
+  std::int64_t row_elements = 0;  ///< all_to_all
 };
 
 struct ResolvedCollective {
@@ -27,6 +28,8 @@ struct ResolvedCollective {
   int root = 0;
   DType dtype = DType::kF32;
   std::vector<ResolvedMember> members{};
+  std::vector<std::int64_t> rows_sent{};  ///< all_to_all: by rank, for every member
+  std::vector<std::int64_t> rows_received{};
   CollectiveSite site{};
   FlightTicket ticket{};
 
@@ -34,11 +37,16 @@ struct ResolvedCollective {
   /// "all_gather #17 (layers.1) of group "world"".
   std::string str() const;
   /// Equal on ranks that mean the same collective: kind, reduction, root, dtype and the extents of
-  /// all members.
+  /// all members; of an all_to_all the extents of a row, since ranks may hold different numbers of
+  /// them.
   std::uint64_t fingerprint() const;
   /// The same for people: "all_gather of f32, 3 members, 120 elements in".
   std::string terms() const;
 };
+
+/// What is wrong with the rows that two ranks of an all_to_all mean to exchange; empty where they
+/// agree.
+std::string row_mismatch(const ResolvedCollective& here, const ResolvedCollective& there);
 
 /// The device all members share; the CPU when there are none.
 Device collective_device(const Collective& call);

@@ -4,6 +4,16 @@
 #include "tessera/tensor/ops_elementwise.h"
 
 namespace tessera::nn {
+
+Tensor Mesh::all_to_all(const Tensor& tensor, const std::string& axis) const {
+  const std::int64_t ranks = size(axis);
+  TESSERA_CHECK(tensor.ndim() >= 1 && tensor.dim(0) % ranks == 0, "all_to_all",
+                "a tensor of shape {} has no {} equal parts along dim 0; pass counts of rows",
+                tensor.shape().str(), ranks);
+  const std::vector<std::int64_t> equal(static_cast<std::size_t>(ranks), tensor.dim(0) / ranks);
+  return all_to_all(tensor, axis, {.sent = equal, .received = equal});
+}
+
 namespace {
 
 class LocalMesh final : public Mesh {
@@ -24,6 +34,22 @@ class LocalMesh final : public Mesh {
     check_axis(axis);
     TESSERA_CHECK(tensor.ndim() >= 1, "nn.local_mesh",
                   "a 0-d tensor has no dim 0 to concatenate along; view it as [1]");
+    return clone(tensor);
+  }
+  Tensor reduce_scatter(const Tensor& tensor, const std::string& axis) const override {
+    check_axis(axis);
+    TESSERA_CHECK(tensor.ndim() >= 1, "nn.local_mesh",
+                  "a 0-d tensor has no dim 0 to divide; view it as [1]");
+    return clone(tensor);
+  }
+  Tensor all_to_all(const Tensor& tensor, const std::string& axis,
+                    const RowCounts& rows) const override {
+    check_axis(axis);
+    const std::vector<std::int64_t> all{tensor.ndim() == 0 ? -1 : tensor.dim(0)};
+    TESSERA_CHECK(rows.sent == all && rows.received == all, "nn.local_mesh",
+                  "one rank sends all rows of a tensor of shape {} to itself, got counts [{}] and "
+                  "[{}]",
+                  tensor.shape().str(), fmt::join(rows.sent, ", "), fmt::join(rows.received, ", "));
     return clone(tensor);
   }
 

@@ -3,6 +3,7 @@
 /// What layers, losses and optimizers need of the ranks that share a parameter or a batch, and
 /// nothing more. `distributed` implements it over process groups; one rank alone is LocalMesh.
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,14 @@ namespace tessera::nn {
 
 enum class MeshReduce : std::uint8_t { kSum, kMax };
 
+/// How many rows of dim 0 go to each rank of an axis and come from each, this one included.
+struct RowCounts {
+  std::vector<std::int64_t> sent;
+  std::vector<std::int64_t> received;
+};
+
+/// Tensors are contiguous. Collectives run on the current stream, and every rank of the axis calls
+/// the same ones in the same order.
 class Mesh {
  public:
   virtual ~Mesh() = default;
@@ -25,6 +34,19 @@ class Mesh {
   virtual void all_reduce(const Tensor& tensor, const std::string& axis, MeshReduce op) const = 0;
   /// Every rank's `tensor`, concatenated along dim 0 in rank order; equal shapes. Collective.
   virtual Tensor all_gather(const Tensor& tensor, const std::string& axis) const = 0;
+  /// The sum over the ranks, in rank order, of part `rank` of `size` equal parts along dim 0: the
+  /// adjoint of all_gather. Throws InvalidArgument for a dim 0 that size does not divide.
+  /// Collective.
+  virtual Tensor reduce_scatter(const Tensor& tensor, const std::string& axis) const = 0;
+  /// Rows of dim 0, part after part in rank order: sent[r] go to rank r, and the result has those
+  /// that came, received[r] from rank r. All ranks have the same other dims, and expect of each
+  /// other what is sent; a rank that does not know how much comes to it exchanges the counts first.
+  /// Throws InvalidArgument for counts that are not `size` many, are negative, or do not add up to
+  /// dim 0. Collective.
+  virtual Tensor all_to_all(const Tensor& tensor, const std::string& axis,
+                            const RowCounts& rows) const = 0;
+  /// The same with equal parts. Throws InvalidArgument for a dim 0 that size does not divide.
+  Tensor all_to_all(const Tensor& tensor, const std::string& axis) const;
 };
 
 /// A mesh of this rank only: one axis "data" of size 1.

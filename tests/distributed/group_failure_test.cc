@@ -227,6 +227,29 @@ TEST_CASE("gloo ranks that disagree in extents run into the deadline, not into e
              Contains("did not arrive, or issued another collective instead"));
 }
 
+TEST_CASE("ranks that disagree about the rows between them are told", "[disagree]") {
+  const std::string transport = GENERATE("local", "gloo");
+  CAPTURE(transport);
+  // Rank 0 means to send 5 rows of 8 bytes to rank 1, which expects 3.
+  const auto errors = run(transport, 2, std::chrono::milliseconds(300), [&](Group& group) {
+    const bool first = group->rank() == 0;
+    const RowCounts rows = first ? RowCounts{.sent = {1, 5}, .received = {1, 2}}
+                                 : RowCounts{.sent = {2, 0}, .received = {3, 0}};
+    all_to_all(*group, std::vector{some(first ? 12 : 4).view({first ? 6 : 2, 2})},
+               std::vector{some(6).view({3, 2})}, rows);
+  });
+  const std::string both = text(errors[0]) + " | " + text(errors[1]);
+  CAPTURE(both);
+  if (transport == "local") {
+    CHECK_THAT(both, Contains("does not agree between ranks: rank 0 sends 5 rows to rank 1, which "
+                              "expects 3"));
+    CHECK(is_a<CollectiveAborted>(errors[0]) != is_a<CollectiveAborted>(errors[1]));
+  } else {
+    CHECK_THAT(both, Contains("did not arrive, or issued another collective instead"));
+    CHECK((is_a<TimeoutError>(errors[0]) || is_a<TimeoutError>(errors[1])));
+  }
+}
+
 TEST_CASE("gloo names the ranks that do not come to connect", "[connect]") {
   std::string folder = (std::filesystem::temp_directory_path() / "tessera-test-XXXXXX").string();
   REQUIRE(mkdtemp(folder.data()) != nullptr);

@@ -174,6 +174,33 @@ TEST_CASE("plans of all ranks fit together", "[plan]") {
   }
 }
 
+TEST_CASE("plans of an uneven all_to_all fit together, and name their rows", "[plan]") {
+  std::vector<std::byte> memory(1 << 22);
+  const Stream stream = Stream::create(kCpu, StreamKind::kInline, "plan");
+  const int size = 4;
+  using Message = std::pair<std::size_t, std::int64_t>;
+  std::map<std::pair<int, int>, std::vector<Message>> sent, received;
+  for (int rank = 0; rank < size; ++rank) {
+    ResolvedCollective call = call_of(CollectiveKind::kAllToAll, rank, {}, memory.data());
+    for (int peer = 0; peer < size; ++peer) {
+      call.rows_sent.push_back((rank + 2 * peer) % 3);
+      call.rows_received.push_back((peer + 2 * rank) % 3);
+    }
+    for (std::int64_t row : {3, 9000, 0, 1000}) {
+      call.members.push_back(
+          {.input = memory.data(), .output = memory.data(), .row_elements = row});
+    }
+    const PlannedExchange planned = plan_exchange(call, size, stream);
+    for (const Transfer& t : planned.plan.sends) sent[{rank, t.peer}].push_back({t.bytes, t.rows});
+    for (const Transfer& t : planned.plan.receives)
+      received[{t.peer, rank}].push_back({t.bytes, t.rows});
+  }
+  CHECK(sent == received);
+  CHECK(sent.size() == 12);
+  CHECK(sent[{0, 3}] == std::vector<Message>{{0, 0}});  // nothing is still a message
+  CHECK(sent[{0, 1}] == std::vector<Message>{{72000, 2}, {8024, 2}});
+}
+
 TEST_CASE("the bytes that are counted are the bytes of the plan", "[plan]") {
   for (int size = 1; size <= 5; ++size) {
     for (int rank = 0; rank < size; ++rank) {
@@ -193,6 +220,21 @@ TEST_CASE("the bytes that are counted are the bytes of the plan", "[plan]") {
           check("all_gather", [&] { all_gather(group, small, large); });
           check("reduce_scatter", [&] { reduce_scatter(group, large, small); });
           check("all_reduce", [&] { all_reduce(group, small); });
+          check("all_to_all", [&] { all_to_all(group, large, zeros(counts, size, dtype)); });
+          RowCounts rows;  // rank r gets r rows, and sends as many to each
+          for (int peer = 0; peer < size; ++peer) {
+            rows.sent.push_back(peer);
+            rows.received.push_back(rank);
+          }
+          check("uneven all_to_all", [&] {
+            const std::int64_t sent = size * (size - 1) / 2, received = size * rank;
+            std::vector<Tensor> inputs, outputs;
+            for (const std::int64_t count : counts) {
+              inputs.push_back(zeros({count}, sent, dtype)[0].view({sent, count}));
+              outputs.push_back(zeros({count}, received, dtype)[0].view({received, count}));
+            }
+            all_to_all(group, inputs, outputs, rows);
+          });
           for (int root = 0; root < size; ++root)
             check("broadcast", [&] { broadcast(group, small, root); });
           check("barrier", [&] { barrier(group); });
@@ -295,6 +337,7 @@ TEST_CASE("groups refuse impossible ranks and sizes", "[group]") {
   };
   CHECK_THROWS_WITH(Bad(), Contains("rank 2 of 2 in group \"bad\""));
   CHECK(std::string(collective_name(CollectiveKind::kReduceScatter)) == "reduce_scatter");
+  CHECK(std::string(collective_name(CollectiveKind::kAllToAll)) == "all_to_all");
   CHECK(std::string(reduce_op_name(ReduceOp::kMax)) == "max");
 }
 

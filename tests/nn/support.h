@@ -59,6 +59,11 @@ struct FakeMesh final : nn::Mesh {
     }
   }
   Tensor all_gather(const Tensor& tensor, const std::string&) const override { return tensor; }
+  Tensor reduce_scatter(const Tensor& tensor, const std::string&) const override { return tensor; }
+  using nn::Mesh::all_to_all;
+  Tensor all_to_all(const Tensor& tensor, const std::string&, const nn::RowCounts&) const override {
+    return tensor;
+  }
 
   std::vector<std::string> names;
   int ranks;
