@@ -57,8 +57,8 @@ template <class T>
 const T& StateDict::get(const std::string& name, const char* wanted) const {
   const StateValue& value = at(name);
   const T* typed = std::get_if<T>(&value);
-  TESSERA_CHECK(typed != nullptr, kWhere, "\"{}\" is of kind {}, not {}", name, state_value_kind(value),
-                wanted);
+  TESSERA_CHECK(typed != nullptr, kWhere, "\"{}\" is of kind {}, not {}", name,
+                state_value_kind(value), wanted);
   return *typed;
 }
 
