@@ -27,4 +27,14 @@ Initializer normal(double mean, double stddev) {
   };
 }
 
+Initializer trunc_normal(const random::TruncatedNormal& distribution) {
+  TESSERA_CHECK(distribution.low < distribution.high && distribution.stddev > 0,
+                "nn.init.trunc_normal",
+                "expected low < high and stddev > 0, got low = {}, high = {}, stddev = {}",
+                distribution.low, distribution.high, distribution.stddev);
+  return [distribution](const Tensor& out, random::Key key, const random::Box& box) {
+    random::fill_truncated_normal(out, key, box, distribution);
+  };
+}
+
 }  // namespace tessera::nn::init
