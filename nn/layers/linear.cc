@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tessera/autograd/ops.h"
+#include "tessera/nn/layers/checks.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::nn {
@@ -39,10 +40,8 @@ Variable Linear::forward(const Variable& x) {
                 "\"{}\" of shape {} expects an input [..., {}], got {}", weight_.name(),
                 shape.str(), shape[1], x.shape().str());
   const Variable& weight = weight_.value();
-  TESSERA_CHECK(x.dtype() == weight.dtype(), "nn.Linear",
-                "\"{}\" is {}, the input {}: cast the input, or build the layer with .dtype",
-                weight_.name(), dtype_name(weight.dtype()), dtype_name(x.dtype()));
-  return linear(x, weight, bias_ ? bias_->value() : Variable());
+  detail::check_dtype("nn.Linear", weight_, x);
+  return linear(x, weight, detail::value_or_none(bias_));
 }
 
 Parameter& Linear::bias() {

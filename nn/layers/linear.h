@@ -4,7 +4,9 @@
 ///
 ///     x [..., in] -> y [..., out]     weight [out, in], bias [out]
 ///
-/// Both start uniform in [-1/sqrt(in), 1/sqrt(in)), as in PyTorch.
+/// Both start uniform in [-1/sqrt(in), 1/sqrt(in)), as in PyTorch. x has the layer's dtype; in an
+/// AutocastGuard any floating one. 16-bit products are summed in f32 and rounded once. All of
+/// PyTorch's options but device (see nn::initialize).
 
 #include <cstdint>
 #include <optional>

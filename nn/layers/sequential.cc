@@ -11,12 +11,12 @@ Variable Sequential::forward(const Variable& x) {
 }
 
 Module& Sequential::at(int index) {
-  TESSERA_CHECK(index >= 0 && index < size(), "nn.Sequential", "index {} of {} layers", index,
-                size());
+  TESSERA_CHECK(index >= 0 && index < size(), kWhere, "index {} of {} layers", index, size());
   return *steps_[static_cast<std::size_t>(index)].layer;
 }
 
 void Sequential::push(Step step) {
+  TESSERA_CHECK(step.layer != nullptr, kWhere, "layer {} is null", size());
   register_module(std::to_string(size()), *step.layer);
   steps_.push_back(std::move(step));
 }

@@ -1,0 +1,118 @@
+#pragma once
+
+/// y = (x - mean) / sqrt(variance + eps) * weight + bias, each channel over all samples and places.
+///
+///     BatchNorm1d: x [N, C] or [N, C, L]      BatchNorm2d: x [N, C, H, W]
+///     weight [C], starts as 1; bias [C], as 0
+///     buffers: running_mean [C], starts as 0; running_var [C], as 1; num_batches_tracked, i64, 0
+///
+/// While training, mean and variance (which divides by the count n) are those of the batch, and
+///
+///     running = (1 - momentum) running + momentum batch's
+///
+/// with the variance that divides by n - 1; momentum = nullopt: 1 / num_batches_tracked, the plain
+/// average over all batches. In evaluation the running statistics take the batch's place; without
+/// them (track_running_stats = false) it is the batch's there too. A forward that runs again for
+/// backward (recompute) updates nothing. (Ioffe and Szegedy, "Batch normalization", 2015.)
+///
+/// Computed and summed in f32 for 16 bits, rounded once; there the running statistics are f32,
+/// which PyTorch's are not, and weight and bias may be. All of PyTorch's options but device (see
+/// nn::initialize).
+///
+/// Synchronised: with a mesh, a training batch is that of all ranks along one of its axes, which
+/// may bring different numbers of samples, also none: y, the running statistics and the gradient of
+/// x are those of one BatchNorm over the whole batch. Gradients of weight and bias are sums over
+/// this rank's samples, to be reduced as any parameter's. Two all-reduces in forward and one in
+/// backward: all ranks must run both. Differentiable once, not twice. Without a mesh each rank has
+/// statistics of its own, so its buffers differ too.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tessera/nn/layer.h"
+#include "tessera/nn/layers/sync_batch_norm.h"
+#include "tessera/nn/mesh.h"
+
+namespace tessera::nn {
+
+struct BatchNormOptions {
+  std::int64_t channels = 0;  ///< required, >= 1
+  double eps = 1e-5;
+  std::optional<double> momentum = 0.1;        ///< in [0, 1]
+  bool affine = true;                          ///< false: neither weight nor bias
+  bool track_running_stats = true;             ///< false: no buffers
+  std::shared_ptr<const Mesh> mesh = nullptr;  ///< null: this rank's samples alone
+  std::string axis = {};                       ///< of mesh; "": its only one
+  DType dtype = DType::kF32;
+};
+
+namespace detail {
+
+/// Both layers; Derived says how many dims an input has.
+template <class Derived>
+class BatchNorm : public Layer<Derived> {
+ public:
+  using Options = BatchNormOptions;
+  /// Throws InvalidArgument for channels below 1, a negative eps, a momentum outside [0, 1], and as
+  /// synchronize().
+  explicit BatchNorm(const BatchNormOptions& options);
+
+  /// Throws InvalidArgument when x has other channels or dims, or another dtype; and, while
+  /// training without a mesh, for fewer than 2 elements in a channel. (Over several ranks nobody
+  /// knows their number without waiting; there the variance of one element is 0.)
+  Variable forward(const Variable& x);
+
+  /// Over the ranks of `axis` from now on ("": the mesh's only one); null: not. Throws
+  /// InvalidArgument for an axis that the mesh has not.
+  void synchronize(std::shared_ptr<const Mesh> mesh, std::string axis = {});
+  /// To the initial values.
+  void reset_running_stats();
+
+  bool has_weight() const { return weight_.has_value(); }
+  bool has_running_stats() const { return running_mean_.has_value(); }
+  /// Throw StateError when built without.
+  Parameter& weight();
+  Parameter& bias();
+  Buffer& running_mean();
+  Buffer& running_var();
+  Buffer& num_batches_tracked();
+
+ private:
+  void check_input(const Variable& x) const;
+  Variable evaluated(const Variable& x) const;
+  Variable with_batch_statistics(const Variable& x, const tessera::BatchNormOptions& options) const;
+  Variable with_cumulative_average(const Variable& x, tessera::BatchNormOptions options);
+  Buffer& buffer(std::optional<Buffer>& buffer) const;
+
+  std::int64_t channels_;
+  double eps_;
+  std::optional<double> momentum_;
+  RanksOfBatch ranks_;
+  std::optional<Parameter> weight_, bias_;
+  std::optional<Buffer> running_mean_, running_var_, num_batches_tracked_;
+};
+
+}  // namespace detail
+
+class BatchNorm1d final : public detail::BatchNorm<BatchNorm1d> {
+ public:
+  using BatchNorm::BatchNorm;
+  static constexpr const char* kName = "nn.BatchNorm1d";
+  static constexpr const char* kInput = "[samples, {0}] or [samples, {0}, length]";
+  static constexpr int kMinDims = 2, kMaxDims = 3;
+};
+
+class BatchNorm2d final : public detail::BatchNorm<BatchNorm2d> {
+ public:
+  using BatchNorm::BatchNorm;
+  static constexpr const char* kName = "nn.BatchNorm2d";
+  static constexpr const char* kInput = "[samples, {0}, height, width]";
+  static constexpr int kMinDims = 4, kMaxDims = 4;
+};
+
+extern template class detail::BatchNorm<BatchNorm1d>;
+extern template class detail::BatchNorm<BatchNorm2d>;
+
+}  // namespace tessera::nn

@@ -1,0 +1,55 @@
+#include "tessera/nn/layers/checks.h"
+
+#include <algorithm>
+
+#include "tessera/autograd/autocast.h"
+#include "tessera/tensor/check.h"
+
+namespace tessera::nn::detail {
+namespace {
+
+void check_fits(bool fits, const char* where, const Parameter& parameter, const Variable& x) {
+  if (autocast_dtype()) fits = is_floating(x.dtype());
+  TESSERA_CHECK(fits, where,
+                "\"{}\" is {}, the input {}: cast the input, or build the layer with .dtype",
+                parameter.name(), dtype_name(parameter.value().dtype()), dtype_name(x.dtype()));
+}
+
+}  // namespace
+
+std::string place(const ScopeName& name) {
+  const std::string path = name.path();
+  return path.empty() ? "the root module" : "\"" + path + "\"";
+}
+
+void check_dtype(const char* where, const Parameter& parameter, const Variable& x) {
+  check_fits(x.dtype() == parameter.value().dtype(), where, parameter, x);
+}
+
+void check_norm_dtype(const char* where, const Parameter& parameter, const Variable& x) {
+  const DType dtype = parameter.value().dtype();
+  check_fits(dtype == x.dtype() || dtype == compute_dtype(x.dtype()), where, parameter, x);
+}
+
+void check_norm_options(const char* where, const Shape& shape, double eps) {
+  TESSERA_CHECK(
+      shape.ndim() >= 1 &&
+          std::all_of(shape.begin(), shape.end(), [](std::int64_t extent) { return extent >= 1; }),
+      where, "shape is {}; it needs at least one dim, and extents of at least 1", shape.str());
+  TESSERA_CHECK(eps >= 0, where, "eps is {}; it must not be negative", eps);
+}
+
+void check_norm_input(const char* where, const ScopeName& name, const Shape& shape,
+                      const Variable& x) {
+  const Shape& in = x.shape();
+  TESSERA_CHECK(
+      in.ndim() >= shape.ndim() && std::equal(shape.begin(), shape.end(), in.end() - shape.ndim()),
+      where, "{}: expected an input that ends in {}, got {}", place(name), shape.str(), in.str());
+}
+
+Parameter& required(const char* where, std::optional<Parameter>& parameter, const char* text) {
+  TESSERA_CHECK_AS(StateError, parameter.has_value(), where, "{}", text);
+  return *parameter;
+}
+
+}  // namespace tessera::nn::detail

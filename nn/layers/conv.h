@@ -1,0 +1,97 @@
+#pragma once
+
+/// Convolution (cross-correlation, as the field calls it) over one or two spatial dims.
+///
+///     1d: x [N, in, L] -> y [N, out, L']       weight [out, in / groups, kernel], bias [out]
+///     2d: x [N, in, H, W] -> y [N, out, H', W']    weight [out, in / groups, kernel h, kernel w]
+///
+/// with L' = floor((L + 2 padding - dilation (kernel - 1) - 1) / stride) + 1; formula and groups:
+/// tensor/ops_conv.h. Weight and bias start uniform in [-1/sqrt(fan_in), 1/sqrt(fan_in)), fan_in =
+/// in / groups * numel of the kernel, as in PyTorch. x has the layer's dtype; in an AutocastGuard
+/// any floating one. 16-bit ones are computed in f32 and rounded once.
+///
+/// Left out of PyTorch's options: padding_mode other than zeros (pad x yourself), device (see
+/// nn::initialize), inputs without a batch (view them as [1, ...]).
+
+#include <cstdint>
+#include <optional>
+
+#include "tessera/nn/layer.h"
+#include "tessera/tensor/ops_conv.h"
+
+namespace tessera::nn {
+
+struct Conv1dOptions {
+  std::int64_t in = 0;      ///< channels; required, >= 1, a multiple of groups
+  std::int64_t out = 0;     ///< the same
+  std::int64_t kernel = 0;  ///< required, >= 1
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;
+  /// L' = L, for stride 1, instead of `padding`; where the zeros are odd in number, one more stands
+  /// at the end.
+  bool same_padding = false;
+  std::int64_t dilation = 1;
+  std::int64_t groups = 1;
+  bool bias = true;
+  DType dtype = DType::kF32;
+};
+
+class Conv1d final : public Layer<Conv1d> {
+ public:
+  using Options = Conv1dOptions;
+  /// Throws InvalidArgument for sizes that are out of range, groups that do not divide the
+  /// channels, and same_padding with a stride or a padding.
+  explicit Conv1d(const Conv1dOptions& options);
+
+  /// Throws InvalidArgument naming the weight when x has other channels or dims, or another dtype.
+  Variable forward(const Variable& x);
+
+  Parameter& weight() { return weight_; }
+  bool has_bias() const { return bias_.has_value(); }
+  /// Throws StateError when built without.
+  Parameter& bias();
+
+ private:
+  tessera::Conv1dOptions options_;
+  std::int64_t extra_ = 0;  // zeros at the end beside the padding
+  Parameter weight_;
+  std::optional<Parameter> bias_;
+};
+
+struct Conv2dOptions {
+  std::int64_t in = 0;   ///< channels; required, >= 1, a multiple of groups
+  std::int64_t out = 0;  ///< the same
+  Size2d kernel = 0;     ///< required, >= 1
+  Size2d stride = 1;
+  Size2d padding = 0;
+  /// H' = H and W' = W, for stride 1, instead of `padding`; where the zeros are odd in number, one
+  /// more stands at the bottom and right.
+  bool same_padding = false;
+  Size2d dilation = 1;
+  std::int64_t groups = 1;
+  bool bias = true;
+  DType dtype = DType::kF32;
+};
+
+class Conv2d final : public Layer<Conv2d> {
+ public:
+  using Options = Conv2dOptions;
+  /// As Conv1d.
+  explicit Conv2d(const Conv2dOptions& options);
+
+  /// Throws InvalidArgument naming the weight when x has other channels or dims, or another dtype.
+  Variable forward(const Variable& x);
+
+  Parameter& weight() { return weight_; }
+  bool has_bias() const { return bias_.has_value(); }
+  /// Throws StateError when built without.
+  Parameter& bias();
+
+ private:
+  tessera::Conv2dOptions options_;
+  Size2d extra_ = 0;  // zeros at the end beside the padding
+  Parameter weight_;
+  std::optional<Parameter> bias_;
+};
+
+}  // namespace tessera::nn

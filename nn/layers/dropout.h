@@ -1,0 +1,35 @@
+#pragma once
+
+/// While training, y = x / (1 - p) with probability 1 - p, else 0, element by element; in
+/// evaluation y = x.
+///
+///     x [samples, ...] -> y of x's shape and dtype; floating
+///
+/// What is dropped depends on the seed, the step, the layer's full name, how often it was called in
+/// the step, and an element's position with dim 0 counted over all ranks (random_scope.h): so no
+/// split of the batch and no second forward changes it. No mask is kept for backward. Left out of
+/// PyTorch's: inplace, which saves no memory here. (Srivastava et al., "Dropout", 2014.)
+
+#include "tessera/nn/layer.h"
+
+namespace tessera::nn {
+
+struct DropoutOptions {
+  double p = 0.5;  ///< in [0, 1]
+};
+
+class Dropout final : public Layer<Dropout> {
+ public:
+  using Options = DropoutOptions;
+  /// Throws InvalidArgument for p outside [0, 1].
+  explicit Dropout(const DropoutOptions& options = {});
+
+  Variable forward(const Variable& x);
+
+  double p() const { return p_; }
+
+ private:
+  double p_;
+};
+
+}  // namespace tessera::nn

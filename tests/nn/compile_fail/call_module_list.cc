@@ -1,0 +1,3 @@
+#include "tessera/nn/layers/module_list.h"
+
+void call(tessera::nn::ModuleList& layers, const tessera::Variable& x) { layers(x); }

@@ -1,0 +1,93 @@
+#pragma once
+
+// What the tests of layers share.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/autograd/engine.h"
+#include "tessera/autograd/grad_check.h"
+#include "tessera/autograd/ops.h"
+#include "tessera/nn/module.h"
+#include "tessera/tensor/ops.h"
+#include "tessera/tensor/random.h"
+#include "tessera/tests/nn/support.h"
+#include "tessera/tests/support/close.h"
+
+namespace tessera::testing {
+
+inline Variable random_input(const Shape& shape, std::uint64_t seed, bool requires_grad = false) {
+  const Tensor x = Tensor::empty(shape, {.dtype = DType::kF64});
+  random::fill_normal(x, random::named_key(seed, "input"), random::whole(shape), 0, 1);
+  return Variable(x, requires_grad);
+}
+
+// The derivatives of sum(w * forward()), w fixed and irregular, by every parameter of `module`,
+// against central differences: "" or what differs. All is f64.
+inline std::string check_parameter_gradients(const nn::Module& module,
+                                             const std::function<Variable()>& forward) {
+  const auto loss = [&forward] {
+    const Variable y = forward();
+    return sum(mul(y, random_input(y.shape(), 99)));
+  };
+  if (module.parameters().empty()) return "";
+  for (nn::Parameter p : module.parameters()) p.zero_grad();
+  backward(loss());
+  for (nn::Parameter p : module.parameters()) {
+    const Tensor at = p.local().tensor();
+    if (!p.grad().defined()) return fmt::format("{} got no gradient", p.name());
+    const std::vector<double> analytic = values(p.grad()), start = values(at);
+    for (std::size_t i = 0; i < start.size(); ++i) {
+      const auto shifted = [&](double by) {
+        std::vector<double> moved = start;
+        moved[i] += by;
+        copy_(at, Tensor::from_vector(moved, at.shape()));
+        return loss().item<double>();
+      };
+      const double step = 1e-5, numeric = (shifted(step) - shifted(-step)) / (2 * step);
+      if (std::abs(analytic[i] - numeric) > 1e-6 * std::max(1.0, std::abs(numeric)))
+        return fmt::format("{}[{}]: {} against {}", p.name(), i, analytic[i], numeric);
+    }
+    copy_(at, Tensor::from_vector(start, at.shape()));
+  }
+  return "";
+}
+
+// The same, and those by x.
+template <class L>
+std::string check_gradients(L& layer, const Variable& x) {
+  const Variable leaf(x.tensor(), true);
+  const GradCheckResult by_input =
+      grad_check([&](const std::vector<Variable>& in) { return layer(in[0]); }, {leaf});
+  if (!by_input) return by_input.message;
+  return check_parameter_gradients(layer, [&] { return layer(x); });
+}
+
+// An L of 16 bits gives what one of f32 with the same parameters gives, rounded once; "" or what
+// differs.
+template <class L>
+std::string check_16_bits(typename L::Options options, const Variable& x) {
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    options.dtype = dtype;
+    L half(options);
+    options.dtype = DType::kF32;
+    L wide(options);
+    nn::initialize(half);
+    nn::initialize(wide);
+    for (std::size_t i = 0; i < half.parameters().size(); ++i)
+      copy_(wide.parameters()[i].local().tensor(), half.parameters()[i].local().tensor());
+    const Tensor in = cast(x.tensor(), dtype);
+    const Variable y = half(Variable(in)), z = wide(Variable(cast(in, DType::kF32)));
+    if (y.dtype() != dtype) return fmt::format("the result is {}", dtype_name(y.dtype()));
+    const CloseResult close = all_close(y.tensor(), cast(z.tensor(), dtype));
+    if (!close) return close.message;
+  }
+  return "";
+}
+
+}  // namespace tessera::testing

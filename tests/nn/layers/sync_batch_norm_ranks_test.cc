@@ -1,0 +1,113 @@
+// BatchNorm over the ranks of a mesh: one BatchNorm over the whole batch, however it is cut.
+
+#include <catch2/catch.hpp>
+
+#include "tessera/autograd/engine.h"
+#include "tessera/autograd/ops.h"
+#include "tessera/distributed/mesh_impl.h"
+#include "tessera/nn/layers/batch_norm.h"
+#include "tessera/tensor/ops.h"
+#include "tessera/tensor/random.h"
+#include "tessera/tests/support/ranks.h"
+
+namespace tessera {
+namespace {
+
+Tensor random_tensor(const Shape& shape, std::uint64_t seed, DType dtype) {
+  const Tensor x = Tensor::empty(shape, {.dtype = dtype});
+  random::fill_normal(x, random::named_key(seed, "x"), random::whole(shape), 2, 1);
+  return x;
+}
+
+// How many samples each rank has: uneven, and none on rank 1.
+constexpr std::int64_t kRows[] = {3, 0, 1, 4};
+
+struct Part {
+  std::int64_t first = 0, last = 0, total = 0;
+  explicit Part(const testing::RankTest& t) {
+    for (int rank = 0; rank < t.size(); ++rank) {
+      if (rank == t.rank()) first = total;
+      total += kRows[rank];
+      if (rank == t.rank()) last = total;
+    }
+  }
+  Tensor of(const Tensor& whole) const { return contiguous(whole.slice(0, first, last)); }
+};
+
+// A layer over all ranks on this rank's samples, against one alone on all of them.
+template <class L>
+void check_against_whole(testing::RankTest& t, nn::BatchNormOptions options, const Shape& sample,
+                         testing::Tolerance tolerance) {
+  const auto mesh = distributed::make_mesh(t.world().mesh());
+  const Part part(t);
+  L whole(options);
+  options.mesh = mesh;
+  options.axis = "data";
+  L synced(options);
+  nn::initialize(whole);
+  nn::initialize(synced);
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    const Tensor all = random_tensor(sample.inserted(0, part.total), step, options.dtype);
+    const Tensor slopes = random_tensor(all.shape(), step + 10, options.dtype);
+    const Variable x_all(all, true), x(part.of(all), true);
+    const Variable y_all = whole(x_all), y = synced(x);
+    t.check_close(y.tensor(), part.of(y_all.tensor()), tolerance, "y");
+    backward(sum(mul(y_all, Variable(slopes))));
+    backward(sum(mul(y, Variable(part.of(slopes)))));
+    t.check_close(x.grad(), part.of(x_all.grad()), tolerance, "dx");
+    if (!options.affine) continue;
+    for (int i = 0; i < 2; ++i) {
+      const Tensor gradient = synced.parameters()[std::size_t(i)].grad();
+      mesh->all_reduce(gradient, "data", nn::MeshReduce::kSum);
+      t.check_close(gradient, whole.parameters()[std::size_t(i)].grad(), tolerance,
+                    i == 0 ? "dweight" : "dbias");
+    }
+    for (L* layer : {&whole, &synced}) {
+      for (nn::Parameter p : layer->parameters()) p.zero_grad();
+    }
+  }
+  t.check_close(synced.running_mean().tensor(), whole.running_mean().tensor(), tolerance, "mean");
+  t.check_close(synced.running_var().tensor(), whole.running_var().tensor(), tolerance, "var");
+  t.check_equal(synced.num_batches_tracked().tensor(), whole.num_batches_tracked().tensor());
+  const Tensor gathered = mesh->all_gather(synced.running_var().tensor().unsqueeze(0), "data");
+  for (int rank = 0; rank < t.size(); ++rank) {
+    t.check_equal(contiguous(gathered.select(0, rank)), synced.running_var().tensor(),
+                  "bits of the running variance");
+  }
+  synced.eval();  // no collectives: ranks may do it alone
+  whole.eval();
+  if (t.rank() == 0) {
+    const Variable x(random_tensor(sample.inserted(0, 2), 20, options.dtype));
+    t.check_close(synced(x).tensor(), whole(x).tensor(), tolerance, "evaluation");
+  }
+}
+
+TESSERA_RANK_TEST("batch norm over ranks is that of the whole batch", "[nn]") {
+  check_against_whole<nn::BatchNorm1d>(t, {.channels = 3, .dtype = DType::kF64}, {3},
+                                       {1e-12, 1e-12});
+  check_against_whole<nn::BatchNorm1d>(
+      t, {.channels = 3, .momentum = std::nullopt, .dtype = DType::kF64}, {3, 5}, {1e-12, 1e-12});
+  check_against_whole<nn::BatchNorm2d>(t, {.channels = 5, .affine = false, .dtype = DType::kF64},
+                                       {5, 2, 3}, {1e-12, 1e-12});
+  check_against_whole<nn::BatchNorm2d>(t, {.channels = 2}, {2, 3, 3}, {1e-5, 1e-5});
+}
+
+TESSERA_RANK_TEST("evaluation without running statistics takes this rank's batch", "[nn]") {
+  const auto mesh = distributed::make_mesh(t.world().mesh());
+  nn::BatchNorm1d layer(
+      {.channels = 2, .affine = false, .track_running_stats = false, .mesh = mesh});
+  nn::BatchNorm1d alone({.channels = 2, .affine = false, .track_running_stats = false});
+  layer.eval();
+  if (t.rank() != 0) return;
+  const Variable x(random_tensor({4, 2}, 1, DType::kF32));
+  t.check_equal(layer(x).tensor(), alone(x).tensor());
+}
+
+TESSERA_RANK_TEST("an axis that the mesh has not", "[nn]") {
+  const auto mesh = distributed::make_mesh(t.world().mesh());
+  t.check_throws<InvalidArgument>(
+      "model", [&] { nn::BatchNorm1d({.channels = 2, .mesh = mesh, .axis = "model"}); });
+}
+
+}  // namespace
+}  // namespace tessera
