@@ -41,6 +41,7 @@ const std::string& Buffer::name() const { return impl_->name; }
 const Shape& Buffer::shape() const { return impl_->options.shape; }
 DType Buffer::dtype() const { return impl_->options.dtype; }
 bool Buffer::is_persistent() const { return impl_->options.persistent; }
+bool Buffer::keeps_dtype() const { return impl_->options.keep_dtype; }
 bool Buffer::is_materialized() const { return impl_->tensor.defined(); }
 
 const Tensor& Buffer::tensor() const {

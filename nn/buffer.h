@@ -24,6 +24,8 @@ struct BufferOptions {
   DType dtype = DType::kF32;
   Initializer init;        ///< required: computes the elements
   bool persistent = true;  ///< part of the state dict; else computed anew after each load
+  /// Module::to(dtype) leaves it as it is: for tables whose precision others depend on.
+  bool keep_dtype = false;
 };
 
 class Buffer {
@@ -39,6 +41,7 @@ class Buffer {
   const Shape& shape() const;
   DType dtype() const;
   bool is_persistent() const;
+  bool keeps_dtype() const;
   bool is_materialized() const;
   bool same_as(const Buffer& other) const { return impl_ == other.impl_; }
   /// Identity, for maps.

@@ -164,7 +164,8 @@ void Module::convert(std::optional<Device> device, std::optional<DType> dtype) {
   for (NamedBuffer& named : named_buffers()) {
     Buffer& b = named.buffer;
     const Device now = b.is_materialized() ? b.tensor().device() : kCpu;
-    b.to(device.value_or(now), dtype && is_floating(b.dtype()) ? *dtype : b.dtype());
+    const bool converts = dtype && is_floating(b.dtype()) && !b.keeps_dtype();
+    b.to(device.value_or(now), converts ? *dtype : b.dtype());
   }
 }
 

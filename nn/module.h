@@ -113,10 +113,11 @@ class Module {
   void eval() { train(false); }
 
   /// Moves every parameter, gradient and buffer below to a device, and floating ones to a dtype;
-  /// integer buffers keep theirs. Handles stay valid: an optimizer that holds them goes on, but
-  /// state of its own in another dtype or place does not follow. What is not materialised is born
-  /// there in the dtype. Throws StateError for sharded parameters (convert before sharding), and
-  /// what moving throws; then nothing has changed but what was converted before.
+  /// integer buffers, and those built with keep_dtype, keep theirs. Handles stay valid: an
+  /// optimizer that holds them goes on, but state of its own in another dtype or place does not
+  /// follow. What is not materialised is born there in the dtype. Throws StateError for sharded
+  /// parameters (convert before sharding), and what moving throws; then nothing has changed but
+  /// what was converted before.
   void to(Device device);
   void to(DType dtype);
   void to(Device device, DType dtype);

@@ -249,6 +249,12 @@ void Parameter::reset(random::Key key) {
   });
 }
 
+void Parameter::set_init(Initializer init) {
+  TESSERA_CHECK(init != nullptr, kWhere, "{} needs an initializer, for instance init::zeros()",
+                impl_->what());
+  impl_->init = std::move(init);
+}
+
 void Parameter::set_name(std::string name) { impl_->name = std::move(name); }
 
 void Parameter::shard(Sharding sharding, std::shared_ptr<ParameterOwner> owner) {

@@ -111,6 +111,9 @@ class Parameter {
   void to(Device device, DType dtype);
   /// Fills local() from the initializer's stream `key`. Throws StateError before materialize().
   void reset(random::Key key);
+  /// Another initializer for the next reset(): how a model starts its layers' parameters in its own
+  /// way. Throws InvalidArgument for an empty one.
+  void set_init(Initializer init);
 
   // For the sharding layer and containers.
   void set_name(std::string name);

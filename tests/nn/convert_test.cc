@@ -69,6 +69,25 @@ TEST_CASE("to converts floating parameters, gradients and buffers in place of th
   CHECK(model.table_.tensor().dtype() == DType::kBF16);
 }
 
+TEST_CASE("a buffer built with keep_dtype is moved and not converted") {
+  struct Table final : nn::Layer<Table> {
+    Table() : table_({.shape = {3}, .init = nn::init::ones(), .keep_dtype = true}) {
+      register_buffer("table", table_);
+    }
+    void forward() {}
+    nn::Buffer table_;
+  };
+  Table model;
+  CHECK(model.table_.keeps_dtype());
+  CHECK_FALSE(Small().table_.keeps_dtype());
+  nn::initialize(model);
+  model.to(DType::kBF16);
+  CHECK(values(model.table_.tensor()) == std::vector<double>(3, 1.0));
+  model.to(kNull, DType::kF64);
+  CHECK(model.table_.dtype() == DType::kF32);
+  CHECK(model.table_.tensor().device() == kNull);
+}
+
 TEST_CASE("an optimizer built before a conversion goes on with the converted parameters") {
   nn::Linear layer({.in = 2, .out = 1, .bias = false});
   nn::initialize(layer);

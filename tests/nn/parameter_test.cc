@@ -247,6 +247,19 @@ TEST_CASE("a sharding that does not fit is refused") {
         "shard it once");
 }
 
+TEST_CASE("another initializer takes effect at the next reset") {
+  Parameter p({.shape = {2, 3}, .init = nn::init::ones()});
+  p.materialize(kCpu);
+  p.reset({});
+  Parameter(p).set_init(nn::init::constant(4));
+  CHECK(values(p.local().tensor()) == std::vector<double>(6, 1.0));
+  p.reset({});
+  CHECK(values(p.local().tensor()) == std::vector<double>(6, 4.0));
+  CHECK(thrown<InvalidArgument>([&] { p.set_init({}); }) ==
+        "[nn.Parameter] parameter of shape [2, 3] needs an initializer, for instance "
+        "init::zeros()");
+}
+
 TEST_CASE("state names") {
   CHECK(std::string(nn::parameter_state_name(ParameterState::kSharded)) == "sharded");
   CHECK(std::string(nn::parameter_state_name(ParameterState::kPostForward)) == "post_forward");
