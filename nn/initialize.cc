@@ -1,5 +1,6 @@
 #include "tessera/nn/init.h"
 #include "tessera/nn/module.h"
+#include "tessera/nn/module_members.h"
 #include "tessera/nn/unregistered.h"
 #include "tessera/tensor/check.h"
 
@@ -35,21 +36,6 @@ const char* registering_call(detail::MemberKind kind) {
   return "?";
 }
 
-void check_all_registered(Module& root) {
-  for (const NamedModule& named : root.named_modules()) {
-    const auto [begin, bytes] = named.module->extent();
-    const auto member = detail::find_unregistered(begin, bytes, &root);
-    if (!member) continue;
-    const auto position =
-        static_cast<const char*>(member->address) - static_cast<const char*>(begin);
-    throw_error<StateError>("nn.initialize",
-                            "{} has a {} at byte {} of its {} that was never registered: call {} "
-                            "in its constructor",
-                            module_text(named), member_text(*member), position, bytes,
-                            registering_call(member->kind));
-  }
-}
-
 // A parameter or a buffer draws from the stream of its full name.
 template <class Member>
 void fill(Member& member, std::uint64_t seed) {
@@ -58,8 +44,23 @@ void fill(Member& member, std::uint64_t seed) {
 
 }  // namespace
 
+void detail::check_all_registered(Module& root, const char* where) {
+  for (const NamedModule& named : root.named_modules()) {
+    const auto [begin, bytes] = named.module->extent();
+    const auto member = detail::find_unregistered(begin, bytes, &root);
+    if (!member) continue;
+    const auto position =
+        static_cast<const char*>(member->address) - static_cast<const char*>(begin);
+    throw_error<StateError>(where,
+                            "{} has a {} at byte {} of its {} that was never registered: call {} "
+                            "in its constructor",
+                            module_text(named), member_text(*member), position, bytes,
+                            registering_call(member->kind));
+  }
+}
+
 void initialize(Module& module, const InitializeOptions& options) {
-  check_all_registered(module);
+  detail::check_all_registered(module, "nn.initialize");
   for (NamedParameter& named : module.named_parameters()) {
     named.parameter.set_name(options.prefix + named.name);
     named.parameter.materialize(options.device);

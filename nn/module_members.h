@@ -35,4 +35,10 @@ struct Module::Children {
   }
 };
 
+namespace detail {
+/// Throws StateError tagged `where` for a parameter, buffer or module that is a member of a module
+/// of the tree but was never registered.
+void check_all_registered(Module& root, const char* where);
+}  // namespace detail
+
 }  // namespace tessera::nn
