@@ -279,7 +279,9 @@ TEST_CASE("batch norm names what does not fit") {
 
   nn::BatchNorm1d layer({.channels = 2, .track_running_stats = false});
   nn::BatchNorm2d plain({.channels = 2, .affine = false});
-  CHECK(thrown<StateError>([&] { layer(Variable(zeros({3, 2}))); }) != "");
+  CHECK(thrown<StateError>([&] {
+          layer(Variable(zeros({3, 2})));
+        }).find("initialize") != std::string::npos);
   nn::initialize(layer);
   nn::initialize(plain);
   CHECK(thrown<InvalidArgument>([&] {
