@@ -14,7 +14,7 @@
 #include "tessera/distributed/mesh_impl.h"
 #include "tessera/distributed/placement.h"
 #include "tessera/models/image_batch.h"
-#include "tessera/nn/grad_norm.h"
+#include "tessera/nn/clip_grad.h"
 #include "tessera/nn/loss.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops.h"

@@ -5,13 +5,17 @@
 
 namespace tessera::nn {
 
-Tensor Mesh::all_to_all(const Tensor& tensor, const std::string& axis) const {
+RowCounts Mesh::equal_rows(const Tensor& tensor, const std::string& axis) const {
   const std::int64_t ranks = size(axis);
   TESSERA_CHECK(tensor.ndim() >= 1 && tensor.dim(0) % ranks == 0, "all_to_all",
                 "a tensor of shape {} has no {} equal parts along dim 0; pass counts of rows",
                 tensor.shape().str(), ranks);
   const std::vector<std::int64_t> equal(static_cast<std::size_t>(ranks), tensor.dim(0) / ranks);
-  return all_to_all(tensor, axis, {.sent = equal, .received = equal});
+  return {.sent = equal, .received = equal};
+}
+
+Tensor Mesh::all_to_all(const Tensor& tensor, const std::string& axis) const {
+  return all_to_all(tensor, axis, equal_rows(tensor, axis));
 }
 
 namespace {

@@ -47,6 +47,8 @@ class Mesh {
                             const RowCounts& rows) const = 0;
   /// The same with equal parts. Throws InvalidArgument for a dim 0 that size does not divide.
   Tensor all_to_all(const Tensor& tensor, const std::string& axis) const;
+  /// The counts of equal parts of dim 0. Throws as that.
+  RowCounts equal_rows(const Tensor& tensor, const std::string& axis) const;
 };
 
 /// A mesh of this rank only: one axis "data" of size 1.

@@ -10,7 +10,7 @@
 #include "tessera/models/image_batch.h"
 #include "tessera/models/mlp_stack.h"
 #include "tessera/models/parallelize.h"
-#include "tessera/nn/grad_norm.h"
+#include "tessera/nn/clip_grad.h"
 #include "tessera/nn/init.h"
 #include "tessera/tensor/ops.h"
 #include "tessera/tests/support/ranks.h"

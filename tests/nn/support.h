@@ -2,6 +2,7 @@
 
 // Small helpers of the nn tests.
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <string>
@@ -42,20 +43,22 @@ struct FakeOwner final : nn::ParameterOwner {
   bool pending = false;
 };
 
-// A mesh that records its all-reduces, and adds `others` to what this rank has: the sum over the
-// other ranks.
+// A mesh that records its all-reduces, and puts `others` to what this rank has: the sum over the
+// other ranks, or their largest.
 struct FakeMesh final : nn::Mesh {
   FakeMesh(std::vector<std::string> axis_names, int ranks)
       : names(std::move(axis_names)), ranks(ranks) {}
   const std::vector<std::string>& axes() const override { return names; }
   int size(const std::string&) const override { return ranks; }
   int rank(const std::string&) const override { return 0; }
-  void all_reduce(const Tensor& tensor, const std::string& axis, nn::MeshReduce) const override {
-    reduced.push_back(axis + tensor.shape().str());
-    const std::vector<double> mine = tensor.to_vector<double>();
+  void all_reduce(const Tensor& tensor, const std::string& axis, nn::MeshReduce op) const override {
+    const bool is_max = op == nn::MeshReduce::kMax;
+    reduced.push_back(axis + tensor.shape().str() + (is_max ? " max" : ""));
+    const std::vector<double> mine = values(tensor);
     for (std::int64_t i = 0; i < tensor.numel(); ++i) {
       const Tensor element = tensor.ndim() == 0 ? tensor : tensor.select(0, i);
-      fill_(element, mine[static_cast<std::size_t>(i)] + others);
+      const double here = mine[static_cast<std::size_t>(i)];
+      fill_(element, is_max ? std::max(here, others) : here + others);
     }
   }
   Tensor all_gather(const Tensor& tensor, const std::string&) const override { return tensor; }
