@@ -43,9 +43,7 @@ std::int64_t count_hits(const Tensor& logits, const Tensor& targets) {
 }
 
 nn::optim::SgdOptions sgd_options(const TrainerOptions& options) {
-  return {.lr = options.learning_rate.peak,
-          .momentum = options.momentum,
-          .weight_decay = options.weight_decay};
+  return {.lr = options.lr, .momentum = options.momentum, .weight_decay = options.weight_decay};
 }
 
 // Evaluation runs without a graph and in evaluation mode, and leaves the mode as it was.
@@ -85,6 +83,7 @@ Trainer::Trainer(distributed::World& world, Classifier model, const data::ImageS
       mesh_(distributed::make_mesh(world.mesh())),
       parameters_(model_.module.parameters()),
       optimizer_(parameters_, sgd_options(options)),
+      scheduler_(optimizer_, options.schedule),
       order_(train.count(), options.batch, options.seed) {}
 
 // Every rank's values, in rank order.
@@ -109,6 +108,7 @@ Trainer::LocalStep Trainer::run_step(std::span<const std::int64_t> local) {
   const Tensor norm = nn::grad_norm(parameters_);
   optimizer_.step();
   optimizer_.zero_grad();
+  scheduler_.step();
 
   LocalStep step{.loss_sum = host_value(loss_sum.tensor()), .grad_norm = host_value(norm)};
   const distributed::CollectiveCounters after = distributed::collective_counters();
@@ -142,8 +142,7 @@ void Trainer::combine(const LocalStep& local, StepMetrics& metrics) const {
 StepMetrics Trainer::step() {
   const auto start = Clock::now();
   StepMetrics metrics{.step = steps_done_ + 1};
-  metrics.learning_rate = learning_rate(options_.learning_rate, metrics.step);
-  optimizer_.set_lr(metrics.learning_rate);
+  metrics.learning_rate = optimizer_.lr();
   const std::span<const std::int64_t> samples = order_.samples_of(metrics.step);
   metrics.samples = static_cast<std::int64_t>(samples.size());
   const distributed::Chunk chunk =

@@ -15,10 +15,11 @@
 #include "tessera/distributed/world.h"
 #include "tessera/models/batch_order.h"
 #include "tessera/models/data/fashion_mnist.h"
-#include "tessera/models/learning_rate.h"
 #include "tessera/models/metrics.h"
 #include "tessera/nn/mesh.h"
 #include "tessera/nn/module.h"
+#include "tessera/nn/optim/lr_scheduler.h"
+#include "tessera/nn/optim/schedule.h"
 #include "tessera/nn/optim/sgd.h"
 
 namespace tessera::models {
@@ -31,7 +32,8 @@ struct Classifier {
 
 struct TrainerOptions {
   std::int64_t batch = 256;  ///< samples of a step, over all ranks
-  LearningRateOptions learning_rate;
+  double lr = 0.1;
+  nn::optim::Schedule schedule = nn::optim::constant();  ///< of lr, over all steps
   double momentum = 0.9;
   double weight_decay = 0;
   std::uint64_t seed = 1;     ///< of the order of the samples
@@ -67,6 +69,7 @@ class Trainer {
   std::shared_ptr<const nn::Mesh> mesh_;
   std::vector<nn::Parameter> parameters_;
   nn::optim::SGD optimizer_;
+  nn::optim::LrScheduler scheduler_;
   BatchOrder order_;
   std::int64_t steps_done_ = 0;
 };

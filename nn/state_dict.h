@@ -10,6 +10,7 @@
 /// a dict made by state_dict(model) shows the model's own elements until clone(). Values copy; used
 /// by one thread at a time.
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -34,7 +35,11 @@ class StateDict {
   /// Replaces a value in its place; a new name goes to the end. Throws InvalidArgument for an empty
   /// name and an undefined tensor.
   void set(std::string name, StateValue value);
-  void set(std::string name, const char* text) { set(std::move(name), std::string(text)); }
+  /// A template, so that std::int64_t{0} is a number and not a null pointer.
+  template <std::same_as<char> Char>
+  void set(std::string name, const Char* text) {
+    set(std::move(name), std::string(text));
+  }
   /// False where there was none.
   bool erase(const std::string& name);
 

@@ -4,6 +4,7 @@
 
 #include "tessera/tensor/kernels/adam.h"
 #include "tessera/tensor/kernels/launch.h"
+#include "tessera/tensor/kernels/lion.h"
 #include "tessera/tensor/kernels/resolve.h"
 #include "tessera/tensor/kernels/sgd.h"
 #include "tessera/tensor/op_checks.h"
@@ -33,6 +34,12 @@ void check_parameter(const char* where, const Tensor& parameter, const Tensor& f
   ops::check_same_device(where, first, parameter);
 }
 
+void check_betas(const char* where, double beta1, double beta2) {
+  const auto fits = [](double beta) { return beta >= 0 && beta < 1; };
+  TESSERA_CHECK(fits(beta1) && fits(beta2), where, "betas are {} and {}; they must lie in [0, 1)",
+                beta1, beta2);
+}
+
 void check_sgd(const SgdSegment& segment, const Tensor& first) {
   constexpr const char* kWhere = "sgd_step";
   check_parameter(kWhere, segment.parameter, first);
@@ -55,9 +62,15 @@ void check_adam(const AdamSegment& segment, const Tensor& first) {
   if (segment.max_exp_avg_sq.defined())
     check_partner(kWhere, p, "max_exp_avg_sq", segment.max_exp_avg_sq);
   TESSERA_CHECK(segment.step >= 1, kWhere, "step is {}; steps count from 1", segment.step);
-  const auto fits = [](double beta) { return beta >= 0 && beta < 1; };
-  TESSERA_CHECK(fits(segment.beta1) && fits(segment.beta2), kWhere,
-                "betas are {} and {}; they must lie in [0, 1)", segment.beta1, segment.beta2);
+  check_betas(kWhere, segment.beta1, segment.beta2);
+}
+
+void check_lion(const LionSegment& segment, const Tensor& first) {
+  constexpr const char* kWhere = "lion_step";
+  check_parameter(kWhere, segment.parameter, first);
+  check_partner(kWhere, segment.parameter, "the gradient", segment.gradient);
+  check_partner(kWhere, segment.parameter, "exp_avg", segment.exp_avg);
+  check_betas(kWhere, segment.beta1, segment.beta2);
 }
 
 AdamKernel::Segment arguments(const AdamSegment& s) {
@@ -110,6 +123,25 @@ void adam_step(const std::vector<AdamSegment>& segments) {
   args.segments.reserve(segments.size());
   for (const AdamSegment& segment : segments) args.segments.push_back(arguments(segment));
   launch<AdamKernel>(first.device(), std::move(args));
+}
+
+void lion_step(const std::vector<LionSegment>& segments) {
+  if (segments.empty()) return;
+  const Tensor& first = segments.front().parameter;
+  for (const LionSegment& segment : segments) check_lion(segment, first);
+  LionKernel::Args args;
+  args.segments.reserve(segments.size());
+  for (const LionSegment& s : segments) {
+    args.segments.push_back({.parameter = overwrite(s.parameter, "lion_step"),
+                             .gradient = read(s.gradient),
+                             .exp_avg = overwrite(s.exp_avg, "lion_step"),
+                             .lr = s.lr,
+                             .beta1 = s.beta1,
+                             .beta2 = s.beta2,
+                             .shrink = 1 - s.lr * s.weight_decay,
+                             .gradient_sign = s.maximize ? -1.0 : 1.0});
+  }
+  launch<LionKernel>(first.device(), std::move(args));
 }
 
 }  // namespace tessera

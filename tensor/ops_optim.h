@@ -58,4 +58,21 @@ struct AdamSegment {
 ///   p -= lr / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
 void adam_step(const std::vector<AdamSegment>& segments);
 
+/// One parameter of a step of Lion.
+struct LionSegment {
+  Tensor parameter = {};
+  Tensor gradient = {};
+  Tensor exp_avg = {};  ///< m, zeros before the first step
+  double lr = 1e-4;
+  double beta1 = 0.9;  ///< in [0, 1), as beta2
+  double beta2 = 0.99;
+  double weight_decay = 0;
+  bool maximize = false;
+};
+
+/// Per element (Chen et al., "Symbolic discovery of optimization algorithms", 2023):
+///   g = +-gradient;  p -= lr * (sign(beta1 m + (1 - beta1) g) + weight_decay * p)
+///   m = beta2 m + (1 - beta2) g
+void lion_step(const std::vector<LionSegment>& segments);
+
 }  // namespace tessera

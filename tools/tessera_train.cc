@@ -11,6 +11,7 @@
 #include "tessera/models/parallelize.h"
 #include "tessera/models/trainer.h"
 #include "tessera/nn/init.h"
+#include "tessera/nn/optim/schedule.h"
 #include "tessera/tensor/determinism.h"
 #include "tessera/tools/tessera_progress.h"
 #include "tessera/tools/tessera_run_folder.h"
@@ -44,13 +45,14 @@ std::int64_t total_steps(const TrainMlpOptions& options, std::int64_t images) {
 }
 
 models::TrainerOptions trainer_options(const TrainMlpOptions& options, std::int64_t steps) {
-  return {
-      .batch = options.batch,
-      .learning_rate = {.peak = options.lr, .steps = steps, .warmup_steps = steps / kWarmupPart},
-      .momentum = options.momentum,
-      .weight_decay = options.weight_decay,
-      .seed = options.seed,
-      .dtype = options.model().dtype};
+  return {.batch = options.batch,
+          .lr = options.lr,
+          .schedule = nn::optim::warm_up_cosine(
+              {.warm_up = steps / kWarmupPart, .steps = steps, .midpoints = true}),
+          .momentum = options.momentum,
+          .weight_decay = options.weight_decay,
+          .seed = options.seed,
+          .dtype = options.model().dtype};
 }
 
 // What rank 0 shows and writes; the other ranks have none.

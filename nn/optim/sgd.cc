@@ -1,5 +1,7 @@
 #include "tessera/nn/optim/sgd.h"
 
+#include <utility>
+
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops_elementwise.h"
 #include "tessera/tensor/ops_optim.h"
@@ -8,8 +10,16 @@ namespace tessera::nn::optim {
 namespace {
 
 constexpr const char* kWhere = "nn.optim.SGD";
+constexpr const char* kMomentum = "momentum";
 
-void check_options(const SgdOptions& options) {
+}  // namespace
+
+SGD::SGD(const std::vector<Parameter>& parameters, const SgdOptions& options)
+    : SGD(std::vector<Group>{{.parameters = parameters, .options = options}}) {}
+
+SGD::SGD(std::vector<Group> groups) { add_groups(std::move(groups)); }
+
+void SGD::check_options(const SgdOptions& options) const {
   TESSERA_CHECK(options.lr >= 0, kWhere, "lr is {}; give one that is at least 0", options.lr);
   TESSERA_CHECK(options.momentum >= 0, kWhere, "momentum is {}; it is at least 0",
                 options.momentum);
@@ -20,37 +30,41 @@ void check_options(const SgdOptions& options) {
                 options.dampening);
 }
 
-}  // namespace
-
-SGD::SGD(const std::vector<Parameter>& parameters, const SgdOptions& options)
-    : Optimizer(parameters), options_(options) {
-  check_options(options);
+OptionList SGD::list_options(SgdOptions& options) const {
+  return {{"lr", &options.lr},
+          {"momentum", &options.momentum},
+          {"dampening", &options.dampening},
+          {"weight_decay", &options.weight_decay},
+          {"nesterov", &options.nesterov},
+          {"maximize", &options.maximize}};
 }
 
-void SGD::set_lr(double lr) {
-  TESSERA_CHECK(lr >= 0, kWhere, "lr is {}; give one that is at least 0", lr);
-  options_.lr = lr;
+std::vector<std::string> SGD::state_names(const SgdOptions& options) const {
+  if (options.momentum == 0) return {};
+  return {kMomentum};
 }
 
-void SGD::step() {
+void SGD::update(const std::vector<Parameter>& parameters) {
   std::vector<SgdSegment> segments;
-  for (const Parameter& parameter : parameters_to_update()) {
+  for (const Parameter& parameter : parameters) {
+    const SgdOptions& options = options_for(parameter);
     SgdSegment segment{.parameter = parameter.local().tensor(),
                        .gradient = contiguous(parameter.grad()),
                        .momentum = {},
-                       .lr = options_.lr,
-                       .momentum_factor = options_.momentum,
-                       .dampening = options_.dampening,
-                       .weight_decay = options_.weight_decay,
-                       .nesterov = options_.nesterov};
-    if (options_.momentum != 0) {
-      const StateTensor momentum = state_for_update(parameter, "momentum");
+                       .lr = options.lr,
+                       .momentum_factor = options.momentum,
+                       .dampening = options.dampening,
+                       .weight_decay = options.weight_decay,
+                       .nesterov = options.nesterov,
+                       .maximize = options.maximize};
+    if (options.momentum != 0) {
+      const StateTensor momentum = state_for_update(parameter, kMomentum);
       segment.momentum = momentum.tensor;
       segment.first_step = momentum.is_new;
     }
     segments.push_back(std::move(segment));
   }
-  if (!segments.empty()) sgd_step(segments);
+  step_by_kind(segments, [](const std::vector<SgdSegment>& part) { sgd_step(part); });
 }
 
 }  // namespace tessera::nn::optim

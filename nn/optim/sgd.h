@@ -2,14 +2,14 @@
 
 /// Stochastic gradient descent, with PyTorch's definition; per element, in the order written:
 ///
-///     g = grad + weight_decay * p
+///     g = +-grad + weight_decay * p                                  minus to maximize
 ///     m = first step ? g : momentum * m + (1 - dampening) * g        with momentum only
 ///     p = p - lr * (nesterov ? g + momentum * m : m)                 without momentum: p - lr * g
 ///
 /// State: "momentum", one tensor of local()'s shape per parameter, only where momentum is not 0.
-/// One launch a step.
+/// One launch a step, whatever the number of parameters and groups.
 
-#include "tessera/nn/optim/optimizer.h"
+#include "tessera/nn/optim/group_optimizer.h"
 
 namespace tessera::nn::optim {
 
@@ -19,22 +19,22 @@ struct SgdOptions {
   double dampening = 0;
   double weight_decay = 0;
   bool nesterov = false;  ///< needs momentum > 0 and dampening 0
+  bool maximize = false;
 };
 
-class SGD final : public Optimizer {
+class SGD final : public GroupOptimizer<SgdOptions> {
  public:
-  /// Throws InvalidArgument for no parameters, or options outside their ranges.
+  /// Throw InvalidArgument for no parameters, one in two groups, or options outside their ranges.
   SGD(const std::vector<Parameter>& parameters, const SgdOptions& options);
+  explicit SGD(std::vector<Group> groups);
 
-  void step() override;
-
-  double lr() const { return options_.lr; }
-  /// From the next step on. Throws InvalidArgument unless >= 0.
-  void set_lr(double lr);
-  const SgdOptions& options() const { return options_; }
+  std::string type_name() const override { return "SGD"; }
 
  private:
-  SgdOptions options_;
+  void update(const std::vector<Parameter>& parameters) override;
+  void check_options(const SgdOptions& options) const override;
+  OptionList list_options(SgdOptions& options) const override;
+  std::vector<std::string> state_names(const SgdOptions& options) const override;
 };
 
 }  // namespace tessera::nn::optim

@@ -18,6 +18,7 @@
 #include "tessera/tensor/kernels/gather.h"
 #include "tessera/tensor/kernels/kernel_list.h"
 #include "tessera/tensor/kernels/linear_index.h"
+#include "tessera/tensor/kernels/lion.h"
 #include "tessera/tensor/kernels/masked_fill.h"
 #include "tessera/tensor/kernels/matmul.h"
 #include "tessera/tensor/kernels/pool.h"
@@ -61,6 +62,7 @@ using AllKernels = KernelList<
     FlipKernel,
     GatherKernel,
     LinearIndexKernel,
+    LionKernel,
     MaskedFillKernel,
     MatmulKernel,
     MaxPoolBackwardKernel,

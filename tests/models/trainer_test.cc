@@ -39,7 +39,8 @@ MlpOptions model_options() { return {.hidden = {11, 6}, .dtype = DType::kF64}; }
 // 13 images in batches of 5, 5 and 3: on 5 ranks a step's rows are 1 each, or 1, 1, 1, 0, 0.
 TrainerOptions trainer_options() {
   return {.batch = 5,
-          .learning_rate = {.peak = 0.05, .steps = kSteps, .warmup_steps = 2},
+          .lr = 0.05,
+          .schedule = nn::optim::warm_up_cosine({.warm_up = 2, .steps = kSteps}),
           .momentum = 0.9,
           .weight_decay = 0.01,
           .seed = 3,
@@ -89,7 +90,7 @@ Reference reference_run(const data::ImageSet& train, const data::ImageSet& test)
         squares += gradient[i] * gradient[i];
         const double g = gradient[i] + options.weight_decay * values[i];
         momenta[p][i] = first ? g : options.momentum * momenta[p][i] + g;
-        values[i] -= learning_rate(options.learning_rate, step) * momenta[p][i];
+        values[i] -= options.lr * options.schedule(step - 1) * momenta[p][i];
       }
       copy_(tensor, Tensor::from_vector(values, tensor.shape()));
       parameters[p].zero_grad();
@@ -128,8 +129,8 @@ TESSERA_RANK_TEST("training and evaluation equal a run by hand, on any number of
             wanted.norms[step - 1]);
     t.check(metrics.samples == (step % 3 == 0 ? 3 : 5), "step {}: {} samples", step,
             metrics.samples);
-    t.check(metrics.learning_rate == learning_rate(trainer_options().learning_rate, metrics.step),
-            "rate {}", metrics.learning_rate);
+    t.check(metrics.learning_rate == 0.05 * trainer_options().schedule(metrics.step - 1), "rate {}",
+            metrics.learning_rate);
   }
   const EvalMetrics eval = trainer.evaluate(test);
   t.check(eval.step == kSteps, "evaluated after {}", eval.step);
@@ -208,7 +209,7 @@ TESSERA_RANK_TEST("a loss that is not finite ends the run on every rank", "[trai
   const data::ImageSet train = make_images(13);
   Sharded sharded(t.world());
   TrainerOptions options = trainer_options();
-  options.learning_rate.peak = 1e200;
+  options.lr = 1e200;
   Trainer trainer(t.world(), sharded.classifier(), train, options);
   t.check_throws<StateError>("lower the learning rate", [&] {
     for (int step = 0; step < 6; ++step) trainer.step();

@@ -1,12 +1,10 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cmath>
 #include <numeric>
 #include <vector>
 
 #include "tessera/models/batch_order.h"
 #include "tessera/models/image_batch.h"
-#include "tessera/models/learning_rate.h"
 #include "tessera/models/metrics.h"
 #include "tessera/tensor/error.h"
 
@@ -17,22 +15,6 @@ using Catch::Matchers::Contains;
 
 std::vector<std::int64_t> copy(std::span<const std::int64_t> samples) {
   return {samples.begin(), samples.end()};
-}
-
-TEST_CASE("the learning rate rises to its peak and falls along a cosine to almost 0") {
-  const LearningRateOptions options{.peak = 0.4, .steps = 10, .warmup_steps = 2};
-  CHECK(learning_rate(options, 1) == 0.2);
-  CHECK(learning_rate(options, 2) == 0.4);
-  const double pi = std::acos(-1.0);
-  CHECK(learning_rate(options, 3) == Approx(0.4 * 0.5 * (1 + std::cos(pi / 16))));
-  CHECK(learning_rate(options, 10) == Approx(0.4 * 0.5 * (1 + std::cos(pi * 15 / 16))));
-  for (std::int64_t step = 3; step < 10; ++step)
-    CHECK(learning_rate(options, step) > learning_rate(options, step + 1));
-  CHECK(learning_rate(options, 10) > 0);
-}
-
-TEST_CASE("one step without warm-up learns") {
-  CHECK(learning_rate({.peak = 0.4, .steps = 1, .warmup_steps = 0}, 1) == Approx(0.2));
 }
 
 TEST_CASE("an epoch has every sample once, its last batch is the rest") {

@@ -29,6 +29,9 @@ TEST_CASE("a state dict keeps its order; a replaced value keeps its place") {
   dict.set("epoch", std::int64_t{4});
   CHECK(names(dict) == "w:tensor epoch:integer lr:number name:text done:bool ");
   CHECK(dict.integer("epoch") == 4);
+  dict.set("epoch", std::int64_t{0});  // a number, though it could be a null pointer
+  CHECK(dict.integer("epoch") == 0);
+  dict.set("epoch", std::int64_t{4});
   CHECK(dict.number("epoch") == 4.0);
   CHECK(dict.number("lr") == 0.5);
   CHECK(dict.text("name") == "mlp");

@@ -91,6 +91,12 @@ Operations optim_operations() {
        [](const Call& t) {
          adam_step({{.parameter = t[0], .gradient = t[1], .exp_avg = t[2], .exp_avg_sq = t[3]}});
        }},
+      {"lion_step",
+       {parameter, state, state},
+       [](const Call& t) { lion_step({{.parameter = t[0], .gradient = t[1], .exp_avg = t[2]}}); }},
+      {"lion_step",
+       {half(parameter), half(state), state},
+       [](const Call& t) { lion_step({{.parameter = t[0], .gradient = t[1], .exp_avg = t[2]}}); }},
   };
 }
 

@@ -1,3 +1,4 @@
+// SGD: its formula, and what every optimizer shares: state, sharding, gradients of any layout.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -5,10 +6,9 @@
 #include "tessera/autograd/ops.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/optim/sgd.h"
-#include "tessera/tensor/random.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/trace.h"
-#include "tessera/tests/nn/support.h"
+#include "tessera/tests/nn/optim/support.h"
 
 namespace tessera {
 namespace {
@@ -16,26 +16,7 @@ namespace {
 using nn::Parameter;
 using nn::optim::SGD;
 using nn::optim::SgdOptions;
-using testing::FakeOwner;
-using testing::row_sharding;
-using testing::thrown;
-using testing::values;
-
-constexpr TensorOptions kDouble{.dtype = DType::kF64};
-
-Parameter make(const Shape& shape, std::uint64_t key) {
-  Parameter p({.shape = shape, .dtype = DType::kF64, .init = nn::init::normal(0, 1)});
-  p.set_name("p" + std::to_string(key));
-  p.materialize(kCpu);
-  p.reset({.value = key});
-  return p;
-}
-
-Tensor random_gradient(const Shape& shape, std::uint64_t key) {
-  const Tensor g = Tensor::empty(shape, kDouble);
-  random::fill_normal(g, {.value = key + 1000}, random::whole(shape), 0, 1);
-  return g;
-}
+using namespace testing;
 
 // The formula of sgd.h, element by element.
 struct PlainSgd {
@@ -46,7 +27,8 @@ struct PlainSgd {
     const bool first = m.empty();
     m.resize(p.size());
     for (std::size_t i = 0; i < p.size(); ++i) {
-      const double g = gradient[i] + options.weight_decay * p[i];
+      const double g =
+          (options.maximize ? -gradient[i] : gradient[i]) + options.weight_decay * p[i];
       m[i] = first ? g : options.momentum * m[i] + (1 - options.dampening) * g;
       double update = g;
       if (options.momentum != 0) update = options.nesterov ? g + options.momentum * m[i] : m[i];
@@ -66,7 +48,8 @@ TEST_CASE("SGD follows its formula for every combination of options") {
                                    .momentum = momentum,
                                    .dampening = dampening,
                                    .weight_decay = weight_decay,
-                                   .nesterov = nesterov};
+                                   .nesterov = nesterov,
+                                   .maximize = nesterov};
           PlainSgd plain_a{options, values(a.local().tensor())},
               plain_b{options, values(b.local().tensor())};
           SGD optimizer({a, b}, options);

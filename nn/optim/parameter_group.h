@@ -1,0 +1,60 @@
+#pragma once
+
+/// Parameters that are stepped with the same options, and how a model's parameters are split into
+/// such groups.
+///
+///     const auto [matrices, others] = optim::group_parameters(model, optim::min_dims(2));
+///     optim::AdamW optimizer({{.parameters = matrices, .options = {.lr = 1e-3, .weight_decay =
+///     0.1}},
+///                             {.parameters = others, .options = {.lr = 1e-3, .weight_decay =
+///                             0}}});
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "tessera/nn/module.h"
+#include "tessera/nn/parameter.h"
+
+namespace tessera::nn::optim {
+
+/// `Options` is the options struct of an optimizer: AdamWOptions.
+template <class Options>
+struct ParameterGroup {
+  std::vector<Parameter> parameters;  ///< may be empty; one that is listed twice counts once
+  Options options = {};
+};
+
+/// Whether a parameter belongs to a group; it sees the full name and the handle.
+using ParameterPredicate = std::function<bool(const NamedParameter&)>;
+
+/// Accepts parameters whose value has at least `dims` dims: 2 leaves out biases and scales.
+ParameterPredicate min_dims(int dims);
+
+namespace detail {
+/// One list for each predicate, and one for the rest.
+std::vector<std::vector<Parameter>> split_parameters(
+    std::span<const NamedParameter> parameters, std::span<const ParameterPredicate> predicates);
+}  // namespace detail
+
+/// Each parameter goes to the first list whose predicate accepts it, else to the last one: one list
+/// more than there are predicates, in the order of `parameters`.
+template <class... Predicates>
+std::array<std::vector<Parameter>, sizeof...(Predicates) + 1> group_parameters(
+    const std::vector<NamedParameter>& parameters, Predicates... predicates) {
+  const std::array<ParameterPredicate, sizeof...(Predicates)> list{
+      ParameterPredicate(std::move(predicates))...};
+  std::vector<std::vector<Parameter>> lists = detail::split_parameters(parameters, list);
+  std::array<std::vector<Parameter>, sizeof...(Predicates) + 1> out;
+  for (std::size_t i = 0; i < out.size(); ++i) out[i].swap(lists[i]);
+  return out;
+}
+template <class... Predicates>
+auto group_parameters(const Module& module, Predicates... predicates) {
+  return group_parameters(module.named_parameters(), std::move(predicates)...);
+}
+
+}  // namespace tessera::nn::optim

@@ -1,0 +1,84 @@
+#pragma once
+
+/// Learning-rate schedules: pure functions of the step, made of one another.
+///
+///     const auto schedule = optim::sequence({optim::warm_up(100), optim::cosine({.steps = 900})},
+///                                           {100});
+///     optim::LrScheduler scheduler(optimizer, schedule);     // lr_scheduler.h
+///
+/// A schedule answers the factor of a group's initial lr. Steps are optimizer steps done so far, so
+/// the first update has the factor of step 0; `steps` are updates that a schedule takes, after
+/// which it stays where it is. Schedules throw InvalidArgument, when they are made, for numbers
+/// outside the ranges that are written beside them.
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace tessera::nn::optim {
+
+using Schedule = std::function<double(std::int64_t step)>;
+
+Schedule constant(double factor = 1);
+
+/// (step + 1) / steps, then 1: the last update of the warm-up has the full rate. 0 steps: always 1.
+Schedule warm_up(std::int64_t steps);
+
+struct LinearScheduleOptions {
+  double from = 1;
+  double to = 0;
+  std::int64_t steps = 0;  ///< required, >= 1
+};
+/// from + (to - from) step / steps, then `to`.
+Schedule linear(const LinearScheduleOptions& options);
+
+struct CosineScheduleOptions {
+  double to = 0;
+  std::int64_t steps = 0;  ///< required, >= 1
+  /// The rate in the middle of each step, at step + 1/2, so that the first is a little below 1 and
+  /// the last as much above `to`; else at its start.
+  bool midpoints = false;
+};
+/// to + (1 - to) (1 + cos(pi step / steps)) / 2, then `to`.
+Schedule cosine(const CosineScheduleOptions& options);
+
+struct StepScheduleOptions {
+  std::int64_t every = 0;  ///< required, >= 1
+  double gamma = 0.1;
+};
+/// gamma to the power of floor(step / every).
+Schedule step_decay(const StepScheduleOptions& options);
+
+/// schedules[0] before milestones[0], then schedules[1] before milestones[1], ...; each counts
+/// steps from where it begins. Milestones do not fall, and are one fewer than the schedules.
+Schedule sequence(std::vector<Schedule> schedules, std::vector<std::int64_t> milestones);
+
+/// The product of their factors, all of them at the same step. At least one.
+Schedule product(std::vector<Schedule> schedules);
+
+struct WarmUpCosineOptions {
+  std::int64_t warm_up = 0;  ///< >= 0
+  std::int64_t steps = 0;    ///< of the whole run, >= 1
+  double to = 0;
+  bool midpoints = false;  ///< as in CosineScheduleOptions
+};
+/// warm_up(), then cosine() over the rest of the run.
+Schedule warm_up_cosine(const WarmUpCosineOptions& options);
+
+enum class WsdDecay : std::uint8_t {
+  kLinear,      ///< 1 - x, x running from 0 to 1
+  kCosine,      ///< (1 + cos(pi x)) / 2
+  kSquareRoot,  ///< 1 - sqrt(x)
+};
+struct WsdOptions {
+  std::int64_t warm_up = 0;  ///< >= 0
+  std::int64_t stable = 0;   ///< >= 0
+  std::int64_t decay = 0;    ///< required, >= 1
+  double to = 0;
+  WsdDecay shape = WsdDecay::kLinear;
+};
+/// Warm-up, stable, decay (Hu et al., "MiniCPM", 2024): warm_up(), then 1 for `stable` steps, then
+/// down to `to` over `decay` steps.
+Schedule wsd(const WsdOptions& options);
+
+}  // namespace tessera::nn::optim
