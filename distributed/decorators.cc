@@ -15,10 +15,19 @@ namespace {
 class Decorator : public ProcessGroup {
  public:
   explicit Decorator(std::shared_ptr<ProcessGroup> group)
-      : ProcessGroup(group->name(), group->rank(), group->size()), group_(std::move(group)) {}
+      : ProcessGroup({.name = group->name(), .rank = group->rank(), .ranks = group->ranks()}),
+        group_(std::move(group)) {}
+  std::string backend() const override { return group_->backend(); }
+  bool carries(DeviceType type) const override { return group_->carries(type); }
   void run(const Collective& call) override { group_->run(call); }
   void abort(const std::string& reason) noexcept override { group_->abort(reason); }
   std::uint64_t next_sequence() override { return group_->next_sequence(); }
+  std::uint64_t next_place(Channel channel, int peer, bool sending) override {
+    return group_->next_place(channel, peer, sending);
+  }
+  std::shared_ptr<ProcessGroup> make_subgroup(const SubgroupRequest& request) override {
+    return group_->make_subgroup(request);
+  }
 
  private:
   std::shared_ptr<ProcessGroup> group_;
@@ -60,11 +69,7 @@ class FailAt final : public Decorator {
       : Decorator(std::move(group)), n_(n) {}
   void run(const Collective& call) override {
     if (++calls_ != n_) return Decorator::run(call);
-    const CollectiveSite site{.rank = rank(),
-                              .group = name(),
-                              .op = collective_name(call.kind),
-                              .sequence = call.sequence,
-                              .label = call.label};
+    const CollectiveSite site = site_of(*this, call);
     current_stream(collective_device(call))
         .enqueue("fail_at", [site, n = n_, ticket = call.ticket] {
           ticket.note(FlightState::kFailed);

@@ -43,11 +43,24 @@ class Planner {
       case CollectiveKind::kBroadcast:
         plan_broadcast();
         break;
+      case CollectiveKind::kReduce:
+        plan_reduce();
+        break;
+      case CollectiveKind::kGather:
+        plan_gather();
+        break;
+      case CollectiveKind::kScatter:
+        plan_scatter();
+        break;
+      case CollectiveKind::kExchange:
+        plan_messages();
+        return std::move(plan_);
       case CollectiveKind::kBarrier:
         send(peers_, {});
         for (int peer : peers_) receive(peer, {});
         break;
     }
+    number_transfers();
     return std::move(plan_);
   }
   std::size_t staged() const { return staged_; }
@@ -100,7 +113,7 @@ class Planner {
     if (messages.empty()) messages.push_back({});  // an empty message: the ranks still meet
     for (int peer : peers) {
       for (const Piece& message : messages)
-        plan_.sends.push_back({peer, message.data, message.bytes, rows_to(peer)});
+        plan_.sends.push_back({peer, message.data, message.bytes, 0, row_terms_to(peer)});
     }
   }
 
@@ -111,7 +124,7 @@ class Planner {
     for (const Piece& piece : pieces) {
       if (piece.bytes == 0) continue;
       if (packed == 0 || !is_small(piece)) {
-        plan_.receives.push_back({peer, piece.data, piece.bytes, rows_from(peer)});
+        plan_.receives.push_back({peer, piece.data, piece.bytes, 0, row_terms_from(peer)});
         ++messages;
         continue;
       }
@@ -119,7 +132,7 @@ class Planner {
       at += piece.bytes;
     }
     if (packed > 0 || messages == 0)
-      plan_.receives.push_back({peer, pack, packed, rows_from(peer)});
+      plan_.receives.push_back({peer, pack, packed, 0, row_terms_from(peer)});
   }
 
   // Receives pieces of these sizes into staging; small ones lie there as they travelled. Answers
@@ -138,21 +151,28 @@ class Planner {
       std::byte* place = stage(piece.bytes);
       places.push_back(place);
       if (piece.bytes == 0) continue;
-      plan_.receives.push_back({peer, place, piece.bytes});
+      plan_.receives.push_back({peer, place, piece.bytes, 0, 0});
       ++messages;
     }
-    if (packed > 0 || messages == 0) plan_.receives.push_back({peer, pack, packed});
+    if (packed > 0 || messages == 0) plan_.receives.push_back({peer, pack, packed, 0, 0});
     return places;
   }
 
   void plan_all_gather() {
-    std::vector<Piece> mine;
+    send(peers_, whole_members());
+    gather_parts();
+  }
+
+  void plan_gather() {
+    if (rank_ != call_.root) return send(std::span(&call_.root, 1), whole_members());
+    gather_parts();
+  }
+
+  void gather_parts() {
     for (const ResolvedMember& member : call_.members) {
-      mine.push_back({sendable(member.input), bytes(member.count_in)});
       const Piece place = part(member.output, rank_, member.count_in);
       plan_.before.push_back({place.data, member.input, place.bytes});
     }
-    send(peers_, mine);
     for (int peer : peers_) {
       std::vector<Piece> theirs;
       for (const ResolvedMember& member : call_.members)
@@ -184,10 +204,26 @@ class Planner {
   }
 
   void plan_all_reduce() {
+    const std::vector<Piece> mine = whole_members();
+    send(peers_, mine);
+    plan_reductions(collect_from_all(mine));
+  }
+
+  void plan_reduce() {
+    const std::vector<Piece> mine = whole_members();
+    if (rank_ != call_.root) return send(std::span(&call_.root, 1), mine);
+    plan_reductions(collect_from_all(mine));
+  }
+
+  std::vector<Piece> whole_members() const {
     std::vector<Piece> mine;
     for (const ResolvedMember& member : call_.members)
-      mine.push_back({member.output, bytes(member.count_in)});
-    send(peers_, mine);
+      mine.push_back({sendable(member.input), bytes(member.count_in)});
+    return mine;
+  }
+
+  // Where each rank's members lie, the others' in staging: places[rank][member].
+  std::vector<std::vector<const void*>> collect_from_all(const std::vector<Piece>& mine) {
     std::vector<std::vector<const void*>> places(static_cast<std::size_t>(size_));
     for (int peer = 0; peer < size_; ++peer) {
       std::vector<const void*>& place = places[static_cast<std::size_t>(peer)];
@@ -197,7 +233,7 @@ class Planner {
         place = receive_staged(peer, mine);
       }
     }
-    plan_reductions(places);
+    return places;
   }
 
   // places[rank][member]
@@ -208,6 +244,24 @@ class Planner {
       for (const std::vector<const void*>& of_rank : places)
         reduction.sources.push_back(of_rank[i]);
       plan_.reductions.push_back(std::move(reduction));
+    }
+  }
+
+  // Terms of a transfer, beside those of the call: the rows that go this way in all messages
+  // together.
+  std::uint64_t row_terms_to(int peer) const { return mixed(rows_to(peer)); }
+  std::uint64_t row_terms_from(int peer) const { return mixed(rows_from(peer)); }
+  static std::uint64_t mixed(std::int64_t value) {
+    return static_cast<std::uint64_t>(value) * 0x9E3779B97F4A7C15ULL;
+  }
+  // The messages of a call that all ranks issue carry its number and terms.
+  void number_transfers() {
+    const std::uint64_t terms = call_.fingerprint();
+    for (std::vector<Transfer>* transfers : {&plan_.sends, &plan_.receives}) {
+      for (Transfer& transfer : *transfers) {
+        transfer.number = call_.site.sequence;
+        transfer.terms ^= terms;
+      }
     }
   }
 
@@ -244,6 +298,48 @@ class Planner {
       }
       for (std::size_t i = 0; i < in.size(); ++i)
         plan_.before.push_back({in[i].data, out[i].data, in[i].bytes});
+    }
+  }
+
+  void plan_scatter() {
+    const auto parts_of = [this](int rank) {
+      std::vector<Piece> parts;
+      for (const ResolvedMember& member : call_.members)
+        parts.push_back(part(sendable(member.input), rank, member.count_out));
+      return parts;
+    };
+    if (rank_ == call_.root) {
+      for (int peer : peers_) send(std::span(&peer, 1), parts_of(peer));
+      const std::vector<Piece> own = parts_of(rank_);
+      for (std::size_t i = 0; i < own.size(); ++i)
+        plan_.before.push_back({call_.members[i].output, own[i].data, own[i].bytes});
+      return;
+    }
+    std::vector<Piece> mine;
+    for (const ResolvedMember& member : call_.members)
+      mine.push_back({member.output, bytes(member.count_out)});
+    receive(call_.root, mine);
+  }
+
+  // Each tensor of an exchange is a message of its own; those to this rank itself are copies.
+  void plan_messages() {
+    const auto transfer = [this](const ResolvedMessage& message) {
+      const std::uint64_t terms = mixed(message.count * 64 + static_cast<int>(call_.dtype) + 1) ^
+                                  mixed(1 + static_cast<int>(call_.channel)) << 7;
+      return Transfer{message.peer, message.data, bytes(message.count), message.place, terms};
+    };
+    for (const ResolvedMessage& message : call_.sends) {
+      if (message.peer != rank_) plan_.sends.push_back(transfer(message));
+    }
+    for (const ResolvedMessage& message : call_.receives) {
+      if (message.peer != rank_) {
+        plan_.receives.push_back(transfer(message));
+        continue;
+      }
+      for (const ResolvedMessage& sent : call_.sends) {
+        if (sent.peer == rank_ && sent.place == message.place)
+          plan_.before.push_back({message.data, sent.data, bytes(message.count)});
+      }
     }
   }
 

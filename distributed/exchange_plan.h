@@ -13,13 +13,14 @@
 
 namespace tessera::distributed {
 
-/// A message to or from one peer. Messages between two ranks pair up in the order of their lists,
-/// where both ranks name the same number of rows.
+/// A message to or from one peer. Two ranks' messages pair up where number and terms are equal, in
+/// the order of their lists.
 struct Transfer {
   int peer = 0;
   std::byte* data = nullptr;
   std::size_t bytes = 0;
-  std::int64_t rows = 0;  ///< all_to_all: that go this way in all messages together
+  std::uint64_t number = 0;  ///< of the collective, or of the message between the two ranks
+  std::uint64_t terms = 0;   ///< equal where both ranks mean the same number of bytes
 };
 
 struct ByteCopy {
@@ -53,7 +54,8 @@ struct PlannedExchange {
 };
 
 /// Every rank makes its plan from the same call, so sends and receives match; those of an
-/// all_to_all where the ranks agree on the rows. Takes staging memory from `stream`.
+/// all_to_all or an exchange where the ranks agree on the rows and sizes. Takes staging memory from
+/// `stream`.
 PlannedExchange plan_exchange(const ResolvedCollective& call, int size, const Stream& stream);
 
 /// The steps before and after the transfers.

@@ -31,13 +31,12 @@ constexpr std::chrono::milliseconds kFarewell{2000};
 // Past the deadline: long enough that a message which did arrive is not taken for a missing one.
 constexpr std::chrono::milliseconds kLastLook{5};
 
-// Streams run side by side: only the tag tells their messages apart. The fingerprint and the rows
-// of an all_to_all keep ranks that disagree from matching, which Gloo would answer by ending the
-// process.
-std::uint64_t tag_of(const ResolvedCollective& call, const Transfer& transfer) {
-  const std::uint64_t terms =
-      call.fingerprint() ^ static_cast<std::uint64_t>(transfer.rows) * 0x9E3779B97F4A7C15ULL;
-  return ((terms & 0x7FFFFFFF) << 32) | (call.site.sequence & 0xFFFFFFFF);
+// Streams and groups run side by side: only the tag tells their messages apart. The terms in it
+// keep ranks that disagree from matching, which Gloo would answer by ending the process.
+std::uint64_t tag_of(std::uint64_t group, const Transfer& transfer) {
+  std::uint64_t terms = (transfer.terms ^ group) * 0x9E3779B97F4A7C15ULL;
+  terms ^= terms >> 32;
+  return ((terms & 0x7FFFFFFF) << 32) | (transfer.number & 0xFFFFFFFF);
 }
 
 }  // namespace
@@ -46,7 +45,7 @@ class GlooConnection::Impl {
  public:
   explicit Impl(const Options& options);
   ~Impl();
-  void exchange(const ResolvedCollective& call, const ExchangePlan& plan);
+  void exchange(const ResolvedCollective& call, const ExchangePlan& plan, std::uint64_t group);
   void abort(const std::string& reason) noexcept;
 
  private:
@@ -78,8 +77,10 @@ class GlooConnection::Impl {
     std::unique_ptr<Buffer> buffer;
   };
 
-  std::vector<Posted> post(const ResolvedCollective& call, const ExchangePlan& plan);
-  void transfer(const ResolvedCollective& call, const ExchangePlan& plan, Operation& operation);
+  std::vector<Posted> post(const ResolvedCollective& call, const ExchangePlan& plan,
+                           std::uint64_t group);
+  void await_all(const ResolvedCollective& call, const std::vector<Posted>& all,
+                 Operation& operation);
   bool wait(Operation& operation, Buffer& buffer, bool receiving);
   void await_farewell(const GlooPeer& peer) noexcept;
   [[noreturn]] void throw_interrupted(const ResolvedCollective& call, const Operation& operation,
@@ -156,21 +157,21 @@ GlooConnection::Impl::Registration::~Registration() {
   impl_.operations_.erase(operation_);
 }
 
-void GlooConnection::Impl::exchange(const ResolvedCollective& call, const ExchangePlan& plan) {
+void GlooConnection::Impl::exchange(const ResolvedCollective& call, const ExchangePlan& plan,
+                                    std::uint64_t group) {
   run_copies(plan.before);
   Registration operation(*this, {.deadline = Clock::now() + options_.timeout});
   {
     Lock lock(mutex_);
     if (abort_) throw_aborted(call, "was given up: " + *abort_);
   }
-  transfer(call, plan, *operation);
+  await_all(call, post(call, plan, group), *operation);
   run_copies(plan.after);
   run_reductions(plan, call.dtype, call.reduce);
 }
 
-void GlooConnection::Impl::transfer(const ResolvedCollective& call, const ExchangePlan& plan,
-                                    Operation& operation) {
-  const std::vector<Posted> all = post(call, plan);
+void GlooConnection::Impl::await_all(const ResolvedCollective& call, const std::vector<Posted>& all,
+                                     Operation& operation) {
   std::vector<int> missing;
   for (const Posted& posted : all) {
     bool arrived = false;
@@ -187,13 +188,14 @@ void GlooConnection::Impl::transfer(const ResolvedCollective& call, const Exchan
 
 // Everything at once, so that no rank waits for its turn; receives first.
 std::vector<GlooConnection::Impl::Posted> GlooConnection::Impl::post(const ResolvedCollective& call,
-                                                                     const ExchangePlan& plan) {
+                                                                     const ExchangePlan& plan,
+                                                                     std::uint64_t group) {
   std::vector<Posted> all;
   all.reserve(plan.receives.size() + plan.sends.size());
   const auto post_all = [&](const std::vector<Transfer>& transfers, bool receiving) {
     for (const Transfer& transfer : transfers) {
       try {
-        const std::uint64_t tag = tag_of(call, transfer);
+        const std::uint64_t tag = tag_of(group, transfer);
         all.push_back({transfer.peer, receiving,
                        context_->createUnboundBuffer(transfer.data, transfer.bytes)});
         if (receiving) {
@@ -322,8 +324,9 @@ void GlooConnection::Impl::say(GlooWord word, const std::string& text) noexcept 
 
 GlooConnection::GlooConnection(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
 GlooConnection::~GlooConnection() = default;
-void GlooConnection::exchange(const ResolvedCollective& call, const ExchangePlan& plan) {
-  impl_->exchange(call, plan);
+void GlooConnection::exchange(const ResolvedCollective& call, const ExchangePlan& plan,
+                              std::uint64_t group) {
+  impl_->exchange(call, plan, group);
 }
 void GlooConnection::abort(const std::string& reason) noexcept { impl_->abort(reason); }
 

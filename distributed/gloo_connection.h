@@ -29,8 +29,10 @@ class GlooConnection {
   GlooConnection(const GlooConnection&) = delete;
   GlooConnection& operator=(const GlooConnection&) = delete;
 
-  /// Runs the plan of `call` and waits for it. Throws as ProcessGroup::run says.
-  void exchange(const ResolvedCollective& call, const ExchangePlan& plan);
+  /// Runs the plan of `call`, whose peers are ranks of this connection, and waits for it. `group`
+  /// is a number that tells the groups that share the connection apart. Throws as ProcessGroup::run
+  /// says.
+  void exchange(const ResolvedCollective& call, const ExchangePlan& plan, std::uint64_t group);
   /// Wakes every exchange here, and tells the peers.
   void abort(const std::string& reason) noexcept;
 

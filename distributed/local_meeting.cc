@@ -2,110 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <exception>
-#include <numeric>
 
-#include "tessera/distributed/reduce_in_order.h"
+#include "tessera/distributed/local_moves.h"
 
 namespace tessera::distributed {
-namespace {
-
-using Calls = std::vector<const ResolvedCollective*>;
-
-void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
-
-void gather_member(const Calls& calls, int rank, std::size_t i) {
-  const ResolvedCollective& mine = *calls[static_cast<std::size_t>(rank)];
-  const std::size_t part = static_cast<std::size_t>(mine.members[i].count_in) * mine.element_size();
-  for (std::size_t p = 0; p < calls.size(); ++p)
-    copy_bytes(mine.members[i].output + p * part, calls[p]->members[i].input, part);
-}
-
-// Reduces elements [begin, begin + count) of member i over all ranks into `out`.
-void reduce_range(const Calls& calls, std::size_t i, std::int64_t begin, std::int64_t count,
-                  std::byte* out, const ResolvedCollective& mine) {
-  if (count == 0) return;
-  const std::size_t offset = static_cast<std::size_t>(begin) * mine.element_size();
-  std::vector<const void*> sources;
-  sources.reserve(calls.size());
-  for (const ResolvedCollective* call : calls) sources.push_back(call->members[i].input + offset);
-  reduce_in_order(mine.dtype, mine.reduce, sources, out, count);
-}
-
-void scatter_member(const Calls& calls, int rank, std::size_t i) {
-  const ResolvedCollective& mine = *calls[static_cast<std::size_t>(rank)];
-  const std::int64_t part = mine.members[i].count_out;
-  reduce_range(calls, i, rank * part, part, mine.members[i].output, mine);
-}
-
-// Each rank reduces a stretch of its own and hands it to everyone: nobody else touches that
-// stretch, so it works in place.
-void all_reduce_member(const Calls& calls, int rank, std::size_t i) {
-  const ResolvedCollective& mine = *calls[static_cast<std::size_t>(rank)];
-  const std::int64_t size = static_cast<std::int64_t>(calls.size());
-  const std::int64_t begin = mine.members[i].count_in * rank / size;
-  const std::int64_t count = mine.members[i].count_in * (rank + 1) / size - begin;
-  const std::size_t offset = static_cast<std::size_t>(begin) * mine.element_size();
-  std::byte* own = mine.members[i].output + offset;
-  reduce_range(calls, i, begin, count, own, mine);
-  for (const ResolvedCollective* peer : calls)
-    copy_bytes(peer->members[i].output + offset, own,
-               static_cast<std::size_t>(count) * mine.element_size());
-}
-
-std::int64_t rows_before(const std::vector<std::int64_t>& rows, std::size_t rank) {
-  return std::accumulate(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(rank),
-                         std::int64_t{0});
-}
-
-void exchange_member(const Calls& calls, int rank, std::size_t i) {
-  const auto me = static_cast<std::size_t>(rank);
-  const ResolvedCollective& mine = *calls[me];
-  const std::size_t row =
-      static_cast<std::size_t>(mine.members[i].row_elements) * mine.element_size();
-  std::byte* to = mine.members[i].output;
-  for (std::size_t p = 0; p < calls.size(); ++p) {
-    const auto first = static_cast<std::size_t>(rows_before(calls[p]->rows_sent, me));
-    const std::size_t bytes = static_cast<std::size_t>(mine.rows_received[p]) * row;
-    if (bytes == 0) continue;
-    copy_bytes(to, calls[p]->members[i].input + first * row, bytes);
-    to += bytes;
-  }
-}
-
-void broadcast_member(const Calls& calls, int rank, std::size_t i) {
-  const ResolvedCollective& mine = *calls[static_cast<std::size_t>(rank)];
-  if (rank == mine.root) return;
-  copy_bytes(mine.members[i].output, calls[static_cast<std::size_t>(mine.root)]->members[i].input,
-             static_cast<std::size_t>(mine.members[i].count_in) * mine.element_size());
-}
-
-void move_member(const Calls& calls, int rank, std::size_t i) {
-  switch (calls[static_cast<std::size_t>(rank)]->kind) {
-    case CollectiveKind::kAllGather:
-      return gather_member(calls, rank, i);
-    case CollectiveKind::kReduceScatter:
-      return scatter_member(calls, rank, i);
-    case CollectiveKind::kAllReduce:
-      return all_reduce_member(calls, rank, i);
-    case CollectiveKind::kAllToAll:
-      return exchange_member(calls, rank, i);
-    case CollectiveKind::kBroadcast:
-      return broadcast_member(calls, rank, i);
-    case CollectiveKind::kBarrier:
-      return;
-  }
-}
-
-}  // namespace
-
 LocalMeetings::LocalMeetings(int size, std::chrono::milliseconds timeout)
     : size_(size), timeout_(timeout), left_(static_cast<std::size_t>(size), false) {}
 
 void LocalMeetings::perform(const ResolvedCollective& call) {
+  if (call.kind == CollectiveKind::kExchange) return exchange(call);
   const std::shared_ptr<Meeting> meeting = arrive(call);
   std::exception_ptr failure;
   try {
@@ -120,12 +26,12 @@ void LocalMeetings::perform(const ResolvedCollective& call) {
   if (failed < 0) return;
   Lock lock(mutex_);
   set_aborted(failed, fmt::format("{} could not move its data", call.str()));
-  throw_aborted(call, fmt::format("was given up: {}", abort_->reason));
+  throw_aborted(call, fmt::format("was given up: {}", *abort_));
 }
 
 std::shared_ptr<LocalMeetings::Meeting> LocalMeetings::arrive(const ResolvedCollective& call) {
   Lock lock(mutex_);
-  if (abort_) throw_aborted(call, fmt::format("was given up: {}", abort_->reason));
+  if (abort_) throw_aborted(call, fmt::format("was given up: {}", *abort_));
   const std::shared_ptr<Meeting> meeting = meeting_of(call);
   check_agreement(*meeting, call);
   const ResolvedCollective*& place = meeting->calls[static_cast<std::size_t>(call.site.rank)];
@@ -175,7 +81,7 @@ void LocalMeetings::check_agreement(const Meeting& meeting, const ResolvedCollec
 void LocalMeetings::wait_for_peers(Meeting& meeting, const ResolvedCollective& call, Lock& lock) {
   const auto deadline = std::chrono::steady_clock::now() + timeout_;
   while (meeting.arrived < size_) {
-    if (abort_) throw_aborted(call, fmt::format("was given up: {}", abort_->reason));
+    if (abort_) throw_aborted(call, fmt::format("was given up: {}", *abort_));
     if (const std::optional<int> leaver = missing_leaver(meeting)) {
       const std::string what = fmt::format("needs rank {}, which has left the group", *leaver);
       set_aborted(call.site.rank, fmt::format("{} {}", call.str(), what));
@@ -220,19 +126,50 @@ std::optional<int> LocalMeetings::missing_leaver(const Meeting& meeting) const {
 }
 
 void LocalMeetings::abort(int rank, const std::string& reason) noexcept {
+  std::vector<std::shared_ptr<LocalMeetings>> subgroups;
+  {
+    std::lock_guard lock(mutex_);
+    set_aborted(rank, reason);
+    for (const auto& [key, subgroup] : subgroups_) {
+      if (auto alive = subgroup.lock()) subgroups.push_back(std::move(alive));
+    }
+  }
+  for (const auto& subgroup : subgroups) subgroup->abort_with(*abort_);
+}
+
+void LocalMeetings::abort_with(const std::string& reason) noexcept {
   std::lock_guard lock(mutex_);
-  set_aborted(rank, reason);
+  if (!abort_) abort_ = reason;
+  wake_all();
+}
+
+std::shared_ptr<LocalMeetings> LocalMeetings::subgroup(const std::string& key, int size) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(subgroups_, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<LocalMeetings>& place = subgroups_[key];
+  std::shared_ptr<LocalMeetings> meetings = place.lock();
+  if (!meetings) {
+    meetings = std::make_shared<LocalMeetings>(size, timeout_);
+    meetings->abort_ = abort_;
+    place = meetings;
+  }
+  return meetings;
 }
 
 void LocalMeetings::set_aborted(int rank, const std::string& reason) {
-  if (!abort_) abort_ = {rank, fmt::format("rank {} failed: {}", rank, reason)};
+  if (!abort_) abort_ = fmt::format("rank {} failed: {}", rank, reason);
+  wake_all();
+}
+
+void LocalMeetings::wake_all() {
   for (auto& [sequence, meeting] : meetings_) meeting->changed.notify_all();
+  letters_changed_.notify_all();
 }
 
 void LocalMeetings::leave(int rank) noexcept {
   std::lock_guard lock(mutex_);
   left_[static_cast<std::size_t>(rank)] = true;
-  for (auto& [sequence, meeting] : meetings_) meeting->changed.notify_all();
+  wake_all();
 }
 
 }  // namespace tessera::distributed

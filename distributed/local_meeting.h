@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tessera/distributed/resolved_collective.h"
@@ -29,9 +30,13 @@ class LocalMeetings {
 
   /// The whole collective, on the calling thread, as rank `call.site.rank`.
   void perform(const ResolvedCollective& call);
+  /// Of this group and its sub-groups.
   void abort(int rank, const std::string& reason) noexcept;
   /// `rank` takes part in no further collective.
   void leave(int rank) noexcept;
+  /// The meeting place of a sub-group: the same for all who name the same key, while one of them
+  /// holds it.
+  std::shared_ptr<LocalMeetings> subgroup(const std::string& key, int size);
 
  private:
   struct Meeting {
@@ -43,6 +48,26 @@ class LocalMeetings {
   };
   using Lock = std::unique_lock<std::mutex>;
 
+  // Exchanges: what a sender has laid out for one receiver. It stays the sender's, who waits until
+  // the receiver has copied it.
+  struct Letter {
+    const ResolvedCollective* call = nullptr;
+    const ResolvedMessage* message = nullptr;
+    bool reading = false;  // from here on the sender may not give up
+    bool done = false;
+    std::string refused{};  // what the receiver found wrong
+  };
+  // Sender, receiver, channel, place.
+  using Address = std::tuple<int, int, Channel, std::uint64_t>;
+
+  void exchange(const ResolvedCollective& call);
+  void receive(const ResolvedCollective& call, const ResolvedMessage& message, Lock& lock);
+  void await_letters(const ResolvedCollective& call, std::vector<Letter>& letters, Lock& lock);
+  void take_back(const ResolvedCollective& call, std::vector<Letter>& letters, Lock& lock) noexcept;
+  // Waits until `ready`; throws at the deadline, after an abort, or when `peer` left before.
+  template <class Ready>
+  void wait_for_peer(const ResolvedCollective& call, int peer, Lock& lock, Ready ready);
+
   std::shared_ptr<Meeting> arrive(const ResolvedCollective& call);
   std::shared_ptr<Meeting> meeting_of(const ResolvedCollective& call);  // lock held
   void check_agreement(const Meeting& meeting, const ResolvedCollective& call);
@@ -51,18 +76,19 @@ class LocalMeetings {
   int depart(Meeting& meeting, const ResolvedCollective& call, bool failed) noexcept;
   std::vector<int> missing(const Meeting& meeting) const;
   std::optional<int> missing_leaver(const Meeting& meeting) const;
-  void set_aborted(int rank, const std::string& reason);  // lock held
+  void set_aborted(int rank, const std::string& reason);  // lock held, here and below
+  void wake_all();
+  void abort_with(const std::string& reason) noexcept;  // takes the lock
 
-  struct Abort {
-    int rank;
-    std::string reason;
-  };
   const int size_;
   const std::chrono::milliseconds timeout_;
   std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Meeting>> meetings_;
+  std::map<Address, Letter*> letters_;
+  std::condition_variable letters_changed_;
+  std::map<std::string, std::weak_ptr<LocalMeetings>> subgroups_;
   std::vector<bool> left_;
-  std::optional<Abort> abort_;
+  std::optional<std::string> abort_;
 };
 
 }  // namespace tessera::distributed

@@ -1,5 +1,6 @@
 #include "tessera/distributed/process_group_local.h"
 
+#include <numeric>
 #include <utility>
 
 #include "tessera/distributed/local_meeting.h"
@@ -12,13 +13,15 @@ namespace {
 
 class LocalGroup final : public ProcessGroup {
  public:
-  LocalGroup(std::string name, int rank, int size, std::shared_ptr<LocalMeetings> meetings)
-      : ProcessGroup(std::move(name), rank, size), meetings_(std::move(meetings)) {}
+  LocalGroup(Identity identity, std::shared_ptr<LocalMeetings> meetings)
+      : ProcessGroup(std::move(identity)), meetings_(std::move(meetings)) {}
   ~LocalGroup() override { meetings_->leave(rank()); }
+
+  std::string backend() const override { return "local"; }
 
   void run(const Collective& call) override {
     if (collective_device(call).is_null()) return call.ticket.note(FlightState::kDone);
-    current_stream(kCpu).enqueue(collective_name(call.kind),
+    current_stream(kCpu).enqueue(collective_name(call),
                                  [meetings = meetings_, resolved = resolve(*this, call)] {
                                    resolved.ticket.note(FlightState::kWaiting);
                                    try {
@@ -33,6 +36,11 @@ class LocalGroup final : public ProcessGroup {
 
   void abort(const std::string& reason) noexcept override { meetings_->abort(rank(), reason); }
 
+  std::shared_ptr<ProcessGroup> make_subgroup(const SubgroupRequest& request) override {
+    const int size = static_cast<int>(request.members.size());
+    return std::make_shared<LocalGroup>(request.identity, meetings_->subgroup(request.key, size));
+  }
+
  private:
   std::shared_ptr<LocalMeetings> meetings_;
 };
@@ -44,8 +52,12 @@ std::vector<std::shared_ptr<ProcessGroup>> make_local_groups(const std::string& 
   TESSERA_CHECK(size >= 1, "make_local_groups", "size must be at least 1, got {}", size);
   const auto meetings = std::make_shared<LocalMeetings>(size, timeout);
   std::vector<std::shared_ptr<ProcessGroup>> groups;
-  for (int rank = 0; rank < size; ++rank)
-    groups.push_back(std::make_shared<LocalGroup>(name, rank, size, meetings));
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  for (int rank = 0; rank < size; ++rank) {
+    groups.push_back(std::make_shared<LocalGroup>(
+        ProcessGroup::Identity{.name = name, .rank = rank, .ranks = ranks}, meetings));
+  }
   return groups;
 }
 

@@ -11,8 +11,9 @@
 namespace tessera::distributed {
 
 /// out[i] = ((sources[0][i] op sources[1][i]) op sources[2][i]) ..., for count elements; `out` may
-/// be one of the sources. A NaN wins kMax. Sources are in rank order, at least one. Throws
-/// InvalidArgument for kU8 and kBool. 16-bit numbers are added in f32.
+/// be one of the sources. Sources are in rank order, at least one. 16-bit floats are combined in
+/// f32 and rounded once; see ReduceOp for the other rules. Throws InvalidArgument for an average or
+/// a factor of integers.
 void reduce_in_order(DType dtype, ReduceOp op, std::span<const void* const> sources, void* out,
                      std::int64_t count);
 

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
+
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/kernels/resolve.h"
 
@@ -39,13 +42,16 @@ std::string failure_text(const ResolvedCollective& call, const std::string& what
 
 std::string ResolvedCollective::str() const {
   const std::string label = site.label.empty() ? "" : fmt::format(" ({})", site.label);
+  if (kind == CollectiveKind::kExchange)
+    return fmt::format("{}{} of group \"{}\"", site.op, label, site.group);
   return fmt::format("{} #{}{} of group \"{}\"", site.op, site.sequence, label, site.group);
 }
 
 std::uint64_t ResolvedCollective::fingerprint() const {
   std::uint64_t hash = 0x7E55E7A;
   mix(hash, static_cast<std::uint64_t>(kind));
-  mix(hash, static_cast<std::uint64_t>(reduce));
+  mix(hash, static_cast<std::uint64_t>(reduce.kind));
+  mix(hash, std::bit_cast<std::uint64_t>(reduce.factor));
   mix(hash, static_cast<std::uint64_t>(root));
   mix(hash, static_cast<std::uint64_t>(dtype));
   for (const ResolvedMember& member : members) {
@@ -63,11 +69,10 @@ std::string ResolvedCollective::terms() const {
   std::int64_t elements = 0;
   for (const ResolvedMember& member : members) elements += member.count_in;
   const std::string label = site.label.empty() ? "" : fmt::format(" ({})", site.label);
-  const std::string how =
-      kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kAllReduce
-          ? fmt::format(" by {}", reduce_op_name(reduce))
-      : kind == CollectiveKind::kBroadcast ? fmt::format(" from rank {}", root)
-                                           : "";
+  std::string how;
+  if (is_reduction(kind)) how += fmt::format(" by {}", reduce.name());
+  const bool from_root = kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kScatter;
+  if (has_root(kind)) how += fmt::format(" {} rank {}", from_root ? "from" : "to", root);
   return fmt::format("{}{}{} of {}, {} members, {} elements", site.op, label, how,
                      dtype_name(dtype), members.size(), elements);
 }
@@ -85,41 +90,99 @@ std::string row_mismatch(const ResolvedCollective& here, const ResolvedCollectiv
   return out.empty() ? compare(there, here) : out;
 }
 
-Device collective_device(const Collective& call) {
-  if (!call.inputs.empty()) return call.inputs.front().device();
-  return kCpu;
+bool is_reduction(CollectiveKind kind) {
+  return kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kAllReduce ||
+         kind == CollectiveKind::kReduce;
 }
 
+bool has_root(CollectiveKind kind) {
+  return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce ||
+         kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter;
+}
+
+bool is_in_place(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kBroadcast ||
+         kind == CollectiveKind::kReduce;
+}
+
+const Tensor* first_tensor(const Collective& call) {
+  if (!call.inputs.empty()) return &call.inputs.front();
+  return call.outputs.empty() ? nullptr : &call.outputs.front();
+}
+
+Device collective_device(const Collective& call) {
+  const Tensor* first = first_tensor(call);
+  return first == nullptr ? kCpu : first->device();
+}
+
+CollectiveSite site_of(const ProcessGroup& group, const Collective& call) {
+  return {.rank = group.rank(),
+          .group = group.name(),
+          .op = collective_name(call),
+          .sequence = call.sequence,
+          .label = call.label.text};
+}
+
+namespace {
+
+// Member i of a call whose lists may be missing here (a root's).
+ResolvedMember resolve_member(const ProcessGroup& group, const Collective& call, const char* op,
+                              std::size_t i) {
+  if (is_in_place(call.kind)) {
+    const bool only_read = call.kind == CollectiveKind::kBroadcast
+                               ? call.root == group.rank()
+                               : call.kind == CollectiveKind::kReduce && call.root != group.rank();
+    return resolve_in_place(call.inputs[i], op, only_read);
+  }
+  ResolvedMember member{.row_elements = call.row_elements.empty() ? 0 : call.row_elements[i]};
+  if (i < call.inputs.size()) {
+    member.input = read(call.inputs[i]).as<std::byte>();
+    member.count_in = call.inputs[i].numel();
+  }
+  if (i < call.outputs.size()) {
+    member.output = writable(call.outputs[i], op);
+    member.count_out = call.outputs[i].numel();
+  }
+  // What the root alone holds is so many parts of what all hold.
+  if (call.kind == CollectiveKind::kGather) member.count_out = member.count_in * group.size();
+  if (call.kind == CollectiveKind::kScatter) member.count_in = member.count_out * group.size();
+  return member;
+}
+
+void resolve_messages(const Collective& call, const char* op, ResolvedCollective& out) {
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    // Only ever sent from: one pointer type serves both directions.
+    auto* data = const_cast<std::byte*>(read(call.inputs[i]).as<std::byte>());
+    out.sends.push_back({call.to[i].peer, call.to[i].place, data, call.inputs[i].numel()});
+  }
+  for (std::size_t i = 0; i < call.outputs.size(); ++i) {
+    out.receives.push_back({call.from[i].peer, call.from[i].place, writable(call.outputs[i], op),
+                            call.outputs[i].numel()});
+  }
+}
+
+}  // namespace
+
 ResolvedCollective resolve(const ProcessGroup& group, const Collective& call) {
-  const char* op = collective_name(call.kind);
-  const Device device = collective_device(call);
-  TESSERA_CHECK(device.is_cpu(), op, "group \"{}\" carries cpu tensors, these are on {}",
-                group.name(), device.str());
+  const char* op = collective_name(call);
   ResolvedCollective out{.kind = call.kind,
                          .reduce = call.reduce,
                          .root = call.root,
                          .rows_sent = call.rows_sent,
                          .rows_received = call.rows_received,
-                         .site = {.rank = group.rank(),
-                                  .group = group.name(),
-                                  .op = op,
-                                  .sequence = call.sequence,
-                                  .label = call.label},
+                         .channel = call.channel,
+                         .site = site_of(group, call),
                          .ticket = call.ticket};
-  if (!call.inputs.empty()) out.dtype = call.inputs.front().dtype();
-  out.members.reserve(call.inputs.size());
-  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    if (call.outputs.empty()) {
-      const bool only_read = call.kind == CollectiveKind::kBroadcast && call.root == group.rank();
-      out.members.push_back(resolve_in_place(call.inputs[i], op, only_read));
-    } else {
-      out.members.push_back({.input = read(call.inputs[i]).as<std::byte>(),
-                             .output = writable(call.outputs[i], op),
-                             .count_in = call.inputs[i].numel(),
-                             .count_out = call.outputs[i].numel(),
-                             .row_elements = call.row_elements.empty() ? 0 : call.row_elements[i]});
-    }
+  const Tensor* first = first_tensor(call);
+  if (first != nullptr) out.dtype = first->dtype();
+  if (call.kind == CollectiveKind::kExchange) {
+    resolve_messages(call, op, out);
+    return out;
   }
+  const std::size_t members = std::max(call.inputs.size(), call.outputs.size());
+  out.members.reserve(members);
+  for (std::size_t i = 0; i < members; ++i)
+    out.members.push_back(resolve_member(group, call, op, i));
   return out;
 }
 

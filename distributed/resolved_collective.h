@@ -22,14 +22,25 @@ struct ResolvedMember {
   std::int64_t row_elements = 0;  ///< all_to_all
 };
 
+/// One tensor of an exchange.
+struct ResolvedMessage {
+  int peer = 0;
+  std::uint64_t place = 0;  ///< see PeerMessage
+  std::byte* data = nullptr;
+  std::int64_t count = 0;  ///< elements
+};
+
 struct ResolvedCollective {
   CollectiveKind kind = CollectiveKind::kBarrier;
-  ReduceOp reduce = ReduceOp::kSum;
+  ReduceOp reduce{};
   int root = 0;
   DType dtype = DType::kF32;
   std::vector<ResolvedMember> members{};
   std::vector<std::int64_t> rows_sent{};  ///< all_to_all: by rank, for every member
   std::vector<std::int64_t> rows_received{};
+  std::vector<ResolvedMessage> sends{};  ///< exchange
+  std::vector<ResolvedMessage> receives{};
+  Channel channel = Channel::kUser;
   CollectiveSite site{};
   FlightTicket ticket{};
 
@@ -48,8 +59,16 @@ struct ResolvedCollective {
 /// agree.
 std::string row_mismatch(const ResolvedCollective& here, const ResolvedCollective& there);
 
+bool is_reduction(CollectiveKind kind);  ///< has a ReduceOp
+bool has_root(CollectiveKind kind);
+bool is_in_place(CollectiveKind kind);  ///< has one list of tensors
+
+/// Null when there are none.
+const Tensor* first_tensor(const Collective& call);
 /// The device all members share; the CPU when there are none.
 Device collective_device(const Collective& call);
+/// For errors.
+CollectiveSite site_of(const ProcessGroup& group, const Collective& call);
 
 /// Resolves addresses. Outputs count a version up unless their storage is filling. Throws
 /// StateError for released storage, InvalidArgument for a device that CPU transports do not carry.

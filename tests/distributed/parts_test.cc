@@ -40,10 +40,19 @@ ResolvedCollective call_of(CollectiveKind kind, int rank,
   return call;
 }
 
+std::vector<int> first_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 // One rank without peers, which plans its collectives and counts the bytes it would send.
 class PlanningGroup : public ProcessGroup {
  public:
-  PlanningGroup(int rank, int size) : ProcessGroup("planning", rank, size) {}
+  PlanningGroup(int rank, int size)
+      : ProcessGroup({.name = "planning", .rank = rank, .ranks = first_ranks(size)}) {}
+  std::string backend() const override { return "planning"; }
+  std::shared_ptr<ProcessGroup> make_subgroup(const SubgroupRequest&) override { return nullptr; }
   void run(const Collective& call) override {
     const Stream stream = Stream::create(kCpu, StreamKind::kInline, "plan");
     for (const Transfer& t : plan_exchange(resolve(*this, call), size(), stream).plan.sends)
@@ -107,10 +116,13 @@ TEST_CASE("a reduction may write over one of its sources", "[reduce]") {
   CHECK(b == std::vector<float>(3000, 7));
 }
 
-TEST_CASE("u8 is not reduced", "[reduce]") {
+TEST_CASE("integers have no averages", "[reduce]") {
   std::uint8_t x = 1;
-  CHECK_THROWS_AS(reduce_in_order(DType::kU8, ReduceOp::kSum, std::vector<const void*>{&x}, &x, 1),
-                  InvalidArgument);
+  const std::vector<const void*> sources{&x};
+  for (const ReduceOp& op : {ReduceOp::kAverage, ReduceOp::premul_sum(0.5)}) {
+    CHECK_THROWS_AS(reduce_in_order(DType::kU8, op, sources, &x, 1), InvalidArgument);
+    CHECK_THROWS_AS(reduce_in_order(DType::kBool, op, sources, &x, 1), InvalidArgument);
+  }
 }
 
 TEST_CASE("small members of a plan travel together, large ones by themselves", "[plan]") {
@@ -154,7 +166,8 @@ TEST_CASE("plans of all ranks fit together", "[plan]") {
   const int size = 4;
   for (CollectiveKind kind :
        {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter, CollectiveKind::kAllReduce,
-        CollectiveKind::kBroadcast, CollectiveKind::kBarrier}) {
+        CollectiveKind::kBroadcast, CollectiveKind::kReduce, CollectiveKind::kGather,
+        CollectiveKind::kScatter, CollectiveKind::kBarrier}) {
     std::map<std::pair<int, int>, std::vector<std::size_t>> sent, received;
     for (int rank = 0; rank < size; ++rank) {
       std::vector<std::pair<std::int64_t, std::int64_t>> members;
@@ -174,11 +187,11 @@ TEST_CASE("plans of all ranks fit together", "[plan]") {
   }
 }
 
-TEST_CASE("plans of an uneven all_to_all fit together, and name their rows", "[plan]") {
+TEST_CASE("plans of an uneven all_to_all fit together, and know their rows", "[plan]") {
   std::vector<std::byte> memory(1 << 22);
   const Stream stream = Stream::create(kCpu, StreamKind::kInline, "plan");
   const int size = 4;
-  using Message = std::pair<std::size_t, std::int64_t>;
+  using Message = std::pair<std::size_t, std::uint64_t>;
   std::map<std::pair<int, int>, std::vector<Message>> sent, received;
   for (int rank = 0; rank < size; ++rank) {
     ResolvedCollective call = call_of(CollectiveKind::kAllToAll, rank, {}, memory.data());
@@ -191,14 +204,19 @@ TEST_CASE("plans of an uneven all_to_all fit together, and name their rows", "[p
           {.input = memory.data(), .output = memory.data(), .row_elements = row});
     }
     const PlannedExchange planned = plan_exchange(call, size, stream);
-    for (const Transfer& t : planned.plan.sends) sent[{rank, t.peer}].push_back({t.bytes, t.rows});
+    for (const Transfer& t : planned.plan.sends) sent[{rank, t.peer}].push_back({t.bytes, t.terms});
     for (const Transfer& t : planned.plan.receives)
-      received[{t.peer, rank}].push_back({t.bytes, t.rows});
+      received[{t.peer, rank}].push_back({t.bytes, t.terms});
   }
   CHECK(sent == received);
   CHECK(sent.size() == 12);
-  CHECK(sent[{0, 3}] == std::vector<Message>{{0, 0}});  // nothing is still a message
-  CHECK(sent[{0, 1}] == std::vector<Message>{{72000, 2}, {8024, 2}});
+  REQUIRE(sent[{0, 3}].size() == 1);  // nothing is still a message
+  REQUIRE(sent[{0, 1}].size() == 2);
+  CHECK(sent[{0, 3}][0].first == 0);
+  CHECK(sent[{0, 1}][0].first == 72000);
+  CHECK(sent[{0, 1}][1].first == 8024);
+  CHECK(sent[{0, 1}][0].second == sent[{0, 1}][1].second);
+  CHECK(sent[{0, 1}][0].second != sent[{0, 3}][0].second);  // other rows
 }
 
 TEST_CASE("the bytes that are counted are the bytes of the plan", "[plan]") {
@@ -220,6 +238,14 @@ TEST_CASE("the bytes that are counted are the bytes of the plan", "[plan]") {
           check("all_gather", [&] { all_gather(group, small, large); });
           check("reduce_scatter", [&] { reduce_scatter(group, large, small); });
           check("all_reduce", [&] { all_reduce(group, small); });
+          for (int root = 0; root < size; ++root) {
+            const bool is_root = rank == root;
+            check("reduce", [&] { reduce(group, small, root); });
+            check("gather",
+                  [&] { gather(group, small, is_root ? large : std::vector<Tensor>(), root); });
+            check("scatter",
+                  [&] { scatter(group, is_root ? large : std::vector<Tensor>(), small, root); });
+          }
           check("all_to_all", [&] { all_to_all(group, large, zeros(counts, size, dtype)); });
           RowCounts rows;  // rank r gets r rows, and sends as many to each
           for (int peer = 0; peer < size; ++peer) {
@@ -331,14 +357,17 @@ TEST_CASE("groups refuse impossible ranks and sizes", "[group]") {
   CHECK_THROWS_WITH(make_local_groups("g", 0), Contains("size must be at least 1, got 0"));
   class Bad : public ProcessGroup {
    public:
-    Bad() : ProcessGroup("bad", 2, 2) {}
+    Bad() : ProcessGroup({.name = "bad", .rank = 2, .ranks = {0, 1}}) {}
+    std::string backend() const override { return "bad"; }
+    std::shared_ptr<ProcessGroup> make_subgroup(const SubgroupRequest&) override { return nullptr; }
     void run(const Collective&) override {}
     void abort(const std::string&) noexcept override {}
   };
   CHECK_THROWS_WITH(Bad(), Contains("rank 2 of 2 in group \"bad\""));
   CHECK(std::string(collective_name(CollectiveKind::kReduceScatter)) == "reduce_scatter");
   CHECK(std::string(collective_name(CollectiveKind::kAllToAll)) == "all_to_all");
-  CHECK(std::string(reduce_op_name(ReduceOp::kMax)) == "max");
+  CHECK(ReduceOp::kMax.name() == "max");
+  CHECK(ReduceOp::premul_sum(0.25).name() == "premul_sum(0.25)");
 }
 
 }  // namespace tessera::distributed

@@ -38,8 +38,9 @@ TEST_CASE("a rank that fails while data moves takes the others with it", "[local
   for (int rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
       std::byte memory[1] = {};
-      // One element of a type that cannot be reduced: only the last rank has something to reduce.
-      ResolvedCollective call{.kind = CollectiveKind::kAllReduce, .dtype = DType::kU8};
+      // One element that cannot be averaged: only the last rank has something to reduce.
+      ResolvedCollective call{
+          .kind = CollectiveKind::kAllReduce, .reduce = ReduceOp::kAverage, .dtype = DType::kU8};
       call.members = {{memory, memory, 1, 1}};
       call.site.rank = rank;
       call.site.op = "all_reduce";

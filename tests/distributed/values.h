@@ -26,20 +26,34 @@ Tensor rank_tensor(int rank, std::size_t member, std::int64_t count) {
   return Tensor::from_vector<T>(values, {count});
 }
 
+// In rank order, each step in T.
 template <class T>
-T reduced_value(int size, distributed::ReduceOp op, std::size_t member, std::int64_t index) {
+T reduced_value(int size, const distributed::ReduceOp& op, std::size_t member, std::int64_t index) {
+  using Kind = distributed::ReduceOp::Kind;
   T total = rank_value<T>(0, member, index);
+  if (op.kind == Kind::kPremulSum) total = static_cast<T>(total * static_cast<T>(op.factor));
   for (int rank = 1; rank < size; ++rank) {
     const T next = rank_value<T>(rank, member, index);
-    switch (op) {
-      case distributed::ReduceOp::kSum:
+    switch (op.kind) {
+      case Kind::kSum:
+      case Kind::kAverage:
         total = static_cast<T>(total + next);
         break;
-      case distributed::ReduceOp::kMax:
+      case Kind::kPremulSum:
+        total = static_cast<T>(total + static_cast<T>(static_cast<T>(op.factor) * next));
+        break;
+      case Kind::kProduct:
+        total = static_cast<T>(total * next);
+        break;
+      case Kind::kMin:
+        total = next < total ? next : total;
+        break;
+      case Kind::kMax:
         total = next > total ? next : total;
         break;
     }
   }
+  if (op.kind == Kind::kAverage) total = static_cast<T>(total / static_cast<T>(size));
   return total;
 }
 

@@ -71,8 +71,8 @@ TESSERA_RANK_TEST("nn's mesh reduces and gathers over the group", "[world]") {
 TESSERA_RANK_TEST("call_before sees each collective and may keep it back", "[decorators]") {
   std::vector<std::string> seen;
   const auto watched = distributed::call_before(t.world().group(), [&](const Collective& call) {
-    seen.push_back(fmt::format("{} {}", collective_name(call.kind), call.label));
-    return call.label != "dropped";
+    seen.push_back(fmt::format("{} {}", collective_name(call.kind), call.label.text));
+    return call.label.text != "dropped";
   });
   t.check(watched->name() == "world" && watched->rank() == t.rank() && watched->size() == t.size(),
           "identity");

@@ -185,7 +185,7 @@ TESSERA_RANK_TEST("fsdp: training goes on after a reduce that threw at the end o
   const auto group =
       distributed::call_before(t.world().group(), [&](const distributed::Collective& call) {
         if (!fail || call.kind != distributed::CollectiveKind::kReduceScatter ||
-            call.label != "block0")
+            call.label.text != "block0")
           return true;
         fail = false;
         throw OutOfMemory("on purpose");

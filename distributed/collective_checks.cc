@@ -1,0 +1,195 @@
+#include "tessera/distributed/collective_checks.h"
+
+#include <numeric>
+
+#include "tessera/distributed/resolved_collective.h"
+#include "tessera/tensor/check.h"
+
+namespace tessera::distributed {
+namespace {
+
+constexpr const char* kAllToAll = "all_to_all";
+
+std::int64_t bytes_of(const std::vector<Tensor>& tensors) {
+  std::int64_t bytes = 0;
+  for (const Tensor& tensor : tensors)
+    bytes += tensor.numel() * static_cast<std::int64_t>(dtype_size(tensor.dtype()));
+  return bytes;
+}
+
+std::int64_t sum_of(const std::vector<std::int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+// Of an all_to_all.
+std::int64_t bytes_to_others(const ProcessGroup& group, const Collective& call) {
+  if (call.inputs.empty()) return 0;
+  const std::int64_t rows =
+      sum_of(call.rows_sent) - call.rows_sent[static_cast<std::size_t>(group.rank())];
+  return rows * sum_of(call.row_elements) *
+         static_cast<std::int64_t>(dtype_size(call.inputs.front().dtype()));
+}
+
+std::int64_t bytes_to_peers(const ProcessGroup& group, const Collective& call) {
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    if (call.to[i].peer != group.rank()) bytes += bytes_of({call.inputs[i]});
+  }
+  return bytes;
+}
+
+// All tensors of one list, compared with the first of the call.
+void check_members(const char* op, const std::vector<Tensor>& tensors, const Tensor& first,
+                   const char* role) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    TESSERA_CHECK(tensor.defined(), op, "{} {} is an undefined tensor", role, i);
+    TESSERA_CHECK(tensor.dtype() == first.dtype(), op,
+                  "{} {} is {}, the first tensor is {}; one call takes one dtype", role, i,
+                  dtype_name(tensor.dtype()), dtype_name(first.dtype()));
+    TESSERA_CHECK(tensor.device() == first.device(), op,
+                  "{} {} is on {}, the first tensor on {}; one call takes one device", role, i,
+                  tensor.device().str(), first.device().str());
+    TESSERA_CHECK(tensor.is_contiguous(), op,
+                  "{} {} of shape {} is not contiguous; pass a contiguous copy", role, i,
+                  tensor.shape().str());
+  }
+}
+
+void check_reduction(const char* op, const ReduceOp& reduce, DType dtype) {
+  TESSERA_CHECK(!reduce.needs_floating() || is_floating(dtype), op,
+                "{} of {} tensors makes fractions: convert them to a floating dtype first",
+                reduce.name(), dtype_name(dtype));
+}
+
+void check_peers(const char* op, const ProcessGroup& group,
+                 const std::vector<PeerMessage>& messages) {
+  for (const PeerMessage& message : messages) {
+    TESSERA_CHECK(message.peer >= 0 && message.peer < group.size(), op,
+                  "{} is not a rank of group \"{}\" of {}", message.peer, group.name(),
+                  group.size());
+  }
+}
+
+void check_rows(const char* role, const Tensor& tensor, std::size_t i, std::int64_t rows) {
+  TESSERA_CHECK(tensor.ndim() >= 1, kAllToAll, "{} {} is a 0-d tensor; view it as [1]", role, i);
+  TESSERA_CHECK(tensor.dim(0) == rows, kAllToAll,
+                "{} {} of shape {} must have {} rows, the sum of the counts", role, i,
+                tensor.shape().str(), rows);
+}
+
+bool share_memory(const Tensor& a, const Tensor& b) {
+  if (!a.defined() || !b.defined() || a.dtype() != b.dtype()) return false;
+  return a.storage() == b.storage() && a.offset() < b.offset() + b.numel() &&
+         b.offset() < a.offset() + a.numel();
+}
+
+}  // namespace
+
+void check_call(const ProcessGroup& group, const Collective& call) {
+  const char* op = collective_name(call);
+  TESSERA_CHECK(call.root >= 0 && call.root < group.size(), op,
+                "root {} is not a rank of group \"{}\" of {}", call.root, group.name(),
+                group.size());
+  check_peers(op, group, call.to);
+  check_peers(op, group, call.from);
+  const Tensor* first = first_tensor(call);
+  if (first == nullptr) return;
+  TESSERA_CHECK(first->defined(), op, "{} 0 is an undefined tensor",
+                call.inputs.empty() ? "output" : "input");
+  check_members(op, call.inputs, *first, "input");
+  check_members(op, call.outputs, *first, "output");
+  if (is_reduction(call.kind)) check_reduction(op, call.reduce, first->dtype());
+  const Device device = first->device();
+  TESSERA_CHECK(device.is_null() || group.carries(device.type), op,
+                "group \"{}\" ({}) carries cpu tensors, these are on {}: a world needs a transport "
+                "for each type of device",
+                group.name(), group.backend(), device.str());
+}
+
+void check_pairs(const char* op, int size, const PairedLists& lists) {
+  const auto& [small, large, small_role, large_role] = lists;
+  TESSERA_CHECK(small.size() == large.size(), op, "{} {}s but {} {}s; pass one for each",
+                small.size(), small_role, large.size(), large_role);
+  for (std::size_t i = 0; i < small.size(); ++i) {
+    if (!small[i].defined() || !large[i].defined()) continue;  // reported by check_members
+    TESSERA_CHECK(small[i].numel() * size == large[i].numel(), op,
+                  "{} {} of shape {} must have {} times the elements of {} {} of shape {}",
+                  large_role, i, large[i].shape().str(), size, small_role, i,
+                  small[i].shape().str());
+  }
+}
+
+void check_only_at_root(const char* op, const ProcessGroup& group, int root,
+                        std::span<const Tensor> list, const char* role) {
+  TESSERA_CHECK(group.rank() == root || list.empty(), op,
+                "{} {}s on rank {}: only the root, rank {}, passes {}s", list.size(), role,
+                group.rank(), root, role);
+}
+
+void check_counts(const char* role, const std::vector<std::int64_t>& counts, int size) {
+  TESSERA_CHECK(static_cast<int>(counts.size()) == size, kAllToAll,
+                "{} counts of rows {}; pass one for each of {} ranks", counts.size(), role, size);
+  for (std::size_t r = 0; r < counts.size(); ++r) {
+    TESSERA_CHECK(counts[r] >= 0, kAllToAll, "{} rows {} rank {}; a count is at least 0", counts[r],
+                  role, r);
+  }
+}
+
+std::vector<std::int64_t> check_row_members(std::span<const Tensor> inputs,
+                                            std::span<const Tensor> outputs,
+                                            const std::vector<std::int64_t>& sent,
+                                            const std::vector<std::int64_t>& received) {
+  std::vector<std::int64_t> elements;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    elements.push_back(0);
+    if (!inputs[i].defined() || !outputs[i].defined()) continue;  // reported by check_members
+    check_rows("input", inputs[i], i, sum_of(sent));
+    check_rows("output", outputs[i], i, sum_of(received));
+    const Shape row = inputs[i].shape().with(0, 1);
+    TESSERA_CHECK(row == outputs[i].shape().with(0, 1), kAllToAll,
+                  "input {} of shape {} and output {} of shape {} must agree in all dims but the "
+                  "first",
+                  i, inputs[i].shape().str(), i, outputs[i].shape().str());
+    elements.back() = row.numel();
+  }
+  return elements;
+}
+
+// A part is read by its receiver while this rank's output is written.
+void check_apart(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    for (std::size_t j = 0; j < outputs.size(); ++j) {
+      TESSERA_CHECK(!share_memory(inputs[i], outputs[j]), kAllToAll,
+                    "input {} and output {} share memory; pass another output", i, j);
+    }
+  }
+}
+
+std::int64_t bytes_sent(const ProcessGroup& group, const Collective& call) {
+  const std::int64_t peers = group.size() - 1;
+  const bool is_root = group.rank() == call.root;
+  switch (call.kind) {
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kAllReduce:
+      return peers * bytes_of(call.inputs);
+    case CollectiveKind::kReduceScatter:
+      return bytes_of(call.inputs) / group.size() * peers;
+    case CollectiveKind::kAllToAll:
+      return bytes_to_others(group, call);
+    case CollectiveKind::kBroadcast:
+      return is_root ? peers * bytes_of(call.inputs) : 0;
+    case CollectiveKind::kReduce:
+    case CollectiveKind::kGather:
+      return is_root ? 0 : bytes_of(call.inputs);
+    case CollectiveKind::kScatter:
+      return bytes_of(call.inputs) / group.size() * peers;
+    case CollectiveKind::kExchange:
+      return bytes_to_peers(group, call);
+    case CollectiveKind::kBarrier:
+      return 0;
+  }
+  return 0;
+}
+
+}  // namespace tessera::distributed

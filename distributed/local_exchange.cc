@@ -1,0 +1,102 @@
+// Exchanges between rank threads: a sender lays its tensors out as letters and waits until each
+// receiver has copied its own.
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "tessera/distributed/local_meeting.h"
+
+namespace tessera::distributed {
+
+void LocalMeetings::exchange(const ResolvedCollective& call) {
+  std::vector<Letter> letters(call.sends.size());
+  Lock lock(mutex_);
+  if (abort_) throw_aborted(call, fmt::format("was given up: {}", *abort_));
+  try {
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      letters[i].call = &call;
+      letters[i].message = &call.sends[i];
+      letters_[{call.site.rank, call.sends[i].peer, call.channel, call.sends[i].place}] =
+          &letters[i];
+    }
+    letters_changed_.notify_all();
+    for (const ResolvedMessage& message : call.receives) receive(call, message, lock);
+    await_letters(call, letters, lock);
+  } catch (...) {
+    take_back(call, letters, lock);
+    throw;
+  }
+}
+
+void LocalMeetings::receive(const ResolvedCollective& call, const ResolvedMessage& message,
+                            Lock& lock) {
+  const Address address{message.peer, call.site.rank, call.channel, message.place};
+  wait_for_peer(call, message.peer, lock, [&] { return letters_.count(address) != 0; });
+  Letter& letter = *letters_.at(address);
+  if (letter.call->dtype != call.dtype || letter.message->count != message.count) {
+    const std::string what = fmt::format(
+        "does not agree between ranks: rank {} sends {} elements of {} to rank {}, which expects "
+        "{} "
+        "of {}",
+        message.peer, letter.message->count, dtype_name(letter.call->dtype), call.site.rank,
+        message.count, dtype_name(call.dtype));
+    letter.refused = what;
+    letter.done = true;
+    letters_.erase(address);
+    letters_changed_.notify_all();
+    set_aborted(call.site.rank, fmt::format("{} {}", call.str(), what));
+    throw_collective_error(call, what);
+  }
+  letter.reading = true;
+  lock.unlock();
+  const std::size_t bytes = static_cast<std::size_t>(message.count) * call.element_size();
+  if (bytes > 0) std::memcpy(message.data, letter.message->data, bytes);
+  lock.lock();
+  letter.done = true;
+  letters_.erase(address);
+  letters_changed_.notify_all();
+}
+
+void LocalMeetings::await_letters(const ResolvedCollective& call, std::vector<Letter>& letters,
+                                  Lock& lock) {
+  for (const Letter& letter : letters) {
+    wait_for_peer(call, letter.message->peer, lock, [&letter] { return letter.done; });
+    if (!letter.refused.empty()) throw_collective_error(call, letter.refused);
+  }
+}
+
+// Nobody may find a letter that is gone; one that is being read is waited for.
+void LocalMeetings::take_back(const ResolvedCollective& call, std::vector<Letter>& letters,
+                              Lock& lock) noexcept {
+  for (Letter& letter : letters) {
+    if (letter.message == nullptr) continue;
+    if (letter.reading) letters_changed_.wait(lock, [&letter] { return letter.done; });
+    const auto found =
+        letters_.find({call.site.rank, letter.message->peer, call.channel, letter.message->place});
+    if (found != letters_.end() && found->second == &letter) letters_.erase(found);
+  }
+}
+
+template <class Ready>
+void LocalMeetings::wait_for_peer(const ResolvedCollective& call, int peer, Lock& lock,
+                                  Ready ready) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout_;
+  while (!ready()) {
+    if (abort_) throw_aborted(call, fmt::format("was given up: {}", *abort_));
+    if (left_[static_cast<std::size_t>(peer)]) {
+      const std::string what = fmt::format("needs rank {}, which has left the group", peer);
+      set_aborted(call.site.rank, fmt::format("{} {}", call.str(), what));
+      throw_collective_error(call, what);
+    }
+    if (letters_changed_.wait_until(lock, deadline) == std::cv_status::timeout && !ready() &&
+        !abort_) {
+      const std::string what = fmt::format("timed out after {:g} s: rank {} did not arrive",
+                                           std::chrono::duration<double>(timeout_).count(), peer);
+      set_aborted(call.site.rank, fmt::format("{} {}", call.str(), what));
+      throw_timeout(call, what);
+    }
+  }
+}
+
+}  // namespace tessera::distributed

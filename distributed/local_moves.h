@@ -1,0 +1,19 @@
+#pragma once
+
+/// What each rank thread copies and adds once all ranks of a local group have arrived. Private to
+/// this folder.
+
+#include <vector>
+
+#include "tessera/distributed/resolved_collective.h"
+
+namespace tessera::distributed {
+
+/// The same collective as each rank means it, by rank.
+using LocalCalls = std::vector<const ResolvedCollective*>;
+
+/// The share of `rank` in moving member i: reads the peers' inputs, writes its own output; in
+/// all_reduce a stretch of everybody's.
+void move_member(const LocalCalls& calls, int rank, std::size_t i);
+
+}  // namespace tessera::distributed

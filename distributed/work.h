@@ -1,0 +1,51 @@
+#pragma once
+
+/// A collective that was issued: when it is done, and what comes after. Nobody needs to keep it:
+/// later work of the stream that the collective was issued on comes after it anyway.
+///
+///     Work gathered;
+///     {
+///       StreamGuard guard(comm);
+///       gathered = all_gather(group, inputs, outputs);   // runs on comm
+///     }
+///     gathered.wait();                                   // the current stream goes on after it
+///
+/// A shared handle, for the thread that issued the collective.
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "tessera/tensor/error.h"
+#include "tessera/tensor/stream.h"
+
+namespace tessera::distributed {
+
+class Work {
+ public:
+  /// Done: nothing was to do.
+  Work() = default;
+  /// What `stream` holds now; `site` names it in errors.
+  Work(const Stream& stream, CollectiveSite site);
+
+  /// True also when it failed.
+  bool is_done() const;
+  /// Later work of the current stream of its device runs after the collective; a failure poisons
+  /// that stream too. On an inline stream the host waits here.
+  void wait() const;
+  /// The host waits until it is done, and rethrows its failure. Throws TimeoutError naming the
+  /// collective when that takes longer than `timeout`; it then goes on undisturbed.
+  void synchronize(std::optional<std::chrono::milliseconds> timeout = std::nullopt) const;
+  /// Calls `function` when it is done, on its stream, so ahead of what is issued there later; at
+  /// once where that is the caller (inline streams, work that is done). Skipped when it failed.
+  void then(std::function<void()> function) const;
+  /// Recorded behind it. Throws StateError for work without a stream.
+  const Event& event() const;
+
+ private:
+  struct State;
+  std::shared_ptr<const State> state_;  // null: done
+};
+
+}  // namespace tessera::distributed
