@@ -24,6 +24,7 @@
 #include "tessera/models/mlp_stack.h"
 #include "tessera/models/parallelize.h"
 #include "tessera/models/trainer.h"
+#include "tessera/models/transformer.h"
 #include "tessera/nn/buffer.h"
 #include "tessera/nn/clip_grad.h"
 #include "tessera/nn/freeze.h"

@@ -1,0 +1,137 @@
+#include "tessera/models/transformer.h"
+
+#include <algorithm>
+#include <string>
+
+#include "tessera/autograd/ops.h"
+#include "tessera/nn/parameter.h"
+#include "tessera/nn/recompute.h"
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/ops_create.h"
+
+namespace tessera::models {
+namespace {
+
+constexpr const char* kWhere = "models.Transformer";
+
+const ModelArgs& checked(const ModelArgs& args) {
+  const auto check_at_least = [](const char* name, std::int64_t value, std::int64_t least) {
+    TESSERA_CHECK(value >= least, kWhere, "{} is {}; it must be at least {}", name, value, least);
+  };
+  check_at_least("n_layers", args.n_layers, 0);
+  check_at_least("vocab_size", args.vocab_size, 1);
+  check_at_least("max_seq_len", args.max_seq_len, 1);
+  check_at_least("dim", args.dim, 1);
+  check_at_least("n_heads", args.n_heads, 1);
+  TESSERA_CHECK(args.dim % args.n_heads == 0, kWhere,
+                "dim is {}, n_heads {}; dim must be a multiple of n_heads", args.dim, args.n_heads);
+  return args;
+}
+
+nn::LinearOptions projection(const ModelArgs& args) {
+  return {.in = args.dim, .out = args.dim, .bias = false, .dtype = args.dtype};
+}
+
+nn::LayerNormOptions norm_options(const ModelArgs& args) {
+  return {.shape = {args.dim}, .dtype = args.dtype};
+}
+
+}  // namespace
+
+Attention::Attention(const ModelArgs& args)
+    : head_dim_(checked(args).dim / args.n_heads),
+      dropout_p_(args.dropout_p),
+      causal_(args.use_attn_mask),
+      resid_dropout_({.p = args.dropout_p}),
+      wq_(projection(args)),
+      wk_(projection(args)),
+      wv_(projection(args)),
+      wo_(projection(args)) {
+  register_module("resid_dropout", resid_dropout_);
+  register_module("wq", wq_);
+  register_module("wk", wk_);
+  register_module("wv", wv_);
+  register_module("wo", wo_);
+}
+
+// [batch, length, heads * head_dim] -> [batch, heads, length, head_dim].
+Variable Attention::split_heads(const Variable& x) const {
+  return transpose(unflatten(x, 2, {x.dim(2) / head_dim_, head_dim_}), 1, 2);
+}
+
+Variable Attention::forward(const Variable& x) {
+  TESSERA_CHECK(x.ndim() == 3, "models.Attention", "expected x [batch, length, dim], got {}",
+                x.shape().str());
+  std::string layer;
+  if (is_training() && dropout_p_ > 0) layer = scope_name().path() + ".probabilities";
+  const Variable y = scaled_dot_product_attention(
+      split_heads(wq_(x)), split_heads(wk_(x)), split_heads(wv_(x)),
+      {.causal = causal_, .dropout_p = dropout_p_, .training = is_training(), .layer = layer});
+  return resid_dropout_(wo_(flatten(transpose(y, 1, 2), 2)));
+}
+
+FeedForward::FeedForward(const ModelArgs& args)
+    : w1_({.in = checked(args).dim, .out = 4 * args.dim, .dtype = args.dtype}),
+      w2_({.in = 4 * args.dim, .out = args.dim, .dtype = args.dtype}),
+      resid_dropout_({.p = args.dropout_p}) {
+  register_module("w1", w1_);
+  register_module("gelu", gelu_);
+  register_module("w2", w2_);
+  register_module("resid_dropout", resid_dropout_);
+}
+
+Variable FeedForward::forward(const Variable& x) { return resid_dropout_(w2_(gelu_(w1_(x)))); }
+
+TransformerBlock::TransformerBlock(const ModelArgs& args)
+    : attention_norm_(norm_options(checked(args))),
+      attention_(args),
+      ffn_norm_(norm_options(args)),
+      feed_forward_(args) {
+  register_module("attention_norm", attention_norm_);
+  register_module("attention", attention_);
+  register_module("ffn_norm", ffn_norm_);
+  register_module("feed_forward", feed_forward_);
+}
+
+Variable TransformerBlock::forward(const Variable& x) {
+  const Variable h = x + attention_(attention_norm_(x));
+  return h + feed_forward_(ffn_norm_(h));
+}
+
+Transformer::Transformer(const ModelArgs& args)
+    : args_(checked(args)),
+      tok_embeddings_({.entries = args.vocab_size, .dim = args.dim, .dtype = args.dtype}),
+      pos_embeddings_({.entries = args.max_seq_len, .dim = args.dim, .dtype = args.dtype}),
+      dropout_({.p = args.dropout_p}),
+      norm_(norm_options(args)),
+      output_({.in = args.dim, .out = args.vocab_size, .bias = false, .dtype = args.dtype}) {
+  register_module("tok_embeddings", tok_embeddings_);
+  register_module("pos_embeddings", pos_embeddings_);
+  register_module("dropout", dropout_);
+  for (int i = 0; i < args.n_layers; ++i) {
+    auto& block = layers_.add<TransformerBlock>(args);
+    if (args.checkpoint_activations) nn::recompute(block);
+  }
+  register_module("layers", layers_);
+  register_module("norm", norm_);
+  register_module("output", output_);
+  if (args.weight_tying) nn::tie(tok_embeddings_.weight(), output_.weight());
+}
+
+Variable Transformer::forward(const Variable& tokens) {
+  TESSERA_CHECK(tokens.ndim() == 2, kWhere, "expected tokens [batch, length], got {}",
+                tokens.shape().str());
+  const std::int64_t length = tokens.dim(1);
+  TESSERA_CHECK(length <= args_.max_seq_len, kWhere,
+                "got {} positions, there are embeddings for {}: cut the sequences, or build the "
+                "model with a larger max_seq_len",
+                length, args_.max_seq_len);
+  const Tensor positions = arange(length, {.dtype = DType::kI64, .device = tokens.device()});
+  Variable h = dropout_(tok_embeddings_(tokens) + pos_embeddings_(positions));
+  for (TransformerBlock& block : blocks()) h = block(h);
+  const Variable logits = output_(norm_(h));
+  // 16-bit logits would lose the differences that a loss is made of; f64 keeps its own.
+  return dtype_size(logits.dtype()) < dtype_size(DType::kF32) ? cast(logits, DType::kF32) : logits;
+}
+
+}  // namespace tessera::models
