@@ -1,0 +1,63 @@
+#include "tessera/tests/support/models/nested.h"
+
+#include "tessera/autograd/ops.h"
+#include "tessera/nn/freeze.h"
+#include "tessera/tensor/random.h"
+
+namespace tessera::testing {
+
+NestedModel::NestedModel(DType dtype) : dtype_(dtype) { register_module("module", module_); }
+
+std::vector<Variable> NestedModel::get_input(Device device, int rank) const {
+  const Tensor x = Tensor::empty({4, 8}, {.dtype = dtype_, .device = device});
+  const auto seed = static_cast<std::uint64_t>(1 + rank);
+  random::fill_uniform(x, random::named_key(seed, "input"), random::whole(x.shape()), 0, 1);
+  return {Variable(x)};
+}
+
+Variable NestedModel::call(const std::vector<Variable>& input) { return (*this)(input.at(0)); }
+
+Variable NestedModel::get_loss(const std::vector<Variable>&, const Variable& output) {
+  return sum(output);
+}
+
+NestedWrappedModule::NestedWrappedModule(const NestedOptions& options)
+    : NestedModel(options.dtype) {
+  module_.add<nn::Linear>(linear(8, 4));
+  auto& inner = module_.add<nn::Sequential>();
+  inner.add<nn::Linear>(linear(4, 16));
+  inner.add<nn::Linear>(linear(16, 16));
+  module_.add<nn::Linear>(linear(16, 4));
+  module_.add<nn::Linear>(linear(4, 8));
+}
+
+std::vector<nn::Module*> NestedWrappedModule::groups() {
+  return {&get_submodule("module.1.0"), &get_submodule("module.1"), &get_submodule("module.2")};
+}
+
+std::vector<nn::Module*> AlwaysWrapNestedWrappedModule::groups() {
+  std::vector<nn::Module*> out;
+  apply([&out](nn::Module& module) {
+    if (!module.is_container()) out.push_back(&module);
+  });
+  return out;
+}
+
+NonUniformReqGradNWM::NonUniformReqGradNWM(const NestedOptions& options)
+    : NestedModel(options.dtype) {
+  module_.add<nn::Linear>(linear(8, 4));
+  auto& inner = module_.add<nn::Sequential>();
+  inner.add<nn::Linear>(linear(4, 16));
+  inner.add<nn::Linear>(linear(16, 16));
+  auto& last = module_.add<nn::Sequential>();
+  last.add<nn::Linear>(linear(16, 4));
+  last.add<nn::Linear>(linear(4, 8));
+  nn::freeze(*this, "**");
+  nn::unfreeze(*this, "module.2.1.*");
+}
+
+std::vector<nn::Module*> NonUniformReqGradNWM::groups() {
+  return {&get_submodule("module.1.0"), &get_submodule("module.1"), &get_submodule("module.2")};
+}
+
+}  // namespace tessera::testing
