@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "tessera/autograd/ops.h"
+#include "tessera/nn/module_state.h"
 #include "tessera/tensor/ops.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tests/support/close.h"
@@ -178,6 +179,21 @@ TEST_CASE("batch statistics run along in training, and are part of the state") {
   Model twin;
   nn::copy_state(*model, twin);
   CHECK(all_equal(twin.get_buffer("bn.running_mean").tensor(), mean));
+  model->eval();
+  twin.eval();
+  CHECK(all_equal(model->call(input).tensor(), twin.call(input).tensor()));
+}
+
+TEST_CASE("a saved and loaded model is a twin, buffers too") {
+  const auto model = init_model<Model>({.dtype = DType::kF64});
+  const std::vector<Variable> input = model->get_input(kCpu, 0);
+  const random::StepScope step({.seed = 1, .step = 0});
+  model->call(input);
+  const nn::StateDict state = nn::state_dict(*model).clone();
+  CHECK(state.size() == expected_parameters(true).size() + 5);
+  CHECK(state.tensor("long_buffer").dtype() == DType::kI64);
+  Model twin({.dtype = DType::kF64});
+  nn::load_state_dict(twin, state);
   model->eval();
   twin.eval();
   CHECK(all_equal(model->call(input).tensor(), twin.call(input).tensor()));
