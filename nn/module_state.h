@@ -11,14 +11,21 @@
 ///
 ///     nn::StateDict run;
 ///     run.add("model.", nn::state_dict(model));
-///     run.add("optimizer.", optimizer.state_dict());
+///     run.add("optimizer.", optimizer.state_dict());     // names: after initialize() or a load
+///     run.add("scheduler.", scheduler.state_dict());
+///     run.add("scaler.", scaler.state_dict());
 ///     run.set("step", step);
 ///     nn::save_state(path, run);
 ///     ...
 ///     const nn::StateDict run = nn::load_state(path);
 ///     nn::load_state_dict(model, run.part("model."));
 ///     optimizer.load_state_dict(run.part("optimizer."));
+///     scheduler.load_state_dict(run.part("scheduler."));
+///     scaler.load_state_dict(run.part("scaler."));
 ///     step = run.integer("step");
+///
+/// The run goes on bit for bit. The model comes first: its load gives the names that the
+/// optimizer's asks for, also where the model was never initialised.
 ///
 /// What is in it is this rank's: of a sharded parameter, local(). Files that any number of ranks
 /// can load are a matter of the floors above.
