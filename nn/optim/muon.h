@@ -17,8 +17,10 @@
 /// orthogonalises it, so that the result has the bits of the unsharded one; at most one matrix is
 /// whole at a time. So a step is a collective: the same matrices must be trainable and have a
 /// gradient on every rank (on a rank without rows: one of no rows), as is so after any backward
-/// that reduced them. A matrix that lacks its gradient on some ranks only makes their collectives
-/// differ, which fails there, or never matches; give it zeros there where a model may leave it out.
+/// that reduced them. A matrix that lacks its gradient on some ranks only makes the ranks gather
+/// different matrices: shapes that differ end the run with an error (CollectiveError,
+/// TimeoutError), equal ones are mixed up unnoticed. Where a model may leave a matrix out on some
+/// ranks, give it a gradient of zeros there.
 
 #include <array>
 

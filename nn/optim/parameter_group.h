@@ -4,10 +4,8 @@
 /// such groups.
 ///
 ///     const auto [matrices, others] = optim::group_parameters(model, optim::min_dims(2));
-///     optim::AdamW optimizer({{.parameters = matrices, .options = {.lr = 1e-3, .weight_decay =
-///     0.1}},
-///                             {.parameters = others, .options = {.lr = 1e-3, .weight_decay =
-///                             0}}});
+///     optim::AdamW optimizer({{.parameters = matrices, .options = {.weight_decay = 0.1}},
+///                             {.parameters = others, .options = {.weight_decay = 0}}});
 
 #include <array>
 #include <cstddef>

@@ -10,6 +10,7 @@
 #include "tessera/autograd/ops.h"
 #include "tessera/nn/clip_grad.h"
 #include "tessera/nn/optim/optimizer.h"
+#include "tessera/tests/nn/counting_optimizer.h"
 #include "tessera/tests/nn/support.h"
 
 namespace tessera {
@@ -17,6 +18,7 @@ namespace {
 
 using nn::GradScaler;
 using nn::Parameter;
+using testing::CountingOptimizer;
 using testing::FakeMesh;
 using testing::FakeOwner;
 using testing::row_sharding;
@@ -24,14 +26,6 @@ using testing::thrown;
 using testing::values;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-// Counts its steps.
-class CountingOptimizer final : public nn::optim::Optimizer {
- public:
-  explicit CountingOptimizer(const std::vector<Parameter>& parameters) : Optimizer(parameters) {}
-  void step() override { ++steps; }
-  int steps = 0;
-};
 
 Parameter make(const std::vector<double>& gradient, DType dtype = DType::kF32) {
   const Shape shape{static_cast<std::int64_t>(gradient.size())};
@@ -76,7 +70,7 @@ TEST_CASE("the scaler multiplies the loss and divides the gradients") {
   CHECK(values(exact.grad()) == std::vector<double>{3.0 / 65536});
   CHECK(nn::clip_grad_norm(optimizer.parameters(), 1, {.norm_type = kInf}).item<double>() == 3);
   CHECK(scaler.step(optimizer));
-  CHECK(optimizer.steps == 1);
+  CHECK(optimizer.updates == 1);
   CHECK(std::abs(values(p.grad())[2] + 1) < 1e-6);  // clipped, and not divided again
   scaler.update();
   CHECK(scaler.get_scale() == 65536);
@@ -91,7 +85,7 @@ TEST_CASE("a gradient that is not finite leaves the step out and lowers the scal
       gradient[at] = bad;
       CountingOptimizer optimizer({make({1, 1}), make(gradient)});
       CHECK_FALSE(scaler.step(optimizer));
-      CHECK(optimizer.steps == 0);
+      CHECK(optimizer.updates == 0);
       scaler.update();
       CHECK(scaler.get_scale() == 512);
       CHECK(scaler.growth_tracker() == 0);
@@ -115,7 +109,7 @@ TEST_CASE("the scale grows after growth_interval good steps in a row") {
   // As PyTorch's scaler does, with the same numbers.
   CHECK(scales == std::vector<double>{8, 8, 2, 2, 2, 8, 8, 2, 0.5, 0.5});
   CHECK(scaler.growth_tracker() == 1);
-  CHECK(optimizer.steps == 7);
+  CHECK(optimizer.updates == 7);
 }
 
 TEST_CASE("the scale stays a number of f32 above 0") {
@@ -178,7 +172,7 @@ TEST_CASE("what is infinite on another rank counts here, over every axis of ever
     scaler.update();
     telling->others = 0;
   }
-  CHECK(optimizer.steps == 1);
+  CHECK(optimizer.updates == 1);
   CHECK(scaler.get_scale() == 65536 / 8);
   // A mesh that is both is asked once.
   GradScaler same({.mesh = experts});
@@ -205,7 +199,7 @@ TEST_CASE("calls in the wrong order are refused, as PyTorch does") {
   CHECK(text([&] { scaler.step(optimizer); }) ==
         "[nn.GradScaler] step() was called for this optimizer since the last update(); call "
         "update() after each iteration");
-  CHECK(optimizer.steps == 1);
+  CHECK(optimizer.updates == 1);
   scaler.update();
   CHECK(scaler.step(optimizer));
 }
@@ -217,7 +211,7 @@ TEST_CASE("f16 parameters are refused; frozen ones do not matter") {
       thrown<InvalidArgument>([&] { scaler.step(optimizer); }) ==
       "[nn.GradScaler] \"\" is f16, in which unscaled gradients vanish; keep it in f32 and compute "
       "under AutocastGuard(DType::kF16)");
-  CHECK(optimizer.steps == 0);
+  CHECK(optimizer.updates == 0);
   Parameter frozen = make({1}, DType::kF16);
   frozen.zero_grad();
   frozen.set_requires_grad(false);
@@ -235,7 +229,7 @@ TEST_CASE("a disabled scaler lets everything pass") {
   scaler.unscale(optimizer);
   CHECK(scaler.step(optimizer));
   CHECK(scaler.step(optimizer));
-  CHECK(optimizer.steps == 2);
+  CHECK(optimizer.updates == 2);
   scaler.update();
   CHECK(scaler.state_dict().empty());
   scaler.load_state_dict({});

@@ -15,6 +15,7 @@
 #include "tessera/nn/loss.h"
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tensor/ops.h"
+#include "tessera/tests/nn/counting_optimizer.h"
 #include "tessera/tests/nn/support.h"
 #include "tessera/tests/support/ranks.h"
 
@@ -22,6 +23,7 @@ namespace tessera {
 namespace {
 
 using nn::Parameter;
+using testing::CountingOptimizer;
 using testing::FakeOwner;
 
 constexpr TensorOptions kDouble{.dtype = DType::kF64};
@@ -119,13 +121,6 @@ TESSERA_RANK_TEST("a norm that is not finite anywhere is an error everywhere", "
   });
 }
 
-class CountingOptimizer final : public nn::optim::Optimizer {
- public:
-  explicit CountingOptimizer(const std::vector<Parameter>& parameters) : Optimizer(parameters) {}
-  void step() override { ++steps; }
-  int steps = 0;
-};
-
 // A parameter of one row: all of it lies on rank 0, the shards of the others are empty.
 Parameter single_row(testing::RankTest& t, std::shared_ptr<const nn::Mesh> mesh,
                      std::shared_ptr<FakeOwner> owner) {
@@ -154,8 +149,8 @@ TESSERA_RANK_TEST("all ranks leave a step out that is bad on one, however the ro
       mesh->all_reduce(flag, "data", nn::MeshReduce::kMax);
       const bool found = flag.item<float>() != 0;
       CountingOptimizer optimizer({p});
-      t.check(scaler.step(optimizer) == !found && optimizer.steps == (found ? 0 : 1),
-              "bad on {}: {} steps", bad, optimizer.steps);
+      t.check(scaler.step(optimizer) == !found && optimizer.updates == (found ? 0 : 1),
+              "bad on {}: {} steps", bad, optimizer.updates);
       scaler.update();
       t.check(scaler.get_scale() == (found ? 32 : 64), "scale {}", scaler.get_scale());
       t.check_same_on_all_ranks(fmt::format("{} {}", scaler.get_scale(), scaler.growth_tracker()),
@@ -172,7 +167,7 @@ TESSERA_RANK_TEST("replicas that nothing shards agree through the scaler's mesh"
   p.set_grad(full({2}, t.rank() == t.size() - 1 ? std::nan("") : 1.0));
   CountingOptimizer optimizer({p});
   nn::GradScaler scaler({.mesh = distributed::make_mesh(t.world().mesh())});
-  t.check(!scaler.step(optimizer) && optimizer.steps == 0, "{} steps", optimizer.steps);
+  t.check(!scaler.step(optimizer) && optimizer.updates == 0, "{} steps", optimizer.updates);
 }
 
 TESSERA_RANK_TEST("a sharded layer is scaled, clipped and stepped as its twin", "[nn]") {
