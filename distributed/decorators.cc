@@ -6,47 +6,60 @@
 
 #include "tessera/distributed/resolved_collective.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/kernels/resolve.h"
 #include "tessera/tensor/stream.h"
 
 namespace tessera::distributed {
 namespace {
 
-// Passes everything on; decorators override run().
-class Decorator : public ProcessGroup {
+class Call final : public Decorator {
  public:
-  explicit Decorator(std::shared_ptr<ProcessGroup> group)
-      : ProcessGroup({.name = group->name(), .rank = group->rank(), .ranks = group->ranks()}),
-        group_(std::move(group)) {}
-  std::string backend() const override { return group_->backend(); }
-  bool carries(DeviceType type) const override { return group_->carries(type); }
-  void run(const Collective& call) override { group_->run(call); }
-  void abort(const std::string& reason) noexcept override { group_->abort(reason); }
-  std::uint64_t next_sequence() override { return group_->next_sequence(); }
-  std::uint64_t next_place(Channel channel, int peer, bool sending) override {
-    return group_->next_place(channel, peer, sending);
-  }
-  std::shared_ptr<ProcessGroup> make_subgroup(const SubgroupRequest& request) override {
-    return group_->make_subgroup(request);
+  Call(std::shared_ptr<ProcessGroup> group, CallHooks hooks)
+      : Decorator(std::move(group)), hooks_(std::move(hooks)) {}
+  void run(const Collective& call) override {
+    if (hooks_.before) hooks_.before(call);
+    if (hooks_.instead && hooks_.instead(call)) return call.ticket.note(FlightState::kDone);
+    Decorator::run(call);
+    if (!hooks_.after) return;
+    current_stream(collective_device(call)).enqueue("call.after", [after = hooks_.after, call] {
+      after(call);
+    });
   }
 
  private:
-  std::shared_ptr<ProcessGroup> group_;
+  CallHooks hooks_;
 };
 
-class CallBefore final : public Decorator {
+class Corrupt final : public Decorator {
  public:
-  CallBefore(std::shared_ptr<ProcessGroup> group, std::function<bool(const Collective&)> before)
-      : Decorator(std::move(group)), before_(std::move(before)) {}
+  Corrupt(std::shared_ptr<ProcessGroup> group, const CorruptOptions& options)
+      : Decorator(std::move(group)), options_(options) {}
   void run(const Collective& call) override {
-    if (before_(call)) {
-      Decorator::run(call);
-    } else {
-      call.ticket.note(FlightState::kDone);
-    }
+    if (call.kind != options_.kind || ++calls_ != options_.call) return Decorator::run(call);
+    std::byte* place = place_in(call);
+    Decorator::run(call);
+    current_stream(collective_device(call)).enqueue("corrupt", [place, mask = options_.mask] {
+      *place ^= std::byte(mask);
+    });
   }
 
  private:
-  std::function<bool(const Collective&)> before_;
+  std::byte* place_in(const Collective& call) const {
+    for (const Tensor& output : outputs_of(*this, call)) {
+      const auto bytes = output.numel() * static_cast<std::int64_t>(dtype_size(output.dtype()));
+      if (options_.byte >= 0 && options_.byte < bytes) return address(output) + options_.byte;
+    }
+    throw_error<InvalidArgument>("corrupt", "no output of this {} has a byte {}",
+                                 collective_name(call), options_.byte);
+  }
+
+  static std::byte* address(const Tensor& output) {
+    const bool filling = output.storage().state() == StorageState::kFilling;
+    return (filling ? fill_view(output) : overwrite(output, "corrupt")).as<std::byte>();
+  }
+
+  CorruptOptions options_;
+  std::uint64_t calls_ = 0;
 };
 
 class Delay final : public Decorator {
@@ -89,9 +102,25 @@ class FailAt final : public Decorator {
 
 }  // namespace
 
-std::shared_ptr<ProcessGroup> call_before(std::shared_ptr<ProcessGroup> group,
-                                          std::function<bool(const Collective&)> before) {
-  return std::make_shared<CallBefore>(std::move(group), std::move(before));
+Decorator::Decorator(std::shared_ptr<ProcessGroup> group)
+    : ProcessGroup({.name = group->name(), .rank = group->rank(), .ranks = group->ranks()}),
+      group_(std::move(group)) {}
+
+const std::vector<Tensor>& outputs_of(const ProcessGroup& group, const Collective& call) {
+  const bool elsewhere = call.kind == CollectiveKind::kReduce && call.root != group.rank();
+  const std::vector<Tensor>& outputs = is_in_place(call.kind) ? call.inputs : call.outputs;
+  TESSERA_CHECK(!elsewhere && !outputs.empty(), "outputs_of", "this {} writes nothing on rank {}",
+                collective_name(call), group.rank());
+  return outputs;
+}
+
+std::shared_ptr<ProcessGroup> call(std::shared_ptr<ProcessGroup> group, CallHooks hooks) {
+  return std::make_shared<Call>(std::move(group), std::move(hooks));
+}
+
+std::shared_ptr<ProcessGroup> corrupt(std::shared_ptr<ProcessGroup> group,
+                                      const CorruptOptions& options) {
+  return std::make_shared<Corrupt>(std::move(group), options);
 }
 
 std::shared_ptr<ProcessGroup> delay(std::shared_ptr<ProcessGroup> group, CollectiveKind kind,

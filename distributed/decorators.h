@@ -1,8 +1,9 @@
 #pragma once
 
 /// Process groups that change another one's behaviour: what tests (and users who debug) put in the
-/// way of collectives. Each owns nothing but shares the group it wraps, keeps its name, rank and
-/// size, and may wrap another decorator.
+/// way of collectives. Each owns nothing but shares the group it wraps, keeps its name, rank, size
+/// and transport, and may wrap another decorator. Sub-groups of a decorated group are those of the
+/// group inside; only checked() (checked.h) goes on in them.
 
 #include <cstdint>
 #include <functional>
@@ -12,9 +13,45 @@
 
 namespace tessera::distributed {
 
-/// Calls `before` ahead of each collective; when it returns false the collective is not passed on.
-std::shared_ptr<ProcessGroup> call_before(std::shared_ptr<ProcessGroup> group,
-                                          std::function<bool(const Collective&)> before);
+/// Passes everything on: the base of decorators.
+class Decorator : public ProcessGroup {
+ public:
+  explicit Decorator(std::shared_ptr<ProcessGroup> group);
+  std::string backend() const override { return group_->backend(); }
+  bool carries(DeviceType type) const override { return group_->carries(type); }
+  void run(const Collective& call) override { group_->run(call); }
+  void abort(const std::string& reason) noexcept override { group_->abort(reason); }
+  std::uint64_t next_sequence() override { return group_->next_sequence(); }
+  std::uint64_t next_place(Channel channel, int peer, bool sending) override {
+    return group_->next_place(channel, peer, sending);
+  }
+  std::shared_ptr<ProcessGroup> make_subgroup(const SubgroupRequest& request) override {
+    return group_->make_subgroup(request);
+  }
+
+ protected:
+  ProcessGroup& inside() const { return *group_; }
+
+ private:
+  std::shared_ptr<ProcessGroup> group_;
+};
+
+/// User code around each collective, with its real tensors. Any may be null.
+struct CallHooks {
+  /// When it is issued, on the host. What it throws reaches the caller, and nothing is issued.
+  std::function<void(const Collective&)> before = {};
+  /// Instead of the collective, on the host; false: let it go on. Who answers true has done on the
+  /// current stream what was to be done.
+  std::function<bool(const Collective&)> instead = {};
+  /// On the collective's stream, behind it: outputs are there. Skipped where it failed or was
+  /// replaced.
+  std::function<void(const Collective&)> after = {};
+};
+std::shared_ptr<ProcessGroup> call(std::shared_ptr<ProcessGroup> group, CallHooks hooks);
+
+/// The tensors that a collective writes on this rank, for hooks that look at them. Throws
+/// InvalidArgument for one that writes none here: a barrier, a send, a gather to another rank.
+const std::vector<Tensor>& outputs_of(const ProcessGroup& group, const Collective& call);
 
 /// Sleeps `milliseconds` on the issuing stream ahead of each collective of `kind`.
 std::shared_ptr<ProcessGroup> delay(std::shared_ptr<ProcessGroup> group, CollectiveKind kind,
@@ -23,5 +60,16 @@ std::shared_ptr<ProcessGroup> delay(std::shared_ptr<ProcessGroup> group, Collect
 /// The n-th collective (from 1) throws CollectiveError on the issuing stream; the group is not
 /// aborted by it.
 std::shared_ptr<ProcessGroup> fail_at(std::shared_ptr<ProcessGroup> group, std::uint64_t n);
+
+struct CorruptOptions {
+  CollectiveKind kind = CollectiveKind::kAllGather;
+  std::uint64_t call = 1;    ///< the n-th of its kind, from 1
+  std::int64_t byte = 0;     ///< of its first output that has so many
+  std::uint8_t mask = 0x40;  ///< bits that flip
+};
+/// Flips bits of what one collective brought to this rank, on its stream: what a broken wire or a
+/// race would do. Throws InvalidArgument at that collective when no output has the byte.
+std::shared_ptr<ProcessGroup> corrupt(std::shared_ptr<ProcessGroup> group,
+                                      const CorruptOptions& options);
 
 }  // namespace tessera::distributed

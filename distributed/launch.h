@@ -35,6 +35,7 @@ struct LaunchOptions {
   Device device = kCpu;
   StreamKind cpu_compute = StreamKind::kInline;  ///< the stream that each rank's operations use
   std::chrono::milliseconds timeout = kDefaultTimeout;  ///< of every wait for a peer
+  bool checked = false;  ///< ranks compare each collective before its data moves: checked.h
 };
 
 struct LaunchResult {

@@ -20,7 +20,8 @@ void join_all(std::vector<std::thread>& threads) {
 
 LaunchResult launch_threads(const LaunchOptions& options, const std::function<void(World&)>& body) {
   auto groups = make_local_groups("world", options.ranks, options.timeout);
-  const RankSetup setup{.device = options.device, .cpu_compute = options.cpu_compute};
+  const RankSetup setup{
+      .device = options.device, .cpu_compute = options.cpu_compute, .checked = options.checked};
   std::mutex mutex;
   std::vector<RankFailure> failures;
   const auto run_one = [&](const std::shared_ptr<ProcessGroup>& group) {

@@ -31,6 +31,7 @@ bool run(const RankEnvironment& environment, const LaunchOptions& options,
   const RankSetup setup{
       .device = options.device,
       .cpu_compute = options.cpu_compute,
+      .checked = options.checked,
       .on_failure = [&page](const RankFailure& failure) { page.set_failure(failure); }};
   return !run_rank(setup, group, body);
 }

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "tessera/distributed/checked.h"
 #include "tessera/tensor/rank_context.h"
 
 namespace tessera::distributed {
@@ -15,7 +16,7 @@ void run_body(const RankSetup& setup, const std::shared_ptr<ProcessGroup>& group
               const std::shared_ptr<RankContext>& context,
               const std::function<void(World&)>& body) {
   StreamGuard compute(Stream::create(kCpu, setup.cpu_compute, "compute"));
-  World world(group, setup.device, context);
+  World world(setup.checked ? checked(group) : group, setup.device, context);
   body(world);
   current_stream(kCpu).synchronize();
 }

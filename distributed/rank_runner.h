@@ -14,6 +14,7 @@ namespace tessera::distributed {
 struct RankSetup {
   Device device = kCpu;
   StreamKind cpu_compute = StreamKind::kInline;
+  bool checked = false;  ///< the world's group is a checked one
   /// Told of the failure that counts, at once, on whatever thread it happens; again when a cause
   /// replaces an echo.
   std::function<void(const RankFailure&)> on_failure{};

@@ -136,7 +136,8 @@ distributed::LaunchOptions TrainMlpOptions::launch_options() const {
       .mode = launch == "threads" ? LaunchMode::kThreads : LaunchMode::kProcesses,
       .device = kCpu,
       .cpu_compute = cpu_compute == "queued" ? StreamKind::kQueued : StreamKind::kInline,
-      .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(timeout * 1000)))};
+      .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(timeout * 1000))),
+      .checked = checked};
 }
 
 namespace {
@@ -167,6 +168,8 @@ void add_run_options(CLI::App& command, TrainMlpOptions& options) {
       ->capture_default_str();
   command.add_flag("--deterministic", options.deterministic,
                    "refuse operations that may give other bits each time");
+  command.add_flag("--checked", options.checked,
+                   "ranks compare each collective before its data moves");
   command.add_option("--timeout", options.timeout, "seconds that a rank waits for another")
       ->check(number_check("a number of seconds from 0.001 to 1e6",
                            [](double value) { return value >= 0.001 && value <= 1e6; }))
@@ -247,6 +250,7 @@ Json to_json(const TrainMlpOptions& options) {
                {"device", options.device},
                {"cpu_compute", options.cpu_compute},
                {"deterministic", options.deterministic},
+               {"checked", options.checked},
                {"timeout", options.timeout},
                {"preset", options.preset},
                {"hidden", model.hidden},

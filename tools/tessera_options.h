@@ -37,6 +37,7 @@ struct TrainMlpOptions {
   std::string device = "cpu";
   std::string cpu_compute = "inline";
   bool deterministic = false;
+  bool checked = false;
   std::string preset;
   std::vector<std::int64_t> hidden;  ///< empty: the preset's
   std::string activation;            ///< empty: the preset's

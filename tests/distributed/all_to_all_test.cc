@@ -167,11 +167,10 @@ TESSERA_RANK_TEST("all_to_all is counted, traced and remembered", "[all_to_all]"
 TESSERA_RANK_TEST("decorators and the null device know all_to_all", "[all_to_all]") {
   std::vector<std::int64_t> seen;
   const auto watched =
-      distributed::call_before(t.world().group(), [&](const distributed::Collective& call) {
-        t.check(call.kind == distributed::CollectiveKind::kAllToAll, "kind");
-        seen = call.rows_sent;
-        return true;
-      });
+      distributed::call(t.world().group(), {.before = [&](const distributed::Collective& call) {
+                          t.check(call.kind == distributed::CollectiveKind::kAllToAll, "kind");
+                          seen = call.rows_sent;
+                        }});
   const auto slow = distributed::delay(watched, distributed::CollectiveKind::kAllToAll, 1);
   const RowCounts rows = counts_of(t, t.rank(), 1);
   const Tensor x = rows_of<float>(t.rank(), 0, total(rows.sent), 2);

@@ -154,7 +154,10 @@ TESSERA_RANK_TEST("sub-groups number and reduce by themselves", "[messages]") {
   barrier(t.group());
 }
 
-TESSERA_RANK_TEST("a sub-group made twice, and one of a sub-group, do not meet", "[messages]") {
+// Not checked: ranks issue the collectives of two groups in opposite orders, which checked groups
+// refuse.
+TESSERA_RANK_TEST_WITH("a sub-group made twice, and one of a sub-group, do not meet", "[messages]",
+                       {.checked = false}) {
   std::vector<int> all;
   for (int r = 0; r < t.size(); ++r) all.push_back(r);
   const auto first = t.group().subgroup(all, "twin"), second = t.group().subgroup(all, "twin");

@@ -68,12 +68,21 @@ TESSERA_RANK_TEST("nn's mesh reduces and gathers over the group", "[world]") {
   t.check_throws<InvalidArgument>("no axis", [&] { (void)mesh->size("rows"); });
 }
 
-TESSERA_RANK_TEST("call_before sees each collective and may keep it back", "[decorators]") {
+TESSERA_RANK_TEST("call sees each collective and may stand in its place", "[decorators]") {
   std::vector<std::string> seen;
-  const auto watched = distributed::call_before(t.world().group(), [&](const Collective& call) {
-    seen.push_back(fmt::format("{} {}", collective_name(call.kind), call.label.text));
-    return call.label.text != "dropped";
-  });
+  double after = 0;
+  const auto watched = distributed::call(
+      t.world().group(),
+      {.before =
+           [&](const Collective& call) {
+             seen.push_back(fmt::format("{} {}", collective_name(call.kind), call.label.text));
+           },
+       .instead = [](const Collective& call) { return call.label.text == "dropped"; },
+       .after =
+           [&](const Collective& call) {
+             if (call.kind == distributed::CollectiveKind::kBarrier) return;
+             after = outputs_of(t.group(), call)[0].to_vector<float>()[0];
+           }});
   t.check(watched->name() == "world" && watched->rank() == t.rank() && watched->size() == t.size(),
           "identity");
   const DeviceMesh mesh = t.world().mesh().with_group("data", watched);
@@ -84,6 +93,7 @@ TESSERA_RANK_TEST("call_before sees each collective and may keep it back", "[dec
   t.check(
       x.to_vector<float>()[0] == reduced_value<float>(t.size(), distributed::ReduceOp::kSum, 0, 0),
       "passed on");
+  t.check(after == static_cast<double>(x.to_vector<float>()[0]), "after saw {}", after);
   barrier(*watched, "b");
   t.check(seen == std::vector<std::string>{"all_reduce dropped", "all_reduce passed", "barrier b"},
           "{} calls seen", seen.size());
@@ -92,9 +102,9 @@ TESSERA_RANK_TEST("call_before sees each collective and may keep it back", "[dec
 TESSERA_RANK_TEST("a group and its decorated forms number collectives together", "[decorators]") {
   const Stream side = Stream::create(kCpu, StreamKind::kQueued, "side");
   std::vector<std::uint64_t> numbers;
-  const auto note = [&](const Collective& call) { return numbers.push_back(call.sequence), true; };
+  const auto note = [&](const Collective& call) { numbers.push_back(call.sequence); };
   const auto outer =
-      distributed::call_before(distributed::call_before(t.world().group(), note), note);
+      distributed::call(distributed::call(t.world().group(), {.before = note}), {.before = note});
   const Tensor x = rank_tensor<float>(t.rank(), 0, 8), y = rank_tensor<float>(t.rank(), 1, 8);
   {
     StreamGuard guard(side);
@@ -125,8 +135,8 @@ TESSERA_RANK_TEST("delay sleeps ahead of one kind only", "[decorators]") {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   t.check(seconds >= 0.03, "took {} s", seconds);
   int sleeps = 0;
-  const auto counted = distributed::call_before(t.world().group(),
-                                                [&](const Collective&) { return ++sleeps, true; });
+  const auto counted =
+      distributed::call(t.world().group(), {.before = [&](const Collective&) { ++sleeps; }});
   broadcast(*distributed::delay(counted, CollectiveKind::kAllReduce, 1e6), std::vector{x}, 0);
   t.check(sleeps == 1, "passed on {} times", sleeps);
 }

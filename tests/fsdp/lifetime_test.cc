@@ -183,13 +183,13 @@ TESSERA_RANK_TEST("fsdp: training goes on after a reduce that threw at the end o
                   "[fsdp]") {
   bool fail = false;
   const auto group =
-      distributed::call_before(t.world().group(), [&](const distributed::Collective& call) {
-        if (!fail || call.kind != distributed::CollectiveKind::kReduceScatter ||
-            call.label.text != "block0")
-          return true;
-        fail = false;
-        throw OutOfMemory("on purpose");
-      });
+      distributed::call(t.world().group(), {.before = [&](const distributed::Collective& call) {
+                          if (!fail || call.kind != distributed::CollectiveKind::kReduceScatter ||
+                              call.label.text != "block0")
+                            return;
+                          fail = false;
+                          throw OutOfMemory("on purpose");
+                        }});
   Chain model({});
   for (const auto& block : model.blocks())
     fsdp::fully_shard(*block, {.mesh = t.world().mesh().with_group("data", group)});

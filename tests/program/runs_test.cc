@@ -165,9 +165,9 @@ TEST_CASE("metrics.jsonl has one object a step, and the evaluation") {
 }
 
 TEST_CASE("config.json repeats the run, and the command line wins over it") {
-  const Run made = small_run(
-      3, "threads",
-      {"--lr", "0.07", "--momentum", "0.5", "--seed", "123456789012345678", "--deterministic"});
+  const Run made = small_run(3, "threads",
+                             {"--lr", "0.07", "--momentum", "0.5", "--seed", "123456789012345678",
+                              "--deterministic", "--checked"});
   const std::string config = made.folder + "/config.json";
   const Json json = Json::parse(read_file(config));
   CHECK(json["model"] == "mlp");
@@ -178,6 +178,7 @@ TEST_CASE("config.json repeats the run, and the command line wins over it") {
   CHECK(json["hidden"] == Json({33, 16}));
   CHECK(json["activation"] == "gelu");
   CHECK(json["deterministic"] == true);
+  CHECK(json["checked"] == true);
   CHECK(json["seed"] == 123456789012345678);
   const Run again = run({"--config", config});
   CHECK(again.metrics == made.metrics);

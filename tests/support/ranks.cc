@@ -39,7 +39,8 @@ distributed::LaunchOptions launch_options(const RankTestOptions& options, int wo
           .mode = test_transport() == "gloo" ? distributed::LaunchMode::kProcesses
                                              : distributed::LaunchMode::kThreads,
           .cpu_compute = options.cpu_compute,
-          .timeout = options.timeout};
+          .timeout = options.timeout,
+          .checked = options.checked};
 }
 
 std::function<void(distributed::World&)> reporting_body(const RegisteredCase& test,
@@ -236,7 +237,8 @@ std::vector<std::exception_ptr> run_ranks(int world_size,
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < groups.size(); ++r) {
     threads.emplace_back([&, r, group = std::move(groups[r])] {
-      const auto failure = distributed::run_rank({.cpu_compute = options.cpu_compute}, group, body);
+      const auto failure =
+          distributed::run_rank({.cpu_compute = options.cpu_compute, .checked = true}, group, body);
       if (failure) errors[r] = failure->error;
     });
   }

@@ -83,6 +83,7 @@ struct RankTestOptions {
   std::vector<int> worlds{};                     // instead of TESSERA_TEST_WORLDS
   StreamKind cpu_compute = StreamKind::kInline;  // the stream of each rank's operations
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
+  bool checked = true;           // ranks compare their collectives first: distributed/checked.h
   std::string expect_failure{};  // not empty: the run must fail, with a text that contains this
 };
 
