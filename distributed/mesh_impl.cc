@@ -23,6 +23,7 @@ ReduceOp reduce_op(nn::MeshReduce op) {
 class GroupMesh final : public nn::Mesh {
  public:
   explicit GroupMesh(DeviceMesh mesh) : mesh_(std::move(mesh)) {}
+  const DeviceMesh& device_mesh() const { return mesh_; }
 
   const std::vector<std::string>& axes() const override { return mesh_.axes(); }
   int size(const std::string& axis) const override { return mesh_.size(axis); }
@@ -81,6 +82,11 @@ std::shared_ptr<const nn::Mesh> make_mesh(const DeviceMesh& mesh) {
   auto made = std::make_shared<const GroupMesh>(mesh);
   mesh.companion() = made;
   return made;
+}
+
+DeviceMesh device_mesh_of(const nn::Mesh& mesh) {
+  const auto* over_groups = dynamic_cast<const GroupMesh*>(&mesh);
+  return over_groups == nullptr ? DeviceMesh() : over_groups->device_mesh();
 }
 
 }  // namespace tessera::distributed

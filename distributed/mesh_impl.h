@@ -13,5 +13,7 @@ namespace tessera::distributed {
 /// One object per mesh while anybody holds it, so that parameters sharded over the same mesh are
 /// known to be. Throws InvalidArgument for an undefined mesh.
 std::shared_ptr<const nn::Mesh> make_mesh(const DeviceMesh& mesh);
+/// The mesh that make_mesh() was given. Undefined for another nn::Mesh, as nn::local_mesh().
+DeviceMesh device_mesh_of(const nn::Mesh& mesh);
 
 }  // namespace tessera::distributed

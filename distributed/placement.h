@@ -1,10 +1,27 @@
 #pragma once
 
-/// How the rows of a tensor, or the samples of a batch, are split over ranks: pure functions.
-/// Header only.
+/// How a tensor, or the samples of a batch, lies over ranks: pure functions of shapes, sizes and
+/// coordinates.
+///
+/// A tensor over a mesh has one placement for each axis of the mesh, outermost first:
+///
+///     {Replicate{}, Shard{0}}     // every row of ranks the whole, its ranks the rows among them
+///
+/// Every cut follows the chunk rule below, so ranks may have short or empty parts. When several
+/// axes cut the same dim, each cuts what the one before it has left, the outermost axis first. An
+/// axis of a later turn waits for those of earlier ones: FSDP over tensor parallelism on a mesh
+/// {"dp", "tp"} cuts the rows that tp has left, {Shard{.dim = 0, .turn = 1}, Shard{0}}. 8 rows over
+/// 2 x 2 ranks, as (dp, tp): (0, 0) has rows 0-1, (1, 0) 2-3, (0, 1) 4-5, (1, 1) 6-7. (PyTorch's
+/// name for that is a strided shard.) So a rank's part is one box, whatever cuts.
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tessera/distributed/reduce_op.h"
+#include "tessera/tensor/shape.h"
 
 namespace tessera::distributed {
 
@@ -25,5 +42,59 @@ constexpr Chunk chunk_of(std::int64_t n, int parts, int index) {
           .end = std::min(n, padded * (index + 1)),
           .padded_rows = padded};
 }
+
+/// The ranks of the axis have chunks of `dim`; negative ones count from the back.
+struct Shard {
+  int dim = 0;
+  int turn = 0;  ///< cuts after the axes of lower turn, if they cut the same dim
+  bool operator==(const Shard&) const = default;
+};
+/// The ranks of the axis have equal elements.
+struct Replicate {
+  bool operator==(const Replicate&) const = default;
+};
+/// The ranks of the axis have terms: the elements are what `op` makes of theirs.
+struct Partial {
+  ReduceOp op{};
+  bool operator==(const Partial&) const = default;
+};
+using Placement = std::variant<Replicate, Shard, Partial>;
+/// By axis of a mesh, outermost first.
+using Placements = std::vector<Placement>;
+
+/// "Shard(0)", "Shard(0, turn 1)", "Replicate", "Partial(sum)"; "[Shard(0), Replicate]".
+std::string str(const Placement& placement);
+std::string str(const Placements& placements);
+
+/// The same with dims counted from the front. Throws InvalidArgument tagged `where` unless there
+/// are `axes` placements, whose dims a tensor of `ndim` dims has, and no turn is negative.
+Placements checked_placements(const Placements& placements, int ndim, std::size_t axes,
+                              const char* where);
+
+/// The axes that cut, in the order in which they do.
+std::vector<std::size_t> cut_order(const Placements& placements);
+
+/// A rank's place in a mesh, by axis.
+struct MeshPlace {
+  std::vector<int> shape;
+  std::vector<int> coordinates;
+};
+
+/// Elements [offset, offset + extent) in each dim.
+struct Box {
+  Shape offset;
+  Shape extent;
+  bool operator==(const Box&) const = default;
+};
+
+/// The elements of a tensor of shape `global` that the rank there holds; an empty part lies at the
+/// place, inside the tensor, where its elements would be. Throws InvalidArgument for placements
+/// that do not fit, or coordinates outside the mesh.
+Box local_box(const Shape& global, const Placements& placements, const MeshPlace& place);
+/// The extent of that.
+Shape local_shape(const Shape& global, const Placements& placements, const MeshPlace& place);
+/// The largest local shape, of the first rank: what every part has once padded.
+Shape padded_shape(const Shape& global, const Placements& placements,
+                   const std::vector<int>& mesh_shape);
 
 }  // namespace tessera::distributed

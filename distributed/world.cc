@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "tessera/tensor/check.h"
+
 namespace tessera::distributed {
 
 World::World(std::shared_ptr<ProcessGroup> group, Device device,
@@ -10,5 +12,13 @@ World::World(std::shared_ptr<ProcessGroup> group, Device device,
       device_(device),
       context_(std::move(context)),
       mesh_("data", group_, device) {}
+
+DeviceMesh hybrid_mesh(const World& world, int ranks_per_node) {
+  const int ranks = ranks_per_node == 0 ? world.size() : ranks_per_node;
+  TESSERA_CHECK(ranks >= 1 && world.size() % ranks == 0, "hybrid_mesh",
+                "{} ranks cannot be divided among nodes of {}; pass a divisor", world.size(),
+                ranks);
+  return {{"replicate", "shard"}, {world.size() / ranks, ranks}, world.group(), world.device()};
+}
 
 }  // namespace tessera::distributed

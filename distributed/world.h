@@ -31,4 +31,10 @@ class World {
   DeviceMesh mesh_;
 };
 
+/// The mesh of hybrid sharding: axes "replicate", over the nodes, and "shard", over the ranks of
+/// one. Ranks of a node are neighbours. 0 ranks per node: all ranks are on one. Throws
+/// InvalidArgument where the nodes would have different numbers of ranks. All ranks call it (see
+/// DeviceMesh).
+DeviceMesh hybrid_mesh(const World& world, int ranks_per_node = 0);
+
 }  // namespace tessera::distributed

@@ -66,6 +66,7 @@ ShardedParameter::ShardedParameter(nn::Parameter parameter, int ranks, int rank)
 
 nn::ShardSpec ShardedParameter::spec_for(const std::string& axis) const {
   nn::ShardSpec spec = nn::ShardSpec::whole(parameter_.shape());
+  spec.cuts = {{.axis = axis, .dim = 0}};
   if (chunk_rows_ * ranks_ == chunk_rows_)
     return spec;  // all chunks are one: it is everything, on every rank
   Shape offset = Shape::filled(parameter_.shape().ndim(), 0);

@@ -17,6 +17,13 @@ struct ShardBox {
   bool operator==(const ShardBox&) const = default;
 };
 
+/// One axis of the mesh has chunks of a dim.
+struct ShardCut {
+  std::string axis;
+  int dim = 0;
+  bool operator==(const ShardCut&) const = default;
+};
+
 struct ShardSpec {
   /// Of the whole parameter, over all ranks.
   Shape global_shape;
@@ -26,6 +33,10 @@ struct ShardSpec {
   /// Mesh axes whose ranks hold different parts: sums over the whole parameter are all-reduced over
   /// these.
   std::vector<std::string> sharded_axes;
+  /// How the boxes came about, the first cut first: each cuts what the one before it left in chunks
+  /// of ceil(n / ranks), one for each rank of its axis. An axis of one rank may cut too, though it
+  /// is not among sharded_axes. Empty where nobody cut, or it is not known.
+  std::vector<ShardCut> cuts = {};
   /// True when every rank holds the whole parameter, so that the value may alias the shard.
   bool is_whole() const { return sharded_axes.empty(); }
   /// The spec of a parameter that nobody shards.
