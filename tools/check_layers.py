@@ -50,7 +50,7 @@ LIBRARIES = {
     "cudnn": (r"cudnn", r"tensor/kernels/cuda/"),
     "cuda_runtime": (r"(cuda|driver_types|vector_types)\w*\.h", r"tensor/|distributed/process_group_nccl|tests/gpu/"),
     "nccl": (r"nccl", r"distributed/process_group_nccl"),
-    "gloo": (r"gloo/", r"distributed/(process_group_)?gloo"),
+    "gloo": (r"gloo/", r"distributed/(process_group_)?gloo|tools/bench_plain_gloo"),
     "catch2": (r"catch2/", r"tests/"),
     "rapidcheck": (r"rapidcheck", r"tests/"),
     "benchmark": (r"benchmark/", r"tests/|tools/"),
