@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "tessera/autograd/engine.h"
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/grad_mode.h"
 #include "tessera/tensor/check.h"
@@ -74,6 +75,11 @@ void BackwardHookCall::results_arrived(Gradients& gradients) {
   check_gradients(before, gradients, "the results");
   if (waits_for_arguments_) {
     result_gradients_ = gradients;
+    // A pass may end before it comes to the arguments. What is kept may then hold, by its own
+    // history, the graph that holds this call.
+    queue_callback([weak = weak_from_this()](bool) {
+      if (const auto self = weak.lock()) self->result_gradients_.clear();
+    });
     return;
   }
   Gradients none(arguments_);

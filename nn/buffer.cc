@@ -61,15 +61,14 @@ void Buffer::materialize(Device device) {
 void Buffer::reset(random::Key key) { impl_->options.init(tensor(), key, random::whole(shape())); }
 
 void Buffer::to(Device device, DType dtype) {
-  impl_->options.dtype = dtype;
-  if (!is_materialized()) return;
-  const Tensor before = std::exchange(impl_->tensor, Tensor());
-  if (before.device() == device && before.dtype() == dtype) {
-    impl_->tensor = before;
-    return;
+  if (is_materialized() && (tensor().device() != device || tensor().dtype() != dtype)) {
+    const Tensor moved = to_device(tensor(), device);
+    const Tensor converted = Tensor::empty_named(shape(), {.dtype = dtype, .device = device},
+                                                 MemoryCategory::kOther, name());
+    copy_(converted, moved);
+    impl_->tensor = converted;
   }
-  materialize(device);
-  copy_(impl_->tensor, to_device(before, device));
+  impl_->options.dtype = dtype;  // last: what fails changes nothing
 }
 
 void Buffer::set_name(std::string name) { impl_->name = std::move(name); }

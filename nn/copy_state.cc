@@ -3,6 +3,7 @@
 #include "tessera/nn/module.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/transfer.h"
 
 namespace tessera::nn {
 namespace {
@@ -68,12 +69,12 @@ void copy_state(const Module& from, Module& to) {
     const Tensor values = source.local().tensor();
     Parameter& target = target_parameters.at(name);
     target.materialize(values.device());
-    copy_(target.local().tensor(), values);
+    copy_(target.local().tensor(), to_device(values, target.local().device()));
   }
   for (const auto& [name, source] : buffers) {
     Buffer& target = target_buffers.at(name);
     target.materialize(source.tensor().device());
-    copy_(target.tensor(), source.tensor());
+    copy_(target.tensor(), to_device(source.tensor(), target.tensor().device()));
   }
 }
 

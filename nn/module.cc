@@ -99,7 +99,8 @@ std::vector<NamedModule> Module::children() {
 Module& Module::get_submodule(const std::string& name) {
   Module* module = this;
   std::string walked;
-  for (std::size_t begin = 0; begin < name.size();) {
+  // A dot at the end asks for a child without a name.
+  for (std::size_t begin = 0; !name.empty() && begin <= name.size();) {
     const std::size_t end = std::min(name.find('.', begin), name.size());
     const std::string part = name.substr(begin, end - begin);
     const auto& modules = module->members_->modules;
@@ -119,6 +120,7 @@ Module& Module::get_submodule(const std::string& name) {
 template <class Member>
 Member Module::get_member(const std::string& name, const char* where, const char* kind) {
   const std::size_t dot = name.rfind('.');
+  TESSERA_CHECK(dot != 0, where, "there is no \"{}\": a name does not begin with a dot", name);
   Module& module = get_submodule(dot == std::string::npos ? "" : name.substr(0, dot));
   const std::string last = name.substr(dot == std::string::npos ? 0 : dot + 1);
   const auto& members = [&]() -> const auto& {

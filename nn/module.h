@@ -188,9 +188,10 @@ class Module {
   bool recomputed_ = false;
 };
 
-/// Copies every parameter's local() and every buffer from one model to its twin, which is
-/// materialised on the same device where it is not yet. Throws InvalidArgument listing all names,
-/// shapes or specs that differ, StateError when `from` is not materialised.
+/// Copies every parameter's local() and every buffer from one model to its twin, which keeps its
+/// devices and dtypes, and is materialised on the same device where it is not yet. Throws
+/// InvalidArgument listing all names, shapes or specs that differ, StateError when `from` is not
+/// materialised.
 void copy_state(const Module& from, Module& to);
 
 }  // namespace tessera::nn

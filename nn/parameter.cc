@@ -4,6 +4,7 @@
 
 #include "tessera/nn/unregistered.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/memory_counters.h"
 #include "tessera/tensor/ops_create.h"
 #include "tessera/tensor/ops_elementwise.h"
 #include "tessera/tensor/transfer.h"
@@ -230,16 +231,26 @@ void Parameter::to(Device device, DType dtype) {
                    p.what(), p.group_name());
   const bool same_place = !p.materialized || p.local.device() == device;
   if (same_place && p.dtype == dtype) return;
-  p.dtype = dtype;
   if (!p.materialized) {
+    p.dtype = dtype;
     p.local.bind(placeholder(p.shape, dtype, p.name));
     return;
   }
-  const Tensor values = to_device(p.local.tensor(), device), grad = p.local.grad();
+  // All that may fail comes first. Not sharded, so there is no padding.
+  const Tensor moved = to_device(p.local.tensor(), device);
+  Tensor grad = p.local.grad();
+  if (grad.defined()) {
+    const MemoryCategoryScope category(MemoryCategory::kGradient);
+    grad = cast(to_device(grad, device), dtype);
+  }
+  const Tensor converted = Tensor::empty_named(p.shape, {.dtype = dtype, .device = device},
+                                               MemoryCategory::kParameter, p.name);
+  copy_(converted, moved);
+  p.dtype = dtype;
+  p.padded = converted;
   p.local.set_grad({});
-  p.allocate(device);
-  copy_(p.local.tensor(), values);
-  if (grad.defined()) p.local.set_grad(cast(to_device(grad, device), dtype));
+  p.local.bind(converted);
+  p.local.set_grad(std::move(grad));
 }
 
 void Parameter::reset(random::Key key) {

@@ -136,11 +136,8 @@ MultiheadAttention::Heads MultiheadAttention::project(const Variable& query, con
 }
 
 // Heads as scaled_dot_product_attention takes them; output [batch, heads, queries, head dim].
-MultiheadAttentionResult MultiheadAttention::attend(const Heads& heads,
+MultiheadAttentionResult MultiheadAttention::attend(const Heads& heads, const Tensor& mask,
                                                     const AttentionForwardOptions& call) const {
-  const Shape scores{heads.q.dim(0), heads.q.dim(1), heads.q.dim(2), heads.k.dim(2)};
-  const Tensor mask = merge_attention_masks(
-      {.attn_mask = call.attn_mask, .key_padding_mask = call.key_padding_mask}, scores);
   std::string layer;  // whose draws of dropout are counted
   if (is_training() && dropout_ > 0) {
     layer = scope_name().path();
@@ -167,18 +164,22 @@ MultiheadAttentionResult MultiheadAttention::forward(const Variable& query, cons
                                                      const AttentionForwardOptions& call) {
   check_inputs(query, key, value);
   Heads heads = project(query, key, value);
+  const std::int64_t past = call.cache != nullptr ? call.cache->length() : 0;
   if (rotary_) {
-    const std::int64_t past = call.cache != nullptr ? call.cache->length() : 0;
     heads.q = (*rotary_)(heads.q, past);
     heads.k = (*rotary_)(heads.k, past);
   }
   heads = {transpose(heads.q, 1, 2), transpose(heads.k, 1, 2), transpose(heads.v, 1, 2)};
+  // Before the cache takes anything up, so that a call with a wrong mask leaves it as it was.
+  const Shape scores{heads.q.dim(0), heads.q.dim(1), heads.q.dim(2), past + heads.k.dim(2)};
+  const Tensor mask = merge_attention_masks(
+      {.attn_mask = call.attn_mask, .key_padding_mask = call.key_padding_mask}, scores);
   if (call.cache != nullptr) {
     call.cache->append(heads.k, heads.v);
     heads.k = call.cache->keys();
     heads.v = call.cache->values();
   }
-  MultiheadAttentionResult result = attend(heads, call);
+  MultiheadAttentionResult result = attend(heads, mask, call);
   const Variable rows = transpose(result.output, 1, 2);
   result.output = out_proj_(flatten(batch_first_ ? rows : transpose(rows, 0, 1), 2, 3));
   return result;

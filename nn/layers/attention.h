@@ -109,7 +109,8 @@ class MultiheadAttention final : public Layer<MultiheadAttention> {
   void check_input(const char* name, const Variable& x, const Parameter& weight) const;
   Heads project(const Variable& query, const Variable& key, const Variable& value);
   Variable split_heads(const Variable& x) const;
-  MultiheadAttentionResult attend(const Heads& heads, const AttentionForwardOptions& call) const;
+  MultiheadAttentionResult attend(const Heads& heads, const Tensor& mask,
+                                  const AttentionForwardOptions& call) const;
 
   // Head counts are not kept: they follow from the rows of the projections there are.
   std::int64_t head_dim_;

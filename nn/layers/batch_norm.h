@@ -59,9 +59,10 @@ class BatchNorm : public Layer<Derived> {
   /// synchronize().
   explicit BatchNorm(const BatchNormOptions& options);
 
-  /// Throws InvalidArgument when x has other channels or dims, or another dtype; and, while
-  /// training without a mesh, for fewer than 2 elements in a channel. (Over several ranks nobody
-  /// knows their number without waiting; there the variance of one element is 0.)
+  /// Throws InvalidArgument when x has other channels or dims, or another dtype; and, where
+  /// statistics are those of this rank's batch, for fewer than 2 elements in a channel. (Over
+  /// several ranks nobody knows their number without waiting; there the variance of one element is
+  /// 0.)
   Variable forward(const Variable& x);
 
   /// Over the ranks of `axis` from now on ("": the mesh's only one); null: not. Throws

@@ -2,7 +2,7 @@
 
 /// y = the rows of a table that the index names.
 ///
-///     index [...] of integers in [0, entries) -> y [..., dim]     weight [entries, dim]
+///     index [...], i64 or i32, in [0, entries) -> y [..., dim]     weight [entries, dim]
 ///
 /// The weight starts standard normal, the padding entry as 0, as in PyTorch. The gradients of an
 /// entry that was named several times are added in the order of the index.
@@ -34,7 +34,7 @@ class Embedding final : public Layer<Embedding> {
   /// [-1, entries).
   explicit Embedding(const EmbeddingOptions& options);
 
-  /// Throws InvalidArgument for an index that is not of integers, or not below `entries`.
+  /// Throws InvalidArgument for an index of another dtype, or one outside [0, entries).
   Variable forward(const Tensor& index);
   /// The same, so that it may begin a Sequential.
   Variable forward(const Variable& index) { return forward(index.tensor()); }

@@ -8,6 +8,7 @@
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/memory_counters.h"
 #include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/transfer.h"
 
 namespace tessera::nn::optim {
 namespace {
@@ -28,6 +29,12 @@ std::string average_problem(const StateValue* value, const Parameter& parameter)
   const Tensor* tensor = std::get_if<Tensor>(value);
   if (tensor == nullptr) return fmt::format("is a {}, not a tensor", state_value_kind(*value));
   const Shape& shape = parameter.local().shape();
+  if (!is_floating(tensor->dtype())) {
+    return fmt::format("is {}, and averages are floating", dtype_name(tensor->dtype()));
+  }
+  if (tensor->device().is_null() && !parameter.local().device().is_null()) {
+    return "is on the null device: it has no elements";
+  }
   if (tensor->shape() == shape) return {};
   return fmt::format("has shape {}, not {}", tensor->shape().str(), shape.str());
 }
@@ -130,7 +137,8 @@ void Ema::load_state_dict(const StateDict& saved) {
   for (const Parameter& parameter : parameters_) {
     if (!has_averages) break;
     averages.push_back(make_average(parameter));
-    copy_(averages.back(), saved.tensor(kAverage + parameter.name()));
+    const Tensor& average = averages.back();
+    copy_(average, to_device(saved.tensor(kAverage + parameter.name()), average.device()));
   }
   averages_ = std::move(averages);
   updates_ = *updates;

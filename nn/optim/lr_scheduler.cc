@@ -8,34 +8,42 @@
 namespace tessera::nn::optim {
 namespace {
 
+constexpr const char* kWhere = "nn.optim.LrScheduler";
 constexpr const char* kStep = "step";
 
 }  // namespace
 
 LrScheduler::LrScheduler(Optimizer& optimizer, Schedule schedule)
     : optimizer_(optimizer), schedules_{std::move(schedule)}, shared_(true) {
-  set_rates();
+  detail::check_schedules(kWhere, schedules_);
+  set_rates(0);
 }
 
 LrScheduler::LrScheduler(Optimizer& optimizer, std::vector<Schedule> schedules)
     : optimizer_(optimizer), schedules_(std::move(schedules)), shared_(false) {
-  set_rates();
+  detail::check_schedules(kWhere, schedules_);
+  set_rates(0);
 }
 
-void LrScheduler::step() {
-  ++steps_;
-  set_rates();
-}
+void LrScheduler::step() { set_rates(steps_ + 1); }
 
-void LrScheduler::set_rates() {
+void LrScheduler::set_rates(std::int64_t steps) {
   const int groups = optimizer_.group_count();
-  TESSERA_CHECK(shared_ || static_cast<int>(schedules_.size()) == groups, "nn.optim.LrScheduler",
+  TESSERA_CHECK(shared_ || static_cast<int>(schedules_.size()) == groups, kWhere,
                 "{} schedules for {} groups; give one for each, or one for all", schedules_.size(),
                 groups);
+  std::vector<double> factors;
   for (int group = 0; group < groups; ++group) {
-    const Schedule& schedule = schedules_[shared_ ? 0 : static_cast<std::size_t>(group)];
-    optimizer_.set_lr(group, optimizer_.initial_lr(group) * schedule(steps_));
+    factors.push_back(schedules_[shared_ ? 0 : static_cast<std::size_t>(group)](steps));
+    TESSERA_CHECK(factors.back() >= 0, kWhere,
+                  "the schedule of group {} gives {} at step {}; a factor is at least 0", group,
+                  factors.back(), steps);
   }
+  for (int group = 0; group < groups; ++group) {
+    optimizer_.set_lr(group,
+                      optimizer_.initial_lr(group) * factors[static_cast<std::size_t>(group)]);
+  }
+  steps_ = steps;
 }
 
 std::vector<double> LrScheduler::last_lr() const {
@@ -67,8 +75,7 @@ void LrScheduler::load_state_dict(const StateDict& saved) {
     if (name != kStep) problems.push_back(fmt::format("\"{}\" is unknown", name));
   }
   throw_problems("nn.optim.load_state_dict", "LrScheduler", problems);
-  steps_ = *step;
-  set_rates();
+  set_rates(*step);
 }
 
 }  // namespace tessera::nn::optim

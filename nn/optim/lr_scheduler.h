@@ -23,12 +23,14 @@ namespace tessera::nn::optim {
 class LrScheduler {
  public:
   /// One schedule for all groups, also those that are added later. Sets the rates of step 0.
-  /// `optimizer` must outlive the scheduler.
+  /// `optimizer` must outlive the scheduler. Throws InvalidArgument for an empty function.
   LrScheduler(Optimizer& optimizer, Schedule schedule);
-  /// One for each group. Throws InvalidArgument unless there are as many as groups.
+  /// One for each group. Throws InvalidArgument unless there are as many as groups, and
+  /// for an empty function.
   LrScheduler(Optimizer& optimizer, std::vector<Schedule> schedules);
 
-  /// Counts one step and sets its rates. Throws as the second constructor, when groups were added.
+  /// Counts one step and sets its rates. Throws InvalidArgument as the second constructor, when
+  /// groups were added, and for a factor below 0; then it is not counted and no rate is changed.
   void step();
   /// Steps counted so far.
   std::int64_t steps() const { return steps_; }
@@ -41,7 +43,7 @@ class LrScheduler {
   void load_state_dict(const StateDict& saved);
 
  private:
-  void set_rates();
+  void set_rates(std::int64_t steps);
 
   Optimizer& optimizer_;
   std::vector<Schedule> schedules_;

@@ -5,6 +5,7 @@
 #include "tessera/nn/optim/saved_names.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/transfer.h"
 
 namespace tessera::nn::optim {
 namespace {
@@ -40,6 +41,9 @@ std::string tensor_problem(const StateValue* value, const Tensor& local) {
   if (value == nullptr) return "is missing";
   const Tensor* tensor = std::get_if<Tensor>(value);
   if (tensor == nullptr) return fmt::format("is a {}, not a tensor", state_value_kind(*value));
+  if (tensor->device().is_null() && !local.device().is_null()) {
+    return "is on the null device: it has no elements";
+  }
   const DType dtype = compute_dtype(local.dtype());
   if (tensor->shape() == local.shape() && tensor->dtype() == dtype) return {};
   return fmt::format("is {} {}, not {} {}", dtype_name(tensor->dtype()), tensor->shape().str(),
@@ -196,7 +200,8 @@ void Optimizer::load_state_dict(const StateDict& saved) {
       if (name == kStep) {
         steps_[loaded.parameter.id()] = std::get<std::int64_t>(value);
       } else {
-        copy_(state_for_update(loaded.parameter, name).tensor, std::get<Tensor>(value));
+        const Tensor& state = state_for_update(loaded.parameter, name).tensor;
+        copy_(state, to_device(std::get<Tensor>(value), state.device()));
       }
     }
   }

@@ -37,6 +37,12 @@ Schedule decay_of(const WsdOptions& options) {
 
 }  // namespace
 
+void detail::check_schedules(const char* where, const std::vector<Schedule>& schedules) {
+  for (std::size_t i = 0; i < schedules.size(); ++i) {
+    TESSERA_CHECK(schedules[i] != nullptr, where, "schedule {} is an empty function", i);
+  }
+}
+
 Schedule constant(double factor) {
   return [factor](std::int64_t) { return factor; };
 }
@@ -75,6 +81,7 @@ Schedule sequence(std::vector<Schedule> schedules, std::vector<std::int64_t> mil
                 "a sequence of {} schedules with {} milestones; it has one milestone fewer than "
                 "schedules",
                 schedules.size(), milestones.size());
+  detail::check_schedules(kWhere, schedules);
   TESSERA_CHECK(std::is_sorted(milestones.begin(), milestones.end()) &&
                     (milestones.empty() || milestones.front() >= 0),
                 kWhere, "milestones {} of a sequence; they do not fall, and none is below 0",
@@ -88,6 +95,7 @@ Schedule sequence(std::vector<Schedule> schedules, std::vector<std::int64_t> mil
 
 Schedule product(std::vector<Schedule> schedules) {
   TESSERA_CHECK(!schedules.empty(), kWhere, "a product of no schedules; it takes at least one");
+  detail::check_schedules(kWhere, schedules);
   return [schedules = std::move(schedules)](std::int64_t step) {
     double factor = 1;
     for (const Schedule& schedule : schedules) factor *= schedule(step);

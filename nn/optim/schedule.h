@@ -9,7 +9,7 @@
 /// A schedule answers the factor of a group's initial lr. Steps are optimizer steps done so far, so
 /// the first update has the factor of step 0; `steps` are updates that a schedule takes, after
 /// which it stays where it is. Schedules throw InvalidArgument, when they are made, for numbers
-/// outside the ranges that are written beside them.
+/// outside the ranges that are written beside them, and for empty functions.
 
 #include <cstdint>
 #include <functional>
@@ -18,6 +18,11 @@
 namespace tessera::nn::optim {
 
 using Schedule = std::function<double(std::int64_t step)>;
+
+namespace detail {
+/// Throws InvalidArgument naming the first that is an empty function.
+void check_schedules(const char* where, const std::vector<Schedule>& schedules);
+}  // namespace detail
 
 Schedule constant(double factor = 1);
 

@@ -11,6 +11,7 @@
 #include "tessera/autograd/ops.h"
 #include "tessera/nn/layer.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/rank_context.h"
 #include "tessera/tests/nn/support.h"
 
 namespace tessera {
@@ -145,6 +146,22 @@ TEST_CASE("without grad mode nothing is watched; second backwards and graphs of 
   CHECK(log.seen == "Weighted: 12 -> 36 ; ");
   log.seen.clear();
   CHECK(grad(std::vector{first}, std::vector{x})[0].item<double>() == 18);
+}
+
+TEST_CASE("a pass that does not come to the arguments leaves no cycle of graphs behind") {
+  const MemoryCounters& memory = current_rank_context()->memory();
+  const std::int64_t before = memory.current().total();
+  {
+    Weighted layer;
+    nn::initialize(layer);
+    layer.register_full_backward_hook([](Module&, Gradients&, const Gradients&) {});
+    const Variable y = square(layer(leaf(2)));
+    // Of the weight alone; recorded, so that its gradients hold the graph.
+    const Variable first =
+        grad(std::vector{y}, std::vector{layer.weight.value()}, {.create_graph = true})[0];
+    CHECK(first.item<double>() == 24);
+  }
+  CHECK(memory.current().total() == before);
 }
 
 TEST_CASE("a graph that outlives its module runs without the hooks") {

@@ -103,6 +103,16 @@ TEST_CASE("copy_state copies buffers of every dtype to a twin that has none yet"
   CHECK(to.b_.count_.tensor().item<std::int64_t>() == 41);
 }
 
+TEST_CASE("copy_state writes where the twin is") {
+  Outer from, planned;
+  nn::initialize(from);
+  nn::initialize(planned, {.device = kNull});
+  nn::copy_state(from, planned);
+  CHECK(planned.b_.noise_.tensor().device() == kNull);
+  CHECK(planned.a_.linear_.bias().local().device() == kNull);
+  CHECK_THROWS_AS(nn::copy_state(planned, from), StateError);
+}
+
 TEST_CASE("copy_state tells all differences, of parameters and buffers, at once") {
   Counted from(3), to(4);
   nn::Linear other({.in = 2, .out = 2});
@@ -158,6 +168,16 @@ TEST_CASE("members are found by qualified name; a wrong one tells what is there"
   CHECK(thrown<InvalidArgument>([&] { model.get_buffer("a.weight"); }) ==
         "[nn.get_buffer] there is no \"a.weight\": Counted has no buffer \"weight\"; it has noise, "
         "count");
+  for (const char* name : {".", "a.", ".a", "a..linear"}) {
+    INFO(name);
+    CHECK_THROWS_AS(model.get_submodule(name), InvalidArgument);
+  }
+  for (const char* name : {"", "a.", "a.linear..bias", ".a.linear.bias"}) {
+    INFO(name);
+    CHECK_THROWS_AS(model.get_parameter(name), InvalidArgument);
+  }
+  CHECK(thrown<InvalidArgument>([&] { model.a_.linear_.get_parameter(".bias"); }) ==
+        "[nn.get_parameter] there is no \".bias\": a name does not begin with a dot");
 }
 
 }  // namespace

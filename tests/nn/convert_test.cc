@@ -121,6 +121,19 @@ TEST_CASE("to the null device goes the shape alone, and nothing comes back") {
         "[to_device] a tensor of shape [8, 5] on the null device has no elements to move to cpu");
 }
 
+TEST_CASE("a move that fails leaves parameter and buffer as they were") {
+  Small model;
+  nn::initialize(model, {.device = kNull});
+  model.up_.weight().set_grad(full({8, 5}, 1, {.device = kNull}));
+  CHECK_THROWS_AS(model.up_.weight().to(kCpu, DType::kF64), StateError);
+  CHECK(model.up_.weight().dtype() == DType::kF32);
+  CHECK(model.up_.weight().local().device() == kNull);
+  CHECK(model.up_.weight().grad().device() == kNull);
+  CHECK_THROWS_AS(model.table_.to(kCpu, DType::kF64), StateError);
+  CHECK(model.table_.dtype() == DType::kF32);
+  CHECK(model.table_.tensor().device() == kNull);
+}
+
 TEST_CASE("what to refuses") {
   Small model;
   CHECK(thrown<InvalidArgument>([&] { model.to(DType::kI32); }) ==

@@ -114,6 +114,19 @@ TEST_CASE("a cache grows, keeps what it has, and forgets on clear") {
   CHECK(cache.keys().shape() == Shape{1, 1, 2, 4});
 }
 
+TEST_CASE("a call that is refused for its mask leaves the cache as it was") {
+  const NoGradGuard no_grad;
+  nn::MultiheadAttention attention({.dim = 4, .heads = 2});
+  nn::initialize(attention);
+  nn::KeyValueCache cache;
+  const Variable x(zeros({1, 2, 4}));
+  attention(x, nn::AttentionForwardOptions{.cache = &cache});
+  CHECK(thrown<InvalidArgument>([&] {
+          attention(x, nn::AttentionForwardOptions{.attn_mask = zeros({2, 2}), .cache = &cache});
+        }).find("attn_mask [2, 2] does not fit scores") != std::string::npos);
+  CHECK(cache.length() == 2);
+}
+
 TEST_CASE("a cache names what does not fit") {
   const std::string where = "[nn.KeyValueCache] ";
   CHECK(thrown<InvalidArgument>([] { nn::KeyValueCache({.capacity = 0}); }) ==

@@ -147,6 +147,25 @@ TEST_CASE("every misfit of saved averages is named, in one error") {
         }).starts_with("[nn.optim.Ema] state is saved by the names of parameters"));
 }
 
+TEST_CASE("averages are floating and have elements, and go to the device of their parameter") {
+  const Parameter a = make({2}, 1), b = make({3}, 2);
+  Parameter planned({.shape = {2}, .dtype = DType::kF64, .init = nn::init::zeros()});
+  planned.set_name("p1");
+  planned.materialize(kNull);
+  Ema ema({a, b}, {});
+  StateDict wrong;
+  wrong.set("updates", std::int64_t{1});
+  wrong.set("average.p1", zeros({2}, {.dtype = DType::kBool}));
+  wrong.set("average.p2", zeros({3}, {.device = kNull}));
+  CHECK(thrown<InvalidArgument>([&] { ema.load_state_dict(wrong); }) ==
+        "[nn.optim.load_state_dict] the saved state does not fit this Ema: average.p1 is bool, and "
+        "averages are floating; average.p2 is on the null device: it has no elements");
+  Ema saving({a}, {}), loading({planned}, {});
+  saving.update();
+  loading.load_state_dict(saving.state_dict());
+  CHECK(loading.average(planned).device() == kNull);
+}
+
 TEST_CASE("averages: errors of making and updating") {
   Parameter p = make({4}, 1);
   CHECK(thrown<InvalidArgument>([&] { Ema({}, {}); }) ==

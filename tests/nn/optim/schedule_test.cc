@@ -143,8 +143,39 @@ TEST_CASE("a schedule for each group") {
   LrScheduler scheduler(optimizer, schedules);
   CHECK(scheduler.last_lr() == Factors{2, 2});
   optimizer.add_group({.parameters = {c}, .options = {.lr = 8}});
+  const std::string misfit =
+      "[nn.optim.LrScheduler] 2 schedules for 3 groups; give one for each, or one for all";
+  CHECK(thrown<InvalidArgument>([&] { scheduler.step(); }) == misfit);
+  StateDict saved;
+  saved.set("step", std::int64_t{7});
+  CHECK(thrown<InvalidArgument>([&] { scheduler.load_state_dict(saved); }) == misfit);
+  CHECK(scheduler.steps() == 0);
+  CHECK(scheduler.last_lr() == Factors{2, 2, 8});
+}
+
+TEST_CASE("a step that the optimizer refuses is not counted, and changes no group") {
+  const nn::Parameter a = make({1}, 1), b = make({1}, 2);
+  SGD optimizer(
+      {{.parameters = {a}, .options = {.lr = 2}}, {.parameters = {b}, .options = {.lr = 4}}});
+  const std::vector<Schedule> schedules = {warm_up(2), [](std::int64_t step) { return -step; }};
+  LrScheduler scheduler(optimizer, schedules);
   CHECK(thrown<InvalidArgument>([&] { scheduler.step(); }) ==
-        "[nn.optim.LrScheduler] 2 schedules for 3 groups; give one for each, or one for all");
+        "[nn.optim.LrScheduler] the schedule of group 1 gives -1 at step 1; a factor is at least "
+        "0");
+  CHECK(scheduler.steps() == 0);
+  CHECK(scheduler.last_lr() == Factors{1, 0});
+}
+
+TEST_CASE("empty functions are no schedules") {
+  const nn::Parameter a = make({1}, 1);
+  SGD optimizer({a}, {.lr = 2});
+  const std::string empty = "schedule 0 is an empty function";
+  CHECK(thrown<InvalidArgument>([&] { LrScheduler(optimizer, Schedule()); }) ==
+        "[nn.optim.LrScheduler] " + empty);
+  CHECK(thrown<InvalidArgument>([] { product({Schedule()}); }) == "[nn.optim.schedule] " + empty);
+  CHECK(thrown<InvalidArgument>([] {
+          sequence({nn::optim::constant(), Schedule()}, {1});
+        }) == "[nn.optim.schedule] schedule 1 is an empty function");
 }
 
 TEST_CASE("a scheduler goes on from its saved step") {

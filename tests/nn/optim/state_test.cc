@@ -223,6 +223,34 @@ TEST_CASE("every misfit of states is named, in one error") {
   CHECK(optimizer.state(twin.b, "momentum").defined());
 }
 
+TEST_CASE("state without elements is refused, and nothing is changed") {
+  Twin twin;
+  SGD optimizer({twin.a}, {.lr = 1, .momentum = 0.5});
+  twin.step(optimizer, 1);
+  StateDict planned = optimizer.state_dict();
+  planned.set("groups.0.lr", 2.0);
+  planned.set("state.p1.momentum", zeros({3, 2}, {.dtype = DType::kF64, .device = kNull}));
+  const std::vector<double> momentum = values(optimizer.state(twin.a, "momentum"));
+  CHECK(thrown<InvalidArgument>([&] { optimizer.load_state_dict(planned); }) ==
+        std::string(kMisfit) + "SGD: state.p1.momentum is on the null device: it has no elements");
+  CHECK(optimizer.lr() == 1);
+  CHECK(optimizer.steps(twin.a) == 1);
+  CHECK(values(optimizer.state(twin.a, "momentum")) == momentum);
+}
+
+TEST_CASE("state goes to the device of its parameter") {
+  Twin twin;
+  SGD saving({twin.a}, {.lr = 1, .momentum = 0.5});
+  twin.step(saving, 1);
+  Parameter planned({.shape = {3, 2}, .dtype = DType::kF64, .init = nn::init::zeros()});
+  planned.set_name("p1");
+  planned.materialize(kNull);
+  SGD loading({planned}, {.lr = 1, .momentum = 0.5});
+  loading.load_state_dict(saving.state_dict());
+  CHECK(loading.state(planned, "momentum").device() == kNull);
+  CHECK(loading.steps(planned) == 1);
+}
+
 TEST_CASE("state is not loaded for a parameter without elements") {
   Twin twin;
   SGD saving({twin.a}, {.lr = 1, .momentum = 0.5});
