@@ -30,6 +30,14 @@ std::int64_t bytes_to_others(const ProcessGroup& group, const Collective& call) 
          static_cast<std::int64_t>(dtype_size(call.inputs.front().dtype()));
 }
 
+// "cpu", "cpu and cuda".
+std::string carried(const ProcessGroup& group) {
+  std::string out;
+  if (group.carries(DeviceType::kCpu)) out = "cpu";
+  if (group.carries(DeviceType::kCuda)) out += out.empty() ? "cuda" : " and cuda";
+  return out.empty() ? "no device" : out;
+}
+
 std::int64_t bytes_to_peers(const ProcessGroup& group, const Collective& call) {
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
@@ -101,10 +109,11 @@ void check_call(const ProcessGroup& group, const Collective& call) {
   check_members(op, call.outputs, *first, "output");
   if (is_reduction(call.kind)) check_reduction(op, call.reduce, first->dtype());
   const Device device = first->device();
-  TESSERA_CHECK(device.is_null() || group.carries(device.type), op,
-                "group \"{}\" ({}) carries cpu tensors, these are on {}: a world needs a transport "
-                "for each type of device",
-                group.name(), group.backend(), device.str());
+  TESSERA_CHECK(
+      device.is_null() || group.carries(device.type), op,
+      "these tensors are on {}, and group \"{}\" carries those of {} ({}): give the world a "
+      "transport for {} too, or move them",
+      device.str(), group.name(), carried(group), group.backend(), device.str());
 }
 
 void check_pairs(const char* op, int size, const PairedLists& lists) {

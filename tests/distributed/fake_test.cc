@@ -6,6 +6,7 @@
 
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/decorators.h"
+#include "tessera/distributed/device_groups.h"
 #include "tessera/tensor/ops.h"
 #include "tessera/tests/support/close.h"
 #include "tessera/tests/support/ranks.h"
@@ -150,7 +151,35 @@ TESSERA_RANK_TEST("corrupt flips a bit of one call's output on one rank", "[deco
 TESSERA_RANK_TEST("a device that no transport carries is an error that names both",
                   "[decorators]") {
   t.check(t.group().backend() == test_transport(), "backend {}", t.group().backend());
-  t.check(t.group().carries(DeviceType::kCpu) && !t.group().carries(DeviceType::kNull), "carries");
+  const auto group = distributed::by_device({{DeviceType::kCpu, t.world().group()}});
+  t.check(group->carries(DeviceType::kCpu) && !group->carries(DeviceType::kCuda), "carries");
+  // No build can allocate there without a GPU; a tensor without elements can say that it is there.
+  const Tensor far = Tensor::empty_named({3}, {.device = {DeviceType::kCuda, 0}},
+                                         MemoryCategory::kOther, "far", /*materialized=*/false);
+  for (distributed::ProcessGroup* each : {group.get(), &t.group()}) {
+    if (each->carries(DeviceType::kCuda)) continue;
+    t.check_throws<InvalidArgument>(
+        fmt::format("these tensors are on cuda:0, and group \"world\" carries those of cpu ({})",
+                    test_transport()),
+        [&] { all_reduce(*each, std::vector{far}); });
+  }
+  const Tensor x = full({3}, t.rank());
+  all_reduce(*group, std::vector{x});
+  t.check_equal(x, full({3}, t.size() * (t.size() - 1) / 2.0));
+  const auto half = split(*group, t.rank() % 2);
+  t.check(half->backend() == test_transport(), "backend {}", half->backend());
+  all_reduce(*half, std::vector{full({1}, 1)});
+  barrier(*group);
+}
+
+TEST_CASE("what by_device refuses", "[fake]") {
+  using distributed::by_device;
+  const auto a = make_fake_group("g", {.rank = 0, .size = 3});
+  CHECK_THROWS_WITH(by_device({}), Contains("there is no group"));
+  CHECK_THROWS_WITH(by_device({{DeviceType::kCpu, nullptr}}),
+                    Contains("the group for cpu is null"));
+  CHECK_THROWS_WITH(by_device({{DeviceType::kCuda, a}}),
+                    Contains("group \"g\" (fake) does not carry cuda tensors"));
 }
 
 }  // namespace tessera::testing
