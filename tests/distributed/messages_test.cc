@@ -238,4 +238,24 @@ TESSERA_RANK_TEST("work on an inline stream is done, and continues at once", "[m
   t.check(calls == 1, "then ran {} times", calls);
 }
 
+// Each rank has its own counters, memory and random numbers, and no more than its thread.
+TEST_CASE("a hundred and twenty-eight ranks in one process", "[messages]") {
+  const auto errors = run_ranks(128, [](distributed::World& world) {
+    RankTest t(world);
+    const Tensor x = full({3}, t.rank());
+    all_reduce(t.group(), std::vector{x});
+    t.check_equal(x, full({3}, 128 * 127 / 2), "sum");
+    const auto row = split(t.group(), t.rank() / 16);
+    const Tensor all = to_fill(16);
+    all_gather(*row, std::vector{full({1}, t.rank())}, std::vector{all});
+    t.check(all.to_vector<float>()[15] == float(t.rank() / 16 * 16 + 15), "row {}", all.str());
+    barrier(t.group());
+    t.check(distributed::collective_counters().collectives == 4, "{} counted",
+            distributed::collective_counters().collectives);
+    t.check(current_rank_context()->rank() == t.rank(), "context");
+    if (!t.failures().empty()) throw std::runtime_error(t.failures().front());
+  });
+  CHECK(exception_texts(errors) == std::vector<std::string>(128));
+}
+
 }  // namespace tessera::testing
