@@ -1,14 +1,16 @@
-// A program outside of Tessera: builds one of its models and takes it forward once.
+// A program outside of Tessera: builds a layer, takes it forward once and the loss back.
 #include <cstdio>
 
-#include "models/mlp_stack.h"
-#include "tessera/tessera.h"
+#include "nn/loss.h"
+#include "tessera/autograd/engine.h"
 #include "tools/version.h"
 
 int main() {
-  outside::TesseraStack model({.in = 4, .hidden = {8}, .classes = 3});
+  tessera::nn::Linear model({.in = 4, .out = 3});
   tessera::nn::initialize(model, {.seed = 1});
-  const tessera::Variable logits = model(tessera::Variable(tessera::ones({2, 4})));
-  std::printf("%s, %s: %d x %d logits\n", outside::whose(), outside::version(),
-              static_cast<int>(logits.shape()[0]), static_cast<int>(logits.shape()[1]));
+  const tessera::Variable y = model(tessera::Variable(tessera::ones({2, 4})));
+  tessera::backward(outside::loss(y));
+  std::printf("%s, %s: %d x %d outputs, %d gradients\n", outside::whose(), outside::version(),
+              static_cast<int>(y.shape()[0]), static_cast<int>(y.shape()[1]),
+              static_cast<int>(model.weight().grad().numel()));
 }

@@ -1,8 +1,8 @@
-#include "models/mlp_stack.h"
+#include "nn/loss.h"
 
 #include <catch2/catch.hpp>
 #include <string>
 
 TEST_CASE("a user's header keeps its name beside Tessera's") {
-  CHECK(std::string(outside::whose()) == "the user's mlp_stack");
+  CHECK(std::string(outside::whose()) == "the user's loss");
 }
