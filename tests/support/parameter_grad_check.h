@@ -9,10 +9,12 @@
 
 namespace tessera::testing {
 
-// Compares the derivative of loss() by every parameter of `model`, frozen ones left out, with
-// central differences. f64 throughout; `loss` is one number and a function of the parameters alone.
-// The parameters' values and gradients are as before.
-GradCheckResult parameter_grad_check(nn::Module& model, const std::function<Variable()>& loss,
+// Compares the derivative of sum(weights * result()) by every parameter of `model`, frozen ones
+// left out, with central differences; the weights are grad_check's. f64 throughout; `result` is a
+// function of the parameters alone. Their values and gradients are as before. A model without
+// parameters passes.
+GradCheckResult parameter_grad_check(const nn::Module& model,
+                                     const std::function<Variable()>& result,
                                      const GradCheckOptions& options = {});
 
 }  // namespace tessera::testing

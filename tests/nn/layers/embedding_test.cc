@@ -6,6 +6,7 @@
 
 #include "tessera/nn/layers/sequential.h"
 #include "tessera/tests/nn/layers/layer_support.h"
+#include "tessera/tests/support/parameter_grad_check.h"
 
 namespace tessera {
 namespace {
@@ -65,7 +66,10 @@ TEST_CASE("an embedding: derivatives add up, and the padding entry gets none") {
   nn::Embedding layer({.entries = 4, .dim = 3, .dtype = DType::kF64});
   nn::initialize(layer);
   const Tensor index = Tensor::from_vector<std::int64_t>({2, 0, 2, 2, 3}, {5});
-  CHECK(testing::check_parameter_gradients(layer, [&] { return layer(index); }) == "");
+  const GradCheckResult checked =
+      testing::parameter_grad_check(layer, [&] { return layer(index); });
+  INFO(checked.message);
+  CHECK(checked.passed);
   nn::Embedding padded({.entries = 4, .dim = 2, .padding_index = 2, .dtype = DType::kF64});
   nn::initialize(padded);
   backward(sum(padded(index)));

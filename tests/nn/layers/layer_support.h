@@ -4,9 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,6 +15,7 @@
 #include "tessera/tensor/random.h"
 #include "tessera/tests/nn/support.h"
 #include "tessera/tests/support/close.h"
+#include "tessera/tests/support/parameter_grad_check.h"
 
 namespace tessera::testing {
 
@@ -27,45 +25,16 @@ inline Variable random_input(const Shape& shape, std::uint64_t seed, bool requir
   return Variable(x, requires_grad);
 }
 
-// The derivatives of sum(w * forward()), w fixed and irregular, by every parameter of `module`,
-// against central differences: "" or what differs. All is f64.
-inline std::string check_parameter_gradients(const nn::Module& module,
-                                             const std::function<Variable()>& forward) {
-  const auto loss = [&forward] {
-    const Variable y = forward();
-    return sum(mul(y, random_input(y.shape(), 99)));
-  };
-  if (module.parameters().empty()) return "";
-  for (nn::Parameter p : module.parameters()) p.zero_grad();
-  backward(loss());
-  for (nn::Parameter p : module.parameters()) {
-    const Tensor at = p.local().tensor();
-    if (!p.grad().defined()) return fmt::format("{} got no gradient", p.name());
-    const std::vector<double> analytic = values(p.grad()), start = values(at);
-    for (std::size_t i = 0; i < start.size(); ++i) {
-      const auto shifted = [&](double by) {
-        std::vector<double> moved = start;
-        moved[i] += by;
-        copy_(at, Tensor::from_vector(moved, at.shape()));
-        return loss().item<double>();
-      };
-      const double step = 1e-5, numeric = (shifted(step) - shifted(-step)) / (2 * step);
-      if (std::abs(analytic[i] - numeric) > 1e-6 * std::max(1.0, std::abs(numeric)))
-        return fmt::format("{}[{}]: {} against {}", p.name(), i, analytic[i], numeric);
-    }
-    copy_(at, Tensor::from_vector(start, at.shape()));
-  }
-  return "";
-}
-
-// The same, and those by x.
+// The derivatives of a layer by x and by its parameters, against central differences: "" or what
+// differs. All is f64.
 template <class L>
 std::string check_gradients(L& layer, const Variable& x) {
   const Variable leaf(x.tensor(), true);
   const GradCheckResult by_input =
       grad_check([&](const std::vector<Variable>& in) { return layer(in[0]); }, {leaf});
   if (!by_input) return by_input.message;
-  return check_parameter_gradients(layer, [&] { return layer(x); });
+  const GradCheckResult by_parameters = parameter_grad_check(layer, [&] { return layer(x); });
+  return by_parameters ? "" : by_parameters.message;
 }
 
 // An L of 16 bits gives what one of f32 with the same parameters gives, rounded once; "" or what

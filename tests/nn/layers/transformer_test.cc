@@ -14,6 +14,7 @@
 #include "tessera/tests/nn/layers/layer_support.h"
 #include "tessera/tests/nn/layers/transformers.h"
 #include "tessera/tests/nn/support.h"
+#include "tessera/tests/support/parameter_grad_check.h"
 
 namespace tessera::testing {
 namespace {
@@ -158,8 +159,17 @@ TEST_CASE("transformer layers' derivatives, of inputs and of every parameter") {
     const GradCheckResult decoded = grad_check(decode, {x, memory}, {.tolerance = 1e-6});
     INFO(decoded.message);
     CHECK(decoded.passed);
-    CHECK(check_parameter_gradients(encoder, [&] { return encode({x}); }) == "");
-    CHECK(check_parameter_gradients(decoder, [&] { return decode({x, memory}); }) == "");
+    const GradCheckResult encoder_parameters =
+        parameter_grad_check(encoder, [&] { return encode({x}); }, {.tolerance = 1e-6});
+    INFO(encoder_parameters.message);
+    CHECK(encoder_parameters.passed);
+    const GradCheckResult decoder_parameters = parameter_grad_check(decoder,
+                                                                    [&] {
+                                                                      return decode({x, memory});
+                                                                    },
+                                                                    {.tolerance = 1e-6});
+    INFO(decoder_parameters.message);
+    CHECK(decoder_parameters.passed);
   }
 }
 
