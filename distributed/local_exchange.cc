@@ -3,59 +3,87 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
-
 #include "tessera/distributed/local_meeting.h"
 
 namespace tessera::distributed {
 
-void LocalMeetings::exchange(const ResolvedCollective& call) {
+void LocalMeetings::exchange(const ResolvedCollective& call, LocalMover& mover) {
   std::vector<Letter> letters(call.sends.size());
+  const LocalMark ready = mover.mark();
+  const auto wait_for_readers = [&] {
+    for (const Letter& letter : letters) mover.wait(letter.read);
+  };
   Lock lock(mutex_);
   if (abort_) throw_aborted(call, fmt::format("was given up: {}", *abort_));
   try {
     for (std::size_t i = 0; i < letters.size(); ++i) {
       letters[i].call = &call;
       letters[i].message = &call.sends[i];
+      letters[i].ready = ready;
       letters_[{call.site.rank, call.sends[i].peer, call.channel, call.sends[i].place}] =
           &letters[i];
     }
     letters_changed_.notify_all();
-    for (const ResolvedMessage& message : call.receives) receive(call, message, lock);
+    for (const ResolvedMessage& message : call.receives) receive(call, message, mover, lock);
     await_letters(call, letters, lock);
   } catch (...) {
     take_back(call, letters, lock);
+    lock.unlock();
+    wait_for_readers();
     throw;
   }
+  lock.unlock();
+  wait_for_readers();
 }
 
 void LocalMeetings::receive(const ResolvedCollective& call, const ResolvedMessage& message,
-                            Lock& lock) {
+                            LocalMover& mover, Lock& lock) {
   const Address address{message.peer, call.site.rank, call.channel, message.place};
   wait_for_peer(call, message.peer, lock, [&] { return letters_.count(address) != 0; });
   Letter& letter = *letters_.at(address);
-  if (letter.call->dtype != call.dtype || letter.message->count != message.count) {
-    const std::string what = fmt::format(
-        "does not agree between ranks: rank {} sends {} elements of {} to rank {}, which expects "
-        "{} "
-        "of {}",
-        message.peer, letter.message->count, dtype_name(letter.call->dtype), call.site.rank,
-        message.count, dtype_name(call.dtype));
-    letter.refused = what;
-    letter.done = true;
+  if (letter.call->dtype != call.dtype || letter.message->count != message.count ||
+      letter.call->device.type != call.device.type) {
     letters_.erase(address);
-    letters_changed_.notify_all();
-    set_aborted(call.site.rank, fmt::format("{} {}", call.str(), what));
-    throw_collective_error(call, what);
+    refuse(call, message, letter);
   }
   letter.reading = true;
   lock.unlock();
-  const std::size_t bytes = static_cast<std::size_t>(message.count) * call.element_size();
-  if (bytes > 0) std::memcpy(message.data, letter.message->data, bytes);
+  std::exception_ptr failure;
+  LocalMark read;
+  try {
+    mover.wait(letter.ready);
+    mover.copy(message.data, letter.message->data,
+               static_cast<std::size_t>(message.count) * call.element_size());
+    read = mover.mark();
+  } catch (...) {
+    failure = std::current_exception();
+  }
   lock.lock();
-  letter.done = true;
+  letter.read = std::move(read);
+  letter.done = true;  // also after a failure: the sender hears of that at its next call
   letters_.erase(address);
   letters_changed_.notify_all();
+  if (!failure) return;
+  set_aborted(call.site.rank, fmt::format("{} could not move its data", call.str()));
+  std::rethrow_exception(failure);
+}
+
+// An error here and, as soon as it looks, for the sender.
+void LocalMeetings::refuse(const ResolvedCollective& call, const ResolvedMessage& message,
+                           Letter& letter) {
+  const auto place = [](const ResolvedCollective& side) {
+    return side.device.is_cpu() ? std::string() : " on " + side.device.str();
+  };
+  const std::string what = fmt::format(
+      "does not agree between ranks: rank {} sends {} elements of {}{} to rank {}, which expects {} "
+      "of {}{}",
+      message.peer, letter.message->count, dtype_name(letter.call->dtype), place(*letter.call),
+      call.site.rank, message.count, dtype_name(call.dtype), place(call));
+  letter.refused = what;
+  letter.done = true;
+  letters_changed_.notify_all();
+  set_aborted(call.site.rank, fmt::format("{} {}", call.str(), what));
+  throw_collective_error(call, what);
 }
 
 void LocalMeetings::await_letters(const ResolvedCollective& call, std::vector<Letter>& letters,

@@ -7,35 +7,62 @@
 #include "tessera/distributed/local_moves.h"
 
 namespace tessera::distributed {
+namespace {
+
+void wait_for_marks(const std::vector<LocalMark>& marks, int rank, LocalMover& mover) {
+  for (std::size_t peer = 0; peer < marks.size(); ++peer) {
+    if (static_cast<int>(peer) != rank) mover.wait(marks[peer]);
+  }
+}
+
+}  // namespace
+
 LocalMeetings::LocalMeetings(int size, std::chrono::milliseconds timeout)
     : size_(size), timeout_(timeout), left_(static_cast<std::size_t>(size), false) {}
 
-void LocalMeetings::perform(const ResolvedCollective& call) {
-  if (call.kind == CollectiveKind::kExchange) return exchange(call);
-  const std::shared_ptr<Meeting> meeting = arrive(call);
-  std::exception_ptr failure;
-  try {
-    for (std::size_t i = 0; i < call.members.size(); ++i)
-      move_member(meeting->calls, call.site.rank, i);
-  } catch (...) {
-    failure = std::current_exception();
-  }
+void LocalMeetings::perform(const ResolvedCollective& call, LocalMover& mover) {
+  if (call.kind == CollectiveKind::kExchange) return exchange(call, mover);
+  const std::shared_ptr<Meeting> meeting = arrive(call, mover.mark());
+  LocalMark moved;
+  const std::exception_ptr failure = move(*meeting, call, mover, &moved);
   // Also after a failure: the others wait for every rank, without a deadline.
-  const int failed = depart(*meeting, call, failure != nullptr);
+  const int failed = depart(*meeting, call, failure != nullptr, std::move(moved));
   if (failure) std::rethrow_exception(failure);
+  wait_for_marks(meeting->moved, call.site.rank, mover);
   if (failed < 0) return;
   Lock lock(mutex_);
   set_aborted(failed, fmt::format("{} could not move its data", call.str()));
   throw_aborted(call, fmt::format("was given up: {}", *abort_));
 }
 
-std::shared_ptr<LocalMeetings::Meeting> LocalMeetings::arrive(const ResolvedCollective& call) {
+std::exception_ptr LocalMeetings::move(Meeting& meeting, const ResolvedCollective& call,
+                                       LocalMover& mover, LocalMark* moved) noexcept {
+  std::exception_ptr failure;
+  try {
+    mover.check_reach(meeting.calls, call.site.rank);
+    wait_for_marks(meeting.ready, call.site.rank, mover);
+    for (std::size_t i = 0; i < call.members.size(); ++i)
+      move_member(meeting.calls, call.site.rank, i, mover);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  try {
+    *moved = mover.mark();  // also behind half of the moves
+  } catch (...) {
+    if (!failure) failure = std::current_exception();
+  }
+  return failure;
+}
+
+std::shared_ptr<LocalMeetings::Meeting> LocalMeetings::arrive(const ResolvedCollective& call,
+                                                              LocalMark ready) {
   Lock lock(mutex_);
   if (abort_) throw_aborted(call, fmt::format("was given up: {}", *abort_));
   const std::shared_ptr<Meeting> meeting = meeting_of(call);
   check_agreement(*meeting, call);
   const ResolvedCollective*& place = meeting->calls[static_cast<std::size_t>(call.site.rank)];
   place = &call;
+  meeting->ready[static_cast<std::size_t>(call.site.rank)] = std::move(ready);
   if (++meeting->arrived == size_) {
     meeting->changed.notify_all();
     return meeting;
@@ -56,6 +83,8 @@ std::shared_ptr<LocalMeetings::Meeting> LocalMeetings::meeting_of(const Resolved
   if (found != meetings_.end()) return found->second;
   const auto made = std::make_shared<Meeting>();
   made->calls.resize(static_cast<std::size_t>(size_));
+  made->ready.resize(static_cast<std::size_t>(size_));
+  made->moved.resize(static_cast<std::size_t>(size_));
   meetings_.emplace(call.site.sequence, made);
   return made;
 }
@@ -98,8 +127,10 @@ void LocalMeetings::wait_for_peers(Meeting& meeting, const ResolvedCollective& c
   }
 }
 
-int LocalMeetings::depart(Meeting& meeting, const ResolvedCollective& call, bool failed) noexcept {
+int LocalMeetings::depart(Meeting& meeting, const ResolvedCollective& call, bool failed,
+                          LocalMark moved) noexcept {
   Lock lock(mutex_);
+  meeting.moved[static_cast<std::size_t>(call.site.rank)] = std::move(moved);
   if (failed && meeting.failed < 0) meeting.failed = call.site.rank;
   if (++meeting.departed == size_) {
     meetings_.erase(call.site.sequence);

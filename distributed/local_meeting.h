@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tessera/distributed/local_mover.h"
 #include "tessera/distributed/resolved_collective.h"
 
 namespace tessera::distributed {
@@ -24,12 +26,17 @@ namespace tessera::distributed {
 /// memory), depart (wait until every rank has moved). A rank may give up in the first phase only,
 /// so no memory goes away under a peer that reads it; once all have arrived, the rest takes finite
 /// time. A rank that fails in the second phase departs with the others, and they fail with it.
+///
+/// On GPUs the same phases order what is issued: ranks meet when they issue, and marks (events) do
+/// for their streams what the meeting does for hosts. Arriving leaves a mark behind everything the
+/// rank's stream held before, which the peers' streams wait for before they read; departing leaves
+/// one behind the moves, which they wait for before they overwrite. No host waits for a GPU.
 class LocalMeetings {
  public:
   LocalMeetings(int size, std::chrono::milliseconds timeout);
 
   /// The whole collective, on the calling thread, as rank `call.site.rank`.
-  void perform(const ResolvedCollective& call);
+  void perform(const ResolvedCollective& call, LocalMover& mover);
   /// Of this group and its sub-groups.
   void abort(int rank, const std::string& reason) noexcept;
   /// `rank` takes part in no further collective.
@@ -41,6 +48,8 @@ class LocalMeetings {
  private:
   struct Meeting {
     std::vector<const ResolvedCollective*> calls;  // by rank; null: not there yet
+    std::vector<LocalMark> ready;                  // by rank: its memory may be used from here on
+    std::vector<LocalMark> moved;                  // by rank: it has used its peers'
     int arrived = 0;
     int departed = 0;
     int failed = -1;  // the first rank that could not move
@@ -53,6 +62,8 @@ class LocalMeetings {
   struct Letter {
     const ResolvedCollective* call = nullptr;
     const ResolvedMessage* message = nullptr;
+    LocalMark ready{};     // the receiver may read from here on
+    LocalMark read{};      // the sender may overwrite from here on
     bool reading = false;  // from here on the sender may not give up
     bool done = false;
     std::string refused{};  // what the receiver found wrong
@@ -60,20 +71,26 @@ class LocalMeetings {
   // Sender, receiver, channel, place.
   using Address = std::tuple<int, int, Channel, std::uint64_t>;
 
-  void exchange(const ResolvedCollective& call);
-  void receive(const ResolvedCollective& call, const ResolvedMessage& message, Lock& lock);
+  void exchange(const ResolvedCollective& call, LocalMover& mover);
+  void receive(const ResolvedCollective& call, const ResolvedMessage& message, LocalMover& mover,
+               Lock& lock);
+  void refuse(const ResolvedCollective& call, const ResolvedMessage& message, Letter& letter);
   void await_letters(const ResolvedCollective& call, std::vector<Letter>& letters, Lock& lock);
   void take_back(const ResolvedCollective& call, std::vector<Letter>& letters, Lock& lock) noexcept;
   // Waits until `ready`; throws at the deadline, after an abort, or when `peer` left before.
   template <class Ready>
   void wait_for_peer(const ResolvedCollective& call, int peer, Lock& lock, Ready ready);
 
-  std::shared_ptr<Meeting> arrive(const ResolvedCollective& call);
+  std::shared_ptr<Meeting> arrive(const ResolvedCollective& call, LocalMark ready);
   std::shared_ptr<Meeting> meeting_of(const ResolvedCollective& call);  // lock held
   void check_agreement(const Meeting& meeting, const ResolvedCollective& call);
   void wait_for_peers(Meeting& meeting, const ResolvedCollective& call, Lock& lock);
+  // This rank's share; what went wrong in it, if anything.
+  std::exception_ptr move(Meeting& meeting, const ResolvedCollective& call, LocalMover& mover,
+                          LocalMark* moved) noexcept;
   // The first rank that failed in this meeting, -1 for none.
-  int depart(Meeting& meeting, const ResolvedCollective& call, bool failed) noexcept;
+  int depart(Meeting& meeting, const ResolvedCollective& call, bool failed,
+             LocalMark moved) noexcept;
   std::vector<int> missing(const Meeting& meeting) const;
   std::optional<int> missing_leaver(const Meeting& meeting) const;
   void set_aborted(int rank, const std::string& reason);  // lock held, here and below

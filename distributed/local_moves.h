@@ -1,7 +1,7 @@
 #pragma once
 
-/// What each rank thread copies and adds once all ranks of a local group have arrived. Private to
-/// this folder.
+/// What each rank thread copies and adds once all ranks of a local group have arrived, on any
+/// device. Private to this folder.
 
 #include <vector>
 
@@ -12,8 +12,10 @@ namespace tessera::distributed {
 /// The same collective as each rank means it, by rank.
 using LocalCalls = std::vector<const ResolvedCollective*>;
 
+class LocalMover;
+
 /// The share of `rank` in moving member i: reads the peers' inputs, writes its own output; in
 /// all_reduce a stretch of everybody's.
-void move_member(const LocalCalls& calls, int rank, std::size_t i);
+void move_member(const LocalCalls& calls, int rank, std::size_t i, LocalMover& mover);
 
 }  // namespace tessera::distributed

@@ -4,12 +4,25 @@
 #include <utility>
 
 #include "tessera/distributed/local_meeting.h"
+#include "tessera/distributed/local_mover.h"
 #include "tessera/distributed/resolved_collective.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/device.h"
 #include "tessera/tensor/stream.h"
 
 namespace tessera::distributed {
 namespace {
+
+void perform(LocalMeetings& meetings, const ResolvedCollective& call, LocalMover& mover) {
+  call.ticket.note(FlightState::kWaiting);
+  try {
+    meetings.perform(call, mover);
+  } catch (...) {
+    call.ticket.note(FlightState::kFailed);
+    throw;
+  }
+  call.ticket.note(FlightState::kDone);
+}
 
 class LocalGroup final : public ProcessGroup {
  public:
@@ -19,19 +32,22 @@ class LocalGroup final : public ProcessGroup {
 
   std::string backend() const override { return "local"; }
 
+  bool carries(DeviceType type) const override {
+    return type == DeviceType::kCpu || (type == DeviceType::kCuda && kBuiltWithCuda);
+  }
+
+  // On the CPU a closure of the stream moves the data; on a GPU this thread issues the moves.
   void run(const Collective& call) override {
-    if (collective_device(call).is_null()) return call.ticket.note(FlightState::kDone);
-    current_stream(kCpu).enqueue(collective_name(call),
-                                 [meetings = meetings_, resolved = resolve(*this, call)] {
-                                   resolved.ticket.note(FlightState::kWaiting);
-                                   try {
-                                     meetings->perform(resolved);
-                                   } catch (...) {
-                                     resolved.ticket.note(FlightState::kFailed);
-                                     throw;
-                                   }
-                                   resolved.ticket.note(FlightState::kDone);
-                                 });
+    const Device device = collective_device(call);
+    if (device.is_null()) return call.ticket.note(FlightState::kDone);
+    if (device.is_cuda()) {
+      const std::unique_ptr<LocalMover> mover = make_gpu_mover(current_stream(device));
+      return perform(*meetings_, resolve(*this, call), *mover);
+    }
+    current_stream(kCpu).enqueue(
+        collective_name(call), [meetings = meetings_, resolved = resolve(*this, call)] {
+          perform(*meetings, resolved, cpu_mover());
+        });
   }
 
   void abort(const std::string& reason) noexcept override { meetings_->abort(rank(), reason); }

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The one piece of arithmetic of all CPU transports, so that they agree bit for bit.
+/// The one piece of arithmetic of all transports that are ours, so that they agree bit for bit.
 
 #include <cstdint>
 #include <span>

@@ -54,6 +54,7 @@ std::uint64_t ResolvedCollective::fingerprint() const {
   mix(hash, std::bit_cast<std::uint64_t>(reduce.factor));
   mix(hash, static_cast<std::uint64_t>(root));
   mix(hash, static_cast<std::uint64_t>(dtype));
+  mix(hash, static_cast<std::uint64_t>(device.type));
   for (const ResolvedMember& member : members) {
     if (kind == CollectiveKind::kAllToAll) {
       mix(hash, static_cast<std::uint64_t>(member.row_elements));
@@ -73,8 +74,9 @@ std::string ResolvedCollective::terms() const {
   if (is_reduction(kind)) how += fmt::format(" by {}", reduce.name());
   const bool from_root = kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kScatter;
   if (has_root(kind)) how += fmt::format(" {} rank {}", from_root ? "from" : "to", root);
-  return fmt::format("{}{}{} of {}, {} members, {} elements", site.op, label, how,
-                     dtype_name(dtype), members.size(), elements);
+  return fmt::format("{}{}{} of {}{}, {} members, {} elements", site.op, label, how,
+                     dtype_name(dtype), device.is_cpu() ? "" : " on " + device.str(),
+                     members.size(), elements);
 }
 
 std::string row_mismatch(const ResolvedCollective& here, const ResolvedCollective& there) {
@@ -168,6 +170,7 @@ ResolvedCollective resolve(const ProcessGroup& group, const Collective& call) {
   ResolvedCollective out{.kind = call.kind,
                          .reduce = call.reduce,
                          .root = call.root,
+                         .device = collective_device(call),
                          .rows_sent = call.rows_sent,
                          .rows_received = call.rows_received,
                          .channel = call.channel,

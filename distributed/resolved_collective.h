@@ -35,6 +35,7 @@ struct ResolvedCollective {
   ReduceOp reduce{};
   int root = 0;
   DType dtype = DType::kF32;
+  Device device = kCpu;
   std::vector<ResolvedMember> members{};
   std::vector<std::int64_t> rows_sent{};  ///< all_to_all: by rank, for every member
   std::vector<std::int64_t> rows_received{};
@@ -47,11 +48,11 @@ struct ResolvedCollective {
   std::size_t element_size() const { return dtype_size(dtype); }
   /// "all_gather #17 (layers.1) of group "world"".
   std::string str() const;
-  /// Equal on ranks that mean the same collective: kind, reduction, root, dtype and the extents of
-  /// all members; of an all_to_all the extents of a row, since ranks may hold different numbers of
+  /// Equal on ranks that mean the same collective: kind, reduction, root, dtype, type of device and
+  /// the extents of all members; of an all_to_all the extents of a row, since ranks may hold different numbers of
   /// them.
   std::uint64_t fingerprint() const;
-  /// The same for people: "all_gather of f32, 3 members, 120 elements in".
+  /// The same for people: "all_gather of f32, 3 members, 120 elements in"; GPUs are named.
   std::string terms() const;
 };
 

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/cuda/memory.h"
+#include "tessera/tensor/cuda/queue.h"
 #include "tessera/tensor/memory_holders.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/stream_impl.h"
@@ -38,6 +40,21 @@ void* reserve_null_address(std::size_t bytes) {
   return reinterpret_cast<void*>(next.fetch_add(step, std::memory_order_relaxed));
 }
 
+struct Held {
+  std::size_t bytes = 0;
+  std::size_t kept = 0;
+};
+
+// By this process, of the memory of the device.
+Held held_memory(Device device) {
+  if (device.is_cuda()) {
+    const CudaMemory memory = cuda_memory(device);
+    return {.bytes = memory.reserved, .kept = memory.reserved - memory.in_use};
+  }
+  const CpuMemory memory = cpu_memory();
+  return {.bytes = memory.from_system, .kept = memory.kept};
+}
+
 [[noreturn]] void throw_out_of_memory(std::size_t bytes, const Stream& stream,
                                       MemoryCategory category, const MemoryCounters& counters) {
   const MemoryReading live = counters.current();
@@ -51,6 +68,7 @@ void* reserve_null_address(std::size_t bytes) {
     holders += fmt::format("{}{} {} ({})", holders.empty() ? "" : ", ", holder.name, holder.bytes,
                            memory_category_name(holder.category));
   }
+  const Held held = held_memory(stream.device());
   throw_error<OutOfMemory>(
       "allocator",
       "no room on {} for {} bytes of category {}, taken on stream \"{}\"; live bytes of this rank: "
@@ -59,8 +77,7 @@ void* reserve_null_address(std::size_t bytes) {
       "batches "
       "or more ranks",
       stream.device().str(), bytes, memory_category_name(category), stream.name(), list,
-      live.total(), holders.empty() ? "none of 1 MiB" : holders, cpu_memory().from_system,
-      cpu_memory().kept);
+      live.total(), holders.empty() ? "none of 1 MiB" : holders, held.bytes, held.kept);
 }
 
 }  // namespace
@@ -84,6 +101,10 @@ Block Block::take(std::size_t bytes, const Stream& stream, MemoryCategory catego
     block.data_ = data;
     block.size_class_ = size_class;
     block.pool_ = target.pool.get();
+  } else if (target.gpu && bytes > 0) {
+    block.data_ = target.gpu->take(static_cast<std::size_t>(block.counted_bytes()));
+    if (block.data_ == nullptr) throw_out_of_memory(bytes, stream, category, counters);
+    block.gpu_ = target.gpu.get();
   } else {
     block.data_ = reserve_null_address(bytes);
   }
@@ -94,6 +115,8 @@ Block Block::take(std::size_t bytes, const Stream& stream, MemoryCategory catego
   if (target.device.is_cpu() && poisons_new_blocks()) {
     // In stream order: earlier work of the stream may still be using a block that came back.
     stream.enqueue("poison", [data = block.data_, bytes] { std::memset(data, kNanByte, bytes); });
+  } else if (block.gpu_ != nullptr && poisons_new_blocks()) {
+    block.gpu_->fill_bytes(block.data_, kNanByte, bytes);
   }
   return block;
 }
@@ -105,6 +128,7 @@ Block::Block(Block&& other) noexcept
       category_(other.category_),
       size_class_(other.size_class_),
       pool_(other.pool_),
+      gpu_(other.gpu_),
       counters_(other.counters_),
       detach_note_(std::move(other.detach_note_)) {}
 
@@ -117,6 +141,7 @@ Block& Block::operator=(Block&& other) noexcept {
   category_ = other.category_;
   size_class_ = other.size_class_;
   pool_ = other.pool_;
+  gpu_ = other.gpu_;
   counters_ = other.counters_;
   detach_note_ = std::move(other.detach_note_);
   return *this;
@@ -129,6 +154,7 @@ void Block::give_back() noexcept {
   if (detach_note_) trace_free();
   if (counters_ != nullptr) counters_->subtract(category_, counted_bytes());
   if (pool_ != nullptr) pool_->give_back({.data = data_, .size_class = size_class_});
+  if (gpu_ != nullptr) gpu_->give_back(data_);
   data_ = nullptr;
   bytes_ = 0;
   detach_note_.reset();

@@ -7,6 +7,13 @@
 
 namespace tessera {
 
+/// True in a build that found the CUDA toolkit.
+#if defined(TESSERA_CUDA) && TESSERA_CUDA
+inline constexpr bool kBuiltWithCuda = true;
+#else
+inline constexpr bool kBuiltWithCuda = false;
+#endif
+
 enum class DeviceType : std::uint8_t {
   kCpu,
   kCuda,
@@ -19,6 +26,7 @@ struct Device {
 
   bool operator==(const Device&) const = default;
   bool is_cpu() const { return type == DeviceType::kCpu; }
+  bool is_cuda() const { return type == DeviceType::kCuda; }
   bool is_null() const { return type == DeviceType::kNull; }
   /// "cpu", "null", "cuda:0".
   std::string str() const {

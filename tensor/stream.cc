@@ -29,10 +29,26 @@ void trace_event(EventAction action, const Event& event, std::uint64_t mark, std
   }
 }
 
+// The GPU's part of Stream::wait.
+void wait_for_gpu(const std::shared_ptr<const cuda::Mark>& mark, cuda::Queue* gpu,
+                  WorkQueue* queue) {
+  if (gpu != nullptr) return gpu->wait(*mark);
+  if (queue != nullptr) return queue->run("event.wait", [mark] { mark->synchronize(); });
+  mark->synchronize();
+}
+
+StreamKind kind_on(Device device, StreamKind asked) {
+  return device.is_cuda() ? StreamKind::kQueued : asked;
+}
+
 }  // namespace
 
 Stream::Impl::Impl(Device device_in, StreamKind kind_in, std::string name_in)
-    : id(next_stream_id()), device(device_in), kind(kind_in), name(std::move(name_in)) {
+    : id(next_stream_id()),
+      device(device_in),
+      kind(kind_on(device_in, kind_in)),
+      name(std::move(name_in)) {
+  if (device.is_cuda()) gpu = cuda::start_queue(device, name);
   if (!device.is_cpu()) return;
   pool = std::make_shared<StreamPool>();
   if (kind == StreamKind::kQueued) queue = WorkQueue::start(name, pool);
@@ -47,9 +63,6 @@ Stream::Impl::~Impl() {
 }
 
 Stream Stream::create(Device device, StreamKind kind, std::string name) {
-  TESSERA_CHECK_AS(DeviceError, device.type != DeviceType::kCuda, "stream.create",
-                   "{} cannot run \"{}\": Tessera has no CUDA runtime yet; use the cpu device",
-                   device.str(), name);
   Stream out;
   out.impl_ = std::make_shared<Impl>(device, kind, std::move(name));
   return out;
@@ -72,18 +85,22 @@ void Stream::enqueue(const char* name, std::function<void()> work) const {
     self.queue->run(name, std::move(work));
   } else if (self.device.is_cpu()) {
     work();
+  } else if (self.gpu) {
+    self.gpu->run(name, std::move(work));
   }
 }
 
 void Stream::wait(const Event& event) const {
   const Impl& self = impl();
-  const auto [mark, number] = event.impl_->latest();
+  const auto [mark, gpu_mark, number] = event.impl_->latest();
   TESSERA_CHECK_AS(
       StateError, number > 0, "stream.wait",
       "stream \"{}\" waits for event \"{}\", which was never recorded; record it first", self.name,
       event.name());
   trace_event(EventAction::kWait, event, number, self.id);
-  if (mark == nullptr || mark->fired_without_error() || self.device.is_null()) return;
+  if (self.device.is_null()) return;
+  if (gpu_mark != nullptr) return wait_for_gpu(gpu_mark, self.gpu.get(), self.queue.get());
+  if (mark == nullptr || mark->fired_without_error()) return;
   if (self.queue) {
     self.queue->wait(mark);
   } else if (std::exception_ptr error = mark->wait()) {
@@ -103,11 +120,16 @@ void Stream::synchronize() const {
     trace->add(EventRecord{EventAction::kSynchronize, 0, 0, self.id, self.name});
   }
   if (self.queue) self.queue->synchronize();
+  if (self.gpu) self.gpu->synchronize();
 }
 
-CUstream_st* Stream::cuda_handle() const {
-  throw_error<StateError>("stream.cuda_handle", "stream \"{}\" is of device {}, not of a GPU",
-                          name(), device().str());
+CUstream_st* Stream::cuda_handle() const { return cuda_queue().handle(); }
+
+cuda::Queue& Stream::cuda_queue() const {
+  const Impl& self = impl();
+  TESSERA_CHECK_AS(StateError, self.gpu != nullptr, "stream.cuda_handle",
+                   "stream \"{}\" is of device {}, not of a GPU", self.name, self.device.str());
+  return *self.gpu;
 }
 
 Event::Event(std::string name) : impl_(std::make_shared<Impl>(next_event_id(), std::move(name))) {}
@@ -115,8 +137,10 @@ Event::Event(std::string name) : impl_(std::make_shared<Impl>(next_event_id(), s
 void Event::record(const Stream& stream) {
   const Stream::Impl& target = stream.impl();
   std::shared_ptr<Mark> mark;  // null: reached as soon as it is recorded
+  std::shared_ptr<const cuda::Mark> gpu_mark;
   if (target.queue) mark = std::make_shared<Mark>();
-  const std::uint64_t number = impl_->set_latest(mark);
+  if (target.gpu) gpu_mark = target.gpu->record();
+  const std::uint64_t number = impl_->set_latest(mark, std::move(gpu_mark));
   trace_event(EventAction::kRecord, *this, number, target.id);
   if (mark) target.queue->record(std::move(mark));
 }
@@ -124,17 +148,19 @@ void Event::record(const Stream& stream) {
 bool Event::is_recorded() const { return impl_->latest().number > 0; }
 
 bool Event::is_ready() const {
-  const auto [mark, number] = impl_->latest();
+  const auto [mark, gpu_mark, number] = impl_->latest();
   TESSERA_CHECK_AS(StateError, number > 0, "event.is_ready",
                    "event \"{}\" was never recorded; record it first", name());
+  if (gpu_mark != nullptr) return gpu_mark->reached();
   return mark == nullptr || mark->fired();
 }
 
 void Event::synchronize() const {
-  const auto [mark, number] = impl_->latest();
+  const auto [mark, gpu_mark, number] = impl_->latest();
   TESSERA_CHECK_AS(StateError, number > 0, "event.synchronize",
                    "event \"{}\" was never recorded; record it first", name());
   trace_event(EventAction::kWait, *this, number, 0);
+  if (gpu_mark != nullptr) return gpu_mark->synchronize();
   if (mark == nullptr) return;
   if (std::exception_ptr error = mark->wait()) std::rethrow_exception(std::move(error));
 }
@@ -151,6 +177,7 @@ void stream_sleep(const Stream& stream, double milliseconds) {
     record.stream = stream.id();
     trace->add(std::move(record));
   }
+  if (stream.device().is_cuda()) return stream.cuda_queue().sleep(milliseconds);
   stream.enqueue("stream_sleep", [milliseconds] {
     std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(milliseconds));
   });

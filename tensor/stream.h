@@ -4,8 +4,9 @@
 ///
 /// A stream is a sequence of closures that run one after another. On the CPU it is *inline* (work
 /// runs on the caller, at once) or *queued* (one worker thread of its own; the host runs ahead, as
-/// on a GPU). On the null device work is dropped. Streams of one thread know nothing of each other:
-/// order between them comes from events only.
+/// on a GPU). On a GPU it is one of the GPU's own, and always queued. On the null device work is
+/// dropped. Streams of one thread know nothing of each other: order between them comes from events
+/// only.
 ///
 ///     Event gathered = gather.record();   // a mark after everything that gather holds now
 ///     compute.wait(gathered);             // later work of compute runs after the mark
@@ -16,6 +17,12 @@
 /// own exceptions arrive as thrown; others arrive as Error with the closure's and the stream's
 /// name, the original nested in it. Event::synchronize rethrows what its mark carries, as often as
 /// asked, and leaves its stream poisoned. An inline closure just throws, and nothing is poisoned.
+/// On a GPU a failed closure stops closures only: what was launched runs, here and on streams that
+/// wait; the rank is told and host waits rethrow as above. What the GPU itself reports is a
+/// DeviceError at the next call or wait.
+///
+/// Waiting between a CPU's and a GPU's stream: a CPU stream waits as for its own kind; a GPU's
+/// waits on the host, at the call.
 ///
 /// Stream and Event are shared handles: copies mean the same object. A stream may be used from one
 /// thread at a time; events may be shared between threads.
@@ -31,6 +38,10 @@ struct CUstream_st;
 
 namespace tessera {
 
+namespace cuda {
+class Queue;
+}
+
 enum class StreamKind : std::uint8_t { kInline, kQueued };
 
 class Event;
@@ -39,8 +50,9 @@ class Stream {
  public:
   Stream() = default;  ///< null handle
   /// A new stream. The destruction of a queued stream's last handle finishes its work, then joins
-  /// its thread; on the worker of a stream it does not wait, and the thread ends by itself. Throws
-  /// DeviceError for a CUDA device.
+  /// its thread; on the worker of a stream it does not wait, and the thread ends by itself. A GPU's
+  /// stream is kQueued whatever `kind` says, and its work goes on after its last handle. Throws
+  /// DeviceError for a GPU that is missing, also in a build without CUDA.
   static Stream create(Device device, StreamKind kind, std::string name);
 
   bool defined() const { return impl_ != nullptr; }
@@ -50,7 +62,8 @@ class Stream {
   StreamKind kind() const;
 
   /// Appends a closure. It runs under the issuer's RankContext, sees no other thread-local of the
-  /// issuer, and never allocates tensor memory. `name` stands in error messages.
+  /// issuer, and never allocates tensor memory. `name` stands in error messages. On a GPU's stream
+  /// it runs on a thread of the driver, and must not touch GPUs nor drop tensors that are on one.
   void enqueue(const char* name, std::function<void()> work) const;
   /// Later work of this stream runs after the event's latest record *at the time of this call*.
   /// Throws StateError for an event never recorded. On an inline stream the host waits here.
@@ -63,6 +76,8 @@ class Stream {
 
   /// The native handle of a CUDA stream. Throws StateError for streams of other devices.
   struct CUstream_st* cuda_handle() const;
+  /// Its engine, for copies between devices; see cuda/queue.h. Throws as cuda_handle().
+  cuda::Queue& cuda_queue() const;
 
   bool operator==(const Stream& other) const { return impl_ == other.impl_; }
 
@@ -99,7 +114,7 @@ class Event {
 };
 
 /// The stream that operations of this thread use on `device`. Until set, an inline stream named
-/// "default", one a thread.
+/// "default", one a thread; on a GPU a queued one.
 const Stream& current_stream(Device device);
 
 /// Makes `stream` the thread's current one for its device until the end of the scope.

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "tessera/tensor/cuda/queue.h"
 #include "tessera/tensor/stream.h"
 #include "tessera/tensor/stream_pool.h"
 #include "tessera/tensor/work_queue.h"
@@ -26,6 +27,7 @@ struct Stream::Impl {
   const std::string name;
   std::shared_ptr<StreamPool> pool;  // CPU only
   std::shared_ptr<WorkQueue> queue;  // queued CPU streams only
+  std::shared_ptr<cuda::Queue> gpu;  // CUDA only
 };
 
 struct Event::Impl {
@@ -33,16 +35,18 @@ struct Event::Impl {
       : id(event_id), name(std::move(event_name)) {}
 
   struct Latest {
-    std::shared_ptr<Mark> mark;  // null when it was reached at once
-    std::uint64_t number = 0;    // records so far
+    std::shared_ptr<Mark> mark;              // of a queued CPU stream
+    std::shared_ptr<const cuda::Mark> gpu;  // of a CUDA stream; both null: reached at once
+    std::uint64_t number = 0;                // records so far
   };
   Latest latest() const {
     const std::lock_guard lock(mutex_);
     return latest_;
   }
-  std::uint64_t set_latest(std::shared_ptr<Mark> mark) {
+  std::uint64_t set_latest(std::shared_ptr<Mark> mark, std::shared_ptr<const cuda::Mark> gpu) {
     const std::lock_guard lock(mutex_);
     latest_.mark = std::move(mark);
+    latest_.gpu = std::move(gpu);
     return ++latest_.number;
   }
 

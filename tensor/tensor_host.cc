@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/cuda/queue.h"
+#include "tessera/tensor/host_elements.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/stream.h"
 #include "tessera/tensor/tensor.h"
@@ -60,6 +62,10 @@ Tensor Tensor::from_host(const void* data, std::size_t count, DType dtype, const
     std::memcpy(to, data, bytes);
     return out;
   }
+  if (device.is_cuda()) {
+    stream.cuda_queue().copy_from_host(to, data, bytes);
+    return out;
+  }
   const auto* first = static_cast<const std::byte*>(data);
   stream.enqueue("copy_from_host", [to, values = std::vector<std::byte>(first, first + bytes)] {
     std::memcpy(to, values.data(), values.size());
@@ -98,9 +104,9 @@ std::size_t Tensor::prepare_host_read(DType wanted, std::int64_t expected) const
 
 void Tensor::copy_to_host(void* out) const {
   const Impl& self = impl();
-  const auto* data = static_cast<const std::byte*>(self.storage().data());
+  const HostElements elements(*this);
   dispatch_all(self.dtype, "tensor.to_vector", [&]<class T>() {
-    gather_elements(reinterpret_cast<const T*>(data) + self.offset, self.shape, self.strides,
+    gather_elements(static_cast<const T*>(elements.first()), self.shape, self.strides,
                     static_cast<T*>(out));
   });
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <type_traits>
 
+#include "tessera/tensor/host_elements.h"
 #include "tessera/tensor/stream.h"
 #include "tessera/tensor/tensor.h"
 #include "tessera/tensor/tensor_impl.h"
@@ -139,8 +140,8 @@ std::string Tensor::str() const {
       break;
   }
   current_stream(device()).synchronize();
-  return out + "\n" +
-         Printer(self.shape, self.strides, self.dtype, storage.data()).print(self.offset);
+  const HostElements elements(*this);
+  return out + "\n" + Printer(self.shape, self.strides, self.dtype, elements.first()).print(0);
 }
 
 std::string Tensor::debug_str() const {

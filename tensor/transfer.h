@@ -7,8 +7,9 @@
 namespace tessera {
 
 /// x itself where it lives there already, else a contiguous copy on `device`. To the null device
-/// goes the shape alone. Throws StateError for a tensor of the null device, which has no elements
-/// to move, and what allocating on `device` throws.
+/// goes the shape alone. From the CPU to a GPU the copy is issued on the GPU's current stream, and
+/// the host goes on; from a GPU to the CPU the host waits for it. Throws StateError for a tensor of
+/// the null device, which has no elements to move, and what allocating on `device` throws.
 Tensor to_device(const Tensor& x, Device device);
 
 }  // namespace tessera

@@ -115,14 +115,14 @@ void WorkQueue::run_work(Task& task) {
   try {
     task.work();
   } catch (...) {
-    poison(explain(task.name));
+    poison(task_failure(task.name, name_));
   }
 }
 
-std::exception_ptr WorkQueue::explain(const char* task_name) const {
+std::exception_ptr task_failure(const char* task, const std::string& stream) {
   const auto named = [&](const char* what) {
     return Error(error_text(
-        "stream", fmt::format("\"{}\" failed on stream \"{}\": {}", task_name, name_, what)));
+        "stream", fmt::format("\"{}\" failed on stream \"{}\": {}", task, stream, what)));
   };
   try {
     try {

@@ -1,6 +1,7 @@
 #pragma once
 
-/// The engine of a queued CPU stream: one thread that takes tasks from a queue. For stream.cc only.
+/// The engine of a queued CPU stream: one thread that takes tasks from a queue. For stream.cc; what
+/// failures of closures look like is for CUDA's queues too.
 
 #include <condition_variable>
 #include <cstdint>
@@ -32,6 +33,10 @@ class Mark {
   bool fired_ = false;
   std::exception_ptr error_;
 };
+
+/// The exception that is being handled, as waiters see it: one of Tessera's own as it is, another
+/// nested in an Error that names the closure and its stream. Call it in a handler.
+std::exception_ptr task_failure(const char* task, const std::string& stream);
 
 class WorkQueue {
  public:
@@ -66,7 +71,6 @@ class WorkQueue {
   bool next(Task* task);
   void execute(Task& task);
   void run_work(Task& task);
-  std::exception_ptr explain(const char* task_name) const;
   void poison(std::exception_ptr error);
   std::exception_ptr failure() const;
 

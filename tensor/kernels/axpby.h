@@ -25,6 +25,19 @@ struct AxpbyKernel {
   }
   static std::size_t workspace(const Args&) { return 0; }
   static void cpu(const Args& a, Workspace);
+  static void cuda(CudaStream stream, const Args& a, Workspace);
 };
+
+/// The dtype that stands for what a launch is computed in: integers of 32 bits and more do not fit
+/// f32. A number is computed in f64 for all but f32, so that it has its one conversion at the end,
+/// as in a cast.
+inline DType axpby_compute(const AxpbyKernel::Args& a) {
+  if (!a.x.defined()) return a.y.dtype == DType::kF32 ? DType::kF32 : DType::kF64;
+  if (!is_floating(a.x.dtype) && !is_floating(a.y.dtype)) return DType::kI64;
+  const auto needs_f64 = [](DType dtype) {
+    return dtype == DType::kF64 || dtype == DType::kI64 || dtype == DType::kI32;
+  };
+  return needs_f64(a.x.dtype) || needs_f64(a.y.dtype) ? DType::kF64 : DType::kF32;
+}
 
 }  // namespace tessera

@@ -22,7 +22,9 @@
 #include <utility>
 
 #include "tessera/tensor/allocator.h"
+#include "tessera/tensor/cuda/device_guard.h"
 #include "tessera/tensor/determinism.h"
+#include "tessera/tensor/device.h"
 #include "tessera/tensor/kernels/table.h"
 #include "tessera/tensor/kernels/view.h"
 #include "tessera/tensor/rank_context.h"
@@ -30,13 +32,6 @@
 #include "tessera/tensor/trace.h"
 
 namespace tessera {
-
-/// True in a build that found the CUDA toolkit.
-#if defined(TESSERA_CUDA) && TESSERA_CUDA
-inline constexpr bool kBuiltWithCuda = true;
-#else
-inline constexpr bool kBuiltWithCuda = false;
-#endif
 
 /// True for kernels that declare a CUDA entry point.
 template <class K>
@@ -94,6 +89,7 @@ void launch(Device device, const typename K::Args& args) {
     case DeviceType::kCuda:
       if constexpr (kBuiltWithCuda && HasCuda<K>) {
         require_fixed_order(K::kName, device);
+        const cuda::DeviceGuard guard(device.index);
         return K::cuda(stream.cuda_handle(), args, workspace.get());
       } else {
         detail::throw_no_cuda_kernel(K::kName, device);

@@ -3,9 +3,12 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/device.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/trace.h"
@@ -36,11 +39,25 @@ TEST_CASE("stream: identity") {
         "[stream] this handle holds no stream; make one with Stream::create");
   CHECK(thrown<StateError>([&] { a.cuda_handle(); }) ==
         "[stream.cuda_handle] stream \"gather\" is of device cpu, not of a GPU");
+}
+
+TEST_CASE("stream: on a GPU that is not there") {
+  const std::string why =
+      kBuiltWithCuda
+          ? fmt::format("this process sees {} GPU{}; use the cpu device, or look at nvidia-smi and "
+                        "CUDA_VISIBLE_DEVICES",
+                        cuda_device_count(), cuda_device_count() == 1 ? "" : "s")
+          : "this build has no CUDA; use the cpu device, or build where the CUDA toolkit is "
+            "installed";
   CHECK(thrown<DeviceError>([] {
-          Stream::create({DeviceType::kCuda, 1}, StreamKind::kQueued, "x");
-        }) ==
-        "[stream.create] cuda:1 cannot run \"x\": Tessera has no CUDA runtime yet; use the "
-        "cpu device");
+          Stream::create({DeviceType::kCuda, 63}, StreamKind::kQueued, "x");
+        }) == "[stream.create] cuda:63 cannot run \"x\": " + why);
+  CHECK(thrown<DeviceError>([] {
+          current_stream({DeviceType::kCuda, 63});
+        }) == "[stream.create] cuda:63 cannot run \"default\": " + why);
+  const Stream null = Stream::create(kNull, StreamKind::kInline, "n");
+  CHECK(thrown<StateError>([&] { null.cuda_queue(); }) ==
+        "[stream.cuda_handle] stream \"n\" is of device null, not of a GPU");
 }
 
 TEST_CASE("stream: an inline one runs on the caller at once and throws") {
@@ -279,11 +296,6 @@ TEST_CASE("current stream: per thread and device, with guards") {
     CHECK(current_stream(kCpu) == stream);
   }
   CHECK(current_stream(kCpu) == before);
-  CHECK(thrown<DeviceError>([] {
-          current_stream({DeviceType::kCuda, 0});
-        }) ==
-        "[stream.create] cuda:0 cannot run \"default\": Tessera has no CUDA runtime yet; use the "
-        "cpu device");
 }
 
 TEST_CASE("stream_sleep: takes its time on the stream") {

@@ -6,15 +6,6 @@
 namespace tessera {
 namespace {
 
-// What alpha * x + beta * y is computed in: integers of 32 bits and more do not fit f32.
-DType wider(DType x, DType y) {
-  if (!is_floating(x) && !is_floating(y)) return DType::kI64;
-  const auto needs_f64 = [](DType dtype) {
-    return dtype == DType::kF64 || dtype == DType::kI64 || dtype == DType::kI32;
-  };
-  return needs_f64(x) || needs_f64(y) ? DType::kF64 : DType::kF32;
-}
-
 template <class C>
 void run(const AxpbyKernel::Args& a) {
   const C alpha = static_cast<C>(a.alpha), beta = static_cast<C>(a.beta);
@@ -31,7 +22,6 @@ void run(const AxpbyKernel::Args& a) {
       a.y, [=](C x) { return alpha * x; }, a.x);
 }
 
-// In f64 for all but f32, so that the number has its one conversion at the end, as in a cast.
 template <class C>
 void fill(const AxpbyKernel::Args& a) {
   cpu::map<C>(
@@ -42,7 +32,7 @@ void fill(const AxpbyKernel::Args& a) {
 
 void AxpbyKernel::cpu(const Args& a, Workspace) {
   if (!a.x.defined()) return a.y.dtype == DType::kF32 ? fill<float>(a) : fill<double>(a);
-  with_compute_type(wider(a.x.dtype, a.y.dtype), [&]<class C>() { run<C>(a); });
+  with_compute_type(axpby_compute(a), [&]<class C>() { run<C>(a); });
 }
 
 }  // namespace tessera

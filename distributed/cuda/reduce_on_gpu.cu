@@ -1,0 +1,41 @@
+#include "tessera/distributed/cuda/reduce_on_gpu.h"
+
+#include "tessera/distributed/reduce_element.h"
+#include "tessera/tensor/cuda/check_cuda.h"
+#include "tessera/tensor/kernels/cuda/thread_place.h"
+#include "tessera/tensor/kernels/cuda/walk.h"
+#include "tessera/tensor/kernels/types.h"
+
+namespace tessera::distributed {
+namespace {
+
+struct Sources {
+  const void* data[kMostGpuSources];
+  int count;
+};
+
+template <ReduceOp::Kind kind, class T>
+__global__ void reduce_kernel(const __grid_constant__ Sources sources, ReduceTotal<T> factor, T* out,
+                              std::int64_t n) {
+  cuda::share(cuda::thread_index(), cuda::thread_count(), n, [&](std::int64_t i) {
+    out[i] = reduce_element<kind, T>(sources.data, sources.count, factor, i);
+  });
+}
+
+}  // namespace
+
+void reduce_on_gpu(CUstream_st* stream, DType dtype, const ReduceOp& op,
+                   std::span<const void* const> sources, void* out, std::int64_t count) {
+  if (count == 0) return;
+  Sources all{};
+  for (const void* source : sources) all.data[all.count++] = source;
+  with_type(dtype, [&]<class T>() {
+    with_reduce_kind<T>(op.kind, [&]<ReduceOp::Kind kind>() {
+      reduce_kernel<kind, T><<<cuda::blocks_for(count), cuda::kThreads, 0, stream>>>(
+          all, static_cast<ReduceTotal<T>>(op.factor), static_cast<T*>(out), count);
+    });
+  });
+  cuda::check_launch("reduce_on_gpu");
+}
+
+}  // namespace tessera::distributed

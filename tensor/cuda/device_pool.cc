@@ -1,0 +1,145 @@
+#include "tessera/tensor/cuda/device_pool.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/cuda/check_cuda.h"
+#include "tessera/tensor/cuda/device_guard.h"
+#include "tessera/tensor/cuda/error_meaning.h"
+
+namespace tessera {
+namespace cuda {
+namespace {
+
+constexpr const char* kWhere = "allocator";
+
+int attribute(int device, cudaDeviceAttr which) {
+  int value = 0;
+  check_cuda(cudaDeviceGetAttribute(&value, which, device), kWhere, "cudaDeviceGetAttribute");
+  return value;
+}
+
+void check_usable(int device) {
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, device), kWhere, "cudaGetDeviceProperties");
+  const std::string problem = device_problem(
+      {.name = properties.name,
+       .major = properties.major,
+       .minor = properties.minor,
+       .has_memory_pools = attribute(device, cudaDevAttrMemoryPoolsSupported) != 0});
+  TESSERA_CHECK_AS(DeviceError, problem.empty(), "device", "cuda:{}: {}", device, problem);
+}
+
+template <class T>
+void set(cudaMemPool_t pool, cudaMemPoolAttr which, T value) {
+  check_cuda(cudaMemPoolSetAttribute(pool, which, &value), kWhere, "cudaMemPoolSetAttribute");
+}
+
+std::size_t get(cudaMemPool_t pool, cudaMemPoolAttr which) {
+  std::uint64_t value = 0;
+  check_cuda(cudaMemPoolGetAttribute(pool, which, &value), kWhere, "cudaMemPoolGetAttribute");
+  return value;
+}
+
+}  // namespace
+
+DevicePool& DevicePool::of(int device) {
+  // Never destroyed: blocks in static variables come back after main() has ended.
+  static auto* mutex = new std::mutex;
+  static auto* pools = new std::map<int, std::unique_ptr<DevicePool>>;
+  const std::lock_guard lock(*mutex);
+  std::unique_ptr<DevicePool>& place = (*pools)[device];
+  if (place == nullptr) place = std::make_unique<DevicePool>(device);
+  return *place;
+}
+
+DevicePool::DevicePool(int device) : device_(device) {
+  const DeviceGuard guard(device);
+  check_usable(device);
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.handleTypes = cudaMemHandleTypeNone;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = device;
+  check_cuda(cudaMemPoolCreate(&pool_, &properties), kWhere, "cudaMemPoolCreate");
+  // Nothing goes back to the GPU at a synchronization.
+  set(pool_, cudaMemPoolAttrReleaseThreshold, std::numeric_limits<std::uint64_t>::max());
+  // Memory goes to the stream it came back on, or to one that waited for it: what depends on how
+  // far the GPU has got would make peaks differ from run to run, and hidden waits would order
+  // streams that nobody ordered.
+  set(pool_, cudaMemPoolReuseFollowEventDependencies, 1);
+  set(pool_, cudaMemPoolReuseAllowOpportunistic, 0);
+  set(pool_, cudaMemPoolReuseAllowInternalDependencies, 0);
+  share_with_peers();
+}
+
+// Rank threads on several GPUs read each other's memory.
+void DevicePool::share_with_peers() {
+  int count = 0;
+  check_cuda(cudaGetDeviceCount(&count), kWhere, "cudaGetDeviceCount");
+  for (int peer = 0; peer < count; ++peer) {
+    int reaches = 0;
+    if (peer == device_) continue;
+    check_cuda(cudaDeviceCanAccessPeer(&reaches, peer, device_), kWhere, "cudaDeviceCanAccessPeer");
+    if (reaches == 0) continue;
+    cudaMemAccessDesc access{};
+    access.location.type = cudaMemLocationTypeDevice;
+    access.location.id = peer;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    check_cuda(cudaMemPoolSetAccess(pool_, &access, 1), kWhere, "cudaMemPoolSetAccess");
+  }
+}
+
+void* DevicePool::take(std::size_t bytes, CUstream_st* stream) {
+  void* data = nullptr;
+  cudaError_t error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    trim();  // what other streams gave back
+    error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream);
+  }
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  check_cuda(error, kWhere, "cudaMallocFromPoolAsync");
+  return data;
+}
+
+CudaMemory DevicePool::memory() const {
+  return {.reserved = get(pool_, cudaMemPoolAttrReservedMemCurrent),
+          .reserved_peak = get(pool_, cudaMemPoolAttrReservedMemHigh),
+          .in_use = get(pool_, cudaMemPoolAttrUsedMemCurrent),
+          .in_use_peak = get(pool_, cudaMemPoolAttrUsedMemHigh)};
+}
+
+void DevicePool::trim() {
+  const DeviceGuard guard(device_);
+  check_cuda(cudaDeviceSynchronize(), kWhere, "cudaDeviceSynchronize");
+  check_cuda(cudaMemPoolTrimTo(pool_, 0), kWhere, "cudaMemPoolTrimTo");
+}
+
+}  // namespace cuda
+
+namespace {
+
+cuda::DevicePool& pool_of(Device device, const char* where) {
+  TESSERA_CHECK_AS(
+      DeviceError,
+      device.type == DeviceType::kCuda && device.index >= 0 && device.index < cuda_device_count(),
+      where, "{} is no GPU of this process, which sees {}", device.str(), cuda_device_count());
+  return cuda::DevicePool::of(device.index);
+}
+
+}  // namespace
+
+CudaMemory cuda_memory(Device device) { return pool_of(device, "cuda_memory").memory(); }
+
+void empty_cuda_cache(Device device) { pool_of(device, "empty_cuda_cache").trim(); }
+
+}  // namespace tessera
