@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tessera/distributed/exchange_plan.h"
+#include "tessera/distributed/store.h"
 
 namespace tessera::distributed {
 
@@ -18,8 +19,9 @@ class GlooConnection {
     std::string group{};  ///< its name, for errors
     int rank = 0;
     int size = 1;
-    std::string folder{};  ///< empty at first, the same for all ranks of the group; they find each
-                           ///< other there
+    std::shared_ptr<Store>
+        store{};            ///< empty at first; the ranks of the group find each other there
+    std::string address{};  ///< numeric, of this host; the other ranks connect to it
     std::chrono::milliseconds timeout = kDefaultTimeout;  ///< of connecting, and of each exchange
   };
   /// Returns when this rank is connected with all others. Throws CollectiveError when that fails.

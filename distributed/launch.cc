@@ -7,10 +7,23 @@
 namespace tessera::distributed {
 namespace {
 
+void check_nodes(const LaunchOptions& options) {
+  TESSERA_CHECK(options.nnodes >= 1, "launch", "nnodes must be at least 1, got {}", options.nnodes);
+  TESSERA_CHECK(options.node_rank >= 0 && options.node_rank < options.nnodes, "launch",
+                "node_rank must be from 0 to {} with {} nodes, got {}", options.nnodes - 1,
+                options.nnodes, options.node_rank);
+  if (options.nnodes == 1) return;
+  TESSERA_CHECK(options.mode == LaunchMode::kProcesses, "launch",
+                "threads cannot be on {} nodes; launch processes", options.nnodes);
+  TESSERA_CHECK(!options.rdzv_endpoint.empty(), "launch",
+                "{} nodes need an rdzv_endpoint to meet at: host:port of node 0", options.nnodes);
+}
+
 void check_options(const LaunchOptions& options) {
   TESSERA_CHECK(options.ranks >= 1, "launch", "ranks must be at least 1, got {}", options.ranks);
   TESSERA_CHECK(options.timeout.count() > 0, "launch", "timeout must be positive, got {} ms",
                 options.timeout.count());
+  check_nodes(options);
   TESSERA_CHECK_AS(DeviceError, options.device.type != DeviceType::kCuda, "launch",
                    "no transport of this build carries {} tensors; use --device cpu",
                    options.device.str());

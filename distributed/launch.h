@@ -1,7 +1,7 @@
 #pragma once
 
 /// Starts the ranks of a run from one program: as threads of this process or as processes of the
-/// same binary.
+/// same binary, on one host or on several.
 ///
 ///     int main(int argc, char** argv) {
 ///       return distributed::launch(argc, argv, [](distributed::World& world) { train(world); });
@@ -12,6 +12,14 @@
 /// in each. They find each other through a temporary folder and ports that the system picks, and
 /// die with the parent. When one rank fails (exception, exit, signal) the others are stopped within
 /// seconds, and the failure reported is the first one, not its echoes.
+///
+/// On several hosts (nodes) start the same program on each, with the same options but for
+/// `node_rank`. Nodes find each other at `rdzv_endpoint`, an address of node 0, and then are one
+/// run: node k has the ranks from k * ranks on, all of them end together, and launch() returns on
+/// every node when all have ended. A failure stops all nodes; where it happened it reads as with
+/// one node, elsewhere the node is named in front. So does a node whose launcher or host is gone,
+/// after about five seconds. The ranks' traffic is neither encrypted nor authenticated: see
+/// tcp_store.h.
 ///
 /// Call it from the main thread. SIGINT and SIGTERM to the parent end the ranks first and then have
 /// their usual effect. A process that calls launch() several times with processes: each rank runs
@@ -30,12 +38,21 @@ namespace tessera::distributed {
 enum class LaunchMode : std::uint8_t { kThreads, kProcesses };
 
 struct LaunchOptions {
-  int ranks = 2;  ///< of this host's processes or threads
+  int ranks = 2;  ///< of this host's processes or threads; the same on every node
   LaunchMode mode = LaunchMode::kProcesses;
   Device device = kCpu;
   StreamKind cpu_compute = StreamKind::kInline;  ///< the stream that each rank's operations use
-  std::chrono::milliseconds timeout = kDefaultTimeout;  ///< of every wait for a peer
+  std::chrono::milliseconds timeout = kDefaultTimeout;  ///< of every wait for a peer or a node
   bool checked = false;  ///< ranks compare each collective before its data moves: checked.h
+
+  int nnodes = 1;     ///< hosts that run together; more than one only with processes
+  int node_rank = 0;  ///< which of them this is
+  /// Where the nodes meet, with several: "host:port" of node 0, the port being 29400 if left out.
+  /// The port is open until all have come.
+  std::string rdzv_endpoint{};
+  /// What the ranks of this host listen on for those of the others: an interface, a name or an
+  /// address. Empty: the address that leads to rdzv_endpoint.
+  std::string local_addr{};
 };
 
 struct LaunchResult {
@@ -45,14 +62,17 @@ struct LaunchResult {
 };
 
 /// Runs `body` on every rank and waits for all. In a child process it runs its rank and does not
-/// return. Throws InvalidArgument for fewer than 1 rank, DeviceError for a device this build has no
-/// transport for, Error when the operating system refuses a process.
+/// return. Throws InvalidArgument for fewer than 1 rank and for options of nodes that do not fit
+/// together, DeviceError for a device this build has no transport for, Error when the operating
+/// system refuses a process or the nodes' endpoint cannot be used, TimeoutError naming the nodes
+/// that did not come.
 LaunchResult launch(int argc, char** argv, const LaunchOptions& options,
                     const std::function<void(World&)>& body);
 
-/// For small programs: reads --ranks N, --launch threads|processes and --timeout SECONDS from the
-/// command line and leaves the rest alone, prints a failure to standard error, returns the exit
-/// code (2 for a wrong option).
+/// For small programs: reads --ranks N, --launch threads|processes, --timeout SECONDS, --nnodes N,
+/// --node-rank K, --rdzv-endpoint HOST:PORT and --local-addr NAME from the command line and leaves
+/// the rest alone, prints a failure to standard error, returns the exit code (2 when nothing was
+/// started: a wrong option, or a node that did not come).
 int launch(int argc, char** argv, const std::function<void(World&)>& body);
 
 /// True in a process that launch() started as a rank: a program prints its greeting only where this

@@ -45,6 +45,15 @@ LaunchMode parse_mode(std::string_view text) {
   return LaunchMode::kProcesses;
 }
 
+void parse_node_options(int argc, char** argv, LaunchOptions& options) {
+  if (const auto text = option_value(argc, argv, "--nnodes"))
+    options.nnodes = parse_number<int>("--nnodes", *text);
+  if (const auto text = option_value(argc, argv, "--node-rank"))
+    options.node_rank = parse_number<int>("--node-rank", *text);
+  if (const auto text = option_value(argc, argv, "--rdzv-endpoint")) options.rdzv_endpoint = *text;
+  if (const auto text = option_value(argc, argv, "--local-addr")) options.local_addr = *text;
+}
+
 LaunchOptions parse_options(int argc, char** argv) {
   constexpr double kShortest = 1e-3, kLongest = 1e9;  // seconds
   LaunchOptions options;
@@ -58,6 +67,7 @@ LaunchOptions parse_options(int argc, char** argv) {
                   seconds);
     options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000 + 0.5));
   }
+  parse_node_options(argc, argv, options);
   return options;
 }
 

@@ -3,22 +3,25 @@
 
 #include "tessera/distributed/launch_folder.h"
 #include "tessera/distributed/launch_modes.h"
+#include "tessera/distributed/node_group.h"
 #include "tessera/distributed/rank_supervisor.h"
 
 namespace tessera::distributed {
 
 LaunchResult launch_processes(int argc, char** argv, const LaunchOptions& options, int call) {
+  NodeGroup nodes(options, call);
   SignalWatch signals;  // outlives the folder: its destructor may end the process
   LaunchFolder folder;
-  RankSupervisor supervisor(options.ranks, folder);
+  RankSupervisor supervisor(nodes.environment(), folder);
   std::vector<std::string> arguments(argv, argv + argc);
   if (arguments.empty()) arguments.emplace_back("tessera");
-  supervisor.start(arguments, call);
-  supervisor.wait();
-  std::string failure = first_failure_text(supervisor.children());
-  if (const int signal = SignalWatch::received(); signal != 0 && failure.empty())
-    failure = fmt::format("stopped by signal {} ({})", signal, strsignal(signal));
-  return {.exit_code = failure.empty() ? 0 : 1, .failure = failure};
+  supervisor.start(arguments);
+  supervisor.wait([&nodes] { return nodes.failed_elsewhere(); });
+  std::optional<RankFailure> failure = first_failure_of(supervisor.children());
+  if (const int signal = SignalWatch::received(); signal != 0 && !failure)
+    failure = {.text = fmt::format("stopped by signal {} ({})", signal, strsignal(signal))};
+  const std::string text = nodes.finish(failure);
+  return {.exit_code = text.empty() ? 0 : 1, .failure = text};
 }
 
 }  // namespace tessera::distributed

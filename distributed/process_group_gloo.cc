@@ -85,7 +85,8 @@ std::shared_ptr<ProcessGroup> make_gloo_group(const std::string& name, const Glo
       std::make_shared<GlooConnection>(GlooConnection::Options{.group = name,
                                                                .rank = options.rank,
                                                                .size = options.size,
-                                                               .folder = options.folder,
+                                                               .store = options.store,
+                                                               .address = options.address,
                                                                .timeout = options.timeout});
   return std::make_shared<GlooGroup>(
       ProcessGroup::Identity{.name = name, .rank = options.rank, .ranks = ranks}, ranks, 0,

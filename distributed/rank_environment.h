@@ -10,8 +10,12 @@ namespace tessera::distributed {
 struct RankEnvironment {
   int rank = 0;
   int size = 0;
-  int call = 0;          ///< which launch() call of the process it belongs to, from 1
-  std::string folder{};  ///< where the ranks and the parent find each other
+  int ranks_per_node = 0;
+  int call = 0;            ///< which launch() call of the process it belongs to, from 1
+  std::string folder{};    ///< what the ranks of this node share with the parent
+  std::string endpoint{};  ///< of the store where the nodes' ranks find each other; with one node
+                           ///< empty: they do so in the folder
+  std::string address = "127.0.0.1";  ///< where the ranks of this node listen
 };
 
 /// Null in a process that is no rank. The variables are read and removed at the first call, so that

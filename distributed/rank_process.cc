@@ -1,11 +1,14 @@
 #include <errno.h>
+#include <fmt/format.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 
+#include "tessera/distributed/folder_store.h"
 #include "tessera/distributed/launch_modes.h"
+#include "tessera/distributed/node_group.h"
 #include "tessera/distributed/process_group_gloo.h"
 #include "tessera/distributed/rank_environment.h"
 #include "tessera/distributed/rank_page.h"
@@ -14,6 +17,16 @@
 namespace tessera::distributed {
 namespace {
 
+std::shared_ptr<Store> store_of(const RankEnvironment& environment,
+                                std::chrono::milliseconds timeout) {
+  if (environment.endpoint.empty()) return std::make_shared<FolderStore>(environment.folder);
+  return std::make_shared<TcpStore>(
+      TcpStore::Options{.at = parse_endpoint("endpoint", environment.endpoint, 0),
+                        .run = run_name(environment),
+                        .name = fmt::format("rank {}", environment.rank),
+                        .timeout = timeout});
+}
+
 // True when all went well.
 bool run(const RankEnvironment& environment, const LaunchOptions& options,
          const std::function<void(World&)>& body, RankPage& page) {
@@ -21,7 +34,8 @@ bool run(const RankEnvironment& environment, const LaunchOptions& options,
   try {
     group = make_gloo_group("world", {.rank = environment.rank,
                                       .size = environment.size,
-                                      .folder = environment.folder,
+                                      .store = store_of(environment, options.timeout),
+                                      .address = environment.address,
                                       .timeout = options.timeout});
   } catch (...) {
     page.set_failure(describe_failure(environment.rank, std::current_exception()));
@@ -29,6 +43,7 @@ bool run(const RankEnvironment& environment, const LaunchOptions& options,
   }
   page.connected = true;
   const RankSetup setup{
+      .ranks_per_node = environment.ranks_per_node,
       .device = options.device,
       .cpu_compute = options.cpu_compute,
       .checked = options.checked,

@@ -16,7 +16,7 @@ void run_body(const RankSetup& setup, const std::shared_ptr<ProcessGroup>& group
               const std::shared_ptr<RankContext>& context,
               const std::function<void(World&)>& body) {
   StreamGuard compute(Stream::create(kCpu, setup.cpu_compute, "compute"));
-  World world(setup.checked ? checked(group) : group, setup.device, context);
+  World world(setup.checked ? checked(group) : group, setup.device, context, setup.ranks_per_node);
   body(world);
   current_stream(kCpu).synchronize();
 }
@@ -27,8 +27,8 @@ std::optional<RankFailure> run_rank(const RankSetup& setup,
                                     const std::shared_ptr<ProcessGroup>& group,
                                     const std::function<void(World&)>& body) {
   const int rank = group->rank();
-  const auto context =
-      std::make_shared<RankContext>(rank, group->size(), threads_per_rank(group->size()));
+  const int here = setup.ranks_per_node > 0 ? setup.ranks_per_node : group->size();
+  const auto context = std::make_shared<RankContext>(rank, group->size(), threads_per_rank(here));
   RankScope scope(context);
   std::mutex mutex;
   std::optional<RankFailure> kept;

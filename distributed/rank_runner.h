@@ -12,6 +12,7 @@
 namespace tessera::distributed {
 
 struct RankSetup {
+  int ranks_per_node = 0;  ///< 0: all of them are on this host
   Device device = kCpu;
   StreamKind cpu_compute = StreamKind::kInline;
   bool checked = false;  ///< the world's group is a checked one

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <thread>
 
-#include "tessera/distributed/rank_environment.h"
 #include "tessera/distributed/spawn.h"
 
 namespace tessera::distributed {
@@ -27,9 +26,13 @@ bool ended_well(const RankChild& child) {
 
 }  // namespace
 
-RankSupervisor::RankSupervisor(int ranks, LaunchFolder& folder) : folder_(folder) {
-  for (int rank = 0; rank < ranks; ++rank)
+RankSupervisor::RankSupervisor(const RankEnvironment& first, LaunchFolder& folder)
+    : first_(first), folder_(folder) {
+  first_.folder = folder.path();
+  for (int i = 0; i < first.ranks_per_node; ++i) {
+    const int rank = first.rank + i;
     children_.push_back({.rank = rank, .page = RankPage::create(folder.path(), rank)});
+  }
 }
 
 RankSupervisor::~RankSupervisor() {
@@ -39,23 +42,23 @@ RankSupervisor::~RankSupervisor() {
   }
 }
 
-void RankSupervisor::start(const std::vector<std::string>& arguments, int call) {
-  const int size = static_cast<int>(children_.size());
+void RankSupervisor::start(const std::vector<std::string>& arguments) {
   for (RankChild& child : children_) {
-    child.pid = spawn_self(
-        arguments, environment_with(
-                       {.rank = child.rank, .size = size, .call = call, .folder = folder_.path()}));
+    RankEnvironment environment = first_;
+    environment.rank = child.rank;
+    child.pid = spawn_self(arguments, environment_with(environment));
     child.running = true;
   }
 }
 
-void RankSupervisor::wait() {
+void RankSupervisor::wait(const std::function<bool()>& failed_elsewhere) {
   const auto runs = [](const RankChild& child) { return child.running; };
   for (;;) {
     reap();
     if (std::none_of(children_.begin(), children_.end(), runs)) return;
     if (all_connected()) folder_.remove();
-    if (!trouble_since_ && (anything_wrong() || SignalWatch::received() != 0)) {
+    const bool trouble = anything_wrong() || failed_elsewhere() || SignalWatch::received() != 0;
+    if (!trouble_since_ && trouble) {
       trouble_since_ = Clock::now();
       // Whoever signalled the parent wants an end, not a diagnosis.
       if (SignalWatch::received() != 0) *trouble_since_ -= kBeforeTerm;

@@ -4,12 +4,14 @@
 /// and finds the cause.
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/distributed/launch_folder.h"
+#include "tessera/distributed/rank_environment.h"
 #include "tessera/distributed/rank_page.h"
 
 namespace tessera::distributed {
@@ -27,17 +29,18 @@ struct RankChild {
 
 class RankSupervisor {
  public:
-  /// Starts nothing yet.
-  RankSupervisor(int ranks, LaunchFolder& folder);
+  /// Starts nothing yet. `first` is the environment of this node's first rank, but for the folder.
+  RankSupervisor(const RankEnvironment& first, LaunchFolder& folder);
   /// Kills what still runs.
   ~RankSupervisor();
   RankSupervisor(const RankSupervisor&) = delete;
   RankSupervisor& operator=(const RankSupervisor&) = delete;
 
   /// Throws Error when the system refuses a process.
-  void start(const std::vector<std::string>& arguments, int call);
-  /// Returns when every rank has ended.
-  void wait();
+  void start(const std::vector<std::string>& arguments);
+  /// Returns when every rank has ended. Stops them when `failed_elsewhere` says that the run has
+  /// failed on another node.
+  void wait(const std::function<bool()>& failed_elsewhere);
   const std::vector<RankChild>& children() const { return children_; }
 
  private:
@@ -47,12 +50,13 @@ class RankSupervisor {
   void signal_running(int signal);
   void escalate();
 
+  RankEnvironment first_;
   LaunchFolder& folder_;
   std::vector<RankChild> children_;
   std::optional<std::chrono::steady_clock::time_point> trouble_since_;
 };
 
-/// The failure to report, with its rank; empty when all ranks ended well.
-std::string first_failure_text(const std::vector<RankChild>& children);
+/// The failure to report, its text with the rank; nothing when all ranks ended well.
+std::optional<RankFailure> first_failure_of(const std::vector<RankChild>& children);
 
 }  // namespace tessera::distributed

@@ -80,14 +80,15 @@ std::optional<RankFailure> failure_of(const RankChild& child,
 
 }  // namespace
 
-std::string first_failure_text(const std::vector<RankChild>& children) {
+std::optional<RankFailure> first_failure_of(const std::vector<RankChild>& children) {
   std::vector<RankFailure> failures;
   for (const RankChild& child : children) {
     if (std::optional<RankFailure> failure = failure_of(child, children))
       failures.push_back(std::move(*failure));
   }
   const RankFailure* first = first_failure(failures);
-  return first == nullptr ? "" : first->text;
+  if (first == nullptr) return std::nullopt;
+  return *first;
 }
 
 }  // namespace tessera::distributed

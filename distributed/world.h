@@ -14,10 +14,18 @@ namespace tessera::distributed {
 
 class World {
  public:
-  World(std::shared_ptr<ProcessGroup> group, Device device, std::shared_ptr<RankContext> context);
+  /// `ranks_per_node`: neighbours in rank order are on one node; 0: all ranks are. Throws
+  /// InvalidArgument where the nodes would have different numbers of ranks.
+  World(std::shared_ptr<ProcessGroup> group, Device device, std::shared_ptr<RankContext> context,
+        int ranks_per_node = 0);
 
   int rank() const { return group_->rank(); }
   int size() const { return group_->size(); }
+  /// Hosts. Node k has the ranks from k * ranks_per_node() on.
+  int nodes() const { return size() / ranks_per_node_; }
+  int ranks_per_node() const { return ranks_per_node_; }
+  int node_rank() const { return rank() / ranks_per_node_; }   ///< the node of this rank
+  int local_rank() const { return rank() % ranks_per_node_; }  ///< its place on its node
   Device device() const { return device_; }
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
   /// One axis, "data", over all ranks.
@@ -28,11 +36,12 @@ class World {
   std::shared_ptr<ProcessGroup> group_;
   Device device_;
   std::shared_ptr<RankContext> context_;
+  int ranks_per_node_;
   DeviceMesh mesh_;
 };
 
 /// The mesh of hybrid sharding: axes "replicate", over the nodes, and "shard", over the ranks of
-/// one. Ranks of a node are neighbours. 0 ranks per node: all ranks are on one. Throws
+/// one. Ranks of a node are neighbours. 0 ranks per node: those that the world has. Throws
 /// InvalidArgument where the nodes would have different numbers of ranks. All ranks call it (see
 /// DeviceMesh).
 DeviceMesh hybrid_mesh(const World& world, int ranks_per_node = 0);

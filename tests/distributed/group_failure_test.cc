@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tessera/distributed/collectives.h"
+#include "tessera/distributed/folder_store.h"
 #include "tessera/distributed/process_group_gloo.h"
 #include "tessera/distributed/process_group_local.h"
 #include "tessera/distributed/rank_failure.h"
@@ -41,11 +42,12 @@ std::vector<std::exception_ptr> run(const std::string& transport, int size,
       RankScope scope(std::make_shared<RankContext>(rank, size, 1));
       const auto r = static_cast<std::size_t>(rank);
       try {
-        Group group =
-            transport == "local"
-                ? std::move(local[r])
-                : make_gloo_group(
-                      "g", {.rank = rank, .size = size, .folder = folder, .timeout = timeout});
+        Group group = transport == "local"
+                          ? std::move(local[r])
+                          : make_gloo_group("g", {.rank = rank,
+                                                  .size = size,
+                                                  .store = std::make_shared<FolderStore>(folder),
+                                                  .timeout = timeout});
         body(group);
       } catch (...) {
         errors[r] = std::current_exception();
@@ -253,11 +255,14 @@ TEST_CASE("ranks that disagree about the rows between them are told", "[disagree
 TEST_CASE("gloo names the ranks that do not come to connect", "[connect]") {
   std::string folder = (std::filesystem::temp_directory_path() / "tessera-test-XXXXXX").string();
   REQUIRE(mkdtemp(folder.data()) != nullptr);
+  const auto store = std::make_shared<FolderStore>(folder);
   CHECK_THROWS_WITH(
       make_gloo_group(
           "lonely",
-          {.rank = 1, .size = 3, .folder = folder, .timeout = std::chrono::milliseconds(100)}),
+          {.rank = 1, .size = 3, .store = store, .timeout = std::chrono::milliseconds(100)}),
       Contains("group \"lonely\": ranks 0, 2 did not come within 0.1 s"));
+  CHECK_THROWS_WITH(make_gloo_group("lonely", {.rank = 1, .size = 3, .store = store}),
+                    Contains("group \"lonely\": another rank 1 has joined already"));
   std::filesystem::remove_all(folder);
 }
 

@@ -44,6 +44,12 @@ void ok(World& world) {
   say(fmt::format("rank {} of {} is done", world.rank(), world.size()));
 }
 
+void layout(World& world) {
+  barrier(*world.group());
+  say(fmt::format("rank {} of {}: {} of {} on node {} of {}", world.rank(), world.size(),
+                  world.local_rank(), world.ranks_per_node(), world.node_rank(), world.nodes()));
+}
+
 // Bits of sums whose order matters, over packed and large members.
 void bits(World& world) {
   std::vector<Tensor> tensors;
@@ -131,6 +137,7 @@ int launch_twice(int argc, char** argv) {
 
 const std::map<std::string, void (*)(World&)> kScenarios = {
     {"ok", ok},
+    {"layout", layout},
     {"bits", bits},
     {"throws", throws},
     {"kills_itself", kills_itself},

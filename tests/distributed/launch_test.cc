@@ -2,152 +2,22 @@
 // fast, and what is left.
 #include <catch2/catch.hpp>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <thread>
 
 #include "tessera/distributed/launch.h"
 #include "tessera/tensor/error.h"
+#include "tessera/tests/distributed/program.h"
 
 namespace tessera::distributed {
 namespace {
 
-namespace fs = std::filesystem;
 using Catch::Matchers::Contains;
 using Clock = std::chrono::steady_clock;
-
-constexpr const char* kProgram = "tests/distributed/launch_program";
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-std::string read_file(const fs::path& path) {
-  std::ifstream in(path);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-// One started program with a folder for its temporary files and output.
-class Program {
- public:
-  explicit Program(const std::string& arguments) {
-    std::string pattern = (fs::temp_directory_path() / "launch-test-XXXXXX").string();
-    REQUIRE(mkdtemp(pattern.data()) != nullptr);
-    folder_ = pattern;
-    fs::create_directory(folder_ / "tmp");
-    // The token finds the processes of this run again, whoever their parent is.
-    std::istringstream words(
-        fmt::format("{} {} --token={}", kProgram, arguments, folder_.filename().string()));
-    std::vector<std::string> argv_texts;
-    for (std::string word; words >> word;) argv_texts.push_back(word);
-    std::vector<char*> argv;
-    for (std::string& text : argv_texts) argv.push_back(text.data());
-    argv.push_back(nullptr);
-    std::string tmpdir = "TMPDIR=" + (folder_ / "tmp").string();
-    std::vector<char*> environment = {tmpdir.data()};
-    for (char** entry = environ; *entry != nullptr; ++entry) {
-      if (std::string(*entry).rfind("TMPDIR=", 0) != 0) environment.push_back(*entry);
-    }
-    environment.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 1, output_path().c_str(),
-                                     O_CREAT | O_WRONLY | O_APPEND, 0600);
-    posix_spawn_file_actions_adddup2(&actions, 1, 2);
-    start_ = Clock::now();
-    REQUIRE(posix_spawn(&pid_, kProgram, &actions, nullptr, argv.data(), environment.data()) == 0);
-    posix_spawn_file_actions_destroy(&actions);
-  }
-  ~Program() {
-    if (running_) {
-      kill(pid_, SIGKILL);
-      waitpid(pid_, nullptr, 0);
-    }
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
-
-  // The wait status; kills and fails after 30 seconds.
-  int wait() {
-    int status = 0;
-    while (running_ && seconds_since(start_) < 30) {
-      if (waitpid(pid_, &status, WNOHANG) == pid_) running_ = false;
-      if (running_) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    INFO(output());
-    REQUIRE_FALSE(running_);
-    return status;
-  }
-  int exit_code() {
-    const int status = wait();
-    INFO(output());
-    REQUIRE(WIFEXITED(status));
-    return WEXITSTATUS(status);
-  }
-  std::string output() const { return read_file(output_path()); }
-  double seconds() const { return seconds_since(start_); }
-  pid_t pid() const { return pid_; }
-
-  // Waits until the output has `text`.
-  void wait_for(const std::string& text) const {
-    while (output().find(text) == std::string::npos && seconds() < 20)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    REQUIRE_THAT(output(), Contains(text));
-  }
-  pid_t pid_of_rank(int rank) const {
-    const std::string key = fmt::format("pid {} ", rank);
-    wait_for(key);
-    const std::string text = output();
-    return std::stoi(text.substr(text.find(key) + key.size()));
-  }
-  // Processes of this run that are alive, zombies excepted.
-  int processes() const {
-    int count = 0;
-    for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
-      const std::string name = entry.path().filename().string();
-      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-      count += read_file(entry.path() / "cmdline").find(folder_.filename().string()) !=
-               std::string::npos;
-    }
-    return count;
-  }
-  bool left_files() const { return !fs::is_empty(folder_ / "tmp"); }
-
-  void check_nothing_left() const {
-    for (int i = 0; i < 400 && processes() > 0; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    CHECK(processes() == 0);
-    CHECK_FALSE(left_files());
-  }
-
- private:
-  fs::path output_path() const { return folder_ / "output"; }
-
-  fs::path folder_;
-  pid_t pid_ = -1;
-  bool running_ = true;
-  Clock::time_point start_;
-};
-
-std::size_t count_of(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
-    ++count;
-  return count;
-}
 
 }  // namespace
 
@@ -315,6 +185,16 @@ TEST_CASE("wrong options are one line and exit code 2", "[launch]") {
       {"ok --launch boats", "error: [launch] --launch takes threads or processes, got \"boats\"\n"},
       {"ok --timeout 0", "error: [launch] --timeout takes seconds from 0.001 to 1e+09, got 0\n"},
       {"ok --timeout 0.0001", "seconds from 0.001 to 1e+09, got 0.0001\n"},
+      {"ok --nnodes 0", "error: [launch] nnodes must be at least 1, got 0\n"},
+      {"ok --nnodes 3 --node-rank 3",
+       "error: [launch] node_rank must be from 0 to 2 with 3 nodes, got 3\n"},
+      {"ok --node-rank=-1", "error: [launch] node_rank must be from 0 to 0 with 1 nodes, got -1\n"},
+      {"ok --nnodes 2 --launch threads",
+       "error: [launch] threads cannot be on 2 nodes; launch processes\n"},
+      {"ok --nnodes 2",
+       "error: [launch] 2 nodes need an rdzv_endpoint to meet at: host:port of node 0\n"},
+      {"ok --nnodes 2 --rdzv-endpoint x:y",
+       "error: [launch] --rdzv-endpoint takes host:port with a port"},
       {"ok --timeout nan", "error: [launch] --timeout takes seconds from 0.001"},
   }));
   Program program(arguments);

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "tessera/distributed/folder_store.h"
 #include "tessera/distributed/local_meeting.h"
 #include "tessera/distributed/process_group_gloo.h"
 #include "tessera/distributed/rank_page.h"
@@ -90,10 +91,11 @@ TEST_CASE("the page of a rank takes its space before it is written", "[launch]")
 
 TEST_CASE("a rank that cannot say that it is there says why", "[connect]") {
   const std::string folder = fresh_folder() + "/missing";
-  CHECK_THROWS_WITH(
-      make_gloo_group(
-          "g", {.rank = 0, .size = 2, .folder = folder, .timeout = std::chrono::milliseconds(50)}),
-      Contains("/missing/joined-0 cannot be written: No such file or directory"));
+  CHECK_THROWS_WITH(make_gloo_group("g", {.rank = 0,
+                                          .size = 2,
+                                          .store = std::make_shared<FolderStore>(folder),
+                                          .timeout = std::chrono::milliseconds(50)}),
+                    Contains("/missing/key-joined-0 cannot be written: No such file or directory"));
   std::filesystem::remove_all(std::filesystem::path(folder).parent_path());
 }
 

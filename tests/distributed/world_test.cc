@@ -32,6 +32,30 @@ TESSERA_RANK_TEST("a world knows its rank, mesh and context", "[world]") {
   t.check(world.context()->threads() >= 1, "threads {}", world.context()->threads());
 }
 
+TESSERA_RANK_TEST("a world of several nodes", "[world]") {
+  const auto over_nodes = [&t](int ranks_per_node) {
+    return distributed::World(t.world().group(), kCpu, t.world().context(), ranks_per_node);
+  };
+  t.check(t.world().nodes() == 1 && t.world().ranks_per_node() == t.size(), "one node");
+  t.check(t.world().node_rank() == 0 && t.world().local_rank() == t.rank(), "on one node");
+  const distributed::World apart = over_nodes(1);
+  t.check(apart.nodes() == t.size() && apart.node_rank() == t.rank() && apart.local_rank() == 0,
+          "a node for each rank");
+  t.check(hybrid_mesh(apart).shape() == std::vector<int>{t.size(), 1}, "hybrid mesh over nodes");
+  if (t.size() % 2 == 0) {
+    const distributed::World pairs = over_nodes(2);
+    t.check(pairs.nodes() == t.size() / 2 && pairs.ranks_per_node() == 2, "nodes of two");
+    t.check(pairs.node_rank() == t.rank() / 2 && pairs.local_rank() == t.rank() % 2, "of two");
+    t.check(hybrid_mesh(pairs).shape() == std::vector<int>{t.size() / 2, 2}, "hybrid mesh");
+  }
+  for (const int ranks : {t.size() + 1, -1}) {
+    t.check_throws<InvalidArgument>(
+        fmt::format("[World] rank {}: {} ranks cannot be divided among nodes of {}", t.rank(),
+                    t.size(), ranks),
+        [&] { (void)over_nodes(ranks); });
+  }
+}
+
 TESSERA_RANK_TEST("a mesh refuses what it has not", "[world]") {
   const DeviceMesh mesh = t.world().mesh();
   t.check_throws<InvalidArgument>("no axis \"model\"; the mesh has: data",
