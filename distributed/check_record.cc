@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "tessera/distributed/resolved_collective.h"
@@ -100,7 +101,8 @@ std::string difference(const RecordOf& here, const RecordOf& there) {
   }
   if (a.label != b.label) return both("unit", here, text(a.label), there, text(b.label));
   if (a.sequence != b.sequence) return differ("sequence", a.sequence, b.sequence);
-  if (a.reduction != b.reduction || a.factor != b.factor)
+  if (a.reduction != b.reduction ||
+      std::bit_cast<std::uint64_t>(a.factor) != std::bit_cast<std::uint64_t>(b.factor))
     return differ("reduction", reduction_of(a).name(), reduction_of(b).name());
   if (a.root != b.root) return differ("root", a.root, b.root);
   if (a.members != b.members || a.extents != b.extents)

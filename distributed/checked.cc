@@ -96,9 +96,7 @@ class Checked final : public Decorator {
     Collective out{
         .kind = CollectiveKind::kExchange,
         .channel = Channel::kChecks,
-        .label = {fmt::format("check of {} #{} ({}) of group \"{}\"", collective_name(call),
-                              call.sequence, call.label.text, name()),
-                  call.label.file, call.label.line},
+        .label = {"check of " + site_text(site_of(*this, call)), call.label.file, call.label.line},
         .ticket = call.ticket};
     for (std::size_t i = 0; i < distances_.size(); ++i) {
       const int to = root_rank((rank() + distances_[i]) % size());

@@ -1,6 +1,10 @@
 #include "tessera/distributed/collective_checks.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "tessera/distributed/resolved_collective.h"
 #include "tessera/tensor/check.h"
@@ -86,10 +90,86 @@ void check_rows(const char* role, const Tensor& tensor, std::size_t i, std::int6
                 tensor.shape().str(), rows);
 }
 
-bool share_memory(const Tensor& a, const Tensor& b) {
-  if (!a.defined() || !b.defined() || a.dtype() != b.dtype()) return false;
-  return a.storage() == b.storage() && a.offset() < b.offset() + b.numel() &&
-         b.offset() < a.offset() + a.numel();
+// The memory of one tensor of a call: elements [begin, end) of a storage.
+struct Stretch {
+  std::uint64_t storage = 0;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  bool is_output = false;
+  std::size_t index = 0;  // in its list
+};
+
+std::vector<Stretch> stretches_of(const Collective& call) {
+  std::vector<Stretch> out;
+  const auto add = [&out](const std::vector<Tensor>& tensors, bool is_output) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const Tensor& x = tensors[i];
+      if (x.numel() > 0)
+        out.push_back({x.storage().id(), x.offset(), x.offset() + x.numel(), is_output, i});
+    }
+  };
+  add(call.inputs, false);
+  add(call.outputs, true);
+  return out;
+}
+
+// In place: the small tensor is this rank's part of the large one, which nobody else touches.
+bool is_own_part(const ProcessGroup& group, const Collective& call, const Stretch& input,
+                 const Stretch& output) {
+  if (input.index != output.index) return false;
+  switch (call.kind) {
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kGather:
+      return input.begin == output.begin + group.rank() * (input.end - input.begin);
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kScatter:
+      return output.begin == input.begin + group.rank() * (output.end - output.begin);
+    default:
+      return false;
+  }
+}
+
+// Peers and transports read and write in any order.
+void check_memory(const char* op, const ProcessGroup& group, const Collective& call) {
+  std::vector<Stretch> stretches = stretches_of(call);
+  std::sort(stretches.begin(), stretches.end(), [](const Stretch& a, const Stretch& b) {
+    return std::tie(a.storage, a.begin) < std::tie(b.storage, b.begin);
+  });
+  std::vector<Stretch> open;  // those that reach beyond the beginning of the next
+  for (const Stretch& next : stretches) {
+    std::erase_if(open, [&next](const Stretch& before) {
+      return before.storage != next.storage || before.end <= next.begin;
+    });
+    for (const Stretch& before : open) {
+      const bool in_order =
+          std::tie(before.is_output, before.index) < std::tie(next.is_output, next.index);
+      const Stretch &a = in_order ? before : next, &b = in_order ? next : before;
+      const bool only_read = !b.is_output && !is_in_place(call.kind);
+      TESSERA_CHECK(only_read || (a.is_output != b.is_output && is_own_part(group, call, a, b)), op,
+                    "{} {} and {} {} share memory; pass another tensor",
+                    a.is_output ? "output" : "input", a.index, b.is_output ? "output" : "input",
+                    b.index);
+    }
+    open.push_back(next);
+  }
+}
+
+// What a rank sends itself it receives in the same call: no transport carries it.
+void check_own_messages(const char* op, const ProcessGroup& group, const Collective& call) {
+  const auto own = [&group](const std::vector<PeerMessage>& peers,
+                            const std::vector<Tensor>& tensors) {
+    std::vector<std::int64_t> counts;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (peers[i].peer == group.rank()) counts.push_back(tensors[i].numel());
+    }
+    return counts;
+  };
+  const std::vector<std::int64_t> sent = own(call.to, call.inputs),
+                                  received = own(call.from, call.outputs);
+  TESSERA_CHECK(sent == received, op,
+                "rank {} sends itself tensors of [{}] elements and receives from itself [{}]; "
+                "messages to oneself are sent and received in one call",
+                group.rank(), fmt::join(sent, ", "), fmt::join(received, ", "));
 }
 
 }  // namespace
@@ -107,6 +187,8 @@ void check_call(const ProcessGroup& group, const Collective& call) {
                 call.inputs.empty() ? "output" : "input");
   check_members(op, call.inputs, *first, "input");
   check_members(op, call.outputs, *first, "output");
+  check_memory(op, group, call);
+  if (call.kind == CollectiveKind::kExchange) check_own_messages(op, group, call);
   if (is_reduction(call.kind)) check_reduction(op, call.reduce, first->dtype());
   const Device device = first->device();
   TESSERA_CHECK(
@@ -163,16 +245,6 @@ std::vector<std::int64_t> check_row_members(std::span<const Tensor> inputs,
     elements.back() = row.numel();
   }
   return elements;
-}
-
-// A part is read by its receiver while this rank's output is written.
-void check_apart(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    for (std::size_t j = 0; j < outputs.size(); ++j) {
-      TESSERA_CHECK(!share_memory(inputs[i], outputs[j]), kAllToAll,
-                    "input {} and output {} share memory; pass another output", i, j);
-    }
-  }
 }
 
 std::int64_t bytes_sent(const ProcessGroup& group, const Collective& call) {

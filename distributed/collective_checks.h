@@ -12,7 +12,8 @@
 namespace tessera::distributed {
 
 /// Members: defined, contiguous, of one dtype, on one device that the group carries; a root of the
-/// group; a reduction that the dtype knows; peers of the group.
+/// group; a reduction that the dtype knows; peers of the group; no memory that is written and used
+/// twice; messages to oneself that are sent and received.
 void check_call(const ProcessGroup& group, const Collective& call);
 
 /// Each of `large` has `size` times the elements of its place in `small`. For lists that only the
@@ -27,10 +28,9 @@ void check_pairs(const char* op, int size, const PairedLists& lists);
 void check_only_at_root(const char* op, const ProcessGroup& group, int root,
                         std::span<const Tensor> list, const char* role);
 
-/// Of an all_to_all: counts for every rank, no memory read and written at once, and the elements of
+/// Of an all_to_all: counts for every rank, and the elements of
 /// a row of each member, whose rows add up to the counts.
 void check_counts(const char* role, const std::vector<std::int64_t>& counts, int size);
-void check_apart(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
 std::vector<std::int64_t> check_row_members(std::span<const Tensor> inputs,
                                             std::span<const Tensor> outputs,
                                             const std::vector<std::int64_t>& sent,

@@ -7,8 +7,10 @@
 /// answers orders what other streams and the host do after it. On an inline stream it is complete
 /// when the call returns. Reductions combine in rank order, so every transport gives the same bits.
 /// All dtypes; kAverage and premul_sum need a floating one. Throws InvalidArgument for members that
-/// are not contiguous, differ in dtype or device, are on a device that the group does not carry, or
-/// have extents that do not fit; CollectiveError and TimeoutError as ProcessGroup::run.
+/// are not contiguous, differ in dtype or device, are on a device that the group does not carry,
+/// have extents that do not fit, or share memory that the call writes; CollectiveError and
+/// TimeoutError as ProcessGroup::run. all_gather, gather, reduce_scatter and scatter also work in
+/// place: where the smaller tensor is this rank's part of the larger one.
 ///
 /// `label` names who asks (a parameter group) in errors and traces.
 
@@ -38,8 +40,7 @@ Work all_reduce(ProcessGroup& group, std::span<const Tensor> tensors, ReduceOp o
                 const Label& label = {});
 /// Cuts every input in `size` equal parts along dim 0; part r goes to rank r, and place r of
 /// outputs[i] takes what rank r sent. inputs[i] and outputs[i] have equally many elements, a
-/// multiple of `size`, in any shape, and share no memory. Bytes sent by each rank: (size - 1) /
-/// size * bytes of inputs.
+/// multiple of `size`, in any shape. Bytes sent by each rank: (size - 1) / size * bytes of inputs.
 Work all_to_all(ProcessGroup& group, std::span<const Tensor> inputs,
                 std::span<const Tensor> outputs, const Label& label = {});
 /// How many rows of dim 0 go to each rank and come from each rank, this one included.
@@ -78,9 +79,9 @@ struct PeerTensor {
 };
 /// Messages between pairs of ranks: sends and receives under way together, in no order that could
 /// block. The k-th tensor that rank a sends to rank b is the k-th that b receives from a, over all
-/// calls; sizes and dtypes agree, else CollectiveError on both (gloo: the deadline). A rank may
-/// send to itself within one call. Not numbered with the group's collectives. Bytes sent: those for
-/// other ranks.
+/// calls; sizes and dtypes agree, else CollectiveError on both (gloo: the deadline). What a rank
+/// sends itself it receives in the same call. Not numbered with the group's collectives. Bytes
+/// sent: those for other ranks.
 Work exchange(ProcessGroup& group, std::span<const PeerTensor> sends,
               std::span<const PeerTensor> receives, const Label& label = {});
 /// One direction alone. On an inline stream a send returns when its peer has received, so two ranks

@@ -12,11 +12,15 @@
 namespace tessera::distributed {
 namespace {
 
+// What checked() sends for itself around a decorated group is nobody's collective.
+bool is_check(const Collective& call) { return call.channel == Channel::kChecks; }
+
 class Call final : public Decorator {
  public:
   Call(std::shared_ptr<ProcessGroup> group, CallHooks hooks)
       : Decorator(std::move(group)), hooks_(std::move(hooks)) {}
   void run(const Collective& call) override {
+    if (is_check(call)) return Decorator::run(call);
     if (hooks_.before) hooks_.before(call);
     if (hooks_.instead && hooks_.instead(call)) return call.ticket.note(FlightState::kDone);
     Decorator::run(call);
@@ -35,7 +39,8 @@ class Corrupt final : public Decorator {
   Corrupt(std::shared_ptr<ProcessGroup> group, const CorruptOptions& options)
       : Decorator(std::move(group)), options_(options) {}
   void run(const Collective& call) override {
-    if (call.kind != options_.kind || ++calls_ != options_.call) return Decorator::run(call);
+    if (is_check(call) || call.kind != options_.kind || ++calls_ != options_.call)
+      return Decorator::run(call);
     std::byte* place = place_in(call);
     Decorator::run(call);
     current_stream(collective_device(call)).enqueue("corrupt", [place, mask = options_.mask] {
@@ -67,7 +72,8 @@ class Delay final : public Decorator {
   Delay(std::shared_ptr<ProcessGroup> group, CollectiveKind kind, double milliseconds)
       : Decorator(std::move(group)), kind_(kind), milliseconds_(milliseconds) {}
   void run(const Collective& call) override {
-    if (call.kind == kind_) stream_sleep(current_stream(collective_device(call)), milliseconds_);
+    if (call.kind == kind_ && !is_check(call))
+      stream_sleep(current_stream(collective_device(call)), milliseconds_);
     Decorator::run(call);
   }
 
@@ -81,16 +87,14 @@ class FailAt final : public Decorator {
   FailAt(std::shared_ptr<ProcessGroup> group, std::uint64_t n)
       : Decorator(std::move(group)), n_(n) {}
   void run(const Collective& call) override {
-    if (++calls_ != n_) return Decorator::run(call);
+    if (is_check(call) || ++calls_ != n_) return Decorator::run(call);
     const CollectiveSite site = site_of(*this, call);
     current_stream(collective_device(call))
         .enqueue("fail_at", [site, n = n_, ticket = call.ticket] {
           ticket.note(FlightState::kFailed);
           throw CollectiveError(
-              error_text(
-                  site.op,
-                  fmt::format("{} #{} of group \"{}\" failed as asked: it is number {} of fail_at",
-                              site.op, site.sequence, site.group, n)),
+              error_text(site.op, fmt::format("{} failed as asked: it is number {} of fail_at",
+                                              site_text(site), n)),
               site);
         });
   }
@@ -100,11 +104,15 @@ class FailAt final : public Decorator {
   std::uint64_t calls_ = 0;
 };
 
+ProcessGroup::Identity identity_of(const std::shared_ptr<ProcessGroup>& group) {
+  TESSERA_CHECK(group != nullptr, "decorator", "the group is null");
+  return {.name = group->name(), .rank = group->rank(), .ranks = group->ranks()};
+}
+
 }  // namespace
 
 Decorator::Decorator(std::shared_ptr<ProcessGroup> group)
-    : ProcessGroup({.name = group->name(), .rank = group->rank(), .ranks = group->ranks()}),
-      group_(std::move(group)) {}
+    : ProcessGroup(identity_of(group)), group_(std::move(group)) {}
 
 const std::vector<Tensor>& outputs_of(const ProcessGroup& group, const Collective& call) {
   const bool elsewhere = call.kind == CollectiveKind::kReduce && call.root != group.rank();

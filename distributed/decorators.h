@@ -3,7 +3,8 @@
 /// Process groups that change another one's behaviour: what tests (and users who debug) put in the
 /// way of collectives. Each owns nothing but shares the group it wraps, keeps its name, rank, size
 /// and transport, and may wrap another decorator. Sub-groups of a decorated group are those of the
-/// group inside; only checked() (checked.h) goes on in them.
+/// group inside; only checked() (checked.h) goes on in them. All throw InvalidArgument for a null
+/// group. The messages of checked() around a decorated group pass it unchanged.
 
 #include <cstdint>
 #include <functional>
@@ -24,6 +25,9 @@ class Decorator : public ProcessGroup {
   std::uint64_t next_sequence() override { return group_->next_sequence(); }
   std::uint64_t next_place(Channel channel, int peer, bool sending) override {
     return group_->next_place(channel, peer, sending);
+  }
+  std::uint64_t next_subgroup(const std::string& members_and_name) override {
+    return group_->next_subgroup(members_and_name);
   }
   std::shared_ptr<ProcessGroup> make_subgroup(const SubgroupRequest& request) override {
     return group_->make_subgroup(request);

@@ -75,10 +75,12 @@ void LocalMeetings::refuse(const ResolvedCollective& call, const ResolvedMessage
     return side.device.is_cpu() ? std::string() : " on " + side.device.str();
   };
   const std::string what = fmt::format(
-      "does not agree between ranks: rank {} sends {} elements of {}{} to rank {}, which expects {} "
+      "does not agree between ranks: rank {} sends {} elements of {}{} to rank {}, which expects "
+      "{} "
       "of {}{}",
-      message.peer, letter.message->count, dtype_name(letter.call->dtype), place(*letter.call),
-      call.site.rank, message.count, dtype_name(call.dtype), place(call));
+      world_rank(message.peer), letter.message->count, dtype_name(letter.call->dtype),
+      place(*letter.call), world_rank(call.site.rank), message.count, dtype_name(call.dtype),
+      place(call));
   letter.refused = what;
   letter.done = true;
   letters_changed_.notify_all();
@@ -113,14 +115,16 @@ void LocalMeetings::wait_for_peer(const ResolvedCollective& call, int peer, Lock
   while (!ready()) {
     if (abort_) throw_aborted(call, fmt::format("was given up: {}", *abort_));
     if (left_[static_cast<std::size_t>(peer)]) {
-      const std::string what = fmt::format("needs rank {}, which has left the group", peer);
+      const std::string what =
+          fmt::format("needs rank {}, which has left the group", world_rank(peer));
       set_aborted(call.site.rank, fmt::format("{} {}", call.str(), what));
       throw_collective_error(call, what);
     }
     if (letters_changed_.wait_until(lock, deadline) == std::cv_status::timeout && !ready() &&
         !abort_) {
-      const std::string what = fmt::format("timed out after {:g} s: rank {} did not arrive",
-                                           std::chrono::duration<double>(timeout_).count(), peer);
+      const std::string what =
+          fmt::format("timed out after {:g} s: rank {} did not arrive",
+                      std::chrono::duration<double>(timeout_).count(), world_rank(peer));
       set_aborted(call.site.rank, fmt::format("{} {}", call.str(), what));
       throw_timeout(call, what);
     }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <utility>
 
 #include "tessera/distributed/local_moves.h"
 
@@ -17,8 +18,11 @@ void wait_for_marks(const std::vector<LocalMark>& marks, int rank, LocalMover& m
 
 }  // namespace
 
-LocalMeetings::LocalMeetings(int size, std::chrono::milliseconds timeout)
-    : size_(size), timeout_(timeout), left_(static_cast<std::size_t>(size), false) {}
+LocalMeetings::LocalMeetings(std::vector<int> ranks, std::chrono::milliseconds timeout)
+    : ranks_(std::move(ranks)),
+      size_(static_cast<int>(ranks_.size())),
+      timeout_(timeout),
+      left_(ranks_.size(), false) {}
 
 void LocalMeetings::perform(const ResolvedCollective& call, LocalMover& mover) {
   if (call.kind == CollectiveKind::kExchange) return exchange(call, mover);
@@ -90,17 +94,19 @@ std::shared_ptr<LocalMeetings::Meeting> LocalMeetings::meeting_of(const Resolved
 }
 
 void LocalMeetings::check_agreement(const Meeting& meeting, const ResolvedCollective& call) {
+  bool agrees = false;  // with one, so with all: they agree among themselves
   for (const ResolvedCollective* other : meeting.calls) {
     if (other == nullptr) continue;
-    const bool same = other->fingerprint() == call.fingerprint();
-    const std::string rows = same ? row_mismatch(call, *other) : std::string();
+    const bool same = agrees || other->fingerprint() == call.fingerprint();
+    agrees = same;
+    const std::string rows = same ? row_mismatch(call, *other, ranks_) : std::string();
     if (same && rows.empty()) continue;
     const std::string what =
         same ? fmt::format("does not agree between ranks: {}", rows)
              : fmt::format(
                    "does not agree between ranks: here {}, on rank {} {}; all ranks must "
                    "issue the same collectives in the same order",
-                   call.terms(), other->site.rank, other->terms());
+                   call.terms(), world_rank(other->site.rank), other->terms());
     set_aborted(call.site.rank,
                 fmt::format("the ranks disagree in collective #{}", call.site.sequence));
     throw_collective_error(call, what);
@@ -112,15 +118,18 @@ void LocalMeetings::wait_for_peers(Meeting& meeting, const ResolvedCollective& c
   while (meeting.arrived < size_) {
     if (abort_) throw_aborted(call, fmt::format("was given up: {}", *abort_));
     if (const std::optional<int> leaver = missing_leaver(meeting)) {
-      const std::string what = fmt::format("needs rank {}, which has left the group", *leaver);
+      const std::string what =
+          fmt::format("needs rank {}, which has left the group", world_rank(*leaver));
       set_aborted(call.site.rank, fmt::format("{} {}", call.str(), what));
       throw_collective_error(call, what);
     }
     if (meeting.changed.wait_until(lock, deadline) == std::cv_status::timeout &&
         meeting.arrived < size_ && !abort_) {
-      const std::string what = fmt::format("timed out after {:g} s: {} did not arrive",
-                                           std::chrono::duration<double>(timeout_).count(),
-                                           ranks_text(missing(meeting)));
+      std::vector<int> absent;
+      for (const int rank : missing(meeting)) absent.push_back(world_rank(rank));
+      const std::string what =
+          fmt::format("timed out after {:g} s: {} did not arrive",
+                      std::chrono::duration<double>(timeout_).count(), ranks_text(absent));
       set_aborted(call.site.rank, fmt::format("{} {}", call.str(), what));
       throw_timeout(call, what);
     }
@@ -157,10 +166,15 @@ std::optional<int> LocalMeetings::missing_leaver(const Meeting& meeting) const {
 }
 
 void LocalMeetings::abort(int rank, const std::string& reason) noexcept {
+  abort_with(fmt::format("rank {} failed: {}", world_rank(rank), reason));
+}
+
+void LocalMeetings::abort_with(const std::string& reason) noexcept {
   std::vector<std::shared_ptr<LocalMeetings>> subgroups;
   {
     std::lock_guard lock(mutex_);
-    set_aborted(rank, reason);
+    if (!abort_) abort_ = reason;
+    wake_all();
     for (const auto& [key, subgroup] : subgroups_) {
       if (auto alive = subgroup.lock()) subgroups.push_back(std::move(alive));
     }
@@ -168,19 +182,14 @@ void LocalMeetings::abort(int rank, const std::string& reason) noexcept {
   for (const auto& subgroup : subgroups) subgroup->abort_with(*abort_);
 }
 
-void LocalMeetings::abort_with(const std::string& reason) noexcept {
-  std::lock_guard lock(mutex_);
-  if (!abort_) abort_ = reason;
-  wake_all();
-}
-
-std::shared_ptr<LocalMeetings> LocalMeetings::subgroup(const std::string& key, int size) {
+std::shared_ptr<LocalMeetings> LocalMeetings::subgroup(const std::string& key,
+                                                       const std::vector<int>& ranks) {
   std::lock_guard lock(mutex_);
   std::erase_if(subgroups_, [](const auto& entry) { return entry.second.expired(); });
   std::weak_ptr<LocalMeetings>& place = subgroups_[key];
   std::shared_ptr<LocalMeetings> meetings = place.lock();
   if (!meetings) {
-    meetings = std::make_shared<LocalMeetings>(size, timeout_);
+    meetings = std::make_shared<LocalMeetings>(ranks, timeout_);
     meetings->abort_ = abort_;
     place = meetings;
   }
@@ -188,7 +197,7 @@ std::shared_ptr<LocalMeetings> LocalMeetings::subgroup(const std::string& key, i
 }
 
 void LocalMeetings::set_aborted(int rank, const std::string& reason) {
-  if (!abort_) abort_ = fmt::format("rank {} failed: {}", rank, reason);
+  if (!abort_) abort_ = fmt::format("rank {} failed: {}", world_rank(rank), reason);
   wake_all();
 }
 

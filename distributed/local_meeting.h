@@ -33,7 +33,8 @@ namespace tessera::distributed {
 /// one behind the moves, which they wait for before they overwrite. No host waits for a GPU.
 class LocalMeetings {
  public:
-  LocalMeetings(int size, std::chrono::milliseconds timeout);
+  /// `ranks`: the members' ranks in the world, by place: for errors.
+  LocalMeetings(std::vector<int> ranks, std::chrono::milliseconds timeout);
 
   /// The whole collective, on the calling thread, as rank `call.site.rank`.
   void perform(const ResolvedCollective& call, LocalMover& mover);
@@ -43,7 +44,7 @@ class LocalMeetings {
   void leave(int rank) noexcept;
   /// The meeting place of a sub-group: the same for all who name the same key, while one of them
   /// holds it.
-  std::shared_ptr<LocalMeetings> subgroup(const std::string& key, int size);
+  std::shared_ptr<LocalMeetings> subgroup(const std::string& key, const std::vector<int>& ranks);
 
  private:
   struct Meeting {
@@ -91,12 +92,15 @@ class LocalMeetings {
   // The first rank that failed in this meeting, -1 for none.
   int depart(Meeting& meeting, const ResolvedCollective& call, bool failed,
              LocalMark moved) noexcept;
-  std::vector<int> missing(const Meeting& meeting) const;
+  std::vector<int> missing(const Meeting& meeting) const;  // ranks of this group
   std::optional<int> missing_leaver(const Meeting& meeting) const;
   void set_aborted(int rank, const std::string& reason);  // lock held, here and below
   void wake_all();
   void abort_with(const std::string& reason) noexcept;  // takes the lock
 
+  int world_rank(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+
+  const std::vector<int> ranks_;
   const int size_;
   const std::chrono::milliseconds timeout_;
   std::mutex mutex_;

@@ -42,11 +42,11 @@ class GpuMover final : public LocalMover {
                   "{} is over {} ranks; on GPUs rank threads add up at most {}", mine.str(),
                   calls.size(), kMostGpuSources);
     for (const ResolvedCollective* peer : calls) {
-      TESSERA_CHECK_AS(DeviceError, stream_.cuda_queue().reaches(peer->device.index),
-                       mine.site.op.c_str(),
-                       "{}: {} cannot read the memory of {}, where rank {} is; put the ranks on one "
-                       "GPU",
-                       mine.str(), mine.device.str(), peer->device.str(), peer->site.rank);
+      TESSERA_CHECK_AS(
+          DeviceError, stream_.cuda_queue().reaches(peer->device.index), mine.site.op.c_str(),
+          "{}: {} cannot read the memory of {}, where rank {} is; put the ranks on one "
+          "GPU",
+          mine.str(), mine.device.str(), peer->device.str(), peer->site.rank);
     }
   }
 

@@ -40,6 +40,12 @@ const char* collective_name(const Collective& call) {
   return call.inputs.empty() ? "recv" : "exchange";
 }
 
+std::string site_text(const CollectiveSite& site) {
+  const std::string number = site.sequence == 0 ? "" : fmt::format(" #{}", site.sequence);
+  const std::string label = site.label.empty() ? "" : fmt::format(" ({})", site.label);
+  return fmt::format("{}{}{} of group \"{}\"", site.op, number, label, site.group);
+}
+
 std::string ReduceOp::name() const {
   switch (kind) {
     case Kind::kSum:
@@ -67,6 +73,10 @@ std::uint64_t ProcessGroup::next_place(Channel channel, int peer, bool sending) 
   return ++places_[{channel, peer, sending}];
 }
 
+std::uint64_t ProcessGroup::next_subgroup(const std::string& members_and_name) {
+  return ++subgroups_[members_and_name];
+}
+
 std::shared_ptr<ProcessGroup> ProcessGroup::subgroup(const std::vector<int>& members,
                                                      const std::string& name) {
   SubgroupRequest request{.identity = {}, .members = members, .key = {}};
@@ -88,7 +98,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::subgroup(const std::vector<int>& mem
   request.identity.name =
       name.empty() ? fmt::format("{}[{}]", this->name(), fmt::join(members, ",")) : name;
   const std::string key = fmt::format("{}|{}", request.identity.name, fmt::join(members, ","));
-  request.key = fmt::format("{}|{}", key, ++subgroups_[key]);
+  request.key = fmt::format("{}|{}", key, next_subgroup(key));
   return make_subgroup(request);
 }
 

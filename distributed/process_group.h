@@ -80,6 +80,8 @@ struct Collective {
 
 /// "all_gather"; of an exchange what it is for this rank: "send", "recv" or "exchange".
 const char* collective_name(const Collective& call);
+/// "all_gather #17 (layers.1) of group "world"": for errors. Exchanges have no number.
+std::string site_text(const CollectiveSite& site);
 
 /// A collective given up because something else failed first, here or on a peer: an echo. launch()
 /// reports it only when it knows no better cause.
@@ -134,10 +136,12 @@ class ProcessGroup {
                                          const std::string& name = {});
 
   /// The number of the next collective, and of the next message to or from a peer; collectives.h
-  /// calls them once per call. Decorators forward them, so that a group and its decorated forms can
-  /// be used side by side.
+  /// calls them once per call. Decorators forward these numbers, so that a group and its decorated
+  /// forms can be used side by side.
   virtual std::uint64_t next_sequence() { return ++sequence_; }
   virtual std::uint64_t next_place(Channel channel, int peer, bool sending);
+  /// The same of sub-groups with these members and this name.
+  virtual std::uint64_t next_subgroup(const std::string& members_and_name);
 
   struct SubgroupRequest {
     Identity identity;
@@ -151,7 +155,7 @@ class ProcessGroup {
   Identity identity_;
   std::uint64_t sequence_ = 0;
   std::map<std::tuple<Channel, int, bool>, std::uint64_t> places_;
-  std::map<std::string, int> subgroups_;  // how many there were, by members and name
+  std::map<std::string, std::uint64_t> subgroups_;  // how many there were, by members and name
 };
 
 }  // namespace tessera::distributed

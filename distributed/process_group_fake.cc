@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "tessera/distributed/collective_checks.h"
@@ -122,14 +124,38 @@ class FakeMove {
   bool repeat_;
 };
 
+// Why a group and its sub-groups were given up. Thread-safe.
+class Abort {
+ public:
+  void set(const std::string& reason) {
+    std::lock_guard lock(mutex_);
+    if (!reason_) reason_ = reason;
+  }
+  std::optional<std::string> reason() const {
+    std::lock_guard lock(mutex_);
+    return reason_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::optional<std::string> reason_;
+};
+
 class FakeGroup final : public ProcessGroup {
  public:
-  FakeGroup(Identity identity, FakeOptions options)
-      : ProcessGroup(std::move(identity)), options_(std::move(options)) {}
+  FakeGroup(Identity identity, FakeOptions options, std::shared_ptr<Abort> aborted)
+      : ProcessGroup(std::move(identity)),
+        options_(std::move(options)),
+        aborted_(std::move(aborted)) {}
 
   std::string backend() const override { return "fake"; }
 
   void run(const Collective& call) override {
+    if (const std::optional<std::string> reason = aborted_->reason()) {
+      ResolvedCollective given_up;
+      given_up.site = site_of(*this, call);
+      throw_aborted(given_up, fmt::format("was given up: rank {} failed: {}", rank(), *reason));
+    }
     const Device device = collective_device(call);
     const Stream& stream = current_stream(device);
     if (options_.cost) stream_sleep(stream, options_.cost(*this, call));
@@ -141,14 +167,15 @@ class FakeGroup final : public ProcessGroup {
                    });
   }
 
-  void abort(const std::string&) noexcept override {}
+  void abort(const std::string& reason) noexcept override { aborted_->set(reason); }
 
   std::shared_ptr<ProcessGroup> make_subgroup(const SubgroupRequest& request) override {
-    return std::make_shared<FakeGroup>(request.identity, options_);
+    return std::make_shared<FakeGroup>(request.identity, options_, aborted_);
   }
 
  private:
   FakeOptions options_;
+  std::shared_ptr<Abort> aborted_;
 };
 
 }  // namespace
@@ -161,7 +188,7 @@ std::shared_ptr<ProcessGroup> make_fake_group(const std::string& name, const Fak
   std::iota(ranks.begin(), ranks.end(), 0);
   return std::make_shared<FakeGroup>(
       ProcessGroup::Identity{.name = name, .rank = options.rank, .ranks = std::move(ranks)},
-      options);
+      options, std::make_shared<Abort>());
 }
 
 std::function<double(const ProcessGroup& group, const Collective& call)> linear_cost(

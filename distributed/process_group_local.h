@@ -18,8 +18,9 @@
 namespace tessera::distributed {
 
 /// One group per rank, in rank order; each is driven by the thread of its rank. A wait for a peer
-/// that takes longer than `timeout` fails. A rank that destroys its group has left: who then still
-/// needs it fails at once.
+/// that takes longer than `timeout` fails. A rank that destroys its group has left as soon as what
+/// it has queued there is done: who then still needs it fails at once. Where an exception destroys
+/// the group, it is aborted: the exception is the cause, and what the others meet its echo.
 std::vector<std::shared_ptr<ProcessGroup>> make_local_groups(
     const std::string& name, int size, std::chrono::milliseconds timeout = kDefaultTimeout);
 

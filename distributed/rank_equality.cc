@@ -41,6 +41,7 @@ std::string kind_text(DType dtype, const Shape& shape) {
 }
 
 Entry entry_of(const std::string& name, const Tensor& x) {
+  if (!x.defined()) return {.name = name, .what = "undefined", .part = "", .bits = ""};
   return {.name = name, .what = kind_text(x.dtype(), x.shape()), .part = "", .bits = bits_of(x)};
 }
 
@@ -123,7 +124,17 @@ std::vector<std::string> names_in(const std::vector<Json>& all) {
   return out;
 }
 
-void compare(ProcessGroup& group, const std::vector<Entry>& mine) {
+// Entries are matched by name: the second of one name is its own.
+void number_repeated(std::vector<Entry>& entries) {
+  std::map<std::string, int> seen;
+  for (Entry& entry : entries) {
+    const int times = ++seen[entry.name];
+    if (times > 1) entry.name += fmt::format(" (number {})", times);
+  }
+}
+
+void compare(ProcessGroup& group, std::vector<Entry> mine) {
+  number_repeated(mine);
   const std::vector<Json> all = all_gather_objects(group, to_json(mine));
   Answers answers{group.ranks()};
   for (const Json& entries : all) answers.entries.push_back(from_json(entries));
@@ -144,7 +155,7 @@ template <class Member>
 void compare_members(ProcessGroup& group, std::span<const Member> members) {
   std::vector<Entry> entries;
   for (const Member& member : members) entries.push_back(entry_of(member.name(), member));
-  compare(group, entries);
+  compare(group, std::move(entries));
 }
 
 }  // namespace
@@ -152,7 +163,7 @@ void compare_members(ProcessGroup& group, std::span<const Member> members) {
 void assert_equal_across_ranks(ProcessGroup& group, std::span<const NamedTensor> tensors) {
   std::vector<Entry> entries;
   for (const NamedTensor& named : tensors) entries.push_back(entry_of(named.name, named.tensor));
-  compare(group, entries);
+  compare(group, std::move(entries));
 }
 
 void assert_equal_across_ranks(ProcessGroup& group, std::span<const nn::Parameter> parameters) {
@@ -169,7 +180,7 @@ void assert_equal_across_ranks(ProcessGroup& group, const nn::Module& module) {
     entries.push_back(entry_of(named.name, named.parameter));
   for (const nn::NamedBuffer& named : module.named_buffers())
     entries.push_back(entry_of(named.name, named.buffer));
-  compare(group, entries);
+  compare(group, std::move(entries));
 }
 
 }  // namespace tessera::distributed

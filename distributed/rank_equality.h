@@ -21,10 +21,10 @@ namespace tessera::distributed {
 
 struct NamedTensor {
   std::string name;
-  Tensor tensor;  ///< any layout and device
+  Tensor tensor;  ///< any layout and device; undefined ones equal each other
 };
 
-/// Matched by name; an entry that some ranks lack differs.
+/// Matched by name, those of one name in their order; an entry that some ranks lack differs.
 void assert_equal_across_ranks(ProcessGroup& group, std::span<const NamedTensor> tensors);
 /// Of local(), by full name. Those not materialised yet equal each other.
 void assert_equal_across_ranks(ProcessGroup& group, std::span<const nn::Parameter> parameters);

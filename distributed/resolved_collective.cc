@@ -40,12 +40,7 @@ std::string failure_text(const ResolvedCollective& call, const std::string& what
 
 }  // namespace
 
-std::string ResolvedCollective::str() const {
-  const std::string label = site.label.empty() ? "" : fmt::format(" ({})", site.label);
-  if (kind == CollectiveKind::kExchange)
-    return fmt::format("{}{} of group \"{}\"", site.op, label, site.group);
-  return fmt::format("{} #{}{} of group \"{}\"", site.op, site.sequence, label, site.group);
-}
+std::string ResolvedCollective::str() const { return site_text(site); }
 
 std::uint64_t ResolvedCollective::fingerprint() const {
   std::uint64_t hash = 0x7E55E7A;
@@ -79,14 +74,17 @@ std::string ResolvedCollective::terms() const {
                      members.size(), elements);
 }
 
-std::string row_mismatch(const ResolvedCollective& here, const ResolvedCollective& there) {
+std::string row_mismatch(const ResolvedCollective& here, const ResolvedCollective& there,
+                         std::span<const int> ranks) {
   if (here.kind != CollectiveKind::kAllToAll) return {};
-  const auto compare = [](const ResolvedCollective& from, const ResolvedCollective& to) {
-    const std::int64_t sent = from.rows_sent[static_cast<std::size_t>(to.site.rank)];
-    const std::int64_t expected = to.rows_received[static_cast<std::size_t>(from.site.rank)];
+  const auto compare = [ranks](const ResolvedCollective& from, const ResolvedCollective& to) {
+    const auto sender = static_cast<std::size_t>(from.site.rank);
+    const auto receiver = static_cast<std::size_t>(to.site.rank);
+    const std::int64_t sent = from.rows_sent[receiver];
+    const std::int64_t expected = to.rows_received[sender];
     if (sent == expected) return std::string();
-    return fmt::format("rank {} sends {} rows to rank {}, which expects {}", from.site.rank, sent,
-                       to.site.rank, expected);
+    return fmt::format("rank {} sends {} rows to rank {}, which expects {}", ranks[sender], sent,
+                       ranks[receiver], expected);
   };
   const std::string out = compare(here, there);
   return out.empty() ? compare(there, here) : out;

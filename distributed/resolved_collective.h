@@ -57,8 +57,9 @@ struct ResolvedCollective {
 };
 
 /// What is wrong with the rows that two ranks of an all_to_all mean to exchange; empty where they
-/// agree.
-std::string row_mismatch(const ResolvedCollective& here, const ResolvedCollective& there);
+/// agree. `ranks`: the group's in the world.
+std::string row_mismatch(const ResolvedCollective& here, const ResolvedCollective& there,
+                         std::span<const int> ranks);
 
 bool is_reduction(CollectiveKind kind);  ///< has a ReduceOp
 bool has_root(CollectiveKind kind);

@@ -3,6 +3,7 @@
 #include <thread>
 #include <utility>
 
+#include "tessera/distributed/process_group.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::distributed {
@@ -35,9 +36,7 @@ void Work::synchronize(std::optional<std::chrono::milliseconds> timeout) const {
       std::chrono::steady_clock::now() + timeout.value_or(std::chrono::milliseconds(0));
   while (timeout && !is_done()) {
     TESSERA_CHECK_AS(TimeoutError, std::chrono::steady_clock::now() < deadline, "work.synchronize",
-                     "{} #{} ({}) of group \"{}\" is not done after {} ms", state_->site.op,
-                     state_->site.sequence, state_->site.label, state_->site.group,
-                     timeout->count());
+                     "{} is not done after {} ms", site_text(state_->site), timeout->count());
     std::this_thread::sleep_for(kLook);
   }
   state_->event.synchronize();

@@ -38,7 +38,8 @@ class Work {
   /// collective when that takes longer than `timeout`; it then goes on undisturbed.
   void synchronize(std::optional<std::chrono::milliseconds> timeout = std::nullopt) const;
   /// Calls `function` when it is done, on its stream, so ahead of what is issued there later; at
-  /// once where that is the caller (inline streams, work that is done). Skipped when it failed.
+  /// once where that is the caller (inline streams, and where nothing was to do). Skipped when the
+  /// stream has failed. synchronize() does not wait for it: that of the stream does.
   void then(std::function<void()> function) const;
   /// Recorded behind it. Throws StateError for work without a stream.
   const Event& event() const;

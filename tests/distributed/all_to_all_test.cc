@@ -218,7 +218,7 @@ TESSERA_RANK_TEST("wrong all_to_alls are named, and the group stays usable", "[a
           rows_of<float>(0, 0, t.size() + 1, 2), even);
   refuses("must agree in all dims but the first", x, rows_of<float>(0, 0, t.size(), 3), even);
   refuses("input 0 is a 0-d tensor; view it as [1]", Tensor::scalar(1), y, even);
-  refuses("input 0 and output 0 share memory; pass another output", x, x, even);
+  refuses("input 0 and output 0 share memory; pass another tensor", x, x, even);
   refuses("output 0 is f64, the first tensor is f32", x, rows_of<double>(0, 0, t.size(), 2), even);
   refuses("undefined tensor", Tensor(), y, even);
   t.check_throws<InvalidArgument>("1 inputs but 0 outputs; pass one for each",

@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cmath>
 
 #include "tessera/distributed/check_record.h"
 #include "tessera/distributed/collectives.h"
@@ -101,7 +102,8 @@ TEST_CASE("other extents of a member", "[checked]") {
 TEST_CASE("another number of members, also beyond those that are shown", "[checked]") {
   check_found(run_checked(2,
                           [](distributed::World& w) {
-                            std::vector<Tensor> many(9, some(2));
+                            std::vector<Tensor> many;
+                            for (int i = 0; i < 9; ++i) many.push_back(some(2));
                             many.push_back(some(w.rank() == 0 ? 3 : 4));
                             all_reduce(*w.group(), many);
                           }),
@@ -193,6 +195,18 @@ TESSERA_RANK_TEST("what agrees passes, on sub-groups too, neither counted nor tr
   t.check(distributed::collective_counters().collectives - before.collectives == 5, "{} counted",
           distributed::collective_counters().collectives - before.collectives);
   t.check_throws<InvalidArgument>("the group is null", [] { distributed::checked(nullptr); });
+}
+
+TESSERA_RANK_TEST_WITH("decorators inside a checked group see its collectives alone", "[checked]",
+                       {.worlds = {1, 2}, .checked = false}) {
+  int seen = 0;
+  const auto inner = distributed::call(t.world().group(),
+                                       {.before = [&](const distributed::Collective&) { ++seen; }});
+  const auto group = distributed::checked(distributed::fail_at(inner, 2));
+  all_reduce(*group, std::vector{some(3)}, ReduceOp::premul_sum(std::nan("")));
+  t.check(seen == 1, "{} seen", seen);
+  t.check_throws<CollectiveError>("all_reduce #2 of group \"world\" failed as asked",
+                                  [&] { all_reduce(*group, std::vector{some(3)}); });
 }
 
 TESSERA_RANK_TEST_WITH("between processes a difference is an error at once, not at the deadline",

@@ -172,6 +172,17 @@ TESSERA_RANK_TEST("a device that no transport carries is an error that names bot
   barrier(*group);
 }
 
+TEST_CASE("a fake group that was given up, and its sub-groups, stay so", "[fake]") {
+  const auto group = make_fake_group("g", {.rank = 1, .size = 3});
+  const auto pair = group->subgroup({1, 2});
+  barrier(*pair);
+  group->abort("enough");
+  group->abort("again");
+  CHECK_THROWS_WITH(barrier(*group), Contains("barrier #1 of group \"g\" was given up: rank 1 "
+                                              "failed: enough"));
+  CHECK_THROWS_AS(barrier(*pair), distributed::CollectiveAborted);
+}
+
 TEST_CASE("what by_device refuses", "[fake]") {
   using distributed::by_device;
   const auto a = make_fake_group("g", {.rank = 0, .size = 3});

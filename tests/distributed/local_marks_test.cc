@@ -1,11 +1,13 @@
 // How local collectives order streams that run behind their hosts, as those of GPUs do. A mover
-// over queued CPU streams stands for a GPU's: everything is issued, and runs later. Every rank fills
-// its inputs on its stream before a collective and scribbles over all memory after it; one rank's
-// stream is late. Where a mark were missing, somebody would read too early or scribble too early.
+// over queued CPU streams stands for a GPU's: everything is issued, and runs later. Every rank
+// fills its inputs on its stream before a collective and scribbles over all memory after it; one
+// rank's stream is late. Where a mark were missing, somebody would read too early or scribble too
+// early.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -65,7 +67,8 @@ ResolvedCollective call_of(CollectiveKind kind, int rank, int size, Memory& memo
   if (is_in_place(call)) member.output = in;
   member.row_elements = kPart;
   call.members = {member};
-  call.rows_sent = call.rows_received = std::vector<std::int64_t>(static_cast<std::size_t>(size), 1);
+  call.rows_sent = call.rows_received =
+      std::vector<std::int64_t>(static_cast<std::size_t>(size), 1);
   return call;
 }
 
@@ -122,7 +125,9 @@ Memory run_plain(LocalMeetings& meetings, CollectiveKind kind, int rank, int siz
 }
 
 std::vector<Memory> on_ranks(int size, const std::function<Memory(LocalMeetings&, int)>& body) {
-  LocalMeetings meetings(size, std::chrono::seconds(20));
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  LocalMeetings meetings(ranks, std::chrono::seconds(20));
   std::vector<Memory> out(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
@@ -137,8 +142,9 @@ const CollectiveKind kKinds[] = {
     CollectiveKind::kGather,    CollectiveKind::kScatter,       CollectiveKind::kExchange};
 
 void compare(CollectiveKind kind, int size, int late) {
-  const std::vector<Memory> expected = on_ranks(
-      size, [&](LocalMeetings& meetings, int rank) { return run_plain(meetings, kind, rank, size); });
+  const std::vector<Memory> expected = on_ranks(size, [&](LocalMeetings& meetings, int rank) {
+    return run_plain(meetings, kind, rank, size);
+  });
   const std::vector<Memory> actual = on_ranks(size, [&](LocalMeetings& meetings, int rank) {
     return run_rank(meetings, kind, rank, size, rank == late);
   });

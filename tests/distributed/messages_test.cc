@@ -231,6 +231,18 @@ TESSERA_RANK_TEST("work on a queued stream: done, waited for, continued", "[mess
   barrier(t.group());
 }
 
+TESSERA_RANK_TEST_WITH("a message has no number in the text of its deadline", "[messages]",
+                       {.worlds = {2}, .cpu_compute = StreamKind::kQueued}) {
+  const Tensor x = full({4}, 1);
+  stream_sleep(current_stream(kCpu), 50);
+  const Work work =
+      t.rank() == 0 ? send(t.group(), std::vector{x}, 1) : recv(t.group(), std::vector{x}, 0);
+  t.check_throws<TimeoutError>(
+      fmt::format("{} of group \"world\" is not done after 1 ms", t.rank() == 0 ? "send" : "recv"),
+      [&] { work.synchronize(std::chrono::milliseconds(1)); });
+  work.synchronize();
+}
+
 TESSERA_RANK_TEST("work on an inline stream is done, and continues at once", "[messages]") {
   const Tensor x = full({4}, 1);
   int calls = 0;

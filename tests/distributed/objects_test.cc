@@ -108,6 +108,7 @@ TESSERA_RANK_TEST("tensors with equal bits pass, in any layout, and NaN equals i
                                            {"null", Tensor::empty({3}, {.device = kNull})},
                                        });
   assert_equal_across_ranks(t.group(), std::vector<NamedTensor>{});
+  assert_equal_across_ranks(t.group(), std::vector<NamedTensor>{{"grad", Tensor()}});
 }
 
 TESSERA_RANK_TEST_WITH("what differs is named, with the first rank that does", "[equality]",
@@ -130,6 +131,17 @@ TESSERA_RANK_TEST_WITH("what differs is named, with the first rank that does", "
       "\"shape\" (f32 [2] on rank 0, f32 [3] on rank 2), "
       "\"first only\" (f32 [1] on rank 0, missing on rank 2), "
       "\"others only\" (missing on rank 0, f32 [1] on rank 2); start them from one seed",
+      [&] { assert_equal_across_ranks(t.group(), tensors); });
+}
+
+TESSERA_RANK_TEST_WITH("tensors of one name are all compared, and undefined ones", "[equality]",
+                       {.worlds = {2}}) {
+  const std::vector<NamedTensor> tensors{
+      {"x", ones({2})}, {"x", full({2}, t.rank())}, {"grad", t.rank() == 0 ? ones({2}) : Tensor()}};
+  t.check_throws<StateError>(
+      "2 of 3 differ between the ranks of group \"world\": \"x (number 2)\" (the elements of rank "
+      "1 "
+      "are not those of rank 0), \"grad\" (f32 [2] on rank 0, undefined on rank 1)",
       [&] { assert_equal_across_ranks(t.group(), tensors); });
 }
 

@@ -33,7 +33,7 @@ std::string fresh_folder() {
 }  // namespace
 
 TEST_CASE("a rank that fails while data moves takes the others with it", "[local]") {
-  LocalMeetings meetings(3, std::chrono::seconds(60));
+  LocalMeetings meetings({0, 1, 2}, std::chrono::seconds(60));
   std::vector<std::exception_ptr> errors(3);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {
@@ -45,6 +45,7 @@ TEST_CASE("a rank that fails while data moves takes the others with it", "[local
       call.members = {{memory, memory, 1, 1}};
       call.site.rank = rank;
       call.site.op = "all_reduce";
+      call.site.sequence = 3;
       try {
         meetings.perform(call);
       } catch (...) {
@@ -58,7 +59,7 @@ TEST_CASE("a rank that fails while data moves takes the others with it", "[local
   for (const std::size_t rank : {0, 1}) {
     CHECK_THROWS_AS(std::rethrow_exception(errors[rank]), CollectiveAborted);
     CHECK_THROWS_WITH(std::rethrow_exception(errors[rank]),
-                      Contains("was given up: rank 2 failed: all_reduce #0 of group \"\" could not "
+                      Contains("was given up: rank 2 failed: all_reduce #3 of group \"\" could not "
                                "move its data"));
   }
   CHECK_THROWS_AS(meetings.perform({}), CollectiveAborted);

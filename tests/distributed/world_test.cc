@@ -186,6 +186,11 @@ TESSERA_RANK_TEST("fail_at fails its collective where it is issued, not the grou
           "flight state");
 }
 
+TEST_CASE("decorators refuse a null group", "[decorators]") {
+  CHECK_THROWS_WITH(distributed::fail_at(nullptr, 1), Catch::Contains("the group is null"));
+  CHECK_THROWS_AS(distributed::call(nullptr, {}), InvalidArgument);
+}
+
 TESSERA_RANK_TEST_WITH("fail_at on a queued stream takes the run down with its own text",
                        "[decorators]",
                        {.worlds = {2, 3},
