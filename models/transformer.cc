@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tessera/autograd/ops.h"
+#include "tessera/nn/layers/head_part.h"
 #include "tessera/nn/parameter.h"
 #include "tessera/nn/recompute.h"
 #include "tessera/tensor/check.h"
@@ -56,6 +57,10 @@ Attention::Attention(const ModelArgs& args)
 
 // [batch, length, heads * head_dim] -> [batch, heads, length, head_dim].
 Variable Attention::split_heads(const Variable& x) const {
+  TESSERA_CHECK(x.dim(2) % head_dim_ == 0, "models.Attention",
+                "this rank's projections are {} wide, no multiple of a head's {}: split them over "
+                "ranks whose number divides the heads",
+                x.dim(2), head_dim_);
   return transpose(unflatten(x, 2, {x.dim(2) / head_dim_, head_dim_}), 1, 2);
 }
 
@@ -64,9 +69,19 @@ Variable Attention::forward(const Variable& x) {
                 x.shape().str());
   std::string layer;
   if (is_training() && dropout_p_ > 0) layer = scope_name().path() + ".probabilities";
-  const Variable y = scaled_dot_product_attention(
-      split_heads(wq_(x)), split_heads(wk_(x)), split_heads(wv_(x)),
-      {.causal = causal_, .dropout_p = dropout_p_, .training = is_training(), .layer = layer});
+  const Variable q = split_heads(wq_(x)), k = split_heads(wk_(x)), v = split_heads(wv_(x));
+  random::Box box;
+  if (!layer.empty()) {
+    const nn::Parameter& weight = wq_.weight();
+    box = nn::probability_box({q.dim(0), q.dim(1), q.dim(2), k.dim(2)},
+                              nn::head_part(weight, head_dim_, weight.spec().global_shape[0]));
+  }
+  const Variable y = scaled_dot_product_attention(q, k, v,
+                                                  {.causal = causal_,
+                                                   .dropout_p = dropout_p_,
+                                                   .training = is_training(),
+                                                   .layer = layer,
+                                                   .box = box});
   return resid_dropout_(wo_(flatten(transpose(y, 1, 2), 2)));
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "tessera/nn/shard_boxes.h"
 #include "tessera/nn/unregistered.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/memory_counters.h"
@@ -20,64 +21,23 @@ Tensor placeholder(const Shape& shape, DType dtype, const std::string& name) {
                              name, /*materialized=*/false);
 }
 
-// local()'s rows, box after box.
-template <class Function>
-void for_each_box(const Tensor& local, const ShardSpec& spec, Function&& function) {
-  std::int64_t row = 0;
-  for (const ShardBox& box : spec.boxes) {
-    Tensor part = local;
-    if (local.ndim() > 0) {
-      part = local.slice(0, row, row + box.extent[0]);
-      row += box.extent[0];
-    }
-    if (part.numel() > 0) function(part, box);
-  }
-}
-
-Tensor box_of(Tensor whole, const ShardBox& box) {
-  for (int d = 0; d < whole.ndim(); ++d) {
-    whole = whole.slice(d, box.offset[d], box.offset[d] + box.extent[d]);
-  }
-  return whole;
-}
-
-// `whole` cut down to the boxes of `spec`, into `rows`.
-void copy_boxes(const Tensor& rows, const Tensor& whole, const ShardSpec& spec) {
-  for_each_box(rows, spec,
-               [&](const Tensor& part, const ShardBox& box) { copy_(part, box_of(whole, box)); });
-}
-
-void check_box(const ShardBox& box, const Sharding& sharding, const std::string& what) {
-  const Shape& global = sharding.spec.global_shape;
-  bool fits = box.offset.ndim() == global.ndim() && box.extent.ndim() == global.ndim();
-  for (int d = 0; fits && d < global.ndim(); ++d) {
-    fits = box.offset[d] >= 0 && box.extent[d] >= 0 && box.offset[d] + box.extent[d] <= global[d];
-    if (d > 0) fits = fits && box.extent[d] == sharding.local_shape[d];
-  }
-  TESSERA_CHECK(fits, kWhere,
-                "{}: box {} at {} is not a part of {} whose rows make up local() of shape {}", what,
-                box.extent.str(), box.offset.str(), global.str(), sharding.local_shape.str());
-}
-
-void check_sharding(const Sharding& sharding, const Shape& shape, const std::string& what) {
-  TESSERA_CHECK(sharding.mesh != nullptr, kWhere, "{}: a sharding needs a mesh", what);
-  TESSERA_CHECK(shape.ndim() >= 1, kWhere,
+void check_spec(const ShardSpec& spec, const ShardSpec& of, const std::string& what) {
+  TESSERA_CHECK(of.global_shape.ndim() >= 1, kWhere,
                 "{} has 0 dims; sharding needs at least 1: reshape it to [1]", what);
-  TESSERA_CHECK(sharding.spec.global_shape == shape, kWhere,
-                "{} of shape {} cannot be sharded as {}", what, shape.str(),
-                sharding.spec.global_shape.str());
-  TESSERA_CHECK(sharding.local_shape.ndim() == shape.ndim(), kWhere,
-                "{} of shape {} cannot have local() of shape {}: the number of dims differs", what,
-                shape.str(), sharding.local_shape.str());
-  std::int64_t rows = 0;
-  for (const ShardBox& box : sharding.spec.boxes) {
-    check_box(box, sharding, what);
-    rows += box.extent[0];
-  }
-  TESSERA_CHECK(rows == sharding.local_shape[0], kWhere, "{}: the boxes have {} rows, local() {}",
-                what, rows, sharding.local_shape[0]);
-  TESSERA_CHECK(sharding.padded_rows >= rows, kWhere, "{}: padded_rows is {}, local() has {} rows",
-                what, sharding.padded_rows, rows);
+  TESSERA_CHECK(spec.global_shape == of.global_shape, kWhere,
+                "{} of shape {} cannot be sharded as {}", what, of.global_shape.str(),
+                spec.global_shape.str());
+}
+
+void check_sharding(const Sharding& sharding, const ShardSpec& of, const std::string& what) {
+  TESSERA_CHECK(sharding.mesh != nullptr, kWhere, "{}: a sharding needs a mesh", what);
+  check_spec(sharding.spec, of, what);
+  const Shape rows = detail::rows_shape(sharding.spec, of, what);
+  TESSERA_CHECK(sharding.local_shape == rows, kWhere,
+                "{}: the boxes are {} together, local() is {}", what, rows.str(),
+                sharding.local_shape.str());
+  TESSERA_CHECK(sharding.padded_rows >= rows[0], kWhere,
+                "{}: padded_rows is {}, local() has {} rows", what, sharding.padded_rows, rows[0]);
 }
 
 }  // namespace
@@ -100,7 +60,8 @@ struct Parameter::Impl {
   Shape shape;
   DType dtype;
   Initializer init;
-  ShardSpec spec;
+  ShardSpec spec;        // of local
+  ShardSpec value_spec;  // of value: more than local once shard() was called
   std::shared_ptr<const Mesh> mesh;
   ParameterState state = ParameterState::kFull;
   bool sharded = false;
@@ -152,7 +113,7 @@ Parameter::Parameter(ParameterOptions options) : impl_(std::make_shared<Impl>())
   impl_->shape = impl_->local_shape = impl_->padded_shape = options.shape;
   impl_->dtype = options.dtype;
   impl_->init = std::move(options.init);
-  impl_->spec = ShardSpec::whole(options.shape);
+  impl_->spec = impl_->value_spec = ShardSpec::whole(options.shape);
   impl_->mesh = local_mesh();
   impl_->local =
       Variable(placeholder(options.shape, options.dtype, "parameter"), options.requires_grad);
@@ -170,6 +131,7 @@ const std::string& Parameter::name() const { return impl_->name; }
 DType Parameter::dtype() const { return impl_->dtype; }
 const Shape& Parameter::shape() const { return impl_->shape; }
 const ShardSpec& Parameter::spec() const { return impl_->spec; }
+const ShardSpec& Parameter::value_spec() const { return impl_->value_spec; }
 const std::shared_ptr<const Mesh>& Parameter::mesh() const { return impl_->mesh; }
 ParameterState Parameter::state() const { return impl_->state; }
 void Parameter::add_tag(std::string tag) { impl_->tags.insert(std::move(tag)); }
@@ -255,8 +217,9 @@ void Parameter::to(Device device, DType dtype) {
 
 void Parameter::reset(random::Key key) {
   impl_->check_materialized();
-  for_each_box(impl_->local.tensor(), impl_->spec, [&](const Tensor& part, const ShardBox& box) {
-    impl_->init(part, key, {.global = impl_->spec.global_shape, .offset = box.offset});
+  const ShardSpec& spec = impl_->spec;
+  detail::for_each_box(impl_->local.tensor(), spec, [&](const Tensor& part, const ShardBox& box) {
+    impl_->init(part, key, {.global = spec.global_shape, .offset = box.offset});
   });
 }
 
@@ -268,13 +231,40 @@ void Parameter::set_init(Initializer init) {
 
 void Parameter::set_name(std::string name) { impl_->name = std::move(name); }
 
+void Parameter::cut(ShardSpec spec, std::shared_ptr<const Mesh> mesh) {
+  Impl& p = *impl_;
+  TESSERA_CHECK(mesh != nullptr, kWhere, "{}: a cut needs a mesh", p.what());
+  TESSERA_CHECK_AS(StateError, !p.sharded, kWhere, "{} is sharded (group {}): cut it before that",
+                   p.what(), p.group_name());
+  check_spec(spec, p.value_spec, p.what());
+  TESSERA_CHECK(!spec.boxes.empty(), kWhere, "{}: a cut needs a box, an empty one for nothing",
+                p.what());
+  const ShardSpec before = p.value_spec;
+  p.shape = p.local_shape = p.padded_shape = detail::rows_shape(spec, before, p.what());
+  p.spec = p.value_spec = std::move(spec);
+  p.mesh = std::move(mesh);
+  const Tensor values = p.local.tensor(), grad = p.local.grad();
+  p.local.set_grad({});
+  if (!p.materialized) {
+    p.local.bind(placeholder(p.shape, p.dtype, p.name));
+    return;
+  }
+  p.allocate(values.device());
+  detail::copy_boxes(p.local.tensor(), p.spec, values, before);
+  if (!grad.defined()) return;
+  Tensor part =
+      Tensor::empty_named(p.shape, grad.options(), MemoryCategory::kGradient, p.name + ".grad");
+  detail::copy_boxes(part, p.spec, grad, before);
+  p.local.set_grad(std::move(part));
+}
+
 void Parameter::shard(Sharding sharding, std::shared_ptr<ParameterOwner> owner) {
   Impl& p = *impl_;
   TESSERA_CHECK(owner != nullptr, kWhere, "{}: shard() needs an owner", p.what());
   TESSERA_CHECK_AS(StateError, !p.sharded, kWhere,
                    "{} belongs to group {} already, and group {} wants it: shard it once", p.what(),
                    p.group_name(), owner->group_name());
-  check_sharding(sharding, p.shape, p.what());
+  check_sharding(sharding, p.value_spec, p.what());
   const Tensor whole = p.local.tensor();
   const Tensor whole_grad = p.local.grad();
   p.spec = std::move(sharding.spec);
@@ -289,12 +279,12 @@ void Parameter::shard(Sharding sharding, std::shared_ptr<ParameterOwner> owner) 
   p.local = Variable(placeholder(p.local_shape, p.dtype, p.name), p.value.requires_grad());
   if (p.materialized) {
     p.allocate(whole.device());
-    copy_boxes(p.local.tensor(), whole, p.spec);
+    detail::copy_boxes(p.local.tensor(), p.spec, whole, p.value_spec);
   }
   if (whole_grad.defined()) {
     Tensor grad = Tensor::empty_named(p.local_shape, whole_grad.options(),
                                       MemoryCategory::kGradient, p.name + ".grad");
-    copy_boxes(grad, whole_grad, p.spec);
+    detail::copy_boxes(grad, p.spec, whole_grad, p.value_spec);
     p.local.set_grad(std::move(grad));
     p.value.set_grad({});
   }
@@ -317,6 +307,9 @@ void tie(Parameter& first, Parameter& second) {
   TESSERA_CHECK(a.shape == b.shape && a.dtype == b.dtype, "nn.tie",
                 "{} is {} {}, {} is {} {}: tied parameters agree in shape and dtype", a.what(),
                 dtype_name(a.dtype), a.shape.str(), b.what(), dtype_name(b.dtype), b.shape.str());
+  TESSERA_CHECK(a.value_spec == b.value_spec, "nn.tie",
+                "{} and {} are cut differently: cut them alike, or tie before cutting", a.what(),
+                b.what());
   for (const Parameter::Impl* p : {&a, &b}) {
     TESSERA_CHECK_AS(StateError, !p->sharded && !p->materialized, "nn.tie",
                      "{} is {} already: tie before fully_shard and initialize", p->what(),

@@ -15,6 +15,10 @@
 /// spec().global_shape. Until something shards it, local() and value() are one variable, and the
 /// state is kFull.
 ///
+/// A rank may also compute with a part of a parameter (tensor parallelism). cut() makes that part
+/// what value() is from then on, for good; local() and value() stay one variable. shard() may then
+/// shard what is left. value_spec() says which part value() is, spec() which local() is.
+///
 /// Constructing allocates nothing: nn::initialize (or a load) materialises local(). Handles copy
 /// but do not assign; see tie(). A handle is used by the thread of its rank.
 
@@ -75,10 +79,11 @@ class Parameter {
   /// Full name from the root once initialize() ran or sharding named it; before, the name it was
   /// registered under.
   const std::string& name() const;
-  DType dtype() const;         ///< stored dtype, of local() and grad()
-  const Shape& shape() const;  ///< of value()
-  const ShardSpec& spec() const;
-  const std::shared_ptr<const Mesh>& mesh() const;  ///< local_mesh() until sharded
+  DType dtype() const;                  ///< stored dtype, of local() and grad()
+  const Shape& shape() const;           ///< of value()
+  const ShardSpec& spec() const;        ///< which part of the parameter local() is
+  const ShardSpec& value_spec() const;  ///< which part value() is: all of it unless cut()
+  const std::shared_ptr<const Mesh>& mesh() const;  ///< local_mesh() until cut or sharded
   ParameterState state() const;
   bool same_as(const Parameter& other) const { return impl_ == other.impl_; }
   /// Marks for code that treats some parameters differently ("expert", "no_decay"); shared by all
@@ -117,10 +122,17 @@ class Parameter {
 
   // For the sharding layer and containers.
   void set_name(std::string name);
+  /// From now on this rank computes with a part of the parameter: value() and local() both are the
+  /// spec's boxes, one variable as before. A materialised parameter is cut down, and so is its
+  /// gradient, without communication: graphs recorded before are void. May be repeated, each cut
+  /// inside the one before. Throws StateError when sharded; InvalidArgument for a null mesh, a
+  /// parameter of 0 dims, and boxes that are not parts of value().
+  void cut(ShardSpec spec, std::shared_ptr<const Mesh> mesh);
   /// Takes the parameter over: from now on local() is this rank's box. A materialised value is cut
   /// down to it, without communication, and so is its gradient. The leaf of before stays the
   /// value's; `owner` is held weakly. Throws StateError when already sharded, naming both owners;
-  /// InvalidArgument for a parameter of 0 dims, or boxes that are not local()'s rows.
+  /// InvalidArgument for a parameter of 0 dims, or boxes that are not local()'s rows or reach out
+  /// of value().
   void shard(Sharding sharding, std::shared_ptr<ParameterOwner> owner);
   /// local()'s storage with its padding, [padded_rows, ...]: what a gather sends.
   Tensor padded_local() const;
@@ -138,7 +150,7 @@ class Parameter {
 
 /// Makes `second` the same parameter as `first`, which keeps its name. Before sharding and
 /// materialisation only, and before other handles to `second` exist (they would go on meaning the
-/// parameter given up), else StateError; InvalidArgument when shapes or dtypes differ.
+/// parameter given up), else StateError; InvalidArgument when shapes, dtypes or cuts differ.
 void tie(Parameter& first, Parameter& second);
 
 }  // namespace tessera::nn

@@ -7,6 +7,7 @@
 #include "tessera/autograd/ops.h"
 #include "tessera/nn/layers/attention_weights.h"
 #include "tessera/nn/layers/checks.h"
+#include "tessera/nn/layers/head_part.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::nn {
@@ -109,6 +110,10 @@ void MultiheadAttention::check_inputs(const Variable& query, const Variable& key
 
 // [batch, length, heads, head dim].
 Variable MultiheadAttention::split_heads(const Variable& x) const {
+  TESSERA_CHECK(x.dim(2) % head_dim_ == 0, kWhere,
+                "this rank's projections are {} wide, no multiple of a head's {}: cut them by "
+                "heads, over ranks whose number divides the heads",
+                x.dim(2), head_dim_);
   const Variable heads = unflatten(x, 2, {x.dim(2) / head_dim_, head_dim_});
   return batch_first_ ? heads : transpose(heads, 0, 1);
 }
@@ -135,6 +140,14 @@ MultiheadAttention::Heads MultiheadAttention::project(const Variable& query, con
           split_heads(linear(value, weights[2], biases[2]))};
 }
 
+random::Box MultiheadAttention::dropout_box(const Heads& heads) const {
+  const Parameter& weight = in_proj_weight_ ? *in_proj_weight_ : *q_proj_weight_;
+  const std::int64_t rows = weight.spec().global_shape[0];
+  const std::int64_t query_rows = in_proj_weight_ ? rows / (group_ + 2) * group_ : rows;
+  return probability_box({heads.q.dim(0), heads.q.dim(1), heads.q.dim(2), heads.k.dim(2)},
+                         head_part(weight, head_dim_, query_rows));
+}
+
 // Heads as scaled_dot_product_attention takes them; output [batch, heads, queries, head dim].
 MultiheadAttentionResult MultiheadAttention::attend(const Heads& heads, const Tensor& mask,
                                                     const AttentionForwardOptions& call) const {
@@ -150,7 +163,8 @@ MultiheadAttentionResult MultiheadAttention::attend(const Heads& heads, const Te
                                       .mask = mask,
                                       .dropout_p = dropout_,
                                       .training = is_training(),
-                                      .layer = layer};
+                                      .layer = layer,
+                                      .box = layer.empty() ? random::Box() : dropout_box(heads)};
   if (!call.need_weights) {
     return {.output = scaled_dot_product_attention(heads.q, heads.k, heads.v, options)};
   }

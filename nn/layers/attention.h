@@ -36,6 +36,7 @@
 #include "tessera/nn/layers/key_value_cache.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/rotary_embedding.h"
+#include "tessera/tensor/random.h"
 
 namespace tessera::nn {
 
@@ -99,6 +100,8 @@ class MultiheadAttention final : public Layer<MultiheadAttention> {
   MultiheadAttentionResult forward(const Variable& x, const AttentionForwardOptions& call = {});
 
   Linear& out_proj() { return out_proj_; }
+  std::int64_t head_dim() const { return head_dim_; }
+  std::int64_t heads_per_kv_head() const { return group_; }
 
  private:
   struct Heads {
@@ -109,6 +112,7 @@ class MultiheadAttention final : public Layer<MultiheadAttention> {
   void check_input(const char* name, const Variable& x, const Parameter& weight) const;
   Heads project(const Variable& query, const Variable& key, const Variable& value);
   Variable split_heads(const Variable& x) const;
+  random::Box dropout_box(const Heads& heads) const;
   MultiheadAttentionResult attend(const Heads& heads, const Tensor& mask,
                                   const AttentionForwardOptions& call) const;
 

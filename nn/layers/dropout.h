@@ -28,8 +28,18 @@ class Dropout final : public Layer<Dropout> {
 
   double p() const { return p_; }
 
+  /// x is part `part` of `parts` equal ones along `dim`; it then drops what the whole would.
+  struct Split {
+    int dim = 0;  ///< negative ones count from the back
+    int parts = 1;
+    int part = 0;
+  };
+  /// Throws InvalidArgument for a part that is not one of `parts`.
+  void set_split(const Split& split);
+
  private:
   double p_;
+  Split split_;
 };
 
 }  // namespace tessera::nn

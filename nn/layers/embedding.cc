@@ -3,6 +3,7 @@
 #include "tessera/autograd/ops.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/ops_elementwise.h"
 
 namespace tessera::nn {
 namespace {
@@ -38,7 +39,31 @@ Embedding::Embedding(const EmbeddingOptions& options)
   register_parameter("weight", weight_);
 }
 
+// Of a table of which this rank has rows [first, first + rows). An index that is no entry at all is
+// handed on as it is, for the operation to refuse.
+Variable Embedding::own_rows(const Tensor& index) const {
+  const ShardSpec& part = weight_.value_spec();
+  const std::int64_t entries = part.global_shape[0];
+  const std::int64_t first = part.boxes.front().offset[0], rows = part.boxes.front().extent[0];
+  const Tensor local = sub(index, first);
+  const Tensor is_mine = logical_and(ge(local, 0), lt(local, rows));
+  if (rows == 0) {  // nothing to look up; an empty product keeps the weight in the graph
+    return matmul(Variable(zeros(index.shape().inserted(index.ndim(), 0),
+                                 weight_.value().tensor().options())),
+                  weight_.value());
+  }
+  const Tensor is_entry = logical_and(ge(index, 0), lt(index, entries));
+  const Tensor row = where(is_mine, local, where(is_entry, zeros_like(index), index));
+  const std::int64_t padding = padding_index_ - first;
+  const Variable y = embedding(
+      weight_.value(), row,
+      {.padding_index = padding_index_ >= 0 && padding >= 0 && padding < rows ? padding : -1});
+  return where(is_mine.unsqueeze(is_mine.ndim()), y, 0.0);
+}
+
 Variable Embedding::forward(const Tensor& index) {
+  const ShardSpec& part = weight_.value_spec();
+  if (part.boxes.front().extent[0] != part.global_shape[0]) return own_rows(index);
   return embedding(weight_.value(), index, {.padding_index = padding_index_});
 }
 

@@ -7,6 +7,9 @@
 /// The weight starts standard normal, the padding entry as 0, as in PyTorch. The gradients of an
 /// entry that was named several times are added in the order of the index.
 ///
+/// Where a rank holds some rows of the table only (Parameter::cut), the others read as 0, so that
+/// the ranks' results add up to the whole one.
+///
 /// Left out of PyTorch's options: max_norm, which rewrites entries in each forward, outside the
 /// optimizer, and on ranks that hold parts of the table; scale_grad_by_freq, whose gradient would
 /// depend on how the batch is cut over ranks; sparse gradients, which optimizers and sharding would
@@ -43,6 +46,8 @@ class Embedding final : public Layer<Embedding> {
   std::int64_t padding_index() const { return padding_index_; }
 
  private:
+  Variable own_rows(const Tensor& index) const;
+
   Parameter weight_;
   std::int64_t padding_index_;
 };

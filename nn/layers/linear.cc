@@ -41,7 +41,9 @@ Variable Linear::forward(const Variable& x) {
                 shape.str(), shape[1], x.shape().str());
   const Variable& weight = weight_.value();
   detail::check_dtype("nn.Linear", weight_, x);
-  return linear(x, weight, detail::value_or_none(bias_));
+  if (!before_bias_) return linear(x, weight, detail::value_or_none(bias_));
+  const Variable y = before_bias_(linear(x, weight, {}));
+  return bias_ ? add(y, cast(bias_->value(), y.dtype())) : y;
 }
 
 Parameter& Linear::bias() {

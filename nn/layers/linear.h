@@ -9,7 +9,9 @@
 /// PyTorch's options but device (see nn::initialize).
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <utility>
 
 #include "tessera/nn/layer.h"
 
@@ -37,9 +39,16 @@ class Linear final : public Layer<Linear> {
   /// Throws StateError when built without.
   Parameter& bias();
 
+  /// What is done to x W^T ahead of the bias: where ranks hold some columns of the weight each,
+  /// their products are added up there, and the bias once to the sum. Null: nothing.
+  void set_before_bias(std::function<Variable(const Variable&)> function) {
+    before_bias_ = std::move(function);
+  }
+
  private:
   Parameter weight_;
   std::optional<Parameter> bias_;
+  std::function<Variable(const Variable&)> before_bias_;
 };
 
 }  // namespace tessera::nn
