@@ -67,8 +67,9 @@ struct RowwiseParallel {
 
 /// nn::MultiheadAttention: this rank has some heads. Its projections in are cut by heads,
 /// "out_proj" is row-wise. The key-value heads must be a multiple of the ranks. Attention weights
-/// cannot be asked for: a rank knows those of its heads only. The packed projections are three
-/// parts of one parameter, whose spec says no cuts: full_copy() does not put them together.
+/// cannot be asked for: a rank knows those of its heads only; a mask with a dim of heads has those.
+/// The packed projections are three parts of one parameter, whose spec says no cuts: full_copy()
+/// does not put them together.
 struct HeadParallel {
   Placement input_layout = Replicate{};  ///< of query, key and value
   Placement output_layout = Replicate{};

@@ -29,7 +29,7 @@ ParallelPlan plan(bool sequence) { return sequence ? sequence_plan() : transform
 
 Variable weighed(const Variable& logits) { return mean(mul(logits, sin(logits))); }
 
-TESSERA_RANK_TEST_WITH("the Transformer trains as on one rank", "[tp]", {.worlds = {1, 2, 4}}) {
+void check_transformer(RankTest& t) {
   for (const bool sequence : {false, true}) {
     for (const bool recomputed : {false, true}) {
       ModelArgs options = args();
@@ -43,6 +43,35 @@ TESSERA_RANK_TEST_WITH("the Transformer trains as on one rank", "[tp]", {.worlds
           t, {split, whole}, [&] { return weighed(split(tokens)); },
           [&] { return weighed(whole(tokens)); }, {.steps = 2});
     }
+  }
+}
+
+TESSERA_RANK_TEST_WITH("the Transformer trains as on one rank", "[tp]", {.worlds = {1, 2, 4}}) {
+  check_transformer(t);
+}
+
+TESSERA_RANK_TEST_WITH("the Transformer trains on a queued stream", "[tp]",
+                       {.worlds = {2}, .cpu_compute = StreamKind::kQueued}) {
+  check_transformer(t);
+}
+
+// So that a step can be planned: nothing asks for values.
+TESSERA_RANK_TEST_WITH("the Transformer in parts runs on the null device", "[tp]",
+                       {.worlds = {2}}) {
+  Transformer split(args(0.1));
+  ParallelPlan parts = sequence_plan();
+  parts.back().style = ColwiseParallel{.input_layout = Shard{1}};
+  const DeviceMesh mesh = tp_mesh(t);
+  parallelize(split, mesh, parts);
+  nn::initialize(split, {.seed = 3, .device = kNull});
+  const Tensor tokens = Tensor::empty({4, 8}, {.dtype = DType::kI64, .device = kNull});
+  const random::StepScope scope({.seed = 7, .step = 1});
+  const Variable loss = parallel_cross_entropy(split(tokens), tokens, mesh, {.classes = 8});
+  backward(loss);
+  for (const nn::NamedParameter& named : split.named_parameters()) {
+    const Tensor grad = named.parameter.grad();
+    t.check(grad.defined() && grad.shape() == named.parameter.shape(), "gradient of {}",
+            named.name);
   }
 }
 

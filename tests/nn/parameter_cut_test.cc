@@ -126,8 +126,9 @@ TEST_CASE("cuts that cannot be are refused") {
   CHECK(thrown<InvalidArgument>([&] {
           p.cut(spec_of({3, 5}, {}), nn::local_mesh());
         }) == "[nn.Parameter] parameter \"w\" of shape [3, 4] cannot be sharded as [3, 5]");
-  CHECK(thrown<InvalidArgument>([&] { p.cut(spec_of({3, 4}, {}), nn::local_mesh()); }) ==
-        "[nn.Parameter] parameter \"w\": a cut needs a box, an empty one for nothing");
+  CHECK(thrown<InvalidArgument>([&] {
+          p.cut(spec_of({3, 4}, {}), nn::local_mesh());
+        }) == "[nn.Parameter] parameter \"w\": a cut needs a box, an empty one for nothing");
   CHECK(thrown<InvalidArgument>([&] {
           p.cut(spec_of({3, 4}, {{.offset = {0, 3}, .extent = {3, 2}}}), nn::local_mesh());
         }) ==

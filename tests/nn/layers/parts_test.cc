@@ -2,6 +2,7 @@
 // part of what Dropout sees, some heads of attention.
 #include <catch2/catch.hpp>
 
+#include "tessera/autograd/autocast.h"
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/ops.h"
 #include "tessera/nn/init.h"
@@ -43,6 +44,18 @@ TEST_CASE("a Linear adds its bias after what comes before it") {
     expected = bias ? add(product, layer.bias().value().tensor()) : product;
     CHECK(all_close(layer(x).tensor(), expected));
   }
+}
+
+TEST_CASE("under autocast a bias that comes late is cast as one that does not") {
+  nn::Linear layer({.in = 3, .out = 2});
+  nn::initialize(layer);
+  const Variable x(full({4, 3}, 0.5));
+  const AutocastGuard autocast(DType::kBF16);
+  const Tensor expected = layer(x).tensor();
+  layer.set_before_bias([](const Variable& y) { return y; });
+  const Tensor y = layer(x).tensor();
+  CHECK(y.dtype() == DType::kBF16);
+  CHECK(all_close(y, expected));
 }
 
 TEST_CASE("rows of an Embedding that are elsewhere read as zeros, and the parts add up") {
