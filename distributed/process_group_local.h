@@ -3,10 +3,10 @@
 /// Ranks as threads of one process: collectives read the peers' memory directly. On the CPU, and in
 /// builds with CUDA on GPUs, one for all ranks or several.
 ///
-/// With tensors on a GPU a call returns when all ranks of the group have made it (a send: when it is
-/// being received), and what it issued runs in the order of the ranks' streams; the host waits for
-/// no GPU. So ranks issue in one order on all streams, and what goes wrong between them is thrown
-/// here.
+/// With tensors on a GPU a call returns when all ranks of the group have made it (a send: when it
+/// is being received), and what it issued runs in the order of the ranks' streams; the host waits
+/// for no GPU. So ranks issue in one order on all streams, and what goes wrong between them is
+/// thrown here.
 
 #include <chrono>
 #include <memory>

@@ -43,9 +43,8 @@ void reduce(double given_factor, std::span<const void* const> sources, T* out, s
 template <class T>
 void reduce_by(const ReduceOp& op, std::span<const void* const> sources, void* to,
                std::int64_t count) {
-  with_reduce_kind<T>(op.kind, [&]<Kind kind>() {
-    reduce<kind>(op.factor, sources, static_cast<T*>(to), count);
-  });
+  with_reduce_kind<T>(
+      op.kind, [&]<Kind kind>() { reduce<kind>(op.factor, sources, static_cast<T*>(to), count); });
 }
 
 }  // namespace

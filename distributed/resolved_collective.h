@@ -49,8 +49,8 @@ struct ResolvedCollective {
   /// "all_gather #17 (layers.1) of group "world"".
   std::string str() const;
   /// Equal on ranks that mean the same collective: kind, reduction, root, dtype, type of device and
-  /// the extents of all members; of an all_to_all the extents of a row, since ranks may hold different numbers of
-  /// them.
+  /// the extents of all members; of an all_to_all the extents of a row, since ranks may hold
+  /// different numbers of them.
   std::uint64_t fingerprint() const;
   /// The same for people: "all_gather of f32, 3 members, 120 elements in"; GPUs are named.
   std::string terms() const;

@@ -7,11 +7,11 @@
 /// reuse. Whoever lets another stream touch a block must order that stream's work before the
 /// block's return (Stream::wait). Fresh CPU memory costs page faults, which is why blocks are kept.
 ///
-/// CPU memory: what is kept is bounded by the largest amount that was ever in use at one time (at least 256
-/// MiB), to within 64 KiB a stream. When a stream is destroyed its kept blocks become usable by
-/// every stream. GPU memory: the driver's stream-ordered pool keeps everything until there is no
-/// room (see cuda/memory.h); a block may also go to a stream that waited for the one it came back
-/// on.
+/// CPU memory: what is kept is bounded by the largest amount that was ever in use at one time (at
+/// least 256 MiB), to within 64 KiB a stream. When a stream is destroyed its kept blocks become
+/// usable by every stream. GPU memory: the driver's stream-ordered pool keeps everything until
+/// there is no room (see cuda/memory.h); a block may also go to a stream that waited for the one it
+/// came back on.
 ///
 /// Thread-safe. Counting: MemoryCounters of the rank that took the block, at the moment of taking
 /// and giving back.
@@ -37,9 +37,9 @@ class Block {
  public:
   Block() = default;
   /// Takes `bytes` (0 is legal) for `stream`. CPU memory starts on 64-byte boundaries, or 256-byte
-  /// ones from 4 KiB on; GPU memory on 256-byte ones. The contents are arbitrary; with TESSERA_POISON=1 in the environment, or
-  /// in debug builds, NaN bytes (0xFF). Throws OutOfMemory with the bytes by category and
-  /// the largest holders.
+  /// ones from 4 KiB on; GPU memory on 256-byte ones. The contents are arbitrary; with
+  /// TESSERA_POISON=1 in the environment, or in debug builds, NaN bytes (0xFF). Throws OutOfMemory
+  /// with the bytes by category and the largest holders.
   static Block take(std::size_t bytes, const Stream& stream, MemoryCategory category);
   Block(Block&& other) noexcept;
   Block& operator=(Block&& other) noexcept;

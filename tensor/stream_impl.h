@@ -35,9 +35,9 @@ struct Event::Impl {
       : id(event_id), name(std::move(event_name)) {}
 
   struct Latest {
-    std::shared_ptr<Mark> mark;              // of a queued CPU stream
+    std::shared_ptr<Mark> mark;             // of a queued CPU stream
     std::shared_ptr<const cuda::Mark> gpu;  // of a CUDA stream; both null: reached at once
-    std::uint64_t number = 0;                // records so far
+    std::uint64_t number = 0;               // records so far
   };
   Latest latest() const {
     const std::lock_guard lock(mutex_);

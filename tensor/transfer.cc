@@ -23,10 +23,8 @@ void copy_elements(const Tensor& out, const Tensor& x) {
   const Stream& to = current_stream(out.device());
   const Stream& from = current_stream(x.device());
   if (Trace* trace = active_trace()) {
-    trace->add(KernelRecord{"to_device",
-                            (out.device().is_cuda() ? to : from).id(),
-                            {trace_box(x)},
-                            {trace_box(out)}});
+    trace->add(KernelRecord{
+        "to_device", (out.device().is_cuda() ? to : from).id(), {trace_box(x)}, {trace_box(out)}});
   }
   const void* source = read(x).data;
   void* target = write(out).data;

@@ -121,8 +121,8 @@ void WorkQueue::run_work(Task& task) {
 
 std::exception_ptr task_failure(const char* task, const std::string& stream) {
   const auto named = [&](const char* what) {
-    return Error(error_text(
-        "stream", fmt::format("\"{}\" failed on stream \"{}\": {}", task, stream, what)));
+    return Error(error_text("stream",
+                            fmt::format("\"{}\" failed on stream \"{}\": {}", task, stream, what)));
   };
   try {
     try {

@@ -15,8 +15,8 @@ struct Sources {
 };
 
 template <ReduceOp::Kind kind, class T>
-__global__ void reduce_kernel(const __grid_constant__ Sources sources, ReduceTotal<T> factor, T* out,
-                              std::int64_t n) {
+__global__ void reduce_kernel(const __grid_constant__ Sources sources, ReduceTotal<T> factor,
+                              T* out, std::int64_t n) {
   cuda::share(cuda::thread_index(), cuda::thread_count(), n, [&](std::int64_t i) {
     out[i] = reduce_element<kind, T>(sources.data, sources.count, factor, i);
   });

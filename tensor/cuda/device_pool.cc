@@ -27,11 +27,11 @@ int attribute(int device, cudaDeviceAttr which) {
 void check_usable(int device) {
   cudaDeviceProp properties{};
   check_cuda(cudaGetDeviceProperties(&properties, device), kWhere, "cudaGetDeviceProperties");
-  const std::string problem = device_problem(
-      {.name = properties.name,
-       .major = properties.major,
-       .minor = properties.minor,
-       .has_memory_pools = attribute(device, cudaDevAttrMemoryPoolsSupported) != 0});
+  const std::string problem =
+      device_problem({.name = properties.name,
+                      .major = properties.major,
+                      .minor = properties.minor,
+                      .has_memory_pools = attribute(device, cudaDevAttrMemoryPoolsSupported) != 0});
   TESSERA_CHECK_AS(DeviceError, problem.empty(), "device", "cuda:{}: {}", device, problem);
 }
 

@@ -18,7 +18,8 @@ constexpr const char* kEnd =
     "is issued; this process must end";
 constexpr const char* kDriver = "install a driver that supports this CUDA toolkit, or use the cpu";
 constexpr const char* kMachine = "look at nvidia-smi and the system's log; restart the GPU";
-constexpr const char* kCompiledFor = "this GPU is none that Tessera is compiled for: sm_80 or newer";
+constexpr const char* kCompiledFor =
+    "this GPU is none that Tessera is compiled for: sm_80 or newer";
 constexpr const char* kBusy = "another process holds the GPU: end it, or choose another GPU";
 constexpr const char* kMps = "look at the server of the multi-process service, or do without it";
 
@@ -37,9 +38,9 @@ constexpr Row kRows[] = {
     {4,
      {.is_final = true,
       .advice = "end the use of GPUs before main() returns"}},  // cudaErrorCudartUnloading
-    {9, {.advice = kOurs}},                                      // cudaErrorInvalidConfiguration
-    {17, {.advice = kOurs}},                                     // cudaErrorInvalidDevicePointer
-    {21, {.advice = kOurs}},                                     // cudaErrorInvalidMemcpyDirection
+    {9, {.advice = kOurs}},                                     // cudaErrorInvalidConfiguration
+    {17, {.advice = kOurs}},                                    // cudaErrorInvalidDevicePointer
+    {21, {.advice = kOurs}},                                    // cudaErrorInvalidMemcpyDirection
     {34,
      {.advice = "the toolkit's stub of the driver was loaded: take its folder out of "
                 "LD_LIBRARY_PATH"}},  // cudaErrorStubLibrary
@@ -47,38 +48,40 @@ constexpr Row kRows[] = {
     {36, {.advice = kDriver}},        // cudaErrorCallRequiresNewerDriver
     {46, {.advice = kBusy}},          // cudaErrorDevicesUnavailable
     {98, {.advice = kCompiledFor}},   // cudaErrorInvalidDeviceFunction
-    {100, {.advice = "use the cpu, or look at CUDA_VISIBLE_DEVICES"}},      // cudaErrorNoDevice
-    {101, {.advice = "use one that exists, see CUDA_VISIBLE_DEVICES"}},     // cudaErrorInvalidDevice
-    {200, {.advice = kCompiledFor}},                                        // cudaErrorInvalidKernelImage
-    {209, {.advice = kCompiledFor}},                                        // cudaErrorNoKernelImageForDevice
-    {214, {.is_final = true, .advice = kMachine}},                          // cudaErrorECCUncorrectable
-    {216, {.advice = kBusy}},                                               // cudaErrorDeviceAlreadyInUse
-    {217, {.advice = "put these ranks on one GPU, or use another transport"}},  // ...PeerAccessUnsupported
-    {220, {.is_final = true, .advice = kMachine}},                          // cudaErrorNvlinkUncorrectable
-    {222, {.advice = kDriver}},                                             // cudaErrorUnsupportedPtxVersion
-    {226, {.is_final = true, .advice = kMachine}},                          // cudaErrorContained
-    {400, {.advice = kOurs}},                                               // cudaErrorInvalidResourceHandle
-    {700, {.is_final = true, .advice = kEnd}},                              // cudaErrorIllegalAddress
-    {701, {.advice = kOurs}},                                               // cudaErrorLaunchOutOfResources
-    {702, {.is_final = true, .advice = kEnd}},                              // cudaErrorLaunchTimeout
-    {709, {.is_final = true, .advice = kEnd}},                              // cudaErrorContextIsDestroyed
-    {710, {.is_final = true, .advice = kEnd}},                              // cudaErrorAssert
-    {714, {.is_final = true, .advice = kEnd}},                              // cudaErrorHardwareStackError
-    {715, {.is_final = true, .advice = kEnd}},                              // cudaErrorIllegalInstruction
-    {716, {.is_final = true, .advice = kEnd}},                              // cudaErrorMisalignedAddress
-    {717, {.is_final = true, .advice = kEnd}},                              // cudaErrorInvalidAddressSpace
-    {718, {.is_final = true, .advice = kEnd}},                              // cudaErrorInvalidPc
-    {719, {.is_final = true, .advice = kEnd}},                              // cudaErrorLaunchFailure
-    {800, {.advice = "make no CUDA calls in closures of a CUDA stream"}},   // cudaErrorNotPermitted
-    {801, {.advice = "use another GPU or a newer driver"}},                 // cudaErrorNotSupported
-    {802, {.advice = kMachine}},                                            // cudaErrorSystemNotReady
-    {803, {.advice = kDriver}},                                             // cudaErrorSystemDriverMismatch
-    {804, {.advice = kDriver}},  // cudaErrorCompatNotSupportedOnDevice
-    {805, {.advice = kMps}},     // cudaErrorMpsConnectionFailed
-    {806, {.advice = kMps}},     // cudaErrorMpsRpcFailure
-    {807, {.advice = kMps}},     // cudaErrorMpsServerNotReady
-    {808, {.advice = kMps}},     // cudaErrorMpsMaxClientsReached
-    {809, {.advice = kMps}},     // cudaErrorMpsMaxConnectionsReached
+    {100, {.advice = "use the cpu, or look at CUDA_VISIBLE_DEVICES"}},   // cudaErrorNoDevice
+    {101, {.advice = "use one that exists, see CUDA_VISIBLE_DEVICES"}},  // cudaErrorInvalidDevice
+    {200, {.advice = kCompiledFor}},                // cudaErrorInvalidKernelImage
+    {209, {.advice = kCompiledFor}},                // cudaErrorNoKernelImageForDevice
+    {214, {.is_final = true, .advice = kMachine}},  // cudaErrorECCUncorrectable
+    {216, {.advice = kBusy}},                       // cudaErrorDeviceAlreadyInUse
+    {217,
+     {.advice =
+          "put these ranks on one GPU, or use another transport"}},  // ...PeerAccessUnsupported
+    {220, {.is_final = true, .advice = kMachine}},                   // cudaErrorNvlinkUncorrectable
+    {222, {.advice = kDriver}},                     // cudaErrorUnsupportedPtxVersion
+    {226, {.is_final = true, .advice = kMachine}},  // cudaErrorContained
+    {400, {.advice = kOurs}},                       // cudaErrorInvalidResourceHandle
+    {700, {.is_final = true, .advice = kEnd}},      // cudaErrorIllegalAddress
+    {701, {.advice = kOurs}},                       // cudaErrorLaunchOutOfResources
+    {702, {.is_final = true, .advice = kEnd}},      // cudaErrorLaunchTimeout
+    {709, {.is_final = true, .advice = kEnd}},      // cudaErrorContextIsDestroyed
+    {710, {.is_final = true, .advice = kEnd}},      // cudaErrorAssert
+    {714, {.is_final = true, .advice = kEnd}},      // cudaErrorHardwareStackError
+    {715, {.is_final = true, .advice = kEnd}},      // cudaErrorIllegalInstruction
+    {716, {.is_final = true, .advice = kEnd}},      // cudaErrorMisalignedAddress
+    {717, {.is_final = true, .advice = kEnd}},      // cudaErrorInvalidAddressSpace
+    {718, {.is_final = true, .advice = kEnd}},      // cudaErrorInvalidPc
+    {719, {.is_final = true, .advice = kEnd}},      // cudaErrorLaunchFailure
+    {800, {.advice = "make no CUDA calls in closures of a CUDA stream"}},  // cudaErrorNotPermitted
+    {801, {.advice = "use another GPU or a newer driver"}},                // cudaErrorNotSupported
+    {802, {.advice = kMachine}},                    // cudaErrorSystemNotReady
+    {803, {.advice = kDriver}},                     // cudaErrorSystemDriverMismatch
+    {804, {.advice = kDriver}},                     // cudaErrorCompatNotSupportedOnDevice
+    {805, {.advice = kMps}},                        // cudaErrorMpsConnectionFailed
+    {806, {.advice = kMps}},                        // cudaErrorMpsRpcFailure
+    {807, {.advice = kMps}},                        // cudaErrorMpsServerNotReady
+    {808, {.advice = kMps}},                        // cudaErrorMpsMaxClientsReached
+    {809, {.advice = kMps}},                        // cudaErrorMpsMaxConnectionsReached
     {810, {.is_final = true, .advice = kMps}},      // cudaErrorMpsClientTerminated
     {999, {.is_final = true, .advice = kMachine}},  // cudaErrorUnknown
 };
@@ -99,8 +102,9 @@ std::string error_message(int code, std::string_view name, std::string_view text
 
 std::string device_problem(const DeviceFacts& facts) {
   if (facts.major < kLeastMajor) {
-    return fmt::format("{} has compute capability {}.{}, and Tessera needs {}.0 or more; use the cpu",
-                       facts.name, facts.major, facts.minor, kLeastMajor);
+    return fmt::format(
+        "{} has compute capability {}.{}, and Tessera needs {}.0 or more; use the cpu", facts.name,
+        facts.major, facts.minor, kLeastMajor);
   }
   if (!facts.has_memory_pools) {
     return fmt::format("{} has no stream-ordered memory pools; use another GPU or a newer driver",

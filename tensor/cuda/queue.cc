@@ -156,7 +156,10 @@ class RecordedMark final : public Mark {
 class GpuQueue final : public Queue, public std::enable_shared_from_this<GpuQueue> {
  public:
   GpuQueue(int device, std::string name)
-      : device_(device), name_(std::move(name)), pool_(DevicePool::of(device)), events_(EventStore::of(device)) {
+      : device_(device),
+        name_(std::move(name)),
+        pool_(DevicePool::of(device)),
+        events_(EventStore::of(device)) {
     const DeviceGuard guard(device_);
     // Non-blocking: the legacy default stream orders nothing here.
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream.create",
@@ -209,7 +212,7 @@ class GpuQueue final : public Queue, public std::enable_shared_from_this<GpuQueu
   }
 
   void give_back(void* data) noexcept override {
-    cudaFreeAsync(data, stream_);  // an error shows at the next call: a destructor cannot throw
+    cudaFreeAsync(data, stream_);    // an error shows at the next call: a destructor cannot throw
     std::shared_ptr<GpuQueue> last;  // goes after the lock
     const std::lock_guard lock(mutex_);
     if (--out_ == 0) last.swap(self_);

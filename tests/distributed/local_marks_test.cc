@@ -55,7 +55,7 @@ bool is_in_place(const ResolvedCollective& call) { return distributed::is_in_pla
 
 ResolvedCollective call_of(CollectiveKind kind, int rank, int size, Memory& memory) {
   ResolvedCollective call{.kind = kind, .root = size - 1};
-  call.site = {.rank = rank, .group = "g", .op = collective_name(kind), .sequence = 1};
+  call.site = {.rank = rank, .group = "g", .op = collective_name(kind), .sequence = 1, .label = ""};
   auto* in = reinterpret_cast<std::byte*>(memory.in.data());
   auto* out = reinterpret_cast<std::byte*>(memory.out.data());
   const std::int64_t whole = kPart * size;
@@ -75,7 +75,7 @@ ResolvedCollective call_of(CollectiveKind kind, int rank, int size, Memory& memo
 // To the next rank and from the one before.
 ResolvedCollective ring_of(int rank, int size, Memory& memory) {
   ResolvedCollective call{.kind = CollectiveKind::kExchange};
-  call.site = {.rank = rank, .group = "g", .op = "exchange"};
+  call.site = {.rank = rank, .group = "g", .op = "exchange", .sequence = 0, .label = ""};
   const auto message = [](int peer, float* data) {
     return ResolvedMessage{
         .peer = peer, .data = reinterpret_cast<std::byte*>(data), .count = kPart};

@@ -47,7 +47,7 @@ TEST_CASE("a rank that fails while data moves takes the others with it", "[local
       call.site.op = "all_reduce";
       call.site.sequence = 3;
       try {
-        meetings.perform(call);
+        meetings.perform(call, cpu_mover());
       } catch (...) {
         errors[static_cast<std::size_t>(rank)] = std::current_exception();
       }
@@ -62,7 +62,7 @@ TEST_CASE("a rank that fails while data moves takes the others with it", "[local
                       Contains("was given up: rank 2 failed: all_reduce #3 of group \"\" could not "
                                "move its data"));
   }
-  CHECK_THROWS_AS(meetings.perform({}), CollectiveAborted);
+  CHECK_THROWS_AS(meetings.perform({}, cpu_mover()), CollectiveAborted);
 }
 
 TEST_CASE("the page of a rank takes its space before it is written", "[launch]") {

@@ -15,8 +15,10 @@ template <class T>
 std::vector<T> values(int rank, std::int64_t count) {
   std::vector<T> out;
   for (std::int64_t i = 0; i < count; ++i) {
-    const double x = static_cast<double>((i * 31 + rank * 17) % 199) * 0.37 - (rank % 2 == 0 ? 20 : 0);
-    out.push_back(static_cast<T>(std::is_unsigned_v<T> ? static_cast<double>((i * 31 + rank) % 250) : x));
+    const double x =
+        static_cast<double>((i * 31 + rank * 17) % 199) * 0.37 - (rank % 2 == 0 ? 20 : 0);
+    out.push_back(
+        static_cast<T>(std::is_unsigned_v<T> ? static_cast<double>((i * 31 + rank) % 250) : x));
   }
   if constexpr (std::numeric_limits<T>::has_quiet_NaN) {
     if (rank == 1) out[5] = std::numeric_limits<T>::quiet_NaN();
@@ -37,7 +39,8 @@ void compare(const ReduceOp& op, int ranks) {
   const auto factor = static_cast<ReduceTotal<T>>(op.factor);
   with_reduce_kind<T>(op.kind, [&]<ReduceOp::Kind kind>() {
     for (std::int64_t i = 0; i < kCount; ++i)
-      actual[static_cast<std::size_t>(i)] = reduce_element<kind, T>(sources.data(), ranks, factor, i);
+      actual[static_cast<std::size_t>(i)] =
+          reduce_element<kind, T>(sources.data(), ranks, factor, i);
   });
   INFO(op.name() << " of " << dtype_name(dtype_of<T>) << " over " << ranks << " ranks");
   CHECK(std::memcmp(expected.data(), actual.data(), kCount * sizeof(T)) == 0);

@@ -44,9 +44,10 @@ TEST_CASE("stream: identity") {
 TEST_CASE("stream: on a GPU that is not there") {
   const std::string why =
       kBuiltWithCuda
-          ? fmt::format("this process sees {} GPU{}; use the cpu device, or look at nvidia-smi and "
-                        "CUDA_VISIBLE_DEVICES",
-                        cuda_device_count(), cuda_device_count() == 1 ? "" : "s")
+          ? fmt::format(
+                "this process sees {} GPU{}; use the cpu device, or look at nvidia-smi and "
+                "CUDA_VISIBLE_DEVICES",
+                cuda_device_count(), cuda_device_count() == 1 ? "" : "s")
           : "this build has no CUDA; use the cpu device, or build where the CUDA toolkit is "
             "installed";
   CHECK(thrown<DeviceError>([] {

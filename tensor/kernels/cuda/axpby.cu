@@ -43,9 +43,8 @@ void AxpbyKernel::cuda(CudaStream stream, const Args& a, Workspace) {
   if (n == 0) return;
   if (is_plain_copy(a)) {
     const std::size_t bytes = static_cast<std::size_t>(n) * dtype_size(a.y.dtype);
-    cuda::check_cuda(
-        cudaMemcpyAsync(a.y.data, a.x.data, bytes, cudaMemcpyDeviceToDevice, stream), kName,
-        "cudaMemcpyAsync");
+    cuda::check_cuda(cudaMemcpyAsync(a.y.data, a.x.data, bytes, cudaMemcpyDeviceToDevice, stream),
+                     kName, "cudaMemcpyAsync");
     return;
   }
   with_compute_type(axpby_compute(a), [&]<class C>() { launch_work<C>(stream, a, n); });

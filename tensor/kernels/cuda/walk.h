@@ -17,8 +17,8 @@ inline constexpr std::int64_t kMostBlocks = 4096;
 
 /// Blocks for so many pieces of work; at least one.
 inline unsigned blocks_for(std::int64_t work) {
-  return static_cast<unsigned>(std::clamp<std::int64_t>(
-      work / kThreads + (work % kThreads != 0 ? 1 : 0), 1, kMostBlocks));
+  return static_cast<unsigned>(
+      std::clamp<std::int64_t>(work / kThreads + (work % kThreads != 0 ? 1 : 0), 1, kMostBlocks));
 }
 
 /// Calls f(i) for what one thread has of 0 ... n - 1: every `threads`-th from `first` on, so that

@@ -32,8 +32,8 @@ TEST_CASE("cuda errors: those after which the GPU takes no more work") {
   for (int code = 0; code <= 1000; ++code) {
     if (cuda::error_meaning(code).is_final) final.insert(code);
   }
-  CHECK(final == std::set<int>{4,   214, 220, 226, 700, 702, 709, 710, 714,
-                               715, 716, 717, 718, 719, 810, 999});
+  CHECK(final == std::set<int>{4, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719,
+                               810, 999});
 }
 
 TEST_CASE("cuda errors: every code has advice") {
@@ -43,9 +43,10 @@ TEST_CASE("cuda errors: every code has advice") {
 }
 
 TEST_CASE("cuda errors: their text") {
-  CHECK(cuda::error_message(209, "cudaErrorNoKernelImageForDevice", "no kernel image", "a launch") ==
-        "CUDA reports cudaErrorNoKernelImageForDevice (code 209) in a launch: no kernel image; this "
-        "GPU is none that Tessera is compiled for: sm_80 or newer");
+  CHECK(
+      cuda::error_message(209, "cudaErrorNoKernelImageForDevice", "no kernel image", "a launch") ==
+      "CUDA reports cudaErrorNoKernelImageForDevice (code 209) in a launch: no kernel image; this "
+      "GPU is none that Tessera is compiled for: sm_80 or newer");
   CHECK(cuda::error_message(5, "cudaErrorProfilerDisabled", "disabled", "x") ==
         "CUDA reports cudaErrorProfilerDisabled (code 5) in x: disabled; look the name up in the "
         "documentation of the CUDA runtime; if the program is right, report it");
@@ -71,14 +72,14 @@ TEST_CASE("pinned pieces: the smallest class that holds the bytes") {
 }
 
 TEST_CASE("a GPU that is missing: memory, tensors, transfers") {
-  CHECK(thrown<DeviceError>([] { cuda_memory(kMissing); })
-            .starts_with("[cuda_memory] cuda:63 is no GPU of this process"));
-  CHECK(thrown<DeviceError>([] { empty_cuda_cache(kMissing); })
-            .starts_with("[empty_cuda_cache] cuda:63 is no GPU of this process"));
-  const std::string text = "[stream.create] cuda:63 cannot run \"default\"";
   CHECK(thrown<DeviceError>([] {
-          Tensor::empty({2}, {.device = kMissing});
-        }).starts_with(text));
+          cuda_memory(kMissing);
+        }).starts_with("[cuda_memory] cuda:63 is no GPU of this process"));
+  CHECK(thrown<DeviceError>([] {
+          empty_cuda_cache(kMissing);
+        }).starts_with("[empty_cuda_cache] cuda:63 is no GPU of this process"));
+  const std::string text = "[stream.create] cuda:63 cannot run \"default\"";
+  CHECK(thrown<DeviceError>([] { Tensor::empty({2}, {.device = kMissing}); }).starts_with(text));
   CHECK(thrown<DeviceError>([] { to_device(Tensor::scalar(1), kMissing); }).starts_with(text));
 }
 

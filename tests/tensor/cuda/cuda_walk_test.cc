@@ -129,7 +129,8 @@ TEST_CASE("axpby: an element on the GPU is the CPU's, for every pair of dtypes a
     for (DType y_dtype : kAllDTypes) {
       for (const Layout& layout : kLayouts) {
         const std::vector<std::byte> x = elements_of(x_dtype, layout.x_room, 3);
-        for (const Factors& factors : {Factors{1, 0}, Factors{3, 0}, Factors{2, 1}, Factors{1, 3}}) {
+        for (const Factors& factors :
+             {Factors{1, 0}, Factors{3, 0}, Factors{2, 1}, Factors{1, 3}}) {
           AxpbyKernel::Args args;
           args.x = {.data = x.data(),
                     .dtype = x_dtype,

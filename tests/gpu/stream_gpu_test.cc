@@ -1,0 +1,157 @@
+// Streams and events on a GPU: order, waits between streams of GPUs and CPUs, closures, failures.
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "tessera/tensor/cuda/queue.h"
+#include "tessera/tensor/error.h"
+#include "tessera/tensor/ops.h"
+#include "tessera/tensor/rank_context.h"
+#include "tessera/tensor/stream.h"
+#include "tessera/tensor/transfer.h"
+#include "tessera/tests/tensor/throws.h"
+
+namespace tessera {
+namespace {
+
+using testing::thrown;
+using Clock = std::chrono::steady_clock;
+
+constexpr Device kGpu{DeviceType::kCuda, 0};
+
+Stream on_gpu(const std::string& name) { return Stream::create(kGpu, StreamKind::kInline, name); }
+
+double milliseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+TEST_CASE("gpu stream: identity") {
+  const Stream stream = on_gpu("compute");
+  CHECK(stream.kind() == StreamKind::kQueued);
+  CHECK(stream.device() == kGpu);
+  CHECK(stream.cuda_handle() != nullptr);
+  CHECK(current_stream(kGpu).name() == "default");
+  const StreamGuard guard(stream);
+  CHECK(current_stream(kGpu) == stream);
+  Stream of_another;
+  std::thread([&] { of_another = current_stream(kGpu); }).join();
+  CHECK(of_another.name() == "default");
+  CHECK_FALSE(of_another == stream);
+}
+
+TEST_CASE("gpu stream: sleeps, while the host goes on") {
+  const Stream stream = on_gpu("compute");
+  stream.synchronize();
+  const auto start = Clock::now();
+  stream_sleep(stream, 50);
+  const Event slept = stream.record("slept");
+  CHECK(milliseconds_since(start) < 40);
+  CHECK_FALSE(slept.is_ready());
+  slept.synchronize();
+  CHECK(milliseconds_since(start) >= 50);
+  CHECK(slept.is_ready());
+}
+
+TEST_CASE("gpu stream: streams run beside each other, and wait for each other's events") {
+  const Stream a = on_gpu("a"), b = on_gpu("b");
+  stream_sleep(a, 60);
+  const Event slept = a.record();
+  const Event at_once = b.record();
+  at_once.synchronize();
+  CHECK_FALSE(slept.is_ready());
+  b.wait(slept);
+  const Event after = b.record();
+  after.synchronize();
+  CHECK(slept.is_ready());
+}
+
+TEST_CASE("gpu stream: a wait binds to the record at the time of the call") {
+  const Stream a = on_gpu("a"), b = on_gpu("b");
+  Event event("mark");
+  event.record(a);
+  b.wait(event);
+  stream_sleep(a, 80);
+  event.record(a);
+  b.synchronize();
+  CHECK_FALSE(event.is_ready());
+  a.synchronize();
+  CHECK(event.is_ready());
+}
+
+TEST_CASE("gpu stream: closures run in order, under the issuer's context") {
+  const auto context = std::make_shared<RankContext>(3, 4, 1);
+  const RankScope scope(context);
+  const Stream stream = on_gpu("compute");
+  std::vector<int> ran;
+  int rank = -1;
+  for (int i = 0; i < 5; ++i) stream.enqueue("note", [&, i] { ran.push_back(i); });
+  stream.enqueue("rank", [&] { rank = current_rank_context()->rank(); });
+  stream.synchronize();
+  CHECK(ran == std::vector<int>{0, 1, 2, 3, 4});
+  CHECK(rank == 3);
+}
+
+TEST_CASE("gpu stream: a failed closure skips closures, tells the rank and is rethrown once") {
+  const auto context = std::make_shared<RankContext>(0, 1, 1);
+  const RankScope scope(context);
+  std::atomic<int> told{0};
+  context->set_failure_handler([&](std::exception_ptr) { ++told; });
+  const Stream stream = on_gpu("compute");
+  bool skipped = true;
+  stream.enqueue("break", [] { throw std::runtime_error("broken"); });
+  stream.enqueue("after", [&] { skipped = false; });
+  const Event event = stream.record();
+  const std::string text = "[stream] rank 0: \"break\" failed on stream \"compute\": broken";
+  CHECK(thrown<Error>([&] { event.synchronize(); }) == text);
+  CHECK(thrown<Error>([&] { stream.synchronize(); }) == text);
+  stream.synchronize();
+  CHECK(skipped);
+  CHECK(told == 1);
+  context->set_failure_handler(nullptr);
+}
+
+TEST_CASE("gpu stream: CPU streams wait for a GPU, and a GPU for a CPU stream") {
+  const Stream gpu = on_gpu("gpu");
+  for (StreamKind kind : {StreamKind::kInline, StreamKind::kQueued}) {
+    const Stream cpu = Stream::create(kCpu, kind, "cpu");
+    stream_sleep(gpu, 30);
+    const Event slept = gpu.record();
+    bool ready = false;
+    cpu.wait(slept);
+    cpu.enqueue("look", [&] { ready = slept.is_ready(); });
+    cpu.synchronize();
+    CHECK(ready);
+  }
+  const Stream cpu = Stream::create(kCpu, StreamKind::kQueued, "cpu");
+  std::atomic<bool> done{false};
+  cpu.enqueue("slow", [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    done = true;
+  });
+  gpu.wait(cpu.record());
+  CHECK(done);
+}
+
+TEST_CASE("gpu stream: many events and streams, their handles gone before their work is done") {
+  const Stream last = on_gpu("last");
+  for (int i = 0; i < 200; ++i) {
+    const Stream stream = on_gpu("short");
+    if (i % 20 == 0) stream_sleep(stream, 1);
+    last.wait(stream.record());
+  }
+  last.synchronize();
+}
+
+TEST_CASE("gpu stream: device errors of the launch are thrown, and later calls are clean") {
+  const Tensor x = Tensor::empty({3}, {.device = kGpu});
+  fill_(x, 2);
+  CHECK(thrown<DeviceError>([&] { argmax(x); }).find("it has no CUDA version") !=
+        std::string::npos);
+  CHECK(x.to_vector<float>() == std::vector<float>{2, 2, 2});
+}
+
+}  // namespace
+}  // namespace tessera
