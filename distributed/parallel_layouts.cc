@@ -50,8 +50,11 @@ Variable ParallelLayouts::own_features(const Variable& x, const Placement& from)
 Variable ParallelLayouts::for_own_work(const Variable& x, const Placement& from) {
   for (Prepared& prepared : prepared_) {
     if (!prepared.whole.same_as(x)) continue;
-    if (!prepared.working.defined()) prepared.working = working_copy(prepared);
-    return prepared.working;
+    if (prepared.working.defined()) return prepared.working;
+    const Variable working = working_copy(prepared);
+    // What was made while grad mode is off is of no use to those who come when it is on.
+    if (working.requires_grad() == prepared.source.requires_grad()) prepared.working = working;
+    return working;
   }
   const Placement layout = layout_of(x, from);
   if (!is_shard(layout)) return nn::copy_to_ranks(x, mesh_, axis_);

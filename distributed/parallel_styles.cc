@@ -56,8 +56,6 @@ Change noting(const Layouts& layouts, const Placement& layout, bool use_local_ou
   };
 }
 
-Variable same(const Variable& x) { return x; }
-
 // The norms count their dims from the back, and a dim that is one of them cannot be cut.
 int normalized_dims(nn::Module& module) {
   if (dynamic_cast<nn::Dropout*>(&module) != nullptr) return 0;
@@ -121,7 +119,7 @@ class Apply {
                     x.shape().str(), norm_dims);
       return layouts->change(x, layouts->layout_of(x, Shard{dim}), Shard{dim});
     });
-    change_result(*styled_.module, noting(layouts_, Shard{dim}, style.use_local_output, same));
+    note_result(*styled_.module, Shard{dim}, style.use_local_output);
   }
 
   void operator()(const PrepareModuleInput& style) const {
@@ -165,8 +163,15 @@ class Apply {
       return layouts->own_features(x, layouts->layout_of(x, from));
     });
     linear.set_before_bias(sum(style.output_layout));
-    if (!style.use_local_output)
-      change_result(linear, noting(layouts_, style.output_layout, false, same));
+    note_result(linear, style.output_layout, style.use_local_output);
+  }
+
+  void note_result(nn::Module& module, const Placement& layout, bool use_local_output) const {
+    if (use_local_output) return;
+    change_result(module, [layouts = layouts_, layout](const Variable& y) {
+      layouts->remember(y, layout);
+      return y;
+    });
   }
 
   // The Variables that there is an entry for; as many of both, or it is an error.

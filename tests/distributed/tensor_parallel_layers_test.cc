@@ -240,7 +240,11 @@ TESSERA_RANK_TEST_WITH("plans that cannot be are refused, and change nothing", "
     const DeviceMesh two({"dp", "tp"}, {1, 2}, t.world().group(), t.world().device());
     parallelize(mlp, two, {});
   });
+}
 
+TESSERA_RANK_TEST_WITH("a plan comes once, and before sharding", "[tp]", {.worlds = {2}}) {
+  const DeviceMesh mesh = tp_mesh(t);
+  testing::MLPModule mlp;
   parallelize(mlp, mesh, {{"net1", ColwiseParallel{}}, {"net2", RowwiseParallel{}}});
   t.check_throws<InvalidArgument>("and was given ColwiseParallel already", [&] {
     parallelize(mlp, mesh, {{"net1", RowwiseParallel{}}});
