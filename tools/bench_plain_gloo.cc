@@ -7,6 +7,7 @@
 #include <gloo/broadcast.h>
 #include <gloo/math.h>
 
+#include "tessera/distributed/folder_store.h"
 #include "tessera/distributed/gloo_rendezvous.h"
 
 namespace tessera {
@@ -18,8 +19,12 @@ struct PlainGloo::Impl {
 
 PlainGloo::PlainGloo(int rank, int size, const std::string& folder)
     : impl_(std::make_unique<Impl>()) {
-  impl_->context = distributed::connect_with_all(
-      {.group = "plain", .rank = rank, .size = size, .folder = folder});
+  impl_->context =
+      distributed::connect_with_all({.group = "plain",
+                                     .rank = rank,
+                                     .size = size,
+                                     .store = std::make_shared<distributed::FolderStore>(folder),
+                                     .address = "127.0.0.1"});
 }
 
 PlainGloo::~PlainGloo() = default;
