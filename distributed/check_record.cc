@@ -105,8 +105,10 @@ std::string difference(const RecordOf& here, const RecordOf& there) {
       std::bit_cast<std::uint64_t>(a.factor) != std::bit_cast<std::uint64_t>(b.factor))
     return differ("reduction", reduction_of(a).name(), reduction_of(b).name());
   if (a.root != b.root) return differ("root", a.root, b.root);
-  if (a.members != b.members || a.extents != b.extents)
+  if (a.members != b.members || a.counts != b.counts)
     return both("counts", here, counts_text(a), there, counts_text(b));
+  if (a.extents != b.extents)
+    return both("counts behind those shown", here, counts_text(a), there, counts_text(b));
   if (a.has_tensors != 0 && a.dtype != b.dtype) {
     return differ("dtype", dtype_name(static_cast<DType>(a.dtype)),
                   dtype_name(static_cast<DType>(b.dtype)));

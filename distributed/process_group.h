@@ -130,7 +130,8 @@ class ProcessGroup {
   /// A group of some of this one's ranks, in the order given, which makes their places. Every
   /// member calls it with equal arguments, the members of several sub-groups in one order; ranks
   /// outside do not. No communication. `name`: empty gives "<name>[0,2]". The sub-group shares
-  /// deadline, failure and transport with its parent; its collectives are numbered by themselves.
+  /// deadline and transport with its parent, and abort() of the parent; its collectives are
+  /// numbered by themselves.
   /// Throws InvalidArgument for ranks outside the group, twice, or without this one.
   std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& members,
                                          const std::string& name = {});

@@ -5,9 +5,8 @@
 // For each world, collective and size: the time of a call (median over runs, the slowest rank's),
 // and three ratios of times taken in turns in the same runs:
 //
-// - copy: a memcpy of as many bytes as the call brings to each rank, on all ranks at once. 1.00 is
-// the speed of memory;
-//   a reduction also reads what it adds, so it stays below.
+// - copy: a memcpy of as many bytes as the call brings to a rank, on all ranks at once, over the
+// call. Above 1.00 where not all ranks move so much: the rooted ones.
 // - gloo: Gloo's own algorithm between the same processes, where it has one. Above 1.00 ours is
 // faster.
 // - checked: the same call in a checked group. 1.00 is free.

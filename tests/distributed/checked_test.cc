@@ -107,7 +107,8 @@ TEST_CASE("another number of members, also beyond those that are shown", "[check
                             many.push_back(some(w.rank() == 0 ? 3 : 4));
                             all_reduce(*w.group(), many);
                           }),
-              "counts: 10 members of 2, 2, 2, 2, 2, 2, 2, 2, ... elements on rank");
+              "counts behind those shown: 10 members of 2, 2, 2, 2, 2, 2, 2, 2, ... elements on "
+              "rank");
 }
 
 TEST_CASE("a collective of another group", "[checked]") {
