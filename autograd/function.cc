@@ -72,6 +72,8 @@ RecordingProbe::RecordingProbe() : outer_(std::exchange(t_probe, this)) {}
 
 RecordingProbe::~RecordingProbe() { t_probe = outer_; }
 
+bool RecordingProbe::is_active() { return t_probe != nullptr; }
+
 void RecordingProbe::note(const InputList& inputs) {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Variable& input = inputs[i];

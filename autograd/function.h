@@ -72,6 +72,8 @@ class RecordingProbe {
   RecordingProbe& operator=(const RecordingProbe&) = delete;
 
   void note(const InputList& inputs);
+  /// One lives on this thread.
+  static bool is_active();
   /// Each once, in the order in which they were first given.
   const std::vector<Variable>& noted() const { return noted_; }
 

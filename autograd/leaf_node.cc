@@ -54,7 +54,7 @@ Gradients LeafNode::apply(const Gradients& output_gradients, const BackwardConte
   if (gradient.defined()) state.active_sink().accumulate(gradient.tensor());
   if (gradient.defined() || context.slot_was_taken()) {
     state.active_sink().complete();
-    for (const auto& hook : state.post_accumulate_hooks.snapshot()) hook(Variable(leaf_));
+    Variable(leaf_).run_post_accumulate_hooks();
   }
   return {};
 }

@@ -128,6 +128,8 @@ std::vector<Variable> not_among(const std::vector<Variable>& noted,
 
 }  // namespace
 
+bool in_recomputed_forward() { return !grad_enabled() && detail::RecordingProbe::is_active(); }
+
 std::vector<Variable> recompute(RecomputedFunction function, const std::vector<Variable>& inputs) {
   if (!grad_enabled()) return function(inputs);
   auto again = std::make_shared<Recomputation>(std::move(function), inputs);

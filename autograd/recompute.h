@@ -45,4 +45,8 @@ recompute(Function function, const Variable& x) {
   return recompute(std::move(listed), std::vector<Variable>{x}).front();
 }
 
+/// True inside the first run of a recomputed function: grad mode is off, yet a backward will come
+/// through what is computed now. For hooks that prepare for it.
+bool in_recomputed_forward();
+
 }  // namespace tessera

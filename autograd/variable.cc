@@ -93,6 +93,15 @@ HookHandle Variable::register_post_accumulate_hook(std::function<void(const Vari
   return leaf.post_accumulate_hooks.add(std::move(hook));
 }
 
+bool Variable::has_post_accumulate_hooks() const {
+  return !leaf_of(impl_, "variable.has_post_accumulate_hooks").post_accumulate_hooks.empty();
+}
+
+void Variable::run_post_accumulate_hooks() const {
+  const detail::LeafState& leaf = leaf_of(impl_, "variable.run_post_accumulate_hooks");
+  for (const auto& hook : leaf.post_accumulate_hooks.snapshot()) hook(*this);
+}
+
 GradientEdge Variable::gradient_edge() const {
   const Impl& impl = checked(impl_, "variable.gradient_edge");
   if (impl.edge.node) return impl.edge;

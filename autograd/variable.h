@@ -69,6 +69,10 @@ class Variable {
   /// Leaves, else StateError: after a backward pass gave the sink a gradient. Called once per
   /// backward pass.
   HookHandle register_post_accumulate_hook(std::function<void(const Variable&)> hook);
+  /// For owners of leaves that set the gradient themselves, after a pass (a sharding layer, once it
+  /// is reduced): whether there are such hooks, and calls them. Leaves, else StateError.
+  bool has_post_accumulate_hooks() const;
+  void run_post_accumulate_hooks() const;
 
   GradientEdge gradient_edge() const;
 

@@ -49,7 +49,8 @@ Work issue(ProcessGroup& group, Collective call) {
                                .label = call.label.text,
                                .sequence = call.sequence,
                                .bytes_sent = bytes});
-  ++thread_counters().collectives;
+  // One rank alone communicates nothing.
+  if (group.size() > 1) ++thread_counters().collectives;
   thread_counters().bytes_sent += bytes;
   if (Trace* trace = active_trace()) trace->add(make_record(group, call, bytes));
   group.run(call);

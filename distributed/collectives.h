@@ -99,6 +99,7 @@ std::shared_ptr<ProcessGroup> split(ProcessGroup& group, int color, int key = 0,
 void barrier(ProcessGroup& group, const Label& label = {});
 
 /// What this rank's collectives amounted to since the process (or rank thread) began; always on.
+/// Those of a group of one rank communicate nothing and do not count.
 struct CollectiveCounters {
   std::int64_t collectives = 0;
   std::int64_t bytes_sent = 0;

@@ -28,6 +28,7 @@ class GroupMesh final : public nn::Mesh {
   const std::vector<std::string>& axes() const override { return mesh_.axes(); }
   int size(const std::string& axis) const override { return mesh_.size(axis); }
   int rank(const std::string& axis) const override { return mesh_.coordinate(axis); }
+  const void* line(const std::string& axis) const override { return mesh_.group(axis).get(); }
 
   void all_reduce(const Tensor& tensor, const std::string& axis, nn::MeshReduce op) const override {
     distributed::all_reduce(*mesh_.group(axis), std::span(&tensor, 1), reduce_op(op),

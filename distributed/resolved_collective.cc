@@ -18,6 +18,14 @@ std::byte* writable(const Tensor& tensor, const char* op) {
   return view.as<std::byte>();
 }
 
+// So does an input that is this rank's part of an output which is filling.
+const std::byte* readable(const Tensor& input, const Tensor* output) {
+  const bool filling = output != nullptr && input.storage() == output->storage() &&
+                       input.storage().state() == StorageState::kFilling;
+  if (filling) return fill_view(input).as<std::byte>();
+  return read(input).as<std::byte>();
+}
+
 ResolvedMember resolve_in_place(const Tensor& tensor, const char* op, bool only_read) {
   ResolvedMember member{.count_in = tensor.numel(), .count_out = tensor.numel()};
   if (only_read) {
@@ -136,7 +144,7 @@ ResolvedMember resolve_member(const ProcessGroup& group, const Collective& call,
   }
   ResolvedMember member{.row_elements = call.row_elements.empty() ? 0 : call.row_elements[i]};
   if (i < call.inputs.size()) {
-    member.input = read(call.inputs[i]).as<std::byte>();
+    member.input = readable(call.inputs[i], i < call.outputs.size() ? &call.outputs[i] : nullptr);
     member.count_in = call.inputs[i].numel();
   }
   if (i < call.outputs.size()) {

@@ -59,18 +59,17 @@ Group& group_of(const Parameter& parameter, const Tensor& zero, std::vector<Grou
   return groups.emplace_back(Group{parameter.mesh(), axes, zero});
 }
 
-bool reduces_over(const Group& group, const std::shared_ptr<const Mesh>& mesh,
-                  const std::string& axis) {
-  return group.mesh == mesh &&
-         std::find(group.axes.begin(), group.axes.end(), axis) != group.axes.end();
+// Whether it is sharded over these ranks, as whatever axis of its mesh.
+bool is_sharded_over(const Group& group, const void* line) {
+  return std::any_of(group.axes.begin(), group.axes.end(),
+                     [&](const std::string& axis) { return group.mesh->line(axis) == line; });
 }
 
 // One all-reduce for all groups that are sharded over the axis.
-void reduce_axis(std::vector<Group>& groups, const std::shared_ptr<const Mesh>& mesh,
-                 const std::string& axis, MeshReduce reduce) {
+void reduce_axis(std::vector<Group>& groups, const MeshAxis& over, MeshReduce reduce) {
   std::vector<Group*> members;
   for (Group& group : groups) {
-    if (reduces_over(group, mesh, axis)) members.push_back(&group);
+    if (is_sharded_over(group, over.mesh->line(over.axis))) members.push_back(&group);
   }
   if (members.empty()) return;
   const auto count = static_cast<std::int64_t>(members.size());
@@ -78,7 +77,7 @@ void reduce_axis(std::vector<Group>& groups, const std::shared_ptr<const Mesh>& 
   for (std::int64_t i = 0; i < count; ++i) {
     copy_(packed.select(0, i), members[static_cast<std::size_t>(i)]->total);
   }
-  mesh->all_reduce(packed, axis, reduce);
+  over.mesh->all_reduce(packed, over.axis, reduce);
   for (std::int64_t i = 0; i < count; ++i) {
     members[static_cast<std::size_t>(i)]->total = packed.select(0, i);
   }
@@ -93,9 +92,8 @@ Tensor norm_of(std::span<const Parameter> parameters, const NormKind& kind) {
     if (grad.defined() && grad.numel() > 0)
       group.total = kind.combine(group.total, kind.part_of(grad));
   }
-  for (const auto& mesh : meshes_of(parameters)) {
-    for (const std::string& axis : mesh->axes()) reduce_axis(groups, mesh, axis, kind.reduce());
-  }
+  for (const MeshAxis& axis : distinct_axes(meshes_of(parameters)))
+    reduce_axis(groups, axis, kind.reduce());
   Tensor total = zero;
   for (const Group& group : groups) total = kind.combine(total, group.total);
   return kind.root(total);

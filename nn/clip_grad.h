@@ -23,9 +23,9 @@ struct GradNormOptions {
 };
 /// (sum of |g|^p over the elements of all gradients)^(1/p), as a 0-d f64 tensor equal on every
 /// rank. Powers are added in f64 whatever the dtype; only p = 2 and infinity work without a copy of
-/// one gradient at a time. NaN where a gradient holds one. Each sharded axis of a mesh is
-/// all-reduced once, whatever the number of parameters. Throws InvalidArgument for another p.
-/// Collective.
+/// one gradient at a time. NaN where a gradient holds one. Each sharded axis is all-reduced once,
+/// whatever the number of parameters, and of meshes that share it. Throws InvalidArgument for
+/// another p. Collective.
 Tensor grad_norm(std::span<const Parameter> parameters, const GradNormOptions& options = {});
 
 struct ClipGradOptions {

@@ -44,12 +44,18 @@ void check_dtypes(std::span<const Parameter> parameters) {
   }
 }
 
-// Multiplies all gradients; answers 1 where one of them was not finite before.
+// What a flag says; the ranks agree on the largest.
+constexpr float kFoundInf = 1, kNarrowGradient = 2;
+
+// Multiplies all gradients; answers kFoundInf where one of them was not finite before. Gradients of
+// f16 are left alone and told of: that there are some may be known to this rank only, so who throws
+// is decided when all know it.
 Tensor unscale_gradients(std::span<const Parameter> parameters, double factor) {
   Tensor finite = ones({}, {.dtype = DType::kBool, .device = device_of(parameters)});
   for (const Parameter& parameter : parameters) {
     const Tensor grad = parameter.grad();
     if (!grad.defined()) continue;
+    if (grad.dtype() == DType::kF16) return full({}, kNarrowGradient, {.device = finite.device()});
     finite = logical_and(finite, all(isfinite(grad)));
     mul_(grad, factor);
   }
@@ -104,14 +110,19 @@ Tensor GradScaler::agreed(const Tensor& flag, const optim::Optimizer& optimizer)
     std::erase(meshes, options_.mesh);
     meshes.push_back(options_.mesh);
   }
-  for (const auto& mesh : meshes) {
-    for (const std::string& axis : mesh->axes()) mesh->all_reduce(flag, axis, MeshReduce::kMax);
-  }
+  for (const MeshAxis& axis : distinct_axes(meshes))
+    axis.mesh->all_reduce(flag, axis.axis, MeshReduce::kMax);
   return flag;
 }
 
 bool GradScaler::found_inf(Iteration& iteration) {
-  if (!iteration.found) iteration.found = iteration.flag.item<float>() != 0;
+  if (iteration.found) return *iteration.found;
+  const float flag = iteration.flag.item<float>();
+  TESSERA_CHECK(
+      flag != kNarrowGradient, kWhere,
+      "a gradient is f16, in which unscaled gradients vanish; let sharding hand them over "
+      "in the parameters' f32: leave out keep_low_precision_gradients");
+  iteration.found = flag >= kFoundInf;
   return *iteration.found;
 }
 

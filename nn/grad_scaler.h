@@ -61,7 +61,8 @@ class GradScaler {
   /// Divides the optimizer's gradients by the scale, in place, and notes whether one was infinite
   /// or NaN before. step() does it where it was not done. Throws StateError the second time before
   /// update(), or after step(); InvalidArgument for parameters of f16, whose gradients would lose
-  /// below 6e-8 again: keep parameters in f32 and compute under autocast. Collective.
+  /// below 6e-8 again: keep parameters in f32 and compute under autocast. For the same reason
+  /// step() and update() throw, on all ranks, where some rank had a gradient of f16. Collective.
   void unscale(optim::Optimizer& optimizer);
   /// optimizer.step(), unless a gradient was infinite or NaN on some rank. Answers whether it was
   /// done. Other than PyTorch's it takes an optimizer whose parameters have no gradients: another

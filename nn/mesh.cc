@@ -1,9 +1,18 @@
 #include "tessera/nn/mesh.h"
 
+#include <algorithm>
+
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops_elementwise.h"
 
 namespace tessera::nn {
+
+// Nothing is known of other meshes: the place of this one's axis.
+const void* Mesh::line(const std::string& axis) const {
+  const std::vector<std::string>& names = axes();
+  const auto found = std::find(names.begin(), names.end(), axis);
+  return found == names.end() ? nullptr : &*found;
+}
 
 RowCounts Mesh::equal_rows(const Tensor& tensor, const std::string& axis) const {
   const std::int64_t ranks = size(axis);

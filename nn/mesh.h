@@ -30,6 +30,9 @@ class Mesh {
   virtual int size(const std::string& axis)
       const = 0;  ///< ranks along an axis; InvalidArgument for an unknown one
   virtual int rank(const std::string& axis) const = 0;  ///< this rank's place along it
+  /// The ranks along an axis, for comparing: equal for two axes, of any meshes, whose collectives
+  /// join the same ranks. Sub-meshes of one mesh share axes.
+  virtual const void* line(const std::string& axis) const;
   /// Reduces `tensor` in place over an axis, in rank order, on the current stream. Collective.
   virtual void all_reduce(const Tensor& tensor, const std::string& axis, MeshReduce op) const = 0;
   /// Every rank's `tensor`, concatenated along dim 0 in rank order; equal shapes. Collective.

@@ -115,9 +115,9 @@ class Module {
   /// Moves every parameter, gradient and buffer below to a device, and floating ones to a dtype;
   /// integer buffers, and those built with keep_dtype, keep theirs. Handles stay valid: an
   /// optimizer that holds them goes on, but state of its own in another dtype or place does not
-  /// follow. What is not materialised is born there in the dtype. Throws StateError for sharded
-  /// parameters (convert before sharding), and what moving throws; then nothing has changed but
-  /// what was converted before.
+  /// follow. What is not materialised is born there in the dtype. A model may be
+  /// converted after it was sharded, between steps. Throws what the sharding layer and moving
+  /// throw; then nothing has changed but what was converted before.
   void to(Device device);
   void to(DType dtype);
   void to(Device device, DType dtype);

@@ -68,6 +68,7 @@ struct Parameter::Impl {
   bool materialized = false;
   Shape local_shape;
   Shape padded_shape;
+  std::optional<Device> home;
   // Weak: the owner holds its parameters, and both are freed at once when the model goes.
   std::weak_ptr<ParameterOwner> owner;
   std::string group;  // the owner's name when it took over, for errors after it is gone
@@ -89,15 +90,14 @@ struct Parameter::Impl {
                      what());
   }
   void allocate(Device device) {
-    padded = Tensor::empty_named(padded_shape, {.dtype = dtype, .device = device},
-                                 MemoryCategory::kParameter, name);
-    if (padded_shape == local_shape) {
-      local.bind(padded);
-    } else {
-      fill_(padded.slice(0, local_shape[0], padded_shape[0]), 0);
-      local.bind(padded.slice(0, 0, local_shape[0]));
-    }
+    bind_padded(Tensor::empty_named(padded_shape, {.dtype = dtype, .device = device},
+                                    MemoryCategory::kParameter, name));
+    if (padded_shape != local_shape) fill_(padded.slice(0, local_shape[0], padded_shape[0]), 0);
     materialized = true;
+  }
+  void bind_padded(const Tensor& rows) {
+    padded = rows;
+    local.bind(padded_shape == local_shape ? rows : rows.slice(0, 0, local_shape[0]));
   }
 };
 
@@ -181,37 +181,35 @@ void Parameter::set_requires_grad(bool value) {
 }
 
 void Parameter::materialize(Device device) {
-  if (!impl_->materialized) impl_->allocate(device);
+  if (!impl_->materialized) impl_->allocate(impl_->home.value_or(device));
 }
 
 void Parameter::to(Device device, DType dtype) {
   Impl& p = *impl_;
   TESSERA_CHECK(is_floating(dtype), kWhere, "{} cannot become {}: a parameter is floating",
                 p.what(), dtype_name(dtype));
-  TESSERA_CHECK_AS(StateError, !p.sharded, kWhere,
-                   "{} is sharded (group {}): move and convert a model before sharding it",
-                   p.what(), p.group_name());
-  const bool same_place = !p.materialized || p.local.device() == device;
+  const Device place = p.home.value_or(device);
+  const bool same_place = !p.materialized || p.local.device() == place;
   if (same_place && p.dtype == dtype) return;
+  if (const auto owner = p.owner.lock()) owner->prepare_conversion();
   if (!p.materialized) {
     p.dtype = dtype;
-    p.local.bind(placeholder(p.shape, dtype, p.name));
+    p.local.bind(placeholder(p.local_shape, dtype, p.name));
     return;
   }
-  // All that may fail comes first. Not sharded, so there is no padding.
-  const Tensor moved = to_device(p.local.tensor(), device);
+  // All that may fail comes first.
+  const Tensor moved = to_device(p.padded, place);
   Tensor grad = p.local.grad();
   if (grad.defined()) {
     const MemoryCategoryScope category(MemoryCategory::kGradient);
-    grad = cast(to_device(grad, device), dtype);
+    grad = cast(to_device(grad, place), dtype);
   }
-  const Tensor converted = Tensor::empty_named(p.shape, {.dtype = dtype, .device = device},
+  const Tensor converted = Tensor::empty_named(p.padded_shape, {.dtype = dtype, .device = place},
                                                MemoryCategory::kParameter, p.name);
   copy_(converted, moved);
   p.dtype = dtype;
-  p.padded = converted;
   p.local.set_grad({});
-  p.local.bind(converted);
+  p.bind_padded(converted);
   p.local.set_grad(std::move(grad));
 }
 
@@ -221,6 +219,8 @@ void Parameter::reset(random::Key key) {
   detail::for_each_box(impl_->local.tensor(), spec, [&](const Tensor& part, const ShardBox& box) {
     impl_->init(part, key, {.global = spec.global_shape, .offset = box.offset});
   });
+  // A write on every rank, also where there are no rows: who keeps a gathered value asks.
+  impl_->local.tensor().bump_version("initialize");
 }
 
 void Parameter::set_init(Initializer init) {
@@ -271,6 +271,7 @@ void Parameter::shard(Sharding sharding, std::shared_ptr<ParameterOwner> owner) 
   p.mesh = std::move(sharding.mesh);
   p.local_shape = sharding.local_shape;
   p.padded_shape = p.local_shape.with(0, sharding.padded_rows);
+  p.home = sharding.home;
   p.group = owner->group_name();
   p.owner = std::move(owner);
   p.sharded = true;
@@ -278,14 +279,21 @@ void Parameter::shard(Sharding sharding, std::shared_ptr<ParameterOwner> owner) 
   p.padded = {};
   p.local = Variable(placeholder(p.local_shape, p.dtype, p.name), p.value.requires_grad());
   if (p.materialized) {
-    p.allocate(whole.device());
-    detail::copy_boxes(p.local.tensor(), p.spec, whole, p.value_spec);
+    const Device place = p.home.value_or(whole.device());
+    p.allocate(place);
+    if (place == whole.device()) {
+      detail::copy_boxes(p.local.tensor(), p.spec, whole, p.value_spec);
+    } else {
+      const Tensor rows = Tensor::empty(p.local_shape, whole.options());
+      detail::copy_boxes(rows, p.spec, whole, p.value_spec);
+      copy_(p.local.tensor(), to_device(rows, place));
+    }
   }
   if (whole_grad.defined()) {
     Tensor grad = Tensor::empty_named(p.local_shape, whole_grad.options(),
                                       MemoryCategory::kGradient, p.name + ".grad");
     detail::copy_boxes(grad, p.spec, whole_grad, p.value_spec);
-    p.local.set_grad(std::move(grad));
+    p.local.set_grad(to_device(grad, p.home.value_or(grad.device())));
     p.value.set_grad({});
   }
   p.value.bind(placeholder(p.shape, p.dtype, p.name));

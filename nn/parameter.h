@@ -24,6 +24,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -57,6 +58,9 @@ class ParameterOwner {
   virtual std::string group_name() const = 0;
   /// True while gradients were collected but not reduced; zero_grad() then refuses.
   virtual bool has_pending_gradients() const = 0;
+  /// local() is about to move to another device or dtype. What was made of it is void afterwards.
+  /// Throws StateError where that is not possible now.
+  virtual void prepare_conversion() = 0;
 };
 
 /// How a parameter is sharded.
@@ -66,6 +70,9 @@ struct Sharding {
   Shape local_shape;  ///< of local(): this rank's real rows
   std::int64_t padded_rows =
       0;  ///< rows of dim 0 that local()'s storage has room for; the tail is zero and nobody's data
+  /// Where local() lives whatever device is asked for (CPU offload): it is materialised there, and
+  /// moved there if it has elements. Unset: on the device that initialize() is given.
+  std::optional<Device> home = std::nullopt;
 };
 
 class Parameter {
@@ -108,11 +115,11 @@ class Parameter {
   bool requires_grad() const;
   void set_requires_grad(bool value);  ///< takes effect at the next forward
 
-  /// Allocates local() on `device` in MemoryCategory::kParameter, padding rows zeroed. No-op when
-  /// materialised.
+  /// Allocates local() on `device` (or where it has its home) in MemoryCategory::kParameter,
+  /// padding rows zeroed. No-op when materialised.
   void materialize(Device device);
   /// Moves local() and grad() and converts them; see Module::to. Throws InvalidArgument for a dtype
-  /// that is not floating, StateError for a sharded parameter.
+  /// that is not floating, and what the sharding layer that holds the parameter throws.
   void to(Device device, DType dtype);
   /// Fills local() from the initializer's stream `key`. Throws StateError before materialize().
   void reset(random::Key key);

@@ -23,6 +23,17 @@ std::vector<std::shared_ptr<const Mesh>> meshes_of(std::span<const Parameter> pa
   return out;
 }
 
+std::vector<MeshAxis> distinct_axes(std::span<const std::shared_ptr<const Mesh>> meshes) {
+  std::vector<MeshAxis> out;
+  std::set<const void*> seen;
+  for (const auto& mesh : meshes) {
+    for (const std::string& axis : mesh->axes()) {
+      if (seen.insert(mesh->line(axis)).second) out.push_back({.mesh = mesh, .axis = axis});
+    }
+  }
+  return out;
+}
+
 Device device_of(std::span<const Parameter> parameters) {
   for (const Parameter& parameter : parameters) {
     if (parameter.is_materialized()) return parameter.local().device();

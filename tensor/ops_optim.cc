@@ -17,13 +17,27 @@ void check_contiguous(const char* where, const char* name, const Tensor& x) {
                 name, x.shape().str(), x.strides().str());
 }
 
-// A gradient or a state tensor.
-void check_partner(const char* where, const Tensor& parameter, const char* name, const Tensor& x) {
-  ops::check_defined(where, name, x);
-  if (x.dtype() != compute_dtype(parameter.dtype())) ops::check_same_dtype(where, parameter, x);
+void check_layout(const char* where, const Tensor& parameter, const char* name, const Tensor& x) {
   ops::check_same_device(where, parameter, x);
   ops::check_same_shape(where, parameter, x);
   check_contiguous(where, name, x);
+}
+
+// A state tensor: written, so of a dtype that keeps what was computed.
+void check_state(const char* where, const Tensor& parameter, const char* name, const Tensor& x) {
+  ops::check_defined(where, name, x);
+  if (x.dtype() != compute_dtype(parameter.dtype())) ops::check_same_dtype(where, parameter, x);
+  check_layout(where, parameter, name, x);
+}
+
+// Only read, so any dtype will do whose every value the step computes with exactly.
+void check_gradient(const char* where, const Tensor& parameter, const Tensor& gradient) {
+  ops::check_defined(where, "the gradient", gradient);
+  const DType computed = compute_dtype(parameter.dtype());
+  const bool exact =
+      is_floating(gradient.dtype()) && promote(computed, gradient.dtype()) == computed;
+  if (!exact) ops::check_same_dtype(where, parameter, gradient);
+  check_layout(where, parameter, "the gradient", gradient);
 }
 
 void check_parameter(const char* where, const Tensor& parameter, const Tensor& first) {
@@ -43,9 +57,9 @@ void check_betas(const char* where, double beta1, double beta2) {
 void check_sgd(const SgdSegment& segment, const Tensor& first) {
   constexpr const char* kWhere = "sgd_step";
   check_parameter(kWhere, segment.parameter, first);
-  check_partner(kWhere, segment.parameter, "the gradient", segment.gradient);
+  check_gradient(kWhere, segment.parameter, segment.gradient);
   if (segment.momentum.defined())
-    check_partner(kWhere, segment.parameter, "the momentum", segment.momentum);
+    check_state(kWhere, segment.parameter, "the momentum", segment.momentum);
   TESSERA_CHECK(
       segment.momentum.defined() || (segment.momentum_factor == 0 && !segment.nesterov), kWhere,
       "the momentum is undefined; momentum_factor {} (nesterov: {}) needs a buffer, pass one",
@@ -56,11 +70,11 @@ void check_adam(const AdamSegment& segment, const Tensor& first) {
   constexpr const char* kWhere = "adam_step";
   const Tensor& p = segment.parameter;
   check_parameter(kWhere, p, first);
-  check_partner(kWhere, p, "the gradient", segment.gradient);
-  check_partner(kWhere, p, "exp_avg", segment.exp_avg);
-  check_partner(kWhere, p, "exp_avg_sq", segment.exp_avg_sq);
+  check_gradient(kWhere, p, segment.gradient);
+  check_state(kWhere, p, "exp_avg", segment.exp_avg);
+  check_state(kWhere, p, "exp_avg_sq", segment.exp_avg_sq);
   if (segment.max_exp_avg_sq.defined())
-    check_partner(kWhere, p, "max_exp_avg_sq", segment.max_exp_avg_sq);
+    check_state(kWhere, p, "max_exp_avg_sq", segment.max_exp_avg_sq);
   TESSERA_CHECK(segment.step >= 1, kWhere, "step is {}; steps count from 1", segment.step);
   check_betas(kWhere, segment.beta1, segment.beta2);
 }
@@ -68,8 +82,8 @@ void check_adam(const AdamSegment& segment, const Tensor& first) {
 void check_lion(const LionSegment& segment, const Tensor& first) {
   constexpr const char* kWhere = "lion_step";
   check_parameter(kWhere, segment.parameter, first);
-  check_partner(kWhere, segment.parameter, "the gradient", segment.gradient);
-  check_partner(kWhere, segment.parameter, "exp_avg", segment.exp_avg);
+  check_gradient(kWhere, segment.parameter, segment.gradient);
+  check_state(kWhere, segment.parameter, "exp_avg", segment.exp_avg);
   check_betas(kWhere, segment.beta1, segment.beta2);
 }
 

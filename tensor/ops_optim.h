@@ -4,9 +4,11 @@
 /// parameter's shard.
 ///
 /// All tensors of a segment are contiguous and of one shape and device; empty ones are legal. A
-/// parameter of 16 bits is computed with in f32 and rounded once; its gradient and its state may be
-/// of its own dtype or of f32 each. Others have the parameter's dtype. Steps throw InvalidArgument
-/// where that does not hold; parameters of one list share dtype and device.
+/// parameter of 16 bits is computed with in f32 and rounded once; its state may be of its own dtype
+/// or of f32, that of others has the parameter's. A gradient may be of any floating dtype that is
+/// not wider than what is computed in: 16-bit gradients of f32 parameters step without a copy.
+/// Steps throw InvalidArgument where that does not hold; parameters of one list share dtype and
+/// device.
 
 #include <vector>
 

@@ -7,19 +7,17 @@ namespace {
 
 constexpr const char* kWhere = "nn.optim.StepInBackward";
 
-void check_not_sharded(const Parameter& parameter) {
-  const ParameterOwner* owner = parameter.owner();
-  TESSERA_CHECK_AS(StateError, owner == nullptr, kWhere,
-                   "\"{}\" is sharded by group {}, which collects its gradient and sets it after "
-                   "the reduce, where no hook runs: call step() after backward",
-                   parameter.name(), owner->group_name());
+void check_same_leaf(const Parameter& parameter, const Variable& hooked) {
+  TESSERA_CHECK_AS(StateError, parameter.local().same_as(hooked), kWhere,
+                   "\"{}\" was sharded after this was made, and collects its gradient elsewhere "
+                   "now: make it after fully_shard",
+                   parameter.name());
 }
 
 }  // namespace
 
 StepInBackward::StepInBackward(Optimizer& optimizer) {
   for (const Parameter& parameter : optimizer.parameters()) {
-    check_not_sharded(parameter);
     parameter.local();  // throws
     TESSERA_CHECK_AS(StateError, !parameter.grad().defined(), kWhere,
                      "\"{}\" has a gradient, to which the next backward would add: call "
@@ -29,8 +27,8 @@ StepInBackward::StepInBackward(Optimizer& optimizer) {
   for (const Parameter& parameter : optimizer.parameters()) {
     Variable local = parameter.local();
     handles_.push_back(
-        local.register_post_accumulate_hook([&optimizer, parameter](const Variable&) {
-          check_not_sharded(parameter);
+        local.register_post_accumulate_hook([&optimizer, parameter](const Variable& hooked) {
+          check_same_leaf(parameter, hooked);
           optimizer.step(parameter);
           Parameter handle = parameter;
           handle.set_grad({});

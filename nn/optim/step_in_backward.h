@@ -22,9 +22,9 @@ namespace tessera::nn::optim {
 class StepInBackward {
  public:
   /// For all parameters that the optimizer has now, which are materialised. `optimizer` must
-  /// outlive this object. Throws StateError for a parameter without elements, one that has a
-  /// gradient already, and one that a sharding layer holds, whose reduced gradients come without a
-  /// hook.
+  /// outlive this object. Throws StateError for a parameter without elements, and one that has a
+  /// gradient already; in backward, for one that was sharded since. Sharded parameters are updated
+  /// once their gradient is reduced.
   explicit StepInBackward(Optimizer& optimizer);
   StepInBackward(const StepInBackward&) = delete;
   StepInBackward& operator=(const StepInBackward&) = delete;

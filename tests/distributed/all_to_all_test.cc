@@ -155,7 +155,7 @@ TESSERA_RANK_TEST("all_to_all is counted, traced and remembered", "[all_to_all]"
               records[1].members[0].elements_out == total(rows.received) * 3,
           "members of record 1");
   const distributed::CollectiveCounters after = distributed::collective_counters();
-  t.check(after.collectives - before.collectives == 2 &&
+  t.check(after.collectives - before.collectives == (t.size() > 1 ? 2 : 0) &&
               after.bytes_sent - before.bytes_sent == bytes[0] + bytes[1],
           "counters");
   const distributed::FlightEntry flight = distributed::recent_collectives().back();

@@ -260,7 +260,8 @@ TESSERA_RANK_TEST("collectives are counted and traced alike on every transport",
   const distributed::CollectiveCounters after = distributed::collective_counters();
   std::int64_t total = 0;
   for (std::int64_t b : bytes) total += b;
-  t.check(after.collectives - before.collectives == 5, "{} counted",
+  // One rank alone communicates nothing.
+  t.check(after.collectives - before.collectives == (t.size() > 1 ? 5 : 0), "{} counted",
           after.collectives - before.collectives);
   t.check(after.bytes_sent - before.bytes_sent == total, "{} bytes counted",
           after.bytes_sent - before.bytes_sent);

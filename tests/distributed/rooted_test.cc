@@ -127,20 +127,34 @@ TESSERA_RANK_TEST("every reduction of every dtype, in rank order", "[rooted]") {
   reductions_of<std::uint8_t>(t);  // modulo 256
 }
 
+// What every rank's x adds up to, in f32, rounded once.
+Tensor reduced_in_f32(int size, std::int64_t count, DType dtype, const ReduceOp& op) {
+  Tensor expected = zeros({count});
+  for (int r = 0; r < size; ++r) {
+    const Tensor theirs = cast(cast(rank_tensor<float>(r, 0, count), dtype), DType::kF32);
+    const Tensor scaled = op.kind == ReduceOp::Kind::kPremulSum ? mul(theirs, 0.5) : theirs;
+    expected = r == 0 ? scaled : add(expected, scaled);
+  }
+  if (op.kind == ReduceOp::Kind::kAverage) expected = div(expected, double(size));
+  return cast(expected, dtype);
+}
+
 TESSERA_RANK_TEST("16-bit floats are combined in f32 and rounded once", "[rooted]") {
-  for (DType dtype : {DType::kBF16, DType::kF16}) {
-    const Tensor mine = cast(rank_tensor<float>(t.rank(), 0, 5), dtype);
-    for (const ReduceOp& op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::premul_sum(0.5)}) {
-      const Tensor x = clone(mine);
-      all_reduce(t.group(), std::vector{x}, op);
-      Tensor expected = zeros({5});
-      for (int r = 0; r < t.size(); ++r) {
-        const Tensor theirs = cast(cast(rank_tensor<float>(r, 0, 5), dtype), DType::kF32);
-        const Tensor scaled = op.kind == ReduceOp::Kind::kPremulSum ? mul(theirs, 0.5) : theirs;
-        expected = r == 0 ? scaled : add(expected, scaled);
+  // Few elements travel packed, many by themselves.
+  for (const std::int64_t rows : {5, 9001}) {
+    for (DType dtype : {DType::kBF16, DType::kF16}) {
+      const std::int64_t count = rows * t.size();
+      const Tensor mine = cast(rank_tensor<float>(t.rank(), 0, count), dtype);
+      for (const ReduceOp& op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::premul_sum(0.5)}) {
+        const Tensor expected = reduced_in_f32(t.size(), count, dtype, op);
+        const Tensor part = Tensor::empty({rows}, {.dtype = dtype});
+        reduce_scatter(t.group(), std::vector{mine}, std::vector{part}, op);
+        const std::int64_t first = rows * t.rank();
+        t.check_equal(part, clone(expected.slice(0, first, first + rows)), op.name());
+        const Tensor x = clone(mine);
+        all_reduce(t.group(), std::vector{x}, op);
+        t.check_equal(x, expected, op.name());
       }
-      if (op.kind == ReduceOp::Kind::kAverage) expected = div(expected, double(t.size()));
-      t.check_equal(x, cast(expected, dtype), op.name());
     }
   }
 }

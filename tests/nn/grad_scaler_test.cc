@@ -219,6 +219,29 @@ TEST_CASE("f16 parameters are refused; frozen ones do not matter") {
   CHECK(scaler.step(fine));
 }
 
+TEST_CASE("gradients of f16 are refused on every rank, those of bf16 unscaled") {
+  Parameter narrow = make({1, 2});
+  narrow.set_grad(full({2}, 4, {.dtype = DType::kF16}));
+  CountingOptimizer optimizer({make({1}), narrow});
+  GradScaler scaler({.init_scale = 4});
+  const std::string text =
+      "[nn.GradScaler] a gradient is f16, in which unscaled gradients vanish; let sharding hand "
+      "them over in the parameters' f32: leave out keep_low_precision_gradients";
+  CHECK(thrown<InvalidArgument>([&] { scaler.step(optimizer); }) == text);
+  CHECK(optimizer.updates == 0);
+  CHECK(values(cast(narrow.grad(), DType::kF32))[0] == 4);
+  narrow.set_grad(full({2}, 4, {.dtype = DType::kBF16}));
+  scaler.update(4.0);
+  CHECK(scaler.step(optimizer));
+  CHECK(values(cast(narrow.grad(), DType::kF32)) == std::vector<double>{1, 1});
+  // Another rank had one.
+  const auto mesh = std::make_shared<FakeMesh>(std::vector<std::string>{"data"}, 2);
+  mesh->others = 2;
+  CountingOptimizer here({sharded(mesh)});
+  GradScaler told;
+  CHECK(thrown<InvalidArgument>([&] { told.step(here); }) == text);
+}
+
 TEST_CASE("a disabled scaler lets everything pass") {
   GradScaler scaler({.enabled = false});
   CountingOptimizer optimizer({make({kInf})});

@@ -39,8 +39,10 @@ struct FakeOwner final : nn::ParameterOwner {
   explicit FakeOwner(std::string group) : name(std::move(group)) {}
   std::string group_name() const override { return name; }
   bool has_pending_gradients() const override { return pending; }
+  void prepare_conversion() override { ++conversions; }
   std::string name;
   bool pending = false;
+  int conversions = 0;
 };
 
 // A mesh that records its all-reduces, and puts `others` to what this rank has: the sum over the

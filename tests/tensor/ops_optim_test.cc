@@ -89,6 +89,39 @@ TEST_CASE("sgd_step: equal bits for any number of threads and any cut into segme
   CHECK(same_bits(step({0, 100'003}), step({0, 1, 20, 50'001, 50'001, 100'003})));
 }
 
+TEST_CASE("steps take gradients of fewer bits as they are") {
+  struct Kinds {
+    DType parameter, gradient;
+  };
+  for (const Kinds& k : {Kinds{DType::kF32, DType::kBF16}, Kinds{DType::kF32, DType::kF16},
+                         Kinds{DType::kF64, DType::kF32}, Kinds{DType::kF64, DType::kBF16},
+                         Kinds{DType::kBF16, DType::kF16}, Kinds{DType::kBF16, DType::kF32}}) {
+    INFO(dtype_name(k.gradient) << " for " << dtype_name(k.parameter));
+    const auto stepped = [&](const auto& step, DType gradient_dtype) {
+      const Tensor p = cast(spread_tensor<double>({1027}, -1, 1), k.parameter);
+      const Tensor g = cast(spread_tensor<double>({1027}, -3, 3), k.gradient);
+      step(p, cast(g, gradient_dtype));
+      return cast(p, DType::kF64).to_vector<double>();
+    };
+    const DType wide = compute_dtype(k.parameter);
+    const auto sgd = [&](const Tensor& p, const Tensor& g) {
+      const Tensor m = full({1027}, 0.5, {.dtype = wide});
+      sgd_step({{.parameter = p, .gradient = g, .momentum = m, .lr = 0.1, .momentum_factor = 0.9}});
+    };
+    const auto adam = [&](const Tensor& p, const Tensor& g) {
+      const Tensor m = zeros({1027}, {.dtype = wide}), v = zeros({1027}, {.dtype = wide});
+      adam_step({{.parameter = p, .gradient = g, .exp_avg = m, .exp_avg_sq = v, .lr = 0.1}});
+    };
+    const auto lion = [&](const Tensor& p, const Tensor& g) {
+      const Tensor m = full({1027}, 0.5, {.dtype = wide});
+      lion_step({{.parameter = p, .gradient = g, .exp_avg = m, .lr = 0.1}});
+    };
+    CHECK(stepped(sgd, k.gradient) == stepped(sgd, wide));
+    CHECK(stepped(adam, k.gradient) == stepped(adam, wide));
+    CHECK(stepped(lion, k.gradient) == stepped(lion, wide));
+  }
+}
+
 TEST_CASE("sgd_step: errors") {
   const Tensor p = zeros({4}), g = zeros({4});
   const auto message = [](SgdSegment segment) {

@@ -127,6 +127,22 @@ TEST_CASE("a gradient that is a strided view is stepped with too") {
   for (std::size_t i = 0; i < 6; ++i) CHECK(end[i] == start[i] - 1);
 }
 
+TEST_CASE("gradients kept in 16 bits are stepped with, in one launch beside others") {
+  Parameter narrow = make({3, 2}, 1, DType::kF32), wide = make({4}, 2, DType::kF32);
+  const auto start = values(narrow.local().tensor());
+  narrow.set_grad(full({3, 2}, 0.5, {.dtype = DType::kBF16}));
+  wide.set_grad(full({4}, 0.5));
+  SGD optimizer({narrow, wide}, {.lr = 1, .momentum = 0.5});
+  Trace trace;
+  current_rank_context()->set_trace(&trace);
+  optimizer.step();
+  current_rank_context()->set_trace(nullptr);
+  CHECK(trace.all<KernelRecord>().size() == 1);
+  const auto end = values(narrow.local().tensor());
+  for (std::size_t i = 0; i < 6; ++i) CHECK(std::abs(end[i] - (start[i] - 0.5)) < 1e-6);
+  CHECK(optimizer.state(narrow, "momentum").dtype() == DType::kF32);
+}
+
 TEST_CASE(
     "an optimizer may be built before initialize and before sharding, and works on the shard") {
   MemoryCounters& memory = current_rank_context()->memory();
