@@ -1,5 +1,6 @@
 #include "tessera/fsdp/comm_context.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -11,6 +12,12 @@ CommContext::CommContext(Device device)
       reduce_(Stream::create(device, StreamKind::kQueued, "reduce")) {}
 
 CommContext::~CommContext() { abandon(); }
+
+const Stream& CommContext::all_reduce() {
+  if (!all_reduce_.defined())
+    all_reduce_ = Stream::create(device_, StreamKind::kQueued, "all_reduce");
+  return all_reduce_;
+}
 
 namespace {
 
@@ -26,9 +33,26 @@ void wait_quietly(const Event& event) noexcept {
 
 void CommContext::abandon() noexcept {
   for (const Parked& parked : parked_) wait_quietly(parked.released);
-  for (const Held& held : held_) wait_quietly(held.done);
+  // Whole streams: what failed while it was issued is in no list. And a failed stream skips all
+  // work until its failure was taken notice of.
+  for (const Stream* stream : {&gather_, &reduce_, &all_reduce_}) {
+    try {
+      if (stream->defined()) stream->synchronize();
+    } catch (const std::exception&) {
+      // Reported where it happened.
+    }
+  }
   parked_.clear();
-  held_.clear();
+  slots_.clear();
+  results_.clear();
+}
+
+void CommContext::finish_quietly(const Event& event) const noexcept {
+  try {
+    compute().wait(event);
+  } catch (const std::exception&) {
+    // An inline stream throws here what the event carries.
+  }
 }
 
 void CommContext::park(Block block) {
@@ -36,8 +60,8 @@ void CommContext::park(Block block) {
   parked_.push_back({.released = compute().record("released"), .block = std::move(block)});
 }
 
-void CommContext::make_room(int live) {
-  while (!parked_.empty() && static_cast<int>(parked_.size()) + live > kGatherDepth) {
+void CommContext::make_room(const GatherRoom& room) {
+  while (!parked_.empty() && static_cast<int>(parked_.size()) + room.live > room.depth) {
     gather_.wait(parked_.front().released);
     parked_.pop_front();
   }
@@ -50,15 +74,29 @@ void CommContext::unpark_all() {
   }
 }
 
-void CommContext::hold(Event done, std::vector<Block> blocks) {
-  held_.push_back({.done = std::move(done), .blocks = std::move(blocks)});
+void CommContext::hold_slots(Event done, std::vector<Block> slots) {
+  slots_.push_back({.done = std::move(done), .blocks = std::move(slots)});
+}
+
+void CommContext::hold_results(Event done, std::vector<Block> results) {
+  results_.push_back({.done = std::move(done), .blocks = std::move(results)});
+}
+
+void CommContext::finish(std::deque<Held>& held, int left) const {
+  while (static_cast<int>(held.size()) > left) {
+    compute().wait(held.front().done);
+    held.pop_front();
+  }
 }
 
 void CommContext::finish_reduces(int left) {
-  while (static_cast<int>(held_.size()) > left) {
-    compute().wait(held_.front().done);
-    held_.pop_front();
-  }
+  finish(slots_, left);
+  finish(results_, std::max(1, left));
+}
+
+void CommContext::finish_all_reduces() {
+  finish(slots_, 0);
+  finish(results_, 0);
 }
 
 }  // namespace tessera::fsdp

@@ -10,12 +10,17 @@ void Schedule::begin_forward() {
   on_forecast_ = true;
 }
 
-std::optional<int> Schedule::enter_forward(int group) {
+std::vector<int> Schedule::enter_forward(int group, int depth) {
   const std::size_t place = seen_.size();
   seen_.push_back(group);
   on_forecast_ = on_forecast_ && place < forecast_.size() && forecast_[place] == group;
-  if (!on_forecast_ || place + 1 >= forecast_.size()) return std::nullopt;
-  return forecast_[place + 1];
+  std::vector<int> next;
+  if (!on_forecast_) return next;
+  for (std::size_t i = place + 1; i < forecast_.size(); ++i) {
+    if (static_cast<int>(next.size()) == depth) break;
+    next.push_back(forecast_[i]);
+  }
+  return next;
 }
 
 void Schedule::leave_forward(int group) {

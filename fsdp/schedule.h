@@ -11,9 +11,9 @@ class Schedule {
  public:
   /// A forward of the root begins: the order of the last one becomes the forecast.
   void begin_forward();
-  /// Group `group` enters its forward. Returns the group that followed it at this place of the
-  /// forecast, as long as this forward has kept to the forecast; nothing otherwise.
-  std::optional<int> enter_forward(int group);
+  /// Group `group` enters its forward. Returns up to `depth` groups that followed it at this place
+  /// of the forecast, nearest first, as long as this forward has kept to the forecast.
+  std::vector<int> enter_forward(int group, int depth = 1);
 
   /// Group `group` left a forward that will have a backward. A group that ran twice stands twice.
   void leave_forward(int group);

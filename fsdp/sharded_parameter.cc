@@ -1,112 +1,73 @@
 #include "tessera/fsdp/sharded_parameter.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "tessera/distributed/placement.h"
-#include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_create.h"
 #include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/transfer.h"
 
 namespace tessera::fsdp {
 
-GradientSlotSink::GradientSlotSink(const Shape& shape, std::int64_t padded_rows,
-                                   const TensorOptions& options, std::string name)
-    : padded_(Tensor::empty_named(shape.with(0, padded_rows), options, MemoryCategory::kGradient,
-                                  std::move(name),
-                                  /*materialized=*/false)),
-      real_rows_(padded_.slice(0, 0, shape[0])) {}
-
-void GradientSlotSink::prepare() {
-  if (pending_) return;
-  if (listener_) listener_();
-  Storage storage = padded_.storage();
-  storage.materialize();
-  // Padding rows are sent, so they must hold something defined; nobody reads what becomes of them.
-  const std::int64_t rows = real_rows_.dim(0);
-  if (rows < padded_.dim(0)) fill_(padded_.slice(0, rows, padded_.dim(0)), 0);
-}
-
-std::optional<GradientSlot> GradientSlotSink::take_slot(DType storable) {
-  if (storable != padded_.dtype()) return std::nullopt;
-  prepare();
-  const double beta = pending_ ? 1 : 0;
-  pending_ = true;
-  return GradientSlot{.tensor = real_rows_, .beta = beta};
-}
-
-void GradientSlotSink::accumulate(const Tensor& gradient) {
-  prepare();
-  axpby_(real_rows_, gradient, {.alpha = 1, .beta = pending_ ? 1.0 : 0.0});
-  pending_ = true;
-  ++accumulations_;
-}
-
-Block GradientSlotSink::release() {
-  pending_ = false;
-  complete_ = false;
-  Storage storage = padded_.storage();
-  return storage.detach();
-}
-
-void GradientSlotSink::discard() {
-  if (pending_) release();
-}
-
-ShardedParameter::ShardedParameter(nn::Parameter parameter, int ranks, int rank)
-    : parameter_(std::move(parameter)), ranks_(ranks), rank_(rank) {
-  const Shape& shape = parameter_.shape();
-  TESSERA_CHECK(shape.ndim() > 0, "fsdp.fully_shard",
-                "parameter \"{}\" has 0 dims; sharding needs at least 1: reshape it to [1]",
-                parameter_.name());
-  const distributed::Chunk chunk = distributed::chunk_of(shape[0], ranks, rank);
-  chunk_rows_ = chunk.padded_rows;
-  local_rows_ = chunk.rows();
-  first_row_ = chunk.begin;
-}
-
-nn::ShardSpec ShardedParameter::spec_for(const std::string& axis) const {
-  nn::ShardSpec spec = nn::ShardSpec::whole(parameter_.shape());
-  spec.cuts = {{.axis = axis, .dim = 0}};
-  if (chunk_rows_ * ranks_ == chunk_rows_)
-    return spec;  // all chunks are one: it is everything, on every rank
-  Shape offset = Shape::filled(parameter_.shape().ndim(), 0);
-  offset[0] = first_row_;
-  spec.boxes = {{.offset = offset, .extent = parameter_.shape().with(0, local_rows_)}};
-  spec.sharded_axes = {axis};
-  return spec;
+void ShardedParameter::take_over(std::shared_ptr<const nn::Mesh> mesh,
+                                 std::shared_ptr<nn::ParameterOwner> owner) {
+  const Shape local = layout_.local_shape();
+  nn::ShardSpec spec = layout_.spec(parameter_.value_spec());
+  // In the mesh's order, as whoever else writes specs has them.
+  const std::vector<std::string>& order = mesh->axes();
+  std::sort(spec.sharded_axes.begin(), spec.sharded_axes.end(),
+            [&order](const std::string& a, const std::string& b) {
+              return std::find(order.begin(), order.end(), a) <
+                     std::find(order.begin(), order.end(), b);
+            });
+  parameter_.shard({.spec = std::move(spec),
+                    .mesh = std::move(mesh),
+                    .local_shape = local,
+                    .padded_rows = layout_.dim() == 0 ? layout_.padded_local_rows() : local[0],
+                    .home = choice_.offload ? std::optional(kCpu) : std::nullopt},
+                   std::move(owner));
 }
 
 std::int64_t ShardedParameter::padded_bytes() const {
-  const Shape padded = parameter_.shape().with(0, chunk_rows_ * ranks_);
-  return padded.numel() * static_cast<std::int64_t>(dtype_size(parameter_.dtype()));
+  return layout_.gathered_shape().numel() * static_cast<std::int64_t>(dtype_size(compute_dtype()));
 }
 
-void ShardedParameter::attach(const Storage& gathered, const nn::ShardSpec& spec,
-                              std::shared_ptr<const nn::Mesh> mesh,
-                              std::shared_ptr<nn::ParameterOwner> owner) {
-  const Shape shape = parameter_.shape();
-  parameter_.shard({.spec = spec,
-                    .mesh = std::move(mesh),
-                    .local_shape = shape.with(0, local_rows_),
-                    .padded_rows = chunk_rows_},
-                   std::move(owner));
-  sink_ = std::make_shared<GradientSlotSink>(
-      shape, chunk_rows_ * ranks_,
-      TensorOptions{.dtype = parameter_.dtype(), .device = gathered.device()},
+void ShardedParameter::lay_out(const Storage& gathered, DType slot_dtype) {
+  laid_out_dtype_ = parameter_.dtype();
+  gathered_version_ = shown_version_ = kNever;
+  slot_ = std::make_shared<GradientSlotSink>(
+      layout_, TensorOptions{.dtype = slot_dtype, .device = gathered.device()},
       parameter_.name() + ".gradient");
-  parameter_.value_leaf().set_gradient_sink(sink_);
-  if (is_whole()) return;
-  const Shape padded = shape.with(0, chunk_rows_ * ranks_);
-  const auto first_element = offset_ / static_cast<std::int64_t>(dtype_size(parameter_.dtype()));
-  gathered_ =
-      Tensor::over(gathered, padded, contiguous_strides(padded), first_element, parameter_.dtype());
-  parameter_.value_leaf().bind(gathered_.slice(0, 0, shape[0]));
+  parameter_.value_leaf().set_gradient_sink(slot_);
+  if (aliases()) return;
+  const Shape padded = layout_.gathered_shape();
+  const auto first = offset_ / static_cast<std::int64_t>(dtype_size(compute_dtype()));
+  gathered_ = Tensor::over(gathered, padded, contiguous_strides(padded), first, compute_dtype());
+  parameter_.value_leaf().bind(layout_.from_front(gathered_.slice(0, 0, layout_.rows())));
+}
+
+Tensor ShardedParameter::gathered_chunks(int first, int count) const {
+  const std::int64_t rows = layout_.chunk_rows();
+  return gathered_.detached_version().slice(0, first * rows, (first + count) * rows);
+}
+
+void ShardedParameter::copy_local_to(const Tensor& rows, CopyCounters& copies) const {
+  const std::int64_t bytes = rows.numel() * static_cast<std::int64_t>(dtype_size(rows.dtype()));
+  if (choice_.offload) {
+    copies.transfer += bytes;
+  } else if (rows.dtype() != parameter_.dtype()) {
+    copies.cast += bytes;
+  } else {
+    copies.transposed += bytes;
+  }
+  copy_(rows, to_device(layout_.to_front(padded_local()), rows.device()));
 }
 
 void ShardedParameter::show_value() {
   const Variable& local = parameter_.local();
   Variable& leaf = parameter_.value_leaf();
-  if (is_whole() &&
+  if (aliases() &&
       !(leaf.tensor().defined() && leaf.tensor().storage() == local.tensor().storage())) {
     leaf.bind(local.tensor().detached_version());
   }
@@ -118,20 +79,22 @@ void ShardedParameter::show_value() {
   parameter_.set_state(nn::ParameterState::kFull);
 }
 
-void ShardedParameter::hide_value() { parameter_.set_state(nn::ParameterState::kSharded); }
+void ShardedParameter::note_conversion() {
+  ordered_version_ = gathered_version_ = shown_version_ = kNever;
+  if (!aliases()) return;
+  parameter_.value_leaf().bind(
+      Tensor::empty_named(parameter_.shape(), {.dtype = parameter_.dtype(), .device = kNull},
+                          MemoryCategory::kParameter, parameter_.name(), /*materialized=*/false));
+}
 
 bool ShardedParameter::has_new_writes() {
   const std::uint64_t version = parameter_.local().tensor().version();
   return std::exchange(ordered_version_, version) != version;
 }
 
-Tensor ShardedParameter::new_reduced() const {
-  return Tensor::empty_named(parameter_.shape().with(0, chunk_rows_), padded_local().options(),
+Tensor ShardedParameter::new_reduced(std::int64_t rows) const {
+  return Tensor::empty_named(layout_.front(rows), slot_->padded().options(),
                              MemoryCategory::kGradient, parameter_.name() + ".grad");
-}
-
-Tensor ShardedParameter::real_rows(const Tensor& reduced) const {
-  return reduced.slice(0, 0, local_rows_);
 }
 
 }  // namespace tessera::fsdp

@@ -1,29 +1,59 @@
+#include "tessera/fsdp/tree.h"
+
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/fsdp/runtime.h"
+#include "tessera/fsdp/module_state.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::fsdp {
 
 void Tree::adopt(ModuleState& root) {
+  TESSERA_CHECK_AS(StateError, root.modules().size() == 1, "fsdp.forward",
+                   "a group of several modules ({}) cannot be the root: shard the module that "
+                   "contains them, and run its forward",
+                   root.type_names());
+  const std::vector<nn::NamedModule> modules = root.modules().front()->named_modules();
+  // All of them first, so that what throws leaves every state where it was.
+  for (const nn::NamedModule& named : modules) {
+    if (const ModuleState* state = ModuleState::of(*named.module)) state->check_between_steps();
+  }
   const std::shared_ptr<Tree> self = shared_from_this();
-  for (const nn::NamedModule& named : root.module().named_modules()) {
-    ModuleState* state = named.module->attached<ModuleState>();
+  std::vector<std::pair<ModuleState*, std::string>> names;
+  for (const nn::NamedModule& named : modules) {
+    ModuleState* state = ModuleState::of(*named.module);
     if (state == nullptr) continue;
+    const std::string name = named.name.empty() ? "root" : named.name;
+    const auto known = std::find_if(names.begin(), names.end(),
+                                    [state](const auto& each) { return each.first == state; });
+    if (known != names.end()) {
+      known->second += ", " + name;
+      continue;
+    }
     state->join(self, static_cast<int>(states_.size()));
     states_.push_back(state);
-    if (state->group()) state->group()->set_name(named.name.empty() ? "root" : named.name);
+    names.emplace_back(state, name);
+  }
+  for (auto& [state, name] : names) {
+    if (state->group()) state->group()->set_name(std::move(name));
   }
 }
 
-void Tree::check_materialized(nn::Module& root) {
-  if (checked_materialized_) return;
+void Tree::share_comm(std::shared_ptr<CommContext> comm) {
+  TESSERA_CHECK_AS(StateError, !used_comm_, "fsdp.share_comm_context",
+                   "{} has run already: share the context before the first forward",
+                   states_.empty() ? "a root" : states_.front()->type_names());
+  comm->max_reduces_in_flight = std::max(comm->max_reduces_in_flight, comm_->max_reduces_in_flight);
+  comm_ = std::move(comm);
+}
+
+void Tree::check_parameters() {
+  if (checked_parameters_) return;
   std::string missing;
-  for (nn::NamedParameter& named : root.named_parameters()) {
+  for (nn::NamedParameter& named : states_.front()->modules().front()->named_parameters()) {
     named.parameter.set_name(named.name);
     if (!named.parameter.is_materialized())
       missing += (missing.empty() ? "\"" : ", \"") + named.name + "\"";
@@ -31,7 +61,10 @@ void Tree::check_materialized(nn::Module& root) {
   TESSERA_CHECK_AS(StateError, missing.empty(), "fsdp.forward",
                    "parameters without values: {}; call nn::initialize(model) or load them first",
                    missing);
-  checked_materialized_ = true;
+  for (const ModuleState* state : states_) {
+    if (state && state->group()) state->group()->check_places();
+  }
+  checked_parameters_ = true;
 }
 
 void Tree::forget(ModuleState& state) {
@@ -45,7 +78,9 @@ void Tree::forget(ModuleState& state) {
 void Tree::dissolve() {
   for (ModuleState* state : std::exchange(states_, {})) {
     if (state == nullptr || !state->shared_tree()) continue;
-    if (state->group()) state->reshard_group();
+    // Others may go on with the streams: what is in flight of these is waited for.
+    if (state->group()) state->group()->finish(*comm_);
+    state->opened_by_hand_ = state->gathered_beyond_depth_ = false;
     state->leave_tree();
   }
   running_.clear();
@@ -53,11 +88,13 @@ void Tree::dissolve() {
 }
 
 void Tree::begin_forward(ModuleState& state) {
-  check_materialized(states_.front()->module());
+  check_parameters();
+  used_comm_ = true;
   forward_root_ = &state;
   schedule.begin_forward();
   // The optimizer wrote the shards on compute; gathers read them.
-  comm.gather().wait(comm.compute().record("shards written"));
+  comm_->gather().wait(post_optim_event ? *std::exchange(post_optim_event, {})
+                                        : comm_->compute().record("shards written"));
   for (ModuleState* each : states_) {
     if (each && each->group()) each->group()->note_writes_ordered();
   }
@@ -66,11 +103,23 @@ void Tree::begin_forward(ModuleState& state) {
 void Tree::end_forward() {
   forward_root_ = nullptr;
   for (ModuleState* state : states_) {
-    if (state && state->group() && state->group()->state() == GroupState::kGathering)
+    if (state == nullptr || !state->group()) continue;
+    if (!state->ran_.empty()) {  // a group of several of which some never ran: it stays
+      state->ran_.clear();
+      leave(*state);
+      if (grad_enabled()) {
+        state->gathered_beyond_depth_ = true;
+        schedule.leave_forward(state->index_);
+      } else {
+        state->reshard_after_forward();
+      }
+    }
+    if (state->group()->state() == GroupState::kGathering && !state->opened_by_hand_)
       state->reshard_group();
+    if (!grad_enabled()) state->group()->end_step(*comm_);
   }
   // Without a backward this is the end of the iteration, and nothing gathered may remain.
-  if (!grad_enabled()) comm.unpark_all();
+  if (!grad_enabled()) comm_->unpark_all();
 }
 
 void Tree::begin_backward() {
@@ -96,63 +145,68 @@ void Tree::end_backward(bool failed) {
 
 void Tree::finish_backward() {
   // Nothing is computed any more: gathered memory goes back before the last reduces take theirs.
+  // What was gathered ahead of another backward of this iteration stays.
   for (ModuleState* state : states_) {
-    if (state && state->group()) state->reshard_group();
+    if (state == nullptr || !state->group() || !state->settings_.reshard_after_backward) continue;
+    if (is_last_backward || state->group()->state() == GroupState::kFull) state->reshard_group();
   }
-  comm.unpark_all();
+  if (is_last_backward) comm_->unpark_all();
   for (auto it = states_.rbegin(); it != states_.rend(); ++it) {
     ModuleState* state = *it;
     if (state == nullptr) continue;
-    if (state->phase_ != ModuleState::Phase::kPostBackward) state->post_backward();
+    if (state->phase_ != Phase::kPostBackward) state->post_backward();
     // Gradients of parameters that were also used outside their module came after its
-    // post-backward.
-    if (state->group()) state->group()->reduce(comm);
-    state->phase_ = ModuleState::Phase::kIdle;
+    // post-backward; and groups where every rank takes part, perhaps with zeros, come in one order.
+    if (state->group() && state->settings_.reduce_gradients) state->group()->reduce(*comm_);
+    state->phase_ = Phase::kIdle;
+    state->ran_.clear();
   }
-  comm.finish_reduces(0);
   running_.clear();
-  schedule.end_backward();
   in_backward_pass_ = false;
+  if (!is_last_backward) return;
+  comm_->finish_all_reduces();
+  for (ModuleState* state : states_) {
+    if (state == nullptr || !state->group()) continue;
+    state->group()->drop_unused_gradients(*comm_);
+    state->group()->end_step(*comm_);
+  }
+  schedule.end_backward();
 }
 
 void Tree::abandon() {
   for (ModuleState* state : states_) {
-    if (state == nullptr) continue;
-    if (state->group()) {
-      state->reshard_group();
-      state->group()->discard_pending_gradients();
-    }
-    state->phase_ = ModuleState::Phase::kIdle;
+    if (state && state->group()) state->reshard_group();
   }
-  comm.abandon();
+  comm_->abandon();
+  for (ModuleState* state : states_) {
+    if (state == nullptr) continue;
+    state->ran_.clear();
+    state->depth_ = 0;
+    state->phase_ = Phase::kIdle;
+    if (!state->group()) continue;
+    state->group()->drop_pending_gradients();
+    state->group()->end_step(*comm_);
+  }
   running_.clear();
   schedule.end_backward();
   forward_root_ = nullptr;
   in_backward_pass_ = false;
 }
 
-bool Tree::is_held(const ModuleState& state) const {
-  if (state.is_told_to_stay() || state.is_opened_by_hand()) return true;
-  // Ancestors of the innermost running module keep their values while it runs.
+bool Tree::runs_around_another(const ModuleState& state) const {
   return !running_.empty() && running_.back() != &state &&
          std::find(running_.begin(), running_.end(), &state) != running_.end();
 }
 
-int Tree::live_buffers() const {
-  return static_cast<int>(
-      std::count_if(states_.begin(), states_.end(), [this](const ModuleState* state) {
-        return state && state->group() && state->group()->occupies_memory() && !is_held(*state);
-      }));
+GatherRoom Tree::room() const {
+  const auto live = std::count_if(states_.begin(), states_.end(), [this](const ModuleState* state) {
+    return state && state->group() && state->group()->occupies_memory() && !state->is_held();
+  });
+  return {.live = static_cast<int>(live), .depth = std::max(1, prefetch.forward)};
 }
 
 void Tree::enter(ModuleState& state) { running_.push_back(&state); }
 
 void Tree::leave(ModuleState& state) { std::erase(running_, &state); }
-
-void Tree::prefetch(std::optional<int> index) {
-  if (!index) return;
-  ModuleState* state = states_[static_cast<std::size_t>(*index)];
-  if (state && state->group()) state->group()->unshard(comm, live_buffers());
-}
 
 }  // namespace tessera::fsdp
