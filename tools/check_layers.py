@@ -57,7 +57,7 @@ LIBRARIES = {
     "fmt": (r"fmt/", ANYWHERE),
     "spdlog": (r"spdlog/", r"distributed/|models/|tools/|tests/"),
     "cli11": (r"CLI/", r"models/examples/|tools/"),
-    "json": (r"nlohmann/", r"tensor/safetensors|distributed/|models/|tools/|tests/"),
+    "json": (r"nlohmann/", r"tensor/safetensors|distributed/|fsdp/|models/|tools/|tests/"),
     "xxhash": (r"xxh", r"tensor/|distributed/|tests/"),
     "zlib": (r"(zlib|zconf)\.h$", r"models/data/|tests/"),
 }

@@ -66,6 +66,12 @@ class Chain final : public nn::Layer<Chain> {
   std::unique_ptr<nn::Linear> stem_, head_;
 };
 
+/// Gathers one group ahead in each direction, or none.
+inline fsdp::PrefetchOptions prefetch_of(bool forward, bool backward) {
+  return {.forward = forward ? 1 : 0,
+          .backward = backward ? fsdp::BackwardPrefetch::kPre : fsdp::BackwardPrefetch::kNone};
+}
+
 /// Each block, then the root.
 inline void shard_chain(Chain& chain, const fsdp::FullyShardOptions& options) {
   for (const auto& block : chain.blocks()) fsdp::fully_shard(*block, options);

@@ -1,15 +1,27 @@
-// Every error of the sharding layer, with its text; and the rules about who may read and write a
-// parameter when.
+// Errors of fully_shard and replicate, naming module and parameter; and the rules about who may
+// read and write a parameter when. Errors of settings: setting_errors_test.cc.
 
 #include <catch2/catch.hpp>
 
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <type_traits>
+#include <vector>
 
+#include "tessera/autograd/engine.h"
+#include "tessera/distributed/mesh_impl.h"
+#include "tessera/distributed/parameters.h"
 #include "tessera/fsdp/fully_shard.h"
+#include "tessera/fsdp/replicate.h"
 #include "tessera/nn/init.h"
+#include "tessera/nn/layers/module_dict.h"
+#include "tessera/nn/layers/module_list.h"
+#include "tessera/nn/layers/sequential.h"
 #include "tessera/tensor/ops_create.h"
 #include "tessera/tests/fsdp/chain.h"
+#include "tessera/tests/fsdp/holder.h"
 #include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/ranks.h"
 
@@ -33,68 +45,196 @@ void check_throws(RankTest& t, const std::string& text, const std::function<void
   t.check(message.find(text) != std::string::npos, "expected \"{}\", got: {}", text, message);
 }
 
-/// Holds whatever parameters a test gives it.
-class Holder final : public nn::Layer<Holder> {
- public:
-  explicit Holder(std::vector<nn::ParameterOptions> options) {
-    for (nn::ParameterOptions& o : options) {
-      parameters_.push_back(std::make_unique<nn::Parameter>(std::move(o)));
-      register_parameter("p" + std::to_string(parameters_.size() - 1), *parameters_.back());
-    }
-  }
-  Variable forward(const Variable& x) { return x; }
-  nn::Parameter& at(std::size_t i) { return *parameters_[i]; }
+std::unique_ptr<Chain> make_chain() { return std::make_unique<Chain>(ChainOptions{}); }
 
- private:
-  std::vector<std::unique_ptr<nn::Parameter>> parameters_;
-};
+using fsdp::FullyShardOptions;
 
-TESSERA_RANK_TEST("fsdp errors: wrong calls of fully_shard", "[fsdp]") {
-  const fsdp::FullyShardOptions options = {.mesh = t.world().mesh()};
-  check_throws<InvalidArgument>(t, "no mesh was given", [] {
-    Chain model({});
-    fsdp::fully_shard(model, {});
+// A sharded model cannot be copied: no module can.
+static_assert(!std::is_copy_constructible_v<Chain> && !std::is_copy_assignable_v<Chain>);
+
+TESSERA_RANK_TEST("fsdp errors: meshes and modules that cannot be sharded", "[fsdp]") {
+  const FullyShardOptions options = {.mesh = t.world().mesh()};
+  check_throws<InvalidArgument>(t, "mesh", [] { fsdp::fully_shard(*make_chain(), {}); });
+  check_throws<InvalidArgument>(t, "mesh", [] { fsdp::replicate(*make_chain(), {}); });
+  const distributed::DeviceMesh two({"a", "b"}, {1, t.size()}, t.world().group(),
+                                    t.world().device());
+  const distributed::DeviceMesh three({"a", "b", "c"}, {1, 1, t.size()}, t.world().group(),
+                                      t.world().device());
+  check_throws<InvalidArgument>(t, "3", [&] { fsdp::fully_shard(*make_chain(), {.mesh = three}); });
+  check_throws<InvalidArgument>(t, "2", [&] { fsdp::replicate(*make_chain(), {.mesh = two}); });
+  check_throws<InvalidArgument>(t, "ModuleList", [&] {
+    nn::ModuleList list;
+    list.add<nn::Linear>({.in = 2, .out = 2});
+    fsdp::fully_shard(list, options);
   });
-  check_throws<StateError>(t, "Chain is sharded already; fully_shard can only be applied once",
-                           [&] {
-                             Chain model({});
-                             fsdp::fully_shard(model, options);
-                             fsdp::fully_shard(model, options);
-                           });
+  check_throws<InvalidArgument>(t, "ModuleDict", [&] {
+    nn::ModuleDict dict;
+    dict.add<nn::Linear>("a", {.in = 2, .out = 2});
+    fsdp::replicate(dict, {.mesh = t.world().mesh()});
+  });
+  const std::vector<nn::Module*> nothing, null = {nullptr};
+  check_throws<InvalidArgument>(t, "", [&] { fsdp::fully_shard(nothing, options); });
+  check_throws<InvalidArgument>(t, "null", [&] { fsdp::fully_shard(null, options); });
+  check_throws<InvalidArgument>(t, "",
+                                [&] { fsdp::replicate(nothing, {.mesh = t.world().mesh()}); });
+  check_throws<InvalidArgument>(t, "null",
+                                [&] { fsdp::replicate(null, {.mesh = t.world().mesh()}); });
+}
+
+TESSERA_RANK_TEST("fsdp errors: parameters that cannot be sharded", "[fsdp]") {
+  const FullyShardOptions options = {.mesh = t.world().mesh()};
   check_throws<InvalidArgument>(
-      t, "parameter \"p1\" has 0 dims; sharding needs at least 1: reshape it to [1]", [&] {
-        Holder holder(
-            {{.shape = {3}, .init = nn::init::zeros()}, {.shape = {}, .init = nn::init::zeros()}});
+      t, "parameter \"p1\" of Holder has 0 dims; sharding needs at least 1: reshape it to [1]",
+      [&] {
+        Holder holder(zeros_of({{3}, {}}));
         fsdp::fully_shard(holder, options);
       });
-  check_throws<InvalidArgument>(t, "\"p0\" is f32 and \"p1\" is f64", [&] {
-    Holder holder({{.shape = {3}, .init = nn::init::zeros()},
-                   {.shape = {3}, .dtype = DType::kF64, .init = nn::init::zeros()}});
-    fsdp::fully_shard(holder, options);
+  const auto mixed = [] {
+    auto out = zeros_of({{3}, {3}});
+    out.back().dtype = DType::kF64;
+    return out;
+  };
+  for (const char* part : {"p0", "p1", "f32", "f64"}) {
+    check_throws<InvalidArgument>(t, part, [&] {
+      Holder holder(mixed());
+      fsdp::fully_shard(holder, options);
+    });
+  }
+  // A frozen one may differ.
+  Holder frozen(mixed());
+  frozen.at(1).set_requires_grad(false);
+  t.check(fsdp::fully_shard(frozen, options).has_group(), "a frozen parameter of another dtype");
+}
+
+TESSERA_RANK_TEST("fsdp errors: a parameter cut over a mesh of another root", "[fsdp]") {
+  const distributed::DeviceMesh both({"data", "model"}, {1, t.size()}, t.world().group(),
+                                     t.world().device());
+  const auto cut = [&] {
+    auto holder = std::make_unique<Holder>(zeros_of({{2 * t.size(), 3}}));
+    const distributed::DeviceMesh model = both["model"];
+    holder->at(0).cut(
+        distributed::shard_spec({2 * t.size(), 3}, model, {distributed::Shard{.dim = 0}}),
+        distributed::make_mesh(model));
+    return holder;
+  };
+  const auto foreign = cut(), own = cut();
+  for (const char* part : {"p0", "no root in common"}) {
+    check_throws<InvalidArgument>(t, part,
+                                  [&] { fsdp::fully_shard(*foreign, {.mesh = t.world().mesh()}); });
+  }
+  t.check(fsdp::fully_shard(*own, {.mesh = both["data"]}).has_group(), "no group");
+}
+
+TESSERA_RANK_TEST("fsdp errors: placements and numbers that do not fit", "[fsdp]") {
+  const auto place = [&](const Shape& shape, int dim) {
+    Holder holder(zeros_of({shape}));
+    fsdp::fully_shard(holder,
+                      {.mesh = t.world().mesh(), .shard_placement = [dim](const nn::Parameter&) {
+                         return std::optional<distributed::Shard>(distributed::Shard{.dim = dim});
+                       }});
+  };
+  check_throws<InvalidArgument>(t, "p0", [&] { place({7}, 1); });
+  check_throws<InvalidArgument>(t, "p0", [&] { place({7, 2}, -3); });
+  // 31 columns are even over one rank only.
+  if (t.size() > 1) check_throws<InvalidArgument>(t, "31", [&] { place({4, 31}, -1); });
+  for (const int ranks : {0, -1, t.size() + 1}) {
+    check_throws<InvalidArgument>(t, std::to_string(ranks), [&] {
+      fsdp::fully_shard(*make_chain(), {.mesh = t.world().mesh(), .reshard_after_forward = ranks});
+    });
+  }
+  if (t.size() <= 2) return;
+  check_throws<InvalidArgument>(t, "2", [&] {
+    fsdp::fully_shard(*make_chain(), {.mesh = t.world().mesh(), .reshard_after_forward = 2});
   });
-  check_throws<StateError>(t, "no FSDP state on Chain", [] { fsdp::of(Chain({})); });
-  check_throws<InvalidArgument>(t, "expected at least 0, got -1", [&] {
-    Chain model({});
-    fsdp::fully_shard(model, options).set_max_reduces_in_flight(-1);
+}
+
+TESSERA_RANK_TEST("fsdp errors: a second call on one module", "[fsdp]") {
+  const auto shard = [&](nn::Module& m) { fsdp::fully_shard(m, {.mesh = t.world().mesh()}); };
+  const auto copy = [&](nn::Module& m) { fsdp::replicate(m, {.mesh = t.world().mesh()}); };
+  const std::vector<std::function<void(nn::Module&)>> calls = {shard, copy};
+  for (const auto& first : calls) {
+    for (const auto& second : calls) {
+      const auto chain = make_chain();
+      first(*chain);
+      check_throws<StateError>(t, "Chain", [&] { second(*chain); });
+    }
+  }
+  // Also where the first call had a list, and where nothing was left to take.
+  const auto chain = make_chain();
+  Block &a = *chain->blocks()[0], &b = *chain->blocks()[1];
+  fsdp::fully_shard({&a, &b}, {.mesh = t.world().mesh()});
+  check_throws<StateError>(t, "Block", [&] { shard(b); });
+  check_throws<StateError>(t, "Block", [&] {
+    fsdp::fully_shard({&*chain->blocks()[2], &a}, {.mesh = t.world().mesh()});
   });
 }
 
 TESSERA_RANK_TEST("fsdp errors: one parameter in two groups", "[fsdp]") {
-  const fsdp::FullyShardOptions options = {.mesh = t.world().mesh()};
-  check_throws<StateError>(
-      t, "parameter \"block0.linear.weight\" of Block already belongs to group Chain", [&] {
-        Chain model({});
-        fsdp::fully_shard(model, options);
-        fsdp::fully_shard(*model.blocks().front(), options);
-      });
-  check_throws<StateError>(
-      t, "of Holder already belongs to group Holder: shard inner modules before outer ones", [&] {
-        Holder first({{.shape = {3}, .init = nn::init::zeros()}});
-        Holder second({{.shape = {3}, .init = nn::init::zeros()}});
-        nn::tie(first.at(0), second.at(0));
-        fsdp::fully_shard(first, options);
-        fsdp::fully_shard(second, options);
-      });
+  const FullyShardOptions options = {.mesh = t.world().mesh()};
+  const auto check_both = [&](const char* one, const char* other, const auto& action) {
+    check_throws<StateError>(t, one, action);
+    check_throws<StateError>(t, other, action);
+  };
+  // The outer one first: both are named, and so is the parameter.
+  const auto outer_first = [&] {
+    const auto model = make_chain();
+    fsdp::fully_shard(*model, options);
+    fsdp::fully_shard(*model->blocks().front(), options);
+  };
+  check_both("Chain", "Block", outer_first);
+  check_throws<StateError>(t, "block0.linear.weight", outer_first);
+  // Tied across groups: both paths, once a root knows them.
+  const auto tied = [&](bool replicated) {
+    nn::Sequential net;
+    net.add<nn::Linear>({.in = 3, .out = 3});
+    net.add<nn::Linear>({.in = 3, .out = 3});
+    nn::tie(net.at<nn::Linear>(0).weight(), net.at<nn::Linear>(1).weight());
+    fsdp::fully_shard(net.at(0), options);
+    if (replicated) {
+      fsdp::replicate(net.at(1), {.mesh = t.world().mesh()});
+    } else {
+      fsdp::fully_shard(net.at(1), options);
+    }
+    fsdp::fully_shard(net, options);
+    nn::initialize(net, {.seed = 1});
+    net(Variable(random_rows(2, 3, DType::kF32, 1)));
+  };
+  for (const bool replicated : {false, true})
+    check_both("\"weight\" of Linear", "already belongs to group Linear",
+               [&] { tied(replicated); });
+  // In the list of one call the tie is legal.
+  nn::Sequential net;
+  net.add<nn::Linear>({.in = 3, .out = 3});
+  net.add<nn::Linear>({.in = 3, .out = 3});
+  nn::tie(net.at<nn::Linear>(0).weight(), net.at<nn::Linear>(1).weight());
+  fsdp::fully_shard({&net.at(0), &net.at(1)}, options);
+}
+
+TESSERA_RANK_TEST("fsdp errors: an outer call of which an inner one left nothing is legal",
+                  "[fsdp]") {
+  Chain model({.classes = 0});
+  for (const auto& block : model.blocks()) fsdp::fully_shard(*block, {.mesh = t.world().mesh()});
+  const fsdp::Handle root = fsdp::fully_shard(model, {.mesh = t.world().mesh()});
+  t.check(!root.has_group() && root.placements().parameter.empty() && root.gathered_bytes() == 0,
+          "the root has a group");
+}
+
+TESSERA_RANK_TEST("fsdp errors: a group of several modules cannot be the root", "[fsdp]") {
+  nn::Sequential net;
+  net.add<nn::Linear>({.in = 3, .out = 3, .dtype = DType::kF64});
+  net.add<nn::Linear>({.in = 3, .out = 3, .dtype = DType::kF64});
+  fsdp::fully_shard({&net.at(0), &net.at(1)}, {.mesh = t.world().mesh()});
+  nn::initialize(net, {.seed = 1});
+  check_throws<StateError>(t, "root", [&] { net(Variable(random_rows(2, 3, DType::kF64, 1))); });
+}
+
+TESSERA_RANK_TEST("fsdp errors: no state", "[fsdp]") {
+  const auto model = make_chain();
+  t.check(!fsdp::has_state(*model), "a state from nowhere");
+  check_throws<StateError>(t, "no FSDP state on Chain", [&] { fsdp::of(*model); });
+  check_throws<InvalidArgument>(t, "Chain", [&] { fsdp::share_comm_context({model.get()}); });
+  fsdp::fully_shard(*model, {.mesh = t.world().mesh()});
+  t.check(fsdp::has_state(*model), "no state after fully_shard");
 }
 
 TESSERA_RANK_TEST("fsdp errors: values before they are there", "[fsdp]") {

@@ -153,7 +153,7 @@ constexpr std::array kAhead = {false, true};
 void check_late_writes(RankTest& t) {
   for (const bool ahead : kAhead) {
     Writer model;
-    model.shard(t.world().mesh(), {.forward = ahead, .backward = ahead});
+    model.shard(t.world().mesh(), prefetch_of(ahead, ahead));
     nn::initialize(model, {.seed = 1});
     Writer twin;
     nn::initialize(twin, {.seed = 1});

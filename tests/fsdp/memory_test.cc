@@ -1,50 +1,20 @@
 // Bytes of parameters, gradients, momentum and gathered values: exact where the arithmetic is,
-// bounded elsewhere.
+// bounded elsewhere. One axis; other ways to shard are in memory_modes_test.cc.
 
 #include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
-#include "tessera/fsdp/fully_shard.h"
-#include "tessera/nn/init.h"
-#include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/twin.h"
-#include "tessera/tests/support/ranks.h"
+#include "tessera/tests/fsdp/memory_run.h"
 
 namespace tessera::testing {
 namespace {
 
-std::int64_t round_up(std::int64_t bytes, std::int64_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
-
-/// The arithmetic of the layout, written down a second time.
-struct Sizes {
-  Sizes(const std::vector<Shape>& shapes, int world, int rank, std::int64_t element) {
-    for (const Shape& shape : shapes) {
-      const std::int64_t row = shape.numel() / shape[0] * element;
-      const std::int64_t rows = (shape[0] + world - 1) / world;
-      const std::int64_t real = std::clamp<std::int64_t>(shape[0] - rows * rank, 0, rows);
-      padded_shard += round_up(rows * row, 64);
-      real_shard += round_up(real * row, 64);
-      slots += round_up(rows * world * row, 64);
-      gathered = round_up(gathered, 256) + rows * world * row;
-    }
-    gathered = world == 1 ? 0 : round_up(gathered, 64);
-  }
-  std::int64_t padded_shard = 0;  ///< parameters, and their gradients once reduced
-  std::int64_t real_shard = 0;    ///< momentum
-  std::int64_t slots = 0;         ///< gradients before they are reduced
-  std::int64_t gathered = 0;
-};
-
-std::vector<Shape> linear_shapes(std::int64_t in, std::int64_t out) { return {{out, in}, {out}}; }
-
-Sizes sizes_of(RankTest& t, std::int64_t in, std::int64_t out) {
-  return Sizes(linear_shapes(in, out), t.world().size(), t.world().rank(), 8);
-}
+using Prefetch = fsdp::PrefetchOptions;
+constexpr auto kNone = fsdp::BackwardPrefetch::kNone;
 
 TESSERA_RANK_TEST("fsdp memory: shards, gradients and momentum are what the arithmetic says",
                   "[fsdp]") {
@@ -55,28 +25,27 @@ TESSERA_RANK_TEST("fsdp memory: shards, gradients and momentum are what the arit
     shard_chain(model, {.mesh = t.world().mesh()});
     nn::initialize(model, {.seed = 1});
     nn::optim::SGD sgd(model.parameters(), kSgd);
-    std::int64_t padded = 0, real = 0;
+    GroupBytes expected;
     for (const auto& [in, out] : {std::pair{7, 5}, {5, 9}, {9, 3}}) {
-      padded += sizes_of(t, in, out).padded_shard;
-      real += sizes_of(t, in, out).real_shard;
+      const GroupBytes group = bytes_of(linear_shapes(in, out), world_cut(t));
+      expected.shard += group.shard;
+      expected.momentum += group.momentum;
+      expected.grads += group.grads;
     }
-    const auto grown = [&](MemoryCategory category) {
-      return memory.current()[category] - before[category];
+    const auto check = [&](MemoryCategory category, std::int64_t bytes) {
+      const std::int64_t grown = memory.current()[category] - before[category];
+      t.check(grown == bytes, "{} takes {} bytes, expected {}", memory_category_name(category),
+              grown, bytes);
     };
     for (int step = 0; step < 3; ++step) {
       backward(sharded_loss(model(Variable(random_rows(4, 7, DType::kF64, 1))), t.world()));
-      t.check(grown(MemoryCategory::kGradient) == padded, "gradients take {} bytes, expected {}",
-              grown(MemoryCategory::kGradient), padded);
+      check(MemoryCategory::kGradient, expected.grads);
       sgd.step();
       sgd.zero_grad();
-      t.check(grown(MemoryCategory::kParameter) == padded, "parameters take {} bytes, expected {}",
-              grown(MemoryCategory::kParameter), padded);
-      t.check(grown(MemoryCategory::kOptimizer) == real, "momentum takes {} bytes, expected {}",
-              grown(MemoryCategory::kOptimizer), real);
-      t.check(grown(MemoryCategory::kGradient) == 0, "{} gradient bytes after zero_grad",
-              grown(MemoryCategory::kGradient));
-      t.check(grown(MemoryCategory::kGathered) == 0, "{} gathered bytes after a step",
-              grown(MemoryCategory::kGathered));
+      check(MemoryCategory::kParameter, expected.shard);
+      check(MemoryCategory::kOptimizer, expected.momentum);
+      check(MemoryCategory::kGradient, 0);
+      check(MemoryCategory::kGathered, 0);
     }
   }
   const MemoryReading after = memory.current();
@@ -84,115 +53,127 @@ TESSERA_RANK_TEST("fsdp memory: shards, gradients and momentum are what the arit
           after.total() - before.total());
 }
 
-/// A flat chain of `groups` equal blocks: the peaks of forward and backward, in full.
-void check_peaks(RankTest& t, int groups, int reduces_in_flight) {
-  constexpr std::int64_t kWidth = 24;
-  MemoryCounters& memory = t.world().context()->memory();
-  Chain model({.widths = std::vector<std::int64_t>(static_cast<std::size_t>(groups) + 1, kWidth),
-               .classes = 0});
-  shard_chain(model, {.mesh = t.world().mesh()});
-  fsdp::of(model).set_max_reduces_in_flight(reduces_in_flight);
-  nn::initialize(model, {.seed = 1});
-  const Sizes block = sizes_of(t, kWidth, kWidth);
-  const std::int64_t shards = groups * block.padded_shard;
-  for (int step = 0; step < 3; ++step) {
-    memory.reset_peak();
-    const Variable loss =
-        sharded_loss(model(Variable(random_rows(4, kWidth, DType::kF64, 1))), t.world());
-    // The value in use and the one gathered ahead (in the first step there is no order to follow:
-    // the one released before).
-    std::int64_t expected = shards + 2 * block.gathered;
-    t.check(memory.peak_model() == expected, "step {}: forward peak {}, expected {}", step,
-            memory.peak_model(), expected);
-    memory.reset_peak();
-    backward(loss);
-    // At the first block, the last to run: its slots, and either its value, the one released before
-    // it, the slots of the reduce in flight and the reduced gradients of all other blocks; or, when
-    // all values have gone, all reduced gradients.
-    expected = shards + block.slots +
-               std::max(2 * block.gathered + std::min(reduces_in_flight, 1) * block.slots +
-                            (groups - 1) * block.padded_shard,
-                        groups * block.padded_shard);
-    t.check(memory.peak_model() == expected, "step {}: backward peak {}, expected {}", step,
-            memory.peak_model(), expected);
-    const int blocks = 3 + std::min(reduces_in_flight, 1);
-    t.check(memory.peak_model() <= 2 * shards + blocks * std::max(block.gathered, block.slots),
-            "step {}: over the bound", step);
-    for (nn::Parameter parameter : model.parameters()) parameter.zero_grad();
-  }
+struct Case {
+  int groups = 4;
+  Prefetch prefetch = {};
+  int reduce_buffers = 1;
+};
+
+void check_peaks(RankTest& t, const Case& c) {
+  const FlatChain expected = {.group = flat_group(world_cut(t)),
+                              .groups = c.groups,
+                              .depth = std::max(c.prefetch.forward, 1),
+                              .reduce_buffers = c.reduce_buffers};
+  const std::string name = fmt::format("{} groups, {} ahead, {} reduce buffers", c.groups,
+                                       c.prefetch.forward, c.reduce_buffers);
+  check_flat_chain(t, name, expected, [&](Chain& model) {
+    shard_chain(model, {.mesh = t.world().mesh()});
+    fsdp::of(model).set_prefetch(c.prefetch);
+    fsdp::of(model).set_reduce_scatter_max_input_buffers(c.reduce_buffers);
+  });
+  t.check(expected.forward_peak() <= expected.forward_bound(), "{}: forward over the bound", name);
+  t.check(expected.backward_peak() <= expected.backward_bound(), "{}: backward over the bound",
+          name);
 }
 
-TESSERA_RANK_TEST("fsdp memory: peaks of a flat chain", "[fsdp]") {
-  for (const int groups : {2, 3, 6}) check_peaks(t, groups, /*reduces_in_flight=*/1);
-  check_peaks(t, 4, /*reduces_in_flight=*/0);
+TESSERA_RANK_TEST("fsdp memory: peaks of a flat chain, to the byte", "[fsdp]") {
+  for (const int groups : {2, 3, 6}) check_peaks(t, {.groups = groups});
+  for (const int buffers : {0, 2}) check_peaks(t, {.groups = 5, .reduce_buffers = buffers});
+}
+
+TESSERA_RANK_TEST("fsdp memory: peaks by how many groups are gathered ahead", "[fsdp]") {
+  for (const int forward : {0, 2, 3})
+    check_peaks(t, {.groups = 5, .prefetch = {.forward = forward}});
+  check_peaks(t, {.prefetch = {.forward = 0, .backward = kNone}});
+  check_peaks(t, {.prefetch = {.forward = 0, .backward = kNone}, .reduce_buffers = 0});
+}
+
+TESSERA_RANK_TEST_WITH("fsdp memory: peaks of a flat chain with queued compute", "[fsdp]",
+                       ({.worlds = {1, 3}, .cpu_compute = StreamKind::kQueued})) {
+  check_peaks(t, {.groups = 6});
+  check_peaks(t, {.groups = 4, .reduce_buffers = 0});
 }
 
 TESSERA_RANK_TEST("fsdp memory: the bounds hold with parameters of the root's own", "[fsdp]") {
-  constexpr std::int64_t kWidth = 24, kClasses = 2, kGroups = 5;
-  MemoryCounters& memory = t.world().context()->memory();
+  constexpr std::int64_t kClasses = 2;
+  constexpr int kGroups = 5;
   for (const int reduces : {1, 0}) {
-    Chain model({.widths = std::vector<std::int64_t>(kGroups + 1, kWidth), .classes = kClasses});
+    PeakReader reader(t);
+    ChainOptions options = flat_chain(kGroups);
+    options.classes = kClasses;
+    Chain model(options);
     shard_chain(model, {.mesh = t.world().mesh()});
-    fsdp::of(model).set_max_reduces_in_flight(reduces);
+    fsdp::of(model).set_reduce_scatter_max_input_buffers(reduces);
     nn::initialize(model, {.seed = 1});
-    const Sizes block = sizes_of(t, kWidth, kWidth), root = sizes_of(t, kWidth, kClasses);
-    const std::int64_t shards = kGroups * block.padded_shard + root.padded_shard;
+    const GroupBytes block = flat_group(world_cut(t));
+    const GroupBytes root = bytes_of(linear_shapes(kChainWidth, kClasses), world_cut(t));
+    const std::int64_t shards = kGroups * block.shard + root.shard;
     const std::int64_t b = std::max(block.gathered, block.slots);
     const std::int64_t n = std::max(root.gathered, root.slots);
     for (int step = 0; step < 3; ++step) {
-      memory.reset_peak();
-      const Variable loss =
-          sharded_loss(model(Variable(random_rows(4, kWidth, DType::kF64, 1))), t.world());
-      t.check(memory.peak_model() <= 2 * b + n + shards, "forward: {} bytes, bound {}",
-              memory.peak_model(), 2 * b + n + shards);
-      memory.reset_peak();
+      reader.start();
+      const Variable loss = chain_loss(t, model);
+      const std::int64_t forward = 2 * block.gathered + root.gathered + shards;
+      t.check(reader.peak() == forward, "forward: {} bytes, expected {}", reader.peak(), forward);
+      reader.start();
       backward(loss);
       const std::int64_t bound = (3 + reduces) * b + n + 2 * shards;
-      t.check(memory.peak_model() <= bound, "backward: {} bytes, bound {}", memory.peak_model(),
-              bound);
-      for (nn::Parameter parameter : model.parameters()) parameter.zero_grad();
+      t.check(reader.peak() <= bound, "backward: {} bytes, bound {}", reader.peak(), bound);
+      drop_gradients(model);
     }
   }
 }
 
-TESSERA_RANK_TEST("fsdp memory: everything goes back after an exception in the middle of a step",
-                  "[fsdp]") {
-  MemoryCounters& memory = t.world().context()->memory();
-  const MemoryReading before = memory.current();
-  {
-    Chain model({});
-    shard_chain(model, {.mesh = t.world().mesh()});
-    nn::initialize(model, {.seed = 1});
-    const auto shards = memory.current();
-    bool threw = false;
-    try {
-      model(Variable(random_rows(4, 6, DType::kF64, 1)));  // the first block takes 7
-    } catch (const InvalidArgument&) {
-      threw = true;
-    }
-    t.check(threw, "a wrong input did not throw");
-    t.check(memory.current().total() == shards.total(), "{} bytes remain after a failed forward",
-            memory.current().total() - shards.total());
-    const Variable y = model(Variable(random_rows(4, 7, DType::kF64, 1)));
-    Variable bad = y;
-    bad.register_hook([](const Variable&) -> Variable { throw InvalidArgument("on purpose"); });
-    threw = false;
-    try {
-      backward(sum(bad));
-    } catch (const InvalidArgument&) {
-      threw = true;
-    }
-    t.check(threw, "the hook's exception was lost");
-    t.check(memory.current()[MemoryCategory::kGathered] == 0,
-            "gathered bytes remain after a failed backward");
-    t.check(memory.current()[MemoryCategory::kGradient] == 0,
-            "gradient bytes remain after a failed backward");
-    backward(sharded_loss(model(Variable(random_rows(4, 7, DType::kF64, 1))),
-                          t.world()));  // and it goes on
-    t.check(model.parameters().front().grad().defined(), "no gradient after recovery");
+// ---- held groups --------------------------------------------------------------------------------
+
+TESSERA_RANK_TEST(
+    "fsdp memory: groups told to stay add their own bytes, and give them back one "
+    "by one",
+    "[fsdp]") {
+  for (const int groups : {2, 5}) {
+    check_flat_chain(
+        t, "kept", {.group = flat_group(world_cut(t)), .groups = groups, .told_to_stay = true},
+        [&](Chain& model) {
+          shard_chain(model, {.mesh = t.world().mesh(), .reshard_after_forward = false});
+        });
   }
-  t.check(memory.current().total() == before.total(), "{} bytes remain",
-          memory.current().total() - before.total());
+}
+
+TESSERA_RANK_TEST("fsdp memory: a group opened by hand adds its own bytes until it is closed",
+                  "[fsdp]") {
+  constexpr int kGroups = 4;
+  const GroupBytes block = flat_group(world_cut(t));
+  Chain model(flat_chain(kGroups));
+  shard_chain(model, {.mesh = t.world().mesh()});
+  nn::initialize(model, {.seed = 1});
+  drop_gradients(model);
+  backward(chain_loss(t, model));
+  drop_gradients(model);
+  PeakReader reader(t);
+  const fsdp::Handle last = fsdp::of(*model.blocks().back());
+  last.unshard().wait();
+  t.check(reader.now() == block.gathered, "{} bytes while open, expected {}", reader.now(),
+          block.gathered);
+  t.check(counted(last.gathered_bytes()) == block.gathered, "gathered_bytes() is {}",
+          last.gathered_bytes());
+  reader.start();
+  const Variable loss = chain_loss(t, model);
+  t.check(reader.peak() == 3 * block.gathered, "forward: {} bytes, expected 3 of {}", reader.peak(),
+          block.gathered);
+  backward(loss);
+  drop_gradients(model);
+  last.unshard().wait();
+  last.reshard();
+  t.check(reader.now() == 0, "{} bytes remain after reshard()", reader.now());
+}
+
+TESSERA_RANK_TEST_WITH("fsdp memory: 1/n kept between forward and backward adds its own bytes",
+                       "[fsdp]", ({.worlds = {4}})) {
+  Cut cut = world_cut(t);
+  cut.kept_by = 2;
+  check_flat_chain(t, "1/2 kept", {.group = flat_group(cut), .groups = 4}, [&](Chain& model) {
+    shard_chain(model, {.mesh = t.world().mesh(), .reshard_after_forward = 2});
+  });
 }
 
 }  // namespace

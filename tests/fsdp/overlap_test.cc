@@ -1,109 +1,75 @@
-// Communication runs beside computation: sleeps stand for the work.
+// Communication runs beside computation: sleeps stand for the work, on streams and in collectives.
 
 #include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <chrono>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "tessera/autograd/function.h"
-#include "tessera/distributed/decorators.h"
-#include "tessera/fsdp/fully_shard.h"
 #include "tessera/nn/init.h"
-#include "tessera/nn/layers/linear.h"
 #include "tessera/tensor/trace.h"
+#include "tessera/tests/fsdp/slow_chain.h"
 #include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
 namespace {
 
-constexpr int kLayers = 8;
-constexpr double kComputeMs = 25;
-constexpr double kGatherMs = 20;
-
-/// Takes its time on the current stream, forward and backward.
-Variable slow(const Variable& x, const std::string& name) {
-  annotate("test", name, "forward");
-  stream_sleep(current_stream(x.device()), kComputeMs);
-  return record("slow", x.tensor().detached_version(), {x},
-                [name](const Tensor& dy, const BackwardContext&) -> std::vector<Tensor> {
-                  annotate("test", name, "backward");
-                  stream_sleep(current_stream(dy.device()), kComputeMs);
-                  return {dy};
-                });
-}
-
-class SlowBlock final : public nn::Layer<SlowBlock> {
- public:
-  explicit SlowBlock(std::string name)
-      : name_(std::move(name)), linear_({.in = 4, .out = 4, .dtype = DType::kF64}) {
-    register_module("linear", linear_);
-  }
-  Variable forward(const Variable& x) { return linear_(slow(x, name_)); }
-
- private:
-  std::string name_;
-  nn::Linear linear_;
-};
-
-class SlowChain final : public nn::Layer<SlowChain> {
- public:
-  SlowChain() {
-    for (int i = 0; i < kLayers; ++i) {
-      blocks_.push_back(std::make_unique<SlowBlock>("block" + std::to_string(i)));
-      register_module("block" + std::to_string(i), *blocks_.back());
-    }
-  }
-  Variable forward(Variable x) {
-    for (auto& block : blocks_) x = (*block)(x);
-    return x;
-  }
-  void shard(const distributed::DeviceMesh& mesh) {
-    for (auto& block : blocks_) fsdp::fully_shard(*block, {.mesh = mesh});
-    fsdp::fully_shard(*this, {.mesh = mesh});
-  }
-
- private:
-  std::vector<std::unique_ptr<SlowBlock>> blocks_;
-};
+constexpr fsdp::PrefetchOptions kNothingAhead = {.forward = 0,
+                                                 .backward = fsdp::BackwardPrefetch::kNone};
+constexpr int kSteps = 6;  // of which the first, whose order is not known yet, does not count
 
 struct Timing {
-  double best_ms = 1e9;                          ///< of steps 2 to 6
-  std::vector<std::vector<std::string>> events;  ///< of each of these, on rank 0
+  double forward_ms = 1e9;                       ///< of the best step
+  double step_ms = 1e9;                          ///< forward and backward
+  double issue_ms = 1e9;                         ///< of which the host is busy
+  std::vector<std::vector<std::string>> events;  ///< of each step, on rank 0
 };
 
-Timing run(StreamKind compute, const fsdp::PrefetchOptions& prefetch) {
+/// One step; the forward is waited for by itself only where asked, since that ends its overlap with
+/// the backward.
+void time_step(SlowChain& model, bool forward_alone, Timing& timing) {
+  const auto start = std::chrono::steady_clock::now();
+  const Variable loss =
+      sum(model(Variable(random_rows(2, 4, DType::kF64, 1), /*requires_grad=*/true)));
+  if (forward_alone) {
+    current_stream(kCpu).synchronize();
+    timing.forward_ms = std::min(timing.forward_ms, milliseconds_since(start));
+  }
+  backward(loss);
+  if (!forward_alone) timing.issue_ms = std::min(timing.issue_ms, milliseconds_since(start));
+  current_stream(kCpu).synchronize();
+  if (!forward_alone) timing.step_ms = std::min(timing.step_ms, milliseconds_since(start));
+}
+
+/// Of the local group's two threads, as rank 0 sees it.
+Timing run(const Setup& setup) {
   Timing timing;
   const auto rank_body = [&](distributed::World& world) {
-    SlowChain model;
-    const auto delayed =
-        distributed::delay(world.group(), distributed::CollectiveKind::kAllGather, kGatherMs);
-    model.shard(world.mesh().with_group("data", delayed));
-    fsdp::of(model).set_prefetch(prefetch);
+    SlowChain model(setup);
+    model.shard(delayed_mesh(world, setup));
+    fsdp::of(model).set_prefetch(setup.prefetch);
     nn::initialize(model, {.seed = 1});
     Trace trace;
-    for (int step = 1; step <= 6; ++step) {
+    for (int step = 0; step < kSteps; ++step) {
+      Timing mine;
       trace.clear();
       world.context()->set_trace(&trace);
-      const auto start = std::chrono::steady_clock::now();
-      backward(sum(model(Variable(random_rows(2, 4, DType::kF64, 1), /*requires_grad=*/true))));
-      current_stream(kCpu).synchronize();
-      const std::chrono::duration<double, std::milli> took =
-          std::chrono::steady_clock::now() - start;
+      time_step(model, /*forward_alone=*/step % 2 == 1, mine);
       world.context()->set_trace(nullptr);
       for (nn::Parameter parameter : model.parameters()) parameter.zero_grad();
-      if (world.rank() != 0 || step == 1) continue;
-      timing.best_ms = std::min(timing.best_ms, took.count());
+      if (world.rank() != 0 || step == 0) continue;
+      timing.forward_ms = std::min(timing.forward_ms, mine.forward_ms);
+      timing.step_ms = std::min(timing.step_ms, mine.step_ms);
+      timing.issue_ms = std::min(timing.issue_ms, mine.issue_ms);
       timing.events.emplace_back();
       for (const Annotation& a : trace.all<Annotation>())
         timing.events.back().push_back(a.phase + " " + a.name);
     }
   };
   for (const std::string& error :
-       exception_texts(run_ranks(2, rank_body, {.cpu_compute = compute})))
+       exception_texts(run_ranks(2, rank_body, {.cpu_compute = setup.compute})))
     CHECK(error.empty());
   return timing;
 }
@@ -122,31 +88,70 @@ std::size_t last_place(const std::vector<std::string>& events, const std::string
   return static_cast<std::size_t>(events.rend() - found) - 1;
 }
 
-TEST_CASE("fsdp overlap: gathers hide behind computation", "[fsdp][timed]") {
-  const double compute_ms = 2 * kLayers * kComputeMs;
-  const Timing queued = run(StreamKind::kQueued, {});
-  REQUIRE(queued.events.size() == 5);
-  for (const std::vector<std::string>& events : queued.events) {
-    for (int i = 0; i + 1 < kLayers; ++i) {
+TEST_CASE("fsdp overlap: gathers are issued before the computation that hides them",
+          "[fsdp][timed]") {
+  const Setup setup = {.layers = 6, .forward_ms = 5, .backward_ms = 5, .gather_ms = 2};
+  const Timing ahead = run(setup);
+  REQUIRE(ahead.events.size() == kSteps - 1);
+  for (const std::vector<std::string>& events : ahead.events) {
+    for (int i = 0; i + 1 < setup.layers; ++i) {
       const std::string here = "block" + std::to_string(i);
       const std::string next = "block" + std::to_string(i + 1);
       CHECK(place(events, "unshard " + next) < place(events, "forward " + here));
       CHECK(last_place(events, "unshard " + here) < place(events, "backward " + next));
     }
   }
-  INFO("queued compute, gathers ahead: " << queued.best_ms << " ms");
-  CHECK(queued.best_ms <= 1.15 * (compute_ms + 2 * kGatherMs));
-
-  const Timing serial = run(StreamKind::kInline, {.forward = false, .backward = false});
-  REQUIRE(serial.events.size() == 5);
-  for (const std::vector<std::string>& events : serial.events) {
-    for (int i = 0; i + 1 < kLayers; ++i) {
+  Setup serial = setup;
+  serial.prefetch = kNothingAhead;
+  for (const std::vector<std::string>& events : run(serial).events) {
+    for (int i = 0; i + 1 < setup.layers; ++i) {
+      const std::string here = "block" + std::to_string(i);
       const std::string next = "block" + std::to_string(i + 1);
-      CHECK(place(events, "unshard " + next) > place(events, "forward block" + std::to_string(i)));
+      CHECK(place(events, "unshard " + next) > place(events, "forward " + here));
+      CHECK(last_place(events, "unshard " + here) > place(events, "backward " + next));
     }
   }
-  INFO("inline compute, nothing ahead: " << serial.best_ms << " ms");
-  CHECK(serial.best_ms >= 1.2 * queued.best_ms);
+}
+
+// Ideal is what the first gather, all computation and the last reduce take. Serial is everything
+// one after another, which is what inline compute without gathers ahead does.
+TEST_CASE("fsdp overlap: gathers and reduces hide behind computation", "[fsdp][timed]") {
+  constexpr double kDelay = 15;
+  const Setup setup = {
+      .layers = 5, .forward_ms = 25, .backward_ms = 50, .gather_ms = kDelay, .reduce_ms = kDelay};
+  const double n = setup.layers;
+  const double forward = kDelay + n * setup.forward_ms;
+  const double step = forward + n * setup.backward_ms + kDelay;
+  const double serial_forward = n * (kDelay + setup.forward_ms);
+  const double serial_step = serial_forward + n * (2 * kDelay + setup.backward_ms);
+  const Timing overlapped = run(setup);
+  INFO("forward " << overlapped.forward_ms << " ms, ideal " << forward << ", serial "
+                  << serial_forward);
+  INFO("step " << overlapped.step_ms << " ms, ideal " << step << ", serial " << serial_step);
+  CHECK(overlapped.forward_ms >= forward);
+  CHECK(overlapped.forward_ms <= (forward + serial_forward) / 2);
+  CHECK(overlapped.step_ms >= step);
+  CHECK(overlapped.step_ms <= (step + serial_step) / 2);
+
+  Setup one_by_one = setup;
+  one_by_one.compute = StreamKind::kInline;
+  one_by_one.prefetch = kNothingAhead;
+  const Timing serial = run(one_by_one);
+  INFO("inline, nothing ahead: " << serial.step_ms << " ms");
+  CHECK(serial.step_ms >= 1.1 * overlapped.step_ms);
+}
+
+TEST_CASE("fsdp overlap: the host runs ahead of both", "[fsdp][timed]") {
+  for (const bool computes : {true, false}) {
+    const double compute_ms = computes ? 50 : 0;
+    const Timing timing = run({.layers = 4,
+                               .forward_ms = compute_ms,
+                               .backward_ms = compute_ms,
+                               .gather_ms = computes ? 0.0 : 50.0});
+    INFO("issued in " << timing.issue_ms << " ms, done after " << timing.step_ms);
+    CHECK(timing.step_ms >= 200);
+    CHECK(timing.issue_ms <= timing.step_ms / 5);
+  }
 }
 
 }  // namespace

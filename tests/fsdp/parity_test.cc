@@ -29,7 +29,7 @@ void train(RankTest& t, const Case& c, double tolerance) {
   Chain sharded(c.chain);
   shard_chain(sharded, {.mesh = t.world().mesh(), .reshard_after_forward = c.reshard});
   fsdp::of(sharded).set_prefetch(c.prefetch);
-  fsdp::of(sharded).set_max_reduces_in_flight(c.reduces_in_flight);
+  fsdp::of(sharded).set_reduce_scatter_max_input_buffers(c.reduces_in_flight);
   nn::initialize(sharded, {.seed = 3});
   nn::optim::SGD sharded_sgd(sharded.parameters(), kSgd);
   Chain twin(c.chain);
@@ -76,7 +76,7 @@ TESSERA_RANK_TEST("fsdp: training equals the twin's whatever is released and gat
   }
   for (const bool forward : {false, true}) {
     for (const bool backward : {false, true}) {
-      train(t, {.name = "prefetch", .prefetch = {.forward = forward, .backward = backward}}, 1e-13);
+      train(t, {.name = "prefetch", .prefetch = prefetch_of(forward, backward)}, 1e-13);
     }
   }
   for (const int reduces : {0, 3})
@@ -86,8 +86,7 @@ TESSERA_RANK_TEST("fsdp: training equals the twin's whatever is released and gat
 TESSERA_RANK_TEST_WITH("fsdp: training equals the twin's with queued compute", "[fsdp]",
                        {.cpu_compute = StreamKind::kQueued}) {
   train(t, {.name = "queued"}, 1e-13);
-  train(t, {.name = "queued, nothing ahead", .prefetch = {.forward = false, .backward = false}},
-        1e-13);
+  train(t, {.name = "queued, nothing ahead", .prefetch = prefetch_of(false, false)}, 1e-13);
   train(t, {.name = "queued, kept", .reshard = false, .reduces_in_flight = 0}, 1e-13);
 }
 

@@ -2,19 +2,33 @@
 
 #include <catch2/catch.hpp>
 
+#include <optional>
+#include <vector>
+
 namespace tessera::fsdp {
 namespace {
 
 using Next = std::optional<int>;
+using Groups = std::vector<int>;
 
 TEST_CASE("schedule: the first forward has no forecast, the second follows the first", "[fsdp]") {
   Schedule schedule;
   schedule.begin_forward();
-  for (int group : {0, 1, 2}) CHECK(schedule.enter_forward(group) == std::nullopt);
+  for (int group : {0, 1, 2}) CHECK(schedule.enter_forward(group) == Groups{});
   schedule.begin_forward();
-  CHECK(schedule.enter_forward(0) == Next(1));
-  CHECK(schedule.enter_forward(1) == Next(2));
-  CHECK(schedule.enter_forward(2) == std::nullopt);
+  CHECK(schedule.enter_forward(0) == Groups{1});
+  CHECK(schedule.enter_forward(1) == Groups{2});
+  CHECK(schedule.enter_forward(2) == Groups{});
+}
+
+TEST_CASE("schedule: several groups ahead", "[fsdp]") {
+  Schedule schedule;
+  schedule.begin_forward();
+  for (int group : {0, 1, 2}) CHECK(schedule.enter_forward(group, 2) == Groups{});
+  schedule.begin_forward();
+  CHECK(schedule.enter_forward(0, 2) == Groups{1, 2});
+  CHECK(schedule.enter_forward(1, 2) == Groups{2});
+  CHECK(schedule.enter_forward(2, 0) == Groups{});
 }
 
 TEST_CASE(
@@ -25,13 +39,13 @@ TEST_CASE(
   schedule.begin_forward();
   for (int group : {0, 1, 2, 3}) schedule.enter_forward(group);
   schedule.begin_forward();
-  CHECK(schedule.enter_forward(0) == Next(1));
-  CHECK(schedule.enter_forward(2) == std::nullopt);
+  CHECK(schedule.enter_forward(0) == Groups{1});
+  CHECK(schedule.enter_forward(2) == Groups{});
   CHECK(schedule.enter_forward(2) ==
-        std::nullopt);  // stands at the forecast's place 2, but the path was left
+        Groups{});  // stands at the forecast's place 2, but the path was left
   schedule.begin_forward();
-  CHECK(schedule.enter_forward(0) == Next(2));
-  CHECK(schedule.enter_forward(2) == Next(2));
+  CHECK(schedule.enter_forward(0) == Groups{2});
+  CHECK(schedule.enter_forward(2) == Groups{2});
 }
 
 TEST_CASE("schedule: an empty forward keeps the forecast", "[fsdp]") {
@@ -41,7 +55,7 @@ TEST_CASE("schedule: an empty forward keeps the forecast", "[fsdp]") {
   schedule.enter_forward(5);
   schedule.begin_forward();
   schedule.begin_forward();
-  CHECK(schedule.enter_forward(4) == Next(5));
+  CHECK(schedule.enter_forward(4) == Groups{5});
 }
 
 TEST_CASE("schedule: backward walks the recorded forward back", "[fsdp]") {

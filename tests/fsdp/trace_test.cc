@@ -73,7 +73,7 @@ void check_order(RankTest& t, const char* what, const Trace& trace, const Events
 }
 
 TESSERA_RANK_TEST("fsdp: event order of one iteration, gathers at their own place", "[fsdp]") {
-  Fixture f(t, {.mesh = t.world().mesh()}, {.forward = false, .backward = false});
+  Fixture f(t, {.mesh = t.world().mesh()}, prefetch_of(false, false));
   for (int round = 0; round < 2; ++round) {
     Variable loss;
     check_order(t, "forward", traced(t, [&] { loss = f.forward(); }),
@@ -85,7 +85,7 @@ TESSERA_RANK_TEST("fsdp: event order of one iteration, gathers at their own plac
 
 TESSERA_RANK_TEST("fsdp: event order of one iteration with gathers ahead in backward", "[fsdp]") {
   for (const bool root : {false, true}) {
-    Fixture f(t, {.mesh = t.world().mesh()}, {.forward = false},
+    Fixture f(t, {.mesh = t.world().mesh()}, {.forward = 0},
               root ? std::optional<bool>(true) : std::nullopt);
     Variable loss;
     check_order(t, "forward", traced(t, [&] { loss = f.forward(); }),
@@ -110,7 +110,7 @@ TESSERA_RANK_TEST("fsdp: gathers ahead in forward follow the last iteration", "[
 }
 
 TESSERA_RANK_TEST("fsdp: two forwards, then one backward of the sum", "[fsdp]") {
-  Fixture f(t, {.mesh = t.world().mesh()}, {.forward = false}, std::nullopt, /*stem=*/true);
+  Fixture f(t, {.mesh = t.world().mesh()}, {.forward = 0}, std::nullopt, /*stem=*/true);
   Variable first, second;
   check_order(t, "first", traced(t, [&] { first = f.forward(); }),
               {"U root", "U block0", "U block1", "U block2"});
@@ -124,7 +124,7 @@ TESSERA_RANK_TEST("fsdp: two forwards, then one backward of the sum", "[fsdp]") 
 }
 
 TESSERA_RANK_TEST("fsdp: groups kept after forward are not gathered again", "[fsdp]") {
-  Fixture f(t, {.mesh = t.world().mesh(), .reshard_after_forward = false}, {.forward = false});
+  Fixture f(t, {.mesh = t.world().mesh(), .reshard_after_forward = false}, {.forward = 0});
   Variable loss;
   check_order(t, "forward", traced(t, [&] { loss = f.forward(); }),
               {"U root", "U block0", "U block1", "U block2"});

@@ -173,8 +173,8 @@ TESSERA_RANK_TEST("bytes and collectives of a step follow from the model", "[tra
                      block1 = padded(6, 11) + padded(6, 1);
   const std::int64_t root = padded(10, 6) + padded(10, 1);
   // Forward gathers three groups, backward the two blocks again; three reductions; the sample
-  // count; the norm. A rank alone holds every value already, and no part of the norm is elsewhere.
-  const std::int64_t each = world == 1 ? 3 + 1 : 3 + 2 + 3 + 1 + 1;
+  // count; the norm. A rank alone communicates nothing.
+  const std::int64_t each = world == 1 ? 0 : 3 + 2 + 3 + 1 + 1;
   t.check(metrics.collectives == world * each, "{} collectives", metrics.collectives);
   // Each rank sends (W-1)/W of the padded bytes, and 8 bytes to every other rank for count and norm
   // each.

@@ -1,5 +1,6 @@
 #include "tessera/tests/support/ranks.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include "tessera/distributed/process_group_local.h"
 #include "tessera/distributed/rank_runner.h"
 #include "tessera/tests/support/early_main.h"
+#include "tessera/tests/support/gpu_gate.h"
 
 namespace tessera::testing {
 namespace {
@@ -143,6 +145,11 @@ WorldRun run_processes(const std::string& name, const RegisteredCase& test, int 
 
 }  // namespace
 
+void RankTest::fail(const std::string& text) {
+  failures_.push_back(names_.empty() ? text
+                                     : fmt::format("[{}] {}", fmt::join(names_, " | "), text));
+}
+
 bool RankTest::check_result(const CloseResult& result, const std::string& what) {
   return check(result.ok, "{}{}{}", what, what.empty() ? "" : ": ", result.message);
 }
@@ -227,6 +234,11 @@ std::vector<int> test_worlds() {
   std::vector<int> worlds;
   for (std::string world; std::getline(in, world, ',');) worlds.push_back(std::stoi(world));
   return worlds;
+}
+
+int seeds_world() {
+  const int gpus = gpu_count();
+  return gpus == 0 ? 4 : std::min(gpus, 8);
 }
 
 std::vector<std::exception_ptr> run_ranks(int world_size,

@@ -22,6 +22,7 @@
 #include <exception>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/distributed/launch.h"
@@ -64,7 +65,21 @@ class RankTest {
     }
     return check(false, "threw nothing; expected a text with \"{}\"", part);
   }
-  void fail(const std::string& text) { failures_.push_back(text); }
+  void fail(const std::string& text);
+  // Until the end of the scope, failures begin with the name: which of several cases they are of.
+  // Scopes nest.
+  class NamedCase {
+   public:
+    NamedCase(RankTest& test, std::string name) : test_(test) {
+      test_.names_.push_back(std::move(name));
+    }
+    ~NamedCase() { test_.names_.pop_back(); }
+    NamedCase(const NamedCase&) = delete;
+    NamedCase& operator=(const NamedCase&) = delete;
+
+   private:
+    RankTest& test_;
+  };
   const std::vector<std::string>& failures() const { return failures_; }
 
   // Every rank's text, in rank order, on every rank. Collective.
@@ -77,6 +92,7 @@ class RankTest {
 
   distributed::World& world_;
   std::vector<std::string> failures_;
+  std::vector<std::string> names_;  // of the cases that run, the outermost first
 };
 
 struct RankTestOptions {
@@ -98,6 +114,8 @@ void run_rank_case(const std::string& name);
 // "local" or "gloo", and the world sizes, as the environment says.
 std::string test_transport();
 std::vector<int> test_worlds();
+// The world that the seeds' tests run in: as many ranks as there are GPUs, 8 at most; 4 without.
+int seeds_world();
 
 // Lower level: `body` on rank threads, whatever the transport under test. Returns each rank's
 // exception (null: none), in rank order. Does not assert.

@@ -43,7 +43,7 @@ std::vector<nn::Module*> AlwaysWrapNestedWrappedModule::groups() {
   return out;
 }
 
-NonUniformReqGradNWM::NonUniformReqGradNWM(const NestedOptions& options)
+NonUniformReqGradNWM::NonUniformReqGradNWM(const NonUniformOptions& options)
     : NestedModel(options.dtype) {
   module_.add<nn::Linear>(linear(8, 4));
   auto& inner = module_.add<nn::Sequential>();
@@ -51,7 +51,7 @@ NonUniformReqGradNWM::NonUniformReqGradNWM(const NestedOptions& options)
   inner.add<nn::Linear>(linear(16, 16));
   auto& last = module_.add<nn::Sequential>();
   last.add<nn::Linear>(linear(16, 4));
-  last.add<nn::Linear>(linear(4, 8));
+  last.add<nn::Linear>(linear(4, options.last_rows));
   nn::freeze(*this, "**");
   nn::unfreeze(*this, "module.2.1.*");
 }

@@ -2,6 +2,7 @@
 // and of which module shards what.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "tessera/nn/layer.h"
@@ -54,14 +55,20 @@ class AlwaysWrapNestedWrappedModule final : public NestedWrappedModule {
   std::vector<nn::Module*> groups() override;
 };
 
+struct NonUniformOptions {
+  std::int64_t last_rows =
+      8;  ///< of "module.2.1": what it gives; 1 leaves every rank but one empty
+  DType dtype = DType::kF32;
+};
+
 // The same layers, the last two in one Sequential, which is a group; and everything frozen but
 // "module.2.1.*". In the seed, which cuts a group as one flat tensor, all that is trained lies on
 // one rank; sharding by rows, ranks without trainable rows come with worlds above 8 (or 5: rows are
 // cut into chunks of 2). It tests that a GradScaler agrees on all ranks.
 class NonUniformReqGradNWM final : public NestedModel {
  public:
-  using Options = NestedOptions;
-  explicit NonUniformReqGradNWM(const NestedOptions& options = {});
+  using Options = NonUniformOptions;
+  explicit NonUniformReqGradNWM(const NonUniformOptions& options = {});
   std::vector<nn::Module*> groups() override;
 };
 

@@ -1,0 +1,45 @@
+#pragma once
+
+/// What a piece of a program issued on this rank: its collectives, as the trace has them.
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tessera/tensor/rank_context.h"
+#include "tessera/tensor/trace.h"
+
+namespace tessera::testing {
+
+inline std::vector<CollectiveRecord> collectives_of(const std::function<void()>& body) {
+  Trace trace;
+  current_rank_context()->set_trace(&trace);
+  body();
+  current_rank_context()->set_trace(nullptr);
+  return trace.all<CollectiveRecord>();
+}
+
+/// How many of them are `op`: "all_gather", "reduce_scatter", "all_reduce".
+inline int count_of(const std::vector<CollectiveRecord>& records, const std::string& op) {
+  int count = 0;
+  for (const CollectiveRecord& record : records) count += record.op == op;
+  return count;
+}
+
+inline std::set<DType> dtypes_of(const std::vector<CollectiveRecord>& records,
+                                 const std::string& op) {
+  std::set<DType> dtypes;
+  for (const CollectiveRecord& record : records) {
+    if (record.op == op) dtypes.insert(record.dtype);
+  }
+  return dtypes;
+}
+
+inline std::int64_t bytes_of(const std::vector<CollectiveRecord>& records, const std::string& op) {
+  std::int64_t bytes = 0;
+  for (const CollectiveRecord& record : records) bytes += record.op == op ? record.bytes_sent : 0;
+  return bytes;
+}
+
+}  // namespace tessera::testing

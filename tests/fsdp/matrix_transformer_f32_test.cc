@@ -1,0 +1,15 @@
+// The parity matrix of the Transformer in f32; see matrix.h.
+
+#include "tessera/tests/fsdp/matrix.h"
+
+#include <catch2/catch.hpp>
+
+namespace tessera::testing::matrix {
+namespace {
+
+TESSERA_RANK_TEST_WITH("matrix: the Transformer in f32", "[fsdp]", {.worlds = {1, 2, 3, 4}}) {
+  check_matrix<Stack>(t, DType::kF32);
+}
+
+}  // namespace
+}  // namespace tessera::testing::matrix

@@ -1,0 +1,66 @@
+// The seeds' models once more where ranks are processes: one line of the matrix for each.
+
+#include <catch2/catch.hpp>
+
+#include "tessera/tests/support/fsdp/twin_training.h"
+#include "tessera/tests/support/fsdp/whole_parameters.h"
+#include "tessera/tests/support/models/nested.h"
+#include "tessera/tests/support/models/transformer_with_shared_params.h"
+#include "tessera/tests/support/ranks.h"
+#include "tessera/tests/support/subtests.h"
+
+namespace tessera::testing {
+namespace {
+
+const auto strategies = axis("strategy", {value("full", ShardingStrategy::kFull),
+                                          value("replicate", ShardingStrategy::kReplicate),
+                                          value("hybrid_grad", ShardingStrategy::kHybridGrad)});
+
+TESSERA_RANK_TEST("seeds: nested models, saved whole and loaded", "[fsdp][seeds]") {
+  run_subtests(
+      t,
+      [&](ShardingStrategy strategy) {
+        train_against_twin(t, make<NestedWrappedModule>(),
+                           {.strategy = strategy, .save_and_load = SaveAndLoad::kFull});
+        train_against_twin(t, make<NonUniformReqGradNWM>(),
+                           {.strategy = strategy,
+                            .offload = fsdp::CpuOffload{},
+                            .scaler = nn::GradScalerOptions{.init_scale = 256}});
+      },
+      strategies);
+}
+
+TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams with queued compute", "[fsdp][seeds]",
+                       {.cpu_compute = StreamKind::kQueued}) {
+  run_subtests(
+      t,
+      [&](ShardingStrategy strategy) {
+        train_against_twin(t, make<TransformerWithSharedParams>({.deterministic = true}),
+                           {.strategy = strategy});
+      },
+      strategies);
+}
+
+// Zeroing through whole values and by shards is the same; whole copies outlive the guard.
+TESSERA_RANK_TEST("a zeroed model is zero on every rank", "[fsdp][seeds]") {
+  for (const bool summon_full : {true, false}) {
+    NestedWrappedModule model({.dtype = DType::kF64});
+    shard_model(model, {.mesh = t.world().mesh()});
+    model.initialize({.seed = 1});
+    const std::vector<Tensor> before = get_full_params(model);
+    const std::vector<Tensor> own = get_full_params(model, {.recurse = false});
+    t.check(before.size() == 10 && own.size() == 4, "{} and {} parameters", before.size(),
+            own.size());
+    zero_model(model, {.summon_full = summon_full});
+    for (const nn::Parameter& parameter : model.parameters()) {
+      for (const double x : parameter.local().tensor().to_vector<double>())
+        t.check(x == 0, "{} has {}", parameter.name(), x);
+    }
+    const auto twin = init_model<NestedWrappedModule>({.dtype = DType::kF64}, {.seed = 1});
+    for (std::size_t i = 0; i < before.size(); ++i)
+      t.check_equal(before[i], twin->parameters()[i].local().tensor(), "copies");
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,139 @@
+// The seeds' TransformerWithSharedParams (a tied matrix, an integer buffer, batch norm, ignored
+// modules) and the decoder-only Transformer train as their whole twins do.
+
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "tessera/autograd/ops.h"
+#include "tessera/distributed/parameters.h"
+#include "tessera/fsdp/fully_shard.h"
+#include "tessera/fsdp/testing.h"
+#include "tessera/models/transformer.h"
+#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/random.h"
+#include "tessera/tests/support/fsdp/twin_training.h"
+#include "tessera/tests/support/fsdp/whole_twin.h"
+#include "tessera/tests/support/models/adapted_model.h"
+#include "tessera/tests/support/models/transformer_with_shared_params.h"
+#include "tessera/tests/support/ranks.h"
+#include "tessera/tests/support/subtests.h"
+
+namespace tessera::testing {
+namespace {
+
+using Offload = std::optional<fsdp::CpuOffload>;
+
+const auto strategies = axis(
+    "strategy", {value("full", ShardingStrategy::kFull), value("grad", ShardingStrategy::kGrad),
+                 value("replicate", ShardingStrategy::kReplicate),
+                 value("hybrid_full", ShardingStrategy::kHybridFull),
+                 value("hybrid_grad", ShardingStrategy::kHybridGrad)});
+const auto inits =
+    axis("init", {value("before", InitMode::kBefore), value("after", InitMode::kAfter),
+                  value("deferred", InitMode::kDeferred)});
+const auto offloads =
+    axis("offload", {value("none", Offload()), value("cpu", Offload(fsdp::CpuOffload{}))});
+
+TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams over the matrix", "[fsdp][seeds]",
+                       {.worlds = {seeds_world()}}) {
+  run_subtests(
+      t,
+      [&](ShardingStrategy strategy, InitMode init) {
+        train_against_twin(t, make<TransformerWithSharedParams>({.deterministic = true}),
+                           {.init = init, .strategy = strategy});
+      },
+      strategies, inits);
+  train_against_twin(t, make<TransformerWithSharedParams>({.add_bn = false, .deterministic = true}),
+                     {});
+}
+
+TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams, offload and prefetch", "[fsdp][seeds]",
+                       {.worlds = {2, 3}, .cpu_compute = StreamKind::kQueued}) {
+  run_subtests(
+      t,
+      [&](ShardingStrategy strategy, const Offload& offload, int forward) {
+        train_against_twin(
+            t, make<TransformerWithSharedParams>({.deterministic = true}),
+            {.strategy = strategy, .offload = offload, .prefetch = {.forward = forward}});
+      },
+      strategies, offloads, axis("forward", {0, 1}));
+}
+
+// The transformer inside is nobody's: whole, unreduced, its gradient this rank's own.
+TESSERA_RANK_TEST("seeds: TransformerWithSharedParams without its ignored modules",
+                  "[fsdp][seeds]") {
+  const TransformerWithSharedParamsOptions options{.deterministic = true, .dtype = DType::kF64};
+  WholeTwin twin(init_model<TransformerWithSharedParams>(options), nullptr,
+                 {.group = t.world().group()});
+  const auto model = init_model<TransformerWithSharedParams>(options);
+  const std::vector<nn::Module*> ignored = model->get_ignored_modules();
+  fsdp::fully_shard(model->root(), {.mesh = t.world().mesh(), .ignored_modules = ignored});
+  const std::vector<nn::Parameter> plain = ignored.front()->parameters();
+  const std::vector<std::string> names = fsdp::of(model->root()).parameter_names();
+  t.check(
+      std::set<std::string>(names.begin(), names.end()) ==
+          std::set<std::string>{"embed_tokens.weight", "output_proj.bias", "bn.weight", "bn.bias"},
+      "the group has {}", fmt::join(names, ", "));
+  const std::vector<Variable> input = model->get_input(kCpu, t.rank());
+  model->run_backward(model->get_loss(input, model->call(input)));
+  twin.run_backward(twin.loss(input));
+  const std::string report = fsdp::check_sharded_parity(
+      twin.root(), model->root(), {.tolerance = 1e-12, .ignored_parameters = plain});
+  t.check(report.empty(), "{}", report);
+  for (const nn::Parameter& parameter : plain) {
+    t.check(parameter.owner() == nullptr && !distributed::mesh_of(parameter).defined(),
+            "{} was sharded", parameter.name());
+    t.check(parameter.grad().defined() && parameter.grad().shape() == parameter.shape(),
+            "{} has no whole gradient", parameter.name());
+  }
+}
+
+// Tokens of this rank; the next token is the target.
+Tensor tokens(int rank) {
+  const Tensor out = Tensor::empty({3, 6}, {.dtype = DType::kI64});
+  random::fill_integers(out, random::named_key(static_cast<std::uint64_t>(rank) + 1, "tokens"),
+                        random::whole(out.shape()), 0, 8);
+  return out;
+}
+
+MakeModel make_decoder(const models::ModelArgs& args) {
+  using Adapted = AdaptedModel<models::Transformer>;
+  return [args](const ModelRequest& request) {
+    Adapted::Options options{.model = args};
+    options.model.dtype = request.dtype;
+    options.input = [](Device, int rank) {
+      const Tensor all = tokens(rank);
+      return std::vector{Variable(contiguous(all.slice(1, 0, 5))),
+                         Variable(contiguous(all.slice(1, 1, 6)))};
+    };
+    options.call = [](models::Transformer& model, const std::vector<Variable>& input) {
+      return model(input.at(0));
+    };
+    options.loss = [](const std::vector<Variable>& input, const Variable& logits) {
+      return cross_entropy(flatten(logits, 0, 1), flatten(input.at(1).tensor()));
+    };
+    options.groups = [](models::Transformer& model) {
+      std::vector<nn::Module*> out;
+      for (models::TransformerBlock& block : model.blocks()) out.push_back(&block);
+      return out;
+    };
+    return std::make_unique<Adapted>(options);
+  };
+}
+
+TESSERA_RANK_TEST("seeds: Transformer", "[fsdp][seeds]") {
+  run_subtests(
+      t,
+      [&](ShardingStrategy strategy, models::ModelArgs args) {
+        args.dropout_p = 0;
+        train_against_twin(t, make_decoder(args),
+                           {.strategy = strategy, .max_norm = 1.0, .tolerance = 1e-12});
+      },
+      strategies,
+      axis("model", {value("tied", models::ModelArgs{}),
+                     value("untied", models::ModelArgs{.weight_tying = false}),
+                     value("recomputed", models::ModelArgs{.checkpoint_activations = true})}));
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,52 @@
+// The ways in which the seeds' tests shard a model, as values of a test matrix.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "tessera/distributed/device_mesh.h"
+#include "tessera/distributed/world.h"
+#include "tessera/fsdp/options.h"
+#include "tessera/tests/support/models/test_model.h"
+
+namespace tessera::testing {
+
+// When a model gets its values: the seeds' CUDAInitMode. On a CPU all three train to the same
+// numbers.
+enum class InitMode : std::uint8_t {
+  kBefore,    // initialised, then sharded: cut down
+  kAfter,     // initialised and sharded, then moved to the device
+  kDeferred,  // sharded, then initialised: shards only
+};
+const char* value_name(InitMode mode);  // for subtests.h
+
+// FSDP1's strategies, and which call and options they are.
+enum class ShardingStrategy : std::uint8_t {
+  kFull,        // fully_shard, values released after forward (ZeRO-3)
+  kGrad,        // fully_shard, values kept until backward (ZeRO-2)
+  kReplicate,   // replicate: whole parameters (NO_SHARD)
+  kHybridFull,  // fully_shard over half of the ranks, two replicas
+  kHybridGrad,  // the same, values kept
+};
+const char* value_name(ShardingStrategy strategy);
+bool is_hybrid(ShardingStrategy strategy);
+
+// One axis over the world; of hybrids two, {"replicate": 2, "shard"}, or one replica where the
+// world is odd. All ranks call it.
+distributed::DeviceMesh mesh_of(ShardingStrategy strategy, const distributed::World& world);
+
+struct ShardModelOptions {
+  ShardingStrategy strategy = ShardingStrategy::kFull;
+  distributed::DeviceMesh mesh;
+  std::optional<fsdp::CpuOffload> offload = {};
+  fsdp::MixedPrecision mixed_precision = {};
+  // For modules that lie over another mesh than the others (an expert). Unset, or an undefined
+  // answer: `mesh`.
+  std::function<distributed::DeviceMesh(const nn::Module& group)> mesh_of_group = {};
+};
+// The model's groups(), then the root where it is not among them.
+void shard_model(TestModel& model, const ShardModelOptions& options);
+
+}  // namespace tessera::testing
