@@ -84,7 +84,8 @@ class TwinTraining {
   }
 
   void delay_mesh() {
-    for (const std::string& axis : mesh_.axes()) {
+    const std::vector<std::string> axes = mesh_.axes();  // those of the mesh that is replaced
+    for (const std::string& axis : axes) {
       mesh_ = mesh_.with_group(
           axis, distributed::delay(mesh_.group(axis), *options_.late, options_.late_ms));
     }
