@@ -91,8 +91,7 @@ std::string options_text(const Handle& handle) {
     if (options.gather_extension) out.push_back("gather extension");
   }
   add_precision(options.mixed_precision, out);
-  if (options.offload)
-    out.push_back(options.offload->pin_memory ? "offloaded to pinned memory" : "offloaded");
+  if (options.offload) out.push_back("offloaded");
   if (!options.ignored_parameters.empty())
     out.push_back(fmt::format("ignored parameters: {}", options.ignored_parameters.size()));
   if (!options.ignored_modules.empty())

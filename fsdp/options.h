@@ -77,7 +77,8 @@ struct MixedPrecision {
 bool is_norm(const nn::Module& module);
 
 /// Shards, their gradients and the optimizer's step on the host; values are copied to the device as
-/// they are gathered. `pin_memory` needs a GPU to make a difference.
+/// they are gathered. `pin_memory` has no effect yet: host memory is pageable, and copies to a GPU
+/// pass through pinned pieces.
 struct CpuOffload {
   bool pin_memory = true;
   bool operator==(const CpuOffload&) const = default;

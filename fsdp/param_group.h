@@ -89,8 +89,8 @@ class ParamGroup final : public nn::ParameterOwner,
   void wait_for_unshard(CommContext& comm, const GatherRoom& room);
   /// Closes the values and parks their memory; no-op when sharded.
   void reshard(CommContext& comm);
-  /// The same, but 1/n of the values stays (ReshardAfterForward of a number that set_kept_ranks
-  /// was given); no-op unless full.
+  /// The same, but 1/n of the values stays where the options say so (ReshardAfterForward of a
+  /// number); no-op unless full.
   void reshard_to_part(CommContext& comm);
   /// Lets go of what is kept between the gathers of one step (chunks gathered among replicas).
   void end_step(CommContext& comm);
