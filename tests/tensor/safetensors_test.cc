@@ -24,7 +24,7 @@ Names names(const SafetensorsFile& file) {
   return out;
 }
 
-// Bits of both are equal: NaN is NaN, and 0 is not -0.
+// Bits of both are equal: NaN is NaN, and 0 is not -0. Without elements the pointers are null.
 bool same(const Tensor& a, const Tensor& b) {
   if (a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
   return dispatch_all(a.dtype(), "same", [&]<class T>() {
@@ -32,6 +32,7 @@ bool same(const Tensor& a, const Tensor& b) {
     if constexpr (std::is_same_v<T, bool>) {
       return x == y;
     } else {
+      if (x.empty()) return true;
       return std::memcmp(x.data(), y.data(), x.size() * sizeof(T)) == 0;
     }
   });
