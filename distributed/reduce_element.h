@@ -19,6 +19,26 @@ using ReduceTotal = std::conditional_t<
     std::conditional_t<std::is_same_v<T, std::uint8_t> || std::is_same_v<T, bool>, std::uint32_t,
                        T>>;
 
+/// a + b and a * b; integers wrap around where they overflow, on every transport alike.
+template <class T>
+TESSERA_HD T wrapping_add(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using Bits = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<Bits>(a) + static_cast<Bits>(b));
+  } else {
+    return a + b;
+  }
+}
+template <class T>
+TESSERA_HD T wrapping_multiply(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using Bits = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<Bits>(a) * static_cast<Bits>(b));
+  } else {
+    return a * b;
+  }
+}
+
 /// The first rank's part.
 template <ReduceOp::Kind kind, class T>
 TESSERA_HD ReduceTotal<T> reduce_first(T value, [[maybe_unused]] ReduceTotal<T> factor) {
@@ -35,12 +55,12 @@ TESSERA_HD ReduceTotal<T> reduce_next(ReduceTotal<T> total, T given,
   using Total = ReduceTotal<T>;
   const auto value = static_cast<Total>(given);
   if constexpr (kind == Kind::kSum || kind == Kind::kAverage) {
-    return static_cast<Total>(total + value);
+    return wrapping_add(total, value);
   } else if constexpr (kind == Kind::kPremulSum) {
     const Total product = factor * value;
     return total + product;
   } else if constexpr (kind == Kind::kProduct) {
-    return static_cast<Total>(total * value);
+    return wrapping_multiply(total, value);
   } else {
     const bool better = kind == Kind::kMax ? value > total : value < total;
     return better || value != value ? value : total;
