@@ -9,6 +9,7 @@
 #include "tessera/autograd/ops.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/trace.h"
 
 namespace tessera::detail {
 namespace {
@@ -93,6 +94,7 @@ const std::shared_ptr<Node>& BackwardPass::handle(const Node& node) const {
 }
 
 void BackwardPass::execute() {
+  const TracedPhase phase("autograd", "backward", "pass");
   CurrentPassGuard current(this);
   try {
     GradModeGuard mode(options_.create_graph);

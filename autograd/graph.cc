@@ -1,11 +1,14 @@
 #include "tessera/autograd/graph.h"
 
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "tessera/autograd/anomaly.h"
 #include "tessera/autograd/variable_impl.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/scope_name.h"
+#include "tessera/tensor/trace.h"
 
 namespace tessera {
 namespace {
@@ -22,7 +25,9 @@ struct Node::Hooks {
   HookList<void(Gradients&)> outputs;
   HookList<void(Gradients&)> pre;
   HookList<void(const Gradients&)> post;
-  std::string recorded_where = {};  // in anomaly mode only, like hooks of few nodes
+  // Like hooks of few nodes: the first in anomaly mode only, the second in timed traces.
+  std::string recorded_where = {};
+  std::shared_ptr<const ScopeName> scope = nullptr;
 };
 
 bool BackwardContext::needs(int i) const {
@@ -50,8 +55,11 @@ Node::Node(const char* name, std::span<const Tensor> outputs, const InputList& i
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].defined()) inputs_.span()[i] = inputs[i].gradient_edge();
   }
-  if (!detail::anomaly_mode() || inputs.size() == 0) [[likely]]
+  const bool is_timed = active_timed_trace() != nullptr;
+  if (!(detail::anomaly_mode() || is_timed) || inputs.size() == 0) [[likely]]
     return;
+  if (is_timed) hooks().scope = current_scope();
+  if (!detail::anomaly_mode()) return;
   for (std::size_t i = 0; i < outputs.size(); ++i)
     detail::check_result(name, static_cast<int>(i), outputs[i]);
   hooks().recorded_where = current_scope_text();
@@ -97,6 +105,10 @@ Gradients Node::run(Gradients output_gradients, const BackwardContext& context) 
                    "backward ran already through \"{}\" and freed what it had saved; pass "
                    "retain_graph to all but the last backward of this graph",
                    name_);
+  // A timed trace shows the module that the node was recorded in.
+  std::optional<ScopeRestore> scope;
+  if (hooks_ && hooks_->scope && active_timed_trace() != nullptr) scope.emplace(hooks_->scope);
+  const TracedPhase phase("autograd", name_, "node");
   if (hooks_) {
     for (const auto& hook : hooks_->pre.snapshot()) hook(output_gradients);
   }

@@ -25,6 +25,7 @@ CollectiveRecord make_record(const ProcessGroup& group, const Collective& call,
   record.op = collective_name(call);
   record.group = group.name();
   record.group_size = group.size();
+  record.ranks = group.ranks();
   record.sequence = call.sequence;
   record.bytes_sent = bytes;
   record.stream = current_stream(collective_device(call)).id();

@@ -99,19 +99,33 @@ Tensor norm_of(std::span<const Parameter> parameters, const NormKind& kind) {
   return kind.root(total);
 }
 
+void check_max_norm(const char* where, double max_norm) {
+  TESSERA_CHECK(max_norm >= 0, where, "max_norm is {}; it is at least 0", max_norm);
+}
+
 }  // namespace
 
 Tensor grad_norm(std::span<const Parameter> parameters, const GradNormOptions& options) {
   return norm_of(distinct(parameters), norm_kind("nn.grad_norm", options.norm_type));
 }
 
+void clip_grads_with_norm(std::span<const Parameter> parameters, double max_norm,
+                          const Tensor& norm) {
+  check_max_norm("nn.clip_grads_with_norm", max_norm);
+  const Tensor limit = full({}, max_norm, norm.options());
+  const Tensor coefficient = minimum(div(limit, add(norm, kNormMargin)), 1.0);
+  for (const Parameter& parameter : distinct(parameters)) {
+    const Tensor grad = parameter.grad();
+    if (grad.defined()) mul_(grad, coefficient);
+  }
+}
+
 Tensor clip_grad_norm(std::span<const Parameter> parameters, double max_norm,
                       const ClipGradOptions& options) {
   constexpr const char* kWhere = "nn.clip_grad_norm";
-  TESSERA_CHECK(max_norm >= 0, kWhere, "max_norm is {}; it is at least 0", max_norm);
+  check_max_norm(kWhere, max_norm);
   const NormKind kind = norm_kind(kWhere, options.norm_type);
-  const std::vector<Parameter> each = distinct(parameters);
-  const Tensor norm = norm_of(each, kind);
+  const Tensor norm = norm_of(distinct(parameters), kind);
   if (options.error_if_nonfinite) {
     const double value = norm.item<double>();
     TESSERA_CHECK_AS(StateError, std::isfinite(value), kWhere,
@@ -119,12 +133,7 @@ Tensor clip_grad_norm(std::span<const Parameter> parameters, double max_norm,
                      "the learning rate, or look for the first NaN with AnomalyGuard",
                      value, options.norm_type);
   }
-  const Tensor limit = full({}, max_norm, norm.options());
-  const Tensor coefficient = minimum(div(limit, add(norm, kNormMargin)), 1.0);
-  for (const Parameter& parameter : each) {
-    const Tensor grad = parameter.grad();
-    if (grad.defined()) mul_(grad, coefficient);
-  }
+  clip_grads_with_norm(parameters, max_norm, norm);
   return norm;
 }
 

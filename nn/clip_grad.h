@@ -40,6 +40,13 @@ struct ClipGradOptions {
 Tensor clip_grad_norm(std::span<const Parameter> parameters, double max_norm,
                       const ClipGradOptions& options = {});
 
+/// The second half of clip_grad_norm, for a norm that is known already: multiplies every gradient
+/// in place by min(1, max_norm / (norm + 1e-6)). `norm` is 0-d f64, as grad_norm answers it, on the
+/// gradients' device. Needs no other rank. Throws InvalidArgument for a max_norm that is negative
+/// or NaN.
+void clip_grads_with_norm(std::span<const Parameter> parameters, double max_norm,
+                          const Tensor& norm);
+
 /// Cuts every element of every gradient off at -max_value and max_value, in place; NaN stays. Needs
 /// no other rank. Throws InvalidArgument for a max_value that is negative or NaN.
 void clip_grad_value(std::span<const Parameter> parameters, double max_value);

@@ -1,9 +1,12 @@
 #include <exception>
+#include <string>
+#include <string_view>
 
 #include "tessera/nn/backward_hooks.h"
 #include "tessera/nn/module.h"
 #include "tessera/nn/module_members.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/trace.h"
 
 namespace tessera::nn {
 namespace {
@@ -14,6 +17,25 @@ HookHandle add(HookList<Signature>& list, std::function<Signature> hook,
   using Position = typename HookList<Signature>::Position;
   return list.add(std::move(hook), options.first ? Position::kFirst : Position::kLast);
 }
+
+void trace_call(const Module& module, const ScopeName& scope, std::string_view phase) {
+  if (active_timed_trace() == nullptr) return;
+  const std::string path = scope.path();
+  annotate("module", path.empty() ? module.type_name() : path, phase);
+}
+
+/// The end of the call for a trace, behind the last hook.
+class ForwardEnd {
+ public:
+  ForwardEnd(const Module& module, const ScopeName& scope) : module_(module), scope_(scope) {}
+  ~ForwardEnd() { trace_call(module_, scope_, "forward_end"); }
+  ForwardEnd(const ForwardEnd&) = delete;
+  ForwardEnd& operator=(const ForwardEnd&) = delete;
+
+ private:
+  const Module& module_;
+  const ScopeName& scope_;
+};
 
 }  // namespace
 
@@ -48,11 +70,13 @@ HookHandle Module::register_full_backward_pre_hook(BackwardPreHook hook,
 StateDictHooks& Module::state_dict_hooks() { return members_->state_dict_hooks; }
 
 void Module::run_pre_hooks(const VisitVariables& arguments) {
+  trace_call(*this, *scope_name_, "forward");
   if (members_->pre_hooks.empty()) return;
   for (const auto& hook : members_->pre_hooks.snapshot()) hook(*this, arguments);
 }
 
 void Module::run_forward_hooks(const VisitVariables* results) {
+  const ForwardEnd end(*this, *scope_name_);
   if (members_->forward_hooks.empty()) return;
   std::exception_ptr first;
   for (const auto& hook : members_->forward_hooks.snapshot()) {

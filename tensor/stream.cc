@@ -29,11 +29,24 @@ void trace_event(EventAction action, const Event& event, std::uint64_t mark, std
   }
 }
 
+// Null unless a timed trace is active.
+std::shared_ptr<TracedWork> traced_work(const char* name, std::uint64_t stream,
+                                        const std::string& stream_name) {
+  Trace* trace = active_timed_trace();
+  return trace == nullptr ? nullptr : trace->add_work(name, stream, stream_name);
+}
+
+std::shared_ptr<TracedWork> host_wait() { return traced_work("synchronize", 0, "host"); }
+
 // The GPU's part of Stream::wait.
-void wait_for_gpu(const std::shared_ptr<const cuda::Mark>& mark, cuda::Queue* gpu,
-                  WorkQueue* queue) {
+void wait_for_gpu(const std::shared_ptr<const cuda::Mark>& mark, cuda::Queue* gpu, WorkQueue* queue,
+                  std::shared_ptr<TracedWork> times) {
   if (gpu != nullptr) return gpu->wait(*mark);
-  if (queue != nullptr) return queue->run("event.wait", [mark] { mark->synchronize(); });
+  if (queue != nullptr) {
+    return queue->run(
+        "event.wait", [mark] { mark->synchronize(); }, std::move(times));
+  }
+  const WorkTimer timer(times.get());
   mark->synchronize();
 }
 
@@ -82,8 +95,10 @@ const Stream::Impl& Stream::impl() const {
 void Stream::enqueue(const char* name, std::function<void()> work) const {
   const Impl& self = impl();
   if (self.queue) {
-    self.queue->run(name, std::move(work));
+    self.queue->run(name, std::move(work), traced_work(name, self.id, self.name));
   } else if (self.device.is_cpu()) {
+    const std::shared_ptr<TracedWork> times = traced_work(name, self.id, self.name);
+    const WorkTimer timer(times.get());
     work();
   } else if (self.gpu) {
     self.gpu->run(name, std::move(work));
@@ -99,13 +114,15 @@ void Stream::wait(const Event& event) const {
       event.name());
   trace_event(EventAction::kWait, event, number, self.id);
   if (self.device.is_null()) return;
-  if (gpu_mark != nullptr) return wait_for_gpu(gpu_mark, self.gpu.get(), self.queue.get());
-  if (mark == nullptr || mark->fired_without_error()) return;
-  if (self.queue) {
-    self.queue->wait(mark);
-  } else if (std::exception_ptr error = mark->wait()) {
-    std::rethrow_exception(std::move(error));
-  }
+  const bool waits = gpu_mark != nullptr || (mark != nullptr && !mark->fired_without_error());
+  if (!waits) return;
+  std::shared_ptr<TracedWork> times;
+  if (!self.gpu) times = traced_work("wait", self.id, self.name);
+  if (gpu_mark != nullptr)
+    return wait_for_gpu(gpu_mark, self.gpu.get(), self.queue.get(), std::move(times));
+  if (self.queue) return self.queue->wait(mark, std::move(times));
+  const WorkTimer timer(times.get());
+  if (std::exception_ptr error = mark->wait()) std::rethrow_exception(std::move(error));
 }
 
 Event Stream::record(std::string event_name) const {
@@ -119,6 +136,8 @@ void Stream::synchronize() const {
   if (Trace* trace = active_trace()) {
     trace->add(EventRecord{EventAction::kSynchronize, 0, 0, self.id, self.name});
   }
+  const std::shared_ptr<TracedWork> times = host_wait();
+  const WorkTimer timer(times.get());
   if (self.queue) self.queue->synchronize();
   if (self.gpu) self.gpu->synchronize();
 }
@@ -160,6 +179,8 @@ void Event::synchronize() const {
   TESSERA_CHECK_AS(StateError, number > 0, "event.synchronize",
                    "event \"{}\" was never recorded; record it first", name());
   trace_event(EventAction::kWait, *this, number, 0);
+  const std::shared_ptr<TracedWork> times = host_wait();
+  const WorkTimer timer(times.get());
   if (gpu_mark != nullptr) return gpu_mark->synchronize();
   if (mark == nullptr) return;
   if (std::exception_ptr error = mark->wait()) std::rethrow_exception(std::move(error));

@@ -59,7 +59,7 @@ Tensor Tensor::from_host(const void* data, std::size_t count, DType dtype, const
   if (bytes == 0 || device.is_null()) return out;
   void* to = out.storage().data();
   if (stream.kind() == StreamKind::kInline) {
-    std::memcpy(to, data, bytes);
+    stream.enqueue("copy_from_host", [to, data, bytes] { std::memcpy(to, data, bytes); });
     return out;
   }
   if (device.is_cuda()) {

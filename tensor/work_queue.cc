@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/trace.h"
 
 namespace tessera {
 
@@ -42,12 +43,14 @@ std::shared_ptr<WorkQueue> WorkQueue::start(const std::string& name,
   return queue;
 }
 
-void WorkQueue::run(const char* name, std::function<void()> work) {
+void WorkQueue::run(const char* name, std::function<void()> work,
+                    std::shared_ptr<TracedWork> times) {
   push({.name = name,
         .work = std::move(work),
         .fires = nullptr,
         .waits = nullptr,
-        .context = current_rank_context()});
+        .context = current_rank_context(),
+        .times = std::move(times)});
 }
 
 void WorkQueue::record(std::shared_ptr<Mark> mark) {
@@ -55,15 +58,17 @@ void WorkQueue::record(std::shared_ptr<Mark> mark) {
         .work = nullptr,
         .fires = std::move(mark),
         .waits = nullptr,
-        .context = nullptr});
+        .context = nullptr,
+        .times = nullptr});
 }
 
-void WorkQueue::wait(std::shared_ptr<Mark> mark) {
+void WorkQueue::wait(std::shared_ptr<Mark> mark, std::shared_ptr<TracedWork> times) {
   push({.name = "wait",
         .work = nullptr,
         .fires = nullptr,
         .waits = std::move(mark),
-        .context = current_rank_context()});
+        .context = current_rank_context(),
+        .times = std::move(times)});
 }
 
 void WorkQueue::push(Task task) {
@@ -104,6 +109,7 @@ void WorkQueue::execute(Task& task) {
     return;
   }
   const RankScope scope(task.context);
+  const WorkTimer timer(task.times.get());
   if (task.waits) {
     if (std::exception_ptr error = task.waits->wait()) poison(std::move(error));
   } else if (failure() == nullptr) {

@@ -18,6 +18,8 @@
 
 namespace tessera {
 
+struct TracedWork;
+
 /// One record of an event: fires once, perhaps with the error of the stream that reached it.
 class Mark {
  public:
@@ -48,9 +50,10 @@ class WorkQueue {
   WorkQueue& operator=(const WorkQueue&) = delete;
 
   /// Each runs under the caller's RankContext, in the order of the calls. `name` must outlive them.
-  void run(const char* name, std::function<void()> work);
+  /// `times`: where its begin and end are noted; null: nowhere.
+  void run(const char* name, std::function<void()> work, std::shared_ptr<TracedWork> times);
   void record(std::shared_ptr<Mark> mark);
-  void wait(std::shared_ptr<Mark> mark);
+  void wait(std::shared_ptr<Mark> mark, std::shared_ptr<TracedWork> times);
 
   /// Blocks until everything so far has run; rethrows the failure and forgets it.
   void synchronize();
@@ -65,6 +68,7 @@ class WorkQueue {
     std::shared_ptr<Mark> fires;           // of record()
     std::shared_ptr<Mark> waits;           // of wait()
     std::shared_ptr<RankContext> context;  // null for record()
+    std::shared_ptr<TracedWork> times;
   };
   void push(Task task);
   void loop();

@@ -6,6 +6,7 @@
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/memory_counters.h"
 #include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/trace.h"
 
 namespace tessera::nn::optim {
 namespace {
@@ -47,6 +48,8 @@ void Optimizer::step(const Parameter& parameter) {
 }
 
 void Optimizer::run_update(const std::vector<Parameter>& parameters) {
+  const std::string name = type_name();
+  const TracedPhase phase("optimizer", name, "step");
   new_states_.clear();
   try {
     update(parameters);

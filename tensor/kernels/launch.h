@@ -72,7 +72,8 @@ class KernelTracer {
 template <class K>
 void launch(Device device, const typename K::Args& args) {
   const Stream& stream = current_stream(device);
-  if (Trace* trace = active_trace()) {
+  Trace* const trace = active_trace();
+  if (trace != nullptr) {
     detail::KernelTracer tracer(K::kName, stream);
     K::visit(args, tracer);
     std::move(tracer).finish(*trace);
@@ -81,7 +82,9 @@ void launch(Device device, const typename K::Args& args) {
   switch (device.type) {
     case DeviceType::kCpu: {
       CpuEntry<K> entry = std::get<CpuEntry<K>>(cpu_table());
-      if (stream.kind() == StreamKind::kInline) return entry.run(args, workspace.get());
+      // The stream times its closures for a trace.
+      if (stream.kind() == StreamKind::kInline && trace == nullptr)
+        return entry.run(args, workspace.get());
       stream.enqueue(K::kName,
                      [entry, args, scratch = workspace.get()] { entry.run(args, scratch); });
       return;

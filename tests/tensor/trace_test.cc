@@ -1,0 +1,211 @@
+// Timed traces: stamps of records, begin and end of the work of streams, waits of the host, and
+// what holds when the trace ends first or is full. Untimed traces have none of it.
+#include "tessera/tensor/trace.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "tessera/tensor/ops.h"
+#include "tessera/tensor/rank_context.h"
+#include "tessera/tensor/scope_name.h"
+#include "tessera/tensor/stream.h"
+#include "tessera/tensor/tensor.h"
+
+namespace tessera {
+namespace {
+
+// Everything until its end goes to the trace.
+class Tracing {
+ public:
+  explicit Tracing(Trace& trace) { current_rank_context()->set_trace(&trace); }
+  ~Tracing() { current_rank_context()->set_trace(nullptr); }
+  Tracing(const Tracing&) = delete;
+  Tracing& operator=(const Tracing&) = delete;
+};
+
+std::vector<const TracedWork*> work_of(const Trace& trace, std::uint64_t stream) {
+  std::vector<const TracedWork*> out;
+  for (const TracedWork& work : trace.work()) {
+    if (work.stream == stream) out.push_back(&work);
+  }
+  return out;
+}
+
+double milliseconds(const TracedWork& work) {
+  return static_cast<double>(work.end.load() - work.begin.load()) * 1e-6;
+}
+
+TEST_CASE("timed trace: a kernel is timed on the stream that runs it, inline and queued") {
+  const auto kind = GENERATE(StreamKind::kInline, StreamKind::kQueued);
+  const Stream stream = Stream::create(kCpu, kind, "mine");
+  const StreamGuard guard(stream);
+  Trace trace({.timed = true});
+  const std::int64_t before = trace_clock();
+  {
+    const Tracing tracing(trace);
+    const Tensor x = Tensor::from_vector<float>({1, 2, 3}, {3});
+    CHECK(add(x, x).to_vector<float>() == std::vector<float>{2, 4, 6});
+  }
+  trace.wait_for_work();
+  const std::int64_t after = trace_clock();
+
+  const std::vector<const TracedWork*> work = work_of(trace, stream.id());
+  REQUIRE(work.size() == 2);
+  CHECK(work[0]->name == "copy_from_host");
+  CHECK(trace.stream_name(stream.id()) == "mine");
+  std::int64_t last = before;
+  for (const TracedWork* piece : work) {
+    const auto& record = std::get<KernelRecord>(trace.records().at(piece->record));
+    CHECK(record.name == piece->name);
+    CHECK(trace.stamps().at(piece->record).issued >= before);
+    CHECK(trace.stamps().at(piece->record).issued <= piece->begin);
+    CHECK(last <= piece->begin);
+    CHECK(piece->begin <= piece->end);
+    last = piece->end;
+  }
+  CHECK(last <= after);
+  // to_vector waits on the host.
+  const std::vector<const TracedWork*> waits = work_of(trace, 0);
+  REQUIRE(waits.size() == 1);
+  CHECK(waits[0]->name == "synchronize");
+  CHECK(waits[0]->end >= last);
+}
+
+TEST_CASE("timed trace: work takes as long as it takes, and a wait until its event") {
+  const Stream slow = Stream::create(kCpu, StreamKind::kQueued, "slow");
+  const auto kind = GENERATE(StreamKind::kInline, StreamKind::kQueued);
+  const Stream waiting = Stream::create(kCpu, kind, "waiting");
+  Trace trace({.timed = true});
+  {
+    const Tracing tracing(trace);
+    stream_sleep(slow, 30);
+    waiting.wait(slow.record("slept"));
+    stream_sleep(waiting, 1);
+    waiting.synchronize();
+  }
+  const std::vector<const TracedWork*> sleeps = work_of(trace, slow.id());
+  REQUIRE(sleeps.size() == 1);
+  CHECK(milliseconds(*sleeps[0]) >= 30);
+  const std::vector<const TracedWork*> after = work_of(trace, waiting.id());
+  REQUIRE(after.size() == 2);
+  CHECK(after[0]->name == "wait");
+  CHECK(after[0]->end >= sleeps[0]->end);
+  CHECK(after[1]->begin >= after[0]->end);
+  const auto& record = std::get<EventRecord>(trace.records().at(after[0]->record));
+  CHECK(record.action == EventAction::kWait);
+  CHECK(record.name == "slept");
+}
+
+TEST_CASE("timed trace: storages stamp what is held, records the part of the model") {
+  const std::shared_ptr<ScopeName> root = make_scope_name();
+  const std::shared_ptr<ScopeName> part = make_scope_name();
+  part->set("up", root);
+  MemoryCounters& memory = current_rank_context()->memory();
+  const std::int64_t held = memory.current()[MemoryCategory::kGathered];
+  Trace trace({.timed = true});
+  {
+    const Tracing tracing(trace);
+    const NamedScope scope(*part);
+    const MemoryCategoryScope category(MemoryCategory::kGathered);
+    const Tensor x = zeros({100});
+    const Tensor y = zeros({16});
+  }
+  std::vector<std::int64_t> after;
+  for (std::size_t i = 0; i < trace.records().size(); ++i) {
+    const RecordStamp& stamp = trace.stamps().at(i);
+    REQUIRE(stamp.scope != nullptr);
+    CHECK(stamp.scope->path() == "up");
+    if (std::holds_alternative<StorageRecord>(trace.records()[i]))
+      after.push_back(stamp.held - held);
+  }
+  CHECK(after == std::vector<std::int64_t>{448, 512, 448, 0});
+}
+
+TEST_CASE("timed trace: it may end before its work") {
+  const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "late");
+  std::atomic<bool> go{false};
+  std::atomic<bool> ran{false};
+  {
+    Trace trace({.timed = true});
+    const Tracing tracing(trace);
+    stream.enqueue("late", [&] {
+      go.wait(false);
+      ran = true;
+    });
+    CHECK(trace.work().size() == 1);
+    CHECK(trace.work()[0].end == 0);
+  }
+  go = true;
+  go.notify_all();
+  stream.synchronize();
+  CHECK(ran);
+}
+
+TEST_CASE("timed trace: work that a failed stream skips ends too") {
+  const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "failing");
+  Trace trace({.timed = true});
+  {
+    const Tracing tracing(trace);
+    stream.enqueue("throws", [] { throw std::runtime_error("broken"); });
+    stream.enqueue("skipped", [] { std::this_thread::sleep_for(std::chrono::seconds(1)); });
+    CHECK_THROWS(stream.synchronize());
+  }
+  trace.wait_for_work();
+  const std::vector<const TracedWork*> work = work_of(trace, stream.id());
+  REQUIRE(work.size() == 2);
+  CHECK(milliseconds(*work[1]) < 500);
+}
+
+TEST_CASE("timed trace: a full one counts what it leaves out") {
+  const Stream stream = Stream::create(kCpu, StreamKind::kInline, "mine");
+  Trace trace({.timed = true, .max_records = 3});
+  {
+    const Tracing tracing(trace);
+    for (int i = 0; i < 5; ++i) stream_sleep(stream, 0);
+  }
+  CHECK(trace.records().size() == 3);
+  CHECK(trace.stamps().size() == 3);
+  CHECK(trace.work().size() == 3);
+  CHECK(trace.dropped() == 4);
+  trace.clear();
+  CHECK(trace.work().empty());
+  CHECK(trace.dropped() == 0);
+}
+
+TEST_CASE("timed trace: phases come in pairs, in timed traces only") {
+  const auto phases = [](Trace& trace) {
+    const Tracing tracing(trace);
+    const TracedPhase outer("a", "x", "run");
+    const TracedPhase inner("a", "y", "run");
+  };
+  Trace timed({.timed = true});
+  phases(timed);
+  CHECK(timed.annotations("a") ==
+        std::vector<std::string>{"run x", "run y", "run_end y", "run_end x"});
+  Trace plain;
+  phases(plain);
+  CHECK(plain.records().empty());
+}
+
+TEST_CASE("untimed trace: no stamps, no work") {
+  Trace trace;
+  {
+    const Tracing tracing(trace);
+    CHECK(sum(zeros({3})).item<float>() == 0);
+    CHECK(active_timed_trace() == nullptr);
+  }
+  CHECK_FALSE(trace.is_timed());
+  CHECK_FALSE(trace.records().empty());
+  CHECK(trace.stamps().empty());
+  CHECK(trace.work().empty());
+  trace.wait_for_work();
+}
+
+}  // namespace
+}  // namespace tessera
