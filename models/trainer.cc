@@ -4,62 +4,59 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <numeric>
-#include <utility>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/grad_mode.h"
 #include "tessera/autograd/ops.h"
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/mesh_impl.h"
-#include "tessera/distributed/placement.h"
-#include "tessera/models/image_batch.h"
+#include "tessera/fsdp/handle.h"
+#include "tessera/models/first_bad_tensor.h"
+#include "tessera/models/rank_figures.h"
 #include "tessera/nn/clip_grad.h"
-#include "tessera/nn/loss.h"
+#include "tessera/nn/global_mean.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops.h"
+#include "tessera/tensor/random_scope.h"
 
 namespace tessera::models {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr const char* kWhere = "models.Trainer";
+// Gradients that overflow below this loss scale are not finite by themselves.
+constexpr double kLeastLossScale = 1e-6;
 
-// Samples that a rank evaluates at a time: what an evaluation's memory depends on.
-constexpr std::int64_t kEvalRows = 1000;
-
-// A host value of a tensor of either floating dtype.
-double host_value(const Tensor& tensor) {
-  return dispatch_floating(tensor.dtype(), "trainer",
-                           [&]<class T>() { return static_cast<double>(tensor.item<T>()); });
-}
-
-// Rows whose largest logit is their target's.
-std::int64_t count_hits(const Tensor& logits, const Tensor& targets) {
-  const auto best = argmax(logits).to_vector<std::int64_t>();
-  const auto wanted = targets.to_vector<std::int64_t>();
-  std::int64_t hits = 0;
-  for (std::size_t row = 0; row < best.size(); ++row) hits += best[row] == wanted[row];
-  return hits;
-}
-
-nn::optim::SgdOptions sgd_options(const TrainerOptions& options) {
-  return {.lr = options.lr, .momentum = options.momentum, .weight_decay = options.weight_decay};
-}
-
-// Evaluation runs without a graph and in evaluation mode, and leaves the mode as it was.
-class EvalScope {
+// Gradients that are added up for a later reduction, until the end of the scope.
+class NoGradientSync {
  public:
-  explicit EvalScope(nn::Module& module) : module_(module), was_training_(module.is_training()) {
-    module_.eval();
+  NoGradientSync(nn::Module& module, bool active)
+      : handle_(active && fsdp::has_state(module) ? std::optional(fsdp::of(module))
+                                                  : std::nullopt) {
+    if (handle_) handle_->set_requires_gradient_sync(false);
   }
-  ~EvalScope() { module_.train(was_training_); }
-  EvalScope(const EvalScope&) = delete;
-  EvalScope& operator=(const EvalScope&) = delete;
+  ~NoGradientSync() {
+    if (handle_) handle_->set_requires_gradient_sync(true);
+  }
+  NoGradientSync(const NoGradientSync&) = delete;
+  NoGradientSync& operator=(const NoGradientSync&) = delete;
 
  private:
-  nn::Module& module_;
-  bool was_training_;
-  NoGradGuard no_grad_;
+  std::optional<fsdp::Handle> handle_;
+};
+
+// The rows that are computed at a time, pass after pass; all ranks make as many passes, the last
+// ones perhaps without a row: a pass gathers parameters.
+struct Passes {
+  Passes(const BatchShare& share, std::int64_t micro_batch)
+      : rows(share.rows),
+        each(micro_batch > 0 ? micro_batch : std::max<std::int64_t>(share.padded_rows, 1)),
+        count(std::max<std::int64_t>((share.padded_rows + each - 1) / each, 1)) {}
+  std::int64_t begin(std::int64_t pass) const { return std::min(rows, pass * each); }
+  std::int64_t end(std::int64_t pass) const { return std::min(rows, (pass + 1) * each); }
+
+  std::int64_t rows;
+  std::int64_t each;
+  std::int64_t count;
 };
 
 }  // namespace
@@ -67,125 +64,178 @@ class EvalScope {
 // What one rank knows of a step.
 struct Trainer::LocalStep {
   double loss_sum = 0;
+  double loss = 0;  // the mean over all ranks
+  std::optional<double> auxiliary_loss;
   double grad_norm = 0;
+  std::optional<double> loss_scale;
+  bool skipped = false;
   std::int64_t peak_bytes = 0;
   std::int64_t gathered_peak_bytes = 0;
   std::int64_t comm_bytes = 0;
   std::int64_t collectives = 0;
 };
 
-Trainer::Trainer(distributed::World& world, Classifier model, const data::ImageSet& train,
+Trainer::Trainer(distributed::World& world, Task& task, nn::optim::Optimizer& optimizer,
                  const TrainerOptions& options)
     : world_(world),
-      model_(std::move(model)),
-      train_(train),
+      task_(task),
+      optimizer_(optimizer),
       options_(options),
-      mesh_(distributed::make_mesh(world.mesh())),
-      parameters_(model_.module.parameters()),
-      optimizer_(parameters_, sgd_options(options)),
-      scheduler_(optimizer_, options.schedule),
-      order_(train.count(), options.batch, options.seed) {}
-
-// Every rank's values, in rank order.
-std::vector<double> Trainer::gather(std::span<const double> values) const {
-  const auto count = static_cast<std::int64_t>(values.size());
-  const Tensor mine = Tensor::from_vector(std::vector(values.begin(), values.end()), {count});
-  const Tensor all = Tensor::empty({count * world_.size()}, {.dtype = DType::kF64, .device = kCpu});
-  distributed::all_gather(*world_.group(), {&mine, 1}, {&all, 1}, "trainer.metrics");
-  return all.to_vector<double>();
+      data_(options.data_mesh.defined() ? options.data_mesh : world.mesh()),
+      mesh_(distributed::make_mesh(data_)),
+      parameters_(optimizer.parameters()),
+      scheduler_(optimizer_, options.schedule) {
+  TESSERA_CHECK(data_.ndim() == 1, kWhere,
+                "data_mesh is {}; it has one axis, of the ranks that share the batch", data_.str());
+  TESSERA_CHECK(options.max_grad_norm >= 0, kWhere, "max_grad_norm is {}; it is at least 0",
+                options.max_grad_norm);
+  TESSERA_CHECK(options.micro_batch >= 0, kWhere, "micro_batch is {}; it is at least 0",
+                options.micro_batch);
+  if (options.loss_scale) scaler_.emplace(nn::GradScalerOptions{.mesh = mesh_});
 }
 
-Trainer::LocalStep Trainer::run_step(std::span<const std::int64_t> local) {
+void Trainer::accumulate_gradients(const BatchShare& share, LocalStep& step) {
+  const nn::GlobalMean mean(share.count, *mesh_, data_.axes().front(), world_.device());
+  const Passes passes(share, options_.micro_batch);
+  std::vector<Variable> sums, auxiliaries;
+  for (std::int64_t pass = 0; pass < passes.count; ++pass) {
+    const std::int64_t begin = passes.begin(pass), end = passes.end(pass);
+    const random::StepScope scope({.seed = options_.seed,
+                                   .step = static_cast<std::uint64_t>(steps_done_ + 1),
+                                   .first_sample = share.first_sample + begin});
+    const NoGradientSync no_sync(task_.module(), pass + 1 < passes.count);
+    const LossSum loss = task_.loss(begin, end);
+    Variable total = mean(loss.sum);
+    if (loss.auxiliary.defined()) {
+      const Variable auxiliary = div(loss.auxiliary, static_cast<double>(passes.count));
+      total = total + cast(auxiliary, total.dtype());
+      auxiliaries.push_back(auxiliary.detach());
+    }
+    sums.push_back(loss.sum.detach());
+    backward(scaler_ ? scaler_->scale(total) : total);
+  }
+  // Read when all is issued: a device may be far behind the host.
+  for (const Variable& sum : sums) step.loss_sum += host_value(sum.tensor());
+  for (const Variable& auxiliary : auxiliaries)
+    step.auxiliary_loss = step.auxiliary_loss.value_or(0) + host_value(auxiliary.tensor());
+}
+
+// Ranks that share every layer have the same loss: those of one line along the data axis hold each
+// sample once.
+void Trainer::combine_losses(const BatchShare& share, LocalStep& step) const {
+  const std::array<double, 2> mine = {step.loss_sum, static_cast<double>(share.count)};
+  double loss_sum = 0, count = 0;
+  const std::vector<double> all = gather_figures(*data_.group(), mine);
+  for (std::size_t at = 0; at < all.size(); at += mine.size()) {
+    loss_sum += all[at];
+    count += all[at + 1];
+  }
+  step.loss = loss_sum / count;
+}
+
+// Nothing is updated where loss or norm is not finite: they are the same on all ranks, so all leave
+// the step out alike.
+void Trainer::update(LocalStep& step) {
+  if (scaler_) {
+    step.loss_scale = scaler_->get_scale();
+    scaler_->unscale(optimizer_);
+  }
+  const Tensor norm = nn::grad_norm(parameters_);
+  step.grad_norm = host_value(norm);
+  const bool finite = std::isfinite(step.grad_norm);
+  if (finite && options_.max_grad_norm > 0)
+    nn::clip_grads_with_norm(parameters_, options_.max_grad_norm, norm);
+  if (!std::isfinite(step.loss + step.auxiliary_loss.value_or(0))) return;
+  if (scaler_) {
+    step.skipped = !scaler_->step(optimizer_);
+    scaler_->update();
+  } else if (finite) {
+    optimizer_.step();
+  }
+}
+
+Trainer::LocalStep Trainer::run_step(const BatchShare& share) {
   MemoryCounters& memory = world_.context()->memory();
   memory.reset_peak();
-  const distributed::CollectiveCounters before = distributed::collective_counters();
-
-  const ImageBatch batch =
-      image_batch(train_, local, {.dtype = options_.dtype, .device = world_.device()});
-  const Variable loss_sum =
-      cross_entropy(model_.forward(Variable(batch.pixels)), batch.targets, Reduction::kSum);
-  backward(nn::global_mean(loss_sum, batch.rows(), *mesh_));
-  const Tensor norm = nn::grad_norm(parameters_);
-  optimizer_.step();
-  optimizer_.zero_grad();
-  scheduler_.step();
-
-  LocalStep step{.loss_sum = host_value(loss_sum.tensor()), .grad_norm = host_value(norm)};
-  const distributed::CollectiveCounters after = distributed::collective_counters();
+  LocalStep step;
+  const auto counted = [&](const auto& work) {
+    const distributed::CollectiveCounters before = distributed::collective_counters();
+    work();
+    const distributed::CollectiveCounters after = distributed::collective_counters();
+    step.comm_bytes += after.bytes_sent - before.bytes_sent;
+    step.collectives += after.collectives - before.collectives;
+  };
+  counted([&] { accumulate_gradients(share, step); });
+  combine_losses(share, step);
+  counted([&] { update(step); });
   step.peak_bytes = memory.peak_total();
   step.gathered_peak_bytes = memory.peak()[MemoryCategory::kGathered];
-  step.comm_bytes = after.bytes_sent - before.bytes_sent;
-  step.collectives = after.collectives - before.collectives;
   return step;
 }
 
-// The ranks' figures as one: `metrics` has loss 0 and no bytes yet.
+// The ranks' figures as one. `metrics` has no loss and no bytes yet.
 void Trainer::combine(const LocalStep& local, StepMetrics& metrics) const {
-  constexpr std::size_t kFigures = 5;
-  const std::array<double, kFigures> mine = {local.loss_sum, static_cast<double>(local.peak_bytes),
-                                             static_cast<double>(local.gathered_peak_bytes),
-                                             static_cast<double>(local.comm_bytes),
-                                             static_cast<double>(local.collectives)};
-  const std::vector<double> all = gather(mine);
-  for (std::size_t at = 0; at < all.size(); at += kFigures) {
+  metrics.loss = local.loss;
+  const std::array<double, 4> mine = {
+      static_cast<double>(local.peak_bytes), static_cast<double>(local.gathered_peak_bytes),
+      static_cast<double>(local.comm_bytes), static_cast<double>(local.collectives)};
+  const std::vector<double> all = gather_figures(*world_.group(), mine);
+  for (std::size_t at = 0; at < all.size(); at += mine.size()) {
     const auto whole = [&](std::size_t i) { return static_cast<std::int64_t>(all[at + i]); };
-    metrics.loss += all[at];
-    metrics.peak_bytes = std::max(metrics.peak_bytes, whole(1));
-    metrics.gathered_peak_bytes = std::max(metrics.gathered_peak_bytes, whole(2));
-    metrics.comm_bytes += whole(3);
-    metrics.collectives += whole(4);
+    metrics.peak_bytes = std::max(metrics.peak_bytes, whole(0));
+    metrics.gathered_peak_bytes = std::max(metrics.gathered_peak_bytes, whole(1));
+    metrics.comm_bytes += whole(2);
+    metrics.collectives += whole(3);
   }
-  metrics.loss /= static_cast<double>(metrics.samples);
+  metrics.auxiliary_loss = local.auxiliary_loss;
   metrics.grad_norm = local.grad_norm;
+  metrics.loss_scale = local.loss_scale;
+  metrics.skipped = local.skipped;
+}
+
+void Trainer::check_finite(const StepMetrics& metrics, const BatchShare& share) {
+  const bool norm_may_be_infinite = scaler_ && scaler_->get_scale() >= kLeastLossScale;
+  const bool finite = std::isfinite(metrics.loss) &&
+                      std::isfinite(metrics.auxiliary_loss.value_or(0)) &&
+                      (norm_may_be_infinite || std::isfinite(metrics.grad_norm));
+  if (finite) return;
+  const auto forward = [&] {
+    const Passes passes(share, options_.micro_batch);
+    for (std::int64_t pass = 0; pass < passes.count; ++pass) {
+      const random::StepScope scope({.seed = options_.seed,
+                                     .step = static_cast<std::uint64_t>(metrics.step),
+                                     .first_sample = share.first_sample + passes.begin(pass)});
+      task_.loss(passes.begin(pass), passes.end(pass));
+    }
+  };
+  const std::string first = first_bad_tensor(task_.module(), forward, *world_.group());
+  const std::string auxiliary =
+      metrics.auxiliary_loss ? fmt::format(", auxiliary loss {}", *metrics.auxiliary_loss) : "";
+  throw_error<StateError>(
+      "trainer", "step {} has loss {}{} and gradient norm {}: {}; lower the learning rate {}",
+      metrics.step, metrics.loss, auxiliary, metrics.grad_norm, first, metrics.learning_rate);
 }
 
 StepMetrics Trainer::step() {
   const auto start = Clock::now();
   StepMetrics metrics{.step = steps_done_ + 1};
   metrics.learning_rate = optimizer_.lr();
-  const std::span<const std::int64_t> samples = order_.samples_of(metrics.step);
-  metrics.samples = static_cast<std::int64_t>(samples.size());
-  const distributed::Chunk chunk =
-      distributed::chunk_of(metrics.samples, world_.size(), world_.rank());
-  const LocalStep local = run_step(samples.subspan(static_cast<std::size_t>(chunk.begin),
-                                                   static_cast<std::size_t>(chunk.rows())));
+  const BatchShare share = task_.load(metrics.step);
+  metrics.samples = share.samples;
+  metrics.tokens = share.tokens;
+  const LocalStep local = run_step(share);
   metrics.step_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-  steps_done_ = metrics.step;
   combine(local, metrics);
-  TESSERA_CHECK_AS(StateError, std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm),
-                   "trainer",
-                   "step {} has loss {} and gradient norm {}; lower the learning rate {}",
-                   metrics.step, metrics.loss, metrics.grad_norm, metrics.learning_rate);
+  check_finite(metrics, share);
+  optimizer_.zero_grad();
+  scheduler_.step();
+  steps_done_ = metrics.step;
   return metrics;
 }
 
-EvalMetrics Trainer::evaluate(const data::ImageSet& set) {
-  const EvalScope scope(model_.module);
-  const distributed::Chunk chunk = distributed::chunk_of(set.count(), world_.size(), world_.rank());
-  double loss_sum = 0;
-  std::int64_t hits = 0;
-  // All ranks make as many passes, the last ones perhaps without a sample: a pass gathers
-  // parameters.
-  for (std::int64_t at = 0; at < chunk.padded_rows; at += kEvalRows) {
-    const std::int64_t begin = std::min(chunk.begin + at, chunk.end);
-    std::vector<std::int64_t> samples(
-        static_cast<std::size_t>(std::min(kEvalRows, chunk.end - begin)));
-    std::iota(samples.begin(), samples.end(), begin);
-    const ImageBatch batch =
-        image_batch(set, samples, {.dtype = options_.dtype, .device = world_.device()});
-    const Variable logits = model_.forward(Variable(batch.pixels));
-    loss_sum += host_value(cross_entropy(logits, batch.targets, Reduction::kSum).tensor());
-    hits += count_hits(logits.tensor(), batch.targets);
-  }
-  const std::array<double, 2> mine = {loss_sum, static_cast<double>(hits)};
-  EvalMetrics metrics{.step = steps_done_};
-  const std::vector<double> all = gather(mine);
-  for (std::size_t rank = 0; rank < all.size(); rank += mine.size()) {
-    metrics.loss += all[rank];
-    metrics.accuracy += all[rank + 1];
-  }
-  metrics.loss /= static_cast<double>(set.count());
-  metrics.accuracy /= static_cast<double>(set.count());
+EvalMetrics Trainer::evaluate() {
+  EvalMetrics metrics = task_.evaluate();
+  metrics.step = steps_done_;
   return metrics;
 }
 

@@ -1,76 +1,88 @@
 #pragma once
 
-/// Trains an image classifier on all ranks of a world together.
+/// Trains a model on all ranks of a world together.
 ///
-/// The samples of a step depend on the seed alone and are split over the ranks by the chunk rule,
-/// so that a rank may have none; the loss is the mean over all of them, whatever the split. Every
-/// rank makes the same calls. A trainer is used by the thread of its rank, and must not outlive
-/// world, model and images.
+///     LanguageTask task(world, language_model(model), ...);
+///     nn::optim::AdamW optimizer(model.parameters(), {...});
+///     Trainer trainer(world, task, optimizer, {.seed = 1});
+///     for (...) StepMetrics metrics = trainer.step();
+///
+/// The samples of a step depend on the task alone and are split over the ranks by the chunk rule,
+/// so that a rank may have none; the loss is the mean over all of them, whatever the split, and
+/// random numbers of a step (dropout) depend on seed, step and sample only. So equal seeds and
+/// batches give equal losses on any number of ranks, up to rounding. Every rank makes the same
+/// calls. Used by the thread of its rank; must not outlive what it was given.
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "tessera/distributed/world.h"
-#include "tessera/models/batch_order.h"
-#include "tessera/models/data/fashion_mnist.h"
 #include "tessera/models/metrics.h"
+#include "tessera/models/task.h"
+#include "tessera/nn/grad_scaler.h"
 #include "tessera/nn/mesh.h"
-#include "tessera/nn/module.h"
 #include "tessera/nn/optim/lr_scheduler.h"
+#include "tessera/nn/optim/optimizer.h"
 #include "tessera/nn/optim/schedule.h"
-#include "tessera/nn/optim/sgd.h"
 
 namespace tessera::models {
 
-/// A model of pixels [rows, 784] to logits [rows, classes].
-struct Classifier {
-  nn::Module& module;
-  std::function<Variable(const Variable& pixels)> forward;
-};
-
 struct TrainerOptions {
-  std::int64_t batch = 256;  ///< samples of a step, over all ranks
-  double lr = 0.1;
-  nn::optim::Schedule schedule = nn::optim::constant();  ///< of lr, over all steps
-  double momentum = 0.9;
-  double weight_decay = 0;
-  std::uint64_t seed = 1;     ///< of the order of the samples
-  DType dtype = DType::kF32;  ///< of the pixels; the model's
+  nn::optim::Schedule schedule = nn::optim::constant();  ///< of the optimizer's lr, over all steps
+  std::uint64_t seed = 1;                                ///< of dropout
+  double max_grad_norm = 0;  ///< gradients are cut down to this norm together; 0: never
+  /// Samples of a rank that are computed at a time; gradients of a step are added up without
+  /// communication in between. 0: all at once. Who is computed together then depends on the number
+  /// of ranks: an auxiliary loss and a capacity of experts, which count the tokens that are
+  /// computed together, do too. Each pass has an equal share in the auxiliary loss.
+  std::int64_t micro_batch = 0;
+  bool loss_scale = false;  ///< for f16: nn::GradScaler
+  /// Ranks that share the batch: one axis. Undefined: all of the world.
+  distributed::DeviceMesh data_mesh = {};
 };
 
 class Trainer {
  public:
-  /// The model is materialised, sharded over world.mesh() or not. Throws InvalidArgument for a
-  /// batch below 1 or an image set without images.
-  Trainer(distributed::World& world, Classifier model, const data::ImageSet& train,
-          const TrainerOptions& options);
+  /// The model is materialised. On several ranks it is sharded or replicated (parallelize.h), which
+  /// averages gradients: where nobody did that, each rank trains a model of its own on its part of
+  /// the batch. Throws InvalidArgument for a negative max_grad_norm or micro_batch, and a data_mesh
+  /// of several axes.
+  Trainer(distributed::World& world, Task& task, nn::optim::Optimizer& optimizer,
+          const TrainerOptions& options = {});
 
-  std::int64_t steps_per_epoch() const { return order_.steps_per_epoch(); }
-
-  /// Forward, backward and update on the next batch. Collective. Throws StateError, on every rank,
-  /// when loss or gradient norm is not a finite number.
+  /// Forward, backward and update on the next batch. Collective. Throws StateError, on every rank
+  /// alike, when the loss or the gradient norm is not a finite number, naming the first tensor that
+  /// is not (first_bad_tensor.h); parameters are then those of before the step. With a loss scale
+  /// an infinite norm leaves the step out instead, until no scale above 1e-6 is left to try.
   StepMetrics step();
 
-  /// Loss and accuracy over all of `set`, without a trace in the model. Collective.
-  EvalMetrics evaluate(const data::ImageSet& set);
+  /// As the task does it, with this trainer's step. Collective.
+  EvalMetrics evaluate();
+
+  std::int64_t steps_done() const { return steps_done_; }
+  double learning_rate() const { return optimizer_.lr(); }
 
  private:
   struct LocalStep;
-  LocalStep run_step(std::span<const std::int64_t> local);
+  LocalStep run_step(const BatchShare& share);
+  void accumulate_gradients(const BatchShare& share, LocalStep& step);
+  void combine_losses(const BatchShare& share, LocalStep& step) const;
+  void update(LocalStep& step);
   void combine(const LocalStep& local, StepMetrics& metrics) const;
-  std::vector<double> gather(std::span<const double> values) const;
+  void check_finite(const StepMetrics& metrics, const BatchShare& share);
 
   distributed::World& world_;
-  Classifier model_;
-  const data::ImageSet& train_;
+  Task& task_;
+  nn::optim::Optimizer& optimizer_;
   TrainerOptions options_;
+  distributed::DeviceMesh data_;
   std::shared_ptr<const nn::Mesh> mesh_;
   std::vector<nn::Parameter> parameters_;
-  nn::optim::SGD optimizer_;
   nn::optim::LrScheduler scheduler_;
-  BatchOrder order_;
+  std::optional<nn::GradScaler> scaler_;
   std::int64_t steps_done_ = 0;
 };
 

@@ -1,14 +1,13 @@
 #include "tessera/models/transformer.h"
 
-#include <algorithm>
 #include <string>
 
 #include "tessera/autograd/ops.h"
+#include "tessera/models/token_model.h"
 #include "tessera/nn/layers/head_part.h"
 #include "tessera/nn/parameter.h"
 #include "tessera/nn/recompute.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_create.h"
 
 namespace tessera::models {
 namespace {
@@ -16,16 +15,10 @@ namespace {
 constexpr const char* kWhere = "models.Transformer";
 
 const ModelArgs& checked(const ModelArgs& args) {
-  const auto check_at_least = [](const char* name, std::int64_t value, std::int64_t least) {
-    TESSERA_CHECK(value >= least, kWhere, "{} is {}; it must be at least {}", name, value, least);
-  };
-  check_at_least("n_layers", args.n_layers, 0);
-  check_at_least("vocab_size", args.vocab_size, 1);
-  check_at_least("max_seq_len", args.max_seq_len, 1);
-  check_at_least("dim", args.dim, 1);
-  check_at_least("n_heads", args.n_heads, 1);
-  TESSERA_CHECK(args.dim % args.n_heads == 0, kWhere,
-                "dim is {}, n_heads {}; dim must be a multiple of n_heads", args.dim, args.n_heads);
+  check_extent(kWhere, "n_layers", args.n_layers, 0);
+  check_extent(kWhere, "vocab_size", args.vocab_size);
+  check_extent(kWhere, "max_seq_len", args.max_seq_len);
+  check_heads(kWhere, args.dim, args.n_heads);
   return args;
 }
 
@@ -64,20 +57,30 @@ Variable Attention::split_heads(const Variable& x) const {
   return transpose(unflatten(x, 2, {x.dim(2) / head_dim_, head_dim_}), 1, 2);
 }
 
-Variable Attention::forward(const Variable& x) {
+Variable Attention::forward(const Variable& x, const AttentionCall& call) {
   TESSERA_CHECK(x.ndim() == 3, "models.Attention", "expected x [batch, length, dim], got {}",
                 x.shape().str());
   std::string layer;
   if (is_training() && dropout_p_ > 0) layer = scope_name().path() + ".probabilities";
-  const Variable q = split_heads(wq_(x)), k = split_heads(wk_(x)), v = split_heads(wv_(x));
+  const Variable q = split_heads(wq_(x));
+  Variable k = split_heads(wk_(x)), v = split_heads(wv_(x));
+  if (call.cache != nullptr) {
+    call.cache->append(k, v);
+    k = call.cache->keys();
+    v = call.cache->values();
+  }
   random::Box box;
   if (!layer.empty()) {
     const nn::Parameter& weight = wq_.weight();
     box = nn::probability_box({q.dim(0), q.dim(1), q.dim(2), k.dim(2)},
                               nn::head_part(weight, head_dim_, weight.spec().global_shape[0]));
   }
+  // The last query is level with the last key, whatever the cache held before.
+  const CausalAlignment alignment =
+      call.cache != nullptr ? CausalAlignment::kBottomRight : CausalAlignment::kTopLeft;
   const Variable y = scaled_dot_product_attention(q, k, v,
                                                   {.causal = causal_,
+                                                   .alignment = alignment,
                                                    .dropout_p = dropout_p_,
                                                    .training = is_training(),
                                                    .layer = layer,
@@ -108,8 +111,8 @@ TransformerBlock::TransformerBlock(const ModelArgs& args)
   register_module("feed_forward", feed_forward_);
 }
 
-Variable TransformerBlock::forward(const Variable& x) {
-  const Variable h = x + attention_(attention_norm_(x));
+Variable TransformerBlock::forward(const Variable& x, const AttentionCall& call) {
+  const Variable h = x + attention_(attention_norm_(x), call);
   return h + feed_forward_(ffn_norm_(h));
 }
 
@@ -133,20 +136,18 @@ Transformer::Transformer(const ModelArgs& args)
   if (args.weight_tying) nn::tie(tok_embeddings_.weight(), output_.weight());
 }
 
-Variable Transformer::forward(const Variable& tokens) {
-  TESSERA_CHECK(tokens.ndim() == 2, kWhere, "expected tokens [batch, length], got {}",
-                tokens.shape().str());
-  const std::int64_t length = tokens.dim(1);
-  TESSERA_CHECK(length <= args_.max_seq_len, kWhere,
-                "got {} positions, there are embeddings for {}: cut the sequences, or build the "
-                "model with a larger max_seq_len",
-                length, args_.max_seq_len);
-  const Tensor positions = arange(length, {.dtype = DType::kI64, .device = tokens.device()});
-  Variable h = dropout_(tok_embeddings_(tokens) + pos_embeddings_(positions));
-  for (TransformerBlock& block : blocks()) h = block(h);
-  const Variable logits = output_(norm_(h));
-  // 16-bit logits would lose the differences that a loss is made of; f64 keeps its own.
-  return dtype_size(logits.dtype()) < dtype_size(DType::kF32) ? cast(logits, DType::kF32) : logits;
+Variable Transformer::forward(const Variable& tokens, const DecodeCall& call) {
+  TESSERA_CHECK(call.cache == nullptr || args_.use_attn_mask, kWhere,
+                "a position sees those after it without use_attn_mask, so no cache can stand for "
+                "the ones before: leave the cache out");
+  const std::int64_t past = cached_length(call.cache);
+  check_tokens(kWhere, tokens, past, max_length());
+  Variable h = dropout_(tok_embeddings_(tokens) + pos_embeddings_(positions_of(tokens, past)));
+  std::int64_t layer = 0;
+  for (TransformerBlock& block : blocks()) {
+    h = block(h, AttentionCall{.cache = causal_call(call.cache, layer++).cache});
+  }
+  return at_least_f32(output_(norm_(h)));
 }
 
 }  // namespace tessera::models

@@ -16,22 +16,29 @@
 ///                     ffn_norm        feed_forward (w1 gelu w2 resid_dropout)
 ///     norm  output
 ///
-/// 7 + 14 n_layers modules; (vocab_size + max_seq_len + 2) dim + n_layers (12 dim^2 + 13 dim)
+/// 7 + 14 n_layers modules; (vocab_size + max_seq_len + 2) dim + n_layers (12 dim^2 + 9 dim)
 /// elements, vocab_size dim more without weight tying. Layers start as PyTorch's do. Constructing
 /// allocates nothing: initialize it.
+///
+/// A language model in the sense of language_model.h; decoded token by token only where
+/// use_attn_mask is set.
 
 #include <cstdint>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "tessera/autograd/variable.h"
+#include "tessera/models/language_model.h"
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/activation.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/embedding.h"
+#include "tessera/nn/layers/key_value_cache.h"
 #include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/module_list.h"
+#include "tessera/nn/visit.h"
 
 namespace tessera::models {
 
@@ -49,13 +56,30 @@ struct ModelArgs {
   DType dtype = DType::kF32;
 };
 
+/// A named size of the model.
+struct TransformerPreset {
+  const char* name;
+  const char* description;
+  ModelArgs options;
+};
+/// All presets, the default one first.
+const std::vector<TransformerPreset>& transformer_presets();
+/// Throws InvalidArgument for an unknown name, listing those there are.
+const TransformerPreset& transformer_preset(std::string_view name);
+
+/// How attention, and a block, is called besides its input.
+struct AttentionCall {
+  /// Takes the new keys and values up; the queries then see those before too. Not owned.
+  nn::KeyValueCache* cache = nullptr;
+};
+
 /// Causal self attention: x [batch, length, dim] -> the same shape.
 class Attention final : public nn::Layer<Attention> {
  public:
   using Options = ModelArgs;
   explicit Attention(const ModelArgs& args);
   /// Throws InvalidArgument unless x has 3 dims and ends in `dim`.
-  Variable forward(const Variable& x);
+  Variable forward(const Variable& x, const AttentionCall& call = {});
 
  private:
   Variable split_heads(const Variable& x) const;
@@ -87,7 +111,7 @@ class TransformerBlock final : public nn::Layer<TransformerBlock> {
  public:
   using Options = ModelArgs;
   explicit TransformerBlock(const ModelArgs& args);
-  Variable forward(const Variable& x);
+  Variable forward(const Variable& x, const AttentionCall& call = {});
 
  private:
   nn::LayerNorm attention_norm_;
@@ -103,12 +127,18 @@ class Transformer final : public nn::Layer<Transformer> {
   /// of n_heads, naming them.
   explicit Transformer(const ModelArgs& args = {});
 
-  /// Batch may be 0. Throws InvalidArgument for tokens that have not 2 dims or more than
-  /// max_seq_len positions, and as Embedding does.
-  Variable forward(const Variable& tokens);
-  Variable forward(const Tensor& tokens) { return forward(Variable(tokens)); }
+  /// Batch may be 0. With a cache the positions go on where it stands. Throws InvalidArgument for
+  /// tokens that have not 2 dims, positions from max_seq_len on, a cache where use_attn_mask is
+  /// not set, and as Embedding does.
+  Variable forward(const Variable& tokens, const DecodeCall& call = {});
+  Variable forward(const Tensor& tokens, const DecodeCall& call = {}) {
+    return forward(Variable(tokens), call);
+  }
 
   const ModelArgs& args() const { return args_; }
+  std::int64_t vocab_size() const { return args_.vocab_size; }
+  std::int64_t max_length() const { return args_.max_seq_len; }
+  std::int64_t cached_layers() const { return args_.n_layers; }
   /// The blocks, in order: what a sharding layer makes groups of.
   std::vector<std::reference_wrapper<TransformerBlock>> blocks() {
     return layers_.as<TransformerBlock>();
@@ -124,3 +154,6 @@ class Transformer final : public nn::Layer<Transformer> {
 };
 
 }  // namespace tessera::models
+
+template <>
+inline constexpr bool tessera::nn::holds_no_tensors<tessera::models::AttentionCall> = true;

@@ -14,10 +14,11 @@ import os
 
 import torch
 
-from training_values import attention, layers, losses, models, optimizers
+from training_values import attention, language_models, layers, losses, models, optimizers
 from training_values.training import write
 
-FILES = {**layers.FILES, **attention.FILES, **losses.FILES, **optimizers.FILES, **models.FILES}
+FILES = {**layers.FILES, **attention.FILES, **losses.FILES, **optimizers.FILES, **models.FILES,
+         **language_models.FILES}
 
 
 def main():

@@ -1,5 +1,5 @@
-// A small Transformer that learns to count, each rank keeping a part of every parameter and taking
-// a part of every batch: transformer_example --ranks 4 --launch threads
+// A small Transformer that learns to count.
+// Parameters and batches are split over ranks: transformer_example --ranks 4 --launch threads
 
 #include <cstdio>
 
@@ -25,7 +25,7 @@ void train(distributed::World& world) {
   fsdp::fully_shard(model, {.mesh = world.mesh()});
   nn::initialize(model, {.seed = 1});
   nn::optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
-  for (int step = 1; step <= 40; ++step) {
+  for (int step = 1; step <= 60; ++step) {
     const Tensor tokens = distribute(make_batch(step), world.mesh(), {distributed::Shard{0}});
     const Variable logits = model(contiguous(tokens.slice(1, 0, 12)));
     const Variable loss = cross_entropy(logits, contiguous(tokens.slice(1, 1, 13)));

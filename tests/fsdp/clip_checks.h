@@ -9,9 +9,9 @@
 
 #include "tessera/distributed/device_mesh.h"
 #include "tessera/nn/clip_grad.h"
-#include "tessera/tests/fsdp/collective_records.h"
 #include "tessera/tests/fsdp/shard_compare.h"
 #include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/support/collective_records.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "tessera/tensor/ops_create.h"
-#include "tessera/tests/fsdp/collective_records.h"
 #include "tessera/tests/fsdp/extension_training.h"
+#include "tessera/tests/support/collective_records.h"
 
 namespace tessera::testing {
 namespace {

@@ -10,9 +10,9 @@
 #include "tessera/fsdp/replicate.h"
 #include "tessera/nn/init.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/collective_records.h"
 #include "tessera/tests/fsdp/precision_twin.h"
 #include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/support/collective_records.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

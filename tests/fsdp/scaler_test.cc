@@ -18,9 +18,9 @@
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/sequential.h"
 #include "tessera/tensor/ops_create.h"
-#include "tessera/tests/fsdp/collective_records.h"
 #include "tessera/tests/fsdp/precision_twin.h"
 #include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/support/collective_records.h"
 #include "tessera/tests/support/models/nested.h"
 #include "tessera/tests/support/ranks.h"
 

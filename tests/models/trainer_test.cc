@@ -2,16 +2,19 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_mode.h"
 #include "tessera/autograd/ops.h"
 #include "tessera/models/image_batch.h"
+#include "tessera/models/image_task.h"
 #include "tessera/models/mlp_stack.h"
 #include "tessera/models/parallelize.h"
 #include "tessera/nn/clip_grad.h"
 #include "tessera/nn/init.h"
+#include "tessera/nn/optim/sgd.h"
 #include "tessera/tensor/ops.h"
 #include "tessera/tests/support/ranks.h"
 
@@ -37,25 +40,37 @@ data::ImageSet make_images(std::int64_t count) {
 MlpOptions model_options() { return {.hidden = {11, 6}, .dtype = DType::kF64}; }
 
 // 13 images in batches of 5, 5 and 3: on 5 ranks a step's rows are 1 each, or 1, 1, 1, 0, 0.
-TrainerOptions trainer_options() {
-  return {.batch = 5,
-          .lr = 0.05,
-          .schedule = nn::optim::warm_up_cosine({.warm_up = 2, .steps = kSteps}),
-          .momentum = 0.9,
-          .weight_decay = 0.01,
-          .seed = 3,
-          .dtype = DType::kF64};
+constexpr std::int64_t kBatch = 5;
+constexpr double kMomentum = 0.9, kWeightDecay = 0.01;
+constexpr std::uint64_t kSeed = 3;
+
+nn::optim::Schedule schedule() {
+  return nn::optim::warm_up_cosine({.warm_up = 2, .steps = kSteps});
 }
 
-struct Sharded {
-  explicit Sharded(distributed::World& world) : model(model_options()) {
-    parallelize(model, {.mesh = world.mesh()});
-    nn::initialize(model, {.seed = 3, .device = world.device()});
+// A run on the ranks of a test.
+struct Run {
+  Run(distributed::World& world, const data::ImageSet& train, const data::ImageSet& test,
+      double lr = 0.05)
+      : model(sharded(world)),
+        task(world,
+             {.module = *model, .forward = [this](const Variable& x) { return (*model)(x); }},
+             train, test, {.batch = kBatch, .seed = kSeed, .dtype = DType::kF64}),
+        optimizer(model->parameters(),
+                  {.lr = lr, .momentum = kMomentum, .weight_decay = kWeightDecay}),
+        trainer(world, task, optimizer, {.schedule = schedule(), .seed = kSeed}) {}
+
+  static std::unique_ptr<MlpStack> sharded(distributed::World& world) {
+    auto model = std::make_unique<MlpStack>(model_options());
+    parallelize(*model, {.mesh = world.mesh(), .precision = precision_named("f64")});
+    nn::initialize(*model, {.seed = kSeed, .device = world.device()});
+    return model;
   }
-  Classifier classifier() {
-    return {.module = model, .forward = [this](const Variable& x) { return model(x); }};
-  }
-  MlpStack model;
+
+  std::unique_ptr<MlpStack> model;
+  ImageTask task;
+  nn::optim::SGD optimizer;
+  Trainer trainer;
 };
 
 struct Reference {
@@ -68,8 +83,7 @@ struct Reference {
 Reference reference_run(const data::ImageSet& train, const data::ImageSet& test) {
   MlpStack model(model_options());
   nn::initialize(model, {.seed = 3});
-  const TrainerOptions options = trainer_options();
-  BatchOrder order(train.count(), options.batch, options.seed);
+  BatchOrder order(train.count(), kBatch, kSeed);
   std::vector<std::vector<double>> momenta(model.parameters().size());
   Reference result;
   for (std::int64_t step = 1; step <= kSteps; ++step) {
@@ -88,9 +102,9 @@ Reference reference_run(const data::ImageSet& train, const data::ImageSet& test)
       momenta[p].resize(values.size());
       for (std::size_t i = 0; i < values.size(); ++i) {
         squares += gradient[i] * gradient[i];
-        const double g = gradient[i] + options.weight_decay * values[i];
-        momenta[p][i] = first ? g : options.momentum * momenta[p][i] + g;
-        values[i] -= options.lr * options.schedule(step - 1) * momenta[p][i];
+        const double g = gradient[i] + kWeightDecay * values[i];
+        momenta[p][i] = first ? g : kMomentum * momenta[p][i] + g;
+        values[i] -= 0.05 * schedule()(step - 1) * momenta[p][i];
       }
       copy_(tensor, Tensor::from_vector(values, tensor.shape()));
       parameters[p].zero_grad();
@@ -116,9 +130,9 @@ TESSERA_RANK_TEST("training and evaluation equal a run by hand, on any number of
                   "[trainer]") {
   const data::ImageSet train = make_images(13), test = make_images(7);
   const Reference wanted = reference_run(train, test);
-  Sharded sharded(t.world());
-  Trainer trainer(t.world(), sharded.classifier(), train, trainer_options());
-  t.check(trainer.steps_per_epoch() == 3, "{} steps an epoch", trainer.steps_per_epoch());
+  Run run(t.world(), train, test);
+  Trainer& trainer = run.trainer;
+  t.check(run.task.steps_per_epoch() == 3, "{} steps an epoch", run.task.steps_per_epoch());
   for (std::size_t step = 1; step <= kSteps; ++step) {
     const StepMetrics metrics = trainer.step();
     t.check(metrics.step == static_cast<std::int64_t>(step), "step {}", metrics.step);
@@ -129,21 +143,21 @@ TESSERA_RANK_TEST("training and evaluation equal a run by hand, on any number of
             wanted.norms[step - 1]);
     t.check(metrics.samples == (step % 3 == 0 ? 3 : 5), "step {}: {} samples", step,
             metrics.samples);
-    t.check(metrics.learning_rate == 0.05 * trainer_options().schedule(metrics.step - 1), "rate {}",
+    t.check(metrics.learning_rate == 0.05 * schedule()(metrics.step - 1), "rate {}",
             metrics.learning_rate);
   }
-  const EvalMetrics eval = trainer.evaluate(test);
+  const EvalMetrics eval = trainer.evaluate();
   t.check(eval.step == kSteps, "evaluated after {}", eval.step);
   t.check(near(eval.loss, wanted.eval_loss, 1e-12), "loss {:.17g}, wanted {:.17g}", eval.loss,
           wanted.eval_loss);
   t.check(eval.accuracy == static_cast<double>(wanted.hits) / 7, "accuracy {}, wanted {} of 7",
-          eval.accuracy, wanted.hits);
+          eval.accuracy.value_or(-1), wanted.hits);
 }
 
 TESSERA_RANK_TEST("every rank reports the same, but for its clock", "[trainer]") {
   const data::ImageSet train = make_images(13);
-  Sharded sharded(t.world());
-  Trainer trainer(t.world(), sharded.classifier(), train, trainer_options());
+  Run run(t.world(), train, train);
+  Trainer& trainer = run.trainer;
   std::string lines;
   for (int step = 0; step < 3; ++step) {
     StepMetrics metrics = trainer.step();
@@ -156,8 +170,8 @@ TESSERA_RANK_TEST("every rank reports the same, but for its clock", "[trainer]")
 
 TESSERA_RANK_TEST("bytes and collectives of a step follow from the model", "[trainer]") {
   const data::ImageSet train = make_images(13);
-  Sharded sharded(t.world());
-  Trainer trainer(t.world(), sharded.classifier(), train, trainer_options());
+  Run run(t.world(), train, train);
+  Trainer& trainer = run.trainer;
   trainer.step();
   const StepMetrics metrics = trainer.step();
   const std::int64_t world = t.size();
@@ -193,35 +207,35 @@ TESSERA_RANK_TEST("bytes and collectives of a step follow from the model", "[tra
 
 TESSERA_RANK_TEST("evaluation leaves mode and model as they were", "[trainer]") {
   const data::ImageSet train = make_images(13), test = make_images(2);
-  Sharded sharded(t.world());
-  Trainer trainer(t.world(), sharded.classifier(), train, trainer_options());
+  Run run(t.world(), train, test);
+  Trainer& trainer = run.trainer;
   trainer.step();
-  const Tensor before = clone(sharded.model.parameters()[0].local().tensor());
-  const EvalMetrics first = trainer.evaluate(test);
-  const EvalMetrics second = trainer.evaluate(test);
+  const Tensor before = clone(run.model->parameters()[0].local().tensor());
+  const EvalMetrics first = trainer.evaluate();
+  const EvalMetrics second = trainer.evaluate();
   t.check(first.loss == second.loss, "{} then {}", first.loss, second.loss);
-  t.check(sharded.model.is_training(), "the model was left in evaluation mode");
-  t.check_equal(sharded.model.parameters()[0].local().tensor(), before, "a parameter");
+  t.check(run.model->is_training(), "the model was left in evaluation mode");
+  t.check_equal(run.model->parameters()[0].local().tensor(), before, "a parameter");
   t.check(trainer.step().step == 2, "evaluation counted as a step");
 }
 
 TESSERA_RANK_TEST("a loss that is not finite ends the run on every rank", "[trainer]") {
   const data::ImageSet train = make_images(13);
-  Sharded sharded(t.world());
-  TrainerOptions options = trainer_options();
-  options.lr = 1e200;
-  Trainer trainer(t.world(), sharded.classifier(), train, options);
+  Run run(t.world(), train, train, 1e200);
   t.check_throws<StateError>("lower the learning rate", [&] {
-    for (int step = 0; step < 6; ++step) trainer.step();
+    for (int step = 0; step < 6; ++step) run.trainer.step();
   });
 }
 
-TESSERA_RANK_TEST("a trainer needs images", "[trainer]") {
+TESSERA_RANK_TEST("a model of another dtype than the precision stores is refused", "[trainer]") {
+  MlpStack model(model_options());
+  t.check_throws<InvalidArgument>("is f64, precision f32 stores f32; construct the model with it",
+                                  [&] { parallelize(model, {.mesh = t.world().mesh()}); });
+}
+
+TESSERA_RANK_TEST("a task needs images", "[trainer]") {
   const data::ImageSet none;
-  Sharded sharded(t.world());
-  t.check_throws<InvalidArgument>("0 samples", [&] {
-    Trainer trainer(t.world(), sharded.classifier(), none, trainer_options());
-  });
+  t.check_throws<InvalidArgument>("0 samples", [&] { Run run(t.world(), none, none); });
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -110,6 +112,27 @@ TEST_CASE("metrics are written in full") {
              Contains(R"("loss":0.33333333333333331,"grad_norm":0.66666666666666663,)"));
   const EvalMetrics eval{.step = 7, .loss = 0.25, .accuracy = 0.5};
   CHECK(json_line(eval, DType::kF32) == R"({"eval":{"step":7,"loss":0.25,"accuracy":0.5}})");
+}
+
+TEST_CASE("metrics of language models have tokens, and what is not finite is null") {
+  const StepMetrics step{.step = 2,
+                         .loss = 1.5,
+                         .auxiliary_loss = 0.25,
+                         .grad_norm = std::numeric_limits<double>::infinity(),
+                         .learning_rate = 0.5,
+                         .samples = 3,
+                         .tokens = 30,
+                         .step_ms = 20,
+                         .loss_scale = 1024,
+                         .skipped = true};
+  CHECK(step.tokens_per_second() == 1500);
+  CHECK(
+      json_line(step, DType::kF32) ==
+      R"({"step":2,"loss":1.5,"auxiliary_loss":0.25,"grad_norm":null,"lr":0.5,"samples":3,)"
+      R"("tokens":30,"tokens_per_s":1500.0,"step_ms":20.000,"peak_bytes":0,)"
+      R"("gathered_peak_bytes":0,"comm_bytes":0,"collectives":0,"loss_scale":1024,"skipped":true})");
+  const EvalMetrics eval{.step = 2, .loss = std::nan(""), .bits_per_byte = 0.75};
+  CHECK(json_line(eval, DType::kF32) == R"({"eval":{"step":2,"loss":null,"bits_per_byte":0.75}})");
 }
 
 }  // namespace

@@ -141,7 +141,7 @@ TEST_CASE("what does not fit is refused by name") {
   Transformer model;
   nn::initialize(model);
   CHECK_THROWS_WITH(model(zeros({1, 17}, {.dtype = DType::kI64})),
-                    Contains("[models.Transformer] got 17 positions, there are embeddings for 16"));
+                    Contains("[models.Transformer] got 17 positions, the model computes 16"));
   CHECK_THROWS_WITH(model(Tensor::from_vector<std::int64_t>({1, 2}, {2})),
                     Contains("expected tokens [batch, length], got [2]"));
   CHECK_THROWS_AS(model(zeros({1, 2})), InvalidArgument);

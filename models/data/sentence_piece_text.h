@@ -1,0 +1,52 @@
+#pragma once
+
+/// How a text is cut before SentencePiece sees it, when it learns and when it encodes.
+///
+/// SentencePiece writes a space as U+2581, keeps a zero, a tab and U+2585 for its own use, and ends
+/// the program for words of 65,536 characters. So these characters never reach it, and no piece is
+/// longer than kLongestPiece. Pieces depend on their line alone (text_lines.h).
+
+#include <cstddef>
+#include <string_view>
+
+#include "tessera/models/data/text_lines.h"
+#include "tessera/models/data/utf8.h"
+
+namespace tessera::models::data {
+
+inline constexpr std::string_view kSpaceSymbol = "\xe2\x96\x81";  // U+2581
+inline constexpr std::size_t kLongestPiece = 4096;                // bytes
+
+/// Bytes of the reserved character at the front of `text`; 0 where another stands there.
+inline std::size_t reserved_size(std::string_view text) {
+  if (text[0] == '\0' || text[0] == '\t') return 1;
+  if (text[0] != kSpaceSymbol[0]) return 0;
+  return text.starts_with(kSpaceSymbol) || text.starts_with("\xe2\x96\x85") ? 3 : 0;
+}
+
+/// Calls `piece(text)` and `reserved(character)` for the parts of a text, front to back.
+template <class Piece, class Reserved>
+void cut_for_sentence_piece(std::string_view text, const Piece& piece, const Reserved& reserved) {
+  std::size_t begin = 0, end_of_line = 0;
+  const auto give = [&](std::size_t end) {
+    if (end > begin) piece(text.substr(begin, end - begin));
+    begin = end;
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    if (at == end_of_line) {
+      give(at);
+      end_of_line = line_end(text, at);
+    }
+    if (const std::size_t bytes = reserved_size(text.substr(at)); bytes > 0) {
+      give(at);
+      reserved(text.substr(at, bytes));
+      begin = at += bytes;
+    } else {
+      if (at - begin >= kLongestPiece) give(character_begin(text, at));
+      ++at;
+    }
+  }
+  give(text.size());
+}
+
+}  // namespace tessera::models::data

@@ -1,0 +1,20 @@
+#pragma once
+
+/// What UTF-8 is: RFC 3629, table 3-7 of the Unicode Standard.
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace tessera::models::data {
+
+/// The position of the first byte that no character of UTF-8 begins or goes on with, or npos.
+/// Strict: no overlong form, no surrogate, nothing above U+10FFFF, nothing cut off. The position is
+/// that of the character's first byte.
+std::size_t find_invalid_utf8(std::string_view text);
+
+/// The largest position up to `position` at which a character of `text` begins, or its end. `text`
+/// is UTF-8.
+std::size_t character_begin(std::string_view text, std::size_t position);
+
+}  // namespace tessera::models::data

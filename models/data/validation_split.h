@@ -1,0 +1,29 @@
+#pragma once
+
+/// Which part of a text is kept for validation.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "tessera/models/data/text_files.h"
+
+namespace tessera::models::data {
+
+/// Documents, or parts of one; they show into the documents that were split.
+struct TextPart {
+  std::vector<std::string_view> texts;
+  std::int64_t bytes = 0;
+};
+
+struct ValidationSplit {
+  TextPart train;
+  TextPart validation;
+};
+
+/// The rule of TokenizeOptions::validation. Throws InvalidArgument for a part outside [0, 1),
+/// DataError where one of the two would be empty.
+ValidationSplit split_for_validation(std::span<const Document> documents, double validation);
+
+}  // namespace tessera::models::data

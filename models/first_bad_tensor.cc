@@ -1,0 +1,121 @@
+#include "tessera/models/first_bad_tensor.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "tessera/autograd/grad_mode.h"
+#include "tessera/distributed/objects.h"
+#include "tessera/tensor/ops.h"
+
+namespace tessera::models {
+namespace {
+
+using distributed::Json;
+
+// Where the finds stand in the order of the search, for the ranks to compare.
+enum Stage : std::int64_t { kParameters, kActivations, kGradients };
+
+std::int64_t count_not_finite(const Tensor& tensor) {
+  if (!tensor.defined() || !is_floating(tensor.dtype()) || tensor.numel() == 0) return 0;
+  return tensor.numel() - sum(isfinite(tensor)).item<std::int64_t>();
+}
+
+// This rank's first find.
+class Search {
+ public:
+  // Looks at one more tensor, unless an earlier one was bad. `what` names it.
+  template <class Name>
+  void look(Stage stage, const Tensor& tensor, const Name& what) {
+    ++seen_;
+    if (find_) return;
+    const std::int64_t count = count_not_finite(tensor);
+    if (count == 0) return;
+    find_ = Json{{"stage", stage},
+                 {"seen", seen_},
+                 {"text", fmt::format("{} has {} value{} not finite", what(), count,
+                                      count == 1 ? " that is" : "s that are")}};
+  }
+  Json find() const { return find_.value_or(nullptr); }
+
+ private:
+  std::int64_t seen_ = 0;
+  std::optional<Json> find_;
+};
+
+// Hooks on every module that show the search what goes in and out, until the end of the scope.
+class WatchedModules {
+ public:
+  WatchedModules(nn::Module& root, Search& search) : search_(search) {
+    for (const nn::NamedModule& named : root.named_modules()) watch(named);
+  }
+  ~WatchedModules() {
+    for (HookHandle& hook : hooks_) hook.remove();
+  }
+  WatchedModules(const WatchedModules&) = delete;
+  WatchedModules& operator=(const WatchedModules&) = delete;
+
+ private:
+  void watch(const nn::NamedModule& named) {
+    const std::string name = named.name.empty() ? "the model" : fmt::format("\"{}\"", named.name);
+    hooks_.push_back(named.module->register_forward_pre_hook(
+        [this, name](nn::Module& module, const nn::VisitVariables& arguments) {
+          look(arguments, "an argument of", name, module);
+        }));
+    hooks_.push_back(named.module->register_forward_hook(
+        [this, name](nn::Module& module, const nn::VisitVariables* results) {
+          look(*results, "the result of", name, module);
+        }));
+  }
+  void look(const nn::VisitVariables& variables, const char* place, const std::string& name,
+            nn::Module& module) {
+    variables([&](Variable& variable) {
+      search_.look(kActivations, variable.tensor(),
+                   [&] { return fmt::format("{} {} ({})", place, name, module.type_name()); });
+    });
+  }
+
+  Search& search_;
+  std::vector<HookHandle> hooks_;
+};
+
+Json search_this_rank(nn::Module& module, const std::function<void()>& forward) {
+  Search search;
+  const std::vector<nn::NamedParameter> parameters = module.named_parameters();
+  for (const auto& [name, parameter] : parameters)
+    search.look(kParameters, parameter.local().tensor(),
+                [&] { return fmt::format("parameter \"{}\"", name); });
+  {
+    // Also with a find: the other ranks wait for this one inside forward.
+    const WatchedModules watched(module, search);
+    const NoGradGuard no_grad;
+    forward();
+  }
+  for (const auto& [name, parameter] : parameters)
+    search.look(kGradients, parameter.grad(),
+                [&] { return fmt::format("the gradient of \"{}\"", name); });
+  return search.find();
+}
+
+}  // namespace
+
+std::string first_bad_tensor(nn::Module& module, const std::function<void()>& forward,
+                             distributed::ProcessGroup& group) {
+  const std::vector<Json> finds =
+      distributed::all_gather_objects(group, search_this_rank(module, forward));
+  const auto place = [](const Json& find) {
+    return std::tuple(find["stage"].get<std::int64_t>(), find["seen"].get<std::int64_t>());
+  };
+  std::optional<std::size_t> first;
+  for (std::size_t i = 0; i < finds.size(); ++i)
+    if (!finds[i].is_null() && (!first || place(finds[i]) < place(finds[*first]))) first = i;
+  if (!first) return "no tensor of this rank";
+  return fmt::format("{} on rank {}", finds[*first]["text"].get<std::string>(),
+                     group.ranks()[*first]);
+}
+
+}  // namespace tessera::models

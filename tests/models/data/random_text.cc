@@ -1,0 +1,100 @@
+#include "tessera/tests/models/data/random_text.h"
+
+#include <rapidcheck.h>
+#include <array>
+#include <iterator>
+#include <random>
+#include <vector>
+
+namespace tessera::testing {
+namespace {
+
+// Whole code points, but the surrogates.
+std::uint32_t any_code_point() {
+  const auto kind = *rc::gen::inRange(0, 4);
+  if (kind == 0) return *rc::gen::inRange<std::uint32_t>(0x80, 0x800);
+  if (kind == 1) return *rc::gen::inRange<std::uint32_t>(0x800, 0xd800);
+  if (kind == 2) return *rc::gen::inRange<std::uint32_t>(0xe000, 0x10000);
+  return *rc::gen::inRange<std::uint32_t>(0x10000, 0x110000);
+}
+
+std::string repeated(const std::string& unit, int most) {
+  std::string text;
+  for (int count = *rc::gen::inRange(1, most); count > 0; --count) text += unit;
+  return text;
+}
+
+std::string random_part() {
+  static const std::vector<std::string> special = {"\xe2\x96\x81",
+                                                   "\xe2\x96\x85",
+                                                   "<unk>",
+                                                   "</s>",
+                                                   "<s>",
+                                                   "<0x41>",
+                                                   "\xef\xbb\xbf",
+                                                   "\r\n",
+                                                   "\xf0\x9f\x98\x80",
+                                                   "e\xcc\x81",
+                                                   "\xef\xac\x81",
+                                                   "\xc2\xa0",
+                                                   "\xe3\x80\x80",
+                                                   "\xe2\x96"
+                                                   "\x82"};
+  switch (*rc::gen::inRange(0, 8)) {
+    case 0:
+      return repeated(" ", 20);
+    case 1:
+      return repeated("\n", 5);
+    case 2:
+      return repeated("\t", 3);
+    case 3:
+      return std::string(1, static_cast<char>(*rc::gen::inRange(0, 32)));
+    case 4:
+      return *rc::gen::elementOf(special);
+    case 5:
+      return utf8_of(any_code_point());
+    case 6:
+      return repeated(utf8_of(any_code_point()), 10);
+    default:
+      return plain_text(static_cast<std::size_t>(*rc::gen::inRange(1, 60)),
+                        static_cast<unsigned>(*rc::gen::inRange(0, 1000)));
+  }
+}
+
+}  // namespace
+
+std::string utf8_of(std::uint32_t code_point) {
+  const auto low = [&](int shift) {
+    return static_cast<char>(0x80 | (code_point >> shift & 0x3f));
+  };
+  if (code_point < 0x80) return {static_cast<char>(code_point)};
+  if (code_point < 0x800) return {static_cast<char>(0xc0 | code_point >> 6), low(0)};
+  if (code_point < 0x10000) return {static_cast<char>(0xe0 | code_point >> 12), low(6), low(0)};
+  return {static_cast<char>(0xf0 | code_point >> 18), low(12), low(6), low(0)};
+}
+
+std::string plain_text(std::size_t bytes, unsigned seed) {
+  static constexpr std::array kWords = {"the",    "model", "returns", "a",     "list",  "of",
+                                        "values", "when",  "it",      "reads", "file",  "and",
+                                        "raises", "error", "for",     "each",  "class", "in"};
+  std::mt19937 random(seed);
+  std::string text;
+  while (text.size() < bytes) {
+    if (random() % 6 == 0) text += "    ";
+    for (unsigned words = 2 + random() % 9; words > 0; --words) {
+      text += kWords[random() % kWords.size()];
+      text += words > 1 ? " " : "";
+    }
+    text += random() % 4 == 0 ? ".\n\n" : "\n";
+  }
+  text.resize(bytes);
+  return text;
+}
+
+std::string random_text() {
+  std::string text;
+  for (int parts = *rc::gen::inRange(0, 20); parts > 0; --parts) text += random_part();
+  return text;
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,172 @@
+// Tests that the first tensor with numbers that are not finite is found: which, on which rank, how
+// many numbers.
+#include "tessera/models/first_bad_tensor.h"
+
+#include <catch2/catch.hpp>
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "tessera/autograd/ops.h"
+#include "tessera/fsdp/fully_shard.h"
+#include "tessera/nn/init.h"
+#include "tessera/nn/layer.h"
+#include "tessera/nn/layers/embedding.h"
+#include "tessera/nn/layers/linear.h"
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/ops.h"
+#include "tessera/tests/support/ranks.h"
+
+namespace tessera::models {
+namespace {
+
+using testing::RankTest;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr std::int64_t kRows = 3;
+
+// A layer that can spoil two of five numbers in each row.
+class Scaled final : public nn::Layer<Scaled> {
+ public:
+  bool bad = false;
+  Variable forward(const Variable& x) {
+    const std::vector<float> factors = {2, bad ? static_cast<float>(kInf) : 2, 2,
+                                        bad ? static_cast<float>(kNan) : 2, 2};
+    return x * Variable(Tensor::from_vector(factors, {5}));
+  }
+};
+
+// What a hook sees of it is counted.
+struct CountedInput {
+  Variable x;
+  int* visits;
+  template <class F>
+  void visit_tensors(F&& f) {
+    ++*visits;
+    f(x);
+  }
+};
+
+class Net final : public nn::Layer<Net> {
+ public:
+  Net() {
+    register_module("first", first_);
+    register_module("middle", middle_);
+    register_module("last", last_);
+  }
+  Variable forward(const CountedInput& input) { return last_(middle_(first_(input.x))); }
+  Scaled& middle() { return middle_; }
+
+ private:
+  nn::Linear first_{{.in = 4, .out = 5}};
+  Scaled middle_;
+  nn::Linear last_{{.in = 5, .out = 2}};
+};
+
+// A network on every rank and its input; sharded or whole.
+struct Case {
+  Case(RankTest& t, bool sharded) : test(t) {
+    if (sharded) fsdp::fully_shard(net, {.mesh = t.world().mesh()});
+    nn::initialize(net, {.seed = 7, .device = t.world().device()});
+  }
+  void forward() { net(CountedInput{Variable(input), &visits}); }
+  std::string find() {
+    return first_bad_tensor(
+        net, [this] { forward(); }, test.group());
+  }
+  void expect(const std::string& text) {
+    const std::string found = find();
+    test.check(found == text, "found \"{}\", expected \"{}\"", found, text);
+  }
+  bool last_rank() const { return test.rank() == test.size() - 1; }
+
+  RankTest& test;
+  Net net;
+  Tensor input = full({kRows, 4}, 0.5);
+  int visits = 0;
+};
+
+std::string on_rank(int rank, const std::string& text) {
+  return text + " on rank " + std::to_string(rank);
+}
+
+// Each kind of find on the last rank alone, later ones hidden behind earlier ones.
+void check_finds(RankTest& t, bool sharded) {
+  const RankTest::NamedCase name(t, sharded ? "sharded" : "whole");
+  Case c(t, sharded);
+  const int last = t.size() - 1;
+  c.expect("no tensor of this rank");
+
+  nn::Parameter bias = c.net.get_parameter("last.bias");
+  bias.set_grad(full_like(bias.local().tensor(), 1));
+  c.expect("no tensor of this rank");
+  nn::Parameter weight = c.net.get_parameter("first.weight");
+  weight.set_grad(full_like(weight.local().tensor(), 1));
+  if (c.last_rank()) fill_(weight.grad().narrow(0, 0, 1).narrow(1, 2, 1), -kInf);
+  c.expect(on_rank(last, "the gradient of \"first.weight\" has 1 value that is not finite"));
+
+  c.net.middle().bad = c.last_rank();
+  c.expect(on_rank(last, "the result of \"middle\" (Scaled) has 6 values that are not finite"));
+
+  if (c.last_rank()) fill_(c.input.narrow(1, 1, 1), kNan);
+  c.expect(on_rank(last, "an argument of the model (Net) has 3 values that are not finite"));
+
+  if (c.last_rank()) fill_(weight.local().tensor().narrow(0, 0, 1), kNan);
+  c.expect(on_rank(last, "parameter \"first.weight\" has 4 values that are not finite"));
+}
+
+}  // namespace
+
+TESSERA_RANK_TEST("the first bad tensor of a whole and of a sharded model", "[first_bad_tensor]") {
+  check_finds(t, false);
+  check_finds(t, true);
+}
+
+TESSERA_RANK_TEST_WITH("the earliest find counts, then the lowest rank", "[first_bad_tensor]",
+                       {.worlds = {3}}) {
+  Case c(t, true);
+  c.net.middle().bad = true;
+  c.expect(on_rank(0, "the result of \"middle\" (Scaled) has 6 values that are not finite"));
+  // Bad on rank 1 of 3 only, and earlier.
+  if (t.rank() == 1) fill_(c.input, kInf);
+  c.expect(on_rank(1, "an argument of the model (Net) has 12 values that are not finite"));
+}
+
+TESSERA_RANK_TEST_WITH("16-bit numbers are counted, integers are not looked at",
+                       "[first_bad_tensor]", {.worlds = {1}}) {
+  nn::Embedding embedding({.entries = 3, .dim = 2, .dtype = DType::kBF16});
+  nn::initialize(embedding, {.seed = 1});
+  const Variable tokens(Tensor::from_vector<std::int64_t>({2, 0}, {2}));
+  const auto find = [&] {
+    return first_bad_tensor(
+        embedding, [&] { embedding(tokens); }, t.group());
+  };
+  t.check(find() == "no tensor of this rank", "found {}", find());
+  fill_(embedding.get_parameter("weight").local().tensor(), -kInf);
+  t.check(find() == "parameter \"weight\" has 6 values that are not finite on rank 0", "found {}",
+          find());
+}
+
+TESSERA_RANK_TEST_WITH("hooks are gone afterwards, also when forward throws", "[first_bad_tensor]",
+                       {.worlds = {1}}) {
+  Case c(t, false);
+  c.forward();
+  t.check(c.visits == 0, "{} visits without hooks", c.visits);
+  c.find();
+  t.check(c.visits > 0, "the hooks saw nothing");
+  const auto throwing = [&] {
+    c.forward();
+    throw_error<InvalidArgument>("test", "forward failed");
+  };
+  t.check_throws<InvalidArgument>("forward failed",
+                                  [&] { first_bad_tensor(c.net, throwing, t.group()); });
+  const int before = c.visits;
+  c.forward();
+  t.check(c.visits == before, "{} visits after the hooks' end", c.visits - before);
+  // No graph is left either: the search recorded nothing.
+  const Variable out = c.net(CountedInput{Variable(c.input), &c.visits});
+  t.check(out.requires_grad(), "recording stayed off");
+}
+
+}  // namespace tessera::models

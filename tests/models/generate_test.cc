@@ -1,0 +1,164 @@
+// Text from a language model: what the cache, the sliding and the callback do, and what is refused.
+
+#include "tessera/models/generate.h"
+
+#include <catch2/catch.hpp>
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+#include "tessera/autograd/grad_mode.h"
+#include "tessera/models/eval_scope.h"
+#include "tessera/nn/init.h"
+#include "tessera/tensor/error.h"
+#include "tessera/tests/models/slow_generate.h"
+#include "tessera/tests/models/tiny_decoder.h"
+
+namespace tessera::models {
+namespace {
+
+using Catch::Matchers::Contains;
+using testing::slow_generate;
+using testing::TinyDecoder;
+using Tokens = std::vector<std::int32_t>;
+
+struct Initialized {
+  explicit Initialized(const testing::TinyDecoderOptions& options = {}) : model(options) {
+    nn::initialize(model, {.seed = 3});
+  }
+  TinyDecoder model;
+};
+
+Tokens some_tokens(std::int64_t count) {
+  Tokens out;
+  for (std::int64_t i = 0; i < count; ++i)
+    out.push_back(static_cast<std::int32_t>((i * i + 3 * i + 1) % 7));
+  return out;
+}
+
+TEST_CASE("the cache changes no token, also of texts that slide") {
+  const std::int64_t max_length = GENERATE(1, 2, 5, 8, 9);
+  const std::int64_t prompt_length = GENERATE(1, 4, 9, 10, 23);
+  const SamplingOptions options{.max_tokens = 30, .temperature = GENERATE(0.0, 1.0), .seed = 2};
+  CAPTURE(max_length, prompt_length);
+  Initialized plain({.max_length = max_length});
+  plain.model.eval();
+  const LanguageModel model = language_model(plain.model);
+  const Tokens prompt = some_tokens(prompt_length);
+  const Tokens tokens = generate(model, prompt, options);
+  CHECK(tokens == slow_generate(model, prompt, options));
+  CHECK(tokens.size() == 30);
+}
+
+TEST_CASE("each position is computed once, until the text slides") {
+  Initialized plain;
+  std::vector<std::int64_t> lengths;
+  plain.model.before_forward = [&](const Tensor& tokens, const DecodeCall& call) {
+    CHECK(tokens.dim(0) == 1);
+    CHECK_FALSE(grad_enabled());
+    REQUIRE(call.cache != nullptr);
+    lengths.push_back(tokens.dim(1));
+  };
+  // Of 9 positions 6, 7, 8 and 9 are used; then the last 5 are read anew.
+  generate(language_model(plain.model), some_tokens(6), {.max_tokens = 11});
+  CHECK(lengths == std::vector<std::int64_t>{6, 1, 1, 1, 5, 1, 1, 1, 1, 5, 1});
+  CHECK(generate(language_model(plain.model), some_tokens(6), {.max_tokens = 0}).empty());
+  CHECK(lengths.size() == 11);
+}
+
+TEST_CASE("equal seeds give equal texts, and a longer one begins as a shorter one") {
+  Initialized plain;
+  const LanguageModel model = language_model(plain.model);
+  const Tokens prompt = some_tokens(3);
+  const Tokens text = generate(model, prompt, {.max_tokens = 40, .seed = 1});
+  CHECK(text == generate(model, prompt, {.max_tokens = 40, .seed = 1}));
+  CHECK(text != generate(model, prompt, {.max_tokens = 40, .seed = 2}));
+  const Tokens shorter = generate(model, prompt, {.max_tokens = 17, .seed = 1});
+  CHECK(shorter == Tokens(text.begin(), text.begin() + 17));
+}
+
+TEST_CASE("the stop token ends the text, and each token is told as it comes") {
+  Initialized plain;
+  const LanguageModel model = language_model(plain.model);
+  const Tokens whole = generate(model, some_tokens(3), {.max_tokens = 40, .seed = 1});
+  const std::int32_t stop = whole[5];
+  Tokens expected;
+  for (const std::int32_t token : whole) {
+    if (token == stop) break;
+    expected.push_back(token);
+  }
+  Tokens told;
+  const SamplingOptions options{.max_tokens = 40, .seed = 1, .stop_token = stop};
+  const Tokens text =
+      generate(model, some_tokens(3), options, [&](std::int32_t token) { told.push_back(token); });
+  CHECK(text == expected);
+  CHECK(told == expected);
+}
+
+TEST_CASE("modes are put back, also when something throws") {
+  Initialized plain;
+  TinyDecoder& model = plain.model;
+  const bool training = GENERATE(true, false);
+  const bool stops = GENERATE(true, false);
+  model.train(training);
+  model.dropout().train(!training);
+  bool was_evaluated = true;
+  model.before_forward = [&](const Tensor&, const DecodeCall&) {
+    was_evaluated &= !model.is_training() && !model.dropout().is_training();
+  };
+  const auto on_token = [&](std::int32_t) {
+    if (stops) throw std::runtime_error("enough");
+  };
+  const auto run = [&] {
+    generate(language_model(model), some_tokens(3), {.max_tokens = 2}, on_token);
+  };
+  if (stops) {
+    CHECK_THROWS_WITH(run(), "enough");
+  } else {
+    run();
+  }
+  CHECK(was_evaluated);
+  CHECK(model.is_training() == training);
+  CHECK(model.blocks().at(1).is_training() == training);
+  CHECK(model.dropout().is_training() == !training);
+  CHECK(grad_enabled());
+}
+
+TEST_CASE("what cannot be generated") {
+  Initialized plain;
+  const LanguageModel model = language_model(plain.model);
+  CHECK_THROWS_WITH(generate(model, {}, {}),
+                    Contains("[models.generate] the prompt is empty; give at least one token"));
+  CHECK_THROWS_WITH(
+      generate(model, Tokens{1, 7}, {}),
+      Contains("token 1 of the prompt is 7; the model's vocabulary has 7, from 0 on"));
+  CHECK_THROWS_WITH(generate(model, Tokens{-1}, {}), Contains("token 0 of the prompt is -1"));
+  CHECK_THROWS_WITH(generate(model, Tokens{1}, {.max_tokens = -1}),
+                    Contains("[models.generate] max_tokens is -1"));
+  CHECK_THROWS_WITH(
+      generate(model, Tokens{1}, {.stop_token = 7}),
+      Contains("[models.generate] stop_token is 7; the model's vocabulary has 7, from 0 on"));
+  CHECK_THROWS_WITH(generate(model, Tokens{1}, {.stop_token = -1}), Contains("stop_token is -1"));
+  LanguageModel without = language_model(plain.model);
+  without.cached_layers = 0;
+  CHECK_THROWS_WITH(generate(without, Tokens{1}, {}),
+                    Contains("[models.DecodeCache] got 0 layers; at least 1 is needed"));
+  TinyDecoder empty;
+  CHECK_THROWS_AS(generate(language_model(empty), Tokens{1}, {}), StateError);
+}
+
+TEST_CASE("a cache counts positions and forgets them") {
+  CHECK_THROWS_AS(DecodeCache(1, 0), InvalidArgument);
+  Initialized plain;
+  const EvalScope scope(plain.model);
+  DecodeCache cache(2);
+  const Tensor tokens = Tensor::from_vector<std::int64_t>({1, 2, 3}, {1, 3});
+  plain.model(Variable(tokens), DecodeCall{.cache = &cache});
+  CHECK(cache.length() == 3);
+  cache.clear();
+  CHECK(cache.length() == 0);
+  CHECK_FALSE(cache.layer(1).keys().defined());
+}
+
+}  // namespace
+}  // namespace tessera::models

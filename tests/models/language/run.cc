@@ -1,0 +1,113 @@
+#include "tessera/tests/models/language/run.h"
+
+#include <cmath>
+
+#include "tessera/models/language_task.h"
+#include "tessera/models/trainer.h"
+#include "tessera/nn/init.h"
+#include "tessera/nn/optim/adam.h"
+#include "tessera/nn/optim/sgd.h"
+#include "tessera/tests/models/language/sequences.h"
+
+namespace tessera::testing {
+namespace {
+
+using models::data::PackedSequences;
+
+// In batches of 5, the last of an epoch has 3: the last of four ranks never has a row.
+constexpr std::int64_t kSequences = 23;
+constexpr std::int64_t kValidationSequences = 4;
+
+double relative(double a, double b) { return std::abs(a - b) / std::abs(b); }
+
+// The ranks of a world as a run lays them out.
+struct RunMeshes {
+  distributed::DeviceMesh shard;        // for parallelize
+  distributed::DeviceMesh data = {};    // one axis: ranks that share the batch; undefined: all
+  distributed::DeviceMesh tensor = {};  // undefined: one rank has a layer
+  distributed::DeviceMesh expert = {};  // undefined: one rank has an expert
+};
+
+RunMeshes run_meshes(const distributed::World& world, const RunOptions& options) {
+  const auto two_axes = [&](const std::vector<std::string>& axes, int last) {
+    return distributed::DeviceMesh(axes, {world.size() / last, last}, world.group(),
+                                   world.device());
+  };
+  if (options.tensor_ranks > 1) {
+    const distributed::DeviceMesh mesh = two_axes({"data", "tensor"}, options.tensor_ranks);
+    return {.shard = mesh["data"], .data = mesh["data"], .tensor = mesh["tensor"]};
+  }
+  if (options.expert_ranks > 1) {
+    const distributed::DeviceMesh mesh = two_axes({"copies", "experts"}, options.expert_ranks);
+    return {.shard = mesh.flatten("data"), .expert = mesh};
+  }
+  if (options.shard != models::ShardMode::kHybrid) return {.shard = world.mesh()};
+  const bool even = world.size() % 2 == 0;
+  return {.shard = distributed::hybrid_mesh(world, even ? world.size() / 2 : world.size())};
+}
+
+}  // namespace
+
+std::unique_ptr<nn::optim::Optimizer> run_optimizer(nn::Module& module, bool adamw) {
+  if (adamw) {
+    return std::make_unique<nn::optim::AdamW>(
+        module.parameters(), nn::optim::AdamWOptions{.lr = 0.003, .weight_decay = 0.1});
+  }
+  return std::make_unique<nn::optim::SGD>(
+      module.parameters(),
+      nn::optim::SgdOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01});
+}
+
+RunResult run_language(distributed::World& world, const RunOptions& options) {
+  const RunMeshes meshes = run_meshes(world, options);
+  const models::Precision precision = models::precision_named(options.precision);
+  const auto model = tiny_model(options.model, {.dtype = precision.storage});
+  model->parallelize({.mesh = meshes.shard,
+                      .shard = options.shard,
+                      .precision = precision,
+                      .recompute = options.recompute,
+                      .tensor_mesh = meshes.tensor,
+                      .expert_mesh = meshes.expert});
+  nn::initialize(model->module(), {.seed = 3, .device = world.device()});
+  const auto optimizer = run_optimizer(model->module(), options.adamw);
+
+  const PackedSequences train(letter_stream(kSequences * kTinyLength + 1, 1), kTinyLength);
+  const PackedSequences validation(letter_stream(kValidationSequences * kTinyLength + 1, 2),
+                                   kTinyLength);
+  const LetterTokenizer tokenizer;
+  models::LanguageTask task(
+      world, model->language_model(), train, validation, tokenizer,
+      {.batch = options.batch, .seed = 5, .data_mesh = meshes.data, .prefetch = options.prefetch});
+  models::Trainer trainer(world, task, *optimizer,
+                          {.seed = 7,
+                           .max_grad_norm = options.max_grad_norm,
+                           .micro_batch = options.micro_batch,
+                           .loss_scale = precision.needs_loss_scale(),
+                           .data_mesh = meshes.data});
+  RunResult result;
+  for (const nn::NamedModule& named : model->module().named_modules())
+    result.recomputed_modules += named.module->is_recomputed();
+  for (int step = 0; step < options.steps; ++step) result.steps.push_back(trainer.step());
+  result.evaluated = trainer.evaluate();
+  return result;
+}
+
+distributed::World alone(const distributed::World& world) {
+  return distributed::World(world.group()->subgroup({world.rank()}), world.device(),
+                            world.context());
+}
+
+double worst_difference(const RunResult& run, const RunResult& reference) {
+  double worst = relative(run.evaluated.loss, reference.evaluated.loss);
+  const auto take = [&](double difference) {
+    // A NaN is the worst of all, and stays.
+    if (!(difference <= worst)) worst = difference;
+  };
+  for (std::size_t i = 0; i < reference.steps.size(); ++i) {
+    take(relative(run.steps.at(i).loss, reference.steps[i].loss));
+    take(relative(run.steps.at(i).grad_norm, reference.steps[i].grad_norm));
+  }
+  return worst;
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,47 @@
+// A run of a tiny language model through Trainer and LanguageTask, and what it reported.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/distributed/world.h"
+#include "tessera/models/metrics.h"
+#include "tessera/models/parallelize.h"
+#include "tessera/nn/optim/optimizer.h"
+#include "tessera/tests/models/language/tiny_model.h"
+
+namespace tessera::testing {
+
+struct RunOptions {
+  std::string model = "gpt";
+  std::string precision = "f64";
+  bool adamw = false;                                  // else SGD with momentum
+  models::ShardMode shard = models::ShardMode::kFull;  // hybrids have two replicas
+  models::RecomputeMode recompute = models::RecomputeMode::kNone;
+  int tensor_ranks = 1;  // ranks that share every layer
+  int expert_ranks = 1;  // of moe: ranks that share the experts
+  std::int64_t batch = 5;
+  std::int64_t micro_batch = 0;
+  double max_grad_norm = 0;
+  int steps = 10;
+  int prefetch = 0;
+};
+
+struct RunResult {
+  std::vector<models::StepMetrics> steps;
+  models::EvalMetrics evaluated;
+  int recomputed_modules = 0;
+};
+
+std::unique_ptr<nn::optim::Optimizer> run_optimizer(nn::Module& module, bool adamw);
+
+// Collective.
+RunResult run_language(distributed::World& world, const RunOptions& options);
+
+// This rank as a world of its own: where the curve is computed that others are compared with.
+distributed::World alone(const distributed::World& world);
+
+// The worst relative difference of losses, gradient norms and the evaluation's loss.
+double worst_difference(const RunResult& run, const RunResult& reference);
+
+}  // namespace tessera::testing

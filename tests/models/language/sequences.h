@@ -1,0 +1,41 @@
+// Tokens to learn from, without files: a stream in memory, and a tokenizer whose tokens stand for
+// texts of different sizes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/models/data/token_file.h"
+#include "tessera/models/data/tokenizer.h"
+
+namespace tessera::testing {
+
+constexpr std::int64_t kTinyVocabulary = 19;  // 18 letters and the end of a text
+
+// Token i stands for the letter 'a' + i, 1 + i % 3 times; the last one for no text.
+class LetterTokenizer final : public models::data::Tokenizer {
+ public:
+  LetterTokenizer();
+  const std::string& name() const override { return name_; }
+  std::uint64_t fingerprint() const override { return 1; }
+  std::int64_t vocab_size() const override { return kTinyVocabulary; }
+  std::int32_t end_of_text() const override { return kTinyVocabulary - 1; }
+  // Of text that decode() gives.
+  std::vector<std::int32_t> encode(std::string_view text) const override;
+  std::string decode(std::span<const std::int32_t> tokens) const override;
+  const std::vector<std::int64_t>& token_bytes() const override { return bytes_; }
+
+ private:
+  std::string name_ = "letters";
+  std::vector<std::int64_t> bytes_;
+};
+
+// `count` tokens in which most follow from the one before, with documents of about 20.
+std::shared_ptr<const models::data::TokenSpan> letter_stream(std::int64_t count,
+                                                             std::uint32_t seed);
+
+}  // namespace tessera::testing

@@ -1,0 +1,57 @@
+// The layers of the models of tokens in plain loops over doubles, in evaluation: what tests of
+// whole models are written with.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tessera/nn/module.h"
+
+namespace tessera::testing {
+
+using Row = std::vector<double>;
+using Rows = std::vector<Row>;  // [length, features] of one sample
+
+Rows added(Rows a, const Rows& b);
+Rows multiplied(Rows a, const Rows& b);
+// Applied to each element.
+Rows mapped(Rows x, double (*function)(double));
+double gelu(double x);
+double gelu_tanh(double x);
+double silu(double x);
+
+struct PlainAttention {
+  std::size_t heads = 1;
+  std::size_t kv_heads = 1;
+  bool causal = false;  // query i sees keys 0 ... i
+  // Keys that nobody sees; empty: none.
+  std::vector<bool> hidden = {};
+  double rotary_base = 0;  // 0: queries and keys are not turned
+};
+// Of projected queries, keys and values, heads side by side in their rows.
+Rows plain_attention(Rows q, Rows k, const Rows& v, const PlainAttention& options);
+
+// Layers by the names of their modules, under the model's parameters, which are f64 and whole.
+class PlainLayers {
+ public:
+  explicit PlainLayers(nn::Module& model);
+
+  Row values(const std::string& parameter);
+  // Rows of `layer`.weight.
+  Rows embedding(const std::string& layer, const std::int64_t* tokens, std::size_t length);
+  // With the bias, where there is one.
+  Rows linear(const std::string& layer, const Rows& x);
+  Rows layer_norm(const std::string& layer, const Rows& x);
+  Rows rms_norm(const std::string& layer, const Rows& x, double eps);
+  // nn::MultiheadAttention with packed projections.
+  Rows attention(const std::string& layer, const Rows& x, const Rows& memory,
+                 const PlainAttention& options);
+
+ private:
+  nn::Module& model_;
+  std::set<std::string> names_;
+};
+
+}  // namespace tessera::testing
