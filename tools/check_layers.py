@@ -36,6 +36,11 @@ REACHES_MORE = {
     "//distributed:distributed": {"nn", "autograd"},
     "//models:parallelize": {"fsdp", "distributed"},
     "//models:trainer": {"fsdp", "distributed"},
+    "//models:first_bad_tensor": {"distributed"},
+    "//models:image_task": {"distributed"},
+    "//models:language_task": {"distributed"},
+    "//models:precision": {"fsdp", "distributed"},
+    "//models:rank_figures": {"distributed"},
     "//models:models": {"fsdp", "distributed"},
     "//models/examples/": {"fsdp", "distributed", "//:tessera"},  # written as a user would
 }
@@ -58,7 +63,9 @@ LIBRARIES = {
     "spdlog": (r"spdlog/", r"distributed/|models/|tools/|tests/"),
     "cli11": (r"CLI/", r"models/examples/|tools/"),
     "json": (r"nlohmann/", r"tensor/safetensors|distributed/|fsdp/|models/|tools/|tests/"),
-    "xxhash": (r"xxh", r"tensor/|distributed/|tests/"),
+    "protobuf": (r"google/protobuf/", r"tools/watch/|tests/tools/watch/"),
+    "sentencepiece": (r"sentencepiece_", r"models/data/sentence_piece|tests/"),
+    "xxhash": (r"xxh", r"tensor/|distributed/|models/data/|tests/"),
     "zlib": (r"(zlib|zconf)\.h$", r"models/data/|tests/"),
 }
 

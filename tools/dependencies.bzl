@@ -62,5 +62,6 @@ def tessera_dependencies():
             defines = library.defines,
             linkopts = library.linkopts,
             libraries_needed = library.deps,
+            programs = library.programs,
         )
     cuda_toolkit(name = "tessera_cuda")

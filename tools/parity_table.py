@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The parity table: how far our training is from PyTorch's, and how many lines each part has.
 
-    tools/bazel test //tests/nn/parity/... --test_output=all --nocache_test_results | tools/parity_table.py [--short]
+    tools/bazel test //tests/nn/parity/... //tests/models/parity/... --test_output=all --nocache_test_results | tools/parity_table.py [--short]
 
-Reads the rows that tests of tests/nn/parity/ print. Deviations are the worst of values, gradients, 20 losses and the state
+Reads the rows that these tests print. Deviations are the worst of values, gradients, 20 losses and the state
 after 20 steps, relative to max(1, |x|). With --short one row for each file of tests/nn/reference/, else one for each case.
 """
 

@@ -15,6 +15,12 @@ tessera_cuda_library = _tessera_cuda_library
 
 TESSERA_COPTS = ["-std=c++20", "-Wall", "-Wextra", "-Werror"]
 
+# Tests are compiled with less optimisation: nobody waits for their own code, everybody for the compiler.
+_TEST_COPTS = select({
+    str(Label("//tools:optimized")): ["-O1"],
+    "//conditions:default": [],
+})
+
 _TEST_MAIN = str(Label("//tests/support:test_main"))
 _OPENMP = str(Label("//tools/third_party:openmp"))
 _ASAN = str(Label("//tools/sanitizers:asan"))
@@ -69,7 +75,7 @@ def tessera_cc_test(name, srcs = [], deps = [], copts = [], size = "small", data
         name = name,
         srcs = [source for source in srcs if source not in headers],
         deps = _with_test_main(_private_headers(name, headers, deps, testonly = True)),
-        copts = TESSERA_COPTS + copts,
+        copts = TESSERA_COPTS + _TEST_COPTS + copts,
         size = size,
         data = data + _TSAN_DATA,
         linkstatic = True,
@@ -127,7 +133,7 @@ def tessera_rank_test(
         srcs = [source for source in srcs if source not in headers],
         hdrs = headers,
         deps = _with_test_main(deps),
-        copts = copts,
+        copts = _TEST_COPTS + copts,
         testonly = True,
         alwayslink = True,
         tags = ["manual"],
@@ -151,7 +157,8 @@ def tessera_rank_test(
             }),
             **kwargs
         )
-    native.test_suite(name = name, tests = targets)
+    # A suite takes tests in that are tagged manual, and //... takes suites in that are not.
+    native.test_suite(name = name, tests = targets, tags = [tag for tag in tags if tag == "manual"])
 
 _MARCH = {
     "v3": "x86-64-v3",

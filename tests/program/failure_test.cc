@@ -5,10 +5,12 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "tessera/tests/models/data/idx_writer.h"
 #include "tessera/tests/program/run_program.h"
+#include "tessera/tests/program/tiny_text.h"
 
 namespace tessera::testing {
 namespace {
@@ -34,6 +36,12 @@ std::vector<std::string> endless(const std::string& out, const std::string& laun
   }();
   return {"train",   "mlp",     "--data",  data, "--out",   out, "--hidden", "64,64",
           "--steps", "9999999", "--batch", "64", "--ranks", "4", "--launch", launch};
+}
+
+bool metrics_are_json(const std::string& metrics) {
+  for (const std::string& line : lines_of(metrics))
+    if (!nlohmann::json::accept(line)) return false;
+  return true;
 }
 
 std::size_t steps_done(const std::string& out) {
@@ -87,6 +95,22 @@ TEST_CASE("the ranks die with the program") {
   REQUIRE(kill(parent, SIGKILL) == 0);
   CHECK(program.wait().exit_code == -SIGKILL);
   CHECK(eventually(std::chrono::seconds(5), [&] { return program.alive().empty(); }));
+}
+
+TEST_CASE("kill -9 of a language run leaves metrics and events that can be read") {
+  const std::string out = fresh_folder("cut");
+  Program program(train_tiny("gpt", {"--steps", "9999999", "--out", out}));
+  REQUIRE(eventually(std::chrono::seconds(60), [&] { return steps_done(out) > 10; }));
+  for (const pid_t pid : program.alive()) kill(pid, SIGKILL);
+  CHECK(program.wait().exit_code == -SIGKILL);
+  const std::string metrics = read_file(out + "/metrics.jsonl");
+  CHECK(metrics.back() == '\n');
+  CHECK(metrics_are_json(metrics));
+  int events = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(out))
+    if (entry.path().filename().string().starts_with("events.out.tfevents."))
+      events = count_events(entry.path());
+  CHECK(events > 10);
 }
 
 TEST_CASE("a run that cannot converge says what to change") {

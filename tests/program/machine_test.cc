@@ -1,7 +1,8 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
-#include "tessera/tools/tessera_train.h"
+#include "tessera/tools/program/cannot_start.h"
+#include "tessera/tools/program/train.h"
 
 namespace tessera::tools {
 namespace {
@@ -17,7 +18,7 @@ constexpr CpuFlags kGoodCpu = {.avx2 = true,
                                .movbe = true};
 
 TEST_CASE("a CPU without the instruction set cannot start") {
-  const TrainMlpOptions options;
+  const TrainOptions options = default_options("mlp");
   CHECK_NOTHROW(check_machine(options, {.cpu = kGoodCpu}));
   CpuFlags old = kGoodCpu;
   old.avx2 = false;
@@ -26,7 +27,7 @@ TEST_CASE("a CPU without the instruction set cannot start") {
 }
 
 TEST_CASE("kernels that TESSERA_CPU_ISA asks for in vain cannot start") {
-  const TrainMlpOptions options;
+  const TrainOptions options = default_options("mlp");
   setenv("TESSERA_CPU_ISA", "v4", 1);
   CHECK_THROWS_AS(check_machine(options, {.cpu = kGoodCpu}), CannotStart);
   CHECK_THROWS_WITH(check_machine(options, {.cpu = kGoodCpu}), Contains("lacks avx512f"));
@@ -36,7 +37,7 @@ TEST_CASE("kernels that TESSERA_CPU_ISA asks for in vain cannot start") {
 }
 
 TEST_CASE("training on a GPU cannot start, with or without one") {
-  TrainMlpOptions options;
+  TrainOptions options = default_options("mlp");
   options.device = "cuda";
   CHECK_THROWS_WITH(check_machine(options, {.cpu = kGoodCpu}), Contains("no CUDA GPU was found"));
   CHECK_THROWS_WITH(check_machine(options, {.cpu = kGoodCpu, .cuda_devices = 1}),

@@ -100,6 +100,8 @@ Program::Program(const std::vector<std::string>& arguments, const ProgramOptions
 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
+  write_file(folder_ + "/in", options.input);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, (folder_ + "/in").c_str(), O_RDONLY, 0);
   int slave = -1;
   if (options.terminal) {
     if (openpty(&terminal_, &slave, nullptr, nullptr, nullptr) != 0)

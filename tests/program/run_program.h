@@ -19,6 +19,7 @@ struct ProgramResult {
 
 struct ProgramOptions {
   std::map<std::string, std::string> environment{};  // added to this process's
+  std::string input{};                               // what standard input gives
   bool terminal = false;  // standard output is a terminal; `out` is what it showed
 };
 

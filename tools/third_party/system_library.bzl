@@ -7,9 +7,16 @@ the label to depend on.
 
 _ARCH = "/usr/lib/x86_64-linux-gnu/"
 
-def _library(headers = [], libraries = [], defines = [], linkopts = [], deps = []):
-    """Describes one library: the header files or folders (as path = where they are included from), what is linked."""
-    return struct(headers = headers, libraries = libraries, defines = defines, linkopts = linkopts, deps = deps)
+def _library(headers = [], libraries = [], defines = [], linkopts = [], deps = [], programs = []):
+    """Describes one library: header files or folders (as path = where they are included from), what is linked, programs."""
+    return struct(
+        headers = headers,
+        libraries = libraries,
+        defines = defines,
+        linkopts = linkopts,
+        deps = deps,
+        programs = programs,
+    )
 
 # Headers are written "FOLDER//NAME": FOLDER is the include path and NAME what lies in it.
 SYSTEM_LIBRARIES = {
@@ -41,9 +48,22 @@ SYSTEM_LIBRARIES = {
     ),
     # <omp.h> is the compiler's own; whether pragmas are obeyed is a compile option, which tessera_cpu_kernels sets.
     "openmp": _library(libraries = [_ARCH + "libgomp.so.1"], linkopts = ["-pthread"]),
+    # The runtime for messages that ask for `optimize_for = LITE_RUNTIME`, and the compiler of .proto files. The static
+    # library, hidden: Debian's libsentencepiece.so shows the protobuf of another version that it was built with, and a
+    # program that mixes the two dies.
+    "protobuf": _library(
+        headers = ["/usr/include//google/protobuf"],
+        libraries = [_ARCH + "libprotobuf-lite.a"],
+        linkopts = ["-Wl,--exclude-libs,libprotobuf-lite.a", "-pthread"],
+        programs = ["/usr/bin/protoc"],
+    ),
     "rapidcheck": _library(
         headers = ["/usr/include//rapidcheck", "/usr/include//rapidcheck.h"],
         libraries = [_ARCH + "librapidcheck.a"],
+    ),
+    "sentencepiece": _library(
+        headers = ["/usr/include//sentencepiece_processor.h", "/usr/include//sentencepiece_trainer.h"],
+        libraries = [_ARCH + "libsentencepiece_train.so.0", _ARCH + "libsentencepiece.so.0"],
     ),
     "xxhash": _library(headers = ["/usr/include//xxhash.h", "/usr/include//xxh3.h"], libraries = [_ARCH + "libxxhash.so.0"]),
     "zlib": _library(
@@ -63,6 +83,8 @@ cc_library(
     linkopts = {linkopts},
     deps = {deps},
 )
+
+exports_files({programs})
 """
 
 def _required(ctx, path):
@@ -81,6 +103,11 @@ def _system_library_impl(ctx):
         name = "lib/" + library.rpartition("/")[2]
         ctx.symlink(_required(ctx, library), name)
         libraries.append(name)
+    programs = []
+    for program in ctx.attr.programs:
+        name = "bin/" + program.rpartition("/")[2]
+        ctx.symlink(_required(ctx, program), name)
+        programs.append(name)
     ctx.file("BUILD", _BUILD.format(
         name = ctx.attr.library,
         libraries = repr(libraries),
@@ -88,6 +115,7 @@ def _system_library_impl(ctx):
         defines = repr(ctx.attr.defines),
         linkopts = repr(ctx.attr.linkopts),
         deps = repr(["@tessera_%s//:%s" % (dep, dep) for dep in ctx.attr.libraries_needed]),
+        programs = repr(programs),
     ))
 
 system_library = repository_rule(
@@ -100,5 +128,6 @@ system_library = repository_rule(
         "defines": attr.string_list(),
         "linkopts": attr.string_list(),
         "libraries_needed": attr.string_list(),
+        "programs": attr.string_list(),
     },
 )

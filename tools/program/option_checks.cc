@@ -1,4 +1,4 @@
-#include "tessera/tools/tessera_option_checks.h"
+#include "tessera/tools/program/option_checks.h"
 
 #include <fmt/format.h>
 

@@ -1,9 +1,9 @@
 #pragma once
 
-/// `tessera train mlp`.
+/// `tessera train`.
 
 #include "tessera/tensor/kernels/table.h"
-#include "tessera/tools/tessera_options.h"
+#include "tessera/tools/program/train_options.h"
 
 namespace tessera::tools {
 
@@ -15,11 +15,16 @@ struct Machine {
 Machine this_machine();
 
 /// Throws CannotStart when the machine cannot do what the options ask, saying what is missing.
-void check_machine(const TrainMlpOptions& options, const Machine& machine);
+void check_machine(const TrainOptions& options, const Machine& machine);
 
-/// Runs it on all ranks and returns the exit code: 0, or 1 after a rank failed and the failure was
+/// Trains on all ranks and returns the exit code: 0, or 1 after a rank failed and the failure was
 /// printed. In a process that is a rank it does not return. Throws CannotStart before anything is
 /// started, Error for data that cannot be read or a folder that cannot be written.
-int train_mlp(const TrainMlpOptions& options, int argc, char** argv);
+int train(const TrainOptions& options, int argc, char** argv);
+
+/// What a rank of each kind of model does; `options` are complete.
+using RankBody = std::function<void(distributed::World&)>;
+RankBody mlp_body(const TrainOptions& options);
+RankBody language_body(const TrainOptions& options);
 
 }  // namespace tessera::tools

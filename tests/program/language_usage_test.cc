@@ -1,0 +1,187 @@
+// Wrong inputs to the commands for language models: exit code, one line on standard error that says
+// what was probably meant, nothing on standard output.
+
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tessera/tests/models/data/idx_writer.h"
+#include "tessera/tests/program/run_program.h"
+#include "tessera/tests/program/tiny_text.h"
+
+namespace tessera::testing {
+namespace {
+
+using Catch::Matchers::Contains;
+using Words = std::vector<std::string>;
+
+void check_refused(const Words& words, int exit_code, const std::string& text) {
+  const ProgramResult result = run_program(words);
+  INFO("standard error: " << result.err);
+  CHECK(result.exit_code == exit_code);
+  CHECK(result.out.empty());
+  CHECK_THAT(result.err, Contains(text));
+  CHECK(lines_of(result.err).size() == 1);
+  CHECK_THAT(result.err, Catch::StartsWith("tessera: "));
+}
+
+TEST_CASE("a name that is not known is answered with the nearest one") {
+  check_refused({"trian"}, 2, "unknown command \"trian\"; there is: train, generate");
+  check_refused({"trian"}, 2, "did you mean train?");
+  check_refused({"train", "lama"}, 2, "did you mean llama?");
+  check_refused({"train", "gpt", "--precison", "bf16"}, 2,
+                "unknown option --precison; did you mean --precision?");
+  check_refused({"train", "gpt", "--see=1"}, 2, "unknown option --see; did you mean --seed?");
+  check_refused({"train", "gpt", "--kv-heads", "2"}, 2, "unknown option --kv-heads");
+  check_refused({"train", "gpt", "--precision", "bf61"}, 2, "did you mean bf16?");
+  check_refused({"train", "gpt", "--preset", "gpt-2"}, 2, "did you mean gpt2?");
+  check_refused({"train", "gpt", "--shard", "ful"}, 2, "did you mean full?");
+  check_refused({"generate", "--promt", "x"}, 2, "did you mean --prompt?");
+  check_refused({"completion", "bsh"}, 2, "bash or zsh; did you mean bash?");
+  check_refused({"completion"}, 2, "completion needs a shell: bash or zsh");
+  check_refused({"train", "--ranks", "2", "gpt"}, 2, "--ranks stands before the model");
+}
+
+TEST_CASE("values that do not fit are refused with code 2") {
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"--layers", "0"},          {"--dim", "x"},           {"--seq-len", "0"},
+      {"--dropout", "1"},         {"--micro-batch", "-1"},  {"--optimizer", "adam"},
+      {"--min-lr", "-1"},         {"--warmup", "1.5"},      {"--beta1", "1"},
+      {"--beta2", "-0.1"},        {"--clip-grad", "-1"},    {"--recompute", "some"},
+      {"--tensor-parallel", "0"}, {"--mesh", "2x2x2"},      {"--eval-every", "x"},
+      {"--sample-tokens", "-1"},  {"--tensorboard", "yes"}, {"--nnodes", "0"},
+      {"--node-rank", "-1"},      {"--preset", "huge"},     {"--precision", "f8"}};
+  for (const auto& [option, value] : wrong) {
+    CAPTURE(option, value);
+    check_refused({"train", "gpt", option, value}, 2, option);
+  }
+  check_refused({"train", "moe", "--capacity-factor", "-1"}, 2, "--capacity-factor");
+  check_refused({"train", "gpt", "--steps", "1", "--epochs", "1"}, 2, "excludes");
+}
+
+TEST_CASE("options that do not fit together are refused with code 2") {
+  check_refused(train_tiny("gpt", {"--ranks", "4", "--mesh", "3"}), 2, "--mesh: 3 is 3 ranks");
+  check_refused(train_tiny("gpt", {"--ranks", "3", "--tensor-parallel", "2"}), 2,
+                "--tensor-parallel: 3 ranks");
+  check_refused(train_tiny("gpt", {"--min-lr", "2", "--lr", "1"}), 2, "--min-lr: 2 is above");
+  check_refused(train_tiny("gpt", {"--trace"}), 2, "--trace writes trace.json into the folder");
+  check_refused(train_tiny("gpt", {"--nnodes", "2", "--launch", "threads"}), 2, "--nnodes");
+  check_refused(train_tiny("gpt", {"--nnodes", "2"}), 2, "--rdzv-endpoint");
+  check_refused(train_tiny("gpt", {"--nnodes", "2", "--rdzv-endpoint", "localhost:29431",
+                                   "--node-rank", "2"}),
+                2, "--node-rank: 2 is not below --nnodes 2");
+}
+
+TEST_CASE("sizes that make no model are refused with code 2") {
+  check_refused(train_tiny("gpt", {"--heads", "3"}), 2, "20");
+  check_refused(train_tiny("llama", {"--kv-heads", "3"}), 2, "3");
+  check_refused(train_tiny("moe", {"--top-k-experts", "99"}), 2, "99");
+  check_refused(train_tiny("gpt", {"--ranks", "3", "--tensor-parallel", "3"}), 2,
+                "3 ranks cannot share 4 of --heads evenly");
+  check_refused(train_tiny("gpt", {"--sample-prompt", "a \xff"}), 2, "byte 2 is not UTF-8");
+}
+
+TEST_CASE("a run takes no folder with files of somebody else, and keeps what it cannot replace") {
+  const std::string folder = fresh_folder("out");
+  const auto refused = [&](const Words& more, int code, const std::string& text) {
+    Words words = train_tiny("gpt", {"--out", folder});
+    words.insert(words.end(), more.begin(), more.end());
+    check_refused(words, code, text);
+  };
+  write_file(folder + "/sample.txt", "mine");
+  refused({}, 2, "sample.txt is of no run and would be removed");
+  write_file(folder + "/config.json", R"({"mine": true})");
+  refused({}, 2, "config.json is of no run and would be replaced");
+  write_file(folder + "/config.json", "no JSON");
+  refused({}, 2, "config.json is of no run");
+  write_file(folder + "/config.json", R"({"tessera": "0.1.0"})");
+  refused({"--data", folder + "/sample.txt"}, 2, "this run reads " + folder + "/sample.txt");
+  refused({"--data", folder}, 2, "lies in the folder of --data");
+  refused({"--data", folder + "/", "--out", folder + "/deeper/run"}, 2, "lies in the folder of");
+  refused({"--seq-len", "5000"}, 1, "5001");
+  refused({"--heads", "3"}, 2, "20");
+  CHECK(read_file(folder + "/sample.txt") == "mine");
+}
+
+TEST_CASE("a configuration of another kind is refused with the nearest key") {
+  const std::string path = fresh_folder("config") + "/config.json";
+  const auto check = [&](const std::string& json, const std::string& text) {
+    write_file(path, json);
+    check_refused({"train", "gpt", "--config", path}, 2, text);
+  };
+  check(R"({"micro_bach": 2})", "unknown key \"micro_bach\"; did you mean micro_batch?");
+  check(R"({"model": "llama"})", "is for the model \"llama\", not \"gpt\"");
+  check(R"({"steps": 1, "epochs": 1})", "has both \"steps\" and \"epochs\"");
+  check(R"({"preset": "smal"})", "did you mean small?");
+  check(R"({"checked": "true"})", "\"checked\" cannot be \"true\"");
+  check(R"({"out": true})", "\"out\" cannot be true");
+  check(R"({"data": 5})", "\"data\" cannot be 5");
+  check(R"({"timeout": "3"})", "\"timeout\" cannot be \"3\"");
+  check(R"({"lr": 1, "lr": 2})", "has the key \"lr\" twice");
+  check(R"({"lr": 1e400})", "has a number that is too large");
+  check(R"({"layers": [1]})", "\"layers\" cannot be [1]");
+}
+
+TEST_CASE("text that cannot be learned from ends the run with code 1") {
+  const auto check = [](const std::string& data, const std::string& text) {
+    check_refused({"train", "gpt", "--preset", "tiny", "--data", data}, 1, text);
+  };
+  check("/no/such/text", "/no/such/text");
+  const std::string folder = fresh_folder("spoiled");
+  check(folder, folder);
+  write_file(folder + "/a.txt", "good text\n\xff\xfe bad");
+  check(folder, "a.txt");
+  write_file(folder + "/a.txt", "short");
+  check(folder, "");
+  const std::string pipe = fresh_folder("pipe") + "/text";
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  check(pipe, pipe + " is neither a regular file nor a folder");
+  check("/dev/zero", "/dev/zero is neither");
+  check_refused(train_tiny("gpt", {"--tokenizer", "/no/such.model"}), 1, "/no/such.model");
+}
+
+TEST_CASE("what is no run of a language model cannot be continued") {
+  const std::string folder = fresh_folder("no run");
+  for (const std::string command : {"generate", "eval"}) {
+    CAPTURE(command);
+    const auto check = [&](int code, const std::string& text) {
+      check_refused({command, "--run", folder}, code, text);
+    };
+    std::filesystem::remove(folder + "/config.json");
+    check_refused({command}, 2, "--run is needed");
+    check_refused({command, "--run", "/no/such"}, 2, "there is no folder /no/such");
+    check(2, "config.json cannot be read");
+    write_file(folder + "/config.json", R"({"tessera": "0.0.9", "model": "gpt"})");
+    check(2, "is of tessera \"0.0.9\", this is 0.1.0");
+    write_file(folder + "/config.json", R"({"tessera": 1, "model": 7})");
+    check(2, "is of tessera \"\", this is 0.1.0");
+    write_file(folder + "/config.json", R"({"tessera": "0.1.0", "model": 7})");
+    check(2, "is of the model \"\"");
+    write_file(folder + "/config.json", R"({"tessera": "0.1.0", "model": "mlp"})");
+    check(2, "is of the model \"mlp\"");
+    write_file(folder + "/config.json", R"({"tessera": "0.1.0", "model": "gpt"})");
+    check(1, "has no model.safetensors");
+    write_file(folder + "/config.json", R"({"tessera": "0.1.0", "model": "gpt", "colour": 1})");
+    check(2, "unknown key \"colour\"");
+  }
+}
+
+TEST_CASE("tokenize says what it cannot do") {
+  check_refused({"tokenize", "--data", text_folder()}, 2, "--out is needed");
+  check_refused({"tokenize", "--out", "x", "--type", "word"}, 2, "--type");
+  check_refused({"tokenize", "--out", "x", "--train-tokenizer", "259"}, 2, "--train-tokenizer");
+  check_refused({"tokenize", "--out", "x", "--validation", "1"}, 2, "--validation");
+  check_refused({"tokenize", "--out", "x", "--data", "/no/such"}, 1, "/no/such");
+  const std::string text = text_folder() + "/0.txt", before = read_file(text);
+  check_refused({"tokenize", "--data", text, "--out", text}, 2, "is the text of --data");
+  check_refused({"tokenize", "--data", text_folder(), "--out", text_folder() + "/x"}, 2,
+                "lies in its folder");
+  CHECK(read_file(text) == before);
+  check_refused({"tokenize", "--out", "/no/such/folder/x", "--data", text_folder()}, 1,
+                "/no/such/folder/x");
+}
+
+}  // namespace
+}  // namespace tessera::testing

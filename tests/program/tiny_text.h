@@ -1,0 +1,35 @@
+// Text for tests of language models, and tiny runs on it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/tests/program/run_program.h"
+
+namespace tessera::testing {
+
+// A folder of some forty short documents of simple sentences, made once.
+std::string text_folder();
+
+// `train MODEL --preset tiny` on that text, and more words.
+std::vector<std::string> train_tiny(const std::string& model,
+                                    const std::vector<std::string>& more = {});
+
+// Runs it, into a fresh folder, and requires that it ends well.
+struct TinyRun {
+  ProgramResult result;
+  std::string folder;
+
+  std::string file(const std::string& name) const;
+  // Lines of metrics.jsonl without what a clock decides.
+  std::vector<std::string> metrics() const;
+  std::vector<double> losses() const;
+};
+TinyRun run_tiny(const std::string& model, const std::vector<std::string>& more = {},
+                 const ProgramOptions& options = {});
+
+// Records of an event file: 8 bytes of length, 4 of its checksum, the event, 4 of its checksum.
+// Answers how many there are, or -1 where the file does not end with one.
+int count_events(const std::string& path);
+
+}  // namespace tessera::testing

@@ -1,0 +1,130 @@
+// Tests what is drawn of a series: smoothing without lag, extremes kept, gaps.
+#include "tessera/tools/watch/chart_line.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <vector>
+
+namespace tessera::tools {
+namespace {
+
+std::vector<ChartPoint> points_of(const std::vector<double>& ys) {
+  std::vector<ChartPoint> out;
+  for (std::size_t i = 0; i < ys.size(); ++i) out.push_back({static_cast<double>(i), ys[i]});
+  return out;
+}
+
+TEST_CASE("chart line: smoothing keeps a straight line, also at its ends", "[watch]") {
+  std::vector<double> ys;
+  for (int i = 0; i < 57; ++i) ys.push_back(9 - 0.125 * i);
+  const std::vector<ChartPoint> smooth = smoothed(points_of(ys), 11);
+  for (std::size_t i = 0; i < ys.size(); ++i) CHECK(smooth[i].y == Approx(ys[i]).epsilon(1e-12));
+}
+
+TEST_CASE("chart line: smoothing fits the weighted line", "[watch]") {
+  const std::vector<double> ys = {3, 1, 4, 1, 5, 9, 2, 6};
+  const double window = 3;
+  const std::vector<ChartPoint> smooth = smoothed(points_of(ys), window);
+  for (std::size_t at = 0; at < ys.size(); ++at) {
+    double w = 0, d = 0, q = 0, v = 0, m = 0;
+    for (std::size_t i = 0; i < ys.size(); ++i) {
+      const double distance = static_cast<double>(i) - static_cast<double>(at);
+      const double weight = std::exp(-std::abs(distance) / (window / 2));
+      w += weight;
+      d += weight * distance;
+      q += weight * distance * distance;
+      v += weight * ys[i];
+      m += weight * distance * ys[i];
+    }
+    const double expected = std::clamp((q * v - d * m) / (w * q - d * d), 1.0, 9.0);
+    CHECK(smooth[at].y == Approx(expected).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("chart line: smoothing passes over NaN and survives huge values", "[watch]") {
+  const std::vector<ChartPoint> smooth = smoothed(points_of({2, NAN, 2, 2, NAN}), 5);
+  CHECK(std::isnan(smooth[1].y));
+  CHECK(std::isnan(smooth[4].y));
+  for (const std::size_t i : {0, 2, 3}) CHECK(smooth[i].y == Approx(2));
+  for (const ChartPoint& point : smoothed(points_of({1e300, -1e300, 1e300, 5, -1e300}), 5))
+    CHECK(std::abs(point.y) <= 1e300);
+  CHECK(smoothed({}, 5).empty());
+  CHECK(smoothed(points_of({7}), 5)[0].y == 7);
+}
+
+TEST_CASE("chart line: few points are not smoothed", "[watch]") {
+  CHECK(smoothing_window(19) == 0);
+  CHECK(smoothing_window(20) == 5);
+  CHECK(smoothing_window(4000) == 100);
+}
+
+TEST_CASE("chart line: all of a short series is drawn", "[watch]") {
+  const std::vector<ChartPoint> points = points_of({5, 3, 8, 1});
+  const DrawnLines drawn = decimated(points, 0, 3, 600);
+  REQUIRE(drawn.lines.size() == 1);
+  REQUIRE(drawn.lines[0].size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(drawn.lines[0][i].x == points[i].x);
+    CHECK(drawn.lines[0][i].y == points[i].y);
+  }
+  CHECK(drawn.gaps.empty());
+}
+
+TEST_CASE("chart line: first, smallest, largest and last of each column", "[watch]") {
+  std::vector<double> ys;
+  for (int i = 0; i < 1000; ++i) ys.push_back(i % 37 * ((i % 2) != 0 ? 1 : -1));
+  ys[501] = 1000;
+  ys[502] = -1000;
+  constexpr int kColumns = 10;
+  const DrawnLines drawn = decimated(points_of(ys), 0, 1000, kColumns);
+  REQUIRE(drawn.lines.size() == 1);
+  const std::vector<ChartPoint>& line = drawn.lines[0];
+  CHECK(line.size() <= 4 * kColumns);
+  CHECK(std::is_sorted(line.begin(), line.end(),
+                       [](const auto& a, const auto& b) { return a.x < b.x; }));
+  for (int column = 0; column < kColumns; ++column) {
+    const auto begin = ys.begin() + column * 100, end = begin + 100;
+    double low = INFINITY, high = -INFINITY;
+    for (const ChartPoint& point : line)
+      if (std::floor(point.x / 100) == column) {
+        low = std::min(low, point.y);
+        high = std::max(high, point.y);
+      }
+    CHECK(low == *std::min_element(begin, end));
+    CHECK(high == *std::max_element(begin, end));
+  }
+}
+
+TEST_CASE("chart line: NaN breaks the line where nothing else stands", "[watch]") {
+  const DrawnLines sparse = decimated(points_of({1, NAN, 3, 4, NAN, NAN, 7}), 0, 6, 600);
+  REQUIRE(sparse.lines.size() == 3);
+  CHECK(sparse.lines[0].size() == 1);
+  CHECK(sparse.lines[1].size() == 2);
+  CHECK(sparse.lines[2].size() == 1);
+  REQUIRE(sparse.gaps.size() == 3);
+  CHECK(sparse.gaps[1].x == 4);
+  // Every second value is NaN: the line goes on, and each column has one mark.
+  std::vector<double> ys;
+  for (int i = 0; i < 1000; ++i) ys.push_back((i % 2) != 0 ? NAN : i);
+  const DrawnLines dense = decimated(points_of(ys), 0, 1000, 10);
+  CHECK(dense.lines.size() == 1);
+  CHECK(dense.gaps.size() == 10);
+}
+
+TEST_CASE("chart line: what can be drawn", "[watch]") {
+  const std::vector<ChartPoint> points = {{1, 2},  {NAN, 3}, {3, INFINITY},
+                                          {4, -1}, {5, 0},   {6, 1e301}};
+  const std::vector<ChartPoint> linear = drawable(points, false);
+  REQUIRE(linear.size() == 5);
+  CHECK(linear[0].y == 2);
+  CHECK(std::isnan(linear[1].y));
+  CHECK(linear[2].y == -1);
+  CHECK(std::isnan(linear[4].y));
+  const std::vector<ChartPoint> logarithmic = drawable(points, true);
+  CHECK(logarithmic[0].y == 2);
+  for (std::size_t i = 1; i < 5; ++i) CHECK(std::isnan(logarithmic[i].y));
+}
+
+}  // namespace
+}  // namespace tessera::tools

@@ -1,0 +1,105 @@
+// Tests reading metrics.jsonl: what was written comes back, resumed and killed runs, errors.
+#include "tessera/tools/watch/metrics_reader.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <string>
+
+#include "tessera/tensor/error.h"
+#include "tessera/tests/tools/watch/run_files.h"
+
+namespace tessera::tools {
+namespace {
+
+using models::EvalMetrics;
+using models::StepMetrics;
+using testing::step_metrics;
+using testing::TemporaryFolder;
+using testing::write_text;
+
+std::string line(const StepMetrics& step) { return json_line(step, DType::kF64) + "\n"; }
+std::string line(const EvalMetrics& eval) { return json_line(eval, DType::kF64) + "\n"; }
+
+RunMetrics read_back(const std::string& text) {
+  const TemporaryFolder folder;
+  write_text(folder / "metrics.jsonl", text);
+  return read_metrics(folder / "metrics.jsonl");
+}
+
+TEST_CASE("metrics reader: every figure comes back", "[watch]") {
+  StepMetrics step = step_metrics(3);
+  step.auxiliary_loss = 0.125;
+  step.loss_scale = 1024;
+  step.skipped = true;
+  const RunMetrics run = read_back(
+      line(step) +
+      line(EvalMetrics{.step = 3, .loss = 1.0 / 3, .accuracy = 0.5, .bits_per_byte = 0.7}));
+  REQUIRE(run.steps.size() == 1);
+  CHECK(line(run.steps[0]) == line(step));
+  CHECK(run.steps[0].loss == step.loss);
+  CHECK(run.steps[0].skipped);
+  REQUIRE(run.evals.size() == 1);
+  CHECK(run.evals[0].step == 3);
+  CHECK(run.evals[0].loss == 1.0 / 3);
+  CHECK(run.evals[0].accuracy == 0.5);
+  CHECK(run.evals[0].bits_per_byte == 0.7);
+  CHECK_FALSE(run.cut);
+}
+
+TEST_CASE("metrics reader: few figures, others, and none", "[watch]") {
+  const RunMetrics run = read_back(
+      "{\"step\":1,\"loss\":2.5}\n\n{\"step\":2,\"loss\":null,\"grad_norm\":null,\"more\":[1]}\n");
+  REQUIRE(run.steps.size() == 2);
+  CHECK(run.steps[0].loss == 2.5);
+  CHECK(run.steps[0].tokens == 0);
+  CHECK_FALSE(run.steps[0].auxiliary_loss.has_value());
+  CHECK(std::isnan(run.steps[1].loss));
+  CHECK(std::isnan(run.steps[1].grad_norm));
+  CHECK(read_back("").steps.empty());
+}
+
+TEST_CASE("metrics reader: a line cut at any byte", "[watch]") {
+  const std::string first = line(step_metrics(1)), second = line(step_metrics(2));
+  for (std::size_t kept = 0; kept <= second.size(); ++kept) {
+    const RunMetrics run = read_back(first + second.substr(0, kept));
+    // Without its line end the line is whole.
+    const bool whole = kept + 1 >= second.size();
+    CHECK(run.steps.size() == (whole ? 2 : 1));
+    CHECK(run.cut == (kept > 0 && !whole));
+  }
+}
+
+TEST_CASE("metrics reader: steps of a resumed run count once", "[watch]") {
+  std::string text;
+  for (const int i : {1, 2, 3, 4}) text += line(step_metrics(i));
+  text += line(EvalMetrics{.step = 4, .loss = 9});
+  StepMetrics again = step_metrics(3);
+  again.loss = 77;
+  text += line(again) + line(EvalMetrics{.step = 3, .loss = 8});
+  const RunMetrics run = read_back(text);
+  REQUIRE(run.steps.size() == 3);
+  CHECK(run.steps[2].step == 3);
+  CHECK(run.steps[2].loss == 77);
+  REQUIRE(run.evals.size() == 1);
+  CHECK(run.evals[0].loss == 8);
+}
+
+TEST_CASE("metrics reader: errors name file and line", "[watch]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  for (const char* wrong :
+       {"{\"step\":1,", "[1,2]", "7", "{\"loss\":1}", "{\"step\":1}", "{\"step\":\"a\",\"loss\":1}",
+        "{\"step\":1,\"loss\":\"x\"}", "{\"eval\":3}", "{\"eval\":{\"step\":1}}", "\xFF"}) {
+    CAPTURE(wrong);
+    write_text(path, line(step_metrics(1)) + wrong + "\n" + line(step_metrics(2)));
+    CHECK_THROWS_AS(read_metrics(path), DataError);
+    CHECK_THROWS_WITH(read_metrics(path),
+                      Catch::StartsWith("[metrics] " + path + " line 2 is no line of metrics: "));
+  }
+  CHECK_THROWS_WITH(read_metrics(folder / "absent.jsonl"),
+                    Catch::Contains("absent.jsonl cannot be read: No such file or directory"));
+  CHECK_THROWS_AS(read_metrics(folder.path()), Error);
+}
+
+}  // namespace
+}  // namespace tessera::tools

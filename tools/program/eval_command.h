@@ -1,0 +1,21 @@
+#pragma once
+
+/// `tessera eval`: the loss of a run on its validation text, or on another text.
+
+#include "tessera/tools/program/option_table.h"
+
+namespace tessera::tools {
+
+struct EvalOptions {
+  std::string run;
+  std::string data;        ///< empty: the part of the run's own text that is kept for it
+  std::int64_t batch = 0;  ///< 0: the run's
+  int ranks = 2;
+};
+void fill_table(OptionTable& table, EvalOptions& options);
+
+/// Prints what the run printed at its end, for the text that is asked for. Returns the exit code;
+/// throws as open_run does, and DataError.
+int evaluate(const EvalOptions& options, int argc, char** argv);
+
+}  // namespace tessera::tools

@@ -1,0 +1,73 @@
+#include "tessera/tools/program/generate_command.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <limits>
+
+#include "tessera/models/data/utf8.h"
+#include "tessera/tools/program/cannot_start.h"
+#include "tessera/tools/program/option_checks.h"
+#include "tessera/tools/program/saved_run.h"
+
+namespace tessera::tools {
+namespace {
+
+std::string prompt_text(const std::string& typed) {
+  if (typed != "-") return typed;
+  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+}
+
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+void fill_table(OptionTable& table, GenerateOptions& options) {
+  table.group("Options");
+  table.path("run", options.run, "folder that tessera train --out made; needed");
+  table
+      .text("prompt", options.request.prompt,
+            "what the text begins with; -: read from standard input")
+      .unset = "the beginning of a document";
+  table.whole("max-tokens", options.request.max_tokens, {.least = 1, .most = 1'000'000},
+              "tokens to add; the model may end the text before");
+  table.number("temperature", options.request.temperature, not_negative(),
+               "above 1 for more surprise; 0: always the most likely token");
+  table.whole("top-k", options.request.top_k, {.least = 0, .most = 1'000'000},
+              "choose among so many most likely tokens; 0: all");
+  table.number(
+      "top-p", options.request.top_p,
+      number_check("a number in (0, 1]", [](double value) { return value > 0 && value <= 1; }),
+      "choose among the most likely tokens that add up to this; 1: all");
+  table.whole("seed", options.request.seed,
+              {.least = 0, .most = std::numeric_limits<std::uint64_t>::max()},
+              "another number, another text");
+  table.whole("ranks", options.ranks, {.least = 1, .most = 1024}, "threads that share the model");
+}
+
+int generate(GenerateOptions options, int argc, char** argv) {
+  if (options.run.empty()) throw CannotStart("--run is needed: a folder that train --out made");
+  const SavedRun saved = open_run(options.run, options.ranks);
+  options.request.prompt = prompt_text(options.request.prompt);
+  if (const auto at = models::data::find_invalid_utf8(options.request.prompt);
+      at != std::string::npos)
+    throw CannotStart(fmt::format("--prompt: byte {} is not UTF-8", at));
+  const distributed::LaunchResult result = distributed::launch(
+      argc, argv, saved.options.launch_options(), [&](distributed::World& world) {
+        LanguageRun run = load_on_ranks(world, saved);
+        const bool shows = world.rank() == 0;
+        if (shows) print(options.request.prompt);
+        generate_text(*run.net, *saved.tokenizer, options.request,
+                      shows ? print : std::function<void(const std::string&)>());
+        if (shows) print("\n");
+      });
+  if (result.exit_code != 0) fmt::print(stderr, "tessera: {}\n", result.failure);
+  return result.exit_code;
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,21 @@
+#pragma once
+
+/// `tessera generate`: text from a run.
+
+#include "tessera/tools/program/language_run.h"
+#include "tessera/tools/program/option_table.h"
+
+namespace tessera::tools {
+
+struct GenerateOptions {
+  std::string run;
+  TextRequest request;
+  int ranks = 1;
+};
+void fill_table(OptionTable& table, GenerateOptions& options);
+
+/// Prints the prompt and what the model makes of it, as it comes. Returns the exit code; throws as
+/// open_run does.
+int generate(GenerateOptions options, int argc, char** argv);
+
+}  // namespace tessera::tools

@@ -1,0 +1,81 @@
+#include "tessera/tools/program/saved_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tessera/fsdp/state.h"
+#include "tessera/nn/state_file.h"
+#include "tessera/tensor/check.h"
+#include "tessera/tools/program/cannot_start.h"
+#include "tessera/tools/program/config_file.h"
+#include "tessera/tools/program/run_folder.h"
+
+namespace tessera::tools {
+namespace {
+
+// Empty where there is no such key, or no text behind it.
+std::string text_of(const Json& config, const char* key) {
+  const auto found = config.find(key);
+  return found != config.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+// The model of a configuration, after checks of what wrote it.
+std::string model_of(const std::string& path) {
+  const Json config = read_json_file(path);
+  const std::string version = text_of(config, kVersionKey);
+  if (version != kVersion)
+    throw CannotStart(
+        fmt::format("{} is of tessera \"{}\", this is {}; train again", path, version, kVersion));
+  const std::string model = text_of(config, kModelKey);
+  const auto& names = language_family_names();
+  if (std::find(names.begin(), names.end(), model) == names.end())
+    throw CannotStart(
+        fmt::format("{} is of the model \"{}\", which knows no text; name a run of {}", path, model,
+                    fmt::join(names, ", ")));
+  return model;
+}
+
+TrainOptions read_options(const std::string& path, const std::string& model) {
+  TrainOptions options = default_options(model);
+  OptionTable table;
+  fill_table(table, options);
+  for (const auto& [name, word] : read_config(path, model, table)) table.find(name)->set(word);
+  return options;
+}
+
+}  // namespace
+
+SavedRun open_run(const std::string& folder, int ranks) {
+  if (!std::filesystem::is_directory(folder))
+    throw CannotStart(
+        fmt::format("--run: there is no folder {}; name one that train --out made", folder));
+  const std::string config = folder + "/" + kConfigFile;
+  SavedRun saved{
+      .folder = folder, .options = read_options(config, model_of(config)), .tokenizer = nullptr};
+  // How the run was spread over ranks does not matter to what it learned.
+  saved.options.ranks = ranks;
+  saved.options.nnodes = 1;
+  saved.options.tensor_parallel = 1;
+  saved.options.shard = "full";
+  saved.options.mesh.clear();
+  saved.options.launch = "threads";
+  saved.options.timeout = TrainOptions().timeout;
+  if (!std::filesystem::exists(folder + "/" + kModelFile))
+    throw_error<Error>("run", "{} has no {}: the run did not end; train again", folder, kModelFile);
+  saved.tokenizer = models::data::open_tokenizer(
+      saved.options.tokenizer == "bytes" ? "bytes" : folder + "/" + kTokenizerFile);
+  return saved;
+}
+
+LanguageRun load_on_ranks(const distributed::World& world, const SavedRun& saved) {
+  LanguageRun run = build_on_ranks(world, saved.options, saved.tokenizer->vocab_size());
+  nn::StateDict state;
+  if (world.rank() == 0) state = nn::load_state(saved.folder + "/" + kModelFile);
+  fsdp::load_full_state_dict(run.net->module(), state,
+                             {.device = world.device(), .mesh = world.mesh()});
+  return run;
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,97 @@
+#include "tessera/tools/program/train.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "tessera/models/data/fashion_mnist.h"
+#include "tessera/tensor/determinism.h"
+#include "tessera/tools/program/cannot_start.h"
+#include "tessera/tools/program/progress.h"
+#include "tessera/tools/program/run_folder.h"
+#include "tessera/tools/program/run_report.h"
+#include "tessera/tools/program/text_data.h"
+
+namespace tessera::tools {
+namespace {
+
+bool is_language(const TrainOptions& options) { return options.model != "mlp"; }
+
+// Prints what should be known of the data.
+void check_data(const TrainOptions& options) {
+  if (!is_language(options)) return models::data::check_fashion_mnist(options.data);
+  const std::string note = check_text(options.data, options.tokenizer, options.seq_len);
+  if (!note.empty()) fmt::print("note       {}\n", note);
+  std::fflush(stdout);
+}
+
+void check_folder(const TrainOptions& options) {
+  if (options.out.empty()) return;
+  check_run_folder(options.out, {options.data, options.tokenizer});
+  // Ranks read the text while the run writes.
+  if (is_language(options) && std::filesystem::is_directory(options.data) &&
+      is_within(options.out, options.data))
+    throw CannotStart(
+        fmt::format("--out: {} lies in the folder of --data, and would be learned "
+                    "from; choose another folder",
+                    options.out));
+}
+
+void prepare_folder(const TrainOptions& options) {
+  TrainOptions kept = options;
+  kept.out.clear();  // a repetition has a folder and a trace of its own, or none
+  kept.trace = false;
+  prepare_run_folder(options.out, to_json(kept).dump(2));
+  // A model can do nothing without its tokenizer.
+  if (is_language(options) && options.tokenizer != "bytes")
+    std::filesystem::copy_file(options.tokenizer, options.out + "/" + kTokenizerFile);
+}
+
+// Of a run that failed: the live line stays above the message.
+int report_failure(const std::string& failure) {
+  if (on_terminal()) fmt::print("\n");
+  std::fflush(stdout);
+  fmt::print(stderr, "tessera: {}\n", failure);
+  return kRunFailed;
+}
+
+}  // namespace
+
+Machine this_machine() { return {.cpu = detect_cpu_flags(), .cuda_devices = cuda_device_count()}; }
+
+void check_machine(const TrainOptions& options, const Machine& machine) {
+  try {
+    choose_cpu_isa(machine.cpu, requested_cpu_isa());
+  } catch (const DeviceError& error) {
+    throw CannotStart(error.what());
+  }
+  if (options.device != "cuda") return;
+  if (machine.cuda_devices == 0)
+    throw CannotStart("--device cuda: no CUDA GPU was found; train with --device cpu");
+  throw CannotStart(
+      fmt::format("--device cuda: {} GPU{} found, but this version trains on the CPU only; train "
+                  "with --device cpu",
+                  machine.cuda_devices, machine.cuda_devices == 1 ? "" : "s"));
+}
+
+int train(const TrainOptions& asked, int argc, char** argv) {
+  TrainOptions options = asked;
+  set_deterministic(options.deterministic);
+  if (is_language(options)) options.tokenizer = tokenizer_for(options.data, options.tokenizer);
+  // A rank's process comes by here again; what it would find was found by its parent.
+  const bool is_first_launcher = !distributed::is_rank_process() && options.node_rank == 0;
+  if (!distributed::is_rank_process()) {
+    check_machine(options, this_machine());
+    check_folder(options);
+    check_data(options);
+  }
+  if (is_first_launcher && !options.out.empty()) prepare_folder(options);
+  const distributed::LaunchResult result =
+      distributed::launch(argc, argv, options.launch_options(),
+                          is_language(options) ? language_body(options) : mlp_body(options));
+  if (is_first_launcher) finish_run_folder(options.out, result.failure);
+  return result.exit_code == 0 ? kDone : report_failure(result.failure);
+}
+
+}  // namespace tessera::tools

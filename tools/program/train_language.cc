@@ -1,0 +1,184 @@
+// Training of language models on text.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "tessera/distributed/objects.h"
+#include "tessera/fsdp/state.h"
+#include "tessera/models/language_task.h"
+#include "tessera/models/trainer.h"
+#include "tessera/nn/init.h"
+#include "tessera/nn/optim/adam.h"
+#include "tessera/nn/optim/schedule.h"
+#include "tessera/nn/optim/sgd.h"
+#include "tessera/nn/state_file.h"
+#include "tessera/tools/program/figures_text.h"
+#include "tessera/tools/program/language_run.h"
+#include "tessera/tools/program/run_report.h"
+#include "tessera/tools/program/text_data.h"
+#include "tessera/tools/program/train.h"
+#include "tessera/tools/program/training_loop.h"
+#include "tessera/tools/watch/model_flops.h"
+#include "tessera/tools/watch/peak_flops.h"
+
+namespace tessera::tools {
+namespace {
+
+using distributed::World;
+using models::data::PackedSequences;
+
+std::unique_ptr<nn::optim::Optimizer> make_optimizer(const TrainOptions& options,
+                                                     const nn::Module& model) {
+  // Biases and norms are few and must be free to be large: they do not decay.
+  const auto [matrices, others] = nn::optim::group_parameters(model, nn::optim::min_dims(2));
+  if (options.optimizer == "sgd") {
+    nn::optim::SgdOptions sgd{.lr = options.lr, .momentum = options.beta1};
+    nn::optim::SgdOptions decaying = sgd;
+    decaying.weight_decay = options.weight_decay;
+    return std::make_unique<nn::optim::SGD>(std::vector<nn::optim::SGD::Group>{
+        {.parameters = matrices, .options = decaying}, {.parameters = others, .options = sgd}});
+  }
+  nn::optim::AdamWOptions adamw{.lr = options.lr, .betas = {options.beta1, options.beta2}};
+  adamw.weight_decay = 0;
+  nn::optim::AdamWOptions decaying = adamw;
+  decaying.weight_decay = options.weight_decay;
+  return std::make_unique<nn::optim::AdamW>(std::vector<nn::optim::AdamW::Group>{
+      {.parameters = matrices, .options = decaying}, {.parameters = others, .options = adamw}});
+}
+
+models::TrainerOptions trainer_options(const TrainOptions& options, const LanguageRun& run,
+                                       std::int64_t steps) {
+  return {.schedule = nn::optim::warm_up_cosine({.warm_up = std::min(options.warmup, steps - 1),
+                                                 .steps = steps,
+                                                 .to = options.min_lr / options.lr,
+                                                 .midpoints = true}),
+          .seed = options.seed,
+          .max_grad_norm = options.clip_grad,
+          .micro_batch = options.micro_batch,
+          .loss_scale = run.precision.needs_loss_scale(),
+          .data_mesh = run.meshes.data};
+}
+
+// What the ranks reach together, measured at the same time. Collective.
+double peak_of_all_ranks(World& world, const models::Precision& precision) {
+  double sum = 0;
+  for (const auto& peak :
+       distributed::all_gather_objects(*world.group(), measure_peak_flops(precision.compute)))
+    sum += peak.get<double>();
+  return sum;
+}
+
+// Counts of the model, as it is before it is spread over ranks.
+struct NetFigures {
+  std::int64_t parameters = 0;
+  double flops_per_token = 0;
+};
+NetFigures figures_of(const TrainOptions& options, std::int64_t vocab_size) {
+  const std::unique_ptr<LanguageNet> net = build_net(options, vocab_size);
+  return {.parameters = count_parameters(net->module()),
+          .flops_per_token = training_flops_per_token(
+              {.matmul_parameters = net->matmul_parameters(),
+               .layers = static_cast<std::int64_t>(options.sizes.at("layers")),
+               .dim = static_cast<std::int64_t>(options.sizes.at("dim")),
+               .length = options.seq_len})};
+}
+
+std::string ranks_text(const TrainOptions& options) {
+  return fmt::format("{} rank{} as {}, mesh {}, sharding {}", options.world_size(),
+                     options.world_size() == 1 ? "" : "s", options.launch, plan_mesh(options).str(),
+                     options.shard);
+}
+
+void greet(const TrainOptions& options, const TextData& data, const NetFigures& figures,
+           std::int64_t steps) {
+  std::vector<std::string> sizes;
+  for (const SizeOption& size : language_family(options.model).sizes())
+    sizes.push_back(fmt::format("{} {}", size.name, options.sizes.at(size.name)));
+  fmt::print("model      {} {}: {} parameters ({})\n", options.model, options.preset,
+             with_commas(figures.parameters), fmt::join(sizes, ", "));
+  fmt::print("precision  {}: {}\n", options.precision,
+             describe(models::precision_named(options.precision)));
+  fmt::print("data       {}: {} documents, {}; {} tokens to learn from, {} to validate\n",
+             options.data, with_commas(data.documents()),
+             short_bytes(static_cast<double>(data.bytes())), with_commas(data.text.train->size()),
+             with_commas(data.text.validation->size()));
+  fmt::print("tokenizer  {}: {} tokens, {:.2f} bytes each\n", options.tokenizer,
+             with_commas(data.tokenizer->vocab_size()),
+             static_cast<double>(data.bytes()) / static_cast<double>(data.tokens()));
+  fmt::print("training   {} steps of {} x {} tokens, {}, {}\n", with_commas(steps), options.batch,
+             options.seq_len, options.optimizer, ranks_text(options));
+  if (options.warmup >= steps)
+    fmt::print(
+        "note       the run is shorter than its warm-up of {} steps, which ends at its last\n",
+        options.warmup);
+  std::fflush(stdout);
+}
+
+// On rank 0, after the run; collective, for the state is gathered.
+void save_model(World& world, const TrainOptions& options, nn::Module& module) {
+  if (options.out.empty()) return;
+  const nn::StateDict state =
+      fsdp::full_state_dict(module, {.offload = true, .mesh = world.mesh()});
+  if (world.rank() == 0) nn::save_state(options.out + "/" + kModelFile, state);
+}
+
+void finish(World& world, const TrainOptions& options, const TextData& data, LanguageRun& run,
+            const NetFigures& figures, RunReport* report) {
+  save_model(world, options, run.net->module());
+  std::string text = options.sample_prompt;
+  if (options.sample_tokens > 0) {
+    text += generate_text(*run.net, *data.tokenizer,
+                          {.prompt = options.sample_prompt,
+                           .max_tokens = options.sample_tokens,
+                           .seed = options.seed});
+    if (report != nullptr) report->sample(text);
+  }
+  if (report == nullptr) return;
+  report->summary({{"parameters", figures.parameters},
+                   {"ranks", ranks_text(options)},
+                   {"precision", describe(run.precision)},
+                   {"training tokens", data.text.train->size()},
+                   {"validation tokens", data.text.validation->size()},
+                   {"bytes of text", data.bytes()}});
+}
+
+void run_rank(World& world, const TrainOptions& options, const TextData& data) {
+  const std::int64_t vocab_size = data.tokenizer->vocab_size();
+  LanguageRun run = build_on_ranks(world, options, vocab_size);
+  nn::initialize(run.net->module(), {.seed = options.seed, .device = world.device()});
+  const PackedSequences train(data.text.train, options.seq_len);
+  const PackedSequences validation(data.text.validation, options.seq_len);
+  models::LanguageTask task(world, run.net->language_model(), train, validation, *data.tokenizer,
+                            {.batch = options.batch,
+                             .seed = options.seed,
+                             .data_mesh = run.meshes.data,
+                             .micro_batch = options.micro_batch});
+  const auto optimizer = make_optimizer(options, run.net->module());
+  const std::int64_t steps = total_steps(options, task);
+  models::Trainer trainer(world, task, *optimizer, trainer_options(options, run, steps));
+
+  const NetFigures figures = figures_of(options, vocab_size);
+  const double peak = peak_of_all_ranks(world, run.precision);
+  std::optional<RunReport> report;
+  if (world.rank() == 0) {
+    greet(options, data, figures, steps);
+    report.emplace(
+        options, run.precision.storage,
+        ProgressOptions{
+            .steps = steps, .flops_per_item = figures.flops_per_token, .peak_flops = peak});
+  }
+  RunReport* shown = report ? &*report : nullptr;
+  run_training(world, trainer, options, steps, shown);
+  finish(world, options, data, run, figures, shown);
+}
+
+}  // namespace
+
+RankBody language_body(const TrainOptions& options) {
+  return [options, text = std::make_shared<SharedText>(options.data, options.tokenizer)](
+             World& world) { run_rank(world, options, text->get()); };
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,93 @@
+// Training of fully connected networks on images.
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <mutex>
+
+#include "tessera/models/data/fashion_mnist.h"
+#include "tessera/models/image_task.h"
+#include "tessera/models/mlp_stack.h"
+#include "tessera/models/parallelize.h"
+#include "tessera/models/trainer.h"
+#include "tessera/nn/init.h"
+#include "tessera/nn/optim/schedule.h"
+#include "tessera/nn/optim/sgd.h"
+#include "tessera/tools/program/mesh_plan.h"
+#include "tessera/tools/program/run_report.h"
+#include "tessera/tools/program/train.h"
+#include "tessera/tools/program/training_loop.h"
+
+namespace tessera::tools {
+namespace {
+
+using distributed::World;
+using models::data::FashionMnist;
+
+// The part of the steps in which the learning rate rises.
+constexpr std::int64_t kWarmupPart = 20;
+
+// The images of this process, read by the first rank that asks: ranks that are threads share them.
+class Images {
+ public:
+  explicit Images(std::string folder) : folder_(std::move(folder)) {}
+  const FashionMnist& get() {
+    std::call_once(read_, [this] { images_ = models::data::read_fashion_mnist(folder_); });
+    return images_;
+  }
+
+ private:
+  std::string folder_;
+  std::once_flag read_;
+  FashionMnist images_;
+};
+
+void greet(const TrainOptions& options, const FashionMnist& images, std::int64_t steps) {
+  const models::MlpOptions model = options.mlp();
+  fmt::print("mlp {}-{}-{} ({}, {}), {} training images, {} steps of {}, {} ranks as {}\n",
+             model.in, fmt::join(model.hidden, "-"), model.classes,
+             models::activation_name(model.activation), options.precision, images.train.count(),
+             steps, options.batch, options.world_size(), options.launch);
+  std::fflush(stdout);
+}
+
+void run_rank(World& world, const TrainOptions& options, const FashionMnist& images) {
+  const models::Precision precision = models::precision_named(options.precision);
+  const RunMeshes meshes = make_meshes(world, plan_mesh(options));
+  models::MlpStack model(options.mlp());
+  models::parallelize(model, {.mesh = meshes.shard,
+                              .shard = models::shard_mode_named(options.shard),
+                              .precision = precision});
+  nn::initialize(model, {.seed = options.seed, .device = world.device()});
+  models::ImageTask task(
+      world,
+      {.module = model, .forward = [&model](const Variable& pixels) { return model(pixels); }},
+      images.train, images.test,
+      {.batch = options.batch, .seed = options.seed, .dtype = precision.storage});
+  nn::optim::SGD optimizer(
+      model.parameters(),
+      {.lr = options.lr, .momentum = options.momentum, .weight_decay = options.weight_decay});
+  const std::int64_t steps = total_steps(options, task);
+  models::Trainer trainer(world, task, optimizer,
+                          {.schedule = nn::optim::warm_up_cosine(
+                               {.warm_up = steps / kWarmupPart, .steps = steps, .midpoints = true}),
+                           .seed = options.seed,
+                           .loss_scale = precision.needs_loss_scale(),
+                           .data_mesh = meshes.data});
+  std::optional<RunReport> report;
+  if (world.rank() == 0) {
+    greet(options, images, steps);
+    report.emplace(options, precision.storage, ProgressOptions{.steps = steps});
+  }
+  run_training(world, trainer, options, steps, report ? &*report : nullptr);
+}
+
+}  // namespace
+
+RankBody mlp_body(const TrainOptions& options) {
+  return [options, images = std::make_shared<Images>(options.data)](World& world) {
+    run_rank(world, options, images->get());
+  };
+}
+
+}  // namespace tessera::tools

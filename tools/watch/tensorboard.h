@@ -1,0 +1,50 @@
+#pragma once
+
+/// Event files that TensorBoard shows: `tensorboard --logdir RUN`.
+///
+/// The file is a sequence of TFRecords, each a protobuf message Event (event.proto) between its
+/// length and checksums. Formats: tensorflow/core/util/event.proto, framework/summary.proto and
+/// lib/io/record_writer.h of TensorFlow, in version 2 of the event format ("brain.Event:2").
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tessera/models/metrics.h"
+
+namespace tessera::tools {
+
+/// A new event file, open for writing. Every event has been handed to the system when its call
+/// returns, in one piece, so the file is whole after `kill -9`. One that could not be written (no
+/// room) leaves nothing behind: the call throws Error with path and reason. Used by one thread.
+class EventFile {
+ public:
+  /// Makes the folder, and in it events.out.tfevents.<seconds>.<host>.<process>.<number>. Throws
+  /// Error with path and reason.
+  explicit EventFile(const std::string& folder);
+  ~EventFile();
+  EventFile(const EventFile&) = delete;
+  EventFile& operator=(const EventFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+  /// Tags loss, grad_norm, lr, tokens_per_s or samples_per_s, step_ms, peak_bytes,
+  /// gathered_peak_bytes, comm_bytes; auxiliary_loss and loss_scale where there are any.
+  void write(const models::StepMetrics& metrics);
+  /// Tags eval/loss, eval/accuracy, eval/bits_per_byte.
+  void write(const models::EvalMetrics& metrics);
+  /// Shown in the text plugin as it stands: of the configuration, the sample. TensorBoard reads
+  /// Markdown, so lines go out as a block of code, indented by four spaces. The text may hold any
+  /// bytes; what is no UTF-8 becomes U+FFFD.
+  void write_text(const std::string& tag, const std::string& text, std::int64_t step = 0);
+  /// TensorBoard keeps scalars in f32.
+  void write_scalar(const std::string& tag, double value, std::int64_t step);
+
+ private:
+  void append(const std::string& event);
+
+  std::string path_;
+  int file_ = -1;
+};
+
+}  // namespace tessera::tools
