@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "tessera/distributed/process_group.h"
@@ -26,6 +27,16 @@ Tensor rank_tensor(int rank, std::size_t member, std::int64_t count) {
   return Tensor::from_vector<T>(values, {count});
 }
 
+// Integers wrap around.
+template <class T>
+T product_of(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+  } else {
+    return static_cast<T>(a * b);
+  }
+}
+
 // In rank order, each step in T.
 template <class T>
 T reduced_value(int size, const distributed::ReduceOp& op, std::size_t member, std::int64_t index) {
@@ -43,7 +54,7 @@ T reduced_value(int size, const distributed::ReduceOp& op, std::size_t member, s
         total = static_cast<T>(total + static_cast<T>(static_cast<T>(op.factor) * next));
         break;
       case Kind::kProduct:
-        total = static_cast<T>(total * next);
+        total = product_of(total, next);
         break;
       case Kind::kMin:
         total = next < total ? next : total;
