@@ -21,7 +21,7 @@ EncoderDecoderOptions published(std::int64_t dim, std::int64_t n_heads, double d
 std::vector<EncoderDecoderPreset> make_presets() {
   return {
       {.name = "small",
-       .description = "trains in minutes on a CPU",
+       .description = "small enough to train on a CPU",
        .options = {.encoder_layers = 3,
                    .decoder_layers = 3,
                    .vocab_size = kBytes,

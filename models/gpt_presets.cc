@@ -18,7 +18,7 @@ std::vector<GptPreset> make_presets() {
   };
   return {
       {.name = "small",
-       .description = "trains in minutes on a CPU",
+       .description = "small enough to train on a CPU",
        .options = {.n_layers = 4,
                    .vocab_size = kBytes,
                    .max_seq_len = 256,

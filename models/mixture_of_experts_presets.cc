@@ -8,7 +8,7 @@ namespace tessera::models {
 const std::vector<MixtureOfExpertsPreset>& mixture_of_experts_presets() {
   static const std::vector<MixtureOfExpertsPreset> presets = {
       {.name = "small",
-       .description = "trains in minutes on a CPU: 8 experts, 2 for each token",
+       .description = "small enough to train on a CPU: 8 experts, 2 for each token",
        .options = {}},
       {.name = "tiny",
        .description = "for tests: sizes that divide badly",
