@@ -32,7 +32,7 @@ class Target:
 
 
 class Selection(list):
-    """What select() and if_cuda() return: every branch at once, so that each is checked."""
+    """What select() and if_...() return: every branch at once, so that each is checked."""
 
 
 class Recorder:
@@ -102,7 +102,7 @@ def run_build_file(root, package, targets):
 
     def load(_file, *loaded, **renamed):
         for name in (*loaded, *renamed):
-            names[name] = branches if name == "if_cuda" else Recorder(targets, package, ADDED_DEPS.get(name, ()))
+            names[name] = branches if name.startswith("if_") else Recorder(targets, package, ADDED_DEPS.get(name, ()))
 
     names["load"] = load
     for rule in ("cc_library cc_binary cc_test genrule filegroup alias sh_test sh_binary py_test py_binary test_suite "

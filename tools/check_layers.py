@@ -36,6 +36,7 @@ REACHES_MORE = {
     "//distributed:distributed": {"nn", "autograd"},
     "//models:parallelize": {"fsdp", "distributed"},
     "//models:trainer": {"fsdp", "distributed"},
+    "//models:captured_step": {"distributed"},
     "//models:first_bad_tensor": {"distributed"},
     "//models:image_task": {"distributed"},
     "//models:language_task": {"distributed"},
@@ -46,15 +47,17 @@ REACHES_MORE = {
 }
 
 ANYWHERE = r""
+# Has the functions that the headers of CUDA declare.
+EMULATED = r"tools/cuda/emulated/|tests/tools/emulated_gpu/"
 # Library (its name under //tools/third_party) -> which includes are its, and the files that may include it.
 LIBRARIES = {
     "eigen": (r"(unsupported/)?Eigen/", r"tensor/kernels/cpu/|tests/"),
     "onednn": (r"dnnl|oneapi/", r"tensor/kernels/cpu/"),
     "openmp": (r"omp\.h$", r"tensor/kernels/cpu/|tensor/rank_context\.cc|tests/"),
-    "cublas": (r"cublas", r"tensor/kernels/cuda/"),
-    "cudnn": (r"cudnn", r"tensor/kernels/cuda/"),
-    "cuda_runtime": (r"(cuda|driver_types|vector_types)\w*\.h", r"tensor/|distributed/process_group_nccl|tests/gpu/"),
-    "nccl": (r"nccl", r"distributed/process_group_nccl"),
+    "cublas": (r"cublas", r"tensor/kernels/cuda/|" + EMULATED),
+    "cudnn": (r"cudnn", r"tensor/kernels/cuda/|" + EMULATED),
+    "cuda_runtime": (r"(cuda|driver_types|vector_types)\w*\.h", r"tensor/|distributed/cuda/|tests/gpu/|" + EMULATED),
+    "nccl": (r"nccl\.h$", r"distributed/cuda/nccl_|" + EMULATED),
     "gloo": (r"gloo/", r"distributed/(process_group_)?gloo|tools/bench_plain_gloo"),
     "catch2": (r"catch2/", r"tests/"),
     "rapidcheck": (r"rapidcheck", r"tests/"),
@@ -73,6 +76,8 @@ LIBRARIES = {
 SHOWN = {
     "tensor/check.h": ("fmt", "TESSERA_CHECK checks its format strings when it is compiled"),
     "distributed/objects.h": ("json", "it exchanges JSON values; the header has their names only"),
+    "tensor/cuda/block.h": ("cuda_runtime", "only .cu files include it"),
+    "tensor/cuda/start.h": ("cuda_runtime", "only .cu files include it"),
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)

@@ -6,10 +6,11 @@ A header of package `nn` is included as `tessera/nn/<file>.h`.
 """
 
 load("//tools:compile_fail.bzl", _tessera_compile_fail_test = "tessera_compile_fail_test")
-load("//tools/cuda:cuda_library.bzl", _if_cuda = "if_cuda", _tessera_cuda_library = "tessera_cuda_library")
+load("//tools/cuda:cuda_library.bzl", "needs_cuda", _if_cuda = "if_cuda", _if_nccl = "if_nccl", _tessera_cuda_library = "tessera_cuda_library")
 load("//tools:header_prefix.bzl", "header_prefix")
 
 if_cuda = _if_cuda
+if_nccl = _if_nccl
 tessera_compile_fail_test = _tessera_compile_fail_test
 tessera_cuda_library = _tessera_cuda_library
 
@@ -68,8 +69,57 @@ def tessera_binary(name, copts = [], **kwargs):
 def _with_test_main(deps):
     return deps + ([_TEST_MAIN] if _TEST_MAIN not in deps else [])
 
-def tessera_cc_test(name, srcs = [], deps = [], copts = [], size = "small", data = [], **kwargs):
-    """A Catch2 test. A binary in which no test case ran fails."""
+def _test_cases(name, srcs, deps, copts, data):
+    """A library of test cases, for several programs and for the bundle of //tools/gpu_check; returns the deps of these."""
+    headers = _headers_of(srcs)
+    tessera_library(
+        name = name + "_cases",
+        srcs = [source for source in srcs if source not in headers],
+        hdrs = headers,
+        deps = _with_test_main(deps),
+        copts = _TEST_COPTS + copts,
+        data = data,
+        testonly = True,
+        alwayslink = True,
+        tags = ["manual"],
+        visibility = [str(Label("//tools/gpu_check:__pkg__"))],
+    )
+    return [name + "_cases"]
+
+def _run_on_cuda(name, program, settings, size, tags, data):
+    """The same program with CUDA tensors where nothing else is said: <program>_cuda, skipped without a GPU."""
+    native.sh_test(
+        name = name,
+        srcs = [str(Label("//tools:run_with.sh"))],
+        args = ["%s='%s'" % setting for setting in settings.items()] + ["$(location %s)" % program],
+        data = data + [program],
+        size = size,
+        tags = ["gpu"] + tags,
+        target_compatible_with = needs_cuda(),
+    )
+
+def tessera_cc_test(name, srcs = [], deps = [], copts = [], size = "small", data = [], devices = ["cpu"], tags = [], env = {}, **kwargs):
+    """A Catch2 test. A binary in which no test case ran fails.
+
+    Args:
+      name: of the test.
+      srcs: sources, and headers of their own.
+      deps: of srcs.
+      copts: for srcs.
+      size: of each target.
+      data: of each target.
+      devices: where tensors are made that name no device; with "cuda" there is a target <name>_cuda too, the same
+          program on a GPU.
+      tags: of each target.
+      env: of each target.
+      **kwargs: passed on.
+    """
+    if "cuda" in devices:
+        settings = dict(env, TESSERA_TEST_DEVICE = "cuda", TESSERA_TEST_GPUS = "1")
+        _run_on_cuda(name + "_cuda", name, settings, size, tags, data)
+    if "cuda" in devices or "gpu" in tags:
+        deps = _test_cases(name, srcs, deps, copts, data)
+        srcs = []
     headers = _headers_of(srcs)
     native.cc_test(
         name = name,
@@ -79,6 +129,8 @@ def tessera_cc_test(name, srcs = [], deps = [], copts = [], size = "small", data
         size = size,
         data = data + _TSAN_DATA,
         linkstatic = True,
+        tags = tags,
+        env = env,
         **kwargs
     )
 
@@ -98,7 +150,25 @@ def tessera_gpu_test(name, gpus = 1, tags = [], env = {}, **kwargs):
 _TRANSPORTS = [
     struct(name = "local", carries_cpu = True, carries_gpu = True),
     struct(name = "gloo", carries_cpu = True, carries_gpu = False),
+    # Each rank has a GPU of its own: worlds that are larger than that are left out.
+    struct(name = "nccl", carries_cpu = False, carries_gpu = True),
 ]
+
+def _run_ranks_on_cuda(name, devices, env, size, tags, data):
+    """Targets <name>_cuda and <name>_nccl, where devices ask for them; returns their names."""
+    targets = []
+    for form, transport, gpus in [("cuda", "local", 1), ("nccl", "nccl", 2)]:
+        if form not in devices:
+            continue
+        settings = dict(
+            env,
+            TESSERA_TEST_DEVICE = "cuda",
+            TESSERA_TEST_GPUS = str(gpus),
+            TESSERA_TEST_TRANSPORT = transport,
+        )
+        targets.append(name + "_" + form)
+        _run_on_cuda(name + "_" + form, name + "_local", settings, size, ["cpu:2"] + tags, data)
+    return targets
 
 def tessera_rank_test(
         name,
@@ -111,6 +181,8 @@ def tessera_rank_test(
         env = {},
         size = "medium",
         copts = [],
+        devices = ["cpu"],
+        data = [],
         **kwargs):
     """A Catch2 test whose cases run in worlds of several ranks: targets <name>_<transport>, and <name> for all of them.
 
@@ -125,20 +197,13 @@ def tessera_rank_test(
       env: added to the targets' own.
       size: of each target.
       copts: for srcs.
+      devices: with "cuda" there is a target <name>_cuda too: the same on rank threads that share one GPU; with "nccl"
+          one <name>_nccl: by NCCL, each rank thread on a GPU of its own.
+      data: of each target.
       **kwargs: passed on to each target.
     """
-    headers = _headers_of(srcs)
-    tessera_library(
-        name = name + "_cases",
-        srcs = [source for source in srcs if source not in headers],
-        hdrs = headers,
-        deps = _with_test_main(deps),
-        copts = _TEST_COPTS + copts,
-        testonly = True,
-        alwayslink = True,
-        tags = ["manual"],
-        visibility = ["//visibility:private"],
-    )
+    cases = _test_cases(name, srcs, deps, copts, data)
+    sizes = ",".join([str(world) for world in worlds if world <= ranks])
     targets = []
     for transport in _TRANSPORTS:
         if not (transport.carries_gpu if gpus > 0 else transport.carries_cpu):
@@ -147,16 +212,18 @@ def tessera_rank_test(
         targets.append(target)
         tessera_cc_test(
             name = target,
-            deps = [name + "_cases"],
+            deps = cases,
             size = size,
             tags = ["cpu:2", "transport-" + transport.name] + _gpu_tags(gpus) + tags,
             env = dict(env, **{
                 "TESSERA_TEST_GPUS": str(gpus),
                 "TESSERA_TEST_TRANSPORT": transport.name,
-                "TESSERA_TEST_WORLDS": ",".join([str(world) for world in worlds if world <= ranks]),
+                "TESSERA_TEST_WORLDS": sizes,
             }),
+            data = data,
             **kwargs
         )
+    targets += _run_ranks_on_cuda(name, devices, dict(env, TESSERA_TEST_WORLDS = sizes), size, tags, data)
     # A suite takes tests in that are tagged manual, and //... takes suites in that are not.
     native.test_suite(name = name, tests = targets, tags = [tag for tag in tags if tag == "manual"])
 

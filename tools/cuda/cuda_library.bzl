@@ -1,10 +1,27 @@
-"""tessera_cuda_library: CUDA sources compiled by nvcc, linked like any C++ library."""
+"""tessera_cuda_library: CUDA sources, linked like any C++ library.
+
+They are compiled by nvcc; for the emulated GPU (TESSERA_CUDA=emulated) by the C++ compiler, behind kernel_language.h.
+"""
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
-load("@tessera_cuda//:defs.bzl", "CUDA_FOUND", "CUDA_ROOT")
+load("@tessera_cuda//:defs.bzl", "CUDA_EMULATED", "CUDA_FOUND", "CUDA_ROOT", "CUDNN_FOUND", "NCCL_FOUND")
 load("//tools:header_prefix.bzl", "header_prefix")
 
 _NEVER = str(Label("//tools/cuda:never"))
+
+_KERNEL_LANGUAGE = "tessera/tools/cuda/emulated/kernel_language.h"
+_EMULATED_FLAGS = [
+    "-std=c++20",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-unknown-pragmas",  # unroll
+    # Kernels are many and small: -O2 would cost more time than it saves.
+    "-O1",
+    "-ffp-contract=off",
+    "-include",
+    _KERNEL_LANGUAGE,
+]
 
 _NVCC_FLAGS = [
     "-std=c++20",
@@ -15,6 +32,8 @@ _NVCC_FLAGS = [
     "--extended-lambda",
     "-gencode=arch=compute_80,code=sm_80",
     "-gencode=arch=compute_90,code=[sm_90,compute_90]",
+    "--compress-mode=size",
+    "-Xptxas=-v",
     "-Werror=all-warnings",
     "-Xcompiler=-fPIC,-Wall,-Wextra,-Werror",
 ]
@@ -23,8 +42,37 @@ def if_cuda(present, absent = []):
     """`present` where a CUDA toolkit was found, else `absent`."""
     return present if CUDA_FOUND else absent
 
+def if_cudnn(present, absent = []):
+    """`present` where cuDNN was found, else `absent`."""
+    return present if CUDNN_FOUND else absent
+
+def needs_cudnn():
+    """target_compatible_with of tests of cuDNN itself."""
+    return [] if CUDNN_FOUND and not CUDA_EMULATED else [_NEVER]
+
+def if_nccl(present, absent = []):
+    """`present` where a CUDA toolkit and NCCL were found, else `absent`."""
+    return present if NCCL_FOUND else absent
+
+def needs_cuda():
+    """target_compatible_with of what only a build with CUDA has."""
+    return [] if CUDA_FOUND else [_NEVER]
+
+def needs_nvcc():
+    """target_compatible_with of what only nvcc's own output makes sense for."""
+    return [] if CUDA_FOUND and not CUDA_EMULATED else [_NEVER]
+
+def if_emulated(present, absent = []):
+    """`present` in a build for the emulated GPU, else `absent`."""
+    return present if CUDA_EMULATED else absent
+
+def emulated_only():
+    """target_compatible_with of what only a build for the emulated GPU has."""
+    return [] if CUDA_EMULATED else [_NEVER]
+
 def _compile(ctx, source, context, headers, cc_toolchain):
     output = ctx.actions.declare_file("_objs/%s/%s.o" % (ctx.label.name, source.basename))
+    resources = ctx.actions.declare_file("_objs/%s/%s.ptxas" % (ctx.label.name, source.basename))
     arguments = ctx.actions.args()
     arguments.add_all(_NVCC_FLAGS)
     arguments.add("-ccbin", cc_toolchain.compiler_executable)
@@ -35,16 +83,55 @@ def _compile(ctx, source, context, headers, cc_toolchain):
     arguments.add_all(context.system_includes, before_each = "-isystem")
     arguments.add("-c", source)
     arguments.add("-o", output)
-    ctx.actions.run(
-        executable = CUDA_ROOT + "/bin/nvcc",
-        arguments = [arguments],
+    # ptxas tells registers and spills among nvcc's messages: kept beside the object, and shown where nvcc fails.
+    ctx.actions.run_shell(
+        command = 'out=$1; shift; "$@" >"$out" 2>&1 || { cat "$out" >&2; exit 1; }',
+        arguments = [resources.path, CUDA_ROOT + "/bin/nvcc", arguments],
         inputs = depset([source, ctx.file._version], transitive = [headers, cc_toolchain.all_files]),
-        outputs = [output],
+        outputs = [output, resources],
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin"},
         mnemonic = "CudaCompile",
         progress_message = "Compiling %s" % source.short_path,
     )
-    return output
+    return struct(object = output, resources = resources)
+
+def _shared_object(ctx, objects, features, cc_toolchain):
+    """One shared object of them; what they use of other libraries comes from the program that loads it."""
+    output = ctx.actions.declare_file("lib%s_%s.so" % (ctx.label.package.replace("/", "_"), ctx.label.name))
+    arguments = ctx.actions.args()
+    arguments.add_all(["-shared", "-Wl,-soname," + output.basename, "-o", output])
+    arguments.add_all(objects)
+    ctx.actions.run(
+        executable = cc_toolchain.compiler_executable,
+        arguments = [arguments],
+        inputs = depset(objects, transitive = [cc_toolchain.all_files]),
+        outputs = [output],
+        env = {"PATH": "/usr/local/bin:/usr/bin:/bin"},
+        mnemonic = "CudaLink",
+    )
+    library = cc_common.create_library_to_link(
+        actions = ctx.actions,
+        feature_configuration = features,
+        cc_toolchain = cc_toolchain,
+        dynamic_library = output,
+    )
+    return cc_common.create_linking_context(
+        linker_inputs = depset([cc_common.create_linker_input(owner = ctx.label, libraries = depset([library]))]),
+    )
+
+def _static_objects(ctx, objects, features, cc_toolchain):
+    linking_context, _ = cc_common.create_linking_context_from_compilation_outputs(
+        actions = ctx.actions,
+        name = ctx.label.name,
+        feature_configuration = features,
+        cc_toolchain = cc_toolchain,
+        compilation_outputs = cc_common.create_compilation_outputs(
+            objects = depset(objects),
+            pic_objects = depset(objects),
+        ),
+        disallow_dynamic_library = True,
+    )
+    return linking_context
 
 def _cuda_objects_impl(ctx):
     cc_toolchain = find_cpp_toolchain(ctx)
@@ -57,23 +144,30 @@ def _cuda_objects_impl(ctx):
     infos = [dep[CcInfo] for dep in ctx.attr.deps]
     merged = cc_common.merge_cc_infos(cc_infos = infos)
     context = merged.compilation_context
-    objects = [_compile(ctx, source, context, context.headers, cc_toolchain) for source in ctx.files.srcs]
-    linking_context, _ = cc_common.create_linking_context_from_compilation_outputs(
-        actions = ctx.actions,
-        name = ctx.label.name,
-        feature_configuration = features,
-        cc_toolchain = cc_toolchain,
-        compilation_outputs = cc_common.create_compilation_outputs(
-            objects = depset(objects),
-            pic_objects = depset(objects),
-        ),
-        linking_contexts = [info.linking_context for info in infos],
-        disallow_dynamic_library = True,
+    compiled = [_compile(ctx, source, context, context.headers, cc_toolchain) for source in ctx.files.srcs]
+    objects = [each.object for each in compiled]
+    link = _shared_object if ctx.attr.shared else _static_objects
+    mine = CcInfo(
+        compilation_context = context,
+        linking_context = link(ctx, objects, features, cc_toolchain),
     )
     return [
         DefaultInfo(files = depset(objects)),
-        CcInfo(compilation_context = context, linking_context = linking_context),
+        OutputGroupInfo(ptxas = depset([each.resources for each in compiled])),
+        cc_common.merge_cc_infos(direct_cc_infos = [mine], cc_infos = infos),
     ]
+
+def _output_group_impl(ctx):
+    return [DefaultInfo(files = getattr(ctx.attr.target[OutputGroupInfo], ctx.attr.group))]
+
+output_group = rule(
+    implementation = _output_group_impl,
+    attrs = {
+        "target": attr.label(mandatory = True),
+        "group": attr.string(mandatory = True),
+    },
+    doc = "The files of one output group: a filegroup that may be incompatible with a machine.",
+)
 
 _cuda_objects = rule(
     implementation = _cuda_objects_impl,
@@ -81,6 +175,7 @@ _cuda_objects = rule(
         "srcs": attr.label_list(allow_files = [".cu"], mandatory = True),
         "deps": attr.label_list(providers = [CcInfo]),
         "local_defines": attr.string_list(),
+        "shared": attr.bool(),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
         "_version": attr.label(default = "@tessera_cuda//:version.txt", allow_single_file = True),
     },
@@ -89,7 +184,28 @@ _cuda_objects = rule(
     incompatible_use_toolchain_transition = True,
 )
 
-def tessera_cuda_library(name, srcs = [], hdrs = [], deps = [], local_defines = [], visibility = None, **kwargs):
+def _emulated_library(name, srcs, deps, visibility, **kwargs):
+    copies = []
+    for source in srcs:
+        copies.append(source + ".cc")
+        native.genrule(
+            name = name + "_copy_" + source,
+            srcs = [source],
+            outs = [source + ".cc"],
+            cmd = "cp $< $@",
+            visibility = ["//visibility:private"],
+        )
+    native.cc_library(
+        name = name,
+        srcs = copies,
+        copts = _EMULATED_FLAGS,
+        deps = deps + [str(Label("//tools/cuda/emulated:kernel_language"))],
+        linkstatic = True,
+        visibility = visibility,
+        **kwargs
+    )
+
+def tessera_cuda_library(name, srcs = [], hdrs = [], deps = [], local_defines = [], shared = False, visibility = None, **kwargs):
     """CUDA sources (srcs, .cu) and their headers; without a toolkit the target is incompatible and left out of //...
 
     Args:
@@ -98,10 +214,11 @@ def tessera_cuda_library(name, srcs = [], hdrs = [], deps = [], local_defines = 
       hdrs: headers, included as tessera/<package>/<file>.h.
       deps: C++ libraries; the CUDA runtime is always among them.
       local_defines: preprocessor definitions for srcs.
+      shared: one shared object, so that programs do not each hold a copy.
       visibility: of the library.
       **kwargs: passed on.
     """
-    compatible = [] if CUDA_FOUND else [_NEVER]
+    compatible = needs_cuda()
     native.cc_library(
         name = name + "_headers",
         hdrs = hdrs,
@@ -112,11 +229,15 @@ def tessera_cuda_library(name, srcs = [], hdrs = [], deps = [], local_defines = 
         visibility = ["//visibility:private"],
         **kwargs
     )
+    if CUDA_EMULATED:
+        _emulated_library(name, srcs, [name + "_headers"], visibility, local_defines = local_defines, **kwargs)
+        return
     _cuda_objects(
         name = name,
         srcs = srcs,
         deps = [name + "_headers"],
         local_defines = local_defines,
+        shared = shared,
         target_compatible_with = compatible,
         visibility = visibility,
         **kwargs

@@ -1,23 +1,36 @@
 """Finds the CUDA toolkit, cuDNN and NCCL where they are installed; never fetches them.
 
-TESSERA_CUDA=1 (`--config=cuda`) makes a missing toolkit an error, TESSERA_CUDA=0 (`--config=nocuda`) ignores an installed
-one, otherwise the toolkit is used if there is one. The repository `@tessera_cuda` says what was found:
+TESSERA_CUDA=1 (`--config=cuda`) makes a missing toolkit an error, TESSERA_CUDA=0 (`--config=nocuda`) ignores an
+installed one, TESSERA_CUDA=emulated (`--config=emulated_gpu`) takes the toolkit's headers and runs everything on the
+CPU, otherwise the toolkit is used if there is one. The repository `@tessera_cuda` says what was found:
 
-    //:defs.bzl       CUDA_FOUND, CUDA_ROOT
-    //:cuda_runtime   headers and libcudart (also :cublas, :cudnn, :nccl)
+    //:defs.bzl       CUDA_FOUND, CUDA_ROOT, CUDA_EMULATED, CUDNN_FOUND, NCCL_FOUND
+    //:cuda_runtime   headers and libcudart (also :cublas, :cudnn, :nccl), or what //tools/cuda/emulated has in its
+                      place; headers alone: //:cuda_runtime_headers
 """
+
+# Values of TESSERA_CUDA; those that need a toolkit have the name of their configuration.
+_WANTED = {
+    "": None,
+    "0": None,
+    "1": "--config=cuda",
+    "emulated": "--config=emulated_gpu",
+}
 
 _PLACES = ["/usr/local/cuda", "/usr/local/cuda-13", "/usr/local/cuda-13.0", "/usr/lib/cuda"]
 _INCLUDES = ["{root}/include", "/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/local/include"]
 _LIBRARY_FOLDERS = ["{root}/lib64", "{root}/lib", "/usr/lib/x86_64-linux-gnu", "/usr/local/lib"]
 
-# name -> the header that proves it is there, and what to link
+# name -> the header that proves it is there, and what to link. Libraries of the emulated GPU have the names of these
+# components too.
 _COMPONENTS = {
     "cuda_runtime": ("cuda_runtime.h", ["libcudart.so"]),
-    "cublas": ("cublasLt.h", ["libcublasLt.so", "libcublas.so"]),
+    "cublas": ("cublasLt.h", ["libcublasLt.so"]),
     "cudnn": ("cudnn.h", ["libcudnn.so"]),
     "nccl": ("nccl.h", ["libnccl.so"]),
 }
+
+_EMULATED_TARGETS = {"cuda_runtime": "runtime"}
 
 def _toolkit_root(ctx):
     """The folder that holds bin/nvcc, or None."""
@@ -37,9 +50,10 @@ def _first(ctx, root, folders, name):
             return path
     return None
 
-def _component_target(ctx, root, name):
+def _component_target(ctx, root, name, emulated):
     """Links one component's files into the repository and returns its target, or None if it is not installed."""
     header, libraries = _COMPONENTS[name]
+    libraries = [] if emulated else libraries
     found_header = _first(ctx, root, _INCLUDES, header)
     found = [_first(ctx, root, _LIBRARY_FOLDERS, library) for library in libraries]
     if not found_header or None in found:
@@ -52,17 +66,23 @@ def _component_target(ctx, root, name):
             if entry.basename.startswith(header.partition(".")[0]):
                 ctx.symlink(entry, "%s/include/%s" % (name, entry.basename))
     return """cc_library(
-    name = "{name}",
-    srcs = {libraries},
+    name = "{name}_headers",
     hdrs = glob(["{name}/include/**"]),
     includes = {includes},
-    linkopts = ["-Wl,-rpath,{folder}"],
     deps = [":headers"],
+)
+
+cc_library(
+    name = "{name}",
+    srcs = {libraries},
+    linkopts = {linkopts},
+    deps = {deps},
 )
 """.format(
         name = name,
         libraries = repr(["%s/%s" % (name, library) for library in libraries]),
-        folder = found[0].dirname,
+        linkopts = repr(["-Wl,-rpath,%s" % path.dirname for path in found[:1]]),
+        deps = repr([":%s_headers" % name] + ([emulated + _EMULATED_TARGETS.get(name, name)] if emulated else [])),
         includes = repr([] if in_toolkit else [name + "/include"]),
     )
 
@@ -72,10 +92,13 @@ def _version(ctx, root):
         fail("%s/bin/nvcc does not run: %s" % (root, result.stderr))
     return result.stdout
 
-_ABSENT_TARGET = """cc_library(
-    name = "{name}",
-    target_compatible_with = ["{never}"],
-)
+_ABSENT_TARGET = """[
+    cc_library(
+        name = name,
+        target_compatible_with = ["{never}"],
+    )
+    for name in ["{name}", "{name}_headers"]
+]
 """
 
 _PACKAGE = """package(default_visibility = ["//visibility:public"])
@@ -91,24 +114,30 @@ cc_library(
 
 def _cuda_toolkit_impl(ctx):
     wanted = ctx.os.environ.get("TESSERA_CUDA", "")
-    if wanted not in ["", "0", "1"]:
-        fail("TESSERA_CUDA is \"%s\"; it must be 0, 1 or unset" % wanted)
+    if wanted not in _WANTED:
+        fail("TESSERA_CUDA is \"%s\"; it must be 0, 1, emulated or unset" % wanted)
     root = None if wanted == "0" else _toolkit_root(ctx)
-    if wanted == "1" and not root:
-        fail("--config=cuda (TESSERA_CUDA=1) needs the CUDA toolkit: no bin/nvcc on PATH, in CUDA_HOME, CUDA_PATH or " +
-             ", ".join(_PLACES))
-    never = "@%s//%s:%s" % (ctx.attr.never.workspace_name, ctx.attr.never.package, ctx.attr.never.name)
+    if _WANTED[wanted] and not root:
+        fail("%s (TESSERA_CUDA=%s) needs the CUDA toolkit: no bin/nvcc on PATH, in CUDA_HOME, CUDA_PATH or %s" %
+             (_WANTED[wanted], wanted, ", ".join(_PLACES)))
+    here = "@%s//%s" % (ctx.attr.never.workspace_name, ctx.attr.never.package)
+    never = "%s:%s" % (here, ctx.attr.never.name)
+    emulated = here + "/emulated:" if wanted == "emulated" else None
     targets = []
+    found = []
     if root:
         ctx.symlink(root + "/include", "include")
         ctx.file("version.txt", _version(ctx, root))
     else:
         ctx.file("version.txt", "no CUDA toolkit\n")
     for name in _COMPONENTS:
-        target = _component_target(ctx, root, name) if root else None
+        target = _component_target(ctx, root, name, emulated) if root else None
+        if target:
+            found.append(name)
         targets.append(target or _ABSENT_TARGET.format(name = name, never = never))
     ctx.file("BUILD", _PACKAGE.format(includes = repr(["include"] if root else [])) + "\n" + "\n".join(targets))
-    ctx.file("defs.bzl", "CUDA_FOUND = %r\nCUDA_ROOT = %r\n" % (bool(root), root or ""))
+    ctx.file("defs.bzl", "CUDA_FOUND = %r\nCUDA_ROOT = %r\nCUDA_EMULATED = %r\nCUDNN_FOUND = %r\nNCCL_FOUND = %r\n" %
+                         (bool(root), root or "", bool(emulated), "cudnn" in found, "nccl" in found))
 
 cuda_toolkit = repository_rule(
     implementation = _cuda_toolkit_impl,

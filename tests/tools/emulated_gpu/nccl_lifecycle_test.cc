@@ -1,0 +1,168 @@
+// Communicators of the emulated NCCL from their making to their end.
+
+#include <atomic>
+#include <catch2/catch.hpp>
+
+#include "tessera/tests/tools/emulated_gpu/nccl_ranks.h"
+
+namespace tessera::testing {
+namespace {
+
+using Floats = std::vector<float>;
+
+ncclConfig_t non_blocking() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return config;
+}
+
+TEST_CASE("a communicator knows its rank, its size and its GPU") {
+  on_ranks(3, [](const Rank& me) {
+    int rank = -1, count = -1, device = -1, version = 0;
+    ok(ncclCommUserRank(me.comm, &rank));
+    ok(ncclCommCount(me.comm, &count));
+    ok(ncclCommCuDevice(me.comm, &device));
+    ok(ncclGetVersion(&version));
+    expect(rank == me.rank && count == 3 && device == me.rank && version == NCCL_VERSION_CODE,
+           "what it knows");
+  });
+}
+
+TEST_CASE("one thread may make several communicators in a group") {
+  const ncclUniqueId id = fresh_id();
+  ncclComm_t comms[2];
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  for (int rank = 0; rank < 2; ++rank) {
+    REQUIRE(cudaSetDevice(rank) == cudaSuccess);
+    REQUIRE(ncclCommInitRank(&comms[rank], 2, id, rank) == ncclSuccess);
+  }
+  REQUIRE(ncclGroupEnd() == ncclSuccess);
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  for (ncclComm_t comm : comms) REQUIRE(ncclCommFinalize(comm) == ncclSuccess);
+  REQUIRE(ncclGroupEnd() == ncclSuccess);
+  for (ncclComm_t comm : comms) REQUIRE(ncclCommDestroy(comm) == ncclSuccess);
+  REQUIRE(ncclCommDestroy(comms[0]) == ncclInvalidArgument);
+  REQUIRE(ncclGroupEnd() == ncclInvalidUsage);
+}
+
+TEST_CASE("a non-blocking communicator says so until it is asked again") {
+  const ncclUniqueId id = fresh_id();
+  std::atomic<bool> may_join{false};
+  on_threads(2, [&](int rank) {
+    Rank me{.rank = rank, .ranks = 2};
+    ok_cuda(cudaStreamCreateWithFlags(&me.stream, cudaStreamNonBlocking));
+    ncclConfig_t config = non_blocking();
+    while (rank == 1 && !may_join) std::this_thread::yield();
+    expect(ncclCommInitRankConfig(&me.comm, 2, id, rank, &config) == ncclInProgress, "init");
+    if (rank == 0) expect(me.async_error() == ncclInProgress, "alone");
+    Numbers<float> x({rank + 1.0f});
+    if (rank == 0) {
+      expect(ncclAllReduce(x.data(), x.data(), 1, ncclFloat, ncclSum, me.comm, me.stream) ==
+                 ncclInvalidArgument,
+             "used before it was ready");
+    }
+    may_join = true;
+    ok(me.settled());
+    expect(ncclAllReduce(x.data(), x.data(), 1, ncclFloat, ncclSum, me.comm, me.stream) ==
+               ncclInProgress,
+           "operation");
+    expect_equal(x.read(me), {rank + 1.0f}, "not issued yet");
+    expect(ncclAllReduce(x.data(), x.data(), 1, ncclFloat, ncclSum, me.comm, me.stream) ==
+               ncclInvalidArgument,
+           "used while in progress");
+    ok(me.settled());
+    expect_equal(x.read(me), {3}, "sum");
+    expect(ncclCommFinalize(me.comm) == ncclInProgress, "finalize");
+    if (rank == 0) ok(me.settled());
+    while (ncclCommDestroy(me.comm) != ncclSuccess) std::this_thread::yield();
+    ok_cuda(cudaStreamDestroy(me.stream));
+  });
+}
+
+TEST_CASE("a split makes communicators by color, in the order of the keys") {
+  on_ranks(4, [](const Rank& me) {
+    ncclComm_t part = nullptr;
+    const int color = me.rank == 3 ? NCCL_SPLIT_NOCOLOR : me.rank % 2;
+    ok(ncclCommSplit(me.comm, color, -me.rank, &part, nullptr));
+    if (me.rank == 3) return expect(part == nullptr, "no color, no communicator");
+    int rank = -1, count = -1;
+    ok(ncclCommUserRank(part, &rank));
+    ok(ncclCommCount(part, &count));
+    expect(count == (color == 0 ? 2 : 1) && rank == (me.rank == 0 ? 1 : 0), "keys");
+    Numbers<float> x({me.rank + 1.0f});
+    ok(ncclAllReduce(x.data(), x.data(), 1, ncclFloat, ncclSum, part, me.stream));
+    expect_equal(x.read(me), {color == 0 ? 4.0f : 2.0f}, "sum");
+    ok(ncclCommDestroy(part));
+  });
+}
+
+TEST_CASE("an abort frees the streams of those who wait, who then know") {
+  const ncclUniqueId id = fresh_id();
+  on_threads(2, [&](int rank) {
+    Rank me{.rank = rank, .ranks = 2};
+    ok_cuda(cudaStreamCreateWithFlags(&me.stream, cudaStreamNonBlocking));
+    ok(ncclCommInitRank(&me.comm, 2, id, rank));
+    if (rank == 0) {
+      Numbers<float> x({1});
+      ok(ncclAllReduce(x.data(), x.data(), 1, ncclFloat, ncclSum, me.comm, me.stream));
+      const float nothing = x.read(me)[0];
+      expect(nothing != nothing, "a number where none was received");
+      expect(me.async_error() == ncclRemoteError, "unseen");
+      expect(ncclAllReduce(x.data(), x.data(), 1, ncclFloat, ncclSum, me.comm, me.stream) ==
+                 ncclRemoteError,
+             "used after it has failed");
+    }
+    ok(ncclCommAbort(me.comm));
+    ok_cuda(cudaStreamDestroy(me.stream));
+  });
+}
+
+TEST_CASE("a rank ends its own wait by an abort from another thread") {
+  on_threads(1, [](int) {
+    const ncclUniqueId id = fresh_id();
+    Rank me;
+    ok_cuda(cudaStreamCreateWithFlags(&me.stream, cudaStreamNonBlocking));
+    ncclConfig_t config = non_blocking();
+    expect(ncclCommInitRankConfig(&me.comm, 2, id, 0, &config) == ncclInProgress, "init");
+    ok(ncclCommAbort(me.comm));  // while the other rank never comes
+    const ncclUniqueId alone = fresh_id();
+    ok(ncclCommInitRank(&me.comm, 1, alone, 0));
+    Numbers<float> x({1});
+    ok(ncclRecv(x.data(), 1, ncclFloat, 0, me.comm, me.stream));  // nobody sends
+    std::thread watch([&] { ok(ncclCommAbort(me.comm)); });
+    me.synchronize();
+    watch.join();
+    ok_cuda(cudaStreamDestroy(me.stream));
+  });
+}
+
+TEST_CASE("memory of NCCL, buffers and windows") {
+  on_ranks(2, [](const Rank& me) {
+    void *memory = nullptr, *handle = nullptr;
+    ok(ncclMemAlloc(&memory, 100));
+    expect(reinterpret_cast<std::uintptr_t>(memory) % NCCL_WIN_REQUIRED_ALIGNMENT == 0,
+           "alignment");
+    ok(ncclCommRegister(me.comm, memory, 100, &handle));
+    expect(ncclMemFree(memory) == ncclInvalidUsage, "freed while registered");
+    ok(ncclCommDeregister(me.comm, handle));
+    expect(ncclCommDeregister(me.comm, handle) == ncclInvalidArgument, "deregistered twice");
+
+    ncclWindow_t window = nullptr;
+    ok(ncclCommWindowRegister(me.comm, memory, 100, &window, NCCL_WIN_COLL_SYMMETRIC));
+    auto* x = static_cast<float*>(memory);
+    const float mine = me.rank + 1.0f;
+    ok_cuda(cudaMemcpy(x + 4, &mine, sizeof mine, cudaMemcpyHostToDevice));
+    ok(ncclAllReduce(x + 4, x + 4, 1, ncclFloat, ncclSum, me.comm, me.stream));
+    float sum = 0;
+    me.synchronize();
+    ok_cuda(cudaMemcpy(&sum, x + 4, sizeof sum, cudaMemcpyDeviceToHost));
+    expect(sum == 3, "sum in a window");
+    ok(ncclCommWindowDeregister(me.comm, window));
+    expect(ncclCommWindowDeregister(me.comm, window) == ncclInvalidArgument, "twice");
+    ok(ncclMemFree(memory));
+    expect(ncclMemFree(memory) == ncclInvalidArgument, "freed twice");
+  });
+}
+
+}  // namespace
+}  // namespace tessera::testing
