@@ -117,4 +117,5 @@
 #include "tessera/tensor/safetensors.h"
 #include "tessera/tensor/stream.h"
 #include "tessera/tensor/tensor.h"
+#include "tessera/tensor/tf32.h"
 #include "tessera/tensor/trace.h"

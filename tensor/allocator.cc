@@ -10,6 +10,7 @@
 #include "tessera/tensor/cuda/memory.h"
 #include "tessera/tensor/cuda/queue.h"
 #include "tessera/tensor/memory_holders.h"
+#include "tessera/tensor/pinned_blocks.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/stream_impl.h"
 #include "tessera/tensor/stream_pool.h"
@@ -108,10 +109,7 @@ Block Block::take(std::size_t bytes, const Stream& stream, MemoryCategory catego
   } else {
     block.data_ = reserve_null_address(bytes);
   }
-  if (bytes > 0) {
-    counters.add(category, block.counted_bytes());
-    block.counters_ = &counters;
-  }
+  block.count(category);
   if (target.device.is_cpu() && poisons_new_blocks()) {
     // In stream order: earlier work of the stream may still be using a block that came back.
     stream.enqueue("poison", [data = block.data_, bytes] { std::memset(data, kNanByte, bytes); });
@@ -119,6 +117,27 @@ Block Block::take(std::size_t bytes, const Stream& stream, MemoryCategory catego
     block.gpu_->fill_bytes(block.data_, kNanByte, bytes);
   }
   return block;
+}
+
+Block Block::take_pinned(std::size_t bytes, const Stream& stream, MemoryCategory category) {
+  if (bytes == 0 || cuda_device_count() == 0) return take(bytes, stream, category);
+  Block block;
+  block.bytes_ = bytes;
+  block.data_ = detail::take_pinned_block(bytes);
+  if (block.data_ == nullptr)
+    throw_out_of_memory(bytes, stream, category, current_rank_context()->memory());
+  block.pinned_ = std::make_unique<Pinned>(Pinned{stream, {}});
+  block.count(category);
+  if (poisons_new_blocks()) std::memset(block.data_, kNanByte, bytes);
+  return block;
+}
+
+void Block::count(MemoryCategory category) {
+  category_ = category;
+  if (bytes_ == 0) return;
+  MemoryCounters& counters = current_rank_context()->memory();
+  counters.add(category, counted_bytes());
+  counters_ = &counters;
 }
 
 Block::Block(Block&& other) noexcept
@@ -130,7 +149,8 @@ Block::Block(Block&& other) noexcept
       pool_(other.pool_),
       gpu_(other.gpu_),
       counters_(other.counters_),
-      detach_note_(std::move(other.detach_note_)) {}
+      detach_note_(std::move(other.detach_note_)),
+      pinned_(std::move(other.pinned_)) {}
 
 Block& Block::operator=(Block&& other) noexcept {
   if (this == &other) return *this;
@@ -144,6 +164,7 @@ Block& Block::operator=(Block&& other) noexcept {
   gpu_ = other.gpu_;
   counters_ = other.counters_;
   detach_note_ = std::move(other.detach_note_);
+  pinned_ = std::move(other.pinned_);
   return *this;
 }
 
@@ -155,6 +176,11 @@ void Block::give_back() noexcept {
   if (counters_ != nullptr) counters_->subtract(category_, counted_bytes());
   if (pool_ != nullptr) pool_->give_back({.data = data_, .size_class = size_class_});
   if (gpu_ != nullptr) gpu_->give_back(data_);
+  if (pinned_ != nullptr) {
+    detail::give_back_pinned_block(data_, bytes_,
+                                   {std::move(pinned_->stream), std::move(pinned_->transfers)});
+    pinned_.reset();
+  }
   data_ = nullptr;
   bytes_ = 0;
   detach_note_.reset();

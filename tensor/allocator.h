@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tessera/tensor/device.h"
 #include "tessera/tensor/memory_counters.h"
@@ -41,6 +42,9 @@ class Block {
   /// TESSERA_POISON=1 in the environment, or in debug builds, NaN bytes (0xFF). Throws OutOfMemory
   /// with the bytes by category and the largest holders.
   static Block take(std::size_t bytes, const Stream& stream, MemoryCategory category);
+  /// The same in page-locked memory of the CPU; `stream` is one of the CPU's. Ordinary memory where
+  /// there is no GPU.
+  static Block take_pinned(std::size_t bytes, const Stream& stream, MemoryCategory category);
   Block(Block&& other) noexcept;
   Block& operator=(Block&& other) noexcept;
   ~Block() {
@@ -56,6 +60,12 @@ class Block {
 
  private:
   friend class Storage;
+  /// Of page-locked blocks: the stream they were taken for, and copies by GPUs under way.
+  struct Pinned {
+    Stream stream;
+    std::vector<Event> transfers;
+  };
+  void count(MemoryCategory category);
   /// What the trace is told when the block of a detached storage goes back.
   struct DetachNote {
     std::uint64_t storage = 0;
@@ -73,6 +83,7 @@ class Block {
   cuda::Queue* gpu_ = nullptr;          // on a GPU; the same
   MemoryCounters* counters_ = nullptr;  // live while bytes are counted; null for none
   std::unique_ptr<DetachNote> detach_note_;
+  std::unique_ptr<Pinned> pinned_;  // null: ordinary memory
 };
 
 /// Bytes that a block of `bytes` counts: 0 stays 0, else rounded up to 64 (CPU, null) or 512

@@ -1,38 +1,34 @@
 #include "tessera/tensor/device.h"
 
-#if defined(TESSERA_CUDA) && TESSERA_CUDA
-#include <dlfcn.h>
-#endif
+#include <atomic>
+
+#include "tessera/tools/cuda/device_count.h"
 
 namespace tessera {
 namespace {
 
-#if defined(TESSERA_CUDA) && TESSERA_CUDA
+std::atomic<Device> process_default{kCpu};
+static_assert(std::atomic<Device>::is_always_lock_free);
 
-// The driver is looked up at run time: a program linked against it would not start where there is
-// none.
-int count_devices() noexcept {
-  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (driver == nullptr) return 0;
-  using Init = int (*)(unsigned);
-  using GetCount = int (*)(int*);
-  const auto init = reinterpret_cast<Init>(dlsym(driver, "cuInit"));
-  const auto get_count = reinterpret_cast<GetCount>(dlsym(driver, "cuDeviceGetCount"));
-  int count = 0;
-  if (init == nullptr || get_count == nullptr || init(0) != 0 || get_count(&count) != 0) return 0;
-  return count;
-}
-
-#else
-
-int count_devices() noexcept { return 0; }
-
-#endif
+constinit thread_local const Device* thread_default = nullptr;  // in the innermost scope
 
 }  // namespace
 
+Device default_device() {
+  return thread_default != nullptr ? *thread_default
+                                   : process_default.load(std::memory_order_relaxed);
+}
+
+void set_default_device(Device device) { process_default.store(device, std::memory_order_relaxed); }
+
+DefaultDeviceScope::DefaultDeviceScope(Device device) : device_(device), previous_(thread_default) {
+  thread_default = &device_;
+}
+
+DefaultDeviceScope::~DefaultDeviceScope() { thread_default = previous_; }
+
 int cuda_device_count() {
-  static const int count = count_devices();
+  static const int count = cuda::device_count();
   return count;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Where a tensor lives. Header only.
+/// Where a tensor lives.
 
 #include <cstdint>
 #include <string>
@@ -44,6 +44,25 @@ struct Device {
 
 inline constexpr Device kCpu{DeviceType::kCpu, 0};
 inline constexpr Device kNull{DeviceType::kNull, 0};
+
+/// Where tensors are made whose maker names no device: that of the innermost DefaultDeviceScope of
+/// the calling thread, else the process's, which is the CPU until set_default_device().
+Device default_device();
+/// For all threads of the process without a scope. Any thread.
+void set_default_device(Device device);
+
+/// Sets the calling thread's default device until the end of the scope.
+class DefaultDeviceScope {
+ public:
+  explicit DefaultDeviceScope(Device device);
+  ~DefaultDeviceScope();
+  DefaultDeviceScope(const DefaultDeviceScope&) = delete;
+  DefaultDeviceScope& operator=(const DefaultDeviceScope&) = delete;
+
+ private:
+  Device device_;
+  const Device* previous_;
+};
 
 /// CUDA GPUs that this process can use; 0 in a build without CUDA, without a driver or without a
 /// GPU. Never throws.

@@ -10,9 +10,10 @@
 /// + 1. What lies outside x counts as 0. Output channels are cut into `groups` equal parts; part g
 /// reads input channels [g C / groups, (g + 1) C / groups), the first of which is first(o).
 ///
-/// One floating dtype; 16-bit ones are computed in f32 and rounded once. Any strides. Computed as
-/// products of matrices (im2col) over pieces of fixed size, so that scratch is bounded and bits are
-/// equal for any number of threads. N = 0 is legal.
+/// One floating dtype; 16-bit ones are computed in f32 and rounded once; on a GPU cuDNN rounds
+/// before the bias is added too. Any strides. Computed as products of matrices (im2col) over pieces
+/// of fixed size, so that scratch is bounded and bits are equal for any number of threads. N = 0 is
+/// legal.
 ///
 /// All throw InvalidArgument when dtypes, devices, shapes or options do not fit.
 

@@ -55,16 +55,21 @@ struct Forward {
   double eps;
 };
 
-NormResult launch_forward(const Forward& norm, const Rows& rows, const Tensor& x,
-                          const Tensor& weight, const Tensor& bias) {
+// `residual` may be undefined; then so is the sum.
+AddNormResult launch_forward(const Forward& norm, const Rows& rows, const Tensor& x,
+                             const Tensor& residual, const Tensor& weight, const Tensor& bias) {
   ops::check_eps(norm.where, norm.eps);
+  const bool adds = residual.defined();
   const Tensor w = ops::norm_parameter(norm.where, "weight", weight, x, rows.affine);
   const Tensor b = ops::norm_parameter(norm.where, "bias", bias, x, rows.affine);
   const TensorOptions kind{.dtype = compute_dtype(x.dtype()), .device = x.device()};
   const Tensor mean = norm.centered ? Tensor::empty(rows.statistics, kind) : Tensor();
-  const NormResult out{.y = Tensor::empty(x.shape(), x.options()),
-                       .statistics = {.mean = mean, .rstd = Tensor::empty(rows.statistics, kind)}};
+  const AddNormResult out{
+      .y = Tensor::empty(x.shape(), x.options()),
+      .sum = adds ? Tensor::empty(x.shape(), x.options()) : Tensor(),
+      .statistics = {.mean = mean, .rstd = Tensor::empty(rows.statistics, kind)}};
   const Tensor input = contiguous(x).view(rows.matrix());
+  const Tensor other = adds ? contiguous(residual).view(rows.matrix()) : Tensor();
   launch<RowNormKernel>(x.device(), {.x = read(input),
                                      .weight = w.defined() ? read(w) : ConstView{},
                                      .bias = b.defined() ? read(b) : ConstView{},
@@ -73,8 +78,21 @@ NormResult launch_forward(const Forward& norm, const Rows& rows, const Tensor& x
                                      .rstd = write(out.statistics.rstd),
                                      .shape = rows.shape,
                                      .centered = norm.centered,
-                                     .eps = norm.eps});
+                                     .eps = norm.eps,
+                                     .residual = adds ? read(other) : ConstView{},
+                                     .sum = adds ? write(out.sum.view(rows.matrix())) : View{}});
   return out;
+}
+
+NormResult launch_plain(const Forward& norm, const Rows& rows, const Tensor& x,
+                        const Tensor& weight, const Tensor& bias) {
+  const AddNormResult out = launch_forward(norm, rows, x, Tensor(), weight, bias);
+  return {.y = out.y, .statistics = out.statistics};
+}
+
+void check_residual(const char* where, const Tensor& x, const Tensor& residual) {
+  ops::check_operands(where, x, residual);
+  ops::check_same_shape(where, x, residual);
 }
 
 }  // namespace
@@ -82,21 +100,37 @@ NormResult launch_forward(const Forward& norm, const Rows& rows, const Tensor& x
 NormResult layer_norm_forward(const Tensor& x, const Tensor& weight, const Tensor& bias,
                               const LayerNormOptions& options) {
   constexpr const char* kWhere = "layer_norm";
-  return launch_forward({kWhere, true, options.eps}, layer_rows(kWhere, x, options.dims), x, weight,
-                        bias);
+  return launch_plain({kWhere, true, options.eps}, layer_rows(kWhere, x, options.dims), x, weight,
+                      bias);
 }
 
 NormResult rms_norm_forward(const Tensor& x, const Tensor& weight, const RmsNormOptions& options) {
   constexpr const char* kWhere = "rms_norm";
-  return launch_forward({kWhere, false, options.eps}, layer_rows(kWhere, x, options.dims), x,
-                        weight, Tensor());
+  return launch_plain({kWhere, false, options.eps}, layer_rows(kWhere, x, options.dims), x, weight,
+                      Tensor());
 }
 
 NormResult group_norm_forward(const Tensor& x, const Tensor& weight, const Tensor& bias,
                               const GroupNormOptions& options) {
   constexpr const char* kWhere = "group_norm";
-  return launch_forward({kWhere, true, options.eps}, group_rows(kWhere, x, options.groups), x,
-                        weight, bias);
+  return launch_plain({kWhere, true, options.eps}, group_rows(kWhere, x, options.groups), x, weight,
+                      bias);
+}
+
+AddNormResult add_layer_norm_forward(const Tensor& x, const Tensor& residual, const Tensor& weight,
+                                     const Tensor& bias, const LayerNormOptions& options) {
+  constexpr const char* kWhere = "add_layer_norm";
+  check_residual(kWhere, x, residual);
+  return launch_forward({kWhere, true, options.eps}, layer_rows(kWhere, x, options.dims), x,
+                        residual, weight, bias);
+}
+
+AddNormResult add_rms_norm_forward(const Tensor& x, const Tensor& residual, const Tensor& weight,
+                                   const RmsNormOptions& options) {
+  constexpr const char* kWhere = "add_rms_norm";
+  check_residual(kWhere, x, residual);
+  return launch_forward({kWhere, false, options.eps}, layer_rows(kWhere, x, options.dims), x,
+                        residual, weight, Tensor());
 }
 
 NormGradients row_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight,

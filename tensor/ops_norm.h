@@ -65,6 +65,19 @@ inline Tensor group_norm(const Tensor& x, const Tensor& weight, const Tensor& bi
   return group_norm_forward(x, weight, bias, options).y;
 }
 
+/// A norm of a sum, as a transformer's residual stream has it, in one pass over memory.
+struct AddNormResult {
+  Tensor y;    ///< the norm of `sum`
+  Tensor sum;  ///< x + residual, in x's dtype
+  NormStatistics statistics;
+};
+/// The bits of add(x, residual) and then the norm; its derivative is row_norm_backward at `sum`. x
+/// and residual have one shape and dtype; sum is contiguous.
+AddNormResult add_layer_norm_forward(const Tensor& x, const Tensor& residual, const Tensor& weight,
+                                     const Tensor& bias, const LayerNormOptions& options = {});
+AddNormResult add_rms_norm_forward(const Tensor& x, const Tensor& residual, const Tensor& weight,
+                                   const RmsNormOptions& options = {});
+
 struct NormBackwardOptions {
   int dims = 1;             ///< as in the forward of layer_norm and rms_norm
   std::int64_t groups = 0;  ///< as in the forward of group_norm; 0 for the others

@@ -75,6 +75,10 @@ void check_adam(const AdamSegment& segment, const Tensor& first) {
   check_state(kWhere, p, "exp_avg_sq", segment.exp_avg_sq);
   if (segment.max_exp_avg_sq.defined())
     check_state(kWhere, p, "max_exp_avg_sq", segment.max_exp_avg_sq);
+  if (segment.copy.defined()) {
+    ops::check_floating(kWhere, segment.copy);
+    check_layout(kWhere, p, "the copy", segment.copy);
+  }
   TESSERA_CHECK(segment.step >= 1, kWhere, "step is {}; steps count from 1", segment.step);
   check_betas(kWhere, segment.beta1, segment.beta2);
 }
@@ -95,6 +99,7 @@ AdamKernel::Segment arguments(const AdamSegment& s) {
           .exp_avg = overwrite(s.exp_avg, "adam_step"),
           .exp_avg_sq = overwrite(s.exp_avg_sq, "adam_step"),
           .max_exp_avg_sq = largest.defined() ? overwrite(largest, "adam_step") : View{},
+          .copy = s.copy.defined() ? overwrite(s.copy, "adam_step") : View{},
           .step_size = s.lr / (1 - std::pow(s.beta1, step)),
           .root_scale = 1 / std::sqrt(1 - std::pow(s.beta2, step)),
           .beta1 = s.beta1,

@@ -43,6 +43,9 @@ struct AdamSegment {
   Tensor exp_avg = {};         ///< m, zeros before the first step
   Tensor exp_avg_sq = {};      ///< v, likewise
   Tensor max_exp_avg_sq = {};  ///< amsgrad: the largest v so far; undefined without
+  /// Of any floating dtype: becomes the new parameter, converted, in the same pass over memory.
+  /// Undefined: none. For the 16-bit copy of which ranks gather the parameter.
+  Tensor copy = {};
   double lr = 1e-3;
   double beta1 = 0.9;  ///< in [0, 1), as beta2
   double beta2 = 0.999;

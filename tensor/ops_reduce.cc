@@ -7,7 +7,9 @@
 #include "tessera/tensor/kernels/layout.h"
 #include "tessera/tensor/kernels/reduce.h"
 #include "tessera/tensor/kernels/resolve.h"
+#include "tessera/tensor/kernels/squares_list.h"
 #include "tessera/tensor/op_checks.h"
+#include "tessera/tensor/ops_elementwise.h"
 
 namespace tessera {
 namespace {
@@ -192,6 +194,25 @@ Tensor sum_of_squares(const Tensor& x) {
   Reduction r = floating_reduction("sum_of_squares", ReduceOp::kSumOfSquares, x, {});
   r.dtype = DType::kF64;
   return run(x, r);
+}
+
+Tensor sum_of_squares(const std::vector<Tensor>& tensors) {
+  constexpr const char* kWhere = "sum_of_squares";
+  TESSERA_CHECK(!tensors.empty(), kWhere, "the list has no tensors; pass at least one");
+  std::vector<Tensor> parts;  // kept until the launch has their addresses
+  SquaresListKernel::Args args;
+  for (const Tensor& x : tensors) {
+    ops::check_defined(kWhere, "a tensor of the list", x);
+    ops::check_floating(kWhere, x);
+    ops::check_same_device(kWhere, tensors.front(), x);
+    parts.push_back(contiguous(x));
+    args.tensors.push_back(read(parts.back()));
+  }
+  const Device device = tensors.front().device();
+  const Tensor out = Tensor::empty({}, {.dtype = DType::kF64, .device = device});
+  args.y = write(out);
+  launch<SquaresListKernel>(device, args);
+  return out;
 }
 
 Tensor sum_to_shape(const Tensor& x, const Shape& shape) {

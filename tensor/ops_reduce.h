@@ -7,7 +7,9 @@
 /// "Floating only": InvalidArgument for other dtypes. All throw InvalidArgument for dims that do
 /// not exist or are listed twice.
 
+#include <vector>
 #include "tessera/tensor/dims.h"
+
 #include "tessera/tensor/tensor.h"
 
 namespace tessera {
@@ -55,6 +57,10 @@ Tensor norm(const Tensor& x, const Dims& dims = {}, const NormOptions& options =
 
 /// Sum of squares of all elements, accumulated and returned in f64, 0-d. Floating only.
 Tensor sum_of_squares(const Tensor& x);
+/// The sum of these for several tensors, in their order, in one kernel: the bits of adding the
+/// results up one after another, from 0. Of any floating dtypes, one device. Strided ones are
+/// copied first. Throws InvalidArgument for none.
+Tensor sum_of_squares(const std::vector<Tensor>& tensors);
 /// Sums `x` down to `shape`, undoing a broadcast: the gradient of expand.
 Tensor sum_to_shape(const Tensor& x, const Shape& shape);
 

@@ -23,7 +23,7 @@ struct RotaryTableOptions {
   double base = 10000;        ///< "theta"; > 0
   std::int64_t offset = 0;    ///< position of the first row
   DType dtype = DType::kF32;  ///< f32 or f64
-  Device device = kCpu;
+  Device device = default_device();
 };
 /// Both [positions, features / 2], of the angle (offset + row) * base^(-2 column / features),
 /// computed in f64. features is even.

@@ -19,6 +19,8 @@ std::atomic<std::uint64_t> g_generation{0};
 thread_local State t_state;
 // True in a scope: manual_seed no longer changes what this thread draws.
 thread_local bool t_fixed = false;
+// Why this thread draws nothing; null: it does.
+thread_local const char* t_no_draws = nullptr;
 
 State& current() {
   if (!t_fixed) {
@@ -58,6 +60,8 @@ Key RandomKey::key() const {
 }
 
 RandomKey next_key(std::string_view layer) {
+  TESSERA_CHECK_AS(StateError, t_no_draws == nullptr, "random.next_key",
+                   "layer \"{}\" draws random numbers, but {}", layer, t_no_draws);
   State& state = current();
   const int rank = state.in_step ? -1 : current_rank_context()->rank();
   const std::uint64_t name = named_key(static_cast<std::uint64_t>(rank + 1), layer).value;
@@ -83,6 +87,10 @@ RestoreScope::~RestoreScope() {
   t_state = std::move(previous_);
   t_fixed = previous_fixed_;
 }
+
+NoDraws::NoDraws(const char* reason) : previous_(std::exchange(t_no_draws, reason)) {}
+
+NoDraws::~NoDraws() { t_no_draws = previous_; }
 
 StepScope::StepScope(const StepOptions& options) : scope_(state_of(options)) {}
 

@@ -95,4 +95,17 @@ class StepScope {
   RestoreScope scope_;
 };
 
+/// Until the end of the scope a draw of this thread throws StateError with the layer's name and
+/// `reason`: for work that is recorded once and repeated, keys included.
+class NoDraws {
+ public:
+  explicit NoDraws(const char* reason);
+  ~NoDraws();
+  NoDraws(const NoDraws&) = delete;
+  NoDraws& operator=(const NoDraws&) = delete;
+
+ private:
+  const char* previous_;
+};
+
 }  // namespace tessera::random

@@ -75,7 +75,7 @@ class SafetensorsFile {
   /// A new tensor, contiguous. On the null device nothing is read. A bool is true for any byte but
   /// 0. Throws InvalidArgument where there is no such tensor; CheckpointError for a dtype that
   /// Tessera has not, naming tensor and dtype, and for a file that shrank since it was opened.
-  Tensor read(const std::string& name, Device device = kCpu) const;
+  Tensor read(const std::string& name, Device device = default_device()) const;
   /// Into a tensor of the same shape, any strides, on any device, converted as copy_() converts;
   /// counts as a write to it. Throws as read(), and InvalidArgument for another shape.
   void read_into(const std::string& name, const Tensor& out) const;

@@ -85,6 +85,7 @@ struct Storage::Impl {
   const std::string name;
   Block block;
   bool listed = false;
+  bool pins = false;
 };
 
 Storage Storage::create(Device device, std::size_t bytes, MemoryCategory category,
@@ -107,10 +108,31 @@ MemoryCategory Storage::category() const { return impl().category; }
 const std::string& Storage::name() const { return impl().name; }
 StorageState Storage::state() const { return impl().state; }
 
+void Storage::pin() {
+  TESSERA_CHECK(impl().device.is_cpu(), "storage.pin",
+                "storage {} is on {}: only the host's memory "
+                "can be page-locked",
+                impl().label(), impl().device.str());
+  impl().pins = true;
+}
+
+bool Storage::is_pinned() const { return impl().block.pinned_ != nullptr; }
+
+void Storage::note_transfer(Event done) {
+  Impl& self = impl();
+  TESSERA_CHECK_AS(StateError, is_pinned(), "storage.note_transfer", "storage {} is not pinned",
+                   self.label());
+  std::vector<Event>& transfers = self.block.pinned_->transfers;
+  std::erase_if(transfers, [](const Event& each) { return each.is_ready(); });
+  transfers.push_back(std::move(done));
+}
+
 void Storage::materialize() {
   Impl& self = impl();
   if (self.state != StorageState::kReleased) return;
-  self.block = Block::take(self.bytes, current_stream(self.device), self.category);
+  const Stream& stream = current_stream(self.device);
+  self.block = self.pins ? Block::take_pinned(self.bytes, stream, self.category)
+                         : Block::take(self.bytes, stream, self.category);
   self.state = StorageState::kReady;
   self.list();
   self.trace(StorageAction::kMaterialize);
@@ -148,10 +170,16 @@ void Storage::end_fill() {
   self.state = StorageState::kReady;
 }
 
+void Storage::wait_for_transfers() const {
+  for (const Event& each : std::exchange(impl().block.pinned_->transfers, {})) each.synchronize();
+}
+
 void* Storage::data() const {
   const Impl& self = impl();
   if (self.state != StorageState::kReady) [[unlikely]]
     self.throw_not_ready("storage.data");
+  if (self.block.pinned_ != nullptr) [[unlikely]]
+    wait_for_transfers();
   return self.block.data();
 }
 

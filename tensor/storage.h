@@ -41,6 +41,15 @@ class Storage {
   const std::string& name() const;
   StorageState state() const;
 
+  /// From the next materialize() on in page-locked memory, which a GPU copies from and to while the
+  /// host goes on. For storages of the CPU; no effect where there is no GPU.
+  void pin();
+  /// Whether its memory is page-locked now.
+  bool is_pinned() const;
+  /// A GPU copies from or to the memory until `done`: whoever asks for the address waits on the
+  /// host. Of a pinned storage.
+  void note_transfer(Event done);
+
   /// released -> ready, with memory of the current stream. Contents are arbitrary. No-op when ready
   /// or filling.
   void materialize();
@@ -57,7 +66,7 @@ class Storage {
   /// when ready.
   void end_fill();
 
-  /// The address. Throws StateError unless ready.
+  /// The address, once no GPU copies any more. Throws StateError unless ready.
   void* data() const;
   /// The address, for the owner while filling. Throws StateError when released.
   void* filling_data() const;
@@ -65,6 +74,7 @@ class Storage {
   bool operator==(const Storage& other) const { return impl_ == other.impl_; }
 
  private:
+  void wait_for_transfers() const;
   struct Impl;
   Impl& impl() const;  // throws StateError for a null handle
   std::shared_ptr<Impl> impl_;

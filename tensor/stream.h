@@ -19,7 +19,11 @@
 /// asked, and leaves its stream poisoned. An inline closure just throws, and nothing is poisoned.
 /// On a GPU a failed closure stops closures only: what was launched runs, here and on streams that
 /// wait; the rank is told and host waits rethrow as above. What the GPU itself reports is a
-/// DeviceError at the next call or wait.
+/// DeviceError at the next call or wait. What a kernel on a GPU finds wrong with its input, an
+/// index out of range for instance, is the exception that the CPU throws at the call, but at the
+/// next host wait of the kernel's stream: Stream::synchronize, Event::synchronize, a copy to the
+/// host (to_vector, item). The kernel skips what is wrong and goes on; the rank is told at that
+/// wait.
 ///
 /// Waiting between a CPU's and a GPU's stream: a CPU stream waits as for its own kind; a GPU's
 /// waits on the host, at the call.

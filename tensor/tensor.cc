@@ -54,6 +54,7 @@ Tensor Tensor::empty_named(const Shape& shape, const TensorOptions& options,
                            MemoryCategory category, std::string name, bool materialized) {
   const std::size_t bytes = checked_bytes(shape, options.dtype, "tensor.empty");
   Storage storage = Storage::create(options.device, bytes, category, std::move(name));
+  if (options.pinned) storage.pin();
   if (materialized) storage.materialize();
   return Tensor(std::make_shared<Impl>(std::move(storage), shape, contiguous_strides(shape), 0,
                                        options.dtype));

@@ -30,7 +30,9 @@ namespace tessera {
 
 struct TensorOptions {
   DType dtype = DType::kF32;
-  Device device = kCpu;
+  Device device = default_device();
+  /// On the CPU: page-locked, so that a GPU copies from and to it while the host goes on.
+  bool pinned = false;
 };
 
 /// What `item()` answers on the null device, where there are no values.
@@ -56,7 +58,7 @@ class Tensor {
   /// when counts differ.
   template <class T>
   static Tensor from_vector(const std::vector<T>& values, const Shape& shape,
-                            Device device = kCpu) {
+                            Device device = default_device()) {
     if constexpr (std::is_same_v<T, bool>) {
       const auto copy = std::make_unique<bool[]>(values.size());
       std::copy(values.begin(), values.end(), copy.get());

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/cuda/graph.h"
 #include "tessera/tensor/cuda/queue.h"
 #include "tessera/tensor/host_elements.h"
 #include "tessera/tensor/rank_context.h"
@@ -94,6 +95,7 @@ std::size_t Tensor::prepare_host_read(DType wanted, std::int64_t expected) const
                    "assume with item(PlanValue{{...}})",
                    self.shape.str());
   self.storage().data();  // throws unless ready, before anything waits
+  if (device().is_cuda()) cuda::check_not_capturing(where);
   const Stream& stream = current_stream(device());
   stream.synchronize();
   if (Trace* trace = active_trace()) {

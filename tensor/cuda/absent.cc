@@ -1,6 +1,8 @@
 // The interface of this folder in a build without the CUDA toolkit.
 
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/cuda/error_meaning.h"
+#include "tessera/tensor/cuda/graph.h"
 #include "tessera/tensor/cuda/memory.h"
 #include "tessera/tensor/cuda/queue.h"
 
@@ -14,7 +16,27 @@ std::shared_ptr<Queue> start_queue(Device device, const std::string& name) {
                            device.str(), name);
 }
 
+struct CudaGraph::Impl {};
+CudaGraph::CudaGraph() = default;
+CudaGraph::~CudaGraph() = default;
+// There is no queue to call these with.
+void CudaGraph::capture(Queue&, const std::function<void()>&) {
+  throw_error<DeviceError>("cuda_graph.capture", "this build has no CUDA");
+}
+void CudaGraph::replay(Queue&) {
+  throw_error<DeviceError>("cuda_graph.replay", "this build has no CUDA");
+}
+std::size_t CudaGraph::memory_bytes() const { return 0; }
+void check_not_capturing(const char*) {}
+
+void* take_pinned(std::size_t bytes) {
+  throw_error<DeviceError>("take_pinned", "{} bytes cannot be page-locked: this build has no CUDA",
+                           bytes);
+}
+
 }  // namespace cuda
+
+std::string cuda_problem() { return cuda::machine_problem({}); }
 
 CudaMemory cuda_memory(Device device) {
   throw_error<DeviceError>("cuda_memory", "{} is no GPU of this process: this build has no CUDA",

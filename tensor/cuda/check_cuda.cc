@@ -10,16 +10,12 @@ namespace tessera::cuda {
 void check_cuda(int code, const char* where, const char* what) {
   if (code == cudaSuccess) [[likely]]
     return;
-  cudaGetLastError();  // or the next launch would report it again
+  cudaGetLastError();  // or the next call would report it again
   const auto error = static_cast<cudaError_t>(code);
   const std::string message =
       error_message(code, cudaGetErrorName(error), cudaGetErrorString(error), what);
   if (error_meaning(code).out_of_memory) throw OutOfMemory(error_text(where, message));
   throw DeviceError(error_text(where, message));
-}
-
-void check_launch(const char* kernel) {
-  check_cuda(cudaGetLastError(), kernel, "the launch of its kernel");
 }
 
 }  // namespace tessera::cuda

@@ -8,7 +8,5 @@ namespace tessera::cuda {
 /// Nothing for cudaSuccess. Else throws OutOfMemory or DeviceError with the error's name and text;
 /// `where` is the operation as the user calls it, `what` the call that failed.
 void check_cuda(int code, const char* where, const char* what);
-/// After a kernel was launched: throws what the launch itself reports.
-void check_launch(const char* kernel);
 
 }  // namespace tessera::cuda

@@ -6,11 +6,22 @@
 
 namespace tessera::cuda {
 
+namespace {
+
+// Whether a guard of this thread, or somebody else, has chosen a GPU. Until then GPU 0 is the
+// runtime's choice, not anybody's: going back to it would make a context there, some hundred MB,
+// in every rank of a host.
+constinit thread_local bool thread_has_chosen = false;
+
+}  // namespace
+
 DeviceGuard::DeviceGuard(int device) {
   check_cuda(cudaGetDevice(&previous_), "cuda", "cudaGetDevice");
+  const bool goes_back = thread_has_chosen || previous_ != 0;
+  thread_has_chosen = true;
   if (previous_ == device) return;
   check_cuda(cudaSetDevice(device), "cuda", "cudaSetDevice");
-  changed_ = true;
+  changed_ = goes_back;
 }
 
 DeviceGuard::~DeviceGuard() {

@@ -5,7 +5,8 @@
 namespace tessera::cuda {
 
 /// Makes GPU `device` the calling thread's current one until the end of the scope. Launches of
-/// kernels need it; Tessera's own operations do it themselves. Throws DeviceError.
+/// kernels need it; Tessera's own operations do it themselves. The first guard of a thread for
+/// which nobody has chosen a GPU chooses it for good. Throws DeviceError.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device);

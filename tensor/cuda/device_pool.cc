@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/cuda/capture.h"
 #include "tessera/tensor/cuda/check_cuda.h"
 #include "tessera/tensor/cuda/device_guard.h"
 #include "tessera/tensor/cuda/error_meaning.h"
@@ -95,20 +96,52 @@ void DevicePool::share_with_peers() {
   }
 }
 
-void* DevicePool::take(std::size_t bytes, CUstream_st* stream) {
+void* DevicePool::try_take(std::size_t bytes, CUstream_st* stream) {
   void* data = nullptr;
-  cudaError_t error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream);
-  if (error == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
-    trim();  // what other streams gave back
-    error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream);
-  }
+  const cudaError_t error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream);
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     return nullptr;
   }
   check_cuda(error, kWhere, "cudaMallocFromPoolAsync");
   return data;
+}
+
+void* DevicePool::take(std::size_t bytes, CUstream_st* stream) {
+  void* data = try_take(bytes, stream);
+  if (data != nullptr) return data;
+  trim();  // what other streams gave back
+  return try_take(bytes, stream);
+}
+
+CUstream_st* DevicePool::own_stream() {
+  const std::lock_guard lock(mutex_);
+  if (own_stream_ == nullptr) {
+    check_cuda(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking), kWhere,
+               "cudaStreamCreate");
+  }
+  return own_stream_;
+}
+
+void* DevicePool::take_now(std::size_t bytes) {
+  const DeviceGuard guard(device_);
+  const RelaxedCapture relaxed;
+  void* data = try_take(bytes, own_stream());
+  check_cuda(cudaStreamSynchronize(own_stream()), kWhere, "cudaStreamSynchronize");
+  return data;
+}
+
+// The pool hands memory on along events only, also where the host has waited.
+void DevicePool::settle(CUstream_st* stream) {
+  const DeviceGuard guard(device_);
+  const RelaxedCapture relaxed;
+  check_cuda(cudaStreamSynchronize(stream), kWhere, "cudaStreamSynchronize");
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), kWhere, "cudaEventCreate");
+  cudaError_t error = cudaEventRecord(event, stream);
+  if (error == cudaSuccess) error = cudaStreamWaitEvent(own_stream(), event, 0);
+  cudaEventDestroy(event);
+  check_cuda(error, kWhere, "cudaStreamWaitEvent");
 }
 
 CudaMemory DevicePool::memory() const {

@@ -113,4 +113,41 @@ std::string device_problem(const DeviceFacts& facts) {
   return {};
 }
 
+namespace {
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+}  // namespace
+
+std::string machine_problem(const MachineFacts& facts) {
+  if (!facts.has_cuda)
+    return "this build has no CUDA; build where the CUDA toolkit is installed, or use the cpu";
+  const std::string wanted = version_text(facts.runtime_version);
+  if (facts.driver_version == 0)
+    return fmt::format(
+        "no NVIDIA driver was found, and CUDA {} needs one; install it, or use the cpu", wanted);
+  // A driver runs all programs of its own major version, and of older ones.
+  if (facts.driver_version / 1000 < facts.runtime_version / 1000) {
+    return fmt::format(
+        "the NVIDIA driver is of CUDA {}, and this program needs one of CUDA {}.0 or newer; update "
+        "the driver, or use the cpu",
+        version_text(facts.driver_version), facts.runtime_version / 1000);
+  }
+  if (facts.devices.empty()) {
+    const std::string said =
+        facts.count_error.empty() ? "" : fmt::format(" ({})", facts.count_error);
+    return fmt::format(
+        "the NVIDIA driver offers no GPU{}; look at nvidia-smi and at "
+        "CUDA_VISIBLE_DEVICES, or use the cpu",
+        said);
+  }
+  for (std::size_t i = 0; i < facts.devices.size(); ++i) {
+    const std::string problem = device_problem(facts.devices[i]);
+    if (!problem.empty()) return fmt::format("cuda:{}: {}", i, problem);
+  }
+  return {};
+}
+
 }  // namespace tessera::cuda

@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera::cuda {
 
@@ -30,5 +31,17 @@ struct DeviceFacts {
 };
 /// Why Tessera cannot use it; empty where it can.
 std::string device_problem(const DeviceFacts& facts);
+
+/// What a machine must have for Tessera to compute on its GPUs. Versions as the toolkit counts:
+/// 13010 is 13.1.
+struct MachineFacts {
+  bool has_cuda = false;      ///< the build has
+  int driver_version = 0;     ///< the newest CUDA that the driver knows; 0: there is no driver
+  int runtime_version = 0;    ///< the CUDA that the program was built for
+  std::string count_error{};  ///< what the toolkit said when it was asked for GPUs; empty: nothing
+  std::vector<DeviceFacts> devices{};
+};
+/// Why there is no computing on GPUs, in one line; empty where every one of them can be used.
+std::string machine_problem(const MachineFacts& facts);
 
 }  // namespace tessera::cuda

@@ -1,13 +1,24 @@
 #pragma once
 
-/// What this process holds of a GPU's memory. Tessera's blocks come from one pool of the driver for
-/// each GPU, which keeps what was given back.
+/// Whether there are GPUs to compute on, and what this process holds of their memory. Tessera's
+/// blocks come from one pool of the driver for each GPU, which keeps what was given back.
 
 #include <cstddef>
+#include <string>
 
 #include "tessera/tensor/device.h"
 
 namespace tessera {
+
+/// Why this process cannot compute on GPUs, in one line with what to do; empty where it can, on all
+/// that cuda_device_count() counts. Asks driver and toolkit, once.
+std::string cuda_problem();
+
+namespace cuda {
+/// Page-locked memory of the host, for every GPU, to be kept by who takes it: null where there is
+/// no room. Throws DeviceError where there is no GPU.
+void* take_pinned(std::size_t bytes);
+}  // namespace cuda
 
 struct CudaMemory {
   std::size_t reserved = 0;       ///< taken from the GPU, kept memory included

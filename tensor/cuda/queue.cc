@@ -8,14 +8,20 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <new>
 #include <utility>
-#include <vector>
 
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/cuda/capture.h"
 #include "tessera/tensor/cuda/check_cuda.h"
 #include "tessera/tensor/cuda/device_guard.h"
 #include "tessera/tensor/cuda/device_pool.h"
+#include "tessera/tensor/cuda/faults.h"
+#include "tessera/tensor/cuda/graph.h"
+#include "tessera/tensor/cuda/graph_memory.h"
 #include "tessera/tensor/cuda/pinned_pool.h"
+#include "tessera/tensor/cuda/queue_failure.h"
+#include "tessera/tensor/cuda/recorded_mark.h"
 #include "tessera/tensor/cuda/sleep.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/work_queue.h"
@@ -23,83 +29,12 @@
 namespace tessera::cuda {
 namespace {
 
-// The CUDA events of one GPU, which are costly to make, for use again.
-class EventStore {
- public:
-  static EventStore& of(int device) {
-    static auto* mutex = new std::mutex;
-    static auto* stores = new std::map<int, EventStore>;
-    const std::lock_guard lock(*mutex);
-    return (*stores)[device];
-  }
-  // The device is the current one.
-  cudaEvent_t take() {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!kept_.empty()) {
-        cudaEvent_t event = kept_.back();
-        kept_.pop_back();
-        return event;
-      }
-    }
-    cudaEvent_t event = nullptr;
-    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "event.record",
-               "cudaEventCreate");
-    return event;
-  }
-  void give_back(cudaEvent_t event) noexcept {
-    try {
-      const std::lock_guard lock(mutex_);
-      kept_.push_back(event);
-    } catch (...) {
-      cudaEventDestroy(event);
-    }
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<cudaEvent_t> kept_;
-};
-
-// What went wrong in a closure of a stream. Outlives the stream while a closure may run.
-class Failure {
- public:
-  bool any() const {
-    const std::lock_guard lock(mutex_);
-    return error_ != nullptr;
-  }
-  void note(std::exception_ptr error) {
-    const std::lock_guard lock(mutex_);
-    if (error_ == nullptr) error_ = std::move(error);
-  }
-  void rethrow() const {
-    std::exception_ptr error;
-    {
-      const std::lock_guard lock(mutex_);
-      error = error_;
-    }
-    if (error != nullptr) std::rethrow_exception(std::move(error));
-  }
-  void rethrow_once() {
-    std::exception_ptr error;
-    {
-      const std::lock_guard lock(mutex_);
-      error = std::exchange(error_, nullptr);
-    }
-    if (error != nullptr) std::rethrow_exception(std::move(error));
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::exception_ptr error_;
-};
-
 struct HostTask {
   const char* name;
   std::string stream;
   std::function<void()> work;
   std::shared_ptr<RankContext> context;
-  std::shared_ptr<Failure> failure;
+  std::shared_ptr<QueueFailure> failure;
 };
 
 // On a thread of the driver, which nothing may be thrown into.
@@ -117,43 +52,17 @@ void CUDART_CB run_host_task(void* data) {
   }
 }
 
-class RecordedMark final : public Mark {
- public:
-  RecordedMark(EventStore& events, cudaStream_t stream, std::shared_ptr<const Failure> failure)
-      : events_(events), event_(events.take()), failure_(std::move(failure)) {
-    const cudaError_t error = cudaEventRecord(event_, stream);
-    if (error != cudaSuccess) events_.give_back(event_);
-    check_cuda(error, "event.record", "cudaEventRecord");
-  }
-  // Waits that were issued keep the mark, whatever the event is recorded for next.
-  ~RecordedMark() override { events_.give_back(event_); }
+// For a destructor, which cannot throw: where the driver refuses, it is kept for good.
+void keep_until_done(cudaStream_t stream, std::shared_ptr<QueueFailure> failure) noexcept {
+  auto* kept = new (std::nothrow) std::shared_ptr<QueueFailure>(std::move(failure));
+  if (kept == nullptr) return;
+  const auto drop = [](void* data) { delete static_cast<std::shared_ptr<QueueFailure>*>(data); };
+  if (cudaLaunchHostFunc(stream, drop, kept) != cudaSuccess) cudaGetLastError();
+}
 
-  cudaEvent_t event() const { return event_; }
-
-  bool reached() const override {
-    const cudaError_t error = cudaEventQuery(event_);
-    if (error == cudaErrorNotReady) {
-      cudaGetLastError();  // or the next launch would report it
-      return false;
-    }
-    check_cuda(error, "event.is_ready", "cudaEventQuery");
-    return true;
-  }
-  void await() const override {
-    check_cuda(cudaEventSynchronize(event_), "event.synchronize", "cudaEventSynchronize");
-  }
-  void synchronize() const override {
-    await();
-    failure_->rethrow();
-  }
-
- private:
-  EventStore& events_;
-  cudaEvent_t event_;
-  std::shared_ptr<const Failure> failure_;
-};
-
-class GpuQueue final : public Queue, public std::enable_shared_from_this<GpuQueue> {
+class GpuQueue final : public Queue,
+                       public CapturedQueue,
+                       public std::enable_shared_from_this<GpuQueue> {
  public:
   GpuQueue(int device, std::string name)
       : device_(device),
@@ -164,13 +73,26 @@ class GpuQueue final : public Queue, public std::enable_shared_from_this<GpuQueu
     // Non-blocking: the legacy default stream orders nothing here.
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream.create",
                "cudaStreamCreate");
+    set_fault_slot(stream_, &failure_->fault_slot());
   }
-  // The driver lets what was issued run to its end.
-  ~GpuQueue() override { cudaStreamDestroy(stream_); }
+  // The driver lets what was issued run to its end; until then kernels may report faults.
+  ~GpuQueue() override {
+    set_fault_slot(stream_, nullptr);
+    keep_until_done(stream_, failure_);
+    cudaStreamDestroy(stream_);
+  }
 
-  CUstream_st* handle() const override { return stream_; }
+  // Who asks for it is about to issue work.
+  CUstream_st* handle() const override {
+    capture();
+    return stream_;
+  }
 
   void run(const char* name, std::function<void()> work) override {
+    TESSERA_CHECK_AS(StateError, Capture::current() == nullptr, "stream.enqueue",
+                     "closure \"{}\" of stream \"{}\" cannot be part of a CUDA graph; enqueue it "
+                     "outside of the capture",
+                     name, name_);
     const DeviceGuard guard(device_);
     auto task = std::make_unique<HostTask>(
         HostTask{name, name_, std::move(work), current_rank_context(), failure_});
@@ -181,50 +103,95 @@ class GpuQueue final : public Queue, public std::enable_shared_from_this<GpuQueu
 
   std::shared_ptr<const Mark> record() override {
     const DeviceGuard guard(device_);
-    return std::make_shared<RecordedMark>(events_, stream_, failure_);
+    Capture* into = capture();
+    return std::make_shared<RecordedMark>(events_, stream_, failure_,
+                                          into == nullptr ? nullptr : into->replays());
   }
 
   void wait(const Mark& mark) override {
     const DeviceGuard guard(device_);
-    const cudaEvent_t event = static_cast<const RecordedMark&>(mark).event();
-    check_cuda(cudaStreamWaitEvent(stream_, event, 0), "stream.wait", "cudaStreamWaitEvent");
+    static_cast<const RecordedMark&>(mark).hold_up(handle());
+  }
+
+  void fail(std::exception_ptr error) noexcept override { failure_->note(std::move(error)); }
+
+  void add_witness(std::function<bool()> witness) override {
+    failure_->add_witness(std::move(witness));
   }
 
   void synchronize() override {
+    check_not_capturing("stream.synchronize");
     const DeviceGuard guard(device_);
     check_cuda(cudaStreamSynchronize(stream_), "stream.synchronize", "cudaStreamSynchronize");
+    failure_->look_for_fault();
     failure_->rethrow_once();
   }
 
   void sleep(double milliseconds) override {
     const DeviceGuard guard(device_);
-    launch_sleep(stream_, static_cast<std::uint64_t>(milliseconds * 1e6));
-    check_launch("stream_sleep");
+    launch_sleep(handle(), static_cast<std::uint64_t>(milliseconds * 1e6));
   }
 
   void* take(std::size_t bytes) override {
     const DeviceGuard guard(device_);
-    void* data = pool_.take(bytes, stream_);
+    Capture* into = capture();
+    void* data = into == nullptr ? pool_.take(bytes, stream_)
+                                 : into->memory()->take(shared_from_this(), bytes, pool_);
     if (data == nullptr) return nullptr;
     const std::lock_guard lock(mutex_);
+    if (into != nullptr) of_graphs_[data] = into->memory();
     if (out_++ == 0) self_ = shared_from_this();
     return data;
   }
 
   void give_back(void* data) noexcept override {
-    cudaFreeAsync(data, stream_);    // an error shows at the next call: a destructor cannot throw
-    std::shared_ptr<GpuQueue> last;  // goes after the lock
+    std::shared_ptr<GpuQueue> last;  // these go after the lock
+    std::shared_ptr<GraphMemory> memory;
+    {
+      const std::lock_guard lock(mutex_);
+      if (--out_ == 0) last.swap(self_);
+      if (const auto found = of_graphs_.find(data); found != of_graphs_.end()) {
+        memory = std::move(found->second);
+        of_graphs_.erase(found);
+      }
+    }
+    if (memory != nullptr) return memory->give_back(this, data);
+    release(data, nullptr);
+  }
+
+  // What a capture may read is its own from here on.
+  void release(void* data, const Mark* behind) noexcept override {
+    std::shared_ptr<GraphMemory> reader;  // goes after the lock
     const std::lock_guard lock(mutex_);
-    if (--out_ == 0) last.swap(self_);
+    const Capture* capture = Capture::current();
+    reader = capture == nullptr ? captured_into_ : capture->memory();
+    if (reader != nullptr) return reader->keep(shared_from_this(), data);
+    try {
+      const DeviceGuard guard(device_);
+      if (behind != nullptr) static_cast<const RecordedMark&>(*behind).hold_up(stream_);
+    } catch (const std::exception&) {
+      // The GPU takes no more work: the next call says so.
+    }
+    cudaFreeAsync(data, stream_);  // an error shows at the next call: a destructor cannot throw
+  }
+
+  void leave_capture() noexcept override {
+    const std::lock_guard lock(mutex_);
+    captured_into_ = nullptr;
+    joined_ = nullptr;
   }
 
   void fill_bytes(void* to, unsigned char byte, std::size_t bytes) override {
     if (bytes == 0) return;
     const DeviceGuard guard(device_);
-    check_cuda(cudaMemsetAsync(to, byte, bytes, stream_), "fill_bytes", "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(to, byte, bytes, handle()), "fill_bytes", "cudaMemsetAsync");
   }
 
   void copy_from_host(void* to, const void* from, std::size_t bytes) override {
+    TESSERA_CHECK_AS(StateError, Capture::current() == nullptr, "copy_from_host",
+                     "{} bytes of the host cannot be copied while a CUDA graph is captured: each "
+                     "replay would find those of the capture; bring them to the GPU before",
+                     bytes);
     const DeviceGuard guard(device_);
     for (std::size_t done = 0; done < bytes;) {
       const std::size_t length = std::min(bytes - done, kLargestPinned);
@@ -233,12 +200,18 @@ class GpuQueue final : public Queue, public std::enable_shared_from_this<GpuQueu
       check_cuda(cudaMemcpyAsync(static_cast<std::byte*>(to) + done, piece.data(), length,
                                  cudaMemcpyHostToDevice, stream_),
                  "copy_from_host", "cudaMemcpyAsync");
-      piece.busy_until(record());
+      try {
+        piece.busy_until(record());
+      } catch (...) {
+        cudaStreamSynchronize(stream_);  // the piece is free from here on
+        throw;
+      }
       done += length;
     }
   }
 
   void copy_to_host(void* to, const void* from, std::size_t bytes) override {
+    check_not_capturing("copy_to_host");
     const DeviceGuard guard(device_);
     if (bytes > 0) {
       check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "copy_to_host",
@@ -250,7 +223,7 @@ class GpuQueue final : public Queue, public std::enable_shared_from_this<GpuQueu
   void copy(void* to, const void* from, std::size_t bytes) override {
     if (bytes == 0) return;
     const DeviceGuard guard(device_);
-    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copy",
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle()), "copy",
                "cudaMemcpyAsync");
   }
 
@@ -263,20 +236,50 @@ class GpuQueue final : public Queue, public std::enable_shared_from_this<GpuQueu
   }
 
  private:
+  // What work of the calling thread becomes part of; null: it runs.
+  Capture* capture() const {
+    Capture* current = Capture::current();
+    if (current != nullptr && joined_ != current) [[unlikely]]
+      join(*current);
+    return current;
+  }
+  // Known before the stream is captured: blocks may go back meanwhile, from any thread.
+  void join(Capture& capture) const {
+    const auto self = std::const_pointer_cast<GpuQueue>(shared_from_this());
+    {
+      const std::lock_guard lock(mutex_);
+      captured_into_ = capture.memory();
+      joined_ = &capture;
+    }
+    try {
+      capture.join({.queue = self, .stream = stream_, .device = device_}, pool_);
+    } catch (...) {
+      self->leave_capture();
+      throw;
+    }
+  }
+
   const int device_;
   const std::string name_;
   DevicePool& pool_;
   EventStore& events_;
   cudaStream_t stream_ = nullptr;
-  const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
-  std::mutex mutex_;
-  std::size_t out_ = 0;             // blocks taken and not given back
-  std::shared_ptr<GpuQueue> self_;  // while there are any
+  const std::shared_ptr<QueueFailure> failure_ = std::make_shared<QueueFailure>();
+  mutable std::mutex mutex_;
+  std::size_t out_ = 0;                                      // blocks taken and not given back
+  std::shared_ptr<GpuQueue> self_;                           // while there are any
+  std::map<void*, std::shared_ptr<GraphMemory>> of_graphs_;  // those of graphs
+  mutable std::shared_ptr<GraphMemory> captured_into_;       // while the stream is captured
+  mutable Capture* joined_ = nullptr;                        // the capturing thread's own
 };
 
 }  // namespace
 
 std::shared_ptr<Queue> start_queue(Device device, const std::string& name) {
+  TESSERA_CHECK_AS(StateError, Capture::current() == nullptr, "stream.create",
+                   "stream \"{}\" cannot be made while a CUDA graph is captured; run what is "
+                   "captured once before",
+                   name);
   const int count = cuda_device_count();
   TESSERA_CHECK_AS(
       DeviceError, device.index >= 0 && device.index < count, "stream.create",

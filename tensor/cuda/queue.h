@@ -10,6 +10,7 @@
 /// A queue may be used from one thread at a time, but for give_back(). Marks may be shared.
 
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -31,7 +32,8 @@ class Mark {
   virtual bool reached() const = 0;
   /// The host waits.
   virtual void await() const = 0;
-  /// The same; rethrows the failure of a closure of its queue, as often as asked.
+  /// The same; rethrows the failure of a closure of its queue, or what a kernel found wrong with
+  /// its input (see faults.h), as often as asked.
   virtual void synchronize() const = 0;
 };
 
@@ -51,7 +53,13 @@ class Queue {
   virtual std::shared_ptr<const Mark> record() = 0;
   /// Later work runs after the mark, of any GPU.
   virtual void wait(const Mark& mark) = 0;
-  /// The host waits; rethrows the failure of a closure, once.
+  /// What works on this queue has failed elsewhere: host waits rethrow it as a closure's failure.
+  /// From any thread.
+  virtual void fail(std::exception_ptr error) noexcept = 0;
+  /// Host waits ask it, when what they wait for is over, before they look for failures: it may call
+  /// fail(). It answers false when it need not be asked again.
+  virtual void add_witness(std::function<bool()> witness) = 0;
+  /// The host waits; rethrows the failure of a closure or of a kernel, once.
   virtual void synchronize() = 0;
   /// The stream does nothing for so long.
   virtual void sleep(double milliseconds) = 0;
@@ -66,7 +74,7 @@ class Queue {
   /// From memory of the host, which may change as soon as the call returns. Passes through pinned
   /// memory; the host waits only when a lot of that is under way.
   virtual void copy_from_host(void* to, const void* from, std::size_t bytes) = 0;
-  /// To memory of the host; the host waits for it.
+  /// To memory of the host; the host waits for it, as by synchronize().
   virtual void copy_to_host(void* to, const void* from, std::size_t bytes) = 0;
   /// Between two places on GPUs, of one or of two.
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;

@@ -1,15 +1,12 @@
 #include "tessera/tensor/cuda/sleep.h"
 
+#include "tessera/tensor/cuda/block.h"
+#include "tessera/tensor/cuda/start.h"
+
 namespace tessera::cuda {
 namespace {
 
 constexpr std::uint64_t kLongestNap = 1'000'000;  // of one instruction
-
-__device__ std::uint64_t nanoseconds_now() {
-  std::uint64_t now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
-}
 
 __global__ void sleep_kernel(std::uint64_t nanoseconds) {
   const std::uint64_t start = nanoseconds_now();
@@ -24,7 +21,7 @@ __global__ void sleep_kernel(std::uint64_t nanoseconds) {
 }  // namespace
 
 void launch_sleep(CUstream_st* stream, std::uint64_t nanoseconds) {
-  sleep_kernel<<<1, 1, 0, stream>>>(nanoseconds);
+  start("stream_sleep", sleep_kernel, {}, stream, nanoseconds);
 }
 
 }  // namespace tessera::cuda

@@ -3,8 +3,7 @@
 
 namespace tessera::testing {
 
-// The CUDA devices the driver offers; 0 without a driver. Asks the driver itself, so it works in
-// every build.
+// The CUDA devices the driver offers; 0 without a driver.
 int gpu_count();
 
 enum class GpuGate { kRun, kSkip, kFail };

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <sstream>
 #include <thread>
 
@@ -15,6 +16,8 @@
 #include "tessera/distributed/rank_runner.h"
 #include "tessera/tests/support/early_main.h"
 #include "tessera/tests/support/gpu_gate.h"
+#include "tessera/tests/support/skip.h"
+#include "tessera/tests/support/test_device.h"
 
 namespace tessera::testing {
 namespace {
@@ -36,18 +39,32 @@ std::map<std::string, RegisteredCase>& cases() {
 
 using Report = std::function<void(int rank, const std::string& failure)>;
 
+// The GPUs that threads share: as many as the target asks for, though there may be more.
+std::vector<int> shared_gpus() {
+  const char* text = std::getenv("TESSERA_TEST_GPUS");
+  std::vector<int> gpus(text == nullptr ? 0 : static_cast<std::size_t>(std::atoi(text)));
+  std::iota(gpus.begin(), gpus.end(), 0);
+  return gpus;
+}
+
 distributed::LaunchOptions launch_options(const RankTestOptions& options, int world) {
-  return {.ranks = world,
-          .mode = test_transport() == "gloo" ? distributed::LaunchMode::kProcesses
-                                             : distributed::LaunchMode::kThreads,
-          .cpu_compute = options.cpu_compute,
-          .timeout = options.timeout,
-          .checked = options.checked};
+  const bool nccl = test_transport() == "nccl";
+  return {
+      .ranks = world,
+      .mode = test_transport() == "gloo" ? distributed::LaunchMode::kProcesses
+                                         : distributed::LaunchMode::kThreads,
+      .device = nccl ? Device{DeviceType::kCuda, 0} : test_device(),
+      .gpus = nccl ? std::vector<int>() : shared_gpus(),
+      .gpu_transport = nccl ? distributed::GpuTransport::kNccl : distributed::GpuTransport::kLocal,
+      .cpu_compute = options.cpu_compute,
+      .timeout = options.timeout,
+      .checked = options.checked};
 }
 
 std::function<void(distributed::World&)> reporting_body(const RegisteredCase& test,
                                                         const Report& report) {
   return [&test, report](distributed::World& world) {
+    const DefaultDeviceScope device(world.device());
     RankTest t(world);
     const auto deliver = [&] {
       for (const std::string& failure : t.failures()) report(world.rank(), failure);
@@ -206,9 +223,19 @@ RankCase::RankCase(const char* name, void (*body)(RankTest&), RankTestOptions op
   cases()[name] = {body, std::move(options)};
 }
 
+// Those of the case that can be run: by NCCL each rank has a GPU.
+std::vector<int> worlds_of(const RegisteredCase& test) {
+  std::vector<int> worlds = test.options.worlds.empty() ? test_worlds() : test.options.worlds;
+  if (test_transport() == "nccl")
+    std::erase_if(worlds, [](int world) { return world > gpu_count(); });
+  return worlds;
+}
+
 void run_rank_case(const std::string& name) {
   const RegisteredCase& test = cases().at(name);
-  for (int world : test.options.worlds.empty() ? test_worlds() : test.options.worlds) {
+  const std::vector<int> worlds = worlds_of(test);
+  if (worlds.empty()) skip(fmt::format("has no world for {} GPUs", gpu_count()));
+  for (int world : worlds) {
     const WorldRun run =
         test_transport() == "gloo" ? run_processes(name, test, world) : run_threads(test, world);
     for (const std::string& failure : run.failures)
@@ -249,8 +276,10 @@ std::vector<std::exception_ptr> run_ranks(int world_size,
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < groups.size(); ++r) {
     threads.emplace_back([&, r, group = std::move(groups[r])] {
-      const auto failure =
-          distributed::run_rank({.cpu_compute = options.cpu_compute, .checked = true}, group, body);
+      const DefaultDeviceScope device(test_device());
+      const auto failure = distributed::run_rank(
+          {.device = test_device(), .cpu_compute = options.cpu_compute, .checked = true}, group,
+          body);
       if (failure) errors[r] = failure->error;
     });
   }

@@ -7,10 +7,11 @@
 //     }
 //
 // The body runs on every rank; `t` is a RankTest&. TESSERA_TEST_TRANSPORT (local: threads, gloo:
-// processes; default local) and TESSERA_TEST_WORLDS (default 1,2,3,5) say where; the macro
-// tessera_rank_test sets both. Ranks must not use Catch's macros, which are not thread-safe: they
-// check with `t`, and the main thread reports what failed, with rank and world. A failed check does
-// not end the body. An exception that leaves the body fails the test with the first failure's text.
+// processes, nccl: threads with a GPU each; default local) and TESSERA_TEST_WORLDS (default
+// 1,2,3,5) say where; the macro tessera_rank_test sets both. Ranks must not use Catch's macros,
+// which are not thread-safe: they check with `t`, and the main thread reports what failed, with
+// rank and world. A failed check does not end the body. An exception that leaves the body fails the
+// test with the first failure's text.
 //
 // With processes each rank is this test binary again, which runs only the one case: state set up
 // outside the body does not reach it.
@@ -111,7 +112,7 @@ class RankCase {
 // Runs a registered body over all worlds and asserts; on the main thread.
 void run_rank_case(const std::string& name);
 
-// "local" or "gloo", and the world sizes, as the environment says.
+// "local", "gloo" or "nccl", and the world sizes, as the environment says.
 std::string test_transport();
 std::vector<int> test_worlds();
 // The world that the seeds' tests run in: as many ranks as there are GPUs, 8 at most; 4 without.

@@ -8,6 +8,7 @@
 #include "tessera/tests/support/case_report.h"
 #include "tessera/tests/support/early_main.h"
 #include "tessera/tests/support/gpu_gate.h"
+#include "tessera/tests/support/test_device.h"
 
 namespace {
 
@@ -32,6 +33,7 @@ GpuGate pass_gpu_gate() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  tessera::set_default_device(tessera::testing::test_device());
   if (const int answer = tessera::testing::run_early_mains(argc, argv); answer >= 0) return answer;
   switch (pass_gpu_gate()) {
     case GpuGate::kSkip:

@@ -1,0 +1,58 @@
+#include <cuda_runtime_api.h>
+
+#include "tessera/tensor/cuda/check_cuda.h"
+#include "tessera/tensor/cuda/error_meaning.h"
+#include "tessera/tensor/cuda/memory.h"
+
+namespace tessera {
+namespace {
+
+cuda::DeviceFacts facts_of(int device) {
+  cudaDeviceProp properties{};
+  int has_pools = 0;
+  if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) return {};
+  cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, device);
+  return {.name = properties.name,
+          .major = properties.major,
+          .minor = properties.minor,
+          .has_memory_pools = has_pools != 0};
+}
+
+// Errors are facts here: nothing is thrown, and none stays behind for the next call.
+cuda::MachineFacts facts_of_machine() {
+  cuda::MachineFacts facts{.has_cuda = true};
+  cudaRuntimeGetVersion(&facts.runtime_version);
+  cudaDriverGetVersion(&facts.driver_version);
+  const int count = cuda_device_count();
+  int known = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&known); error != cudaSuccess)
+    facts.count_error = cudaGetErrorString(error);
+  for (int device = 0; device < count && device < known; ++device)
+    facts.devices.push_back(facts_of(device));
+  cudaGetLastError();
+  return facts;
+}
+
+}  // namespace
+
+namespace cuda {
+
+void* take_pinned(std::size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t error = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  check_cuda(error, "take_pinned", "cudaHostAlloc");
+  return data;
+}
+
+}  // namespace cuda
+
+std::string cuda_problem() {
+  static const std::string problem = cuda::machine_problem(facts_of_machine());
+  return problem;
+}
+
+}  // namespace tessera
