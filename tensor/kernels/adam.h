@@ -16,7 +16,8 @@ struct AdamKernel {
     ConstView gradient;
     View exp_avg;
     View exp_avg_sq;
-    View max_exp_avg_sq;    ///< undefined without amsgrad
+    View max_exp_avg_sq = {};  ///< undefined without amsgrad
+    View copy = {};  ///< of any floating dtype: the new parameter, converted; may be undefined
     double step_size = 0;   ///< lr / (1 - beta1^step)
     double root_scale = 1;  ///< 1 / sqrt(1 - beta2^step)
     double beta1 = 0;
@@ -37,10 +38,12 @@ struct AdamKernel {
       f(segment.exp_avg);
       f(segment.exp_avg_sq);
       if (segment.max_exp_avg_sq.defined()) f(segment.max_exp_avg_sq);
+      if (segment.copy.defined()) f(segment.copy);
     }
   }
   static std::size_t workspace(const Args&) { return 0; }
   static void cpu(const Args& a, Workspace);
+  static void cuda(CudaStream stream, const Args& a, Workspace);
 };
 
 }  // namespace tessera

@@ -29,6 +29,7 @@
 #include "tessera/tensor/kernels/scatter.h"
 #include "tessera/tensor/kernels/sgd.h"
 #include "tessera/tensor/kernels/softmax.h"
+#include "tessera/tensor/kernels/squares_list.h"
 #include "tessera/tensor/kernels/ternary.h"
 #include "tessera/tensor/kernels/triangle.h"
 #include "tessera/tensor/kernels/unary.h"
@@ -77,6 +78,7 @@ using AllKernels = KernelList<
     SgdKernel,
     SoftmaxBackwardKernel,
     SoftmaxKernel,
+    SquaresListKernel,
     TernaryKernel,
     TriangleKernel,
     UnaryKernel>;

@@ -2,6 +2,7 @@
 
 /// Where the largest or the smallest element along the last dim stands.
 
+#include "tessera/tensor/kernels/line_chunks.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {
@@ -21,7 +22,13 @@ struct ArgExtremeKernel {
     f(a.y);
   }
   static std::size_t workspace(const Args&) { return 0; }
+  /// The best of each chunk of a line, and where it stands.
+  static std::size_t cuda_workspace(const Args& a) {
+    const LineChunks cut = line_chunks(a.x.shape, a.x.strides);
+    return cut.chunks == 1 ? 0 : static_cast<std::size_t>(cut.lines * cut.chunks) * 16;
+  }
   static void cpu(const Args& a, Workspace);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 }  // namespace tessera

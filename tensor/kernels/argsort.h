@@ -37,7 +37,9 @@ struct ArgsortKernel {
   static std::size_t workspace(const Args& a) {
     return static_cast<std::size_t>(a.groups() * a.extent()) * sizeof(Entry);
   }
+  static std::size_t cuda_workspace(const Args& a);
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 }  // namespace tessera

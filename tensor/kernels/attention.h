@@ -101,7 +101,9 @@ struct AttentionKernel {
     const AttentionGeometry g(a.q, a.k, a.v);
     return units_workspace(g.batch * g.heads * g.query_blocks(), g.forward_share());
   }
+  static std::size_t cuda_workspace(const Args& a);
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 struct AttentionBackwardKernel {
@@ -130,7 +132,9 @@ struct AttentionBackwardKernel {
     const AttentionGeometry g(a.q, a.k, a.v);
     return units_workspace(g.batch * g.kv_heads, g.backward_share());
   }
+  static std::size_t cuda_workspace(const Args& a);
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 }  // namespace tessera

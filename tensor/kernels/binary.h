@@ -27,6 +27,7 @@ struct BinaryKernel {
   }
   static std::size_t workspace(const Args&) { return 0; }
   static void cpu(const Args& args, Workspace);
+  static void cuda(CudaStream stream, const Args& args, Workspace);
 };
 
 }  // namespace tessera

@@ -56,7 +56,9 @@ struct ChannelStatisticsKernel {
     f(a.count);
   }
   static std::size_t workspace(const Args& a) { return a.shape.partial_bytes(); }
+  static std::size_t cuda_workspace(const Args& a);
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 struct ChannelFinishKernel {
@@ -85,6 +87,7 @@ struct ChannelFinishKernel {
   }
   static std::size_t workspace(const Args&) { return 0; }
   static void cpu(const Args& a, Workspace);
+  static void cuda(CudaStream stream, const Args& a, Workspace);
 };
 
 struct ChannelNormKernel {
@@ -121,6 +124,7 @@ struct ChannelNormKernel {
     return a.affine_bytes() + row_scratch(a.shape.rows(), a.shape.row_length(), a.row_bytes());
   }
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace);
 };
 
 struct ChannelSumsKernel {
@@ -145,7 +149,9 @@ struct ChannelSumsKernel {
     f(a.sum_dy_normal);
   }
   static std::size_t workspace(const Args& a) { return a.shape.partial_bytes(); }
+  static std::size_t cuda_workspace(const Args& a);
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 struct ChannelNormBackwardKernel {
@@ -190,6 +196,7 @@ struct ChannelNormBackwardKernel {
     return a.factor_bytes() + row_scratch(a.shape.rows(), a.shape.row_length(), a.row_bytes());
   }
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace);
 };
 
 }  // namespace tessera

@@ -144,7 +144,9 @@ struct ConvKernel {
   static std::size_t workspace(const Args& a) {
     return units_workspace(a.g.units(a.g.channel_piece()), a.g.forward_share());
   }
+  static std::size_t cuda_workspace(const Args& a);
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 struct ConvBackwardInputKernel {
@@ -165,7 +167,9 @@ struct ConvBackwardInputKernel {
   static std::size_t workspace(const Args& a) {
     return units_workspace(a.g.input_units(), a.g.input_share());
   }
+  static std::size_t cuda_workspace(const Args& a);
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 struct ConvBackwardWeightKernel {
@@ -188,7 +192,9 @@ struct ConvBackwardWeightKernel {
     return a.g.partials() +
            units_workspace(a.g.weight_tiles() * a.g.position_parts(), a.g.weight_share());
   }
+  static std::size_t cuda_workspace(const Args& a);
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 }  // namespace tessera

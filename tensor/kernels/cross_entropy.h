@@ -49,6 +49,7 @@ struct CrossEntropyKernel {
                        static_cast<std::size_t>(n) * dtype_size(a.loss.dtype));
   }
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 struct CrossEntropyBackwardKernel {
@@ -79,6 +80,7 @@ struct CrossEntropyBackwardKernel {
     return row_scratch(a.logits.shape[0], n, 2 * row);
   }
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 /// Running sums along the last dim.
 
+#include "tessera/tensor/kernels/line_chunks.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {
@@ -21,7 +22,13 @@ struct CumsumKernel {
     f(a.y);
   }
   static std::size_t workspace(const Args&) { return 0; }
+  /// The sum of each chunk of a line.
+  static std::size_t cuda_workspace(const Args& a) {
+    const LineChunks cut = line_chunks(a.x.shape, a.x.strides);
+    return cut.chunks == 1 ? 0 : static_cast<std::size_t>(cut.lines * cut.chunks) * 8;
+  }
   static void cpu(const Args& a, Workspace);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 }  // namespace tessera

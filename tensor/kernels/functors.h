@@ -12,6 +12,7 @@
 
 #include "tessera/tensor/host_device.h"
 #include "tessera/tensor/kernels/scalar_math.h"
+#include "tessera/tensor/kernels/scalar_trig.h"
 
 namespace tessera {
 

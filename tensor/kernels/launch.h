@@ -8,10 +8,10 @@
 ///       static constexpr const char* kName = "unary";
 ///       struct Args { ConstView x; View y; UnaryOp op; };             // copyable; lists its views
 ///       template <class F> static void visit(const Args& a, F&& f) { f(a.x); f(a.y); }
-///       static std::size_t workspace(const Args&);                    // bytes of scratch; asked
-///       on every device static void cpu(const Args&, Workspace);                      //
-///       kernels/cpu/unary.cc static void cuda(CudaStream, const Args&, Workspace);         //
-///       kernels/cuda/unary.cu; absent where there is none
+///       static std::size_t workspace(const Args&);       // bytes of scratch on the CPU
+///       static std::size_t cuda_workspace(const Args&);  // on a GPU; absent where it is none
+///       static void cpu(const Args&, Workspace);         // in kernels/cpu/unary.cc
+///       static void cuda(CudaStream, const Args&, Workspace);  // in kernels/cuda/unary.cu
 ///     };
 ///
 /// and is listed in kernels/all.h. CPU kernels are compiled once per instruction set into shared
@@ -38,6 +38,16 @@ template <class K>
 concept HasCuda = requires {
   &K::cuda;
 };
+
+/// Bytes of scratch that one launch on a device of this type needs. The null device stands for the
+/// CPU.
+template <class K>
+std::size_t workspace_bytes(DeviceType type, const typename K::Args& args) {
+  if (type != DeviceType::kCuda) return K::workspace(args);
+  if constexpr (kBuiltWithCuda && requires { K::cuda_workspace(args); })
+    return K::cuda_workspace(args);
+  return 0;
+}
 
 namespace detail {
 
@@ -78,9 +88,12 @@ void launch(Device device, const typename K::Args& args) {
     K::visit(args, tracer);
     std::move(tracer).finish(*trace);
   }
-  detail::LaunchWorkspace workspace(K::workspace(args), stream);
+  const auto make_workspace = [&] {
+    return detail::LaunchWorkspace(workspace_bytes<K>(device.type, args), stream);
+  };
   switch (device.type) {
     case DeviceType::kCpu: {
+      const detail::LaunchWorkspace workspace = make_workspace();
       CpuEntry<K> entry = std::get<CpuEntry<K>>(cpu_table());
       // The stream times its closures for a trace.
       if (stream.kind() == StreamKind::kInline && trace == nullptr)
@@ -92,12 +105,15 @@ void launch(Device device, const typename K::Args& args) {
     case DeviceType::kCuda:
       if constexpr (kBuiltWithCuda && HasCuda<K>) {
         require_fixed_order(K::kName, device);
+        // Scratch may depend on the GPU, as plans of libraries do.
         const cuda::DeviceGuard guard(device.index);
+        const detail::LaunchWorkspace workspace = make_workspace();
         return K::cuda(stream.cuda_handle(), args, workspace.get());
       } else {
         detail::throw_no_cuda_kernel(K::kName, device);
       }
     case DeviceType::kNull:
+      make_workspace();
       return;
   }
 }

@@ -34,6 +34,7 @@ struct LionKernel {
   }
   static std::size_t workspace(const Args&) { return 0; }
   static void cpu(const Args& a, Workspace);
+  static void cuda(CudaStream stream, const Args& a, Workspace);
 };
 
 }  // namespace tessera

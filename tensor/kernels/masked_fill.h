@@ -23,6 +23,7 @@ struct MaskedFillKernel {
   }
   static std::size_t workspace(const Args&) { return 0; }
   static void cpu(const Args& a, Workspace);
+  static void cuda(CudaStream stream, const Args& a, Workspace);
 };
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include "tessera/tensor/kernels/matmul.h"
 
+#include "tessera/tensor/kernels/cuda/matmul_plan.h"
 #include "tessera/tensor/rank_context.h"
 
 namespace tessera {
@@ -11,6 +12,10 @@ std::size_t MatmulKernel::workspace(const Args& args) {
   const std::int64_t threads =
       std::min<std::int64_t>((count + at_once - 1) / at_once, current_rank_context()->threads());
   return scratch(args, tiles).total() * static_cast<std::size_t>(threads);
+}
+
+std::size_t MatmulKernel::cuda_workspace(const Args& args) {
+  return cuda::matmul_scratch(args, cuda::plan_matmul(args)).total();
 }
 
 }  // namespace tessera

@@ -128,6 +128,10 @@ struct MatmulKernel {
   /// Uses as many threads as `scratch` has room for, at least one. (oneDNN gets memory of its own
   /// where a version of it wants more than its part.)
   static void cpu(const Args& args, Workspace scratch);
+  /// For the library, and for results that it does not write itself; of the arguments alone.
+  static std::size_t cuda_workspace(const Args& args);
+  /// By cuBLASLt: see cuda/matmul_plan.h.
+  static void cuda(CudaStream stream, const Args& args, Workspace scratch);
 };
 
 inline bool MatmulKernel::writes_directly(const Args& args) {

@@ -88,6 +88,7 @@ struct MaxPoolKernel {
     return units_workspace(a.g.planes, a.g.share(a.g.inputs()));
   }
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace);
 };
 
 struct MaxPoolBackwardKernel {
@@ -109,6 +110,7 @@ struct MaxPoolBackwardKernel {
     return units_workspace(a.g.planes, a.g.share(a.g.outputs()));
   }
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace);
 };
 
 struct AvgPoolKernel {
@@ -128,6 +130,7 @@ struct AvgPoolKernel {
     return units_workspace(a.g.planes, a.g.share(a.g.inputs()));
   }
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace);
 };
 
 struct AvgPoolBackwardKernel {
@@ -146,6 +149,7 @@ struct AvgPoolBackwardKernel {
     return units_workspace(a.g.planes, a.g.share(a.g.outputs()));
   }
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace);
 };
 
 }  // namespace tessera

@@ -4,8 +4,9 @@
 ///
 /// The order depends on the number of elements only: the elements of one result, in row-major
 /// order, are cut into blocks of kBlock; in a block, element i goes to lane i % kLanes; lanes are
-/// folded pairwise; blocks are folded in order, with floating sums in f64. Strides, threads and the
-/// number of other results play no part.
+/// folded pairwise; blocks are folded in order, kGroup at a time, and so are the results of that,
+/// until one is left, with floating sums in f64. Strides, threads, the device and the number of
+/// other results play no part.
 
 #include "tessera/tensor/kernels/view.h"
 
@@ -35,6 +36,7 @@ struct ReduceKernel {
   static constexpr const char* kName = "reduce";
   static constexpr std::int64_t kBlock = 1024;
   static constexpr int kLanes = 16;
+  static constexpr std::int64_t kGroup = 64;
 
   /// x has the kept dims first, then the reduced ones; y, of any dtype, is contiguous with the
   /// extents of the kept dims.
@@ -69,7 +71,14 @@ struct ReduceKernel {
   static std::size_t workspace(const Args& a) {
     return static_cast<std::size_t>(a.outputs() * a.blocks()) * 8;
   }
+  /// The same for each group of blocks, or each block, and for groups of groups of them.
+  static std::size_t cuda_workspace(const Args& a) {
+    if (a.blocks() <= 1) return 0;
+    const std::int64_t above = (a.blocks() + kGroup * kGroup - 1) / (kGroup * kGroup);
+    return static_cast<std::size_t>(a.outputs() * (a.blocks() + above)) * 8;
+  }
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 }  // namespace tessera

@@ -24,6 +24,7 @@ struct RotaryTableKernel {
   }
   static std::size_t workspace(const Args&) { return 0; }
   static void cpu(const Args& a, Workspace);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 struct RotaryKernel {
@@ -57,6 +58,7 @@ struct RotaryKernel {
     return row_scratch(a.x.numel() / n, n, a.row_bytes());
   }
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 }  // namespace tessera

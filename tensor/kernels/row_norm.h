@@ -30,6 +30,10 @@ struct RowNormKernel {
   /// y = (x - mean) * rstd * weight + bias. With `centered` mean is the row's and rstd = 1 /
   /// sqrt(variance + eps); without, mean is 0 and not written, and rstd = 1 / sqrt(mean of squares
   /// + eps). x and y [rows, length], mean and rstd [rows].
+  ///
+  /// With a `residual` what is normalised is sum = x + residual, rounded to x's dtype and written:
+  /// the bits of an addition that is followed by a norm. Both are as x, and either given or not.
+  /// `sum` may be x or the residual.
   struct Args {
     ConstView x;
     ConstView weight;
@@ -40,6 +44,8 @@ struct RowNormKernel {
     RowNormShape shape;
     bool centered = true;
     double eps = 0;
+    ConstView residual{};
+    View sum{};
 
     std::size_t element() const { return dtype_size(rstd.dtype); }
     /// For the weight and bias that are missing.
@@ -47,7 +53,11 @@ struct RowNormKernel {
       const std::int64_t all = 2 * shape.groups * shape.channels;
       return row_scratch_share(static_cast<std::size_t>(all) * element());
     }
-    std::size_t row_bytes() const { return static_cast<std::size_t>(shape.length()) * element(); }
+    /// Of x, and of the residual.
+    std::size_t row_bytes() const {
+      const std::size_t rows = residual.defined() ? 2 : 1;
+      return rows * static_cast<std::size_t>(shape.length()) * element();
+    }
   };
   template <class F>
   static void visit(const Args& a, F&& f) {
@@ -57,6 +67,8 @@ struct RowNormKernel {
     f(a.y);
     if (a.mean.defined()) f(a.mean);
     f(a.rstd);
+    if (a.residual.defined()) f(a.residual);
+    if (a.sum.defined()) f(a.sum);
   }
   static std::size_t workspace(const Args& a) {
     const bool in_place = rows_in_place(a.y);
@@ -64,6 +76,7 @@ struct RowNormKernel {
            (in_place ? 0 : row_scratch(a.shape.rows(), a.shape.length(), a.row_bytes()));
   }
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 struct RowNormBackwardKernel {
@@ -106,6 +119,18 @@ struct RowNormBackwardKernel {
       return 3 * static_cast<std::size_t>(shape.length()) * element();
     }
     std::int64_t task_length() const { return samples_per_block() * shape.length(); }
+
+    /// On a GPU samples are cut into chunks: enough to fill one with work, few enough to add up.
+    std::int64_t cuda_samples_per_chunk() const {
+      const std::int64_t all = std::max<std::int64_t>(1, shape.groups * shape.channels);
+      const std::int64_t tiles = shape.spatial == 1 ? (all + 127) / 128 : all;
+      const std::int64_t chunks = std::clamp<std::int64_t>(1024 / tiles, 1, 64);
+      const std::int64_t least = shape.spatial == 1 ? 16 : 1;
+      return std::max(least, (shape.samples + chunks - 1) / chunks);
+    }
+    std::int64_t cuda_chunks() const {
+      return (shape.samples + cuda_samples_per_chunk() - 1) / cuda_samples_per_chunk();
+    }
   };
   template <class F>
   static void visit(const Args& a, F&& f) {
@@ -122,7 +147,14 @@ struct RowNormBackwardKernel {
     return a.partial_bytes() +
            row_scratch(a.blocks() * a.shape.groups, a.task_length(), a.row_bytes());
   }
+  /// dweight and dbias of each chunk.
+  static std::size_t cuda_workspace(const Args& a) {
+    if (!a.dweight.defined() && !a.dbias.defined()) return 0;
+    return static_cast<std::size_t>(2 * a.cuda_chunks() * a.shape.groups * a.shape.channels) *
+           a.element();
+  }
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 }  // namespace tessera

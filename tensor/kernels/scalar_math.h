@@ -7,11 +7,10 @@
 /// written with fma() or mul(). The f32 functions have no branches, so the compiler turns loops
 /// over them into vector code with the same bits as the scalar code.
 ///
-/// (sin, cos and pow in f32 call those of f64, which may differ between CPU and GPU in the last bit
-/// of f64.)
+/// (pow in f32 calls that of f64, which may differ between CPU and GPU in the last bit of f64.)
 ///
-/// Polynomials: exp, log, tanh, sin and cos in f32 from Cephes (S. Moshier); log, sin and cos in
-/// f64 from fdlibm (Sun); the tail of the normal distribution is fitted by us.
+/// Polynomials: exp, log and tanh in f32 from Cephes (S. Moshier); log in f64 from fdlibm (Sun);
+/// the tail of the normal distribution is fitted by us.
 
 #include <bit>
 #include <cmath>
@@ -85,10 +84,10 @@ TESSERA_HD double exp(double x) { return ::exp(x); }
 TESSERA_HD float log(float x) {
   const bool tiny = x < 1.17549435e-38f;
   const float normal = tiny ? x * 8388608.0f : x;
-  const auto bits = std::bit_cast<std::int32_t>(normal);
-  const std::int32_t exponent = (bits - 0x3f3504f3) >> 23;  // mantissa in [sqrt(1/2), sqrt(2))
-  const auto mantissa = std::bit_cast<float>(static_cast<std::uint32_t>(bits) -
-                                             (static_cast<std::uint32_t>(exponent) << 23));
+  const auto bits = std::bit_cast<std::uint32_t>(normal);
+  // mantissa in [sqrt(1/2), sqrt(2))
+  const std::int32_t exponent = static_cast<std::int32_t>(bits - 0x3f3504f3u) >> 23;
+  const auto mantissa = std::bit_cast<float>(bits - (static_cast<std::uint32_t>(exponent) << 23));
   const float e = static_cast<float>(exponent) - (tiny ? 23.0f : 0.0f);
   const float f = mantissa - 1.0f;
   const float z = f * f;
@@ -211,12 +210,6 @@ TESSERA_HD float erf(float x) {
 }
 TESSERA_HD double erf(double x) { return ::erf(x); }
 
-/// sin and cos; in f32 through f64, which knows every turn of a large angle.
-TESSERA_HD float sin(float x) { return static_cast<float>(::sin(static_cast<double>(x))); }
-TESSERA_HD double sin(double x) { return ::sin(x); }
-TESSERA_HD float cos(float x) { return static_cast<float>(::cos(static_cast<double>(x))); }
-TESSERA_HD double cos(double x) { return ::cos(x); }
-
 /// x to the power y, as IEEE's pow treats signs, zeros and infinities.
 TESSERA_HD float pow(float x, float y) {
   return static_cast<float>(::pow(static_cast<double>(x), static_cast<double>(y)));
@@ -238,54 +231,6 @@ TESSERA_HD std::int64_t pow(std::int64_t x, std::int64_t y) {
 template <class T>
 TESSERA_HD T sigmoid(T x) {
   return T(1) / (T(1) + exp(-x));
-}
-
-template <class T>
-struct SinCos {
-  T sin;
-  T cos;
-};
-
-namespace detail {
-
-/// sin and cos of an angle in [-pi/4, pi/4].
-TESSERA_HD SinCos<float> sincos_octant(float a) {
-  const float z = a * a;
-  const float s = polynomial(z, -1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f);
-  const float c =
-      polynomial(z, 2.443315711809948e-5f, -1.388731625493765e-3f, 4.166664568298827e-2f);
-  return {fma(s * z, a, a), fma(c, z * z, fma(-0.5f, z, 1.0f))};
-}
-TESSERA_HD SinCos<double> sincos_octant(double a) {
-  const double z = a * a;
-  const double s = polynomial(z, 1.58969099521155010221e-10, -2.50507602534068634195e-08,
-                              2.75573137070700676789e-06, -1.98412698298579493134e-04,
-                              8.33333333332248946124e-03, -1.66666666666666324348e-01);
-  const double c = polynomial(z, -1.13596475577881948265e-11, 2.08757232129817482790e-09,
-                              -2.75573143513906633035e-07, 2.48015872894767294178e-05,
-                              -1.38888888888741095749e-03, 4.16666666666666019037e-02);
-  return {fma(s * z, a, a), fma(c, z * z, fma(-0.5, z, 1.0))};
-}
-
-}  // namespace detail
-
-/// sin and cos of `turns` whole turns, 0 <= turns < 1: the reduction to an octant is exact.
-template <class T>
-TESSERA_HD SinCos<T> sincos_turns(T turns) {
-  const T quarters = turns * T(4);
-  const auto nearest = static_cast<std::int32_t>(quarters + T(0.5));
-  const SinCos<T> o =
-      detail::sincos_octant((quarters - static_cast<T>(nearest)) * T(1.57079632679489661923));
-  switch (nearest & 3) {
-    case 0:
-      return {o.sin, o.cos};
-    case 1:
-      return {o.cos, -o.sin};
-    case 2:
-      return {-o.sin, -o.cos};
-    default:
-      return {-o.cos, o.sin};
-  }
 }
 
 }  // namespace tessera::scalar

@@ -31,7 +31,9 @@ struct ScatterKernel {
     f(a.y);
   }
   static std::size_t workspace(const Args&) { return 0; }
+  static std::size_t cuda_workspace(const Args& a);
   static void cpu(const Args& a, Workspace);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 }  // namespace tessera

@@ -28,6 +28,7 @@ struct SoftmaxKernel {
   /// A row, or a tile of them, for each thread, where y cannot hold it.
   static std::size_t workspace(const Args& a);
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 struct SoftmaxBackwardKernel {
@@ -52,6 +53,7 @@ struct SoftmaxBackwardKernel {
   }
   static std::size_t workspace(const Args& a);
   static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 inline std::size_t SoftmaxKernel::workspace(const Args& a) {

@@ -202,7 +202,8 @@ TEST_CASE("attention: errors") {
   CHECK(message(arange(3), k, k) == where + "needs a floating dtype, got i64; cast it first");
   CHECK(message(q, cast(k, DType::kF64), k) ==
         where + "operands have dtypes f32 and f64; cast one of them");
-  CHECK(message(q, k, null) == where + "operands are on cpu and null; move them to one device");
+  CHECK(message(q, k, null) ==
+        where + "operands are on " + default_device().str() + " and null; move them to one device");
   CHECK(message(q, k, zeros({6, 5})) ==
         where +
             "needs q, k and v [.., heads, length, dim] with equally many dims, at least 3; got q "
@@ -240,7 +241,7 @@ TEST_CASE("attention: errors of mask, scale and dropout") {
   CHECK(message({.mask = arange(6)}) ==
         where + "the mask has dtype i64; it must be bool (true: may attend) or floating (added)");
   CHECK(message({.mask = zeros({6}, {.device = kNull})}) ==
-        where + "operands are on cpu and null; move them to one device");
+        where + "operands are on " + default_device().str() + " and null; move them to one device");
   CHECK(message({.mask = zeros({3, 5})}) ==
         where +
             "the mask [3, 5] does not broadcast to the scores [2, 4, 3, 6]; its extents must be "
@@ -271,7 +272,7 @@ TEST_CASE("attention: errors of the derivative") {
   CHECK(message(zeros({2, 3, 4}), y) ==
         where + "the output's gradient is f32 [2, 3, 4], expected f32 [2, 3, 5]");
   CHECK(message(zeros({2, 3, 5}, {.device = kNull}), y) ==
-        where + "operands are on cpu and null; move them to one device");
+        where + "operands are on " + default_device().str() + " and null; move them to one device");
   CHECK(message(q, {.output = q, .log_sum_exp = q}) ==
         where + "log_sum_exp is f32 [2, 3, 5], expected f32 [2, 3]");
   CHECK(message(q, {.output = q, .log_sum_exp = zeros({3, 2}).transpose(0, 1)}) ==

@@ -279,7 +279,7 @@ TEST_CASE("elementwise operations: errors") {
   CHECK(thrown<InvalidArgument>([&] { sub_(eq(f, f), eq(f, f)); }) ==
         "[sub_] the difference of two bools is not a bool; use logical_xor, or cast one of them");
   CHECK(thrown<InvalidArgument>([&] { mul(f, n); }) ==
-        "[mul] operands are on cpu and null; move them to one device");
+        "[mul] operands are on " + default_device().str() + " and null; move them to one device");
   CHECK(thrown<InvalidArgument>([&] { sub(Tensor(), f); }) ==
         "[sub] the first operand is undefined; pass a tensor");
   CHECK(thrown<InvalidArgument>([&] { sub(f, Tensor()); }) ==
@@ -291,7 +291,8 @@ TEST_CASE("elementwise operations: errors") {
   CHECK(thrown<InvalidArgument>([&] { copy_(f, zeros({3})); }) ==
         "[copy_] shapes [2] and [3] differ; they must be equal");
   CHECK(thrown<InvalidArgument>([&] { axpby_(f, n, {}); }) ==
-        "[axpby_] operands are on cpu and null; move them to one device");
+        "[axpby_] operands are on " + default_device().str() +
+            " and null; move them to one device");
   CHECK(thrown<InvalidArgument>([&] { copy_(Tensor(), f); }) ==
         "[copy_] the output is undefined; pass a tensor");
   CHECK(thrown<InvalidArgument>([&] { clone(Tensor()); }) ==

@@ -215,7 +215,8 @@ TEST_CASE("conv: errors") {
   CHECK(message(x, cast(w, DType::kF64), {}, two) ==
         "[conv2d] operands have dtypes f32 and f64; cast one of them");
   CHECK(message(x, zeros({6, 2, 3, 3}, {.device = kNull}), {}, two) ==
-        "[conv2d] operands are on cpu and null; move them to one device");
+        "[conv2d] operands are on " + default_device().str() +
+            " and null; move them to one device");
   CHECK(message(arange(3), arange(3), {}, two) ==
         "[conv2d] needs a floating dtype, got i64; cast it first");
   CHECK(message(x, w.select(0, 0), {}, two) ==

@@ -220,51 +220,52 @@ TEST_CASE("an index outside its dim is named, with its position") {
   const auto at = [](const std::vector<std::int64_t>& values, const Shape& shape) {
     return Tensor::from_vector(values, shape);
   };
-  CHECK(thrown<InvalidArgument>([&] {
+  CHECK(thrown_by_kernel<InvalidArgument>([&] {
           gather(x, 1, at({0, 1, 2, 3}, {2, 2}));
         }) ==
         "[gather] index 3 at position 3 is outside [0, 3), the extent of dim 1; count from 0");
-  CHECK(thrown<InvalidArgument>([&] {
+  CHECK(thrown_by_kernel<InvalidArgument>([&] {
           gather(x, 0, at({0, -1}, {1, 2}));
         }) ==
         "[gather] index -1 at position 1 is outside [0, 2), the extent of dim 0; count from 0");
-  CHECK(thrown<InvalidArgument>([&] {
+  CHECK(thrown_by_kernel<InvalidArgument>([&] {
           scatter(x, 1, at({3}, {1, 1}), x);
         }) ==
         "[scatter] index 3 at position 0 is outside [0, 3), the extent of dim 1; count from 0");
-  CHECK_THAT(thrown<InvalidArgument>([&] {
+  CHECK_THAT(thrown_by_kernel<InvalidArgument>([&] {
                scatter_(x, 1, at({3}, {1, 1}), x);
              }),
              Catch::Contains("[scatter_] index 3 at position 0"));
-  CHECK_THAT(thrown<InvalidArgument>([&] {
+  CHECK_THAT(thrown_by_kernel<InvalidArgument>([&] {
                scatter_add(x, 1, at({3}, {1, 1}), x);
              }),
              Catch::Contains("[scatter_add] index 3 at position 0"));
-  CHECK(thrown<InvalidArgument>([&] {
+  CHECK(thrown_by_kernel<InvalidArgument>([&] {
           index_select(x, 1, at({0, 5}, {2}));
         }) ==
         "[index_select] index 5 at position 1 is outside [0, 3), the extent of dim 1; count from "
         "0");
-  CHECK(thrown<InvalidArgument>([&] {
+  CHECK(thrown_by_kernel<InvalidArgument>([&] {
           index(x, {at({0, 1}, {2}), at({0, 3}, {2})});
         }) == "[index] index 3 at position 1 is outside [0, 3), the extent of dim 1; count from 0");
-  CHECK_THAT(thrown<InvalidArgument>([&] {
+  CHECK_THAT(thrown_by_kernel<InvalidArgument>([&] {
                index_put(x, {at({2}, {1})}, ones({1, 3}));
              }),
              Catch::Contains("[index_put] index 2 at position 0 is outside [0, 2)"));
-  CHECK_THAT(thrown<InvalidArgument>([&] {
+  CHECK_THAT(thrown_by_kernel<InvalidArgument>([&] {
                embedding(x, at({0, 0, 9}, {3, 1}));
              }),
              Catch::Contains("[embedding] index 9 at position 2 is outside [0, 2)"));
-  CHECK_THAT(thrown<InvalidArgument>([&] {
+  CHECK_THAT(thrown_by_kernel<InvalidArgument>([&] {
                embedding_backward_into(x, ones({1, 3}), at({9}, {1}));
              }),
              Catch::Contains("[embedding_backward_into] index 9 at position 0"));
 }
 
 TEST_CASE("a queued stream reports a bad index when it is waited for") {
-  const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "indices");
+  const Stream stream = Stream::create(default_device(), StreamKind::kQueued, "indices");
   const Tensor x = zeros({2, 3}), at = full({1, 1}, 7, {.dtype = DType::kI64});
+  stream.wait(current_stream(default_device()).record());
   StreamGuard guard(stream);
   gather(x, 1, at);
   CHECK_THAT(thrown<InvalidArgument>([&] { stream.synchronize(); }),

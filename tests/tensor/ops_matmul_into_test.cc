@@ -132,7 +132,8 @@ TEST_CASE("matmul: errors") {
         "[matmul] the first operand is undefined; pass a tensor");
   CHECK(thrown<InvalidArgument>([&] {
           matmul(a, zeros({3, 2}, {.device = kNull}));
-        }) == "[matmul] operands are on cpu and null; move them to one device");
+        }) == "[matmul] operands are on " + default_device().str() +
+                  " and null; move them to one device");
   CHECK(thrown<InvalidArgument>([&] {
           matmul(a, zeros({3, 2}, {.dtype = DType::kF64}));
         }) == "[matmul] operands have dtypes f32 and f64; cast one of them");

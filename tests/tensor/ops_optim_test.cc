@@ -264,6 +264,24 @@ TEST_CASE("adam_step: every dtype of parameter and state, against a slow loop") 
   adam_step({});
 }
 
+TEST_CASE("adam_step: a copy of the parameter as it stands after the step, in any floating dtype") {
+  for (DType dtype : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16}) {
+    for (DType copy_dtype : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16}) {
+      INFO(dtype_name(dtype) << ", copied to " << dtype_name(copy_dtype));
+      for (const Shape& shape : {Shape{0}, Shape{3, 171}, Shape{70'001}}) {
+        const AdamState with = adam_state(shape, dtype, dtype),
+                        without = adam_state(shape, dtype, dtype);
+        AdamSegment segment = segment_of(with, 1);
+        segment.copy = full(shape, 7, {.dtype = copy_dtype});
+        adam_step({segment});
+        adam_step({segment_of(without, 1)});
+        CHECK(all_equal(with.p, without.p));
+        CHECK(all_equal(segment.copy, cast(with.p, copy_dtype)));
+      }
+    }
+  }
+}
+
 TEST_CASE("adam_step and sgd_step: gradients of f32 for parameters of 16 bits") {
   for (DType dtype : {DType::kBF16, DType::kF16}) {
     const AdamState own = adam_state({700}, dtype, DType::kF32),
@@ -334,6 +352,14 @@ TEST_CASE("adam_step: errors") {
         "[adam_step] exp_avg of shape [4] has strides [2]; it must be contiguous");
   segment.exp_avg = zeros({4}, {.device = kNull});
   CHECK(message(segment).starts_with("[adam_step] operands are on "));
+  segment = segment_of(s, 1);
+  segment.copy = zeros({4}, {.dtype = DType::kI32});
+  CHECK(message(segment) == "[adam_step] needs a floating dtype, got i32; cast it first");
+  segment.copy = zeros({2, 2});
+  CHECK(message(segment) == "[adam_step] shapes [4] and [2, 2] differ; they must be equal");
+  segment.copy = zeros({4, 2}).select(1, 0);
+  CHECK(message(segment) ==
+        "[adam_step] the copy of shape [4] has strides [2]; it must be contiguous");
   CHECK(message({.parameter = arange(4), .gradient = arange(4)}) ==
         "[adam_step] needs a floating dtype, got i64; cast it first");
 }

@@ -118,6 +118,31 @@ TEST_CASE("mean and sum of squares") {
   CHECK(sum_of_squares(full({2}, 1e30)).item<double>() == Approx(2e60));
 }
 
+TEST_CASE("sum_of_squares of a list has the bits of one after another") {
+  std::vector<Tensor> tensors;
+  double one_after_another = 0;
+  for (const std::int64_t n : {1, 5, 1024, 1025, 0, 70000, 300000}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+      tensors.push_back(
+          cast(sin(arange(0, static_cast<double>(n), 1, {.dtype = DType::kF64})), dtype));
+      one_after_another += sum_of_squares(tensors.back()).item<double>();
+    }
+  }
+  CHECK(sum_of_squares(tensors).item<double>() == one_after_another);
+  CHECK(same_for_any_threads([&] { return sum_of_squares(tensors).to_vector<double>(); }));
+  const Tensor x = full({4, 3}, 2);
+  CHECK(sum_of_squares(std::vector{x, x.transpose(0, 1)}).item<double>() == 96);
+  CHECK(sum_of_squares(std::vector{x}).dtype() == DType::kF64);
+  CHECK(thrown<InvalidArgument>([] { sum_of_squares(std::vector<Tensor>()); }) ==
+        "[sum_of_squares] the list has no tensors; pass at least one");
+  CHECK(thrown<InvalidArgument>([&] {
+          sum_of_squares(std::vector{x, arange(3)});
+        }) == "[sum_of_squares] needs a floating dtype, got i64; cast it first");
+  CHECK(thrown<InvalidArgument>([&] {
+          sum_of_squares(std::vector{x, Tensor()});
+        }) == "[sum_of_squares] a tensor of the list is undefined; pass a tensor");
+}
+
 TEST_CASE("sum_to_shape undoes a broadcast") {
   const Tensor x = ones({4, 2, 3});
   CHECK(sum_to_shape(x, {2, 3}).to_vector<float>() == std::vector<float>(6, 4));

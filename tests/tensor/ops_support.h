@@ -10,13 +10,26 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "tessera/tensor/device.h"
 #include "tessera/tensor/ops_elementwise.h"
 #include "tessera/tensor/rank_context.h"
+#include "tessera/tensor/stream.h"
 #include "tessera/tensor/tensor.h"
+#include "tessera/tests/tensor/throws.h"
 
 namespace tessera::testing {
+
+// thrown(), where a kernel finds the mistake: on a GPU the next wait throws.
+template <class E, class Body>
+std::string thrown_by_kernel(Body&& body) {
+  return thrown<E>([&] {
+    body();
+    current_stream(default_device()).synchronize();
+  });
+}
 
 // `count` numbers in [low, high), spread without a pattern and always the same.
 template <class T = double>

@@ -59,6 +59,18 @@ TEST_CASE("step scope: a nested one leaves the outer one where it was") {
   CHECK(random::first_sample() == 0);
 }
 
+TEST_CASE("no draws: a draw is an error that names the layer and says why not") {
+  const StepScope scope({.seed = 1, .step = 1});
+  {
+    const random::NoDraws none("this work is repeated");
+    CHECK_THROWS_AS(next_key("blocks.0.dropout"), StateError);
+    CHECK_THROWS_WITH(next_key("blocks.0.dropout"),
+                      Catch::Matchers::Contains("layer \"blocks.0.dropout\" draws random numbers, "
+                                                "but this work is repeated"));
+  }
+  CHECK(next_key("blocks.0.dropout").call == 0);
+}
+
 TEST_CASE("keys: any of the four makes another stream of numbers") {
   const RandomKey base = {.seed = 1, .step = 2, .layer = 3, .call = 4};
   CHECK(base.key() == RandomKey(base).key());

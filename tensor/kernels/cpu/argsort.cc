@@ -1,10 +1,8 @@
 #include "tessera/tensor/kernels/argsort.h"
 
-#include <bit>
-#include <limits>
-
 #include "tessera/tensor/kernels/cpu/convert.h"
 #include "tessera/tensor/kernels/cpu/lines.h"
+#include "tessera/tensor/kernels/sort_key.h"
 
 namespace tessera {
 namespace {
@@ -16,15 +14,6 @@ constexpr auto kBefore = [](const Entry& a, const Entry& b) {
   return a.key != b.key ? a.key < b.key : a.position < b.position;
 };
 
-// Unsigned numbers in the order of the elements, so that one sort serves every dtype.
-constexpr std::uint64_t kSign = std::uint64_t{1} << 63;
-std::uint64_t key_of(double x) {
-  if (x != x) return std::numeric_limits<std::uint64_t>::max();
-  const auto bits = std::bit_cast<std::uint64_t>(x == 0 ? 0.0 : x);
-  return (bits & kSign) != 0 ? ~bits : bits | kSign;
-}
-std::uint64_t key_of(std::int64_t x) { return static_cast<std::uint64_t>(x) ^ kSign; }
-
 template <class C>
 void load_entries(const ConstView& x, std::int64_t offset, bool descending, Entry* out) {
   constexpr std::int64_t kLength = 512;
@@ -35,7 +24,7 @@ void load_entries(const ConstView& x, std::int64_t offset, bool descending, Entr
     const std::int64_t count = std::min(kLength, n - at);
     cpu::load_run(x.dtype, cpu::advance(x.data, x.dtype, offset + at * step), step, count, buffer);
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::uint64_t key = key_of(buffer[i]);
+      const std::uint64_t key = sort_key(buffer[i]);
       out[at + i] = {.key = descending ? ~key : key, .position = at + i};
     }
   }

@@ -9,8 +9,8 @@
 
 #include "tessera/tensor/kernels/cpu/convert.h"
 #include "tessera/tensor/kernels/cpu/lanes.h"
-#include "tessera/tensor/kernels/cpu/reduce_folds.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
+#include "tessera/tensor/kernels/reduce_folds.h"
 
 namespace tessera::cpu {
 
@@ -160,21 +160,36 @@ class Reduction {
 
   // Results [first, first + kColumns) from their blocks.
   void finish(std::int64_t first) const {
-    Wide<Total> results[kColumns];
+    folds::Wide<Total> results[kColumns];
     const std::int64_t n = std::min(g_.outputs - first, kColumns);
-    for (std::int64_t c = 0; c < n; ++c) {
-      Total total = static_cast<Total>(F::kNone);
-      for (std::int64_t b = 0; b < g_.blocks; ++b)
-        total = F::fold(total, partial_[b * g_.outputs + first + c]);
-      results[c] = F::finish(total, shift(first + c), numbers_);
-    }
+    for (std::int64_t c = 0; c < n; ++c)
+      results[c] = F::finish(total(first + c), shift(first + c), numbers_);
     store_run(args_.y.dtype, advance(args_.y.data, args_.y.dtype, first), 1, n, results);
+  }
+
+  // The totals of one result's blocks, folded in groups, and groups in groups: in place.
+  Total total(std::int64_t output) const {
+    constexpr std::int64_t kGroup = ReduceKernel::kGroup;
+    const auto at = [&](std::int64_t b) -> Total& { return partial_[b * g_.outputs + output]; };
+    if (g_.blocks == 0) return static_cast<Total>(F::kNone);
+    std::int64_t left = g_.blocks;
+    do {
+      const std::int64_t groups = (left + kGroup - 1) / kGroup;
+      for (std::int64_t g = 0; g < groups; ++g) {
+        Total total = static_cast<Total>(F::kNone);
+        for (std::int64_t b = g * kGroup; b < std::min(left, (g + 1) * kGroup); ++b)
+          total = F::fold(total, at(b));
+        at(g) = total;
+      }
+      left = groups;
+    } while (left > 1);
+    return at(0);
   }
 
   const ReduceKernel::Args& args_;
   ReduceGeometry g_;
   Elements<C> x_;
-  ReduceNumbers numbers_;
+  folds::ReduceNumbers numbers_;
   Total* partial_;
 };
 

@@ -55,6 +55,42 @@ void normalize_row(const C* x, C* y, const RowNormShape& shape, const RowStatist
   }
 }
 
+// The rows that are normalised: x, or its sums with the residual, which are rounded and stored
+// first.
+template <class C>
+class Summands {
+ public:
+  explicit Summands(const RowNormKernel::Args& a)
+      : adds_(a.residual.defined()),
+        x_(a.x),
+        residual_(a.residual),
+        sum_(a.sum),
+        stored_(read(a)) {}
+
+  // In place, or in `buffer`, which has room for two rows where they are added.
+  const C* read(std::int64_t row, std::int64_t n, C* buffer) const {
+    if (!adds_) return x_.read(row, buffer);
+    const C* x = x_.read(row, buffer);
+    const C* other = residual_.read(row, cpu::buffer_row(buffer, 1, n));
+    C* to = sum_.place(row, buffer);
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) to[i] = x[i] + other[i];
+    sum_.commit(row, to);
+    return stored_.read(row, to);
+  }
+
+ private:
+  static ConstView read(const RowNormKernel::Args& a) {
+    return {
+        .data = a.sum.data, .dtype = a.sum.dtype, .shape = a.sum.shape, .strides = a.sum.strides};
+  }
+
+  bool adds_;
+  cpu::RowInput<C> x_, residual_;
+  cpu::RowOutput<C> sum_;
+  cpu::RowInput<C> stored_;
+};
+
 // Of one row; x and weight as in the forward.
 template <class C>
 struct BackwardRow {
@@ -219,13 +255,13 @@ void RowNormKernel::cpu(const Args& a, Workspace scratch) {
     const C* weight = a.weight.defined() ? a.weight.as<C>() : ones;
     const C* bias = a.bias.defined() ? a.bias.as<C>() : zeros;
     C *mean = a.mean.as<C>(), *rstd = a.rstd.as<C>();
-    const cpu::RowInput<C> x(a.x);
+    const Summands<C> x(a);
     const cpu::RowOutput<C> y(a.y);
     const Workspace rows = rest_of(scratch, a.affine_bytes(), !rows_in_place(a.y));
     cpu::parallel_buffered_rows<C>(
         shape.rows(), n, rows, a.row_bytes(), [&](std::int64_t row, C* buffer) {
           C* to = y.place(row, buffer);
-          const C* from = x.read(row, to);
+          const C* from = x.read(row, n, buffer == nullptr ? to : buffer);
           const RowStatistics<C> s = statistics(from, n, a.centered, a.eps);
           if (a.mean.defined()) mean[row] = s.mean;
           rstd[row] = s.rstd;

@@ -1,6 +1,7 @@
 #include "tessera/tensor/kernels/sgd.h"
 
 #include "tessera/tensor/kernels/cpu/segments.h"
+#include "tessera/tensor/kernels/optimizer_math.h"
 
 namespace tessera {
 namespace {
@@ -14,20 +15,17 @@ struct Step {
     C* p = parameters.open(s.parameter, begin, n);
     const C* gradient = gradients.read(s.gradient, begin, n);
     C* momentum = momenta.open(s.momentum, begin, n);
-    const C lr = static_cast<C>(s.lr), decay = static_cast<C>(s.weight_decay);
-    const C sign = s.maximize ? C(-1) : C(1);
+    const optimizer::SgdFactors<C> f(s);
     if (momentum == nullptr) {
 #pragma GCC ivdep
-      for (std::int64_t i = 0; i < n; ++i) p[i] -= lr * (gradient[i] * sign + decay * p[i]);
+      for (std::int64_t i = 0; i < n; ++i)
+        p[i] = optimizer::sgd_without_momentum(f, p[i], gradient[i]);
     } else {
-      const C factor = static_cast<C>(s.momentum_factor), share = static_cast<C>(1 - s.dampening);
-      const bool nesterov = s.nesterov, first = s.first_step;
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < n; ++i) {
-        const C g = gradient[i] * sign + decay * p[i];
-        const C m = first ? g : factor * momentum[i] + share * g;
-        momentum[i] = m;
-        p[i] -= lr * (nesterov ? g + factor * m : m);
+        const auto moved = optimizer::sgd_with_momentum(f, p[i], gradient[i], momentum[i]);
+        momentum[i] = moved.momentum;
+        p[i] = moved.parameter;
       }
     }
     parameters.write(s.parameter, begin, n);

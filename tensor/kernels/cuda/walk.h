@@ -4,9 +4,16 @@
 /// tested on the CPU.
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <type_traits>
+#include <utility>
 
 #include "tessera/tensor/host_device.h"
+#include "tessera/tensor/kernels/layout.h"
 #include "tessera/tensor/shape.h"
 
 namespace tessera::cuda {
@@ -15,10 +22,14 @@ inline constexpr int kThreads = 256;  // of a block
 /// Enough to fill any GPU; beyond it a thread takes several elements.
 inline constexpr std::int64_t kMostBlocks = 4096;
 
+/// The least number of pieces of `size` that hold `n`.
+TESSERA_HD std::int64_t pieces_of(std::int64_t n, std::int64_t size) {
+  return n / size + (n % size != 0 ? 1 : 0);
+}
+
 /// Blocks for so many pieces of work; at least one.
 inline unsigned blocks_for(std::int64_t work) {
-  return static_cast<unsigned>(
-      std::clamp<std::int64_t>(work / kThreads + (work % kThreads != 0 ? 1 : 0), 1, kMostBlocks));
+  return static_cast<unsigned>(std::clamp<std::int64_t>(pieces_of(work, kThreads), 1, kMostBlocks));
 }
 
 /// Calls f(i) for what one thread has of 0 ... n - 1: every `threads`-th from `first` on, so that
@@ -28,43 +39,130 @@ TESSERA_HD void share(std::int64_t first, std::int64_t threads, std::int64_t n, 
   for (std::int64_t i = first; i < n; i += threads) f(i);
 }
 
-/// Two operands that walk one shape, in elements.
-struct Walk {
-  int ndim = 0;
-  std::int64_t shape[kMaxDims] = {};
-  std::int64_t x_strides[kMaxDims] = {};
-  std::int64_t y_strides[kMaxDims] = {};
+// ---- division ----------------------------------------------------------------------------------
+
+/// The upper half of a product.
+TESSERA_HD std::uint32_t upper_product(std::uint32_t a, std::uint32_t b) {
+  return static_cast<std::uint32_t>((std::uint64_t{a} * b) >> 32);
+}
+TESSERA_HD std::uint64_t upper_product(std::uint64_t a, std::uint64_t b) {
+#ifdef __CUDA_ARCH__
+  return __umul64hi(a, b);
+#else
+  return static_cast<std::uint64_t>((static_cast<unsigned __int128>(a) * b) >> 64);
+#endif
+}
+
+/// Division by a number that is known before the launch: a product and a shift in place of the
+/// hundred instructions of a GPU's integer division.
+///
+/// U has B bits; dividends are below 2^(B-1), divisors from 1 to 2^(B-1). With s the least shift
+/// for which 2^s >= divisor, magic = ceil(2^(B-1+s) / divisor) has B bits and is too large by less
+/// than 1, which moves n * magic / 2^(B-1+s) by less than 1 / divisor: not over a whole number.
+/// (T. Granlund, P. Montgomery, "Division by invariant integers using multiplication", 1994.)
+template <class U>
+struct Divisor {
+  U value = 1;
+  U magic = U{1} << (std::numeric_limits<U>::digits - 1);
+  int shift = 0;
 };
 
-inline Walk make_walk(const Shape& shape, const Shape& x_strides, const Shape& y_strides) {
-  Walk walk;
+template <class U>
+Divisor<U> make_divisor(U value) {
+  using Wide = std::conditional_t<sizeof(U) == 4, std::uint64_t, unsigned __int128>;
+  const int shift = static_cast<int>(std::bit_width(static_cast<U>(value - 1)));
+  const Wide numerator = Wide{1} << (std::numeric_limits<U>::digits - 1 + shift);
+  return {.value = value, .magic = static_cast<U>((numerator + value - 1) / value), .shift = shift};
+}
+
+template <class U>
+TESSERA_HD U quotient(U n, const Divisor<U>& by) {
+  return upper_product(static_cast<U>(n << 1), by.magic) >> by.shift;
+}
+
+// ---- walks -------------------------------------------------------------------------------------
+
+/// Where the elements of N operands that walk one shape lie, in elements.
+template <int N>
+struct Walk {
+  int ndim = 0;
+  bool narrow = true;                            ///< below 2^31 elements: 32 bits count them
+  Divisor<std::uint32_t> narrow_dims[kMaxDims];  ///< the extents, where narrow
+  Divisor<std::uint64_t> wide_dims[kMaxDims];    ///< the extents, where not
+  std::int64_t strides[N][kMaxDims] = {};
+};
+
+/// merge_dims for lists in an array.
+template <std::size_t N>
+void merge_dims_of(Shape& shape, std::array<Shape, N>& strides) {
+  [&]<std::size_t... I>(std::index_sequence<I...>) { merge_dims(shape, {&strides[I]...}); }
+  (std::make_index_sequence<N>());
+}
+
+/// A walk in row-major order; dims that all operands walk as one are merged. Extents are not 0.
+template <std::size_t N>
+Walk<static_cast<int>(N)> make_walk(Shape shape, std::array<Shape, N> strides) {
+  merge_dims_of(shape, strides);
+  Walk<static_cast<int>(N)> walk;
   walk.ndim = shape.ndim();
-  std::copy(shape.begin(), shape.end(), walk.shape);
-  std::copy(x_strides.begin(), x_strides.end(), walk.x_strides);
-  std::copy(y_strides.begin(), y_strides.end(), walk.y_strides);
+  walk.narrow = shape.numel() <= std::numeric_limits<std::int32_t>::max();
+  // The outermost extent divides nothing.
+  for (int d = 1; d < walk.ndim; ++d) {
+    if (walk.narrow) {
+      walk.narrow_dims[d] = make_divisor(static_cast<std::uint32_t>(shape[d]));
+    } else {
+      walk.wide_dims[d] = make_divisor(static_cast<std::uint64_t>(shape[d]));
+    }
+  }
+  for (std::size_t o = 0; o < N; ++o)
+    std::copy(strides[o].begin(), strides[o].end(), walk.strides[o]);
   return walk;
 }
 
-struct WalkOffsets {
-  std::int64_t x = 0;
-  std::int64_t y = 0;
-};
+namespace detail {
 
-/// Where the i-th element lies, in row-major order. One dim costs no division.
-TESSERA_HD WalkOffsets offsets_at(const Walk& walk, std::int64_t i) {
-  WalkOffsets at;
-  for (int d = walk.ndim - 1; d > 0; --d) {
-    const std::int64_t outer = i / walk.shape[d];
-    const std::int64_t index = i - outer * walk.shape[d];
-    at.x += index * walk.x_strides[d];
-    at.y += index * walk.y_strides[d];
-    i = outer;
+template <class U, int K>
+TESSERA_HD void add_offsets(int ndim, const Divisor<U>* dims, const std::int64_t* strides,
+                            const std::int64_t (&elements)[K], std::int64_t (&at)[K]) {
+  U rest[K];
+  for (int k = 0; k < K; ++k) {
+    rest[k] = static_cast<U>(elements[k]);
+    at[k] = 0;
   }
-  if (walk.ndim > 0) {
-    at.x += i * walk.x_strides[0];
-    at.y += i * walk.y_strides[0];
+  TESSERA_KEEP_LOOP
+  for (int d = ndim - 1; d > 0; --d) {
+    const Divisor<U> extent = dims[d];
+    const std::int64_t stride = strides[d];
+    for (int k = 0; k < K; ++k) {
+      const U outer = quotient(rest[k], extent);
+      at[k] += static_cast<std::int64_t>(rest[k] - outer * extent.value) * stride;
+      rest[k] = outer;
+    }
   }
-  return at;
+  for (int k = 0; k < K; ++k) at[k] += static_cast<std::int64_t>(rest[k]) * strides[0];
+}
+
+}  // namespace detail
+
+/// Where K elements of one operand lie, given their numbers in row-major order. One dim costs no
+/// division.
+template <int N, int K>
+TESSERA_HD void find_offsets(const Walk<N>& walk, int operand, const std::int64_t (&elements)[K],
+                             std::int64_t (&at)[K]) {
+  if (walk.narrow) {
+    detail::add_offsets(walk.ndim, walk.narrow_dims, walk.strides[operand], elements, at);
+  } else {
+    detail::add_offsets(walk.ndim, walk.wide_dims, walk.strides[operand], elements, at);
+  }
+}
+
+/// The same for one element.
+template <int N>
+TESSERA_HD std::int64_t offset_at(const Walk<N>& walk, int operand, std::int64_t element) {
+  const std::int64_t elements[1] = {element};
+  std::int64_t at[1];
+  find_offsets(walk, operand, elements, at);
+  return at[0];
 }
 
 }  // namespace tessera::cuda

@@ -61,6 +61,41 @@ TEST_CASE("cuda devices: what is refused") {
         "A100 has no stream-ordered memory pools; use another GPU or a newer driver");
 }
 
+TEST_CASE("cuda machines: why there is no computing on GPUs, in one line each") {
+  cuda::MachineFacts facts;
+  CHECK(cuda::machine_problem(facts) ==
+        "this build has no CUDA; build where the CUDA toolkit is installed, or use the cpu");
+  facts = {.has_cuda = true, .runtime_version = 13000};
+  CHECK(cuda::machine_problem(facts) ==
+        "no NVIDIA driver was found, and CUDA 13.0 needs one; install it, or use the cpu");
+  facts.driver_version = 12080;
+  CHECK(cuda::machine_problem(facts) ==
+        "the NVIDIA driver is of CUDA 12.8, and this program needs one of CUDA 13.0 or newer; "
+        "update the driver, or use the cpu");
+  facts.driver_version = 13000;
+  facts.count_error = "no CUDA-capable device is detected";
+  CHECK(cuda::machine_problem(facts) ==
+        "the NVIDIA driver offers no GPU (no CUDA-capable device is detected); look at nvidia-smi "
+        "and at CUDA_VISIBLE_DEVICES, or use the cpu");
+  facts.count_error.clear();
+  facts.devices = {{"H100", 9, 0, true}, {"T4", 7, 5, true}};
+  CHECK(cuda::machine_problem(facts) ==
+        "cuda:1: T4 has compute capability 7.5, and Tessera needs 8.0 or more; use the cpu");
+  facts.devices.pop_back();
+  CHECK(cuda::machine_problem(facts).empty());
+  facts.driver_version = 14020;  // a newer driver runs older programs
+  CHECK(cuda::machine_problem(facts).empty());
+  facts = {.has_cuda = true,
+           .driver_version = 13000,
+           .runtime_version = 13010,
+           .devices = {{"A100", 8, 0, true}}};
+  CHECK(cuda::machine_problem(facts).empty());
+}
+
+TEST_CASE("cuda machines: this one has GPUs or says why not") {
+  CHECK(cuda_problem().empty() == (cuda_device_count() > 0));
+}
+
 TEST_CASE("pinned pieces: the smallest class that holds the bytes") {
   for (std::size_t bytes : {std::size_t{1}, std::size_t{4095}, std::size_t{4096}, std::size_t{4097},
                             std::size_t{100000}, cuda::kLargestPinned}) {
@@ -69,6 +104,19 @@ TEST_CASE("pinned pieces: the smallest class that holds the bytes") {
     CHECK((found == 0 || cuda::pinned_class_bytes(found - 1) < bytes));
   }
   CHECK(cuda::pinned_class(cuda::kLargestPinned) == cuda::kPinnedClasses - 1);
+}
+
+TEST_CASE("pinned tensors: at most an eighth more than asked for, at least a page") {
+  CHECK(cuda::pinned_block_bytes(1) == 4096);
+  CHECK(cuda::pinned_block_bytes(4096) == 4096);
+  for (std::size_t bytes :
+       {std::size_t{4097}, std::size_t{8191}, std::size_t{8193}, std::size_t{100000},
+        std::size_t{1} << 20, (std::size_t{1} << 33) + 7}) {
+    const std::size_t taken = cuda::pinned_block_bytes(bytes);
+    CHECK(taken >= bytes);
+    CHECK(taken <= bytes + bytes / 8 + 512);
+    CHECK(cuda::pinned_block_bytes(taken) == taken);
+  }
 }
 
 TEST_CASE("a GPU that is missing: memory, tensors, transfers") {

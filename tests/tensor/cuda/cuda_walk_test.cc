@@ -1,15 +1,10 @@
-// Which thread of a launch has which element, where elements lie, and the axpby kernel's arithmetic
-// on the CPU: all that a GPU would do but the launch.
+// Which thread of a launch has which element, and where elements lie.
 #include <catch2/catch.hpp>
-#include <cstring>
-#include <tuple>
+#include <cstdint>
+#include <limits>
 #include <vector>
 
-#include "tessera/tensor/kernels/axpby.h"
-#include "tessera/tensor/kernels/cuda/axpby_element.h"
 #include "tessera/tensor/kernels/cuda/walk.h"
-#include "tessera/tensor/kernels/table.h"
-#include "tessera/tensor/kernels/types.h"
 
 namespace tessera {
 namespace {
@@ -39,137 +34,112 @@ TEST_CASE("launch shapes: every element is one thread's") {
   }
 }
 
+// ---- division ----------------------------------------------------------------------------------
+
+// Quotients around every multiple that `n` is next to are where a wrong magic number shows.
+template <class U>
+bool divides(U d, U n) {
+  const cuda::Divisor<U> by = cuda::make_divisor(d);
+  return by.value == d && cuda::quotient(n, by) == n / d;
+}
+
+TEST_CASE("divisors: all small numbers") {
+  std::int64_t wrong = 0;
+  for (std::uint32_t d = 1; d <= 700; ++d) {
+    const cuda::Divisor<std::uint32_t> narrow = cuda::make_divisor(d);
+    const cuda::Divisor<std::uint64_t> wide = cuda::make_divisor(std::uint64_t{d});
+    for (std::uint32_t n = 0; n <= 3000; ++n) {
+      wrong += cuda::quotient(n, narrow) != n / d ? 1 : 0;
+      wrong += cuda::quotient(std::uint64_t{n}, wide) != n / d ? 1 : 0;
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+// Divisors near powers of 2 and in between, dividends next to their multiples and at the end.
+template <class U>
+std::int64_t wrong_at_edges() {
+  constexpr int kBits = std::numeric_limits<U>::digits;
+  const U end = (U{1} << (kBits - 1)) - 1;  // the largest dividend
+  std::int64_t wrong = 0;
+  for (int power = 0; power < kBits; ++power) {
+    for (int offset = -3; offset <= 3; ++offset) {
+      const U d = (U{1} << power) + static_cast<U>(offset);
+      if (d == 0 || d > end + 1) continue;
+      for (int shift = 0; shift < kBits - 1; ++shift) {
+        const U multiple = (end >> shift) / d * d;
+        for (U n : {multiple - 1, multiple, multiple + 1, end >> shift, end - multiple / 3})
+          wrong += n <= end && !divides(d, n) ? 1 : 0;
+      }
+    }
+  }
+  return wrong;
+}
+
+TEST_CASE("divisors: the edges of 32 and of 64 bits") {
+  CHECK(wrong_at_edges<std::uint32_t>() == 0);
+  CHECK(wrong_at_edges<std::uint64_t>() == 0);
+}
+
+TEST_CASE("divisors: numbers without a pattern") {
+  std::uint64_t state = 1;
+  std::int64_t wrong = 0;
+  const auto next = [&] { return state = state * 6364136223846793005u + 1442695040888963407u; };
+  for (int i = 0; i < 300000; ++i) {
+    const std::uint64_t a = next() >> 1, b = (next() >> 1) >> (next() >> 58);
+    const auto n = static_cast<std::uint32_t>(a >> 32), d = static_cast<std::uint32_t>(b >> 32) + 1;
+    wrong += divides(b + 1, a) ? 0 : 1;
+    wrong += divides(d, n) ? 0 : 1;
+    wrong += divides(d, n / d * d) ? 0 : 1;
+  }
+  CHECK(wrong == 0);
+}
+
+// ---- walks -------------------------------------------------------------------------------------
+
 TEST_CASE("walks: offsets of strided elements in row-major order") {
-  const Shape shape = {3, 1, 4, 5}, x_strides = {1, 7, 15, 3}, y_strides = {40, 0, 0, 2};
-  const cuda::Walk walk = cuda::make_walk(shape, x_strides, y_strides);
+  const Shape shape = {3, 1, 4, 5};
+  const auto walk = cuda::make_walk<3>(shape, {Shape{1, 7, 15, 3}, {40, 0, 0, 2}, {-20, 1, 5, -1}});
+  CHECK(walk.narrow);
   std::int64_t i = 0;
   for (std::int64_t a = 0; a < 3; ++a) {
     for (std::int64_t b = 0; b < 4; ++b) {
       for (std::int64_t c = 0; c < 5; ++c, ++i) {
-        const cuda::WalkOffsets at = cuda::offsets_at(walk, i);
-        CHECK(at.x == a + 15 * b + 3 * c);
-        CHECK(at.y == 40 * a + 2 * c);
+        CHECK(cuda::offset_at(walk, 0, i) == a + 15 * b + 3 * c);
+        CHECK(cuda::offset_at(walk, 1, i) == 40 * a + 2 * c);
+        CHECK(cuda::offset_at(walk, 2, i) == -20 * a + 5 * b - c);
       }
     }
   }
-  const cuda::WalkOffsets none = cuda::offsets_at(cuda::make_walk({}, {}, {}), 0);
-  CHECK((none.x == 0 && none.y == 0));
-  // Beyond what 32 bits count.
-  const std::int64_t far = (std::int64_t{1} << 33) + 5;
-  const cuda::WalkOffsets at = cuda::offsets_at(
-      cuda::make_walk({4, std::int64_t{1} << 32}, {std::int64_t{1} << 40, 3}, {0, 1}), far);
-  CHECK(at.x == (std::int64_t{2} << 40) + 15);
-  CHECK(at.y == 5);
+  const std::int64_t several[3] = {59, 0, 17};
+  std::int64_t at[3];
+  cuda::find_offsets(walk, 0, several, at);
+  CHECK((at[0] == 2 + 45 + 12 && at[1] == 0 && at[2] == 45 + 6));
 }
 
-// ---- axpby, against its CPU twin ----------------------------------------------------------------
-
-struct Layout {
-  Shape shape;
-  Shape x_strides;
-  Shape y_strides;
-  std::int64_t x_room;
-  std::int64_t y_room;
-};
-
-const Layout kLayouts[] = {
-    {{}, {}, {}, 1, 1},
-    {{0}, {1}, {1}, 1, 1},
-    {{777}, {1}, {1}, 777, 777},
-    {{33, 17}, {1, 33}, {17, 1}, 33 * 17, 33 * 17},
-    {{5, 7, 3}, {0, 3, 1}, {1, 5, 70}, 21, 205},
-};
-
-struct Factors {
-  double alpha;
-  double beta;
-};
-
-std::vector<std::byte> elements_of(DType dtype, std::int64_t room, int salt) {
-  std::vector<std::byte> out(static_cast<std::size_t>(room) * dtype_size(dtype));
-  with_type(dtype, [&]<class T>() {
-    T* to = reinterpret_cast<T*>(out.data());
-    for (std::int64_t i = 0; i < room; ++i) {
-      const double value = static_cast<double>((i * 37 + salt) % 501) * 0.75 - 100;
-      to[i] = convert_element<T>(i % 53 == 52 ? value * 1e30 : value);
-    }
-  });
-  return out;
+TEST_CASE("walks: dims that all operands walk as one are merged") {
+  CHECK(cuda::make_walk<2>({4, 5, 6}, {Shape{30, 6, 1}, {30, 6, 1}}).ndim == 1);
+  CHECK(cuda::make_walk<2>({4, 5, 6}, {Shape{30, 6, 1}, {0, 0, 1}}).ndim == 2);
+  CHECK(cuda::make_walk<2>({4, 5, 6}, {Shape{30, 6, 1}, {6, 0, 1}}).ndim == 3);
+  const auto none = cuda::make_walk<1>({}, {Shape{}});
+  CHECK(none.ndim == 0);
+  CHECK(cuda::offset_at(none, 0, 0) == 0);
 }
 
-template <class C>
-void run_as_gpu(const AxpbyKernel::Args& a) {
-  cuda::AxpbyWork<C> work;
-  work.x = a.x.data;
-  work.x_dtype = a.x.dtype;
-  work.y = a.y.data;
-  work.y_dtype = a.y.dtype;
-  work.walk = cuda::make_walk(a.y.shape, a.x.defined() ? a.x.strides : a.y.strides, a.y.strides);
-  work.alpha = static_cast<C>(a.alpha);
-  work.beta = static_cast<C>(a.beta);
-  if (!a.x.defined()) work.number = static_cast<C>(a.number);
-  run_launch(a.y.numel(), [&](std::int64_t i) { cuda::axpby_element(work, i); });
-}
-
-// Both twins on the same operands; the bytes must agree, those outside of the view too.
-void compare(AxpbyKernel::Args args, std::vector<std::byte> y) {
-  std::vector<std::byte> gpu_y = y;
-  args.y.data = y.data();
-  std::get<CpuEntry<AxpbyKernel>>(cpu_table()).run(args, {});
-  args.y.data = gpu_y.data();
-  with_compute_type(axpby_compute(args), [&]<class C>() { run_as_gpu<C>(args); });
-  INFO(dtype_name(args.x.dtype) << " to " << dtype_name(args.y.dtype) << ", shape of "
-                                << args.y.shape.ndim() << " dims, alpha " << args.alpha << ", beta "
-                                << args.beta << (args.x.defined() ? "" : ", a number"));
-  CHECK(std::memcmp(y.data(), gpu_y.data(), y.size()) == 0);
-}
-
-TEST_CASE("axpby: an element on the GPU is the CPU's, for every pair of dtypes and layouts") {
-  for (DType x_dtype : kAllDTypes) {
-    for (DType y_dtype : kAllDTypes) {
-      for (const Layout& layout : kLayouts) {
-        const std::vector<std::byte> x = elements_of(x_dtype, layout.x_room, 3);
-        for (const Factors& factors :
-             {Factors{1, 0}, Factors{3, 0}, Factors{2, 1}, Factors{1, 3}}) {
-          AxpbyKernel::Args args;
-          args.x = {.data = x.data(),
-                    .dtype = x_dtype,
-                    .shape = layout.shape,
-                    .strides = layout.x_strides};
-          args.y = {.dtype = y_dtype, .shape = layout.shape, .strides = layout.y_strides};
-          args.alpha = factors.alpha;
-          args.beta = factors.beta;
-          compare(args, elements_of(y_dtype, layout.y_room, 11));
-        }
-      }
-    }
-  }
-}
-
-TEST_CASE("axpby: fractions as factors round as on the CPU") {
-  for (DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) {
-    const std::vector<std::byte> x = elements_of(dtype, 777, 3);
-    AxpbyKernel::Args args;
-    args.x = {.data = x.data(), .dtype = dtype, .shape = {777}, .strides = {1}};
-    args.y = {.dtype = dtype, .shape = {777}, .strides = {1}};
-    args.alpha = 0.3;
-    args.beta = -1.7;
-    compare(args, elements_of(dtype, 777, 5));
-  }
-}
-
-TEST_CASE("axpby: a number fills as on the CPU") {
-  for (DType dtype : kAllDTypes) {
-    for (const Layout& layout : kLayouts) {
-      for (double number : {0.0, 1.0, 0.1, 77.0}) {
-        AxpbyKernel::Args args;
-        args.y = {.dtype = dtype, .shape = layout.shape, .strides = layout.y_strides};
-        args.alpha = 0;
-        args.number = number;
-        compare(args, elements_of(dtype, layout.y_room, 11));
-      }
-    }
-  }
+TEST_CASE("walks: beyond what 32 bits count") {
+  const std::int64_t wide = std::int64_t{1} << 32;
+  const auto walk = cuda::make_walk<2>({4, wide}, {Shape{std::int64_t{1} << 40, 3}, {0, 1}});
+  CHECK(!walk.narrow);
+  const std::int64_t far = 2 * wide + 5;
+  CHECK(cuda::offset_at(walk, 0, far) == (std::int64_t{2} << 40) + 15);
+  CHECK(cuda::offset_at(walk, 1, far) == 5);
+  // The last shape that 32 bits count, and the first that they do not.
+  const std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  CHECK(cuda::make_walk<1>({most}, {Shape{2}}).narrow);
+  CHECK(cuda::offset_at(cuda::make_walk<1>({most}, {Shape{2}}), 0, most - 1) == 2 * (most - 1));
+  CHECK(!cuda::make_walk<1>({most + 1}, {Shape{2}}).narrow);
+  CHECK(cuda::offset_at(cuda::make_walk<1>({2, most / 2}, {Shape{1, 2}}), 0, most - 2) ==
+        1 + 2 * (most / 2 - 1));
 }
 
 }  // namespace

@@ -78,13 +78,15 @@ Operations optim_operations() {
        {parameter.not_of({DType::kI64}), state},
        [](const Call& t) { sgd_step({{.parameter = t[0], .gradient = t[1], .lr = 0.1}}); }},
       {"adam_step",
-       {parameter, state, state, state, state.or_undefined()},
+       {parameter, state, state, state, state.or_undefined(),
+        floating({7}).not_shaped({7, 1}).or_undefined()},
        [](const Call& t) {
          adam_step({{.parameter = t[0],
                      .gradient = t[1],
                      .exp_avg = t[2],
                      .exp_avg_sq = t[3],
-                     .max_exp_avg_sq = t[4]}});
+                     .max_exp_avg_sq = t[4],
+                     .copy = t[5]}});
        }},
       {"adam_step",
        {half(parameter), half(state), state, state},

@@ -16,6 +16,10 @@ const Operand kBatch =
     matching({4, 6, 3}).not_shaped({4, 5, 3}, "of shape [5]").not_shaped({6}, "shape [6]");
 // The gradient of what they give.
 const Operand kSlope = matching({4, 6, 3}).not_shaped({4, 6, 5}).not_shaped({6});
+// An input and what is added to it before it is normalised.
+const Operand kSummed =
+    matching({4, 6, 3}).not_shaped({4, 6, 5}).not_shaped({}, "shapes [] and [4, 6, 3]");
+const Operand kResidual = matching({4, 6, 3}).not_shaped({4, 6, 5}).not_shaped({3});
 const Operand kRowParameter = matching({3}).not_shaped({4}).or_undefined();
 const Operand kChannelParameter = matching({6}).not_shaped({4}).or_undefined();
 const Operand kRowStatistic = matching({4, 6}).not_shaped({6});
@@ -46,6 +50,14 @@ Operations row_norms() {
        {kRows, kRowParameter},
        [](const Call& t) { rms_norm_forward(t[0], t[1]); },
        "rms_norm"},
+      {"add_layer_norm_forward",
+       {kSummed, kResidual, kRowParameter, kRowParameter},
+       [](const Call& t) { add_layer_norm_forward(t[0], t[1], t[2], t[3]); },
+       "add_layer_norm"},
+      {"add_rms_norm_forward",
+       {kSummed, kResidual, kRowParameter},
+       [](const Call& t) { add_rms_norm_forward(t[0], t[1], t[2]); },
+       "add_rms_norm"},
       {"group_norm",
        {kGroups, kChannelParameter, kChannelParameter},
        [](const Call& t) { group_norm(t[0], t[1], t[2], groups()); }},

@@ -28,6 +28,11 @@ Operations reduce_operations() {
       {"norm", {floats}, [](const Call& t) { norm(t[0], {1}); }},
       {"norm", {floating({3, 5})}, [](const Call& t) { norm(t[0], {}, {.p = 3}); }},
       {"sum_of_squares", {floating({3, 5})}, [](const Call& t) { sum_of_squares(t[0]); }},
+      {"sum_of_squares",
+       {floating({3, 5}), floating({4})},
+       [](const Call& t) {
+         sum_of_squares(std::vector<Tensor>{t[0], t[1]});
+       }},
       {"sum_to_shape",
        {any({3, 5}).not_shaped({3, 4}).not_shaped({5})},
        [](const Call& t) {

@@ -1,0 +1,28 @@
+// What the library answers where it was built without cuDNN: that there is none.
+
+#include <cstddef>
+#include <optional>
+
+#include "tessera/tensor/kernels/cuda/cudnn_attention.h"
+#include "tessera/tensor/kernels/cuda/cudnn_conv.h"
+
+namespace tessera::cuda {
+
+CudnnFacts cudnn_facts() { return {}; }
+std::int64_t set_attention_slice_bytes(std::int64_t bytes) { return bytes; }
+
+std::optional<std::size_t> cudnn_attention_bytes(const AttentionKernel::Args&) { return {}; }
+std::optional<std::size_t> cudnn_attention_bytes(const AttentionBackwardKernel::Args&) {
+  return {};
+}
+void cudnn_attention(CudaStream, const AttentionKernel::Args&, Workspace) {}
+void cudnn_attention(CudaStream, const AttentionBackwardKernel::Args&, Workspace) {}
+
+std::optional<std::size_t> cudnn_conv_bytes(const ConvKernel::Args&) { return {}; }
+std::optional<std::size_t> cudnn_conv_bytes(const ConvBackwardInputKernel::Args&) { return {}; }
+std::optional<std::size_t> cudnn_conv_bytes(const ConvBackwardWeightKernel::Args&) { return {}; }
+void cudnn_conv(CudaStream, const ConvKernel::Args&, Workspace) {}
+void cudnn_conv(CudaStream, const ConvBackwardInputKernel::Args&, Workspace) {}
+void cudnn_conv(CudaStream, const ConvBackwardWeightKernel::Args&, Workspace) {}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,33 @@
+#pragma once
+
+/// Attention by cuDNN, for operands that attention_path() gives to it. Without cuDNN's headers; in
+/// a build without cuDNN the version is 0 and nothing else is called.
+///
+/// Plans are made once for each geometry and GPU, which costs part of a second, and kept for the
+/// life of the process. Any thread. Calls are of the current GPU. Errors of cuDNN: DeviceError, or
+/// OutOfMemory.
+
+#include <cstddef>
+#include <optional>
+
+#include "tessera/tensor/kernels/attention.h"
+#include "tessera/tensor/kernels/cuda/attention_path.h"
+
+namespace tessera::cuda {
+
+CudnnFacts cudnn_facts();
+
+/// What the scores of the derivative may take of the scratch (see cudnn_slices.h): more than that
+/// goes slice after slice. For the whole process, counts from the next launch on; returns what it
+/// was.
+std::int64_t set_attention_slice_bytes(std::int64_t bytes);
+
+/// Bytes of scratch; nothing where cuDNN has no deterministic plan for this geometry.
+std::optional<std::size_t> cudnn_attention_bytes(const AttentionKernel::Args& a);
+std::optional<std::size_t> cudnn_attention_bytes(const AttentionBackwardKernel::Args& a);
+
+/// Where the above gave a number; `scratch` has at least as many bytes.
+void cudnn_attention(CudaStream stream, const AttentionKernel::Args& a, Workspace scratch);
+void cudnn_attention(CudaStream stream, const AttentionBackwardKernel::Args& a, Workspace scratch);
+
+}  // namespace tessera::cuda

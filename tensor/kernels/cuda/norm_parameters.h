@@ -1,0 +1,15 @@
+#pragma once
+
+/// The gradients of weight and bias of a norm of rows, on a GPU.
+
+#include "tessera/tensor/kernels/row_norm.h"
+
+namespace tessera::cuda {
+
+/// dweight and dbias, those that are defined, in two stages: sums over chunks of samples into
+/// `scratch`, of RowNormBackwardKernel::cuda_workspace() bytes, then chunks in order, in f64. The
+/// order depends on the shape alone; it is not the CPU's.
+void parameter_gradients(CudaStream stream, const RowNormBackwardKernel::Args& a,
+                         Workspace scratch);
+
+}  // namespace tessera::cuda

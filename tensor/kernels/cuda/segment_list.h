@@ -1,0 +1,98 @@
+#pragma once
+
+/// Segments of tensors as one kernel parameter, for optimizers: one launch steps many parameters.
+/// Pure functions, tested on the CPU.
+///
+/// Each segment is cut into chunks of kSegmentChunk elements; chunk c of a list, all its segments'
+/// chunks in a row, is the work of block c.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tessera/tensor/dtype.h"
+#include "tessera/tensor/host_device.h"
+
+namespace tessera::cuda {
+
+inline constexpr std::int64_t kSegmentChunk = 4096;
+/// What a kernel's parameters may have, from CUDA 12.1 and compute capability 7.0 on.
+inline constexpr std::size_t kParameterBytes = 32'764;
+/// Elements that are loaded at once where tensors are aligned for it.
+inline constexpr int kSegmentPack = 4;
+
+/// The tensors of a segment: contiguous, of one length, floating. Null: there is none.
+template <int N>
+struct SegmentTensors {
+  std::int64_t numel = 0;
+  void* data[N] = {};
+  DType dtypes[N] = {};
+  bool packs = true;  ///< all are aligned for kSegmentPack elements at a time
+
+  template <class AnyView>
+  void set(int tensor, const AnyView& view) {
+    data[tensor] = const_cast<void*>(static_cast<const void*>(view.data));
+    dtypes[tensor] = view.dtype;
+    const std::size_t bytes = kSegmentPack * dtype_size(view.dtype);
+    if (reinterpret_cast<std::uintptr_t>(view.data) % (bytes < 16 ? bytes : 16) != 0) packs = false;
+  }
+};
+
+/// S has the members of SegmentTensors.
+template <class S>
+struct SegmentList {
+  static constexpr int kMost =
+      static_cast<int>((kParameterBytes - 16) / (sizeof(S) + sizeof(unsigned)));
+
+  int count = 0;
+  unsigned first_chunk[kMost + 1] = {};  ///< of each segment; after the last: all chunks
+  S segments[kMost];
+
+  unsigned chunks() const { return first_chunk[count]; }
+  /// False where the list is full. Empty segments take no place.
+  bool append(const S& segment) {
+    if (segment.numel == 0) return true;
+    if (count == kMost) return false;
+    segments[count] = segment;
+    const std::int64_t chunks = (segment.numel + kSegmentChunk - 1) / kSegmentChunk;
+    first_chunk[count + 1] = first_chunk[count] + static_cast<unsigned>(chunks);
+    ++count;
+    return true;
+  }
+};
+
+/// What one block does: elements [begin, end) of a segment.
+struct SegmentPart {
+  int segment = 0;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+template <class S>
+TESSERA_HD SegmentPart part_of(const SegmentList<S>& list, unsigned chunk) {
+  int low = 0, high = list.count;  // the segment is in [low, high)
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (list.first_chunk[middle] <= chunk ? low : high) = middle;
+  }
+  const std::int64_t begin = (chunk - list.first_chunk[low]) * kSegmentChunk;
+  const std::int64_t end = begin + kSegmentChunk, numel = list.segments[low].numel;
+  return {.segment = low, .begin = begin, .end = end < numel ? end : numel};
+}
+
+/// issue(list) for lists that hold all of `segments` that `convert` answers true for, as
+/// bool convert(segment, S* out).
+template <class S, class Segments, class Convert, class Issue>
+void for_each_list(const Segments& segments, const Convert& convert, const Issue& issue) {
+  SegmentList<S> list;
+  for (const auto& segment : segments) {
+    S converted;
+    if (!convert(segment, &converted)) continue;
+    if (list.append(converted)) continue;
+    issue(list);
+    list.count = 0;
+    list.append(converted);
+  }
+  if (list.count > 0) issue(list);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,43 @@
+#pragma once
+
+/// Cutting lines along the last dim into chunks, where a GPU works on them. Pure functions of
+/// shapes and strides.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tessera/tensor/shape.h"
+
+namespace tessera {
+
+struct LineChunks {
+  std::int64_t lines = 0;
+  std::int64_t length = 0;  ///< of a line
+  std::int64_t chunk = 1;   ///< elements of one; the last of a line may have fewer
+  std::int64_t chunks = 1;  ///< of a line
+  /// Lines are neighbours in memory, elements of a line are not: a thread takes a chunk. Else many
+  /// do.
+  bool side_by_side = false;
+};
+
+/// x has at least one dim.
+inline LineChunks line_chunks(const Shape& shape, const Shape& strides) {
+  LineChunks out;
+  const int last = shape.ndim() - 1;
+  out.length = shape[last];
+  out.lines = 1;
+  for (int d = 0; d < last; ++d) out.lines *= shape[d];
+  int inner = last - 1;
+  while (inner >= 0 && shape[inner] == 1) --inner;
+  out.side_by_side = inner >= 0 && strides[inner] == 1 && strides[last] != 1 && out.length > 1;
+  // Enough chunks to fill a GPU, none shorter than 1,024, and few for each line.
+  const std::int64_t parts = out.side_by_side ? 131072 : 2048;
+  const std::int64_t all = out.lines * out.length;
+  const std::int64_t wanted =
+      std::max({(all + parts - 1) / parts, (out.length + 2047) / 2048, std::int64_t{1024}});
+  out.chunk = std::max<std::int64_t>(1, std::min(out.length, wanted));
+  out.chunks = std::max<std::int64_t>(1, (out.length + out.chunk - 1) / out.chunk);
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,245 @@
+// The CUDA kernels that compute element by element, against their CPU twins.
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "tessera/tensor/kernels/binary.h"
+#include "tessera/tensor/kernels/ternary.h"
+#include "tessera/tensor/kernels/unary.h"
+#include "tessera/tests/gpu/elementwise_layouts.h"
+
+namespace tessera {
+namespace {
+
+using testing::compare_twins;
+using testing::compute_of;
+using testing::HostTensor;
+using testing::in_order;
+using testing::Layouts;
+using testing::numbers_of;
+using testing::strided_layouts;
+using testing::tensor_of;
+using testing::TwinTolerance;
+
+constexpr DType kFloating[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16};
+constexpr DType kWhole[] = {DType::kI64, DType::kI32, DType::kU8, DType::kBool};
+
+std::string say(int op, DType dtype, const Layouts& layouts) {
+  return "op " + std::to_string(op) + " of " + dtype_name(dtype) + ", " + layouts.name + " " +
+         layouts.shape.str();
+}
+
+// ---- unary -------------------------------------------------------------------------------------
+
+bool calls_library(UnaryOp op, DType compute) {
+  if (op == UnaryOp::kSin || op == UnaryOp::kCos) return true;
+  if (compute == DType::kF32) return false;
+  return op == UnaryOp::kExp || op == UnaryOp::kExpm1 || op == UnaryOp::kLog ||
+         op == UnaryOp::kLog1p || op == UnaryOp::kErf || op == UnaryOp::kTanh ||
+         op == UnaryOp::kSigmoid || op == UnaryOp::kGelu || op == UnaryOp::kGeluTanh ||
+         op == UnaryOp::kSilu || op == UnaryOp::kSoftplus;
+}
+
+bool takes_integers(UnaryOp op) {
+  bool result = false;
+  with_functor<functors::Unary>(op, [&]<class F>(F) { result = kTakes<F, std::int64_t, 1>; });
+  return result;
+}
+
+void compare_unary(UnaryOp op, DType x_dtype, DType y_dtype, const Layouts& layouts) {
+  UnaryKernel::Args args;
+  args.op = op;
+  args.compute = is_floating(x_dtype) ? compute_dtype(x_dtype) : compute_of(y_dtype);
+  if (y_dtype == DType::kBool) args.compute = compute_of(x_dtype);
+  const HostTensor x = numbers_of(x_dtype, layouts, layouts.a, 1);
+  const HostTensor y = tensor_of(y_dtype, layouts, layouts.y);
+  args.x = x;
+  args.y = y;
+  const TwinTolerance tolerance =
+      calls_library(op, args.compute) ? testing::last_bit(y_dtype) : TwinTolerance{};
+  compare_twins<UnaryKernel>(say(static_cast<int>(op), x_dtype, layouts), args, tolerance);
+}
+
+const Layouts kTwoLayouts[] = {in_order(1025), strided_layouts()[9]};
+
+TEST_CASE("unary: every operation of every dtype that it takes") {
+  for (int number = 0; number < static_cast<int>(UnaryOp::kCount); ++number) {
+    const auto op = static_cast<UnaryOp>(number);
+    const bool predicate = op >= UnaryOp::kIsNan;
+    for (const Layouts& layouts : kTwoLayouts) {
+      for (DType dtype : kFloating)
+        compare_unary(op, dtype, predicate ? DType::kBool : dtype, layouts);
+      for (DType dtype : kWhole) {
+        if (takes_integers(op))
+          compare_unary(op, dtype, predicate ? DType::kBool : dtype, layouts);
+        else
+          compare_unary(op, dtype, DType::kF32, layouts);
+      }
+    }
+  }
+}
+
+TEST_CASE("unary: every layout") {
+  for (DType dtype : kAllDTypes) {
+    for (std::int64_t n : testing::kLengths) {
+      compare_unary(UnaryOp::kSquare, dtype, dtype, in_order(n));
+      compare_unary(UnaryOp::kSquare, dtype, dtype, in_order(n, 1));
+    }
+    for (const Layouts& layouts : strided_layouts())
+      compare_unary(UnaryOp::kSquare, dtype, dtype, layouts);
+  }
+}
+
+TEST_CASE("unary: in place") {
+  for (DType dtype : kAllDTypes) {
+    for (const Layouts& layouts : {in_order(2061), in_order(2061, 3), strided_layouts()[8]}) {
+      UnaryKernel::Args args;
+      args.op = UnaryOp::kRelu;
+      args.compute = compute_of(dtype);
+      const HostTensor x = numbers_of(dtype, layouts, layouts.y, 1);
+      args.x = x;
+      args.y = x;
+      compare_twins<UnaryKernel>("in place, " + say(0, dtype, layouts), args);
+    }
+  }
+}
+
+// ---- binary ------------------------------------------------------------------------------------
+
+constexpr bool is_comparison(BinaryOp op) {
+  return op >= BinaryOp::kEq && op <= BinaryOp::kLogicalXor;
+}
+
+TwinTolerance binary_tolerance(BinaryOp op, DType compute, DType y_dtype) {
+  const bool library = op == BinaryOp::kPow ||
+                       (compute == DType::kF64 &&
+                        (op == BinaryOp::kGeluBackward || op == BinaryOp::kGeluTanhBackward ||
+                         op == BinaryOp::kSiluBackward || op == BinaryOp::kSoftplusBackward));
+  if (!library || !is_floating(y_dtype)) return {};
+  TwinTolerance tolerance = testing::last_bit(y_dtype);
+  if (op != BinaryOp::kPow) tolerance = {.rtol = 1e-12, .atol = 1e-13};  // sums of such terms
+  return tolerance;
+}
+
+struct Dtypes {
+  DType a, b, y;
+};
+
+void compare_binary(BinaryOp op, const Dtypes& dtypes, const Layouts& layouts) {
+  BinaryKernel::Args args;
+  args.op = op;
+  const DType leading = is_floating(dtypes.b) ? dtypes.b : dtypes.a;
+  args.compute = compute_of(dtypes.y == DType::kBool ? leading : dtypes.y);
+  const HostTensor a = numbers_of(dtypes.a, layouts, layouts.a, 1);
+  const HostTensor b = numbers_of(dtypes.b, layouts, layouts.b, 2);
+  const HostTensor y = tensor_of(dtypes.y, layouts, layouts.y);
+  args.a = a.const_view();
+  args.b = b.const_view();
+  args.y = y;
+  compare_twins<BinaryKernel>(say(static_cast<int>(op), dtypes.a, layouts), args,
+                              binary_tolerance(op, args.compute, dtypes.y));
+}
+
+bool takes_integers(BinaryOp op) {
+  bool result = false;
+  with_functor<functors::Binary>(op, [&]<class F>(F) { result = kTakes<F, std::int64_t, 2>; });
+  return result;
+}
+
+TEST_CASE("binary: every operation of every dtype that it takes") {
+  for (int number = 0; number < static_cast<int>(BinaryOp::kCount); ++number) {
+    const auto op = static_cast<BinaryOp>(number);
+    for (const Layouts& layouts : kTwoLayouts) {
+      for (DType dtype : kAllDTypes) {
+        const DType y = is_comparison(op) ? DType::kBool : dtype;
+        if (is_floating(dtype) || takes_integers(op))
+          compare_binary(op, {dtype, dtype, y}, layouts);
+      }
+    }
+  }
+}
+
+TEST_CASE("binary: every layout, and operands of different dtypes") {
+  const Dtypes mixes[] = {
+      {DType::kF32, DType::kF32, DType::kF32},  {DType::kBF16, DType::kBF16, DType::kBF16},
+      {DType::kF16, DType::kF16, DType::kF16},  {DType::kF32, DType::kBF16, DType::kF32},
+      {DType::kF16, DType::kBF16, DType::kF32}, {DType::kBF16, DType::kBool, DType::kBF16},
+      {DType::kI32, DType::kF32, DType::kF32},  {DType::kF64, DType::kF32, DType::kF64},
+      {DType::kU8, DType::kI64, DType::kI64}};
+  for (const Dtypes& dtypes : mixes) {
+    for (std::int64_t n : testing::kLengths) {
+      compare_binary(BinaryOp::kAdd, dtypes, in_order(n));
+      compare_binary(BinaryOp::kAdd, dtypes, in_order(n, 1));
+    }
+    compare_binary(BinaryOp::kAdd, dtypes, in_order(1030, 2));
+    compare_binary(BinaryOp::kAdd, dtypes, in_order(1030, 4));
+    for (const Layouts& layouts : strided_layouts())
+      compare_binary(BinaryOp::kAdd, dtypes, layouts);
+  }
+}
+
+TEST_CASE("binary: a number on either side, and in place") {
+  for (DType dtype : kAllDTypes) {
+    for (const Layouts& layouts : {in_order(2061), in_order(1025, 1), strided_layouts()[9]}) {
+      BinaryKernel::Args args;
+      args.op = BinaryOp::kSub;
+      args.compute = compute_of(dtype);
+      const HostTensor x = numbers_of(dtype, layouts, layouts.y, 1);
+      args.y = x;
+      args.a = x.const_view();
+      args.b = 3.0;
+      compare_twins<BinaryKernel>("x -= 3, " + say(0, dtype, layouts), args);
+      args.a = 3.0;
+      args.b = x.const_view();
+      compare_twins<BinaryKernel>("x = 3 - x, " + say(0, dtype, layouts), args);
+    }
+  }
+}
+
+TEST_CASE("binary: more tiles than a grid has blocks") {
+  compare_binary(BinaryOp::kMul, {DType::kBF16, DType::kBF16, DType::kBF16},
+                 in_order(4096 * 2048 + 4099));
+}
+
+// ---- ternary -----------------------------------------------------------------------------------
+
+void compare_ternary(TernaryOp op, DType dtype, const Layouts& layouts, bool numbers) {
+  TernaryKernel::Args args;
+  args.op = op;
+  args.compute = compute_of(dtype);
+  args.factor = is_floating(dtype) ? 0.3 : 3;
+  const DType first = op == TernaryOp::kWhere ? DType::kBool : dtype;
+  const HostTensor a = numbers_of(first, layouts, layouts.a, 1);
+  const HostTensor b = numbers_of(dtype, layouts, layouts.b, 2);
+  const HostTensor c = numbers_of(dtype, layouts, layouts.y, 3);
+  const HostTensor y = tensor_of(dtype, layouts, layouts.y);
+  args.a = a.const_view();
+  args.b = numbers ? Operand(-2.0) : Operand(b.const_view());
+  args.c = numbers ? Operand(3.0) : Operand(c.const_view());
+  args.y = y;
+  compare_twins<TernaryKernel>(say(static_cast<int>(op), dtype, layouts), args);
+  if (numbers) return;
+  args.y = c;
+  compare_twins<TernaryKernel>("in place, " + say(static_cast<int>(op), dtype, layouts), args);
+}
+
+bool takes_integers(TernaryOp op) {
+  bool result = false;
+  with_functor<functors::Ternary>(op, [&]<class F>(F) { result = kTakes<F, std::int64_t, 4>; });
+  return result;
+}
+
+TEST_CASE("ternary: every operation of every dtype and layout") {
+  for (int number = 0; number < static_cast<int>(TernaryOp::kCount); ++number) {
+    const auto op = static_cast<TernaryOp>(number);
+    for (DType dtype : kAllDTypes) {
+      if (!is_floating(dtype) && !takes_integers(op)) continue;
+      for (std::int64_t n : {3, 1025, 2048}) compare_ternary(op, dtype, in_order(n), false);
+      compare_ternary(op, dtype, in_order(1025, 1), false);
+      compare_ternary(op, dtype, in_order(1025), true);
+      for (const Layouts& layouts : strided_layouts()) compare_ternary(op, dtype, layouts, false);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

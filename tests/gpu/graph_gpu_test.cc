@@ -1,0 +1,340 @@
+// CUDA graphs: what is captured, over several streams, with memory of its own; what marks mean; and
+// what cannot be captured.
+#include <catch2/catch.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tessera/tensor/allocator.h"
+#include "tessera/tensor/cuda/graph.h"
+#include "tessera/tensor/cuda/memory.h"
+#include "tessera/tensor/cuda/queue.h"
+#include "tessera/tensor/error.h"
+#include "tessera/tensor/ops.h"
+#include "tessera/tensor/stream.h"
+#include "tessera/tensor/transfer.h"
+#include "tessera/tests/tensor/throws.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Matchers::Contains;
+using cuda::CudaGraph;
+using testing::thrown;
+
+constexpr Device kGpu{DeviceType::kCuda, 0};
+constexpr std::int64_t kCount = 3000;
+
+Stream on_gpu(const std::string& name) { return Stream::create(kGpu, StreamKind::kQueued, name); }
+
+Tensor filled(double value) { return full({kCount}, value, {.device = kGpu}); }
+
+// The value that all elements have; nothing where they differ.
+std::optional<float> value_of(const Tensor& x) {
+  const auto values = x.to_vector<float>();
+  for (const float value : values)
+    if (value != values.front()) return std::nullopt;
+  return values.front();
+}
+
+TEST_CASE("gpu graph: a capture issues nothing, a replay all of it") {
+  const Stream stream = on_gpu("compute");
+  const StreamGuard guard(stream);
+  const Tensor x = filled(2), sum = filled(0);
+  CudaGraph graph;
+  CHECK_FALSE(graph.is_captured());
+  graph.capture(stream.cuda_queue(), [&] { axpby_(sum, x, {.alpha = 1, .beta = 1}); });
+  CHECK(graph.is_captured());
+  CHECK(value_of(sum) == 0);
+  graph.replay(stream.cuda_queue());
+  CHECK(value_of(sum) == 2);
+  fill_(x, 5);
+  for (int i = 0; i < 3; ++i) graph.replay(stream.cuda_queue());
+  CHECK(value_of(sum) == 17);
+  const Stream other = on_gpu("other");
+  other.wait(stream.record());
+  graph.replay(other.cuda_queue());
+  other.synchronize();
+  CHECK(value_of(sum) == 22);
+}
+
+TEST_CASE("gpu graph: streams fork and join by events, blocks stay where they are") {
+  const Stream compute = on_gpu("compute"), side = on_gpu("side");
+  const StreamGuard guard(compute);
+  const Tensor x = filled(0);
+  Tensor out;
+  CudaGraph graph;
+  graph.capture(compute.cuda_queue(), [&] {
+    const Tensor twice = mul(x, 2);
+    Tensor more;
+    const Event made = compute.record("made");
+    {
+      const StreamGuard on_side(side);
+      side.wait(made);
+      stream_sleep(side, 5);
+      more = add(twice, x);
+    }
+    const Event done = side.record("done");
+    compute.wait(done);
+    out = add(more, twice);
+  });
+  CHECK(graph.memory_bytes() >= 3 * kCount * sizeof(float));
+  for (int round = 1; round <= 4; ++round) {
+    fill_(x, round);
+    const Tensor noise = filled(-1);  // memory of the eager work is another
+    graph.replay(compute.cuda_queue());
+    CHECK(value_of(out) == 5 * round);
+    CHECK(value_of(noise) == -1);
+  }
+}
+
+TEST_CASE(
+    "gpu graph: a stream without an event joins behind the origin, and the graph ends behind it") {
+  const Stream compute = on_gpu("compute"), side = on_gpu("side");
+  const StreamGuard guard(compute);
+  const Tensor sum = filled(0);
+  const Tensor one = filled(1);
+  CudaGraph graph;
+  graph.capture(compute.cuda_queue(), [&] {
+    const StreamGuard on_side(side);
+    stream_sleep(side, 20);
+    axpby_(sum, one, {.alpha = 1, .beta = 1});
+  });
+  for (int i = 0; i < 2; ++i) {
+    axpby_(sum, one, {.alpha = 1, .beta = 1});
+    graph.replay(compute.cuda_queue());
+  }
+  CHECK(value_of(sum) == 4);
+}
+
+TEST_CASE("gpu graph: blocks are used again in the body, by their own stream") {
+  const Stream compute = on_gpu("compute"), side = on_gpu("side");
+  CudaGraph graph;
+  const void *first = nullptr, *second = nullptr, *on_side = nullptr, *smaller = nullptr;
+  graph.capture(compute.cuda_queue(), [&] {
+    const auto take = [](const Stream& stream, std::size_t bytes) {
+      return Block::take(bytes, stream, MemoryCategory::kOther).data();
+    };
+    first = take(compute, 8192);
+    second = take(compute, 7168);
+    on_side = take(side, 8192);
+    smaller = take(compute, 1024);
+  });
+  CHECK(first == second);
+  CHECK(on_side != first);
+  CHECK(smaller != first);
+  CHECK(graph.memory_bytes() == 8192 + 8192 + 1024);
+}
+
+TEST_CASE("gpu graph: its memory goes back with the graph and the last of its blocks") {
+  const Stream compute = on_gpu("compute");
+  const StreamGuard guard(compute);
+  compute.synchronize();
+  const std::size_t before = cuda_memory(kGpu).in_use;
+  Tensor kept;
+  {
+    CudaGraph graph;
+    graph.capture(compute.cuda_queue(), [&] { kept = mul(filled(3), 2); });
+    graph.replay(compute.cuda_queue());
+  }
+  CHECK(value_of(kept) == 6);
+  CHECK(cuda_memory(kGpu).in_use > before);
+  kept = {};
+  compute.synchronize();
+  CHECK(cuda_memory(kGpu).in_use == before);
+}
+
+TEST_CASE("gpu graph: blocks from before, which go back during the capture, stay for replays") {
+  const Stream compute = on_gpu("compute");
+  const StreamGuard guard(compute);
+  compute.synchronize();
+  const std::size_t before = cuda_memory(kGpu).in_use;
+  {
+    auto x = std::make_unique<Tensor>(filled(3)), y = std::make_unique<Tensor>(filled(4));
+    Tensor out;
+    CudaGraph graph;
+    graph.capture(compute.cuda_queue(), [&] {
+      out = add(*x, *y);
+      x.reset();
+      std::thread([gone = std::move(y)] {}).join();
+    });
+    const Tensor noise = filled(-1), more = filled(-2);
+    graph.replay(compute.cuda_queue());
+    CHECK(value_of(out) == 7);
+  }
+  compute.synchronize();
+  CHECK(cuda_memory(kGpu).in_use == before);
+}
+
+TEST_CASE("gpu graph: events from before are over, those of the capture mean the latest replay") {
+  const Stream compute = on_gpu("compute"), side = on_gpu("side");
+  const StreamGuard guard(compute);
+  const Tensor x = filled(1);
+  stream_sleep(side, 30);
+  const Event early = side.record("early");
+  Event inside;
+  CudaGraph graph;
+  graph.capture(compute.cuda_queue(), [&] {
+    compute.wait(early);
+    CHECK(early.is_ready());
+    fill_(x, 2);
+    stream_sleep(compute, 60);
+    fill_(x, 3);
+    inside = compute.record("inside");
+  });
+  CHECK(inside.is_ready());  // there was no replay yet
+  side.wait(inside);
+  graph.replay(compute.cuda_queue());
+  CHECK_FALSE(inside.is_ready());
+  side.wait(inside);
+  const Event after = side.record("after");
+  CHECK_FALSE(after.is_ready());
+  after.synchronize();
+  CHECK(inside.is_ready());
+  inside.synchronize();
+  CHECK(value_of(x) == 3);
+}
+
+TEST_CASE("gpu graph: an event of one graph in another, and graphs that follow each other") {
+  const Stream compute = on_gpu("compute");
+  const StreamGuard guard(compute);
+  const Tensor x = filled(1);
+  CudaGraph first, second;
+  Event of_first;
+  first.capture(compute.cuda_queue(), [&] {
+    axpby_(x, x, {.alpha = 2});
+    of_first = compute.record();
+  });
+  first.replay(compute.cuda_queue());
+  second.capture(compute.cuda_queue(), [&] {
+    compute.wait(of_first);
+    axpby_(x, filled(1), {.alpha = 1, .beta = 1});
+  });
+  for (int i = 0; i < 3; ++i) {
+    first.replay(compute.cuda_queue());
+    second.replay(compute.cuda_queue());
+  }
+  CHECK(value_of(x) == 23);  // ((2 * 2 + 1) * 2 + 1) * 2 + 1
+}
+
+TEST_CASE("gpu graph: faults of kernels are thrown by waits of the stream they were captured on") {
+  const Stream compute = on_gpu("compute");
+  const StreamGuard guard(compute);
+  const Tensor weight = to_device(Tensor::from_vector<float>({0, 1, 2, 3}, {2, 2}), kGpu);
+  const Tensor index = to_device(Tensor::from_vector<std::int64_t>({1, 0}, {2}), kGpu);
+  Tensor out;
+  CudaGraph graph;
+  graph.capture(compute.cuda_queue(), [&] { out = embedding(weight, index); });
+  graph.replay(compute.cuda_queue());
+  CHECK(out.to_vector<float>() == std::vector<float>{2, 3, 0, 1});
+  fill_(index, 7);
+  graph.replay(compute.cuda_queue());
+  CHECK_THAT(thrown<InvalidArgument>([&] { compute.synchronize(); }),
+             Contains("[embedding] index 7"));
+  fill_(index, 0);
+  graph.replay(compute.cuda_queue());
+  CHECK(out.to_vector<float>() == std::vector<float>{0, 1, 0, 1});
+}
+
+struct Refused {
+  const char* what;
+  std::function<void()> body;
+};
+
+TEST_CASE("gpu graph: what cannot be captured is refused, with its name") {
+  const Stream compute = on_gpu("compute");
+  const StreamGuard guard(compute);
+  const Tensor x = filled(1), one = full({}, 4, {.device = kGpu});
+  const Event early = compute.record();
+  compute.synchronize();
+  const std::vector<Refused> all = {
+      {"[tensor.item] the host cannot wait", [&] { one.item<float>(); }},
+      {"[tensor.to_vector] the host cannot wait", [&] { x.to_vector<float>(); }},
+      {"[stream.synchronize] the host cannot wait", [&] { compute.synchronize(); }},
+      {"[event.synchronize] the host cannot wait", [&] { early.synchronize(); }},
+      {"[event.is_ready] the host cannot wait", [&] { (void)compute.record().is_ready(); }},
+      {"[copy_to_host] the host cannot wait", [&] { to_device(x, kCpu); }},
+      {"[copy_from_host] 8 bytes of the host",
+       [&] {
+         Tensor::from_vector<float>({1, 2}, {2}, kGpu);
+       }},
+      {"[stream.enqueue] closure \"work\" of stream \"compute\"",
+       [&] { compute.enqueue("work", [] {}); }},
+      {"[stream.create] stream \"new\" cannot be made", [] { on_gpu("new"); }},
+      {"[cuda_graph.capture] this thread captures a graph already",
+       [&] { CudaGraph().capture(compute.cuda_queue(), [] {}); }},
+  };
+  for (const Refused& each : all) {
+    CAPTURE(each.what);
+    CudaGraph graph;
+    const std::string text =
+        thrown<StateError>([&] { graph.capture(compute.cuda_queue(), each.body); });
+    CHECK_THAT(text, Contains(each.what));
+    CHECK_FALSE(graph.is_captured());
+    CHECK(value_of(x) == 1);
+  }
+}
+
+TEST_CASE("gpu graph: after a body that throws, stream and graph can be used anew") {
+  const Stream compute = on_gpu("compute"), side = on_gpu("side");
+  const StreamGuard guard(compute);
+  const Tensor x = filled(1);
+  CudaGraph graph;
+  CHECK(thrown<std::runtime_error>([&] {
+          graph.capture(compute.cuda_queue(), [&] {
+            const Tensor lost = filled(2);
+            side.wait(compute.record());
+            axpby_(x, lost, {.alpha = 1, .beta = 1});
+            throw std::runtime_error("enough");
+          });
+        }) == "enough");
+  CHECK(thrown<StateError>([&] { graph.replay(compute.cuda_queue()); }) ==
+        "[cuda_graph.replay] there is no graph; capture one first");
+  side.synchronize();
+  CHECK(value_of(x) == 1);
+  const auto add_one = [&] { axpby_(x, filled(1), {.alpha = 1, .beta = 1}); };
+  graph.capture(compute.cuda_queue(), add_one);
+  graph.replay(compute.cuda_queue());
+  CHECK(value_of(x) == 2);
+  CHECK_THAT(thrown<StateError>([&] { graph.capture(compute.cuda_queue(), add_one); }),
+             Contains("there is a graph already"));
+}
+
+TEST_CASE("gpu graph: work of another GPU is refused") {
+  if (cuda_device_count() < 2) return;
+  const Stream compute = on_gpu("compute");
+  const Stream other = Stream::create({DeviceType::kCuda, 1}, StreamKind::kQueued, "other");
+  CudaGraph graph;
+  CHECK_THAT(thrown<StateError>(
+                 [&] { graph.capture(compute.cuda_queue(), [&] { stream_sleep(other, 1); }); }),
+             Contains("work on cuda:1 cannot be part of a graph of cuda:0"));
+  other.synchronize();
+}
+
+TEST_CASE("gpu graph: threads capture at the same time, while others wait for their own work") {
+  const auto work = [] {
+    const Stream stream = on_gpu("of a thread");
+    const StreamGuard guard(stream);
+    const Tensor x = filled(0);
+    std::optional<float> value;
+    for (int i = 0; i < 5; ++i) {
+      CudaGraph graph;
+      graph.capture(stream.cuda_queue(), [&] { axpby_(x, filled(1), {.alpha = 1, .beta = 1}); });
+      graph.replay(stream.cuda_queue());
+      value = value_of(x);
+    }
+    return value;
+  };
+  std::optional<float> there;
+  std::thread thread([&] { there = work(); });
+  CHECK(work() == 5);
+  thread.join();
+  CHECK(there == 5);
+}
+
+}  // namespace
+}  // namespace tessera
