@@ -49,6 +49,10 @@ ReduceOp reduction_of(const CheckRecord& record) {
   return {static_cast<ReduceOp::Kind>(record.reduction), record.factor};
 }
 
+std::string device_name(const CheckRecord& record) {
+  return static_cast<DeviceType>(record.device) == DeviceType::kCuda ? "cuda" : "cpu";
+}
+
 std::string both(const char* field, const RecordOf& here, const std::string& mine,
                  const RecordOf& there, const std::string& theirs) {
   const auto place = [](const RecordOf& of) {
@@ -69,6 +73,7 @@ CheckRecord make_check_record(const ProcessGroup& group, const Collective& call,
   if (const Tensor* first = first_tensor(call)) {
     record.has_tensors = 1;
     record.dtype = static_cast<std::uint8_t>(first->dtype());
+    record.device = static_cast<std::uint8_t>(first->device().type);
   }
   const std::size_t members = members_of(call);
   record.members = static_cast<std::int32_t>(members);
@@ -113,6 +118,8 @@ std::string difference(const RecordOf& here, const RecordOf& there) {
     return differ("dtype", dtype_name(static_cast<DType>(a.dtype)),
                   dtype_name(static_cast<DType>(b.dtype)));
   }
+  if (a.has_tensors != 0 && b.has_tensors != 0 && a.device != b.device)
+    return differ("device", device_name(a), device_name(b));
   if (a.rows_to_peer != b.rows_from_peer)
     return differ("rows", fmt::format("{} sent", a.rows_to_peer),
                   fmt::format("{} expected", b.rows_from_peer));

@@ -27,6 +27,7 @@ struct CheckRecord {
   std::uint8_t reduction = 0;
   std::uint8_t dtype = 0;
   std::uint8_t has_tensors = 0;
+  std::uint8_t device = 0;  ///< its type
   std::array<char, 64> group{};
   std::array<char, 64> label{};
   std::array<char, 96> file{};

@@ -110,8 +110,8 @@ class Checked final : public Decorator {
   }
 
   static Tensor records(std::int64_t count) {
-    return Tensor::empty_named({count, kRecordBytes}, {.dtype = DType::kU8}, MemoryCategory::kOther,
-                               "check records");
+    return Tensor::empty_named({count, kRecordBytes}, {.dtype = DType::kU8, .device = kCpu},
+                               MemoryCategory::kOther, "check records");
   }
   static std::byte* address(const Tensor& records) { return write(records).as<std::byte>(); }
   int root_rank(int rank) const { return root_ranks_[static_cast<std::size_t>(rank)]; }

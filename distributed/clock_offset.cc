@@ -15,11 +15,11 @@ constexpr int kRounds = 16;
 
 void send_numbers(ProcessGroup& group, const std::vector<std::int64_t>& numbers, int to) {
   const auto count = static_cast<std::int64_t>(numbers.size());
-  send(group, std::vector{Tensor::from_vector(numbers, {count})}, to, kLabel).synchronize();
+  send(group, std::vector{Tensor::from_vector(numbers, {count}, kCpu)}, to, kLabel).synchronize();
 }
 
 std::vector<std::int64_t> receive_numbers(ProcessGroup& group, std::int64_t count, int from) {
-  const Tensor numbers = Tensor::empty({count}, {.dtype = DType::kI64});
+  const Tensor numbers = Tensor::empty({count}, {.dtype = DType::kI64, .device = kCpu});
   recv(group, std::vector{numbers}, from, kLabel);
   return numbers.to_vector<std::int64_t>();
 }

@@ -209,8 +209,8 @@ Work recv(ProcessGroup& group, std::span<const Tensor> tensors, int from, const 
 
 std::shared_ptr<ProcessGroup> split(ProcessGroup& group, int color, int key,
                                     const std::string& name) {
-  const Tensor mine = Tensor::from_vector<std::int64_t>({color, key}, {1, 2});
-  const Tensor all = Tensor::empty({group.size(), 2}, {.dtype = DType::kI64});
+  const Tensor mine = Tensor::from_vector<std::int64_t>({color, key}, {1, 2}, kCpu);
+  const Tensor all = Tensor::empty({group.size(), 2}, {.dtype = DType::kI64, .device = kCpu});
   all_gather(group, std::span(&mine, 1), std::span(&all, 1), "split");
   const std::vector<std::int64_t> values = all.to_vector<std::int64_t>();
   if (color < 0) return nullptr;

@@ -6,6 +6,7 @@
 
 #include "tessera/distributed/resolved_collective.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/cuda/queue.h"
 #include "tessera/tensor/kernels/resolve.h"
 #include "tessera/tensor/stream.h"
 
@@ -25,9 +26,12 @@ class Call final : public Decorator {
     if (hooks_.instead && hooks_.instead(call)) return call.ticket.note(FlightState::kDone);
     Decorator::run(call);
     if (!hooks_.after) return;
-    current_stream(collective_device(call)).enqueue("call.after", [after = hooks_.after, call] {
-      after(call);
-    });
+    const Stream& stream = current_stream(collective_device(call));
+    if (stream.device().is_cuda()) {  // whose closures may not touch what is there
+      stream.synchronize();
+      return hooks_.after(call);
+    }
+    stream.enqueue("call.after", [after = hooks_.after, call] { after(call); });
   }
 
  private:
@@ -43,9 +47,14 @@ class Corrupt final : public Decorator {
       return Decorator::run(call);
     std::byte* place = place_in(call);
     Decorator::run(call);
-    current_stream(collective_device(call)).enqueue("corrupt", [place, mask = options_.mask] {
-      *place ^= std::byte(mask);
-    });
+    const Stream& stream = current_stream(collective_device(call));
+    if (stream.device().is_cuda()) {
+      std::byte value{};
+      stream.cuda_queue().copy_to_host(&value, place, 1);
+      value ^= std::byte(options_.mask);
+      return stream.cuda_queue().copy_from_host(place, &value, 1);
+    }
+    stream.enqueue("corrupt", [place, mask = options_.mask] { *place ^= std::byte(mask); });
   }
 
  private:

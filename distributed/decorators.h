@@ -47,8 +47,8 @@ struct CallHooks {
   /// Instead of the collective, on the host; false: let it go on. Who answers true has done on the
   /// current stream what was to be done.
   std::function<bool(const Collective&)> instead = {};
-  /// On the collective's stream, behind it: outputs are there. Skipped where it failed or was
-  /// replaced.
+  /// On the collective's stream, behind it: outputs are there. With tensors on a GPU the caller
+  /// waits for them and calls it himself. Skipped where it failed or was replaced.
   std::function<void(const Collective&)> after = {};
 };
 std::shared_ptr<ProcessGroup> call(std::shared_ptr<ProcessGroup> group, CallHooks hooks);

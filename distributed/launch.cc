@@ -1,5 +1,6 @@
 #include "tessera/distributed/launch.h"
 
+#include "tessera/distributed/gpu_plan.h"
 #include "tessera/distributed/launch_modes.h"
 #include "tessera/distributed/rank_environment.h"
 #include "tessera/tensor/check.h"
@@ -24,9 +25,9 @@ void check_options(const LaunchOptions& options) {
   TESSERA_CHECK(options.timeout.count() > 0, "launch", "timeout must be positive, got {} ms",
                 options.timeout.count());
   check_nodes(options);
-  TESSERA_CHECK_AS(DeviceError, options.device.type != DeviceType::kCuda, "launch",
-                   "no transport of this build carries {} tensors; use --device cpu",
-                   options.device.str());
+  if (!options.device.is_cuda()) return;
+  const std::string shortage = gpu_shortage(options, facts_of_this_host());
+  TESSERA_CHECK_AS(DeviceError, shortage.empty(), "launch", "{}", shortage);
 }
 
 }  // namespace

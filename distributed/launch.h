@@ -28,8 +28,10 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tessera/distributed/process_group.h"
+#include "tessera/distributed/process_group_nccl.h"
 #include "tessera/distributed/world.h"
 #include "tessera/tensor/stream.h"
 
@@ -37,10 +39,23 @@ namespace tessera::distributed {
 
 enum class LaunchMode : std::uint8_t { kThreads, kProcesses };
 
+/// What carries CUDA tensors. CPU tensors go between threads directly, between processes by Gloo.
+enum class GpuTransport : std::uint8_t {
+  kAuto,   ///< NCCL between processes, and between threads that have a GPU each
+  kLocal,  ///< rank threads read each other's memory; they may share GPUs
+  kNccl,
+};
+
 struct LaunchOptions {
   int ranks = 2;  ///< of this host's processes or threads; the same on every node
   LaunchMode mode = LaunchMode::kProcesses;
+  /// What World::device() is of: the CPU, or with any cuda device the GPUs of `gpus`.
   Device device = kCpu;
+  /// Indices of GPUs, for the ranks of this host in turn; more ranks than GPUs share them where
+  /// they are threads. Empty: all that this process sees.
+  std::vector<int> gpus{};
+  GpuTransport gpu_transport = GpuTransport::kAuto;
+  NcclSettings nccl{};
   StreamKind cpu_compute = StreamKind::kInline;  ///< the stream that each rank's operations use
   std::chrono::milliseconds timeout = kDefaultTimeout;  ///< of every wait for a peer or a node
   bool checked = false;  ///< ranks compare each collective before its data moves: checked.h
@@ -63,9 +78,9 @@ struct LaunchResult {
 
 /// Runs `body` on every rank and waits for all. In a child process it runs its rank and does not
 /// return. Throws InvalidArgument for fewer than 1 rank and for options of nodes that do not fit
-/// together, DeviceError for a device this build has no transport for, Error when the operating
-/// system refuses a process or the nodes' endpoint cannot be used, TimeoutError naming the nodes
-/// that did not come.
+/// together, DeviceError where GPUs cannot be used or are too few for the ranks, Error when the
+/// operating system refuses a process or the nodes' endpoint cannot be used, TimeoutError naming
+/// the nodes that did not come.
 LaunchResult launch(int argc, char** argv, const LaunchOptions& options,
                     const std::function<void(World&)>& body);
 

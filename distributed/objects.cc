@@ -14,13 +14,13 @@ constexpr const char* kLabel = "objects";
 
 Tensor bytes_of(std::string text, std::int64_t size) {
   text.resize(static_cast<std::size_t>(size));
-  return Tensor::from_vector(std::vector<std::uint8_t>(text.begin(), text.end()), {size});
+  return Tensor::from_vector(std::vector<std::uint8_t>(text.begin(), text.end()), {size}, kCpu);
 }
 
 std::vector<std::int64_t> sizes_of(ProcessGroup& group, const std::string& mine) {
   const Tensor size =
-      Tensor::from_vector<std::int64_t>({static_cast<std::int64_t>(mine.size())}, {1});
-  const Tensor all = Tensor::empty({group.size()}, {.dtype = DType::kI64});
+      Tensor::from_vector<std::int64_t>({static_cast<std::int64_t>(mine.size())}, {1}, kCpu);
+  const Tensor all = Tensor::empty({group.size()}, {.dtype = DType::kI64, .device = kCpu});
   all_gather(group, std::vector{size}, std::vector{all}, kLabel);
   return all.to_vector<std::int64_t>();
 }
@@ -69,7 +69,7 @@ std::vector<Json> all_unpacked(const ProcessGroup& group, const std::vector<std:
 
 std::string broadcast_text(ProcessGroup& group, const std::string& text, int root) {
   const Tensor size =
-      Tensor::from_vector<std::int64_t>({static_cast<std::int64_t>(text.size())}, {1});
+      Tensor::from_vector<std::int64_t>({static_cast<std::int64_t>(text.size())}, {1}, kCpu);
   broadcast(group, std::vector{size}, root, kLabel);
   const Tensor bytes = bytes_of(text, size.item<std::int64_t>());
   broadcast(group, std::vector{bytes}, root, kLabel);
@@ -83,7 +83,7 @@ std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& te
   const Tensor mine = bytes_of(text, largest);
   std::vector<Tensor> outputs;
   if (group.rank() == root)
-    outputs = {Tensor::empty({group.size(), largest}, {.dtype = DType::kU8})};
+    outputs = {Tensor::empty({group.size(), largest}, {.dtype = DType::kU8, .device = kCpu})};
   gather(group, std::vector{mine}, outputs, root, kLabel).synchronize();
   return outputs.empty() ? std::vector<std::string>() : texts_in(outputs.front(), sizes);
 }
@@ -92,7 +92,7 @@ std::vector<std::string> all_gather_texts(ProcessGroup& group, const std::string
   const std::vector<std::int64_t> sizes = sizes_of(group, text);
   const std::int64_t largest = *std::max_element(sizes.begin(), sizes.end());
   const Tensor mine = bytes_of(text, largest);
-  const Tensor all = Tensor::empty({group.size(), largest}, {.dtype = DType::kU8});
+  const Tensor all = Tensor::empty({group.size(), largest}, {.dtype = DType::kU8, .device = kCpu});
   all_gather(group, std::vector{mine}, std::vector{all}, kLabel);
   return texts_in(all, sizes);
 }

@@ -6,10 +6,13 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "tessera/distributed/device_groups.h"
 #include "tessera/distributed/folder_store.h"
+#include "tessera/distributed/gpu_plan.h"
 #include "tessera/distributed/launch_modes.h"
 #include "tessera/distributed/node_group.h"
 #include "tessera/distributed/process_group_gloo.h"
+#include "tessera/distributed/process_group_local.h"
 #include "tessera/distributed/rank_environment.h"
 #include "tessera/distributed/rank_page.h"
 #include "tessera/distributed/rank_runner.h"
@@ -27,24 +30,53 @@ std::shared_ptr<Store> store_of(const RankEnvironment& environment,
                         .timeout = timeout});
 }
 
+int local_rank(const RankEnvironment& environment) {
+  return environment.rank % environment.ranks_per_node;
+}
+
+// The group of this process's rank, and on GPUs which one is its own.
+std::shared_ptr<ProcessGroup> connect(const RankEnvironment& environment,
+                                      const LaunchOptions& options, Device& device) {
+  const std::shared_ptr<Store> store = store_of(environment, options.timeout);
+  auto gloo = make_gloo_group("world", {.rank = environment.rank,
+                                        .size = environment.size,
+                                        .store = store,
+                                        .address = environment.address,
+                                        .timeout = options.timeout});
+  if (!device.is_cuda()) return gloo;
+  LaunchOptions of_run = options;  // a rank's own options may not say how many there are
+  of_run.ranks = environment.ranks_per_node;
+  of_run.nnodes = environment.size / environment.ranks_per_node;
+  const GpuPlan plan = plan_gpus(of_run, facts_of_this_host());
+  device.index = plan.gpus[static_cast<std::size_t>(local_rank(environment)) % plan.gpus.size()];
+  if (!plan.by_nccl) {  // a rank alone
+    return by_device({{DeviceType::kCpu, gloo},
+                      {DeviceType::kCuda, make_local_groups("world", 1, options.timeout).front()}});
+  }
+  auto nccl = make_nccl_group("world", {.rank = environment.rank,
+                                        .size = environment.size,
+                                        .store = store,
+                                        .device = device.index,
+                                        .timeout = options.timeout,
+                                        .settings = options.nccl});
+  return by_device({{DeviceType::kCpu, gloo}, {DeviceType::kCuda, nccl}});
+}
+
 // True when all went well.
 bool run(const RankEnvironment& environment, const LaunchOptions& options,
          const std::function<void(World&)>& body, RankPage& page) {
   std::shared_ptr<ProcessGroup> group;
+  Device device = options.device;
   try {
-    group = make_gloo_group("world", {.rank = environment.rank,
-                                      .size = environment.size,
-                                      .store = store_of(environment, options.timeout),
-                                      .address = environment.address,
-                                      .timeout = options.timeout});
+    group = connect(environment, options, device);
   } catch (...) {
     page.set_failure(describe_failure(environment.rank, std::current_exception()));
     return false;
   }
-  page.connected = true;
+  page.connected = !device.is_cuda();  // NCCL goes on using the store
   const RankSetup setup{
       .ranks_per_node = environment.ranks_per_node,
-      .device = options.device,
+      .device = device,
       .cpu_compute = options.cpu_compute,
       .checked = options.checked,
       .on_failure = [&page](const RankFailure& failure) { page.set_failure(failure); }};

@@ -19,6 +19,7 @@ void run_body(const RankSetup& setup, const std::shared_ptr<ProcessGroup>& group
   World world(setup.checked ? checked(group) : group, setup.device, context, setup.ranks_per_node);
   body(world);
   current_stream(kCpu).synchronize();
+  if (setup.device.is_cuda()) current_stream(setup.device).synchronize();
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "tessera/distributed/cuda/reduce_on_gpu.h"
 
 #include "tessera/distributed/reduce_element.h"
-#include "tessera/tensor/cuda/check_cuda.h"
 #include "tessera/tensor/kernels/cuda/thread_place.h"
 #include "tessera/tensor/kernels/cuda/walk.h"
 #include "tessera/tensor/kernels/types.h"
@@ -31,11 +30,10 @@ void reduce_on_gpu(CUstream_st* stream, DType dtype, const ReduceOp& op,
   for (const void* source : sources) all.data[all.count++] = source;
   with_type(dtype, [&]<class T>() {
     with_reduce_kind<T>(op.kind, [&]<ReduceOp::Kind kind>() {
-      reduce_kernel<kind, T><<<cuda::blocks_for(count), cuda::kThreads, 0, stream>>>(
-          all, static_cast<ReduceTotal<T>>(op.factor), static_cast<T*>(out), count);
+      cuda::start("reduce_on_gpu", reduce_kernel<kind, T>, cuda::grid_for(count), stream, all,
+                  static_cast<ReduceTotal<T>>(op.factor), static_cast<T*>(out), count);
     });
   });
-  cuda::check_launch("reduce_on_gpu");
 }
 
 }  // namespace tessera::distributed

@@ -31,8 +31,12 @@ Outcome run_checked(int world, const std::function<void(distributed::World&)>& b
                     StreamKind compute = StreamKind::kInline) {
   const auto begin = Clock::now();
   Outcome out;
+  const auto on_host = [&body](distributed::World& w) {  // GPUs' ranks meet when they issue
+    const DefaultDeviceScope host(kCpu);
+    body(w);
+  };
   out.texts =
-      exception_texts(run_ranks(world, body, {.cpu_compute = compute, .timeout = kDeadline}));
+      exception_texts(run_ranks(world, on_host, {.cpu_compute = compute, .timeout = kDeadline}));
   out.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   return out;
 }
@@ -202,6 +206,7 @@ TESSERA_RANK_TEST("what agrees passes, on sub-groups too, neither counted nor tr
 
 TESSERA_RANK_TEST_WITH("decorators inside a checked group see its collectives alone", "[checked]",
                        {.worlds = {1, 2}, .checked = false}) {
+  const DefaultDeviceScope host(kCpu);  // whose streams this is about
   int seen = 0;
   const auto inner = distributed::call(t.world().group(),
                                        {.before = [&](const distributed::Collective&) { ++seen; }});

@@ -28,6 +28,7 @@ Tensor of(const std::vector<float>& elements) {
 }  // namespace
 
 TEST_CASE("a fake rank gets zeros where the others would have sent something", "[fake]") {
+  const DefaultDeviceScope host(kCpu);  // a fake group carries no others
   const auto group = make_fake_group("plan", {.rank = 1, .size = 3});
   CHECK(group->backend() == "fake");
   CHECK(group->size() == 3);
@@ -51,6 +52,7 @@ TEST_CASE("a fake rank gets zeros where the others would have sent something", "
 }
 
 TEST_CASE("or what it has itself, as often as there are ranks", "[fake]") {
+  const DefaultDeviceScope host(kCpu);  // a fake group carries no others
   const auto group = make_fake_group("plan", {.rank = 1, .size = 3, .data = FakeData::kRepeat});
   const Tensor all = full({6}, 9), part = full({2}, 9), mine = of({1, 2, 3, 4, 5, 6});
   all_gather(*group, std::vector{of({1, 2})}, std::vector{all});
@@ -89,6 +91,7 @@ TEST_CASE("a fake world of any size counts, and plans on the null device", "[fak
 }
 
 TEST_CASE("work of a fake group is complete, and its continuation runs at once", "[fake]") {
+  const DefaultDeviceScope host(kCpu);  // a fake group carries no others
   const auto group = make_fake_group("g", {.rank = 0, .size = 7});
   int calls = 0;
   const distributed::Work work = all_reduce(*group, std::vector{of({1})});
@@ -98,6 +101,7 @@ TEST_CASE("work of a fake group is complete, and its continuation runs at once",
 }
 
 TEST_CASE("a cost model makes collectives take time on their stream", "[fake]") {
+  const DefaultDeviceScope host(kCpu);  // a fake group carries no others
   const auto cost = distributed::linear_cost({.latency_ms = 20, .gigabytes_per_s = 1e-3});
   const auto group = make_fake_group("g", {.rank = 0, .size = 3, .cost = cost});
   // 2 peers x 5000 floats = 40 kB: 40 ms at 1 MB/s.
@@ -118,6 +122,7 @@ TEST_CASE("a cost model makes collectives take time on their stream", "[fake]") 
 }
 
 TEST_CASE("what a fake group refuses", "[fake]") {
+  const DefaultDeviceScope host(kCpu);  // a fake group carries no others
   CHECK_THROWS_WITH(make_fake_group("g", {.rank = 3, .size = 3}), Contains("rank 3 of 3"));
   CHECK_THROWS_WITH(make_fake_group("g", {.rank = 0, .size = 0}), Contains("rank 0 of 0"));
   const auto group = make_fake_group("g", {.rank = 0, .size = 3});
@@ -150,7 +155,11 @@ TESSERA_RANK_TEST("corrupt flips a bit of one call's output on one rank", "[deco
 
 TESSERA_RANK_TEST("a device that no transport carries is an error that names both",
                   "[decorators]") {
-  t.check(t.group().backend() == test_transport(), "backend {}", t.group().backend());
+  const DefaultDeviceScope host(kCpu);
+  // NCCL stands beside what carries the host's tensors; a rank alone needs none.
+  const bool by_nccl = test_transport() == "nccl";
+  const std::string backend = !by_nccl ? test_transport() : t.size() > 1 ? "local, nccl" : "local";
+  t.check(t.group().backend() == backend, "backend {}", t.group().backend());
   const auto group = distributed::by_device({{DeviceType::kCpu, t.world().group()}});
   t.check(group->carries(DeviceType::kCpu) && !group->carries(DeviceType::kCuda), "carries");
   // No build can allocate there without a GPU; a tensor without elements can say that it is there.
@@ -160,14 +169,14 @@ TESSERA_RANK_TEST("a device that no transport carries is an error that names bot
     if (each->carries(DeviceType::kCuda)) continue;
     t.check_throws<InvalidArgument>(
         fmt::format("these tensors are on cuda:0, and group \"world\" carries those of cpu ({})",
-                    test_transport()),
+                    backend),
         [&] { all_reduce(*each, std::vector{far}); });
   }
   const Tensor x = full({3}, t.rank());
   all_reduce(*group, std::vector{x});
   t.check_equal(x, full({3}, t.size() * (t.size() - 1) / 2.0));
   const auto half = split(*group, t.rank() % 2);
-  t.check(half->backend() == test_transport(), "backend {}", half->backend());
+  t.check(half->backend() == backend, "backend {}", half->backend());
   all_reduce(*half, std::vector{full({1}, 1)});
   barrier(*group);
 }

@@ -209,8 +209,9 @@ TEST_CASE("launch refuses what it cannot run", "[launch]") {
   CHECK_THROWS_AS(
       launch(0, nullptr, {.ranks = 1, .timeout = std::chrono::milliseconds(0)}, nothing),
       InvalidArgument);
-  CHECK_THROWS_AS(launch(0, nullptr, {.ranks = 1, .device = {DeviceType::kCuda, 0}}, nothing),
-                  DeviceError);
+  CHECK_THROWS_AS(
+      launch(0, nullptr, {.ranks = 1, .device = {DeviceType::kCuda, 0}, .gpus = {9999}}, nothing),
+      DeviceError);
   CHECK_FALSE(is_rank_process());
 }
 

@@ -5,6 +5,7 @@
 #include "tessera/distributed/mesh_impl.h"
 #include "tessera/distributed/placement.h"
 #include "tessera/tensor/ops.h"
+#include "tessera/tests/support/double_options.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -15,8 +16,6 @@ using distributed::chunk_of;
 using distributed::DeviceMesh;
 using distributed::ProcessGroup;
 using distributed::ReduceOp;
-
-constexpr TensorOptions kDouble{.dtype = DType::kF64};
 
 // Two axes over all ranks: 2 x 2, 2 x 4, else 1 x size.
 DeviceMesh two_axes(RankTest& t) {

@@ -112,7 +112,8 @@ TESSERA_RANK_TEST_WITH("a message of another size is an error on both sides", "[
                         .expect_failure = "does not agree between ranks: rank 0 "
                                           "sends 3 elements of f32 to rank 1, which "
                                           "expects 4 of f32"}) {
-  if (test_transport() != "local") {  // gloo: the deadline, in group_failure_test
+  const DefaultDeviceScope host(kCpu);  // GPUs would be named too
+  if (test_transport() != "local") {    // gloo: the deadline, in group_failure_test
     throw std::runtime_error(
         "does not agree between ranks: rank 0 sends 3 elements of f32 to rank 1, which expects 4 "
         "of f32");
@@ -158,6 +159,7 @@ TESSERA_RANK_TEST("sub-groups number and reduce by themselves", "[messages]") {
 // refuse.
 TESSERA_RANK_TEST_WITH("a sub-group made twice, and one of a sub-group, do not meet", "[messages]",
                        {.checked = false}) {
+  const DefaultDeviceScope host(kCpu);  // whose streams this is about
   std::vector<int> all;
   for (int r = 0; r < t.size(); ++r) all.push_back(r);
   const auto first = t.group().subgroup(all, "twin"), second = t.group().subgroup(all, "twin");
@@ -202,6 +204,7 @@ TESSERA_RANK_TEST("a negative color takes part in no sub-group", "[messages]") {
 }
 
 TESSERA_RANK_TEST("work on a queued stream: done, waited for, continued", "[messages]") {
+  const DefaultDeviceScope host(kCpu);  // whose streams this is about
   const Stream comm = Stream::create(kCpu, StreamKind::kQueued, "comm");
   const Tensor x = full({4}, t.rank());
   Work work;
@@ -233,6 +236,7 @@ TESSERA_RANK_TEST("work on a queued stream: done, waited for, continued", "[mess
 
 TESSERA_RANK_TEST_WITH("a message has no number in the text of its deadline", "[messages]",
                        {.worlds = {2}, .cpu_compute = StreamKind::kQueued}) {
+  const DefaultDeviceScope host(kCpu);  // whose streams this is about
   const Tensor x = full({4}, 1);
   stream_sleep(current_stream(kCpu), 50);
   const Work work =
@@ -244,6 +248,7 @@ TESSERA_RANK_TEST_WITH("a message has no number in the text of its deadline", "[
 }
 
 TESSERA_RANK_TEST("work on an inline stream is done, and continues at once", "[messages]") {
+  const DefaultDeviceScope host(kCpu);  // whose streams this is about
   const Tensor x = full({4}, 1);
   int calls = 0;
   all_reduce(t.group(), std::vector{x}).then([&] { ++calls; });

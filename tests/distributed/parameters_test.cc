@@ -10,6 +10,7 @@
 #include "tessera/nn/layers/linear.h"
 #include "tessera/tensor/ops.h"
 #include "tessera/tests/nn/support.h"
+#include "tessera/tests/support/double_options.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -27,12 +28,11 @@ using distributed::Shard;
 using distributed::shard_spec;
 using DeviceMesh = distributed::DeviceMesh;
 
-constexpr TensorOptions kDouble{.dtype = DType::kF64};
 const Shard kOverTp{.dim = 0, .turn = 1};  // cuts what tp has left
 
 DeviceMesh two_axes(RankTest& t) {
   const int outer = t.size() % 2 == 0 && t.size() > 2 ? 2 : 1;
-  return {{"dp", "tp"}, {outer, t.size() / outer}, t.world().group(), kCpu};
+  return {{"dp", "tp"}, {outer, t.size() / outer}, t.world().group(), t.world().device()};
 }
 
 Tensor counted(const Shape& shape, DType dtype = DType::kF64) {
@@ -91,7 +91,7 @@ TESSERA_RANK_TEST("two axes: all pairs of placements, dtypes and layouts", "[par
 }
 
 TESSERA_RANK_TEST_WITH("three axes", "[parameters]", {.worlds = {8}}) {
-  const DeviceMesh mesh({"dp", "cp", "tp"}, {2, 2, 2}, t.world().group(), kCpu);
+  const DeviceMesh mesh({"dp", "cp", "tp"}, {2, 2, 2}, t.world().group(), t.world().device());
   const Tensor whole = counted({11, 5});
   check_round_trip(t, whole, mesh, {Shard{0}, Shard{0}, Shard{0}});
   check_round_trip(t, whole, mesh, {Shard{.dim = 0, .turn = 2}, kOverTp, Shard{0}});
@@ -226,7 +226,7 @@ TESSERA_RANK_TEST("a parameter sharded over two axes starts with its rows and gi
     p.shard({.spec = spec, .mesh = make_mesh(mesh), .local_shape = local, .padded_rows = local[0]},
             owner);
     t.check_throws<StateError>("has no elements yet", [&] { (void)full_copy(p); });
-    p.materialize(kCpu);
+    p.materialize(t.world().device());
     p.reset({.value = 3});
     const Tensor whole = Tensor::empty({7, 5}, kDouble);
     random::fill_normal(whole, {.value = 3}, random::whole({7, 5}), 0, 1);
@@ -243,7 +243,7 @@ TESSERA_RANK_TEST("a parameter sharded over two axes starts with its rows and gi
 TESSERA_RANK_TEST("a parameter that nobody sharded has no mesh, and is its own full copy",
                   "[parameters]") {
   nn::Parameter p({.shape = {2, 3}, .dtype = DType::kF64, .init = nn::init::constant(4)});
-  p.materialize(kCpu);
+  p.materialize(t.world().device());
   p.reset({.value = 1});
   t.check(!distributed::mesh_of(p).defined() && placements_of(p).empty(), "mesh");
   const Tensor copy = full_copy(p);

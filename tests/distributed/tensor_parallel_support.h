@@ -17,6 +17,7 @@
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tensor/ops_elementwise.h"
 #include "tessera/tensor/rank_context.h"
+#include "tessera/tensor/stream.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/support/ranks.h"
 
@@ -62,6 +63,16 @@ inline void check_counts(RankTest& t, const Counts& got, const Counts& expected,
     return out;
   };
   t.check(got == expected, "{}: {}, expected {}", what, text(got), text(expected));
+}
+
+// `call` throws InvalidArgument with the text. On a GPU a kernel finds the mistake: it is thrown at
+// the next wait, and would end the run by the rank's failure handler, which is taken away.
+inline void check_refused(RankTest& t, const std::string& text, const std::function<void()>& call) {
+  if (t.world().device().is_cuda()) current_rank_context()->set_failure_handler(nullptr);
+  t.check_throws<InvalidArgument>(text, [&] {
+    call();
+    current_stream(t.world().device()).synchronize();
+  });
 }
 
 // A model over the ranks and one that this rank has whole.

@@ -9,6 +9,7 @@
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tests/distributed/values.h"
 #include "tessera/tests/support/ranks.h"
+#include "tessera/tests/support/test_device.h"
 
 namespace tessera::testing {
 
@@ -18,14 +19,15 @@ using distributed::DeviceMesh;
 
 TESSERA_RANK_TEST("a world knows its rank, mesh and context", "[world]") {
   distributed::World& world = t.world();
-  t.check(world.group()->name() == "world" && world.device() == kCpu, "group {}",
-          world.group()->name());
+  t.check(world.group()->name() == "world", "group {}", world.group()->name());
+  const bool on_gpus = test_transport() == "nccl" || test_device().is_cuda();
+  t.check(world.device().is_cuda() == on_gpus, "device {}", world.device().str());
   t.check(world.mesh().axes() == std::vector<std::string>{"data"} && world.mesh().ndim() == 1,
           "axes");
   t.check(world.mesh().size("data") == t.size() && world.mesh().coordinate("data") == t.rank(),
           "size and coordinate");
   t.check(world.mesh().group("data") == world.group(), "the axis has the world's group");
-  t.check(world.mesh().device() == kCpu, "device");
+  t.check(world.mesh().device() == world.device(), "device of the mesh");
   t.check(world.context() == current_rank_context(), "the context is the thread's");
   t.check(world.context()->rank() == t.rank() && world.context()->world_size() == t.size(),
           "the context's rank");
@@ -151,6 +153,7 @@ TESSERA_RANK_TEST("a group and its decorated forms number collectives together",
 }
 
 TESSERA_RANK_TEST("delay sleeps ahead of one kind only", "[decorators]") {
+  const DefaultDeviceScope host(kCpu);  // whose streams this is about
   const auto slow = distributed::delay(t.world().group(), CollectiveKind::kAllReduce, 30);
   const Tensor x = rank_tensor<float>(t.rank(), 0, 2);
   const auto start = std::chrono::steady_clock::now();
@@ -167,6 +170,7 @@ TESSERA_RANK_TEST("delay sleeps ahead of one kind only", "[decorators]") {
 
 TESSERA_RANK_TEST("fail_at fails its collective where it is issued, not the group",
                   "[decorators]") {
+  const DefaultDeviceScope host(kCpu);  // whose streams this is about
   const auto failing = distributed::fail_at(t.world().group(), 2);
   barrier(*failing);
   const Tensor x = rank_tensor<float>(t.rank(), 0, 2);

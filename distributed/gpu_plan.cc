@@ -1,0 +1,77 @@
+#include "tessera/distributed/gpu_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "tessera/distributed/process_group_nccl.h"
+#include "tessera/tensor/cuda/memory.h"
+#include "tessera/tensor/device.h"
+
+namespace tessera::distributed {
+namespace {
+
+bool is_alone(const LaunchOptions& options) { return options.ranks * options.nnodes == 1; }
+
+std::vector<int> gpus_of(const LaunchOptions& options, const GpuFacts& facts) {
+  if (!options.gpus.empty()) return options.gpus;
+  std::vector<int> all(static_cast<std::size_t>(std::max(0, facts.gpus)));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+int different(const std::vector<int>& gpus) {
+  return static_cast<int>(std::set<int>(gpus.begin(), gpus.end()).size());
+}
+
+// What needs NCCL whatever the machine has.
+bool must_be_nccl(const LaunchOptions& options) {
+  if (is_alone(options)) return false;
+  return options.mode == LaunchMode::kProcesses || options.gpu_transport == GpuTransport::kNccl;
+}
+
+std::string gpus_text(int count) { return fmt::format("{} GPU{}", count, count == 1 ? "" : "s"); }
+
+}  // namespace
+
+GpuFacts facts_of_this_host() {
+  return {.gpus = cuda_device_count(), .has_nccl = has_nccl(), .problem = cuda_problem()};
+}
+
+std::string gpu_shortage(const LaunchOptions& options, const GpuFacts& facts) {
+  if (!options.device.is_cuda()) return {};
+  if (!facts.problem.empty()) return facts.problem;
+  for (const int gpu : options.gpus) {
+    if (gpu < 0 || gpu >= facts.gpus)
+      return fmt::format("cuda:{} was asked for, and this host has {}; name those that exist", gpu,
+                         gpus_text(facts.gpus));
+  }
+  const bool threads = options.mode == LaunchMode::kThreads;
+  if (!threads && options.gpu_transport == GpuTransport::kLocal)
+    return "processes do not read each other's GPU memory; launch threads";
+  if (!must_be_nccl(options)) return {};
+  if (!facts.has_nccl)
+    return "ranks on GPUs that are processes need NCCL, which this build lacks; launch threads "
+           "(--launch threads)";
+  const int gpus = different(gpus_of(options, facts));
+  if (options.ranks <= gpus) return {};
+  return fmt::format(
+      "NCCL needs a GPU for each rank, and there are {} ranks and {} on this host; start at most "
+      "{} rank{}{}",
+      options.ranks, gpus_text(gpus), gpus, gpus == 1 ? "" : "s",
+      options.nnodes > 1 ? " on each" : ", or threads that share GPUs (--launch threads)");
+}
+
+GpuPlan plan_gpus(const LaunchOptions& options, const GpuFacts& facts) {
+  GpuPlan plan{.gpus = gpus_of(options, facts), .by_nccl = must_be_nccl(options)};
+  const bool may_choose = options.gpu_transport == GpuTransport::kAuto && !is_alone(options);
+  if (may_choose && facts.has_nccl && options.ranks <= different(plan.gpus)) plan.by_nccl = true;
+  if (!plan.by_nccl) return plan;
+  std::set<int> seen;  // a GPU that is named twice would be two ranks'
+  std::erase_if(plan.gpus, [&seen](int gpu) { return !seen.insert(gpu).second; });
+  return plan;
+}
+
+}  // namespace tessera::distributed
