@@ -29,6 +29,16 @@ Variable layer_norm(const Variable& x, const Variable& weight, const Variable& b
 Variable rms_norm(const Variable& x, const Variable& weight, const RmsNormOptions& options = {});
 Variable group_norm(const Variable& x, const Variable& weight, const Variable& bias,
                     const GroupNormOptions& options = {});
+/// x + residual and its norm, in one kernel; x and residual have one shape and dtype. What follows,
+/// gradients too, has the bits of add() and then the norm.
+struct AddNorm {
+  Variable y;    ///< the norm of `sum`
+  Variable sum;  ///< x + residual
+};
+AddNorm add_layer_norm(const Variable& x, const Variable& residual, const Variable& weight,
+                       const Variable& bias, const LayerNormOptions& options = {});  // twice
+AddNorm add_rms_norm(const Variable& x, const Variable& residual, const Variable& weight,
+                     const RmsNormOptions& options = {});  // twice
 /// Training, the running statistics in options are updated; gradients flow through the statistics
 /// of x, but not to the running ones. Twice.
 Variable batch_norm(const Variable& x, const Variable& weight, const Variable& bias,

@@ -128,6 +128,13 @@ Variable record_row_norm(const RowNormCall& call, NormResult result, const Varia
                       });
 }
 
+// The sum that a norm of a sum found, as add() records it.
+Variable record_sum(const Tensor& sum, const Variable& x, const Variable& residual) {
+  return record_twice("add", sum, {x, residual}, [](const Variable& dy, const BackwardContext&) {
+    return Gradients{dy, dy};
+  });
+}
+
 // The last `dims` dims as channels, the others as samples.
 NormView layer_view(const Variable& x, int dims, double eps) {
   std::int64_t samples = 1, channels = 1;
@@ -167,6 +174,38 @@ Variable rms_norm(const Variable& x, const Variable& weight, const RmsNormOption
   view.centered = false;
   return record_row_norm({.name = "rms_norm", .options = {.dims = options.dims}, .view = view},
                          std::move(result), x, weight, Variable());
+}
+
+AddNorm add_layer_norm(const Variable& x, const Variable& residual, const Variable& weight,
+                       const Variable& bias, const LayerNormOptions& options) {
+  if (detail::autocasting()) {  // a sum and its norm may be computed in two dtypes
+    const Variable sum = add(x, residual);
+    return {.y = layer_norm(sum, weight, bias, options), .sum = sum};
+  }
+  const AddNormResult result = add_layer_norm_forward(
+      x.tensor(), residual.tensor(), tensor_or_none(weight), tensor_or_none(bias), options);
+  const Variable sum = record_sum(result.sum, x, residual);
+  const RowNormCall call{.name = "layer_norm",
+                         .options = {.dims = options.dims},
+                         .view = layer_view(sum, options.dims, options.eps)};
+  return {.y = record_row_norm(call, {result.y, result.statistics}, sum, weight, bias), .sum = sum};
+}
+
+AddNorm add_rms_norm(const Variable& x, const Variable& residual, const Variable& weight,
+                     const RmsNormOptions& options) {
+  if (detail::autocasting()) {
+    const Variable sum = add(x, residual);
+    return {.y = rms_norm(sum, weight, options), .sum = sum};
+  }
+  const AddNormResult result =
+      add_rms_norm_forward(x.tensor(), residual.tensor(), tensor_or_none(weight), options);
+  const Variable sum = record_sum(result.sum, x, residual);
+  RowNormCall call{.name = "rms_norm",
+                   .options = {.dims = options.dims},
+                   .view = layer_view(sum, options.dims, options.eps)};
+  call.view.centered = false;
+  return {.y = record_row_norm(call, {result.y, result.statistics}, sum, weight, Variable()),
+          .sum = sum};
 }
 
 Variable group_norm(const Variable& x, const Variable& weight, const Variable& bias,

@@ -77,9 +77,12 @@ struct MixedPrecision {
 bool is_norm(const nn::Module& module);
 
 /// Shards, their gradients and the optimizer's step on the host; values are copied to the device as
-/// they are gathered. `pin_memory` has no effect yet: host memory is pageable, and copies to a GPU
-/// pass through pinned pieces.
+/// they are gathered, and gradients back when they are reduced.
 struct CpuOffload {
+  /// Shards and gradients are in page-locked memory, where there is a GPU: copies both ways run
+  /// beside everything else, and the host waits only where it next touches what is copied. Else
+  /// the host copies, through pinned pieces, and waits for gradients. A gradient that is added to
+  /// one of an earlier pass is waited for in both cases.
   bool pin_memory = true;
   bool operator==(const CpuOffload&) const = default;
 };

@@ -126,6 +126,7 @@ void ParamGroup::add_parameters(std::vector<ManagedParameter> managed,
     ParameterChoice choice{
         .compute_dtype = casts ? dtype : std::nullopt,
         .offload = options.offload.has_value(),
+        .pinned = options.offload && options.offload->pin_memory,
         .extension = options.gather_extension ? options.gather_extension(each.parameter) : nullptr};
     meshes.push_back(mesh_for(each.parameter));
     if (each.parameter.is_materialized() && !choice.offload)

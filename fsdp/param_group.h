@@ -61,6 +61,7 @@ class ParamGroup final : public nn::ParameterOwner,
   std::string group_name() const override { return name_; }
   bool has_pending_gradients() const override;
   void prepare_conversion() override;
+  Device compute_device() const override { return mesh_.device(); }
   void set_name(std::string name) { name_ = std::move(name); }
   Kind kind() const { return kind_; }
   const std::vector<ShardedParameter>& parameters() const { return parameters_; }

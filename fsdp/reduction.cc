@@ -160,9 +160,12 @@ void Reduction::make_room_for_results() {
     if (existing.defined()) {
       member.target = existing;
     } else if (!as_it_is) {
-      const Device place = parameter.choice().offload ? kCpu : member.sum.device();
-      member.target = Tensor::empty_named(layout.local_shape(), {.dtype = dtype, .device = place},
-                                          MemoryCategory::kGradient, handle.name() + ".grad");
+      const ParameterChoice& choice = parameter.choice();
+      const TensorOptions options{.dtype = dtype,
+                                  .device = choice.offload ? kCpu : member.sum.device(),
+                                  .pinned = choice.offload && choice.pinned};
+      member.target = Tensor::empty_named(layout.local_shape(), options, MemoryCategory::kGradient,
+                                          handle.name() + ".grad");
     }
   }
 }
@@ -266,8 +269,17 @@ void Reduction::deliver() {
       continue;
     }
     const bool adds = parameter.grad().defined();
-    axpby_(member.target, brought_to(rows, member.target.device()),
-           {.alpha = alpha, .beta = adds ? 1.0 : 0.0});
+    if (!adds && rows.device().is_cuda() && member.target.storage().is_pinned()) {
+      // As the host would scale it, but there the host would have to wait.
+      const Tensor scaled = Tensor::empty_named(
+          rows.shape(), {.dtype = member.target.dtype(), .device = rows.device()},
+          MemoryCategory::kGradient, {});
+      axpby_(scaled, rows, {.alpha = alpha});
+      transfer_(member.target, scaled);
+    } else {
+      axpby_(member.target, brought_to(rows, member.target.device()),
+             {.alpha = alpha, .beta = adds ? 1.0 : 0.0});
+    }
     auto& cause = member.parameter->choice().offload ? comm_.copies.transfer : comm_.copies.reduced;
     cause += bytes_of(member.target);
     parameter.set_grad(member.target);

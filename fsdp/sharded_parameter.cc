@@ -25,7 +25,8 @@ void ShardedParameter::take_over(std::shared_ptr<const nn::Mesh> mesh,
                     .mesh = std::move(mesh),
                     .local_shape = local,
                     .padded_rows = layout_.dim() == 0 ? layout_.padded_local_rows() : local[0],
-                    .home = choice_.offload ? std::optional(kCpu) : std::nullopt},
+                    .home = choice_.offload ? std::optional(kCpu) : std::nullopt,
+                    .pinned = choice_.pinned},
                    std::move(owner));
 }
 
@@ -61,7 +62,15 @@ void ShardedParameter::copy_local_to(const Tensor& rows, CopyCounters& copies) c
   } else {
     copies.transposed += bytes;
   }
-  copy_(rows, to_device(layout_.to_front(padded_local()), rows.device()));
+  const Tensor local = layout_.to_front(padded_local());
+  const bool moves_only = local.device() != rows.device() && local.dtype() == rows.dtype() &&
+                          local.is_contiguous() && !local.device().is_null() &&
+                          !rows.device().is_null();
+  if (moves_only) {
+    transfer_(rows, local);
+  } else {
+    copy_(rows, to_device(local, rows.device()));
+  }
 }
 
 void ShardedParameter::show_value() {

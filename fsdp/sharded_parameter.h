@@ -21,6 +21,7 @@ namespace tessera::fsdp {
 struct ParameterChoice {
   std::optional<DType> compute_dtype = {};  ///< unset: the stored one
   bool offload = false;
+  bool pinned = false;  ///< with offload
   std::shared_ptr<GatherExtension> extension = {};
 };
 

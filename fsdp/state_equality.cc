@@ -150,16 +150,17 @@ class Comparison {
 
   // Every rank's tensor of a state, flat, on the host. Parts may be uneven: they travel padded.
   std::vector<Tensor> gathered(std::size_t i, std::int64_t width) {
-    const Tensor sent = zeros({width}, {.dtype = DType::kU8});
+    const Tensor sent = zeros({width}, {.dtype = DType::kU8, .device = kCpu});
     const Tensor mine = contiguous(to_device(states_[i].tensor, kCpu));
     copy_(sent.slice(0, 0, bytes_of(mine)), as_bytes(mine));
-    const Tensor all = Tensor::empty({width * group_.size()}, {.dtype = DType::kU8});
+    const Tensor all =
+        Tensor::empty({width * group_.size()}, {.dtype = DType::kU8, .device = kCpu});
     distributed::all_gather(group_, std::span(&sent, 1), std::span(&all, 1), kWhere).wait();
     std::vector<Tensor> out;
     for (std::int64_t rank = 0; rank < group_.size(); ++rank) {
       const std::int64_t bytes = all_[static_cast<std::size_t>(rank)][i].bytes;
       const auto size = static_cast<std::int64_t>(dtype_size(mine.dtype()));
-      const Tensor tensor = Tensor::empty({bytes / size}, {.dtype = mine.dtype()});
+      const Tensor tensor = Tensor::empty({bytes / size}, {.dtype = mine.dtype(), .device = kCpu});
       copy_(as_bytes(tensor), all.slice(0, rank * width, rank * width + bytes));
       out.push_back(tensor);
     }

@@ -54,7 +54,7 @@ std::vector<int> UnevenInputs::ranks_without(bool have_batch) const {
   const StreamGuard guard(stream_);
   std::vector<std::uint8_t> mine(ranks_.size(), 0);
   if (!have_batch) mine[place_] = 1;
-  const Tensor without = Tensor::from_vector(mine, {static_cast<std::int64_t>(mine.size())});
+  const Tensor without = Tensor::from_vector(mine, {static_cast<std::int64_t>(mine.size())}, kCpu);
   for (const auto& group : groups_) {
     distributed::all_reduce(*group, std::vector{without}, distributed::ReduceOp::kMax,
                             "uneven_inputs");

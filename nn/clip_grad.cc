@@ -27,8 +27,14 @@ struct NormKind {
   // Of one gradient that has elements: 0-d, f64.
   Tensor part_of(const Tensor& gradient) const {
     if (is_max()) return cast(amax(abs(gradient)), DType::kF64);
-    if (p == 2) return sum_of_squares(gradient);
     return sum(pow(abs(cast(gradient, DType::kF64)), p));
+  }
+  // Of several, from `zero` on. Squares take one kernel for all.
+  Tensor total_of(const std::vector<Tensor>& gradients, const Tensor& zero) const {
+    if (p == 2) return gradients.empty() ? zero : sum_of_squares(gradients);
+    Tensor total = zero;
+    for (const Tensor& gradient : gradients) total = combine(total, part_of(gradient));
+    return total;
   }
   Tensor root(const Tensor& total) const {
     if (is_max() || p == 1) return total;
@@ -45,18 +51,19 @@ NormKind norm_kind(const char* where, double p) {
 struct Group {
   std::shared_ptr<const Mesh> mesh;
   std::vector<std::string> axes;
-  Tensor total;  // 0-d, f64
+  std::vector<Tensor> gradients{};  // that have elements
+  Tensor total{};                   // 0-d, f64
 };
 
 // The group of a parameter. Which groups there are depends on the parameters, not on who has a
 // gradient: every rank must join the same collectives.
-Group& group_of(const Parameter& parameter, const Tensor& zero, std::vector<Group>& groups) {
+Group& group_of(const Parameter& parameter, std::vector<Group>& groups) {
   const auto& axes = parameter.spec().sharded_axes;
   const auto found = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
     return group.axes == axes && (axes.empty() || group.mesh == parameter.mesh());
   });
   if (found != groups.end()) return *found;
-  return groups.emplace_back(Group{parameter.mesh(), axes, zero});
+  return groups.emplace_back(Group{.mesh = parameter.mesh(), .axes = axes});
 }
 
 // Whether it is sharded over these ranks, as whatever axis of its mesh.
@@ -87,11 +94,11 @@ Tensor norm_of(std::span<const Parameter> parameters, const NormKind& kind) {
   const Tensor zero = zeros({}, {.dtype = DType::kF64, .device = device_of(parameters)});
   std::vector<Group> groups;
   for (const Parameter& parameter : parameters) {
-    Group& group = group_of(parameter, zero, groups);
+    Group& group = group_of(parameter, groups);
     const Tensor grad = parameter.grad();
-    if (grad.defined() && grad.numel() > 0)
-      group.total = kind.combine(group.total, kind.part_of(grad));
+    if (grad.defined() && grad.numel() > 0) group.gradients.push_back(grad);
   }
+  for (Group& group : groups) group.total = kind.total_of(group.gradients, zero);
   for (const MeshAxis& axis : distinct_axes(meshes_of(parameters)))
     reduce_axis(groups, axis, kind.reduce());
   Tensor total = zero;

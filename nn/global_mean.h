@@ -21,7 +21,7 @@ class GlobalMean {
   /// `local_count`: what this rank has of it, over all pieces; also 0. Throws InvalidArgument for a
   /// negative one. Collective.
   GlobalMean(std::int64_t local_count, const Mesh& mesh, const std::string& axis = "data",
-             Device device = kCpu);
+             Device device = default_device());
 
   /// loss_sum times the factor, which is rounded once to the loss's dtype. Throws InvalidArgument
   /// unless loss_sum has one element.

@@ -65,7 +65,7 @@ Initializer eye();
 struct InitializeOptions {
   std::uint64_t seed = 1;
   std::string prefix = {};  ///< put before every name when keys are made
-  Device device = kCpu;
+  Device device = default_device();
 };
 
 /// Allocates every parameter's shard and every buffer on `device` (those not yet allocated) and

@@ -53,7 +53,7 @@ StateDict state_dict(Module& module, const StateDictOptions& options = {});
 struct LoadStateDictOptions {
   /// Names that are missing or unexpected are an error; else they are only reported.
   bool strict = true;
-  Device device = kCpu;     ///< where what is not materialised is allocated
+  Device device = default_device();  ///< where what is not materialised is allocated
   std::string prefix = {};  ///< of the model's names in the dict; what stands elsewhere is ignored
   /// For the initializers of buffers that are not persistent, as InitializeOptions::seed.
   std::uint64_t seed = 1;

@@ -69,6 +69,7 @@ struct Parameter::Impl {
   Shape local_shape;
   Shape padded_shape;
   std::optional<Device> home;
+  bool pinned = false;  // where local is on the CPU
   // Weak: the owner holds its parameters, and both are freed at once when the model goes.
   std::weak_ptr<ParameterOwner> owner;
   std::string group;  // the owner's name when it took over, for errors after it is gone
@@ -89,9 +90,13 @@ struct Parameter::Impl {
                      "{} has no elements yet: call nn::initialize(model), or load a checkpoint",
                      what());
   }
+  Tensor new_padded(DType new_dtype, Device device) const {
+    return Tensor::empty_named(
+        padded_shape, {.dtype = new_dtype, .device = device, .pinned = pinned && device.is_cpu()},
+        MemoryCategory::kParameter, name);
+  }
   void allocate(Device device) {
-    bind_padded(Tensor::empty_named(padded_shape, {.dtype = dtype, .device = device},
-                                    MemoryCategory::kParameter, name));
+    bind_padded(new_padded(dtype, device));
     if (padded_shape != local_shape) fill_(padded.slice(0, local_shape[0], padded_shape[0]), 0);
     materialized = true;
   }
@@ -204,8 +209,7 @@ void Parameter::to(Device device, DType dtype) {
     const MemoryCategoryScope category(MemoryCategory::kGradient);
     grad = cast(to_device(grad, place), dtype);
   }
-  const Tensor converted = Tensor::empty_named(p.padded_shape, {.dtype = dtype, .device = place},
-                                               MemoryCategory::kParameter, p.name);
+  const Tensor converted = p.new_padded(dtype, place);
   copy_(converted, moved);
   p.dtype = dtype;
   p.local.set_grad({});
@@ -272,6 +276,7 @@ void Parameter::shard(Sharding sharding, std::shared_ptr<ParameterOwner> owner) 
   p.local_shape = sharding.local_shape;
   p.padded_shape = p.local_shape.with(0, sharding.padded_rows);
   p.home = sharding.home;
+  p.pinned = sharding.pinned;
   p.group = owner->group_name();
   p.owner = std::move(owner);
   p.sharded = true;

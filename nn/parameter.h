@@ -61,6 +61,8 @@ class ParameterOwner {
   /// local() is about to move to another device or dtype. What was made of it is void afterwards.
   /// Throws StateError where that is not possible now.
   virtual void prepare_conversion() = 0;
+  /// Where value() is while it is whole, which with CPU offload is not where local() is.
+  virtual Device compute_device() const = 0;
 };
 
 /// How a parameter is sharded.
@@ -73,6 +75,8 @@ struct Sharding {
   /// Where local() lives whatever device is asked for (CPU offload): it is materialised there, and
   /// moved there if it has elements. Unset: on the device that initialize() is given.
   std::optional<Device> home = std::nullopt;
+  /// On the CPU local() has page-locked memory, from which GPUs copy while the host goes on.
+  bool pinned = false;
 };
 
 class Parameter {

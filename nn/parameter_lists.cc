@@ -38,7 +38,7 @@ Device device_of(std::span<const Parameter> parameters) {
   for (const Parameter& parameter : parameters) {
     if (parameter.is_materialized()) return parameter.local().device();
   }
-  return kCpu;
+  return default_device();
 }
 
 }  // namespace tessera::nn

@@ -22,7 +22,7 @@ struct MeshAxis {
 };
 /// Every axis of the meshes in order; of those that join the same ranks the first.
 std::vector<MeshAxis> distinct_axes(std::span<const std::shared_ptr<const Mesh>> meshes);
-/// Of the first parameter that is materialised; else the CPU.
+/// Of the first parameter that is materialised; else the default device.
 Device device_of(std::span<const Parameter> parameters);
 
 }  // namespace tessera::nn

@@ -28,7 +28,8 @@ namespace tessera::nn {
 void save_state(const std::string& path, const StateDict& state);
 
 struct LoadStateOptions {
-  Device device = kCpu;  ///< where the tensors go; on the null device, shapes alone
+  /// Where the tensors go; on the null device, shapes alone.
+  Device device = default_device();
 };
 
 /// Throws CheckpointError, naming the file, when it cannot be read, is damaged, holds a tensor of a

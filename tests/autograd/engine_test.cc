@@ -103,13 +103,13 @@ TEST_CASE("backward: errors about roots") {
         "out: pass one, or sum the root");
   CHECK(thrown<InvalidArgument>([&] {
           backward(y, {.gradient = irregular({3, 2})});
-        }) ==
-        "[backward] the gradient given for root 0 has shape [3, 2], f64 on cpu, the root has "
-        "shape [2, 3], f64 on cpu; make both equal");
+        }) == "[backward] the gradient given for root 0 has shape [3, 2], f64 on " +
+                  default_device().str() + ", the root has shape [2, 3], f64 on " +
+                  default_device().str() + "; make both equal");
   CHECK_THAT(thrown<InvalidArgument>([&] {
                backward(y, {.gradient = cast(irregular({2, 3}), DType::kF32)});
              }),
-             Contains("has shape [2, 3], f32 on cpu"));
+             Contains("has shape [2, 3], f32 on " + default_device().str()));
   CHECK(thrown<StateError>([&] { backward(constant(1)); }) ==
         "[backward] root 0 has no graph: nothing it was made from requires a gradient, or grad "
         "mode was off");
@@ -259,11 +259,12 @@ TEST_CASE("derivatives: wrong answers are told") {
     backward(answering({irregular({3, 2})}), {.gradient = one});
   });
   CHECK(shape ==
-        "[backward] the derivative of \"bad\" answered a gradient of shape [3, 2], f64 on cpu for "
-        "its input 0 of shape [2, 3] on cpu; both must agree, and the dtype be floating");
+        "[backward] the derivative of \"bad\" answered a gradient of shape [3, 2], f64 on " +
+            default_device().str() + " for its input 0 of shape [2, 3] on " +
+            default_device().str() + "; both must agree, and the dtype be floating");
   CHECK_THAT(
       thrown<StateError>([&] { backward(answering({cast(one, DType::kI64)}), {.gradient = one}); }),
-      Contains("[2, 3], i64 on cpu"));
+      Contains("[2, 3], i64 on " + default_device().str()));
 }
 
 }  // namespace

@@ -159,6 +159,7 @@ TEST_CASE("saved tensors: what an operation does not need may be overwritten") {
 }
 
 TEST_CASE("saved tensors: a storage emptied and refilled in place is no overwrite") {
+  const DefaultDeviceScope host(kCpu);  // whose memory the test fills
   Tensor weight =
       Tensor::empty_named({2, 2}, {.dtype = DType::kF64}, MemoryCategory::kGathered, "w");
   copy_(weight, irregular({2, 2}));

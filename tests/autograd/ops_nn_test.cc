@@ -133,6 +133,17 @@ void check_norm(const Shape& shape, const Shape& affine, const Function& norm) {
   check_twice([&](const Inputs& in) { return norm({in[0], none, in[1]}); }, {x, b});
 }
 
+TEST_CASE("norms of sums: derivatives, through the norm and the sum") {
+  const auto both = [](const AddNorm& out) { return mul(out.y, square(out.sum)); };
+  check_twice([&](const Inputs& in) { return both(add_layer_norm(in[0], in[1], in[2], in[3])); },
+              {leaf({3, 5}, -1, 3), leaf({3, 5}, -1, 1), leaf({5}, 0.5, 2, 0.3), leaf({5}, -1, 1)});
+  check_twice([&](const Inputs& in) { return both(add_rms_norm(in[0], in[1], in[2])); },
+              {leaf({3, 5}, -1, 3), leaf({3, 5}, -1, 1), leaf({5}, 0.5, 2, 0.3)});
+  check_twice(
+      [&](const Inputs& in) { return add_rms_norm(in[0], in[1], Variable(), {.dims = 2}).y; },
+      {leaf({2, 3, 4}, -1, 3), leaf({2, 3, 4}, -1, 1)});
+}
+
 TEST_CASE("layer, rms and group norm: derivatives") {
   for (const auto& [shape, dims] : {std::pair(Shape{3, 5}, 1), std::pair(Shape{2, 3, 4}, 2),
                                     std::pair(Shape{7}, 1), std::pair(Shape{0, 3}, 1)}) {

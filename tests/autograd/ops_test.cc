@@ -346,7 +346,7 @@ TEST_CASE("cross entropy: no rows, and targets that are no class") {
   CHECK(logits.grad().shape() == Shape{0, 4});
   backward(cross_entropy(logits, none));
   const Tensor wrong = Tensor::from_vector<std::int64_t>({0, 4}, {2});
-  CHECK_THROWS_AS(cross_entropy(leaf({2, 4}), wrong), InvalidArgument);
+  CHECK_THROWS_AS(cross_entropy(leaf({2, 4}), wrong).item<double>(), InvalidArgument);
 }
 
 TEST_CASE("operations on variables without gradients record nothing") {

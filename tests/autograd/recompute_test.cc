@@ -299,13 +299,13 @@ TEST_CASE("recompute: a function that does not give the same is told") {
   CHECK(error_of([&](In in) {
           const std::int64_t rows = ++runs == 1 ? 2 : 1;
           return std::vector<Variable>{slice(in[0], 0, 0, rows)};
-        }) ==
-        "[recompute] result 0 of the function was of shape [2], f64 on cpu in forward and is of "
-        "shape [1], f64 on cpu in backward; it must give the same each time");
+        }) == "[recompute] result 0 of the function was of shape [2], f64 on " +
+                  default_device().str() + " in forward and is of shape [1], f64 on " +
+                  default_device().str() + " in backward; it must give the same each time");
   CHECK_THAT(error_of([&](In in) {
                return std::vector<Variable>{cast(in[0], ++runs == 1 ? DType::kF64 : DType::kF32)};
              }),
-             Contains("f64 on cpu in forward and is of shape [2], f32"));
+             Contains("f64 on " + default_device().str() + " in forward and is of shape [2], f32"));
   CHECK_THAT(error_of([&](In in) {
                return std::vector<Variable>{mul(in[0], 2.0), ++runs == 1 ? Variable() : in[0]};
              }),

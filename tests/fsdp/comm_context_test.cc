@@ -188,13 +188,13 @@ TESSERA_RANK_TEST_WITH("fsdp hooks: replicas by hand through a hook on reduced g
   const auto shards = t.group().subgroup({2 * replica, 2 * replica + 1});
   const auto replicas = t.group().subgroup({t.rank() % 2, t.rank() % 2 + 2});
   for (const bool own_stream : {false, true}) {
-    const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "hook");
+    const Stream stream = Stream::create(default_device(), StreamKind::kQueued, "hook");
     int calls = 0;
     const fsdp::AllReduceHook hook = [&](std::span<const Tensor> tensors) {
       ++calls;
       if (own_stream)
-        t.check(current_stream(kCpu) == stream, "the hook runs on stream {}",
-                current_stream(kCpu).name());
+        t.check(current_stream(default_device()) == stream, "the hook runs on stream {}",
+                current_stream(default_device()).name());
       distributed::all_reduce(*replicas, tensors, ReduceOp::kAverage);
     };
     MLP model({.dim = 10, .bias = false});
@@ -298,7 +298,7 @@ TESSERA_RANK_TEST_WITH("fsdp streams: gathers wait for the optimizer's event, on
     }
     if (step < 2) {  // forgotten once used
       Event done("optimizer done");
-      done.record(current_stream(kCpu));
+      done.record(current_stream(default_device()));
       fsdp::of(model).set_post_optim_event(done);
     }
   }
@@ -321,15 +321,15 @@ TESSERA_RANK_TEST_WITH("fsdp streams: with the event a gather does not wait for 
     nn::initialize(model, {.seed = 1});
     const Variable x(random_rows(2, 7, DType::kF64, 1));
     backward(local_loss(model(x)));
-    current_stream(kCpu).synchronize();  // no gather is under way
+    current_stream(default_device()).synchronize();  // no gather is under way
     Event done("optimizer done");
-    done.record(current_stream(kCpu));
+    done.record(current_stream(default_device()));
     if (given) fsdp::of(model).set_post_optim_event(done);
-    stream_sleep(current_stream(kCpu), 100);
-    slept.record(current_stream(kCpu));
+    stream_sleep(current_stream(default_device()), 100);
+    slept.record(current_stream(default_device()));
     watch = true;
     model(x);
-    current_stream(kCpu).synchronize();
+    current_stream(default_device()).synchronize();
     t.check(early == given, "event given: {}; the first gather was done before compute: {}", given,
             early.load());
   }

@@ -147,7 +147,7 @@ std::vector<double> train(RankTest& t, const Mode& mode, const Delays& delays) {
     if (mode.in_backward) continue;
     sgd.step();
     if (mode.optimizer_event)
-      fsdp::of(model).set_post_optim_event(current_stream(kCpu).record("optimizer"));
+      fsdp::of(model).set_post_optim_event(current_stream(default_device()).record("optimizer"));
     sgd.zero_grad();
   }
   std::vector<double> out;
@@ -162,7 +162,7 @@ std::vector<double> train(RankTest& t, const Mode& mode, const Delays& delays) {
 void check_delays(RankTest& t, const Mode& mode) {
   std::vector<double> expected;
   {
-    const StreamGuard compute(Stream::create(kCpu, StreamKind::kInline, "inline"));
+    const StreamGuard compute(Stream::create(default_device(), StreamKind::kInline, "inline"));
     expected = train(t, mode, {.name = "nothing"});
   }
   const auto check = [&](const std::vector<Delays>& delays) {

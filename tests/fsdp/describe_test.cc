@@ -137,7 +137,8 @@ in no group: 2
 }
 
 TESSERA_RANK_TEST_WITH("fsdp describe: hybrid sharding", "[fsdp]", {.worlds = {4}}) {
-  const distributed::DeviceMesh mesh({"replicate", "shard"}, {2, 2}, t.world().group(), kCpu);
+  const distributed::DeviceMesh mesh({"replicate", "shard"}, {2, 2}, t.world().group(),
+                                     default_device());
   Chain model({.widths = {3, 5}, .classes = 0});
   fsdp::fully_shard(model, {.mesh = mesh,
                             .reshard_after_forward = true,

@@ -212,7 +212,7 @@ TESSERA_RANK_TEST("MixtureOfExperts trains as it does with gradients averaged by
   nn::optim::SGD sharded_sgd(sharded.parameters(), kSgd), plain_sgd(plain.parameters(), kSgd);
   for (int step = 0; step < 4; ++step) {
     for (MixtureOfExperts* model : {&sharded, &plain}) {
-      const auto input = model->get_input(kCpu, t.rank());
+      const auto input = model->get_input(default_device(), t.rank());
       model->run_backward(model->get_loss(input, model->call(input)));
     }
     const std::string difference = first_difference(sharded, plain, 1e-12);

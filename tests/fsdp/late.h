@@ -31,9 +31,11 @@ class LateGroup final : public distributed::Decorator {
   void run(const distributed::Collective& call) override {
     const bool late =
         call.kind == lateness_.kind && (lateness_.only_rank < 0 || lateness_.only_rank == rank());
-    if (late && lateness_.before_ms > 0) stream_sleep(current_stream(kCpu), lateness_.before_ms);
+    if (late && lateness_.before_ms > 0)
+      stream_sleep(current_stream(default_device()), lateness_.before_ms);
     Decorator::run(call);
-    if (late && lateness_.after_ms > 0) stream_sleep(current_stream(kCpu), lateness_.after_ms);
+    if (late && lateness_.after_ms > 0)
+      stream_sleep(current_stream(default_device()), lateness_.after_ms);
   }
   std::shared_ptr<ProcessGroup> make_subgroup(const SubgroupRequest& request) override {
     return std::make_shared<LateGroup>(Decorator::make_subgroup(request), lateness_);

@@ -170,7 +170,8 @@ TESSERA_RANK_TEST("fsdp no_sync: replicas", "[fsdp]") {
 
 TESSERA_RANK_TEST_WITH("fsdp no_sync: neither reduction of hybrid sharding", "[fsdp]",
                        {.worlds = {4}}) {
-  const distributed::DeviceMesh mesh({"replicate", "shard"}, {2, 2}, t.world().group(), kCpu);
+  const distributed::DeviceMesh mesh({"replicate", "shard"}, {2, 2}, t.world().group(),
+                                     default_device());
   Fixture f(t, {.mesh = mesh});
   {
     const fsdp::NoSync guard(f.model);

@@ -128,7 +128,8 @@ TESSERA_RANK_TEST_WITH("fsdp order check: one rank runs fewer groups", "[fsdp]",
 
 TESSERA_RANK_TEST_WITH("fsdp order check: over both axes of hybrid sharding", "[fsdp]",
                        {.worlds = {4}, .checked = false}) {
-  const distributed::DeviceMesh mesh({"replicate", "shard"}, {2, 2}, t.world().group(), kCpu);
+  const distributed::DeviceMesh mesh({"replicate", "shard"}, {2, 2}, t.world().group(),
+                                     default_device());
   for (const int odd : {1, 2, 3}) {
     Fixture f(t, mesh);
     const fsdp::OrderCheck check(f.model);

@@ -51,10 +51,11 @@ double five_steps(const Setup& setup, bool give_event) {
       backward(sum(model(x)));
       optimizer.step();
       if (give_event)
-        fsdp::of(model.linear()).set_post_optim_event(current_stream(kCpu).record("optimizer"));
+        fsdp::of(model.linear())
+            .set_post_optim_event(current_stream(default_device()).record("optimizer"));
       optimizer.zero_grad();
     }
-    current_stream(kCpu).synchronize();
+    current_stream(default_device()).synchronize();
     if (world.rank() == 0) took = milliseconds_since(start);
   };
   for (const std::string& error :
@@ -118,7 +119,8 @@ TEST_CASE("fsdp overlap: compute waits for a reduce no earlier than its memory i
       world.context()->set_trace(&trace);
       backward(sum(model(Variable(random_rows(2, 4, DType::kF64, 1), /*requires_grad=*/true))));
       world.context()->set_trace(nullptr);
-      if (world.rank() == 0) waits = post_backwards_until_waited(trace, current_stream(kCpu).id());
+      if (world.rank() == 0)
+        waits = post_backwards_until_waited(trace, current_stream(default_device()).id());
     };
     for (const std::string& error :
          exception_texts(run_ranks(2, rank_body, {.cpu_compute = StreamKind::kQueued})))

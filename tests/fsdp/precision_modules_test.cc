@@ -170,7 +170,7 @@ TESSERA_RANK_TEST("mixed precision: norms work in 16 bits, their statistics stay
     fsdp::fully_shard(sharded, options);
     nn::initialize(sharded, {.seed = 1});
     nn::initialize(plain, {.seed = 1});
-    for (nn::Parameter& parameter : plain.parameters()) parameter.to(kCpu, half);
+    for (nn::Parameter& parameter : plain.parameters()) parameter.to(default_device(), half);
     const Tensor x = random_rows(8, 6, DType::kF32, 5);
     const Variable y = sharded(Variable(x)), expected = plain(Variable(cast(x, half)));
     t.check(y.dtype() == half, "the result is {}", dtype_name(y.dtype()));

@@ -102,7 +102,7 @@ class SideBySide {
     if (!program_.in_backward) sgd_->step();
     twin_sgd_->step();
     if (program_.optimizer_event)
-      fsdp::of(model_).set_post_optim_event(current_stream(kCpu).record("optimizer"));
+      fsdp::of(model_).set_post_optim_event(current_stream(default_device()).record("optimizer"));
     sgd_->zero_grad();
     twin_sgd_->zero_grad();
     compare(where + ", stepped", false);

@@ -190,7 +190,8 @@ void train_offloaded(RankTest& t, const Passes& passes, bool pin) {
   run.before_pass = sync_of(replicated, passes);
   run.before_optimizer = [&](int) {
     for (const nn::Parameter& parameter : replicated.parameters()) {
-      t.check(parameter.local().device() == kCpu && parameter.grad().device() == kCpu,
+      t.check(parameter.local().device() == default_device() &&
+                  parameter.grad().device() == default_device(),
               "{} left the host", parameter.name());
     }
   };

@@ -156,7 +156,7 @@ TESSERA_RANK_TEST("scaler: ranks without a trainable row agree with the others",
       fsdp::fully_shard(model, {.mesh = t.world().mesh()});
     }
     model.initialize({.seed = 0});
-    const std::vector<Variable> input = model.get_input(kCpu, t.rank());
+    const std::vector<Variable> input = model.get_input(default_device(), t.rank());
     nn::optim::SGD optimizer(model.parameters(), kSgd);
     nn::GradScaler scaler({.init_scale = 2048, .growth_interval = 2});
     std::vector<double> scales;

@@ -120,7 +120,7 @@ TESSERA_RANK_TEST("fsdp setting errors: what only the root has", "[fsdp]") {
   const fsdp::Handle root = fsdp::of(*model), block = fsdp::of(*model->blocks()[0]);
   t.check_throws<StateError>("Block", [&] { block.reset_iter_state(); });
   Event recorded("step done");
-  recorded.record(current_stream(kCpu));
+  recorded.record(current_stream(default_device()));
   t.check_throws<Error>("Block", [&] { block.set_post_optim_event(recorded); });
   t.check_throws<Error>("never recorded",
                         [&] { root.set_post_optim_event(Event("never happened")); });
@@ -130,7 +130,7 @@ TESSERA_RANK_TEST("fsdp setting errors: what only the root has", "[fsdp]") {
 
 TESSERA_RANK_TEST_WITH("fsdp setting errors: a hook's stream beside native replicas", "[fsdp]",
                        {.worlds = {4}}) {
-  const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "hook");
+  const Stream stream = Stream::create(default_device(), StreamKind::kQueued, "hook");
   const fsdp::AllReduceHook hook = [](std::span<const Tensor>) {};
   Chain native({}), flat({});
   const fsdp::Handle of_native = fsdp::fully_shard(native, {.mesh = hybrid(t)});

@@ -126,7 +126,8 @@ TESSERA_RANK_TEST("fsdp uneven inputs: what a turn says", "[fsdp]") {
 
 TESSERA_RANK_TEST_WITH("fsdp uneven inputs: over both axes of hybrid sharding", "[fsdp]",
                        {.worlds = {4}}) {
-  const distributed::DeviceMesh mesh({"replicate", "shard"}, {2, 2}, t.world().group(), kCpu);
+  const distributed::DeviceMesh mesh({"replicate", "shard"}, {2, 2}, t.world().group(),
+                                     default_device());
   for (int odd = 0; odd < 4; ++odd) {
     fsdp::UnevenInputs stop(mesh, UnevenPolicy::kStopTogether);
     t.check(steps_of(stop, t.rank() == odd ? 1 : 2) == 1, "rank {} had less", odd);
@@ -165,14 +166,14 @@ TESSERA_RANK_TEST_WITH("fsdp uneven inputs: the host does not wait for queued wo
                        {.cpu_compute = StreamKind::kQueued}) {
   std::promise<void> open;
   std::promise<bool> was_open;
-  current_stream(kCpu).enqueue("gate", [&, gate = open.get_future().share()] {
+  current_stream(default_device()).enqueue("gate", [&, gate = open.get_future().share()] {
     was_open.set_value(gate.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
   });
   fsdp::UnevenInputs inputs(t.world().mesh(), UnevenPolicy::kStopTogether);
   t.check(inputs.next(true).has_value(), "ended");
   open.set_value();
   t.check(was_open.get_future().get(), "next() waited for work that was queued before");
-  current_stream(kCpu).synchronize();
+  current_stream(default_device()).synchronize();
 }
 
 }  // namespace

@@ -191,7 +191,7 @@ void check_divergence(RankTest& t, Choice& model) {
   std::string text = "nothing was thrown";
   try {
     backward(local_loss(model(Variable(random_rows(2, kDim, DType::kF64, 1)))));
-    current_stream(kCpu).synchronize();
+    current_stream(default_device()).synchronize();
   } catch (const CollectiveError& error) {
     text = error.what();
   }

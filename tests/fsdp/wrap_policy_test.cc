@@ -71,7 +71,8 @@ TESSERA_RANK_TEST("fsdp wrap: replicas", "[fsdp]") {
 }
 
 TESSERA_RANK_TEST_WITH("fsdp wrap: hybrid sharding", "[fsdp]", {.worlds = {4}}) {
-  const distributed::DeviceMesh mesh({"replicate", "shard"}, {2, 2}, t.world().group(), kCpu);
+  const distributed::DeviceMesh mesh({"replicate", "shard"}, {2, 2}, t.world().group(),
+                                     default_device());
   const fsdp::FullyShardOptions options = {.mesh = mesh, .reshard_after_forward = false};
   Chain by_policy({}), by_hand({});
   fsdp::wrap(by_policy, fsdp::wrap_types<Block>(), options);

@@ -37,7 +37,7 @@ fsdp::WrapPolicy transformer_layers() {
 /// What a step records, and its loss's bits.
 std::string step_of(RankTest& t, TransformerWithSharedParams& model) {
   model.initialize({.seed = 0});
-  const std::vector<Variable> input = model.get_input(kCpu, t.rank());
+  const std::vector<Variable> input = model.get_input(default_device(), t.rank());
   Trace trace;
   t.world().context()->set_trace(&trace);
   const Variable loss = model.get_loss(input, model.call(input));

@@ -13,14 +13,14 @@
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tests/nn/support.h"
+#include "tessera/tests/support/double_options.h"
 
 namespace tessera {
 namespace {
 
 using nn::Module;
+using testing::kDouble;
 using testing::thrown;
-
-constexpr TensorOptions kDouble{.dtype = DType::kF64};
 
 Variable leaf(double value) { return Variable(Tensor::scalar(value, kDouble), true); }
 Variable constant(double value) { return Variable(Tensor::scalar(value, kDouble)); }

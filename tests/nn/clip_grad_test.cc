@@ -25,7 +25,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 Parameter make(const Shape& shape, double gradient, DType dtype = DType::kF64) {
   Parameter p({.shape = shape, .dtype = dtype, .init = nn::init::zeros()});
-  p.materialize(kCpu);
+  p.materialize(default_device());
   p.set_grad(full(shape, gradient, {.dtype = dtype}));
   return p;
 }
@@ -43,7 +43,7 @@ Parameter sharded(std::shared_ptr<const nn::Mesh> mesh, std::vector<std::string>
   nn::Sharding sharding = row_sharding({6}, 2, 2, 2, std::move(mesh));
   sharding.spec.sharded_axes = std::move(axes);
   p.shard(std::move(sharding), std::make_shared<FakeOwner>("g"));
-  p.materialize(kCpu);
+  p.materialize(default_device());
   if (gradient != 0) p.set_grad(full({2}, gradient, {.dtype = DType::kF64}));
   return p;
 }

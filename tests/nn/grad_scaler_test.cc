@@ -30,7 +30,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 Parameter make(const std::vector<double>& gradient, DType dtype = DType::kF32) {
   const Shape shape{static_cast<std::int64_t>(gradient.size())};
   Parameter p({.shape = shape, .dtype = dtype, .init = nn::init::zeros()});
-  p.materialize(kCpu);
+  p.materialize(default_device());
   p.set_grad(cast(Tensor::from_vector(gradient, shape), dtype));
   return p;
 }
@@ -38,7 +38,7 @@ Parameter make(const std::vector<double>& gradient, DType dtype = DType::kF32) {
 Parameter sharded(std::shared_ptr<const nn::Mesh> mesh) {
   Parameter p({.shape = {6}, .init = nn::init::zeros()});
   p.shard(row_sharding({6}, 2, 2, 2, std::move(mesh)), std::make_shared<FakeOwner>("g"));
-  p.materialize(kCpu);
+  p.materialize(default_device());
   return p;
 }
 

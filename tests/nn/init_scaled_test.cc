@@ -21,7 +21,7 @@ using testing::values;
 std::vector<double> initial(const Shape& shape, const nn::Initializer& init,
                             DType dtype = DType::kF64) {
   Parameter p({.shape = shape, .dtype = dtype, .init = init});
-  p.materialize(kCpu);
+  p.materialize(default_device());
   p.reset({.value = 5});
   return values(p.local().tensor());
 }
@@ -131,7 +131,7 @@ TEST_CASE("orthogonal: signs and directions are even") {
   double sum = 0, squares = 0;
   for (std::uint64_t key = 0; key < 400; ++key) {
     Parameter p({.shape = {2, 2}, .dtype = DType::kF64, .init = nn::init::orthogonal()});
-    p.materialize(kCpu);
+    p.materialize(default_device());
     p.reset({.value = key});
     const std::vector<double> a = values(p.local().tensor());
     const double determinant = a[0] * a[3] - a[1] * a[2];
@@ -157,7 +157,7 @@ TEST_CASE("a shard of any of them holds the rows of the whole") {
       const std::int64_t rows = std::min<std::int64_t>(3, 7 - first);
       Parameter part({.shape = shape, .dtype = DType::kF64, .init = init});
       part.shard(testing::row_sharding(shape, first, rows, 4), std::make_shared<FakeOwner>("g"));
-      part.materialize(kCpu);
+      part.materialize(default_device());
       part.reset({.value = 5});
       const auto begin = whole.begin() + 12 * first;
       CHECK(values(part.local().tensor()) == std::vector<double>(begin, begin + 12 * rows));

@@ -71,7 +71,7 @@ TEST_CASE("values depend on seed, prefix and name, and on nothing else") {
   CHECK(initial({5, 3}, DType::kF64, init, {.seed = 5}) != reference);
   CHECK(initial({5, 3}, DType::kF64, init, {.seed = 4, .prefix = "x."}) != reference);
   Parameter by_hand({.shape = {5, 3}, .dtype = DType::kF64, .init = init});
-  by_hand.materialize(kCpu);
+  by_hand.materialize(default_device());
   by_hand.reset(random::named_key(4, "p"));
   CHECK(values(by_hand.local().tensor()) == reference);
 

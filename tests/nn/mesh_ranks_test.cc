@@ -17,6 +17,7 @@
 #include "tessera/tensor/ops.h"
 #include "tessera/tests/nn/counting_optimizer.h"
 #include "tessera/tests/nn/support.h"
+#include "tessera/tests/support/double_options.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera {
@@ -25,8 +26,8 @@ namespace {
 using nn::Parameter;
 using testing::CountingOptimizer;
 using testing::FakeOwner;
+using testing::kDouble;
 
-constexpr TensorOptions kDouble{.dtype = DType::kF64};
 constexpr std::int64_t kRows = 7;
 
 // This rank's rows of a [7, 3] parameter by the chunk rule: uneven, and none on the last ranks of
@@ -39,7 +40,7 @@ Parameter sharded(testing::RankTest& t, std::shared_ptr<const nn::Mesh> mesh,
   Parameter p({.shape = {kRows, 3}, .dtype = DType::kF64, .init = nn::init::normal(0, 1)});
   p.shard(testing::row_sharding({kRows, 3}, first, last - first, chunk, std::move(mesh)),
           std::move(owner));
-  p.materialize(kCpu);
+  p.materialize(default_device());
   p.reset({.value = 11});
   return p;
 }
@@ -65,7 +66,7 @@ TESSERA_RANK_TEST("grad_norm is the norm of the whole gradient, with equal bits 
   const auto owner = std::make_shared<FakeOwner>("g");
   Parameter a = sharded(t, mesh, owner), b = sharded(t, mesh, owner);
   Parameter replicated({.shape = {2}, .init = nn::init::zeros()});
-  replicated.materialize(kCpu);
+  replicated.materialize(default_device());
   replicated.set_grad(full({2}, 3));
   a.set_grad(clone(a.local().tensor()));
   b.set_grad(mul(b.local().tensor(), 2.0));
@@ -91,7 +92,7 @@ TESSERA_RANK_TEST("clipping shards is clipping the whole gradient, for every kin
   for (double p : {1.0, 2.0, 3.0, std::numeric_limits<double>::infinity()}) {
     Parameter a = sharded(t, mesh, owner), b = sharded(t, mesh, owner);
     Parameter replicated({.shape = {2}, .init = nn::init::zeros()});
-    replicated.materialize(kCpu);
+    replicated.materialize(default_device());
     replicated.set_grad(full({2}, 3));
     a.set_grad(clone(a.local().tensor()));
     if (t.rank() == 0) b.set_grad(full(b.local().shape(), -2, kDouble));  // nobody else has one
@@ -128,7 +129,7 @@ Parameter single_row(testing::RankTest& t, std::shared_ptr<const nn::Mesh> mesh,
   Parameter p({.shape = {1, 3}, .init = nn::init::zeros()});
   p.shard(testing::row_sharding({1, 3}, t.rank() == 0 ? 0 : 1, rows, 1, std::move(mesh)),
           std::move(owner));
-  p.materialize(kCpu);
+  p.materialize(default_device());
   return p;
 }
 
@@ -163,7 +164,7 @@ TESSERA_RANK_TEST("all ranks leave a step out that is bad on one, however the ro
 
 TESSERA_RANK_TEST("replicas that nothing shards agree through the scaler's mesh", "[nn]") {
   Parameter p({.shape = {2}, .init = nn::init::zeros()});
-  p.materialize(kCpu);
+  p.materialize(default_device());
   p.set_grad(full({2}, t.rank() == t.size() - 1 ? std::nan("") : 1.0));
   CountingOptimizer optimizer({p});
   nn::GradScaler scaler({.mesh = distributed::make_mesh(t.world().mesh())});

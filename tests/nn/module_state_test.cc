@@ -243,7 +243,7 @@ TEST_CASE("load: sharded parameters take this rank's rows") {
 }
 
 TEST_CASE("load: on the null device") {
-  Norm plan, from, cpu;
+  Norm plan, from, here;
   nn::initialize(plan, {.device = kNull});
   nn::initialize(from);
   Norm to;
@@ -251,11 +251,11 @@ TEST_CASE("load: on the null device") {
   CHECK(to.scale.local().device().is_null());
   CHECK(to.table.tensor().device().is_null());
   nn::load_state_dict(to, nn::state_dict(from));  // of elements, shapes go there
-  CHECK(loading(cpu, nn::state_dict(plan)) ==
-        "[nn.load_state_dict] the state does not fit Norm: \"scale\" is on the null device, in the "
-        "model on cpu; \"mean\" is on the null device, in the model on cpu; \"count\" is on the "
-        "null device, in the model on cpu; \"up.weight\" is on the null device, in the model on "
-        "cpu; \"up.bias\" is on the null device, in the model on cpu");
+  const std::string misfit = " is on the null device, in the model on " + default_device().str();
+  CHECK(loading(here, nn::state_dict(plan)) ==
+        "[nn.load_state_dict] the state does not fit Norm: \"scale\"" + misfit + "; \"mean\"" +
+            misfit + "; \"count\"" + misfit + "; \"up.weight\"" + misfit + "; \"up.bias\"" +
+            misfit);
   Tied tied;
   StateDict state;
   state.set("a", zeros({2}, {.device = kNull}));

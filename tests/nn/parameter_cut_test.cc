@@ -43,21 +43,21 @@ TEST_CASE("a cut parameter is its part, with the values of the whole") {
   CHECK(p.state() == nn::ParameterState::kFull);
   CHECK(whole.value_spec() == ShardSpec::whole({3, 4}));
   for (Parameter* each : {&whole, &p}) {
-    each->materialize(kCpu);
+    each->materialize(default_device());
     each->reset({.value = 5});
   }
   CHECK(p.local().same_as(p.value()));
   CHECK(p.padded_local().shape() == Shape{3, 2});
   CHECK(values(p.value().tensor()) == values(contiguous(whole.value().tensor().slice(1, 1, 3))));
 
-  p.to(kCpu, DType::kF32);
+  p.to(default_device(), DType::kF32);
   CHECK(p.value().shape() == Shape{3, 2});
   CHECK(p.value().dtype() == DType::kF32);
 }
 
 TEST_CASE("a materialised parameter is cut down, and its gradient; the leaf stays") {
   Parameter p = make({3, 4});
-  p.materialize(kCpu);
+  p.materialize(default_device());
   copy_(p.local().tensor(), numbers({3, 4}));
   p.set_grad(numbers({3, 4}));
   const Variable leaf = p.value();
@@ -73,7 +73,7 @@ TEST_CASE("several boxes are rows one below the other, and may be cut again") {
   const ShardSpec stacked =
       spec_of({6, 2}, {{.offset = {1, 0}, .extent = {2, 2}}, {.offset = {4, 0}, .extent = {2, 2}}});
   Parameter p = make({6, 2});
-  p.materialize(kCpu);
+  p.materialize(default_device());
   copy_(p.local().tensor(), numbers({6, 2}));
   p.cut(stacked, nn::local_mesh());
   CHECK(values(p.value().tensor()) == std::vector<double>{2, 3, 4, 5, 8, 9, 10, 11});
@@ -93,13 +93,13 @@ TEST_CASE("what a cut left is sharded inside it") {
                           .padded_rows = 2};
   for (const bool materialized : {false, true}) {
     Parameter p = make({3, 4}), whole = make({3, 4});
-    if (materialized) p.materialize(kCpu);
+    if (materialized) p.materialize(default_device());
     if (materialized) p.reset({.value = 5});
     p.cut(columns(), nn::local_mesh());
     p.shard(rows, owner);
-    if (!materialized) p.materialize(kCpu);
+    if (!materialized) p.materialize(default_device());
     if (!materialized) p.reset({.value = 5});
-    whole.materialize(kCpu);
+    whole.materialize(default_device());
     whole.reset({.value = 5});
     CHECK(p.shape() == Shape{3, 2});
     CHECK(p.value_spec() == columns());

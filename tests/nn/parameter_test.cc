@@ -4,6 +4,7 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/ops.h"
+#include "tessera/tensor/allocator.h"
 #include "tessera/tensor/ops_elementwise.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tests/nn/support.h"
@@ -61,19 +62,19 @@ TEST_CASE("nothing is allocated before materialize, and all but shapes is refuse
   CHECK(thrown<StateError>([&] { p.padded_local(); }) == named);
   CHECK(thrown<StateError>([&] { p.set_grad(zeros({3, 5})); }) == named);
 
-  p.materialize(kCpu);
+  p.materialize(default_device());
   CHECK(memory.current()[MemoryCategory::kParameter] ==
-        before + 128);  // 3 x 5 x 8, rounded up to 64
+        before + counted_bytes(default_device().type, 3 * 5 * 8));
   CHECK(p.local().tensor().storage().name() == "up.weight");
   const auto storage = p.local().tensor().storage();
-  p.materialize(kCpu);
+  p.materialize(default_device());
   CHECK(p.local().tensor().storage() == storage);
 }
 
 TEST_CASE("until sharded, local and value are one leaf; handles share everything") {
   Parameter p = make({2, 2});
   Parameter q = p;
-  q.materialize(kCpu);
+  q.materialize(default_device());
   p.reset({.value = 5});
   CHECK(p.same_as(q));
   CHECK(p.id() == q.id());
@@ -97,8 +98,9 @@ TEST_CASE("a deferred parameter, sharded, holds only its padded rows") {
   p.set_name("w");
   p.shard(row_sharding({10, 3}, 8, 2, 4), std::make_shared<FakeOwner>("block"));
   CHECK(memory.current()[MemoryCategory::kParameter] == before);
-  p.materialize(kCpu);
-  CHECK(memory.current()[MemoryCategory::kParameter] == before + 128);  // 4 x 3 x 8 = 96
+  p.materialize(default_device());
+  CHECK(memory.current()[MemoryCategory::kParameter] ==
+        before + counted_bytes(default_device().type, 4 * 3 * 8));
   CHECK(p.shape() == Shape{10, 3});
   CHECK(p.local().shape() == Shape{2, 3});
   CHECK(p.padded_local().shape() == Shape{4, 3});
@@ -117,13 +119,14 @@ TEST_CASE("a materialised parameter is cut down to its rows, and the rest is fre
   for (const auto& [first, rows] :
        std::vector<std::pair<int, int>>{{0, 4}, {4, 4}, {8, 2}, {10, 0}}) {
     Parameter p = make({10, 3});
-    p.materialize(kCpu);
+    p.materialize(default_device());
     p.reset({.value = 9});
     const Variable leaf = p.value_leaf();
     const std::vector<double> whole = values(p.local().tensor());
     p.set_grad(mul(p.local().tensor(), 2.0));
     p.shard(row_sharding({10, 3}, first, rows, 4), std::make_shared<FakeOwner>("block"));
-    CHECK(memory.current()[MemoryCategory::kParameter] == before + 128);
+    CHECK(memory.current()[MemoryCategory::kParameter] ==
+          before + counted_bytes(default_device().type, 4 * 3 * 8));
     CHECK(values(p.local().tensor()) == rows_of(whole, 3, first, rows));
     std::vector<double> gradient = rows_of(whole, 3, first, rows);
     for (double& g : gradient) g *= 2;
@@ -141,7 +144,7 @@ TEST_CASE("access to value follows the state, not the world size") {
   p.set_name("blocks.3.scale");
   auto owner = std::make_shared<FakeOwner>("blocks.3");
   p.shard(row_sharding({4}, 0, 4, 4), owner);  // a world of one
-  p.materialize(kCpu);
+  p.materialize(default_device());
   CHECK(p.state() == ParameterState::kSharded);
   CHECK(thrown<StateError>([&] { p.value(); }) ==
         "[nn.Parameter] value() of parameter \"blocks.3.scale\" is not readable: it is sharded "
@@ -167,7 +170,7 @@ TEST_CASE(
     "gradients over local() go to grad(), also while sharded; requires_grad reaches both leaves") {
   Parameter p = make({4, 2});
   p.shard(row_sharding({4, 2}, 1, 2, 2), std::make_shared<FakeOwner>("g"));
-  p.materialize(kCpu);
+  p.materialize(default_device());
   p.reset({.value = 2});
   backward(sum(square(p.local())));
   std::vector<double> expected = values(p.local().tensor());
@@ -183,7 +186,7 @@ TEST_CASE("zero_grad refuses while unreduced gradients wait") {
   p.set_name("w");
   auto owner = std::make_shared<FakeOwner>("root");
   p.shard(row_sharding({4}, 0, 2, 2), owner);
-  p.materialize(kCpu);
+  p.materialize(default_device());
   p.set_grad(ones({2}, {.dtype = DType::kF64}));
   owner->pending = true;
   CHECK(thrown<StateError>([&] { p.zero_grad(); }) ==
@@ -256,7 +259,7 @@ TEST_CASE("a sharding that does not fit is refused") {
 
 TEST_CASE("another initializer takes effect at the next reset") {
   Parameter p({.shape = {2, 3}, .init = nn::init::ones()});
-  p.materialize(kCpu);
+  p.materialize(default_device());
   p.reset({});
   Parameter(p).set_init(nn::init::constant(4));
   CHECK(values(p.local().tensor()) == std::vector<double>(6, 1.0));

@@ -12,14 +12,14 @@
 #include "tessera/nn/layers/linear.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tests/nn/support.h"
+#include "tessera/tests/support/double_options.h"
 
 namespace tessera {
 namespace {
 
+using testing::kDouble;
 using testing::thrown;
 using testing::values;
-
-constexpr TensorOptions kDouble{.dtype = DType::kF64};
 
 struct Output {
   Variable y;

@@ -36,6 +36,7 @@ inline std::vector<double> values(const Tensor& tensor) {
 }
 
 struct FakeOwner final : nn::ParameterOwner {
+  Device compute_device() const override { return default_device(); }
   explicit FakeOwner(std::string group) : name(std::move(group)) {}
   std::string group_name() const override { return name; }
   bool has_pending_gradients() const override { return pending; }

@@ -92,7 +92,8 @@ TEST_CASE("an embedding names what does not fit") {
   nn::Embedding layer({.entries = 3, .dim = 2});
   nn::initialize(layer);
   CHECK(thrown<InvalidArgument>([&] { layer(zeros({2})); }).find("embedding") != std::string::npos);
-  CHECK(thrown<InvalidArgument>([&] { layer(full({2}, 3, {.dtype = DType::kI64})); }) ==
+  CHECK(thrown<InvalidArgument>(
+            [&] { layer(full({2}, 3, {.dtype = DType::kI64})).tensor().to_vector<float>(); }) ==
         "[embedding] index 3 at position 0 is outside [0, 3), the extent of dim 0; count "
         "from 0");
 }

@@ -153,9 +153,8 @@ TEST_CASE("a cache names what does not fit") {
   cache.append(plain, plain);
   const Variable other(zeros({3, 1, 2, 4})), doubles(zeros({2, 1, 2, 4}, {.dtype = DType::kF64}));
   CHECK(thrown<InvalidArgument>([&] { cache.append(other, other); }) ==
-        where +
-            "the new keys are f32 [3, 1, 2, 4] on cpu, those before need f32 [2, 1, 2, 4] on "
-            "cpu: clear() it");
+        where + "the new keys are f32 [3, 1, 2, 4] on " + default_device().str() +
+            ", those before need f32 [2, 1, 2, 4] on " + default_device().str() + ": clear() it");
   CHECK(thrown<InvalidArgument>([&] { cache.append(doubles, doubles); }).find("f64") !=
         std::string::npos);
   const Variable planned(zeros({2, 1, 2, 4}, {.device = kNull}));

@@ -37,10 +37,10 @@ std::string check_gradients(L& layer, const Variable& x) {
   return by_parameters ? "" : by_parameters.message;
 }
 
-// An L of 16 bits gives what one of f32 with the same parameters gives, rounded once; "" or what
-// differs.
+// An L of 16 bits gives what one of f32 with the same parameters gives, rounded once, but for
+// `atol` and the rtol of the dtype; "" or what differs.
 template <class L>
-std::string check_16_bits(typename L::Options options, const Variable& x) {
+std::string check_16_bits(typename L::Options options, const Variable& x, double atol = 1e-5) {
   for (DType dtype : {DType::kBF16, DType::kF16}) {
     options.dtype = dtype;
     L half(options);
@@ -53,7 +53,8 @@ std::string check_16_bits(typename L::Options options, const Variable& x) {
     const Tensor in = cast(x.tensor(), dtype);
     const Variable y = half(Variable(in)), z = wide(Variable(cast(in, DType::kF32)));
     if (y.dtype() != dtype) return fmt::format("the result is {}", dtype_name(y.dtype()));
-    const CloseResult close = all_close(y.tensor(), cast(z.tensor(), dtype));
+    const Tolerance tolerance{default_tolerance(dtype).rtol, atol};
+    const CloseResult close = all_close(y.tensor(), cast(z.tensor(), dtype), tolerance);
     if (!close) return close.message;
   }
   return "";

@@ -89,7 +89,10 @@ TESSERA_RANK_TEST("batch norm over ranks is that of the whole batch", "[nn]") {
       t, {.channels = 3, .momentum = std::nullopt, .dtype = DType::kF64}, {3, 5}, {1e-12, 1e-12});
   check_against_whole<nn::BatchNorm2d>(t, {.channels = 5, .affine = false, .dtype = DType::kF64},
                                        {5, 2, 3}, {1e-12, 1e-12});
-  check_against_whole<nn::BatchNorm2d>(t, {.channels = 2}, {2, 3, 3}, {1e-5, 1e-5});
+  // On a GPU the two means of f32 may be neighbours; dweight moves by their difference times the
+  // sum of dy, which is some 100 here.
+  const double atol = default_device().is_cuda() ? 1e-4 : 1e-5;
+  check_against_whole<nn::BatchNorm2d>(t, {.channels = 2}, {2, 3, 3}, {1e-5, atol});
 }
 
 TESSERA_RANK_TEST("evaluation without running statistics takes this rank's batch", "[nn]") {

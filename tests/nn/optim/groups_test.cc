@@ -213,10 +213,12 @@ TEST_CASE("converting a model after a step with state is refused at the next one
   SGD optimizer({p}, {.lr = 1, .momentum = 0.9});
   p.set_grad(ones({3}, kDouble));
   optimizer.step();
-  p.to(kCpu, DType::kF32);
+  p.to(default_device(), DType::kF32);
   CHECK(thrown<StateError>([&] { optimizer.step(); }) ==
-        "[nn.optim] momentum of \"p1\" is f64 on cpu, and would be f32 on cpu: the model was "
-        "converted or moved after a step of this optimizer; build the optimizer again");
+        "[nn.optim] momentum of \"p1\" is f64 on " + default_device().str() +
+            ", and would be f32 on " + default_device().str() +
+            ": the model was converted or moved after a step of this optimizer; build the "
+            "optimizer again");
 }
 
 TEST_CASE("a step that throws leaves no state behind") {

@@ -8,16 +8,15 @@
 #include "tessera/nn/parameter.h"
 #include "tessera/tensor/random.h"
 #include "tessera/tests/nn/support.h"
+#include "tessera/tests/support/double_options.h"
 
 namespace tessera::testing {
-
-inline constexpr TensorOptions kDouble{.dtype = DType::kF64};
 
 // A parameter "p<key>" with values of its own.
 inline nn::Parameter make(const Shape& shape, std::uint64_t key, DType dtype = DType::kF64) {
   nn::Parameter p({.shape = shape, .dtype = dtype, .init = nn::init::normal(0, 1)});
   p.set_name("p" + std::to_string(key));
-  p.materialize(kCpu);
+  p.materialize(default_device());
   p.reset({.value = key});
   return p;
 }

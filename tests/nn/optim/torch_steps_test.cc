@@ -29,7 +29,7 @@ Parameter start(const Shape& shape) {
                .init = [](const Tensor& out, random::Key, const random::Box&) {
                  copy_(out, from_place(out.shape(), [](double i) { return std::cos(1 + i); }));
                }});
-  p.materialize(kCpu);
+  p.materialize(default_device());
   p.reset({.value = 0});
   return p;
 }
