@@ -86,7 +86,7 @@ void keep_share(Candidates& candidates, double share) {
 
 // In [0, 1): the number at position `draw` of the seed's stream.
 double uniform_number(std::uint64_t seed, std::int64_t draw) {
-  const Tensor number = Tensor::empty({1}, {.dtype = DType::kF64});
+  const Tensor number = Tensor::empty({1}, {.dtype = DType::kF64, .device = kCpu});
   random::fill_uniform(number, random::named_key(seed, "models.sample_token"),
                        {.global = {draw + 1}, .offset = {draw}}, 0, 1);
   return number.item<double>();
@@ -117,8 +117,11 @@ void check_tokens(std::span<const std::int32_t> tokens, std::int64_t vocab_size)
 
 // Where the model computes.
 Device device_of(const nn::Module& module) {
-  const std::vector<nn::Parameter> parameters = module.parameters();
-  return parameters.empty() ? kCpu : parameters.front().local().device();
+  for (const nn::Parameter& parameter : module.parameters()) {
+    const nn::ParameterOwner* owner = parameter.owner();
+    return owner != nullptr ? owner->compute_device() : parameter.local().device();
+  }
+  return kCpu;
 }
 
 // The logits of the token after these.

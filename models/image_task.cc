@@ -44,7 +44,9 @@ BatchShare ImageTask::load(std::int64_t step) {
   const distributed::Chunk chunk = distributed::chunk_of(count, world_.size(), world_.rank());
   const auto local = samples.subspan(static_cast<std::size_t>(chunk.begin),
                                      static_cast<std::size_t>(chunk.rows()));
-  local_.assign(local.begin(), local.end());
+  const ImageBatch batch = image_batch(train_, local, {.dtype = options_.dtype, .device = kCpu});
+  pixels_.load(batch.pixels, world_.device());
+  targets_.load(batch.targets, world_.device());
   return {.samples = count,
           .first_sample = chunk.begin,
           .rows = chunk.rows(),
@@ -53,12 +55,8 @@ BatchShare ImageTask::load(std::int64_t step) {
 }
 
 LossSum ImageTask::loss(std::int64_t begin, std::int64_t end) {
-  const auto rows = std::span<const std::int64_t>(local_).subspan(
-      static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
-  const ImageBatch batch =
-      image_batch(train_, rows, {.dtype = options_.dtype, .device = world_.device()});
-  return {
-      .sum = cross_entropy(model_.forward(Variable(batch.pixels)), batch.targets, Reduction::kSum)};
+  const Variable logits = model_.forward(Variable(pixels_.part(begin, end)));
+  return {.sum = cross_entropy(logits, targets_.part(begin, end), Reduction::kSum)};
 }
 
 EvalMetrics ImageTask::evaluate() {

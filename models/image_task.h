@@ -7,6 +7,7 @@
 #include "tessera/distributed/world.h"
 #include "tessera/models/batch_order.h"
 #include "tessera/models/data/fashion_mnist.h"
+#include "tessera/models/device_rows.h"
 #include "tessera/models/image_batch.h"
 #include "tessera/models/task.h"
 
@@ -34,6 +35,7 @@ class ImageTask final : public Task {
   nn::Module& module() override { return model_.module; }
   std::int64_t steps_per_epoch() const override { return order_.steps_per_epoch(); }
   BatchShare load(std::int64_t step) override;
+  std::vector<Tensor> inputs() const override { return {pixels_.all(), targets_.all()}; }
   LossSum loss(std::int64_t begin, std::int64_t end) override;
   /// Loss and accuracy over the test images.
   EvalMetrics evaluate() override;
@@ -45,7 +47,8 @@ class ImageTask final : public Task {
   const data::ImageSet& test_;
   ImageTaskOptions options_;
   BatchOrder order_;
-  std::vector<std::int64_t> local_;  // this rank's samples of the step
+  DeviceRows pixels_;  // of this rank's samples of the step
+  DeviceRows targets_;
 };
 
 }  // namespace tessera::models

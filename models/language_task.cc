@@ -11,7 +11,6 @@
 #include "tessera/models/rank_figures.h"
 #include "tessera/nn/loss.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/transfer.h"
 
 namespace tessera::models {
 namespace {
@@ -41,10 +40,6 @@ distributed::DeviceMesh data_mesh(const distributed::World& world,
   return mesh;
 }
 
-Tensor rows_of(const Tensor& rows, std::int64_t begin, std::int64_t end, Device device) {
-  return to_device(rows.narrow(0, begin, end - begin), device);
-}
-
 Variable cross_entropy_sum(const Variable& logits, const Tensor& targets) {
   return cross_entropy(logits, targets, Reduction::kSum);
 }
@@ -72,19 +67,20 @@ LanguageTask::LanguageTask(distributed::World& world, LanguageModel model,
 std::int64_t LanguageTask::steps_per_epoch() const { return loader_.steps_per_epoch(); }
 
 BatchShare LanguageTask::load(std::int64_t step) {
-  batch_ = loader_.load(step);
-  const std::int64_t length = batch_.tokens.dim(1);
-  return {.samples = batch_.samples,
-          .tokens = batch_.samples * length,
-          .first_sample = batch_.first_sample,
-          .rows = batch_.rows(),
-          .padded_rows = batch_.padded_rows,
-          .count = batch_.rows() * length};
+  const data::TokenBatch batch = loader_.load(step);
+  tokens_.load(batch.tokens, world_.device());
+  targets_.load(batch.targets, world_.device());
+  const std::int64_t length = batch.tokens.dim(1);
+  return {.samples = batch.samples,
+          .tokens = batch.samples * length,
+          .first_sample = batch.first_sample,
+          .rows = batch.rows(),
+          .padded_rows = batch.padded_rows,
+          .count = batch.rows() * length};
 }
 
 LossSum LanguageTask::loss(std::int64_t begin, std::int64_t end) {
-  const Tensor tokens = rows_of(batch_.tokens, begin, end, world_.device());
-  const Tensor targets = rows_of(batch_.targets, begin, end, world_.device());
+  const Tensor tokens = tokens_.part(begin, end), targets = targets_.part(begin, end);
   const LanguageModelResult result = model_.forward(tokens, {});
   return {.sum = cross_entropy_sum(result.logits, targets), .auxiliary = result.auxiliary_loss};
 }

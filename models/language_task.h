@@ -7,6 +7,7 @@
 #include "tessera/distributed/world.h"
 #include "tessera/models/data/token_loader.h"
 #include "tessera/models/data/tokenizer.h"
+#include "tessera/models/device_rows.h"
 #include "tessera/models/language_model.h"
 #include "tessera/models/task.h"
 
@@ -35,6 +36,7 @@ class LanguageTask final : public Task {
   nn::Module& module() override { return model_.module; }
   std::int64_t steps_per_epoch() const override;
   BatchShare load(std::int64_t step) override;
+  std::vector<Tensor> inputs() const override { return {tokens_.all(), targets_.all()}; }
   LossSum loss(std::int64_t begin, std::int64_t end) override;
   /// Loss and bits per byte over the validation sequences; no bits where their tokens stand for no
   /// text. Throws InvalidArgument for a token that the tokenizer has not.
@@ -50,7 +52,8 @@ class LanguageTask final : public Task {
   distributed::DeviceMesh data_;
   std::vector<std::int64_t> token_bytes_;
   data::TokenLoader loader_;
-  data::TokenBatch batch_;
+  DeviceRows tokens_;
+  DeviceRows targets_;
 };
 
 }  // namespace tessera::models

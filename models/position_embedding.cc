@@ -6,6 +6,7 @@
 #include "tessera/autograd/ops.h"
 #include "tessera/models/token_model.h"
 #include "tessera/tensor/ops.h"
+#include "tessera/tensor/transfer.h"
 
 namespace tessera::models {
 namespace {
@@ -24,7 +25,8 @@ void fill_sines(const Tensor& out, random::Key, const random::Box& box) {
       table.push_back(i % 2 == 0 ? std::sin(angle) : std::cos(angle));
     }
   }
-  copy_(out, cast(Tensor::from_vector(table, out.shape()), out.dtype()));
+  const Tensor made = cast(Tensor::from_vector(table, out.shape(), kCpu), out.dtype());
+  copy_(out, to_device(made, out.device()));
 }
 
 }  // namespace

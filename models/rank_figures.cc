@@ -8,7 +8,7 @@ namespace tessera::models {
 std::vector<double> gather_figures(distributed::ProcessGroup& group,
                                    std::span<const double> values) {
   const auto count = static_cast<std::int64_t>(values.size());
-  const Tensor mine = Tensor::from_vector(std::vector(values.begin(), values.end()), {count});
+  const Tensor mine = Tensor::from_vector(std::vector(values.begin(), values.end()), {count}, kCpu);
   const Tensor all = Tensor::empty({count * group.size()}, {.dtype = DType::kF64, .device = kCpu});
   distributed::all_gather(group, {&mine, 1}, {&all, 1}, "metrics");
   return all.to_vector<double>();

@@ -4,6 +4,7 @@
 /// used by its thread; every rank makes the same calls.
 
 #include <cstdint>
+#include <vector>
 
 #include "tessera/autograd/variable.h"
 #include "tessera/models/metrics.h"
@@ -35,6 +36,9 @@ class Task {
   virtual std::int64_t steps_per_epoch() const = 0;
   /// Fetches the batch of a step, counted from 1. Any order of steps.
   virtual BatchShare load(std::int64_t step) = 0;
+  /// What loss() reads of the share that was loaded last, on its device. Where a later share is at
+  /// the same place, a CUDA graph of this one's computation reads the later one.
+  virtual std::vector<Tensor> inputs() const { return {}; }
   /// Forward over the rows [begin, end) of the share that was loaded last; perhaps none.
   virtual LossSum loss(std::int64_t begin, std::int64_t end) = 0;
   /// Over all of the data kept for it, in evaluation mode and without gradients. `step` is left for

@@ -91,13 +91,19 @@ Trainer::Trainer(distributed::World& world, Task& task, nn::optim::Optimizer& op
                 options.max_grad_norm);
   TESSERA_CHECK(options.micro_batch >= 0, kWhere, "micro_batch is {}; it is at least 0",
                 options.micro_batch);
+  TESSERA_CHECK(!options.cuda_graphs || !options.loss_scale, kWhere,
+                "cuda_graphs would repeat one loss_scale, which changes from step to step; train "
+                "in bf16, or without cuda_graphs");
+  if (options.cuda_graphs) captured_.emplace(world, parameters_);
   if (options.loss_scale) scaler_.emplace(nn::GradScalerOptions{.mesh = mesh_});
 }
 
-void Trainer::accumulate_gradients(const BatchShare& share, LocalStep& step) {
+PassLosses Trainer::compute_gradients(const BatchShare& share) {
+  std::optional<random::NoDraws> no_draws;
+  if (captured_) no_draws.emplace("cuda_graphs would repeat them; set its probability to 0");
   const nn::GlobalMean mean(share.count, *mesh_, data_.axes().front(), world_.device());
   const Passes passes(share, options_.micro_batch);
-  std::vector<Variable> sums, auxiliaries;
+  PassLosses losses;
   for (std::int64_t pass = 0; pass < passes.count; ++pass) {
     const std::int64_t begin = passes.begin(pass), end = passes.end(pass);
     const random::StepScope scope({.seed = options_.seed,
@@ -109,15 +115,22 @@ void Trainer::accumulate_gradients(const BatchShare& share, LocalStep& step) {
     if (loss.auxiliary.defined()) {
       const Variable auxiliary = div(loss.auxiliary, static_cast<double>(passes.count));
       total = total + cast(auxiliary, total.dtype());
-      auxiliaries.push_back(auxiliary.detach());
+      losses.auxiliaries.push_back(auxiliary.tensor());
     }
-    sums.push_back(loss.sum.detach());
+    losses.sums.push_back(loss.sum.tensor());
     backward(scaler_ ? scaler_->scale(total) : total);
   }
+  return losses;
+}
+
+void Trainer::accumulate_gradients(const BatchShare& share, LocalStep& step) {
+  const PassLosses losses =
+      captured_ ? captured_->run(share, task_.inputs(), [&] { return compute_gradients(share); })
+                : compute_gradients(share);
   // Read when all is issued: a device may be far behind the host.
-  for (const Variable& sum : sums) step.loss_sum += host_value(sum.tensor());
-  for (const Variable& auxiliary : auxiliaries)
-    step.auxiliary_loss = step.auxiliary_loss.value_or(0) + host_value(auxiliary.tensor());
+  for (const Tensor& sum : losses.sums) step.loss_sum += host_value(sum);
+  for (const Tensor& auxiliary : losses.auxiliaries)
+    step.auxiliary_loss = step.auxiliary_loss.value_or(0) + host_value(auxiliary);
 }
 
 // Ranks that share every layer have the same loss: those of one line along the data axis hold each
@@ -170,6 +183,12 @@ Trainer::LocalStep Trainer::run_step(const BatchShare& share) {
   counted([&] { update(step); });
   step.peak_bytes = memory.peak_total();
   step.gathered_peak_bytes = memory.peak()[MemoryCategory::kGathered];
+  if (!captured_) return step;
+  const UnseenCost& unseen = captured_->unseen();
+  step.comm_bytes += unseen.comm_bytes;
+  step.collectives += unseen.collectives;
+  step.peak_bytes = std::max(step.peak_bytes, unseen.peak_bytes);
+  step.gathered_peak_bytes = std::max(step.gathered_peak_bytes, unseen.gathered_peak_bytes);
   return step;
 }
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "tessera/distributed/world.h"
+#include "tessera/models/captured_step.h"
 #include "tessera/models/metrics.h"
 #include "tessera/models/task.h"
 #include "tessera/nn/grad_scaler.h"
@@ -40,6 +41,11 @@ struct TrainerOptions {
   /// computed together, do too. Each pass has an equal share in the auxiliary loss.
   std::int64_t micro_batch = 0;
   bool loss_scale = false;  ///< for f16: nn::GradScaler
+  /// On GPUs: forward and backward, the shards' communication included, are recorded as a CUDA
+  /// graph in the second step and replayed from then on, with equal results (captured_step.h).
+  /// Steps with a smaller batch run without. For models that need neither numbers of the host that
+  /// change from step to step (dropout, loss_scale) nor the host's reading (mixtures of experts).
+  bool cuda_graphs = false;
   /// Ranks that share the batch: one axis. Undefined: all of the world.
   distributed::DeviceMesh data_mesh = {};
 };
@@ -48,26 +54,31 @@ class Trainer {
  public:
   /// The model is materialised. On several ranks it is sharded or replicated (parallelize.h), which
   /// averages gradients: where nobody did that, each rank trains a model of its own on its part of
-  /// the batch. Throws InvalidArgument for a negative max_grad_norm or micro_batch, and a data_mesh
-  /// of several axes.
+  /// the batch. Throws InvalidArgument for a negative max_grad_norm or micro_batch, a data_mesh of
+  /// several axes, and cuda_graphs with loss_scale, on no GPU, or on ranks that share one.
   Trainer(distributed::World& world, Task& task, nn::optim::Optimizer& optimizer,
           const TrainerOptions& options = {});
 
   /// Forward, backward and update on the next batch. Collective. Throws StateError, on every rank
   /// alike, when the loss or the gradient norm is not a finite number, naming the first tensor that
   /// is not (first_bad_tensor.h); parameters are then those of before the step. With a loss scale
-  /// an infinite norm leaves the step out instead, until no scale above 1e-6 is left to try.
+  /// an infinite norm leaves the step out instead, until no scale above 1e-6 is left to try. With
+  /// cuda_graphs also throws StateError for a layer that draws random numbers, and for what cannot
+  /// be recorded (tensor/cuda/graph.h).
   StepMetrics step();
 
   /// As the task does it, with this trainer's step. Collective.
   EvalMetrics evaluate();
 
   std::int64_t steps_done() const { return steps_done_; }
+  /// Those that replayed a CUDA graph.
+  std::int64_t steps_replayed() const { return captured_ ? captured_->replays() : 0; }
   double learning_rate() const { return optimizer_.lr(); }
 
  private:
   struct LocalStep;
   LocalStep run_step(const BatchShare& share);
+  PassLosses compute_gradients(const BatchShare& share);
   void accumulate_gradients(const BatchShare& share, LocalStep& step);
   void combine_losses(const BatchShare& share, LocalStep& step) const;
   void update(LocalStep& step);
@@ -83,6 +94,7 @@ class Trainer {
   std::vector<nn::Parameter> parameters_;
   nn::optim::LrScheduler scheduler_;
   std::optional<nn::GradScaler> scaler_;
+  std::optional<CapturedStep> captured_;  // with cuda_graphs
   std::int64_t steps_done_ = 0;
 };
 

@@ -153,8 +153,8 @@ TokenBatch TokenLoader::Reader::load(std::int64_t step) {
   Rows rows = take(step);
   if (rows.failure) std::rethrow_exception(rows.failure);
   const Shape shape{rows.count, sequences_.length()};
-  rows.batch.tokens = Tensor::from_vector(rows.tokens, shape);
-  rows.batch.targets = Tensor::from_vector(rows.targets, shape);
+  rows.batch.tokens = Tensor::from_vector(rows.tokens, shape, kCpu);
+  rows.batch.targets = Tensor::from_vector(rows.targets, shape, kCpu);
   return std::move(rows.batch);
 }
 

@@ -218,7 +218,8 @@ TEST_CASE("gpt: what does not fit is refused by name") {
                     Contains("expected tokens [batch, length], got [3]"));
   CHECK_THROWS_WITH(model(token_input(1, 17, 8)),
                     Contains("[models.Gpt] got 17 positions, the model computes 16"));
-  CHECK_THROWS_AS(model(Variable(full({1, 2}, 8, {.dtype = DType::kI64}))), InvalidArgument);
+  const Variable unknown(full({1, 2}, 8, {.dtype = DType::kI64}));
+  CHECK_THROWS_AS(model(unknown).tensor().to_vector<float>(), InvalidArgument);
   DecodeCache cache(model.cached_layers());
   CHECK_THROWS_AS(model(token_input(1, 9, 8), DecodeCall{.cache = &cache}), StateError);
   cache.clear();

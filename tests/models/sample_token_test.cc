@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/models/generate.h"
+#include "tessera/tensor/device.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops_elementwise.h"
 
@@ -65,6 +66,8 @@ Numbers probabilities(const Numbers& logits, const SamplingOptions& options) {
 // Pearson's sum of squares not above its mean by more than five deviations.
 void check_draws(const Numbers& logits, const SamplingOptions& options, const Numbers& expected) {
   constexpr std::int64_t kDraws = 8000;
+  // Drawing is the host's work, and so many reads of a GPU would take minutes.
+  const DefaultDeviceScope host(kCpu);
   const Tensor tensor = row(logits);
   std::vector<std::int64_t> counts(logits.size());
   for (std::int64_t draw = 0; draw < kDraws; ++draw)

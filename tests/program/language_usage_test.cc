@@ -74,6 +74,19 @@ TEST_CASE("options that do not fit together are refused with code 2") {
                 2, "--node-rank: 2 is not below --nnodes 2");
 }
 
+TEST_CASE("CUDA graphs of what cannot be recorded are refused with code 2") {
+  check_refused(train_tiny("gpt", {"--cuda-graphs"}), 2, "--cuda-graphs: is for GPUs");
+  const auto refused = [](const std::string& model, const Words& more, const std::string& text) {
+    Words words = train_tiny(model, {"--cuda-graphs", "--device", "cuda", "--dropout", "0"});
+    words.insert(words.end(), more.begin(), more.end());
+    check_refused(words, 2, text);
+  };
+  refused("gpt", {"--dropout", "0.25"}, "--cuda-graphs: would drop the same activations");
+  refused("gpt", {"--precision", "f16"}, "--cuda-graphs: would repeat one loss scale");
+  refused("moe", {}, "--cuda-graphs: the host reads which experts");
+  refused("gpt", {"--trace", "--out", fresh_folder("graphs")}, "--trace: shows single operations");
+}
+
 TEST_CASE("sizes that make no model are refused with code 2") {
   check_refused(train_tiny("gpt", {"--heads", "3"}), 2, "20");
   check_refused(train_tiny("llama", {"--kv-heads", "3"}), 2, "3");

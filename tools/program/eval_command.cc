@@ -20,11 +20,12 @@ void fill_table(OptionTable& table, EvalOptions& options) {
   table.whole("batch", options.batch, {.least = 0, .most = 1'000'000},
               "sequences at a time, over all ranks; 0: as in training");
   table.whole("ranks", options.ranks, {.least = 1, .most = 1024}, "threads that share the model");
+  table.choice("device", options.device, {"cpu", "cuda"}, "where they compute").unset = "the run's";
 }
 
 int evaluate(const EvalOptions& options, int argc, char** argv) {
   if (options.run.empty()) throw CannotStart("--run is needed: a folder that train --out made");
-  SavedRun saved = open_run(options.run, options.ranks);
+  SavedRun saved = open_run(options.run, {.ranks = options.ranks, .device = options.device});
   if (options.batch > 0) saved.options.batch = options.batch;
   const std::string data = options.data.empty() ? saved.options.data : options.data;
   const TextData text = load_text(data, saved.tokenizer->name());

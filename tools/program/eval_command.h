@@ -10,6 +10,7 @@ struct EvalOptions {
   std::string run;
   std::string data;        ///< empty: the part of the run's own text that is kept for it
   std::int64_t batch = 0;  ///< 0: the run's
+  std::string device;      ///< empty: the run's
   int ranks = 2;
 };
 void fill_table(OptionTable& table, EvalOptions& options);

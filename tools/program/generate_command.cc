@@ -48,11 +48,12 @@ void fill_table(OptionTable& table, GenerateOptions& options) {
               {.least = 0, .most = std::numeric_limits<std::uint64_t>::max()},
               "another number, another text");
   table.whole("ranks", options.ranks, {.least = 1, .most = 1024}, "threads that share the model");
+  table.choice("device", options.device, {"cpu", "cuda"}, "where they compute").unset = "the run's";
 }
 
 int generate(GenerateOptions options, int argc, char** argv) {
   if (options.run.empty()) throw CannotStart("--run is needed: a folder that train --out made");
-  const SavedRun saved = open_run(options.run, options.ranks);
+  const SavedRun saved = open_run(options.run, {.ranks = options.ranks, .device = options.device});
   options.request.prompt = prompt_text(options.request.prompt);
   if (const auto at = models::data::find_invalid_utf8(options.request.prompt);
       at != std::string::npos)

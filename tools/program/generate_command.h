@@ -10,6 +10,7 @@ namespace tessera::tools {
 struct GenerateOptions {
   std::string run;
   TextRequest request;
+  std::string device;  ///< empty: the run's
   int ranks = 1;
 };
 void fill_table(OptionTable& table, GenerateOptions& options);

@@ -11,6 +11,7 @@
 #include "tessera/tools/program/cannot_start.h"
 #include "tessera/tools/program/config_file.h"
 #include "tessera/tools/program/run_folder.h"
+#include "tessera/tools/program/train.h"
 
 namespace tessera::tools {
 namespace {
@@ -47,7 +48,7 @@ TrainOptions read_options(const std::string& path, const std::string& model) {
 
 }  // namespace
 
-SavedRun open_run(const std::string& folder, int ranks) {
+SavedRun open_run(const std::string& folder, const RunRanks& ranks) {
   if (!std::filesystem::is_directory(folder))
     throw CannotStart(
         fmt::format("--run: there is no folder {}; name one that train --out made", folder));
@@ -55,13 +56,15 @@ SavedRun open_run(const std::string& folder, int ranks) {
   SavedRun saved{
       .folder = folder, .options = read_options(config, model_of(config)), .tokenizer = nullptr};
   // How the run was spread over ranks does not matter to what it learned.
-  saved.options.ranks = ranks;
+  saved.options.ranks = ranks.ranks;
+  if (!ranks.device.empty()) saved.options.device = ranks.device;
   saved.options.nnodes = 1;
   saved.options.tensor_parallel = 1;
   saved.options.shard = "full";
   saved.options.mesh.clear();
   saved.options.launch = "threads";
   saved.options.timeout = TrainOptions().timeout;
+  check_machine(saved.options, this_machine(saved.options));
   if (!std::filesystem::exists(folder + "/" + kModelFile))
     throw_error<Error>("run", "{} has no {}: the run did not end; train again", folder, kModelFile);
   saved.tokenizer = models::data::open_tokenizer(

@@ -18,10 +18,15 @@ struct SavedRun {
   std::unique_ptr<models::data::Tokenizer> tokenizer;
 };
 
-/// Reads config.json and the tokenizer of a run of a language model, to be used by `ranks` ranks.
-/// Throws CannotStart for a folder that is none of a run, a run of another kind of model or of
-/// another version; Error where the model's file is missing.
-SavedRun open_run(const std::string& folder, int ranks);
+struct RunRanks {
+  int ranks = 1;
+  std::string device;  ///< "cpu", "cuda"; empty: the run's
+};
+/// Reads config.json and the tokenizer of a run of a language model, to be used by ranks that are
+/// threads. Throws CannotStart for a folder that is none of a run, a run of another kind of model
+/// or of another version, and a device that cannot be used; Error where the model's file is
+/// missing.
+SavedRun open_run(const std::string& folder, const RunRanks& ranks);
 
 /// The model with its saved parameters. Collective.
 LanguageRun load_on_ranks(const distributed::World& world, const SavedRun& saved);

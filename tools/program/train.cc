@@ -58,7 +58,11 @@ int report_failure(const std::string& failure) {
 
 }  // namespace
 
-Machine this_machine() { return {.cpu = detect_cpu_flags(), .cuda_devices = cuda_device_count()}; }
+Machine this_machine(const TrainOptions& options) {
+  Machine machine{.cpu = detect_cpu_flags(), .gpus = {}};
+  if (options.device == "cuda") machine.gpus = distributed::facts_of_this_host();
+  return machine;
+}
 
 void check_machine(const TrainOptions& options, const Machine& machine) {
   try {
@@ -66,13 +70,14 @@ void check_machine(const TrainOptions& options, const Machine& machine) {
   } catch (const DeviceError& error) {
     throw CannotStart(error.what());
   }
-  if (options.device != "cuda") return;
-  if (machine.cuda_devices == 0)
-    throw CannotStart("--device cuda: no CUDA GPU was found; train with --device cpu");
-  throw CannotStart(
-      fmt::format("--device cuda: {} GPU{} found, but this version trains on the CPU only; train "
-                  "with --device cpu",
-                  machine.cuda_devices, machine.cuda_devices == 1 ? "" : "s"));
+  const std::string shortage = distributed::gpu_shortage(options.launch_options(), machine.gpus);
+  if (!shortage.empty()) throw CannotStart("--device cuda: " + shortage);
+  if (!options.cuda_graphs || options.world_size() == 1) return;
+  if (!distributed::plan_gpus(options.launch_options(), machine.gpus).by_nccl)
+    throw CannotStart(fmt::format(
+        "--cuda-graphs: {} ranks that share {} meet on the host, which cannot be recorded; give "
+        "each a GPU of its own, or train on one rank",
+        options.ranks, machine.gpus.gpus == 1 ? "one GPU" : "GPUs"));
 }
 
 int train(const TrainOptions& asked, int argc, char** argv) {
@@ -82,7 +87,7 @@ int train(const TrainOptions& asked, int argc, char** argv) {
   // A rank's process comes by here again; what it would find was found by its parent.
   const bool is_first_launcher = !distributed::is_rank_process() && options.node_rank == 0;
   if (!distributed::is_rank_process()) {
-    check_machine(options, this_machine());
+    check_machine(options, this_machine(options));
     check_folder(options);
     check_data(options);
   }

@@ -2,6 +2,7 @@
 
 /// `tessera train`.
 
+#include "tessera/distributed/gpu_plan.h"
 #include "tessera/tensor/kernels/table.h"
 #include "tessera/tools/program/train_options.h"
 
@@ -10,9 +11,10 @@ namespace tessera::tools {
 /// What a run needs of the machine it is on; made-up ones test it.
 struct Machine {
   CpuFlags cpu;
-  int cuda_devices = 0;
+  distributed::GpuFacts gpus{};
 };
-Machine this_machine();
+/// What the options need to be known; GPUs are asked for only where they will be used.
+Machine this_machine(const TrainOptions& options);
 
 /// Throws CannotStart when the machine cannot do what the options ask, saying what is missing.
 void check_machine(const TrainOptions& options, const Machine& machine);

@@ -58,14 +58,15 @@ models::TrainerOptions trainer_options(const TrainOptions& options, const Langua
           .max_grad_norm = options.clip_grad,
           .micro_batch = options.micro_batch,
           .loss_scale = run.precision.needs_loss_scale(),
+          .cuda_graphs = options.cuda_graphs,
           .data_mesh = run.meshes.data};
 }
 
 // What the ranks reach together, measured at the same time. Collective.
 double peak_of_all_ranks(World& world, const models::Precision& precision) {
   double sum = 0;
-  for (const auto& peak :
-       distributed::all_gather_objects(*world.group(), measure_peak_flops(precision.compute)))
+  for (const auto& peak : distributed::all_gather_objects(
+           *world.group(), measure_peak_flops(precision.compute, world.device())))
     sum += peak.get<double>();
   return sum;
 }

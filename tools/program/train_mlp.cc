@@ -73,6 +73,7 @@ void run_rank(World& world, const TrainOptions& options, const FashionMnist& ima
                                {.warm_up = steps / kWarmupPart, .steps = steps, .midpoints = true}),
                            .seed = options.seed,
                            .loss_scale = precision.needs_loss_scale(),
+                           .cuda_graphs = options.cuda_graphs,
                            .data_mesh = meshes.data});
   std::optional<RunReport> report;
   if (world.rank() == 0) {

@@ -62,7 +62,10 @@ void add_ranks(OptionTable& table, TrainOptions& options) {
   table.group("Ranks");
   table.whole("ranks", options.ranks, kRanks, "ranks that train together, on each host");
   table.choice("launch", options.launch, {"threads", "processes"}, "what a rank is");
-  table.choice("device", options.device, {"cpu", "cuda"}, "cuda is refused: nothing trains there");
+  table.choice("device", options.device, {"cpu", "cuda"},
+               "where ranks compute: cuda gives each rank a GPU, which threads may share");
+  table.flag("cuda-graphs", options.cuda_graphs,
+             "with --device cuda: record a step as a CUDA graph, and replay it in the others");
   table.choice("cpu-compute", options.cpu_compute, {"inline", "queued"},
                "inline: operations run at once; queued: on a stream of their own");
   table.flag("deterministic", options.deterministic,

@@ -85,7 +85,32 @@ void check_sizes(const TrainOptions& options) {
   }
 }
 
+// What one step of the run would have other than the one that is recorded.
+void check_cuda_graphs(const TrainOptions& options) {
+  if (!options.cuda_graphs) return;
+  if (options.device != "cuda") throw CannotStart("--cuda-graphs: is for GPUs; add --device cuda");
+  if (options.dropout > 0)
+    throw CannotStart(
+        fmt::format("--cuda-graphs: would drop the same activations in each step; set --dropout 0 "
+                    "instead of {}",
+                    options.dropout));
+  if (models::precision_named(options.precision).needs_loss_scale())
+    throw CannotStart(fmt::format(
+        "--cuda-graphs: would repeat one loss scale, which --precision {} changes from step to "
+        "step; take bf16",
+        options.precision));
+  if (options.sizes.contains("experts"))
+    throw CannotStart(
+        "--cuda-graphs: the host reads which experts tokens go to, and cannot while "
+        "a step is recorded; leave it out");
+  if (options.trace)
+    throw CannotStart(
+        "--trace: shows single operations, and with --cuda-graphs a step is one; "
+        "leave one of the two out");
+}
+
 void check_together(const TrainOptions& options) {
+  check_cuda_graphs(options);
   plan_mesh(options);  // refuses what does not fit
   check_tensor_parallel(options);
   check_sizes(options);
@@ -117,6 +142,9 @@ distributed::LaunchOptions TrainOptions::launch_options() const {
       .ranks = ranks,
       .mode = launch == "threads" ? distributed::LaunchMode::kThreads
                                   : distributed::LaunchMode::kProcesses,
+      .device = device == "cuda" ? Device{DeviceType::kCuda, 0} : kCpu,
+      // What is sharded is gathered and reduced side by side.
+      .nccl = {.separate_reductions = shard != "replicate"},
       .cpu_compute = cpu_compute == "queued" ? StreamKind::kQueued : StreamKind::kInline,
       .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(timeout * 1000))),
       .checked = checked,

@@ -32,6 +32,7 @@ struct TrainOptions {
   std::string launch = "processes";
   std::string device = "cpu";
   std::string cpu_compute = "inline";
+  bool cuda_graphs = false;
   bool deterministic = false;
   bool checked = false;
   double timeout = 300;  ///< seconds

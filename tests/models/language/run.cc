@@ -61,7 +61,8 @@ std::unique_ptr<nn::optim::Optimizer> run_optimizer(nn::Module& module, bool ada
 RunResult run_language(distributed::World& world, const RunOptions& options) {
   const RunMeshes meshes = run_meshes(world, options);
   const models::Precision precision = models::precision_named(options.precision);
-  const auto model = tiny_model(options.model, {.dtype = precision.storage});
+  const auto model =
+      tiny_model(options.model, {.dtype = precision.storage, .dropout = options.dropout});
   model->parallelize({.mesh = meshes.shard,
                       .shard = options.shard,
                       .precision = precision,
@@ -83,11 +84,13 @@ RunResult run_language(distributed::World& world, const RunOptions& options) {
                            .max_grad_norm = options.max_grad_norm,
                            .micro_batch = options.micro_batch,
                            .loss_scale = precision.needs_loss_scale(),
+                           .cuda_graphs = options.cuda_graphs,
                            .data_mesh = meshes.data});
   RunResult result;
   for (const nn::NamedModule& named : model->module().named_modules())
     result.recomputed_modules += named.module->is_recomputed();
   for (int step = 0; step < options.steps; ++step) result.steps.push_back(trainer.step());
+  result.replayed = trainer.steps_replayed();
   result.evaluated = trainer.evaluate();
   return result;
 }

@@ -25,12 +25,15 @@ struct RunOptions {
   double max_grad_norm = 0;
   int steps = 10;
   int prefetch = 0;
+  double dropout = 0.1;
+  bool cuda_graphs = false;
 };
 
 struct RunResult {
   std::vector<models::StepMetrics> steps;
   models::EvalMetrics evaluated;
   int recomputed_modules = 0;
+  std::int64_t replayed = 0;  // steps
 };
 
 std::unique_ptr<nn::optim::Optimizer> run_optimizer(nn::Module& module, bool adamw);

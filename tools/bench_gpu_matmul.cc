@@ -1,0 +1,110 @@
+// Products on a GPU against the best algorithm of cuBLASLt, found by trying all that it proposes:
+//
+//     tools/bazel run --config=cuda //tools:bench_gpu_matmul
+//
+// Shapes are those of the linear layers of transformers, forward (NT: x W^T) and backward (NN: dy
+// W, TN: dy^T x). Prints one line of JSON for each; `ratio` is the best algorithm's time to ours,
+// and 1 where ours is the best. Without a GPU it says so and ends.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <vector>
+
+#include "tessera/tensor/allocator.h"
+#include "tessera/tensor/cuda/device_guard.h"
+#include "tessera/tensor/device.h"
+#include "tessera/tensor/kernels/cuda/cublas_search.h"
+#include "tessera/tensor/kernels/matmul.h"
+#include "tessera/tensor/kernels/resolve.h"
+#include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/random.h"
+#include "tessera/tensor/stream.h"
+#include "tessera/tensor/tensor.h"
+#include "tessera/tensor/transfer.h"
+
+namespace tessera {
+namespace {
+
+constexpr Device kGpu{DeviceType::kCuda, 0};
+constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;
+
+struct Product {
+  std::int64_t m, n, k;
+  const char* layout;  // of a and b; T: by columns
+  DType dtype;
+};
+
+// A layer [out, in] on so many tokens: its result and both of its gradients.
+void add_layer(std::vector<Product>& all, std::int64_t tokens, std::int64_t in, std::int64_t out,
+               DType dtype) {
+  all.push_back({tokens, out, in, "NT", dtype});
+  all.push_back({tokens, in, out, "NN", dtype});
+  all.push_back({out, in, tokens, "TN", dtype});
+}
+
+std::vector<Product> products() {
+  std::vector<Product> all;
+  for (DType dtype : {DType::kBF16, DType::kF32}) {
+    for (std::int64_t width : {768, 4096}) {
+      for (std::int64_t tokens : {1024, 4096, 16384}) {
+        if (dtype == DType::kF32 && width * tokens > 4096 * 4096) continue;  // takes too long
+        add_layer(all, tokens, width, width, dtype);
+        add_layer(all, tokens, width, 3 * width, dtype);
+        add_layer(all, tokens, width, 4 * width, dtype);
+        add_layer(all, tokens, 4 * width, width, dtype);
+      }
+    }
+  }
+  return all;
+}
+
+// Numbers without a pattern: the power that they take is part of a GPU's speed.
+Tensor random_matrix(const Shape& shape, DType dtype, const char* name) {
+  const Tensor values = Tensor::empty(shape, {.dtype = dtype});
+  random::fill_normal(values, random::named_key(1, name), random::whole(shape), 0, 1);
+  return to_device(values, kGpu);
+}
+
+ConstView operand(const Tensor& x) {
+  ConstView view = read(x);
+  settle_strides(view.shape[0], view.shape[1], view.strides[0], view.strides[1]);
+  return view;
+}
+
+void measure(const Product& x) {
+  const bool ta = x.layout[0] == 'T', tb = x.layout[1] == 'T';
+  Tensor a = random_matrix(ta ? Shape{x.k, x.m} : Shape{x.m, x.k}, x.dtype, "a");
+  Tensor b = random_matrix(tb ? Shape{x.n, x.k} : Shape{x.k, x.n}, x.dtype, "b");
+  if (ta) a = a.transpose(0, 1);
+  if (tb) b = b.transpose(0, 1);
+  const Tensor c = zeros({x.m, x.n}, {.dtype = x.dtype, .device = kGpu});
+  const Stream& stream = current_stream(kGpu);
+  stream.synchronize();
+  const Block workspace = Block::take(kWorkspaceBytes, stream, MemoryCategory::kWorkspace);
+  const MatmulKernel::Args args = {
+      .a = operand(a), .b = operand(b), .bias = {}, .before = {}, .c = write(c)};
+  const cuda::DeviceGuard guard(kGpu.index);
+  const cuda::ProductTimes times = cuda::compare_with_best(
+      stream.cuda_handle(), args, {.data = workspace.data(), .bytes = workspace.bytes()});
+  const double operations =
+      2.0 * static_cast<double>(x.m) * static_cast<double>(x.n) * static_cast<double>(x.k);
+  std::printf(
+      "{\"m\": %lld, \"n\": %lld, \"k\": %lld, \"layout\": \"%s\", \"dtype\": \"%s\", \"ours_us\": "
+      "%.2f, \"best_us\": %.2f, \"algorithms\": %d, \"tflops\": %.1f, \"ratio\": %.3f}\n",
+      static_cast<long long>(x.m), static_cast<long long>(x.n), static_cast<long long>(x.k),
+      x.layout, dtype_name(x.dtype), times.ours, times.best, times.algorithms,
+      operations / times.ours * 1e-6, times.best / times.ours);
+  std::fflush(stdout);
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main() {
+  if (tessera::cuda_device_count() == 0) {
+    std::printf("skipped: no GPU\n");
+    return 0;
+  }
+  for (const tessera::Product& product : tessera::products()) tessera::measure(product);
+}
