@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Makes the bundle of tools/gpu_check: an archive that unpacks to one folder with everything to run.
+
+    pack.py OUT.tar.xz RUN.PY 'NAME GPUS DEVICE;...' --programs FILE... --data FILE... --benchmarks FILE...
+
+Shared objects that the programs need and that are neither CUDA's nor of the C and C++ run time of every Linux come along.
+"""
+
+import argparse
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+
+FOLDER = "gpu_check"
+# What the other machine has: its C run time, and CUDA as its driver wants it.
+NOT_TAKEN = re.compile(r"^(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|resolv|cuda|cudart|cublas|cublasLt|cudnn.*|nccl|nvrtc.*|nvJitLink)\.so.*)")
+
+
+def needed_libraries(path):
+    """name -> path of the shared objects that the loader finds for it."""
+    text = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
+    found = dict(re.findall(r"^\s*(\S+) => (/\S+)", text, re.MULTILINE))
+    return {name: where for name, where in found.items() if not NOT_TAKEN.match(name)}
+
+
+def data_place(path):
+    """Where a runfile lies for a program that runs in the bundle's folder."""
+    return re.sub(r"^bazel-out/[^/]+/bin/", "", path)
+
+
+def add_text(archive, name, text):
+    info = tarfile.TarInfo(f"{FOLDER}/{name}")
+    data = text.encode()
+    info.size = len(data)
+    archive.addfile(info, io.BytesIO(data))
+
+
+def plain(info):
+    """The same archive from the same files."""
+    info.mtime, info.uid, info.gid, info.uname, info.gname = 0, 0, 0, "", ""
+    info.mode = 0o755
+    return info
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out")
+    parser.add_argument("run")
+    parser.add_argument("tests")
+    parser.add_argument("--programs", nargs="*", default=[])
+    parser.add_argument("--data", nargs="*", default=[])
+    parser.add_argument("--benchmarks", nargs="*", default=[])
+    args = parser.parse_args()
+
+    taken = {}  # name in the bundle -> path
+    for path in args.programs:
+        if not NOT_TAKEN.match(os.path.basename(path)):
+            taken[f"programs/{os.path.basename(path)}"] = path
+    for path in args.benchmarks:
+        if not path.endswith((".runfiles", ".so")):
+            taken[f"benchmarks/{os.path.basename(path)}"] = path
+    for path in list(taken.values()):
+        for name, where in needed_libraries(path).items():
+            taken.setdefault(f"programs/{name}", os.path.realpath(where))
+    for path in args.data:
+        if not re.search(r"\.so(\.\d+)*$", path):
+            taken.setdefault(data_place(path), path)
+
+    tests = []
+    for line in filter(None, args.tests.split(";")):
+        name, gpus, device = line.split()
+        tests.append({"name": name, "gpus": int(gpus), "device": device})
+        if f"programs/{name}" not in taken:
+            sys.exit(f"pack.py: the test {name} has no program")
+    with tarfile.open(args.out, "w:xz", preset=2) as archive:
+        for name, path in sorted(taken.items()):
+            archive.add(os.path.realpath(path), f"{FOLDER}/{name}", filter=plain)
+        archive.add(args.run, f"{FOLDER}/run.py", filter=plain)
+        add_text(archive, "tests.json", json.dumps(tests, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
