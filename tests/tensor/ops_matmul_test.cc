@@ -231,6 +231,7 @@ TEST_CASE("matmul_tiles: cover the product, follow shape and dtype only, stay wi
 }
 
 TEST_CASE("matmul: scratch is counted, one part per thread and tile") {
+  const DefaultDeviceScope host(kCpu);  // a GPU's scratch has nothing to do with threads
   for (DType dtype : kFloating) {
     const auto peak = [dtype](int threads) {
       return with_threads(threads, [dtype] {
@@ -246,6 +247,7 @@ TEST_CASE("matmul: scratch is counted, one part per thread and tile") {
 }
 
 TEST_CASE("matmul: oneDNN is served where it wants more scratch than there is") {
+  const DefaultDeviceScope host(kCpu);
   const Tensor a = spread_tensor<float>({300, 400}), b = spread_tensor<float>({400, 10});
   const Tensor out = zeros({300, 10});
   std::get<CpuEntry<MatmulKernel>>(cpu_table())
