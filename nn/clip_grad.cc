@@ -29,7 +29,7 @@ struct NormKind {
     if (is_max()) return cast(amax(abs(gradient)), DType::kF64);
     return sum(pow(abs(cast(gradient, DType::kF64)), p));
   }
-  // Of several, from `zero` on. Squares take one kernel for all.
+  // Of several, from `zero` on. Squares take one operation for all.
   Tensor total_of(const std::vector<Tensor>& gradients, const Tensor& zero) const {
     if (p == 2) return gradients.empty() ? zero : sum_of_squares(gradients);
     Tensor total = zero;

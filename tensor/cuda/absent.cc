@@ -37,6 +37,7 @@ void* take_pinned(std::size_t bytes) {
 }  // namespace cuda
 
 std::string cuda_problem() { return cuda::machine_problem({}); }
+std::string cuda_problem(int device) { return cuda::gpu_problem({}, device); }
 
 CudaMemory cuda_memory(Device device) {
   throw_error<DeviceError>("cuda_memory", "{} is no GPU of this process: this build has no CUDA",

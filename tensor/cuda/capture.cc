@@ -21,6 +21,12 @@ thread_local Capture* t_current = nullptr;
 
 }  // namespace
 
+bool is_capturing(CUstream_st* stream, const char* where) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check_cuda(cudaStreamIsCapturing(stream, &status), where, "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
 RelaxedCapture::RelaxedCapture() {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   cudaThreadExchangeStreamCaptureMode(&mode);
@@ -56,6 +62,7 @@ Capture::~Capture() {
     cudaGetLastError();  // what broke the capture was thrown where it happened
   }
   leave();
+  if (!made_) replays_->end();
 }
 
 // The origin's work begins with an event that others join by: so the graph orders nothing more than
@@ -67,6 +74,7 @@ void Capture::join(Member member, DevicePool& pool) {
                    "work on cuda:{} cannot be part of a graph of cuda:{}; capture it apart",
                    member.device, members_.front().device);
   pool.settle(member.stream);
+  const auto lock = pool.hold_off_trims();
   if (is_origin) {
     check_cuda(cudaStreamBeginCapture(member.stream, cudaStreamCaptureModeThreadLocal), kWhere,
                "cudaStreamBeginCapture");
@@ -98,6 +106,7 @@ CUgraph_st* Capture::end() {
   const cudaError_t error = cudaStreamEndCapture(origin.stream, &graph);
   leave();
   check_cuda(error, kWhere, "cudaStreamEndCapture");
+  made_ = true;
   return graph;
 }
 

@@ -3,11 +3,11 @@
 /// A graph's capture while it is under way, and the queues that take part. Private to this folder.
 
 #include <memory>
-#include <mutex>
-#include <string>
 #include <vector>
 
 #include "tessera/tensor/cuda/queue.h"
+#include "tessera/tensor/cuda/replays.h"
+#include "tessera/tensor/cuda/stream_capture.h"
 
 struct CUevent_st;  // of the CUDA runtime
 struct CUgraph_st;
@@ -18,24 +18,6 @@ namespace tessera::cuda {
 class DevicePool;
 class GraphMemory;
 
-/// The replays of one graph. Thread-safe.
-class Replays {
- public:
-  void set_latest(std::shared_ptr<const Mark> mark) {
-    const std::lock_guard lock(mutex_);
-    latest_ = std::move(mark);
-  }
-  /// Behind the latest one; null: there was none.
-  std::shared_ptr<const Mark> latest() const {
-    const std::lock_guard lock(mutex_);
-    return latest_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::shared_ptr<const Mark> latest_;
-};
-
 /// What graphs know of a queue.
 class CapturedQueue {
  public:
@@ -44,19 +26,6 @@ class CapturedQueue {
   virtual void leave_capture() noexcept = 0;
   /// Memory that it took goes back, in stream order and behind the mark, which may be null.
   virtual void release(void* data, const Mark* behind) noexcept = 0;
-};
-
-/// Until the end of the scope, the calling thread may do what would break a capture of its own if
-/// it meant the captured work, and does not: asking for eager work, taking memory.
-class RelaxedCapture {
- public:
-  RelaxedCapture();
-  ~RelaxedCapture();
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  int mode_;
 };
 
 class Capture {
@@ -95,6 +64,7 @@ class Capture {
   std::vector<Member> members_;  // the origin first
   CUevent_st* fork_ = nullptr;   // the origin's begin
   bool begun_ = false;
+  bool made_ = false;  // end() has given a graph out
 };
 
 }  // namespace tessera::cuda

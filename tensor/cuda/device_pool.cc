@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <exception>
 #include <limits>
 #include <map>
 #include <memory>
@@ -47,6 +48,22 @@ std::size_t get(cudaMemPool_t pool, cudaMemPoolAttr which) {
   return value;
 }
 
+CUstream_st* new_stream() {
+  cudaStream_t stream = nullptr;
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), kWhere, "cudaStreamCreate");
+  return stream;
+}
+
+// Later work of `to` runs behind what `from` holds: so it has what went back there, too.
+void put_behind(CUstream_st* from, CUstream_st* to) {
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), kWhere, "cudaEventCreate");
+  cudaError_t error = cudaEventRecord(event, from);
+  if (error == cudaSuccess) error = cudaStreamWaitEvent(to, event, 0);
+  cudaEventDestroy(event);
+  check_cuda(error, kWhere, "cudaStreamWaitEvent");
+}
+
 }  // namespace
 
 DevicePool& DevicePool::of(int device) {
@@ -77,6 +94,10 @@ DevicePool::DevicePool(int device) : device_(device) {
   set(pool_, cudaMemPoolReuseAllowOpportunistic, 0);
   set(pool_, cudaMemPoolReuseAllowInternalDependencies, 0);
   share_with_peers();
+  own_stream_ = new_stream();
+  gone_stream_ = new_stream();
+  trim_stream_ = new_stream();
+  streams_ = {own_stream_, gone_stream_};
 }
 
 // Rank threads on several GPUs read each other's memory.
@@ -114,20 +135,11 @@ void* DevicePool::take(std::size_t bytes, CUstream_st* stream) {
   return try_take(bytes, stream);
 }
 
-CUstream_st* DevicePool::own_stream() {
-  const std::lock_guard lock(mutex_);
-  if (own_stream_ == nullptr) {
-    check_cuda(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking), kWhere,
-               "cudaStreamCreate");
-  }
-  return own_stream_;
-}
-
 void* DevicePool::take_now(std::size_t bytes) {
   const DeviceGuard guard(device_);
   const RelaxedCapture relaxed;
-  void* data = try_take(bytes, own_stream());
-  check_cuda(cudaStreamSynchronize(own_stream()), kWhere, "cudaStreamSynchronize");
+  void* data = take(bytes, own_stream_);
+  check_cuda(cudaStreamSynchronize(own_stream_), kWhere, "cudaStreamSynchronize");
   return data;
 }
 
@@ -136,12 +148,7 @@ void DevicePool::settle(CUstream_st* stream) {
   const DeviceGuard guard(device_);
   const RelaxedCapture relaxed;
   check_cuda(cudaStreamSynchronize(stream), kWhere, "cudaStreamSynchronize");
-  cudaEvent_t event = nullptr;
-  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), kWhere, "cudaEventCreate");
-  cudaError_t error = cudaEventRecord(event, stream);
-  if (error == cudaSuccess) error = cudaStreamWaitEvent(own_stream(), event, 0);
-  cudaEventDestroy(event);
-  check_cuda(error, kWhere, "cudaStreamWaitEvent");
+  put_behind(stream, own_stream_);
 }
 
 CudaMemory DevicePool::memory() const {
@@ -151,9 +158,40 @@ CudaMemory DevicePool::memory() const {
           .in_use_peak = get(pool_, cudaMemPoolAttrUsedMemHigh)};
 }
 
+void DevicePool::add(CUstream_st* stream) {
+  const std::lock_guard lock(mutex_);
+  streams_.insert(stream);
+}
+
+void DevicePool::remove(CUstream_st* stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  streams_.erase(stream);
+  try {
+    const DeviceGuard guard(device_);
+    const RelaxedCapture relaxed;
+    put_behind(stream, gone_stream_);
+  } catch (const std::exception&) {
+    // The GPU takes no more work: the next call says so.
+  }
+}
+
+std::unique_lock<std::mutex> DevicePool::hold_off_trims() { return std::unique_lock(mutex_); }
+
+// The host waits without the lock: work of a stream may need another thread to go on.
+void DevicePool::await_streams() {
+  {
+    const std::lock_guard lock(mutex_);
+    for (CUstream_st* stream : streams_) {
+      if (!is_capturing(stream, kWhere)) put_behind(stream, trim_stream_);
+    }
+  }
+  check_cuda(cudaStreamSynchronize(trim_stream_), kWhere, "cudaStreamSynchronize");
+}
+
 void DevicePool::trim() {
   const DeviceGuard guard(device_);
-  check_cuda(cudaDeviceSynchronize(), kWhere, "cudaDeviceSynchronize");
+  const RelaxedCapture relaxed;
+  await_streams();
   check_cuda(cudaMemPoolTrimTo(pool_, 0), kWhere, "cudaMemPoolTrimTo");
 }
 

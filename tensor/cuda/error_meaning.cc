@@ -103,8 +103,9 @@ std::string error_message(int code, std::string_view name, std::string_view text
 std::string device_problem(const DeviceFacts& facts) {
   if (facts.major < kLeastMajor) {
     return fmt::format(
-        "{} has compute capability {}.{}, and Tessera needs {}.0 or more; use the cpu", facts.name,
-        facts.major, facts.minor, kLeastMajor);
+        "{} has compute capability {}.{}, and Tessera needs {}.0 or more; use another GPU or the "
+        "cpu",
+        facts.name, facts.major, facts.minor, kLeastMajor);
   }
   if (!facts.has_memory_pools) {
     return fmt::format("{} has no stream-ordered memory pools; use another GPU or a newer driver",
@@ -117,6 +118,11 @@ namespace {
 
 std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+std::string named_problem(const MachineFacts& facts, std::size_t device) {
+  const std::string problem = device_problem(facts.devices[device]);
+  return problem.empty() ? "" : fmt::format("cuda:{}: {}", device, problem);
 }
 
 }  // namespace
@@ -143,11 +149,19 @@ std::string machine_problem(const MachineFacts& facts) {
         "CUDA_VISIBLE_DEVICES, or use the cpu",
         said);
   }
-  for (std::size_t i = 0; i < facts.devices.size(); ++i) {
-    const std::string problem = device_problem(facts.devices[i]);
-    if (!problem.empty()) return fmt::format("cuda:{}: {}", i, problem);
-  }
-  return {};
+  const bool any =
+      std::any_of(facts.devices.begin(), facts.devices.end(),
+                  [](const DeviceFacts& each) { return device_problem(each).empty(); });
+  return any ? "" : named_problem(facts, 0);
+}
+
+std::string gpu_problem(const MachineFacts& facts, int device) {
+  if (std::string problem = machine_problem(facts); !problem.empty()) return problem;
+  const auto index = static_cast<std::size_t>(device);
+  if (device < 0 || index >= facts.devices.size())
+    return fmt::format("cuda:{} is none of this process's {} GPUs; name one that exists", device,
+                       facts.devices.size());
+  return named_problem(facts, index);
 }
 
 }  // namespace tessera::cuda

@@ -41,7 +41,9 @@ struct MachineFacts {
   std::string count_error{};  ///< what the toolkit said when it was asked for GPUs; empty: nothing
   std::vector<DeviceFacts> devices{};
 };
-/// Why there is no computing on GPUs, in one line; empty where every one of them can be used.
+/// Why there is no computing on GPUs, in one line; empty where at least one can be used.
 std::string machine_problem(const MachineFacts& facts);
+/// Why there is no computing on this GPU, in one line; empty where there is.
+std::string gpu_problem(const MachineFacts& facts, int device);
 
 }  // namespace tessera::cuda

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "tessera/tensor/cuda/capture.h"
 #include "tessera/tensor/cuda/check_cuda.h"
 
 namespace tessera::cuda {
@@ -58,6 +59,7 @@ class SlotStore {
     return slot;
   }
   void pin_page() {
+    const RelaxedCapture relaxed;  // whoever captures here
     void* page = nullptr;
     check_cuda(cudaHostAlloc(&page, kSlotsOfPage * sizeof(FaultSlot),
                              cudaHostAllocPortable | cudaHostAllocMapped),

@@ -5,9 +5,9 @@
 /// the next host wait of its queue throws (Queue::synchronize and copy_to_host, Mark::synchronize).
 ///
 /// Each queue owns one slot, in memory of the host that GPUs can write, at one address for as long
-/// as the queue lives: kernels in a CUDA graph report to the queue that they were captured on. The
-/// first fault since the last wait stays, later ones are dropped; which of several comes first is
-/// not fixed. A fault that nobody waits for is forgotten.
+/// as the queue lives, and each CUDA graph one, which the queues that it is replayed on look at
+/// too. The first fault since the last wait stays, later ones are dropped; which of several comes
+/// first is not fixed. A fault that nobody waits for is forgotten.
 ///
 ///     // on the host: handler(callback, numbers) throws, with the text that the CPU's kernel has
 ///     const FaultReporter faults{fault_slot(stream), handler, callback};
@@ -48,16 +48,16 @@ struct FaultReporter {
   FaultCallback callback = nullptr;
 };
 
-/// The slot of the queue with this stream. A stream that belongs to no queue, the null stream too,
-/// has the slot of the null stream, which take_fault() empties: for tests of kernels. Throws
-/// OutOfMemory where the host has no pinned memory left.
+/// The slot of the queue with this stream, or of the graph that it is captured into. A stream that
+/// belongs to no queue, the null stream too, has the slot of the null stream, which take_fault()
+/// empties: for tests of kernels. Throws OutOfMemory where the host has no pinned memory left.
 FaultSlot* fault_slot(CUstream_st* stream);
 
 /// The exception that a complete fault means, once; null when there is none. The work that reports
 /// to the slot may go on meanwhile.
 std::exception_ptr take_fault(FaultSlot& slot);
 
-/// Owns the slot of one stream. Private to this folder: who has it outlives the stream's work.
+/// Owns the slot of one stream or graph. Private to this folder: who has it outlives the work.
 class OwnFaultSlot {
  public:
   /// Throws OutOfMemory.

@@ -11,6 +11,7 @@
 #include "tessera/tensor/cuda/check_cuda.h"
 #include "tessera/tensor/cuda/device_guard.h"
 #include "tessera/tensor/cuda/graph_memory.h"
+#include "tessera/tensor/cuda/queue_failure.h"
 
 namespace tessera::cuda {
 namespace {
@@ -20,25 +21,27 @@ constexpr const char* kReplay = "cuda_graph.replay";
 
 }  // namespace
 
-// The queues live as long as the graph: its kernels report faults to their slots.
+// The queues live as long as the graph, whose memory was taken for them. What is launched is of
+// `replays`, for those who end it earlier.
 struct CudaGraph::Impl {
   int device = 0;
-  cudaGraphExec_t exec = nullptr;
   std::vector<Capture::Member> members;
   std::shared_ptr<Replays> replays;
   std::shared_ptr<GraphMemory> memory;
 
-  Impl() = default;
+  Impl(std::shared_ptr<Replays> its_replays, std::shared_ptr<GraphMemory> its_memory)
+      : replays(std::move(its_replays)), memory(std::move(its_memory)) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
     const RelaxedCapture relaxed;
     try {
-      if (const auto latest = replays->latest()) latest->await();
+      if (const Replay latest = replays->latest(); latest.done != nullptr) latest.done->await();
+      replays->failure()->look_for_fault();  // the last who can pass it on
     } catch (const std::exception&) {
       // The GPU takes no more work: the next call says so.
     }
-    if (exec != nullptr) cudaGraphExecDestroy(exec);
+    replays->end();
   }
 };
 
@@ -51,25 +54,28 @@ void CudaGraph::capture(Queue& queue, const std::function<void()>& body) {
   Capture capture;
   queue.handle();  // joins, as the first one
   body();
-  cudaGraph_t graph = capture.end();
-  auto impl = std::make_unique<Impl>();
-  impl->device = capture.members().front().device;
+  auto impl = std::make_unique<Impl>(capture.replays(), capture.memory());
   impl->members = capture.members();
-  impl->replays = capture.replays();
-  impl->memory = capture.memory();
+  impl->device = impl->members.front().device;
+  cudaGraph_t graph = capture.end();
   const DeviceGuard guard(impl->device);
-  const cudaError_t error = cudaGraphInstantiate(&impl->exec, graph, 0);
+  cudaGraphExec_t exec = nullptr;
+  const cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
   cudaGraphDestroy(graph);
   check_cuda(error, kCapture, "cudaGraphInstantiate");
+  impl->replays->own(exec);
   impl_ = std::move(impl);
 }
 
 void CudaGraph::replay(Queue& queue) {
   TESSERA_CHECK_AS(StateError, impl_ != nullptr, kReplay, "there is no graph; capture one first");
   check_not_capturing(kReplay);
+  const auto exec = impl_->replays->exec();
   const DeviceGuard guard(impl_->device);
-  check_cuda(cudaGraphLaunch(impl_->exec, queue.handle()), kReplay, "cudaGraphLaunch");
-  impl_->replays->set_latest(queue.record());
+  queue.follow(*impl_->replays);
+  auto begun = queue.record();
+  check_cuda(cudaGraphLaunch(exec.get(), queue.handle()), kReplay, "cudaGraphLaunch");
+  impl_->replays->add({.begun = std::move(begun), .done = queue.record()});
 }
 
 std::size_t CudaGraph::memory_bytes() const {

@@ -19,14 +19,16 @@
 /// that the body works on and does not own must stay where it is for as long as there are replays.
 ///
 /// Numbers of the host in the body (shapes, factors, keys of random numbers) stay those of the
-/// capture. What a kernel finds wrong with its input is reported as in eager work: by host waits of
-/// the queue that it was captured on (faults.h).
+/// capture. What a kernel finds wrong with its input is reported as in eager work, by host waits of
+/// the queue that the graph was replayed on (faults.h); where there are several, by each of them.
 ///
 /// Not to be done in the body, each a StateError that names the operation: waiting on the host,
 /// also by reading values (item, to_vector); copies from memory of the host that is not
 /// page-locked; closures; new streams; work on another GPU. What libraries prepare at the first use
 /// of a shape (plans, heuristics, workspaces, connections) should have been prepared: run the body
 /// once before it is captured.
+///
+/// A graph goes before the process groups of collectives in it: one that has gone ends the graph.
 ///
 /// A graph is for one thread at a time. Throws OutOfMemory, DeviceError, and what the body throws;
 /// after that nothing is captured, and the graph can be used anew.
@@ -51,7 +53,8 @@ class CudaGraph {
   /// StateError where there is a graph already, or a capture under way on this thread.
   void capture(Queue& queue, const std::function<void()>& body);
   bool is_captured() const { return impl_ != nullptr; }
-  /// Issues the graph on a queue of its GPU. Throws StateError without a capture.
+  /// Issues the graph on a queue of its GPU. Throws StateError without a capture, and what has
+  /// ended the process group of a collective in it.
   void replay(Queue& queue);
   /// Of the GPU, held by the graph for its own blocks.
   std::size_t memory_bytes() const;

@@ -9,7 +9,7 @@ namespace tessera::cuda {
 GraphMemory::GraphMemory(std::shared_ptr<const Replays> replays) : replays_(std::move(replays)) {}
 
 GraphMemory::~GraphMemory() {
-  const std::shared_ptr<const Mark> latest = replays_->latest();
+  const std::shared_ptr<const Mark> latest = replays_->latest().done;
   for (const auto& [data, piece] : pieces_) piece.queue->release(data, latest.get());
 }
 

@@ -1,5 +1,6 @@
 #include <cuda_runtime_api.h>
 
+#include "tessera/tensor/cuda/capture.h"
 #include "tessera/tensor/cuda/check_cuda.h"
 #include "tessera/tensor/cuda/error_meaning.h"
 #include "tessera/tensor/cuda/memory.h"
@@ -38,6 +39,7 @@ cuda::MachineFacts facts_of_machine() {
 namespace cuda {
 
 void* take_pinned(std::size_t bytes) {
+  const RelaxedCapture relaxed;  // whoever captures here
   void* data = nullptr;
   const cudaError_t error = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
   if (error == cudaErrorMemoryAllocation) {
@@ -50,9 +52,16 @@ void* take_pinned(std::size_t bytes) {
 
 }  // namespace cuda
 
-std::string cuda_problem() {
-  static const std::string problem = cuda::machine_problem(facts_of_machine());
-  return problem;
+namespace {
+
+const cuda::MachineFacts& this_machine() {
+  static const cuda::MachineFacts facts = facts_of_machine();
+  return facts;
 }
+
+}  // namespace
+
+std::string cuda_problem() { return cuda::machine_problem(this_machine()); }
+std::string cuda_problem(int device) { return cuda::gpu_problem(this_machine(), device); }
 
 }  // namespace tessera

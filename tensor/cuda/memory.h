@@ -10,9 +10,11 @@
 
 namespace tessera {
 
-/// Why this process cannot compute on GPUs, in one line with what to do; empty where it can, on all
-/// that cuda_device_count() counts. Asks driver and toolkit, once.
+/// Why this process cannot compute on GPUs, in one line with what to do; empty where it can, on one
+/// at least. Asks driver and toolkit, once.
 std::string cuda_problem();
+/// The same of cuda:`device`, by name where it is that GPU alone: an old one beside a new one.
+std::string cuda_problem(int device);
 
 namespace cuda {
 /// Page-locked memory of the host, for every GPU, to be kept by who takes it: null where there is
@@ -28,7 +30,8 @@ struct CudaMemory {
 };
 /// Throws DeviceError where there is no such GPU.
 CudaMemory cuda_memory(Device device);
-/// Waits for all work on the GPU, then returns kept memory to it. Throws DeviceError.
+/// Waits for the work of all Tessera streams of the GPU, but for those that a CUDA graph is being
+/// captured on, then returns kept memory to it. Throws DeviceError.
 void empty_cuda_cache(Device device);
 
 }  // namespace tessera

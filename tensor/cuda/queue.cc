@@ -73,12 +73,14 @@ class GpuQueue final : public Queue,
     // Non-blocking: the legacy default stream orders nothing here.
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream.create",
                "cudaStreamCreate");
+    pool_.add(stream_);
     set_fault_slot(stream_, &failure_->fault_slot());
   }
   // The driver lets what was issued run to its end; until then kernels may report faults.
   ~GpuQueue() override {
     set_fault_slot(stream_, nullptr);
     keep_until_done(stream_, failure_);
+    pool_.remove(stream_);
     cudaStreamDestroy(stream_);
   }
 
@@ -118,6 +120,13 @@ class GpuQueue final : public Queue,
   void add_witness(std::function<bool()> witness) override {
     failure_->add_witness(std::move(witness));
   }
+
+  std::shared_ptr<Replays> captured_into() const override {
+    const Capture* into = capture();
+    return into == nullptr ? nullptr : into->replays();
+  }
+
+  void follow(const Replays& replays) override { cuda::follow(failure_, replays.failure()); }
 
   void synchronize() override {
     check_not_capturing("stream.synchronize");
@@ -179,6 +188,7 @@ class GpuQueue final : public Queue,
     const std::lock_guard lock(mutex_);
     captured_into_ = nullptr;
     joined_ = nullptr;
+    set_fault_slot(stream_, &failure_->fault_slot());
   }
 
   void fill_bytes(void* to, unsigned char byte, std::size_t bytes) override {
@@ -250,6 +260,7 @@ class GpuQueue final : public Queue,
       const std::lock_guard lock(mutex_);
       captured_into_ = capture.memory();
       joined_ = &capture;
+      set_fault_slot(stream_, &capture.replays()->fault_slot());
     }
     try {
       capture.join({.queue = self, .stream = stream_, .device = device_}, pool_);

@@ -21,6 +21,8 @@ struct CUstream_st;  // of the CUDA runtime
 
 namespace tessera::cuda {
 
+class Replays;
+
 /// A point of a queue that work and hosts can wait for.
 class Mark {
  public:
@@ -59,6 +61,10 @@ class Queue {
   /// Host waits ask it, when what they wait for is over, before they look for failures: it may call
   /// fail(). It answers false when it need not be asked again.
   virtual void add_witness(std::function<bool()> witness) = 0;
+  /// The graph that the calling thread's work becomes part of here; null: it runs.
+  virtual std::shared_ptr<Replays> captured_into() const = 0;
+  /// The graph is replayed on this queue: host waits report what goes wrong in its work.
+  virtual void follow(const Replays& replays) = 0;
   /// The host waits; rethrows the failure of a closure or of a kernel, once.
   virtual void synchronize() = 0;
   /// The stream does nothing for so long.

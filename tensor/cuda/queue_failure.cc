@@ -1,12 +1,15 @@
 #include "tessera/tensor/cuda/queue_failure.h"
 
+#include <algorithm>
+
 #include "tessera/tensor/rank_context.h"
 
 namespace tessera::cuda {
 
 void QueueFailure::add_witness(std::function<bool()> witness) {
+  auto kept = std::make_shared<const std::function<bool()>>(std::move(witness));
   const std::lock_guard lock(mutex_);
-  witnesses_.push_back(std::move(witness));
+  witnesses_.push_back(std::move(kept));
 }
 
 void QueueFailure::look_for_fault() {
@@ -22,9 +25,23 @@ bool QueueFailure::any() const {
   return error_ != nullptr;
 }
 
-void QueueFailure::note(std::exception_ptr error) {
+// A queue has no listeners, so locks follow each other from a graph to its queues.
+void QueueFailure::note(std::exception_ptr error) noexcept {
   const std::lock_guard lock(mutex_);
+  for (const auto& each : listeners_) {
+    if (const auto listener = each.lock()) listener->note(error);
+  }
   if (error_ == nullptr) error_ = std::move(error);
+}
+
+bool QueueFailure::add_listener(const std::shared_ptr<QueueFailure>& listener) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(listeners_, [](const auto& each) { return each.expired(); });
+  for (const auto& each : listeners_) {
+    if (each.lock() == listener) return false;
+  }
+  listeners_.push_back(listener);
+  return true;
 }
 
 void QueueFailure::rethrow() const {
@@ -45,15 +62,29 @@ void QueueFailure::rethrow_once() {
   if (error != nullptr) std::rethrow_exception(std::move(error));
 }
 
+// Several threads may ask at once, each for a wait of its own; and a witness may throw.
 void QueueFailure::ask_witnesses() {
-  std::vector<std::function<bool()>> all;
+  decltype(witnesses_) all;
   {
     const std::lock_guard lock(mutex_);
-    all.swap(witnesses_);
+    all = witnesses_;
   }
-  std::erase_if(all, [](const auto& witness) { return !witness(); });
+  std::erase_if(all, [](const auto& witness) { return (*witness)(); });
+  if (all.empty()) return;
   const std::lock_guard lock(mutex_);
-  witnesses_.insert(witnesses_.end(), all.begin(), all.end());
+  std::erase_if(witnesses_, [&all](const auto& each) {
+    return std::find(all.begin(), all.end(), each) != all.end();
+  });
+}
+
+void follow(const std::shared_ptr<QueueFailure>& queue,
+            const std::shared_ptr<QueueFailure>& graph) {
+  if (!graph->add_listener(queue)) return;
+  queue->add_witness([weak = std::weak_ptr(graph)] {
+    const auto followed = weak.lock();
+    if (followed != nullptr) followed->look_for_fault();
+    return followed != nullptr;
+  });
 }
 
 }  // namespace tessera::cuda

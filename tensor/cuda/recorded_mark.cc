@@ -57,7 +57,7 @@ RecordedMark::RecordedMark(EventStore& events, CUstream_st* stream,
 bool RecordedMark::reached() const {
   if (is_of(Capture::current())) check_not_capturing("event.is_ready");
   if (replays_ != nullptr) {
-    const auto latest = replays_->latest();
+    const auto latest = replays_->latest().done;
     return latest == nullptr || latest->reached();
   }
   std::optional<RelaxedCapture> relaxed;
@@ -74,7 +74,7 @@ bool RecordedMark::reached() const {
 void RecordedMark::await() const {
   if (is_of(Capture::current())) check_not_capturing("event.synchronize");
   if (replays_ != nullptr) {
-    if (const auto latest = replays_->latest()) latest->await();
+    if (const auto latest = replays_->latest().done) latest->await();
     return;
   }
   std::optional<RelaxedCapture> relaxed;
@@ -84,6 +84,10 @@ void RecordedMark::await() const {
 
 void RecordedMark::synchronize() const {
   check_not_capturing("event.synchronize");
+  if (replays_ != nullptr) {
+    if (const auto latest = replays_->latest().done) latest->synchronize();
+    return;
+  }
   await();
   failure_->look_for_fault();
   failure_->rethrow();
@@ -93,7 +97,7 @@ void RecordedMark::hold_up(CUstream_st* stream) const {
   const Capture* capture = Capture::current();
   if (capture != nullptr && !is_of(capture)) return await();  // a graph holds no other work up
   if (capture == nullptr && replays_ != nullptr) {
-    if (const auto latest = replays_->latest())
+    if (const auto latest = replays_->latest().done)
       static_cast<const RecordedMark&>(*latest).hold_up(stream);
     return;
   }

@@ -2,21 +2,18 @@
 // what cannot be captured.
 #include <catch2/catch.hpp>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <thread>
-#include <utility>
 #include <vector>
 
-#include "tessera/tensor/allocator.h"
 #include "tessera/tensor/cuda/graph.h"
-#include "tessera/tensor/cuda/memory.h"
 #include "tessera/tensor/cuda/queue.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops.h"
 #include "tessera/tensor/stream.h"
 #include "tessera/tensor/transfer.h"
+#include "tessera/tests/gpu/graph_tensors.h"
 #include "tessera/tests/tensor/throws.h"
 
 namespace tessera {
@@ -24,22 +21,12 @@ namespace {
 
 using Catch::Matchers::Contains;
 using cuda::CudaGraph;
+using testing::filled;
+using testing::kCount;
+using testing::kGpu;
+using testing::on_gpu;
 using testing::thrown;
-
-constexpr Device kGpu{DeviceType::kCuda, 0};
-constexpr std::int64_t kCount = 3000;
-
-Stream on_gpu(const std::string& name) { return Stream::create(kGpu, StreamKind::kQueued, name); }
-
-Tensor filled(double value) { return full({kCount}, value, {.device = kGpu}); }
-
-// The value that all elements have; nothing where they differ.
-std::optional<float> value_of(const Tensor& x) {
-  const auto values = x.to_vector<float>();
-  for (const float value : values)
-    if (value != values.front()) return std::nullopt;
-  return values.front();
-}
+using testing::value_of;
 
 TEST_CASE("gpu graph: a capture issues nothing, a replay all of it") {
   const Stream stream = on_gpu("compute");
@@ -111,65 +98,6 @@ TEST_CASE(
   CHECK(value_of(sum) == 4);
 }
 
-TEST_CASE("gpu graph: blocks are used again in the body, by their own stream") {
-  const Stream compute = on_gpu("compute"), side = on_gpu("side");
-  CudaGraph graph;
-  const void *first = nullptr, *second = nullptr, *on_side = nullptr, *smaller = nullptr;
-  graph.capture(compute.cuda_queue(), [&] {
-    const auto take = [](const Stream& stream, std::size_t bytes) {
-      return Block::take(bytes, stream, MemoryCategory::kOther).data();
-    };
-    first = take(compute, 8192);
-    second = take(compute, 7168);
-    on_side = take(side, 8192);
-    smaller = take(compute, 1024);
-  });
-  CHECK(first == second);
-  CHECK(on_side != first);
-  CHECK(smaller != first);
-  CHECK(graph.memory_bytes() == 8192 + 8192 + 1024);
-}
-
-TEST_CASE("gpu graph: its memory goes back with the graph and the last of its blocks") {
-  const Stream compute = on_gpu("compute");
-  const StreamGuard guard(compute);
-  compute.synchronize();
-  const std::size_t before = cuda_memory(kGpu).in_use;
-  Tensor kept;
-  {
-    CudaGraph graph;
-    graph.capture(compute.cuda_queue(), [&] { kept = mul(filled(3), 2); });
-    graph.replay(compute.cuda_queue());
-  }
-  CHECK(value_of(kept) == 6);
-  CHECK(cuda_memory(kGpu).in_use > before);
-  kept = {};
-  compute.synchronize();
-  CHECK(cuda_memory(kGpu).in_use == before);
-}
-
-TEST_CASE("gpu graph: blocks from before, which go back during the capture, stay for replays") {
-  const Stream compute = on_gpu("compute");
-  const StreamGuard guard(compute);
-  compute.synchronize();
-  const std::size_t before = cuda_memory(kGpu).in_use;
-  {
-    auto x = std::make_unique<Tensor>(filled(3)), y = std::make_unique<Tensor>(filled(4));
-    Tensor out;
-    CudaGraph graph;
-    graph.capture(compute.cuda_queue(), [&] {
-      out = add(*x, *y);
-      x.reset();
-      std::thread([gone = std::move(y)] {}).join();
-    });
-    const Tensor noise = filled(-1), more = filled(-2);
-    graph.replay(compute.cuda_queue());
-    CHECK(value_of(out) == 7);
-  }
-  compute.synchronize();
-  CHECK(cuda_memory(kGpu).in_use == before);
-}
-
 TEST_CASE("gpu graph: events from before are over, those of the capture mean the latest replay") {
   const Stream compute = on_gpu("compute"), side = on_gpu("side");
   const StreamGuard guard(compute);
@@ -219,25 +147,6 @@ TEST_CASE("gpu graph: an event of one graph in another, and graphs that follow e
     second.replay(compute.cuda_queue());
   }
   CHECK(value_of(x) == 23);  // ((2 * 2 + 1) * 2 + 1) * 2 + 1
-}
-
-TEST_CASE("gpu graph: faults of kernels are thrown by waits of the stream they were captured on") {
-  const Stream compute = on_gpu("compute");
-  const StreamGuard guard(compute);
-  const Tensor weight = to_device(Tensor::from_vector<float>({0, 1, 2, 3}, {2, 2}), kGpu);
-  const Tensor index = to_device(Tensor::from_vector<std::int64_t>({1, 0}, {2}), kGpu);
-  Tensor out;
-  CudaGraph graph;
-  graph.capture(compute.cuda_queue(), [&] { out = embedding(weight, index); });
-  graph.replay(compute.cuda_queue());
-  CHECK(out.to_vector<float>() == std::vector<float>{2, 3, 0, 1});
-  fill_(index, 7);
-  graph.replay(compute.cuda_queue());
-  CHECK_THAT(thrown<InvalidArgument>([&] { compute.synchronize(); }),
-             Contains("[embedding] index 7"));
-  fill_(index, 0);
-  graph.replay(compute.cuda_queue());
-  CHECK(out.to_vector<float>() == std::vector<float>{0, 1, 0, 1});
 }
 
 struct Refused {

@@ -145,5 +145,23 @@ TEST_CASE("gpu stream: many events and streams, their handles gone before their 
   last.synchronize();
 }
 
+TEST_CASE("gpu stream: witnesses outlive one of them that throws") {
+  const Stream stream = on_gpu("seen");
+  int first = 0, second = 0;
+  stream.cuda_queue().add_witness([&first] {
+    if (++first == 1) throw std::runtime_error("the witness");
+    return first < 3;
+  });
+  stream.cuda_queue().add_witness([&second] {
+    ++second;
+    return true;
+  });
+  CHECK(thrown<std::runtime_error>([&] { stream.synchronize(); }) == "the witness");
+  const int before = second;
+  for (int i = 0; i < 3; ++i) stream.synchronize();
+  CHECK(first == 3);  // it then said that it need not be asked again
+  CHECK(second == before + 3);
+}
+
 }  // namespace
 }  // namespace tessera

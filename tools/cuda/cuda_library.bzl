@@ -54,6 +54,10 @@ def if_nccl(present, absent = []):
     """`present` where a CUDA toolkit and NCCL were found, else `absent`."""
     return present if NCCL_FOUND else absent
 
+def needs_nccl():
+    """target_compatible_with of tests of NCCL itself."""
+    return [] if NCCL_FOUND and not CUDA_EMULATED else [_NEVER]
+
 def needs_cuda():
     """target_compatible_with of what only a build with CUDA has."""
     return [] if CUDA_FOUND else [_NEVER]
@@ -95,16 +99,34 @@ def _compile(ctx, source, context, headers, cc_toolchain):
     )
     return struct(object = output, resources = resources)
 
-def _shared_object(ctx, objects, features, cc_toolchain):
-    """One shared object of them; what they use of other libraries comes from the program that loads it."""
+def _shared_of(linker_inputs):
+    """The shared objects among them, by their real paths, and where programs look for them."""
+    files, places = [], []
+    for linker_input in linker_inputs:
+        places.extend([flag for flag in linker_input.user_link_flags if flag.startswith("-Wl,-rpath,")])
+        for library in linker_input.libraries:
+            file = library.resolved_symlink_dynamic_library or library.dynamic_library
+            if file:
+                files.append(file)
+    return depset(files).to_list(), depset(places).to_list()
+
+def _shared_object(ctx, objects, deps, features, cc_toolchain):
+    """One shared object of them, which names the shared objects that it needs: the CUDA runtime.
+
+    What it uses of Tessera comes from the program that loads it, and holds it once.
+    """
     output = ctx.actions.declare_file("lib%s_%s.so" % (ctx.label.package.replace("/", "_"), ctx.label.name))
+    needed, places = _shared_of(deps.linker_inputs.to_list())
     arguments = ctx.actions.args()
     arguments.add_all(["-shared", "-Wl,-soname," + output.basename, "-o", output])
     arguments.add_all(objects)
+    arguments.add("-Wl,--as-needed")
+    arguments.add_all(needed)
+    arguments.add_all(places)
     ctx.actions.run(
         executable = cc_toolchain.compiler_executable,
         arguments = [arguments],
-        inputs = depset(objects, transitive = [cc_toolchain.all_files]),
+        inputs = depset(objects + needed, transitive = [cc_toolchain.all_files]),
         outputs = [output],
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin"},
         mnemonic = "CudaLink",
@@ -119,7 +141,7 @@ def _shared_object(ctx, objects, features, cc_toolchain):
         linker_inputs = depset([cc_common.create_linker_input(owner = ctx.label, libraries = depset([library]))]),
     )
 
-def _static_objects(ctx, objects, features, cc_toolchain):
+def _static_objects(ctx, objects, _deps, features, cc_toolchain):
     linking_context, _ = cc_common.create_linking_context_from_compilation_outputs(
         actions = ctx.actions,
         name = ctx.label.name,
@@ -149,7 +171,7 @@ def _cuda_objects_impl(ctx):
     link = _shared_object if ctx.attr.shared else _static_objects
     mine = CcInfo(
         compilation_context = context,
-        linking_context = link(ctx, objects, features, cc_toolchain),
+        linking_context = link(ctx, objects, merged.linking_context, features, cc_toolchain),
     )
     return [
         DefaultInfo(files = depset(objects)),
@@ -158,15 +180,16 @@ def _cuda_objects_impl(ctx):
     ]
 
 def _output_group_impl(ctx):
-    return [DefaultInfo(files = getattr(ctx.attr.target[OutputGroupInfo], ctx.attr.group))]
+    files = depset(transitive = [getattr(target[OutputGroupInfo], ctx.attr.group) for target in ctx.attr.targets])
+    return [DefaultInfo(files = files, runfiles = ctx.runfiles(transitive_files = files))]
 
 output_group = rule(
     implementation = _output_group_impl,
     attrs = {
-        "target": attr.label(mandatory = True),
+        "targets": attr.label_list(mandatory = True),
         "group": attr.string(mandatory = True),
     },
-    doc = "The files of one output group: a filegroup that may be incompatible with a machine.",
+    doc = "The files of one output group of targets: a filegroup that may be incompatible with a machine.",
 )
 
 _cuda_objects = rule(

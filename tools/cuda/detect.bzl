@@ -2,12 +2,15 @@
 
 TESSERA_CUDA=1 (`--config=cuda`) makes a missing toolkit an error, TESSERA_CUDA=0 (`--config=nocuda`) ignores an
 installed one, TESSERA_CUDA=emulated (`--config=emulated_gpu`) takes the toolkit's headers and runs everything on the
-CPU, otherwise the toolkit is used if there is one. The repository `@tessera_cuda` says what was found:
+CPU, otherwise the toolkit is used if there is one. A library that is too old is left out, with a line that says so. The
+repository `@tessera_cuda` says what was found:
 
     //:defs.bzl       CUDA_FOUND, CUDA_ROOT, CUDA_EMULATED, CUDNN_FOUND, NCCL_FOUND
     //:cuda_runtime   headers and libcudart (also :cublas, :cudnn, :nccl), or what //tools/cuda/emulated has in its
                       place; headers alone: //:cuda_runtime_headers
 """
+
+load(":versions.bzl", "version_problem")
 
 # Values of TESSERA_CUDA; those that need a toolkit have the name of their configuration.
 _WANTED = {
@@ -28,6 +31,11 @@ _COMPONENTS = {
     "cublas": ("cublasLt.h", ["libcublasLt.so"]),
     "cudnn": ("cudnn.h", ["libcudnn.so"]),
     "nccl": ("nccl.h", ["libnccl.so"]),
+}
+
+# The oldest version whose header has what Tessera calls: for NCCL symmetric windows and names of communicators.
+_LEAST_VERSIONS = {
+    "nccl": ("NCCL", (2, 27)),
 }
 
 _EMULATED_TARGETS = {"cuda_runtime": "runtime"}
@@ -51,13 +59,20 @@ def _first(ctx, root, folders, name):
     return None
 
 def _component_target(ctx, root, name, emulated):
-    """Links one component's files into the repository and returns its target, or None if it is not installed."""
+    """Links one component's files into the repository and returns its target, or None if it is not installed or too old."""
     header, libraries = _COMPONENTS[name]
     libraries = [] if emulated else libraries
     found_header = _first(ctx, root, _INCLUDES, header)
     found = [_first(ctx, root, _LIBRARY_FOLDERS, library) for library in libraries]
     if not found_header or None in found:
         return None
+    if name in _LEAST_VERSIONS:
+        prefix, least = _LEAST_VERSIONS[name]
+        problem = version_problem(ctx.read(found_header), prefix, least)
+        if problem:
+            # buildifier: disable=print
+            print("%s is left out: %s" % (found_header, problem))
+            return None
     for path in found:
         ctx.symlink(path, "%s/%s" % (name, path.basename))
     in_toolkit = str(found_header.dirname.realpath) == str(ctx.path(root + "/include").realpath)

@@ -7,7 +7,8 @@
                                                         page's table, made with this nvcc, differs
     registers.py --write REGISTERS.md [--nvcc VERSION.txt] FILE.ptxas...
 
-The page allows spills by lines `- allowed to spill: SOURCE: why`.
+SOURCE is a path from the root of the tree. The page allows spills by lines `- allowed to spill: SOURCE: KERNEL: why`, where
+KERNEL is a name without template arguments: it stands for all its instances.
 """
 
 import argparse
@@ -30,7 +31,7 @@ class Kernel:
     registers: int
     shared: int
     stack: int
-    spilled: int
+    spilled: int  # bytes stored and bytes loaded, by instructions that stand in the code
 
 
 def kernels_of(text):
@@ -50,6 +51,8 @@ def kernels_of(text):
 
 def plain_names(names):
     """Names without parameters, template arguments kept short."""
+    if not names:
+        return []
     text = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
     out = []
     for line in text.splitlines():
@@ -58,21 +61,29 @@ def plain_names(names):
     return out
 
 
+def source_of(path):
+    """The .cu file, from the root of the tree: Bazel puts PACKAGE/FILE.cu at .../PACKAGE/_objs/LIBRARY/FILE.cu.ptxas."""
+    return re.sub(r"^(?:.*/bin/)?(.*)/_objs/[^/]+/(.*)\.ptxas$", r"\1/\2", path)
+
+
 def table(files):
+    """The rows, and (source, kernel without template arguments) -> the most bytes that it spills."""
     rows = [HEAD, "|---|---|--:|--:|---|--:|--:|--:|"]
     spills = {}
-    for path in sorted(files, key=os.path.basename):
+    for path in sorted(files, key=source_of):
         with open(path, encoding="utf-8") as file:
             kernels = kernels_of(file.read())
-        source = os.path.basename(path)[:-len(".ptxas")]
+        source = source_of(path)
         for arch in sorted({kernel.arch for kernel in kernels}):
             here = [kernel for kernel in kernels if kernel.arch == arch]
             worst = max(here, key=lambda kernel: (kernel.registers, kernel.name))
-            spilled = sum(kernel.spilled for kernel in here)
-            if spilled:
-                spills[source] = max(spills.get(source, 0), spilled)
+            spilling = [kernel for kernel in here if kernel.spilled]
+            for kernel, name in zip(spilling, plain_names([kernel.name for kernel in spilling])):
+                key = source, name.partition("<")[0]
+                spills[key] = max(spills.get(key, 0), kernel.spilled)
             rows.append(f"| `{source}` | {arch} | {len(here)} | {worst.registers} | `{plain_names([worst.name])[0]}` | "
-                        f"{max(kernel.shared for kernel in here)} B | {max(kernel.stack for kernel in here)} B | {spilled} B |")
+                        f"{max(kernel.shared for kernel in here)} B | {max(kernel.stack for kernel in here)} B | "
+                        f"{max(kernel.spilled for kernel in here)} B |")
     return rows, spills
 
 
@@ -86,13 +97,13 @@ def release(path):
 
 def check(page, rows, spills, nvcc):
     problems = []
-    allowed = dict(re.findall(r"^- allowed to spill: (\S+): (.+)$", page, re.MULTILINE))
-    for source, spilled in spills.items():
-        if source not in allowed:
-            problems.append(f"{source} spills {spilled} bytes: use fewer registers, or allow it with a reason")
-    for source in allowed:
-        if source not in spills:
-            problems.append(f"{source} is allowed to spill, but does not: delete the line")
+    allowed = re.findall(r"^- allowed to spill: (\S+): (\S+): .+$", page, re.MULTILINE)
+    for (source, kernel), spilled in spills.items():
+        if (source, kernel) not in allowed:
+            problems.append(f"{kernel} of {source} spills {spilled} bytes: use fewer registers, or allow it with a reason")
+    for source, kernel in allowed:
+        if (source, kernel) not in spills:
+            problems.append(f"{kernel} of {source} is allowed to spill, but does not: delete the line")
     recorded = re.search(r"nvcc (\d+\.\d+\.\d+)", page)
     if recorded and recorded.group(1) == nvcc:
         have = [line for line in page.splitlines() if line.startswith("|")]

@@ -9,11 +9,16 @@
 namespace tessera {
 namespace {
 
+// Whether cuDNN is asked; it may still have no plan.
+template <class Args>
+bool asks_cudnn(const Args& a) {
+  return cuda::attention_path(a, cuda::cudnn_facts()) == cuda::AttentionPath::kCudnn;
+}
+
 // Scratch of cuDNN where it computes these operands.
 template <class Args>
 std::optional<std::size_t> cudnn_bytes(const Args& a) {
-  if (cuda::attention_path(a, cuda::cudnn_facts()) != cuda::AttentionPath::kCudnn) return {};
-  return cuda::cudnn_attention_bytes(a);
+  return asks_cudnn(a) ? cuda::cudnn_attention_bytes(a) : std::nullopt;
 }
 
 }  // namespace
@@ -21,7 +26,7 @@ std::optional<std::size_t> cudnn_bytes(const Args& a) {
 std::size_t AttentionKernel::cuda_workspace(const Args& a) { return cudnn_bytes(a).value_or(0); }
 
 void AttentionKernel::cuda(CudaStream stream, const Args& a, Workspace scratch) {
-  if (cudnn_bytes(a)) return cuda::cudnn_attention(stream, a, scratch);
+  if (asks_cudnn(a) && cuda::cudnn_attention(stream, a, scratch)) return;
   cuda::plain_attention(stream, a);
 }
 
@@ -31,7 +36,7 @@ std::size_t AttentionBackwardKernel::cuda_workspace(const Args& a) {
 }
 
 void AttentionBackwardKernel::cuda(CudaStream stream, const Args& a, Workspace scratch) {
-  if (cudnn_bytes(a)) return cuda::cudnn_attention(stream, a, scratch);
+  if (asks_cudnn(a) && cuda::cudnn_attention(stream, a, scratch)) return;
   cuda::plain_attention_backward(stream, a, scratch);
 }
 

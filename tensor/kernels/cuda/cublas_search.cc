@@ -71,7 +71,7 @@ class Timed {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-// The quickest of all algorithms: a first look at each, and a longer one at the best of them.
+// The quickest of these algorithms: a first look at each, and a longer one at the best of them.
 LtAlgorithm best_of(const std::vector<LtAlgorithm>& all, CudaStream stream, int calls,
                     const auto& run) {
   std::vector<std::pair<double, std::size_t>> times;

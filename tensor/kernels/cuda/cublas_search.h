@@ -1,6 +1,6 @@
 #pragma once
 
-/// For benchmarks: how far products are from the best that cuBLASLt has.
+/// For benchmarks: how far products are from the best that cuBLASLt proposes.
 
 #include "tessera/tensor/kernels/matmul.h"
 
@@ -9,7 +9,8 @@ namespace tessera::cuda {
 /// Microseconds of one product, medians of rounds in which both took turns.
 struct ProductTimes {
   double ours = 0;
-  double best = 0;     ///< of all algorithms that the library proposes, whatever their reduction
+  double best =
+      0;  ///< of up to 512 algorithms that the heuristic proposes, whatever their reduction
   int algorithms = 0;  ///< that were tried
 };
 /// `args` have one regular batch, no bias and no activation, and dtypes that the library writes.

@@ -15,14 +15,14 @@ std::optional<std::size_t> cudnn_attention_bytes(const AttentionKernel::Args&) {
 std::optional<std::size_t> cudnn_attention_bytes(const AttentionBackwardKernel::Args&) {
   return {};
 }
-void cudnn_attention(CudaStream, const AttentionKernel::Args&, Workspace) {}
-void cudnn_attention(CudaStream, const AttentionBackwardKernel::Args&, Workspace) {}
+bool cudnn_attention(CudaStream, const AttentionKernel::Args&, Workspace) { return false; }
+bool cudnn_attention(CudaStream, const AttentionBackwardKernel::Args&, Workspace) { return false; }
 
 std::optional<std::size_t> cudnn_conv_bytes(const ConvKernel::Args&) { return {}; }
 std::optional<std::size_t> cudnn_conv_bytes(const ConvBackwardInputKernel::Args&) { return {}; }
 std::optional<std::size_t> cudnn_conv_bytes(const ConvBackwardWeightKernel::Args&) { return {}; }
-void cudnn_conv(CudaStream, const ConvKernel::Args&, Workspace) {}
-void cudnn_conv(CudaStream, const ConvBackwardInputKernel::Args&, Workspace) {}
-void cudnn_conv(CudaStream, const ConvBackwardWeightKernel::Args&, Workspace) {}
+bool cudnn_conv(CudaStream, const ConvKernel::Args&, Workspace) { return false; }
+bool cudnn_conv(CudaStream, const ConvBackwardInputKernel::Args&, Workspace) { return false; }
+bool cudnn_conv(CudaStream, const ConvBackwardWeightKernel::Args&, Workspace) { return false; }
 
 }  // namespace tessera::cuda

@@ -160,8 +160,10 @@ std::optional<std::size_t> cudnn_attention_bytes(const AttentionBackwardKernel::
   return bytes_of(a, AttentionBackwardKernel::kName);
 }
 
-void cudnn_attention(CudaStream stream, const AttentionKernel::Args& a, Workspace scratch) {
-  AttentionPlan& plan = *plan_of(a, AttentionKernel::kName);
+bool cudnn_attention(CudaStream stream, const AttentionKernel::Args& a, Workspace scratch) {
+  AttentionPlan* const found = plan_of(a, AttentionKernel::kName);
+  if (found == nullptr) return false;
+  AttentionPlan& plan = *found;
   const AttentionProblem p = attention_problem(a, plan.slice.device);
   const AttentionIds& ids = plan.ids;
   const Launch launch{
@@ -171,10 +173,13 @@ void cudnn_attention(CudaStream stream, const AttentionKernel::Args& a, Workspac
       .of_keys = {{ids.k, a.k.data, p.dtype, p.k}, {ids.v, a.v.data, p.dtype, p.v}},
       .scratch = scratch.data};
   execute_slices(plan, p, launch, Numbers(a.rule, p), cudnn_handle(stream, AttentionKernel::kName));
+  return true;
 }
 
-void cudnn_attention(CudaStream stream, const AttentionBackwardKernel::Args& a, Workspace scratch) {
-  AttentionPlan& plan = *plan_of(a, AttentionBackwardKernel::kName);
+bool cudnn_attention(CudaStream stream, const AttentionBackwardKernel::Args& a, Workspace scratch) {
+  AttentionPlan* const found = plan_of(a, AttentionBackwardKernel::kName);
+  if (found == nullptr) return false;
+  AttentionPlan& plan = *found;
   const AttentionProblem p = attention_problem(a, plan.slice.device);
   const AttentionIds& ids = plan.ids;
   const Launch launch{
@@ -191,6 +196,7 @@ void cudnn_attention(CudaStream stream, const AttentionBackwardKernel::Args& a, 
       .scratch = static_cast<char*>(scratch.data) + plan.dots_bytes()};
   execute_slices(plan, p, launch, Numbers(a.rule, p),
                  cudnn_handle(stream, AttentionBackwardKernel::kName));
+  return true;
 }
 
 }  // namespace tessera::cuda

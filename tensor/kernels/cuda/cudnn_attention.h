@@ -26,8 +26,9 @@ std::int64_t set_attention_slice_bytes(std::int64_t bytes);
 std::optional<std::size_t> cudnn_attention_bytes(const AttentionKernel::Args& a);
 std::optional<std::size_t> cudnn_attention_bytes(const AttentionBackwardKernel::Args& a);
 
-/// Where the above gave a number; `scratch` has at least as many bytes.
-void cudnn_attention(CudaStream stream, const AttentionKernel::Args& a, Workspace scratch);
-void cudnn_attention(CudaStream stream, const AttentionBackwardKernel::Args& a, Workspace scratch);
+/// `scratch` has at least as many bytes as the above says. False, and nothing is done, where it
+/// says nothing.
+bool cudnn_attention(CudaStream stream, const AttentionKernel::Args& a, Workspace scratch);
+bool cudnn_attention(CudaStream stream, const AttentionBackwardKernel::Args& a, Workspace scratch);
 
 }  // namespace tessera::cuda

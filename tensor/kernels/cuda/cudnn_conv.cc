@@ -175,16 +175,20 @@ const void* copy_to(CudaStream stream, const ConstView& x, char*& to) {
   return copy.y.data;
 }
 
+// False where there is no plan.
 template <class Args>
-void execute(CudaStream stream, const Args& a, Workspace scratch) {
+bool execute(CudaStream stream, const Args& a, Workspace scratch) {
   const Launch l = launch_of(a);
-  ConvPlan& plan = *plan_of(l);
+  ConvPlan* const found = plan_of(l);
+  if (found == nullptr) return false;
+  ConvPlan& plan = *found;
   char* rest = static_cast<char*>(scratch.data);
   const void* x = plan.copies_x ? copy_to(stream, l.read_x, rest) : l.x;
   const void* y = plan.copies_y ? copy_to(stream, l.read_y, rest) : l.y;
   const CudnnPlan::Binding bindings[] = {
       {plan.ids.x, x}, {plan.ids.weight, l.weight}, {plan.ids.y, y}};
   plan.plan->execute(cudnn_handle(stream, l.where), bindings, rest);
+  return true;
 }
 
 }  // namespace
@@ -197,14 +201,14 @@ std::optional<std::size_t> cudnn_conv_bytes(const ConvBackwardWeightKernel::Args
   return bytes_of(a);
 }
 
-void cudnn_conv(CudaStream stream, const ConvKernel::Args& a, Workspace scratch) {
-  execute(stream, a, scratch);
+bool cudnn_conv(CudaStream stream, const ConvKernel::Args& a, Workspace scratch) {
+  return execute(stream, a, scratch);
 }
-void cudnn_conv(CudaStream stream, const ConvBackwardInputKernel::Args& a, Workspace scratch) {
-  execute(stream, a, scratch);
+bool cudnn_conv(CudaStream stream, const ConvBackwardInputKernel::Args& a, Workspace scratch) {
+  return execute(stream, a, scratch);
 }
-void cudnn_conv(CudaStream stream, const ConvBackwardWeightKernel::Args& a, Workspace scratch) {
-  execute(stream, a, scratch);
+bool cudnn_conv(CudaStream stream, const ConvBackwardWeightKernel::Args& a, Workspace scratch) {
+  return execute(stream, a, scratch);
 }
 
 }  // namespace tessera::cuda

@@ -15,9 +15,10 @@ std::optional<std::size_t> cudnn_conv_bytes(const ConvKernel::Args& a);
 std::optional<std::size_t> cudnn_conv_bytes(const ConvBackwardInputKernel::Args& a);
 std::optional<std::size_t> cudnn_conv_bytes(const ConvBackwardWeightKernel::Args& a);
 
-/// Where the above gave a number; `scratch` has at least as many bytes. The first adds no bias.
-void cudnn_conv(CudaStream stream, const ConvKernel::Args& a, Workspace scratch);
-void cudnn_conv(CudaStream stream, const ConvBackwardInputKernel::Args& a, Workspace scratch);
-void cudnn_conv(CudaStream stream, const ConvBackwardWeightKernel::Args& a, Workspace scratch);
+/// `scratch` has at least as many bytes as the above says. False, and nothing is done, where it
+/// says nothing. The first adds no bias.
+bool cudnn_conv(CudaStream stream, const ConvKernel::Args& a, Workspace scratch);
+bool cudnn_conv(CudaStream stream, const ConvBackwardInputKernel::Args& a, Workspace scratch);
+bool cudnn_conv(CudaStream stream, const ConvBackwardWeightKernel::Args& a, Workspace scratch);
 
 }  // namespace tessera::cuda

@@ -56,7 +56,7 @@ TEST_CASE("cuda devices: what is refused") {
   CHECK(cuda::device_problem({"A100", 8, 0, true}).empty());
   CHECK(cuda::device_problem({"H100", 9, 0, true}).empty());
   CHECK(cuda::device_problem({"T4", 7, 5, true}) ==
-        "T4 has compute capability 7.5, and Tessera needs 8.0 or more; use the cpu");
+        "T4 has compute capability 7.5, and Tessera needs 8.0 or more; use another GPU or the cpu");
   CHECK(cuda::device_problem({"A100", 8, 0, false}) ==
         "A100 has no stream-ordered memory pools; use another GPU or a newer driver");
 }
@@ -78,10 +78,11 @@ TEST_CASE("cuda machines: why there is no computing on GPUs, in one line each") 
         "the NVIDIA driver offers no GPU (no CUDA-capable device is detected); look at nvidia-smi "
         "and at CUDA_VISIBLE_DEVICES, or use the cpu");
   facts.count_error.clear();
-  facts.devices = {{"H100", 9, 0, true}, {"T4", 7, 5, true}};
+  facts.devices = {{"T4", 7, 5, true}, {"V100", 7, 0, true}};
   CHECK(cuda::machine_problem(facts) ==
-        "cuda:1: T4 has compute capability 7.5, and Tessera needs 8.0 or more; use the cpu");
-  facts.devices.pop_back();
+        "cuda:0: T4 has compute capability 7.5, and Tessera needs 8.0 or more; use another GPU or "
+        "the cpu");
+  facts.devices = {{"H100", 9, 0, true}};
   CHECK(cuda::machine_problem(facts).empty());
   facts.driver_version = 14020;  // a newer driver runs older programs
   CHECK(cuda::machine_problem(facts).empty());
@@ -92,8 +93,24 @@ TEST_CASE("cuda machines: why there is no computing on GPUs, in one line each") 
   CHECK(cuda::machine_problem(facts).empty());
 }
 
+TEST_CASE("cuda machines: a GPU that cannot be used leaves the others usable") {
+  const cuda::MachineFacts facts{.has_cuda = true,
+                                 .driver_version = 13000,
+                                 .runtime_version = 13000,
+                                 .devices = {{"T4", 7, 5, true}, {"H100", 9, 0, true}}};
+  CHECK(cuda::machine_problem(facts).empty());
+  CHECK(cuda::gpu_problem(facts, 1).empty());
+  CHECK(cuda::gpu_problem(facts, 0) ==
+        "cuda:0: T4 has compute capability 7.5, and Tessera needs 8.0 or more; use another GPU or "
+        "the cpu");
+  CHECK(cuda::gpu_problem(facts, 2) ==
+        "cuda:2 is none of this process's 2 GPUs; name one that exists");
+  CHECK(cuda::gpu_problem({}, 0) == cuda::machine_problem({}));
+}
+
 TEST_CASE("cuda machines: this one has GPUs or says why not") {
   CHECK(cuda_problem().empty() == (cuda_device_count() > 0));
+  CHECK_FALSE(cuda_problem(-1).empty());
 }
 
 TEST_CASE("pinned pieces: the smallest class that holds the bytes") {

@@ -92,7 +92,7 @@ ncclResult_t finalize_result(Communicator& me) {
   Clique& clique = *me.clique;
   Clique::Member& member = clique.members[me.rank];
   if (member.error != ncclSuccess) return member.error;
-  if (me.finished < me.issued) return ncclInProgress;
+  if (me.finished < me.issued || me.captured > 0) return ncclInProgress;
   if (!member.finalized) {
     member.finalized = true;
     clique.changed.notify_all();
@@ -237,6 +237,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     wait_for_pending(*me);
   }
   retire(comm);
+  if (me->clique != nullptr) await_graphs(me);
   return ncclSuccess;
 }
 
@@ -245,11 +246,14 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (me == nullptr) return ncclInvalidArgument;
   retire(comm);
   if (me->clique == nullptr) return ncclSuccess;
-  std::unique_lock lock(me->clique->mutex);
-  me->deferred.clear();
-  me->pending.clear();
-  me->clique->abort(me->rank);
-  me->clique->changed.wait(lock, [&] { return me->running == 0; });
+  {
+    std::unique_lock lock(me->clique->mutex);
+    me->deferred.clear();
+    me->pending.clear();
+    me->clique->abort(me->rank);
+    me->clique->changed.wait(lock, [&] { return me->running == 0; });
+  }
+  await_graphs(me);
   return ncclSuccess;
 }
 

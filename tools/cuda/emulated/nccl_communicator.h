@@ -44,6 +44,7 @@ struct Communicator {
   std::uint64_t issued = 0, finished = 0;               ///< groups of operations, outside of graphs
   std::uint64_t collectives = 0;                        ///< that have run
   int running = 0;                                      ///< groups that streams are at
+  int captured = 0;                                     ///< groups in CUDA graphs that live
   std::vector<std::function<ncclResult_t()>> deferred;  ///< launches of a non-blocking one
   int polls = 0;                                        ///< since then
   bool launching = false;                               ///< somebody does them right now

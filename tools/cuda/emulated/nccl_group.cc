@@ -11,6 +11,26 @@
 namespace tessera::emulated::nccl {
 namespace {
 
+// For the graphs of a communicator that ends, before stderr says that it hangs.
+constexpr std::chrono::seconds kPatience{5};
+
+// Lives as long as the graph, or a launch of it that is under way.
+class InGraph {
+ public:
+  explicit InGraph(std::shared_ptr<Communicator> of) : of_(std::move(of)) { add(1); }
+  ~InGraph() { add(-1); }
+  InGraph(const InGraph&) = delete;
+  InGraph& operator=(const InGraph&) = delete;
+
+ private:
+  void add(int count) {
+    const std::lock_guard lock(of_->clique->mutex);
+    of_->captured += count;
+    of_->clique->changed.notify_all();
+  }
+  const std::shared_ptr<Communicator> of_;
+};
+
 // Operations of one communicator that start together: sends and receives among them wait for one
 // another's other sides at the same time.
 struct Batch {
@@ -18,7 +38,7 @@ struct Batch {
   std::vector<Operation> operations;
   std::vector<cudaStream_t> streams;  // the first runs them, the others wait for it
   std::uint64_t ticket = 0;
-  bool captured = false;
+  std::shared_ptr<const InGraph> captured{};  // null: it runs once
 };
 
 // One stream's work waits for another's within a group.
@@ -34,6 +54,7 @@ struct Group {
   ncclResult_t error = ncclSuccess;
   std::vector<Batch> batches;
   std::vector<std::shared_ptr<Communicator>> host_calls;
+  std::vector<std::shared_ptr<Communicator>> leaving;  // their graphs are waited for
 };
 thread_local Group group;
 
@@ -43,8 +64,9 @@ void run(const Batch& batch) {
   std::unique_lock lock(clique.mutex);
   ++me.running;
   // A communicator's operations run in the order in which they were issued, on whatever streams.
-  clique.changed.wait(
-      lock, [&] { return batch.captured || me.finished + 1 == batch.ticket || me.is_released(); });
+  clique.changed.wait(lock, [&] {
+    return batch.captured != nullptr || me.finished + 1 == batch.ticket || me.is_released();
+  });
   std::deque<Clique::Posted> posted;
   if (!me.is_released()) {
     for (const Operation& one : batch.operations) {
@@ -66,7 +88,7 @@ void run(const Batch& batch) {
     if (i < posted.size()) clique.withdraw(posted[i]);
     spoil(batch.operations[i], me.rank, me.size());
   }
-  if (!batch.captured) me.finished = std::max(me.finished, batch.ticket);
+  if (batch.captured == nullptr) me.finished = std::max(me.finished, batch.ticket);
   --me.running;
   clique.changed.notify_all();
 }
@@ -107,11 +129,13 @@ ncclResult_t launch(Batch batch) {
   cudaGetDevice(&before);
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   if (batch.streams[0] != nullptr) cudaStreamIsCapturing(batch.streams[0], &capture);
-  batch.captured = capture == cudaStreamCaptureStatusActive;
-  if (batch.captured && batch.streams.size() > 1) {
+  const bool captured = capture == cudaStreamCaptureStatusActive;
+  if (captured && batch.streams.size() > 1) {
     return refuse("ncclGroupEnd", ncclInvalidUsage, "several streams of a group in one capture");
   }
-  if (!batch.captured) {
+  if (captured) {
+    batch.captured = std::make_shared<const InGraph>(batch.communicator);
+  } else {
     const std::lock_guard lock(me.clique->mutex);
     batch.ticket = ++me.issued;
   }
@@ -154,7 +178,17 @@ ncclResult_t wait_for_all(std::vector<std::shared_ptr<Communicator>> calls) {
   return result;
 }
 
+void wait_for_graphs(Communicator& me) {
+  std::unique_lock lock(me.clique->mutex);
+  const auto gone = [&me] { return me.captured == 0; };
+  if (me.clique->changed.wait_for(lock, kPatience, gone)) return;
+  refuse("NCCL communicator", ncclInternalError,
+         fmt::format("rank {} cannot end while CUDA graphs have calls of it", me.rank));
+  me.clique->changed.wait(lock, gone);
+}
+
 ncclResult_t end_group(Group ended) {
+  for (const auto& one : ended.leaving) wait_for_graphs(*one);
   if (ended.error != ncclSuccess) return ended.error;
   ncclResult_t result = ncclSuccess;
   const auto keep = [&](ncclResult_t one) {
@@ -192,6 +226,11 @@ bool group_waits_for(const Communicator& communicator) {
 
 void add_host_call(const std::shared_ptr<Communicator>& communicator) {
   group.host_calls.push_back(communicator);
+}
+
+void await_graphs(const std::shared_ptr<Communicator>& communicator) {
+  if (!in_group()) return wait_for_graphs(*communicator);
+  group.leaving.push_back(communicator);
 }
 
 ncclResult_t note_error(ncclResult_t result) {

@@ -23,6 +23,10 @@ bool group_waits_for(const Communicator& communicator);
 /// The end of the group waits for the communicator's pending calls.
 void add_host_call(const std::shared_ptr<Communicator>& communicator);
 
+/// Until no CUDA graph has calls of the communicator, as NCCL waits before it ends one: for ever,
+/// and after a while stderr says so. In a group: at the end of it.
+void await_graphs(const std::shared_ptr<Communicator>& communicator);
+
 /// An error within a group spoils it: the end of the group returns it, and nothing is issued.
 ncclResult_t note_error(ncclResult_t result);
 

@@ -31,7 +31,7 @@ struct Capture {
   const Stream* origin = nullptr;
   std::thread::id thread;
   bool invalid = false;
-  std::shared_ptr<GraphBody> body = std::make_shared<GraphBody>();
+  std::shared_ptr<GraphBody> body = std::make_shared<GraphBody>();  ///< null: it has ended
   std::vector<std::shared_ptr<Stream>> streams;  ///< those that joined, the origin first
 };
 

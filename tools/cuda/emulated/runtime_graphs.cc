@@ -46,15 +46,18 @@ bool all_joined(const Capture& capture) {
   return true;
 }
 
-// Its streams run their work again.
-void end(const std::shared_ptr<Capture>& capture) {
+// Its streams run their work again. Answers what was captured, for the caller to let go without the
+// lock: events keep the capture, and must not keep that.
+std::shared_ptr<GraphBody> end(const std::shared_ptr<Capture>& capture) {
   capture->origin = nullptr;
   for (const auto& stream : std::exchange(capture->streams, {})) stream->capturing = {};
   std::erase(captures(), capture);
   --captures_under_way();
+  return std::exchange(capture->body, nullptr);
 }
 
 cudaError_t end_capture(Stream& stream, cudaGraph_t* graph) {
+  std::shared_ptr<const GraphBody> body;
   const std::lock_guard lock(capture_mutex());
   const std::shared_ptr<Capture> capture = stream.capturing.capture;
   if (capture == nullptr) return cudaErrorIllegalState;
@@ -68,8 +71,8 @@ cudaError_t end_capture(Stream& stream, cudaGraph_t* graph) {
   cudaError_t error = cudaSuccess;
   if (capture->invalid) error = cudaErrorStreamCaptureInvalidated;
   if (error == cudaSuccess && !all_joined(*capture)) error = cudaErrorStreamCaptureUnjoined;
-  end(capture);
-  if (error == cudaSuccess) *graph = new CUgraph_st{capture->body};
+  body = end(capture);
+  if (error == cudaSuccess) *graph = new CUgraph_st{body};
   return error;
 }
 
@@ -125,11 +128,12 @@ bool is_capturing(Stream& stream) {
 
 void abandon_capture(Stream& stream) {
   if (captures_under_way() == 0) return;
+  std::shared_ptr<const GraphBody> body;
   const std::lock_guard lock(capture_mutex());
   const std::shared_ptr<Capture> capture = stream.capturing.capture;
   if (capture == nullptr) return;
   capture->invalid = true;
-  if (capture->origin == &stream) end(capture);
+  if (capture->origin == &stream) body = end(capture);
 }
 
 cudaError_t refuse_while_capturing(const std::vector<std::shared_ptr<Stream>>& streams,

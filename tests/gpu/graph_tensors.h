@@ -1,0 +1,30 @@
+// Streams and tensors of tests of CUDA graphs, on the first GPU.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tessera/tensor/ops.h"
+#include "tessera/tensor/stream.h"
+#include "tessera/tensor/transfer.h"
+
+namespace tessera::testing {
+
+inline constexpr Device kGpu{DeviceType::kCuda, 0};
+inline constexpr std::int64_t kCount = 3000;
+
+inline Stream on_gpu(const std::string& name) {
+  return Stream::create(kGpu, StreamKind::kQueued, name);
+}
+
+inline Tensor filled(double value) { return full({kCount}, value, {.device = kGpu}); }
+
+// The value that all elements have; nothing where they differ.
+inline std::optional<float> value_of(const Tensor& x) {
+  const auto values = x.to_vector<float>();
+  for (const float value : values)
+    if (value != values.front()) return std::nullopt;
+  return values.front();
+}
+
+}  // namespace tessera::testing
