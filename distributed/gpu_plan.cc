@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "tessera/distributed/process_group_nccl.h"
 #include "tessera/tensor/cuda/memory.h"
@@ -19,6 +21,7 @@ std::vector<int> gpus_of(const LaunchOptions& options, const GpuFacts& facts) {
   if (!options.gpus.empty()) return options.gpus;
   std::vector<int> all(static_cast<std::size_t>(std::max(0, facts.gpus)));
   std::iota(all.begin(), all.end(), 0);
+  std::erase_if(all, [&facts](int gpu) { return facts.refused.contains(gpu); });
   return all;
 }
 
@@ -36,8 +39,20 @@ std::string gpus_text(int count) { return fmt::format("{} GPU{}", count, count =
 
 }  // namespace
 
-GpuFacts facts_of_this_host() {
-  return {.gpus = cuda_device_count(), .has_nccl = has_nccl(), .problem = cuda_problem()};
+GpuFacts facts_of_this_host(const LaunchOptions& options) {
+  // The driver reads it when it is first called. What the user has set stays.
+  if (needs_eager_kernels(options, has_nccl())) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  GpuFacts facts{.gpus = cuda_device_count(), .has_nccl = has_nccl(), .problem = cuda_problem()};
+  for (int gpu = 0; gpu < facts.gpus && facts.problem.empty(); ++gpu) {
+    std::string problem = cuda_problem(gpu);
+    if (!problem.empty()) facts.refused[gpu] = std::move(problem);
+  }
+  return facts;
+}
+
+bool needs_eager_kernels(const LaunchOptions& options, bool has_nccl) {
+  return options.device.is_cuda() && options.mode == LaunchMode::kThreads && !is_alone(options) &&
+         has_nccl && options.gpu_transport != GpuTransport::kLocal;
 }
 
 std::string gpu_shortage(const LaunchOptions& options, const GpuFacts& facts) {
@@ -47,6 +62,8 @@ std::string gpu_shortage(const LaunchOptions& options, const GpuFacts& facts) {
     if (gpu < 0 || gpu >= facts.gpus)
       return fmt::format("cuda:{} was asked for, and this host has {}; name those that exist", gpu,
                          gpus_text(facts.gpus));
+    if (const auto found = facts.refused.find(gpu); found != facts.refused.end())
+      return found->second;
   }
   const bool threads = options.mode == LaunchMode::kThreads;
   if (!threads && options.gpu_transport == GpuTransport::kLocal)
@@ -58,9 +75,10 @@ std::string gpu_shortage(const LaunchOptions& options, const GpuFacts& facts) {
   const int gpus = different(gpus_of(options, facts));
   if (options.ranks <= gpus) return {};
   return fmt::format(
-      "NCCL needs a GPU for each rank, and there are {} ranks and {} on this host; start at most "
+      "NCCL needs a GPU for each rank, and there are {} ranks and {}{} on this host; start at most "
       "{} rank{}{}",
-      options.ranks, gpus_text(gpus), gpus, gpus == 1 ? "" : "s",
+      options.ranks, gpus_text(gpus), facts.refused.empty() ? "" : " that can be used", gpus,
+      gpus == 1 ? "" : "s",
       options.nnodes > 1 ? " on each" : ", or threads that share GPUs (--launch threads)");
 }
 

@@ -1,8 +1,9 @@
 #pragma once
 
 /// Which GPU each rank of a host computes on, and what carries its tensors. Pure functions of the
-/// options and of what the machine has.
+/// options and of what the machine has, but for facts_of_this_host().
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,18 @@ struct GpuFacts {
   int gpus = 0;           ///< of this host
   bool has_nccl = true;   ///< the build has
   std::string problem{};  ///< cuda_problem()
+  /// GPUs that cannot be used though others can, with cuda_problem() of each.
+  std::map<int, std::string> refused{};
 };
-GpuFacts facts_of_this_host();
+/// For a run with these options. It may be the process's first call of CUDA, and has to be where
+/// needs_eager_kernels(): it chooses how kernels are loaded. Call it before there are threads.
+GpuFacts facts_of_this_host(const LaunchOptions& options);
+
+/// Whether all kernels must be on the GPUs before the ranks begin. CUDA loads a kernel at its first
+/// launch, under a lock of the process, and may wait for the GPU before it does. If a collective
+/// runs there meanwhile, it waits for a rank that is a thread of the same process and may stand at
+/// that lock: nothing goes on. Ranks that are processes have a lock each.
+bool needs_eager_kernels(const LaunchOptions& options, bool has_nccl);
 
 struct GpuPlan {
   std::vector<int> gpus{};  ///< for the ranks of this host in turn

@@ -26,7 +26,7 @@ void check_options(const LaunchOptions& options) {
                 options.timeout.count());
   check_nodes(options);
   if (!options.device.is_cuda()) return;
-  const std::string shortage = gpu_shortage(options, facts_of_this_host());
+  const std::string shortage = gpu_shortage(options, facts_of_this_host(options));
   TESSERA_CHECK_AS(DeviceError, shortage.empty(), "launch", "{}", shortage);
 }
 

@@ -52,7 +52,7 @@ struct LaunchOptions {
   /// What World::device() is of: the CPU, or with any cuda device the GPUs of `gpus`.
   Device device = kCpu;
   /// Indices of GPUs, for the ranks of this host in turn; more ranks than GPUs share them where
-  /// they are threads. Empty: all that this process sees.
+  /// they are threads. Empty: all that this process can use.
   std::vector<int> gpus{};
   GpuTransport gpu_transport = GpuTransport::kAuto;
   NcclSettings nccl{};

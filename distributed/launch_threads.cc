@@ -22,7 +22,7 @@ void join_all(std::vector<std::thread>& threads) {
 // Each rank's GPU; groups that also carry CUDA tensors by NCCL where that is how.
 void put_on_gpus(const LaunchOptions& options, std::vector<std::shared_ptr<ProcessGroup>>& groups,
                  std::vector<Device>& devices) {
-  const GpuPlan plan = plan_gpus(options, facts_of_this_host());
+  const GpuPlan plan = plan_gpus(options, facts_of_this_host(options));
   const auto store = std::make_shared<MemoryStore>();
   for (std::size_t rank = 0; rank < groups.size(); ++rank) {
     devices[rank] = {DeviceType::kCuda, plan.gpus[rank % plan.gpus.size()]};

@@ -19,6 +19,9 @@ class CpuMover final : public LocalMover {
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
     if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
   }
+  void clear(std::byte* to, std::size_t bytes) override {
+    if (bytes > 0) std::memset(to, 0, bytes);
+  }
   void reduce(const ResolvedCollective& call, std::span<const void* const> sources, void* out,
               std::int64_t count) override {
     reduce_in_order(call.dtype, call.reduce, sources, out, count);
@@ -52,6 +55,10 @@ class GpuMover final : public LocalMover {
 
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
     if (bytes > 0 && to != from) stream_.cuda_queue().copy(to, from, bytes);
+  }
+
+  void clear(std::byte* to, std::size_t bytes) override {
+    if (bytes > 0) stream_.cuda_queue().fill_bytes(to, 0, bytes);
   }
 
   void reduce(const ResolvedCollective& call, std::span<const void* const> sources, void* out,

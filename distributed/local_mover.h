@@ -1,7 +1,7 @@
 #pragma once
 
-/// How a rank thread carries out its share of a collective: at once on the CPU, as work of its
-/// stream on a GPU. Private to this folder.
+/// How a rank that reads its peers' memory, or makes up what they have, carries out its share of a
+/// collective: at once on the CPU, as work of its stream on a GPU. Private to this folder.
 
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +32,8 @@ class LocalMover {
   /// Throws DeviceError when the rank could not read its peers' memory.
   virtual void check_reach(const LocalCalls& calls, int rank) const = 0;
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
+  /// Becomes zeros.
+  virtual void clear(std::byte* to, std::size_t bytes) = 0;
   /// As reduce_in_order.
   virtual void reduce(const ResolvedCollective& call, std::span<const void* const> sources,
                       void* out, std::int64_t count) = 0;

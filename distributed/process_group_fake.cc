@@ -1,16 +1,17 @@
 #include "tessera/distributed/process_group_fake.h"
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 #include "tessera/distributed/collective_checks.h"
-#include "tessera/distributed/reduce_in_order.h"
+#include "tessera/distributed/cuda/reduce_on_gpu.h"
+#include "tessera/distributed/local_mover.h"
 #include "tessera/distributed/resolved_collective.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/device.h"
 #include "tessera/tensor/stream.h"
 
 namespace tessera::distributed {
@@ -19,8 +20,8 @@ namespace {
 // Fills the outputs of one collective, of which all ranks but one are made up.
 class FakeMove {
  public:
-  FakeMove(const ResolvedCollective& call, int size, FakeData data)
-      : call_(call), size_(size), repeat_(data == FakeData::kRepeat) {}
+  FakeMove(const ResolvedCollective& call, int size, FakeData data, LocalMover& mover)
+      : call_(call), size_(size), repeat_(data == FakeData::kRepeat), mover_(mover) {}
 
   void run() const {
     for (const ResolvedMember& member : call_.members) move(member);
@@ -62,25 +63,21 @@ class FakeMove {
   // In rank order, this rank's part in its place.
   void gather(const ResolvedMember& member) const {
     const std::size_t part = bytes(member.count_in);
-    if (part == 0) return;
     for (int rank = 0; rank < size_; ++rank) {
       std::byte* place = member.output + static_cast<std::size_t>(rank) * part;
       if (rank == call_.site.rank || repeat_) {
-        std::memmove(place, member.input, part);
+        mover_.copy(place, member.input, part);
       } else {
-        std::memset(place, 0, part);
+        mover_.clear(place, part);
       }
     }
   }
 
   void reduce(const std::byte* mine, std::byte* out, std::int64_t count) const {
     if (count == 0) return;
-    if (!repeat_) {
-      if (out != mine) std::memmove(out, mine, bytes(count));
-      return;
-    }
+    if (!repeat_) return mover_.copy(out, mine, bytes(count));
     const std::vector<const void*> sources(static_cast<std::size_t>(size_), mine);
-    reduce_in_order(call_.dtype, call_.reduce, sources, out, count);
+    mover_.reduce(call_, sources, out, count);
   }
 
   // Every rank sends this one what it gets from it, as far as the rows go.
@@ -92,8 +89,8 @@ class FakeMove {
       const std::size_t received = static_cast<std::size_t>(call_.rows_received[rank]) * row;
       const bool known = repeat_ || static_cast<int>(rank) == call_.site.rank;
       const std::size_t copied = known ? std::min(sent, received) : 0;
-      if (copied > 0) std::memcpy(member.output + to, member.input + from, copied);
-      if (received > copied) std::memset(member.output + to + copied, 0, received - copied);
+      mover_.copy(member.output + to, member.input + from, copied);
+      mover_.clear(member.output + to + copied, received - copied);
       from += sent;
       to += received;
     }
@@ -101,11 +98,10 @@ class FakeMove {
 
   void scatter(const ResolvedMember& member) const {
     const std::size_t part = bytes(member.count_out);
-    if (part == 0) return;
     if (member.input != nullptr) {
-      std::memmove(member.output, member.input + call_.site.rank * part, part);
+      mover_.copy(member.output, member.input + call_.site.rank * part, part);
     } else {
-      std::memset(member.output, 0, part);
+      mover_.clear(member.output, part);
     }
   }
 
@@ -113,15 +109,16 @@ class FakeMove {
   void receive(const ResolvedMessage& message) const {
     for (const ResolvedMessage& sent : call_.sends) {
       if (message.peer != call_.site.rank || sent.peer != message.peer) continue;
-      if (sent.place == message.place && message.count > 0)
-        return static_cast<void>(std::memmove(message.data, sent.data, bytes(message.count)));
+      if (sent.place == message.place)
+        return mover_.copy(message.data, sent.data, bytes(message.count));
     }
-    if (message.count > 0) std::memset(message.data, 0, bytes(message.count));
+    mover_.clear(message.data, bytes(message.count));
   }
 
   const ResolvedCollective& call_;
   int size_;
   bool repeat_;
+  LocalMover& mover_;
 };
 
 // Why a group and its sub-groups were given up. Thread-safe.
@@ -150,6 +147,10 @@ class FakeGroup final : public ProcessGroup {
 
   std::string backend() const override { return "fake"; }
 
+  bool carries(DeviceType type) const override {
+    return type == DeviceType::kCpu || (type == DeviceType::kCuda && kBuiltWithCuda);
+  }
+
   void run(const Collective& call) override {
     if (const std::optional<std::string> reason = aborted_->reason()) {
       ResolvedCollective given_up;
@@ -160,9 +161,10 @@ class FakeGroup final : public ProcessGroup {
     const Stream& stream = current_stream(device);
     if (options_.cost) stream_sleep(stream, options_.cost(*this, call));
     if (device.is_null()) return call.ticket.note(FlightState::kDone);
+    if (device.is_cuda()) return perform_on_gpu(resolve(*this, call), stream);
     stream.enqueue(collective_name(call),
                    [resolved = resolve(*this, call), size = size(), data = options_.data] {
-                     FakeMove(resolved, size, data).run();
+                     FakeMove(resolved, size, data, cpu_mover()).run();
                      resolved.ticket.note(FlightState::kDone);
                    });
   }
@@ -174,6 +176,16 @@ class FakeGroup final : public ProcessGroup {
   }
 
  private:
+  // This thread issues the moves.
+  void perform_on_gpu(const ResolvedCollective& call, const Stream& stream) const {
+    const bool adds_up = is_reduction(call.kind) && options_.data == FakeData::kRepeat;
+    TESSERA_CHECK(!adds_up || size() <= kMostGpuSources, call.site.op.c_str(),
+                  "{} is over {} ranks; on GPUs a fake group that repeats adds up at most {}",
+                  call.str(), size(), kMostGpuSources);
+    FakeMove(call, size(), options_.data, *make_gpu_mover(stream)).run();
+    call.ticket.note(FlightState::kDone);
+  }
+
   FakeOptions options_;
   std::shared_ptr<Abort> aborted_;
 };

@@ -4,7 +4,8 @@
 /// large world's shapes, counts and schedule without its processes.
 ///
 /// Collectives complete as soon as their stream reaches them, and have the right shapes. They are
-/// checked, counted and traced as those of any group. On the null device nothing is written.
+/// checked, counted and traced as those of any group. Tensors are on the CPU, on a GPU, or on the
+/// null device, where nothing is written.
 
 #include <functional>
 #include <memory>
@@ -16,8 +17,10 @@ namespace tessera::distributed {
 
 /// What the ranks that do not exist would have sent.
 enum class FakeData : std::uint8_t {
-  kZeros,   ///< zeros; outputs are cleared, what is reduced or broadcast in place stays this rank's
-  kRepeat,  ///< what this rank has: a sum is `size` times it, rank by rank
+  kZeros,  ///< zeros; outputs are cleared, what is reduced or broadcast in place stays this rank's
+  /// What this rank has: a sum is `size` times it, rank by rank. On a GPU a reduction over more
+  /// than 256 ranks is an InvalidArgument.
+  kRepeat,
 };
 
 struct FakeOptions {

@@ -9,6 +9,7 @@
 
 #include "tessera/distributed/cuda/nccl_issue.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/cuda/stream_capture.h"
 #include "tessera/tensor/random.h"
 
 namespace tessera::distributed {
@@ -99,26 +100,36 @@ class NcclGroup final : public ProcessGroup {
             [&] { issue.by_messages(exchange.plan, communicators, ways); });
   }
 
-  // What `work` issues is under way from here on, until the stream has got past it.
+  // What `work` issues is under way from here on, until the stream has got past it; what becomes
+  // part of a graph, in its replays.
   void watched(const ResolvedCollective& call, const Stream& stream,
                const NcclCommunicators& communicators, std::vector<int> peers,
                const std::function<void()>& work) {
-    if (communicators.empty() || is_capturing(stream.cuda_handle())) {
+    if (communicators.empty()) {
       work();
       return call.ticket.note(FlightState::kDone);
     }
+    NcclWork issued{.team = team_,
+                    .site = call.site,
+                    .ticket = call.ticket,
+                    .peers = std::move(peers),
+                    .communicators = communicators,
+                    .context = current_rank_context(),
+                    .stream = stream,
+                    .begun = {},
+                    .done = {}};
+    if (cuda::is_capturing(stream.cuda_handle(), "collective")) {
+      work();
+      call.ticket.note(FlightState::kDone);
+      issued.replays = stream.cuda_queue().captured_into();
+      if (issued.replays != nullptr) session_->watch(std::move(issued));
+      return;
+    }
     call.ticket.note(FlightState::kWaiting);
-    auto begun = stream.cuda_queue().record();
+    issued.begun = stream.cuda_queue().record();
     work();
-    session_->watch({.team = team_,
-                     .site = call.site,
-                     .ticket = call.ticket,
-                     .peers = std::move(peers),
-                     .communicators = communicators,
-                     .context = current_rank_context(),
-                     .stream = stream,
-                     .begun = std::move(begun),
-                     .done = stream.cuda_queue().record()});
+    issued.done = stream.cuda_queue().record();
+    session_->watch(std::move(issued));
   }
 
   // The group's communicator, or that of its reductions.

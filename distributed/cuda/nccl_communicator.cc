@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "tessera/distributed/cuda/nccl_check.h"
-#include "tessera/tensor/cuda/check_cuda.h"
 #include "tessera/tensor/cuda/device_guard.h"
 
 namespace tessera::distributed {
@@ -36,17 +35,6 @@ std::string make_nccl_id() {
   ncclUniqueId id{};
   check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", nullptr);
   return {id.internal, sizeof(id.internal)};
-}
-
-bool is_capturing(CUstream_st* stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cuda::check_cuda(cudaStreamIsCapturing(stream, &status), "collective", "cudaStreamIsCapturing");
-  return status != cudaStreamCaptureStatusNone;
-}
-
-void allow_calls_during_capture() {
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  cudaThreadExchangeStreamCaptureMode(&mode);
 }
 
 // Pieces of NCCL's allocator. They are unregistered before they are freed.
@@ -135,14 +123,15 @@ bool NcclCommunicator::is_ready() {
 
 void NcclCommunicator::abort_all(
     std::span<const std::shared_ptr<NcclCommunicator>> communicators) noexcept {
-  std::vector<NcclCommunicator*> all;
-  for (const auto& each : communicators) all.push_back(each.get());
-  std::sort(all.begin(), all.end());
-  std::vector<std::unique_lock<std::mutex>> locks;
-  for (NcclCommunicator* each : all) locks.emplace_back(each->mutex_);
+  // Without their locks, under which others ask and learn that it was aborted: it may take long.
+  std::vector<ncclComm*> handles;
+  for (const auto& each : communicators) {
+    const std::lock_guard lock(each->mutex_);
+    handles.push_back(std::exchange(each->handle_, nullptr));
+  }
   ncclGroupStart();
-  for (NcclCommunicator* each : all) {
-    if (each->handle_ != nullptr) ncclCommAbort(std::exchange(each->handle_, nullptr));
+  for (ncclComm* handle : handles) {
+    if (handle != nullptr) ncclCommAbort(handle);
   }
   ncclGroupEnd();
 }

@@ -47,11 +47,6 @@ class NcclAborted : public std::runtime_error {
 /// A name under which ranks connect, made by one of them: bytes. Throws NcclFailure.
 std::string make_nccl_id();
 
-/// Whether work issued on the stream becomes part of a graph instead of running.
-bool is_capturing(CUstream_st* stream);
-/// For threads that ask for events while another thread captures.
-void allow_calls_during_capture();
-
 /// How memory of a ring is known to NCCL.
 enum class NcclRegistration : std::uint8_t {
   kNone,
@@ -70,7 +65,8 @@ class NcclCommunicator {
   };
   /// Begins to connect. Throws NcclFailure.
   explicit NcclCommunicator(const Options& options);
-  /// Gives the other ranks two seconds to end it too, then aborts. What was issued must be done.
+  /// Gives the other ranks two seconds to end it too, then aborts. What was issued must be done,
+  /// and CUDA graphs that captured calls of it gone: it waits for them.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
@@ -84,7 +80,8 @@ class NcclCommunicator {
   bool is_ready();
 
   /// Ends what is under way on the host and on the GPU, of all of them together: one after the
-  /// other they could wait for each other. Idempotent, from any thread.
+  /// other they could wait for each other. Returns when the CUDA graphs that captured calls of them
+  /// have gone. Idempotent, from any thread.
   static void abort_all(std::span<const std::shared_ptr<NcclCommunicator>> communicators) noexcept;
 
   // Calls, only inside of issue_together(). Counts are elements.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <sstream>
 #include <utility>
 
@@ -11,16 +12,20 @@ namespace tessera::distributed {
 namespace {
 
 constexpr const char* kFailed = "nccl failed";
-constexpr const char* kQuestion = "nccl question";
 constexpr const char* kSomebodyLeft = "nccl left";
 // A watch looks every 20 ms, or every 500 ms while one collective takes long.
 constexpr std::chrono::milliseconds kForAnswers{700};
+constexpr std::chrono::milliseconds kBetweenAnswers{20};
 
 std::string id_key(const NcclTeam& team) { return "nccl id " + team.key; }
 std::string came_key(const NcclTeam& team, std::size_t place) {
   return fmt::format("nccl came {} {}", team.key, place);
 }
-std::string answer_key(int rank) { return fmt::format("nccl answer {}", rank); }
+// A key gets its value once, so questions have numbers, and each has its own answers.
+std::string question_key(int question) { return fmt::format("nccl question {}", question); }
+std::string answer_key(int question, int rank) {
+  return fmt::format("nccl answer {} {}", question, rank);
+}
 std::string left_key(const std::string& team, int rank) {
   return fmt::format("nccl left {} {}", team, rank);
 }
@@ -95,16 +100,35 @@ std::optional<std::string> NcclPeers::failure() noexcept {
   return ask_quietly([&] { return store_->get(kFailed); });
 }
 
+// The number of an equal question, or the first that nobody asks under. What this rank has answered
+// already is left alone: others have too, and may have come further since.
+int NcclPeers::ask(const std::string& question) {
+  int number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    number = answered_;
+  }
+  while (!store_->set(question_key(number), question)) {
+    if (store_->get(question_key(number)) == question) break;
+    ++number;
+  }
+  return number;
+}
+
 std::vector<int> NcclPeers::not_arrived(const NcclTeam& team, std::uint64_t sequence) noexcept {
   return ask_quietly([&] {
-    store_->set(kQuestion, question_text(team.key, sequence));
-    answer();
+    const int question = ask(question_text(team.key, sequence));
     std::vector<std::string> keys;
-    for (const int rank : team.ranks) keys.push_back(answer_key(rank));
-    store_->wait(keys, kForAnswers);
+    for (const int rank : team.ranks) keys.push_back(answer_key(question, rank));
+    // Others ask too, and wait for this rank's answers meanwhile.
+    const auto deadline = std::chrono::steady_clock::now() + kForAnswers;
+    do {
+      answer();
+    } while (!store_->wait(keys, kBetweenAnswers).empty() && !store_->get(kFailed) &&
+             std::chrono::steady_clock::now() < deadline);
     std::vector<int> out;
     for (const int rank : team.ranks) {
-      if (store_->get(answer_key(rank)).value_or("") != "here") out.push_back(rank);
+      if (store_->get(answer_key(question, rank)).value_or("") != "here") out.push_back(rank);
     }
     return out;
   });
@@ -112,16 +136,18 @@ std::vector<int> NcclPeers::not_arrived(const NcclTeam& team, std::uint64_t sequ
 
 void NcclPeers::answer() noexcept {
   ask_quietly([&] {
+    int number = 0;
     {
       const std::lock_guard lock(mutex_);
-      if (answered_) return true;
+      number = answered_;
     }
-    const auto question = store_->get(kQuestion);
-    if (!question) return true;
-    for (const auto& [team, sequence] : read_issued(*question))
-      store_->set(answer_key(rank_), has_issued(team, sequence) ? "here" : "not yet");
+    for (; const auto question = store_->get(question_key(number)); ++number) {
+      for (const auto& [team, sequence] : read_issued(*question))
+        store_->set(answer_key(number, rank_), has_issued(team, sequence) ? "here" : "not yet");
+    }
     const std::lock_guard lock(mutex_);
-    return answered_ = true;
+    answered_ = std::max(answered_, number);
+    return true;
   });
 }
 

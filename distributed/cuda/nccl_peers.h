@@ -51,9 +51,10 @@ class NcclPeers {
   void tell_failure(const std::string& reason) noexcept;
   std::optional<std::string> failure() noexcept;
   /// Who of the team has not issued a collective: asks all, and gives those that watch one a moment
-  /// to answer.
+  /// to answer, less where somebody gives the run up. Several ranks may ask, each what it wants to
+  /// know: who waits for answers gives them.
   std::vector<int> not_arrived(const NcclTeam& team, std::uint64_t sequence) noexcept;
-  /// Answers such a question, where there is one. To be called every now and then.
+  /// Answers such questions, where there are new ones. To be called every now and then.
   void answer() noexcept;
   /// This rank issues nothing more for the team.
   void leave(const NcclTeam& team) noexcept;
@@ -62,12 +63,13 @@ class NcclPeers {
 
  private:
   bool has_issued(const std::string& team, std::uint64_t sequence);
+  int ask(const std::string& question);
 
   const std::shared_ptr<Store> store_;
   const int rank_;
   std::mutex mutex_;
   std::map<std::string, std::uint64_t> issued_;  // by key of the team: the last number
-  bool answered_ = false;
+  int answered_ = 0;                             // questions, in the order of their numbers
 };
 
 }  // namespace tessera::distributed

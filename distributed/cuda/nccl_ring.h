@@ -17,6 +17,9 @@ namespace tessera::distributed {
 
 /// Which slot comes next is the same on all ranks, as windows that lie alike need it: ranks issue
 /// their collectives in one order. Counts its bytes as kCommunication of the rank that made it.
+///
+/// Slots that a CUDA graph has captured are used again by each replay, and nothing here orders a
+/// replay and what other streams do in them meanwhile: their streams have to wait for each other.
 class NcclRing {
  public:
   /// `slots` were allocated by the communicator, each of `slot_bytes`.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/cuda/stream_capture.h"
 
 namespace tessera::distributed {
 namespace {
@@ -45,6 +46,11 @@ std::exception_ptr echo_of(const NcclWork& work, const std::string& reason) {
 
 }  // namespace
 
+void NcclWork::fail(const std::exception_ptr& error) const {
+  if (replays != nullptr) return replays->fail(error);
+  stream.cuda_queue().fail(error);
+}
+
 void throw_as_error(const NcclFailure& failure, const ResolvedCollective& call) {
   const std::string text = fmt::format("failed: {}", failure.what());
   if (failure.outcome() == NcclOutcome::kPeer) throw_aborted(call, text);
@@ -62,6 +68,7 @@ NcclSession::~NcclSession() {
     changed_.notify_all();
   }
   watcher_.join();
+  if (aborter_.joinable()) aborter_.join();
 }
 
 void NcclSession::check(const ResolvedCollective& call) {
@@ -225,33 +232,62 @@ void NcclSession::abort(const std::string& reason) noexcept {
   }
 }
 
-// Host waits and ranks are told before the GPU goes on without results.
+// On a thread of its own: NCCL waits until graphs of the communicators are gone, and this thread
+// may be capturing one.
+void NcclSession::abort_apart(Ended& ended) {
+  try {
+    aborter_ = std::thread([kept = ended.communicators]() mutable {
+      const cuda::RelaxedCapture relaxed;             // others may capture
+      const NcclCommunicators all = std::move(kept);  // the last who holds one ends it here
+      NcclCommunicator::abort_all(all);
+    });
+  } catch (const std::exception&) {
+    ended.graphs.clear();
+    NcclCommunicator::abort_all(ended.communicators);
+  }
+}
+
+// Graphs are refused before hosts learn of it, and these do not look between what is over and what
+// is noted: all of it is under the lock.
+std::optional<NcclSession::Ended> NcclSession::end_works(const std::string& reason,
+                                                         const NcclWork* culprit,
+                                                         const std::exception_ptr& error) {
+  Ended out;
+  const std::lock_guard lock(mutex_);
+  if (given_up_) return std::nullopt;
+  given_up_ = reason;
+  try {
+    follow_replays();
+  } catch (const std::exception&) {
+    // The GPU takes no more work: what was seen of replays fails.
+  }
+  for (const auto& each : live_) {
+    if (auto communicator = each.lock()) out.communicators.push_back(std::move(communicator));
+  }
+  for (const NcclWork& work : captured_)
+    out.graphs.push_back(work.replays->refuse(echo_of(work, reason)));
+  captured_.clear();
+  for (const NcclWork& work : works_) {
+    const bool is_culprit = culprit != nullptr && work.done == culprit->done;
+    out.failed.emplace_back(work, is_culprit ? error : echo_of(work, reason));
+    work.fail(out.failed.back().second);
+  }
+  works_.clear();
+  return out;
+}
+
+// Host waits and ranks are told before the GPU goes on without results. Graphs go last: they may be
+// running, and NCCL, which waits for them, ends what holds them up.
 void NcclSession::give_up(const std::string& reason, const NcclWork* culprit,
                           const std::exception_ptr& error) noexcept {
   try {
-    std::vector<std::pair<NcclWork, std::exception_ptr>> failed;
-    NcclCommunicators communicators;
-    {
-      const std::lock_guard lock(mutex_);
-      if (given_up_) return;
-      given_up_ = reason;
-      for (const NcclWork& work : works_) {
-        const bool is_culprit = culprit != nullptr && work.done == culprit->done;
-        failed.emplace_back(work, is_culprit ? error : echo_of(work, reason));
-      }
-      works_.clear();
-      for (const auto& each : live_) {
-        if (auto communicator = each.lock()) communicators.push_back(std::move(communicator));
-      }
-    }
-    for (const auto& [work, failure] : failed) {
-      work.ticket.note(FlightState::kFailed);
-      work.stream.cuda_queue().fail(failure);
-    }
+    std::optional<Ended> ended = end_works(reason, culprit, error);
+    if (!ended) return;
+    for (const auto& [work, failure] : ended->failed) work.ticket.note(FlightState::kFailed);
     peers_.tell_failure(reason);
     if (culprit != nullptr) culprit->context->report_failure(error);  // a rank hears of one only
-    for (const auto& [work, failure] : failed) work.context->report_failure(failure);
-    NcclCommunicator::abort_all(communicators);
+    for (const auto& [work, failure] : ended->failed) work.context->report_failure(failure);
+    abort_apart(*ended);
     changed_.notify_all();
   } catch (...) {
     // No memory for it: what runs ends at the peers' deadlines.

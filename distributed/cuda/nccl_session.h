@@ -18,6 +18,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tessera/distributed/cuda/nccl_communicator.h"
@@ -25,6 +26,7 @@
 #include "tessera/distributed/process_group_nccl.h"
 #include "tessera/distributed/resolved_collective.h"
 #include "tessera/tensor/cuda/queue.h"
+#include "tessera/tensor/cuda/replays.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/stream.h"
 
@@ -32,7 +34,7 @@ namespace tessera::distributed {
 
 using NcclCommunicators = std::vector<std::shared_ptr<NcclCommunicator>>;
 
-/// A collective that is under way on a stream.
+/// A collective that is under way on a stream, or those of a team in a replay of a CUDA graph.
 struct NcclWork {
   std::shared_ptr<const NcclTeam> team;
   CollectiveSite site;
@@ -43,7 +45,12 @@ struct NcclWork {
   Stream stream;
   std::shared_ptr<const cuda::Mark> begun;  ///< the stream got here
   std::shared_ptr<const cuda::Mark> done;
+  std::shared_ptr<cuda::Replays> replays{};                      ///< null: no part of a graph
   std::optional<std::chrono::steady_clock::time_point> since{};  ///< seen to have begun
+
+  bool is_exchange() const { return site.sequence == 0; }
+  /// Host waits of the streams that it is on throw it.
+  void fail(const std::exception_ptr& error) const;
 };
 
 class NcclSession : public std::enable_shared_from_this<NcclSession> {
@@ -69,20 +76,29 @@ class NcclSession : public std::enable_shared_from_this<NcclSession> {
   /// connect().
   void issue(const NcclCommunicators& communicators, const ResolvedCollective& call,
              const std::function<void()>& calls);
-  /// From the issue of a collective on. Work that becomes part of a graph is not watched.
+  /// From the issue of a collective on. With `replays` nothing runs yet: from then on its replays
+  /// are watched, the oldest one at a time, until the graph or the team is gone.
   void watch(NcclWork work);
-  /// Returns when nothing that was watched for the team is under way; the rank has left it.
+  /// Returns when nothing that was watched for the team is under way; its graphs are refused from
+  /// here on, and the rank has left it.
   void finish(const NcclTeam& team) noexcept;
   void note_issued(const NcclTeam& team, std::uint64_t sequence) {
     peers_.note_issued(team, sequence);
   }
 
-  /// Ends everything; the peers learn it. Idempotent, from any thread.
+  /// Ends everything, also graphs that are held elsewhere; the peers learn it. The GPU may get
+  /// there later. Idempotent, from any thread.
   void abort(const std::string& reason) noexcept;
 
  private:
   using Clock = std::chrono::steady_clock;
   using Works = std::list<NcclWork>;
+  // What is left to be told, and to be ended.
+  struct Ended {
+    std::vector<std::pair<NcclWork, std::exception_ptr>> failed{};
+    NcclCommunicators communicators{};
+    std::vector<std::shared_ptr<void>> graphs{};  // what they launch
+  };
 
   void await_id(const NcclTeam& team, const ResolvedCollective& call, Clock::time_point deadline,
                 std::string& id);
@@ -99,10 +115,21 @@ class NcclSession : public std::enable_shared_from_this<NcclSession> {
   void give_up(const std::string& reason, const NcclWork* culprit,
                const std::exception_ptr& error) noexcept;
 
+  // Fails what is under way and refuses graphs. Nothing: all of it was given up before.
+  std::optional<Ended> end_works(const std::string& reason, const NcclWork* culprit,
+                                 const std::exception_ptr& error);
+  void abort_apart(Ended& ended);
+  void refuse_graphs(const NcclTeam& team);
+
   void run_watch();
   // Work that is done leaves the list; where NCCL says that it went wrong, all is given up.
   void settle();
   void be_witness_on(const Stream& stream);
+  std::function<bool()> witness();
+  // Adds to what is watched in replays of its graph; true: the first of its team in it. Lock held.
+  bool add_captured(NcclWork&& work);
+  // Replays that have been issued since become work. Lock held.
+  void follow_replays();
   void look();
   std::optional<NcclWork> oldest_begun();
   void look_at(const NcclWork& oldest);  // throws what ends it
@@ -114,11 +141,13 @@ class NcclSession : public std::enable_shared_from_this<NcclSession> {
   std::mutex mutex_;
   std::condition_variable changed_;
   Works works_;                                        // in the order of their issue
+  Works captured_;                                     // marks are those of the replay last seen
   std::vector<std::weak_ptr<NcclCommunicator>> live_;  // for an abort
   std::optional<std::string> given_up_;
   std::set<std::uint64_t> witnessed_;  // streams whose host waits ask this session
   bool stop_ = false;
   Clock::time_point next_look_at_peers_{};  // the watch's own
+  std::thread aborter_;  // of who has given it up, before others can end the session
   std::thread watcher_;
 };
 

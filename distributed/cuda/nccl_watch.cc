@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 
 #include "tessera/distributed/cuda/nccl_session.h"
+#include "tessera/tensor/cuda/stream_capture.h"
 
 namespace tessera::distributed {
 namespace {
@@ -26,32 +28,87 @@ ResolvedCollective call_at(const CollectiveSite& site) {
   return call;
 }
 
-bool is_exchange(const NcclWork& work) { return work.site.sequence == 0; }
+std::exception_ptr end_of_team(const NcclWork& work) {
+  const RankScope scope(work.context);  // its rank stands in the text
+  try {
+    throw_aborted(call_at(work.site),
+                  "is part of a CUDA graph, and its group has gone; capture a new graph, with a "
+                  "group that outlives it");
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+// Appends what `all` lacks.
+template <class T>
+void unite(std::vector<T>& all, const std::vector<T>& more) {
+  for (const T& each : more) {
+    if (std::find(all.begin(), all.end(), each) == all.end()) all.push_back(each);
+  }
+}
 
 }  // namespace
 
 void NcclSession::watch(NcclWork work) {
   const ResolvedCollective call = call_at(work.site);
-  be_witness_on(work.stream);
+  const std::shared_ptr<cuda::Replays> replays = work.replays;
+  bool is_first_of_graph = false;
+  if (replays == nullptr) be_witness_on(work.stream);
   {
     const std::lock_guard lock(mutex_);
     if (!given_up_) {
-      works_.push_back(std::move(work));
-      if (works_.size() == 1) changed_.notify_all();
-      return;
+      if (replays != nullptr) {
+        is_first_of_graph = add_captured(std::move(work));
+      } else {
+        works_.push_back(std::move(work));
+      }
+      if (works_.size() + captured_.size() == 1) changed_.notify_all();
     }
   }
+  if (is_first_of_graph) replays->add_witness(witness());
   check(call);  // given up between the issue and here
+}
+
+std::function<bool()> NcclSession::witness() {
+  return [weak = weak_from_this()] {
+    const auto session = weak.lock();
+    if (session != nullptr) session->settle();
+    return session != nullptr;
+  };
 }
 
 // The GPU may have gone on without results: hosts must not take what they find there for them.
 void NcclSession::be_witness_on(const Stream& stream) {
-  if (!witnessed_.insert(stream.id()).second) return;
-  stream.cuda_queue().add_witness([weak = weak_from_this()] {
-    const auto session = weak.lock();
-    if (session != nullptr) session->settle();
-    return session != nullptr;
-  });
+  if (witnessed_.insert(stream.id()).second) stream.cuda_queue().add_witness(witness());
+}
+
+// What goes wrong in a replay ends all of it, so its collectives are one work: with the site of the
+// first, and the communicators of all.
+bool NcclSession::add_captured(NcclWork&& work) {
+  for (NcclWork& each : captured_) {
+    if (each.replays != work.replays || each.team->key != work.team->key ||
+        each.is_exchange() != work.is_exchange())
+      continue;
+    unite(each.communicators, work.communicators);
+    unite(each.peers, work.peers);
+    return false;
+  }
+  captured_.push_back(std::move(work));
+  return true;
+}
+
+// One at a time: what comes later cannot begin before it, and fails with it.
+void NcclSession::follow_replays() {
+  for (auto each = captured_.begin(); each != captured_.end();) {
+    const bool is_last = each->replays->are_over();
+    const cuda::Replay oldest = each->replays->oldest();
+    if (oldest.done != nullptr && oldest.done != each->done) {
+      each->begun = oldest.begun;
+      each->done = oldest.done;
+      works_.push_back(*each);
+    }
+    each = is_last ? captured_.erase(each) : std::next(each);
+  }
 }
 
 void NcclSession::finish(const NcclTeam& team) noexcept {
@@ -66,15 +123,30 @@ void NcclSession::finish(const NcclTeam& team) noexcept {
   } catch (...) {
     // The GPU takes no more work: the watch gives up what ran there.
   }
+  refuse_graphs(team);
   peers_.leave(team);
 }
 
+// Of a team that ends: its communicators wait for them.
+void NcclSession::refuse_graphs(const NcclTeam& team) {
+  Works graphs;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto each = captured_.begin(); each != captured_.end();) {
+      const auto next = std::next(each);
+      if (each->team->key == team.key) graphs.splice(graphs.end(), captured_, each);
+      each = next;
+    }
+  }
+  for (const NcclWork& work : graphs) work.replays->refuse(end_of_team(work));
+}
+
 void NcclSession::run_watch() {
-  allow_calls_during_capture();
+  const cuda::RelaxedCapture relaxed;  // others may capture
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    if (works_.empty()) {
-      changed_.wait(lock, [this] { return stop_ || !works_.empty(); });
+    if (works_.empty() && captured_.empty()) {
+      changed_.wait(lock, [this] { return stop_ || !works_.empty() || !captured_.empty(); });
       continue;
     }
     changed_.wait_for(lock, kTick, [this] { return stop_; });
@@ -89,6 +161,7 @@ void NcclSession::settle() {
   std::optional<NcclFailure> failure;
   try {
     const std::lock_guard lock(mutex_);
+    follow_replays();
     for (auto work = works_.begin(); work != works_.end();) {
       if (!work->done->reached()) {
         ++work;
@@ -133,6 +206,7 @@ void NcclSession::look() {
   try {
     {
       const std::lock_guard lock(mutex_);
+      follow_replays();
       if (works_.empty()) return;
       work = works_.front();
     }
@@ -145,6 +219,7 @@ void NcclSession::look() {
   } catch (const NcclAborted&) {
     // Given up meanwhile.
   } catch (const std::exception& error) {
+    if (!work) return give_up(reason_of(error, {}), nullptr, nullptr);  // it follows no replays
     work->ticket.note(FlightState::kFailed);
     give_up(reason_of(error, call_at(work->site)), &*work, std::current_exception());
   }
@@ -169,8 +244,10 @@ void NcclSession::look_at(const NcclWork& oldest) {
 void NcclSession::look_at_peers(const NcclWork& oldest, const ResolvedCollective& call) {
   if (const auto failure = peers_.failure()) return give_up(*failure, nullptr, nullptr);
   peers_.answer();
+  // Who leaves has done its replays, and may be done with a long one before this rank.
+  if (oldest.replays != nullptr) return;
   std::optional<int> left;
-  if (!is_exchange(oldest)) {
+  if (!oldest.is_exchange()) {
     left = peers_.left_before(*oldest.team, oldest.site.sequence);
   } else if (Clock::now() - *oldest.since > kLastMessages) {
     const NcclTeam others{.key = oldest.team->key, .ranks = oldest.peers};
@@ -182,10 +259,20 @@ void NcclSession::look_at_peers(const NcclWork& oldest, const ResolvedCollective
 
 void NcclSession::check_deadline(const NcclWork& work, const ResolvedCollective& call) {
   if (Clock::now() - *work.since < options_.timeout) return;
-  const std::vector<int> missing =
-      is_exchange(work) ? work.peers : peers_.not_arrived(*work.team, work.site.sequence);
-  if (work.done->reached()) return;
   const double seconds = std::chrono::duration<double>(options_.timeout).count();
+  if (work.replays != nullptr) {
+    if (work.done->reached()) return;
+    if (const auto failure = peers_.failure()) return give_up(*failure, nullptr, nullptr);
+    throw_timeout(call, fmt::format("or another collective of the same CUDA graph does not end: "
+                                    "the replay timed out after {:g} s; a rank may not have "
+                                    "replayed its graph",
+                                    seconds));
+  }
+  const std::vector<int> missing =
+      work.is_exchange() ? work.peers : peers_.not_arrived(*work.team, work.site.sequence);
+  if (work.done->reached()) return;
+  // Who has given up answers nothing, and is not missing.
+  if (const auto failure = peers_.failure()) return give_up(*failure, nullptr, nullptr);
   throw_timeout(call, missing.empty()
                           ? fmt::format("timed out after {:g} s: all ranks have issued it, and it "
                                         "does not end",

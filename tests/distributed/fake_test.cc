@@ -28,7 +28,6 @@ Tensor of(const std::vector<float>& elements) {
 }  // namespace
 
 TEST_CASE("a fake rank gets zeros where the others would have sent something", "[fake]") {
-  const DefaultDeviceScope host(kCpu);  // a fake group carries no others
   const auto group = make_fake_group("plan", {.rank = 1, .size = 3});
   CHECK(group->backend() == "fake");
   CHECK(group->size() == 3);
@@ -52,7 +51,6 @@ TEST_CASE("a fake rank gets zeros where the others would have sent something", "
 }
 
 TEST_CASE("or what it has itself, as often as there are ranks", "[fake]") {
-  const DefaultDeviceScope host(kCpu);  // a fake group carries no others
   const auto group = make_fake_group("plan", {.rank = 1, .size = 3, .data = FakeData::kRepeat});
   const Tensor all = full({6}, 9), part = full({2}, 9), mine = of({1, 2, 3, 4, 5, 6});
   all_gather(*group, std::vector{of({1, 2})}, std::vector{all});
@@ -91,7 +89,7 @@ TEST_CASE("a fake world of any size counts, and plans on the null device", "[fak
 }
 
 TEST_CASE("work of a fake group is complete, and its continuation runs at once", "[fake]") {
-  const DefaultDeviceScope host(kCpu);  // a fake group carries no others
+  const DefaultDeviceScope host(kCpu);  // whose default stream is inline
   const auto group = make_fake_group("g", {.rank = 0, .size = 7});
   int calls = 0;
   const distributed::Work work = all_reduce(*group, std::vector{of({1})});
@@ -101,7 +99,7 @@ TEST_CASE("work of a fake group is complete, and its continuation runs at once",
 }
 
 TEST_CASE("a cost model makes collectives take time on their stream", "[fake]") {
-  const DefaultDeviceScope host(kCpu);  // a fake group carries no others
+  const DefaultDeviceScope host(kCpu);  // for its clock
   const auto cost = distributed::linear_cost({.latency_ms = 20, .gigabytes_per_s = 1e-3});
   const auto group = make_fake_group("g", {.rank = 0, .size = 3, .cost = cost});
   // 2 peers x 5000 floats = 40 kB: 40 ms at 1 MB/s.
@@ -122,12 +120,23 @@ TEST_CASE("a cost model makes collectives take time on their stream", "[fake]") 
 }
 
 TEST_CASE("what a fake group refuses", "[fake]") {
-  const DefaultDeviceScope host(kCpu);  // a fake group carries no others
   CHECK_THROWS_WITH(make_fake_group("g", {.rank = 3, .size = 3}), Contains("rank 3 of 3"));
   CHECK_THROWS_WITH(make_fake_group("g", {.rank = 0, .size = 0}), Contains("rank 0 of 0"));
   const auto group = make_fake_group("g", {.rank = 0, .size = 3});
   CHECK_THROWS_WITH(all_gather(*group, std::vector{of({1})}, std::vector{of({1})}),
                     Contains("must have 3 times the elements"));
+}
+
+TEST_CASE("a fake group on a GPU adds up so many ranks and no more", "[fake]") {
+  const distributed::FakeOptions repeats = {.rank = 0, .size = 257, .data = FakeData::kRepeat};
+  const Tensor x = of({1, 2});
+  const auto reduce_it = [&] { all_reduce(*make_fake_group("g", repeats), std::vector{x}); };
+  if (default_device().is_cuda()) {
+    CHECK_THROWS_WITH(reduce_it(), Contains("over 257 ranks") && Contains("at most 256"));
+  } else {
+    reduce_it();
+    CHECK(values(x) == std::vector<float>{257, 514});
+  }
 }
 
 TESSERA_RANK_TEST("corrupt flips a bit of one call's output on one rank", "[decorators]") {
@@ -192,9 +201,19 @@ TEST_CASE("a fake group that was given up, and its sub-groups, stay so", "[fake]
   CHECK_THROWS_AS(barrier(*pair), distributed::CollectiveAborted);
 }
 
+namespace {
+
+class OnHostOnly final : public distributed::Decorator {
+ public:
+  using Decorator::Decorator;
+  bool carries(DeviceType type) const override { return type == DeviceType::kCpu; }
+};
+
+}  // namespace
+
 TEST_CASE("what by_device refuses", "[fake]") {
   using distributed::by_device;
-  const auto a = make_fake_group("g", {.rank = 0, .size = 3});
+  const auto a = std::make_shared<OnHostOnly>(make_fake_group("g", {.rank = 0, .size = 3}));
   CHECK_THROWS_WITH(by_device({}), Contains("there is no group"));
   CHECK_THROWS_WITH(by_device({{DeviceType::kCpu, nullptr}}),
                     Contains("the group for cpu is null"));

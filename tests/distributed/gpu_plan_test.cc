@@ -1,5 +1,7 @@
 // Which GPU each rank gets, what carries its tensors, and what is refused: with made-up machines.
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <string>
 
 #include "tessera/distributed/gpu_plan.h"
 
@@ -65,6 +67,48 @@ TEST_CASE("gpu plan: what cannot start, with both numbers and what to do") {
   CHECK_THAT(text(options, {.gpus = 4}), Contains("do not read each other's GPU memory"));
   CHECK_THAT(text(four, {.gpus = 4, .has_nccl = false}),
              Contains("need NCCL, which this build lacks"));
+}
+
+TEST_CASE("gpu plan: a GPU that cannot be used is left out, and refused where it is named") {
+  const GpuFacts mixed{.gpus = 3, .refused = {{1, "cuda:1: T4 is too old"}}};
+  LaunchOptions options = on_gpus(2, LaunchMode::kProcesses);
+  CHECK(gpu_shortage(options, mixed).empty());
+  CHECK(plan_gpus(options, mixed).gpus == std::vector<int>{0, 2});
+  options.gpus = {0, 2};
+  CHECK(gpu_shortage(options, mixed).empty());
+  options.gpus = {0, 1};
+  CHECK(gpu_shortage(options, mixed) == "cuda:1: T4 is too old");
+  CHECK_THAT(gpu_shortage(on_gpus(3, LaunchMode::kProcesses), mixed),
+             Contains("3 ranks and 2 GPUs that can be used on this host; start at most 2 ranks"));
+  CHECK_FALSE(plan_gpus(on_gpus(3, LaunchMode::kThreads), mixed).by_nccl);
+}
+
+TEST_CASE("gpu plan: kernels are loaded early where rank threads may be connected by NCCL") {
+  CHECK(needs_eager_kernels(on_gpus(2, LaunchMode::kThreads), true));
+  CHECK_FALSE(needs_eager_kernels(on_gpus(2, LaunchMode::kThreads), false));
+  CHECK_FALSE(needs_eager_kernels(on_gpus(1, LaunchMode::kThreads), true));
+  CHECK_FALSE(needs_eager_kernels(on_gpus(2, LaunchMode::kProcesses), true));
+  CHECK_FALSE(needs_eager_kernels({.ranks = 2, .mode = LaunchMode::kThreads}, true));
+  LaunchOptions options = on_gpus(2, LaunchMode::kThreads);
+  options.gpu_transport = GpuTransport::kLocal;
+  CHECK_FALSE(needs_eager_kernels(options, true));
+}
+
+TEST_CASE("gpu plan: the driver is told how to load kernels, unless the user has") {
+  const char* kName = "CUDA_MODULE_LOADING";
+  const auto told = [&] {
+    const char* value = std::getenv(kName);
+    return std::string(value == nullptr ? "" : value);
+  };
+  unsetenv(kName);
+  facts_of_this_host(on_gpus(2, LaunchMode::kProcesses));
+  CHECK(told().empty());
+  facts_of_this_host(on_gpus(2, LaunchMode::kThreads));
+  CHECK(told() == (has_nccl() ? "EAGER" : ""));
+  setenv(kName, "LAZY", 1);
+  facts_of_this_host(on_gpus(2, LaunchMode::kThreads));
+  CHECK(told() == "LAZY");
+  unsetenv(kName);
 }
 
 }  // namespace

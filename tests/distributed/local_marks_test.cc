@@ -31,6 +31,9 @@ class StreamMover final : public LocalMover {
     if (bytes == 0 || to == from) return;
     stream_.enqueue("copy", [=] { std::memcpy(to, from, bytes); });
   }
+  void clear(std::byte* to, std::size_t bytes) override {
+    stream_.enqueue("clear", [=] { std::memset(to, 0, bytes); });
+  }
   void reduce(const ResolvedCollective& call, std::span<const void* const> sources, void* out,
               std::int64_t count) override {
     stream_.enqueue("reduce", [=, dtype = call.dtype, op = call.reduce,
@@ -174,6 +177,7 @@ TEST_CASE("a rank that cannot move its data fails all, and nobody waits", "[loca
       throw DeviceError("cannot read the memory of cuda:1");
     }
     void copy(std::byte*, const std::byte*, std::size_t) override {}
+    void clear(std::byte*, std::size_t) override {}
     void reduce(const ResolvedCollective&, std::span<const void* const>, void*,
                 std::int64_t) override {}
   };

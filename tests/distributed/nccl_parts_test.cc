@@ -211,6 +211,69 @@ TEST_CASE("nccl peers: who has not issued a collective") {
   watch.join();
 }
 
+TEST_CASE("nccl peers: each rank that asks gets answers to its own question") {
+  World3 world;
+  for (int rank = 0; rank < 3; ++rank) world.ranks[rank].note_issued(world.team(rank), 5);
+  const auto others_answer = [&world] {
+    std::vector<std::thread> all;
+    for (int rank = 1; rank < 3; ++rank) {
+      all.emplace_back([&world, rank] {
+        for (int i = 0; i < 100; ++i) {
+          world.ranks[rank].answer();
+          std::this_thread::sleep_for(milliseconds(2));
+        }
+      });
+    }
+    return all;
+  };
+  for (const std::uint64_t sequence : {5, 6}) {
+    std::vector<std::thread> watches = others_answer();
+    const std::vector<int> missing = world.ranks[0].not_arrived(world.team(0), sequence);
+    for (std::thread& watch : watches) watch.join();
+    CHECK(missing == (sequence == 5 ? std::vector<int>{} : std::vector<int>{0, 1, 2}));
+  }
+  world.ranks[0].note_issued(world.team(0), 6);
+  std::thread watch([&world] {
+    for (int i = 0; i < 100; ++i) {
+      world.ranks[0].answer();
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+  });
+  CHECK(world.ranks[2].not_arrived(world.team(2), 6) == std::vector<int>{1, 2});
+  watch.join();
+}
+
+// Ranks that watch ask at one deadline, and answer nothing else meanwhile.
+TEST_CASE("nccl peers: ranks that ask at once answer each other") {
+  for (const bool is_one_team : {true, false}) {
+    CAPTURE(is_one_team);
+    World3 world;
+    std::vector<int> missing[2];
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      world.ranks[rank].note_issued({.key = "t"}, 5);
+      world.ranks[rank].note_issued({.key = "u"}, 5);
+    }
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.emplace_back([&, rank] {
+        const NcclTeam team{
+            .key = is_one_team || rank == 0 ? "t" : "u", .ranks = {0, 1, 2}, .place = rank};
+        missing[rank] = world.ranks[rank].not_arrived(team, 5);
+      });
+    }
+    for (std::thread& rank : ranks) rank.join();
+    for (const std::vector<int>& each : missing) CHECK(each == std::vector<int>{2});
+  }
+}
+
+TEST_CASE("nccl peers: who asks hears no more when somebody gives the run up") {
+  World3 world;
+  world.ranks[1].tell_failure("rank 1 failed: x");
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(world.ranks[0].not_arrived(world.team(0), 5) == std::vector<int>{0, 1, 2});
+  CHECK(std::chrono::steady_clock::now() - start < milliseconds(600));
+}
+
 TEST_CASE("nccl peers: a rank that has left before a collective, or after it") {
   World3 world;
   world.ranks[1].note_issued(world.team(1), 5);

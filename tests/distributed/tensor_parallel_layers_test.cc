@@ -146,7 +146,9 @@ TESSERA_RANK_TEST("a sequence in parts, along any dim", "[tp]") {
     check_same_training(
         t, {split, whole}, [&] { return loss(split, mine); }, [&] { return loss(whole, x); },
         {.steps = 2, .loss_in_parts = true});
-    t.check_close(mine.grad(), contiguous(x.grad().narrow(at, 2 * t.rank(), 2)), kExact, "input");
+    // Some rows have numbers so close to each other that their derivatives lose four digits.
+    t.check_close(mine.grad(), contiguous(x.grad().narrow(at, 2 * t.rank(), 2)), {1e-11, 1e-11},
+                  "input");
   }
 }
 

@@ -60,7 +60,8 @@ int report_failure(const std::string& failure) {
 
 Machine this_machine(const TrainOptions& options) {
   Machine machine{.cpu = detect_cpu_flags(), .gpus = {}};
-  if (options.device == "cuda") machine.gpus = distributed::facts_of_this_host();
+  if (options.device == "cuda")
+    machine.gpus = distributed::facts_of_this_host(options.launch_options());
   return machine;
 }
 
