@@ -15,7 +15,6 @@
 // together for the others.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -30,6 +29,7 @@
 #include "tessera/distributed/launch.h"
 #include "tessera/tensor/ops.h"
 #include "tessera/tools/bench_plain_gloo.h"
+#include "tessera/tools/bench_timing.h"
 
 namespace tessera {
 namespace {
@@ -86,11 +86,6 @@ std::vector<Subject> subjects(int size, std::int64_t bytes) {
        },
        nullptr, whole_bytes},
   };
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 // The slowest rank's time of one call of `body`, in microseconds, equal on all ranks.

@@ -30,10 +30,10 @@
 #include "tessera/distributed/process_group_fake.h"
 #include "tessera/fsdp/replicate.h"
 #include "tessera/nn/init.h"
-#include "tessera/nn/layers/linear.h"
 #include "tessera/nn/optim/adam.h"
 #include "tessera/tensor/ops.h"
 #include "tessera/tensor/rank_context.h"
+#include "tessera/tools/bench_linear_chain.h"
 #include "tessera/tools/bench_support.h"
 
 namespace tessera {
@@ -57,25 +57,6 @@ DeviceMesh fake_mesh(int replicas, int shards, Device device) {
 }
 
 // ---- host time ----------------------------------------------------------------------------------
-
-class Chain final : public nn::Layer<Chain> {
- public:
-  Chain() {
-    for (int i = 0; i < kLayers; ++i) {
-      layers_.push_back(
-          std::make_unique<nn::Linear>(nn::LinearOptions{.in = kWidth, .out = kWidth}));
-      register_module("layer" + std::to_string(i), *layers_.back());
-    }
-  }
-  Variable forward(Variable x) {
-    for (const auto& layer : layers_) x = (*layer)(x);
-    return x;
-  }
-  const std::vector<std::unique_ptr<nn::Linear>>& layers() const { return layers_; }
-
- private:
-  std::vector<std::unique_ptr<nn::Linear>> layers_;
-};
 
 struct HostTime {
   double clock = 0;  // microseconds
@@ -133,7 +114,7 @@ class TimedChain {
   }
 
  private:
-  Chain chain_;
+  LinearChain chain_{kLayers, {.in = kWidth, .out = kWidth}};
   Variable x_;
   std::vector<nn::Parameter> parameters_;
 };

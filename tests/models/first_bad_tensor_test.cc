@@ -25,6 +25,7 @@ using testing::RankTest;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kRows = 3;
+constexpr int kHidden = 5;
 
 // A layer that can spoil two of five numbers in each row.
 class Scaled final : public nn::Layer<Scaled> {
@@ -33,7 +34,7 @@ class Scaled final : public nn::Layer<Scaled> {
   Variable forward(const Variable& x) {
     const std::vector<float> factors = {2, bad ? static_cast<float>(kInf) : 2, 2,
                                         bad ? static_cast<float>(kNan) : 2, 2};
-    return x * Variable(Tensor::from_vector(factors, {5}));
+    return x * Variable(Tensor::from_vector(factors, {kHidden}));
   }
 };
 
@@ -59,9 +60,9 @@ class Net final : public nn::Layer<Net> {
   Scaled& middle() { return middle_; }
 
  private:
-  nn::Linear first_{{.in = 4, .out = 5}};
+  nn::Linear first_{{.in = 4, .out = kHidden}};
   Scaled middle_;
-  nn::Linear last_{{.in = 5, .out = 2}};
+  nn::Linear last_{{.in = kHidden, .out = 2}};
 };
 
 // A network on every rank and its input; sharded or whole.
@@ -79,7 +80,6 @@ struct Case {
     const std::string found = find();
     test.check(found == text, "found \"{}\", expected \"{}\"", found, text);
   }
-  bool last_rank() const { return test.rank() == test.size() - 1; }
 
   RankTest& test;
   Net net;
@@ -91,11 +91,19 @@ std::string on_rank(int rank, const std::string& text) {
   return text + " on rank " + std::to_string(rank);
 }
 
+// The last rank that has rows of the first layer's weight: sharded over many ranks, some have none.
+int last_with_rows(int ranks, bool sharded) {
+  if (!sharded) return ranks - 1;
+  const int rows_of_a_rank = (kHidden + ranks - 1) / ranks;
+  return (kHidden - 1) / rows_of_a_rank;
+}
+
 // Each kind of find on the last rank alone, later ones hidden behind earlier ones.
 void check_finds(RankTest& t, bool sharded) {
   const RankTest::NamedCase name(t, sharded ? "sharded" : "whole");
   Case c(t, sharded);
-  const int last = t.size() - 1;
+  const int last = last_with_rows(t.size(), sharded);
+  const bool is_last = t.rank() == last;
   c.expect("no tensor of this rank");
 
   nn::Parameter bias = c.net.get_parameter("last.bias");
@@ -103,16 +111,16 @@ void check_finds(RankTest& t, bool sharded) {
   c.expect("no tensor of this rank");
   nn::Parameter weight = c.net.get_parameter("first.weight");
   weight.set_grad(full_like(weight.local().tensor(), 1));
-  if (c.last_rank()) fill_(weight.grad().narrow(0, 0, 1).narrow(1, 2, 1), -kInf);
+  if (is_last) fill_(weight.grad().narrow(0, 0, 1).narrow(1, 2, 1), -kInf);
   c.expect(on_rank(last, "the gradient of \"first.weight\" has 1 value that is not finite"));
 
-  c.net.middle().bad = c.last_rank();
+  c.net.middle().bad = is_last;
   c.expect(on_rank(last, "the result of \"middle\" (Scaled) has 6 values that are not finite"));
 
-  if (c.last_rank()) fill_(c.input.narrow(1, 1, 1), kNan);
+  if (is_last) fill_(c.input.narrow(1, 1, 1), kNan);
   c.expect(on_rank(last, "an argument of the model (Net) has 3 values that are not finite"));
 
-  if (c.last_rank()) fill_(weight.local().tensor().narrow(0, 0, 1), kNan);
+  if (is_last) fill_(weight.local().tensor().narrow(0, 0, 1), kNan);
   c.expect(on_rank(last, "parameter \"first.weight\" has 4 values that are not finite"));
 }
 

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""The benchmarks for GPUs: each runs, small, where the test runs; PyTorch's side knows every operation of ours."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+TOOLS = os.path.join(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"], "tools")
+BENCHMARKS = ["bandwidth", "launch", "ops", "overlap"]
+# No GPU is seen, real or emulated.
+WITHOUT_GPU = dict(os.environ, CUDA_VISIBLE_DEVICES="", TESSERA_EMULATED_GPUS="0")
+sys.dont_write_bytecode = True
+sys.path.insert(0, TOOLS)
+import torch_twins  # noqa: E402, pylint: disable=wrong-import-position
+
+
+def program(name):
+    return os.path.join(TOOLS, f"bench_gpu_{name}")
+
+
+def run(*command, **options):
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, **options)
+
+
+def smoke_rows(name, *arguments, **options):
+    done = run(program(name), "--smoke", *arguments, **options)
+    assert done.returncode == 0, f"{name} ended with {done.returncode}: {done.stdout[-500:]}{done.stderr[-2000:]}"
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+class BenchmarksTest(unittest.TestCase):
+    def test_each_runs_and_shows_no_figures_of_a_run_that_measures_nothing(self):
+        for name in BENCHMARKS:
+            with self.subTest(name):
+                rows = smoke_rows(name)
+                self.assertGreater(len(rows), 2)
+                for row in rows:
+                    self.assertTrue(row["smoke"])
+                    self.assertNotIn("us", row)
+                    self.assertNotIn("ratio", row)
+
+    def test_without_a_gpu_each_says_so(self):
+        for name in BENCHMARKS:
+            with self.subTest(name):
+                done = run(program(name), env=WITHOUT_GPU)
+                self.assertEqual((done.returncode, done.stdout), (0, "skipped: no GPU\n"))
+
+    def test_other_arguments_are_refused(self):
+        for name in BENCHMARKS:
+            with self.subTest(name):
+                done = run(program(name), "--fast")
+                self.assertEqual(done.returncode, 2)
+                self.assertIn('unknown argument "--fast"', done.stderr)
+
+
+class OperationsTest(unittest.TestCase):
+    def torch_side(self, *arguments):
+        return run(sys.executable, os.path.join(TOOLS, "bench_gpu_ops_torch.py"), *arguments, env=WITHOUT_GPU)
+
+    def against_table(self, *names):
+        """What --check says of a program with a table of these operations."""
+        rows = [json.dumps({"op": name, "shape": [2], "dtype": "f32", "passes": ["forward"]}) for name in names]
+        with tempfile.TemporaryDirectory(dir=os.environ["TEST_TMPDIR"]) as folder:
+            fake = os.path.join(folder, "ops")
+            with open(fake, "w", encoding="utf-8") as file:
+                file.write("#!/bin/bash\ncat <<'E'\n" + "\n".join(rows) + "\nE\n")
+            os.chmod(fake, 0o755)
+            return self.torch_side("--program", fake, "--check")
+
+    def test_the_rows_measured_are_those_of_the_table(self):
+        wanted = [(row["op"], row["shape"], row["dtype"], each)
+                  for row in smoke_rows("ops", "--table") for each in row["passes"]]
+        self.assertEqual([(row["op"], row["shape"], row["dtype"], row["pass"]) for row in smoke_rows("ops")], wanted)
+
+    def test_every_operation_has_a_twin_and_every_twin_an_operation(self):
+        done = self.torch_side("--program", program("ops"), "--check")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"rows of {len(torch_twins.OPS)} operations", done.stdout)
+
+    def test_an_operation_without_a_twin_is_an_error_and_so_is_a_twin_alone(self):
+        done = self.against_table("cube", *torch_twins.OPS)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr, "no twin of the operation cube in PyTorch\n")
+        done = self.against_table(*[name for name in torch_twins.OPS if name != "relu"])
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr, "no row of the operation relu\n")
+
+    def test_twins_take_the_extents_of_their_rows(self):
+        for row in smoke_rows("ops", "--table"):
+            torch = mock.MagicMock()
+            torch.randn().__gt__.return_value = torch  # a mask
+            inputs = torch_twins.Inputs(torch, "cpu", row["dtype"])
+            call = torch_twins.OPS[row["op"]](inputs, *row["shape"])
+            self.assertTrue(callable(call), row["op"])
+            if "backward" in row["passes"]:
+                self.assertTrue(inputs.leaves, row["op"])
+
+    def test_without_pytorch_or_a_gpu_there_is_nothing_to_compare(self):
+        done = self.torch_side("--program", program("ops"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(done.stdout, ["skipped: no PyTorch\n", "skipped: PyTorch sees no GPU\n"])
+
+    def test_serving_measures_what_is_asked_for(self):
+        done = run(program("ops"), "--serve", "--smoke", input="1 forward\n0 backward\n0 backward\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual([(row["dtype"], row["pass"]) for row in rows],
+                         [("bf16", "forward"), ("f32", "backward"), ("f32", "backward")])
+        for line in ["0 sideways", "100000 forward"]:
+            done = run(program("ops"), "--serve", "--smoke", input=line + "\n")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("there is no row " + line.split()[0], done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
