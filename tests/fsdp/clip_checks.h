@@ -19,7 +19,7 @@ namespace tessera::testing {
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Processes are slow, and differ from threads in nothing that norms do.
 inline std::vector<double> norms() {
-  if (test_transport() != "local") return {3, kInfinity};
+  if (test_transport() == "gloo") return {3, kInfinity};
   return {1, 2, 3, kInfinity};
 }
 struct Clipping {

@@ -359,11 +359,12 @@ TESSERA_RANK_TEST("a guard's bytes are gathered bytes, and end with it", "[fsdp]
   make_net(t, net);
   MemoryCounters& memory = t.world().context()->memory();
   const MemoryReading before = memory.current();
-  std::int64_t whole = 0;  // with padding rows
+  const std::int64_t unit = default_device().is_cuda() ? 512 : 64;  // that memory is counted in
+  std::int64_t whole = 0;                                           // with padding rows
   for (const nn::Parameter& parameter : net.parameters()) {
     const Shape& shape = parameter.shape();
     const std::int64_t rows = (shape[0] + t.size() - 1) / t.size() * t.size();
-    whole += (shape.numel() / shape[0] * rows * 8 + 63) / 64 * 64;
+    whole += (shape.numel() / shape[0] * rows * 8 + unit - 1) / unit * unit;
   }
   {
     const FullParameters full(net);

@@ -16,6 +16,7 @@
 #include "tessera/autograd/gradient_sink.h"
 #include "tessera/autograd/ops.h"
 #include "tessera/nn/module.h"
+#include "tessera/tensor/device.h"
 #include "tessera/tensor/ops_elementwise.h"
 
 namespace tessera::testing {
@@ -92,7 +93,7 @@ class PrecisionTwin {
       const TwinPrecision precision = precision_of(named.name);
       const bool casts = !precision.exempt || !precision.exempt(*named.module);
       for (nn::NamedParameter& own : named.module->own_parameters()) {
-        if (casts) own.parameter.to(kCpu, precision.param);
+        if (casts) own.parameter.to(default_device(), precision.param);
         sinks_.push_back(
             std::make_shared<RankSlots>(own.parameter.shape(), precision.reduce, ranks.count()));
         own.parameter.value_leaf().set_gradient_sink(sinks_.back());

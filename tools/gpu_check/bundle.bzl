@@ -103,37 +103,52 @@ _programs = rule(
     incompatible_use_toolchain_transition = True,
 )
 
-def tessera_gpu_bundle(name, tests, benchmarks = []):
-    """<name>.tar.xz: programs of tests and benchmarks with run.py, which runs them and writes one result file.
+def _flat(label):
+    return label[2:].replace("/", ".").replace(":", ".")
+
+def tessera_gpu_bundle(name, tests, scripts, benchmarks = []):
+    """<name>.tar.xz: programs of tests and benchmarks with scripts that run them and write one result file.
 
     Args:
       name: of the bundle.
-      tests: label of a test without its package's slashes -> struct(gpus, device); their <label>_cases are linked.
-      benchmarks: binaries, taken as they are.
+      tests: label of a test -> struct(program, gpus, device, transport, settings); each <program>_cases is linked once.
+      scripts: Python, put beside each other.
+      benchmarks: binaries and scripts, taken as they are; those named bench_* are run.
     """
     if not CUDA_FOUND:
         tests, benchmarks = {}, []
     _programs(
         name = name + "_programs",
         testonly = True,
-        cases = [label + "_cases" for label in tests],
+        cases = [program + "_cases" for program in {how.program: True for how in tests.values()}],
         target_compatible_with = needs_nvcc(),
     )
     output_group(
         name = name + "_data",
         testonly = True,
-        target = name + "_programs",
+        targets = [name + "_programs"],
         group = "data",
         target_compatible_with = needs_nvcc(),
     )
-    lines = ["%s %s %s" % (label[2:].replace("/", ".").replace(":", "."), how.gpus, how.device) for label, how in tests.items()]
+    rows = [
+        dict(
+            name = _flat(label),
+            program = _flat(how.program),
+            gpus = how.gpus,
+            device = how.device,
+            transport = how.transport,
+            settings = how.settings,
+        )
+        for label, how in tests.items()
+    ]
     native.genrule(
         name = name,
         testonly = True,
-        srcs = [name + "_programs", name + "_data", "run.py"] + benchmarks,
+        srcs = [name + "_programs", name + "_data"] + scripts + benchmarks,
         outs = [name + ".tar.xz"],
-        cmd = "$(location pack.py) $@ $(location run.py) '%s' --programs $(locations %s_programs) --data $(locations %s_data) --benchmarks %s" % (
-            ";".join(lines),
+        cmd = "$(location pack.py) $@ '%s' --scripts %s --programs $(locations %s_programs) --data $(locations %s_data) --benchmarks %s" % (
+            json.encode(rows),
+            " ".join(["$(location %s)" % script for script in scripts]),
             name,
             name,
             " ".join(["$(locations %s)" % benchmark for benchmark in benchmarks]),

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Makes the bundle of tools/gpu_check: an archive that unpacks to one folder with everything to run.
 
-    pack.py OUT.tar.xz RUN.PY 'NAME GPUS DEVICE;...' --programs FILE... --data FILE... --benchmarks FILE...
+    pack.py OUT.tar.xz TESTS --scripts FILE... --programs FILE... --data FILE... --benchmarks FILE...
 
-Shared objects that the programs need and that are neither CUDA's nor of the C and C++ run time of every Linux come along.
+TESTS is JSON: a list of {name, program, gpus, device, transport, settings}. Shared objects that the programs need and that are neither CUDA's nor of the C and C++ run time of every Linux come along.
 """
 
 import argparse
@@ -25,6 +25,12 @@ def needed_libraries(path):
     text = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
     found = dict(re.findall(r"^\s*(\S+) => (/\S+)", text, re.MULTILINE))
     return {name: where for name, where in found.items() if not NOT_TAKEN.match(name)}
+
+
+def is_program(path):
+    """Something that a loader reads: a program, of those among the data too, or a shared object."""
+    with open(path, "rb") as file:
+        return file.read(4) == b"\x7fELF"
 
 
 def data_place(path):
@@ -49,8 +55,8 @@ def plain(info):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out")
-    parser.add_argument("run")
     parser.add_argument("tests")
+    parser.add_argument("--scripts", nargs="*", default=[])
     parser.add_argument("--programs", nargs="*", default=[])
     parser.add_argument("--data", nargs="*", default=[])
     parser.add_argument("--benchmarks", nargs="*", default=[])
@@ -63,23 +69,22 @@ def main():
     for path in args.benchmarks:
         if not path.endswith((".runfiles", ".so")):
             taken[f"benchmarks/{os.path.basename(path)}"] = path
-    for path in list(taken.values()):
-        for name, where in needed_libraries(path).items():
-            taken.setdefault(f"programs/{name}", os.path.realpath(where))
     for path in args.data:
         if not re.search(r"\.so(\.\d+)*$", path):
             taken.setdefault(data_place(path), path)
+    for path in filter(is_program, list(taken.values())):
+        for name, where in needed_libraries(path).items():
+            taken.setdefault(f"programs/{name}", os.path.realpath(where))
 
-    tests = []
-    for line in filter(None, args.tests.split(";")):
-        name, gpus, device = line.split()
-        tests.append({"name": name, "gpus": int(gpus), "device": device})
-        if f"programs/{name}" not in taken:
-            sys.exit(f"pack.py: the test {name} has no program")
+    tests = json.loads(args.tests)
+    for test in tests:
+        if f"programs/{test['program']}" not in taken:
+            sys.exit(f"pack.py: the test {test['name']} has no program")
     with tarfile.open(args.out, "w:xz", preset=2) as archive:
         for name, path in sorted(taken.items()):
             archive.add(os.path.realpath(path), f"{FOLDER}/{name}", filter=plain)
-        archive.add(args.run, f"{FOLDER}/run.py", filter=plain)
+        for path in args.scripts:
+            archive.add(path, f"{FOLDER}/{os.path.basename(path)}", filter=plain)
         add_text(archive, "tests.json", json.dumps(tests, indent=1) + "\n")
 
 

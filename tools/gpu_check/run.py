@@ -1,53 +1,80 @@
 #!/usr/bin/env python3
 """Runs Tessera's GPU tests and benchmarks on this machine, and writes one result file.
 
-    tar xf bundle.tar.xz && gpu_check/run.py [--out results.json] [--only REGEX] [--worlds 1,2,...] [--timeout S]
-                                             [--tool "compute-sanitizer --tool memcheck"] [--no-benchmarks]
+    tar xf bundle.tar.xz && gpu_check/run.py [--out results.json] [--parts kernels,ops,...] [--only REGEX] [--again]
+                                             [--seconds S] [--timeout S] [--worlds 1,2,...]
 
-Needs a driver, the CUDA libraries (a toolkit, or Python's nvidia-* packages) and Python 3, nothing else. Each test case is
-passed, failed, or skipped with a reason; without a GPU all are skipped. Exit status 0 unless something failed.
+Needs a driver, the CUDA libraries (a toolkit, or Python's nvidia-* packages) and Python 3, nothing else. What has a result in
+the file already is not run again, so a run may be cut into parts. Each test case is passed, failed, or skipped with a
+reason; without a GPU all that need one are skipped. Exit status 1: something failed, now or before; 3: nothing did, but
+time was up before all had run; 0: all chosen has run, and nothing failed.
 """
 
 import argparse
+import functools
 import glob
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree as xml
+from dataclasses import dataclass
+from typing import Callable
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+from machine import HERE, bundle_id, child_environment, environment, gpu_count, machine, sanitizer_program
+from nccl_one_gpu import experiment
+
+PARTS = ["libraries", "kernels", "ops", "nn", "models", "distributed", "fsdp", "nccl", "bench", "sanitizer"]
+PART_OF = {"gpu": "kernels", "tensor": "ops", "autograd": "ops", "program": "models"}  # by folder; else its name
+SANITIZERS = ["memcheck", "racecheck", "initcheck"]
+# The tests that start each of our kernels: against their CPU twins; fills, copies, sleeps and their graphs; collectives.
+SANITIZED = re.compile(r"tests\.gpu\.(\w+_kernels?_test|(core|graph|nccl_graph)_gpu_test|local_collectives_gpus?_test_\w+)")
+FOUND_ERRORS = 99  # exit status of a sanitizer
+TOO_LONG = 124
 
 
-def library_folders():
-    """Where CUDA's libraries may lie, best first."""
-    patterns = ["/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64", "/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu"]
-    for python in sys.path:
-        patterns += [f"{python}/nvidia/cu13/lib", f"{python}/nvidia/*/lib"]
-    folders = [folder for pattern in patterns for folder in sorted(glob.glob(pattern))]
-    wanted = ["libcudart.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2"]
-    return list(dict.fromkeys(f for f in folders if any(os.path.exists(f"{f}/{name}") for name in wanted)))
+@dataclass
+class Row:
+    """One result of the file: of a test, a benchmark, a test under a sanitizer, or an experiment."""
+    name: str
+    part: str
+    run: Callable  # of the seconds that it may take
 
 
-def machine():
-    """What the results were measured on."""
-    def output(command):
+class TooLong(Exception):
+    """A program did not end in time."""
+
+
+# ---- running ----------------------------------------------------------------------------------------------------------
+
+
+def run(command, variables, limit, folder):
+    """Exit status, output."""
+    log = os.path.join(folder, "log")
+    with open(log, "wb") as file:
+        process = subprocess.Popen(command, cwd=HERE, env=variables, stdout=file, stderr=subprocess.STDOUT,
+                                   stdin=subprocess.DEVNULL, start_new_session=True)
         try:
-            return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.strip()
-        except (OSError, subprocess.TimeoutExpired):
-            return ""
-    gpus = output(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"])
-    return {
-        "gpus": gpus.splitlines() if "NVIDIA-SMI has failed" not in gpus else [],
-        "kernel": platform.release(),
-        "cpus": os.cpu_count(),
-        "libraries": library_folders(),
-        "date": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
-    }
+            status = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            status = TOO_LONG
+        if status == TOO_LONG:
+            os.killpg(process.pid, 9)
+            process.wait()
+    with open(log, encoding="utf-8", errors="replace") as file:
+        return status, file.read()
+
+
+def of_bundle(settings):
+    """The environment of a program that was linked here."""
+    return environment(settings, [f"{HERE}/programs"])
+
+
+def one_case(result, reason="", log=""):
+    return {"cases": [{"name": "", "result": result, "reason": reason}], "log": log[-6000:]}
 
 
 def cases_of(report, log):
@@ -58,7 +85,7 @@ def cases_of(report, log):
     except (OSError, xml.ParseError):
         found = []
     if not found:
-        return [{"name": "", "result": "skipped", "reason": said[0]}] if said else None
+        return one_case("skipped", said[0])["cases"] if said else None
     cases = []
     for case in found:
         result, reason = "passed", ""
@@ -70,56 +97,74 @@ def cases_of(report, log):
     return cases
 
 
-def environment(settings):
-    out = dict(os.environ, **settings)
-    folders = [f"{HERE}/programs"] + library_folders() + [out.get("LD_LIBRARY_PATH", "")]
-    out["LD_LIBRARY_PATH"] = ":".join(filter(None, folders))
-    return out
+def part_of(test):
+    if test["gpus"] > 1 or test["transport"] == "nccl":
+        return "nccl"
+    folder = test["name"].split(".")[1]
+    return "libraries" if test["gpus"] == 0 else PART_OF.get(folder, folder)
 
 
-def run(command, settings, timeout, folder):
-    """Exit status (124: it ran too long), output, seconds."""
-    begin = time.time()
-    log = os.path.join(folder, "log")
-    with open(log, "wb") as file:
-        process = subprocess.Popen(command, cwd=HERE, env=environment(settings), stdout=file, stderr=subprocess.STDOUT,
-                                   stdin=subprocess.DEVNULL, start_new_session=True)
-        try:
-            status = process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            process.wait()
-            status = 124
-    with open(log, encoding="utf-8", errors="replace") as file:
-        return status, file.read(), round(time.time() - begin, 2)
+def worlds_left_out(test, worlds):
+    """A case for the worlds of NCCL that have more ranks than there are GPUs: the program passes over them."""
+    many = [world for world in worlds.split(",") if int(world) > gpu_count()]
+    if test["transport"] != "nccl" or gpu_count() < test["gpus"] or not many:
+        return []
+    reason = f"NCCL needs a GPU for each rank, found {gpu_count()}"
+    return [{"name": f"worlds of {', '.join(many)} ranks", "result": "skipped", "reason": reason}]
 
 
-def run_test(test, args):
+def run_test(test, worlds, limit, tool=()):
     with tempfile.TemporaryDirectory() as folder:
         report = f"{folder}/report.xml"
-        settings = {
+        settings = dict(test["settings"], **{
             "TESSERA_TEST_GPUS": str(test["gpus"]),
             "TESSERA_TEST_DEVICE": test["device"],
-            "TESSERA_TEST_TRANSPORT": "local",
-            "TESSERA_TEST_WORLDS": args.worlds,
+            "TESSERA_TEST_TRANSPORT": test["transport"],
+            "TESSERA_TEST_WORLDS": worlds,
+            "TESSERA_PROGRAM": f"{HERE}/tools/tessera",
             "TEST_TMPDIR": folder,
             "XML_OUTPUT_FILE": report,
-        }
-        command = args.tool.split() + [f"{HERE}/programs/{test['name']}"]
-        status, log, seconds = run(command, settings, args.timeout, folder)
+        })
+        if part_of(test) == "nccl":
+            settings["CUDA_MODULE_LOADING"] = "EAGER"  # loading a kernel may wait for another thread's collective
+        status, log = run([*tool, f"{HERE}/programs/{test['program']}"], of_bundle(settings), limit, folder)
         cases = cases_of(report, log)
+    if status == TOO_LONG:
+        raise TooLong
     if cases is None:
-        reason = "ran too long" if status == 124 else f"left no report, exit status {status}"
-        cases = [{"name": "", "result": "failed", "reason": reason}]
-    elif status != 0 and all(case["result"] != "failed" for case in cases):
-        cases.append({"name": "", "result": "failed", "reason": f"exit status {status}"})
+        return one_case("failed", f"left no report, exit status {status}", log)
+    if status != 0 and all(case["result"] != "failed" for case in cases):
+        cases.append(one_case("failed", f"exit status {status}")["cases"][0])
     failed = any(case["result"] == "failed" for case in cases)
-    return {"test": test["name"], "seconds": seconds, "cases": cases, "log": log[-6000:] if failed else ""}
+    return {"cases": cases + worlds_left_out(test, worlds), "log": log[-6000:] if failed else ""}
 
 
-def run_benchmark(path, args):
+def is_sanitized(tool, test):
+    """On several GPUs memcheck alone: the other tools would judge NCCL's own kernels too."""
+    return SANITIZED.fullmatch(test["name"]) and (tool == "memcheck" or part_of(test) != "nccl")
+
+
+def run_sanitizer(tool, test, limit):
+    """A test of kernels under compute-sanitizer: failed where that finds something."""
+    program = sanitizer_program()
+    if program is None:
+        return one_case("skipped", "compute-sanitizer is not on this machine; it comes with a CUDA toolkit")
+    if gpu_count() == 0:
+        return one_case("skipped", "needs 1 GPU, found 0")
+    # Errors that calls of the runtime return are the tests' own business: they provoke some.
+    command = [program, "--tool", tool, "--error-exitcode", str(FOUND_ERRORS), "--report-api-errors", "no"]
+    return run_test(test, "2", limit, command)
+
+
+def run_benchmark(path, limit):
+    command, variables = [path], of_bundle({})
+    if path.endswith(".py"):  # it needs its own libraries, and ours for the programs of Tessera that it starts
+        command = [sys.executable, path]
+        variables = child_environment(TESSERA_LIBRARY_PATH=variables["LD_LIBRARY_PATH"])
     with tempfile.TemporaryDirectory() as folder:
-        status, log, seconds = run([path], {}, args.timeout, folder)
+        status, log = run(command, variables, limit, folder)
+    if status == TOO_LONG:
+        raise TooLong
     figures = []
     for line in log.splitlines():
         try:
@@ -127,56 +172,131 @@ def run_benchmark(path, args):
         except ValueError:
             continue
     skipped = re.search(r"skipped: (.*)", log, re.IGNORECASE)
-    result = "failed" if status != 0 else "skipped" if skipped and not figures else "passed"
-    return {"benchmark": os.path.basename(path), "seconds": seconds, "result": result,
-            "reason": skipped.group(1) if result == "skipped" else "" if status == 0 else f"exit status {status}",
-            "figures": figures, "log": log[-6000:]}
+    if status != 0:
+        return one_case("failed", f"exit status {status}", log)
+    if skipped and not figures:
+        return one_case("skipped", skipped.group(1), log)
+    return dict(one_case("passed", "", log), figures=figures)
+
+
+def run_nccl_one_gpu(ranks, limit):
+    """Not a test of Tessera: whether NCCL can be brought to it is what one wants to know."""
+    if gpu_count() == 0:
+        return one_case("skipped", "needs 1 GPU, found 0")
+    outcome = experiment(ranks, environment({}), min(limit, 60))
+    result = {"works": "passed", "refused": "skipped", "wrong": "failed"}[outcome.partition(":")[0]]
+    return dict(one_case(result, "" if result == "passed" else outcome), outcome=outcome)
+
+
+# ---- rows -------------------------------------------------------------------------------------------------------------
+
+
+def all_rows(worlds):
+    with open(f"{HERE}/tests.json", encoding="utf-8") as file:
+        tests = json.load(file)
+    rows = [Row(test["name"], part_of(test), functools.partial(run_test, test, worlds)) for test in tests]
+    for ranks in (2, 4):
+        rows.append(Row(f"nccl_one_gpu.{ranks}_ranks", "nccl", functools.partial(run_nccl_one_gpu, ranks)))
+    for path in sorted(glob.glob(f"{HERE}/benchmarks/bench_*")):
+        rows.append(Row(os.path.basename(path), "bench", functools.partial(run_benchmark, path)))
+    for tool in SANITIZERS:
+        for test in tests:
+            if is_sanitized(tool, test):
+                rows.append(Row(f"{tool}.{test['name']}", "sanitizer", functools.partial(run_sanitizer, tool, test)))
+    return sorted(rows, key=lambda row: PARTS.index(row.part))
+
+
+def result_of(row, seconds_left, args, is_first):
+    """What a row gives; None where time is up, which the next call tries again."""
+    begin = time.time()
+    limit = min(args.timeout, seconds_left)
+    try:
+        found = row.run(limit)
+    except TooLong:
+        if limit < args.timeout and not is_first:
+            return None
+        found = one_case("failed", f"ran longer than {limit:.0f} s")
+    return dict({"name": row.name, "part": row.part, "seconds": round(time.time() - begin, 2)}, **found)
+
+
+class Results:
+    """The result file. It is written after each row, so nothing is lost."""
+
+    def __init__(self, path):
+        self._path = path
+        self.content = {"bundle": bundle_id(), "machine": machine(), "results": []}
+        if os.path.exists(path):
+            here = self.content
+            with open(path, encoding="utf-8") as file:
+                self.content = json.load(file)
+            if self.content["bundle"] != here["bundle"]:
+                sys.exit(f"run.py: {path} is of another bundle; give another --out")
+            if any(self.content["machine"][what] != here["machine"][what] for what in ("gpus", "names")):
+                sys.exit(f"run.py: {path} is of other GPUs; give another --out")
+
+    def has(self, name):
+        return any(result["name"] == name for result in self.content["results"])
+
+    def add(self, result):
+        kept = [other for other in self.content["results"] if other["name"] != result["name"]]
+        self.content["results"] = kept + [dict(result, date=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))]
+        self.write([])
+
+    def counts(self):
+        cases = [case["result"] for result in self.content["results"] for case in result["cases"]]
+        return {what: cases.count(what) for what in ("passed", "failed", "skipped")}
+
+    def write(self, left):
+        with open(self._path + ".new", "w", encoding="utf-8") as file:
+            json.dump(dict(self.content, **self.counts(), left=left), file, indent=1)
+        os.replace(self._path + ".new", self._path)
+
+
+def show(result):
+    cases = [case["result"] for case in result["cases"]]
+    print(f"{result['name']}: {cases.count('passed')} passed, {cases.count('failed')} failed, {cases.count('skipped')} skipped, "
+          f"{result['seconds']} s", flush=True)
+    for case in result["cases"]:
+        if case["result"] == "failed":
+            print(f"  FAILED {case['name']} {case['reason']}", flush=True)
+
+
+def parsed_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="results.json")
+    parser.add_argument("--parts", default=",".join(PARTS), help="of these: %(default)s")
+    parser.add_argument("--only", default="", help="names of rows to run, a regular expression")
+    parser.add_argument("--again", action="store_true", help="also what has a result already")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="for all together; call it again for the rest")
+    parser.add_argument("--timeout", type=float, default=300, help="of one program, in seconds")
+    parser.add_argument("--worlds", default="1,2,3,4,5,6,7,8", help="world sizes of tests on several ranks")
+    args = parser.parse_args()
+    unknown = set(args.parts.split(",")) - set(PARTS)
+    if unknown:
+        parser.error(f"no part is called {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    return args
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="results.json")
-    parser.add_argument("--only", default="", help="names of tests and benchmarks to run, a regular expression")
-    parser.add_argument("--worlds", default="1,2,3,4,5,8", help="world sizes of tests on several ranks")
-    parser.add_argument("--timeout", type=float, default=300, help="of one program, in seconds")
-    parser.add_argument("--tool", default="", help="put before each test's command")
-    parser.add_argument("--no-benchmarks", action="store_true")
-    args = parser.parse_args()
-    args.out = os.path.abspath(args.out)
-
-    results = {"machine": machine(), "tests": [], "benchmarks": []}
-    count = {"passed": 0, "failed": 0, "skipped": 0}
-
-    def save():
-        with open(args.out, "w", encoding="utf-8") as file:
-            json.dump(dict(results, **count), file, indent=1)
-
-    with open(f"{HERE}/tests.json", encoding="utf-8") as file:
-        tests = [test for test in json.load(file) if re.search(args.only, test["name"])]
-    for test in tests:
-        result = run_test(test, args)
-        results["tests"].append(result)
-        here = {what: sum(case["result"] == what for case in result["cases"]) for what in count}
-        for what in count:
-            count[what] += here[what]
-        print(f"{test['name']}: {here['passed']} passed, {here['failed']} failed, {here['skipped']} skipped, "
-              f"{result['seconds']} s", flush=True)
-        for case in result["cases"]:
-            if case["result"] == "failed":
-                print(f"  FAILED {case['name']} {case['reason']}", flush=True)
-        save()
-    benchmarks = [] if args.no_benchmarks else sorted(glob.glob(f"{HERE}/benchmarks/*"))
-    for path in benchmarks:
-        if not re.search(args.only, os.path.basename(path)):
-            continue
-        result = run_benchmark(path, args)
-        results["benchmarks"].append(result)
-        count[result["result"]] += 1
-        print(f"{result['benchmark']}: {result['result']} {result['reason']}, {len(result['figures'])} figures", flush=True)
-        save()
-    save()
-    print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped: {args.out}")
-    return 1 if count["failed"] else 0
+    args = parsed_arguments()
+    end = time.time() + args.seconds
+    results = Results(os.path.abspath(args.out))
+    chosen = [row for row in all_rows(args.worlds) if row.part in args.parts.split(",") and re.search(args.only, row.name)
+              and (args.again or not results.has(row.name))]
+    left = [row.name for row in chosen]
+    for row in chosen:
+        if time.time() >= end:
+            break
+        result = result_of(row, end - time.time(), args, is_first=row is chosen[0])
+        if result is None:
+            break
+        show(result)
+        left.remove(row.name)
+        results.add(result)
+    results.write(left)
+    counts = results.counts()
+    print(", ".join(f"{count} {what}" for what, count in counts.items()) + f", {len(left)} left: {args.out}")
+    return 1 if counts["failed"] else 3 if left else 0
 
 
 if __name__ == "__main__":

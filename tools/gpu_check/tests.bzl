@@ -1,6 +1,11 @@
-"""The tests of the bundle: what has a target for GPUs, with ranks that share one."""
+"""The tests of the bundle: each is a target of //tests as Bazel has it, with what its program is told.
 
-# Programs that run with CUDA tensors where nothing else is said.
+tools/check_gpu.py compares them with the BUILD files: none is missing, none is different.
+"""
+
+load("//tools/cuda:cuda_library.bzl", "if_cudnn", "if_nccl")
+
+# Programs that run with CUDA tensors where nothing else is said; on several ranks, these share one GPU. <test>_cuda.
 ON_CUDA = [
     "//tests/autograd:engine_test",
     "//tests/autograd:features_test",
@@ -16,7 +21,6 @@ ON_CUDA = [
     "//tests/fsdp:collectives_test",
     "//tests/fsdp:composition_test",
     "//tests/fsdp:delays_test",
-    "//tests/fsdp:describe_test",
     "//tests/fsdp:events_test",
     "//tests/fsdp:extension_test",
     "//tests/fsdp:fsdp_test",
@@ -40,7 +44,6 @@ ON_CUDA = [
     "//tests/fsdp:random_precision_test",
     "//tests/fsdp:recompute_test",
     "//tests/fsdp:replicate_test",
-    "//tests/fsdp:sizes_test",
     "//tests/fsdp:state_dict_test",
     "//tests/fsdp:state_load_test",
     "//tests/fsdp:state_test",
@@ -100,39 +103,78 @@ ON_CUDA = [
     "//tests/tensor:random_test",
 ]
 
-# Programs that say themselves what lies where: on one GPU, and on several.
-OWN_DEVICES = [
-    "//tests/gpu:attention_kernels_test",
-    "//tests/gpu:channel_norm_kernels_test",
-    "//tests/gpu:conv_kernels_test",
-    "//tests/gpu:core_gpu_test",
-    "//tests/gpu:cross_entropy_kernels_test",
-    "//tests/gpu:elementwise_kernels_test",
-    "//tests/gpu:graph_gpu_test",
-    "//tests/gpu:indexed_kernels_test",
-    "//tests/gpu:line_kernels_test",
-    "//tests/gpu:local_collectives_gpu_test",
-    "//tests/gpu:matmul_kernels_test",
-    "//tests/gpu:optimizer_kernels_test",
-    "//tests/gpu:pool_kernels_test",
-    "//tests/gpu:reduce_kernels_test",
-    "//tests/gpu:row_norm_kernels_test",
-    "//tests/gpu:softmax_kernels_test",
-    "//tests/gpu:squares_list_kernel_test",
-]
-SEVERAL_GPUS = {
-    "//tests/distributed:nccl_failure_test": 3,
-    "//tests/distributed:nccl_group_test": 4,
-    "//tests/gpu:local_collectives_gpus_test": 2,
-    "//tests/gpu:nccl_graph_gpu_test": 2,
-    "//tests/gpu:two_gpus_test": 2,
+# The same with settings of their own.
+ON_CUDA_WITH = {
+    "//tests/fsdp:sizes_test": {"TESSERA_POISON": "1"},
 }
 
-def _how(gpus, device):
-    return struct(gpus = gpus, device = device)
+# Of these, the ones that have a GPU for each rank too, connected by NCCL. <test>_nccl.
+ON_NCCL = [
+    "//tests/distributed:collectives_test",
+    "//tests/distributed:mesh_ranks_test",
+    "//tests/fsdp:clip_test",
+    "//tests/fsdp:fsdp_test",
+    "//tests/fsdp:training_test",
+    "//tests/models/language:cuda_graphs_test",
+]
+
+# Programs that say themselves what lies where, and how many GPUs they need.
+OWN_DEVICES = {
+    "//tests/distributed:nccl_failure_test": 3,
+    "//tests/distributed:nccl_group_test": 4,
+    "//tests/gpu:attention_kernels_test": 1,
+    "//tests/gpu:channel_norm_kernels_test": 1,
+    "//tests/gpu:conv_kernels_test": 1,
+    "//tests/gpu:core_gpu_test": 1,
+    "//tests/gpu:cross_entropy_kernels_test": 1,
+    "//tests/gpu:elementwise_kernels_test": 1,
+    "//tests/gpu:graph_gpu_test": 1,
+    "//tests/gpu:indexed_kernels_test": 1,
+    "//tests/gpu:line_kernels_test": 1,
+    "//tests/gpu:matmul_kernels_test": 1,
+    "//tests/gpu:nccl_graph_gpu_test": 2,
+    "//tests/gpu:optimizer_kernels_test": 1,
+    "//tests/gpu:pool_kernels_test": 1,
+    "//tests/gpu:reduce_kernels_test": 1,
+    "//tests/gpu:row_norm_kernels_test": 1,
+    "//tests/gpu:softmax_kernels_test": 1,
+    "//tests/gpu:squares_list_kernel_test": 1,
+    "//tests/gpu:two_gpus_test": 2,
+    "//tests/models:cpu_gpu_losses_test": 1,
+    "//tests/program:cuda_runs_test": 1,
+}
+
+# The same on several ranks, that talk to each other in both ways. <test>_local, <test>_nccl.
+OWN_RANKS = {
+    "//tests/gpu:local_collectives_gpu_test": 1,
+    "//tests/gpu:local_collectives_gpus_test": 2,
+}
+
+# What the libraries of the machine say of themselves: no GPU.
+LIBRARIES = [
+    "//tests/gpu:cublas_status_test",
+    "//tests/gpu:error_names_test",
+] + if_cudnn(["//tests/gpu:cudnn_names_test"]) + if_nccl(["//tests/gpu:nccl_names_test"])
+
+# Tests that no bundle has, and why.
+LEFT_OUT = {
+    "//tests/build:rank_environment_gpu_test_local": "about what Bazel tells a test",
+    "//tests/build:rank_environment_gpu_test_nccl": "about what Bazel tells a test",
+    "//tests/gpu:cudnn_plans_test": "on a driver that only holds kernels, which must not come before a real one",
+    "//tests/tools/gpu_benchmarks:gpu_benchmarks_test": "the benchmarks once and small, which the bundle runs in full",
+}
+
+# program: <program>_cases has its test cases. gpus, device, transport: TESSERA_TEST_GPUS, ..._DEVICE, ..._TRANSPORT.
+# settings: of the environment.
+def _how(program, gpus, device = "cpu", transport = "local", settings = {}):
+    return struct(program = program, gpus = gpus, device = device, transport = transport, settings = settings)
 
 GPU_TESTS = dict(
-    [(test, _how(1, "cuda")) for test in ON_CUDA] +
-    [(test, _how(1, "cpu")) for test in OWN_DEVICES] +
-    [(test, _how(gpus, "cpu")) for test, gpus in SEVERAL_GPUS.items()],
+    [(test + "_cuda", _how(test, 1, "cuda")) for test in ON_CUDA] +
+    [(test + "_nccl", _how(test, 2, "cuda", "nccl")) for test in ON_NCCL] +
+    [(test, _how(test, gpus)) for test, gpus in OWN_DEVICES.items()] +
+    [(test + "_local", _how(test, gpus)) for test, gpus in OWN_RANKS.items()] +
+    [(test + "_nccl", _how(test, gpus, transport = "nccl")) for test, gpus in OWN_RANKS.items()] +
+    [(test, _how(test, 0)) for test in LIBRARIES] +
+    [(test + "_cuda", _how(test, 1, "cuda", settings = settings)) for test, settings in ON_CUDA_WITH.items()],
 )

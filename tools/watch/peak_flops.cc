@@ -11,8 +11,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Large enough that a product's cost is its arithmetic.
-constexpr std::int64_t kSize = 768, kSizeOnGpu = 8192;
+// Squares that are multiplied: the first whose product takes so long that its cost is its
+// arithmetic, whatever it runs on.
+constexpr std::int64_t kSmallest = 256, kLargest = 8192;
+constexpr double kLongEnough = 5e-3;
 constexpr double kSeconds = 0.15;
 constexpr int kFewest = 3;
 
@@ -20,27 +22,34 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-}  // namespace
-
-double measure_peak_flops(DType dtype, Device device) {
-  TESSERA_CHECK(is_floating(dtype), "peak_flops", "dtype is {}; it must be floating",
-                dtype_name(dtype));
-  const std::int64_t size = device.is_cuda() ? kSizeOnGpu : kSize;
-  const TensorOptions options{.dtype = dtype, .device = device};
-  const Tensor a = full({size, size}, 0.5, options), out = full({size, size}, 0, options);
+// Seconds of the fastest product of squares with this extent, of a few and of as many as fit into
+// `seconds`.
+double fastest_product(std::int64_t extent, const TensorOptions& options, double seconds) {
+  const Tensor a = full({extent, extent}, 0.5, options), out = full({extent, extent}, 0, options);
   const auto product = [&] {
     const Clock::time_point start = Clock::now();
     matmul_into(out, a, a, {});
-    current_stream(device).synchronize();
+    current_stream(options.device).synchronize();
     return seconds_since(start);
   };
   product();  // makes its code
   double best = product();
   const Clock::time_point start = Clock::now();
-  for (int run = 0; run < kFewest || seconds_since(start) < kSeconds; ++run)
+  for (int run = 0; run < kFewest || seconds_since(start) < seconds; ++run)
     best = std::min(best, product());
-  const auto extent = static_cast<double>(size);
-  return 2 * extent * extent * extent / best;
+  return best;
+}
+
+}  // namespace
+
+double measure_peak_flops(DType dtype, Device device) {
+  TESSERA_CHECK(is_floating(dtype), "peak_flops", "dtype is {}; it must be floating",
+                dtype_name(dtype));
+  const TensorOptions options{.dtype = dtype, .device = device};
+  std::int64_t extent = kSmallest;
+  while (extent < kLargest && fastest_product(extent, options, 0) < kLongEnough) extent *= 2;
+  const auto size = static_cast<double>(extent);
+  return 2 * size * size * size / fastest_product(extent, options, kSeconds);
 }
 
 }  // namespace tessera::tools

@@ -136,6 +136,35 @@ TEST_CASE("a rank ends its own wait by an abort from another thread") {
   });
 }
 
+TEST_CASE("who ends a communicator waits for the graphs with calls of it") {
+  for (const bool aborts : {true, false}) {
+    on_threads(1, [aborts](int) {
+      Rank me;
+      ok_cuda(cudaStreamCreateWithFlags(&me.stream, cudaStreamNonBlocking));
+      ok(ncclCommInitRank(&me.comm, 1, fresh_id(), 0));
+      Numbers<float> x({1});
+      cudaGraph_t graph = nullptr;
+      cudaGraphExec_t program = nullptr;
+      ok_cuda(cudaStreamBeginCapture(me.stream, cudaStreamCaptureModeThreadLocal));
+      ok(ncclAllReduce(x.data(), x.data(), 1, ncclFloat, ncclSum, me.comm, me.stream));
+      ok_cuda(cudaStreamEndCapture(me.stream, &graph));
+      ok_cuda(cudaGraphInstantiate(&program, graph, 0));
+      ok_cuda(cudaGraphDestroy(graph));
+      std::atomic<bool> ended{false};
+      std::thread other([&] {
+        ok(aborts ? ncclCommAbort(me.comm) : ncclCommDestroy(me.comm));
+        ended = true;
+      });
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      const bool early = ended;
+      ok_cuda(cudaGraphExecDestroy(program));
+      other.join();
+      ok_cuda(cudaStreamDestroy(me.stream));
+      expect(!early, "it has ended while there is a graph");
+    });
+  }
+}
+
 TEST_CASE("memory of NCCL, buffers and windows") {
   on_ranks(2, [](const Rank& me) {
     void *memory = nullptr, *handle = nullptr;
