@@ -25,10 +25,15 @@ class Target:
     hdrs: list = field(default_factory=list)  # paths from the root of the tree
     srcs: list = field(default_factory=list)
     deps: list = field(default_factory=list)  # labels
+    hidden_deps: list = field(default_factory=list)  # those among them whose headers its users do not see
 
     @property
     def files(self):
         return self.hdrs + self.srcs
+
+    @property
+    def shown_deps(self):
+        return [dep for dep in self.deps if dep not in self.hidden_deps]
 
 
 class Selection(list):
@@ -52,10 +57,14 @@ class Recorder:
             for source in attributes.get(attribute) or []:
                 if not source.startswith((":", "//", "@")):
                     getattr(target, attribute).append(os.path.join(self._package, source))
+        implementation_deps = attributes.get("implementation_deps") or []
         deps = [*(attributes.get("deps") or []), *self._added_deps]
         if "actual" in attributes:
             deps.append(attributes["actual"])
-        target.deps = [normalized(dep, self._package) for dep in deps]
+        shown = [normalized(dep, self._package) for dep in deps]
+        # What is in deps too, its users see.
+        target.hidden_deps = [dep for dep in (normalized(dep, self._package) for dep in implementation_deps) if dep not in shown]
+        target.deps = shown + target.hidden_deps
         self._targets[target.label] = target
         return None
 
@@ -78,22 +87,24 @@ def branches(*alternatives):
     return merged
 
 
+def local_glob(root, package, include, exclude=(), **_):
+    """What glob() gives in the BUILD file of `package`."""
+    def matches(patterns):
+        found = set()
+        for pattern in patterns:
+            found.update(glob.glob(pattern, root_dir=os.path.join(root, package), recursive=True))
+        return found
+
+    return sorted(matches(include) - matches(exclude))
+
+
 def run_build_file(root, package, targets):
     """Executes one BUILD file, adding its targets."""
     path = os.path.join(root, package, "BUILD")
     recorder = Recorder(targets, package)
 
-    def local_glob(include, exclude=(), **_):
-        def matches(patterns):
-            found = set()
-            for pattern in patterns:
-                found.update(glob.glob(pattern, root_dir=os.path.join(root, package), recursive=True))
-            return found
-
-        return sorted(matches(include) - matches(exclude))
-
     names = {
-        "glob": local_glob,
+        "glob": lambda *patterns, **more: local_glob(root, package, *patterns, **more),
         "select": lambda choices, **_: branches(*choices.values()),
         "package_name": lambda: package,
         "True": True,
@@ -122,15 +133,19 @@ def read_targets(root, floors=FLOORS):
     return targets
 
 
-def reachable(targets, label):
-    """The labels that `label` depends on, directly or not, each with the one it was reached from."""
+def reachable(targets, label, shown_only=False):
+    """The labels that `label` depends on, directly or not, each with the one it was reached from.
+
+    `shown_only`: those alone whose headers its users see.
+    """
     reached_from = {}
     waiting = [label]
     while waiting:
         current = waiting.pop()
         if current not in targets:
             continue
-        for dep in targets[current].deps:
+        target = targets[current]
+        for dep in target.shown_deps if shown_only else target.deps:
             if dep not in reached_from and dep != label:
                 reached_from[dep] = current
                 waiting.append(dep)

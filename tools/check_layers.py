@@ -3,7 +3,8 @@
 
     tools/check_layers.py [ROOT]
 
-From the BUILD files: no target reaches, through any chain of deps, a floor that it must not know. From the #includes: our
+From the BUILD files: no target reaches, through any chain of deps, a floor that it must not know, nor sees a toolkit's
+headers from far. From the #includes: our
 headers are included as "tessera/..." and owned by a target that is a direct dep; each library is included only in its
 place, by a target that depends on it, and in no public header.
 """
@@ -57,7 +58,7 @@ LIBRARIES = {
     "cublas": (r"cublas", r"tensor/kernels/cuda/|" + EMULATED),
     "cudnn": (r"cudnn", r"tensor/kernels/cuda/|" + EMULATED),
     "cuda_runtime": (r"(cuda|driver_types|vector_types)\w*\.h", r"tensor/|distributed/cuda/|tests/gpu/|" + EMULATED),
-    "nccl": (r"nccl\.h$", r"distributed/cuda/nccl_|" + EMULATED),
+    "nccl": (r"nccl\.h$", r"distributed/cuda/nccl_|tests/gpu/nccl_names_test|" + EMULATED),
     "gloo": (r"gloo/", r"distributed/(process_group_)?gloo|tools/bench_plain_gloo"),
     "catch2": (r"catch2/", r"tests/"),
     "rapidcheck": (r"rapidcheck", r"tests/"),
@@ -71,6 +72,9 @@ LIBRARIES = {
     "xxhash": (r"xxh", r"tensor/|distributed/|models/data/|tests/"),
     "zlib": (r"(zlib|zconf)\.h$", r"models/data/|tests/"),
 }
+
+# Of hundreds of headers: their users depend on them by implementation_deps.
+TOOLKITS = ("eigen", "onednn", "cublas", "cudnn", "cuda_runtime", "nccl", "gloo")
 
 # Public headers that show a library after all: path -> library and reason.
 SHOWN = {
@@ -102,6 +106,13 @@ def allowed_floors(target):
     return allowed
 
 
+def chain_to(reached_from, label, dep):
+    chain = [dep]
+    while chain[-1] != label:
+        chain.append(reached_from[chain[-1]])
+    return " -> ".join(reversed(chain))
+
+
 def check_deps(targets):
     """Every floor a target reaches is one it may know."""
     for label, target in targets.items():
@@ -111,10 +122,18 @@ def check_deps(targets):
             above = dep.startswith(("//tests", "//tools:", "//:")) and dep not in allowed
             if not above and (floor_of(dep) is None or floor_of(dep) in allowed):
                 continue
-            chain = [dep]
-            while chain[-1] != label:
-                chain.append(reached_from[chain[-1]])
-            yield f"{label} must not reach {dep}: {' -> '.join(reversed(chain))}"
+            yield f"{label} must not reach {dep}: {chain_to(reached_from, label, dep)}"
+
+
+def check_toolkits(targets):
+    """No target above tensor shows its users a toolkit's headers, but by a dep of its own."""
+    toolkits = {f"//tools/third_party:{name}" for name in TOOLKITS}
+    for label, target in targets.items():
+        if floor_of(label) in ("tensor", None) or "/cuda" in target.package:
+            continue
+        reached_from = reachable(targets, label, shown_only=True)
+        for dep in sorted(toolkits & reached_from.keys() - set(target.deps)):
+            yield f"{label} sees {dep}: {chain_to(reached_from, label, dep)}; make it one of implementation_deps on the way"
 
 
 def source_files(root):
@@ -200,7 +219,7 @@ def check_folders(root):
 def main(arguments):
     root = arguments[0] if arguments else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     targets = read_targets(root)
-    errors = [*check_folders(root), *check_deps(targets), *check_includes(root, targets)]
+    errors = [*check_folders(root), *check_deps(targets), *check_toolkits(targets), *check_includes(root, targets)]
     for error in dict.fromkeys(errors):
         print(f"check_layers: {error}")
     if not errors:

@@ -8,6 +8,7 @@ A header of package `nn` is included as `tessera/nn/<file>.h`.
 load("//tools:compile_fail.bzl", _tessera_compile_fail_test = "tessera_compile_fail_test")
 load("//tools/cuda:cuda_library.bzl", "needs_cuda", _if_cuda = "if_cuda", _if_nccl = "if_nccl", _tessera_cuda_library = "tessera_cuda_library")
 load("//tools:header_prefix.bzl", "header_prefix")
+load("//tools:linked_only.bzl", "linked_only")
 
 if_cuda = _if_cuda
 if_nccl = _if_nccl
@@ -47,19 +48,63 @@ def _private_headers(name, headers, deps, testonly = False):
     )
     return deps + [name + "_private"]
 
-def tessera_library(name, srcs = [], hdrs = [], deps = [], copts = [], **kwargs):
-    """A C++20 library of Tessera; its headers are included as tessera/<package>/<file>.h."""
+def tessera_library(name, srcs = [], hdrs = [], deps = [], implementation_deps = [], copts = [], visibility = None, **kwargs):
+    """A C++20 library of Tessera; its headers are included as tessera/<package>/<file>.h.
+
+    Args:
+      name: of the library.
+      srcs: sources.
+      hdrs: headers.
+      deps: of both.
+      implementation_deps: of srcs alone: no header of theirs reaches a user of this library. For toolkits, whose
+          thousands of headers would otherwise be an input of everything above, and rebuild it where they change.
+      copts: for srcs.
+      visibility: of the library.
+      **kwargs: passed on.
+    """
     if _headers_of(srcs):
         fail("%s: headers belong in hdrs, or they cannot be included as tessera/..." % name)
+    common = dict(include_prefix = header_prefix(), linkstatic = True)
+    copts = TESSERA_COPTS + copts
+    if not implementation_deps:
+        native.cc_library(
+            name = name,
+            srcs = srcs,
+            hdrs = hdrs,
+            deps = deps,
+            copts = copts,
+            visibility = visibility,
+            **dict(kwargs, **common)
+        )
+        return
+    parts = dict(
+        testonly = kwargs.get("testonly"),
+        tags = kwargs.get("tags", []),
+        target_compatible_with = kwargs.get("target_compatible_with", []),
+    )
+    inside = dict(visibility = ["//visibility:private"], **parts)
+    headers, sources, linked = [name + "_" + part for part in ["headers", "sources", "linked"]]
     native.cc_library(
-        name = name,
-        srcs = srcs,
+        name = headers,
         hdrs = hdrs,
         deps = deps,
-        copts = TESSERA_COPTS + copts,
-        include_prefix = header_prefix(),
+        **dict(inside, **common)
+    )
+    native.cc_library(
+        name = sources,
+        srcs = srcs,
+        deps = [headers] + implementation_deps,
+        copts = copts,
         linkstatic = True,
+        visibility = ["//visibility:private"],
         **kwargs
+    )
+    linked_only(name = linked, deps = [sources], **inside)
+    native.cc_library(
+        name = name,
+        deps = [headers, linked],
+        visibility = visibility,
+        **parts
     )
 
 def tessera_binary(name, copts = [], **kwargs):
@@ -86,6 +131,11 @@ def _test_cases(name, srcs, deps, copts, data):
     )
     return [name + "_cases"]
 
+def _gpus_env(gpus):
+    """How many GPUs a test needs. With several, its rank threads may use NCCL: see GPUs in distributed/README.md."""
+    loading = {"CUDA_MODULE_LOADING": "EAGER"} if gpus > 1 else {}
+    return dict(loading, TESSERA_TEST_GPUS = str(gpus))
+
 def _run_on_cuda(name, program, settings, size, tags, data):
     """The same program with CUDA tensors where nothing else is said: <program>_cuda, skipped without a GPU."""
     native.sh_test(
@@ -110,14 +160,15 @@ def tessera_cc_test(name, srcs = [], deps = [], copts = [], size = "small", data
       data: of each target.
       devices: where tensors are made that name no device; with "cuda" there is a target <name>_cuda too, the same
           program on a GPU.
-      tags: of each target.
+      tags: of each target; with "vendor-libraries" (it compares what CUDA's libraries say) it is in the bundle of
+          //tools/gpu_check, as all tests with "gpu" are.
       env: of each target.
       **kwargs: passed on.
     """
     if "cuda" in devices:
-        settings = dict(env, TESSERA_TEST_DEVICE = "cuda", TESSERA_TEST_GPUS = "1")
+        settings = dict(env, TESSERA_TEST_DEVICE = "cuda", **_gpus_env(1))
         _run_on_cuda(name + "_cuda", name, settings, size, tags, data)
-    if "cuda" in devices or "gpu" in tags:
+    if srcs and ("cuda" in devices or "gpu" in tags or "vendor-libraries" in tags):
         deps = _test_cases(name, srcs, deps, copts, data)
         srcs = []
     headers = _headers_of(srcs)
@@ -142,7 +193,7 @@ def tessera_gpu_test(name, gpus = 1, tags = [], env = {}, **kwargs):
     tessera_cc_test(
         name = name,
         tags = _gpu_tags(gpus) + tags,
-        env = dict(env, TESSERA_TEST_GPUS = str(gpus)),
+        env = dict(env, **_gpus_env(gpus)),
         **kwargs
     )
 
@@ -163,8 +214,8 @@ def _run_ranks_on_cuda(name, devices, env, size, tags, data):
         settings = dict(
             env,
             TESSERA_TEST_DEVICE = "cuda",
-            TESSERA_TEST_GPUS = str(gpus),
             TESSERA_TEST_TRANSPORT = transport,
+            **_gpus_env(gpus)
         )
         targets.append(name + "_" + form)
         _run_on_cuda(name + "_" + form, name + "_local", settings, size, ["cpu:2"] + tags, data)
@@ -215,11 +266,12 @@ def tessera_rank_test(
             deps = cases,
             size = size,
             tags = ["cpu:2", "transport-" + transport.name] + _gpu_tags(gpus) + tags,
-            env = dict(env, **{
-                "TESSERA_TEST_GPUS": str(gpus),
-                "TESSERA_TEST_TRANSPORT": transport.name,
-                "TESSERA_TEST_WORLDS": sizes,
-            }),
+            env = dict(
+                env,
+                TESSERA_TEST_TRANSPORT = transport.name,
+                TESSERA_TEST_WORLDS = sizes,
+                **_gpus_env(gpus)
+            ),
             data = data,
             **kwargs
         )

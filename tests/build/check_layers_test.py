@@ -56,6 +56,17 @@ class CheckLayersTest(CheckerTestCase):
                         "//distributed:world must not reach //nn:module: "
                         "//distributed:world -> //distributed:mesh_impl -> //nn:module")
 
+    def test_toolkit_seen_from_far(self):
+        """nn may be made with Eigen on the way, and must not see it."""
+        tensor = library("shape", srcs=["shape.cc"], hdrs=["shape.h"])
+        sees = tensor.replace("deps = []", "deps = ['//tools/third_party:eigen']")
+        self.assert_red(self.changed(tensor__BUILD=LOAD + sees),
+                        "//nn:module sees //tools/third_party:eigen: //nn:module -> //tensor:shape -> //tools/third_party:eigen")
+        hides = tensor.replace("deps = []", "implementation_deps = ['//tools/third_party:eigen']")
+        self.assert_green(self.changed(tensor__BUILD=LOAD + hides))
+        both = sees.replace("deps = ['//tools", "implementation_deps = ['//tools/third_party:eigen'], deps = ['//tools")
+        self.assert_red(self.changed(tensor__BUILD=LOAD + both), "//nn:module sees //tools/third_party:eigen")
+
     def test_named_targets_reach_more(self):
         self.assert_green(self.changed(distributed__BUILD=LOAD + library("mesh_impl", ["//nn:module"])))
 

@@ -29,7 +29,7 @@ while read -r -d '' file; do
   sed "s|@TESSERA@|$tessera|" "$file" >"$outside/${path%.in}"
 done < <(find -L "$sources" -type f -print0)
 
-options=(--nosandbox_debug --symlink_prefix=/ --curses=no --color=no --show_progress_rate_limit=60)
+options=(--compilation_mode=fastbuild --repo_env=TESSERA_CUDA=0 --nosandbox_debug --symlink_prefix=/ --curses=no --color=no --show_progress_rate_limit=60)
 bazel build "${options[@]}" --nobuild @tessera//:tessera
 bazel build "${options[@]}" //:train
 said=$(bazel run "${options[@]}" --ui_event_filters=-info --noshow_progress //:train)
