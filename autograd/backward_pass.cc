@@ -218,7 +218,7 @@ void BackwardPass::run_node(Node& node) {
   Gradients input_gradients =
       anomaly_ ? run_checked(node, std::move(output_gradients))
                : node.run(std::move(output_gradients), BackwardContext(node, *this));
-  if (!options_.retain_graph || (state.transient && !options_.create_graph)) node.free_saved();
+  if (frees_saved(node)) node.free_saved();
   for (std::size_t i = 0; i < input_gradients.size(); ++i)
     deliver(node, i, std::move(input_gradients[i]));
 }

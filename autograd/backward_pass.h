@@ -38,6 +38,9 @@ class BackwardPass final : public BackwardContext::Pass {
   void execute();
 
   bool create_graph() const override { return options_.create_graph; }
+  bool frees_saved(const Node& node) const override {
+    return !options_.retain_graph || (states_.at(&node).transient && !options_.create_graph);
+  }
   bool needs(const Node& node) const override;
   std::optional<GradientSlot> take_slot(Node& leaf, DType storable) override;
   bool took_slot(const Node& leaf) const override;

@@ -66,6 +66,11 @@ const Variable& SavedVariable::unpack() const {
   return variable_;
 }
 
+bool SavedVariable::is_sole_owner() const {
+  return saved() && !variable_.is_leaf() && variable_.impl().use_count() == 1 &&
+         variable_.tensor().is_sole_owner();
+}
+
 namespace detail {
 
 RecordingProbe::RecordingProbe() : outer_(std::exchange(t_probe, this)) {}

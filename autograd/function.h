@@ -52,6 +52,10 @@ class SavedVariable {
   bool saved() const { return variable_.defined(); }
   /// Throws as Saved::unpack; StateError where nothing was saved.
   const Variable& unpack() const;
+  /// True when this is all that still sees the tensor: no handle of the variable or of the tensor,
+  /// no view, no other node, and no leaf, which its gradient's node holds. With
+  /// BackwardContext::frees_saved() the derivative may then write over it.
+  bool is_sole_owner() const;
 
  private:
   Variable variable_;

@@ -59,6 +59,8 @@ class BackwardContext {
   class Pass {
    public:
     virtual bool create_graph() const = 0;
+    /// True for a node whose saved tensors the pass frees once it ran.
+    virtual bool frees_saved(const Node& node) const = 0;
     /// False for a node whose gradients would be thrown away.
     virtual bool needs(const Node& node) const = 0;
     virtual std::optional<GradientSlot> take_slot(Node& leaf, DType storable) = 0;
@@ -82,6 +84,9 @@ class BackwardContext {
   /// undefined gradient for that input.
   std::optional<GradientSlot> slot(int i, DType storable) const;
   bool create_graph() const { return pass_.create_graph(); }
+  /// True when what this node saved is freed as soon as its derivative has answered, so that the
+  /// derivative may write over it where nobody else sees it: see SavedVariable::is_sole_owner.
+  bool frees_saved() const { return pass_.frees_saved(node_); }
   /// Output `i` of this node with its history, from its saved value. A derivative that needs its
   /// own output keeps it as Saved and asks here, since capturing the variable would make the node
   /// own itself.

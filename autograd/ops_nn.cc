@@ -8,6 +8,7 @@
 #include "tessera/tensor/ops_create.h"
 #include "tessera/tensor/ops_elementwise.h"
 #include "tessera/tensor/ops_reduce.h"
+#include "tessera/tensor/stream.h"
 
 namespace tessera {
 
@@ -79,10 +80,34 @@ struct SavedCrossEntropy {
     return {mul(sub(mul(softmax(x), a), Variable(k)), rows)};
   }
 
-  Gradients direct(const Variable& dy) const {
-    return {
-        Variable(cross_entropy_rows_backward(row_gradient(dy).tensor(), logits.unpack().tensor(),
-                                             targets.unpack(), log_sum_exp.unpack(), options))};
+  // Whether the gradient may take the logits' memory: this node lets go of them next, and nobody
+  // else can see them.
+  //
+  // Threads: a count of one cannot grow behind our back, since handles are copied from handles, and
+  // the one there is belongs to this node, which only the thread that recorded it uses. Streams:
+  // when the last handle of a block goes, its stream hands it out again at once, so whoever read
+  // the logits on another stream made this one wait before it dropped its handle. To write over
+  // them here is what the next taker of the block would do; hence only on the block's own stream,
+  // and not where replays of a CUDA graph come back to it.
+  bool gives_memory(const BackwardContext& context) const {
+    if (!context.frees_saved() || !logits.is_sole_owner()) return false;
+    const Tensor& x = logits.unpack().tensor();
+    const Storage& storage = x.storage();
+    // As a tensor of its own lies, so that what reads the gradient chooses the same kernels.
+    const bool fills_storage =
+        x.is_contiguous() && x.offset() == 0 &&
+        static_cast<std::size_t>(x.numel()) * dtype_size(x.dtype()) == storage.bytes();
+    return fills_storage && storage.belongs_to(current_stream(x.device()));
+  }
+
+  Gradients direct(const Variable& dy, const BackwardContext& context) const {
+    const Tensor rows = row_gradient(dy).tensor();
+    const Tensor& x = logits.unpack().tensor();
+    if (!gives_memory(context))
+      return {Variable(
+          cross_entropy_rows_backward(rows, x, targets.unpack(), log_sum_exp.unpack(), options))};
+    cross_entropy_rows_backward_(x, rows, targets.unpack(), log_sum_exp.unpack(), options);
+    return {Variable(x)};
   }
 };
 
@@ -104,7 +129,7 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets,
                                  .total_weight = reduced.total_weight,
                                  .options = options}](const Variable& dy,
                                                       const BackwardContext& context) {
-        return context.create_graph() ? saved.differentiable(dy) : saved.direct(dy);
+        return context.create_graph() ? saved.differentiable(dy) : saved.direct(dy, context);
       });
 }
 

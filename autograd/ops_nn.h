@@ -18,6 +18,14 @@ Variable softmax(const Variable& x, int dim = -1);      // twice
 Variable log_softmax(const Variable& x, int dim = -1);  // twice
 
 /// Targets and class weights get no gradient. Twice.
+///
+/// The gradient is written over the logits where backward is their last user: when it frees what
+/// was saved (not with create_graph, nor, but for what it computed anew, with retain_graph), and no
+/// handle, view or other node holds them. So leave them to the loss,
+/// `cross_entropy(model(tokens), targets)`, or let the variable's scope end before backward(). The
+/// peak of backward is then lower by rows * classes * dtype_size(logits) bytes, a whole tensor of
+/// logits; for 8192 tokens of a vocabulary of 50257 in f32, by 1.5 GiB. Logits that someone still
+/// holds keep their values, and the gradient has the same bits either way.
 Variable cross_entropy(const Variable& logits, const Tensor& targets,
                        const CrossEntropyOptions& options);
 Variable cross_entropy(const Variable& logits, const Tensor& targets,
@@ -29,11 +37,18 @@ Variable layer_norm(const Variable& x, const Variable& weight, const Variable& b
 Variable rms_norm(const Variable& x, const Variable& weight, const RmsNormOptions& options = {});
 Variable group_norm(const Variable& x, const Variable& weight, const Variable& bias,
                     const GroupNormOptions& options = {});
-/// x + residual and its norm, in one kernel; x and residual have one shape and dtype. What follows,
-/// gradients too, has the bits of add() and then the norm.
+/// x + residual and its norm, in one kernel; x and residual have one shape. What follows, gradients
+/// too, has the bits of add() and then the norm. Where their dtypes differ, and under autocast, it
+/// is add() and then the norm.
 struct AddNorm {
   Variable y;    ///< the norm of `sum`
-  Variable sum;  ///< x + residual
+  Variable sum;  ///< x + residual, of the dtype that add() gives it
+
+  /// For hooks of layers that answer it (nn/visit.h).
+  template <class F>
+  void visit_tensors(F&& f) {
+    f(y, sum);
+  }
 };
 AddNorm add_layer_norm(const Variable& x, const Variable& residual, const Variable& weight,
                        const Variable& bias, const LayerNormOptions& options = {});  // twice

@@ -39,7 +39,9 @@ class Task {
   /// What loss() reads of the share that was loaded last, on its device. Where a later share is at
   /// the same place, a CUDA graph of this one's computation reads the later one.
   virtual std::vector<Tensor> inputs() const { return {}; }
-  /// Forward over the rows [begin, end) of the share that was loaded last; perhaps none.
+  /// Forward over the rows [begin, end) of the share that was loaded last; perhaps none. Keep no
+  /// handle of logits beyond it: backward then needs no memory for their gradient, see
+  /// cross_entropy in autograd/ops_nn.h.
   virtual LossSum loss(std::int64_t begin, std::int64_t end) = 0;
   /// Over all of the data kept for it, in evaluation mode and without gradients. `step` is left for
   /// the trainer to fill. Collective.

@@ -132,6 +132,15 @@ Block Block::take_pinned(std::size_t bytes, const Stream& stream, MemoryCategory
   return block;
 }
 
+bool Block::belongs_to(const Stream& stream) const {
+  if (empty()) return false;
+  if (pinned_) return pinned_->stream == stream;
+  const Stream::Impl& target = stream.impl();
+  // A stream's pool is its own; on the null device, where nothing runs, there is none.
+  return device_ == target.device.type && pool_ == target.pool.get() && gpu_ == target.gpu.get() &&
+         (gpu_ == nullptr || gpu_->may_reuse(data_));
+}
+
 void Block::count(MemoryCategory category) {
   category_ = category;
   if (bytes_ == 0) return;

@@ -57,6 +57,10 @@ class Block {
   }  ///< null only when empty; on the null device never to be touched
   std::size_t bytes() const { return bytes_; }  ///< as asked for
   std::int64_t counted_bytes() const;           ///< as counted: rounded up to the device's unit
+  /// It was taken for this stream, so that work of it alone is what orders the memory's next use.
+  /// Not when empty, and not what a CUDA graph uses, but for a graph that is captured right now its
+  /// own: replays come back to it.
+  bool belongs_to(const Stream& stream) const;
 
  private:
   friend class Storage;

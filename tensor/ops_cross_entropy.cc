@@ -1,3 +1,4 @@
+#include "tessera/tensor/elementwise.h"
 #include "tessera/tensor/kernels/cross_entropy.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/resolve.h"
@@ -5,6 +6,7 @@
 #include "tessera/tensor/ops_elementwise.h"
 #include "tessera/tensor/ops_nn.h"
 #include "tessera/tensor/ops_reduce.h"
+#include "tessera/tensor/overlap.h"
 
 namespace tessera {
 namespace {
@@ -18,6 +20,7 @@ template <const char* const& where>
 
 constexpr const char* kForward = "cross_entropy";
 constexpr const char* kBackward = "cross_entropy_rows_backward";
+constexpr const char* kBackwardInPlace = "cross_entropy_rows_backward_";
 
 void check_options(const char* where, const Tensor& logits, const CrossEntropyOptions& options) {
   TESSERA_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1, where,
@@ -42,15 +45,16 @@ void check_rows(const char* where, const Tensor& logits, const Tensor& targets) 
                 logits.shape().str(), targets.shape().str());
 }
 
-void check_row_values(const Tensor& logits, const Tensor& targets, const char* name,
+void check_row_values(const char* where, const Tensor& logits, const char* name,
                       const Tensor& values) {
-  ops::check_defined(kBackward, name, values);
-  ops::check_same_device(kBackward, logits, values);
+  ops::check_defined(where, name, values);
+  ops::check_same_device(where, logits, values);
   const DType dtype = compute_dtype(logits.dtype());
-  TESSERA_CHECK(values.dtype() == dtype, kBackward, "{} has dtype {}, expected {}; cast it", name,
+  const Shape rows = logits.shape().without(logits.ndim() - 1);
+  TESSERA_CHECK(values.dtype() == dtype, where, "{} has dtype {}, expected {}; cast it", name,
                 dtype_name(values.dtype()), dtype_name(dtype));
-  TESSERA_CHECK(values.shape() == targets.shape(), kBackward, "{} has shape {}, expected {}", name,
-                values.shape().str(), targets.shape().str());
+  TESSERA_CHECK(values.shape() == rows, where, "{} has shape {}, expected {}", name,
+                values.shape().str(), rows.str());
 }
 
 Tensor as_matrix(const Tensor& logits) {
@@ -82,6 +86,39 @@ struct Targets {
             .bad_target = bad_target};
   }
 };
+
+// What the derivative reads beside the logits.
+struct BackwardOperands {
+  const Tensor& dloss;
+  const Tensor& targets;
+  const Tensor& log_sum_exp;
+  const CrossEntropyOptions& options;
+};
+
+void check_backward(const char* where, const Tensor& logits, const BackwardOperands& in) {
+  check_rows(where, logits, in.targets);
+  check_options(where, logits, in.options);
+  check_row_values(where, logits, "dloss", in.dloss);
+  check_row_values(where, logits, "log_sum_exp", in.log_sum_exp);
+}
+
+void check_apart(const char* name, const Tensor& logits, const Tensor& x) {
+  TESSERA_CHECK(!x.defined() || !ops::overlap(x, logits), kBackwardInPlace,
+                "the memory of {} is that of the logits, which are written over; clone() it", name);
+}
+
+// `logits` and `dlogits` are matrices, and may be one.
+template <const char* const& where>
+void launch_backward(const Tensor& logits, const BackwardOperands& in, const View& dlogits) {
+  const Targets t(logits, in.targets, in.options);
+  const Tensor d = as_rows(in.dloss), l = as_rows(contiguous(in.log_sum_exp));
+  launch<CrossEntropyBackwardKernel>(logits.device(),
+                                     {.dloss = read(d),
+                                      .logits = read(logits),
+                                      .targets = t.arguments(in.options, throw_bad_target<where>),
+                                      .log_sum_exp = read(l),
+                                      .dlogits = dlogits});
+}
 
 }  // namespace
 
@@ -134,20 +171,32 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
 
 Tensor cross_entropy_rows_backward(const Tensor& dloss, const Tensor& logits, const Tensor& targets,
                                    const Tensor& log_sum_exp, const CrossEntropyOptions& options) {
-  check_rows(kBackward, logits, targets);
-  check_options(kBackward, logits, options);
-  check_row_values(logits, targets, "dloss", dloss);
-  check_row_values(logits, targets, "log_sum_exp", log_sum_exp);
-  const Tensor out = Tensor::empty(logits.shape(), logits.options());
-  const Targets t(logits, targets, options);
-  const Tensor x = as_matrix(logits), d = as_rows(dloss), l = as_rows(contiguous(log_sum_exp));
-  launch<CrossEntropyBackwardKernel>(logits.device(),
-                                     {.dloss = read(d),
-                                      .logits = read(x),
-                                      .targets = t.arguments(options, throw_bad_target<kBackward>),
-                                      .log_sum_exp = read(l),
-                                      .dlogits = write(out.view(x.shape()))});
+  const BackwardOperands in{dloss, targets, log_sum_exp, options};
+  check_backward(kBackward, logits, in);
+  const Tensor x = as_matrix(logits);
+  // A copy that had to be made of the logits is ours to write over.
+  const bool is_copy = !(x.storage() == logits.storage());
+  const Tensor out =
+      is_copy ? x.view(logits.shape()) : Tensor::empty(logits.shape(), logits.options());
+  launch_backward<kBackward>(x, in, write(out.view(x.shape())));
   return out;
+}
+
+void cross_entropy_rows_backward_(const Tensor& logits, const Tensor& dloss, const Tensor& targets,
+                                  const Tensor& log_sum_exp, const CrossEntropyOptions& options) {
+  const BackwardOperands in{dloss, targets, log_sum_exp, options};
+  check_backward(kBackwardInPlace, logits, in);
+  ops::check_writable(kBackwardInPlace, logits);
+  check_apart("dloss", logits, dloss);
+  check_apart("targets", logits, targets);
+  check_apart("log_sum_exp", logits, log_sum_exp);
+  check_apart("the weight", logits, options.weight);
+  const Tensor x = as_matrix(logits);
+  const bool is_copy = !(x.storage() == logits.storage());
+  launch_backward<kBackwardInPlace>(x, in, is_copy ? write(x) : overwrite(x, kBackwardInPlace));
+  if (!is_copy) return;
+  copy_(logits, x.view(logits.shape()));
+  logits.set_last_writer(kBackwardInPlace);
 }
 
 }  // namespace tessera

@@ -62,5 +62,11 @@ ReducedLoss reduce_loss(const CrossEntropyResult& rows, Reduction reduction, DTy
 Tensor cross_entropy_rows_backward(const Tensor& dloss, const Tensor& logits, const Tensor& targets,
                                    const Tensor& log_sum_exp,
                                    const CrossEntropyOptions& options = {});
+/// The same bits, written over the logits, which saves the memory of a result. The other operands
+/// must not share memory with the logits, and the logits must not repeat elements (expand), else
+/// InvalidArgument. Logits of other than 2 dims that are not contiguous take a copy for the time.
+void cross_entropy_rows_backward_(const Tensor& logits, const Tensor& dloss, const Tensor& targets,
+                                  const Tensor& log_sum_exp,
+                                  const CrossEntropyOptions& options = {});
 
 }  // namespace tessera

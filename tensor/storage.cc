@@ -118,6 +118,8 @@ void Storage::pin() {
 
 bool Storage::is_pinned() const { return impl().block.pinned_ != nullptr; }
 
+bool Storage::belongs_to(const Stream& stream) const { return impl().block.belongs_to(stream); }
+
 void Storage::note_transfer(Event done) {
   Impl& self = impl();
   TESSERA_CHECK_AS(StateError, is_pinned(), "storage.note_transfer", "storage {} is not pinned",

@@ -46,6 +46,10 @@ class Storage {
   void pin();
   /// Whether its memory is page-locked now.
   bool is_pinned() const;
+  /// Handles that share this storage, this one included.
+  std::int64_t use_count() const { return impl_.use_count(); }
+  /// Block::belongs_to of its memory. False while released.
+  bool belongs_to(const Stream& stream) const;
   /// A GPU copies from or to the memory until `done`: whoever asks for the address waits on the
   /// host. Of a pinned storage.
   void note_transfer(Event done);

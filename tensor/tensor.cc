@@ -81,6 +81,16 @@ Tensor Tensor::over(Storage storage, const Shape& shape, const Shape& strides, s
   return Tensor(std::make_shared<Impl>(std::move(storage), shape, strides, offset, dtype));
 }
 
+bool Tensor::is_sole_owner() const {
+  const Impl& self = impl();
+  // A view is one more owner of the first tensor of its family.
+  const bool only_handle = impl_.use_count() == 1 && (!self.root || self.root.use_count() == 1);
+  if (!only_handle || self.storage().use_count() != 1) return false;
+  // What other threads did before they let go of theirs has happened.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return true;
+}
+
 std::int64_t Tensor::dim(int d) const { return shape()[normalize_dim(d, ndim(), "tensor.dim")]; }
 
 const char* Tensor::last_writer() const {

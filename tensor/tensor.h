@@ -119,6 +119,11 @@ class Tensor {
   /// For an operation made of others: the latest write was its own.
   void set_last_writer(const char* by) const;
 
+  /// True when nobody else can reach the elements: this is the only handle, the family has no other
+  /// view, and the storage no other owner. Handles are copied from handles, so the answer stays
+  /// true while the thread that asks makes none.
+  bool is_sole_owner() const;
+
   /// How many handles of a higher kind (autograd's variables) see this view family. Whoever makes
   /// and drops them counts; an operation in place asks whether its own is the only one.
   int family_handles() const;

@@ -25,8 +25,8 @@ void train(const char* path) {
   nn::optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
   for (int step = 1; step <= 60; ++step) {
     const Tensor tokens = make_batch(step);
-    const Variable logits = model(contiguous(tokens.slice(1, 0, 12)));
-    const Variable loss = cross_entropy(logits, contiguous(tokens.slice(1, 1, 13)));
+    const Tensor known = contiguous(tokens.slice(1, 0, 12)), next = tokens.slice(1, 1, 13);
+    const Variable loss = cross_entropy(model(known), contiguous(next));
     backward(loss);
     nn::clip_grad_norm(model.parameters(), 1.0);
     optimizer.step();

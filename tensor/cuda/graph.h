@@ -2,6 +2,7 @@
 
 /// Work of one GPU that is recorded once and then issued again with one call: a CUDA graph.
 ///
+///     cuda::Queue& queue = current_stream(device).cuda_queue();
 ///     cuda::CudaGraph graph;
 ///     graph.capture(queue, [&] { ... });   // issues nothing: what the body asks for is recorded
 ///     graph.replay(queue);                 // runs it

@@ -168,6 +168,14 @@ class GpuQueue final : public Queue,
     release(data, nullptr);
   }
 
+  bool may_reuse(void* data) const override {
+    const Capture* now = Capture::current();
+    const std::lock_guard lock(mutex_);
+    const auto found = of_graphs_.find(data);
+    return found == of_graphs_.end() ? now == nullptr
+                                     : now != nullptr && found->second == now->memory();
+  }
+
   // What a capture may read is its own from here on.
   void release(void* data, const Mark* behind) noexcept override {
     std::shared_ptr<GraphMemory> reader;  // goes after the lock

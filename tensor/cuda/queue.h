@@ -75,6 +75,10 @@ class Queue {
   virtual void* take(std::size_t bytes) = 0;
   /// In stream order: earlier work may still use it. From any thread.
   virtual void give_back(void* data) noexcept = 0;
+  /// Whether what was taken here may be used for something else by the work that is asked for now:
+  /// not what an earlier capture took, nor, in a capture, what was there before it, since replays
+  /// come back to both.
+  virtual bool may_reuse(void* data) const = 0;
   virtual void fill_bytes(void* to, unsigned char byte, std::size_t bytes) = 0;
 
   /// From memory of the host, which may change as soon as the call returns. Passes through pinned

@@ -56,7 +56,9 @@ struct CrossEntropyBackwardKernel {
   static constexpr const char* kName = "cross_entropy_backward";
   /// dlogits = dloss[row] * ((1 - s) w[t] (p - onehot(t)) + s / classes (p sum_c w[c] - w)), and 0
   /// in rows that are ignored. As above; dlogits [rows, classes], floating, any strides; dloss
-  /// [rows] and log_sum_exp [rows] of the type that is computed with, dloss of any stride.
+  /// [rows] and log_sum_exp [rows] of the type that is computed with, dloss of any stride. dlogits
+  /// may be the same view as logits: whoever writes an element has read it, and nobody else reads
+  /// it.
   struct Args {
     ConstView dloss;
     ConstView logits;

@@ -144,6 +144,29 @@ TEST_CASE("norms of sums: derivatives, through the norm and the sum") {
       {leaf({2, 3, 4}, -1, 3), leaf({2, 3, 4}, -1, 1)});
 }
 
+// What is added may be of two dtypes, which add() promotes.
+TEST_CASE("norms of sums of two dtypes: the bits of add() and then the norm") {
+  const Variable x(cast(irregular({4, 6}, -1, 3), DType::kF32), true);
+  const Variable r(cast(irregular({4, 6}), DType::kBF16), true), w(ones({6}), true), none;
+  const auto check = [&](const AddNorm& got, const Variable& sum, const Variable& y) {
+    CHECK(got.sum.dtype() == DType::kF32);
+    CHECK(all_equal(got.sum.tensor(), sum.tensor()));
+    CHECK(all_equal(got.y.tensor(), y.tensor()));
+    const Variable losses[] = {tessera::sum(sin(got.y) * got.sum), tessera::sum(sin(y) * sum)};
+    const std::vector<Variable> a = grad({&losses[0], 1}, {{x, r, w}}),
+                                b = grad({&losses[1], 1}, {{x, r, w}});
+    CHECK(a[1].dtype() == DType::kBF16);
+    for (std::size_t i = 0; i < a.size(); ++i) CHECK(all_equal(a[i].tensor(), b[i].tensor()));
+  };
+  const Variable first = add(x, r), second = add(x, r);
+  check(add_layer_norm(x, r, w, none), first, layer_norm(first, w, none));
+  check(add_rms_norm(x, r, w), second, rms_norm(second, w));
+  CHECK(thrown<InvalidArgument>([&] { add_rms_norm(x, w, w); }) ==
+        "[add_rms_norm] shapes [4, 6] and [6] differ; they must be equal");
+  CHECK(thrown<InvalidArgument>([&] { add_layer_norm(w, r, w, none); }) ==
+        "[add_layer_norm] shapes [6] and [4, 6] differ; they must be equal");
+}
+
 TEST_CASE("layer, rms and group norm: derivatives") {
   for (const auto& [shape, dims] : {std::pair(Shape{3, 5}, 1), std::pair(Shape{2, 3, 4}, 2),
                                     std::pair(Shape{7}, 1), std::pair(Shape{0, 3}, 1)}) {

@@ -50,6 +50,26 @@ TEST_CASE("gpu graph: blocks are used again in the body, by their own stream") {
   CHECK(graph.memory_bytes() == 8192 + 8192 + 1024);
 }
 
+TEST_CASE("gpu graph: memory may be used anew where no replay comes back to it") {
+  const Stream compute = on_gpu("compute"), side = on_gpu("side");
+  const Block before = Block::take(512, compute, MemoryCategory::kOther);
+  CHECK(before.belongs_to(compute));
+  CHECK_FALSE(before.belongs_to(side));
+  Block inside;
+  CudaGraph graph, next;
+  graph.capture(compute.cuda_queue(), [&] {
+    inside = Block::take(512, compute, MemoryCategory::kOther);
+    CHECK(inside.belongs_to(compute));
+    CHECK_FALSE(before.belongs_to(compute));
+  });
+  CHECK_FALSE(inside.belongs_to(compute));
+  CHECK(before.belongs_to(compute));
+  next.capture(compute.cuda_queue(), [&] {
+    CHECK_FALSE(inside.belongs_to(compute));
+    compute.cuda_queue().sleep(0);
+  });
+}
+
 TEST_CASE("gpu graph: its memory goes back with the graph and the last of its blocks") {
   const Stream compute = on_gpu("compute");
   const StreamGuard guard(compute);
