@@ -5,6 +5,7 @@
 #include "tessera/autograd/autocast_call.h"
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops.h"
+#include "tessera/tensor/check.h"
 
 namespace tessera {
 namespace {
@@ -135,6 +136,14 @@ Variable record_sum(const Tensor& sum, const Variable& x, const Variable& residu
   });
 }
 
+// A sum and its norm may be computed in two dtypes, and x and residual be of two. Throws
+// InvalidArgument for what add() would broadcast.
+bool adds_apart(const char* where, const Variable& x, const Variable& residual) {
+  TESSERA_CHECK(x.shape() == residual.shape(), where, "shapes {} and {} differ; they must be equal",
+                x.shape().str(), residual.shape().str());
+  return detail::autocasting() || x.dtype() != residual.dtype();
+}
+
 // The last `dims` dims as channels, the others as samples.
 NormView layer_view(const Variable& x, int dims, double eps) {
   std::int64_t samples = 1, channels = 1;
@@ -178,7 +187,7 @@ Variable rms_norm(const Variable& x, const Variable& weight, const RmsNormOption
 
 AddNorm add_layer_norm(const Variable& x, const Variable& residual, const Variable& weight,
                        const Variable& bias, const LayerNormOptions& options) {
-  if (detail::autocasting()) {  // a sum and its norm may be computed in two dtypes
+  if (adds_apart("add_layer_norm", x, residual)) {
     const Variable sum = add(x, residual);
     return {.y = layer_norm(sum, weight, bias, options), .sum = sum};
   }
@@ -193,7 +202,7 @@ AddNorm add_layer_norm(const Variable& x, const Variable& residual, const Variab
 
 AddNorm add_rms_norm(const Variable& x, const Variable& residual, const Variable& weight,
                      const RmsNormOptions& options) {
-  if (detail::autocasting()) {
+  if (adds_apart("add_rms_norm", x, residual)) {
     const Variable sum = add(x, residual);
     return {.y = rms_norm(sum, weight, options), .sum = sum};
   }

@@ -76,9 +76,10 @@ struct HeadParallel {
   bool use_local_output = true;
 };
 
-/// nn::LayerNorm, nn::RMSNorm, nn::Dropout: input and result are Shard{sequence_dim}. Parameters
-/// are whole on every rank, and their gradients, each of its part of the sequence, are added up in
-/// backward: an all-reduce for each. Dropout drops what the whole sequence would.
+/// nn::LayerNorm, nn::RMSNorm, nn::Dropout: input and result are Shard{sequence_dim}, and so are a
+/// norm's residual and sum. Parameters are whole on every rank, and their gradients, each of its
+/// part of the sequence, are added up in backward: an all-reduce for each. Dropout drops what the
+/// whole sequence would.
 struct SequenceParallel {
   int sequence_dim = 1;
   bool use_local_output = true;

@@ -69,7 +69,10 @@ struct MixedPrecision {
   /// grad() keeps the reduce dtype instead of the stored one.
   bool keep_low_precision_gradients = false;
   /// Modules below that compute in the stored dtype: their own parameters are not cast, their
-  /// arguments are cast to it and their results back to param_dtype. See is_norm().
+  /// arguments are cast to it and their results back to param_dtype. See is_norm(). A norm that is
+  /// called with a residual adds it in the stored dtype too, which casts both and costs a kernel
+  /// and two passes over memory more than adding before it; the sum comes back in param_dtype like
+  /// any result.
   std::function<bool(const nn::Module&)> exempt = {};
 };
 

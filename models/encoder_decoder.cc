@@ -96,10 +96,9 @@ DecoderBlock::DecoderBlock(const PreNormBlockOptions& options)
 Variable DecoderBlock::forward(const Variable& x, const Variable& memory,
                                const nn::AttentionForwardOptions& self,
                                const nn::AttentionForwardOptions& cross) {
-  Variable h = x + resid_dropout_(attention_(attention_norm_(x), self).output);
-  h = h + cross_resid_dropout_(
-              cross_attention_(cross_attention_norm_(h), memory, memory, cross).output);
-  return h + feed_forward_(ffn_norm_(h));
+  AddNorm h = cross_attention_norm_(x, resid_dropout_(attention_(attention_norm_(x), self).output));
+  h = ffn_norm_(h.sum, cross_resid_dropout_(cross_attention_(h.y, memory, memory, cross).output));
+  return h.sum + feed_forward_(h.y);
 }
 
 EncoderDecoder::EncoderDecoder(const EncoderDecoderOptions& options)

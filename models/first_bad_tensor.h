@@ -18,7 +18,8 @@ namespace tessera::models {
 ///     the result of "layers.1.feed_forward" (FeedForward) has 12 values that are not finite
 ///     the gradient of "tok_embeddings.weight" has 1 value that is not finite
 ///
-/// or "no tensor of this rank". Buffers are not looked at by themselves: a bad one shows in what
+/// or "no tensor of this rank". A norm that is called with a residual adds it: a sum that overflows
+/// is the norm's result. Buffers are not looked at by themselves: a bad one shows in what
 /// its module gives. All ranks of `group` call it, and each is answered the first find, in the
 /// order above and then of ranks, with " on rank N" behind. Collective.
 std::string first_bad_tensor(nn::Module& module, const std::function<void()>& forward,

@@ -88,9 +88,9 @@ MixtureOfExpertsBlock::MixtureOfExpertsBlock(const MixtureOfExpertsOptions& opti
 
 MixtureOfExpertsBlockResult MixtureOfExpertsBlock::forward(
     const Variable& x, const nn::AttentionForwardOptions& call) {
-  const Variable h = x + resid_dropout_(attention_(attention_norm_(x), call).output);
-  const MixtureFeedForwardResult result = feed_forward_(ffn_norm_(h));
-  return {.hidden = h + resid_dropout_(result.output), .auxiliary_loss = result.auxiliary_loss};
+  const AddNorm h = ffn_norm_(x, resid_dropout_(attention_(attention_norm_(x), call).output));
+  const MixtureFeedForwardResult result = feed_forward_(h.y);
+  return {.hidden = h.sum + resid_dropout_(result.output), .auxiliary_loss = result.auxiliary_loss};
 }
 
 MixtureOfExperts::MixtureOfExperts(const MixtureOfExpertsOptions& options)

@@ -32,8 +32,8 @@ PreNormBlock::PreNormBlock(const PreNormBlockOptions& options)
 }
 
 Variable PreNormBlock::forward(const Variable& x, const nn::AttentionForwardOptions& call) {
-  const Variable h = x + resid_dropout_(attention_(attention_norm_(x), call).output);
-  return h + feed_forward_(ffn_norm_(h));
+  const AddNorm h = ffn_norm_(x, resid_dropout_(attention_(attention_norm_(x), call).output));
+  return h.sum + feed_forward_(h.y);
 }
 
 }  // namespace tessera::models

@@ -8,6 +8,8 @@
 ///
 ///     x [batch, length, dim] -> the same shape
 ///
+/// h and its norm are one call of the norm, and one kernel; so in the blocks of all models here.
+///
 /// Attention is nn::MultiheadAttention with packed projections, all with biases. Layers start as
 /// theirs do; models give them initial values of their own.
 

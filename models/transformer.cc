@@ -112,8 +112,8 @@ TransformerBlock::TransformerBlock(const ModelArgs& args)
 }
 
 Variable TransformerBlock::forward(const Variable& x, const AttentionCall& call) {
-  const Variable h = x + attention_(attention_norm_(x), call);
-  return h + feed_forward_(ffn_norm_(h));
+  const AddNorm h = ffn_norm_(x, attention_(attention_norm_(x), call));
+  return h.sum + feed_forward_(h.y);
 }
 
 Transformer::Transformer(const ModelArgs& args)

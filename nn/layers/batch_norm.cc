@@ -116,7 +116,7 @@ void BatchNorm<Derived>::check_input(const Variable& x) const {
       x.ndim() >= Derived::kMinDims && x.ndim() <= Derived::kMaxDims && x.dim(1) == channels_,
       Derived::kName, "{}: expected an input {}, got {}", place(this->scope_name()),
       fmt::format(fmt::runtime(Derived::kInput), channels_), x.shape().str());
-  if (weight_) check_norm_dtype(Derived::kName, *weight_, x);
+  if (weight_) check_norm_dtype(Derived::kName, *weight_, x.dtype());
 }
 
 template <class Derived>

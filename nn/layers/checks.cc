@@ -8,11 +8,11 @@
 namespace tessera::nn::detail {
 namespace {
 
-void check_fits(bool fits, const char* where, const Parameter& parameter, const Variable& x) {
-  if (autocast_dtype()) fits = is_floating(x.dtype());
+void check_fits(bool fits, const char* where, const Parameter& parameter, DType x) {
+  if (autocast_dtype()) fits = is_floating(x);
   TESSERA_CHECK(fits, where,
                 "\"{}\" is {}, the input {}: cast the input, or build the layer with .dtype",
-                parameter.name(), dtype_name(parameter.value().dtype()), dtype_name(x.dtype()));
+                parameter.name(), dtype_name(parameter.value().dtype()), dtype_name(x));
 }
 
 }  // namespace
@@ -23,12 +23,12 @@ std::string place(const ScopeName& name) {
 }
 
 void check_dtype(const char* where, const Parameter& parameter, const Variable& x) {
-  check_fits(x.dtype() == parameter.value().dtype(), where, parameter, x);
+  check_fits(x.dtype() == parameter.value().dtype(), where, parameter, x.dtype());
 }
 
-void check_norm_dtype(const char* where, const Parameter& parameter, const Variable& x) {
+void check_norm_dtype(const char* where, const Parameter& parameter, DType x) {
   const DType dtype = parameter.value().dtype();
-  check_fits(dtype == x.dtype() || dtype == compute_dtype(x.dtype()), where, parameter, x);
+  check_fits(dtype == x || dtype == compute_dtype(x), where, parameter, x);
 }
 
 void check_norm_options(const char* where, const Shape& shape, double eps) {
@@ -45,6 +45,15 @@ void check_norm_input(const char* where, const ScopeName& name, const Shape& sha
   TESSERA_CHECK(
       in.ndim() >= shape.ndim() && std::equal(shape.begin(), shape.end(), in.end() - shape.ndim()),
       where, "{}: expected an input that ends in {}, got {}", place(name), shape.str(), in.str());
+}
+
+DType checked_sum_dtype(const char* where, const ScopeName& name, const Shape& shape,
+                        const Variable& x, const Variable& residual) {
+  check_norm_input(where, name, shape, x);
+  TESSERA_CHECK(residual.shape() == x.shape(), where,
+                "{}: the input is {}, the residual {}: they are added, so they must have one shape",
+                place(name), x.shape().str(), residual.shape().str());
+  return promote(x.dtype(), residual.dtype());
 }
 
 Parameter& required(const char* where, std::optional<Parameter>& parameter, const char* text) {

@@ -19,13 +19,16 @@ std::string place(const ScopeName& name);
 void check_dtype(const char* where, const Parameter& parameter, const Variable& x);
 /// The same for norms, whose parameters may also be of the dtype that x is computed in: f32 where x
 /// has 16 bits.
-void check_norm_dtype(const char* where, const Parameter& parameter, const Variable& x);
+void check_norm_dtype(const char* where, const Parameter& parameter, DType x);
 
 /// Throws InvalidArgument for a shape without dims or with extents below 1, and a negative eps.
 void check_norm_options(const char* where, const Shape& shape, double eps);
 /// Throws InvalidArgument unless x ends in `shape`.
 void check_norm_input(const char* where, const ScopeName& name, const Shape& shape,
                       const Variable& x);
+/// The dtype of x + residual. Throws it unless x ends in `shape`, and residual is of x's shape.
+DType checked_sum_dtype(const char* where, const ScopeName& name, const Shape& shape,
+                        const Variable& x, const Variable& residual);
 
 /// Undefined where there is none.
 inline Variable value_or_none(const std::optional<Parameter>& parameter) {

@@ -28,7 +28,7 @@ Variable GroupNorm::forward(const Variable& x) {
   TESSERA_CHECK(x.ndim() >= 2 && x.dim(1) == channels_, kWhere,
                 "{}: expected an input [samples, {}, ...], got {}", detail::place(scope_name()),
                 channels_, x.shape().str());
-  if (weight_) detail::check_norm_dtype(kWhere, *weight_, x);
+  if (weight_) detail::check_norm_dtype(kWhere, *weight_, x.dtype());
   return group_norm(x, detail::value_or_none(weight_), detail::value_or_none(bias_),
                     {.groups = groups_, .eps = eps_});
 }

@@ -21,9 +21,16 @@ LayerNorm::LayerNorm(const LayerNormOptions& options) : shape_(options.shape), e
 
 Variable LayerNorm::forward(const Variable& x) {
   detail::check_norm_input(kWhere, scope_name(), shape_, x);
-  if (weight_) detail::check_norm_dtype(kWhere, *weight_, x);
+  if (weight_) detail::check_norm_dtype(kWhere, *weight_, x.dtype());
   return layer_norm(x, detail::value_or_none(weight_), detail::value_or_none(bias_),
                     {.dims = shape_.ndim(), .eps = eps_});
+}
+
+AddNorm LayerNorm::forward(const Variable& x, const Variable& residual) {
+  const DType dtype = detail::checked_sum_dtype(kWhere, scope_name(), shape_, x, residual);
+  if (weight_) detail::check_norm_dtype(kWhere, *weight_, dtype);
+  return add_layer_norm(x, residual, detail::value_or_none(weight_), detail::value_or_none(bias_),
+                        {.dims = shape_.ndim(), .eps = eps_});
 }
 
 Parameter& LayerNorm::weight() {

@@ -10,6 +10,7 @@
 
 #include <optional>
 
+#include "tessera/autograd/ops_nn.h"
 #include "tessera/nn/layer.h"
 
 namespace tessera::nn {
@@ -30,6 +31,16 @@ class LayerNorm final : public Layer<LayerNorm> {
 
   /// Throws InvalidArgument when x does not end in `shape` or its dtype differs.
   Variable forward(const Variable& x);
+  /// The norm of x + residual, and that sum: both in one kernel, with the bits of two. For residual
+  /// streams, before a block's part or behind it:
+  ///
+  ///     const AddNorm h = norm(x, attention(...));
+  ///     return h.sum + feed_forward(h.y);
+  ///
+  /// Hooks see both arguments and both results (y, then sum): one that casts the norm's input casts
+  /// what is added, and so the stream. Throws InvalidArgument as above for the sum, and for a
+  /// residual of another shape.
+  AddNorm forward(const Variable& x, const Variable& residual);
 
   bool has_weight() const { return weight_.has_value(); }
   bool has_bias() const { return bias_.has_value(); }

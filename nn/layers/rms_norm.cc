@@ -27,9 +27,16 @@ RMSNorm::RMSNorm(const RMSNormOptions& options) : shape_(options.shape), eps_(op
 
 Variable RMSNorm::forward(const Variable& x) {
   detail::check_norm_input(kWhere, scope_name(), shape_, x);
-  if (weight_) detail::check_norm_dtype(kWhere, *weight_, x);
+  if (weight_) detail::check_norm_dtype(kWhere, *weight_, x.dtype());
   return rms_norm(x, detail::value_or_none(weight_),
                   {.dims = shape_.ndim(), .eps = eps_.value_or(default_eps(x.dtype()))});
+}
+
+AddNorm RMSNorm::forward(const Variable& x, const Variable& residual) {
+  const DType dtype = detail::checked_sum_dtype(kWhere, scope_name(), shape_, x, residual);
+  if (weight_) detail::check_norm_dtype(kWhere, *weight_, dtype);
+  return add_rms_norm(x, residual, detail::value_or_none(weight_),
+                      {.dims = shape_.ndim(), .eps = eps_.value_or(default_eps(dtype))});
 }
 
 Parameter& RMSNorm::weight() {

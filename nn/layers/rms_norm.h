@@ -10,6 +10,7 @@
 
 #include <optional>
 
+#include "tessera/autograd/ops_nn.h"
 #include "tessera/nn/layer.h"
 
 namespace tessera::nn {
@@ -31,6 +32,8 @@ class RMSNorm final : public Layer<RMSNorm> {
 
   /// Throws InvalidArgument when x does not end in `shape` or its dtype differs.
   Variable forward(const Variable& x);
+  /// The norm of x + residual, and that sum, in one kernel: see LayerNorm.
+  AddNorm forward(const Variable& x, const Variable& residual);
 
   bool has_weight() const { return weight_.has_value(); }
   /// Throws StateError when built without.

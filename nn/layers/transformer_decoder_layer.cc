@@ -55,13 +55,13 @@ Variable TransformerDecoderLayer::forward(const Variable& tgt, const Variable& m
   Variable x = detail::to_batch_first(kWhere, tgt, batch_first_);
   const Variable from = detail::to_batch_first(kWhere, memory, batch_first_);
   if (norm_first_) {
-    x = x + attend_to_self(norm1_(x), masks.tgt);
-    x = x + attend_to_memory(norm2_(x), from, masks.memory);
-    x = x + feed_forward(norm3_(x));
+    AddNorm h = norm2_(x, attend_to_self(norm1_(x), masks.tgt));
+    h = norm3_(h.sum, attend_to_memory(h.y, from, masks.memory));
+    x = h.sum + feed_forward(h.y);
   } else {
-    x = norm1_(x + attend_to_self(x, masks.tgt));
-    x = norm2_(x + attend_to_memory(x, from, masks.memory));
-    x = norm3_(x + feed_forward(x));
+    x = norm1_(x, attend_to_self(x, masks.tgt)).y;
+    x = norm2_(x, attend_to_memory(x, from, masks.memory)).y;
+    x = norm3_(x, feed_forward(x)).y;
   }
   return detail::from_batch_first(x, batch_first_);
 }

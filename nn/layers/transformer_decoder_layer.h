@@ -3,10 +3,12 @@
 /// A layer of a transformer's decoder: self attention, attention to what the encoder gave, and two
 /// linear layers, each added to what came in.
 ///
-///     norm_first = false: x = norm1(x + self(x)),   x = norm2(x + cross(x)),   x = norm3(x +
-///     ff(x)) norm_first = true:  x = x + self(norm1(x)),   x = x + cross(norm2(x)),   x = x +
-///     ff(norm3(x)) ff(x) = dropout3(linear2(dropout(activation(linear1(x))))) self ends in
-///     dropout1; cross(x) = dropout2(attention of x to memory)
+///     norm_first = false: x = norm1(x + self(x)), x = norm2(x + cross(x)), x = norm3(x + ff(x))
+///     norm_first = true:  x = x + self(norm1(x)), x = x + cross(norm2(x)), x = x + ff(norm3(x))
+///     ff(x) = dropout3(linear2(dropout(activation(linear1(x)))))
+///     self ends in dropout1; cross(x) = dropout2(attention of x to memory)
+///
+/// A sum and the norm of it are one call of the norm, which makes them in one kernel.
 ///
 ///     tgt [batch, length, dim], memory [batch, memory length, dim] -> tgt's shape
 ///

@@ -42,11 +42,11 @@ Variable TransformerEncoderLayer::feed_forward(const Variable& x) {
 Variable TransformerEncoderLayer::forward(const Variable& src, const TransformerMask& src_mask) {
   Variable x = detail::to_batch_first(kWhere, src, batch_first_);
   if (norm_first_) {
-    x = x + attend(norm1_(x), src_mask);
-    x = x + feed_forward(norm2_(x));
+    const AddNorm h = norm2_(x, attend(norm1_(x), src_mask));
+    x = h.sum + feed_forward(h.y);
   } else {
-    x = norm1_(x + attend(x, src_mask));
-    x = norm2_(x + feed_forward(x));
+    x = norm1_(x, attend(x, src_mask)).y;
+    x = norm2_(x, feed_forward(x)).y;
   }
   return detail::from_batch_first(x, batch_first_);
 }

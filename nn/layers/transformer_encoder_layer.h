@@ -7,6 +7,8 @@
 ///     norm_first = true:  x = x + attention(norm1(x)),   x = x + ff(norm2(x))
 ///     ff(x) = dropout2(linear2(dropout(activation(linear1(x)))));  attention ends in dropout1
 ///
+/// A sum and the norm of it are one call of the norm, which makes them in one kernel.
+///
 ///     src [batch, length, dim] -> the same shape
 ///
 /// Children and initial values as PyTorch's nn.TransformerEncoderLayer: self_attn, linear1,

@@ -152,6 +152,59 @@ TESSERA_RANK_TEST("a sequence in parts, along any dim", "[tp]") {
   }
 }
 
+// A residual stream: both norms are called with what is added to it.
+class Stream final : public nn::Layer<Stream> {
+ public:
+  Stream() {
+    register_module("down", down_);
+    register_module("layer", layer_);
+    register_module("rms", rms_);
+  }
+  Variable forward(const Variable& x, const Variable& z) {
+    const AddNorm h = layer_(x, down_(z));
+    const AddNorm g = rms_(h.sum, sin(h.y));
+    return sin(g.sum) * g.y;
+  }
+
+ private:
+  nn::Linear down_{{.in = 4, .out = 4, .dtype = DType::kF64}};
+  nn::LayerNorm layer_{{.shape = {4}, .dtype = DType::kF64}};
+  nn::RMSNorm rms_{{.shape = {4}, .dtype = DType::kF64}};
+};
+
+void check_stream(RankTest& t, int dim, bool whole_residual, bool use_local_output) {
+  Stream split, whole;
+  const Placement residual = whole_residual ? Placement(Replicate{}) : Placement(Shard{dim});
+  const SequenceParallel norm{.sequence_dim = dim, .use_local_output = use_local_output};
+  parallelize(split, tp_mesh(t),
+              {{"down", RowwiseParallel{.input_layout = Replicate{},
+                                        .output_layout = residual,
+                                        .use_local_output = false}},
+               {"layer", norm},
+               {"rms", norm}});
+  nn::initialize(split, {.seed = 2});
+  nn::initialize(whole, {.seed = 2});
+  const int n = 2 * t.size(), at = dim < 0 ? 1 : dim, first = 2 * t.rank();
+  const Variable x(irregular({n, n, 4}, 1), true), z(irregular({n, n, 4}, 5), true);
+  const Variable my_x(contiguous(x.tensor().narrow(at, first, 2)), true), all_z(z.tensor(), true);
+  check_same_training(
+      t, {split, whole}, [&] { return weighed(split(my_x, all_z)); },
+      [&] { return weighed(whole(x, z)); }, {.steps = 2, .lr = 1e-3, .loss_in_parts = true});
+  t.check_close(my_x.grad(), contiguous(x.grad().narrow(at, first, 2)), {1e-11, 1e-11}, "x");
+  t.check_close(all_z.grad(), z.grad(), {1e-11, 1e-11}, "z");
+}
+
+// The residual comes in parts as x does, or whole, as what made it says.
+TESSERA_RANK_TEST("norms with a residual, on parts of the sequence", "[tp]") {
+  for (const int dim : {0, 1, -2}) {
+    for (const bool whole_residual : {false, true}) {
+      const RankTest::NamedCase named(t, fmt::format("dim {}, whole {}", dim, whole_residual));
+      check_stream(t, dim, whole_residual, /*use_local_output=*/true);
+      check_stream(t, dim, whole_residual, /*use_local_output=*/false);
+    }
+  }
+}
+
 // Takes two Variables and answers two.
 class Pair final : public nn::Layer<Pair> {
  public:

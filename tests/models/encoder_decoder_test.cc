@@ -309,5 +309,27 @@ TEST_CASE("encoder-decoder: dropout is off in evaluation, logits have at least 3
         Shape{0, 7, kVocab});
 }
 
+TEST_CASE("a decoder block has the bits of its formula, with sums and norms apart") {
+  EncoderDecoder model(odd());
+  randomize(model);
+  auto& block = child<DecoderBlock>(model, "decoder.1");
+  const nn::AttentionForwardOptions causal{.is_causal = true}, all;
+  const auto norm = [&](const char* name, const Variable& x) {
+    return child<nn::LayerNorm>(block, name)(x);
+  };
+  CHECK(equals_formula(
+      block, {.inputs = {{2, 5, 12}, {2, 3, 12}},
+              .call = [&](const auto& in) { return block(in[0], in[1], causal, all); },
+              .formula =
+                  [&](const auto& in) {
+                    auto& self = child<nn::MultiheadAttention>(block, "attention");
+                    auto& cross = child<nn::MultiheadAttention>(block, "cross_attention");
+                    Variable h = in[0] + self(norm("attention_norm", in[0]), causal).output;
+                    h = h + cross(norm("cross_attention_norm", h), in[1], in[1], all).output;
+                    return h + child<GeluFeedForward>(block, "feed_forward")(norm("ffn_norm", h));
+                  },
+              .adding_norms = {"cross_attention_norm", "ffn_norm"}}));
+}
+
 }  // namespace
 }  // namespace tessera::models

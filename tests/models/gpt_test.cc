@@ -230,5 +230,26 @@ TEST_CASE("gpt: what does not fit is refused by name") {
   CHECK(cache.length() == 9);
 }
 
+TEST_CASE("GPT-2: a block has the bits of its formula, with sums and norms apart") {
+  Gpt model(odd());
+  randomize(model);
+  auto& block = child<PreNormBlock>(model, "blocks.1");
+  const nn::AttentionForwardOptions causal{.is_causal = true};
+  const auto norm = [&](const char* name, const Variable& x) {
+    return child<nn::LayerNorm>(block, name)(x);
+  };
+  CHECK(equals_formula(
+      block, {.inputs = {{2, 5, 12}},
+              .call = [&](const auto& in) { return block(in[0], causal); },
+              .formula =
+                  [&](const auto& in) {
+                    auto& attention = child<nn::MultiheadAttention>(block, "attention");
+                    const Variable h =
+                        in[0] + attention(norm("attention_norm", in[0]), causal).output;
+                    return h + child<GeluFeedForward>(block, "feed_forward")(norm("ffn_norm", h));
+                  },
+              .adding_norms = {"ffn_norm"}}));
+}
+
 }  // namespace
 }  // namespace tessera::models

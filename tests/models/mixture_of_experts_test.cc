@@ -18,6 +18,7 @@
 #include "tessera/tensor/ops.h"
 #include "tessera/tensor/random.h"
 #include "tessera/tensor/random_scope.h"
+#include "tessera/tests/models/token_model_checks.h"
 #include "tessera/tests/support/close.h"
 
 namespace tessera::models {
@@ -236,6 +237,29 @@ TEST_CASE("wrong tokens and meshes are refused") {
   CHECK_THROWS_WITH(model.split_experts(nullptr), Catch::Contains("the mesh is null"));
   CHECK_THROWS_WITH(model.share_batch(nn::local_mesh(), "x"), Catch::Contains("unknown axis"));
   CHECK_THROWS_WITH(model.split_experts(nn::local_mesh(), "x"), Catch::Contains("unknown axis"));
+}
+
+TEST_CASE("a mixture's block has the bits of its formula, with sums and norms apart") {
+  MixtureOfExpertsOptions options = tiny();
+  options.dropout_p = 0;
+  MixtureOfExperts model(options);
+  testing::randomize(model);
+  auto& block = testing::child<MixtureOfExpertsBlock>(model, "blocks.0");
+  const nn::AttentionForwardOptions causal{.is_causal = true};
+  const auto norm = [&](const char* name, const Variable& x) {
+    return testing::child<nn::RMSNorm>(block, name)(x);
+  };
+  CHECK(testing::equals_formula(
+      block, {.inputs = {{2, 5, options.dim}},
+              .call = [&](const auto& in) { return block(in[0], causal).hidden; },
+              .formula =
+                  [&](const auto& in) {
+                    auto& attention = testing::child<nn::MultiheadAttention>(block, "attention");
+                    const Variable h =
+                        in[0] + attention(norm("attention_norm", in[0]), causal).output;
+                    return h + block.feed_forward()(norm("ffn_norm", h)).output;
+                  },
+              .adding_norms = {"ffn_norm"}}));
 }
 
 }  // namespace

@@ -4,9 +4,12 @@
 
 #include <cmath>
 
+#include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_mode.h"
+#include "tessera/autograd/ops.h"
 #include "tessera/nn/init.h"
 #include "tessera/tensor/ops.h"
+#include "tessera/tensor/random.h"
 
 namespace tessera::testing {
 
@@ -100,6 +103,54 @@ CloseResult decodes_like_one_call(const models::LanguageModel& model,
   }
   if (begin != model.max_length)
     return {.ok = false, .message = fmt::format("{} of {} positions", begin, model.max_length)};
+  return {};
+}
+
+namespace {
+
+// x and the block's parameters train: the result and all gradients there are.
+std::vector<Tensor> trained(const nn::Module& block, const BlockCase& c,
+                            const BlockFunction& function) {
+  std::vector<Variable> inputs, leaves;
+  for (const Shape& shape : c.inputs) {
+    const Tensor x = Tensor::empty(shape, {.dtype = DType::kF64});
+    random::fill_normal(x, random::named_key(inputs.size(), "input"), random::whole(shape), 0, 1);
+    inputs.push_back(Variable(x, true));
+  }
+  leaves = inputs;
+  for (const nn::Parameter& parameter : block.parameters()) leaves.push_back(parameter.value());
+  const Variable y = function(inputs), loss = sum(mul(y, sin(y)));
+  std::vector<Tensor> out = {y.tensor()};
+  for (const Variable& gradient : grad({&loss, 1}, leaves))
+    if (gradient.defined()) out.push_back(gradient.tensor());
+  return out;
+}
+
+}  // namespace
+
+CloseResult equals_formula(nn::Module& block, const BlockCase& c) {
+  std::vector<int> arguments(c.adding_norms.size());
+  std::vector<HookHandle> hooks;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    hooks.push_back(block.get_submodule(c.adding_norms[i])
+                        .register_forward_pre_hook(
+                            [&count = arguments[i]](nn::Module&, const nn::VisitVariables& visit) {
+                              visit([&count](Variable&) { ++count; });
+                            }));
+  }
+  const std::vector<Tensor> got = trained(block, c, c.call);
+  for (HookHandle& hook : hooks) hook.remove();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] != 2)
+      return {.ok = false,
+              .message = fmt::format("{} saw {} Variables", c.adding_norms[i], arguments[i])};
+  }
+  const std::vector<Tensor> expected = trained(block, c, c.formula);
+  if (got.size() != expected.size()) return {.ok = false, .message = "other gradients"};
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const CloseResult equal = all_equal(got[i], expected[i]);
+    if (!equal) return {.ok = false, .message = fmt::format("tensor {}: {}", i, equal.message)};
+  }
   return {};
 }
 

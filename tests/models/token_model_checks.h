@@ -39,4 +39,21 @@ CloseResult is_causal(const models::LanguageModel& model);
 CloseResult decodes_like_one_call(const models::LanguageModel& model,
                                   const std::vector<std::int64_t>& lengths);
 
+// A block and its formula, which calls the block's children, add() and norms apart.
+using BlockFunction = std::function<Variable(const std::vector<Variable>&)>;
+struct BlockCase {
+  std::vector<Shape> inputs;
+  BlockFunction call;
+  BlockFunction formula;
+  std::vector<std::string> adding_norms;  // those that the block calls with a residual
+};
+// The result and the gradients of f64 inputs and of parameters are equal, bit for bit, and the
+// norms named are called with two Variables.
+CloseResult equals_formula(nn::Module& block, const BlockCase& c);
+
+template <class L>
+L& child(nn::Module& module, const std::string& name) {
+  return dynamic_cast<L&>(module.get_submodule(name));
+}
+
 }  // namespace tessera::testing

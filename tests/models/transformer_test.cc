@@ -14,6 +14,7 @@
 #include "tessera/tensor/ops.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tests/models/plain_transformer.h"
+#include "tessera/tests/models/token_model_checks.h"
 #include "tessera/tests/support/close.h"
 #include "tessera/tests/support/parameter_grad_check.h"
 
@@ -211,6 +212,26 @@ TEST_CASE("a batch may have no rows, and the null device computes shapes") {
   CHECK(logits.shape() == Shape{2, 16, 8});
   backward(sum(logits));
   CHECK(planned.get_parameter("tok_embeddings.weight").grad().shape() == Shape{8, 16});
+}
+
+TEST_CASE("a Transformer's block has the bits of its formula, with sums and norms apart") {
+  Transformer model(tiny());
+  testing::randomize(model);
+  auto& block = testing::child<TransformerBlock>(model, "layers.0");
+  const auto norm = [&](const char* name, const Variable& x) {
+    return testing::child<nn::LayerNorm>(block, name)(x);
+  };
+  CHECK(testing::equals_formula(
+      block,
+      {.inputs = {{2, 3, 4}},
+       .call = [&](const auto& in) { return block(in[0]); },
+       .formula =
+           [&](const auto& in) {
+             auto& attention = testing::child<Attention>(block, "attention");
+             const Variable h = in[0] + attention(norm("attention_norm", in[0]), AttentionCall{});
+             return h + testing::child<FeedForward>(block, "feed_forward")(norm("ffn_norm", h));
+           },
+       .adding_norms = {"ffn_norm"}}));
 }
 
 }  // namespace
