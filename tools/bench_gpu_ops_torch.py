@@ -4,11 +4,15 @@
     tools/bench_gpu_ops_torch.py [--program bazel-bin/tools/bench_gpu_ops] [--only REGEX] [--smoke]
 
 The rows are those of the program (`--table`); each is measured in turns, ours and PyTorch's, in one run, and is a line of
-JSON: medians of both in microseconds, and `ratio`, above 1 where ours is faster. Without PyTorch or a GPU it says "skipped".
+JSON: medians of both in microseconds, and `ratio`, above 1 where ours is faster. A line with `torch_backend` has PyTorch told
+which library to use, as attention by cuDNN, and no goal; where PyTorch refuses, the line has the reason as `skipped`. Without
+PyTorch or a GPU it says "skipped".
 --smoke runs everything once and small, without a GPU too; --check only finds the twin of every row, without PyTorch.
 """
 
 import argparse
+import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -18,19 +22,28 @@ import subprocess
 import sys
 import time
 
-from torch_twins import OPS, Inputs
+from torch_twins import BACKENDS, OPS, Inputs
 
 PAIRS = 7
 MEASURED_US = 5000
 
 
 class Twin:
-    """One pass of a row in PyTorch, ready to be measured again and again."""
+    """One pass of a row in PyTorch, ready to be measured again and again; all in the contexts that `setting` gives."""
 
-    def __init__(self, torch, device, row, direction):
+    def __init__(self, torch, device, row, direction, setting=contextlib.nullcontext):
+        self.setting = setting
+        self.wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+        with setting():
+            self._make(torch, device, row, direction)
+        self.calls = 1
+        if device == "cuda":
+            self.calls = 3
+            self.calls = int(min(2000, max(3, MEASURED_US / self.microseconds())))
+
+    def _make(self, torch, device, row, direction):
         inputs = Inputs(torch, device, row["dtype"])
         self.body = OPS[row["op"]](inputs, *row["shape"])
-        self.wait = torch.cuda.synchronize if device == "cuda" else lambda: None
         result = self.body()
         first = result[0] if isinstance(result, tuple) else result
         self.result_shape = None if first is None else list(first.shape)
@@ -38,19 +51,16 @@ class Twin:
             gradient = torch.randn_like(first)
             self.body = lambda: torch.autograd.grad(first, inputs.leaves, gradient, retain_graph=True)
             self.body()
-        self.calls = 1
-        if device == "cuda":
-            self.calls = 3
-            self.calls = int(min(2000, max(3, MEASURED_US / self.microseconds())))
 
     def microseconds(self):
-        self.body()  # brings the GPU back from the other process
-        self.wait()
-        begin = time.perf_counter_ns()
-        for _ in range(self.calls):
-            self.body()
-        self.wait()
-        return (time.perf_counter_ns() - begin) / 1e3 / self.calls
+        with self.setting():
+            self.body()  # brings the GPU back from the other process
+            self.wait()
+            begin = time.perf_counter_ns()
+            for _ in range(self.calls):
+                self.body()
+            self.wait()
+            return (time.perf_counter_ns() - begin) / 1e3 / self.calls
 
 
 class Ours:
@@ -97,25 +107,39 @@ def check(table):
            [f"no row of the operation {name}" for name in sorted(OPS.keys() - named)]
 
 
-def compare(torch, device, ours, pairs, number_and_row, direction):
-    """One line of results."""
-    number, row = number_and_row
-    out = {"bench": "ops", "op": row["op"], "shape": row["shape"], "dtype": row["dtype"], "pass": direction}
-    twin = Twin(torch, device, row, direction)
+def compare(twin, ours, pairs, number, out):
+    """One line of results: `out`, what is measured, with the figures; or the reason why ours measures nothing."""
     mine, theirs = [], []
     for _ in range(pairs):
-        answer = ours.measure(number, direction)
+        answer = ours.measure(number, out["pass"])
         if isinstance(answer, str):
             return answer
         wanted = dict(out, result=twin.result_shape)
         assert all(answer[key] == wanted[key] for key in ["op", "shape", "dtype", "pass", "result"]), (answer, wanted)
         mine.append(answer.get("us"))
         theirs.append(twin.microseconds())
-    if device == "cpu":
+    if None in mine:
         return dict(out, smoke=True)
     ratios = [b / a for a, b in zip(mine, theirs)]
-    return dict(out, us=round(statistics.median(mine), 3), torch_us=round(statistics.median(theirs), 3),
-                ratio=round(statistics.median(ratios), 3), goal=1.0)
+    figures = dict(out, us=round(statistics.median(mine), 3), torch_us=round(statistics.median(theirs), 3),
+                   ratio=round(statistics.median(ratios), 3))
+    return figures if "torch_backend" in out else dict(figures, goal=1.0)
+
+
+def compare_all(torch, device, ours, pairs, number_and_row):
+    """The lines of a row: each of its passes, and once more for each library that PyTorch is told to use."""
+    number, row = number_and_row
+    for direction in row["passes"]:
+        out = {"bench": "ops", "op": row["op"], "shape": row["shape"], "dtype": row["dtype"], "pass": direction}
+        yield compare(Twin(torch, device, row, direction), ours, pairs, number, out)
+        for name, tell in BACKENDS.get(row["op"], {}).items():
+            told = dict(out, torch_backend=name)
+            try:
+                twin = Twin(torch, device, row, direction, functools.partial(tell, torch))
+            except (AttributeError, RuntimeError) as error:
+                yield dict(told, skipped=f"PyTorch refuses: {error}".splitlines()[0])
+                continue
+            yield compare(twin, ours, pairs, number, told)
 
 
 def run(torch, args, table, ours):
@@ -129,8 +153,7 @@ def run(torch, args, table, ours):
     for number, row in enumerate(table):
         if not re.search(args.only, row["op"]):
             continue
-        for direction in row["passes"]:
-            result = compare(torch, device, ours, 1 if args.smoke else PAIRS, (number, row), direction)
+        for result in compare_all(torch, device, ours, 1 if args.smoke else PAIRS, (number, row)):
             print(result if isinstance(result, str) else json.dumps(result), flush=True)
             if isinstance(result, str):
                 return

@@ -6,6 +6,10 @@ be imported: the module is handed in with the inputs.
 
 OPS = {}
 
+# Operations that are measured once more, with PyTorch told which library to use: its name, and a function of torch that gives a
+# context in which PyTorch does so. It may raise, and so may the operation, where PyTorch or the library cannot.
+BACKENDS = {}
+
 
 def op(name):
     """Registers a function that makes an operation: (inputs, *extents) -> what runs it once."""
@@ -295,6 +299,15 @@ def attention_full(i, *shape):
 @op("attention_causal")
 def attention_causal(i, *shape):
     return attention(i, shape, True)
+
+
+def by_cudnn(torch):
+    """Attention by cuDNN: PyTorch takes another implementation of its own accord."""
+    return torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION)
+
+
+for _name in ["attention", "attention_causal"]:
+    BACKENDS[_name] = {"cudnn": by_cudnn}
 
 
 @op("rotary")

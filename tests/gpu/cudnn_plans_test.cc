@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "tessera/tensor/kernels/cuda/cudnn_attention_graph.h"
@@ -62,11 +63,7 @@ AttentionProblem with_strides(AttentionProblem p) {
 
 std::unique_ptr<CudnnPlan> plan(const AttentionProblem& p, const std::string& gpu) {
   CudnnGraph graph("attention");
-  if (p.backward) {
-    add_attention_backward(graph, p);
-  } else {
-    add_attention(graph, p);
-  }
+  add_attention(graph, p);
   return graph.plan({.handle = nullptr, .properties = gpu}, {});
 }
 
@@ -107,6 +104,33 @@ TEST_CASE("plans that round operands for tensor cores are refused where they are
   add_attention(graph, p);
   const CudnnTarget target{.handle = nullptr, .properties = h100()};
   CHECK(graph.plan(target, {.tensor_cores = false}) == nullptr);
+}
+
+TEST_CASE("every plan that cuDNN offers for attention has its own name, ours is among them") {
+  for (const bool backward : {false, true}) {
+    INFO((backward ? "backward" : "forward"));
+    const AttentionProblem p = with_strides(attention(backward, CausalKind::kTopLeft, 1024, 64));
+    CudnnGraph graph("attention");
+    add_attention(graph, p);
+    std::set<std::string> names;
+    std::size_t plans = 0;
+    for (const auto& offered : graph.offered_plans({.handle = nullptr, .properties = h100()})) {
+      CHECK(offered->name().find("engine ") == 0);
+      names.insert(offered->name());
+      ++plans;
+    }
+    CHECK(plans > 1);
+    CHECK(names.size() == plans);
+    CHECK(names.contains(plan(p, h100())->name()));
+  }
+}
+
+TEST_CASE("cuDNN offers no plan for what its flash kernels do not take") {
+  AttentionProblem p = with_strides(attention(false, CausalKind::kTopLeft, 1024, 64));
+  p.dtype = DType::kF64;
+  CudnnGraph graph("attention");
+  add_attention(graph, p);
+  CHECK(graph.offered_plans({.handle = nullptr, .properties = h100()}).empty());
 }
 
 TEST_CASE("cuDNN has plans with a fixed order of sums for convolution") {

@@ -15,6 +15,10 @@ std::optional<std::size_t> cudnn_attention_bytes(const AttentionKernel::Args&) {
 std::optional<std::size_t> cudnn_attention_bytes(const AttentionBackwardKernel::Args&) {
   return {};
 }
+std::optional<CudnnAttentionPlan> cudnn_attention_plan(const AttentionKernel::Args&) { return {}; }
+std::optional<CudnnAttentionPlan> cudnn_attention_plan(const AttentionBackwardKernel::Args&) {
+  return {};
+}
 bool cudnn_attention(CudaStream, const AttentionKernel::Args&, Workspace) { return false; }
 bool cudnn_attention(CudaStream, const AttentionBackwardKernel::Args&, Workspace) { return false; }
 

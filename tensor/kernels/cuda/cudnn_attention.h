@@ -8,7 +8,9 @@
 /// OutOfMemory.
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <string>
 
 #include "tessera/tensor/kernels/attention.h"
 #include "tessera/tensor/kernels/cuda/attention_path.h"
@@ -26,8 +28,16 @@ std::int64_t set_attention_slice_bytes(std::int64_t bytes);
 std::optional<std::size_t> cudnn_attention_bytes(const AttentionKernel::Args& a);
 std::optional<std::size_t> cudnn_attention_bytes(const AttentionBackwardKernel::Args& a);
 
-/// `scratch` has at least as many bytes as the above says. False, and nothing is done, where it
-/// says nothing.
+/// How cuDNN computes it here, for benchmarks and those who read them; nothing where it does not.
+struct CudnnAttentionPlan {
+  std::string name;             ///< cuDNN's engine and the choices for its knobs
+  std::int64_t executions = 1;  ///< slices
+};
+std::optional<CudnnAttentionPlan> cudnn_attention_plan(const AttentionKernel::Args& a);
+std::optional<CudnnAttentionPlan> cudnn_attention_plan(const AttentionBackwardKernel::Args& a);
+
+/// `scratch` has at least cudnn_attention_bytes(). False, and nothing is done, where it says
+/// nothing.
 bool cudnn_attention(CudaStream stream, const AttentionKernel::Args& a, Workspace scratch);
 bool cudnn_attention(CudaStream stream, const AttentionBackwardKernel::Args& a, Workspace scratch);
 

@@ -132,28 +132,7 @@ void add_key_gradient(CudnnGraph& g, const AttentionProblem& p, Id weights, Id r
   g.reduce(CUDNN_REDUCE_TENSOR_ADD, heads, result);
 }
 
-}  // namespace
-
-AttentionProblem attention_problem(const AttentionKernel::Args& a, int device) {
-  AttentionProblem p = problem_of(a.q, a.k, a.v, a.rule);
-  p.device = device;
-  p.out = strides_of(a.out);
-  return p;
-}
-
-AttentionProblem attention_problem(const AttentionBackwardKernel::Args& a, int device) {
-  AttentionProblem p = problem_of(a.q, a.k, a.v, a.rule);
-  p.device = device;
-  p.backward = true;
-  p.out = strides_of(a.out);
-  p.dout = strides_of(a.dout);
-  p.dq = strides_of(a.dq);
-  p.dk = strides_of(a.dk);
-  p.dv = strides_of(a.dv);
-  return p;
-}
-
-AttentionIds add_attention(CudnnGraph& g, const AttentionProblem& p) {
+AttentionIds add_forward(CudnnGraph& g, const AttentionProblem& p) {
   Builder b(g, p);
   AttentionIds ids;
   ids.q = b.operand(p.heads, p.queries, p.dim, p.q);
@@ -176,7 +155,7 @@ AttentionIds add_attention(CudnnGraph& g, const AttentionProblem& p) {
   return ids;
 }
 
-AttentionIds add_attention_backward(CudnnGraph& g, const AttentionProblem& p) {
+AttentionIds add_backward(CudnnGraph& g, const AttentionProblem& p) {
   Builder b(g, p);
   AttentionIds ids;
   ids.q = b.operand(p.heads, p.queries, p.dim, p.q);
@@ -216,6 +195,31 @@ AttentionIds add_attention_backward(CudnnGraph& g, const AttentionProblem& p) {
   // tensor between, cuDNN would add to it by atomics, and its notes on the plan do not say so.
   g.matmul(ds, k, ids.dq);
   return ids;
+}
+
+}  // namespace
+
+AttentionProblem attention_problem(const AttentionKernel::Args& a, int device) {
+  AttentionProblem p = problem_of(a.q, a.k, a.v, a.rule);
+  p.device = device;
+  p.out = strides_of(a.out);
+  return p;
+}
+
+AttentionProblem attention_problem(const AttentionBackwardKernel::Args& a, int device) {
+  AttentionProblem p = problem_of(a.q, a.k, a.v, a.rule);
+  p.device = device;
+  p.backward = true;
+  p.out = strides_of(a.out);
+  p.dout = strides_of(a.dout);
+  p.dq = strides_of(a.dq);
+  p.dk = strides_of(a.dk);
+  p.dv = strides_of(a.dv);
+  return p;
+}
+
+AttentionIds add_attention(CudnnGraph& graph, const AttentionProblem& p) {
+  return p.backward ? add_backward(graph, p) : add_forward(graph, p);
 }
 
 }  // namespace tessera::cuda

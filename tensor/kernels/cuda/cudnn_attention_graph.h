@@ -45,7 +45,7 @@ struct AttentionIds {
   CudnnGraph::Id keys = -1, queries = -1;           ///< i32 numbers
 };
 
+/// Attention, or its derivative where the problem is backward.
 AttentionIds add_attention(CudnnGraph& graph, const AttentionProblem& p);
-AttentionIds add_attention_backward(CudnnGraph& graph, const AttentionProblem& p);
 
 }  // namespace tessera::cuda

@@ -6,7 +6,6 @@
 #include <memory>
 #include <utility>
 
-#include "tessera/tensor/cuda/check_cuda.h"
 #include "tessera/tensor/kernels/axpby.h"
 #include "tessera/tensor/kernels/cuda/cudnn_conv_graph.h"
 #include "tessera/tensor/kernels/cuda/cudnn_graph.h"
@@ -54,7 +53,7 @@ struct Launch {
 
 ConvProblem problem_of(const ConvGeometry& g, CudnnConvKind kind, DType dtype) {
   ConvProblem p;
-  check_cuda(cudaGetDevice(&p.device), "conv", "cudaGetDevice");
+  p.device = current_device("conv");
   p.kind = kind;
   p.dtype = dtype;
   p.tf32 = dtype == DType::kF32 && tf32_allowed();
@@ -187,7 +186,7 @@ bool execute(CudaStream stream, const Args& a, Workspace scratch) {
   const void* y = plan.copies_y ? copy_to(stream, l.read_y, rest) : l.y;
   const CudnnPlan::Binding bindings[] = {
       {plan.ids.x, x}, {plan.ids.weight, l.weight}, {plan.ids.y, y}};
-  plan.plan->execute(cudnn_handle(stream, l.where), bindings, rest);
+  plan.plan->execute(cudnn_handle(stream, l.where), plan.plan->bind(bindings, rest));
   return true;
 }
 

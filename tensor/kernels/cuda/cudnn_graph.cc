@@ -40,6 +40,29 @@ void CudnnDescriptor::set(cudnnBackendAttributeName_t name, std::span<const std:
   set(name, CUDNN_TYPE_INT64, static_cast<std::int64_t>(values.size()), values.data());
 }
 
+std::int64_t CudnnDescriptor::get(cudnnBackendAttributeName_t name,
+                                  cudnnBackendAttributeType_t type, std::int64_t room,
+                                  void* values) const {
+  std::int64_t count = 0;
+  check_cudnn(cudnnBackendGetAttribute(get(), name, type, room, &count, values), where_,
+              "cudnnBackendGetAttribute");
+  return count;
+}
+
+std::vector<CudnnDescriptor> CudnnDescriptor::held(cudnnBackendAttributeName_t name,
+                                                   cudnnBackendDescriptorType_t type,
+                                                   std::int64_t most) const {
+  std::vector<CudnnDescriptor> all;
+  std::vector<cudnnBackendDescriptor_t> slots;
+  for (std::int64_t i = 0; i < most; ++i) {
+    all.emplace_back(type, where_);
+    slots.push_back(all.back().get());
+  }
+  const std::int64_t count = get(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, most, slots.data());
+  while (static_cast<std::int64_t>(all.size()) > count) all.pop_back();
+  return all;
+}
+
 void CudnnDescriptor::finalize() {
   check_cudnn(cudnnBackendFinalize(get()), where_, "cudnnBackendFinalize");
 }

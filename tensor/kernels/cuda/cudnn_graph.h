@@ -26,6 +26,9 @@ namespace tessera::cuda {
 /// operation as the user calls it, `what` the call that failed.
 void check_cudnn(cudnnStatus_t status, const char* where, const char* what);
 
+/// The index of the current GPU.
+int current_device(const char* where);
+
 /// The calling thread's handle of the current GPU, set to `stream`. A thread that ends hands its
 /// handles on to others; none is destroyed, since the CUDA runtime may end before they could be.
 cudnnHandle_t cudnn_handle(CudaStream stream, const char* where);
@@ -45,6 +48,13 @@ class CudnnDescriptor {
   void set(cudnnBackendAttributeName_t name, std::int64_t value);
   void set(cudnnBackendAttributeName_t name, bool value);
   void set(cudnnBackendAttributeName_t name, std::span<const std::int64_t> values);
+  /// At most `room` elements of an attribute; returns how many it was given.
+  std::int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                   std::int64_t room, void* values) const;
+  /// The descriptors that an attribute holds, at most so many. cuDNN does not tell of every
+  /// attribute how many there are before they are asked for.
+  std::vector<CudnnDescriptor> held(cudnnBackendAttributeName_t name,
+                                    cudnnBackendDescriptorType_t type, std::int64_t most) const;
   void finalize();
   /// The same where cuDNN may refuse: false then.
   bool try_finalize();
@@ -73,21 +83,33 @@ struct CudnnNumerics {
   bool exact_sums = false;   ///< none that trades digits for products: FFT and large Winograd tiles
 };
 
+/// A finalized graph with all that it refers to.
+struct CudnnOperations;
+
 /// Executes one graph. Any thread: executions of one plan follow each other.
 class CudnnPlan {
  public:
   using Binding = std::pair<std::int64_t, const void*>;
 
   std::size_t workspace_bytes() const { return workspace_bytes_; }
-  /// `scratch` has workspace_bytes() bytes.
-  void execute(cudnnHandle_t handle, std::span<const Binding> bindings, void* scratch);
+  /// cuDNN's engine and the choices for its knobs, as "engine 8, knob 24=1": what tells the plans
+  /// of one graph apart.
+  std::string name() const;
+  /// The operands of any number of executions. `scratch` has workspace_bytes() bytes; it and
+  /// numbers that are passed by value are read by each execution.
+  CudnnDescriptor bind(std::span<const Binding> bindings, void* scratch) const;
+  void execute(cudnnHandle_t handle, const CudnnDescriptor& bound);
 
  private:
   friend class CudnnGraph;
-  CudnnPlan(CudnnDescriptor plan, std::vector<CudnnDescriptor> parts, const char* where);
+  using Operations = std::shared_ptr<const CudnnOperations>;
+  CudnnPlan(Operations operations, CudnnDescriptor config, CudnnDescriptor plan, const char* where);
+  // Null where cuDNN fails to build it.
+  static std::unique_ptr<CudnnPlan> build(Operations operations, CudnnDescriptor config,
+                                          const char* where);
 
-  CudnnDescriptor plan_;
-  std::vector<CudnnDescriptor> parts_;  // of the graph
+  Operations operations_;
+  CudnnDescriptor config_, plan_;
   const char* where_;
   std::size_t workspace_bytes_ = 0;
   std::mutex executing_;
@@ -133,12 +155,18 @@ class CudnnGraph {
 
   /// The first plan in the order of cuDNN's heuristics that keeps to `numerics` and of which cuDNN
   /// does not note that it computes other bits each time (for attention it never does: see there);
-  /// nothing where cuDNN has none. Leaves the graph empty where there is one.
+  /// nothing where cuDNN has none. Leaves the graph empty.
   std::unique_ptr<CudnnPlan> plan(const CudnnTarget& target, const CudnnNumerics& numerics);
+  /// Every plan that some mode of the heuristics offers and that can be built, whatever its
+  /// numerics, each once: first those among which plan() chooses, in the same order. For
+  /// benchmarks: building each may take part of a second. Leaves the graph empty.
+  std::vector<std::unique_ptr<CudnnPlan>> offered_plans(const CudnnTarget& target);
 
  private:
   CudnnDescriptor& add(cudnnBackendDescriptorType_t type);
   void add_operation(CudnnDescriptor operation);
+  // Null where cuDNN refuses the graph. Empties this one.
+  std::shared_ptr<const CudnnOperations> finish(const CudnnTarget& target);
 
   const char* where_;
   std::vector<CudnnDescriptor> tensors_;

@@ -61,12 +61,6 @@ struct ThreadHandles {
   }
 };
 
-int current_device(const char* where) {
-  int device = 0;
-  check_cuda(cudaGetDevice(&device), where, "cudaGetDevice");
-  return device;
-}
-
 }  // namespace
 
 void check_cudnn(cudnnStatus_t status, const char* where, const char* what) {
@@ -78,6 +72,12 @@ void check_cudnn(cudnnStatus_t status, const char* where, const char* what) {
   if (cudnn_meaning(status).kind == CudnnKind::kOutOfMemory)
     throw OutOfMemory(error_text(where, message));
   throw DeviceError(error_text(where, message));
+}
+
+int current_device(const char* where) {
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), where, "cudaGetDevice");
+  return device;
 }
 
 cudnnHandle_t cudnn_handle(CudaStream stream, const char* where) {

@@ -129,7 +129,30 @@ TEST_CASE("graphs that cannot be") {
 struct Offer {
   std::vector<cudnnBackendNumericalNote_t> notes;
   cudnnStatus_t plan;
+  std::int64_t engine, workspaces;  // -1: has no knob
 };
+// The choice for an offer's knob, of which cuDNN does not say beforehand whether there is one.
+std::int64_t workspaces_of(cudnnBackendDescriptor_t config) {
+  Backend choice(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+  auto* place = choice.handle();
+  const auto choices = [&](std::int64_t room) {
+    std::int64_t count = -1;
+    REQUIRE(cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, room, &count,
+                                     &place) == CUDNN_STATUS_SUCCESS);
+    return count;
+  };
+  REQUIRE(choices(0) == 0);
+  if (choices(1) == 0) return -1;
+  cudnnBackendKnobType_t knob{};
+  std::int64_t value = 0, count = 0;
+  REQUIRE(cudnnBackendGetAttribute(place, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1,
+                                   &count, &knob) == CUDNN_STATUS_SUCCESS);
+  REQUIRE(knob == CUDNN_KNOB_TYPE_WORKSPACE);
+  REQUIRE(cudnnBackendGetAttribute(place, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1,
+                                   &count, &value) == CUDNN_STATUS_SUCCESS);
+  return value;
+}
 std::vector<Offer> offers(Backend& graph, cudnnBackendHeurMode_t mode) {
   Backend heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
@@ -157,8 +180,12 @@ std::vector<Offer> offers(Backend& graph, cudnnBackendHeurMode_t mode) {
     REQUIRE(cudnnBackendGetAttribute(engine.handle(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                      CUDNN_TYPE_NUMERICAL_NOTE, 8, &found,
                                      notes) == CUDNN_STATUS_SUCCESS);
+    std::int64_t index = -1, indices = 0;
+    REQUIRE(cudnnBackendGetAttribute(engine.handle(), CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
+                                     CUDNN_TYPE_INT64, 1, &indices,
+                                     &index) == CUDNN_STATUS_SUCCESS);
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, *configs[i]);
-    all.push_back({{notes, notes + found}, plan.try_finalize()});
+    all.push_back({{notes, notes + found}, plan.try_finalize(), index, workspaces_of(handles[i])});
   }
   return all;
 }
@@ -178,6 +205,27 @@ TEST_CASE("heuristics offer what callers must look at") {
   REQUIRE(all[3].notes.empty());
   REQUIRE(all[3].plan == CUDNN_STATUS_SUCCESS);
   REQUIRE(offers(graph, CUDNN_HEUR_MODE_FALLBACK).size() == 1);
+}
+
+TEST_CASE("offers have an engine and choices for its knobs, other ones in another mode") {
+  GraphMaker g;
+  const auto x = g.tensor({.dims = {2, 2}}), y = g.tensor({.dims = {2, 2}});
+  g.pointwise(CUDNN_POINTWISE_EXP, {x}, y);
+  Backend& graph = g.graph();
+  for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_INSTANT}) {
+    const auto all = offers(graph, mode);
+    REQUIRE(all.size() == 4);
+    for (int i = 0; i < 4; ++i) {
+      REQUIRE(all[i].engine == i);
+      REQUIRE(all[i].workspaces == (i == 3 ? 1 : -1));
+    }
+  }
+  const auto others = offers(graph, CUDNN_HEUR_MODE_B);
+  REQUIRE(others.size() == 4);
+  REQUIRE(others[0].engine == 3);
+  REQUIRE(others[0].workspaces == 2);
+  REQUIRE(others[0].plan == CUDNN_STATUS_SUCCESS);
+  REQUIRE(others[1].engine == 0);
 }
 
 TEST_CASE("the engine that is not deterministic is not, the one with tensor cores rounds") {

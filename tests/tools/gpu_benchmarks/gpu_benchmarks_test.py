@@ -10,11 +10,14 @@ import unittest
 from unittest import mock
 
 TOOLS = os.path.join(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"], "tools")
-BENCHMARKS = ["bandwidth", "launch", "ops", "overlap"]
+WITHOUT_CUDA = ["bandwidth", "launch", "ops", "overlap"]
+# This one is in builds with CUDA only, and needs a GPU for --smoke too.
+BENCHMARKS = WITHOUT_CUDA + (["attention"] if os.path.exists(os.path.join(TOOLS, "bench_gpu_attention")) else [])
 # No GPU is seen, real or emulated.
 WITHOUT_GPU = dict(os.environ, CUDA_VISIBLE_DEVICES="", TESSERA_EMULATED_GPUS="0")
 sys.dont_write_bytecode = True
 sys.path.insert(0, TOOLS)
+import bench_gpu_ops_torch  # noqa: E402, pylint: disable=wrong-import-position
 import torch_twins  # noqa: E402, pylint: disable=wrong-import-position
 
 
@@ -29,14 +32,16 @@ def run(*command, **options):
 def smoke_rows(name, *arguments, **options):
     done = run(program(name), "--smoke", *arguments, **options)
     assert done.returncode == 0, f"{name} ended with {done.returncode}: {done.stdout[-500:]}{done.stderr[-2000:]}"
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in done.stdout.splitlines() if line != "skipped: no GPU"]
 
 
 class BenchmarksTest(unittest.TestCase):
     def test_each_runs_and_shows_no_figures_of_a_run_that_measures_nothing(self):
         for name in BENCHMARKS:
             with self.subTest(name):
-                rows = smoke_rows(name)
+                rows = [row for row in smoke_rows(name) if "skipped" not in row]
+                if name == "attention" and not rows:  # no GPU, or no cuDNN
+                    continue
                 self.assertGreater(len(rows), 2)
                 for row in rows:
                     self.assertTrue(row["smoke"])
@@ -55,6 +60,25 @@ class BenchmarksTest(unittest.TestCase):
                 done = run(program(name), "--fast")
                 self.assertEqual(done.returncode, 2)
                 self.assertIn('unknown argument "--fast"', done.stderr)
+
+
+    def test_attention_says_which_of_the_plans_is_ours(self):
+        if "attention" not in BENCHMARKS:
+            self.skipTest("not a build with CUDA")
+        rows = smoke_rows("attention")
+        for row in rows:
+            if "skipped" in row:  # a build without cuDNN
+                continue
+            self.assertGreaterEqual(row["plans"], 1)
+            self.assertEqual(row["failed"], 0)
+            self.assertLess(row["chosen"], row["plans"])
+            self.assertGreaterEqual(row["chosen"], 0 if row["slices"] == 1 else -1)
+        self.assertEqual([row["pass"] for row in rows], ["forward", "backward"] * (len(rows) // 2))
+
+    def test_attention_without_a_gpu_has_nothing_to_show(self):
+        if "attention" not in BENCHMARKS:
+            self.skipTest("not a build with CUDA")
+        self.assertEqual(run(program("attention"), "--smoke", env=WITHOUT_GPU).stdout, "skipped: no GPU\n")
 
 
 class OperationsTest(unittest.TestCase):
@@ -103,6 +127,58 @@ class OperationsTest(unittest.TestCase):
         done = self.torch_side("--program", program("ops"))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(done.stdout, ["skipped: no PyTorch\n", "skipped: PyTorch sees no GPU\n"])
+
+    def lines_of_attention(self, torch):
+        """What is said of one row of attention, where ours answers as it does without times."""
+        row = {"op": "attention", "shape": [1, 2, 6, 8], "dtype": "bf16", "passes": ["forward"]}
+        answer = {"op": "attention", "shape": row["shape"], "dtype": "bf16", "pass": "forward", "result": [1, 2, 6, 8]}
+        ours = mock.Mock(**{"measure.return_value": answer})
+        return list(bench_gpu_ops_torch.compare_all(torch, "cpu", ours, 1, (7, row)))
+
+    def torch_with_attention(self):
+        torch = mock.MagicMock()
+        torch.nn.functional.scaled_dot_product_attention.return_value.shape = (1, 2, 6, 8)
+        return torch
+
+    def test_pytorch_is_told_to_take_cudnn_for_attention_when_made_and_when_measured(self):
+        self.assertLessEqual(torch_twins.BACKENDS.keys(), torch_twins.OPS.keys())
+        torch = self.torch_with_attention()
+        tell, told = torch.nn.attention.sdpa_kernel, []
+        attention = torch.nn.functional.scaled_dot_product_attention
+        tell.return_value.__enter__.side_effect = lambda *_: told.append(attention.call_count)
+        tell.return_value.__exit__.side_effect = lambda *_: told.append(attention.call_count)
+        first, second = self.lines_of_attention(torch)
+        self.assertNotIn("torch_backend", first)
+        self.assertEqual(second, dict(first, torch_backend="cudnn"))
+        tell.assert_called_with(torch.nn.attention.SDPBackend.CUDNN_ATTENTION)
+        # Once to make each twin; twice to measure it: warm, and one call.
+        self.assertEqual(told, [3, 4, 4, 6])
+
+    def test_what_pytorch_refuses_is_said_and_only_there(self):
+        torch = self.torch_with_attention()
+        refuse = RuntimeError("No available kernel.\nAborting.")
+        torch.nn.attention.sdpa_kernel.return_value.__enter__.side_effect = refuse
+        first, second = self.lines_of_attention(torch)
+        self.assertNotIn("skipped", first)
+        self.assertEqual(second["skipped"], "PyTorch refuses: No available kernel.")
+        self.assertEqual(second["torch_backend"], "cudnn")
+        torch.nn.functional.scaled_dot_product_attention.side_effect = refuse
+        with self.assertRaises(RuntimeError):
+            self.lines_of_attention(torch)
+
+    def test_an_older_pytorch_without_that_library_is_said_too(self):
+        torch = self.torch_with_attention()
+        torch.nn.attention = object()
+        self.assertIn("sdpa_kernel", self.lines_of_attention(torch)[1]["skipped"])
+
+    def test_figures_have_a_goal_unless_pytorch_was_told(self):
+        twin = mock.Mock(result_shape=[2], **{"microseconds.return_value": 6.0})
+        out = {"op": "exp", "shape": [2], "dtype": "f32", "pass": "forward"}
+        ours = mock.Mock(**{"measure.return_value": dict(out, result=[2], us=3.0)})
+        wanted = dict(out, us=3.0, torch_us=6.0, ratio=2.0)
+        self.assertEqual(bench_gpu_ops_torch.compare(twin, ours, 3, 0, out), dict(wanted, goal=1.0))
+        told = dict(out, torch_backend="cudnn")
+        self.assertEqual(bench_gpu_ops_torch.compare(twin, ours, 3, 0, told), dict(wanted, torch_backend="cudnn"))
 
     def test_serving_measures_what_is_asked_for(self):
         done = run(program("ops"), "--serve", "--smoke", input="1 forward\n0 backward\n0 backward\n")

@@ -39,7 +39,8 @@ struct Descriptor {
   // What finalizing made of some kinds.
   std::shared_ptr<const Graph> graph;  // of graphs, heuristics, engines, configurations
   std::shared_ptr<const Plan> plan;
-  int engine = -1;  // of engines and configurations
+  int engine = -1;              // of engines and configurations
+  std::int64_t workspaces = 1;  // of configurations (cudnn_engines.h)
 
   bool has(int attribute) const { return values.contains(attribute); }
   /// All elements of an attribute; none where it is not set.

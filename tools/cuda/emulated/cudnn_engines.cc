@@ -27,10 +27,13 @@ Manner manner_of(const Plan& plan) {
 
 }  // namespace
 
-std::vector<int> engines_for(const Graph& graph, cudnnBackendHeurMode_t mode) {
-  if (mode == CUDNN_HEUR_MODE_FALLBACK) return {kPlain};
-  if (graph.is_double()) return {kShuffled, kPicky, kPlain};
-  return {kShuffled, kPicky, kTensor, kPlain};
+std::vector<Config> configs_for(const Graph& graph, cudnnBackendHeurMode_t mode) {
+  if (mode == CUDNN_HEUR_MODE_FALLBACK) return {{kPlain}};
+  std::vector<Config> all = {{kShuffled}, {kPicky}};
+  if (!graph.is_double()) all.push_back({kTensor});
+  all.insert(mode == CUDNN_HEUR_MODE_B ? all.begin() : all.end(),
+             {kPlain, mode == CUDNN_HEUR_MODE_B ? 2 : 1});
+  return all;
 }
 
 std::vector<cudnnBackendNumericalNote_t> notes_of(int engine, const Graph& graph) {
@@ -44,14 +47,16 @@ std::vector<cudnnBackendNumericalNote_t> notes_of(int engine, const Graph& graph
   return notes;
 }
 
-MadePlan make_plan(const std::shared_ptr<const Graph>& graph, int engine) {
-  if (engine == kPicky) {
+MadePlan make_plan(const std::shared_ptr<const Graph>& graph, const Config& config) {
+  if (config.engine == kPicky) {
     return {nullptr, {CUDNN_STATUS_NOT_SUPPORTED, "this engine supports no graph"}};
   }
-  if (engine == kTensor && graph->is_double()) {
+  if (config.engine == kTensor && graph->is_double()) {
     return {nullptr, {CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "tensor cores do not take f64"}};
   }
-  return {std::make_shared<Plan>(Plan{graph, engine, engine == kPlain ? kPlainWorkspace : 0}), {}};
+  const std::size_t workspace =
+      config.engine == kPlain ? static_cast<std::size_t>(config.workspaces) * kPlainWorkspace : 0;
+  return {std::make_shared<Plan>(Plan{graph, config.engine, workspace}), {}};
 }
 
 void run(const Execution& execution) {

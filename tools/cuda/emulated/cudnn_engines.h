@@ -6,10 +6,10 @@
 ///   shuffled  its notes say NONDETERMINISTIC: every other run sums from last to first
 ///   picky     its plans cannot be finalized (CUDNN_STATUS_NOT_SUPPORTED)
 ///   tensor    tensor cores; f32 operands are rounded to TF32, which its notes say
-///   plain     no notes; needs a workspace
+///   plain     no notes; has a knob: how many workspaces of 512 bytes it needs
 ///
-/// Heuristics of mode A give them in this order (no tensor cores for f64), FALLBACK gives plain
-/// alone.
+/// Heuristics of modes A and INSTANT give them in this order (no tensor cores for f64), FALLBACK
+/// gives plain alone; all with one workspace for plain. B gives plain with two, then the others.
 
 #include <cudnn.h>
 
@@ -28,14 +28,19 @@ struct Plan {
   std::size_t workspace = 0;  // bytes
 };
 
-std::vector<int> engines_for(const Graph& graph, cudnnBackendHeurMode_t mode);
+/// An engine and the choice for plain's knob.
+struct Config {
+  int engine = -1;
+  std::int64_t workspaces = 1;
+};
+std::vector<Config> configs_for(const Graph& graph, cudnnBackendHeurMode_t mode);
 std::vector<cudnnBackendNumericalNote_t> notes_of(int engine, const Graph& graph);
 
 struct MadePlan {
   std::shared_ptr<const Plan> plan;
   Refused refused;
 };
-MadePlan make_plan(const std::shared_ptr<const Graph>& graph, int engine);
+MadePlan make_plan(const std::shared_ptr<const Graph>& graph, const Config& config);
 
 /// The places of the caller's tensors, copies of those by value, and the workspace.
 struct Execution {

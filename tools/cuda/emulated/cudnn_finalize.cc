@@ -163,7 +163,7 @@ Refused finalize_kind(Descriptor& d) {
       return {};
     case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: {
       const auto config = d.descriptor(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
-      const MadePlan made = make_plan(config->graph, config->engine);
+      const MadePlan made = make_plan(config->graph, {config->engine, config->workspaces});
       d.plan = made.plan;
       return made.refused;
     }
@@ -175,17 +175,53 @@ Refused finalize_kind(Descriptor& d) {
 // Fills descriptors that the caller made.
 Refused fill_configs(const Descriptor& d, std::int64_t room, void* to, std::int64_t* count) {
   const auto mode = d.one(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_HEUR_MODE_A);
-  const std::vector<int> engines = engines_for(*d.graph, mode);
-  const auto there = static_cast<std::int64_t>(engines.size());
+  const std::vector<Config> configs = configs_for(*d.graph, mode);
+  const auto there = static_cast<std::int64_t>(configs.size());
   if (count != nullptr) *count = room == 0 ? there : std::min(room, there);
   for (std::int64_t i = 0; i < std::min(room, there); ++i) {
     const auto config = find(static_cast<cudnnBackendDescriptor_t*>(to)[i]);
     if (config == nullptr || config->type != CUDNN_BACKEND_ENGINECFG_DESCRIPTOR) {
       return {CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE, "results go into engine configurations"};
     }
-    config->graph = d.graph, config->engine = engines[i];
+    config->graph = d.graph, config->engine = configs[i].engine;
+    config->workspaces = configs[i].workspaces;
     config->finalized = true;
   }
+  return {};
+}
+
+template <class T>
+void keep(Descriptor& d, int attribute, cudnnBackendAttributeType_t type, T value) {
+  const char* bytes = reinterpret_cast<const char*>(&value);
+  d.values[attribute] = {
+      .type = type, .count = 1, .bytes = {bytes, bytes + sizeof(T)}, .descriptors = {}};
+}
+
+// Fills an engine that the caller made.
+Refused fill_engine(const Descriptor& d, std::int64_t room, void* to, std::int64_t* count) {
+  const auto engine = room == 1 ? find(*static_cast<cudnnBackendDescriptor_t*>(to)) : nullptr;
+  if (engine == nullptr || engine->type != CUDNN_BACKEND_ENGINE_DESCRIPTOR) {
+    return {CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE, "the engine goes into an engine"};
+  }
+  engine->graph = d.graph, engine->engine = d.engine;
+  keep(*engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, std::int64_t{d.engine});
+  engine->finalized = true;
+  if (count != nullptr) *count = 1;
+  return {};
+}
+
+// As cuDNN does, says that there are none to those who only ask how many.
+Refused fill_knob_choices(const Descriptor& d, std::int64_t room, void* to, std::int64_t* count) {
+  const std::int64_t given = d.engine == kPlain && room > 0 ? 1 : 0;
+  if (count != nullptr) *count = given;
+  if (given == 0) return {};
+  const auto choice = find(*static_cast<cudnnBackendDescriptor_t*>(to));
+  if (choice == nullptr || choice->type != CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR) {
+    return {CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE, "choices go into choices for knobs"};
+  }
+  keep(*choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, CUDNN_KNOB_TYPE_WORKSPACE);
+  keep(*choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, d.workspaces);
+  choice->finalized = true;
   return {};
 }
 
@@ -223,16 +259,10 @@ Refused read_computed(const Descriptor& d, int attribute, std::int64_t room, voi
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
       return give(std::vector<std::int64_t>{static_cast<std::int64_t>(d.plan->workspace)}, room, to,
                   count);
-    default: {  // the engine of a configuration
-      const auto engine = room == 1 ? find(*static_cast<cudnnBackendDescriptor_t*>(to)) : nullptr;
-      if (engine == nullptr || engine->type != CUDNN_BACKEND_ENGINE_DESCRIPTOR) {
-        return {CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE, "the engine goes into an engine"};
-      }
-      engine->graph = d.graph, engine->engine = d.engine;
-      engine->finalized = true;
-      if (count != nullptr) *count = 1;
-      return {};
-    }
+    case CUDNN_ATTR_ENGINECFG_KNOB_CHOICES:
+      return fill_knob_choices(d, room, to, count);
+    default:
+      return fill_engine(d, room, to, count);
   }
 }
 
