@@ -49,7 +49,8 @@ enum class GpuTransport : std::uint8_t {
 struct LaunchOptions {
   int ranks = 2;  ///< of this host's processes or threads; the same on every node
   LaunchMode mode = LaunchMode::kProcesses;
-  /// What World::device() is of: the CPU, or with any cuda device the GPUs of `gpus`.
+  /// What World::device() is of, and where `body` makes tensors when it names no device: the CPU,
+  /// or with any cuda device the GPUs of `gpus`.
   Device device = kCpu;
   /// Indices of GPUs, for the ranks of this host in turn; more ranks than GPUs share them where
   /// they are threads. Empty: all that this process can use.
@@ -84,10 +85,11 @@ struct LaunchResult {
 LaunchResult launch(int argc, char** argv, const LaunchOptions& options,
                     const std::function<void(World&)>& body);
 
-/// For small programs: reads --ranks N, --launch threads|processes, --timeout SECONDS, --nnodes N,
-/// --node-rank K, --rdzv-endpoint HOST:PORT and --local-addr NAME from the command line and leaves
-/// the rest alone, prints a failure to standard error, returns the exit code (2 when nothing was
-/// started: a wrong option, or a node that did not come).
+/// For small programs: reads --ranks N, --launch threads|processes, --device cpu|cuda, --timeout
+/// SECONDS, --nnodes N, --node-rank K, --rdzv-endpoint HOST:PORT and --local-addr NAME from the
+/// command line and leaves the rest alone, prints a failure to standard error, returns the exit
+/// code (2 when nothing was started: a wrong option, a GPU that is missing, or a node that did not
+/// come).
 int launch(int argc, char** argv, const std::function<void(World&)>& body);
 
 /// True in a process that launch() started as a rank: a program prints its greeting only where this

@@ -45,6 +45,12 @@ LaunchMode parse_mode(std::string_view text) {
   return LaunchMode::kProcesses;
 }
 
+Device parse_device(std::string_view text) {
+  if (text == "cpu") return kCpu;
+  TESSERA_CHECK(text == "cuda", "launch", "--device takes cpu or cuda, got \"{}\"", text);
+  return {DeviceType::kCuda, 0};
+}
+
 void parse_node_options(int argc, char** argv, LaunchOptions& options) {
   if (const auto text = option_value(argc, argv, "--nnodes"))
     options.nnodes = parse_number<int>("--nnodes", *text);
@@ -60,6 +66,7 @@ LaunchOptions parse_options(int argc, char** argv) {
   if (const auto text = option_value(argc, argv, "--ranks"))
     options.ranks = parse_number<int>("--ranks", *text);
   if (const auto text = option_value(argc, argv, "--launch")) options.mode = parse_mode(*text);
+  if (const auto text = option_value(argc, argv, "--device")) options.device = parse_device(*text);
   if (const auto text = option_value(argc, argv, "--timeout")) {
     const double seconds = parse_number<double>("--timeout", *text);
     TESSERA_CHECK(seconds >= kShortest && seconds <= kLongest, "launch",

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tessera/distributed/checked.h"
+#include "tessera/tensor/device.h"
 #include "tessera/tensor/rank_context.h"
 
 namespace tessera::distributed {
@@ -15,6 +16,7 @@ namespace {
 void run_body(const RankSetup& setup, const std::shared_ptr<ProcessGroup>& group,
               const std::shared_ptr<RankContext>& context,
               const std::function<void(World&)>& body) {
+  const DefaultDeviceScope device(setup.device);
   StreamGuard compute(Stream::create(kCpu, setup.cpu_compute, "compute"));
   World world(setup.checked ? checked(group) : group, setup.device, context, setup.ranks_per_node);
   body(world);

@@ -22,8 +22,9 @@ struct RankSetup {
 };
 
 /// Runs `body` on the calling thread as the rank of `group`: under a context of its own, with the
-/// compute stream installed. Afterwards it waits for that stream, and for the device's. A failure,
-/// also one on a stream's worker, aborts the group and is returned.
+/// compute stream installed; tensors whose maker names no device are of setup.device. Afterwards it
+/// waits for that stream, and for the device's. A failure, also one on a stream's worker, aborts
+/// the group and is returned.
 std::optional<RankFailure> run_rank(const RankSetup& setup,
                                     const std::shared_ptr<ProcessGroup>& group,
                                     const std::function<void(World&)>& body);

@@ -203,6 +203,12 @@ TEST_CASE("a fake group that was given up, and its sub-groups, stay so", "[fake]
 
 namespace {
 
+class OnAll final : public distributed::Decorator {
+ public:
+  using Decorator::Decorator;
+  bool carries(DeviceType) const override { return true; }
+};
+
 class OnHostOnly final : public distributed::Decorator {
  public:
   using Decorator::Decorator;
@@ -219,6 +225,9 @@ TEST_CASE("what by_device refuses", "[fake]") {
                     Contains("the group for cpu is null"));
   CHECK_THROWS_WITH(by_device({{DeviceType::kCuda, a}}),
                     Contains("group \"g\" (fake) does not carry cuda tensors"));
+  const auto other = std::make_shared<OnAll>(make_fake_group("g", {.rank = 1, .size = 3}));
+  CHECK_THROWS_WITH(by_device({{DeviceType::kCpu, a}, {DeviceType::kCuda, other}}),
+                    Contains("the groups are not of the same ranks: rank 0 of 3 in \"g\", rank 1"));
 }
 
 }  // namespace tessera::testing

@@ -183,6 +183,7 @@ TEST_CASE("wrong options are one line and exit code 2", "[launch]") {
       {"ok --ranks=-3 --launch threads", "error: [launch] ranks must be at least 1, got -3\n"},
       {"ok --ranks two", "error: [launch] --ranks takes a number, got \"two\"\n"},
       {"ok --launch boats", "error: [launch] --launch takes threads or processes, got \"boats\"\n"},
+      {"ok --device tpu", "error: [launch] --device takes cpu or cuda, got \"tpu\"\n"},
       {"ok --timeout 0", "error: [launch] --timeout takes seconds from 0.001 to 1e+09, got 0\n"},
       {"ok --timeout 0.0001", "seconds from 0.001 to 1e+09, got 0.0001\n"},
       {"ok --nnodes 0", "error: [launch] nnodes must be at least 1, got 0\n"},

@@ -10,6 +10,7 @@
 #include "tessera/distributed/exchange_plan.h"
 #include "tessera/distributed/flight_recorder.h"
 #include "tessera/distributed/process_group_local.h"
+#include "tessera/distributed/process_group_nccl.h"
 #include "tessera/distributed/rank_failure.h"
 #include "tessera/distributed/reduce_in_order.h"
 #include "tessera/tests/support/close.h"
@@ -364,6 +365,9 @@ TEST_CASE("groups refuse impossible ranks and sizes", "[group]") {
     void abort(const std::string&) noexcept override {}
   };
   CHECK_THROWS_WITH(Bad(), Contains("rank 2 of 2 in group \"bad\""));
+  if (!has_nccl())
+    CHECK_THROWS_WITH(make_nccl_group("g", {}),
+                      Contains("group \"g\" cannot be made: this build has no NCCL"));
   CHECK(std::string(collective_name(CollectiveKind::kReduceScatter)) == "reduce_scatter");
   CHECK(std::string(collective_name(CollectiveKind::kAllToAll)) == "all_to_all");
   CHECK(ReduceOp::kMax.name() == "max");

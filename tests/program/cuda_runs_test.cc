@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -94,7 +95,9 @@ TEST_CASE("two ranks that share a GPU have the losses of one on the CPU") {
 TEST_CASE("two ranks with a GPU each have the losses of one on the CPU, with CUDA graphs too") {
   if (!has_gpus(2)) return;
   const Losses losses = GENERATE(&gpt_losses, &mlp_losses);
-  const Words more = GENERATE(Words{}, Words{"--cuda-graphs"});
+  const Words more =
+      GENERATE(Words{}, Words{"--cuda-graphs"}, Words{"--nccl-buffers", "registered"},
+               Words{"--nccl-buffers", "symmetric"});
   check_against_cpu(losses, joined({"--ranks", "2", "--launch", "threads"}, more));
 }
 
@@ -108,9 +111,42 @@ TEST_CASE("two rank processes with a GPU each have the losses of one on the CPU"
   check_against_cpu(&gpt_losses, joined({"--ranks", "2"}, more));
 }
 
-TEST_CASE("what was trained on a GPU is evaluated alike on both, and continues a text there") {
+// Each command says it in one line, and starts nothing.
+void check_refused(const Words& words, const std::map<std::string, std::string>& environment,
+                   const std::string& text) {
+  CAPTURE(words);
+  const ProgramResult result = run_program(words, {.environment = environment});
+  CHECK(result.exit_code == 2);
+  CHECK(result.out.empty());
+  CHECK_THAT(result.err, Catch::Contains(text));
+  CHECK(lines_of(result.err).size() == 1);
+}
+
+TEST_CASE("GPUs that cannot be used are refused with code 2") {
   const TinyRun made = run_tiny("gpt", {"--layers", "1", "--dim", "16", "--heads", "2", "--seq-len",
-                                        "16", "--steps", "2", "--ranks", "1", "--device", "cuda"});
+                                        "16", "--steps", "1", "--ranks", "1"});
+  const Words commands[] = {{"train", "mlp", "--steps", "1", "--device", "cuda"},
+                            {"eval", "--run", made.folder, "--device", "cuda"},
+                            {"generate", "--run", made.folder, "--device", "cuda"}};
+  check_refused(joined(commands[0], {"--ranks", "3"}), with_one_gpu().environment,
+                "NCCL needs a GPU for each rank, and there are 3 ranks and 1 GPU");
+#ifdef TESSERA_EMULATED_GPU
+  for (const Words& command : commands) {
+    check_refused(command, {{"TESSERA_EMULATED_GPUS", "0"}}, "--device cuda: ");
+    check_refused(command, {{"TESSERA_EMULATED_DRIVER", "12040"}},
+                  "the NVIDIA driver is of CUDA 12.4");
+    check_refused(command, {{"TESSERA_EMULATED_COMPUTE_CAPABILITY", "7"}},
+                  "has compute capability 7.0, and Tessera needs 8.0");
+  }
+#endif
+}
+
+TEST_CASE("what was trained on a GPU is evaluated alike on both, and continues a text there") {
+  const Words graphs = GENERATE(Words{}, Words{"--cuda-graphs"});
+  const TinyRun made =
+      run_tiny("gpt", joined({"--layers", "1", "--dim", "16", "--heads", "2", "--seq-len", "16",
+                              "--steps", "2", "--ranks", "1", "--dropout", "0", "--device", "cuda"},
+                             graphs));
   const auto loss_on = [&](const std::string& device) {
     const ProgramResult result = run_program({"eval", "--run", made.folder, "--device", device});
     INFO("standard error: " << result.err);

@@ -101,6 +101,16 @@ TEST_CASE("generate and eval say again what the run said") {
   CHECK(other.out != loss + "\n");
 }
 
+TEST_CASE("a run that was trained with CUDA graphs is evaluated on any number of ranks") {
+  const TinyRun made = run_tiny("gpt", {"--steps", "2", "--ranks", "1"});
+  Json config = Json::parse(made.file("config.json"));
+  config["cuda_graphs"] = true;
+  write_file(made.folder + "/config.json", config.dump());
+  const ProgramResult found = run_program({"eval", "--run", made.folder, "--ranks", "2"});
+  INFO("standard error: " << found.err);
+  CHECK(found.exit_code == 0);
+}
+
 TEST_CASE("texts begin with what is asked for, typed or read") {
   const TinyRun made = run_tiny("gpt", {"--steps", "5", "--sample-prompt", "my sister sees"});
   CHECK_THAT(made.file("sample.txt"), Catch::StartsWith("my sister sees"));

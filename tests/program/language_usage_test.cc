@@ -76,6 +76,8 @@ TEST_CASE("options that do not fit together are refused with code 2") {
 
 TEST_CASE("CUDA graphs of what cannot be recorded are refused with code 2") {
   check_refused(train_tiny("gpt", {"--cuda-graphs"}), 2, "--cuda-graphs: is for GPUs");
+  check_refused(train_tiny("gpt", {"--tf32"}), 2, "--tf32: is for GPUs");
+  check_refused(train_tiny("gpt", {"--nccl-buffers", "registered"}), 2, "--nccl-buffers: are on");
   const auto refused = [](const std::string& model, const Words& more, const std::string& text) {
     Words words = train_tiny(model, {"--cuda-graphs", "--device", "cuda", "--dropout", "0"});
     words.insert(words.end(), more.begin(), more.end());

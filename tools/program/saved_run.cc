@@ -55,7 +55,8 @@ SavedRun open_run(const std::string& folder, const RunRanks& ranks) {
   const std::string config = folder + "/" + kConfigFile;
   SavedRun saved{
       .folder = folder, .options = read_options(config, model_of(config)), .tokenizer = nullptr};
-  // How the run was spread over ranks does not matter to what it learned.
+  // How the run was spread over ranks, and how its steps were started, does not matter to what it
+  // learned.
   saved.options.ranks = ranks.ranks;
   if (!ranks.device.empty()) saved.options.device = ranks.device;
   saved.options.nnodes = 1;
@@ -63,6 +64,7 @@ SavedRun open_run(const std::string& folder, const RunRanks& ranks) {
   saved.options.shard = "full";
   saved.options.mesh.clear();
   saved.options.launch = "threads";
+  saved.options.cuda_graphs = false;
   saved.options.timeout = TrainOptions().timeout;
   check_machine(saved.options, this_machine(saved.options));
   if (!std::filesystem::exists(folder + "/" + kModelFile))

@@ -7,6 +7,7 @@
 
 #include "tessera/models/data/fashion_mnist.h"
 #include "tessera/tensor/determinism.h"
+#include "tessera/tensor/tf32.h"
 #include "tessera/tools/program/cannot_start.h"
 #include "tessera/tools/program/progress.h"
 #include "tessera/tools/program/run_folder.h"
@@ -84,6 +85,7 @@ void check_machine(const TrainOptions& options, const Machine& machine) {
 int train(const TrainOptions& asked, int argc, char** argv) {
   TrainOptions options = asked;
   set_deterministic(options.deterministic);
+  set_tf32_allowed(options.tf32);
   if (is_language(options)) options.tokenizer = tokenizer_for(options.data, options.tokenizer);
   // A rank's process comes by here again; what it would find was found by its parent.
   const bool is_first_launcher = !distributed::is_rank_process() && options.node_rank == 0;

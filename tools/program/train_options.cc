@@ -85,6 +85,12 @@ void check_sizes(const TrainOptions& options) {
   }
 }
 
+distributed::NcclBuffers nccl_buffers_named(const std::string& name) {
+  if (name == "registered") return distributed::NcclBuffers::kRegistered;
+  if (name == "symmetric") return distributed::NcclBuffers::kSymmetric;
+  return distributed::NcclBuffers::kNone;
+}
+
 // What one step of the run would have other than the one that is recorded.
 void check_cuda_graphs(const TrainOptions& options) {
   if (!options.cuda_graphs) return;
@@ -111,6 +117,10 @@ void check_cuda_graphs(const TrainOptions& options) {
 
 void check_together(const TrainOptions& options) {
   check_cuda_graphs(options);
+  if (options.device != "cuda" && options.tf32)
+    throw CannotStart("--tf32: is for GPUs; add --device cuda");
+  if (options.device != "cuda" && options.nccl_buffers != "none")
+    throw CannotStart("--nccl-buffers: are on GPUs; add --device cuda");
   plan_mesh(options);  // refuses what does not fit
   check_tensor_parallel(options);
   check_sizes(options);
@@ -144,7 +154,8 @@ distributed::LaunchOptions TrainOptions::launch_options() const {
                                   : distributed::LaunchMode::kProcesses,
       .device = device == "cuda" ? Device{DeviceType::kCuda, 0} : kCpu,
       // What is sharded is gathered and reduced side by side.
-      .nccl = {.separate_reductions = shard != "replicate"},
+      .nccl = {.separate_reductions = shard != "replicate",
+               .buffers = nccl_buffers_named(nccl_buffers)},
       .cpu_compute = cpu_compute == "queued" ? StreamKind::kQueued : StreamKind::kInline,
       .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(timeout * 1000))),
       .checked = checked,

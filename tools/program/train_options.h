@@ -33,6 +33,8 @@ struct TrainOptions {
   std::string device = "cpu";
   std::string cpu_compute = "inline";
   bool cuda_graphs = false;
+  bool tf32 = false;
+  std::string nccl_buffers = "none";
   bool deterministic = false;
   bool checked = false;
   double timeout = 300;  ///< seconds

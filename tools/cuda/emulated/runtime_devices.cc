@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -55,13 +56,20 @@ constexpr NamedAttribute kAttributes[] = {
     {cudaDevAttrMaxBlocksPerMultiprocessor, kBlocksPerProcessor},
     {cudaDevAttrAsyncEngineCount, 2},
     {cudaDevAttrUnifiedAddressing, 1},
-    {cudaDevAttrComputeCapabilityMajor, 9},
     {cudaDevAttrComputeCapabilityMinor, 0},
     {cudaDevAttrStreamPrioritiesSupported, 1},
     {cudaDevAttrCanUseHostPointerForRegisteredMem, 1},
     {cudaDevAttrHostRegisterSupported, 1},
     {cudaDevAttrMemoryPoolsSupported, 1},
 };
+
+int setting(const char* name, int usual) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? usual : std::atoi(text);
+}
+
+int capability_major() { return setting("TESSERA_EMULATED_COMPUTE_CAPABILITY", 9); }
+int driver_version() { return setting("TESSERA_EMULATED_DRIVER", CUDART_VERSION); }
 
 void describe(int device, cudaDeviceProp& p) {
   p = {};
@@ -78,7 +86,7 @@ void describe(int device, cudaDeviceProp& p) {
   const int threads[] = {1024, 1024, 64}, blocks[] = {0x7fffffff, 65535, 65535};
   std::copy(threads, threads + 3, p.maxThreadsDim);
   std::copy(blocks, blocks + 3, p.maxGridSize);
-  p.major = 9;
+  p.major = capability_major();
   p.multiProcessorCount = kMultiprocessors;
   p.canMapHostMemory = p.concurrentKernels = p.unifiedAddressing = 1;
   p.asyncEngineCount = 2;
@@ -120,6 +128,7 @@ extern "C" {
 cudaError_t cudaGetDeviceCount(int* count) {
   if (count == nullptr) return note(cudaErrorInvalidValue);
   *count = device_count();
+  if (driver_version() < CUDART_VERSION) return note(cudaErrorInsufficientDriver);
   return note(*count == 0 ? cudaErrorNoDevice : cudaSuccess);
 }
 
@@ -159,6 +168,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int device)
     for (const NamedAttribute& each : kAttributes)
       if (each.which == which) *value = each.value;
     if (which == cudaDevAttrPciDeviceId) *value = device;
+    if (which == cudaDevAttrComputeCapabilityMajor) *value = capability_major();
     return cudaSuccess;
   });
 }
@@ -222,10 +232,14 @@ cudaError_t cudaDeviceDisablePeerAccess(int peer) {
 
 cudaError_t cudaDriverGetVersion(int* version) {
   if (version == nullptr) return note(cudaErrorInvalidValue);
-  *version = CUDART_VERSION;
+  *version = driver_version();
   return cudaSuccess;
 }
 
-cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  if (version == nullptr) return note(cudaErrorInvalidValue);
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
 
 }  // extern "C"
