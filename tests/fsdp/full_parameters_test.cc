@@ -11,6 +11,7 @@
 #include "tessera/distributed/process_group_fake.h"
 #include "tessera/fsdp/state.h"
 #include "tessera/nn/optim/sgd.h"
+#include "tessera/tensor/allocator.h"
 #include "tessera/tensor/memory_counters.h"
 #include "tessera/tensor/ops_create.h"
 #include "tessera/tests/fsdp/state_model.h"
@@ -359,12 +360,12 @@ TESSERA_RANK_TEST("a guard's bytes are gathered bytes, and end with it", "[fsdp]
   make_net(t, net);
   MemoryCounters& memory = t.world().context()->memory();
   const MemoryReading before = memory.current();
-  const std::int64_t unit = default_device().is_cuda() ? 512 : 64;  // that memory is counted in
-  std::int64_t whole = 0;                                           // with padding rows
+  std::int64_t whole = 0;  // with padding rows
   for (const nn::Parameter& parameter : net.parameters()) {
     const Shape& shape = parameter.shape();
     const std::int64_t rows = (shape[0] + t.size() - 1) / t.size() * t.size();
-    whole += (shape.numel() / shape[0] * rows * 8 + unit - 1) / unit * unit;
+    const auto bytes = static_cast<std::size_t>(shape.numel() / shape[0] * rows * 8);
+    whole += counted_bytes(default_device().type, bytes);
   }
   {
     const FullParameters full(net);

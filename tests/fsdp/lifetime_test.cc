@@ -250,9 +250,9 @@ TESSERA_RANK_TEST("fsdp: an exception that the outer module catches keeps nothin
   memory.reset_peak();
   model(x);
   const auto padded_rows = (24 + t.size() - 1) / t.size() * t.size();
-  const std::int64_t unit = default_device().is_cuda() ? 512 : 64;  // that memory is counted in
-  const std::int64_t bytes = (padded_rows * 24 * 8 + 255) / 256 * 256 + padded_rows * 8;
-  const std::int64_t one = t.size() == 1 ? 0 : (bytes + unit - 1) / unit * unit;
+  const auto bytes =
+      static_cast<std::size_t>((padded_rows * 24 * 8 + 255) / 256 * 256 + padded_rows * 8);
+  const std::int64_t one = t.size() == 1 ? 0 : counted_bytes(default_device().type, bytes);
   t.check(memory.peak()[MemoryCategory::kGathered] <= 2 * one,
           "{} gathered bytes at the peak, {} a block", memory.peak()[MemoryCategory::kGathered],
           one);

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "tessera/tensor/allocator.h"
+#include "tessera/tensor/device.h"
 #include "tessera/tensor/dtype.h"
 #include "tessera/tensor/shape.h"
 
@@ -16,8 +18,10 @@ namespace tessera::testing {
 inline std::int64_t round_up(std::int64_t bytes, std::int64_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
-/// What the counters of a CPU or the null device say of a storage.
-inline std::int64_t counted(std::int64_t bytes) { return round_up(bytes, 64); }
+/// What the counters say of a storage: each kind of device has its unit.
+inline std::int64_t counted(std::int64_t bytes, Device device = default_device()) {
+  return counted_bytes(device.type, static_cast<std::size_t>(bytes));
+}
 
 /// How a group is cut, and what its values and gradients are.
 struct Cut {
@@ -42,6 +46,7 @@ struct GroupBytes {
 
 inline GroupBytes bytes_of(const std::vector<Shape>& shapes, const Cut& cut) {
   const auto size = [](DType dtype) { return static_cast<std::int64_t>(dtype_size(dtype)); };
+  const Device home = cut.offload ? kCpu : default_device();
   const bool casts_gradients = cut.gradients != cut.stored || cut.offload;
   const bool aliases = cut.ranks == 1 && cut.values == cut.stored && !cut.offload;
   GroupBytes out;
@@ -49,12 +54,12 @@ inline GroupBytes bytes_of(const std::vector<Shape>& shapes, const Cut& cut) {
     const std::int64_t row = shape[0] == 0 ? 0 : shape.numel() / shape[0];
     const std::int64_t chunk = (shape[0] + cut.ranks - 1) / cut.ranks;
     const std::int64_t real = std::clamp<std::int64_t>(shape[0] - chunk * cut.rank, 0, chunk);
-    out.shard += counted(chunk * row * size(cut.stored));
-    out.momentum += counted(real * row * size(cut.stored));
+    out.shard += counted(chunk * row * size(cut.stored), home);
+    out.momentum += counted(real * row * size(cut.stored), home);
     out.slots += counted(chunk * cut.ranks * row * size(cut.gradients));
     if (casts_gradients) {
       out.sums += counted(chunk * row * size(cut.gradients));
-      out.grads += counted(real * row * size(cut.stored));
+      out.grads += counted(real * row * size(cut.stored), home);
     } else {
       out.grads += counted(chunk * row * size(cut.stored));
     }
@@ -78,6 +83,7 @@ struct FlatChain {
   bool told_to_stay = false;  ///< values are kept between forward and backward
   int depth = 1;              ///< gathers ahead, in the deeper direction
   int reduce_buffers = 1;     ///< set_reduce_scatter_max_input_buffers
+  std::int64_t late = 0;      ///< what backward may hold for longer: copies that are under way
 
   std::int64_t shards() const { return groups * group.shard; }
   /// Values while the k-th group runs: the one in use, and those gathered ahead or not given back

@@ -72,8 +72,10 @@ inline void check_flat_chain(RankTest& t, const std::string& name, const FlatCha
             name, step, reader.peak(), expected.forward_peak());
     reader.start();
     backward(loss);
-    t.check(reader.peak() == expected.backward_peak(), "{}, step {}: backward peak {}, expected {}",
-            name, step, reader.peak(), expected.backward_peak());
+    const std::int64_t over = reader.peak() - expected.backward_peak();
+    t.check(over >= 0 && over <= expected.late, "{}, step {}: backward peak {}, expected {} to {}",
+            name, step, reader.peak(), expected.backward_peak(),
+            expected.backward_peak() + expected.late);
     t.check(reader.now(MemoryCategory::kGathered) == 0, "{}, step {}: {} gathered bytes remain",
             name, step, reader.now(MemoryCategory::kGathered));
     drop_gradients(model);

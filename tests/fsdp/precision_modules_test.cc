@@ -118,6 +118,45 @@ TESSERA_RANK_TEST("mixed precision: exempt modules compute in the stored dtype",
   }
 }
 
+/// A residual stream; keeps what its norm answered.
+class NormStream final : public nn::Layer<NormStream> {
+ public:
+  NormStream() : up_({.in = 7, .out = 7}), norm_({.shape = {7}}) {
+    register_module("up", up_);
+    register_module("norm", norm_);
+  }
+  Variable forward(const Variable& x) {
+    h = norm_(x, up_(x));
+    return h.sum * h.y;
+  }
+  nn::Linear up_;
+  nn::LayerNorm norm_;
+  AddNorm h;
+};
+
+// What is added goes through the casts around the norm: the sum comes back as the stream was, and
+// the norm is that of the sum before it was rounded.
+TESSERA_RANK_TEST("mixed precision: an exempt norm adds its residual in the stored dtype",
+                  "[fsdp]") {
+  for (const DType half : kHalves) {
+    NormStream sharded, plain;
+    fsdp::fully_shard(sharded, {.mesh = t.world().mesh(),
+                                .mixed_precision = {.param_dtype = half, .exempt = fsdp::is_norm}});
+    nn::initialize(sharded, {.seed = 4});
+    nn::initialize(plain, {.seed = 4});
+    for (nn::Parameter& parameter : plain.up_.parameters()) parameter.to(default_device(), half);
+    const Variable x(random_rows(8, 7, DType::kF32, 5)), low = cast(x, half), up = plain.up_(low);
+    const AddNorm wide = plain.norm_(cast(low, DType::kF32), cast(up, DType::kF32));
+    const Variable y = sharded(x);
+    t.check(y.dtype() == half, "the result is {}", dtype_name(y.dtype()));
+    t.check_equal(sharded.h.sum.tensor(), (low + up).tensor(), "sum");
+    t.check_equal(sharded.h.y.tensor(), cast(wide.y, half).tensor(), "norm");
+    backward(row_loss(y));
+    t.check(sharded.norm_.weight().grad().dtype() == DType::kF32, "gradient's dtype");
+    sharded.h = {};
+  }
+}
+
 TEST_CASE("is_norm goes by the type") {
   nn::LayerNorm layer({.shape = {3}});
   nn::RMSNorm rms({.shape = {3}});

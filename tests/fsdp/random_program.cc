@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "tessera/tensor/device.h"
+
 namespace tessera::testing {
 namespace {
 
@@ -145,6 +147,8 @@ void settle(Program& program) {
   Settler().settle(program.body, /*in_list=*/false);
   program.replicas = program.world % program.replicas == 0 ? program.replicas : program.world;
   program.over_replicas = program.over_replicas && program.replicas > 1 && !program.cut_dim1;
+  // A penalty on shards that stay on the host has no sum with a loss on a GPU.
+  if (!default_device().is_cpu()) program.penalty = program.penalty && !program.offload;
   if (program.steps.empty()) program.steps.emplace_back();
   for (StepPlan& step : program.steps) {
     if (step.micros.empty()) step.micros.emplace_back();

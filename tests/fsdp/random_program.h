@@ -94,7 +94,8 @@ struct Program {
 };
 
 /// Makes a drawn program legal: numbers the nodes, gives every reuse a target (which becomes a
-/// group of its own, so that it can run anywhere), and lets every step's last pass communicate.
+/// group of its own, so that it can run anywhere), lets every step's last pass communicate, and on
+/// a GPU leaves out what offloaded shards cannot be part of.
 void settle(Program& program);
 /// One line for the model, one for all else.
 std::string describe(const Program& program);

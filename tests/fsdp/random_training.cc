@@ -13,6 +13,7 @@
 #include "tessera/tests/fsdp/random_model.h"
 #include "tessera/tests/fsdp/random_program.h"
 #include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
 namespace {
@@ -217,6 +218,7 @@ std::string train_and_compare(const Program& program) {
   std::mutex mutex;
   std::string remains;
   const auto body = [&](distributed::World& world) {
+    const DefaultDeviceScope device(world.device());
     MemoryCounters& memory = world.context()->memory();
     const std::int64_t before = memory.current().total();
     { SideBySide(program, world).run(); }
@@ -225,12 +227,10 @@ std::string train_and_compare(const Program& program) {
     const std::lock_guard lock(mutex);
     remains = fmt::format("rank {}: {} bytes remain after the model is gone", world.rank(), left);
   };
-  const distributed::LaunchOptions options = {
-      .ranks = program.world,
-      .mode = distributed::LaunchMode::kThreads,
-      .cpu_compute = program.queued ? StreamKind::kQueued : StreamKind::kInline,
-      .timeout = std::chrono::seconds(20),
-      .checked = true};
+  const distributed::LaunchOptions options = rank_launch_options(
+      {.cpu_compute = program.queued ? StreamKind::kQueued : StreamKind::kInline,
+       .timeout = std::chrono::seconds(20)},
+      program.world);
   const std::string failure = distributed::launch(0, nullptr, options, body).failure;
   return failure.empty() ? remains : failure;
 }

@@ -14,8 +14,9 @@ namespace {
 
 /// Which modules are gathered together.
 enum class Grouping {
-  kBlocks,          ///< each block; the rest is the root's
-  kMemoryEfficient  ///< block 0; blocks 1 and 2; both embeddings; what comes after the blocks
+  kBlocks,           ///< each block; the rest is the root's
+  kMemoryEfficient,  ///< block 0; blocks 1 and 2; both embeddings; what comes after the blocks
+  kNorms             ///< each norm, also those that add a residual; the rest of each block
 };
 
 struct GroupCase {
@@ -41,9 +42,19 @@ void shard_memory_efficient(models::Transformer& model, const fsdp::FullyShardOp
   fsdp::fully_shard(model, options);
 }
 
+void shard_norms(models::Transformer& model, const fsdp::FullyShardOptions& options) {
+  for (models::TransformerBlock& block : model.blocks()) {
+    for (const char* norm : {"attention_norm", "ffn_norm"})
+      fsdp::fully_shard(block.get_submodule(norm), options);
+    fsdp::fully_shard(block, options);
+  }
+  fsdp::fully_shard(model, options);
+}
+
 void shard_grouped(models::Transformer& model, const fsdp::FullyShardOptions& options,
                    const GroupCase& c) {
   if (c.grouping == Grouping::kBlocks) return shard_transformer(model, options);
+  if (c.grouping == Grouping::kNorms) return shard_norms(model, options);
   shard_memory_efficient(model, options, c.tied);
 }
 
@@ -62,7 +73,8 @@ void train_grouped(RankTest& t, const GroupCase& c) {
 
 TESSERA_RANK_TEST_WITH("a recomputed Transformer in groups of several kinds", "[fsdp]",
                        {.worlds = {1, 2, 3}}) {
-  for (const Grouping grouping : {Grouping::kBlocks, Grouping::kMemoryEfficient}) {
+  for (const Grouping grouping :
+       {Grouping::kBlocks, Grouping::kMemoryEfficient, Grouping::kNorms}) {
     for (const bool tied : {false, true}) {
       for (const bool recompute : {false, true}) {
         for (const bool reshard : {false, true})

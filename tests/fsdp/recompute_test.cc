@@ -9,6 +9,7 @@
 
 #include "tessera/autograd/recompute.h"
 #include "tessera/nn/recompute.h"
+#include "tessera/tensor/allocator.h"
 #include "tessera/tests/fsdp/chain.h"
 #include "tessera/tests/fsdp/side_by_side.h"
 #include "tessera/tests/fsdp/step_trace.h"
@@ -168,9 +169,9 @@ TESSERA_RANK_TEST_WITH("recompute: gathered memory stays bounded", "[fsdp]",
     Model model(again);
     model.shard({.mesh = t.world().mesh(), .reshard_after_forward = true});
     nn::initialize(model, {.seed = 3});
-    // Memory counts in units of 64 bytes.
+    const std::int64_t bytes = fsdp::of(*fsdp::sharded_modules(model).back()).gathered_bytes();
     const std::int64_t block =
-        (fsdp::of(*fsdp::sharded_modules(model).back()).gathered_bytes() + 63) / 64 * 64;
+        counted_bytes(default_device().type, static_cast<std::size_t>(bytes));
     const RowBatch batch = {.width = kWidth, .ranks = data_rank(t.group())};
     for (int step = 0; step < 3; ++step) {
       memory.reset_peak();

@@ -8,6 +8,7 @@
 #include "tessera/distributed/parameters.h"
 #include "tessera/fsdp/replicate.h"
 #include "tessera/nn/recompute.h"
+#include "tessera/tensor/allocator.h"
 #include "tessera/tests/fsdp/chain.h"
 #include "tessera/tests/fsdp/side_by_side.h"
 #include "tessera/tests/fsdp/step_trace.h"
@@ -129,7 +130,8 @@ TESSERA_RANK_TEST_WITH("replicated groups are not gathered, and all-reduced once
 std::int64_t counted_bytes(const nn::Module& model) {
   std::int64_t bytes = 0;
   for (const nn::Parameter& parameter : model.parameters())
-    bytes += (parameter.spec().global_shape.numel() * 8 + 63) / 64 * 64;
+    bytes += tessera::counted_bytes(
+        default_device().type, static_cast<std::size_t>(parameter.spec().global_shape.numel() * 8));
   return bytes;
 }
 
@@ -190,8 +192,7 @@ void train_offloaded(RankTest& t, const Passes& passes, bool pin) {
   run.before_pass = sync_of(replicated, passes);
   run.before_optimizer = [&](int) {
     for (const nn::Parameter& parameter : replicated.parameters()) {
-      t.check(parameter.local().device() == default_device() &&
-                  parameter.grad().device() == default_device(),
+      t.check(parameter.local().device() == kCpu && parameter.grad().device() == kCpu,
               "{} left the host", parameter.name());
     }
   };

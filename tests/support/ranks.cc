@@ -47,24 +47,9 @@ std::vector<int> shared_gpus() {
   return gpus;
 }
 
-distributed::LaunchOptions launch_options(const RankTestOptions& options, int world) {
-  const bool nccl = test_transport() == "nccl";
-  return {
-      .ranks = world,
-      .mode = test_transport() == "gloo" ? distributed::LaunchMode::kProcesses
-                                         : distributed::LaunchMode::kThreads,
-      .device = nccl ? Device{DeviceType::kCuda, 0} : test_device(),
-      .gpus = nccl ? std::vector<int>() : shared_gpus(),
-      .gpu_transport = nccl ? distributed::GpuTransport::kNccl : distributed::GpuTransport::kLocal,
-      .cpu_compute = options.cpu_compute,
-      .timeout = options.timeout,
-      .checked = options.checked};
-}
-
 std::function<void(distributed::World&)> reporting_body(const RegisteredCase& test,
                                                         const Report& report) {
   return [&test, report](distributed::World& world) {
-    const DefaultDeviceScope device(world.device());
     RankTest t(world);
     const auto deliver = [&] {
       for (const std::string& failure : t.failures()) report(world.rank(), failure);
@@ -91,7 +76,8 @@ int run_case_of_rank_process(int argc, char** argv) {
   };
   // The parent's earlier launches are passed over; its own one does not return.
   for (;;)
-    distributed::launch(argc, argv, launch_options(test.options, 1), reporting_body(test, report));
+    distributed::launch(argc, argv, rank_launch_options(test.options, 1),
+                        reporting_body(test, report));
 }
 
 const EarlyMainRegistration early_main(&run_case_of_rank_process);
@@ -142,7 +128,7 @@ WorldRun run_threads(const RegisteredCase& test, int world) {
     std::lock_guard lock(mutex);
     run.failures.push_back(fmt::format("rank {}: {}", rank, failure));
   };
-  run.failure = distributed::launch(0, nullptr, launch_options(test.options, world),
+  run.failure = distributed::launch(0, nullptr, rank_launch_options(test.options, world),
                                     reporting_body(test, report))
                     .failure;
   return run;
@@ -153,9 +139,9 @@ WorldRun run_processes(const std::string& name, const RegisteredCase& test, int 
   std::string program = "rank-test";
   char* argv[] = {program.data(), nullptr};
   WorldRun run;
-  run.failure =
-      distributed::launch(1, argv, launch_options(test.options, world), [](distributed::World&) {
-      }).failure;
+  run.failure = distributed::launch(1, argv, rank_launch_options(test.options, world),
+                                    [](distributed::World&) {})
+                    .failure;
   run.failures = folder.failures(world);
   return run;
 }
@@ -263,9 +249,23 @@ std::vector<int> test_worlds() {
   return worlds;
 }
 
+distributed::LaunchOptions rank_launch_options(const RankTestOptions& options, int world) {
+  const bool nccl = test_transport() == "nccl";
+  return {
+      .ranks = world,
+      .mode = test_transport() == "gloo" ? distributed::LaunchMode::kProcesses
+                                         : distributed::LaunchMode::kThreads,
+      .device = nccl ? Device{DeviceType::kCuda, 0} : test_device(),
+      .gpus = nccl ? std::vector<int>() : shared_gpus(),
+      .gpu_transport = nccl ? distributed::GpuTransport::kNccl : distributed::GpuTransport::kLocal,
+      .cpu_compute = options.cpu_compute,
+      .timeout = options.timeout,
+      .checked = options.checked};
+}
+
 int seeds_world() {
-  const int gpus = gpu_count();
-  return gpus == 0 ? 4 : std::min(gpus, 8);
+  const bool a_gpu_each = test_transport() == "nccl";
+  return a_gpu_each ? std::clamp(gpu_count(), 1, 8) : 4;
 }
 
 std::vector<std::exception_ptr> run_ranks(int world_size,
@@ -276,7 +276,6 @@ std::vector<std::exception_ptr> run_ranks(int world_size,
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < groups.size(); ++r) {
     threads.emplace_back([&, r, group = std::move(groups[r])] {
-      const DefaultDeviceScope device(test_device());
       const auto failure = distributed::run_rank(
           {.device = test_device(), .cpu_compute = options.cpu_compute, .checked = true}, group,
           body);

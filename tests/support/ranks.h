@@ -115,8 +115,13 @@ void run_rank_case(const std::string& name);
 // "local", "gloo" or "nccl", and the world sizes, as the environment says.
 std::string test_transport();
 std::vector<int> test_worlds();
-// The world that the seeds' tests run in: as many ranks as there are GPUs, 8 at most; 4 without.
+// The world that the seeds' tests run in: 4 ranks, which share a GPU where they have one. With a
+// GPU for each rank (NCCL) as many as there are, 8 at most.
 int seeds_world();
+
+// How rank tests launch their ranks, by the environment: transport, device, GPUs. For tests that
+// launch by themselves; `worlds` and `expect_failure` have no part in it.
+distributed::LaunchOptions rank_launch_options(const RankTestOptions& options, int world);
 
 // Lower level: `body` on rank threads, whatever the transport under test. Returns each rank's
 // exception (null: none), in rank order. Does not assert.

@@ -67,10 +67,5 @@ TESSERA_RANK_TEST_WITH("ranks meet between combinations", "[support]", {.worlds 
   t.check(counts[1] == counts[0] + 1 && counts[2] == counts[0] + 2, "no barrier between cases");
 }
 
-TESSERA_RANK_TEST_WITH("the seeds' world has 4 ranks where there are no GPUs", "[support]",
-                       {.worlds = {seeds_world()}}) {
-  t.check(t.size() == seeds_world() && t.size() >= 1 && t.size() <= 8, "{} ranks", t.size());
-}
-
 }  // namespace
 }  // namespace tessera::testing

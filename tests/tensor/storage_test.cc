@@ -173,6 +173,30 @@ TEST_CASE("storage: memory comes from the current stream and goes back to it") {
   CHECK(storage.data() == first);
 }
 
+TEST_CASE("storage: whose memory it is, and how many handles share it") {
+  const Stream mine = Stream::create(kCpu, StreamKind::kQueued, "mine");
+  const Stream other = Stream::create(kCpu, StreamKind::kInline, "other");
+  Storage storage = Storage::create(kCpu, 100, MemoryCategory::kOther);
+  CHECK_FALSE(storage.belongs_to(mine));  // released
+  {
+    const StreamGuard guard(mine);
+    storage.materialize();
+  }
+  CHECK(storage.belongs_to(mine));
+  CHECK_FALSE(storage.belongs_to(other));
+  CHECK_FALSE(storage.belongs_to(current_stream(kNull)));
+  storage.release();
+  CHECK_FALSE(storage.belongs_to(mine));
+  Storage planned = Storage::create(kNull, 100, MemoryCategory::kOther);
+  planned.materialize();
+  CHECK(planned.belongs_to(current_stream(kNull)));
+  CHECK_FALSE(planned.belongs_to(other));
+  CHECK(Storage().use_count() == 0);
+  CHECK(storage.use_count() == 1);
+  const Storage copy = storage;
+  CHECK(storage.use_count() == 2);
+}
+
 TEST_CASE("storage: on the null device") {
   const auto context = std::make_shared<RankContext>(0, 1, 1);
   const RankScope scope(context);

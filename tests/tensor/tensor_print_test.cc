@@ -20,28 +20,37 @@ Tensor counting(const Shape& shape) {
   return Tensor::from_vector(values, shape);
 }
 
+// The text of a tensor of the default device, which stands for {}.
+std::string here(std::string text) {
+  const std::size_t at = text.find("{}");
+  return text.replace(at, 2, default_device().str());
+}
+
 TEST_CASE("print: small tensors") {
-  CHECK(counting({2, 3}).str() == "tensor i64 [2, 3] on cpu\n[[0, 1, 2],\n [3, 4, 5]]");
+  CHECK(counting({2, 3}).str() == here("tensor i64 [2, 3] on {}\n[[0, 1, 2],\n [3, 4, 5]]"));
   CHECK(counting({2, 3}).transpose(0, 1).str() ==
-        "tensor i64 [3, 2] on cpu\n[[0, 3],\n [1, 4],\n [2, 5]]");
-  CHECK(Tensor::scalar(1.0 / 3).str() == "tensor f32 [] on cpu\n0.333333");
-  CHECK(Tensor::from_vector<std::uint8_t>({}, {0}).str() == "tensor u8 [0] on cpu\n[]");
-  CHECK(counting({2, 1, 2}).str() == "tensor i64 [2, 1, 2] on cpu\n[[[0, 1]],\n [[2, 3]]]");
+        here("tensor i64 [3, 2] on {}\n[[0, 3],\n [1, 4],\n [2, 5]]"));
+  CHECK(Tensor::scalar(1.0 / 3).str() == here("tensor f32 [] on {}\n0.333333"));
+  CHECK(Tensor::from_vector<std::uint8_t>({}, {0}).str() == here("tensor u8 [0] on {}\n[]"));
+  CHECK(counting({2, 1, 2}).str() == here("tensor i64 [2, 1, 2] on {}\n[[[0, 1]],\n [[2, 3]]]"));
   Tensor named = Tensor::empty_named({1}, {}, MemoryCategory::kParameter, "w", false);
-  CHECK(named.str() == "tensor \"w\" f32 [1] on cpu, released");
+  CHECK(named.str() == here("tensor \"w\" f32 [1] on {}, released"));
   Storage storage = named.storage();
   storage.materialize();
   storage.begin_fill();
-  CHECK(named.str() == "tensor \"w\" f32 [1] on cpu, being filled");
+  CHECK(named.str() == here("tensor \"w\" f32 [1] on {}, being filled"));
 }
 
 TEST_CASE("print: big tensors leave out their middle") {
-  CHECK(counting({1000}).str() == "tensor i64 [1000] on cpu\n[  0,   1,   2, ..., 997, 998, 999]");
+  CHECK(counting({1000}).str() ==
+        here("tensor i64 [1000] on {}\n[  0,   1,   2, ..., 997, 998, 999]"));
   const std::string text = counting({100, 4}).str();
-  CHECK(text ==
-        "tensor i64 [100, 4] on cpu\n[[  0,   1,   2,   3],\n [  4,   5,   6,   7],\n [  8,   9,  "
-        "10,  11],\n ...,\n "
-        "[388, 389, 390, 391],\n [392, 393, 394, 395],\n [396, 397, 398, 399]]");
+  CHECK(
+      text ==
+      here(
+          "tensor i64 [100, 4] on {}\n[[  0,   1,   2,   3],\n [  4,   5,   6,   7],\n [  8,   9,  "
+          "10,  11],\n ...,\n "
+          "[388, 389, 390, 391],\n [392, 393, 394, 395],\n [396, 397, 398, 399]]"));
 }
 
 TEST_CASE("print: one form of number for all, even columns, long lines broken") {
@@ -64,9 +73,9 @@ TEST_CASE("print: one form of number for all, even columns, long lines broken") 
     at = end + 1;
   }
   CHECK(Tensor::from_vector<bool>({true, false}, {2}).str() ==
-        "tensor bool [2] on cpu\n[ true, false]");
+        here("tensor bool [2] on {}\n[ true, false]"));
   CHECK(Tensor::from_vector<BFloat16>({BFloat16(0.5F), BFloat16(2.0F)}, {2}).str() ==
-        "tensor bf16 [2] on cpu\n[0.5000, 2.0000]");
+        here("tensor bf16 [2] on {}\n[0.5000, 2.0000]"));
   std::ostringstream out;
   out << counting({2});
   CHECK(out.str() == counting({2}).str());
@@ -76,7 +85,7 @@ TEST_CASE("debug_str: strides, offset, storage, version") {
   const Tensor x = Tensor::empty_named({4, 3}, {.dtype = DType::kF16}, MemoryCategory::kOther, "w");
   const Tensor view = x.transpose(0, 1).slice(0, 1, 3);
   view.bump_version();
-  CHECK(view.debug_str() == "tensor f16 [2, 4] strides [1, 3] offset 1 on cpu, storage #" +
+  CHECK(view.debug_str() == here("tensor f16 [2, 4] strides [1, 3] offset 1 on {}, storage #") +
                                 std::to_string(x.storage().id()) + " \"w\" of 24 bytes, version 1");
   CHECK(Tensor().debug_str() == "tensor (undefined)");
 }

@@ -84,7 +84,7 @@ TESSERA_RANK_TEST_WITH("seeds: MixtureOfExperts, late before a layer is released
     auto model = std::make_unique<MixtureOfExperts>(options_of(t, request.dtype));
     if (request.sharded) {
       model->shared().register_forward_hook([](nn::Module&, const nn::VisitVariables* results) {
-        if (results != nullptr) stream_sleep(current_stream(kCpu), 3);
+        if (results != nullptr) stream_sleep(current_stream(default_device()), 3);
       });
     }
     return model;
@@ -114,7 +114,7 @@ TESSERA_RANK_TEST_WITH("seeds: an expert is reduced over its own group only", "[
   shard_model(model, {.mesh = t.world().mesh(), .mesh_of_group = expert_mesh(t)});
   model.initialize({.seed = 0});
   twin.initialize({.seed = 0});
-  const std::vector<Variable> input = model.get_input(kCpu, t.rank());
+  const std::vector<Variable> input = model.get_input(t.world().device(), t.rank());
   Trace trace;
   t.world().context()->set_trace(&trace);
   model.run_backward(model.get_loss(input, model.call(input)));

@@ -55,7 +55,7 @@ TESSERA_RANK_TEST("seeds: NonUniformReqGradNWM leaves frozen parameters alone", 
   const auto before = init_model<NonUniformReqGradNWM>({.dtype = DType::kF64});
   nn::optim::SGD sgd(model->root().parameters(), {.lr = 0.1, .momentum = 0.9});
   for (int step = 0; step < 2; ++step) {
-    const std::vector<Variable> input = model->get_input(kCpu, t.rank());
+    const std::vector<Variable> input = model->get_input(t.world().device(), t.rank());
     model->run_backward(model->get_loss(input, model->call(input)));
     sgd.step();
   }
@@ -91,7 +91,7 @@ TESSERA_RANK_TEST_WITH("seeds: ranks without trainable rows agree on a skipped s
   nn::GradScaler scaler({.init_scale = 64});
   const auto step = [&](bool spoiled) {
     sgd.zero_grad();
-    const std::vector<Variable> input = model->get_input(kCpu, t.rank());
+    const std::vector<Variable> input = model->get_input(t.world().device(), t.rank());
     model->run_backward(scaler.scale(model->get_loss(input, model->call(input))));
     if (spoiled && weight.grad().numel() > 0)
       fill_(weight.grad().slice(1, 0, 1), std::numeric_limits<double>::infinity());

@@ -28,6 +28,12 @@ const auto backward_prefetches = axis("backward", {value("pre", fsdp::BackwardPr
                                                    value("none", fsdp::BackwardPrefetch::kNone)});
 const auto forward_prefetches = axis("forward", {0, 1, 2});
 
+// Also where they share one GPU: a world of one rank would show nothing.
+TESSERA_RANK_TEST_WITH("seeds: their world has 4 ranks, however many GPUs there are",
+                       "[fsdp][seeds]", {.worlds = {seeds_world()}}) {
+  t.check(t.size() == 4, "{} ranks", t.size());
+}
+
 TESSERA_RANK_TEST_WITH("seeds: NestedWrappedModule, strategy and init mode", "[fsdp][seeds]",
                        {.worlds = {seeds_world()}}) {
   run_subtests(

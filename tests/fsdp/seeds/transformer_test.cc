@@ -74,7 +74,7 @@ TESSERA_RANK_TEST("seeds: TransformerWithSharedParams without its ignored module
       std::set<std::string>(names.begin(), names.end()) ==
           std::set<std::string>{"embed_tokens.weight", "output_proj.bias", "bn.weight", "bn.bias"},
       "the group has {}", fmt::join(names, ", "));
-  const std::vector<Variable> input = model->get_input(kCpu, t.rank());
+  const std::vector<Variable> input = model->get_input(t.world().device(), t.rank());
   model->run_backward(model->get_loss(input, model->call(input)));
   twin.run_backward(twin.loss(input));
   const std::string report = fsdp::check_sharded_parity(

@@ -45,6 +45,9 @@ Operations nn_operations() {
       {"cross_entropy_rows_backward",
        {kRowValue, floating({2, 3, 7}).not_shaped({2, 4, 7}), kTargets, kRowValue, kClassWeight},
        [](const Call& t) { cross_entropy_rows_backward(t[0], t[1], t[2], t[3], smoothed(t[4])); }},
+      {"cross_entropy_rows_backward_",
+       {floating({2, 3, 7}).not_shaped({2, 4, 7}), kRowValue, kTargets, kRowValue, kClassWeight},
+       [](const Call& t) { cross_entropy_rows_backward_(t[0], t[1], t[2], t[3], smoothed(t[4])); }},
       {"dropout",
        {floating({3, 5}).not_shaped({4, 5}).not_shaped({5})},
        [](const Call& t) {

@@ -1,0 +1,220 @@
+// The mesh decides the device: inputs, models and buffers that lie on the CPU are brought there, by
+// the root alone, and what lies elsewhere is named. On the CPU all of it is where it should be
+// already, and nothing is moved.
+
+#include <catch2/catch.hpp>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/fsdp/replicate.h"
+#include "tessera/tensor/transfer.h"
+#include "tessera/tests/fsdp/chain.h"
+#include "tessera/tests/fsdp/side_by_side.h"
+#include "tessera/tests/support/models/mlp.h"
+
+namespace tessera::testing {
+namespace {
+
+constexpr std::int64_t kWidth = 7;
+
+void shard_or_replicate(RankTest& t, nn::Module& module, bool replicate) {
+  if (replicate) {
+    fsdp::replicate(module, {.mesh = t.world().mesh()});
+  } else {
+    fsdp::fully_shard(module, {.mesh = t.world().mesh()});
+  }
+}
+
+std::unique_ptr<Chain> sharded_chain(RankTest& t, bool replicate) {
+  auto chain = std::make_unique<Chain>(ChainOptions{});
+  for (const auto& block : chain->blocks()) shard_or_replicate(t, *block, replicate);
+  shard_or_replicate(t, *chain, replicate);
+  nn::initialize(*chain, {.seed = 3});
+  return chain;
+}
+
+/// Rows on the CPU, a leaf that wants its gradient.
+Variable cpu_rows(std::uint64_t seed) {
+  return Variable(to_device(random_rows(5, kWidth, DType::kF64, seed), kCpu), true);
+}
+
+/// Values and gradients lie on `device`.
+void check_devices(RankTest& t, const nn::Module& model, Device device, const std::string& what) {
+  for (const nn::NamedParameter& named : model.named_parameters()) {
+    const nn::Parameter& parameter = named.parameter;
+    t.check(parameter.local().device() == device, "{}: {} lies on {}", what, named.name,
+            parameter.local().device().str());
+    t.check(!parameter.grad().defined() || parameter.grad().device() == device,
+            "{}: the gradient of {} lies elsewhere", what, named.name);
+  }
+}
+
+// ---- inputs -------------------------------------------------------------------------------------
+
+TESSERA_RANK_TEST("places: an input comes from the CPU, its gradient goes back there", "[fsdp]") {
+  const Device device = t.world().device();
+  for (const bool replicate : {false, true}) {
+    const auto model = sharded_chain(t, replicate), twin = sharded_chain(t, replicate);
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      const Variable x = cpu_rows(step);
+      const Variable there(to_device(x.tensor(), device), true);
+      const Variable y = (*model)(x), expected = (*twin)(there);
+      t.check(y.device() == device, "the result lies on {}", y.device().str());
+      t.check_equal(y.tensor(), expected.tensor(), "the result");
+      backward(half_squares(y, 5));
+      backward(half_squares(expected, 5));
+      if (!t.check(x.grad().defined(), "the input has no gradient")) return;
+      t.check(x.grad().device() == kCpu, "the input's gradient lies on {}",
+              x.grad().device().str());
+      t.check(largest(x.grad()) > 0, "the input's gradient is zero");
+      t.check_equal(to_device(x.grad(), device), there.grad(), "the input's gradient");
+      check_devices(t, *model, device, "after backward");
+      const auto mine = model->parameters(), others = twin->parameters();
+      for (std::size_t i = 0; i < mine.size(); ++i)
+        t.check_equal(mine[i].grad(), others[i].grad(), mine[i].name());
+    }
+  }
+}
+
+/// A pair of inputs, one of whole numbers: what has no gradient is brought along.
+class Picked final : public nn::Layer<Picked> {
+ public:
+  Picked() : block_(kWidth, 3, DType::kF64) { register_module("block", block_); }
+  Variable forward(const std::vector<Variable>& x) {
+    devices = {x.at(0).device(), x.at(1).device()};
+    return block_(index_select(x.at(0), 0, x.at(1).tensor()));
+  }
+  std::vector<Device> devices;
+
+ private:
+  Block block_;
+};
+
+TESSERA_RANK_TEST("places: all Variables of a container are brought along", "[fsdp]") {
+  const Device device = t.world().device();
+  Picked model;
+  fsdp::fully_shard(model, {.mesh = t.world().mesh()});
+  nn::initialize(model, {.seed = 3});
+  const Variable x = cpu_rows(1);
+  const Variable rows(to_device(Tensor::from_vector<std::int64_t>({4, 0, 4}, {3}), kCpu));
+  const Variable y = model(std::vector{x, rows});
+  t.check(model.devices == std::vector{device, device}, "the inputs lie on {} and {}",
+          model.devices.at(0).str(), model.devices.at(1).str());
+  backward(sum(y));
+  const std::vector<double> grad = x.grad().to_vector<double>();
+  for (std::size_t row = 0; row < 5; ++row) {
+    const bool picked = row == 0 || row == 4;
+    t.check((grad.at(row * kWidth) != 0) == picked, "the gradient of row {} is {}", row,
+            grad.at(row * kWidth));
+  }
+  t.check(x.tensor().device() == kCpu && rows.device() == kCpu, "the caller's own were moved");
+}
+
+// Copies between devices cost time: one for the batch, none between the layers.
+TESSERA_RANK_TEST("places: only the root brings inputs", "[fsdp]") {
+  const Device device = t.world().device();
+  const auto model = sharded_chain(t, /*replicate=*/false);
+  Device elsewhere = kCpu;
+  model->blocks()[1]->register_forward_pre_hook(
+      [&elsewhere](nn::Module&, const nn::VisitVariables& arguments) {
+        arguments([&](Variable& x) { x = Variable(to_device(x.tensor(), elsewhere)); });
+      });
+  const Variable x = cpu_rows(1);
+  if (device.is_cpu()) {
+    t.check((*model)(x).device() == kCpu, "the result lies elsewhere");
+    return;
+  }
+  t.check_throws<InvalidArgument>("move them to one device", [&] { (*model)(x); });
+  elsewhere = device;
+  fsdp::of(*model).reset_iter_state();
+  t.check((*model)(x).device() == device, "the result lies elsewhere");
+}
+
+// ---- models and buffers -------------------------------------------------------------------------
+
+std::unique_ptr<MLP> mlp() {
+  return std::make_unique<MLP>(
+      MLPOptions{.dim = kWidth, .with_buffer = true, .dtype = DType::kF64});
+}
+
+TESSERA_RANK_TEST("places: a model that lies on the CPU goes to the mesh's device", "[fsdp]") {
+  const Device device = t.world().device();
+  for (const bool replicate : {false, true}) {
+    const auto model = mlp(), twin = mlp();
+    nn::initialize(*model, {.seed = 3, .device = kCpu});
+    nn::initialize(*twin, {.seed = 3, .device = device});
+    const Tensor before = model->named_buffers().front().buffer.tensor();
+    t.check(before.device() == kCpu, "the model began on {}", before.device().str());
+    shard_or_replicate(t, *model, replicate);
+    check_devices(t, *model, device, "sharded");
+    const Tensor buffer = model->named_buffers().front().buffer.tensor();
+    t.check(buffer.device() == device, "the buffer lies on {}", buffer.device().str());
+    t.check_equal(buffer, twin->named_buffers().front().buffer.tensor(), "the buffer");
+    train_side_by_side(t, over_rows(replicate ? "replicated" : "sharded", *model, *twin,
+                                    {.width = kWidth, .ranks = data_rank(t.group())}));
+  }
+}
+
+// What has no values yet gets them where initialize() says.
+TESSERA_RANK_TEST("places: a buffer without values is left alone", "[fsdp]") {
+  const auto model = mlp();
+  fsdp::fully_shard(*model, {.mesh = t.world().mesh()});
+  t.check(!model->named_buffers().front().buffer.is_materialized(), "the buffer has values");
+  nn::initialize(*model, {.seed = 3});
+  const Device found = model->named_buffers().front().buffer.tensor().device();
+  t.check(found == t.world().device(), "the buffer lies on {}", found.str());
+}
+
+// ---- moved afterwards ---------------------------------------------------------------------------
+
+TESSERA_RANK_TEST("places: a sharded model that was moved off its mesh's device is named",
+                  "[fsdp]") {
+  const Device device = t.world().device();
+  const auto model = sharded_chain(t, /*replicate=*/false);
+  const Variable x = cpu_rows(1);
+  for (const bool trained : {false, true}) {
+    const RankTest::NamedCase named(t, trained ? "after a step" : "before the first step");
+    model->to(kCpu);
+    check_devices(t, *model, kCpu, "moved");
+    if (!device.is_cpu()) {
+      t.check_throws<StateError>(
+          fmt::format(
+              "of group root lies on cpu; its shards live on {}: initialise or move it there",
+              device.str()),
+          [&] { (*model)(x); });
+    }
+    model->to(device);
+    backward(half_squares((*model)(x), 5));
+    check_devices(t, *model, device, "moved back");
+  }
+}
+
+// Offloaded shards have their home on the CPU: there is no moving them off, so nothing to refuse.
+TESSERA_RANK_TEST("places: an offloaded model that is moved to the device stays on the CPU",
+                  "[fsdp]") {
+  const Device device = t.world().device();
+  Chain model({}), twin({});
+  for (nn::Module* module : std::vector<nn::Module*>{model.blocks()[0].get(), &model}) {
+    fsdp::fully_shard(*module, {.mesh = t.world().mesh(), .offload = fsdp::CpuOffload{}});
+  }
+  initialize_both(model, twin);
+  twin.to(kCpu);  // beside parameters that are there
+  model.to(device);
+  check_devices(t, model, kCpu, "moved");
+  const std::string start = first_difference(model, twin, 0, /*gradients=*/false);
+  t.check(start.empty(), "moved: {}", start);
+  const RowBatch batch = {.width = kWidth, .ranks = data_rank(t.group())};
+  const Variable y = model(batch.mine(0, 0));
+  t.check(y.device() == device, "it computes on {}", y.device().str());
+  backward(half_squares(y, batch.rows, t.size()));
+  check_devices(t, model, kCpu, "after backward");
+  backward(half_squares(twin(Variable(to_device(batch.all(0, 0), kCpu))), batch.rows));
+  const std::string difference = first_difference(model, twin, 1e-12);
+  t.check(difference.empty(), "{}", difference);
+}
+
+}  // namespace
+}  // namespace tessera::testing
