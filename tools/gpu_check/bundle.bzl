@@ -32,10 +32,11 @@ def _split(linker_inputs):
         more = depset(more).to_list(),
     )
 
+# RUNPATH, as Bazel's own binaries have it: LD_LIBRARY_PATH comes before it, so tests and benchmarks find the same libraries.
 def _link(ctx, cc_toolchain, output, arguments, inputs):
     ctx.actions.run(
         executable = cc_toolchain.compiler_executable,
-        arguments = ["-o", output.path, "-s", "-Wl,-rpath,$ORIGIN", "-Wl,--disable-new-dtags"] + arguments,
+        arguments = ["-o", output.path, "-s", "-Wl,-rpath,$ORIGIN", "-Wl,--enable-new-dtags"] + arguments,
         inputs = depset(inputs, transitive = [cc_toolchain.all_files]),
         outputs = [output],
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin"},

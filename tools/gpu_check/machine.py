@@ -13,21 +13,34 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
+# What the programs load, and what these load; what is looked for in each folder.
+WANTED = ["libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcudnn.so.9", "libnccl.so.2", "libnvrtc.so.13", "libcuda.so.1"]
+
+
+def python_folders(pattern):
+    """Of Python's nvidia packages."""
+    return [f"{python}/nvidia/{pattern}" for python in sys.path]
+
+
 def library_folders():
     """Where CUDA's libraries may lie, best first."""
-    patterns = ["/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64", "/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu"]
-    for python in sys.path:
-        patterns += [f"{python}/nvidia/cu13/lib", f"{python}/nvidia/*/lib"]
+    patterns = ["/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64", "/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu",
+                "/usr/lib64", "/usr/lib/wsl/lib", *python_folders("cu13/lib"), *python_folders("*/lib")]
     folders = [folder for pattern in patterns for folder in sorted(glob.glob(pattern))]
-    wanted = ["libcudart.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2"]
-    return list(dict.fromkeys(f for f in folders if any(os.path.exists(f"{f}/{name}") for name in wanted)))
+    return list(dict.fromkeys(f for f in folders if any(os.path.exists(f"{f}/{name}") for name in WANTED)))
+
+
+def library_path(name):
+    """Where a program that is started here finds it; the name alone where only the system's own list can know."""
+    told = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    return next((f"{folder}/{name}" for folder in [*told, *library_folders()] if os.path.exists(f"{folder}/{name}")), name)
 
 
 @functools.cache
 def gpu_count():
     """The GPUs that the driver offers to a program that starts here."""
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
+        driver = ctypes.CDLL(library_path("libcuda.so.1"))
     except OSError:
         return 0
     count = ctypes.c_int(0)
@@ -35,8 +48,8 @@ def gpu_count():
 
 
 def gpu_names():
-    """Name, driver and memory of each, as nvidia-smi tells."""
-    command = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    """Name, driver, memory and compute capability of each, as nvidia-smi tells."""
+    command = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total,compute_cap", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -44,10 +57,47 @@ def gpu_names():
     return done.stdout.strip().splitlines() if done.returncode == 0 else []
 
 
+def returned(library, function):
+    library[function].restype = ctypes.c_size_t
+    return library[function]()
+
+
+def stored(library, function):
+    number = ctypes.c_int(0)
+    status = library[function](ctypes.byref(number))
+    if status != 0:
+        raise OSError(f"{function} returned {status}")
+    return number.value
+
+
+# library: function, how it tells its number, what the number has for one step of the first and of the second part.
+VERSIONS = {
+    "libcuda.so.1": ("cuDriverGetVersion", stored, 1000, 10),
+    "libcudart.so.13": ("cudaRuntimeGetVersion", stored, 1000, 10),
+    "libcublasLt.so.13": ("cublasLtGetVersion", returned, 10000, 100),
+    "libcudnn.so.9": ("cudnnGetVersion", returned, 10000, 100),
+    "libnccl.so.2": ("ncclGetVersion", stored, 10000, 100),
+}
+
+
+def versions():
+    """library -> its version and where it lies, or why it cannot be told. The driver's is that of CUDA that it can do."""
+    found = {}
+    for name, (function, tells, major, minor) in VERSIONS.items():
+        path = library_path(name)
+        try:
+            number = tells(ctypes.CDLL(path), function)
+        except (OSError, AttributeError) as error:
+            found[name] = f"none: {error}"
+            continue
+        found[name] = f"{number // major}.{number % major // minor}.{number % minor} {path}"
+    return found
+
+
 def machine():
     """What the results were found on."""
-    return {"gpus": gpu_count(), "names": gpu_names(), "kernel": platform.release(), "cpus": os.cpu_count(),
-            "libraries": library_folders()}
+    return {"gpus": gpu_count(), "names": gpu_names(), "versions": versions(), "kernel": platform.release(),
+            "cpus": os.cpu_count(), "libraries": library_folders()}
 
 
 def bundle_id():
@@ -61,7 +111,9 @@ def bundle_id():
 
 
 def sanitizer_program():
-    places = glob.glob("/usr/local/cuda*/bin/compute-sanitizer") + glob.glob("/usr/local/cuda*/compute-sanitizer/compute-sanitizer")
+    patterns = ["/usr/local/cuda*/bin/compute-sanitizer", "/usr/local/cuda*/compute-sanitizer/compute-sanitizer",
+                *python_folders("*/bin/compute-sanitizer")]
+    places = [place for pattern in patterns for place in glob.glob(pattern)]
     return shutil.which("compute-sanitizer") or (places[0] if places else None)
 
 

@@ -80,11 +80,11 @@ def main():
     for test in tests:
         if f"programs/{test['program']}" not in taken:
             sys.exit(f"pack.py: the test {test['name']} has no program")
+    for path in args.scripts:
+        taken[os.path.basename(path)] = path
     with tarfile.open(args.out, "w:xz", preset=2) as archive:
-        for name, path in sorted(taken.items()):
+        for name, path in sorted(taken.items()):  # where Bazel builds in a sandbox each path is a link
             archive.add(os.path.realpath(path), f"{FOLDER}/{name}", filter=plain)
-        for path in args.scripts:
-            archive.add(path, f"{FOLDER}/{os.path.basename(path)}", filter=plain)
         add_text(archive, "tests.json", json.dumps(tests, indent=1) + "\n")
 
 

@@ -1,5 +1,5 @@
 // Stands for the driver, the CUDA runtime and NCCL in a test of the scripts of tools/gpu_check: as many GPUs as FAKE_GPUS says,
-// and sums that need no other rank. FAKE_NCCL: "refuse" or "wrong".
+// versions, and sums that need no other rank. FAKE_NCCL: "refuse" or "wrong".
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +19,16 @@ int cuDeviceGetCount(int* count) {
   *count = atoi(getenv("FAKE_GPUS"));
   return 0;
 }
+
+static int tell(int* to, int version) {
+  *to = version;
+  return 0;
+}
+int cuDriverGetVersion(int* version) { return tell(version, 13020); }
+int cudaRuntimeGetVersion(int* version) { return tell(version, 13000); }
+int ncclGetVersion(int* version) { return tell(version, 22803); }
+size_t cudnnGetVersion(void) { return 91905; }
+size_t cublasLtGetVersion(void) { return 130102; }
 
 int cudaSetDevice(int device) { return device; }
 int cudaMalloc(void** memory, size_t bytes) {

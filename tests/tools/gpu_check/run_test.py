@@ -1,87 +1,17 @@
 #!/usr/bin/env python3
-"""run.py of tools/gpu_check in a bundle of small scripts, on a machine whose CUDA is a fake one."""
+"""run.py of tools/gpu_check: what runs, with which settings, and what is told of it."""
 
-import glob
-import json
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-ROOT = os.path.join(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"])
-FAKE = os.path.join(ROOT, "tests/tools/gpu_check/libfake_cuda.so")
-
-# A test program: one passed case, named by what it was told.
-PASSES = """#!/bin/bash
-echo x >> runs
-cat > "$XML_OUTPUT_FILE" <<END
-<testsuite><testcase name="$TESSERA_TEST_DEVICE $TESSERA_TEST_TRANSPORT $TESSERA_TEST_WORLDS $POISON$CUDA_MODULE_LOADING"/></testsuite>
-END
-"""
-FAILS = PASSES.replace("/></", "><failure>no</failure></testcase></") + "exit 1\n"
-SANITIZER = """#!/bin/bash
-tool=$2
-echo "$@" >> sanitized
-while [[ $1 != /* ]]; do shift; done
-"$@"
-[[ $tool != racecheck ]] || exit 99
-"""
+sys.path.insert(0, os.path.join(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"], "tests/tools/gpu_check"))
+from bundle_case import FAILS, FAKE, HANGS, PASSES, SANITIZER, BundleCase, test  # noqa: E402
 
 
-def test(name, gpus=1, transport="local", **settings):
-    return {"name": name, "program": name, "gpus": gpus, "device": "cuda", "transport": transport, "settings": settings}
-
-
-class RunTest(unittest.TestCase):
-    def setUp(self):
-        self._folder = tempfile.TemporaryDirectory(dir=os.environ["TEST_TMPDIR"])
-        self.addCleanup(self._folder.cleanup)
-        self.root = self._folder.name
-        self.bundle, self.libraries = f"{self.root}/gpu_check", f"{self.root}/lib"
-        for folder in [f"{self.bundle}/programs", f"{self.bundle}/benchmarks", self.libraries]:
-            os.makedirs(folder)
-        for script in glob.glob(f"{ROOT}/tools/gpu_check/*.py"):
-            shutil.copy(script, self.bundle)
-        for name in ["libcuda.so.1", "libcudart.so.13", "libnccl.so.2"]:
-            shutil.copy(FAKE, f"{self.libraries}/{name}")
-
-    def make(self, programs, tests):
-        """A bundle: name -> text of its program, and its list of tests."""
-        for name, text in programs.items():
-            self.write(f"gpu_check/programs/{name}", text)
-        self.write("gpu_check/tests.json", json.dumps(tests))
-
-    def write(self, name, text):
-        path = f"{self.root}/{name}"
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(path, 0o755)
-
-    def run_bundle(self, *words, gpus=1, status=0, **settings):
-        """The content of the result file."""
-        environment = dict(os.environ, FAKE_GPUS=str(gpus), LD_LIBRARY_PATH=self.libraries, **settings)
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as where nobody has set it
-        command = [sys.executable, f"{self.bundle}/run.py", "--out", f"{self.root}/out.json", *words]
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        self.assertEqual(done.returncode, status, done.stdout)
-        self.output = done.stdout
-        with open(f"{self.root}/out.json", encoding="utf-8") as file:
-            return json.load(file)
-
-    def cases(self, content, name):
-        return [(case["name"], case["result"], case["reason"]) for result in content["results"] if result["name"] == name
-                for case in result["cases"]]
-
-    def names(self, content):
-        return [result["name"] for result in content["results"]]
-
-    def runs(self):
-        with open(f"{self.bundle}/runs", encoding="utf-8") as file:
-            return len(file.readlines())
-
+class RunTest(BundleCase):
     def test_results(self):
         """Each program runs with its settings; what failed, hung, crashed or was skipped is told."""
         self.make({"tests.nn.a_test": PASSES, "tests.fsdp.b_test": FAILS, "tests.fsdp.slow_test": "#!/bin/bash\nsleep 60\n",
@@ -99,36 +29,32 @@ class RunTest(unittest.TestCase):
         self.assertEqual(self.cases(found, "tests.fsdp.late_test")[1], ("", "failed", "exit status 3"))
         self.assertEqual((found["passed"], found["failed"], found["skipped"], found["left"]), (2, 4, 1, []))
 
-    def test_parts_and_resuming(self):
-        """Calls add to one file; what has a result is run again when that is asked for."""
-        self.make({"tests.nn.a_test": PASSES, "tests.gpu.x_kernel_test": PASSES}, [test("tests.nn.a_test"), test("tests.gpu.x_kernel_test")])
-        self.assertEqual(self.names(self.run_bundle("--parts", "nn")), ["tests.nn.a_test"])
-        self.assertEqual(self.names(self.run_bundle("--parts", "nn,kernels")), ["tests.nn.a_test", "tests.gpu.x_kernel_test"])
-        self.assertEqual(self.runs(), 2)
-        self.assertEqual(len(self.names(self.run_bundle("--only", "a_test", "--again"))), 2)
-        self.assertEqual(self.runs(), 3)
-        self.run_bundle("--parts", "nn,none", status=2)
-        self.assertIn("no part is called none", self.output)
-
-    def test_time_is_up(self):
-        """What does not fit into --seconds is left for the next call, also what was begun."""
-        slow = PASSES.replace("#!/bin/bash", "#!/bin/bash\nsleep 0.8")
-        self.make({f"tests.nn.{name}_test": slow for name in "abc"}, [test(f"tests.nn.{name}_test") for name in "abc"])
-        found = self.run_bundle("--parts", "nn", "--seconds", "1.2", status=3)
-        self.assertEqual((self.names(found), found["left"]), (["tests.nn.a_test"], ["tests.nn.b_test", "tests.nn.c_test"]))
+    def test_a_test_that_hangs(self):
+        """Asked to end, it says in which case it is, and how far it came; the end of its words is kept."""
+        self.make({"tests.nn.a_test": HANGS, "tests.nn.deaf_test": "#!/bin/bash\ntrap '' TERM\necho $$ > deaf\necho deaf\nsleep 60\n"},
+                  [test("tests.nn.a_test"), test("tests.nn.deaf_test")])
         begin = time.time()
-        self.assertEqual((len(self.names(self.run_bundle("--parts", "nn"))), self.runs()), (3, 3))
-        self.assertLess(time.time() - begin, 30)
+        found = self.run_bundle("--parts", "nn", "--timeout", "1", status=1)
+        self.assertLess(time.time() - begin, 40)
+        late = ("", "failed", "ran longer than 1 s")
+        self.assertEqual(self.cases(found, "tests.nn.a_test"), [("first", "passed", ""), ("stuck", "failed", "ran when time was up"), late])
+        self.assertEqual(self.cases(found, "tests.nn.deaf_test"), [late])
+        self.assertEqual([result["log"] for result in found["results"]], ["so far\n", "deaf\n"])
+        with open(f"{self.bundle}/deaf", encoding="utf-8") as file, self.assertRaises(ProcessLookupError):
+            os.kill(int(file.read()), 0)
 
-    def test_other_bundle_or_machine(self):
-        """Results do not mix."""
-        self.make({"tests.nn.a_test": PASSES}, [test("tests.nn.a_test")])
-        self.run_bundle("--parts", "nn")
-        self.run_bundle("--parts", "nn", gpus=2, status=1)
-        self.assertIn("is of other GPUs", self.output)
-        self.write("gpu_check/programs/tests.nn.a_test", FAILS)
-        self.run_bundle("--parts", "nn", status=1)
-        self.assertIn("is of another bundle", self.output)
+    def test_a_row_that_cannot_run(self):
+        """A program that does not start fails alone."""
+        self.make({"tests.nn.b_test": PASSES}, [test("tests.nn.absent_test"), test("tests.nn.b_test")])
+        found = self.run_bundle("--parts", "nn", status=1)
+        self.assertIn("could not be run: FileNotFoundError", self.cases(found, "tests.nn.absent_test")[0][2])
+        self.assertEqual(self.cases(found, "tests.nn.b_test")[0][1], "passed")
+
+    def test_a_test_without_a_part(self):
+        """Is not passed over: nothing runs."""
+        self.make({"tests.nn.a_test": PASSES, "tests.odd.a_test": PASSES}, [test("tests.nn.a_test"), test("tests.odd.a_test")])
+        self.assertIsNone(self.run_bundle("--parts", "nn", status=1))
+        self.assertIn("tests.odd.a_test has no part", self.output)
 
     def test_worlds_without_gpus(self):
         """By NCCL, worlds larger than the number of GPUs are skipped in so many words."""
@@ -146,18 +72,23 @@ class RunTest(unittest.TestCase):
         found = self.run_bundle("--parts", "sanitizer", status=1, PATH=f"{self.libraries}:{os.environ['PATH']}")
         self.assertEqual(self.names(found), [f"{tool}.tests.gpu.x_kernels_test" for tool in ["memcheck", "racecheck", "initcheck"]])
         self.assertEqual(len(self.cases(found, "memcheck.tests.gpu.x_kernels_test")), 1)
+        with open(f"{self.bundle}/sanitized", encoding="utf-8") as file:
+            only_ours = ["--kernel-name kns=7tessera" in line for line in file]
+        self.assertEqual(only_ours, [False, True, False])
         self.assertEqual(self.cases(found, "racecheck.tests.gpu.x_kernels_test")[1], ("", "failed", "exit status 99"))
 
     def test_what_is_sanitized(self):
-        """All that starts a kernel of ours, on two ranks; what needs several GPUs under memcheck alone."""
+        """All that starts a kernel of ours, on two ranks; what needs several GPUs under memcheck alone, and not under
+        initcheck where kernels of libraries run between ours."""
         here = ["core_gpu_test", "graph_gpu_test", "local_collectives_gpu_test_local"]
+        mixed = ["attention_kernels_test", "conv_kernels_test", "matmul_kernels_test"]
         far = ["local_collectives_gpu_test_nccl", "local_collectives_gpus_test_local", "nccl_graph_gpu_test"]
-        tests = [test(f"tests.gpu.{name}") for name in here] + [test(f"tests.gpu.{name}", 2) for name in far]
+        tests = [test(f"tests.gpu.{name}") for name in here + mixed] + [test(f"tests.gpu.{name}", 2) for name in far]
         self.make({each["name"]: PASSES for each in tests}, tests)
         self.write("lib/compute-sanitizer", SANITIZER.replace("[[ $tool != racecheck ]] || exit 99\n", ""))
         found = self.run_bundle("--parts", "sanitizer", gpus=2, PATH=f"{self.libraries}:{os.environ['PATH']}")
-        wanted = [f"memcheck.tests.gpu.{name}" for name in here + far]
-        wanted += [f"{tool}.tests.gpu.{name}" for tool in ["racecheck", "initcheck"] for name in here]
+        wanted = [f"memcheck.tests.gpu.{name}" for name in here + mixed + far]
+        wanted += [f"racecheck.tests.gpu.{name}" for name in here + mixed] + [f"initcheck.tests.gpu.{name}" for name in here]
         self.assertEqual(self.names(found), wanted)
         self.assertEqual({case["name"].split()[2] for result in found["results"] for case in result["cases"]}, {"2"})
 
@@ -168,6 +99,29 @@ class RunTest(unittest.TestCase):
         found = self.run_bundle("--parts", "sanitizer,nccl", gpus=0, PATH=f"{self.libraries}:{os.environ['PATH']}")
         reasons = [case["reason"] for result in found["results"] for case in result["cases"]]
         self.assertEqual(reasons, ["needs 1 GPU, found 0"] * 5)
+
+    def test_a_driver_in_a_folder(self):
+        """Found where no list of the loader has it, also by the programs; without one, --require-gpu ends at once."""
+        self.make({"tests.nn.a_test": "#!/bin/bash\necho \"SKIPPED: $LD_LIBRARY_PATH\"\n"}, [test("tests.nn.a_test")])
+        folder = f"{self.root}/python/nvidia/driver/lib"
+        os.makedirs(folder)
+        self.assertIsNone(self.run_bundle("--parts", "nn", "--require-gpu", gpus=0, status=2))
+        self.assertEqual(self.output.count("\n"), 1)
+        self.assertIn("found no GPU", self.output)
+        shutil.copy(FAKE, f"{folder}/libcuda.so.1")
+        found = self.run_bundle("--parts", "nn", "--require-gpu", LD_LIBRARY_PATH="", PYTHONPATH=f"{self.root}/python")
+        self.assertEqual(found["machine"]["gpus"], 1)
+        self.assertIn(folder, self.cases(found, "tests.nn.a_test")[0][2].split(":"))
+
+    def test_figures_are_kept(self):
+        """Of a benchmark that runs too long or fails; half a line is none."""
+        self.make({}, [])
+        self.write("gpu_check/benchmarks/bench_a", "#!/bin/bash\necho '{\"us\": 1}'\necho '{\"us\": 2}'\nprintf '{\"us\"'\nsleep 60\n")
+        self.write("gpu_check/benchmarks/bench_b", "#!/bin/bash\necho '{\"us\": 3}'\nexit 7\n")
+        found = self.run_bundle("--parts", "bench", "--timeout", "1", status=1)
+        self.assertEqual([result["figures"] for result in found["results"]], [[{"us": 1}, {"us": 2}], [{"us": 3}]])
+        self.assertEqual(self.cases(found, "bench_a"), [("", "failed", "ran longer than 1 s, 2 figures")])
+        self.assertEqual(self.cases(found, "bench_b"), [("", "failed", "exit status 7, 1 figures")])
 
     def test_benchmarks(self):
         self.make({}, [])
