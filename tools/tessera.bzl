@@ -17,9 +17,10 @@ tessera_cuda_library = _tessera_cuda_library
 
 TESSERA_COPTS = ["-std=c++20", "-Wall", "-Wextra", "-Werror"]
 
-# Tests are compiled with less optimisation: nobody waits for their own code, everybody for the compiler.
+# Tests are compiled without optimisation: nobody waits for their own code, everybody for the compiler, which takes 2.3 s
+# instead of 3.3 s for a test of 250 lines.
 _TEST_COPTS = select({
-    str(Label("//tools:optimized")): ["-O1"],
+    str(Label("//tools:optimized")): ["-O0"],
     "//conditions:default": [],
 })
 
@@ -150,6 +151,9 @@ def _run_on_cuda(name, program, settings, size, tags, data):
 
 def tessera_cc_test(name, srcs = [], deps = [], copts = [], size = "small", data = [], devices = ["cpu"], tags = [], env = {}, **kwargs):
     """A Catch2 test. A binary in which no test case ran fails.
+
+    srcs are compiled with -O0 in optimised builds too; what they depend on is not. A test that computes much by itself
+    says copts = ["-O2"].
 
     Args:
       name: of the test.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A workspace of a user, outside of this one: it depends on Tessera by local_repository and tessera_dependencies(), has
 # folders nn/ and tools/ of its own with headers named like Tessera's, and is built and run by a Bazel of its own. Everything
-# of Tessera is looked at from there; compiled is what the program needs, which takes minutes as it is.
+# of Tessera is looked at from there; compiled is what the program needs, without optimisation and without CUDA, for it takes
+# minutes as it is.
 set -euo pipefail
 sources=$TEST_SRCDIR/$TEST_WORKSPACE/tests/build/outside_workspace
 tessera=$(dirname "$(readlink -f "$TEST_SRCDIR/$TEST_WORKSPACE/WORKSPACE")")

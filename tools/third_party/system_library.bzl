@@ -20,7 +20,8 @@ def _library(headers = [], libraries = [], defines = [], linkopts = [], deps = [
 
 # Headers are written "FOLDER//NAME": FOLDER is the include path and NAME what lies in it.
 SYSTEM_LIBRARIES = {
-    "catch2": _library(headers = ["/usr/include//catch2"]),
+    # FAST_COMPILE: an exception in a CHECK ends the case, which the compiler need not provide for at each.
+    "catch2": _library(headers = ["/usr/include//catch2"], defines = ["CATCH_CONFIG_FAST_COMPILE"]),
     "cli11": _library(headers = ["/usr/include//CLI"]),
     # EIGEN_FAST_MATH=0: with fast maths the bits of a result depend on where an array is split (body or tail).
     "eigen": _library(
