@@ -1,8 +1,8 @@
 #pragma once
 
 /// Whether products of f32 matrices on a GPU may be computed in TF32: by tensor cores, from
-/// operands that are rounded to 10 bits of mantissa, with sums in f32. Many times as fast; about
-/// three decimal digits instead of seven.
+/// operands that are rounded to 10 bits of mantissa, with sums in f32. About three decimal digits
+/// instead of seven.
 
 namespace tessera {
 

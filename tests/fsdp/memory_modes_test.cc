@@ -137,7 +137,8 @@ TESSERA_RANK_TEST("fsdp memory: values in f32, slots in f64", "[fsdp]") {
       });
 }
 
-// A GPU copies gradients to the host while the next group computes: one group's are there twice.
+// On a GPU gradients are copied to the host, and backward's peak may lie above the formula by what
+// one group has under way: a bound, which has not been taken apart further.
 TESSERA_RANK_TEST("fsdp memory: offloaded, also where the host is the device", "[fsdp]") {
   Cut cut = world_cut(t);
   cut.offload = true;

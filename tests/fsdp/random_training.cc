@@ -218,7 +218,6 @@ std::string train_and_compare(const Program& program) {
   std::mutex mutex;
   std::string remains;
   const auto body = [&](distributed::World& world) {
-    const DefaultDeviceScope device(world.device());
     MemoryCounters& memory = world.context()->memory();
     const std::int64_t before = memory.current().total();
     { SideBySide(program, world).run(); }

@@ -87,6 +87,17 @@ TEST_CASE("one rank on a GPU has the CPU's losses, with CUDA graphs too") {
   check_against_cpu(losses, joined({"--ranks", "1"}, more));
 }
 
+TEST_CASE("--tf32 rounds products, by little") {
+  const std::vector<double> plain = gpt_losses({"--ranks", "1", "--device", "cuda"});
+  const std::vector<double> rounded = gpt_losses({"--ranks", "1", "--device", "cuda", "--tf32"});
+  REQUIRE(plain.size() == rounded.size());
+  for (std::size_t i = 0; i < plain.size(); ++i)
+    CHECK(rounded[i] == Approx(plain[i]).epsilon(2e-2));
+#ifdef TESSERA_EMULATED_GPU  // a GPU's library may compute products as small as these in f32
+  CHECK(rounded != plain);
+#endif
+}
+
 TEST_CASE("two ranks that share a GPU have the losses of one on the CPU") {
   const Losses losses = GENERATE(&gpt_losses, &mlp_losses);
   check_against_cpu(losses, {"--ranks", "2", "--launch", "threads"}, with_one_gpu());

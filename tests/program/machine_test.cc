@@ -72,6 +72,15 @@ TEST_CASE("more rank processes than GPUs cannot start, and are told both numbers
              Contains("need NCCL, which this build lacks"));
 }
 
+TEST_CASE("NCCL gets the buffers that are asked for") {
+  TrainOptions options = on_gpus(2, "processes");
+  CHECK(options.launch_options().nccl.buffers == distributed::NcclBuffers::kNone);
+  options.nccl_buffers = "registered";
+  CHECK(options.launch_options().nccl.buffers == distributed::NcclBuffers::kRegistered);
+  options.nccl_buffers = "symmetric";
+  CHECK(options.launch_options().nccl.buffers == distributed::NcclBuffers::kSymmetric);
+}
+
 TEST_CASE("CUDA graphs of ranks that share a GPU cannot start") {
   TrainOptions options = on_gpus(2, "threads");
   options.cuda_graphs = true;

@@ -67,7 +67,7 @@ void add_ranks(OptionTable& table, TrainOptions& options) {
   table.flag("cuda-graphs", options.cuda_graphs,
              "with --device cuda: record a step as a CUDA graph, and replay it in the others");
   table.flag("tf32", options.tf32,
-             "with --device cuda: products of f32 round their factors to TF32, many times as fast");
+             "with --device cuda: products of f32 round their factors to TF32, for tensor cores");
   table.choice("nccl-buffers", options.nccl_buffers, {"none", "registered", "symmetric"},
                "with a GPU for each rank: memory of NCCL's own that collectives pass through");
   table.choice("cpu-compute", options.cpu_compute, {"inline", "queued"},
