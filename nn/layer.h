@@ -46,6 +46,17 @@ template <class Derived, class... Args>
 concept ForwardAccepts = requires(Derived& derived, Args&&... args) {
   derived.forward(std::forward<Args>(args)...);
 };
+
+/// The forward of a layer as a function. A class of its own, so that a call is compiled once for
+/// the types that arrive and not again for each way to pass them.
+template <class Derived>
+struct CallForward {
+  Derived* layer;
+  template <class... Copies>
+  decltype(auto) operator()(Copies&&... copies) const {
+    return layer->forward(std::forward<Copies>(copies)...);
+  }
+};
 }  // namespace detail
 
 template <class Derived>
@@ -59,11 +70,8 @@ class Layer : public Module {
                   "arrive as moved copies, so one that forward() takes as a non-const reference is "
                   "passed as std::ref(argument)");
     if constexpr (accepts) {
-      return hooked(
-          [this](auto&&... copies) -> decltype(auto) {
-            return static_cast<Derived*>(this)->forward(std::forward<decltype(copies)>(copies)...);
-          },
-          std::forward<Args>(args)...);
+      return hooked(detail::CallForward<Derived>{static_cast<Derived*>(this)},
+                    std::forward<Args>(args)...);
     }
   }
 
@@ -75,6 +83,23 @@ class Layer : public Module {
   decltype(auto) hooked(Function&& function, Args&&... args) {
     const NamedScope scope(scope_name());
     std::tuple<std::decay_t<Args>...> copies(std::forward<Args>(args)...);
+    return with_hooks(function, copies);
+  }
+
+  std::string type_name() const override { return detail::short_type_name(typeid(*this)); }
+  std::pair<const void*, std::size_t> extent() const override {
+    return {static_cast<const Derived*>(this), sizeof(Derived)};
+  }
+
+ protected:
+  Layer() {
+    static_assert(std::is_base_of_v<Layer, Derived>,
+                  "derive as: class Mine : public nn::Layer<Mine>");
+  }
+
+ private:
+  template <class Function, class... Copies>
+  decltype(auto) with_hooks(Function& function, std::tuple<Copies...>& copies) {
     const VisitVariables arguments = [&copies](const auto& visit) {
       visit_variables(copies, visit);
     };
@@ -100,18 +125,6 @@ class Layer : public Module {
     }
   }
 
-  std::string type_name() const override { return detail::short_type_name(typeid(*this)); }
-  std::pair<const void*, std::size_t> extent() const override {
-    return {static_cast<const Derived*>(this), sizeof(Derived)};
-  }
-
- protected:
-  Layer() {
-    static_assert(std::is_base_of_v<Layer, Derived>,
-                  "derive as: class Mine : public nn::Layer<Mine>");
-  }
-
- private:
   template <class Call>
   decltype(auto) or_tell_hooks(const Call& call) {
     try {

@@ -9,6 +9,7 @@ load("//tools:compile_fail.bzl", _tessera_compile_fail_test = "tessera_compile_f
 load("//tools/cuda:cuda_library.bzl", "needs_cuda", _if_cuda = "if_cuda", _if_nccl = "if_nccl", _tessera_cuda_library = "tessera_cuda_library")
 load("//tools:header_prefix.bzl", "header_prefix")
 load("//tools:linked_only.bzl", "linked_only")
+load("//tools/precompiled:precompiled_header.bzl", "precompiled_header")
 
 if_cuda = _if_cuda
 if_nccl = _if_nccl
@@ -19,10 +20,17 @@ TESSERA_COPTS = ["-std=c++20", "-Wall", "-Wextra", "-Werror"]
 
 # Tests are compiled without optimisation: nobody waits for their own code, everybody for the compiler. For one test of 200
 # lines it takes 2.7 s instead of 3.3 s with -O1, and 2.3 s with Catch2's smaller checks (third_party/system_library.bzl).
-_TEST_COPTS = select({
+TESSERA_TEST_COPTS = select({
     str(Label("//tools:optimized")): ["-O0"],
     "//conditions:default": [],
 })
+
+# What nearly every source includes, compiled once (precompiled/precompiled_header.bzl).
+_STANDARD = str(Label("//tools/precompiled:tessera_standard"))
+_TESTS = str(Label("//tests/support:tessera_tests"))
+
+def _including(precompiled):
+    return ["-include", precompiled.rpartition(":")[2] + ".h"]
 
 _TEST_MAIN = str(Label("//tests/support:test_main"))
 _OPENMP = str(Label("//tools/third_party:openmp"))
@@ -49,7 +57,16 @@ def _private_headers(name, headers, deps, testonly = False):
     )
     return deps + [name + "_private"]
 
-def tessera_library(name, srcs = [], hdrs = [], deps = [], implementation_deps = [], copts = [], visibility = None, **kwargs):
+def tessera_library(
+        name,
+        srcs = [],
+        hdrs = [],
+        deps = [],
+        implementation_deps = [],
+        copts = [],
+        precompiled = _STANDARD,
+        visibility = None,
+        **kwargs):
     """A C++20 library of Tessera; its headers are included as tessera/<package>/<file>.h.
 
     Args:
@@ -60,19 +77,20 @@ def tessera_library(name, srcs = [], hdrs = [], deps = [], implementation_deps =
       implementation_deps: of srcs alone: no header of theirs reaches a user of this library. For toolkits, whose
           thousands of headers would otherwise be an input of everything above, and rebuild it where they change.
       copts: for srcs.
+      precompiled: what srcs include first, a precompiled_header.
       visibility: of the library.
       **kwargs: passed on.
     """
     if _headers_of(srcs):
         fail("%s: headers belong in hdrs, or they cannot be included as tessera/..." % name)
     common = dict(include_prefix = header_prefix(), linkstatic = True)
-    copts = TESSERA_COPTS + copts
+    copts = TESSERA_COPTS + copts + _including(precompiled)
     if not implementation_deps:
         native.cc_library(
             name = name,
             srcs = srcs,
             hdrs = hdrs,
-            deps = deps,
+            deps = deps + ([precompiled] if srcs else []),
             copts = copts,
             visibility = visibility,
             **dict(kwargs, **common)
@@ -94,7 +112,7 @@ def tessera_library(name, srcs = [], hdrs = [], deps = [], implementation_deps =
     native.cc_library(
         name = sources,
         srcs = srcs,
-        deps = [headers] + implementation_deps,
+        deps = [headers, precompiled] + implementation_deps,
         copts = copts,
         linkstatic = True,
         visibility = ["//visibility:private"],
@@ -108,9 +126,14 @@ def tessera_library(name, srcs = [], hdrs = [], deps = [], implementation_deps =
         **parts
     )
 
-def tessera_binary(name, copts = [], **kwargs):
+def tessera_binary(name, deps = [], copts = [], **kwargs):
     """A C++20 program."""
-    native.cc_binary(name = name, copts = TESSERA_COPTS + copts, **kwargs)
+    native.cc_binary(
+        name = name,
+        deps = deps + [_STANDARD],
+        copts = TESSERA_COPTS + copts + _including(_STANDARD),
+        **kwargs
+    )
 
 def _with_test_main(deps):
     return deps + ([_TEST_MAIN] if _TEST_MAIN not in deps else [])
@@ -123,7 +146,8 @@ def _test_cases(name, srcs, deps, copts, data):
         srcs = [source for source in srcs if source not in headers],
         hdrs = headers,
         deps = _with_test_main(deps),
-        copts = _TEST_COPTS + copts,
+        copts = TESSERA_TEST_COPTS + copts,
+        precompiled = _TESTS,
         data = data,
         testonly = True,
         alwayslink = True,
@@ -137,17 +161,19 @@ def _gpus_env(gpus):
     loading = {"CUDA_MODULE_LOADING": "EAGER"} if gpus > 1 else {}
     return dict(loading, TESSERA_TEST_GPUS = str(gpus))
 
-def _run_on_cuda(name, program, settings, size, tags, data):
-    """The same program with CUDA tensors where nothing else is said: <program>_cuda, skipped without a GPU."""
+def _run_with(name, program, settings, data, **kwargs):
+    """A test that runs the program of another one with settings of its own."""
     native.sh_test(
         name = name,
         srcs = [str(Label("//tools:run_with.sh"))],
         args = ["%s='%s'" % setting for setting in settings.items()] + ["$(location %s)" % program],
         data = data + [program],
-        size = size,
-        tags = ["gpu"] + tags,
-        target_compatible_with = needs_cuda(),
+        **kwargs
     )
+
+def _run_on_cuda(name, program, settings, size, tags, data):
+    """The same program with CUDA tensors where nothing else is said: <program>_cuda, skipped without a GPU."""
+    _run_with(name, program, settings, data, size = size, tags = ["gpu"] + tags, target_compatible_with = needs_cuda())
 
 def tessera_cc_test(name, srcs = [], deps = [], copts = [], size = "small", data = [], devices = ["cpu"], tags = [], env = {}, **kwargs):
     """A Catch2 test. A binary in which no test case ran fails.
@@ -179,8 +205,8 @@ def tessera_cc_test(name, srcs = [], deps = [], copts = [], size = "small", data
     native.cc_test(
         name = name,
         srcs = [source for source in srcs if source not in headers],
-        deps = _with_test_main(_private_headers(name, headers, deps, testonly = True)),
-        copts = TESSERA_COPTS + _TEST_COPTS + copts,
+        deps = _with_test_main(_private_headers(name, headers, deps, testonly = True)) + [_TESTS],
+        copts = TESSERA_COPTS + TESSERA_TEST_COPTS + copts + _including(_TESTS),
         size = size,
         data = data + _TSAN_DATA,
         linkstatic = True,
@@ -200,14 +226,6 @@ def tessera_gpu_test(name, gpus = 1, tags = [], env = {}, **kwargs):
         env = dict(env, **_gpus_env(gpus)),
         **kwargs
     )
-
-# How the ranks of a tessera_rank_test talk to each other: one target per transport.
-_TRANSPORTS = [
-    struct(name = "local", carries_cpu = True, carries_gpu = True),
-    struct(name = "gloo", carries_cpu = True, carries_gpu = False),
-    # Each rank has a GPU of its own: worlds that are larger than that are left out.
-    struct(name = "nccl", carries_cpu = False, carries_gpu = True),
-]
 
 def _run_ranks_on_cuda(name, devices, env, size, tags, data):
     """Targets <name>_cuda and <name>_nccl, where devices ask for them; returns their names."""
@@ -231,6 +249,7 @@ def tessera_rank_test(
         deps = [],
         ranks = 8,
         worlds = [1, 2, 3, 5],
+        process_worlds = [2, 3],
         gpus = 0,
         tags = [],
         env = {},
@@ -239,14 +258,20 @@ def tessera_rank_test(
         devices = ["cpu"],
         data = [],
         **kwargs):
-    """A Catch2 test whose cases run in worlds of several ranks: targets <name>_<transport>, and <name> for all of them.
+    """A Catch2 test whose cases run in worlds of several ranks.
+
+    The program is linked once. <name>_local runs it with ranks that are threads, <name>_gloo with ranks that are
+    processes; the suite <name> is both. Where GPUs are needed it is <name>_nccl instead of <name>_gloo: each rank has a
+    GPU of its own, and worlds that are larger than that are left out.
 
     Args:
       name: of the test suite; each transport's target appends its own name.
       srcs: sources, compiled once for all transports.
       deps: of srcs.
       ranks: the largest world run on a CPU; larger entries of worlds are left out.
-      worlds: world sizes the cases run at.
+      worlds: world sizes that cases run at which name none.
+      process_worlds: with processes, the world sizes that all cases are limited to; a case that has none of them runs in
+          its smallest world. Empty: no limit.
       gpus: how many GPUs the test needs; with fewer it reports itself skipped.
       tags: added to the targets' own.
       env: added to the targets' own.
@@ -257,29 +282,32 @@ def tessera_rank_test(
       data: of each target.
       **kwargs: passed on to each target.
     """
-    cases = _test_cases(name, srcs, deps, copts, data)
-    sizes = ",".join([str(world) for world in worlds if world <= ranks])
-    targets = []
-    for transport in _TRANSPORTS:
-        if not (transport.carries_gpu if gpus > 0 else transport.carries_cpu):
-            continue
-        target = name + "_" + transport.name
-        targets.append(target)
-        tessera_cc_test(
-            name = target,
-            deps = cases,
-            size = size,
-            tags = ["cpu:2", "transport-" + transport.name] + _gpu_tags(gpus) + tags,
-            env = dict(
-                env,
-                TESSERA_TEST_TRANSPORT = transport.name,
-                TESSERA_TEST_WORLDS = sizes,
-                **_gpus_env(gpus)
-            ),
-            data = data,
-            **kwargs
-        )
-    targets += _run_ranks_on_cuda(name, devices, dict(env, TESSERA_TEST_WORLDS = sizes), size, tags, data)
+    common = dict(env, TESSERA_TEST_WORLDS = ",".join([str(world) for world in worlds if world <= ranks]))
+    local = name + "_local"
+    tessera_cc_test(
+        name = local,
+        deps = _test_cases(name, srcs, deps, copts, data),
+        size = size,
+        tags = ["transport-local"] + _gpu_tags(gpus) + tags,
+        env = dict(common, TESSERA_TEST_TRANSPORT = "local", **_gpus_env(gpus)),
+        data = data,
+        **kwargs
+    )
+    transport = "nccl" if gpus > 0 else "gloo"
+    settings = dict(common, TESSERA_TEST_TRANSPORT = transport, **_gpus_env(gpus))
+    if gpus == 0 and process_worlds:
+        settings["TESSERA_TEST_ONLY_WORLDS"] = ",".join([str(world) for world in process_worlds])
+    _run_with(
+        name + "_" + transport,
+        local,
+        settings,
+        data,
+        size = size,
+        tags = ["cpu:2", "transport-" + transport] + _gpu_tags(gpus) + tags,
+        **kwargs
+    )
+    targets = [local, name + "_" + transport]
+    targets += _run_ranks_on_cuda(name, devices, common, size, tags, data)
     # A suite takes tests in that are tagged manual, and //... takes suites in that are not.
     native.test_suite(name = name, tests = targets, tags = [tag for tag in tags if tag == "manual"])
 
@@ -287,6 +315,20 @@ _MARCH = {
     "v3": "x86-64-v3",
     "v4": "x86-64-v4",
 }
+
+def _kernel_copts(isa, copts):
+    return TESSERA_COPTS + copts + [
+        "-march=" + _MARCH[isa],
+        "-fvisibility=hidden",
+        "-fvisibility-inlines-hidden",
+    ] + select({
+        _ASAN: ["-fopenmp"],
+        _TSAN: ["-Wno-unknown-pragmas"],
+        "//conditions:default": [
+            "-fopenmp",
+            "-O3",
+        ],
+    })
 
 def tessera_cpu_kernels(name, isa, srcs, hdrs = [], deps = [], entry = None, copts = [], visibility = None):
     """CPU kernels for one instruction set, in a shared object of their own.
@@ -319,23 +361,20 @@ def tessera_cpu_kernels(name, isa, srcs, hdrs = [], deps = [], entry = None, cop
         visibility = ["//visibility:private"],
     )
     private = _headers_of(srcs)
+    copts = _kernel_copts(isa, copts)
+    precompiled = name + "_precompiled"
+    precompiled_header(
+        name = precompiled,
+        srcs = [str(Label("//tools/precompiled:standard.h"))],
+        copts = copts,
+        deps = [str(Label("//tools/third_party:fmt"))],
+    )
     shared_object = "lib%s_%s.so" % (native.package_name().replace("/", "_"), name)
     native.cc_binary(
         name = shared_object,
         srcs = [source for source in srcs if source not in private],
-        deps = _private_headers(name, private, deps + [name + "_headers"]) + [script, _OPENMP],
-        copts = TESSERA_COPTS + copts + [
-            "-march=" + _MARCH[isa],
-            "-fvisibility=hidden",
-            "-fvisibility-inlines-hidden",
-        ] + select({
-            _ASAN: ["-fopenmp"],
-            _TSAN: ["-Wno-unknown-pragmas"],
-            "//conditions:default": [
-                "-fopenmp",
-                "-O3",
-            ],
-        }),
+        deps = _private_headers(name, private, deps + [name + "_headers"]) + [precompiled, script, _OPENMP],
+        copts = copts + _including(precompiled),
         linkopts = ["-Wl,--version-script=$(location %s)" % script, "-Wl,-z,defs"],
         linkshared = True,
         linkstatic = True,

@@ -67,7 +67,7 @@ TESSERA_RANK_TEST_WITH("a rank that throws with sub-groups in scope is the failu
 }
 
 TESSERA_RANK_TEST_WITH("an abort reaches the sub-groups of sub-groups", "[lifetime]",
-                       {.worlds = {3}, .checked = false}) {
+                       {.worlds = {3}, .checked = false, .own_launch = true}) {
   const Group group = t.group().subgroup(all_of(t)), inner = group->subgroup(all_of(t));
   barrier(t.group());
   const auto begin = std::chrono::steady_clock::now();
@@ -81,8 +81,9 @@ TESSERA_RANK_TEST_WITH("an abort reaches the sub-groups of sub-groups", "[lifeti
   t.check_throws<distributed::CollectiveAborted>("enough", [&] { barrier(*group); });
 }
 
-TESSERA_RANK_TEST_WITH("errors of a sub-group name ranks of the world", "[lifetime]",
-                       {.worlds = {3}, .timeout = milliseconds(500), .checked = false}) {
+TESSERA_RANK_TEST_WITH(
+    "errors of a sub-group name ranks of the world", "[lifetime]",
+    {.worlds = {3}, .timeout = milliseconds(500), .checked = false, .own_launch = true}) {
   const Group group = t.group().subgroup({2, 0, 1}, "turned");
   const Tensor x = full({4}, 1);
   if (t.rank() == 1) {

@@ -75,8 +75,9 @@ TESSERA_RANK_TEST("a list of tensors is several messages; other pairs are not di
   }
 }
 
-TESSERA_RANK_TEST("messages are traced and counted, but not numbered with collectives",
-                  "[messages]") {
+// Numbers begin with a world.
+TESSERA_RANK_TEST_WITH("messages are traced and counted, but not numbered with collectives",
+                       "[messages]", {.own_launch = true}) {
   Trace trace;
   current_rank_context()->set_trace(&trace);
   const int next = (t.rank() + 1) % t.size(), before = (t.rank() + t.size() - 1) % t.size();
@@ -203,7 +204,8 @@ TESSERA_RANK_TEST("a negative color takes part in no sub-group", "[messages]") {
   t.check_throws<InvalidArgument>("only members make a sub-group", [&] { t.group().subgroup({}); });
 }
 
-TESSERA_RANK_TEST("work on a queued stream: done, waited for, continued", "[messages]") {
+TESSERA_RANK_TEST_WITH("work on a queued stream: done, waited for, continued", "[messages]",
+                       {.own_launch = true}) {
   const DefaultDeviceScope host(kCpu);  // whose streams this is about
   const Stream comm = Stream::create(kCpu, StreamKind::kQueued, "comm");
   const Tensor x = full({4}, t.rank());

@@ -23,6 +23,7 @@ struct CaseResult {
 
 std::mutex mutex;
 std::string current_skip_reason;
+std::string repeat_setting;
 int cases_ended = 0;
 
 std::string escaped(const std::string& text) {
@@ -61,6 +62,20 @@ void write_report(const std::string& path, const std::vector<CaseResult>& result
   out << "</testsuite></testsuites>\n";
 }
 
+// The command that runs the case alone. Commas and brackets mean something in Catch2's filters.
+void print_how_to_repeat(const std::string& name) {
+  const char* target = std::getenv("TEST_TARGET");
+  if (target == nullptr) return;
+  std::string filter;
+  for (char c : name) {
+    if (c == ',' || c == '[' || c == '\\') filter += '\\';
+    filter += c == '\'' ? "'\\''" : std::string(1, c);
+  }
+  std::printf("repeat it: tools/bazel test %s --test_filter='%s'%s%s\n", target, filter.c_str(),
+              repeat_setting.empty() ? "" : " --test_env=", repeat_setting.c_str());
+  std::fflush(stdout);
+}
+
 class CaseReport : public Catch::TestEventListenerBase {
  public:
   using TestEventListenerBase::TestEventListenerBase;
@@ -69,14 +84,16 @@ class CaseReport : public Catch::TestEventListenerBase {
     TestEventListenerBase::testCaseStarting(info);
     std::lock_guard lock(mutex);
     current_skip_reason.clear();
+    repeat_setting.clear();
   }
 
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
     TestEventListenerBase::testCaseEnded(stats);
     std::lock_guard lock(mutex);
     ++cases_ended;
-    results_.push_back({stats.testInfo.name, !stats.totals.delta(Catch::Totals()).testCases.allOk(),
-                        current_skip_reason});
+    const bool failed = !stats.totals.delta(Catch::Totals()).testCases.allOk();
+    results_.push_back({stats.testInfo.name, failed, current_skip_reason});
+    if (failed) print_how_to_repeat(stats.testInfo.name);
   }
 
   void testRunEnded(const Catch::TestRunStats& stats) override {
@@ -96,6 +113,11 @@ CATCH_REGISTER_LISTENER(CaseReport)
 int cases_run() {
   std::lock_guard lock(mutex);
   return cases_ended;
+}
+
+void repeat_with(const std::string& setting) {
+  std::lock_guard lock(mutex);
+  repeat_setting = setting;
 }
 
 void skip(const std::string& reason) {

@@ -1,12 +1,8 @@
 #include "tessera/tests/support/ranks.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <mutex>
+#include <cstring>
 #include <numeric>
 #include <sstream>
 #include <thread>
@@ -14,30 +10,11 @@
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/process_group_local.h"
 #include "tessera/distributed/rank_runner.h"
-#include "tessera/tests/support/early_main.h"
 #include "tessera/tests/support/gpu_gate.h"
-#include "tessera/tests/support/skip.h"
 #include "tessera/tests/support/test_device.h"
 
 namespace tessera::testing {
 namespace {
-
-namespace fs = std::filesystem;
-
-constexpr const char* kCaseVariable = "TESSERA_TEST_RANK_CASE";
-constexpr const char* kReportVariable = "TESSERA_TEST_RANK_REPORT";
-
-struct RegisteredCase {
-  void (*body)(RankTest&) = nullptr;
-  RankTestOptions options;
-};
-
-std::map<std::string, RegisteredCase>& cases() {
-  static std::map<std::string, RegisteredCase> map;
-  return map;
-}
-
-using Report = std::function<void(int rank, const std::string& failure)>;
 
 // The GPUs that threads share: as many as the target asks for, though there may be more.
 std::vector<int> shared_gpus() {
@@ -47,103 +24,11 @@ std::vector<int> shared_gpus() {
   return gpus;
 }
 
-std::function<void(distributed::World&)> reporting_body(const RegisteredCase& test,
-                                                        const Report& report) {
-  return [&test, report](distributed::World& world) {
-    RankTest t(world);
-    const auto deliver = [&] {
-      for (const std::string& failure : t.failures()) report(world.rank(), failure);
-    };
-    try {
-      test.body(t);
-    } catch (...) {
-      deliver();
-      throw;
-    }
-    deliver();
-  };
-}
-
-// A rank process: runs its rank of the one case named by the environment.
-int run_case_of_rank_process(int argc, char** argv) {
-  const char* name = std::getenv(kCaseVariable);
-  const char* report_folder = std::getenv(kReportVariable);
-  if (!distributed::is_rank_process() || name == nullptr || report_folder == nullptr) return -1;
-  const RegisteredCase& test = cases().at(name);
-  const Report report = [report_folder](int rank, const std::string& failure) {
-    std::ofstream(fmt::format("{}/rank-{}.txt", report_folder, rank), std::ios::app)
-        << failure << '\0';
-  };
-  // The parent's earlier launches are passed over; its own one does not return.
-  for (;;)
-    distributed::launch(argc, argv, rank_launch_options(test.options, 1),
-                        reporting_body(test, report));
-}
-
-const EarlyMainRegistration early_main(&run_case_of_rank_process);
-
-// A folder for the failures that rank processes report, and the environment that tells them so.
-class ReportFolder {
- public:
-  explicit ReportFolder(const std::string& case_name) {
-    std::string pattern = (fs::temp_directory_path() / "tessera-report-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr)
-      throw std::runtime_error("cannot make a folder like " + pattern);
-    path_ = pattern;
-    setenv(kCaseVariable, case_name.c_str(), 1);
-    setenv(kReportVariable, path_.c_str(), 1);
-  }
-  ~ReportFolder() {
-    unsetenv(kCaseVariable);
-    unsetenv(kReportVariable);
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  ReportFolder(const ReportFolder&) = delete;
-  ReportFolder& operator=(const ReportFolder&) = delete;
-
-  std::vector<std::string> failures(int world) const {
-    std::vector<std::string> out;
-    for (int rank = 0; rank < world; ++rank) {
-      std::ifstream in(fmt::format("{}/rank-{}.txt", path_, rank));
-      for (std::string text; std::getline(in, text, '\0');)
-        out.push_back(fmt::format("rank {}: {}", rank, text));
-    }
-    return out;
-  }
-
- private:
-  std::string path_;
-};
-
-struct WorldRun {
-  std::vector<std::string> failures;  // of checks
-  std::string failure;                // of the run
-};
-
-WorldRun run_threads(const RegisteredCase& test, int world) {
-  WorldRun run;
-  std::mutex mutex;
-  const Report report = [&](int rank, const std::string& failure) {
-    std::lock_guard lock(mutex);
-    run.failures.push_back(fmt::format("rank {}: {}", rank, failure));
-  };
-  run.failure = distributed::launch(0, nullptr, rank_launch_options(test.options, world),
-                                    reporting_body(test, report))
-                    .failure;
-  return run;
-}
-
-WorldRun run_processes(const std::string& name, const RegisteredCase& test, int world) {
-  const ReportFolder folder(name);
-  std::string program = "rank-test";
-  char* argv[] = {program.data(), nullptr};
-  WorldRun run;
-  run.failure = distributed::launch(1, argv, rank_launch_options(test.options, world),
-                                    [](distributed::World&) {})
-                    .failure;
-  run.failures = folder.failures(world);
-  return run;
+std::vector<int> world_list(const char* text) {
+  std::istringstream in(text);
+  std::vector<int> worlds;
+  for (std::string world; std::getline(in, world, ',');) worlds.push_back(std::stoi(world));
+  return worlds;
 }
 
 }  // namespace
@@ -205,37 +90,6 @@ bool RankTest::check_same_on_all_ranks(const std::string& mine, const std::strin
   return true;
 }
 
-RankCase::RankCase(const char* name, void (*body)(RankTest&), RankTestOptions options) {
-  cases()[name] = {body, std::move(options)};
-}
-
-// Those of the case that can be run: by NCCL each rank has a GPU.
-std::vector<int> worlds_of(const RegisteredCase& test) {
-  std::vector<int> worlds = test.options.worlds.empty() ? test_worlds() : test.options.worlds;
-  if (test_transport() == "nccl")
-    std::erase_if(worlds, [](int world) { return world > gpu_count(); });
-  return worlds;
-}
-
-void run_rank_case(const std::string& name) {
-  const RegisteredCase& test = cases().at(name);
-  const std::vector<int> worlds = worlds_of(test);
-  if (worlds.empty()) skip(fmt::format("has no world for {} GPUs", gpu_count()));
-  for (int world : worlds) {
-    const WorldRun run =
-        test_transport() == "gloo" ? run_processes(name, test, world) : run_threads(test, world);
-    for (const std::string& failure : run.failures)
-      FAIL_CHECK("world " << world << ", " << failure);
-    const std::string& expected = test.options.expect_failure;
-    if (expected.empty() && !run.failure.empty())
-      FAIL_CHECK("world " << world << ", " << run.failure);
-    if (!expected.empty() && run.failure.find(expected) == std::string::npos)
-      FAIL_CHECK("world " << world << " should fail with \"" << expected << "\" but said \""
-                          << run.failure << '"');
-  }
-  SUCCEED();
-}
-
 std::string test_transport() {
   const char* transport = std::getenv("TESSERA_TEST_TRANSPORT");
   return transport == nullptr ? "local" : transport;
@@ -243,10 +97,12 @@ std::string test_transport() {
 
 std::vector<int> test_worlds() {
   const char* text = std::getenv("TESSERA_TEST_WORLDS");
-  std::istringstream in(text == nullptr ? "1,2,3,5" : text);
-  std::vector<int> worlds;
-  for (std::string world; std::getline(in, world, ',');) worlds.push_back(std::stoi(world));
-  return worlds;
+  return world_list(text == nullptr ? "1,2,3,5" : text);
+}
+
+std::vector<int> only_worlds() {
+  const char* text = std::getenv("TESSERA_TEST_ONLY_WORLDS");
+  return world_list(text == nullptr ? "" : text);
 }
 
 distributed::LaunchOptions rank_launch_options(const RankTestOptions& options, int world) {

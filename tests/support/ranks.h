@@ -8,13 +8,16 @@
 //
 // The body runs on every rank; `t` is a RankTest&. TESSERA_TEST_TRANSPORT (local: threads, gloo:
 // processes, nccl: threads with a GPU each; default local) and TESSERA_TEST_WORLDS (default
-// 1,2,3,5) say where; the macro tessera_rank_test sets both. Ranks must not use Catch's macros,
-// which are not thread-safe: they check with `t`, and the main thread reports what failed, with
-// rank and world. A failed check does not end the body. An exception that leaves the body fails the
-// test with the first failure's text.
+// 1,2,3,5) say where; TESSERA_TEST_ONLY_WORLDS, if it is set, leaves out all other worlds, also
+// those that a case names itself (of these the smallest stays where none is listed). The macro
+// tessera_rank_test sets them. Ranks must not use Catch's macros, which are not thread-safe: they
+// check with `t`, and the main thread reports what failed, with rank and world. A failed check does
+// not end the body. An exception that leaves the body fails the test with the first failure's text.
 //
-// With processes each rank is this test binary again, which runs only the one case: state set up
-// outside the body does not reach it.
+// With processes each rank is this test binary again, which runs nothing but the bodies: state set
+// up outside them does not reach it. One launch serves all cases of a world, in sequence and in the
+// same World; a case that aborts its group, or looks at the process as a whole, says
+// .own_launch = true. After a case that failed the rest is launched anew.
 #pragma once
 
 #include <fmt/format.h>
@@ -102,6 +105,7 @@ struct RankTestOptions {
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
   bool checked = true;           // ranks compare their collectives first: distributed/checked.h
   std::string expect_failure{};  // not empty: the run must fail, with a text that contains this
+  bool own_launch = false;       // with processes: these are for this case alone
 };
 
 // A registered body; made by TESSERA_RANK_TEST at static initialisation.
@@ -115,6 +119,8 @@ void run_rank_case(const std::string& name);
 // "local", "gloo" or "nccl", and the world sizes, as the environment says.
 std::string test_transport();
 std::vector<int> test_worlds();
+// TESSERA_TEST_ONLY_WORLDS; empty: all.
+std::vector<int> only_worlds();
 // The world that the seeds' tests run in: 4 ranks, which share a GPU where they have one. With a
 // GPU for each rank (NCCL) as many as there are, 8 at most.
 int seeds_world();

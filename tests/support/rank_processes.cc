@@ -1,0 +1,190 @@
+// Rank cases on processes. The parent launches this binary as the ranks of a world and tells them
+// by the environment which cases to run; each rank writes what happened to a file of its own.
+#define CATCH_CONFIG_EXTERNAL_INTERFACES
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "tessera/distributed/collectives.h"
+#include "tessera/tensor/stream.h"
+#include "tessera/tests/support/early_main.h"
+#include "tessera/tests/support/rank_cases.h"
+
+namespace tessera::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kCasesVariable = "TESSERA_TEST_RANK_CASES";    // names, a line each
+constexpr const char* kReportVariable = "TESSERA_TEST_RANK_REPORT";  // a folder
+
+// A line of a rank's report: its kind, then text, then a zero byte.
+enum class Line : char { kFailure = 'f', kEnd = 'e' };  // of a check; of a case, with its name
+
+// ---- in a rank process --------------------------------------------------------------------------
+
+class RankReport {
+ public:
+  RankReport(const std::string& folder, int rank)
+      : out_(fmt::format("{}/rank-{}.txt", folder, rank), std::ios::app) {}
+
+  void add(Line line, const std::string& text) {
+    out_ << static_cast<char>(line) << text << '\0' << std::flush;
+  }
+  void add(const RankTest& t) {
+    for (const std::string& failure : t.failures()) add(Line::kFailure, failure);
+  }
+
+ private:
+  std::ofstream out_;
+};
+
+void run_case(const RegisteredCase& test, distributed::World& world, RankReport& report) {
+  RankTest t(world);
+  try {
+    test.body(t);
+    current_stream(kCpu).synchronize();
+    // No rank is still in a case when another one begins the next.
+    distributed::barrier(t.group(), "end of case");
+  } catch (...) {
+    report.add(t);
+    throw;
+  }
+  report.add(t);
+}
+
+int run_as_rank_process(int argc, char** argv) {
+  const char* names = std::getenv(kCasesVariable);
+  const char* folder = std::getenv(kReportVariable);
+  if (!distributed::is_rank_process() || names == nullptr || folder == nullptr) return -1;
+  std::vector<std::string> batch;
+  std::istringstream in(names);
+  for (std::string name; std::getline(in, name);) batch.push_back(name);
+  const auto body = [&](distributed::World& world) {
+    RankReport report(folder, world.rank());
+    for (const std::string& name : batch) {
+      run_case(rank_cases().at(name), world, report);
+      report.add(Line::kEnd, name);
+    }
+  };
+  const RankTestOptions& options = rank_cases().at(batch.front()).options;
+  // The parent's earlier launches are passed over; its own one does not return.
+  for (;;) distributed::launch(argc, argv, rank_launch_options(options, 1), body);
+}
+
+const EarlyMainRegistration early_main(&run_as_rank_process);
+
+// ---- in the parent ------------------------------------------------------------------------------
+
+// A folder for the reports, and the environment that tells the ranks of it.
+class ReportFolder {
+ public:
+  explicit ReportFolder(const std::vector<std::string>& batch) {
+    std::string pattern = (fs::temp_directory_path() / "tessera-report-XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr)
+      throw std::runtime_error("cannot make a folder like " + pattern);
+    path_ = pattern;
+    setenv(kCasesVariable, fmt::format("{}", fmt::join(batch, "\n")).c_str(), 1);
+    setenv(kReportVariable, path_.c_str(), 1);
+  }
+  ~ReportFolder() {
+    unsetenv(kCasesVariable);
+    unsetenv(kReportVariable);
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  ReportFolder(const ReportFolder&) = delete;
+  ReportFolder& operator=(const ReportFolder&) = delete;
+
+  // What failed in each case that a rank has begun, and which cases the rank has ended.
+  struct Contents {
+    std::map<std::string, std::vector<std::string>> failures;
+    std::set<std::string> ended;
+  };
+  Contents read(int rank, const std::vector<std::string>& batch) const {
+    Contents contents;
+    std::ifstream in(fmt::format("{}/rank-{}.txt", path_, rank));
+    std::size_t current = 0;
+    for (std::string line; std::getline(in, line, '\0');) {
+      const std::string text = line.substr(1);
+      if (line[0] == static_cast<char>(Line::kEnd)) {
+        contents.ended.insert(text);
+        ++current;
+      } else if (current < batch.size()) {
+        contents.failures[batch[current]].push_back(fmt::format("rank {}: {}", rank, text));
+      }
+    }
+    return contents;
+  }
+
+ private:
+  std::string path_;
+};
+
+// Results of cases that have run and were not asked for yet.
+std::map<std::pair<std::string, int>, WorldRun>& kept_runs() {
+  static std::map<std::pair<std::string, int>, WorldRun> runs;
+  return runs;
+}
+
+bool can_share(const RankTestOptions& a, const RankTestOptions& b) {
+  return !a.own_launch && !b.own_launch && a.expect_failure.empty() && b.expect_failure.empty() &&
+         a.cpu_compute == b.cpu_compute && a.timeout == b.timeout && a.checked == b.checked;
+}
+
+// The case and those after it, in Catch's order, that run here and can share its launch.
+std::vector<std::string> batch_from(const std::string& name, int world) {
+  const RankTestOptions& options = rank_cases().at(name).options;
+  const Catch::IConfig& config = *Catch::getCurrentContext().getConfig();
+  std::vector<std::string> batch;
+  for (const Catch::TestCase& chosen :
+       Catch::filterTests(Catch::getAllTestCasesSorted(config), config.testSpec(), config)) {
+    if (batch.empty() && chosen.name != name) continue;
+    const auto found = rank_cases().find(chosen.name);
+    if (found == rank_cases().end()) continue;
+    const std::vector<int> worlds = worlds_of(found->second);
+    if (std::find(worlds.begin(), worlds.end(), world) == worlds.end()) continue;
+    if (batch.empty() || can_share(options, found->second.options)) batch.push_back(chosen.name);
+  }
+  return batch.empty() ? std::vector{name} : batch;
+}
+
+// Keeps a result for each case of the batch until the first that the run failed in, that included.
+void run_batch(const std::vector<std::string>& batch, int world) {
+  const ReportFolder folder(batch);
+  std::string program = "rank-test";
+  char* argv[] = {program.data(), nullptr};
+  const RankTestOptions& options = rank_cases().at(batch.front()).options;
+  const std::string failure =
+      distributed::launch(1, argv, rank_launch_options(options, world), [](distributed::World&) {
+      }).failure;
+  std::vector<ReportFolder::Contents> ranks;
+  for (int rank = 0; rank < world; ++rank) ranks.push_back(folder.read(rank, batch));
+  for (const std::string& name : batch) {
+    WorldRun run;
+    bool ended = true;
+    for (ReportFolder::Contents& rank : ranks) {
+      ended = ended && rank.ended.contains(name);
+      for (std::string& text : rank.failures[name]) run.failures.push_back(std::move(text));
+    }
+    const bool blamed = !ended || (!failure.empty() && name == batch.back());
+    if (blamed) run.failure = failure.empty() ? "a rank left before the case had ended" : failure;
+    kept_runs()[{name, world}] = std::move(run);
+    if (blamed) return;
+  }
+}
+
+}  // namespace
+
+WorldRun run_on_processes(const std::string& name, int world) {
+  if (!kept_runs().contains({name, world})) run_batch(batch_from(name, world), world);
+  auto node = kept_runs().extract({name, world});
+  return std::move(node.mapped());
+}
+
+}  // namespace tessera::testing
