@@ -53,7 +53,7 @@ TENSOR, AUTOGRAD, NN, SUPPORT, DISTRIBUTED, FSDP = FLOORS = tuple(
 ALL_OTHERS = ("//...", *(f"-{floor}" for floor in FLOORS))
 # The emulated GPU takes too long for the others.
 FSDP_ON_GPU = tuple(f"//tests/fsdp:{name}" for name in (
-    "clip_test_cuda", "composition_test_cuda", "testing_test_cuda", "training_test_cuda",
+    "clip_test_cuda", "composition_test_cuda", "training_test_cuda",
     "clip_test_nccl", "fsdp_test_nccl", "training_test_nccl"))
 
 JOBS = (

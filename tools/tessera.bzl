@@ -57,6 +57,38 @@ def _private_headers(name, headers, deps, testonly = False):
     )
     return deps + [name + "_private"]
 
+def _library_with_hidden_deps(name, srcs, hdrs, deps, hidden_deps, copts, visibility, common, kwargs):
+    """<name> with the headers `hdrs`; the headers of hidden_deps are for srcs alone."""
+    parts = dict(
+        testonly = kwargs.get("testonly"),
+        tags = kwargs.get("tags", []),
+        target_compatible_with = kwargs.get("target_compatible_with", []),
+    )
+    inside = dict(visibility = ["//visibility:private"], **parts)
+    headers, sources, linked = [name + "_" + part for part in ["headers", "sources", "linked"]]
+    native.cc_library(
+        name = headers,
+        hdrs = hdrs,
+        deps = deps,
+        **dict(inside, **common)
+    )
+    native.cc_library(
+        name = sources,
+        srcs = srcs,
+        deps = [headers] + hidden_deps,
+        copts = copts,
+        linkstatic = True,
+        visibility = ["//visibility:private"],
+        **kwargs
+    )
+    linked_only(name = linked, deps = [sources], **inside)
+    native.cc_library(
+        name = name,
+        deps = [headers, linked],
+        visibility = visibility,
+        **parts
+    )
+
 def tessera_library(
         name,
         srcs = [],
@@ -96,35 +128,7 @@ def tessera_library(
             **dict(kwargs, **common)
         )
         return
-    parts = dict(
-        testonly = kwargs.get("testonly"),
-        tags = kwargs.get("tags", []),
-        target_compatible_with = kwargs.get("target_compatible_with", []),
-    )
-    inside = dict(visibility = ["//visibility:private"], **parts)
-    headers, sources, linked = [name + "_" + part for part in ["headers", "sources", "linked"]]
-    native.cc_library(
-        name = headers,
-        hdrs = hdrs,
-        deps = deps,
-        **dict(inside, **common)
-    )
-    native.cc_library(
-        name = sources,
-        srcs = srcs,
-        deps = [headers, precompiled] + implementation_deps,
-        copts = copts,
-        linkstatic = True,
-        visibility = ["//visibility:private"],
-        **kwargs
-    )
-    linked_only(name = linked, deps = [sources], **inside)
-    native.cc_library(
-        name = name,
-        deps = [headers, linked],
-        visibility = visibility,
-        **parts
-    )
+    _library_with_hidden_deps(name, srcs, hdrs, deps, [precompiled] + implementation_deps, copts, visibility, common, kwargs)
 
 def tessera_binary(name, deps = [], copts = [], **kwargs):
     """A C++20 program."""
@@ -243,6 +247,9 @@ def _run_ranks_on_cuda(name, devices, env, size, tags, data):
         _run_on_cuda(name + "_" + form, name + "_local", settings, size, ["cpu:2"] + tags, data)
     return targets
 
+def _comma_separated(numbers):
+    return ",".join([str(number) for number in numbers])
+
 def tessera_rank_test(
         name,
         srcs,
@@ -258,31 +265,25 @@ def tessera_rank_test(
         devices = ["cpu"],
         data = [],
         **kwargs):
-    """A Catch2 test whose cases run in worlds of several ranks.
-
-    The program is linked once. <name>_local runs it with ranks that are threads, <name>_gloo with ranks that are
-    processes; the suite <name> is both. Where GPUs are needed it is <name>_nccl instead of <name>_gloo: each rank has a
-    GPU of its own, and worlds that are larger than that are left out.
+    """A Catch2 test on several ranks: <name>_local with threads; the same program with processes, <name>_gloo.
 
     Args:
-      name: of the test suite; each transport's target appends its own name.
-      srcs: sources, compiled once for all transports.
+      name: of the suite of all these targets.
+      srcs: sources.
       deps: of srcs.
       ranks: the largest world run on a CPU; larger entries of worlds are left out.
       worlds: world sizes that cases run at which name none.
-      process_worlds: with processes, the world sizes that all cases are limited to; a case that has none of them runs in
-          its smallest world. Empty: no limit.
-      gpus: how many GPUs the test needs; with fewer it reports itself skipped.
+      process_worlds: the worlds of processes; a case that has none of them runs in its smallest. Empty: no limit.
+      gpus: how many GPUs the test needs; then there is <name>_nccl, a GPU for each rank, instead of <name>_gloo.
       tags: added to the targets' own.
       env: added to the targets' own.
       size: of each target.
       copts: for srcs.
-      devices: with "cuda" there is a target <name>_cuda too: the same on rank threads that share one GPU; with "nccl"
-          one <name>_nccl: by NCCL, each rank thread on a GPU of its own.
+      devices: with "cuda" there is <name>_cuda too, on rank threads that share one GPU; with "nccl" <name>_nccl.
       data: of each target.
       **kwargs: passed on to each target.
     """
-    common = dict(env, TESSERA_TEST_WORLDS = ",".join([str(world) for world in worlds if world <= ranks]))
+    common = dict(env, TESSERA_TEST_WORLDS = _comma_separated([world for world in worlds if world <= ranks]))
     local = name + "_local"
     tessera_cc_test(
         name = local,
@@ -294,20 +295,18 @@ def tessera_rank_test(
         **kwargs
     )
     transport = "nccl" if gpus > 0 else "gloo"
-    settings = dict(common, TESSERA_TEST_TRANSPORT = transport, **_gpus_env(gpus))
-    if gpus == 0 and process_worlds:
-        settings["TESSERA_TEST_ONLY_WORLDS"] = ",".join([str(world) for world in process_worlds])
+    limit = {"TESSERA_TEST_ONLY_WORLDS": _comma_separated(process_worlds)} if gpus == 0 and process_worlds else {}
     _run_with(
         name + "_" + transport,
         local,
-        settings,
+        dict(common, TESSERA_TEST_TRANSPORT = transport, **dict(_gpus_env(gpus), **limit)),
         data,
         size = size,
         tags = ["cpu:2", "transport-" + transport] + _gpu_tags(gpus) + tags,
         **kwargs
     )
-    targets = [local, name + "_" + transport]
-    targets += _run_ranks_on_cuda(name, devices, common, size, tags, data)
+    targets = [local, name + "_" + transport] + _run_ranks_on_cuda(name, devices, common, size, tags, data)
+
     # A suite takes tests in that are tagged manual, and //... takes suites in that are not.
     native.test_suite(name = name, tests = targets, tags = [tag for tag in tags if tag == "manual"])
 
