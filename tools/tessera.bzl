@@ -142,6 +142,10 @@ def tessera_binary(name, deps = [], copts = [], **kwargs):
 def _with_test_main(deps):
     return deps + ([_TEST_MAIN] if _TEST_MAIN not in deps else [])
 
+def _precompiled_for(copts):
+    """For a test's sources: precompiled with the options that they have."""
+    return _STANDARD if "-O2" in copts else _TESTS
+
 def _test_cases(name, srcs, deps, copts, data):
     """A library of test cases, for several programs and for the bundle of //tools/gpu_check; returns the deps of these."""
     headers = _headers_of(srcs)
@@ -151,7 +155,7 @@ def _test_cases(name, srcs, deps, copts, data):
         hdrs = headers,
         deps = _with_test_main(deps),
         copts = TESSERA_TEST_COPTS + copts,
-        precompiled = _TESTS,
+        precompiled = _precompiled_for(copts),
         data = data,
         testonly = True,
         alwayslink = True,
@@ -206,11 +210,12 @@ def tessera_cc_test(name, srcs = [], deps = [], copts = [], size = "small", data
         deps = _test_cases(name, srcs, deps, copts, data)
         srcs = []
     headers = _headers_of(srcs)
+    precompiled = _precompiled_for(copts)
     native.cc_test(
         name = name,
         srcs = [source for source in srcs if source not in headers],
-        deps = _with_test_main(_private_headers(name, headers, deps, testonly = True)) + [_TESTS],
-        copts = TESSERA_COPTS + TESSERA_TEST_COPTS + copts + _including(_TESTS),
+        deps = _with_test_main(_private_headers(name, headers, deps, testonly = True)) + [precompiled],
+        copts = TESSERA_COPTS + TESSERA_TEST_COPTS + copts + _including(precompiled),
         size = size,
         data = data + _TSAN_DATA,
         linkstatic = True,

@@ -56,6 +56,7 @@ class CiRunTest(ci_tree.CiTreeTest):
     def test_no_job(self):
         self.assertEqual(self.ci(TESSERA_CI_JOBS="none")[1][-1], "3 passed, 0 failed, 0 skipped")
         self.assertEqual(self.targets_run(), ["//..."])
+        self.assertRegex(self.read("state/calls"), "(?m)^build .* //...$")  # what is not a test
 
     def test_unknown_job(self):
         status, lines = self.ci(TESSERA_CI_JOBS="asan_nn nix")
@@ -78,7 +79,7 @@ class CiRunTest(ci_tree.CiTreeTest):
         self.assertTrue(lines[first + 13].endswith(f": tools/nightly {' '.join(names())} --record"), lines)
         self.assertEqual(lines[first + 14:], [
             "packages: 0 passed, 0 failed, 0 skipped", "checks: 1 passed, 0 failed, 0 skipped",
-            "tests: 2 passed, 0 failed, 0 skipped", "3 passed, 0 failed, 0 skipped"])
+            "tests: 2 passed, 0 failed, 0 skipped", "programs: 0 passed, 0 failed, 0 skipped", "3 passed, 0 failed, 0 skipped"])
         self.assertEqual((status, self.read("tests/STATUS.md")), (0, page))
 
     def test_shallow_clone(self):
