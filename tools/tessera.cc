@@ -20,7 +20,7 @@ int report(int code, const std::string& message) {
 
 int main(int argc, char** argv) {
   try {
-    return tessera::tools::CommandLine().run(argc, argv);
+    return tessera::tools::run_command_line(argc, argv);
   } catch (const tessera::tools::CannotStart& error) {
     return report(tessera::tools::kNotStarted, error.what());
   } catch (const std::exception& error) {

@@ -10,8 +10,8 @@
 #include "tessera/tests/models/data/idx_writer.h"
 #include "tessera/tests/program/run_program.h"
 #include "tessera/tests/program/tiny_text.h"
-#include "tessera/tools/program/command_line.h"
 #include "tessera/tools/program/language_family.h"
+#include "tessera/tools/program/train_options.h"
 
 namespace tessera::testing {
 namespace {
@@ -94,12 +94,21 @@ TEST_CASE("the list of presets counts by shapes") {
   CHECK_THAT(one.out, Contains("in bf16"));
 }
 
+// The options of `tessera train MODEL`, before anything is typed.
+struct TrainTable {
+  explicit TrainTable(const std::string& model) : options(tools::default_options(model)) {
+    tools::fill_table(table, options);
+  }
+  tools::TrainOptions options;
+  tools::OptionTable table;
+};
+
 TEST_CASE("help names every option with its default under a heading") {
-  const tools::CommandLine command_line;
   for (const std::string& model : kModels) {
     const ProgramResult help = run_program({"train", model, "--help"});
     CHECK(help.exit_code == 0);
-    for (const tools::Option& option : command_line.train_table(model).options()) {
+    const TrainTable train(model);
+    for (const tools::Option& option : train.table.options()) {
       CAPTURE(model, option.name);
       CHECK_THAT(help.out, Contains("\n" + option.group + ":\n"));
       CHECK_THAT(help.out, Contains("--" + option.name));
@@ -135,7 +144,6 @@ std::map<std::string, Rows> readme_tables() {
 TEST_CASE("the README's tables have the options and defaults of --help") {
   const auto tables = readme_tables();
   REQUIRE(tables.size() == 3);
-  const tools::CommandLine command_line;
   std::map<std::string, std::size_t> used;
   for (const std::string& model : kModels) {
     Rows rows = tables.at("every model");
@@ -144,7 +152,8 @@ TEST_CASE("the README's tables have the options and defaults of --help") {
       CAPTURE(model, option);
       CHECK(rows.emplace(option, value).second);  // in one table only
     }
-    for (const tools::Option& option : command_line.train_table(model).options()) {
+    const TrainTable train(model);
+    for (const tools::Option& option : train.table.options()) {
       CAPTURE(model, option.name);
       REQUIRE(rows.contains(option.name));
       ++used[option.name];

@@ -7,8 +7,8 @@
 #include "tessera/tools/program/help_format.h"
 #include "tessera/tools/program/mesh_plan.h"
 #include "tessera/tools/program/nearest_name.h"
-#include "tessera/tools/program/option_checks.h"
 #include "tessera/tools/program/training_presets.h"
+#include "tessera/tools/program/words.h"
 
 namespace tessera::tools {
 namespace {
@@ -121,9 +121,11 @@ TEST_CASE("every preset has a row that says how it is trained") {
   CHECK(training_preset("moe", "unheard of").steps > 0);
 }
 
-TEST_CASE("lists are what stands between commas") {
+TEST_CASE("lists are what stands between commas, and are put together again") {
   CHECK(parts_of("") == Names{""});
   CHECK(parts_of("1,,2") == Names{"1", "", "2"});
+  CHECK(joined(Names{}, ", ").empty());
+  CHECK(joined(Names{"", "a", ""}, ", ") == ", a, ");
 }
 
 }  // namespace

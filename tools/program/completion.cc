@@ -5,54 +5,29 @@
 #include <sstream>
 
 #include "tessera/tensor/check.h"
+#include "tessera/tools/program/words.h"
 
 namespace tessera::tools {
 namespace {
 
-// An option with names or files for values.
-struct CompletedOption {
-  std::string option;
+// What may be typed for a value.
+struct Values {
   std::string names;  // with spaces between them
   bool files = false;
 };
 
-// A command, and what may stand behind it.
-struct CompletedCommand {
-  std::string path;                // "tessera train mlp"
-  std::vector<std::string> words;  // commands and options
-  std::vector<CompletedOption> options;
-};
-
-// The text "bytes|PATH" as what may be typed.
-CompletedOption completed_option(const std::string& option, const std::string& text) {
-  CompletedOption completed{.option = option, .names = {}};
+// Of the text "bytes|PATH".
+Values values_of(const std::string& text) {
+  Values values;
   const bool has_names = text.find('|') != std::string::npos;
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, '|');) {
     if (part == "PATH")
-      completed.files = true;
+      values.files = true;
     else if (has_names)
-      completed.names += (completed.names.empty() ? "" : " ") + part;
+      values.names += (values.names.empty() ? "" : " ") + part;
   }
-  return completed;
-}
-
-void collect(const CLI::App& command, const std::string& above,
-             std::vector<CompletedCommand>& found) {
-  CompletedCommand entry{.path = above + command.get_name(), .words = {}, .options = {}};
-  const auto below = command.get_subcommands([](const CLI::App*) { return true; });
-  for (const CLI::App* next : below) entry.words.push_back(next->get_name());
-  for (const CLI::Option* option : command.get_options()) {
-    const std::string text = option->get_option_text();
-    if (option->get_positional()) entry.words.push_back(completed_option("", text).names);
-    for (const std::string& name : option->get_lnames()) {
-      entry.words.push_back("--" + name);
-      const CompletedOption completed = completed_option("--" + name, text);
-      if (completed.files || !completed.names.empty()) entry.options.push_back(completed);
-    }
-  }
-  found.push_back(entry);
-  for (const CLI::App* next : below) collect(*next, entry.path + " ", found);
+  return values;
 }
 
 std::string bash_function(const std::vector<CompletedCommand>& commands) {
@@ -60,11 +35,15 @@ std::string bash_function(const std::vector<CompletedCommand>& commands) {
   std::string values, words;
   for (const CompletedCommand& command : commands) {
     known.push_back('"' + command.path + '"');
-    for (const CompletedOption& option : command.options)
-      values += fmt::format("    \"{}:{}\") files={} words=\"{}\" ;;\n", command.path,
-                            option.option, option.files ? 1 : 0, option.names);
-    words +=
-        fmt::format("    \"{}\") words=\"{}\" ;;\n", command.path, fmt::join(command.words, " "));
+    std::vector<std::string> behind = command.below;
+    for (const CompletedOption& option : command.options) {
+      const Values typed = values_of(option.value);
+      behind.push_back(option.name.empty() ? typed.names : option.name);
+      if (!option.name.empty() && (typed.files || !typed.names.empty()))
+        values += fmt::format("    \"{}:{}\") files={} words=\"{}\" ;;\n", command.path,
+                              option.name, typed.files ? 1 : 0, typed.names);
+    }
+    words += fmt::format("    \"{}\") words=\"{}\" ;;\n", command.path, joined(behind, " "));
   }
   return fmt::format(R"(_tessera() {{
   local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}"
@@ -86,7 +65,7 @@ std::string bash_function(const std::vector<CompletedCommand>& commands) {
 }}
 complete -F _tessera tessera
 )",
-                     fmt::join(known, "|"), words, values);
+                     joined(known, "|"), words, values);
 }
 
 }  // namespace
@@ -96,12 +75,11 @@ const std::vector<std::string>& completion_shells() {
   return shells;
 }
 
-std::string completion_script(const CLI::App& app, const std::string& shell) {
+std::string completion_script(const std::vector<CompletedCommand>& commands,
+                              const std::string& shell) {
   TESSERA_CHECK(shell == "bash" || shell == "zsh", "tools.completion",
                 "there is no script for the shell {}; use {}", shell,
-                fmt::join(completion_shells(), " or "));
-  std::vector<CompletedCommand> commands;
-  collect(app, "", commands);
+                joined(completion_shells(), " or "));
   const std::string how =
       shell == "bash"
           ? "# Completion of tessera for bash:  source <(tessera completion bash)\n"

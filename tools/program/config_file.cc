@@ -2,11 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-#include <fstream>
-#include <optional>
-#include <set>
-
 #include "tessera/tensor/kernels/table.h"
 #include "tessera/tools/program/cannot_start.h"
 #include "tessera/tools/program/nearest_name.h"
@@ -14,31 +9,10 @@
 namespace tessera::tools {
 namespace {
 
-// "512,256" of an array of numbers.
-std::optional<std::string> list_of(const Json& value) {
-  if (!value.is_array() || value.empty()) return std::nullopt;
-  std::string list;
-  for (const Json& entry : value) {
-    if (!entry.is_number()) return std::nullopt;
-    list += (list.empty() ? "" : ",") + entry.dump();
-  }
-  return list;
-}
-
-// A JSON value as the word that the command line would have.
-std::optional<std::string> word_of(const Option& option, const Json& value) {
-  switch (option.kind) {
-    case OptionKind::kText:
-      return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
-    case OptionKind::kNumber:
-      return value.is_number() ? std::optional(value.dump()) : std::nullopt;
-    case OptionKind::kFlag:
-      return value.is_boolean() ? std::optional(value.dump()) : std::nullopt;
-    case OptionKind::kList:
-      return value.is_string() ? std::optional(value.get<std::string>()) : list_of(value);
-  }
-  return std::nullopt;
-}
+// The keys that are no options.
+constexpr const char* kModelKey = "model";
+constexpr const char* kVersionKey = "tessera";
+constexpr const char* kIsaKey = "instruction_set";
 
 // The option of a key.
 const Option& option_of(const std::string& path, const std::string& key, const std::string& model,
@@ -55,51 +29,37 @@ const Option& option_of(const std::string& path, const std::string& key, const s
                   near.empty() ? fmt::format("; see tessera train {} --help", model) : near));
 }
 
+// A list may also stand there as it is typed.
+bool fits(JsonKind value, JsonKind option) {
+  return value == option || (option == JsonKind::kList && value == JsonKind::kText);
+}
+
 }  // namespace
 
-Json read_json_file(const std::string& path) {
-  // Every rank process reads it again: what can be read only once, such as a pipe, will not do.
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
-    throw CannotStart(fmt::format("{} is not a regular file; one is needed", path));
-  std::ifstream file(path);
-  if (!file) throw CannotStart(fmt::format("{} cannot be read; check the path", path));
-  // Of a key that stands twice one value would be lost.
-  std::set<std::string> keys;
-  const Json::parser_callback_t see = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    const bool is_key = depth == 1 && event == Json::parse_event_t::key;
-    if (is_key && !keys.insert(parsed.get<std::string>()).second)
-      throw CannotStart(fmt::format("{} has the key {} twice; leave one out", path, parsed.dump()));
-    return true;
-  };
-  try {
-    Json json = Json::parse(file, see);
-    if (json.is_object()) return json;
-  } catch (const Json::parse_error& error) {
-    throw CannotStart(fmt::format("{} is not JSON from byte {} on; correct it", path, error.byte));
-  } catch (const Json::exception&) {
-    throw CannotStart(
-        fmt::format("{} has a number that is too large to be read; correct it", path));
+ConfigHead read_config_head(const std::string& path) {
+  ConfigHead head;
+  for (const auto& [key, value] : read_json_file(path)) {
+    const std::string text = value.kind == JsonKind::kText ? value.word : "";
+    if (key == kModelKey) head.model = text;
+    if (key == kVersionKey) head.version = text;
   }
-  throw CannotStart(
-      fmt::format("{} is not a JSON object; expected {{\"option\": value, ...}}", path));
+  return head;
 }
 
 std::map<std::string, std::string> read_config(const std::string& path, const std::string& model,
                                                const OptionTable& table) {
   std::map<std::string, std::string> words;
-  const Json config = read_json_file(path);
-  for (const auto& [key, value] : config.items()) {
-    if (key == kModelKey && value != model)
-      throw CannotStart(
-          fmt::format("{} is for the model {}, not \"{}\"", path, value.dump(), model));
+  for (const auto& [key, value] : read_json_file(path)) {
+    const bool is_ours = value.kind == JsonKind::kText && value.word == model;
+    if (key == kModelKey && !is_ours)
+      throw CannotStart(fmt::format("{} is for the model {}, not \"{}\"", path, value.json, model));
     if (key == kModelKey || key == kVersionKey || key == kIsaKey) continue;
     const Option& option = option_of(path, key, model, table);
-    const auto word = word_of(option, value);
-    if (!word) throw CannotStart(fmt::format("{}: \"{}\" cannot be {}", path, key, value.dump()));
-    if (const std::string problem = option.problem(*word); !problem.empty())
+    if (!fits(value.kind, option.kind))
+      throw CannotStart(fmt::format("{}: \"{}\" cannot be {}", path, key, value.json));
+    if (const std::string problem = option.problem(value.word); !problem.empty())
       throw CannotStart(fmt::format("{}: --{}: {}", path, option.name, problem));
-    words[option.name] = *word;
+    words[option.name] = value.word;
   }
   for (const auto& [name, word] : words) {
     const Option& option = *table.find(name);
@@ -110,8 +70,15 @@ std::map<std::string, std::string> read_config(const std::string& path, const st
   return words;
 }
 
-Json config_head(const std::string& model) {
-  return {{kVersionKey, kVersion}, {kIsaKey, cpu_isa_name(cpu_isa())}, {kModelKey, model}};
+std::string config_text(const std::string& model, const OptionTable& table) {
+  JsonMembers members = {
+      {kVersionKey, kVersion}, {kIsaKey, cpu_isa_name(cpu_isa())}, {kModelKey, model}};
+  for (const Option& option : table.options()) {
+    JsonValue value = option.get();
+    const bool has_value = !std::holds_alternative<std::monostate>(value);
+    if (option.in_config && has_value) members.emplace_back(option.key(), std::move(value));
+  }
+  return json_text(members);
 }
 
 }  // namespace tessera::tools

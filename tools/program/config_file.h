@@ -1,22 +1,23 @@
 #pragma once
 
-/// A JSON file with the options of a command: flat, under their names with '_' for '-'.
+/// A JSON file with the options of a command: flat, under their names with '_' for '-'. It begins
+/// with what wrote it, on which instruction set, and for which model.
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "tessera/tools/program/option_table.h"
 
 namespace tessera::tools {
 
-/// The keys of a configuration that are no options: which model, which version wrote it, on which
-/// instruction set.
-inline constexpr const char* kModelKey = "model";
-inline constexpr const char* kVersionKey = "tessera";
-inline constexpr const char* kIsaKey = "instruction_set";
-
-/// An object. Throws CannotStart naming the file when it cannot be read or is no JSON object.
-Json read_json_file(const std::string& path);
+/// What a configuration says of itself. A text is empty where there is none.
+struct ConfigHead {
+  std::string model;
+  std::optional<std::string> version;  ///< of the program that wrote it, where one did
+};
+/// Throws CannotStart naming the file when it cannot be read or is no JSON object.
+ConfigHead read_config_head(const std::string& path);
 
 /// The values of a configuration for `model`, by option name, as words of the command line, all of
 /// them checked. Throws CannotStart naming file and key: for another model, a key that is not in
@@ -25,7 +26,8 @@ Json read_json_file(const std::string& path);
 std::map<std::string, std::string> read_config(const std::string& path, const std::string& model,
                                                const OptionTable& table);
 
-/// What a configuration of this program begins with.
-Json config_head(const std::string& model);
+/// A configuration of this program: every option of the table that may stand in one and has a
+/// value.
+std::string config_text(const std::string& model, const OptionTable& table);
 
 }  // namespace tessera::tools

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "tessera/distributed/launch.h"
 #include "tessera/models/language_task.h"
 #include "tessera/tools/program/cannot_start.h"
 #include "tessera/tools/program/run_report.h"

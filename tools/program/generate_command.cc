@@ -7,6 +7,7 @@
 #include <iterator>
 #include <limits>
 
+#include "tessera/distributed/launch.h"
 #include "tessera/models/data/utf8.h"
 #include "tessera/tools/program/cannot_start.h"
 #include "tessera/tools/program/option_checks.h"

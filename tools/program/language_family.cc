@@ -8,15 +8,16 @@
 #include "tessera/models/token_model.h"
 #include "tessera/models/transformer.h"
 #include "tessera/tools/program/language_family_of.h"
+#include "tessera/tools/program/words.h"
 
 namespace tessera::tools {
 namespace {
 
-const SizeOption kLayers{.name = "layers", .meaning = "blocks"};
-const SizeOption kDim{.name = "dim", .meaning = "features of a token between the blocks"};
-const SizeOption kHeads{.name = "heads", .meaning = "attention heads; a divisor of --dim"};
-const SizeOption kKvHeads{.name = "kv-heads",
-                          .meaning = "heads of keys and values; a divisor of --heads"};
+constexpr SizeOption kLayers{.name = "layers", .meaning = "blocks"};
+constexpr SizeOption kDim{.name = "dim", .meaning = "features of a token between the blocks"};
+constexpr SizeOption kHeads{.name = "heads", .meaning = "attention heads; a divisor of --dim"};
+constexpr SizeOption kKvHeads{.name = "kv-heads",
+                              .meaning = "heads of keys and values; a divisor of --heads"};
 
 std::unique_ptr<LanguageFamily> make_transformer() {
   using models::ModelArgs;
@@ -121,7 +122,7 @@ const LanguageFamily& language_family(const std::string& name) {
   for (const auto& family : families())
     if (family->name() == name) return *family;
   throw_error<InvalidArgument>("tools.language_family", "there is no model {}; use {}", name,
-                               fmt::join(language_family_names(), ", "));
+                               joined(language_family_names(), ", "));
 }
 
 std::int64_t count_matmul_parameters(nn::Module& module,

@@ -21,8 +21,8 @@ namespace tessera::tools {
 
 /// A size of a family's model that has an option.
 struct SizeOption {
-  std::string name;  ///< of the option: "kv-heads"
-  std::string meaning;
+  const char* name;  ///< of the option: "kv-heads"
+  const char* meaning;
   std::uint64_t least = 1;
   bool is_whole = true;
 };

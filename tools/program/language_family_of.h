@@ -3,10 +3,10 @@
 /// A LanguageFamily made of a model's class, its presets and the members of its options that are
 /// options of the program.
 
-#include <fmt/format.h>
-
 #include <functional>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "tessera/nn/layers/embedding.h"
 #include "tessera/nn/layers/linear.h"
@@ -19,17 +19,23 @@ namespace tessera::tools {
 template <class Options>
 struct SizeField {
   SizeOption option;
-  std::function<double(const Options&)> get;
-  std::function<void(Options&, double)> set;
+  std::variant<int Options::*, std::int64_t Options::*, double Options::*> member;
+
+  double get(const Options& options) const {
+    return std::visit([&](auto each) { return static_cast<double>(options.*each); }, member);
+  }
+  void set(Options& options, double value) const {
+    const auto write = [value]<class Number>(Number& target) {
+      target = static_cast<Number>(value);
+    };
+    std::visit([&](auto each) { write(options.*each); }, member);
+  }
 };
 
 template <class Options, class Number>
 SizeField<Options> size_field(SizeOption option, Number Options::*member) {
   option.is_whole = std::is_integral_v<Number>;
-  return {.option = std::move(option),
-          .get = [member](const Options& options) { return static_cast<double>(options.*member); },
-          .set = [member](Options& options,
-                          double value) { options.*member = static_cast<Number>(value); }};
+  return {.option = option, .member = member};
 }
 
 /// Of the weights of linear layers, and of other matrices that are in no table; a table that is the

@@ -6,6 +6,7 @@
 
 #include "tessera/tools/program/cannot_start.h"
 #include "tessera/tools/program/option_checks.h"
+#include "tessera/tools/program/words.h"
 
 namespace tessera::tools {
 namespace {

@@ -4,8 +4,11 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <string_view>
 #include <utility>
+
+#include "tessera/tools/program/words.h"
 
 namespace tessera::tools {
 namespace {
@@ -22,57 +25,47 @@ bool is_whole(std::string_view text, std::uint64_t least, std::uint64_t most) {
 
 }  // namespace
 
-CLI::Validator number_check(std::string what, std::function<bool(double)> fits) {
-  return CLI::Validator(
-      [what, fits = std::move(fits)](std::string& text) {
-        double value = 0;
-        const bool good =
-            CLI::detail::lexical_cast(text, value) && std::isfinite(value) && fits(value);
-        return good ? std::string() : fmt::format("{} is not {}", text, what);
-      },
-      "");
+OptionCheck number_check(std::string what, bool (*fits)(double)) {
+  return [what = std::move(what), fits](const std::string& text) {
+    const std::optional<double> value = number_of(text);
+    const bool good = value && std::isfinite(*value) && fits(*value);
+    return good ? std::string() : fmt::format("{} is not {}", text, what);
+  };
 }
 
-CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
-  return CLI::Validator(
-      [least, most](std::string& text) {
-        return is_whole(text, least, most)
-                   ? std::string()
-                   : fmt::format("{} is not a whole number from {} to {}", text, least, most);
-      },
-      fmt::format("in [{} - {}]", least, most));
+OptionCheck whole_number(std::uint64_t least, std::uint64_t most) {
+  return [least, most](const std::string& text) {
+    return is_whole(text, least, most)
+               ? std::string()
+               : fmt::format("{} is not a whole number from {} to {}", text, least, most);
+  };
 }
 
-std::vector<std::string> parts_of(const std::string& list) {
-  std::vector<std::string> parts(1);
-  for (const char c : list) {
-    if (c == ',')
-      parts.emplace_back();
-    else
-      parts.back().push_back(c);
-  }
-  return parts;
+std::optional<double> number_of(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  char* end = nullptr;
+  const long double value = std::strtold(text.c_str(), &end);
+  if (end != text.c_str() + text.size()) return std::nullopt;
+  return static_cast<double>(value);
 }
 
-CLI::Validator whole_numbers(std::uint64_t least, std::uint64_t most) {
-  return CLI::Validator(
-      [least, most](std::string& text) {
-        for (const std::string& part : parts_of(text))
-          if (!is_whole(part, least, most))
-            return fmt::format("{} is not a list of whole numbers from {} to {}, as 512,256", text,
-                               least, most);
-        return std::string();
-      },
-      "");
+OptionCheck whole_numbers(std::uint64_t least, std::uint64_t most) {
+  return [least, most](const std::string& text) {
+    for (const std::string& part : parts_of(text))
+      if (!is_whole(part, least, most))
+        return fmt::format("{} is not a list of whole numbers from {} to {}, as 512,256", text,
+                           least, most);
+    return std::string();
+  };
 }
 
-CLI::Validator above_zero() {
+OptionCheck above_zero() {
   return number_check("a number above 0", [](double value) { return value > 0; });
 }
-CLI::Validator fraction() {
+OptionCheck fraction() {
   return number_check("a number in [0, 1)", [](double value) { return value >= 0 && value < 1; });
 }
-CLI::Validator not_negative() {
+OptionCheck not_negative() {
   return number_check("a number of at least 0", [](double value) { return value >= 0; });
 }
 

@@ -9,25 +9,24 @@
 
 #include "tessera/models/data/utf8.h"
 #include "tessera/tools/program/nearest_name.h"
-#include "tessera/tools/program/option_checks.h"
+#include "tessera/tools/program/words.h"
 
 namespace tessera::tools {
 namespace {
 
-// A validator's answer: nothing, or what is wrong.
-std::function<std::string(const std::string&)> problem_of(const CLI::Validator& check) {
-  return [check](const std::string& word) { return check(word); };
-}
-
-std::string text_of(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_boolean()) return value.get<bool>() ? "on" : "off";
-  if (value.is_number_float()) return fmt::format("{:g}", value.get<double>());
-  if (!value.is_array()) return value.dump();
-  std::vector<std::string> parts;
-  for (const Json& part : value) parts.push_back(text_of(part));
-  return fmt::format("{}", fmt::join(parts, ","));
-}
+struct ValueText {
+  std::string operator()(std::monostate) const { return {}; }
+  std::string operator()(bool value) const { return value ? "on" : "off"; }
+  std::string operator()(std::int64_t value) const { return std::to_string(value); }
+  std::string operator()(std::uint64_t value) const { return std::to_string(value); }
+  std::string operator()(double value) const { return fmt::format("{:g}", value); }
+  std::string operator()(const std::string& value) const { return value; }
+  std::string operator()(const std::vector<std::int64_t>& value) const {
+    std::vector<std::string> words;
+    for (const std::int64_t each : value) words.push_back(std::to_string(each));
+    return joined(words, ",");
+  }
+};
 
 }  // namespace
 
@@ -38,10 +37,14 @@ std::string Option::key() const {
 }
 
 std::string Option::default_text() const {
-  const Json value = get();
-  const std::string text = value.is_null() ? unset : text_of(value);
+  const JsonValue value = get();
+  const bool has_value = !std::holds_alternative<std::monostate>(value);
+  const std::string text = has_value ? std::visit(ValueText(), value) : unset;
   return of_preset ? "the preset's: " + text : text;
 }
+
+OptionTable::OptionTable() = default;
+OptionTable::~OptionTable() = default;
 
 Option& OptionTable::add(Option option) {
   option.group = group_;
@@ -49,81 +52,99 @@ Option& OptionTable::add(Option option) {
   return options_.back();
 }
 
-Option& OptionTable::text(std::string name, std::string& target, std::string meaning) {
-  Option& option =
-      add({.name = std::move(name), .group = {}, .value = "TEXT", .meaning = std::move(meaning)});
+Option& OptionTable::add(std::string_view name, const char* value, std::string_view meaning) {
+  return add(
+      {.name = std::string(name), .group = {}, .value = value, .meaning = std::string(meaning)});
+}
+
+Option& OptionTable::text(std::string_view name, std::string& target, std::string_view meaning) {
+  Option& option = add(name, "TEXT", meaning);
   option.problem = [](const std::string& word) {
     const std::size_t at = models::data::find_invalid_utf8(word);
     return at == std::string::npos ? std::string() : fmt::format("byte {} is not UTF-8", at);
   };
   option.set = [&target](const std::string& word) { target = word; };
-  option.get = [&target] { return target.empty() ? Json() : Json(target); };
+  option.get = [&target] { return target.empty() ? JsonValue() : target; };
   return option;
 }
 
-Option& OptionTable::path(std::string name, std::string& target, std::string meaning) {
-  Option& option = text(std::move(name), target, std::move(meaning));
+Option& OptionTable::path(std::string_view name, std::string& target, std::string_view meaning) {
+  Option& option = text(name, target, meaning);
   option.value = "PATH";
   option.set = [&target](const std::string& word) { target = absolute_path(word); };
   return option;
 }
 
-Option& OptionTable::choice(std::string name, std::string& target, std::vector<std::string> names,
-                            std::string meaning) {
-  Option& option = text(std::move(name), target, std::move(meaning));
-  option.value = fmt::format("{}", fmt::join(names, "|"));
+Option& OptionTable::choice(std::string_view name, std::string& target,
+                            std::vector<std::string> names, std::string_view meaning) {
+  Option& option = text(name, target, meaning);
+  option.value = joined(names, "|");
   option.problem = [names = std::move(names)](const std::string& word) {
     if (std::find(names.begin(), names.end(), word) != names.end()) return std::string();
-    return fmt::format("{} is none of {}{}", word, fmt::join(names, ", "),
-                       did_you_mean(word, names));
+    return fmt::format("{} is none of {}{}", word, joined(names, ", "), did_you_mean(word, names));
   };
   return option;
 }
 
-Option& OptionTable::number(std::string name, double& target, CLI::Validator check,
-                            std::string meaning) {
-  Option& option =
-      add({.name = std::move(name), .group = {}, .value = "X", .meaning = std::move(meaning)});
-  option.kind = OptionKind::kNumber;
-  option.problem = problem_of(check);
-  option.set = [&target](const std::string& word) { CLI::detail::lexical_cast(word, target); };
-  option.get = [&target] { return Json(target); };
+Option& OptionTable::number(std::string_view name, double& target, OptionCheck check,
+                            std::string_view meaning) {
+  Option& option = add(name, "X", meaning);
+  option.kind = JsonKind::kNumber;
+  option.problem = std::move(check);
+  option.set = [&target](const std::string& word) { target = *number_of(word); };
+  option.get = [&target] { return target; };
   return option;
 }
 
-Option& OptionTable::flag(std::string name, bool& target, std::string meaning) {
-  Option& option =
-      add({.name = std::move(name), .group = {}, .value = "", .meaning = std::move(meaning)});
-  option.kind = OptionKind::kFlag;
+Option& OptionTable::flag(std::string_view name, bool& target, std::string_view meaning) {
+  Option& option = add(name, "", meaning);
+  option.kind = JsonKind::kFlag;
   option.problem = [](const std::string& word) {
     return word == "true" || word == "false" ? "" : word + " is neither true nor false";
   };
   option.set = [&target](const std::string& word) { target = word == "true"; };
-  option.get = [&target] { return Json(target); };
+  option.get = [&target] { return target; };
   return option;
 }
 
-Option& OptionTable::list(std::string name, std::vector<std::int64_t>& target, WholeRange range,
-                          std::string meaning) {
-  Option& option =
-      add({.name = std::move(name), .group = {}, .value = "N,N", .meaning = std::move(meaning)});
-  option.kind = OptionKind::kList;
-  option.problem = problem_of(whole_numbers(range.least, range.most));
+Option& OptionTable::list(std::string_view name, std::vector<std::int64_t>& target,
+                          WholeRange range, std::string_view meaning) {
+  Option& option = add(name, "N,N", meaning);
+  option.kind = JsonKind::kList;
+  option.problem = whole_numbers(range.least, range.most);
   option.set = [&target](const std::string& word) {
     target.clear();
     for (const std::string& part : parts_of(word)) target.push_back(std::stoll(part));
   };
-  option.get = [&target] { return Json(target); };
+  option.get = [&target] { return target; };
   return option;
 }
 
-Option& OptionTable::whole_option(std::string name, WholeRange range, std::string meaning) {
-  Option& option =
-      add({.name = std::move(name), .group = {}, .value = "N", .meaning = std::move(meaning)});
-  option.kind = OptionKind::kNumber;
-  option.problem = problem_of(whole_number(range.least, range.most));
+template <class Target>
+Option& OptionTable::whole(std::string_view name, Target& target, WholeRange range,
+                           std::string_view meaning) {
+  Option& option = add(name, "N", meaning);
+  option.kind = JsonKind::kNumber;
+  option.problem = whole_number(range.least, range.most);
+  if constexpr (requires { target.has_value(); }) {
+    using Value = typename Target::value_type;
+    option.set = [&target](const std::string& word) {
+      target = static_cast<Value>(std::stoull(word));
+    };
+    option.get = [&target] { return target ? JsonValue(*target) : JsonValue(); };
+  } else {
+    option.set = [&target](const std::string& word) {
+      target = static_cast<Target>(std::stoull(word));
+    };
+    option.get = [&target] { return JsonValue(target); };
+  }
   return option;
 }
+template Option& OptionTable::whole(std::string_view, int&, WholeRange, std::string_view);
+template Option& OptionTable::whole(std::string_view, std::int64_t&, WholeRange, std::string_view);
+template Option& OptionTable::whole(std::string_view, std::uint64_t&, WholeRange, std::string_view);
+template Option& OptionTable::whole(std::string_view, std::optional<std::int64_t>&, WholeRange,
+                                    std::string_view);
 
 const Option* OptionTable::find(const std::string& name) const {
   for (const Option& option : options_)
@@ -137,29 +158,6 @@ std::vector<std::string> OptionTable::names() const {
   return names;
 }
 
-void OptionTable::add_to(CLI::App& command) {
-  for (const Option& option : options_) {
-    const std::string name = option.name;
-    CLI::Option* added = nullptr;
-    if (option.value.empty()) {
-      added = command.add_flag_function(
-          "--" + name,
-          [this, name](std::int64_t count) { typed_[name] = count > 0 ? "true" : "false"; },
-          option.meaning);
-    } else {
-      added = command.add_option_function<std::string>(
-          "--" + name, [this, name](const std::string& word) { typed_[name] = word; },
-          option.meaning);
-      added->check(
-          CLI::Validator([check = option.problem](std::string& word) { return check(word); }, ""));
-      added->option_text(option.value)->take_last();  // the last of several counts
-    }
-    added->group(option.group)->default_str(option.default_text());
-    if (CLI::Option* other = command.get_option_no_throw("--" + option.excludes))
-      added->excludes(other);
-  }
-}
-
 std::optional<std::string> OptionTable::typed(const std::string& name) const {
   const auto found = typed_.find(name);
   return found == typed_.end() ? std::nullopt : std::optional(found->second);
@@ -168,14 +166,6 @@ std::optional<std::string> OptionTable::typed(const std::string& name) const {
 void OptionTable::apply_typed() {
   for (const Option& option : options_)
     if (const auto word = typed(option.name)) option.set(*word);
-}
-
-Json OptionTable::to_json() const {
-  Json json = Json::object();
-  for (const Option& option : options_)
-    if (const Json value = option.get(); option.in_config && !value.is_null())
-      json[option.key()] = value;
-  return json;
 }
 
 std::string absolute_path(const std::string& path) {

@@ -49,7 +49,7 @@ void remove_earlier_run(const std::string& folder) {
 
 bool is_of_a_run(const std::string& config) {
   try {
-    return read_json_file(config).contains(kVersionKey);
+    return read_config_head(config).version.has_value();
   } catch (const CannotStart&) {
     return false;
   }

@@ -13,7 +13,7 @@ RunReport::RunReport(const TrainOptions& options, DType dtype, const ProgressOpt
     : folder_(options.out), dtype_(dtype), file_(options.out), progress_(progress) {
   if (folder_.empty() || options.tensorboard == "off") return;
   events_.emplace(folder_);
-  events_->write_text("config", to_json(options).dump(2));
+  events_->write_text("config", config_text(options));
 }
 
 void RunReport::step(const models::StepMetrics& metrics) {
@@ -50,10 +50,9 @@ void RunReport::sample(const std::string& text) {
   if (events_) events_->write_text("sample", text);
 }
 
-void RunReport::summary(const Json& figures) {
+void RunReport::summary(const JsonMembers& figures) {
   if (!folder_.empty())
-    write_text_file(folder_ + "/" + kSummaryFile,
-                    figures.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    write_text_file(folder_ + "/" + kSummaryFile, json_text(figures, InvalidUtf8::kReplace) + "\n");
 }
 
 std::string describe(const models::EvalMetrics& metrics) {

@@ -27,7 +27,7 @@ class RunReport {
   void final_evaluation(const models::EvalMetrics& metrics);
   /// Figures for report.html, and the sample that a language model made.
   void sample(const std::string& text);
-  void summary(const Json& figures);
+  void summary(const JsonMembers& figures);
 
  private:
   void write(const models::EvalMetrics& metrics);

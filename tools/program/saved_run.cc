@@ -12,30 +12,24 @@
 #include "tessera/tools/program/config_file.h"
 #include "tessera/tools/program/run_folder.h"
 #include "tessera/tools/program/train.h"
+#include "tessera/tools/program/words.h"
 
 namespace tessera::tools {
 namespace {
 
-// Empty where there is no such key, or no text behind it.
-std::string text_of(const Json& config, const char* key) {
-  const auto found = config.find(key);
-  return found != config.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
 // The model of a configuration, after checks of what wrote it.
 std::string model_of(const std::string& path) {
-  const Json config = read_json_file(path);
-  const std::string version = text_of(config, kVersionKey);
+  const ConfigHead head = read_config_head(path);
+  const std::string version = head.version.value_or("");
   if (version != kVersion)
     throw CannotStart(
         fmt::format("{} is of tessera \"{}\", this is {}; train again", path, version, kVersion));
-  const std::string model = text_of(config, kModelKey);
   const auto& names = language_family_names();
-  if (std::find(names.begin(), names.end(), model) == names.end())
+  if (std::find(names.begin(), names.end(), head.model) == names.end())
     throw CannotStart(
-        fmt::format("{} is of the model \"{}\", which knows no text; name a run of {}", path, model,
-                    fmt::join(names, ", ")));
-  return model;
+        fmt::format("{} is of the model \"{}\", which knows no text; name a run of {}", path,
+                    head.model, joined(names, ", ")));
+  return head.model;
 }
 
 TrainOptions read_options(const std::string& path, const std::string& model) {

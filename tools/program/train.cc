@@ -43,7 +43,7 @@ void prepare_folder(const TrainOptions& options) {
   TrainOptions kept = options;
   kept.out.clear();  // a repetition has a folder and a trace of its own, or none
   kept.trace = false;
-  prepare_run_folder(options.out, to_json(kept).dump(2));
+  prepare_run_folder(options.out, config_text(kept));
   // A model can do nothing without its tokenizer.
   if (is_language(options) && options.tokenizer != "bytes")
     std::filesystem::copy_file(options.tokenizer, options.out + "/" + kTokenizerFile);

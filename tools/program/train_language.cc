@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 
-#include "tessera/distributed/objects.h"
 #include "tessera/fsdp/state.h"
 #include "tessera/models/language_task.h"
+#include "tessera/models/rank_figures.h"
 #include "tessera/models/trainer.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/adam.h"
@@ -20,6 +21,7 @@
 #include "tessera/tools/program/text_data.h"
 #include "tessera/tools/program/train.h"
 #include "tessera/tools/program/training_loop.h"
+#include "tessera/tools/program/words.h"
 #include "tessera/tools/watch/model_flops.h"
 #include "tessera/tools/watch/peak_flops.h"
 
@@ -64,11 +66,9 @@ models::TrainerOptions trainer_options(const TrainOptions& options, const Langua
 
 // What the ranks reach together, measured at the same time. Collective.
 double peak_of_all_ranks(World& world, const models::Precision& precision) {
-  double sum = 0;
-  for (const auto& peak : distributed::all_gather_objects(
-           *world.group(), measure_peak_flops(precision.compute, world.device())))
-    sum += peak.get<double>();
-  return sum;
+  const double mine = measure_peak_flops(precision.compute, world.device());
+  const std::vector<double> all = models::gather_figures(*world.group(), {&mine, 1});
+  return std::accumulate(all.begin(), all.end(), 0.0);
 }
 
 // Counts of the model, as it is before it is spread over ranks.
@@ -98,7 +98,7 @@ void greet(const TrainOptions& options, const TextData& data, const NetFigures& 
   for (const SizeOption& size : language_family(options.model).sizes())
     sizes.push_back(fmt::format("{} {}", size.name, options.sizes.at(size.name)));
   fmt::print("model      {} {}: {} parameters ({})\n", options.model, options.preset,
-             with_commas(figures.parameters), fmt::join(sizes, ", "));
+             with_commas(figures.parameters), joined(sizes, ", "));
   fmt::print("precision  {}: {}\n", options.precision,
              describe(models::precision_named(options.precision)));
   fmt::print("data       {}: {} documents, {}; {} tokens to learn from, {} to validate\n",

@@ -8,7 +8,6 @@
 #include "tessera/models/precision.h"
 #include "tessera/tools/program/language_family.h"
 #include "tessera/tools/program/mesh_plan.h"
-#include "tessera/tools/program/option_checks.h"
 #include "tessera/tools/program/train_options.h"
 
 namespace tessera::tools {
@@ -128,18 +127,16 @@ void add_language_model(OptionTable& table, TrainOptions& options) {
                "sizes of the model, and how it is trained; see tessera train --list");
   for (const SizeOption& size : language_family(options.model).sizes()) {
     Option option{.name = size.name, .group = {}, .value = "N", .meaning = size.meaning};
-    option.kind = OptionKind::kNumber;
+    option.kind = JsonKind::kNumber;
     option.of_preset = true;
     if (!size.is_whole) option.value = "X";
-    const CLI::Validator check =
-        size.is_whole ? whole_number(size.least, kFeatures.most) : not_negative();
-    option.problem = [check](const std::string& word) { return check(word); };
+    option.problem = size.is_whole ? whole_number(size.least, kFeatures.most) : not_negative();
     option.set = [&options, name = size.name](const std::string& word) {
       options.sizes[name] = std::stod(word);
     };
     option.get = [&options, size] {
       const double value = options.sizes.at(size.name);
-      return size.is_whole ? Json(static_cast<std::int64_t>(value)) : Json(value);
+      return size.is_whole ? JsonValue(static_cast<std::int64_t>(value)) : JsonValue(value);
     };
     table.add(std::move(option));
   }

@@ -4,8 +4,10 @@
 
 #include <cmath>
 
+#include "tessera/distributed/launch.h"
 #include "tessera/models/data/fashion_mnist.h"
 #include "tessera/models/data/text_files.h"
+#include "tessera/models/mlp_stack.h"
 #include "tessera/models/precision.h"
 #include "tessera/tools/program/cannot_start.h"
 #include "tessera/tools/program/config_file.h"
@@ -193,13 +195,11 @@ void complete_options(TrainOptions& options, OptionTable& table) {
   check_together(options);
 }
 
-Json to_json(const TrainOptions& options) {
+std::string config_text(const TrainOptions& options) {
   TrainOptions copy = options;
   OptionTable table;
   fill_table(table, copy);
-  Json json = config_head(options.model);
-  json.update(table.to_json());
-  return json;
+  return config_text(options.model, table);
 }
 
 }  // namespace tessera::tools

@@ -8,9 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "tessera/distributed/launch.h"
-#include "tessera/models/mlp_stack.h"
 #include "tessera/tools/program/option_table.h"
+
+namespace tessera::distributed {
+struct LaunchOptions;
+}
+namespace tessera::models {
+struct MlpOptions;
+}
 
 namespace tessera::tools {
 
@@ -97,6 +102,6 @@ void fill_table(OptionTable& table, TrainOptions& options);
 void complete_options(TrainOptions& options, OptionTable& table);
 
 /// config.json: everything that a repetition needs. It may be given to --config.
-Json to_json(const TrainOptions& options);
+std::string config_text(const TrainOptions& options);
 
 }  // namespace tessera::tools
