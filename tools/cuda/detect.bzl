@@ -6,8 +6,10 @@ CPU, otherwise the toolkit is used if there is one. A library that is too old is
 repository `@tessera_cuda` says what was found:
 
     //:defs.bzl       CUDA_FOUND, CUDA_ROOT, CUDA_EMULATED, CUDNN_FOUND, NCCL_FOUND
-    //:cuda_runtime   headers and libcudart (also :cublas, :cudnn, :nccl), or what //tools/cuda/emulated has in its
+    //:cuda_runtime   headers and libcudart (also :cudnn, :nccl), or what //tools/cuda/emulated has in its
                       place; headers alone: //:cuda_runtime_headers
+    //:cublas         headers, and where a program looks for the library, which it loads itself; for the emulated GPU
+                      what it links in its place
 """
 
 load(":versions.bzl", "version_problem")
@@ -24,7 +26,7 @@ _PLACES = ["/usr/local/cuda", "/usr/local/cuda-13", "/usr/local/cuda-13.0", "/us
 _INCLUDES = ["{root}/include", "/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/local/include"]
 _LIBRARY_FOLDERS = ["{root}/lib64", "{root}/lib", "/usr/lib/x86_64-linux-gnu", "/usr/local/lib"]
 
-# name -> the header that proves it is there, and what to link. Libraries of the emulated GPU have the names of these
+# name -> the header and the libraries that prove it is there. Libraries of the emulated GPU have the names of these
 # components too.
 _COMPONENTS = {
     "cuda_runtime": ("cuda_runtime.h", ["libcudart.so"]),
@@ -32,6 +34,10 @@ _COMPONENTS = {
     "cudnn": ("cudnn.h", ["libcudnn.so"]),
     "nccl": ("nccl.h", ["libnccl.so"]),
 }
+
+# Not linked: a program loads it when it first needs it (tensor/kernels/cuda/cublas_library.h). The loader would need 0.1 s
+# for the library before every main(), for each of the others some milliseconds.
+_LOADED_BY_PROGRAMS = ["cublas"]
 
 # The oldest version whose header has what Tessera calls: for NCCL symmetric windows and names of communicators.
 _LEAST_VERSIONS = {
@@ -73,7 +79,8 @@ def _component_target(ctx, root, name, emulated):
             # buildifier: disable=print
             print("%s is left out: %s" % (found_header, problem))
             return None
-    for path in found:
+    linked = [] if name in _LOADED_BY_PROGRAMS else found
+    for path in linked:
         ctx.symlink(path, "%s/%s" % (name, path.basename))
     in_toolkit = str(found_header.dirname.realpath) == str(ctx.path(root + "/include").realpath)
     if not in_toolkit:
@@ -95,7 +102,7 @@ cc_library(
 )
 """.format(
         name = name,
-        libraries = repr(["%s/%s" % (name, library) for library in libraries]),
+        libraries = repr(["%s/%s" % (name, path.basename) for path in linked]),
         linkopts = repr(["-Wl,-rpath,%s" % path.dirname for path in found[:1]]),
         deps = repr([":%s_headers" % name] + ([emulated + _EMULATED_TARGETS.get(name, name)] if emulated else [])),
         includes = repr([] if in_toolkit else [name + "/include"]),

@@ -140,6 +140,7 @@ OWN_RANKS = {
 
 # What the libraries of the machine say of themselves: no GPU.
 LIBRARIES = [
+    "//tests/gpu:cublas_loading_test",
     "//tests/gpu:cublas_status_test",
     "//tests/gpu:error_names_test",
 ] + if_cudnn(["//tests/gpu:cudnn_names_test"]) + if_nccl(["//tests/gpu:nccl_names_test"])

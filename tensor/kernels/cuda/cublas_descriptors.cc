@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "tessera/tensor/kernels/cuda/cublas_library.h"
+
 namespace tessera::cuda {
 namespace {
 
@@ -64,17 +66,19 @@ std::uint32_t alignment_of(const void* address) {
 
 LtLayout layout_of(const LtMatrix& matrix, std::int64_t batch) {
   LtLayout layout;
-  check(cublasLtMatrixLayoutInit(&layout, data_type(matrix.dtype),
-                                 static_cast<std::uint64_t>(matrix.rows),
-                                 static_cast<std::uint64_t>(matrix.columns), matrix.leading),
-        "cublasLtMatrixLayoutInit");
+  check(
+      cublaslt().cublasLtMatrixLayoutInit_internal(
+          &layout, sizeof(layout), data_type(matrix.dtype), static_cast<std::uint64_t>(matrix.rows),
+          static_cast<std::uint64_t>(matrix.columns), matrix.leading),
+      "cublasLtMatrixLayoutInit");
   if (batch == 1) return layout;
   const auto count = static_cast<std::int32_t>(batch);
-  check(cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
-                                         sizeof(count)),
+  check(cublaslt().cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                    &count, sizeof(count)),
         "cublasLtMatrixLayoutSetAttribute");
-  check(cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                         &matrix.batch_stride, sizeof(matrix.batch_stride)),
+  check(cublaslt().cublasLtMatrixLayoutSetAttribute(
+            &layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &matrix.batch_stride,
+            sizeof(matrix.batch_stride)),
         "cublasLtMatrixLayoutSetAttribute");
   return layout;
 }
@@ -93,9 +97,10 @@ LtKey key_of(const LtProduct& product, const LtOperands& operands, Workspace wor
 
 LtOperation::LtOperation(const LtProduct& product, const LtOperands& operands)
     : in_f64_(product.compute == LtCompute::kF64) {
-  check(cublasLtMatmulDescInit(&desc_, compute_type(product.compute),
-                               in_f64_ ? CUDA_R_64F : CUDA_R_32F),
-        "cublasLtMatmulDescInit");
+  check(
+      cublaslt().cublasLtMatmulDescInit_internal(
+          &desc_, sizeof(desc_), compute_type(product.compute), in_f64_ ? CUDA_R_64F : CUDA_R_32F),
+      "cublasLtMatmulDescInit");
   if (product.first_transposed) set(CUBLASLT_MATMUL_DESC_TRANSA, std::int32_t{CUBLAS_OP_T});
   if (product.second_transposed) set(CUBLASLT_MATMUL_DESC_TRANSB, std::int32_t{CUBLAS_OP_T});
   if (product.epilogue == LtEpilogue::kNone) return;
@@ -110,7 +115,7 @@ LtOperation::LtOperation(const LtProduct& product, const LtOperands& operands)
 
 template <class T>
 void LtOperation::set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
-  check(cublasLtMatmulDescSetAttribute(&desc_, attribute, &value, sizeof(value)),
+  check(cublaslt().cublasLtMatmulDescSetAttribute(&desc_, attribute, &value, sizeof(value)),
         "cublasLtMatmulDescSetAttribute");
 }
 
@@ -119,7 +124,8 @@ namespace {
 class Preference {
  public:
   Preference(const LtKey& key, std::uint32_t reductions) {
-    check(cublasLtMatmulPreferenceInit(&preference_), "cublasLtMatmulPreferenceInit");
+    check(cublaslt().cublasLtMatmulPreferenceInit_internal(&preference_, sizeof(preference_)),
+          "cublasLtMatmulPreferenceInit");
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(key.workspace));
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.alignment[0]);
@@ -132,7 +138,8 @@ class Preference {
  private:
   template <class T>
   void set(cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
-    check(cublasLtMatmulPreferenceSetAttribute(&preference_, attribute, &value, sizeof(value)),
+    check(cublaslt().cublasLtMatmulPreferenceSetAttribute(&preference_, attribute, &value,
+                                                          sizeof(value)),
           "cublasLtMatmulPreferenceSetAttribute");
   }
   cublasLtMatmulPreferenceOpaque_t preference_;
@@ -149,7 +156,7 @@ std::vector<LtAlgorithm> propose(cublasLtHandle_t handle, const LtKey& key, LtOp
   Preference preference(key, search.reductions);
   std::vector<cublasLtMatmulHeuristicResult_t> proposals(static_cast<std::size_t>(search.most));
   int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+  const cublasStatus_t status = cublaslt().cublasLtMatmulAlgoGetHeuristic(
       handle, operation.get(), &layouts.first, &layouts.second, &layouts.result, &layouts.result,
       preference.get(), search.most, proposals.data(), &count);
   std::vector<LtAlgorithm> found;
@@ -170,12 +177,12 @@ void multiply(cublasLtHandle_t handle, CudaStream stream, const LtAlgorithm& alg
   const bool f64 = operation.in_f64();
   // The library takes descriptors that it does not change by non-const address.
   auto& layouts = const_cast<LtAlgorithm&>(algorithm);
-  check(cublasLtMatmul(handle, operation.get(),
-                       f64 ? static_cast<const void*>(&operands.alpha) : &alpha, operands.first,
-                       &layouts.first, operands.second, &layouts.second,
-                       f64 ? static_cast<const void*>(&operands.beta) : &beta, operands.result,
-                       &layouts.result, operands.result, &layouts.result, &algorithm.algorithm,
-                       workspace.data, workspace.bytes, stream),
+  check(cublaslt().cublasLtMatmul(
+            handle, operation.get(), f64 ? static_cast<const void*>(&operands.alpha) : &alpha,
+            operands.first, &layouts.first, operands.second, &layouts.second,
+            f64 ? static_cast<const void*>(&operands.beta) : &beta, operands.result,
+            &layouts.result, operands.result, &layouts.result, &algorithm.algorithm, workspace.data,
+            workspace.bytes, stream),
         "cublasLtMatmul");
 }
 

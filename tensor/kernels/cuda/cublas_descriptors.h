@@ -1,7 +1,7 @@
 #pragma once
 
-/// A plan's product as the descriptors of cuBLASLt. The only header that shows the library: for the
-/// files beside it. All throw as check_cublas.
+/// A plan's product as the descriptors of cuBLASLt. Shows the library's header: for the .cc files
+/// beside it. All throw as check_cublas.
 
 #include <cublasLt.h>
 

@@ -12,6 +12,7 @@
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/cuda/check_cuda.h"
 #include "tessera/tensor/kernels/cuda/cublas_descriptors.h"
+#include "tessera/tensor/kernels/cuda/cublas_library.h"
 #include "tessera/tensor/kernels/cuda/cublas_meaning.h"
 
 namespace tessera::cuda {
@@ -51,7 +52,7 @@ using Prepared = std::shared_ptr<const LtAlgorithm>;
 // The library on one GPU. Never destroyed: other threads may still issue while the process exits.
 class Library {
  public:
-  Library() { check_cublas(cublasLtCreate(&handle_), kWhere, "cublasLtCreate"); }
+  Library() { check_cublas(cublaslt().cublasLtCreate(&handle_), kWhere, "cublasLtCreate"); }
 
   cublasLtHandle_t handle() const { return handle_; }
   Prepared get(const LtKey& key, LtOperation& operation) {
@@ -120,8 +121,9 @@ void check_cublas(int code, const char* where, const char* what) {
   if (code == CUBLAS_STATUS_SUCCESS) [[likely]]
     return;
   const auto status = static_cast<cublasStatus_t>(code);
-  const std::string message =
-      cublas_message(code, cublasLtGetStatusName(status), cublasLtGetStatusString(status), what);
+  const CublasLt& lt = cublaslt(where);
+  const std::string message = cublas_message(code, lt.cublasLtGetStatusName(status),
+                                             lt.cublasLtGetStatusString(status), what);
   if (cublas_meaning(code).out_of_memory) throw OutOfMemory(error_text(where, message));
   throw DeviceError(error_text(where, message));
 }

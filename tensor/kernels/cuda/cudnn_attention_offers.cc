@@ -34,10 +34,8 @@ struct Bound {
 
 // A handle that stays set to `stream`: whoever plans or computes by cudnn_handle() sets that one.
 std::shared_ptr<cudnnContext> handle_of(CudaStream stream, const char* where) {
-  cudnnHandle_t made = nullptr;
-  check_cudnn(cudnnCreate(&made), where, "cudnnCreate");
-  const std::shared_ptr<cudnnContext> handle(made, cudnnDestroy);
-  check_cudnn(cudnnSetStream(made, stream), where, "cudnnSetStream");
+  const std::shared_ptr<cudnnContext> handle(create_cudnn_handle(where), cudnnDestroy);
+  check_cudnn(cudnnSetStream(handle.get(), stream), where, "cudnnSetStream");
   return handle;
 }
 

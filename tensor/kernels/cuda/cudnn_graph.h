@@ -29,6 +29,10 @@ void check_cudnn(cudnnStatus_t status, const char* where, const char* what);
 /// The index of the current GPU.
 int current_device(const char* where);
 
+/// A new handle of the current GPU. Loads cuBLASLt before: some of cuDNN's engines want it by its
+/// name, and which engines there are must not depend on whether a product was computed before.
+cudnnHandle_t create_cudnn_handle(const char* where);
+
 /// The calling thread's handle of the current GPU, set to `stream`. A thread that ends hands its
 /// handles on to others; none is destroyed, since the CUDA runtime may end before they could be.
 cudnnHandle_t cudnn_handle(CudaStream stream, const char* where);

@@ -8,6 +8,7 @@
 
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/cuda/check_cuda.h"
+#include "tessera/tensor/kernels/cuda/cublas_library.h"
 #include "tessera/tensor/kernels/cuda/cudnn_graph.h"
 #include "tessera/tensor/kernels/cuda/cudnn_meaning.h"
 
@@ -55,7 +56,7 @@ struct ThreadHandles {
     for (const DeviceHandle& entry : handles)
       if (entry.device == device) return entry.handle;
     cudnnHandle_t handle = take_free_handle(device);
-    if (handle == nullptr) check_cudnn(cudnnCreate(&handle), where, "cudnnCreate");
+    if (handle == nullptr) handle = create_cudnn_handle(where);
     handles.push_back({.device = device, .handle = handle});
     return handle;
   }
@@ -78,6 +79,13 @@ int current_device(const char* where) {
   int device = 0;
   check_cuda(cudaGetDevice(&device), where, "cudaGetDevice");
   return device;
+}
+
+cudnnHandle_t create_cudnn_handle(const char* where) {
+  cublaslt(where);
+  cudnnHandle_t handle = nullptr;
+  check_cudnn(cudnnCreate(&handle), where, "cudnnCreate");
+  return handle;
 }
 
 cudnnHandle_t cudnn_handle(CudaStream stream, const char* where) {
