@@ -84,8 +84,8 @@ std::vector<std::pair<std::string, JsonWord>> read_json_file(const std::string& 
   std::ifstream file(path);
   if (!file) throw CannotStart(fmt::format("{} cannot be read; check the path", path));
   std::vector<std::pair<std::string, JsonWord>> members;
-  for (const auto& [key, value] : parse_object(path, file).items())
-    members.emplace_back(key, word_of(value));
+  const Json json = parse_object(path, file);  // outlives the view that items() is
+  for (const auto& [key, value] : json.items()) members.emplace_back(key, word_of(value));
   return members;
 }
 
