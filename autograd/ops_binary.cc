@@ -54,11 +54,11 @@ Variable record_binary(const char* name, Tensor y, const VariableOrNumber& a,
       });
 }
 
-// The share of the gradient that an operand of maximum or minimum gets: 1 where it was chosen, 1/2
-// where both were.
+// The share of the gradient that an operand of maximum or minimum gets: 0 where the other was
+// chosen, 1/2 where both were, else 1. So NaN in either passes the gradient on to both.
 Variable share(const Tensor& mine, const TensorOrNumber& other, bool larger, const Variable& dy) {
-  const Tensor chosen = larger ? gt(mine, other) : lt(mine, other);
-  return where(chosen, dy, where(eq(mine, other), mul(dy, 0.5), 0));
+  const Tensor passed_over = larger ? lt(mine, other) : gt(mine, other);
+  return where(passed_over, 0, where(eq(mine, other), mul(dy, 0.5), dy));
 }
 
 template <bool larger>

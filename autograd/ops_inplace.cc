@@ -137,7 +137,7 @@ void relu_(const Variable& x) {
   record_in_place("relu_", x, {}, [](const Tensor& t) {
     relu_(t);
     return [y = Saved(t, "relu_")](const Variable& dy, const BackwardContext&) {
-      return Gradients{where(gt(y.unpack(), 0), dy, 0)};
+      return Gradients{where(le(y.unpack(), 0), 0, dy)};
     };
   });
 }

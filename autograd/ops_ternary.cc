@@ -14,7 +14,13 @@ using detail::save_if;
 
 namespace {
 
-Variable scaled(const Variable& dy, double factor) { return factor == 1 ? dy : mul(dy, factor); }
+// 16 bits as f32: so a gradient, and its sum over what was broadcast, are rounded once, when they
+// are fitted.
+Variable widened(const Variable& x) { return is_half(x.dtype()) ? cast(x, DType::kF32) : x; }
+
+Variable scaled(const Variable& dy, double factor) {
+  return factor == 1 ? widened(dy) : mul(widened(dy), factor);
+}
 
 // dy (1 - weight).
 Variable toward_first(const Variable& dy, const VariableOrNumber& weight) {
@@ -72,20 +78,21 @@ Variable addcdiv(const Variable& a, const Variable& b, const Variable& c, double
     return detail::autocast(
         detail::autocast_of("addcdiv"), [factor](auto&... v) { return addcdiv(v..., factor); }, a,
         b, c);
-  return record_twice("addcdiv", addcdiv(a.tensor(), b.tensor(), c.tensor(), factor), {a, b, c},
-                      [a_like = Like(a), b_like = Like(b), c_like = Like(c), factor,
-                       b = save_if(c.requires_grad(), b, "addcdiv"),
-                       c = save_if(b.requires_grad() || c.requires_grad(), c, "addcdiv")](
-                          const Variable& dy, const BackwardContext& context) {
-                        Gradients gradients(3);
-                        if (context.needs(0)) gradients[0] = a_like.fit(dy);
-                        if (!context.needs(1) && !context.needs(2)) return gradients;
-                        const Variable db = div(scaled(dy, factor), c.unpack());
-                        if (context.needs(1)) gradients[1] = b_like.fit(db);
-                        if (context.needs(2))
-                          gradients[2] = c_like.fit(neg(mul(db, div(b.unpack(), c.unpack()))));
-                        return gradients;
-                      });
+  return record_twice(
+      "addcdiv", addcdiv(a.tensor(), b.tensor(), c.tensor(), factor), {a, b, c},
+      [a_like = Like(a), b_like = Like(b), c_like = Like(c), factor,
+       b = save_if(c.requires_grad(), b, "addcdiv"),
+       c = save_if(b.requires_grad() || c.requires_grad(), c, "addcdiv")](
+          const Variable& dy, const BackwardContext& context) {
+        Gradients gradients(3);
+        if (context.needs(0)) gradients[0] = a_like.fit(dy);
+        if (!context.needs(1) && !context.needs(2)) return gradients;
+        const Variable db = div(scaled(dy, factor), c.unpack());
+        if (context.needs(1)) gradients[1] = b_like.fit(db);
+        if (context.needs(2))
+          gradients[2] = c_like.fit(neg(mul(db, div(widened(b.unpack()), widened(c.unpack())))));
+        return gradients;
+      });
 }
 
 }  // namespace tessera

@@ -174,7 +174,7 @@ namespace {
 Variable relu_with(const Tensor& y, const Variable& x) {
   // The result is positive exactly where the operand is.
   return of_result("relu", y, x, relu_backward, [](const Variable& dy, const Variable& y) {
-    return where(gt(y.tensor(), 0), dy, 0);
+    return where(le(y.tensor(), 0), 0, dy);  // as relu_backward at NaN
   });
 }
 

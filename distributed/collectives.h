@@ -104,7 +104,8 @@ struct CollectiveCounters {
   std::int64_t collectives = 0;
   std::int64_t bytes_sent = 0;
 };
-/// The counters of the calling rank's world. Rank threads each have their own.
+/// The counters of the calling rank's world. Rank threads each have their own. By kind and group:
+/// collective_counts.h.
 CollectiveCounters collective_counters();
 
 }  // namespace tessera::distributed

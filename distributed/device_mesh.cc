@@ -77,6 +77,15 @@ struct DeviceMesh::Impl {
   mutable std::weak_ptr<const void> companion{};
 
   const std::vector<int> coordinates() const { return *layout.coordinates(root->rank); }
+  // By name: the root's, which flatten() added to, and those of this mesh.
+  std::vector<MeshLayout::Axis> places(const std::vector<std::string>& axes) const {
+    std::vector<MeshLayout::Axis> out;
+    for (const std::string& name : axes) {
+      const Root::Axis* axis = root->find(name);
+      out.push_back(axis != nullptr ? axis->place : layout.axis(name));
+    }
+    return out;
+  }
 };
 
 DeviceMesh DeviceMesh::cut(const std::shared_ptr<Root>& root,
@@ -172,15 +181,14 @@ int DeviceMesh::rank() const { return impl().root->rank; }
 const std::vector<int>& DeviceMesh::ranks() const { return impl().layout.ranks(); }
 
 std::vector<int> DeviceMesh::ranks_along(const std::string& axis) const {
-  return impl().layout.part({impl().layout.axis(axis)}, rank()).ranks();
+  return impl().layout.part(impl().places({axis}), rank()).ranks();
 }
 
 std::vector<std::vector<int>> DeviceMesh::all_ranks_along(
     const std::vector<std::string>& axes) const {
-  std::vector<MeshLayout::Axis> places;
-  for (const std::string& axis : axes) places.push_back(impl().layout.axis(axis));
   std::vector<std::vector<int>> out;
-  for (const MeshLayout& part : impl().layout.parts(places)) out.push_back(part.ranks());
+  for (const MeshLayout& part : impl().layout.parts(impl().places(axes)))
+    out.push_back(part.ranks());
   return out;
 }
 
@@ -205,12 +213,7 @@ const std::vector<std::shared_ptr<ProcessGroup>>& DeviceMesh::groups() const {
 }
 
 DeviceMesh DeviceMesh::submesh(const std::vector<std::string>& axes) const {
-  std::vector<MeshLayout::Axis> places;
-  for (const std::string& name : axes) {
-    const Root::Axis* axis = impl().root->find(name);
-    places.push_back(axis != nullptr ? axis->place : impl().layout.axis(name));
-  }
-  (void)impl().layout.part(std::move(places), rank());  // checks
+  (void)impl().layout.part(impl().places(axes), rank());  // checks
   return cut(impl().root, axes);
 }
 

@@ -69,9 +69,10 @@ class DeviceMesh {
   int rank() const;  ///< this one
   /// Row-major; of a sub-mesh, those of this rank's.
   const std::vector<int>& ranks() const;
-  std::vector<int> ranks_along(const std::string& axis) const;  ///< this rank's line
+  /// This rank's line; axes as in submesh().
+  std::vector<int> ranks_along(const std::string& axis) const;
   /// The ranks of every sub-mesh along these axes, this rank's among them, ordered by the place of
-  /// their first: {{0, 2}, {1, 3}} for "dp" of a mesh of two by two.
+  /// their first: {{0, 2}, {1, 3}} for "dp" of a mesh of two by two. Axes as in submesh().
   std::vector<std::vector<int>> all_ranks_along(const std::vector<std::string>& axes) const;
   std::vector<int> coordinates() const;  ///< this rank's, by axis
   int coordinate(const std::string& axis) const;

@@ -10,11 +10,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "tessera/tensor/check.h"
 
@@ -81,20 +84,38 @@ void set_option(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof(value));
 }
 
-// Of the interface with this name; IPv4 where it has both. Empty: none.
-std::string interface_address(const std::string& name) {
+struct InterfaceAddress {
+  std::string interface;
+  std::string address;  // numeric
+};
+
+// Of all interfaces; IPv4 first.
+std::vector<InterfaceAddress> interface_addresses() {
+  std::vector<InterfaceAddress> out;
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return "";
+  if (getifaddrs(&list) != 0) return out;
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
   for (int family : {AF_INET, AF_INET6}) {
     const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-      if (entry->ifa_addr != nullptr && entry->ifa_addr->sa_family == family &&
-          name == entry->ifa_name)
-        return numeric(entry->ifa_addr, length);
+      if (entry->ifa_addr != nullptr && entry->ifa_addr->sa_family == family)
+        out.push_back({entry->ifa_name, numeric(entry->ifa_addr, length)});
     }
   }
+  return out;
+}
+
+// Of the interface with this name. Empty: none.
+std::string interface_address(const std::string& name) {
+  for (const InterfaceAddress& each : interface_addresses())
+    if (each.interface == name) return each.address;
   return "";
+}
+
+bool has_interface(const std::string& address) {
+  const std::vector<InterfaceAddress> all = interface_addresses();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const InterfaceAddress& each) { return each.address == address; });
 }
 
 }  // namespace
@@ -174,6 +195,20 @@ Socket listen_at(const Endpoint& endpoint) {
   if (error == EADDRNOTAVAIL) advice = "it is no address of this host, where node 0 has to run";
   throw_error<Error>("rendezvous", "cannot listen at {}: {}; {}", endpoint.str(),
                      std::strerror(error), advice);
+}
+
+int listening_problem(const std::string& address) {
+  const Addresses addresses = resolve_host({.host = address}, true);
+  int error = EADDRNOTAVAIL;
+  for (const addrinfo* at = addresses.first.get(); at != nullptr; at = at->ai_next) {
+    const Socket socket = new_socket(*at);
+    if (!socket || bind(socket.fd(), at->ai_addr, at->ai_addrlen) != 0) {
+      error = errno;
+    } else if (has_interface(numeric(at->ai_addr, at->ai_addrlen))) {
+      return 0;
+    }  // binding to a loopback address succeeds where the interface is down
+  }
+  return error;
 }
 
 Connecting connect_to(const Endpoint& endpoint, std::chrono::milliseconds timeout) {

@@ -44,6 +44,10 @@ class Socket {
 /// of this host, or there is no such host.
 Socket listen_at(const Endpoint& endpoint);
 
+/// Why this host cannot listen at a numeric address that one of its interfaces has: 0, or the
+/// system's error number.
+int listening_problem(const std::string& address);
+
 struct Connecting {
   Socket socket{};        ///< connected, or nothing
   std::string problem{};  ///< why not

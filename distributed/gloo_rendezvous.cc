@@ -4,9 +4,15 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
 
+#include "tessera/distributed/endpoint.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::distributed {
@@ -22,6 +28,42 @@ template <class E>
   site.group = options.group;
   site.op = "connect";
   throw E(error_text("connect", fmt::format("group \"{}\": {}", options.group, what)), site);
+}
+
+// Gloo's reason without the place in its source: "[enforce fail at FILE:LINE] CONDITION. reason".
+std::string reason_of(const std::exception& error) {
+  std::string text = error.what();
+  if (!text.starts_with('[')) return text;
+  const std::size_t place = text.find("] ");
+  if (place != std::string::npos) text.erase(0, place + 2);
+  const std::size_t condition = text.find(". ");
+  if (condition != std::string::npos && condition + 2 < text.size()) text.erase(0, condition + 2);
+  return text;
+}
+
+// What Gloo would report in words of its source, or by waiting for its deadline.
+void check_sockets(const GlooConnection::Options& options) {
+  if (const int problem = listening_problem(options.address); problem != 0) {
+    const char* advice = "name another address of this host with --local-addr";
+    if (is_loopback(options.address))
+      advice = "switch the loopback interface on: ip link set lo up";
+    if (problem == EMFILE || problem == ENFILE)
+      advice = "raise the limit of open files (ulimit -n)";
+    throw_cannot_connect<CollectiveError>(
+        options, fmt::format("the other ranks cannot reach this one at {}: {}; {}", options.address,
+                             std::strerror(problem), advice));
+  }
+  constexpr rlim_t kBeside = 8;  // Gloo's own, and what is opened meanwhile
+  rlimit limit = {};
+  std::error_code unknown;
+  const auto open_now = static_cast<rlim_t>(
+      std::distance(std::filesystem::directory_iterator("/proc/self/fd", unknown), {}));
+  const rlim_t needed = open_now + static_cast<rlim_t>(options.size) + kBeside;
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && !unknown && needed > limit.rlim_cur)
+    throw_cannot_connect<CollectiveError>(
+        options, fmt::format("connecting with {} other ranks needs {} open files, the limit is {}; "
+                             "raise it (ulimit -n)",
+                             options.size - 1, needed, limit.rlim_cur));
 }
 
 std::string joined_key(int rank) { return fmt::format("joined-{}", rank); }
@@ -79,6 +121,7 @@ class GlooStore final : public gloo::rendezvous::Store {
 std::shared_ptr<gloo::Context> connect_with_all(const GlooConnection::Options& options) {
   // Gloo waits five times as long as it is told for a connection.
   constexpr int kGlooFactor = 5;
+  check_sockets(options);
   wait_until_all_joined(options);
   try {
     auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
@@ -91,7 +134,7 @@ std::shared_ptr<gloo::Context> connect_with_all(const GlooConnection::Options& o
   } catch (const std::exception& error) {
     throw_cannot_connect<CollectiveAborted>(
         options, fmt::format("cannot connect with the other ranks from {}: {}", options.address,
-                             error.what()));
+                             reason_of(error)));
   }
 }
 

@@ -49,6 +49,13 @@ LaunchResult launch(int argc, char** argv, const LaunchOptions& options,
   return {};
 }
 
+LaunchResult result_of(const EarlyStop& stop) {
+  constexpr int kExitBySignal = 128;
+  return {.exit_code = stop.signal == 0 ? 0 : kExitBySignal + stop.signal,
+          .signal = stop.signal,
+          .steps = stop.steps};
+}
+
 bool is_rank_process() { return rank_environment() != nullptr; }
 
 }  // namespace tessera::distributed

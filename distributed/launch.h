@@ -10,8 +10,9 @@
 /// Processes are started by exec of the running binary with the same arguments, which reaches the
 /// same launch() call again and there becomes a rank; so everything before launch() runs once more
 /// in each. They find each other through a temporary folder and ports that the system picks, and
-/// die with the parent. When one rank fails (exception, exit, signal) the others are stopped within
-/// seconds, and the failure reported is the first one, not its echoes.
+/// die with the parent; the folder of a parent that was killed is removed by the next start. When
+/// one rank fails (exception, exit, signal) the others are stopped within seconds, and the failure
+/// reported is the first one, not its echoes.
 ///
 /// On several hosts (nodes) start the same program on each, with the same options but for
 /// `node_rank`. Nodes find each other at `rdzv_endpoint`, an address of node 0, and then are one
@@ -22,10 +23,21 @@
 /// tcp_store.h.
 ///
 /// Call it from the main thread. SIGINT and SIGTERM to the parent end the ranks first and then have
-/// their usual effect. A process that calls launch() several times with processes: each rank runs
-/// its own call and passes over the earlier ones.
+/// their usual effect; a body may ask to be told instead, and end in order
+/// (World::heed_stop_signals). As the first process of a container, which signals do not end, the
+/// parent exits with 128 + signal.
+///
+/// Several calls in one program. With processes, each rank process runs the call that it belongs to
+/// and passes over the earlier ones with processes, which return at once and have run elsewhere.
+/// Earlier calls with threads are run again in every rank process, as everything before its call
+/// is: what they computed may be needed there. Where only their effects outside count (a file, a
+/// line of output), leave them out in ranks:
+///
+///     if (!is_rank_process()) launch(argc, argv, {.mode = LaunchMode::kThreads}, prepare);
+///     launch(argc, argv, {.mode = LaunchMode::kProcesses}, train);
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -72,9 +84,11 @@ struct LaunchOptions {
 };
 
 struct LaunchResult {
-  int exit_code = 0;      ///< 0, or 1 when a rank failed
-  std::string failure{};  ///< the first failure: rank, what, and for a rank that died the
-                          ///< collective it was in
+  int exit_code = 0;       ///< 0; 1 when a rank failed; 128 + signal when the body ended for one
+  std::string failure{};   ///< the first failure: rank, what, and for a rank that died the
+                           ///< collective it was in
+  int signal = 0;          ///< for which the body ended early (World::stopped_early), or 0
+  std::int64_t steps = 0;  ///< after so many steps
 };
 
 /// Runs `body` on every rank and waits for all. In a child process it runs its rank and does not
@@ -92,8 +106,8 @@ LaunchResult launch(int argc, char** argv, const LaunchOptions& options,
 /// come).
 int launch(int argc, char** argv, const std::function<void(World&)>& body);
 
-/// True in a process that launch() started as a rank: a program prints its greeting only where this
-/// is false.
+/// True in a process that launch() started as a rank: a program prints its greeting, and does what
+/// must happen once, only where this is false.
 bool is_rank_process();
 
 }  // namespace tessera::distributed

@@ -1,14 +1,18 @@
 #pragma once
 
+#include <optional>
 #include <string>
+
+#include "tessera/tensor/file_lock.h"
 
 namespace tessera::distributed {
 
 /// A new folder for this user alone, removed with all it holds at destruction. Where: the system's
-/// folder for temporary files.
+/// folder for temporary files. It is marked and locked as long as it is in use, and so the next one
+/// knows, and removes, those of this user whose process was killed.
 class LaunchFolder {
  public:
-  LaunchFolder();  ///< throws Error when it cannot be made
+  LaunchFolder();  ///< throws Error when it cannot be made or locked
   ~LaunchFolder();
   LaunchFolder(const LaunchFolder&) = delete;
   LaunchFolder& operator=(const LaunchFolder&) = delete;
@@ -19,19 +23,7 @@ class LaunchFolder {
 
  private:
   std::string path_;
-  bool removed_ = false;
-};
-
-/// While it lives, SIGINT, SIGTERM and SIGHUP (those that are not ignored) are remembered instead
-/// of having their effect; at destruction the first one has it. One at a time in a process.
-class SignalWatch {
- public:
-  SignalWatch();
-  ~SignalWatch();
-  SignalWatch(const SignalWatch&) = delete;
-  SignalWatch& operator=(const SignalWatch&) = delete;
-
-  static int received();  ///< the first signal, or 0
+  std::optional<FileLock> lock_;  ///< nothing once the folder is removed
 };
 
 }  // namespace tessera::distributed

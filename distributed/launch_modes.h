@@ -5,8 +5,12 @@
 #include <functional>
 
 #include "tessera/distributed/launch.h"
+#include "tessera/distributed/stop_signal.h"
 
 namespace tessera::distributed {
+
+/// Of a run whose ranks all ended well.
+LaunchResult result_of(const EarlyStop& stop);
 
 LaunchResult launch_threads(const LaunchOptions& options, const std::function<void(World&)>& body);
 

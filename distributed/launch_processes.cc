@@ -5,6 +5,7 @@
 #include "tessera/distributed/launch_modes.h"
 #include "tessera/distributed/node_group.h"
 #include "tessera/distributed/rank_supervisor.h"
+#include "tessera/distributed/signal_watch.h"
 
 namespace tessera::distributed {
 
@@ -21,7 +22,8 @@ LaunchResult launch_processes(int argc, char** argv, const LaunchOptions& option
   if (const int signal = SignalWatch::received(); signal != 0 && !failure)
     failure = {.text = fmt::format("stopped by signal {} ({})", signal, strsignal(signal))};
   const std::string text = nodes.finish(failure);
-  return {.exit_code = text.empty() ? 0 : 1, .failure = text};
+  if (!text.empty()) return {.exit_code = 1, .failure = text};
+  return result_of(supervisor.early_stop());
 }
 
 }  // namespace tessera::distributed

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "tessera/distributed/collectives.h"
@@ -107,6 +108,42 @@ std::vector<Json> gather_objects(ProcessGroup& group, const Json& value, int roo
 
 std::vector<Json> all_gather_objects(ProcessGroup& group, const Json& value) {
   return all_unpacked(group, all_gather_texts(group, packed(value)));
+}
+
+std::string packed_texts(const std::vector<std::string>& texts) {
+  std::string out;
+  for (const std::string& text : texts)
+    out += packed_numbers({static_cast<std::int64_t>(text.size())}) + text;
+  return out;
+}
+
+std::vector<std::string> unpacked_texts(const std::string& packed) {
+  std::vector<std::string> out;
+  std::uint64_t size = 0;
+  for (std::size_t at = 0; at < packed.size(); at += size) {
+    const std::size_t left = packed.size() - at;
+    if (left >= sizeof(size)) std::memcpy(&size, packed.data() + at, sizeof(size));
+    TESSERA_CHECK(left >= sizeof(size) && size <= left - sizeof(size), "unpacked_texts",
+                  "{} bytes are not a packed list of texts: number {} is cut off; do all ranks ask "
+                  "for the same?",
+                  packed.size(), out.size());
+    at += sizeof(size);
+    out.push_back(packed.substr(at, size));
+  }
+  return out;
+}
+
+std::string packed_numbers(const std::vector<std::int64_t>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(std::int64_t)};
+}
+
+std::vector<std::int64_t> unpacked_numbers(const std::string& packed) {
+  TESSERA_CHECK(packed.size() % sizeof(std::int64_t) == 0, "unpacked_numbers",
+                "{} bytes are not packed numbers of 8 bytes each; do all ranks ask for the same?",
+                packed.size());
+  std::vector<std::int64_t> out(packed.size() / sizeof(std::int64_t));
+  if (!out.empty()) std::memcpy(out.data(), packed.data(), packed.size());
+  return out;
 }
 
 }  // namespace tessera::distributed

@@ -1,9 +1,11 @@
 #include "tessera/distributed/rank_equality.h"
 
-#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "tessera/distributed/objects.h"
 #include "tessera/tensor/check.h"
@@ -62,21 +64,27 @@ Entry entry_of(const std::string& name, const nn::Buffer& b) {
           .bits = ""};
 }
 
-using RankEntries = std::map<std::string, Entry>;
-
-Json to_json(const std::vector<Entry>& entries) {
-  Json out = Json::array();
+// As they are sent: four texts for each.
+std::string packed(const std::vector<Entry>& entries) {
+  std::vector<std::string> texts;
   for (const Entry& entry : entries)
-    out.push_back({entry.name, entry.what, entry.part, entry.bits});
+    texts.insert(texts.end(), {entry.name, entry.what, entry.part, entry.bits});
+  return packed_texts(texts);
+}
+
+std::vector<Entry> unpacked(const std::string& text) {
+  const std::vector<std::string> texts = unpacked_texts(text);
+  std::vector<Entry> out;
+  for (std::size_t i = 0; i + 3 < texts.size(); i += 4)
+    out.push_back({texts[i], texts[i + 1], texts[i + 2], texts[i + 3]});
   return out;
 }
 
-RankEntries from_json(const Json& json) {
+using RankEntries = std::map<std::string, Entry>;
+
+RankEntries by_name(const std::vector<Entry>& entries) {
   RankEntries out;
-  for (const Json& each : json) {
-    const std::string name = each[0];
-    out.emplace(name, Entry{.name = name, .what = each[1], .part = each[2], .bits = each[3]});
-  }
+  for (const Entry& entry : entries) out.emplace(entry.name, entry);
   return out;
 }
 
@@ -112,13 +120,12 @@ struct Answers {
 };
 
 // All names, in the order of the first rank that has them.
-std::vector<std::string> names_in(const std::vector<Json>& all) {
+std::vector<std::string> names_in(const std::vector<std::vector<Entry>>& all) {
   std::vector<std::string> out;
   std::map<std::string, bool> seen;
-  for (const Json& entries : all) {
-    for (const Json& entry : entries) {
-      const std::string name = entry[0];
-      if (seen.emplace(name, true).second) out.push_back(name);
+  for (const std::vector<Entry>& entries : all) {
+    for (const Entry& entry : entries) {
+      if (seen.emplace(entry.name, true).second) out.push_back(entry.name);
     }
   }
   return out;
@@ -135,9 +142,10 @@ void number_repeated(std::vector<Entry>& entries) {
 
 void compare(ProcessGroup& group, std::vector<Entry> mine) {
   number_repeated(mine);
-  const std::vector<Json> all = all_gather_objects(group, to_json(mine));
+  std::vector<std::vector<Entry>> all;
   Answers answers{group.ranks()};
-  for (const Json& entries : all) answers.entries.push_back(from_json(entries));
+  for (const std::string& text : all_gather_texts(group, packed(mine)))
+    answers.entries.push_back(by_name(all.emplace_back(unpacked(text))));
   const std::vector<std::string> names = names_in(all);
   std::vector<std::string> differing;
   for (const std::string& name : names) {

@@ -5,21 +5,10 @@
 #include <chrono>
 
 #include "tessera/distributed/process_group.h"
+#include "tessera/tensor/failure_text.h"
 
 namespace tessera::distributed {
 namespace {
-
-std::string text_of(const std::exception& error) {
-  std::string text = error.what();
-  try {
-    std::rethrow_if_nested(error);
-  } catch (const std::exception& cause) {
-    text += ": " + text_of(cause);
-  } catch (...) {
-    text += ": an exception of unknown type";
-  }
-  return text;
-}
 
 // Texts of errors say on which rank they were made; whoever reports this failure says it too.
 void leave_out_rank(std::string& text, int rank) {
@@ -46,9 +35,9 @@ RankFailure describe_failure(int rank, const std::exception_ptr& error) {
     std::rethrow_exception(error);
   } catch (const CollectiveAborted& aborted) {
     failure.echo = true;
-    failure.text = text_of(aborted);
+    failure.text = failure_text(aborted);
   } catch (const std::exception& exception) {
-    failure.text = text_of(exception);
+    failure.text = failure_text(exception);
   } catch (...) {
     failure.text = "an exception of unknown type";
   }

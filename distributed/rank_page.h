@@ -10,6 +10,7 @@
 
 #include "tessera/distributed/flight_recorder.h"
 #include "tessera/distributed/rank_failure.h"
+#include "tessera/distributed/stop_signal.h"
 
 namespace tessera::distributed {
 
@@ -22,6 +23,7 @@ class RankPage {
 
   std::atomic<bool> connected;  ///< it needs the folder no more
   std::atomic<bool> done;       ///< its work ended well
+  StopSignal stop;
 
   /// Replaces an earlier failure. Written by the rank, one thread at a time.
   void set_failure(const RankFailure& failure);

@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -16,9 +17,31 @@
 #include "tessera/distributed/rank_environment.h"
 #include "tessera/distributed/rank_page.h"
 #include "tessera/distributed/rank_runner.h"
+#include "tessera/distributed/signal_watch.h"
 
 namespace tessera::distributed {
 namespace {
+
+StopSignal* own_stop = nullptr;
+
+// A terminal sends Ctrl-C to the ranks too, a service manager SIGTERM: the rank hears of it as the
+// parent does. A signal of the parent's is its last word.
+void on_signal(int signal, siginfo_t* info, void*) {
+  const bool is_from_parent = info->si_code <= 0 && info->si_pid == getppid();
+  if (is_from_parent || !own_stop->heeded) end_by_signal(signal);
+  own_stop->ask(signal);
+}
+
+void watch_signals(StopSignal& stop) {
+  own_stop = &stop;
+  for (const int signal : {SIGINT, SIGTERM}) {
+    struct sigaction now = {}, action = {};
+    action.sa_sigaction = &on_signal;
+    action.sa_flags = SA_SIGINFO | SA_RESTART;
+    sigaction(signal, nullptr, &now);
+    if (now.sa_handler == SIG_DFL) sigaction(signal, &action, nullptr);
+  }
+}
 
 std::shared_ptr<Store> store_of(const RankEnvironment& environment,
                                 std::chrono::milliseconds timeout) {
@@ -64,7 +87,8 @@ std::shared_ptr<ProcessGroup> connect(const RankEnvironment& environment,
 
 // True when all went well.
 bool run(const RankEnvironment& environment, const LaunchOptions& options,
-         const std::function<void(World&)>& body, RankPage& page) {
+         const std::function<void(World&)>& body, const std::shared_ptr<RankPage>& shared) {
+  RankPage& page = *shared;
   std::shared_ptr<ProcessGroup> group;
   Device device = options.device;
   try {
@@ -78,6 +102,7 @@ bool run(const RankEnvironment& environment, const LaunchOptions& options,
       .ranks_per_node = environment.ranks_per_node,
       .device = device,
       .cpu_compute = options.cpu_compute,
+      .stop = std::shared_ptr<StopSignal>(shared, &page.stop),
       .checked = options.checked,
       .on_failure = [&page](const RankFailure& failure) { page.set_failure(failure); }};
   return !run_rank(setup, group, body);
@@ -91,7 +116,8 @@ void run_rank_process(const LaunchOptions& options, const std::function<void(Wor
   const RankEnvironment& environment = *rank_environment();
   const std::shared_ptr<RankPage> page = RankPage::open(environment.folder, environment.rank);
   set_flight_log(std::shared_ptr<FlightLog>(page, &page->log));
-  if (!run(environment, options, body, *page)) {
+  watch_signals(page->stop);
+  if (!run(environment, options, body, page)) {
     // Not exit(): threads of the failed run may still stand in code that static destructors would
     // pull away.
     std::fflush(nullptr);

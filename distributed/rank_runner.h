@@ -15,7 +15,8 @@ struct RankSetup {
   int ranks_per_node = 0;  ///< 0: all of them are on this host
   Device device = kCpu;
   StreamKind cpu_compute = StreamKind::kInline;
-  bool checked = false;  ///< the world's group is a checked one
+  std::shared_ptr<StopSignal> stop{};  ///< the world's
+  bool checked = false;                ///< the world's group is a checked one
   /// Told of the failure that counts, at once, on whatever thread it happens; again when a cause
   /// replaces an echo.
   std::function<void(const RankFailure&)> on_failure{};

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <thread>
 
+#include "tessera/distributed/signal_watch.h"
 #include "tessera/distributed/spawn.h"
 
 namespace tessera::distributed {
@@ -57,7 +58,8 @@ void RankSupervisor::wait(const std::function<bool()>& failed_elsewhere) {
     reap();
     if (std::none_of(children_.begin(), children_.end(), runs)) return;
     if (all_connected()) folder_.remove();
-    const bool trouble = anything_wrong() || failed_elsewhere() || SignalWatch::received() != 0;
+    const bool signalled = SignalWatch::received() != 0 && !hand_on_signal(working());
+    const bool trouble = anything_wrong() || failed_elsewhere() || signalled;
     if (!trouble_since_ && trouble) {
       trouble_since_ = Clock::now();
       // Whoever signalled the parent wants an end, not a diagnosis.
@@ -78,6 +80,20 @@ void RankSupervisor::reap() {
     child.running = false;
     child.end_time_ns = monotonic_ns();
   }
+}
+
+// Of the ranks whose work has not ended.
+std::vector<StopSignal*> RankSupervisor::working() const {
+  std::vector<StopSignal*> stops;
+  for (const RankChild& child : children_)
+    if (child.running && !child.page->done) stops.push_back(&child.page->stop);
+  return stops;
+}
+
+EarlyStop RankSupervisor::early_stop() const {
+  std::vector<StopSignal*> stops;
+  for (const RankChild& child : children_) stops.push_back(&child.page->stop);
+  return early_stop_of(stops);
 }
 
 bool RankSupervisor::anything_wrong() const {

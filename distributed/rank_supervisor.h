@@ -13,6 +13,7 @@
 #include "tessera/distributed/launch_folder.h"
 #include "tessera/distributed/rank_environment.h"
 #include "tessera/distributed/rank_page.h"
+#include "tessera/distributed/stop_signal.h"
 
 namespace tessera::distributed {
 
@@ -42,9 +43,12 @@ class RankSupervisor {
   /// failed on another node.
   void wait(const std::function<bool()>& failed_elsewhere);
   const std::vector<RankChild>& children() const { return children_; }
+  /// Where the ranks' bodies ended early for a signal.
+  EarlyStop early_stop() const;
 
  private:
   void reap();
+  std::vector<StopSignal*> working() const;
   bool anything_wrong() const;
   bool all_connected() const;
   void signal_running(int signal);

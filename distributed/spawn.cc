@@ -68,8 +68,11 @@ pid_t spawn_self(std::vector<std::string> arguments, std::vector<std::string> en
   const int error = child < 0 ? errno : start.error;
   if (child > 0 && error != 0) waitpid(child, nullptr, 0);  // it has ended, or is about to
   pthread_sigmask(SIG_SETMASK, &start.mask, nullptr);
-  TESSERA_CHECK_AS(Error, error == 0, "launch", "cannot start a rank process: {}",
-                   std::strerror(error));
+  TESSERA_CHECK_AS(Error, error == 0, "launch", "cannot start a rank process: {}{}",
+                   std::strerror(error),
+                   error == EAGAIN || error == ENOMEM
+                       ? "; take fewer ranks, or raise the limit of processes (ulimit -u)"
+                       : "");
   return child;
 }
 

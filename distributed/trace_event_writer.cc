@@ -4,15 +4,11 @@
 
 #include <cstdlib>
 #include <iterator>
-#include <nlohmann/json.hpp>
+
+#include "tessera/distributed/json_text.h"
 
 namespace tessera::distributed {
 namespace {
-
-std::string json_text(std::string_view text) {
-  return nlohmann::json(std::string(text))
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 // Exact, where a double would round.
 std::string microseconds(std::int64_t nanoseconds) {

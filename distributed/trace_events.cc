@@ -1,10 +1,12 @@
 #include "tessera/distributed/trace_events.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <tuple>
+#include <variant>
 
+#include "tessera/distributed/objects.h"
 #include "tessera/distributed/trace_event_writer.h"
 #include "tessera/distributed/trace_phases.h"
 #include "tessera/distributed/trace_work.h"
@@ -58,12 +60,25 @@ struct Stop {
   }
 };
 
+// As they are sent: two texts for each.
+std::string packed(const std::vector<TracedCollective>& collectives) {
+  std::vector<std::string> texts;
+  for (const TracedCollective& each : collectives)
+    texts.insert(texts.end(), {each.key, packed_numbers({each.track, each.begin})});
+  return packed_texts(texts);
+}
+
 // Arrows through each collective, in the order in which the ranks begin it.
 std::string arrows_between(const std::vector<RankEvents>& ranks) {
   std::map<std::string, std::vector<Stop>> stops;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    for (const auto& each : nlohmann::json::parse(ranks[rank].collectives))
-      stops[each[0]].push_back({.at = each[2], .rank = static_cast<int>(rank), .track = each[1]});
+    const std::vector<std::string> texts = unpacked_texts(ranks[rank].collectives);
+    for (std::size_t i = 0; i + 1 < texts.size(); i += 2) {
+      const std::vector<std::int64_t> place = unpacked_numbers(texts[i + 1]);
+      stops[texts[i]].push_back({.at = place.at(1),
+                                 .rank = static_cast<int>(rank),
+                                 .track = static_cast<int>(place.at(0))});
+    }
   }
   std::string out;
   std::int64_t id = kFirstArrowBetweenRanks;
@@ -93,13 +108,9 @@ RankEvents rank_events(const Trace& trace, const TraceView& view) {
   writer.name("thread_name", kHostTrack, "host");
   writer.order("thread_sort_index", kHostTrack, kHostTrack);
   write_phases(trace, view.end, writer, view.rank);
-  nlohmann::json collectives = nlohmann::json::array();
-  for (const TracedCollective& each : write_work(trace, writer, view.rank))
-    collectives.push_back({each.key, each.track, each.begin});
+  const std::string collectives = packed(write_work(trace, writer, view.rank));
   write_memory(trace, view, writer);
-  return {
-      .events = writer.text(),
-      .collectives = collectives.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
+  return {.events = writer.text(), .collectives = collectives};
 }
 
 std::string trace_file(const std::vector<RankEvents>& ranks, const std::string& about) {

@@ -41,7 +41,7 @@ struct TraceView {
 /// One rank's part of a file.
 struct RankEvents {
   std::string events;       ///< JSON objects with commas between them
-  std::string collectives;  ///< a JSON array: where collectives are, for the arrows between ranks
+  std::string collectives;  ///< packed (objects.h): where they are, for the arrows between ranks
 };
 
 /// All work of the trace must have ended; what has not is left out. Throws InvalidArgument for a

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "tessera/distributed/clock_offset.h"
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/objects.h"
+#include "tessera/distributed/trace_event_writer.h"
 #include "tessera/distributed/trace_events.h"
 #include "tessera/tensor/atomic_file.h"
 #include "tessera/tensor/check.h"
@@ -93,20 +93,24 @@ struct TraceSession::State {
 
 // Every rank's figures; collective.
 std::string TraceSession::State::about() const {
-  Json out = {{"format", "tessera trace 1"},
-              {"ranks", world.size()},
-              {"first_step", begun_at},
-              {"last_step", step},
-              {"dropped", Json::array()},
-              {"clock_offset_ns", Json::array()},
-              {"clock_uncertainty_ns", Json::array()}};
-  const Json mine = {trace.dropped(), offset.nanoseconds, offset.uncertainty};
-  for (const Json& each : gather_objects(group(), mine, 0)) {
-    out["dropped"].push_back(each[0]);
-    out["clock_offset_ns"].push_back(each[1]);
-    out["clock_uncertainty_ns"].push_back(each[2]);
+  const std::string mine = packed_numbers(
+      {static_cast<std::int64_t>(trace.dropped()), offset.nanoseconds, offset.uncertainty});
+  std::vector<std::int64_t> dropped, offsets, uncertainties;
+  for (const std::string& each : gather_texts(group(), mine, 0)) {
+    const std::vector<std::int64_t> figures = unpacked_numbers(each);
+    dropped.push_back(figures.at(0));
+    offsets.push_back(figures.at(1));
+    uncertainties.push_back(figures.at(2));
   }
-  return out.dump();
+  TraceArgs out;
+  out.add_text("format", "tessera trace 1")
+      .add("ranks", world.size())
+      .add("first_step", begun_at)
+      .add("last_step", step)
+      .add("dropped", dropped)
+      .add("clock_offset_ns", offsets)
+      .add("clock_uncertainty_ns", uncertainties);
+  return "{" + out.members() + "}";
 }
 
 TraceSession::TraceSession(const World& world, TraceSessionOptions options) {
@@ -153,8 +157,8 @@ void TraceSession::start() {
                    context.trace()->records().size());
   synchronize_streams(state.world);
   state.offset = measure_clock_offset(state.group(), trace_clock);
-  state.origin =
-      broadcast_object(state.group(), Json(trace_clock()), 0).template get<std::int64_t>();
+  const std::string clock = broadcast_text(state.group(), packed_numbers({trace_clock()}), 0);
+  state.origin = unpacked_numbers(clock).at(0);
   state.held = context.memory().current();
   state.begin = trace_clock();
   context.set_trace(&state.trace);

@@ -7,10 +7,12 @@
 namespace tessera::distributed {
 
 World::World(std::shared_ptr<ProcessGroup> group, Device device,
-             std::shared_ptr<RankContext> context, int ranks_per_node)
+             std::shared_ptr<RankContext> context, int ranks_per_node,
+             std::shared_ptr<StopSignal> stop)
     : group_(std::move(group)),
       device_(device),
       context_(std::move(context)),
+      stop_(stop != nullptr ? std::move(stop) : std::make_shared<StopSignal>()),
       ranks_per_node_(ranks_per_node > 0 ? ranks_per_node : group_->size()),
       mesh_("data", group_, device) {
   TESSERA_CHECK(ranks_per_node >= 0 && size() % ranks_per_node_ == 0, "World",

@@ -127,7 +127,11 @@ void Handle::set_requires_all_reduce(bool value, const RecurseOptions& options) 
   }
 }
 
-void Handle::set_is_last_backward(bool value) const { state_->tree().is_last_backward = value; }
+void Handle::set_is_last_backward(bool value) const {
+  Tree& tree = state_->tree();
+  tree.is_last_backward = value;
+  tree.told.is_last_backward = true;
+}
 
 void Handle::set_reshard_after_forward(bool value, const RecurseOptions& options) const {
   const auto states = reached(*state_, options);
@@ -150,7 +154,9 @@ void Handle::set_unshard_in_backward(bool value) const {
 void Handle::set_prefetch(const PrefetchOptions& options) const {
   TESSERA_CHECK(options.forward >= 0, "fsdp.set_prefetch",
                 "forward = {}: expected at least 0 groups ahead", options.forward);
-  state_->tree().prefetch = options;
+  Tree& tree = state_->tree();
+  tree.prefetch = options;
+  tree.told.prefetch = true;
 }
 
 void Handle::set_modules_to_forward_prefetch(const std::vector<nn::Module*>& modules) const {
@@ -175,7 +181,9 @@ void Handle::set_post_optim_event(const Event& event) const {
 void Handle::set_reduce_scatter_max_input_buffers(int count) const {
   TESSERA_CHECK(count >= 0, "fsdp.set_reduce_scatter_max_input_buffers",
                 "expected at least 0, got {}", count);
-  state_->tree().comm().max_reduces_in_flight = count;
+  Tree& tree = state_->tree();
+  tree.comm().max_reduces_in_flight = count;
+  tree.told.max_reduces_in_flight = true;
 }
 
 void Handle::set_separate_reduce_scatter_group(bool value, const RecurseOptions& options) const {

@@ -6,8 +6,9 @@
 /// Scope. "Below" means this module and all sharded modules under it: settings reach them unless
 /// {.recurse = false}. Lists, events, hooks, reshard() and unshard() concern this module alone.
 /// Settings take effect at the next phase that reads them, also between forward and backward. Those
-/// for the whole tree are the root's: before the first forward, which decides the root, call them
-/// there; what an inner module was told until then goes when the root takes it over.
+/// for the whole tree are the root's, which the first forward decides. What an inner module was
+/// told for a tree of its own until then, the root's tree takes over (of events: waits for them);
+/// where two inner modules were told differently, that throws StateError naming both.
 ///
 /// A setting that can act on no module that it reaches throws InvalidArgument naming the module.
 /// These are legal and do nothing: any call on a module without a group (nothing of its own to
@@ -75,7 +76,8 @@ class UnshardHandle {
 /// are scaled (f16: but for the part that comes first, see reduction.h); to be changed in place, on
 /// the current stream.
 using AllReduceHook = std::function<void(std::span<const Tensor> tensors)>;
-/// In place of distributed::all_gather and reduce_scatter (a sum), with their meaning.
+/// In place of distributed::all_gather and reduce_scatter (a sum), with their meaning; where those
+/// would be called, so not where one rank along the shard axis has nothing to exchange.
 using CustomCollective =
     std::function<void(distributed::ProcessGroup& group, std::span<const Tensor> inputs,
                        std::span<const Tensor> outputs, const distributed::Label& label)>;
@@ -104,7 +106,7 @@ class Handle {
   // ---- what a pass does ----------------------------------------------------------------------
 
   /// false: the next backward collects gradients and reduces nothing; the first one with true
-  /// reduces all that waited, once. Both reductions of HSDP.
+  /// reduces all that waited, once. Both reductions of HSDP: replaces set_requires_all_reduce().
   void set_requires_gradient_sync(bool value, const RecurseOptions& options = {}) const;
   /// HSDP: false keeps reduce-scatter and puts off the all-reduce among the replicas. Throws where
   /// no group below has replicas beside shards.
@@ -175,8 +177,9 @@ class Handle {
   Phase phase() const;
   bool is_root() const;  ///< once a forward decided it
   bool has_group() const;
-  /// The group's name: the module's qualified name once the root ran forward, "root" for the root;
-  /// joined with ", " for a group of several modules.
+  /// The group's name in traces, errors and labels: the module's path() once the root ran forward,
+  /// whether the modules around it are sharded or not; "root" for the outermost module; joined with
+  /// ", " for a group of several modules.
   std::string group_name() const;
   /// Full names of the group's parameters, in the order of communication.
   std::vector<std::string> parameter_names() const;

@@ -1,17 +1,17 @@
 #include "tessera/fsdp/mesh_ranks.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <cstddef>
 #include <utility>
 
 #include "tessera/distributed/collectives.h"
+#include "tessera/distributed/objects.h"
 #include "tessera/distributed/parameters.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::fsdp {
 
 using distributed::DeviceMesh;
-using distributed::Json;
 
 bool MeshRanks::is_first() const {
   return std::all_of(axes_.begin(), axes_.end(),
@@ -32,24 +32,28 @@ void MeshRanks::broadcast(std::span<const Tensor> tensors, const std::string& la
   }
 }
 
-Json MeshRanks::broadcast_object(const Json& value) const {
-  Json out = value;
+std::vector<std::string> MeshRanks::broadcast_texts(const std::vector<std::string>& texts) const {
+  std::string packed = distributed::packed_texts(texts);
   for (std::size_t i = 0; i < axes_.size(); ++i) {
-    if (sends_along(i)) out = distributed::broadcast_object(*mesh_.group(axes_[i]), out, 0);
+    if (sends_along(i)) packed = distributed::broadcast_text(*mesh_.group(axes_[i]), packed, 0);
   }
-  return out;
+  return distributed::unpacked_texts(packed);
 }
 
-std::vector<Json> MeshRanks::all_gather_objects(const Json& value) const {
-  Json all = Json::array({value});
+std::vector<std::vector<std::string>> MeshRanks::all_gather_texts(
+    const std::vector<std::string>& texts) const {
+  std::vector<std::string> all = {distributed::packed_texts(texts)};  // a packed list for each rank
   for (std::size_t i = axes_.size(); i-- > 0;) {
-    Json joined = Json::array();
-    for (Json& part : distributed::all_gather_objects(*mesh_.group(axes_[i]), all)) {
-      for (Json& each : part) joined.push_back(std::move(each));
+    std::vector<std::string> joined;
+    const std::string mine = distributed::packed_texts(all);
+    for (const std::string& part : distributed::all_gather_texts(*mesh_.group(axes_[i]), mine)) {
+      for (std::string& each : distributed::unpacked_texts(part)) joined.push_back(std::move(each));
     }
     all = std::move(joined);
   }
-  return {all.begin(), all.end()};
+  std::vector<std::vector<std::string>> out;
+  for (const std::string& each : all) out.push_back(distributed::unpacked_texts(each));
+  return out;
 }
 
 DeviceMesh widest_mesh(std::span<const nn::Parameter> parameters) {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "tessera/distributed/device_mesh.h"
-#include "tessera/distributed/objects.h"
 #include "tessera/nn/parameter.h"
 
 namespace tessera::fsdp {
@@ -27,9 +26,11 @@ class MeshRanks {
   bool is_first() const;
   /// In place: the tensors of the first rank. Contiguous, of one dtype. Each rank receives once.
   void broadcast(std::span<const Tensor> tensors, const std::string& label) const;
-  distributed::Json broadcast_object(const distributed::Json& value) const;
-  /// Every rank's, on every rank, in one order.
-  std::vector<distributed::Json> all_gather_objects(const distributed::Json& value) const;
+  /// The first rank's list, on every rank.
+  std::vector<std::string> broadcast_texts(const std::vector<std::string>& texts) const;
+  /// Every rank's list, on every rank, in one order.
+  std::vector<std::vector<std::string>> all_gather_texts(
+      const std::vector<std::string>& texts) const;
 
  private:
   bool sends_along(std::size_t axis) const;

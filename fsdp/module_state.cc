@@ -7,16 +7,11 @@
 #include "tessera/autograd/grad_mode.h"
 #include "tessera/autograd/recompute.h"
 #include "tessera/fsdp/activations.h"
+#include "tessera/fsdp/annotations.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/trace.h"
 
 namespace tessera::fsdp {
-namespace {
-
-// A backward will come through what is computed now.
-bool expects_backward() { return grad_enabled() || in_recomputed_forward(); }
-
-}  // namespace
 
 /// What a module holds of its state, which several may share.
 class ModuleState::Link {
@@ -139,12 +134,27 @@ void ModuleState::reshard_after_forward() {
   // By default the root stays because backward needs it first; without a backward it has no reason
   // to.
   const bool stays =
-      is_told_to_stay() && (settings_.reshard_after_forward.is_set() || expects_backward());
+      is_told_to_stay() && (settings_.reshard_after_forward.is_set() || backward_follows_);
   if (stays) return;
-  const bool keeps_part = settings_.reshard_after_forward.ranks() && expects_backward();
+  const bool keeps_part = settings_.reshard_after_forward.ranks() && backward_follows_;
   if (!keeps_part) return reshard_group();
   group()->reshard_to_part(tree_->comm());
   opened_by_hand_ = gathered_beyond_depth_ = false;
+}
+
+// A backward will come through what a call computed: it starts at a result that needs a gradient.
+// Where hooks see no Variable among the results, a loss may be kept elsewhere; the group's own
+// parameters decide. The results of a first run that is recomputed need no gradients yet.
+bool ModuleState::expects_backward(const nn::VisitVariables& results) const {
+  if (in_recomputed_forward()) return true;
+  if (!grad_enabled()) return false;
+  bool any = false;
+  bool needs_gradient = false;
+  results([&](const Variable& result) {
+    any = true;
+    needs_gradient |= result.requires_grad();
+  });
+  return any ? needs_gradient : group() != nullptr && group()->is_trained();
 }
 
 // Modules of a group of several run one after another; true when this one was the last.
@@ -182,6 +192,7 @@ void ModuleState::pre_forward(nn::Module& module, const nn::VisitVariables& argu
     move_variables(arguments, device());
   }
   phase_ = Phase::kForward;
+  if (ran_.empty()) backward_follows_ = false;
   prepare_arguments(module, arguments);
   if (!group()) return;
   if (ran_.empty()) {
@@ -206,6 +217,7 @@ void ModuleState::post_forward(nn::Module& module, const nn::VisitVariables* res
     if (!in_backward() && !is_inner) forward_failed();
     return;
   }
+  if (!in_backward()) backward_follows_ |= expects_backward(*results);
   // Recompute leaves the value, also that of the first run of a recomputation inside another: the
   // post-backward of the second releases it.
   const bool all_ran = !is_inner && (group() == nullptr || note_ran(module));
@@ -225,7 +237,7 @@ void ModuleState::post_forward(nn::Module& module, const nn::VisitVariables* res
 void ModuleState::leave_forward() {
   tree_->leave(*this);
   reshard_after_forward();
-  if (expects_backward()) tree_->schedule.leave_forward(index_);
+  if (backward_follows_) tree_->schedule.leave_forward(index_);
   phase_ = Phase::kIdle;
 }
 
@@ -302,7 +314,7 @@ void ModuleState::post_backward() {
   if (settings_.reshard_after_backward && !keeps_gather) reshard_group();
   if (settings_.reduce_gradients && group()->ready_to_reduce() && !group()->needs_zeros())
     group()->reduce(tree_->comm());
-  annotate("fsdp", group()->group_name(), "post_backward");
+  annotate(kAnnotationDomain, group()->group_name(), kPostBackwardPhase);
 }
 
 void ModuleState::reshard_group() {

@@ -93,6 +93,7 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   /// After a forward: releases, keeps all, or keeps a part.
   void reshard_after_forward();
   bool is_told_to_stay() const;
+  bool expects_backward(const nn::VisitVariables& results) const;
   bool note_ran(const nn::Module& module);
   void module_gone(const nn::Module* module);
   void check_convertible();
@@ -103,7 +104,8 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   std::shared_ptr<Tree> tree_;
   int index_ = 0;  ///< among the tree's states
   Phase phase_ = Phase::kIdle;
-  int depth_ = 0;  ///< calls of its modules under way, one inside another
+  int depth_ = 0;                  ///< calls of its modules under way, one inside another
+  bool backward_follows_ = false;  ///< of this pass's forward
   bool opened_by_hand_ = false;
   bool gathered_beyond_depth_ = false;
   std::vector<const nn::Module*> ran_;  ///< of a group of several: in this pass, until all have

@@ -31,8 +31,8 @@ struct PrefetchOptions {
 /// What becomes of a gathered value between forward and backward. Unset: it is released, except for
 /// the root's, which backward needs first. `true`: released. `false`: kept. A number n >= 1 that
 /// divides the ranks of the shard axis: each rank keeps 1/n, so that backward gathers among n
-/// neighbours only; 1 is as false, all ranks as true. With gradients off nothing is kept by
-/// default.
+/// neighbours only; 1 is as false, all ranks as true. By default nothing is kept where no result of
+/// forward needs a gradient.
 class ReshardAfterForward {
  public:
   ReshardAfterForward() = default;

@@ -20,6 +20,8 @@ namespace {
 
 constexpr const char* kWhere = "fsdp.order_check";
 
+using distributed::packed_texts;
+using distributed::unpacked_texts;
 using Order = std::vector<std::string>;
 
 // The first place where two lists differ; nothing if they are equal.
@@ -34,38 +36,20 @@ std::string entry(const Order& order, std::size_t place) {
                               : fmt::format("nothing (it ran {})", order.size());
 }
 
-// Texts as one: each behind its length, so that names may have any characters.
-std::string packed(const std::vector<std::string>& texts) {
-  std::string out;
-  for (const std::string& text : texts) out += fmt::format("{}:{}", text.size(), text);
-  return out;
-}
-
-std::vector<std::string> unpacked(const std::string& all) {
-  std::vector<std::string> out;
-  for (std::size_t at = 0; at < all.size();) {
-    const std::size_t colon = all.find(':', at);
-    const std::size_t size = std::stoul(all.substr(at, colon - at));
-    out.push_back(all.substr(colon + 1, size));
-    at = colon + 1 + size;
-  }
-  return out;
-}
-
 // Every rank's order, by its rank in the world. One axis after the other, so that no group over
 // several axes is needed: what a rank has learnt along one it passes on along the next.
 std::map<int, Order> gathered_orders(const distributed::DeviceMesh& mesh, const Order& mine) {
-  std::map<std::string, std::string> known = {{std::to_string(mesh.rank()), packed(mine)}};
+  std::map<std::string, std::string> known = {{std::to_string(mesh.rank()), packed_texts(mine)}};
   for (const auto& group : mesh.groups()) {
     std::vector<std::string> flat;
     for (const auto& [rank, order] : known) flat.insert(flat.end(), {rank, order});
-    for (const std::string& part : distributed::all_gather_texts(*group, packed(flat))) {
-      const std::vector<std::string> theirs = unpacked(part);
+    for (const std::string& part : distributed::all_gather_texts(*group, packed_texts(flat))) {
+      const std::vector<std::string> theirs = unpacked_texts(part);
       for (std::size_t i = 0; i + 1 < theirs.size(); i += 2) known[theirs[i]] = theirs[i + 1];
     }
   }
   std::map<int, Order> out;
-  for (const auto& [rank, order] : known) out[std::stoi(rank)] = unpacked(order);
+  for (const auto& [rank, order] : known) out[std::stoi(rank)] = unpacked_texts(order);
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/mesh_impl.h"
 #include "tessera/distributed/parameters.h"
+#include "tessera/fsdp/annotations.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops_elementwise.h"
 #include "tessera/tensor/promotion.h"
@@ -140,6 +141,16 @@ void ParamGroup::add_parameters(std::vector<ManagedParameter> managed,
     parameters_[i].take_over(meshes[i], shared_from_this());
 }
 
+ParamGroup::~ParamGroup() {
+  if (!gathered_.defined()) return;
+  try {
+    gathered_.retire("the module of group " + name_ +
+                     ", which gathers it, is gone: keep the model until backward has run");
+  } catch (const std::exception&) {
+    // Out of host memory for the text: then it is released, as it was.
+  }
+}
+
 // Over the group's axes, and those that have cut the parameter before (tensor parallelism).
 std::shared_ptr<const nn::Mesh> ParamGroup::mesh_for(const nn::Parameter& parameter) const {
   const distributed::DeviceMesh other = distributed::mesh_of(parameter);
@@ -194,6 +205,11 @@ void ParamGroup::prepare_conversion() {
 
 int ParamGroup::data_parallel_size() const {
   return (shard_group_ ? shard_group_->size() : 1) * (replica_group_ ? replica_group_->size() : 1);
+}
+
+bool ParamGroup::is_trained() const {
+  return std::any_of(parameters_.begin(), parameters_.end(),
+                     [](const ShardedParameter& p) { return p.parameter().requires_grad(); });
 }
 
 bool ParamGroup::has_pending_gradients() const {
@@ -255,7 +271,7 @@ void ParamGroup::watch_local_gradients() {
 
 void ParamGroup::reshard(CommContext& comm) {
   if (state_ == GroupState::kSharded) return;
-  annotate("fsdp", name_, "reshard");
+  annotate(kAnnotationDomain, name_, kReshardPhase);
   for (ShardedParameter& parameter : parameters_)
     parameter.hide_value(nn::ParameterState::kSharded);
   const GroupState before = std::exchange(state_, GroupState::kSharded);
@@ -267,7 +283,7 @@ void ParamGroup::reshard(CommContext& comm) {
 void ParamGroup::reshard_to_part(CommContext& comm) {
   if (state_ != GroupState::kFull) return;
   if (kept_ranks_ == 0 || gathered_.bytes() == 0) return reshard(comm);
-  annotate("fsdp", name_, "reshard");
+  annotate(kAnnotationDomain, name_, kReshardPhase);
   const MemoryCategoryScope category(MemoryCategory::kGathered);
   for (ShardedParameter& parameter : parameters_) {
     parameter.hide_value(nn::ParameterState::kPostForward);

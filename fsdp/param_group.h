@@ -58,6 +58,9 @@ class ParamGroup final : public nn::ParameterOwner,
   /// Lays out and takes over the parameters; throws as fully_shard.
   static std::shared_ptr<ParamGroup> create(GroupRequest request, const FullyShardOptions& options);
 
+  /// Graphs that still need the gathered values are told that the module is gone.
+  ~ParamGroup() override;
+
   std::string group_name() const override { return name_; }
   bool has_pending_gradients() const override;
   void prepare_conversion() override;
@@ -73,6 +76,7 @@ class ParamGroup final : public nn::ParameterOwner,
   const std::shared_ptr<distributed::ProcessGroup>& shard_group() const { return shard_group_; }
   int data_parallel_size() const;
   bool needs_zeros() const;
+  bool is_trained() const;  ///< any of its parameters needs a gradient
   /// Gathered memory is held: it counts against the bound on buffers.
   bool occupies_memory() const {
     return (state_ == GroupState::kGathering || state_ == GroupState::kFull) &&

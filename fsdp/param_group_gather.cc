@@ -6,6 +6,7 @@
 
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/placement.h"
+#include "tessera/fsdp/annotations.h"
 #include "tessera/fsdp/param_group.h"
 #include "tessera/tensor/ops_create.h"
 #include "tessera/tensor/ops_elementwise.h"
@@ -27,7 +28,7 @@ void ParamGroup::unshard(CommContext& comm, const GatherRoom& room) {
   check_not_shown_whole();
   if (state_ != GroupState::kSharded && state_ != GroupState::kPostForward) return;
   keep_up_with_conversions();
-  annotate("fsdp", name_, "unshard");
+  annotate(kAnnotationDomain, name_, kUnshardPhase);
   comm.make_room(room);
   if (state_ == GroupState::kPostForward) {
     comm.gather().wait(kept_done_);

@@ -46,7 +46,10 @@ class ParameterLayout {
   /// Room that a chunk needs where the replicas' parts of it stand together.
   std::int64_t roomy_chunk_rows() const;
   /// Every rank's chunk is the whole parameter: nothing is to be gathered.
-  bool is_whole() const { return chunk_rows_ * ranks() == chunk_rows_ && !is_cut_twice(); }
+  bool is_whole() const { return has_one_chunk() && !is_cut_twice(); }
+  /// The sum over the shard axis of a gradient in the gathered layout is that gradient, and takes
+  /// no more room: nothing is to be scattered.
+  bool is_own_sum() const { return has_one_chunk() && roomy_chunk_rows() == chunk_rows_; }
 
   /// Front layout with so many rows.
   Shape front(std::int64_t rows) const;
@@ -60,6 +63,9 @@ class ParameterLayout {
   nn::ShardSpec spec(const nn::ShardSpec& value_spec) const;
 
  private:
+  /// A rank's chunk is all there is: one rank, or no rows.
+  bool has_one_chunk() const { return chunk_rows_ * ranks() == chunk_rows_; }
+
   Shape shape_;
   int dim_;
   std::vector<AxisPlace> axes_;

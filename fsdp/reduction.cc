@@ -145,7 +145,7 @@ void Reduction::make_room_for_results() {
     const ParameterLayout& layout = parameter.layout();
     if (!member.fresh) {
       member.sum = std::exchange(parameter.partial(), {});
-    } else if (group_.shard_group_) {
+    } else if (!layout.is_own_sum()) {
       member.slot = parameter.slot().padded();
       member.sum = parameter.new_reduced(layout.roomy_chunk_rows());
     } else {
@@ -183,7 +183,8 @@ void Reduction::scatter() {
   std::vector<Block> until_scattered;
   for (const Member& member : members_) {
     if (!member.fresh) continue;
-    scale(member.slot, 1 / factors_.pre);
+    scale(member.slot.defined() ? member.slot : member.sum, 1 / factors_.pre);
+    if (!member.slot.defined()) continue;
     slots.push_back(member.slot);
     const std::int64_t rows = member.parameter->layout().chunk_rows();
     sums.push_back(member.sum.slice(0, 0, rows));
@@ -200,7 +201,7 @@ void Reduction::scatter() {
   }
   for (const Member& member : members_) {
     if (!member.fresh) continue;
-    until_scattered.push_back(member.parameter->slot().release());
+    if (member.slot.defined()) until_scattered.push_back(member.parameter->slot().release());
     Tensor& partial = member.parameter->partial();
     if (!partial.defined()) continue;
     axpby_(member.sum, partial, {.alpha = 1, .beta = 1});

@@ -6,9 +6,10 @@
 ///           --(all-reduce, or second reduce-scatter, among replicas, on the all-reduce stream)-->
 ///           --(hook, scale, cast, add)--> grad()
 ///
-/// Every step is left out where the group has no such axis. Sums are formed in rank order; the
-/// scaling by 1 / ranks comes once, last, but for f16, which is divided by part of it before
-/// (semantics R111), lest the sum overflows.
+/// Every step is left out where the group has no such axis. A slot that is its own sum over the
+/// shard axis (one rank there) is handed over as it is, and not scattered. Sums are formed in rank
+/// order; the scaling by 1 / ranks comes once, last, but for f16, which is divided by part of it
+/// before so that the sum does not overflow.
 
 #include <vector>
 
@@ -38,9 +39,9 @@ class Reduction {
   struct Member {
     ShardedParameter* parameter = nullptr;
     bool fresh = false;  ///< has a slot to be reduced; else only a partial sum
-    Tensor slot{};
-    Tensor sum{};     ///< of this rank's rows, padded; front layout, slot dtype
-    Tensor target{};  ///< becomes grad(); may be `sum` itself
+    Tensor slot{};       ///< to be scattered; undefined where it became the sum as it was
+    Tensor sum{};        ///< of this rank's rows, padded; front layout, slot dtype
+    Tensor target{};     ///< becomes grad(); may be `sum` itself
   };
   void take_part_with_zeros();
   void count_users(distributed::ProcessGroup& group);

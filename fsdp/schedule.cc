@@ -1,13 +1,12 @@
 #include "tessera/fsdp/schedule.h"
 
-#include <cstddef>
-
 namespace tessera::fsdp {
 
 void Schedule::begin_forward() {
   if (!seen_.empty()) forecast_ = std::move(seen_);
   seen_.clear();
   on_forecast_ = true;
+  recorded_before_ = recorded_.size();
 }
 
 std::vector<int> Schedule::enter_forward(int group, int depth) {
@@ -28,6 +27,11 @@ void Schedule::leave_forward(int group) {
   taken_.push_back(false);
 }
 
+void Schedule::forget_forward() {
+  recorded_.resize(recorded_before_);
+  taken_.resize(recorded_before_);
+}
+
 std::optional<int> Schedule::enter_backward(int group) {
   for (std::size_t i = recorded_.size(); i-- > 0;) {
     if (recorded_[i] != group || taken_[i]) continue;
@@ -41,6 +45,7 @@ std::optional<int> Schedule::enter_backward(int group) {
 void Schedule::end_backward() {
   recorded_.clear();
   taken_.clear();
+  recorded_before_ = 0;
 }
 
 }  // namespace tessera::fsdp

@@ -2,6 +2,7 @@
 
 /// Which group to gather ahead: pure decisions from the orders seen so far. Groups are numbers.
 
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -17,6 +18,8 @@ class Schedule {
 
   /// Group `group` left a forward that will have a backward. A group that ran twice stands twice.
   void leave_forward(int group);
+  /// The forward of the root is over and has no backward: what it recorded is dropped.
+  void forget_forward();
   /// Group `group` enters its backward: takes its last place in the recorded order and returns the
   /// group before it.
   std::optional<int> enter_backward(int group);
@@ -27,6 +30,7 @@ class Schedule {
   std::vector<int> forecast_;
   std::vector<int> seen_;
   bool on_forecast_ = false;
+  std::size_t recorded_before_ = 0;  ///< by forwards whose backward is still to come
   std::vector<int> recorded_;
   std::vector<bool> taken_;
 };

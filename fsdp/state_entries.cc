@@ -1,10 +1,11 @@
 #include "tessera/fsdp/state_entries.h"
 
+#include <bit>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <span>
-#include <utility>
+#include <type_traits>
 
+#include "tessera/distributed/objects.h"
 #include "tessera/tensor/memory_counters.h"
 #include "tessera/tensor/ops_elementwise.h"
 #include "tessera/tensor/transfer.h"
@@ -12,52 +13,55 @@
 namespace tessera::fsdp {
 namespace {
 
-using distributed::Json;
-
-Json shape_json(const Shape& shape) {
-  Json out = Json::array();
-  for (const std::int64_t extent : shape) out.push_back(extent);
-  return out;
-}
-
-Json value_json(const nn::StateValue& value) {
+// What is sent of a value, bit for bit; of a tensor all but its elements.
+std::string packed(const nn::StateValue& value) {
   return std::visit(
-      []<class T>(const T& each) -> Json {
+      []<class T>(const T& each) -> std::string {
         if constexpr (std::is_same_v<T, Tensor>) {
-          return {{"dtype", static_cast<int>(each.dtype())},
-                  {"shape", shape_json(each.shape())},
-                  {"has_elements", !each.device().is_null()}};
-        } else {
+          std::vector<std::int64_t> numbers = {each.device().is_null() ? 0 : 1,
+                                               static_cast<std::int64_t>(each.dtype())};
+          numbers.insert(numbers.end(), each.shape().begin(), each.shape().end());
+          return distributed::packed_numbers(numbers);
+        } else if constexpr (std::is_same_v<T, std::string>) {
           return each;
+        } else if constexpr (std::is_same_v<T, double>) {
+          return distributed::packed_numbers({std::bit_cast<std::int64_t>(each)});
+        } else {
+          return distributed::packed_numbers({std::int64_t{each}});
         }
       },
       value);
 }
 
-std::variant<TensorEntry, nn::StateValue> value_of(const Json& json) {
-  if (json.is_object()) {
-    const auto shape = json.at("shape").get<std::vector<std::int64_t>>();
-    return TensorEntry{.dtype = static_cast<DType>(json.at("dtype").get<int>()),
-                       .shape = Shape(std::span<const std::int64_t>(shape)),
-                       .has_elements = json.at("has_elements").get<bool>(),
+// `kind`: nn::state_value_kind of what was packed.
+std::variant<TensorEntry, nn::StateValue> unpacked(const std::string& kind,
+                                                   const std::string& value) {
+  if (kind == "text") return nn::StateValue(value);
+  const std::vector<std::int64_t> numbers = distributed::unpacked_numbers(value);
+  if (kind == "tensor") {
+    return TensorEntry{.dtype = static_cast<DType>(numbers.at(1)),
+                       .shape = Shape(std::span(numbers).subspan(2)),
+                       .has_elements = numbers[0] != 0,
                        .tensor = {}};
   }
-  if (json.is_boolean()) return nn::StateValue(json.get<bool>());
-  if (json.is_number_integer()) return nn::StateValue(json.get<std::int64_t>());
-  if (json.is_number()) return nn::StateValue(json.get<double>());
-  return nn::StateValue(json.get<std::string>());
+  if (kind == "bool") return nn::StateValue(numbers.at(0) != 0);
+  if (kind == "integer") return nn::StateValue(numbers.at(0));
+  return nn::StateValue(std::bit_cast<double>(numbers.at(0)));
 }
 
 }  // namespace
 
 std::vector<StateEntry> share_entries(const nn::StateDict& state, const MeshRanks& ranks) {
-  Json mine = Json::array();
+  std::vector<std::string> mine;  // name, kind and value of each
   if (ranks.is_first()) {
-    for (const auto& [name, value] : state) mine.push_back(Json::array({name, value_json(value)}));
+    for (const auto& [name, value] : state) {
+      mine.insert(mine.end(), {name, nn::state_value_kind(value), packed(value)});
+    }
   }
+  const std::vector<std::string> first = ranks.broadcast_texts(mine);
   std::vector<StateEntry> out;
-  for (const Json& each : ranks.broadcast_object(mine)) {
-    out.push_back({.name = each.at(0).get<std::string>(), .value = value_of(each.at(1))});
+  for (std::size_t i = 0; i + 2 < first.size(); i += 3) {
+    out.push_back({.name = first[i], .value = unpacked(first[i + 1], first[i + 2])});
     auto* tensor = std::get_if<TensorEntry>(&out.back().value);
     if (tensor != nullptr && ranks.is_first()) tensor->tensor = state.tensor(out.back().name);
   }

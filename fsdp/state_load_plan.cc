@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <tuple>
 #include <type_traits>
-#include <utility>
 
+#include "tessera/distributed/objects.h"
 #include "tessera/fsdp/whole_values.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops_elementwise.h"
@@ -15,7 +14,8 @@
 namespace tessera::fsdp {
 namespace {
 
-using distributed::Json;
+using distributed::packed_texts;
+using distributed::unpacked_texts;
 
 const Shape& whole_shape(const nn::Parameter& parameter) { return parameter.spec().global_shape; }
 const Shape& whole_shape(const nn::Buffer& buffer) { return buffer.shape(); }
@@ -70,12 +70,34 @@ bool same_elements(const Tensor& a, const Tensor& b, DType dtype) {
   });
 }
 
-void add_once(std::vector<std::string>& list, const std::string& text) {
-  if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(text);
+bool contains(const std::vector<std::string>& list, const std::string& text) {
+  return std::find(list.begin(), list.end(), text) != list.end();
 }
 
-bool contains(const Json& list, const std::string& text) {
-  return std::find(list.begin(), list.end(), Json(text)) != list.end();
+void add_once(std::vector<std::string>& list, const std::string& text) {
+  if (!contains(list, text)) list.push_back(text);
+}
+
+// A verdict as it is sent: four lists.
+std::vector<std::string> texts_of(const LoadVerdict& verdict) {
+  std::vector<std::string> descriptions;  // a name, and what is said of it
+  for (const auto& [name, text] : verdict.descriptions) {
+    descriptions.insert(descriptions.end(), {name, text});
+  }
+  return {packed_texts(verdict.report.missing), packed_texts(verdict.report.unexpected),
+          packed_texts(verdict.misfits), packed_texts(descriptions)};
+}
+
+LoadVerdict verdict_of(const std::vector<std::string>& texts) {
+  LoadVerdict out;
+  out.report.missing = unpacked_texts(texts.at(0));
+  out.report.unexpected = unpacked_texts(texts.at(1));
+  out.misfits = unpacked_texts(texts.at(2));
+  const std::vector<std::string> descriptions = unpacked_texts(texts.at(3));
+  for (std::size_t i = 0; i + 1 < descriptions.size(); i += 2) {
+    out.descriptions[descriptions[i]] = descriptions[i + 1];
+  }
+  return out;
 }
 
 }  // namespace
@@ -163,20 +185,19 @@ void FullLoadPlan::check_tied(const Target& target) {
 }
 
 LoadVerdict FullLoadPlan::verdict(const MeshRanks& ranks) const {
-  const Json mine = {{"missing", mine_.report.missing},
-                     {"unexpected", mine_.report.unexpected},
-                     {"misfits", mine_.misfits},
-                     {"descriptions", mine_.descriptions}};
-  const std::vector<Json> all = ranks.all_gather_objects(mine);
-  LoadVerdict out;
-  for (const Json& each : all) {
-    for (const Json& name : each.at("missing")) add_once(out.report.missing, name);
-    for (const Json& text : each.at("misfits")) add_once(out.misfits, text);
-    for (const auto& [name, text] : each.at("descriptions").items()) out.descriptions[name] = text;
+  std::vector<LoadVerdict> all;
+  for (const std::vector<std::string>& texts : ranks.all_gather_texts(texts_of(mine_))) {
+    all.push_back(verdict_of(texts));
   }
-  for (const Json& name : all.front().at("unexpected")) {
-    const bool is_unknown = std::all_of(all.begin(), all.end(), [&name](const Json& each) {
-      return contains(each.at("unexpected"), name);
+  LoadVerdict out;
+  for (const LoadVerdict& each : all) {
+    for (const std::string& name : each.report.missing) add_once(out.report.missing, name);
+    for (const std::string& text : each.misfits) add_once(out.misfits, text);
+    for (const auto& [name, text] : each.descriptions) out.descriptions[name] = text;
+  }
+  for (const std::string& name : all.front().report.unexpected) {
+    const bool is_unknown = std::all_of(all.begin(), all.end(), [&name](const LoadVerdict& each) {
+      return contains(each.report.unexpected, name);
     });
     if (is_unknown) out.report.unexpected.push_back(name);
   }

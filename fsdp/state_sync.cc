@@ -1,9 +1,7 @@
 // sync_module_states.
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -15,7 +13,6 @@ namespace tessera::fsdp {
 namespace {
 
 using distributed::DeviceMesh;
-using distributed::Json;
 
 constexpr const char* kWhere = "fsdp.sync_module_states";
 
@@ -50,13 +47,13 @@ std::string text_of(const Member& member) {
 }
 
 // Of this rank: members that rank 0 has not, or has otherwise.
-Json misfits_of(const std::vector<Member>& members, const MeshRanks& ranks) {
-  Json mine = Json::array(), out = Json::array();
+std::vector<std::string> misfits_of(const std::vector<Member>& members, const MeshRanks& ranks) {
+  std::vector<std::string> mine, out;
   for (const Member& member : members) mine.push_back(text_of(member));
-  const Json first = ranks.broadcast_object(mine);
+  const std::vector<std::string> first = ranks.broadcast_texts(mine);
   for (std::size_t i = 0; i < std::max(first.size(), mine.size()); ++i) {
-    const auto text = [i](const Json& list) {
-      return i < list.size() ? list[i].get<std::string>() : std::string("nothing");
+    const auto text = [i](const std::vector<std::string>& list) {
+      return i < list.size() ? list[i] : std::string("nothing");
     };
     if (text(first) != text(mine)) {
       out.push_back(fmt::format("{} where rank 0 has {}", text(mine), text(first)));
@@ -66,8 +63,8 @@ Json misfits_of(const std::vector<Member>& members, const MeshRanks& ranks) {
 }
 
 // What others are to get from this rank, which has no elements of it.
-Json empty_of(const std::vector<Member>& members, const DeviceMesh& mesh) {
-  Json out = Json::array();
+std::vector<std::string> empty_of(const std::vector<Member>& members, const DeviceMesh& mesh) {
+  std::vector<std::string> out;
   for (const Member& member : members) {
     const bool has_elements =
         std::visit([](const auto& handle) { return handle.is_materialized(); }, member.handle);
@@ -77,12 +74,12 @@ Json empty_of(const std::vector<Member>& members, const DeviceMesh& mesh) {
   return out;
 }
 
-std::vector<std::string> texts_of_all(const Json& mine, const MeshRanks& ranks) {
+std::vector<std::string> texts_of_all(const std::vector<std::string>& mine,
+                                      const MeshRanks& ranks) {
   std::vector<std::string> all;
-  for (const Json& each : ranks.all_gather_objects(mine)) {
-    for (const Json& text : each) {
-      auto known = text.get<std::string>();
-      if (std::find(all.begin(), all.end(), known) == all.end()) all.push_back(std::move(known));
+  for (const std::vector<std::string>& each : ranks.all_gather_texts(mine)) {
+    for (const std::string& text : each) {
+      if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(text);
     }
   }
   return all;

@@ -10,6 +10,43 @@
 #include "tessera/tensor/check.h"
 
 namespace tessera::fsdp {
+namespace {
+
+// Of what is called `name` in the module at `path`, which may itself be inside others.
+std::string full_name(const std::string& path, const std::string& name) {
+  return path.empty() || name.empty() ? path + name : path + "." + name;
+}
+
+}  // namespace
+
+/// The inner modules through which settings of this tree were made, by name; empty: none.
+struct Tree::Tellers {
+  std::string prefetch, is_last_backward, max_reduces_in_flight;
+};
+
+void Tree::take_over_settings(const Tree& inner, const std::string& name, Tellers& tellers) {
+  const auto take_over = [&](const char* setter, bool was_told, auto& mine, const auto& theirs,
+                             std::string& teller) {
+    if (!was_told) return;
+    TESSERA_CHECK_AS(StateError, teller.empty() || mine == theirs, setter,
+                     "\"{}\" and \"{}\" were told differently, and now belong to one root: the "
+                     "setting is for the whole tree; call it on the root alone",
+                     teller, name);
+    mine = theirs;
+    teller = name;
+  };
+  take_over("fsdp.set_prefetch", inner.told.prefetch, prefetch, inner.prefetch, tellers.prefetch);
+  take_over("fsdp.set_is_last_backward", inner.told.is_last_backward, is_last_backward,
+            inner.is_last_backward, tellers.is_last_backward);
+  take_over("fsdp.set_reduce_scatter_max_input_buffers", inner.told.max_reduces_in_flight,
+            comm_->max_reduces_in_flight, inner.comm_->max_reduces_in_flight,
+            tellers.max_reduces_in_flight);
+  told = {.prefetch = told.prefetch || inner.told.prefetch,
+          .is_last_backward = told.is_last_backward || inner.told.is_last_backward,
+          .max_reduces_in_flight = told.max_reduces_in_flight || inner.told.max_reduces_in_flight};
+  // It says when the inner module's shards are written, and nothing of the others'.
+  if (inner.post_optim_event) comm_->gather().wait(*inner.post_optim_event);
+}
 
 void Tree::adopt(ModuleState& root) {
   TESSERA_CHECK_AS(StateError, root.modules().size() == 1, "fsdp.forward",
@@ -18,15 +55,21 @@ void Tree::adopt(ModuleState& root) {
                    root.type_names());
   const std::vector<nn::NamedModule> modules = root.modules().front()->named_modules();
   // All of them first, so that what throws leaves every state where it was.
+  Tellers tellers;
   for (const nn::NamedModule& named : modules) {
-    if (const ModuleState* state = ModuleState::of(*named.module)) state->check_between_steps();
+    const ModuleState* state = ModuleState::of(*named.module);
+    if (state == nullptr) continue;
+    state->check_between_steps();
+    const std::shared_ptr<Tree>& inner = state->shared_tree();
+    if (inner && inner->is_root(*state)) take_over_settings(*inner, named.name, tellers);
   }
   const std::shared_ptr<Tree> self = shared_from_this();
   std::vector<std::pair<ModuleState*, std::string>> names;
   for (const nn::NamedModule& named : modules) {
     ModuleState* state = ModuleState::of(*named.module);
     if (state == nullptr) continue;
-    const std::string name = named.name.empty() ? "root" : named.name;
+    const std::string path = full_name(root.modules().front()->path(), named.name);
+    const std::string name = path.empty() ? "root" : path;
     const auto known = std::find_if(names.begin(), names.end(),
                                     [state](const auto& each) { return each.first == state; });
     if (known != names.end()) {
@@ -52,11 +95,14 @@ void Tree::share_comm(std::shared_ptr<CommContext> comm) {
 
 void Tree::check_parameters() {
   if (checked_parameters_) return;
+  const nn::Module& root = *states_.front()->modules().front();
+  const std::string path = root.path();
   std::string missing;
-  for (nn::NamedParameter& named : states_.front()->modules().front()->named_parameters()) {
-    named.parameter.set_name(named.name);
+  for (nn::NamedParameter& named : root.named_parameters()) {
+    const std::string name = full_name(path, named.name);
+    named.parameter.set_name(name);
     if (!named.parameter.is_materialized())
-      missing += (missing.empty() ? "\"" : ", \"") + named.name + "\"";
+      missing += (missing.empty() ? "\"" : ", \"") + name + "\"";
   }
   TESSERA_CHECK_AS(StateError, missing.empty(), "fsdp.forward",
                    "parameters without values: {}; call nn::initialize(model) or load them first",
@@ -101,13 +147,15 @@ void Tree::begin_forward(ModuleState& state) {
 }
 
 void Tree::end_forward() {
-  forward_root_ = nullptr;
+  const bool backward_follows = std::exchange(forward_root_, nullptr)->backward_follows_;
+  // Of a recomputed root the first run ends like any without a backward.
+  const bool is_over = !backward_follows || !grad_enabled();
   for (ModuleState* state : states_) {
     if (state == nullptr || !state->group()) continue;
     if (!state->ran_.empty()) {  // a group of several of which some never ran: it stays
       state->ran_.clear();
       leave(*state);
-      if (grad_enabled()) {
+      if (grad_enabled() && state->backward_follows_) {
         state->gathered_beyond_depth_ = true;
         schedule.leave_forward(state->index_);
       } else {
@@ -116,10 +164,14 @@ void Tree::end_forward() {
     }
     if (state->group()->state() == GroupState::kGathering && !state->opened_by_hand_)
       state->reshard_group();
-    if (!grad_enabled()) state->group()->end_step(*comm_);
+    // A part that a recomputed module kept for a backward that will not come.
+    if (grad_enabled() && !backward_follows && state->group()->state() == GroupState::kPostForward)
+      state->reshard_group();
+    if (is_over) state->group()->end_step(*comm_);
   }
   // Without a backward this is the end of the iteration, and nothing gathered may remain.
-  if (!grad_enabled()) comm_->unpark_all();
+  if (is_over) comm_->unpark_all();
+  if (!backward_follows) schedule.forget_forward();
 }
 
 void Tree::begin_backward() {

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tessera/fsdp/comm_context.h"
@@ -20,9 +21,10 @@ class Tree : public std::enable_shared_from_this<Tree> {
  public:
   explicit Tree(std::shared_ptr<CommContext> comm) : comm_(std::move(comm)) {}
 
-  /// Makes `root` and every sharded module below it this tree's; names groups and parameters.
-  /// Throws StateError for a module that is in the middle of another root's step, and for a root of
-  /// several modules.
+  /// Makes `root` and every sharded module below it this tree's; names groups and parameters. What
+  /// inner modules were told for their own trees holds for this one. Throws StateError for a module
+  /// that is in the middle of another root's step, for a root of several modules, and where two
+  /// inner modules were told differently.
   void adopt(ModuleState& root);
   void forget(ModuleState& state);
   bool is_root(const ModuleState& state) const {
@@ -59,8 +61,17 @@ class Tree : public std::enable_shared_from_this<Tree> {
   PrefetchOptions prefetch;
   bool is_last_backward = true;
   std::optional<Event> post_optim_event;
+  /// Which settings of the whole tree (also that of its CommContext) a caller made.
+  struct Told {
+    bool prefetch = false;
+    bool is_last_backward = false;
+    bool max_reduces_in_flight = false;
+  };
+  Told told;
 
  private:
+  struct Tellers;
+  void take_over_settings(const Tree& inner, const std::string& name, Tellers& tellers);
   void end_backward(bool failed);
   void finish_backward();
   void dissolve();

@@ -1,9 +1,8 @@
 #include "tessera/fsdp/whole_values.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <cstdint>
 #include <span>
-#include <utility>
 
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/device_mesh.h"
@@ -17,7 +16,6 @@ namespace tessera::fsdp {
 namespace {
 
 using distributed::DeviceMesh;
-using distributed::Json;
 using distributed::Placements;
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -59,39 +57,39 @@ Placements placements_in_value(const nn::Parameter& parameter, const DeviceMesh&
 // What ranks hold, box after box, and which boxes these are.
 struct Boxes {
   Tensor elements;  // [n]
-  Json boxes;       // [[offset..., extent...], ...]
+  std::vector<nn::ShardBox> boxes;
 };
 
-std::int64_t elements_of(const Json& boxes) {
-  std::int64_t count = 0;
-  for (const Json& box : boxes) {
-    std::int64_t product = 1;
-    for (std::size_t i = box.size() / 2; i < box.size(); ++i) product *= box[i].get<std::int64_t>();
-    count += product;
-  }
-  return count;
+// A box as it is sent: its offset, then its extent.
+std::string packed(const nn::ShardBox& box) {
+  std::vector<std::int64_t> numbers(box.offset.begin(), box.offset.end());
+  numbers.insert(numbers.end(), box.extent.begin(), box.extent.end());
+  return distributed::packed_numbers(numbers);
 }
 
-Boxes boxes_of(const Tensor& part, const nn::ShardSpec& spec) {
-  Boxes out{.elements = contiguous(part).view({part.numel()}), .boxes = Json::array()};
-  for (const nn::ShardBox& box : spec.boxes) {
-    Json numbers = Json::array();
-    for (const std::int64_t begin : box.offset) numbers.push_back(begin);
-    for (const std::int64_t count : box.extent) numbers.push_back(count);
-    out.boxes.push_back(std::move(numbers));
-  }
-  return out;
+nn::ShardBox unpacked(const std::string& text) {
+  const std::vector<std::int64_t> numbers = distributed::unpacked_numbers(text);
+  const std::span<const std::int64_t> all(numbers);
+  return {.offset = Shape(all.first(all.size() / 2)), .extent = Shape(all.last(all.size() / 2))};
 }
 
 // Those of all ranks along an axis, in rank order. Elements travel padded to the most of them.
 Boxes gathered(const Boxes& mine, const std::string& axis, const DeviceMesh& mesh) {
   distributed::ProcessGroup& group = *mesh.group(axis);
-  const std::vector<Json> boxes = distributed::all_gather_objects(group, mine.boxes);
+  std::vector<std::string> texts;
+  for (const nn::ShardBox& box : mine.boxes) texts.push_back(packed(box));
+  Boxes out;
   std::vector<std::int64_t> counts;
-  for (const Json& each : boxes) counts.push_back(elements_of(each));
-  const std::int64_t most = *std::max_element(counts.begin(), counts.end());
   std::int64_t sum = 0;
-  for (const std::int64_t count : counts) sum += count;
+  for (const std::string& each :
+       distributed::all_gather_texts(group, distributed::packed_texts(texts))) {
+    std::int64_t& count = counts.emplace_back(0);
+    for (const std::string& text : distributed::unpacked_texts(each)) {
+      count += out.boxes.emplace_back(unpacked(text)).extent.numel();
+    }
+    sum += count;
+  }
+  const std::int64_t most = *std::max_element(counts.begin(), counts.end());
   Tensor sent = mine.elements;
   if (sent.numel() < most) {
     sent = Tensor::empty({most}, mine.elements.options());
@@ -100,26 +98,23 @@ Boxes gathered(const Boxes& mine, const std::string& axis, const DeviceMesh& mes
   }
   const Tensor all = Tensor::empty({group.size(), most}, sent.options());
   distributed::all_gather(group, std::span(&sent, 1), std::span(&all, 1), "gather_whole " + axis);
-  Boxes out{.elements = Tensor::empty({sum}, sent.options()), .boxes = Json::array()};
+  out.elements = Tensor::empty({sum}, sent.options());
   std::int64_t at = 0;
   for (std::size_t rank = 0; rank < counts.size(); ++rank) {
     copy_(out.elements.narrow(0, at, counts[rank]),
           all.select(0, static_cast<std::int64_t>(rank)).narrow(0, 0, counts[rank]));
     at += counts[rank];
-    for (const Json& box : boxes[rank]) out.boxes.push_back(box);
   }
   return out;
 }
 
 Tensor assembled(const Boxes& all, const Shape& global) {
   const Tensor whole = Tensor::empty(global, all.elements.options());
-  const int ndim = global.ndim();
   std::int64_t at = 0;
-  for (const Json& box : all.boxes) {
+  for (const nn::ShardBox& box : all.boxes) {
     Tensor place = whole;
-    for (int d = 0; d < ndim; ++d) {
-      place = place.narrow(d, box[static_cast<std::size_t>(d)].get<std::int64_t>(),
-                           box[static_cast<std::size_t>(ndim + d)].get<std::int64_t>());
+    for (int d = 0; d < global.ndim(); ++d) {
+      place = place.narrow(d, box.offset[d], box.extent[d]);
     }
     copy_(place, all.elements.narrow(0, at, place.numel()).view(place.shape()));
     at += place.numel();
@@ -172,7 +167,7 @@ Tensor gather_whole(const nn::Parameter& parameter, const Tensor& part) {
                                    .mesh = mesh,
                                    .placements = distributed::placements_of(parameter)});
   }
-  Boxes all = boxes_of(part, spec);
+  Boxes all{.elements = contiguous(part).view({part.numel()}), .boxes = spec.boxes};
   for (auto axis = spec.sharded_axes.rbegin(); axis != spec.sharded_axes.rend(); ++axis) {
     all = gathered(all, *axis, mesh);
   }

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tessera/autograd/grad_mode.h"
@@ -15,10 +15,28 @@
 namespace tessera::models {
 namespace {
 
-using distributed::Json;
-
-// Where the finds stand in the order of the search, for the ranks to compare.
 enum Stage : std::int64_t { kParameters, kActivations, kGradients };
+
+struct Find {
+  // Where it stands in the order of the search, for the ranks to compare: the stage, and how many
+  // tensors were seen.
+  std::pair<std::int64_t, std::int64_t> place;
+  std::string text;
+};
+
+// As it is sent: no texts for no find.
+std::string packed(const std::optional<Find>& find) {
+  if (!find) return distributed::packed_texts({});
+  return distributed::packed_texts(
+      {distributed::packed_numbers({find->place.first, find->place.second}), find->text});
+}
+
+std::optional<Find> unpacked(const std::string& text) {
+  const std::vector<std::string> texts = distributed::unpacked_texts(text);
+  if (texts.empty()) return std::nullopt;
+  const std::vector<std::int64_t> place = distributed::unpacked_numbers(texts.at(0));
+  return Find{.place = {place.at(0), place.at(1)}, .text = texts.at(1)};
+}
 
 std::int64_t count_not_finite(const Tensor& tensor) {
   if (!tensor.defined() || !is_floating(tensor.dtype()) || tensor.numel() == 0) return 0;
@@ -35,16 +53,15 @@ class Search {
     if (find_) return;
     const std::int64_t count = count_not_finite(tensor);
     if (count == 0) return;
-    find_ = Json{{"stage", stage},
-                 {"seen", seen_},
-                 {"text", fmt::format("{} has {} value{} not finite", what(), count,
-                                      count == 1 ? " that is" : "s that are")}};
+    find_ = Find{.place = {stage, seen_},
+                 .text = fmt::format("{} has {} value{} not finite", what(), count,
+                                     count == 1 ? " that is" : "s that are")};
   }
-  Json find() const { return find_.value_or(nullptr); }
+  const std::optional<Find>& find() const { return find_; }
 
  private:
   std::int64_t seen_ = 0;
-  std::optional<Json> find_;
+  std::optional<Find> find_;
 };
 
 // Hooks on every module that show the search what goes in and out, until the end of the scope.
@@ -83,7 +100,7 @@ class WatchedModules {
   std::vector<HookHandle> hooks_;
 };
 
-Json search_this_rank(nn::Module& module, const std::function<void()>& forward) {
+std::optional<Find> search_this_rank(nn::Module& module, const std::function<void()>& forward) {
   Search search;
   const std::vector<nn::NamedParameter> parameters = module.named_parameters();
   for (const auto& [name, parameter] : parameters)
@@ -105,17 +122,15 @@ Json search_this_rank(nn::Module& module, const std::function<void()>& forward) 
 
 std::string first_bad_tensor(nn::Module& module, const std::function<void()>& forward,
                              distributed::ProcessGroup& group) {
-  const std::vector<Json> finds =
-      distributed::all_gather_objects(group, search_this_rank(module, forward));
-  const auto place = [](const Json& find) {
-    return std::tuple(find["stage"].get<std::int64_t>(), find["seen"].get<std::int64_t>());
-  };
+  const std::string mine = packed(search_this_rank(module, forward));
+  std::vector<std::optional<Find>> finds;
+  for (const std::string& text : distributed::all_gather_texts(group, mine))
+    finds.push_back(unpacked(text));
   std::optional<std::size_t> first;
   for (std::size_t i = 0; i < finds.size(); ++i)
-    if (!finds[i].is_null() && (!first || place(finds[i]) < place(finds[*first]))) first = i;
+    if (finds[i] && (!first || finds[i]->place < finds[*first]->place)) first = i;
   if (!first) return "no tensor of this rank";
-  return fmt::format("{} on rank {}", finds[*first]["text"].get<std::string>(),
-                     group.ranks()[*first]);
+  return fmt::format("{} on rank {}", finds[*first]->text, group.ranks()[*first]);
 }
 
 }  // namespace tessera::models

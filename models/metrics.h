@@ -30,6 +30,7 @@ struct StepMetrics {
   std::int64_t collectives = 0;                     ///< summed over ranks
   std::optional<double> loss_scale = std::nullopt;  ///< of f16
   bool skipped = false;  ///< the loss scale was too large: nothing was updated
+  int stop_signal = 0;   ///< a rank's World::stop_signal(); the run is to end. Not written
 
   /// tokens / step_ms, in tokens a second; 0 where there are none.
   double tokens_per_second() const;

@@ -195,9 +195,10 @@ Trainer::LocalStep Trainer::run_step(const BatchShare& share) {
 // The ranks' figures as one. `metrics` has no loss and no bytes yet.
 void Trainer::combine(const LocalStep& local, StepMetrics& metrics) const {
   metrics.loss = local.loss;
-  const std::array<double, 4> mine = {
+  const std::array<double, 5> mine = {
       static_cast<double>(local.peak_bytes), static_cast<double>(local.gathered_peak_bytes),
-      static_cast<double>(local.comm_bytes), static_cast<double>(local.collectives)};
+      static_cast<double>(local.comm_bytes), static_cast<double>(local.collectives),
+      static_cast<double>(world_.stop_signal())};
   const std::vector<double> all = gather_figures(*world_.group(), mine);
   for (std::size_t at = 0; at < all.size(); at += mine.size()) {
     const auto whole = [&](std::size_t i) { return static_cast<std::int64_t>(all[at + i]); };
@@ -205,6 +206,7 @@ void Trainer::combine(const LocalStep& local, StepMetrics& metrics) const {
     metrics.gathered_peak_bytes = std::max(metrics.gathered_peak_bytes, whole(1));
     metrics.comm_bytes += whole(2);
     metrics.collectives += whole(3);
+    metrics.stop_signal = std::max(metrics.stop_signal, static_cast<int>(whole(4)));
   }
   metrics.auxiliary_loss = local.auxiliary_loss;
   metrics.grad_norm = local.grad_norm;

@@ -59,12 +59,13 @@ class Trainer {
   Trainer(distributed::World& world, Task& task, nn::optim::Optimizer& optimizer,
           const TrainerOptions& options = {});
 
-  /// Forward, backward and update on the next batch. Collective. Throws StateError, on every rank
-  /// alike, when the loss or the gradient norm is not a finite number, naming the first tensor that
-  /// is not (first_bad_tensor.h); parameters are then those of before the step. With a loss scale
-  /// an infinite norm leaves the step out instead, until no scale above 1e-6 is left to try. With
-  /// cuda_graphs also throws StateError for a layer that draws random numbers, and for what cannot
-  /// be recorded (tensor/cuda/graph.h).
+  /// Forward, backward and update on the next batch. A signal that asks the run to end does not cut
+  /// it short: the metrics have it, for all ranks alike. Collective. Throws StateError, on every
+  /// rank alike, when the loss or the gradient norm is not a finite number, naming the first tensor
+  /// that is not (first_bad_tensor.h); parameters are then those of before the step. With a loss
+  /// scale an infinite norm leaves the step out instead, until no scale above 1e-6 is left to try.
+  /// With cuda_graphs also throws StateError for a layer that draws random numbers, and for what
+  /// cannot be recorded (tensor/cuda/graph.h).
   StepMetrics step();
 
   /// As the task does it, with this trainer's step. Collective.

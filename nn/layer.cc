@@ -3,9 +3,18 @@
 #include <cxxabi.h>
 
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 
-namespace tessera::nn::detail {
+namespace tessera::nn {
+
+Variable HookedModule::call_with_hooks(const detail::ForwardOfVariables& forward,
+                                       std::span<Variable> arguments) {
+  return hooked(forward, std::vector<Variable>(std::make_move_iterator(arguments.begin()),
+                                               std::make_move_iterator(arguments.end())));
+}
+
+namespace detail {
 
 std::string short_type_name(const std::type_info& type) {
   int status = 0;
@@ -17,4 +26,5 @@ std::string short_type_name(const std::type_info& type) {
   return colons == std::string::npos ? name : name.substr(colons + 2);
 }
 
-}  // namespace tessera::nn::detail
+}  // namespace detail
+}  // namespace tessera::nn

@@ -24,11 +24,13 @@
 /// the later ones with `always` do. The first exception is the one that the caller sees.
 
 #include <functional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
+#include <vector>
 
 #include "tessera/nn/backward_hooks.h"
 #include "tessera/nn/module.h"
@@ -57,24 +59,35 @@ struct CallForward {
     return layer->forward(std::forward<Copies>(copies)...);
   }
 };
+
+/// The forward of a layer that makes a Variable of Variables, without its type: what calls it is
+/// compiled once for all such layers.
+struct ForwardOfVariables {
+  void* layer;
+  Variable (*forward)(void* layer, Variable* arguments);
+  Variable operator()(std::vector<Variable> arguments) const {
+    return forward(layer, arguments.data());
+  }
+};
+
+template <class Derived, class... Args>
+concept IsForwardOfVariables = (std::is_same_v<std::decay_t<Args>, Variable> && ...) &&
+                               requires(Derived& derived) {
+  requires std::is_same_v<
+      std::decay_t<decltype(derived.forward(std::declval<std::decay_t<Args>>()...))>, Variable>;
+};
+
+template <class Derived, std::size_t... Indices>
+ForwardOfVariables forward_of(Derived* layer, std::index_sequence<Indices...>) {
+  return {layer, [](void* erased, Variable* arguments) -> Variable {
+            return static_cast<Derived*>(erased)->forward(std::move(arguments[Indices])...);
+          }};
+}
 }  // namespace detail
 
-template <class Derived>
-class Layer : public Module {
+/// What calls a layer's forward inside its hooks; the part of Layer that does not know the layer.
+class HookedModule : public Module {
  public:
-  template <class... Args>
-  decltype(auto) operator()(Args&&... args) {
-    constexpr bool accepts = detail::ForwardAccepts<Derived, std::decay_t<Args>...>;
-    static_assert(accepts,
-                  "forward() of this layer is not public or does not take these arguments; they "
-                  "arrive as moved copies, so one that forward() takes as a non-const reference is "
-                  "passed as std::ref(argument)");
-    if constexpr (accepts) {
-      return hooked(detail::CallForward<Derived>{static_cast<Derived*>(this)},
-                    std::forward<Args>(args)...);
-    }
-  }
-
   /// The same hooks around another callable, for methods other than forward:
   ///     Variable encode(const Variable& x) {
   ///       return hooked([this](const Variable& x) { return ...; }, x);
@@ -86,16 +99,10 @@ class Layer : public Module {
     return with_hooks(function, copies);
   }
 
-  std::string type_name() const override { return detail::short_type_name(typeid(*this)); }
-  std::pair<const void*, std::size_t> extent() const override {
-    return {static_cast<const Derived*>(this), sizeof(Derived)};
-  }
-
  protected:
-  Layer() {
-    static_assert(std::is_base_of_v<Layer, Derived>,
-                  "derive as: class Mine : public nn::Layer<Mine>");
-  }
+  HookedModule() = default;
+  Variable call_with_hooks(const detail::ForwardOfVariables& forward,
+                           std::span<Variable> arguments);
 
  private:
   template <class Function, class... Copies>
@@ -133,6 +140,40 @@ class Layer : public Module {
       run_forward_hooks(nullptr);  // throws nothing itself when told of a failure
       throw;
     }
+  }
+};
+
+template <class Derived>
+class Layer : public HookedModule {
+ public:
+  template <class... Args>
+  decltype(auto) operator()(Args&&... args) {
+    constexpr bool accepts = detail::ForwardAccepts<Derived, std::decay_t<Args>...>;
+    static_assert(accepts,
+                  "forward() of this layer is not public or does not take these arguments; they "
+                  "arrive as moved copies, so one that forward() takes as a non-const reference is "
+                  "passed as std::ref(argument)");
+    if constexpr (accepts) {
+      const auto derived = static_cast<Derived*>(this);
+      if constexpr (sizeof...(Args) > 0 && detail::IsForwardOfVariables<Derived, Args...>) {
+        Variable copies[] = {Variable(std::forward<Args>(args))...};
+        return call_with_hooks(detail::forward_of(derived, std::index_sequence_for<Args...>()),
+                               copies);
+      } else {
+        return hooked(detail::CallForward<Derived>{derived}, std::forward<Args>(args)...);
+      }
+    }
+  }
+
+  std::string type_name() const override { return detail::short_type_name(typeid(*this)); }
+  std::pair<const void*, std::size_t> extent() const override {
+    return {static_cast<const Derived*>(this), sizeof(Derived)};
+  }
+
+ protected:
+  Layer() {
+    static_assert(std::is_base_of_v<Layer, Derived>,
+                  "derive as: class Mine : public nn::Layer<Mine>");
   }
 };
 

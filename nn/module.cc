@@ -7,6 +7,7 @@
 #include "tessera/nn/module_members.h"
 #include "tessera/nn/unregistered.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/trace.h"
 
 namespace tessera::nn {
 namespace {
@@ -40,7 +41,9 @@ Module::Module() : members_(std::make_shared<Children>()) {
 
 Module::~Module() { detail::forget_constructed(this); }
 
+// Walks are in the trace, for tests that a step makes none.
 std::vector<NamedModule> Module::named_modules() {
+  annotate("nn", "modules", "walk");
   std::vector<NamedModule> out;
   std::set<const Module*> seen;
   collect(*this, "", seen, out);
@@ -172,6 +175,7 @@ void Module::convert(std::optional<Device> device, std::optional<DType> dtype) {
 }
 
 void Module::apply(const std::function<void(Module&)>& function) {
+  annotate("nn", "modules", "walk");
   std::set<const Module*> seen;
   const std::function<void(Module&)> walk = [&](Module& module) {
     if (!seen.insert(&module).second) return;

@@ -100,6 +100,9 @@ class Module {
   /// This module ("") and all below, depth first, each once under its first name.
   std::vector<NamedModule> named_modules();
   std::vector<NamedModule> children();
+  /// This module's own name from the outermost module that it is registered in: "blocks.3"; "" for
+  /// that one. The last registration counts.
+  std::string path() const { return scope_name_->path(); }
   /// By qualified name, under any of several; "" is this module. Throw InvalidArgument telling how
   /// far the name led and what is there.
   Module& get_submodule(const std::string& name);

@@ -139,7 +139,7 @@ const ShardSpec& Parameter::spec() const { return impl_->spec; }
 const ShardSpec& Parameter::value_spec() const { return impl_->value_spec; }
 const std::shared_ptr<const Mesh>& Parameter::mesh() const { return impl_->mesh; }
 ParameterState Parameter::state() const { return impl_->state; }
-void Parameter::add_tag(std::string tag) { impl_->tags.insert(std::move(tag)); }
+void Parameter::add_tag(std::string tag) const { impl_->tags.insert(std::move(tag)); }
 bool Parameter::has_tag(const std::string& tag) const { return impl_->tags.count(tag) != 0; }
 const std::set<std::string>& Parameter::tags() const { return impl_->tags; }
 bool Parameter::is_materialized() const { return impl_->materialized; }
@@ -162,12 +162,12 @@ const Variable& Parameter::value() const {
 
 Tensor Parameter::grad() const { return impl_->local.grad(); }
 
-void Parameter::set_grad(Tensor grad) {
+void Parameter::set_grad(Tensor grad) const {
   impl_->check_materialized();
   impl_->local.set_grad(std::move(grad));
 }
 
-void Parameter::zero_grad() {
+void Parameter::zero_grad() const {
   const auto owner = impl_->owner.lock();
   if (owner && owner->has_pending_gradients()) [[unlikely]] {
     throw_error<StateError>(kWhere,
@@ -180,16 +180,16 @@ void Parameter::zero_grad() {
 
 bool Parameter::requires_grad() const { return impl_->local.requires_grad(); }
 
-void Parameter::set_requires_grad(bool value) {
+void Parameter::set_requires_grad(bool value) const {
   impl_->local.set_requires_grad(value);
   if (impl_->sharded) impl_->value.set_requires_grad(value);
 }
 
-void Parameter::materialize(Device device) {
+void Parameter::materialize(Device device) const {
   if (!impl_->materialized) impl_->allocate(impl_->home.value_or(device));
 }
 
-void Parameter::to(Device device, DType dtype) {
+void Parameter::to(Device device, DType dtype) const {
   Impl& p = *impl_;
   TESSERA_CHECK(is_floating(dtype), kWhere, "{} cannot become {}: a parameter is floating",
                 p.what(), dtype_name(dtype));
@@ -217,7 +217,7 @@ void Parameter::to(Device device, DType dtype) {
   p.local.set_grad(std::move(grad));
 }
 
-void Parameter::reset(random::Key key) {
+void Parameter::reset(random::Key key) const {
   impl_->check_materialized();
   const ShardSpec& spec = impl_->spec;
   detail::for_each_box(impl_->local.tensor(), spec, [&](const Tensor& part, const ShardBox& box) {
@@ -227,13 +227,13 @@ void Parameter::reset(random::Key key) {
   impl_->local.tensor().bump_version("initialize");
 }
 
-void Parameter::set_init(Initializer init) {
+void Parameter::set_init(Initializer init) const {
   TESSERA_CHECK(init != nullptr, kWhere, "{} needs an initializer, for instance init::zeros()",
                 impl_->what());
   impl_->init = std::move(init);
 }
 
-void Parameter::set_name(std::string name) { impl_->name = std::move(name); }
+void Parameter::set_name(std::string name) const { impl_->name = std::move(name); }
 
 void Parameter::cut(ShardSpec spec, std::shared_ptr<const Mesh> mesh) {
   Impl& p = *impl_;

@@ -20,7 +20,12 @@
 /// shard what is left. value_spec() says which part value() is, spec() which local() is.
 ///
 /// Constructing allocates nothing: nn::initialize (or a load) materialises local(). Handles copy
-/// but do not assign; see tie(). A handle is used by the thread of its rank.
+/// but do not assign; see tie(). A const handle is one that cannot be tied to another parameter:
+/// what it names may be changed through it, as in
+///
+///     for (const auto& [name, parameter] : model.named_parameters()) parameter.materialize(kCpu);
+///
+/// A handle is used by the thread of its rank.
 
 #include <cstdint>
 #include <memory>
@@ -99,7 +104,7 @@ class Parameter {
   bool same_as(const Parameter& other) const { return impl_ == other.impl_; }
   /// Marks for code that treats some parameters differently ("expert", "no_decay"); shared by all
   /// handles, kept in order. Adding one twice is harmless.
-  void add_tag(std::string tag);
+  void add_tag(std::string tag) const;
   bool has_tag(const std::string& tag) const;
   const std::set<std::string>& tags() const;
   /// Identity, for maps.
@@ -113,26 +118,26 @@ class Parameter {
   const Variable& value() const;
   /// Undefined where there is none.
   Tensor grad() const;
-  void set_grad(Tensor grad);
+  void set_grad(Tensor grad) const;
   /// Drops grad(). Throws StateError naming the group while unreduced gradients wait.
-  void zero_grad();
+  void zero_grad() const;
   bool requires_grad() const;
-  void set_requires_grad(bool value);  ///< takes effect at the next forward
+  void set_requires_grad(bool value) const;  ///< takes effect at the next forward
 
   /// Allocates local() on `device` (or where it has its home) in MemoryCategory::kParameter,
   /// padding rows zeroed. No-op when materialised.
-  void materialize(Device device);
+  void materialize(Device device) const;
   /// Moves local() and grad() and converts them; see Module::to. Throws InvalidArgument for a dtype
   /// that is not floating, and what the sharding layer that holds the parameter throws.
-  void to(Device device, DType dtype);
+  void to(Device device, DType dtype) const;
   /// Fills local() from the initializer's stream `key`. Throws StateError before materialize().
-  void reset(random::Key key);
+  void reset(random::Key key) const;
   /// Another initializer for the next reset(): how a model starts its layers' parameters in its own
   /// way. Throws InvalidArgument for an empty one.
-  void set_init(Initializer init);
+  void set_init(Initializer init) const;
 
   // For the sharding layer and containers.
-  void set_name(std::string name);
+  void set_name(std::string name) const;
   /// From now on this rank computes with a part of the parameter: value() and local() both are the
   /// spec's boxes, one variable as before. A materialised parameter is cut down, and so is its
   /// gradient, without communication: graphs recorded before are void. May be repeated, each cut

@@ -96,8 +96,10 @@ std::int64_t counted_bytes(DeviceType type, std::size_t bytes);
 
 /// Bytes taken from the operating system and kept for reuse, over all streams.
 std::size_t cached_cpu_bytes();
-/// Returns kept blocks to the operating system. Blocks in use stay, and so do kept blocks that a
-/// queued stream may still be working on: synchronize it first to empty everything.
+/// Returns kept blocks to the operating system: the process's resident memory falls by them, but
+/// for pages that small ones share with what else malloc gave out. Blocks in use stay, and so do
+/// kept blocks that a queued stream may still be working on: synchronize it first to empty
+/// everything.
 void empty_cpu_cache();
 /// The most bytes this process may hold of CPU memory, kept blocks included; 0: no limit but the
 /// machine's. Beyond it Block::take throws OutOfMemory.

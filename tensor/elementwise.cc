@@ -124,6 +124,7 @@ Tensor destination(const char* where, const Tensor* out, const Place& place, DTy
 
 DType kind_of(ResultKind kind, DType common) {
   if (kind == ResultKind::kBool) return DType::kBool;
+  if (kind == ResultKind::kNumber && common == DType::kBool) return DType::kI64;
   return kind == ResultKind::kFloating && !is_floating(common) ? DType::kF32 : common;
 }
 

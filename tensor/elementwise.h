@@ -15,6 +15,7 @@ namespace tessera::ops {
 /// What a result's dtype follows from that of the operands.
 enum class ResultKind : std::uint8_t {
   kPromoted,  ///< their common dtype
+  kNumber,    ///< the same, and i64 where that is bool
   kFloating,  ///< the same, and f32 where that is no floating dtype
   kBool,
 };

@@ -46,7 +46,10 @@ class MemoryCounters : public std::enable_shared_from_this<MemoryCounters> {
   /// The largest reading of each category since the last reset; these need not have been at one
   /// time.
   MemoryReading peak() const;
-  /// The largest total since the last reset, of all categories.
+  /// The largest total since the last reset, of all categories. The process's resident memory can
+  /// be above it: the allocator rounds blocks up by at most an eighth and keeps freed blocks
+  /// for reuse (cached_cpu_bytes()); programs, libraries and the host's own objects are not
+  /// counted.
   std::int64_t peak_total() const;
   /// The largest sum of parameter, gradient and gathered bytes at one time since the last reset:
   /// what sharding bounds.

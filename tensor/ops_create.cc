@@ -103,8 +103,10 @@ Tensor arange(std::int64_t n, const TensorOptions& options) {
 }
 
 Tensor arange(double start, double end, double step, const TensorOptions& options) {
+  // Not by the count, which is also 0 where `end` lies less than a step on the wrong side.
+  const bool leads_there = (step > 0 && end >= start) || (step < 0 && end <= start);
   const double count = std::ceil((end - start) / step);
-  TESSERA_CHECK(step != 0 && std::isfinite(count) && count >= 0, "arange",
+  TESSERA_CHECK(leads_there && std::isfinite(count), "arange",
                 "no steps of {} lead from {} to {}; turn the sign of the step, or swap the ends",
                 step, start, end);
   TESSERA_CHECK(count <= 0x1p53, "arange", "steps of {} from {} to {} are {}; make them longer",

@@ -23,8 +23,8 @@ Tensor empty_like(const Tensor& x);
 /// 0, 1, ..., n-1 as a 1-D tensor.
 Tensor arange(std::int64_t n, const TensorOptions& options = {.dtype = DType::kI64});
 /// start, start + step, ..., those below `end` (above it for a negative step). Throws
-/// InvalidArgument for a step of 0, one that leads away from `end`, and numbers that an integer
-/// dtype does not hold.
+/// InvalidArgument for a step of 0, one that leads away from `end` however near that is, and
+/// numbers that an integer dtype does not hold.
 Tensor arange(double start, double end, double step, const TensorOptions& options = {});
 /// `count` numbers from start to end, both included, evenly spaced; floating only.
 Tensor linspace(double start, double end, std::int64_t count, const TensorOptions& options = {});

@@ -69,9 +69,9 @@ void addcdiv_(const Tensor& x, const Tensor& b, const Tensor& c, double factor =
 /// Integers stay integers.
 Tensor neg(const Tensor& x);  ///< not of bool
 Tensor abs(const Tensor& x);
-Tensor sign(const Tensor& x);  ///< -1, 0 or 1; NaN stays
-Tensor square(const Tensor& x);
-Tensor relu(const Tensor& x);  ///< max(x, 0); NaN stays
+Tensor sign(const Tensor& x);    ///< -1, 0 or 1; NaN stays
+Tensor square(const Tensor& x);  ///< of bool: i64, as pow(x, 2)
+Tensor relu(const Tensor& x);    ///< max(x, 0); NaN stays
 Tensor floor(const Tensor& x);
 Tensor ceil(const Tensor& x);
 Tensor round(const Tensor& x);  ///< ties to even
@@ -155,7 +155,7 @@ void axpby_(const Tensor& out, const Tensor& x, const AxpbyOptions& options);
 // ---- derivatives, one pass each: floating only, one dtype and shape ----------------------------
 
 /// dy times the function's slope; at x, or for those written with y, where the function gave y.
-Tensor relu_backward(const Tensor& dy, const Tensor& x);  ///< y does as well
+Tensor relu_backward(const Tensor& dy, const Tensor& x);  ///< y does as well; dy where NaN
 Tensor gelu_backward(const Tensor& dy, const Tensor& x);
 Tensor gelu_tanh_backward(const Tensor& dy, const Tensor& x);
 Tensor silu_backward(const Tensor& dy, const Tensor& x);

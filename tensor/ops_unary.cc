@@ -8,9 +8,12 @@ using ops::ResultKind;
 
 namespace {
 
-// Functions that keep integers, and those of floating numbers.
+// Functions that keep integers and bool, that keep integers, and those of floating numbers.
 Tensor keeping(const char* name, const Tensor& x, UnaryOp op, const Tensor* out = nullptr) {
   return ops::unary(name, x, op, ResultKind::kPromoted, out);
+}
+Tensor number(const char* name, const Tensor& x, UnaryOp op, const Tensor* out = nullptr) {
+  return ops::unary(name, x, op, ResultKind::kNumber, out);
 }
 Tensor floating(const char* name, const Tensor& x, UnaryOp op, const Tensor* out = nullptr) {
   return ops::unary(name, x, op, ResultKind::kFloating, out);
@@ -40,7 +43,7 @@ Tensor neg(const Tensor& x) {
 }
 Tensor abs(const Tensor& x) { return keeping("abs", x, UnaryOp::kAbs); }
 Tensor sign(const Tensor& x) { return keeping("sign", x, UnaryOp::kSign); }
-Tensor square(const Tensor& x) { return keeping("square", x, UnaryOp::kSquare); }
+Tensor square(const Tensor& x) { return number("square", x, UnaryOp::kSquare); }
 Tensor relu(const Tensor& x) { return keeping("relu", x, UnaryOp::kRelu); }
 Tensor floor(const Tensor& x) { return keeping("floor", x, UnaryOp::kFloor); }
 Tensor ceil(const Tensor& x) { return keeping("ceil", x, UnaryOp::kCeil); }
@@ -69,7 +72,7 @@ void neg_(const Tensor& x) {
   keeping("neg_", x, UnaryOp::kNeg, &x);
 }
 void abs_(const Tensor& x) { keeping("abs_", x, UnaryOp::kAbs, &x); }
-void square_(const Tensor& x) { keeping("square_", x, UnaryOp::kSquare, &x); }
+void square_(const Tensor& x) { number("square_", x, UnaryOp::kSquare, &x); }
 void relu_(const Tensor& x) { keeping("relu_", x, UnaryOp::kRelu, &x); }
 void exp_(const Tensor& x) { floating("exp_", x, UnaryOp::kExp, &x); }
 void log_(const Tensor& x) { floating("log_", x, UnaryOp::kLog, &x); }

@@ -34,7 +34,7 @@ class RankContext {
   /// The trace being written, or null. One branch when off.
   Trace* trace() const { return trace_.load(std::memory_order_relaxed); }
   /// Starts (or with null stops) tracing; `trace` must outlive the recording. Called by the rank's
-  /// own thread.
+  /// own thread. TraceScope (trace.h) does both.
   void set_trace(Trace* trace) { trace_.store(trace, std::memory_order_relaxed); }
 
   /// Called once by the first failure of a queued stream, on the stream's worker. A world aborts

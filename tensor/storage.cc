@@ -74,6 +74,8 @@ struct Storage::Impl {
     TESSERA_CHECK_AS(StateError, state == StorageState::kReleased, where,
                      "storage {} is being filled by its owner; wait until the fill has ended",
                      label());
+    if (!retired.empty())
+      throw_error<StateError>(where, "storage {} is released for good: {}", label(), retired);
     throw_error<StateError>(where, "storage {} is released; materialize it before use", label());
   }
 
@@ -83,6 +85,7 @@ struct Storage::Impl {
   const MemoryCategory category;
   StorageState state = StorageState::kReleased;
   const std::string name;
+  std::string retired;  // why it can never be ready again; empty: it can
   Block block;
   bool listed = false;
   bool pins = false;
@@ -132,6 +135,7 @@ void Storage::note_transfer(Event done) {
 void Storage::materialize() {
   Impl& self = impl();
   if (self.state != StorageState::kReleased) return;
+  if (!self.retired.empty()) self.throw_not_ready("storage.materialize");
   const Stream& stream = current_stream(self.device);
   self.block = self.pins ? Block::take_pinned(self.bytes, stream, self.category)
                          : Block::take(self.bytes, stream, self.category);
@@ -147,6 +151,11 @@ void Storage::release() {
   self.unlist();
   self.block = Block();
   self.state = StorageState::kReleased;
+}
+
+void Storage::retire(std::string why) {
+  release();
+  impl().retired = std::move(why);
 }
 
 Block Storage::detach() {

@@ -59,6 +59,9 @@ class Storage {
   void materialize();
   /// -> released; the bytes go back at once. No-op when released.
   void release();
+  /// -> released, for good: its owner is gone. Whoever uses it or asks for its bytes from now on is
+  /// told `why` by the StateError.
+  void retire(std::string why);
   /// -> released, but the bytes live on in the returned block: they go back when it is destroyed,
   /// which the caller does once the stream that reuses them waits for their last reader.
   [[nodiscard]] Block detach();

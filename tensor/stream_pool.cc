@@ -1,5 +1,6 @@
 #include "tessera/tensor/stream_pool.h"
 
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -37,9 +38,29 @@ Totals& totals() {
   return *instance;
 }
 
-std::size_t alignment_of(std::size_t bytes) {
-  if (bytes >= 2 * kHugePage) return kHugePage;
-  return bytes >= 4096 ? 256 : 64;
+std::size_t alignment_of(std::size_t bytes) { return bytes >= 4096 ? 256 : 64; }
+
+// A mapping that begins on a huge page where it holds some: what lies before and behind is cut off.
+void* map_large(std::size_t bytes) {
+  const std::size_t room = bytes >= 2 * kHugePage ? kHugePage : 0;
+  void* mapped = mmap(nullptr, bytes + room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                      /*fd=*/-1, /*offset=*/0);
+  if (mapped == MAP_FAILED) return nullptr;
+  if (room == 0) return mapped;
+  char* begin = static_cast<char*>(mapped);
+  const std::size_t before =
+      (kHugePage - reinterpret_cast<std::uintptr_t>(begin) % kHugePage) % kHugePage;
+  if (before > 0) munmap(begin, before);
+  if (before < room) munmap(begin + before + bytes, room - before);
+  // Page faults of fresh memory cost more than most kernels; large pages make them few.
+  madvise(begin + before, bytes, MADV_HUGEPAGE);
+  return begin + before;
+}
+
+void* allocate(std::size_t bytes) {
+  if (bytes >= kMappedBytes) return map_large(bytes);
+  void* data = nullptr;
+  return posix_memalign(&data, alignment_of(bytes), bytes) == 0 ? data : nullptr;
 }
 
 bool reserve(std::size_t bytes) {
@@ -53,18 +74,17 @@ bool reserve(std::size_t bytes) {
 
 void* take_from_system(std::size_t bytes) {
   if (!reserve(bytes)) return nullptr;
-  void* data = nullptr;
-  if (posix_memalign(&data, alignment_of(bytes), bytes) != 0) {
-    totals().from_system.fetch_sub(bytes);
-    return nullptr;
-  }
-  // Page faults of fresh memory cost more than most kernels; large pages make them few.
-  if (bytes >= 2 * kHugePage) madvise(data, bytes, MADV_HUGEPAGE);
+  void* data = allocate(bytes);
+  if (data == nullptr) totals().from_system.fetch_sub(bytes);
   return data;
 }
 
 void return_to_system(void* data, std::size_t bytes) noexcept {
-  std::free(data);
+  if (bytes >= kMappedBytes) {
+    munmap(data, bytes);
+  } else {
+    std::free(data);
+  }
   totals().from_system.fetch_sub(bytes);
 }
 
@@ -124,7 +144,10 @@ CpuMemory cpu_memory() {
 
 void set_cpu_memory_bound(std::size_t bytes) { totals().bound.store(bytes); }
 
-void release_kept_cpu_memory() { evict_everywhere(std::numeric_limits<std::size_t>::max()); }
+void release_kept_cpu_memory() {
+  evict_everywhere(std::numeric_limits<std::size_t>::max());
+  malloc_trim(0);
+}
 
 StreamPool::StreamPool() {
   const std::lock_guard lock(totals().pools_mutex);

@@ -35,8 +35,11 @@ struct CpuMemory {
 };
 CpuMemory cpu_memory();
 void set_cpu_memory_bound(std::size_t bytes);
-/// Returns to the operating system what no pending work uses.
+/// Returns to the operating system what no pending work uses. Large pieces are mapped one by one
+/// and go at once; small ones are malloc's, whose free pages go with them.
 void release_kept_cpu_memory();
+/// From this size on a piece has a mapping of its own.
+inline constexpr std::size_t kMappedBytes = std::size_t{1} << 20;
 
 /// Owned by a shared_ptr.
 class StreamPool : public std::enable_shared_from_this<StreamPool> {

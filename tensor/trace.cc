@@ -102,6 +102,13 @@ std::shared_ptr<TracedWork> Trace::add_work(const char* name, std::uint64_t stre
   return {work_, &work_->back()};
 }
 
+TraceScope::TraceScope(Trace& trace)
+    : context_(current_rank_context()), before_(context_->trace()) {
+  context_->set_trace(&trace);
+}
+
+TraceScope::~TraceScope() { context_->set_trace(before_); }
+
 void WorkTimer::finish(TracedWork& work) {
   work.end.store(trace_clock(), std::memory_order_release);
   work.end.notify_all();

@@ -1,8 +1,16 @@
 #pragma once
 
 /// A record of everything one rank issued, in host order: the single source for event-order tests,
-/// the memory ledger, counters of collectives, timelines and checkers. Written only while
-/// RankContext::set_trace holds one; off, it costs one branch.
+/// the memory ledger, counts of collectives, timelines and checkers.
+///
+///     Trace trace;
+///     {
+///       const TraceScope recording(trace);
+///       step();
+///     }
+///     trace.all<CollectiveRecord>();
+///
+/// Off, it costs one branch.
 ///
 /// Written at *issue*: the order of records is the order of host calls, not of execution. Not
 /// thread-safe: only the rank's own thread writes; read it when that thread has finished or is the
@@ -33,6 +41,7 @@
 
 namespace tessera {
 
+class RankContext;
 class ScopeName;
 
 /// A strided box of a storage, in elements.
@@ -94,8 +103,8 @@ struct CollectiveRecord {
   std::string label;  ///< who asked: a parameter group's name
 };
 
-/// A point or phase in the life of a module, a parameter group ("fsdp": unshard, reshard,
-/// post_backward ...), a step.
+/// A point or phase in the life of a module ("module"), a parameter group ("fsdp", whose phases
+/// fsdp/annotations.h lists), a step.
 struct Annotation {
   std::string domain;
   std::string name;
@@ -195,6 +204,20 @@ class Trace {
   std::size_t latest_ = kNoRecord;  // record that work may be for
   std::size_t latest_collective_ = kNoRecord;
   std::size_t dropped_ = 0;
+};
+
+/// Records what the calling thread's rank issues into `trace`, which outlives the scope; also when
+/// the scope ends by an exception. A trace that was being written before goes on behind the scope.
+class TraceScope {
+ public:
+  explicit TraceScope(Trace& trace);
+  ~TraceScope();
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
+
+ private:
+  std::shared_ptr<RankContext> context_;
+  Trace* before_;
 };
 
 /// Times a piece of work from here to the end of the scope; null: does nothing.

@@ -4,7 +4,7 @@
 //
 // Every figure is the best of three, but for learning a tokenizer, which is done once. Times are of
 // the wall; threads are those that encode. The loader reads batches of 16 sequences of 256 tokens
-// from a mapped file, in a step's random order.
+// from a token file, in a step's random order.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -66,7 +66,7 @@ LIBRARIES = {
     "fmt": (r"fmt/", ANYWHERE),
     "spdlog": (r"spdlog/", r"distributed/|models/|tools/|tests/"),
     "cli11": (r"CLI/", r"tools/program/command_parser\."),
-    "json": (r"nlohmann/", r"tensor/safetensors|distributed/|fsdp/|models/|tools/program/flat_json\.|tools/watch/|tests/"),
+    "json": (r"nlohmann/", r"tensor/safetensors|distributed/objects\.|tools/program/flat_json\.|tools/watch/json_object\.|tests/"),
     "protobuf": (r"google/protobuf/", r"tools/watch/|tests/tools/watch/"),
     "sentencepiece": (r"sentencepiece_", r"models/data/sentence_piece|tests/"),
     "xxhash": (r"xxh", r"tensor/|distributed/|models/data/|tests/"),

@@ -27,10 +27,18 @@ TESSERA_TEST_COPTS = select({
 
 # What nearly every source includes, compiled once (precompiled/precompiled_header.bzl).
 _STANDARD = str(Label("//tools/precompiled:tessera_standard"))
-_TESTS = str(Label("//tests/support:tessera_tests"))
+_TESTS_OF_FLOOR = {
+    "tensor": "tensor",
+    "autograd": "tensor",
+    "distributed": "tensor",
+    "nn": "nn",
+    "fsdp": "fsdp",
+    "models": "models",
+    "docs": "models",
+}
 
 def _including(precompiled):
-    return ["-include", precompiled.rpartition(":")[2] + ".h"]
+    return ["-include", precompiled.rpartition(":")[2] + ".h", "-fpch-deps"]
 
 _TEST_MAIN = str(Label("//tests/support:test_main"))
 _OPENMP = str(Label("//tools/third_party:openmp"))
@@ -143,8 +151,12 @@ def _with_test_main(deps):
     return deps + ([_TEST_MAIN] if _TEST_MAIN not in deps else [])
 
 def _precompiled_for(copts):
-    """For a test's sources: precompiled with the options that they have."""
-    return _STANDARD if "-O2" in copts else _TESTS
+    """For a test's sources: headers that its package may use, precompiled with the options that the sources have."""
+    if "-O2" in copts:
+        return _STANDARD
+    folders = native.package_name().split("/")
+    floor = _TESTS_OF_FLOOR.get(folders[1], "any") if folders[0] == "tests" and len(folders) > 1 else "any"
+    return str(Label("//tests/precompiled:tessera_%s_tests" % floor))
 
 def _test_cases(name, srcs, deps, copts, data):
     """A library of test cases, for several programs and for the bundle of //tools/gpu_check; returns the deps of these."""
@@ -249,7 +261,7 @@ def _run_ranks_on_cuda(name, devices, env, size, tags, data):
             **_gpus_env(gpus)
         )
         targets.append(name + "_" + form)
-        _run_on_cuda(name + "_" + form, name + "_local", settings, size, ["cpu:2"] + tags, data)
+        _run_on_cuda(name + "_" + form, name + "_local", settings, size, tags, data)
     return targets
 
 def _comma_separated(numbers):
@@ -261,7 +273,7 @@ def tessera_rank_test(
         deps = [],
         ranks = 8,
         worlds = [1, 2, 3, 5],
-        process_worlds = [2, 3],
+        process_worlds = [2],
         gpus = 0,
         tags = [],
         env = {},
@@ -307,7 +319,7 @@ def tessera_rank_test(
         dict(common, TESSERA_TEST_TRANSPORT = transport, **dict(_gpus_env(gpus), **limit)),
         data,
         size = size,
-        tags = ["cpu:2", "transport-" + transport] + _gpu_tags(gpus) + tags,
+        tags = ["transport-" + transport] + _gpu_tags(gpus) + tags,
         **kwargs
     )
     targets = [local, name + "_" + transport] + _run_ranks_on_cuda(name, devices, common, size, tags, data)

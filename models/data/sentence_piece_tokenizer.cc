@@ -4,6 +4,7 @@
 #include <charconv>
 #include <utility>
 
+#include "tessera/models/data/model_checksum.h"
 #include "tessera/models/data/sentence_piece_text.h"
 #include "tessera/models/data/tokenizer.h"
 #include "tessera/models/data/tokenizer_checks.h"
@@ -74,6 +75,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::string& path) : name_(
              .most = kLargestModel,
              .if_missing = "name the model's place; where a token file names this one and it was "
                            "moved, name the new place: it is known by its content, not its path"});
+  check_checksum_field(model, path, kWhere);
   fingerprint_ = fingerprint_of(model);
   const auto status = processor_.LoadFromSerializedProto(model);
   if (!status.ok())

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "tessera/models/data/model_checksum.h"
 #include "tessera/models/data/sentence_piece_text.h"
 #include "tessera/models/data/tokenizer.h"
 #include "tessera/models/data/tokenizer_checks.h"
@@ -128,6 +129,7 @@ void train_sentence_piece(std::span<const std::string> texts, const std::string&
                            "more text or another size",
                            lines.size() - 1, options.model_type, options.vocab_size,
                            reason_of(status));
+  model += checksum_field(model);
   AtomicFile file(kWhere, path);
   file.write(model.data(), model.size());
   file.commit();

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Tokens in a file, mapped into memory: what a run reads while it trains, however large.
+/// Tokens in a file: what a run reads while it trains, however large.
 ///
 /// The format is described in models/data/README.md. One file holds a training part and a
 /// validation part, the bytes of text that each stands for, and the name, size and fingerprint of
@@ -56,12 +56,16 @@ TokenizedText tokenize(std::span<const Document> documents, const Tokenizer& tok
 /// another tokenizer than the one that made the text, CheckpointError where the disk refuses.
 void write_token_file(const std::string& path, const TokenizedText& text,
                       const Tokenizer& tokenizer);
-/// Maps a file. Every field of its header is checked, against the file's size too, and a checksum
-/// of the header; read() checks tokens against the vocabulary. Throws DataError naming file and
-/// field, also for a tokenizer other than the one that made it, by its fingerprint (null: not
-/// checked). The file must keep its bytes while it is mapped; write_token_file puts a new one in
-/// its place, which is safe.
+/// Opens a file, and reads all of it once: every field of its header is checked, against the file's
+/// size too, every token against the vocabulary, and checksums of the header and of the tokens.
+/// Throws DataError naming file and field, or the token's position, also for a tokenizer other than
+/// the one that made the file, by its fingerprint (null: not checked). The file must keep its bytes
+/// while it is used: tokens outside the vocabulary and a file that became shorter are a DataError
+/// of read(). write_token_file puts a new one in its place, which is safe.
 TokenizedText open_token_file(const std::string& path, const Tokenizer* tokenizer);
+/// The name of the tokenizer that made the file; only its header is read. Throws as
+/// open_token_file.
+std::string tokenizer_of_token_file(const std::string& path);
 /// By the file's first bytes; false where it cannot be read, and for what is no regular file.
 bool is_token_file(const std::string& path);
 

@@ -17,7 +17,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "numbers are stored little-endian");
 
 constexpr const char* kWhere = "token_file";
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::int64_t kAlignment = 64;
 constexpr std::size_t kChecksumAt = 88;
 constexpr std::int64_t kMost = std::int64_t{1} << 58;  // so that the bytes of a file have room
@@ -45,6 +45,9 @@ std::int64_t header_bytes_of(std::int64_t name_bytes) {
   return (kTokenFileFixedBytes + name_bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+static_assert(kTokenFileLongestHeader >= kTokenFileFixedBytes + kTokenFileLongestName &&
+              kTokenFileLongestHeader % kAlignment == 0);
+
 void check_front(std::string_view file, const std::string& path) {
   TESSERA_CHECK_AS(DataError, file.starts_with(kTokenFileMagic), kWhere,
                    "{} does not begin as token files do; it is another kind of file", path);
@@ -53,8 +56,9 @@ void check_front(std::string_view file, const std::string& path) {
                    file.size(), kTokenFileFixedBytes);
   const auto version = get<std::uint32_t>(file, 8);
   TESSERA_CHECK_AS(DataError, version == kVersion, kWhere,
-                   "{} has version {} of the format, this program reads {}; make it again", path,
-                   version, kVersion);
+                   "{} has version {} of the format, this program reads {}; make it again with "
+                   "tessera tokenize",
+                   path, version, kVersion);
 }
 
 // The length of the name, so that the header with its checksum lies in the file.
@@ -111,7 +115,7 @@ std::int64_t TokenFileHeader::header_bytes() const {
 }
 
 std::int64_t TokenFileHeader::file_bytes() const {
-  return header_bytes() + token_bytes * (train.tokens + validation.tokens);
+  return header_bytes() + token_bytes * (train.tokens + validation.tokens) + kTokenFileTrailer;
 }
 
 std::string encode_token_file_header(const TokenFileHeader& header) {
@@ -135,25 +139,26 @@ std::string encode_token_file_header(const TokenFileHeader& header) {
   return bytes;
 }
 
-TokenFileHeader decode_token_file_header(std::string_view file, const std::string& path) {
-  check_front(file, path);
-  const std::int64_t name_bytes = check_header_bytes(file, path);
+TokenFileHeader decode_token_file_header(std::string_view front, std::int64_t file_bytes,
+                                         const std::string& path) {
+  check_front(front, path);
+  const std::int64_t name_bytes = check_header_bytes(front, path);
   TokenFileHeader header;
-  header.token_bytes = get<std::uint32_t>(file, 12);
-  header.vocab_size = get<std::int64_t>(file, 16);
-  header.fingerprint = get<std::uint64_t>(file, 24);
-  header.train.tokens = get<std::int64_t>(file, 32);
-  header.validation.tokens = get<std::int64_t>(file, 40);
-  header.train.documents = get<std::int64_t>(file, 48);
-  header.validation.documents = get<std::int64_t>(file, 56);
-  header.train.bytes = get<std::int64_t>(file, 64);
-  header.validation.bytes = get<std::int64_t>(file, 72);
-  header.tokenizer = file.substr(kTokenFileFixedBytes, static_cast<std::size_t>(name_bytes));
+  header.token_bytes = get<std::uint32_t>(front, 12);
+  header.vocab_size = get<std::int64_t>(front, 16);
+  header.fingerprint = get<std::uint64_t>(front, 24);
+  header.train.tokens = get<std::int64_t>(front, 32);
+  header.validation.tokens = get<std::int64_t>(front, 40);
+  header.train.documents = get<std::int64_t>(front, 48);
+  header.validation.documents = get<std::int64_t>(front, 56);
+  header.train.bytes = get<std::int64_t>(front, 64);
+  header.validation.bytes = get<std::int64_t>(front, 72);
+  header.tokenizer = front.substr(kTokenFileFixedBytes, static_cast<std::size_t>(name_bytes));
   check_fields(header, path);
-  TESSERA_CHECK_AS(DataError, header.file_bytes() == static_cast<std::int64_t>(file.size()), kWhere,
+  TESSERA_CHECK_AS(DataError, header.file_bytes() == file_bytes, kWhere,
                    "{} has {} bytes, its header announces {}: {} + {} tokens of {} bytes; it is "
                    "damaged, make it again",
-                   path, file.size(), header.file_bytes(), header.train.tokens,
+                   path, file_bytes, header.file_bytes(), header.train.tokens,
                    header.validation.tokens, header.token_bytes);
   return header;
 }

@@ -11,6 +11,8 @@ namespace tessera::models::data {
 inline constexpr std::string_view kTokenFileMagic = "\x89TOKENS\n";
 inline constexpr std::int64_t kTokenFileFixedBytes = 96;  ///< before the tokenizer's name
 inline constexpr std::int64_t kTokenFileLongestName = 4096;
+inline constexpr std::int64_t kTokenFileLongestHeader = 4224;
+inline constexpr std::int64_t kTokenFileTrailer = 8;  ///< behind the tokens: their checksum
 
 struct TokenFileHeader {
   struct Part {
@@ -32,8 +34,10 @@ struct TokenFileHeader {
 
 /// header_bytes() of them, with the checksum.
 std::string encode_token_file_header(const TokenFileHeader& header);
-/// The header of the file of these bytes. Throws DataError naming `path` and the field that cannot
-/// be; afterwards the file is as long as the header says.
-TokenFileHeader decode_token_file_header(std::string_view file, const std::string& path);
+/// The header of a file of `file_bytes` that begins with `front`: kTokenFileLongestHeader of them,
+/// or all. Throws DataError naming `path` and the field that cannot be; afterwards the file is as
+/// long as the header says.
+TokenFileHeader decode_token_file_header(std::string_view front, std::int64_t file_bytes,
+                                         const std::string& path);
 
 }  // namespace tessera::models::data

@@ -30,5 +30,4 @@ def example(name, srcs, deps, runs, same = False):
             name,
             "same_numbers.sh",
         ],
-        tags = ["cpu:2"],
-    )
+        )

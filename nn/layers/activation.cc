@@ -15,7 +15,13 @@ Variable rounded_once(const Variable& x, const Function& function) {
   return cast(function(cast(x, compute_dtype(x.dtype()))), x.dtype());
 }
 
-// clamp(x), but with slope 0 where it touches the bounds.
+// clamp(x), but with slope 0 where it touches the bounds, and 1 at NaN.
+Variable hardtanh(const Variable& x, double low, double high) {
+  const Tensor outside = logical_or(le(x.tensor(), low), ge(x.tensor(), high));
+  return where(outside, Variable(clamp(x.tensor(), low, high)), x);
+}
+
+// The same with slope 0 at NaN, as PyTorch's Hardsigmoid has.
 Variable hard_clamp(const Variable& x, double low, double high) {
   const Tensor inside = logical_and(gt(x.tensor(), low), lt(x.tensor(), high));
   return where(inside, x, Variable(clamp(x.tensor(), low, high)));
@@ -36,7 +42,7 @@ Variable elu(const Variable& x, double alpha, double scale) {
 
 Variable ReLU::forward(const Variable& x) { return relu(x); }
 
-Variable ReLU6::forward(const Variable& x) { return hard_clamp(x, 0, 6); }
+Variable ReLU6::forward(const Variable& x) { return hardtanh(x, 0, 6); }
 
 Variable LeakyReLU::forward(const Variable& x) {
   return where(gt(x.tensor(), 0), x, mul(x, options_.negative_slope));
@@ -116,7 +122,7 @@ Hardtanh::Hardtanh(const HardtanhOptions& options) : options_(options) {
 }
 
 Variable Hardtanh::forward(const Variable& x) {
-  return hard_clamp(x, options_.min_val, options_.max_val);
+  return hardtanh(x, options_.min_val, options_.max_val);
 }
 
 Softplus::Softplus(const SoftplusOptions& options) : options_(options) {

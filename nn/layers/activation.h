@@ -5,7 +5,9 @@
 ///
 /// Any shape, elementwise but for Softmax, LogSoftmax, GLU and PReLU; no parameters but PReLU's.
 /// Floating dtypes; y has x's, and 16-bit ones are computed in f32 and rounded once. NaN stays NaN.
-/// At a kink the derivative is PyTorch's, which is 0 for those that are flat on one side.
+/// At a kink the derivative is PyTorch's: 0 for functions that are flat on one side. At NaN it
+/// is NaN or a slope that hides nothing (1 for ReLU and its like); but Hardsigmoid's is 0, as
+/// PyTorch's.
 ///
 /// Left out of PyTorch's options: inplace (autograd needs the input, so it would save nothing), and
 /// Softplus's threshold (ours is exact for every x). Left out of its activations: those that are

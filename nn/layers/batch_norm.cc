@@ -11,8 +11,6 @@
 namespace tessera::nn::detail {
 namespace {
 
-constexpr const char* kNotAffine = "neither weight nor bias: it was built with .affine = false";
-
 // A mesh and the axis that is meant, checked.
 RanksOfBatch ranks_of(const char* where, std::shared_ptr<const Mesh> mesh, std::string axis) {
   if (mesh == nullptr) return {};
@@ -40,9 +38,11 @@ BatchNorm<Derived>::BatchNorm(const BatchNormOptions& options)
   if (options.affine) {
     weight_.emplace(
         ParameterOptions{.shape = {channels_}, .dtype = options.dtype, .init = init::ones()});
+    this->register_parameter("weight", *weight_);
+  }
+  if (options.affine && options.bias) {
     bias_.emplace(
         ParameterOptions{.shape = {channels_}, .dtype = options.dtype, .init = init::zeros()});
-    this->register_parameter("weight", *weight_);
     this->register_parameter("bias", *bias_);
   }
   if (!options.track_running_stats) return;
@@ -133,12 +133,12 @@ void BatchNorm<Derived>::reset_running_stats() {
 
 template <class Derived>
 Parameter& BatchNorm<Derived>::weight() {
-  return required(Derived::kName, weight_, kNotAffine);
+  return required(Derived::kName, weight_, kNoWeight);
 }
 
 template <class Derived>
 Parameter& BatchNorm<Derived>::bias() {
-  return required(Derived::kName, bias_, kNotAffine);
+  return required(Derived::kName, bias_, kNoBias);
 }
 
 template <class Derived>

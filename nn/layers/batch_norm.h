@@ -42,6 +42,7 @@ struct BatchNormOptions {
   double eps = 1e-5;
   std::optional<double> momentum = 0.1;        ///< in [0, 1]
   bool affine = true;                          ///< false: neither weight nor bias
+  bool bias = true;                            ///< false: a weight alone
   bool track_running_stats = true;             ///< false: no buffers
   std::shared_ptr<const Mesh> mesh = nullptr;  ///< null: this rank's samples alone
   std::string axis = {};                       ///< of mesh; "": its only one
@@ -72,6 +73,7 @@ class BatchNorm : public Layer<Derived> {
   void reset_running_stats();
 
   bool has_weight() const { return weight_.has_value(); }
+  bool has_bias() const { return bias_.has_value(); }
   bool has_running_stats() const { return running_mean_.has_value(); }
   /// Throw StateError when built without.
   Parameter& weight();

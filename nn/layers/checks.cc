@@ -47,6 +47,11 @@ void check_norm_input(const char* where, const ScopeName& name, const Shape& sha
       where, "{}: expected an input that ends in {}, got {}", place(name), shape.str(), in.str());
 }
 
+void check_bias_init(const char* where, bool bias, const Initializer& bias_init) {
+  TESSERA_CHECK(bias || !bias_init, where,
+                "bias_init has nothing to fill: the layer is built with .bias = false");
+}
+
 DType checked_sum_dtype(const char* where, const ScopeName& name, const Shape& shape,
                         const Variable& x, const Variable& residual) {
   check_norm_input(where, name, shape, x);

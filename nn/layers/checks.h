@@ -26,6 +26,12 @@ void check_norm_options(const char* where, const Shape& shape, double eps);
 /// Throws InvalidArgument unless x ends in `shape`.
 void check_norm_input(const char* where, const ScopeName& name, const Shape& shape,
                       const Variable& x);
+/// Throws InvalidArgument for initial values of a bias that there is not.
+void check_bias_init(const char* where, bool bias, const Initializer& bias_init);
+/// `init`, or where that is empty `otherwise`.
+inline Initializer chosen(const Initializer& init, const Initializer& otherwise) {
+  return init ? init : otherwise;
+}
 /// The dtype of x + residual. Throws it unless x ends in `shape`, and residual is of x's shape.
 DType checked_sum_dtype(const char* where, const ScopeName& name, const Shape& shape,
                         const Variable& x, const Variable& residual);
@@ -34,6 +40,10 @@ DType checked_sum_dtype(const char* where, const ScopeName& name, const Shape& s
 inline Variable value_or_none(const std::optional<Parameter>& parameter) {
   return parameter ? parameter->value() : Variable();
 }
+/// What norms say of a parameter that they were built without.
+inline constexpr const char* kNoWeight = "no weight: it was built with .affine = false";
+inline constexpr const char* kNoBias =
+    "no bias: it was built with .affine = false or .bias = false";
 /// The parameter. Throws StateError with `text` where there is none.
 Parameter& required(const char* where, std::optional<Parameter>& parameter, const char* text);
 

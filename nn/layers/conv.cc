@@ -23,7 +23,9 @@ Conv2dOptions as_2d(const Conv1dOptions& options) {
           .dilation = {1, options.dilation},
           .groups = options.groups,
           .bias = options.bias,
-          .dtype = options.dtype};
+          .dtype = options.dtype,
+          .weight_init = options.weight_init,
+          .bias_init = options.bias_init};
 }
 
 void check_at_least(const char* where, const char* what, Size2d size, std::int64_t least) {
@@ -46,6 +48,7 @@ const Conv2dOptions& checked(const char* where, const Conv2dOptions& options) {
   TESSERA_CHECK(!options.same_padding || options.padding == Size2d(0), where,
                 "same_padding stands instead of padding = {} x {}; give one of them",
                 options.padding.height, options.padding.width);
+  detail::check_bias_init(where, options.bias, options.bias_init);
   return options;
 }
 
@@ -78,11 +81,15 @@ Initializer default_init(const Conv2dOptions& options) {
 ParameterOptions weight_options(const Conv2dOptions& options, const Shape& kernel) {
   Shape shape{options.out, options.in / options.groups};
   for (std::int64_t extent : kernel) shape.push_back(extent);
-  return {.shape = shape, .dtype = options.dtype, .init = default_init(options)};
+  return {.shape = shape,
+          .dtype = options.dtype,
+          .init = detail::chosen(options.weight_init, default_init(options))};
 }
 
 ParameterOptions bias_options(const Conv2dOptions& options) {
-  return {.shape = {options.out}, .dtype = options.dtype, .init = default_init(options)};
+  return {.shape = {options.out},
+          .dtype = options.dtype,
+          .init = detail::chosen(options.bias_init, default_init(options))};
 }
 
 void check_input(const char* where, const Parameter& weight, std::int64_t groups,

@@ -7,8 +7,8 @@
 ///
 /// with L' = floor((L + 2 padding - dilation (kernel - 1) - 1) / stride) + 1; formula and groups:
 /// tensor/ops_conv.h. Weight and bias start uniform in [-1/sqrt(fan_in), 1/sqrt(fan_in)), fan_in =
-/// in / groups * numel of the kernel, as in PyTorch. x has the layer's dtype; in an AutocastGuard
-/// any floating one. 16-bit ones are computed in f32 and rounded once.
+/// in / groups * numel of the kernel, as in PyTorch, unless told otherwise. x has the layer's
+/// dtype; in an AutocastGuard any floating one. 16-bit ones are computed in f32 and rounded once.
 ///
 /// Left out of PyTorch's options: padding_mode other than zeros (pad x yourself), device (see
 /// nn::initialize), inputs without a batch (view them as [1, ...]).
@@ -34,13 +34,16 @@ struct Conv1dOptions {
   std::int64_t groups = 1;
   bool bias = true;
   DType dtype = DType::kF32;
+  /// Initial values of weight and bias (init.h); empty: PyTorch's.
+  Initializer weight_init = {};
+  Initializer bias_init = {};
 };
 
 class Conv1d final : public Layer<Conv1d> {
  public:
   using Options = Conv1dOptions;
   /// Throws InvalidArgument for sizes that are out of range, groups that do not divide the
-  /// channels, and same_padding with a stride or a padding.
+  /// channels, same_padding with a stride or a padding, and a bias_init without a bias.
   explicit Conv1d(const Conv1dOptions& options);
 
   /// Throws InvalidArgument naming the weight when x has other channels or dims, or another dtype.
@@ -71,6 +74,9 @@ struct Conv2dOptions {
   std::int64_t groups = 1;
   bool bias = true;
   DType dtype = DType::kF32;
+  /// Initial values of weight and bias (init.h); empty: PyTorch's.
+  Initializer weight_init = {};
+  Initializer bias_init = {};
 };
 
 class Conv2d final : public Layer<Conv2d> {

@@ -1,6 +1,9 @@
 #include "tessera/nn/layers/embedding.h"
 
+#include <utility>
+
 #include "tessera/autograd/ops.h"
+#include "tessera/nn/layers/checks.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops_create.h"
 #include "tessera/tensor/ops_elementwise.h"
@@ -20,10 +23,11 @@ const EmbeddingOptions& checked(const EmbeddingOptions& options) {
   return options;
 }
 
-Initializer default_init(std::int64_t padding_index) {
-  return [normal = init::normal(0, 1), padding_index](const Tensor& out, random::Key key,
-                                                      const random::Box& box) {
-    normal(out, key, box);
+// The table's values, and 0 in the padding entry.
+Initializer table_init(Initializer values, std::int64_t padding_index) {
+  return [values = std::move(values), padding_index](const Tensor& out, random::Key key,
+                                                     const random::Box& box) {
+    values(out, key, box);
     const std::int64_t row = padding_index - box.offset[0];
     if (padding_index >= 0 && row >= 0 && row < out.dim(0)) zero_(out.select(0, row));
   };
@@ -34,7 +38,8 @@ Initializer default_init(std::int64_t padding_index) {
 Embedding::Embedding(const EmbeddingOptions& options)
     : weight_({.shape = {checked(options).entries, options.dim},
                .dtype = options.dtype,
-               .init = default_init(options.padding_index)}),
+               .init = table_init(detail::chosen(options.weight_init, init::normal(0, 1)),
+                                  options.padding_index)}),
       padding_index_(options.padding_index) {
   register_parameter("weight", weight_);
 }

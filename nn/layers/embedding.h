@@ -4,8 +4,8 @@
 ///
 ///     index [...], i64 or i32, in [0, entries) -> y [..., dim]     weight [entries, dim]
 ///
-/// The weight starts standard normal, the padding entry as 0, as in PyTorch. The gradients of an
-/// entry that was named several times are added in the order of the index.
+/// The weight starts standard normal, the padding entry as 0, as in PyTorch, unless told otherwise.
+/// The gradients of an entry that was named several times are added in the order of the index.
 ///
 /// Where a rank holds some rows of the table only (Parameter::cut), the others read as 0, so that
 /// the ranks' results add up to the whole one.
@@ -28,6 +28,8 @@ struct EmbeddingOptions {
   /// An entry that starts as 0 and gets no gradient, so that it stays; -1: none.
   std::int64_t padding_index = -1;
   DType dtype = DType::kF32;
+  /// Initial values of the table (init.h), the padding entry's excepted; empty: PyTorch's.
+  Initializer weight_init = {};
 };
 
 class Embedding final : public Layer<Embedding> {

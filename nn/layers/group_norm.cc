@@ -7,8 +7,7 @@
 namespace tessera::nn {
 namespace {
 constexpr const char* kWhere = "nn.GroupNorm";
-constexpr const char* kNotAffine = "neither weight nor bias: it was built with .affine = false";
-}  // namespace
+}
 
 GroupNorm::GroupNorm(const GroupNormOptions& options)
     : groups_(options.groups), channels_(options.channels), eps_(options.eps) {
@@ -18,9 +17,10 @@ GroupNorm::GroupNorm(const GroupNormOptions& options)
   if (!options.affine) return;
   weight_.emplace(
       ParameterOptions{.shape = {channels_}, .dtype = options.dtype, .init = init::ones()});
+  register_parameter("weight", *weight_);
+  if (!options.bias) return;
   bias_.emplace(
       ParameterOptions{.shape = {channels_}, .dtype = options.dtype, .init = init::zeros()});
-  register_parameter("weight", *weight_);
   register_parameter("bias", *bias_);
 }
 
@@ -33,8 +33,8 @@ Variable GroupNorm::forward(const Variable& x) {
                     {.groups = groups_, .eps = eps_});
 }
 
-Parameter& GroupNorm::weight() { return detail::required(kWhere, weight_, kNotAffine); }
+Parameter& GroupNorm::weight() { return detail::required(kWhere, weight_, detail::kNoWeight); }
 
-Parameter& GroupNorm::bias() { return detail::required(kWhere, bias_, kNotAffine); }
+Parameter& GroupNorm::bias() { return detail::required(kWhere, bias_, detail::kNoBias); }
 
 }  // namespace tessera::nn

@@ -22,6 +22,7 @@ struct GroupNormOptions {
   std::int64_t channels = 0;  ///< required, a multiple of groups
   double eps = 1e-5;
   bool affine = true;  ///< false: neither weight nor bias
+  bool bias = true;    ///< false: a weight alone
   DType dtype = DType::kF32;
 };
 
@@ -35,6 +36,7 @@ class GroupNorm final : public Layer<GroupNorm> {
   Variable forward(const Variable& x);
 
   bool has_weight() const { return weight_.has_value(); }
+  bool has_bias() const { return bias_.has_value(); }
   /// Throw StateError when built without.
   Parameter& weight();
   Parameter& bias();

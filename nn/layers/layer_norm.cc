@@ -33,13 +33,8 @@ AddNorm LayerNorm::forward(const Variable& x, const Variable& residual) {
                         {.dims = shape_.ndim(), .eps = eps_});
 }
 
-Parameter& LayerNorm::weight() {
-  return detail::required(kWhere, weight_, "no weight: it was built with .affine = false");
-}
+Parameter& LayerNorm::weight() { return detail::required(kWhere, weight_, detail::kNoWeight); }
 
-Parameter& LayerNorm::bias() {
-  return detail::required(kWhere, bias_,
-                          "no bias: it was built with .affine = false or .bias = false");
-}
+Parameter& LayerNorm::bias() { return detail::required(kWhere, bias_, detail::kNoBias); }
 
 }  // namespace tessera::nn

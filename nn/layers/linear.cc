@@ -18,6 +18,7 @@ const LinearOptions& checked(const LinearOptions& options) {
   TESSERA_CHECK(options.in >= 1 && options.out >= 1, "nn.Linear",
                 "expected in and out of at least 1, got in = {}, out = {}", options.in,
                 options.out);
+  detail::check_bias_init("nn.Linear", options.bias, options.bias_init);
   return options;
 }
 
@@ -26,11 +27,12 @@ const LinearOptions& checked(const LinearOptions& options) {
 Linear::Linear(const LinearOptions& options)
     : weight_({.shape = {checked(options).out, options.in},
                .dtype = options.dtype,
-               .init = default_init(options)}) {
+               .init = detail::chosen(options.weight_init, default_init(options))}) {
   register_parameter("weight", weight_);
   if (!options.bias) return;
-  bias_.emplace(ParameterOptions{
-      .shape = {options.out}, .dtype = options.dtype, .init = default_init(options)});
+  bias_.emplace(ParameterOptions{.shape = {options.out},
+                                 .dtype = options.dtype,
+                                 .init = detail::chosen(options.bias_init, default_init(options))});
   register_parameter("bias", *bias_);
 }
 

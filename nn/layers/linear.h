@@ -4,9 +4,9 @@
 ///
 ///     x [..., in] -> y [..., out]     weight [out, in], bias [out]
 ///
-/// Both start uniform in [-1/sqrt(in), 1/sqrt(in)), as in PyTorch. x has the layer's dtype; in an
-/// AutocastGuard any floating one. 16-bit products are summed in f32 and rounded once. All of
-/// PyTorch's options but device (see nn::initialize).
+/// Both start uniform in [-1/sqrt(in), 1/sqrt(in)), as in PyTorch, unless told otherwise. x has the
+/// layer's dtype; in an AutocastGuard any floating one. 16-bit products are summed in f32 and
+/// rounded once. All of PyTorch's options but device (see nn::initialize).
 
 #include <cstdint>
 #include <functional>
@@ -22,12 +22,15 @@ struct LinearOptions {
   std::int64_t out = 0;  ///< required, >= 1
   bool bias = true;
   DType dtype = DType::kF32;
+  /// Initial values of weight and bias (init.h); empty: PyTorch's.
+  Initializer weight_init = {};
+  Initializer bias_init = {};
 };
 
 class Linear final : public Layer<Linear> {
  public:
   using Options = LinearOptions;
-  /// Throws InvalidArgument unless in and out are at least 1.
+  /// Throws InvalidArgument unless in and out are at least 1, and for a bias_init without a bias.
   explicit Linear(const LinearOptions& options);
 
   /// Throws InvalidArgument naming the weight when x does not end in a dim of extent `in`, or its

@@ -39,8 +39,6 @@ AddNorm RMSNorm::forward(const Variable& x, const Variable& residual) {
                       {.dims = shape_.ndim(), .eps = eps_.value_or(default_eps(dtype))});
 }
 
-Parameter& RMSNorm::weight() {
-  return detail::required(kWhere, weight_, "no weight: it was built with .affine = false");
-}
+Parameter& RMSNorm::weight() { return detail::required(kWhere, weight_, detail::kNoWeight); }
 
 }  // namespace tessera::nn

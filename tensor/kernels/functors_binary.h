@@ -167,7 +167,7 @@ struct LogicalXor {
 struct ReluBackward {
   template <class T>
   TESSERA_HD T operator()(T dy, T x) const {
-    return x > T(0) ? dy : T(0);
+    return x <= T(0) ? T(0) : dy;  // so written, dy passes at NaN
   }
 };
 struct GeluBackward {

@@ -30,6 +30,27 @@ TEST_CASE("matmul: batches, broadcast either way, vectors, empty extents") {
   }
 }
 
+// Their strides are 0, which is no repetition.
+TEST_CASE("products of no elements: gradients go into the slots of leaves") {
+  const std::vector<std::pair<Shape, Shape>> shapes = {
+      {{3, 2, 0}, {0, 5}},    {{3, 2, 0}, {3, 0, 5}}, {{3, 0, 4}, {3, 4, 5}},
+      {{0, 2, 4}, {0, 4, 5}}, {{3, 2, 4}, {3, 4, 0}}, {{2, 3, 2, 0}, {2, 3, 0, 5}},
+      {{2, 0}, {3, 0, 4}}};
+  for (const auto& [a, b] : shapes) {
+    INFO(a.str() << b.str());
+    const auto check = [&](Variable (*product)(const Variable&, const Variable&)) {
+      const Inputs inputs = {leaf(a), leaf(b)};
+      for (int pass = 0; pass < 2; ++pass) backward(sum(product(inputs[0], inputs[1])));
+      for (const Variable& input : inputs) {
+        CHECK(input.grad().shape() == input.shape());
+        CHECK(values(input.grad()) == values(zeros(input.shape())));
+      }
+    };
+    check(matmul);
+    if (a.ndim() == 3 && b.ndim() == 3) check(bmm);
+  }
+}
+
 TEST_CASE("matmul of batches: any layout, one operand constant, one operand twice") {
   const Inputs inputs = {leaf({2, 4, 3}), leaf({3, 2, 2}, -1, 1, 0.6)};
   check_twice(

@@ -3,8 +3,12 @@
 #include "tessera/autograd/ops.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <utility>
 
 #include "tessera/autograd/engine.h"
+#include "tessera/autograd/ops_inplace.h"
 #include "tessera/tests/autograd/derivative_checks.h"
 
 namespace tessera::testing {
@@ -83,10 +87,22 @@ TEST_CASE("steps have no slope") {
   }
 }
 
-TEST_CASE("relu: its derivative at zero is zero") {
-  const Variable x(Tensor::from_vector<double>({-1, 0, 2}, {3}), true);
-  backward(sum(relu(x)));
-  CHECK(values(x.grad()) == std::vector<double>{0, 0, 1});
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+TEST_CASE("relu: its derivative at zero is zero, at NaN one") {
+  const Variable x(Tensor::from_vector<double>({-1, 0, 2, kNaN}, {4}), true);
+  const std::vector<double> expected{0, 0, 1, 1};
+  const Tensor dy = ones({4}, {.dtype = DType::kF64});
+  const Variable y = relu(x);
+  for (const bool create_graph : {false, true}) {
+    CHECK(values(grad({&y, 1}, {&x, 1},
+                      {.gradient = dy, .retain_graph = true, .create_graph = create_graph})[0]) ==
+          expected);
+  }
+  const Variable in_place = clone(x);
+  relu_(in_place);
+  backward(sum(in_place));
+  CHECK(values(x.grad()) == expected);
 }
 
 struct Binary {
@@ -176,6 +192,54 @@ TEST_CASE("maximum and minimum: equal elements share the gradient") {
   backward(sum(add(maximum(a, b), mul(minimum(a, b), 10))));
   CHECK(values(a.grad()) == std::vector<double>{5.5, 10, 1});
   CHECK(values(b.grad()) == std::vector<double>{5.5, 1, 10});
+}
+
+TEST_CASE("maximum and minimum: NaN in either passes the gradient on to both") {
+  const Variable a(Tensor::from_vector<double>({kNaN, 1, kNaN}, {3}), true),
+      b(Tensor::from_vector<double>({1, kNaN, kNaN}, {3}), true);
+  backward(sum(add(maximum(a, b), mul(minimum(a, b), 10))));
+  CHECK(values(a.grad()) == std::vector<double>{11, 11, 11});
+  CHECK(values(b.grad()) == std::vector<double>{11, 11, 11});
+  const Variable x(Tensor::from_vector<double>({kNaN, 1, 2, 3}, {4}), true);
+  backward(sum(add(maximum(x, 2), mul(minimum(2, x), 10))));
+  CHECK(values(x.grad()) == std::vector<double>{11, 10, 5.5, 1});
+}
+
+// Of positive numbers, so that sums lose nothing: half a unit in the last place and a little.
+void check_rounded_once(const Tensor& actual, const Tensor& exact, int bits) {
+  REQUIRE(actual.shape() == exact.shape());
+  const std::vector<double> left = values(actual), right = values(exact);
+  for (std::size_t i = 0; i < left.size(); ++i)
+    CHECK(std::abs(left[i] - right[i]) <= 1.002 * std::ldexp(1, std::ilogb(right[i]) - bits));
+}
+
+TEST_CASE("addcmul, addcdiv: gradients of 16 bits are rounded once, also of what is broadcast") {
+  using Operation = Variable (*)(const Variable&, const Variable&, const Variable&, double);
+  for (const auto& [dtype, bits] : {std::pair(DType::kBF16, 8), std::pair(DType::kF16, 11)}) {
+    for (const Operation operation : {Operation(addcmul), Operation(addcdiv)}) {
+      for (const auto& [b, c] :
+           {std::pair(Shape{3, 40}, Shape{3, 40}), std::pair(Shape{40}, Shape{3, 1}),
+            std::pair(Shape{3, 1}, Shape{40}), std::pair(Shape{}, Shape{40})}) {
+        INFO(dtype_name(dtype) << b.str() << c.str());
+        std::vector<Variable> half, wide;
+        for (const Shape& shape : {Shape{3, 40}, b, c}) {
+          half.emplace_back(
+              cast(irregular(shape, 0.5, 2, 0.1 + 0.2 * static_cast<double>(half.size())), dtype),
+              true);
+          wide.emplace_back(cast(half.back().tensor(), DType::kF64), true);
+        }
+        const Variable y = operation(half[0], half[1], half[2], 0.7),
+                       exact = operation(wide[0], wide[1], wide[2], 0.7);
+        const Tensor dy = cast(irregular({3, 40}, 0.5, 2, 0.9), dtype);
+        const auto got = grad({&y, 1}, half, {.gradient = dy});
+        const auto expected = grad({&exact, 1}, wide, {.gradient = cast(dy, DType::kF64)});
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          CHECK(got[i].dtype() == dtype);
+          check_rounded_once(abs(got[i].tensor()), abs(expected[i].tensor()), bits);
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("clamp, where, lerp, addcmul, addcdiv") {

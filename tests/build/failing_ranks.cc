@@ -1,6 +1,8 @@
 // Rank cases that fail in every way between ones that pass; rank_report_test.sh runs them.
 #include <unistd.h>
 
+#include <catch2/catch.hpp>
+
 #include "tessera/distributed/collectives.h"
 #include "tessera/tests/support/ranks.h"
 

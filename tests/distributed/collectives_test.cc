@@ -4,6 +4,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "tessera/distributed/collective_counts.h"
+#include "tessera/tensor/ops_create.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/distributed/values.h"
@@ -12,6 +14,8 @@
 namespace tessera::testing {
 namespace {
 
+using distributed::CollectiveCounts;
+using distributed::CollectiveFilter;
 using distributed::ReduceOp;
 
 // Elements of each rank's part: one, odd, none, small ones (packed between processes) and large
@@ -217,6 +221,47 @@ TESSERA_RANK_TEST("wrong arguments are named, and the group stays usable", "[col
   });
   barrier(group);
   gather_list<float>(t, {3});
+}
+
+TESSERA_RANK_TEST("collectives of a trace are counted by kind, group and label", "[collectives]") {
+  const Tensor x = full({3}, 1.0), z = full({3}, 1.0);
+  const Tensor y = full({2 * t.size()}, 1.0), part = full({2}, 0.0);
+  const auto alone = t.group().subgroup({t.rank()}, "alone");
+  all_reduce(t.group(), std::vector{x}, ReduceOp::kSum, "before");  // not in the trace
+  Trace trace;
+  {
+    const TraceScope recording(trace);
+    all_reduce(t.group(), std::vector{x, z}, ReduceOp::kSum, "a");
+    all_reduce(t.group(), std::vector{x}, ReduceOp::kSum, "b");
+    all_reduce(t.group(), std::vector{x}, ReduceOp::kSum, "a");
+    reduce_scatter(t.group(), std::vector{y}, std::vector{part}, ReduceOp::kSum, "a");
+    all_reduce(*alone, std::vector{x}, ReduceOp::kSum, "a");
+  }
+  const CollectiveCounts counts(trace);
+  const auto check = [&](const char* what, const CollectiveFilter& filter, std::int64_t collectives,
+                         std::int64_t bytes) {
+    const distributed::CollectiveCounters found = counts.of(filter);
+    const std::int64_t expected = t.size() > 1 ? collectives : 0;
+    t.check(found.collectives == expected, "{}: {} collectives, expected {}", what,
+            found.collectives, expected);
+    t.check(found.bytes_sent == bytes * (t.size() - 1), "{}: {} bytes", what, found.bytes_sent);
+  };
+  check("all", {}, 4, (6 + 3 + 3 + 2) * 4);
+  check("of a kind", {.op = "all_reduce"}, 3, (6 + 3 + 3) * 4);
+  check("of a group", {.group = "world"}, 4, (6 + 3 + 3 + 2) * 4);
+  check("of another group", {.group = "alone"}, 0, 0);
+  check("of a label", {.label = "a"}, 3, (6 + 3 + 2) * 4);
+  check("of a kind and a label", {.op = "all_reduce", .label = "b"}, 1, 3 * 4);
+  check("of none", {.op = "all_gather"}, 0, 0);
+  t.check(counts.of({.alone = true}).collectives == 5, "groups of one rank are not counted");
+  if (!t.check(counts.rows().size() == 4, "{} rows", counts.rows().size())) return;
+  t.check(counts.rows()[0].label == "a" && counts.rows()[0].collectives == 2 &&
+              counts.rows()[1].label == "b" && counts.rows()[3].group == "alone",
+          "rows in another order: {}", counts.str());
+  const std::string first =
+      fmt::format("2 all_reduce of world (a): {} bytes\n", 36 * (t.size() - 1));
+  t.check(counts.str().starts_with(t.size() > 1 ? first : ""), "text: {}", counts.str());
+  t.check(counts.str().find("alone") == std::string::npos, "text: {}", counts.str());
 }
 
 TESSERA_RANK_TEST("collectives are counted and traced alike on every transport", "[collectives]") {

@@ -194,6 +194,22 @@ TEST_CASE("flattening: names, lines, and groups made once") {
   CHECK(beside.flatten("everything").group() == group);
 }
 
+TEST_CASE("a flattened axis has ranks along it, as its sub-mesh does") {
+  const DeviceMesh mesh = cube(5);
+  mesh.submesh({"dp", "tp"}).flatten("shard");
+  CHECK(mesh.all_ranks_along({"shard"}) == mesh.all_ranks_along({"dp", "tp"}));
+  CHECK(mesh.all_ranks_along({"shard"}) == RankLists{{0, 1, 4, 5}, {2, 3, 6, 7}});
+  CHECK(mesh.ranks_along("shard") == mesh["shard"].ranks());
+  CHECK(mesh.ranks_along("shard") == Ranks{0, 1, 4, 5});
+  mesh.submesh({"pp", "tp"}).flatten("inner");
+  CHECK(mesh.all_ranks_along({"dp", "inner"}) == RankLists{{0, 1, 2, 3, 4, 5, 6, 7}});
+  // Of a part that has only some of the joined axes, and not of axes that overlap.
+  CHECK_THROWS_WITH(mesh.submesh({"dp", "pp"}).all_ranks_along({"shard"}),
+                    Contains("axis \"shard\" is not of this mesh, which has: dp, pp"));
+  CHECK_THROWS_WITH(mesh.all_ranks_along({"dp", "shard"}), Contains("overlap"));
+  CHECK_THROWS_WITH(mesh.ranks_along("ep"), Contains("no axis \"ep\"; the mesh has: dp, pp, tp"));
+}
+
 TEST_CASE("a flattened axis beside the outer one") {
   const DeviceMesh mesh = cube(1, {"replicate", "shard", "cp"});
   mesh.submesh({"shard", "cp"}).flatten("shard_cp");

@@ -91,6 +91,28 @@ void runs_on(World& world) {
   steps(world, 1000000);
 }
 
+// Steps until a signal asks for an end, which the ranks agree on.
+void stops(World& world) {
+  world.heed_stop_signals();
+  say(fmt::format("pid {} {}", world.rank(), getpid()));
+  for (int done = 1; done <= 1000000; ++done) {
+    step(world, done);
+    const Tensor asked = Tensor::from_vector<float>({static_cast<float>(world.stop_signal())}, {1});
+    all_reduce(*world.group(), std::vector{asked}, distributed::ReduceOp::kMax);
+    const int signal = static_cast<int>(asked.to_vector<float>().front());
+    if (signal == 0) continue;
+    say(fmt::format("rank {} stops for {} after {}", world.rank(), signal, done));
+    return world.stopped_early(signal, done);
+  }
+}
+
+// Heeds signals and then does nothing about them.
+void heeds_in_vain(World& world) {
+  world.heed_stop_signals();
+  say(fmt::format("pid {} {}", world.rank(), getpid()));
+  steps(world, 1000000);
+}
+
 void exits(World& world, int code) {
   steps(world, 2);
   if (world.rank() == 1) std::_Exit(code);
@@ -135,6 +157,31 @@ int launch_twice(int argc, char** argv) {
   return 0;
 }
 
+// Threads first, then processes, in which the threads run once more unless they are left out.
+int launch_threads_first(int argc, char** argv) {
+  using distributed::LaunchMode;
+  double sum = 0;
+  const auto add_up = [&sum](World& world) {
+    const Tensor one = Tensor::from_vector<float>({1}, {1});
+    distributed::all_reduce(*world.group(), std::vector{one}, distributed::ReduceOp::kSum);
+    if (world.rank() != 0) return;
+    sum = one.item<float>();
+    say("added up by threads");
+  };
+  const auto once = [](World& world) {
+    if (world.rank() == 0) say("done once");
+  };
+  distributed::launch(argc, argv, {.ranks = 3, .mode = LaunchMode::kThreads}, add_up);
+  if (!distributed::is_rank_process())
+    distributed::launch(argc, argv, {.ranks = 2, .mode = LaunchMode::kThreads}, once);
+  return distributed::launch(argc, argv, {.ranks = 2, .mode = LaunchMode::kProcesses},
+                             [&sum](World& world) {
+                               barrier(*world.group());
+                               say(fmt::format("process {} has {}", world.rank(), sum));
+                             })
+      .exit_code;
+}
+
 const std::map<std::string, void (*)(World&)> kScenarios = {
     {"ok", ok},
     {"layout", layout},
@@ -142,6 +189,8 @@ const std::map<std::string, void (*)(World&)> kScenarios = {
     {"throws", throws},
     {"kills_itself", kills_itself},
     {"runs_on", runs_on},
+    {"stops", stops},
+    {"heeds_in_vain", heeds_in_vain},
     {"exits_3", [](World& world) { exits(world, 3); }},
     {"exits_0", [](World& world) { exits(world, 0); }},
     {"hangs", hangs_when_another_fails},
@@ -158,6 +207,7 @@ int main(int argc, char** argv) {
   if (scenario == "dies_before_launch" && rank != nullptr && std::string(rank) == "1")
     raise(SIGABRT);
   if (scenario == "twice") return launch_twice(argc, argv);
+  if (scenario == "threads_first") return launch_threads_first(argc, argv);
   const auto found = kScenarios.find(scenario == "dies_before_launch" ? "ok" : scenario);
   if (found == kScenarios.end()) return 99;
   if (!distributed::is_rank_process()) say("hello");

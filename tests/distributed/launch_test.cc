@@ -7,17 +7,25 @@
 #include <sys/wait.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "tessera/distributed/launch.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tests/distributed/program.h"
+#include "tessera/tests/support/skip.h"
 
 namespace tessera::distributed {
 namespace {
 
 using Catch::Matchers::Contains;
 using Clock = std::chrono::steady_clock;
+
+// Sends the signal when every rank has said that it heeds one.
+void signal_all_heeding(Program& program, int ranks, int signal, pid_t to) {
+  for (int rank = 0; rank < ranks; ++rank) program.pid_of_rank(rank);
+  kill(to, signal);
+}
 
 }  // namespace
 
@@ -169,11 +177,83 @@ TEST_CASE("a signal to the parent ends the ranks, then the parent", "[launch]") 
   program.check_nothing_left();
 }
 
+TEST_CASE("ranks that heed signals end in order, after one step", "[launch]") {
+  const std::string mode = GENERATE("threads", "processes");
+  const int signal = GENERATE(SIGTERM, SIGINT);
+  Program program(fmt::format("stops --launch {} --ranks 3", mode));
+  signal_all_heeding(program, 3, signal, program.pid());
+  CHECK(program.exit_code() == 128 + signal);
+  const std::string stops = fmt::format(" stops for {} after ", signal);
+  CHECK(count_of(program.output(), stops) == 3);
+  const std::string text = program.output();
+  const std::string step = text.substr(text.find(stops) + stops.size());
+  CHECK(count_of(text, stops + step.substr(0, step.find('\n') + 1)) == 3);
+  CHECK_THAT(text, Contains(fmt::format("launch returned {}\n", 128 + signal)));
+  CHECK_THAT(text, !Contains("error: "));
+  program.check_nothing_left();
+}
+
+TEST_CASE("a signal to one rank process asks all to end", "[launch]") {
+  Program program("stops --ranks 3");
+  signal_all_heeding(program, 3, SIGTERM, program.pid_of_rank(1));
+  CHECK(program.exit_code() == 128 + SIGTERM);
+  CHECK(count_of(program.output(), " stops for 15 after ") == 3);
+}
+
+TEST_CASE("a second signal ends the run at once, a copy of the first does not", "[launch]") {
+  const std::string mode = GENERATE("threads", "processes");
+  Program program(fmt::format("heeds_in_vain --launch {} --ranks 2", mode));
+  signal_all_heeding(program, 2, SIGINT, program.pid());
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  kill(program.pid(), SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  CHECK(program.processes() > 0);
+  const auto start = Clock::now();
+  kill(program.pid(), SIGINT);
+  const int status = program.wait();
+  CHECK(seconds_since(start) < 1);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGINT);
+  program.check_nothing_left();
+}
+
+TEST_CASE("rank threads that heed nothing end by the first signal", "[launch]") {
+  Program program("runs_on --launch threads --ranks 2");
+  signal_all_heeding(program, 2, SIGTERM, program.pid());
+  const int status = program.wait();
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGTERM);
+}
+
+TEST_CASE("what the system refuses to ranks is said in words of ours", "[launch]") {
+  const auto says = [](const std::string& through, const std::string& text) {
+    Program program("ok --ranks 3", through);
+    CHECK(program.exit_code() == 1);
+    CHECK_THAT(program.output(), Contains(text) && !Contains("enforce"));
+    CHECK(count_of(program.output(), "error: ") == 1);
+  };
+  says("prlimit --nofile=12", "open files, the limit is 12; raise it (ulimit -n)");
+  if (std::system("unshare --net true 2>/dev/null") != 0)
+    return tessera::testing::skip("needs the right to make network namespaces");
+  says("unshare --net", "Cannot assign requested address; switch the loopback interface on");
+}
+
 TEST_CASE("a program may launch several times", "[launch]") {
   Program program("twice --ranks 2");
   CHECK(program.exit_code() == 0);
   CHECK(count_of(program.output(), "first launch\n") == 1);
   CHECK(count_of(program.output(), "second launch\n") == 1);
+  program.check_nothing_left();
+}
+
+TEST_CASE("threads launched before processes run again in each of them, unless left out",
+          "[launch]") {
+  Program program("threads_first");
+  CHECK(program.exit_code() == 0);
+  CHECK(count_of(program.output(), "added up by threads\n") == 3);  // the parent and two ranks
+  CHECK(count_of(program.output(), "process 0 has 3\n") == 1);
+  CHECK(count_of(program.output(), "process 1 has 3\n") == 1);
+  CHECK(count_of(program.output(), "done once\n") == 1);
   program.check_nothing_left();
 }
 

@@ -225,6 +225,18 @@ TEST_CASE("a signal to one launcher ends all nodes", "[nodes]") {
   programs[1]->check_nothing_left();
 }
 
+TEST_CASE("a signal to one launcher is heeded on all nodes", "[nodes]") {
+  const auto programs = Nodes(2).start_all("stops --ranks 2");
+  for (int rank : {0, 1}) programs[0]->pid_of_rank(rank);
+  for (int rank : {2, 3}) programs[1]->pid_of_rank(rank);
+  kill(programs[1]->pid(), SIGTERM);
+  for (const auto& program : programs) {
+    CHECK(program->exit_code() == 128 + SIGTERM);
+    CHECK(count_of(program->output(), " stops for 15 after ") == 2);
+    CHECK(count_of(program->output(), "error: ") == 0);
+  }
+}
+
 TEST_CASE("nodes wait for one that is late", "[nodes]") {
   const int first = GENERATE(0, 1);
   const Nodes nodes(2);

@@ -1,8 +1,10 @@
-// JSON values and texts between ranks, and whether ranks hold the same.
+// JSON values, texts and packed lists between ranks, and whether ranks hold the same.
 #include "tessera/distributed/objects.h"
 
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -92,6 +94,58 @@ TESSERA_RANK_TEST("a root that is not in the group, and ranks that send somethin
     t.check_throws<CollectiveError>(text, [&] { (void)all_gather_objects(t.group(), 1); });
     t.check_throws<CollectiveError>(text, [&] { (void)broadcast_object(t.group(), 1, 0); });
   }
+}
+
+TESSERA_RANK_TEST_WITH("packed lists come back as they were, also between ranks", "[objects]",
+                       {.worlds = {1, 3}}) {
+  using distributed::packed_numbers, distributed::packed_texts;
+  using distributed::unpacked_numbers, distributed::unpacked_texts;
+  const std::string bytes("\0\xff 3:", 5);
+  const std::vector<std::vector<std::string>> lists = {
+      {},
+      {""},
+      {"", "", bytes},
+      {bytes, std::string(1000, '\n'), "x"},
+      {packed_texts({bytes, ""}), packed_texts({})}};
+  for (const std::vector<std::string>& texts : lists)
+    t.check(unpacked_texts(packed_texts(texts)) == texts, "{} texts", texts.size());
+  const std::vector<std::int64_t> numbers = {0, -1, std::numeric_limits<std::int64_t>::min(),
+                                             std::numeric_limits<std::int64_t>::max(),
+                                             std::bit_cast<std::int64_t>(std::nan("7"))};
+  t.check(unpacked_numbers(packed_numbers(numbers)) == numbers, "numbers");
+  t.check(unpacked_numbers(packed_numbers({})).empty(), "no numbers");
+  const std::string mine = packed_texts({text_of(t.rank()), packed_numbers({t.rank(), -1})});
+  int rank = 0;
+  for (const std::string& each : all_gather_texts(t.group(), mine)) {
+    const std::vector<std::string> parts = unpacked_texts(each);
+    t.check(parts.size() == 2 && parts[0] == text_of(rank), "the text of {}", rank);
+    t.check(unpacked_numbers(parts.back()) == std::vector<std::int64_t>{rank, -1}, "numbers");
+    ++rank;
+  }
+}
+
+TESSERA_RANK_TEST_WITH("what was not packed is refused", "[objects]", {.worlds = {1}}) {
+  using distributed::packed_numbers, distributed::packed_texts, distributed::unpacked_texts;
+  const auto refuses = [&](const std::string& text, const std::string& why) {
+    t.check_throws<InvalidArgument>(why, [&] { (void)unpacked_texts(text); });
+  };
+  refuses(
+      "\xff\xff",
+      "[unpacked_texts] rank 0: 2 bytes are not a packed list of texts: number 0 is cut off; do "
+      "all ranks ask for the same?");
+  const std::string two = packed_texts({"one", "three"});  // 11 bytes and 13
+  for (std::size_t size = 1; size < two.size(); ++size) {
+    if (size == 11) continue;
+    refuses(two.substr(0, size), fmt::format("{} bytes are not a packed list of texts: number {} ",
+                                             size, size < 11 ? 0 : 1));
+  }
+  refuses(two + "x", "25 bytes are not a packed list of texts: number 2 is cut off");
+  refuses(packed_numbers({-1}), "8 bytes are not a packed list of texts: number 0 is cut off");
+  refuses(packed_numbers({1}), "8 bytes are not a packed list of texts: number 0 is cut off");
+  t.check_throws<InvalidArgument>(
+      "[unpacked_numbers] rank 0: 9 bytes are not packed numbers of 8 bytes each; do all ranks ask "
+      "for the same?",
+      [] { (void)distributed::unpacked_numbers("123456789"); });
 }
 
 TESSERA_RANK_TEST("tensors with equal bits pass, in any layout, and NaN equals itself",

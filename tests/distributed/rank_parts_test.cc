@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cerrno>
@@ -10,9 +11,12 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "tessera/distributed/folder_store.h"
+#include "tessera/distributed/launch_folder.h"
 #include "tessera/distributed/local_meeting.h"
 #include "tessera/distributed/process_group_gloo.h"
 #include "tessera/distributed/rank_page.h"
@@ -88,6 +92,52 @@ TEST_CASE("the page of a rank takes its space before it is written", "[launch]")
   CHECK_THAT(text, Contains("[launch] cannot reserve ") && Contains("/page-1: File too large; ") &&
                        Contains("set TMPDIR"));
   std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("the next start removes the folders of launchers that were killed, and no others",
+          "[launch]") {
+  namespace fs = std::filesystem;
+  const std::string base = fresh_folder(), elsewhere = fresh_folder();
+  const char* usual = std::getenv("TMPDIR");
+  const std::string before = usual == nullptr ? "" : usual;
+  setenv("TMPDIR", base.c_str(), 1);
+  const auto count = [&] {
+    return std::distance(fs::directory_iterator(base), fs::directory_iterator());
+  };
+  const auto start_and_die = [] {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      const LaunchFolder folder;
+      raise(SIGKILL);
+    }
+    REQUIRE(waitpid(pid, nullptr, 0) == pid);
+  };
+  start_and_die();
+  const std::string killed = fs::directory_iterator(base)->path().string();
+  REQUIRE(fs::exists(killed + "/.tessera-lock"));
+  // Of somebody else, by the name alone, and by a link to one that another start would remove.
+  fs::create_directories(base + "/tessera-notes/chapters");
+  std::ofstream(base + "/tessera-list") << "mine";
+  fs::copy(killed, elsewhere + "/kept", fs::copy_options::recursive);
+  fs::create_directory_symlink(elsewhere + "/kept", base + "/tessera-link");
+  {
+    const LaunchFolder first;
+    CHECK_FALSE(fs::exists(killed));
+    start_and_die();  // removes nothing: the first is in use
+    CHECK(fs::exists(first.path() + "/.tessera-lock"));
+    LaunchFolder second;
+    CHECK(count() == 3 + 2);
+    second.remove();
+    CHECK_FALSE(fs::exists(second.path()));
+  }
+  CHECK(count() == 3);
+  CHECK(fs::exists(base + "/tessera-notes/chapters"));
+  CHECK(fs::exists(elsewhere + "/kept/.tessera"));
+  if (usual == nullptr)
+    unsetenv("TMPDIR");
+  else
+    setenv("TMPDIR", before.c_str(), 1);
+  for (const std::string& folder : {base, elsewhere}) fs::remove_all(folder);
 }
 
 TEST_CASE("a rank that cannot say that it is there says why", "[connect]") {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tessera/autograd/engine.h"
+#include "tessera/distributed/collective_counts.h"
 #include "tessera/distributed/device_mesh.h"
 #include "tessera/distributed/mesh_impl.h"
 #include "tessera/distributed/parameters.h"
@@ -47,11 +48,13 @@ inline Tensor indices(const Shape& shape, std::int64_t below, std::int64_t step 
 using Counts = std::map<std::string, int>;
 inline Counts count_collectives(const std::function<void()>& call) {
   Trace trace;
-  current_rank_context()->set_trace(&trace);
-  call();
-  current_rank_context()->set_trace(nullptr);
+  {
+    const TraceScope recording(trace);
+    call();
+  }
   Counts counts;
-  for (const CollectiveRecord& record : trace.all<CollectiveRecord>()) ++counts[record.op];
+  for (const auto& row : distributed::CollectiveCounts(trace).rows())
+    counts[row.op] += static_cast<int>(row.collectives);
   return counts;
 }
 

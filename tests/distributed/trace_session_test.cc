@@ -37,6 +37,15 @@ json read_file(const std::string& path) {
   return json::parse(file);
 }
 
+// The second line of a file: what is known of the whole, as it stands there.
+std::string about_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  std::getline(file, line);
+  return line;
+}
+
 // A gather on a stream of its own, and work of the current stream that waits for it.
 void step(RankTest& t, const Stream& gather, std::int64_t number) {
   const Tensor mine = full({3}, t.rank());
@@ -167,6 +176,15 @@ TESSERA_RANK_TEST("a run that ends early writes what there is, or nothing", "[tr
   if (t.rank() != 0) return;
   const json about = read_file(path)["otherData"];
   t.check(about["first_step"] == 1 && about["last_step"] == 1, "{}", about.dump());
+  // Its keys stand in their order, without blanks.
+  const std::vector<int> zero(static_cast<std::size_t>(t.size()), 0);
+  const std::string zeros = fmt::format("{}", fmt::join(zero, ","));
+  const std::string line = about_line(path);
+  const std::string begin = fmt::format(
+      R"("otherData":{{"format":"tessera trace 1","ranks":{},"first_step":1,"last_step":1,)"
+      R"("dropped":[{}],"clock_offset_ns":[{}],"clock_uncertainty_ns":[)",
+      t.size(), zeros, zeros);
+  t.check(line.starts_with(begin) && line.ends_with("]},"), "{}", line);
 }
 
 TESSERA_RANK_TEST("a session that is left in the middle stops tracing", "[trace]") {

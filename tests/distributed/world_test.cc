@@ -34,6 +34,15 @@ TESSERA_RANK_TEST("a world knows its rank, mesh and context", "[world]") {
   t.check(world.context()->threads() >= 1, "threads {}", world.context()->threads());
 }
 
+TESSERA_RANK_TEST("a world without a launcher is stopped by itself alone", "[world]") {
+  distributed::World world(t.world().group(), kCpu, t.world().context());
+  t.check(world.stop_signal() == 0, "nobody has asked");
+  world.ask_to_stop(2);
+  world.ask_to_stop(15);
+  t.check(world.stop_signal() == 2, "the first one stays, got {}", world.stop_signal());
+  t.check(t.world().stop_signal() == 0, "another world is not stopped");
+}
+
 TESSERA_RANK_TEST("a world of several nodes", "[world]") {
   const auto over_nodes = [&t](int ranks_per_node) {
     return distributed::World(t.world().group(), kCpu, t.world().context(), ranks_per_node);

@@ -58,7 +58,7 @@ def _one_page(page):
                 deps = common["deps"],
                 linkstatic = True,
                 size = "small",
-                tags = _TAGS + ["cpu:2"],
+                tags = _TAGS,
             )
         elif kind == "test":
             tessera_cc_test(name = target + "_test", srcs = [source], **common)

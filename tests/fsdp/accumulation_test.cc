@@ -61,11 +61,12 @@ struct Case {
   fsdp::ReshardAfterForward after_forward = true;
   bool after_backward = true;
   bool scatter_only = false;  ///< reduce-scatter each time, all-reduce at the last
+  int kept_by = 0;            ///< after forward each rank keeps 1 / kept_by; 0: all or nothing
 
   bool gathers_again() const { return after_forward != fsdp::ReshardAfterForward(false); }
   std::string str() const {
-    return fmt::format("mode {}, reshard {} and {}, scatter only {}", name_of(mode),
-                       gathers_again(), after_backward, scatter_only);
+    return fmt::format("mode {}, reshard {} and {}, scatter only {}, kept by {}", name_of(mode),
+                       gathers_again(), after_backward, scatter_only, kept_by);
   }
 };
 
@@ -102,6 +103,20 @@ void set_flags(Accumulator& model, const Case& c, bool is_last) {
   }
 }
 
+/// Half of the gathers are backward's; what 1/n was kept of is gathered among n.
+void check_neighbours(RankTest& t, const Case& c, const Trace& trace, int shards) {
+  if (c.kept_by == 0) return;
+  int among_all = 0, among_neighbours = 0;
+  for (const CollectiveRecord& record : records_of(trace, "all_gather")) {
+    among_all += record.group_size == shards;
+    among_neighbours += record.group_size == c.kept_by;
+  }
+  const int groups = kMlps + 1;
+  t.check(among_all == groups && among_neighbours == groups,
+          "{}: {} gathers among {} ranks and {} among {}, expected {} each", c.str(), among_all,
+          shards, among_neighbours, c.kept_by, groups);
+}
+
 void run_case(RankTest& t, const distributed::DeviceMesh& mesh, const Case& c) {
   Accumulator model, twin;
   const fsdp::FullyShardOptions options = {.mesh = mesh, .reshard_after_forward = c.after_forward};
@@ -116,10 +131,12 @@ void run_case(RankTest& t, const distributed::DeviceMesh& mesh, const Case& c) {
       const Tensor x =
           random_rows(2 * t.size(), kDim, DType::kF64, iteration * kMicroBatches + micro);
       set_flags(model, c, micro + 1 == kMicroBatches);
-      seen += counts_of(traced(t, [&] {
+      const Trace trace = traced(t, [&] {
         const Variable y = model(Variable(my_rows(x, t.world())));
         backward(mul(sum(square(y)), 0.5 / static_cast<double>(y.dim(0))));
-      }));
+      });
+      seen += counts_of(trace);
+      check_neighbours(t, c, trace, mesh.size(mesh.axes().back()));
       backward(plain_loss(twin(Variable(x))));
     }
     check_counts(t, c.str(), seen, unless_alone(t, expected_counts(c, mesh.ndim() == 2)));
@@ -132,35 +149,48 @@ void run_case(RankTest& t, const distributed::DeviceMesh& mesh, const Case& c) {
   }
 }
 
+/// `kept_by`: at least two, and fewer than the ranks that split; 0: no part is kept.
 void run_cases(RankTest& t, const distributed::DeviceMesh& mesh, int kept_by) {
-  std::vector<fsdp::ReshardAfterForward> settings = {true, false};
-  if (kept_by > 1) settings.push_back(kept_by);
   for (const bool scatter_only : {false, true}) {
     if (scatter_only && mesh.ndim() == 1) continue;
     for (const Mode mode : {Mode::kAll, Mode::kRoot, Mode::kSome}) {
-      for (const fsdp::ReshardAfterForward& setting : settings)
-        run_case(t, mesh, {.mode = mode, .after_forward = setting, .scatter_only = scatter_only});
-      if (mode != Mode::kSome)
-        run_case(t, mesh,
-                 {.mode = mode,
-                  .after_forward = false,
-                  .after_backward = false,
-                  .scatter_only = scatter_only});
+      const auto run = [&](Case c) {
+        c.mode = mode;
+        c.scatter_only = scatter_only;
+        run_case(t, mesh, c);
+      };
+      if (kept_by > 0) {
+        run({.after_forward = kept_by, .kept_by = kept_by});
+        continue;
+      }
+      for (const bool reshard : {true, false}) run({.after_forward = reshard});
+      if (mode != Mode::kSome) run({.after_forward = false, .after_backward = false});
     }
   }
 }
 
+/// 2 x 2, 2 x 3 (9 rows are 3, 3, 3 and 36 are 12), 2 x 4.
+distributed::DeviceMesh two_replicas(RankTest& t) {
+  return {{"replicate", "shard"}, {2, t.size() / 2}, t.world().group(), t.world().device()};
+}
+
 TESSERA_RANK_TEST("fsdp accumulation: counts and gradients, one axis", "[fsdp]") {
-  run_cases(t, t.world().mesh(), t.size());
+  run_cases(t, t.world().mesh(), 0);
+}
+
+TESSERA_RANK_TEST_WITH("fsdp accumulation: counts and gradients, one axis, 1/n is kept", "[fsdp]",
+                       {.worlds = {4, 6}}) {
+  run_cases(t, t.world().mesh(), 2);
 }
 
 TESSERA_RANK_TEST_WITH("fsdp accumulation: counts and gradients, two axes", "[fsdp]",
                        {.worlds = {4, 6}}) {
-  // 2 x 2, and with three ranks that split: 9 rows are 3, 3, 3 and 36 are 12; 2 replicas.
-  const int shards = t.size() / 2;
-  const distributed::DeviceMesh mesh({"replicate", "shard"}, {2, shards}, t.world().group(),
-                                     t.world().device());
-  run_cases(t, mesh, shards);
+  run_cases(t, two_replicas(t), 0);
+}
+
+TESSERA_RANK_TEST_WITH("fsdp accumulation: counts and gradients, two axes, 1/n is kept", "[fsdp]",
+                       {.worlds = {8}}) {
+  run_cases(t, two_replicas(t), 2);
 }
 
 TESSERA_RANK_TEST("fsdp accumulation: nothing is reduced until a backward may", "[fsdp]") {

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <memory>
 #include <string>
 
 #include "tessera/fsdp/replicate.h"
@@ -70,6 +71,88 @@ TESSERA_RANK_TEST_WITH("converted to f64 after sharding", "[fsdp]", {.worlds = {
   for (const Way way :
        {Way::kSharded, Way::kKept, Way::kReplicated, Way::kHybrid, Way::kHybridOptimizer}) {
     for (const bool trained : {false, true}) train_converted(t, way, trained);
+  }
+}
+
+std::unique_ptr<Chain> f32_chain(RankTest& t, const fsdp::ReshardAfterForward& reshard) {
+  auto chain = std::make_unique<Chain>(ChainOptions{.dtype = DType::kF32});
+  shard_chain(*chain, {.mesh = t.world().mesh(), .reshard_after_forward = reshard});
+  nn::initialize(*chain, {.seed = 3});
+  return chain;
+}
+
+TESSERA_RANK_TEST("no conversion while gradients wait to be reduced", "[fsdp]") {
+  const auto model = f32_chain(t, true);
+  const fsdp::Handle root = fsdp::of(*model);
+  root.set_requires_gradient_sync(false);
+  backward(sum((*model)(Variable(random_rows(3, 7, DType::kF32, 1)))));
+  t.check_throws<StateError>(
+      "gradients of group block0 wait to be reduced: convert the model "
+      "between steps, or discard_pending_gradients()",
+      [&] { model->to(DType::kF64); });
+  t.check(model->parameters().front().dtype() == DType::kF32, "converted all the same");
+  root.discard_pending_gradients();
+  model->to(DType::kF64);
+  check_dtypes(t, *model);
+}
+
+// In forward and in backward of a step, which goes on as if nobody had asked.
+TESSERA_RANK_TEST("no conversion in the middle of a step", "[fsdp]") {
+  const auto model = f32_chain(t, true), twin = f32_chain(t, true);
+  int refused = 0;
+  const auto convert = [&] {
+    t.check_throws<StateError>("Block is in the middle of a step: convert it between steps",
+                               [&] { model->to(DType::kF64); });
+    ++refused;
+  };
+  model->blocks()[1]->register_forward_hook([&](nn::Module&, const nn::VisitVariables* results) {
+    if (results == nullptr) return;
+    convert();
+    (*results)([&](Variable& y) {
+      y.register_hook([&](const Variable&) {
+        convert();
+        return Variable();
+      });
+    });
+  });
+  const RowBatch batch = {.width = 7, .ranks = data_rank(t.group()), .dtype = DType::kF32};
+  for (Chain* each : {model.get(), twin.get()})
+    backward(half_squares((*each)(batch.mine(0, 0)), batch.rows, t.size()));
+  t.check(refused == 2, "{} conversions were tried", refused);
+  const auto mine = model->parameters(), others = twin->parameters();
+  for (std::size_t i = 0; i < mine.size(); ++i)
+    t.check_equal(mine[i].grad(), others[i].grad(), mine[i].name());
+}
+
+// Gathered by hand, gathered and not yet waited for, or kept by a forward without a backward: the
+// values are released, and the next forward gathers them in the new dtype.
+TESSERA_RANK_TEST("values that are gathered are released by a conversion", "[fsdp]") {
+  enum class Gathered { kByHand, kUnderWay, kKept };
+  for (const Gathered how : {Gathered::kByHand, Gathered::kUnderWay, Gathered::kKept}) {
+    const auto model = f32_chain(t, how != Gathered::kKept);
+    Chain twin({.dtype = DType::kF32});
+    nn::initialize(twin, {.seed = 3});
+    if (how == Gathered::kKept) {
+      (*model)(Variable(random_rows(3, 7, DType::kF32, 1)));
+    } else {
+      for (nn::Module* module : fsdp::sharded_modules(*model))
+        fsdp::of(*module).unshard({.async = how == Gathered::kUnderWay});
+    }
+    const auto states = [&](fsdp::GroupState expected, const char* when) {
+      for (nn::Module* module : fsdp::sharded_modules(*model)) {
+        const fsdp::GroupState state = fsdp::of(*module).state();
+        t.check(state == expected, "case {}, {}: {} is {}", static_cast<int>(how), when,
+                fsdp::of(*module).group_name(), fsdp::group_state_name(state));
+      }
+    };
+    states(how == Gathered::kUnderWay ? fsdp::GroupState::kGathering : fsdp::GroupState::kFull,
+           "before");
+    model->to(DType::kF64);
+    twin.to(DType::kF64);
+    states(fsdp::GroupState::kSharded, "converted");
+    t.check_throws<StateError>("is sharded", [&] { model->parameters().front().value(); });
+    const Variable x(random_rows(3, 7, DType::kF64, 2));
+    t.check_equal((*model)(x).tensor(), twin(x).tensor(), "computed with the new values");
   }
 }
 

@@ -62,7 +62,8 @@ void check_step(RankTest& t, const std::string& what, const Step& step, int back
                unless_alone(t, {.all_gather = backward_gathers, .reduce_scatter = kGroups}));
 }
 
-TESSERA_RANK_TEST("fsdp counts: collectives of a step for each reshard_after_forward", "[fsdp]") {
+TESSERA_RANK_TEST_WITH("fsdp counts: collectives of a step for each reshard_after_forward",
+                       "[fsdp]", {.worlds = {1, 2, 3, 4, 5, 6}}) {
   struct Row {
     const char* name;
     ReshardAfterForward value;
@@ -70,12 +71,20 @@ TESSERA_RANK_TEST("fsdp counts: collectives of a step for each reshard_after_for
   };
   std::vector<Row> rows = {
       {"unset", {}, kGroups - 1}, {"true", true, kGroups}, {"false", false, 0}};
-  if (t.size() > 1) rows.push_back({"number", t.size() % 2 == 0 ? 2 : t.size(), kGroups});
+  // Between 4 and 6 ranks a part of the values stays, and backward gathers it among two.
+  const int part = t.size() % 2 == 0 ? 2 : t.size();
+  if (t.size() > 1) rows.push_back({"number", part, kGroups});
   for (const Row& row : rows) {
     const auto model = sharded(t, row.value, row.value);
-    for (int round = 0; round < 3; ++round)
-      check_step(t, fmt::format("reshard {}, round {}", row.name, round), traced_step(t, *model),
+    for (int round = 0; round < 3; ++round) {
+      const Step step = traced_step(t, *model);
+      check_step(t, fmt::format("reshard {}, round {}", row.name, round), step,
                  row.backward_gathers);
+      const int among = row.value.ranks() ? part : t.size();
+      for (const CollectiveRecord& record : records_of(step.backward, "all_gather"))
+        t.check(record.group_size == among, "reshard {}: {} is gathered among {} in backward",
+                row.name, record.label, record.group_size);
+    }
   }
 }
 

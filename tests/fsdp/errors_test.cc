@@ -20,6 +20,7 @@
 #include "tessera/nn/layers/module_list.h"
 #include "tessera/nn/layers/sequential.h"
 #include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/ops_elementwise.h"
 #include "tessera/tests/fsdp/chain.h"
 #include "tessera/tests/fsdp/holder.h"
 #include "tessera/tests/fsdp/twin.h"
@@ -54,30 +55,36 @@ static_assert(!std::is_copy_constructible_v<Chain> && !std::is_copy_assignable_v
 
 TESSERA_RANK_TEST("fsdp errors: meshes and modules that cannot be sharded", "[fsdp]") {
   const FullyShardOptions options = {.mesh = t.world().mesh()};
-  check_throws<InvalidArgument>(t, "mesh", [] { fsdp::fully_shard(*make_chain(), {}); });
-  check_throws<InvalidArgument>(t, "mesh", [] { fsdp::replicate(*make_chain(), {}); });
+  const std::string no_mesh = "Chain: no mesh was given: set .mesh, for instance to world.mesh()";
+  check_throws<InvalidArgument>(t, no_mesh, [] { fsdp::fully_shard(*make_chain(), {}); });
+  check_throws<InvalidArgument>(t, no_mesh, [] { fsdp::replicate(*make_chain(), {}); });
   const distributed::DeviceMesh two({"a", "b"}, {1, t.size()}, t.world().group(),
                                     t.world().device());
   const distributed::DeviceMesh three({"a", "b", "c"}, {1, 1, t.size()}, t.world().group(),
                                       t.world().device());
-  check_throws<InvalidArgument>(t, "3", [&] { fsdp::fully_shard(*make_chain(), {.mesh = three}); });
-  check_throws<InvalidArgument>(t, "2", [&] { fsdp::replicate(*make_chain(), {.mesh = two}); });
-  check_throws<InvalidArgument>(t, "ModuleList", [&] {
+  check_throws<InvalidArgument>(
+      t, "Chain: expected a mesh with 1 axis (shards) or 2 (replicas, shards), got 3",
+      [&] { fsdp::fully_shard(*make_chain(), {.mesh = three}); });
+  check_throws<InvalidArgument>(t, "Chain: replicate expects a mesh with 1 axis, got 2",
+                                [&] { fsdp::replicate(*make_chain(), {.mesh = two}); });
+  check_throws<InvalidArgument>(t, "ModuleList is a container without a forward", [&] {
     nn::ModuleList list;
     list.add<nn::Linear>({.in = 2, .out = 2});
     fsdp::fully_shard(list, options);
   });
-  check_throws<InvalidArgument>(t, "ModuleDict", [&] {
+  check_throws<InvalidArgument>(t, "ModuleDict is a container without a forward", [&] {
     nn::ModuleDict dict;
     dict.add<nn::Linear>("a", {.in = 2, .out = 2});
     fsdp::replicate(dict, {.mesh = t.world().mesh()});
   });
   const std::vector<nn::Module*> nothing, null = {nullptr};
-  check_throws<InvalidArgument>(t, "", [&] { fsdp::fully_shard(nothing, options); });
-  check_throws<InvalidArgument>(t, "null", [&] { fsdp::fully_shard(null, options); });
-  check_throws<InvalidArgument>(t, "",
+  const char* empty = "the list of modules is empty";
+  const char* with_null = "a module of the list is null";
+  check_throws<InvalidArgument>(t, empty, [&] { fsdp::fully_shard(nothing, options); });
+  check_throws<InvalidArgument>(t, with_null, [&] { fsdp::fully_shard(null, options); });
+  check_throws<InvalidArgument>(t, empty,
                                 [&] { fsdp::replicate(nothing, {.mesh = t.world().mesh()}); });
-  check_throws<InvalidArgument>(t, "null",
+  check_throws<InvalidArgument>(t, with_null,
                                 [&] { fsdp::replicate(null, {.mesh = t.world().mesh()}); });
 }
 
@@ -94,12 +101,12 @@ TESSERA_RANK_TEST("fsdp errors: parameters that cannot be sharded", "[fsdp]") {
     out.back().dtype = DType::kF64;
     return out;
   };
-  for (const char* part : {"p0", "p1", "f32", "f64"}) {
-    check_throws<InvalidArgument>(t, part, [&] {
-      Holder holder(mixed());
-      fsdp::fully_shard(holder, options);
-    });
-  }
+  check_throws<InvalidArgument>(
+      t, "but of Holder \"p0\" is f32 and \"p1\" is f64: shard their modules in calls of their own",
+      [&] {
+        Holder holder(mixed());
+        fsdp::fully_shard(holder, options);
+      });
   // A frozen one may differ.
   Holder frozen(mixed());
   frozen.at(1).set_requires_grad(false);
@@ -133,20 +140,37 @@ TESSERA_RANK_TEST("fsdp errors: placements and numbers that do not fit", "[fsdp]
                          return std::optional<distributed::Shard>(distributed::Shard{.dim = dim});
                        }});
   };
-  check_throws<InvalidArgument>(t, "p0", [&] { place({7}, 1); });
-  check_throws<InvalidArgument>(t, "p0", [&] { place({7, 2}, -3); });
+  check_throws<InvalidArgument>(
+      t, "Shard(1) is out of range for parameter \"p0\" of Holder, which has 1 dims",
+      [&] { place({7}, 1); });
+  check_throws<InvalidArgument>(
+      t, "Shard(-3) is out of range for parameter \"p0\" of Holder, which has 2 dims", [&] {
+        place({7, 2}, -3);
+      });
   // 31 columns are even over one rank only.
-  if (t.size() > 1) check_throws<InvalidArgument>(t, "31", [&] { place({4, 31}, -1); });
-  for (const int ranks : {0, -1, t.size() + 1}) {
-    check_throws<InvalidArgument>(t, std::to_string(ranks), [&] {
-      fsdp::fully_shard(*make_chain(), {.mesh = t.world().mesh(), .reshard_after_forward = ranks});
-    });
+  if (t.size() > 1) {
+    check_throws<InvalidArgument>(
+        t,
+        fmt::format("dim 1 of parameter \"p0\" of Holder has 31 elements, which {} ranks cannot "
+                    "share evenly",
+                    t.size()),
+        [&] {
+          place({4, 31}, -1);
+        });
   }
-  if (t.size() <= 2) return;
-  const int uneven = t.size() - 1;  // cuts no world of more than two ranks into equal parts
-  check_throws<InvalidArgument>(t, std::to_string(uneven), [&] {
-    fsdp::fully_shard(*make_chain(), {.mesh = t.world().mesh(), .reshard_after_forward = uneven});
-  });
+  const auto check_kept = [&](int ranks) {
+    check_throws<InvalidArgument>(
+        t,
+        fmt::format("reshard_after_forward = {} of Chain must be at least 1 and divide the {} "
+                    "ranks of axis \"data\"",
+                    ranks, t.size()),
+        [&] {
+          fsdp::fully_shard(*make_chain(),
+                            {.mesh = t.world().mesh(), .reshard_after_forward = ranks});
+        });
+  };
+  for (const int ranks : {0, -1, t.size() + 1}) check_kept(ranks);
+  if (t.size() > 2) check_kept(t.size() - 1);  // cuts no such world into equal parts
 }
 
 TESSERA_RANK_TEST("fsdp errors: a second call on one module", "[fsdp]") {
@@ -157,15 +181,18 @@ TESSERA_RANK_TEST("fsdp errors: a second call on one module", "[fsdp]") {
     for (const auto& second : calls) {
       const auto chain = make_chain();
       first(*chain);
-      check_throws<StateError>(t, "Chain", [&] { second(*chain); });
+      const char* kind = fsdp::kind_name(fsdp::of(*chain).kind());
+      check_throws<StateError>(t, fmt::format("Chain has {} applied already", kind),
+                               [&] { second(*chain); });
     }
   }
   // Also where the first call had a list, and where nothing was left to take.
   const auto chain = make_chain();
   Block &a = *chain->blocks()[0], &b = *chain->blocks()[1];
   fsdp::fully_shard({&a, &b}, {.mesh = t.world().mesh()});
-  check_throws<StateError>(t, "Block", [&] { shard(b); });
-  check_throws<StateError>(t, "Block", [&] {
+  const char* twice = "Block has fully_shard applied already";
+  check_throws<StateError>(t, twice, [&] { shard(b); });
+  check_throws<StateError>(t, twice, [&] {
     fsdp::fully_shard({&*chain->blocks()[2], &a}, {.mesh = t.world().mesh()});
   });
 }
@@ -226,14 +253,16 @@ TESSERA_RANK_TEST("fsdp errors: a group of several modules cannot be the root", 
   net.add<nn::Linear>({.in = 3, .out = 3, .dtype = DType::kF64});
   fsdp::fully_shard({&net.at(0), &net.at(1)}, {.mesh = t.world().mesh()});
   nn::initialize(net, {.seed = 1});
-  check_throws<StateError>(t, "root", [&] { net(Variable(random_rows(2, 3, DType::kF64, 1))); });
+  check_throws<StateError>(t, "a group of several modules (Linear, Linear) cannot be the root",
+                           [&] { net(Variable(random_rows(2, 3, DType::kF64, 1))); });
 }
 
 TESSERA_RANK_TEST("fsdp errors: no state", "[fsdp]") {
   const auto model = make_chain();
   t.check(!fsdp::has_state(*model), "a state from nowhere");
   check_throws<StateError>(t, "no FSDP state on Chain", [&] { fsdp::of(*model); });
-  check_throws<InvalidArgument>(t, "Chain", [&] { fsdp::share_comm_context({model.get()}); });
+  check_throws<InvalidArgument>(t, "Chain has no FSDP state: shard the roots first",
+                                [&] { fsdp::share_comm_context({model.get()}); });
   fsdp::fully_shard(*model, {.mesh = t.world().mesh()});
   t.check(fsdp::has_state(*model), "no state after fully_shard");
 }
@@ -275,6 +304,23 @@ TESSERA_RANK_TEST(
     fill_(named.parameter.local().tensor(), 0.5);
   const double error = worst_error(model(x).tensor(), twin(x).tensor());
   t.check(error == 0, "after the write outputs differ by {}", error);
+}
+
+TESSERA_RANK_TEST("fsdp: a write between forward and backward throws, released or kept", "[fsdp]") {
+  for (const bool reshard : {true, false}) {
+    Chain model({});
+    shard_chain(model, {.mesh = t.world().mesh(), .reshard_after_forward = reshard});
+    nn::initialize(model, {.seed = 1});
+    const Variable x(random_rows(2, 7, DType::kF64, 1));
+    const Variable loss = sum(model(x));
+    const nn::Module& block = *model.blocks()[1];
+    t.check(
+        fsdp::of(block).state() == (reshard ? fsdp::GroupState::kSharded : fsdp::GroupState::kFull),
+        "the value is not where it is to be");
+    mul_(block.named_parameters().front().parameter.local().tensor(), 1);  // the same numbers
+    check_throws<StateError>(t, "\"block1.linear.weight\" of group block1 was written between",
+                             [&] { backward(loss); });
+  }
 }
 
 TESSERA_RANK_TEST("fsdp: a value that stayed is gathered again when its shard was written",

@@ -16,21 +16,18 @@
 #include <string>
 #include <vector>
 
+#include "tessera/distributed/collective_counts.h"
+#include "tessera/fsdp/annotations.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
 
-/// Collects what `body` does on this rank; also when it throws, the trace ends with it.
+/// Collects what `body` does on this rank.
 template <class Body>
-Trace traced(RankTest& t, Body&& body) {
-  struct Stop {
-    RankTest& t;
-    ~Stop() { t.world().context()->set_trace(nullptr); }
-  };
+Trace traced(RankTest&, Body&& body) {
   Trace trace;
-  t.world().context()->set_trace(&trace);
-  const Stop stop{t};
+  const TraceScope recording(trace);
   body();
   return trace;
 }
@@ -43,11 +40,11 @@ inline constexpr const char* kOrderAndReshard = "URP";
 inline std::string events_of(const Trace& trace, const std::string& letters = kOrder) {
   std::string out;
   for (const Annotation& a : trace.all<Annotation>()) {
-    if (a.domain != "fsdp") continue;
-    const char letter = a.phase == "unshard"         ? 'U'
-                        : a.phase == "reshard"       ? 'R'
-                        : a.phase == "post_backward" ? 'P'
-                                                     : '?';
+    if (a.domain != fsdp::kAnnotationDomain) continue;
+    const char letter = a.phase == fsdp::kUnshardPhase        ? 'U'
+                        : a.phase == fsdp::kReshardPhase      ? 'R'
+                        : a.phase == fsdp::kPostBackwardPhase ? 'P'
+                                                              : '?';
     if (letters.find(letter) == std::string::npos) continue;
     out += fmt::format("{}{} {}", out.empty() ? "" : "; ", letter, a.name);
   }
@@ -81,14 +78,11 @@ struct Counts {
 };
 
 inline Counts counts_of(const Trace& trace) {
-  Counts out;
-  for (const CollectiveRecord& record : trace.all<CollectiveRecord>()) {
-    if (record.group_size == 1) continue;
-    ++(record.op == "all_gather"       ? out.all_gather
-       : record.op == "reduce_scatter" ? out.reduce_scatter
-       : record.op == "all_reduce"     ? out.all_reduce
-                                       : out.other);
-  }
+  const distributed::CollectiveCounts counts(trace);
+  Counts out{.all_gather = counts.of({.op = "all_gather"}).collectives,
+             .reduce_scatter = counts.of({.op = "reduce_scatter"}).collectives,
+             .all_reduce = counts.of({.op = "all_reduce"}).collectives};
+  out.other = counts.of().collectives - out.all_gather - out.reduce_scatter - out.all_reduce;
   return out;
 }
 
@@ -112,6 +106,14 @@ inline std::vector<CollectiveRecord> records_of(const Trace& trace, const std::s
   for (CollectiveRecord& record : trace.all<CollectiveRecord>()) {
     if (record.op == op && record.group_size > 1) out.push_back(std::move(record));
   }
+  return out;
+}
+
+/// Among how many ranks the gathers of a trace were, in order: "4 4 2".
+inline std::string gather_sizes_of(const Trace& trace) {
+  std::string out;
+  for (const CollectiveRecord& record : records_of(trace, "all_gather"))
+    out += fmt::format("{}{}", out.empty() ? "" : " ", record.group_size);
   return out;
 }
 

@@ -3,7 +3,9 @@
 
 #include <catch2/catch.hpp>
 
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/autograd/grad_mode.h"
@@ -161,25 +163,167 @@ TESSERA_RANK_TEST_WITH("a group that is frozen whole is not reduced, and gathere
           trace.by_group("all_gather")["block1"]);
 }
 
-// Nothing in front of it is trained: backward ends behind it.
+// Nothing in front of it is trained: backward ends behind it, and gathers nothing ahead of that.
 TESSERA_RANK_TEST_WITH("frozen groups that backward does not reach are gathered once", "[fsdp]",
                        {.worlds = {2, 3}}) {
-  Chain model({}), twin({});
-  shard_chain(model, {.mesh = t.world().mesh()});
-  for (Chain* chain : {&model, &twin}) {
-    nn::freeze(*chain, "block0.**");
-    nn::freeze(*chain, "block1.**");
+  for (const bool ahead : {false, true}) {
+    Chain model({}), twin({});
+    shard_chain(model, {.mesh = t.world().mesh()});
+    for (Chain* chain : {&model, &twin}) {
+      nn::freeze(*chain, "block0.**");
+      nn::freeze(*chain, "block1.**");
+    }
+    initialize_both(model, twin);
+    fsdp::of(model).set_prefetch(prefetch_of(ahead, ahead));
+    const RowBatch batch = {.width = 7, .ranks = data_rank(t.group())};
+    const auto step = [&] {
+      backward(half_squares(model(batch.mine(0, 0)), batch.rows, t.size()));
+    };
+    auto gathers = StepTrace::of(t, step).by_group("all_gather");
+    t.check(gathers["block0"] == 1 && gathers["block1"] == 1, "ahead {}: {} and {} gathers", ahead,
+            gathers["block0"], gathers["block1"]);
+    backward(half_squares(twin(Variable(batch.all(0, 0))), batch.rows));
+    const std::string difference = first_difference(model, twin, 1e-12);
+    t.check(difference.empty(), "ahead {}: {}", ahead, difference);
   }
-  initialize_both(model, twin);
-  fsdp::of(model).set_prefetch({.forward = 0, .backward = fsdp::BackwardPrefetch::kNone});
+}
+
+std::int64_t gathered_bytes(RankTest& t) {
+  return t.world().context()->memory().current()[MemoryCategory::kGathered];
+}
+
+struct TeacherCase {
+  const char* name;
+  fsdp::FullyShardOptions options = {.mesh = {}};
+  bool recompute = false;
+};
+
+std::vector<TeacherCase> teacher_cases(RankTest& t) {
+  const distributed::DeviceMesh mesh = t.world().mesh();
+  std::vector<TeacherCase> out = {
+      {"by default", {.mesh = mesh}},
+      {"released", {.mesh = mesh, .reshard_after_forward = true}},
+      {"cast", {.mesh = mesh, .mixed_precision = {.param_dtype = DType::kF32}}}};
+  if (t.size() != 4) return out;
+  const distributed::DeviceMesh hybrid({"replicate", "shard"}, {2, 2}, t.world().group(),
+                                       t.world().device());
+  out.push_back({"a half kept", {.mesh = mesh, .reshard_after_forward = 2}});
+  out.push_back(
+      {"a half kept, recomputed", {.mesh = mesh, .reshard_after_forward = 2}, /*recompute=*/true});
+  out.push_back({"cut twice", {.mesh = hybrid, .shard_optimizer_over_replicas = true}});
+  return out;
+}
+
+// A teacher: frozen, its own root, and run with gradients enabled. No backward comes to release
+// what forward gathered.
+TESSERA_RANK_TEST_WITH("a frozen model keeps nothing gathered, though gradients are enabled",
+                       "[fsdp]", {.worlds = {1, 2, 3, 4}}) {
+  for (const TeacherCase& c : teacher_cases(t)) {
+    Tower teacher({.dim = 5, .recompute = c.recompute}), plain({.dim = 5});
+    for (Tower* tower : {&teacher, &plain}) nn::freeze(*tower, "**");
+    // Inside what is recomputed, where results do not say yet whether they need gradients.
+    for (std::size_t i = 0; c.recompute && i < 3; ++i)
+      fsdp::fully_shard(teacher.mlp(i).in_proj(), c.options);
+    shard_tower(teacher, c.options);
+    initialize_both(teacher, plain);
+    const double tolerance = c.options.mixed_precision.param_dtype ? 1e-5 : 1e-12;
+    const RowBatch batch = {.width = 5, .ranks = data_rank(t.group())};
+    for (int step = 0; step < 3; ++step) {
+      const Variable y = teacher(batch.mine(step, 0));
+      t.check(!y.requires_grad(), "{}: the result needs a gradient", c.name);
+      t.check(gathered_bytes(t) == 0, "{}, step {}: {} gathered bytes remain", c.name, step,
+              gathered_bytes(t));
+      const Variable all = plain(Variable(batch.all(step, 0)));
+      const Tensor expected = rows_of_rank(all.tensor(), batch.ranks);
+      t.check(relative_error(cast(y.tensor(), DType::kF64), expected, expected) <= tolerance,
+              "{}, step {}: another result", c.name, step);
+    }
+  }
+}
+
+TESSERA_RANK_TEST_WITH("a student learns from a frozen teacher", "[fsdp]", {.worlds = {1, 2, 3}}) {
+  Chain teacher({}), plain_teacher({}), student({}), twin({});
+  for (Chain* chain : {&teacher, &plain_teacher}) nn::freeze(*chain, "**");
+  for (Chain* chain : {&teacher, &student}) shard_chain(*chain, {.mesh = t.world().mesh()});
+  initialize_both(teacher, plain_teacher, 7);
+  initialize_both(student, twin);
   const RowBatch batch = {.width = 7, .ranks = data_rank(t.group())};
-  const auto step = [&] { backward(half_squares(model(batch.mine(0, 0)), batch.rows, t.size())); };
-  auto gathers = StepTrace::of(t, step).by_group("all_gather");
-  t.check(gathers["block0"] == 1 && gathers["block1"] == 1, "{} and {} gathers", gathers["block0"],
-          gathers["block1"]);
-  backward(half_squares(twin(Variable(batch.all(0, 0))), batch.rows));
-  const std::string difference = first_difference(model, twin, 1e-12);
-  t.check(difference.empty(), "{}", difference);
+  train_side_by_side(
+      t, {.what = "student",
+          .sharded = student,
+          .twin = twin,
+          .sharded_loss =
+              [&](int step, int pass) {
+                const Variable x = batch.mine(step, pass), wanted = teacher(x);
+                t.check(gathered_bytes(t) == 0, "step {}: {} gathered bytes of the teacher remain",
+                        step, gathered_bytes(t));
+                return half_squares(student(x) - wanted, batch.rows, batch.ranks.size);
+              },
+          .twin_loss =
+              [&](int step, int pass) {
+                const Variable x(batch.all(step, pass));
+                return half_squares(twin(x) - plain_teacher(x), batch.rows);
+              }});
+}
+
+/// Keeps its loss to itself, so that hooks see no result.
+class Secretive final : public nn::Layer<Secretive> {
+ public:
+  Secretive() : linear_({.in = 5, .out = 3, .dtype = DType::kF64}) {
+    register_module("linear", linear_);
+  }
+  void forward(const Variable& x) { loss_ = sum(square(linear_(x))); }
+  Variable take_loss() { return std::exchange(loss_, {}); }
+
+ private:
+  nn::Linear linear_;
+  Variable loss_;
+};
+
+TESSERA_RANK_TEST("a loss that is no result of forward: by whether the root is trained", "[fsdp]") {
+  for (const bool frozen : {false, true}) {
+    Secretive model, twin;
+    fsdp::fully_shard(model, {.mesh = t.world().mesh()});
+    initialize_both(model, twin);
+    const RowBatch batch = {.width = 5, .ranks = {}};
+    for (Secretive* each : {&model, &twin}) {
+      if (frozen) nn::freeze(*each, "**");
+      (*each)(batch.mine(0, 0));
+      const Variable loss = each->take_loss();
+      if (!frozen) backward(loss);
+    }
+    t.check(gathered_bytes(t) == 0, "frozen {}: {} gathered bytes remain", frozen,
+            gathered_bytes(t));
+    const std::string difference = first_difference(model, twin, 1e-12);
+    t.check(difference.empty(), "frozen {}: {}", frozen, difference);
+  }
+}
+
+/// Two modules of one group, of which one never runs.
+class HalfUsed final : public nn::Layer<HalfUsed> {
+ public:
+  HalfUsed() : used_(5, 7, DType::kF64), unused_(5, 7, DType::kF64) {
+    register_module("used", used_);
+    register_module("unused", unused_);
+  }
+  Variable forward(const Variable& x) { return used_(x); }
+  std::vector<nn::Module*> both() { return {&used_, &unused_}; }
+
+ private:
+  Block used_, unused_;
+};
+
+TESSERA_RANK_TEST("a frozen group of several modules that did not all run keeps nothing",
+                  "[fsdp]") {
+  HalfUsed model;
+  nn::freeze(model, "**");
+  fsdp::fully_shard(model.both(), {.mesh = t.world().mesh()});
+  fsdp::fully_shard(model, {.mesh = t.world().mesh()});
+  nn::initialize(model, {.seed = 3});
+  for (int step = 0; step < 2; ++step) {
+    model(Variable(random_rows(2, 5, DType::kF64, 1)));
+    t.check(gathered_bytes(t) == 0, "step {}: {} gathered bytes remain", step, gathered_bytes(t));
+  }
 }
 
 TESSERA_RANK_TEST("an input's gradient through a model that is frozen whole", "[fsdp]") {
@@ -196,8 +340,7 @@ TESSERA_RANK_TEST("an input's gradient through a model that is frozen whole", "[
     t.check_close(mine.grad(), rows_of_rank(all.grad(), batch.ranks), {1e-12, 1e-12}, "input");
     for (const nn::Parameter& parameter : model.parameters())
       t.check(!parameter.grad().defined(), "{} is frozen and has a gradient", parameter.name());
-    const auto left = t.world().context()->memory().current()[MemoryCategory::kGathered];
-    t.check(left == 0, "{} gathered bytes remain", left);
+    t.check(gathered_bytes(t) == 0, "{} gathered bytes remain", gathered_bytes(t));
   }
 }
 

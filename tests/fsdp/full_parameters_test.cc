@@ -160,6 +160,40 @@ TESSERA_RANK_TEST("values are in the stored dtype under mixed precision and offl
   }
 }
 
+// As a user's own initialisation does it: module by module, on whole values, of a model that had
+// none when it was sharded, in groups that each own parameters; and on shards.
+TESSERA_RANK_TEST("apply() on a model sharded without values, computing in f32", "[fsdp][full]") {
+  const auto draw = [](nn::Module& module) {
+    for (const nn::NamedParameter& named : module.own_parameters()) {
+      const Tensor& value = named.parameter.value().tensor();
+      random::fill_normal(value, random::named_key(8, named.parameter.name()),
+                          random::whole(value.shape()), 0, 0.5);
+    }
+  };
+  const auto halve = [](nn::Module& module) {
+    for (const nn::NamedParameter& named : module.own_parameters())
+      mul_(named.parameter.local().tensor(), 0.5);
+  };
+  StateNet net, plain;
+  shard_net(net, {.mesh = t.world().mesh(), .mixed_precision = {.param_dtype = DType::kF32}});
+  nn::initialize(net, {.seed = 3});
+  nn::initialize(plain, {.seed = 3});
+  const auto compare = [&](const char* when) {
+    check_same_state(t, whole_state(net), nn::state_dict(plain), when);
+    const Variable x(random_rows(3, 7, DType::kF64, 1));
+    const double error = worst_error(net(x).tensor(), plain(x).tensor());
+    t.check(error > 0 && error < 1e-5, "{}: results differ by {}", when, error);
+  };
+  FullParameters full(net);
+  net.apply(draw);
+  full.close();
+  plain.apply(draw);
+  compare("drawn on whole values");
+  net.apply(halve);
+  plain.apply(halve);
+  compare("halved on shards");
+}
+
 TESSERA_RANK_TEST("recurse = false leaves sharded modules below alone", "[fsdp][full]") {
   StateNet net;
   make_net(t, net);

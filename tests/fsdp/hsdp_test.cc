@@ -82,7 +82,14 @@ void train_hybrids(RankTest& t, int replicas) {
 
 TESSERA_RANK_TEST_WITH("hybrid sharding, 2 x 2", "[fsdp]", {.worlds = {4}}) { train_hybrids(t, 2); }
 TESSERA_RANK_TEST_WITH("hybrid sharding, 2 x 3", "[fsdp]", {.worlds = {6}}) { train_hybrids(t, 2); }
-TESSERA_RANK_TEST_WITH("hybrid sharding, 4 x 1", "[fsdp]", {.worlds = {4}}) { train_hybrids(t, 4); }
+TESSERA_RANK_TEST_WITH("hybrid sharding, 4 x 1", "[fsdp]", {.worlds = {4}}) {
+  train_hybrids(t, 4);
+  for (const std::int64_t dim : {3, 16}) {
+    train_hybrid(t, {.replicas = 4, .dim = dim, .sync = Sync::kLateAllReduce});
+    for (const Sync sync : {Sync::kAlways, Sync::kLate})
+      train_hybrid(t, {.replicas = 4, .dim = dim, .sync = sync, .shard_optimizer = true});
+  }
+}
 TESSERA_RANK_TEST_WITH("hybrid sharding, 1 x 3 and 1 x 1", "[fsdp]", {.worlds = {1, 3}}) {
   train_hybrids(t, 1);
 }

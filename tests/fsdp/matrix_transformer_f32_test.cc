@@ -1,4 +1,5 @@
-// The parity matrix of the Transformer in f32; see matrix.h.
+// The parity matrix of the Transformer in f32, whose bits must be equal as those in f64 are; see
+// matrix.h.
 
 #include "tessera/tests/fsdp/matrix.h"
 
@@ -7,7 +8,7 @@
 namespace tessera::testing::matrix {
 namespace {
 
-TESSERA_RANK_TEST_WITH("matrix: the Transformer in f32", "[fsdp]", {.worlds = {1, 2, 3, 4}}) {
+TESSERA_RANK_TEST_WITH("matrix: the Transformer in f32", "[fsdp]", {.worlds = {3}}) {
   check_matrix<Stack>(t, DType::kF32);
 }
 

@@ -42,6 +42,7 @@ struct GroupBytes {
   std::int64_t slots = 0;     ///< gradients until they are reduced
   std::int64_t sums = 0;      ///< what a reduce writes where it is not grad() itself
   std::int64_t grads = 0;     ///< grad()
+  bool scatters = true;       ///< slots are read by a reduce; else handed over: each is its own sum
 };
 
 inline GroupBytes bytes_of(const std::vector<Shape>& shapes, const Cut& cut) {
@@ -50,6 +51,7 @@ inline GroupBytes bytes_of(const std::vector<Shape>& shapes, const Cut& cut) {
   const bool casts_gradients = cut.gradients != cut.stored || cut.offload;
   const bool aliases = cut.ranks == 1 && cut.values == cut.stored && !cut.offload;
   GroupBytes out;
+  out.scatters = cut.ranks > 1;
   for (const Shape& shape : shapes) {
     const std::int64_t row = shape[0] == 0 ? 0 : shape.numel() / shape[0];
     const std::int64_t chunk = (shape[0] + cut.ranks - 1) / cut.ranks;
@@ -104,13 +106,15 @@ struct FlatChain {
       const int reduced = groups - 1 - k;
       const int in_flight = std::min(reduce_buffers, reduced);
       const int results = std::min(in_flight, 1);
+      const int read = group.scatters ? in_flight : 0;  // slots beside the one that is filled
       // While it computes.
-      peak = std::max(peak, values(k) + (1 + in_flight) * group.slots + reduced * group.grads +
+      peak = std::max(peak, values(k) + (1 + read) * group.slots + reduced * group.grads +
                                 results * group.sums);
       // When its reduce is issued.
       const int still = std::min(std::max(reduce_buffers - 1, 0), reduced);
       const std::int64_t left = k == 0 ? 0 : values(told_to_stay ? k - 1 : k);
-      peak = std::max(peak, left + (1 + still) * group.slots + (reduced + 1) * group.grads +
+      const int scattered = group.scatters ? 1 + still : 0;
+      peak = std::max(peak, left + scattered * group.slots + (reduced + 1) * group.grads +
                                 (1 + std::min(still, 1)) * group.sums);
     }
     return shards() + peak;

@@ -53,6 +53,27 @@ TESSERA_RANK_TEST("fsdp memory: shards, gradients and momentum are what the arit
           after.total() - before.total());
 }
 
+// The value is the shard, and the slot becomes the gradient.
+TESSERA_RANK_TEST_WITH("fsdp memory: one rank takes what a model takes that is not sharded",
+                       "[fsdp]", {.worlds = {1}}) {
+  std::vector<std::int64_t> peaks[2];
+  for (const bool sharded : {false, true}) {
+    PeakReader reader(t);
+    Chain model(flat_chain(4));
+    if (sharded) shard_chain(model, {.mesh = t.world().mesh()});
+    nn::initialize(model, {.seed = 1});
+    for (int step = 0; step < 3; ++step) {
+      reader.start();
+      backward(chain_loss(t, model));
+      peaks[sharded ? 1 : 0].push_back(reader.peak());
+      drop_gradients(model);
+    }
+  }
+  for (std::size_t step = 0; step < peaks[0].size(); ++step)
+    t.check(peaks[1][step] == peaks[0][step], "step {}: {} bytes, without sharding {}", step,
+            peaks[1][step], peaks[0][step]);
+}
+
 struct Case {
   int groups = 4;
   Prefetch prefetch = {};

@@ -3,8 +3,9 @@
 
 #include <catch2/catch.hpp>
 
-#include <nlohmann/json.hpp>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "tessera/distributed/collectives.h"
 #include "tessera/fsdp/state.h"
@@ -15,8 +16,16 @@ namespace tessera::testing {
 namespace {
 
 using distributed::DeviceMesh;
-using distributed::Json;
 using fsdp::MeshRanks;
+
+// As many texts as the rank says, so that lists have different lengths: none on rank 0.
+std::vector<std::string> texts_of(int rank) {
+  std::vector<std::string> out;
+  for (int i = 0; i < rank; ++i) {
+    out.push_back(std::string(static_cast<std::size_t>(i), '\xff') + std::to_string(rank));
+  }
+  return out;
+}
 
 TESSERA_RANK_TEST_WITH("MeshRanks sends to each rank once, over any number of axes", "[fsdp][sync]",
                        {.worlds = {1, 2, 6, 8}}) {
@@ -35,11 +44,12 @@ TESSERA_RANK_TEST_WITH("MeshRanks sends to each rank once, over any number of ax
       sum += std::stoll(text);
     }
     t.check(sum == 12 * (t.size() - 1), "{} bytes sent over {}", sum, mesh.str());
-    t.check(ranks.broadcast_object(t.rank() + 5) == Json(5), "an object");
-    const std::vector<Json> all = ranks.all_gather_objects(t.rank());
-    t.check(all.size() == static_cast<std::size_t>(t.size()), "{} objects", all.size());
+    t.check(ranks.broadcast_texts(texts_of(t.rank() + 5)) == texts_of(5), "texts");
+    t.check(ranks.broadcast_texts(texts_of(t.rank())).empty(), "no texts");
+    const std::vector<std::vector<std::string>> all = ranks.all_gather_texts(texts_of(t.rank()));
+    t.check(all.size() == static_cast<std::size_t>(t.size()), "{} lists", all.size());
     for (std::size_t i = 0; i < all.size(); ++i)
-      t.check(all[i] == Json(static_cast<int>(i)), "object {} is {}", i, all[i].dump());
+      t.check(all[i] == texts_of(static_cast<int>(i)), "list {} has {} texts", i, all[i].size());
   };
   check(t.world().mesh());
   if (t.size() % 2 != 0) return;
@@ -55,8 +65,9 @@ TESSERA_RANK_TEST_WITH("MeshRanks along some axes, and alone", "[fsdp][sync]", {
   t.check(x.item<float>() == static_cast<float>(t.rank() / 3 * 3), "got {}", x.item<float>());
   t.check(lines.is_first() == (t.rank() % 3 == 0), "rank {} is first", t.rank());
   const MeshRanks alone({});
-  t.check(alone.is_first() && alone.broadcast_object(t.rank()) == Json(t.rank()) &&
-              alone.all_gather_objects(t.rank()).size() == 1,
+  t.check(alone.is_first() && alone.broadcast_texts(texts_of(t.rank())) == texts_of(t.rank()) &&
+              alone.all_gather_texts(texts_of(t.rank())) ==
+                  std::vector<std::vector<std::string>>{texts_of(t.rank())},
           "alone it is not alone");
 }
 

@@ -14,20 +14,36 @@ namespace tessera::testing {
 namespace {
 
 enum class Way { kReleased, kKept, kHalfKept, kReplicated };
-/// Half of a value is kept between an even number of ranks only.
+/// Half of a value is a part of it between 4 or more ranks, an even number.
 std::vector<Way> ways(int ranks) {
   std::vector<Way> out = {Way::kReleased, Way::kKept, Way::kReplicated};
-  if (ranks % 2 == 0) out.push_back(Way::kHalfKept);
+  if (ranks > 2 && ranks % 2 == 0) out.push_back(Way::kHalfKept);
   return out;
 }
 
 void wrap(RankTest& t, Chain& model, Way way) {
   if (way != Way::kReplicated) {
-    shard_chain(model, {.mesh = t.world().mesh(), .reshard_after_forward = way == Way::kReleased});
+    const fsdp::ReshardAfterForward reshard =
+        way == Way::kHalfKept ? fsdp::ReshardAfterForward(2)
+                              : fsdp::ReshardAfterForward(way == Way::kReleased);
+    shard_chain(model, {.mesh = t.world().mesh(), .reshard_after_forward = reshard});
     return;
   }
   for (const auto& block : model.blocks()) fsdp::replicate(*block, {.mesh = t.world().mesh()});
   fsdp::replicate(model, {.mesh = t.world().mesh()});
+}
+
+/// Between forward and backward blocks are as their way says.
+void check_kept(RankTest& t, const Chain& model, Way way) {
+  using fsdp::GroupState;
+  const GroupState expected = way == Way::kReleased   ? GroupState::kSharded
+                              : way == Way::kHalfKept ? GroupState::kPostForward
+                                                      : GroupState::kFull;
+  for (const auto& block : model.blocks()) {
+    const GroupState state = fsdp::of(*block).state();
+    t.check(state == expected, "way {}: after forward {} is {}", static_cast<int>(way),
+            fsdp::of(*block).group_name(), fsdp::group_state_name(state));
+  }
 }
 
 /// Whether each microbatch is reduced.
@@ -68,7 +84,9 @@ void train_schedule(RankTest& t, Way way, const Schedule& schedule,
     for (std::size_t i = 0; i < schedule.size(); ++i) {
       fsdp::of(sharded).set_requires_gradient_sync(schedule[i]);
       const Tensor mine = my_rows(batches.batch(step, i), t.world());
-      backward(half_squares(sharded(Variable(mine)), batches.all_rows(), t.size()));
+      const Variable loss = half_squares(sharded(Variable(mine)), batches.all_rows(), t.size());
+      check_kept(t, sharded, way);
+      backward(loss);
     }
     backward(half_squares(twin(batches.all(step)), batches.all_rows()));
     const std::string difference = first_difference(sharded, twin, 1e-12);
@@ -82,7 +100,7 @@ void train_schedule(RankTest& t, Way way, const Schedule& schedule,
 }
 
 TESSERA_RANK_TEST_WITH("accumulated microbatches are one pass over all of them", "[fsdp]",
-                       {.worlds = {1, 2, 3, 4, 5}}) {
+                       {.worlds = {1, 2, 3, 4, 5, 6}}) {
   for (const Way way : ways(t.size())) {
     for (const Schedule& schedule : kSchedules) {
       train_schedule(t, way, schedule, {});
@@ -92,7 +110,7 @@ TESSERA_RANK_TEST_WITH("accumulated microbatches are one pass over all of them",
 }
 
 TESSERA_RANK_TEST_WITH("accumulated microbatches with queued compute", "[fsdp]",
-                       {.worlds = {2, 3}, .cpu_compute = StreamKind::kQueued}) {
+                       {.worlds = {2, 3, 4}, .cpu_compute = StreamKind::kQueued}) {
   for (const Way way : ways(t.size())) train_schedule(t, way, kSchedules[0], {});
 }
 
@@ -158,7 +176,7 @@ void train_pipeline(RankTest& t, const PipelineCase& c) {
 }
 
 TESSERA_RANK_TEST_WITH("a stage of a pipeline concludes with its last backward", "[fsdp]",
-                       {.worlds = {1, 2, 3, 4, 5}}) {
+                       {.worlds = {1, 2, 3, 4, 5, 6}}) {
   for (const Way way : ways(t.size())) {
     for (const bool unshard_first : {false, true}) {
       for (const auto& moves : {kInTurn, kOneAhead, kForwardsFirst})

@@ -1,6 +1,8 @@
 // Full states of optimizers: whole tensors by parameter names, made from parts and cut into parts.
 #include <catch2/catch.hpp>
 
+#include <utility>
+
 #include "tessera/fsdp/state.h"
 #include "tessera/nn/optim/adam.h"
 #include "tessera/nn/optim/sgd.h"
@@ -61,19 +63,30 @@ TESSERA_RANK_TEST("a full optimizer state is that of the unsharded optimizer", "
 
 // Saved whole, loaded into another sharding: the run goes on bit for bit.
 TESSERA_RANK_TEST("a run goes on from full states in another sharding", "[fsdp][state]") {
-  StateNet net, next;
-  shard_net(net, {.mesh = t.world().mesh()}, Sharded::kMixed);
-  shard_net(next, {.mesh = t.world().mesh()}, Sharded::kMixed);
-  nn::initialize(net, {.seed = 3});
-  SGD sgd(net.parameters(), kSgd), next_sgd(next.parameters(), {.lr = 9, .momentum = 0.1});
-  train(net, sgd, 3);
-  const nn::StateDict model = fsdp::full_state_dict(net), state = fsdp::full_optimizer_state(sgd);
-  fsdp::load_full_state_dict(next, model, {.seed = 3});
-  fsdp::load_full_optimizer_state(next_sgd, state);
-  train(net, sgd, 2, 3);
-  train(next, next_sgd, 2, 3);
-  check_same_state(t, nn::state_dict(next), nn::state_dict(net), "two steps later");
-  check_same_state(t, next_sgd.state_dict(), sgd.state_dict(), "its optimizer");
+  const auto whole = [](StateNet& net) {
+    return fsdp::full_state_dict(net, {.rank0_only = false});
+  };
+  const auto whole_state = [](SGD& sgd) {
+    return fsdp::full_optimizer_state(sgd, {.rank0_only = false});
+  };
+  for (const auto& [from, to] : {std::pair(Sharded::kMixed, Sharded::kFully),
+                                 std::pair(Sharded::kFully, Sharded::kReplicated),
+                                 std::pair(Sharded::kReplicated, Sharded::kMixed)}) {
+    StateNet net, next;
+    shard_net(net, {.mesh = t.world().mesh()}, from);
+    shard_net(next, {.mesh = t.world().mesh()}, to);
+    nn::initialize(net, {.seed = 3});
+    SGD sgd(net.parameters(), kSgd), next_sgd(next.parameters(), {.lr = 9, .momentum = 0.1});
+    train(net, sgd, 3);
+    const nn::StateDict model = fsdp::full_state_dict(net), state = fsdp::full_optimizer_state(sgd);
+    fsdp::load_full_state_dict(next, model, {.seed = 3});
+    fsdp::load_full_optimizer_state(next_sgd, state);
+    check_same_state(t, whole_state(next_sgd), whole_state(sgd), "the optimizer as loaded");
+    train(net, sgd, 2, 3);
+    train(next, next_sgd, 2, 3);
+    check_same_state(t, whole(next), whole(net), "two steps later");
+    check_same_state(t, whole_state(next_sgd), whole_state(sgd), "its optimizer");
+  }
 }
 
 // Saved by all ranks, continued by half of them.

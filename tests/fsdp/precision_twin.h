@@ -24,11 +24,15 @@ namespace tessera::testing {
 /// A leaf's gradients, one for each rank, all in one dtype.
 class RankSlots final : public GradientSink {
  public:
-  RankSlots(Shape shape, DType dtype, int ranks)
-      : shape_(std::move(shape)), dtype_(dtype), slots_(static_cast<std::size_t>(ranks)) {}
+  /// `written`: kernels may add to them; else gradients are added once they are there.
+  RankSlots(Shape shape, DType dtype, int ranks, bool written)
+      : shape_(std::move(shape)),
+        dtype_(dtype),
+        slots_(static_cast<std::size_t>(ranks)),
+        written_(written) {}
 
   std::optional<GradientSlot> take_slot(DType storable) override {
-    if (storable != dtype_) return std::nullopt;
+    if (storable != dtype_ || !written_) return std::nullopt;
     const double beta = prepare();
     return GradientSlot{.tensor = slots_[rank_], .beta = beta};
   }
@@ -50,6 +54,7 @@ class RankSlots final : public GradientSink {
   Shape shape_;
   DType dtype_;
   std::vector<Tensor> slots_;
+  bool written_;
   std::size_t rank_ = 0;
 };
 
@@ -59,6 +64,9 @@ struct TwinPrecision {
   bool keep = false;           ///< gradients stay in it
   double divide = 0;           ///< what sums are divided by; 0: the number of ranks
   std::function<bool(const nn::Module&)> exempt = {};  ///< own parameters are not cast
+  /// Of which kernels do not write the slots: those cut along another dim than 0, whose slots have
+  /// gaps. In 16 bits a sum is then rounded once more.
+  std::function<bool(const nn::Parameter&)> with_gaps = {};
 };
 /// Ranks are replicas x shards, neighbours being of one replica.
 struct TwinRanks {
@@ -94,8 +102,9 @@ class PrecisionTwin {
       const bool casts = !precision.exempt || !precision.exempt(*named.module);
       for (nn::NamedParameter& own : named.module->own_parameters()) {
         if (casts) own.parameter.to(default_device(), precision.param);
-        sinks_.push_back(
-            std::make_shared<RankSlots>(own.parameter.shape(), precision.reduce, ranks.count()));
+        const bool written = !precision.with_gaps || !precision.with_gaps(own.parameter);
+        sinks_.push_back(std::make_shared<RankSlots>(own.parameter.shape(), precision.reduce,
+                                                     ranks.count(), written));
         own.parameter.value_leaf().set_gradient_sink(sinks_.back());
         precisions_.push_back(precision);
       }

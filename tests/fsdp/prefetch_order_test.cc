@@ -31,13 +31,25 @@ struct Setting {
   fsdp::ReshardAfterForward value;
   bool released_groups;  ///< gathered again in backward
   bool released_root;
+  int again_among = 0;  ///< ranks of those gathers; 0: all
 };
 std::vector<Setting> settings(const RankTest& t) {
   std::vector<Setting> out = {{"unset", {}, true, false}, {"true", true, true, true}};
   // One rank keeps all of it, as does false.
   out.push_back({"false", false, false, false});
-  if (t.size() > 1) out.push_back({"number", t.size() % 2 == 0 ? 2 : t.size(), true, true});
+  if (t.size() <= 1) return out;
+  const int n = t.size() % 2 == 0 ? 2 : t.size();  // of 4 and 6 ranks a part, else as true
+  out.push_back({"number", n, true, true, n});
   return out;
+}
+
+/// Every gather of the trace is one among so many ranks.
+void check_gathers_again(RankTest& t, const std::string& what, const Trace& trace,
+                         const Setting& setting) {
+  const int among = setting.again_among == 0 ? t.size() : setting.again_among;
+  for (const CollectiveRecord& record : records_of(trace, "all_gather"))
+    t.check(record.group_size == among, "{}: {} is gathered among {} ranks, expected {}", what,
+            record.label, record.group_size, among);
 }
 
 /// Sharded, with gathers at their own place in forward, as upstream's are.
@@ -67,8 +79,9 @@ std::string without_gathers(const std::string& events) {
   return out;
 }
 
-TESSERA_RANK_TEST("fsdp order (a): three iterations of three layers, with and without recompute",
-                  "[fsdp]") {
+TESSERA_RANK_TEST_WITH(
+    "fsdp order (a): three iterations of three layers, with and without recompute", "[fsdp]",
+    {.worlds = {1, 2, 3, 4, 6}}) {
   const std::string layers =
       "U layers.2; U layers.1; P layers.2; U layers.0; P layers.1; P layers.0; P root";
   for (const Setting& setting : settings(t)) {
@@ -82,13 +95,16 @@ TESSERA_RANK_TEST("fsdp order (a): three iterations of three layers, with and wi
                      "U root; U layers.0; U layers.1; U layers.2");
         std::string expected = setting.released_groups ? layers : without_gathers(layers);
         if (setting.released_root) expected = "U root; " + expected;
-        check_events(t, what + "backward", traced(t, [&] { backward(loss); }), expected);
+        const Trace trace = traced(t, [&] { backward(loss); });
+        check_events(t, what + "backward", trace, expected);
+        check_gathers_again(t, what + "backward", trace, setting);
       }
     }
   }
 }
 
-TESSERA_RANK_TEST("fsdp order (b): two forwards, then one backward of the sum", "[fsdp]") {
+TESSERA_RANK_TEST_WITH("fsdp order (b): two forwards, then one backward of the sum", "[fsdp]",
+                       {.worlds = {1, 2, 3, 4, 6}}) {
   for (const Setting& setting : settings(t)) {
     const auto model = sharded_transformer(t, 3, setting.value);
     const std::string what = fmt::format("reshard {}, ", setting.name);
@@ -97,14 +113,21 @@ TESSERA_RANK_TEST("fsdp order (b): two forwards, then one backward of the sum", 
                  "U root; U layers.0; U layers.1; U layers.2");
     std::string again = setting.released_groups ? "U layers.0; U layers.1; U layers.2" : "";
     if (setting.released_root) again = "U root; " + again;
-    check_events(t, what + "second", traced(t, [&] { second = loss_of(*model); }), again);
+    const Trace forward = traced(t, [&] { second = loss_of(*model); });
+    check_events(t, what + "second", forward, again);
+    check_gathers_again(t, what + "second", forward, setting);
     const std::string half =
         "U layers.2; U layers.1; P layers.2; U layers.0; P layers.1; P layers.0";
     // What stayed is released by the first half's backward, so the second gathers in any case.
     std::string expected = (setting.released_groups ? half : without_gathers(half)) + "; " + half;
     if (setting.released_root) expected = "U root; " + expected;
-    check_events(t, what + "backward", traced(t, [&] { backward(add(first, second)); }),
-                 expected + "; P root");
+    const Trace trace = traced(t, [&] { backward(add(first, second)); });
+    check_events(t, what + "backward", trace, expected + "; P root");
+    // Backward of the second forward finds what that kept; of the first, what backward released.
+    if (setting.again_among == 2 && t.size() > 2) {
+      t.check(gather_sizes_of(trace) == fmt::format("2 2 2 2 {0} {0} {0}", t.size()),
+              "{}backward gathers among {}", what, gather_sizes_of(trace));
+    }
   }
 }
 

@@ -64,9 +64,10 @@ TESSERA_RANK_TEST("fsdp processes: the order of one iteration, and what it sends
   nn::initialize(model, {.seed = 1});
   backward(chain_loss(t, model));
   Trace trace;
-  t.world().context()->set_trace(&trace);
-  backward(chain_loss(t, model));
-  t.world().context()->set_trace(nullptr);
+  {
+    const TraceScope recording(trace);
+    backward(chain_loss(t, model));
+  }
   const std::string expected =
       "unshard block0; unshard block1; reshard block0; unshard block2; reshard block1; "
       "reshard block2; unshard block2; unshard block1; reshard block2; post_backward block2; "

@@ -26,15 +26,16 @@ enum class Again {
   kInside,       ///< a function inside the sharded module
   kInner,        ///< a module inside the sharded module, by its property
   kModule,       ///< the sharded module, by its property: inside of its hooks
+  kModuleLater,  ///< the same, the property given after the module was sharded
   kAround,       ///< a function that calls the sharded module
   kAroundTwo,    ///< one that calls two of them
   kBoth,         ///< around each, and inside
   kNested,       ///< around two of them, and around each
   kShardedInner  ///< as kInner, and what is sharded is the module inside
 };
-constexpr Again kAll[] = {Again::kNever,  Again::kInside, Again::kInner,
-                          Again::kModule, Again::kAround, Again::kAroundTwo,
-                          Again::kBoth,   Again::kNested, Again::kShardedInner};
+constexpr Again kAll[] = {
+    Again::kNever,  Again::kInside,    Again::kInner, Again::kModule, Again::kModuleLater,
+    Again::kAround, Again::kAroundTwo, Again::kBoth,  Again::kNested, Again::kShardedInner};
 
 // A block that may forget what it computed.
 class Forgetful final : public nn::Layer<Forgetful> {
@@ -45,11 +46,13 @@ class Forgetful final : public nn::Layer<Forgetful> {
     if (again == Again::kModule || again == Again::kShardedInner) nn::recompute(*this);
   }
   Variable forward(const Variable& x) {
+    ++runs;
     const auto twice = [this](const Variable& h) { return add(inner_(inner_(h)), h); };
     const bool here = again_ == Again::kInside || again_ == Again::kBoth;
     return here ? recompute(twice, x) : twice(x);
   }
   nn::Module& inner() { return inner_; }
+  int runs = 0;  ///< of forward
 
  private:
   Again again_;
@@ -73,10 +76,14 @@ class Model final : public nn::Layer<Model> {
     return x;
   }
   void shard(const fsdp::FullyShardOptions& options) {
-    for (const auto& block : blocks_)
+    for (const auto& block : blocks_) {
       fsdp::fully_shard(again_ == Again::kShardedInner ? block->inner() : *block, options);
+      if (again_ == Again::kModuleLater) nn::recompute(*block);
+    }
     fsdp::fully_shard(*this, {.mesh = options.mesh});
   }
+  /// How often a block's forward ran.
+  int runs(std::size_t i) const { return blocks_[i]->runs; }
 
  private:
   Variable call(std::size_t i, const Variable& x) {
@@ -115,6 +122,7 @@ struct Counted {
   Again again;
   bool reshard;
   int gathers;
+  int runs = 0;  ///< of a block's forward in each step; 0: any number
 };
 
 /// One step's gathers and reduces of every block, after the first that has no order to follow.
@@ -134,6 +142,9 @@ void check_counts(RankTest& t, const Counted& c) {
               "case {}, reshard {}, step {}: {} has {} gathers and {} reduces, expected {} and 1",
               static_cast<int>(c.again), c.reshard, step, group, gathers[group], reduces[group],
               c.gathers);
+      const int runs = model.runs(static_cast<std::size_t>(i));
+      t.check(c.runs == 0 || runs == c.runs * (step + 1), "case {}, step {}: {} ran {} times",
+              static_cast<int>(c.again), step, group, runs);
     }
   }
 }
@@ -144,6 +155,17 @@ TESSERA_RANK_TEST_WITH("recompute: two gathers a group and step, one where kept,
                             Again::kAround, Again::kAroundTwo, Again::kBoth}) {
     check_counts(t, {.again = again, .reshard = true, .gathers = 2});
     check_counts(t, {.again = again, .reshard = false, .gathers = 1});
+  }
+}
+
+// The order of recompute() and fully_shard() makes no difference.
+TESSERA_RANK_TEST_WITH("recompute: a module runs twice, made so before or after it was sharded",
+                       "[fsdp]", {.worlds = {2, 3}}) {
+  for (const bool reshard : {true, false}) {
+    const int gathers = reshard ? 2 : 1;
+    check_counts(t, {.again = Again::kNever, .reshard = reshard, .gathers = gathers, .runs = 1});
+    for (const Again again : {Again::kModule, Again::kModuleLater})
+      check_counts(t, {.again = again, .reshard = reshard, .gathers = gathers, .runs = 2});
   }
 }
 

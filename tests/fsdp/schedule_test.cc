@@ -79,5 +79,24 @@ TEST_CASE("schedule: a group that ran twice is taken once for each run, last fir
   CHECK(schedule.enter_backward(1) == std::nullopt);
 }
 
+TEST_CASE("schedule: a forward without a backward leaves the orders recorded before it", "[fsdp]") {
+  Schedule schedule;
+  schedule.begin_forward();
+  for (int group : {1, 2}) schedule.leave_forward(group);
+  schedule.begin_forward();
+  for (int group : {3, 4}) schedule.leave_forward(group);
+  schedule.forget_forward();
+  CHECK(schedule.enter_backward(4) == std::nullopt);
+  CHECK(schedule.enter_backward(2) == Next(1));
+  // A backward inside a forward ends all orders.
+  schedule.begin_forward();
+  schedule.end_backward();
+  schedule.forget_forward();
+  schedule.leave_forward(5);
+  schedule.leave_forward(6);
+  CHECK(schedule.enter_backward(6) == Next(5));
+  CHECK(schedule.enter_backward(5) == std::nullopt);
+}
+
 }  // namespace
 }  // namespace tessera::fsdp

@@ -46,14 +46,17 @@ const Variable& input() {
 TESSERA_RANK_TEST("fsdp setting errors: numbers out of range", "[fsdp]") {
   const auto model = sharded(t);
   const fsdp::Handle root = fsdp::of(*model);
-  t.check_throws<InvalidArgument>("-1", [&] { root.set_prefetch({.forward = -1}); });
-  t.check_throws<InvalidArgument>("-1", [&] { root.set_reduce_scatter_max_input_buffers(-1); });
+  t.check_throws<InvalidArgument>("forward = -1: expected at least 0 groups ahead",
+                                  [&] { root.set_prefetch({.forward = -1}); });
+  t.check_throws<InvalidArgument>("expected at least 0, got -1",
+                                  [&] { root.set_reduce_scatter_max_input_buffers(-1); });
   root.set_reduce_scatter_max_input_buffers(0);
   for (const double factor :
        {0.0, -2.0, static_cast<double>(INFINITY), std::numeric_limits<double>::quiet_NaN()}) {
-    t.check_throws<InvalidArgument>("factor", [&] { root.set_gradient_divide_factor(factor); });
+    const std::string text = fmt::format("expected a finite factor above 0, got {}", factor);
+    t.check_throws<InvalidArgument>(text, [&] { root.set_gradient_divide_factor(factor); });
     t.check_throws<InvalidArgument>(
-        "factor", [&] { root.set_gradient_divide_factor(factor, {.recurse = true}); });
+        text, [&] { root.set_gradient_divide_factor(factor, {.recurse = true}); });
   }
   root.set_gradient_divide_factor(0.25);
 }
@@ -64,7 +67,8 @@ TESSERA_RANK_TEST_WITH("fsdp setting errors: all-reduce among replicas that are 
   for (Chain* model : {flat.get(), whole.get()}) {
     for (const bool recurse : {true, false})
       t.check_throws<InvalidArgument>(
-          "Chain", [&] { fsdp::of(*model).set_requires_all_reduce(false, {.recurse = recurse}); });
+          "it can never act on Chain: no group has replicas beside shards",
+          [&] { fsdp::of(*model).set_requires_all_reduce(false, {.recurse = recurse}); });
   }
   // One group below that has them is enough.
   Chain mixed({});
@@ -72,7 +76,7 @@ TESSERA_RANK_TEST_WITH("fsdp setting errors: all-reduce among replicas that are 
   const fsdp::Handle root = fsdp::fully_shard(mixed, {.mesh = t.world().mesh()});
   root.set_requires_all_reduce(false);
   root.set_requires_all_reduce(true);
-  t.check_throws<InvalidArgument>("Chain",
+  t.check_throws<InvalidArgument>("it can never act on Chain: no group has replicas beside shards",
                                   [&] { root.set_requires_all_reduce(false, {.recurse = false}); });
 }
 
@@ -80,35 +84,41 @@ TESSERA_RANK_TEST_WITH("fsdp setting errors: what replicate has not", "[fsdp]",
                        {.worlds = {2, 3}}) {
   const auto model = replicated(t);
   const fsdp::Handle root = fsdp::of(*model);
-  t.check_throws<InvalidArgument>("Chain", [&] { root.set_reshard_after_forward(true); });
-  t.check_throws<InvalidArgument>("Chain", [&] {
+  const char* released = "it can never act on Chain: replicated values are never released";
+  const char* gathered = "it can never act on Chain: replicated values are not gathered";
+  const char* scattered =
+      "it can never act on Chain: replicated gradients are not reduce-scattered";
+  t.check_throws<InvalidArgument>(released, [&] { root.set_reshard_after_forward(true); });
+  t.check_throws<InvalidArgument>(gathered, [&] {
     root.set_custom_all_gather([](distributed::ProcessGroup&, std::span<const Tensor>,
                                   std::span<const Tensor>, const distributed::Label&) {});
   });
-  t.check_throws<InvalidArgument>("Chain", [&] {
+  t.check_throws<InvalidArgument>(scattered, [&] {
     root.set_custom_reduce_scatter([](distributed::ProcessGroup&, std::span<const Tensor>,
                                       std::span<const Tensor>, const distributed::Label&) {});
   });
-  t.check_throws<InvalidArgument>("Chain", [&] { root.set_unshard_in_backward(false); });
-  t.check_throws<InvalidArgument>("Chain", [&] { root.set_separate_reduce_scatter_group(true); });
+  t.check_throws<InvalidArgument>(gathered, [&] { root.set_unshard_in_backward(false); });
+  t.check_throws<InvalidArgument>(scattered, [&] { root.set_separate_reduce_scatter_group(true); });
   // One sharded module below is enough for a recursive setting, none for a module alone.
   Chain mixed({});
   fsdp::fully_shard(*mixed.blocks()[0], {.mesh = t.world().mesh()});
   const fsdp::Handle outer = fsdp::replicate(mixed, {.mesh = t.world().mesh()});
   outer.set_reshard_after_forward(false);
   t.check_throws<InvalidArgument>(
-      "Chain", [&] { outer.set_reshard_after_forward(false, {.recurse = false}); });
+      released, [&] { outer.set_reshard_after_forward(false, {.recurse = false}); });
 }
 
 TESSERA_RANK_TEST("fsdp setting errors: lists of modules that are not sharded", "[fsdp]") {
   const auto model = sharded(t);
   const fsdp::Handle root = fsdp::of(*model);
   nn::Module& plain = model->get_submodule("block0.linear");
-  t.check_throws<InvalidArgument>("Linear",
+  const char* not_sharded = "Linear is not sharded: call fully_shard on it first";
+  t.check_throws<InvalidArgument>(not_sharded,
                                   [&] { root.set_modules_to_forward_prefetch({&plain}); });
-  t.check_throws<InvalidArgument>("Linear",
+  t.check_throws<InvalidArgument>(not_sharded,
                                   [&] { root.set_modules_to_backward_prefetch({&plain}); });
-  t.check_throws<InvalidArgument>("null", [&] { root.set_modules_to_forward_prefetch({nullptr}); });
+  t.check_throws<InvalidArgument>("a module of the list is null",
+                                  [&] { root.set_modules_to_forward_prefetch({nullptr}); });
   // A list that throws changes nothing, and an empty one is legal.
   root.set_modules_to_forward_prefetch({});
   backward(sum((*model)(input())));
@@ -118,10 +128,12 @@ TESSERA_RANK_TEST("fsdp setting errors: what only the root has", "[fsdp]") {
   const auto model = sharded(t);
   (*model)(input());
   const fsdp::Handle root = fsdp::of(*model), block = fsdp::of(*model->blocks()[0]);
-  t.check_throws<StateError>("Block", [&] { block.reset_iter_state(); });
+  t.check_throws<StateError>("Block is not the root: reset the root",
+                             [&] { block.reset_iter_state(); });
   Event recorded("step done");
   recorded.record(current_stream(default_device()));
-  t.check_throws<Error>("Block", [&] { block.set_post_optim_event(recorded); });
+  t.check_throws<Error>("Block is not the root: set the event there",
+                        [&] { block.set_post_optim_event(recorded); });
   t.check_throws<Error>("never recorded",
                         [&] { root.set_post_optim_event(Event("never happened")); });
   root.set_post_optim_event(recorded);
@@ -134,7 +146,8 @@ TESSERA_RANK_TEST_WITH("fsdp setting errors: a hook's stream beside native repli
   const fsdp::AllReduceHook hook = [](std::span<const Tensor>) {};
   Chain native({}), flat({});
   const fsdp::Handle of_native = fsdp::fully_shard(native, {.mesh = hybrid(t)});
-  t.check_throws<InvalidArgument>("stream", [&] { of_native.set_all_reduce_hook(hook, stream); });
+  t.check_throws<InvalidArgument>("Chain has native replicas: its hook runs on the stream of their",
+                                  [&] { of_native.set_all_reduce_hook(hook, stream); });
   of_native.set_all_reduce_hook(hook);
   of_native.set_all_reduce_hook({});
   fsdp::fully_shard(flat, {.mesh = t.world().mesh()}).set_all_reduce_hook(hook, stream);
@@ -144,9 +157,12 @@ TESSERA_RANK_TEST("fsdp setting errors: one set of streams comes before the firs
                   "[fsdp]") {
   const auto early = sharded(t), late = sharded(t);
   (*late)(input());
-  t.check_throws<StateError>("Chain", [&] { fsdp::share_comm_context({early.get(), late.get()}); });
+  t.check_throws<StateError>("Chain has run already: share the context before the first forward",
+                             [&] {
+                               fsdp::share_comm_context({early.get(), late.get()});
+                             });
   Chain plain({});
-  t.check_throws<InvalidArgument>("Chain", [&] {
+  t.check_throws<InvalidArgument>("Chain has no FSDP state: shard the roots first", [&] {
     fsdp::share_comm_context({early.get(), &plain});
   });
 }
@@ -162,15 +178,22 @@ void check_refused(RankTest& t, const std::string& part, const fsdp::FullyShardO
 
 TESSERA_RANK_TEST("fsdp setting errors: options that can never act", "[fsdp]") {
   const distributed::DeviceMesh& mesh = t.world().mesh();
-  check_refused(t, "shard_optimizer_over_replicas",
+  check_refused(t, "Chain: shard_optimizer_over_replicas needs a mesh of 2 axes",
                 {.mesh = mesh, .shard_optimizer_over_replicas = true});
-  check_refused(t, "null", {.mesh = mesh, .ignored_modules = {nullptr}});
-  check_refused(t, "i64", {.mesh = mesh, .mixed_precision = {.param_dtype = DType::kI64}});
-  check_refused(t, "i64", {.mesh = mesh, .mixed_precision = {.reduce_dtype = DType::kI64}});
-  check_refused(t, "i64", {.mesh = mesh, .mixed_precision = {.output_dtype = DType::kI64}});
-  check_refused(t, "i64", {.mesh = mesh, .mixed_precision = {.buffer_dtype = DType::kI64}});
-  check_refused(t, "exempt", {.mesh = mesh, .mixed_precision = {.exempt = &fsdp::is_norm}});
-  check_refused(t, "keep_low_precision_gradients",
+  check_refused(t, "ignored_modules has a null module",
+                {.mesh = mesh, .ignored_modules = {nullptr}});
+  check_refused(t, "mixed precision takes floating dtypes, not i64",
+                {.mesh = mesh, .mixed_precision = {.param_dtype = DType::kI64}});
+  check_refused(t, "mixed precision takes floating dtypes, not i64",
+                {.mesh = mesh, .mixed_precision = {.reduce_dtype = DType::kI64}});
+  check_refused(t, "mixed precision takes floating dtypes, not i64",
+                {.mesh = mesh, .mixed_precision = {.output_dtype = DType::kI64}});
+  check_refused(t, "mixed precision takes floating dtypes, not i64",
+                {.mesh = mesh, .mixed_precision = {.buffer_dtype = DType::kI64}});
+  check_refused(t, "mixed_precision.exempt has nothing to exempt from: set param_dtype",
+                {.mesh = mesh, .mixed_precision = {.exempt = &fsdp::is_norm}});
+  check_refused(t,
+                "keep_low_precision_gradients has nothing to keep: set param_dtype or reduce_dtype",
                 {.mesh = mesh, .mixed_precision = {.keep_low_precision_gradients = true}});
 }
 

@@ -3,8 +3,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -16,6 +18,7 @@
 #include "tessera/nn/init.h"
 #include "tessera/nn/layer.h"
 #include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/trace.h"
 #include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/ranks.h"
 
@@ -166,6 +169,83 @@ TESSERA_RANK_TEST_WITH("fsdp sizes: f32 values and the host's shards, padding po
             .options = {.mesh = {}, .mixed_precision = {.param_dtype = DType::kF32}},
             .tolerance = 1e-5});
   train(t, {.name = "offloaded", .options = {.mesh = {}, .offload = fsdp::CpuOffload{}}});
+}
+
+// ---- zeroing ------------------------------------------------------------------------------------
+
+/// Kernels that fill, scale or add in place, of `body`.
+std::int64_t axpbys(RankTest& t, const std::function<void()>& body) {
+  Trace trace;
+  t.world().context()->set_trace(&trace);
+  body();
+  t.world().context()->set_trace(nullptr);
+  const std::vector<KernelRecord> kernels = trace.all<KernelRecord>();
+  return std::count_if(kernels.begin(), kernels.end(),
+                       [](const KernelRecord& kernel) { return kernel.name == "axpby"; });
+}
+
+/// Of a step with so many backwards, of which the last one reduces.
+template <class M>
+std::int64_t axpbys_of_step(RankTest& t, M& model, int passes) {
+  const std::int64_t count = axpbys(t, [&] {
+    for (int pass = 0; pass < passes; ++pass) {
+      if (fsdp::has_state(model)) fsdp::of(model).set_requires_gradient_sync(pass + 1 == passes);
+      backward(sum(square(model(Variable(random_rows(3, kColumns, DType::kF64, 1))))));
+    }
+  });
+  for (nn::Parameter parameter : model.parameters()) parameter.zero_grad();
+  return count;
+}
+
+TESSERA_RANK_TEST_WITH(
+    "fsdp sizes: padding is zeroed once a reduction, and only where there is any", "[fsdp]",
+    ({.worlds = {2, 3, 5}})) {
+  for (const std::int64_t rows : {2 * t.size(), 2 * t.size() - 1}) {
+    Rows model(rows), twin(rows);
+    fsdp::fully_shard(model, {.mesh = t.world().mesh()});
+    nn::initialize(model, {.seed = 5});
+    nn::initialize(twin, {.seed = 5});
+    axpbys_of_step(t, model, 1);  // the first steps make what the others have
+    axpbys_of_step(t, twin, 1);
+    const std::int64_t zeroed = rows % t.size() == 0 ? 0 : 2, scaled = 2;  // weight and bias
+    const std::int64_t plain = axpbys_of_step(t, twin, 1);
+    for (const int passes : {1, 2}) {
+      const std::int64_t more = axpbys_of_step(t, model, passes) - passes * plain;
+      t.check(more == zeroed + scaled,
+              "{} rows, {} passes: {} kernels beside the twin's, expected {}", rows, passes, more,
+              zeroed + scaled);
+    }
+  }
+}
+
+// Memory that was never written holds NaN here.
+TESSERA_RANK_TEST_WITH("fsdp sizes: the padding of shards is zero, however they come about",
+                       "[fsdp]", ({.worlds = {2, 3, 5}})) {
+  const std::int64_t rows = 2 * t.size() - 1;
+  const auto check_tails = [&](const nn::Module& model, const char* when) {
+    for (const nn::Parameter& parameter : model.parameters()) {
+      const Tensor padded = parameter.padded_local();
+      const Tensor tail = padded.slice(0, parameter.local().dim(0), padded.dim(0));
+      t.check(padded.dim(0) == 2, "{}: {} has room for {} rows", when, parameter.name(),
+              padded.dim(0));
+      for (const double x : cast(tail, DType::kF64).to_vector<double>())
+        t.check(x == 0, "{}: the padding of {} has {}", when, parameter.name(), x);
+    }
+  };
+  for (const bool values_first : {false, true}) {
+    Rows model(rows);
+    if (values_first) nn::initialize(model, {.seed = 5});
+    fsdp::fully_shard(model, {.mesh = t.world().mesh()});
+    if (!values_first) nn::initialize(model, {.seed = 5});
+    check_tails(model, values_first ? "cut down" : "initialized");
+    nn::optim::SGD sgd(model.parameters(), kSgd);
+    backward(sum(square(model(Variable(random_rows(3, kColumns, DType::kF64, 1))))));
+    sgd.step();
+    sgd.zero_grad();
+    check_tails(model, "after a step");
+    model.to(DType::kF32);
+    check_tails(model, "converted");
+  }
 }
 
 }  // namespace

@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/tensor/rank_context.h"
+#include "tessera/distributed/collective_counts.h"
+#include "tessera/fsdp/annotations.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/support/ranks.h"
 
@@ -17,21 +18,25 @@ class StepTrace {
  public:
   /// Records what `body` does on this rank.
   template <class Body>
-  static StepTrace of(RankTest& t, Body&& body) {
+  static StepTrace of(RankTest&, Body&& body) {
     StepTrace out;
-    t.world().context()->set_trace(&out.trace_);
+    const TraceScope recording(out.trace_);
     body();
-    t.world().context()->set_trace(nullptr);
     return out;
   }
 
   /// Collectives of one kind, by the group that asked.
   std::map<std::string, int> by_group(const std::string& op) const {
     std::map<std::string, int> out;
-    for (const CollectiveRecord& record : collectives(op)) ++out[record.label];
+    for (const auto& row : distributed::CollectiveCounts(trace_).rows()) {
+      if (row.op == op) out[row.label] += static_cast<int>(row.collectives);
+    }
     return out;
   }
-  int count(const std::string& op) const { return static_cast<int>(collectives(op).size()); }
+  int count(const std::string& op) const {
+    const distributed::CollectiveCounts counts(trace_);
+    return static_cast<int>(counts.of({.op = op, .alone = true}).collectives);
+  }
   std::vector<CollectiveRecord> collectives(const std::string& op) const {
     std::vector<CollectiveRecord> out = trace_.all<CollectiveRecord>();
     std::erase_if(out, [&op](const CollectiveRecord& record) { return record.op != op; });
@@ -39,9 +44,9 @@ class StepTrace {
   }
   /// "phase group" of gathers and post-backwards.
   std::vector<std::string> events() const {
-    std::vector<std::string> out = trace_.annotations("fsdp");
+    std::vector<std::string> out = trace_.annotations(fsdp::kAnnotationDomain);
     std::erase_if(out, [](const std::string& event) {
-      return !event.starts_with("unshard ") && !event.starts_with("post_backward ");
+      return event.starts_with(std::string(fsdp::kReshardPhase) + " ");
     });
     return out;
   }

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "tessera/autograd/ops.h"
+#include "tessera/distributed/mesh_impl.h"
 #include "tessera/distributed/parameters.h"
 #include "tessera/distributed/tensor_parallel.h"
 #include "tessera/fsdp/fully_shard.h"
@@ -70,6 +71,10 @@ TESSERA_RANK_TEST("check_sharded_parity finds a value, a gradient and a missing 
           report(true));
   mine.zero_grad();
   t.check(report(true).empty(), "both absent: {}", report(true));
+  pair.model.get_parameter("in_proj.bias").zero_grad();
+  t.check(report(true) == "\"in_proj.bias\" has no gradient, the twin's has one\n",
+          "absent here: {}", report(true));
+  pair.twin.get_parameter("in_proj.bias").zero_grad();
   add_(weight.local().tensor(), 1e-9);
   t.check((report(false).find("differ, most by") != std::string::npos) == holds(mine), "value: {}",
           report(false));
@@ -121,6 +126,37 @@ TESSERA_RANK_TEST("check_sharded_parity compares names, shapes, dtypes and who i
           "not sharded");
   t.check(check_sharded_parity(other, pair.twin, {.ignored_parameters = ignored}).empty(),
           "ignored ones were compared");
+}
+
+TESSERA_RANK_TEST("check_sharded_parity refuses models without values", "[fsdp]") {
+  Pair pair(t);
+  MLP empty({.dim = 5, .dtype = DType::kF64});
+  const char* text = "parameter \"weight\" has no elements yet";
+  t.check_throws<StateError>(text, [&] { check_sharded_parity(empty, pair.model); });
+  fsdp::fully_shard(empty, {.mesh = t.world().mesh()});
+  t.check_throws<StateError>("parameter \"in_proj.weight\" has no elements yet",
+                             [&] { check_sharded_parity(pair.twin, empty); });
+}
+
+// Whoever cuts parameters by hand may say one thing and do another.
+TESSERA_RANK_TEST_WITH("check_sharded_parity tells rows that are not where placements say",
+                       "[fsdp]", {.worlds = {2, 3}}) {
+  const nn::LinearOptions options{
+      .in = 3, .out = 2 * t.size(), .bias = false, .dtype = DType::kF64};
+  nn::Linear twin(options), model(options);
+  const DeviceMesh mesh = t.world().mesh();
+  nn::ShardSpec spec = distributed::shard_spec({2 * t.size(), 3}, mesh, {distributed::Shard{}});
+  const std::int64_t next = 2 * ((t.rank() + 1) % t.size());
+  spec.boxes.front().offset = Shape({next, 0});
+  model.weight().cut(spec, distributed::make_mesh(mesh));
+  nn::initialize(twin, {.seed = 3});
+  nn::initialize(model, {.seed = 3});
+  const std::string report = check_sharded_parity(twin, model);
+  const std::string expected = fmt::format(
+      "\"weight\" this rank holds [2, 3] at [{}, 0], but [Shard(0)] over {} says [2, 3] at [{}, "
+      "0]\n",
+      next, mesh.str(), 2 * t.rank());
+  t.check(report == expected, "\"{}\", expected \"{}\"", report, expected);
 }
 
 TESSERA_RANK_TEST("check_sharded_parity drops prefixes wherever they stand", "[fsdp]") {

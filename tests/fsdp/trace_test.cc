@@ -7,12 +7,16 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "tessera/autograd/grad_mode.h"
+#include "tessera/distributed/collective_counts.h"
+#include "tessera/fsdp/annotations.h"
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/nn/init.h"
+#include "tessera/nn/recompute.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/fsdp/chain.h"
 #include "tessera/tests/fsdp/twin.h"
@@ -41,11 +45,10 @@ std::string joined(const Events& events) {
 
 /// Collects what `body` does on this rank.
 template <class Body>
-Trace traced(RankTest& t, Body&& body) {
+Trace traced(RankTest&, Body&& body) {
   Trace trace;
-  t.world().context()->set_trace(&trace);
+  const TraceScope recording(trace);
   body();
-  t.world().context()->set_trace(nullptr);
   return trace;
 }
 
@@ -174,13 +177,96 @@ TESSERA_RANK_TEST("fsdp: number and bytes of gathers and reduces", "[fsdp]") {
         const std::int64_t expected = world == 1 ? 0 : twice ? 2 : 1;
         t.check(gathers[group] == expected, "{} gathers of {}, expected {}", gathers[group], group,
                 expected);
-        t.check(reduces[group] == 1, "{} reduces of {}, expected 1", reduces[group], group);
+        // And the gradient is its own sum.
+        const std::int64_t sums = world == 1 ? 0 : 1;
+        t.check(reduces[group] == sums, "{} reduces of {}, expected {}", reduces[group], group,
+                sums);
       }
     }
   }
 }
 
-TESSERA_RANK_TEST("fsdp: the recorded reduction is a sum", "[fsdp]") {
+TESSERA_RANK_TEST("fsdp: a trace has the phases that are declared, and no other", "[fsdp]") {
+  Fixture f(t, {.mesh = t.world().mesh()}, {});
+  const Trace trace = traced(t, [&] { backward(f.forward()); });
+  std::set<std::string> phases;
+  for (const Annotation& a : trace.all<Annotation>()) {
+    if (a.domain == fsdp::kAnnotationDomain) phases.insert(a.phase);
+  }
+  const std::set<std::string> expected = {fsdp::kUnshardPhase, fsdp::kReshardPhase,
+                                          fsdp::kPostBackwardPhase};
+  t.check(phases == expected, "{} phases", phases.size());
+}
+
+/// Nothing of its own, and not sharded: each of its parts becomes a root.
+class Plain final : public nn::Layer<Plain> {
+ public:
+  Plain() : first_({}), second_({.classes = 0}) {
+    register_module("first", first_);
+    register_module("second", second_);
+  }
+  Variable forward(const Variable& x) { return add(sum(first_(x)), sum(second_(x))); }
+  Chain& first() { return first_; }
+  Chain& second() { return second_; }
+
+ private:
+  Chain first_, second_;
+};
+
+TESSERA_RANK_TEST("fsdp: groups are named by their modules, also without a sharded outermost one",
+                  "[fsdp]") {
+  Plain model;
+  shard_chain(model.first(), {.mesh = t.world().mesh()});
+  for (const auto& block : model.second().blocks())
+    fsdp::fully_shard(*block, {.mesh = t.world().mesh()});
+  nn::initialize(model, {.seed = 1});
+  const Variable x(random_rows(2, 7, DType::kF64, 1));
+  std::set<std::string> events, labels;
+  const Trace trace = traced(t, [&] { backward(model(x)); });
+  for (const std::string& event : trace.annotations(fsdp::kAnnotationDomain)) events.insert(event);
+  for (const auto& row : distributed::CollectiveCounts(trace).rows()) labels.insert(row.label);
+  const std::set<std::string> names = {"first",        "first.block0",  "first.block1",
+                                       "first.block2", "second.block0", "second.block1",
+                                       "second.block2"};
+  std::set<std::string> expected;
+  for (const std::string& name : names) {
+    for (const char* phase : {fsdp::kUnshardPhase, fsdp::kReshardPhase, fsdp::kPostBackwardPhase})
+      expected.insert(std::string(phase) + " " + name);
+  }
+  t.check(events == expected, "events: {}", joined({events.begin(), events.end()}));
+  if (t.size() > 1) t.check(labels == names, "labels: {}", joined({labels.begin(), labels.end()}));
+  const fsdp::Handle block = fsdp::of(*model.second().blocks()[1]);
+  t.check(block.group_name() == "second.block1", "name {}", block.group_name());
+  t.check(block.parameter_names().front() == "second.block1.linear.weight", "parameter {}",
+          block.parameter_names().front());
+  t.check_throws<StateError>("group second.block1", [&] {
+    for (const auto& [name, parameter] : model.second().named_parameters())
+      if (name.starts_with("block1")) parameter.value();
+  });
+}
+
+// What a step needs to know of the tree of modules is found out in the first one.
+TESSERA_RANK_TEST("fsdp: no step after the first walks the tree of modules", "[fsdp]") {
+  for (const bool recompute : {false, true}) {
+    Fixture f(t, {.mesh = t.world().mesh()}, {});
+    if (recompute) nn::recompute(*f.model.blocks()[1]);
+    nn::optim::SGD sgd(f.model.parameters(), kSgd);
+    for (int step = 0; step < 3; ++step) {
+      const Trace trace = traced(t, [&] {
+        backward(f.forward());
+        sgd.step();
+        sgd.zero_grad();
+        const NoGradGuard no_grad;
+        f.forward();
+      });
+      const std::size_t walks = trace.annotations("nn").size();
+      t.check(step == 0 ? walks > 0 : walks == 0, "recompute {}, step {}: {} walks", recompute,
+              step, walks);
+    }
+  }
+}
+
+TESSERA_RANK_TEST_WITH("fsdp: the recorded reduction is a sum", "[fsdp]", {.worlds = {2, 3, 5}}) {
   Fixture f(t, {.mesh = t.world().mesh()}, {});
   const Trace trace = traced(t, [&] { backward(f.forward()); });
   int sums = 0;

@@ -68,8 +68,8 @@ TESSERA_RANK_TEST("fsdp wrap_here: inside a scope, as the calls by hand", "[fsdp
     SkipModel by_hand({.double_nest = double_nest, .dtype = DType::kF64});
     for (nn::Module* group : by_hand.groups()) fsdp::fully_shard(*group, options);
     fsdp::fully_shard(by_hand, options);
-    const std::string left = trained_records(t, *by_scope, 10);
-    const std::string right = trained_records(t, by_hand, 10);
+    const std::string left = trained_records(*by_scope, 10);
+    const std::string right = trained_records(by_hand, 10);
     t.check(left == right, "by scope:\n{}\nby hand:\n{}", left, right);
   }
 }

@@ -11,6 +11,7 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/ops.h"
+#include "tessera/fsdp/annotations.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/module.h"
 #include "tessera/tensor/trace.h"
@@ -35,7 +36,8 @@ inline std::string names_in(nn::Module& model, const std::vector<nn::Module*>& m
 inline std::string records_text(const Trace& trace) {
   std::string out;
   for (const TraceRecord& record : trace.records()) {
-    if (const auto* a = std::get_if<Annotation>(&record); a != nullptr && a->domain == "fsdp") {
+    if (const auto* a = std::get_if<Annotation>(&record);
+        a != nullptr && a->domain == fsdp::kAnnotationDomain) {
       out += a->phase + " " + a->name + "\n";
     } else if (const auto* c = std::get_if<CollectiveRecord>(&record)) {
       out += c->op + " " + c->reduction + " " + c->group + " " + dtype_name(c->dtype) + " " +
@@ -52,16 +54,15 @@ inline std::string records_text(const Trace& trace) {
 /// Initialises the model and runs two forwards and backwards of `rows` rows of `width`; what was
 /// recorded, and the losses' bits.
 template <class Model>
-std::string trained_records(RankTest& t, Model& model, std::int64_t width) {
+std::string trained_records(Model& model, std::int64_t width) {
   nn::initialize(model, {.seed = 1});
   Trace trace;
   std::string losses;
   for (int step = 0; step < 2; ++step) {
     const Variable x(random_rows(3, width, DType::kF64, 1 + static_cast<std::uint64_t>(step)));
-    t.world().context()->set_trace(&trace);
+    const TraceScope recording(trace);
     const Variable loss = mul(sum(square(model(x))), 0.5);
     backward(loss);
-    t.world().context()->set_trace(nullptr);
     losses += fmt::format("loss {:a}\n", loss.item<double>());
   }
   return records_text(trace) + losses;

@@ -32,8 +32,8 @@ const RankTestOptions kOneWorld = {.worlds = {2}};
 /// What a policy's calls and calls by hand leave in the trace must be equal.
 template <class Model>
 void check_same_records(RankTest& t, Model& by_policy, Model& by_hand, std::int64_t width) {
-  const std::string left = trained_records(t, by_policy, width);
-  const std::string right = trained_records(t, by_hand, width);
+  const std::string left = trained_records(by_policy, width);
+  const std::string right = trained_records(by_hand, width);
   t.check(left == right, "by policy:\n{}\nby hand:\n{}", left, right);
   t.check(left.find("post_backward") != std::string::npos, "nothing was recorded:\n{}", left);
 }

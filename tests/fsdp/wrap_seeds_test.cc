@@ -39,10 +39,9 @@ std::string step_of(RankTest& t, TransformerWithSharedParams& model) {
   model.initialize({.seed = 0});
   const std::vector<Variable> input = model.get_input(default_device(), t.rank());
   Trace trace;
-  t.world().context()->set_trace(&trace);
+  const TraceScope recording(trace);
   const Variable loss = model.get_loss(input, model.call(input));
   model.run_backward(loss);
-  t.world().context()->set_trace(nullptr);
   return records_text(trace) + fmt::format("loss {:a}\n", loss.item<double>());
 }
 

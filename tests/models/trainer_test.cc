@@ -222,6 +222,15 @@ TESSERA_RANK_TEST("evaluation leaves mode and model as they were", "[trainer]") 
   t.check(trainer.step().step == 2, "evaluation counted as a step");
 }
 
+TESSERA_RANK_TEST("a signal that one rank has seen is in the metrics of all", "[trainer]") {
+  const data::ImageSet train = make_images(13), test = make_images(4);
+  distributed::World world(t.world().group(), t.world().device(), t.world().context());
+  Run run(world, train, test);
+  t.check(run.trainer.step().stop_signal == 0, "nobody has asked");
+  if (t.rank() == t.size() - 1) world.ask_to_stop(15);
+  t.check(run.trainer.step().stop_signal == 15, "the last rank has");
+}
+
 TESSERA_RANK_TEST("a loss that is not finite ends the run on every rank", "[trainer]") {
   const data::ImageSet train = make_images(13);
   Run run(t.world(), train, train, 1e200);

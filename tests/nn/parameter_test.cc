@@ -91,6 +91,23 @@ TEST_CASE("until sharded, local and value are one leaf; handles share everything
   CHECK_FALSE(q.value().requires_grad());
 }
 
+TEST_CASE("const handles, as lists of parameters give them, are worked with without a copy") {
+  const Parameter p = make({2, 3});
+  p.set_name("w");
+  p.add_tag("no_decay");
+  p.set_init(nn::init::constant(2));
+  p.set_requires_grad(false);
+  p.materialize(default_device());
+  p.reset({.value = 1});
+  CHECK(values(p.local().tensor()) == std::vector<double>(6, 2.0));
+  p.set_grad(ones({2, 3}, {.dtype = DType::kF64}));
+  p.zero_grad();
+  p.to(default_device(), DType::kF32);
+  CHECK(p.dtype() == DType::kF32);
+  CHECK_FALSE(p.requires_grad());
+  CHECK(p.has_tag("no_decay"));
+}
+
 TEST_CASE("a deferred parameter, sharded, holds only its padded rows") {
   MemoryCounters& memory = current_rank_context()->memory();
   const std::int64_t before = memory.current()[MemoryCategory::kParameter];

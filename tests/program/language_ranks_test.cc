@@ -25,7 +25,7 @@ std::string line_with(const std::string& text, const std::string& part) {
 
 TEST_CASE("threads and processes write the same bits, and ranks the same losses") {
   const std::string model = GENERATE("transformer", "gpt", "llama", "moe");
-  const Words more = {"--steps", "12", "--dropout", "0.1", "--ranks"};
+  const Words more = {"--steps", "6", "--dropout", "0.1", "--ranks"};
   const auto with = [&](const std::string& ranks, const std::string& launch) {
     Words words = more;
     words.insert(words.end(), {ranks, "--launch", launch});
@@ -34,8 +34,8 @@ TEST_CASE("threads and processes write the same bits, and ranks the same losses"
   const TinyRun one = with("1", "threads"), three = with("3", "threads");
   CHECK(three.metrics() == with("3", "processes").metrics());
   const std::vector<double> left = one.losses(), right = three.losses();
-  REQUIRE(left.size() == 12);
-  REQUIRE(right.size() == 12);
+  REQUIRE(left.size() == 6);
+  REQUIRE(right.size() == 6);
   for (std::size_t i = 0; i < left.size(); ++i) CHECK(right[i] == Approx(left[i]).epsilon(1e-5));
 }
 
@@ -46,7 +46,7 @@ TEST_CASE("every way to shard, every precision and recompute train") {
       Words{"--precision", "f16"}, Words{"--precision", "f64"}, Words{"--recompute", "full"},
       Words{"--recompute", "selective", "--micro-batch", "2"}, Words{"--optimizer", "sgd"});
   CAPTURE(more);
-  Words words = {"--launch", "threads", "--steps", "8"};
+  Words words = {"--launch", "threads", "--steps", "5"};
   words.insert(words.end(), more.begin(), more.end());
   const TinyRun made = run_tiny("gpt", words);
   CHECK(made.losses().back() < made.losses().front());

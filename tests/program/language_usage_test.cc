@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "tessera/tests/models/data/idx_writer.h"
 #include "tessera/tests/program/run_program.h"
@@ -98,28 +99,6 @@ TEST_CASE("sizes that make no model are refused with code 2") {
   check_refused(train_tiny("gpt", {"--sample-prompt", "a \xff"}), 2, "byte 2 is not UTF-8");
 }
 
-TEST_CASE("a run takes no folder with files of somebody else, and keeps what it cannot replace") {
-  const std::string folder = fresh_folder("out");
-  const auto refused = [&](const Words& more, int code, const std::string& text) {
-    Words words = train_tiny("gpt", {"--out", folder});
-    words.insert(words.end(), more.begin(), more.end());
-    check_refused(words, code, text);
-  };
-  write_file(folder + "/sample.txt", "mine");
-  refused({}, 2, "sample.txt is of no run and would be removed");
-  write_file(folder + "/config.json", R"({"mine": true})");
-  refused({}, 2, "config.json is of no run and would be replaced");
-  write_file(folder + "/config.json", "no JSON");
-  refused({}, 2, "config.json is of no run");
-  write_file(folder + "/config.json", R"({"tessera": "0.1.0"})");
-  refused({"--data", folder + "/sample.txt"}, 2, "this run reads " + folder + "/sample.txt");
-  refused({"--data", folder}, 2, "lies in the folder of --data");
-  refused({"--data", folder + "/", "--out", folder + "/deeper/run"}, 2, "lies in the folder of");
-  refused({"--seq-len", "5000"}, 1, "5001");
-  refused({"--heads", "3"}, 2, "20");
-  CHECK(read_file(folder + "/sample.txt") == "mine");
-}
-
 TEST_CASE("a configuration of another kind is refused with the nearest key") {
   const std::string path = fresh_folder("config") + "/config.json";
   const auto check = [&](const std::string& json, const std::string& text) {
@@ -183,6 +162,75 @@ TEST_CASE("what is no run of a language model cannot be continued") {
   }
 }
 
+TEST_CASE("weights that do not fit a run are refused in words for a shell") {
+  const TinyRun run = run_tiny("gpt", {"--steps", "2"});
+  const std::string model = run.folder + "/model.safetensors", config = run.folder + "/config.json";
+  const std::string good = read_file(model), options = read_file(config);
+  const auto check = [&](const std::string& bytes, const std::string& text) {
+    write_file(model, bytes);
+    for (const std::string command : {"eval", "generate"}) {
+      const ProgramResult result = run_program({command, "--run", run.folder, "--ranks", "2"});
+      INFO("standard error: " << result.err);
+      CHECK(result.exit_code == 1);
+      CHECK(lines_of(result.err).size() == 1);
+      CHECK_THAT(result.err, Contains(text) && !Contains("strict") &&
+                                 Contains("take a copy of the folder, or train again"));
+    }
+  };
+  check(good.substr(0, good.size() - 4), "is truncated");
+  check("no weights", "model.safetensors");
+  const auto with_layers = [&](const std::string& layers) {
+    write_file(config, std::regex_replace(options, std::regex(R"("layers": \d+)"),
+                                          "\"layers\": " + layers));
+  };
+  with_layers("3");
+  check(good, "model.safetensors lacks \"");
+  with_layers("1");
+  check(good, ", which the model of config.json does not have");
+}
+
+TEST_CASE("weights that are not numbers give an error instead of a loss") {
+  const TinyRun run = run_tiny("gpt", {"--steps", "2"});
+  const std::string path = run.folder + "/model.safetensors";
+  std::string bytes = read_file(path);
+  bytes.replace(bytes.size() - 4, 4, std::string("\x00\x00\xc0\x7f", 4));  // NaN in f32
+  write_file(path, bytes);
+  check_refused({"eval", "--run", run.folder}, 1, "the loss is nan: parameter \"");
+}
+
+TEST_CASE("what the file system refuses is said in words of ours") {
+  const std::string name(5000, 'x');
+  check_refused({"eval", "--run", "/tmp/" + name}, 1, "File name too long; check that it is there");
+  const std::string gone = fresh_folder("gone");
+  const ProgramResult result = run_program(
+      {"eval", "--run", "x"},
+      {.through = {"bash", "-c", "cd " + gone + " && rmdir " + gone + " && exec \"$0\" \"$@\""}});
+  INFO("standard error: " << result.err);
+  CHECK(result.exit_code == 1);
+  CHECK_THAT(result.err, Contains("the current folder cannot be used: No such file or directory"));
+  CHECK(lines_of(result.err).size() == 1);
+}
+
+TEST_CASE("damaged token files and tokenizers are refused by name") {
+  const std::string folder = fresh_folder("damaged"), tokens = folder + "/a.tokens";
+  REQUIRE(run_program(
+              {"tokenize", "--data", text_folder(), "--out", tokens, "--train-tokenizer", "300"})
+              .exit_code == 0);
+  const auto flip = [](const std::string& path, std::size_t at) {
+    std::string bytes = read_file(path);
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    write_file(path, bytes);
+  };
+  const auto check = [&](const std::string& text) {
+    check_refused({"train", "gpt", "--preset", "tiny", "--data", tokens}, 1, text);
+  };
+  flip(tokens, std::filesystem::file_size(tokens) / 2);
+  check(tokens + " has the ");
+  flip(tokens, std::filesystem::file_size(tokens) / 2);
+  flip(tokens + ".model", std::filesystem::file_size(tokens + ".model") / 2);
+  check(tokens + ".model has the checksum ");
+}
+
 TEST_CASE("tokenize says what it cannot do") {
   check_refused({"tokenize", "--data", text_folder()}, 2, "--out is needed");
   check_refused({"tokenize", "--out", "x", "--type", "word"}, 2, "--type");
@@ -190,9 +238,9 @@ TEST_CASE("tokenize says what it cannot do") {
   check_refused({"tokenize", "--out", "x", "--validation", "1"}, 2, "--validation");
   check_refused({"tokenize", "--out", "x", "--data", "/no/such"}, 1, "/no/such");
   const std::string text = text_folder() + "/0.txt", before = read_file(text);
-  check_refused({"tokenize", "--data", text, "--out", text}, 2, "is the text of --data");
+  check_refused({"tokenize", "--data", text, "--out", text}, 2, "is what --data reads");
   check_refused({"tokenize", "--data", text_folder(), "--out", text_folder() + "/x"}, 2,
-                "lies in its folder");
+                "the folder of --data");
   CHECK(read_file(text) == before);
   check_refused({"tokenize", "--out", "/no/such/folder/x", "--data", text_folder()}, 1,
                 "/no/such/folder/x");

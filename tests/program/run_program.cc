@@ -94,7 +94,8 @@ Program::Program(const std::vector<std::string>& arguments, const ProgramOptions
   static std::atomic<int> runs{0};
   folder_ = fresh_folder("run" + std::to_string(++runs));
   const std::string path = program_path();
-  std::vector<std::string> words = {path};
+  std::vector<std::string> words = options.through;
+  words.push_back(path);
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<std::string> environment = environment_with(options.environment);
 
@@ -110,17 +111,24 @@ Program::Program(const std::vector<std::string>& arguments, const ProgramOptions
     fcntl(terminal_, F_SETFD, FD_CLOEXEC);
     posix_spawn_file_actions_adddup2(&actions, slave, STDOUT_FILENO);
     posix_spawn_file_actions_addclose(&actions, slave);
+  } else if (options.one_line) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+    pipe_ = ends[0];
+    slave = ends[1];
+    posix_spawn_file_actions_adddup2(&actions, slave, STDOUT_FILENO);
   } else {
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, (folder_ + "/out").c_str(),
-                                     O_CREAT | O_WRONLY, 0600);
+    const std::string out = options.out_path.empty() ? folder_ + "/out" : options.out_path;
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), O_CREAT | O_WRONLY,
+                                     0600);
   }
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, (folder_ + "/err").c_str(),
                                    O_CREAT | O_WRONLY, 0600);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-  const int error = posix_spawn(&pid_, path.c_str(), &actions, &attributes, pointers(words).data(),
-                                pointers(environment).data());
+  const int error = posix_spawnp(&pid_, words.front().c_str(), &actions, &attributes,
+                                 pointers(words).data(), pointers(environment).data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (slave >= 0) close(slave);
@@ -131,10 +139,16 @@ Program::~Program() {
   for (const pid_t pid : alive()) kill(pid, SIGKILL);
   if (!reaped_) waitpid(pid_, nullptr, 0);
   if (terminal_ >= 0) close(terminal_);
+  if (pipe_ >= 0) close(pipe_);
 }
 
 ProgramResult Program::wait() {
   ProgramResult result;
+  if (pipe_ >= 0) {
+    for (char byte = 0; byte != '\n' && read(pipe_, &byte, 1) == 1;) result.out += byte;
+    close(pipe_);
+    pipe_ = -1;
+  }
   int status = 0;
   const bool ended = eventually(kLongest, [&] {
     if (terminal_ >= 0) result.out += read_available(terminal_);
@@ -143,10 +157,14 @@ ProgramResult Program::wait() {
   if (!ended) throw std::runtime_error("the program did not end: " + read_file(folder_ + "/err"));
   reaped_ = true;
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  result.out += terminal_ >= 0 ? read_available(terminal_) : read_file(folder_ + "/out");
+  if (terminal_ >= 0) result.out += read_available(terminal_);
+  if (const std::string out = folder_ + "/out"; std::filesystem::exists(out))
+    result.out += read_file(out);
   result.err = read_file(folder_ + "/err");
   return result;
 }
+
+std::string Program::output() const { return read_file(folder_ + "/out"); }
 
 std::vector<pid_t> Program::children() const {
   std::vector<pid_t> found;

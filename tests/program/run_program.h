@@ -21,6 +21,10 @@ struct ProgramOptions {
   std::map<std::string, std::string> environment{};  // added to this process's
   std::string input{};                               // what standard input gives
   bool terminal = false;  // standard output is a terminal; `out` is what it showed
+  // Standard output is a pipe whose reader takes the first line and goes, as `| head -1` does.
+  bool one_line = false;
+  std::string out_path{};              // what standard output is instead, such as /dev/full
+  std::vector<std::string> through{};  // a command in front that becomes the program or starts it
 };
 
 // One run, alone in a process group of its own.
@@ -34,6 +38,9 @@ class Program {
 
   // Waits for the program's own process; throws after a minute or two.
   ProgramResult wait();
+  pid_t pid() const { return pid_; }
+  // What it has written to standard output so far, where that is no terminal, pipe or file.
+  std::string output() const;
   // The processes it started that are still there.
   std::vector<pid_t> children() const;
   // Its processes that are alive, itself included; children that moved to another group are found
@@ -43,6 +50,7 @@ class Program {
  private:
   pid_t pid_ = -1;
   int terminal_ = -1;
+  int pipe_ = -1;
   bool reaped_ = false;
   std::string folder_;
 };

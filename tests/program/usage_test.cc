@@ -52,6 +52,14 @@ TEST_CASE("a command line that means nothing is refused with code 2") {
   check_refused(train({"--foo"}), 2, "unknown option --foo");
   check_refused(train({"stray"}), 2, "unknown argument stray");
   check_refused(train({"--epochs", "3"}), 2, "--epochs excludes --steps");
+  check_refused({"--verison"}, 2, "unknown option --verison; did you mean --version?");
+  check_refused({"--verbose"}, 2, "unknown option --verbose");
+  check_refused({"--ranks", "2", "train", "mlp"}, 2,
+                "--ranks stands before its command; write it behind: tessera train mlp --ranks");
+  check_refused({"train", "--ranks", "2", "mlp"}, 2,
+                "--ranks stands before the model; write it behind: tessera train mlp --ranks");
+  check_refused({"train", "--list", "mlp"}, 2,
+                "--list is about all models; leave mlp out: tessera train --list");
   // Options of the program to come are as unknown as any other.
   for (const Words& later : {Words{"--save-every", "5"}, Words{"--resume", "x"},
                              Words{"--check-races"}, Words{"--quietly"}})
@@ -141,9 +149,6 @@ TEST_CASE("data that cannot be read ends the run with code 1") {
 
 TEST_CASE("a folder that cannot be written ends the run with code 1") {
   check_refused(train({"--out", "/dev/null/run"}), 1, "/dev/null/run cannot be made");
-  const std::string folder = fresh_folder("taken");
-  std::filesystem::create_directory(folder + "/config.json");
-  check_refused(train({"--out", folder}), 1, folder + "/config.json cannot be written");
 }
 
 TEST_CASE("a configuration file that does not fit is refused with code 2") {
@@ -162,6 +167,9 @@ TEST_CASE("a configuration file that does not fit is refused with code 2") {
   check(R"({"steps": 1, "epochs": 1})", "both \"steps\" and \"epochs\"");
   check(R"([1])", "is not a JSON object");
   check(R"({"ranks")", "is not JSON from byte");
+  check(R"({"ranks": [[[1]]]})", "\"ranks\" cannot be [[[1]]]");
+  check("{\"ranks\": " + std::string(100'000, '['), "has values inside one another, more than 8");
+  check(std::string(100'000, '['), "has values inside one another");
   for (const std::string wrong : {R"("8,,8")", "[8, 0]", "[]"}) {
     write_file(path, R"({"hidden": )" + wrong + "}");
     check_refused({"train", "mlp", "--config", path}, 2, "hidden");
@@ -171,6 +179,29 @@ TEST_CASE("a configuration file that does not fit is refused with code 2") {
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   check_refused(train({"--config", pipe}), 2, pipe + " is not a regular file");
   check_refused(train({"--config", "/no/such.json"}), 2, "/no/such.json cannot be read");
+}
+
+TEST_CASE("a place where nodes cannot meet is refused with code 2") {
+  const auto at = [](const std::string& endpoint, const Words& more = {}) {
+    Words words = train({"--nnodes", "2", "--timeout", "0.3", "--rdzv-endpoint", endpoint});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  check_refused(at("localhost:x"), 2, "--rdzv-endpoint takes host:port with a port");
+  check_refused(at("192.0.2.1:29400"), 2, "cannot listen at 192.0.2.1:29400");
+  check_refused(at("127.0.0.1:29478"), 2, "node 1 of 2 did not come to 127.0.0.1:29478");
+  check_refused(at("127.0.0.1:29479", {"--local-addr", "192.0.2.1"}), 2,
+                "--local-addr 192.0.2.1 is no address of this host");
+}
+
+TEST_CASE("control characters of names are escaped") {
+  check_refused(train({"--config", "/no/such\n\x1b[31mfile"}), 2,
+                "/no/such\\n\\x1b[31mfile cannot be read");
+  check_refused(train_on("/no\nsuch"), 1, "/no\\nsuch");
+  const std::string path = fresh_folder("keys") + "/config.json";
+  write_file(path, R"({"a\n\u001b[2Jb\u009b": 1})");
+  check_refused(train({"--config", path}), 2, R"(unknown key "a\n\x1b[2Jb\x9b")");
+  check_refused({"dance\n\x1b[2J"}, 2, R"(unknown command "dance\n\x1b[2J")");
 }
 
 TEST_CASE("help names every option with its default, version the version") {
@@ -203,6 +234,9 @@ TEST_CASE("help names every option with its default, version the version") {
   const ProgramResult version = run_program({"--version"});
   CHECK(version.exit_code == 0);
   CHECK(version.out == "tessera 0.1.0\n");
+  const ProgramResult short_help = run_program({"train", "mlp", "-h"});
+  CHECK(short_help.exit_code == 0);
+  CHECK(short_help.out == help.out);
 }
 
 }  // namespace

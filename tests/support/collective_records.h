@@ -7,16 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/trace.h"
 
 namespace tessera::testing {
 
 inline std::vector<CollectiveRecord> collectives_of(const std::function<void()>& body) {
   Trace trace;
-  current_rank_context()->set_trace(&trace);
-  body();
-  current_rank_context()->set_trace(nullptr);
+  {
+    const TraceScope recording(trace);
+    body();
+  }
   return trace.all<CollectiveRecord>();
 }
 

@@ -1,10 +1,16 @@
 // Byte counters, the allocator and its pools.
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <memory>
 #include <set>
 #include <thread>
 #include <utility>
@@ -324,6 +330,74 @@ TEST_CASE("allocator: a limit of the process, for which kept blocks make room") 
   set_cpu_memory_limit(0);
   CHECK(take(1 << 20, stream).data() != nullptr);
 }
+
+// Under a sanitizer memory that was freed is kept, to find its uses.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Of the process, now.
+std::size_t resident_bytes() {
+  std::size_t total = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident;
+  return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+// From then on malloc maps nothing smaller by itself, and keeps what comes back.
+void make_malloc_keep_more() {
+  void* const once = std::malloc(std::size_t{30} << 20);
+  *static_cast<volatile char*>(once) = 1;
+  std::free(once);
+}
+
+// Blocks with something of malloc's between each two, which stays; all written to.
+struct Scattered {
+  Scattered(const Stream& stream, std::size_t count, std::size_t bytes) {
+    for (std::size_t i = 0; i < count; ++i) {
+      blocks.push_back(take(bytes, stream));
+      std::memset(blocks.back().data(), 1, bytes);
+      between.push_back(std::make_unique<std::array<char, 200>>());
+    }
+  }
+  std::vector<Block> blocks;
+  std::vector<std::unique_ptr<std::array<char, 200>>> between;
+};
+
+TEST_CASE("allocator: an emptied cache is memory that the process has no longer") {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  const Stream stream = inlined("s");
+  make_malloc_keep_more();
+  for (const std::size_t bytes : {std::size_t{40000}, std::size_t{307200}, 3 * kMiB, 9 * kMiB}) {
+    INFO("blocks of " << bytes);
+    empty_cpu_cache();
+    const std::size_t before = resident_bytes();
+    Scattered kept(stream, 48 * kMiB / bytes, bytes);
+    kept.blocks.clear();
+    CHECK(resident_bytes() >= before + 40 * kMiB);  // kept for reuse
+    CHECK(cached_cpu_bytes() >= 40 * kMiB);
+    empty_cpu_cache();
+    CHECK(cached_cpu_bytes() == 0);
+    // Small ones share their first and last pages with what lies between them.
+    CHECK(resident_bytes() <= before + (bytes < 100000 ? 12 : 3) * kMiB);
+  }
+}
+
+TEST_CASE("pool: a large piece that is evicted leaves the process, also without malloc's help") {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  make_malloc_keep_more();
+  const auto pool = std::make_shared<StreamPool>();
+  const std::size_t before = resident_bytes();
+  std::vector<StreamPool::Piece> pieces;
+  std::vector<std::unique_ptr<std::array<char, 200>>> between;
+  for (int i = 0; i < 12; ++i) {
+    pieces.push_back(pool->take(size_class_of(3 * kMiB)));
+    REQUIRE(pieces.back().data != nullptr);
+    std::memset(pieces.back().data, 1, 3 * kMiB);
+    between.push_back(std::make_unique<std::array<char, 200>>());
+  }
+  for (const StreamPool::Piece& piece : pieces) pool->give_back(piece);
+  CHECK(resident_bytes() >= before + 30 * kMiB);
+  CHECK(pool->evict(36 * kMiB) == 36 * kMiB);
+  CHECK(resident_bytes() <= before + 5 * kMiB);
+}
+#endif
 
 TEST_CASE("allocator: null device counts bytes and reserves addresses") {
   const RankScope scope(std::make_shared<RankContext>(0, 1, 1));

@@ -76,6 +76,8 @@ TEST_CASE("arange with start, end and step; linspace; eye") {
   CHECK(arange(1, -1, -0.5, {.dtype = DType::kF64}).to_vector<double>() ==
         std::vector<double>{1, 0.5, 0, -0.5});
   CHECK(arange(3, 3, 1).numel() == 0);
+  CHECK(arange(3, 3, -1).numel() == 0);
+  CHECK(arange(5, 4.9, -1).to_vector<float>() == std::vector<float>{5});
   std::vector<double> tenths;
   for (int i = 0; i < 1000; ++i) tenths.push_back(std::fma(0.1, i, -7));
   CHECK(arange(-7, 92.95, 0.1, {.dtype = DType::kF64}).to_vector<double>() == tenths);
@@ -92,6 +94,10 @@ TEST_CASE("arange with start, end and step; linspace; eye") {
   CHECK(eye(0).shape() == Shape{0, 0});
   CHECK(thrown<InvalidArgument>([] { arange(0, 5, -1); }) ==
         "[arange] no steps of -1 lead from 0 to 5; turn the sign of the step, or swap the ends");
+  CHECK(thrown<InvalidArgument>([] { arange(5, 4.9, 1); }) ==
+        "[arange] no steps of 1 lead from 5 to 4.9; turn the sign of the step, or swap the ends");
+  CHECK(thrown<InvalidArgument>([] { arange(4.9, 5, -1); }) ==
+        "[arange] no steps of -1 lead from 4.9 to 5; turn the sign of the step, or swap the ends");
   CHECK(thrown<InvalidArgument>([] { arange(0, 5, 0); }) ==
         "[arange] no steps of 0 lead from 0 to 5; turn the sign of the step, or swap the ends");
   CHECK(thrown<InvalidArgument>([] { arange(0, 1e30, 1e-3); }) ==

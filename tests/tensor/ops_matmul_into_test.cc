@@ -44,6 +44,13 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("matmul_into: nothing is written where there are no elements") {
+  const Tensor whole = ones({3, 0, 5});
+  CHECK_NOTHROW(matmul_into(ones({3, 2, 0}), ones({3, 2, 5}), ones({5, 0}), {}));
+  CHECK_NOTHROW(matmul_into(whole, ones({3, 0, 4}), ones({3, 4, 5}), {.beta = 1}));
+  CHECK_NOTHROW(matmul_into(whole.transpose(1, 2), ones({3, 5, 4}), ones({4, 0}), {}));
+}
+
 TEST_CASE("matmul_into: batches and columns") {
   for (DType dtype : kFloating) {
     const Tensor a = spread_of(dtype, {3, 4, 6}), b = spread_of(dtype, {3, 6, 5});

@@ -187,6 +187,11 @@ TEST_CASE("unary operations on integers and bool") {
   CHECK(sigmoid(b).dtype() == DType::kF32);
   CHECK(tessera::sqrt(b).to_vector<float>() == std::vector<float>{1, 0});
   CHECK(logical_not(b).to_vector<bool>() == std::vector<bool>{false, true});
+  CHECK(square(b).dtype() == DType::kI64);
+  CHECK(square(b).to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 0});
+  CHECK(square(Tensor::from_vector<std::uint8_t>({3}, {1})).dtype() == DType::kU8);
+  CHECK(thrown<InvalidArgument>([&] { square_(b); }) ==
+        "[square_] the result is i64 and cannot be written into bool; cast the tensor first");
   CHECK(thrown<InvalidArgument>([&] { neg(b); }) ==
         "[neg] a bool has no negative; use logical_not, or cast it");
   CHECK(thrown<InvalidArgument>([&] { neg_(b); }) ==
@@ -290,6 +295,12 @@ TEST_CASE("derivatives of relu and gelu") {
   const auto inf = static_cast<float>(kInf);
   const Tensor ends = Tensor::from_vector<float>({-inf, inf}, {2});
   CHECK(gelu_backward(ones({2}), ends).to_vector<float>() == std::vector<float>{0, 1});
+  // NaN does not stop a gradient; more elements than a vector of any kind has.
+  for (DType dtype : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16}) {
+    const Tensor at = full({67}, kNaN, {.dtype = dtype});
+    const Tensor slope = cast(spread_tensor<float>({67}, -2, 2), dtype);
+    CHECK(bits_of(relu_backward(slope, at)) == bits_of(slope));
+  }
 }
 
 }  // namespace

@@ -248,7 +248,8 @@ TEST_CASE("safetensors: a file that cannot be completed leaves the old one") {
         "[write_safetensors] cannot create \"" + nowhere + "\": No such file or directory");
   std::filesystem::create_directory(path + ".d");
   CHECK(thrown<CheckpointError>([&] { write_safetensors(path + ".d", {}); }) ==
-        "[write_safetensors] cannot replace \"" + path + ".d\": Is a directory");
+        "[write_safetensors] cannot replace \"" + path +
+            ".d\": it is a folder, and only a regular file is replaced; choose another path");
   CHECK(files_beside(path) == 2);
 }
 

@@ -41,6 +41,21 @@ std::vector<std::string> storage_records(const Trace& trace) {
   return out;
 }
 
+TEST_CASE("storage: what is retired is told why, whatever is asked of it") {
+  Storage storage = Storage::create(kCpu, 100, MemoryCategory::kGathered, "block.0");
+  const Storage other_handle = storage;
+  storage.materialize();
+  storage.retire("its owner is gone");
+  CHECK(storage.state() == StorageState::kReleased);
+  const std::string text = "] storage \"block.0\" (#" + std::to_string(storage.id()) +
+                           ", 100 bytes) is released for good: its owner is gone";
+  CHECK(thrown<StateError>([&] { other_handle.data(); }) == "[storage.data" + text);
+  CHECK(thrown<StateError>([&] { storage.begin_fill(); }) == "[storage.begin_fill" + text);
+  CHECK(thrown<StateError>([&] { storage.materialize(); }) == "[storage.materialize" + text);
+  storage.release();  // nothing to do
+  CHECK(storage.detach().empty());
+}
+
 TEST_CASE("storage: states and what is legal in each") {
   Storage storage = Storage::create(kCpu, 100, MemoryCategory::kGathered, "block.0");
   CHECK(storage.state() == StorageState::kReleased);

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <variant>
@@ -20,15 +22,6 @@
 namespace tessera {
 namespace {
 
-// Everything until its end goes to the trace.
-class Tracing {
- public:
-  explicit Tracing(Trace& trace) { current_rank_context()->set_trace(&trace); }
-  ~Tracing() { current_rank_context()->set_trace(nullptr); }
-  Tracing(const Tracing&) = delete;
-  Tracing& operator=(const Tracing&) = delete;
-};
-
 std::vector<const TracedWork*> work_of(const Trace& trace, std::uint64_t stream) {
   std::vector<const TracedWork*> out;
   for (const TracedWork& work : trace.work()) {
@@ -41,6 +34,38 @@ double milliseconds(const TracedWork& work) {
   return static_cast<double>(work.end.load() - work.begin.load()) * 1e-6;
 }
 
+TEST_CASE("trace: a scope records until its end, and what was recorded before goes on") {
+  Trace outer, inner;
+  {
+    const TraceScope recording(outer);
+    annotate("d", "a", "outer");
+    try {
+      const TraceScope nested(inner);
+      annotate("d", "b", "inner");
+      CHECK(active_trace() == &inner);
+      throw std::runtime_error("no more");
+    } catch (const std::runtime_error&) {
+    }
+    annotate("d", "c", "outer");
+  }
+  annotate("d", "d", "nowhere");
+  CHECK(active_trace() == nullptr);
+  CHECK(outer.annotations("d") == std::vector<std::string>{"outer a", "outer c"});
+  CHECK(inner.annotations("d") == std::vector<std::string>{"inner b"});
+  // It belongs to the rank that opened it.
+  const auto context = std::make_shared<RankContext>(1, 2, 1);
+  const TraceScope recording(outer);
+  {
+    const RankScope scope(context);
+    annotate("d", "e", "another rank");
+    const TraceScope own(inner);
+    annotate("d", "f", "inner");
+  }
+  CHECK(context->trace() == nullptr);
+  CHECK(outer.annotations("d").size() == 2);
+  CHECK(inner.annotations("d").back() == "inner f");
+}
+
 TEST_CASE("timed trace: a kernel is timed on the stream that runs it, inline and queued") {
   const auto kind = GENERATE(StreamKind::kInline, StreamKind::kQueued);
   const Stream stream = Stream::create(kCpu, kind, "mine");
@@ -48,7 +73,7 @@ TEST_CASE("timed trace: a kernel is timed on the stream that runs it, inline and
   Trace trace({.timed = true});
   const std::int64_t before = trace_clock();
   {
-    const Tracing tracing(trace);
+    const TraceScope recording(trace);
     const Tensor x = Tensor::from_vector<float>({1, 2, 3}, {3});
     CHECK(add(x, x).to_vector<float>() == std::vector<float>{2, 4, 6});
   }
@@ -83,7 +108,7 @@ TEST_CASE("timed trace: work takes as long as it takes, and a wait until its eve
   const Stream waiting = Stream::create(kCpu, kind, "waiting");
   Trace trace({.timed = true});
   {
-    const Tracing tracing(trace);
+    const TraceScope recording(trace);
     stream_sleep(slow, 30);
     waiting.wait(slow.record("slept"));
     stream_sleep(waiting, 1);
@@ -110,7 +135,7 @@ TEST_CASE("timed trace: storages stamp what is held, records the part of the mod
   const std::int64_t held = memory.current()[MemoryCategory::kGathered];
   Trace trace({.timed = true});
   {
-    const Tracing tracing(trace);
+    const TraceScope recording(trace);
     const NamedScope scope(*part);
     const MemoryCategoryScope category(MemoryCategory::kGathered);
     const Tensor x = zeros({100});
@@ -133,7 +158,7 @@ TEST_CASE("timed trace: it may end before its work") {
   std::atomic<bool> ran{false};
   {
     Trace trace({.timed = true});
-    const Tracing tracing(trace);
+    const TraceScope recording(trace);
     stream.enqueue("late", [&] {
       go.wait(false);
       ran = true;
@@ -151,7 +176,7 @@ TEST_CASE("timed trace: work that a failed stream skips ends too") {
   const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "failing");
   Trace trace({.timed = true});
   {
-    const Tracing tracing(trace);
+    const TraceScope recording(trace);
     stream.enqueue("throws", [] { throw std::runtime_error("broken"); });
     stream.enqueue("skipped", [] { std::this_thread::sleep_for(std::chrono::seconds(1)); });
     CHECK_THROWS(stream.synchronize());
@@ -166,7 +191,7 @@ TEST_CASE("timed trace: a full one counts what it leaves out") {
   const Stream stream = Stream::create(kCpu, StreamKind::kInline, "mine");
   Trace trace({.timed = true, .max_records = 3});
   {
-    const Tracing tracing(trace);
+    const TraceScope recording(trace);
     for (int i = 0; i < 5; ++i) stream_sleep(stream, 0);
   }
   CHECK(trace.records().size() == 3);
@@ -180,7 +205,7 @@ TEST_CASE("timed trace: a full one counts what it leaves out") {
 
 TEST_CASE("timed trace: phases come in pairs, in timed traces only") {
   const auto phases = [](Trace& trace) {
-    const Tracing tracing(trace);
+    const TraceScope recording(trace);
     const TracedPhase outer("a", "x", "run");
     const TracedPhase inner("a", "y", "run");
   };
@@ -196,7 +221,7 @@ TEST_CASE("timed trace: phases come in pairs, in timed traces only") {
 TEST_CASE("untimed trace: no stamps, no work") {
   Trace trace;
   {
-    const Tracing tracing(trace);
+    const TraceScope recording(trace);
     CHECK(sum(zeros({3})).item<float>() == 0);
     CHECK(active_timed_trace() == nullptr);
   }

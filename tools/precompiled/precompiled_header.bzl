@@ -3,7 +3,7 @@
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "CPP_COMPILE_ACTION_NAME")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
-def _compile(ctx, headers, context, output):
+def _compile(ctx, headers, context, output, dependencies):
     cc_toolchain = find_cpp_toolchain(ctx)
     features = cc_common.configure_features(
         ctx = ctx,
@@ -17,7 +17,7 @@ def _compile(ctx, headers, context, output):
         cc_toolchain = cc_toolchain,
         source_file = headers[0].path,
         output_file = output.path,
-        user_compile_flags = cpp.copts + cpp.cxxopts + ctx.attr.copts + ["-x", "c++-header"],
+        user_compile_flags = cpp.copts + cpp.cxxopts + ctx.attr.copts + ["-x", "c++-header", "-MD", "-MF", dependencies.path],
         include_directories = context.includes,
         quote_include_directories = depset(["."], transitive = [context.quote_includes]),
         system_include_directories = context.system_includes,
@@ -37,7 +37,7 @@ def _compile(ctx, headers, context, output):
             variables = variables,
         ),
         inputs = depset(headers, transitive = [context.headers, cc_toolchain.all_files]),
-        outputs = [output],
+        outputs = [output, dependencies],
         mnemonic = "CppPrecompile",
         progress_message = "Precompiling %s" % ctx.label,
     )
@@ -50,7 +50,7 @@ def _precompiled_header_impl(ctx):
         headers += ctx.files.srcs
         ctx.actions.write(header, "".join(["#include \"%s\"\n" % source.path for source in ctx.files.srcs]))
         precompiled = ctx.actions.declare_file(ctx.label.name + ".h.gch")
-        _compile(ctx, headers, context, precompiled)
+        _compile(ctx, headers, context, precompiled, ctx.actions.declare_file(ctx.label.name + ".h.d"))
         headers = headers + [precompiled]
     else:
         ctx.actions.write(header, "// Sources include what they use; this build precompiles nothing.\n")
@@ -74,7 +74,9 @@ precompiled_header = rule(
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
     doc = """Compiles `srcs` for sources that are compiled with the same options.
 
-    A source depends on the target NAME and says copts = ["-include", "NAME.h"]. GCC then reads NAME.h.gch, or, where
-    that was compiled with other options, the header's text. Under a sanitizer and in debug builds nothing is precompiled
+    A source depends on the target NAME and says copts = ["-include", "NAME.h", "-fpch-deps"]. GCC then reads NAME.h.gch, or,
+    where that was compiled with other options, the header's text. With -fpch-deps, and -MD for the precompiled header, it
+    tells Bazel of all headers inside: without, nothing would be compiled again when one of them changes. Under a sanitizer
+    and in debug builds nothing is precompiled
     and the header is empty: there a source that forgot an #include does not compile.""",
 )

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <deque>
 #include <optional>
 #include <string>
@@ -16,6 +15,7 @@
 #include "tessera/tools/program/generate_command.h"
 #include "tessera/tools/program/language_family.h"
 #include "tessera/tools/program/nearest_name.h"
+#include "tessera/tools/program/output.h"
 #include "tessera/tools/program/preset_list.h"
 #include "tessera/tools/program/tokenize_command.h"
 #include "tessera/tools/program/train.h"
@@ -88,19 +88,25 @@ int CommandLine::run_train() {
   if (!train_.options.list)
     throw CannotStart(fmt::format("a model is needed: {}; see tessera train --help",
                                   joined(model_names(), ", ")));
-  fmt::print("{}", preset_list(train_.options));
+  write_output(preset_list(train_.options));
   return kDone;
 }
 
 int CommandLine::run_model(Command<TrainOptions>& command, int argc, char** argv) {
-  for (const std::string& name : train_.table.names())
-    if (train_.table.typed(name))
-      throw CannotStart(
-          fmt::format("--{} stands before the model; write it behind: tessera train {} --{} ...",
-                      name, command.options.model, name));
+  const std::string& model = command.options.model;
+  for (const std::string& name : train_.table.names()) {
+    if (!train_.table.typed(name)) continue;
+    throw CannotStart(
+        command.table.find(name) != nullptr
+            ? fmt::format(
+                  "--{} stands before the model; write it behind: tessera train {} --{} ...", name,
+                  model, name)
+            : fmt::format("--{} is about all models; leave {} out: tessera train --{}", name, model,
+                          name));
+  }
   complete_options(command.options, command.table);
   if (!command.options.print_config) return train(command.options, argc, argv);
-  fmt::print("{}\n", config_text(command.options));
+  write_output(config_text(command.options) + "\n");
   return kDone;
 }
 
@@ -109,7 +115,7 @@ int CommandLine::run_completion() {
   if (std::find(shells.begin(), shells.end(), shell_) == shells.end())
     throw CannotStart(fmt::format("completion needs a shell: {}{}", joined(shells, " or "),
                                   did_you_mean(shell_, shells)));
-  fmt::print("{}", completion_script(parser_.commands(), shell_));
+  write_output(completion_script(parser_.commands(), shell_));
   return kDone;
 }
 

@@ -9,6 +9,7 @@
 #include "tessera/tools/program/cannot_start.h"
 #include "tessera/tools/program/help_format.h"
 #include "tessera/tools/program/nearest_name.h"
+#include "tessera/tools/program/output.h"
 #include "tessera/tools/program/words.h"
 
 namespace tessera::tools {
@@ -135,6 +136,9 @@ std::string unknown_option(const CLI::App& command, const std::string& word,
   std::vector<std::string> known;
   for (const CLI::Option* each : command.get_options())
     for (const std::string& name : each->get_lnames()) known.push_back(name);
+  if (std::find(known.begin(), known.end(), bare) != known.end())
+    return fmt::format("{} stands before its command; write it behind: {} {} ...", option,
+                       command_name, option);
   return fmt::format("unknown option {}{}", option,
                      advice(did_you_mean(bare, known, "--"), command_name));
 }
@@ -150,8 +154,9 @@ std::string unknown_option(const CLI::App& command, const std::string& word,
   if (const std::string word = unknown_word(app, argc, argv); !word.empty())
     throw CannotStart(fmt::format("unknown {} \"{}\"; there is: {}{}", kind, word,
                                   joined(known, ", "), advice(did_you_mean(word, known), name)));
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    const std::string word = app.remaining(true).front();
+  // A command that is lacking is what CLI11 tells first.
+  if (const std::vector<std::string> extras = app.remaining(true); !extras.empty()) {
+    const std::string& word = extras.front();
     if (word.starts_with("-")) throw CannotStart(unknown_option(command, word, name));
     throw CannotStart(fmt::format("unknown argument {}; see {} --help", word, name));
   }
@@ -168,7 +173,7 @@ CommandParser::CommandParser()
     : app_(
           std::make_unique<CLI::App>("Tessera: deep learning with sharding built in.", "tessera")) {
   app_->formatter(std::make_shared<HelpFormat>());
-  app_->set_help_flag("--help", "Print this help and end.");
+  app_->set_help_flag("-h,--help", "Print this help and end.");
   app_->set_version_flag("--version", std::string("tessera ") + kVersion, "Print the version.");
   app_->require_subcommand(1);  // inside a command then one at most
 }
@@ -203,7 +208,9 @@ std::optional<std::string> CommandParser::parse(int argc, char** argv) {
     app_->parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) explain(*app_, error, argc, argv);
-    app_->exit(error);  // --help and --version
+    std::ostringstream answer;
+    app_->exit(error, answer, answer);  // --help and --version
+    write_output(answer.str());
     return std::nullopt;
   }
   std::string path;

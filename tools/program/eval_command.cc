@@ -2,16 +2,35 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
+#include <cmath>
+#include <string>
 
 #include "tessera/distributed/launch.h"
+#include "tessera/models/first_bad_tensor.h"
 #include "tessera/models/language_task.h"
+#include "tessera/tensor/check.h"
 #include "tessera/tools/program/cannot_start.h"
+#include "tessera/tools/program/output.h"
 #include "tessera/tools/program/run_report.h"
 #include "tessera/tools/program/saved_run.h"
 #include "tessera/tools/program/text_data.h"
 
 namespace tessera::tools {
+namespace {
+
+// All ranks have the same loss. Collective where it is not finite.
+void check_finite(distributed::World& world, const SavedRun& saved, LanguageNet& net,
+                  models::LanguageTask& task, const models::EvalMetrics& metrics) {
+  if (std::isfinite(metrics.loss)) return;
+  const std::string first = models::first_bad_tensor(
+      net.module(), [&] { task.evaluate(); }, *world.group());
+  throw_error<StateError>("eval",
+                          "the loss is {}: {}; the weights of {} cannot be used, train again with "
+                          "a lower --lr",
+                          std::abs(metrics.loss), first, saved.folder);
+}
+
+}  // namespace
 
 void fill_table(OptionTable& table, EvalOptions& options) {
   table.group("Options");
@@ -32,6 +51,7 @@ int evaluate(const EvalOptions& options, int argc, char** argv) {
   const TextData text = load_text(data, saved.tokenizer->name());
   const models::data::PackedSequences sequences(
       options.data.empty() ? text.text.validation : whole_text(text.text), saved.options.seq_len);
+  models::EvalMetrics found;  // rank 0's, as are all
   const distributed::LaunchResult result = distributed::launch(
       argc, argv, saved.options.launch_options(), [&](distributed::World& world) {
         LanguageRun run = load_on_ranks(world, saved);
@@ -41,10 +61,15 @@ int evaluate(const EvalOptions& options, int argc, char** argv) {
              .data_mesh = run.meshes.data,
              .micro_batch = options.batch > 0 ? 0 : saved.options.micro_batch});
         const models::EvalMetrics metrics = task.evaluate();
-        if (world.rank() == 0) fmt::print("{}\n", describe(metrics));
+        check_finite(world, saved, *run.net, task, metrics);
+        if (world.rank() == 0) found = metrics;
       });
-  if (result.exit_code != 0) fmt::print(stderr, "tessera: {}\n", result.failure);
-  return result.exit_code;
+  if (result.exit_code != 0) {
+    print_failure(result.failure);
+    return result.exit_code;
+  }
+  print_output("{}\n", describe(found));
+  return kDone;
 }
 
 }  // namespace tessera::tools

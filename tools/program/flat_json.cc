@@ -15,6 +15,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int kDeepest = 8;  // levels of values that are refused by name; deeper ones unread
+
 // "512,256" of an array of numbers.
 std::string list_word(const Json& array) {
   std::string list;
@@ -40,6 +42,13 @@ Json parse_object(const std::string& path, std::istream& file) {
   // Of a key that stands twice one value would be lost.
   std::set<std::string> keys;
   const Json::parser_callback_t see = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    const bool opens =
+        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+    if (opens && depth > kDeepest)
+      throw CannotStart(
+          fmt::format("{} has values inside one another, more than {} deep; options "
+                      "are numbers, texts and lists of numbers",
+                      path, kDeepest));
     const bool is_key = depth == 1 && event == Json::parse_event_t::key;
     if (is_key && !keys.insert(parsed.get<std::string>()).second)
       throw CannotStart(fmt::format("{} has the key {} twice; leave one out", path, parsed.dump()));

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
+#include <atomic>
 #include <iostream>
 #include <iterator>
 #include <limits>
@@ -11,6 +11,7 @@
 #include "tessera/models/data/utf8.h"
 #include "tessera/tools/program/cannot_start.h"
 #include "tessera/tools/program/option_checks.h"
+#include "tessera/tools/program/output.h"
 #include "tessera/tools/program/saved_run.h"
 
 namespace tessera::tools {
@@ -19,11 +20,6 @@ namespace {
 std::string prompt_text(const std::string& typed) {
   if (typed != "-") return typed;
   return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
-}
-
-void print(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
 }
 
 }  // namespace
@@ -59,6 +55,15 @@ int generate(GenerateOptions options, int argc, char** argv) {
   if (const auto at = models::data::find_invalid_utf8(options.request.prompt);
       at != std::string::npos)
     throw CannotStart(fmt::format("--prompt: byte {} is not UTF-8", at));
+  std::atomic<bool> output_closed{false};
+  const auto print = [&](const std::string& text) {
+    try {
+      write_output(text);
+    } catch (const OutputClosed&) {
+      output_closed = true;  // known from a failure by this alone
+      throw;
+    }
+  };
   const distributed::LaunchResult result = distributed::launch(
       argc, argv, saved.options.launch_options(), [&](distributed::World& world) {
         LanguageRun run = load_on_ranks(world, saved);
@@ -68,7 +73,8 @@ int generate(GenerateOptions options, int argc, char** argv) {
                       shows ? print : std::function<void(const std::string&)>());
         if (shows) print("\n");
       });
-  if (result.exit_code != 0) fmt::print(stderr, "tessera: {}\n", result.failure);
+  if (output_closed) return kOutputClosed;
+  if (result.exit_code != 0) print_failure(result.failure);
   return result.exit_code;
 }
 

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+#include <utility>
 
 #include "tessera/tools/program/figures_text.h"
 
@@ -32,8 +32,12 @@ std::string cut_to_terminal(const std::string& line) {
 
 bool on_terminal() { return isatty(STDOUT_FILENO) == 1; }
 
-Progress::Progress(const ProgressOptions& options)
-    : options_(options), terminal_(on_terminal()), start_(Clock::now()), shown_(start_) {}
+Progress::Progress(const ProgressOptions& options, std::function<void(const std::string&)> print)
+    : options_(options),
+      print_(std::move(print)),
+      terminal_(on_terminal()),
+      start_(Clock::now()),
+      shown_(start_) {}
 
 bool Progress::is_due(std::int64_t step, Clock::time_point now) const {
   if (step == options_.steps) return true;
@@ -58,24 +62,21 @@ std::string Progress::line(const models::StepMetrics& metrics, Clock::time_point
 void Progress::step(const models::StepMetrics& metrics) {
   const std::int64_t items = metrics.tokens > 0 ? metrics.tokens : metrics.samples;
   if (metrics.tokens > 0) unit_ = "tokens";
+  done_ = metrics.step;
   items_ += items;
   recent_items_ += items;
   recent_loss_ += metrics.loss * static_cast<double>(items);
   const Clock::time_point now = Clock::now();
   if (!is_due(metrics.step, now)) return;
-  if (terminal_)
-    fmt::print("\r{}\033[K", cut_to_terminal(line(metrics, now)));
-  else
-    fmt::print("{}\n", line(metrics, now));
-  std::fflush(stdout);
+  print_(terminal_ ? fmt::format("\r{}\033[K", cut_to_terminal(line(metrics, now)))
+                   : line(metrics, now) + "\n");
   shown_ = now;
   recent_items_ = 0;
   recent_loss_ = 0;
 }
 
 void Progress::note(const std::string& line, double seconds) {
-  fmt::print("{}{}\n", terminal_ ? "\r\033[K" : "", line);
-  std::fflush(stdout);
+  print_(fmt::format("{}{}\n", terminal_ ? "\r\033[K" : "", line));
   const auto time =
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   start_ += time;
@@ -84,9 +85,8 @@ void Progress::note(const std::string& line, double seconds) {
 
 void Progress::finish() {
   const double seconds = seconds_between(start_, Clock::now());
-  fmt::print("{}trained {} steps in {:.1f} s, {:.0f} {}/s\n", terminal_ ? "\n" : "", options_.steps,
-             seconds, static_cast<double>(items_) / seconds, unit_);
-  std::fflush(stdout);
+  print_(fmt::format("{}trained {} steps in {:.1f} s, {:.0f} {}/s\n", terminal_ ? "\n" : "", done_,
+                     seconds, static_cast<double>(items_) / seconds, unit_));
 }
 
 }  // namespace tessera::tools

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "tessera/models/metrics.h"
@@ -19,13 +20,13 @@ struct ProgressOptions {
 
 class Progress {
  public:
-  /// Of a run, on standard output.
-  explicit Progress(const ProgressOptions& options);
+  /// Of a run, on standard output: `print` writes there.
+  Progress(const ProgressOptions& options, std::function<void(const std::string&)> print);
 
   void step(const models::StepMetrics& metrics);
   /// A line that stays, and time that is not the training's.
   void note(const std::string& line, double seconds);
-  /// After the last step: seconds and samples (or tokens) of the whole run.
+  /// After the last step that is done: seconds and samples (or tokens) of the whole run.
   void finish();
 
  private:
@@ -34,10 +35,12 @@ class Progress {
   std::string line(const models::StepMetrics& metrics, Clock::time_point now) const;
 
   ProgressOptions options_;
+  std::function<void(const std::string&)> print_;
   bool terminal_;
   Clock::time_point start_;
   Clock::time_point shown_;
   const char* unit_ = "samples";
+  std::int64_t done_ = 0;   // steps
   std::int64_t items_ = 0;  // samples, or tokens where there are any
   // Since the last time a line was shown.
   std::int64_t recent_items_ = 0;

@@ -1,29 +1,55 @@
 #include "tessera/tools/program/run_report.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 
-#include <cstdio>
 #include <filesystem>
 
+#include "tessera/tools/program/output.h"
 #include "tessera/tools/watch/report.h"
 
 namespace tessera::tools {
 
-RunReport::RunReport(const TrainOptions& options, DType dtype, const ProgressOptions& progress)
-    : folder_(options.out), dtype_(dtype), file_(options.out), progress_(progress) {
-  if (folder_.empty() || options.tensorboard == "off") return;
-  events_.emplace(folder_);
-  events_->write_text("config", config_text(options));
+RunReport::RunReport(distributed::World& world, const TrainOptions& options, DType dtype,
+                     const ProgressOptions& progress)
+    : world_(world),
+      options_(options),
+      dtype_(dtype),
+      progress_(progress, [this](const std::string& text) { print(text); }) {}
+
+void RunReport::begin() {
+  if (options_.out.empty() || file_) return;
+  begin_run(options_.out);
+  file_.emplace(options_.out);
+  if (options_.tensorboard == "off") return;
+  events_.emplace(options_.out);
+  events_->write_text("config", config_text(options_));
+}
+
+void RunReport::print(const std::string& text) {
+  if (output_closed_) return;
+  try {
+    write_output(text);
+  } catch (const OutputClosed&) {
+    stop_unread();
+  }
+}
+
+void RunReport::stop_unread() {
+  output_closed_ = true;
+  world_.ask_to_stop(SIGPIPE);
 }
 
 void RunReport::step(const models::StepMetrics& metrics) {
-  file_.write(json_line(metrics, dtype_));
+  begin();
+  if (!output_closed_ && is_output_closed()) stop_unread();  // the next line may be far away
+  if (file_) file_->write(json_line(metrics, dtype_));
   if (events_) events_->write(metrics);
   progress_.step(metrics);
 }
 
 void RunReport::write(const models::EvalMetrics& metrics) {
-  file_.write(json_line(metrics, dtype_));
+  if (file_) file_->write(json_line(metrics, dtype_));
   if (events_) events_->write(metrics);
 }
 
@@ -37,22 +63,22 @@ void RunReport::trained() { progress_.finish(); }
 void RunReport::final_evaluation(const models::EvalMetrics& metrics) {
   write(metrics);
   if (metrics.accuracy)
-    fmt::print("test loss {:.4f}\ntest accuracy {:.2f} %\n", metrics.loss, 100 * *metrics.accuracy);
+    print(fmt::format("test loss {:.4f}\ntest accuracy {:.2f} %\n", metrics.loss,
+                      100 * *metrics.accuracy));
   else
-    fmt::print("{}\n", describe(metrics));
-  std::fflush(stdout);
+    print(describe(metrics) + "\n");
 }
 
 void RunReport::sample(const std::string& text) {
-  fmt::print("sample:\n{}\n", text);
-  std::fflush(stdout);
-  if (!folder_.empty()) write_text_file(folder_ + "/" + kSampleFile, text);
+  print(fmt::format("sample:\n{}\n", text));
+  if (file_) write_text_file(options_.out + "/" + kSampleFile, text);
   if (events_) events_->write_text("sample", text);
 }
 
 void RunReport::summary(const JsonMembers& figures) {
-  if (!folder_.empty())
-    write_text_file(folder_ + "/" + kSummaryFile, json_text(figures, InvalidUtf8::kReplace) + "\n");
+  if (file_)
+    write_text_file(options_.out + "/" + kSummaryFile,
+                    json_text(figures, InvalidUtf8::kReplace) + "\n");
 }
 
 std::string describe(const models::EvalMetrics& metrics) {
@@ -63,12 +89,10 @@ std::string describe(const models::EvalMetrics& metrics) {
                      metrics.bits_per_byte.value_or(0));
 }
 
-void finish_run_folder(const std::string& folder, const std::string& failure) {
-  if (folder.empty()) return;
-  if (failure.empty()) return write_report(folder);
+void finish_run_folder(const std::string& folder, bool failed) {
+  if (!failed) return write_report(folder);
   // The failure that is reported is the run's, not one of its report.
   try {
-    write_text_file(folder + "/" + kFailureFile, failure + "\n");
     if (std::filesystem::is_regular_file(folder + "/" + kMetricsFile)) write_report(folder);
   } catch (const std::exception&) {
   }

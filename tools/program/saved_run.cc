@@ -40,6 +40,31 @@ TrainOptions read_options(const std::string& path, const std::string& model) {
   return options;
 }
 
+// The first few of them.
+std::string names_text(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 3;
+  std::vector<std::string> shown(
+      names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, names.size())));
+  const std::size_t left = names.size() - shown.size();
+  return "\"" + joined(shown, "\", \"") + "\"" +
+         (left > 0 ? fmt::format(" and {} more", left) : "");
+}
+
+void check_names(const nn::LoadReport& report, const std::string& path) {
+  TESSERA_CHECK_AS(CheckpointError, report.missing.empty(), "run", "{} lacks {}", path,
+                   names_text(report.missing));
+  TESSERA_CHECK_AS(CheckpointError, report.unexpected.empty(), "run",
+                   "{} has {}, which the model of {} does not have", path,
+                   names_text(report.unexpected), kConfigFile);
+}
+
+std::string with_advice(const Error& error) {
+  return fmt::format(
+      "{}; the weights are damaged or of another run than {}: take a copy of the "
+      "folder, or train again",
+      error.what(), kConfigFile);
+}
+
 }  // namespace
 
 SavedRun open_run(const std::string& folder, const RunRanks& ranks) {
@@ -70,10 +95,20 @@ SavedRun open_run(const std::string& folder, const RunRanks& ranks) {
 
 LanguageRun load_on_ranks(const distributed::World& world, const SavedRun& saved) {
   LanguageRun run = build_on_ranks(world, saved.options, saved.tokenizer->vocab_size());
-  nn::StateDict state;
-  if (world.rank() == 0) state = nn::load_state(saved.folder + "/" + kModelFile);
-  fsdp::load_full_state_dict(run.net->module(), state,
-                             {.device = world.device(), .mesh = world.mesh()});
+  const std::string path = saved.folder + "/" + kModelFile;
+  try {
+    nn::StateDict state;
+    if (world.rank() == 0) state = nn::load_state(path);
+    // Names are judged here, in words for somebody at a shell.
+    const nn::LoadReport report = fsdp::load_full_state_dict(
+        run.net->module(), state,
+        {.strict = false, .device = world.device(), .mesh = world.mesh()});
+    check_names(report, path);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(with_advice(error));
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(with_advice(error));
+  }
   return run;
 }
 

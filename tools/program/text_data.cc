@@ -61,7 +61,7 @@ void check_length(const TokenizedText& text, std::int64_t length) {
 std::string tokenizer_for(const std::string& data, const std::string& asked) {
   check_kind(data);
   if (!asked.empty()) return asked;
-  return is_token_file(data) ? open_token_file(data, nullptr).tokenizer : "bytes";
+  return is_token_file(data) ? tokenizer_of_token_file(data) : "bytes";
 }
 
 TextData load_text(const std::string& data, const std::string& tokenizer) {

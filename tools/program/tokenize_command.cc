@@ -3,15 +3,21 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdio>
+#include <filesystem>
 
 #include "tessera/models/data/text_files.h"
 #include "tessera/models/data/token_file.h"
 #include "tessera/models/data/tokenizer.h"
+#include "tessera/tensor/atomic_file.h"
+#include "tessera/tensor/error.h"
+#include "tessera/tensor/failure_text.h"
+#include "tessera/tensor/file_lock.h"
+#include "tessera/tensor/staging_folder.h"
 #include "tessera/tools/program/cannot_start.h"
 #include "tessera/tools/program/figures_text.h"
 #include "tessera/tools/program/option_checks.h"
-#include "tessera/tools/program/run_folder.h"
+#include "tessera/tools/program/output.h"
+#include "tessera/tools/program/output_paths.h"
 
 namespace tessera::tools {
 namespace {
@@ -23,25 +29,79 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+constexpr const char* kWhere = "tokenize";
+
 // Beside the token file, which names it.
-std::string train_tokenizer(const TokenizeCommandOptions& options,
-                            const std::vector<Document>& documents) {
+std::string model_path(const TokenizeCommandOptions& options) { return options.out + ".model"; }
+
+// An empty file has nothing to lose: mktemp makes one.
+bool has_bytes(const std::string& path) {
+  std::error_code none;
+  const auto bytes = std::filesystem::file_size(path, none);
+  return !none && bytes > 0;
+}
+
+// A model has nothing in it that only we write; the token file beside it says that it is ours.
+bool names_model(const std::string& token_file, const std::string& model) {
+  if (!is_token_file(token_file)) return false;
+  try {
+    return is_same_file(tokenizer_of_token_file(token_file), model);
+  } catch (const DataError&) {
+    return false;
+  }
+}
+
+void check_replaced(const std::string& path, bool is_ours) {
+  const std::string other = irregular_file(path);
+  if (!other.empty())
+    throw CannotStart(fmt::format(
+        "--out: {} is {}, and only a regular file is replaced; choose another file", path, other));
+  if (has_bytes(path) && !is_ours)
+    throw CannotStart(fmt::format(
+        "--out: {} was not written by tessera tokenize, and would be replaced; choose another file",
+        path));
+}
+
+// Nothing is changed.
+void check_files(const TokenizeCommandOptions& options) {
+  if (options.out.empty()) throw CannotStart("--out is needed: the token file to write");
+  std::vector<Input> inputs = {{"--data", options.data}};
+  if (options.tokenizer != "bytes") inputs.push_back({"--tokenizer", options.tokenizer});
+  check_output(options.out, inputs);
+  check_replaced(options.out, is_token_file(options.out));
+  if (!options.train_tokenizer) return;
+  const std::string model = model_path(options);
+  check_output(model, inputs);
+  check_replaced(model, names_model(options.out, model));
+}
+
+std::unique_ptr<Tokenizer> train_tokenizer(const TokenizeCommandOptions& options,
+                                           const std::vector<Document>& documents,
+                                           const std::string& path) {
   const Clock::time_point start = Clock::now();
   std::vector<std::string> texts;
   for (const Document& document : documents) texts.push_back(document.text);
-  const std::string path = options.out + ".model";
   train_sentence_piece(texts, path,
                        {.vocab_size = *options.train_tokenizer, .model_type = options.type});
-  fmt::print("tokenizer  {}, {} of {} tokens, trained in {:.1f} s\n", path, options.type,
-             with_commas(*options.train_tokenizer), seconds_since(start));
-  return path;
+  print_output("tokenizer  {}, {} of {} tokens, trained in {:.1f} s\n",
+               printable(model_path(options)), options.type, with_commas(*options.train_tokenizer),
+               seconds_since(start));
+  return open_tokenizer(path);
+}
+
+FileLock lock_output(const std::string& out) {
+  try {
+    return lock_file(kWhere, file_lock_path(out), out);
+  } catch (const StateError& error) {
+    throw CannotStart(error.what());
+  }
 }
 
 void print_part(const char* name, std::int64_t documents, std::int64_t tokens, std::int64_t bytes) {
-  fmt::print("{}  {} document{}, {}, {} tokens, {:.2f} bytes each\n", name, with_commas(documents),
-             documents == 1 ? "" : "s", short_bytes(static_cast<double>(bytes)),
-             with_commas(tokens),
-             tokens > 0 ? static_cast<double>(bytes) / static_cast<double>(tokens) : 0.0);
+  print_output("{}  {} document{}, {}, {} tokens, {:.2f} bytes each\n", name,
+               with_commas(documents), documents == 1 ? "" : "s",
+               short_bytes(static_cast<double>(bytes)), with_commas(tokens),
+               tokens > 0 ? static_cast<double>(bytes) / static_cast<double>(tokens) : 0.0);
 }
 
 }  // namespace
@@ -67,22 +127,26 @@ void fill_table(OptionTable& table, TokenizeCommandOptions& options) {
 }
 
 int tokenize_text(const TokenizeCommandOptions& options) {
-  if (options.out.empty()) throw CannotStart("--out is needed: the token file to write");
-  if (is_within(options.out, options.data))
-    throw CannotStart(
-        fmt::format("--out: {} is the text of --data, or lies in its folder; choose "
-                    "another file",
-                    options.out));
+  check_files(options);
+  const FileLock lock = lock_output(options.out);
+  const std::filesystem::path out(options.out);
+  const std::string folder = out.parent_path().string(), name = out.filename().string();
   const Clock::time_point start = Clock::now();
   const std::vector<Document> documents = read_documents(options.data);
-  const auto tokenizer = open_tokenizer(
-      options.train_tokenizer ? train_tokenizer(options, documents) : options.tokenizer);
-  const TokenizedText text = tokenize(documents, *tokenizer, {.validation = options.validation});
-  write_token_file(options.out, text, *tokenizer);
+  // Token file and model take their places together.
+  const StagingFolder next(kWhere, fmt::format("{}/.{}.tessera-next", folder, name));
+  const std::string file = next.path() + "/" + name;
+  const auto tokenizer = options.train_tokenizer
+                             ? train_tokenizer(options, documents, file + ".model")
+                             : open_tokenizer(options.tokenizer);
+  TokenizedText text = tokenize(documents, *tokenizer, {.validation = options.validation});
+  if (options.train_tokenizer) text.tokenizer = model_path(options);
+  write_token_file(file, text, *tokenizer);
+  publish_files(kWhere, next.path(), folder, [](std::string_view) { return false; });
   print_part("training  ", text.train_documents, text.train->size(), text.train_bytes);
   print_part("validation", text.validation_documents, text.validation->size(),
              text.validation_bytes);
-  fmt::print("{} written in {:.1f} s\n", options.out, seconds_since(start));
+  print_output("{} written in {:.1f} s\n", printable(options.out), seconds_since(start));
   return kDone;
 }
 

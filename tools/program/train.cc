@@ -1,14 +1,19 @@
 #include "tessera/tools/program/train.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 
-#include <cstdio>
-#include <filesystem>
+#include <memory>
+#include <vector>
 
 #include "tessera/models/data/fashion_mnist.h"
 #include "tessera/tensor/determinism.h"
+#include "tessera/tensor/failure_text.h"
 #include "tessera/tensor/tf32.h"
 #include "tessera/tools/program/cannot_start.h"
+#include "tessera/tools/program/interruption.h"
+#include "tessera/tools/program/output.h"
+#include "tessera/tools/program/output_paths.h"
 #include "tessera/tools/program/progress.h"
 #include "tessera/tools/program/run_folder.h"
 #include "tessera/tools/program/run_report.h"
@@ -23,38 +28,48 @@ bool is_language(const TrainOptions& options) { return options.model != "mlp"; }
 void check_data(const TrainOptions& options) {
   if (!is_language(options)) return models::data::check_fashion_mnist(options.data);
   const std::string note = check_text(options.data, options.tokenizer, options.seq_len);
-  if (!note.empty()) fmt::print("note       {}\n", note);
-  std::fflush(stdout);
+  if (!note.empty()) print_output("note       {}\n", note);
 }
 
-void check_folder(const TrainOptions& options) {
-  if (options.out.empty()) return;
-  check_run_folder(options.out, {options.data, options.tokenizer});
-  // Ranks read the text while the run writes.
-  if (is_language(options) && std::filesystem::is_directory(options.data) &&
-      is_within(options.out, options.data))
-    throw CannotStart(
-        fmt::format("--out: {} lies in the folder of --data, and would be learned "
-                    "from; choose another folder",
-                    options.out));
+std::vector<Input> inputs_of(const TrainOptions& options) {
+  std::vector<Input> inputs = {{"--data", options.data}, {"--config", options.config}};
+  if (options.tokenizer != "bytes") inputs.push_back({"--tokenizer", options.tokenizer});
+  return inputs;
 }
 
-void prepare_folder(const TrainOptions& options) {
+std::unique_ptr<RunFolder> hold_folder(const TrainOptions& options) {
   TrainOptions kept = options;
   kept.out.clear();  // a repetition has a folder and a trace of its own, or none
   kept.trace = false;
-  prepare_run_folder(options.out, config_text(kept));
   // A model can do nothing without its tokenizer.
-  if (is_language(options) && options.tokenizer != "bytes")
-    std::filesystem::copy_file(options.tokenizer, options.out + "/" + kTokenizerFile);
+  return std::make_unique<RunFolder>(options.out, config_text(kept),
+                                     options.tokenizer == "bytes" ? "" : options.tokenizer);
 }
 
-// Of a run that failed: the live line stays above the message.
-int report_failure(const std::string& failure) {
-  if (on_terminal()) fmt::print("\n");
-  std::fflush(stdout);
-  fmt::print(stderr, "tessera: {}\n", failure);
+// Below the live line, which stays.
+void print_last(const std::string& text) {
+  try {
+    if (on_terminal()) write_output("\n");
+  } catch (const Error&) {  // the terminal is gone
+  }
+  print_failure(text);
+}
+
+// The failure is written where room was taken for it, before anything else is tried.
+int report_failure(RunFolder* folder, const std::string& failure) {
+  if (folder != nullptr) folder->write_failure(printable(failure));
+  print_last(failure);
   return kRunFailed;
+}
+
+// Nothing was started where launch() itself fails: its options or the machine do not allow it.
+distributed::LaunchResult launch_ranks(const TrainOptions& options, int argc, char** argv) {
+  try {
+    return distributed::launch(argc, argv, options.launch_options(),
+                               is_language(options) ? language_body(options) : mlp_body(options));
+  } catch (const Error& error) {
+    throw CannotStart(error.what());
+  }
 }
 
 }  // namespace
@@ -88,18 +103,22 @@ int train(const TrainOptions& asked, int argc, char** argv) {
   set_tf32_allowed(options.tf32);
   if (is_language(options)) options.tokenizer = tokenizer_for(options.data, options.tokenizer);
   // A rank's process comes by here again; what it would find was found by its parent.
-  const bool is_first_launcher = !distributed::is_rank_process() && options.node_rank == 0;
-  if (!distributed::is_rank_process()) {
+  const bool is_launcher = !distributed::is_rank_process();
+  const bool writes = is_launcher && options.node_rank == 0 && !options.out.empty();
+  if (is_launcher) {
     check_machine(options, this_machine(options));
-    check_folder(options);
+    if (writes) check_run_folder(options.out, inputs_of(options));
     check_data(options);
   }
-  if (is_first_launcher && !options.out.empty()) prepare_folder(options);
-  const distributed::LaunchResult result =
-      distributed::launch(argc, argv, options.launch_options(),
-                          is_language(options) ? language_body(options) : mlp_body(options));
-  if (is_first_launcher) finish_run_folder(options.out, result.failure);
-  return result.exit_code == 0 ? kDone : report_failure(result.failure);
+  const std::unique_ptr<RunFolder> folder = writes ? hold_folder(options) : nullptr;
+  const distributed::LaunchResult result = launch_ranks(options, argc, argv);
+  const bool failed = !result.failure.empty();
+  const int code = failed ? report_failure(folder.get(), result.failure) : result.exit_code;
+  if (folder && folder->has_begun()) finish_run_folder(options.out, failed);
+  // Who closed the output wants no more of it.
+  if (result.signal != 0 && result.signal != SIGPIPE)
+    print_last(interruption_text(options, result));
+  return code;
 }
 
 }  // namespace tessera::tools

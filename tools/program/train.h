@@ -19,9 +19,10 @@ Machine this_machine(const TrainOptions& options);
 /// Throws CannotStart when the machine cannot do what the options ask, saying what is missing.
 void check_machine(const TrainOptions& options, const Machine& machine);
 
-/// Trains on all ranks and returns the exit code: 0, or 1 after a rank failed and the failure was
-/// printed. In a process that is a rank it does not return. Throws CannotStart before anything is
-/// started, Error for data that cannot be read or a folder that cannot be written.
+/// Trains on all ranks and returns the exit code: 0; 1 after a rank failed and the failure was
+/// printed; 128 + signal after a signal ended the run early, which then is said in the last line.
+/// In a process that is a rank it does not return. Throws CannotStart before anything is started,
+/// Error for data that cannot be read or a folder that cannot be written.
 int train(const TrainOptions& options, int argc, char** argv);
 
 /// What a rank of each kind of model does; `options` are complete.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <numeric>
 
 #include "tessera/fsdp/state.h"
@@ -15,6 +14,7 @@
 #include "tessera/nn/optim/schedule.h"
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/nn/state_file.h"
+#include "tessera/tensor/failure_text.h"
 #include "tessera/tools/program/figures_text.h"
 #include "tessera/tools/program/language_run.h"
 #include "tessera/tools/program/run_report.h"
@@ -92,29 +92,31 @@ std::string ranks_text(const TrainOptions& options) {
                      options.shard);
 }
 
-void greet(const TrainOptions& options, const TextData& data, const NetFigures& figures,
-           std::int64_t steps) {
+void greet(RunReport& report, const TrainOptions& options, const TextData& data,
+           const NetFigures& figures, std::int64_t steps) {
   std::vector<std::string> sizes;
   for (const SizeOption& size : language_family(options.model).sizes())
     sizes.push_back(fmt::format("{} {}", size.name, options.sizes.at(size.name)));
-  fmt::print("model      {} {}: {} parameters ({})\n", options.model, options.preset,
-             with_commas(figures.parameters), joined(sizes, ", "));
-  fmt::print("precision  {}: {}\n", options.precision,
-             describe(models::precision_named(options.precision)));
-  fmt::print("data       {}: {} documents, {}; {} tokens to learn from, {} to validate\n",
-             options.data, with_commas(data.documents()),
-             short_bytes(static_cast<double>(data.bytes())), with_commas(data.text.train->size()),
-             with_commas(data.text.validation->size()));
-  fmt::print("tokenizer  {}: {} tokens, {:.2f} bytes each\n", options.tokenizer,
-             with_commas(data.tokenizer->vocab_size()),
-             static_cast<double>(data.bytes()) / static_cast<double>(data.tokens()));
-  fmt::print("training   {} steps of {} x {} tokens, {}, {}\n", with_commas(steps), options.batch,
-             options.seq_len, options.optimizer, ranks_text(options));
+  std::string text =
+      fmt::format("model      {} {}: {} parameters ({})\n", options.model, options.preset,
+                  with_commas(figures.parameters), joined(sizes, ", "));
+  text += fmt::format("precision  {}: {}\n", options.precision,
+                      describe(models::precision_named(options.precision)));
+  text +=
+      fmt::format("data       {}: {} documents, {}; {} tokens to learn from, {} to validate\n",
+                  printable(options.data), with_commas(data.documents()),
+                  short_bytes(static_cast<double>(data.bytes())),
+                  with_commas(data.text.train->size()), with_commas(data.text.validation->size()));
+  text += fmt::format("tokenizer  {}: {} tokens, {:.2f} bytes each\n", printable(options.tokenizer),
+                      with_commas(data.tokenizer->vocab_size()),
+                      static_cast<double>(data.bytes()) / static_cast<double>(data.tokens()));
+  text += fmt::format("training   {} steps of {} x {} tokens, {}, {}\n", with_commas(steps),
+                      options.batch, options.seq_len, options.optimizer, ranks_text(options));
   if (options.warmup >= steps)
-    fmt::print(
+    text += fmt::format(
         "note       the run is shorter than its warm-up of {} steps, which ends at its last\n",
         options.warmup);
-  std::fflush(stdout);
+  report.print(text);
 }
 
 // On rank 0, after the run; collective, for the state is gathered.
@@ -126,10 +128,10 @@ void save_model(World& world, const TrainOptions& options, nn::Module& module) {
 }
 
 void finish(World& world, const TrainOptions& options, const TextData& data, LanguageRun& run,
-            const NetFigures& figures, RunReport* report) {
+            const NetFigures& figures, const TrainingEnd& end, RunReport* report) {
   save_model(world, options, run.net->module());
   std::string text = options.sample_prompt;
-  if (options.sample_tokens > 0) {
+  if (options.sample_tokens > 0 && end.signal == 0) {
     text += generate_text(*run.net, *data.tokenizer,
                           {.prompt = options.sample_prompt,
                            .max_tokens = options.sample_tokens,
@@ -137,12 +139,14 @@ void finish(World& world, const TrainOptions& options, const TextData& data, Lan
     if (report != nullptr) report->sample(text);
   }
   if (report == nullptr) return;
-  report->summary({{"parameters", figures.parameters},
-                   {"ranks", ranks_text(options)},
-                   {"precision", describe(run.precision)},
-                   {"training tokens", data.text.train->size()},
-                   {"validation tokens", data.text.validation->size()},
-                   {"bytes of text", data.bytes()}});
+  JsonMembers summary = {{"parameters", figures.parameters},
+                         {"ranks", ranks_text(options)},
+                         {"precision", describe(run.precision)},
+                         {"training tokens", data.text.train->size()},
+                         {"validation tokens", data.text.validation->size()},
+                         {"bytes of text", data.bytes()}};
+  if (end.signal != 0) summary.emplace_back("interrupted", fmt::format("after step {}", end.steps));
+  report->summary(summary);
 }
 
 void run_rank(World& world, const TrainOptions& options, const TextData& data) {
@@ -164,22 +168,26 @@ void run_rank(World& world, const TrainOptions& options, const TextData& data) {
   const double peak = peak_of_all_ranks(world, run.precision);
   std::optional<RunReport> report;
   if (world.rank() == 0) {
-    greet(options, data, figures, steps);
     report.emplace(
-        options, run.precision.storage,
+        world, options, run.precision.storage,
         ProgressOptions{
             .steps = steps, .flops_per_item = figures.flops_per_token, .peak_flops = peak});
+    greet(*report, options, data, figures, steps);
   }
   RunReport* shown = report ? &*report : nullptr;
-  run_training(world, trainer, options, steps, shown);
-  finish(world, options, data, run, figures, shown);
+  const TrainingEnd end = run_training(world, trainer, options, steps, shown);
+  if (end.steps == 0) return;  // the folder may be an earlier run's
+  finish(world, options, data, run, figures, end, shown);
 }
 
 }  // namespace
 
 RankBody language_body(const TrainOptions& options) {
-  return [options, text = std::make_shared<SharedText>(options.data, options.tokenizer)](
-             World& world) { run_rank(world, options, text->get()); };
+  return [options,
+          text = std::make_shared<SharedText>(options.data, options.tokenizer)](World& world) {
+    world.heed_stop_signals();
+    run_rank(world, options, text->get());
+  };
 }
 
 }  // namespace tessera::tools

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <mutex>
 
 #include "tessera/models/data/fashion_mnist.h"
@@ -42,13 +41,14 @@ class Images {
   FashionMnist images_;
 };
 
-void greet(const TrainOptions& options, const FashionMnist& images, std::int64_t steps) {
+void greet(RunReport& report, const TrainOptions& options, const FashionMnist& images,
+           std::int64_t steps) {
   const models::MlpOptions model = options.mlp();
-  fmt::print("mlp {}-{}-{} ({}, {}), {} training images, {} steps of {}, {} ranks as {}\n",
-             model.in, fmt::join(model.hidden, "-"), model.classes,
-             models::activation_name(model.activation), options.precision, images.train.count(),
-             steps, options.batch, options.world_size(), options.launch);
-  std::fflush(stdout);
+  report.print(fmt::format(
+      "mlp {}-{}-{} ({}, {}), {} training images, {} steps of {}, {} ranks as {}\n", model.in,
+      fmt::join(model.hidden, "-"), model.classes, models::activation_name(model.activation),
+      options.precision, images.train.count(), steps, options.batch, options.world_size(),
+      options.launch));
 }
 
 void run_rank(World& world, const TrainOptions& options, const FashionMnist& images) {
@@ -77,16 +77,19 @@ void run_rank(World& world, const TrainOptions& options, const FashionMnist& ima
                            .data_mesh = meshes.data});
   std::optional<RunReport> report;
   if (world.rank() == 0) {
-    greet(options, images, steps);
-    report.emplace(options, precision.storage, ProgressOptions{.steps = steps});
+    report.emplace(world, options, precision.storage, ProgressOptions{.steps = steps});
+    greet(*report, options, images, steps);
   }
-  run_training(world, trainer, options, steps, report ? &*report : nullptr);
+  const TrainingEnd end = run_training(world, trainer, options, steps, report ? &*report : nullptr);
+  if (end.signal != 0 && report)
+    report->summary({{"interrupted", fmt::format("after step {}", end.steps)}});
 }
 
 }  // namespace
 
 RankBody mlp_body(const TrainOptions& options) {
   return [options, images = std::make_shared<Images>(options.data)](World& world) {
+    world.heed_stop_signals();
     run_rank(world, options, images->get());
   };
 }

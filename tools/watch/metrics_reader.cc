@@ -3,17 +3,15 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
-#include <string_view>
+#include <utility>
 
 #include "tessera/tensor/check.h"
+#include "tessera/tools/watch/json_object.h"
 
 namespace tessera::tools {
 namespace {
 
-using Json = nlohmann::json;
 using models::EvalMetrics;
 using models::StepMetrics;
 
@@ -25,28 +23,21 @@ struct Line {
   std::int64_t number;
 };
 
-// A number, or null for one that was not finite. Throws what nlohmann throws for anything else.
-double number(const Json& value) {
-  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+double number_or_zero(const JsonObject& object, const char* key) {
+  return object.contains(key) ? object.number(key) : 0;
 }
 
-double number_or_zero(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found == object.end() ? 0 : number(*found);
+std::optional<double> optional_number(const JsonObject& object, const char* key) {
+  return object.contains(key) ? std::optional(object.number(key)) : std::nullopt;
 }
 
-std::optional<double> optional_number(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found == object.end() ? std::nullopt : std::optional(number(*found));
+std::int64_t whole_or_zero(const JsonObject& object, const char* key) {
+  return object.contains(key) ? object.integer(key) : 0;
 }
 
-std::int64_t whole_or_zero(const Json& object, const char* key) {
-  return object.value(key, std::int64_t{0});
-}
-
-StepMetrics step_of(const Json& object) {
-  return {.step = object.at("step").get<std::int64_t>(),
-          .loss = number(object.at("loss")),
+StepMetrics step_of(const JsonObject& object) {
+  return {.step = object.integer("step"),
+          .loss = object.number("loss"),
           .auxiliary_loss = optional_number(object, "auxiliary_loss"),
           .grad_norm = number_or_zero(object, "grad_norm"),
           .learning_rate = number_or_zero(object, "lr"),
@@ -58,12 +49,12 @@ StepMetrics step_of(const Json& object) {
           .comm_bytes = whole_or_zero(object, "comm_bytes"),
           .collectives = whole_or_zero(object, "collectives"),
           .loss_scale = optional_number(object, "loss_scale"),
-          .skipped = object.value("skipped", false)};
+          .skipped = object.contains("skipped") && object.boolean("skipped")};
 }
 
-EvalMetrics eval_of(const Json& object) {
-  return {.step = object.at("step").get<std::int64_t>(),
-          .loss = number(object.at("loss")),
+EvalMetrics eval_of(const JsonObject& object) {
+  return {.step = object.integer("step"),
+          .loss = object.number("loss"),
           .accuracy = optional_number(object, "accuracy"),
           .bits_per_byte = optional_number(object, "bits_per_byte")};
 }
@@ -77,12 +68,12 @@ void append(std::vector<Metrics>& list, Metrics metrics) {
 
 void read_line(const std::string& text, const Line& line, RunMetrics& run) {
   try {
-    const Json object = Json::parse(text);
+    const JsonObject object(text);
     if (object.contains("eval"))
-      append(run.evals, eval_of(object.at("eval")));
+      append(run.evals, eval_of(object.object("eval")));
     else
       append(run.steps, step_of(object));
-  } catch (const Json::exception& error) {
+  } catch (const DataError& error) {
     throw_error<DataError>(kWhere, "{} line {} is no line of metrics: {}; remove it", line.path,
                            line.number, error.what());
   }

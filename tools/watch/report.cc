@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
 
 #include "tessera/tensor/atomic_file.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tools/watch/json_object.h"
 #include "tessera/tools/watch/metrics_reader.h"
 #include "tessera/tools/watch/report_charts.h"
 #include "tessera/tools/watch/report_page.h"
@@ -16,9 +18,8 @@
 namespace tessera::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr const char* kWhere = "report";
+constexpr const char* kPage = "report.html";
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -31,11 +32,11 @@ std::string read_if_there(const std::string& path) {
   return std::filesystem::exists(path) ? read_file(path) : std::string();
 }
 
-Json object_in(const std::string& path, const std::string& text) {
-  const Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  TESSERA_CHECK_AS(DataError, value.is_object(), kWhere,
+std::vector<JsonRow> rows_in(const std::string& path, const std::string& text) {
+  const std::optional<std::vector<JsonRow>> rows = json_rows(text);
+  TESSERA_CHECK_AS(DataError, rows.has_value(), kWhere,
                    "{} holds no JSON object; mend or remove it", path);
-  return value;
+  return *rows;
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -55,19 +56,26 @@ std::string name_of(const std::string& folder) {
 void write_report(const std::string& run_folder) {
   const std::string base = run_folder + "/";
   const RunMetrics run = read_metrics(base + "metrics.jsonl");
-  const Json config = object_in(base + "config.json", read_file(base + "config.json"));
+  const std::vector<JsonRow> config =
+      rows_in(base + "config.json", read_file(base + "config.json"));
   const std::string summary_text = read_if_there(base + "summary.json");
-  const Json summary =
-      summary_text.empty() ? Json::object() : object_in(base + "summary.json", summary_text);
+  std::vector<JsonRow> summary;
+  if (!summary_text.empty()) summary = rows_in(base + "summary.json", summary_text);
   const std::vector<RunChart> charts = run_charts(run);
   for (const RunChart& chart : charts) write_file(base + chart.file, chart.svg);
-  write_file(base + "report.html", html_of({.title = name_of(run_folder),
-                                            .run = run,
-                                            .charts = charts,
-                                            .config = config,
-                                            .summary = summary,
-                                            .sample = read_if_there(base + "sample.txt"),
-                                            .failure = read_if_there(base + "failure.txt")}));
+  write_file(base + kPage, html_of({.title = name_of(run_folder),
+                                    .run = run,
+                                    .charts = charts,
+                                    .config = config,
+                                    .summary = summary,
+                                    .sample = read_if_there(base + "sample.txt"),
+                                    .failure = read_if_there(base + "failure.txt")}));
+}
+
+std::vector<std::string> report_files() {
+  std::vector<std::string> names = {kPage};
+  for (const RunChart& chart : run_charts({})) names.push_back(chart.file);
+  return names;
 }
 
 }  // namespace tessera::tools

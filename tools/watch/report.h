@@ -3,6 +3,7 @@
 /// What is to be seen of a run, from the files in its folder.
 
 #include <string>
+#include <vector>
 
 namespace tessera::tools {
 
@@ -22,5 +23,8 @@ namespace tessera::tools {
 /// Throws what read_metrics throws, DataError for JSON files that are none, and Error with path
 /// and reason for what cannot be read or written.
 void write_report(const std::string& run_folder);
+
+/// The names of the files that write_report writes.
+std::vector<std::string> report_files();
 
 }  // namespace tessera::tools

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "tessera/tools/watch/markup.h"
@@ -10,8 +9,6 @@
 
 namespace tessera::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kStyle = R"css(
 :root{color-scheme:light dark;--page:#f3f4f6;--card:#ffffff;--text:#1f2937;--soft:#6b7280;--line:#e5e7eb;
@@ -48,25 +45,14 @@ font-family:ui-monospace,'SF Mono',Menlo,Consolas,'DejaVu Sans Mono',monospace;f
 footer{color:var(--soft);font-size:12px;margin-top:36px}
 )css";
 
-// "optimizer.lr" for what lies in objects inside the object.
-void append_rows(const Json& object, const std::string& prefix, std::string& rows) {
-  for (const auto& [key, value] : object.items()) {
-    if (value.is_object() && !value.empty()) {
-      append_rows(value, prefix + key + ".", rows);
-      continue;
-    }
-    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-    rows += fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td></tr>\n", escaped(prefix + key),
-                        escaped(text));
-  }
-}
-
-std::string object_section(std::string_view title, const Json& object) {
-  std::string rows;
-  append_rows(object, "", rows);
-  if (rows.empty()) return {};
+std::string rows_section(std::string_view title, const std::vector<JsonRow>& rows) {
+  std::string out;
+  for (const JsonRow& row : rows)
+    out += fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td></tr>\n", escaped(row.name),
+                       escaped(row.value));
+  if (out.empty()) return {};
   return fmt::format("<h2>{}</h2>\n<div class=\"card\"><table><tbody>\n{}</tbody></table></div>\n",
-                     title, rows);
+                     title, out);
 }
 
 std::string figures_section(const RunMetrics& run) {
@@ -131,8 +117,8 @@ std::string html_of(const ReportPage& page) {
   out += charts_section(page.charts);
   out += evals_section(page.run);
   out += text_section("Sample", page.sample);
-  out += object_section("Further figures", page.summary);
-  out += object_section("Configuration", page.config);
+  out += rows_section("Further figures", page.summary);
+  out += rows_section("Configuration", page.config);
   return out +
          "<footer>Made by tessera from the files of this folder.</footer>\n</main></body>\n"
          "</html>\n";

@@ -1,3 +1,5 @@
+#include <sys/mman.h>
+
 #include <array>
 #include <memory>
 #include <mutex>
@@ -65,7 +67,21 @@ struct Primitive {
   dnnl::matmul run;
 };
 
+// Where the system refuses memory for generated code, oneDNN writes it to address 0. So more room
+// than the code of a product takes is asked for first.
+void check_room_for_code() {
+  constexpr std::size_t kRoom = std::size_t{16} << 20;
+  void* const room =
+      mmap(nullptr, kRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED)
+    throw OutOfMemory(
+        "[matmul] the system has no room for the code of a product (16 MiB); take a smaller model "
+        "or batch or fewer ranks, or raise the limit of memory (ulimit -v)");
+  munmap(room, kRoom);
+}
+
 Primitive::Primitive(const Key& key) {
+  check_room_for_code();
   const auto& [m, n, k, a_row, a_column, b_row, b_column, c_row, count] = key.geometry;
   const auto from = key.from_bf16 ? memory::data_type::bf16 : memory::data_type::f32;
   const auto to = key.to_bf16 ? memory::data_type::bf16 : memory::data_type::f32;

@@ -10,36 +10,49 @@
 namespace tessera {
 namespace {
 
+// The elements that are filled: of any dtype, or of a floating one.
+enum class Elements { kAny, kFloating };
+
+// Real numbers are drawn in double for f64 alone.
+template <class T, class Y, Elements kElements>
+inline constexpr bool kOccurs = std::is_integral_v<T> ||
+                                (std::is_same_v<T, double> == std::is_same_v<Y, double> &&
+                                 (kElements == Elements::kAny || !std::is_integral_v<Y>));
+
 // T is the type that numbers are drawn in, kPerBlock of them from one block of words; `draw` makes
 // them from the words.
-template <class T, int kPerBlock, class Draw>
+template <class T, int kPerBlock, Elements kElements, class Draw>
 void fill(const RandomFillKernel::Args& a, Draw draw) {
   const std::uint64_t key = a.key;
   const std::int64_t first = a.first_position;
   const auto t = cpu::make_traversal(a.y.shape, a.y.strides, a.position_strides);
   with_type(a.y.dtype, [&]<class Y>() {
-    Y* y = a.y.as<Y>();
-    cpu::parallel_walk(t, [=](const auto& offsets, const auto& steps, std::int64_t count) {
-      // Neighbours mostly come from one block: it is drawn when the block changes.
-      std::array<T, kPerBlock> numbers{};
-      std::int64_t drawn = -1;
-      for (std::int64_t i = 0; i < count; ++i) {
-        const std::int64_t position = first + offsets[1] + i * steps[1];
-        const std::int64_t block = position / kPerBlock;
-        if (block != drawn) numbers = draw(random::philox(key, static_cast<std::uint64_t>(block)));
-        drawn = block;
-        y[offsets[0] + i * steps[0]] =
-            convert_element<Y>(numbers[static_cast<std::size_t>(position % kPerBlock)]);
-      }
-    });
+    if constexpr (kOccurs<T, Y, kElements>) {
+      Y* y = a.y.as<Y>();
+      cpu::parallel_walk(t, [=](const auto& offsets, const auto& steps, std::int64_t count) {
+        // Neighbours mostly come from one block: it is drawn when the block changes.
+        std::array<T, kPerBlock> numbers{};
+        std::int64_t drawn = -1;
+        for (std::int64_t i = 0; i < count; ++i) {
+          const std::int64_t position = first + offsets[1] + i * steps[1];
+          const std::int64_t block = position / kPerBlock;
+          if (block != drawn) {
+            numbers = draw(random::philox(key, static_cast<std::uint64_t>(block)));
+          }
+          drawn = block;
+          y[offsets[0] + i * steps[0]] =
+              convert_element<Y>(numbers[static_cast<std::size_t>(position % kPerBlock)]);
+        }
+      });
+    }
   });
 }
 
 // Real numbers: `number(x)` makes the result of what `source` gives for the words.
-template <class T, class Source, class Number>
+template <class T, Elements kElements = Elements::kFloating, class Source, class Number>
 void fill_real(const RandomFillKernel::Args& a, Source source, Number number) {
   constexpr int kPerBlock = random::kNumbersPerBlock<T>;
-  fill<T, kPerBlock>(a, [=](const random::Words& words) {
+  fill<T, kPerBlock, kElements>(a, [=](const random::Words& words) {
     const random::Numbers<T> from = source(words, T{});
     std::array<T, kPerBlock> out;
     for (int i = 0; i < kPerBlock; ++i) out[static_cast<std::size_t>(i)] = number(from.n[i]);
@@ -70,7 +83,8 @@ void fill_as(const RandomFillKernel::Args& a) {
     case Distribution::kTruncatedNormal:
       return fill_truncated<T>(a);
     case Distribution::kBernoulli:
-      return fill_real<T>(a, random::uniforms<T>, [=](T u) { return u < scale ? T(1) : T(0); });
+      return fill_real<T, Elements::kAny>(a, random::uniforms<T>,
+                                          [=](T u) { return u < scale ? T(1) : T(0); });
     case Distribution::kIntegers:
       return;
   }
@@ -78,8 +92,8 @@ void fill_as(const RandomFillKernel::Args& a) {
 
 // The upper half of a product of 128 bits: as even as 64 random bits allow.
 void fill_integers(const RandomFillKernel::Args& a) {
-  fill<std::int64_t, 2>(a, [offset = static_cast<std::int64_t>(a.offset),
-                            range = a.range](const random::Words& words) {
+  fill<std::int64_t, 2, Elements::kAny>(a, [offset = static_cast<std::int64_t>(a.offset),
+                                            range = a.range](const random::Words& words) {
     std::array<std::int64_t, 2> out;
     for (std::size_t i = 0; i < 2; ++i) {
       const std::uint64_t bits = (std::uint64_t{words.w[2 * i]} << 32) | words.w[2 * i + 1];

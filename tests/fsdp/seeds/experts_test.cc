@@ -3,13 +3,18 @@
 
 #include <catch2/catch.hpp>
 
-#include "tessera/distributed/mesh_impl.h"
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/autograd/ops.h"
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/fsdp/testing.h"
 #include "tessera/tensor/ops_elementwise.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/stream.h"
 #include "tessera/tensor/trace.h"
+#include "tessera/tests/fsdp/seeds/seed_models.h"
 #include "tessera/tests/support/fsdp/twin_training.h"
 #include "tessera/tests/support/models/mixture_of_experts.h"
 #include "tessera/tests/support/models/module_with_delay.h"
@@ -19,29 +24,9 @@
 namespace tessera::testing {
 namespace {
 
-using distributed::DeviceMesh;
-
 const auto strategies = axis(
     "strategy", {value("full", ShardingStrategy::kFull), value("grad", ShardingStrategy::kGrad),
                  value("replicate", ShardingStrategy::kReplicate)});
-
-MixtureOfExpertsOptions options_of(RankTest& t, DType dtype = DType::kF64) {
-  return {.mesh = distributed::make_mesh(t.world().mesh()), .dtype = dtype};
-}
-
-// This rank alone: every rank makes a group of other members.
-DeviceMesh own_mesh(RankTest& t) {
-  return DeviceMesh("data", t.world().group()->subgroup({t.rank()}, "expert"), t.world().device());
-}
-
-auto expert_mesh(RankTest& t) {
-  return [own = own_mesh(t)](const nn::Module& group) {
-    return group.own_parameters().size() == 2 &&
-                   group.own_parameters().front().parameter.has_tag("expert")
-               ? own
-               : DeviceMesh();
-  };
-}
 
 TESSERA_RANK_TEST("seeds: MixtureOfExperts trains like its twin", "[fsdp][seeds]") {
   run_subtests(
@@ -50,7 +35,7 @@ TESSERA_RANK_TEST("seeds: MixtureOfExperts trains like its twin", "[fsdp][seeds]
         TwinTrainingOptions options{
             .strategy = strategy, .steps = 3, .tolerance = 1e-12, .mesh_of_group = expert_mesh(t)};
         if (offload) options.offload = fsdp::CpuOffload{};
-        train_against_twin(t, make<MixtureOfExperts>(options_of(t)), options);
+        train_against_twin(t, make<MixtureOfExperts>(experts_of(t)), options);
       },
       strategies, axis("offload", {false, true}));
 }
@@ -64,7 +49,7 @@ TESSERA_RANK_TEST_WITH("seeds: MixtureOfExperts with late collectives and a late
       [&](CollectiveKind kind) {
         const MakeModel make = [&t](const ModelRequest& request) {
           return std::make_unique<Late>(
-              Late::Options{.model = options_of(t, request.dtype),
+              Late::Options{.model = experts_of(t, request.dtype),
                             .delay_after_loss_ms = request.sharded ? 2.0 : 0.0});
         };
         train_against_twin(
@@ -75,26 +60,76 @@ TESSERA_RANK_TEST_WITH("seeds: MixtureOfExperts with late collectives and a late
                     value("reduce", CollectiveKind::kReduceScatter)}));
 }
 
-// The seeds' delay_before_free, on the layer that is gathered (an expert on a
-// mesh of one rank has nothing to release): the values are still read by a late kernel when they
-// are released, so memory that is reused too early shows in the numbers.
+/// Three of them, one after the other: "0", "1", "2". Their shared layers are equally large and
+/// have other values each.
+class Tower final : public nn::Layer<Tower>, public TestModel {
+ public:
+  explicit Tower(const MixtureOfExpertsOptions& options) {
+    for (int i = 0; i < 3; ++i) {
+      floors_.push_back(std::make_unique<MixtureOfExperts>(options));
+      register_module(std::to_string(i), *floors_.back());
+    }
+  }
+  Variable forward(Variable x) {
+    for (const auto& floor : floors_) x = (*floor)(x);
+    return x;
+  }
+  MixtureOfExperts& floor(std::size_t i) { return *floors_.at(i); }
+
+  nn::Module& root() override { return *this; }
+  std::vector<Variable> get_input(Device device, int rank) const override {
+    return floors_.front()->get_input(device, rank);
+  }
+  Variable call(const std::vector<Variable>& input) override { return (*this)(input.at(0)); }
+  Variable get_loss(const std::vector<Variable>&, const Variable& output) override {
+    return sum(output);
+  }
+  void run_backward(const Variable& loss) override {
+    backward(loss);
+    for (const auto& floor : floors_) floor->average_gradients();
+  }
+  std::vector<nn::Module*> groups() override {
+    std::vector<nn::Module*> out;
+    for (const auto& floor : floors_) {
+      for (nn::Module* group : floor->groups()) out.push_back(group);
+    }
+    return out;
+  }
+
+ private:
+  std::vector<std::unique_ptr<MixtureOfExperts>> floors_;
+};
+
+// The seeds' delay_before_free, on layers that are gathered (an expert on a mesh of one rank has
+// nothing to release): a layer's values are read late, when the host has long released them. What
+// is gathered next into their memory is another layer of the same size, so memory that is taken too
+// early shows in the numbers.
 TESSERA_RANK_TEST_WITH("seeds: MixtureOfExperts, late before a layer is released", "[fsdp][seeds]",
                        {.worlds = {2}, .cpu_compute = StreamKind::kQueued}) {
-  const MakeModel make = [&t](const ModelRequest& request) {
-    auto model = std::make_unique<MixtureOfExperts>(options_of(t, request.dtype));
-    if (request.sharded) {
-      model->shared().register_forward_hook([](nn::Module&, const nn::VisitVariables* results) {
-        if (results != nullptr) stream_sleep(current_stream(default_device()), 3);
-      });
-    }
-    return model;
-  };
-  train_against_twin(t, make, {.steps = 3, .tolerance = 1e-12, .mesh_of_group = expert_mesh(t)});
+  run_subtests(
+      t,
+      [&](int late) {
+        const MakeModel make = [&t, late](const ModelRequest& request) {
+          auto model = std::make_unique<Tower>(experts_of(t, request.dtype));
+          if (request.sharded) {
+            // Sharding's own hook, which waits for the values, goes ahead of this one.
+            model->floor(static_cast<std::size_t>(late))
+                .shared()
+                .register_forward_pre_hook([](nn::Module&, const nn::VisitVariables&) {
+                  stream_sleep(current_stream(default_device()), 10);
+                });
+          }
+          return model;
+        };
+        train_against_twin(t, make,
+                           {.steps = 3, .tolerance = 1e-12, .mesh_of_group = expert_mesh(t)});
+      },
+      axis("late", {0, 1}));
 }
 
 TESSERA_RANK_TEST_WITH("seeds: experts differ under one name, and checks know it", "[fsdp][seeds]",
                        {.worlds = {2, 3}}) {
-  MixtureOfExperts model(options_of(t));
+  MixtureOfExperts model(experts_of(t));
   shard_model(model, {.mesh = t.world().mesh(), .mesh_of_group = expert_mesh(t)});
   model.initialize({.seed = 0});
   fsdp::assert_module_states_equal(model, t.group(), {.except_tags = {"expert"}});
@@ -110,15 +145,16 @@ TESSERA_RANK_TEST_WITH("seeds: experts differ under one name, and checks know it
 // No byte of the expert goes to another rank; its gradient is neither added nor divided.
 TESSERA_RANK_TEST_WITH("seeds: an expert is reduced over its own group only", "[fsdp][seeds]",
                        {.worlds = {3}}) {
-  MixtureOfExperts model(options_of(t)), twin(options_of(t));
+  MixtureOfExperts model(experts_of(t)), twin(experts_of(t));
   shard_model(model, {.mesh = t.world().mesh(), .mesh_of_group = expert_mesh(t)});
   model.initialize({.seed = 0});
   twin.initialize({.seed = 0});
   const std::vector<Variable> input = model.get_input(t.world().device(), t.rank());
   Trace trace;
-  t.world().context()->set_trace(&trace);
-  model.run_backward(model.get_loss(input, model.call(input)));
-  t.world().context()->set_trace(nullptr);
+  {
+    const TraceScope recording(trace);
+    model.run_backward(model.get_loss(input, model.call(input)));
+  }
   for (const CollectiveRecord& record : trace.all<CollectiveRecord>()) {
     t.check(record.group_size == t.size() || record.bytes_sent == 0, "{} over {} sends {} bytes",
             record.op, record.group, record.bytes_sent);

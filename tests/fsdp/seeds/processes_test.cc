@@ -1,10 +1,14 @@
-// The seeds' models once more where ranks are processes: one line of the matrix for each.
+// The seeds' models once more where ranks are processes: one line of the matrix for each, of most
+// between two ranks only.
 
 #include <catch2/catch.hpp>
 
+#include "tessera/tests/fsdp/seeds/seed_models.h"
 #include "tessera/tests/support/fsdp/twin_training.h"
 #include "tessera/tests/support/fsdp/whole_parameters.h"
+#include "tessera/tests/support/models/mlp.h"
 #include "tessera/tests/support/models/nested.h"
+#include "tessera/tests/support/models/skip_model.h"
 #include "tessera/tests/support/models/transformer_with_shared_params.h"
 #include "tessera/tests/support/ranks.h"
 #include "tessera/tests/support/subtests.h"
@@ -35,10 +39,28 @@ TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams with queued compute",
   run_subtests(
       t,
       [&](ShardingStrategy strategy) {
-        train_against_twin(t, make<TransformerWithSharedParams>({.deterministic = true}),
-                           {.strategy = strategy});
+        train_against_twin(
+            t, make<TransformerWithSharedParams>({.deterministic = true, .inputs_by_rank = true}),
+            {.strategy = strategy});
       },
       strategies);
+}
+
+// Every other model of theirs, two steps each.
+TESSERA_RANK_TEST_WITH("seeds: all other models, on two ranks", "[fsdp][seeds]", {.worlds = {2}}) {
+  run_subtests(
+      t, [&](const MakeModel& make) { train_against_twin(t, make, {.tolerance = 1e-12}); },
+      axis("model", {value("always wrapped", MakeModel(make<AlwaysWrapNestedWrappedModule>())),
+                     value("skip", make_small<SkipModel>({.double_nest = true}, {3, 10})),
+                     value("mlp", make_small<MLP>({.dim = 5, .with_buffer = true}, {4, 5})),
+                     value("mlp stack",
+                           make_small<MLPStack>({.dim = 3, .with_seq_parallel = true}, {2, 3, 3})),
+                     value("double linear", make_double_linear(false)),
+                     value("transformer", make_decoder({.dropout_p = 0}))}));
+  train_against_twin(t, make<MixtureOfExperts>(experts_of(t)),
+                     {.tolerance = 1e-12, .mesh_of_group = expert_mesh(t)});
+  train_against_twin(t, make<TransformerWithSharedParams>({.inputs_by_rank = true}),
+                     {.buffers_of_rank = true});
 }
 
 // Zeroing through whole values and by shards is the same; whole copies outlive the guard.

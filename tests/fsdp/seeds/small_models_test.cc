@@ -5,11 +5,10 @@
 #include "tessera/autograd/ops.h"
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/fsdp/testing.h"
-#include "tessera/tensor/random.h"
+#include "tessera/tests/fsdp/seeds/seed_models.h"
 #include "tessera/tests/support/fsdp/twin_training.h"
 #include "tessera/tests/support/fsdp/whole_twin.h"
 #include "tessera/tests/support/models/adapted_model.h"
-#include "tessera/tests/support/models/double_linear.h"
 #include "tessera/tests/support/models/dummy_ddp.h"
 #include "tessera/tests/support/models/mlp.h"
 #include "tessera/tests/support/models/save_forward_inputs.h"
@@ -23,34 +22,6 @@ namespace {
 const auto strategies = axis(
     "strategy", {value("full", ShardingStrategy::kFull), value("grad", ShardingStrategy::kGrad),
                  value("replicate", ShardingStrategy::kReplicate)});
-
-Variable rows(const Shape& shape, int rank, DType dtype) {
-  const Tensor x = Tensor::empty(shape, {.dtype = dtype});
-  random::fill_normal(x, random::named_key(static_cast<std::uint64_t>(rank) + 7, "rows"),
-                      random::whole(shape), 0, 1);
-  return Variable(x);
-}
-
-// A model called with one tensor of a shape; the loss is half the sum of squares.
-template <class M>
-MakeModel make_small(const typename M::Options& model, const Shape& shape) {
-  using Adapted = AdaptedModel<M>;
-  return [model, shape](const ModelRequest& request) {
-    typename Adapted::Options options{.model = model};
-    options.model.dtype = request.dtype;
-    options.input = [shape, dtype = request.dtype](Device, int rank) {
-      return std::vector{rows(shape, rank, dtype)};
-    };
-    options.call = [](M& m, const std::vector<Variable>& input) { return m(input.at(0)); };
-    options.loss = [](const std::vector<Variable>&, const Variable& y) {
-      return mul(sum(square(y)), 0.5);
-    };
-    if constexpr (requires(M & m) { m.groups(); }) {
-      options.groups = [](M& m) { return m.groups(); };
-    }
-    return std::make_unique<Adapted>(options);
-  };
-}
 
 TESSERA_RANK_TEST("seeds: SkipModel, one and two levels of nesting", "[fsdp][seeds]") {
   run_subtests(
@@ -109,22 +80,6 @@ TESSERA_RANK_TEST("seeds: MLP is reset to the same values after it was sharded",
     t.check(report.empty(), "seed {}: {}", seed, report);
     t.check_equal(model.get_buffer("buffer").tensor(), twin.get_buffer("buffer").tensor());
   }
-}
-
-MakeModel make_double_linear(bool use_second) {
-  using Adapted = AdaptedModel<DoubleLinear>;
-  return [use_second](const ModelRequest& request) {
-    Adapted::Options options{.model = {.dim = 5, .use_second = use_second, .dtype = request.dtype}};
-    options.input = [dtype = request.dtype](Device, int rank) {
-      return std::vector{rows({3, 5}, rank, dtype)};
-    };
-    options.call = [](DoubleLinear& model, const std::vector<Variable>& input) {
-      const auto [first, second] = model(input.at(0));
-      return second.defined() ? first + mul(second, 2.0) : first;
-    };
-    options.groups = [](DoubleLinear& model) { return model.groups(); };
-    return std::make_unique<Adapted>(options);
-  };
 }
 
 // Two results, or a layer that nobody calls: its group stays sharded, its gradient absent, and the

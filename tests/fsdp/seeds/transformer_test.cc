@@ -4,16 +4,13 @@
 #include <catch2/catch.hpp>
 #include <set>
 
-#include "tessera/autograd/ops.h"
 #include "tessera/distributed/parameters.h"
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/fsdp/testing.h"
 #include "tessera/models/transformer.h"
-#include "tessera/tensor/ops_elementwise.h"
-#include "tessera/tensor/random.h"
+#include "tessera/tests/fsdp/seeds/seed_models.h"
 #include "tessera/tests/support/fsdp/twin_training.h"
 #include "tessera/tests/support/fsdp/whole_twin.h"
-#include "tessera/tests/support/models/adapted_model.h"
 #include "tessera/tests/support/models/transformer_with_shared_params.h"
 #include "tessera/tests/support/ranks.h"
 #include "tessera/tests/support/subtests.h"
@@ -39,12 +36,26 @@ TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams over the matrix", "[f
   run_subtests(
       t,
       [&](ShardingStrategy strategy, InitMode init) {
-        train_against_twin(t, make<TransformerWithSharedParams>({.deterministic = true}),
-                           {.init = init, .strategy = strategy});
+        train_against_twin(
+            t, make<TransformerWithSharedParams>({.deterministic = true, .inputs_by_rank = true}),
+            {.init = init, .strategy = strategy});
       },
       strategies, inits);
+  // As the seeds have it: the same input on each rank.
   train_against_twin(t, make<TransformerWithSharedParams>({.add_bn = false, .deterministic = true}),
                      {});
+}
+
+// Each rank drops other elements, and has statistics of its own batches.
+TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams with dropout and batch statistics",
+                       "[fsdp][seeds]", {.worlds = {2, 3}}) {
+  run_subtests(
+      t,
+      [&](ShardingStrategy strategy) {
+        train_against_twin(t, make<TransformerWithSharedParams>({.inputs_by_rank = true}),
+                           {.strategy = strategy, .steps = 3, .buffers_of_rank = true});
+      },
+      strategies);
 }
 
 TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams, offload and prefetch", "[fsdp][seeds]",
@@ -53,7 +64,7 @@ TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams, offload and prefetch
       t,
       [&](ShardingStrategy strategy, const Offload& offload, int forward) {
         train_against_twin(
-            t, make<TransformerWithSharedParams>({.deterministic = true}),
+            t, make<TransformerWithSharedParams>({.deterministic = true, .inputs_by_rank = true}),
             {.strategy = strategy, .offload = offload, .prefetch = {.forward = forward}});
       },
       strategies, offloads, axis("forward", {0, 1}));
@@ -62,7 +73,8 @@ TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams, offload and prefetch
 // The transformer inside is nobody's: whole, unreduced, its gradient this rank's own.
 TESSERA_RANK_TEST("seeds: TransformerWithSharedParams without its ignored modules",
                   "[fsdp][seeds]") {
-  const TransformerWithSharedParamsOptions options{.deterministic = true, .dtype = DType::kF64};
+  const TransformerWithSharedParamsOptions options{
+      .deterministic = true, .inputs_by_rank = true, .dtype = DType::kF64};
   WholeTwin twin(init_model<TransformerWithSharedParams>(options), nullptr,
                  {.group = t.world().group()});
   const auto model = init_model<TransformerWithSharedParams>(options);
@@ -86,39 +98,6 @@ TESSERA_RANK_TEST("seeds: TransformerWithSharedParams without its ignored module
     t.check(parameter.grad().defined() && parameter.grad().shape() == parameter.shape(),
             "{} has no whole gradient", parameter.name());
   }
-}
-
-// Tokens of this rank; the next token is the target.
-Tensor tokens(int rank) {
-  const Tensor out = Tensor::empty({3, 6}, {.dtype = DType::kI64});
-  random::fill_integers(out, random::named_key(static_cast<std::uint64_t>(rank) + 1, "tokens"),
-                        random::whole(out.shape()), 0, 8);
-  return out;
-}
-
-MakeModel make_decoder(const models::ModelArgs& args) {
-  using Adapted = AdaptedModel<models::Transformer>;
-  return [args](const ModelRequest& request) {
-    Adapted::Options options{.model = args};
-    options.model.dtype = request.dtype;
-    options.input = [](Device, int rank) {
-      const Tensor all = tokens(rank);
-      return std::vector{Variable(contiguous(all.slice(1, 0, 5))),
-                         Variable(contiguous(all.slice(1, 1, 6)))};
-    };
-    options.call = [](models::Transformer& model, const std::vector<Variable>& input) {
-      return model(input.at(0));
-    };
-    options.loss = [](const std::vector<Variable>& input, const Variable& logits) {
-      return cross_entropy(flatten(logits, 0, 1), flatten(input.at(1).tensor()));
-    };
-    options.groups = [](models::Transformer& model) {
-      std::vector<nn::Module*> out;
-      for (models::TransformerBlock& block : model.blocks()) out.push_back(&block);
-      return out;
-    };
-    return std::make_unique<Adapted>(options);
-  };
 }
 
 TESSERA_RANK_TEST("seeds: Transformer", "[fsdp][seeds]") {

@@ -24,6 +24,7 @@ using testing::read_file;
 using testing::write_file;
 
 constexpr std::size_t kHeaderBytes = 128;  // of a tokenizer with a short name
+constexpr std::size_t kChecksumBytes = 8;  // of the tokens, at the end
 
 TokenizedText small_text() {
   const std::vector<Document> documents = {{.path = "a", .text = testing::plain_text(150)},
@@ -83,7 +84,9 @@ TEST_CASE("a file gives what was written") {
   CHECK(read.train_bytes == written.train_bytes);
   CHECK(read.validation_bytes == written.validation_bytes);
   CHECK(std::filesystem::file_size(path) ==
-        kHeaderBytes + 2 * static_cast<std::size_t>(read.train->size() + read.validation->size()));
+        kHeaderBytes + 2 * static_cast<std::size_t>(read.train->size() + read.validation->size()) +
+            kChecksumBytes);
+  CHECK(tokenizer_of_token_file(path) == "bytes");
   std::vector<std::int64_t> out(3);
   CHECK_THROWS_AS(read.train->read(read.train->size() - 2, out), InvalidArgument);
 }
@@ -191,11 +194,52 @@ TEST_CASE("every flipped bit of a header is seen") {
       CHECK(error_of(with(good, at, static_cast<char>(good[at] ^ (1 << bit)))) != "");
 }
 
+TEST_CASE("every flipped bit of the tokens and of their checksum is seen when a file is opened") {
+  const std::string good = small_file(), path = testing::fresh_folder("flipped") + "/x.tokens";
+  for (std::size_t at = kHeaderBytes; at < good.size(); ++at) {
+    write_file(path, with(good, at, static_cast<char>(good[at] ^ (1 << at % 8))));
+    CHECK_THROWS_AS(open_token_file(path, nullptr), DataError);
+  }
+  // Another token of the vocabulary, which only the checksum tells.
+  const auto first = static_cast<char>(good[kHeaderBytes] ^ 1);
+  CHECK_THAT(error_of(with(good, kHeaderBytes, first)),
+             Contains("of its tokens at its end") && Contains("is damaged, make it again"));
+}
+
+TEST_CASE("a file of an earlier version is refused with what makes a new one") {
+  CHECK_THAT(error_of(forged(small_file(), 8, 1)),
+             Contains("has version 1 of the format, this program reads 2; make it again with "
+                      "tessera tokenize"));
+}
+
+TEST_CASE("a file that becomes shorter while it is used is an error, not a signal") {
+  const std::string path = testing::fresh_folder("shorter") + "/a.tokens";
+  const auto tokenizer = byte_tokenizer();
+  const std::vector<Document> documents = {{.path = "a", .text = testing::plain_text(50'000)}};
+  write_token_file(path, tokenize(documents, *tokenizer, {.validation = 0}), *tokenizer);
+  const auto tokens = open_token_file(path, tokenizer.get()).train;
+  std::filesystem::resize_file(path, 5'000);
+  std::vector<std::int64_t> out(1'500);
+  tokens->read(0, out);
+  CHECK_THROWS_WITH(tokens->read(2'000, out),
+                    Contains(path + " had ") && Contains("ends before byte 5001 now"));
+  CHECK_THROWS_AS(tokens->read(40'000, out), DataError);
+}
+
+TEST_CASE("a token that was put there while the file is used is seen when it is read") {
+  const std::string path = testing::fresh_folder("changed") + "/a.tokens";
+  write_token_file(path, small_text(), *byte_tokenizer());
+  const auto tokens = open_token_file(path, nullptr).train;
+  write_file(path, with(read_file(path), kHeaderBytes + 6, std::uint16_t{257}));
+  CHECK_THROWS_WITH(all_of(*tokens),
+                    Contains("the token 257 at position 3, outside the vocabulary of 257"));
+}
+
 TEST_CASE("every field is checked, also where the checksum was made to fit") {
   const std::string good = small_file();
   REQUIRE(error_of(forged(good, 16, std::int64_t{257})) == "");
   constexpr std::int64_t kHuge = std::int64_t{1} << 62, kMinus = -1;
-  CHECK_THAT(error_of(forged(good, 8, 2)), Contains("version 2"));
+  CHECK_THAT(error_of(forged(good, 8, 3)), Contains("version 3"));
   CHECK_THAT(error_of(forged(good, 12, 4)), Contains("4 bytes a token"));
   CHECK_THAT(error_of(forged(good, 12, 0)), Contains("0 bytes a token"));
   CHECK_THAT(error_of(forged(good, 16, std::int64_t{0})), Contains("a vocabulary of 0"));
@@ -226,11 +270,11 @@ TEST_CASE("every field is checked, also where the checksum was made to fit") {
   CHECK_THAT(error_of(forged(good, 96, '\xff')), Contains("not UTF-8"));
 }
 
-TEST_CASE("a token outside the vocabulary is seen when it is read") {
+TEST_CASE("a token outside the vocabulary is named when a file is opened") {
   const std::string good = small_file();
   CHECK_THAT(error_of(with(good, kHeaderBytes + 6, std::uint16_t{257})),
              Contains("the token 257 at position 3, outside the vocabulary of 257"));
-  CHECK_THAT(error_of(with(good, good.size() - 2, std::uint16_t{0xffff})),
+  CHECK_THAT(error_of(with(good, good.size() - kChecksumBytes - 2, std::uint16_t{0xffff})),
              Contains("the token 65535 at position"));
 }
 

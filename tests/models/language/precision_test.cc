@@ -169,7 +169,8 @@ void walk(RankTest& t, const std::string& name, const std::string& precision_nam
       mode != ShardMode::kReplicate && (t.size() > 1 || precision.compute != precision.storage);
   check_collectives(t, forward, "all_gather", precision.compute, gathers);
   const std::string reduce = mode == ShardMode::kReplicate ? "all_reduce" : "reduce_scatter";
-  check_collectives(t, backward_records, reduce, precision.reduce, true);
+  const bool reduces = mode == ShardMode::kReplicate || t.size() > 1;
+  check_collectives(t, backward_records, reduce, precision.reduce, reduces);
   check_stored(t, model->module(), *optimizer, precision);
 }
 

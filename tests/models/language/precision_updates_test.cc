@@ -36,10 +36,10 @@ class Weights final : public nn::Layer<Weights> {
   nn::Parameter weight_;
 };
 
-constexpr int kUpdates = 1000;
+constexpr int kUpdates = 200;
 constexpr double kUpdate = 1e-4;
 
-// The rank's weights after a thousand steps whose gradient is 1.
+// The rank's weights after that many steps whose gradient is 1.
 std::vector<double> updated(const distributed::World& world, DType storage,
                             const models::Precision& precision, ShardMode mode) {
   Weights model(storage);
@@ -58,7 +58,7 @@ TESSERA_RANK_TEST_WITH("updates too small for bf16 are not lost", "[precision]",
                        {.worlds = {1, 2, 3}}) {
   float wanted = 1;
   for (int step = 0; step < kUpdates; ++step) wanted -= static_cast<float>(kUpdate);
-  t.check(std::abs(wanted - 0.9F) < 1e-4F, "f32 ends at {}", wanted);
+  t.check(std::abs(wanted - 0.98F) < 1e-4F, "f32 ends at {}", wanted);
   for (const ShardMode mode : {ShardMode::kFull, ShardMode::kGrad, ShardMode::kReplicate}) {
     if (mode != ShardMode::kFull && !on_threads()) continue;
     for (const char* name : {"bf16", "f32", "f16"}) {

@@ -15,6 +15,8 @@ using testing::random_input;
 using testing::thrown;
 using testing::values;
 
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
 double sigmoid_of(double x) { return 1 / (1 + std::exp(-x)); }
 double softplus_of(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
 double clamped(double x, double low, double high) { return std::min(std::max(x, low), high); }
@@ -24,7 +26,7 @@ struct Case {
   const char* name;
   std::function<nn::Lambda::Function()> make;
   std::function<double(double)> formula;
-  // Slopes at 0, and where said.
+  // Slopes at 0, and where said; at NaN, those that are not NaN.
   std::vector<std::pair<double, double>> slopes;
 };
 
@@ -41,29 +43,32 @@ constexpr double kSeluAlpha = 1.6732632423543772, kSeluScale = 1.050700987355480
 std::vector<Case> rectifiers() {
   using namespace nn;
   return {
-      {"ReLU", made<ReLU>(), [](double x) { return std::max(x, 0.0); }, {{0, 0}}},
+      {"ReLU", made<ReLU>(), [](double x) { return std::max(x, 0.0); }, {{0, 0}, {kNaN, 1}}},
       {"ReLU6",
        made<ReLU6>(),
        [](double x) { return clamped(x, 0, 6); },
-       {{0, 0}, {6, 0}, {5.9, 1}}},
-      {"LeakyReLU", made<LeakyReLU>(), [](double x) { return x > 0 ? x : 0.01 * x; }, {{0, 0.01}}},
+       {{0, 0}, {6, 0}, {5.9, 1}, {kNaN, 1}}},
+      {"LeakyReLU",
+       made<LeakyReLU>(),
+       [](double x) { return x > 0 ? x : 0.01 * x; },
+       {{0, 0.01}, {kNaN, 0.01}}},
       {"LeakyReLU 2",
        made<LeakyReLU>(LeakyReLUOptions{.negative_slope = 2}),
        [](double x) { return x > 0 ? x : 2 * x; },
        {{0, 2}}},
-      {"ELU", made<ELU>(), [](double x) { return elu_of(x, 1); }, {{0, 1}, {800, 1}}},
+      {"ELU", made<ELU>(), [](double x) { return elu_of(x, 1); }, {{0, 1}, {800, 1}, {kNaN, 1}}},
       {"ELU 0.5",
        made<ELU>(ELUOptions{.alpha = 0.5}),
        [](double x) { return elu_of(x, 0.5); },
-       {{0, 0.5}}},
+       {{0, 0.5}, {kNaN, 1}}},
       {"CELU",
        made<CELU>(CELUOptions{.alpha = 2}),
        [](double x) { return x > 0 ? x : 2 * std::expm1(x / 2); },
-       {{0, 1}, {900, 1}}},
+       {{0, 1}, {900, 1}, {kNaN, 1}}},
       {"SELU",
        made<SELU>(),
        [](double x) { return kSeluScale * elu_of(x, kSeluAlpha); },
-       {{0, kSeluScale * kSeluAlpha}}},
+       {{0, kSeluScale * kSeluAlpha}, {kNaN, kSeluScale}}},
       {"GELU",
        made<GELU>(),
        [](double x) { return x * 0.5 * (1 + std::erf(x / std::sqrt(2.0))); },
@@ -90,7 +95,7 @@ std::vector<Case> curves() {
       {"Hardsigmoid",
        made<Hardsigmoid>(),
        [](double x) { return clamped(x + 3, 0, 6) / 6; },
-       {{0, 1.0 / 6}, {-3, 0}, {3, 0}}},
+       {{0, 1.0 / 6}, {-3, 0}, {3, 0}, {kNaN, 0}}},
       {"Hardswish",
        made<Hardswish>(),
        [](double x) { return x * clamped(x + 3, 0, 6) / 6; },
@@ -99,11 +104,11 @@ std::vector<Case> curves() {
       {"Hardtanh",
        made<Hardtanh>(),
        [](double x) { return clamped(x, -1, 1); },
-       {{0, 1}, {-1, 0}, {1, 0}}},
+       {{0, 1}, {-1, 0}, {1, 0}, {kNaN, 1}}},
       {"Hardtanh 2",
        made<Hardtanh>(HardtanhOptions{.min_val = -0.5, .max_val = 2}),
        [](double x) { return clamped(x, -0.5, 2); },
-       {{0, 1}, {-0.5, 0}, {2, 0}}},
+       {{0, 1}, {-0.5, 0}, {2, 0}, {kNaN, 1}}},
       {"Softplus", made<Softplus>(), softplus_of, {{0, 0.5}, {800, 1}}},
       {"Softplus 3",
        made<Softplus>(SoftplusOptions{.beta = 3}),
@@ -134,8 +139,7 @@ TEST_CASE("activations are their formulas") {
       CHECK(out[i] == Approx(c.formula(in[i])).epsilon(1e-13).margin(1e-15));
     CHECK(layer(random_input({0, 3}, 1)).shape() == Shape{0, 3});
     CHECK(layer(random_input({}, 1)).ndim() == 0);
-    const double nan = std::numeric_limits<double>::quiet_NaN();
-    CHECK(std::isnan(layer(Variable(Tensor::scalar(nan, {.dtype = DType::kF64}))).item<double>()));
+    CHECK(std::isnan(layer(Variable(Tensor::scalar(kNaN, {.dtype = DType::kF64}))).item<double>()));
   }
 }
 

@@ -119,6 +119,36 @@ TEST_CASE("batch norm starts as ones and zeros, under PyTorch's names") {
   CHECK(buffers[2].buffer.shape() == Shape{});
 }
 
+template <class L>
+void check_without_bias(const Shape& shape) {
+  L layer({.channels = 3, .bias = false, .dtype = DType::kF64}),
+      zero({.channels = 3, .dtype = DType::kF64});
+  CHECK(layer.has_weight());
+  CHECK_FALSE(layer.has_bias());
+  REQUIRE(layer.named_parameters().size() == 1);
+  CHECK(layer.named_parameters()[0].name == "weight");
+  for (L* each : {&layer, &zero}) {
+    nn::initialize(*each);
+    copy_(each->weight().local().tensor(), Tensor::from_vector<double>({0.5, -2, 1.5}, {3}));
+  }
+  for (const bool training : {true, false}) {
+    layer.train(training);
+    zero.train(training);
+    const Variable x = random_input(shape, 1);
+    check_close(layer(x).tensor(), values(zero(x).tensor()));
+  }
+  for (const bool training : {true, false}) {
+    layer.train(training);
+    CHECK(testing::check_gradients(layer, random_input(shape, 2)) == "");
+  }
+  CHECK_FALSE(L({.channels = 3, .affine = false, .bias = true}).has_bias());
+}
+
+TEST_CASE("batch norm without a bias is one whose bias is zero") {
+  check_without_bias<nn::BatchNorm1d>({4, 3});
+  check_without_bias<nn::BatchNorm2d>({2, 3, 2, 3});
+}
+
 TEST_CASE("without a momentum the running statistics are plain averages") {
   nn::BatchNorm1d layer({.channels = 2, .momentum = std::nullopt, .dtype = DType::kF64});
   nn::initialize(layer);
@@ -300,7 +330,9 @@ TEST_CASE("batch norm names what does not fit") {
   CHECK(thrown<StateError>([&] { layer.running_mean(); }) ==
         "[nn.BatchNorm1d] no running statistics: it was built with .track_running_stats = false");
   CHECK(thrown<StateError>([&] { plain.weight(); }) ==
-        "[nn.BatchNorm2d] neither weight nor bias: it was built with .affine = false");
+        "[nn.BatchNorm2d] no weight: it was built with .affine = false");
+  CHECK(thrown<StateError>([&] { plain.bias(); }) ==
+        "[nn.BatchNorm2d] no bias: it was built with .affine = false or .bias = false");
 }
 
 }  // namespace

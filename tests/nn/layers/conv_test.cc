@@ -154,6 +154,29 @@ TEST_CASE("convolutions start uniform in +-1/sqrt(fan_in)") {
   CHECK(largest > 0.99 / std::sqrt(32.0));
 }
 
+TEST_CASE("convolutions start with the values that their options name") {
+  nn::Conv1d one({.in = 2,
+                  .out = 3,
+                  .kernel = 2,
+                  .weight_init = nn::init::constant(2),
+                  .bias_init = nn::init::constant(3)});
+  nn::Conv2d two({.in = 2,
+                  .out = 3,
+                  .kernel = {1, 2},
+                  .weight_init = nn::init::constant(2),
+                  .bias_init = nn::init::constant(3)});
+  nn::initialize(one);
+  nn::initialize(two);
+  CHECK(values(one.weight().local().tensor()) == std::vector<double>(12, 2.0));
+  CHECK(values(two.weight().local().tensor()) == std::vector<double>(12, 2.0));
+  CHECK(values(one.bias().local().tensor()) == std::vector<double>(3, 3.0));
+  CHECK(values(two.bias().local().tensor()) == std::vector<double>(3, 3.0));
+  CHECK(thrown<InvalidArgument>([] {
+          nn::Conv1d(
+              {.in = 1, .out = 1, .kernel = 1, .bias = false, .bias_init = nn::init::zeros()});
+        }) == "[nn.Conv1d] bias_init has nothing to fill: the layer is built with .bias = false");
+}
+
 TEST_CASE("convolutions name what does not fit") {
   const auto refuses = [](const nn::Conv2dOptions& options) {
     return thrown<InvalidArgument>([&] { nn::Conv2d layer(options); });

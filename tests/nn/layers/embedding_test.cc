@@ -48,6 +48,13 @@ TEST_CASE("an embedding starts standard normal, with a padding entry of zeros") 
   CHECK(std::abs(squares / 7980 - 1) < 0.05);
 }
 
+TEST_CASE("an embedding starts with the values that its options name, the padding entry with 0") {
+  nn::Embedding layer(
+      {.entries = 4, .dim = 2, .padding_index = 1, .weight_init = nn::init::constant(3)});
+  nn::initialize(layer);
+  CHECK(values(layer.weight().local().tensor()) == std::vector<double>{3, 3, 0, 0, 3, 3, 3, 3});
+}
+
 TEST_CASE("a shard of an embedding holds the rows of the whole, zeros of the padding entry too") {
   nn::Embedding whole({.entries = 9, .dim = 2, .padding_index = 4, .dtype = DType::kF64});
   nn::initialize(whole);

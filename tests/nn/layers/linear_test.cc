@@ -53,6 +53,27 @@ TEST_CASE("linear starts uniform in +-1/sqrt(in)") {
   CHECK(largest > 0.24);
 }
 
+TEST_CASE("linear starts with the values that its options name") {
+  nn::Linear layer(
+      {.in = 3, .out = 5, .weight_init = nn::init::eye(), .bias_init = nn::init::constant(0.5)});
+  for (const auto& [name, parameter] : layer.named_parameters()) {
+    parameter.materialize(default_device());  // one by one, instead of nn::initialize
+    parameter.reset({.value = 1});
+  }
+  const std::vector<double> w = values(layer.weight().local().tensor());
+  for (std::size_t i = 0; i < 15; ++i) CHECK(w[i] == (i / 3 == i % 3 ? 1 : 0));
+  CHECK(values(layer.bias().local().tensor()) == std::vector<double>(5, 0.5));
+  // One of them alone; the other is as ever.
+  nn::Linear half({.in = 3, .out = 5, .bias_init = nn::init::zeros()}), plain({.in = 3, .out = 5});
+  nn::initialize(half);
+  nn::initialize(plain);
+  CHECK(values(half.weight().local().tensor()) == values(plain.weight().local().tensor()));
+  CHECK(values(half.bias().local().tensor()) == std::vector<double>(5, 0.0));
+  CHECK(thrown<InvalidArgument>([] {
+          nn::Linear({.in = 3, .out = 5, .bias = false, .bias_init = nn::init::zeros()});
+        }) == "[nn.Linear] bias_init has nothing to fill: the layer is built with .bias = false");
+}
+
 TEST_CASE("linear names what does not fit") {
   nn::Linear layer({.in = 3, .out = 2, .bias = false});
   CHECK_FALSE(layer.has_bias());

@@ -4,9 +4,11 @@
 #include <limits>
 
 #include "tessera/autograd/autocast.h"
+#include "tessera/nn/layers/batch_norm.h"
 #include "tessera/nn/layers/group_norm.h"
 #include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/rms_norm.h"
+#include "tessera/nn/module_state.h"
 #include "tessera/tests/nn/layers/layer_support.h"
 
 namespace tessera {
@@ -120,22 +122,48 @@ TEST_CASE("rms norm's eps is, where none is given, the machine epsilon") {
 TEST_CASE("group norm normalises each group of channels of a sample") {
   for (const Shape& shape : {Shape{2, 6, 3, 2}, Shape{3, 6}, Shape{2, 6, 5}}) {
     for (std::int64_t groups : {1, 2, 3, 6}) {
-      nn::GroupNorm layer({.groups = groups, .channels = 6, .eps = 0.02, .dtype = DType::kF64});
+      const bool bias = groups != 3;
+      nn::GroupNorm layer(
+          {.groups = groups, .channels = 6, .eps = 0.02, .bias = bias, .dtype = DType::kF64});
+      CHECK(layer.has_weight());
+      CHECK(layer.has_bias() == bias);
+      CHECK(layer.parameters().size() == (bias ? 2 : 1));
       scramble(layer);
       const Variable x = random_input(shape, 3);
       const std::size_t spatial = std::size_t(shape.numel() / shape[0] / 6);
       const Reference reference{.length = 6 / std::size_t(groups) * spatial,
                                 .eps = 0.02,
                                 .parameter = [=](std::size_t i) { return i / spatial; }};
+      const std::vector<double> added =
+          bias ? values(layer.bias().local().tensor()) : std::vector<double>();
       check_values(layer(x), normalised(values(x.tensor()), values(layer.weight().local().tensor()),
-                                        values(layer.bias().local().tensor()), reference));
-      if (groups == 2) CHECK(testing::check_gradients(layer, x) == "");
+                                        added, reference));
+      if (groups == 2 || groups == 3) CHECK(testing::check_gradients(layer, x) == "");
     }
   }
   nn::GroupNorm plain({.groups = 2, .channels = 4, .affine = false});
   CHECK_FALSE(plain.has_weight());
   CHECK(plain(random_input({0, 4, 3}, 1)).shape() == Shape{0, 4, 3});
   CHECK(testing::check_gradients(plain, random_input({2, 4, 3}, 1)) == "");
+}
+
+TEST_CASE("a saved state without biases loads into norms without") {
+  const auto check = []<class L>(typename L::Options options) {
+    options.bias = true;
+    L with(options);
+    options.bias = false;
+    L without(options);
+    scramble(with);
+    nn::initialize(without);
+    nn::StateDict state = nn::state_dict(with).clone();
+    CHECK(state.erase("bias"));
+    CHECK(nn::load_state_dict(without, state).missing.empty());
+    CHECK(values(without.weight().local().tensor()) == values(with.weight().local().tensor()));
+  };
+  check.operator()<nn::LayerNorm>({.shape = {4}});
+  check.operator()<nn::GroupNorm>({.groups = 2, .channels = 4});
+  check.operator()<nn::BatchNorm1d>({.channels = 4});
+  check.operator()<nn::BatchNorm2d>({.channels = 4});
 }
 
 TEST_CASE("norms of 16 bits are computed in f32, with parameters of either") {
@@ -183,7 +211,9 @@ TEST_CASE("norms name what does not fit") {
   CHECK(thrown<StateError>([&] { rms.weight(); }) ==
         "[nn.RMSNorm] no weight: it was built with .affine = false");
   CHECK(thrown<StateError>([&] { group.bias(); }) ==
-        "[nn.GroupNorm] neither weight nor bias: it was built with .affine = false");
+        "[nn.GroupNorm] no bias: it was built with .affine = false or .bias = false");
+  CHECK(thrown<StateError>([&] { group.weight(); }) ==
+        "[nn.GroupNorm] no weight: it was built with .affine = false");
 }
 
 }  // namespace

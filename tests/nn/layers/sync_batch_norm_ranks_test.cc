@@ -60,10 +60,10 @@ void check_against_whole(testing::RankTest& t, nn::BatchNormOptions options, con
     backward(sum(mul(y, Variable(part.of(slopes)))));
     t.check_close(x.grad(), part.of(x_all.grad()), tolerance, "dx");
     if (!options.affine) continue;
-    for (int i = 0; i < 2; ++i) {
-      const Tensor gradient = synced.parameters()[std::size_t(i)].grad();
+    for (std::size_t i = 0; i < whole.parameters().size(); ++i) {
+      const Tensor gradient = synced.parameters()[i].grad();
       mesh->all_reduce(gradient, "data", nn::MeshReduce::kSum);
-      t.check_close(gradient, whole.parameters()[std::size_t(i)].grad(), tolerance,
+      t.check_close(gradient, whole.parameters()[i].grad(), tolerance,
                     i == 0 ? "dweight" : "dbias");
     }
     for (L* layer : {&whole, &synced}) {
@@ -91,6 +91,8 @@ TESSERA_RANK_TEST("batch norm over ranks is that of the whole batch", "[nn]") {
                                        {1e-12, 1e-12});
   check_against_whole<nn::BatchNorm1d>(
       t, {.channels = 3, .momentum = std::nullopt, .dtype = DType::kF64}, {3, 5}, {1e-12, 1e-12});
+  check_against_whole<nn::BatchNorm1d>(t, {.channels = 3, .bias = false, .dtype = DType::kF64}, {3},
+                                       {1e-12, 1e-12});
   check_against_whole<nn::BatchNorm2d>(t, {.channels = 5, .affine = false, .dtype = DType::kF64},
                                        {5, 2, 3}, {1e-12, 1e-12});
   // On a GPU the two means of f32 may be neighbours; dweight moves by their difference times the

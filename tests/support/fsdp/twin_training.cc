@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "tessera/nn/module_state.h"
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/random_scope.h"
 #include "tessera/tests/support/fsdp/whole_parameters.h"
 #include "tessera/tests/support/fsdp/whole_twin.h"
 
@@ -52,12 +54,15 @@ class TwinTraining {
     Trainee whole(twin_.root(), options_), sharded(model_->root(), options_);
     for (int step = 0; step < options_.steps; ++step) {
       const RankTest::NamedCase named(t_, fmt::format("step {}", step));
+      step_ = static_cast<std::uint64_t>(step);
       train_step(whole, sharded);
       check_parity("after the step", /*gradients=*/false);
       save_and_load();
+      if (options_.buffers_of_rank) check_buffers();
     }
     check_full_params();
-    const fsdp::ModuleStatesOptions equal{.except_tags = {"expert"}};
+    const fsdp::ModuleStatesOptions equal{.except_tags = {"expert"},
+                                          .buffers = !options_.buffers_of_rank};
     fsdp::assert_module_states_equal(twin_.root(), t_.group(), equal);
     fsdp::assert_module_states_equal(model_->root(), t_.group(), equal);
   }
@@ -152,6 +157,13 @@ class TwinTraining {
     check_parity("after clipping", /*gradients=*/true);
   }
 
+  // The twin draws what the model draws, every rank what belongs to its samples.
+  template <class Run>
+  Variable drawing(const Run& run) const {
+    const random::StepScope scope({.seed = 5, .step = step_, .first_sample = 100 * t_.rank()});
+    return run();
+  }
+
   struct Losses {
     Variable expected, actual;
   };
@@ -159,8 +171,8 @@ class TwinTraining {
     std::vector<Variable> input = model_->get_input(t_.world().device(), t_.rank());
     if (options_.pure) input = cast_floating(input, *options_.pure);
     const AutocastGuard autocast(options_.autocast);
-    const Variable expected = twin_.loss(input);
-    const Variable actual = model_->get_loss(input, model_->call(input));
+    const Variable expected = drawing([&] { return twin_.loss(input); });
+    const Variable actual = drawing([&] { return model_->get_loss(input, model_->call(input)); });
     return {whole.scaler.scale(expected), sharded.scaler.scale(actual)};
   }
 
@@ -207,6 +219,12 @@ class TwinTraining {
     t_.check(report.empty(), "{}: {}", when, report);
   }
 
+  void check_buffers() {
+    const auto actual = model_->root().named_buffers(), expected = twin_.root().named_buffers();
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      t_.check_equal(actual[i].buffer.tensor(), expected[i].buffer.tensor(), actual[i].name);
+  }
+
   void save_and_load() {
     nn::Module& root = model_->root();
     if (options_.save_and_load == SaveAndLoad::kNone) return;
@@ -240,6 +258,7 @@ class TwinTraining {
   distributed::DeviceMesh mesh_;
   WholeTwin twin_;
   std::unique_ptr<TestModel> model_;
+  std::uint64_t step_ = 0;
 };
 
 }  // namespace

@@ -6,7 +6,8 @@
 // Both start from one seed; every rank puts in its own batch. At each step the rank's losses, all
 // gradients (before they are dropped) and all parameters are compared, as are the options read back
 // and, after each backward, that nothing is gathered or in flight. The optimizer is SGD with
-// momentum 0.9, lr 0.01: Adam would hide a wrong scale of gradients.
+// momentum 0.9, lr 0.01: Adam would hide a wrong scale of gradients. What is dropped at random is
+// the same in both, and another on each rank.
 #pragma once
 
 #include <cstdint>
@@ -68,6 +69,8 @@ struct TwinTrainingOptions {
   // Relative, of losses, gradients and parameters. Unset: 0, for the twin adds in the same order;
   // hybrids add among shards first, then among replicas: 1e-12.
   std::optional<double> tolerance = {};
+  // Buffers are each rank's own (statistics of its batches); they are compared with the twin's.
+  bool buffers_of_rank = false;
   // For modules that lie over another mesh than the others; then the model reduces by itself.
   std::function<distributed::DeviceMesh(const nn::Module& group)> mesh_of_group = {};
 };

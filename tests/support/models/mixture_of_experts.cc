@@ -26,6 +26,10 @@ void MixtureOfExperts::initialize(const nn::InitializeOptions& options) {
 
 void MixtureOfExperts::run_backward(const Variable& loss) {
   backward(loss);
+  average_gradients();
+}
+
+void MixtureOfExperts::average_gradients() {
   for (const nn::Parameter& parameter : parameters()) {
     const Tensor grad = parameter.grad();
     if (parameter.has_tag("expert") || parameter.owner() != nullptr || !grad.defined()) continue;

@@ -6,8 +6,8 @@
 // The expert's parameters carry the tag "expert" and start otherwise on each rank of the mesh,
 // under one name. Groups: the expert over this rank alone, then the shared layer over all; the
 // first and last layer are the root's. Where nothing shards it, run_backward() takes the mean of
-// the other gradients over the mesh itself. The seeds' delay before the expert's values are freed
-// belongs to the sharding schedule: a hook there.
+// the other gradients over the mesh itself. The seeds' delay before values are freed belongs to the
+// sharding schedule: a hook there.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,8 @@ class MixtureOfExperts final : public NestedModel {
   /// The expert draws from seed + 42 + its rank, all else from the seed.
   void initialize(const nn::InitializeOptions& options) override;
   void run_backward(const Variable& loss) override;
+  /// What run_backward() does after backward(): the mean over the mesh of what nobody shards.
+  void average_gradients();
   std::vector<nn::Module*> groups() override { return {expert_, shared_}; }
 
   nn::Linear& shared() { return *shared_; }

@@ -1,17 +1,18 @@
 #include "tessera/tests/support/models/transformer_with_shared_params.h"
 
 #include "tessera/autograd/ops.h"
-#include "tessera/tensor/ops_create.h"
 #include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/transfer.h"
 
 namespace tessera::testing {
 namespace {
 
 constexpr std::int64_t kVocab = 23, kDim = 16, kBatch = 2;
 
-Variable ids(std::int64_t length, Device device) {
-  return Variable(
-      arange(length * kBatch, {.dtype = DType::kI64, .device = device}).view({length, kBatch}));
+Variable ids(std::int64_t length, std::int64_t first, Device device) {
+  std::vector<std::int64_t> values;
+  for (std::int64_t i = 0; i < length * kBatch; ++i) values.push_back((first + i) % kVocab);
+  return Variable(to_device(Tensor::from_vector(values, {length, kBatch}), device));
 }
 
 }  // namespace
@@ -29,7 +30,8 @@ TransformerWithSharedParams::TransformerWithSharedParams(
                     .decoder_layers = 2}),
       output_proj_({.in = kDim, .out = kVocab, .dtype = options.dtype}),
       vocab_bias_({.shape = {kDim}, .dtype = options.dtype, .init = nn::init::ones()}),
-      long_buffer_({.shape = {kDim}, .dtype = DType::kI64, .init = nn::init::zeros()}) {
+      long_buffer_({.shape = {kDim}, .dtype = DType::kI64, .init = nn::init::zeros()}),
+      inputs_by_rank_(options.inputs_by_rank) {
   register_module("embed_tokens", embed_tokens_);
   register_module("transformer", transformer_);
   register_module("output_proj", output_proj_);
@@ -55,8 +57,9 @@ Variable TransformerWithSharedParams::forward(const Variable& src_ids, const Var
   return output_proj_(transformer_(src, tgt));
 }
 
-std::vector<Variable> TransformerWithSharedParams::get_input(Device device, int) const {
-  return {ids(6, device), ids(4, device)};
+std::vector<Variable> TransformerWithSharedParams::get_input(Device device, int rank) const {
+  const std::int64_t first = inputs_by_rank_ ? 7 * rank : 0;
+  return {ids(6, first, device), ids(4, first, device)};
 }
 
 Variable TransformerWithSharedParams::call(const std::vector<Variable>& input) {

@@ -4,8 +4,10 @@
 //     src = embed_tokens(src_ids) + vocab_bias + long_buffer
 //     y   = output_proj(transformer(src, bn(embed_tokens(tgt_ids)))) [tgt length, 2, 23]
 //
-// Sequence first: src_ids is 0 ... 11 as [6, 2], tgt_ids 0 ... 7 as [4, 2], for all ranks alike.
-// The loss is the cross entropy of y against tgt_ids, summed. embed_tokens [23, 16], transformer: 2
+// Sequence first: src_ids is 0 ... 11 as [6, 2], tgt_ids 0 ... 7 as [4, 2], for all ranks alike;
+// on request 7 later on each rank than on the one before, modulo 23, so that a gradient that is not
+// reduced shows. The loss is the cross entropy of y against tgt_ids, summed. embed_tokens [23, 16],
+// transformer: 2
 // + 2 layers of 8 heads and feedforward 8, dropout 0.1, post-norm; output_proj.weight is
 // embed_tokens.weight, listed under that name. Buffers: vocab_bias, ones [16]; long_buffer, i64
 // zeros [16], which no conversion of the model touches and which is cast where it is added. bn:
@@ -29,6 +31,7 @@ namespace tessera::testing {
 struct TransformerWithSharedParamsOptions {
   bool add_bn = true;
   bool deterministic = false;  ///< in evaluation from the start: no dropout, running statistics
+  bool inputs_by_rank = false;
   DType dtype = DType::kF32;
 };
 
@@ -54,6 +57,7 @@ class TransformerWithSharedParams final : public nn::Layer<TransformerWithShared
   nn::Transformer transformer_;
   nn::Linear output_proj_;
   nn::Buffer vocab_bias_, long_buffer_;
+  bool inputs_by_rank_;
   std::optional<nn::BatchNorm1d> bn_;
   std::optional<nn::Identity> no_bn_;
 };

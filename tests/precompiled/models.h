@@ -1,0 +1,2 @@
+// What tests of models, examples and pages include.
+#include "tessera/tessera.h"

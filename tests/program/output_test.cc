@@ -1,0 +1,128 @@
+// Standard output that nobody reads or that cannot be written, and disks that are full.
+
+#include "tessera/tools/program/output.h"
+
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "tessera/tests/models/data/idx_writer.h"
+#include "tessera/tests/program/run_program.h"
+#include "tessera/tests/program/tiny_text.h"
+#include "tessera/tools/program/failure_file.h"
+
+namespace tessera::testing {
+namespace {
+
+using Catch::Matchers::Contains;
+using Words = std::vector<std::string>;
+
+const TinyRun& a_run() {
+  static const TinyRun run = run_tiny("gpt", {"--steps", "3"});
+  return run;
+}
+
+TEST_CASE("a run whose output nobody reads ends in silence, and what was done is kept") {
+  const std::string launch = GENERATE("threads", "processes");
+  const std::string out = fresh_folder("closed");
+  const ProgramResult result =
+      run_program(train_tiny("gpt", {"--steps", "9999999", "--launch", launch, "--out", out}),
+                  {.one_line = true});
+  CHECK(result.exit_code == tools::kOutputClosed);
+  CHECK_THAT(result.out, Catch::StartsWith("model      gpt tiny"));
+  CHECK(result.err.empty());
+  for (const char* name : {"model.safetensors", "report.html", "metrics.jsonl"})
+    CHECK(std::filesystem::exists(out + "/" + name));
+  CHECK_FALSE(std::filesystem::exists(out + "/failure.txt"));
+}
+
+TEST_CASE("other commands whose output nobody reads end in silence too") {
+  const Words words = GENERATE(Words{"train", "--list"}, Words{"--help"},
+                               Words{"generate", "--max-tokens", "2000", "--prompt", "a\nb"});
+  Words all = words;
+  if (words.front() == "generate") all.insert(all.end(), {"--run", a_run().folder});
+  const ProgramResult result = run_program(all, {.one_line = true});
+  // What is written at once may have been read as a whole.
+  CHECK((result.exit_code == tools::kOutputClosed ||
+         (result.exit_code == 0 && words.front() != "generate")));
+  CHECK(result.err.empty());
+}
+
+TEST_CASE("output that cannot be written is an error of every command") {
+  const std::string run = a_run().folder;
+  const std::string tokens = fresh_folder("tokens") + "/a.tokens";
+  const std::vector<Words> commands = {
+      {"--version"},
+      {"--help"},
+      {"train", "--list"},
+      {"train", "gpt", "--print-config"},
+      {"completion", "bash"},
+      {"eval", "--run", run},
+      {"generate", "--run", run, "--max-tokens", "3"},
+      {"tokenize", "--data", text_folder(), "--out", tokens},
+      train_tiny("gpt", {"--steps", "3", "--launch", "threads"}),
+      train_tiny("gpt", {"--steps", "3", "--launch", "processes"})};
+  for (const Words& words : commands) {
+    CAPTURE(words);
+    const ProgramResult result = run_program(words, {.out_path = "/dev/full"});
+    CHECK(result.exit_code == 1);
+    CHECK(lines_of(result.err).size() == 1);
+    CHECK_THAT(result.err, Contains("standard output cannot be written: No space left on device"));
+  }
+}
+
+TEST_CASE("a closed standard output is an error, and no other file takes its place") {
+  const std::string out = fresh_folder("without");
+  const ProgramResult result =
+      run_program(train_tiny("gpt", {"--steps", "3", "--launch", "threads", "--out", out}),
+                  {.through = {"bash", "-c", "exec \"$0\" \"$@\" >&-"}});
+  CHECK(result.exit_code == 1);
+  CHECK_THAT(result.err, Contains("standard output cannot be written: Bad file descriptor"));
+  CHECK(std::filesystem::is_empty(out));  // it fails before the first step
+}
+
+TEST_CASE("a file that may not grow ends a run with its reason") {
+  const std::string launch = GENERATE("threads", "processes");
+  const std::string out = fresh_folder("limited");
+  const ProgramResult result =
+      run_program(train_tiny("gpt", {"--steps", "9999999", "--launch", launch, "--out", out}),
+                  {.through = {"prlimit", "--fsize=100000"}});
+  INFO("standard error: " << result.err);
+  CHECK(result.exit_code == 1);
+  CHECK(lines_of(result.err).size() == 1);
+  CHECK_THAT(result.err, Contains("cannot be written: File too large; make room"));
+  CHECK_THAT(read_file(out + "/failure.txt"),
+             Contains("rank 0: ") && Contains("cannot be written: File too large; make room"));
+}
+
+TEST_CASE("the file of a failure has its room before anything fails") {
+  const std::string folder = fresh_folder("room"), staging = fresh_folder("staging");
+  const std::string path = folder + "/failure.txt", made = staging + "/failure.txt";
+  write_file(path, "an earlier run's\n");
+  {
+    tools::FailureFile file(staging, folder);
+    struct stat status = {};
+    REQUIRE(stat(made.c_str(), &status) == 0);
+    CHECK(status.st_size == 0);
+    CHECK(status.st_blocks * 512 >= 16 * 1024);
+  }
+  CHECK(read_file(path) == "an earlier run's\n");
+  {
+    tools::FailureFile file(staging, folder);
+    std::filesystem::rename(made, path);
+  }
+  CHECK_FALSE(std::filesystem::exists(path));
+  {
+    tools::FailureFile file(staging, folder);
+    std::filesystem::rename(made, path);
+    file.write("rank 1: why");
+  }
+  CHECK(read_file(path) == "rank 1: why\n");
+  CHECK_THROWS_WITH(tools::FailureFile(folder + "/none", folder),
+                    Contains("/none/failure.txt cannot be written: No such file or directory"));
+}
+
+}  // namespace
+}  // namespace tessera::testing
