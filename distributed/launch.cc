@@ -35,18 +35,16 @@ void check_options(const LaunchOptions& options) {
 LaunchResult launch(int argc, char** argv, const LaunchOptions& options,
                     const std::function<void(World&)>& body) {
   static int process_calls = 0;
+  const bool by_processes = options.mode == LaunchMode::kProcesses;
+  if (by_processes) ++process_calls;
   const RankEnvironment* rank = rank_environment();
-  if (rank == nullptr) check_options(options);
-  switch (options.mode) {
-    case LaunchMode::kThreads:
-      return launch_threads(options, body);
-    case LaunchMode::kProcesses:
-      ++process_calls;
-      if (rank == nullptr) return launch_processes(argc, argv, options, process_calls);
-      if (rank->call != process_calls) return {};  // the parent has been through this one
-      run_rank_process(options, body);
-  }
-  return {};
+  const bool passes_over = by_processes && rank != nullptr && rank->call != process_calls;
+  if (by_processes && rank != nullptr && !passes_over) run_rank_process(options, body);
+  // Also a rank throws what its parent threw, or it would not come to the call it belongs to.
+  check_options(options);
+  if (passes_over) return {};
+  return by_processes ? launch_processes(argc, argv, options, process_calls)
+                      : launch_threads(options, body);
 }
 
 LaunchResult result_of(const EarlyStop& stop) {

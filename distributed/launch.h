@@ -28,7 +28,8 @@
 /// parent exits with 128 + signal.
 ///
 /// Several calls in one program. With processes, each rank process runs the call that it belongs to
-/// and passes over the earlier ones with processes, which return at once and have run elsewhere.
+/// and passes over the earlier ones with processes, which have run elsewhere: they return at once,
+/// or throw again if their options were refused.
 /// Earlier calls with threads are run again in every rank process, as everything before its call
 /// is: what they computed may be needed there. Where only their effects outside count (a file, a
 /// line of output), leave them out in ranks:

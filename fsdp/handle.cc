@@ -401,15 +401,15 @@ std::vector<nn::Module*> sharded_modules(nn::Module& model, const ShardedModules
 }
 
 void share_comm_context(const std::vector<nn::Module*>& roots) {
-  std::shared_ptr<CommContext> shared;
+  Tree* first = nullptr;
   for (const nn::Module* root : roots) {
     ModuleState* state = root ? ModuleState::of(*root) : nullptr;
     TESSERA_CHECK(state != nullptr, "fsdp.share_comm_context",
                   "{} has no FSDP state: shard the roots first",
                   root ? root->type_name() : std::string("a null module"));
     Tree& tree = state->tree();
-    if (!shared) shared = tree.shared_comm();
-    tree.share_comm(shared);
+    if (first == nullptr) first = &tree;
+    tree.share_comm_of(*first);
   }
 }
 

@@ -223,8 +223,10 @@ struct ShardedModulesOptions {
 std::vector<nn::Module*> sharded_modules(nn::Module& model,
                                          const ShardedModulesOptions& options = {});
 
-/// Several roots use one set of communication streams (pipeline stages on one device). Before
-/// their first forward, else StateError; InvalidArgument for a module without a state.
+/// Several roots use one set of communication streams (pipeline stages on one device), and what
+/// set_reduce_scatter_max_input_buffers() told one of them holds for all. Throws StateError after
+/// their first forward and if two were told differently, InvalidArgument for a module without a
+/// state.
 void share_comm_context(const std::vector<nn::Module*>& roots);
 
 }  // namespace tessera::fsdp

@@ -85,12 +85,21 @@ void Tree::adopt(ModuleState& root) {
   }
 }
 
-void Tree::share_comm(std::shared_ptr<CommContext> comm) {
-  TESSERA_CHECK_AS(StateError, !used_comm_, "fsdp.share_comm_context",
+void Tree::share_comm_of(Tree& first) {
+  constexpr const char* kWhere = "fsdp.share_comm_context";
+  TESSERA_CHECK_AS(StateError, !used_comm_, kWhere,
                    "{} has run already: share the context before the first forward",
                    states_.empty() ? "a root" : states_.front()->type_names());
-  comm->max_reduces_in_flight = std::max(comm->max_reduces_in_flight, comm_->max_reduces_in_flight);
-  comm_ = std::move(comm);
+  if (told.max_reduces_in_flight) {
+    const int mine = comm_->max_reduces_in_flight, theirs = first.comm_->max_reduces_in_flight;
+    TESSERA_CHECK_AS(StateError, !first.told.max_reduces_in_flight || mine == theirs, kWhere,
+                     "set_reduce_scatter_max_input_buffers() was called with {} for one root and "
+                     "with {} for another: the setting is for the streams that they share",
+                     theirs, mine);
+    first.comm_->max_reduces_in_flight = mine;
+    first.told.max_reduces_in_flight = true;
+  }
+  comm_ = first.comm_;
 }
 
 void Tree::check_parameters() {

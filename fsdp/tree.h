@@ -32,9 +32,9 @@ class Tree : public std::enable_shared_from_this<Tree> {
   }
   bool is_idle() const { return forward_root_ == nullptr && !in_backward_pass_; }
   CommContext& comm() { return *comm_; }
-  const std::shared_ptr<CommContext>& shared_comm() const { return comm_; }
-  /// In place of its own. Throws StateError once gathers were issued.
-  void share_comm(std::shared_ptr<CommContext> comm);
+  /// Uses the streams of `first` in place of its own. What either was told about them holds for
+  /// both. Throws StateError once gathers were issued, and where the two were told differently.
+  void share_comm_of(Tree& first);
 
   /// `state` is the outermost module of a forward. Throws StateError naming parameters that were
   /// never materialised, or lie on another device.

@@ -257,7 +257,12 @@ StepMetrics Trainer::step() {
 EvalMetrics Trainer::evaluate() {
   EvalMetrics metrics = task_.evaluate();
   metrics.step = steps_done_;
-  return metrics;
+  if (std::isfinite(metrics.loss)) return metrics;
+  const std::string first = first_bad_tensor(
+      task_.module(), [&] { task_.evaluate(); }, *world_.group());
+  throw_error<StateError>("trainer",
+                          "the evaluation after step {} has loss {}: {}; lower the learning rate",
+                          steps_done_, metrics.loss, first);
 }
 
 }  // namespace tessera::models

@@ -68,7 +68,8 @@ class Trainer {
   /// cannot be recorded (tensor/cuda/graph.h).
   StepMetrics step();
 
-  /// As the task does it, with this trainer's step. Collective.
+  /// As the task does it, with this trainer's step. Collective. Throws StateError as step() does
+  /// when the loss is not a finite number.
   EvalMetrics evaluate();
 
   std::int64_t steps_done() const { return steps_done_; }

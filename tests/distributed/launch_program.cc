@@ -157,6 +157,21 @@ int launch_twice(int argc, char** argv) {
   return 0;
 }
 
+// The first launch is refused, in the parent and again in each rank of the second.
+int launch_after_refusal(int argc, char** argv) {
+  const auto launch_ranks = [&](int ranks, const char* name) {
+    return distributed::launch(
+        argc, argv, {.ranks = ranks, .mode = distributed::LaunchMode::kProcesses},
+        [name](World& world) { say(fmt::format("{} launch, rank {}", name, world.rank())); });
+  };
+  try {
+    return launch_ranks(0, "refused").exit_code;
+  } catch (const InvalidArgument&) {
+    say("refused");
+  }
+  return launch_ranks(2, "second").exit_code;
+}
+
 // Threads first, then processes, in which the threads run once more unless they are left out.
 int launch_threads_first(int argc, char** argv) {
   using distributed::LaunchMode;
@@ -207,6 +222,7 @@ int main(int argc, char** argv) {
   if (scenario == "dies_before_launch" && rank != nullptr && std::string(rank) == "1")
     raise(SIGABRT);
   if (scenario == "twice") return launch_twice(argc, argv);
+  if (scenario == "after_refusal") return launch_after_refusal(argc, argv);
   if (scenario == "threads_first") return launch_threads_first(argc, argv);
   const auto found = kScenarios.find(scenario == "dies_before_launch" ? "ok" : scenario);
   if (found == kScenarios.end()) return 99;

@@ -246,6 +246,16 @@ TEST_CASE("a program may launch several times", "[launch]") {
   program.check_nothing_left();
 }
 
+TEST_CASE("a program may launch again after a launch that was refused", "[launch]") {
+  Program program("after_refusal");
+  CHECK(program.exit_code() == 0);
+  CHECK(count_of(program.output(), "refused\n") == 3);  // the parent and two ranks
+  CHECK(count_of(program.output(), "refused launch") == 0);
+  CHECK(count_of(program.output(), "second launch, rank 0\n") == 1);
+  CHECK(count_of(program.output(), "second launch, rank 1\n") == 1);
+  program.check_nothing_left();
+}
+
 TEST_CASE("threads launched before processes run again in each of them, unless left out",
           "[launch]") {
   Program program("threads_first");

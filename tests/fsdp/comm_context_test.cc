@@ -89,6 +89,32 @@ TESSERA_RANK_TEST("fsdp streams: several roots use one set of them", "[fsdp]") {
   }
 }
 
+// Told to one of them, it holds for the streams of all.
+TESSERA_RANK_TEST_WITH("fsdp streams: roots that share them share the limit of reduces in flight",
+                       "[fsdp]", {.worlds = {2, 3}}) {
+  const auto peak = [&](const std::function<void(const std::vector<nn::Module*>&)>& tell) {
+    Stages model(t);
+    tell(model.roots());
+    fsdp::share_comm_context(model.roots());
+    MemoryCounters& memory = t.world().context()->memory();
+    memory.reset_peak();
+    backward(sum(model(Variable(random_rows(3, 6, DType::kF64, 1)))));
+    return memory.peak()[MemoryCategory::kGradient];
+  };
+  const auto tell_all = [](const std::vector<nn::Module*>& roots) {
+    for (const nn::Module* root : roots)
+      fsdp::of(*root).set_reduce_scatter_max_input_buffers(0);
+  };
+  const std::int64_t usual = peak([](const std::vector<nn::Module*>&) {}), none = peak(tell_all);
+  t.check(none < usual, "{} bytes of gradients, {} with none in flight", usual, none);
+  for (std::size_t one = 0; one < 3; ++one) {
+    const std::int64_t told_one = peak([&](const std::vector<nn::Module*>& roots) {
+      fsdp::of(*roots[one]).set_reduce_scatter_max_input_buffers(0);
+    });
+    t.check(told_one == none, "told to root {}: {} bytes, to all: {}", one, told_one, none);
+  }
+}
+
 /// Trains a chain and its twin for two steps and compares.
 void check_training(RankTest& t, const std::string& what, Chain& model) {
   Chain twin({});

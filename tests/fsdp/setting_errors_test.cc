@@ -165,6 +165,15 @@ TESSERA_RANK_TEST("fsdp setting errors: one set of streams comes before the firs
   t.check_throws<InvalidArgument>("Chain has no FSDP state: shard the roots first", [&] {
     fsdp::share_comm_context({early.get(), &plain});
   });
+  const auto one = sharded(t), other = sharded(t);
+  fsdp::of(*one).set_reduce_scatter_max_input_buffers(0);
+  fsdp::of(*other).set_reduce_scatter_max_input_buffers(2);
+  t.check_throws<StateError>(
+      "set_reduce_scatter_max_input_buffers() was called with 0 for one root and with 2", [&] {
+        fsdp::share_comm_context({one.get(), other.get()});
+      });
+  fsdp::of(*other).set_reduce_scatter_max_input_buffers(0);
+  fsdp::share_comm_context({one.get(), other.get()});
 }
 
 /// fully_shard on a new chain, which must throw.

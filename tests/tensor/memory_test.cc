@@ -382,6 +382,7 @@ TEST_CASE("allocator: an emptied cache is memory that the process has no longer"
 TEST_CASE("pool: a large piece that is evicted leaves the process, also without malloc's help") {
   constexpr std::size_t kMiB = std::size_t{1} << 20;
   make_malloc_keep_more();
+  empty_cpu_cache();
   const auto pool = std::make_shared<StreamPool>();
   const std::size_t before = resident_bytes();
   std::vector<StreamPool::Piece> pieces;

@@ -1,7 +1,8 @@
-// A run in which a number is not finite ends, on every rank alike, with the first such tensor named
-// and the parameters as they were before the step.
+// A run in which a number is not finite ends, in a step or an evaluation, on every rank alike, with
+// the first such tensor named and the parameters as they were before.
 
 #include <catch2/catch.hpp>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -40,13 +41,13 @@ void check_unchanged(RankTest& t, nn::Module& module, const std::vector<Tensor>&
     t.check_equal(parameters[i].parameter.local().tensor(), before[i], parameters[i].name);
 }
 
-// The error of a step, the same on all ranks and with `part` in it; the parameters stay.
-void check_step_fails(RankTest& t, models::Trainer& trainer, nn::Module& module,
-                      const std::string& part) {
+// The error of a call, the same on all ranks and with `part` in it; the parameters stay.
+void check_fails(RankTest& t, models::Trainer& trainer, nn::Module& module, const std::string& part,
+                 const std::function<void()>& call) {
   const std::vector<Tensor> before = copies(module);
   std::string text = "no error";
   try {
-    trainer.step();
+    call();
   } catch (const StateError& error) {
     text = error.what();
     text = text.substr(text.find(": ") + 2);  // behind the rank that tells
@@ -74,7 +75,8 @@ void check_model(RankTest& t, const std::string& name, ShardMode mode, Spoil spo
   models::Trainer trainer(t.world(), task, sgd);
   trainer.step();
   spoil(model->module());
-  check_step_fails(t, trainer, model->module(), part);
+  check_fails(t, trainer, model->module(), part, [&] { trainer.step(); });
+  check_fails(t, trainer, model->module(), part, [&] { trainer.evaluate(); });
 }
 
 // Writes into row 0 of a parameter, wherever it is.
@@ -156,7 +158,7 @@ void check_loss(RankTest& t, LossTask::Loss loss, const std::string& part) {
     models::Trainer trainer(t.world(), task, sgd);
     trainer.step();
     sgd.set_lr(0.5);
-    check_step_fails(t, trainer, model, part);
+    check_fails(t, trainer, model, part, [&] { trainer.step(); });
   }
 }
 
