@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from check_docs import target_exists
 
-HEADING = re.compile(r"^== ([a-z]+-\d\d): (\S+)$")
+HEADING = re.compile(r"^== ([a-z]+-\d\d\d?): (\S+)$")
 MOST_TESTS = 3
 
 

@@ -68,7 +68,7 @@ double five_steps(const Setup& setup, bool give_event) {
 // for the optimizer alone, it gathers beside that layer.
 TEST_CASE("fsdp overlap: with the optimizer's event a gather hides behind the layer before",
           "[fsdp][timed]") {
-  const Setup setup = {.forward_ms = 25, .gather_ms = 20};
+  const Setup setup = {.forward_ms = 12, .gather_ms = 10};
   const double compute = 5 * 3 * setup.forward_ms;
   double without = 1e9;
   double with = 1e9;
