@@ -4,6 +4,7 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -116,6 +117,33 @@ class GlooStore final : public gloo::rendezvous::Store {
   milliseconds timeout_;
 };
 
+// A device has a thread, which inherits how its creator is scheduled. While another thread holds
+// the lock of a connection that has data, Gloo's asks for the data again and again, without
+// waiting. It must not do so on the holder's core, taken from the holder when what that had sent
+// woke it up: the lock stays held until the scheduler ends this. For batch threads Linux takes no
+// core from another.
+std::shared_ptr<gloo::transport::Device> make_device(const std::string& address) {
+  class BatchScheduling {
+   public:
+    BatchScheduling() {
+      if (sched_getscheduler(0) != SCHED_OTHER) return;  // what somebody chose stays
+      constexpr sched_param kNoPriority = {};
+      is_set_ = sched_setscheduler(0, SCHED_BATCH, &kNoPriority) == 0;
+    }
+    ~BatchScheduling() {
+      constexpr sched_param kNoPriority = {};
+      if (is_set_) sched_setscheduler(0, SCHED_OTHER, &kNoPriority);
+    }
+    BatchScheduling(const BatchScheduling&) = delete;
+    BatchScheduling& operator=(const BatchScheduling&) = delete;
+
+   private:
+    bool is_set_ = false;
+  };
+  const BatchScheduling batch;
+  return gloo::transport::tcp::CreateDevice(address.c_str());
+}
+
 }  // namespace
 
 std::shared_ptr<gloo::Context> connect_with_all(const GlooConnection::Options& options) {
@@ -127,8 +155,7 @@ std::shared_ptr<gloo::Context> connect_with_all(const GlooConnection::Options& o
     auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
     context->setTimeout(std::max(milliseconds(1), options.timeout / kGlooFactor));
     GlooStore store(*options.store, options.timeout);
-    std::shared_ptr<gloo::transport::Device> device =
-        gloo::transport::tcp::CreateDevice(options.address.c_str());
+    std::shared_ptr<gloo::transport::Device> device = make_device(options.address);
     context->connectFullMesh(store, device);
     return context;
   } catch (const std::exception& error) {
