@@ -85,7 +85,8 @@ TEST_CASE("a closed standard output is an error, and no other file takes its pla
 
 TEST_CASE("a file that may not grow ends a run with its reason") {
   const std::string launch = GENERATE("threads", "processes");
-  const std::string out = fresh_folder("limited");
+  // The path is in failure.txt, which a terminal may show.
+  const std::string out = fresh_folder("li\x1b[0mmited");
   const ProgramResult result =
       run_program(train_tiny("gpt", {"--steps", "9999999", "--launch", launch, "--out", out}),
                   {.through = {"prlimit", "--fsize=100000"}});
@@ -94,7 +95,8 @@ TEST_CASE("a file that may not grow ends a run with its reason") {
   CHECK(lines_of(result.err).size() == 1);
   CHECK_THAT(result.err, Contains("cannot be written: File too large; make room"));
   CHECK_THAT(read_file(out + "/failure.txt"),
-             Contains("rank 0: ") && Contains("cannot be written: File too large; make room"));
+             Contains("rank 0: ") && Contains(R"(/li\x1b[0mmited/)") &&
+                 Contains("cannot be written: File too large; make room"));
 }
 
 TEST_CASE("the file of a failure has its room before anything fails") {
