@@ -1,5 +1,5 @@
 // The pieces below launch and the local group where something goes wrong: a rank that fails while
-// data moves, no space, no process.
+// data moves, no space, no process, a signal that some ranks do not heed yet.
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -24,7 +24,9 @@
 #include "tessera/distributed/local_meeting.h"
 #include "tessera/distributed/process_group_gloo.h"
 #include "tessera/distributed/rank_page.h"
+#include "tessera/distributed/signal_watch.h"
 #include "tessera/distributed/spawn.h"
+#include "tessera/distributed/stop_signal.h"
 #include "tessera/tests/support/skip.h"
 
 namespace tessera::distributed {
@@ -202,6 +204,26 @@ TEST_CASE("a process that cannot be started leaves no child behind", "[launch]")
   errno = 0;
   CHECK(waitpid(-1, nullptr, WNOHANG) == -1);
   CHECK(errno == ECHILD);
+}
+
+TEST_CASE("a signal is told to the ranks once all of them heed signals, and then to all",
+          "[launch]") {
+  const SignalWatch watch;
+  StopSignal first, second;
+  const auto hand_on = [&] { return hand_on_signal({&first, &second}); };
+  const auto told = [&](int signal) { return first.asked == signal && second.asked == signal; };
+  first.heeded = true;
+  second.heeded = true;
+  CHECK_FALSE(hand_on());  // there is none yet
+  second.heeded = false;
+  REQUIRE(raise(SIGTERM) == 0);
+  CHECK_FALSE(hand_on());
+  CHECK(told(0));
+  CHECK(SignalWatch::received() == SIGTERM);  // it still has its usual effect
+  second.heeded = true;
+  CHECK(hand_on());
+  CHECK(told(SIGTERM));
+  CHECK(SignalWatch::received() == 0);
 }
 
 }  // namespace tessera::distributed

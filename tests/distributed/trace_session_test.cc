@@ -134,10 +134,12 @@ void check_tracks(RankTest& t, const json& file, StreamKind kind) {
           kind == StreamKind::kInline ? "inline" : "queued", json(tracks).dump());
   for (int rank = 0; rank < t.size(); ++rank)
     t.check(processes.contains(fmt::format("rank {} of {}", rank, t.size())), "rank {}", rank);
-  t.check(file["otherData"]["ranks"] == t.size(), "{}", file["otherData"].dump());
-  for (const json& offset : file["otherData"]["clock_offset_ns"])
+  const json& about = file["otherData"];
+  t.check(about["ranks"] == t.size() && about["first_step"] == 1 && about["last_step"] == 2, "{}",
+          about.dump());
+  for (const json& offset : about["clock_offset_ns"])
     t.check(offset == 0, "an offset of {} ns on one host", offset.dump());
-  for (const json& dropped : file["otherData"]["dropped"]) t.check(dropped == 0, "dropped");
+  for (const json& dropped : about["dropped"]) t.check(dropped == 0, "dropped");
 }
 
 void check_written(RankTest& t, StreamKind kind) {

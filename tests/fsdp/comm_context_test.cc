@@ -102,8 +102,7 @@ TESSERA_RANK_TEST_WITH("fsdp streams: roots that share them share the limit of r
     return memory.peak()[MemoryCategory::kGradient];
   };
   const auto tell_all = [](const std::vector<nn::Module*>& roots) {
-    for (const nn::Module* root : roots)
-      fsdp::of(*root).set_reduce_scatter_max_input_buffers(0);
+    for (const nn::Module* root : roots) fsdp::of(*root).set_reduce_scatter_max_input_buffers(0);
   };
   const std::int64_t usual = peak([](const std::vector<nn::Module*>&) {}), none = peak(tell_all);
   t.check(none < usual, "{} bytes of gradients, {} with none in flight", usual, none);

@@ -145,16 +145,18 @@ TEST_CASE("the configuration of a run repeats it, also as it is printed") {
 }
 
 TEST_CASE("a tokenizer is learned, its file is trained on, and the run keeps the model") {
-  const std::string folder = fresh_folder("tokens");
+  // A terminal would obey the path's control characters where it is not escaped.
+  const std::string folder = fresh_folder("to\x1b[0mkens"), shown = R"(/to\x1b[0mkens/text.tokens)";
   const std::string file = folder + "/text.tokens";
   const ProgramResult made = run_program({"tokenize", "--data", text_folder(), "--out", file,
                                           "--train-tokenizer", "300", "--validation", "0.1"});
   INFO("standard error: " << made.err);
   REQUIRE(made.exit_code == 0);
-  CHECK_THAT(made.out, Contains("text.tokens.model, bpe of 300 tokens, trained in ") &&
-                           Contains(" bytes each") && Contains("written in "));
+  CHECK_THAT(made.out, Contains(shown + ".model, bpe of 300 tokens, trained in ") &&
+                           Contains(" bytes each") && Contains(shown + " written in "));
   const TinyRun run = run_tiny("gpt", {"--data", file, "--steps", "5"});
-  CHECK_THAT(run.result.out, Contains("text.tokens.model: 300 tokens"));
+  CHECK_THAT(run.result.out,
+             Contains(shown + ": 40 documents, ") && Contains(shown + ".model: 300 tokens"));
   CHECK(run.file("tokenizer.model") == read_file(file + ".model"));
   std::filesystem::remove(file + ".model");  // the run has its own
   const ProgramResult text = run_program({"generate", "--run", run.folder, "--prompt", "the cat"});

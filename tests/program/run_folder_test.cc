@@ -87,16 +87,20 @@ std::string refusal(const std::string& folder, const std::vector<tools::Input>& 
   }
 }
 
+// What runs write, and what is left of it where one is killed while it writes.
+Words run_files() {
+  return Words({"metrics.jsonl", "config.json", "report.html", "loss.svg", "learning_rate.svg",
+                "throughput.svg", "memory.svg", "grad_norm.svg", "model.safetensors",
+                "tokenizer.model", "sample.txt", "summary.json", "failure.txt", "trace.json",
+                "events.out.tfevents.1.x", "model.safetensors.0123456789abcdef.tmp"});
+}
+
 TEST_CASE("files that no run wrote are not replaced, whatever they are called") {
-  for (const char* name :
-       {"metrics.jsonl", "config.json", "report.html", "loss.svg", "learning_rate.svg",
-        "throughput.svg", "memory.svg", "grad_norm.svg", "model.safetensors", "tokenizer.model",
-        "sample.txt", "summary.json", "failure.txt", "trace.json", "events.out.tfevents.1.x",
-        "model.safetensors.0123456789abcdef.tmp", ".tessera"}) {
+  for (const std::string& name : joined(run_files(), {".tessera"})) {
     CAPTURE(name);
     const std::string folder = fresh_folder("theirs");
     write_file(folder + "/" + name, R"({"tessera": "0.1.0"})");
-    CHECK_THAT(refusal(folder), Contains(std::string("/") + name + "\" is of no run of tessera"));
+    CHECK_THAT(refusal(folder), Contains("/" + name + "\" is of no run of tessera"));
     CHECK(contents(folder).size() == 1);
   }
   const std::string folder = fresh_folder("theirs");
@@ -181,6 +185,22 @@ TEST_CASE("a run leaves nothing but what runs are known to write, and a marker")
   CHECK_FALSE(tools::is_run_file("other.svg"));
 }
 
+// What a run finds when it begins, and leaves when it is killed after its first step: nothing that
+// shows the earlier run beside the new one.
+TEST_CASE("a run that begins removes every file of the earlier one, and no other file") {
+  const std::string out = fresh_folder("begins");
+  for (const std::string& name : run_files()) write_file(out + "/" + name, "earlier");
+  write_file(out + "/.tessera", "tessera run\n");
+  write_file(out + "/notes.svg", "mine");
+  const tools::RunFolder folder(out, "{}", "");
+  tools::begin_run(out);
+  Words left;
+  for (const auto& [path, text] : shown_contents(out))
+    left.push_back(fs::path(path).filename().string() + ": " + text);
+  CHECK(left == Words({".tessera: tessera run\n", "config.json: {}\n",
+                       "failure.txt: ", "notes.svg: mine"}));
+}
+
 TEST_CASE("a start that fails leaves the earlier run as it was") {
   const std::string out = earlier_run("earlier"), spoiled = fresh_folder("spoiled");
   const auto before = contents(out);
@@ -233,6 +253,19 @@ TEST_CASE("an interruption before the first step leaves the earlier run as it wa
               " has changed; the same command starts again at step 1");
   }
   CHECK(contents(out) == before);
+}
+
+TEST_CASE("the last line of an interrupted run says what is kept, and where") {
+  tools::TrainOptions options = tools::default_options("gpt", "tiny");
+  options.node_rank = 1;
+  const auto text = [&](std::int64_t steps) {
+    return tools::interruption_text(options, {.signal = SIGINT, .steps = steps});
+  };
+  const std::string again = "; the same command starts again at step 1";
+  CHECK(text(3) == "interrupted after step 3; nothing is kept of a run without --out" + again);
+  options.out = "/run";
+  CHECK(text(0) == "interrupted before the first step; no file of /run has changed" + again);
+  CHECK(text(3) == "interrupted after step 3; node 0 has what is kept" + again);
 }
 
 TEST_CASE("a start that is killed leaves the earlier run, and the next one clears up") {

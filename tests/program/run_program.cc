@@ -14,6 +14,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "tessera/tests/models/data/idx_writer.h"
 
@@ -111,11 +112,12 @@ Program::Program(const std::vector<std::string>& arguments, const ProgramOptions
     fcntl(terminal_, F_SETFD, FD_CLOEXEC);
     posix_spawn_file_actions_adddup2(&actions, slave, STDOUT_FILENO);
     posix_spawn_file_actions_addclose(&actions, slave);
-  } else if (options.one_line) {
+  } else if (options.one_line || options.unread) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
     pipe_ = ends[0];
     slave = ends[1];
+    if (options.unread) close(std::exchange(pipe_, -1));
     posix_spawn_file_actions_adddup2(&actions, slave, STDOUT_FILENO);
   } else {
     const std::string out = options.out_path.empty() ? folder_ + "/out" : options.out_path;

@@ -23,7 +23,8 @@ struct ProgramOptions {
   bool terminal = false;  // standard output is a terminal; `out` is what it showed
   // Standard output is a pipe whose reader takes the first line and goes, as `| head -1` does.
   bool one_line = false;
-  std::string out_path{};              // what standard output is instead, such as /dev/full
+  bool unread = false;     // standard output is a pipe whose reader has gone before the start
+  std::string out_path{};  // what standard output is instead, such as /dev/full
   std::vector<std::string> through{};  // a command in front that becomes the program or starts it
 };
 
