@@ -68,6 +68,7 @@ std::shared_ptr<LocalMeetings::Meeting> LocalMeetings::arrive(const ResolvedColl
   place = &call;
   meeting->ready[static_cast<std::size_t>(call.site.rank)] = std::move(ready);
   if (++meeting->arrived == size_) {
+    lock.unlock();
     meeting->changed.notify_all();
     return meeting;
   }
@@ -143,10 +144,12 @@ int LocalMeetings::depart(Meeting& meeting, const ResolvedCollective& call, bool
   if (failed && meeting.failed < 0) meeting.failed = call.site.rank;
   if (++meeting.departed == size_) {
     meetings_.erase(call.site.sequence);
+    const int first_failed = meeting.failed;
+    lock.unlock();
     meeting.changed.notify_all();
-  } else {
-    meeting.changed.wait(lock, [&] { return meeting.departed == size_; });
+    return first_failed;
   }
+  meeting.changed.wait(lock, [&] { return meeting.departed == size_; });
   return meeting.failed;
 }
 

@@ -10,9 +10,11 @@
 namespace tessera {
 
 void Mark::fire(std::exception_ptr error) {
-  const std::lock_guard lock(mutex_);
-  error_ = std::move(error);
-  fired_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    error_ = std::move(error);
+    fired_ = true;
+  }
   reached_.notify_all();
 }
 
@@ -72,10 +74,14 @@ void WorkQueue::wait(std::shared_ptr<Mark> mark, std::shared_ptr<TracedWork> tim
 }
 
 void WorkQueue::push(Task task) {
-  const std::lock_guard lock(mutex_);
-  tasks_.push_back(std::move(task));
-  pool_->issued.fetch_add(1, std::memory_order_relaxed);
-  if (idle_) wake_.notify_one();
+  bool wakes = false;
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+    pool_->issued.fetch_add(1, std::memory_order_relaxed);
+    wakes = std::exchange(idle_, false);
+  }
+  if (wakes) wake_.notify_one();
 }
 
 void WorkQueue::loop() {
@@ -85,18 +91,23 @@ void WorkQueue::loop() {
   while (next(&task)) {
     execute(task);
     task = {};  // what the closure holds goes before the task counts as done
-    const std::lock_guard lock(mutex_);
-    pool_->completed.fetch_add(1, std::memory_order_release);
-    if (synchronizing_ > 0) done_.notify_all();
+    bool wakes = false;
+    {
+      const std::lock_guard lock(mutex_);
+      pool_->completed.fetch_add(1, std::memory_order_release);
+      wakes = synchronizing_ > 0;
+    }
+    if (wakes) done_.notify_all();
   }
   pool_->retire();
 }
 
 bool WorkQueue::next(Task* task) {
   std::unique_lock lock(mutex_);
-  idle_ = true;
-  wake_.wait(lock, [this] { return !tasks_.empty() || finishing_; });
-  idle_ = false;
+  wake_.wait(lock, [this] {
+    idle_ = tasks_.empty() && !finishing_;
+    return !idle_;
+  });
   if (tasks_.empty()) return false;
   *task = std::move(tasks_.front());
   tasks_.pop_front();

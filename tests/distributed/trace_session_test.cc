@@ -204,8 +204,9 @@ TESSERA_RANK_TEST("a trace that is full says what it left out", "[trace]") {
   TraceSession session(t.world(), {.path = path, .first_step = 0, .steps = 1, .max_records = 40});
   run_steps(t, session, 2);
   if (t.rank() != 0) return;
-  for (const json& dropped : read_file(path)["otherData"]["dropped"])
-    t.check(dropped > 0, "dropped {}", dropped.dump());
+  const json about = read_file(path)["otherData"];
+  t.check(about["dropped"].size() == static_cast<std::size_t>(t.size()), "{}", about.dump());
+  for (const json& dropped : about["dropped"]) t.check(dropped > 0, "dropped {}", dropped.dump());
 }
 
 TESSERA_RANK_TEST("what a session refuses", "[trace]") {

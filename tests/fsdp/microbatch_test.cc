@@ -102,10 +102,9 @@ void train_schedule(RankTest& t, Way way, const Schedule& schedule,
 TESSERA_RANK_TEST_WITH("accumulated microbatches are one pass over all of them", "[fsdp]",
                        {.worlds = {1, 2, 3, 4, 5, 6}}) {
   for (const Way way : ways(t.size())) {
-    for (const Schedule& schedule : kSchedules) {
-      train_schedule(t, way, schedule, {});
-      train_schedule(t, way, schedule, {.forward = 0, .backward = fsdp::BackwardPrefetch::kNone});
-    }
+    for (const Schedule& schedule : kSchedules) train_schedule(t, way, schedule, {});
+    train_schedule(t, way, kSchedules[2],
+                   {.forward = 0, .backward = fsdp::BackwardPrefetch::kNone});
   }
 }
 

@@ -84,7 +84,8 @@ void train(RankTest& t, const Case& c, const Options& options) {
   parallelize(model, mesh, c.replicated, c.recomputed);
   nn::initialize(model, {.seed = 1});
   Optimizer of_twin(twin.root().parameters(), options), of_model(model.parameters(), options);
-  for (int step = 0; step < 10; ++step) {
+  const int steps = t.size() == 4 ? 10 : 3;  // four ranks are the seed's world
+  for (int step = 0; step < steps; ++step) {
     const Variable x = batch(mesh, c.dim, step);
     const Variable expected = twin.loss({x}), actual = sum(model(x));
     t.check_close(actual.tensor(), expected.tensor(), {1e-11, 1e-11}, "the loss");
