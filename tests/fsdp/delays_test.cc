@@ -30,23 +30,23 @@ struct Delays {
 
 const std::vector<Delays>& shard_delays() {
   static const std::vector<Delays> delays = {
-      {.name = "compute", .compute_ms = 2},
-      {.name = "a gather", .lateness = {.kind = CollectiveKind::kAllGather, .before_ms = 2}},
+      {.name = "compute", .compute_ms = 1},
+      {.name = "a gather", .lateness = {.kind = CollectiveKind::kAllGather, .before_ms = 1}},
       {.name = "what follows a gather",
-       .lateness = {.kind = CollectiveKind::kAllGather, .after_ms = 2}},
-      {.name = "a reduce", .lateness = {.kind = CollectiveKind::kReduceScatter, .before_ms = 2}},
+       .lateness = {.kind = CollectiveKind::kAllGather, .after_ms = 1}},
+      {.name = "a reduce", .lateness = {.kind = CollectiveKind::kReduceScatter, .before_ms = 1}},
       {.name = "what follows a reduce",
-       .lateness = {.kind = CollectiveKind::kReduceScatter, .after_ms = 2}},
+       .lateness = {.kind = CollectiveKind::kReduceScatter, .after_ms = 1}},
       {.name = "a gather of one rank",
-       .lateness = {.kind = CollectiveKind::kAllGather, .before_ms = 2, .only_rank = 1}}};
+       .lateness = {.kind = CollectiveKind::kAllGather, .before_ms = 1, .only_rank = 1}}};
   return delays;
 }
 
 const std::vector<Delays>& all_reduce_delays() {
   static const std::vector<Delays> delays = {
-      {.name = "an all-reduce", .lateness = {.kind = CollectiveKind::kAllReduce, .before_ms = 2}},
+      {.name = "an all-reduce", .lateness = {.kind = CollectiveKind::kAllReduce, .before_ms = 1}},
       {.name = "what follows an all-reduce",
-       .lateness = {.kind = CollectiveKind::kAllReduce, .after_ms = 2}}};
+       .lateness = {.kind = CollectiveKind::kAllReduce, .after_ms = 1}}};
   return delays;
 }
 
@@ -171,7 +171,7 @@ void check_delays(RankTest& t, const Mode& mode) {
               each.name);
   };
   if (!mode.replicate) check(shard_delays());
-  if (mode.replicate) check({{.name = "compute", .compute_ms = 2}});
+  if (mode.replicate) check({{.name = "compute", .compute_ms = 1}});
   if (mode.replicate || mode.replicas > 1) check(all_reduce_delays());
 }
 

@@ -116,7 +116,7 @@ distributed::LaunchOptions rank_launch_options(const RankTestOptions& options, i
       .gpu_transport = nccl ? distributed::GpuTransport::kNccl : distributed::GpuTransport::kLocal,
       .cpu_compute = options.cpu_compute,
       .timeout = options.timeout,
-      .checked = options.checked};
+      .checked = options.checked.value_or(test_transport() != "local")};
 }
 
 int seeds_world() {

@@ -25,6 +25,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -103,7 +104,9 @@ struct RankTestOptions {
   std::vector<int> worlds{};                     // instead of TESSERA_TEST_WORLDS
   StreamKind cpu_compute = StreamKind::kInline;  // the stream of each rank's operations
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
-  bool checked = true;           // ranks compare their collectives first: distributed/checked.h
+  // Ranks compare their collectives first (distributed/checked.h). Unset: not over the local
+  // transport, whose meetings compare as much.
+  std::optional<bool> checked{};
   std::string expect_failure{};  // not empty: the run must fail, with a text that contains this
   bool own_launch = false;       // with processes: these are for this case alone
 };
