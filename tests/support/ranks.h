@@ -104,8 +104,8 @@ struct RankTestOptions {
   std::vector<int> worlds{};                     // instead of TESSERA_TEST_WORLDS
   StreamKind cpu_compute = StreamKind::kInline;  // the stream of each rank's operations
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
-  // Ranks compare their collectives first (distributed/checked.h). Unset: not over the local
-  // transport, whose meetings compare as much.
+  // Ranks compare their collectives first (distributed/checked.h). Unset: as TESSERA_TEST_CHECKED
+  // says, 1 where it is not set.
   std::optional<bool> checked{};
   std::string expect_failure{};  // not empty: the run must fail, with a text that contains this
   bool own_launch = false;       // with processes: these are for this case alone
