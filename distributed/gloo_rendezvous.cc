@@ -117,29 +117,29 @@ class GlooStore final : public gloo::rendezvous::Store {
   milliseconds timeout_;
 };
 
-// A device has a thread, which inherits how its creator is scheduled. While another thread holds
-// the lock of a connection that has data, Gloo's asks for the data again and again, without
-// waiting. It must not do so on the holder's core, taken from the holder when what that had sent
-// woke it up: the lock stays held until the scheduler ends this. For batch threads Linux takes no
-// core from another.
-std::shared_ptr<gloo::transport::Device> make_device(const std::string& address) {
-  class BatchScheduling {
-   public:
-    BatchScheduling() {
-      if (sched_getscheduler(0) != SCHED_OTHER) return;  // what somebody chose stays
-      constexpr sched_param kNoPriority = {};
-      is_set_ = sched_setscheduler(0, SCHED_BATCH, &kNoPriority) == 0;
-    }
-    ~BatchScheduling() {
-      constexpr sched_param kNoPriority = {};
-      if (is_set_) sched_setscheduler(0, SCHED_OTHER, &kNoPriority);
-    }
-    BatchScheduling(const BatchScheduling&) = delete;
-    BatchScheduling& operator=(const BatchScheduling&) = delete;
+// While it lives, the calling thread is a batch thread, and so are those that it starts.
+class BatchScheduling {
+ public:
+  BatchScheduling() {
+    if (sched_getscheduler(0) != SCHED_OTHER) return;  // what somebody chose stays
+    is_set_ = sched_setscheduler(0, SCHED_BATCH, &kNoPriority) == 0;
+  }
+  ~BatchScheduling() {
+    if (is_set_) sched_setscheduler(0, SCHED_OTHER, &kNoPriority);
+  }
+  BatchScheduling(const BatchScheduling&) = delete;
+  BatchScheduling& operator=(const BatchScheduling&) = delete;
 
-   private:
-    bool is_set_ = false;
-  };
+ private:
+  static constexpr sched_param kNoPriority = {};
+  bool is_set_ = false;
+};
+
+// Gloo's device has a thread. While another thread holds the lock of a connection that has data, it
+// asks for the data again and again, without waiting. What the holder has just sent may wake it up
+// on the holder's core: it must not take that core, or the lock stays held until the scheduler ends
+// the asking. For batch threads Linux takes no core from another.
+std::shared_ptr<gloo::transport::Device> make_device(const std::string& address) {
   const BatchScheduling batch;
   return gloo::transport::tcp::CreateDevice(address.c_str());
 }

@@ -2,7 +2,7 @@
 # A workspace of a user, outside of this one: it depends on Tessera by local_repository and tessera_dependencies(), has
 # folders nn/ and tools/ of its own with headers named like Tessera's, and is built and run by a Bazel of its own. Everything
 # of Tessera is looked at from there; compiled is what the program needs, without optimisation and without CUDA, for it takes
-# minutes as it is.
+# minutes as it is. Last, a header changes that was precompiled.
 set -euo pipefail
 sources=$TEST_SRCDIR/$TEST_WORKSPACE/tests/build/outside_workspace
 tessera=$(dirname "$(readlink -f "$TEST_SRCDIR/$TEST_WORKSPACE/WORKSPACE")")
@@ -37,3 +37,11 @@ said=$(bazel run "${options[@]}" --ui_event_filters=-info --noshow_progress //:t
 expected="the user's loss, version 7: 2 x 3 outputs, 12 gradients"
 [[ $said == *"$expected"* ]] || fail "the program said: $said, expected: $expected"
 bazel test "${options[@]}" --test_output=errors //nn:loss_test
+
+# Bazel learns which headers are inside a precompiled one: a change of one of them reaches what was compiled with it.
+precompiling=("${options[@]}" --compilation_mode=opt --force_pic --ui_event_filters=-info --noshow_progress)
+for value in 1 2; do
+  sed -i "s/return [0-9]/return $value/" "$outside/precompiled/value.h"
+  said=$(bazel run "${precompiling[@]}" //precompiled:value)
+  [[ $said == "value $value" ]] || fail "a header inside a precompiled one says $value, and the program: $said"
+done

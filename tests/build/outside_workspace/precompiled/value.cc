@@ -1,0 +1,1 @@
+int main() { std::printf("value %d\n", value()); }

@@ -1,0 +1,5 @@
+#pragma once
+
+#include <cstdio>
+
+inline int value() { return 1; }
