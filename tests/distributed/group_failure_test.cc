@@ -1,5 +1,7 @@
 // Deadlines, aborts, ranks that leave or disagree: on both transports, each rank a thread of this
 // process.
+#include <sched.h>
+
 #include <catch2/catch.hpp>
 
 #include <atomic>
@@ -7,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <string>
 #include <thread>
 
 #include "tessera/distributed/collectives.h"
@@ -250,6 +253,31 @@ TEST_CASE("ranks that disagree about the rows between them are told", "[disagree
     CHECK_THAT(both, Contains("did not arrive, or issued another collective instead"));
     CHECK((is_a<TimeoutError>(errors[0]) || is_a<TimeoutError>(errors[1])));
   }
+}
+
+// For batch threads Linux takes no core from another.
+TEST_CASE("gloo's threads are batch threads, and those that connect stay as they were",
+          "[connect]") {
+  const auto batch_threads = [] {
+    int count = 0;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
+      count += sched_getscheduler(std::stoi(task.path().filename())) == SCHED_BATCH;
+    return count;
+  };
+  const int policy = GENERATE(SCHED_OTHER, SCHED_BATCH);
+  constexpr sched_param kNoPriority = {};
+  REQUIRE(sched_setscheduler(0, policy, &kNoPriority) == 0);  // of the ranks too
+  const auto errors = run("gloo", 2, kLong, [&](Group& group) {
+    if (sched_getscheduler(0) != policy) throw StateError("the rank is scheduled otherwise");
+    barrier(*group);
+    const int found = batch_threads();
+    barrier(*group);
+    // Where the ranks are batch threads, so are all that they start.
+    if (policy == SCHED_OTHER && found != 2)
+      throw StateError(std::to_string(found) + " batch threads");
+  });
+  REQUIRE(sched_setscheduler(0, SCHED_OTHER, &kNoPriority) == 0);
+  for (const auto& error : errors) CHECK(text(error).empty());
 }
 
 TEST_CASE("gloo names the ranks that do not come to connect", "[connect]") {

@@ -1,12 +1,10 @@
 // The pieces below launch and the local group where something goes wrong: a rank that fails while
 // data moves, no space, no process, a signal that some ranks do not heed yet.
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <csignal>
@@ -15,9 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "tessera/distributed/folder_store.h"
 #include "tessera/distributed/launch_folder.h"
@@ -154,43 +150,6 @@ TEST_CASE("a rank that cannot say that it is there says why", "[connect]") {
                                           .timeout = std::chrono::milliseconds(50)}),
                     Contains("/missing/key-joined-0 cannot be written: No such file or directory"));
   std::filesystem::remove_all(std::filesystem::path(folder).parent_path());
-}
-
-// For batch threads Linux takes no core from another.
-TEST_CASE("Gloo's threads are batch threads, and those that connected stay as they were",
-          "[connect]") {
-  const std::string folder = fresh_folder();
-  const auto batch_threads = [] {
-    int count = 0;
-    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
-      count += sched_getscheduler(std::stoi(task.path().filename())) == SCHED_BATCH;
-    return count;
-  };
-  const int before = batch_threads();
-  const int policy = GENERATE(SCHED_OTHER, SCHED_BATCH);
-  std::atomic<int> connected = 0, looked = 0, after[2] = {}, found[2] = {};
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < 2; ++rank) {
-    ranks.emplace_back([&, rank] {
-      constexpr sched_param kNoPriority = {};
-      sched_setscheduler(0, policy, &kNoPriority);
-      const auto group = make_gloo_group(
-          "g", {.rank = rank, .size = 2, .store = std::make_shared<FolderStore>(folder)});
-      after[rank] = sched_getscheduler(0);
-      ++connected;
-      while (connected < 2) std::this_thread::yield();
-      found[rank] = batch_threads();
-      ++looked;
-      while (looked < 2) std::this_thread::yield();
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
-  for (int rank = 0; rank < 2; ++rank) {
-    CHECK(after[rank] == policy);
-    // Where the ranks are batch threads, so are all that they start.
-    if (policy == SCHED_OTHER) CHECK(found[rank] == before + 2);
-  }
-  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("a process that cannot be started leaves no child behind", "[launch]") {

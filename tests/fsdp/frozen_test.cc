@@ -233,6 +233,8 @@ TESSERA_RANK_TEST_WITH("a frozen model keeps nothing gathered, though gradients 
       t.check(!y.requires_grad(), "{}: the result needs a gradient", c.name);
       t.check(gathered_bytes(t) == 0, "{}, step {}: {} gathered bytes remain", c.name, step,
               gathered_bytes(t));
+      t.check(c.recompute || fsdp::of(teacher).copies().kept_part == 0,
+              "{}, step {}: parts were kept", c.name, step);
       const Variable all = plain(Variable(batch.all(step, 0)));
       const Tensor expected = rows_of_rank(all.tensor(), batch.ranks);
       t.check(relative_error(cast(y.tensor(), DType::kF64), expected, expected) <= tolerance,
@@ -266,17 +268,21 @@ TESSERA_RANK_TEST_WITH("a student learns from a frozen teacher", "[fsdp]", {.wor
               }});
 }
 
-/// Keeps its loss to itself, so that hooks see no result.
+/// Keeps its loss to itself, so that hooks see no result. The backward of the second layer reads
+/// its weight.
 class Secretive final : public nn::Layer<Secretive> {
  public:
-  Secretive() : linear_({.in = 5, .out = 3, .dtype = DType::kF64}) {
-    register_module("linear", linear_);
+  Secretive()
+      : first_({.in = 5, .out = 4, .dtype = DType::kF64}),
+        second_({.in = 4, .out = 3, .dtype = DType::kF64}) {
+    register_module("first", first_);
+    register_module("second", second_);
   }
-  void forward(const Variable& x) { loss_ = sum(square(linear_(x))); }
+  void forward(const Variable& x) { loss_ = sum(square(second_(first_(x)))); }
   Variable take_loss() { return std::exchange(loss_, {}); }
 
  private:
-  nn::Linear linear_;
+  nn::Linear first_, second_;
   Variable loss_;
 };
 

@@ -4,14 +4,19 @@
 
 #include <catch2/catch.hpp>
 
+#include <iterator>
 #include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "tessera/autograd/engine.h"
+#include "tessera/autograd/grad_mode.h"
+#include "tessera/autograd/ops.h"
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/nn/init.h"
+#include "tessera/nn/layer.h"
+#include "tessera/nn/layers/linear.h"
 #include "tessera/tests/fsdp/events.h"
 #include "tessera/tests/fsdp/transformer_case.h"
 #include "tessera/tests/fsdp/twin.h"
@@ -101,6 +106,48 @@ TESSERA_RANK_TEST_WITH(
       }
     }
   }
+}
+
+/// Blocks of linear layers; the result may be detached inside.
+class Detaching final : public nn::Layer<Detaching> {
+ public:
+  Detaching() {
+    for (std::size_t i = 0; i < std::size(linears_); ++i)
+      register_module("linear" + std::to_string(i), linears_[i]);
+  }
+  Variable forward(Variable x) {
+    for (nn::Linear& linear : linears_) x = linear(x);
+    return detaches ? x.detach() : x;
+  }
+  void shard(const distributed::DeviceMesh& mesh) {
+    for (nn::Linear& linear : linears_) fsdp::fully_shard(linear, {.mesh = mesh});
+    fsdp::fully_shard(*this, {.mesh = mesh});
+  }
+  bool detaches = false;
+
+ private:
+  nn::Linear linears_[3] = {nn::Linear({.in = 4, .out = 4}), nn::Linear({.in = 4, .out = 4}),
+                            nn::Linear({.in = 4, .out = 4})};
+};
+
+// Backward gathers ahead in the order of the forward that it belongs to.
+TESSERA_RANK_TEST("fsdp order: a forward that no backward follows is forgotten", "[fsdp]") {
+  const auto events = [&](bool detaches) {
+    Detaching model;
+    model.shard(t.world().mesh());
+    nn::initialize(model, {.seed = 1});
+    const Variable x(random_rows(2, 4, DType::kF32, 1));
+    model.detaches = detaches;
+    {
+      const GradModeGuard grad(detaches);
+      model(x);
+    }
+    model.detaches = false;
+    return events_of(traced(t, [&] { backward(sum(model(x))); }));
+  };
+  const std::string after_detached = events(true), after_no_grad = events(false);
+  t.check(after_detached == after_no_grad, "\"{}\", expected \"{}\"", after_detached,
+          after_no_grad);
 }
 
 TESSERA_RANK_TEST_WITH("fsdp order (b): two forwards, then one backward of the sum", "[fsdp]",
