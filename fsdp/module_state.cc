@@ -84,6 +84,7 @@ void ModuleState::check_convertible() {
   TESSERA_CHECK_AS(StateError, tree_->is_idle(), "fsdp.to",
                    "{} is in the middle of a step: convert it between steps", type_names());
   reshard_by_hand();
+  group()->wait_for_readers(tree_->comm());  // the shards' memory goes
   tree_->note_conversion();
 }
 

@@ -280,6 +280,10 @@ void ParamGroup::reshard(CommContext& comm) {
   if (before != GroupState::kPostForward) comm.park(gathered_.detach());
 }
 
+void ParamGroup::wait_for_readers(CommContext& comm) const {
+  if (gather_done_.is_recorded()) comm.finish_quietly(gather_done_);
+}
+
 void ParamGroup::reshard_to_part(CommContext& comm) {
   if (state_ != GroupState::kFull) return;
   if (kept_ranks_ == 0 || gathered_.bytes() == 0) return reshard(comm);

@@ -94,6 +94,8 @@ class ParamGroup final : public nn::ParameterOwner,
   void wait_for_unshard(CommContext& comm, const GatherRoom& room);
   /// Closes the values and parks their memory; no-op when sharded.
   void reshard(CommContext& comm);
+  /// Compute waits until no rank reads the shards for a gather, also for one that was dropped.
+  void wait_for_readers(CommContext& comm) const;
   /// The same, but 1/n of the values stays where the options say so (ReshardAfterForward of a
   /// number); no-op unless full.
   void reshard_to_part(CommContext& comm);

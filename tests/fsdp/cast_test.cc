@@ -3,11 +3,14 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <string>
 
 #include "tessera/fsdp/replicate.h"
 #include "tessera/tests/fsdp/chain.h"
+#include "tessera/tests/fsdp/events.h"
 #include "tessera/tests/fsdp/side_by_side.h"
 #include "tessera/tests/fsdp/step_trace.h"
 
@@ -147,8 +150,16 @@ TESSERA_RANK_TEST("values that are gathered are released by a conversion", "[fsd
     };
     states(how == Gathered::kUnderWay ? fsdp::GroupState::kGathering : fsdp::GroupState::kFull,
            "before");
-    model->to(DType::kF64);
+    const Trace trace = traced(t, [&] { model->to(DType::kF64); });
     twin.to(DType::kF64);
+    // Nobody reads the shards any more when their memory goes.
+    const auto events = trace.all<EventRecord>();
+    const auto waits = std::count_if(events.begin(), events.end(), [](const EventRecord& event) {
+      return event.action == EventAction::kWait && event.name == "gathered";
+    });
+    const auto groups = static_cast<std::ptrdiff_t>(fsdp::sharded_modules(*model).size());
+    t.check(t.size() == 1 || waits >= groups, "case {}: {} waits for gathers of {} groups",
+            static_cast<int>(how), waits, groups);
     states(fsdp::GroupState::kSharded, "converted");
     t.check_throws<StateError>("is sharded", [&] { model->parameters().front().value(); });
     const Variable x(random_rows(3, 7, DType::kF64, 2));
