@@ -2,6 +2,7 @@
 """.ci/run includes the job of the commit, warns about jobs that have not passed lately, and ends with the count."""
 
 import os
+import re
 import unittest
 
 import ci_tree
@@ -71,7 +72,9 @@ class CiRunTest(ci_tree.CiTreeTest):
         self.assertEqual(len(self.targets_run()), 3)
 
     def test_warnings_are_before_the_count(self):
-        page = self.read("tests/STATUS.md")
+        # Whatever the page of the real history says by now.
+        page = re.sub(r"(?m)^(\| `\w+` \| [^|]+ \|).*$", r"\1 never | - | - | - | - |", self.read("tests/STATUS.md"))
+        self.write("tests/STATUS.md", page)
         status, lines = self.ci(TESSERA_CI_JOBS="none")
         first = next(number for number, line in enumerate(lines) if line.startswith("warning: "))
         self.assertTrue(lines[first - 1].startswith("whole run: "), lines)
