@@ -1,13 +1,14 @@
 #pragma once
 
-/// Signals to a launcher.
+/// How a launcher handles SIGINT, SIGTERM and SIGHUP.
 
 namespace tessera::distributed {
 
-/// Delays SIGINT, SIGTERM and SIGHUP, except those that the process ignores. The destructor lets
-/// the first one take effect, unless it was handed on. A second one ends the process at once;
-/// copies of the first within 0.2 s, as `timeout` and service managers send them, do not count.
-/// Nested ones are one: the outermost installs and restores.
+/// Installs handlers for SIGINT, SIGTERM and SIGHUP that only record the signal. Signals that the
+/// process ignores stay ignored. The destructor restores the previous handlers and calls
+/// take_effect(). A second signal ends the process at once; within 0.2 s of the first it is taken
+/// for a copy (`timeout` and service managers send them) and dropped. Of nested objects, the
+/// outermost installs and restores.
 class SignalWatch {
  public:
   SignalWatch();
@@ -15,16 +16,16 @@ class SignalWatch {
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  static int received();  ///< the first signal, or 0; 0 again once it was handed on
-  /// The ranks see to it: it has no effect of its own any more.
+  static int received();  ///< the recorded signal; 0 if there is none or it was handed on
+  /// The ranks will end the run: forgets the recorded signal.
   static void hand_on();
-  /// What the first signal would have done without a watch. Returns where there is none, and where
-  /// a handler of the program's own returns.
+  /// Does what the recorded signal would have done before the watch: ends the process, or calls the
+  /// program's own handler. Returns if no signal is recorded, or if that handler returns.
   static void take_effect();
 };
 
-/// Ends this process as `signal` does by default, or with exit code 128 + signal where it cannot:
-/// signals do not end the first process of a container. Usable in signal handlers.
+/// Ends this process by the default action of `signal`. If that has no effect, because this is the
+/// first process of a container, exits with 128 + signal. Async-signal-safe.
 [[noreturn]] void end_by_signal(int signal);
 
 }  // namespace tessera::distributed

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Standard output of the program. What cannot be written is an error, of every command alike.
+/// Standard output of the program. For every command, a failed write is an error.
 
 #include <fmt/format.h>
 
@@ -11,20 +11,21 @@
 
 namespace tessera::tools {
 
-/// Nobody reads standard output any more, as of `tessera ... | head -1`: the program ends in
-/// silence, with the exit code that a shell reports of one that SIGPIPE ended.
+/// The reader of standard output has gone, as in `tessera ... | head -1`. The program then ends
+/// without a message, with the exit code that shells report for a process ended by SIGPIPE.
 class OutputClosed : public Error {
  public:
   using Error::Error;
 };
 inline constexpr int kOutputClosed = 141;
 
-/// Makes errors of what would be signals: writing to a pipe without reader, and a file that may not
-/// grow (ulimit -f). Keeps files that are opened later from taking the place of a standard stream
-/// that was closed. At the start of main.
+/// Call it first in main(). Ignores SIGPIPE and SIGXFSZ, so that writing to a pipe without a
+/// reader, or beyond `ulimit -f`, returns an error. Opens /dev/null for each standard stream that
+/// is closed, so that no file opened later gets its descriptor; using the stream is still an error.
 void prepare_output();
 
-/// Written when it returns. Throws OutputClosed, or Error with the system's reason. Any thread.
+/// Returns when everything is written. Throws OutputClosed, or Error with the system's reason.
+/// Thread-safe.
 void write_output(std::string_view text);
 
 /// True when the next write_output would throw OutputClosed: the reader of a pipe has gone.
@@ -35,8 +36,8 @@ void print_output(fmt::format_string<Args...> text, Args&&... args) {
   write_output(fmt::format(text, std::forward<Args>(args)...));
 }
 
-/// `tessera: TEXT` and an end of line, on standard error; control characters in it are escaped.
-/// Where that cannot be written either, nothing is.
+/// Prints `tessera: TEXT` and a newline to standard error, with control characters escaped. Ignores
+/// errors.
 void print_failure(std::string_view text);
 
 }  // namespace tessera::tools
