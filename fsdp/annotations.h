@@ -1,19 +1,20 @@
 #pragma once
 
-/// What a trace tells of parameter groups: annotations of domain "fsdp" (tensor/trace.h), whose
-/// name is the group's (Handle::group_name). There are no other phases. A call that
-/// does nothing, such as gathering an unsharded group, records none.
+/// The annotations that FSDP writes into a trace (tensor/trace.h): their domain is "fsdp", their
+/// name is the group's (Handle::group_name), and their phase is one of those below. A call that
+/// does nothing, such as gathering a group that is already unsharded, writes none.
 
 namespace tessera::fsdp {
 
 inline constexpr const char* kAnnotationDomain = "fsdp";
 
-/// The group's gather was issued: at its own place, or ahead of its use.
+/// The group's all-gather was issued, just before its use or prefetched.
 inline constexpr const char* kUnshardPhase = "unshard";
-/// Its gathered value was let go of: all of it, or all but the 1/n that is kept for backward.
+/// The group's gathered values were released: all of them, or all but the 1/n that
+/// ReshardAfterForward(n) keeps for backward.
 inline constexpr const char* kReshardPhase = "reshard";
-/// The backward of its modules is done; what it had to reduce has been issued. A group that had no
-/// such moment of its own has it at the end of the backward pass.
+/// The backward of the group's modules is done and its reductions were issued. Written at the end
+/// of the backward pass if the group's modules were not seen to end before.
 inline constexpr const char* kPostBackwardPhase = "post_backward";
 
 }  // namespace tessera::fsdp

@@ -33,7 +33,8 @@ class MixtureOfExperts final : public NestedModel {
   /// The expert draws from seed + 42 + its rank, all else from the seed.
   void initialize(const nn::InitializeOptions& options) override;
   void run_backward(const Variable& loss) override;
-  /// What run_backward() does after backward(): the mean over the mesh of what nobody shards.
+  /// Averages the gradients of all parameters that are not sharded over the mesh's ranks.
+  /// run_backward() calls it after backward().
   void average_gradients();
   std::vector<nn::Module*> groups() override { return {expert_, shared_}; }
 
