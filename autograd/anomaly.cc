@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_elementwise.h"
-#include "tessera/tensor/ops_reduce.h"
+#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/reduce.h"
 #include "tessera/tensor/scope_name.h"
 
 namespace tessera {

@@ -4,11 +4,11 @@
 #include <exception>
 
 #include "tessera/autograd/anomaly.h"
-#include "tessera/autograd/autocast_call.h"
+#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/trace.h"
 
 namespace tessera::detail {

@@ -2,7 +2,7 @@
 
 #include "tessera/autograd/backward_pass.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/ops/create.h"
 
 namespace tessera {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/ops/create.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 #include "tessera/autograd/grad_mode.h"
 #include "tessera/autograd/variable_impl.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::detail {
 namespace {

@@ -1,6 +1,6 @@
 #include "tessera/autograd/leaf_node.h"
 
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::detail {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tessera/autograd/anomaly.h"
-#include "tessera/autograd/autocast.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/grad_mode.h"
 #include "tessera/tensor/check.h"

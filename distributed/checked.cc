@@ -12,7 +12,7 @@
 #include "tessera/distributed/resolved_collective.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/kernels/resolve.h"
-#include "tessera/tensor/stream.h"
+#include "tessera/tensor/streams/stream.h"
 
 namespace tessera::distributed {
 namespace {

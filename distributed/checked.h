@@ -19,7 +19,7 @@
 /// that never comes, ends at the deadline as ever.
 ///
 /// Sub-groups are checked too. Costs about log2(ranks) small messages a collective:
-/// tools/bench_collectives measures it.
+/// tools/bench/bench_collectives measures it.
 
 #include <memory>
 

@@ -8,7 +8,7 @@
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/cuda/queue.h"
 #include "tessera/tensor/kernels/resolve.h"
-#include "tessera/tensor/stream.h"
+#include "tessera/tensor/streams/stream.h"
 
 namespace tessera::distributed {
 namespace {

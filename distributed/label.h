@@ -21,7 +21,7 @@ struct Label {
         int from_line = __builtin_LINE())
       : text(name), file(from_file), line(from_line) {}
 
-  /// "fsdp/param_group.cc:120".
+  /// "fsdp/runtime/param_group.cc:120".
   std::string place() const { return std::string(file) + ":" + std::to_string(line); }
 };
 

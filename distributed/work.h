@@ -18,7 +18,7 @@
 #include <optional>
 
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/stream.h"
+#include "tessera/tensor/streams/stream.h"
 
 namespace tessera::distributed {
 

@@ -11,11 +11,11 @@
 #include <set>
 #include <vector>
 
-#include "tessera/distributed/parameters.h"
-#include "tessera/distributed/placement.h"
+#include "tessera/distributed/parameters/parameters.h"
+#include "tessera/distributed/mesh/placement.h"
 #include "tessera/fsdp/handle.h"
-#include "tessera/fsdp/module_state.h"
-#include "tessera/fsdp/tree.h"
+#include "tessera/fsdp/runtime/module_state.h"
+#include "tessera/fsdp/runtime/tree.h"
 
 namespace tessera::fsdp {
 namespace {

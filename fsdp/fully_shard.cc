@@ -4,12 +4,12 @@
 #include <unordered_set>
 #include <utility>
 
-#include "tessera/fsdp/activations.h"
+#include "tessera/fsdp/runtime/activations.h"
 #include "tessera/fsdp/attach.h"
-#include "tessera/fsdp/module_state.h"
-#include "tessera/fsdp/param_group.h"
+#include "tessera/fsdp/runtime/module_state.h"
+#include "tessera/fsdp/runtime/param_group.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::fsdp {
 namespace {

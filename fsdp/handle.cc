@@ -5,8 +5,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include "tessera/fsdp/module_state.h"
-#include "tessera/fsdp/param_group.h"
+#include "tessera/fsdp/runtime/module_state.h"
+#include "tessera/fsdp/runtime/param_group.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::fsdp {

@@ -24,11 +24,11 @@
 #include <string>
 #include <vector>
 
-#include "tessera/distributed/placement.h"
+#include "tessera/distributed/mesh/placement.h"
 #include "tessera/distributed/process_group.h"
-#include "tessera/fsdp/copy_counters.h"
+#include "tessera/fsdp/runtime/copy_counters.h"
 #include "tessera/fsdp/options.h"
-#include "tessera/tensor/stream.h"
+#include "tessera/tensor/streams/stream.h"
 
 namespace tessera::fsdp {
 

@@ -1,9 +1,9 @@
 #include "tessera/fsdp/int8_extension.h"
 
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_create.h"
-#include "tessera/tensor/ops_elementwise.h"
-#include "tessera/tensor/ops_reduce.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/reduce.h"
 
 namespace tessera::fsdp {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "tessera/distributed/device_mesh.h"
-#include "tessera/distributed/placement.h"
+#include "tessera/distributed/mesh/device_mesh.h"
+#include "tessera/distributed/mesh/placement.h"
 #include "tessera/fsdp/gather_extension.h"
 #include "tessera/nn/module.h"
 

@@ -22,7 +22,7 @@
 #include <memory>
 #include <string>
 
-#include "tessera/distributed/device_mesh.h"
+#include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/nn/module.h"
 
 namespace tessera::fsdp {

@@ -8,12 +8,12 @@
 
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/objects.h"
-#include "tessera/distributed/rank_equality.h"
+#include "tessera/distributed/parameters/rank_equality.h"
 #include "tessera/fsdp/testing.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_create.h"
-#include "tessera/tensor/ops_elementwise.h"
-#include "tessera/tensor/transfer.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/memory/transfer.h"
 
 namespace tessera::fsdp {
 namespace {

@@ -5,10 +5,10 @@
 #include <optional>
 #include <utility>
 
-#include "tessera/distributed/parameters.h"
+#include "tessera/distributed/parameters/parameters.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_elementwise.h"
-#include "tessera/tensor/transfer.h"
+#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/memory/transfer.h"
 
 namespace tessera::fsdp {
 namespace {

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/distributed/device_mesh.h"
+#include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/distributed/process_group.h"
 #include "tessera/nn/module.h"
 
@@ -37,7 +37,7 @@ struct ShardedParityOptions {
 /// Compares a sharded model with its twin that every rank holds whole, parameter by parameter in
 /// order: names, global shapes and stored dtypes; that the parameter has a mesh, and that its
 /// placements on that mesh say where its rows lie (FSDP over tensor parallelism cuts in turns: see
-/// distributed/placement.h); local() against the same part of the twin's; and gradients, of which
+/// distributed/mesh/placement.h); local() against the same part of the twin's; and gradients, of which
 /// both have one or neither. Gradients may differ in dtype.
 ///
 /// Answers what differs, a line each, with the worst element; empty when nothing does. Of this rank

@@ -5,7 +5,7 @@
 
 #include "tessera/distributed/collectives.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/ops/create.h"
 
 namespace tessera::fsdp {
 namespace {

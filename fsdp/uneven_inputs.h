@@ -28,9 +28,9 @@
 #include <string>
 #include <vector>
 
-#include "tessera/distributed/device_mesh.h"
+#include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/distributed/process_group.h"
-#include "tessera/tensor/stream.h"
+#include "tessera/tensor/streams/stream.h"
 
 namespace tessera::fsdp {
 

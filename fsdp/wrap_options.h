@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/distributed/device_mesh.h"
+#include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/nn/module.h"
 
 namespace tessera::fsdp {

@@ -6,7 +6,7 @@
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/fsdp/replicate.h"
 #include "tessera/fsdp/wrap_options.h"
-#include "tessera/nn/layers/attention.h"
+#include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/nn/layers/batch_norm.h"
 #include "tessera/tensor/check.h"
 

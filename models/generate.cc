@@ -7,7 +7,7 @@
 
 #include "tessera/models/eval_scope.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/random.h"
 
 namespace tessera::models {

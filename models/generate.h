@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "tessera/models/language_model.h"
+#include "tessera/models/nets/language_model.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::models {

@@ -1,7 +1,7 @@
 #include "tessera/nn/init.h"
 
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/ops/create.h"
 
 namespace tessera::nn::init {
 

@@ -5,10 +5,10 @@
 
 #include "tessera/nn/init.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_create.h"
-#include "tessera/tensor/ops_elementwise.h"
-#include "tessera/tensor/ops_matmul.h"
-#include "tessera/tensor/ops_reduce.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/matmul.h"
+#include "tessera/tensor/ops/reduce.h"
 
 namespace tessera::nn::init {
 namespace {

@@ -19,7 +19,7 @@
 #include "tessera/autograd/hooks.h"
 #include "tessera/nn/buffer.h"
 #include "tessera/nn/parameter.h"
-#include "tessera/nn/state_dict.h"
+#include "tessera/nn/state/state_dict.h"
 #include "tessera/nn/visit.h"
 #include "tessera/tensor/scope_name.h"
 

@@ -2,13 +2,13 @@
 
 #include <utility>
 
-#include "tessera/nn/shard_boxes.h"
+#include "tessera/nn/mesh/shard_boxes.h"
 #include "tessera/nn/unregistered.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/memory_counters.h"
-#include "tessera/tensor/ops_create.h"
-#include "tessera/tensor/ops_elementwise.h"
-#include "tessera/tensor/transfer.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/memory/transfer.h"
 
 namespace tessera::nn {
 namespace {

@@ -35,8 +35,8 @@
 
 #include "tessera/autograd/variable.h"
 #include "tessera/nn/init.h"
-#include "tessera/nn/mesh.h"
-#include "tessera/nn/shard_spec.h"
+#include "tessera/nn/mesh/mesh.h"
+#include "tessera/nn/mesh/shard_spec.h"
 
 namespace tessera::nn {
 

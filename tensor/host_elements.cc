@@ -1,7 +1,7 @@
 #include "tessera/tensor/host_elements.h"
 
 #include "tessera/tensor/cuda/queue.h"
-#include "tessera/tensor/stream.h"
+#include "tessera/tensor/streams/stream.h"
 
 namespace tessera {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "tessera/tensor/spin_lock.h"
+#include "tessera/tensor/memory/spin_lock.h"
 
 namespace tessera {
 

@@ -24,7 +24,7 @@
 
 #include "tessera/tensor/dtype.h"
 #include "tessera/tensor/shape.h"
-#include "tessera/tensor/storage.h"
+#include "tessera/tensor/memory/storage.h"
 
 namespace tessera {
 

@@ -9,7 +9,7 @@
 #include "tessera/tensor/cuda/queue.h"
 #include "tessera/tensor/host_elements.h"
 #include "tessera/tensor/rank_context.h"
-#include "tessera/tensor/stream.h"
+#include "tessera/tensor/streams/stream.h"
 #include "tessera/tensor/tensor.h"
 #include "tessera/tensor/tensor_impl.h"
 #include "tessera/tensor/trace.h"

@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "tessera/tensor/host_elements.h"
-#include "tessera/tensor/stream.h"
+#include "tessera/tensor/streams/stream.h"
 #include "tessera/tensor/tensor.h"
 #include "tessera/tensor/tensor_impl.h"
 

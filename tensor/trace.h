@@ -104,7 +104,7 @@ struct CollectiveRecord {
 };
 
 /// A point or phase in the life of a module ("module"), a parameter group ("fsdp", whose phases
-/// fsdp/annotations.h lists), a step.
+/// fsdp/runtime/annotations.h lists), a step.
 struct Annotation {
   std::string domain;
   std::string name;

@@ -5,7 +5,7 @@ _HERE = "@" + Label("//:WORKSPACE").workspace_name
 def header_prefix():
     """`tessera/<package>` for Tessera's own packages, None (the package's path) for those of a workspace that uses it.
 
-    So a user's `models/gpt.h` and ours are never taken for each other.
+    So a user's `models/nets/gpt.h` and ours are never taken for each other.
     """
     if native.repository_name() != _HERE:
         return None

@@ -21,18 +21,18 @@ SOURCES = {
     "batch_norm": ["nn/layers/batch_norm", "nn/layers/sync_batch_norm"],
     "conv": ["nn/layers/conv"],
     "pool": ["nn/layers/pool"],
-    "attention": ["nn/layers/attention", "nn/layers/attention_mask", "nn/layers/attention_weights",
-                  "nn/layers/key_value_cache", "nn/layers/rotary_embedding"],
-    "encoder_layer": ["nn/layers/transformer_encoder_layer", "nn/layers/transformer_layer"],
-    "decoder_layer": ["nn/layers/transformer_decoder_layer"],
-    "transformer": ["nn/layers/transformer"],
-    "loss": ["nn/loss"],
+    "attention": ["nn/layers/transformer/attention", "nn/layers/transformer/attention_mask", "nn/layers/transformer/attention_weights",
+                  "nn/layers/transformer/key_value_cache", "nn/layers/transformer/rotary_embedding"],
+    "encoder_layer": ["nn/layers/transformer/transformer_encoder_layer", "nn/layers/transformer/transformer_layer"],
+    "decoder_layer": ["nn/layers/transformer/transformer_decoder_layer"],
+    "transformer": ["nn/layers/transformer/transformer"],
+    "loss": ["nn/training/loss"],
     "optimizer": ["nn/optim/*"],
     "schedule": ["nn/optim/schedule"],
     "small_model": [f"tests/support/models/{name}" for name in (
         "mlp", "mlp_module", "double_linear", "skip_model", "net", "nested", "mixture_of_experts", "save_forward_inputs")],
     "shared_transformer_model": ["tests/support/models/transformer_with_shared_params"],
-    "transformer_model": ["models/transformer"],
+    "transformer_model": ["models/nets/transformer"],
 }
 
 

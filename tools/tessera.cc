@@ -7,10 +7,10 @@
 #include <exception>
 #include <string>
 
-#include "tessera/tensor/failure_text.h"
-#include "tessera/tools/program/cannot_start.h"
+#include "tessera/tensor/io/failure_text.h"
+#include "tessera/tools/program/options/cannot_start.h"
 #include "tessera/tools/program/command_line.h"
-#include "tessera/tools/program/output.h"
+#include "tessera/tools/program/options/output.h"
 
 namespace {
 

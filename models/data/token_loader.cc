@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/models/batch_order.h"
+#include "tessera/models/training/batch_order.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_shape.h"
+#include "tessera/tensor/ops/shape.h"
 #include "tessera/tensor/rank_context.h"
 
 namespace tessera::models::data {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// Activations as layers, for containers; in code of your own call relu(x), gelu(x) and their like
-/// of autograd/ops.h.
+/// of autograd/ops/ops.h.
 ///
 /// Any shape, elementwise but for Softmax, LogSoftmax, GLU and PReLU; no parameters but PReLU's.
 /// Floating dtypes; y has x's, and 16-bit ones are computed in f32 and rounded once. NaN stays NaN.

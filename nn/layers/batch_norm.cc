@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/layers/checks.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 
 namespace tessera::nn::detail {
 namespace {

@@ -33,7 +33,7 @@
 
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/sync_batch_norm.h"
-#include "tessera/nn/mesh.h"
+#include "tessera/nn/mesh/mesh.h"
 
 namespace tessera::nn {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tessera/autograd/autocast.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::nn::detail {

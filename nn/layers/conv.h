@@ -6,7 +6,7 @@
 ///     2d: x [N, in, H, W] -> y [N, out, H', W']    weight [out, in / groups, kernel h, kernel w]
 ///
 /// with L' = floor((L + 2 padding - dilation (kernel - 1) - 1) / stride) + 1; formula and groups:
-/// tensor/ops_conv.h. Weight and bias start uniform in [-1/sqrt(fan_in), 1/sqrt(fan_in)), fan_in =
+/// tensor/ops/conv.h. Weight and bias start uniform in [-1/sqrt(fan_in), 1/sqrt(fan_in)), fan_in =
 /// in / groups * numel of the kernel, as in PyTorch, unless told otherwise. x has the layer's
 /// dtype; in an AutocastGuard any floating one. 16-bit ones are computed in f32 and rounded once.
 ///
@@ -17,7 +17,7 @@
 #include <optional>
 
 #include "tessera/nn/layer.h"
-#include "tessera/tensor/ops_conv.h"
+#include "tessera/tensor/ops/conv.h"
 
 namespace tessera::nn {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/random_scope.h"
 

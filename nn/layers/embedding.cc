@@ -2,11 +2,11 @@
 
 #include <utility>
 
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/layers/checks.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_create.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::nn {
 namespace {

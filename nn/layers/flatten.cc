@@ -1,6 +1,6 @@
 #include "tessera/nn/layers/flatten.h"
 
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::nn {

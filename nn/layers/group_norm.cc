@@ -1,6 +1,6 @@
 #include "tessera/nn/layers/group_norm.h"
 
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/layers/checks.h"
 #include "tessera/tensor/check.h"
 

@@ -10,7 +10,7 @@
 
 #include <optional>
 
-#include "tessera/autograd/ops_nn.h"
+#include "tessera/autograd/ops/nn.h"
 #include "tessera/nn/layer.h"
 
 namespace tessera::nn {

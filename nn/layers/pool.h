@@ -4,15 +4,15 @@
 ///
 ///     1d: x [N, C, L] -> y [N, C, L']          2d: x [N, C, H, W] -> y [N, C, H', W']
 ///
-/// Windows, extents and errors: tensor/ops_pool.h, whose options these take. Any floating dtype,
+/// Windows, extents and errors: tensor/ops/pool.h, whose options these take. Any floating dtype,
 /// 16-bit means are summed in f32 and rounded once. Left out of PyTorch's options: return_indices
-/// (call max_pool2d of tensor/ops_pool.h), divisor_override, sizes of None in adaptive pools, and
+/// (call max_pool2d of tensor/ops/pool.h), divisor_override, sizes of None in adaptive pools, and
 /// inputs without a batch: view them as [1, ...].
 
 #include <cstdint>
 
 #include "tessera/nn/layer.h"
-#include "tessera/tensor/ops_pool.h"
+#include "tessera/tensor/ops/pool.h"
 
 namespace tessera::nn {
 

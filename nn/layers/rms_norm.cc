@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/layers/checks.h"
 #include "tessera/tensor/check.h"
 

@@ -3,10 +3,10 @@
 #include <optional>
 #include <utility>
 
-#include "tessera/autograd/autocast.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/function.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/tensor/ops/ops.h"
 
 namespace tessera::nn::detail {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "tessera/autograd/variable.h"
-#include "tessera/nn/mesh.h"
-#include "tessera/tensor/ops_norm.h"
+#include "tessera/nn/mesh/mesh.h"
+#include "tessera/tensor/ops/norm.h"
 
 namespace tessera::nn::detail {
 

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "tessera/nn/parameter.h"
-#include "tessera/nn/state_dict.h"
+#include "tessera/nn/state/state_dict.h"
 
 namespace tessera::nn::optim {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_create.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::nn::optim {
 namespace {

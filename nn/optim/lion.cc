@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_create.h"
-#include "tessera/tensor/ops_elementwise.h"
-#include "tessera/tensor/ops_optim.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/optim.h"
 
 namespace tessera::nn::optim {
 namespace {

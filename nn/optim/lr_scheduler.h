@@ -16,7 +16,7 @@
 
 #include "tessera/nn/optim/optimizer.h"
 #include "tessera/nn/optim/schedule.h"
-#include "tessera/nn/state_dict.h"
+#include "tessera/nn/state/state_dict.h"
 
 namespace tessera::nn::optim {
 

@@ -5,7 +5,7 @@
 
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/memory_counters.h"
-#include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/trace.h"
 
 namespace tessera::nn::optim {

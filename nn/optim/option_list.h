@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "tessera/nn/state_dict.h"
+#include "tessera/nn/state/state_dict.h"
 
 namespace tessera::nn::optim {
 

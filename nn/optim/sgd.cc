@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops_elementwise.h"
-#include "tessera/tensor/ops_optim.h"
+#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/optim.h"
 
 namespace tessera::nn::optim {
 namespace {

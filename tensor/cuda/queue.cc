@@ -24,7 +24,7 @@
 #include "tessera/tensor/cuda/recorded_mark.h"
 #include "tessera/tensor/cuda/sleep.h"
 #include "tessera/tensor/rank_context.h"
-#include "tessera/tensor/work_queue.h"
+#include "tessera/tensor/streams/work_queue.h"
 
 namespace tessera::cuda {
 namespace {

@@ -2,7 +2,7 @@
 
 /// Where the largest or the smallest element along the last dim stands.
 
-#include "tessera/tensor/kernels/line_chunks.h"
+#include "tessera/tensor/kernels/plans/line_chunks.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {

@@ -2,7 +2,7 @@
 
 /// y = op(a, b), element by element; a broadcast operand has strides of 0.
 
-#include "tessera/tensor/kernels/functors_binary.h"
+#include "tessera/tensor/kernels/math/functors_binary.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {

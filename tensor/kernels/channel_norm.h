@@ -11,7 +11,7 @@
 /// there is one in each sample; blocks are summed in the type that is computed in and put together
 /// in order, in f64.
 
-#include "tessera/tensor/kernels/row_scratch.h"
+#include "tessera/tensor/kernels/plans/row_scratch.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {

@@ -2,7 +2,7 @@
 
 /// Cross entropy of each row against the index of the right class, and its derivative.
 
-#include "tessera/tensor/kernels/row_scratch.h"
+#include "tessera/tensor/kernels/plans/row_scratch.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {

@@ -2,7 +2,7 @@
 
 /// Running sums along the last dim.
 
-#include "tessera/tensor/kernels/line_chunks.h"
+#include "tessera/tensor/kernels/plans/line_chunks.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {

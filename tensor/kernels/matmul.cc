@@ -1,6 +1,6 @@
 #include "tessera/tensor/kernels/matmul.h"
 
-#include "tessera/tensor/kernels/cuda/matmul_plan.h"
+#include "tessera/tensor/kernels/cuda/cublas/matmul_plan.h"
 #include "tessera/tensor/rank_context.h"
 
 namespace tessera {

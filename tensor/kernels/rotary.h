@@ -2,7 +2,7 @@
 
 /// Rotary position embedding: the table of angles, and turning pairs of features by them.
 
-#include "tessera/tensor/kernels/row_scratch.h"
+#include "tessera/tensor/kernels/plans/row_scratch.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {

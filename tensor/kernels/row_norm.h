@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-#include "tessera/tensor/kernels/row_scratch.h"
+#include "tessera/tensor/kernels/plans/row_scratch.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {

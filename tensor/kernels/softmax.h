@@ -2,7 +2,7 @@
 
 /// Softmax along the last dim, its logarithm, and the derivatives of both.
 
-#include "tessera/tensor/kernels/row_scratch.h"
+#include "tessera/tensor/kernels/plans/row_scratch.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {

@@ -2,7 +2,7 @@
 
 /// y = op(x), element by element.
 
-#include "tessera/tensor/kernels/functors.h"
+#include "tessera/tensor/kernels/math/functors.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {

@@ -1,12 +1,12 @@
 // Casts by class of operation, what is cast once, and the table.
-#include "tessera/autograd/autocast.h"
+#include "tessera/autograd/ops/autocast.h"
 
 #include <catch2/catch.hpp>
 
-#include "tessera/autograd/autocast_call.h"
+#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/tests/autograd/fixtures.h"
 
 namespace tessera::testing {

@@ -7,8 +7,8 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/function.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/tensor/stream.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/tensor/streams/stream.h"
 #include "tessera/tests/autograd/fixtures.h"
 
 namespace tessera::testing {

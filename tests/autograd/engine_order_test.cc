@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "tessera/autograd/function.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/tests/autograd/passing.h"
 
 namespace tessera::testing {

@@ -5,7 +5,7 @@
 
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/tests/autograd/passing.h"
 
 namespace tessera::testing {

@@ -7,7 +7,7 @@
 
 #include "tessera/autograd/variable.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 
 namespace tessera::testing {
 

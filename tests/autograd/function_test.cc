@@ -5,7 +5,7 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/tests/autograd/fixtures.h"
 
 namespace tessera::testing {

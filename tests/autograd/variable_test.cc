@@ -5,8 +5,8 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/tensor/allocator.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tests/autograd/fixtures.h"
 

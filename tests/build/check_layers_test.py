@@ -53,8 +53,8 @@ class CheckLayersTest(CheckerTestCase):
         """distributed:world may not reach nn, also not through distributed:mesh_impl, which may."""
         build = library("mesh_impl", ["//nn:module"]) + library("world", [":mesh_impl"])
         self.assert_red(self.changed(distributed__BUILD=LOAD + build),
-                        "//distributed:world must not reach //nn:module: "
-                        "//distributed:world -> //distributed:mesh_impl -> //nn:module")
+                        "//distributed/launch:world must not reach //nn:module: "
+                        "//distributed/launch:world -> //distributed/parameters:mesh_impl -> //nn:module")
 
     def test_toolkit_seen_from_far(self):
         """nn may be made with Eigen on the way, and must not see it."""
@@ -74,7 +74,7 @@ class CheckLayersTest(CheckerTestCase):
         build = {"fsdp__BUILD": LOAD + library("fully_shard")}
         self.assert_green(self.changed(models__BUILD=LOAD + library("trainer", ["//fsdp:fully_shard"]), **build))
         self.assert_red(self.changed(models__BUILD=LOAD + library("gpt", ["//fsdp:fully_shard"]), **build),
-                        "//models:gpt must not reach //fsdp:fully_shard")
+                        "//models/nets:gpt must not reach //fsdp:fully_shard")
 
     def test_dependence_on_tests(self):
         self.assert_red(self.changed(fsdp__BUILD=LOAD + library("x", ["//tests/support:tiny_models"])),

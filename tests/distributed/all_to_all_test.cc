@@ -4,8 +4,8 @@
 
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/decorators.h"
-#include "tessera/distributed/mesh_impl.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/distributed/parameters/mesh_impl.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/distributed/values.h"

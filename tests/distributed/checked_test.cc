@@ -9,7 +9,7 @@
 #include "tessera/distributed/check_record.h"
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/decorators.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "tessera/distributed/collective_counts.h"
-#include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/distributed/values.h"

@@ -1,5 +1,5 @@
 // Groups whose other ranks do not exist, and decorators that break things.
-#include "tessera/distributed/process_group_fake.h"
+#include "tessera/distributed/transports/process_group_fake.h"
 
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -7,7 +7,7 @@
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/decorators.h"
 #include "tessera/distributed/device_groups.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/support/close.h"
 #include "tessera/tests/support/ranks.h"
 

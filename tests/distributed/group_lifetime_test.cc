@@ -8,7 +8,7 @@
 
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/decorators.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

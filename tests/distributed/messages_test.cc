@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "tessera/distributed/collectives.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/distributed/values.h"

@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "tessera/distributed/collectives.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/distributed/values.h"
 #include "tessera/tests/support/ranks.h"
 

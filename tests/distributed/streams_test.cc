@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "tessera/distributed/collectives.h"
-#include "tessera/tensor/stream.h"
+#include "tessera/tensor/streams/stream.h"
 #include "tessera/tests/distributed/values.h"
 #include "tessera/tests/support/ranks.h"
 

@@ -5,7 +5,7 @@
 
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/decorators.h"
-#include "tessera/distributed/mesh_impl.h"
+#include "tessera/distributed/parameters/mesh_impl.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tests/distributed/values.h"
 #include "tessera/tests/support/ranks.h"

@@ -1,6 +1,6 @@
 #include "tessera/tests/fsdp/chain.h"
 
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 
 namespace tessera::testing {
 

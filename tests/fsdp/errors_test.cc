@@ -11,18 +11,18 @@
 #include <vector>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/distributed/mesh_impl.h"
-#include "tessera/distributed/parameters.h"
+#include "tessera/distributed/parameters/mesh_impl.h"
+#include "tessera/distributed/parameters/parameters.h"
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/fsdp/replicate.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/layers/module_dict.h"
 #include "tessera/nn/layers/module_list.h"
 #include "tessera/nn/layers/sequential.h"
-#include "tessera/tensor/ops_create.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/holder.h"
+#include "tessera/tests/fsdp/schedule/holder.h"
 #include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/ranks.h"
 

@@ -10,7 +10,7 @@
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/fsdp/replicate.h"
 #include "tessera/nn/init.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tests/fsdp/chain.h"
 #include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/ranks.h"

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "tessera/fsdp/replicate.h"
-#include "tessera/tensor/transfer.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/side_by_side.h"
+#include "tessera/tests/fsdp/training/side_by_side.h"
 #include "tessera/tests/support/models/mlp.h"
 
 namespace tessera::testing {

@@ -13,7 +13,7 @@
 #include "tessera/fsdp/replicate.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/layers/sequential.h"
-#include "tessera/tests/fsdp/transformer_case.h"
+#include "tessera/tests/fsdp/schedule/transformer_case.h"
 #include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/models/mlp.h"
 #include "tessera/tests/support/ranks.h"

@@ -13,7 +13,7 @@
 
 #include "tessera/autograd/grad_mode.h"
 #include "tessera/distributed/collective_counts.h"
-#include "tessera/fsdp/annotations.h"
+#include "tessera/fsdp/runtime/annotations.h"
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/recompute.h"

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/distributed/mesh_impl.h"
-#include "tessera/distributed/placement.h"
-#include "tessera/distributed/world.h"
-#include "tessera/nn/loss.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/distributed/parameters/mesh_impl.h"
+#include "tessera/distributed/mesh/placement.h"
+#include "tessera/distributed/launch/world.h"
+#include "tessera/nn/training/loss.h"
 #include "tessera/nn/module.h"
 #include "tessera/nn/optim/sgd.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/random.h"
 
 namespace tessera::testing {

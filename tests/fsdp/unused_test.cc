@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/distributed/parameters.h"
+#include "tessera/distributed/parameters/parameters.h"
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/fsdp/replicate.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/tests/fsdp/events.h"
-#include "tessera/tests/fsdp/transformer_case.h"
+#include "tessera/tests/fsdp/schedule/events.h"
+#include "tessera/tests/fsdp/schedule/transformer_case.h"
 #include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/ranks.h"
 

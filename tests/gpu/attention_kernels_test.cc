@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tessera/tensor/kernels/attention.h"
-#include "tessera/tensor/kernels/cuda/cudnn_attention.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention.h"
 #include "tessera/tests/gpu/twin.h"
 
 namespace tessera {

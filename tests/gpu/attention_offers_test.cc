@@ -12,13 +12,13 @@
 
 #include "tessera/tensor/device.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/kernels/cuda/cudnn_attention.h"
-#include "tessera/tensor/kernels/cuda/cudnn_attention_offers.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention_offers.h"
 #include "tessera/tensor/kernels/resolve.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/random.h"
-#include "tessera/tensor/stream.h"
-#include "tessera/tensor/transfer.h"
+#include "tessera/tensor/streams/stream.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tests/support/close.h"
 
 namespace tessera {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# cuBLASLt is called by the table of tensor/kernels/cuda/cublas_library.h alone: no object asks the linker for a function
+# cuBLASLt is called by the table of tensor/kernels/cuda/cublas/cublas_library.h alone: no object asks the linker for a function
 # of it. For the emulated GPU programs are linked with stand-ins, so only this finds a direct call there.
 #
 #     cublas_calls_test.sh ARCHIVE...
@@ -10,7 +10,7 @@ if ! grep -q ' T tessera::cuda::multiply' <<<"$symbols"; then
   exit 1
 fi
 if direct=$(grep -w 'U cublas[A-Z]\w*' <<<"$symbols"); then
-  echo "called directly, and not by cublaslt() of tensor/kernels/cuda/cublas_library.h:"
+  echo "called directly, and not by cublaslt() of tensor/kernels/cuda/cublas/cublas_library.h:"
   sort -u <<<"$direct"
   exit 1
 fi

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "tessera/tensor/kernels/cuda/cublas_library.h"
+#include "tessera/tensor/kernels/cuda/cublas/cublas_library.h"
 
 namespace tessera {
 namespace {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/kernels/cuda/cublas_lt.h"
-#include "tessera/tensor/kernels/cuda/cublas_meaning.h"
+#include "tessera/tensor/kernels/cuda/cublas/cublas_lt.h"
+#include "tessera/tensor/kernels/cuda/cublas/cublas_meaning.h"
 #include "tessera/tests/tensor/throws.h"
 
 namespace tessera {

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/kernels/cuda/cudnn_graph.h"
-#include "tessera/tensor/kernels/cuda/cudnn_meaning.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_graph.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_meaning.h"
 #include "tessera/tests/tensor/throws.h"
 
 namespace tessera::cuda {

@@ -7,9 +7,9 @@
 #include <set>
 #include <string>
 
-#include "tessera/tensor/kernels/cuda/cudnn_attention_graph.h"
-#include "tessera/tensor/kernels/cuda/cudnn_conv_graph.h"
-#include "tessera/tensor/kernels/cuda/cudnn_slices.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention_graph.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_conv_graph.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_slices.h"
 
 // Of planning_driver.c. Naming it makes the linker keep that library, which cuDNN then finds
 // loaded.

@@ -4,7 +4,7 @@
 #include "tessera/tensor/cuda/faults.h"
 #include "tessera/tensor/kernels/gather.h"
 #include "tessera/tensor/kernels/scatter.h"
-#include "tessera/tensor/kernels/scatter_plan.h"
+#include "tessera/tensor/kernels/plans/scatter_plan.h"
 #include "tessera/tests/gpu/twin.h"
 
 namespace tessera {

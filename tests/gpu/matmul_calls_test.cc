@@ -13,8 +13,8 @@
 
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/half.h"
-#include "tessera/tensor/kernels/cuda/cublas_lt.h"
-#include "tessera/tensor/kernels/cuda/matmul_plan.h"
+#include "tessera/tensor/kernels/cuda/cublas/cublas_lt.h"
+#include "tessera/tensor/kernels/cuda/cublas/matmul_plan.h"
 #include "tessera/tensor/kernels/matmul.h"
 #include "tessera/tests/gpu/device_buffer.h"
 #include "tessera/tests/tensor/throws.h"

@@ -7,7 +7,7 @@
 
 #include "tessera/tensor/cuda/graph.h"
 #include "tessera/tensor/cuda/queue.h"
-#include "tessera/tests/distributed/nccl_support.h"
+#include "tessera/tests/distributed/nccl/nccl_support.h"
 #include "tessera/tests/tensor/throws.h"
 
 namespace tessera::testing {

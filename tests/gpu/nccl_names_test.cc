@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "tessera/distributed/cuda/nccl_check.h"
-#include "tessera/distributed/cuda/nccl_communicator.h"
-#include "tessera/distributed/cuda/nccl_meaning.h"
+#include "tessera/distributed/nccl/nccl_check.h"
+#include "tessera/distributed/nccl/nccl_communicator.h"
+#include "tessera/distributed/nccl/nccl_meaning.h"
 
 namespace tessera::distributed {
 namespace {

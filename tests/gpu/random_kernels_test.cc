@@ -4,7 +4,7 @@
 
 #include "tessera/tensor/kernels/dropout.h"
 #include "tessera/tensor/kernels/random_fill.h"
-#include "tessera/tensor/kernels/random_math.h"
+#include "tessera/tensor/kernels/math/random_math.h"
 #include "tessera/tests/gpu/twin.h"
 
 namespace tessera {

@@ -13,7 +13,7 @@
 #include <tuple>
 #include <vector>
 
-#include "tessera/tensor/kernels/convert_element.h"
+#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/table.h"
 #include "tessera/tensor/kernels/types.h"

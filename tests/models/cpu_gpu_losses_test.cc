@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/models/mlp_stack.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/models/nets/mlp_stack.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/adam.h"
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tensor/random.h"
-#include "tessera/tensor/transfer.h"
+#include "tessera/tensor/memory/transfer.h"
 
 namespace tessera::models {
 namespace {

@@ -3,10 +3,10 @@
 #include <catch2/catch.hpp>
 
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/models/encoder_decoder.h"
+#include "tessera/models/nets/encoder_decoder.h"
 #include "tessera/nn/init.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/models/token_model_checks.h"
 
 namespace tessera::models {

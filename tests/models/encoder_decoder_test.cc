@@ -1,7 +1,7 @@
 // The encoder-decoder from tokens to logits: sizes, values against plain loops with padded sources,
 // derivatives, cached decoding, ties, initial values. Errors: encoder_decoder_errors_test.cc.
 
-#include "tessera/models/encoder_decoder.h"
+#include "tessera/models/nets/encoder_decoder.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/init.h"
-#include "tessera/nn/module_state.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/nn/state/module_state.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tests/models/token_model_checks.h"
 #include "tessera/tests/support/parameter_grad_check.h"

@@ -1,20 +1,20 @@
 // Tests that the first tensor with numbers that are not finite is found: which, on which rank, how
 // many numbers.
-#include "tessera/models/first_bad_tensor.h"
+#include "tessera/models/training/first_bad_tensor.h"
 
 #include <catch2/catch.hpp>
 #include <functional>
 #include <limits>
 #include <string>
 
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/embedding.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::models {

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "tessera/models/generate.h"
-#include "tessera/models/gpt.h"
-#include "tessera/models/llama.h"
-#include "tessera/models/mixture_of_experts.h"
-#include "tessera/models/transformer.h"
+#include "tessera/models/nets/gpt.h"
+#include "tessera/models/nets/llama.h"
+#include "tessera/models/nets/mixture_of_experts.h"
+#include "tessera/models/nets/transformer.h"
 #include "tessera/nn/init.h"
 #include "tessera/tests/models/slow_generate.h"
 

@@ -1,7 +1,7 @@
 // GPT-2: sizes as published, values against plain loops, derivatives, decoding, initial values,
 // dropout, dtypes, errors.
 
-#include "tessera/models/gpt.h"
+#include "tessera/models/nets/gpt.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/init.h"
-#include "tessera/nn/module_state.h"
+#include "tessera/nn/state/module_state.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tests/models/token_model_checks.h"
 #include "tessera/tests/support/parameter_grad_check.h"

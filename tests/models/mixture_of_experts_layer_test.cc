@@ -8,13 +8,13 @@
 #include <optional>
 #include <vector>
 
-#include "tessera/autograd/autocast.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/models/expert_layers.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/models/nets/expert_layers.h"
 #include "tessera/nn/init.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/random.h"
 #include "tessera/tests/models/plain_mixture.h"
 #include "tessera/tests/support/close.h"

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "tessera/models/expert_plan.h"
+#include "tessera/models/nets/expert_plan.h"
 
 namespace tessera::models {
 namespace {

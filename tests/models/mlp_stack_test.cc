@@ -1,11 +1,11 @@
-#include "tessera/models/mlp_stack.h"
+#include "tessera/models/nets/mlp_stack.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <vector>
 
 #include "tessera/autograd/grad_check.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/init.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/random.h"

@@ -6,11 +6,11 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/distributed/placement.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/distributed/mesh/placement.h"
 #include "tessera/fsdp/testing.h"
 #include "tessera/nn/optim/sgd.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tests/models/token_model_checks.h"
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "tessera/models/parallelize.h"
+#include "tessera/models/parallelize/parallelize.h"
 #include "tessera/nn/module.h"
 #include "tessera/tests/support/ranks.h"
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "tessera/distributed/device_mesh.h"
+#include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/models/parallel_twin.h"
 #include "tessera/tests/models/token_model_checks.h"
 #include "tessera/tests/support/fsdp/sharding_modes.h"

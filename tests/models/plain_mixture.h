@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/models/expert_layers.h"
+#include "tessera/models/nets/expert_layers.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::testing {

@@ -1,10 +1,10 @@
-// The small Transformer of models/transformer.h in plain loops over doubles, in evaluation.
+// The small Transformer of models/nets/transformer.h in plain loops over doubles, in evaluation.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "tessera/models/transformer.h"
+#include "tessera/models/nets/transformer.h"
 
 namespace tessera::testing {
 

@@ -10,7 +10,7 @@
 #include "tessera/models/generate.h"
 #include "tessera/tensor/device.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::models {
 namespace {

@@ -5,10 +5,10 @@
 #include <functional>
 #include <memory>
 
-#include "tessera/autograd/ops.h"
-#include "tessera/models/language_model.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/models/nets/language_model.h"
 #include "tessera/nn/layer.h"
-#include "tessera/nn/layers/attention.h"
+#include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/embedding.h"
 #include "tessera/nn/layers/linear.h"

@@ -6,9 +6,9 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/init.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/random.h"
 
 namespace tessera::testing {

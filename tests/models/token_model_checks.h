@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/models/language_model.h"
+#include "tessera/models/nets/language_model.h"
 #include "tessera/nn/module.h"
 #include "tessera/tests/models/plain_layers.h"
 #include "tessera/tests/support/close.h"

@@ -1,4 +1,4 @@
-#include "tessera/models/trainer.h"
+#include "tessera/models/training/trainer.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -7,15 +7,15 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/models/image_batch.h"
-#include "tessera/models/image_task.h"
-#include "tessera/models/mlp_stack.h"
-#include "tessera/models/parallelize.h"
-#include "tessera/nn/clip_grad.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/models/training/image_batch.h"
+#include "tessera/models/training/image_task.h"
+#include "tessera/models/nets/mlp_stack.h"
+#include "tessera/models/parallelize/parallelize.h"
+#include "tessera/nn/training/clip_grad.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/sgd.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::models {

@@ -5,9 +5,9 @@
 #include <numeric>
 #include <vector>
 
-#include "tessera/models/batch_order.h"
-#include "tessera/models/image_batch.h"
-#include "tessera/models/metrics.h"
+#include "tessera/models/training/batch_order.h"
+#include "tessera/models/training/image_batch.h"
+#include "tessera/models/training/metrics.h"
 #include "tessera/tensor/error.h"
 
 namespace tessera::models {

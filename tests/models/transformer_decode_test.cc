@@ -4,7 +4,7 @@
 #include <string>
 
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/models/transformer.h"
+#include "tessera/models/nets/transformer.h"
 #include "tessera/nn/init.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tests/models/token_model_checks.h"

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <string>
 
-#include "tessera/models/transformer.h"
+#include "tessera/models/nets/transformer.h"
 #include "tessera/nn/init.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/ops/create.h"
 #include "tessera/tests/support/close.h"
 
 namespace tessera::models {

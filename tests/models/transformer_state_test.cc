@@ -5,11 +5,11 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "tessera/models/transformer.h"
+#include "tessera/models/nets/transformer.h"
 #include "tessera/nn/init.h"
-#include "tessera/nn/module_state.h"
+#include "tessera/nn/state/module_state.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/support/close.h"
 
 namespace tessera::models {

@@ -1,7 +1,7 @@
 // What the small Transformer computes: values against plain loops, derivatives, tying, dropout,
 // recompute, dtypes.
 
-#include "tessera/models/transformer.h"
+#include "tessera/models/nets/transformer.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -9,9 +9,9 @@
 #include <tuple>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/init.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tests/models/plain_transformer.h"
 #include "tessera/tests/models/token_model_checks.h"

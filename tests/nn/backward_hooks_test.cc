@@ -8,7 +8,7 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/layer.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/rank_context.h"

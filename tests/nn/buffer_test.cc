@@ -6,7 +6,7 @@
 
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/nn/support.h"
 
 namespace tessera {

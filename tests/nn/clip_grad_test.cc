@@ -1,13 +1,13 @@
 // Norms of all gradients and clipping: against PyTorch, over mixtures of specs, with missing and
 // empty gradients, NaN and infinity; and every error.
-#include "tessera/nn/clip_grad.h"
+#include "tessera/nn/training/clip_grad.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
 
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/nn/support.h"
 
 namespace tessera {

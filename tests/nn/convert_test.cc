@@ -3,15 +3,15 @@
 #include <catch2/catch.hpp>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/freeze.h"
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/name_pattern.h"
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/nn/summary.h"
-#include "tessera/tensor/ops.h"
-#include "tessera/tensor/transfer.h"
+#include "tessera/tensor/ops/ops.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tests/nn/support.h"
 
 namespace tessera {

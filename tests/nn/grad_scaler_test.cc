@@ -1,14 +1,14 @@
 // The gradient scaler on one rank, and against meshes that answer for others: the rules of growth
 // and backoff, which step is left out, the order of calls, its state.
-#include "tessera/nn/grad_scaler.h"
+#include "tessera/nn/training/grad_scaler.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/nn/clip_grad.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/nn/training/clip_grad.h"
 #include "tessera/nn/optim/optimizer.h"
 #include "tessera/tests/nn/counting_optimizer.h"
 #include "tessera/tests/nn/support.h"

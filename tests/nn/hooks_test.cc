@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "tessera/autograd/anomaly.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/sequential.h"
 #include "tessera/tensor/scope_name.h"

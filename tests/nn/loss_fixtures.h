@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/nn/loss.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/nn/training/loss.h"
 #include "tessera/tests/nn/support.h"
 
 namespace tessera::testing {

@@ -3,7 +3,7 @@
 #include <functional>
 #include <limits>
 
-#include "tessera/autograd/autocast.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/grad_check.h"
 #include "tessera/tests/nn/loss_fixtures.h"
 

@@ -1,6 +1,6 @@
 // Differentiable collectives: values, first and second derivatives against differences taken across
 // ranks, uneven and empty parts, ranks to which no gradient comes.
-#include "tessera/nn/mesh_ops.h"
+#include "tessera/nn/mesh/mesh_ops.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -9,8 +9,8 @@
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/distributed/mesh_impl.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/distributed/parameters/mesh_impl.h"
 #include "tessera/tests/nn/support.h"
 #include "tessera/tests/support/ranks.h"
 

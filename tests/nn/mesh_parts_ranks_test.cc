@@ -4,11 +4,11 @@
 #include <cmath>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/distributed/mesh_impl.h"
-#include "tessera/distributed/placement.h"
-#include "tessera/nn/mesh_ops.h"
-#include "tessera/tensor/ops_create.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/distributed/parameters/mesh_impl.h"
+#include "tessera/distributed/mesh/placement.h"
+#include "tessera/nn/mesh/mesh_ops.h"
+#include "tessera/tensor/ops/create.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera {

@@ -8,8 +8,8 @@
 
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/module_state.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/nn/state/module_state.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/nn/support.h"
 
 namespace tessera::testing {

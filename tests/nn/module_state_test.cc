@@ -1,15 +1,15 @@
 // State dicts of models: names and order, loading with every way it can fail.
-#include "tessera/nn/module_state.h"
+#include "tessera/nn/state/module_state.h"
 
 #include <catch2/catch.hpp>
 
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/state_file.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/nn/state/state_file.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/nn/module_state_support.h"
 #include "tessera/tests/nn/support.h"
-#include "tessera/tests/tensor/safetensors_support.h"
+#include "tessera/tests/tensor/io/safetensors_support.h"
 
 namespace tessera {
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <optional>
 
-#include "tessera/nn/module_state.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/nn/state/module_state.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/nn/module_state_support.h"
 #include "tessera/tests/nn/support.h"
 

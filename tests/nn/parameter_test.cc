@@ -3,9 +3,9 @@
 #include <catch2/catch.hpp>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/tensor/allocator.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/tensor/memory/allocator.h"
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tests/nn/support.h"
 

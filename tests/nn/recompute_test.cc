@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/tensor/random_scope.h"

@@ -2,8 +2,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "tessera/nn/state_dict.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/nn/state/state_dict.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/nn/support.h"
 
 namespace tessera {

@@ -1,15 +1,15 @@
 // A state dict as a file: every value comes back bit for bit and in its order, and files that no
 // save_state() wrote are read as far as they make sense.
-#include "tessera/nn/state_file.h"
+#include "tessera/nn/state/state_file.h"
 
 #include <bit>
 #include <catch2/catch.hpp>
 #include <limits>
 
-#include "tessera/tensor/ops.h"
-#include "tessera/tensor/safetensors.h"
+#include "tessera/tensor/ops/ops.h"
+#include "tessera/tensor/io/safetensors.h"
 #include "tessera/tests/nn/support.h"
-#include "tessera/tests/tensor/safetensors_support.h"
+#include "tessera/tests/tensor/io/safetensors_support.h"
 
 namespace tessera {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "tessera/nn/parameter.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/ops/create.h"
 
 namespace tessera::testing {
 

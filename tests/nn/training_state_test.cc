@@ -2,18 +2,18 @@
 #include <catch2/catch.hpp>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/nn/grad_scaler.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/nn/training/grad_scaler.h"
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/module_state.h"
+#include "tessera/nn/state/module_state.h"
 #include "tessera/nn/optim/adam.h"
 #include "tessera/nn/optim/lr_scheduler.h"
-#include "tessera/nn/state_file.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/nn/state/state_file.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/random.h"
 #include "tessera/tests/nn/module_state_support.h"
-#include "tessera/tests/tensor/safetensors_support.h"
+#include "tessera/tests/tensor/io/safetensors_support.h"
 
 namespace tessera {
 namespace {

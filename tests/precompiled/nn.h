@@ -1,10 +1,10 @@
 // What tests of nn include.
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/sequential.h"
-#include "tessera/nn/loss.h"
+#include "tessera/nn/training/loss.h"
 #include "tessera/nn/optim/sgd.h"

@@ -10,8 +10,8 @@
 #include "tessera/tests/models/data/idx_writer.h"
 #include "tessera/tests/program/run_program.h"
 #include "tessera/tests/program/tiny_text.h"
-#include "tessera/tools/program/language_family.h"
-#include "tessera/tools/program/train_options.h"
+#include "tessera/tools/program/options/language_family.h"
+#include "tessera/tools/program/options/train_options.h"
 
 namespace tessera::testing {
 namespace {

@@ -1,6 +1,6 @@
 // Standard output that nobody reads or that cannot be written, and disks that are full.
 
-#include "tessera/tools/program/output.h"
+#include "tessera/tools/program/options/output.h"
 
 #include <sys/stat.h>
 

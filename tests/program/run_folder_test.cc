@@ -12,11 +12,11 @@
 #include <filesystem>
 #include <map>
 
-#include "tessera/distributed/launch.h"
+#include "tessera/distributed/launch/launch.h"
 #include "tessera/tests/models/data/idx_writer.h"
 #include "tessera/tests/program/run_program.h"
 #include "tessera/tests/program/tiny_text.h"
-#include "tessera/tools/program/cannot_start.h"
+#include "tessera/tools/program/options/cannot_start.h"
 #include "tessera/tools/program/interruption.h"
 #include "tessera/tools/program/train.h"
 

@@ -7,12 +7,12 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 
-#include "tessera/autograd/ops.h"
-#include "tessera/distributed/launch.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/distributed/launch/launch.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/optim/sgd.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 
 namespace tessera::testing {
 namespace {

@@ -5,7 +5,7 @@
 #include "tessera/autograd/custom_function.h"
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::testing {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "tessera/distributed/collectives.h"
-#include "tessera/tensor/stream.h"
+#include "tessera/tensor/streams/stream.h"
 #include "tessera/tests/support/early_main.h"
 #include "tessera/tests/support/rank_cases.h"
 

@@ -30,7 +30,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/distributed/launch.h"
+#include "tessera/distributed/launch/launch.h"
 #include "tessera/tests/support/close.h"
 
 namespace tessera::testing {

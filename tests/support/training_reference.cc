@@ -8,10 +8,10 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/sgd.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::testing {
 namespace {

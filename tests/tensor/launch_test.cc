@@ -9,7 +9,7 @@
 #include "tessera/tensor/kernels/all.h"
 #include "tessera/tensor/kernels/resolve.h"
 #include "tessera/tensor/rank_context.h"
-#include "tessera/tensor/storage.h"
+#include "tessera/tensor/memory/storage.h"
 #include "tessera/tensor/tensor.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/tensor/throws.h"

@@ -7,9 +7,9 @@
 #include <numeric>
 
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/kernels/random_math.h"
-#include "tessera/tensor/ops_create.h"
-#include "tessera/tests/tensor/ops_support.h"
+#include "tessera/tensor/kernels/math/random_math.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tests/tensor/ops/ops_support.h"
 #include "tessera/tests/tensor/throws.h"
 
 namespace tessera {

@@ -1,4 +1,4 @@
-#include "tessera/tensor/storage.h"
+#include "tessera/tensor/memory/storage.h"
 
 #include <catch2/catch.hpp>
 #include <utility>
@@ -6,7 +6,7 @@
 
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/rank_context.h"
-#include "tessera/tensor/stream.h"
+#include "tessera/tensor/streams/stream.h"
 #include "tessera/tensor/tensor.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/tensor/throws.h"

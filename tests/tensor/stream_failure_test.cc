@@ -9,7 +9,7 @@
 
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/rank_context.h"
-#include "tessera/tensor/stream.h"
+#include "tessera/tensor/streams/stream.h"
 #include "tessera/tests/tensor/throws.h"
 
 namespace tessera {

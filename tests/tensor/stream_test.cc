@@ -1,4 +1,4 @@
-#include "tessera/tensor/stream.h"
+#include "tessera/tensor/streams/stream.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>

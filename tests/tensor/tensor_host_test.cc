@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/stream.h"
+#include "tessera/tensor/streams/stream.h"
 #include "tessera/tensor/tensor.h"
 #include "tessera/tests/tensor/throws.h"
 

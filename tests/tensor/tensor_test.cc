@@ -6,10 +6,10 @@
 #include <numeric>
 #include <vector>
 
-#include "tessera/tensor/allocator.h"
+#include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/rank_context.h"
-#include "tessera/tensor/stream.h"
+#include "tessera/tensor/streams/stream.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/tensor/throws.h"
 

@@ -13,10 +13,10 @@
 #include <variant>
 #include <vector>
 
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/scope_name.h"
-#include "tessera/tensor/stream.h"
+#include "tessera/tensor/streams/stream.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera {

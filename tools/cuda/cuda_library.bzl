@@ -9,7 +9,7 @@ load("//tools:header_prefix.bzl", "header_prefix")
 
 _NEVER = str(Label("//tools/cuda:never"))
 
-_KERNEL_LANGUAGE = "tessera/tools/cuda/emulated/kernel_language.h"
+_KERNEL_LANGUAGE = "tessera/tests/support/emulated_gpu/runtime/kernel_language.h"
 _EMULATED_FLAGS = [
     "-std=c++20",
     "-Wall",
@@ -222,7 +222,7 @@ def _emulated_library(name, srcs, deps, visibility, **kwargs):
         name = name,
         srcs = copies,
         copts = _EMULATED_FLAGS,
-        deps = deps + [str(Label("//tools/cuda/emulated:kernel_language"))],
+        deps = deps + [str(Label("//tests/support/emulated_gpu:kernel_language"))],
         linkstatic = True,
         visibility = visibility,
         **kwargs

@@ -35,7 +35,7 @@ _COMPONENTS = {
     "nccl": ("nccl.h", ["libnccl.so"]),
 }
 
-# Not linked: a program loads it when it first needs it (tensor/kernels/cuda/cublas_library.h). The loader would need 0.1 s
+# Not linked: a program loads it when it first needs it (tensor/kernels/cuda/cublas/cublas_library.h). The loader would need 0.1 s
 # for the library before every main(), for each of the others some milliseconds.
 _LOADED_BY_PROGRAMS = ["cublas"]
 

@@ -5,12 +5,12 @@
 #include <cmath>
 #include <string>
 
-#include "tessera/distributed/launch.h"
-#include "tessera/models/first_bad_tensor.h"
-#include "tessera/models/language_task.h"
+#include "tessera/distributed/launch/launch.h"
+#include "tessera/models/training/first_bad_tensor.h"
+#include "tessera/models/training/language_task.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tools/program/cannot_start.h"
-#include "tessera/tools/program/output.h"
+#include "tessera/tools/program/options/cannot_start.h"
+#include "tessera/tools/program/options/output.h"
 #include "tessera/tools/program/run_report.h"
 #include "tessera/tools/program/saved_run.h"
 #include "tessera/tools/program/text_data.h"

@@ -2,7 +2,7 @@
 
 /// `tessera eval`: the loss of a run on its validation text, or on another text.
 
-#include "tessera/tools/program/option_table.h"
+#include "tessera/tools/program/options/option_table.h"
 
 namespace tessera::tools {
 

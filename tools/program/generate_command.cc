@@ -7,11 +7,11 @@
 #include <iterator>
 #include <limits>
 
-#include "tessera/distributed/launch.h"
+#include "tessera/distributed/launch/launch.h"
 #include "tessera/models/data/utf8.h"
-#include "tessera/tools/program/cannot_start.h"
-#include "tessera/tools/program/option_checks.h"
-#include "tessera/tools/program/output.h"
+#include "tessera/tools/program/options/cannot_start.h"
+#include "tessera/tools/program/options/option_checks.h"
+#include "tessera/tools/program/options/output.h"
 #include "tessera/tools/program/saved_run.h"
 
 namespace tessera::tools {

@@ -3,7 +3,7 @@
 /// `tessera generate`: text from a run.
 
 #include "tessera/tools/program/language_run.h"
-#include "tessera/tools/program/option_table.h"
+#include "tessera/tools/program/options/option_table.h"
 
 namespace tessera::tools {
 

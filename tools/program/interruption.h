@@ -2,8 +2,8 @@
 
 /// A run that a signal ended before its last step, as the user reads it.
 
-#include "tessera/distributed/launch.h"
-#include "tessera/tools/program/train_options.h"
+#include "tessera/distributed/launch/launch.h"
+#include "tessera/tools/program/options/train_options.h"
 
 namespace tessera::tools {
 

@@ -5,12 +5,12 @@
 #include <memory>
 #include <string>
 
-#include "tessera/distributed/world.h"
+#include "tessera/distributed/launch/world.h"
 #include "tessera/models/data/tokenizer.h"
-#include "tessera/models/precision.h"
-#include "tessera/tools/program/language_family.h"
-#include "tessera/tools/program/mesh_plan.h"
-#include "tessera/tools/program/train_options.h"
+#include "tessera/models/parallelize/precision.h"
+#include "tessera/tools/program/options/language_family.h"
+#include "tessera/tools/program/options/mesh_plan.h"
+#include "tessera/tools/program/options/train_options.h"
 
 namespace tessera::tools {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 /// Where a command may write: nothing that it reads, and no folder of everything. Links are
-/// resolved. What a place already holds is the matter of tensor/folder_marker.h.
+/// resolved. What a place already holds is the matter of tensor/io/folder_marker.h.
 
 #include <string>
 #include <vector>

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <utility>
 
-#include "tessera/tools/program/figures_text.h"
+#include "tessera/tools/program/options/figures_text.h"
 
 namespace tessera::tools {
 namespace {

@@ -8,7 +8,7 @@
 #include <functional>
 #include <string>
 
-#include "tessera/models/metrics.h"
+#include "tessera/models/training/metrics.h"
 
 namespace tessera::tools {
 

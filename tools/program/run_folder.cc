@@ -9,10 +9,10 @@
 #include <fstream>
 #include <iterator>
 
-#include "tessera/tensor/atomic_file.h"
+#include "tessera/tensor/io/atomic_file.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/folder_marker.h"
-#include "tessera/tools/program/cannot_start.h"
+#include "tessera/tensor/io/folder_marker.h"
+#include "tessera/tools/program/options/cannot_start.h"
 #include "tessera/tools/watch/report.h"
 
 namespace tessera::tools {

@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/tensor/file_lock.h"
-#include "tessera/tensor/staging_folder.h"
+#include "tessera/tensor/io/file_lock.h"
+#include "tessera/tensor/io/staging_folder.h"
 #include "tessera/tools/program/failure_file.h"
 #include "tessera/tools/program/output_paths.h"
 

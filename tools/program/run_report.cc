@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "tessera/tools/program/output.h"
+#include "tessera/tools/program/options/output.h"
 #include "tessera/tools/watch/report.h"
 
 namespace tessera::tools {

@@ -5,12 +5,12 @@
 #include <optional>
 #include <string>
 
-#include "tessera/distributed/world.h"
-#include "tessera/models/metrics.h"
+#include "tessera/distributed/launch/world.h"
+#include "tessera/models/training/metrics.h"
 #include "tessera/tensor/dtype.h"
 #include "tessera/tools/program/progress.h"
 #include "tessera/tools/program/run_folder.h"
-#include "tessera/tools/program/train_options.h"
+#include "tessera/tools/program/options/train_options.h"
 #include "tessera/tools/watch/tensorboard.h"
 
 namespace tessera::tools {

@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "tessera/fsdp/state.h"
-#include "tessera/nn/state_file.h"
+#include "tessera/fsdp/state/state.h"
+#include "tessera/nn/state/state_file.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tools/program/cannot_start.h"
-#include "tessera/tools/program/config_file.h"
+#include "tessera/tools/program/options/cannot_start.h"
+#include "tessera/tools/program/options/config_file.h"
 #include "tessera/tools/program/run_folder.h"
 #include "tessera/tools/program/train.h"
-#include "tessera/tools/program/words.h"
+#include "tessera/tools/program/options/words.h"
 
 namespace tessera::tools {
 namespace {

@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include "tessera/distributed/world.h"
+#include "tessera/distributed/launch/world.h"
 #include "tessera/models/data/tokenizer.h"
 #include "tessera/tools/program/language_run.h"
-#include "tessera/tools/program/train_options.h"
+#include "tessera/tools/program/options/train_options.h"
 
 namespace tessera::tools {
 

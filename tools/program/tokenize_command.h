@@ -2,7 +2,7 @@
 
 /// `tessera tokenize`: trains a tokenizer, and writes text as a token file.
 
-#include "tessera/tools/program/option_table.h"
+#include "tessera/tools/program/options/option_table.h"
 
 namespace tessera::tools {
 

@@ -2,9 +2,9 @@
 
 /// `tessera train`.
 
-#include "tessera/distributed/gpu_plan.h"
+#include "tessera/distributed/launch/gpu_plan.h"
 #include "tessera/tensor/kernels/table.h"
-#include "tessera/tools/program/train_options.h"
+#include "tessera/tools/program/options/train_options.h"
 
 namespace tessera::tools {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "tessera/distributed/trace_session.h"
-#include "tessera/models/rank_figures.h"
+#include "tessera/distributed/trace/trace_session.h"
+#include "tessera/models/training/rank_figures.h"
 
 namespace tessera::tools {
 namespace {

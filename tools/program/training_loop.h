@@ -2,11 +2,11 @@
 
 /// The steps of a run, the same for every model: training, evaluations, and what rank 0 shows.
 
-#include "tessera/distributed/world.h"
-#include "tessera/models/task.h"
-#include "tessera/models/trainer.h"
+#include "tessera/distributed/launch/world.h"
+#include "tessera/models/training/task.h"
+#include "tessera/models/training/trainer.h"
 #include "tessera/tools/program/run_report.h"
-#include "tessera/tools/program/train_options.h"
+#include "tessera/tools/program/options/train_options.h"
 
 namespace tessera::tools {
 

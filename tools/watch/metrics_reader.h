@@ -1,11 +1,11 @@
 #pragma once
 
-/// Reads metrics.jsonl back: the lines that models/metrics.h writes.
+/// Reads metrics.jsonl back: the lines that models/training/metrics.h writes.
 
 #include <string>
 #include <vector>
 
-#include "tessera/models/metrics.h"
+#include "tessera/models/training/metrics.h"
 
 namespace tessera::tools {
 

@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 
 namespace tessera::tools {
 namespace {

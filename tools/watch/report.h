@@ -9,7 +9,7 @@ namespace tessera::tools {
 
 /// Reads from the folder of a run
 ///
-///     metrics.jsonl   as models/metrics.h writes it
+///     metrics.jsonl   as models/training/metrics.h writes it
 ///     config.json     an object
 ///     sample.txt      text the model made, of any bytes           (may be missing)
 ///     failure.txt     why the run ended early                     (may be missing)

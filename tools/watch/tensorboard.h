@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/models/metrics.h"
+#include "tessera/models/training/metrics.h"
 
 namespace tessera::tools {
 

@@ -1,8 +1,8 @@
 #include "tessera/tensor/kernels/arange.h"
 
-#include "tessera/tensor/kernels/convert_element.h"
+#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
-#include "tessera/tensor/kernels/scalar_math.h"
+#include "tessera/tensor/kernels/math/scalar_math.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera {

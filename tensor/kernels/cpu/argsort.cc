@@ -2,7 +2,7 @@
 
 #include "tessera/tensor/kernels/cpu/convert.h"
 #include "tessera/tensor/kernels/cpu/lines.h"
-#include "tessera/tensor/kernels/sort_key.h"
+#include "tessera/tensor/kernels/math/sort_key.h"
 
 namespace tessera {
 namespace {

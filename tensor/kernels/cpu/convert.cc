@@ -6,7 +6,7 @@
 #include <immintrin.h>
 #endif
 
-#include "tessera/tensor/kernels/convert_element.h"
+#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera::cpu {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "tessera/tensor/kernels/cpu/blocks.h"
-#include "tessera/tensor/kernels/random_math.h"
+#include "tessera/tensor/kernels/math/random_math.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera {

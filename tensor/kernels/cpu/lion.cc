@@ -1,7 +1,7 @@
 #include "tessera/tensor/kernels/lion.h"
 
 #include "tessera/tensor/kernels/cpu/segments.h"
-#include "tessera/tensor/kernels/optimizer_math.h"
+#include "tessera/tensor/kernels/math/optimizer_math.h"
 
 namespace tessera {
 namespace {

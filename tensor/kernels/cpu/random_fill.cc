@@ -2,9 +2,9 @@
 
 #include <type_traits>
 
-#include "tessera/tensor/kernels/convert_element.h"
+#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
-#include "tessera/tensor/kernels/random_math.h"
+#include "tessera/tensor/kernels/math/random_math.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera {

@@ -10,7 +10,7 @@
 #include "tessera/tensor/kernels/cpu/convert.h"
 #include "tessera/tensor/kernels/cpu/lanes.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
-#include "tessera/tensor/kernels/reduce_folds.h"
+#include "tessera/tensor/kernels/math/reduce_folds.h"
 
 namespace tessera::cpu {
 

@@ -1,7 +1,7 @@
 // A program outside of Tessera: builds a layer, takes it forward once and the loss back.
 #include <cstdio>
 
-#include "nn/loss.h"
+#include "nn/training/loss.h"
 #include "tessera/autograd/engine.h"
 #include "tools/version.h"
 

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/fsdp/testing.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/rank_context.h"
-#include "tessera/tensor/stream.h"
+#include "tessera/tensor/streams/stream.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/fsdp/seeds/seed_models.h"
 #include "tessera/tests/support/fsdp/twin_training.h"

@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include "tessera/autograd/ops.h"
-#include "tessera/distributed/mesh_impl.h"
-#include "tessera/models/transformer.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/distributed/parameters/mesh_impl.h"
+#include "tessera/models/nets/transformer.h"
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/random.h"
 #include "tessera/tests/support/fsdp/twin_training.h"
 #include "tessera/tests/support/models/adapted_model.h"

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/fsdp/testing.h"
 #include "tessera/tests/fsdp/seeds/seed_models.h"

@@ -4,10 +4,10 @@
 #include <catch2/catch.hpp>
 #include <set>
 
-#include "tessera/distributed/parameters.h"
+#include "tessera/distributed/parameters/parameters.h"
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/fsdp/testing.h"
-#include "tessera/models/transformer.h"
+#include "tessera/models/nets/transformer.h"
 #include "tessera/tests/fsdp/seeds/seed_models.h"
 #include "tessera/tests/support/fsdp/twin_training.h"
 #include "tessera/tests/support/fsdp/whole_twin.h"

@@ -3,8 +3,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "tessera/distributed/parameters.h"
-#include "tessera/distributed/tensor_parallel.h"
+#include "tessera/distributed/parameters/parameters.h"
+#include "tessera/distributed/tensor_parallel/tensor_parallel.h"
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/fsdp/replicate.h"
 #include "tessera/fsdp/testing.h"

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <thread>
 
-#include "tessera/models/batch_order.h"
+#include "tessera/models/training/batch_order.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tests/models/data/token_support.h"
 

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "tessera/autograd/variable.h"
-#include "tessera/models/image_task.h"
-#include "tessera/models/mlp_stack.h"
-#include "tessera/models/parallelize.h"
-#include "tessera/models/precision.h"
-#include "tessera/models/trainer.h"
+#include "tessera/models/training/image_task.h"
+#include "tessera/models/nets/mlp_stack.h"
+#include "tessera/models/parallelize/parallelize.h"
+#include "tessera/models/parallelize/precision.h"
+#include "tessera/models/training/trainer.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tensor/error.h"

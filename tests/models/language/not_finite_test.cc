@@ -6,15 +6,15 @@
 #include <limits>
 #include <vector>
 
-#include "tessera/autograd/ops.h"
-#include "tessera/models/language_task.h"
-#include "tessera/models/parallelize_rules.h"
-#include "tessera/models/precision.h"
-#include "tessera/models/trainer.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/models/training/language_task.h"
+#include "tessera/models/parallelize/parallelize_rules.h"
+#include "tessera/models/parallelize/precision.h"
+#include "tessera/models/training/trainer.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/layer.h"
 #include "tessera/nn/optim/sgd.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/models/language/run.h"
 #include "tessera/tests/models/language/sequences.h"
 #include "tessera/tests/support/ranks.h"

@@ -3,7 +3,7 @@
 // gathered, what every module takes and gives, gradients while they are reduced and afterwards, the
 // optimizer's state and buffers. Sums are checked by their values.
 
-#include "tessera/models/precision.h"
+#include "tessera/models/parallelize/precision.h"
 
 #include <catch2/catch.hpp>
 #include <set>
@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/models/parallelize_rules.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/models/parallelize/parallelize_rules.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/layer.h"
-#include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/ops/create.h"
 #include "tessera/tests/models/language/reference_curve.h"
 #include "tessera/tests/models/language/sequences.h"
 #include "tessera/tests/support/collective_records.h"

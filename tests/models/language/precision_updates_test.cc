@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/models/parallelize_rules.h"
-#include "tessera/models/precision.h"
-#include "tessera/models/trainer.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/models/parallelize/parallelize_rules.h"
+#include "tessera/models/parallelize/precision.h"
+#include "tessera/models/training/trainer.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/layer.h"
 #include "tessera/nn/optim/sgd.h"
-#include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/ops/create.h"
 #include "tessera/tests/models/language/reference_curve.h"
 #include "tessera/tests/support/ranks.h"
 

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "tessera/models/language_task.h"
-#include "tessera/models/trainer.h"
+#include "tessera/models/training/language_task.h"
+#include "tessera/models/training/trainer.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/adam.h"
 #include "tessera/nn/optim/sgd.h"

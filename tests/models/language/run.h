@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "tessera/distributed/world.h"
-#include "tessera/models/metrics.h"
-#include "tessera/models/parallelize.h"
+#include "tessera/distributed/launch/world.h"
+#include "tessera/models/training/metrics.h"
+#include "tessera/models/parallelize/parallelize.h"
 #include "tessera/nn/optim/optimizer.h"
 #include "tessera/tests/models/language/tiny_model.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/models/language_model.h"
-#include "tessera/models/parallelize.h"
+#include "tessera/models/nets/language_model.h"
+#include "tessera/models/parallelize/parallelize.h"
 
 namespace tessera::testing {
 

@@ -1,7 +1,7 @@
 // What a Trainer reports of a language model, against slow computations without ranks, trainer and
 // optimizer class: loss, gradient norm and its limit, rates, tokens, bytes sent, bits per byte.
 
-#include "tessera/models/trainer.h"
+#include "tessera/models/training/trainer.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -12,13 +12,13 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/models/batch_order.h"
-#include "tessera/models/language_task.h"
-#include "tessera/models/precision.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/models/training/batch_order.h"
+#include "tessera/models/training/language_task.h"
+#include "tessera/models/parallelize/precision.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/sgd.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tests/models/language/sequences.h"
 #include "tessera/tests/models/language/tiny_model.h"

@@ -1,5 +1,5 @@
 // The encoder-decoder Transformer trains as a model of plain PyTorch does, with padded sources.
-#include "tessera/models/encoder_decoder.h"
+#include "tessera/models/nets/encoder_decoder.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
 // GPT-2 trains as a model of plain PyTorch does, recomputed or not.
-#include "tessera/models/gpt.h"
+#include "tessera/models/nets/gpt.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
 // Llama trains as a model of plain PyTorch does, recomputed or not.
-#include "tessera/models/llama.h"
+#include "tessera/models/nets/llama.h"
 
 #include <catch2/catch.hpp>
 

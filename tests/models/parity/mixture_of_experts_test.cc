@@ -1,6 +1,6 @@
 // The mixture of experts trains as a model of plain PyTorch does, its auxiliary losses included,
 // whether experts refuse tokens or not.
-#include "tessera/models/mixture_of_experts.h"
+#include "tessera/models/nets/mixture_of_experts.h"
 
 #include <catch2/catch.hpp>
 

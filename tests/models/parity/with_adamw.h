@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/optim/adam.h"
 #include "tessera/tests/support/training_reference.h"
 

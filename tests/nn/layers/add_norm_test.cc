@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/autograd/autocast.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/rms_norm.h"
 #include "tessera/nn/layers/sequential.h"

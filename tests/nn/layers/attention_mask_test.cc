@@ -1,12 +1,12 @@
 // Masks of attention: every kind against plain loops, rows that see nothing, shapes, errors.
-#include "tessera/nn/layers/attention_mask.h"
+#include "tessera/nn/layers/transformer/attention_mask.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <string>
 
 #include "tessera/autograd/grad_check.h"
-#include "tessera/nn/layers/attention.h"
+#include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/tests/nn/layers/attention_reference.h"
 #include "tessera/tests/nn/layers/formulas.h"
 #include "tessera/tests/nn/support.h"

@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "tessera/nn/layers/attention.h"
+#include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/tests/nn/support.h"
 
 namespace tessera::testing {

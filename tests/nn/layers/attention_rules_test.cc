@@ -3,10 +3,10 @@
 #include <memory>
 #include <string>
 
-#include "tessera/autograd/autocast.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/nn/layers/attention.h"
-#include "tessera/nn/layers/attention_weights.h"
+#include "tessera/nn/layers/transformer/attention.h"
+#include "tessera/nn/layers/transformer/attention_weights.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tests/nn/layers/formulas.h"
 #include "tessera/tests/nn/support.h"

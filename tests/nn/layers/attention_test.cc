@@ -1,6 +1,6 @@
 // MultiheadAttention: values against plain loops and against PyTorch, gradients, dropout, dtypes,
 // errors. Masks: attention_mask_test.cc; the cache: key_value_cache_test.cc.
-#include "tessera/nn/layers/attention.h"
+#include "tessera/nn/layers/transformer/attention.h"
 
 #include <array>
 #include <catch2/catch.hpp>

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/module.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 
 namespace tessera::testing {
 

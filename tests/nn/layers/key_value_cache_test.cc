@@ -1,12 +1,12 @@
 // KeyValueCache: decoding in steps is the full causal forward; growing, clearing, errors.
-#include "tessera/nn/layers/key_value_cache.h"
+#include "tessera/nn/layers/transformer/key_value_cache.h"
 
 #include <catch2/catch.hpp>
 #include <memory>
 #include <string>
 
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/nn/layers/attention.h"
+#include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/tests/nn/layers/formulas.h"
 #include "tessera/tests/nn/support.h"
 

@@ -9,9 +9,9 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_check.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/module.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/random.h"
 #include "tessera/tests/nn/support.h"
 #include "tessera/tests/support/close.h"

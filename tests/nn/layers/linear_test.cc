@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "tessera/autograd/autocast.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/tests/nn/layers/layer_support.h"
 
 namespace tessera {

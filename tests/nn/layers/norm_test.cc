@@ -3,12 +3,12 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
-#include "tessera/autograd/autocast.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/nn/layers/batch_norm.h"
 #include "tessera/nn/layers/group_norm.h"
 #include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/rms_norm.h"
-#include "tessera/nn/module_state.h"
+#include "tessera/nn/state/module_state.h"
 #include "tessera/tests/nn/layers/layer_support.h"
 
 namespace tessera {

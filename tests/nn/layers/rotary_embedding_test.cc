@@ -1,5 +1,5 @@
 // RotaryEmbedding: values against the formula, positions, dtypes, gradients, errors.
-#include "tessera/nn/layers/rotary_embedding.h"
+#include "tessera/nn/layers/transformer/rotary_embedding.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -4,10 +4,10 @@
 #include <iterator>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/distributed/mesh_impl.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/distributed/parameters/mesh_impl.h"
 #include "tessera/nn/layers/batch_norm.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/random.h"
 #include "tessera/tests/support/ranks.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/nn/layers/transformer.h"
+#include "tessera/nn/layers/transformer/transformer.h"
 #include "tessera/tests/nn/layers/formulas.h"
 #include "tessera/tests/nn/layers/layer_support.h"
 #include "tessera/tests/nn/layers/transformers.h"

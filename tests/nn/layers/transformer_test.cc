@@ -1,13 +1,13 @@
 // Transformer layers and stacks: structure and initial values, gradients, activations, dropout,
 // both orders of dims, errors.
-#include "tessera/nn/layers/transformer.h"
+#include "tessera/nn/layers/transformer/transformer.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <string>
 
-#include "tessera/autograd/autocast.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/grad_check.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tests/nn/layers/formulas.h"

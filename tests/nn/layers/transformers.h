@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "tessera/nn/layers/transformer.h"
+#include "tessera/nn/layers/transformer/transformer.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::testing {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "tessera/nn/optim/lion.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/nn/optim/support.h"

@@ -4,8 +4,8 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "tessera/tensor/allocator.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/memory/allocator.h"
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tests/nn/optim/support.h"
 

@@ -11,7 +11,7 @@
 #include "tessera/nn/optim/muon.h"
 #include "tessera/nn/optim/parameter_group.h"
 #include "tessera/nn/optim/sgd.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tests/nn/optim/support.h"
 
 namespace tessera {

@@ -4,15 +4,15 @@
 #include <catch2/catch.hpp>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
-#include "tessera/distributed/mesh_impl.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/distributed/parameters/mesh_impl.h"
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/sequential.h"
 #include "tessera/nn/optim/adam.h"
 #include "tessera/nn/optim/gather_rows.h"
 #include "tessera/nn/optim/muon.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tests/nn/optim/support.h"
 #include "tessera/tests/support/ranks.h"
 

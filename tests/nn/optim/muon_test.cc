@@ -5,8 +5,8 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "tessera/tensor/ops_create.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tests/nn/optim/support.h"
 
 namespace tessera {

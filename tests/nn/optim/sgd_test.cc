@@ -3,10 +3,10 @@
 #include <cmath>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/optim/sgd.h"
-#include "tessera/tensor/allocator.h"
+#include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/nn/optim/support.h"

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/layers/activation.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/sequential.h"

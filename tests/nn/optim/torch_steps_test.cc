@@ -6,7 +6,7 @@
 #include "tessera/nn/optim/adam.h"
 #include "tessera/nn/optim/muon.h"
 #include "tessera/nn/optim/sgd.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tests/nn/optim/support.h"
 #include "tessera/tests/nn/optim/torch_values.h"
 

@@ -2,8 +2,8 @@
 // rotary.
 #include <catch2/catch.hpp>
 
-#include "tessera/autograd/ops.h"
-#include "tessera/nn/layers/attention.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/tests/support/training_reference.h"
 
 namespace tessera {

@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/layers/activation.h"
 #include "tessera/nn/layers/batch_norm.h"
 #include "tessera/nn/layers/linear.h"

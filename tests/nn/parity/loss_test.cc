@@ -1,9 +1,9 @@
 // A linear layer trains under each loss as under PyTorch's.
 #include <catch2/catch.hpp>
 
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/loss.h"
+#include "tessera/nn/training/loss.h"
 #include "tessera/tests/support/training_reference.h"
 
 namespace tessera {

@@ -1,8 +1,8 @@
 // The models of the sharding tests train as PyTorch's do.
 #include <catch2/catch.hpp>
 
-#include "tessera/autograd/ops.h"
-#include "tessera/models/transformer.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/models/nets/transformer.h"
 #include "tessera/nn/recompute.h"
 #include "tessera/tests/support/models/double_linear.h"
 #include "tessera/tests/support/models/mixture_of_experts.h"

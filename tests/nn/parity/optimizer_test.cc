@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
-#include "tessera/nn/clip_grad.h"
+#include "tessera/nn/training/clip_grad.h"
 #include "tessera/nn/layers/activation.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/optim/adam.h"

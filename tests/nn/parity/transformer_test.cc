@@ -1,7 +1,7 @@
 // Layers and stacks of transformers train as PyTorch's do, recomputed or not.
 #include <catch2/catch.hpp>
 
-#include "tessera/nn/layers/transformer.h"
+#include "tessera/nn/layers/transformer/transformer.h"
 #include "tessera/nn/recompute.h"
 #include "tessera/tests/support/training_reference.h"
 

@@ -6,15 +6,15 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/autograd/autocast.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/distributed/decorators.h"
 #include "tessera/fsdp/fully_shard.h"
-#include "tessera/fsdp/state.h"
+#include "tessera/fsdp/state/state.h"
 #include "tessera/fsdp/testing.h"
-#include "tessera/nn/clip_grad.h"
-#include "tessera/nn/module_state.h"
+#include "tessera/nn/training/clip_grad.h"
+#include "tessera/nn/state/module_state.h"
 #include "tessera/nn/optim/sgd.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tests/support/fsdp/whole_parameters.h"
 #include "tessera/tests/support/fsdp/whole_twin.h"

@@ -18,7 +18,7 @@
 
 #include "tessera/distributed/process_group.h"
 #include "tessera/fsdp/options.h"
-#include "tessera/nn/grad_scaler.h"
+#include "tessera/nn/training/grad_scaler.h"
 #include "tessera/tests/support/fsdp/sharding_modes.h"
 #include "tessera/tests/support/models/test_model.h"
 #include "tessera/tests/support/ranks.h"

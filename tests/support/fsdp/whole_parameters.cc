@@ -2,9 +2,9 @@
 
 #include <optional>
 
-#include "tessera/fsdp/full_parameters.h"
-#include "tessera/tensor/ops_create.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/fsdp/state/full_parameters.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::testing {
 

@@ -3,9 +3,9 @@
 #include <span>
 #include <utility>
 
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/distributed/collectives.h"
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::testing {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/tests/support/models/test_model.h"
 
 namespace tessera::testing {

@@ -1,6 +1,6 @@
 #include "tessera/tests/support/models/mixture_of_experts.h"
 
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::testing {
 namespace {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/mesh.h"
+#include "tessera/nn/mesh/mesh.h"
 #include "tessera/tests/support/models/nested.h"
 
 namespace tessera::testing {

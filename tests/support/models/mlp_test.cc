@@ -5,9 +5,9 @@
 #include <catch2/catch.hpp>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/recompute.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/support/close.h"
 #include "tessera/tests/support/models/mlp_module.h"
 #include "tessera/tests/support/models/plain.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tessera/nn/layer.h"
-#include "tessera/tensor/stream.h"
+#include "tessera/tensor/streams/stream.h"
 #include "tessera/tests/support/models/test_model.h"
 
 namespace tessera::testing {

@@ -1,6 +1,6 @@
 #include "tessera/tests/support/models/nested.h"
 
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/freeze.h"
 #include "tessera/tensor/random.h"
 

@@ -5,9 +5,9 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/optim/sgd.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/support/close.h"
 #include "tessera/tests/support/models/dummy_ddp.h"
 #include "tessera/tests/support/models/mixture_of_experts.h"

@@ -2,7 +2,7 @@
 // under mixed precision. Each keeps its own; in PyTorch's tests all write into one map.
 #pragma once
 
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/linear.h"
 

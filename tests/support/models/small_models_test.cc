@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/autograd/ops.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tests/support/close.h"
 #include "tessera/tests/support/models/double_linear.h"

@@ -1,8 +1,8 @@
 #include "tessera/tests/support/models/transformer_with_shared_params.h"
 
-#include "tessera/autograd/ops.h"
-#include "tessera/tensor/ops_elementwise.h"
-#include "tessera/tensor/transfer.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/memory/transfer.h"
 
 namespace tessera::testing {
 namespace {

@@ -23,7 +23,7 @@
 #include "tessera/nn/layers/embedding.h"
 #include "tessera/nn/layers/identity.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/layers/transformer.h"
+#include "tessera/nn/layers/transformer/transformer.h"
 #include "tessera/tests/support/models/test_model.h"
 
 namespace tessera::testing {

@@ -6,9 +6,9 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "tessera/autograd/ops.h"
-#include "tessera/nn/module_state.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/nn/state/module_state.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tests/support/close.h"
 #include "tessera/tests/support/models/plain.h"

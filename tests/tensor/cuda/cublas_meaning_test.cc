@@ -1,5 +1,5 @@
 // What statuses of cuBLAS mean.
-#include "tessera/tensor/kernels/cuda/cublas_meaning.h"
+#include "tessera/tensor/kernels/cuda/cublas/cublas_meaning.h"
 
 #include <catch2/catch.hpp>
 #include <set>

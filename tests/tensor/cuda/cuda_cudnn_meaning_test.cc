@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "tessera/tensor/kernels/cuda/cudnn_meaning.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_meaning.h"
 
 namespace tessera::cuda {
 

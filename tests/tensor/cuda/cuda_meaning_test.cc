@@ -9,7 +9,7 @@
 #include "tessera/tensor/cuda/pinned_sizes.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/tensor.h"
-#include "tessera/tensor/transfer.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tests/tensor/throws.h"
 
 namespace tessera {

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/tensor/kernels/cuda/line_plan.h"
-#include "tessera/tensor/kernels/cuda/reduce_plan.h"
-#include "tessera/tensor/kernels/cuda/row_plan.h"
+#include "tessera/tensor/kernels/cuda/reductions/line_plan.h"
+#include "tessera/tensor/kernels/cuda/reductions/reduce_plan.h"
+#include "tessera/tensor/kernels/cuda/reductions/row_plan.h"
 #include "tessera/tensor/kernels/row_norm.h"
 
 namespace tessera {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/tensor/kernels/cuda/runs.h"
-#include "tessera/tensor/kernels/cuda/transposed.h"
+#include "tessera/tensor/kernels/cuda/elementwise/runs.h"
+#include "tessera/tensor/kernels/cuda/elementwise/transposed.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "tessera/tensor/kernels/cuda/walk.h"
+#include "tessera/tensor/kernels/cuda/elementwise/walk.h"
 
 namespace tessera {
 namespace {

@@ -1,6 +1,6 @@
 // The plan of a product on a GPU, read as the library would read it: plain loops over matrices by
 // columns, compared with a plain product by rows.
-#include "tessera/tensor/kernels/cuda/matmul_plan.h"
+#include "tessera/tensor/kernels/cuda/cublas/matmul_plan.h"
 
 #include <catch2/catch.hpp>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/kernels/cuda/matmul_finish.h"
+#include "tessera/tensor/kernels/cuda/cublas/matmul_finish.h"
 #include "tessera/tests/tensor/throws.h"
 
 namespace tessera {

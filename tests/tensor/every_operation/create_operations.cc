@@ -1,6 +1,6 @@
 // Rows for ops_create.h, random.h and ops_random.h: tensors made and filled.
-#include "tessera/tensor/ops_create.h"
-#include "tessera/tensor/ops_random.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/random.h"
 #include "tessera/tensor/random.h"
 #include "tessera/tests/tensor/every_operation/operation.h"
 

@@ -1,5 +1,5 @@
 // Rows for ops_elementwise.h: operations of two and three operands, in place and not, and copies.
-#include "tessera/tensor/ops_elementwise.h"
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tests/tensor/every_operation/operation.h"
 
 namespace tessera::testing {

@@ -6,10 +6,10 @@
 #include <optional>
 
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/ops_create.h"
+#include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/tensor/every_operation/operation.h"
-#include "tessera/tests/tensor/ops_support.h"
+#include "tessera/tests/tensor/ops/ops_support.h"
 #include "tessera/tests/tensor/throws.h"
 
 namespace tessera::testing {

@@ -1,5 +1,5 @@
 // Rows for ops_matmul.h.
-#include "tessera/tensor/ops_matmul.h"
+#include "tessera/tensor/ops/matmul.h"
 #include "tessera/tests/tensor/every_operation/operation.h"
 
 namespace tessera::testing {

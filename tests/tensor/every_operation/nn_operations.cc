@@ -1,8 +1,8 @@
 // Rows for ops_nn.h, ops_dropout.h, ops_rotary.h and ops_optim.h.
-#include "tessera/tensor/ops_dropout.h"
-#include "tessera/tensor/ops_nn.h"
-#include "tessera/tensor/ops_optim.h"
-#include "tessera/tensor/ops_rotary.h"
+#include "tessera/tensor/ops/dropout.h"
+#include "tessera/tensor/ops/nn.h"
+#include "tessera/tensor/ops/optim.h"
+#include "tessera/tensor/ops/rotary.h"
 #include "tessera/tests/tensor/every_operation/operation.h"
 
 namespace tessera::testing {

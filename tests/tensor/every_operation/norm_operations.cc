@@ -1,5 +1,5 @@
 // Rows for ops_norm.h.
-#include "tessera/tensor/ops_norm.h"
+#include "tessera/tensor/ops/norm.h"
 #include "tessera/tests/tensor/every_operation/operation.h"
 
 namespace tessera::testing {

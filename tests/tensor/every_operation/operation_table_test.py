@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the table of operations with the headers that declare them: none may be missing, none may be made up.
 
-A row begins with {"name", and calls `name`; each overload has a row of its own. Reads tensor/ops_*.h, tensor/random.h
+A row begins with {"name", and calls `name`; each overload has a row of its own. Reads tensor/ops/*.h, tensor/random.h
 and the *_operations.cc files beside this script.
 """
 
@@ -21,6 +21,7 @@ EXCEPTIONS = {
     "named_key": "numbers only, no tensor",
     "whole": "numbers only, no tensor",
     "permutation": "host memory only",
+    "result_dtype": "dtypes only",
 }
 
 _DECLARATION = re.compile(r"^(?:inline )?[A-Za-z_][\w:<>]*&? (operator.|\w+)\(", re.MULTILINE)
@@ -63,7 +64,7 @@ def read(pattern):
     out = {}
     for path in glob.glob(pattern):
         with open(path, encoding="utf-8") as file:
-            out[os.path.basename(path)] = file.read()
+            out[os.path.relpath(path)] = file.read()
     return out
 
 
@@ -81,7 +82,7 @@ def main():
     check_itself()
     here = os.path.dirname(os.path.abspath(__file__))
     tensor = os.path.join(here, "..", "..", "..", "tensor")
-    headers = {**read(os.path.join(tensor, "ops_*.h")), **read(os.path.join(tensor, "random.h"))}
+    headers = {**read(os.path.join(tensor, "ops", "*.h")), **read(os.path.join(tensor, "random.h"))}
     found, wanted = complaints(headers, read(os.path.join(here, "*_operations.cc")))
     print("\n".join(found))
     print("%d operations in %d headers, %d exceptions" % (len(wanted), len(headers), len(EXCEPTIONS)))

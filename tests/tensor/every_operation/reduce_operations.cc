@@ -1,6 +1,6 @@
 // Rows for ops_reduce.h and ops_order.h.
-#include "tessera/tensor/ops_order.h"
-#include "tessera/tensor/ops_reduce.h"
+#include "tessera/tensor/ops/order.h"
+#include "tessera/tensor/ops/reduce.h"
 #include "tessera/tests/tensor/every_operation/operation.h"
 
 namespace tessera::testing {

@@ -1,6 +1,6 @@
 // Rows for ops_shape.h and ops_index.h.
-#include "tessera/tensor/ops_index.h"
-#include "tessera/tensor/ops_shape.h"
+#include "tessera/tensor/ops/index.h"
+#include "tessera/tensor/ops/shape.h"
 #include "tessera/tests/tensor/every_operation/operation.h"
 
 namespace tessera::testing {

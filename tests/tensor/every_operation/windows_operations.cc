@@ -1,7 +1,7 @@
 // Rows for ops_attention.h, ops_conv.h and ops_pool.h.
-#include "tessera/tensor/ops_attention.h"
-#include "tessera/tensor/ops_conv.h"
-#include "tessera/tensor/ops_pool.h"
+#include "tessera/tensor/ops/attention.h"
+#include "tessera/tensor/ops/conv.h"
+#include "tessera/tensor/ops/pool.h"
 #include "tessera/tests/tensor/every_operation/operation.h"
 
 namespace tessera::testing {

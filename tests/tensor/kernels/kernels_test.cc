@@ -4,8 +4,8 @@
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/layout.h"
-#include "tessera/tensor/ops.h"
-#include "tessera/tests/tensor/ops_support.h"
+#include "tessera/tensor/ops/ops.h"
+#include "tessera/tests/tensor/ops/ops_support.h"
 #include "tessera/tests/tensor/throws.h"
 
 namespace tessera {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "tessera/tensor/kernels/scalar_trig.h"
+#include "tessera/tensor/kernels/math/scalar_trig.h"
 
 namespace tessera {
 namespace {

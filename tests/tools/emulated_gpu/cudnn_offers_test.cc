@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/tensor/kernels/cuda/cudnn_graph.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_graph.h"
 
 namespace tessera::cuda {
 namespace {

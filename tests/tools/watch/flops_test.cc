@@ -3,7 +3,7 @@
 #include <chrono>
 
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/ops.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tools/watch/model_flops.h"
 #include "tessera/tools/watch/peak_flops.h"
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tessera/models/metrics.h"
+#include "tessera/models/training/metrics.h"
 
 namespace tessera::testing {
 

@@ -1,10 +1,10 @@
-// The user's own header: it has the name of one of Tessera's, and must be the one that "nn/loss.h"
+// The user's own header: it has the name of one of Tessera's, and must be the one that "nn/training/loss.h"
 // finds.
 #pragma once
 
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/loss.h"
-#include "tessera/tensor/ops_create.h"
+#include "tessera/nn/training/loss.h"
+#include "tessera/tensor/ops/create.h"
 
 namespace outside {
 

@@ -1,4 +1,4 @@
-#include "nn/loss.h"
+#include "nn/training/loss.h"
 
 #include <catch2/catch.hpp>
 #include <string>

@@ -1,0 +1,44 @@
+#pragma once
+
+/// How an operation joins autocast: one line at its top, and its name in kAutocastTable. For
+/// autograd's own .cc files.
+///
+///     Variable matmul(const Variable& a, const Variable& b) {
+///       if (autocasting())
+///         return autocast(autocast_of("matmul"), [](auto&... v) { return matmul(v...); }, a, b);
+///       ...
+
+#include <array>
+#include <span>
+#include <tuple>
+
+#include "tessera/autograd/ops/autocast.h"
+#include "tessera/autograd/variable.h"
+
+namespace tessera::detail {
+
+/// Read through autocasting(); set by AutocastRestore.
+extern constinit thread_local bool t_autocasting;
+inline bool autocasting() { return t_autocasting; }
+
+/// The class of an operation; a name that is not in the table does not compile.
+consteval AutocastClass autocast_of(std::string_view operation) {
+  return autocast_class(operation).value();
+}
+
+/// The operands as the class asks; undefined ones and those that are not floating stay.
+void autocast_operands(AutocastClass operands, std::span<Variable> variables);
+
+/// Calls `operation` with the cast operands, without autocast.
+template <class Operation, class... Operands>
+auto autocast(AutocastClass operand_class, Operation&& operation, const Operands&... operands) {
+  std::array<Variable, sizeof...(Operands)> cast = {operands...};
+  autocast_operands(operand_class, cast);
+  const AutocastRestore off(AutocastState{});
+  return std::apply(operation, cast);
+}
+
+/// Forgets the casts of this thread's scope, whose nodes a backward pass has used up.
+void forget_autocast_casts();
+
+}  // namespace tessera::detail

@@ -1,0 +1,219 @@
+#include "tessera/autograd/ops/index.h"
+
+#include "tessera/autograd/function.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/autograd/ops/internal.h"
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/elementwise.h"
+
+namespace tessera {
+namespace {
+
+Variable zeros_of(const Shape& shape, const Variable& like) {
+  return Variable(zeros(shape, like.tensor().options()));
+}
+
+// 0, 1, 2, ... in `shape`: a name for each element that is moved.
+Tensor names(const Shape& shape, Device device) {
+  return arange(shape.numel(), {.dtype = DType::kI64, .device = device}).view(shape);
+}
+
+// dy along `dim`, added up where `index`, of dy's shape, says.
+Variable added_up(const Variable& dy, int dim, const Tensor& index, const Shape& from) {
+  return scatter_add(zeros_of(from, dy), dim, index, dy);
+}
+
+// index [n] repeated to `shape`, whose `dim` has n elements.
+Tensor repeated(const Tensor& index, int dim, const Shape& shape) {
+  Tensor raised = index;
+  for (int d = dim + 1; d < shape.ndim(); ++d) raised = raised.unsqueeze(-1);
+  return raised.expand(shape);
+}
+
+std::vector<Saved> saved_list(const std::vector<Tensor>& tensors, const char* operation) {
+  std::vector<Saved> out;
+  for (const Tensor& x : tensors) out.emplace_back(x, operation);
+  return out;
+}
+
+std::vector<Tensor> unpacked(const std::vector<Saved>& list) {
+  std::vector<Tensor> out;
+  for (const Saved& saved : list) out.push_back(saved.unpack());
+  return out;
+}
+
+}  // namespace
+
+Variable gather(const Variable& x, int dim, const Tensor& index) {
+  return record_twice("gather", gather(x.tensor(), dim, index), {x},
+                      [dim, from = x.shape(), index = Saved(index, "gather")](
+                          const Variable& dy, const BackwardContext&) {
+                        return Gradients{added_up(dy, dim, index.unpack(), from)};
+                      });
+}
+
+Variable take_along_dim(const Variable& x, const Tensor& index, int dim) {
+  const Tensor y = take_along_dim(x.tensor(), index, dim);  // checks
+  const int d = normalize_dim(dim, x.ndim(), "take_along_dim");
+  return record_twice("take_along_dim", y, {x},
+                      [d, from = x.shape(), index = Saved(index, "take_along_dim")](
+                          const Variable& dy, const BackwardContext&) {
+                        const Tensor all = index.unpack().expand(dy.shape());
+                        const Variable dx = added_up(dy, d, all, dy.shape().with(d, from[d]));
+                        return Gradients{sum_to_shape(dx, from)};
+                      });
+}
+
+namespace {
+
+// The gradient of the source of a scatter: of those that went to one place only the last one's is
+// not 0.
+Variable source_gradient(const Variable& dy, int dim, const Tensor& index, const Shape& src) {
+  const Tensor own = names(index.shape(), index.device());
+  const Tensor winners = zeros(dy.shape(), own.options());
+  scatter_(winners, dim, index, own);
+  const Tensor won = cast(eq(gather(winners, dim, index), own), dy.dtype());
+  std::vector<Padding> rest;
+  for (int d = 0; d < src.ndim(); ++d) rest.push_back({.after = src[d] - index.dim(d)});
+  return pad(mul(gather(dy, dim, index), Variable(won)), rest);
+}
+
+}  // namespace
+
+Variable scatter(const Variable& x, int dim, const Tensor& index, const Variable& src) {
+  return record_twice("scatter", scatter(x.tensor(), dim, index, src.tensor()), {x, src},
+                      [dim, from = src.shape(), index = Saved(index, "scatter")](
+                          const Variable& dy, const BackwardContext& context) {
+                        Gradients gradients(2);
+                        const Tensor& at = index.unpack();
+                        if (context.needs(0))
+                          gradients[0] = scatter(dy, dim, at, zeros_of(at.shape(), dy));
+                        if (context.needs(1)) gradients[1] = source_gradient(dy, dim, at, from);
+                        return gradients;
+                      });
+}
+
+Variable scatter_add(const Variable& x, int dim, const Tensor& index, const Variable& src) {
+  return record_twice("scatter_add", scatter_add(x.tensor(), dim, index, src.tensor()), {x, src},
+                      [dim, from = src.shape(), index = Saved(index, "scatter_add")](
+                          const Variable& dy, const BackwardContext& context) {
+                        Gradients gradients(2);
+                        if (context.needs(0)) gradients[0] = dy;
+                        if (!context.needs(1)) return gradients;
+                        const Tensor& at = index.unpack();
+                        std::vector<Padding> rest;
+                        for (int d = 0; d < from.ndim(); ++d)
+                          rest.push_back({.after = from[d] - at.dim(d)});
+                        gradients[1] = pad(gather(dy, dim, at), rest);
+                        return gradients;
+                      });
+}
+
+Variable index_select(const Variable& x, int dim, const Tensor& index) {
+  const Tensor y = index_select(x.tensor(), dim, index);
+  return record_twice(
+      "index_select", y, {x},
+      [d = normalize_dim(dim, x.ndim(), "index_select"), from = x.shape(),
+       index = Saved(index, "index_select")](const Variable& dy, const BackwardContext&) {
+        const Tensor all = repeated(index.unpack(), d, dy.shape());
+        return Gradients{added_up(dy, d, all, from)};
+      });
+}
+
+Variable index(const Variable& x, const std::vector<Tensor>& indices) {
+  return record_twice("index", index(x.tensor(), indices), {x},
+                      [from = x.shape(), indices = saved_list(indices, "index")](
+                          const Variable& dy, const BackwardContext&) {
+                        return Gradients{index_put(zeros_of(from, dy), unpacked(indices), dy,
+                                                   {.accumulate = true})};
+                      });
+}
+
+namespace {
+
+// As source_gradient: dy at the indices, but for those that were overwritten.
+Variable value_gradient(const Variable& dy, const std::vector<Tensor>& indices) {
+  Shape shape, places;
+  for (std::size_t d = 0; d < indices.size(); ++d) {
+    shape = broadcast_shapes(shape, indices[d].shape(), "index_put");
+    places.push_back(dy.dim(static_cast<int>(d)));
+  }
+  const Tensor own = names(shape, dy.device());
+  const Tensor winners = index_put(zeros(places, own.options()), indices, own);
+  Tensor won = cast(eq(index(winners, indices), own), dy.dtype());
+  const Variable chosen = index(dy, indices);
+  while (won.ndim() < chosen.ndim()) won = won.unsqueeze(-1);
+  return mul(chosen, Variable(won));
+}
+
+}  // namespace
+
+Variable index_put(const Variable& x, const std::vector<Tensor>& indices, const Variable& values,
+                   const IndexPutOptions& options) {
+  return record_twice(
+      "index_put", index_put(x.tensor(), indices, values.tensor(), options), {x, values},
+      [accumulate = options.accumulate, from = values.shape(),
+       indices = saved_list(indices, "index_put")](const Variable& dy,
+                                                   const BackwardContext& context) {
+        Gradients gradients(2);
+        const std::vector<Tensor> at = unpacked(indices);
+        if (context.needs(0)) gradients[0] = accumulate ? dy : index_put(dy, at, zeros_of({}, dy));
+        if (context.needs(1)) {
+          const Variable chosen = accumulate ? index(dy, at) : value_gradient(dy, at);
+          gradients[1] = sum_to_shape(chosen, from);
+        }
+        return gradients;
+      });
+}
+
+Variable masked_fill(const Variable& x, const Tensor& mask, double value) {
+  return record_twice(
+      "masked_fill", masked_fill(x.tensor(), mask, value), {x},
+      [mask = Saved(mask, "masked_fill")](const Variable& dy, const BackwardContext&) {
+        return Gradients{masked_fill(dy, mask.unpack(), 0)};
+      });
+}
+
+namespace {
+
+// The gradient of an embedding's weight as a variable: its own derivative reads the rows again.
+Variable embedding_gradient(const Variable& dy, const Tensor& index, const Shape& weight,
+                            std::int64_t padding) {
+  const Tensor dweight = Tensor::empty(weight, dy.tensor().options());
+  embedding_backward_into(dweight, dy.tensor(), index, {.padding_index = padding});
+  return record_twice("embedding_backward", dweight, {dy},
+                      [padding, index = Saved(index, "embedding_backward")](
+                          const Variable& ddweight, const BackwardContext&) {
+                        const Tensor& at = index.unpack();
+                        const Tensor padded = eq(at, padding).unsqueeze(-1);
+                        return Gradients{masked_fill(embedding(ddweight, at), padded, 0)};
+                      });
+}
+
+}  // namespace
+
+Variable embedding(const Variable& weight, const Tensor& index, const EmbeddingOptions& options) {
+  const Tensor y = embedding(weight.tensor(), index);
+  const std::int64_t padding = options.padding_index;
+  TESSERA_CHECK(-1 <= padding && padding < weight.dim(0), "embedding",
+                "padding_index {} is outside [0, {}), the entries of the weight; -1 means none",
+                padding, weight.dim(0));
+  return record_twice("embedding", y, {weight},
+                      [padding, from = weight.shape(), index = Saved(index, "embedding")](
+                          const Variable& dy, const BackwardContext& context) {
+                        const Tensor& at = index.unpack();
+                        // The kernel sums in f32 what has 16 bits, so it can store either.
+                        std::optional<GradientSlot> slot = context.slot(0, dy.dtype());
+                        if (!slot && dtype_size(dy.dtype()) == 2)
+                          slot = context.slot(0, DType::kF32);
+                        if (slot) {
+                          embedding_backward_into(slot->tensor, dy.tensor(), at,
+                                                  {.beta = slot->beta, .padding_index = padding});
+                          return Gradients(1);
+                        }
+                        return Gradients{embedding_gradient(dy, at, from, padding)};
+                      });
+}
+
+}  // namespace tessera

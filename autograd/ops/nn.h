@@ -1,0 +1,79 @@
+#pragma once
+
+/// Differentiable operations of neural networks: the twins of tensor/ops/nn.h, ops_norm.h,
+/// ops_dropout.h and ops_rotary.h, where shapes, formulas and errors stand. Derivatives are fused
+/// kernels; "twice": with create_graph they are made of differentiable operations instead.
+
+#include <string_view>
+
+#include "tessera/autograd/variable.h"
+#include "tessera/tensor/ops/dropout.h"
+#include "tessera/tensor/ops/nn.h"
+#include "tessera/tensor/ops/norm.h"
+#include "tessera/tensor/ops/rotary.h"
+
+namespace tessera {
+
+Variable softmax(const Variable& x, int dim = -1);      // twice
+Variable log_softmax(const Variable& x, int dim = -1);  // twice
+
+/// Targets and class weights get no gradient. Twice.
+///
+/// The gradient is written over the logits where backward is their last user: when it frees what
+/// was saved (not with create_graph, nor, but for what it computed anew, with retain_graph), and no
+/// handle, view or other node holds them. So leave them to the loss,
+/// `cross_entropy(model(tokens), targets)`, or let the variable's scope end before backward(). The
+/// peak of backward is then lower by rows * classes * dtype_size(logits) bytes, a whole tensor of
+/// logits; for 8192 tokens of a vocabulary of 50257 in f32, by 1.5 GiB. Logits that someone still
+/// holds keep their values, and the gradient has the same bits either way.
+Variable cross_entropy(const Variable& logits, const Tensor& targets,
+                       const CrossEntropyOptions& options);
+Variable cross_entropy(const Variable& logits, const Tensor& targets,
+                       Reduction reduction = Reduction::kMean);
+
+/// weight and bias may be undefined. All twice.
+Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias,
+                    const LayerNormOptions& options = {});
+Variable rms_norm(const Variable& x, const Variable& weight, const RmsNormOptions& options = {});
+Variable group_norm(const Variable& x, const Variable& weight, const Variable& bias,
+                    const GroupNormOptions& options = {});
+/// x + residual and its norm, in one kernel; x and residual have one shape. What follows, gradients
+/// too, has the bits of add() and then the norm. Where their dtypes differ, and under autocast, it
+/// is add() and then the norm.
+struct AddNorm {
+  Variable y;    ///< the norm of `sum`
+  Variable sum;  ///< x + residual, of the dtype that add() gives it
+
+  /// For hooks of layers that answer it (nn/visit.h).
+  template <class F>
+  void visit_tensors(F&& f) {
+    f(y, sum);
+  }
+};
+AddNorm add_layer_norm(const Variable& x, const Variable& residual, const Variable& weight,
+                       const Variable& bias, const LayerNormOptions& options = {});  // twice
+AddNorm add_rms_norm(const Variable& x, const Variable& residual, const Variable& weight,
+                     const RmsNormOptions& options = {});  // twice
+/// Training, the running statistics in options are updated; gradients flow through the statistics
+/// of x, but not to the running ones. Twice.
+Variable batch_norm(const Variable& x, const Variable& weight, const Variable& bias,
+                    const BatchNormOptions& options = {});
+
+/// With a key of its own and the part of the global tensor that x is. The derivative drops the same
+/// elements; no mask is kept. Twice.
+Variable dropout(const Variable& x, double p, random::Key key, const random::Box& box);
+
+struct DropoutOptions {
+  double p = 0.5;
+  bool training = true;         ///< false: x as it is
+  std::string_view layer = {};  ///< the layer's name; required with training and p > 0
+};
+/// With the next key of the layer in the open random::StepScope, and x's first dim counting samples
+/// from random::first_sample(): so samples drop the same elements whatever rank computes them.
+/// Layers that split other dims over ranks pass their box to the form above. Twice.
+Variable dropout(const Variable& x, const DropoutOptions& options);
+
+/// Twice. The table gets no gradient.
+Variable rotary(const Variable& x, const RotaryTable& table, const RotaryOptions& options = {});
+
+}  // namespace tessera

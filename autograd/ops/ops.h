@@ -1,0 +1,17 @@
+#pragma once
+
+/// Differentiable twins of tensor/ops/ops.h: same names, shapes and errors, on Variable. Each
+/// derivative stands right below its forward in the .cc files. "twice": the derivative is made of
+/// differentiable operations, so create_graph works.
+
+#include "tessera/autograd/ops/attention.h"
+#include "tessera/autograd/ops/conv.h"
+#include "tessera/autograd/ops/elementwise.h"
+#include "tessera/autograd/ops/index.h"
+#include "tessera/autograd/ops/matmul.h"
+#include "tessera/autograd/ops/nn.h"
+#include "tessera/autograd/ops/order.h"
+#include "tessera/autograd/ops/reduce.h"
+#include "tessera/autograd/ops/shape.h"
+#include "tessera/autograd/ops/view.h"
+#include "tessera/autograd/variable.h"

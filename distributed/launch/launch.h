@@ -1,0 +1,114 @@
+#pragma once
+
+/// Starts the ranks of a run from one program: as threads of this process or as processes of the
+/// same binary, on one host or on several.
+///
+///     int main(int argc, char** argv) {
+///       return distributed::launch(argc, argv, [](distributed::World& world) { train(world); });
+///     }
+///
+/// Processes are started by exec of the running binary with the same arguments, which reaches the
+/// same launch() call again and there becomes a rank; so everything before launch() runs once more
+/// in each. They find each other through a temporary folder and ports that the system picks, and
+/// die with the parent; the folder of a parent that was killed is removed by the next start. When
+/// one rank fails (exception, exit, signal) the others are stopped within seconds, and the failure
+/// reported is the first one, not its echoes.
+///
+/// On several hosts (nodes) start the same program on each, with the same options but for
+/// `node_rank`. Nodes find each other at `rdzv_endpoint`, an address of node 0, and then are one
+/// run: node k has the ranks from k * ranks on, all of them end together, and launch() returns on
+/// every node when all have ended. A failure stops all nodes; where it happened it reads as with
+/// one node, elsewhere the node is named in front. So does a node whose launcher or host is gone,
+/// after about five seconds. The ranks' traffic is neither encrypted nor authenticated: see
+/// tcp_store.h.
+///
+/// Call it from the main thread. SIGINT and SIGTERM to the parent end the ranks first and then have
+/// their usual effect; a body may ask to be told instead, and end in order
+/// (World::heed_stop_signals). As the first process of a container, which signals do not end, the
+/// parent exits with 128 + signal.
+///
+/// Several calls in one program. With processes, each rank process runs the call that it belongs to
+/// and passes over the earlier ones with processes, which have run elsewhere: they return at once,
+/// or throw again if their options were refused.
+/// Earlier calls with threads are run again in every rank process, as everything before its call
+/// is: what they computed may be needed there. Where only their effects outside count (a file, a
+/// line of output), leave them out in ranks:
+///
+///     if (!is_rank_process()) launch(argc, argv, {.mode = LaunchMode::kThreads}, prepare);
+///     launch(argc, argv, {.mode = LaunchMode::kProcesses}, train);
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/distributed/process_group.h"
+#include "tessera/distributed/nccl/process_group_nccl.h"
+#include "tessera/distributed/launch/world.h"
+#include "tessera/tensor/streams/stream.h"
+
+namespace tessera::distributed {
+
+enum class LaunchMode : std::uint8_t { kThreads, kProcesses };
+
+/// What carries CUDA tensors. CPU tensors go between threads directly, between processes by Gloo.
+enum class GpuTransport : std::uint8_t {
+  kAuto,   ///< NCCL between processes, and between threads that have a GPU each
+  kLocal,  ///< rank threads read each other's memory; they may share GPUs
+  kNccl,
+};
+
+struct LaunchOptions {
+  int ranks = 2;  ///< of this host's processes or threads; the same on every node
+  LaunchMode mode = LaunchMode::kProcesses;
+  /// What World::device() is of, and where `body` makes tensors when it names no device: the CPU,
+  /// or with any cuda device the GPUs of `gpus`.
+  Device device = kCpu;
+  /// Indices of GPUs, for the ranks of this host in turn; more ranks than GPUs share them where
+  /// they are threads. Empty: all that this process can use.
+  std::vector<int> gpus{};
+  GpuTransport gpu_transport = GpuTransport::kAuto;
+  NcclSettings nccl{};
+  StreamKind cpu_compute = StreamKind::kInline;  ///< the stream that each rank's operations use
+  std::chrono::milliseconds timeout = kDefaultTimeout;  ///< of every wait for a peer or a node
+  bool checked = false;  ///< ranks compare each collective before its data moves: checked.h
+
+  int nnodes = 1;     ///< hosts that run together; more than one only with processes
+  int node_rank = 0;  ///< which of them this is
+  /// Where the nodes meet, with several: "host:port" of node 0, the port being 29400 if left out.
+  /// The port is open until all have come.
+  std::string rdzv_endpoint{};
+  /// What the ranks of this host listen on for those of the others: an interface, a name or an
+  /// address. Empty: the address that leads to rdzv_endpoint.
+  std::string local_addr{};
+};
+
+struct LaunchResult {
+  int exit_code = 0;       ///< 0; 1 when a rank failed; 128 + signal when the body ended for one
+  std::string failure{};   ///< the first failure: rank, what, and for a rank that died the
+                           ///< collective it was in
+  int signal = 0;          ///< for which the body ended early (World::stopped_early), or 0
+  std::int64_t steps = 0;  ///< after so many steps
+};
+
+/// Runs `body` on every rank and waits for all. In a child process it runs its rank and does not
+/// return. Throws InvalidArgument for fewer than 1 rank and for options of nodes that do not fit
+/// together, DeviceError where GPUs cannot be used or are too few for the ranks, Error when the
+/// operating system refuses a process or the nodes' endpoint cannot be used, TimeoutError naming
+/// the nodes that did not come.
+LaunchResult launch(int argc, char** argv, const LaunchOptions& options,
+                    const std::function<void(World&)>& body);
+
+/// For small programs: reads --ranks N, --launch threads|processes, --device cpu|cuda, --timeout
+/// SECONDS, --nnodes N, --node-rank K, --rdzv-endpoint HOST:PORT and --local-addr NAME from the
+/// command line and leaves the rest alone, prints a failure to standard error, returns the exit
+/// code (2 when nothing was started: a wrong option, a GPU that is missing, or a node that did not
+/// come).
+int launch(int argc, char** argv, const std::function<void(World&)>& body);
+
+/// True in a process that launch() started as a rank: a program prints its greeting, and does what
+/// must happen once, only where this is false.
+bool is_rank_process();
+
+}  // namespace tessera::distributed

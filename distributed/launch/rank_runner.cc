@@ -1,0 +1,89 @@
+#include "tessera/distributed/launch/rank_runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <latch>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "tessera/distributed/checked.h"
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/device.h"
+#include "tessera/tensor/rank_context.h"
+
+namespace tessera::distributed {
+namespace {
+
+// OpenMP ends the process where the system refuses a thread; what is refused here is an error that
+// can be told.
+void check_threads_can_start(int count) {
+  std::vector<std::thread> threads;
+  std::latch all_started(1);
+  try {
+    for (int i = 0; i < count; ++i) threads.emplace_back([&] { all_started.wait(); });
+  } catch (const std::system_error& error) {
+    all_started.count_down();
+    for (std::thread& thread : threads) thread.join();
+    throw_error<Error>("launch",
+                       "the system refuses a rank its thread {} of {}: {}; take fewer ranks, or "
+                       "raise the limit of threads (ulimit -u) or of memory (ulimit -v)",
+                       threads.size() + 2, count + 1, error.code().message());
+  }
+  all_started.count_down();
+  for (std::thread& thread : threads) thread.join();
+}
+
+void run_body(const RankSetup& setup, const std::shared_ptr<ProcessGroup>& group,
+              const std::shared_ptr<RankContext>& context,
+              const std::function<void(World&)>& body) {
+  const DefaultDeviceScope device(setup.device);
+  StreamGuard compute(Stream::create(kCpu, setup.cpu_compute, "compute"));
+  World world(setup.checked ? checked(group) : group, setup.device, context, setup.ranks_per_node,
+              setup.stop);
+  body(world);
+  current_stream(kCpu).synchronize();
+  if (setup.device.is_cuda()) current_stream(setup.device).synchronize();
+}
+
+}  // namespace
+
+std::optional<RankFailure> run_rank(const RankSetup& setup,
+                                    const std::shared_ptr<ProcessGroup>& group,
+                                    const std::function<void(World&)>& body) {
+  const int rank = group->rank();
+  const int here = setup.ranks_per_node > 0 ? setup.ranks_per_node : group->size();
+  const auto context = std::make_shared<RankContext>(rank, group->size(), threads_per_rank(here));
+  RankScope scope(context);
+  std::mutex mutex;
+  std::optional<RankFailure> kept;
+  const auto fail = [&](const std::exception_ptr& error) {
+    const RankFailure failure = describe_failure(rank, error);
+    {
+      std::lock_guard lock(mutex);
+      if (!kept || (kept->echo && !failure.echo)) {
+        kept = failure;
+        if (setup.on_failure) setup.on_failure(failure);
+      }
+    }
+    group->abort(failure.text);
+  };
+  context->set_failure_handler(fail);
+  try {
+    check_threads_can_start(context->threads() - 1);
+    run_body(setup, group, context, body);
+  } catch (...) {
+    fail(std::current_exception());
+  }
+  context->set_failure_handler(nullptr);
+  return kept;
+}
+
+int threads_per_rank(int ranks) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, cores / std::max(1, ranks));
+}
+
+}  // namespace tessera::distributed

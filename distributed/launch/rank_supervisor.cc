@@ -1,0 +1,127 @@
+#include "tessera/distributed/launch/rank_supervisor.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+
+#include "tessera/distributed/launch/signal_watch.h"
+#include "tessera/distributed/launch/spawn.h"
+
+namespace tessera::distributed {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kTick{10};
+// From the first sign of trouble: time for the others to fail by themselves and say where they
+// stood; then to end.
+constexpr std::chrono::milliseconds kBeforeTerm{1200};
+constexpr std::chrono::milliseconds kBeforeKill{1800};
+
+bool ended_well(const RankChild& child) {
+  return WIFEXITED(child.status) && WEXITSTATUS(child.status) == 0 && child.page->done;
+}
+
+}  // namespace
+
+RankSupervisor::RankSupervisor(const RankEnvironment& first, LaunchFolder& folder)
+    : first_(first), folder_(folder) {
+  first_.folder = folder.path();
+  for (int i = 0; i < first.ranks_per_node; ++i) {
+    const int rank = first.rank + i;
+    children_.push_back({.rank = rank, .page = RankPage::create(folder.path(), rank)});
+  }
+}
+
+RankSupervisor::~RankSupervisor() {
+  signal_running(SIGKILL);
+  for (RankChild& child : children_) {
+    if (child.running) waitpid(child.pid, &child.status, 0);
+  }
+}
+
+void RankSupervisor::start(const std::vector<std::string>& arguments) {
+  for (RankChild& child : children_) {
+    RankEnvironment environment = first_;
+    environment.rank = child.rank;
+    child.pid = spawn_self(arguments, environment_with(environment));
+    child.running = true;
+  }
+}
+
+void RankSupervisor::wait(const std::function<bool()>& failed_elsewhere) {
+  const auto runs = [](const RankChild& child) { return child.running; };
+  for (;;) {
+    reap();
+    if (std::none_of(children_.begin(), children_.end(), runs)) return;
+    if (all_connected()) folder_.remove();
+    const bool signalled = SignalWatch::received() != 0 && !hand_on_signal(working());
+    const bool trouble = anything_wrong() || failed_elsewhere() || signalled;
+    if (!trouble_since_ && trouble) {
+      trouble_since_ = Clock::now();
+      // Whoever signalled the parent wants an end, not a diagnosis.
+      if (SignalWatch::received() != 0) *trouble_since_ -= kBeforeTerm;
+    }
+    if (trouble_since_) escalate();
+    std::this_thread::sleep_for(kTick);
+  }
+}
+
+void RankSupervisor::reap() {
+  for (RankChild& child : children_) {
+    if (!child.running) continue;
+    const pid_t ended = waitpid(child.pid, &child.status, WNOHANG);
+    if (ended == 0 || (ended < 0 && errno == EINTR)) continue;
+    // Where SIGCHLD is ignored, nobody learns the status; then the page has to do.
+    if (ended < 0) child.status = child.page->done ? 0 : 1 << 8;
+    child.running = false;
+    child.end_time_ns = monotonic_ns();
+  }
+}
+
+// Of the ranks whose work has not ended.
+std::vector<StopSignal*> RankSupervisor::working() const {
+  std::vector<StopSignal*> stops;
+  for (const RankChild& child : children_)
+    if (child.running && !child.page->done) stops.push_back(&child.page->stop);
+  return stops;
+}
+
+EarlyStop RankSupervisor::early_stop() const {
+  std::vector<StopSignal*> stops;
+  for (const RankChild& child : children_) stops.push_back(&child.page->stop);
+  return early_stop_of(stops);
+}
+
+bool RankSupervisor::anything_wrong() const {
+  return std::any_of(children_.begin(), children_.end(), [](const RankChild& child) {
+    return child.page->has_failure() || (!child.running && !ended_well(child));
+  });
+}
+
+bool RankSupervisor::all_connected() const {
+  return std::all_of(children_.begin(), children_.end(),
+                     [](const RankChild& child) { return child.page->connected.load(); });
+}
+
+void RankSupervisor::signal_running(int signal) {
+  for (RankChild& child : children_) {
+    if (!child.running) continue;
+    child.stopped_by_us = true;
+    kill(child.pid, signal);
+  }
+}
+
+void RankSupervisor::escalate() {
+  const auto elapsed = Clock::now() - *trouble_since_;
+  if (elapsed > kBeforeKill) {
+    signal_running(SIGKILL);
+  } else if (elapsed > kBeforeTerm) {
+    signal_running(SIGTERM);
+  }
+}
+
+}  // namespace tessera::distributed

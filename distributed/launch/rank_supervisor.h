@@ -1,0 +1,66 @@
+#pragma once
+
+/// The parent's side of rank processes: starts them, waits for them, stops the rest when one fails,
+/// and finds the cause.
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/distributed/launch/launch_folder.h"
+#include "tessera/distributed/launch/rank_environment.h"
+#include "tessera/distributed/launch/rank_page.h"
+#include "tessera/distributed/launch/stop_signal.h"
+
+namespace tessera::distributed {
+
+/// One rank process as the parent knows it.
+struct RankChild {
+  int rank = 0;
+  int pid = -1;
+  bool running = false;
+  bool stopped_by_us = false;
+  int status = 0;  ///< of waitpid, once it has ended
+  std::int64_t end_time_ns = 0;
+  std::shared_ptr<RankPage> page{};
+};
+
+class RankSupervisor {
+ public:
+  /// Starts nothing yet. `first` is the environment of this node's first rank, but for the folder.
+  RankSupervisor(const RankEnvironment& first, LaunchFolder& folder);
+  /// Kills what still runs.
+  ~RankSupervisor();
+  RankSupervisor(const RankSupervisor&) = delete;
+  RankSupervisor& operator=(const RankSupervisor&) = delete;
+
+  /// Throws Error when the system refuses a process.
+  void start(const std::vector<std::string>& arguments);
+  /// Returns when every rank has ended. Stops them when `failed_elsewhere` says that the run has
+  /// failed on another node.
+  void wait(const std::function<bool()>& failed_elsewhere);
+  const std::vector<RankChild>& children() const { return children_; }
+  /// Where the ranks' bodies ended early for a signal.
+  EarlyStop early_stop() const;
+
+ private:
+  void reap();
+  std::vector<StopSignal*> working() const;
+  bool anything_wrong() const;
+  bool all_connected() const;
+  void signal_running(int signal);
+  void escalate();
+
+  RankEnvironment first_;
+  LaunchFolder& folder_;
+  std::vector<RankChild> children_;
+  std::optional<std::chrono::steady_clock::time_point> trouble_since_;
+};
+
+/// The failure to report, its text with the rank; nothing when all ranks ended well.
+std::optional<RankFailure> first_failure_of(const std::vector<RankChild>& children);
+
+}  // namespace tessera::distributed

@@ -1,0 +1,177 @@
+#include "tessera/distributed/nccl/nccl_peers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include "tessera/tensor/error.h"
+
+namespace tessera::distributed {
+namespace {
+
+constexpr const char* kFailed = "nccl failed";
+constexpr const char* kSomebodyLeft = "nccl left";
+// A watch looks every 20 ms, or every 500 ms while one collective takes long.
+constexpr std::chrono::milliseconds kForAnswers{700};
+constexpr std::chrono::milliseconds kBetweenAnswers{20};
+
+std::string id_key(const NcclTeam& team) { return "nccl id " + team.key; }
+std::string came_key(const NcclTeam& team, std::size_t place) {
+  return fmt::format("nccl came {} {}", team.key, place);
+}
+// A key gets its value once, so questions have numbers, and each has its own answers.
+std::string question_key(int question) { return fmt::format("nccl question {}", question); }
+std::string answer_key(int question, int rank) {
+  return fmt::format("nccl answer {} {}", question, rank);
+}
+std::string left_key(const std::string& team, int rank) {
+  return fmt::format("nccl left {} {}", team, rank);
+}
+
+// A collective as text: the key has no spaces.
+std::string question_text(const std::string& team, std::uint64_t sequence) {
+  return fmt::format("{} {}", team, sequence);
+}
+
+std::map<std::string, std::uint64_t> read_issued(const std::string& text) {
+  std::map<std::string, std::uint64_t> out;
+  std::istringstream in(text);
+  std::string team;
+  std::uint64_t sequence = 0;
+  while (in >> team >> sequence) out[team] = sequence;
+  return out;
+}
+
+// No news where the store is gone.
+template <class Ask>
+auto ask_quietly(Ask&& ask) noexcept -> decltype(ask()) {
+  try {
+    return ask();
+  } catch (...) {
+    return {};
+  }
+}
+
+}  // namespace
+
+NcclPeers::NcclPeers(std::shared_ptr<Store> store, int rank)
+    : store_(std::move(store)), rank_(rank) {}
+
+void NcclPeers::give_id(const NcclTeam& team, const std::string& id) {
+  store_->set(id_key(team), id);
+}
+
+std::optional<std::string> NcclPeers::take_id(const NcclTeam& team,
+                                              std::chrono::milliseconds timeout) {
+  if (!store_->wait({id_key(team)}, timeout).empty()) return std::nullopt;
+  return store_->get(id_key(team));
+}
+
+void NcclPeers::come(const NcclTeam& team) {
+  store_->set(came_key(team, static_cast<std::size_t>(team.place)), "");
+}
+
+std::vector<int> NcclPeers::absent(const NcclTeam& team) {
+  std::vector<int> out;
+  for (std::size_t place = 0; place < team.ranks.size(); ++place) {
+    if (!store_->get(came_key(team, place))) out.push_back(team.ranks[place]);
+  }
+  return out;
+}
+
+void NcclPeers::note_issued(const NcclTeam& team, std::uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  issued_[team.key] = sequence;
+}
+
+bool NcclPeers::has_issued(const std::string& team, std::uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  const auto found = issued_.find(team);
+  return found != issued_.end() && found->second >= sequence;
+}
+
+void NcclPeers::tell_failure(const std::string& reason) noexcept {
+  ask_quietly([&] { return store_->set(kFailed, reason); });
+}
+
+std::optional<std::string> NcclPeers::failure() noexcept {
+  return ask_quietly([&] { return store_->get(kFailed); });
+}
+
+// The number of an equal question, or the first that nobody asks under. What this rank has answered
+// already is left alone: others have too, and may have come further since.
+int NcclPeers::ask(const std::string& question) {
+  int number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    number = answered_;
+  }
+  while (!store_->set(question_key(number), question)) {
+    if (store_->get(question_key(number)) == question) break;
+    ++number;
+  }
+  return number;
+}
+
+std::vector<int> NcclPeers::not_arrived(const NcclTeam& team, std::uint64_t sequence) noexcept {
+  return ask_quietly([&] {
+    const int question = ask(question_text(team.key, sequence));
+    std::vector<std::string> keys;
+    for (const int rank : team.ranks) keys.push_back(answer_key(question, rank));
+    // Others ask too, and wait for this rank's answers meanwhile.
+    const auto deadline = std::chrono::steady_clock::now() + kForAnswers;
+    do {
+      answer();
+    } while (!store_->wait(keys, kBetweenAnswers).empty() && !store_->get(kFailed) &&
+             std::chrono::steady_clock::now() < deadline);
+    std::vector<int> out;
+    for (const int rank : team.ranks) {
+      if (store_->get(answer_key(question, rank)).value_or("") != "here") out.push_back(rank);
+    }
+    return out;
+  });
+}
+
+void NcclPeers::answer() noexcept {
+  ask_quietly([&] {
+    int number = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      number = answered_;
+    }
+    for (; const auto question = store_->get(question_key(number)); ++number) {
+      for (const auto& [team, sequence] : read_issued(*question))
+        store_->set(answer_key(number, rank_), has_issued(team, sequence) ? "here" : "not yet");
+    }
+    const std::lock_guard lock(mutex_);
+    answered_ = std::max(answered_, number);
+    return true;
+  });
+}
+
+void NcclPeers::leave(const NcclTeam& team) noexcept {
+  ask_quietly([&] {
+    std::uint64_t last = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      last = issued_[team.key];
+    }
+    store_->set(left_key(team.key, rank_), question_text(team.key, last));
+    return store_->set(kSomebodyLeft, "");
+  });
+}
+
+std::optional<int> NcclPeers::left_before(const NcclTeam& team, std::uint64_t sequence) noexcept {
+  return ask_quietly([&]() -> std::optional<int> {
+    if (!store_->get(kSomebodyLeft)) return std::nullopt;
+    for (const int rank : team.ranks) {
+      const auto text = store_->get(left_key(team.key, rank));
+      if (text && read_issued(*text)[team.key] < sequence) return rank;
+    }
+    return std::nullopt;
+  });
+}
+
+}  // namespace tessera::distributed

@@ -1,0 +1,32 @@
+#pragma once
+
+/// Ranks as processes of one host or of several, connected by TCP on ports the system picks (Gloo).
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "tessera/distributed/process_group.h"
+#include "tessera/distributed/store/store.h"
+
+namespace tessera::distributed {
+
+struct GlooOptions {
+  int rank = 0;
+  int size = 1;
+  /// Of this group alone, empty at first; the ranks find each other there. It is not needed once
+  /// every rank is connected.
+  std::shared_ptr<Store> store{};
+  /// The numeric address of this host that the other ranks connect to; the default is for ranks of
+  /// one host.
+  std::string address = "127.0.0.1";
+  std::chrono::milliseconds timeout =
+      kDefaultTimeout;  ///< of connecting, and of each wait for a peer
+};
+
+/// Connects with the other ranks; every rank calls it. Throws CollectiveError when one does not
+/// come, or when one with this number is there already. Ignores SIGPIPE in this process if nothing
+/// handles it: a peer that dies must not take its neighbours down silently.
+std::shared_ptr<ProcessGroup> make_gloo_group(const std::string& name, const GlooOptions& options);
+
+}  // namespace tessera::distributed

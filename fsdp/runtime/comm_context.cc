@@ -1,0 +1,102 @@
+#include "tessera/fsdp/runtime/comm_context.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace tessera::fsdp {
+
+CommContext::CommContext(Device device)
+    : device_(device),
+      gather_(Stream::create(device, StreamKind::kQueued, "gather")),
+      reduce_(Stream::create(device, StreamKind::kQueued, "reduce")) {}
+
+CommContext::~CommContext() { abandon(); }
+
+const Stream& CommContext::all_reduce() {
+  if (!all_reduce_.defined())
+    all_reduce_ = Stream::create(device_, StreamKind::kQueued, "all_reduce");
+  return all_reduce_;
+}
+
+namespace {
+
+// What fails on a stream is reported where it happens; here only its end matters.
+void wait_quietly(const Event& event) noexcept {
+  try {
+    event.synchronize();
+  } catch (const std::exception&) {
+  }
+}
+
+}  // namespace
+
+void CommContext::abandon() noexcept {
+  for (const Parked& parked : parked_) wait_quietly(parked.released);
+  // Whole streams: what failed while it was issued is in no list. And a failed stream skips all
+  // work until its failure was taken notice of.
+  for (const Stream* stream : {&gather_, &reduce_, &all_reduce_}) {
+    try {
+      if (stream->defined()) stream->synchronize();
+    } catch (const std::exception&) {
+      // Reported where it happened.
+    }
+  }
+  parked_.clear();
+  slots_.clear();
+  results_.clear();
+}
+
+void CommContext::finish_quietly(const Event& event) const noexcept {
+  try {
+    compute().wait(event);
+  } catch (const std::exception&) {
+    // An inline stream throws here what the event carries.
+  }
+}
+
+void CommContext::park(Block block) {
+  if (block.empty()) return;
+  parked_.push_back({.released = compute().record("released"), .block = std::move(block)});
+}
+
+void CommContext::make_room(const GatherRoom& room) {
+  while (!parked_.empty() && static_cast<int>(parked_.size()) + room.live > room.depth) {
+    gather_.wait(parked_.front().released);
+    parked_.pop_front();
+  }
+}
+
+void CommContext::unpark_all() {
+  while (!parked_.empty()) {
+    gather_.wait(parked_.front().released);
+    parked_.pop_front();
+  }
+}
+
+void CommContext::hold_slots(Event done, std::vector<Block> slots) {
+  slots_.push_back({.done = std::move(done), .blocks = std::move(slots)});
+}
+
+void CommContext::hold_results(Event done, std::vector<Block> results) {
+  results_.push_back({.done = std::move(done), .blocks = std::move(results)});
+}
+
+void CommContext::finish(std::deque<Held>& held, int left) const {
+  while (static_cast<int>(held.size()) > left) {
+    compute().wait(held.front().done);
+    held.pop_front();
+  }
+}
+
+void CommContext::finish_reduces(int left) {
+  finish(slots_, left);
+  finish(results_, std::max(1, left));
+}
+
+void CommContext::finish_all_reduces() {
+  finish(slots_, 0);
+  finish(results_, 0);
+}
+
+}  // namespace tessera::fsdp

@@ -1,0 +1,352 @@
+#include "tessera/fsdp/runtime/module_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tessera/autograd/engine.h"
+#include "tessera/autograd/grad_mode.h"
+#include "tessera/autograd/recompute.h"
+#include "tessera/fsdp/runtime/activations.h"
+#include "tessera/fsdp/runtime/annotations.h"
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/trace.h"
+
+namespace tessera::fsdp {
+
+/// What a module holds of its state, which several may share.
+class ModuleState::Link {
+ public:
+  Link(std::shared_ptr<ModuleState> state, const nn::Module* module)
+      : state_(std::move(state)), module_(module) {}
+  ~Link() { state_->module_gone(module_); }
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  ModuleState* state() const { return state_.get(); }
+
+ private:
+  std::shared_ptr<ModuleState> state_;
+  const nn::Module* module_;
+};
+
+ModuleState::ModuleState(Parts parts, const FullyShardOptions& options)
+    : parts_(std::move(parts)), options_(options) {
+  settings_.reshard_after_forward = options.reshard_after_forward;
+}
+
+ModuleState::~ModuleState() {
+  const std::shared_ptr<Tree> tree = std::move(tree_);  // forget() may be all that still needs it
+  if (!tree) return;
+  if (group()) group()->finish(tree->comm());
+  tree->forget(*this);
+}
+
+ModuleState* ModuleState::of(const nn::Module& module) {
+  const Link* link = module.attached<Link>();
+  return link == nullptr ? nullptr : link->state();
+}
+
+void ModuleState::module_gone(const nn::Module* module) {
+  std::erase(parts_.modules, module);
+  std::erase(parts_.managed, module);
+}
+
+void ModuleState::install() {
+  const std::weak_ptr<ModuleState> weak = weak_from_this();
+  for (nn::Module* module : parts_.modules) {
+    module->attach(std::make_shared<Link>(shared_from_this(), module));
+    module->register_forward_pre_hook(
+        [weak](nn::Module& self, const nn::VisitVariables& arguments) {
+          if (const auto state = weak.lock()) state->pre_forward(self, arguments);
+        },
+        {.first = true});
+    module->register_forward_hook(
+        [weak](nn::Module& self, const nn::VisitVariables* results) {
+          if (const auto state = weak.lock()) state->post_forward(self, results);
+        },
+        {.always = true});
+  }
+  if (!group()) return;
+  group()->on_gradient([weak] {
+    const auto state = weak.lock();
+    if (state && in_backward()) state->tree().begin_backward();
+  });
+  group()->on_conversion([weak] {
+    if (const auto state = weak.lock()) state->check_convertible();
+  });
+  group()->set_idle_query([weak] {
+    const auto state = weak.lock();
+    return !state || !state->shared_tree() || state->shared_tree()->is_idle();
+  });
+}
+
+void ModuleState::check_convertible() {
+  if (!tree_) return;
+  TESSERA_CHECK_AS(StateError, tree_->is_idle(), "fsdp.to",
+                   "{} is in the middle of a step: convert it between steps", type_names());
+  reshard_by_hand();
+  group()->wait_for_readers(tree_->comm());  // the shards' memory goes
+  tree_->note_conversion();
+}
+
+std::string ModuleState::type_names() const {
+  std::string names;
+  for (const nn::Module* module : parts_.modules)
+    names += (names.empty() ? "" : ", ") + module->type_name();
+  return names;
+}
+
+Tree& ModuleState::tree() {
+  if (!tree_) {
+    std::make_shared<Tree>(std::make_shared<CommContext>(device()))->adopt(*this);
+  }
+  return *tree_;
+}
+
+void ModuleState::check_between_steps() const {
+  TESSERA_CHECK_AS(
+      StateError, !tree_ || tree_->is_idle(), "fsdp.forward",
+      "{} is in the middle of a step as part of another root: finish or abandon that step first",
+      type_names());
+}
+
+void ModuleState::join(std::shared_ptr<Tree> tree, int index) {
+  if (tree_ && tree_ != tree) {
+    if (group()) group()->reshard(tree_->comm());
+    const std::shared_ptr<Tree> old = std::exchange(tree_, nullptr);
+    old->forget(*this);
+  }
+  tree_ = std::move(tree);
+  index_ = index;
+}
+
+bool ModuleState::is_told_to_stay() const {
+  if (kind() == Kind::kReplicate) return true;
+  const ReshardAfterForward& reshard = settings_.reshard_after_forward;
+  if (reshard.ranks()) return *reshard.ranks() == 1;
+  return !reshard.reshard().value_or(!(tree_ && tree_->is_root(*this)));
+}
+
+bool ModuleState::is_held() const {
+  return is_told_to_stay() || opened_by_hand_ || gathered_beyond_depth_ ||
+         !settings_.reshard_after_backward || (tree_ && tree_->runs_around_another(*this));
+}
+
+void ModuleState::reshard_after_forward() {
+  // By default the root stays because backward needs it first; without a backward it has no reason
+  // to.
+  const bool stays =
+      is_told_to_stay() && (settings_.reshard_after_forward.is_set() || backward_follows_);
+  if (stays) return;
+  const bool keeps_part = settings_.reshard_after_forward.ranks() && backward_follows_;
+  if (!keeps_part) return reshard_group();
+  group()->reshard_to_part(tree_->comm());
+  opened_by_hand_ = gathered_beyond_depth_ = false;
+}
+
+// A backward will come through what a call computed: it starts at a result that needs a gradient.
+// Where hooks see no Variable among the results, a loss may be kept elsewhere; the group's own
+// parameters decide. The results of a first run that is recomputed need no gradients yet.
+bool ModuleState::expects_backward(const nn::VisitVariables& results) const {
+  if (in_recomputed_forward()) return true;
+  if (!grad_enabled()) return false;
+  bool any = false;
+  bool needs_gradient = false;
+  results([&](const Variable& result) {
+    any = true;
+    needs_gradient |= result.requires_grad();
+  });
+  return any ? needs_gradient : group() != nullptr && group()->is_trained();
+}
+
+// Modules of a group of several run one after another; true when this one was the last.
+bool ModuleState::note_ran(const nn::Module& module) {
+  if (std::find(ran_.begin(), ran_.end(), &module) == ran_.end()) ran_.push_back(&module);
+  if (ran_.size() < parts_.modules.size()) return false;
+  ran_.clear();
+  return true;
+}
+
+void ModuleState::prepare_arguments(nn::Module& module, const nn::VisitVariables& arguments) {
+  const MixedPrecision& precision = options_.mixed_precision;
+  if (!precision.param_dtype || !precision.cast_forward_inputs) return;
+  if (precision.exempt && precision.exempt(module)) return;
+  cast_variables(arguments, *precision.param_dtype);
+}
+
+void ModuleState::pre_forward(nn::Module& module, const nn::VisitVariables& arguments) {
+  Tree& tree = this->tree();
+  if (in_backward()) {  // recompute: the backward around it decides what is released and recorded
+    prepare_arguments(module, arguments);
+    tree.begin_backward();
+    if (!group()) return;
+    group()->wait_for_unshard(tree.comm(), tree.room());
+    if (ran_.empty()) watch_arguments(arguments);
+    return;
+  }
+  if (depth_++ > 0) {  // a hooked method that calls its own module: the outer call decides
+    prepare_arguments(module, arguments);
+    if (group()) group()->wait_for_unshard(tree.comm(), tree.room());
+    return;
+  }
+  if (tree.forward_root() == nullptr) {
+    tree.begin_forward(*this);
+    move_variables(arguments, device());
+  }
+  phase_ = Phase::kForward;
+  if (ran_.empty()) backward_follows_ = false;
+  prepare_arguments(module, arguments);
+  if (!group()) return;
+  if (ran_.empty()) {
+    enter_forward(arguments);
+  } else {
+    group()->wait_for_unshard(tree.comm(), tree.room());
+  }
+}
+
+void ModuleState::enter_forward(const nn::VisitVariables& arguments) {
+  Tree& tree = *tree_;
+  tree.enter(*this);
+  group()->wait_for_unshard(tree.comm(), tree.room());
+  watch_arguments(arguments);
+  prefetch(settings_.forward_prefetch, tree.schedule.enter_forward(index_, tree.prefetch.forward));
+}
+
+void ModuleState::post_forward(nn::Module& module, const nn::VisitVariables* results) {
+  if (!tree_) return;
+  const bool is_inner = !in_backward() && depth_ > 0 && --depth_ > 0;
+  if (results == nullptr) {
+    if (!in_backward() && !is_inner) forward_failed();
+    return;
+  }
+  if (!in_backward()) backward_follows_ |= expects_backward(*results);
+  // Recompute leaves the value, also that of the first run of a recomputation inside another: the
+  // post-backward of the second releases it.
+  const bool all_ran = !is_inner && (group() == nullptr || note_ran(module));
+  if (!in_backward() && all_ran) {
+    if (group()) {
+      leave_forward();
+    } else {
+      phase_ = Phase::kIdle;
+    }
+  }
+  if (grad_enabled()) watch_results(*results);
+  if (options_.mixed_precision.output_dtype)
+    cast_variables(*results, *options_.mixed_precision.output_dtype);
+  if (!in_backward() && !is_inner && tree_->forward_root() == this) tree_->end_forward();
+}
+
+void ModuleState::leave_forward() {
+  tree_->leave(*this);
+  reshard_after_forward();
+  if (backward_follows_) tree_->schedule.leave_forward(index_);
+  phase_ = Phase::kIdle;
+}
+
+// Forward threw, and an outer module may go on regardless.
+void ModuleState::forward_failed() {
+  ran_.clear();
+  tree_->leave(*this);
+  if (group()) reshard_group();
+  phase_ = Phase::kIdle;
+  if (tree_->forward_root() == this) tree_->abandon();
+}
+
+// Without a watched argument the end of the backward pass stands in.
+void ModuleState::watch_arguments(const nn::VisitVariables& arguments) {
+  if (!grad_enabled()) return;
+  after_gradients(arguments, [weak = weak_from_this()] {
+    if (const auto state = weak.lock()) state->post_backward();
+  });
+}
+
+void ModuleState::watch_results(const nn::VisitVariables& results) {
+  before_gradients(results, [weak = weak_from_this()] {
+    if (const auto state = weak.lock()) state->pre_backward();
+  });
+}
+
+void ModuleState::prefetch(
+    const std::optional<std::vector<std::weak_ptr<ModuleState>>>& explicit_list,
+    const std::vector<int>& implicit) {
+  if (!explicit_list) {
+    for (const int index : implicit) {
+      ModuleState* next = tree_->states()[static_cast<std::size_t>(index)];
+      if (next) next->unshard_ahead(/*held=*/false);
+    }
+    return;
+  }
+  int ahead = 0;
+  for (const std::weak_ptr<ModuleState>& weak : *explicit_list) {
+    if (const auto next = weak.lock()) next->unshard_ahead(ahead++ >= tree_->room().depth);
+  }
+}
+
+void ModuleState::unshard_ahead(bool held) {
+  if (!group()) return;
+  Tree& tree = this->tree();
+  const GroupState before = group()->state();
+  if (before != GroupState::kSharded && before != GroupState::kPostForward) return;
+  gathered_beyond_depth_ = held;
+  group()->unshard(tree.comm(), tree.room());
+}
+
+void ModuleState::pre_backward() {
+  if (phase_ == Phase::kPreBackward || !tree_) return;
+  phase_ = Phase::kPreBackward;
+  tree_->begin_backward();
+  if (!group()) return;
+  group()->check_not_stale();
+  tree_->enter(*this);
+  if (settings_.unshard_in_backward) group()->wait_for_unshard(tree_->comm(), tree_->room());
+  std::vector<int> implicit;
+  const std::optional<int> preceding = tree_->schedule.enter_backward(index_);
+  if (preceding && tree_->prefetch.backward == BackwardPrefetch::kPre) {
+    const ModuleState* next = tree_->states()[static_cast<std::size_t>(*preceding)];
+    if (next && next->settings_.unshard_in_backward) implicit.push_back(*preceding);
+  }
+  prefetch(settings_.backward_prefetch, implicit);
+}
+
+void ModuleState::post_backward() {
+  phase_ = Phase::kPostBackward;
+  if (!group() || !tree_) return;
+  tree_->leave(*this);
+  const bool keeps_gather = group()->state() == GroupState::kGathering && !tree_->is_last_backward;
+  if (settings_.reshard_after_backward && !keeps_gather) reshard_group();
+  if (settings_.reduce_gradients && group()->ready_to_reduce() && !group()->needs_zeros())
+    group()->reduce(tree_->comm());
+  annotate(kAnnotationDomain, group()->group_name(), kPostBackwardPhase);
+}
+
+void ModuleState::reshard_group() {
+  const bool held = is_held();
+  group()->reshard(tree_->comm());
+  opened_by_hand_ = gathered_beyond_depth_ = false;
+  // No gather takes the place of a held group, so none would wait for its release.
+  if (held) tree_->comm().unpark_all();
+}
+
+void ModuleState::unshard_by_hand(bool wait) {
+  if (!group()) return;
+  Tree& tree = this->tree();
+  opened_by_hand_ = true;
+  if (wait) {
+    group()->wait_for_unshard(tree.comm(), tree.room());
+  } else {
+    group()->unshard(tree.comm(), tree.room());
+  }
+}
+
+void ModuleState::wait_by_hand() {
+  // Released meanwhile, by hand or because nobody used it: then there is nothing to wait for.
+  if (group() && tree_ && group()->state() == GroupState::kGathering)
+    group()->wait_for_unshard(tree_->comm(), tree_->room());
+}
+
+void ModuleState::reshard_by_hand() {
+  if (!group() || !tree_) return;
+  reshard_group();
+  if (tree_->is_idle()) tree_->comm().unpark_all();
+}
+
+}  // namespace tessera::fsdp

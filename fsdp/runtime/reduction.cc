@@ -1,0 +1,377 @@
+#include "tessera/fsdp/runtime/reduction.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "tessera/distributed/collectives.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/memory/transfer.h"
+
+namespace tessera::fsdp {
+namespace {
+
+std::int64_t bytes_of(const Tensor& x) {
+  return x.numel() * static_cast<std::int64_t>(dtype_size(x.dtype()));
+}
+
+/// Where the gradient lives. From a device without values zeros come, so that a plan goes on.
+Tensor brought_to(const Tensor& x, Device device) {
+  if (x.device().is_null() && !device.is_null())
+    return zeros(x.shape(), {.dtype = x.dtype(), .device = device});
+  return to_device(x, device);
+}
+
+void keep(std::vector<Block>& blocks, const Tensor& x) {
+  Storage storage = x.storage();
+  blocks.push_back(storage.detach());
+}
+
+}  // namespace
+
+DivideFactors split_divide_factor(double factor) {
+  double pre = 1;
+  while (std::fmod(factor, pre) == 0 && factor / pre > pre) pre *= 2;
+  return {.pre = pre, .post = factor / pre};
+}
+
+bool Reduction::collect() {
+  if (group_.needs_zeros()) take_part_with_zeros();
+  bool any_fresh = false;
+  for (ShardedParameter& each : group_.parameters_) {
+    const bool fresh = each.slot().pending();
+    any_fresh |= fresh;
+    const bool waits = fresh || each.partial().defined();  // also where it was frozen since
+    if (!waits && !each.parameter().requires_grad()) continue;
+    if (waits) {
+      members_.push_back({.parameter = &each, .fresh = fresh});
+    } else {
+      without_.push_back(each.parameter().name());
+    }
+  }
+  return any_fresh || (!members_.empty() && !waits_for_all_reduce());
+}
+
+// Where this rank has no gradient others may have one. How many have is counted along, for a
+// gradient that nobody had stays undefined.
+void Reduction::take_part_with_zeros() {
+  std::vector<float> used;
+  for (ShardedParameter& each : group_.parameters_) {
+    const nn::Parameter& parameter = each.parameter();
+    if (!parameter.requires_grad()) continue;
+    if (!group_.settings_.zeros_for_unused && !parameter.has_tag("optional")) continue;
+    const bool here = each.slot().pending();
+    if (waits_for_all_reduce()) {  // the replicas count when they take part
+      if (here) group_.used_before_.insert(parameter.id());
+    } else {
+      const bool before = group_.used_before_.erase(parameter.id()) != 0;
+      if (!parameter.grad().defined() || group_.is_use_unknown(parameter)) {
+        used.push_back(here || before ? 1.0F : 0.0F);
+        use_count_.parameters.push_back(parameter);
+      }
+    }
+    if (!here) each.slot().fill_with_zeros();
+  }
+  if (used.empty()) return;
+  const auto count = static_cast<std::int64_t>(used.size());
+  use_count_.ranks = to_device(Tensor::from_vector(used, {count}), group_.mesh_.device());
+}
+
+void Reduction::count_users(distributed::ProcessGroup& group) {
+  if (use_count_.ranks.defined())
+    distributed::all_reduce(group, std::vector{use_count_.ranks}, distributed::ReduceOp::kSum,
+                            label());
+}
+
+std::string Reduction::label() const {
+  std::string text = group_.name_;
+  for (std::size_t i = 0; i < without_.size(); ++i)
+    text += (i == 0 ? " without " : ", ") + without_[i];
+  return text;
+}
+
+// All work issued from here on runs on `stream`, after what was issued so far.
+void Reduction::use(const Stream& stream) {
+  if (stream_ == stream) return;
+  stream.wait((stream_.defined() ? stream_ : comm_.compute()).record("gradients"));
+  stream_ = stream;
+}
+
+bool Reduction::waits_for_all_reduce() const {
+  return group_.shard_group_ && group_.replica_group_ && !group_.settings_.all_reduce;
+}
+
+void Reduction::run() {
+  comm_.finish_reduces(std::max(0, comm_.max_reduces_in_flight - 1));
+  const double factor =
+      group_.settings_.divide_factor.value_or(static_cast<double>(group_.data_parallel_size()));
+  const bool f16 = members_.front().parameter->slot().dtype() == DType::kF16;
+  factors_ = f16 ? split_divide_factor(factor) : DivideFactors{.pre = 1, .post = factor};
+  try {
+    issue();
+  } catch (...) {  // what was issued so far goes on using memory that is let go of here
+    comm_.abandon();
+    throw;
+  }
+  group_.reduce_done_ = stream_.record("reduced");
+  if (use_count_.ranks.defined()) group_.use_counts_.push_back(std::move(use_count_));
+  comm_.hold_results(group_.reduce_done_, std::move(until_done_));
+  if (comm_.max_reduces_in_flight == 0) {
+    comm_.finish_all_reduces();
+  } else {
+    comm_.finish_reduces(comm_.max_reduces_in_flight);
+  }
+}
+
+void Reduction::issue() {
+  make_room_for_results();
+  scatter();
+  if (waits_for_all_reduce()) {
+    for (Member& member : members_) member.parameter->partial() = member.sum;
+    return;
+  }
+  all_reduce();
+  all_reduce_hook();
+  deliver();
+}
+
+// Compute's memory throughout, since compute is where grad() is read and dropped.
+void Reduction::make_room_for_results() {
+  const MemoryCategoryScope category(MemoryCategory::kGradient);
+  for (Member& member : members_) {
+    ShardedParameter& parameter = *member.parameter;
+    const ParameterLayout& layout = parameter.layout();
+    if (!member.fresh) {
+      member.sum = std::exchange(parameter.partial(), {});
+    } else if (!layout.is_own_sum()) {
+      member.slot = parameter.slot().padded();
+      member.sum = parameter.new_reduced(layout.roomy_chunk_rows());
+    } else {
+      member.sum = parameter.slot().take();
+    }
+    if (waits_for_all_reduce()) continue;
+    const nn::Parameter& handle = parameter.parameter();
+    const Tensor existing = handle.grad();
+    const DType dtype = group_.keep_reduce_dtype_ ? member.sum.dtype() : handle.dtype();
+    const bool as_it_is = member.sum.dtype() == dtype && layout.dim() == 0 &&
+                          !parameter.choice().offload && !layout.is_cut_twice();
+    if (existing.defined()) {
+      member.target = existing;
+    } else if (!as_it_is) {
+      const ParameterChoice& choice = parameter.choice();
+      const TensorOptions options{.dtype = dtype,
+                                  .device = choice.offload ? kCpu : member.sum.device(),
+                                  .pinned = choice.offload && choice.pinned};
+      member.target = Tensor::empty_named(layout.local_shape(), options, MemoryCategory::kGradient,
+                                          handle.name() + ".grad");
+    }
+  }
+}
+
+void Reduction::scale(const Tensor& x, double factor) {
+  if (factor != 1) axpby_(x, x, {.alpha = factor});
+}
+
+void Reduction::scatter() {
+  if (!group_.shard_group_) return;
+  use(comm_.reduce());
+  const StreamGuard guard(stream_);
+  std::vector<Tensor> slots;
+  std::vector<Tensor> sums;
+  std::vector<Block> until_scattered;
+  for (const Member& member : members_) {
+    if (!member.fresh) continue;
+    scale(member.slot.defined() ? member.slot : member.sum, 1 / factors_.pre);
+    if (!member.slot.defined()) continue;
+    slots.push_back(member.slot);
+    const std::int64_t rows = member.parameter->layout().chunk_rows();
+    sums.push_back(member.sum.slice(0, 0, rows));
+    if (rows < member.sum.dim(0)) fill_(member.sum.slice(0, rows, member.sum.dim(0)), 0);
+  }
+  const auto& own_group = group_.settings_.reduce_group;
+  distributed::ProcessGroup& group = own_group ? *own_group : *group_.shard_group_;
+  if (!slots.empty()) {
+    if (group_.settings_.reduce_scatter) {
+      group_.settings_.reduce_scatter(group, slots, sums, label());
+    } else {
+      distributed::reduce_scatter(group, slots, sums, distributed::ReduceOp::kSum, label());
+    }
+  }
+  for (const Member& member : members_) {
+    if (!member.fresh) continue;
+    if (member.slot.defined()) until_scattered.push_back(member.parameter->slot().release());
+    Tensor& partial = member.parameter->partial();
+    if (!partial.defined()) continue;
+    axpby_(member.sum, partial, {.alpha = 1, .beta = 1});
+    keep(until_done_, std::exchange(partial, {}));
+  }
+  count_users(group);
+  comm_.hold_slots(stream_.record("scattered"), std::move(until_scattered));
+}
+
+void Reduction::all_reduce() {
+  if (!group_.replica_group_) return;
+  use(comm_.all_reduce());
+  const StreamGuard guard(stream_);
+  std::vector<Tensor> sums;
+  for (const Member& member : members_) {
+    if (!group_.shard_group_) scale(member.sum, 1 / factors_.pre);
+    sums.push_back(member.sum);
+  }
+  distributed::ProcessGroup& group = *group_.replica_group_;
+  if (!group_.cut_twice_) {
+    distributed::all_reduce(group, sums, distributed::ReduceOp::kSum, label());
+  } else {
+    std::vector<Tensor> parts;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      Member& member = members_[i];
+      const ParameterLayout& layout = member.parameter->layout();
+      const std::int64_t rows = layout.padded_local_rows();
+      sums[i] = member.sum.slice(0, 0, rows * layout.replicas());
+      parts.push_back(member.sum.slice(0, rows * layout.replica(), rows * (layout.replica() + 1)));
+      member.sum = parts.back();
+    }
+    distributed::reduce_scatter(group, sums, parts, distributed::ReduceOp::kSum, label());
+  }
+  count_users(group);
+}
+
+void Reduction::all_reduce_hook() {
+  const GroupSettings& settings = group_.settings_;
+  if (!settings.all_reduce_hook) return;
+  if (settings.hook_stream) use(*settings.hook_stream);
+  const StreamGuard guard(stream_);
+  std::vector<Tensor> rows;
+  for (const Member& member : members_)
+    rows.push_back(member.sum.slice(0, 0, member.parameter->layout().local_rows()));
+  settings.all_reduce_hook(rows);
+}
+
+Tensor Reduction::local_rows(const Member& member) const {
+  const ParameterLayout& layout = member.parameter->layout();
+  return layout.from_front(member.sum.slice(0, 0, layout.local_rows()));
+}
+
+void Reduction::deliver() {
+  // grad() may still be written by an earlier reduction that ended on another stream.
+  Stream& last = group_.reduced_on_;
+  if (last.defined() && !(last == stream_)) stream_.wait(group_.reduce_done_);
+  last = stream_;
+  const StreamGuard guard(stream_);
+  const double alpha = 1 / factors_.post;
+  for (Member& member : members_) {
+    nn::Parameter parameter = member.parameter->parameter();
+    const Tensor rows = local_rows(member);
+    if (!member.target.defined()) {
+      scale(rows, alpha);
+      parameter.set_grad(rows);
+      continue;
+    }
+    const bool adds = parameter.grad().defined();
+    if (!adds && rows.device().is_cuda() && member.target.storage().is_pinned()) {
+      // As the host would scale it, but there the host would have to wait.
+      const Tensor scaled = Tensor::empty_named(
+          rows.shape(), {.dtype = member.target.dtype(), .device = rows.device()},
+          MemoryCategory::kGradient, {});
+      axpby_(scaled, rows, {.alpha = alpha});
+      transfer_(member.target, scaled);
+    } else {
+      axpby_(member.target, brought_to(rows, member.target.device()),
+             {.alpha = alpha, .beta = adds ? 1.0 : 0.0});
+    }
+    auto& cause = member.parameter->choice().offload ? comm_.copies.transfer : comm_.copies.reduced;
+    cause += bytes_of(member.target);
+    parameter.set_grad(member.target);
+    keep(until_done_, member.sum);
+  }
+}
+
+std::vector<nn::Parameter> Reduction::reduced() const {
+  std::vector<nn::Parameter> out;
+  if (waits_for_all_reduce()) return out;
+  for (const Member& member : members_) {
+    const nn::Parameter& parameter = member.parameter->parameter();
+    if (!group_.is_use_unknown(parameter)) out.push_back(parameter);
+  }
+  return out;
+}
+
+bool ParamGroup::needs_zeros() const {
+  return settings_.zeros_for_unused ||
+         std::any_of(parameters_.begin(), parameters_.end(),
+                     [](const ShardedParameter& p) { return p.parameter().has_tag("optional"); });
+}
+
+bool ParamGroup::ready_to_reduce() const {
+  const auto unfinished = [](const ShardedParameter& p) {
+    return p.slot().pending() && !p.slot().is_complete();
+  };
+  return has_pending_gradients() &&
+         std::none_of(parameters_.begin(), parameters_.end(), unfinished);
+}
+
+void ParamGroup::reduce(CommContext& comm) {
+  Reduction reduction(*this, comm);
+  if (!reduction.collect()) return;
+  reduction.run();
+  run_hooks(comm, reduction.reduced());
+}
+
+// On compute, which is where the hooks' own memory and the gradients' belong.
+void ParamGroup::run_hooks(CommContext& comm, const std::vector<nn::Parameter>& reduced) {
+  bool waited = false;
+  for (const nn::Parameter& parameter : reduced) {
+    const Variable& local = parameter.local();
+    if (!local.has_post_accumulate_hooks()) continue;
+    if (!std::exchange(waited, true)) comm.compute().wait(reduce_done_);
+    local.run_post_accumulate_hooks();
+  }
+}
+
+bool ParamGroup::is_use_unknown(const nn::Parameter& parameter) const {
+  return std::any_of(use_counts_.begin(), use_counts_.end(), [&](const UseCount& count) {
+    return std::any_of(count.parameters.begin(), count.parameters.end(),
+                       [&](const nn::Parameter& each) { return each.same_as(parameter); });
+  });
+}
+
+void ParamGroup::drop_unused_gradients(CommContext& comm) {
+  std::map<const void*, float> users;  // over all reductions of the iteration
+  std::vector<nn::Parameter> counted;
+  for (const UseCount& count : std::exchange(use_counts_, {})) {
+    const std::vector<float> ranks = count.ranks.to_vector<float>();
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      const auto [entry, is_new] = users.emplace(count.parameters[i].id(), 0.0F);
+      entry->second += ranks[i];
+      if (is_new) counted.push_back(count.parameters[i]);
+    }
+  }
+  std::vector<nn::Parameter> used;
+  for (nn::Parameter& parameter : counted) {
+    if (users.at(parameter.id()) == 0) {
+      parameter.set_grad({});
+    } else if (parameter.grad().defined()) {
+      used.push_back(parameter);
+    }
+  }
+  run_hooks(comm, used);
+}
+
+void ParamGroup::discard_pending_gradients(CommContext& comm) {
+  // A reduction may still be writing what waits for its all-reduce.
+  if (reduce_done_.is_recorded()) comm.compute().wait(reduce_done_);
+  drop_pending_gradients();
+}
+
+void ParamGroup::drop_pending_gradients() {
+  for (ShardedParameter& parameter : parameters_) {
+    parameter.slot().discard();
+    parameter.partial() = {};
+  }
+  used_before_.clear();
+  use_counts_.clear();
+}
+
+}  // namespace tessera::fsdp

@@ -1,0 +1,273 @@
+#include "tessera/fsdp/runtime/tree.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "tessera/autograd/engine.h"
+#include "tessera/autograd/grad_mode.h"
+#include "tessera/fsdp/runtime/module_state.h"
+#include "tessera/tensor/check.h"
+
+namespace tessera::fsdp {
+namespace {
+
+// Of what is called `name` in the module at `path`, which may itself be inside others.
+std::string full_name(const std::string& path, const std::string& name) {
+  return path.empty() || name.empty() ? path + name : path + "." + name;
+}
+
+}  // namespace
+
+/// The inner modules through which settings of this tree were made, by name; empty: none.
+struct Tree::Tellers {
+  std::string prefetch, is_last_backward, max_reduces_in_flight;
+};
+
+void Tree::take_over_settings(const Tree& inner, const std::string& name, Tellers& tellers) {
+  const auto take_over = [&](const char* setter, bool was_told, auto& mine, const auto& theirs,
+                             std::string& teller) {
+    if (!was_told) return;
+    TESSERA_CHECK_AS(StateError, teller.empty() || mine == theirs, setter,
+                     "\"{}\" and \"{}\" were told differently, and now belong to one root: the "
+                     "setting is for the whole tree; call it on the root alone",
+                     teller, name);
+    mine = theirs;
+    teller = name;
+  };
+  take_over("fsdp.set_prefetch", inner.told.prefetch, prefetch, inner.prefetch, tellers.prefetch);
+  take_over("fsdp.set_is_last_backward", inner.told.is_last_backward, is_last_backward,
+            inner.is_last_backward, tellers.is_last_backward);
+  take_over("fsdp.set_reduce_scatter_max_input_buffers", inner.told.max_reduces_in_flight,
+            comm_->max_reduces_in_flight, inner.comm_->max_reduces_in_flight,
+            tellers.max_reduces_in_flight);
+  told = {.prefetch = told.prefetch || inner.told.prefetch,
+          .is_last_backward = told.is_last_backward || inner.told.is_last_backward,
+          .max_reduces_in_flight = told.max_reduces_in_flight || inner.told.max_reduces_in_flight};
+  // It says when the inner module's shards are written, and nothing of the others'.
+  if (inner.post_optim_event) comm_->gather().wait(*inner.post_optim_event);
+}
+
+void Tree::adopt(ModuleState& root) {
+  TESSERA_CHECK_AS(StateError, root.modules().size() == 1, "fsdp.forward",
+                   "a group of several modules ({}) cannot be the root: shard the module that "
+                   "contains them, and run its forward",
+                   root.type_names());
+  const std::vector<nn::NamedModule> modules = root.modules().front()->named_modules();
+  // All of them first, so that what throws leaves every state where it was.
+  Tellers tellers;
+  for (const nn::NamedModule& named : modules) {
+    const ModuleState* state = ModuleState::of(*named.module);
+    if (state == nullptr) continue;
+    state->check_between_steps();
+    const std::shared_ptr<Tree>& inner = state->shared_tree();
+    if (inner && inner->is_root(*state)) take_over_settings(*inner, named.name, tellers);
+  }
+  const std::shared_ptr<Tree> self = shared_from_this();
+  std::vector<std::pair<ModuleState*, std::string>> names;
+  for (const nn::NamedModule& named : modules) {
+    ModuleState* state = ModuleState::of(*named.module);
+    if (state == nullptr) continue;
+    const std::string path = full_name(root.modules().front()->path(), named.name);
+    const std::string name = path.empty() ? "root" : path;
+    const auto known = std::find_if(names.begin(), names.end(),
+                                    [state](const auto& each) { return each.first == state; });
+    if (known != names.end()) {
+      known->second += ", " + name;
+      continue;
+    }
+    state->join(self, static_cast<int>(states_.size()));
+    states_.push_back(state);
+    names.emplace_back(state, name);
+  }
+  for (auto& [state, name] : names) {
+    if (state->group()) state->group()->set_name(std::move(name));
+  }
+}
+
+void Tree::share_comm_of(Tree& first) {
+  constexpr const char* kWhere = "fsdp.share_comm_context";
+  TESSERA_CHECK_AS(StateError, !used_comm_, kWhere,
+                   "{} has run already: share the context before the first forward",
+                   states_.empty() ? "a root" : states_.front()->type_names());
+  if (told.max_reduces_in_flight) {
+    const int mine = comm_->max_reduces_in_flight, theirs = first.comm_->max_reduces_in_flight;
+    TESSERA_CHECK_AS(StateError, !first.told.max_reduces_in_flight || mine == theirs, kWhere,
+                     "set_reduce_scatter_max_input_buffers() was called with {} for one root and "
+                     "with {} for another: the setting is for the streams that they share",
+                     theirs, mine);
+    first.comm_->max_reduces_in_flight = mine;
+    first.told.max_reduces_in_flight = true;
+  }
+  comm_ = first.comm_;
+}
+
+void Tree::check_parameters() {
+  if (checked_parameters_) return;
+  const nn::Module& root = *states_.front()->modules().front();
+  const std::string path = root.path();
+  std::string missing;
+  for (nn::NamedParameter& named : root.named_parameters()) {
+    const std::string name = full_name(path, named.name);
+    named.parameter.set_name(name);
+    if (!named.parameter.is_materialized())
+      missing += (missing.empty() ? "\"" : ", \"") + name + "\"";
+  }
+  TESSERA_CHECK_AS(StateError, missing.empty(), "fsdp.forward",
+                   "parameters without values: {}; call nn::initialize(model) or load them first",
+                   missing);
+  for (const ModuleState* state : states_) {
+    if (state && state->group()) state->group()->check_places();
+  }
+  checked_parameters_ = true;
+}
+
+void Tree::forget(ModuleState& state) {
+  if (is_root(state)) return dissolve();
+  std::replace(states_.begin(), states_.end(), &state, static_cast<ModuleState*>(nullptr));
+  std::erase(running_, &state);
+  if (forward_root_ == &state) forward_root_ = nullptr;
+}
+
+// The root is gone: what is left below it may run as roots of their own.
+void Tree::dissolve() {
+  for (ModuleState* state : std::exchange(states_, {})) {
+    if (state == nullptr || !state->shared_tree()) continue;
+    // Others may go on with the streams: what is in flight of these is waited for.
+    if (state->group()) state->group()->finish(*comm_);
+    state->opened_by_hand_ = state->gathered_beyond_depth_ = false;
+    state->leave_tree();
+  }
+  running_.clear();
+  forward_root_ = nullptr;
+}
+
+void Tree::begin_forward(ModuleState& state) {
+  check_parameters();
+  used_comm_ = true;
+  forward_root_ = &state;
+  schedule.begin_forward();
+  // The optimizer wrote the shards on compute; gathers read them.
+  comm_->gather().wait(post_optim_event ? *std::exchange(post_optim_event, {})
+                                        : comm_->compute().record("shards written"));
+  for (ModuleState* each : states_) {
+    if (each && each->group()) each->group()->note_writes_ordered();
+  }
+}
+
+void Tree::end_forward() {
+  const bool backward_follows = std::exchange(forward_root_, nullptr)->backward_follows_;
+  // Of a recomputed root the first run ends like any without a backward.
+  const bool is_over = !backward_follows || !grad_enabled();
+  for (ModuleState* state : states_) {
+    if (state == nullptr || !state->group()) continue;
+    if (!state->ran_.empty()) {  // a group of several of which some never ran: it stays
+      state->ran_.clear();
+      leave(*state);
+      if (grad_enabled() && state->backward_follows_) {
+        state->gathered_beyond_depth_ = true;
+        schedule.leave_forward(state->index_);
+      } else {
+        state->reshard_after_forward();
+      }
+    }
+    if (state->group()->state() == GroupState::kGathering && !state->opened_by_hand_)
+      state->reshard_group();
+    // A part that a recomputed module kept for a backward that will not come.
+    if (grad_enabled() && !backward_follows && state->group()->state() == GroupState::kPostForward)
+      state->reshard_group();
+    if (is_over) state->group()->end_step(*comm_);
+  }
+  // Without a backward this is the end of the iteration, and nothing gathered may remain.
+  if (is_over) comm_->unpark_all();
+  if (!backward_follows) schedule.forget_forward();
+}
+
+void Tree::begin_backward() {
+  if (in_backward_pass_) return;
+  in_backward_pass_ = true;
+  for (ModuleState* state : states_) {
+    if (state && state->group()) state->group()->begin_pass();
+  }
+  queue_callback([weak = weak_from_this()](bool failed) {
+    if (const auto tree = weak.lock()) tree->end_backward(failed);
+  });
+}
+
+void Tree::end_backward(bool failed) {
+  if (failed) return abandon();
+  try {
+    finish_backward();
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+void Tree::finish_backward() {
+  // Nothing is computed any more: gathered memory goes back before the last reduces take theirs.
+  // What was gathered ahead of another backward of this iteration stays.
+  for (ModuleState* state : states_) {
+    if (state == nullptr || !state->group() || !state->settings_.reshard_after_backward) continue;
+    if (is_last_backward || state->group()->state() == GroupState::kFull) state->reshard_group();
+  }
+  if (is_last_backward) comm_->unpark_all();
+  for (auto it = states_.rbegin(); it != states_.rend(); ++it) {
+    ModuleState* state = *it;
+    if (state == nullptr) continue;
+    if (state->phase_ != Phase::kPostBackward) state->post_backward();
+    // Gradients of parameters that were also used outside their module came after its
+    // post-backward; and groups where every rank takes part, perhaps with zeros, come in one order.
+    if (state->group() && state->settings_.reduce_gradients) state->group()->reduce(*comm_);
+    state->phase_ = Phase::kIdle;
+    state->ran_.clear();
+  }
+  running_.clear();
+  in_backward_pass_ = false;
+  if (!is_last_backward) return;
+  comm_->finish_all_reduces();
+  for (ModuleState* state : states_) {
+    if (state == nullptr || !state->group()) continue;
+    state->group()->drop_unused_gradients(*comm_);
+    state->group()->end_step(*comm_);
+  }
+  schedule.end_backward();
+}
+
+void Tree::abandon() {
+  for (ModuleState* state : states_) {
+    if (state && state->group()) state->reshard_group();
+  }
+  comm_->abandon();
+  for (ModuleState* state : states_) {
+    if (state == nullptr) continue;
+    state->ran_.clear();
+    state->depth_ = 0;
+    state->phase_ = Phase::kIdle;
+    if (!state->group()) continue;
+    state->group()->drop_pending_gradients();
+    state->group()->end_step(*comm_);
+  }
+  running_.clear();
+  schedule.end_backward();
+  forward_root_ = nullptr;
+  in_backward_pass_ = false;
+}
+
+bool Tree::runs_around_another(const ModuleState& state) const {
+  return !running_.empty() && running_.back() != &state &&
+         std::find(running_.begin(), running_.end(), &state) != running_.end();
+}
+
+GatherRoom Tree::room() const {
+  const auto live = std::count_if(states_.begin(), states_.end(), [this](const ModuleState* state) {
+    return state && state->group() && state->group()->occupies_memory() && !state->is_held();
+  });
+  return {.live = static_cast<int>(live), .depth = std::max(1, prefetch.forward)};
+}
+
+void Tree::enter(ModuleState& state) { running_.push_back(&state); }
+
+void Tree::leave(ModuleState& state) { std::erase(running_, &state); }
+
+}  // namespace tessera::fsdp

@@ -1,0 +1,188 @@
+#include "tessera/fsdp/state/whole_values.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "tessera/distributed/collectives.h"
+#include "tessera/distributed/mesh/device_mesh.h"
+#include "tessera/distributed/objects.h"
+#include "tessera/distributed/parameters/parameters.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/memory/transfer.h"
+
+namespace tessera::fsdp {
+namespace {
+
+using distributed::DeviceMesh;
+using distributed::Placements;
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Rows of several ranges cut by tensor parallelism have boxes, and no cuts that say how.
+bool knows_cuts(const nn::ShardSpec& spec) { return spec.is_whole() || !spec.cuts.empty(); }
+
+// Where it is not said, the dim that local() has less of than value().
+int cut_dim(const nn::Parameter& parameter) {
+  const Shape& part = parameter.spec().boxes.front().extent;
+  const Shape& value = parameter.value_spec().boxes.front().extent;
+  for (int d = 1; d < value.ndim(); ++d) {
+    if (part[d] != value[d]) return d;
+  }
+  return 0;
+}
+
+// How local() lies in value(): what was cut after tensor parallelism.
+Placements placements_in_value(const nn::Parameter& parameter, const DeviceMesh& mesh) {
+  const nn::ShardSpec& spec = parameter.spec();
+  const nn::ShardSpec& value = parameter.value_spec();
+  nn::ShardSpec inner = nn::ShardSpec::whole(parameter.shape());
+  if (knows_cuts(spec)) {
+    inner.cuts.assign(spec.cuts.begin() + static_cast<std::ptrdiff_t>(value.cuts.size()),
+                      spec.cuts.end());
+  } else {
+    // The innermost axis has the shards, one before it parts of these (of the optimizer's, say).
+    for (auto axis = spec.sharded_axes.rbegin(); axis != spec.sharded_axes.rend(); ++axis) {
+      if (!contains(value.sharded_axes, *axis)) {
+        inner.cuts.push_back({.axis = *axis, .dim = cut_dim(parameter)});
+      }
+    }
+  }
+  return distributed::placements_of(inner, mesh.axes());
+}
+
+// What ranks hold, box after box, and which boxes these are.
+struct Boxes {
+  Tensor elements;  // [n]
+  std::vector<nn::ShardBox> boxes;
+};
+
+// A box as it is sent: its offset, then its extent.
+std::string packed(const nn::ShardBox& box) {
+  std::vector<std::int64_t> numbers(box.offset.begin(), box.offset.end());
+  numbers.insert(numbers.end(), box.extent.begin(), box.extent.end());
+  return distributed::packed_numbers(numbers);
+}
+
+nn::ShardBox unpacked(const std::string& text) {
+  const std::vector<std::int64_t> numbers = distributed::unpacked_numbers(text);
+  const std::span<const std::int64_t> all(numbers);
+  return {.offset = Shape(all.first(all.size() / 2)), .extent = Shape(all.last(all.size() / 2))};
+}
+
+// Those of all ranks along an axis, in rank order. Elements travel padded to the most of them.
+Boxes gathered(const Boxes& mine, const std::string& axis, const DeviceMesh& mesh) {
+  distributed::ProcessGroup& group = *mesh.group(axis);
+  std::vector<std::string> texts;
+  for (const nn::ShardBox& box : mine.boxes) texts.push_back(packed(box));
+  Boxes out;
+  std::vector<std::int64_t> counts;
+  std::int64_t sum = 0;
+  for (const std::string& each :
+       distributed::all_gather_texts(group, distributed::packed_texts(texts))) {
+    std::int64_t& count = counts.emplace_back(0);
+    for (const std::string& text : distributed::unpacked_texts(each)) {
+      count += out.boxes.emplace_back(unpacked(text)).extent.numel();
+    }
+    sum += count;
+  }
+  const std::int64_t most = *std::max_element(counts.begin(), counts.end());
+  Tensor sent = mine.elements;
+  if (sent.numel() < most) {
+    sent = Tensor::empty({most}, mine.elements.options());
+    copy_(sent.narrow(0, 0, mine.elements.numel()), mine.elements);
+    fill_(sent.slice(0, mine.elements.numel(), most), 0);
+  }
+  const Tensor all = Tensor::empty({group.size(), most}, sent.options());
+  distributed::all_gather(group, std::span(&sent, 1), std::span(&all, 1), "gather_whole " + axis);
+  out.elements = Tensor::empty({sum}, sent.options());
+  std::int64_t at = 0;
+  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+    copy_(out.elements.narrow(0, at, counts[rank]),
+          all.select(0, static_cast<std::int64_t>(rank)).narrow(0, 0, counts[rank]));
+    at += counts[rank];
+  }
+  return out;
+}
+
+Tensor assembled(const Boxes& all, const Shape& global) {
+  const Tensor whole = Tensor::empty(global, all.elements.options());
+  std::int64_t at = 0;
+  for (const nn::ShardBox& box : all.boxes) {
+    Tensor place = whole;
+    for (int d = 0; d < global.ndim(); ++d) {
+      place = place.narrow(d, box.offset[d], box.extent[d]);
+    }
+    copy_(place, all.elements.narrow(0, at, place.numel()).view(place.shape()));
+    at += place.numel();
+  }
+  return whole;
+}
+
+}  // namespace
+
+std::vector<std::string> value_axes(const nn::Parameter& parameter) {
+  const DeviceMesh mesh = distributed::mesh_of(parameter);
+  if (!mesh.defined()) return {};
+  const nn::ShardSpec& value = parameter.value_spec();
+  std::vector<std::string> cut = value.sharded_axes;
+  for (const nn::ShardCut& each : value.cuts) cut.push_back(each.axis);
+  std::vector<std::string> out;
+  for (const std::string& axis : mesh.axes()) {
+    if (!contains(cut, axis)) out.push_back(axis);
+  }
+  return out;
+}
+
+Tensor gather_value(const nn::Parameter& parameter, const Tensor& part) {
+  const DeviceMesh mesh = distributed::mesh_of(parameter);
+  if (!mesh.defined()) return clone(part);
+  return distributed::full_copy({.local = part,
+                                 .global_shape = parameter.shape(),
+                                 .mesh = mesh,
+                                 .placements = placements_in_value(parameter, mesh)});
+}
+
+Tensor part_of_value(const nn::Parameter& parameter, const Tensor& value) {
+  const DeviceMesh mesh = distributed::mesh_of(parameter);
+  if (!mesh.defined()) return value;
+  const distributed::Box box =
+      distributed::local_box(parameter.shape(), placements_in_value(parameter, mesh),
+                             {.shape = mesh.shape(), .coordinates = mesh.coordinates()});
+  Tensor part = value;
+  for (int d = 0; d < value.ndim(); ++d) part = part.narrow(d, box.offset[d], box.extent[d]);
+  return part;
+}
+
+Tensor gather_whole(const nn::Parameter& parameter, const Tensor& part) {
+  const DeviceMesh mesh = distributed::mesh_of(parameter);
+  if (!mesh.defined()) return clone(part);
+  const nn::ShardSpec& spec = parameter.spec();
+  if (knows_cuts(spec)) {
+    return distributed::full_copy({.local = part,
+                                   .global_shape = spec.global_shape,
+                                   .mesh = mesh,
+                                   .placements = distributed::placements_of(parameter)});
+  }
+  Boxes all{.elements = contiguous(part).view({part.numel()}), .boxes = spec.boxes};
+  for (auto axis = spec.sharded_axes.rbegin(); axis != spec.sharded_axes.rend(); ++axis) {
+    all = gathered(all, *axis, mesh);
+  }
+  return assembled(all, spec.global_shape);
+}
+
+void copy_from_whole(const nn::Parameter& parameter, const Tensor& part, const Tensor& whole) {
+  std::int64_t row = 0;
+  for (const nn::ShardBox& box : parameter.spec().boxes) {
+    Tensor from = whole;
+    for (int d = 0; d < whole.ndim(); ++d) from = from.narrow(d, box.offset[d], box.extent[d]);
+    const Tensor to = part.ndim() == 0 ? part : part.narrow(0, row, box.extent[0]);
+    if (part.ndim() > 0) row += box.extent[0];
+    copy_(to, to_device(from, to.device()));
+  }
+}
+
+}  // namespace tessera::fsdp

@@ -1,0 +1,272 @@
+#include "tessera/models/nets/expert_layers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "tessera/autograd/ops/autocast.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/nn/mesh/mesh_ops.h"
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/ops/ops.h"
+
+namespace tessera::models {
+namespace {
+
+constexpr const char* kWhere = "models.MixtureFeedForward";
+
+using Counts = std::vector<std::int64_t>;
+
+DType wide_dtype(DType dtype) { return dtype == DType::kF64 ? dtype : DType::kF32; }
+
+Variable as(const Variable& x, DType dtype) { return x.dtype() == dtype ? x : cast(x, dtype); }
+
+Tensor index_tensor(const Counts& values, Device device) {
+  return Tensor::from_vector(values, {static_cast<std::int64_t>(values.size())}, device);
+}
+
+nn::LinearOptions up_options(const ExpertOptions& options) {
+  return {.in = options.dim, .out = options.ffn_dim, .bias = false, .dtype = options.dtype};
+}
+
+nn::LinearOptions down_options(const ExpertOptions& options) {
+  return {.in = options.ffn_dim, .out = options.dim, .bias = false, .dtype = options.dtype};
+}
+
+void check_ranks(const RanksAlong& ranks) {
+  TESSERA_CHECK(ranks.mesh != nullptr, kWhere,
+                "the mesh is null; pass nn::local_mesh() for one rank alone");
+  ranks.size();  // throws for an unknown axis
+}
+
+// The host's counts of every rank, in rank order. Collective. The null device has no values: there
+// every rank counts what this one does.
+Counts of_all_ranks(const Counts& counts, const RanksAlong& ranks, Device device) {
+  const Tensor all = ranks.mesh->all_gather(index_tensor(counts, device), ranks.axis);
+  if (!device.is_null()) return all.to_vector<std::int64_t>();
+  Counts repeated;
+  for (int rank = 0; rank < ranks.size(); ++rank)
+    repeated.insert(repeated.end(), counts.begin(), counts.end());
+  return repeated;
+}
+
+// On the null device there are no choices to read, and a plan takes them as spread evenly.
+ExpertChoices host_choices(const Tensor& choices, std::int64_t n_experts) {
+  ExpertChoices host{.n_experts = n_experts, .top_k = choices.dim(1), .experts = {}};
+  if (!choices.device().is_null()) {
+    host.experts = choices.to_vector<std::int64_t>();
+    return host;
+  }
+  for (std::int64_t i = 0; i < choices.numel(); ++i) host.experts.push_back(i % n_experts);
+  return host;
+}
+
+}  // namespace
+
+const MixtureFeedForwardOptions& checked(const MixtureFeedForwardOptions& options) {
+  TESSERA_CHECK(options.n_experts >= 1, kWhere, "n_experts is {}; it must be at least 1",
+                options.n_experts);
+  TESSERA_CHECK(options.top_k >= 1 && options.top_k <= options.n_experts, kWhere,
+                "top_k is {}; it must lie in [1, {}], the number of experts", options.top_k,
+                options.n_experts);
+  TESSERA_CHECK(options.capacity_factor >= 0, kWhere,
+                "capacity_factor is {}; it must be at least 0, which refuses no token",
+                options.capacity_factor);
+  TESSERA_CHECK(options.balance_loss_weight >= 0 && options.z_loss_weight >= 0, kWhere,
+                "balance_loss_weight is {}, z_loss_weight {}; they must be at least 0",
+                options.balance_loss_weight, options.z_loss_weight);
+  return options;
+}
+
+Expert::Expert(const ExpertOptions& options)
+    : gate_(options.kind == ExpertKind::kSwiGlu ? std::make_unique<nn::Linear>(up_options(options))
+                                                : nullptr),
+      up_(up_options(options)),
+      down_(down_options(options)) {
+  if (gate_) register_module("gate", *gate_);
+  register_module("up", up_);
+  register_module("down", down_);
+}
+
+Variable Expert::forward(const Variable& x) {
+  return down_(gate_ ? silu((*gate_)(x)) * up_(x) : gelu(up_(x)));
+}
+
+Experts::Experts(const ExpertsOptions& options) : here_{.count = options.n_experts} {
+  for (std::int64_t i = 0; i < options.n_experts; ++i) {
+    experts_.push_back(std::make_unique<Expert>(options.expert));
+    register_module(std::to_string(i), *experts_.back());
+  }
+}
+
+Variable Experts::forward(const Variable& rows, const Counts& counts) {
+  std::vector<Variable> out;
+  if (!counts.empty()) out = split(rows, counts, 0);
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = (*experts_[static_cast<std::size_t>(here_.first) + i])(out[i]);
+  if (out.empty()) out.push_back(rows);  // a rank without experts: no rows either
+  // Experts of other ranks have no elements here, and go by as no rows: so all ranks have gradients
+  // of the same parameters, and optimizers the same states.
+  for (std::int64_t i = 0; i < count(); ++i) {
+    if (is_here(i)) continue;
+    for (const nn::Parameter& parameter : experts_[static_cast<std::size_t>(i)]->parameters())
+      out.push_back(as(reshape(parameter.value(), {0, rows.dim(1)}), out.front().dtype()));
+  }
+  return cat(out, 0);
+}
+
+void Experts::split_over(const RanksAlong& ranks) {
+  here_ = experts_of(count(), ranks.size(), ranks.rank());
+  for (std::int64_t i = 0; i < count(); ++i) {
+    for (nn::Parameter& parameter : experts_[static_cast<std::size_t>(i)]->parameters()) {
+      nn::ShardSpec spec = nn::ShardSpec::whole(parameter.shape());
+      if (!is_here(i)) spec.boxes.front().extent[0] = 0;
+      // So that norms are added up over the ranks.
+      if (ranks.size() > 1) spec.sharded_axes = {ranks.axis};
+      parameter.cut(std::move(spec), ranks.mesh);
+    }
+  }
+}
+
+Router::Router(const Options& options)
+    : weight_({.shape = {options.n_experts, options.dim},
+               .dtype = options.dtype,
+               .init = nn::init::normal(0, 0.02)}) {
+  register_parameter("weight", weight_);
+}
+
+Variable Router::forward(const Variable& x) {
+  const AutocastGuard wide(std::nullopt);
+  const DType dtype = wide_dtype(x.dtype());
+  return linear(as(x, dtype), as(weight_.value(), dtype), {});
+}
+
+// What the router says of this rank's tokens.
+struct MixtureFeedForward::Routing {
+  Variable logits;         // [tokens, experts]
+  Variable probabilities;  // [tokens, experts]
+  Tensor choices;          // [tokens, top_k], the best first
+  Variable weights;        // [tokens, top_k]
+};
+
+MixtureFeedForward::MixtureFeedForward(const MixtureFeedForwardOptions& options)
+    : options_(checked(options)),
+      router_({.dim = options.expert.dim,
+               .n_experts = options.n_experts,
+               .dtype = options.expert.dtype}),
+      experts_({.n_experts = options.n_experts, .expert = options.expert}) {
+  if (std::isinf(options_.capacity_factor)) options_.capacity_factor = 0;
+  register_module("router", router_);
+  register_module("experts", experts_);
+}
+
+void MixtureFeedForward::share_batch(const RanksAlong& ranks) {
+  check_ranks(ranks);
+  batch_ = ranks;
+}
+
+void MixtureFeedForward::split_experts(const RanksAlong& ranks) {
+  check_ranks(ranks);
+  TESSERA_CHECK_AS(StateError, !is_split_, kWhere,
+                   "the experts are split over {} ranks already: build the model anew",
+                   ranks_.size());
+  experts_.split_over(ranks);
+  ranks_ = ranks;
+  is_split_ = true;
+}
+
+MixtureFeedForward::Routing MixtureFeedForward::route(const Variable& x) {
+  const Variable logits = router_(x);
+  const Variable probabilities = softmax(logits);
+  // Logits choose: two probabilities may be rounded to one number.
+  const Tensor choices = topk(logits.tensor(), options_.top_k).indices;
+  const Variable chosen = gather(probabilities, 1, choices);
+  return {.logits = logits,
+          .probabilities = probabilities,
+          .choices = choices,
+          .weights = options_.normalize_weights ? div(chosen, sum(chosen, {1}, true)) : chosen};
+}
+
+bool MixtureFeedForward::has_auxiliary_loss() const {
+  return is_training() && (options_.balance_loss_weight > 0 || options_.z_loss_weight > 0);
+}
+
+// Which collectives there are depends on options and mode, which all ranks have alike.
+ExpertPlan MixtureFeedForward::plan(const Tensor& choices) const {
+  const ExpertChoices host = host_choices(choices, options_.n_experts);
+  const double capacity_factor = is_training() ? options_.capacity_factor : 0;
+  const RanksAlong alone;
+  const RanksAlong& batch = capacity_factor > 0 || has_auxiliary_loss() ? batch_ : alone;
+  const Counts all = of_all_ranks(choice_counts(host), batch, choices.device());
+  return plan_experts(host, batch_counts(all, batch.size(), batch.rank()), capacity_factor);
+}
+
+// Rows go to the ranks of their experts, and come back in the order in which they went.
+Variable MixtureFeedForward::through_experts(const Variable& rows, const Counts& sent) {
+  const ReceivedRows received =
+      received_rows(of_all_ranks(sent, ranks_, rows.device()), options_.n_experts, experts_.here());
+  nn::RowCounts there{.sent = {}, .received = received.from};
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    const ExpertRange range = experts_of(options_.n_experts, ranks_.size(), rank);
+    const auto first = sent.begin() + range.first;
+    there.sent.push_back(std::reduce(first, first + range.count, std::int64_t{0}));
+  }
+  const nn::RowCounts back{.sent = received.from, .received = there.sent};
+  const Variable came = nn::all_to_all(rows, ranks_.mesh, ranks_.axis, there);
+  const Variable sorted = index_select(came, 0, index_tensor(received.order, rows.device()));
+  const Variable results = index_select(experts_(sorted, received.counts), 0,
+                                        index_tensor(received.inverse, rows.device()));
+  return nn::all_to_all(results, ranks_.mesh, ranks_.axis, back);
+}
+
+// Terms of a token are added in the order of its experts, whatever ranks these are on.
+Variable MixtureFeedForward::mixed(const Variable& x, const Routing& routing,
+                                   const ExpertPlan& plan) {
+  Counts tokens = plan.rows;
+  for (std::int64_t& token : tokens) token /= options_.top_k;
+  const Tensor index = index_tensor(tokens, x.device());
+  const Variable results = through_experts(index_select(x, 0, index), plan.sent);
+  const Variable& weights = routing.weights;
+  const Variable of_rows =
+      index_select(reshape(weights, {weights.numel()}), 0, index_tensor(plan.rows, x.device()));
+  const Variable terms = mul(as(results, weights.dtype()), unsqueeze(of_rows, 1));
+  const Variable nothing(zeros(x.shape(), {.dtype = weights.dtype(), .device = x.device()}));
+  return as(index_put(nothing, {index}, terms, {.accumulate = true}), x.dtype());
+}
+
+// Every rank has a loss of its own, which all have this in, and the mean of them is trained: so
+// all_reduce adds up what the ranks made of each other's sums.
+Variable MixtureFeedForward::auxiliary_loss(const Routing& routing, const ExpertPlan& plan) const {
+  const DType dtype = routing.logits.dtype();
+  const auto tokens = static_cast<double>(std::max<std::int64_t>(plan.batch_tokens, 1));
+  const auto experts = static_cast<double>(options_.n_experts);
+  const Variable squares = sum(square(logsumexp(routing.logits, {1})));
+  const Variable sums = nn::all_reduce(
+      cat({sum(routing.probabilities, {0}), reshape(squares, {1})}), batch_.mesh, batch_.axis);
+  // Both losses are sums of these with factors: f_i, and one.
+  std::vector<double> factors;
+  for (const std::int64_t demand : plan.demand) {
+    const double share =
+        static_cast<double>(demand) / (tokens * static_cast<double>(options_.top_k));
+    factors.push_back(options_.balance_loss_weight * experts * share / tokens);
+  }
+  factors.push_back(options_.z_loss_weight / tokens);
+  const Tensor constant = Tensor::from_vector(factors, sums.shape(), sums.device());
+  return sum(mul(sums, Variable(cast(constant, dtype))));
+}
+
+MixtureFeedForwardResult MixtureFeedForward::forward(const Variable& x) {
+  const std::int64_t dim = options_.expert.dim;
+  TESSERA_CHECK(x.ndim() >= 1 && x.shape().back() == dim, kWhere,
+                "expected an input [..., {}], got {}", dim, x.shape().str());
+  const Variable flat = reshape(x, {x.numel() / dim, dim});
+  const Routing routing = route(flat);
+  const ExpertPlan plan = this->plan(routing.choices);
+  MixtureFeedForwardResult result{.output = reshape(mixed(flat, routing, plan), x.shape())};
+  if (has_auxiliary_loss()) result.auxiliary_loss = auxiliary_loss(routing, plan);
+  return result;
+}
+
+}  // namespace tessera::models

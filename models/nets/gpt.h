@@ -1,0 +1,85 @@
+#pragma once
+
+/// GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019): a
+/// decoder-only Transformer with learned positions and norms before attention and feed-forward.
+///
+///     tokens [batch, length] of integers in [0, vocab_size), length <= max_seq_len
+///     h      = dropout(token_embedding(tokens) + position_embedding(0 ... length - 1))
+///     h      = block(h), n_layers times (pre_norm_block.h), causal
+///     logits = head(norm(h)) [batch, length, vocab_size], at least f32
+///
+/// Children: token_embedding, position_embedding, dropout, blocks.<i>, norm, head (without bias).
+/// (vocab_size + max_seq_len + 2) dim + n_layers (12 dim^2 + 13 dim) elements; vocab_size dim more
+/// without weight tying.
+///
+/// Initial values are GPT-2's: normal of deviation 0.02, of 0.02 / sqrt(2 n_layers) where a product
+/// is added to the residual stream (out_proj, down), so that the sum over the layers does not grow
+/// with their number; biases 0, norms 1 and 0. Constructing allocates nothing: initialize it.
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "tessera/autograd/variable.h"
+#include "tessera/models/nets/language_model.h"
+#include "tessera/models/nets/pre_norm_block.h"
+#include "tessera/nn/layer.h"
+#include "tessera/nn/layers/dropout.h"
+#include "tessera/nn/layers/embedding.h"
+#include "tessera/nn/layers/layer_norm.h"
+#include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/module_list.h"
+
+namespace tessera::models {
+
+/// All extents at least 1.
+struct GptOptions {
+  std::int64_t n_layers = 2;
+  std::int64_t vocab_size = 8;
+  std::int64_t max_seq_len = 16;
+  std::int64_t dim = 16;  ///< a multiple of n_heads; the feed-forward part is 4 times as wide
+  std::int64_t n_heads = 4;
+  double dropout_p = 0.1;    ///< of embeddings, attention probabilities and both residuals
+  bool weight_tying = true;  ///< head.weight is token_embedding.weight, under that name
+  DType dtype = DType::kF32;
+};
+
+/// A named size of the model.
+struct GptPreset {
+  const char* name;
+  const char* description;
+  GptOptions options;
+};
+/// All presets, the default one first.
+const std::vector<GptPreset>& gpt_presets();
+/// Throws InvalidArgument for an unknown name, listing those there are.
+const GptPreset& gpt_preset(std::string_view name);
+
+class Gpt final : public nn::Layer<Gpt> {
+ public:
+  using Options = GptOptions;
+  /// Throws InvalidArgument for extents below 1, and a dim that is not a multiple of n_heads,
+  /// naming them.
+  explicit Gpt(const GptOptions& options = {});
+
+  /// Batch may be 0. With a cache the positions go on where it stands. Throws InvalidArgument for
+  /// tokens that have not 2 dims or positions from max_seq_len on, and as Embedding does.
+  Variable forward(const Variable& tokens, const DecodeCall& call = {});
+
+  std::int64_t vocab_size() const { return options_.vocab_size; }
+  std::int64_t max_length() const { return options_.max_seq_len; }
+  std::int64_t cached_layers() const { return options_.n_layers; }
+  /// The blocks, in order: what a sharding layer makes groups of.
+  std::vector<std::reference_wrapper<PreNormBlock>> blocks() { return blocks_.as<PreNormBlock>(); }
+
+ private:
+  GptOptions options_;
+  nn::Embedding token_embedding_, position_embedding_;
+  nn::Dropout dropout_;
+  nn::ModuleList blocks_;
+  nn::LayerNorm norm_;
+  nn::Linear head_;
+};
+
+}  // namespace tessera::models

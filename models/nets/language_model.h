@@ -1,0 +1,99 @@
+#pragma once
+
+/// What training, evaluation and generation need of a language model, whatever its class.
+///
+/// A model of this kind is a Layer with
+///
+///     Result forward(const Variable& tokens, const DecodeCall& call = {});
+///     std::int64_t vocab_size() const;     // entries of the last dim of the logits
+///     std::int64_t max_length() const;     // positions that it can compute
+///     std::int64_t cached_layers() const;  // attention layers: caches that decoding needs
+///
+/// where tokens [batch, length] are integers in [0, vocab_size), length <= max_length, batch may be
+/// 0, and Result is Variable, the logits [batch, length, vocab_size], or LanguageModelResult. The
+/// logits at a position depend on the tokens up to it.
+///
+///     LanguageModel erased = language_model(gpt);   // gpt outlives it
+
+#include <concepts>
+#include <cstdint>
+#include <deque>
+#include <functional>
+
+#include "tessera/autograd/variable.h"
+#include "tessera/nn/layers/transformer/key_value_cache.h"
+#include "tessera/nn/module.h"
+#include "tessera/nn/visit.h"
+
+namespace tessera::models {
+
+/// The keys and values of one running batch, for all attention layers of a model. Used by the
+/// thread of its rank.
+class DecodeCache {
+ public:
+  /// Room for `capacity` positions at first. Throws InvalidArgument for less than 1 of either.
+  explicit DecodeCache(std::int64_t layers, std::int64_t capacity = 64);
+  nn::KeyValueCache& layer(std::int64_t index) {
+    return layers_.at(static_cast<std::size_t>(index));
+  }
+  /// Positions so far: where the next token stands.
+  std::int64_t length() const { return layers_.front().length(); }
+  void clear();
+
+ private:
+  std::deque<nn::KeyValueCache> layers_;
+};
+
+/// How forward is called besides its tokens.
+struct DecodeCall {
+  /// The tokens continue those that the cache has seen, and it takes them up. Without gradients
+  /// only. Not owned; null: the sequence begins here.
+  DecodeCache* cache = nullptr;
+};
+
+/// The result of a model that has more to say than logits.
+struct LanguageModelResult {
+  Variable logits;  ///< [batch, length, vocab_size], at least f32
+  /// 0-d, weighted: what is added to the mean loss of the tokens. The same on all ranks that share
+  /// a batch. Undefined: nothing.
+  Variable auxiliary_loss = {};
+
+  template <class F>
+  void visit_tensors(F&& f) {
+    f(logits, auxiliary_loss);
+  }
+};
+
+struct LanguageModel {
+  nn::Module& module;
+  std::function<LanguageModelResult(const Tensor& tokens, const DecodeCall& call)> forward;
+  std::int64_t vocab_size = 0;
+  std::int64_t max_length = 0;
+  std::int64_t cached_layers = 0;
+};
+
+template <class Model>
+concept IsLanguageModel = std::derived_from<Model, nn::Module> &&
+    requires(Model& model, const Variable& tokens, const DecodeCall& call) {
+  LanguageModelResult{model(tokens, call)};
+  { model.vocab_size() } -> std::convertible_to<std::int64_t>;
+  { model.max_length() } -> std::convertible_to<std::int64_t>;
+  { model.cached_layers() } -> std::convertible_to<std::int64_t>;
+};
+
+template <IsLanguageModel Model>
+LanguageModel language_model(Model& model) {
+  return {.module = model,
+          .forward =
+              [&model](const Tensor& tokens, const DecodeCall& call) {
+                return LanguageModelResult{model(Variable(tokens), call)};
+              },
+          .vocab_size = model.vocab_size(),
+          .max_length = model.max_length(),
+          .cached_layers = model.cached_layers()};
+}
+
+}  // namespace tessera::models
+
+template <>
+inline constexpr bool tessera::nn::holds_no_tensors<tessera::models::DecodeCall> = true;

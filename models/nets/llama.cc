@@ -1,0 +1,112 @@
+#include "tessera/models/nets/llama.h"
+
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/models/nets/token_model.h"
+#include "tessera/nn/parameter.h"
+
+namespace tessera::models {
+namespace {
+
+constexpr const char* kWhere = "models.Llama";
+
+const LlamaOptions& checked(const LlamaOptions& options) {
+  check_extent(kWhere, "n_layers", options.n_layers);
+  check_extent(kWhere, "vocab_size", options.vocab_size);
+  check_extent(kWhere, "max_seq_len", options.max_seq_len);
+  check_extent(kWhere, "n_kv_heads", options.n_kv_heads);
+  check_extent(kWhere, "ffn_dim", options.ffn_dim);
+  check_heads(kWhere, options.dim, options.n_heads);
+  TESSERA_CHECK(options.n_heads % options.n_kv_heads == 0, kWhere,
+                "n_heads is {}, n_kv_heads {}; n_kv_heads must divide n_heads", options.n_heads,
+                options.n_kv_heads);
+  TESSERA_CHECK(options.dim / options.n_heads % 2 == 0, kWhere,
+                "dim {} over {} heads gives a head {} features; rotary positions turn pairs of "
+                "them: make it even",
+                options.dim, options.n_heads, options.dim / options.n_heads);
+  return options;
+}
+
+nn::RMSNormOptions norm_options(const LlamaOptions& options) {
+  return {.shape = {options.dim}, .eps = options.norm_eps, .dtype = options.dtype};
+}
+
+nn::LinearOptions linear_options(const LlamaOptions& options, std::int64_t in, std::int64_t out) {
+  return {.in = in, .out = out, .bias = false, .dtype = options.dtype};
+}
+
+nn::MultiheadAttentionOptions attention_options(const LlamaOptions& options,
+                                                std::shared_ptr<nn::RotaryEmbedding> rotary) {
+  return {.dim = options.dim,
+          .heads = options.n_heads,
+          .kv_heads = options.n_kv_heads,
+          .dropout = options.dropout_p,
+          .bias = false,
+          .rotary = std::move(rotary),
+          .dtype = options.dtype};
+}
+
+}  // namespace
+
+LlamaFeedForward::LlamaFeedForward(const LlamaOptions& options)
+    : gate_(linear_options(options, options.dim, options.ffn_dim)),
+      up_(linear_options(options, options.dim, options.ffn_dim)),
+      down_(linear_options(options, options.ffn_dim, options.dim)),
+      dropout_({.p = options.dropout_p}) {
+  register_module("gate", gate_);
+  register_module("up", up_);
+  register_module("down", down_);
+  register_module("dropout", dropout_);
+}
+
+Variable LlamaFeedForward::forward(const Variable& x) {
+  return dropout_(down_(silu(gate_(x)) * up_(x)));
+}
+
+LlamaBlock::LlamaBlock(const LlamaOptions& options, std::shared_ptr<nn::RotaryEmbedding> rotary)
+    : attention_norm_(norm_options(options)),
+      attention_(attention_options(options, std::move(rotary))),
+      resid_dropout_({.p = options.dropout_p}),
+      ffn_norm_(norm_options(options)),
+      feed_forward_(options) {
+  register_module("attention_norm", attention_norm_);
+  register_module("attention", attention_);
+  register_module("resid_dropout", resid_dropout_);
+  register_module("ffn_norm", ffn_norm_);
+  register_module("feed_forward", feed_forward_);
+}
+
+Variable LlamaBlock::forward(const Variable& x, const nn::AttentionForwardOptions& call) {
+  const AddNorm h = ffn_norm_(x, resid_dropout_(attention_(attention_norm_(x), call).output));
+  return h.sum + feed_forward_(h.y);
+}
+
+Llama::Llama(const LlamaOptions& options)
+    : options_(checked(options)),
+      token_embedding_({.entries = options.vocab_size, .dim = options.dim, .dtype = options.dtype}),
+      dropout_({.p = options.dropout_p}),
+      norm_(norm_options(options)),
+      head_(linear_options(options, options.dim, options.vocab_size)) {
+  const auto rotary = std::make_shared<nn::RotaryEmbedding>(
+      nn::RotaryEmbeddingOptions{.dim = options.dim / options.n_heads,
+                                 .max_length = options.max_seq_len,
+                                 .base = options.rotary_base});
+  for (std::int64_t i = 0; i < options.n_layers; ++i) blocks_.add<LlamaBlock>(options, rotary);
+  register_module("token_embedding", token_embedding_);
+  register_module("dropout", dropout_);
+  register_module("blocks", blocks_);
+  register_module("norm", norm_);
+  register_module("head", head_);
+  if (options.weight_tying) nn::tie(token_embedding_.weight(), head_.weight());
+  start_as_gpt2(*this, options.n_layers);
+}
+
+Variable Llama::forward(const Variable& tokens, const DecodeCall& call) {
+  const std::int64_t past = cached_length(call.cache);
+  check_tokens(kWhere, tokens, past, max_length());
+  Variable h = dropout_(token_embedding_(tokens));
+  std::int64_t layer = 0;
+  for (LlamaBlock& block : blocks()) h = block(h, causal_call(call.cache, layer++));
+  return at_least_f32(head_(norm_(h)));
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,149 @@
+#include "tessera/models/nets/mixture_of_experts.h"
+
+#include <utility>
+
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/models/nets/token_model.h"
+#include "tessera/tensor/check.h"
+
+namespace tessera::models {
+namespace {
+
+constexpr const char* kWhere = "models.MixtureOfExperts";
+
+std::int64_t head_dim(const MixtureOfExpertsOptions& options) {
+  return options.dim / options.n_heads;
+}
+
+const MixtureOfExpertsOptions& checked(const MixtureOfExpertsOptions& options) {
+  check_extent(kWhere, "n_layers", options.n_layers);
+  check_extent(kWhere, "vocab_size", options.vocab_size);
+  check_extent(kWhere, "max_seq_len", options.max_seq_len);
+  check_extent(kWhere, "n_kv_heads", options.n_kv_heads);
+  check_extent(kWhere, "ffn_dim", options.ffn_dim);
+  check_heads(kWhere, options.dim, options.n_heads);
+  TESSERA_CHECK(options.n_heads % options.n_kv_heads == 0, kWhere,
+                "n_heads is {}, n_kv_heads {}; n_kv_heads must divide n_heads", options.n_heads,
+                options.n_kv_heads);
+  TESSERA_CHECK(head_dim(options) % 2 == 0, kWhere,
+                "dim {} over {} heads gives a head {} features; rotary positions turn pairs of "
+                "them: make it even",
+                options.dim, options.n_heads, head_dim(options));
+  return options;
+}
+
+nn::RMSNormOptions norm_options(const MixtureOfExpertsOptions& options) {
+  return {.shape = {options.dim}, .eps = options.norm_eps, .dtype = options.dtype};
+}
+
+nn::MultiheadAttentionOptions attention_options(const MixtureOfExpertsOptions& options,
+                                                std::shared_ptr<nn::RotaryEmbedding> rotary) {
+  return {.dim = options.dim,
+          .heads = options.n_heads,
+          .kv_heads = options.n_kv_heads,
+          .dropout = options.dropout_p,
+          .bias = false,
+          .rotary = std::move(rotary),
+          .dtype = options.dtype};
+}
+
+MixtureFeedForwardOptions feed_forward_options(const MixtureOfExpertsOptions& options) {
+  return {.n_experts = options.n_experts,
+          .top_k = options.top_k,
+          .expert = {.dim = options.dim,
+                     .ffn_dim = options.ffn_dim,
+                     .kind = options.expert,
+                     .dtype = options.dtype},
+          .normalize_weights = options.normalize_weights,
+          .capacity_factor = options.capacity_factor,
+          .balance_loss_weight = options.balance_loss_weight,
+          .z_loss_weight = options.z_loss_weight};
+}
+
+RanksAlong ranks_along(std::shared_ptr<const nn::Mesh> mesh, std::string axis) {
+  TESSERA_CHECK(mesh != nullptr, kWhere,
+                "the mesh is null; pass nn::local_mesh() for one rank alone");
+  TESSERA_CHECK(!axis.empty() || mesh->axes().size() == 1, kWhere,
+                "the mesh has the axes {}; say which is meant", fmt::join(mesh->axes(), ", "));
+  if (axis.empty()) axis = mesh->axes().front();
+  mesh->size(axis);  // throws for an unknown one
+  return {.mesh = std::move(mesh), .axis = std::move(axis)};
+}
+
+}  // namespace
+
+MixtureOfExpertsBlock::MixtureOfExpertsBlock(const MixtureOfExpertsOptions& options,
+                                             std::shared_ptr<nn::RotaryEmbedding> rotary)
+    : attention_norm_(norm_options(options)),
+      attention_(attention_options(options, std::move(rotary))),
+      resid_dropout_({.p = options.dropout_p}),
+      ffn_norm_(norm_options(options)),
+      feed_forward_(feed_forward_options(options)) {
+  register_module("attention_norm", attention_norm_);
+  register_module("attention", attention_);
+  register_module("resid_dropout", resid_dropout_);
+  register_module("ffn_norm", ffn_norm_);
+  register_module("feed_forward", feed_forward_);
+}
+
+MixtureOfExpertsBlockResult MixtureOfExpertsBlock::forward(
+    const Variable& x, const nn::AttentionForwardOptions& call) {
+  const AddNorm h = ffn_norm_(x, resid_dropout_(attention_(attention_norm_(x), call).output));
+  const MixtureFeedForwardResult result = feed_forward_(h.y);
+  return {.hidden = h.sum + resid_dropout_(result.output), .auxiliary_loss = result.auxiliary_loss};
+}
+
+MixtureOfExperts::MixtureOfExperts(const MixtureOfExpertsOptions& options)
+    : options_(checked(options)),
+      token_embedding_({.entries = options.vocab_size, .dim = options.dim, .dtype = options.dtype}),
+      dropout_({.p = options.dropout_p}),
+      norm_(norm_options(options)),
+      head_({.in = options.dim, .out = options.vocab_size, .bias = false, .dtype = options.dtype}) {
+  const auto rotary = std::make_shared<nn::RotaryEmbedding>(nn::RotaryEmbeddingOptions{
+      .dim = head_dim(options), .max_length = options.max_seq_len, .base = options.rotary_base});
+  for (std::int64_t i = 0; i < options.n_layers; ++i)
+    blocks_.add<MixtureOfExpertsBlock>(options, rotary);
+  register_module("token_embedding", token_embedding_);
+  register_module("dropout", dropout_);
+  register_module("blocks", blocks_);
+  register_module("norm", norm_);
+  register_module("head", head_);
+  start_as_gpt2(*this, options.n_layers);
+}
+
+void MixtureOfExperts::share_batch(std::shared_ptr<const nn::Mesh> mesh, std::string axis) {
+  const RanksAlong ranks = ranks_along(std::move(mesh), std::move(axis));
+  for (MixtureOfExpertsBlock& block : blocks()) block.feed_forward().share_batch(ranks);
+}
+
+void MixtureOfExperts::split_experts(std::shared_ptr<const nn::Mesh> mesh, std::string axis) {
+  const RanksAlong ranks = ranks_along(std::move(mesh), std::move(axis));
+  for (MixtureOfExpertsBlock& block : blocks()) block.feed_forward().split_experts(ranks);
+}
+
+LanguageModelResult MixtureOfExperts::forward(const Variable& tokens, const DecodeCall& call) {
+  const std::int64_t past = cached_length(call.cache);
+  check_tokens(kWhere, tokens, past, max_length());
+  Variable h = dropout_(token_embedding_(tokens));
+  Variable auxiliary;
+  std::int64_t layer = 0;
+  for (MixtureOfExpertsBlock& block : blocks()) {
+    const MixtureOfExpertsBlockResult result = block(h, causal_call(call.cache, layer++));
+    h = result.hidden;
+    if (!result.auxiliary_loss.defined()) continue;
+    auxiliary = auxiliary.defined() ? auxiliary + result.auxiliary_loss : result.auxiliary_loss;
+  }
+  return {.logits = at_least_f32(head_(norm_(h))), .auxiliary_loss = auxiliary};
+}
+
+std::int64_t active_parameters(const MixtureOfExpertsOptions& options) {
+  checked(feed_forward_options(checked(options)));
+  const std::int64_t dim = options.dim;
+  const std::int64_t attention = 2 * dim * dim + 2 * dim * options.n_kv_heads * head_dim(options);
+  const std::int64_t matrices = options.expert == ExpertKind::kSwiGlu ? 3 : 2;
+  const std::int64_t experts = options.top_k * matrices * dim * options.ffn_dim;
+  const std::int64_t block = attention + options.n_experts * dim + experts + 2 * dim;
+  return 2 * options.vocab_size * dim + options.n_layers * block + dim;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,153 @@
+#include "tessera/models/nets/transformer.h"
+
+#include <string>
+
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/models/nets/token_model.h"
+#include "tessera/nn/layers/transformer/head_part.h"
+#include "tessera/nn/parameter.h"
+#include "tessera/nn/recompute.h"
+#include "tessera/tensor/check.h"
+
+namespace tessera::models {
+namespace {
+
+constexpr const char* kWhere = "models.Transformer";
+
+const ModelArgs& checked(const ModelArgs& args) {
+  check_extent(kWhere, "n_layers", args.n_layers, 0);
+  check_extent(kWhere, "vocab_size", args.vocab_size);
+  check_extent(kWhere, "max_seq_len", args.max_seq_len);
+  check_heads(kWhere, args.dim, args.n_heads);
+  return args;
+}
+
+nn::LinearOptions projection(const ModelArgs& args) {
+  return {.in = args.dim, .out = args.dim, .bias = false, .dtype = args.dtype};
+}
+
+nn::LayerNormOptions norm_options(const ModelArgs& args) {
+  return {.shape = {args.dim}, .dtype = args.dtype};
+}
+
+}  // namespace
+
+Attention::Attention(const ModelArgs& args)
+    : head_dim_(checked(args).dim / args.n_heads),
+      dropout_p_(args.dropout_p),
+      causal_(args.use_attn_mask),
+      resid_dropout_({.p = args.dropout_p}),
+      wq_(projection(args)),
+      wk_(projection(args)),
+      wv_(projection(args)),
+      wo_(projection(args)) {
+  register_module("resid_dropout", resid_dropout_);
+  register_module("wq", wq_);
+  register_module("wk", wk_);
+  register_module("wv", wv_);
+  register_module("wo", wo_);
+}
+
+// [batch, length, heads * head_dim] -> [batch, heads, length, head_dim].
+Variable Attention::split_heads(const Variable& x) const {
+  TESSERA_CHECK(x.dim(2) % head_dim_ == 0, "models.Attention",
+                "this rank's projections are {} wide, no multiple of a head's {}: split them over "
+                "ranks whose number divides the heads",
+                x.dim(2), head_dim_);
+  return transpose(unflatten(x, 2, {x.dim(2) / head_dim_, head_dim_}), 1, 2);
+}
+
+Variable Attention::forward(const Variable& x, const AttentionCall& call) {
+  TESSERA_CHECK(x.ndim() == 3, "models.Attention", "expected x [batch, length, dim], got {}",
+                x.shape().str());
+  std::string layer;
+  if (is_training() && dropout_p_ > 0) layer = scope_name().path() + ".probabilities";
+  const Variable q = split_heads(wq_(x));
+  Variable k = split_heads(wk_(x)), v = split_heads(wv_(x));
+  if (call.cache != nullptr) {
+    call.cache->append(k, v);
+    k = call.cache->keys();
+    v = call.cache->values();
+  }
+  random::Box box;
+  if (!layer.empty()) {
+    const nn::Parameter& weight = wq_.weight();
+    box = nn::probability_box({q.dim(0), q.dim(1), q.dim(2), k.dim(2)},
+                              nn::head_part(weight, head_dim_, weight.spec().global_shape[0]));
+  }
+  // The last query is level with the last key, whatever the cache held before.
+  const CausalAlignment alignment =
+      call.cache != nullptr ? CausalAlignment::kBottomRight : CausalAlignment::kTopLeft;
+  const Variable y = scaled_dot_product_attention(q, k, v,
+                                                  {.causal = causal_,
+                                                   .alignment = alignment,
+                                                   .dropout_p = dropout_p_,
+                                                   .training = is_training(),
+                                                   .layer = layer,
+                                                   .box = box});
+  return resid_dropout_(wo_(flatten(transpose(y, 1, 2), 2)));
+}
+
+FeedForward::FeedForward(const ModelArgs& args)
+    : w1_({.in = checked(args).dim, .out = 4 * args.dim, .dtype = args.dtype}),
+      w2_({.in = 4 * args.dim, .out = args.dim, .dtype = args.dtype}),
+      resid_dropout_({.p = args.dropout_p}) {
+  register_module("w1", w1_);
+  register_module("gelu", gelu_);
+  register_module("w2", w2_);
+  register_module("resid_dropout", resid_dropout_);
+}
+
+Variable FeedForward::forward(const Variable& x) { return resid_dropout_(w2_(gelu_(w1_(x)))); }
+
+TransformerBlock::TransformerBlock(const ModelArgs& args)
+    : attention_norm_(norm_options(checked(args))),
+      attention_(args),
+      ffn_norm_(norm_options(args)),
+      feed_forward_(args) {
+  register_module("attention_norm", attention_norm_);
+  register_module("attention", attention_);
+  register_module("ffn_norm", ffn_norm_);
+  register_module("feed_forward", feed_forward_);
+}
+
+Variable TransformerBlock::forward(const Variable& x, const AttentionCall& call) {
+  const AddNorm h = ffn_norm_(x, attention_(attention_norm_(x), call));
+  return h.sum + feed_forward_(h.y);
+}
+
+Transformer::Transformer(const ModelArgs& args)
+    : args_(checked(args)),
+      tok_embeddings_({.entries = args.vocab_size, .dim = args.dim, .dtype = args.dtype}),
+      pos_embeddings_({.entries = args.max_seq_len, .dim = args.dim, .dtype = args.dtype}),
+      dropout_({.p = args.dropout_p}),
+      norm_(norm_options(args)),
+      output_({.in = args.dim, .out = args.vocab_size, .bias = false, .dtype = args.dtype}) {
+  register_module("tok_embeddings", tok_embeddings_);
+  register_module("pos_embeddings", pos_embeddings_);
+  register_module("dropout", dropout_);
+  for (int i = 0; i < args.n_layers; ++i) {
+    auto& block = layers_.add<TransformerBlock>(args);
+    if (args.checkpoint_activations) nn::recompute(block);
+  }
+  register_module("layers", layers_);
+  register_module("norm", norm_);
+  register_module("output", output_);
+  if (args.weight_tying) nn::tie(tok_embeddings_.weight(), output_.weight());
+}
+
+Variable Transformer::forward(const Variable& tokens, const DecodeCall& call) {
+  TESSERA_CHECK(call.cache == nullptr || args_.use_attn_mask, kWhere,
+                "a position sees those after it without use_attn_mask, so no cache can stand for "
+                "the ones before: leave the cache out");
+  const std::int64_t past = cached_length(call.cache);
+  check_tokens(kWhere, tokens, past, max_length());
+  Variable h = dropout_(tok_embeddings_(tokens) + pos_embeddings_(positions_of(tokens, past)));
+  std::int64_t layer = 0;
+  for (TransformerBlock& block : blocks()) {
+    h = block(h, AttentionCall{.cache = causal_call(call.cache, layer++).cache});
+  }
+  return at_least_f32(output_(norm_(h)));
+}
+
+}  // namespace tessera::models

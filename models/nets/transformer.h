@@ -1,0 +1,159 @@
+#pragma once
+
+/// A small decoder-only Transformer with learned positions, pre-norm: the model that sharding is
+/// tested with.
+///
+///     tokens [batch, length] of integers in [0, vocab_size), length <= max_seq_len
+///     h      = dropout(tok_embeddings(tokens) + pos_embeddings(0 ... length - 1))
+///     block:   h = h + attention(attention_norm(h));  h = h + feed_forward(ffn_norm(h))
+///     logits = output(norm(h)) [batch, length, vocab_size], at least f32
+///
+/// Names, registration order and sizes are those of the Transformer that PyTorch's distributed
+/// tests train, so that their counts hold:
+///
+///     tok_embeddings  pos_embeddings  dropout
+///     layers.<i>      attention_norm  attention    (resid_dropout wq wk wv wo, without bias)
+///                     ffn_norm        feed_forward (w1 gelu w2 resid_dropout)
+///     norm  output
+///
+/// 7 + 14 n_layers modules; (vocab_size + max_seq_len + 2) dim + n_layers (12 dim^2 + 9 dim)
+/// elements, vocab_size dim more without weight tying. Layers start as PyTorch's do. Constructing
+/// allocates nothing: initialize it.
+///
+/// A language model in the sense of language_model.h; decoded token by token only where
+/// use_attn_mask is set.
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "tessera/autograd/variable.h"
+#include "tessera/models/nets/language_model.h"
+#include "tessera/nn/layer.h"
+#include "tessera/nn/layers/activation.h"
+#include "tessera/nn/layers/dropout.h"
+#include "tessera/nn/layers/embedding.h"
+#include "tessera/nn/layers/transformer/key_value_cache.h"
+#include "tessera/nn/layers/layer_norm.h"
+#include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/module_list.h"
+#include "tessera/nn/visit.h"
+
+namespace tessera::models {
+
+/// All extents at least 1, n_layers at least 0.
+struct ModelArgs {
+  int n_layers = 2;
+  std::int64_t vocab_size = 8;
+  std::int64_t max_seq_len = 16;
+  std::int64_t dim = 16;  ///< a multiple of n_heads
+  std::int64_t n_heads = 4;
+  double dropout_p = 0.1;     ///< of embeddings, attention probabilities and both residuals
+  bool use_attn_mask = true;  ///< causal: a position sees itself and those before it
+  bool weight_tying = true;   ///< output.weight is tok_embeddings.weight, under that name
+  bool checkpoint_activations = false;  ///< each block is recomputed in backward
+  DType dtype = DType::kF32;
+};
+
+/// A named size of the model.
+struct TransformerPreset {
+  const char* name;
+  const char* description;
+  ModelArgs options;
+};
+/// All presets, the default one first.
+const std::vector<TransformerPreset>& transformer_presets();
+/// Throws InvalidArgument for an unknown name, listing those there are.
+const TransformerPreset& transformer_preset(std::string_view name);
+
+/// How attention, and a block, is called besides its input.
+struct AttentionCall {
+  /// Takes the new keys and values up; the queries then see those before too. Not owned.
+  nn::KeyValueCache* cache = nullptr;
+};
+
+/// Causal self attention: x [batch, length, dim] -> the same shape.
+class Attention final : public nn::Layer<Attention> {
+ public:
+  using Options = ModelArgs;
+  explicit Attention(const ModelArgs& args);
+  /// Throws InvalidArgument unless x has 3 dims and ends in `dim`.
+  Variable forward(const Variable& x, const AttentionCall& call = {});
+
+ private:
+  Variable split_heads(const Variable& x) const;
+
+  // The number of heads is not kept: it follows from the width of what the projections give, so a
+  // rank that holds some rows of them computes its own heads.
+  std::int64_t head_dim_;
+  double dropout_p_;
+  bool causal_;
+  nn::Dropout resid_dropout_;
+  nn::Linear wq_, wk_, wv_, wo_;
+};
+
+/// dropout(w2(gelu(w1(x)))), four times as wide inside.
+class FeedForward final : public nn::Layer<FeedForward> {
+ public:
+  using Options = ModelArgs;
+  explicit FeedForward(const ModelArgs& args);
+  Variable forward(const Variable& x);
+
+ private:
+  nn::Linear w1_;
+  nn::GELU gelu_;
+  nn::Linear w2_;
+  nn::Dropout resid_dropout_;
+};
+
+class TransformerBlock final : public nn::Layer<TransformerBlock> {
+ public:
+  using Options = ModelArgs;
+  explicit TransformerBlock(const ModelArgs& args);
+  Variable forward(const Variable& x, const AttentionCall& call = {});
+
+ private:
+  nn::LayerNorm attention_norm_;
+  Attention attention_;
+  nn::LayerNorm ffn_norm_;
+  FeedForward feed_forward_;
+};
+
+class Transformer final : public nn::Layer<Transformer> {
+ public:
+  using Options = ModelArgs;
+  /// Throws InvalidArgument for extents below what ModelArgs says, and a dim that is not a multiple
+  /// of n_heads, naming them.
+  explicit Transformer(const ModelArgs& args = {});
+
+  /// Batch may be 0. With a cache the positions go on where it stands. Throws InvalidArgument for
+  /// tokens that have not 2 dims, positions from max_seq_len on, a cache where use_attn_mask is
+  /// not set, and as Embedding does.
+  Variable forward(const Variable& tokens, const DecodeCall& call = {});
+  Variable forward(const Tensor& tokens, const DecodeCall& call = {}) {
+    return forward(Variable(tokens), call);
+  }
+
+  const ModelArgs& args() const { return args_; }
+  std::int64_t vocab_size() const { return args_.vocab_size; }
+  std::int64_t max_length() const { return args_.max_seq_len; }
+  std::int64_t cached_layers() const { return args_.n_layers; }
+  /// The blocks, in order: what a sharding layer makes groups of.
+  std::vector<std::reference_wrapper<TransformerBlock>> blocks() {
+    return layers_.as<TransformerBlock>();
+  }
+
+ private:
+  ModelArgs args_;
+  nn::Embedding tok_embeddings_, pos_embeddings_;
+  nn::Dropout dropout_;
+  nn::ModuleList layers_;
+  nn::LayerNorm norm_;
+  nn::Linear output_;
+};
+
+}  // namespace tessera::models
+
+template <>
+inline constexpr bool tessera::nn::holds_no_tensors<tessera::models::AttentionCall> = true;

@@ -1,0 +1,34 @@
+// How GPT is spread over ranks.
+//
+// Groups: every block one; the root has embeddings, last norm and head, which may be tied.
+// Recompute: every block, or its feed_forward.
+// Tensor parallelism: heads, the feed-forward's inner width and the vocabulary are divided: the
+// table of tokens and the head, the same parameter where they are tied, are the largest of small
+// models. Positions and norms are whole on every rank.
+
+#include "tessera/models/parallelize/parallelize_rules.h"
+
+namespace tessera::models {
+namespace {
+
+distributed::ParallelPlan plan() {
+  using distributed::ColwiseParallel;
+  using distributed::HeadParallel;
+  using distributed::Replicate;
+  using distributed::RowwiseParallel;
+  return {{"token_embedding", RowwiseParallel{}},
+          {"blocks.*.attention", HeadParallel{}},
+          {"blocks.*.feed_forward.up", ColwiseParallel{}},
+          {"blocks.*.feed_forward.down", RowwiseParallel{}},
+          {"head", ColwiseParallel{.output_layout = Replicate{}}}};
+}
+
+}  // namespace
+
+void parallelize(Gpt& model, const ParallelizeOptions& options) {
+  cut_layers(model, options, plan());
+  for (PreNormBlock& block : model.blocks()) shard_block(block, "feed_forward", options);
+  shard_module(model, options);
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,54 @@
+#pragma once
+
+/// Classification of images: the task of the fully connected networks.
+
+#include <functional>
+
+#include "tessera/distributed/launch/world.h"
+#include "tessera/models/training/batch_order.h"
+#include "tessera/models/data/fashion_mnist.h"
+#include "tessera/models/training/device_rows.h"
+#include "tessera/models/training/image_batch.h"
+#include "tessera/models/training/task.h"
+
+namespace tessera::models {
+
+/// A model of pixels [rows, 784] to logits [rows, classes].
+struct Classifier {
+  nn::Module& module;
+  std::function<Variable(const Variable& pixels)> forward;
+};
+
+struct ImageTaskOptions {
+  std::int64_t batch = 256;   ///< samples of a step, over all ranks
+  std::uint64_t seed = 1;     ///< of their order
+  DType dtype = DType::kF32;  ///< of the pixels; the model's
+};
+
+class ImageTask final : public Task {
+ public:
+  /// The images outlive the task. Throws InvalidArgument for a batch below 1 or a training set
+  /// without images.
+  ImageTask(distributed::World& world, Classifier model, const data::ImageSet& train,
+            const data::ImageSet& test, const ImageTaskOptions& options);
+
+  nn::Module& module() override { return model_.module; }
+  std::int64_t steps_per_epoch() const override { return order_.steps_per_epoch(); }
+  BatchShare load(std::int64_t step) override;
+  std::vector<Tensor> inputs() const override { return {pixels_.all(), targets_.all()}; }
+  LossSum loss(std::int64_t begin, std::int64_t end) override;
+  /// Loss and accuracy over the test images.
+  EvalMetrics evaluate() override;
+
+ private:
+  distributed::World& world_;
+  Classifier model_;
+  const data::ImageSet& train_;
+  const data::ImageSet& test_;
+  ImageTaskOptions options_;
+  BatchOrder order_;
+  DeviceRows pixels_;  // of this rank's samples of the step
+  DeviceRows targets_;
+};
+
+}  // namespace tessera::models

@@ -1,0 +1,268 @@
+#include "tessera/models/training/trainer.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+
+#include "tessera/autograd/engine.h"
+#include "tessera/autograd/ops/ops.h"
+#include "tessera/distributed/collectives.h"
+#include "tessera/distributed/parameters/mesh_impl.h"
+#include "tessera/fsdp/handle.h"
+#include "tessera/models/training/first_bad_tensor.h"
+#include "tessera/models/training/rank_figures.h"
+#include "tessera/nn/training/clip_grad.h"
+#include "tessera/nn/training/global_mean.h"
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/ops/ops.h"
+#include "tessera/tensor/random_scope.h"
+
+namespace tessera::models {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr const char* kWhere = "models.Trainer";
+// Gradients that overflow below this loss scale are not finite by themselves.
+constexpr double kLeastLossScale = 1e-6;
+
+// Gradients that are added up for a later reduction, until the end of the scope.
+class NoGradientSync {
+ public:
+  NoGradientSync(nn::Module& module, bool active)
+      : handle_(active && fsdp::has_state(module) ? std::optional(fsdp::of(module))
+                                                  : std::nullopt) {
+    if (handle_) handle_->set_requires_gradient_sync(false);
+  }
+  ~NoGradientSync() {
+    if (handle_) handle_->set_requires_gradient_sync(true);
+  }
+  NoGradientSync(const NoGradientSync&) = delete;
+  NoGradientSync& operator=(const NoGradientSync&) = delete;
+
+ private:
+  std::optional<fsdp::Handle> handle_;
+};
+
+// The rows that are computed at a time, pass after pass; all ranks make as many passes, the last
+// ones perhaps without a row: a pass gathers parameters.
+struct Passes {
+  Passes(const BatchShare& share, std::int64_t micro_batch)
+      : rows(share.rows),
+        each(micro_batch > 0 ? micro_batch : std::max<std::int64_t>(share.padded_rows, 1)),
+        count(std::max<std::int64_t>((share.padded_rows + each - 1) / each, 1)) {}
+  std::int64_t begin(std::int64_t pass) const { return std::min(rows, pass * each); }
+  std::int64_t end(std::int64_t pass) const { return std::min(rows, (pass + 1) * each); }
+
+  std::int64_t rows;
+  std::int64_t each;
+  std::int64_t count;
+};
+
+}  // namespace
+
+// What one rank knows of a step.
+struct Trainer::LocalStep {
+  double loss_sum = 0;
+  double loss = 0;  // the mean over all ranks
+  std::optional<double> auxiliary_loss;
+  double grad_norm = 0;
+  std::optional<double> loss_scale;
+  bool skipped = false;
+  std::int64_t peak_bytes = 0;
+  std::int64_t gathered_peak_bytes = 0;
+  std::int64_t comm_bytes = 0;
+  std::int64_t collectives = 0;
+};
+
+Trainer::Trainer(distributed::World& world, Task& task, nn::optim::Optimizer& optimizer,
+                 const TrainerOptions& options)
+    : world_(world),
+      task_(task),
+      optimizer_(optimizer),
+      options_(options),
+      data_(options.data_mesh.defined() ? options.data_mesh : world.mesh()),
+      mesh_(distributed::make_mesh(data_)),
+      parameters_(optimizer.parameters()),
+      scheduler_(optimizer_, options.schedule) {
+  TESSERA_CHECK(data_.ndim() == 1, kWhere,
+                "data_mesh is {}; it has one axis, of the ranks that share the batch", data_.str());
+  TESSERA_CHECK(options.max_grad_norm >= 0, kWhere, "max_grad_norm is {}; it is at least 0",
+                options.max_grad_norm);
+  TESSERA_CHECK(options.micro_batch >= 0, kWhere, "micro_batch is {}; it is at least 0",
+                options.micro_batch);
+  TESSERA_CHECK(!options.cuda_graphs || !options.loss_scale, kWhere,
+                "cuda_graphs would repeat one loss_scale, which changes from step to step; train "
+                "in bf16, or without cuda_graphs");
+  if (options.cuda_graphs) captured_.emplace(world, parameters_);
+  if (options.loss_scale) scaler_.emplace(nn::GradScalerOptions{.mesh = mesh_});
+}
+
+PassLosses Trainer::compute_gradients(const BatchShare& share) {
+  std::optional<random::NoDraws> no_draws;
+  if (captured_) no_draws.emplace("cuda_graphs would repeat them; set its probability to 0");
+  const nn::GlobalMean mean(share.count, *mesh_, data_.axes().front(), world_.device());
+  const Passes passes(share, options_.micro_batch);
+  PassLosses losses;
+  for (std::int64_t pass = 0; pass < passes.count; ++pass) {
+    const std::int64_t begin = passes.begin(pass), end = passes.end(pass);
+    const random::StepScope scope({.seed = options_.seed,
+                                   .step = static_cast<std::uint64_t>(steps_done_ + 1),
+                                   .first_sample = share.first_sample + begin});
+    const NoGradientSync no_sync(task_.module(), pass + 1 < passes.count);
+    const LossSum loss = task_.loss(begin, end);
+    Variable total = mean(loss.sum);
+    if (loss.auxiliary.defined()) {
+      const Variable auxiliary = div(loss.auxiliary, static_cast<double>(passes.count));
+      total = total + cast(auxiliary, total.dtype());
+      losses.auxiliaries.push_back(auxiliary.tensor());
+    }
+    losses.sums.push_back(loss.sum.tensor());
+    backward(scaler_ ? scaler_->scale(total) : total);
+  }
+  return losses;
+}
+
+void Trainer::accumulate_gradients(const BatchShare& share, LocalStep& step) {
+  const PassLosses losses =
+      captured_ ? captured_->run(share, task_.inputs(), [&] { return compute_gradients(share); })
+                : compute_gradients(share);
+  // Read when all is issued: a device may be far behind the host.
+  for (const Tensor& sum : losses.sums) step.loss_sum += host_value(sum);
+  for (const Tensor& auxiliary : losses.auxiliaries)
+    step.auxiliary_loss = step.auxiliary_loss.value_or(0) + host_value(auxiliary);
+}
+
+// Ranks that share every layer have the same loss: those of one line along the data axis hold each
+// sample once.
+void Trainer::combine_losses(const BatchShare& share, LocalStep& step) const {
+  const std::array<double, 2> mine = {step.loss_sum, static_cast<double>(share.count)};
+  double loss_sum = 0, count = 0;
+  const std::vector<double> all = gather_figures(*data_.group(), mine);
+  for (std::size_t at = 0; at < all.size(); at += mine.size()) {
+    loss_sum += all[at];
+    count += all[at + 1];
+  }
+  step.loss = loss_sum / count;
+}
+
+// Nothing is updated where loss or norm is not finite: they are the same on all ranks, so all leave
+// the step out alike.
+void Trainer::update(LocalStep& step) {
+  if (scaler_) {
+    step.loss_scale = scaler_->get_scale();
+    scaler_->unscale(optimizer_);
+  }
+  const Tensor norm = nn::grad_norm(parameters_);
+  step.grad_norm = host_value(norm);
+  const bool finite = std::isfinite(step.grad_norm);
+  if (finite && options_.max_grad_norm > 0)
+    nn::clip_grads_with_norm(parameters_, options_.max_grad_norm, norm);
+  if (!std::isfinite(step.loss + step.auxiliary_loss.value_or(0))) return;
+  if (scaler_) {
+    step.skipped = !scaler_->step(optimizer_);
+    scaler_->update();
+  } else if (finite) {
+    optimizer_.step();
+  }
+}
+
+Trainer::LocalStep Trainer::run_step(const BatchShare& share) {
+  MemoryCounters& memory = world_.context()->memory();
+  memory.reset_peak();
+  LocalStep step;
+  const auto counted = [&](const auto& work) {
+    const distributed::CollectiveCounters before = distributed::collective_counters();
+    work();
+    const distributed::CollectiveCounters after = distributed::collective_counters();
+    step.comm_bytes += after.bytes_sent - before.bytes_sent;
+    step.collectives += after.collectives - before.collectives;
+  };
+  counted([&] { accumulate_gradients(share, step); });
+  combine_losses(share, step);
+  counted([&] { update(step); });
+  step.peak_bytes = memory.peak_total();
+  step.gathered_peak_bytes = memory.peak()[MemoryCategory::kGathered];
+  if (!captured_) return step;
+  const UnseenCost& unseen = captured_->unseen();
+  step.comm_bytes += unseen.comm_bytes;
+  step.collectives += unseen.collectives;
+  step.peak_bytes = std::max(step.peak_bytes, unseen.peak_bytes);
+  step.gathered_peak_bytes = std::max(step.gathered_peak_bytes, unseen.gathered_peak_bytes);
+  return step;
+}
+
+// The ranks' figures as one. `metrics` has no loss and no bytes yet.
+void Trainer::combine(const LocalStep& local, StepMetrics& metrics) const {
+  metrics.loss = local.loss;
+  const std::array<double, 5> mine = {
+      static_cast<double>(local.peak_bytes), static_cast<double>(local.gathered_peak_bytes),
+      static_cast<double>(local.comm_bytes), static_cast<double>(local.collectives),
+      static_cast<double>(world_.stop_signal())};
+  const std::vector<double> all = gather_figures(*world_.group(), mine);
+  for (std::size_t at = 0; at < all.size(); at += mine.size()) {
+    const auto whole = [&](std::size_t i) { return static_cast<std::int64_t>(all[at + i]); };
+    metrics.peak_bytes = std::max(metrics.peak_bytes, whole(0));
+    metrics.gathered_peak_bytes = std::max(metrics.gathered_peak_bytes, whole(1));
+    metrics.comm_bytes += whole(2);
+    metrics.collectives += whole(3);
+    metrics.stop_signal = std::max(metrics.stop_signal, static_cast<int>(whole(4)));
+  }
+  metrics.auxiliary_loss = local.auxiliary_loss;
+  metrics.grad_norm = local.grad_norm;
+  metrics.loss_scale = local.loss_scale;
+  metrics.skipped = local.skipped;
+}
+
+void Trainer::check_finite(const StepMetrics& metrics, const BatchShare& share) {
+  const bool norm_may_be_infinite = scaler_ && scaler_->get_scale() >= kLeastLossScale;
+  const bool finite = std::isfinite(metrics.loss) &&
+                      std::isfinite(metrics.auxiliary_loss.value_or(0)) &&
+                      (norm_may_be_infinite || std::isfinite(metrics.grad_norm));
+  if (finite) return;
+  const auto forward = [&] {
+    const Passes passes(share, options_.micro_batch);
+    for (std::int64_t pass = 0; pass < passes.count; ++pass) {
+      const random::StepScope scope({.seed = options_.seed,
+                                     .step = static_cast<std::uint64_t>(metrics.step),
+                                     .first_sample = share.first_sample + passes.begin(pass)});
+      task_.loss(passes.begin(pass), passes.end(pass));
+    }
+  };
+  const std::string first = first_bad_tensor(task_.module(), forward, *world_.group());
+  const std::string auxiliary =
+      metrics.auxiliary_loss ? fmt::format(", auxiliary loss {}", *metrics.auxiliary_loss) : "";
+  throw_error<StateError>(
+      "trainer", "step {} has loss {}{} and gradient norm {}: {}; lower the learning rate {}",
+      metrics.step, metrics.loss, auxiliary, metrics.grad_norm, first, metrics.learning_rate);
+}
+
+StepMetrics Trainer::step() {
+  const auto start = Clock::now();
+  StepMetrics metrics{.step = steps_done_ + 1};
+  metrics.learning_rate = optimizer_.lr();
+  const BatchShare share = task_.load(metrics.step);
+  metrics.samples = share.samples;
+  metrics.tokens = share.tokens;
+  const LocalStep local = run_step(share);
+  metrics.step_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  combine(local, metrics);
+  check_finite(metrics, share);
+  optimizer_.zero_grad();
+  scheduler_.step();
+  steps_done_ = metrics.step;
+  return metrics;
+}
+
+EvalMetrics Trainer::evaluate() {
+  EvalMetrics metrics = task_.evaluate();
+  metrics.step = steps_done_;
+  if (std::isfinite(metrics.loss)) return metrics;
+  const std::string first = first_bad_tensor(
+      task_.module(), [&] { task_.evaluate(); }, *world_.group());
+  throw_error<StateError>("trainer",
+                          "the evaluation after step {} has loss {}: {}; lower the learning rate",
+                          steps_done_, metrics.loss, first);
+}
+
+}  // namespace tessera::models

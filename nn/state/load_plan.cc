@@ -1,0 +1,191 @@
+#include "tessera/nn/state/load_plan.h"
+
+#include <cstring>
+#include <type_traits>
+
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/memory/transfer.h"
+
+namespace tessera::nn::detail {
+namespace {
+
+using Member = std::variant<Parameter, Buffer>;
+
+const void* id_of(const Member& member) {
+  return std::visit([](const auto& handle) { return handle.id(); }, member);
+}
+
+// The shape of local() also before there is one: the boxes' rows, one box after another.
+Shape shape_of(const Parameter& parameter) {
+  if (parameter.is_materialized()) return parameter.local().shape();
+  const ShardSpec& spec = parameter.spec();
+  if (spec.global_shape.ndim() == 0) return {};
+  Shape shape = spec.boxes.empty() ? spec.global_shape : spec.boxes.front().extent;
+  shape[0] = 0;
+  for (const ShardBox& box : spec.boxes) shape[0] += box.extent[0];
+  return shape;
+}
+Shape shape_of(const Buffer& buffer) { return buffer.shape(); }
+
+const Tensor& elements(const Parameter& parameter) { return parameter.local().tensor(); }
+const Tensor& elements(const Buffer& buffer) { return buffer.tensor(); }
+
+// Whom a name means in the model, null for nobody: only asking by name knows all names of what is
+// tied.
+const void* find_id(Module& module, const std::string& name) {
+  try {
+    return module.get_parameter(name).id();
+  } catch (const InvalidArgument&) {
+  }
+  try {
+    return module.get_buffer(name).id();
+  } catch (const InvalidArgument&) {
+    return nullptr;
+  }
+}
+
+const char* dtype_kind(DType dtype) {
+  return dtype == DType::kBool ? "bool" : is_floating(dtype) ? "floating" : "integer";
+}
+
+std::string text_of(DType dtype, const Shape& shape) {
+  return fmt::format("{} {}", dtype_name(dtype), shape.str());
+}
+
+std::string text_of(const StateValue& value) {
+  const Tensor* tensor = std::get_if<Tensor>(&value);
+  return tensor == nullptr ? state_value_kind(value) : text_of(tensor->dtype(), tensor->shape());
+}
+
+// As they would arrive, bit for bit.
+bool same_elements(const Tensor& a, const Tensor& b, DType dtype) {
+  if (a.device().is_null() || b.device().is_null()) return true;  // a plan: there are none
+  return dispatch_all(dtype, "nn.load_state_dict", [&]<class T>() -> bool {
+    const std::vector<T> x = cast(a, dtype).to_vector<T>(), y = cast(b, dtype).to_vector<T>();
+    if constexpr (std::is_same_v<T, bool>) {
+      return x == y;
+    } else {
+      return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(T)) == 0;
+    }
+  });
+}
+
+}  // namespace
+
+LoadPlan::LoadPlan(Module& module, const StateDict& state, const std::string& prefix, Device device)
+    : state_(state), device_(device) {
+  add_targets(module, prefix);
+  find_sources(module, state, prefix);
+  for (const Target& target : targets_) check(target);
+}
+
+// In the order of state_dict(), which is that of the problems.
+void LoadPlan::add_targets(Module& module, const std::string& prefix) {
+  for (const NamedModule& named : module.named_modules()) {
+    const std::string base = prefix + named.name + (named.name.empty() ? "" : ".");
+    for (const auto& [name, parameter] : named.module->own_parameters()) {
+      add_target(base + name, parameter);
+    }
+    for (const auto& [name, buffer] : named.module->own_buffers()) {
+      if (buffer.is_persistent()) add_target(base + name, buffer);
+    }
+  }
+}
+
+void LoadPlan::add_target(const std::string& name, const Member& member) {
+  if (!by_id_.emplace(id_of(member), targets_.size()).second) return;
+  by_name_.emplace(name, targets_.size());
+  std::visit(
+      [&](const auto& handle) {
+        const Device device = handle.is_materialized() ? elements(handle).device() : device_;
+        targets_.push_back({name, member, shape_of(handle), handle.dtype(), device, {}});
+      },
+      member);
+}
+
+void LoadPlan::find_sources(Module& module, const StateDict& state, const std::string& prefix) {
+  for (const StateDict::Entry& entry : state) {
+    const auto direct = by_name_.find(entry.first);
+    if (direct != by_name_.end()) {
+      targets_[direct->second].sources.push_back(&entry);
+      continue;
+    }
+    const bool is_below = entry.first.starts_with(prefix);
+    const auto tied =
+        by_id_.find(is_below ? find_id(module, entry.first.substr(prefix.size())) : nullptr);
+    if (tied != by_id_.end()) {
+      targets_[tied->second].sources.push_back(&entry);
+    } else {
+      report_.unexpected.push_back(entry.first);
+    }
+  }
+}
+
+void LoadPlan::check(const Target& target) {
+  if (target.sources.empty()) report_.missing.push_back(target.name);
+  const std::size_t misfits = misfits_.size();
+  const auto misfit = [&](const StateDict::Entry& entry, const std::string& what) {
+    misfits_.push_back(fmt::format("\"{}\" {}", entry.first, what));
+  };
+  for (const StateDict::Entry* entry : target.sources) {
+    const Tensor* tensor = std::get_if<Tensor>(&entry->second);
+    if (tensor == nullptr) {
+      misfit(*entry, fmt::format("is no tensor ({})", text_of(entry->second)));
+    } else if (tensor->shape() != target.shape) {
+      misfit(*entry, fmt::format("has shape {}, in the model {}", tensor->shape().str(),
+                                 target.shape.str()));
+    } else if (std::strcmp(dtype_kind(tensor->dtype()), dtype_kind(target.dtype)) != 0) {
+      misfit(*entry, fmt::format("is {} ({}), in the model {} ({})", dtype_name(tensor->dtype()),
+                                 dtype_kind(tensor->dtype()), dtype_name(target.dtype),
+                                 dtype_kind(target.dtype)));
+    } else if (tensor->device().is_null() && !target.device.is_null()) {
+      misfit(*entry, fmt::format("is on the null device, in the model on {}", target.device.str()));
+    }
+  }
+  if (misfits_.size() == misfits) check_tied(target);
+}
+
+void LoadPlan::check_tied(const Target& target) {
+  for (std::size_t i = 1; i < target.sources.size(); ++i) {
+    const auto& [first, first_value] = *target.sources.front();
+    const auto& [name, value] = *target.sources[i];
+    if (same_elements(std::get<Tensor>(first_value), std::get<Tensor>(value), target.dtype))
+      continue;
+    misfits_.push_back(fmt::format(
+        "\"{}\" and \"{}\" are tied in the model and differ in the state", first, name));
+  }
+}
+
+void LoadPlan::describe(const LoadReport& report, std::vector<std::string>& out) const {
+  for (const std::string& name : report.missing) {
+    const auto found = by_name_.find(name);
+    std::string text;
+    if (found != by_name_.end()) {
+      const Target& target = targets_[found->second];
+      text = fmt::format(" ({})", text_of(target.dtype, target.shape));
+    }
+    out.push_back(fmt::format("\"{}\"{} is missing", name, text));
+  }
+  for (const std::string& name : report.unexpected) {
+    const StateValue* value = state_.find(name);
+    const std::string text = value == nullptr ? "" : fmt::format(" ({})", text_of(*value));
+    out.push_back(fmt::format("\"{}\"{} is unexpected", name, text));
+  }
+}
+
+void LoadPlan::copy() const {
+  for (const Target& target : targets_) {
+    if (target.sources.empty()) continue;
+    const Tensor& from = std::get<Tensor>(target.sources.front()->second);
+    std::visit(
+        [&](auto member) {
+          member.materialize(target.device);
+          const Tensor& to = elements(member);
+          copy_(to, to_device(from, to.device()));
+        },
+        target.member);
+  }
+}
+
+}  // namespace tessera::nn::detail

@@ -1,0 +1,54 @@
+#pragma once
+
+// For load_state_dict: what of a dict belongs to what of a model, decided before anything is
+// written.
+
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tessera/nn/module.h"
+#include "tessera/nn/state/state_dict.h"
+
+namespace tessera::nn::detail {
+
+class LoadPlan {
+ public:
+  /// `state` must outlive the plan. What is not materialised yet will be on `device`.
+  LoadPlan(Module& module, const StateDict& state, const std::string& prefix, Device device);
+
+  const LoadReport& report() const { return report_; }
+  /// What no load can do, one text each.
+  const std::vector<std::string>& misfits() const { return misfits_; }
+  /// One text for each name of `report`, with dtype and shape where they are known.
+  void describe(const LoadReport& report, std::vector<std::string>& out) const;
+  /// Materialises what has a source and no elements, and copies. Only without misfits.
+  void copy() const;
+
+ private:
+  struct Target {
+    std::string name;  // with the prefix
+    std::variant<Parameter, Buffer> member;
+    Shape shape;  // of this rank's elements
+    DType dtype;
+    Device device;
+    std::vector<const StateDict::Entry*> sources;  // several where it is tied
+  };
+
+  void add_targets(Module& module, const std::string& prefix);
+  void add_target(const std::string& name, const std::variant<Parameter, Buffer>& member);
+  void find_sources(Module& module, const StateDict& state, const std::string& prefix);
+  void check(const Target& target);
+  void check_tied(const Target& target);
+
+  const StateDict& state_;
+  Device device_;
+  std::vector<Target> targets_;
+  std::map<const void*, std::size_t> by_id_;
+  std::map<std::string, std::size_t> by_name_;
+  LoadReport report_;
+  std::vector<std::string> misfits_;
+};
+
+}  // namespace tessera::nn::detail

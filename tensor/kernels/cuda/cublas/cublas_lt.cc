@@ -1,0 +1,131 @@
+#include "tessera/tensor/kernels/cuda/cublas/cublas_lt.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/cuda/check_cuda.h"
+#include "tessera/tensor/kernels/cuda/cublas/cublas_descriptors.h"
+#include "tessera/tensor/kernels/cuda/cublas/cublas_library.h"
+#include "tessera/tensor/kernels/cuda/cublas/cublas_meaning.h"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr const char* kWhere = MatmulKernel::kName;
+
+struct KeyHash {
+  std::size_t operator()(const LtKey& key) const {
+    std::uint64_t hash = 0;
+    const auto mix = [&](auto value) {
+      hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x9E3779B97F4A7C15u;
+      hash ^= hash >> 32;
+    };
+    const LtProduct& product = key.product;
+    mix(static_cast<int>(product.compute) + 16 * static_cast<int>(product.epilogue) +
+        256 * product.first_transposed + 512 * product.second_transposed);
+    for (const LtMatrix* matrix : {&product.first, &product.second, &product.result}) {
+      mix(static_cast<int>(matrix->dtype));
+      mix(matrix->rows);
+      mix(matrix->columns);
+      mix(matrix->leading);
+      mix(matrix->batch_stride);
+    }
+    mix(product.aux_leading);
+    mix(product.aux_batch_stride);
+    mix(product.batch);
+    for (std::uint32_t alignment : key.alignment) mix(alignment);
+    mix(key.workspace);
+    return hash;
+  }
+};
+
+// Null: the library has none.
+using Prepared = std::shared_ptr<const LtAlgorithm>;
+
+// The library on one GPU. Never destroyed: other threads may still issue while the process exits.
+class Library {
+ public:
+  Library() { check_cublas(cublaslt().cublasLtCreate(&handle_), kWhere, "cublasLtCreate"); }
+
+  cublasLtHandle_t handle() const { return handle_; }
+  Prepared get(const LtKey& key, LtOperation& operation) {
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = prepared_.find(key);
+      if (found != prepared_.end()) return found->second;
+    }
+    // The library proposes configurations that need more than it was allowed, too: hence several.
+    const std::vector<LtAlgorithm> proposed = propose(handle_, key, operation, {.most = 8});
+    const Prepared made =
+        proposed.empty() ? nullptr : std::make_shared<const LtAlgorithm>(proposed.front());
+    std::lock_guard lock(mutex_);
+    if (prepared_.size() >= kMostPrepared) prepared_.clear();
+    return prepared_.emplace(key, made).first->second;
+  }
+
+ private:
+  static constexpr std::size_t kMostPrepared = 8192;  // since sizes may vary endlessly
+  cublasLtHandle_t handle_ = nullptr;
+  std::mutex mutex_;
+  std::unordered_map<LtKey, Prepared, KeyHash> prepared_;
+};
+
+Library& current_library() {
+  static auto* const mutex = new std::mutex;
+  static auto* const libraries = new std::map<int, std::unique_ptr<Library>>;
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), kWhere, "cudaGetDevice");
+  std::lock_guard lock(*mutex);
+  std::unique_ptr<Library>& library = (*libraries)[device];
+  if (!library) library = std::make_unique<Library>();
+  return *library;
+}
+
+}  // namespace
+
+bool try_product(CudaStream stream, const LtProduct& product, const LtOperands& operands,
+                 Workspace workspace) {
+  Library& library = current_library();
+  LtOperation operation(product, operands);
+  const Prepared prepared = library.get(key_of(product, operands, workspace), operation);
+  if (prepared == nullptr) return false;
+  multiply(library.handle(), stream, *prepared, operation, operands, workspace);
+  return true;
+}
+
+void run_product(CudaStream stream, const LtProduct& product, const LtOperands& operands,
+                 Workspace workspace) {
+  if (!try_product(stream, product, operands, workspace))
+    throw DeviceError(error_text(kWhere, no_algorithm_text(product)));
+}
+
+cublasLtHandle_t current_handle() { return current_library().handle(); }
+
+std::string no_algorithm_text(const LtProduct& product) {
+  const std::int64_t k = product.first_transposed ? product.first.rows : product.first.columns;
+  return fmt::format(
+      "cuBLAS has no algorithm for {} products of {} x {} by {} x {} from {} to {} on this GPU; "
+      "install a newer cuBLAS, or make the operands contiguous",
+      product.batch, product.result.columns, k, k, product.result.rows,
+      dtype_name(product.first.dtype), dtype_name(product.result.dtype));
+}
+
+void check_cublas(int code, const char* where, const char* what) {
+  if (code == CUBLAS_STATUS_SUCCESS) [[likely]]
+    return;
+  const auto status = static_cast<cublasStatus_t>(code);
+  const CublasLt& lt = cublaslt(where);
+  const std::string message = cublas_message(code, lt.cublasLtGetStatusName(status),
+                                             lt.cublasLtGetStatusString(status), what);
+  if (cublas_meaning(code).out_of_memory) throw OutOfMemory(error_text(where, message));
+  throw DeviceError(error_text(where, message));
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,48 @@
+#include "tessera/tensor/kernels/conv.h"
+
+#include <cstddef>
+
+#include "tessera/tensor/kernels/cuda/cudnn/conv_path.h"
+#include "tessera/tensor/kernels/cuda/windows/conv_plain.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_conv.h"
+
+namespace tessera {
+namespace {
+
+// Whether cuDNN is asked; it may still have no plan.
+template <class Args>
+bool asks_cudnn(const Args& a) {
+  return cuda::conv_path(a.g, cuda::cudnn_facts()) == cuda::ConvPath::kCudnn;
+}
+
+// Scratch of cuDNN where it computes these operands.
+template <class Args>
+std::size_t cudnn_bytes(const Args& a) {
+  return asks_cudnn(a) ? cuda::cudnn_conv_bytes(a).value_or(0) : 0;
+}
+
+// False where it does not compute them.
+template <class Args>
+bool by_cudnn(CudaStream stream, const Args& a, Workspace scratch) {
+  return asks_cudnn(a) && cuda::cudnn_conv(stream, a, scratch);
+}
+
+}  // namespace
+
+std::size_t ConvKernel::cuda_workspace(const Args& a) { return cudnn_bytes(a); }
+std::size_t ConvBackwardInputKernel::cuda_workspace(const Args& a) { return cudnn_bytes(a); }
+std::size_t ConvBackwardWeightKernel::cuda_workspace(const Args& a) { return cudnn_bytes(a); }
+
+void ConvKernel::cuda(CudaStream stream, const Args& a, Workspace scratch) {
+  if (!by_cudnn(stream, a, scratch)) return cuda::plain_conv(stream, a);
+  if (a.bias.defined()) cuda::add_conv_bias(stream, a);
+}
+void ConvBackwardInputKernel::cuda(CudaStream stream, const Args& a, Workspace scratch) {
+  if (!by_cudnn(stream, a, scratch)) cuda::plain_conv(stream, a);
+}
+void ConvBackwardWeightKernel::cuda(CudaStream stream, const Args& a, Workspace scratch) {
+  if (!by_cudnn(stream, a, scratch)) cuda::plain_conv(stream, a);
+}
+
+}  // namespace tessera

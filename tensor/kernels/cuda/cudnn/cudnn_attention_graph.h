@@ -1,0 +1,51 @@
+#pragma once
+
+/// Attention and its derivative as graphs of operations that cuDNN's flash kernels recognise. Shows
+/// cuDNN's header: for .cc files of this folder and tests alone.
+///
+/// cuDNN 9.19 also has descriptors of attention as one operation, but these know no causal rule and
+/// promise no order of sums; the graphs here have both.
+
+#include <array>
+#include <compare>
+#include <cstdint>
+
+#include "tessera/tensor/kernels/attention.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_graph.h"
+
+namespace tessera::cuda {
+
+enum class CausalKind { kNone, kTopLeft, kBottomRight };
+
+/// What a plan depends on: the key of the cache.
+struct AttentionProblem {
+  using Strides = std::array<std::int64_t, 4>;  ///< of [batch, heads, length, dim], in elements
+
+  int device = 0;
+  bool backward = false;
+  DType dtype = DType::kBF16;
+  CausalKind causal = CausalKind::kNone;
+  std::int64_t batch = 1, heads = 1, kv_heads = 1, queries = 1, keys = 1, dim = 8, value_dim = 8;
+  Strides q{}, k{}, v{}, out{};
+  Strides dout{}, dq{}, dk{}, dv{};  ///< backward
+
+  auto operator<=>(const AttentionProblem&) const = default;
+};
+
+AttentionProblem attention_problem(const AttentionKernel::Args& a, int device);
+AttentionProblem attention_problem(const AttentionBackwardKernel::Args& a, int device);
+
+/// The tensors that a launch binds; -1: there is none.
+struct AttentionIds {
+  CudnnGraph::Id q = -1, k = -1, v = -1, out = -1;
+  CudnnGraph::Id log_sum_exp = -1;  ///< f32, contiguous
+  CudnnGraph::Id dout = -1, dq = -1, dk = -1, dv = -1;
+  CudnnGraph::Id dots = -1;                         ///< f32 scratch like log_sum_exp
+  CudnnGraph::Id scale = -1, never = -1, one = -1;  ///< f32 numbers; never is -inf
+  CudnnGraph::Id keys = -1, queries = -1;           ///< i32 numbers
+};
+
+/// Attention, or its derivative where the problem is backward.
+AttentionIds add_attention(CudnnGraph& graph, const AttentionProblem& p);
+
+}  // namespace tessera::cuda

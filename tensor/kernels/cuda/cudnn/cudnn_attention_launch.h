@@ -1,0 +1,55 @@
+#pragma once
+
+/// What one launch of attention binds to the tensors of its plan. Shows cuDNN's header: for .cc
+/// files of this folder alone.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "tessera/tensor/kernels/attention.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention_graph.h"
+
+namespace tessera::cuda {
+
+/// Bytes of AttentionIds::dots, which stand in front of the plan's workspace; 0 forward.
+std::size_t attention_dots_bytes(const AttentionProblem& p);
+
+/// The operands of a problem, which one plan computes at once or in slices (cudnn_slices.h).
+class AttentionLaunch {
+ public:
+  /// `whole` is the problem of `a`. `dots` has attention_dots_bytes() of a slice.
+  AttentionLaunch(const AttentionIds& ids, const AttentionProblem& whole,
+                  const AttentionKernel::Args& a, void* dots);
+  AttentionLaunch(const AttentionIds& ids, const AttentionProblem& whole,
+                  const AttentionBackwardKernel::Args& a, void* dots);
+  AttentionLaunch(const AttentionLaunch&) = delete;
+  AttentionLaunch& operator=(const AttentionLaunch&) = delete;
+
+  /// Of the slice that begins at this batch entry and this head of keys. Has addresses of numbers
+  /// in this object.
+  std::vector<CudnnPlan::Binding> bindings(std::int64_t batch, std::int64_t kv_head) const;
+
+ private:
+  // An operand and where its slices begin.
+  struct Operand {
+    Operand(CudnnGraph::Id id, const void* data, DType dtype,
+            const AttentionProblem::Strides& strides);
+
+    CudnnGraph::Id id;
+    const void* data;
+    std::int64_t batch_bytes, head_bytes;
+  };
+
+  AttentionLaunch(const AttentionIds& ids, const AttentionProblem& whole, double scale, void* dots);
+
+  AttentionIds ids_;
+  std::int64_t group_;  // heads of queries for each head of keys
+  std::vector<Operand> of_queries_, of_keys_;
+  void* dots_;
+  // Passed by value.
+  float scale_, one_ = 1, never_;
+  std::int32_t keys_, queries_;
+};
+
+}  // namespace tessera::cuda

@@ -1,0 +1,24 @@
+#pragma once
+
+/// Convolution by cuDNN, for operands that conv_path() gives to it. As cudnn_attention.h.
+
+#include <cstddef>
+#include <optional>
+
+#include "tessera/tensor/kernels/conv.h"
+#include "tessera/tensor/kernels/cuda/cudnn/conv_path.h"
+
+namespace tessera::cuda {
+
+/// Bytes of scratch; nothing where cuDNN has no deterministic plan for this geometry.
+std::optional<std::size_t> cudnn_conv_bytes(const ConvKernel::Args& a);
+std::optional<std::size_t> cudnn_conv_bytes(const ConvBackwardInputKernel::Args& a);
+std::optional<std::size_t> cudnn_conv_bytes(const ConvBackwardWeightKernel::Args& a);
+
+/// `scratch` has at least as many bytes as the above says. False, and nothing is done, where it
+/// says nothing. The first adds no bias.
+bool cudnn_conv(CudaStream stream, const ConvKernel::Args& a, Workspace scratch);
+bool cudnn_conv(CudaStream stream, const ConvBackwardInputKernel::Args& a, Workspace scratch);
+bool cudnn_conv(CudaStream stream, const ConvBackwardWeightKernel::Args& a, Workspace scratch);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,30 @@
+#include "tessera/tensor/kernels/binary.h"
+
+#include "tessera/tensor/kernels/cuda/elementwise/map.h"
+#include "tessera/tensor/kernels/cuda/elementwise/map_functors.h"
+
+namespace tessera {
+namespace {
+
+template <class C>
+__global__ void __launch_bounds__(cuda::kThreads, cuda::kBlocksEach<C>)
+    binary_kernel(const __grid_constant__ cuda::MapWork<C, 2> work, BinaryOp op) {
+  cuda::for_tiles(work.runs, [&](const cuda::Part& part) {
+    C in[2][cuda::kGroup<C>];
+    cuda::load_inputs(work, part, in);
+    cuda::apply_op<functors::Binary>(op, in);
+    cuda::store_result(work, part, in[0]);
+  });
+}
+
+}  // namespace
+
+void BinaryKernel::cuda(CudaStream stream, const Args& a, Workspace) {
+  if (a.y.numel() == 0) return;
+  with_compute_type(a.compute, [&]<class C>() {
+    const auto work = cuda::map_work<C, 2>(a.y, {a.a, a.b});
+    cuda::start(kName, binary_kernel<C>, cuda::grid_of(work.runs), stream, work, a.op);
+  });
+}
+
+}  // namespace tessera

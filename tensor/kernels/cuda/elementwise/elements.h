@@ -1,0 +1,52 @@
+#pragma once
+
+/// Elements of any dtype, from and to the type they are computed in. All threads of a launch take
+/// the same branches.
+
+#include <bit>
+#include <cstdint>
+
+#include "tessera/tensor/kernels/math/convert_element.h"
+#include "tessera/tensor/kernels/types.h"
+
+namespace tessera::cuda {
+
+template <class C>
+TESSERA_HD C load_element(const void* data, DType dtype, std::int64_t at) {
+  C value{};
+  with_type(dtype, [&]<class T>() { value = convert_element<C>(static_cast<const T*>(data)[at]); });
+  return value;
+}
+
+template <class C>
+TESSERA_HD void store_element(void* data, DType dtype, std::int64_t at, C value) {
+  with_type(dtype, [&]<class T>() { static_cast<T*>(data)[at] = convert_element<T>(value); });
+}
+
+/// Calls `body.template operator()<U>()` with an unsigned integer as wide as `dtype`: for elements
+/// that are moved and not computed with.
+template <class Body>
+void with_width(DType dtype, Body&& body) {
+  switch (dtype_size(dtype)) {
+    case 1:
+      return body.template operator()<std::uint8_t>();
+    case 2:
+      return body.template operator()<std::uint16_t>();
+    case 4:
+      return body.template operator()<std::uint32_t>();
+    default:
+      return body.template operator()<std::uint64_t>();
+  }
+}
+
+/// The bits of a number as an element of `dtype`.
+template <class U>
+U element_bits(DType dtype, double number) {
+  U bits{};
+  with_type(dtype, [&]<class T>() {
+    if constexpr (sizeof(T) == sizeof(U)) bits = std::bit_cast<U>(convert_element<T>(number));
+  });
+  return bits;
+}
+
+}  // namespace tessera::cuda

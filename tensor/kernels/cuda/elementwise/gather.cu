@@ -1,0 +1,124 @@
+#include "tessera/tensor/kernels/gather.h"
+
+#include "tessera/tensor/kernels/cuda/elementwise/index_dims.h"
+#include "tessera/tensor/kernels/cuda/elementwise/index_faults.h"
+#include "tessera/tensor/kernels/cuda/elementwise/index_units.h"
+#include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
+
+namespace tessera {
+namespace {
+
+// What both kernels take. Strides count units of the kernel's type.
+struct Work {
+  const void* x;
+  cuda::IndexSource index;
+  void* y;
+  std::int64_t stride;
+  cuda::IndexDims dims;
+  cuda::FaultReporter faults;
+  int dim;
+
+  // False, and a fault, for an index out of range.
+  __device__ bool check(std::int64_t value, std::int64_t element) const {
+    if (value >= 0 && value < index.extent) return true;
+    cuda::report_fault(faults, value, cuda::position_of(dims, element), index.extent, dim);
+    return false;
+  }
+};
+
+template <class U>
+__global__ void elements_kernel(const __grid_constant__ Work work, std::int64_t n) {
+  cuda::share(cuda::thread_index(), cuda::thread_count(), n, [&](std::int64_t i) {
+    const cuda::IndexPlace at = cuda::place_of(work.dims, i);
+    const std::int64_t index = work.index.at(at.index);
+    U value{};
+    if (work.check(index, i))
+      value = static_cast<const U*>(work.x)[at.indexed + index * work.stride];
+    static_cast<U*>(work.y)[at.other] = value;
+  });
+}
+
+constexpr int kEach = 4;  // units of a row that a thread has under way
+
+// Rows of neighbours that share an index; dims has those before.
+template <class U>
+__global__ void rows_kernel(const __grid_constant__ Work work, std::int64_t rows,
+                            std::int64_t units, const cuda::RowGroups groups) {
+  const int lane = static_cast<int>(threadIdx.x) & (groups.lanes() - 1);
+  cuda::share(cuda::thread_index() >> groups.lanes_log2, cuda::thread_count() >> groups.lanes_log2,
+              rows * groups.slices, [&](std::int64_t task) {
+                const std::int64_t row = groups.slices == 1 ? task : task / groups.slices;
+                const std::int64_t slice = task - row * groups.slices;
+                const std::int64_t first = slice * kEach * groups.lanes() + lane;
+                const cuda::IndexPlace at = cuda::place_of(work.dims, row);
+                const std::int64_t index = work.index.at(at.index);
+                const bool good = work.check(index, row);
+                const U* from =
+                    static_cast<const U*>(work.x) + at.indexed + (good ? index : 0) * work.stride;
+                U* to = static_cast<U*>(work.y) + at.other;
+                U values[kEach];
+#pragma unroll
+                for (int k = 0; k < kEach; ++k) {
+                  const std::int64_t unit = first + k * groups.lanes();
+                  values[k] = good && unit < units ? from[unit] : U{};
+                }
+#pragma unroll
+                for (int k = 0; k < kEach; ++k) {
+                  const std::int64_t unit = first + k * groups.lanes();
+                  if (unit < units) to[unit] = values[k];
+                }
+              });
+}
+
+Work work_of(CudaStream stream, const GatherKernel::Args& a) {
+  return {.x = a.x.data,
+          .index = cuda::index_source(a.index, a.walk.extent),
+          .y = a.y.data,
+          .stride = a.walk.stride,
+          .dims = {},
+          .faults = cuda::index_faults(stream, a.bad_index),
+          .dim = a.walk.named_dim};
+}
+
+// Whether the last dim is a row: one index, neighbours in x and y.
+bool has_rows(const IndexedWalk& walk) {
+  const int last = walk.shape.ndim() - 1;
+  return last != walk.dim && walk.shape[last] > 1 && walk.index[last] == 0 &&
+         walk.indexed[last] == 1 && walk.other[last] == 1;
+}
+
+void gather_rows(CudaStream stream, const GatherKernel::Args& a) {
+  const int last = a.walk.shape.ndim() - 1;
+  const auto size = static_cast<std::int64_t>(dtype_size(a.x.dtype));
+  Work work = work_of(stream, a);
+  work.dims = cuda::index_dims(a.walk, [&](int d) { return d != last; });
+  const int bytes =
+      cuda::unit_bytes(cuda::address_bits(a.x.data) | cuda::address_bits(a.y.data) |
+                       cuda::stride_bits(work.dims, size) |
+                       static_cast<std::uint64_t>((a.walk.stride | a.walk.shape[last]) * size));
+  work.dims.in_units(bytes / size);
+  work.stride /= bytes / size;
+  const std::int64_t units = a.walk.shape[last] * size / bytes, rows = work.dims.numel();
+  const cuda::RowGroups groups = cuda::row_groups(units, kEach, cuda::kThreads / 2);
+  cuda::with_unit(bytes, [&]<class U>() {
+    cuda::start(GatherKernel::kName, rows_kernel<U>,
+                cuda::grid_for(rows * groups.slices * groups.lanes()), stream, work, rows, units,
+                groups);
+  });
+}
+
+}  // namespace
+
+void GatherKernel::cuda(CudaStream stream, const Args& a, Workspace) {
+  const std::int64_t n = a.walk.shape.numel();
+  if (n == 0) return;
+  if (has_rows(a.walk)) return gather_rows(stream, a);
+  Work work = work_of(stream, a);
+  work.dims = cuda::index_dims(a.walk, [](int) { return true; });
+  cuda::with_unit(static_cast<int>(dtype_size(a.x.dtype)), [&]<class U>() {
+    if constexpr (sizeof(U) <= 8)
+      cuda::start(kName, elements_kernel<U>, cuda::grid_for(n), stream, work, n);
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,57 @@
+#pragma once
+
+/// What gather.cu and scatter.cu move: elements as they are, as many bytes at a time as fit.
+
+#include <cstdint>
+
+#include "tessera/tensor/kernels/cuda/elementwise/index_dims.h"
+#include "tessera/tensor/kernels/cuda/elementwise/pack.h"
+
+namespace tessera::cuda {
+
+/// The indices in memory, i64 or i32.
+struct IndexSource {
+  const void* data;
+  bool is_wide;
+  std::int64_t extent;  ///< they are inside [0, extent)
+
+  TESSERA_HD std::int64_t at(std::int64_t offset) const {
+    return is_wide ? static_cast<const std::int64_t*>(data)[offset]
+                   : static_cast<const std::int32_t*>(data)[offset];
+  }
+};
+inline IndexSource index_source(const ConstView& index, std::int64_t extent) {
+  return {.data = index.data, .is_wide = index.dtype == DType::kI64, .extent = extent};
+}
+
+/// For unit_bytes().
+inline std::uint64_t address_bits(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address);
+}
+/// The byte strides of the operands that move, where there is more than one step.
+inline std::uint64_t stride_bits(const IndexDims& dims, std::int64_t element_size) {
+  std::int64_t bits = 0;
+  for (int d = 0; d < dims.ndim; ++d) {
+    if (dims.shape[d] > 1) bits |= (dims.indexed[d] | dims.other[d]) * element_size;
+  }
+  return static_cast<std::uint64_t>(bits);
+}
+
+/// body.template operator()<U>() for a type of 1, 2, 4, 8 or 16 bytes.
+template <class Body>
+void with_unit(int bytes, const Body& body) {
+  switch (bytes) {
+    case 1:
+      return body.template operator()<std::uint8_t>();
+    case 2:
+      return body.template operator()<std::uint16_t>();
+    case 4:
+      return body.template operator()<std::uint32_t>();
+    case 8:
+      return body.template operator()<std::uint64_t>();
+    default:
+      return body.template operator()<Pack<std::uint32_t>>();
+  }
+}
+
+}  // namespace tessera::cuda

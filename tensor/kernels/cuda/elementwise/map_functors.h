@@ -1,0 +1,64 @@
+#pragma once
+
+/// The functors of functors*.h over a thread's elements, chosen by a branch at run time that all
+/// threads of a launch take alike. For .cu files.
+
+#include <cstddef>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "tessera/tensor/kernels/cuda/elementwise/map.h"
+#include "tessera/tensor/kernels/math/functors.h"
+#include "tessera/tensor/kernels/math/functors_binary.h"
+
+namespace tessera::cuda {
+
+namespace detail {
+
+template <class F, class... Listed>
+inline constexpr bool kIsOneOf = (std::is_same_v<F, Listed> || ...);
+
+/// Functors of so many instructions that they are compiled once for a group of elements, not once
+/// for each element of it.
+template <class F>
+inline constexpr bool kIsLong =
+    kIsOneOf<F, functors::Sin, functors::Cos, functors::Erf, functors::Softplus, functors::Log1p,
+             functors::Expm1, functors::FloorDivide, functors::Remainder, functors::Pow>;
+
+template <class C, int N, int G, class F, std::size_t... I, class... More>
+__device__ __forceinline__ void apply_each(C (&in)[N][G], F f, std::index_sequence<I...>,
+                                           More... more) {
+  if constexpr (sizeof(C) <= 4 && !kIsLong<F>) {
+#pragma unroll
+    for (int k = 0; k < G; ++k) in[0][k] = f(in[I][k]..., more...);
+  } else {
+#pragma unroll 1
+    for (int k = 0; k < G; ++k) {
+      const C result = f(in[I][0]..., more...);
+      (rotate(in[I], I == 0 ? result : in[I][0]), ...);
+    }
+  }
+}
+
+}  // namespace detail
+
+/// in[0][k] = f(in[0][k], ..., in[N-1][k], more...) with the functor of the tuple type Functors
+/// that `op` numbers.
+template <class Functors, class Op, class C, int N, int G, class... More>
+__device__ __forceinline__ void apply_op(Op op, C (&in)[N][G], More... more) {
+  const auto run = [&]<class F>() {
+    // The operation chose a compute type that the functor takes.
+    if constexpr (kTakes<F, C, N + static_cast<int>(sizeof...(More))>)
+      detail::apply_each(in, F{}, std::make_index_sequence<N>(), more...);
+    return true;
+  };
+  const auto at = [&]<std::size_t... I>(std::index_sequence<I...>) {
+    static_cast<void>(((op == static_cast<Op>(I) &&
+                        run.template operator()<std::tuple_element_t<I, Functors>>()) ||
+                       ...));
+  };
+  at(std::make_index_sequence<std::tuple_size_v<Functors>>());
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,23 @@
+#pragma once
+
+/// The running thread's place in its launch, and the launch that walk.h's share() goes with. For
+/// .cu files.
+
+#include <cstdint>
+
+#include "tessera/tensor/cuda/start.h"
+#include "tessera/tensor/kernels/cuda/elementwise/walk.h"
+
+namespace tessera::cuda {
+
+/// Blocks of kThreads for so many pieces of work; see share().
+inline Grid grid_for(std::int64_t work) {
+  return {.blocks = blocks_for(work), .threads = kThreads};
+}
+
+__device__ inline std::int64_t thread_index() {
+  return blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x;
+}
+__device__ inline std::int64_t thread_count() { return gridDim.x * std::int64_t{blockDim.x}; }
+
+}  // namespace tessera::cuda

@@ -1,0 +1,123 @@
+// One pass over the logits: each thread keeps the largest logit that it met and the sum of
+// exponentials, and threads are put together at the end. Sums are trees over the row's threads, not
+// the CPU's lanes; with smoothing, the sum over classes is taken in f64. Equal to the CPU's up to
+// rounding.
+//
+// A target outside the classes is reported (tensor/cuda/faults.h); its row is treated as ignored.
+
+#include "tessera/tensor/kernels/cross_entropy.h"
+
+#include "tessera/tensor/kernels/cuda/reductions/cross_entropy_rows.h"
+#include "tessera/tensor/kernels/cuda/reductions/online_softmax.h"
+
+namespace tessera {
+namespace {
+
+using cuda::ComputeOf;
+using cuda::Pack;
+using cuda::Row;
+using cuda::RowPlace;
+
+struct ForwardWork {
+  cuda::RowPlan plan;
+  cuda::RowOperand logits;
+  cuda::RowTargets targets;
+  void* loss = nullptr;
+  void* log_sum_exp = nullptr;
+  void* row_weight = nullptr;
+};
+
+// What smoothing needs of a thread's classes: sums of w[c] x[c] and of w[c].
+struct WeightedSums {
+  double values = 0;
+  double weights = 0;
+};
+
+template <class C>
+struct RowLoss {
+  C loss, log_sum_exp;
+};
+
+template <class C>
+__device__ RowLoss<C> row_loss(const cuda::OnlineSum<C>& row, C x_target, C target_weight,
+                               const WeightedSums& sums, double smoothing, std::int64_t classes) {
+  const C on_target = static_cast<C>(1 - smoothing);
+  const C on_each = static_cast<C>(smoothing / static_cast<double>(classes));
+  const C log_sum = scalar::log(row.total);
+  // Not log_sum_exp - x[target]: where the logits are large that would lose what is small.
+  C loss = scalar::mul(on_target * target_weight, log_sum - (x_target - row.largest));
+  if (on_each != C(0)) {
+    const double whole = static_cast<double>(log_sum) + static_cast<double>(row.largest);
+    const double spread = sums.weights * whole - sums.values;
+    loss = scalar::fma(on_each, static_cast<C>(spread), loss);
+  }
+  return {loss, log_sum + row.largest};
+}
+
+template <class T>
+__global__ void __launch_bounds__(512)
+    cross_entropy_kernel(const __grid_constant__ ForwardWork work) {
+  using C = ComputeOf<T>;
+  constexpr int kCount = Pack<T>::kCount, kBatch = sizeof(T) == 8 ? 1 : 16 / kCount;
+  const RowPlace place(work.plan);
+  const Row<T> logits(work.logits, place);
+  const std::int64_t target = cuda::target_of(work.targets, place);
+  const bool ignored = target < 0, smooths = work.targets.smoothing != 0;
+  const auto* weight = static_cast<const C*>(work.targets.weight);
+  cuda::OnlineSum<C> mine;
+  WeightedSums sums;
+  const T low = convert_element<T>(cuda::OnlineSum<C>::kLow);
+  const auto add = [&](const Pack<T>(&packs)[kBatch], std::int64_t first) {
+    C values[kBatch * kCount];
+#pragma unroll
+    for (int i = 0; i < kBatch * kCount; ++i)
+      values[i] = convert_element<C>(packs[i / kCount].values[i % kCount]);
+    mine.add(values);
+    if (!smooths) return;
+#pragma unroll
+    for (int i = 0; i < kBatch * kCount; ++i) {
+      const std::int64_t c =
+          (first + std::int64_t{i / kCount} * work.plan.lanes) * kCount + i % kCount;
+      if (c >= place.length) continue;
+      const double w = weight == nullptr ? 1.0 : static_cast<double>(weight[c]);
+      sums.values += scalar::mul(w, static_cast<double>(values[i]));
+      sums.weights += w;
+    }
+  };
+  if (!ignored) cuda::for_batches<kBatch>(work.plan, place, logits, low, add);
+  const cuda::OnlineSum<C> row = mine.over_row(work.plan);
+  if (smooths) {
+    sums.values = cuda::row_sum(work.plan, sums.values);
+    sums.weights = cuda::row_sum(work.plan, sums.weights);
+  }
+  if (!place.leads()) return;
+  RowLoss<C> result{C(0), C(0)};
+  C target_weight = 0;
+  if (!ignored) {
+    target_weight = weight == nullptr ? C(1) : weight[target];
+    result = row_loss(row, convert_element<C>(logits.at(target)), target_weight, sums,
+                      work.targets.smoothing, work.plan.length);
+  }
+  static_cast<C*>(work.loss)[place.row] = result.loss;
+  static_cast<C*>(work.log_sum_exp)[place.row] = result.log_sum_exp;
+  static_cast<C*>(work.row_weight)[place.row] = target_weight;
+}
+
+}  // namespace
+
+void CrossEntropyKernel::cuda(CudaStream stream, const Args& a, Workspace) {
+  const std::int64_t rows = a.logits.shape[0], n = a.logits.shape[1];
+  if (rows == 0) return;
+  ForwardWork work;
+  work.logits = cuda::row_operand(a.logits);
+  work.targets = cuda::row_targets(stream, a.targets);
+  work.loss = a.loss.data;
+  work.log_sum_exp = a.log_sum_exp.data;
+  work.row_weight = a.row_weight.data;
+  cuda::with_row_type(a.logits.dtype, [&]<class T>() {
+    work.plan = cuda::plan_rows_of<T>(rows, n, 16, 512);
+    cuda::start(kName, cross_entropy_kernel<T>, cuda::row_grid(work.plan), stream, work);
+  });
+}
+
+}  // namespace tessera

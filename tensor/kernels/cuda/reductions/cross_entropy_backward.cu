@@ -1,0 +1,123 @@
+// Element by element, with the sums that the forward left: the CPU's bits, except where smoothing
+// sums class weights (a tree over the row's threads). dlogits may be the logits: each element is
+// written by the thread that read it.
+
+#include "tessera/tensor/kernels/cuda/reductions/cross_entropy_rows.h"
+#include "tessera/tensor/kernels/math/scalar_math.h"
+
+namespace tessera {
+namespace {
+
+using cuda::ComputeOf;
+using cuda::Pack;
+using cuda::Row;
+using cuda::RowPlace;
+
+struct BackwardWork {
+  cuda::RowPlan plan;
+  cuda::RowOperand logits;
+  cuda::RowOperand dlogits;
+  cuda::RowTargets targets;
+  const void* dloss = nullptr;
+  std::int64_t dloss_stride = 0;
+  const void* log_sum_exp = nullptr;
+};
+
+// The derivative of one row, as the CPU's backward_row computes it.
+template <class C>
+struct RowGradient {
+  C log_sum_exp, all, each, on_hit, smoothed;
+  std::int64_t target;
+
+  __device__ RowGradient(const BackwardWork& work, const RowPlace& place, std::int64_t t, C total)
+      : target(t) {
+    const auto* weight = static_cast<const C*>(work.targets.weight);
+    const C dloss = static_cast<const C*>(work.dloss)[place.row * work.dloss_stride];
+    const C on_target = static_cast<C>(1 - work.targets.smoothing);
+    const C on_each =
+        static_cast<C>(work.targets.smoothing / static_cast<double>(work.plan.length));
+    const C hit = on_target * (weight == nullptr ? C(1) : weight[t]);
+    log_sum_exp = static_cast<const C*>(work.log_sum_exp)[place.row];
+    all = scalar::fma(on_each, total, hit) * dloss;
+    each = on_each * dloss;
+    on_hit = hit * dloss;
+    smoothed = each * total;
+  }
+  __device__ C of(C x, std::int64_t c, const C* weight) const {
+    const C p = scalar::exp(x - log_sum_exp);
+    // Not p - 1 after the product: there the product would have been rounded already.
+    C d = c == target ? (p - C(1)) * on_hit + p * smoothed : p * all;
+    if (each != C(0)) d -= scalar::mul(each, weight == nullptr ? C(1) : weight[c]);
+    return d;
+  }
+};
+
+// The sum of all class weights; without weights their number.
+template <class C>
+__device__ C total_weight(const BackwardWork& work, const RowPlace& place) {
+  const auto* weight = static_cast<const C*>(work.targets.weight);
+  if (weight == nullptr || work.targets.smoothing == 0) return static_cast<C>(work.plan.length);
+  double mine = 0;
+  for (std::int64_t c = place.lane; c < place.length; c += work.plan.lanes)
+    mine += static_cast<double>(weight[c]);
+  return static_cast<C>(cuda::row_sum(work.plan, mine));
+}
+
+template <class T>
+__global__ void __launch_bounds__(512)
+    cross_entropy_backward_kernel(const __grid_constant__ BackwardWork work) {
+  using C = ComputeOf<T>;
+  constexpr int kCount = Pack<T>::kCount, kBatch = 2;
+  const RowPlace place(work.plan);
+  const std::int64_t target = cuda::target_of(work.targets, place);
+  const C total = total_weight<C>(work, place);
+  const Row<T> logits(work.logits, place), dlogits(work.dlogits, place);
+  const T zero = convert_element<T>(C(0));
+  if (target < 0) {
+    Pack<T> zeros;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) zeros.values[j] = zero;
+    for (std::int64_t p = place.lane; p < work.plan.packs; p += work.plan.lanes)
+      dlogits.store(p, zeros);
+    return;
+  }
+  const RowGradient<C> gradient(work, place, target, total);
+  const auto* weight = static_cast<const C*>(work.targets.weight);
+  cuda::for_batches<kBatch>(
+      work.plan, place, logits, zero, [&](const Pack<T>(&packs)[kBatch], std::int64_t first) {
+#pragma unroll
+        for (int k = 0; k < kBatch; ++k) {
+          const std::int64_t pack = first + std::int64_t{k} * work.plan.lanes;
+          Pack<T> out;
+#pragma unroll
+          for (int j = 0; j < kCount; ++j) {
+            const std::int64_t c = pack * kCount + j;
+            if (c < place.length) {
+              out.values[j] = convert_element<T>(
+                  gradient.of(convert_element<C>(packs[k].values[j]), c, weight));
+            }
+          }
+          dlogits.store(pack, out);
+        }
+      });
+}
+
+}  // namespace
+
+void CrossEntropyBackwardKernel::cuda(CudaStream stream, const Args& a, Workspace) {
+  const std::int64_t rows = a.logits.shape[0], n = a.logits.shape[1];
+  if (rows == 0) return;
+  BackwardWork work;
+  work.logits = cuda::row_operand(a.logits);
+  work.dlogits = cuda::row_operand(a.dlogits);
+  work.targets = cuda::row_targets(stream, a.targets);
+  work.dloss = a.dloss.data;
+  work.dloss_stride = a.dloss.strides[0];
+  work.log_sum_exp = a.log_sum_exp.data;
+  cuda::with_row_type(a.logits.dtype, [&]<class T>() {
+    work.plan = cuda::plan_rows_of<T>(rows, n, 8, 512);
+    cuda::start(kName, cross_entropy_backward_kernel<T>, cuda::row_grid(work.plan), stream, work);
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,90 @@
+#pragma once
+
+/// What the norms of rows share on a GPU: weights of channels, and which rows are aligned. For .cu
+/// files; see kernels/row_norm.h.
+
+#include "tessera/tensor/kernels/cuda/reductions/rows.h"
+#include "tessera/tensor/kernels/row_norm.h"
+#include "tessera/tensor/kernels/math/scalar_math.h"
+
+namespace tessera::cuda {
+
+/// A number for each channel, of the type that is computed with; 1 or 0 for all where data is null.
+struct Channels {
+  const void* data = nullptr;
+  bool packed = false;  ///< 16 bytes at a time can be read for every pack of a row
+};
+
+inline Channels channels_of(const ConstView& view, const RowNormShape& shape) {
+  const auto size = static_cast<std::int64_t>(dtype_size(view.dtype));
+  return {.data = view.data,
+          .packed = shape.spatial == 1 && is_pack_aligned(view.data) &&
+                    (shape.groups == 1 || shape.channels * size % 16 == 0)};
+}
+
+/// The shape as kernels need it.
+struct NormGeometry {
+  std::int64_t groups = 1;
+  std::int64_t channels = 0;
+  std::int64_t spatial = 1;
+  double inverse_length = 0;
+};
+inline NormGeometry norm_geometry(const RowNormShape& shape) {
+  return {.groups = shape.groups,
+          .channels = shape.channels,
+          .spatial = shape.spatial,
+          .inverse_length = 1 / static_cast<double>(std::max<std::int64_t>(1, shape.length()))};
+}
+
+/// Rows of a contiguous tensor of T.
+inline RowOperand norm_rows(const void* data, DType dtype, std::int64_t length) {
+  RowOperand out;
+  out.data = const_cast<void*>(data);
+  out.walk.ndim = 1;
+  out.walk.strides[0] = length;
+  out.packed =
+      is_pack_aligned(data) && length * static_cast<std::int64_t>(dtype_size(dtype)) % 16 == 0;
+  return out;
+}
+
+/// values[j] = the channel's number for element first + j of a row of `group`, for kCount elements;
+/// `missing` without data and behind the row's end.
+template <int kCount, class C>
+__device__ inline void load_channels(const Channels& from, const NormGeometry& g,
+                                     std::int64_t group, std::int64_t first, C missing,
+                                     C (&values)[kCount]) {
+  constexpr int kPack = Pack<C>::kCount;
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) values[j] = missing;
+  if (from.data == nullptr) return;
+  const C* data = static_cast<const C*>(from.data) + group * g.channels;
+  if constexpr (kCount % kPack == 0) {
+    if (from.packed && first + kCount <= g.channels) {
+#pragma unroll
+      for (int p = 0; p < kCount / kPack; ++p) {
+        const Pack<C> pack = load_pack(data + first, p);
+#pragma unroll
+        for (int j = 0; j < kPack; ++j) values[p * kPack + j] = pack.values[j];
+      }
+      return;
+    }
+  }
+  if (g.spatial == 1) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      if (first + j < g.channels) values[j] = data[first + j];
+    }
+    return;
+  }
+  std::int64_t channel = first / g.spatial, rest = first - channel * g.spatial;
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    if (channel < g.channels) values[j] = data[channel];
+    if (++rest == g.spatial) {
+      rest = 0;
+      ++channel;
+    }
+  }
+}
+
+}  // namespace tessera::cuda

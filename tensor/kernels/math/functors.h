@@ -1,0 +1,258 @@
+#pragma once
+
+/// What unary kernels compute for one element, written once for CPU and GPU. A functor that takes
+/// std::int64_t is defined for integers and bool too; the others for floating numbers only.
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "tessera/tensor/host_device.h"
+#include "tessera/tensor/kernels/math/scalar_math.h"
+#include "tessera/tensor/kernels/math/scalar_trig.h"
+
+namespace tessera {
+
+enum class UnaryOp : std::uint8_t {
+  kNeg,
+  kAbs,
+  kSign,
+  kSquare,
+  kReciprocal,
+  kExp,
+  kExpm1,
+  kLog,
+  kLog1p,
+  kSqrt,
+  kRsqrt,
+  kSin,
+  kCos,
+  kErf,
+  kTanh,
+  kSigmoid,
+  kRelu,
+  kGelu,
+  kGeluTanh,
+  kSilu,
+  kSoftplus,
+  kFloor,
+  kCeil,
+  kRound,
+  kTrunc,
+  kIsNan,
+  kIsInf,
+  kIsFinite,
+  kLogicalNot,
+  kCount,
+};
+
+namespace functors {
+
+struct Neg {
+  template <class T>
+  TESSERA_HD T operator()(T x) const {
+    return -x;
+  }
+};
+struct Abs {
+  TESSERA_HD float operator()(float x) const { return ::fabsf(x); }
+  TESSERA_HD double operator()(double x) const { return ::fabs(x); }
+  TESSERA_HD std::int64_t operator()(std::int64_t x) const { return x < 0 ? -x : x; }
+};
+struct Sign {
+  template <class T>
+  TESSERA_HD T operator()(T x) const {
+    const T sign = static_cast<T>(static_cast<T>(x > T(0)) - static_cast<T>(x < T(0)));
+    return x == x ? sign : x;
+  }
+};
+struct Square {
+  template <class T>
+  TESSERA_HD T operator()(T x) const {
+    return x * x;
+  }
+};
+struct Reciprocal {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T x) const {
+    return T(1) / x;
+  }
+};
+struct Exp {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T x) const {
+    return scalar::exp(x);
+  }
+};
+struct Expm1 {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T x) const {
+    return scalar::expm1(x);
+  }
+};
+struct Log {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T x) const {
+    return scalar::log(x);
+  }
+};
+struct Log1p {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T x) const {
+    return scalar::log1p(x);
+  }
+};
+struct Sqrt {
+  TESSERA_HD float operator()(float x) const { return ::sqrtf(x); }
+  TESSERA_HD double operator()(double x) const { return ::sqrt(x); }
+};
+struct Rsqrt {
+  TESSERA_HD float operator()(float x) const { return 1.0f / ::sqrtf(x); }
+  TESSERA_HD double operator()(double x) const { return 1.0 / ::sqrt(x); }
+};
+struct Sin {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T x) const {
+    return scalar::sin(x);
+  }
+};
+struct Cos {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T x) const {
+    return scalar::cos(x);
+  }
+};
+struct Erf {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T x) const {
+    return scalar::erf(x);
+  }
+};
+struct Tanh {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T x) const {
+    return scalar::tanh(x);
+  }
+};
+struct Sigmoid {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T x) const {
+    return scalar::sigmoid(x);
+  }
+};
+struct Relu {
+  template <class T>
+  TESSERA_HD T operator()(T x) const {
+    return x <= T(0) ? T(0) : x;  // so written, NaN stays
+  }
+};
+struct Gelu {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T x) const {
+    // Bounded below, so that -inf gives 0 instead of inf * 0; the distribution function is 0 there.
+    const T bounded = x < T(-40) ? T(-40) : x;
+    return bounded * scalar::normal(bounded).cdf;
+  }
+};
+/// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) = x sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)).
+struct GeluTanh {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T x) const {
+    const T bounded = x < T(-40) ? T(-40) : x;
+    return bounded * scalar::sigmoid(argument(bounded));
+  }
+  template <class T>
+  static TESSERA_HD T argument(T x) {
+    return T(1.5957691216057307117) * (x * scalar::fma(T(0.044715) * x, x, T(1)));
+  }
+};
+struct Silu {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T x) const {
+    const T bounded = x < T(-1000) ? T(-1000) : x;  // -inf gives 0
+    return bounded * scalar::sigmoid(bounded);
+  }
+};
+struct Softplus {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T x) const {
+    const T magnitude = x < T(0) ? -x : x;
+    return scalar::log1p(scalar::exp(-magnitude)) + (x <= T(0) ? T(0) : x);
+  }
+};
+struct Floor {
+  TESSERA_HD float operator()(float x) const { return ::floorf(x); }
+  TESSERA_HD double operator()(double x) const { return ::floor(x); }
+  TESSERA_HD std::int64_t operator()(std::int64_t x) const { return x; }
+};
+struct Ceil {
+  TESSERA_HD float operator()(float x) const { return ::ceilf(x); }
+  TESSERA_HD double operator()(double x) const { return ::ceil(x); }
+  TESSERA_HD std::int64_t operator()(std::int64_t x) const { return x; }
+};
+/// To the nearest whole number, ties to even.
+struct Round {
+  TESSERA_HD float operator()(float x) const { return ::rintf(x); }
+  TESSERA_HD double operator()(double x) const { return ::rint(x); }
+  TESSERA_HD std::int64_t operator()(std::int64_t x) const { return x; }
+};
+struct Trunc {
+  TESSERA_HD float operator()(float x) const { return ::truncf(x); }
+  TESSERA_HD double operator()(double x) const { return ::trunc(x); }
+  TESSERA_HD std::int64_t operator()(std::int64_t x) const { return x; }
+};
+// Predicates answer 1 or 0 in the type they compute in.
+struct IsNan {
+  template <class T>
+  TESSERA_HD T operator()(T x) const {
+    return x == x ? T(0) : T(1);
+  }
+};
+struct IsFinite {
+  template <class T>
+  TESSERA_HD T operator()(T x) const {
+    return x - x == T(0) ? T(1) : T(0);
+  }
+};
+struct IsInf {
+  template <class T>
+  TESSERA_HD T operator()(T x) const {
+    return x == x && !(x - x == T(0)) ? T(1) : T(0);
+  }
+};
+struct LogicalNot {
+  template <class T>
+  TESSERA_HD T operator()(T x) const {
+    return x == T(0) ? T(1) : T(0);
+  }
+};
+
+/// In the order of UnaryOp.
+using Unary = std::tuple<Neg, Abs, Sign, Square, Reciprocal, Exp, Expm1, Log, Log1p, Sqrt, Rsqrt,
+                         Sin, Cos, Erf, Tanh, Sigmoid, Relu, Gelu, GeluTanh, Silu, Softplus, Floor,
+                         Ceil, Round, Trunc, IsNan, IsInf, IsFinite, LogicalNot>;
+static_assert(std::tuple_size_v<Unary> == static_cast<std::size_t>(UnaryOp::kCount));
+
+}  // namespace functors
+
+/// True for functors that take kOperands numbers of type C.
+template <class F, class C, int kOperands>
+inline constexpr bool kTakes = []<int... I>(std::integer_sequence<int, I...>) {
+  return std::is_invocable_v<F, decltype(I, C{})...>;
+}
+(std::make_integer_sequence<int, kOperands>());
+
+/// Calls `body` with the element of the tuple type Functors that `op` numbers.
+template <class Functors, class Op, class Body>
+void with_functor(Op op, Body&& body) {
+  const auto wanted = static_cast<std::size_t>(op);
+  const auto at = [&]<std::size_t... I>(std::index_sequence<I...>) {
+    ((wanted == I ? body(std::tuple_element_t<I, Functors>{}) : void()), ...);
+  };
+  at(std::make_index_sequence<std::tuple_size_v<Functors>>());
+}
+
+}  // namespace tessera

@@ -1,0 +1,229 @@
+#pragma once
+
+/// What binary kernels compute for one pair of elements; see functors.h. In the derivatives the
+/// first operand is the gradient of the result, the second the operand x or the result y of the
+/// forward function.
+
+#include "tessera/tensor/kernels/math/functors.h"
+
+namespace tessera {
+
+enum class BinaryOp : std::uint8_t {
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kFloorDivide,
+  kRemainder,
+  kPow,
+  kMaximum,
+  kMinimum,
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
+  kLogicalAnd,
+  kLogicalOr,
+  kLogicalXor,
+  kReluBackward,      ///< of x (or y, which is positive where x is)
+  kGeluBackward,      ///< of x
+  kGeluTanhBackward,  ///< of x
+  kSiluBackward,      ///< of x
+  kSoftplusBackward,  ///< of x
+  kTanhBackward,      ///< of y
+  kSigmoidBackward,   ///< of y
+  kCount,
+};
+
+namespace functors {
+
+struct Add {
+  template <class T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Sub {
+  template <class T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return a - b;
+  }
+};
+struct Mul {
+  template <class T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return a * b;
+  }
+};
+struct Div {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return a / b;
+  }
+};
+/// Rounded down. Integers divided by 0 give 0: a kernel cannot throw for one element.
+struct FloorDivide {
+  /// By way of the remainder, which is exact: a / b may round up to a whole number.
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T a, T b) const {
+    if (b == T(0)) return a / b;
+    const T r = ::fmod(a, b);
+    const T below = (a - r) / b - (r != T(0) && (r < T(0)) != (b < T(0)) ? T(1) : T(0));
+    return below == T(0) ? ::copysign(T(0), a) * ::copysign(T(1), b) : ::rint(below);
+  }
+  TESSERA_HD std::int64_t operator()(std::int64_t a, std::int64_t b) const {
+    if (b == 0) return 0;
+    if (b == -1) return -a;
+    const std::int64_t q = a / b;
+    return q * b != a && (a < 0) != (b < 0) ? q - 1 : q;
+  }
+};
+/// a - b floor(a / b): has the sign of b.
+struct Remainder {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T a, T b) const {
+    const T r = ::fmod(a, b);
+    return r != T(0) && (r < T(0)) != (b < T(0)) ? r + b : r;
+  }
+  TESSERA_HD std::int64_t operator()(std::int64_t a, std::int64_t b) const {
+    return a - b * FloorDivide{}(a, b);
+  }
+};
+struct Pow {
+  template <class T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return scalar::pow(a, b);
+  }
+};
+/// The larger; NaN if either is.
+struct Maximum {
+  template <class T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return a > b || a != a ? a : b;
+  }
+};
+struct Minimum {
+  template <class T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return a < b || a != a ? a : b;
+  }
+};
+struct Eq {
+  template <class T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return a == b ? T(1) : T(0);
+  }
+};
+struct Ne {
+  template <class T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return a != b ? T(1) : T(0);
+  }
+};
+struct Lt {
+  template <class T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return a < b ? T(1) : T(0);
+  }
+};
+struct Le {
+  template <class T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return a <= b ? T(1) : T(0);
+  }
+};
+struct Gt {
+  template <class T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return a > b ? T(1) : T(0);
+  }
+};
+struct Ge {
+  template <class T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return a >= b ? T(1) : T(0);
+  }
+};
+struct LogicalAnd {
+  template <class T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return (a != T(0)) & (b != T(0)) ? T(1) : T(0);
+  }
+};
+struct LogicalOr {
+  template <class T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return (a != T(0)) | (b != T(0)) ? T(1) : T(0);
+  }
+};
+struct LogicalXor {
+  template <class T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return (a != T(0)) != (b != T(0)) ? T(1) : T(0);
+  }
+};
+struct ReluBackward {
+  template <class T>
+  TESSERA_HD T operator()(T dy, T x) const {
+    return x <= T(0) ? T(0) : dy;  // so written, dy passes at NaN
+  }
+};
+struct GeluBackward {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T dy, T x) const {
+    const T upper = x > T(40) ? T(40) : x;
+    const T bounded = upper < T(-40) ? T(-40) : upper;
+    const scalar::Normal<T> normal = scalar::normal(bounded);
+    return dy * scalar::fma(bounded, normal.density, normal.cdf);
+  }
+};
+struct GeluTanhBackward {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T dy, T x) const {
+    const T upper = x > T(40) ? T(40) : x;
+    const T bounded = upper < T(-40) ? T(-40) : upper;
+    const T s = scalar::sigmoid(GeluTanh::argument(bounded));
+    const T inner =
+        T(1.5957691216057307117) * scalar::fma(T(3 * 0.044715) * bounded, bounded, T(1));
+    return dy * scalar::fma(scalar::mul(bounded * inner, s), T(1) - s, s);
+  }
+};
+struct SiluBackward {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T dy, T x) const {
+    const T upper = x > T(1000) ? T(1000) : x;
+    const T bounded = upper < T(-1000) ? T(-1000) : upper;
+    const T s = scalar::sigmoid(bounded);
+    return dy * scalar::fma(scalar::mul(bounded, s), T(1) - s, s);
+  }
+};
+struct SoftplusBackward {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T dy, T x) const {
+    return dy * scalar::sigmoid(x);
+  }
+};
+struct TanhBackward {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T dy, T y) const {
+    return dy * scalar::fma(-y, y, T(1));
+  }
+};
+struct SigmoidBackward {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T dy, T y) const {
+    return dy * scalar::mul(y, T(1) - y);
+  }
+};
+
+/// In the order of BinaryOp.
+using Binary =
+    std::tuple<Add, Sub, Mul, Div, FloorDivide, Remainder, Pow, Maximum, Minimum, Eq, Ne, Lt, Le,
+               Gt, Ge, LogicalAnd, LogicalOr, LogicalXor, ReluBackward, GeluBackward,
+               GeluTanhBackward, SiluBackward, SoftplusBackward, TanhBackward, SigmoidBackward>;
+static_assert(std::tuple_size_v<Binary> == static_cast<std::size_t>(BinaryOp::kCount));
+
+}  // namespace functors
+}  // namespace tessera

@@ -1,0 +1,65 @@
+#pragma once
+
+/// What ternary kernels compute for one triple of elements; see functors.h.
+
+#include "tessera/tensor/kernels/math/functors.h"
+
+namespace tessera {
+
+enum class TernaryOp : std::uint8_t {
+  kWhere,    ///< condition != 0 ? b : c
+  kClamp,    ///< a bounded to [b, c]; NaN stays, the upper bound wins
+  kLerp,     ///< a + c (b - a)
+  kAddcmul,  ///< a + number * b * c
+  kAddcdiv,  ///< a + number * b / c
+  kCount,
+};
+
+namespace functors {
+
+// The factor of addcmul and addcdiv is an operand of its own; the others ignore it.
+struct Where {
+  template <class T>
+  TESSERA_HD T operator()(T condition, T b, T c, T) const {
+    return condition != T(0) ? b : c;
+  }
+};
+struct Clamp {
+  template <class T>
+  TESSERA_HD T operator()(T x, T low, T high, T) const {
+    const T raised = x < low ? low : x;
+    return raised > high ? high : raised;
+  }
+};
+/// From the nearer end, so that 0 and 1 give a and b exactly.
+struct Lerp {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T a, T b, T weight, T) const {
+    const T distance = b - a;
+    return weight < T(0.5) ? scalar::fma(weight, distance, a)
+                           : scalar::fma(weight - T(1), distance, b);
+  }
+};
+struct Addcmul {
+  template <class T>
+  TESSERA_HD T operator()(T a, T b, T c, T factor) const {
+    if constexpr (std::floating_point<T>) {
+      return scalar::fma(factor * b, c, a);
+    } else {
+      return a + factor * b * c;
+    }
+  }
+};
+struct Addcdiv {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T a, T b, T c, T factor) const {
+    return a + scalar::mul(factor, b) / c;
+  }
+};
+
+/// In the order of TernaryOp.
+using Ternary = std::tuple<Where, Clamp, Lerp, Addcmul, Addcdiv>;
+static_assert(std::tuple_size_v<Ternary> == static_cast<std::size_t>(TernaryOp::kCount));
+
+}  // namespace functors
+}  // namespace tessera

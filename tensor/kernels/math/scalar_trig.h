@@ -1,0 +1,139 @@
+#pragma once
+
+/// sin and cos of one number; in f32 the same bits on CPU and GPU, see scalar_math.h. (Those of f64
+/// may differ in the last bit.)
+///
+/// Polynomials: in f32 from Cephes (S. Moshier), in f64 from fdlibm (Sun).
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "tessera/tensor/host_device.h"
+#include "tessera/tensor/kernels/math/scalar_math.h"
+
+namespace tessera::scalar {
+
+template <class T>
+struct SinCos {
+  T sin;
+  T cos;
+};
+
+namespace detail {
+
+/// sin and cos of an angle in [-pi/4, pi/4].
+TESSERA_HD SinCos<float> sincos_octant(float a) {
+  const float z = a * a;
+  const float s = polynomial(z, -1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f);
+  const float c =
+      polynomial(z, 2.443315711809948e-5f, -1.388731625493765e-3f, 4.166664568298827e-2f);
+  return {fma(s * z, a, a), fma(c, z * z, fma(-0.5f, z, 1.0f))};
+}
+TESSERA_HD SinCos<double> sincos_octant(double a) {
+  const double z = a * a;
+  const double s = polynomial(z, 1.58969099521155010221e-10, -2.50507602534068634195e-08,
+                              2.75573137070700676789e-06, -1.98412698298579493134e-04,
+                              8.33333333332248946124e-03, -1.66666666666666324348e-01);
+  const double c = polynomial(z, -1.13596475577881948265e-11, 2.08757232129817482790e-09,
+                              -2.75573143513906633035e-07, 2.48015872894767294178e-05,
+                              -1.38888888888741095749e-03, 4.16666666666666019037e-02);
+  return {fma(s * z, a, a), fma(c, z * z, fma(-0.5, z, 1.0))};
+}
+
+/// sin and cos of `quarters` quarter turns and an angle, from those of the angle.
+template <class T>
+TESSERA_HD SinCos<T> turned(SinCos<T> angle, std::int32_t quarters) {
+  switch (quarters & 3) {
+    case 0:
+      return angle;
+    case 1:
+      return {angle.cos, -angle.sin};
+    case 2:
+      return {-angle.sin, -angle.cos};
+    default:
+      return {-angle.cos, angle.sin};
+  }
+}
+
+/// An angle as quarter turns and a rest in [-pi/4, pi/4], in f64.
+struct Reduced {
+  double rest;
+  std::int32_t quarters;
+};
+
+/// |x| < 2^30. pi/2 is taken away in two parts: the first product is exact in the fma, so what
+/// cancels leaves all bits of the rest.
+TESSERA_HD Reduced reduce_small(float x) {
+  const double angle = x;
+  // Adding 1.5 * 2^52 rounds to an integer, which then stands in the low bits.
+  const double shifter = 6755399441055744.0;
+  const double shifted = fma(angle, 0.63661977236758138, shifter);
+  const double n = shifted - shifter;
+  const double first = fma(n, -1.5707963267948966, angle);
+  return {
+      fma(n, -6.123233995736766e-17, first),
+      static_cast<std::int32_t>(static_cast<std::uint32_t>(std::bit_cast<std::uint64_t>(shifted)))};
+}
+
+/// 32 bits of 2/pi from bit `first` behind the point on, 1 <= first <= 193.
+TESSERA_HD std::uint32_t bits_of_two_over_pi(int first) {
+  static constexpr std::uint32_t kWords[] = {0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u,
+                                             0xdb629599u, 0x3c439041u, 0xfe5163abu, 0xdebbc561u};
+  const int word = (first - 1) / 32, shift = (first - 1) % 32;
+  const std::uint64_t both = (std::uint64_t{kWords[word]} << 32) | kWords[word + 1];
+  return static_cast<std::uint32_t>((both << shift) >> 32);
+}
+
+/// Finite |x| >= 2^30 (M. Payne and R. Hanek, "Radian reduction for trigonometric functions",
+/// 1983). x is a whole number of 24 bits times 2^e: bits of 2/pi that make multiples of 4 quarters
+/// are left out, and the 96 behind them make the product exact to 2^-70.
+TESSERA_HD Reduced reduce_large(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint64_t mantissa = (bits & 0x7fffffu) | 0x800000u;
+  const int first = static_cast<int>((bits >> 23) & 0xffu) - 150 - 1;  // e - 1
+  const std::uint64_t low = mantissa * bits_of_two_over_pi(first + 64),
+                      middle = mantissa * bits_of_two_over_pi(first + 32) + (low >> 32),
+                      high = mantissa * bits_of_two_over_pi(first) + (middle >> 32);
+  // Quarters in 2 bits, their fraction in 62.
+  const std::uint64_t product = (high << 32) | (middle & 0xffffffffu);
+  const auto quarters = static_cast<std::int32_t>((product + (std::uint64_t{1} << 61)) >> 62);
+  const auto fraction =
+      static_cast<std::int64_t>(product - (static_cast<std::uint64_t>(quarters) << 62));
+  const double rest = static_cast<double>(fraction) * 0x1p-62 * 1.5707963267948966;
+  return (bits >> 31) != 0 ? Reduced{-rest, -quarters} : Reduced{rest, quarters};
+}
+
+TESSERA_HD SinCos<double> sincos_wide(float x) {
+  const Reduced reduced = ::fabsf(x) < 1073741824.0f ? reduce_small(x) : reduce_large(x);
+  return turned(sincos_octant(reduced.rest), reduced.quarters);
+}
+
+}  // namespace detail
+
+/// In radians; in f32 through f64, rounded once. NaN for infinite angles. The sign of 0 stays.
+TESSERA_HD float sin(float x) {
+  const bool finite = x - x == 0.0f;
+  const auto y = static_cast<float>(detail::sincos_wide(finite ? x : 0.0f).sin);
+  return !finite ? std::numeric_limits<float>::quiet_NaN() : x == 0.0f ? x : y;
+}
+TESSERA_HD double sin(double x) { return ::sin(x); }
+TESSERA_HD float cos(float x) {
+  const bool finite = x - x == 0.0f;
+  const auto y = static_cast<float>(detail::sincos_wide(finite ? x : 0.0f).cos);
+  return !finite ? std::numeric_limits<float>::quiet_NaN() : y;
+}
+TESSERA_HD double cos(double x) { return ::cos(x); }
+
+/// sin and cos of `turns` whole turns, 0 <= turns < 1: the reduction to an octant is exact.
+template <class T>
+TESSERA_HD SinCos<T> sincos_turns(T turns) {
+  const T quarters = turns * T(4);
+  const auto nearest = static_cast<std::int32_t>(quarters + T(0.5));
+  return detail::turned(
+      detail::sincos_octant((quarters - static_cast<T>(nearest)) * T(1.57079632679489661923)),
+      nearest);
+}
+
+}  // namespace tessera::scalar

@@ -1,0 +1,203 @@
+#include "tessera/tensor/memory/storage.h"
+
+#include <atomic>
+#include <utility>
+
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/memory/memory_holders.h"
+#include "tessera/tensor/rank_context.h"
+#include "tessera/tensor/scope_name.h"
+#include "tessera/tensor/trace.h"
+
+namespace tessera {
+namespace {
+
+// A thread takes ids by the thousand, so that threads do not meet at one counter for every tensor.
+constexpr std::uint64_t kIdsAtOnce = 1024;
+thread_local std::uint64_t t_last_id = 0;
+
+std::uint64_t next_id() {
+  static std::atomic<std::uint64_t> given{0};
+  if (t_last_id % kIdsAtOnce == 0) {
+    t_last_id = given.fetch_add(kIdsAtOnce, std::memory_order_relaxed);
+  }
+  return ++t_last_id;
+}
+
+}  // namespace
+
+struct Storage::Impl {
+  Impl(Device device_in, std::size_t bytes_in, MemoryCategory category_in, std::string name_in)
+      : id(next_id()),
+        bytes(bytes_in),
+        device(device_in),
+        category(category_in),
+        name(std::move(name_in)) {}
+  ~Impl() {
+    trace_release();
+    unlist();
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  void trace(StorageAction action) const {
+    if (Trace* active = active_trace()) {
+      active->add(StorageRecord{action, id, block.counted_bytes(), category, name});
+    }
+  }
+  void trace_release() const noexcept {
+    if (block.empty()) return;
+    try {
+      trace(StorageAction::kRelease);
+    } catch (...) {
+      // Out of host memory for a record: the bytes go back all the same.
+    }
+  }
+  // Among the large storages that errors about memory name, from the time bytes are taken.
+  void list() {
+    if (block.counted_bytes() < detail::kLeastListedBytes) return;
+    const std::string path = current_scope_path();
+    std::string holder = name;
+    if (name.empty()) holder = fmt::format("#{}{}{}", id, path.empty() ? "" : " made in ", path);
+    detail::list_memory_holder(
+        this, {.name = std::move(holder), .bytes = block.counted_bytes(), .category = category});
+    listed = true;
+  }
+  void unlist() noexcept {
+    if (std::exchange(listed, false)) detail::unlist_memory_holder(this);
+  }
+  std::string label() const {
+    return name.empty() ? fmt::format("#{} of {} bytes", id, bytes)
+                        : fmt::format("\"{}\" (#{}, {} bytes)", name, id, bytes);
+  }
+  [[noreturn]] void throw_not_ready(const char* where) const {
+    TESSERA_CHECK_AS(StateError, state == StorageState::kReleased, where,
+                     "storage {} is being filled by its owner; wait until the fill has ended",
+                     label());
+    if (!retired.empty())
+      throw_error<StateError>(where, "storage {} is released for good: {}", label(), retired);
+    throw_error<StateError>(where, "storage {} is released; materialize it before use", label());
+  }
+
+  const std::uint64_t id;
+  const std::size_t bytes;
+  const Device device;
+  const MemoryCategory category;
+  StorageState state = StorageState::kReleased;
+  const std::string name;
+  std::string retired;  // why it can never be ready again; empty: it can
+  Block block;
+  bool listed = false;
+  bool pins = false;
+};
+
+Storage Storage::create(Device device, std::size_t bytes, MemoryCategory category,
+                        std::string name) {
+  Storage out;
+  out.impl_ = std::make_shared<Impl>(device, bytes, category, std::move(name));
+  return out;
+}
+
+Storage::Impl& Storage::impl() const {
+  TESSERA_CHECK_AS(StateError, impl_ != nullptr, "storage",
+                   "this handle holds no storage; make one with Storage::create");
+  return *impl_;
+}
+
+std::uint64_t Storage::id() const { return impl().id; }
+Device Storage::device() const { return impl().device; }
+std::size_t Storage::bytes() const { return impl().bytes; }
+MemoryCategory Storage::category() const { return impl().category; }
+const std::string& Storage::name() const { return impl().name; }
+StorageState Storage::state() const { return impl().state; }
+
+void Storage::pin() {
+  TESSERA_CHECK(impl().device.is_cpu(), "storage.pin",
+                "storage {} is on {}: only the host's memory "
+                "can be page-locked",
+                impl().label(), impl().device.str());
+  impl().pins = true;
+}
+
+bool Storage::is_pinned() const { return impl().block.pinned_ != nullptr; }
+
+bool Storage::belongs_to(const Stream& stream) const { return impl().block.belongs_to(stream); }
+
+void Storage::note_transfer(Event done) {
+  Impl& self = impl();
+  TESSERA_CHECK_AS(StateError, is_pinned(), "storage.note_transfer", "storage {} is not pinned",
+                   self.label());
+  std::vector<Event>& transfers = self.block.pinned_->transfers;
+  std::erase_if(transfers, [](const Event& each) { return each.is_ready(); });
+  transfers.push_back(std::move(done));
+}
+
+void Storage::materialize() {
+  Impl& self = impl();
+  if (self.state != StorageState::kReleased) return;
+  if (!self.retired.empty()) self.throw_not_ready("storage.materialize");
+  const Stream& stream = current_stream(self.device);
+  self.block = self.pins ? Block::take_pinned(self.bytes, stream, self.category)
+                         : Block::take(self.bytes, stream, self.category);
+  self.state = StorageState::kReady;
+  self.list();
+  self.trace(StorageAction::kMaterialize);
+}
+
+void Storage::release() {
+  Impl& self = impl();
+  if (self.state == StorageState::kReleased) return;
+  self.trace(StorageAction::kRelease);
+  self.unlist();
+  self.block = Block();
+  self.state = StorageState::kReleased;
+}
+
+void Storage::retire(std::string why) {
+  release();
+  impl().retired = std::move(why);
+}
+
+Block Storage::detach() {
+  Impl& self = impl();
+  if (self.state == StorageState::kReleased) return {};
+  self.trace(StorageAction::kDetach);
+  self.unlist();
+  self.block.detach_note_ =
+      std::make_unique<Block::DetachNote>(Block::DetachNote{self.id, self.name});
+  self.state = StorageState::kReleased;
+  return std::move(self.block);
+}
+
+void Storage::begin_fill() {
+  Impl& self = impl();
+  if (self.state == StorageState::kReleased) self.throw_not_ready("storage.begin_fill");
+  self.state = StorageState::kFilling;
+}
+
+void Storage::end_fill() {
+  Impl& self = impl();
+  if (self.state == StorageState::kReleased) self.throw_not_ready("storage.end_fill");
+  self.state = StorageState::kReady;
+}
+
+void Storage::wait_for_transfers() const {
+  for (const Event& each : std::exchange(impl().block.pinned_->transfers, {})) each.synchronize();
+}
+
+void* Storage::data() const {
+  const Impl& self = impl();
+  if (self.state != StorageState::kReady) [[unlikely]]
+    self.throw_not_ready("storage.data");
+  if (self.block.pinned_ != nullptr) [[unlikely]]
+    wait_for_transfers();
+  return self.block.data();
+}
+
+void* Storage::filling_data() const {
+  const Impl& self = impl();
+  if (self.state == StorageState::kReleased) self.throw_not_ready("storage.filling_data");
+  return self.block.data();
+}
+
+}  // namespace tessera

@@ -1,0 +1,26 @@
+#pragma once
+
+/// All eager operations on tensors: no gradients; check, allocate, launch. See the headers for
+/// shapes and errors.
+///
+/// Common rules. Operands of one operation have one device and, but for elementwise ones, which
+/// promote, one dtype; else InvalidArgument naming both. Results are new contiguous tensors on the
+/// operands' device. Errors are tagged with the operation's name. Operations are issued on the
+/// thread's current stream and are deterministic: equal bits for any number of threads.
+
+#include "tessera/tensor/ops/attention.h"
+#include "tessera/tensor/ops/conv.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/dropout.h"
+#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/index.h"
+#include "tessera/tensor/ops/matmul.h"
+#include "tessera/tensor/ops/nn.h"
+#include "tessera/tensor/ops/norm.h"
+#include "tessera/tensor/ops/optim.h"
+#include "tessera/tensor/ops/order.h"
+#include "tessera/tensor/ops/pool.h"
+#include "tessera/tensor/ops/random.h"
+#include "tessera/tensor/ops/reduce.h"
+#include "tessera/tensor/ops/rotary.h"
+#include "tessera/tensor/ops/shape.h"

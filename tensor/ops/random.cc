@@ -1,0 +1,78 @@
+#include "tessera/tensor/ops/random.h"
+
+#include "tessera/tensor/ops/internal/op_checks.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/random.h"
+
+namespace tessera {
+namespace {
+
+random::Key next(const char* operation) { return random::next_key(operation).key(); }
+
+void check_floating_result(const char* where, DType dtype) {
+  TESSERA_CHECK(is_floating(dtype), where, "needs a floating dtype, got {}; use randint",
+                dtype_name(dtype));
+}
+
+}  // namespace
+
+Tensor rand(const Shape& shape, const TensorOptions& options) {
+  check_floating_result("rand", options.dtype);
+  Tensor out = Tensor::empty(shape, options);
+  random::fill_uniform(out, next("rand"), random::whole(shape), 0, 1);
+  return out;
+}
+
+Tensor normal(double mean, double stddev, const Shape& shape, const TensorOptions& options) {
+  check_floating_result("normal", options.dtype);
+  TESSERA_CHECK(stddev >= 0, "normal", "stddev is {}; it must not be negative", stddev);
+  Tensor out = Tensor::empty(shape, options);
+  random::fill_normal(out, next("randn"), random::whole(shape), mean, stddev);
+  return out;
+}
+
+Tensor randn(const Shape& shape, const TensorOptions& options) {
+  check_floating_result("randn", options.dtype);
+  return normal(0, 1, shape, options);
+}
+
+Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
+               const TensorOptions& options) {
+  TESSERA_CHECK(low < high, "randint", "low {} is not below high {}; the range is empty", low,
+                high);
+  Tensor out = Tensor::empty(shape, options);
+  random::fill_integers(out, next("randint"), random::whole(shape), low, high);
+  return out;
+}
+
+Tensor randperm(std::int64_t n, const TensorOptions& options) {
+  TESSERA_CHECK(n >= 0, "randperm", "the count is {}; it must not be negative", n);
+  const Tensor order =
+      Tensor::from_vector(random::permutation(n, next("randperm")), {n}, options.device);
+  return options.dtype == DType::kI64 ? order : cast(order, options.dtype);
+}
+
+Tensor bernoulli(const Tensor& p) {
+  ops::check_defined("bernoulli", "the tensor", p);
+  ops::check_floating("bernoulli", p);
+  // Drawn in f32 also for 16-bit probabilities, whose own numbers would be too coarse.
+  const Tensor u =
+      Tensor::empty(p.shape(), {.dtype = compute_dtype(p.dtype()), .device = p.device()});
+  random::fill_uniform(u, next("bernoulli"), random::whole(p.shape()), 0, 1);
+  return cast(lt(u, p), p.dtype());
+}
+
+Tensor rand_like(const Tensor& x) {
+  ops::check_defined("rand_like", "the tensor", x);
+  check_floating_result("rand_like", x.dtype());
+  return rand(x.shape(), x.options());
+}
+
+Tensor randn_like(const Tensor& x) {
+  ops::check_defined("randn_like", "the tensor", x);
+  check_floating_result("randn_like", x.dtype());
+  return randn(x.shape(), x.options());
+}
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+#pragma once
+
+/// Making random tensors. Each call draws from a key of its own: random::next_key("rand") and so on
+/// (random_scope.h), so a run is repeated by manual_seed() or by a StepScope. For numbers that must
+/// not depend on ranks or on the order of calls, fill by key and box: random.h.
+
+#include <cstdint>
+
+#include "tessera/tensor/ops/promotion.h"
+#include "tessera/tensor/random_scope.h"
+#include "tessera/tensor/tensor.h"
+
+namespace tessera {
+
+using random::manual_seed;
+
+/// Uniform in [0, 1); floating only.
+Tensor rand(const Shape& shape, const TensorOptions& options = {});
+/// Standard normal; floating only.
+Tensor randn(const Shape& shape, const TensorOptions& options = {});
+/// Normal with this mean and standard deviation; floating only. Throws for stddev < 0.
+Tensor normal(double mean, double stddev, const Shape& shape, const TensorOptions& options = {});
+/// Whole numbers from low to high - 1. Throws unless low < high and the dtype holds them.
+Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
+               const TensorOptions& options = {.dtype = DType::kI64});
+/// A permutation of 0 .. n-1.
+Tensor randperm(std::int64_t n, const TensorOptions& options = {.dtype = DType::kI64});
+/// 1 with the probability that stands in p, else 0, in p's shape and dtype; floating only.
+/// (Probabilities outside [0, 1] count as 0 or 1.)
+Tensor bernoulli(const Tensor& p);
+Tensor rand_like(const Tensor& x);
+Tensor randn_like(const Tensor& x);
+
+}  // namespace tessera

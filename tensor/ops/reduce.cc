@@ -1,0 +1,246 @@
+#include "tessera/tensor/ops/reduce.h"
+
+#include <cmath>
+
+#include "tessera/tensor/kernels/cumsum.h"
+#include "tessera/tensor/kernels/launch.h"
+#include "tessera/tensor/kernels/layout.h"
+#include "tessera/tensor/kernels/reduce.h"
+#include "tessera/tensor/kernels/resolve.h"
+#include "tessera/tensor/kernels/squares_list.h"
+#include "tessera/tensor/ops/internal/op_checks.h"
+#include "tessera/tensor/ops/elementwise.h"
+
+namespace tessera {
+namespace {
+
+// What is to be done, and over which dims.
+struct Reduction {
+  ReduceOp op;
+  DimMask mask{};
+  bool keep_dims = false;
+  DType dtype = DType::kF32;  // of the result
+  double parameter = 0;
+  Tensor shift{};
+
+  Reduction with_op(ReduceOp other, DType other_dtype) const {
+    Reduction r = *this;
+    r.op = other;
+    r.dtype = other_dtype;
+    return r;
+  }
+};
+
+DType sum_dtype(DType dtype) { return is_floating(dtype) ? dtype : DType::kI64; }
+
+Reduction reduction(const char* where, ReduceOp op, const Tensor& x, const Dims& dims) {
+  ops::check_defined(where, "the tensor", x);
+  Reduction r{.op = op, .mask = dim_mask(dims, x.ndim(), where), .dtype = x.dtype()};
+  if (dims.empty()) r.mask.fill(true);
+  return r;
+}
+
+Reduction floating_reduction(const char* where, ReduceOp op, const Tensor& x, const Dims& dims) {
+  ops::check_defined(where, "the tensor", x);
+  ops::check_floating(where, x);
+  return reduction(where, op, x, dims);
+}
+
+// The view with the kept dims before the reduced ones, each group merged as far as it goes.
+ReduceKernel::Args arguments(ConstView x, View y, const Reduction& r) {
+  Shape shapes[2], strides[2];
+  for (int d = 0; d < x.shape.ndim(); ++d) {
+    const bool reduced = r.mask[static_cast<std::size_t>(d)];
+    shapes[reduced].push_back(x.shape[d]);
+    strides[reduced].push_back(x.strides[d]);
+  }
+  merge_dims(shapes[0], {&strides[0]});
+  merge_dims(shapes[1], {&strides[1]});
+  x.shape = shapes[0];
+  x.strides = strides[0];
+  for (int d = 0; d < shapes[1].ndim(); ++d) {
+    x.shape.push_back(shapes[1][d]);
+    x.strides.push_back(strides[1][d]);
+  }
+  return {.x = x, .y = y, .kept_dims = shapes[0].ndim(), .op = r.op, .parameter = r.parameter};
+}
+
+Shape result_shape(const Tensor& x, const Reduction& r) {
+  Shape shape;
+  for (int d = 0; d < x.ndim(); ++d) {
+    if (!r.mask[static_cast<std::size_t>(d)]) shape.push_back(x.dim(d));
+    if (r.mask[static_cast<std::size_t>(d)] && r.keep_dims) shape.push_back(1);
+  }
+  return shape;
+}
+
+Tensor run(const Tensor& x, const Reduction& r) {
+  const Tensor out = Tensor::empty(result_shape(x, r), {.dtype = r.dtype, .device = x.device()});
+  ReduceKernel::Args args = arguments(read(x), write(out), r);
+  if (r.shift.defined()) args.shift = read(r.shift);
+  launch<ReduceKernel>(x.device(), args);
+  return out;
+}
+
+// An extreme of no elements does not exist.
+void check_elements(const char* where, const Tensor& x, const Reduction& r) {
+  TESSERA_CHECK(x.numel() > 0 || result_shape(x, r).numel() == 0, where,
+                "the reduced dims of shape {} have no elements; there is nothing to choose",
+                x.shape().str());
+}
+
+// The results of a deviation around `shift`, which another reduction over the same dims finds.
+Tensor around(const Tensor& x, Reduction r, ReduceOp shift) {
+  r.shift = run(x, r.with_op(shift, DType::kF64));
+  return run(x, r);
+}
+
+Reduction var_reduction(const char* where, ReduceOp op, const Tensor& x, const Dims& dims,
+                        const VarOptions& options) {
+  Reduction r = floating_reduction(where, op, x, dims);
+  r.keep_dims = options.keep_dims;
+  r.parameter = options.correction;
+  return r;
+}
+
+ReduceOp norm_op(double p) {
+  if (p == 2) return ReduceOp::kNorm2;
+  if (p == 1) return ReduceOp::kSumAbs;
+  if (p == 0) return ReduceOp::kCountNonzero;
+  if (std::isinf(p)) return p > 0 ? ReduceOp::kMaxAbs : ReduceOp::kMinAbs;
+  return ReduceOp::kNormP;
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x, const Dims& dims, bool keep_dims) {
+  Reduction r = reduction("sum", ReduceOp::kSum, x, dims);
+  r.keep_dims = keep_dims;
+  r.dtype = sum_dtype(x.dtype());
+  return run(x, r);
+}
+
+Tensor mean(const Tensor& x, const Dims& dims, bool keep_dims) {
+  Reduction r = floating_reduction("mean", ReduceOp::kMean, x, dims);
+  r.keep_dims = keep_dims;
+  return run(x, r);
+}
+
+Tensor prod(const Tensor& x, const Dims& dims, bool keep_dims) {
+  Reduction r = reduction("prod", ReduceOp::kProd, x, dims);
+  r.keep_dims = keep_dims;
+  r.dtype = sum_dtype(x.dtype());
+  return run(x, r);
+}
+
+Tensor amax(const Tensor& x, const Dims& dims, bool keep_dims) {
+  Reduction r = reduction("amax", ReduceOp::kMax, x, dims);
+  r.keep_dims = keep_dims;
+  check_elements("amax", x, r);
+  return run(x, r);
+}
+
+Tensor amin(const Tensor& x, const Dims& dims, bool keep_dims) {
+  Reduction r = reduction("amin", ReduceOp::kMin, x, dims);
+  r.keep_dims = keep_dims;
+  check_elements("amin", x, r);
+  return run(x, r);
+}
+
+Tensor any(const Tensor& x, const Dims& dims, bool keep_dims) {
+  Reduction r = reduction("any", ReduceOp::kAny, x, dims);
+  r.keep_dims = keep_dims;
+  r.dtype = DType::kBool;
+  return run(x, r);
+}
+
+Tensor all(const Tensor& x, const Dims& dims, bool keep_dims) {
+  Reduction r = reduction("all", ReduceOp::kAll, x, dims);
+  r.keep_dims = keep_dims;
+  r.dtype = DType::kBool;
+  return run(x, r);
+}
+
+Tensor logsumexp(const Tensor& x, const Dims& dims, bool keep_dims) {
+  Reduction r = floating_reduction("logsumexp", ReduceOp::kLogSumExp, x, dims);
+  r.keep_dims = keep_dims;
+  return around(x, r, ReduceOp::kMax);
+}
+
+Tensor var(const Tensor& x, const Dims& dims, const VarOptions& options) {
+  return around(x, var_reduction("var", ReduceOp::kVar, x, dims, options), ReduceOp::kMean);
+}
+
+Tensor stddev(const Tensor& x, const Dims& dims, const VarOptions& options) {
+  return around(x, var_reduction("stddev", ReduceOp::kStddev, x, dims, options), ReduceOp::kMean);
+}
+
+VarMean var_mean(const Tensor& x, const Dims& dims, const VarOptions& options) {
+  const Reduction r = var_reduction("var_mean", ReduceOp::kVar, x, dims, options);
+  return {.var = around(x, r, ReduceOp::kMean),
+          .mean = run(x, r.with_op(ReduceOp::kMean, r.dtype))};
+}
+
+Tensor norm(const Tensor& x, const Dims& dims, const NormOptions& options) {
+  TESSERA_CHECK(!std::isnan(options.p), "norm", "p is NaN; give a number or an infinity");
+  Reduction r = floating_reduction("norm", norm_op(options.p), x, dims);
+  r.keep_dims = options.keep_dims;
+  r.parameter = options.p;
+  if (std::isinf(options.p)) check_elements("norm", x, r);
+  return run(x, r);
+}
+
+Tensor sum_of_squares(const Tensor& x) {
+  Reduction r = floating_reduction("sum_of_squares", ReduceOp::kSumOfSquares, x, {});
+  r.dtype = DType::kF64;
+  return run(x, r);
+}
+
+Tensor sum_of_squares(const std::vector<Tensor>& tensors) {
+  constexpr const char* kWhere = "sum_of_squares";
+  TESSERA_CHECK(!tensors.empty(), kWhere, "the list has no tensors; pass at least one");
+  std::vector<Tensor> parts;  // kept until the launch has their addresses
+  SquaresListKernel::Args args;
+  for (const Tensor& x : tensors) {
+    ops::check_defined(kWhere, "a tensor of the list", x);
+    ops::check_floating(kWhere, x);
+    ops::check_same_device(kWhere, tensors.front(), x);
+    parts.push_back(contiguous(x));
+    args.tensors.push_back(read(parts.back()));
+  }
+  const Device device = tensors.front().device();
+  const Tensor out = Tensor::empty({}, {.dtype = DType::kF64, .device = device});
+  args.y = write(out);
+  launch<SquaresListKernel>(device, args);
+  return out;
+}
+
+Tensor sum_to_shape(const Tensor& x, const Shape& shape) {
+  ops::check_defined("sum_to_shape", "the tensor", x);
+  const int extra = x.ndim() - shape.ndim();
+  Reduction r{.op = ReduceOp::kSum, .dtype = sum_dtype(x.dtype())};
+  bool possible = extra >= 0;
+  for (int d = 0; possible && d < x.ndim(); ++d) {
+    const std::int64_t wanted = d < extra ? 1 : shape[d - extra];
+    r.mask[static_cast<std::size_t>(d)] = d < extra || wanted != x.dim(d);
+    possible = wanted == 1 || wanted == x.dim(d);
+  }
+  TESSERA_CHECK(possible, "sum_to_shape",
+                "{} does not broadcast to {}; only broadcast dims can be summed away", shape.str(),
+                x.shape().str());
+  if (shape == x.shape()) return x;
+  return run(x, r).view(shape);
+}
+
+Tensor cumsum(const Tensor& x, int dim, const CumsumOptions& options) {
+  ops::check_defined("cumsum", "the tensor", x);
+  const int d = normalize_dim(dim, x.ndim(), "cumsum");
+  const Tensor out =
+      Tensor::empty(x.shape(), {.dtype = sum_dtype(x.dtype()), .device = x.device()});
+  launch<CumsumKernel>(x.device(), {.x = read(x.transpose(d, -1)),
+                                    .y = write(out.transpose(d, -1)),
+                                    .reverse = options.reverse});
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,233 @@
+// What launch_test.cc starts: `launch_program SCENARIO [launch options]`.
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "tessera/distributed/collectives.h"
+#include "tessera/distributed/launch/launch.h"
+
+namespace {
+
+using namespace tessera;
+using distributed::World;
+
+// Steps of training, seen from far: a gather, a little work, a reduction.
+void step(World& world, int number) {
+  const Tensor part = Tensor::from_vector<float>({1, 2, 3}, {3});
+  const Tensor whole = Tensor::from_vector<float>(
+      std::vector<float>(static_cast<std::size_t>(3 * world.size())), {3 * world.size()});
+  all_gather(*world.group(), std::vector{part}, std::vector{whole},
+             fmt::format("layers.{}", number % 3));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  all_reduce(*world.group(), std::vector{part});
+}
+
+void steps(World& world, int count) {
+  for (int i = 0; i < count; ++i) step(world, i);
+}
+
+void say(const std::string& line) {
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+void ok(World& world) {
+  steps(world, 3);
+  say(fmt::format("rank {} of {} is done", world.rank(), world.size()));
+}
+
+void layout(World& world) {
+  barrier(*world.group());
+  say(fmt::format("rank {} of {}: {} of {} on node {} of {}", world.rank(), world.size(),
+                  world.local_rank(), world.ranks_per_node(), world.node_rank(), world.nodes()));
+}
+
+// Bits of sums whose order matters, over packed and large members.
+void bits(World& world) {
+  std::vector<Tensor> tensors;
+  for (std::int64_t count : {7, 5000, 1}) {
+    std::vector<float> values;
+    for (std::int64_t i = 0; i < count; ++i)
+      values.push_back(static_cast<float>(std::sin(double(i + 1) * (world.rank() + 1)) *
+                                          std::pow(10, world.rank())));
+    tensors.push_back(Tensor::from_vector<float>(values, {count}));
+  }
+  all_reduce(*world.group(), tensors);
+  std::uint32_t hash = 17;
+  for (const Tensor& tensor : tensors) {
+    for (float value : tensor.to_vector<float>())
+      hash = hash * 31 + static_cast<std::uint32_t>(std::lrint(value * 1e4)) +
+             (std::signbit(value) ? 7 : 0);
+  }
+  barrier(*world.group());
+  if (world.rank() == 0)
+    say(fmt::format("hash {} first {:a} last {:a}", hash, tensors[0].to_vector<float>()[6],
+                    tensors[1].to_vector<float>()[4999]));
+}
+
+void throws(World& world) {
+  steps(world, 5);
+  if (world.rank() == 1) throw std::runtime_error("the data ran out");
+  steps(world, 100000);
+}
+
+void kills_itself(World& world) {
+  steps(world, 5);
+  if (world.rank() == 2) raise(SIGKILL);
+  steps(world, 100000);
+}
+
+// Prints who is who and steps until it is stopped.
+void runs_on(World& world) {
+  say(fmt::format("pid {} {}", world.rank(), getpid()));
+  steps(world, 1000000);
+}
+
+// Steps until a signal asks for an end, which the ranks agree on.
+void stops(World& world) {
+  world.heed_stop_signals();
+  say(fmt::format("pid {} {}", world.rank(), getpid()));
+  for (int done = 1; done <= 1000000; ++done) {
+    step(world, done);
+    const Tensor asked = Tensor::from_vector<float>({static_cast<float>(world.stop_signal())}, {1});
+    all_reduce(*world.group(), std::vector{asked}, distributed::ReduceOp::kMax);
+    const int signal = static_cast<int>(asked.to_vector<float>().front());
+    if (signal == 0) continue;
+    say(fmt::format("rank {} stops for {} after {}", world.rank(), signal, done));
+    return world.stopped_early(signal, done);
+  }
+}
+
+// Heeds signals and then does nothing about them.
+void heeds_in_vain(World& world) {
+  world.heed_stop_signals();
+  say(fmt::format("pid {} {}", world.rank(), getpid()));
+  steps(world, 1000000);
+}
+
+void exits(World& world, int code) {
+  steps(world, 2);
+  if (world.rank() == 1) std::_Exit(code);
+  steps(world, 100000);
+}
+
+void hangs_when_another_fails(World& world) {
+  barrier(*world.group());
+  if (world.rank() == 0) throw std::runtime_error("no more");
+  signal(SIGTERM, SIG_IGN);
+  std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
+void fails_on_a_stream(World& world) {
+  const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "side");
+  if (world.rank() == 1) stream.enqueue("bad", [] { throw InvalidArgument("a closure failed"); });
+  steps(world, 100000);
+}
+
+void is_late(World& world) {
+  barrier(*world.group());
+  if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::hours(1));
+  all_reduce(*world.group(), std::vector{Tensor::from_vector<float>({1}, {1})},
+             distributed::ReduceOp::kSum, "loss");
+}
+
+void leaves(World& world) {
+  barrier(*world.group());
+  if (world.rank() == 1) return;
+  steps(world, 1);
+}
+
+// The parent is told of this launch only; the rank passes over it to the one that it belongs to.
+int launch_twice(int argc, char** argv) {
+  for (const char* name : {"first", "second"}) {
+    const int code = distributed::launch(argc, argv, [name](World& world) {
+      barrier(*world.group());
+      if (world.rank() == 0) say(fmt::format("{} launch", name));
+    });
+    if (code != 0) return code;
+  }
+  return 0;
+}
+
+// The first launch is refused, in the parent and again in each rank of the second.
+int launch_after_refusal(int argc, char** argv) {
+  const auto launch_ranks = [&](int ranks, const char* name) {
+    return distributed::launch(
+        argc, argv, {.ranks = ranks, .mode = distributed::LaunchMode::kProcesses},
+        [name](World& world) { say(fmt::format("{} launch, rank {}", name, world.rank())); });
+  };
+  try {
+    return launch_ranks(0, "refused").exit_code;
+  } catch (const InvalidArgument&) {
+    say("refused");
+  }
+  return launch_ranks(2, "second").exit_code;
+}
+
+// Threads first, then processes, in which the threads run once more unless they are left out.
+int launch_threads_first(int argc, char** argv) {
+  using distributed::LaunchMode;
+  double sum = 0;
+  const auto add_up = [&sum](World& world) {
+    const Tensor one = Tensor::from_vector<float>({1}, {1});
+    distributed::all_reduce(*world.group(), std::vector{one}, distributed::ReduceOp::kSum);
+    if (world.rank() != 0) return;
+    sum = one.item<float>();
+    say("added up by threads");
+  };
+  const auto once = [](World& world) {
+    if (world.rank() == 0) say("done once");
+  };
+  distributed::launch(argc, argv, {.ranks = 3, .mode = LaunchMode::kThreads}, add_up);
+  if (!distributed::is_rank_process())
+    distributed::launch(argc, argv, {.ranks = 2, .mode = LaunchMode::kThreads}, once);
+  return distributed::launch(argc, argv, {.ranks = 2, .mode = LaunchMode::kProcesses},
+                             [&sum](World& world) {
+                               barrier(*world.group());
+                               say(fmt::format("process {} has {}", world.rank(), sum));
+                             })
+      .exit_code;
+}
+
+const std::map<std::string, void (*)(World&)> kScenarios = {
+    {"ok", ok},
+    {"layout", layout},
+    {"bits", bits},
+    {"throws", throws},
+    {"kills_itself", kills_itself},
+    {"runs_on", runs_on},
+    {"stops", stops},
+    {"heeds_in_vain", heeds_in_vain},
+    {"exits_3", [](World& world) { exits(world, 3); }},
+    {"exits_0", [](World& world) { exits(world, 0); }},
+    {"hangs", hangs_when_another_fails},
+    {"fails_on_a_stream", fails_on_a_stream},
+    {"is_late", is_late},
+    {"leaves", leaves},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string scenario = argc > 1 ? argv[1] : "";
+  const char* rank = std::getenv("TESSERA_LAUNCH_RANK");
+  if (scenario == "dies_before_launch" && rank != nullptr && std::string(rank) == "1")
+    raise(SIGABRT);
+  if (scenario == "twice") return launch_twice(argc, argv);
+  if (scenario == "after_refusal") return launch_after_refusal(argc, argv);
+  if (scenario == "threads_first") return launch_threads_first(argc, argv);
+  const auto found = kScenarios.find(scenario == "dies_before_launch" ? "ok" : scenario);
+  if (found == kScenarios.end()) return 99;
+  if (!distributed::is_rank_process()) say("hello");
+  const int code = distributed::launch(argc, argv, found->second);
+  say(fmt::format("launch returned {}", code));
+  return code;
+}

@@ -1,0 +1,318 @@
+// Whole runs of launch_program, as threads and as processes: what is printed, how it exits, how
+// fast, and what is left.
+#include <catch2/catch.hpp>
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "tessera/distributed/launch/launch.h"
+#include "tessera/tensor/error.h"
+#include "tessera/tests/distributed/launch/program.h"
+#include "tessera/tests/support/skip.h"
+
+namespace tessera::distributed {
+namespace {
+
+using Catch::Matchers::Contains;
+using Clock = std::chrono::steady_clock;
+
+// Sends the signal when every rank has said that it heeds one.
+void signal_all_heeding(Program& program, int ranks, int signal, pid_t to) {
+  for (int rank = 0; rank < ranks; ++rank) program.pid_of_rank(rank);
+  kill(to, signal);
+}
+
+}  // namespace
+
+TEST_CASE("ranks run, end, and leave nothing", "[launch]") {
+  const std::string mode = GENERATE("threads", "processes");
+  const int ranks = GENERATE(1, 2, 5);
+  Program program(fmt::format("ok --launch {} --ranks {}", mode, ranks));
+  CHECK(program.exit_code() == 0);
+  CHECK(count_of(program.output(), fmt::format("of {} is done\n", ranks)) ==
+        static_cast<std::size_t>(ranks));
+  CHECK(count_of(program.output(), "hello\n") == 1);
+  CHECK(count_of(program.output(), "launch returned 0\n") == 1);
+  program.check_nothing_left();
+}
+
+TEST_CASE("threads and processes agree bit for bit", "[launch]") {
+  for (int ranks : {2, 3, 5}) {
+    Program threads(fmt::format("bits --launch=threads --ranks={}", ranks));
+    Program processes(fmt::format("bits --launch=processes --ranks={}", ranks));
+    CHECK(threads.exit_code() == 0);
+    CHECK(processes.exit_code() == 0);
+    CHECK_THAT(threads.output(), Contains("hash"));
+    CHECK(threads.output() == processes.output());
+  }
+}
+
+TEST_CASE("an exception on one rank ends the run and is what is told", "[launch]") {
+  const std::string mode = GENERATE("threads", "processes");
+  Program program(fmt::format("throws --launch {} --ranks 4", mode));
+  CHECK(program.exit_code() == 1);
+  CHECK(program.seconds() < 5);
+  CHECK_THAT(program.output(), Contains("error: rank 1: the data ran out\n"));
+  CHECK(count_of(program.output(), "error: ") == 1);
+  program.check_nothing_left();
+}
+
+TEST_CASE("a rank killed by itself is named with the collective that waited for it", "[launch]") {
+  Program program("kills_itself --ranks 4");
+  CHECK(program.exit_code() == 1);
+  CHECK(program.seconds() < 5);
+  CHECK_THAT(program.output(), Contains("error: rank 2 was killed by signal 9 (Killed) while ranks "
+                                        "0, 1, 3 waited for it in all_gather #11 (layers.0)\n"));
+  program.check_nothing_left();
+}
+
+TEST_CASE("kill -9 from outside, at any moment", "[launch]") {
+  const int delay_ms = GENERATE(0, 7, 40);
+  Program program("runs_on --ranks 4");
+  const pid_t rank = program.pid_of_rank(2);
+  for (int other : {0, 1, 3}) program.pid_of_rank(other);
+  std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
+  const auto start = Clock::now();
+  kill(rank, SIGKILL);
+  CHECK(program.exit_code() == 1);
+  CHECK(seconds_since(start) < 5);
+  CHECK_THAT(program.output(),
+             Contains("error: rank 2 was killed by signal 9 (Killed) while rank") &&
+                 Contains(" waited for it in all_"));
+  program.check_nothing_left();
+}
+
+TEST_CASE("a rank that exits by itself is a failure, also with code 0", "[launch]") {
+  const int code = GENERATE(3, 0);
+  Program program(fmt::format("exits_{} --ranks 3", code));
+  CHECK(program.exit_code() == 1);
+  CHECK(program.seconds() < 5);
+  CHECK_THAT(program.output(),
+             Contains(fmt::format("error: rank 1 exited with code {} while ranks 0, 2 waited for "
+                                  "it in all_gather #5 (layers.0)\n",
+                                  code)));
+  program.check_nothing_left();
+}
+
+TEST_CASE("a rank that dies before it reaches launch is named", "[launch]") {
+  Program program("dies_before_launch --ranks 3");
+  CHECK(program.exit_code() == 1);
+  CHECK(program.seconds() < 5);
+  CHECK_THAT(
+      program.output(),
+      Contains("error: rank 1 was killed by signal 6 (Aborted) before its first collective\n"));
+  program.check_nothing_left();
+}
+
+TEST_CASE("a rank that ignores everything is stopped when another fails", "[launch]") {
+  Program program("hangs --ranks 3");
+  CHECK(program.exit_code() == 1);
+  CHECK(program.seconds() < 5);
+  CHECK_THAT(program.output(), Contains("error: rank 0: no more\n"));
+  program.check_nothing_left();
+}
+
+TEST_CASE("a failure on a stream's worker is the rank's failure", "[launch]") {
+  const std::string mode = GENERATE("threads", "processes");
+  Program program(fmt::format("fails_on_a_stream --launch {} --ranks 3", mode));
+  CHECK(program.exit_code() == 1);
+  CHECK(program.seconds() < 5);
+  CHECK_THAT(program.output(), Contains("error: rank 1: a closure failed\n"));
+  program.check_nothing_left();
+}
+
+TEST_CASE("a deadline names the rank that is late", "[launch]") {
+  Program program("is_late --ranks 3 --timeout 0.7");
+  CHECK(program.exit_code() == 1);
+  CHECK(program.seconds() < 6);
+  CHECK_THAT(
+      program.output(),
+      Contains(
+          "all_reduce #2 (loss) of group \"world\" timed out after 0.7 s: rank 1 did not arrive"));
+  program.check_nothing_left();
+}
+
+TEST_CASE("a rank that ends early is named by those who need it", "[launch]") {
+  const std::string mode = GENERATE("threads", "processes");
+  Program program(fmt::format("leaves --launch {} --ranks 3", mode));
+  CHECK(program.exit_code() == 1);
+  CHECK(program.seconds() < 5);
+  CHECK_THAT(
+      program.output(),
+      Contains(
+          "all_gather #2 (layers.0) of group \"world\" needs rank 1, which has left the group"));
+  program.check_nothing_left();
+}
+
+TEST_CASE("a rank's process has the name of its program", "[launch]") {
+  Program program("runs_on --ranks 2");
+  CHECK(read_file(fmt::format("/proc/{}/comm", program.pid_of_rank(1))) == "launch_program\n");
+}
+
+TEST_CASE("ranks die with their parent", "[launch]") {
+  Program program("runs_on --ranks 3");
+  for (int rank : {0, 1, 2}) program.pid_of_rank(rank);
+  kill(program.pid(), SIGKILL);
+  program.wait();
+  for (int i = 0; i < 400 && program.processes() > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  CHECK(program.processes() == 0);
+}
+
+TEST_CASE("a signal to the parent ends the ranks, then the parent", "[launch]") {
+  const int signal = GENERATE(SIGTERM, SIGINT);
+  Program program("runs_on --ranks 3");
+  for (int rank : {0, 1, 2}) program.pid_of_rank(rank);
+  const auto start = Clock::now();
+  kill(program.pid(), signal);
+  const int status = program.wait();
+  CHECK(seconds_since(start) < 3);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == signal);
+  program.check_nothing_left();
+}
+
+TEST_CASE("ranks that heed signals end in order, after one step", "[launch]") {
+  const std::string mode = GENERATE("threads", "processes");
+  const int signal = GENERATE(SIGTERM, SIGINT);
+  Program program(fmt::format("stops --launch {} --ranks 3", mode));
+  signal_all_heeding(program, 3, signal, program.pid());
+  CHECK(program.exit_code() == 128 + signal);
+  const std::string stops = fmt::format(" stops for {} after ", signal);
+  CHECK(count_of(program.output(), stops) == 3);
+  const std::string text = program.output();
+  const std::string step = text.substr(text.find(stops) + stops.size());
+  CHECK(count_of(text, stops + step.substr(0, step.find('\n') + 1)) == 3);
+  CHECK_THAT(text, Contains(fmt::format("launch returned {}\n", 128 + signal)));
+  CHECK_THAT(text, !Contains("error: "));
+  program.check_nothing_left();
+}
+
+TEST_CASE("a signal to one rank process asks all to end", "[launch]") {
+  Program program("stops --ranks 3");
+  signal_all_heeding(program, 3, SIGTERM, program.pid_of_rank(1));
+  CHECK(program.exit_code() == 128 + SIGTERM);
+  CHECK(count_of(program.output(), " stops for 15 after ") == 3);
+}
+
+TEST_CASE("a second signal ends the run at once, a copy of the first does not", "[launch]") {
+  const std::string mode = GENERATE("threads", "processes");
+  Program program(fmt::format("heeds_in_vain --launch {} --ranks 2", mode));
+  signal_all_heeding(program, 2, SIGINT, program.pid());
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  kill(program.pid(), SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  CHECK(program.processes() > 0);
+  const auto start = Clock::now();
+  kill(program.pid(), SIGINT);
+  const int status = program.wait();
+  CHECK(seconds_since(start) < 1);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGINT);
+  program.check_nothing_left();
+}
+
+TEST_CASE("rank threads that heed nothing end by the first signal", "[launch]") {
+  Program program("runs_on --launch threads --ranks 2");
+  signal_all_heeding(program, 2, SIGTERM, program.pid());
+  const int status = program.wait();
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGTERM);
+}
+
+TEST_CASE("what the system refuses to ranks is said in words of ours", "[launch]") {
+  const auto says = [](const std::string& through, const std::string& text) {
+    Program program("ok --ranks 3", through);
+    CHECK(program.exit_code() == 1);
+    CHECK_THAT(program.output(), Contains(text) && !Contains("enforce"));
+    CHECK(count_of(program.output(), "error: ") == 1);
+  };
+  says("prlimit --nofile=12", "open files, the limit is 12; raise it (ulimit -n)");
+  if (std::system("unshare --net true 2>/dev/null") != 0)
+    return tessera::testing::skip("needs the right to make network namespaces");
+  says("unshare --net", "Cannot assign requested address; switch the loopback interface on");
+}
+
+TEST_CASE("a program may launch several times", "[launch]") {
+  Program program("twice --ranks 2");
+  CHECK(program.exit_code() == 0);
+  CHECK(count_of(program.output(), "first launch\n") == 1);
+  CHECK(count_of(program.output(), "second launch\n") == 1);
+  program.check_nothing_left();
+}
+
+TEST_CASE("a program may launch again after a launch that was refused", "[launch]") {
+  Program program("after_refusal");
+  CHECK(program.exit_code() == 0);
+  CHECK(count_of(program.output(), "refused\n") == 3);  // the parent and two ranks
+  CHECK(count_of(program.output(), "refused launch") == 0);
+  CHECK(count_of(program.output(), "second launch, rank 0\n") == 1);
+  CHECK(count_of(program.output(), "second launch, rank 1\n") == 1);
+  program.check_nothing_left();
+}
+
+TEST_CASE("threads launched before processes run again in each of them, unless left out",
+          "[launch]") {
+  Program program("threads_first");
+  CHECK(program.exit_code() == 0);
+  CHECK(count_of(program.output(), "added up by threads\n") == 3);  // the parent and two ranks
+  CHECK(count_of(program.output(), "process 0 has 3\n") == 1);
+  CHECK(count_of(program.output(), "process 1 has 3\n") == 1);
+  CHECK(count_of(program.output(), "done once\n") == 1);
+  program.check_nothing_left();
+}
+
+TEST_CASE("wrong options are one line and exit code 2", "[launch]") {
+  const auto [arguments, message] = GENERATE(table<std::string, std::string>({
+      {"ok --ranks 0", "error: [launch] ranks must be at least 1, got 0\n"},
+      {"ok --ranks=-3 --launch threads", "error: [launch] ranks must be at least 1, got -3\n"},
+      {"ok --ranks two", "error: [launch] --ranks takes a number, got \"two\"\n"},
+      {"ok --launch boats", "error: [launch] --launch takes threads or processes, got \"boats\"\n"},
+      {"ok --device tpu", "error: [launch] --device takes cpu or cuda, got \"tpu\"\n"},
+      {"ok --timeout 0", "error: [launch] --timeout takes seconds from 0.001 to 1e+09, got 0\n"},
+      {"ok --timeout 0.0001", "seconds from 0.001 to 1e+09, got 0.0001\n"},
+      {"ok --nnodes 0", "error: [launch] nnodes must be at least 1, got 0\n"},
+      {"ok --nnodes 3 --node-rank 3",
+       "error: [launch] node_rank must be from 0 to 2 with 3 nodes, got 3\n"},
+      {"ok --node-rank=-1", "error: [launch] node_rank must be from 0 to 0 with 1 nodes, got -1\n"},
+      {"ok --nnodes 2 --launch threads",
+       "error: [launch] threads cannot be on 2 nodes; launch processes\n"},
+      {"ok --nnodes 2",
+       "error: [launch] 2 nodes need an rdzv_endpoint to meet at: host:port of node 0\n"},
+      {"ok --nnodes 2 --rdzv-endpoint x:y",
+       "error: [launch] --rdzv-endpoint takes host:port with a port"},
+      {"ok --timeout nan", "error: [launch] --timeout takes seconds from 0.001"},
+  }));
+  Program program(arguments);
+  CHECK(program.exit_code() == 2);
+  CHECK_THAT(program.output(), Contains(message));
+  program.check_nothing_left();
+}
+
+TEST_CASE("launch refuses what it cannot run", "[launch]") {
+  const auto nothing = [](World&) {};
+  CHECK_THROWS_AS(launch(0, nullptr, {.ranks = 0}, nothing), InvalidArgument);
+  CHECK_THROWS_AS(
+      launch(0, nullptr, {.ranks = 1, .timeout = std::chrono::milliseconds(0)}, nothing),
+      InvalidArgument);
+  CHECK_THROWS_AS(
+      launch(0, nullptr, {.ranks = 1, .device = {DeviceType::kCuda, 0}, .gpus = {9999}}, nothing),
+      DeviceError);
+  CHECK_FALSE(is_rank_process());
+}
+
+TEST_CASE("a world of threads on the null device", "[launch]") {
+  const LaunchResult result = launch(
+      0, nullptr, {.ranks = 3, .mode = LaunchMode::kThreads, .device = kNull}, [](World& world) {
+        if (!world.device().is_null()) throw std::runtime_error("device");
+      });
+  CHECK(result.exit_code == 0);
+  CHECK(result.failure.empty());
+}
+
+}  // namespace tessera::distributed

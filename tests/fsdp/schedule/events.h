@@ -1,0 +1,127 @@
+#pragma once
+
+/// What a rank's trace says about sharding: events as text in order, collectives as numbers.
+///
+///     const Trace trace = traced(t, [&] { loss = run(); });
+///     check_events(t, "forward", trace, "U root; U block0");
+///     check_counts(t, "forward", trace, {.all_gather = 2});
+///
+/// Events: "U group" (its gather was issued), "R group" (released), "P group" (its backward is
+/// done). What does nothing is not recorded.
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tessera/distributed/collective_counts.h"
+#include "tessera/fsdp/runtime/annotations.h"
+#include "tessera/tensor/trace.h"
+#include "tessera/tests/support/ranks.h"
+
+namespace tessera::testing {
+
+/// Collects what `body` does on this rank.
+template <class Body>
+Trace traced(RankTest&, Body&& body) {
+  Trace trace;
+  const TraceScope recording(trace);
+  body();
+  return trace;
+}
+
+/// The kinds of events that are compared, by their letters.
+inline constexpr const char* kOrder = "UP";
+inline constexpr const char* kOrderAndReshard = "URP";
+
+/// "U root; U block0; ...".
+inline std::string events_of(const Trace& trace, const std::string& letters = kOrder) {
+  std::string out;
+  for (const Annotation& a : trace.all<Annotation>()) {
+    if (a.domain != fsdp::kAnnotationDomain) continue;
+    const char letter = a.phase == fsdp::kUnshardPhase        ? 'U'
+                        : a.phase == fsdp::kReshardPhase      ? 'R'
+                        : a.phase == fsdp::kPostBackwardPhase ? 'P'
+                                                              : '?';
+    if (letters.find(letter) == std::string::npos) continue;
+    out += fmt::format("{}{} {}", out.empty() ? "" : "; ", letter, a.name);
+  }
+  return out;
+}
+
+inline void check_events(RankTest& t, const std::string& what, const Trace& trace,
+                         const std::string& expected, const std::string& letters = kOrder) {
+  const std::string seen = events_of(trace, letters);
+  t.check(seen == expected, "{}: expected \"{}\", got \"{}\"", what, expected, seen);
+}
+
+/// Collectives by kind; those of one rank alone communicate nothing and do not count.
+struct Counts {
+  std::int64_t all_gather = 0;
+  std::int64_t reduce_scatter = 0;
+  std::int64_t all_reduce = 0;
+  std::int64_t other = 0;
+  bool operator==(const Counts&) const = default;
+  Counts& operator+=(const Counts& more) {
+    all_gather += more.all_gather;
+    reduce_scatter += more.reduce_scatter;
+    all_reduce += more.all_reduce;
+    other += more.other;
+    return *this;
+  }
+  std::string str() const {
+    return fmt::format("{} all_gather, {} reduce_scatter, {} all_reduce, {} other", all_gather,
+                       reduce_scatter, all_reduce, other);
+  }
+};
+
+inline Counts counts_of(const Trace& trace) {
+  const distributed::CollectiveCounts counts(trace);
+  Counts out{.all_gather = counts.of({.op = "all_gather"}).collectives,
+             .reduce_scatter = counts.of({.op = "reduce_scatter"}).collectives,
+             .all_reduce = counts.of({.op = "all_reduce"}).collectives};
+  out.other = counts.of().collectives - out.all_gather - out.reduce_scatter - out.all_reduce;
+  return out;
+}
+
+inline void check_counts(RankTest& t, const std::string& what, const Counts& seen,
+                         const Counts& expected) {
+  t.check(seen == expected, "{}: expected {}; got {}", what, expected.str(), seen.str());
+}
+inline void check_counts(RankTest& t, const std::string& what, const Trace& trace,
+                         const Counts& expected) {
+  check_counts(t, what, counts_of(trace), expected);
+}
+
+/// A world of one rank communicates nothing.
+inline Counts unless_alone(const RankTest& t, const Counts& counts) {
+  return t.size() == 1 ? Counts{} : counts;
+}
+
+/// The collectives of one kind, likewise.
+inline std::vector<CollectiveRecord> records_of(const Trace& trace, const std::string& op) {
+  std::vector<CollectiveRecord> out;
+  for (CollectiveRecord& record : trace.all<CollectiveRecord>()) {
+    if (record.op == op && record.group_size > 1) out.push_back(std::move(record));
+  }
+  return out;
+}
+
+/// Among how many ranks the gathers of a trace were, in order: "4 4 2".
+inline std::string gather_sizes_of(const Trace& trace) {
+  std::string out;
+  for (const CollectiveRecord& record : records_of(trace, "all_gather"))
+    out += fmt::format("{}{}", out.empty() ? "" : " ", record.group_size);
+  return out;
+}
+
+/// The streams that collectives of one kind were issued on.
+inline std::set<std::uint64_t> streams_of(const Trace& trace, const std::string& op) {
+  std::set<std::uint64_t> out;
+  for (const CollectiveRecord& record : records_of(trace, op)) out.insert(record.stream);
+  return out;
+}
+
+}  // namespace tessera::testing

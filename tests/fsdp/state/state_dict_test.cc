@@ -1,0 +1,174 @@
+// The sharded state dict: nn::state_dict of a sharded model shows every rank its local(), without
+// communication and without copies. And shards that are initialised to the unsharded model's bits.
+#include <catch2/catch.hpp>
+
+#include <functional>
+
+#include "tessera/distributed/collectives.h"
+#include "tessera/nn/optim/sgd.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tests/fsdp/state/state_model.h"
+
+namespace tessera::testing {
+namespace {
+
+using Options = fsdp::FullyShardOptions;
+
+// `body` with a split, a replicated and a mixed model, and over two axes where the world has them.
+void for_each_sharding(RankTest& t, const std::function<void(StateNet& net)>& body,
+                       const Options& base = {}) {
+  const auto run = [&](const distributed::DeviceMesh& mesh, Sharded how) {
+    Options options = base;
+    options.mesh = mesh;
+    StateNet net;
+    shard_net(net, options, how);
+    nn::initialize(net, {.seed = 3});
+    body(net);
+  };
+  for (const Sharded how : {Sharded::kFully, Sharded::kReplicated, Sharded::kMixed})
+    run(t.world().mesh(), how);
+  if (t.size() % 2 == 0) run(distributed::hybrid_mesh(t.world(), t.size() / 2), Sharded::kFully);
+}
+
+std::vector<std::string> names_of(const nn::StateDict& state) {
+  std::vector<std::string> out;
+  for (const auto& [name, value] : state) out.push_back(name);
+  return out;
+}
+
+TESSERA_RANK_TEST_WITH("shards are initialised to the unsharded model's bits", "[fsdp][state]",
+                       {.worlds = {1, 2, 3, 4, 5}}) {
+  StateNet plain;
+  nn::initialize(plain, {.seed = 3});
+  for_each_sharding(t, [&](StateNet& net) {
+    for (std::size_t i = 0; i < net.parameters().size(); ++i) {
+      const nn::Parameter parameter = net.parameters()[i];
+      t.check_equal(parameter.local().tensor(),
+                    box_rows(plain.parameters()[i].local().tensor(), parameter), parameter.name());
+    }
+    t.check_equal(net.scale().tensor(), plain.scale().tensor(), "scale");
+    t.check_equal(net.table().tensor(), plain.table().tensor(), "table");
+  });
+}
+
+TESSERA_RANK_TEST_WITH("the state dict of a sharded model is its shards themselves",
+                       "[fsdp][state]", {.worlds = {1, 2, 3, 4, 5}}) {
+  StateNet plain;
+  nn::initialize(plain, {.seed = 3});
+  for_each_sharding(t, [&](StateNet& net) {
+    const auto before = distributed::collective_counters();
+    const nn::StateDict state = nn::state_dict(net);
+    t.check(distributed::collective_counters().collectives == before.collectives,
+            "a state dict communicates");
+    t.check(names_of(state) == names_of(nn::state_dict(plain)), "names: {}",
+            fmt::join(names_of(state), " "));
+    for (const auto& [name, parameter] : net.named_parameters()) {
+      const Tensor& shown = state.tensor(name);
+      t.check(shown.storage() == parameter.local().tensor().storage(), "{} is a copy", name);
+      t.check(shown.shape() == parameter.local().shape(), "{} has shape {}", name,
+              shown.shape().str());
+    }
+  });
+}
+
+TESSERA_RANK_TEST_WITH("a load in place is seen at once and keeps the storage", "[fsdp][state]",
+                       {.worlds = {1, 2, 3, 4, 5}}) {
+  for_each_sharding(t, [&](StateNet& net) {
+    const nn::StateDict before = nn::state_dict(net);
+    nn::StateDict other = before.clone();
+    for (const auto& [name, value] : other) {
+      const Tensor& tensor = std::get<Tensor>(value);
+      if (is_floating(tensor.dtype())) fill_(tensor, 42 + t.rank());
+    }
+    nn::load_state_dict(net, other);
+    for (const auto& [name, parameter] : net.named_parameters()) {
+      const Tensor& local = parameter.local().tensor();
+      t.check(local.storage() == before.tensor(name).storage(), "{} moved", name);
+      t.check_equal(local, full_like(local, 42 + t.rank()), name);
+    }
+  });
+}
+
+// A state dict is of the shards also while values are kept, or are open by hand.
+TESSERA_RANK_TEST_WITH("a state dict after forward is that of before", "[fsdp][state]",
+                       {.worlds = {1, 2, 3, 4, 5}}) {
+  Options keeps;
+  keeps.reshard_after_forward = false;
+  for_each_sharding(
+      t,
+      [&](StateNet& net) {
+        const nn::StateDict before = nn::state_dict(net).clone();
+        const Variable y = net(Variable(random_rows(3, 7, DType::kF64, 1)));
+        check_same_state(t, nn::state_dict(net), before, "after forward");
+        t.check(fsdp::of(net.inner()).state() == fsdp::GroupState::kFull, "values were not kept");
+        backward(sum(y));
+        check_same_state(t, nn::state_dict(net), before, "after backward");
+        fsdp::of(net).unshard();
+        check_same_state(t, nn::state_dict(net), before, "unsharded by hand");
+        fsdp::of(net).reshard();
+      },
+      keeps);
+}
+
+TESSERA_RANK_TEST_WITH("a state dict taken once goes on to show the model", "[fsdp][state]",
+                       {.worlds = {1, 2, 3, 4, 5}}) {
+  for_each_sharding(t, [&](StateNet& net) {
+    const nn::StateDict state = nn::state_dict(net), start = state.clone();
+    nn::optim::SGD sgd(net.parameters(), kSgd);
+    for (int step = 0; step < 5; ++step) {
+      train(net, sgd, 1, step);
+      check_same_state(t, state, nn::state_dict(net), "after a step");
+    }
+    const Tensor bias = state.tensor("first.bias");
+    const bool moved = bias.numel() == 0 || !all_equal(bias, start.tensor("first.bias")).ok;
+    t.check(moved, "the model did not train");
+    // Converting makes other tensors: the dict keeps the old ones.
+    net.to(DType::kF32);
+    t.check(state.tensor("first.bias").dtype() == DType::kF64 &&
+                net.parameters().front().dtype() == DType::kF32,
+            "the dict follows a conversion");
+  });
+}
+
+TESSERA_RANK_TEST("buffers are saved in their own dtype, whatever they compute in",
+                  "[fsdp][state]") {
+  StateNet net(DType::kF32);
+  shard_net(net, {.mesh = t.world().mesh(),
+                  .mixed_precision = {.param_dtype = DType::kBF16, .buffer_dtype = DType::kBF16}});
+  nn::initialize(net, {.seed = 3});
+  nn::StateDict state = nn::state_dict(net).clone();
+  t.check(net.scale().dtype() == DType::kBF16, "scale computes in {}",
+          dtype_name(net.scale().dtype()));
+  t.check(state.tensor("scale").dtype() == DType::kF32, "scale is saved in {}",
+          dtype_name(state.tensor("scale").dtype()));
+  t.check(state.tensor("calls").dtype() == DType::kI64, "calls is saved in {}",
+          dtype_name(state.tensor("calls").dtype()));
+  fill_(state.tensor("scale"), 1.5);
+  nn::load_state_dict(net, state);
+  t.check_equal(net.scale().tensor(), full({5}, 1.5, {.dtype = DType::kBF16}), "loaded");
+}
+
+// Shards on the host stay there, whatever they are loaded from.
+TESSERA_RANK_TEST("the state dict of an offloaded model is on the CPU, and loads in pieces",
+                  "[fsdp][state]") {
+  StateNet net, plain;
+  shard_net(net, {.mesh = t.world().mesh(), .offload = fsdp::CpuOffload{}});
+  shard_net(plain, {.mesh = t.world().mesh()});
+  nn::initialize(plain, {.seed = 3});
+  const nn::StateDict whole = nn::state_dict(plain);
+  for (const auto& [name, value] : whole) {
+    nn::StateDict piece;
+    piece.set(name, value);
+    nn::load_state_dict(net, piece, {.strict = false, .seed = 3});
+  }
+  check_same_state(t, nn::state_dict(net), whole, "loaded in pieces");
+  for (const auto& [name, parameter] : net.named_parameters()) {
+    t.check(parameter.local().device() == kCpu, "{} is on {}", name,
+            parameter.local().device().str());
+  }
+  const Variable x(random_rows(3, 7, DType::kF64, 1));
+  t.check_equal(net(x).tensor(), plain(x).tensor(), "forward");
+}
+
+}  // namespace
+}  // namespace tessera::testing

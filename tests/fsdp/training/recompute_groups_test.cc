@@ -1,0 +1,149 @@
+// The Transformer with blocks that are recomputed, in groups chosen to save memory.
+
+#include <catch2/catch.hpp>
+
+#include <string>
+#include <vector>
+
+#include "tessera/tensor/random_scope.h"
+#include "tessera/tests/fsdp/training/step_trace.h"
+#include "tessera/tests/fsdp/training/tokens.h"
+
+namespace tessera::testing {
+namespace {
+
+/// Which modules are gathered together.
+enum class Grouping {
+  kBlocks,           ///< each block; the rest is the root's
+  kMemoryEfficient,  ///< block 0; blocks 1 and 2; both embeddings; what comes after the blocks
+  kNorms             ///< each norm, also those that add a residual; the rest of each block
+};
+
+struct GroupCase {
+  Grouping grouping = Grouping::kBlocks;
+  bool tied = false;  ///< then the token embeddings are with the output
+  bool recompute = true;
+  bool reshard = true;
+};
+
+void shard_memory_efficient(models::Transformer& model, const fsdp::FullyShardOptions& options,
+                            bool tied) {
+  const auto module = [&model](const char* name) { return &model.get_submodule(name); };
+  fsdp::fully_shard(*module("layers.0"), options);
+  fsdp::fully_shard({module("layers.1"), module("layers.2")}, options);
+  if (tied) {
+    fsdp::fully_shard({module("tok_embeddings"), module("output")}, options);
+  } else {
+    // Backward reads neither table.
+    fsdp::fully_shard({module("tok_embeddings"), module("pos_embeddings")}, options)
+        .set_unshard_in_backward(false);
+    fsdp::fully_shard({module("norm"), module("output")}, options);
+  }
+  fsdp::fully_shard(model, options);
+}
+
+void shard_norms(models::Transformer& model, const fsdp::FullyShardOptions& options) {
+  for (models::TransformerBlock& block : model.blocks()) {
+    for (const char* norm : {"attention_norm", "ffn_norm"})
+      fsdp::fully_shard(block.get_submodule(norm), options);
+    fsdp::fully_shard(block, options);
+  }
+  fsdp::fully_shard(model, options);
+}
+
+void shard_grouped(models::Transformer& model, const fsdp::FullyShardOptions& options,
+                   const GroupCase& c) {
+  if (c.grouping == Grouping::kBlocks) return shard_transformer(model, options);
+  if (c.grouping == Grouping::kNorms) return shard_norms(model, options);
+  shard_memory_efficient(model, options, c.tied);
+}
+
+void train_grouped(RankTest& t, const GroupCase& c) {
+  models::ModelArgs args = small_transformer(3, c.tied);
+  models::Transformer twin(args);
+  args.checkpoint_activations = c.recompute;
+  models::Transformer sharded(args);
+  shard_grouped(sharded, {.mesh = t.world().mesh(), .reshard_after_forward = c.reshard}, c);
+  initialize_both(sharded, twin);
+  const std::string what =
+      fmt::format("grouping {}, tied {}, recompute {}, reshard {}", static_cast<int>(c.grouping),
+                  c.tied, c.recompute, c.reshard);
+  train_side_by_side(t, over_tokens(what, sharded, twin, {.ranks = data_rank(t.group())}));
+}
+
+TESSERA_RANK_TEST_WITH("a recomputed Transformer in groups of several kinds", "[fsdp]",
+                       {.worlds = {1, 2, 3}}) {
+  for (const Grouping grouping :
+       {Grouping::kBlocks, Grouping::kMemoryEfficient, Grouping::kNorms}) {
+    for (const bool tied : {false, true}) {
+      for (const bool recompute : {false, true}) {
+        for (const bool reshard : {false, true})
+          train_grouped(t, {grouping, tied, recompute, reshard});
+      }
+    }
+  }
+}
+
+TESSERA_RANK_TEST_WITH("a recomputed Transformer in groups, with queued compute", "[fsdp]",
+                       {.worlds = {2, 3}, .cpu_compute = StreamKind::kQueued}) {
+  for (const bool tied : {false, true})
+    train_grouped(t, {.grouping = Grouping::kMemoryEfficient, .tied = tied});
+}
+
+// Dropout draws in the second run what it drew in the first, and on every rank what it draws over
+// the whole batch.
+TESSERA_RANK_TEST_WITH("a recomputed Transformer drops what the twin drops", "[fsdp]",
+                       {.worlds = {1, 2, 3}}) {
+  models::ModelArgs args = small_transformer();
+  args.dropout_p = 0.2;
+  models::Transformer twin(args);
+  args.checkpoint_activations = true;
+  models::Transformer sharded(args);
+  shard_transformer(sharded, {.mesh = t.world().mesh()});
+  initialize_both(sharded, twin);
+  const TokenBatch batch = {.ranks = data_rank(t.group())};
+  SideBySide run = over_tokens("dropout", sharded, twin, batch);
+  const auto in_step = [](const auto& loss, std::int64_t first_sample) {
+    return [loss, first_sample](int step, int pass) {
+      const random::StepScope scope(
+          {.seed = 7, .step = static_cast<std::uint64_t>(step), .first_sample = first_sample});
+      return loss(step, pass);
+    };
+  };
+  const auto chunk = distributed::chunk_of(batch.sequences, t.size(), t.rank());
+  run.sharded_loss = in_step(run.sharded_loss, chunk.begin);
+  run.twin_loss = in_step(run.twin_loss, 0);
+  train_side_by_side(t, run);
+}
+
+TESSERA_RANK_TEST_WITH("gathers and reduces of memory-efficient groups", "[fsdp]",
+                       {.worlds = {2, 3}}) {
+  models::ModelArgs args = small_transformer(3, false);
+  args.checkpoint_activations = true;
+  models::Transformer model(args);
+  shard_memory_efficient(model, {.mesh = t.world().mesh(), .reshard_after_forward = true}, false);
+  nn::initialize(model, {.seed = 3});
+  const TokenBatch batch = {.ranks = data_rank(t.group())};
+  const std::map<std::string, int> expected = {{"layers.0", 2},
+                                               {"layers.1, layers.2", 2},
+                                               {"tok_embeddings, pos_embeddings", 1},
+                                               {"norm, output", 2}};
+  for (int step = 0; step < 3; ++step) {
+    const StepTrace trace = StepTrace::of(t, [&] {
+      backward(token_loss(model(rows_of_rank(batch.tokens(step, 0), batch.ranks)),
+                          rows_of_rank(batch.targets(step, 0), batch.ranks), batch.count()));
+    });
+    const auto gathers = trace.by_group("all_gather"), reduces = trace.by_group("reduce_scatter");
+    t.check(reduces.size() == expected.size(), "{} groups reduced", reduces.size());
+    t.check(gathers.size() == expected.size(), "{} groups gathered", gathers.size());
+    for (const auto& [group, count] : expected) {
+      t.check(gathers.contains(group) && gathers.at(group) == count, "step {}: gathers of {}", step,
+              group);
+      t.check(reduces.contains(group) && reduces.at(group) == 1, "step {}: reduces of {}", step,
+              group);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,303 @@
+#include "tessera/tests/support/emulated_gpu/nccl/nccl_communicator.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "tessera/tests/support/emulated_gpu/nccl/nccl_group.h"
+
+namespace tessera::emulated::nccl {
+namespace {
+
+struct Live {
+  std::mutex mutex;
+  std::map<ncclComm_t, std::shared_ptr<Communicator>> all;
+};
+Live& live() {
+  static Live communicators;
+  return communicators;
+}
+
+ncclResult_t check_config(const char* function, const ncclConfig_t* config) {
+  if (config == nullptr) return ncclSuccess;
+  const ncclConfig_t fresh = NCCL_CONFIG_INITIALIZER;
+  if (config->magic != fresh.magic || config->size != fresh.size) {
+    return refuse(function, ncclInvalidArgument, "the config was not made by its initializer");
+  }
+  if (config->blocking != NCCL_CONFIG_UNDEF_INT && config->blocking != 0 && config->blocking != 1) {
+    return refuse(function, ncclInvalidArgument, fmt::format("blocking = {}", config->blocking));
+  }
+  return ncclSuccess;
+}
+
+bool is_blocking(const ncclConfig_t* config, bool otherwise) {
+  if (config == nullptr || config->blocking == NCCL_CONFIG_UNDEF_INT) return otherwise;
+  return config->blocking == 1;
+}
+
+ncclResult_t init(const char* function, ncclComm_t* handle, int ranks, const ncclUniqueId& id,
+                  int rank, const ncclConfig_t* config) {
+  if (handle == nullptr) return refuse(function, ncclInvalidArgument, "no place given");
+  *handle = nullptr;
+  if (ranks < 1 || rank < 0 || rank >= ranks) {
+    return refuse(function, ncclInvalidArgument, fmt::format("rank {} of {}", rank, ranks));
+  }
+  if (const ncclResult_t bad = check_config(function, config); bad != ncclSuccess) return bad;
+  auto made = std::make_shared<Communicator>();
+  if (cudaGetDevice(&made->device) != cudaSuccess) {
+    return refuse(function, ncclUnhandledCudaError, "there is no GPU");
+  }
+  const auto [clique, result] = enter(id, ranks, rank, made->device);
+  if (clique == nullptr) return result;
+  made->clique = clique, made->rank = rank;
+  made->blocking = is_blocking(config, true);
+  made->pending.push_back([clique = clique.get(), rank] { return clique->join_result(rank); });
+  *handle = publish(made);
+  const ncclResult_t ended = end_host_call(made);
+  if (ended == ncclSuccess || ended == ncclInProgress) return ended;
+  retire(*handle);
+  *handle = nullptr;
+  return ended;
+}
+
+// One rank's part of a split: waits for the others, then enters the clique of its color.
+ncclResult_t split_result(Communicator& parent, std::uint64_t number, Communicator* child) {
+  Clique& clique = *parent.clique;
+  Clique::SplitMeeting& meeting = clique.splits[number];
+  if (clique.members[parent.rank].error != ncclSuccess) return clique.members[parent.rank].error;
+  if (meeting.arrived < clique.size()) {
+    return clique.is_left_alone(parent.rank) ? ncclRemoteError : ncclInProgress;
+  }
+  if (child == nullptr || child->clique != nullptr) return ncclSuccess;
+  const auto& asked = meeting.asked;
+  const Clique::Split mine = *asked[parent.rank];
+  int size = 0, before = 0;
+  for (int other = 0; other < clique.size(); ++other) {
+    if (asked[other]->color != mine.color) continue;
+    ++size;
+    const int key = asked[other]->key;
+    before += key < mine.key || (key == mine.key && other < parent.rank);
+  }
+  auto& part = meeting.parts[mine.color];
+  if (part == nullptr) part = std::make_shared<Clique>(size);
+  const std::lock_guard lock(part->mutex);
+  part->members[before].joined = true;
+  part->members[before].device = child->device;
+  child->clique = part, child->rank = before;
+  return ncclSuccess;
+}
+
+// Waits, without operations under way, until all ranks of the communicator have come here.
+ncclResult_t finalize_result(Communicator& me) {
+  Clique& clique = *me.clique;
+  Clique::Member& member = clique.members[me.rank];
+  if (member.error != ncclSuccess) return member.error;
+  if (me.finished < me.issued || me.captured > 0) return ncclInProgress;
+  if (!member.finalized) {
+    member.finalized = true;
+    clique.changed.notify_all();
+  }
+  if (!clique.all_finalized()) return ncclInProgress;
+  me.finalized = true;
+  return ncclSuccess;
+}
+
+void begin_finalize(Communicator& me) {
+  me.finalizing = true;
+  const std::lock_guard lock(me.clique->mutex);
+  me.pending.push_back([&me] { return finalize_result(me); });
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator> find(const char* function, ncclComm_t handle) {
+  const std::lock_guard lock(live().mutex);
+  const auto found = live().all.find(handle);
+  if (found != live().all.end()) return found->second;
+  refuse(function, ncclInvalidArgument, "this is no live communicator");
+  return nullptr;
+}
+ncclComm_t publish(std::shared_ptr<Communicator> communicator) {
+  const auto handle = reinterpret_cast<ncclComm_t>(communicator.get());
+  const std::lock_guard lock(live().mutex);
+  live().all[handle] = std::move(communicator);
+  return handle;
+}
+void retire(ncclComm_t handle) {
+  const std::lock_guard lock(live().mutex);
+  live().all.erase(handle);
+}
+
+ncclResult_t check_ready(const char* function, Communicator& me) {
+  if (me.clique == nullptr) {
+    return refuse(function, ncclInvalidArgument, "the split that makes it has not ended");
+  }
+  const std::lock_guard lock(me.clique->mutex);
+  const ncclResult_t error = me.clique->members[me.rank].error;
+  if (error != ncclSuccess) return refuse(function, error, "the communicator has failed before");
+  if (me.finalizing) return refuse(function, ncclInvalidArgument, "the communicator is finalized");
+  const bool pending = !me.pending.empty() && !group_waits_for(me);
+  if (pending || !me.deferred.empty() || me.launching) {
+    return refuse(function, ncclInvalidArgument,
+                  "the communicator is used before the call before has ended with ncclSuccess");
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t poll_pending(Communicator& me) {
+  while (!me.pending.empty()) {
+    const ncclResult_t one = me.pending.front()();
+    if (one == ncclInProgress) return one;
+    me.pending.erase(me.pending.begin());
+    if (one == ncclSuccess) continue;
+    me.pending.clear();
+    return one;
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t wait_for_pending(Communicator& me) {
+  const auto clique = me.clique;
+  std::unique_lock lock(clique->mutex);
+  ncclResult_t result = ncclSuccess;
+  clique->changed.wait(lock, [&] {
+    result = poll_pending(me);
+    return result != ncclInProgress;
+  });
+  return result;
+}
+
+}  // namespace tessera::emulated::nccl
+
+extern "C" {
+
+using namespace tessera::emulated::nccl;  // NOLINT: what follows is the API itself
+
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
+  return note_error(init(__func__, comm, ranks, id, rank, nullptr));
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  return note_error(init(__func__, comm, ranks, id, rank, config));
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
+                           ncclConfig_t* config) {
+  const auto parent = find(__func__, comm);
+  if (parent == nullptr || made == nullptr || (color < 0 && color != NCCL_SPLIT_NOCOLOR)) {
+    return note_error(refuse(__func__, ncclInvalidArgument, fmt::format("color {}", color)));
+  }
+  *made = nullptr;
+  ncclResult_t result = check_ready(__func__, *parent);
+  if (result == ncclSuccess) result = check_config(__func__, config);
+  if (result != ncclSuccess) return note_error(result);
+  std::shared_ptr<Communicator> child;
+  if (color != NCCL_SPLIT_NOCOLOR) {
+    child = std::make_shared<Communicator>();
+    child->device = parent->device;
+    child->blocking = is_blocking(config, parent->blocking);
+    *made = publish(child);
+  }
+  const std::uint64_t number = parent->splits++;
+  {
+    const std::lock_guard lock(parent->clique->mutex);
+    Clique::SplitMeeting& meeting = parent->clique->splits[number];
+    meeting.asked.resize(parent->size());
+    meeting.asked[parent->rank] = Clique::Split{color, key};
+    ++meeting.arrived;
+    parent->pending.push_back(
+        [me = parent.get(), number, child] { return split_result(*me, number, child.get()); });
+    parent->clique->changed.notify_all();
+  }
+  return note_error(end_host_call(parent));
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  const auto me = find(__func__, comm);
+  if (me == nullptr) return note_error(ncclInvalidArgument);
+  if (const ncclResult_t bad = check_ready(__func__, *me); bad != ncclSuccess)
+    return note_error(bad);
+  begin_finalize(*me);
+  return note_error(end_host_call(me));
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  const auto me = find(__func__, comm);
+  if (me == nullptr) return ncclInvalidArgument;
+  if (me->finalizing && !me->finalized) {
+    ncclResult_t now = ncclSuccess;
+    ncclCommGetAsyncError(comm, &now);
+    if (now == ncclInProgress) {
+      return refuse(__func__, ncclInvalidArgument,
+                    "ncclCommFinalize has not ended with ncclSuccess");
+    }
+  }
+  if (!me->finalizing && me->clique != nullptr) {
+    begin_finalize(*me);
+    wait_for_pending(*me);
+  }
+  retire(comm);
+  if (me->clique != nullptr) await_graphs(me);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  const auto me = find(__func__, comm);
+  if (me == nullptr) return ncclInvalidArgument;
+  retire(comm);
+  if (me->clique == nullptr) return ncclSuccess;
+  {
+    std::unique_lock lock(me->clique->mutex);
+    me->deferred.clear();
+    me->pending.clear();
+    me->clique->abort(me->rank);
+    me->clique->changed.wait(lock, [&] { return me->running == 0; });
+  }
+  await_graphs(me);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+  const auto me = find(__func__, comm);
+  if (me == nullptr || error == nullptr) return ncclInvalidArgument;
+  *error = ncclInProgress;
+  if (me->clique == nullptr) return ncclSuccess;
+  std::unique_lock lock(me->clique->mutex);
+  if (me->launching || (!me->deferred.empty() && ++me->polls < 2)) return ncclSuccess;
+  ncclResult_t launched = ncclSuccess;
+  if (!me->deferred.empty()) {
+    const auto launches = std::exchange(me->deferred, {});
+    me->launching = true;
+    lock.unlock();
+    for (const auto& launch : launches) {
+      if (launched == ncclSuccess) launched = launch();
+    }
+    lock.lock();
+    me->launching = false;
+  }
+  ncclResult_t& kept = me->clique->members[me->rank].error;
+  if (kept == ncclSuccess) kept = launched;
+  *error = kept == ncclSuccess ? poll_pending(*me) : kept;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
+  const auto me = find(__func__, comm);
+  if (me == nullptr || count == nullptr || me->clique == nullptr) return ncclInvalidArgument;
+  *count = me->size();
+  return ncclSuccess;
+}
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
+  const auto me = find(__func__, comm);
+  if (me == nullptr || device == nullptr) return ncclInvalidArgument;
+  *device = me->device;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
+  const auto me = find(__func__, comm);
+  if (me == nullptr || rank == nullptr || me->clique == nullptr) return ncclInvalidArgument;
+  *rank = me->rank;
+  return ncclSuccess;
+}
+
+}  // extern "C"

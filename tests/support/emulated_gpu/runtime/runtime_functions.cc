@@ -1,0 +1,108 @@
+// Launches of kernels, and what is known of them.
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "tessera/tests/support/emulated_gpu/runtime/block_runner.h"
+#include "tessera/tests/support/emulated_gpu/runtime/runtime_errors.h"
+#include "tessera/tests/support/emulated_gpu/runtime/runtime_streams.h"
+
+namespace tessera::emulated {
+namespace {
+
+constexpr int kSharedOptIn = 227 << 10, kSharedByDefault = 48 << 10;
+
+// The dynamic shared memory that cudaFuncSetAttribute allowed.
+struct Limits {
+  std::mutex mutex;
+  std::map<const void*, int> shared_bytes;
+};
+Limits& limits() {
+  static auto* all = new Limits;
+  return *all;
+}
+
+int shared_limit(const void* function) {
+  const std::lock_guard lock(limits().mutex);
+  const auto found = limits().shared_bytes.find(function);
+  return found == limits().shared_bytes.end() ? kSharedByDefault : found->second;
+}
+
+cudaError_t check(const Launch& launch, const Handle& to) {
+  if (!to.valid) return cudaErrorInvalidResourceHandle;
+  if (to.stream != nullptr && to.stream->device != current_device())
+    return cudaErrorInvalidResourceHandle;
+  if (launch_problem(launch) != nullptr) return cudaErrorInvalidConfiguration;
+  const bool too_much =
+      launch.function != nullptr &&
+      launch.shared_bytes > static_cast<std::size_t>(shared_limit(launch.function));
+  return too_much ? cudaErrorInvalidValue : cudaSuccess;
+}
+
+}  // namespace
+
+cudaError_t issue(cudaStream_t stream, const Launch& launch, const char* kernel,
+                  std::function<void()> body) {
+  return call([&] {
+    const Handle to = resolve(stream);
+    if (const cudaError_t error = check(launch, to); error != cudaSuccess) return error;
+    return submit(to, [launch, kernel, body = std::move(body)] { run_grid(launch, kernel, body); });
+  });
+}
+
+}  // namespace tessera::emulated
+
+using namespace tessera::emulated;
+
+extern "C" {
+
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute which, int value) {
+  return call([&] {
+    if (function == nullptr) return cudaErrorInvalidDeviceFunction;
+    if (which != cudaFuncAttributeMaxDynamicSharedMemorySize)
+      return which == cudaFuncAttributePreferredSharedMemoryCarveout ? cudaSuccess
+                                                                     : cudaErrorInvalidValue;
+    if (value < 0 || value > kSharedOptIn) return cudaErrorInvalidValue;
+    const std::lock_guard lock(limits().mutex);
+    limits().shared_bytes[function] = value;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* function) {
+  return call([&] {
+    if (out == nullptr) return cudaErrorInvalidValue;
+    if (function == nullptr) return cudaErrorInvalidDeviceFunction;
+    *out = {};
+    out->maxThreadsPerBlock = 1024;
+    out->numRegs = 32;
+    out->ptxVersion = out->binaryVersion = 90;
+    out->maxDynamicSharedSizeBytes = shared_limit(function);
+    out->preferredShmemCarveout = -1;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    int* blocks, const void* function, int block_size, std::size_t shared_bytes, unsigned) {
+  return call([&] {
+    if (blocks == nullptr || block_size < 1 || block_size > 1024) return cudaErrorInvalidValue;
+    if (function == nullptr) return cudaErrorInvalidDeviceFunction;
+    const int warps = (block_size + 31) / 32;
+    const int by_shared = static_cast<int>((std::size_t{228} << 10) / (shared_bytes + 1024));
+    *blocks = std::min({32, 64 / warps, by_shared});
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function,
+                                                          int block_size,
+                                                          std::size_t shared_bytes) {
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, block_size,
+                                                                shared_bytes, 0);
+}
+
+}  // extern "C"

@@ -1,0 +1,93 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <functional>
+
+#include "tessera/tensor/error.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tests/tensor/ops/ops_support.h"
+#include "tessera/tests/tensor/throws.h"
+
+namespace tessera {
+namespace {
+
+using namespace testing;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+TEST_CASE("cast: every pair of dtypes; floating to integer truncates and clamps") {
+  const Tensor x = Tensor::from_vector<double>({-1.75, 2.5, 300, kNaN, kInf, -kInf}, {6});
+  CHECK(cast(x, DType::kI64).to_vector<std::int64_t>() ==
+        std::vector<std::int64_t>{-1, 2, 300, 0, std::numeric_limits<std::int64_t>::max(),
+                                  std::numeric_limits<std::int64_t>::min()});
+  CHECK(cast(x, DType::kU8).to_vector<std::uint8_t>() ==
+        std::vector<std::uint8_t>{0, 2, 255, 0, 255, 0});
+  for (DType from : kAllDTypes) {
+    for (DType to : kAllDTypes) {
+      const Tensor seven = full({2, 3}, 7, {.dtype = from});
+      const Tensor y = cast(seven.transpose(0, 1), to);
+      CHECK(y.dtype() == to);
+      CHECK(y.shape() == Shape{3, 2});
+      const double expected = from == DType::kBool || to == DType::kBool ? 1 : 7;
+      CHECK(cast(y, DType::kF64).to_vector<double>() == std::vector<double>(6, expected));
+    }
+  }
+  CHECK(cast(Tensor::from_vector<std::int64_t>({16777217}, {1}), DType::kF32).item<float>() ==
+        16777216.0f);
+}
+
+TEST_CASE("clone, contiguous, copy_: any layouts") {
+  const Tensor x = spread_tensor<float>({5, 3, 7});
+  const auto values = x.to_vector<float>();
+  for (const Tensor& from : layouts(x)) {
+    CHECK(clone(from).to_vector<float>() == values);
+    CHECK(clone(from).is_contiguous());
+    CHECK(contiguous(from).to_vector<float>() == values);
+    CHECK((contiguous(from).storage() == from.storage()) == from.is_contiguous());
+    for (const Tensor& to : layouts(zeros_like(x))) {
+      const auto before = to.version();
+      copy_(to, from);
+      CHECK(to.to_vector<float>() == values);
+      CHECK(to.version() == before + 1);
+    }
+  }
+  CHECK(clone(Tensor::empty({0, 4})).shape() == Shape{0, 4});
+}
+
+TEST_CASE("axpby_: scale, accumulate with a cast; what beta 0 does not read") {
+  const Tensor out = Tensor::from_vector<double>({1, 2}, {2});
+  axpby_(out, Tensor::from_vector<float>({0.5f, 0.25f}, {2}), {.alpha = 4, .beta = 10});
+  CHECK(out.to_vector<double>() == std::vector<double>{12, 21});
+  const Tensor nan = full({2}, kNaN);
+  axpby_(nan, Tensor::from_vector<float>({1, 2}, {2}), {.alpha = 0.5});
+  CHECK(nan.to_vector<float>() == std::vector<float>{0.5f, 1});
+  const Tensor i = Tensor::from_vector<std::int64_t>({10, 20}, {2});
+  axpby_(i, i, {.alpha = 2, .beta = -1});
+  CHECK(i.to_vector<std::int64_t>() == std::vector<std::int64_t>{10, 20});
+  axpby_(i, Tensor::from_vector<float>({0.5f, 0.6f}, {2}), {.alpha = 3, .beta = 1});
+  CHECK(i.to_vector<std::int64_t>() == std::vector<std::int64_t>{11, 21});
+}
+
+TEST_CASE("reshape and flatten: a view where the layout allows, else a copy") {
+  const Tensor x = spread_tensor<float>({4, 3, 2});
+  CHECK(reshape(x, {2, -1}).storage() == x.storage());
+  CHECK(reshape(x.slice(0, 0, 4, 2), {2, 6}).storage() == x.storage());
+  const Tensor turned = x.transpose(0, 2);
+  CHECK(reshape(turned, {24}).storage() != x.storage());
+  CHECK(reshape(turned, {24}).to_vector<float>() == turned.to_vector<float>());
+  CHECK(flatten(x).shape() == Shape{24});
+  CHECK(flatten(x, 1).shape() == Shape{4, 6});
+  CHECK(flatten(x, 0, -2).shape() == Shape{12, 2});
+  CHECK(flatten(full({}, 3)).shape() == Shape{1});
+  CHECK(flatten(zeros({2, 0, 3})).shape() == Shape{0});
+  CHECK(thrown<InvalidArgument>([&] { flatten(x, 2, 1); }) ==
+        "[flatten] dim 2 comes after dim 1; give the outer one first");
+  CHECK(thrown<InvalidArgument>([&] { flatten(Tensor()); }) ==
+        "[flatten] the tensor is undefined; pass a tensor");
+  CHECK(thrown<InvalidArgument>([&] { reshape(Tensor(), {1}); }) ==
+        "[reshape] the tensor is undefined; pass a tensor");
+}
+
+}  // namespace
+}  // namespace tessera

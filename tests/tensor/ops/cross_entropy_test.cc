@@ -1,0 +1,120 @@
+// The derivative of cross entropy written over the logits: bits, layouts, memory, errors.
+#include <catch2/catch.hpp>
+
+#include "tessera/tensor/error.h"
+#include "tessera/tensor/memory_counters.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/nn.h"
+#include "tessera/tensor/rank_context.h"
+#include "tessera/tests/tensor/ops/nn_support.h"
+#include "tessera/tests/tensor/throws.h"
+
+namespace tessera {
+namespace {
+
+using namespace testing;
+
+constexpr const char* kName = "cross_entropy_rows_backward_";
+
+// Every third row is ignored.
+Tensor some_targets(const Shape& shape, std::int64_t classes) {
+  std::vector<std::int64_t> t;
+  for (std::int64_t row = 0; row < shape.numel(); ++row)
+    t.push_back(row % 3 == 2 ? -100 : (row * 7 + 3) % classes);
+  return Tensor::from_vector(t, shape);
+}
+
+void check_both_forms(const Tensor& x, const CrossEntropyOptions& options) {
+  const Shape rows = x.shape().without(x.ndim() - 1);
+  const Tensor t = some_targets(rows, x.dim(-1));
+  for (const Tensor& logits : layouts(x)) {
+    const Tensor log_sum_exp = cross_entropy_rows(logits, t, options).log_sum_exp;
+    const Tensor d = cast(spread_tensor<double>(rows), log_sum_exp.dtype());
+    const Tensor expected = cross_entropy_rows_backward(d, logits, t, log_sum_exp, options);
+    const std::uint64_t version = logits.version();
+    cross_entropy_rows_backward_(logits, d, t, log_sum_exp, options);
+    CHECK(all_equal(contiguous(logits), expected));
+    CHECK(logits.version() > version);
+    CHECK(std::string(logits.last_writer()) == kName);
+  }
+}
+
+TEST_CASE("cross entropy: the gradient over the logits has the bits of one of its own") {
+  for (const DType dtype : kFloatingDTypes) {
+    for (const Shape& shape :
+         {Shape{7}, Shape{6, 1}, Shape{6, 37}, Shape{5, 1030}, Shape{2, 3, 70}}) {
+      for (const double smoothing : {0.0, 0.1}) {
+        for (const bool weighted : {false, true}) {
+          INFO(dtype_name(dtype) << " " << shape.str() << " " << smoothing << " " << weighted);
+          const Tensor weight = weighted ? spread_tensor<double>({shape.back()}, 0.5, 2) : Tensor();
+          check_both_forms(cast(spread_tensor<double>(shape, -4, 4), dtype),
+                           {.label_smoothing = smoothing, .weight = weight});
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("cross entropy: the gradient over a part of a tensor leaves the rest") {
+  const Tensor frame = full({6, 40}, 7), logits = frame.slice(1, 2, 39);
+  copy_(logits, spread_tensor<float>({6, 37}));
+  const Tensor t = some_targets({6}, 37);
+  cross_entropy_rows_backward_(logits, full({6}, 1), t, cross_entropy_rows(logits, t).log_sum_exp);
+  CHECK(logits.select(1, 3).to_vector<float>()[0] < 0);  // the target of row 0
+  CHECK(all_equal(contiguous(frame.slice(1, 0, 2)), full({6, 2}, 7)));
+  CHECK(all_equal(contiguous(frame.slice(1, 39, 40)), full({6, 1}, 7)));
+}
+
+// Bytes of activations that `work` takes on top of what is live.
+template <class Work>
+std::int64_t growth(const Work& work) {
+  MemoryCounters& memory = current_rank_context()->memory();
+  memory.reset_peak();
+  const std::int64_t before = memory.current()[MemoryCategory::kActivation];
+  work();
+  return memory.peak()[MemoryCategory::kActivation] - before;
+}
+
+TEST_CASE("cross entropy: the memory of the derivative") {
+  const Tensor frame = full({4, 9, 64}, 0.5), t = zeros({4, 8}, {.dtype = DType::kI64});
+  const Tensor d = zeros({4, 8}), log_sum_exp = zeros({4, 8}), whole = full({4, 8, 64}, 0.5);
+  const Tensor part = frame.slice(1, 0, 8);  // whose rows need a copy
+  constexpr std::int64_t kBytes = 4 * 8 * 64 * 4;
+  CHECK(growth([&] { cross_entropy_rows_backward(d, whole, t, log_sum_exp); }) == kBytes);
+  CHECK(growth([&] { cross_entropy_rows_backward(d, part, t, log_sum_exp); }) == kBytes);
+  CHECK(growth([&] { cross_entropy_rows_backward_(whole, d, t, log_sum_exp); }) == 0);
+  CHECK(growth([&] { cross_entropy_rows_backward_(part, d, t, log_sum_exp); }) == kBytes);
+}
+
+TEST_CASE("cross entropy over the logits: errors") {
+  const Tensor x = zeros({3, 4}), t = zeros({3}, {.dtype = DType::kI64}), rows = zeros({3});
+  const auto message = [&](const Tensor& logits, const Tensor& dloss, const Tensor& targets,
+                           const Tensor& log_sum_exp, const CrossEntropyOptions& options = {}) {
+    return thrown<InvalidArgument>(
+        [&] { cross_entropy_rows_backward_(logits, dloss, targets, log_sum_exp, options); });
+  };
+  const std::string tag = "[cross_entropy_rows_backward_] ";
+  CHECK(message(zeros({1, 4}).expand({3, 4}), rows, t, rows) ==
+        tag + "dim 0 of the tensor written to repeats one element 3 times; clone() it first");
+  const auto shared = [&](const std::string& name) {
+    return tag + "the memory of " + name +
+           " is that of the logits, which are written over; clone() it";
+  };
+  const Tensor column = x.select(1, 1);
+  CHECK(message(x, column, t, rows) == shared("dloss"));
+  CHECK(message(x, rows, t, column) == shared("log_sum_exp"));
+  CHECK(message(x, rows, t, rows, {.weight = x.select(0, 2)}) == shared("the weight"));
+  const Tensor overlaid = Tensor::over(x.storage(), {3}, {1}, 2, DType::kI32);
+  CHECK(message(x, rows, overlaid, rows) == shared("targets"));
+  CHECK(message(x, zeros({2}), t, rows) == tag + "dloss has shape [2], expected [3]");
+  CHECK(message(x, rows, zeros({3}), rows) ==
+        tag + "targets have dtype f32; they must be i64 or i32");
+  CHECK(all_equal(x, zeros({3, 4})));
+  const Tensor bad = Tensor::from_vector<std::int64_t>({0, 4, 1}, {3});
+  CHECK(thrown_by_kernel<InvalidArgument>([&] {
+          cross_entropy_rows_backward_(x, rows, bad, rows);
+        }) == tag + "target 4 in row 1 is outside [0, 4); targets are class indices");
+}
+
+}  // namespace
+}  // namespace tessera

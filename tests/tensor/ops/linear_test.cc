@@ -1,0 +1,166 @@
+// Linear layers: bias, leading dims, and activations with the bits of the operations they stand
+// for.
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "tessera/tensor/error.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/matmul.h"
+#include "tessera/tests/support/close.h"
+#include "tessera/tests/tensor/ops/matmul_support.h"
+#include "tessera/tests/tensor/throws.h"
+
+namespace tessera {
+namespace {
+
+using namespace testing;
+
+// Sums of 37 products of up to 4 in size, rounded in f32 (f64) as they grow, and once at the end.
+bool is_near(double got, double exact, DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return std::abs(got - exact) <= 1e-13;
+    case DType::kBF16:
+      return std::abs(got - exact) <= 2e-5 + 0x1.02p-8 * std::abs(exact);
+    case DType::kF16:
+      return std::abs(got - exact) <= 2e-5 + 0x1.02p-11 * std::abs(exact);
+    default:
+      return std::abs(got - exact) <= 2e-5;
+  }
+}
+
+TEST_CASE("linear: bias, leading dims, against plain loops") {
+  const std::int64_t in = 37, out = 70;
+  for (DType dtype : kFloating) {
+    const Tensor w = spread_of(dtype, {out, in}), b = spread_of(dtype, {out});
+    for (const Shape& leading : {Shape{}, Shape{3}, Shape{2, 3}, Shape{300}}) {
+      Shape shape = leading;
+      shape.push_back(in);
+      const Tensor x = spread_of(dtype, shape);
+      const auto xs = values(x), ws = values(w), bs = values(b), got = values(linear(x, w, b)),
+                 plain = values(linear(x, w, Tensor()));
+      INFO(dtype_name(dtype) << shape.str());
+      REQUIRE(got.size() == static_cast<std::size_t>(leading.numel() * out));
+      int wrong = 0;
+      for (std::int64_t i = 0; i < leading.numel() * out; ++i) {
+        double sum = 0;
+        for (std::int64_t p = 0; p < in; ++p)
+          sum += xs[static_cast<std::size_t>(i / out * in + p)] *
+                 ws[static_cast<std::size_t>(i % out * in + p)];
+        const auto at = static_cast<std::size_t>(i);
+        const double with_bias = sum + bs[static_cast<std::size_t>(i % out)];
+        if (!is_near(got[at], with_bias, dtype) || !is_near(plain[at], sum, dtype)) ++wrong;
+      }
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE("linear: empty extents") {
+  const Tensor w = spread_tensor<float>({7, 5}), b = spread_tensor<float>({7});
+  CHECK(linear(zeros({0, 5}), w, b).shape() == Shape{0, 7});
+  CHECK(linear(zeros({2, 3}), zeros({0, 3}), zeros({0})).shape() == Shape{2, 0});
+  for (DType dtype : kFloating) {
+    const TensorOptions options{.dtype = dtype};
+    CHECK(values(linear(zeros({2, 0}, options), zeros({3, 0}, options), ones({3}, options))) ==
+          std::vector<double>(6, 1));
+    const Tensor minus = full({3}, -1, options);
+    CHECK(values(linear(zeros({2, 0}, options), zeros({3, 0}, options), minus,
+                        Activation::kRelu)) == std::vector<double>(6, 0));
+  }
+}
+
+TEST_CASE("linear: a bias with a stride, and over a long inner dim") {
+  const Tensor x = spread_tensor<float>({6, 5}), w = spread_tensor<float>({7, 5});
+  const Tensor wide = spread_tensor<float>({7, 2}).select(1, 1);
+  CHECK(equal_bits(linear(x, w, wide), linear(x, w, clone(wide))));
+  const std::int64_t k = 9000;
+  for (DType dtype : {DType::kF32, DType::kF64}) {
+    const TensorOptions options{.dtype = dtype};
+    const Tensor y = linear(ones({2, k}, options), ones({3, k}, options), ones({3}, options));
+    CHECK(values(y) == std::vector<double>(6, static_cast<double>(k + 1)));
+  }
+}
+
+Tensor unfused(const Tensor& x, Activation activation) {
+  switch (activation) {
+    case Activation::kNone:
+      return x;
+    case Activation::kRelu:
+      return relu(x);
+    case Activation::kGelu:
+      return gelu(x);
+    case Activation::kGeluTanh:
+      return gelu_tanh(x);
+    case Activation::kSilu:
+      return silu(x);
+  }
+  return {};
+}
+
+// cuBLASLt applies the tanh form of GELU to sums that are not rounded to 16 bits yet.
+bool is_applied_by_library(DType dtype, Activation activation) {
+  return default_device().is_cuda() && activation == Activation::kGeluTanh &&
+         dtype_size(dtype) == 2;
+}
+
+TEST_CASE("linear: an activation has the bits of its own operation") {
+  for (DType dtype : kFloating) {
+    for (const auto& [rows, in, out] : std::vector<std::array<std::int64_t, 3>>{
+             {5, 7, 3}, {1, 9, 33}, {9, 5, 1}, {300, 64, 70}, {64, 784, 600}, {3, 0, 4}}) {
+      const Tensor x = spread_of(dtype, {rows, in}, -0.5, 0.5), w = spread_of(dtype, {out, in}),
+                   b = spread_of(dtype, {out});
+      for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGelu,
+                                    Activation::kGeluTanh, Activation::kSilu}) {
+        for (const Tensor& bias : {b, Tensor()}) {
+          INFO(dtype_name(dtype) << " " << rows << " " << in << " " << out << " activation "
+                                 << static_cast<int>(activation) << " bias " << bias.defined());
+          const Tensor before = linear(x, w, bias);
+          const Tensor expected = unfused(before, activation);
+          const bool close = is_applied_by_library(dtype, activation);
+          const auto agrees = [&](const Tensor& y) {
+            return close ? static_cast<bool>(all_close(y, expected, {.rtol = 2e-2, .atol = 2e-2}))
+                         : equal_bits(y, expected);
+          };
+          CHECK(agrees(linear(x, w, bias, activation)));
+          const ActivatedLinear both = linear_and_before(x, w, bias, activation);
+          CHECK(agrees(both.result));
+          CHECK(equal_bits(both.before, before));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("linear: equal bits for any number of threads, with bias and activation") {
+  for (DType dtype : kFloating) {
+    const Tensor x = spread_of(dtype, {520, 130}), w = spread_of(dtype, {300, 130}),
+                 b = spread_of(dtype, {300});
+    CHECK(same_for_any_threads([&] { return bits_of(linear(x, w, b, Activation::kGelu)); }));
+  }
+}
+
+TEST_CASE("linear: errors") {
+  const Tensor a = zeros({2, 3});
+  CHECK(thrown<InvalidArgument>([&] {
+          linear(a, zeros({5, 4}), Tensor());
+        }) == "[linear] x [2, 3] has 3 features, weight [5, 4] takes 4; they must agree");
+  CHECK(thrown<InvalidArgument>([&] {
+          linear(a, zeros({5, 3}), zeros({4}));
+        }) == "[linear] bias has shape [4], expected [5]");
+  CHECK(thrown<InvalidArgument>([&] {
+          linear(Tensor::scalar(1), zeros({5, 3}), Tensor());
+        }) == "[linear] needs x [..., in] and weight [out, in], got [] and [5, 3]");
+  CHECK(thrown<InvalidArgument>([&] {
+          linear(a, zeros({5, 3}, {.dtype = DType::kBF16}), Tensor());
+        }) == "[linear] operands have dtypes f32 and bf16; cast one of them");
+  CHECK(thrown<InvalidArgument>([&] {
+          linear(a, zeros({5, 3}), zeros({5}, {.dtype = DType::kF64}));
+        }) == "[linear] operands have dtypes f32 and f64; cast one of them");
+  CHECK(thrown<InvalidArgument>([&] {
+          linear_and_before(a, zeros({5, 4}), Tensor(), Activation::kSilu);
+        }) == "[linear] x [2, 3] has 3 features, weight [5, 4] takes 4; they must agree");
+}
+
+}  // namespace
+}  // namespace tessera

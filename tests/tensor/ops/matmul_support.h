@@ -1,0 +1,84 @@
+// What the tests of products share: operands, plain loops, how far sums may be off.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "tessera/tests/tensor/ops/ops_support.h"
+
+namespace tessera::testing {
+
+inline constexpr DType kFloating[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16};
+
+inline std::vector<double> values(const Tensor& x) {
+  return cast(x, DType::kF64).to_vector<double>();
+}
+
+inline Tensor spread_of(DType dtype, const Shape& shape, double low = -2, double high = 2) {
+  return cast(spread_tensor<double>(shape, low, high), dtype);
+}
+
+// How far a product over k elements of up to 2 in size may be off: every addition rounds, in f32
+// where the operands have no more than that, and the result once in its own dtype.
+inline bool is_close(const Tensor& got, const std::vector<double>& exact, DType operands,
+                     std::int64_t k) {
+  const auto unit = [](DType dtype) {
+    switch (dtype) {
+      case DType::kF64:
+        return 0x1p-53;
+      case DType::kBF16:
+        return 0x1p-8;
+      case DType::kF16:
+        return 0x1p-11;
+      default:
+        return 0x1p-24;
+    }
+  };
+  const double sums =
+      (operands == DType::kF64 ? 0x1p-53 : 0x1p-24) * 12 * static_cast<double>(k + 2);
+  const std::vector<double> values_got = values(got);
+  if (values_got.size() != exact.size()) return false;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const double allowed = sums + 1.01 * unit(got.dtype()) * std::abs(exact[i]);
+    if (!(std::abs(values_got[i] - exact[i]) <= allowed)) return false;
+  }
+  return true;
+}
+
+// The product in f64, three plain loops.
+inline std::vector<double> slow_product(const Tensor& a, const Tensor& b) {
+  const std::int64_t m = a.dim(0), k = a.dim(1), n = b.dim(1);
+  const auto x = values(a), y = values(b);
+  std::vector<double> c(static_cast<std::size_t>(m * n));
+  for (std::int64_t i = 0; i < m; ++i) {
+    for (std::int64_t p = 0; p < k; ++p) {
+      for (std::int64_t j = 0; j < n; ++j)
+        c[static_cast<std::size_t>(i * n + j)] +=
+            x[static_cast<std::size_t>(i * k + p)] * y[static_cast<std::size_t>(p * n + j)];
+    }
+  }
+  return c;
+}
+
+// The product of the matrices at `index` of two broadcast batches, one after another.
+inline std::vector<double> slow_batch(const Tensor& a, const Tensor& b, const Shape& batch) {
+  const auto wide = [&](const Tensor& x) {
+    Shape shape = batch;
+    shape.push_back(x.dim(-2));
+    shape.push_back(x.dim(-1));
+    return clone(x.expand(shape)).view({batch.numel(), x.dim(-2), x.dim(-1)});
+  };
+  const Tensor left = wide(a), right = wide(b);
+  std::vector<double> all;
+  for (std::int64_t i = 0; i < batch.numel(); ++i) {
+    const auto one = slow_product(left.select(0, i), right.select(0, i));
+    all.insert(all.end(), one.begin(), one.end());
+  }
+  return all;
+}
+
+// Without a list of all bytes where they differ.
+inline bool equal_bits(const Tensor& a, const Tensor& b) { return bits_of(a) == bits_of(b); }
+
+}  // namespace tessera::testing

@@ -1,0 +1,121 @@
+#pragma once
+
+// What the tests of operations share: values, layouts, distances and thread counts.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/tensor/device.h"
+#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/rank_context.h"
+#include "tessera/tensor/streams/stream.h"
+#include "tessera/tensor/tensor.h"
+#include "tessera/tests/tensor/throws.h"
+
+namespace tessera::testing {
+
+// thrown(), where a kernel finds the mistake: on a GPU the next wait throws.
+template <class E, class Body>
+std::string thrown_by_kernel(Body&& body) {
+  return thrown<E>([&] {
+    body();
+    current_stream(default_device()).synchronize();
+  });
+}
+
+// `count` numbers in [low, high), spread without a pattern and always the same.
+template <class T = double>
+std::vector<T> spread(std::int64_t count, double low = -2, double high = 2) {
+  std::vector<T> values(static_cast<std::size_t>(count));
+  std::uint64_t state = 0x9E3779B97F4A7C15u + static_cast<std::uint64_t>(count);
+  for (T& value : values) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    value = static_cast<T>(low + (high - low) * static_cast<double>(state >> 11) * 0x1p-53);
+  }
+  return values;
+}
+
+template <class T>
+Tensor spread_tensor(const Shape& shape, double low = -2, double high = 2) {
+  return Tensor::from_vector(spread<T>(shape.numel(), low, high), shape);
+}
+
+// Tensors with the elements of `x` in other layouts: as it is, inside a larger one, transposed
+// storage, a step of 2 in the last dim.
+inline std::vector<Tensor> layouts(const Tensor& x) {
+  std::vector<Tensor> out = {x};
+  if (x.ndim() == 0) return out;
+  Shape wider = x.shape();
+  wider[x.ndim() - 1] += 3;
+  const Tensor frame = Tensor::empty(wider, x.options());
+  out.push_back(frame.slice(-1, 2, 2 + x.dim(-1)));
+  Shape swapped = x.shape();
+  std::swap(swapped[0], swapped[x.ndim() - 1]);
+  out.push_back(Tensor::empty(swapped, x.options()).transpose(0, -1));
+  Shape doubled = x.shape();
+  doubled.push_back(2);
+  out.push_back(Tensor::empty(doubled, x.options()).select(-1, 1));
+  for (std::size_t i = 1; i < out.size(); ++i) copy_(out[i], x);
+  return out;
+}
+
+// |a - b| in units of the last place of b rounded to T.
+template <class T>
+double ulps(T a, double exact) {
+  const T b = static_cast<T>(exact);
+  if (a == b || (std::isnan(a) && std::isnan(exact))) return 0;
+  if (!std::isfinite(a) || !std::isfinite(b)) return std::numeric_limits<double>::infinity();
+  const T magnitude = std::max(std::abs(b), std::numeric_limits<T>::min());
+  const double unit =
+      static_cast<double>(std::nextafter(magnitude, std::numeric_limits<T>::infinity())) -
+      static_cast<double>(magnitude);
+  return std::abs(static_cast<double>(a) - exact) / unit;
+}
+
+// True when every bit agrees, so also for NaN and the sign of 0.
+inline bool same_bits(const std::vector<bool>& a, const std::vector<bool>& b) { return a == b; }
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t,
+                                  std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint8_t>>;
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](T x, T y) { return std::bit_cast<Bits>(x) == std::bit_cast<Bits>(y); });
+}
+
+// The elements' bytes in row-major order, for comparisons of any dtype bit by bit.
+inline std::vector<std::uint8_t> bits_of(const Tensor& x) {
+  return dispatch_all(x.dtype(), "bits_of", [&]<class T>() {
+    const std::vector<T> values = x.to_vector<T>();
+    std::vector<std::uint8_t> bytes;
+    for (T value : values) {
+      std::array<std::uint8_t, sizeof(T)> raw;
+      std::memcpy(raw.data(), &value, sizeof(T));
+      bytes.insert(bytes.end(), raw.begin(), raw.end());
+    }
+    return bytes;
+  });
+}
+
+// `body()` under a thread budget.
+template <class Body>
+auto with_threads(int threads, Body&& body) {
+  RankScope scope(std::make_shared<RankContext>(-1, 1, threads));
+  return body();
+}
+
+// True when `body()`, which returns a vector, gives equal bits with 1, 2 and 3 threads.
+template <class Body>
+bool same_for_any_threads(Body&& body) {
+  const auto one = with_threads(1, body);
+  return same_bits(one, with_threads(2, body)) && same_bits(one, with_threads(3, body));
+}
+
+}  // namespace tessera::testing

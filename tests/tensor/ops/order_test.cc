@@ -1,0 +1,167 @@
+// Extremes with their positions, sorting and top-k against the standard library.
+#include "tessera/tensor/ops/order.h"
+
+#include <catch2/catch.hpp>
+#include <numeric>
+
+#include "tessera/tensor/error.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tests/support/close.h"
+#include "tessera/tests/tensor/ops/naive.h"
+#include "tessera/tests/tensor/ops/ops_support.h"
+#include "tessera/tests/tensor/throws.h"
+
+namespace tessera {
+namespace {
+
+using namespace testing;
+using naive::Array;
+using naive::Index;
+
+TEST_CASE("argmax: the first of equals, NaN above all, any layout") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor x = Tensor::from_vector<float>({1, 3, 3, -1, -1, -2, 5, nan, 9}, {3, 3});
+  for (const Tensor& layout : layouts(x))
+    CHECK(argmax(layout).to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 0, 1});
+  CHECK(argmax(x.select(0, 0)).item<std::int64_t>() == 1);
+  CHECK(argmax(zeros({0, 3})).numel() == 0);
+  CHECK(argmax(Tensor::from_vector<std::int64_t>({4, 9, 2}, {3})).item<std::int64_t>() == 1);
+  CHECK(thrown<InvalidArgument>([] {
+          argmax(zeros({2, 0}));
+        }) == "[argmax] dim 1 of [2, 0] is empty; there is no largest element");
+  CHECK(thrown<InvalidArgument>([] { argmax(Tensor::scalar(1)); }) ==
+        "[argmax] needs at least 1 dim, got a 0-d tensor; unsqueeze it");
+}
+
+// True when `a` comes before `b`, NaN being the largest.
+bool before(double a, double b) {
+  if (std::isnan(a)) return false;
+  return std::isnan(b) || a < b;
+}
+
+// Values and positions of every line along `dim`, sorted by std::stable_sort, of which k stay.
+struct Sorted {
+  Array values;
+  Array indices;
+};
+Sorted slow_sort(const Array& x, int dim, bool descending, std::int64_t k) {
+  const auto d = static_cast<std::size_t>(dim);
+  Index lines = x.shape, shape = x.shape;
+  lines[d] = 1;
+  shape[d] = k;
+  Sorted out{naive::filled(shape, 0), naive::filled(shape, 0)};
+  naive::for_each_index(lines, [&](Index index) {
+    std::vector<double> line;
+    for (index[d] = 0; index[d] < x.shape[d]; ++index[d]) line.push_back(x.at(index));
+    std::vector<std::size_t> order(line.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return descending ? before(line[b], line[a]) : before(line[a], line[b]);
+    });
+    for (index[d] = 0; index[d] < k; ++index[d]) {
+      const std::size_t from = order[static_cast<std::size_t>(index[d])];
+      out.values.at(index) = line[from];
+      out.indices.at(index) = static_cast<double>(from);
+    }
+  });
+  return out;
+}
+
+// Few different values, so that equals are common.
+Tensor with_equals(const Shape& shape, DType dtype) {
+  Tensor x = cast(cast(spread_tensor<double>(shape, -5, 6), DType::kI64), dtype);
+  if (!is_floating(dtype) || shape.numel() < 4) return x;
+  std::vector<double> values = cast(x, DType::kF64).to_vector<double>();
+  values[1] = std::numeric_limits<double>::quiet_NaN();
+  values[2] = -std::numeric_limits<double>::infinity();
+  values[3] = -0.0;
+  return cast(Tensor::from_vector(values, shape), dtype);
+}
+
+TEST_CASE("sort, argsort, topk and extremes: every dtype, layout and dim") {
+  for (DType dtype : kAllDTypes) {
+    for (const Shape& shape : {Shape{4, 5, 3}, Shape{1}, Shape{600, 2}, Shape{2, 0, 3}}) {
+      const Tensor x = with_equals(shape, dtype);
+      const Array plain = naive::array_of(x);
+      for (const Tensor& layout : layouts(x)) {
+        for (int dim = 0; dim < shape.ndim(); ++dim) {
+          INFO(dtype_name(dtype) << shape.str() << layout.strides().str() << " dim " << dim);
+          const std::int64_t n = shape[dim];
+          for (bool descending : {false, true}) {
+            const Sorted expected = slow_sort(plain, dim, descending, n);
+            const ValuesAndIndices y = sort(layout, dim, {.descending = descending});
+            CHECK(y.values.dtype() == dtype);
+            CHECK(naive::is_equal(y.values, expected.values));
+            CHECK(naive::is_equal(y.indices, expected.indices));
+            CHECK(naive::is_equal(argsort(layout, dim, {.descending = descending}),
+                                  expected.indices));
+            for (std::int64_t k : {std::int64_t{0}, std::min<std::int64_t>(2, n), n}) {
+              const Sorted best = slow_sort(plain, dim, descending, k);
+              const ValuesAndIndices top = topk(layout, k, dim, {.largest = descending});
+              CHECK(naive::is_equal(top.values, best.values));
+              CHECK(naive::is_equal(top.indices, best.indices));
+            }
+          }
+          if (n == 0) continue;
+          const Sorted high = slow_sort(plain, dim, true, 1);
+          CHECK(naive::is_equal(max(layout, dim, true).values, high.values));
+          CHECK(naive::is_equal(max(layout, dim, true).indices, high.indices));
+          CHECK(naive::is_equal(argmax(layout, dim, true), high.indices));
+          CHECK(max(layout, dim - shape.ndim()).values.shape() == shape.without(dim));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("min and argmin: NaN wins, the first of equals") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor x = Tensor::from_vector<float>({1, 3, 1, 5, nan, nan, 2, 0, -1}, {3, 3});
+  for (const Tensor& layout : layouts(x)) {
+    CHECK(argmin(layout).to_vector<std::int64_t>() == std::vector<std::int64_t>{0, 1, 2});
+    CHECK(min(layout, 1).indices.to_vector<std::int64_t>() == std::vector<std::int64_t>{0, 1, 2});
+    CHECK(min(layout, 0).values.to_vector<float>()[2] != 1);
+  }
+  CHECK(argmin(x, 0, true).shape() == Shape{1, 3});
+  CHECK(std::isnan(min(x).item<float>()));
+  CHECK(min(x.select(0, 2)).item<float>() == -1);
+  CHECK(max(x.select(0, 2)).item<float>() == 2);
+}
+
+TEST_CASE("order: equal results for any number of threads") {
+  const Tensor x = cast(spread_tensor<double>({70, 1500}, -50, 50), DType::kF16);
+  for (int dim : {0, 1}) {
+    CHECK(same_for_any_threads([&] { return argsort(x, dim).to_vector<std::int64_t>(); }));
+    CHECK(same_for_any_threads([&] { return argmax(x, dim).to_vector<std::int64_t>(); }));
+    CHECK(same_for_any_threads([&] { return topk(x, 7, dim).indices.to_vector<std::int64_t>(); }));
+  }
+}
+
+TEST_CASE("i64 values that f64 cannot tell apart are sorted") {
+  const std::int64_t big = std::int64_t{1} << 60;
+  const Tensor x = Tensor::from_vector<std::int64_t>({big + 2, big, -big, big + 1}, {4});
+  CHECK(sort(x).values.to_vector<std::int64_t>() ==
+        std::vector<std::int64_t>{-big, big, big + 1, big + 2});
+  CHECK(argmax(x).item<std::int64_t>() == 0);
+}
+
+TEST_CASE("order: errors") {
+  const Tensor x = zeros({2, 3});
+  CHECK(thrown<InvalidArgument>([&] { topk(x, 4); }) ==
+        "[topk] k is 4, and dim 1 of [2, 3] has 3 elements; give 0 <= k <= 3");
+  CHECK_THAT(thrown<InvalidArgument>([&] { topk(x, -1, 0); }), Catch::Contains("[topk] k is -1"));
+  CHECK(thrown<InvalidArgument>([&] {
+          max(zeros({2, 0}), 1);
+        }) == "[max] dim 1 of [2, 0] is empty; there is no largest element");
+  CHECK(thrown<InvalidArgument>([&] {
+          argmin(zeros({0, 2}), 0);
+        }) == "[argmin] dim 0 of [0, 2] is empty; there is no smallest element");
+  CHECK_THROWS_AS(sort(x, 2), InvalidArgument);
+  CHECK(thrown<InvalidArgument>([&] { sort(Tensor::scalar(1)); }) ==
+        "[sort] needs at least 1 dim, got a 0-d tensor; unsqueeze it");
+  CHECK(thrown<InvalidArgument>([&] { argsort(Tensor()); }) ==
+        "[argsort] the tensor is undefined; pass a tensor");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,180 @@
+#include "tessera/tensor/ops/reduce.h"
+
+#include <catch2/catch.hpp>
+
+#include "tessera/tensor/error.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tests/tensor/ops/ops_support.h"
+#include "tessera/tests/tensor/throws.h"
+
+namespace tessera {
+namespace {
+
+using namespace testing;
+
+// Sums in f64, element by element, over the dims of `mask`.
+template <class T>
+std::vector<double> slow_sum(const std::vector<T>& x, const Shape& shape,
+                             const std::vector<bool>& mask) {
+  std::int64_t outputs = 1;
+  for (int d = 0; d < shape.ndim(); ++d)
+    outputs *= mask[static_cast<std::size_t>(d)] ? 1 : shape[d];
+  std::vector<double> y(static_cast<std::size_t>(outputs));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    std::int64_t rest = static_cast<std::int64_t>(i), o = 0, step = 1;
+    for (int d = shape.ndim() - 1; d >= 0; --d) {
+      if (!mask[static_cast<std::size_t>(d)]) {
+        o += rest % shape[d] * step;
+        step *= shape[d];
+      }
+      rest /= shape[d];
+    }
+    y[static_cast<std::size_t>(o)] += static_cast<double>(x[i]);
+  }
+  return y;
+}
+
+template <class T>
+void check_sums(const Shape& shape, double tolerance) {
+  const Tensor x = spread_tensor<T>(shape);
+  const auto values = x.template to_vector<T>();
+  const auto near = [&](const Tensor& y, const std::vector<bool>& mask) {
+    const auto exact = slow_sum(values, shape, mask);
+    const auto got = y.template to_vector<T>();
+    REQUIRE(got.size() == exact.size());
+    double worst = 0;
+    for (std::size_t i = 0; i < got.size(); ++i)
+      worst = std::max(worst, std::abs(got[i] - exact[i]));
+    CHECK(worst <= tolerance);
+  };
+  std::vector<Tensor> first;
+  for (const Tensor& layout : layouts(x)) {
+    INFO(shape.str() << " strides " << layout.strides().str());
+    const std::vector<Tensor> sums = {
+        sum(layout),         sum(layout, {0}),    sum(layout, {1}),     sum(layout, {2}),
+        sum(layout, {0, 1}), sum(layout, {0, 2}), sum(layout, {-1, -2})};
+    near(sums[0], {true, true, true});
+    near(sums[1], {true, false, false});
+    near(sums[2], {false, true, false});
+    near(sums[3], {false, false, true});
+    near(sums[4], {true, true, false});
+    near(sums[5], {true, false, true});
+    near(sums[6], {false, true, true});
+    if (first.empty()) first = sums;
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      CHECK(same_bits(sums[i].template to_vector<T>(), first[i].template to_vector<T>()));
+    }
+  }
+}
+
+TEST_CASE("sum: every choice of dims, odd sizes, any layout, and the same bits for every layout") {
+  for (const Shape& shape : {Shape{3, 5, 7}, Shape{1, 1, 1}, Shape{2, 1, 33}, Shape{17, 65, 2},
+                             Shape{3, 1, 2500}, Shape{1500, 3, 2}, Shape{5, 0, 3}}) {
+    check_sums<float>(shape, 1e-3);
+    check_sums<double>(shape, 1e-11);
+  }
+}
+
+TEST_CASE("sum: shapes, integers, no elements") {
+  const Tensor x = spread_tensor<float>({2, 3, 4});
+  CHECK(sum(x).shape() == Shape{});
+  CHECK(sum(x, {1}).shape() == Shape{2, 4});
+  CHECK(sum(x, {1}, true).shape() == Shape{2, 1, 4});
+  CHECK(sum(x, {}, true).shape() == Shape{1, 1, 1});
+  CHECK(sum(Tensor::scalar(3)).item<float>() == 3);
+  CHECK(sum(zeros({0})).item<float>() == 0);
+  CHECK(sum(zeros({3, 0}), {1}).to_vector<float>() == std::vector<float>{0, 0, 0});
+  CHECK(sum(zeros({3, 0}), {0}).numel() == 0);
+  const std::int64_t big = std::int64_t{1} << 60;
+  CHECK(sum(Tensor::from_vector<std::int64_t>({big, 1, 1}, {3})).item<std::int64_t>() == big + 2);
+  const Tensor bytes = full({1000}, 255, {.dtype = DType::kU8});
+  CHECK(sum(bytes).dtype() == DType::kI64);
+  CHECK(sum(bytes).item<std::int64_t>() == 255'000);
+}
+
+TEST_CASE("sum: equal bits for any number of threads") {
+  const Tensor x = spread_tensor<float>({211, 1031});
+  CHECK(same_for_any_threads([&] { return sum(x).to_vector<float>(); }));
+  CHECK(same_for_any_threads([&] { return sum(x, {0}).to_vector<float>(); }));
+  CHECK(same_for_any_threads([&] { return sum(x, {1}).to_vector<float>(); }));
+  CHECK(same_for_any_threads([&] { return sum_of_squares(x).to_vector<double>(); }));
+}
+
+TEST_CASE("sum of many f32 numbers keeps its digits") {
+  const std::int64_t n = 3'000'000;
+  CHECK(sum(full({n}, 0.1)).item<float>() == Approx(0.1 * static_cast<double>(n)).epsilon(1e-6));
+}
+
+TEST_CASE("mean and sum of squares") {
+  const Tensor x = Tensor::from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  CHECK(mean(x).item<float>() == 3.5f);
+  CHECK(mean(x, {0}).to_vector<float>() == std::vector<float>{2.5f, 3.5f, 4.5f});
+  CHECK(mean(x, {1}, true).shape() == Shape{2, 1});
+  CHECK(std::isnan(mean(zeros({0})).item<float>()));
+  CHECK(sum_of_squares(x).dtype() == DType::kF64);
+  CHECK(sum_of_squares(x.transpose(0, 1)).item<double>() == 91);
+  CHECK(sum_of_squares(zeros({0})).item<double>() == 0);
+  // Squares that f32 could not hold.
+  CHECK(sum_of_squares(full({2}, 1e30)).item<double>() == Approx(2e60));
+}
+
+TEST_CASE("sum_of_squares of a list has the bits of one after another") {
+  std::vector<Tensor> tensors;
+  double one_after_another = 0;
+  for (const std::int64_t n : {1, 5, 1024, 1025, 0, 70000, 300000}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+      tensors.push_back(
+          cast(sin(arange(0, static_cast<double>(n), 1, {.dtype = DType::kF64})), dtype));
+      one_after_another += sum_of_squares(tensors.back()).item<double>();
+    }
+  }
+  CHECK(sum_of_squares(tensors).item<double>() == one_after_another);
+  CHECK(same_for_any_threads([&] { return sum_of_squares(tensors).to_vector<double>(); }));
+  const Tensor x = full({4, 3}, 2);
+  CHECK(sum_of_squares(std::vector{x, x.transpose(0, 1)}).item<double>() == 96);
+  CHECK(sum_of_squares(std::vector{x}).dtype() == DType::kF64);
+  CHECK(thrown<InvalidArgument>([] { sum_of_squares(std::vector<Tensor>()); }) ==
+        "[sum_of_squares] the list has no tensors; pass at least one");
+  CHECK(thrown<InvalidArgument>([&] {
+          sum_of_squares(std::vector{x, arange(3)});
+        }) == "[sum_of_squares] needs a floating dtype, got i64; cast it first");
+  CHECK(thrown<InvalidArgument>([&] {
+          sum_of_squares(std::vector{x, Tensor()});
+        }) == "[sum_of_squares] a tensor of the list is undefined; pass a tensor");
+}
+
+TEST_CASE("sum_to_shape undoes a broadcast") {
+  const Tensor x = ones({4, 2, 3});
+  CHECK(sum_to_shape(x, {2, 3}).to_vector<float>() == std::vector<float>(6, 4));
+  CHECK(sum_to_shape(x, {2, 1}).to_vector<float>() == std::vector<float>(2, 12));
+  CHECK(sum_to_shape(x, {4, 1, 3}).shape() == Shape{4, 1, 3});
+  CHECK(sum_to_shape(x, {}).item<float>() == 24);
+  CHECK(sum_to_shape(x, {4, 2, 3}).storage() == x.storage());
+  CHECK(sum_to_shape(ones({0, 3}), {1, 3}).to_vector<float>() == std::vector<float>{0, 0, 0});
+  CHECK(thrown<InvalidArgument>([&] {
+          sum_to_shape(x, {2, 2});
+        }) ==
+        "[sum_to_shape] [2, 2] does not broadcast to [4, 2, 3]; only broadcast dims can be summed "
+        "away");
+  CHECK(thrown<InvalidArgument>([&] {
+          sum_to_shape(ones({3}), {1, 3});
+        }) ==
+        "[sum_to_shape] [1, 3] does not broadcast to [3]; only broadcast dims can be summed away");
+}
+
+TEST_CASE("reductions: errors") {
+  const Tensor x = zeros({2, 3});
+  CHECK(thrown<InvalidArgument>([&] {
+          sum(x, {0, -2});
+        }) == "[sum] dim -2 is listed twice; name each dim once");
+  CHECK_THROWS_AS(sum(x, {2}), InvalidArgument);
+  CHECK(thrown<InvalidArgument>([&] { mean(arange(3)); }) ==
+        "[mean] needs a floating dtype, got i64; cast it first");
+  CHECK(thrown<InvalidArgument>([&] { sum_of_squares(arange(3)); }) ==
+        "[sum_of_squares] needs a floating dtype, got i64; cast it first");
+  CHECK(thrown<InvalidArgument>([&] { sum(Tensor()); }) ==
+        "[sum] the tensor is undefined; pass a tensor");
+}
+
+}  // namespace
+}  // namespace tessera

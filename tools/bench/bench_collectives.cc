@@ -1,0 +1,186 @@
+// What every collective costs on every transport:
+//
+//     tools/bazel run -c opt //tools/bench:bench_collectives
+//
+// For each world, collective and size: the time of a call (median over runs, the slowest rank's),
+// and three ratios of times taken in turns in the same runs:
+//
+// - copy: a memcpy of as many bytes as the call brings to a rank, on all ranks at once, over the
+// call. Above 1.00 where not all ranks move so much: the rooted ones.
+// - gloo: Gloo's own algorithm between the same processes, where it has one. Above 1.00 ours is
+// faster.
+// - checked: the same call in a checked group. 1.00 is free.
+//
+// Sizes are bytes of what a rank passes in for all_reduce and broadcast, of all ranks' parts
+// together for the others.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "tessera/distributed/checked.h"
+#include "tessera/distributed/collectives.h"
+#include "tessera/distributed/launch/launch.h"
+#include "tessera/tensor/ops/ops.h"
+#include "tessera/tools/bench/bench_plain_gloo.h"
+#include "tessera/tools/bench/bench_timing.h"
+
+namespace tessera {
+namespace {
+
+using distributed::ProcessGroup;
+using distributed::World;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kFolderVariable = "TESSERA_BENCH_FOLDER";
+constexpr std::int64_t kSizes[] = {48, 48 * 1024, 3 << 20, 48 << 20};
+
+// One collective on tensors of its own, and the same by Gloo where there is one.
+struct Subject {
+  const char* name;
+  std::function<void(ProcessGroup&)> ours;
+  std::function<void(PlainGloo&)> plain;  // may be null
+  std::int64_t bytes_in = 0;              // that come to each rank
+};
+
+Tensor floats(std::int64_t bytes) { return full({bytes / 4}, 1); }
+float* data(const Tensor& tensor) { return static_cast<float*>(tensor.storage().data()); }
+
+std::vector<Subject> subjects(int size, std::int64_t bytes) {
+  const Tensor whole = floats(bytes), other = floats(bytes), part = floats(bytes / size);
+  const auto count = static_cast<std::size_t>(whole.numel());
+  const auto part_count = static_cast<std::size_t>(part.numel());
+  const std::int64_t whole_bytes = whole.numel() * 4, part_bytes = part.numel() * 4;
+  const auto root_only = [whole](const ProcessGroup& group) {
+    return group.rank() == 0 ? std::vector{whole} : std::vector<Tensor>{};
+  };
+  return {
+      {"all_gather", [=](ProcessGroup& g) { all_gather(g, std::vector{part}, std::vector{whole}); },
+       [=](PlainGloo& g) { g.all_gather(data(part), data(other), part_count); }, whole_bytes},
+      {"reduce_scatter",
+       [=](ProcessGroup& g) { reduce_scatter(g, std::vector{whole}, std::vector{part}); }, nullptr,
+       whole_bytes},
+      {"all_reduce", [=](ProcessGroup& g) { all_reduce(g, std::vector{whole}); },
+       [=](PlainGloo& g) { g.all_reduce(data(whole), data(other), count); }, whole_bytes},
+      {"all_to_all",
+       [=](ProcessGroup& g) { all_to_all(g, std::vector{whole}, std::vector{other}); },
+       [=](PlainGloo& g) { g.all_to_all(data(whole), data(other), count); }, whole_bytes},
+      {"broadcast", [=](ProcessGroup& g) { broadcast(g, std::vector{whole}, 0); },
+       [=](PlainGloo& g) { g.broadcast(data(whole), count, 0); }, whole_bytes},
+      {"reduce", [=](ProcessGroup& g) { reduce(g, std::vector{whole}, 0); }, nullptr, whole_bytes},
+      {"gather", [=](ProcessGroup& g) { gather(g, std::vector{part}, root_only(g), 0); }, nullptr,
+       whole_bytes},
+      {"scatter", [=](ProcessGroup& g) { scatter(g, root_only(g), std::vector{part}, 0); }, nullptr,
+       part_bytes},
+      {"ring of messages",
+       [=](ProcessGroup& g) {
+         const distributed::PeerTensor to{(g.rank() + 1) % g.size(), whole};
+         const distributed::PeerTensor from{(g.rank() + g.size() - 1) % g.size(), other};
+         exchange(g, std::span(&to, 1), std::span(&from, 1));
+       },
+       nullptr, whole_bytes},
+  };
+}
+
+// The slowest rank's time of one call of `body`, in microseconds, equal on all ranks.
+class Timer {
+ public:
+  explicit Timer(World& world) : group_(*world.group()) {}
+  double slowest(const std::function<void()>& body, int repeats) {
+    barrier(group_);
+    const auto begin = Clock::now();
+    for (int i = 0; i < repeats; ++i) body();
+    const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
+    const Tensor time = Tensor::from_vector<double>({took.count() / repeats}, {1});
+    all_reduce(group_, std::span(&time, 1), distributed::ReduceOp::kMax);
+    return time.item<double>();
+  }
+
+ private:
+  ProcessGroup& group_;
+};
+
+struct Times {
+  std::vector<double> ours, copy, plain, checked;
+};
+
+void measure(World& world, const Subject& subject, std::int64_t bytes, ProcessGroup& checked_group,
+             PlainGloo* plain) {
+  Timer timer(world);
+  const int repeats = bytes < 100'000 ? 50 : 1;
+  const int runs = bytes < 1'000'000 ? 31 : 9;
+  const auto copied = static_cast<std::size_t>(subject.bytes_in);
+  std::vector<char> from(copied, 1), to(copied, 1);
+  Times times;
+  for (int run = -2; run < runs; ++run) {
+    const double ours = timer.slowest([&] { subject.ours(*world.group()); }, repeats);
+    const double copy =
+        timer.slowest([&] { std::memcpy(to.data(), from.data(), copied); }, repeats);
+    const double with_check = timer.slowest([&] { subject.ours(checked_group); }, repeats);
+    const bool has_plain = plain != nullptr && subject.plain;
+    const double theirs = has_plain ? timer.slowest([&] { subject.plain(*plain); }, repeats) : 0;
+    if (run < 0) continue;
+    times.ours.push_back(ours);
+    times.copy.push_back(copy);
+    times.checked.push_back(with_check);
+    times.plain.push_back(theirs);
+  }
+  if (world.rank() != 0) return;
+  const double ours = median(times.ours), plain_time = median(times.plain);
+  const std::string gloo = plain_time > 0 ? fmt::format("{:5.2f}", plain_time / ours) : "    -";
+  fmt::print("  {:18} {:9} B {:10.1f} us {:7.2f} GB/s   copy {:5.2f}   gloo {}   checked {:5.2f}\n",
+             subject.name, bytes, ours, static_cast<double>(subject.bytes_in) / ours * 1e-3,
+             median(times.copy) / ours, gloo, median(times.checked) / ours);
+  std::fflush(stdout);
+}
+
+void measure_all(World& world) {
+  const auto checked_group = distributed::checked(world.group());
+  std::optional<PlainGloo> plain;
+  if (const char* folder = std::getenv(kFolderVariable))
+    plain.emplace(world.rank(), world.size(), fmt::format("{}/{}", folder, world.size()));
+  for (std::int64_t bytes : kSizes) {
+    for (const Subject& subject : subjects(world.size(), bytes))
+      measure(world, subject, bytes, *checked_group, plain ? &*plain : nullptr);
+  }
+}
+
+int run(int argc, char** argv) {
+  const bool is_rank = distributed::is_rank_process();
+  for (const auto mode : {distributed::LaunchMode::kThreads, distributed::LaunchMode::kProcesses}) {
+    const bool processes = mode == distributed::LaunchMode::kProcesses;
+    for (int ranks : {2, 4}) {
+      if (is_rank && !processes) continue;
+      std::filesystem::path folder;
+      if (processes && !is_rank) {
+        std::string pattern = std::filesystem::temp_directory_path() / "tessera-bench-XXXXXX";
+        if (mkdtemp(pattern.data()) == nullptr) return 1;
+        folder = pattern;
+        std::filesystem::create_directory(folder / std::to_string(ranks));
+        setenv(kFolderVariable, folder.c_str(), 1);
+      }
+      if (!is_rank)
+        fmt::print("---- {} {}\n", ranks, processes ? "processes (gloo)" : "threads (local)");
+      std::fflush(stdout);
+      const auto result =
+          distributed::launch(argc, argv, {.ranks = ranks, .mode = mode}, measure_all);
+      if (!folder.empty()) std::filesystem::remove_all(folder);
+      if (result.exit_code != 0) {
+        fmt::print(stderr, "{}\n", result.failure);
+        return 1;
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) { return tessera::run(argc, argv); }

@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Operations and their backwards against PyTorch eager on the same GPU: tools/bench/bench_gpu_ops beside its twins here.
+
+    tools/bench/bench_gpu_ops_torch.py [--program bazel-bin/tools/bench_gpu_ops] [--only REGEX] [--smoke]
+
+The rows are those of the program (`--table`); each is measured in turns, ours and PyTorch's, in one run, and is a line of
+JSON: medians of both in microseconds, and `ratio`, above 1 where ours is faster. A line with `torch_backend` has PyTorch told
+which library to use, as attention by cuDNN, and no goal; where PyTorch refuses, the line has the reason as `skipped`. Without
+PyTorch or a GPU it says "skipped".
+--smoke runs everything once and small, without a GPU too; --check only finds the twin of every row, without PyTorch.
+"""
+
+import argparse
+import contextlib
+import functools
+import importlib.util
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+from torch_twins import BACKENDS, OPS, Inputs
+
+PAIRS = 7
+MEASURED_US = 5000
+
+
+class Twin:
+    """One pass of a row in PyTorch, ready to be measured again and again; all in the contexts that `setting` gives."""
+
+    def __init__(self, torch, device, row, direction, setting=contextlib.nullcontext):
+        self.setting = setting
+        self.wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+        with setting():
+            self._make(torch, device, row, direction)
+        self.calls = 1
+        if device == "cuda":
+            self.calls = 3
+            self.calls = int(min(2000, max(3, MEASURED_US / self.microseconds())))
+
+    def _make(self, torch, device, row, direction):
+        inputs = Inputs(torch, device, row["dtype"])
+        self.body = OPS[row["op"]](inputs, *row["shape"])
+        result = self.body()
+        first = result[0] if isinstance(result, tuple) else result
+        self.result_shape = None if first is None else list(first.shape)
+        if direction == "backward":
+            gradient = torch.randn_like(first)
+            self.body = lambda: torch.autograd.grad(first, inputs.leaves, gradient, retain_graph=True)
+            self.body()
+
+    def microseconds(self):
+        with self.setting():
+            self.body()  # brings the GPU back from the other process
+            self.wait()
+            begin = time.perf_counter_ns()
+            for _ in range(self.calls):
+                self.body()
+            self.wait()
+            return (time.perf_counter_ns() - begin) / 1e3 / self.calls
+
+
+class Ours:
+    """The program, which measures what it is asked for."""
+
+    def __init__(self, program, smoke):
+        # Where run.py keeps Tessera's libraries; PyTorch finds its own.
+        environment = dict(os.environ, LD_LIBRARY_PATH=os.environ.get("TESSERA_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH", "")))
+        self.command = [program] + (["--smoke"] if smoke else [])
+        self.environment = environment
+        self.process = None
+
+    def table(self):
+        done = subprocess.run(self.command + ["--table"], env=self.environment, stdout=subprocess.PIPE, text=True, check=True)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def measure(self, number, direction):
+        """The program's row, or the reason why it measures nothing."""
+        if self.process is None:
+            self.process = subprocess.Popen(self.command + ["--serve"], env=self.environment, stdin=subprocess.PIPE,
+                                            stdout=subprocess.PIPE, text=True)
+        try:
+            self.process.stdin.write(f"{number} {direction}\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended, and said why
+        line = self.process.stdout.readline()
+        if line.startswith("skipped"):
+            return line.strip()
+        if not line:
+            sys.exit(f"{self.command[0]} ended in row {number}, {direction}, with status {self.process.wait()}")
+        return json.loads(line)
+
+    def close(self):
+        if self.process is not None:
+            self.process.stdin.close()
+            self.process.wait()
+
+
+def check(table):
+    """Every row has a twin, and every twin a row. What is wrong, a line each."""
+    named = {row["op"] for row in table}
+    return [f"no twin of the operation {name} in PyTorch" for name in sorted(named - OPS.keys())] + \
+           [f"no row of the operation {name}" for name in sorted(OPS.keys() - named)]
+
+
+def compare(twin, ours, pairs, number, out):
+    """One line of results: `out`, what is measured, with the figures; or the reason why ours measures nothing."""
+    mine, theirs = [], []
+    for _ in range(pairs):
+        answer = ours.measure(number, out["pass"])
+        if isinstance(answer, str):
+            return answer
+        wanted = dict(out, result=twin.result_shape)
+        assert all(answer[key] == wanted[key] for key in ["op", "shape", "dtype", "pass", "result"]), (answer, wanted)
+        mine.append(answer.get("us"))
+        theirs.append(twin.microseconds())
+    if None in mine:
+        return dict(out, smoke=True)
+    ratios = [b / a for a, b in zip(mine, theirs)]
+    figures = dict(out, us=round(statistics.median(mine), 3), torch_us=round(statistics.median(theirs), 3),
+                   ratio=round(statistics.median(ratios), 3))
+    return figures if "torch_backend" in out else dict(figures, goal=1.0)
+
+
+def compare_all(torch, device, ours, pairs, number_and_row):
+    """The lines of a row: each of its passes, and once more for each library that PyTorch is told to use."""
+    number, row = number_and_row
+    for direction in row["passes"]:
+        out = {"bench": "ops", "op": row["op"], "shape": row["shape"], "dtype": row["dtype"], "pass": direction}
+        yield compare(Twin(torch, device, row, direction), ours, pairs, number, out)
+        for name, tell in BACKENDS.get(row["op"], {}).items():
+            told = dict(out, torch_backend=name)
+            try:
+                twin = Twin(torch, device, row, direction, functools.partial(tell, torch))
+            except (AttributeError, RuntimeError) as error:
+                yield dict(told, skipped=f"PyTorch refuses: {error}".splitlines()[0])
+                continue
+            yield compare(twin, ours, pairs, number, told)
+
+
+def run(torch, args, table, ours):
+    device = "cuda" if torch.cuda.is_available() and not args.smoke else "cpu"
+    if device == "cpu" and not args.smoke:
+        print("skipped: PyTorch sees no GPU")
+        return
+    # As ours: f32 is f32 unless somebody allows less.
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    for number, row in enumerate(table):
+        if not re.search(args.only, row["op"]):
+            continue
+        for result in compare_all(torch, device, ours, 1 if args.smoke else PAIRS, (number, row)):
+            print(result if isinstance(result, str) else json.dumps(result), flush=True)
+            if isinstance(result, str):
+                return
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    here = os.path.dirname(os.path.abspath(__file__))
+    parser.add_argument("--program", default=f"{here}/bench_gpu_ops")
+    parser.add_argument("--only", default="", help="operations to measure, a regular expression")
+    parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    ours = Ours(args.program, args.smoke)
+    table = ours.table()
+    wrong = check(table)
+    if wrong:
+        sys.exit("\n".join(wrong))
+    if args.check:
+        print(f"{len(table)} rows of {len(OPS)} operations")
+        return 0
+    if importlib.util.find_spec("torch") is None:
+        print("skipped: no PyTorch")
+        return 0
+    import torch  # pylint: disable=import-outside-toplevel
+    try:
+        run(torch, args, table, ours)
+    finally:
+        ours.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

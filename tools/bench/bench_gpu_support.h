@@ -1,0 +1,84 @@
+#pragma once
+
+// What the benchmarks on a GPU share: where they run, and times of two things taken in turns.
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/tensor/device.h"
+#include "tessera/tensor/dtype.h"
+#include "tessera/tensor/streams/stream.h"
+#include "tessera/tensor/tensor.h"
+#include "tessera/tools/bench/bench_timing.h"
+
+namespace tessera {
+
+struct BenchRun {
+  Device device{DeviceType::kCuda, 0};
+  // Everything once and small, on the CPU where there is no GPU: shows that it runs, and no times.
+  bool smoke = false;
+
+  int pairs() const { return smoke ? 1 : 9; }
+};
+
+// The run that a command line asks for: nothing, or --smoke. Null, after saying why, where it
+// cannot be: without a GPU ("skipped: no GPU" on stdout, exit status 0), and for other arguments
+// (on stderr, exit status 2).
+struct BenchStart {
+  std::optional<BenchRun> run;
+  int exit_status = 0;
+};
+BenchStart start_benchmark(int argc, char** argv);
+
+// One line of JSON: the members `what`, then `figures`. A run that only shows that things run has
+// no figures: there it says "smoke": true in their place.
+void print_row(const BenchRun& run, const std::string& what, const std::string& figures);
+
+// Numbers without a pattern: the power that they take is part of a GPU's speed. Standard normal, by
+// the name.
+Tensor random_tensor(const Shape& shape, const TensorOptions& options, std::string_view name);
+
+// Microseconds of one call of `body`, the GPU's work included, in a row of `calls`.
+template <class Body>
+double microseconds_per_call(const BenchRun& run, int calls, const Body& body) {
+  const Stream& stream = current_stream(run.device);
+  stream.synchronize();
+  const double all = microseconds([&] {
+    for (int i = 0; i < calls; ++i) body();
+    stream.synchronize();
+  });
+  return all / calls;
+}
+
+// So many calls that issuing the first and waiting for the last do not count. Calls it a few times,
+// which makes plans and fills pools.
+template <class Body>
+int calls_for(const BenchRun& run, const Body& body) {
+  constexpr double kMeasuredUs = 5000;
+  body();
+  if (run.smoke) return 1;
+  const double once = microseconds_per_call(run, 3, body);
+  return static_cast<int>(std::clamp(kMeasuredUs / once, 3.0, 2000.0));
+}
+
+struct Comparison {
+  double ours = 0, theirs = 0;  // microseconds of a call: medians
+  double ratio = 0;             // of theirs to ours, the median over pairs
+};
+
+template <class Ours, class Theirs>
+Comparison compare(const BenchRun& run, const Ours& ours, const Theirs& theirs) {
+  const int our_calls = calls_for(run, ours), their_calls = calls_for(run, theirs);
+  std::vector<double> a, b, ratios;
+  for (int pair = 0; pair < run.pairs(); ++pair) {
+    a.push_back(microseconds_per_call(run, our_calls, ours));
+    b.push_back(microseconds_per_call(run, their_calls, theirs));
+    ratios.push_back(b.back() / a.back());
+  }
+  return {.ours = median(a), .theirs = median(b), .ratio = median(ratios)};
+}
+
+}  // namespace tessera

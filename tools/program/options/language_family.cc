@@ -1,0 +1,147 @@
+#include "tessera/tools/program/options/language_family.h"
+
+#include <set>
+
+#include "tessera/models/nets/gpt.h"
+#include "tessera/models/nets/llama.h"
+#include "tessera/models/nets/mixture_of_experts.h"
+#include "tessera/models/nets/token_model.h"
+#include "tessera/models/nets/transformer.h"
+#include "tessera/tools/program/options/language_family_of.h"
+#include "tessera/tools/program/options/words.h"
+
+namespace tessera::tools {
+namespace {
+
+constexpr SizeOption kLayers{.name = "layers", .meaning = "blocks"};
+constexpr SizeOption kDim{.name = "dim", .meaning = "features of a token between the blocks"};
+constexpr SizeOption kHeads{.name = "heads", .meaning = "attention heads; a divisor of --dim"};
+constexpr SizeOption kKvHeads{.name = "kv-heads",
+                              .meaning = "heads of keys and values; a divisor of --heads"};
+
+std::unique_ptr<LanguageFamily> make_transformer() {
+  using models::ModelArgs;
+  return std::make_unique<LanguageFamilyOf<models::Transformer, models::TransformerPreset>>(
+      LanguageFamilyOf<models::Transformer, models::TransformerPreset>::Parts{
+          .name = "transformer",
+          .description = "The decoder-only Transformer that sharding is tested with.",
+          .presets = &models::transformer_presets,
+          .preset = &models::transformer_preset,
+          .fields = {size_field(kLayers, &ModelArgs::n_layers), size_field(kDim, &ModelArgs::dim),
+                     size_field(kHeads, &ModelArgs::n_heads)},
+          // Its own are PyTorch's: with tied embeddings a first loss of 65, which takes long to
+          // fall.
+          .start = [](models::Transformer& model, const ModelArgs& args) {
+            models::start_as_gpt2(model, args.n_layers);
+          }});
+}
+
+std::unique_ptr<LanguageFamily> make_gpt() {
+  using models::GptOptions;
+  return std::make_unique<LanguageFamilyOf<models::Gpt, models::GptPreset>>(
+      LanguageFamilyOf<models::Gpt, models::GptPreset>::Parts{
+          .name = "gpt",
+          .description = "GPT-2's architecture: learned positions, LayerNorm, GELU.",
+          .presets = &models::gpt_presets,
+          .preset = &models::gpt_preset,
+          .fields = {size_field(kLayers, &GptOptions::n_layers), size_field(kDim, &GptOptions::dim),
+                     size_field(kHeads, &GptOptions::n_heads)}});
+}
+
+std::unique_ptr<LanguageFamily> make_llama() {
+  using models::LlamaOptions;
+  return std::make_unique<LanguageFamilyOf<models::Llama, models::LlamaPreset>>(
+      LanguageFamilyOf<models::Llama, models::LlamaPreset>::Parts{
+          .name = "llama",
+          .description = "LLaMA's architecture: rotary positions, RMSNorm, SwiGLU, grouped heads.",
+          .presets = &models::llama_presets,
+          .preset = &models::llama_preset,
+          .fields = {
+              size_field(kLayers, &LlamaOptions::n_layers), size_field(kDim, &LlamaOptions::dim),
+              size_field(kHeads, &LlamaOptions::n_heads),
+              size_field(kKvHeads, &LlamaOptions::n_kv_heads),
+              size_field({.name = "ffn-dim", .meaning = "features inside the feed-forward part"},
+                         &LlamaOptions::ffn_dim)}});
+}
+
+std::unique_ptr<LanguageFamily> make_moe() {
+  using Options = models::MixtureOfExpertsOptions;
+  return std::make_unique<
+      LanguageFamilyOf<models::MixtureOfExperts, models::MixtureOfExpertsPreset>>(
+      LanguageFamilyOf<models::MixtureOfExperts, models::MixtureOfExpertsPreset>::Parts{
+          .name = "moe",
+          .description = "A mixture of experts: each token visits some of the feed-forward parts.",
+          .presets = &models::mixture_of_experts_presets,
+          .preset = &models::mixture_of_experts_preset,
+          .fields = {size_field(kLayers, &Options::n_layers), size_field(kDim, &Options::dim),
+                     size_field(kHeads, &Options::n_heads),
+                     size_field(kKvHeads, &Options::n_kv_heads),
+                     size_field({.name = "ffn-dim", .meaning = "features inside each expert"},
+                                &Options::ffn_dim),
+                     size_field({.name = "experts", .meaning = "experts of a block"},
+                                &Options::n_experts),
+                     size_field({.name = "top-k-experts", .meaning = "experts that a token visits"},
+                                &Options::top_k),
+                     size_field(
+                         {.name = "capacity-factor",
+                          .meaning = "an expert takes this times its even share of the tokens; 0: "
+                                     "all that come"},
+                         &Options::capacity_factor),
+                     size_field({.name = "balance-loss",
+                                 .meaning = "weight of the loss that spreads tokens over experts"},
+                                &Options::balance_loss_weight)},
+          .expert_part = [](const Options& options) {
+            return static_cast<double>(options.top_k) / static_cast<double>(options.n_experts);
+          }});
+}
+
+const std::vector<std::unique_ptr<LanguageFamily>>& families() {
+  static const auto list = [] {
+    std::vector<std::unique_ptr<LanguageFamily>> made;
+    made.push_back(make_transformer());
+    made.push_back(make_gpt());
+    made.push_back(make_llama());
+    made.push_back(make_moe());
+    return made;
+  }();
+  return list;
+}
+
+}  // namespace
+
+const std::vector<std::string>& language_family_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list;
+    for (const auto& family : families()) list.push_back(family->name());
+    return list;
+  }();
+  return names;
+}
+
+const LanguageFamily& language_family(const std::string& name) {
+  for (const auto& family : families())
+    if (family->name() == name) return *family;
+  throw_error<InvalidArgument>("tools.language_family", "there is no model {}; use {}", name,
+                               joined(language_family_names(), ", "));
+}
+
+std::int64_t count_matmul_parameters(nn::Module& module,
+                                     const std::function<double(const std::string&)>& part) {
+  // A table that is looked up in multiplies nothing, unless a linear layer has it for its weight.
+  std::set<const void*> tables, weights;
+  for (const nn::NamedModule& named : module.named_modules())
+    for (const nn::NamedParameter& own : named.module->own_parameters()) {
+      const bool is_table = dynamic_cast<nn::Embedding*>(named.module) != nullptr;
+      (is_table ? tables : weights).insert(own.parameter.id());
+    }
+  double count = 0;
+  for (const nn::NamedParameter& named : module.named_parameters()) {
+    const Shape& shape = named.parameter.spec().global_shape;
+    const void* id = named.parameter.id();
+    if (shape.ndim() < 2 || (tables.contains(id) && !weights.contains(id))) continue;
+    count += part(named.name) * static_cast<double>(shape.numel());
+  }
+  return static_cast<std::int64_t>(count);
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,38 @@
+#pragma once
+
+/// How the ranks of a run are arranged: which share a batch, which share a layer.
+
+#include <string>
+
+#include "tessera/distributed/mesh/device_mesh.h"
+#include "tessera/distributed/launch/world.h"
+#include "tessera/tools/program/options/train_options.h"
+
+namespace tessera::tools {
+
+struct MeshPlan {
+  int replicas = 1;         ///< groups that hold the same: with --shard hybrid
+  int shards = 1;           ///< ranks of a group
+  int tensor_parallel = 1;  ///< ranks that share every layer
+  bool hybrid = false;
+
+  int data_ranks() const { return replicas * shards; }
+  std::string str() const;  ///< "2 x 4, tensor parallel 2"
+};
+
+/// What is wrong with the text of --mesh, or nothing.
+std::string mesh_problem(const std::string& text);
+
+/// Throws CannotStart for a mesh that has not as many ranks as there are, or not the axes that the
+/// mode needs.
+MeshPlan plan_mesh(const TrainOptions& options);
+
+/// The plan's meshes. All ranks call it (see DeviceMesh).
+struct RunMeshes {
+  distributed::DeviceMesh shard;   ///< for parallelize: one axis, or two for hybrid
+  distributed::DeviceMesh data;    ///< ranks that share a batch: one axis
+  distributed::DeviceMesh tensor;  ///< undefined where layers are whole
+};
+RunMeshes make_meshes(const distributed::World& world, const MeshPlan& plan);
+
+}  // namespace tessera::tools

@@ -1,0 +1,101 @@
+#pragma once
+
+/// What can be asked of a command, in one table: the command line, --help, completion, a JSON file,
+/// --print-config and config.json are all made of it.
+///
+///     OptionTable table;
+///     table.group("Training");
+///     table.whole("batch", options.batch, {.least = 1, .most = 1000}, "sequences of a step");
+///
+/// An option is `--micro-batch` on the command line and `micro_batch` in JSON. The table writes
+/// into the options object, which outlives it. What was typed waits until apply_typed(), so that
+/// presets and files can come before it.
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/tools/program/options/flat_json.h"
+#include "tessera/tools/program/options/option_checks.h"
+
+namespace tessera::tools {
+
+struct Option {
+  std::string name;            ///< without dashes in front: "micro-batch"
+  std::string group;           ///< its heading in --help
+  std::string value;           ///< what is typed behind it: "N", "PATH", "on|off"; empty: a flag
+  std::string meaning;         ///< for --help
+  std::string unset = "none";  ///< the default in words, where get() is null
+  bool of_preset = false;      ///< the default is the preset's
+  bool in_config = true;       ///< may stand in a JSON file, and is written to it
+  JsonKind kind = JsonKind::kText;
+  std::string excludes = {};  ///< the option that may not stand beside it
+
+  OptionCheck problem = {};
+  std::function<void(const std::string&)> set = {};  ///< of a value without a problem
+  std::function<JsonValue()> get = {};               ///< null: there is none
+
+  std::string key() const;  ///< in JSON: "micro_batch"
+  /// "none", "0.1", "off", "the preset's: 600".
+  std::string default_text() const;
+};
+
+struct WholeRange {
+  std::uint64_t least = 0;
+  std::uint64_t most = 1'000'000'000;
+};
+
+class OptionTable {
+ public:
+  OptionTable();
+  ~OptionTable();
+  OptionTable(const OptionTable&) = delete;
+  OptionTable& operator=(const OptionTable&) = delete;
+
+  /// The heading of those that follow.
+  void group(std::string heading) { group_ = std::move(heading); }
+
+  // The result may be changed until a command has it. Empty text is "there is none".
+  Option& text(std::string_view name, std::string& target, std::string_view meaning);
+  /// Made absolute when it is set: relative to where the user is.
+  Option& path(std::string_view name, std::string& target, std::string_view meaning);
+  Option& choice(std::string_view name, std::string& target, std::vector<std::string> names,
+                 std::string_view meaning);
+  Option& number(std::string_view name, double& target, OptionCheck check,
+                 std::string_view meaning);
+  Option& flag(std::string_view name, bool& target, std::string_view meaning);
+  Option& list(std::string_view name, std::vector<std::int64_t>& target, WholeRange range,
+               std::string_view meaning);
+  /// Target: int, std::int64_t, std::uint64_t or std::optional<std::int64_t>.
+  template <class Target>
+  Option& whole(std::string_view name, Target& target, WholeRange range, std::string_view meaning);
+  Option& add(Option option);
+
+  const std::deque<Option>& options() const { return options_; }
+  const Option* find(const std::string& name) const;
+  std::vector<std::string> names() const;
+
+  /// Keeps what was typed for an option, which has no problem with it, until apply_typed().
+  void keep_typed(const std::string& name, std::string word) { typed_[name] = std::move(word); }
+  /// The value that was typed, if it was.
+  std::optional<std::string> typed(const std::string& name) const;
+  void apply_typed();
+
+ private:
+  Option& add(std::string_view name, const char* value, std::string_view meaning);
+
+  std::string group_;
+  std::deque<Option> options_;  // where they are while more are added
+  std::map<std::string, std::string> typed_;
+};
+
+/// Relative paths are relative to where the user is: under `bazel run` the program starts
+/// elsewhere. An empty path stays empty.
+std::string absolute_path(const std::string& path);
+
+}  // namespace tessera::tools

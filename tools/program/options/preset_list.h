@@ -1,0 +1,19 @@
+#pragma once
+
+/// `tessera train --list`: the presets, and what each needs.
+
+#include "tessera/tools/program/options/option_table.h"
+
+namespace tessera::tools {
+
+struct ListOptions {
+  bool list = false;
+  int ranks = 2;
+  std::string precision = "f32";
+};
+void fill_table(OptionTable& table, ListOptions& options);
+
+/// The table as text. Counts come from shapes: nothing is allocated.
+std::string preset_list(const ListOptions& options);
+
+}  // namespace tessera::tools

@@ -1,0 +1,205 @@
+#include "tessera/tools/program/options/train_options.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "tessera/distributed/launch/launch.h"
+#include "tessera/models/data/fashion_mnist.h"
+#include "tessera/models/data/text_files.h"
+#include "tessera/models/nets/mlp_stack.h"
+#include "tessera/models/parallelize/precision.h"
+#include "tessera/tools/program/options/cannot_start.h"
+#include "tessera/tools/program/options/config_file.h"
+#include "tessera/tools/program/options/language_family.h"
+#include "tessera/tools/program/options/mesh_plan.h"
+#include "tessera/tools/program/options/training_presets.h"
+
+namespace tessera::tools {
+namespace {
+
+constexpr const char* kMlp = "mlp";
+
+TrainOptions default_mlp_options(const std::string& preset) {
+  TrainOptions options;
+  const models::MlpPreset& model =
+      preset.empty() ? models::mlp_presets().front() : models::mlp_preset(preset);
+  options.model = kMlp;
+  options.preset = model.name;
+  options.data = models::data::kFashionMnistFolder;
+  options.hidden = model.hidden;
+  options.activation = models::activation_name(model.activation);
+  options.epochs = 10;
+  return options;
+}
+
+TrainOptions default_language_options(const LanguageFamily& family, const std::string& preset) {
+  TrainOptions options;
+  options.model = family.name();
+  options.preset = preset.empty() ? family.presets().front() : preset;
+  options.data = models::data::kDefaultCorpus;
+  options.sizes = family.sizes_of(options.preset);
+  const TrainingPreset& training = training_preset(options.model, options.preset);
+  options.seq_len = training.seq_len > 0 ? training.seq_len : family.length_of(options.preset);
+  options.dropout = family.dropout_of(options.preset);
+  options.steps = training.steps;
+  options.batch = training.batch;
+  options.lr = training.lr;
+  options.min_lr = training.min_lr;
+  options.warmup = training.warmup;
+  options.weight_decay = training.weight_decay;
+  options.beta1 = training.beta1;
+  options.beta2 = training.beta2;
+  options.clip_grad = training.clip_grad;
+  return options;
+}
+
+// What a file says of another preset than the one that was typed: all that presets decide.
+void forget_preset(std::map<std::string, std::string>& words, const OptionTable& table) {
+  for (const Option& option : table.options())
+    if (option.of_preset) words.erase(option.name);
+}
+
+// Heads are not cut in pieces.
+void check_tensor_parallel(const TrainOptions& options) {
+  for (const char* name : {"heads", "kv-heads"}) {
+    const auto size = options.sizes.find(name);
+    if (size == options.sizes.end()) continue;
+    const auto heads = static_cast<std::int64_t>(size->second);
+    if (heads % options.tensor_parallel != 0)
+      throw CannotStart(fmt::format("--tensor-parallel: {} ranks cannot share {} of --{} evenly",
+                                    options.tensor_parallel, heads, name));
+  }
+}
+
+// The model's own checks of its sizes; constructing it allocates nothing.
+void check_sizes(const TrainOptions& options) {
+  if (options.model == kMlp) return;
+  try {
+    language_family(options.model)
+        .build({.preset = options.preset,
+                .sizes = options.sizes,
+                .max_seq_len = options.seq_len,
+                .dropout = options.dropout,
+                .dtype = models::precision_named(options.precision).storage});
+  } catch (const InvalidArgument& error) {
+    throw CannotStart(error.what());
+  }
+}
+
+distributed::NcclBuffers nccl_buffers_named(const std::string& name) {
+  if (name == "registered") return distributed::NcclBuffers::kRegistered;
+  if (name == "symmetric") return distributed::NcclBuffers::kSymmetric;
+  return distributed::NcclBuffers::kNone;
+}
+
+// What one step of the run would have other than the one that is recorded.
+void check_cuda_graphs(const TrainOptions& options) {
+  if (!options.cuda_graphs) return;
+  if (options.device != "cuda") throw CannotStart("--cuda-graphs: is for GPUs; add --device cuda");
+  if (options.dropout > 0)
+    throw CannotStart(
+        fmt::format("--cuda-graphs: would drop the same activations in each step; set --dropout 0 "
+                    "instead of {}",
+                    options.dropout));
+  if (models::precision_named(options.precision).needs_loss_scale())
+    throw CannotStart(fmt::format(
+        "--cuda-graphs: would repeat one loss scale, which --precision {} changes from step to "
+        "step; take bf16",
+        options.precision));
+  if (options.sizes.contains("experts"))
+    throw CannotStart(
+        "--cuda-graphs: the host reads which experts tokens go to, and cannot while "
+        "a step is recorded; leave it out");
+  if (options.trace)
+    throw CannotStart(
+        "--trace: shows single operations, and with --cuda-graphs a step is one; "
+        "leave one of the two out");
+}
+
+void check_together(const TrainOptions& options) {
+  check_cuda_graphs(options);
+  if (options.device != "cuda" && options.tf32)
+    throw CannotStart("--tf32: is for GPUs; add --device cuda");
+  if (options.device != "cuda" && options.nccl_buffers != "none")
+    throw CannotStart("--nccl-buffers: are on GPUs; add --device cuda");
+  plan_mesh(options);  // refuses what does not fit
+  check_tensor_parallel(options);
+  check_sizes(options);
+  if (options.nnodes > 1 && options.launch != "processes")
+    throw CannotStart("--nnodes: several hosts run together only with --launch processes");
+  if (options.nnodes > 1 && options.rdzv_endpoint.empty())
+    throw CannotStart("--nnodes: several hosts need --rdzv-endpoint HOST:PORT, where they meet");
+  if (options.node_rank >= options.nnodes)
+    throw CannotStart(
+        fmt::format("--node-rank: {} is not below --nnodes {}", options.node_rank, options.nnodes));
+  if (options.min_lr > options.lr)
+    throw CannotStart(fmt::format("--min-lr: {} is above --lr {}", options.min_lr, options.lr));
+  if (options.trace && options.out.empty())
+    throw CannotStart("--trace writes trace.json into the folder of --out; name one");
+}
+
+}  // namespace
+
+models::MlpOptions TrainOptions::mlp() const {
+  return {.in = models::data::kImagePixels,
+          .hidden = hidden,
+          .classes = models::data::kImageClasses,
+          .activation = models::activation_named(activation),
+          .dtype = models::precision_named(precision).storage};
+}
+
+distributed::LaunchOptions TrainOptions::launch_options() const {
+  return {
+      .ranks = ranks,
+      .mode = launch == "threads" ? distributed::LaunchMode::kThreads
+                                  : distributed::LaunchMode::kProcesses,
+      .device = device == "cuda" ? Device{DeviceType::kCuda, 0} : kCpu,
+      // What is sharded is gathered and reduced side by side.
+      .nccl = {.separate_reductions = shard != "replicate",
+               .buffers = nccl_buffers_named(nccl_buffers)},
+      .cpu_compute = cpu_compute == "queued" ? StreamKind::kQueued : StreamKind::kInline,
+      .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(timeout * 1000))),
+      .checked = checked,
+      .nnodes = nnodes,
+      .node_rank = node_rank,
+      .rdzv_endpoint = rdzv_endpoint,
+      .local_addr = local_addr};
+}
+
+TrainOptions default_options(const std::string& model, const std::string& preset) {
+  return model == kMlp ? default_mlp_options(preset)
+                       : default_language_options(language_family(model), preset);
+}
+
+std::vector<std::string> preset_names(const std::string& model) {
+  if (model != kMlp) return language_family(model).presets();
+  std::vector<std::string> names;
+  for (const models::MlpPreset& preset : models::mlp_presets()) names.emplace_back(preset.name);
+  return names;
+}
+
+void complete_options(TrainOptions& options, OptionTable& table) {
+  std::map<std::string, std::string> words;
+  if (const auto path = table.typed("config"))
+    words = read_config(absolute_path(*path), options.model, table);
+  std::string preset = words.contains("preset") ? words["preset"] : options.preset;
+  if (const auto typed = table.typed("preset"); typed && *typed != preset) {
+    preset = *typed;
+    forget_preset(words, table);
+  }
+  options = default_options(options.model, preset);
+  // What was typed is set last, so that it also wins over what it excludes.
+  for (const auto& [name, word] : words) table.find(name)->set(word);
+  table.apply_typed();
+  check_together(options);
+}
+
+std::string config_text(const TrainOptions& options) {
+  TrainOptions copy = options;
+  OptionTable table;
+  fill_table(table, copy);
+  return config_text(options.model, table);
+}
+
+}  // namespace tessera::tools

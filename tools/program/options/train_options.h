@@ -1,0 +1,107 @@
+#pragma once
+
+/// What can be asked of `tessera train`: one struct for all models, and one table for each.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/tools/program/options/option_table.h"
+
+namespace tessera::distributed {
+struct LaunchOptions;
+}
+namespace tessera::models {
+struct MlpOptions;
+}
+
+namespace tessera::tools {
+
+/// As typed or as the preset has it; the other defaults are the program's. Members that a model has
+/// no option for are not used by it.
+struct TrainOptions {
+  std::string model;  ///< "mlp", or the name of a family of language models
+  std::string preset;
+
+  // Data and files. Paths are absolute.
+  std::string config;
+  bool print_config = false;
+  std::string data;
+  std::string tokenizer;  ///< empty: of a token file the one that made it, else bytes
+  std::string out;        ///< empty: nothing is written
+
+  // Ranks.
+  int ranks = 2;  ///< of this host
+  std::string launch = "processes";
+  std::string device = "cpu";
+  std::string cpu_compute = "inline";
+  bool cuda_graphs = false;
+  bool tf32 = false;
+  std::string nccl_buffers = "none";
+  bool deterministic = false;
+  bool checked = false;
+  double timeout = 300;  ///< seconds
+  int nnodes = 1;
+  int node_rank = 0;
+  std::string rdzv_endpoint;
+  std::string local_addr;
+
+  // How the model is spread over them.
+  std::string shard = "full";
+  std::string mesh;  ///< "4", "2x2"; empty: chosen by the mode
+  int tensor_parallel = 1;
+  std::string precision = "f32";
+  std::string recompute = "none";
+
+  // The model.
+  std::vector<std::int64_t> hidden;     ///< mlp
+  std::string activation;               ///< mlp
+  std::map<std::string, double> sizes;  ///< language models: by option name, "kv-heads"
+  std::int64_t seq_len = 0;
+  double dropout = 0;
+
+  // Training.
+  std::optional<std::int64_t> steps;   ///< either these
+  std::optional<std::int64_t> epochs;  ///< or these
+  std::int64_t batch = 256;
+  std::int64_t micro_batch = 0;
+  std::string optimizer = "adamw";
+  double lr = 0.1;
+  double min_lr = 0;
+  std::int64_t warmup = 0;
+  double momentum = 0.9;
+  double weight_decay = 5e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double clip_grad = 0;
+  std::uint64_t seed = 1;
+
+  // Watching.
+  std::int64_t eval_every = 0;
+  std::int64_t sample_tokens = 200;
+  std::string sample_prompt;
+  bool trace = false;
+  std::string tensorboard = "on";
+
+  models::MlpOptions mlp() const;
+  distributed::LaunchOptions launch_options() const;
+  int world_size() const { return ranks * nnodes; }
+};
+
+/// The defaults for a model under one of its presets; an empty name is the first of them.
+TrainOptions default_options(const std::string& model, const std::string& preset = "");
+std::vector<std::string> preset_names(const std::string& model);
+
+/// The options of `options.model`, bound to `options`.
+void fill_table(OptionTable& table, TrainOptions& options);
+
+/// After parsing: the preset's values, then those of the file of --config, then what was typed.
+/// Throws CannotStart for a configuration that does not fit, and options that do not fit together.
+void complete_options(TrainOptions& options, OptionTable& table);
+
+/// config.json: everything that a repetition needs. It may be given to --config.
+std::string config_text(const TrainOptions& options);
+
+}  // namespace tessera::tools
