@@ -4,8 +4,8 @@
 #include <exception>
 
 #include "tessera/autograd/anomaly.h"
-#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/grad_mode.h"
+#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops/elementwise.h"

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "tessera/autograd/anomaly.h"
-#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/grad_mode.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tensor/scope_name.h"

@@ -11,8 +11,8 @@
 #include <set>
 #include <vector>
 
-#include "tessera/distributed/parameters/parameters.h"
 #include "tessera/distributed/mesh/placement.h"
+#include "tessera/distributed/parameters/parameters.h"
 #include "tessera/fsdp/handle.h"
 #include "tessera/fsdp/runtime/module_state.h"
 #include "tessera/fsdp/runtime/tree.h"

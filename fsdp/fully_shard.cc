@@ -4,8 +4,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include "tessera/fsdp/runtime/activations.h"
 #include "tessera/fsdp/attach.h"
+#include "tessera/fsdp/runtime/activations.h"
 #include "tessera/fsdp/runtime/module_state.h"
 #include "tessera/fsdp/runtime/param_group.h"
 #include "tessera/tensor/check.h"

@@ -26,8 +26,8 @@
 
 #include "tessera/distributed/mesh/placement.h"
 #include "tessera/distributed/process_group.h"
-#include "tessera/fsdp/runtime/copy_counters.h"
 #include "tessera/fsdp/options.h"
+#include "tessera/fsdp/runtime/copy_counters.h"
 #include "tessera/tensor/streams/stream.h"
 
 namespace tessera::fsdp {

@@ -11,9 +11,9 @@
 #include "tessera/distributed/parameters/rank_equality.h"
 #include "tessera/fsdp/testing.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
-#include "tessera/tensor/memory/transfer.h"
 
 namespace tessera::fsdp {
 namespace {

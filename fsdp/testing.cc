@@ -7,8 +7,8 @@
 
 #include "tessera/distributed/parameters/parameters.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/memory/transfer.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::fsdp {
 namespace {

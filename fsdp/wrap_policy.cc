@@ -6,8 +6,8 @@
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/fsdp/replicate.h"
 #include "tessera/fsdp/wrap_options.h"
-#include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/nn/layers/batch_norm.h"
+#include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::fsdp {

@@ -4,8 +4,8 @@
 
 #include "tessera/nn/unregistered.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/memory/transfer.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::nn {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "tessera/nn/module.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/memory/transfer.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::nn {
 namespace {

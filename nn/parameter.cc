@@ -5,10 +5,10 @@
 #include "tessera/nn/mesh/shard_boxes.h"
 #include "tessera/nn/unregistered.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/memory_counters.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
-#include "tessera/tensor/memory/transfer.h"
 
 namespace tessera::nn {
 namespace {

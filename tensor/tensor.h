@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "tessera/tensor/dtype.h"
-#include "tessera/tensor/shape.h"
 #include "tessera/tensor/memory/storage.h"
+#include "tessera/tensor/shape.h"
 
 namespace tessera {
 
@@ -87,7 +87,7 @@ class Tensor {
   /// for dims or ranges that do not exist.
   ///
   /// view: the same elements in row-major order in another shape, where strides allow it, else
-  /// InvalidArgument (try_view: nothing); one extent may be -1. See reshape() in ops_elementwise.h.
+  /// InvalidArgument (try_view: nothing); one extent may be -1. See reshape() in ops/elementwise.h.
   Tensor view(const Shape& shape) const;
   std::optional<Tensor> try_view(const Shape& shape) const;
   Tensor unflatten(int dim, const Shape& extents) const;  ///< one dim as several

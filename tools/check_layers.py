@@ -15,7 +15,7 @@ import sys
 
 from build_graph import FLOORS, direct_deps, reachable, read_targets
 
-# What the targets of a floor may depend on, besides their own floor.
+# What the targets of a floor may depend on, besides their own floor; the lowest floor comes first.
 BELOW = {
     "tensor": set(),
     "autograd": {"tensor"},
@@ -25,31 +25,53 @@ BELOW = {
     "models": {"nn", "autograd", "tensor"},
 }
 
-# Targets that may reach more: label or package (ending in "/"), and what is added. The target named like its folder is
-# the floor's public whole.
+# Packages (ending in "/") whose targets may depend on more than their floor, and what is added.
 REACHES_MORE = {
-    "//distributed/parameters:mesh_impl": {"nn", "autograd"},
-    "//distributed/parameters": {"nn", "autograd"},
-    "//distributed:autograd_collectives": {"nn", "autograd"},
-    "//distributed/tensor_parallel": {"nn", "autograd"},
-    "//distributed:checkpoint": {"nn", "autograd"},
-    "//distributed/checkpoint/": {"nn", "autograd"},
-    "//distributed:distributed": {"nn", "autograd"},
-    "//models/parallelize": {"fsdp", "distributed"},
-    "//models/training:trainer": {"fsdp", "distributed"},
-    "//models/training:captured_step": {"distributed"},
-    "//models/training:first_bad_tensor": {"distributed"},
-    "//models/training:image_task": {"distributed"},
-    "//models/training:language_task": {"distributed"},
-    "//models/parallelize:precision": {"fsdp", "distributed"},
-    "//models/training:rank_figures": {"distributed"},
-    "//models:models": {"fsdp", "distributed"},
-    "//models/examples/": {"fsdp", "distributed", "//:tessera"},  # written as a user would
+    "//distributed/parameters/": {"nn", "autograd"},
+    "//distributed/tensor_parallel/": {"nn", "autograd"},
+    "//models/parallelize/": {"fsdp", "distributed"},
+    "//models/training/": {"fsdp", "distributed"},
+    "//models/examples/": {"fsdp", "distributed", "//:tessera"},  # written as a user would write them
 }
+
+# The targets that stand for a whole floor. They may depend on what any package of their floor may depend on.
+WHOLE_FLOORS = {f"//{floor}:{floor}": floor for floor in BELOW}
+
+# The page that shows these rules; check_page() compares it with them.
+PAGE = "CONTRIBUTING.md"
+
+
+def page_of_rules():
+    """The rules as the table of PAGE, from the highest floor to the lowest."""
+    def listed(floors):
+        ordered = [floor for floor in reversed(BELOW) if floor in floors]
+        return ", ".join(f"`{floor}`" for floor in ordered) or "nothing of ours"
+
+    lines = ["| floor | may depend on | some of its packages also on |", "|---|---|---|",
+             "| `tools`, `tests` | everything | |"]
+    for floor in reversed(BELOW):
+        more = {}
+        for place, added in REACHES_MORE.items():
+            if place.startswith(f"//{floor}/"):
+                more.setdefault(listed(added), []).append(f"`{place[2:]}`")
+        cell = "; ".join(f"{', '.join(places)}: {floors}" for floors, places in more.items())
+        lines.append(f"| `{floor}` | {listed(BELOW[floor])} | {cell} |")
+    return "\n".join(line.replace("|  |", "| |") for line in lines)
+
+
+def check_page(root):
+    """PAGE shows the rules as they are."""
+    path = os.path.join(root, PAGE)
+    if not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8") as file:
+        if page_of_rules() not in file.read():
+            yield f"{PAGE} does not show the rules of tools/check_layers.py; its table should be:\n{page_of_rules()}"
+
 
 ANYWHERE = r""
 # Has the functions that the headers of CUDA declare.
-EMULATED = r"tools/cuda/emulated/|tests/tools/emulated_gpu/"
+EMULATED = r"tests/support/emulated_gpu/|tests/tools/emulated_gpu/"
 # Library (its name under //tools/third_party) -> which includes are its, and the files that may include it.
 LIBRARIES = {
     "eigen": (r"(unsupported/)?Eigen/", r"tensor/kernels/cpu/|tests/"),
@@ -57,14 +79,12 @@ LIBRARIES = {
     "openmp": (r"omp\.h$", r"tensor/kernels/cpu/|tensor/rank_context\.cc|tests/"),
     "cublas": (r"cublas", r"tensor/kernels/cuda/|" + EMULATED),
     "cudnn": (r"cudnn", r"tensor/kernels/cuda/|" + EMULATED),
-    "cuda_runtime": (r"(cuda|driver_types|vector_types)\w*\.h", r"tensor/|distributed/cuda/|tests/gpu/|" + EMULATED),
-    "nccl": (r"nccl\.h$", r"distributed/cuda/nccl_|tests/gpu/nccl_names_test|" + EMULATED),
-    "gloo": (r"gloo/", r"distributed/(process_group_)?gloo|tools/bench/bench_plain_gloo"),
+    "cuda_runtime": (r"(cuda|driver_types|vector_types)\w*\.h", r"tensor/|distributed/nccl/|distributed/transports/reduce_on_gpu|tests/gpu/|" + EMULATED),
+    "nccl": (r"nccl\.h$", r"distributed/nccl/nccl_|tests/gpu/nccl_names_test|" + EMULATED),
+    "gloo": (r"gloo/", r"distributed/transports/(process_group_)?gloo|tools/bench/bench_plain_gloo"),
     "catch2": (r"catch2/", r"tests/"),
     "rapidcheck": (r"rapidcheck", r"tests/"),
-    "benchmark": (r"benchmark/", r"tests/|tools/"),
     "fmt": (r"fmt/", ANYWHERE),
-    "spdlog": (r"spdlog/", r"distributed/|models/|tools/|tests/"),
     "cli11": (r"CLI/", r"tools/program/options/command_parser\."),
     "json": (r"nlohmann/", r"tensor/io/safetensors|distributed/objects\.|tools/program/options/flat_json\.|tools/watch/json_object\.|tests/"),
     "protobuf": (r"google/protobuf/", r"tools/watch/|tests/tools/watch/"),
@@ -100,8 +120,8 @@ def allowed_floors(target):
     floor = floor_of(target.label)
     allowed = {floor} | BELOW[floor]
     for place, more in REACHES_MORE.items():
-        inside = place.endswith("/") and (target.label + "/").startswith((place, place[:-1] + ":"))
-        if inside or target.label == place:
+        whole = target.label in WHOLE_FLOORS and place.startswith(f"//{floor}/")
+        if whole or target.label.startswith((place, place[:-1] + ":")):
             allowed |= more
     return allowed
 
@@ -129,7 +149,7 @@ def check_toolkits(targets):
     """No target above tensor shows its users a toolkit's headers, but by a dep of its own."""
     toolkits = {f"//tools/third_party:{name}" for name in TOOLKITS}
     for label, target in targets.items():
-        if floor_of(label) in ("tensor", None) or "/cuda" in target.package:
+        if floor_of(label) in ("tensor", None) or target.package.endswith(("/cuda", "/nccl")):
             continue
         reached_from = reachable(targets, label, shown_only=True)
         for dep in sorted(toolkits & reached_from.keys() - set(target.deps)):
@@ -219,7 +239,7 @@ def check_folders(root):
 def main(arguments):
     root = arguments[0] if arguments else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     targets = read_targets(root)
-    errors = [*check_folders(root), *check_deps(targets), *check_toolkits(targets), *check_includes(root, targets)]
+    errors = [*check_page(root), *check_folders(root), *check_deps(targets), *check_toolkits(targets), *check_includes(root, targets)]
     for error in dict.fromkeys(errors):
         print(f"check_layers: {error}")
     if not errors:

@@ -3,8 +3,8 @@
 #include <optional>
 #include <utility>
 
-#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/function.h"
+#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/random_scope.h"
 

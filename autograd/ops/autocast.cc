@@ -4,8 +4,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/grad_mode.h"
+#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/autograd/variable_impl.h"
 #include "tessera/tensor/check.h"

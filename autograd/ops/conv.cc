@@ -3,10 +3,10 @@
 #include <optional>
 #include <utility>
 
-#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/function.h"
-#include "tessera/autograd/ops/ops.h"
+#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/ops/internal.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/ops/reduce.h"
 

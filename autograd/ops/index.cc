@@ -1,8 +1,8 @@
 #include "tessera/autograd/ops/index.h"
 
 #include "tessera/autograd/function.h"
-#include "tessera/autograd/ops/ops.h"
 #include "tessera/autograd/ops/internal.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"

@@ -1,9 +1,9 @@
 #include "tessera/autograd/ops/inplace.h"
 
 #include "tessera/autograd/in_place.h"
+#include "tessera/autograd/ops/internal.h"
 #include "tessera/autograd/ops/operands.h"
 #include "tessera/autograd/ops/ops.h"
-#include "tessera/autograd/ops/internal.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"

@@ -4,7 +4,7 @@
 /// twice.
 ///
 /// The first operand is written and keeps its shape and dtype. Shapes, dtypes and errors are those
-/// of the tensor operations of the same names (ops_elementwise.h). Both operands may be the same
+/// of the tensor operations of the same names (ops/elementwise.h). Both operands may be the same
 /// variable.
 
 #include "tessera/autograd/variable.h"

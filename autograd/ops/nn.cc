@@ -2,8 +2,8 @@
 
 #include <limits>
 
-#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/function.h"
+#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"

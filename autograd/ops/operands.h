@@ -3,8 +3,8 @@
 /// What derivatives of elementwise operations keep of their operands. For autograd's own .cc files.
 
 #include "tessera/autograd/function.h"
-#include "tessera/autograd/ops/ops.h"
 #include "tessera/autograd/ops/elementwise.h"
+#include "tessera/autograd/ops/ops.h"
 
 namespace tessera::detail {
 

@@ -1,8 +1,8 @@
 #include "tessera/autograd/ops/order.h"
 
 #include "tessera/autograd/function.h"
-#include "tessera/autograd/ops/ops.h"
 #include "tessera/autograd/ops/internal.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/ops/create.h"
 
 namespace tessera {

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/function.h"
-#include "tessera/autograd/ops/ops.h"
+#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/ops/internal.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/autograd/ops/reduced_dims.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "tessera/autograd/function.h"
-#include "tessera/autograd/ops/ops.h"
 #include "tessera/autograd/ops/internal.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops/create.h"
 

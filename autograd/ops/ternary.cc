@@ -1,9 +1,9 @@
 #include <optional>
 
 #include "tessera/autograd/ops/autocast_call.h"
-#include "tessera/autograd/ops/operands.h"
 #include "tessera/autograd/ops/elementwise.h"
 #include "tessera/autograd/ops/internal.h"
+#include "tessera/autograd/ops/operands.h"
 
 namespace tessera {
 

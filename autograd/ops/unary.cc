@@ -1,5 +1,5 @@
-#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/function.h"
+#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/ops/elementwise.h"
 #include "tessera/autograd/ops/internal.h"
 #include "tessera/tensor/check.h"

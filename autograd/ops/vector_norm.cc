@@ -1,7 +1,7 @@
 #include <cmath>
 
-#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/function.h"
+#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/autograd/ops/reduced_dims.h"
 #include "tessera/tensor/ops/create.h"

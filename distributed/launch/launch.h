@@ -43,9 +43,9 @@
 #include <string>
 #include <vector>
 
-#include "tessera/distributed/process_group.h"
-#include "tessera/distributed/nccl/process_group_nccl.h"
 #include "tessera/distributed/launch/world.h"
+#include "tessera/distributed/nccl/process_group_nccl.h"
+#include "tessera/distributed/process_group.h"
 #include "tessera/tensor/streams/stream.h"
 
 namespace tessera::distributed {

@@ -12,11 +12,11 @@
 #include "tessera/distributed/device_groups.h"
 #include "tessera/distributed/launch/gpu_plan.h"
 #include "tessera/distributed/launch/launch_modes.h"
-#include "tessera/distributed/store/memory_store.h"
-#include "tessera/distributed/transports/process_group_local.h"
 #include "tessera/distributed/launch/rank_runner.h"
 #include "tessera/distributed/launch/signal_watch.h"
 #include "tessera/distributed/launch/stop_signal.h"
+#include "tessera/distributed/store/memory_store.h"
+#include "tessera/distributed/transports/process_group_local.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::distributed {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "tessera/distributed/resolved_collective.h"
 #include "tessera/distributed/launch/signal_watch.h"
+#include "tessera/distributed/resolved_collective.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::distributed {

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <memory>
 
+#include "tessera/distributed/launch/stop_signal.h"
 #include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/distributed/process_group.h"
-#include "tessera/distributed/launch/stop_signal.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/streams/stream.h"
 

@@ -11,8 +11,8 @@
 #include <mutex>
 #include <string>
 
-#include "tessera/distributed/store/endpoint.h"
 #include "tessera/distributed/process_group.h"
+#include "tessera/distributed/store/endpoint.h"
 #include "tessera/distributed/store/store.h"
 #include "tessera/distributed/store/store_message.h"
 

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "tessera/autograd/ops/ops.h"
-#include "tessera/distributed/parameters/mesh_impl.h"
 #include "tessera/distributed/mesh/placement.h"
+#include "tessera/distributed/parameters/mesh_impl.h"
 #include "tessera/nn/mesh/mesh_ops.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops/ops.h"

@@ -1,10 +1,10 @@
 #include <variant>
 
-#include "tessera/distributed/tensor_parallel/parallel_styles.h"
 #include "tessera/distributed/parameters/parameters.h"
-#include "tessera/nn/layers/transformer/attention.h"
+#include "tessera/distributed/tensor_parallel/parallel_styles.h"
 #include "tessera/nn/layers/embedding.h"
 #include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::distributed::detail {

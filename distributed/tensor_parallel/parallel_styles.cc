@@ -3,12 +3,12 @@
 #include <utility>
 #include <variant>
 
-#include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/embedding.h"
 #include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/rms_norm.h"
+#include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::distributed::detail {

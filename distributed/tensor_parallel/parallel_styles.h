@@ -9,9 +9,9 @@
 
 #include "tessera/distributed/tensor_parallel/parallel_layouts.h"
 #include "tessera/distributed/tensor_parallel/tensor_parallel.h"
+#include "tessera/nn/mesh/shard_spec.h"
 #include "tessera/nn/module.h"
 #include "tessera/nn/parameter.h"
-#include "tessera/nn/mesh/shard_spec.h"
 
 namespace tessera::distributed::detail {
 

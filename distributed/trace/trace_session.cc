@@ -5,13 +5,13 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/distributed/trace/clock_offset.h"
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/objects.h"
+#include "tessera/distributed/trace/clock_offset.h"
 #include "tessera/distributed/trace/trace_event_writer.h"
 #include "tessera/distributed/trace/trace_events.h"
-#include "tessera/tensor/io/atomic_file.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/io/atomic_file.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/streams/stream.h"
 #include "tessera/tensor/trace.h"

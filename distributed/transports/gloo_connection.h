@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "tessera/distributed/transports/exchange_plan.h"
 #include "tessera/distributed/store/store.h"
+#include "tessera/distributed/transports/exchange_plan.h"
 
 namespace tessera::distributed {
 

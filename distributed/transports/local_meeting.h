@@ -15,8 +15,8 @@
 #include <tuple>
 #include <vector>
 
-#include "tessera/distributed/transports/local_mover.h"
 #include "tessera/distributed/resolved_collective.h"
+#include "tessera/distributed/transports/local_mover.h"
 
 namespace tessera::distributed {
 

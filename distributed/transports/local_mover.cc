@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "tessera/distributed/transports/reduce_on_gpu.h"
 #include "tessera/distributed/transports/reduce_in_order.h"
+#include "tessera/distributed/transports/reduce_on_gpu.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/cuda/device_guard.h"
 #include "tessera/tensor/cuda/queue.h"

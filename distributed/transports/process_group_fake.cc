@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "tessera/distributed/collective_checks.h"
-#include "tessera/distributed/transports/reduce_on_gpu.h"
-#include "tessera/distributed/transports/local_mover.h"
 #include "tessera/distributed/resolved_collective.h"
+#include "tessera/distributed/transports/local_mover.h"
+#include "tessera/distributed/transports/reduce_on_gpu.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/device.h"
 #include "tessera/tensor/streams/stream.h"

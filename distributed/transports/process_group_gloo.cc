@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/distributed/transports/gloo_connection.h"
 #include "tessera/distributed/resolved_collective.h"
+#include "tessera/distributed/transports/gloo_connection.h"
 #include "tessera/tensor/random.h"
 #include "tessera/tensor/streams/stream.h"
 

@@ -4,9 +4,9 @@
 #include <numeric>
 #include <utility>
 
+#include "tessera/distributed/resolved_collective.h"
 #include "tessera/distributed/transports/local_meeting.h"
 #include "tessera/distributed/transports/local_mover.h"
-#include "tessera/distributed/resolved_collective.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/device.h"
 #include "tessera/tensor/streams/stream.h"

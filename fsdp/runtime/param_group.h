@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "tessera/distributed/process_group.h"
-#include "tessera/fsdp/runtime/comm_context.h"
 #include "tessera/fsdp/handle.h"
+#include "tessera/fsdp/runtime/comm_context.h"
 #include "tessera/fsdp/runtime/sharded_parameter.h"
 
 namespace tessera::fsdp {

@@ -8,10 +8,10 @@
 #include "tessera/distributed/mesh/placement.h"
 #include "tessera/fsdp/runtime/annotations.h"
 #include "tessera/fsdp/runtime/param_group.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/trace.h"
-#include "tessera/tensor/memory/transfer.h"
 
 namespace tessera::fsdp {
 namespace {

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "tessera/distributed/collectives.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
-#include "tessera/tensor/memory/transfer.h"
 
 namespace tessera::fsdp {
 namespace {

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/memory/transfer.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::fsdp {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/fsdp/runtime/comm_context.h"
 #include "tessera/fsdp/options.h"
+#include "tessera/fsdp/runtime/comm_context.h"
 #include "tessera/fsdp/runtime/schedule.h"
 #include "tessera/nn/module.h"
 

@@ -10,14 +10,14 @@
 #include "tessera/autograd/engine.h"
 #include "tessera/distributed/parameters/parameters.h"
 #include "tessera/fsdp/handle.h"
-#include "tessera/fsdp/state/mesh_ranks.h"
 #include "tessera/fsdp/runtime/param_group.h"
+#include "tessera/fsdp/state/mesh_ranks.h"
 #include "tessera/fsdp/state/whole_values.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/memory_counters.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
-#include "tessera/tensor/memory/transfer.h"
 
 namespace tessera::fsdp {
 namespace {

@@ -6,9 +6,9 @@
 #include <type_traits>
 
 #include "tessera/distributed/objects.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/memory_counters.h"
 #include "tessera/tensor/ops/elementwise.h"
-#include "tessera/tensor/memory/transfer.h"
 
 namespace tessera::fsdp {
 namespace {

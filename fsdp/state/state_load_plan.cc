@@ -8,8 +8,8 @@
 #include "tessera/distributed/objects.h"
 #include "tessera/fsdp/state/whole_values.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/memory/transfer.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::fsdp {
 namespace {

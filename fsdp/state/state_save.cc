@@ -10,9 +10,9 @@
 #include "tessera/fsdp/state/state.h"
 #include "tessera/fsdp/state/whole_values.h"
 #include "tessera/nn/state/module_state.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/memory_counters.h"
 #include "tessera/tensor/ops/elementwise.h"
-#include "tessera/tensor/memory/transfer.h"
 
 namespace tessera::fsdp {
 namespace {

@@ -8,9 +8,9 @@
 #include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/distributed/objects.h"
 #include "tessera/distributed/parameters/parameters.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
-#include "tessera/tensor/memory/transfer.h"
 
 namespace tessera::fsdp {
 namespace {

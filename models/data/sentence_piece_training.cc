@@ -8,8 +8,8 @@
 #include "tessera/models/data/sentence_piece_text.h"
 #include "tessera/models/data/tokenizer.h"
 #include "tessera/models/data/tokenizer_checks.h"
-#include "tessera/tensor/io/atomic_file.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/io/atomic_file.h"
 
 namespace tessera::models::data {
 namespace {

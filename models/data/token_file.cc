@@ -16,8 +16,8 @@
 
 #include "tessera/models/data/held_tokens.h"
 #include "tessera/models/data/token_file_header.h"
-#include "tessera/tensor/io/atomic_file.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/io/atomic_file.h"
 
 namespace tessera::models::data {
 namespace {

@@ -34,12 +34,12 @@
 #include "tessera/models/nets/position_embedding.h"
 #include "tessera/models/nets/pre_norm_block.h"
 #include "tessera/nn/layer.h"
-#include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/embedding.h"
 #include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/module_list.h"
+#include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/nn/visit.h"
 
 namespace tessera::models {

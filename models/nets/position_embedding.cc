@@ -5,8 +5,8 @@
 
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/models/nets/token_model.h"
-#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/memory/transfer.h"
+#include "tessera/tensor/ops/ops.h"
 
 namespace tessera::models {
 namespace {

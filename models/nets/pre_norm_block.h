@@ -17,10 +17,10 @@
 
 #include "tessera/autograd/variable.h"
 #include "tessera/nn/layer.h"
-#include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/transformer/attention.h"
 
 namespace tessera::models {
 

@@ -34,10 +34,10 @@
 #include "tessera/nn/layers/activation.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/embedding.h"
-#include "tessera/nn/layers/transformer/key_value_cache.h"
 #include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/module_list.h"
+#include "tessera/nn/layers/transformer/key_value_cache.h"
 #include "tessera/nn/visit.h"
 
 namespace tessera::models {

@@ -22,8 +22,8 @@
 #include "tessera/models/nets/llama.h"
 #include "tessera/models/nets/mixture_of_experts.h"
 #include "tessera/models/nets/mlp_stack.h"
-#include "tessera/models/parallelize/precision.h"
 #include "tessera/models/nets/transformer.h"
+#include "tessera/models/parallelize/precision.h"
 
 namespace tessera::models {
 

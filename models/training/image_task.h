@@ -5,8 +5,8 @@
 #include <functional>
 
 #include "tessera/distributed/launch/world.h"
-#include "tessera/models/training/batch_order.h"
 #include "tessera/models/data/fashion_mnist.h"
+#include "tessera/models/training/batch_order.h"
 #include "tessera/models/training/device_rows.h"
 #include "tessera/models/training/image_batch.h"
 #include "tessera/models/training/task.h"

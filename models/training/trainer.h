@@ -23,11 +23,11 @@
 #include "tessera/models/training/captured_step.h"
 #include "tessera/models/training/metrics.h"
 #include "tessera/models/training/task.h"
-#include "tessera/nn/training/grad_scaler.h"
 #include "tessera/nn/mesh/mesh.h"
 #include "tessera/nn/optim/lr_scheduler.h"
 #include "tessera/nn/optim/optimizer.h"
 #include "tessera/nn/optim/schedule.h"
+#include "tessera/nn/training/grad_scaler.h"
 
 namespace tessera::models {
 

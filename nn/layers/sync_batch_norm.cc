@@ -3,8 +3,8 @@
 #include <optional>
 #include <utility>
 
-#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/function.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/ops/ops.h"
 
@@ -18,7 +18,7 @@ Tensor sum_over(const RanksOfBatch& ranks, Tensor sums) {
   return sums;
 }
 
-// The formula stands in ops_norm.h. In f64, because a sum over ranks should cost no digits.
+// The formula stands in ops/norm.h. In f64, because a sum over ranks should cost no digits.
 BatchStatistics of_all_ranks(const BatchStatistics& own, const RanksOfBatch& ranks) {
   const std::int64_t channels = own.mean.numel();
   const Tensor own_mean = cast(own.mean, DType::kF64);

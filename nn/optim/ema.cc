@@ -6,9 +6,9 @@
 
 #include "tessera/nn/optim/saved_names.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/memory_counters.h"
 #include "tessera/tensor/ops/elementwise.h"
-#include "tessera/tensor/memory/transfer.h"
 
 namespace tessera::nn::optim {
 namespace {

@@ -130,7 +130,7 @@ class Optimizer {
   std::vector<std::pair<const void*, std::string>> new_states_;  // of the update that runs
 };
 
-/// step(part) for each part of `segments` (of ops_optim.h) whose parameters agree in dtype and
+/// step(part) for each part of `segments` (of ops/optim.h) whose parameters agree in dtype and
 /// device: one launch for most models.
 template <class Segment, class Step>
 void step_by_kind(const std::vector<Segment>& segments, const Step& step) {

@@ -4,8 +4,8 @@
 #include <type_traits>
 
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/memory/transfer.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::nn::detail {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <set>
 
-#include "tessera/nn/state/load_plan.h"
 #include "tessera/nn/module_members.h"
+#include "tessera/nn/state/load_plan.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::nn {

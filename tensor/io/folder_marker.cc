@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tessera/tensor/io/atomic_file.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/io/atomic_file.h"
 
 namespace tessera {
 namespace {

@@ -12,8 +12,8 @@
 #include <type_traits>
 
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/io/safetensors_header.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera {
 namespace {

@@ -3,11 +3,11 @@
 #include <set>
 #include <type_traits>
 
-#include "tessera/tensor/io/atomic_file.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/io/atomic_file.h"
 #include "tessera/tensor/io/safetensors.h"
 #include "tessera/tensor/io/safetensors_header.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera {
 namespace {

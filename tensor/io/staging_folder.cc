@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/tensor/io/atomic_file.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/io/atomic_file.h"
 
 namespace tessera {
 namespace {

@@ -10,7 +10,7 @@ namespace tessera {
 
 struct AdamKernel {
   static constexpr const char* kName = "adam";
-  /// Contiguous views of one length, floating. See AdamSegment in ops_optim.h for the formula.
+  /// Contiguous views of one length, floating. See AdamSegment in ops/optim.h for the formula.
   struct Segment {
     View parameter;
     ConstView gradient;

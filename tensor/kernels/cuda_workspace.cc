@@ -1,11 +1,11 @@
 // Scratch of kernels on a GPU; in every build, because a launch asks for it by the device's type.
 
 #include "tessera/tensor/kernels/argsort.h"
+#include "tessera/tensor/kernels/channel_norm.h"
 #include "tessera/tensor/kernels/plans/argsort_plan.h"
 #include "tessera/tensor/kernels/plans/channel_chunks.h"
-#include "tessera/tensor/kernels/channel_norm.h"
-#include "tessera/tensor/kernels/scatter.h"
 #include "tessera/tensor/kernels/plans/scatter_plan.h"
+#include "tessera/tensor/kernels/scatter.h"
 
 namespace tessera {
 

@@ -21,12 +21,12 @@
 #include <tuple>
 #include <utility>
 
-#include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/cuda/device_guard.h"
 #include "tessera/tensor/determinism.h"
 #include "tessera/tensor/device.h"
 #include "tessera/tensor/kernels/table.h"
 #include "tessera/tensor/kernels/view.h"
+#include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/streams/stream.h"
 #include "tessera/tensor/trace.h"

@@ -10,7 +10,7 @@ namespace tessera {
 
 struct LionKernel {
   static constexpr const char* kName = "lion";
-  /// Contiguous views of one length, floating. See LionSegment in ops_optim.h for the formula.
+  /// Contiguous views of one length, floating. See LionSegment in ops/optim.h for the formula.
   struct Segment {
     View parameter;
     ConstView gradient;

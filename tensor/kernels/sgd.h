@@ -10,7 +10,7 @@ namespace tessera {
 
 struct SgdKernel {
   static constexpr const char* kName = "sgd";
-  /// Contiguous views of one length, floating. See SgdSegment in ops_optim.h for the
+  /// Contiguous views of one length, floating. See SgdSegment in ops/optim.h for the
   /// formula.
   struct Segment {
     View parameter;

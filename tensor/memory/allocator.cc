@@ -11,9 +11,9 @@
 #include "tessera/tensor/cuda/queue.h"
 #include "tessera/tensor/memory/memory_holders.h"
 #include "tessera/tensor/memory/pinned_blocks.h"
+#include "tessera/tensor/memory/stream_pool.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/streams/stream_impl.h"
-#include "tessera/tensor/memory/stream_pool.h"
 #include "tessera/tensor/trace.h"
 
 namespace tessera {

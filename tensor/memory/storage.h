@@ -18,8 +18,8 @@
 #include <memory>
 #include <string>
 
-#include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/device.h"
+#include "tessera/tensor/memory/allocator.h"
 
 namespace tessera {
 

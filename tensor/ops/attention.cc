@@ -5,8 +5,8 @@
 #include "tessera/tensor/kernels/attention.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/resolve.h"
-#include "tessera/tensor/ops/internal/op_checks.h"
 #include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/internal/op_checks.h"
 
 namespace tessera {
 namespace {

@@ -3,9 +3,9 @@
 #include "tessera/tensor/kernels/conv.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/resolve.h"
-#include "tessera/tensor/ops/internal/op_checks.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/internal/op_checks.h"
 
 namespace tessera {
 namespace {

@@ -2,13 +2,13 @@
 #include <optional>
 #include <utility>
 
-#include "tessera/tensor/ops/internal/elementwise_launch.h"
 #include "tessera/tensor/kernels/axpby.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/layout.h"
 #include "tessera/tensor/kernels/resolve.h"
-#include "tessera/tensor/ops/internal/op_checks.h"
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/internal/elementwise_launch.h"
+#include "tessera/tensor/ops/internal/op_checks.h"
 #include "tessera/tensor/ops/internal/overlap.h"
 
 namespace tessera {

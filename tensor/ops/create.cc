@@ -4,12 +4,12 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/tensor/ops/internal/elementwise_launch.h"
 #include "tessera/tensor/kernels/arange.h"
 #include "tessera/tensor/kernels/axpby.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/layout.h"
 #include "tessera/tensor/kernels/resolve.h"
+#include "tessera/tensor/ops/internal/elementwise_launch.h"
 #include "tessera/tensor/ops/internal/op_checks.h"
 
 namespace tessera {

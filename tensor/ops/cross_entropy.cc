@@ -1,12 +1,12 @@
-#include "tessera/tensor/ops/internal/elementwise_launch.h"
 #include "tessera/tensor/kernels/cross_entropy.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/resolve.h"
-#include "tessera/tensor/ops/internal/op_checks.h"
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/internal/elementwise_launch.h"
+#include "tessera/tensor/ops/internal/op_checks.h"
+#include "tessera/tensor/ops/internal/overlap.h"
 #include "tessera/tensor/ops/nn.h"
 #include "tessera/tensor/ops/reduce.h"
-#include "tessera/tensor/ops/internal/overlap.h"
 
 namespace tessera {
 namespace {

@@ -1,8 +1,8 @@
-#include "tessera/tensor/ops/internal/indexed.h"
-#include "tessera/tensor/ops/internal/op_checks.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/ops/index.h"
+#include "tessera/tensor/ops/internal/indexed.h"
+#include "tessera/tensor/ops/internal/op_checks.h"
 
 namespace tessera {
 namespace {

@@ -2,15 +2,15 @@
 
 #include <cmath>
 
-#include "tessera/tensor/ops/internal/elementwise_launch.h"
-#include "tessera/tensor/ops/internal/indexed.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/layout.h"
 #include "tessera/tensor/kernels/linear_index.h"
 #include "tessera/tensor/kernels/masked_fill.h"
 #include "tessera/tensor/kernels/resolve.h"
-#include "tessera/tensor/ops/internal/op_checks.h"
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/internal/elementwise_launch.h"
+#include "tessera/tensor/ops/internal/indexed.h"
+#include "tessera/tensor/ops/internal/op_checks.h"
 #include "tessera/tensor/ops/internal/overlap.h"
 
 namespace tessera {

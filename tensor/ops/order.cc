@@ -4,8 +4,8 @@
 #include "tessera/tensor/kernels/argsort.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/resolve.h"
-#include "tessera/tensor/ops/internal/op_checks.h"
 #include "tessera/tensor/ops/index.h"
+#include "tessera/tensor/ops/internal/op_checks.h"
 #include "tessera/tensor/ops/reduce.h"
 
 namespace tessera {

@@ -8,8 +8,8 @@
 #include "tessera/tensor/kernels/reduce.h"
 #include "tessera/tensor/kernels/resolve.h"
 #include "tessera/tensor/kernels/squares_list.h"
-#include "tessera/tensor/ops/internal/op_checks.h"
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/internal/op_checks.h"
 
 namespace tessera {
 namespace {

@@ -21,7 +21,7 @@ Tensor mean(const Tensor& x, const Dims& dims = {}, bool keep_dims = false);
 /// 1 for no elements. Products of integers and bool are i64 and wrap around.
 Tensor prod(const Tensor& x, const Dims& dims = {}, bool keep_dims = false);
 /// The largest and the smallest element, in the dtype of x; NaN wins over numbers. Throw
-/// InvalidArgument where there is no element to choose. See ops_order.h for where it stands.
+/// InvalidArgument where there is no element to choose. See ops/order.h for where it stands.
 Tensor amax(const Tensor& x, const Dims& dims = {}, bool keep_dims = false);
 Tensor amin(const Tensor& x, const Dims& dims = {}, bool keep_dims = false);
 /// As bool: whether some element, or every one, is not zero; NaN is not zero. For no elements false

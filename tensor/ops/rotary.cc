@@ -3,8 +3,8 @@
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/resolve.h"
 #include "tessera/tensor/kernels/rotary.h"
-#include "tessera/tensor/ops/internal/op_checks.h"
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/internal/op_checks.h"
 
 namespace tessera {
 namespace {

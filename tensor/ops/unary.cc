@@ -1,6 +1,6 @@
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/ops/internal/elementwise_launch.h"
 #include "tessera/tensor/ops/internal/op_checks.h"
-#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera {
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "tessera/tensor/cuda/queue.h"
-#include "tessera/tensor/streams/stream.h"
 #include "tessera/tensor/memory/stream_pool.h"
+#include "tessera/tensor/streams/stream.h"
 #include "tessera/tensor/streams/work_queue.h"
 
 namespace tessera {

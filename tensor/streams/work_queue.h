@@ -13,8 +13,8 @@
 #include <string>
 #include <thread>
 
-#include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/memory/stream_pool.h"
+#include "tessera/tensor/rank_context.h"
 
 namespace tessera {
 

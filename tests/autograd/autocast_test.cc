@@ -3,9 +3,9 @@
 
 #include <catch2/catch.hpp>
 
-#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_mode.h"
+#include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/tests/autograd/fixtures.h"
 

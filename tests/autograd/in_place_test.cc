@@ -8,8 +8,8 @@
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_check.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/autograd/ops/ops.h"
 #include "tessera/autograd/ops/inplace.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/tests/autograd/fixtures.h"
 
 namespace tessera::testing {

@@ -5,13 +5,13 @@
 #include <functional>
 
 #include "tessera/autograd/anomaly.h"
-#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/grad_check.h"
 #include "tessera/autograd/grad_mode.h"
-#include "tessera/autograd/ops/ops.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/ops/inplace.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/memory_counters.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tensor/rank_context.h"

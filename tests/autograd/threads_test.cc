@@ -4,9 +4,9 @@
 #include <thread>
 
 #include "tessera/autograd/anomaly.h"
-#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/function.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/autograd/recompute.h"
 #include "tessera/tensor/rank_context.h"

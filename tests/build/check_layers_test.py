@@ -50,11 +50,11 @@ class CheckLayersTest(CheckerTestCase):
         self.assert_red(tree, "//tensor:shape must not reach //nn:module")
 
     def test_chain_inside_a_floor(self):
-        """distributed:world may not reach nn, also not through distributed:mesh_impl, which may."""
-        build = library("mesh_impl", ["//nn:module"]) + library("world", [":mesh_impl"])
-        self.assert_red(self.changed(distributed__BUILD=LOAD + build),
-                        "//distributed/launch:world must not reach //nn:module: "
-                        "//distributed/launch:world -> //distributed/parameters:mesh_impl -> //nn:module")
+        """distributed/launch may not reach nn, also not through distributed/parameters, which may."""
+        tree = self.changed(distributed__parameters__BUILD=LOAD + library("mesh_impl", ["//nn:module"]),
+                            distributed__launch__BUILD=LOAD + library("world", ["//distributed/parameters:mesh_impl"]))
+        self.assert_red(tree, "//distributed/launch:world must not reach //nn:module: "
+                              "//distributed/launch:world -> //distributed/parameters:mesh_impl -> //nn:module")
 
     def test_toolkit_seen_from_far(self):
         """nn may be made with Eigen on the way, and must not see it."""
@@ -68,12 +68,28 @@ class CheckLayersTest(CheckerTestCase):
         self.assert_red(self.changed(tensor__BUILD=LOAD + both), "//nn:module sees //tools/third_party:eigen")
 
     def test_named_targets_reach_more(self):
-        self.assert_green(self.changed(distributed__BUILD=LOAD + library("mesh_impl", ["//nn:module"])))
+        parameters = LOAD + library("mesh_impl", ["//nn:module"])
+        self.assert_green(self.changed(distributed__parameters__BUILD=parameters))
+
+    def test_whole_floor(self):
+        """The target that stands for a floor may depend on what packages of the floor may depend on; others may not."""
+        parts = {"distributed__parameters__BUILD": LOAD + library("mesh_impl", ["//nn:module"])}
+        whole = LOAD + library("distributed", ["//distributed/parameters:mesh_impl"])
+        self.assert_green(self.changed(distributed__BUILD=whole, **parts))
+        other = LOAD + library("collectives", ["//distributed/parameters:mesh_impl"])
+        self.assert_red(self.changed(distributed__BUILD=other, **parts), "//distributed:collectives must not reach //nn:module")
+
+    def test_page(self):
+        """CONTRIBUTING.md shows the rules as they are."""
+        self.assert_red(self.changed(CONTRIBUTING_dot_md="| `nn` | `autograd` | |\n"),
+                        "CONTRIBUTING.md does not show the rules of tools/check_layers.py")
 
     def test_models_and_fsdp(self):
         build = {"fsdp__BUILD": LOAD + library("fully_shard")}
-        self.assert_green(self.changed(models__BUILD=LOAD + library("trainer", ["//fsdp:fully_shard"]), **build))
-        self.assert_red(self.changed(models__BUILD=LOAD + library("gpt", ["//fsdp:fully_shard"]), **build),
+        trainer = LOAD + library("trainer", ["//fsdp:fully_shard"])
+        self.assert_green(self.changed(models__training__BUILD=trainer, **build))
+        gpt = LOAD + library("gpt", ["//fsdp:fully_shard"])
+        self.assert_red(self.changed(models__nets__BUILD=gpt, **build),
                         "//models/nets:gpt must not reach //fsdp:fully_shard")
 
     def test_dependence_on_tests(self):

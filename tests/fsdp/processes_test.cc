@@ -9,8 +9,8 @@
 
 #include "tessera/fsdp/replicate.h"
 #include "tessera/tensor/trace.h"
-#include "tessera/tests/fsdp/schedule/late.h"
 #include "tessera/tests/fsdp/memory/memory_run.h"
+#include "tessera/tests/fsdp/schedule/late.h"
 
 namespace tessera::testing {
 namespace {

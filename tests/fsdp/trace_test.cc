@@ -13,8 +13,8 @@
 
 #include "tessera/autograd/grad_mode.h"
 #include "tessera/distributed/collective_counts.h"
-#include "tessera/fsdp/runtime/annotations.h"
 #include "tessera/fsdp/fully_shard.h"
+#include "tessera/fsdp/runtime/annotations.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/recompute.h"
 #include "tessera/tensor/trace.h"

@@ -9,12 +9,12 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/ops/ops.h"
-#include "tessera/distributed/parameters/mesh_impl.h"
-#include "tessera/distributed/mesh/placement.h"
 #include "tessera/distributed/launch/world.h"
-#include "tessera/nn/training/loss.h"
+#include "tessera/distributed/mesh/placement.h"
+#include "tessera/distributed/parameters/mesh_impl.h"
 #include "tessera/nn/module.h"
 #include "tessera/nn/optim/sgd.h"
+#include "tessera/nn/training/loss.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/random.h"
 

@@ -15,10 +15,10 @@
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention_offers.h"
 #include "tessera/tensor/kernels/resolve.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/random.h"
 #include "tessera/tensor/streams/stream.h"
-#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tests/support/close.h"
 
 namespace tessera {

@@ -1,7 +1,7 @@
 // The CUDA kernels of batch norm against their CPU twins.
 
-#include "tessera/tensor/kernels/plans/channel_chunks.h"
 #include "tessera/tensor/kernels/channel_norm.h"
+#include "tessera/tensor/kernels/plans/channel_chunks.h"
 #include "tessera/tests/gpu/twin.h"
 
 namespace tessera {

@@ -8,10 +8,10 @@
 #include "tessera/tensor/cuda/faults.h"
 #include "tessera/tensor/cuda/queue.h"
 #include "tessera/tensor/error.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/streams/stream.h"
-#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tests/tensor/throws.h"
 
 namespace tessera {

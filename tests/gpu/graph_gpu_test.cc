@@ -10,9 +10,9 @@
 #include "tessera/tensor/cuda/graph.h"
 #include "tessera/tensor/cuda/queue.h"
 #include "tessera/tensor/error.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/streams/stream.h"
-#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tests/gpu/graph_tensors.h"
 #include "tessera/tests/tensor/throws.h"
 

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/cuda/graph.h"
 #include "tessera/tensor/cuda/memory.h"
 #include "tessera/tensor/cuda/queue.h"
 #include "tessera/tensor/error.h"
+#include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/streams/stream.h"
 #include "tessera/tests/gpu/graph_tensors.h"

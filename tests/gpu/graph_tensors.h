@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/streams/stream.h"
-#include "tessera/tensor/memory/transfer.h"
 
 namespace tessera::testing {
 

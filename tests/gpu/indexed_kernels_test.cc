@@ -3,8 +3,8 @@
 
 #include "tessera/tensor/cuda/faults.h"
 #include "tessera/tensor/kernels/gather.h"
-#include "tessera/tensor/kernels/scatter.h"
 #include "tessera/tensor/kernels/plans/scatter_plan.h"
+#include "tessera/tensor/kernels/scatter.h"
 #include "tessera/tests/gpu/twin.h"
 
 namespace tessera {

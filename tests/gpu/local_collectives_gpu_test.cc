@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "tessera/distributed/collectives.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/streams/stream.h"
-#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

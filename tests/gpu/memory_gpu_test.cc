@@ -4,13 +4,13 @@
 #include <thread>
 #include <vector>
 
-#include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/cuda/memory.h"
 #include "tessera/tensor/error.h"
+#include "tessera/tensor/memory/allocator.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/streams/stream.h"
-#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tests/support/close.h"
 #include "tessera/tests/tensor/throws.h"
 

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "tessera/tensor/error.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/streams/stream.h"
-#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tests/tensor/throws.h"
 
 namespace tessera {

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "tessera/tensor/kernels/dropout.h"
-#include "tessera/tensor/kernels/random_fill.h"
 #include "tessera/tensor/kernels/math/random_math.h"
+#include "tessera/tensor/kernels/random_fill.h"
 #include "tessera/tests/gpu/twin.h"
 
 namespace tessera {

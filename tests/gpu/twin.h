@@ -13,8 +13,8 @@
 #include <tuple>
 #include <vector>
 
-#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/launch.h"
+#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/table.h"
 #include "tessera/tensor/kernels/types.h"
 #include "tessera/tests/gpu/device_buffer.h"

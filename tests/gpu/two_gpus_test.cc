@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "tessera/tensor/error.h"
+#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/streams/stream.h"
-#include "tessera/tensor/memory/transfer.h"
 #include "tessera/tests/support/close.h"
 #include "tessera/tests/tensor/throws.h"
 

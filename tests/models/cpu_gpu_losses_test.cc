@@ -13,8 +13,8 @@
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/adam.h"
 #include "tessera/nn/optim/sgd.h"
-#include "tessera/tensor/random.h"
 #include "tessera/tensor/memory/transfer.h"
+#include "tessera/tensor/random.h"
 
 namespace tessera::models {
 namespace {

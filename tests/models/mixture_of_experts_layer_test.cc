@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/engine.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/models/nets/expert_layers.h"
 #include "tessera/nn/init.h"

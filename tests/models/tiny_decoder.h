@@ -8,11 +8,11 @@
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/models/nets/language_model.h"
 #include "tessera/nn/layer.h"
-#include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/embedding.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/module_list.h"
+#include "tessera/nn/layers/transformer/attention.h"
 
 namespace tessera::testing {
 

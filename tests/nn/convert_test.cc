@@ -10,8 +10,8 @@
 #include "tessera/nn/name_pattern.h"
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/nn/summary.h"
-#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/memory/transfer.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/nn/support.h"
 
 namespace tessera {

@@ -8,8 +8,8 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/ops/ops.h"
-#include "tessera/nn/training/clip_grad.h"
 #include "tessera/nn/optim/optimizer.h"
+#include "tessera/nn/training/clip_grad.h"
 #include "tessera/tests/nn/counting_optimizer.h"
 #include "tessera/tests/nn/support.h"
 

@@ -3,8 +3,8 @@
 #include <functional>
 #include <limits>
 
-#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/grad_check.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/tests/nn/loss_fixtures.h"
 
 namespace tessera::testing {

@@ -5,8 +5,8 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/ops/ops.h"
-#include "tessera/distributed/parameters/mesh_impl.h"
 #include "tessera/distributed/mesh/placement.h"
+#include "tessera/distributed/parameters/mesh_impl.h"
 #include "tessera/nn/mesh/mesh_ops.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tests/support/ranks.h"

@@ -6,8 +6,8 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
-#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/io/safetensors.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/nn/support.h"
 #include "tessera/tests/tensor/io/safetensors_support.h"
 

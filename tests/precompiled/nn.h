@@ -6,5 +6,5 @@
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/sequential.h"
-#include "tessera/nn/training/loss.h"
 #include "tessera/nn/optim/sgd.h"
+#include "tessera/nn/training/loss.h"

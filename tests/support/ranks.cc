@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "tessera/distributed/collectives.h"
-#include "tessera/distributed/transports/process_group_local.h"
 #include "tessera/distributed/launch/rank_runner.h"
+#include "tessera/distributed/transports/process_group_local.h"
 #include "tessera/tests/support/gpu_gate.h"
 #include "tessera/tests/support/test_device.h"
 

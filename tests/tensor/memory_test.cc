@@ -16,15 +16,15 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/memory_counters.h"
+#include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/memory/memory_holders.h"
+#include "tessera/tensor/memory/storage.h"
+#include "tessera/tensor/memory/stream_pool.h"
+#include "tessera/tensor/memory_counters.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/scope_name.h"
-#include "tessera/tensor/memory/storage.h"
 #include "tessera/tensor/streams/stream.h"
-#include "tessera/tensor/memory/stream_pool.h"
 #include "tessera/tests/tensor/throws.h"
 
 namespace tessera {

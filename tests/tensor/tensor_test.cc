@@ -6,8 +6,8 @@
 #include <numeric>
 #include <vector>
 
-#include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/error.h"
+#include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/streams/stream.h"
 #include "tessera/tensor/trace.h"

@@ -20,12 +20,12 @@
 #include <cstdio>
 #include <vector>
 
-#include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/cuda/device_guard.h"
 #include "tessera/tensor/device.h"
 #include "tessera/tensor/kernels/cuda/cublas/cublas_search.h"
 #include "tessera/tensor/kernels/matmul.h"
 #include "tessera/tensor/kernels/resolve.h"
+#include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/streams/stream.h"
 #include "tessera/tensor/tensor.h"

@@ -6,7 +6,7 @@ CPU, otherwise the toolkit is used if there is one. A library that is too old is
 repository `@tessera_cuda` says what was found:
 
     //:defs.bzl       CUDA_FOUND, CUDA_ROOT, CUDA_EMULATED, CUDNN_FOUND, NCCL_FOUND
-    //:cuda_runtime   headers and libcudart (also :cudnn, :nccl), or what //tools/cuda/emulated has in its
+    //:cuda_runtime   headers and libcudart (also :cudnn, :nccl), or what //tests/support/emulated_gpu has in its
                       place; headers alone: //:cuda_runtime_headers
     //:cublas         headers, and where a program looks for the library, which it loads itself; for the emulated GPU
                       what it links in its place

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "tessera/tensor/io/atomic_file.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/io/atomic_file.h"
 #include "tessera/tensor/io/folder_marker.h"
 #include "tessera/tools/program/options/cannot_start.h"
 #include "tessera/tools/watch/report.h"

@@ -8,9 +8,9 @@
 #include "tessera/distributed/launch/world.h"
 #include "tessera/models/training/metrics.h"
 #include "tessera/tensor/dtype.h"
+#include "tessera/tools/program/options/train_options.h"
 #include "tessera/tools/program/progress.h"
 #include "tessera/tools/program/run_folder.h"
-#include "tessera/tools/program/options/train_options.h"
 #include "tessera/tools/watch/tensorboard.h"
 
 namespace tessera::tools {

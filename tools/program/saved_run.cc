@@ -10,9 +10,9 @@
 #include "tessera/tensor/check.h"
 #include "tessera/tools/program/options/cannot_start.h"
 #include "tessera/tools/program/options/config_file.h"
+#include "tessera/tools/program/options/words.h"
 #include "tessera/tools/program/run_folder.h"
 #include "tessera/tools/program/train.h"
-#include "tessera/tools/program/options/words.h"
 
 namespace tessera::tools {
 namespace {

@@ -5,9 +5,9 @@
 #include <mutex>
 
 #include "tessera/models/data/fashion_mnist.h"
-#include "tessera/models/training/image_task.h"
 #include "tessera/models/nets/mlp_stack.h"
 #include "tessera/models/parallelize/parallelize.h"
+#include "tessera/models/training/image_task.h"
 #include "tessera/models/training/trainer.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/schedule.h"

@@ -5,8 +5,8 @@
 #include "tessera/distributed/launch/world.h"
 #include "tessera/models/training/task.h"
 #include "tessera/models/training/trainer.h"
-#include "tessera/tools/program/run_report.h"
 #include "tessera/tools/program/options/train_options.h"
+#include "tessera/tools/program/run_report.h"
 
 namespace tessera::tools {
 

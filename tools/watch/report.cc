@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "tessera/tensor/io/atomic_file.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/io/atomic_file.h"
 #include "tessera/tools/watch/json_object.h"
 #include "tessera/tools/watch/metrics_reader.h"
 #include "tessera/tools/watch/report_charts.h"

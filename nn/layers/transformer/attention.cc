@@ -5,8 +5,8 @@
 
 #include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/ops/ops.h"
-#include "tessera/nn/layers/transformer/attention_weights.h"
 #include "tessera/nn/layers/checks.h"
+#include "tessera/nn/layers/transformer/attention_weights.h"
 #include "tessera/nn/layers/transformer/head_part.h"
 #include "tessera/tensor/check.h"
 

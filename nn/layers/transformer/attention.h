@@ -32,9 +32,9 @@
 #include <optional>
 
 #include "tessera/nn/layer.h"
+#include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/transformer/attention_mask.h"
 #include "tessera/nn/layers/transformer/key_value_cache.h"
-#include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/transformer/rotary_embedding.h"
 #include "tessera/tensor/random.h"
 

@@ -1,7 +1,7 @@
 #include "tessera/tensor/kernels/arange.h"
 
-#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
+#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
 #include "tessera/tensor/kernels/types.h"
 

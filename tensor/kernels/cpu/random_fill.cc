@@ -2,8 +2,8 @@
 
 #include <type_traits>
 
-#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
+#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/math/random_math.h"
 #include "tessera/tensor/kernels/types.h"
 

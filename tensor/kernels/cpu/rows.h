@@ -13,8 +13,8 @@
 #include "tessera/tensor/kernels/cpu/convert.h"
 #include "tessera/tensor/kernels/cpu/lanes.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
-#include "tessera/tensor/kernels/plans/row_scratch.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
+#include "tessera/tensor/kernels/plans/row_scratch.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera::cpu {

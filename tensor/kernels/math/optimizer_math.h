@@ -1,7 +1,7 @@
 #pragma once
 
 /// What optimizers compute for one element, written once for CPU and GPU: the same bits on both.
-/// The formulas stand in ops_optim.h.
+/// The formulas stand in ops/optim.h.
 
 #include <cmath>
 

@@ -15,8 +15,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "tessera/tensor/kernels/reduce.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
+#include "tessera/tensor/kernels/reduce.h"
 
 namespace tessera::folds {
 

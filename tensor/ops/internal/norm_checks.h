@@ -2,8 +2,8 @@
 
 /// Checks and conversions that the norms share. Private to this folder.
 
-#include "tessera/tensor/ops/internal/op_checks.h"
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/internal/op_checks.h"
 
 namespace tessera::ops {
 

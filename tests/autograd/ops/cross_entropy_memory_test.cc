@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/engine.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/autograd/recompute.h"
 #include "tessera/tensor/streams/stream.h"

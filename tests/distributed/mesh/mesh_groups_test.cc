@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include "tessera/distributed/collectives.h"
-#include "tessera/distributed/parameters/mesh_impl.h"
 #include "tessera/distributed/mesh/placement.h"
+#include "tessera/distributed/parameters/mesh_impl.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/support/double_options.h"
 #include "tessera/tests/support/ranks.h"

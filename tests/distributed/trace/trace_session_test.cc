@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/distributed/trace/clock_offset.h"
 #include "tessera/distributed/collectives.h"
+#include "tessera/distributed/trace/clock_offset.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/streams/stream.h"

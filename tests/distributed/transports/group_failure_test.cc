@@ -13,11 +13,11 @@
 #include <thread>
 
 #include "tessera/distributed/collectives.h"
+#include "tessera/distributed/launch/rank_failure.h"
+#include "tessera/distributed/launch/rank_runner.h"
 #include "tessera/distributed/store/folder_store.h"
 #include "tessera/distributed/transports/process_group_gloo.h"
 #include "tessera/distributed/transports/process_group_local.h"
-#include "tessera/distributed/launch/rank_failure.h"
-#include "tessera/distributed/launch/rank_runner.h"
 #include "tessera/tensor/rank_context.h"
 
 namespace tessera::distributed {

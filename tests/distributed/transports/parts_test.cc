@@ -7,11 +7,11 @@
 #include <thread>
 
 #include "tessera/distributed/collectives.h"
-#include "tessera/distributed/transports/exchange_plan.h"
 #include "tessera/distributed/flight_recorder.h"
-#include "tessera/distributed/transports/process_group_local.h"
-#include "tessera/distributed/nccl/process_group_nccl.h"
 #include "tessera/distributed/launch/rank_failure.h"
+#include "tessera/distributed/nccl/process_group_nccl.h"
+#include "tessera/distributed/transports/exchange_plan.h"
+#include "tessera/distributed/transports/process_group_local.h"
 #include "tessera/distributed/transports/reduce_in_order.h"
 #include "tessera/tests/support/close.h"
 

@@ -15,14 +15,14 @@
 #include <iterator>
 #include <thread>
 
-#include "tessera/distributed/store/folder_store.h"
 #include "tessera/distributed/launch/launch_folder.h"
-#include "tessera/distributed/transports/local_meeting.h"
-#include "tessera/distributed/transports/process_group_gloo.h"
 #include "tessera/distributed/launch/rank_page.h"
 #include "tessera/distributed/launch/signal_watch.h"
 #include "tessera/distributed/launch/spawn.h"
 #include "tessera/distributed/launch/stop_signal.h"
+#include "tessera/distributed/store/folder_store.h"
+#include "tessera/distributed/transports/local_meeting.h"
+#include "tessera/distributed/transports/process_group_gloo.h"
 #include "tessera/tests/support/skip.h"
 
 namespace tessera::distributed {

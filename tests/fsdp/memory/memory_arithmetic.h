@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/device.h"
 #include "tessera/tensor/dtype.h"
+#include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/shape.h"
 
 namespace tessera::testing {

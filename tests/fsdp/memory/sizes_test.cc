@@ -14,9 +14,9 @@
 
 #include "tessera/distributed/decorators.h"
 #include "tessera/fsdp/fully_shard.h"
-#include "tessera/nn/training/clip_grad.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/layer.h"
+#include "tessera/nn/training/clip_grad.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/fsdp/twin.h"

@@ -9,8 +9,8 @@
 
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/fsdp/replicate.h"
-#include "tessera/nn/training/clip_grad.h"
 #include "tessera/nn/init.h"
+#include "tessera/nn/training/clip_grad.h"
 #include "tessera/tests/fsdp/chain.h"
 #include "tessera/tests/fsdp/precision/clip_checks.h"
 #include "tessera/tests/fsdp/precision/shard_compare.h"

@@ -17,8 +17,8 @@
 #include "tessera/nn/init.h"
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/state/module_state.h"
 #include "tessera/nn/optim/optimizer.h"
+#include "tessera/nn/state/module_state.h"
 #include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/ranks.h"
 

@@ -7,9 +7,9 @@
 #include <mutex>
 
 #include "tessera/distributed/launch/launch.h"
-#include "tessera/nn/training/clip_grad.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/step_in_backward.h"
+#include "tessera/nn/training/clip_grad.h"
 #include "tessera/tests/fsdp/training/random_model.h"
 #include "tessera/tests/fsdp/training/random_program.h"
 #include "tessera/tests/fsdp/twin.h"

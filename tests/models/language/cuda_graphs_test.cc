@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "tessera/autograd/variable.h"
-#include "tessera/models/training/image_task.h"
 #include "tessera/models/nets/mlp_stack.h"
 #include "tessera/models/parallelize/parallelize.h"
 #include "tessera/models/parallelize/precision.h"
+#include "tessera/models/training/image_task.h"
 #include "tessera/models/training/trainer.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/sgd.h"

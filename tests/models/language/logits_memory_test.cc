@@ -6,8 +6,8 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/ops/ops.h"
-#include "tessera/models/training/language_task.h"
 #include "tessera/models/parallelize/precision.h"
+#include "tessera/models/training/language_task.h"
 #include "tessera/nn/init.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tests/models/language/sequences.h"

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "tessera/autograd/ops/ops.h"
-#include "tessera/models/training/language_task.h"
 #include "tessera/models/parallelize/parallelize_rules.h"
 #include "tessera/models/parallelize/precision.h"
+#include "tessera/models/training/language_task.h"
 #include "tessera/models/training/trainer.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/layer.h"

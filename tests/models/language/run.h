@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "tessera/distributed/launch/world.h"
-#include "tessera/models/training/metrics.h"
 #include "tessera/models/parallelize/parallelize.h"
+#include "tessera/models/training/metrics.h"
 #include "tessera/nn/optim/optimizer.h"
 #include "tessera/tests/models/language/tiny_model.h"
 

@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/grad_mode.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/nn/layers/transformer/attention_weights.h"
 #include "tessera/tensor/random_scope.h"

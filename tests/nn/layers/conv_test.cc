@@ -27,7 +27,7 @@ struct Padded {
   }
 };
 
-// The formula of ops_conv.h; y's shape tells how many places there are.
+// The formula of ops/conv.h; y's shape tells how many places there are.
 std::vector<double> convolved(const Padded& in, nn::Parameter weight, const Shape& y,
                               const nn::Conv2dOptions& o) {
   const std::vector<double> w = values(weight.local().tensor());

@@ -2,15 +2,15 @@
 // part of what Dropout sees, some heads of attention.
 #include <catch2/catch.hpp>
 
-#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/engine.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/init.h"
-#include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/embedding.h"
-#include "tessera/nn/layers/transformer/head_part.h"
 #include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/transformer/attention.h"
+#include "tessera/nn/layers/transformer/head_part.h"
 #include "tessera/nn/parameter.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tests/nn/support.h"

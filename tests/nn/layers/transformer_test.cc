@@ -7,8 +7,8 @@
 #include <cmath>
 #include <string>
 
-#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/grad_check.h"
+#include "tessera/autograd/ops/autocast.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tests/nn/layers/formulas.h"
 #include "tessera/tests/nn/layers/layer_support.h"

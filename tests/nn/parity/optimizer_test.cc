@@ -3,7 +3,6 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
-#include "tessera/nn/training/clip_grad.h"
 #include "tessera/nn/layers/activation.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/optim/adam.h"
@@ -14,6 +13,7 @@
 #include "tessera/nn/optim/parameter_group.h"
 #include "tessera/nn/optim/schedule.h"
 #include "tessera/nn/optim/sgd.h"
+#include "tessera/nn/training/clip_grad.h"
 #include "tessera/tests/support/training_reference.h"
 
 namespace tessera {

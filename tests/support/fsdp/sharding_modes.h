@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/distributed/launch/world.h"
+#include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/fsdp/options.h"
 #include "tessera/tests/support/models/test_model.h"
 

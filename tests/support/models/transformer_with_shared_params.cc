@@ -1,8 +1,8 @@
 #include "tessera/tests/support/models/transformer_with_shared_params.h"
 
 #include "tessera/autograd/ops/ops.h"
-#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/memory/transfer.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::testing {
 namespace {

@@ -8,8 +8,8 @@
 #include "tessera/tensor/cuda/memory.h"
 #include "tessera/tensor/cuda/pinned_sizes.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/tensor.h"
 #include "tessera/tensor/memory/transfer.h"
+#include "tessera/tensor/tensor.h"
 #include "tessera/tests/tensor/throws.h"
 
 namespace tessera {

@@ -1,4 +1,4 @@
-// Rows for ops_create.h, random.h and ops_random.h: tensors made and filled.
+// Rows for ops/create.h, random.h and ops/random.h: tensors made and filled.
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/random.h"
 #include "tessera/tensor/random.h"

@@ -1,4 +1,4 @@
-// Rows for ops_elementwise.h: operations of two and three operands, in place and not, and copies.
+// Rows for ops/elementwise.h: operations of two and three operands, in place and not, and copies.
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tests/tensor/every_operation/operation.h"
 

@@ -1,4 +1,4 @@
-// Rows for ops_matmul.h.
+// Rows for ops/matmul.h.
 #include "tessera/tensor/ops/matmul.h"
 #include "tessera/tests/tensor/every_operation/operation.h"
 

@@ -1,4 +1,4 @@
-// Rows for ops_nn.h, ops_dropout.h, ops_rotary.h and ops_optim.h.
+// Rows for ops/nn.h, ops/dropout.h, ops/rotary.h and ops/optim.h.
 #include "tessera/tensor/ops/dropout.h"
 #include "tessera/tensor/ops/nn.h"
 #include "tessera/tensor/ops/optim.h"

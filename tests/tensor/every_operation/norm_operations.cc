@@ -1,4 +1,4 @@
-// Rows for ops_norm.h.
+// Rows for ops/norm.h.
 #include "tessera/tensor/ops/norm.h"
 #include "tessera/tests/tensor/every_operation/operation.h"
 

@@ -1,4 +1,4 @@
-// Rows for ops_reduce.h and ops_order.h.
+// Rows for ops/reduce.h and ops/order.h.
 #include "tessera/tensor/ops/order.h"
 #include "tessera/tensor/ops/reduce.h"
 #include "tessera/tests/tensor/every_operation/operation.h"

@@ -1,4 +1,4 @@
-// Rows for ops_shape.h and ops_index.h.
+// Rows for ops/shape.h and ops/index.h.
 #include "tessera/tensor/ops/index.h"
 #include "tessera/tensor/ops/shape.h"
 #include "tessera/tests/tensor/every_operation/operation.h"

@@ -1,4 +1,4 @@
-// Rows for ops_elementwise.h: functions of one tensor, and their derivatives.
+// Rows for ops/elementwise.h: functions of one tensor, and their derivatives.
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tests/tensor/every_operation/operation.h"
 

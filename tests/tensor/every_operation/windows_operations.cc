@@ -1,4 +1,4 @@
-// Rows for ops_attention.h, ops_conv.h and ops_pool.h.
+// Rows for ops/attention.h, ops/conv.h and ops/pool.h.
 #include "tessera/tensor/ops/attention.h"
 #include "tessera/tensor/ops/conv.h"
 #include "tessera/tensor/ops/pool.h"

@@ -7,8 +7,8 @@
 #include <random>
 
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/io/safetensors.h"
+#include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/tensor/io/safetensors_support.h"
 #include "tessera/tests/tensor/throws.h"
 

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/distributed/launch/world.h"
+#include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/tools/program/options/train_options.h"
 
 namespace tessera::tools {

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <limits>
 
-#include "tessera/tensor/kernels/cpu/windows/attention_block.h"
 #include "tessera/tensor/kernels/cpu/lanes.h"
 #include "tessera/tensor/kernels/cpu/rows.h"
+#include "tessera/tensor/kernels/cpu/windows/attention_block.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
 
 namespace tessera {

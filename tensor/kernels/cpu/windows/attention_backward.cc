@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "tessera/tensor/kernels/attention.h"
-#include "tessera/tensor/kernels/cpu/windows/attention_block.h"
 #include "tessera/tensor/kernels/cpu/lanes.h"
+#include "tessera/tensor/kernels/cpu/windows/attention_block.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
 
 namespace tessera {

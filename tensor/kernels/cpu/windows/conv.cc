@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "tessera/tensor/kernels/cpu/windows/conv_columns.h"
 #include "tessera/tensor/kernels/cpu/matmul/products.h"
 #include "tessera/tensor/kernels/cpu/units.h"
+#include "tessera/tensor/kernels/cpu/windows/conv_columns.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera {

@@ -3,9 +3,9 @@
 #include <cstdint>
 
 #include "tessera/tensor/kernels/conv.h"
-#include "tessera/tensor/kernels/cpu/windows/conv_columns.h"
 #include "tessera/tensor/kernels/cpu/matmul/products.h"
 #include "tessera/tensor/kernels/cpu/units.h"
+#include "tessera/tensor/kernels/cpu/windows/conv_columns.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
 #include "tessera/tensor/kernels/types.h"
 

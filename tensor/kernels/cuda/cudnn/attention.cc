@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "tessera/tensor/kernels/cuda/cudnn/attention_path.h"
-#include "tessera/tensor/kernels/cuda/windows/attention_plain.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention.h"
+#include "tessera/tensor/kernels/cuda/windows/attention_plain.h"
 
 namespace tessera {
 namespace {

@@ -3,9 +3,9 @@
 #include <cstddef>
 
 #include "tessera/tensor/kernels/cuda/cudnn/conv_path.h"
-#include "tessera/tensor/kernels/cuda/windows/conv_plain.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_conv.h"
+#include "tessera/tensor/kernels/cuda/windows/conv_plain.h"
 
 namespace tessera {
 namespace {

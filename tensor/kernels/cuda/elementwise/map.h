@@ -19,10 +19,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/cuda/elementwise/map_work.h"
 #include "tessera/tensor/kernels/cuda/elementwise/runs.h"
 #include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
+#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera::cuda {

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "tessera/tensor/kernels/cuda/reductions/rows.h"
 #include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
+#include "tessera/tensor/kernels/cuda/reductions/rows.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
 
 namespace tessera {

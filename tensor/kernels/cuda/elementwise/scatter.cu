@@ -5,8 +5,8 @@
 #include "tessera/tensor/kernels/cuda/elementwise/index_dims.h"
 #include "tessera/tensor/kernels/cuda/elementwise/index_faults.h"
 #include "tessera/tensor/kernels/cuda/elementwise/index_units.h"
-#include "tessera/tensor/kernels/cuda/reductions/radix_sort.h"
 #include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
+#include "tessera/tensor/kernels/cuda/reductions/radix_sort.h"
 #include "tessera/tensor/kernels/plans/scatter_plan.h"
 
 namespace tessera {

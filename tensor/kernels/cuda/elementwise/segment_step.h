@@ -5,9 +5,9 @@
 
 #include <cstring>
 
-#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/cuda/elementwise/segment_list.h"
 #include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
+#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera::cuda {

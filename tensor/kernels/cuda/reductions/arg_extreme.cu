@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-#include "tessera/tensor/kernels/cuda/reductions/lines.h"
 #include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
+#include "tessera/tensor/kernels/cuda/reductions/lines.h"
 
 namespace tessera {
 namespace {

@@ -4,12 +4,12 @@
 #include <span>
 #include <type_traits>
 
-#include "tessera/tensor/kernels/plans/argsort_plan.h"
-#include "tessera/tensor/kernels/cuda/reductions/bitonic.h"
 #include "tessera/tensor/kernels/cuda/elementwise/elements.h"
-#include "tessera/tensor/kernels/cuda/reductions/radix_sort.h"
 #include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
+#include "tessera/tensor/kernels/cuda/reductions/bitonic.h"
+#include "tessera/tensor/kernels/cuda/reductions/radix_sort.h"
 #include "tessera/tensor/kernels/math/sort_key.h"
+#include "tessera/tensor/kernels/plans/argsort_plan.h"
 
 namespace tessera {
 namespace {

@@ -1,8 +1,8 @@
 #include "tessera/tensor/kernels/channel_norm.h"
 
-#include "tessera/tensor/kernels/cuda/reductions/channel_elements.h"
 #include "tessera/tensor/kernels/cuda/elementwise/elements.h"
 #include "tessera/tensor/kernels/cuda/elementwise/index_dims.h"
+#include "tessera/tensor/kernels/cuda/reductions/channel_elements.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
 
 namespace tessera {

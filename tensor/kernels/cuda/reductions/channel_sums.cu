@@ -1,10 +1,10 @@
 // The kernels of channel_norm.h that sum: chunks of each channel first, then all chunks of one.
 
 #include "tessera/tensor/cuda/block.h"
-#include "tessera/tensor/kernels/plans/channel_chunks.h"
 #include "tessera/tensor/kernels/channel_norm.h"
 #include "tessera/tensor/kernels/cuda/reductions/channel_elements.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
+#include "tessera/tensor/kernels/plans/channel_chunks.h"
 
 namespace tessera {
 namespace {

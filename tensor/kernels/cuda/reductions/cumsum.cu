@@ -9,8 +9,8 @@
 #include <type_traits>
 
 #include "tessera/tensor/kernels/cuda/elementwise/elements.h"
-#include "tessera/tensor/kernels/cuda/reductions/lines.h"
 #include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
+#include "tessera/tensor/kernels/cuda/reductions/lines.h"
 
 namespace tessera {
 namespace {

@@ -4,8 +4,8 @@
 /// files; see kernels/row_norm.h.
 
 #include "tessera/tensor/kernels/cuda/reductions/rows.h"
-#include "tessera/tensor/kernels/row_norm.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
+#include "tessera/tensor/kernels/row_norm.h"
 
 namespace tessera::cuda {
 

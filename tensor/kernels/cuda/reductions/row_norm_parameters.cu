@@ -1,8 +1,8 @@
 #include <cstdint>
 
+#include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
 #include "tessera/tensor/kernels/cuda/reductions/norm_parameters.h"
 #include "tessera/tensor/kernels/cuda/reductions/norm_rows.h"
-#include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
 
 namespace tessera {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "tessera/tensor/cuda/block.h"
 #include "tessera/tensor/cuda/start.h"
-#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/cuda/reductions/row_plan.h"
+#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera::cuda {

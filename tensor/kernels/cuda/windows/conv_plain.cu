@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "tessera/tensor/cuda/block.h"
-#include "tessera/tensor/kernels/cuda/windows/conv_element.h"
 #include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
+#include "tessera/tensor/kernels/cuda/windows/conv_element.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera {

@@ -3,9 +3,9 @@
 #include <limits>
 
 #include "tessera/tensor/cuda/block.h"
-#include "tessera/tensor/kernels/math/convert_element.h"
-#include "tessera/tensor/kernels/cuda/windows/pool_windows.h"
 #include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
+#include "tessera/tensor/kernels/cuda/windows/pool_windows.h"
+#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera {

@@ -8,10 +8,10 @@
 #include <set>
 #include <utility>
 
-#include "tessera/tools/cuda/device_count.h"
 #include "tessera/tests/support/emulated_gpu/runtime/runtime_errors.h"
 #include "tessera/tests/support/emulated_gpu/runtime/runtime_memory.h"
 #include "tessera/tests/support/emulated_gpu/runtime/runtime_streams.h"
+#include "tessera/tools/cuda/device_count.h"
 
 namespace tessera::emulated {
 namespace {
