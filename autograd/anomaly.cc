@@ -14,13 +14,12 @@
 
 namespace tessera {
 
-AnomalyGuard::AnomalyGuard(bool on) : previous_(std::exchange(detail::t_anomaly, on)) {}
+AnomalyGuard::AnomalyGuard(bool on)
+    : previous_(std::exchange(detail::thread_state().settings.anomaly_mode, on)) {}
 
-AnomalyGuard::~AnomalyGuard() { detail::t_anomaly = previous_; }
+AnomalyGuard::~AnomalyGuard() { detail::thread_state().settings.anomaly_mode = previous_; }
 
 namespace detail {
-
-constinit thread_local bool t_anomaly = false;
 
 namespace {
 

@@ -16,6 +16,7 @@
 
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/tensor.h"
+#include "tessera/tensor/thread_state.h"
 
 namespace tessera {
 
@@ -39,8 +40,7 @@ class AnomalyGuard {
 
 namespace detail {
 
-extern constinit thread_local bool t_anomaly;
-inline bool anomaly_mode() { return t_anomaly; }
+inline bool anomaly_mode() { return thread_state().settings.anomaly_mode; }
 
 /// True when all elements are finite; also for undefined tensors and dtypes that hold no NaN.
 bool all_finite(const Tensor& x);

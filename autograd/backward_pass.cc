@@ -9,17 +9,17 @@
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/thread_state.h"
 #include "tessera/tensor/trace.h"
 
 namespace tessera::detail {
 namespace {
 
-thread_local BackwardPass* t_current = nullptr;
-
 class CurrentPassGuard {
  public:
-  explicit CurrentPassGuard(BackwardPass* pass) : previous_(t_current) { t_current = pass; }
-  ~CurrentPassGuard() { t_current = previous_; }
+  explicit CurrentPassGuard(BackwardPass* pass)
+      : previous_(std::exchange(thread_state().backward_pass, pass)) {}
+  ~CurrentPassGuard() { thread_state().backward_pass = previous_; }
   CurrentPassGuard(const CurrentPassGuard&) = delete;
   CurrentPassGuard& operator=(const CurrentPassGuard&) = delete;
 
@@ -50,10 +50,10 @@ void check_gradient(const Node& from, std::size_t input, const Node& to, int out
 
 BackwardPass::BackwardPass(const PassOptions& options)
     : options_(options),
-      outermost_(t_current != nullptr ? t_current->outermost_ : this),
+      outermost_(current() != nullptr ? current()->outermost_ : this),
       anomaly_(anomaly_mode()) {}
 
-BackwardPass* BackwardPass::current() { return t_current; }
+BackwardPass* BackwardPass::current() { return thread_state().backward_pass; }
 
 void BackwardPass::add_root(GradientEdge edge, Variable gradient) {
   roots_.push_back({.edge = std::move(edge), .gradient = std::move(gradient)});
@@ -98,7 +98,7 @@ void BackwardPass::execute() {
   CurrentPassGuard current(this);
   try {
     GradModeGuard mode(options_.create_graph);
-    const AutocastRestore no_autocast(AutocastState{});
+    const AutocastScope no_autocast(std::nullopt);
     discover(0);
     seed(0);
     run_all();

@@ -5,11 +5,10 @@
 #include "tessera/autograd/grad_mode.h"
 #include "tessera/autograd/variable_impl.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/thread_state.h"
 
 namespace tessera {
 namespace {
-
-thread_local detail::RecordingProbe* t_probe = nullptr;
 
 std::string writer_text(const Tensor& tensor) {
   const char* writer = tensor.last_writer();
@@ -73,11 +72,11 @@ bool SavedVariable::is_sole_owner() const {
 
 namespace detail {
 
-RecordingProbe::RecordingProbe() : outer_(std::exchange(t_probe, this)) {}
+RecordingProbe::RecordingProbe() : outer_(std::exchange(thread_state().probe, this)) {}
 
-RecordingProbe::~RecordingProbe() { t_probe = outer_; }
+RecordingProbe::~RecordingProbe() { thread_state().probe = outer_; }
 
-bool RecordingProbe::is_active() { return t_probe != nullptr; }
+bool RecordingProbe::is_active() { return thread_state().probe != nullptr; }
 
 void RecordingProbe::note(const InputList& inputs) {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -89,8 +88,8 @@ void RecordingProbe::note(const InputList& inputs) {
 
 bool is_recording(const InputList& inputs) {
   if (!grad_enabled()) {
-    if (t_probe != nullptr) [[unlikely]]
-      t_probe->note(inputs);
+    if (RecordingProbe* probe = thread_state().probe; probe != nullptr) [[unlikely]]
+      probe->note(inputs);
     return false;
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {

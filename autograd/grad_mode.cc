@@ -1,16 +1,16 @@
 #include "tessera/autograd/grad_mode.h"
 
+#include <utility>
+
+#include "tessera/tensor/thread_state.h"
+
 namespace tessera {
-namespace {
 
-thread_local bool t_grad_enabled = true;
+bool grad_enabled() { return detail::thread_state().settings.grad_enabled; }
 
-}  // namespace
+GradModeGuard::GradModeGuard(bool enabled)
+    : previous_(std::exchange(detail::thread_state().settings.grad_enabled, enabled)) {}
 
-bool grad_enabled() { return t_grad_enabled; }
-
-GradModeGuard::GradModeGuard(bool enabled) : previous_(t_grad_enabled) { t_grad_enabled = enabled; }
-
-GradModeGuard::~GradModeGuard() { t_grad_enabled = previous_; }
+GradModeGuard::~GradModeGuard() { detail::thread_state().settings.grad_enabled = previous_; }
 
 }  // namespace tessera

@@ -4,13 +4,13 @@
 #include <optional>
 #include <string>
 
-#include "tessera/autograd/anomaly.h"
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/grad_mode.h"
 #include "tessera/autograd/ops/autocast.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tensor/scope_name.h"
+#include "tessera/tensor/thread_state.h"
 
 namespace tessera {
 namespace {
@@ -81,9 +81,9 @@ class Recomputation {
     for (const SavedVariable& input : inputs_)
       inputs.push_back(input.saved() ? input.unpack() : Variable());
     for (const SavedVariable& variable : captured_) variable.unpack();
+    const detail::ThreadSettingsScope settings(settings_);
     const GradModeGuard recording(true);
-    const AnomalyGuard anomaly(anomaly_);
-    const detail::AutocastRestore autocast(autocast_);
+    const detail::AutocastScope autocast(settings_.autocast);  // with casts of its own
     const random::RestoreScope random(random_);
     const ScopeRestore scope(scope_);
     std::vector<Variable> results = run(inputs);
@@ -109,8 +109,7 @@ class Recomputation {
   std::vector<SavedVariable> inputs_;
   std::vector<SavedVariable> captured_;
   std::vector<ResultInfo> results_;
-  bool anomaly_ = detail::anomaly_mode();
-  detail::AutocastState autocast_ = detail::autocast_state();
+  detail::ThreadSettings settings_ = detail::thread_state().settings;
   random::State random_ = random::capture();
   std::shared_ptr<const ScopeName> scope_ = current_scope();
 };

@@ -1,7 +1,9 @@
 #include "tessera/tensor/device.h"
 
 #include <atomic>
+#include <utility>
 
+#include "tessera/tensor/thread_state.h"
 #include "tessera/tools/cuda/device_count.h"
 
 namespace tessera {
@@ -10,22 +12,21 @@ namespace {
 std::atomic<Device> process_default{kCpu};
 static_assert(std::atomic<Device>::is_always_lock_free);
 
-constinit thread_local const Device* thread_default = nullptr;  // in the innermost scope
-
 }  // namespace
 
 Device default_device() {
-  return thread_default != nullptr ? *thread_default
-                                   : process_default.load(std::memory_order_relaxed);
+  const std::optional<Device>& scoped = detail::thread_state().settings.default_device;
+  return scoped ? *scoped : process_default.load(std::memory_order_relaxed);
 }
 
 void set_default_device(Device device) { process_default.store(device, std::memory_order_relaxed); }
 
-DefaultDeviceScope::DefaultDeviceScope(Device device) : device_(device), previous_(thread_default) {
-  thread_default = &device_;
-}
+DefaultDeviceScope::DefaultDeviceScope(Device device)
+    : previous_(std::exchange(detail::thread_state().settings.default_device, device)) {}
 
-DefaultDeviceScope::~DefaultDeviceScope() { thread_default = previous_; }
+DefaultDeviceScope::~DefaultDeviceScope() {
+  detail::thread_state().settings.default_device = previous_;
+}
 
 int cuda_device_count() {
   static const int count = cuda::device_count();

@@ -3,6 +3,7 @@
 /// Where a tensor lives.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace tessera {
@@ -60,8 +61,7 @@ class DefaultDeviceScope {
   DefaultDeviceScope& operator=(const DefaultDeviceScope&) = delete;
 
  private:
-  Device device_;
-  const Device* previous_;
+  std::optional<Device> previous_;
 };
 
 /// CUDA GPUs that this process can use; 0 in a build without CUDA, without a driver or without a

@@ -7,36 +7,12 @@
 namespace tessera {
 namespace {
 
-thread_local MemoryCategory t_category = MemoryCategory::kActivation;
-
 bool is_model(MemoryCategory category) {
   return category == MemoryCategory::kParameter || category == MemoryCategory::kGradient ||
          category == MemoryCategory::kGathered;
 }
 
 }  // namespace
-
-const char* memory_category_name(MemoryCategory category) {
-  switch (category) {
-    case MemoryCategory::kParameter:
-      return "parameter";
-    case MemoryCategory::kGradient:
-      return "gradient";
-    case MemoryCategory::kOptimizer:
-      return "optimizer";
-    case MemoryCategory::kGathered:
-      return "gathered";
-    case MemoryCategory::kActivation:
-      return "activation";
-    case MemoryCategory::kWorkspace:
-      return "workspace";
-    case MemoryCategory::kCommunication:
-      return "communication";
-    case MemoryCategory::kOther:
-      return "other";
-  }
-  return "?";
-}
 
 std::int64_t MemoryReading::total() const {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
@@ -89,13 +65,5 @@ void MemoryCounters::reset_peak() {
   peak_total_ = total_;
   peak_model_ = model_;
 }
-
-MemoryCategory current_memory_category() { return t_category; }
-
-MemoryCategoryScope::MemoryCategoryScope(MemoryCategory category) : previous_(t_category) {
-  t_category = category;
-}
-
-MemoryCategoryScope::~MemoryCategoryScope() { t_category = previous_; }
 
 }  // namespace tessera

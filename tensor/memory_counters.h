@@ -9,22 +9,9 @@
 #include <memory>
 
 #include "tessera/tensor/memory/spin_lock.h"
+#include "tessera/tensor/memory_category.h"
 
 namespace tessera {
-
-/// What bytes are for.
-enum class MemoryCategory : std::uint8_t {
-  kParameter,      ///< a rank's shards, in the stored dtype
-  kGradient,       ///< gradient slots and reduced gradients
-  kOptimizer,      ///< momentum and other optimizer state
-  kGathered,       ///< full parameter values while they are needed
-  kActivation,     ///< everything that forward and backward make; the default
-  kWorkspace,      ///< scratch of one kernel
-  kCommunication,  ///< staging of collectives
-  kOther,
-};
-inline constexpr int kMemoryCategories = 8;
-const char* memory_category_name(MemoryCategory category);
 
 /// One reading: bytes per category and of categories together.
 struct MemoryReading {
@@ -66,21 +53,6 @@ class MemoryCounters : public std::enable_shared_from_this<MemoryCounters> {
   std::int64_t peak_total_ = 0;
   std::int64_t peak_model_ = 0;
   std::shared_ptr<MemoryCounters> self_;  // while total_ is not 0
-};
-
-/// The category that storages made by this thread get unless they name one.
-MemoryCategory current_memory_category();
-
-/// Sets it until the end of the scope.
-class MemoryCategoryScope {
- public:
-  explicit MemoryCategoryScope(MemoryCategory category);
-  ~MemoryCategoryScope();
-  MemoryCategoryScope(const MemoryCategoryScope&) = delete;
-  MemoryCategoryScope& operator=(const MemoryCategoryScope&) = delete;
-
- private:
-  MemoryCategory previous_;
 };
 
 }  // namespace tessera

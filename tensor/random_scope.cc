@@ -9,6 +9,7 @@
 
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/rank_context.h"
+#include "tessera/tensor/thread_state.h"
 
 namespace tessera::random {
 namespace {
@@ -17,13 +18,9 @@ std::atomic<std::uint64_t> g_seed{0};
 std::atomic<std::uint64_t> g_generation{0};
 
 thread_local State t_state;
-// True in a scope: manual_seed no longer changes what this thread draws.
-thread_local bool t_fixed = false;
-// Why this thread draws nothing; null: it does.
-thread_local const char* t_no_draws = nullptr;
 
 State& current() {
-  if (!t_fixed) {
+  if (!detail::thread_state().has_fixed_random) {
     const std::uint64_t generation = g_generation.load(std::memory_order_acquire);
     if (t_state.generation != generation) {
       t_state = State{.generation = generation};
@@ -60,8 +57,9 @@ Key RandomKey::key() const {
 }
 
 RandomKey next_key(std::string_view layer) {
-  TESSERA_CHECK_AS(StateError, t_no_draws == nullptr, "random.next_key",
-                   "layer \"{}\" draws random numbers, but {}", layer, t_no_draws);
+  const char* no_draws = detail::thread_state().no_draws;
+  TESSERA_CHECK_AS(StateError, no_draws == nullptr, "random.next_key",
+                   "layer \"{}\" draws random numbers, but {}", layer, no_draws);
   State& state = current();
   const int rank = state.in_step ? -1 : current_rank_context()->rank();
   const std::uint64_t name = named_key(static_cast<std::uint64_t>(rank + 1), layer).value;
@@ -81,16 +79,18 @@ void manual_seed(std::uint64_t seed) {
 State capture() { return current(); }
 
 RestoreScope::RestoreScope(const State& state)
-    : previous_(std::exchange(t_state, state)), previous_fixed_(std::exchange(t_fixed, true)) {}
+    : previous_(std::exchange(t_state, state)),
+      previous_fixed_(std::exchange(detail::thread_state().has_fixed_random, true)) {}
 
 RestoreScope::~RestoreScope() {
   t_state = std::move(previous_);
-  t_fixed = previous_fixed_;
+  detail::thread_state().has_fixed_random = previous_fixed_;
 }
 
-NoDraws::NoDraws(const char* reason) : previous_(std::exchange(t_no_draws, reason)) {}
+NoDraws::NoDraws(const char* reason)
+    : previous_(std::exchange(detail::thread_state().no_draws, reason)) {}
 
-NoDraws::~NoDraws() { t_no_draws = previous_; }
+NoDraws::~NoDraws() { detail::thread_state().no_draws = previous_; }
 
 StepScope::StepScope(const StepOptions& options) : scope_(state_of(options)) {}
 

@@ -8,18 +8,12 @@
 namespace tessera {
 namespace detail {
 
-constinit thread_local const std::shared_ptr<RankContext>* thread_context = nullptr;
-constinit thread_local bool thread_is_stream_worker = false;
-
 const std::shared_ptr<RankContext>& default_rank_context() {
   // Never destroyed: tensors in static variables count themselves off after main() has ended.
   static const auto* context =
       new std::shared_ptr<RankContext>(std::make_shared<RankContext>(-1, 1, omp_get_max_threads()));
   return *context;
 }
-
-void mark_stream_worker() { thread_is_stream_worker = true; }
-bool on_stream_worker() { return thread_is_stream_worker; }
 
 }  // namespace detail
 
@@ -49,14 +43,14 @@ void RankContext::report_failure(std::exception_ptr error) noexcept {
 
 RankScope::RankScope(std::shared_ptr<RankContext> context)
     : context_(std::move(context)),
-      previous_(detail::thread_context),
+      previous_(detail::thread_state().rank_context),
       previous_threads_(omp_get_max_threads()) {
-  detail::thread_context = &context_;
+  detail::thread_state().rank_context = &context_;
   omp_set_num_threads(context_->threads());
 }
 
 RankScope::~RankScope() {
-  detail::thread_context = previous_;
+  detail::thread_state().rank_context = previous_;
   omp_set_num_threads(previous_threads_);
 }
 

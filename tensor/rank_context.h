@@ -15,6 +15,7 @@
 #include <mutex>
 
 #include "tessera/tensor/memory_counters.h"
+#include "tessera/tensor/thread_state.h"
 
 namespace tessera {
 
@@ -56,16 +57,12 @@ class RankContext {
 };
 
 namespace detail {
-/// Points into the innermost RankScope of the thread; null outside of all. Trivially destructible,
-/// so it is usable at any time of a thread's end.
-extern constinit thread_local const std::shared_ptr<RankContext>* thread_context;
-extern constinit thread_local bool thread_is_stream_worker;
 const std::shared_ptr<RankContext>& default_rank_context();
 }  // namespace detail
 
 /// The calling thread's context; never null.
 inline const std::shared_ptr<RankContext>& current_rank_context() {
-  const std::shared_ptr<RankContext>* context = detail::thread_context;
+  const std::shared_ptr<RankContext>* context = detail::thread_state().rank_context;
   return context != nullptr ? *context : detail::default_rank_context();
 }
 
@@ -87,13 +84,7 @@ class RankScope {
 /// The trace of the calling thread's context, or null. Always null on a stream's worker: records
 /// are written at issue, by the rank's own thread.
 inline Trace* active_trace() {
-  return detail::thread_is_stream_worker ? nullptr : current_rank_context()->trace();
+  return detail::thread_state().is_stream_worker ? nullptr : current_rank_context()->trace();
 }
-
-namespace detail {
-/// Called once by each worker thread of a stream, at its start.
-void mark_stream_worker();
-bool on_stream_worker();
-}  // namespace detail
 
 }  // namespace tessera

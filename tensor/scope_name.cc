@@ -1,11 +1,8 @@
 #include "tessera/tensor/scope_name.h"
 
+#include "tessera/tensor/thread_state.h"
+
 namespace tessera {
-namespace {
-
-thread_local const ScopeName* t_scope = nullptr;
-
-}  // namespace
 
 void ScopeName::set(std::string name, std::shared_ptr<const ScopeName> parent) {
   for (const ScopeName* above = parent.get(); above != nullptr; above = above->parent_.get()) {
@@ -28,19 +25,24 @@ std::shared_ptr<ScopeName> make_scope_name() { return std::shared_ptr<ScopeName>
 
 NamedScope::NamedScope(const ScopeName& name) : NamedScope(&name) {}
 
-NamedScope::NamedScope(const ScopeName* name) : previous_(std::exchange(t_scope, name)) {}
+NamedScope::NamedScope(const ScopeName* name)
+    : previous_(std::exchange(detail::thread_state().scope, name)) {}
 
-NamedScope::~NamedScope() { t_scope = previous_; }
+NamedScope::~NamedScope() { detail::thread_state().scope = previous_; }
 
 std::shared_ptr<const ScopeName> current_scope() {
-  return t_scope == nullptr ? nullptr : t_scope->shared_from_this();
+  const ScopeName* scope = detail::thread_state().scope;
+  return scope == nullptr ? nullptr : scope->shared_from_this();
 }
 
-std::string current_scope_path() { return t_scope == nullptr ? "" : t_scope->path(); }
+std::string current_scope_path() {
+  const ScopeName* scope = detail::thread_state().scope;
+  return scope == nullptr ? "" : scope->path();
+}
 
 std::string current_scope_text() {
-  if (t_scope == nullptr) return "outside modules";
-  const std::string path = t_scope->path();
+  if (detail::thread_state().scope == nullptr) return "outside modules";
+  const std::string path = current_scope_path();
   return path.empty() ? "in the root module" : "in \"" + path + "\"";
 }
 

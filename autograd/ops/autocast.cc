@@ -13,8 +13,6 @@
 namespace tessera {
 namespace detail {
 
-constinit thread_local bool t_autocasting = false;
-
 // Leaves of one scope in the lower dtype.
 class AutocastCache {
  public:
@@ -45,7 +43,6 @@ class AutocastCache {
 
 namespace {
 
-thread_local AutocastState t_state;
 thread_local std::shared_ptr<AutocastCache> t_cache;  // null until a cast is kept
 
 bool is_kept(const Variable& x) {
@@ -66,17 +63,13 @@ bool takes_part(const Variable& x) {
 
 }  // namespace
 
-AutocastState autocast_state() { return t_state; }
+AutocastScope::AutocastScope(std::optional<DType> lower)
+    : previous_(std::exchange(thread_state().settings.autocast, lower)),
+      previous_cache_(std::exchange(t_cache, nullptr)) {}
 
-AutocastRestore::AutocastRestore(const AutocastState& state)
-    : previous_(std::exchange(t_state, state)), previous_cache_(std::exchange(t_cache, nullptr)) {
-  t_autocasting = state.lower.has_value();
-}
-
-AutocastRestore::~AutocastRestore() {
-  t_state = previous_;
+AutocastScope::~AutocastScope() {
+  thread_state().settings.autocast = previous_;
   t_cache = std::move(previous_cache_);
-  t_autocasting = t_state.lower.has_value();
 }
 
 void forget_autocast_casts() {
@@ -84,7 +77,7 @@ void forget_autocast_casts() {
 }
 
 void autocast_operands(AutocastClass operands, std::span<Variable> variables) {
-  const std::optional<DType> lower = t_state.lower;
+  const std::optional<DType> lower = thread_state().settings.autocast;
   const auto first = std::find_if(variables.begin(), variables.end(), takes_part);
   if (first == variables.end() || !lower) return;
   DType target = operands == AutocastClass::kLower ? *lower
@@ -102,19 +95,19 @@ void autocast_operands(AutocastClass operands, std::span<Variable> variables) {
 
 }  // namespace detail
 
-std::optional<DType> autocast_dtype() { return detail::t_state.lower; }
+std::optional<DType> autocast_dtype() { return detail::thread_state().settings.autocast; }
 
 namespace {
 
-detail::AutocastState state_for(std::optional<DType> lower) {
+std::optional<DType> checked(std::optional<DType> lower) {
   TESSERA_CHECK(!lower || is_floating(*lower), "autocast",
                 "{} is not a floating dtype; use bf16, f16 or f32",
                 lower ? dtype_name(*lower) : "none");
-  return {.lower = lower};
+  return lower;
 }
 
 }  // namespace
 
-AutocastGuard::AutocastGuard(std::optional<DType> lower) : scope_(state_for(lower)) {}
+AutocastGuard::AutocastGuard(std::optional<DType> lower) : scope_(checked(lower)) {}
 
 }  // namespace tessera

@@ -86,21 +86,16 @@ namespace detail {
 class AutocastCache;
 
 /// What autocast depends on.
-struct AutocastState {
-  std::optional<DType> lower = {};
-};
-AutocastState autocast_state();
-
 /// A state until the end of the scope, with casts of its own.
-class AutocastRestore {
+class AutocastScope {
  public:
-  explicit AutocastRestore(const AutocastState& state);
-  ~AutocastRestore();
-  AutocastRestore(const AutocastRestore&) = delete;
-  AutocastRestore& operator=(const AutocastRestore&) = delete;
+  explicit AutocastScope(std::optional<DType> lower);
+  ~AutocastScope();
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
 
  private:
-  AutocastState previous_;
+  std::optional<DType> previous_;
   std::shared_ptr<AutocastCache> previous_cache_;
 };
 }  // namespace detail
@@ -112,7 +107,7 @@ class AutocastGuard {
   explicit AutocastGuard(std::optional<DType> lower);
 
  private:
-  detail::AutocastRestore scope_;
+  detail::AutocastScope scope_;
 };
 
 }  // namespace tessera

@@ -14,12 +14,11 @@
 
 #include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/variable.h"
+#include "tessera/tensor/thread_state.h"
 
 namespace tessera::detail {
 
-/// Read through autocasting(); set by AutocastRestore.
-extern constinit thread_local bool t_autocasting;
-inline bool autocasting() { return t_autocasting; }
+inline bool autocasting() { return thread_state().settings.autocast.has_value(); }
 
 /// The class of an operation; a name that is not in the table does not compile.
 consteval AutocastClass autocast_of(std::string_view operation) {
@@ -34,7 +33,7 @@ template <class Operation, class... Operands>
 auto autocast(AutocastClass operand_class, Operation&& operation, const Operands&... operands) {
   std::array<Variable, sizeof...(Operands)> cast = {operands...};
   autocast_operands(operand_class, cast);
-  const AutocastRestore off(AutocastState{});
+  const AutocastScope off(std::nullopt);
   return std::apply(operation, cast);
 }
 

@@ -11,13 +11,12 @@
 #include "tessera/tensor/cuda/graph.h"
 #include "tessera/tensor/cuda/graph_memory.h"
 #include "tessera/tensor/cuda/recorded_mark.h"
+#include "tessera/tensor/thread_state.h"
 
 namespace tessera::cuda {
 namespace {
 
 constexpr const char* kWhere = "cuda_graph.capture";
-
-thread_local Capture* t_current = nullptr;
 
 }  // namespace
 
@@ -39,18 +38,18 @@ RelaxedCapture::~RelaxedCapture() {
 }
 
 void check_not_capturing(const char* where) {
-  TESSERA_CHECK_AS(StateError, t_current == nullptr, where,
+  TESSERA_CHECK_AS(StateError, current() == nullptr, where,
                    "the host cannot wait for the GPU while a CUDA graph is captured, for nothing "
                    "runs; do it after a replay");
 }
 
-Capture* Capture::current() { return t_current; }
+Capture* Capture::current() { return detail::thread_state().capture; }
 
 Capture::Capture()
     : replays_(std::make_shared<Replays>()), memory_(std::make_shared<GraphMemory>(replays_)) {
-  TESSERA_CHECK_AS(StateError, t_current == nullptr, kWhere,
+  TESSERA_CHECK_AS(StateError, current() == nullptr, kWhere,
                    "this thread captures a graph already; end that first");
-  t_current = this;
+  detail::thread_state().capture = this;
 }
 
 Capture::~Capture() {
@@ -111,8 +110,8 @@ CUgraph_st* Capture::end() {
 }
 
 void Capture::leave() noexcept {
-  if (t_current != this) return;
-  t_current = nullptr;
+  if (current() != this) return;
+  detail::thread_state().capture = nullptr;
   for (const Member& member : members_) member.queue->leave_capture();
   if (fork_ != nullptr) EventStore::of(members_.front().device).give_back(fork_);
   fork_ = nullptr;

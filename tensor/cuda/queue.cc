@@ -40,7 +40,7 @@ struct HostTask {
 // On a thread of the driver, which nothing may be thrown into.
 void CUDART_CB run_host_task(void* data) {
   const std::unique_ptr<HostTask> task(static_cast<HostTask*>(data));
-  detail::mark_stream_worker();
+  detail::thread_state().is_stream_worker = true;
   const RankScope scope(task->context);
   if (task->failure->any()) return;
   try {

@@ -85,7 +85,7 @@ void WorkQueue::push(Task task) {
 }
 
 void WorkQueue::loop() {
-  detail::mark_stream_worker();
+  detail::thread_state().is_stream_worker = true;
   pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());
   Task task;
   while (next(&task)) {
@@ -191,7 +191,7 @@ void WorkQueue::finish() noexcept {
     finishing_ = true;
     wake_.notify_one();
   }
-  if (detail::on_stream_worker()) {
+  if (detail::thread_state().is_stream_worker) {
     thread_.detach();
   } else {
     thread_.join();

@@ -12,6 +12,8 @@
 #include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/ops/inplace.h"
 #include "tessera/autograd/ops/ops.h"
+#include "tessera/tensor/device.h"
+#include "tessera/tensor/memory_category.h"
 #include "tessera/tensor/memory_counters.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tensor/rank_context.h"
@@ -237,13 +239,15 @@ TEST_CASE("recompute: what the second run saved goes as it is used, with retain_
 
 TEST_CASE("recompute: the thread's state is that of the first run, and is put back") {
   const Variable x = leaf({3});
+  const Device before = default_device();
   const auto name = make_scope_name();
   name->set("block", nullptr);
   std::vector<std::string> seen;
   const OneToOne function = [&](const Variable& h) {
     seen.push_back(current_scope_text() + (autocast_dtype() ? " f32" : " none") + " " +
                    std::to_string(random::first_sample()) +
-                   (detail::anomaly_mode() ? " checked" : ""));
+                   (detail::anomaly_mode() ? " checked " : " ") + default_device().str() + " " +
+                   memory_category_name(current_memory_category()));
     return mul(h, h);
   };
   Variable y;
@@ -251,14 +255,18 @@ TEST_CASE("recompute: the thread's state is that of the first run, and is put ba
     NamedScope scope(*name);
     AutocastGuard autocast(DType::kF32);
     AnomalyGuard anomaly;
+    DefaultDeviceScope device(kNull);
+    MemoryCategoryScope category(MemoryCategory::kOther);
     random::StepScope step({.first_sample = 7});
     y = recompute(function, x);
   }
   backward(sum(y));
-  CHECK(seen == std::vector<std::string>(2, "in \"block\" f32 7 checked"));
+  CHECK(seen == std::vector<std::string>(2, "in \"block\" f32 7 checked null other"));
   CHECK(current_scope_text() == "outside modules");
   CHECK_FALSE(autocast_dtype());
   CHECK(grad_enabled());
+  CHECK(default_device() == before);
+  CHECK(current_memory_category() == MemoryCategory::kActivation);
 }
 
 TEST_CASE("recompute: exceptions of either run leave the thread clean") {
