@@ -1,4 +1,4 @@
-// What PyTorch computed, from tests/tensor/reference/; tools/make_reference_values.py writes the
+// What PyTorch computed, from tests/tensor/reference/; tests/reference/make_values.py writes the
 // files and says what they hold.
 //
 //     for (const ReferenceCase& c : load_reference("softmax")) {

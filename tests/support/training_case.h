@@ -1,5 +1,5 @@
 // A case of tests/nn/reference/: what PyTorch computed in 20 training steps, and the formula that
-// says what it began with. tools/make_training_values.py writes the files.
+// says what it began with. tests/reference/make_values.py writes the files.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the cases of language models in tools/training_values/ have in common.
+// What the cases of language models in tests/reference/training/ have in common.
 #pragma once
 
 #include <memory>

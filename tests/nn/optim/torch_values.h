@@ -1,5 +1,4 @@
-// Parameters after 20 steps of PyTorch's optimizers; tools/make_optimizer_values.py writes this
-// file.
+// Parameters after 20 steps of PyTorch's optimizers. tests/reference/make_values.py writes this file.
 #pragma once
 
 #include <vector>

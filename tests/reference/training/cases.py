@@ -1,4 +1,4 @@
-"""How a case of make_training_values.py is made: a model with formula-made state, trained for 20 steps in f64.
+"""How a case of training is made: a model whose state is made by a formula, trained for 20 steps in f64.
 
 Everything that a case starts from is given by whole numbers and powers of two, so that f32, f64, Python and C++ begin with
 the same bits. tests/support/training_reference.h reads what is written here, and repeats `numbers`.
@@ -7,7 +7,6 @@ the same bits. tests/support/training_reference.h reads what is written here, an
 import copy
 import json
 import math
-import os
 
 import torch
 
@@ -232,11 +231,6 @@ def shortened(value):
     return value
 
 
-def write(folder, name, cases):
-    path = os.path.join(folder, name + ".json")
+def text_of(cases):
     lines = [json.dumps(shortened(c), separators=(",", ":"), allow_nan=False) for c in cases]
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("[\n" + ",\n".join(lines) + "\n]\n")
-    size = os.path.getsize(path)
-    assert size < 60_000, f"{path} has {size} bytes"
-    print(f"{path}: {len(cases)} cases, {size} bytes")
+    return "[\n" + ",\n".join(lines) + "\n]\n"

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from training_values.models import mean_cross_entropy
-from training_values.training import case, fixed, sgd, whole
+from training.models import mean_cross_entropy
+from training.cases import case, fixed, sgd, whole
 
 VOCABULARY = 19  # odd
 LENGTH, POSITIONS = 11, 13

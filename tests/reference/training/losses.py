@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from training_values.training import case, fixed, real, whole
+from training.cases import case, fixed, real, whole
 
 WEIGHT = torch.tensor([0.5, 1.5, 1.0, 0.25])
 

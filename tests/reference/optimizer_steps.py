@@ -1,18 +1,14 @@
-#!/usr/bin/env python3
-"""Writes tests/nn/optim/torch_values.h: parameters after 20 steps of PyTorch's optimizers, in f64.
+"""Parameters after 20 steps of PyTorch's optimizers, in f64, as a C++ header.
 
-    python3 tools/make_optimizer_values.py > tests/nn/optim/torch_values.h
-
-Needs PyTorch 2.9 or newer. Element i of a parameter starts as cos(1 + i), and has the gradient sin(0.7 (i + 1) + 0.3 t)
-at step t, counted from 0: torch_steps_test.cc does the same. The second parameter is in a group of its own.
+Element i of a parameter starts as cos(1 + i), and has the gradient sin(0.7 (i + 1) + 0.3 t) at step t, counted from 0:
+tests/nn/optim/torch_steps_test.cc does the same. The second parameter is in a group of its own.
 """
+
+import unittest.mock
 
 import torch
 
-torch.set_default_dtype(torch.float64)
 STEPS = 20
-# Muon orthogonalises in bf16, which keeps two digits; in f64 the rest can be compared too.
-torch.bfloat16 = torch.float64
 
 CASES = [
     ("sgd_dampening", torch.optim.SGD, dict(lr=0.1, momentum=0.9, dampening=0.3, weight_decay=0.05), (4,)),
@@ -40,6 +36,12 @@ def gradient(parameter, step):
 
 
 def run(make, options, second_shape):
+    # Muon orthogonalises in bf16, which keeps two digits; in f64 the rest can be compared too.
+    with unittest.mock.patch.object(torch, "bfloat16", torch.float64):
+        return parameters_after(make, options, second_shape)
+
+
+def parameters_after(make, options, second_shape):
     parameters = [start((3, 2)), start(second_shape)]
     second = dict(params=[parameters[1]], lr=options["lr"] / 2, weight_decay=0)
     optimizer = make([dict(params=[parameters[0]]), second], **options)
@@ -50,14 +52,11 @@ def run(make, options, second_shape):
     return [x for parameter in parameters for x in parameter.detach().reshape(-1).tolist()]
 
 
-def main():
-    print("// Parameters after 20 steps of PyTorch's optimizers; tools/make_optimizer_values.py writes this file.")
-    print("#pragma once\n\n#include <vector>\n\nnamespace tessera::testing::torch {\n")
-    for name, make, options, second_shape in CASES:
-        print(f"inline const std::vector<double> {name} = {{")
-        print(",\n".join(f"{x!r}" for x in run(make, options, second_shape)) + "};")
-    print("\n}  // namespace tessera::testing::torch")
-
-
-if __name__ == "__main__":
-    main()
+def text_of(cases):
+    lines = ["// Parameters after 20 steps of PyTorch's optimizers. tests/reference/make_values.py writes this file.",
+             "#pragma once\n\n#include <vector>\n\nnamespace tessera::testing::torch {\n"]
+    for name, make, options, second_shape in cases:
+        lines.append(f"inline const std::vector<double> {name} = {{")
+        lines.append(",\n".join(f"{x!r}" for x in run(make, options, second_shape)) + "};")
+    lines.append("\n}  // namespace tessera::testing::torch\n")
+    return "\n".join(lines)

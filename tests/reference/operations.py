@@ -1,17 +1,11 @@
-#!/usr/bin/env python3
-"""Writes tests/tensor/reference/*.json: what PyTorch computes for operations of neural networks.
+"""What PyTorch computes for operations of neural networks, in f64, on tiny odd shapes.
 
-    python3 tools/make_reference_values.py [FOLDER]
-
-Needs PyTorch (CPU, 2.4 or newer); tests read the files and need neither it nor this script. All in f64, on tiny odd
-shapes. A file is a list of cases: a name, options, and tensors by name; "d<name>" is the gradient of tensor <name> for the
-output gradient "dy". tests/support/reference.h reads them.
+A file is a list of cases: a name, options, and tensors by name; "d<name>" is the gradient of tensor <name> for the output
+gradient "dy". tests/support/reference.h reads them.
 """
 
 import json
 import math
-import os
-import sys
 
 import torch
 import torch.nn.functional as F
@@ -310,23 +304,17 @@ def pool_cases():
     return cases
 
 
-def write(folder, name, cases):
-    path = os.path.join(folder, name + ".json")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("[\n" + ",\n".join(json.dumps(c, separators=(",", ":"), allow_nan=False) for c in cases) + "\n]\n")
-    print(f"{path}: {len(cases)} cases, {os.path.getsize(path)} bytes")
+def text_of(cases):
+    return "[\n" + ",\n".join(json.dumps(c, separators=(",", ":"), allow_nan=False) for c in cases) + "\n]\n"
 
 
-def main(arguments):
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    folder = arguments[0] if arguments else os.path.join(here, "tests", "tensor", "reference")
-    os.makedirs(folder, exist_ok=True)
-    print(f"PyTorch {torch.__version__}")
-    for name, make in [("softmax", softmax_cases), ("cross_entropy", cross_entropy_cases), ("norm", norm_cases),
-                       ("rotary", rotary_cases), ("optimizer", optimizer_cases), ("attention", attention_cases),
-                       ("conv", conv_cases), ("pool", pool_cases)]:
-        write(folder, name, make())
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+FILES = {
+    "softmax": softmax_cases,
+    "cross_entropy": cross_entropy_cases,
+    "norm": norm_cases,
+    "rotary": rotary_cases,
+    "optimizer": optimizer_cases,
+    "attention": attention_cases,
+    "conv": conv_cases,
+    "pool": pool_cases,
+}

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from training_values.training import case, fixed, mean_square, real, target
+from training.cases import case, fixed, mean_square, real, target
 
 # In evaluation PyTorch's other code path gives zeros at padded positions.
 torch.backends.mha.set_fastpath_enabled(False)

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from training_values.training import case, mean_square, of_x, real, target, whole
+from training.cases import case, mean_square, of_x, real, target, whole
 
 
 def net(name, *layers, x, y):

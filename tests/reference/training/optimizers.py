@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
-from training_values.training import STEPS, case, of_x, real, target
+from training.cases import STEPS, case, of_x, real, target
 
 
 class Lion(torch.optim.Optimizer):

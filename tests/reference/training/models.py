@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from training_values.training import case, of_x, real, target, whole
+from training.cases import case, of_x, real, target, whole
 
 
 def on_rows(name, make, dim, out=None):

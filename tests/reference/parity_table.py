@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The parity table: how far our training is from PyTorch's, and how many lines each part has.
 
-    tools/bazel test //tests/nn/parity/... //tests/models/parity/... --test_output=all --nocache_test_results | tools/parity_table.py [--short]
+    tools/bazel test //tests/nn/parity/... //tests/models/parity/... --test_output=all --nocache_test_results | tests/reference/parity_table.py [--short]
 
 Reads the rows that these tests print. Deviations are the worst of values, gradients, 20 losses and the state
 after 20 steps, relative to max(1, |x|). With --short one row for each file of tests/nn/reference/, else one for each case.
@@ -62,7 +62,7 @@ def summed_up(rows):
 
 
 def main():
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--short", action="store_true", help="one row for each file")
     short = parser.parse_args().short
