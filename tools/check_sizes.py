@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Keeps files and functions readable: a file has at most 500 lines, a function at most 60.
 
-    tools/check_sizes.py [ROOT]
+    tools/check_sizes.py [--small] [--folders] [ROOT]
 
-Reads .h .cc .cu .py .bzl and prints what is too long, then the distribution. Aim for 300 and 40.
+Reads .h .cc .cu .py .bzl and prints which files and functions are too long, then the distribution. Aim for 300 and 40.
+With --small it also names the files under 40 lines, smallest first: several of them may be one concept. With --folders it
+names the folders with more than 40 files.
 """
 
+import argparse
 import ast
+import collections
 import os
 import sys
 
@@ -14,6 +18,8 @@ from cpp_functions import cpp_functions
 
 FILE_WALL, FILE_AIM = 500, 300
 FUNCTION_WALL, FUNCTION_AIM = 60, 40
+SMALL = 40
+FOLDER_AIM = 40  # files
 ENDINGS = (".h", ".cc", ".cu", ".py", ".bzl")
 
 # What may be longer: "path" or "path:function" -> why.
@@ -49,14 +55,31 @@ def distribution(what, sizes, aim, wall):
             f"{over_aim} over the aim of {aim} (wall {wall})")
 
 
+def files_per_folder(root):
+    """Folder -> number of its files, of all kinds."""
+    counts = collections.Counter()
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith((".", "bazel-", "__"))]
+        counts[os.path.relpath(folder, root)] = len(files)
+    return counts
+
+
 def main(arguments):
-    root = arguments[0] if arguments else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true", help=f"name the files under {SMALL} lines")
+    parser.add_argument("--folders", action="store_true", help=f"name the folders with more than {FOLDER_AIM} files")
+    parser.add_argument("root", nargs="?", default=os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    options = parser.parse_args(arguments)
+    root = options.root
+    small = []
     errors, file_sizes, function_sizes, unused = [], [], [], set(EXCEPTIONS)
     for path in source_files(root):
         with open(os.path.join(root, path), encoding="utf-8") as file:
             text = file.read()
         lines = text.count("\n")
         file_sizes.append(lines)
+        if lines < SMALL:
+            small.append((lines, path))
         if lines > FILE_WALL:
             unused.discard(path)
             if path not in EXCEPTIONS:
@@ -70,7 +93,12 @@ def main(arguments):
     errors += [f"{name} is listed as an exception and needs none" for name in sorted(unused)]
     for error in errors:
         print(f"check_sizes: {error}")
-    print("check_sizes:", distribution("files", file_sizes, FILE_AIM, FILE_WALL))
+    for lines, path in sorted(small) if options.small else ():
+        print(f"check_sizes: {path} has {lines} lines")
+    for folder, count in files_per_folder(root).most_common() if options.folders else ():
+        if count > FOLDER_AIM:
+            print(f"check_sizes: {folder}/ has {count} files")
+    print("check_sizes:", distribution("files", file_sizes, FILE_AIM, FILE_WALL) + f", {len(small)} under {SMALL}")
     print("check_sizes:", distribution("functions", function_sizes, FUNCTION_AIM, FUNCTION_WALL))
     return 1 if errors else 0
 

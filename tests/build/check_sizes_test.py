@@ -22,6 +22,24 @@ class CheckSizesTest(CheckerTestCase):
         for name in ("a.h", "a.cc", "a.cu", "a.py", "a.bzl"):
             self.assert_red({f"nn/{name}": "\n" * 501}, f"nn/{name} has 501 lines; the wall is 500")
 
+    def test_small_files(self):
+        """--small names the files under 40 lines, smallest first."""
+        tree = {"nn/a.cc": "\n" * 39, "nn/b.h": "\n" * 40, "nn/c.cc": "\n" * 5}
+        self.assertIn("largest 40, 0 over the aim of 300 (wall 500), 2 under 40", self.assert_green(tree))
+        self.checker = ("check_sizes.py", "--small")
+        output = self.assert_green(tree)
+        self.assertLess(output.index("nn/c.cc has 5 lines"), output.index("nn/a.cc has 39 lines"))
+        self.assertNotIn("nn/b.h", output)
+
+    def test_folders(self):
+        """--folders names the folders with more than 40 files, of all kinds."""
+        tree = {**{f"nn/{i}.txt": "" for i in range(41)}, **{f"fsdp/{i}.h": "" for i in range(40)}}
+        self.assertNotIn("files\n", self.assert_green(tree).partition("check_sizes: 40 files")[0])
+        self.checker = ("check_sizes.py", "--folders")
+        output = self.assert_green(tree)
+        self.assertIn("nn/ has 41 files", output)
+        self.assertNotIn("fsdp/ has", output)
+
     def test_long_function(self):
         self.assert_red({"nn/a.cc": "\n" + function_of(61)}, "nn/a.cc:2: f has 61 lines; the wall is 60")
 
