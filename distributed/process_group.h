@@ -112,7 +112,7 @@ class ProcessGroup {
   /// The members' ranks in the world, in group order.
   const std::vector<int>& ranks() const { return identity_.ranks; }
 
-  /// What carries the bytes: "local", "gloo", "fake".
+  /// What carries the bytes: "local", "gloo", "nccl", "fake".
   virtual std::string backend() const = 0;
   /// Whether it takes tensors of the device. Those of the null device go through any transport and
   /// are done at once.

@@ -122,10 +122,10 @@ TEST_CASE("help names every option with its default under a heading") {
     CHECK_THAT(run_program(words).out, Contains("usage: tessera"));
 }
 
-// Rows of the README's tables of options, by the words in bold in front of each table.
+// Rows of the tables of options in the program's README, by the bold words in front of each table.
 using Rows = std::map<std::string, std::string>;  // option, default
 std::map<std::string, Rows> readme_tables() {
-  std::ifstream readme("README.md");
+  std::ifstream readme("tools/program/README.md");
   REQUIRE(readme.good());
   static const std::regex row(R"(^\| `--([a-z0-9-]+)` \| ([^|]*) \|.*)");
   static const std::regex heading(R"(^\*\*Options of ([a-z ]+)\.\*\*.*)");
@@ -141,7 +141,7 @@ std::map<std::string, Rows> readme_tables() {
   return tables;
 }
 
-TEST_CASE("the README's tables have the options and defaults of --help") {
+TEST_CASE("the page's tables have the options and defaults of --help") {
   const auto tables = readme_tables();
   REQUIRE(tables.size() == 3);
   std::map<std::string, std::size_t> used;
