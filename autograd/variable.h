@@ -67,7 +67,8 @@ class Variable {
   /// with such a hook is never written directly.
   HookHandle register_hook(std::function<Variable(const Variable&)> hook);
   /// Leaves, else StateError: after a backward pass gave the sink a gradient. Called once per
-  /// backward pass.
+  /// backward pass. A hook that holds its own variable, or the parameter that the variable belongs
+  /// to, keeps both alive for good: capture a reference, or a name.
   HookHandle register_post_accumulate_hook(std::function<void(const Variable&)> hook);
   /// For owners of leaves that set the gradient themselves, after a pass (a sharding layer, once it
   /// is reduced): whether there are such hooks, and calls them. Leaves, else StateError.

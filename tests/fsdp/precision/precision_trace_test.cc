@@ -141,10 +141,12 @@ TESSERA_RANK_TEST_WITH("mixed precision: hooks see values as computed, gradients
       hook_communication(*group, seen);
     }
     nn::initialize(model, {.seed = 3});
-    for (const nn::Parameter& parameter : model.parameters()) {
-      Variable local = parameter.local();
-      local.register_post_accumulate_hook(
-          [&seen, parameter](const Variable&) { seen.gradients.insert(parameter.grad().dtype()); });
+    for (const nn::NamedParameter& named : model.named_parameters()) {
+      Variable local = named.parameter.local();
+      // By name: a parameter that its own hook holds is never freed.
+      local.register_post_accumulate_hook([&seen, &model, name = named.name](const Variable&) {
+        seen.gradients.insert(model.get_parameter(name).grad().dtype());
+      });
     }
     backward(row_loss(model(Variable(my_rows(random_rows(5, 7, DType::kF32, 1), t.world())))));
     const auto check = [&](const char* what, const std::set<DType>& found, DType expected) {

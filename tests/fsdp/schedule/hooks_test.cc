@@ -48,8 +48,9 @@ void check_hook_runs(RankTest& t, bool replicated) {
   std::map<std::string, int> runs;
   for (const nn::NamedParameter& named : model->named_parameters()) {
     Variable local = named.parameter.local();
-    const nn::Parameter parameter = named.parameter, whole = twin.get_parameter(named.name);
-    local.register_post_accumulate_hook([&t, &runs, parameter, whole](const Variable& hooked) {
+    // By name: a parameter that its own hook holds is never freed.
+    local.register_post_accumulate_hook([&, name = named.name](const Variable& hooked) {
+      const nn::Parameter parameter = model->get_parameter(name), whole = twin.get_parameter(name);
       ++runs[parameter.name()];
       t.check(hooked.same_as(parameter.local()), "the hook of {} got another variable",
               parameter.name());
