@@ -8,6 +8,7 @@
 #include "tessera/autograd/variable.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops/ops.h"
+#include "tessera/tests/support/throws.h"
 
 namespace tessera::testing {
 
@@ -36,18 +37,5 @@ inline std::vector<double> values(const Tensor& x) {
   return cast(x, DType::kF64).to_vector<double>();
 }
 inline std::vector<double> values(const Variable& x) { return values(x.tensor()); }
-
-// The message of the E that `body` throws; other outcomes are told in the answer.
-template <class E, class Body>
-std::string thrown(Body&& body) {
-  try {
-    body();
-  } catch (const E& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return std::string("another exception: ") + error.what();
-  }
-  return "nothing was thrown";
-}
 
 }  // namespace tessera::testing

@@ -25,24 +25,14 @@
 #include "tessera/tests/fsdp/schedule/holder.h"
 #include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/ranks.h"
+#include "tessera/tests/support/throws.h"
 
 namespace tessera::testing {
 namespace {
 
-/// What `action` throws as E; a note when it throws nothing.
-template <class E>
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "(nothing was thrown)";
-}
-
 template <class E>
 void check_throws(RankTest& t, const std::string& text, const std::function<void()>& action) {
-  const std::string message = message_of<E>(action);
+  const std::string message = thrown<E>(action);
   t.check(message.find(text) != std::string::npos, "expected \"{}\", got: {}", text, message);
 }
 
@@ -354,7 +344,7 @@ TESSERA_RANK_TEST("fsdp: zero_grad refuses while gradients wait", "[fsdp]") {
   Variable through = mul(y, 2.0);
   through.register_hook([&](const Variable&) { return Variable(); });
   weight.value_leaf().register_post_accumulate_hook(
-      [&](const Variable&) { refused = message_of<StateError>([&] { weight.zero_grad(); }); });
+      [&](const Variable&) { refused = thrown<StateError>([&] { weight.zero_grad(); }); });
   backward(through);
   t.check(refused.find("block0") != std::string::npos, "zero_grad during backward said: {}",
           refused);

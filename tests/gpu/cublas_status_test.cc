@@ -6,7 +6,7 @@
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/kernels/cuda/cublas/cublas_lt.h"
 #include "tessera/tensor/kernels/cuda/cublas/cublas_meaning.h"
-#include "tessera/tests/tensor/throws.h"
+#include "tessera/tests/support/throws.h"
 
 namespace tessera {
 namespace {

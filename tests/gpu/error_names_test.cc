@@ -8,7 +8,7 @@
 #include "tessera/tensor/cuda/check_cuda.h"
 #include "tessera/tensor/cuda/error_meaning.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tests/tensor/throws.h"
+#include "tessera/tests/support/throws.h"
 
 namespace tessera {
 namespace {

@@ -14,7 +14,7 @@
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/streams/stream.h"
 #include "tessera/tests/gpu/graph_tensors.h"
-#include "tessera/tests/tensor/throws.h"
+#include "tessera/tests/support/throws.h"
 
 namespace tessera {
 namespace {

@@ -17,7 +17,7 @@
 #include "tessera/tensor/kernels/cuda/cublas/matmul_plan.h"
 #include "tessera/tensor/kernels/matmul.h"
 #include "tessera/tests/gpu/device_buffer.h"
-#include "tessera/tests/tensor/throws.h"
+#include "tessera/tests/support/throws.h"
 
 namespace tessera {
 namespace {

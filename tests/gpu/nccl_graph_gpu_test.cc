@@ -8,7 +8,7 @@
 #include "tessera/tensor/cuda/graph.h"
 #include "tessera/tensor/cuda/queue.h"
 #include "tessera/tests/distributed/nccl/nccl_support.h"
-#include "tessera/tests/tensor/throws.h"
+#include "tessera/tests/support/throws.h"
 
 namespace tessera::testing {
 namespace {

@@ -9,7 +9,7 @@
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/streams/stream.h"
-#include "tessera/tests/tensor/throws.h"
+#include "tessera/tests/support/throws.h"
 
 namespace tessera {
 namespace {

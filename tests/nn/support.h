@@ -3,7 +3,6 @@
 // Small helpers of the nn tests.
 
 #include <algorithm>
-#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,22 +11,9 @@
 #include "tessera/nn/parameter.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops/create.h"
+#include "tessera/tests/support/throws.h"
 
 namespace tessera::testing {
-
-// The message of the E that `body` throws; a text saying so when it throws nothing or something
-// else.
-template <class E, class Body>
-std::string thrown(Body&& body) {
-  try {
-    body();
-  } catch (const E& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return std::string("another type of exception: ") + error.what();
-  }
-  return "nothing was thrown";
-}
 
 inline std::vector<double> values(const Tensor& tensor) {
   if (tensor.dtype() == DType::kF64) return tensor.to_vector<double>();

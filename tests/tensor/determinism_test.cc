@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "tessera/tensor/error.h"
-#include "tessera/tests/tensor/throws.h"
+#include "tessera/tests/support/throws.h"
 
 namespace tessera {
 namespace {

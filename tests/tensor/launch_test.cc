@@ -12,7 +12,7 @@
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/tensor.h"
 #include "tessera/tensor/trace.h"
-#include "tessera/tests/tensor/throws.h"
+#include "tessera/tests/support/throws.h"
 
 namespace tessera {
 namespace {

@@ -9,8 +9,8 @@
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/kernels/math/random_math.h"
 #include "tessera/tensor/ops/create.h"
+#include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/ops/ops_support.h"
-#include "tessera/tests/tensor/throws.h"
 
 namespace tessera {
 namespace {

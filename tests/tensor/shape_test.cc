@@ -6,7 +6,7 @@
 #include "tessera/tensor/device.h"
 #include "tessera/tensor/dtype.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tests/tensor/throws.h"
+#include "tessera/tests/support/throws.h"
 
 namespace tessera {
 namespace {

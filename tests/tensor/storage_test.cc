@@ -9,7 +9,7 @@
 #include "tessera/tensor/streams/stream.h"
 #include "tessera/tensor/tensor.h"
 #include "tessera/tensor/trace.h"
-#include "tessera/tests/tensor/throws.h"
+#include "tessera/tests/support/throws.h"
 
 namespace tessera {
 namespace {

@@ -10,7 +10,7 @@
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/streams/stream.h"
-#include "tessera/tests/tensor/throws.h"
+#include "tessera/tests/support/throws.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/streams/stream.h"
 #include "tessera/tensor/tensor.h"
-#include "tessera/tests/tensor/throws.h"
+#include "tessera/tests/support/throws.h"
 
 namespace tessera {
 namespace {

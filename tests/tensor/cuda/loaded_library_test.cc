@@ -8,7 +8,7 @@
 #include <string>
 
 #include "tessera/tensor/error.h"
-#include "tessera/tests/tensor/throws.h"
+#include "tessera/tests/support/throws.h"
 
 namespace tessera {
 namespace {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "tessera/tensor/error.h"
+#include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/io/safetensors_support.h"
-#include "tessera/tests/tensor/throws.h"
 
 namespace tessera::testing {
 namespace {

@@ -9,8 +9,8 @@
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/io/safetensors.h"
 #include "tessera/tensor/ops/ops.h"
+#include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/io/safetensors_support.h"
-#include "tessera/tests/tensor/throws.h"
 
 namespace tessera {
 namespace {

@@ -5,8 +5,8 @@
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/layout.h"
 #include "tessera/tensor/ops/ops.h"
+#include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/ops/ops_support.h"
-#include "tessera/tests/tensor/throws.h"
 
 namespace tessera {
 namespace {

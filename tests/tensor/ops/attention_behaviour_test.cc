@@ -6,8 +6,8 @@
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/streams/stream.h"
 #include "tessera/tests/support/close.h"
+#include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/ops/ops_support.h"
-#include "tessera/tests/tensor/throws.h"
 
 namespace tessera {
 namespace {

@@ -5,8 +5,8 @@
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/ops/ops_support.h"
-#include "tessera/tests/tensor/throws.h"
 
 namespace tessera {
 namespace {

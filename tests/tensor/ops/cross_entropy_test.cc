@@ -6,8 +6,8 @@
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/nn.h"
 #include "tessera/tensor/rank_context.h"
+#include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/ops/nn_support.h"
-#include "tessera/tests/tensor/throws.h"
 
 namespace tessera {
 namespace {

@@ -9,8 +9,8 @@
 #include "tessera/tensor/ops/dropout.h"
 #include "tessera/tensor/ops/rotary.h"
 #include "tessera/tests/support/reference.h"
+#include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/ops/nn_support.h"
-#include "tessera/tests/tensor/throws.h"
 
 namespace tessera {
 namespace {

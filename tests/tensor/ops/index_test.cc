@@ -7,9 +7,9 @@
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/streams/stream.h"
 #include "tessera/tests/support/close.h"
+#include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/ops/naive.h"
 #include "tessera/tests/tensor/ops/ops_support.h"
-#include "tessera/tests/tensor/throws.h"
 
 namespace tessera {
 namespace {

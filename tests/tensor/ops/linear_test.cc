@@ -7,8 +7,8 @@
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/matmul.h"
 #include "tessera/tests/support/close.h"
+#include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/ops/matmul_support.h"
-#include "tessera/tests/tensor/throws.h"
 
 namespace tessera {
 namespace {

@@ -6,8 +6,8 @@
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/matmul.h"
+#include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/ops/matmul_support.h"
-#include "tessera/tests/tensor/throws.h"
 
 namespace tessera {
 namespace {

@@ -8,8 +8,8 @@
 #include "tessera/tensor/ops/reduce.h"
 #include "tessera/tensor/streams/stream.h"
 #include "tessera/tests/support/reference.h"
+#include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/ops/nn_support.h"
-#include "tessera/tests/tensor/throws.h"
 
 namespace tessera {
 namespace {

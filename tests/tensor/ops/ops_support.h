@@ -18,7 +18,7 @@
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/streams/stream.h"
 #include "tessera/tensor/tensor.h"
-#include "tessera/tests/tensor/throws.h"
+#include "tessera/tests/support/throws.h"
 
 namespace tessera::testing {
 

@@ -8,8 +8,8 @@
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tests/support/close.h"
 #include "tessera/tests/support/reference.h"
+#include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/ops/ops_support.h"
-#include "tessera/tests/tensor/throws.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "tessera/tensor/error.h"
-#include "tessera/tests/tensor/throws.h"
+#include "tessera/tests/support/throws.h"
 #include "tessera/tests/tools/emulated_gpu/gpu.h"
 #include "tessera/tests/tools/emulated_gpu/kernels.h"
 
