@@ -119,6 +119,11 @@ void ModuleState::join(std::shared_ptr<Tree> tree, int index) {
   index_ = index;
 }
 
+void ModuleState::leave_tree() {
+  opened_by_hand_ = gathered_beyond_depth_ = false;
+  tree_.reset();
+}
+
 bool ModuleState::is_told_to_stay() const {
   if (kind() == Kind::kReplicate) return true;
   const ReshardAfterForward& reshard = settings_.reshard_after_forward;
@@ -251,6 +256,24 @@ void ModuleState::forward_failed() {
   if (tree_->forward_root() == this) tree_->abandon();
 }
 
+void ModuleState::end_root_forward(bool root_backward_follows) {
+  if (!group()) return;
+  if (!ran_.empty()) {  // a group of several of which some never ran: it stays
+    ran_.clear();
+    tree_->leave(*this);
+    if (grad_enabled() && backward_follows_) {
+      gathered_beyond_depth_ = true;
+      tree_->schedule.leave_forward(index_);
+    } else {
+      reshard_after_forward();
+    }
+  }
+  if (group()->state() == GroupState::kGathering && !opened_by_hand_) reshard_group();
+  // A part that a recomputed module kept for a backward that will not come.
+  if (grad_enabled() && !root_backward_follows && group()->state() == GroupState::kPostForward)
+    reshard_group();
+}
+
 // Without a watched argument the end of the backward pass stands in.
 void ModuleState::watch_arguments(const nn::VisitVariables& arguments) {
   if (!grad_enabled()) return;
@@ -316,6 +339,21 @@ void ModuleState::post_backward() {
   if (settings_.reduce_gradients && group()->ready_to_reduce() && !group()->needs_zeros())
     group()->reduce(tree_->comm());
   annotate(kAnnotationDomain, group()->group_name(), kPostBackwardPhase);
+}
+
+// Gradients of parameters that were also used outside their module came after its post-backward;
+// and groups where every rank takes part, perhaps with zeros, come in one order.
+void ModuleState::end_backward() {
+  if (phase_ != Phase::kPostBackward) post_backward();
+  if (group() && settings_.reduce_gradients) group()->reduce(tree_->comm());
+  phase_ = Phase::kIdle;
+  ran_.clear();
+}
+
+void ModuleState::reset_pass() {
+  ran_.clear();
+  depth_ = 0;
+  phase_ = Phase::kIdle;
 }
 
 void ModuleState::reshard_group() {

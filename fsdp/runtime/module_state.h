@@ -61,7 +61,8 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   const std::shared_ptr<Tree>& shared_tree() const { return tree_; }
   void check_between_steps() const;  ///< throws where another root's step is under way
   void join(std::shared_ptr<Tree> tree, int index);
-  void leave_tree() { tree_.reset(); }
+  /// Its root is gone. It may run as a root of its own.
+  void leave_tree();
 
   void unshard_by_hand(bool wait);
   void wait_by_hand();
@@ -73,8 +74,21 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   /// Gathers ahead. `held`: beyond the depth that the bound knows.
   void unshard_ahead(bool held);
 
+  // ---- called by the tree, at the ends of passes and after failures
+
+  /// A backward through this pass's forward is expected.
+  bool backward_follows() const { return backward_follows_; }
+  /// The forward of the root is over. Releases what no backward of this pass will use: values that
+  /// were gathered ahead for nothing, and those of a group of which some modules did not run.
+  void end_root_forward(bool root_backward_follows);
+  /// The backward pass is over: runs a post-backward that did not come, and reduces.
+  void end_backward();
+  /// No forward and no backward is under way any more.
+  void reset_pass();
+  /// Releases the group's values.
+  void reshard_group();
+
  private:
-  friend class Tree;
   class Link;
 
   void pre_forward(nn::Module& module, const nn::VisitVariables& arguments);
@@ -89,7 +103,6 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
                 const std::vector<int>& implicit);
   void watch_arguments(const nn::VisitVariables& arguments);
   void watch_results(const nn::VisitVariables& results);
-  void reshard_group();
   /// After a forward: releases, keeps all, or keeps a part.
   void reshard_after_forward();
   bool is_told_to_stay() const;

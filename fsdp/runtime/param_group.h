@@ -3,54 +3,34 @@
 /// The parameters of one fully_shard or replicate call: gathered together, released together,
 /// reduced together.
 ///
-/// One storage holds all gathered values, parameter by parameter, each on a 256-byte boundary with
-/// its padding rows at its tail, so a gather writes every rank's rows straight into place: no copy
-/// in, no copy out.
+/// The group is the sequence of its phases; each phase keeps its own data:
+///
+///     group_layout.h   what the group consists of
+///     gather.h         unshard: the gathered values and the all-gathers that fill them
+///     kept_part.h      the 1/n that stays between forward and backward, if that was asked for
+///     reduction.h      reduce: from gradient slots into grad()
+///
+/// States, and the calls that change them:
+///
+///     kSharded, kPostForward --unshard()--> kGathering --wait_for_unshard()--> kFull
+///     kGathering, kFull, kPostForward --reshard()--> kSharded
+///     kFull --reshard_to_part()--> kPostForward (kSharded if no part is kept)
+///
+/// Used by the rank's own thread.
 
 #include <functional>
 #include <memory>
-#include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "tessera/distributed/process_group.h"
 #include "tessera/fsdp/handle.h"
 #include "tessera/fsdp/runtime/comm_context.h"
-#include "tessera/fsdp/runtime/sharded_parameter.h"
+#include "tessera/fsdp/runtime/gather.h"
+#include "tessera/fsdp/runtime/group_layout.h"
+#include "tessera/fsdp/runtime/kept_part.h"
+#include "tessera/fsdp/runtime/reduction.h"
 
 namespace tessera::fsdp {
-
-/// A parameter that a call found below its modules.
-struct ManagedParameter {
-  nn::Parameter parameter;
-  std::string name;     ///< from the call's module
-  bool exempt = false;  ///< from mixed precision
-};
-
-struct GroupRequest {
-  std::string name;
-  Kind kind = Kind::kFullyShard;
-  std::vector<ManagedParameter> parameters;
-};
-
-/// What the setters of Handle change in a group.
-struct GroupSettings {
-  std::optional<double> divide_factor = {};
-  AllReduceHook all_reduce_hook = {};
-  std::optional<Stream> hook_stream = {};
-  CustomCollective all_gather = {};
-  CustomCollective reduce_scatter = {};
-  bool all_reduce = true;  ///< false: replicas are left out until it is true again
-  bool zeros_for_unused = false;
-  std::shared_ptr<distributed::ProcessGroup> reduce_group = {};  ///< instead of the shard axis' own
-};
-
-/// Parameters that took part in a reduction, perhaps with zeros, and how many ranks used each.
-struct UseCount {
-  std::vector<nn::Parameter> parameters;
-  Tensor ranks;
-};
 
 class ParamGroup final : public nn::ParameterOwner,
                          public std::enable_shared_from_this<ParamGroup> {
@@ -64,26 +44,27 @@ class ParamGroup final : public nn::ParameterOwner,
   std::string group_name() const override { return name_; }
   bool has_pending_gradients() const override;
   void prepare_conversion() override;
-  Device compute_device() const override { return mesh_.device(); }
+  Device compute_device() const override { return layout_.mesh.device(); }
   void set_name(std::string name) { name_ = std::move(name); }
-  Kind kind() const { return kind_; }
-  const std::vector<ShardedParameter>& parameters() const { return parameters_; }
+  Kind kind() const { return layout_.kind; }
+  const std::vector<ShardedParameter>& parameters() const { return layout_.parameters; }
   GroupState state() const { return state_; }
   GroupSettings& settings() { return settings_; }
   const GroupSettings& settings() const { return settings_; }
-  bool has_shards() const { return shard_axis_.has_value(); }
-  bool has_replicas() const { return replica_axis_.has_value(); }
-  const std::shared_ptr<distributed::ProcessGroup>& shard_group() const { return shard_group_; }
-  int data_parallel_size() const;
-  bool needs_zeros() const;
-  bool is_trained() const;  ///< any of its parameters needs a gradient
+  bool has_shards() const { return layout_.shard_axis.has_value(); }
+  bool has_replicas() const { return layout_.replica_axis.has_value(); }
+  const std::shared_ptr<distributed::ProcessGroup>& shard_group() const {
+    return layout_.shard_group;
+  }
+  int data_parallel_size() const { return layout_.data_parallel_size(); }
+  bool needs_zeros() const { return fsdp::needs_zeros(layout_, settings_); }
+  bool is_trained() const { return layout_.is_trained(); }
   /// Gathered memory is held: it counts against the bound on buffers.
   bool occupies_memory() const {
-    return (state_ == GroupState::kGathering || state_ == GroupState::kFull) &&
-           gathered_.bytes() > 0;
+    return (state_ == GroupState::kGathering || state_ == GroupState::kFull) && gather_.bytes() > 0;
   }
   /// Bytes of the gathered memory, alignment and padding rows included.
-  std::int64_t gathered_bytes() const { return static_cast<std::int64_t>(gathered_.bytes()); }
+  std::int64_t gathered_bytes() const { return gather_.bytes(); }
   std::int64_t accumulated_bytes() const;
 
   /// Issues the gather on the gather stream; no-op when gathered. `room`: how many buffers may be
@@ -95,12 +76,12 @@ class ParamGroup final : public nn::ParameterOwner,
   /// Closes the values and parks their memory; no-op when sharded.
   void reshard(CommContext& comm);
   /// Compute waits until no rank reads the shards for a gather, also for one that was dropped.
-  void wait_for_readers(CommContext& comm) const;
+  void wait_for_readers(CommContext& comm) const { gather_.wait_for_readers(comm); }
   /// The same, but 1/n of the values stays where the options say so (ReshardAfterForward of a
   /// number); no-op unless full.
   void reshard_to_part(CommContext& comm);
   /// Lets go of what is kept between the gathers of one step (chunks gathered among replicas).
-  void end_step(CommContext& comm);
+  void end_step(CommContext& comm) { gather_.end_step(comm); }
   /// Parameters are shown whole by somebody else (FullParameters), once more or once less: as long
   /// as there are any, the group is not to run. Its next gather or use throws StateError.
   void note_shown_whole(int change) { shown_whole_ += change; }
@@ -137,52 +118,24 @@ class ParamGroup final : public nn::ParameterOwner,
   void drop_pending_gradients();
 
  private:
-  friend class Reduction;
-  ParamGroup(GroupRequest& request, const FullyShardOptions& options);
-  void add_parameters(std::vector<ManagedParameter> managed, const FullyShardOptions& options);
-  std::shared_ptr<const nn::Mesh> mesh_for(const nn::Parameter& parameter) const;
+  ParamGroup(const GroupRequest& request, const FullyShardOptions& options);
   void lay_out();
-  void keep_up_with_conversions();
-  void issue_gather(CommContext& comm);
-  void gather_among_replicas(CommContext& comm);
-  void gather_payload(CommContext& comm, std::size_t index);
-  Tensor what_travels(CommContext& comm, std::size_t index);
-  void all_gather(std::vector<Tensor> inputs, std::vector<Tensor> outputs,
-                  distributed::ProcessGroup& group) const;
+  void check_not_shown_whole() const;
   void watch_local_gradients();
   void run_hooks(CommContext& comm, const std::vector<nn::Parameter>& reduced);
-  /// A reduction counted who used the parameter, and the count was not read yet.
-  bool is_use_unknown(const nn::Parameter& parameter) const;
-  bool is_stale() const;
-  void check_not_shown_whole() const;
 
   std::string name_;
-  Kind kind_;
-  distributed::DeviceMesh mesh_;
-  std::optional<std::string> shard_axis_, replica_axis_;
-  std::shared_ptr<distributed::ProcessGroup> shard_group_, replica_group_;
-  std::optional<DType> reduce_dtype_;
-  bool keep_reduce_dtype_ = false;
-  bool cut_twice_ = false;
-  int kept_ranks_ = 0;  ///< 0: no part is ever kept
-  std::shared_ptr<distributed::ProcessGroup> kept_group_;
   GroupSettings settings_;
-  std::vector<ShardedParameter> parameters_;
-  Storage gathered_;
-  std::vector<Tensor> kept_;    ///< 1/n of each gathered parameter
-  std::vector<Tensor> chunks_;  ///< of groups cut twice: of each parameter, what replicas gathered
+  GroupLayout layout_;
+  KeptPart kept_;
+  Gather gather_;
+  ReductionState reductions_;
   GroupState state_ = GroupState::kSharded;
-  Event gather_done_;
-  Event kept_done_;
-  Event reduce_done_;
-  Stream reduced_on_;  ///< of the last reduction that wrote grad()
-  std::vector<UseCount> use_counts_;
-  std::set<const void*> used_before_;  ///< here, by parameters whose all-reduce was put off
   std::function<void()> before_conversion_;
   std::function<bool()> idle_query_;
-  std::function<void()> listener_;
+  std::function<void()> listener_;  ///< of the first gradient after each reduce
   bool watches_local_gradients_ = false;
-  int shown_whole_ = 0;
+  int shown_whole_ = 0;  ///< FullParameters guards that hold the group
 };
 
 }  // namespace tessera::fsdp

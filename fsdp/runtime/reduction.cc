@@ -38,9 +38,9 @@ DivideFactors split_divide_factor(double factor) {
 }
 
 bool Reduction::collect() {
-  if (group_.needs_zeros()) take_part_with_zeros();
+  if (needs_zeros(group_.layout, group_.settings)) take_part_with_zeros();
   bool any_fresh = false;
-  for (ShardedParameter& each : group_.parameters_) {
+  for (ShardedParameter& each : group_.layout.parameters) {
     const bool fresh = each.slot().pending();
     any_fresh |= fresh;
     const bool waits = fresh || each.partial().defined();  // also where it was frozen since
@@ -58,16 +58,16 @@ bool Reduction::collect() {
 // gradient that nobody had stays undefined.
 void Reduction::take_part_with_zeros() {
   std::vector<float> used;
-  for (ShardedParameter& each : group_.parameters_) {
+  for (ShardedParameter& each : group_.layout.parameters) {
     const nn::Parameter& parameter = each.parameter();
     if (!parameter.requires_grad()) continue;
-    if (!group_.settings_.zeros_for_unused && !parameter.has_tag("optional")) continue;
+    if (!group_.settings.zeros_for_unused && !parameter.has_tag("optional")) continue;
     const bool here = each.slot().pending();
     if (waits_for_all_reduce()) {  // the replicas count when they take part
-      if (here) group_.used_before_.insert(parameter.id());
+      if (here) state_.used_before.insert(parameter.id());
     } else {
-      const bool before = group_.used_before_.erase(parameter.id()) != 0;
-      if (!parameter.grad().defined() || group_.is_use_unknown(parameter)) {
+      const bool before = state_.used_before.erase(parameter.id()) != 0;
+      if (!parameter.grad().defined() || state_.is_use_unknown(parameter)) {
         used.push_back(here || before ? 1.0F : 0.0F);
         use_count_.parameters.push_back(parameter);
       }
@@ -76,7 +76,7 @@ void Reduction::take_part_with_zeros() {
   }
   if (used.empty()) return;
   const auto count = static_cast<std::int64_t>(used.size());
-  use_count_.ranks = to_device(Tensor::from_vector(used, {count}), group_.mesh_.device());
+  use_count_.ranks = to_device(Tensor::from_vector(used, {count}), group_.layout.mesh.device());
 }
 
 void Reduction::count_users(distributed::ProcessGroup& group) {
@@ -86,7 +86,7 @@ void Reduction::count_users(distributed::ProcessGroup& group) {
 }
 
 std::string Reduction::label() const {
-  std::string text = group_.name_;
+  std::string text = group_.name;
   for (std::size_t i = 0; i < without_.size(); ++i)
     text += (i == 0 ? " without " : ", ") + without_[i];
   return text;
@@ -100,13 +100,13 @@ void Reduction::use(const Stream& stream) {
 }
 
 bool Reduction::waits_for_all_reduce() const {
-  return group_.shard_group_ && group_.replica_group_ && !group_.settings_.all_reduce;
+  return group_.layout.shard_group && group_.layout.replica_group && !group_.settings.all_reduce;
 }
 
 void Reduction::run() {
   comm_.finish_reduces(std::max(0, comm_.max_reduces_in_flight - 1));
-  const double factor =
-      group_.settings_.divide_factor.value_or(static_cast<double>(group_.data_parallel_size()));
+  const double factor = group_.settings.divide_factor.value_or(
+      static_cast<double>(group_.layout.data_parallel_size()));
   const bool f16 = members_.front().parameter->slot().dtype() == DType::kF16;
   factors_ = f16 ? split_divide_factor(factor) : DivideFactors{.pre = 1, .post = factor};
   try {
@@ -115,9 +115,9 @@ void Reduction::run() {
     comm_.abandon();
     throw;
   }
-  group_.reduce_done_ = stream_.record("reduced");
-  if (use_count_.ranks.defined()) group_.use_counts_.push_back(std::move(use_count_));
-  comm_.hold_results(group_.reduce_done_, std::move(until_done_));
+  state_.done = stream_.record("reduced");
+  if (use_count_.ranks.defined()) state_.use_counts.push_back(std::move(use_count_));
+  comm_.hold_results(state_.done, std::move(until_done_));
   if (comm_.max_reduces_in_flight == 0) {
     comm_.finish_all_reduces();
   } else {
@@ -154,7 +154,7 @@ void Reduction::make_room_for_results() {
     if (waits_for_all_reduce()) continue;
     const nn::Parameter& handle = parameter.parameter();
     const Tensor existing = handle.grad();
-    const DType dtype = group_.keep_reduce_dtype_ ? member.sum.dtype() : handle.dtype();
+    const DType dtype = group_.layout.keep_reduce_dtype ? member.sum.dtype() : handle.dtype();
     const bool as_it_is = member.sum.dtype() == dtype && layout.dim() == 0 &&
                           !parameter.choice().offload && !layout.is_cut_twice();
     if (existing.defined()) {
@@ -175,7 +175,7 @@ void Reduction::scale(const Tensor& x, double factor) {
 }
 
 void Reduction::scatter() {
-  if (!group_.shard_group_) return;
+  if (!group_.layout.shard_group) return;
   use(comm_.reduce());
   const StreamGuard guard(stream_);
   std::vector<Tensor> slots;
@@ -190,11 +190,11 @@ void Reduction::scatter() {
     sums.push_back(member.sum.slice(0, 0, rows));
     if (rows < member.sum.dim(0)) fill_(member.sum.slice(0, rows, member.sum.dim(0)), 0);
   }
-  const auto& own_group = group_.settings_.reduce_group;
-  distributed::ProcessGroup& group = own_group ? *own_group : *group_.shard_group_;
+  const auto& own_group = group_.settings.reduce_group;
+  distributed::ProcessGroup& group = own_group ? *own_group : *group_.layout.shard_group;
   if (!slots.empty()) {
-    if (group_.settings_.reduce_scatter) {
-      group_.settings_.reduce_scatter(group, slots, sums, label());
+    if (group_.settings.reduce_scatter) {
+      group_.settings.reduce_scatter(group, slots, sums, label());
     } else {
       distributed::reduce_scatter(group, slots, sums, distributed::ReduceOp::kSum, label());
     }
@@ -212,16 +212,16 @@ void Reduction::scatter() {
 }
 
 void Reduction::all_reduce() {
-  if (!group_.replica_group_) return;
+  if (!group_.layout.replica_group) return;
   use(comm_.all_reduce());
   const StreamGuard guard(stream_);
   std::vector<Tensor> sums;
   for (const Member& member : members_) {
-    if (!group_.shard_group_) scale(member.sum, 1 / factors_.pre);
+    if (!group_.layout.shard_group) scale(member.sum, 1 / factors_.pre);
     sums.push_back(member.sum);
   }
-  distributed::ProcessGroup& group = *group_.replica_group_;
-  if (!group_.cut_twice_) {
+  distributed::ProcessGroup& group = *group_.layout.replica_group;
+  if (!group_.layout.cut_twice) {
     distributed::all_reduce(group, sums, distributed::ReduceOp::kSum, label());
   } else {
     std::vector<Tensor> parts;
@@ -239,7 +239,7 @@ void Reduction::all_reduce() {
 }
 
 void Reduction::all_reduce_hook() {
-  const GroupSettings& settings = group_.settings_;
+  const GroupSettings& settings = group_.settings;
   if (!settings.all_reduce_hook) return;
   if (settings.hook_stream) use(*settings.hook_stream);
   const StreamGuard guard(stream_);
@@ -256,8 +256,8 @@ Tensor Reduction::local_rows(const Member& member) const {
 
 void Reduction::deliver() {
   // grad() may still be written by an earlier reduction that ended on another stream.
-  Stream& last = group_.reduced_on_;
-  if (last.defined() && !(last == stream_)) stream_.wait(group_.reduce_done_);
+  Stream& last = state_.written_on;
+  if (last.defined() && !(last == stream_)) stream_.wait(state_.done);
   last = stream_;
   const StreamGuard guard(stream_);
   const double alpha = 1 / factors_.post;
@@ -293,54 +293,28 @@ std::vector<nn::Parameter> Reduction::reduced() const {
   if (waits_for_all_reduce()) return out;
   for (const Member& member : members_) {
     const nn::Parameter& parameter = member.parameter->parameter();
-    if (!group_.is_use_unknown(parameter)) out.push_back(parameter);
+    if (!state_.is_use_unknown(parameter)) out.push_back(parameter);
   }
   return out;
 }
 
-bool ParamGroup::needs_zeros() const {
-  return settings_.zeros_for_unused ||
-         std::any_of(parameters_.begin(), parameters_.end(),
-                     [](const ShardedParameter& p) { return p.parameter().has_tag("optional"); });
-}
-
-bool ParamGroup::ready_to_reduce() const {
-  const auto unfinished = [](const ShardedParameter& p) {
-    return p.slot().pending() && !p.slot().is_complete();
-  };
-  return has_pending_gradients() &&
-         std::none_of(parameters_.begin(), parameters_.end(), unfinished);
-}
-
-void ParamGroup::reduce(CommContext& comm) {
-  Reduction reduction(*this, comm);
-  if (!reduction.collect()) return;
-  reduction.run();
-  run_hooks(comm, reduction.reduced());
-}
-
-// On compute, which is where the hooks' own memory and the gradients' belong.
-void ParamGroup::run_hooks(CommContext& comm, const std::vector<nn::Parameter>& reduced) {
-  bool waited = false;
-  for (const nn::Parameter& parameter : reduced) {
-    const Variable& local = parameter.local();
-    if (!local.has_post_accumulate_hooks()) continue;
-    if (!std::exchange(waited, true)) comm.compute().wait(reduce_done_);
-    local.run_post_accumulate_hooks();
-  }
-}
-
-bool ParamGroup::is_use_unknown(const nn::Parameter& parameter) const {
-  return std::any_of(use_counts_.begin(), use_counts_.end(), [&](const UseCount& count) {
+bool ReductionState::is_use_unknown(const nn::Parameter& parameter) const {
+  return std::any_of(use_counts.begin(), use_counts.end(), [&](const UseCount& count) {
     return std::any_of(count.parameters.begin(), count.parameters.end(),
                        [&](const nn::Parameter& each) { return each.same_as(parameter); });
   });
 }
 
-void ParamGroup::drop_unused_gradients(CommContext& comm) {
+bool needs_zeros(const GroupLayout& layout, const GroupSettings& settings) {
+  return settings.zeros_for_unused ||
+         std::any_of(layout.parameters.begin(), layout.parameters.end(),
+                     [](const ShardedParameter& p) { return p.parameter().has_tag("optional"); });
+}
+
+std::vector<nn::Parameter> drop_unused_gradients(ReductionState& state) {
   std::map<const void*, float> users;  // over all reductions of the iteration
   std::vector<nn::Parameter> counted;
-  for (const UseCount& count : std::exchange(use_counts_, {})) {
+  for (const UseCount& count : std::exchange(state.use_counts, {})) {
     const std::vector<float> ranks = count.ranks.to_vector<float>();
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       const auto [entry, is_new] = users.emplace(count.parameters[i].id(), 0.0F);
@@ -356,22 +330,7 @@ void ParamGroup::drop_unused_gradients(CommContext& comm) {
       used.push_back(parameter);
     }
   }
-  run_hooks(comm, used);
-}
-
-void ParamGroup::discard_pending_gradients(CommContext& comm) {
-  // A reduction may still be writing what waits for its all-reduce.
-  if (reduce_done_.is_recorded()) comm.compute().wait(reduce_done_);
-  drop_pending_gradients();
-}
-
-void ParamGroup::drop_pending_gradients() {
-  for (ShardedParameter& parameter : parameters_) {
-    parameter.slot().discard();
-    parameter.partial() = {};
-  }
-  used_before_.clear();
-  use_counts_.clear();
+  return used;
 }
 
 }  // namespace tessera::fsdp

@@ -1,19 +1,23 @@
 #pragma once
 
-/// One reduction of a group: from slots, over the ranks, into grad(). Private to this folder.
+/// The reductions of a group: from gradient slots, over the ranks, into grad().
 ///
-///     slots --(reduce-scatter over the shard axis, on the reduce stream)--> reduced
+///     slots --(reduce-scatter over the shard axis, on the reduce stream)--> sums
 ///           --(all-reduce, or second reduce-scatter, among replicas, on the all-reduce stream)-->
 ///           --(hook, scale, cast, add)--> grad()
 ///
-/// Every step is left out where the group has no such axis. A slot that is its own sum over the
-/// shard axis (one rank there) is handed over as it is, and not scattered. Sums are formed in rank
-/// order; the scaling by 1 / ranks comes once, last, but for f16, which is divided by part of it
-/// before so that the sum does not overflow.
+/// A step is left out if the group has no such axis. A slot that is its own sum over the shard axis
+/// (one rank there) is handed over as it is, without a reduce-scatter. Sums are formed in rank order.
+/// They are scaled by 1 / ranks once, at the end. Only f16 is divided by a part of it before, so that
+/// the sum does not overflow.
 
+#include <map>
+#include <set>
+#include <string>
 #include <vector>
 
-#include "tessera/fsdp/runtime/param_group.h"
+#include "tessera/fsdp/runtime/comm_context.h"
+#include "tessera/fsdp/runtime/group_layout.h"
 
 namespace tessera::fsdp {
 
@@ -25,9 +29,34 @@ struct DivideFactors {
 };
 DivideFactors split_divide_factor(double factor);
 
+/// Parameters that took part in a reduction, perhaps with zeros, and how many ranks used each.
+struct UseCount {
+  std::vector<nn::Parameter> parameters;
+  Tensor ranks;
+};
+
+/// What later reductions of a group depend on.
+struct ReductionState {
+  Event done;                        ///< of the last reduction; not recorded before the first one
+  Stream written_on;                 ///< where the last reduction wrote grad()
+  std::vector<UseCount> use_counts;  ///< not read on the host yet
+  /// Parameters, by id, that this rank used while their all-reduce was put off.
+  std::set<const void*> used_before;
+
+  /// A reduction counted the ranks that used the parameter, and the count was not read yet.
+  bool is_use_unknown(const nn::Parameter& parameter) const;
+};
+
+/// One reduction: collect(), then run(). The arguments belong to the group and outlive this.
 class Reduction {
  public:
-  Reduction(ParamGroup& group, CommContext& comm) : group_(group), comm_(comm) {}
+  struct Group {
+    GroupLayout& layout;
+    const GroupSettings& settings;
+    const std::string& name;
+  };
+  Reduction(Group group, ReductionState& state, CommContext& comm)
+      : group_(group), state_(state), comm_(comm) {}
 
   /// False when there is nothing to reduce.
   bool collect();
@@ -57,7 +86,8 @@ class Reduction {
   std::string label() const;
   void use(const Stream& stream);
 
-  ParamGroup& group_;
+  Group group_;
+  ReductionState& state_;
   CommContext& comm_;
   std::vector<Member> members_;
   std::vector<std::string> without_;  ///< trainable parameters that take no part
@@ -66,5 +96,11 @@ class Reduction {
   DivideFactors factors_;
   UseCount use_count_;
 };
+
+/// Parameters that no rank used take part with zeros: told by a setter, or by the tag "optional".
+bool needs_zeros(const GroupLayout& layout, const GroupSettings& settings);
+/// Gradients of parameters that no rank used become undefined. Returns the parameters that some rank
+/// used. Reads the counts on the host, which waits for them.
+std::vector<nn::Parameter> drop_unused_gradients(ReductionState& state);
 
 }  // namespace tessera::fsdp

@@ -135,7 +135,6 @@ void Tree::dissolve() {
     if (state == nullptr || !state->shared_tree()) continue;
     // Others may go on with the streams: what is in flight of these is waited for.
     if (state->group()) state->group()->finish(*comm_);
-    state->opened_by_hand_ = state->gathered_beyond_depth_ = false;
     state->leave_tree();
   }
   running_.clear();
@@ -156,26 +155,12 @@ void Tree::begin_forward(ModuleState& state) {
 }
 
 void Tree::end_forward() {
-  const bool backward_follows = std::exchange(forward_root_, nullptr)->backward_follows_;
+  const bool backward_follows = std::exchange(forward_root_, nullptr)->backward_follows();
   // Of a recomputed root the first run ends like any without a backward.
   const bool is_over = !backward_follows || !grad_enabled();
   for (ModuleState* state : states_) {
     if (state == nullptr || !state->group()) continue;
-    if (!state->ran_.empty()) {  // a group of several of which some never ran: it stays
-      state->ran_.clear();
-      leave(*state);
-      if (grad_enabled() && state->backward_follows_) {
-        state->gathered_beyond_depth_ = true;
-        schedule.leave_forward(state->index_);
-      } else {
-        state->reshard_after_forward();
-      }
-    }
-    if (state->group()->state() == GroupState::kGathering && !state->opened_by_hand_)
-      state->reshard_group();
-    // A part that a recomputed module kept for a backward that will not come.
-    if (grad_enabled() && !backward_follows && state->group()->state() == GroupState::kPostForward)
-      state->reshard_group();
+    state->end_root_forward(backward_follows);
     if (is_over) state->group()->end_step(*comm_);
   }
   // Without a backward this is the end of the iteration, and nothing gathered may remain.
@@ -208,19 +193,12 @@ void Tree::finish_backward() {
   // Nothing is computed any more: gathered memory goes back before the last reduces take theirs.
   // What was gathered ahead of another backward of this iteration stays.
   for (ModuleState* state : states_) {
-    if (state == nullptr || !state->group() || !state->settings_.reshard_after_backward) continue;
+    if (state == nullptr || !state->group() || !state->settings().reshard_after_backward) continue;
     if (is_last_backward || state->group()->state() == GroupState::kFull) state->reshard_group();
   }
   if (is_last_backward) comm_->unpark_all();
   for (auto it = states_.rbegin(); it != states_.rend(); ++it) {
-    ModuleState* state = *it;
-    if (state == nullptr) continue;
-    if (state->phase_ != Phase::kPostBackward) state->post_backward();
-    // Gradients of parameters that were also used outside their module came after its
-    // post-backward; and groups where every rank takes part, perhaps with zeros, come in one order.
-    if (state->group() && state->settings_.reduce_gradients) state->group()->reduce(*comm_);
-    state->phase_ = Phase::kIdle;
-    state->ran_.clear();
+    if (*it != nullptr) (*it)->end_backward();
   }
   running_.clear();
   in_backward_pass_ = false;
@@ -241,9 +219,7 @@ void Tree::abandon() {
   comm_->abandon();
   for (ModuleState* state : states_) {
     if (state == nullptr) continue;
-    state->ran_.clear();
-    state->depth_ = 0;
-    state->phase_ = Phase::kIdle;
+    state->reset_pass();
     if (!state->group()) continue;
     state->group()->drop_pending_gradients();
     state->group()->end_step(*comm_);
