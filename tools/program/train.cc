@@ -38,6 +38,7 @@ std::vector<Input> inputs_of(const TrainOptions& options) {
 }
 
 std::unique_ptr<RunFolder> hold_folder(const TrainOptions& options) {
+  config_text(options);  // event files keep all of it: what cannot be kept is refused before a step
   TrainOptions kept = options;
   kept.out.clear();  // a repetition has a folder and a trace of its own, or none
   kept.trace = false;
