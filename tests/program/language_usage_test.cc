@@ -249,6 +249,8 @@ TEST_CASE("damaged token files and tokenizers are refused by name") {
   flip(tokens, std::filesystem::file_size(tokens) / 2);
   flip(tokens + ".model", std::filesystem::file_size(tokens + ".model") / 2);
   check(tokens + ".model has the checksum ");
+  check_refused({"train", "gpt", "--preset", "tiny", "--tokenizer", text_folder() + "/0.txt"}, 1,
+                "make one with tessera tokenize --train-tokenizer");
 }
 
 TEST_CASE("tokenize says what it cannot do") {
