@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -63,6 +64,17 @@ int report_failure(RunFolder* folder, const std::string& failure) {
   return kRunFailed;
 }
 
+// A report that cannot be written is a failure of the run too.
+void finish_folder(RunFolder& folder, const TrainOptions& options, bool failed) {
+  if (!folder.has_begun()) return;
+  try {
+    finish_run_folder(options.out, failed);
+  } catch (const std::exception& error) {
+    folder.write_failure(printable(failure_text(error)));
+    throw;
+  }
+}
+
 // Nothing was started where launch() itself fails: its options or the machine do not allow it.
 distributed::LaunchResult launch_ranks(const TrainOptions& options, int argc, char** argv) {
   try {
@@ -115,7 +127,7 @@ int train(const TrainOptions& asked, int argc, char** argv) {
   const distributed::LaunchResult result = launch_ranks(options, argc, argv);
   const bool failed = !result.failure.empty();
   const int code = failed ? report_failure(folder.get(), result.failure) : result.exit_code;
-  if (folder && folder->has_begun()) finish_run_folder(options.out, failed);
+  if (folder) finish_folder(*folder, options, failed);
   // Who closed the output wants no more of it.
   if (result.signal != 0 && result.signal != SIGPIPE)
     print_last(interruption_text(options, result));
