@@ -15,6 +15,9 @@ namespace tessera::models::data {
 namespace {
 
 constexpr const char* kWhere = "sentence_piece_tokenizer";
+// For somebody at a shell, and for a program.
+constexpr const char* kMakeOne =
+    "make one with tessera tokenize --train-tokenizer (train_sentence_piece in C++)";
 constexpr std::int64_t kLargestModel = std::int64_t{1} << 28;  // bytes
 constexpr std::int32_t kNoToken = -1;
 
@@ -79,10 +82,11 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::string& path) : name_(
   fingerprint_ = fingerprint_of(model);
   const auto status = processor_.LoadFromSerializedProto(model);
   if (!status.ok())
-    throw_error<DataError>(kWhere,
-                           "{} ({} bytes) is no model of SentencePiece, or damaged; make one with "
-                           "train_sentence_piece, or name another file",
-                           path, model.size());
+    throw_error<DataError>(
+        kWhere,
+        "{} ({} bytes) is no model of SentencePiece, or damaged; {}, or name another "
+        "file",
+        path, model.size(), kMakeOne);
   read_pieces();
   check_lossless();
 }
@@ -107,14 +111,13 @@ void SentencePieceTokenizer::read_pieces() {
 void SentencePieceTokenizer::check_lossless() const {
   const int end = processor_.eos_id();
   TESSERA_CHECK_AS(DataError, end >= 0 && end < vocab_size() && processor_.IsControl(end), kWhere,
-                   "{} has no end-of-sentence piece to stand between documents; make one with "
-                   "train_sentence_piece",
-                   name_);
+                   "{} has no end-of-sentence piece to stand between documents; {}", name_,
+                   kMakeOne);
   for (std::size_t byte = 0; byte < byte_tokens_.size(); ++byte)
     TESSERA_CHECK_AS(DataError, byte_tokens_[byte] != kNoToken, kWhere,
                      "{} has no piece for the byte {:#04x}: it was trained without byte fallback "
-                     "and cannot keep every text; make one with train_sentence_piece",
-                     name_, byte);
+                     "and cannot keep every text; {}",
+                     name_, byte, kMakeOne);
   for (const std::string_view probe : kProbes) encode(probe);
 }
 
@@ -146,8 +149,8 @@ void SentencePieceTokenizer::encode_piece(std::string_view piece, std::vector<in
   }
   TESSERA_CHECK_AS(DataError, same && at == piece.size(), kWhere,
                    "{} does not give back \"{}\" as it was: it normalises text, trims spaces or "
-                   "puts one in front; make one with train_sentence_piece",
-                   name_, piece.substr(0, character_begin(piece, 40)));
+                   "puts one in front; {}",
+                   name_, piece.substr(0, character_begin(piece, 40)), kMakeOne);
 }
 
 std::string SentencePieceTokenizer::decode(std::span<const std::int32_t> tokens) const {

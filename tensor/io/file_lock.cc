@@ -109,8 +109,9 @@ std::optional<FileLock> try_lock_file(const char* where, const std::string& path
       continue;
     }
     if (!is_at(file.get(), path)) continue;
-    check(write_holder(file.get()));
-    return FileLock(file.release(), path);
+    FileLock lock(file.release(), path);  // removes the file too where the disk is full
+    check(write_holder(lock.file_));
+    return lock;
   }
 }
 

@@ -2,7 +2,9 @@
 
 /// Replacing files together: the new ones are written into a folder of their own, and move when all
 /// of them are there. Until then nothing that they replace has been touched, and a process that is
-/// killed before leaves only that folder, which the next one clears.
+/// killed before leaves only that folder, which the next one clears. While they move, what they
+/// replace is kept in that folder: where the system refuses a move, or the process is killed, the
+/// old files come back.
 
 #include <string>
 
@@ -12,11 +14,12 @@ namespace tessera {
 
 class StagingFolder {
  public:
-  /// Makes the folder, empty but for its marker; one that a killed process left is removed first.
-  /// Throws StateError tagged `where` when something else stands at the path, CheckpointError when
-  /// the system refuses. The caller sees to it (file_lock.h) that nobody else uses it.
+  /// Makes the folder, empty but for its marker; one that a killed process left is removed first,
+  /// and the old files that it holds go back to the folder around it. Throws StateError tagged
+  /// `where` when something else stands at the path, CheckpointError when the system refuses. The
+  /// caller sees to it (file_lock.h) that nobody else uses it.
   StagingFolder(const char* where, std::string path);
-  /// Removes it with what it holds, unless it was published.
+  /// Removes it with what it holds, unless it was published; old files in it go back as well.
   ~StagingFolder();
   StagingFolder(const StagingFolder&) = delete;
   StagingFolder& operator=(const StagingFolder&) = delete;
@@ -29,11 +32,10 @@ class StagingFolder {
   std::string path_;
 };
 
-/// Puts the files of the folder `staging` in the place of those of `folder`: removes what
-/// `is_replaced` chooses there and has no successor, renames each new file over its old one, and
-/// removes `staging`. Both are on one file system. Everything that would go is a regular file, or
-/// CheckpointError tagged `where` is thrown before anything has changed. Throws CheckpointError
-/// when the system refuses.
+/// Puts the files of the folder `staging`, which is in `folder`, in the place of those of `folder`:
+/// the old files that have a successor or that `is_replaced` chooses, all regular ones, move into
+/// `staging`, the new ones out of it, and `staging` is removed. Throws CheckpointError tagged
+/// `where` when an old one is no regular file or the system refuses; then all is as it was.
 void publish_files(const char* where, const std::string& staging, const std::string& folder,
                    const NameTest& is_replaced);
 

@@ -126,6 +126,14 @@ TEST_CASE("texts begin with what is asked for, typed or read") {
   const ProgramResult wrong = with("a \xff", "");
   CHECK(wrong.exit_code == 2);
   CHECK_THAT(wrong.err, Contains("--prompt: byte 2 is not UTF-8"));
+  Words read = words;
+  read.push_back("-");
+  for (const std::string from : {"< /", "<&-"}) {
+    const ProgramResult unread =
+        run_program(read, {.through = {"bash", "-c", "exec \"$0\" \"$@\" " + from}});
+    CHECK(unread.exit_code == 2);
+    CHECK_THAT(unread.err, Contains("--prompt: standard input cannot be read: "));
+  }
 }
 
 TEST_CASE("the configuration of a run repeats it, also as it is printed") {

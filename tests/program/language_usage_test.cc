@@ -211,6 +211,26 @@ TEST_CASE("what the file system refuses is said in words of ours") {
   CHECK(lines_of(result.err).size() == 1);
 }
 
+TEST_CASE("a configuration that is not UTF-8 is refused, and the earlier run stays") {
+  const std::string folder = fresh_folder("in\xff"), run = run_tiny("gpt", {"--steps", "2"}).folder;
+  const std::string before = read_file(run + "/metrics.jsonl");
+  std::filesystem::create_directory_symlink(run, folder + "/run");
+  std::filesystem::create_directory_symlink(text_folder(), folder + "/text");
+  const auto refused = [&](Words words, const std::string& option) {
+    const ProgramResult result =
+        run_program(words, {.through = {"bash", "-c", "cd \"$0\" && exec \"$@\"", folder}});
+    INFO("standard error: " << result.err);
+    CHECK(result.exit_code == 2);
+    CHECK(lines_of(result.err).size() == 1);
+    CHECK_THAT(result.err, Contains("--" + option + ": byte ") &&
+                               Contains("is not UTF-8, and a configuration has no other text"));
+  };
+  refused(train_tiny("gpt", {"--data", "text", "--print-config"}), "data");
+  refused(train_tiny("gpt", {"--data", "text", "--out", run, "--steps", "1"}), "data");
+  refused(train_tiny("gpt", {"--out", "run", "--steps", "1"}), "out");
+  CHECK(read_file(run + "/metrics.jsonl") == before);
+}
+
 TEST_CASE("damaged token files and tokenizers are refused by name") {
   const std::string folder = fresh_folder("damaged"), tokens = folder + "/a.tokens";
   REQUIRE(run_program(
@@ -229,6 +249,8 @@ TEST_CASE("damaged token files and tokenizers are refused by name") {
   flip(tokens, std::filesystem::file_size(tokens) / 2);
   flip(tokens + ".model", std::filesystem::file_size(tokens + ".model") / 2);
   check(tokens + ".model has the checksum ");
+  check_refused({"train", "gpt", "--preset", "tiny", "--tokenizer", text_folder() + "/0.txt"}, 1,
+                "make one with tessera tokenize --train-tokenizer");
 }
 
 TEST_CASE("tokenize says what it cannot do") {

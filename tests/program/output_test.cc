@@ -99,6 +99,21 @@ TEST_CASE("a file that may not grow ends a run with its reason") {
                  Contains("cannot be written: File too large; make room"));
 }
 
+TEST_CASE("a report that may not be written is a failure that the folder names") {
+  const std::string out = fresh_folder("unreported"), data = fresh_folder("images");
+  write_fashion_mnist(data, {.train = 60, .test = 20});
+  // More than metrics and each picture, less than the report that has all of them in it.
+  const ProgramResult result =
+      run_program({"train", "mlp", "--data", data, "--hidden", "8", "--steps", "2", "--batch", "16",
+                   "--launch", "threads", "--out", out},
+                  {.through = {"prlimit", "--fsize=12000"}});
+  INFO("standard error: " << result.err);
+  CHECK(result.exit_code == 1);
+  const std::string text = "cannot write \"" + out + "/report.html\": File too large";
+  CHECK_THAT(result.err, Contains(text));
+  CHECK_THAT(read_file(out + "/failure.txt"), Contains(text));
+}
+
 TEST_CASE("the file of a failure has its room before anything fails") {
   const std::string folder = fresh_folder("room"), staging = fresh_folder("staging");
   const std::string path = folder + "/failure.txt", made = staging + "/failure.txt";

@@ -1,10 +1,13 @@
 #include "tessera/tools/program/generate_command.h"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
-#include <iostream>
-#include <iterator>
+#include <cerrno>
+#include <cstring>
 #include <limits>
 
 #include "tessera/distributed/launch/launch.h"
@@ -17,10 +20,26 @@
 namespace tessera::tools {
 namespace {
 
-std::string prompt_text(const std::string& typed) {
-  if (typed != "-") return typed;
-  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+// All of standard input. A stream of the standard library would take an error for its end.
+std::string read_input() {
+  std::string text;
+  std::array<char, 4096> piece{};
+  for (;;) {
+    const ssize_t got = ::read(STDIN_FILENO, piece.data(), piece.size());
+    if (got == 0) return text;
+    if (got > 0) {
+      text.append(piece.data(), static_cast<std::size_t>(got));
+    } else if (errno == EAGAIN) {  // somebody else made the pipe one that does not wait
+      pollfd more = {.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+      ::poll(&more, 1, -1);
+    } else if (errno != EINTR) {
+      throw CannotStart(fmt::format("--prompt: standard input cannot be read: {}; give it the text",
+                                    std::strerror(errno)));
+    }
+  }
 }
+
+std::string prompt_text(const std::string& typed) { return typed == "-" ? read_input() : typed; }
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -38,6 +39,7 @@ std::vector<Input> inputs_of(const TrainOptions& options) {
 }
 
 std::unique_ptr<RunFolder> hold_folder(const TrainOptions& options) {
+  config_text(options);  // event files keep all of it: what cannot be kept is refused before a step
   TrainOptions kept = options;
   kept.out.clear();  // a repetition has a folder and a trace of its own, or none
   kept.trace = false;
@@ -60,6 +62,17 @@ int report_failure(RunFolder* folder, const std::string& failure) {
   if (folder != nullptr) folder->write_failure(printable(failure));
   print_last(failure);
   return kRunFailed;
+}
+
+// A report that cannot be written is a failure of the run too.
+void finish_folder(RunFolder& folder, const TrainOptions& options, bool failed) {
+  if (!folder.has_begun()) return;
+  try {
+    finish_run_folder(options.out, failed);
+  } catch (const std::exception& error) {
+    folder.write_failure(printable(failure_text(error)));
+    throw;
+  }
 }
 
 // Nothing was started where launch() itself fails: its options or the machine do not allow it.
@@ -114,7 +127,7 @@ int train(const TrainOptions& asked, int argc, char** argv) {
   const distributed::LaunchResult result = launch_ranks(options, argc, argv);
   const bool failed = !result.failure.empty();
   const int code = failed ? report_failure(folder.get(), result.failure) : result.exit_code;
-  if (folder && folder->has_begun()) finish_run_folder(options.out, failed);
+  if (folder) finish_folder(*folder, options, failed);
   // Who closed the output wants no more of it.
   if (result.signal != 0 && result.signal != SIGPIPE)
     print_last(interruption_text(options, result));

@@ -1,6 +1,7 @@
 #include "tessera/tensor/io/file_lock.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -110,6 +111,20 @@ TEST_CASE("what is no lock is not made one") {
   CHECK(read_bytes(path + ".notes") == "my notes");
   CHECK(thrown<CheckpointError>([&] { lock_file("test", path + ".d/lock", "thing"); }) ==
         "[test] cannot lock \"thing\" by " + path + ".d/lock: No such file or directory");
+}
+
+TEST_CASE("a lock that cannot name its holder leaves no file") {
+  const std::string path = temporary_path("full", "lock");
+  rlimit before = {};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  const auto ended_by = signal(SIGXFSZ, SIG_IGN);
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &none) == 0);
+  const std::string error = thrown<CheckpointError>([&] { lock_file("test", path, "thing"); });
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, ended_by);
+  CHECK(error == "[test] cannot lock \"thing\" by " + path + ": File too large");
+  CHECK_FALSE(fs::exists(path));
 }
 
 TEST_CASE("the lock of a folder is in it, that of a file beside it") {

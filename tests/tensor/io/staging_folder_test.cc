@@ -57,6 +57,62 @@ TEST_CASE("nothing is touched where one old file is no regular one") {
   CHECK_FALSE(next.is_published());
 }
 
+TEST_CASE("where one old file cannot be moved, all stay") {
+  // A path that is short enough where it is, and too long in the staging folder.
+  constexpr std::size_t kLongestPath = 4095, kPart = 100;
+  std::string folder = fs::path(temporary_path("stuck", "x")).parent_path().string();
+  const std::string name(kPart, 'b');
+  while (folder.size() + 2 * kPart + 2 < kLongestPath) folder += "/" + std::string(kPart, 'd');
+  folder += "/" + std::string(kLongestPath - folder.size() - kPart - 2, 'd');
+  fs::create_directories(folder);
+  write_bytes(folder + "/a", "old");
+  write_bytes(folder + "/" + name, "old");
+  const StagingFolder next("test", folder + "/next");
+  write_bytes(next.path() + "/a", "new");
+  const auto is_any = [](std::string_view each) { return each != "next"; };
+  CHECK(thrown<CheckpointError>([&] { publish_files("test", next.path(), folder, is_any); }) ==
+        "[test] cannot replace \"" + folder + "/" + name + "\": File name too long");
+  CHECK(names_in("test", folder) == Names{"a", name, "next"});
+  CHECK(read_bytes(folder + "/a") == "old");
+  CHECK(read_bytes(next.path() + "/a") == "new");
+  CHECK_FALSE(next.is_published());
+}
+
+// What a process leaves that is killed between two renames.
+void leave_half_published(const std::string& folder, const std::string& staging,
+                          const std::string& replaced) {
+  fs::create_directory(staging);
+  mark_folder("test", staging, "staging");
+  fs::create_directory(staging + "/" + replaced);
+  fs::rename(folder + "/a", staging + "/" + replaced + "/a");
+  fs::rename(folder + "/b", staging + "/" + replaced + "/b");
+  write_bytes(folder + "/a", "new");
+  write_bytes(staging + "/c", "new");
+}
+
+TEST_CASE("what a killed process had taken away comes back, unless all new files were there") {
+  const bool all_were_there = GENERATE(false, true);
+  const std::string folder = old_folder("halfway"), path = folder + "/next";
+  leave_half_published(folder, path, all_were_there ? ".tessera-useless" : ".tessera-replaced");
+  {
+    const StagingFolder next("test", path);
+    CHECK(names_in("test", path) == Names{kMarkerFile});
+  }
+  CHECK(read_bytes(folder + "/a") == (all_were_there ? "new" : "old"));
+  CHECK(fs::exists(folder + "/b") == !all_were_there);
+  CHECK_FALSE(fs::exists(path));
+}
+
+TEST_CASE("what another process had taken away comes back when its staging folder goes") {
+  const std::string folder = old_folder("rank"), path = folder + "/next";
+  {
+    const StagingFolder next("test", path);
+    leave_half_published(folder, path, ".tessera-replaced");
+  }
+  CHECK(names_in("test", folder) == Names{"a", "b", "mine"});
+  for (const char* name : {"a", "b"}) CHECK(read_bytes(folder + "/" + name) == "old");
+}
+
 TEST_CASE("a staging folder that is not published goes, one of a killed process too") {
   const std::string folder = old_folder("leftover"), path = folder + "/next";
   { const StagingFolder next("test", path); }

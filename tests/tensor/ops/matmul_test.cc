@@ -2,9 +2,14 @@
 // bits.
 #include "tessera/tensor/ops/matmul.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <fstream>
 #include <thread>
 
+#include "tessera/tensor/error.h"
 #include "tessera/tensor/kernels/matmul.h"
 #include "tessera/tensor/kernels/resolve.h"
 #include "tessera/tensor/kernels/table.h"
@@ -253,6 +258,45 @@ TEST_CASE("matmul: oneDNN is served where it wants more scratch than there is") 
   std::get<CpuEntry<MatmulKernel>>(cpu_table())
       .run({.a = read(a), .b = read(b), .bias = {}, .before = {}, .c = write(out)}, {});
   CHECK(same_bits(out.to_vector<float>(), matmul(a, b).to_vector<float>()));
+}
+
+// While it lives, the system gives this process only so much more address space.
+class AddressSpaceLimit {
+ public:
+  explicit AddressSpaceLimit(rlim_t more) {
+    REQUIRE(getrlimit(RLIMIT_AS, &before_) == 0);
+    std::ifstream counts("/proc/self/statm");
+    rlim_t pages = 0;
+    REQUIRE(counts >> pages);
+    const auto page = static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+    const rlimit now = {.rlim_cur = pages * page + more, .rlim_max = before_.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_AS, &now) == 0);
+  }
+  ~AddressSpaceLimit() { setrlimit(RLIMIT_AS, &before_); }
+  AddressSpaceLimit(const AddressSpaceLimit&) = delete;
+  AddressSpaceLimit& operator=(const AddressSpaceLimit&) = delete;
+
+ private:
+  rlimit before_ = {};
+};
+
+// Alone, oneDNN writes code to address 0 where the system gives no memory for it.
+TEST_CASE("matmul: no memory for the code of a product is an error, and only while there is none") {
+  const DefaultDeviceScope host(kCpu);
+  constexpr rlim_t kAllButTheCode = rlim_t{8} << 20;
+  constexpr std::int64_t kSize = 71;  // of no other product: its code is not there yet
+  const Tensor a = spread_tensor<float>({kSize, kSize}), b = spread_tensor<float>({kSize, kSize});
+  const Tensor out = zeros({kSize, kSize});
+  std::string error;
+  {
+    const AddressSpaceLimit limit(kAllButTheCode);
+    error = thrown<OutOfMemory>([&] { matmul_into(out, a, b, {}); });
+  }
+  CHECK(error ==
+        "[matmul] the system has no room for the code of a product (16 MiB); take a smaller model "
+        "or batch or fewer ranks, or raise the limit of memory (ulimit -v)");
+  matmul_into(out, a, b, {});
+  CHECK(is_close(out, slow_product(a, b), DType::kF32, kSize));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "tessera/models/data/utf8.h"
 #include "tessera/tensor/kernels/table.h"
 #include "tessera/tools/program/options/cannot_start.h"
 #include "tessera/tools/program/options/nearest_name.h"
@@ -70,13 +71,27 @@ std::map<std::string, std::string> read_config(const std::string& path, const st
   return words;
 }
 
+// Paths are not UTF-8 in a current folder whose name is not; JSON has no other text.
+void check_text(const Option& option, const JsonValue& value) {
+  const auto* const text = std::get_if<std::string>(&value);
+  if (text == nullptr) return;
+  const std::size_t at = models::data::find_invalid_utf8(*text);
+  if (at != std::string::npos)
+    throw CannotStart(fmt::format(
+        "--{}: byte {} of {} is not UTF-8, and a configuration has no other text; choose a path "
+        "that is",
+        option.name, at, *text));
+}
+
 std::string config_text(const std::string& model, const OptionTable& table) {
   JsonMembers members = {
       {kVersionKey, kVersion}, {kIsaKey, cpu_isa_name(cpu_isa())}, {kModelKey, model}};
   for (const Option& option : table.options()) {
     JsonValue value = option.get();
     const bool has_value = !std::holds_alternative<std::monostate>(value);
-    if (option.in_config && has_value) members.emplace_back(option.key(), std::move(value));
+    if (!option.in_config || !has_value) continue;
+    check_text(option, value);
+    members.emplace_back(option.key(), std::move(value));
   }
   return json_text(members);
 }
