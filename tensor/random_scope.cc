@@ -17,9 +17,9 @@ std::atomic<std::uint64_t> g_seed{0};
 std::atomic<std::uint64_t> g_generation{0};
 
 thread_local State t_state;
-// True in a scope: manual_seed no longer changes what this thread draws.
+// True inside a scope: manual_seed no longer changes what this thread draws.
 thread_local bool t_fixed = false;
-// Why this thread draws nothing; null: it does.
+// Why this thread must not draw random numbers; null: it may.
 thread_local const char* t_no_draws = nullptr;
 
 State& current() {
@@ -53,7 +53,7 @@ State state_of(const StepOptions& options) {
 }  // namespace
 
 Key RandomKey::key() const {
-  // Distinct from keys that named_key makes of names: those are seeded with the user's seed.
+  // Distinct from the keys that named_key makes of names: those are seeded with the user's seed.
   constexpr std::uint64_t kDomain = 0x6472617773ull;  // "draws"
   const std::array<std::uint64_t, 4> words = {seed, step, layer, call};
   return {XXH64(words.data(), sizeof(words), kDomain)};

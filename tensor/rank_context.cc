@@ -12,7 +12,7 @@ constinit thread_local const std::shared_ptr<RankContext>* thread_context = null
 constinit thread_local bool thread_is_stream_worker = false;
 
 const std::shared_ptr<RankContext>& default_rank_context() {
-  // Never destroyed: tensors in static variables count themselves off after main() has ended.
+  // Never destroyed: tensors in static variables subtract their bytes after main() has ended.
   static const auto* context =
       new std::shared_ptr<RankContext>(std::make_shared<RankContext>(-1, 1, omp_get_max_threads()));
   return *context;
@@ -43,7 +43,7 @@ void RankContext::report_failure(std::exception_ptr error) noexcept {
     const auto handler = failure_handler_;
     handler(std::move(error));
   } catch (...) {
-    // A handler that fails has nobody left to tell; the stream still carries the first error.
+    // The handler itself failed. Ignored: the stream still carries the first error.
   }
 }
 
