@@ -1,8 +1,8 @@
 #pragma once
 
-/// Replacing files together: the new ones are written into a folder of their own, and move when all
-/// of them are there. Until then nothing that they replace has been touched, and a process that is
-/// killed before leaves only that folder, which the next one clears.
+/// Replaces several files together: the new files are written into a staging folder, and moved when
+/// all of them are complete. Until then the files to be replaced are untouched. A process that is
+/// killed before leaves only the staging folder, which the next StagingFolder clears.
 
 #include <string>
 
@@ -12,11 +12,11 @@ namespace tessera {
 
 class StagingFolder {
  public:
-  /// Makes the folder, empty but for its marker; one that a killed process left is removed first.
-  /// Throws StateError tagged `where` when something else stands at the path, CheckpointError when
-  /// the system refuses. The caller sees to it (file_lock.h) that nobody else uses it.
+  /// Makes the folder, empty but for its marker; first removes one that a killed process left.
+  /// Throws StateError tagged `where` if something else is at the path, CheckpointError if a system
+  /// call fails. The caller must ensure exclusive use (file_lock.h).
   StagingFolder(const char* where, std::string path);
-  /// Removes it with what it holds, unless it was published.
+  /// Removes the folder and its contents, unless it was published.
   ~StagingFolder();
   StagingFolder(const StagingFolder&) = delete;
   StagingFolder& operator=(const StagingFolder&) = delete;
@@ -29,11 +29,11 @@ class StagingFolder {
   std::string path_;
 };
 
-/// Puts the files of the folder `staging` in the place of those of `folder`: removes what
-/// `is_replaced` chooses there and has no successor, renames each new file over its old one, and
-/// removes `staging`. Both are on one file system. Everything that would go is a regular file, or
-/// CheckpointError tagged `where` is thrown before anything has changed. Throws CheckpointError
-/// when the system refuses.
+/// Moves the files of the folder `staging` to `folder`: removes the files there that `is_replaced`
+/// selects and that have no successor, renames each new file over its old one, and removes
+/// `staging`. Both folders are on one file system. If a file to be removed or replaced is not
+/// regular, throws CheckpointError tagged `where` before anything is changed. Throws
+/// CheckpointError if a system call fails.
 void publish_files(const char* where, const std::string& staging, const std::string& folder,
                    const NameTest& is_replaced);
 
