@@ -4,7 +4,8 @@
 ///
 ///     output = dropout(softmax(scale * q k^T + mask)) v
 ///
-///     q [.., heads, queries, dim]   k [.., kv heads, keys, dim]   v [.., kv heads, keys, value dim]
+///     q [.., heads, queries, dim]    k [.., kv heads, keys, dim]
+///     v [.., kv heads, keys, value dim]
 ///     -> output [.., heads, queries, value dim]
 ///
 /// q, k and v have one floating dtype, at least 3 dims and equal dims before the last three.

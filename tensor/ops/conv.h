@@ -5,8 +5,9 @@
 ///     y[n, o, i, j] = bias[o] + sum over c, a, b of
 ///         weight[o, c, a, b] * x[n, first(o) + c, i * stride - padding + a * dilation, j ...]
 ///
-/// x [N, C, L] or [N, C, H, W], weight [O, C / groups, kernel ...], bias [O] or undefined -> y [N,
-/// O, spatial ...] with extents floor((in + 2 padding - dilation (kernel - 1) - 1) / stride) + 1.
+/// x [N, C, L] or [N, C, H, W], weight [O, C / groups, kernel ...], bias [O] or undefined
+/// -> y [N, O, spatial ...], with extents
+/// `floor((in + 2 padding - dilation (kernel - 1) - 1) / stride) + 1`.
 /// Elements outside x are 0. Output channels are split into `groups` equal groups; group g reads
 /// input channels [g C / groups, (g + 1) C / groups), the first of which is first(o).
 ///

@@ -25,9 +25,9 @@ Tensor add(const TensorOrNumber& a, const TensorOrNumber& b);
 Tensor sub(const TensorOrNumber& a, const TensorOrNumber& b);  ///< not for two bools
 Tensor mul(const TensorOrNumber& a, const TensorOrNumber& b);
 Tensor div(const TensorOrNumber& a, const TensorOrNumber& b);  ///< f32 if both are integers
-/// floor(a / b). Integer division by 0 gives 0.
+/// `floor(a / b)`. Integer division by 0 gives 0.
 Tensor floor_divide(const TensorOrNumber& a, const TensorOrNumber& b);
-/// a - b floor(a / b), with the sign of b. For integers, b = 0 gives a.
+/// `a - b floor(a / b)`, with the sign of b. For integers, b = 0 gives a.
 Tensor remainder(const TensorOrNumber& a, const TensorOrNumber& b);
 /// Integers to a negative number are an InvalidArgument; to negative elements of a tensor, the
 /// result is truncated to an integer.
