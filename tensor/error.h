@@ -50,7 +50,7 @@ struct CollectiveSite {
   std::string group;           ///< name of the process group
   std::string op;              ///< "all_gather", "barrier", ...
   std::uint64_t sequence = 0;  ///< position among the group's collectives, from 1
-  std::string label;  ///< name of the caller, for instance a parameter group; may be empty
+  std::string label;           ///< name of the caller, for instance a parameter group; may be empty
 };
 
 /// A collective failed: a peer died, the group was aborted, or the ranks disagree.

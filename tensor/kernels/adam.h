@@ -17,8 +17,8 @@ struct AdamKernel {
     View exp_avg;
     View exp_avg_sq;
     View max_exp_avg_sq = {};  ///< undefined without amsgrad
-    View copy = {};  ///< any floating dtype: receives the new parameter, converted; may be
-                     ///< undefined
+    View copy = {};         ///< any floating dtype: receives the new parameter, converted; may be
+                            ///< undefined
     double step_size = 0;   ///< lr / (1 - beta1^step)
     double root_scale = 1;  ///< 1 / sqrt(1 - beta2^step)
     double beta1 = 0;
