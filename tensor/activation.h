@@ -1,6 +1,6 @@
 #pragma once
 
-/// Activations that a linear layer applies to its result on the way out.
+/// Activations that a linear layer can apply to its result (a fused epilogue).
 
 #include <cstdint>
 
@@ -9,8 +9,8 @@ namespace tessera {
 enum class Activation : std::uint8_t {
   kNone,
   kRelu,
-  kGelu,      ///< with the distribution function of the normal distribution, by erf
-  kGeluTanh,  ///< its approximation by tanh
+  kGelu,      ///< the exact GELU, by erf
+  kGeluTanh,  ///< GELU's approximation by tanh
   kSilu,      ///< x / (1 + exp(-x)), also called swish
 };
 

@@ -1,11 +1,11 @@
 #pragma once
 
-/// Checks that throw. `where` is the operation as the user calls it ("matmul", "fsdp.fully_shard");
-/// the text is a fmt format string, lower case, with the numbers in it and what to do at its end.
+/// Checks that throw. `where` is the operation under the name that the user calls ("matmul",
+/// "fsdp.fully_shard"). The text is a fmt format string: lower case, with the numbers that matter,
+/// and at the end what to do.
 ///
 ///     TESSERA_CHECK(x.ndim() == 2, "matmul", "expected 2 dims, got {}", x.ndim());
-///     throw_error<DataError>("fashion_mnist", "{} is truncated: {} bytes of {}", path, have,
-///     want);
+///     throw_error<DataError>("mnist", "{} is truncated: {} bytes of {}", path, have, want);
 ///
 /// The arguments of TESSERA_CHECK are evaluated only when the check fails.
 
@@ -19,11 +19,11 @@
 
 namespace tessera {
 
-/// `[where] rank R: message`; the rank of the calling thread's RankContext, left out outside a
-/// world.
+/// `[where] rank R: message`, with the rank of the calling thread's RankContext. Outside a world
+/// "rank R" is left out.
 std::string error_text(std::string_view where, std::string_view message);
 
-/// Throws E with the tagged message.
+/// Throws E with error_text(where, message).
 template <class E, class... Args>
 [[noreturn]] void throw_error(std::string_view where, fmt::format_string<Args...> text,
                               Args&&... args) {

@@ -1,10 +1,10 @@
 #pragma once
 
-/// A promise to refuse rather than to give different bits: in deterministic mode an operation that
-/// has no fixed order of work on a device throws, by name.
+/// Deterministic mode, as torch.use_deterministic_algorithms: an operation that has no fixed order
+/// of work on a device throws, by name, instead of giving different bits from run to run.
 ///
-/// Everything that Tessera computes on the CPU has a fixed order, whatever the mode: see "Equal
-/// bits" in kernels/README.md. What has none is published in unordered_operations().
+/// Everything that Tessera computes on the CPU has a fixed order in every mode: see "Equal bits" in
+/// kernels/README.md. unordered_operations() lists the exceptions on other devices.
 
 #include <span>
 #include <string_view>
@@ -13,20 +13,21 @@
 
 namespace tessera {
 
-/// For the whole process; off at the start. Any thread.
+/// For the whole process; off by default. Thread-safe.
 void set_deterministic(bool on);
 bool deterministic();
 
-/// An operation (or kernel) that may add in another order each time on devices of this type.
+/// An operation (or kernel) whose order of additions may change from run to run on devices of this
+/// type.
 struct UnorderedOperation {
   std::string_view name;
   DeviceType device;
 };
-/// All of them. Empty: there is none today.
+/// All such operations. Today there are none.
 std::span<const UnorderedOperation> unordered_operations();
 
-/// Called by what issues an operation. Throws StateError in deterministic mode when the list has it
-/// for this type of device.
+/// Called wherever an operation is issued. Throws StateError in deterministic mode if `list` has
+/// the operation for this type of device.
 void require_fixed_order(std::string_view operation, Device device,
                          std::span<const UnorderedOperation> list = unordered_operations());
 

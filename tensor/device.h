@@ -1,6 +1,6 @@
 #pragma once
 
-/// Where a tensor lives.
+/// Devices, and the default device of new tensors.
 
 #include <cstdint>
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// True in a build that found the CUDA toolkit.
+/// True in a build with the CUDA toolkit.
 #if defined(TESSERA_CUDA) && TESSERA_CUDA
 inline constexpr bool kBuiltWithCuda = true;
 #else
@@ -46,10 +46,10 @@ struct Device {
 inline constexpr Device kCpu{DeviceType::kCpu, 0};
 inline constexpr Device kNull{DeviceType::kNull, 0};
 
-/// Where tensors are made whose maker names no device: that of the innermost DefaultDeviceScope of
-/// the calling thread, else the process's, which is the CPU until set_default_device().
+/// The device of new tensors for which none is named: that of the calling thread's innermost
+/// DefaultDeviceScope, else the process's, which is the CPU until set_default_device().
 Device default_device();
-/// For all threads of the process without a scope. Any thread.
+/// For all threads of the process that have no DefaultDeviceScope. Thread-safe.
 void set_default_device(Device device);
 
 /// Sets the calling thread's default device until the end of the scope.
@@ -64,8 +64,8 @@ class DefaultDeviceScope {
   std::optional<Device> previous_;
 };
 
-/// CUDA GPUs that this process can use; 0 in a build without CUDA, without a driver or without a
-/// GPU. Never throws.
+/// The number of CUDA GPUs that this process can use; 0 in a build without CUDA, without a driver
+/// or without a GPU. Never throws.
 int cuda_device_count();
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 #pragma once
 
-/// A list of dims, as operations take them: `sum(x, {0, -1})`, or a vector.
+/// A list of dims as an argument of operations: `sum(x, {0, -1})`, or a vector.
 
 #include <array>
 #include <initializer_list>
@@ -11,12 +11,12 @@
 
 namespace tessera {
 
-/// At most kMaxDims dims, as they were given: negative ones count from the back. What no dims mean
-/// is for the operation to say; reductions take all.
+/// At most kMaxDims dims, as given: negative dims count from the back. Each operation defines the
+/// meaning of an empty list; reductions reduce all dims.
 class Dims {
  public:
   Dims() = default;
-  /// Throw InvalidArgument above kMaxDims entries.
+  /// Both throw InvalidArgument above kMaxDims entries.
   Dims(std::initializer_list<int> dims) : Dims(std::span(dims.begin(), dims.size())) {}
   Dims(const std::vector<int>& dims) : Dims(std::span(dims)) {}
   explicit Dims(std::span<const int> dims);
@@ -30,9 +30,9 @@ class Dims {
   int count_ = 0;
 };
 
-/// True at the dims that are listed.
+/// True at each listed dim.
 using DimMask = std::array<bool, kMaxDims>;
-/// Throws InvalidArgument tagged `where` for a dim outside [-ndim, ndim) and one listed twice.
+/// Throws InvalidArgument tagged `where` for a dim outside [-ndim, ndim) or listed twice.
 DimMask dim_mask(const Dims& dims, int ndim, const char* where);
 
 }  // namespace tessera

@@ -70,15 +70,16 @@ constexpr bool is_floating(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kBF16 ||
          dtype == DType::kF16;
 }
-/// Floating dtypes of 16 bits: stored so, computed with in f32.
+/// Floating dtypes of 16 bits: used for storage, computed with in f32.
 constexpr bool is_half(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
 
-/// The floating dtype that values of a floating dtype are computed in: f32 for 16 bits, else
+/// The dtype that a floating dtype is computed in: f32 for the 16-bit dtypes, else the dtype
 /// itself.
 constexpr DType compute_dtype(DType dtype) { return is_half(dtype) ? DType::kF32 : dtype; }
 
-/// The dtype of a result from operands of two dtypes, before numbers and 0-d tensors are counted
-/// in (see result_dtype in promotion.h): bool < u8 < i32 < i64 < floating; f16 with bf16 is f32.
+/// The dtype of a result from operands of two dtypes: bool < u8 < i32 < i64 < floating; f16 with
+/// bf16 is f32. Numbers and 0-d tensors have rules of their own: see result_dtype in
+/// ops/promotion.h.
 constexpr DType promote(DType a, DType b) {
   if (a == b) return a;
   if (is_floating(a) != is_floating(b)) return is_floating(a) ? a : b;
@@ -143,7 +144,7 @@ decltype(auto) dispatch_all(DType dtype, const char* where, Body&& body) {
   throw_unsupported_dtype(dtype, where);
 }
 
-/// The same for the floating dtypes; throws InvalidArgument for the others.
+/// The same for the floating dtypes; throws InvalidArgument for other dtypes.
 template <class Body>
 decltype(auto) dispatch_floating(DType dtype, const char* where, Body&& body) {
   switch (dtype) {

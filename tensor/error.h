@@ -1,10 +1,10 @@
 #pragma once
 
-/// Exception classes of Tessera. This header needs nothing but the standard library, so device code
-/// may include it.
+/// Exception classes of Tessera. This header includes only the standard library, so device code may
+/// include it.
 ///
 /// Every message reads `[where] rank R: what, with the numbers; what to do`. The rank is left out
-/// in a program that never entered a world. Use the helpers of check.h to throw: they add the tag
+/// in a program that has not entered a world. Use the helpers of check.h to throw: they add the tag
 /// and the rank.
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// Base of everything that Tessera throws.
+/// Base class of all exceptions that Tessera throws.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -32,7 +32,7 @@ class StateError : public Error {
   using Error::Error;
 };
 
-/// The device has no room for an allocation.
+/// The device does not have enough memory for an allocation.
 class OutOfMemory : public Error {
  public:
   using Error::Error;
@@ -44,13 +44,13 @@ class DeviceError : public Error {
   using Error::Error;
 };
 
-/// Where a collective stood when it failed.
+/// The collective that failed.
 struct CollectiveSite {
   int rank = -1;               ///< the rank that reports
   std::string group;           ///< name of the process group
   std::string op;              ///< "all_gather", "barrier", ...
   std::uint64_t sequence = 0;  ///< position among the group's collectives, from 1
-  std::string label;  ///< who asked for it, for instance a parameter group's name; may be empty
+  std::string label;           ///< name of the caller, for instance a parameter group; may be empty
 };
 
 /// A collective failed: a peer died, the group was aborted, or the ranks disagree.

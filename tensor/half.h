@@ -1,11 +1,12 @@
 #pragma once
 
-/// Numbers of 16 bits: storage formats, computed with in f32.
+/// 16-bit floating-point numbers: storage formats; arithmetic on them is done in f32.
 ///
-/// BFloat16 has the exponent of f32 and 8 bits of precision; Float16 (IEEE binary16) has 11 bits
-/// and reaches 65504. Conversion rounds once, to nearest with ties to even, also from double; NaN
-/// stays NaN, too large numbers become infinite, small ones go through the subnormals. Without
-/// branches, so that loops over it become vector code. Usable in device code.
+/// BFloat16 has the exponent range of f32 and 8 bits of precision. Float16 (IEEE binary16) has 11
+/// bits of precision and a maximum of 65504. Conversion rounds once, to nearest with ties to even,
+/// also from double. NaN stays NaN, values above the maximum become infinite, small values become
+/// subnormals. The code has no branches, so that the compiler vectorizes loops over it. Usable in
+/// device code.
 
 #include <bit>
 #include <cstdint>
@@ -17,8 +18,8 @@ namespace tessera {
 
 namespace half {
 
-/// The float next to `x` whose last bit is set unless it is exact: rounding that to 16 bits gives
-/// what rounding `x` itself would give.
+/// The float nearest to `x`, with its last bit set if it is not exact (round to odd). Rounding it
+/// to 16 bits gives the same result as rounding `x` directly.
 TESSERA_HD float round_to_odd(double x) {
   const auto nearest = static_cast<float>(x);
   const auto bits = std::bit_cast<std::uint32_t>(nearest);
@@ -43,9 +44,9 @@ TESSERA_HD float from_bfloat16_bits(std::uint16_t bits) {
 TESSERA_HD std::uint16_t float16_bits(float x) {
   const auto all = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t sign = (all >> 16) & 0x8000u, bits = all & 0x7fffffffu;
-  // Normal results: a smaller exponent bias, and the mantissa rounded; a carry moves the exponent.
+  // Normal results: rebias the exponent and round the mantissa; a carry increments the exponent.
   const std::uint32_t normal = (bits - 0x38000000u + 0xfffu + ((bits >> 13) & 1u)) >> 13;
-  // Subnormal ones: adding 0.5 lets the addition round at 2^-24.
+  // Subnormal results: adding 0.5 makes the addition round at 2^-24.
   const float shifted = std::bit_cast<float>(bits > 0x38800000u ? 0u : bits) + 0.5f;
   const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
   const std::uint32_t finite = bits < 0x38800000u ? subnormal : normal;
@@ -57,7 +58,7 @@ TESSERA_HD std::uint16_t float16_bits(float x) {
 TESSERA_HD float from_float16_bits(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000u) << 16, bits = half & 0x7fffu;
   const std::uint32_t normal = (bits << 13) + 0x38000000u;
-  // A subnormal is a whole number of 2^-24.
+  // A subnormal is an integer multiple of 2^-24.
   const auto subnormal =
       std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(bits)) * 0x1p-24f);
   const std::uint32_t special =

@@ -1,6 +1,6 @@
 #pragma once
 
-/// A tensor's elements where the host can read them. Private to this folder.
+/// A tensor's elements at an address that the host can read. Private to this folder.
 
 #include <cstddef>
 #include <memory>
@@ -9,13 +9,14 @@
 
 namespace tessera {
 
-/// For a tensor whose current stream was synchronized: its own memory on the CPU; of a tensor on a
-/// GPU a copy of the stretch that its strides span, which the host waits for.
+/// The tensor's current stream must have been synchronized. For a CPU tensor this is the tensor's
+/// own memory. For a GPU tensor it is a host copy of the range that its strides span; the
+/// constructor waits for the copy.
 class HostElements {
  public:
   explicit HostElements(const Tensor& tensor);
 
-  /// The first element; others lie at the tensor's strides from it.
+  /// The first element; the others lie at the tensor's strides from it.
   const void* first() const { return first_; }
 
  private:
@@ -23,7 +24,7 @@ class HostElements {
   const void* first_ = nullptr;
 };
 
-/// Elements from the first one of a view to behind its last one, gaps included; 0 for empty views.
+/// The number of elements from a view's first to its last one, gaps included; 0 for empty views.
 std::int64_t spanned_elements(const Shape& shape, const Shape& strides);
 
 }  // namespace tessera

@@ -6,13 +6,13 @@
 
 namespace tessera {
 
-/// What bytes are for.
+/// The purpose of bytes.
 enum class MemoryCategory : std::uint8_t {
   kParameter,      ///< a rank's shards, in the stored dtype
   kGradient,       ///< gradient slots and reduced gradients
   kOptimizer,      ///< momentum and other optimizer state
-  kGathered,       ///< full parameter values while they are needed
-  kActivation,     ///< everything that forward and backward make; the default
+  kGathered,       ///< full parameter values, between gather and release
+  kActivation,     ///< everything that forward and backward allocate; the default
   kWorkspace,      ///< scratch of one kernel
   kCommunication,  ///< staging of collectives
   kOther,
@@ -20,10 +20,10 @@ enum class MemoryCategory : std::uint8_t {
 inline constexpr int kMemoryCategories = 8;
 const char* memory_category_name(MemoryCategory category);
 
-/// The category that storages made by this thread get unless they name one.
+/// The category of storages that this thread creates without naming one.
 MemoryCategory current_memory_category();
 
-/// Sets it until the end of the scope.
+/// Sets current_memory_category() until the end of the scope.
 class MemoryCategoryScope {
  public:
   explicit MemoryCategoryScope(MemoryCategory category);

@@ -31,7 +31,7 @@ void MemoryCounters::add(MemoryCategory category, std::int64_t bytes) {
 }
 
 void MemoryCounters::subtract(MemoryCategory category, std::int64_t bytes) {
-  std::shared_ptr<MemoryCounters> last;  // goes after the lock
+  std::shared_ptr<MemoryCounters> last;  // destroyed after the lock is released
   const std::lock_guard lock(lock_);
   current_.bytes[static_cast<std::size_t>(category)] -= bytes;
   total_ -= bytes;

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Live bytes by category for one rank: always on. A storage counts from materialize() to the
-/// return of its block, with its size rounded up to the device's unit (CPU and null 64 B, CUDA 512
+/// Live bytes of one rank by category; always on. A storage is counted from materialize() until its
+/// block is returned, with its size rounded up to the device's unit (CPU and null 64 B, CUDA 512
 /// B). Thread-safe.
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// One reading: bytes per category and of categories together.
+/// One reading: bytes per category, and their total.
 struct MemoryReading {
   std::array<std::int64_t, kMemoryCategories> bytes{};
   std::int64_t operator[](MemoryCategory category) const {
@@ -22,33 +22,32 @@ struct MemoryReading {
   std::int64_t total() const;
 };
 
-/// Owned by a shared_ptr they live as long as bytes are counted here, whatever becomes of their
-/// rank: so who counts bytes needs no handle of his own to count them off.
+/// The counters keep themselves alive while bytes are counted in them, also after their rank has
+/// ended. Code that counts bytes therefore needs no handle of its own to subtract them later.
 class MemoryCounters : public std::enable_shared_from_this<MemoryCounters> {
  public:
   void add(MemoryCategory category, std::int64_t bytes);       ///< bytes >= 0
   void subtract(MemoryCategory category, std::int64_t bytes);  ///< bytes >= 0
 
   MemoryReading current() const;
-  /// The largest reading of each category since the last reset; these need not have been at one
-  /// time.
+  /// The maximum of each category since the last reset; the maxima may be from different times.
   MemoryReading peak() const;
-  /// The largest total since the last reset, of all categories. The process's resident memory can
-  /// be above it: the allocator rounds blocks up by at most an eighth and keeps freed blocks
-  /// for reuse (cached_cpu_bytes()); programs, libraries and the host's own objects are not
+  /// The maximum of the total over all categories since the last reset. The process's resident
+  /// memory can be larger: the allocator rounds blocks up by at most an eighth and keeps freed
+  /// blocks for reuse (cached_cpu_bytes()); programs, libraries and the host's own objects are not
   /// counted.
   std::int64_t peak_total() const;
-  /// The largest sum of parameter, gradient and gathered bytes at one time since the last reset:
-  /// what sharding bounds.
+  /// The maximum, since the last reset, of parameter + gradient + gathered bytes: the memory that
+  /// sharding bounds.
   std::int64_t peak_model() const;
-  /// Peaks start again from the current values.
+  /// Sets the peaks to the current values.
   void reset_peak();
 
  private:
   mutable detail::SpinLock lock_;
   MemoryReading current_;
   std::int64_t total_ = 0;  // of current_
-  std::int64_t model_ = 0;  // its part that peak_model() bounds
+  std::int64_t model_ = 0;  // what peak_model() counts
   MemoryReading peak_;
   std::int64_t peak_total_ = 0;
   std::int64_t peak_model_ = 0;

@@ -37,12 +37,12 @@ void fill(const char* where, const Tensor& out, Key key, const Box& box,
   args.position_strides = contiguous_strides(box.global);
   for (int d = 0; d < out.ndim(); ++d)
     args.first_position += box.offset[d] * args.position_strides[d];
-  // In the order of positions: neighbours share the words of one draw.
+  // In the order of positions: neighbouring positions share the words of one draw.
   sort_and_merge_dims(args.y.shape, {&args.position_strides, &args.y.strides});
   launch<RandomFillKernel>(out.device(), args);
 }
 
-// Numbers below a bound, all equally likely (D. Lemire, "Fast random integer generation in an
+// Integers below a bound, all equally likely (D. Lemire, "Fast random integer generation in an
 // interval", 2019).
 class BoundedDraws {
  public:
@@ -114,7 +114,7 @@ void fill_bernoulli(const Tensor& out, Key key, const Box& box, double p) {
 
 namespace {
 
-// The largest whole number up to which a dtype has them all.
+// The largest n such that the dtype represents all integers from 0 to n.
 double largest_integer(DType dtype) {
   switch (dtype) {
     case DType::kBool:

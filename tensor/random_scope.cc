@@ -50,7 +50,7 @@ State state_of(const StepOptions& options) {
 }  // namespace
 
 Key RandomKey::key() const {
-  // Distinct from keys that named_key makes of names: those are seeded with the user's seed.
+  // Distinct from the keys that named_key makes of names: those are seeded with the user's seed.
   constexpr std::uint64_t kDomain = 0x6472617773ull;  // "draws"
   const std::array<std::uint64_t, 4> words = {seed, step, layer, call};
   return {XXH64(words.data(), sizeof(words), kDomain)};

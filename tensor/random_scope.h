@@ -1,17 +1,17 @@
 #pragma once
 
-/// Where run-time random numbers (dropout) get their keys: from the seed, the step, the layer and
-/// how often the layer drew before in this step. So ranks, threads and a recomputed forward draw
-/// the same numbers.
+/// The keys of run-time random numbers (dropout). A key is made from the seed, the step, the layer
+/// and the number of earlier draws of the layer in this step. All ranks and threads, and a
+/// recomputed forward, therefore draw the same numbers.
 ///
 ///     random::StepScope scope({.seed = 1, .step = 7, .first_sample = 32});   // the trainer
 ///     const random::RandomKey key = random::next_key("blocks.3.dropout");    // the layer
-///     random::fill_uniform(mask, key.key(), box, 0, 1);   // box.offset[0] =
-///     random::first_sample()
+///     // box.offset[0] = random::first_sample()
+///     random::fill_uniform(mask, key.key(), box, 0, 1);
 ///
-/// All state belongs to the calling thread. Whoever runs a forward again (recompute) takes
-/// capture() before the first run and opens a RestoreScope around the second: the same calls then
-/// draw the same keys, in nested recomputations too.
+/// All state belongs to the calling thread. To run a forward a second time (recompute), take
+/// capture() before the first run and open a RestoreScope around the second: the same calls then
+/// draw the same keys, also in nested recomputation.
 
 #include <cstdint>
 #include <string_view>
@@ -21,15 +21,15 @@
 
 namespace tessera::random {
 
-/// Names one draw. Two draws of equal keys give equal numbers at equal positions.
+/// Identifies one draw. Draws with equal keys give equal numbers at equal positions.
 struct RandomKey {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
   std::uint64_t layer = 0;  ///< named_key of the layer's name
-  std::uint64_t call = 0;   ///< draws of this layer before this one in the step
+  std::uint64_t call = 0;   ///< number of earlier draws of this layer in the step
 
   bool operator==(const RandomKey&) const = default;
-  /// All four in one key, for fill_uniform and its kind.
+  /// All four fields combined into one key, for fill_uniform and the other fill functions.
   Key key() const;
 };
 
@@ -39,23 +39,23 @@ struct StepOptions {
   std::int64_t first_sample = 0;  ///< global index of the first sample that this rank computes
 };
 
-/// The key of the next draw of `layer`, and counts it.
+/// Returns the key of the next draw of `layer`, and counts the draw.
 ///
-/// In a StepScope: the scope's seed and step; calls of a layer count from 0. Outside: the seed of
-/// manual_seed(), kNoStep, and the calls of this thread since manual_seed; there the rank is part
-/// of `layer`, so that ranks draw different numbers. Threads of one rank that draw outside a scope
-/// draw the same.
+/// Inside a StepScope the key has the scope's seed and step, and calls of a layer count from 0.
+/// Outside it has the seed of manual_seed(), kNoStep and the number of this thread's calls since
+/// manual_seed; the rank is part of `layer` then, so that ranks draw different numbers. Threads of
+/// one rank that draw outside a scope draw the same numbers.
 RandomKey next_key(std::string_view layer);
 inline constexpr std::uint64_t kNoStep = ~std::uint64_t{0};
 
 /// StepOptions::first_sample of the open scope; 0 without one.
 std::int64_t first_sample();
 
-/// The seed of draws outside any StepScope, for the whole process (0 at the start); their calls
-/// count from 0 again on every thread. May be called from any thread.
+/// The seed of draws outside any StepScope, for the whole process (0 by default). Their calls count
+/// from 0 again on every thread. Thread-safe.
 void manual_seed(std::uint64_t seed);
 
-/// What the next draws of a thread depend on. A value: copies are independent.
+/// The state that the next draws of a thread depend on. A value: copies are independent.
 struct State {
   struct Calls {
     std::uint64_t layer;
@@ -70,8 +70,9 @@ struct State {
 /// This thread's state now.
 State capture();
 
-/// Draws continue from `state` until the end of the scope; then from where they were before it.
-/// Scopes of this file nest, and end in the reverse order of their beginning.
+/// Draws continue from `state` until the end of the scope, and afterwards from where they were
+/// before it. The scopes of this file nest, and must end in the reverse order of their
+/// construction.
 class RestoreScope {
  public:
   explicit RestoreScope(const State& state);
@@ -84,8 +85,8 @@ class RestoreScope {
   bool previous_fixed_;
 };
 
-/// One step of training, or of evaluation, on this thread. In a scope inside a scope calls count
-/// from 0 anew: give it another step or seed.
+/// One step of training or evaluation on this thread. A nested scope counts calls from 0 again, so
+/// give it another step or seed.
 class StepScope {
  public:
   /// Throws InvalidArgument for a negative first_sample and for step kNoStep.
@@ -96,7 +97,7 @@ class StepScope {
 };
 
 /// Until the end of the scope a draw of this thread throws StateError with the layer's name and
-/// `reason`: for work that is recorded once and repeated, keys included.
+/// `reason`. For work that is recorded once and replayed with the same keys (a CUDA graph).
 class NoDraws {
  public:
   explicit NoDraws(const char* reason);

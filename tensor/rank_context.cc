@@ -9,7 +9,7 @@ namespace tessera {
 namespace detail {
 
 const std::shared_ptr<RankContext>& default_rank_context() {
-  // Never destroyed: tensors in static variables count themselves off after main() has ended.
+  // Never destroyed: tensors in static variables subtract their bytes after main() has ended.
   static const auto* context =
       new std::shared_ptr<RankContext>(std::make_shared<RankContext>(-1, 1, omp_get_max_threads()));
   return *context;
@@ -37,7 +37,7 @@ void RankContext::report_failure(std::exception_ptr error) noexcept {
     const auto handler = failure_handler_;
     handler(std::move(error));
   } catch (...) {
-    // A handler that fails has nobody left to tell; the stream still carries the first error.
+    // The handler itself failed. Ignored: the stream still carries the first error.
   }
 }
 

@@ -1,12 +1,12 @@
 #pragma once
 
-/// What belongs to one rank and is found through the running thread: its number, byte counters,
-/// trace, thread budget and what to do when one of its streams fails. Ranks may be threads of one
-/// process, so none of this can be global.
+/// The state of one rank that code finds through the running thread: its number, byte counters,
+/// trace, thread budget and failure handler. Ranks may be threads of one process, so none of this
+/// can be global.
 ///
-/// Every thread has a context: the process's default one (rank -1: "outside a world") until a
-/// RankScope installs another. A queued stream's worker runs each closure under the context of the
-/// thread that issued it.
+/// Every thread has a context: the process's default one (rank -1, "outside a world") until a
+/// RankScope installs another. The worker of a queued stream runs each closure under the context of
+/// the thread that issued it.
 
 #include <atomic>
 #include <exception>
@@ -27,21 +27,22 @@ class RankContext {
 
   int rank() const { return rank_; }  ///< -1 outside a world
   int world_size() const { return world_size_; }
-  /// Threads that one kernel may use (OpenMP); at least 1. Results never depend on it.
+  /// The number of threads that one kernel may use (OpenMP); at least 1. Results do not depend on
+  /// it.
   int threads() const { return threads_; }
-  /// They outlive the context while storages are counted in them.
+  /// They outlive the context as long as storages are counted in them.
   MemoryCounters& memory() { return *memory_; }
 
-  /// The trace being written, or null. One branch when off.
+  /// The trace being written, or null. Costs one branch when tracing is off.
   Trace* trace() const { return trace_.load(std::memory_order_relaxed); }
-  /// Starts (or with null stops) tracing; `trace` must outlive the recording. Called by the rank's
-  /// own thread. TraceScope (trace.h) does both.
+  /// Starts tracing, or stops it if `trace` is null; `trace` must outlive the recording. Call it on
+  /// the rank's own thread. TraceScope (trace.h) does this.
   void set_trace(Trace* trace) { trace_.store(trace, std::memory_order_relaxed); }
 
-  /// Called once by the first failure of a queued stream, on the stream's worker. A world aborts
-  /// its process groups here, so that no peer waits for a rank that cannot continue. Setting a
-  /// handler (or null) waits for a call of the previous one to end, which never runs afterwards;
-  /// the new one is told of the next failure.
+  /// Called once, by the first failure of a queued stream, on the stream's worker thread. A world
+  /// aborts its process groups in the handler, so that no peer waits for a rank that cannot
+  /// continue. Setting a handler (or null) waits until a running call of the previous one ends; the
+  /// previous handler never runs afterwards. The new handler is called for the next failure.
   void set_failure_handler(std::function<void(std::exception_ptr)> handler);
   void report_failure(std::exception_ptr error) noexcept;
 
@@ -67,7 +68,7 @@ inline const std::shared_ptr<RankContext>& current_rank_context() {
 }
 
 /// Installs a context on this thread until the end of the scope, and sets OpenMP's thread count to
-/// its budget.
+/// the context's thread budget.
 class RankScope {
  public:
   explicit RankScope(std::shared_ptr<RankContext> context);
@@ -82,7 +83,7 @@ class RankScope {
 };
 
 /// The trace of the calling thread's context, or null. Always null on a stream's worker: records
-/// are written at issue, by the rank's own thread.
+/// are written by the rank's own thread, when work is issued.
 inline Trace* active_trace() {
   return detail::thread_state().is_stream_worker ? nullptr : current_rank_context()->trace();
 }

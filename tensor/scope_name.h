@@ -1,11 +1,12 @@
 #pragma once
 
-/// Where in a model this thread is: "blocks.3.up". Layers open a scope around their forward; errors
-/// and traces ask for the path. Opening one costs two stores: names are joined only when asked.
+/// The part of the model that this thread runs: "blocks.3.up". Layers open a scope around their
+/// forward; errors and traces read the path. Opening a scope costs two stores: names are joined
+/// only when the path is read.
 ///
-/// A name knows the name of the part that it belongs to, so a path is whole also where a container
-/// is never called itself. Names are made once, with the parts; scopes and the current one belong
-/// to a thread.
+/// A name holds its parent's name, so a path is complete also if a container in it is never called
+/// itself. Names are created once, with the modules; scopes and the current scope belong to a
+/// thread.
 
 #include <memory>
 #include <string>
@@ -13,10 +14,10 @@
 
 namespace tessera {
 
-/// One part's name. Always owned by a shared_ptr: make_scope_name().
+/// The name of one part of a model. Always owned by a shared_ptr: see make_scope_name().
 class ScopeName : public std::enable_shared_from_this<ScopeName> {
  public:
-  /// Names it inside `parent`. Ignored where the parent is the part itself or inside it.
+  /// Names the part inside `parent`. Ignored if the parent is the part itself or inside it.
   void set(std::string name, std::shared_ptr<const ScopeName> parent);
   /// From the outermost part, joined by dots; parts without a name (the root) are left out.
   std::string path() const;
@@ -32,7 +33,8 @@ class ScopeName : public std::enable_shared_from_this<ScopeName> {
 /// Without a name or parent.
 std::shared_ptr<ScopeName> make_scope_name();
 
-/// The thread is in the part until the end of the scope. The name outlives it.
+/// The thread is in this part of the model until the end of the scope. The name must outlive the
+/// scope.
 class NamedScope {
  public:
   explicit NamedScope(const ScopeName& name);
@@ -47,14 +49,15 @@ class NamedScope {
   const ScopeName* previous_;
 };
 
-/// The innermost scope of this thread, null outside: for whoever works on its behalf later.
+/// The innermost scope of this thread; null outside. For code that works on the thread's behalf
+/// later.
 std::shared_ptr<const ScopeName> current_scope();
 /// Its path; "" outside and in the root.
 std::string current_scope_path();
 /// "in \"blocks.3.up\"", "in the root module" or "outside modules".
 std::string current_scope_text();
 
-/// The scope that current_scope() answered, also none, until the end of this one.
+/// Makes a scope that current_scope() returned current again (also null) until the end of this one.
 class ScopeRestore : private NamedScope {
  public:
   explicit ScopeRestore(std::shared_ptr<const ScopeName> name)

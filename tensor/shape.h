@@ -1,8 +1,8 @@
 #pragma once
 
 /// Extents of a tensor's dims, and index arithmetic on them. Plain values without heap memory: at
-/// most kMaxDims dims. Needs only the standard library, so device code may include it; what kernels
-/// use is inline, so that they link nothing.
+/// most kMaxDims dims. Includes only the standard library, so device code may include it. The
+/// functions that kernels use are inline, so that kernels need not link anything.
 
 #include <algorithm>
 #include <array>
@@ -45,7 +45,7 @@ class Shape {
   }
   /// Throws InvalidArgument above kMaxDims entries.
   void push_back(std::int64_t value);
-  /// Copies with one entry replaced, removed or put in.
+  /// Copies with one entry replaced, removed or inserted.
   Shape with(int dim, std::int64_t value) const;
   Shape without(int dim) const;
   Shape inserted(int dim, std::int64_t value) const;
@@ -73,7 +73,7 @@ inline Shape contiguous_strides(const Shape& shape) {
   }
   return strides;
 }
-/// True when `strides` walk `shape` in row-major order without gaps; dims of extent 1 do not count,
+/// True if `strides` walk `shape` in row-major order without gaps. Dims of extent 1 are ignored;
 /// empty tensors are contiguous.
 inline bool is_contiguous(const Shape& shape, const Shape& strides) {
   std::int64_t step = 1;
@@ -86,13 +86,13 @@ inline bool is_contiguous(const Shape& shape, const Shape& strides) {
   return in_order;
 }
 /// The common shape of a and b under NumPy's broadcasting rules. Throws InvalidArgument tagged
-/// `where` when there is none.
+/// `where` if there is none.
 Shape broadcast_shapes(const Shape& a, const Shape& b, const char* where);
-/// `dim` counted from the front; negative ones count from the back. Throws InvalidArgument tagged
+/// `dim` counted from the front; negative dims count from the back. Throws InvalidArgument tagged
 /// `where` outside [-ndim, ndim).
 int normalize_dim(int dim, int ndim, const char* where);
-/// `shape` with its -1, if there is one, replaced by what the elements of `from` leave for it.
-/// Throws InvalidArgument tagged `where` when they do not fill it.
+/// `shape` with its -1, if it has one, replaced so that the number of elements is that of `from`.
+/// Throws InvalidArgument tagged `where` if that is impossible.
 Shape resolve_view_shape(const Shape& shape, const Shape& from, const char* where);
 
 }  // namespace tessera

@@ -8,10 +8,10 @@
 namespace tessera {
 namespace {
 
-/// Bytes of a tensor; throws InvalidArgument for negative extents and for more bytes than int64
-/// counts.
+/// Bytes of a tensor. Throws InvalidArgument for negative extents and for more bytes than int64
+/// holds.
 std::size_t checked_bytes(const Shape& shape, DType dtype, const char* where) {
-  // Empty tensors keep the product at 0, whatever their other extents.
+  // Empty tensors keep the product at 0, whatever their other extents are.
   std::int64_t bytes = shape.ndim() > 0 && std::find(shape.begin(), shape.end(), 0) != shape.end()
                            ? 0
                            : static_cast<std::int64_t>(dtype_size(dtype));
@@ -86,7 +86,7 @@ bool Tensor::is_sole_owner() const {
   // A view is one more owner of the first tensor of its family.
   const bool only_handle = impl_.use_count() == 1 && (!self.root || self.root.use_count() == 1);
   if (!only_handle || self.storage().use_count() != 1) return false;
-  // What other threads did before they let go of theirs has happened.
+  // Makes the writes of threads that dropped their handles before visible here.
   std::atomic_thread_fence(std::memory_order_acquire);
   return true;
 }

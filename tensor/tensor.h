@@ -1,14 +1,14 @@
 #pragma once
 
-/// A strided view of a storage: the value handle that everything computes on.
+/// A strided view of a storage: the value handle that all operations work on.
 ///
 /// Copying a Tensor copies the handle; both see the same elements. clone() copies elements. Views
-/// (slice, transpose, ...) share storage and *version*: every write through any view of a family
-/// counts one up, which is how autograd notices that a tensor it saved was overwritten. Metadata
-/// never changes after construction.
+/// (slice, transpose, ...) share a storage and a *version*: every write through any view of the
+/// family increments it. Autograd uses the version to notice that a saved tensor was overwritten.
+/// Metadata never changes after construction.
 ///
-/// A Tensor is usable from one thread at a time, that of its rank. Elements written by a queued
-/// stream are valid for the host after the stream is synchronized; item() and to_vector() do so.
+/// A Tensor may be used by one thread at a time, its rank's. The host may read elements that a
+/// queued stream writes only after it has synchronized the stream; item() and to_vector() do so.
 
 #include <algorithm>
 #include <cstdint>
@@ -31,11 +31,11 @@ namespace tessera {
 struct TensorOptions {
   DType dtype = DType::kF32;
   Device device = default_device();
-  /// On the CPU: page-locked, so that a GPU copies from and to it while the host goes on.
+  /// CPU only: page-locked memory, so that copies from and to a GPU do not block the host.
   bool pinned = false;
 };
 
-/// What `item()` answers on the null device, where there are no values.
+/// The value that `item()` returns on the null device, where tensors have no values.
 struct PlanValue {
   double value;
 };
@@ -44,18 +44,18 @@ class Tensor {
  public:
   Tensor() = default;  ///< undefined
 
-  /// Uninitialised elements in a storage of its own, contiguous, in the thread's current memory
+  /// Uninitialised elements in a storage of their own, contiguous, in the thread's current memory
   /// category.
   static Tensor empty(const Shape& shape, const TensorOptions& options = {});
   /// The same in a named storage that starts released when `materialized` is false.
   static Tensor empty_named(const Shape& shape, const TensorOptions& options,
                             MemoryCategory category, std::string name, bool materialized = true);
-  /// A view of `storage`; offset and strides count elements. A new version family. Throws
-  /// InvalidArgument when the view reaches outside the storage.
+  /// A view of `storage`; offset and strides are in elements. It starts a new version family.
+  /// Throws InvalidArgument if the view reaches outside the storage.
   static Tensor over(Storage storage, const Shape& shape, const Shape& strides, std::int64_t offset,
                      DType dtype);
-  /// Contiguous copy of `values`, converted to nothing: T names the dtype. Throws InvalidArgument
-  /// when counts differ.
+  /// A contiguous tensor with a copy of `values`. Its dtype is that of T; nothing is converted.
+  /// Throws InvalidArgument if the number of values is not that of the shape.
   template <class T>
   static Tensor from_vector(const std::vector<T>& values, const Shape& shape,
                             Device device = default_device()) {
@@ -86,52 +86,55 @@ class Tensor {
   /// Views: no copy. Dims may be negative: they count from the back. Each throws InvalidArgument
   /// for dims or ranges that do not exist.
   ///
-  /// view: the same elements in row-major order in another shape, where strides allow it, else
-  /// InvalidArgument (try_view: nothing); one extent may be -1. See reshape() in ops/elementwise.h.
+  /// view: the same elements in row-major order in another shape, without a copy; one extent may be
+  /// -1. If the strides do not allow it, view throws InvalidArgument and try_view returns nothing.
+  /// See reshape() in ops/elementwise.h.
   Tensor view(const Shape& shape) const;
   std::optional<Tensor> try_view(const Shape& shape) const;
-  Tensor unflatten(int dim, const Shape& extents) const;  ///< one dim as several
+  Tensor unflatten(int dim, const Shape& extents) const;  ///< splits one dim into several
   Tensor transpose(int dim0, int dim1) const;
   Tensor permute(std::span<const int> dims) const;  ///< dim i of the result is dim dims[i]
   Tensor permute(std::initializer_list<int> dims) const {
     return permute(std::span(dims.begin(), dims.size()));
   }
-  Tensor movedim(int from, int to) const;  ///< the others keep their order
-  /// Entries start, start + step, ... below `end` of `dim`; negative ones count from the back.
+  Tensor movedim(int from, int to) const;  ///< the other dims keep their order
+  /// Entries start, start + step, ... below `end` of `dim`; negative indices count from the back.
   Tensor slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
   Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
-  Tensor select(int dim, std::int64_t index) const;  ///< one index; the dim disappears
-  Tensor expand(const Shape& shape) const;  ///< extents of 1 repeat with stride 0; -1 stays
-  Tensor squeeze() const;                   ///< all dims of extent 1 disappear
+  Tensor select(int dim, std::int64_t index) const;  ///< one index; the dim is removed
+  Tensor expand(const Shape& shape) const;  ///< extents of 1 repeat with stride 0; -1 keeps the
+                                            ///< extent
+  Tensor squeeze() const;                   ///< removes all dims of extent 1
   Tensor squeeze(int dim) const;
   Tensor unsqueeze(int dim) const;
-  /// The same elements in a version family of its own: writes through it do not count as writes to
-  /// this tensor.
+  /// The same elements in a new version family: writes through it do not count as writes to this
+  /// tensor.
   Tensor detached_version() const;
 
-  /// Writes to this view family so far.
+  /// The number of writes to this view family so far.
   std::uint64_t version() const;
-  /// Counts one more. `by` is the operation as the user calls it, a literal; null: it has no name.
+  /// Increments the version. `by` is the operation under the name that the user calls, a string
+  /// literal; null: it has no name.
   void bump_version(const char* by = nullptr) const;
-  /// The operation that wrote to this family last, for messages; null where it did not say its
-  /// name.
+  /// The operation that wrote to this family last, for messages; null if it gave no name.
   const char* last_writer() const;
-  /// For an operation made of others: the latest write was its own.
+  /// For an operation made of others: sets its own name as the last writer.
   void set_last_writer(const char* by) const;
 
-  /// True when nobody else can reach the elements: this is the only handle, the family has no other
-  /// view, and the storage no other owner. Handles are copied from handles, so the answer stays
-  /// true while the thread that asks makes none.
+  /// True if no other object can reach the elements: this is the only handle, the family has no
+  /// other view, and the storage no other owner. The result stays true as long as the calling
+  /// thread does not copy the handle.
   bool is_sole_owner() const;
 
-  /// How many handles of a higher kind (autograd's variables) see this view family. Whoever makes
-  /// and drops them counts; an operation in place asks whether its own is the only one.
+  /// The number of handles of a higher layer (autograd's variables) that see this view family. The
+  /// code that makes and drops such handles counts them here; an in-place operation checks whether
+  /// its own is the only one.
   int family_handles() const;
   void add_family_handles(int change) const;
 
   /// The one element, after synchronizing the current stream. Throws InvalidArgument unless numel()
-  /// == 1 and T fits the dtype; StateError on the null device, where the second form answers
-  /// `plan`.
+  /// == 1 and T matches the dtype. On the null device the first form throws StateError and the
+  /// second returns `plan`.
   template <class T>
   T item() const {
     return to_vector<T>(1).front();
@@ -143,10 +146,11 @@ class Tensor {
     return to_vector<T>(-1);
   }
 
-  /// Name, dtype, shape, device and the values in even columns, for people: above 256 elements dims
-  /// keep three entries at each end; one form of number suits all (1., 0.2500 or 1.0000e-07).
+  /// Name, dtype, shape, device and the values in aligned columns. Tensors of more than 256
+  /// elements show three entries at each end of a dim. One number format is used for all values
+  /// (1., 0.2500 or 1.0000e-07).
   std::string str() const;
-  /// Shape, dtype, device, strides, offset, storage and version: what str() leaves out, no values.
+  /// Shape, dtype, device, strides, offset, storage and version, which str() leaves out; no values.
   std::string debug_str() const;
 
  private:
@@ -157,7 +161,7 @@ class Tensor {
   const Impl& impl() const;  // throws StateError when undefined
   [[noreturn]] static void throw_undefined();
   Tensor restrided(const Shape& shape, const Shape& strides, std::int64_t offset) const;
-  /// Checks, waits for the current stream and answers the number of elements; expected < 0: any.
+  /// Checks, waits for the current stream and returns the number of elements; expected < 0: any.
   std::size_t prepare_host_read(DType dtype, std::int64_t expected) const;
   void copy_to_host(void* out) const;
   template <class T>

@@ -1,4 +1,4 @@
-/// Elements between the host and tensors.
+/// Copies of elements between the host and tensors.
 
 #include <cstddef>
 #include <cstring>

@@ -1,7 +1,7 @@
 #pragma once
 
-/// What a Tensor handle holds, and the members that only look at it: the end of tensor.h, which
-/// includes it. Operations ask for shapes and dtypes all the time, so these are inline.
+/// The object behind a Tensor handle, and the inline accessors. Included at the end of tensor.h.
+/// Operations read shapes and dtypes all the time, so the accessors are inline.
 
 #include <atomic>
 #include <cstdint>
@@ -46,8 +46,8 @@ struct Tensor::Impl {
   const std::int64_t numel;
   const DType dtype;
   const bool contiguous;
-  // Of a view: the first tensor of its family, which holds storage, version and what else belongs
-  // to all.
+  // For views: the first tensor of the family, which holds the storage, the version and the other
+  // state that the family shares.
   const std::shared_ptr<const Impl> root;
   const Storage own_storage;
   mutable std::atomic<std::uint64_t> version{0};
@@ -77,7 +77,8 @@ inline std::uint64_t Tensor::version() const {
 }
 
 inline void Tensor::bump_version(const char* by) const {
-  // One thread at a time uses a family, so no read-modify-write is needed; others may only look.
+  // Only one thread at a time writes to a family, so no read-modify-write is needed; other threads
+  // may only read.
   const Impl& family = impl().family();
   family.version.store(family.version.load(std::memory_order_relaxed) + 1,
                        std::memory_order_relaxed);

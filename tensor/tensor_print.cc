@@ -1,5 +1,5 @@
-/// Tensor::str(): values as nested lists in even columns, long ones with their middle left out; and
-/// Tensor::debug_str().
+/// Tensor::str(): values as nested lists in aligned columns, long ones with their middle left out;
+/// and Tensor::debug_str().
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kPrintAll = 256;  // elements; bigger tensors are shortened
+constexpr std::int64_t kPrintAll = 256;  // elements; larger tensors are shortened
 constexpr std::int64_t kEdge = 3;        // entries kept at each end of a shortened dim
 constexpr int kLineWidth = 100;
 
@@ -38,7 +38,7 @@ class Printer {
   }
 
  private:
-  // The entries of a dim that are printed; -1 stands for those left out.
+  // The indices of a dim that are printed; -1 stands for those left out.
   template <class Body>
   void entries(int dim, const Body& body) const {
     const std::int64_t extent = shape_[dim];
@@ -60,7 +60,7 @@ class Printer {
     });
   }
 
-  // Looks at one number, to choose a form that suits all of them.
+  // Reads one number, to choose a format that suits all of them.
   void note(std::int64_t at) {
     if (!is_floating(dtype_)) return;
     const double magnitude = std::abs(number(at));

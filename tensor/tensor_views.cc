@@ -10,12 +10,12 @@
 namespace tessera {
 namespace {
 
-/// Strides by which `target` walks the same elements in the same order, if there are any.
+/// Strides by which `target` walks the same elements in the same order, if they exist.
 std::optional<Shape> view_strides(const Shape& shape, const Shape& strides, const Shape& target) {
   if (shape.numel() == 0) return contiguous_strides(target);
   Shape out = Shape::filled(target.ndim(), 1);
   int t = target.ndim() - 1;
-  // From the back: dims that lie in one piece of memory are split anew.
+  // From the back: dims that are contiguous with each other are split again.
   for (int d = shape.ndim() - 1; d >= 0;) {
     std::int64_t piece = shape[d], step = strides[d];
     for (--d; d >= 0 && (shape[d] == 1 || strides[d] == step * piece || piece == 1); --d) {

@@ -8,7 +8,8 @@
 namespace tessera {
 namespace {
 
-// After the record: storages are released, and blocks freed, behind theirs.
+// The category's bytes after the record, which is written before storages are released and blocks
+// freed.
 std::int64_t held_after(const StorageRecord& record) {
   const std::int64_t held = current_rank_context()->memory().current()[record.category];
   const bool goes =
@@ -16,7 +17,7 @@ std::int64_t held_after(const StorageRecord& record) {
   return goes ? held - record.bytes : held;
 }
 
-// Whose work may come next: what its closure is called, or null.
+// The name of the record's closure if it will have one, else null.
 const std::string* work_name(const TraceRecord& record) {
   if (const auto* kernel = std::get_if<KernelRecord>(&record)) return &kernel->name;
   if (const auto* collective = std::get_if<CollectiveRecord>(&record)) return &collective->op;
@@ -93,7 +94,7 @@ std::shared_ptr<TracedWork> Trace::add_work(const char* name, std::uint64_t stre
     return nullptr;
   }
   stream_names_.try_emplace(stream, stream_name);
-  // A decorator may do something of its own between a collective's record and its closure.
+  // A decorator may issue work of its own between a collective's record and its closure.
   const auto is_called = [&](std::size_t record) {
     return record != kNoRecord && *work_name(records_[record]) == name;
   };
@@ -131,7 +132,7 @@ TracedPhase::TracedPhase(std::string_view domain, std::string_view name, std::st
 }
 
 TracedPhase::~TracedPhase() {
-  // Not to a trace that ended meanwhile.
+  // Not if that trace has ended meanwhile.
   if (trace_ != nullptr && trace_ == active_trace()) annotate(domain_, name_, end_of(phase_));
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-/// A record of everything one rank issued, in host order: the single source for event-order tests,
-/// the memory ledger, counts of collectives, timelines and checkers.
+/// A record of everything that one rank issued, in host order: the single source for event-order
+/// tests, the memory ledger, counts of collectives, timelines and checkers.
 ///
 ///     Trace trace;
 ///     {
@@ -10,18 +10,18 @@
 ///     }
 ///     trace.all<CollectiveRecord>();
 ///
-/// Off, it costs one branch.
+/// Tracing costs one branch when it is off.
 ///
-/// Written at *issue*: the order of records is the order of host calls, not of execution. Not
-/// thread-safe: only the rank's own thread writes; read it when that thread has finished or is the
-/// reader.
+/// Records are written when work is *issued*: their order is the order of host calls, not of
+/// execution. Not thread-safe: only the rank's own thread writes. Read the trace on that thread, or
+/// after it has finished.
 ///
-/// A *timed* trace also tells when: every record has a stamp of its issue, and every piece of work
-/// that a CPU stream runs (a kernel, a copy, a collective, a wait for an event) and every wait of
-/// the host has the times of its begin and end, written by the thread that runs it. Phases of
-/// modules, of backward and of the optimizer's step are in timed traces only. All times are
-/// nanoseconds of trace_clock(), one clock for the processes of a host. What runs on a GPU has the
-/// time of its issue only.
+/// A *timed* trace also has times. Every record has the time at which it was issued. Every piece of
+/// work that a CPU stream runs (a kernel, a copy, a collective, a wait for an event) and every host
+/// wait has its begin and end, written by the thread that runs it. Only timed traces contain the
+/// phases of modules, of backward and of the optimizer's step. All times are nanoseconds of
+/// trace_clock(), which all processes of a host share. Work on a GPU has only the time at which it
+/// was issued.
 
 #include <atomic>
 #include <cstddef>
@@ -77,9 +77,9 @@ struct EventRecord {
 enum class StorageAction : std::uint8_t { kMaterialize, kRelease, kDetach, kFree };
 struct StorageRecord {
   StorageAction action;  ///< kDetach: released, bytes still held; kFree: the bytes of a detached
-                         ///< block went back
+                         ///< block were returned
   std::uint64_t storage = 0;
-  std::int64_t bytes = 0;  ///< as counted
+  std::int64_t bytes = 0;  ///< rounded up, as counted
   MemoryCategory category = MemoryCategory::kOther;
   std::string name;
 };
@@ -94,17 +94,17 @@ struct CollectiveRecord {
   std::string reduction;  ///< "sum" ... ; empty where there is none
   std::string group;
   int group_size = 0;
-  std::vector<int> ranks;  ///< the group's, in the world
+  std::vector<int> ranks;  ///< the group's ranks, numbered in the world
   std::uint64_t sequence = 0;
   DType dtype = DType::kF32;
   std::vector<CollectiveMember> members;
-  std::int64_t bytes_sent = 0;  ///< by this rank, padding included, headers not
+  std::int64_t bytes_sent = 0;  ///< by this rank, with padding, without headers
   std::uint64_t stream = 0;
-  std::string label;  ///< who asked: a parameter group's name
+  std::string label;  ///< the caller's name: that of a parameter group
 };
 
-/// A point or phase in the life of a module ("module"), a parameter group ("fsdp", whose phases
-/// fsdp/runtime/annotations.h lists), a step.
+/// A point or phase of a module ("module"), of a parameter group ("fsdp";
+/// fsdp/runtime/annotations.h lists its phases) or of a step.
 struct Annotation {
   std::string domain;
   std::string name;
@@ -117,25 +117,25 @@ using TraceRecord =
 /// Nanoseconds of CLOCK_MONOTONIC: the same clock in all processes of a host.
 std::int64_t trace_clock();
 
-/// When a record of a timed trace was written, and what was so at that time.
+/// The time at which a record of a timed trace was written, and the state at that time.
 struct RecordStamp {
   std::int64_t issued = 0;  ///< trace_clock()
-  /// Of storage records: bytes that the rank holds in the record's category after it.
+  /// For storage records: bytes that the rank holds in the record's category after it.
   std::int64_t held = 0;
   std::shared_ptr<const ScopeName> scope;  ///< the part of the model; null outside
 };
 
 inline constexpr std::size_t kNoRecord = static_cast<std::size_t>(-1);
 
-/// A piece of work of a timed trace. Its times are written by the thread that runs it.
+/// A piece of work of a timed trace. The thread that runs it writes the times.
 struct TracedWork {
-  std::string name;          ///< the closure's; "wait" and "synchronize"
+  std::string name;          ///< the closure's; "wait" and "synchronize" for waits
   std::uint64_t stream = 0;  ///< that runs it; 0: the host, which waits
-  /// The kernel, collective or wait that it was issued for: the latest one of the trace, or the
-  /// latest collective where that has its name. One collective may take several pieces. kNoRecord
-  /// before the first.
+  /// The record of the kernel, collective or wait that this work belongs to: the latest record of
+  /// the trace, or the latest collective if that has the work's name. A collective may have several
+  /// pieces of work. kNoRecord before the first record.
   std::size_t record = kNoRecord;
-  std::size_t position = 0;            ///< records that the trace had when it was issued
+  std::size_t position = 0;            ///< number of records in the trace when the work was issued
   std::atomic<std::int64_t> begin{0};  ///< trace_clock(); 0: not yet
   /// 0: not yet. Work that is skipped because its stream has failed ends at once.
   std::atomic<std::int64_t> end{0};
@@ -146,12 +146,13 @@ struct TracedWork {
 
 struct TraceOptions {
   bool timed = false;
-  /// A timed trace keeps so many records, and pieces of work; later ones are only counted. A record
-  /// with its stamp and work takes about 1 KiB.
+  /// The largest number of records, and of pieces of work, that a timed trace keeps; later ones are
+  /// only counted. A record with its stamp and work takes about 1 KiB.
   std::size_t max_records = 1'000'000;
 };
 
-/// A timed trace may end before the work that it records. Copies of it share the pieces of work.
+/// A timed trace may be destroyed before the work that it records has ended. Copies of a trace
+/// share the pieces of work.
 class Trace {
  public:
   explicit Trace(const TraceOptions& options = {});
@@ -173,23 +174,24 @@ class Trace {
     }
     return out;
   }
-  /// "phase name" of every annotation of a domain, in order: what event-order tests compare.
+  /// "phase name" of every annotation of a domain, in order. Event-order tests compare this.
   std::vector<std::string> annotations(std::string_view domain) const;
 
-  // Of timed traces.
+  // For timed traces only.
 
   /// One per record.
   const std::vector<RecordStamp>& stamps() const { return stamps_; }
-  /// In the order of issue. Elements stay where they are.
+  /// In the order of issue. References to elements stay valid.
   const std::deque<TracedWork>& work() const;
   /// Blocks until all work issued so far has ended.
   void wait_for_work() const;
-  /// The name of a stream that ran work; "" of others.
+  /// The name of a stream that ran work; "" for other streams.
   std::string stream_name(std::uint64_t stream) const;
   /// Records and pieces of work that were left out because the trace was full.
   std::size_t dropped() const { return dropped_; }
 
-  /// Adds a piece of work, to be timed by a WorkTimer; null when the trace is full. For streams.
+  /// Adds a piece of work whose times a WorkTimer will write; null when the trace is full. For
+  /// streams.
   std::shared_ptr<TracedWork> add_work(const char* name, std::uint64_t stream,
                                        const std::string& stream_name);
 
@@ -198,16 +200,18 @@ class Trace {
 
   std::vector<TraceRecord> records_;
   std::vector<RecordStamp> stamps_;
-  std::shared_ptr<std::deque<TracedWork>> work_;  // null: not timed. Work under way holds it too.
+  std::shared_ptr<std::deque<TracedWork>> work_;  // null: not timed. Shared with work that is still
+                                                  // running.
   std::map<std::uint64_t, std::string> stream_names_;
   std::size_t max_records_;
-  std::size_t latest_ = kNoRecord;  // record that work may be for
+  std::size_t latest_ = kNoRecord;  // the record that the next work may belong to
   std::size_t latest_collective_ = kNoRecord;
   std::size_t dropped_ = 0;
 };
 
-/// Records what the calling thread's rank issues into `trace`, which outlives the scope; also when
-/// the scope ends by an exception. A trace that was being written before goes on behind the scope.
+/// Records what the calling thread's rank issues into `trace`, which must outlive the scope. The
+/// scope may also end by an exception. A trace that was being written before continues after the
+/// scope.
 class TraceScope {
  public:
   explicit TraceScope(Trace& trace);
@@ -220,7 +224,7 @@ class TraceScope {
   Trace* before_;
 };
 
-/// Times a piece of work from here to the end of the scope; null: does nothing.
+/// Times a piece of work from here to the end of the scope; does nothing for null.
 class WorkTimer {
  public:
   explicit WorkTimer(TracedWork* work) : work_(work) {
@@ -237,14 +241,14 @@ class WorkTimer {
   TracedWork* work_;
 };
 
-/// The calling thread's active trace where that is timed, or null.
+/// The calling thread's active trace if it is timed, else null.
 Trace* active_timed_trace();
 
 /// Adds an annotation to the active trace, if there is one.
 void annotate(std::string_view domain, std::string_view name, std::string_view phase);
 
-/// A phase of the host in a timed trace: annotations `phase` here and `phase` + "_end" at the end
-/// of the scope. All three are literals, or live as long as it does.
+/// A phase of the host in a timed trace: annotates `phase` here and `phase` + "_end" at the end of
+/// the scope. The three strings are literals, or outlive the scope.
 class TracedPhase {
  public:
   TracedPhase(std::string_view domain, std::string_view name, std::string_view phase);

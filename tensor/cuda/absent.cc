@@ -19,7 +19,7 @@ std::shared_ptr<Queue> start_queue(Device device, const std::string& name) {
 struct CudaGraph::Impl {};
 CudaGraph::CudaGraph() = default;
 CudaGraph::~CudaGraph() = default;
-// There is no queue to call these with.
+// Without a toolkit no queue exists, so these are never called.
 void CudaGraph::capture(Queue&, const std::function<void()>&) {
   throw_error<DeviceError>("cuda_graph.capture", "this build has no CUDA");
 }

@@ -1,9 +1,9 @@
 #pragma once
 
-/// What threads of a block do together: shared memory and folds in a fixed order. For .cu files.
+/// Operations of the threads of a block: shared memory and folds in a fixed order. For .cu files.
 ///
-/// Folds take every thread of the block, whose number of threads is a multiple of 32. They are
-/// trees cut by the number of threads alone, so equal inputs give equal bits.
+/// All threads of the block must call a fold, and their number is a multiple of 32. A fold is a
+/// tree whose shape depends only on the number of threads, so equal inputs give equal bits.
 
 #include <cuda_runtime.h>
 
@@ -40,7 +40,7 @@ __device__ inline std::uint64_t nanoseconds_now() {
 }
 
 /// fold(a, b) over the lanes of each section of `kLanes` lanes (a power of 2); every lane gets the
-/// result. T has at most 8 bytes and is a type that shuffles take.
+/// result. T has at most 8 bytes and is a type that warp shuffles accept.
 template <int kLanes = kWarpSize, class T, class Fold>
 __device__ inline T warp_fold(T value, Fold fold) {
 #pragma unroll
@@ -49,8 +49,8 @@ __device__ inline T warp_fold(T value, Fold fold) {
   return value;
 }
 
-/// fold(a, b) over all threads of the block; every thread gets the result. `nothing` is what fold
-/// leaves unchanged. Has barriers at its begin and end, so calls may follow each other.
+/// fold(a, b) over all threads of the block; every thread gets the result. `nothing` is the neutral
+/// element of fold. Has barriers at its begin and end, so calls may follow each other.
 template <class T, class Fold>
 __device__ inline T block_fold(T value, T nothing, Fold fold) {
   __shared__ T warps[kWarpSize];
@@ -58,7 +58,7 @@ __device__ inline T block_fold(T value, T nothing, Fold fold) {
             warp = static_cast<int>(threadIdx.x) / kWarpSize,
             count = static_cast<int>(blockDim.x) / kWarpSize;
   value = warp_fold(value, fold);
-  __syncthreads();  // a call before this one has read `warps`
+  __syncthreads();  // an earlier call may still be reading `warps`
   if (lane == 0) warps[warp] = value;
   __syncthreads();
   return warp_fold(lane < count ? warps[lane] : nothing, fold);

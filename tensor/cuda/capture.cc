@@ -58,14 +58,14 @@ Capture::~Capture() {
     cudaGraph_t graph = nullptr;
     cudaStreamEndCapture(members_.front().stream, &graph);
     if (graph != nullptr) cudaGraphDestroy(graph);
-    cudaGetLastError();  // what broke the capture was thrown where it happened
+    cudaGetLastError();  // the error that broke the capture was thrown where it happened
   }
   leave();
   if (!made_) replays_->end();
 }
 
-// The origin's work begins with an event that others join by: so the graph orders nothing more than
-// the body does.
+// The origin's work begins with an event through which other queues join, so the graph has no more
+// order than the body requires.
 void Capture::join(Member member, DevicePool& pool) {
   const DeviceGuard guard(member.device);
   const bool is_origin = members_.empty();

@@ -1,6 +1,6 @@
 #pragma once
 
-/// A graph's capture while it is under way, and the queues that take part. Private to this folder.
+/// A CUDA graph capture in progress, and the queues that take part. Private to this folder.
 
 #include <memory>
 #include <vector>
@@ -18,13 +18,14 @@ namespace tessera::cuda {
 class DevicePool;
 class GraphMemory;
 
-/// What graphs know of a queue.
+/// The interface through which graphs use a queue.
 class CapturedQueue {
  public:
   virtual ~CapturedQueue() = default;
-  /// Its work runs again.
+  /// Its work runs again instead of being recorded.
   virtual void leave_capture() noexcept = 0;
-  /// Memory that it took goes back, in stream order and behind the mark, which may be null.
+  /// Returns memory that the queue allocated, in stream order and after the mark, which may be
+  /// null.
   virtual void release(void* data, const Mark* behind) noexcept = 0;
 };
 
@@ -36,20 +37,20 @@ class Capture {
     int device = 0;
   };
 
-  /// The calling thread's; null: its work runs.
+  /// The calling thread's capture; null: there is none.
   static Capture* current();
 
-  /// The thread captures from here on; the first queue that joins is the graph's origin.
+  /// Starts a capture on the calling thread; the first queue that joins is the graph's origin.
   Capture();
-  /// Without end(): nothing comes of it.
+  /// Without a preceding end() the capture is discarded.
   ~Capture();
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  /// Queues call it when they are first used. The host waits for what the stream holds. Throws
-  /// StateError for a queue of another GPU than the origin's.
+  /// Queues call it when they are first used in a capture. The host waits for the stream's earlier
+  /// work. Throws StateError for a queue of a GPU other than the origin's.
   void join(Member member, DevicePool& pool);
-  /// All members run their work again. The caller owns the graph.
+  /// Ends the capture; all members run their work again. The caller owns the graph.
   CUgraph_st* end();
 
   const std::shared_ptr<GraphMemory>& memory() const { return memory_; }
@@ -62,9 +63,9 @@ class Capture {
   const std::shared_ptr<Replays> replays_;
   const std::shared_ptr<GraphMemory> memory_;
   std::vector<Member> members_;  // the origin first
-  CUevent_st* fork_ = nullptr;   // the origin's begin
+  CUevent_st* fork_ = nullptr;   // the origin's first event
   bool begun_ = false;
-  bool made_ = false;  // end() has given a graph out
+  bool made_ = false;  // end() has returned a graph
 };
 
 }  // namespace tessera::cuda

@@ -10,7 +10,7 @@ namespace tessera::cuda {
 void check_cuda(int code, const char* where, const char* what) {
   if (code == cudaSuccess) [[likely]]
     return;
-  cudaGetLastError();  // or the next call would report it again
+  cudaGetLastError();  // clears the error, which the next call would report again
   const auto error = static_cast<cudaError_t>(code);
   const std::string message =
       error_message(code, cudaGetErrorName(error), cudaGetErrorString(error), what);

@@ -8,9 +8,9 @@ namespace tessera::cuda {
 
 namespace {
 
-// Whether a guard of this thread, or somebody else, has chosen a GPU. Until then GPU 0 is the
-// runtime's choice, not anybody's: going back to it would make a context there, some hundred MB,
-// in every rank of a host.
+// Whether a guard or other code of this thread has chosen a GPU. Until then GPU 0 is only the
+// runtime's default: restoring it would create a context there, some hundred MB, in every rank of a
+// host.
 constinit thread_local bool thread_has_chosen = false;
 
 }  // namespace

@@ -1,12 +1,12 @@
 #pragma once
 
-/// The GPU that the CUDA runtime takes for meant, on this thread.
+/// The calling thread's current GPU (cudaSetDevice).
 
 namespace tessera::cuda {
 
-/// Makes GPU `device` the calling thread's current one until the end of the scope. Launches of
-/// kernels need it; Tessera's own operations do it themselves. The first guard of a thread for
-/// which nobody has chosen a GPU chooses it for good. Throws DeviceError.
+/// Makes GPU `device` the calling thread's current one until the end of the scope. Kernel launches
+/// need it; Tessera's own operations do it themselves. If no GPU was chosen on this thread before,
+/// the first guard's choice stays after its scope. Throws DeviceError.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device);

@@ -54,7 +54,8 @@ CUstream_st* new_stream() {
   return stream;
 }
 
-// Later work of `to` runs behind what `from` holds: so it has what went back there, too.
+// Orders later work of `to` after the work that `from` holds, so that `to` may reuse memory
+// returned on `from`.
 void put_behind(CUstream_st* from, CUstream_st* to) {
   cudaEvent_t event = nullptr;
   check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), kWhere, "cudaEventCreate");
@@ -67,7 +68,7 @@ void put_behind(CUstream_st* from, CUstream_st* to) {
 }  // namespace
 
 DevicePool& DevicePool::of(int device) {
-  // Never destroyed: blocks in static variables come back after main() has ended.
+  // Never destroyed: blocks in static variables are returned after main() has ended.
   static auto* mutex = new std::mutex;
   static auto* pools = new std::map<int, std::unique_ptr<DevicePool>>;
   const std::lock_guard lock(*mutex);
@@ -85,11 +86,12 @@ DevicePool::DevicePool(int device) : device_(device) {
   properties.location.type = cudaMemLocationTypeDevice;
   properties.location.id = device;
   check_cuda(cudaMemPoolCreate(&pool_, &properties), kWhere, "cudaMemPoolCreate");
-  // Nothing goes back to the GPU at a synchronization.
+  // Synchronizing must not return memory to the GPU.
   set(pool_, cudaMemPoolAttrReleaseThreshold, std::numeric_limits<std::uint64_t>::max());
-  // Memory goes to the stream it came back on, or to one that waited for it: what depends on how
-  // far the GPU has got would make peaks differ from run to run, and hidden waits would order
-  // streams that nobody ordered.
+  // Memory is reused by the stream on which it was returned, or by one that waited for that stream.
+  // The pool's other policies are off: reuse that depends on the GPU's progress would make peak
+  // memory differ from run to run, and hidden waits would order streams that the program does not
+  // order.
   set(pool_, cudaMemPoolReuseFollowEventDependencies, 1);
   set(pool_, cudaMemPoolReuseAllowOpportunistic, 0);
   set(pool_, cudaMemPoolReuseAllowInternalDependencies, 0);
@@ -131,7 +133,7 @@ void* DevicePool::try_take(std::size_t bytes, CUstream_st* stream) {
 void* DevicePool::take(std::size_t bytes, CUstream_st* stream) {
   void* data = try_take(bytes, stream);
   if (data != nullptr) return data;
-  trim();  // what other streams gave back
+  trim();  // returns memory freed on other streams
   return try_take(bytes, stream);
 }
 
@@ -143,7 +145,7 @@ void* DevicePool::take_now(std::size_t bytes) {
   return data;
 }
 
-// The pool hands memory on along events only, also where the host has waited.
+// The pool passes memory on along events only, even if the host has waited.
 void DevicePool::settle(CUstream_st* stream) {
   const DeviceGuard guard(device_);
   const RelaxedCapture relaxed;
@@ -171,13 +173,13 @@ void DevicePool::remove(CUstream_st* stream) noexcept {
     const RelaxedCapture relaxed;
     put_behind(stream, gone_stream_);
   } catch (const std::exception&) {
-    // The GPU takes no more work: the next call says so.
+    // The GPU accepts no more work; the next call reports it.
   }
 }
 
 std::unique_lock<std::mutex> DevicePool::hold_off_trims() { return std::unique_lock(mutex_); }
 
-// The host waits without the lock: work of a stream may need another thread to go on.
+// The host waits without the lock: work of a stream may depend on another thread.
 void DevicePool::await_streams() {
   {
     const std::lock_guard lock(mutex_);

@@ -134,7 +134,7 @@ std::string machine_problem(const MachineFacts& facts) {
   if (facts.driver_version == 0)
     return fmt::format(
         "no NVIDIA driver was found, and CUDA {} needs one; install it, or use the cpu", wanted);
-  // A driver runs all programs of its own major version, and of older ones.
+  // A driver runs programs of its own major version and of older ones.
   if (facts.driver_version / 1000 < facts.runtime_version / 1000) {
     return fmt::format(
         "the NVIDIA driver is of CUDA {}, and this program needs one of CUDA {}.0 or newer; update "

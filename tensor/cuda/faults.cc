@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kSlotsOfPage = 4096 / sizeof(FaultSlot);
 
-// All slots of the process. Memory once pinned is kept: to unpin it would wait for GPUs.
+// All slots of the process. Pinned memory is never unpinned: that would wait for GPUs.
 class SlotStore {
  public:
   static SlotStore& instance() {
@@ -59,7 +59,7 @@ class SlotStore {
     return slot;
   }
   void pin_page() {
-    const RelaxedCapture relaxed;  // whoever captures here
+    const RelaxedCapture relaxed;  // another thread may be capturing
     void* page = nullptr;
     check_cuda(cudaHostAlloc(&page, kSlotsOfPage * sizeof(FaultSlot),
                              cudaHostAllocPortable | cudaHostAllocMapped),
@@ -85,7 +85,7 @@ std::exception_ptr take_fault(FaultSlot& slot) {
   static std::mutex mutex;
   FaultSlot fault;
   {
-    const std::lock_guard lock(mutex);  // several hosts may wait
+    const std::lock_guard lock(mutex);  // several host threads may wait
     const std::atomic_ref<unsigned> state(slot.state);
     if (state.load(std::memory_order_acquire) != kCompleteFault) return nullptr;
     fault.handler = slot.handler;

@@ -21,8 +21,8 @@ constexpr const char* kReplay = "cuda_graph.replay";
 
 }  // namespace
 
-// The queues live as long as the graph, whose memory was taken for them. What is launched is of
-// `replays`, for those who end it earlier.
+// The queues live as long as the graph, because its memory was allocated for them. `replays` owns
+// the executable graph, so that other code can destroy it earlier.
 struct CudaGraph::Impl {
   int device = 0;
   std::vector<Capture::Member> members;
@@ -37,9 +37,9 @@ struct CudaGraph::Impl {
     const RelaxedCapture relaxed;
     try {
       if (const Replay latest = replays->latest(); latest.done != nullptr) latest.done->await();
-      replays->failure()->look_for_fault();  // the last who can pass it on
+      replays->failure()->look_for_fault();  // the last chance to pass a fault on
     } catch (const std::exception&) {
-      // The GPU takes no more work: the next call says so.
+      // The GPU accepts no more work; the next call reports it.
     }
     replays->end();
   }
@@ -52,7 +52,7 @@ void CudaGraph::capture(Queue& queue, const std::function<void()>& body) {
   TESSERA_CHECK_AS(StateError, impl_ == nullptr, kCapture,
                    "there is a graph already; capture into a new one");
   Capture capture;
-  queue.handle();  // joins, as the first one
+  queue.handle();  // joins as the first queue
   body();
   auto impl = std::make_unique<Impl>(capture.replays(), capture.memory());
   impl->members = capture.members();

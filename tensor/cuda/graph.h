@@ -1,38 +1,39 @@
 #pragma once
 
-/// Work of one GPU that is recorded once and then issued again with one call: a CUDA graph.
+/// A CUDA graph: work of one GPU that is recorded once and then launched with one call.
 ///
 ///     cuda::Queue& queue = current_stream(device).cuda_queue();
 ///     cuda::CudaGraph graph;
-///     graph.capture(queue, [&] { ... });   // issues nothing: what the body asks for is recorded
+///     graph.capture(queue, [&] { ... });   // records the body's work; nothing runs
 ///     graph.replay(queue);                 // runs it
 ///
-/// While a thread captures, all that it asks of queues of that GPU is recorded, whatever queue it
-/// is: other queues join where they are first used, behind what the body's queue had, and the graph
-/// ends behind all of them. Order between them comes from marks, as always. A mark from before the
-/// capture is waited for by the host, at once; a mark of the capture means, for waits after it, the
-/// graph's latest replay, and nothing where there was none.
+/// While a thread captures, all work that it issues to any queue of that GPU is recorded. Other
+/// queues join when they are first used, after the work that the origin queue had then, and the
+/// graph ends after all of them. Order between queues comes from marks, as always. The host waits
+/// at once for a mark from before the capture. A mark recorded in the capture refers, for waits
+/// after the capture, to the graph's latest replay; without a replay it is reached at once.
 ///
-/// Memory: blocks that the body takes are the graph's, at the same addresses in each replay.
-/// Returned in the body they serve its later blocks of the same queue, up to a quarter smaller ones
-/// too. The memory goes back when the graph and all blocks of it have gone. A block from before the
-/// capture that goes back during it may be read by the graph, so it too stays until then. Memory
-/// that the body works on and does not own must stay where it is for as long as there are replays.
+/// Memory: blocks that the body allocates belong to the graph and have the same addresses in each
+/// replay. A block that the body returns is reused for its later blocks of the same queue that need
+/// at least three quarters of its size. The memory is returned when the graph and all its blocks
+/// are destroyed. A block from before the capture that is returned during it may be read by the
+/// graph, so it is kept until then too. Memory that the body uses and does not own must keep its
+/// address for as long as the graph is replayed.
 ///
-/// Numbers of the host in the body (shapes, factors, keys of random numbers) stay those of the
-/// capture. What a kernel finds wrong with its input is reported as in eager work, by host waits of
-/// the queue that the graph was replayed on (faults.h); where there are several, by each of them.
+/// Host values in the body (shapes, factors, keys of random numbers) keep their values from the
+/// capture. If a kernel finds its input invalid, this is reported as in eager work, by the host
+/// waits of the queues on which the graph was replayed (faults.h), by each queue separately.
 ///
-/// Not to be done in the body, each a StateError that names the operation: waiting on the host,
-/// also by reading values (item, to_vector); copies from memory of the host that is not
-/// page-locked; closures; new streams; work on another GPU. What libraries prepare at the first use
-/// of a shape (plans, heuristics, workspaces, connections) should have been prepared: run the body
-/// once before it is captured.
+/// The body must not do the following; each is a StateError with the operation's name: wait on the
+/// host, also by reading values (item, to_vector); copy from host memory that is not page-locked;
+/// run closures; create streams; use another GPU. Libraries prepare plans, heuristics, workspaces
+/// and connections when a shape is first used: run the body once before the capture.
 ///
-/// A graph goes before the process groups of collectives in it: one that has gone ends the graph.
+/// Destroy a graph before the process groups of the collectives in it: destroying a process group
+/// ends the graph.
 ///
-/// A graph is for one thread at a time. Throws OutOfMemory, DeviceError, and what the body throws;
-/// after that nothing is captured, and the graph can be used anew.
+/// A graph may be used by one thread at a time. Throws OutOfMemory, DeviceError, and whatever the
+/// body throws; then nothing is captured, and the graph object can be used again.
 
 #include <cstddef>
 #include <functional>
@@ -50,14 +51,14 @@ class CudaGraph {
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
 
-  /// Runs `body` once; the calling thread's work is recorded, beginning on `queue`. Throws
-  /// StateError where there is a graph already, or a capture under way on this thread.
+  /// Runs `body` once and records the calling thread's work, starting on `queue`. Throws StateError
+  /// if there is a graph already, or if this thread is capturing.
   void capture(Queue& queue, const std::function<void()>& body);
   bool is_captured() const { return impl_ != nullptr; }
-  /// Issues the graph on a queue of its GPU. Throws StateError without a capture, and what has
-  /// ended the process group of a collective in it.
+  /// Launches the graph on a queue of its GPU. Throws StateError without a capture, and the error
+  /// that ended the process group of a collective in it.
   void replay(Queue& queue);
-  /// Of the GPU, held by the graph for its own blocks.
+  /// Bytes of GPU memory that the graph holds for its own blocks.
   std::size_t memory_bytes() const;
 
  private:
@@ -65,7 +66,7 @@ class CudaGraph {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Throws StateError for `where`, an operation of a GPU that the host waits for, while the calling
+/// Throws StateError for `where`, an operation that waits for a GPU on the host, while the calling
 /// thread captures a graph.
 void check_not_capturing(const char* where);
 

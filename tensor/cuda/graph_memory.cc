@@ -35,7 +35,7 @@ void GraphMemory::give_back(const CapturedQueue* queue, void* data) noexcept {
     const std::lock_guard lock(mutex_);
     free_[queue].emplace(pieces_.at(data).bytes, data);
   } catch (...) {
-    // No host memory to note it down: the piece waits for the end of the graph.
+    // No host memory for a record: the piece is returned only when the graph ends.
   }
 }
 
@@ -44,7 +44,7 @@ void GraphMemory::keep(std::shared_ptr<CapturedQueue> queue, void* data) noexcep
     const std::lock_guard lock(mutex_);
     pieces_[data] = {.queue = std::move(queue)};
   } catch (...) {
-    // No host memory to note it down: the block is lost, not reused too early.
+    // No host memory for a record: the block is leaked rather than reused too early.
   }
 }
 

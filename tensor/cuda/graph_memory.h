@@ -12,8 +12,8 @@
 
 namespace tessera::cuda {
 
-/// Owned by the graph and by the queues that have blocks of it out. At its end everything goes back
-/// to the queues that it was taken for, behind the latest replay. Thread-safe.
+/// Owned by the graph and by the queues that have blocks of it in use. On destruction all memory is
+/// returned to the queues that it was allocated for, after the latest replay. Thread-safe.
 class GraphMemory {
  public:
   explicit GraphMemory(std::shared_ptr<const Replays> replays);
@@ -21,13 +21,13 @@ class GraphMemory {
   GraphMemory(const GraphMemory&) = delete;
   GraphMemory& operator=(const GraphMemory&) = delete;
 
-  /// For the queue's captured work; null when there is no room. Only while the graph is captured.
+  /// Allocates for the queue's captured work; null if there is no memory. Only during the capture.
   void* take(const std::shared_ptr<CapturedQueue>& queue, std::size_t bytes, DevicePool& pool);
-  /// For later take() of the queue.
+  /// Makes the block available to later take() calls of the queue.
   void give_back(const CapturedQueue* queue, void* data) noexcept;
-  /// A block of other memory, which the graph may read.
+  /// Keeps a block that is not the graph's own but that the graph may read.
   void keep(std::shared_ptr<CapturedQueue> queue, void* data) noexcept;
-  /// In blocks that were taken, now or before.
+  /// Bytes of the blocks that the graph allocated, in use or free.
   std::size_t bytes() const;
 
  private:

@@ -19,7 +19,7 @@ cuda::DeviceFacts facts_of(int device) {
           .has_memory_pools = has_pools != 0};
 }
 
-// Errors are facts here: nothing is thrown, and none stays behind for the next call.
+// Errors are part of the result: nothing is thrown, and no error is left for the next call.
 cuda::MachineFacts facts_of_machine() {
   cuda::MachineFacts facts{.has_cuda = true};
   cudaRuntimeGetVersion(&facts.runtime_version);
@@ -39,7 +39,7 @@ cuda::MachineFacts facts_of_machine() {
 namespace cuda {
 
 void* take_pinned(std::size_t bytes) {
-  const RelaxedCapture relaxed;  // whoever captures here
+  const RelaxedCapture relaxed;  // another thread may be capturing
   void* data = nullptr;
   const cudaError_t error = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
   if (error == cudaErrorMemoryAllocation) {

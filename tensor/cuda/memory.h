@@ -1,7 +1,7 @@
 #pragma once
 
-/// Whether there are GPUs to compute on, and what this process holds of their memory. Tessera's
-/// blocks come from one pool of the driver for each GPU, which keeps what was given back.
+/// Whether GPUs can be used, and how much of their memory this process holds. Tessera's blocks come
+/// from one driver memory pool for each GPU, which caches returned blocks.
 
 #include <cstddef>
 #include <string>
@@ -10,28 +10,30 @@
 
 namespace tessera {
 
-/// Why this process cannot compute on GPUs, in one line with what to do; empty where it can, on one
-/// at least. Asks driver and toolkit, once.
+/// The reason why this process cannot use any GPU, in one line with what to do; empty if it can use
+/// at least one. Queries driver and toolkit once.
 std::string cuda_problem();
-/// The same of cuda:`device`, by name where it is that GPU alone: an old one beside a new one.
+/// The same for cuda:`device`. Names the GPU if only this one is unusable: an old one beside a new
+/// one.
 std::string cuda_problem(int device);
 
 namespace cuda {
-/// Page-locked memory of the host, for every GPU, to be kept by who takes it: null where there is
-/// no room. Throws DeviceError where there is no GPU.
+/// Page-locked host memory for every GPU, which cannot be returned; null if there is no memory.
+/// Throws DeviceError if there is no GPU.
 void* take_pinned(std::size_t bytes);
 }  // namespace cuda
 
 struct CudaMemory {
-  std::size_t reserved = 0;       ///< taken from the GPU, kept memory included
-  std::size_t reserved_peak = 0;  ///< the most since the process began
-  std::size_t in_use = 0;         ///< in blocks; returned ones count until their stream gets there
+  std::size_t reserved = 0;       ///< allocated from the GPU, including cached memory
+  std::size_t reserved_peak = 0;  ///< the maximum since the process began
+  std::size_t in_use = 0;         ///< in blocks; a returned block counts until its stream reaches
+                                  ///< that point
   std::size_t in_use_peak = 0;
 };
-/// Throws DeviceError where there is no such GPU.
+/// Throws DeviceError if the GPU does not exist.
 CudaMemory cuda_memory(Device device);
-/// Waits for the work of all Tessera streams of the GPU, but for those that a CUDA graph is being
-/// captured on, then returns kept memory to it. Throws DeviceError.
+/// Waits for the work of all Tessera streams of the GPU, except those that are being captured into
+/// a CUDA graph, then returns cached memory to the GPU. Throws DeviceError.
 void empty_cuda_cache(Device device);
 
 }  // namespace tessera

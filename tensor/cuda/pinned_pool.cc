@@ -10,13 +10,14 @@
 namespace tessera::cuda {
 namespace {
 
-// Beyond it a piece of the right size is waited for rather than allocated, if there is one.
+// Above this total, take() waits for a piece of the right size, if there is one, instead of
+// allocating.
 constexpr std::size_t kPinnedBound = 8 * kLargestPinned;
 
 }  // namespace
 
 PinnedPool& PinnedPool::instance() {
-  static auto* pool = new PinnedPool;  // never destroyed, as the driver may be gone by then
+  static auto* pool = new PinnedPool;  // never destroyed: the driver may already be unloaded
   return *pool;
 }
 
@@ -57,7 +58,7 @@ void PinnedPool::give_back(void* data, int size_class,
     const std::lock_guard lock(mutex_);
     kept_[static_cast<std::size_t>(size_class)].push_back({data, std::move(busy_until)});
   } catch (...) {
-    // No host memory to note it down: the piece is lost, not reused too early.
+    // No host memory for a record: the piece is leaked rather than reused too early.
   }
 }
 

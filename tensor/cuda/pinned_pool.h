@@ -1,6 +1,6 @@
 #pragma once
 
-/// Pinned host memory for copies that run while the host goes on. Private to this folder.
+/// Pinned host memory for asynchronous copies. Private to this folder.
 
 #include <array>
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace tessera::cuda {
 
-/// Keeps its pieces; one is used again when the copy that used it last is done. Thread-safe.
+/// Caches its pieces; a piece is reused when its last copy has ended. Thread-safe.
 class PinnedPool {
  public:
   /// Owns a piece until its end.
@@ -26,7 +26,7 @@ class PinnedPool {
     Piece& operator=(const Piece&) = delete;
 
     void* data() const { return data_; }
-    /// The piece is in use until the mark is reached, also after its end.
+    /// The piece is in use until the mark is reached, also after its destruction.
     void busy_until(std::shared_ptr<const Mark> mark) { busy_until_ = std::move(mark); }
 
    private:
@@ -37,8 +37,8 @@ class PinnedPool {
   };
 
   static PinnedPool& instance();
-  /// At most kLargestPinned bytes. Waits for the oldest copy of its size when a lot is under way.
-  /// Throws OutOfMemory.
+  /// At most kLargestPinned bytes. If many copies are running, waits for the oldest one of this
+  /// size. Throws OutOfMemory.
   Piece take(std::size_t bytes);
 
  private:

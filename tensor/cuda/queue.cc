@@ -37,7 +37,7 @@ struct HostTask {
   std::shared_ptr<QueueFailure> failure;
 };
 
-// On a thread of the driver, which nothing may be thrown into.
+// Runs on a driver thread, which must not see exceptions.
 void CUDART_CB run_host_task(void* data) {
   const std::unique_ptr<HostTask> task(static_cast<HostTask*>(data));
   detail::thread_state().is_stream_worker = true;
@@ -52,7 +52,7 @@ void CUDART_CB run_host_task(void* data) {
   }
 }
 
-// For a destructor, which cannot throw: where the driver refuses, it is kept for good.
+// For a destructor, which cannot throw: if the driver refuses, the object is kept for good.
 void keep_until_done(cudaStream_t stream, std::shared_ptr<QueueFailure> failure) noexcept {
   auto* kept = new (std::nothrow) std::shared_ptr<QueueFailure>(std::move(failure));
   if (kept == nullptr) return;
@@ -70,13 +70,13 @@ class GpuQueue final : public Queue,
         pool_(DevicePool::of(device)),
         events_(EventStore::of(device)) {
     const DeviceGuard guard(device_);
-    // Non-blocking: the legacy default stream orders nothing here.
+    // Non-blocking: no implicit order with the legacy default stream.
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream.create",
                "cudaStreamCreate");
     pool_.add(stream_);
     set_fault_slot(stream_, &failure_->fault_slot());
   }
-  // The driver lets what was issued run to its end; until then kernels may report faults.
+  // The driver finishes the work that was issued; until then kernels may report faults.
   ~GpuQueue() override {
     set_fault_slot(stream_, nullptr);
     keep_until_done(stream_, failure_);
@@ -84,7 +84,7 @@ class GpuQueue final : public Queue,
     cudaStreamDestroy(stream_);
   }
 
-  // Who asks for it is about to issue work.
+  // The caller is about to issue work.
   CUstream_st* handle() const override {
     capture();
     return stream_;
@@ -100,7 +100,7 @@ class GpuQueue final : public Queue,
         HostTask{name, name_, std::move(work), current_rank_context(), failure_});
     check_cuda(cudaLaunchHostFunc(stream_, &run_host_task, task.get()), "stream.enqueue",
                "cudaLaunchHostFunc");
-    task.release();  // the driver's thread ends it
+    task.release();  // the driver thread deletes it
   }
 
   std::shared_ptr<const Mark> record() override {
@@ -154,7 +154,7 @@ class GpuQueue final : public Queue,
   }
 
   void give_back(void* data) noexcept override {
-    std::shared_ptr<GpuQueue> last;  // these go after the lock
+    std::shared_ptr<GpuQueue> last;  // destroyed after the lock is released
     std::shared_ptr<GraphMemory> memory;
     {
       const std::lock_guard lock(mutex_);
@@ -176,9 +176,9 @@ class GpuQueue final : public Queue,
                                      : now != nullptr && found->second == now->memory();
   }
 
-  // What a capture may read is its own from here on.
+  // From here on the graph owns memory that the capture may read.
   void release(void* data, const Mark* behind) noexcept override {
-    std::shared_ptr<GraphMemory> reader;  // goes after the lock
+    std::shared_ptr<GraphMemory> reader;  // destroyed after the lock is released
     const std::lock_guard lock(mutex_);
     const Capture* capture = Capture::current();
     reader = capture == nullptr ? captured_into_ : capture->memory();
@@ -187,9 +187,9 @@ class GpuQueue final : public Queue,
       const DeviceGuard guard(device_);
       if (behind != nullptr) static_cast<const RecordedMark&>(*behind).hold_up(stream_);
     } catch (const std::exception&) {
-      // The GPU takes no more work: the next call says so.
+      // The GPU accepts no more work; the next call reports it.
     }
-    cudaFreeAsync(data, stream_);  // an error shows at the next call: a destructor cannot throw
+    cudaFreeAsync(data, stream_);  // the next call reports an error: a destructor cannot throw
   }
 
   void leave_capture() noexcept override {
@@ -254,14 +254,14 @@ class GpuQueue final : public Queue,
   }
 
  private:
-  // What work of the calling thread becomes part of; null: it runs.
+  // The capture that records the calling thread's work; null: the work runs.
   Capture* capture() const {
     Capture* current = Capture::current();
     if (current != nullptr && joined_ != current) [[unlikely]]
       join(*current);
     return current;
   }
-  // Known before the stream is captured: blocks may go back meanwhile, from any thread.
+  // Set before the stream is captured: blocks may be returned meanwhile, from any thread.
   void join(Capture& capture) const {
     const auto self = std::const_pointer_cast<GpuQueue>(shared_from_this());
     {
@@ -285,9 +285,9 @@ class GpuQueue final : public Queue,
   cudaStream_t stream_ = nullptr;
   const std::shared_ptr<QueueFailure> failure_ = std::make_shared<QueueFailure>();
   mutable std::mutex mutex_;
-  std::size_t out_ = 0;                                      // blocks taken and not given back
-  std::shared_ptr<GpuQueue> self_;                           // while there are any
-  std::map<void*, std::shared_ptr<GraphMemory>> of_graphs_;  // those of graphs
+  std::size_t out_ = 0;                                      // blocks allocated and not returned
+  std::shared_ptr<GpuQueue> self_;                           // set while out_ > 0
+  std::map<void*, std::shared_ptr<GraphMemory>> of_graphs_;  // blocks of graphs
   mutable std::shared_ptr<GraphMemory> captured_into_;       // while the stream is captured
   mutable Capture* joined_ = nullptr;                        // the capturing thread's own
 };

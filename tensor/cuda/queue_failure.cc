@@ -25,7 +25,7 @@ bool QueueFailure::any() const {
   return error_ != nullptr;
 }
 
-// A queue has no listeners, so locks follow each other from a graph to its queues.
+// A queue has no listeners, so locks are always taken in the order graph, queue.
 void QueueFailure::note(std::exception_ptr error) noexcept {
   const std::lock_guard lock(mutex_);
   for (const auto& each : listeners_) {
@@ -62,7 +62,7 @@ void QueueFailure::rethrow_once() {
   if (error != nullptr) std::rethrow_exception(std::move(error));
 }
 
-// Several threads may ask at once, each for a wait of its own; and a witness may throw.
+// Several threads may call at once, each for a wait of its own; a callback may throw.
 void QueueFailure::ask_witnesses() {
   decltype(witnesses_) all;
   {

@@ -1,7 +1,6 @@
 #pragma once
 
-/// What went wrong in a closure or a kernel of a stream, or of a CUDA graph. Private to this
-/// folder.
+/// The failure of a closure or a kernel of a stream or of a CUDA graph. Private to this folder.
 
 #include <exception>
 #include <functional>
@@ -14,16 +13,17 @@
 
 namespace tessera::cuda {
 
-/// Outlives the stream while work may run. Thread-safe.
+/// Lives as long as work may still run, also after the stream. Thread-safe.
 class QueueFailure {
  public:
   FaultSlot& fault_slot() const { return fault_slot_.slot(); }
   void add_witness(std::function<bool()> witness);
-  /// A fault of a kernel is noted as what a closure threw is, and what witnesses know.
+  /// Notes a kernel's fault like a closure's exception, and calls the host-wait callbacks.
   void look_for_fault();
   bool any() const;
   void note(std::exception_ptr error) noexcept;
-  /// What is noted here from now on is noted there too. False: it was already.
+  /// Failures noted here from now on are noted in the listener too. Returns false if it was added
+  /// before.
   bool add_listener(const std::shared_ptr<QueueFailure>& listener);
   void rethrow() const;
   void rethrow_once();
@@ -38,8 +38,8 @@ class QueueFailure {
   std::vector<std::weak_ptr<QueueFailure>> listeners_;
 };
 
-/// The queue replays the graph: what goes wrong in the graph's work is noted by the queue, whose
-/// host waits look for it.
+/// The queue replays the graph: failures of the graph's work are noted in the queue, and the
+/// queue's host waits look for them.
 void follow(const std::shared_ptr<QueueFailure>& queue, const std::shared_ptr<QueueFailure>& graph);
 
 }  // namespace tessera::cuda

@@ -64,7 +64,7 @@ bool RecordedMark::reached() const {
   if (Capture::current() != nullptr) relaxed.emplace();
   const cudaError_t error = cudaEventQuery(event_);
   if (error == cudaErrorNotReady) {
-    cudaGetLastError();  // or the next launch would report it
+    cudaGetLastError();  // clears the error, which the next launch would report
     return false;
   }
   check_cuda(error, "event.is_ready", "cudaEventQuery");
@@ -95,7 +95,7 @@ void RecordedMark::synchronize() const {
 
 void RecordedMark::hold_up(CUstream_st* stream) const {
   const Capture* capture = Capture::current();
-  if (capture != nullptr && !is_of(capture)) return await();  // a graph holds no other work up
+  if (capture != nullptr && !is_of(capture)) return await();  // a graph delays no work outside it
   if (capture == nullptr && replays_ != nullptr) {
     if (const auto latest = replays_->latest().done)
       static_cast<const RecordedMark&>(*latest).hold_up(stream);

@@ -1,6 +1,6 @@
 #pragma once
 
-/// CUDA events, and the marks that are made of them. Private to this folder.
+/// CUDA events, and the marks that are made from them. Private to this folder.
 
 #include <memory>
 #include <mutex>
@@ -12,13 +12,13 @@
 
 namespace tessera::cuda {
 
-/// The CUDA events of one GPU, which are costly to make, for use again. Thread-safe.
+/// A cache of the CUDA events of one GPU, which are expensive to create. Thread-safe.
 class EventStore {
  public:
   static EventStore& of(int device);
-  /// The device is the current one.
+  /// The GPU must be the current one.
   CUevent_st* take();
-  /// Waits that were issued keep their mark, whatever the event is recorded for next.
+  /// Waits already issued keep their mark when the event is recorded again.
   void give_back(CUevent_st* event) noexcept;
 
  private:
@@ -28,7 +28,8 @@ class EventStore {
 
 class RecordedMark final : public Mark {
  public:
-  /// `replays`: of the graph that the stream is being captured into; null: it is not.
+  /// `replays`: of the graph that the stream is being captured into; null: it is not being
+  /// captured.
   RecordedMark(EventStore& events, CUstream_st* stream, std::shared_ptr<QueueFailure> failure,
                std::shared_ptr<const Replays> replays);
   ~RecordedMark() override { events_.give_back(event_); }
@@ -36,7 +37,7 @@ class RecordedMark final : public Mark {
   bool reached() const override;
   void await() const override;
   void synchronize() const override;
-  /// Later work of the stream, of the current GPU, runs after it.
+  /// Later work of the stream, which is on the current GPU, runs after the mark.
   void hold_up(CUstream_st* stream) const;
 
  private:

@@ -11,7 +11,7 @@
 namespace tessera::cuda {
 namespace {
 
-// Of a replay that is under way: the driver frees it at the end of that.
+// If a replay is running, the driver frees the graph at its end.
 void destroy(CUgraphExec_st* exec) {
   const RelaxedCapture relaxed;
   if (cudaGraphExecDestroy(exec) != cudaSuccess) cudaGetLastError();
@@ -82,7 +82,7 @@ void Replays::add(Replay replay) {
 }
 
 void Replays::end() noexcept {
-  std::shared_ptr<CUgraphExec_st> last;  // goes after the lock
+  std::shared_ptr<CUgraphExec_st> last;  // destroyed after the lock is released
   const std::lock_guard lock(mutex_);
   over_ = true;
   last.swap(exec_);

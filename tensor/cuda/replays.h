@@ -1,10 +1,11 @@
 #pragma once
 
-/// What is known of the replays of one CUDA graph: by its marks, by its memory, and by those who
-/// watch what runs in it. Thread-safe.
+/// The state of one CUDA graph's replays, shared by its marks, its memory and the code that watches
+/// the work in it. Thread-safe.
 ///
-/// It owns what is launched: NCCL ends a communicator only after the graphs that captured it, so
-/// who ends communicators must be able to end graphs, whoever holds them.
+/// It owns the executable graph. NCCL can destroy a communicator only after the graphs that
+/// captured it, so the code that destroys communicators must be able to destroy graphs, wherever
+/// they are held.
 
 #include <deque>
 #include <exception>
@@ -20,10 +21,10 @@ class Mark;
 class QueueFailure;
 struct FaultSlot;
 
-/// Around the graph, on the queue that it was issued on.
+/// One replay: marks before and after the graph, on the queue that it was launched on.
 struct Replay {
   std::shared_ptr<const Mark> begun{};
-  std::shared_ptr<const Mark> done{};  ///< null: there was none
+  std::shared_ptr<const Mark> done{};  ///< null: there was no replay
 };
 
 class Replays {
@@ -32,39 +33,41 @@ class Replays {
   Replays();
 
   Replay latest() const;
-  /// The first one that is not done; the latest where all are. Throws DeviceError.
+  /// The oldest replay that is not done; the latest one if all are. Throws DeviceError.
   Replay oldest();
-  /// The graph is gone: there are no more.
+  /// True when the graph is destroyed: there will be no more replays.
   bool are_over() const;
-  /// As Queue::add_witness, of every queue that the graph is replayed on.
+  /// Adds a host-wait callback, as Queue::add_witness, to every queue that the graph is replayed
+  /// on.
   void add_witness(std::function<bool()> witness);
-  /// As Queue::fail, of every queue that it was replayed on.
+  /// As Queue::fail, for every queue that the graph was replayed on.
   void fail(std::exception_ptr error) noexcept;
-  /// What the graph works with has ended: each attempt to replay it throws the first such error.
-  /// Answers what is launched, for the caller to let go: it then ends, at once or after a replay
-  /// that is under way. Null: it has ended before.
+  /// Something that the graph uses was destroyed: each attempt to replay it throws the first such
+  /// error. Returns the executable graph for the caller to release; it is then destroyed, at once
+  /// or after the running replay. Null: it was destroyed before.
   std::shared_ptr<void> refuse(std::exception_ptr error) noexcept;
 
   // For this folder.
-  /// What kernels of the graph report to.
+  /// The slot in which kernels of the graph report faults.
   FaultSlot& fault_slot() const;
-  /// What the failure of the graph's work is noted in, and passed on from to its queues.
+  /// Holds failures of the graph's work, and passes them on to the queues that replay it.
   const std::shared_ptr<QueueFailure>& failure() const { return failure_; }
   void own(CUgraphExec_st* exec);
-  /// For a launch, which may take long where the GPU is behind, and is not to hold up who refuses.
-  /// Throws what has ended the graph.
+  /// For a launch. A launch may take long if the GPU is behind, and must not block refuse(). Throws
+  /// the error that ended the graph.
   std::shared_ptr<CUgraphExec_st> exec() const;
-  /// It was launched. Throws what has ended the graph meanwhile, which host waits throw then too.
+  /// Notes a launch. Throws the error if the graph was ended meanwhile; host waits then throw it
+  /// too.
   void add(Replay replay);
-  /// The graph is gone.
+  /// The graph is destroyed.
   void end() noexcept;
 
  private:
-  void forget_done();  // lock held
+  void forget_done();  // the caller holds the lock
 
   const std::shared_ptr<QueueFailure> failure_;
   mutable std::mutex mutex_;
-  std::shared_ptr<CUgraphExec_st> exec_;  // null: not yet, or ended
+  std::shared_ptr<CUgraphExec_st> exec_;  // null: not yet made, or destroyed
   Replay latest_;
   std::deque<Replay> under_way_;  // in the order of their launches; the last ones may be done
   std::exception_ptr refusal_;

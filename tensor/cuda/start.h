@@ -1,7 +1,7 @@
 #pragma once
 
-/// Launching a kernel: the one way in which .cu files do it, which also a build that runs kernels
-/// on the CPU understands.
+/// Kernel launches. All .cu files launch this way, which also works in a build that runs kernels on
+/// the CPU.
 
 #include <cuda_runtime.h>
 
@@ -18,8 +18,8 @@ struct Grid {
   std::size_t shared_bytes = 0;  ///< dynamic shared memory; see dynamic_shared()
 };
 
-/// Issues `kernel` on `stream` of the current GPU. `name` stands in errors: the operation's. Throws
-/// DeviceError for what the launch itself reports.
+/// Launches `kernel` on `stream` of the current GPU. `name` is the operation, for errors. Throws
+/// DeviceError if the launch itself fails.
 template <class... Parameters, class... Arguments>
 void start(const char* name, void (*kernel)(Parameters...), const Grid& grid, CUstream_st* stream,
            Arguments&&... arguments) {
@@ -37,8 +37,8 @@ void start(const char* name, void (*kernel)(Parameters...), const Grid& grid, CU
 #endif
 }
 
-/// The same where a block needs more than 48 KiB of dynamic shared memory: asks the driver for it
-/// first, at each launch, which costs well under a microsecond.
+/// The same for a block that needs more than 48 KiB of dynamic shared memory: each launch first
+/// requests it from the driver, which costs well under a microsecond.
 template <class... Parameters, class... Arguments>
 void start_with_much_shared(const char* name, void (*kernel)(Parameters...), const Grid& grid,
                             CUstream_st* stream, Arguments&&... arguments) {

@@ -1,19 +1,19 @@
 #pragma once
 
-/// Streams whose work is recorded as a CUDA graph, by whomever, and threads that must not break
-/// that. For this folder and those who issue work beside it.
+/// Checks for streams that are being captured, by Tessera or by other code, and a guard for calls
+/// that must not break a capture. For this folder and for code that issues CUDA work itself.
 
 struct CUstream_st;  // of the CUDA runtime
 
 namespace tessera::cuda {
 
-/// Whether work issued on the stream becomes part of a graph instead of running. Throws DeviceError
-/// for `where`.
+/// Whether work issued on the stream is captured into a graph instead of running. Throws
+/// DeviceError tagged `where`.
 bool is_capturing(CUstream_st* stream, const char* where);
 
-/// Until the end of the scope, the calling thread may do what would break a capture, of its own or
-/// of another thread, if it meant the captured work, and does not: asking for eager work, taking
-/// memory.
+/// Until the end of the scope, the calling thread may make calls that would otherwise break a
+/// capture, its own or another thread's, although they do not concern the captured work: issuing
+/// eager work, allocating memory (cudaThreadExchangeStreamCaptureMode).
 class RelaxedCapture {
  public:
   RelaxedCapture();

@@ -20,7 +20,7 @@ namespace {
 constexpr std::string_view kEnding = ".tmp";
 constexpr std::size_t kRandomDigits = 16;
 
-// Another name for each writer, also when two hosts share the folder.
+// A different name for each writer, also if two hosts share the folder.
 std::string temporary_name(const std::string& path) {
   std::random_device source;
   return fmt::format("{}.{:08x}{:08x}{}", path, source(), source(), kEnding);
@@ -64,14 +64,14 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
 void AtomicFile::commit() {
   if (::fsync(file_) != 0) fail("write");
   close_file();
-  check_replaceable(where_, path_);  // something else may have come while the file was written
+  check_replaceable(where_, path_);  // another object may have appeared while the file was written
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("replace");
   temporary_.clear();
   sync_folder(where_, folder_of(path_));
 }
 
 void AtomicFile::close_file() {
-  // Closed in either case: Linux gives the descriptor back even when close() reports an error.
+  // Closed in either case: Linux releases the descriptor even if close() reports an error.
   if (::close(std::exchange(file_, -1)) != 0) fail("write");
 }
 
@@ -81,7 +81,7 @@ void AtomicFile::fail(const char* action) const {
 
 std::string irregular_file(const std::string& path) {
   struct stat found = {};
-  // What cannot be looked at cannot be replaced either: the system will say why.
+  // If lstat() fails, replacing the path will fail too, with the system's reason.
   if (::lstat(path.c_str(), &found) != 0 || S_ISREG(found.st_mode)) return {};
   if (S_ISDIR(found.st_mode)) return "a folder";
   if (S_ISLNK(found.st_mode)) return "a link";
@@ -99,8 +99,9 @@ void check_replaceable(const char* where, const std::string& path) {
 
 void sync_folder(const char* where, const std::string& folder) {
   const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (handle < 0) return;  // a folder that may be written but not read
-  const bool synced = ::fsync(handle) == 0 || errno == EINVAL;  // some file systems have none
+  if (handle < 0) return;  // the folder is writable but not readable
+  const bool synced = ::fsync(handle) == 0 || errno == EINVAL;  // some file systems do not support
+                                                                // it
   const int code = errno;
   ::close(handle);
   TESSERA_CHECK_AS(CheckpointError, synced, where, "cannot write \"{}\": {}", folder,

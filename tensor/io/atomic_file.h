@@ -1,8 +1,8 @@
 #pragma once
 
-/// A file that appears whole or not at all: bytes go to a temporary file in the same folder, which
-/// takes the path's place once they are on the disk. What stood at the path stays readable until
-/// then, and stays for good when writing fails. Only a regular file is replaced, or nothing.
+/// A file that is written completely or not at all: bytes go to a temporary file in the same
+/// folder, which is renamed to the path once they are on the disk. An existing file at the path
+/// stays readable until then, and stays if writing fails. Only a regular file is replaced.
 
 #include <cstddef>
 #include <string>
@@ -12,16 +12,16 @@ namespace tessera {
 
 class AtomicFile {
  public:
-  /// Every member throws CheckpointError tagged `where`, naming path and cause, when the system
-  /// refuses, and the constructor and commit() also what check_replaceable throws. `where` is kept,
-  /// not copied.
+  /// Every member throws CheckpointError tagged `where`, with path and cause, if a system call
+  /// fails. The constructor and commit() also throw what check_replaceable throws. `where` must
+  /// outlive the object.
   AtomicFile(const char* where, std::string path);
-  ~AtomicFile();  ///< removes the temporary file unless commit() came to its end
+  ~AtomicFile();  ///< removes the temporary file unless commit() succeeded
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(const void* data, std::size_t bytes);
-  /// Waits for the disk and puts the file in its place. Nothing may be written afterwards.
+  /// Waits for the disk and renames the file to its path. Nothing may be written afterwards.
   void commit();
 
  private:
@@ -34,18 +34,19 @@ class AtomicFile {
   int file_ = -1;
 };
 
-/// What stands at the path and must not be replaced: "a folder", "a link" (also one to a regular
-/// file), "a device", "a pipe", "a socket". Empty for a regular file and where there is nothing.
+/// The kind of object at the path if it must not be replaced: "a folder", "a link" (also one to a
+/// regular file), "a device", "a pipe", "a socket". Empty for a regular file and if nothing is
+/// there.
 std::string irregular_file(const std::string& path);
 
-/// Throws CheckpointError tagged `where` for what irregular_file() names.
+/// Throws CheckpointError tagged `where` if irregular_file() is not empty.
 void check_replaceable(const char* where, const std::string& path);
 
-/// Waits until names that were made, replaced or removed in a folder are on the disk: without it a
-/// crash of the machine may bring the old ones back. Throws CheckpointError.
+/// Waits until names created, replaced or removed in a folder are on the disk: otherwise a crash of
+/// the machine may restore the old ones. Throws CheckpointError.
 void sync_folder(const char* where, const std::string& folder);
 
-/// True if `name` is what a killed process leaves of an AtomicFile called `file`.
+/// True if `name` is a temporary file that a killed process's AtomicFile for `file` left behind.
 bool is_temporary_of(std::string_view name, std::string_view file);
 
 }  // namespace tessera

@@ -52,7 +52,7 @@ std::string printable(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<std::uint8_t>(text[i]);
-    // U+0080 to U+009F, control characters of two bytes in UTF-8.
+    // U+0080 to U+009F: control characters that take two bytes in UTF-8.
     const bool is_wide_control = byte == 0xc2 && i + 1 < text.size() &&
                                  (static_cast<std::uint8_t>(text[i + 1]) & 0xe0) == 0x80;
     if (is_wide_control)

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Failures as a person reads them: for programs, where they print one.
+/// Error messages for people: for programs that print an exception.
 
 #include <exception>
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace tessera {
 
-/// What `error` says, followed by what its nested exceptions say. Errors of Tessera explain
-/// themselves; of those of the system (no memory, no more threads, a file that cannot be used) it
-/// says what they mean and what to do.
+/// The message of `error`, followed by those of its nested exceptions. Tessera's errors explain
+/// themselves; for errors of the system (no memory, no more threads, an unusable file) the text
+/// adds the meaning and what to do.
 std::string failure_text(const std::exception& error);
 
-/// `text` as one line: control characters, line ends and terminal escapes among them, are written
-/// as \n, \t or \x1b, so that a name inside can neither begin a line nor drive a terminal. UTF-8
-/// stays as it is. Twice is as good as once.
+/// `text` as one line: control characters, among them line ends and terminal escapes, are written
+/// as \n, \t or \x1b, so that a name inside can neither begin a line nor control a terminal. UTF-8
+/// is kept. Idempotent.
 std::string printable(std::string_view text);
 
 }  // namespace tessera

@@ -20,10 +20,10 @@
 namespace tessera {
 namespace {
 
-// The first line of a lock's file; the second names the holder.
+// The first line of a lock's file; the second line names the holder.
 constexpr std::string_view kHead = "tessera lock\n";
 constexpr const char* kName = "tessera-lock";
-// The holder writes its name right after it got the lock.
+// The holder writes its name right after it gets the lock, so reading it may need several attempts.
 constexpr int kReads = 20;
 constexpr std::chrono::milliseconds kBetweenReads{5};
 
@@ -42,7 +42,7 @@ class Descriptor {
   int file_;
 };
 
-// Made by a lock, whether its holder came to write its name or not.
+// True if a lock created the file, whether or not the holder has written its name yet.
 bool is_lock(int file) {
   struct stat found = {};
   if (::fstat(file, &found) != 0 || !S_ISREG(found.st_mode)) return false;
@@ -52,7 +52,7 @@ bool is_lock(int file) {
          kHead.starts_with(std::string_view(front.data(), static_cast<std::size_t>(have)));
 }
 
-// False when its holder removed it after we had opened it: then the lock that we got is of nothing.
+// False if the holder removed the file after we had opened it: then our lock protects nothing.
 bool is_at(int file, const std::string& path) {
   struct stat mine = {}, named = {};
   return ::fstat(file, &mine) == 0 && ::lstat(path.c_str(), &named) == 0 &&
@@ -86,7 +86,7 @@ FileLock::FileLock(FileLock&& other) noexcept
 
 FileLock::~FileLock() {
   if (file_ < 0) return;
-  ::unlink(path_.c_str());  // before the lock goes: afterwards it may be another holder's
+  ::unlink(path_.c_str());  // before unlocking: afterwards it may be another holder's file
   ::close(file_);
 }
 

@@ -1,14 +1,15 @@
 #pragma once
 
-/// One process at a time may change a folder or a file: a lock that the system releases when its
-/// holder dies, however it dies.
+/// A lock by which one process at a time may change a folder or a file. The system releases it when
+/// the holder dies, for whatever reason.
 ///
 ///     const FileLock lock = lock_file("out", folder_lock_path(folder), folder);
 ///
-/// What is locked is a file of its own (flock), which names its holder for the error that others
-/// get, and which the holder removes with the lock. The lock of a dead process leaves the file; the
-/// next holder takes it over. It works between processes, between threads, and between hosts where
-/// the file system locks across them. Processes started by exec do not inherit it.
+/// The lock (flock) is on a file of its own. The file contains the name of its holder, for the
+/// error that other processes report; the holder removes it together with the lock. A process that
+/// dies leaves the file behind, and the next holder takes it over. Works between processes, between
+/// threads, and between hosts if the file system supports it. Processes started by exec do not
+/// inherit the lock.
 
 #include <optional>
 #include <string>
@@ -19,7 +20,7 @@ class FileLock {
  public:
   FileLock(FileLock&& other) noexcept;
   FileLock& operator=(FileLock&&) = delete;
-  ~FileLock();  ///< removes the file and gives the lock back
+  ~FileLock();  ///< removes the file and releases the lock
 
  private:
   friend std::optional<FileLock> try_lock_file(const char* where, const std::string& path,
@@ -30,18 +31,18 @@ class FileLock {
   std::string path_;
 };
 
-/// Nothing where somebody else has the lock. `path` is the lock's own file, `subject` what it is
-/// for, as errors name it. Throws CheckpointError tagged `where` when the system refuses, or when
-/// another program's file is at the path, which is left alone.
+/// Returns nothing if another process or thread holds the lock. `path` is the lock's own file,
+/// `subject` is what it protects, for errors. Throws CheckpointError tagged `where` if a system
+/// call fails, or if the path holds another program's file, which is not touched.
 std::optional<FileLock> try_lock_file(const char* where, const std::string& path,
                                       const std::string& subject);
 
-/// Throws StateError with process and host where somebody else has it, and as above.
+/// Throws StateError with process and host if the lock is held elsewhere, and as above.
 FileLock lock_file(const char* where, const std::string& path, const std::string& subject);
 
-/// ".tessera-lock" in a folder.
+/// ".tessera-lock" in the folder.
 std::string folder_lock_path(const std::string& folder);
-/// ".NAME.tessera-lock" beside a file.
+/// ".NAME.tessera-lock" beside the file.
 std::string file_lock_path(const std::string& file);
 
 }  // namespace tessera

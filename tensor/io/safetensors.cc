@@ -22,7 +22,7 @@ static_assert(std::endian::native == std::endian::little, "the format's numbers 
 
 constexpr const char* kWhere = "SafetensorsFile";
 
-// What a bool is in the file and on its way to and from it; others are themselves.
+// A bool is a byte in the file and in the buffers; other types are themselves.
 template <class T>
 using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
 
@@ -40,7 +40,7 @@ struct SafetensorsFile::Impl {
     throw_error<CheckpointError>(kWhere, "cannot {} \"{}\": {}", action, path,
                                  std::strerror(errno));
   }
-  // Opens, and answers the size.
+  // Opens the file and returns its size.
   std::uint64_t open();
   void read_bytes(std::uint64_t offset, void* out, std::uint64_t bytes) const;
   void read_header();
@@ -52,7 +52,8 @@ struct SafetensorsFile::Impl {
 };
 
 std::uint64_t SafetensorsFile::Impl::open() {
-  file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not wait
+  file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // O_NONBLOCK: opening a pipe
+                                                                   // must not block
   if (file < 0) fail("open");
   struct stat status = {};
   if (::fstat(file, &status) != 0) fail("read");

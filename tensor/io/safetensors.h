@@ -1,15 +1,15 @@
 #pragma once
 
-/// Named tensors in one file of the safetensors format, as other frameworks read and write it.
+/// Named tensors in one file of the safetensors format, compatible with other frameworks.
 ///
 ///     write_safetensors("model.safetensors", {{"up.weight", weight}, {"up.bias", bias}});
 ///     SafetensorsFile file("model.safetensors");
 ///     Tensor weight = file.read("up.weight");
 ///
-/// The file: 8 bytes of header length, little-endian; a JSON header that gives each name its dtype,
-/// shape and range of bytes, and may hold texts under "__metadata__"; the elements, row-major,
-/// little-endian, without gaps. Files come from strangers, so nothing in one is believed: a header
-/// whose ranges overlap, leave gaps, differ from dtype and shape, or leave the file is refused.
+/// A file has 8 bytes of header length, little-endian; a JSON header with the dtype, shape and byte
+/// range of each name, and optional strings under "__metadata__"; then the elements, row-major,
+/// little-endian, without gaps. Files are untrusted input: a header whose ranges overlap, leave
+/// gaps, do not match dtype and shape, or exceed the file is an error.
 ///
 /// Format: https://github.com/huggingface/safetensors#format.
 
@@ -26,40 +26,41 @@
 
 namespace tessera {
 
-/// Longest header read or written, in bytes; the format's own limit.
+/// Maximum header length for reading and writing, in bytes; the limit of the format.
 inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
 
-/// Keys and texts, both UTF-8, in the order of the file.
+/// Keys and values, both UTF-8, in the order of the file.
 using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
 
-/// Writes all tensors to `path`, replacing a file there only once the new one is complete on the
-/// disk. The header keeps the order given; the elements are ordered by size, so that each tensor is
-/// aligned to its own. Tensors may be strided; each is copied to the host in turn. Tensors that
-/// share a storage are written once each.
+/// Writes all tensors to `path`. An existing file is replaced only once the new one is complete on
+/// the disk. The header keeps the given order; the elements are ordered by element size, so that
+/// each tensor is aligned to it. Tensors may be strided; they are copied to the host one after
+/// another. Tensors that share a storage are each written in full.
 ///
-/// Throws InvalidArgument for an undefined tensor, a name or key that stands twice, the name
-/// "__metadata__", text that is not UTF-8, or a header that gets too long; StateError for a tensor
-/// on the null device; CheckpointError when the file cannot be written.
+/// Throws InvalidArgument for an undefined tensor, a duplicate name or key, the name
+/// "__metadata__", text that is not UTF-8, or a header that is too long; StateError for a tensor on
+/// the null device; CheckpointError if the file cannot be written.
 void write_safetensors(const std::string& path,
                        const std::vector<std::pair<std::string, Tensor>>& tensors,
                        const SafetensorsMetadata& metadata = {});
 
-/// What a file says about one tensor.
+/// The header's entry for one tensor.
 struct SafetensorsInfo {
   std::string name;
   std::string dtype_name;      ///< as in the file: "BF16"
-  std::optional<DType> dtype;  ///< nothing where Tessera has no such dtype ("F8_E4M3", "U16", ...)
+  std::optional<DType> dtype;  ///< empty for dtypes that Tessera does not have ("F8_E4M3", "U16",
+                               ///< ...)
   Shape shape;
-  std::uint64_t begin = 0;  ///< of its bytes, counted from the start of the file
+  std::uint64_t begin = 0;  ///< of its bytes, from the start of the file
   std::uint64_t end = 0;
 };
 
-/// An open file. Opening reads and checks the header; read() reads the bytes of one tensor. Moves,
-/// does not copy; several threads may read from one file.
+/// An open file. Opening reads and checks the header; read() reads the bytes of one tensor.
+/// Movable, not copyable; several threads may read from one file.
 class SafetensorsFile {
  public:
-  /// Throws CheckpointError, naming the file and where in it, when it cannot be read or is not a
-  /// whole and consistent safetensors file; also for a tensor of more than kMaxDims dims.
+  /// Throws CheckpointError with the file and the position in it if the file cannot be read or is
+  /// not a complete and consistent safetensors file, also for a tensor of more than kMaxDims dims.
   explicit SafetensorsFile(std::string path);
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&&) noexcept;
@@ -69,15 +70,17 @@ class SafetensorsFile {
   const std::vector<SafetensorsInfo>& tensors() const;  ///< in the order of the header
   const SafetensorsMetadata& metadata() const;
   bool contains(const std::string& name) const;
-  /// Throws InvalidArgument where there is no such tensor.
+  /// Throws InvalidArgument if the tensor does not exist.
   const SafetensorsInfo& info(const std::string& name) const;
 
-  /// A new tensor, contiguous. On the null device nothing is read. A bool is true for any byte but
-  /// 0. Throws InvalidArgument where there is no such tensor; CheckpointError for a dtype that
-  /// Tessera has not, naming tensor and dtype, and for a file that shrank since it was opened.
+  /// A new contiguous tensor. On the null device nothing is read. A bool is true for any byte but
+  /// 0. Throws InvalidArgument if the tensor does not exist; CheckpointError for a dtype that
+  /// Tessera does not have, with tensor and dtype, and for a file that has shrunk since it was
+  /// opened.
   Tensor read(const std::string& name, Device device = default_device()) const;
-  /// Into a tensor of the same shape, any strides, on any device, converted as copy_() converts;
-  /// counts as a write to it. Throws as read(), and InvalidArgument for another shape.
+  /// Reads into a tensor of the same shape, with any strides, on any device; converts dtypes as
+  /// copy_() does; counts as a write to it. Throws as read(), and InvalidArgument for another
+  /// shape.
   void read_into(const std::string& name, const Tensor& out) const;
 
  private:

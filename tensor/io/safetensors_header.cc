@@ -22,7 +22,8 @@ struct FileDType {
   std::uint64_t bits;
 };
 
-// Those that Tessera has not are checked for their size, too; a name that is not here is not.
+// Dtypes that Tessera does not have are listed so that their size is checked; dtypes that are not
+// in this list are not checked.
 constexpr FileDType kFileDTypes[] = {
     {"F32", DType::kF32, 32},         {"F64", DType::kF64, 64},
     {"I64", DType::kI64, 64},         {"U8", DType::kU8, 8},
@@ -49,8 +50,8 @@ const FileDType* find_dtype(std::string_view name) {
                                kSafetensorsPrefix + position);
 }
 
-// Reads the header as a stream of JSON events and takes only what the format allows, so that a
-// hostile header can neither nest deeply nor build anything large.
+// Reads the header as a stream of JSON events and accepts only what the format allows, so that a
+// malicious header can neither nest deeply nor build large objects.
 class HeaderReader final : public nlohmann::json_sax<Json> {
  public:
   explicit HeaderReader(const std::string& path) : path_(path) {}
@@ -182,18 +183,18 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   const std::string& path_;
   SafetensorsHeader header_;
   Place place_ = Place::kFile;
-  std::string name_;   // the key at the top
-  std::string field_;  // the key below it
+  std::string name_;   // the current top-level key
+  std::string field_;  // the current key below it
   std::set<std::string> names_;
   std::set<std::string> fields_;
   SafetensorsInfo current_;
   std::vector<std::uint64_t> offsets_;
 };
 
-// Bytes that dtype and shape ask for; nothing when the dtype is unknown.
+// Bytes that dtype and shape require; nothing if the dtype is unknown.
 std::optional<std::uint64_t> needed_bytes(const std::string& path, const SafetensorsInfo& info) {
   const FileDType* known = find_dtype(info.dtype_name);
-  // Extents of 0 do not hide an overflow: products of the others are used as strides.
+  // Extents of 0 must not hide an overflow: products of the other extents are used as strides.
   std::int64_t bits = known == nullptr ? 64 : static_cast<std::int64_t>(known->bits);
   bool empty = false;
   for (std::int64_t extent : info.shape) {
@@ -229,7 +230,7 @@ void check_range(const std::string& path, const SafetensorsInfo& info, std::uint
                    info.end - info.begin, info.dtype_name, info.shape.str(), *needed);
 }
 
-// Ranges follow each other without gap or overlap up to the end of the file.
+// Checks that ranges follow each other without gap or overlap up to the end of the file.
 void check_layout(const std::string& path, const std::vector<SafetensorsInfo>& tensors,
                   std::uint64_t base, std::uint64_t file_bytes) {
   std::vector<const SafetensorsInfo*> in_order;
@@ -256,12 +257,12 @@ void check_layout(const std::string& path, const std::vector<SafetensorsInfo>& t
                    file_bytes);
 }
 
-// `before`: what stands before the text in an error.
+// `before`: the error's text before the quoted one.
 std::string quoted(const std::string& text, const std::string& before) {
   try {
     return Json(text).dump();
   } catch (const Json::type_error&) {
-    // Escaped, because the message is text too.
+    // Escaped, because the message must be valid text too.
     throw_error<InvalidArgument>(
         "write_safetensors", "{}{} is not UTF-8; encode binary data as text", before,
         Json(text).dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace));
@@ -312,7 +313,7 @@ SafetensorsHeader parse_safetensors_header(const std::string& path, std::string_
                    "\"{}\": the header at byte {} does not begin with {{; this is no safetensors "
                    "file",
                    path, kSafetensorsPrefix);
-  // The parser would take one for the end of the text.
+  // The parser would take a zero byte for the end of the text.
   const std::size_t zero = text.find('\0');
   if (zero != std::string_view::npos) throw_not_json(path, zero);
   HeaderReader reader(path);

@@ -1,6 +1,6 @@
 #pragma once
 
-/// For safetensors only: the JSON header as data.
+/// The JSON header as data. For the safetensors files only.
 
 #include <cstdint>
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace tessera::detail {
 
-/// Bytes of the header's length, which stand before it.
+/// Size in bytes of the header length at the start of the file.
 inline constexpr std::uint64_t kSafetensorsPrefix = 8;
 
 struct SafetensorsHeader {
@@ -24,13 +24,13 @@ struct SafetensorsHeader {
 /// "BF16" for bf16.
 const char* safetensors_dtype_name(DType dtype);
 
-/// The header's text padded with spaces to whole groups of 8 bytes; `begin` and `end` of the
-/// tensors count from the first byte of the elements. Throws InvalidArgument for text that is not
-/// UTF-8.
+/// The header's text, padded with spaces to a multiple of 8 bytes; `begin` and `end` of the tensors
+/// count from the first byte of the elements. Throws InvalidArgument for text that is not UTF-8.
 std::string safetensors_header_text(const SafetensorsHeader& header);
 
-/// What the header of `path` says, whose `file_bytes` bytes hold the prefix, `text` and the
-/// elements. Throws CheckpointError unless the elements fill the rest of the file exactly.
+/// Parses `text`, the header of the file `path`. `file_bytes` is the size of the file: prefix,
+/// header and elements. Throws CheckpointError unless the elements fill the rest of the file
+/// exactly.
 SafetensorsHeader parse_safetensors_header(const std::string& path, std::string_view text,
                                            std::uint64_t file_bytes);
 

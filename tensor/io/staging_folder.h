@@ -1,10 +1,10 @@
 #pragma once
 
-/// Replacing files together: the new ones are written into a folder of their own, and move when all
-/// of them are there. Until then nothing that they replace has been touched, and a process that is
-/// killed before leaves only that folder, which the next one clears. While they move, what they
-/// replace is kept in that folder: where the system refuses a move, or the process is killed, the
-/// old files come back.
+/// Replaces several files together: the new files are written into a staging folder, and moved when
+/// all of them are complete. Until then the files to be replaced are untouched. A process that is
+/// killed before leaves only the staging folder, which the next StagingFolder clears. While files are
+/// moved, the staging folder keeps the old ones: if a move fails, or the process is killed, the old
+/// files are moved back.
 
 #include <string>
 
@@ -14,12 +14,12 @@ namespace tessera {
 
 class StagingFolder {
  public:
-  /// Makes the folder, empty but for its marker; one that a killed process left is removed first,
-  /// and the old files that it holds go back to the folder around it. Throws StateError tagged
-  /// `where` when something else stands at the path, CheckpointError when the system refuses. The
-  /// caller sees to it (file_lock.h) that nobody else uses it.
+  /// Makes the folder, empty but for its marker. If a killed process left one, first moves the old
+  /// files in it back to its parent folder, and removes it. Throws StateError tagged `where` if
+  /// something else is at the path, CheckpointError if a system call fails. The caller must ensure
+  /// exclusive use (file_lock.h).
   StagingFolder(const char* where, std::string path);
-  /// Removes it with what it holds, unless it was published; old files in it go back as well.
+  /// Removes the folder and its contents, unless it was published; moves old files in it back.
   ~StagingFolder();
   StagingFolder(const StagingFolder&) = delete;
   StagingFolder& operator=(const StagingFolder&) = delete;
@@ -32,10 +32,10 @@ class StagingFolder {
   std::string path_;
 };
 
-/// Puts the files of the folder `staging`, which is in `folder`, in the place of those of `folder`:
-/// the old files that have a successor or that `is_replaced` chooses, all regular ones, move into
-/// `staging`, the new ones out of it, and `staging` is removed. Throws CheckpointError tagged
-/// `where` when an old one is no regular file or the system refuses; then all is as it was.
+/// Moves the files of the folder `staging`, which is in `folder`, to `folder`: first moves the old
+/// files that have a successor, or that `is_replaced` selects, into `staging`, then the new ones out
+/// of it, and removes `staging`. Throws CheckpointError tagged `where` if an old file is not regular
+/// or a system call fails; then both folders are as they were.
 void publish_files(const char* where, const std::string& staging, const std::string& folder,
                    const NameTest& is_replaced);
 

@@ -10,21 +10,22 @@ namespace tessera {
 
 struct AdamKernel {
   static constexpr const char* kName = "adam";
-  /// Contiguous views of one length, floating. See AdamSegment in ops/optim.h for the formula.
+  /// Contiguous floating views of one length. The formula is at AdamSegment in ops/optim.h.
   struct Segment {
     View parameter;
     ConstView gradient;
     View exp_avg;
     View exp_avg_sq;
     View max_exp_avg_sq = {};  ///< undefined without amsgrad
-    View copy = {};  ///< of any floating dtype: the new parameter, converted; may be undefined
+    View copy = {};         ///< any floating dtype: receives the new parameter, converted; may be
+                            ///< undefined
     double step_size = 0;   ///< lr / (1 - beta1^step)
     double root_scale = 1;  ///< 1 / sqrt(1 - beta2^step)
     double beta1 = 0;
     double beta2 = 0;
     double eps = 0;
-    double shrink = 1;         ///< of the parameter, before the step: 1 - lr * weight_decay
-    double coupled_decay = 0;  ///< added to the gradient, times the parameter
+    double shrink = 1;         ///< factor of the parameter before the step: 1 - lr * weight_decay
+    double coupled_decay = 0;  ///< factor of the parameter, added to the gradient
     double gradient_sign = 1;  ///< -1 to maximize
   };
   struct Args {

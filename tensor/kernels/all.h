@@ -1,6 +1,6 @@
 #pragma once
 
-/// Every kernel. A new one is included here and appended to the list.
+/// All kernels. A new kernel's header is included here and its struct appended to the list.
 
 #include "tessera/tensor/kernels/adam.h"
 #include "tessera/tensor/kernels/arange.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-/// y[i] = first + step i, and from `mirror` on last - step (n - 1 - i).
+/// y[i] = first + step i; for i >= `mirror`, last - step (n - 1 - i).
 
 #include "tessera/tensor/kernels/view.h"
 
@@ -8,8 +8,8 @@ namespace tessera {
 
 struct ArangeKernel {
   static constexpr const char* kName = "arange";
-  /// y 1-D, contiguous, any dtype that holds the numbers; computed in f64. Counting the second half
-  /// from the end makes both ends exact where the step is rounded.
+  /// y is 1-D and contiguous, of any dtype that can hold the numbers; computed in f64. Computing
+  /// the second half from the end makes both ends exact if the step is rounded.
   struct Args {
     View y;
     double first = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Where the largest or the smallest element along the last dim stands.
+/// The position of the largest or smallest element along the last dim.
 
 #include "tessera/tensor/kernels/plans/line_chunks.h"
 #include "tessera/tensor/kernels/view.h"
@@ -9,8 +9,8 @@ namespace tessera {
 
 struct ArgExtremeKernel {
   static constexpr const char* kName = "arg_extreme";
-  /// x [..., n] of any dtype and strides, n > 0; y [...] i64, any strides. The first of equals
-  /// wins, and the first NaN over numbers.
+  /// x [..., n] has any dtype and strides, n > 0; y [...] is i64, any strides. The first of equal
+  /// elements wins; the first NaN wins over numbers.
   struct Args {
     ConstView x;
     View y;
@@ -22,7 +22,7 @@ struct ArgExtremeKernel {
     f(a.y);
   }
   static std::size_t workspace(const Args&) { return 0; }
-  /// The best of each chunk of a line, and where it stands.
+  /// The best element of each chunk of a line, and its position.
   static std::size_t cuda_workspace(const Args& a) {
     const LineChunks cut = line_chunks(a.x.shape, a.x.strides);
     return cut.chunks == 1 ? 0 : static_cast<std::size_t>(cut.lines * cut.chunks) * 16;

@@ -15,11 +15,11 @@ struct ArgsortKernel {
     std::uint64_t key;
     std::int64_t position;
   };
-  /// Lines that are sorted at the same time, each with a buffer of its own.
+  /// The number of lines that are sorted at the same time, each with a buffer of its own.
   static constexpr std::int64_t kGroups = 64;
 
-  /// x [..., n] of any dtype and strides; y [..., k] i64, k <= n, any strides. Equals keep their
-  /// order; NaN counts as largest, -0 equals 0.
+  /// x [..., n] has any dtype and strides; y [..., k] is i64, k <= n, any strides. Equal elements
+  /// keep their order; NaN counts as the largest, -0 equals 0.
   struct Args {
     ConstView x;
     View y;

@@ -1,8 +1,8 @@
 #pragma once
 
-/// Attention block by block: softmax(scale * q k^T + mask) v without the matrix of probabilities
+/// Attention in blocks: softmax(scale * q k^T + mask) v without storing the matrix of probabilities
 /// (M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax", 2018; T. Dao et al.,
-/// "FlashAttention", 2022). Blocks are cut by shape alone.
+/// "FlashAttention", 2022). The blocks depend on the shape alone.
 
 #include <algorithm>
 
@@ -11,26 +11,26 @@
 
 namespace tessera {
 
-/// Which keys a query sees, and what happens to its probabilities.
+/// The keys that a query attends to, and dropout of the probabilities.
 struct AttentionRule {
   ConstView mask;       ///< [.., heads, queries, keys]; bool or floating; may be undefined
-  bool causal = false;  ///< query i sees key j where j <= i + diagonal
+  bool causal = false;  ///< query i attends to key j if j <= i + diagonal
   std::int64_t diagonal = 0;
   double scale = 1;
-  double dropout_p = 0;   ///< dropped where the uniform number of a probability is below
-  std::uint64_t key = 0;  ///< of those numbers, at first_position + index . position_strides
+  double dropout_p = 0;   ///< a probability is dropped if its uniform number is below
+  std::uint64_t key = 0;  ///< of these numbers, at first_position + index . position_strides
   std::int64_t first_position = 0;
   Shape position_strides;  ///< of [.., heads, queries, keys]
 
-  /// Keys [0, end) are those that some of the queries before `query` see.
+  /// Only keys [0, end) are attended to by queries before `query`.
   std::int64_t visible_end(std::int64_t query, std::int64_t keys) const {
     return causal ? std::clamp<std::int64_t>(query + diagonal, 0, keys) : keys;
   }
 };
 
-/// Extents. All dims before the last three are one: the batch.
+/// Extents. All dims before the last three are merged into one, the batch.
 struct AttentionGeometry {
-  static constexpr std::int64_t kBlock = 128;  ///< queries and keys of a block
+  static constexpr std::int64_t kBlock = 128;  ///< queries and keys per block
 
   std::int64_t batch = 1, heads = 0, kv_heads = 0, queries = 0, keys = 0, dim = 0, value_dim = 0;
   DType compute = DType::kF32;
@@ -50,16 +50,16 @@ struct AttentionGeometry {
   }
   std::int64_t group() const { return kv_heads == 0 ? 0 : heads / kv_heads; }
   std::int64_t query_blocks() const { return (queries + kBlock - 1) / kBlock; }
-  /// Rows of a block as products see it: few sizes, since each size is compiled once. A single row
-  /// stays one: that is how text is generated.
+  /// Padded number of rows of a block in products: only a few sizes, because oneDNN compiles code
+  /// for each size. A single row is not padded, because text generation has one.
   static std::int64_t block_rows(std::int64_t n) { return n == 1 ? 1 : padded(n); }
 
-  /// Of one query block: q, output, scores, three numbers a row, and room for products.
+  /// Bytes for one query block: q, output, scores, three numbers per row, and scratch of products.
   std::size_t forward_share() const {
     const std::int64_t elements = kBlock * (2 * padded(dim) + 2 * padded(value_dim) + kBlock + 2);
     return static_cast<std::size_t>(elements) * dtype_size(compute) + products_share();
   }
-  /// Of one key-value head: its keys and values and their gradients, and blocks of queries.
+  /// Bytes for one key-value head: its keys and values and their gradients, and blocks of queries.
   std::size_t backward_share() const {
     const std::int64_t rows = (keys + kBlock - 1) / kBlock * kBlock;
     const std::int64_t elements = 2 * rows * (padded(dim) + padded(value_dim)) +
@@ -76,9 +76,10 @@ struct AttentionGeometry {
 struct AttentionKernel {
   static constexpr const char* kName = "attention";
   /// q [.., heads, queries, dim], k [.., kv heads, keys, dim], v [.., kv heads, keys, value dim]
-  /// and out like q with v's last dim, of one floating dtype and any strides; heads a multiple of
-  /// kv heads; dims above 0. log_sum_exp [.., heads, queries] contiguous, of the compute dtype: the
-  /// logarithm of a row's sum of exponentials, -inf for a row that sees no key.
+  /// and out, which is like q with v's last dim; one floating dtype, any strides; heads is a
+  /// multiple of kv heads; dims are above 0. log_sum_exp [.., heads, queries] is contiguous, in the
+  /// compute dtype: the logarithm of a row's sum of exponentials, -inf for a row that attends to no
+  /// key.
   struct Args {
     ConstView q;
     ConstView k;
@@ -108,7 +109,7 @@ struct AttentionKernel {
 
 struct AttentionBackwardKernel {
   static constexpr const char* kName = "attention_backward";
-  /// As above; dout and the gradients have the shapes of out, q, k and v.
+  /// As in AttentionKernel; dout and the gradients have the shapes of out, q, k and v.
   struct Args {
     ConstView dout;
     ConstView q;
@@ -127,7 +128,7 @@ struct AttentionBackwardKernel {
     if (a.rule.mask.defined()) f(a.rule.mask);
     for (const View* x : {&a.dq, &a.dk, &a.dv}) f(*x);
   }
-  /// Threads take key-value heads, so that each gradient is summed by one thread in one order.
+  /// Threads take key-value heads, so that one thread sums each gradient in one order.
   static std::size_t workspace(const Args& a) {
     const AttentionGeometry g(a.q, a.k, a.v);
     return units_workspace(g.batch * g.kv_heads, g.backward_share());

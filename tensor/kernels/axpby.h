@@ -1,6 +1,6 @@
 #pragma once
 
-/// y = alpha * x + beta * y: copy, cast, scale, accumulate with a cast; without an x, y = number.
+/// y = alpha * x + beta * y: copy, cast, scale, accumulate with a cast. Without an x, y = number.
 
 #include "tessera/tensor/kernels/view.h"
 
@@ -8,12 +8,12 @@ namespace tessera {
 
 struct AxpbyKernel {
   static constexpr const char* kName = "axpby";
-  /// One shape, any strides, any dtypes. Computed in the wider floating dtype of x and y, in i64
-  /// when both are integers (the factors are whole numbers then); a floating result goes to an
-  /// integer by truncation, clamped to its range, NaN to 0.
+  /// One shape, any strides, any dtypes. Computed in the wider floating dtype of x and y, or in i64
+  /// if both are integers (the factors are integers then). A floating result is converted to an
+  /// integer by truncation, clamped to its range; NaN becomes 0.
   struct Args {
     ConstView x;  ///< may be undefined: then y is filled with `number`
-    View y;       ///< not read where beta is 0
+    View y;       ///< not read if beta is 0
     double alpha = 1;
     double beta = 0;
     double number = 0;
@@ -28,9 +28,9 @@ struct AxpbyKernel {
   static void cuda(CudaStream stream, const Args& a, Workspace);
 };
 
-/// The dtype that stands for what a launch is computed in: integers of 32 bits and more do not fit
-/// f32. A number is computed in f64 for all but f32, so that it has its one conversion at the end,
-/// as in a cast.
+/// The dtype in which a launch is computed: i64 if x and y are integers; f64 if either is f64 or an
+/// integer of 32 bits or more, which f32 cannot represent; else f32. Without an x: f64 unless y is
+/// f32, so that the number is converted once, at the end, as in a cast.
 inline DType axpby_compute(const AxpbyKernel::Args& a) {
   if (!a.x.defined()) return a.y.dtype == DType::kF32 ? DType::kF32 : DType::kF64;
   if (!is_floating(a.x.dtype) && !is_floating(a.y.dtype)) return DType::kI64;

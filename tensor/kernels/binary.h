@@ -16,7 +16,7 @@ struct BinaryKernel {
     Operand b;
     View y;
     BinaryOp op;
-    DType compute;  ///< kF32, kF64, or kI64 for functors that take integers
+    DType compute;  ///< kF32, kF64, or kI64 for functors that accept integers
   };
   template <class F>
   static void visit(const Args& args, F&& f) {

@@ -1,15 +1,14 @@
 #pragma once
 
-/// The pieces of batch norm: statistics of each channel, and what is computed with them.
+/// The parts of batch norm: statistics of each channel, and the computations with them.
 ///
-/// x, y, dy and dx hold [samples, channels, spatial], contiguous, of one floating dtype; their
-/// views have the shape [rows(), row_length()] of ChannelShape. What belongs to channels is
-/// contiguous [channels], of the type that x's is computed in; weight and bias may be undefined: 1
-/// and 0. count is 0-d, f64: the elements of a channel, maybe those of other ranks too.
+/// x, y, dy and dx hold [samples, channels, spatial], contiguous, in one floating dtype; their
+/// views have the shape [rows(), row_length()] of ChannelShape. Values per channel are contiguous
+/// [channels], in x's compute type; weight and bias may be undefined: 1 and 0. count is 0-d, f64:
+/// the number of elements of a channel, possibly including those of other ranks.
 ///
-/// A channel's elements, in the order of memory, are cut into blocks of kBlock, or of kRows where
-/// there is one in each sample; blocks are summed in the type that is computed in and put together
-/// in order, in f64.
+/// The elements of a channel, in memory order, are split into blocks of kBlock, or of kRows if each
+/// sample has one element. Blocks are summed in the compute type and combined in order, in f64.
 
 #include "tessera/tensor/kernels/plans/row_scratch.h"
 #include "tessera/tensor/kernels/view.h"
@@ -32,15 +31,15 @@ struct ChannelShape {
     return static_cast<std::size_t>(2 * blocks() * channels) * 8;
   }
 
-  /// What elementwise work takes as a row: elements that are neighbours in memory.
+  /// The rows of elementwise work: contiguous elements.
   std::int64_t rows() const { return spatial == 1 ? samples : samples * channels; }
   std::int64_t row_length() const { return spatial == 1 ? channels : spatial; }
 };
 
 struct ChannelStatisticsKernel {
   static constexpr const char* kName = "channel_statistics";
-  /// mean and m2, the sum of squared differences from it; 0 where there is nothing. Also writes
-  /// count.
+  /// mean and m2, the sum of squared differences from the mean; 0 if there are no elements. Also
+  /// writes count.
   struct Args {
     ConstView x;
     View mean;
@@ -63,9 +62,9 @@ struct ChannelStatisticsKernel {
 
 struct ChannelFinishKernel {
   static constexpr const char* kName = "channel_finish";
-  /// rstd = 1 / sqrt(m2 / count + eps). Where running statistics (any floating dtype, contiguous)
-  /// are given: running = (1 - momentum) running + momentum new, with the variance m2 / (count -
-  /// 1); a count below 2 has none, and leaves the running variance alone. count undefined: 1.
+  /// rstd = 1 / sqrt(m2 / count + eps). If running statistics (any floating dtype, contiguous) are
+  /// given: running = (1 - momentum) running + momentum new, with the variance m2 / (count - 1). A
+  /// count below 2 does not change the running variance. count undefined: 1.
   struct Args {
     ConstView mean = {};
     ConstView m2 = {};
@@ -105,7 +104,7 @@ struct ChannelNormKernel {
     std::size_t row_bytes() const {
       return static_cast<std::size_t>(shape.row_length()) * dtype_size(mean.dtype);
     }
-    /// A weight of ones and a bias of zeros.
+    /// Scratch for a weight of ones and a bias of zeros.
     std::size_t affine_bytes() const {
       return row_scratch_share(static_cast<std::size_t>(2 * shape.channels) *
                                dtype_size(mean.dtype));
@@ -156,8 +155,8 @@ struct ChannelSumsKernel {
 
 struct ChannelNormBackwardKernel {
   static constexpr const char* kName = "channel_norm_backward";
-  /// dx = weight * rstd * (dy - sum_dy / count - (x - mean) * rstd * sum_dy_normal / count);
-  /// without the sums, where the statistics did not come from x, dx = weight * rstd * dy.
+  /// dx = weight * rstd * (dy - sum_dy / count - (x - mean) * rstd * sum_dy_normal / count).
+  /// Without the sums, if the statistics did not come from x, dx = weight * rstd * dy.
   struct Args {
     ConstView dy;
     ConstView x;
@@ -170,11 +169,11 @@ struct ChannelNormBackwardKernel {
     View dx;
     ChannelShape shape;
 
-    /// Rows of dy, x and dx.
+    /// Scratch for rows of dy, x and dx.
     std::size_t row_bytes() const {
       return static_cast<std::size_t>(3 * shape.row_length()) * dtype_size(mean.dtype);
     }
-    /// weight * rstd and both means, for each channel.
+    /// Scratch for weight * rstd and both means of each channel.
     std::size_t factor_bytes() const {
       return row_scratch_share(static_cast<std::size_t>(3 * shape.channels) *
                                dtype_size(mean.dtype));

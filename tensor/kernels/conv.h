@@ -1,7 +1,7 @@
 #pragma once
 
-/// Convolution over two spatial dims, and its derivatives, as products of matrices: the columns of
-/// the input that one output position sees ("im2col") are made piece by piece. Pieces are cut by
+/// Convolution over two spatial dims, and its derivatives, as matrix products: the input columns
+/// that one output position reads ("im2col") are built piece by piece. The pieces depend on the
 /// shape alone.
 
 #include <algorithm>
@@ -11,15 +11,15 @@
 
 namespace tessera {
 
-/// How windows lie in one spatial dim.
+/// The windows along one spatial dim.
 struct ConvAxis {
   std::int64_t in = 1, out = 1, kernel = 1, stride = 1, padding = 0, dilation = 1;
 
-  /// The input index that output `o` meets with tap `tap`; may lie outside [0, in).
+  /// The input index that tap `tap` of output `o` reads; may lie outside [0, in).
   std::int64_t input(std::int64_t o, std::int64_t tap) const {
     return o * stride - padding + tap * dilation;
   }
-  /// Outputs [first, end) are those whose input index for `tap` lies inside.
+  /// The input index of `tap` is inside for outputs [first, end).
   std::int64_t first_inside(std::int64_t tap) const {
     return first_not_below(padding - tap * dilation);
   }
@@ -35,7 +35,8 @@ struct ConvAxis {
   }
 };
 
-/// Extents, and how the work is cut. Positions are the outputs of all images, one after another.
+/// Extents, and the division of the work. Positions are the outputs of all images, one after
+/// another.
 struct ConvGeometry {
   static constexpr std::int64_t kPiece =
       256;  ///< positions, columns and output channels of a piece
@@ -48,9 +49,9 @@ struct ConvGeometry {
   DType compute = DType::kF32;
 
   std::int64_t taps() const { return h.kernel * w.kernel; }
-  std::int64_t depth() const { return in_channels * taps(); }  ///< products of one output element
+  std::int64_t depth() const { return in_channels * taps(); }  ///< products per output element
   std::int64_t outputs() const { return h.out * w.out; }
-  /// Output (i, j) meets input (i, j) and no other.
+  /// True if output (i, j) reads input (i, j) only.
   bool is_pointwise() const { return h.is_identity() && w.is_identity(); }
   std::int64_t plane() const { return h.in * w.in; }
   std::int64_t positions() const { return images * outputs(); }
@@ -60,7 +61,7 @@ struct ConvGeometry {
   std::int64_t position_pieces() const { return parts(positions(), kPiece); }
   std::int64_t depth_piece() const { return std::min(kPiece, depth()); }
 
-  /// Forward: output channels of one unit of work; fewer where positions alone give few units.
+  /// Forward: output channels of one unit of work; fewer if the positions alone give few units.
   std::int64_t channel_piece() const {
     std::int64_t piece = std::min(kPiece, out_channels);
     while (piece > 32 && units(piece) < kEnoughUnits) piece = padded(piece / 2);
@@ -75,7 +76,7 @@ struct ConvGeometry {
            product_scratch(compute, m, kPiece, k);
   }
 
-  /// The gradient of the input: images and input channels of one unit.
+  /// Gradient of the input: images and input channels of one unit.
   std::int64_t image_piece() const {
     return std::clamp<std::int64_t>(kPiece / outputs(), 1, std::max<std::int64_t>(images, 1));
   }
@@ -94,8 +95,8 @@ struct ConvGeometry {
            product_scratch(compute, k, kPiece, o);
   }
 
-  /// The gradient of the weight: tiles of it, and where they are few, parts of the positions that
-  /// are summed apart and then added in order.
+  /// Gradient of the weight: its tiles, and, if they are few, parts of the positions that are
+  /// summed separately and then added in order.
   std::int64_t weight_channels() const { return std::min(kPiece, out_channels); }
   std::int64_t weight_tiles() const {
     return groups * parts(out_channels, weight_channels()) * parts(depth(), depth_piece());
@@ -105,7 +106,7 @@ struct ConvGeometry {
                                     std::max<std::int64_t>(position_pieces(), 1));
   }
   std::int64_t weight_tile_size() const { return weight_channels() * padded(depth_piece()); }
-  /// Of the sums of parts; one part needs none.
+  /// Bytes for the sums of the parts; a single part needs none.
   std::size_t partials() const {
     return position_parts() == 1 ? 0
                                  : bytes(position_parts() * weight_tiles() * weight_tile_size());
@@ -124,9 +125,9 @@ struct ConvGeometry {
 
 struct ConvKernel {
   static constexpr const char* kName = "conv";
-  /// x [images, channels, h, w] of any strides, weight [out channels, in channels of a group, taps]
-  /// and y contiguous, bias [out channels] contiguous or undefined; of one floating dtype; no
-  /// extent but the images is 0.
+  /// x [images, channels, h, w] has any strides; weight [out channels, in channels of a group,
+  /// taps] and y are contiguous, bias [out channels] is contiguous or undefined. One floating
+  /// dtype; only the number of images may be 0.
   struct Args {
     ConstView x;
     ConstView weight;
@@ -151,7 +152,7 @@ struct ConvKernel {
 
 struct ConvBackwardInputKernel {
   static constexpr const char* kName = "conv_backward_input";
-  /// dy like y above, of any strides; weight and dx contiguous.
+  /// dy like y above, with any strides; weight and dx contiguous.
   struct Args {
     ConstView dy;
     ConstView weight;
@@ -174,7 +175,7 @@ struct ConvBackwardInputKernel {
 
 struct ConvBackwardWeightKernel {
   static constexpr const char* kName = "conv_backward_weight";
-  /// dweight = its gradient + beta * dweight, contiguous; dy and x of any strides.
+  /// dweight = its gradient + beta * dweight, contiguous; dy and x have any strides.
   struct Args {
     ConstView dy;
     ConstView x;

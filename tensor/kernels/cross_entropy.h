@@ -1,21 +1,21 @@
 #pragma once
 
-/// Cross entropy of each row against the index of the right class, and its derivative.
+/// Cross entropy of each row for the index of the correct class, and its derivative.
 
 #include "tessera/tensor/kernels/plans/row_scratch.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {
 
-/// Called by a kernel that met a target outside [0, classes); throws. A pointer, because the text
-/// needs what kernel builds do not link.
+/// Called by a kernel that finds a target outside [0, classes); throws. A function pointer, because
+/// kernel builds do not link the code that formats the message.
 using BadTarget = void (*)(std::int64_t row, std::int64_t target, std::int64_t classes);
 
-/// What forward and derivative share. p = softmax(logits), w = class weights or 1, s = smoothing:
+/// Shared by forward and derivative. p = softmax(logits), w = class weights or 1, s = smoothing:
 ///   loss = -(1 - s) w[target] log p[target] - s / classes * sum_c w[c] log p[c]
 struct CrossEntropyTargets {
   ConstView targets;  ///< [rows], i64 or i32, any stride
-  ConstView weight;   ///< [classes] of the type that is computed with, contiguous; may be undefined
+  ConstView weight;   ///< [classes] in the compute type, contiguous; may be undefined
   std::int64_t ignore_index = -100;
   double smoothing = 0;
   BadTarget bad_target = nullptr;
@@ -23,9 +23,8 @@ struct CrossEntropyTargets {
 
 struct CrossEntropyKernel {
   static constexpr const char* kName = "cross_entropy";
-  /// logits [rows, classes], floating, any strides; the results [rows], contiguous, of the type
-  /// that is computed with. row_weight is w[target], and 0 for rows whose target is ignore_index;
-  /// their loss is 0.
+  /// logits [rows, classes], floating, any strides; the results [rows], contiguous, in the compute
+  /// type. row_weight is w[target]. Rows whose target is ignore_index have row_weight 0 and loss 0.
   struct Args {
     ConstView logits;
     CrossEntropyTargets targets;
@@ -55,10 +54,10 @@ struct CrossEntropyKernel {
 struct CrossEntropyBackwardKernel {
   static constexpr const char* kName = "cross_entropy_backward";
   /// dlogits = dloss[row] * ((1 - s) w[t] (p - onehot(t)) + s / classes (p sum_c w[c] - w)), and 0
-  /// in rows that are ignored. As above; dlogits [rows, classes], floating, any strides; dloss
-  /// [rows] and log_sum_exp [rows] of the type that is computed with, dloss of any stride. dlogits
-  /// may be the same view as logits: whoever writes an element has read it, and nobody else reads
-  /// it.
+  /// in ignored rows. Otherwise as above. dlogits [rows, classes] is floating, any strides; dloss
+  /// [rows] and log_sum_exp [rows] are in the compute type, dloss with any stride. dlogits may be
+  /// the same view as logits: each element is read only by the thread that writes it, before it
+  /// writes.
   struct Args {
     ConstView dloss;
     ConstView logits;

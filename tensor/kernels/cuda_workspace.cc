@@ -1,4 +1,4 @@
-// Scratch of kernels on a GPU; in every build, because a launch asks for it by the device's type.
+// Scratch of kernels on a GPU. In every build, because a launch selects it by the device's type.
 
 #include "tessera/tensor/kernels/argsort.h"
 #include "tessera/tensor/kernels/channel_norm.h"

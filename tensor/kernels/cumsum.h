@@ -9,8 +9,8 @@ namespace tessera {
 
 struct CumsumKernel {
   static constexpr const char* kName = "cumsum";
-  /// x and y of one shape with at least 1 dim, any strides. Floating dtypes are added in f64,
-  /// others in i64, one element after another, from the last one on where `reverse` is set.
+  /// x and y of one shape with at least 1 dim, any strides. Floating dtypes are summed in f64,
+  /// others in i64, one element after another, from the last one on if `reverse` is set.
   struct Args {
     ConstView x;
     View y;

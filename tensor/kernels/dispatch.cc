@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// What a CPU lacks, as text; empty: nothing.
+// The features that a CPU lacks, as text; empty: none.
 class Missing {
  public:
   Missing& need(bool present, const char* name) {

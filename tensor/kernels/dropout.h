@@ -1,6 +1,6 @@
 #pragma once
 
-/// Dropout: which elements stay is found by position, from counter-based random numbers.
+/// Dropout. Counter-based random numbers, found by position, decide which elements are kept.
 
 #include "tessera/tensor/kernels/view.h"
 
@@ -9,7 +9,7 @@ namespace tessera {
 struct DropoutKernel {
   static constexpr const char* kName = "dropout";
   /// y = u >= p ? scale * x : 0, where u is the f32 uniform number at first_position + i .
-  /// position_strides, as RandomFillKernel draws it. x and y of one shape and floating dtype, any
+  /// position_strides, as RandomFillKernel draws it. x and y have one shape and floating dtype, any
   /// strides.
   struct Args {
     ConstView x = {};

@@ -1,6 +1,6 @@
 #pragma once
 
-/// y = the elements of x that indices name along one dim.
+/// y = the elements of x that indices select along one dim.
 
 #include "tessera/tensor/kernels/indexed.h"
 

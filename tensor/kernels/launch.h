@@ -1,6 +1,6 @@
 #pragma once
 
-/// The whole dispatcher: from an operation to the kernel of the device.
+/// The dispatcher: from an operation to the kernel of the device.
 ///
 /// A kernel is a struct:
 ///
@@ -9,14 +9,14 @@
 ///       struct Args { ConstView x; View y; UnaryOp op; };             // copyable; lists its views
 ///       template <class F> static void visit(const Args& a, F&& f) { f(a.x); f(a.y); }
 ///       static std::size_t workspace(const Args&);       // bytes of scratch on the CPU
-///       static std::size_t cuda_workspace(const Args&);  // on a GPU; absent where it is none
+///       static std::size_t cuda_workspace(const Args&);  // on a GPU; left out if none is needed
 ///       static void cpu(const Args&, Workspace);         // in kernels/cpu/unary.cc
 ///       static void cuda(CudaStream, const Args&, Workspace);  // in kernels/cuda/unary.cu
 ///     };
 ///
-/// and is listed in kernels/all.h. CPU kernels are compiled once per instruction set into shared
-/// objects of their own; cpu_table() is the table of entry points that fits this machine. Extents
-/// of zero reach kernels: they must cope.
+/// and is listed in kernels/all.h. CPU kernels are compiled once per instruction set, into separate
+/// shared objects; cpu_table() is the table of entry points for this machine. Kernels must accept
+/// extents of zero.
 
 #include <tuple>
 #include <utility>
@@ -39,8 +39,8 @@ concept HasCuda = requires {
   &K::cuda;
 };
 
-/// Bytes of scratch that one launch on a device of this type needs. The null device stands for the
-/// CPU.
+/// Bytes of scratch that one launch on a device of this type needs. The null device is treated as
+/// the CPU.
 template <class K>
 std::size_t workspace_bytes(DeviceType type, const typename K::Args& args) {
   if (type != DeviceType::kCuda) return K::workspace(args);
@@ -51,8 +51,8 @@ std::size_t workspace_bytes(DeviceType type, const typename K::Args& args) {
 
 namespace detail {
 
-/// Scratch of the current stream for the time of one launch: stream order makes reuse after the
-/// launch safe.
+/// Scratch of the current stream for one launch: stream order makes its reuse after the launch
+/// safe.
 class LaunchWorkspace {
  public:
   LaunchWorkspace(std::size_t bytes, const Stream& stream);
@@ -95,7 +95,7 @@ void launch(Device device, const typename K::Args& args) {
     case DeviceType::kCpu: {
       const detail::LaunchWorkspace workspace = make_workspace();
       CpuEntry<K> entry = std::get<CpuEntry<K>>(cpu_table());
-      // The stream times its closures for a trace.
+      // For a trace the stream must time the closure.
       if (stream.kind() == StreamKind::kInline && trace == nullptr)
         return entry.run(args, workspace.get());
       stream.enqueue(K::kName,
@@ -105,7 +105,7 @@ void launch(Device device, const typename K::Args& args) {
     case DeviceType::kCuda:
       if constexpr (kBuiltWithCuda && HasCuda<K>) {
         require_fixed_order(K::kName, device);
-        // Scratch may depend on the GPU, as plans of libraries do.
+        // Scratch may depend on the GPU, as the plans of libraries do.
         const cuda::DeviceGuard guard(device.index);
         const detail::LaunchWorkspace workspace = make_workspace();
         return K::cuda(stream.cuda_handle(), args, workspace.get());

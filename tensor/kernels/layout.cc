@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-// A stable sort of few dims: `order` lists those of `leading` from the largest stride down.
+// A stable sort of few dims: `order` lists the dims of `leading` from the largest stride down.
 std::array<int, kMaxDims> descending(const Shape& leading) {
   std::array<int, kMaxDims> order{};
   for (int d = 0; d < leading.ndim(); ++d) {
@@ -34,7 +34,7 @@ void merge_dims(Shape& shape, std::initializer_list<Shape*> strides) {
     return std::all_of(strides.begin(), strides.end(),
                        [&](const Shape* s) { return (*s)[outer] == (*s)[inner] * shape[inner]; });
   };
-  int kept = 0;  // dims so far; those from here on are read but not yet placed
+  int kept = 0;  // number of dims kept so far; later ones are not placed yet
   for (int d = 0; d < shape.ndim(); ++d) {
     if (shape[d] == 1) continue;
     if (kept > 0 && joins(kept - 1, d)) {

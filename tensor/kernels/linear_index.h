@@ -1,6 +1,6 @@
 #pragma once
 
-/// One index in place of several: positions in row-major order from the indices of each dim.
+/// One index instead of several: row-major positions from the indices of each dim.
 
 #include <array>
 

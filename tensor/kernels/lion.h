@@ -10,7 +10,7 @@ namespace tessera {
 
 struct LionKernel {
   static constexpr const char* kName = "lion";
-  /// Contiguous views of one length, floating. See LionSegment in ops/optim.h for the formula.
+  /// Contiguous floating views of one length. The formula is at LionSegment in ops/optim.h.
   struct Segment {
     View parameter;
     ConstView gradient;
@@ -18,7 +18,7 @@ struct LionKernel {
     double lr = 0;
     double beta1 = 0;
     double beta2 = 0;
-    double shrink = 1;         ///< of the parameter, before the step: 1 - lr * weight_decay
+    double shrink = 1;         ///< factor of the parameter before the step: 1 - lr * weight_decay
     double gradient_sign = 1;  ///< -1 to maximize
   };
   struct Args {

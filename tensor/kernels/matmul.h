@@ -10,23 +10,26 @@
 
 namespace tessera {
 
-/// How one product of a batch is cut into tiles of c. A function of shape and dtype alone, never of
-/// threads, CPU or batch, because the rounding of a result depends on it.
+/// How one product of a batch is split into tiles of c. Depends on shape and dtype alone, never on
+/// threads, CPU or batch, because the rounding of the result depends on the tiles.
 struct MatmulTiles {
   std::int64_t m = 0;  ///< rows of a tile; the last may have fewer
   std::int64_t n = 0;  ///< columns
 
-  std::int64_t rows(std::int64_t all) const { return (all + m - 1) / m; }     ///< tiles above
-  std::int64_t columns(std::int64_t all) const { return (all + n - 1) / n; }  ///< each other
+  std::int64_t rows(std::int64_t all) const {
+    return (all + m - 1) / m;
+  }                                                                           ///< number of tiles
+                                                                              ///< vertically
+  std::int64_t columns(std::int64_t all) const { return (all + n - 1) / n; }  ///< and horizontally
 };
 
-/// For extents of c above 0; `dtype` is that of the operands.
+/// For positive extents of c; `dtype` is that of the operands.
 ///
-/// oneDNN is quickest where a tile has all columns of c, so that its rows lie close together, and
-/// loses 5 % with 128 rows instead of 256, since every tile packs b anew. So c is cut into strips
-/// of up to 256 rows; strips become lower, and short ones narrower, only where that makes work for
-/// more threads, and no tile gets less work than waking a thread is worth. Eigen, which has f64,
-/// packs both operands and gets tiles of 256 x 256.
+/// oneDNN is fastest if a tile has all columns of c, so that its rows lie close together. It loses
+/// 5 % with 128 rows instead of 256, because every tile packs b again. So c is split into strips of
+/// up to 256 rows. Strips become lower, and short ones narrower, only if that makes work for more
+/// threads, and each tile has enough work to be worth waking a thread. Eigen, which computes f64,
+/// packs both operands and uses tiles of 256 x 256.
 inline MatmulTiles matmul_tiles(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
   const bool is_f64 = dtype == DType::kF64;
   const std::int64_t most_rows = 256, most_columns = is_f64 ? 256 : n, enough = is_f64 ? 8 : 4;
@@ -34,7 +37,7 @@ inline MatmulTiles matmul_tiles(DType dtype, std::int64_t m, std::int64_t n, std
     return (extent + tile - 1) / tile;
   };
   std::int64_t rows = parts(m, most_rows), columns = parts(n, most_columns);
-  // Even tiles, and multiples of 16 (64 columns for oneDNN), which suit vector registers.
+  // Tiles of even size, in multiples of 16 (64 columns for oneDNN), which suit vector registers.
   const auto even = [&](std::int64_t extent, std::int64_t count, std::int64_t unit) {
     return std::min(extent, parts(parts(extent, count), unit) * unit);
   };
@@ -56,9 +59,9 @@ inline MatmulTiles matmul_tiles(DType dtype, std::int64_t m, std::int64_t n, std
   return {tile_m(), tile_n()};
 }
 
-/// Makes a matrix's strides such that one of them is 1 and the other at least as long as what it
-/// steps over, which is what the kernel takes; false where that cannot be without a copy. A dim of
-/// extent 1 has no stride of its own and gets a fitting one.
+/// Makes a matrix's strides such that one of them is 1 and the other is at least the extent that it
+/// steps over, as the kernel requires; false if that is impossible without a copy. A dim of extent
+/// 1 has no stride of its own and gets a suitable one.
 inline bool settle_strides(std::int64_t rows, std::int64_t columns, std::int64_t& row,
                            std::int64_t& column) {
   if (columns == 1 && row != 1) column = 1;
@@ -70,16 +73,15 @@ inline bool settle_strides(std::int64_t rows, std::int64_t columns, std::int64_t
 struct MatmulKernel {
   static constexpr const char* kName = "matmul";
   static constexpr std::int64_t kEigenDepth = 256;  ///< inner extent of Eigen's packed blocks
-  /// Where operands are converted or the result is not written at once: a tile is finished in
-  /// blocks of so many columns, and operands are converted in chunks of so much of the inner dim.
+  /// If operands are converted or the result is not written directly: columns of a block in which a
+  /// tile is finished, and extent of the inner dim of a chunk in which operands are converted.
   static constexpr std::int64_t kBlockColumns = 512, kChunk = 256;
 
-  /// a [batch..., m, k], b [batch..., k, n], c [batch..., m, n]; m, n and the batch above 0, k may
-  /// be 0. a and b are of one floating dtype; c and bias may be of others. Strides of a and b are
+  /// a [batch..., m, k], b [batch..., k, n], c [batch..., m, n]; m, n and the batch are above 0, k
+  /// may be 0. a and b have one floating dtype; c and bias may have others. Strides of a and b are
   /// settled (settle_strides), c has rows of unit stride. bias [n], with a stride of 1 or 0, may be
-  /// undefined; with one, or with an activation, alpha is 1 and beta 0. Where beta is 0 c is not
-  /// read. `before`, which may be undefined, gets what the activation is applied to; it looks like
-  /// c.
+  /// undefined; with a bias or an activation, alpha is 1 and beta 0. If beta is 0, c is not read.
+  /// `before`, which may be undefined, receives the input of the activation; it has c's layout.
   struct Args {
     ConstView a;
     ConstView b;
@@ -105,8 +107,8 @@ struct MatmulKernel {
     f(args.c);
   }
 
-  /// True when a library may write its product into c, or `before`, as it is: what remains is at
-  /// most the activation. oneDNN also adds to c of f32; Eigen does all there is.
+  /// True if a library can write its product directly into c or `before`: at most the activation
+  /// remains. oneDNN also adds to an f32 c; Eigen does everything.
   static bool writes_directly(const Args& args);
   /// The parts of one thread's scratch, in bytes, each a multiple of 64.
   struct Scratch {
@@ -117,20 +119,21 @@ struct MatmulKernel {
     std::size_t total() const { return product + a + b + library; }
   };
   static Scratch scratch(const Args& args, const MatmulTiles& tiles);
-  /// So many tiles in a row, of this product and of the next in the batch, are one thread's work.
+  /// The number of consecutive tiles, of this product and the next ones in the batch, that one
+  /// thread takes.
   static std::int64_t tiles_at_once(const Args& args, const MatmulTiles& tiles) {
     constexpr std::int64_t kLeastProducts = std::int64_t{1} << 21;
     return std::max<std::int64_t>(
         1, kLeastProducts / std::max<std::int64_t>(1, tiles.m * tiles.n * args.k()));
   }
-  /// Room for the threads of the issuing rank, as far as there is work for them.
+  /// Scratch for the threads of the issuing rank, as far as there is work for them.
   static std::size_t workspace(const Args& args);
-  /// Uses as many threads as `scratch` has room for, at least one. (oneDNN gets memory of its own
-  /// where a version of it wants more than its part.)
+  /// Uses as many threads as `scratch` has room for, at least one. (oneDNN allocates memory itself
+  /// if its version needs more than its part.)
   static void cpu(const Args& args, Workspace scratch);
-  /// For the library, and for results that it does not write itself; of the arguments alone.
+  /// For the library, and for results that it cannot write itself; depends on the arguments alone.
   static std::size_t cuda_workspace(const Args& args);
-  /// By cuBLASLt: see cuda/matmul_plan.h.
+  /// By cuBLASLt: see cuda/cublas/matmul_plan.h.
   static void cuda(CudaStream stream, const Args& args, Workspace scratch);
 };
 
@@ -146,9 +149,9 @@ inline bool MatmulKernel::writes_directly(const Args& args) {
   return dtype_fits && args.alpha == 1 && (args.beta == 0 || adds);
 }
 
-/// What oneDNN 2.6 asks for with AVX-512, rounded up to the blocks it packs in: a block of b, and
-/// where a is transposed all rows of a. It packs at most 1,280 of the inner dim at once. Eigen
-/// packs kEigenDepth of both operands.
+/// oneDNN 2.6's scratch with AVX-512, rounded up to its packing blocks: a block of b, and if a is
+/// transposed all rows of a. It packs at most 1,280 of the inner dim at once. Eigen packs
+/// kEigenDepth of both operands.
 inline MatmulKernel::Scratch MatmulKernel::scratch(const Args& args, const MatmulTiles& tiles) {
   const auto bytes = [](std::int64_t elements, std::size_t size) {
     return (static_cast<std::size_t>(elements) * size + 63) / 64 * 64;

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Pooling over two spatial dims: the largest element or the mean of windows, and their
-/// derivatives, which gather: each input element sums the windows it lies in, in order.
+/// Pooling over two spatial dims: the maximum or the mean of windows, and their derivatives.
+/// Derivatives gather: each input element sums the windows that contain it, in order.
 
 #include <algorithm>
 
@@ -13,26 +13,27 @@ namespace tessera {
 /// The windows of one spatial dim.
 struct PoolAxis {
   std::int64_t in = 1, out = 1, kernel = 1, stride = 1, padding = 0, dilation = 1;
-  bool adaptive = false;  ///< `out` windows that cover the input, whatever the rest says
+  bool adaptive = false;  ///< `out` windows that cover the input; the other fields are ignored
 
-  /// Elements first(o), first(o) + dilation, ... below end(o); some may lie outside [0, in).
+  /// The window's elements are first(o), first(o) + dilation, ... below end(o); some may lie
+  /// outside [0, in).
   std::int64_t first(std::int64_t o) const {
     return adaptive ? o * in / out : o * stride - padding;
   }
   std::int64_t end(std::int64_t o) const {
     return adaptive ? ((o + 1) * in + out - 1) / out : first(o) + span();
   }
-  /// The first element inside the input.
+  /// The window's first element inside the input.
   std::int64_t first_inside(std::int64_t o) const {
     const std::int64_t f = first(o);
     return f >= 0 ? f : f + (-f + dilation - 1) / dilation * dilation;
   }
   std::int64_t end_inside(std::int64_t o) const { return std::min(end(o), in); }
-  /// Elements including those of the padding, but not what rounding up adds beyond it.
+  /// Number of elements, with padding, but without those that ceil_mode adds beyond the padding.
   std::int64_t padded_count(std::int64_t o) const {
     return adaptive ? end(o) - first(o) : std::min(end(o), in + padding) - first(o);
   }
-  /// Windows [first_output(i), end_output(i)) reach from one side of element i to the other.
+  /// Windows [first_output(i), end_output(i)) may contain element i.
   std::int64_t first_output(std::int64_t i) const {
     if (adaptive) return i * out / in;
     const std::int64_t from = i + padding - span() + 1;
@@ -47,21 +48,21 @@ struct PoolAxis {
   std::int64_t span() const { return (kernel - 1) * dilation + 1; }
 };
 
-/// Both dims, and the planes (images x channels) that are units of work.
+/// Both dims, and the planes (images x channels), which are the units of work.
 struct PoolGeometry {
   std::int64_t planes = 0;
   PoolAxis h, w;
-  bool count_include_pad = true;  ///< for means
+  bool count_include_pad = true;  ///< for average pooling
   DType compute = DType::kF32;
 
   std::int64_t inputs() const { return h.in * w.in; }
   std::int64_t outputs() const { return h.out * w.out; }
-  /// What a mean divides the sum of window (i, j) by.
+  /// The divisor of the mean of window (i, j).
   std::int64_t divisor(std::int64_t i, std::int64_t j) const {
     if (count_include_pad) return h.padded_count(i) * w.padded_count(j);
     return (h.end_inside(i) - h.first_inside(i)) * (w.end_inside(j) - w.first_inside(j));
   }
-  /// One plane, a row of the input and one of the output.
+  /// Bytes for one plane, a row of the input and one of the output.
   std::size_t share(std::int64_t plane) const {
     return static_cast<std::size_t>(padded(plane) + padded(w.in) + padded(w.out)) *
            dtype_size(compute);
@@ -70,8 +71,8 @@ struct PoolGeometry {
 
 struct MaxPoolKernel {
   static constexpr const char* kName = "max_pool";
-  /// x [images, channels, h, w] of any strides; y and indices (i64, row-major in the plane of x; -1
-  /// for none) contiguous.
+  /// x [images, channels, h, w] has any strides; y and indices (i64, row-major in the plane of x;
+  /// -1 for none) are contiguous.
   struct Args {
     ConstView x;
     View y;
@@ -93,7 +94,7 @@ struct MaxPoolKernel {
 
 struct MaxPoolBackwardKernel {
   static constexpr const char* kName = "max_pool_backward";
-  /// dy of any strides; indices and dx contiguous.
+  /// dy has any strides; indices and dx are contiguous.
   struct Args {
     ConstView dy;
     ConstView indices;

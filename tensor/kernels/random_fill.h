@@ -11,13 +11,14 @@ enum class Distribution : std::uint8_t {
   kNormal,           ///< offset + scale * n, n standard normal
   kTruncatedNormal,  ///< offset + scale * n, n standard normal between low and high
   kBernoulli,        ///< 1 where u < scale, else 0
-  kIntegers,         ///< offset + a whole number below `range`
+  kIntegers,         ///< offset + an integer in [0, range)
 };
 
 struct RandomFillKernel {
   static constexpr const char* kName = "random_fill";
-  /// y[i] = the number at first_position + i . position_strides; y of any strides, floating but for
-  /// kBernoulli and kIntegers. f64 numbers are drawn as f64, 16-bit ones as f32 and rounded.
+  /// y[i] = the number at first_position + i . position_strides. y has any strides, and is floating
+  /// except for kBernoulli and kIntegers. f64 numbers are drawn as f64; 16-bit ones are drawn as
+  /// f32 and rounded.
   struct Args {
     View y = {};
     std::uint64_t key = 0;
@@ -26,9 +27,9 @@ struct RandomFillKernel {
     Distribution distribution = Distribution::kUniform;
     double offset = 0;
     double scale = 1;
-    double low = 0;           ///< of kTruncatedNormal, in standard deviations
+    double low = 0;           ///< for kTruncatedNormal, in standard deviations
     double high = 0;          ///< the same
-    std::uint64_t range = 1;  ///< of kIntegers
+    std::uint64_t range = 1;  ///< for kIntegers
   };
   template <class F>
   static void visit(const Args& a, F&& f) {

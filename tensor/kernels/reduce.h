@@ -2,11 +2,11 @@
 
 /// Folding the elements along some dims into one.
 ///
-/// The order depends on the number of elements only: the elements of one result, in row-major
-/// order, are cut into blocks of kBlock; in a block, element i goes to lane i % kLanes; lanes are
-/// folded pairwise; blocks are folded in order, kGroup at a time, and so are the results of that,
-/// until one is left, with floating sums in f64. Strides, threads, the device and the number of
-/// other results play no part.
+/// The order depends only on the number of elements. The elements of one result, in row-major
+/// order, are split into blocks of kBlock. In a block, element i goes to lane i % kLanes; lanes are
+/// folded pairwise. Blocks are folded in order, kGroup at a time, and their results again, until
+/// one is left; floating sums of blocks are in f64. Strides, threads, the device and the number of
+/// other results do not matter.
 
 #include "tessera/tensor/kernels/view.h"
 
@@ -48,7 +48,7 @@ struct ReduceKernel {
     double parameter = 0;
     ConstView shift{};  ///< f64, as y; for kLogSumExp, kVar and kStddev, else undefined
 
-    /// Elements of one result, and the blocks they are cut into.
+    /// The number of elements of one result, and of their blocks.
     std::int64_t count() const {
       std::int64_t n = 1;
       for (int d = kept_dims; d < x.shape.ndim(); ++d) n *= x.shape[d];
@@ -67,11 +67,11 @@ struct ReduceKernel {
     if (a.shift.defined()) f(a.shift);
     f(a.y);
   }
-  /// One number of 8 bytes per block and result.
+  /// 8 bytes per block and result.
   static std::size_t workspace(const Args& a) {
     return static_cast<std::size_t>(a.outputs() * a.blocks()) * 8;
   }
-  /// The same for each group of blocks, or each block, and for groups of groups of them.
+  /// 8 bytes for each group of blocks, or each block, and for groups of groups.
   static std::size_t cuda_workspace(const Args& a) {
     if (a.blocks() <= 1) return 0;
     const std::int64_t above = (a.blocks() + kGroup * kGroup - 1) / (kGroup * kGroup);

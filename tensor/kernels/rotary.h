@@ -1,6 +1,6 @@
 #pragma once
 
-/// Rotary position embedding: the table of angles, and turning pairs of features by them.
+/// Rotary position embedding: the table of angles, and the rotation of pairs of features by them.
 
 #include "tessera/tensor/kernels/plans/row_scratch.h"
 #include "tessera/tensor/kernels/view.h"
@@ -9,8 +9,8 @@ namespace tessera {
 
 struct RotaryTableKernel {
   static constexpr const char* kName = "rotary_table";
-  /// cos and sin [positions, pairs], f32 or f64, contiguous, of (offset + position) * base^(-pair /
-  /// pairs).
+  /// cos and sin [positions, pairs], f32 or f64, contiguous, of the angle (offset + position) *
+  /// base^(-pair / pairs).
   struct Args {
     View cos;
     View sin;
@@ -30,9 +30,9 @@ struct RotaryTableKernel {
 struct RotaryKernel {
   static constexpr const char* kName = "rotary";
   /// x and y [..., positions, heads, features], floating, any strides; cos and sin [positions,
-  /// pairs] of the type that is computed in, rows of unit stride. The first 2 * pairs features of a
-  /// row are turned, the others copied. A pair is features i and pairs + i, or, interleaved, 2i and
-  /// 2i + 1. Inverse turns the other way.
+  /// pairs] in the compute type, with rows of unit stride. The first 2 * pairs features of a row
+  /// are rotated, the others copied. A pair is features i and pairs + i, or, interleaved, 2i and 2i
+  /// + 1. `inverse` rotates by the negative angle.
   struct Args {
     ConstView x;
     ConstView cos;

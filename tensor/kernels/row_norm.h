@@ -1,12 +1,12 @@
 #pragma once
 
-/// Normalisation of rows, layer, RMS and group norm in one: each row is moved and scaled by its own
+/// Normalisation of rows: layer, RMS and group norm. Each row is shifted and scaled by its own
 /// statistics, then each channel by a weight and a bias.
 ///
-/// Rows are [samples, groups], a row's elements [channels, spatial]; group g holds the channels
-/// [g * channels, (g + 1) * channels) of weight and bias. Layer and RMS norm have one group, and a
-/// channel for each element. All tensors are contiguous; statistics, weight and bias have the type
-/// that x's is computed in. Weight and bias may be undefined: 1 and 0.
+/// Rows are [samples, groups], a row's elements [channels, spatial]; group g has the channels [g *
+/// channels, (g + 1) * channels) of weight and bias. Layer and RMS norm have one group, and each
+/// element is a channel. All tensors are contiguous; statistics, weight and bias are in x's compute
+/// type. Weight and bias may be undefined: 1 and 0.
 
 #include <algorithm>
 
@@ -27,13 +27,13 @@ struct RowNormShape {
 
 struct RowNormKernel {
   static constexpr const char* kName = "row_norm";
-  /// y = (x - mean) * rstd * weight + bias. With `centered` mean is the row's and rstd = 1 /
-  /// sqrt(variance + eps); without, mean is 0 and not written, and rstd = 1 / sqrt(mean of squares
-  /// + eps). x and y [rows, length], mean and rstd [rows].
+  /// y = (x - mean) * rstd * weight + bias. If `centered`, mean is the row's and rstd = 1 /
+  /// sqrt(variance + eps); else mean is 0 and not written, and rstd = 1 / sqrt(mean of squares +
+  /// eps). x and y are [rows, length], mean and rstd [rows].
   ///
-  /// With a `residual` what is normalised is sum = x + residual, rounded to x's dtype and written:
-  /// the bits of an addition that is followed by a norm. Both are as x, and either given or not.
-  /// `sum` may be x or the residual.
+  /// With a `residual` the normalised value is sum = x + residual, rounded to x's dtype and written
+  /// to `sum`: the same bits as an addition followed by a norm. residual and sum are like x; either
+  /// both are given or neither. `sum` may be x or the residual.
   struct Args {
     ConstView x;
     ConstView weight;
@@ -48,12 +48,12 @@ struct RowNormKernel {
     View sum{};
 
     std::size_t element() const { return dtype_size(rstd.dtype); }
-    /// For the weight and bias that are missing.
+    /// Bytes for a missing weight and bias.
     std::size_t affine_bytes() const {
       const std::int64_t all = 2 * shape.groups * shape.channels;
       return row_scratch_share(static_cast<std::size_t>(all) * element());
     }
-    /// Of x, and of the residual.
+    /// Bytes for x and the residual.
     std::size_t row_bytes() const {
       const std::size_t rows = residual.defined() ? 2 : 1;
       return rows * static_cast<std::size_t>(shape.length()) * element();
@@ -84,10 +84,10 @@ struct RowNormBackwardKernel {
   /// With h = (x - mean) * rstd and g = dy * weight:
   ///   dx = rstd * (g - mean(g) - h * mean(g * h)), means over the row; mean(g) only if centered
   ///   dweight = sum of dy * h, dbias = sum of dy, over samples and spatial
-  /// dx, dweight and dbias may each be undefined; mean is where it is not centered.
+  /// dx, dweight and dbias may each be undefined; mean is undefined unless centered.
   ///
-  /// Sums over samples are taken in blocks of samples_per_block(), cut by shape alone and added in
-  /// order, in f64.
+  /// Sums over samples are split into blocks of samples_per_block(), which depends on the shape
+  /// alone, and added in order, in f64.
   struct Args {
     ConstView dy;
     ConstView x;
@@ -120,7 +120,7 @@ struct RowNormBackwardKernel {
     }
     std::int64_t task_length() const { return samples_per_block() * shape.length(); }
 
-    /// On a GPU samples are cut into chunks: enough to fill one with work, few enough to add up.
+    /// A GPU splits samples into chunks: enough to keep it busy, few enough to add up.
     std::int64_t cuda_samples_per_chunk() const {
       const std::int64_t all = std::max<std::int64_t>(1, shape.groups * shape.channels);
       const std::int64_t tiles = shape.spatial == 1 ? (all + 127) / 128 : all;

@@ -1,20 +1,21 @@
 #pragma once
 
-/// Elements of src go where indices name along one dim of y: the reverse of gather.
+/// Elements of src go to the positions that indices select along one dim of y: the inverse of
+/// gather.
 
 #include "tessera/tensor/kernels/indexed.h"
 
 namespace tessera {
 
 enum class ScatterMode : std::uint8_t {
-  kAssign,  ///< any dtype; where an index comes twice, the last one stays
+  kAssign,  ///< any dtype; for duplicate indices the last one stays
   kAdd,     ///< f32, f64, i64, i32, u8; in the order of the indices, integers wrap around
 };
 
 struct ScatterKernel {
   static constexpr const char* kName = "scatter";
-  /// src and y of one dtype, index i64 or i32; any strides. What no
-  /// index names stays as it is. Elements at index `skip` are left out.
+  /// src and y have one dtype, index is i64 or i32; any strides. Elements that no index selects are
+  /// not changed. Elements at index `skip` are left out.
   struct Args {
     ConstView src;
     ConstView index;

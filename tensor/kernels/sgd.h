@@ -10,8 +10,7 @@ namespace tessera {
 
 struct SgdKernel {
   static constexpr const char* kName = "sgd";
-  /// Contiguous views of one length, floating. See SgdSegment in ops/optim.h for the
-  /// formula.
+  /// Contiguous floating views of one length. The formula is at SgdSegment in ops/optim.h.
   struct Segment {
     View parameter;
     ConstView gradient;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Softmax along the last dim, its logarithm, and the derivatives of both.
+/// Softmax along the last dim, log-softmax, and the derivatives of both.
 
 #include "tessera/tensor/kernels/plans/row_scratch.h"
 #include "tessera/tensor/kernels/view.h"
@@ -9,7 +9,7 @@ namespace tessera {
 
 struct SoftmaxKernel {
   static constexpr const char* kName = "softmax";
-  /// x and y of one shape with at least one dim and one floating dtype, any strides. With `log` y
+  /// x and y have one shape with at least one dim and one floating dtype, any strides. With `log` y
   /// is x - max - log(sum(exp(x - max))).
   struct Args {
     ConstView x;
@@ -25,7 +25,7 @@ struct SoftmaxKernel {
     f(a.x);
     f(a.y);
   }
-  /// A row, or a tile of them, for each thread, where y cannot hold it.
+  /// A row, or a tile of rows, for each thread, if y cannot hold it.
   static std::size_t workspace(const Args& a);
   static void cpu(const Args& a, Workspace scratch);
   static void cuda(CudaStream stream, const Args& a, Workspace scratch);
@@ -33,7 +33,7 @@ struct SoftmaxKernel {
 
 struct SoftmaxBackwardKernel {
   static constexpr const char* kName = "softmax_backward";
-  /// dx = y * (dy - sum(dy * y)); with `log` dx = dy - exp(y) * sum(dy). As above.
+  /// dx = y * (dy - sum(dy * y)); with `log` dx = dy - exp(y) * sum(dy). Otherwise as above.
   struct Args {
     ConstView dy;
     ConstView y;

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The sum of the squares of all elements of a list of tensors: what a norm over all gradients is
-/// the root of.
+/// The sum of the squares of all elements of a list of tensors; its root is the norm of all
+/// gradients.
 
 #include <algorithm>
 #include <vector>
@@ -12,9 +12,9 @@ namespace tessera {
 
 struct SquaresListKernel {
   static constexpr const char* kName = "sum_of_squares_list";
-  /// y, one f64, is 0 + s_0 + s_1 + ..., in this order, where s_i is what ReduceKernel's
-  /// kSumOfSquares gives of tensor i in f64: its order, its bits. Tensors are contiguous and
-  /// floating, of any dtypes.
+  /// y, one f64, is 0 + s_0 + s_1 + ..., in this order, where s_i is the result of ReduceKernel's
+  /// kSumOfSquares for tensor i in f64, with the same order and bits. Tensors are contiguous and
+  /// floating; dtypes may differ.
   struct Args {
     std::vector<ConstView> tensors;
     View y;
@@ -31,7 +31,7 @@ struct SquaresListKernel {
       most = std::max(most, ReduceKernel::workspace(one_tensor(tensor)));
     return most;
   }
-  /// A number for each group of blocks, for each 64 groups, and for each tensor.
+  /// One number for each group of blocks, for each 64 groups, and for each tensor.
   static std::size_t cuda_workspace(const Args& a) {
     std::int64_t numbers = 0;
     for (const ConstView& tensor : a.tensors) {
@@ -43,7 +43,7 @@ struct SquaresListKernel {
   static void cpu(const Args& a, Workspace scratch);
   static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 
-  /// The reduction of one of them; y is left open.
+  /// The reduction of one of the tensors; y is not set.
   static ReduceKernel::Args one_tensor(const ConstView& tensor) {
     ReduceKernel::Args args;
     args.x = tensor;
@@ -52,7 +52,7 @@ struct SquaresListKernel {
     args.op = ReduceOp::kSumOfSquares;
     return args;
   }
-  /// Groups of blocks of a tensor: what a block of threads takes.
+  /// The number of groups of blocks of a tensor; a block of threads takes one group.
   static std::int64_t cuda_tiles(std::int64_t elements) {
     constexpr std::int64_t kTile = ReduceKernel::kBlock * ReduceKernel::kGroup;
     return (elements + kTile - 1) / kTile;

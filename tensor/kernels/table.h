@@ -1,7 +1,7 @@
 #pragma once
 
 /// The list of all kernels, and the table of CPU entry points that each instruction-set build
-/// exports. Adding a kernel: include its header and append it to `AllKernels`.
+/// exports. To add a kernel, include its header and append it to `AllKernels` in all.h.
 
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// One entry point; a type of its own per kernel, so that std::get finds it.
+/// One entry point; a distinct type for each kernel, so that std::get finds it.
 template <class K>
 struct CpuEntry {
   void (*run)(const typename K::Args&, Workspace) = nullptr;
@@ -23,7 +23,7 @@ struct CpuTableOf;
 template <class... K>
 struct CpuTableOf<KernelList<K...>> {
   using Type = std::tuple<CpuEntry<K>...>;
-  /// Only kernel builds call this: it names the code of every kernel.
+  /// Called only in kernel builds, because it refers to the code of every kernel.
   static Type make() { return {CpuEntry<K>{&K::cpu}...}; }
 };
 
@@ -33,8 +33,8 @@ using CpuTable = CpuTableOf<AllKernels>::Type;
 enum class CpuIsa : std::uint8_t { kX86V3, kX86V4 };
 const char* cpu_isa_name(CpuIsa isa);  ///< "x86-64-v3"
 
-/// What the choice depends on; made-up values test it. A flag is set when the operating system
-/// keeps the registers too.
+/// The CPU properties that the choice depends on; tests pass made-up values. A flag is set only if
+/// the operating system also saves the registers.
 struct CpuFlags {
   bool avx2 = false, fma = false, bmi1 = false, bmi2 = false, f16c = false, lzcnt = false,
        movbe = false;  // v3
@@ -42,16 +42,17 @@ struct CpuFlags {
        avx512vl = false;  // v4
 };
 CpuFlags detect_cpu_flags();
-/// The value of TESSERA_CPU_ISA: "v3" or "v4" asks for that build; empty where it is not set.
+/// The value of TESSERA_CPU_ISA: "v3" or "v4" requests that build; empty if it is not set.
 std::string requested_cpu_isa();
 /// The best build for a CPU, or the one that `requested` names unless it is empty. Throws
-/// DeviceError naming the missing features where the CPU cannot run it, or no build at all, and for
-/// an unknown name.
+/// DeviceError with the missing features if the CPU cannot run that build, or any build, and for an
+/// unknown name.
 CpuIsa choose_cpu_isa(const CpuFlags& flags, const std::string& requested = {});
 
-/// What this process uses: choose_cpu_isa of this CPU and of TESSERA_CPU_ISA, at the first call.
+/// The build that this process uses: choose_cpu_isa of this CPU and TESSERA_CPU_ISA, at the first
+/// call.
 CpuIsa cpu_isa();
-/// Its entry points. Throws DeviceError as choose_cpu_isa.
+/// The entry points of that build. Throws DeviceError as choose_cpu_isa.
 const CpuTable& cpu_table();
 
 }  // namespace tessera

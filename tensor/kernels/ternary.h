@@ -17,8 +17,8 @@ struct TernaryKernel {
     Operand c;
     View y;
     TernaryOp op;
-    DType compute;      ///< kF32, kF64, or kI64 for functors that take integers
-    double factor = 1;  ///< of addcmul and addcdiv
+    DType compute;      ///< kF32, kF64, or kI64 for functors that accept integers
+    double factor = 1;  ///< for addcmul and addcdiv
   };
   template <class F>
   static void visit(const Args& args, F&& f) {

@@ -8,8 +8,8 @@ namespace tessera {
 
 struct TriangleKernel {
   static constexpr const char* kName = "triangle";
-  /// x and y [..., rows, columns] of one dtype, any strides. Element (i, j) stays where j - i is at
-  /// most `diagonal`, or with `upper` at least.
+  /// x and y [..., rows, columns] have one dtype, any strides. Element (i, j) is kept if j - i <=
+  /// `diagonal`; with `upper`, if j - i >= `diagonal`.
   struct Args {
     ConstView x;
     View y;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// From a run-time DType to a C++ type, for kernels. The operation has checked the dtype, so
-/// nothing throws here and kernel builds need no library for it.
+/// nothing throws here, and kernel builds need not link error handling.
 
 #include <utility>
 
@@ -42,8 +42,8 @@ constexpr void with_type(DType dtype, Body&& body) {
   }
 }
 
-/// Calls `body.template operator()<C>()` with the type that values of `dtype` are computed in:
-/// float for f32 and the 16-bit types, double, or std::int64_t for integers and bool.
+/// Calls `body.template operator()<C>()` with the compute type of `dtype`: float for f32 and the
+/// 16-bit types, double, or std::int64_t for integers and bool.
 template <class Body>
 constexpr void with_compute_type(DType dtype, Body&& body) {
   if (dtype == DType::kF64) return body.template operator()<double>();

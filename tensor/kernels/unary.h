@@ -14,7 +14,7 @@ struct UnaryKernel {
     ConstView x;
     View y;
     UnaryOp op;
-    DType compute;  ///< kF32, kF64, or kI64 for functors that take integers
+    DType compute;  ///< kF32, kF64, or kI64 for functors that accept integers
   };
   template <class F>
   static void visit(const Args& a, F&& f) {

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Tensors as kernels see them: plain data that a closure or a CUDA kernel takes by value. Standard
-/// library only.
+/// Tensors in the form that kernels take: plain data that a closure or a CUDA kernel captures by
+/// value. Standard library only.
 
 #include <cstddef>
 #include <cstdint>
@@ -47,7 +47,7 @@ struct View {
   std::int64_t numel() const { return shape.numel(); }
 };
 
-/// What an elementwise kernel reads: a view that walks the result's shape, or one number.
+/// An input of an elementwise kernel: a view with the result's shape, or one number.
 struct Operand {
   ConstView view;
   double number = 0;
@@ -58,7 +58,7 @@ struct Operand {
   bool is_number() const { return !view.defined(); }
 };
 
-/// A native CUDA stream, without the toolkit's headers.
+/// A CUDA stream (cudaStream_t), without the toolkit's headers.
 using CudaStream = ::CUstream_st*;
 
 /// Scratch memory of one kernel run.

@@ -20,7 +20,7 @@ namespace tessera {
 namespace {
 
 constexpr int kNanByte = 0xFF;
-constexpr int kNamedHolders = 5;  // in an error about memory
+constexpr int kNamedHolders = 5;  // largest holders named in an OutOfMemory error
 
 bool poisons_new_blocks() {
 #ifdef NDEBUG
@@ -34,7 +34,7 @@ bool poisons_new_blocks() {
 #endif
 }
 
-/// Addresses that no program has: using one faults at once.
+/// Addresses without memory: dereferencing one faults.
 void* reserve_null_address(std::size_t bytes) {
   static std::atomic<std::uintptr_t> next{std::uintptr_t{1} << 62};
   const std::size_t step = (bytes / 256 + 1) * 256;
@@ -46,7 +46,7 @@ struct Held {
   std::size_t kept = 0;
 };
 
-// By this process, of the memory of the device.
+// Device memory held by this process.
 Held held_memory(Device device) {
   if (device.is_cuda()) {
     const CudaMemory memory = cuda_memory(device);
@@ -111,7 +111,7 @@ Block Block::take(std::size_t bytes, const Stream& stream, MemoryCategory catego
   }
   block.count(category);
   if (target.device.is_cpu() && poisons_new_blocks()) {
-    // In stream order: earlier work of the stream may still be using a block that came back.
+    // In stream order: earlier work of the stream may still be using a block that was returned.
     stream.enqueue("poison", [data = block.data_, bytes] { std::memset(data, kNanByte, bytes); });
   } else if (block.gpu_ != nullptr && poisons_new_blocks()) {
     block.gpu_->fill_bytes(block.data_, kNanByte, bytes);
@@ -136,7 +136,7 @@ bool Block::belongs_to(const Stream& stream) const {
   if (empty()) return false;
   if (pinned_) return pinned_->stream == stream;
   const Stream::Impl& target = stream.impl();
-  // A stream's pool is its own; on the null device, where nothing runs, there is none.
+  // Each stream has a pool of its own; the null device, where nothing runs, has none.
   return device_ == target.device.type && pool_ == target.pool.get() && gpu_ == target.gpu.get() &&
          (gpu_ == nullptr || gpu_->may_reuse(data_));
 }
@@ -202,7 +202,7 @@ void Block::trace_free() const noexcept {
                                category_, detach_note_->name});
     }
   } catch (...) {
-    // Out of host memory for a record: the bytes go back all the same.
+    // No host memory for a record: the bytes are returned all the same.
   }
 }
 

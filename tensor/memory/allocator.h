@@ -1,20 +1,20 @@
 #pragma once
 
-/// Memory of a device, by stream.
+/// Device memory, allocated per stream.
 ///
-/// A block belongs to the stream that was current when it was taken. Given back, it is kept and
-/// handed out again *to that stream only*: work of one stream is ordered, so no event is needed for
-/// reuse. Whoever lets another stream touch a block must order that stream's work before the
-/// block's return (Stream::wait). Fresh CPU memory costs page faults, which is why blocks are kept.
+/// A block belongs to the stream that was current when it was allocated. When it is returned, it is
+/// cached and reused *by that stream only*: the work of one stream is ordered, so reuse needs no
+/// event. If another stream uses a block, the caller must order that stream's work before the
+/// block's return (Stream::wait). Blocks are cached because fresh CPU memory costs page faults.
 ///
-/// CPU memory: what is kept is bounded by the largest amount that was ever in use at one time (at
-/// least 256 MiB), to within 64 KiB a stream. When a stream is destroyed its kept blocks become
-/// usable by every stream. GPU memory: the driver's stream-ordered pool keeps everything until
-/// there is no room (see cuda/memory.h); a block may also go to a stream that waited for the one it
-/// came back on.
+/// CPU memory: the cache is bounded by the largest amount that was ever in use at one time (at
+/// least 256 MiB), to within 64 KiB for each stream. When a stream is destroyed, every stream may
+/// reuse its cached blocks. GPU memory: the driver's stream-ordered pool keeps everything until
+/// memory runs out (see cuda/memory.h); a block may also be reused by a stream that waited for the
+/// stream on which the block was returned.
 ///
-/// Thread-safe. Counting: MemoryCounters of the rank that took the block, at the moment of taking
-/// and giving back.
+/// Thread-safe. Blocks are counted in the MemoryCounters of the rank that allocates them, from
+/// allocation to return.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,17 +33,18 @@ namespace cuda {
 class Queue;
 }
 
-/// Owns one piece of device memory; destruction gives it back. Move-only. Empty blocks own nothing.
+/// Owns one piece of device memory and returns it on destruction. Move-only. Empty blocks own
+/// nothing.
 class Block {
  public:
   Block() = default;
-  /// Takes `bytes` (0 is legal) for `stream`. CPU memory starts on 64-byte boundaries, or 256-byte
-  /// ones from 4 KiB on; GPU memory on 256-byte ones. The contents are arbitrary; with
-  /// TESSERA_POISON=1 in the environment, or in debug builds, NaN bytes (0xFF). Throws OutOfMemory
-  /// with the bytes by category and the largest holders.
+  /// Allocates `bytes` (may be 0) for `stream`. CPU memory is aligned to 64 bytes, from 4 KiB on to
+  /// 256; GPU memory to 256. The contents are undefined; with TESSERA_POISON=1 in the environment,
+  /// or in debug builds, they are NaN bytes (0xFF). Throws OutOfMemory with the bytes by category
+  /// and the largest holders.
   static Block take(std::size_t bytes, const Stream& stream, MemoryCategory category);
-  /// The same in page-locked memory of the CPU; `stream` is one of the CPU's. Ordinary memory where
-  /// there is no GPU.
+  /// The same in page-locked CPU memory; `stream` is a CPU stream. Ordinary memory if there is no
+  /// GPU.
   static Block take_pinned(std::size_t bytes, const Stream& stream, MemoryCategory category);
   Block(Block&& other) noexcept;
   Block& operator=(Block&& other) noexcept;
@@ -54,23 +55,23 @@ class Block {
   bool empty() const { return data_ == nullptr; }
   void* data() const {
     return data_;
-  }  ///< null only when empty; on the null device never to be touched
-  std::size_t bytes() const { return bytes_; }  ///< as asked for
-  std::int64_t counted_bytes() const;           ///< as counted: rounded up to the device's unit
-  /// It was taken for this stream, so that work of it alone is what orders the memory's next use.
-  /// Not when empty, and not what a CUDA graph uses, but for a graph that is captured right now its
-  /// own: replays come back to it.
+  }  ///< null only if empty; never dereference it on the null device
+  std::size_t bytes() const { return bytes_; }  ///< as requested
+  std::int64_t counted_bytes() const;           ///< rounded up to the device's unit
+  /// True if the block was allocated for `stream`, so only that stream can still be using it. False
+  /// for empty blocks and for memory owned by a captured CUDA graph, because replays use it again.
+  /// While a graph is being captured, blocks that it allocated belong to its streams.
   bool belongs_to(const Stream& stream) const;
 
  private:
   friend class Storage;
-  /// Of page-locked blocks: the stream they were taken for, and copies by GPUs under way.
+  /// For page-locked blocks: the stream they were allocated for, and the GPU copies still running.
   struct Pinned {
     Stream stream;
     std::vector<Event> transfers;
   };
   void count(MemoryCategory category);
-  /// What the trace is told when the block of a detached storage goes back.
+  /// What the trace records when the block of a detached storage is returned.
   struct DetachNote {
     std::uint64_t storage = 0;
     std::string name;
@@ -83,26 +84,26 @@ class Block {
   DeviceType device_ = DeviceType::kCpu;
   MemoryCategory category_ = MemoryCategory::kOther;
   int size_class_ = 0;
-  StreamPool* pool_ = nullptr;          // on the CPU; lives while the block is out
-  cuda::Queue* gpu_ = nullptr;          // on a GPU; the same
-  MemoryCounters* counters_ = nullptr;  // live while bytes are counted; null for none
+  StreamPool* pool_ = nullptr;          // CPU; lives while the block is allocated
+  cuda::Queue* gpu_ = nullptr;          // GPU; lives while the block is allocated
+  MemoryCounters* counters_ = nullptr;  // valid while bytes are counted; null: not counted
   std::unique_ptr<DetachNote> detach_note_;
   std::unique_ptr<Pinned> pinned_;  // null: ordinary memory
 };
 
-/// Bytes that a block of `bytes` counts: 0 stays 0, else rounded up to 64 (CPU, null) or 512
-/// (CUDA).
+/// The bytes counted for a block of `bytes`: 0 stays 0, else rounded up to a multiple of 64 (CPU,
+/// null) or 512 (CUDA).
 std::int64_t counted_bytes(DeviceType type, std::size_t bytes);
 
-/// Bytes taken from the operating system and kept for reuse, over all streams.
+/// Bytes allocated from the operating system and cached for reuse, over all streams.
 std::size_t cached_cpu_bytes();
-/// Returns kept blocks to the operating system: the process's resident memory falls by them, but
-/// for pages that small ones share with what else malloc gave out. Blocks in use stay, and so do
-/// kept blocks that a queued stream may still be working on: synchronize it first to empty
-/// everything.
+/// Returns cached blocks to the operating system. The process's resident memory falls by their
+/// size, except for pages that small blocks share with other malloc allocations. Blocks in use
+/// stay, and so do cached blocks that a queued stream may still be using: synchronize the stream
+/// first to release everything.
 void empty_cpu_cache();
-/// The most bytes this process may hold of CPU memory, kept blocks included; 0: no limit but the
-/// machine's. Beyond it Block::take throws OutOfMemory.
+/// The most CPU memory, in bytes, that this process may hold, cached blocks included; 0: no limit.
+/// Beyond it Block::take throws OutOfMemory.
 void set_cpu_memory_limit(std::size_t bytes);
 
 }  // namespace tessera

@@ -21,7 +21,7 @@ struct Registry {
   std::unordered_map<const void*, Entry> entries;
 };
 
-// Never destroyed: storages of static lifetime take themselves off it.
+// Never destroyed: storages of static lifetime unlist themselves after main() has ended.
 Registry& registry() {
   static auto* const registry = new Registry;
   return *registry;

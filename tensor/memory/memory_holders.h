@@ -1,7 +1,7 @@
 #pragma once
 
-/// Who holds memory now: the storages of 1 MiB and more, by rank. Always on; small storages, of
-/// which there are many, are not listed. Thread-safe.
+/// The storages of 1 MiB and more that hold memory now, by rank. Always on; smaller storages are
+/// too many to list. Thread-safe.
 
 #include <cstdint>
 #include <string>
@@ -14,19 +14,19 @@ namespace tessera {
 /// One storage that holds bytes.
 struct MemoryHolder {
   std::string
-      name;  ///< the storage's; of unnamed ones its number, and where in a model it was made
+      name;  ///< the storage's name; for unnamed ones its number, and the module that created it
   std::int64_t bytes = 0;
   MemoryCategory category = MemoryCategory::kOther;
 };
 
-/// The largest `most` of the calling thread's rank, largest first.
+/// The `most` largest holders of the calling thread's rank, largest first.
 std::vector<MemoryHolder> largest_memory_holders(int most);
 
 namespace detail {
 
 inline constexpr std::int64_t kLeastListedBytes = std::int64_t{1} << 20;
 
-/// For storages: lists one under `key`, an address of its own, until it is taken off.
+/// For storages: lists one under `key`, an address unique to it, until it is unlisted.
 void list_memory_holder(const void* key, MemoryHolder holder);
 void unlist_memory_holder(const void* key) noexcept;
 

@@ -27,7 +27,7 @@ struct Pieces {
   std::map<std::size_t, std::list<Piece>> kept;  // by size
 };
 
-// Never destroyed: blocks in static variables come back after main() has ended.
+// Never destroyed: blocks in static variables are returned after main() has ended.
 Pieces& pieces() {
   static auto* all = new Pieces;
   return *all;
@@ -57,7 +57,7 @@ void give_back_pinned_block(void* data, std::size_t bytes, PinnedUse use) noexce
     const std::lock_guard lock(pieces().mutex);
     pieces().kept[cuda::pinned_block_bytes(bytes)].push_back({data, std::move(use.transfers)});
   } catch (...) {
-    // No host memory to note it down: the piece is lost, not reused too early.
+    // No host memory for the record: the piece is leaked rather than reused too early.
   }
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Page-locked memory of tensors on the CPU, which GPUs copy from and to while the host goes on.
-/// For the allocator only. Thread-safe.
+/// Page-locked (pinned) memory for CPU tensors, which GPUs copy from and to asynchronously. For the
+/// allocator only. Thread-safe.
 
 #include <cstddef>
 #include <vector>
@@ -10,16 +10,16 @@
 
 namespace tessera::detail {
 
-/// What may still use a piece: the CPU stream that it was taken for, and copies by GPUs.
+/// The work that may still use a block: the CPU stream it was allocated for, and GPU copies.
 struct PinnedUse {
   Stream stream;
   std::vector<Event> transfers;
 };
 
-/// Memory that nothing uses any more; null where there is no room. It is kept for good: locking
-/// pages is slow.
+/// A block that no work uses any more; null if there is no memory. Blocks are never returned to the
+/// system: locking pages is slow.
 void* take_pinned_block(std::size_t bytes);
-/// `bytes` as taken. Handed out again when all that may use it is over.
+/// `bytes` as allocated. The block is reused once all work in `use` has ended.
 void give_back_pinned_block(void* data, std::size_t bytes, PinnedUse use) noexcept;
 
 }  // namespace tessera::detail

@@ -1,8 +1,8 @@
 #pragma once
 
-/// A lock for a few instructions at a time: one atomic exchange where a mutex takes two, which is
-/// what counts when every tensor takes and gives back memory. Who waits yields the CPU. For
-/// std::lock_guard.
+/// A lock for critical sections of a few instructions: one atomic exchange where a mutex needs two.
+/// This matters because every tensor allocates and returns memory. A waiting thread yields the CPU.
+/// Use with std::lock_guard.
 
 #include <atomic>
 #include <thread>

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// A thread takes ids by the thousand, so that threads do not meet at one counter for every tensor.
+// A thread takes 1,024 ids at a time, so that threads do not contend for one counter per tensor.
 constexpr std::uint64_t kIdsAtOnce = 1024;
 thread_local std::uint64_t t_last_id = 0;
 
@@ -50,10 +50,11 @@ struct Storage::Impl {
     try {
       trace(StorageAction::kRelease);
     } catch (...) {
-      // Out of host memory for a record: the bytes go back all the same.
+      // No host memory for a record: the bytes are returned all the same.
     }
   }
-  // Among the large storages that errors about memory name, from the time bytes are taken.
+  // Lists it among the large storages that OutOfMemory errors name, from the time bytes are
+  // allocated.
   void list() {
     if (block.counted_bytes() < detail::kLeastListedBytes) return;
     const std::string path = current_scope_path();

@@ -19,20 +19,20 @@ constexpr int kLinearClasses = kLinearBytes / kLinearStep;
 constexpr int kStepsPerDoubling = 8;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kAlwaysKept = std::size_t{256} << 20;
-// A pool tells the process what it keeps in steps of this size: small pieces come and go all the
-// time.
+// A pool reports its cached bytes to the process's totals in steps of this size, because small
+// pieces come and go all the time.
 constexpr std::ptrdiff_t kReportStep = std::ptrdiff_t{64} << 10;
 
 struct Totals {
   std::atomic<std::size_t> from_system{0};
-  std::atomic<std::ptrdiff_t> kept{0};  // but for what pools have not reported
+  std::atomic<std::ptrdiff_t> kept{0};  // without what the pools have not reported yet
   std::atomic<std::size_t> peak_in_use{0};
   std::atomic<std::size_t> bound{0};
-  std::mutex pools_mutex;  // before any pool's own
+  std::mutex pools_mutex;  // locked before the mutex of any pool
   std::vector<StreamPool*> pools;
 };
 
-// Never destroyed: blocks in static variables come back after main() has ended.
+// Never destroyed: blocks in static variables are returned after main() has ended.
 Totals& totals() {
   static auto* instance = new Totals;
   return *instance;
@@ -40,7 +40,8 @@ Totals& totals() {
 
 std::size_t alignment_of(std::size_t bytes) { return bytes >= 4096 ? 256 : 64; }
 
-// A mapping that begins on a huge page where it holds some: what lies before and behind is cut off.
+// A mapping that starts on a huge page if it is large enough to hold one; the excess before and
+// after is unmapped.
 void* map_large(std::size_t bytes) {
   const std::size_t room = bytes >= 2 * kHugePage ? kHugePage : 0;
   void* mapped = mmap(nullptr, bytes + room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
@@ -52,7 +53,7 @@ void* map_large(std::size_t bytes) {
       (kHugePage - reinterpret_cast<std::uintptr_t>(begin) % kHugePage) % kHugePage;
   if (before > 0) munmap(begin, before);
   if (before < room) munmap(begin + before + bytes, room - before);
-  // Page faults of fresh memory cost more than most kernels; large pages make them few.
+  // Page faults of fresh memory cost more than most kernels; huge pages make them few.
   madvise(begin + before, bytes, MADV_HUGEPAGE);
   return begin + before;
 }
@@ -88,7 +89,7 @@ void return_to_system(void* data, std::size_t bytes) noexcept {
   totals().from_system.fetch_sub(bytes);
 }
 
-/// What is kept, to within a step of reporting a pool.
+/// Cached bytes, to within one reporting step for each pool.
 std::size_t kept_roughly() {
   return static_cast<std::size_t>(
       std::max<std::ptrdiff_t>(0, totals().kept.load(std::memory_order_relaxed)));
@@ -196,9 +197,9 @@ StreamPool::Piece StreamPool::take_elsewhere(int size_class) {
   return piece;
 }
 
-/// Undoes the count of a piece that there was no room for.
+/// Undoes the count of a piece for which there was no memory.
 void StreamPool::put_down() noexcept {
-  std::shared_ptr<StreamPool> last;  // goes after the lock
+  std::shared_ptr<StreamPool> last;  // destroyed after the lock is released
   const std::lock_guard lock(lock_);
   if (--out_ == 0) last.swap(self_);
 }
@@ -233,7 +234,7 @@ std::ptrdiff_t StreamPool::unreported() const {
 }
 
 void StreamPool::give_back(Piece piece) noexcept {
-  std::shared_ptr<StreamPool> last;  // goes after the lock
+  std::shared_ptr<StreamPool> last;  // destroyed after the lock is released
   {
     const std::lock_guard lock(lock_);
     if (--out_ == 0) last.swap(self_);
@@ -268,7 +269,7 @@ std::size_t StreamPool::evict(std::size_t bytes) noexcept {
   for (int size_class = kSizeClasses - 1; size_class >= 0 && freed < bytes; --size_class) {
     auto& list = kept_[static_cast<std::size_t>(size_class)];
     const std::size_t size = size_class_bytes(size_class);
-    // Oldest first: what came back last is most likely to be wanted, and to be in a CPU's cache.
+    // Oldest first: the newest pieces are most likely to be reused and to be in a CPU's cache.
     auto keep = list.begin();
     for (; keep != list.end() && freed < bytes && keep->returned_at <= done; ++keep) {
       return_to_system(keep->data, size);

@@ -1,14 +1,15 @@
 #pragma once
 
-/// The CPU memory that one stream keeps for reuse, and how far that stream has got: below streams
-/// and the allocator, for these two only.
+/// The CPU memory that one stream caches for reuse, and the stream's progress. Lies below streams
+/// and the allocator, and is used by these two only.
 ///
-/// Blocks come in size classes: multiples of 64 bytes up to 1 KiB, then eight to a doubling, so at
-/// most an eighth is wasted. A kept block remembers what its stream had been told to do when it
-/// came back; the stream itself may take it at once, the operating system only when that work has
-/// run. Thread-safe.
+/// Blocks come in size classes: multiples of 64 bytes up to 1 KiB, then eight classes per power of
+/// two, so at most an eighth is wasted. A cached block remembers the work that its stream had been
+/// given when the block was returned. The stream itself may reuse the block at once; it goes back
+/// to the operating system only when that work has run. Thread-safe.
 ///
-/// A pool lives as long as its pieces are out, so who holds one needs no handle of the pool.
+/// A pool lives as long as any of its pieces is in use, so the holder of a piece needs no pool
+/// handle.
 
 #include <array>
 #include <atomic>
@@ -28,17 +29,17 @@ inline constexpr std::size_t kMaxBlockBytes = std::size_t{1} << 47;
 int size_class_of(std::size_t bytes);
 std::size_t size_class_bytes(int size_class);
 
-/// Memory of the process in the hands of pools and their users.
+/// Memory of the process that is cached in pools or in use.
 struct CpuMemory {
   std::size_t from_system = 0;
   std::size_t kept = 0;
 };
 CpuMemory cpu_memory();
 void set_cpu_memory_bound(std::size_t bytes);
-/// Returns to the operating system what no pending work uses. Large pieces are mapped one by one
-/// and go at once; small ones are malloc's, whose free pages go with them.
+/// Returns the memory that no pending work uses to the operating system. Large pieces are mapped
+/// one by one and unmapped at once; small ones belong to malloc, whose free pages are trimmed too.
 void release_kept_cpu_memory();
-/// From this size on a piece has a mapping of its own.
+/// Pieces of this size and larger have a mapping of their own.
 inline constexpr std::size_t kMappedBytes = std::size_t{1} << 20;
 
 /// Owned by a shared_ptr.
@@ -54,19 +55,19 @@ class StreamPool : public std::enable_shared_from_this<StreamPool> {
   StreamPool(const StreamPool&) = delete;
   StreamPool& operator=(const StreamPool&) = delete;
 
-  /// A piece of `size_class` or the next one; null data when there is no room.
+  /// A piece of `size_class` or the next one; null data if there is no memory.
   Piece take(int size_class);
   void give_back(Piece piece) noexcept;
-  /// The stream has ended and all its work has run: everything kept, now and later, is for all
-  /// streams.
+  /// The stream has ended and all its work has run: all pieces cached now and later may be used by
+  /// all streams.
   void retire() noexcept;
-  /// Returns finished pieces to the operating system, largest first, until `bytes` are back.
-  /// Answers the bytes returned.
+  /// Returns finished pieces to the operating system, largest first, until `bytes` are returned.
+  /// Returns the number of bytes.
   std::size_t evict(std::size_t bytes) noexcept;
-  /// Kept bytes that the totals of the process do not know of yet; may be negative.
+  /// Cached bytes not yet added to the process's totals; may be negative.
   std::ptrdiff_t unreported() const;
 
-  /// Work of the stream: closures it was given, and those that ran. An inline stream stays at 0.
+  /// Progress of the stream: closures issued, and closures run. Both stay 0 for an inline stream.
   std::atomic<std::uint64_t> issued{0};
   std::atomic<std::uint64_t> completed{0};
 
@@ -75,7 +76,7 @@ class StreamPool : public std::enable_shared_from_this<StreamPool> {
     void* data;
     std::uint64_t returned_at;  // value of `issued`
   };
-  // For holders of the lock:
+  // The caller holds the lock:
   bool pop(int size_class, Piece* piece);
   void push(Piece piece, std::uint64_t returned_at);
   void count_kept(std::ptrdiff_t bytes);
@@ -86,8 +87,8 @@ class StreamPool : public std::enable_shared_from_this<StreamPool> {
 
   mutable detail::SpinLock lock_;
   bool retired_ = false;
-  std::size_t out_ = 0;               // pieces taken and not given back
-  std::shared_ptr<StreamPool> self_;  // while there are any
+  std::size_t out_ = 0;               // pieces taken and not returned
+  std::shared_ptr<StreamPool> self_;  // set while out_ > 0
   std::ptrdiff_t unreported_ = 0;
   std::array<std::vector<Kept>, kSizeClasses> kept_;
 };

@@ -17,8 +17,8 @@ TraceBox trace_box(const Tensor& tensor) {
   return {tensor.storage().id(), tensor.offset(), tensor.shape(), tensor.strides(), tensor.dtype()};
 }
 
-// Both contiguous; at least one on a GPU. Issued on the GPU's current stream, the receiver's where
-// both are on one.
+// Both contiguous; at least one on a GPU. Issued on the GPU's current stream, on the receiver's if
+// both are on GPUs.
 void copy_elements(const Tensor& out, const Tensor& x, const char* op) {
   const Stream& to = current_stream(out.device());
   const Stream& from = current_stream(x.device());
@@ -42,12 +42,12 @@ void copy_elements(const Tensor& out, const Tensor& x, const char* op) {
     from.synchronize();
     to.cuda_queue().copy_from_host(target, source, bytes);
   } else if (out.device().is_cpu()) {
-    to.synchronize();  // the new block may still be in use by earlier work of the stream
+    to.synchronize();  // earlier work of the stream may still be using the new block
     from.cuda_queue().copy_to_host(target, source, bytes);
   } else {
     to.wait(from.record("to_device"));
     to.cuda_queue().copy(target, source, bytes);
-    from.wait(to.record("to_device"));  // what it does next may overwrite or free x
+    from.wait(to.record("to_device"));  // x's stream may overwrite or free x next
   }
 }
 

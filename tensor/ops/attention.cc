@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kForward = "scaled_dot_product_attention";
 constexpr const char* kBackward = "scaled_dot_product_attention_backward";
 
-// One operand's dtype, device and number of dims.
+// Checks one operand's dtype, device and number of dims.
 void check_like(const char* where, const Tensor& q, const char* name, const Tensor& x) {
   ops::check_defined(where, name, x);
   ops::check_same_dtype(where, q, x);
@@ -48,7 +48,7 @@ void check_inputs(const char* where, const AttentionInputs& in) {
                 q.str(), k.str(), v.str(), q[last], k[last], v[last]);
 }
 
-// `x` fits when its extents, from the back, are 1 or those of `shape`.
+// True if the extents of `x`, from the back, are 1 or those of `shape`.
 bool expands_to(const Shape& x, const Shape& shape) {
   const int lead = shape.ndim() - x.ndim();
   bool fits = lead >= 0;
@@ -107,8 +107,8 @@ AttentionRule rule_of(const char* where, const AttentionInputs& in,
   return rule;
 }
 
-// An uninitialised tensor like `x` with another last extent. Where x is a transpose of
-// [.., length, heads, dim], so is it: what made x from a projection then undoes it without a copy.
+// An uninitialised tensor like `x` with another last extent. If x is a transpose of [.., length,
+// heads, dim], so is the result; transposing it back then needs no copy.
 Tensor empty_like(const Tensor& x, std::int64_t last) {
   const int heads = x.ndim() - 3, length = x.ndim() - 2;
   const Shape shape = x.shape().with(x.ndim() - 1, last);
@@ -117,7 +117,7 @@ Tensor empty_like(const Tensor& x, std::int64_t last) {
   return Tensor::empty(swapped, x.options()).transpose(heads, length);
 }
 
-// One query a head, as when text is generated: the heads of a group see the same keys, so they
+// One query per head, as in text generation: the heads of a group read the same keys, so they
 // become the rows of one head, and the keys are read once.
 void fold_group(AttentionKernel::Args& args) {
   const int length = args.q.shape.ndim() - 2, heads = length - 1;
@@ -135,7 +135,7 @@ void fold_group(AttentionKernel::Args& args) {
   fold(probabilities, rule.position_strides);
   fold(args.q.shape, args.q.strides);
   fold(args.out.shape, args.out.strides);
-  // Rows now are no times: what the one query sees is cut out instead.
+  // The rows no longer are time steps, so the causal rule is applied by cropping the keys.
   const std::int64_t visible = rule.visible_end(1, args.k.shape[length]);
   args.k.shape[length] = args.v.shape[length] = visible;
   rule.causal = false;

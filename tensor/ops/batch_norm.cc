@@ -31,7 +31,7 @@ void check_running(const char* name, const Tensor& running, const Tensor& like) 
                 running.shape().str(), running.strides().str(), like.shape().str());
 }
 
-// The statistics of a channel as kernels take them.
+// The statistics of a channel in the form that kernels take.
 NormStatistics checked(const NormStatistics& statistics, const Tensor& x) {
   const Shape channels{x.dim(1)};
   return {.mean = ops::norm_statistic(kWhere, "the mean", statistics.mean, x, channels),
@@ -54,7 +54,7 @@ void check_slope(const Tensor& dy, const Tensor& x) {
 ConstView read_if(const Tensor& x) { return x.defined() ? read(x) : ConstView{}; }
 View write_if(const Tensor& x) { return x.defined() ? write(x) : View{}; }
 
-// The running statistics as what normalises.
+// The running statistics in the form used for normalisation.
 NormStatistics running_statistics(const Tensor& x, const BatchNormOptions& options) {
   TESSERA_CHECK(options.running_mean.defined() && options.running_var.defined(), kWhere,
                 "{} is undefined; not training, it needs running_mean and running_var; pass them",

@@ -25,7 +25,7 @@ void check_not_bools(const char* name, const TensorOrNumber& a, const TensorOrNu
                 "the difference of two bools is not a bool; use logical_xor, or cast one of them");
 }
 
-// A power of a tensor by a number of which there is a quicker way; null for the others.
+// A power of a tensor by a number for which a faster kernel exists; undefined for other powers.
 Tensor power(const char* name, const TensorOrNumber& a, const TensorOrNumber& b,
              const Tensor* out = nullptr) {
   const bool number = !b.is_tensor() && a.is_tensor() && a.tensor().defined();
@@ -94,7 +94,7 @@ Tensor addcdiv(const Tensor& a, const Tensor& b, const Tensor& c, double factor)
   return ops::ternary("addcdiv", {a, b, c}, TernaryOp::kAddcdiv, nullptr, factor);
 }
 Tensor where(const Tensor& condition, const TensorOrNumber& a, const TensorOrNumber& b) {
-  // Not converted to what a and b are computed in, where it could become 0.
+  // Not converted to the compute dtype of a and b, in which it could become 0.
   const bool converts = condition.defined() && is_floating(condition.dtype());
   const Tensor flags = converts ? ne(condition, 0) : condition;
   return ops::ternary("where", {flags, a, b}, TernaryOp::kWhere);

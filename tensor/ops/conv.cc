@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// One spatial dim as two, the height being 1.
+// One spatial dim as two, with height 1.
 Shape with_height(const Shape& shape) { return shape.ndim() == 3 ? shape.inserted(2, 1) : shape; }
 Tensor with_height(const Tensor& x) { return x.ndim() == 3 ? x.unsqueeze(2) : x; }
 
@@ -38,10 +38,10 @@ ConvAxis axis_of(const char* where, std::int64_t in, std::int64_t kernel, std::i
           .dilation = dilation};
 }
 
-// What is computed, from the shapes of x and weight.
+// The computation, derived from the shapes of x and weight.
 struct Problem {
   ConvGeometry g;
-  Shape y;  // as the caller sees it
+  Shape y;  // in the caller's dims
 };
 
 Problem problem_of(const char* where, const Shape& x, const Shape& weight, DType dtype,
@@ -136,7 +136,7 @@ Tensor conv_backward_input(const Tensor& dy, const Tensor& weight, const Shape& 
 
 namespace {
 
-// What both forms do.
+// Shared by both forms.
 void add_weight_gradient(const char* where, const Tensor& dweight, double beta, const Tensor& dy,
                          const Tensor& x, const Conv2dOptions& options) {
   ops::check_operands(where, dy, x);

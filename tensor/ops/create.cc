@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// The largest number of an integer dtype.
+// The largest value of an integer dtype.
 double largest(DType dtype) {
   switch (dtype) {
     case DType::kBool:
@@ -46,7 +46,7 @@ struct Sequence {
   double first;
   double step;
   double last;
-  std::int64_t mirror;  // the first one counted from the end
+  std::int64_t mirror;  // the index of the first element that is computed from the end
 };
 
 Tensor sequence(const Sequence& numbers, const TensorOptions& options) {
@@ -103,7 +103,7 @@ Tensor arange(std::int64_t n, const TensorOptions& options) {
 }
 
 Tensor arange(double start, double end, double step, const TensorOptions& options) {
-  // Not by the count, which is also 0 where `end` lies less than a step on the wrong side.
+  // The count cannot tell: it is also 0 if `end` lies less than a step in the wrong direction.
   const bool leads_there = (step > 0 && end >= start) || (step < 0 && end <= start);
   const double count = std::ceil((end - start) / step);
   TESSERA_CHECK(leads_there && std::isfinite(count), "arange",

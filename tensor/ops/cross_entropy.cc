@@ -63,7 +63,7 @@ Tensor as_matrix(const Tensor& logits) {
   return contiguous(logits).view({leading.numel(), logits.dim(-1)});
 }
 
-// One dim; a view of whatever walks in equal steps.
+// As one dim; a view if the elements have one common stride.
 Tensor as_rows(const Tensor& x) { return x.ndim() == 1 ? x : contiguous(x).view({x.numel()}); }
 
 Tensor in_dtype(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : cast(x, dtype); }
@@ -87,7 +87,7 @@ struct Targets {
   }
 };
 
-// What the derivative reads beside the logits.
+// The operands of the derivative besides the logits.
 struct BackwardOperands {
   const Tensor& dloss;
   const Tensor& targets;
@@ -107,7 +107,7 @@ void check_apart(const char* name, const Tensor& logits, const Tensor& x) {
                 "the memory of {} is that of the logits, which are written over; clone() it", name);
 }
 
-// `logits` and `dlogits` are matrices, and may be one.
+// `logits` and `dlogits` are matrices, and may be the same one.
 template <const char* const& where>
 void launch_backward(const Tensor& logits, const BackwardOperands& in, const View& dlogits) {
   const Targets t(logits, in.targets, in.options);
@@ -174,7 +174,7 @@ Tensor cross_entropy_rows_backward(const Tensor& dloss, const Tensor& logits, co
   const BackwardOperands in{dloss, targets, log_sum_exp, options};
   check_backward(kBackward, logits, in);
   const Tensor x = as_matrix(logits);
-  // A copy that had to be made of the logits is ours to write over.
+  // If the logits had to be copied, the copy may be overwritten.
   const bool is_copy = !(x.storage() == logits.storage());
   const Tensor out =
       is_copy ? x.view(logits.shape()) : Tensor::empty(logits.shape(), logits.options());

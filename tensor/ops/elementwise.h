@@ -2,15 +2,14 @@
 
 /// Elementwise operations.
 ///
-/// Tensors broadcast as NumPy's do; a number stands for a tensor wherever TensorOrNumber is
-/// written, but one operand must be a tensor. The result's dtype follows promotion.h; 16-bit dtypes
-/// are computed in f32 and rounded once. All dtypes are legal unless a comment says otherwise.
-/// Operands on two devices are an InvalidArgument that names both, shapes that do not broadcast one
-/// that shows both.
+/// Tensors broadcast as in NumPy. A TensorOrNumber may be a tensor or a number, but one operand
+/// must be a tensor. The result's dtype follows promotion.h; 16-bit dtypes are computed in f32 and
+/// rounded once. All dtypes are legal unless a comment says otherwise. Operands on two devices, and
+/// shapes that do not broadcast, are an InvalidArgument that names both.
 ///
-/// Forms that end in `_` write into their first argument, which keeps shape and dtype: a result of
-/// a higher kind (bool < integer < floating) or of another shape is an InvalidArgument, and so is a
-/// tensor that repeats elements (expand).
+/// Functions whose names end in `_` write into their first argument, which keeps its shape and
+/// dtype. A result of a higher kind (bool < integer < floating) or of another shape is an
+/// InvalidArgument, and so is a first argument with overlapping elements (from expand).
 
 #include <cstdint>
 
@@ -21,20 +20,21 @@ namespace tessera {
 
 // ---- arithmetic ------------------------------------------------------------------------------
 
-/// Of two bools: or.
+/// For two bools: logical or.
 Tensor add(const TensorOrNumber& a, const TensorOrNumber& b);
-Tensor sub(const TensorOrNumber& a, const TensorOrNumber& b);  ///< not of two bools
+Tensor sub(const TensorOrNumber& a, const TensorOrNumber& b);  ///< not for two bools
 Tensor mul(const TensorOrNumber& a, const TensorOrNumber& b);
-Tensor div(const TensorOrNumber& a, const TensorOrNumber& b);  ///< f32 where both are integers
-/// floor(a / b); integers by 0 give 0.
+Tensor div(const TensorOrNumber& a, const TensorOrNumber& b);  ///< f32 if both are integers
+/// `floor(a / b)`. Integer division by 0 gives 0.
 Tensor floor_divide(const TensorOrNumber& a, const TensorOrNumber& b);
-/// a - b floor(a / b), with the sign of b; integers by 0 give a.
+/// `a - b floor(a / b)`, with the sign of b. For integers, b = 0 gives a.
 Tensor remainder(const TensorOrNumber& a, const TensorOrNumber& b);
-/// Integers to a negative number are an InvalidArgument; to negative elements, the whole part.
+/// Integers to a negative number are an InvalidArgument; to negative elements of a tensor, the
+/// result is truncated to an integer.
 Tensor pow(const TensorOrNumber& a, const TensorOrNumber& b);
 Tensor maximum(const TensorOrNumber& a, const TensorOrNumber& b);  ///< NaN if either is
 Tensor minimum(const TensorOrNumber& a, const TensorOrNumber& b);  ///< NaN if either is
-/// min(max(x, low), high); NaN stays. For one bound: maximum or minimum.
+/// min(max(x, low), high); NaN stays. For a single bound use maximum or minimum.
 Tensor clamp(const Tensor& x, const TensorOrNumber& low, const TensorOrNumber& high);
 /// a + weight (b - a); floating only. Weights 0 and 1 give a and b exactly.
 Tensor lerp(const Tensor& a, const TensorOrNumber& b, const TensorOrNumber& weight);
@@ -67,22 +67,22 @@ void addcdiv_(const Tensor& x, const Tensor& b, const Tensor& c, double factor =
 // ---- functions of one tensor -----------------------------------------------------------------
 
 /// Integers stay integers.
-Tensor neg(const Tensor& x);  ///< not of bool
+Tensor neg(const Tensor& x);  ///< not for bool
 Tensor abs(const Tensor& x);
 Tensor sign(const Tensor& x);    ///< -1, 0 or 1; NaN stays
-Tensor square(const Tensor& x);  ///< of bool: i64, as pow(x, 2)
+Tensor square(const Tensor& x);  ///< bool gives i64, as pow(x, 2)
 Tensor relu(const Tensor& x);    ///< max(x, 0); NaN stays
 Tensor floor(const Tensor& x);
 Tensor ceil(const Tensor& x);
 Tensor round(const Tensor& x);  ///< ties to even
 Tensor trunc(const Tensor& x);
 
-/// Of integers and bool: f32.
+/// Integers and bool give f32.
 Tensor reciprocal(const Tensor& x);
 Tensor exp(const Tensor& x);
-Tensor expm1(const Tensor& x);  ///< exp(x) - 1, exact near 0
+Tensor expm1(const Tensor& x);  ///< exp(x) - 1, accurate near 0
 Tensor log(const Tensor& x);
-Tensor log1p(const Tensor& x);  ///< log(1 + x), exact near 0
+Tensor log1p(const Tensor& x);  ///< log(1 + x), accurate near 0
 Tensor sqrt(const Tensor& x);
 Tensor rsqrt(const Tensor& x);  ///< 1 / sqrt(x)
 Tensor sin(const Tensor& x);
@@ -90,9 +90,9 @@ Tensor cos(const Tensor& x);
 Tensor erf(const Tensor& x);
 Tensor tanh(const Tensor& x);
 Tensor sigmoid(const Tensor& x);
-/// x Phi(x), Phi the standard normal distribution function: the exact form, through erf.
+/// x Phi(x), where Phi is the standard normal distribution function: exact GELU, through erf.
 Tensor gelu(const Tensor& x);
-/// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): the approximation that GPT-2 uses.
+/// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): the approximation used by GPT-2.
 Tensor gelu_tanh(const Tensor& x);
 Tensor silu(const Tensor& x);      ///< x sigmoid(x)
 Tensor softplus(const Tensor& x);  ///< log(1 + exp(x)), without overflow
@@ -111,14 +111,14 @@ void sigmoid_(const Tensor& x);
 
 // ---- comparisons and predicates: bool ---------------------------------------------------------
 
-/// Computed in the common dtype of both; comparisons with NaN are false, but for ne.
+/// Computed in the common dtype of both; comparisons with NaN are false, except ne.
 Tensor eq(const TensorOrNumber& a, const TensorOrNumber& b);
 Tensor ne(const TensorOrNumber& a, const TensorOrNumber& b);
 Tensor lt(const TensorOrNumber& a, const TensorOrNumber& b);
 Tensor le(const TensorOrNumber& a, const TensorOrNumber& b);
 Tensor gt(const TensorOrNumber& a, const TensorOrNumber& b);
 Tensor ge(const TensorOrNumber& a, const TensorOrNumber& b);
-/// What is not 0 is true, NaN too.
+/// Elements other than 0 are true, NaN too.
 Tensor logical_and(const TensorOrNumber& a, const TensorOrNumber& b);
 Tensor logical_or(const TensorOrNumber& a, const TensorOrNumber& b);
 Tensor logical_xor(const TensorOrNumber& a, const TensorOrNumber& b);
@@ -130,32 +130,34 @@ Tensor isfinite(const Tensor& x);
 // ---- copies ----------------------------------------------------------------------------------
 
 /// A contiguous copy; with a dtype, converted (floating to integer truncates towards zero and
-/// clamps to the range, NaN gives 0; integer to integer keeps the low bits; to bool: not 0).
+/// clamps to the range, NaN gives 0; integer to integer keeps the low bits; to bool: x != 0).
 Tensor clone(const Tensor& x);
 Tensor cast(const Tensor& x, DType dtype);
-/// x itself when contiguous, else a copy.
+/// Returns x itself if it is contiguous, else a copy.
 Tensor contiguous(const Tensor& x);
-/// The same elements in another shape: a view where the layout allows, else a copy. One extent may
+/// The same elements in another shape: a view if the layout allows it, else a copy. One extent may
 /// be -1.
 Tensor reshape(const Tensor& x, const Shape& shape);
-/// Dims [first, last] as one.
+/// Merges dims [first, last] into one.
 Tensor flatten(const Tensor& x, int first = 0, int last = -1);
-/// out = x, converted to out's dtype; both of one shape, any strides.
+/// out = x, converted to out's dtype; both have one shape, any strides.
 void copy_(const Tensor& out, const Tensor& x);
 
 struct AxpbyOptions {
   double alpha = 1;  ///< factor of x
-  double beta = 0;   ///< factor of what out holds; 0: out is not read
+  double beta = 0;   ///< factor of out's old value; 0: out is not read
 };
-/// out = alpha * x + beta * out, computed in the wider of both dtypes, stored in out's. One shape,
-/// any strides. This is the add-with-cast of gradient accumulation and the scale-and-cast of a
-/// reduced shard.
+/// out = alpha * x + beta * out, computed in the wider of the two dtypes and stored in out's. One
+/// shape, any strides. Gradient accumulation uses it to add with a cast, and FSDP to scale and cast
+/// a reduced shard.
 void axpby_(const Tensor& out, const Tensor& x, const AxpbyOptions& options);
 
 // ---- derivatives, one pass each: floating only, one dtype and shape ----------------------------
 
-/// dy times the function's slope; at x, or for those written with y, where the function gave y.
-Tensor relu_backward(const Tensor& dy, const Tensor& x);  ///< y does as well; dy where NaN
+/// dy times the derivative of the function: at x, or, for the functions with a parameter y,
+/// computed from the function's result y.
+Tensor relu_backward(const Tensor& dy, const Tensor& x);  ///< y may be passed instead of x; dy
+                                                          ///< where x is NaN
 Tensor gelu_backward(const Tensor& dy, const Tensor& x);
 Tensor gelu_tanh_backward(const Tensor& dy, const Tensor& x);
 Tensor silu_backward(const Tensor& dy, const Tensor& x);

@@ -50,7 +50,7 @@ void check_extents(const char* where, const Tensor& x, int dim, const Tensor& in
 // `x` for a scatter, which reads it while it writes `out` in another order.
 Tensor away_from(const Tensor& out, const Tensor& x) { return ops::overlap(x, out) ? clone(x) : x; }
 
-// Checks a scatter; answers what is chosen.
+// Checks a scatter; returns the selected elements.
 Chosen scattered(const char* where, const Tensor& x, int dim, const Tensor& index,
                  const Tensor& src) {
   check_index(where, x, index);
@@ -64,11 +64,11 @@ Chosen scattered(const char* where, const Tensor& x, int dim, const Tensor& inde
   return {.dim = d, .index = away_from(x, index)};
 }
 
-// Several indices as one: x is seen with its leading dims as one dim of `extent`.
+// Several indices as one: the leading dims of x are merged into one dim of `extent`.
 struct LeadingIndex {
-  Shape shape;   // of the indices, broadcast
-  Tensor index;  // [count of them]
-  Shape rows;    // of x, the leading dims merged
+  Shape shape;   // broadcast shape of the indices
+  Tensor index;  // [number of indices]
+  Shape rows;    // of x, with the leading dims merged
 };
 
 LeadingIndex leading_index(const char* where, const Tensor& x, const std::vector<Tensor>& indices,

@@ -1,13 +1,14 @@
 #pragma once
 
-/// Elements chosen by indices, and by masks.
+/// Elements selected by indices and by masks.
 ///
-/// Indices are i64 or i32 tensors and count from 0; negative ones are refused. An index outside the
-/// dim is an InvalidArgument that names it, its position (row-major; repeated ones count once) and
-/// the extent: thrown at once on an inline stream, by the next synchronize() on a queued one. Where
-/// several elements go to one place, they arrive in the order of the indices (row-major): the last
-/// one assigned stays, and sums are added in that order, in f32 for 16-bit dtypes, rounded once.
-/// Any dtype but where said. Forms that end in `_` refuse a tensor that repeats elements (expand).
+/// Indices are i64 or i32 tensors and count from 0; negative indices are errors. An index outside
+/// the dim is an InvalidArgument with the index, its position (row-major; repeated indices count
+/// once) and the extent. It is thrown at once on an inline stream, by the next synchronize() on a
+/// queued one. If several elements go to one destination, they are processed in the order of the
+/// indices (row-major): the last one assigned stays, and sums are added in that order, in f32 for
+/// 16-bit dtypes, rounded once. All dtypes are legal unless a comment says otherwise. Functions
+/// whose names end in `_` reject a tensor with overlapping elements (from expand).
 
 #include <vector>
 
@@ -18,34 +19,34 @@ namespace tessera {
 /// y[i][j][k] = x[i][index[i][j][k]][k] for dim 1: y has index's shape. index has as many dims as
 /// x, and outside `dim` its extents are at most those of x.
 Tensor gather(const Tensor& x, int dim, const Tensor& index);
-/// gather after x and index were broadcast to each other outside `dim`.
+/// gather after x and index are broadcast to each other outside `dim`.
 Tensor take_along_dim(const Tensor& x, const Tensor& index, int dim);
 
-/// A copy of x in which y[i][index[i][j][k]][k] = src[i][j][k], for dim 1; src has x's dtype and at
-/// least index's extents. scatter_ and scatter_add_ write x itself, which must not share memory
+/// A copy of x in which y[i][index[i][j][k]][k] = src[i][j][k], for dim 1. src has x's dtype and at
+/// least index's extents. scatter_ and scatter_add_ write to x itself, which must not share memory
 /// with src.
 Tensor scatter(const Tensor& x, int dim, const Tensor& index, const Tensor& src);
 void scatter_(const Tensor& x, int dim, const Tensor& index, const Tensor& src);
-/// The same, with += in place of =. Not for bool.
+/// The same with += instead of =. Not for bool.
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& src);
 void scatter_add_(const Tensor& x, int dim, const Tensor& index, const Tensor& src);
 
-/// The slices of `dim` that index [n] names, in its order.
+/// The slices of `dim` that index [n] selects, in its order.
 Tensor index_select(const Tensor& x, int dim, const Tensor& index);
-/// x[indices[0], indices[1], ...]: indices of the leading dims, of shapes that broadcast. The
+/// x[indices[0], indices[1], ...]: indices of the leading dims, with shapes that broadcast. The
 /// result has their common shape, followed by the remaining dims of x.
 Tensor index(const Tensor& x, const std::vector<Tensor>& indices);
 
 struct IndexPutOptions {
-  bool accumulate = false;  ///< add to what is there; not for bool
+  bool accumulate = false;  ///< add to the present values; not for bool
 };
-/// A copy of x in which x[indices[0], indices[1], ...] = values, which broadcast to the shape that
-/// index() would give.
+/// A copy of x in which x[indices[0], indices[1], ...] = values. `values` broadcasts to the shape
+/// of index()'s result.
 Tensor index_put(const Tensor& x, const std::vector<Tensor>& indices, const Tensor& values,
                  const IndexPutOptions& options = {});
 
 /// `value` where mask (bool or u8, broadcast to x's shape) is set, x elsewhere. masked_fill_ writes
-/// x itself. For integer tensors the number must be whole.
+/// to x itself. For integer tensors `value` must be an integer.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
 void masked_fill_(const Tensor& x, const Tensor& mask, double value);
 
@@ -57,10 +58,10 @@ Tensor embedding(const Tensor& weight, const Tensor& index);
 
 struct EmbeddingBackwardOptions {
   double beta = 0;                  ///< 0: dweight is overwritten; 1: added to
-  std::int64_t padding_index = -1;  ///< rows that get no gradient; -1: none
+  std::int64_t padding_index = -1;  ///< this row gets no gradient; -1: none
 };
-/// dweight = beta * dweight + for each entry the sum of the rows of dy [..., features] that index
-/// [...] sent there, added in their order. Floating only; dy may have another dtype.
+/// dweight[i] = beta * dweight[i] + the sum of the rows of dy [..., features] whose entry in index
+/// [...] is i, added in order. Floating only; dy may have another dtype.
 void embedding_backward_into(const Tensor& dweight, const Tensor& dy, const Tensor& index,
                              const EmbeddingBackwardOptions& options = {});
 

@@ -12,10 +12,10 @@
 namespace tessera {
 namespace {
 
-// What becomes of a product, apart from where it goes.
+// The operations applied to the product before it is stored.
 struct Epilogue {
   Tensor bias;
-  Tensor before;  // undefined: nobody wants it
+  Tensor before;  // undefined: not requested
   double alpha = 1;
   double beta = 0;
   Activation activation = Activation::kNone;
@@ -26,7 +26,8 @@ bool settle_last_two(const Shape& shape, Shape& strides) {
   return settle_strides(shape[row], shape[column], strides[row], strides[column]);
 }
 
-// A view of all matrices of a batch, as the kernel takes them; a copy only where no stride fits.
+// A view of all matrices of a batch, as the kernel takes it; copied only if no stride covers the
+// batch.
 ConstView operand(const Tensor& x, const Shape& batch, Tensor& keep_alive) {
   Shape strides = x.strides();
   keep_alive = x;
@@ -36,7 +37,7 @@ ConstView operand(const Tensor& x, const Shape& batch, Tensor& keep_alive) {
   }
   const ConstView all = read(keep_alive);
   ConstView view = all;
-  // Broadcast, as expand does it, but without another handle.
+  // Broadcasts as expand does, without creating another handle.
   const int lead = batch.ndim() + 2 - x.ndim();
   view.shape = view.strides = batch;
   for (int dim = 0; dim < batch.ndim(); ++dim) {
@@ -51,7 +52,7 @@ ConstView operand(const Tensor& x, const Shape& batch, Tensor& keep_alive) {
   return view;
 }
 
-// Rows of unit stride, for an output.
+// An output with rows of unit stride.
 View settled(const Tensor& out) {
   View view = overwrite(out, "matmul_into");
   const int row = view.shape.ndim() - 2, column = view.shape.ndim() - 1;
@@ -66,7 +67,7 @@ Tensor transposed_if_defined(const Tensor& x) { return x.defined() ? transposed(
 // out = activation(alpha * a b + bias + beta * out); shapes are checked, all have at least 2 dims.
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Epilogue& epilogue) {
   if (out.numel() == 0) return;
-  // A column is quicker to compute as a row: then the vector is what is kept in registers.
+  // A column is computed as a row, which is faster because the vector then stays in registers.
   if (out.dim(-1) == 1 && out.dim(-2) > 1 && out.strides()[out.ndim() - 2] == 1) {
     Epilogue swapped = epilogue;
     swapped.before = transposed_if_defined(epilogue.before);
@@ -121,7 +122,7 @@ Shape product_shape(const char* where, const Tensor& a, const Tensor& b) {
   return shape;
 }
 
-// Many matrices times one are one product, of all rows.
+// Many matrices times one are a single product with all rows.
 void multiply_folded(const Tensor& out, const Tensor& a, const Tensor& b,
                      const Epilogue& epilogue) {
   const bool one_b = a.ndim() > 2 && b.numel() == b.dim(-1) * b.dim(-2);

@@ -1,15 +1,16 @@
 #pragma once
 
-/// Matrix products. f32, bf16 and f16 by oneDNN, f64 by Eigen; 16-bit operands are multiplied with
-/// sums in f32, and each element is rounded once.
+/// Matrix products. On the CPU f32, bf16 and f16 use oneDNN, f64 uses Eigen. 16-bit operands are
+/// multiplied with sums in f32, and each element is rounded once.
 ///
-/// A product is cut into tiles by shape and dtype alone, and threads share out tiles. So bits
-/// depend on shapes, values and strides (oneDNN picks its code by the layout of a tile), but not on
-/// threads, nor on how many matrices a batch has. Operands may be any strided view: a transposed or
-/// broadcast operand costs no copy; one without a unit stride in its last two dims is copied.
+/// A product is split into tiles by shape and dtype alone, and the tiles are distributed over
+/// threads. The bits therefore depend on shapes, values and strides (oneDNN chooses its code by the
+/// layout of a tile), but not on the number of threads or the batch size. Operands may be any
+/// strided view: a transposed or broadcast operand needs no copy; one without a unit stride in its
+/// last two dims is copied.
 ///
-/// Operands are floating, of one dtype and device; what is not is an InvalidArgument, and so are
-/// shapes that do not multiply.
+/// Operands are floating, with one dtype and device. Anything else is an InvalidArgument, and so
+/// are incompatible shapes.
 
 #include "tessera/tensor/activation.h"
 #include "tessera/tensor/tensor.h"
@@ -17,24 +18,25 @@
 namespace tessera {
 
 /// As in PyTorch: the last two dims are matrices, [..., m, k] x [..., k, n] -> [..., m, n]; leading
-/// dims broadcast. A vector [k] stands for a row on the left and a column on the right, and its dim
-/// disappears: two vectors give a 0-d tensor. k = 0 gives zeros.
+/// dims broadcast. A vector [k] is a row on the left and a column on the right, and its dim is
+/// removed: two vectors give a 0-d tensor. k = 0 gives zeros.
 ///
-/// Where b is one matrix, the leading dims of a count as rows, as in linear.
+/// If b is a single matrix, the leading dims of a count as rows, as in linear.
 Tensor matmul(const Tensor& a, const Tensor& b);
 
 struct MatmulIntoOptions {
   double alpha = 1;
-  double beta = 0;  ///< 0: out is not read; 1: accumulate. Other values are legal.
+  double beta = 0;  ///< 0: out is not read; 1: accumulate. Any value is legal.
 };
 /// out = alpha * a b + beta * out, in place, for operands of at least 2 dims. out has the product's
-/// shape, any floating dtype, rows or columns of unit stride, and no repeated elements. The sum is
-/// rounded to its dtype once: products of bf16 go into a gradient of f32 without loss.
+/// shape, any floating dtype, rows or columns of unit stride, and no overlapping elements. The sum
+/// is rounded once, to out's dtype: bf16 products are accumulated into an f32 gradient without
+/// extra rounding.
 void matmul_into(const Tensor& out, const Tensor& a, const Tensor& b,
                  const MatmulIntoOptions& options);
 
 /// activation(x W^T + b) over the last dim: x [..., in], weight [out, in], bias [out] or undefined
-/// -> [..., out]. The bits are those of linear followed by the activation's own operation.
+/// -> [..., out]. Gives the bits of linear followed by the activation as a separate operation.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
               Activation activation = Activation::kNone);
 
@@ -42,18 +44,18 @@ struct ActivatedLinear {
   Tensor result;
   Tensor before;  ///< x W^T + b; the same tensor as `result` for kNone
 };
-/// The same, keeping what the activation was applied to, which its derivative reads.
+/// The same; also returns the input of the activation, which its derivative reads.
 ActivatedLinear linear_and_before(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                   Activation activation);
 
-/// Matrices in a batch: a [b, m, k] x b [b, k, n] -> [b, m, n], without broadcasting.
+/// Batched product: a [b, m, k] x b [b, k, n] -> [b, m, n], without broadcasting.
 Tensor bmm(const Tensor& a, const Tensor& b);
 
 struct AddmmOptions {
   double alpha = 1;
   double beta = 1;  ///< 0: c is not read
 };
-/// beta * c + alpha * a b: a [m, k], b [k, n]; c broadcasts to [m, n] and is of their dtype.
+/// beta * c + alpha * a b: a [m, k], b [k, n]; c broadcasts to [m, n] and has their dtype.
 Tensor addmm(const Tensor& c, const Tensor& a, const Tensor& b, const AddmmOptions& options = {});
 
 Tensor mv(const Tensor& a, const Tensor& x);     ///< [m, k] x [k] -> [m]

@@ -8,13 +8,13 @@
 namespace tessera {
 namespace {
 
-// The dim moved to the end, the others in their order.
+// x with `dim` moved to the end; the others keep their order.
 Tensor with_last(Tensor x, int dim) {
   for (int d = dim; d + 1 < x.ndim(); ++d) x = x.transpose(d, d + 1);
   return x;
 }
 
-// Checks, and answers the dim counted from the front.
+// Checks, and returns the dim counted from the front.
 int check_dim(const char* where, const Tensor& x, int dim) {
   ops::check_defined(where, "the tensor", x);
   ops::check_floating(where, x);

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// How the rows of a norm lie in x.
+// How the normalised rows lie in x.
 struct Rows {
   RowNormShape shape;
   Shape statistics;  // of mean and rstd
@@ -55,7 +55,7 @@ struct Forward {
   double eps;
 };
 
-// `residual` may be undefined; then so is the sum.
+// `residual` may be undefined; then the result's sum is too.
 AddNormResult launch_forward(const Forward& norm, const Rows& rows, const Tensor& x,
                              const Tensor& residual, const Tensor& weight, const Tensor& bias) {
   ops::check_eps(norm.where, norm.eps);

@@ -2,23 +2,23 @@
 
 /// Normalisation: layer, RMS, group and batch norm, and their derivatives.
 ///
-/// y = (x - mean) * rstd * weight + bias. x is floating, of any strides; y is contiguous, of x's
-/// shape and dtype. weight and bias may be undefined (1 and 0) and are of x's dtype or of the one
-/// that it is computed in (f32 for 16 bits), in which statistics and the gradients of weight and
-/// bias are. Variances are those of differences from the mean, so that they stay exact where the
-/// mean is large; the mean itself is rounded to that dtype. Sums are cut by shape alone.
+/// y = (x - mean) * rstd * weight + bias. x is floating, with any strides; y is contiguous, with
+/// x's shape and dtype. weight and bias may be undefined (1 and 0); their dtype is x's or x's
+/// compute dtype (f32 for 16 bits). Statistics, and the gradients of weight and bias, are in the
+/// compute dtype. A variance is computed from differences from the mean, so that it is accurate for
+/// large means; the mean itself is rounded to the compute dtype. Sums are split by shape alone.
 ///
-/// All throw InvalidArgument for shapes, dtypes and devices that do not fit.
+/// All functions throw InvalidArgument for shapes, dtypes and devices that do not match.
 
 #include "tessera/tensor/tensor.h"
 
 namespace tessera {
 
-/// What backward needs of the forward; for layer and group norm one number for each normalised row,
-/// for batch norm one for each channel.
+/// What backward needs from the forward: one number for each normalised row (layer, RMS and group
+/// norm) or for each channel (batch norm).
 struct NormStatistics {
   Tensor mean;  ///< undefined for rms_norm
-  Tensor rstd;  ///< 1 / sqrt(variance + eps), the variance that divides by the count
+  Tensor rstd;  ///< 1 / sqrt(variance + eps), the variance with divisor count
 };
 struct NormResult {
   Tensor y;
@@ -28,7 +28,7 @@ struct NormResult {
 // ---- layer, RMS and group norm ------------------------------------------------------------------
 
 struct LayerNormOptions {
-  int dims = 1;  ///< the last so many dims are normalised together, >= 1
+  int dims = 1;  ///< the number of trailing dims that are normalised together, >= 1
   double eps = 1e-5;
 };
 /// Statistics [leading dims]; weight and bias have the shape of the last `dims` dims.
@@ -43,8 +43,8 @@ struct RmsNormOptions {
   int dims = 1;
   double eps = 1e-6;
 };
-/// y = x * rstd * weight, rstd = 1 / sqrt(mean of squares + eps). As layer_norm without a mean
-/// (Zhang and Sennrich, "Root mean square layer normalization", 2019).
+/// y = x * rstd * weight, rstd = 1 / sqrt(mean of squares + eps): layer_norm without a mean (Zhang
+/// and Sennrich, "Root mean square layer normalization", 2019).
 NormResult rms_norm_forward(const Tensor& x, const Tensor& weight,
                             const RmsNormOptions& options = {});
 inline Tensor rms_norm(const Tensor& x, const Tensor& weight, const RmsNormOptions& options = {}) {
@@ -55,7 +55,7 @@ struct GroupNormOptions {
   std::int64_t groups = 1;  ///< divides the channels
   double eps = 1e-5;
 };
-/// x [samples, channels, ...]: each group of neighbouring channels of a sample is normalised.
+/// x [samples, channels, ...]: each group of adjacent channels of a sample is normalised.
 /// Statistics [samples, groups]; weight and bias [channels]. (Wu and He, "Group normalization",
 /// 2018.)
 NormResult group_norm_forward(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -65,14 +65,14 @@ inline Tensor group_norm(const Tensor& x, const Tensor& weight, const Tensor& bi
   return group_norm_forward(x, weight, bias, options).y;
 }
 
-/// A norm of a sum, as a transformer's residual stream has it, in one pass over memory.
+/// The norm of a sum, as in a transformer's residual stream, in one pass over memory.
 struct AddNormResult {
   Tensor y;    ///< the norm of `sum`
   Tensor sum;  ///< x + residual, in x's dtype
   NormStatistics statistics;
 };
-/// The bits of add(x, residual) and then the norm; its derivative is row_norm_backward at `sum`. x
-/// and residual have one shape and dtype; sum is contiguous.
+/// The same bits as add(x, residual) followed by the norm; the derivative is row_norm_backward at
+/// `sum`. x and residual have one shape and dtype; sum is contiguous.
 AddNormResult add_layer_norm_forward(const Tensor& x, const Tensor& residual, const Tensor& weight,
                                      const Tensor& bias, const LayerNormOptions& options = {});
 AddNormResult add_rms_norm_forward(const Tensor& x, const Tensor& residual, const Tensor& weight,
@@ -80,18 +80,19 @@ AddNormResult add_rms_norm_forward(const Tensor& x, const Tensor& residual, cons
 
 struct NormBackwardOptions {
   int dims = 1;             ///< as in the forward of layer_norm and rms_norm
-  std::int64_t groups = 0;  ///< as in the forward of group_norm; 0 for the others
+  std::int64_t groups = 0;  ///< as in the forward of group_norm; 0 for the other norms
   bool needs_x = true;
   bool needs_weight = true;
   bool needs_bias = true;
 };
-/// Undefined where not needed; weight and bias in the dtype of the statistics.
+/// Undefined if not requested; weight and bias in the dtype of the statistics.
 struct NormGradients {
   Tensor x;
   Tensor weight;
   Tensor bias;
 };
-/// Of all three; it is rms_norm where statistics.mean is undefined. weight may be undefined.
+/// For layer, RMS and group norm; an undefined statistics.mean selects rms_norm. weight may be
+/// undefined.
 NormGradients row_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight,
                                 const NormStatistics& statistics,
                                 const NormBackwardOptions& options = {});
@@ -100,19 +101,19 @@ NormGradients row_norm_backward(const Tensor& dy, const Tensor& x, const Tensor&
 
 struct BatchNormOptions {
   Tensor running_mean = {};  ///< [channels], floating, contiguous; updated in training
-  Tensor running_var = {};   ///< with the variance that divides by count - 1
-  bool training = true;      ///< with the statistics of x; else with the running ones
+  Tensor running_var = {};   ///< updated with the variance of divisor count - 1
+  bool training = true;      ///< use the statistics of x; else the running ones
   double momentum = 0.1;     ///< running = (1 - momentum) running + momentum new
   double eps = 1e-5;
 };
 struct BatchNormResult {
   Tensor y;
-  NormStatistics statistics;  ///< what y was made with
-  Tensor count;               ///< 0-d f64: elements of a channel; undefined unless training
+  NormStatistics statistics;  ///< the statistics that y was computed with
+  Tensor count;               ///< 0-d f64: elements per channel; undefined unless training
 };
-/// x [samples, channels, ...]; statistics are over all other dims. Training needs at least 2
-/// elements in a channel, and running statistics only to update them; not training, they are
-/// required. (Ioffe and Szegedy, "Batch normalization", 2015.)
+/// x [samples, channels, ...]; statistics are over all dims but the channels. Training needs at
+/// least 2 elements per channel; running statistics are then optional, and updated. Without
+/// training they are required. (Ioffe and Szegedy, "Batch normalization", 2015.)
 BatchNormResult batch_norm_forward(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                    const BatchNormOptions& options = {});
 inline Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -120,13 +121,13 @@ inline Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bi
   return batch_norm_forward(x, weight, bias, options).y;
 }
 
-// Its pieces, between which statistics of several ranks can be put together: with count, mean and
-// m2 of each rank r
+// The parts of batch norm, between which the statistics of several ranks can be combined. With
+// count, mean and m2 of each rank r
 //     count = sum count_r          mean = sum mean_r count_r / count
 //     m2 = sum m2_r + sum count_r (mean_r - mean)^2
-// and in the derivative the sums are sums over ranks.
+// In the derivative the sums are summed over the ranks.
 
-/// Of the elements here; x may hold none, then all are 0.
+/// Of this rank's elements; x may be empty, then all are 0.
 struct BatchStatistics {
   Tensor mean;   ///< [channels]
   Tensor m2;     ///< [channels]: the sum of squared differences from mean
@@ -134,8 +135,8 @@ struct BatchStatistics {
 };
 BatchStatistics batch_norm_statistics(const Tensor& x);
 
-/// 1 / sqrt(m2 / count + eps); also updates the running statistics that options hold. A count below
-/// 2 leaves the running variance alone.
+/// 1 / sqrt(m2 / count + eps); also updates the running statistics in `options`. A count below 2
+/// does not change the running variance.
 Tensor batch_norm_rstd(const BatchStatistics& statistics, const BatchNormOptions& options);
 
 /// y with given statistics [channels].
@@ -143,15 +144,15 @@ Tensor batch_norm_apply(const Tensor& x, const Tensor& weight, const Tensor& bia
                         const NormStatistics& statistics);
 
 struct BatchNormSums {
-  Tensor dy;         ///< [channels]: the gradient of bias
-  Tensor dy_normal;  ///< of dy * (x - mean) * rstd: the gradient of weight
-  Tensor count;      ///< 0-d f64: as many elements as the statistics are of
+  Tensor dy;         ///< [channels]: the sum of dy, the gradient of bias
+  Tensor dy_normal;  ///< the sum of dy * (x - mean) * rstd: the gradient of weight
+  Tensor count;      ///< 0-d f64: the number of elements in the statistics
 };
-/// Over the elements here; without count.
+/// Over this rank's elements; count is not set.
 BatchNormSums batch_norm_sums(const Tensor& dy, const Tensor& x, const NormStatistics& statistics);
 
-/// dx = weight * rstd * (dy - sums.dy / count - normal(x) * sums.dy_normal / count); where the
-/// statistics did not come from x (sums.count undefined) dx = weight * rstd * dy.
+/// dx = weight * rstd * (dy - sums.dy / count - normal(x) * sums.dy_normal / count). If the
+/// statistics did not come from x (sums.count undefined), dx = weight * rstd * dy.
 Tensor batch_norm_input_gradient(const Tensor& dy, const Tensor& x, const Tensor& weight,
                                  const NormStatistics& statistics, const BatchNormSums& sums);
 

@@ -1,12 +1,12 @@
 #pragma once
 
-/// All eager operations on tensors: no gradients; check, allocate, launch. See the headers for
-/// shapes and errors.
+/// All eager operations on tensors, without gradients. See the headers for shapes and errors.
 ///
-/// Common rules. Operands of one operation have one device and, but for elementwise ones, which
-/// promote, one dtype; else InvalidArgument naming both. Results are new contiguous tensors on the
-/// operands' device. Errors are tagged with the operation's name. Operations are issued on the
-/// thread's current stream and are deterministic: equal bits for any number of threads.
+/// Common rules. The operands of an operation have one device and, except for elementwise
+/// operations, which promote, one dtype; else InvalidArgument with both. Results are new contiguous
+/// tensors on the operands' device. Errors are tagged with the operation's name. Operations are
+/// issued on the thread's current stream and are deterministic: the bits do not depend on the
+/// number of threads.
 
 #include "tessera/tensor/ops/attention.h"
 #include "tessera/tensor/ops/conv.h"

@@ -23,14 +23,15 @@ void check_layout(const char* where, const Tensor& parameter, const char* name, 
   check_contiguous(where, name, x);
 }
 
-// A state tensor: written, so of a dtype that keeps what was computed.
+// A state tensor is written, so its dtype must be able to hold the computed values.
 void check_state(const char* where, const Tensor& parameter, const char* name, const Tensor& x) {
   ops::check_defined(where, name, x);
   if (x.dtype() != compute_dtype(parameter.dtype())) ops::check_same_dtype(where, parameter, x);
   check_layout(where, parameter, name, x);
 }
 
-// Only read, so any dtype will do whose every value the step computes with exactly.
+// A gradient is only read, so its dtype may be any whose values the compute dtype represents
+// exactly.
 void check_gradient(const char* where, const Tensor& parameter, const Tensor& gradient) {
   ops::check_defined(where, "the gradient", gradient);
   const DType computed = compute_dtype(parameter.dtype());

@@ -34,7 +34,7 @@ Tensor extreme(const char* where, const Tensor& x, int dim, bool largest) {
   return out;
 }
 
-// The extreme of no elements does not exist.
+// No elements have no extreme.
 const Tensor& checked_elements(const char* where, const Tensor& x) {
   ops::check_defined(where, "the tensor", x);
   TESSERA_CHECK(x.numel() > 0, where, "shape {} has no elements; there is nothing to choose",

@@ -8,11 +8,11 @@
 namespace tessera {
 namespace {
 
-// One spatial dim as two, the height being 1.
+// One spatial dim as two, with height 1.
 Shape with_height(const Shape& shape) { return shape.ndim() == 3 ? shape.inserted(2, 1) : shape; }
 Tensor with_height(const Tensor& x) { return x.ndim() == 3 ? x.unsqueeze(2) : x; }
 
-// The windows of both kinds of pool.
+// The windows of max and average pooling.
 struct Windows {
   Size2d kernel = 1;
   Size2d stride = 1;
@@ -160,7 +160,7 @@ PoolGeometry avg_geometry(const char* where, const Shape& x, DType dtype,
   return g;
 }
 
-// How many windows an adaptive pool had, from the shape of its output.
+// The number of windows of an adaptive pool, from the shape of its output.
 Size2d output_size(const char* where, const Tensor& dy, const Shape& x_shape) {
   check_gradient(where, dy);
   TESSERA_CHECK(dy.ndim() == x_shape.ndim() && (dy.ndim() == 3 || dy.ndim() == 4), where,

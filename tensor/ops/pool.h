@@ -1,18 +1,18 @@
 #pragma once
 
-/// Pooling: the largest element or the mean of each window of one or two spatial dims.
+/// Pooling: the maximum or the mean of each window of one or two spatial dims.
 ///
-/// x [N, C, L] or [N, C, H, W], floating, any strides -> [N, C, outputs ...]. Window i begins at
-/// i * stride - padding and has `kernel` elements `dilation` apart; there are
-/// floor((in + 2 padding - dilation (kernel - 1) - 1) / stride) + 1 of them, with ceil_mode rounded
-/// up, but none that begins beyond the input. An adaptive pool cuts the input into as many windows
-/// as asked: window i is [floor(i in / out), ceil((i + 1) in / out)).
+/// x [N, C, L] or [N, C, H, W], floating, any strides -> [N, C, outputs ...]. Window i begins at i
+/// * stride - padding and has `kernel` elements, `dilation` apart. The number of windows is
+/// `floor((in + 2 padding - dilation (kernel - 1) - 1) / stride) + 1`. With ceil_mode the division
+/// is rounded up, but no window begins beyond the input. An adaptive pool splits the input into the
+/// requested number of windows: window i is `[floor(i in / out), ceil((i + 1) in / out))`.
 ///
-/// Derivatives gather: each input element sums the windows it lies in, in their order. So bits are
-/// equal for any number of threads.
+/// Derivatives gather: each input element sums the windows that contain it, in their order. The
+/// bits therefore do not depend on the number of threads.
 ///
-/// All throw InvalidArgument for other dtypes and ranks, sizes below 1, padding above half the
-/// kernel, and inputs without a window. N = 0 is legal.
+/// All functions throw InvalidArgument for other dtypes and numbers of dims, sizes below 1, padding
+/// above half the kernel, and inputs without a window. N may be 0.
 
 #include <cstdint>
 
@@ -24,7 +24,7 @@ namespace tessera {
 struct MaxPool2dOptions {
   Size2d kernel = 0;   ///< required
   Size2d stride = 0;   ///< 0: the kernel's size
-  Size2d padding = 0;  ///< elements outside the input are no candidates
+  Size2d padding = 0;  ///< elements outside the input are ignored
   Size2d dilation = 1;
   bool ceil_mode = false;
 };
@@ -45,13 +45,14 @@ struct MaxPool1dOptions {
 };
 struct MaxPoolResult {
   Tensor output;
-  /// i64: where in its [H, W] (or [L]) each maximum lies, row-major. The first of equals; the first
-  /// NaN where there is one. -1, and an output of -inf, for a dilated window that misses the input.
+  /// i64: the row-major position of each maximum in its [H, W] (or [L]). The first of equal
+  /// elements; the first NaN if there is one. -1, with an output of -inf, for a dilated window
+  /// without input elements.
   Tensor indices;
 };
 MaxPoolResult max_pool2d(const Tensor& x, const MaxPool2dOptions& options);
 MaxPoolResult max_pool1d(const Tensor& x, const MaxPool1dOptions& options);
-/// Each gradient goes to the element that `indices` names. For one spatial dim with as_2d().
+/// Each gradient goes to the element that `indices` names. For one spatial dim use as_2d().
 Tensor max_pool_backward(const Tensor& dy, const Tensor& indices, const Shape& x_shape,
                          const MaxPool2dOptions& options);
 
@@ -60,7 +61,7 @@ struct AvgPool2dOptions {
   Size2d stride = 0;  ///< 0: the kernel's size
   Size2d padding = 0;
   bool ceil_mode = false;
-  /// Padding counts as zeros; else the mean is over the elements inside the input.
+  /// Padding counts as zeros; else the mean is over the elements inside the input only.
   bool count_include_pad = true;
 };
 struct AvgPool1dOptions {

@@ -10,7 +10,7 @@ using Class = std::optional<DType>;
 
 void join(Class& in, DType dtype) { in = in ? promote(*in, dtype) : dtype; }
 
-// The dtype of two classes of operands, the first of which decides among equals in kind.
+// The dtype of two classes of operands; between dtypes of one kind the first class decides.
 Class combine(const Class& higher, const Class& lower) {
   if (!higher || !lower) return higher ? higher : lower;
   if (is_floating(*higher)) return higher;

@@ -1,12 +1,12 @@
 #pragma once
 
-/// Which dtype the result of an elementwise operation has.
+/// The dtype of the result of an elementwise operation.
 ///
-/// As in PyTorch: operands fall in three classes: tensors with dims, 0-d tensors, numbers. Within a
-/// class dtypes promote pairwise (promote() in dtype.h: bool < u8 < i32 < i64 < floating; bf16 with
-/// f16 is f32). A lower class changes the dtype of a higher one only if it is of a higher kind
-/// (bool < integer < floating): so an f32 tensor times an f64 number stays f32, and an i64 tensor
-/// plus 0.5 becomes f32. Floating numbers count as f32, whole ones as i64.
+/// As in PyTorch, operands fall into three classes: tensors with dims, 0-d tensors, numbers. Within
+/// a class dtypes promote pairwise (promote() in dtype.h: bool < u8 < i32 < i64 < floating; bf16
+/// with f16 is f32). A lower class changes the dtype of a higher one only if it is of a higher kind
+/// (bool < integer < floating): an f32 tensor times an f64 number stays f32, and an i64 tensor plus
+/// 0.5 becomes f32. Floating-point numbers count as f32, integers as i64.
 
 #include <concepts>
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace tessera {
 
-/// An argument that is a tensor or a number; for parameters only, since it refers to the tensor.
+/// A tensor or a number. For parameters only, because it refers to the tensor.
 class TensorOrNumber {
  public:
   TensorOrNumber(const Tensor& tensor) : tensor_(&tensor) {}  // NOLINT: implicit on purpose
@@ -31,7 +31,7 @@ class TensorOrNumber {
   bool is_tensor() const { return tensor_ != nullptr; }
   const Tensor& tensor() const { return *tensor_; }
   double number() const { return number_; }
-  /// Of the tensor, or what a number counts as.
+  /// The dtype of the tensor, or the one that the number counts as.
   DType dtype() const { return tensor_ != nullptr ? tensor_->dtype() : number_dtype_; }
 
  private:
@@ -40,7 +40,7 @@ class TensorOrNumber {
   DType number_dtype_ = DType::kF32;
 };
 
-/// The common dtype of operands, as above.
+/// The common dtype of the operands, as above.
 DType result_dtype(std::initializer_list<TensorOrNumber> operands);
 
 }  // namespace tessera

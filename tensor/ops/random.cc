@@ -56,7 +56,7 @@ Tensor randperm(std::int64_t n, const TensorOptions& options) {
 Tensor bernoulli(const Tensor& p) {
   ops::check_defined("bernoulli", "the tensor", p);
   ops::check_floating("bernoulli", p);
-  // Drawn in f32 also for 16-bit probabilities, whose own numbers would be too coarse.
+  // Drawn in f32 also for 16-bit probabilities, because 16-bit random numbers would be too coarse.
   const Tensor u =
       Tensor::empty(p.shape(), {.dtype = compute_dtype(p.dtype()), .device = p.device()});
   random::fill_uniform(u, next("bernoulli"), random::whole(p.shape()), 0, 1);

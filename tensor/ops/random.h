@@ -1,8 +1,9 @@
 #pragma once
 
-/// Making random tensors. Each call draws from a key of its own: random::next_key("rand") and so on
-/// (random_scope.h), so a run is repeated by manual_seed() or by a StepScope. For numbers that must
-/// not depend on ranks or on the order of calls, fill by key and box: random.h.
+/// Random tensors. Each call draws from a new key: random::next_key("rand") and so on
+/// (random_scope.h). manual_seed() or a StepScope therefore makes a run repeatable. For numbers
+/// that must not depend on ranks or on the order of calls, fill by key and box: see
+/// tensor/random.h.
 
 #include <cstdint>
 
@@ -18,15 +19,15 @@ using random::manual_seed;
 Tensor rand(const Shape& shape, const TensorOptions& options = {});
 /// Standard normal; floating only.
 Tensor randn(const Shape& shape, const TensorOptions& options = {});
-/// Normal with this mean and standard deviation; floating only. Throws for stddev < 0.
+/// Normal with the given mean and standard deviation; floating only. Throws for stddev < 0.
 Tensor normal(double mean, double stddev, const Shape& shape, const TensorOptions& options = {});
-/// Whole numbers from low to high - 1. Throws unless low < high and the dtype holds them.
+/// Integers from low to high - 1. Throws unless low < high and the dtype can hold them.
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
                const TensorOptions& options = {.dtype = DType::kI64});
 /// A permutation of 0 .. n-1.
 Tensor randperm(std::int64_t n, const TensorOptions& options = {.dtype = DType::kI64});
-/// 1 with the probability that stands in p, else 0, in p's shape and dtype; floating only.
-/// (Probabilities outside [0, 1] count as 0 or 1.)
+/// 1 with the probability given by the element of p, else 0, in p's shape and dtype; floating only.
+/// Probabilities outside [0, 1] count as 0 or 1.
 Tensor bernoulli(const Tensor& p);
 Tensor rand_like(const Tensor& x);
 Tensor randn_like(const Tensor& x);

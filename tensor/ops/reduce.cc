@@ -14,12 +14,12 @@
 namespace tessera {
 namespace {
 
-// What is to be done, and over which dims.
+// The reduction, and the dims that it reduces.
 struct Reduction {
   ReduceOp op;
   DimMask mask{};
   bool keep_dims = false;
-  DType dtype = DType::kF32;  // of the result
+  DType dtype = DType::kF32;  // dtype of the result
   double parameter = 0;
   Tensor shift{};
 
@@ -46,7 +46,8 @@ Reduction floating_reduction(const char* where, ReduceOp op, const Tensor& x, co
   return reduction(where, op, x, dims);
 }
 
-// The view with the kept dims before the reduced ones, each group merged as far as it goes.
+// The view with the kept dims before the reduced ones, each of the two groups merged where
+// possible.
 ReduceKernel::Args arguments(ConstView x, View y, const Reduction& r) {
   Shape shapes[2], strides[2];
   for (int d = 0; d < x.shape.ndim(); ++d) {
@@ -82,14 +83,14 @@ Tensor run(const Tensor& x, const Reduction& r) {
   return out;
 }
 
-// An extreme of no elements does not exist.
+// No elements have no extreme.
 void check_elements(const char* where, const Tensor& x, const Reduction& r) {
   TESSERA_CHECK(x.numel() > 0 || result_shape(x, r).numel() == 0, where,
                 "the reduced dims of shape {} have no elements; there is nothing to choose",
                 x.shape().str());
 }
 
-// The results of a deviation around `shift`, which another reduction over the same dims finds.
+// Deviations around `shift`, which another reduction over the same dims computes.
 Tensor around(const Tensor& x, Reduction r, ReduceOp shift) {
   r.shift = run(x, r.with_op(shift, DType::kF64));
   return run(x, r);

@@ -1,19 +1,19 @@
 #pragma once
 
-/// Rotary position embedding (Su et al., "RoFormer", 2021): pairs of features are turned by an
+/// Rotary position embedding (Su et al., "RoFormer", 2021): pairs of features are rotated by an
 /// angle that grows with the position.
 
 #include "tessera/tensor/tensor.h"
 
 namespace tessera {
 
-/// Which features make a pair, of `features` of a head.
+/// Which of the `features` of a head form a pair.
 enum class RotaryPairing : std::uint8_t {
-  kHalves,      ///< i and features / 2 + i: Llama as Hugging Face stores it, GPT-NeoX
-  kNeighbours,  ///< 2i and 2i + 1: the paper, and Llama as Meta stores it
+  kHalves,      ///< i and features / 2 + i: Llama in Hugging Face's format, GPT-NeoX
+  kNeighbours,  ///< 2i and 2i + 1: the paper, and Llama in Meta's format
 };
 
-/// cos and sin of the angle of each position (row) and pair (column).
+/// cos and sin of the angle for each position (row) and pair (column).
 struct RotaryTable {
   Tensor cos;
   Tensor sin;
@@ -25,23 +25,23 @@ struct RotaryTableOptions {
   DType dtype = DType::kF32;  ///< f32 or f64
   Device device = default_device();
 };
-/// Both [positions, features / 2], of the angle (offset + row) * base^(-2 column / features),
-/// computed in f64. features is even.
+/// Both tensors are [positions, features / 2], for the angle (offset + row) * base^(-2 column /
+/// features), computed in f64. features is even.
 RotaryTable rotary_table(std::int64_t positions, std::int64_t features,
                          const RotaryTableOptions& options = {});
 
 struct RotaryOptions {
   RotaryPairing pairing = RotaryPairing::kHalves;
-  bool inverse = false;  ///< turn by the negative angle
+  bool inverse = false;  ///< rotate by the negative angle
 };
-/// x [..., positions, heads, features]: what the projection of attention gives, seen as heads,
-/// before heads and positions change places. Each pair (a, b) becomes (a cos - b sin, b cos + a
-/// sin). A table of fewer than features / 2 columns turns the first features only and leaves the
-/// others. Rows of the table belong to positions of x: for a part of a sequence pass a slice of
-/// them.
+/// x [..., positions, heads, features]: the output of attention's projection, split into heads,
+/// before heads and positions are transposed. Each pair (a, b) becomes (a cos - b sin, b cos + a
+/// sin). A table of fewer than features / 2 columns rotates the first features only and copies the
+/// others. Row i of the table belongs to position i of x: for a part of a sequence pass a slice of
+/// the table.
 ///
-/// x is floating, of any strides; the table of f64 for f64, else of f32. The derivative is the same
-/// with `inverse` the other way.
+/// x is floating, with any strides; the table is f64 for f64, else f32. The derivative is the same
+/// operation with `inverse` flipped.
 Tensor rotary(const Tensor& x, const RotaryTable& table, const RotaryOptions& options = {});
 
 }  // namespace tessera

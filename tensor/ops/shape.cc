@@ -50,8 +50,9 @@ std::vector<Tensor> parts(const Tensor& x, const std::vector<std::int64_t>& size
   return out;
 }
 
-// x as [outer, extent, 1, inner] with the third dim repeated, copied and put back into a shape in
-// which `dim` holds both. `dim` may be x.ndim() - 1 at most; inner and outer hold the other dims.
+// Views x as [outer, extent, 1, inner], repeats the third dim, copies, and restores a shape in
+// which `dim` holds extent and repetition. `dim` may be x.ndim() - 1 at most; outer and inner hold
+// the other dims.
 Tensor repeated(const Tensor& x, int dim, std::int64_t extent, std::int64_t count) {
   std::int64_t outer = 1;
   for (int d = 0; d < dim; ++d) outer *= x.dim(d);
@@ -68,7 +69,7 @@ Tensor triangle(const char* where, const Tensor& x, std::int64_t diagonal, bool 
   TESSERA_CHECK(x.ndim() >= 2, where, "needs at least 2 dims, got shape {}; unsqueeze it",
                 x.shape().str());
   const Tensor out = Tensor::empty(x.shape(), x.options());
-  // Beyond the corners nothing changes any more.
+  // Larger diagonals give the same result.
   const std::int64_t inside = std::clamp(diagonal, -x.dim(-2), x.dim(-1));
   launch<TriangleKernel>(x.device(),
                          {.x = read(x), .y = write(out), .diagonal = inside, .upper = upper});
@@ -196,7 +197,7 @@ Tensor repeat(const Tensor& x, const Shape& repeats) {
   out = clone(out);
   for (int d = 0; d < repeats.ndim(); ++d) {
     TESSERA_CHECK(repeats[d] >= 0, "repeat", "{} has a negative entry; give counts", repeats.str());
-    // All from `d` on is one element to be repeated.
+    // All dims from `d` on are one element to be repeated.
     if (repeats[d] != 1) out = repeated(out, d, 1, repeats[d]);
   }
   return out;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// A number for each of the two spatial dims: kernel sizes, strides and the like.
+/// One number for each of the two spatial dims: kernel sizes, strides and so on.
 
 #include <cstdint>
 

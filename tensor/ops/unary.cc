@@ -8,7 +8,7 @@ using ops::ResultKind;
 
 namespace {
 
-// Functions that keep integers and bool, that keep integers, and those of floating numbers.
+// Functions that keep integers and bool, functions that keep integers, and floating functions.
 Tensor keeping(const char* name, const Tensor& x, UnaryOp op, const Tensor* out = nullptr) {
   return ops::unary(name, x, op, ResultKind::kPromoted, out);
 }

@@ -38,7 +38,7 @@ std::shared_ptr<TracedWork> traced_work(const char* name, std::uint64_t stream,
 
 std::shared_ptr<TracedWork> host_wait() { return traced_work("synchronize", 0, "host"); }
 
-// The GPU's part of Stream::wait.
+// The GPU part of Stream::wait.
 void wait_for_gpu(const std::shared_ptr<const cuda::Mark>& mark, cuda::Queue* gpu, WorkQueue* queue,
                   std::shared_ptr<TracedWork> times) {
   if (gpu != nullptr) return gpu->wait(*mark);

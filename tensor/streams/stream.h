@@ -3,33 +3,33 @@
 /// Streams and events: the order of work on every device.
 ///
 /// A stream is a sequence of closures that run one after another. On the CPU it is *inline* (work
-/// runs on the caller, at once) or *queued* (one worker thread of its own; the host runs ahead, as
-/// on a GPU). On a GPU it is one of the GPU's own, and always queued. On the null device work is
-/// dropped. Streams of one thread know nothing of each other: order between them comes from events
-/// only.
+/// runs on the calling thread, at once) or *queued* (it has one worker thread; the host runs ahead,
+/// as on a GPU). On a GPU it is a CUDA stream, always queued. On the null device work is dropped.
+/// Streams are ordered relative to each other by events only, also the streams of one thread:
 ///
-///     Event gathered = gather.record();   // a mark after everything that gather holds now
+///     Event gathered = gather.record();   // a mark after everything issued to gather so far
 ///     compute.wait(gathered);             // later work of compute runs after the mark
 ///
-/// Failure: an exception in a queued closure *poisons* its stream. Later closures are skipped, its
-/// events still fire and carry the error, streams that wait such an event are poisoned too,
-/// RankContext::report_failure is told, and the next host wait (synchronize) rethrows. Tessera's
-/// own exceptions arrive as thrown; others arrive as Error with the closure's and the stream's
-/// name, the original nested in it. Event::synchronize rethrows what its mark carries, as often as
-/// asked, and leaves its stream poisoned. An inline closure just throws, and nothing is poisoned.
-/// On a GPU a failed closure stops closures only: what was launched runs, here and on streams that
-/// wait; the rank is told and host waits rethrow as above. What the GPU itself reports is a
-/// DeviceError at the next call or wait. What a kernel on a GPU finds wrong with its input, an
-/// index out of range for instance, is the exception that the CPU throws at the call, but at the
-/// next host wait of the kernel's stream: Stream::synchronize, Event::synchronize, a copy to the
-/// host (to_vector, item). The kernel skips what is wrong and goes on; the rank is told at that
-/// wait.
+/// Failure: an exception in a queued closure *poisons* its stream. Later closures are skipped. The
+/// stream's events still fire and carry the error; streams that wait for such an event are poisoned
+/// too. RankContext::report_failure is called, and the next host wait (synchronize) rethrows the
+/// error. Tessera's own exceptions are rethrown as they are. Others are nested in an Error with the
+/// names of the closure and the stream. Event::synchronize rethrows its mark's error at each call,
+/// and leaves the stream poisoned. An inline closure just throws; nothing is poisoned.
 ///
-/// Waiting between a CPU's and a GPU's stream: a CPU stream waits as for its own kind; a GPU's
-/// waits on the host, at the call.
+/// Failure on a GPU: a failed closure skips later closures only. Kernels already launched run, here
+/// and on streams that wait. report_failure is called and host waits rethrow as above. An error
+/// that the GPU reports is a DeviceError at the next call or wait. If a kernel finds its input
+/// invalid (for example an index out of range), it skips the invalid part and goes on; the
+/// exception that the CPU would throw at the call is thrown by the next host wait for the kernel's
+/// stream: Stream::synchronize, Event::synchronize, or a copy to the host (to_vector, item).
+/// report_failure is called at that wait.
 ///
-/// Stream and Event are shared handles: copies mean the same object. A stream may be used from one
-/// thread at a time; events may be shared between threads.
+/// Waits between CPU and GPU streams: a CPU stream waits for a GPU's event as for a CPU's; a GPU
+/// stream waits for a CPU's event on the host, during the call.
+///
+/// Stream and Event are shared handles: copies refer to the same object. A stream may be used by
+/// one thread at a time; events may be shared between threads.
 
 #include <cstdint>
 #include <functional>
@@ -53,10 +53,11 @@ class Event;
 class Stream {
  public:
   Stream() = default;  ///< null handle
-  /// A new stream. The destruction of a queued stream's last handle finishes its work, then joins
-  /// its thread; on the worker of a stream it does not wait, and the thread ends by itself. A GPU's
-  /// stream is kQueued whatever `kind` says, and its work goes on after its last handle. Throws
-  /// DeviceError for a GPU that is missing, also in a build without CUDA.
+  /// A new stream. Destroying the last handle of a queued stream finishes its work, then joins its
+  /// thread. On a worker thread of a stream, the destructor does not wait; the thread ends by
+  /// itself. A GPU's stream is kQueued regardless of `kind`, and its work continues after the last
+  /// handle is gone. Throws DeviceError for a GPU that does not exist, also in a build without
+  /// CUDA.
   static Stream create(Device device, StreamKind kind, std::string name);
 
   bool defined() const { return impl_ != nullptr; }
@@ -65,22 +66,24 @@ class Stream {
   Device device() const;
   StreamKind kind() const;
 
-  /// Appends a closure. It runs under the issuer's RankContext, sees no other thread-local of the
-  /// issuer, and never allocates tensor memory. `name` stands in error messages. On a GPU's stream
-  /// it runs on a thread of the driver, and must not touch GPUs nor drop tensors that are on one.
+  /// Appends a closure. It runs under the issuing thread's RankContext, sees none of its other
+  /// thread-local variables, and must not allocate tensor memory. `name` appears in error messages.
+  /// On a GPU's stream it runs on a driver thread (as with cudaLaunchHostFunc), and must not call
+  /// CUDA nor drop tensors on a GPU.
   void enqueue(const char* name, std::function<void()> work) const;
   /// Later work of this stream runs after the event's latest record *at the time of this call*.
-  /// Throws StateError for an event never recorded. On an inline stream the host waits here.
+  /// Throws StateError for an event that was never recorded. On an inline stream the host waits
+  /// here.
   void wait(const Event& event) const;
   /// A new event, recorded now.
   Event record(std::string event_name = {}) const;
-  /// Host waits until everything so far has run; rethrows the stream's failure, once. The stream is
-  /// usable again after.
+  /// The host waits until everything issued so far has run; rethrows the stream's failure, once.
+  /// The stream is usable again afterwards.
   void synchronize() const;
 
-  /// The native handle of a CUDA stream. Throws StateError for streams of other devices.
+  /// The cudaStream_t of a CUDA stream. Throws StateError for streams of other devices.
   struct CUstream_st* cuda_handle() const;
-  /// Its engine, for copies between devices; see cuda/queue.h. Throws as cuda_handle().
+  /// Its queue, for copies between devices; see cuda/queue.h. Throws as cuda_handle().
   cuda::Queue& cuda_queue() const;
 
   bool operator==(const Stream& other) const { return impl_ == other.impl_; }
@@ -95,18 +98,18 @@ class Stream {
 
 class Event {
  public:
-  /// Never recorded. `name` stands in traces and errors.
+  /// Not recorded. `name` appears in traces and errors.
   explicit Event(std::string name = {});
 
-  /// Marks this point of `stream`. An event may be recorded again; waits already issued keep the
-  /// earlier mark.
+  /// Marks the current end of `stream`. An event may be recorded again; waits already issued keep
+  /// the earlier mark.
   void record(const Stream& stream);
   bool is_recorded() const;
-  /// True when the latest mark was reached (also when it carries an error). Throws StateError when
-  /// never recorded.
+  /// True if the latest mark was reached (also if it carries an error). Throws StateError if the
+  /// event was never recorded.
   bool is_ready() const;
-  /// Host waits for the latest mark; rethrows the error it carries. Throws StateError when never
-  /// recorded.
+  /// The host waits for the latest mark; rethrows the error it carries. Throws StateError if the
+  /// event was never recorded.
   void synchronize() const;
   std::uint64_t id() const;  ///< unique in the process
   const std::string& name() const;
@@ -117,8 +120,8 @@ class Event {
   std::shared_ptr<Impl> impl_;
 };
 
-/// The stream that operations of this thread use on `device`. Until set, an inline stream named
-/// "default", one a thread; on a GPU a queued one.
+/// The stream that this thread's operations use on `device`. By default a stream named "default",
+/// one for each thread: inline on the CPU, queued on a GPU.
 const Stream& current_stream(Device device);
 
 /// Makes `stream` the thread's current one for its device until the end of the scope.

@@ -1,6 +1,7 @@
 #pragma once
 
-/// What Stream and Event handles hold. For stream.cc, current_stream.cc and the allocator only.
+/// The objects behind Stream and Event handles. For stream.cc, current_stream.cc and the allocator
+/// only.
 
 #include <cstdint>
 #include <memory>
@@ -37,7 +38,7 @@ struct Event::Impl {
   struct Latest {
     std::shared_ptr<Mark> mark;             // of a queued CPU stream
     std::shared_ptr<const cuda::Mark> gpu;  // of a CUDA stream; both null: reached at once
-    std::uint64_t number = 0;               // records so far
+    std::uint64_t number = 0;               // number of records so far
   };
   Latest latest() const {
     const std::lock_guard lock(mutex_);

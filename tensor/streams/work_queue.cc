@@ -90,7 +90,7 @@ void WorkQueue::loop() {
   Task task;
   while (next(&task)) {
     execute(task);
-    task = {};  // what the closure holds goes before the task counts as done
+    task = {};  // destroys the closure's captures before the task counts as done
     bool wakes = false;
     {
       const std::lock_guard lock(mutex_);

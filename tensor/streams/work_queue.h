@@ -1,7 +1,7 @@
 #pragma once
 
-/// The engine of a queued CPU stream: one thread that takes tasks from a queue. For stream.cc; what
-/// failures of closures look like is for CUDA's queues too.
+/// The implementation of a queued CPU stream: one thread that runs tasks from a queue. For
+/// stream.cc. CUDA queues use task_failure() too.
 
 #include <condition_variable>
 #include <cstdint>
@@ -20,11 +20,11 @@ namespace tessera {
 
 struct TracedWork;
 
-/// One record of an event: fires once, perhaps with the error of the stream that reached it.
+/// One record of an event. It fires once, possibly with the error of its stream.
 class Mark {
  public:
   void fire(std::exception_ptr error);
-  /// Blocks until fired; answers the error it carries.
+  /// Blocks until fired; returns the error that the mark carries.
   std::exception_ptr wait() const;
   bool fired() const;
   bool fired_without_error() const;
@@ -36,8 +36,9 @@ class Mark {
   std::exception_ptr error_;
 };
 
-/// The exception that is being handled, as waiters see it: one of Tessera's own as it is, another
-/// nested in an Error that names the closure and its stream. Call it in a handler.
+/// The exception that is being handled, as waiting threads see it: an exception of Tessera as it
+/// is, any other nested in an Error that names the closure and its stream. Call it in a catch
+/// block.
 std::exception_ptr task_failure(const char* task, const std::string& stream);
 
 class WorkQueue {
@@ -50,15 +51,15 @@ class WorkQueue {
   WorkQueue& operator=(const WorkQueue&) = delete;
 
   /// Each runs under the caller's RankContext, in the order of the calls. `name` must outlive them.
-  /// `times`: where its begin and end are noted; null: nowhere.
+  /// `times`: receives begin and end; may be null.
   void run(const char* name, std::function<void()> work, std::shared_ptr<TracedWork> times);
   void record(std::shared_ptr<Mark> mark);
   void wait(std::shared_ptr<Mark> mark, std::shared_ptr<TracedWork> times);
 
-  /// Blocks until everything so far has run; rethrows the failure and forgets it.
+  /// Blocks until everything so far has run; rethrows the failure and clears it.
   void synchronize();
-  /// No more tasks will come. Waits for the thread, unless called by the worker of some stream,
-  /// which might be what this thread's tasks wait for.
+  /// No more tasks will follow. Waits for the thread, except on a stream's worker thread, which
+  /// this queue's tasks might be waiting for.
   void finish() noexcept;
 
  private:

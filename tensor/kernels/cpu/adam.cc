@@ -8,7 +8,7 @@ namespace {
 
 using Segment = AdamKernel::Segment;
 
-// What stands in the parameter now, which has rounded what was computed.
+// The parameter as stored, after rounding to its dtype.
 template <class C>
 void write_copy(const Segment& s, const C* p, std::int64_t begin, std::int64_t n) {
   if (!s.copy.defined()) return;

@@ -9,7 +9,7 @@ namespace {
 
 using Entry = ArgsortKernel::Entry;
 
-// Elements that are equal stay in order.
+// Equal elements keep their order.
 constexpr auto kBefore = [](const Entry& a, const Entry& b) {
   return a.key != b.key ? a.key < b.key : a.position < b.position;
 };

@@ -8,7 +8,7 @@ namespace tessera {
 void BinaryKernel::cpu(const Args& args, Workspace) {
   with_compute_type(args.compute, [&]<class C>() {
     with_functor<functors::Binary>(args.op, [&]<class F>(F f) {
-      // The operation chose a compute type that the functor takes.
+      // The operation chose a compute type that the functor accepts.
       if constexpr (kTakes<F, C, 2>) {
         cpu::map<C>(args.y, f, args.a, args.b);
       }

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Elements that are moved and not computed with: all that matters is how wide they are.
+/// Elements that are moved but not computed with: only their width matters.
 
 #include <cstdint>
 #include <cstring>
@@ -9,8 +9,7 @@
 
 namespace tessera::cpu {
 
-/// An element of any dtype of as many bytes as U. Its value may stand for one of every type, which
-/// a plain integer may not.
+/// An element of any dtype with the width of U. May alias any type, which a plain integer may not.
 template <class U>
 struct Bits {
   using Any [[gnu::may_alias]] = U;

@@ -2,10 +2,10 @@
 
 /// Elementwise work on operands of any dtype and layout, through one path.
 ///
-/// All operands walk one shape; its elements in row-major order are cut into blocks. An operand
-/// that has the compute type and lies in that order is used where it is; any other goes block by
-/// block through a buffer on the stack, converted. So a functor is compiled once per compute type,
-/// and its loop always runs over plain arrays: the bits of an element do not depend on layouts.
+/// All operands have one shape; its elements in row-major order are split into blocks. An operand
+/// that has the compute type and lies in that order is used in place; any other is converted block
+/// by block into a buffer on the stack. A functor is therefore compiled once per compute type, and
+/// its loop always runs over plain arrays: the bits of an element do not depend on layouts.
 
 #include <algorithm>
 #include <array>
@@ -21,7 +21,7 @@ namespace tessera::cpu {
 
 inline constexpr std::int64_t kBlockLength = 512;
 
-/// An operand that is read: a view, or one number for all elements.
+/// An input operand: a view, or one number for all elements.
 class Input {
  public:
   explicit Input(const ConstView& view)
@@ -33,7 +33,7 @@ class Input {
   explicit Input(const Operand& operand)
       : Input(operand.is_number() ? Input(operand.number) : Input(operand.view)) {}
 
-  /// True when elements of type C can be read in place, in row-major order.
+  /// True if elements of type C can be read in place, in row-major order.
   template <class C>
   bool direct() const {
     return in_order_ && dtype_ == dtype_of<C>;
@@ -67,7 +67,7 @@ class Input {
   Traversal<1> walk_;
 };
 
-/// The operand that is written.
+/// The output operand.
 class Output {
  public:
   explicit Output(const View& view)
@@ -80,7 +80,7 @@ class Output {
   bool direct() const {
     return in_order_ && dtype_ == dtype_of<C>;
   }
-  /// Where elements [begin, ...) are to be written before commit().
+  /// Where elements [begin, ...) must be written before commit().
   template <class C>
   C* place(std::int64_t begin, C* buffer) const {
     return direct<C>() ? static_cast<C*>(data_) + begin : buffer;
@@ -125,7 +125,7 @@ void map_range(const Output& y, const std::array<Input, N>& inputs, std::int64_t
   }
 }
 
-/// y = f(inputs...) for all elements, computed in C, shared out over threads.
+/// y = f(inputs...) for all elements, computed in C, distributed over threads.
 template <class C, class F, class... Inputs>
 void map(const View& view, F f, const Inputs&... operands) {
   const Output y(view);

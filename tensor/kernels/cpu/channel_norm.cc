@@ -12,7 +12,7 @@ Workspace behind(Workspace scratch, std::size_t bytes) {
   return {static_cast<char*>(scratch.data) + bytes, scratch.bytes - bytes};
 }
 
-// apply(of(c), i) for the elements i of a row; `of` answers what the channel c of an element has.
+// apply(of(c), i) for the elements i of a row; `of` returns the values of an element's channel c.
 template <class Of, class Apply>
 void for_each_in_row(const ChannelShape& shape, std::int64_t row, const Of& of,
                      const Apply& apply) {
@@ -42,7 +42,7 @@ void ChannelFinishKernel::cpu(const Args& a, Workspace) {
   with_floating_type(a.m2.dtype, [&]<class C>() {
     const double count = a.count.defined() ? a.count.as<double>()[0] : 1;
     const auto keep = 1 - a.momentum;
-    // One number of a running statistic.
+    // Updates one number of a running statistic.
     const auto update = [&](const View& running, std::int64_t c, double value) {
       void* at = cpu::advance(running.data, running.dtype, c);
       double old = 0;

@@ -1,4 +1,4 @@
-// The kernels of channel_norm.h that sum.
+// The summing kernels of channel_norm.h.
 
 #include "tessera/tensor/kernels/channel_norm.h"
 #include "tessera/tensor/kernels/cpu/rows.h"
@@ -8,7 +8,7 @@ namespace tessera {
 namespace {
 
 constexpr std::int64_t kBlock = ChannelShape::kBlock;
-// Channels that are summed together where each sample has one element of a channel.
+// Channels that are summed together if each sample has one element of a channel.
 constexpr std::int64_t kColumns = 64;
 
 // Two sums of a block of one channel.
@@ -16,7 +16,7 @@ struct Pair {
   double first, second;
 };
 
-// Elements of one dtype at any place, as plain values.
+// Elements of one dtype at any position, as plain values.
 template <class C>
 struct Elements {
   const void* data;
@@ -54,8 +54,8 @@ Pair mean_and_m2(double guess, double rest, double squares, double n) {
   return {guess + rest / n, squares - rest * rest / n};
 }
 
-// What is summed for the statistics: first a guess of the mean, then the differences from it, so
-// that nothing cancels where the mean is large.
+// The sums for the statistics: first a guess of the mean, then the differences from it, so that
+// nothing cancels if the mean is large.
 template <class C>
 struct Moments {
   Elements<C> x;
@@ -76,7 +76,7 @@ struct Moments {
     return mean_and_m2(guess, rest, squares, count);
   }
 
-  // The same for `width` channels from `first`, one element of each in a sample.
+  // The same for `width` channels from `first`, with one element of each in a sample.
   void columns(const ChannelShape& s, std::int64_t first, std::int64_t width, std::int64_t begin,
                std::int64_t end, Pair* out) const {
     C buffer[kColumns], guess[kColumns] = {}, rest[kColumns] = {}, squares[kColumns] = {};
@@ -99,7 +99,7 @@ struct Moments {
   }
 };
 
-// For the derivative: dy, and dy times the normalised x.
+// The sums for the derivative: dy, and dy times the normalised x.
 template <class C>
 struct Slopes {
   Elements<C> dy;

@@ -27,8 +27,8 @@ void convert_run(const From* from, std::int64_t from_stride, To* to, std::int64_
 }
 
 #ifdef __F16C__
-// The compiler does not make these instructions of the portable conversion, whose results are the
-// same.
+// F16C by hand: the compiler does not generate these instructions from the portable conversion,
+// which has the same results.
 void convert_run(const Float16* from, std::int64_t from_stride, float* to, std::int64_t,
                  std::int64_t n) {
   std::int64_t i = 0;

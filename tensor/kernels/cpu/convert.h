@@ -1,11 +1,10 @@
 #pragma once
 
-/// Runs of elements of any dtype, from and to the type they are computed in: the only place where
+/// Runs of elements of any dtype, converted from and to their compute type: the only place where
 /// CPU kernels know all dtypes.
 ///
-/// C is float, double or std::int64_t. A number that C cannot hold is converted as C++ does,
-/// except that floating to integer truncates, clamps to the range and makes 0 of NaN. To bool: not
-/// zero.
+/// C is float, double or std::int64_t. Numbers are converted as in C++, except that floating to
+/// integer truncates, clamps to the range and converts NaN to 0. To bool: x != 0.
 
 #include <cstdint>
 

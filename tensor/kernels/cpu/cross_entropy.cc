@@ -12,7 +12,7 @@ std::int64_t target_at(const ConstView& targets, std::int64_t row) {
                                       : targets.as<std::int64_t>()[at];
 }
 
-// Before anything is computed with them: targets are indices. Reports the first bad one.
+// Checks all targets before anything is computed. Reports the first invalid one.
 void check_targets(const CrossEntropyTargets& t, std::int64_t classes) {
   for (std::int64_t row = 0; row < t.targets.shape[0]; ++row) {
     const std::int64_t target = target_at(t.targets, row);
@@ -22,7 +22,7 @@ void check_targets(const CrossEntropyTargets& t, std::int64_t classes) {
   }
 }
 
-// The weights of classes, and what smoothing needs of them.
+// The weights of classes, and the sums that smoothing needs.
 template <class C>
 struct ClassWeights {
   ClassWeights(const CrossEntropyTargets& t, std::int64_t classes)
@@ -51,7 +51,7 @@ RowLoss<C> row_loss(const C* x, std::int64_t n, std::int64_t target, const Class
   const C largest = cpu::row_max(x, n);
   const C log_sum = scalar::log(static_cast<C>(
       cpu::row_sum<C>(n, [=](std::int64_t i) { return scalar::exp(x[i] - largest); })));
-  // Not log_sum_exp - x[target]: where the logits are large that would lose what is small.
+  // Not log_sum_exp - x[target]: for large logits that would lose small differences.
   C loss = scalar::mul(w.on_target * w.of(target), log_sum - (x[target] - largest));
   if (w.on_each != C(0)) {
     const double spread = cpu::row_sum<C>(
@@ -67,7 +67,7 @@ void backward_row(const C* x, C* dx, std::int64_t n, std::int64_t target, C dlos
                   const ClassWeights<C>& w) {
   const C hit = w.on_target * w.of(target);
   const C all = scalar::fma(w.on_each, w.total, hit) * dloss, each = w.on_each * dloss;
-  // Not p - 1 after the loop: there the product would have been rounded already.
+  // Not p - 1 after the loop: the product would then already be rounded.
   const C at_target = (scalar::exp(x[target] - log_sum_exp) - C(1)) * (hit * dloss);
   const C smoothed = scalar::exp(x[target] - log_sum_exp) * (each * w.total);
 #pragma GCC ivdep

@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-// Where a line, or lines side by side, start in walking order, and how they go on.
+// Where a line, or adjacent lines, start in walking order, and how they continue.
 struct Lines {
   std::int64_t from, x_step;
   std::int64_t to, y_step;
@@ -28,7 +28,7 @@ void sum_line(const CumsumKernel::Args& a, const Lines& line) {
   }
 }
 
-// `width` lines whose elements are neighbours in memory go on together, each in the same order.
+// `width` lines that are adjacent in memory advance together, each in the same order.
 constexpr std::int64_t kColumns = 64;
 template <class C>
 void sum_columns(const CumsumKernel::Args& a, const Lines& first, std::int64_t width) {

@@ -10,7 +10,8 @@ namespace tessera {
 namespace {
 
 constexpr int kPerBlock = random::kNumbersPerBlock<float>;
-// Blocks of the generator that are drawn together, so that the loop over them is vector code.
+// Blocks of the generator that are drawn together, so that the compiler vectorizes the loop over
+// them.
 constexpr std::int64_t kWide = 16;
 
 float uniform_at(std::uint64_t key, std::int64_t position) {
@@ -47,7 +48,7 @@ void uniforms_at(std::uint64_t key, std::int64_t position, std::int64_t step, st
   }
 }
 
-// The smallest f32 that is at least p: the same elements stay as with p itself.
+// The smallest f32 that is at least p: it keeps the same elements as p itself.
 float threshold(double p) {
   const auto nearest = static_cast<float>(p);
   return nearest < p ? std::nextafter(nearest, 2.0f) : nearest;

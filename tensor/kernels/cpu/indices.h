@@ -38,8 +38,8 @@ void for_indices(const ConstView& index, const Traversal<1>& t, std::int64_t beg
   });
 }
 
-/// Before anything is done with them: reports the first index outside [0, extent). One that is
-/// repeated by a stride of 0 counts once.
+/// Call before the indices are used: reports the first index outside [0, extent). An index that a
+/// stride of 0 repeats counts once.
 inline void check_indices(ConstView index, std::int64_t extent, int dim, BadIndex bad_index) {
   for (int d = 0; d < index.shape.ndim(); ++d) {
     if (index.strides[d] == 0 && index.shape[d] > 1) index.shape[d] = 1;

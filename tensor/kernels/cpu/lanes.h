@@ -1,7 +1,7 @@
 #pragma once
 
-/// Folds whose order is fixed and suits vector units: element i goes to lane i % kLanes, lanes are
-/// folded in pairs at the end.
+/// Folds with a fixed order that suits vector units: element i goes to lane i % kLanes; at the end
+/// lanes are folded pairwise.
 
 #include <algorithm>
 #include <array>
@@ -20,7 +20,7 @@ Acc lane_fold(std::int64_t n, Acc none, const Term& term, const Fold& fold) {
   std::fill_n(lanes, kLanes, none);
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-// Unrolled early, the loop over lanes would not become vector code.
+// If the loop over lanes were unrolled early, the compiler would not vectorize it.
 #pragma GCC unroll 1
     for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = fold(lanes[lane], term(i + lane));
   }

@@ -14,7 +14,7 @@ inline std::span<const std::int64_t> leading(const Shape& list, int count) {
   return {list.begin(), static_cast<std::size_t>(count)};
 }
 
-/// body(offsets) for lines [begin, end), with the offset of the first element of a line in each
+/// Calls body(offsets) for lines [begin, end), with the offset of a line's first element in each
 /// operand.
 template <std::size_t N, class Body>
 void walk_lines(const Traversal<N>& lines, std::int64_t begin, std::int64_t end, const Body& body) {
@@ -27,7 +27,7 @@ void walk_lines(const Traversal<N>& lines, std::int64_t begin, std::int64_t end,
   });
 }
 
-/// The same for all lines, of `length` elements each, shared out over threads. `body` must not
+/// The same for all lines, of `length` elements each, distributed over threads. `body` must not
 /// throw.
 template <std::size_t N, class Body>
 void parallel_lines(const Traversal<N>& lines, std::int64_t length, const Body& body) {

@@ -10,16 +10,16 @@
 namespace tessera {
 namespace {
 
-// The elements that are filled: of any dtype, or of a floating one.
+// The dtypes that are filled: any dtype, or floating ones.
 enum class Elements { kAny, kFloating };
 
-// Real numbers are drawn in double for f64 alone.
+// Real numbers are drawn in double only for f64.
 template <class T, class Y, Elements kElements>
 inline constexpr bool kOccurs = std::is_integral_v<T> ||
                                 (std::is_same_v<T, double> == std::is_same_v<Y, double> &&
                                  (kElements == Elements::kAny || !std::is_integral_v<Y>));
 
-// T is the type that numbers are drawn in, kPerBlock of them from one block of words; `draw` makes
+// T is the type in which numbers are drawn, kPerBlock of them from one block of words; `draw` makes
 // them from the words.
 template <class T, int kPerBlock, Elements kElements, class Draw>
 void fill(const RandomFillKernel::Args& a, Draw draw) {
@@ -30,7 +30,7 @@ void fill(const RandomFillKernel::Args& a, Draw draw) {
     if constexpr (kOccurs<T, Y, kElements>) {
       Y* y = a.y.as<Y>();
       cpu::parallel_walk(t, [=](const auto& offsets, const auto& steps, std::int64_t count) {
-        // Neighbours mostly come from one block: it is drawn when the block changes.
+        // Adjacent positions mostly share a block, so a block is drawn only when it changes.
         std::array<T, kPerBlock> numbers{};
         std::int64_t drawn = -1;
         for (std::int64_t i = 0; i < count; ++i) {
@@ -48,7 +48,7 @@ void fill(const RandomFillKernel::Args& a, Draw draw) {
   });
 }
 
-// Real numbers: `number(x)` makes the result of what `source` gives for the words.
+// Real numbers: `number(x)` makes the result from `source`'s value for the words.
 template <class T, Elements kElements = Elements::kFloating, class Source, class Number>
 void fill_real(const RandomFillKernel::Args& a, Source source, Number number) {
   constexpr int kPerBlock = random::kNumbersPerBlock<T>;
@@ -60,7 +60,7 @@ void fill_real(const RandomFillKernel::Args& a, Source source, Number number) {
   });
 }
 
-// By the inverse of the distribution function, in f64 also for f32: its tails need it.
+// By the inverse of the distribution function, in f64 also for f32: the tails need it.
 template <class T>
 void fill_truncated(const RandomFillKernel::Args& a) {
   const double below = scalar::normal(a.low).cdf, inside = scalar::normal(a.high).cdf - below;
@@ -90,7 +90,7 @@ void fill_as(const RandomFillKernel::Args& a) {
   }
 }
 
-// The upper half of a product of 128 bits: as even as 64 random bits allow.
+// The upper half of a 128-bit product: as uniform as 64 random bits allow.
 void fill_integers(const RandomFillKernel::Args& a) {
   fill<std::int64_t, 2, Elements::kAny>(a, [offset = static_cast<std::int64_t>(a.offset),
                                             range = a.range](const random::Words& words) {

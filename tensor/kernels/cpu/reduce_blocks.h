@@ -1,6 +1,6 @@
 #pragma once
 
-/// The walk that all ways to reduce share: blocks, lanes and threads. See kernels/reduce.h for the
+/// The loops that all reductions share: blocks, lanes and threads. See kernels/reduce.h for the
 /// order.
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 namespace tessera::cpu {
 
 inline constexpr std::int64_t kReduceBlock = ReduceKernel::kBlock;
-/// Results that are next to each other in memory and computed together when the elements of one
-/// result are not.
+/// The number of results that are computed together if they are adjacent in memory and the elements
+/// of one result are not.
 inline constexpr std::int64_t kColumns = 64;
 
 /// Where the elements lie.
@@ -53,7 +53,7 @@ class Elements {
   void load(std::int64_t offset, std::int64_t stride, std::int64_t n, C* out) const {
     load_run(dtype_, advance(data_, dtype_, offset), stride, n, out);
   }
-  /// The same in place where they lie there as C, one after another; else in `buffer`.
+  /// The same in place if they are adjacent and of type C; else in `buffer`.
   const C* run(std::int64_t offset, std::int64_t stride, std::int64_t n, C* buffer) const {
     if (stride == 1 && dtype_ == dtype_of<C>) return static_cast<const C*>(data_) + offset;
     load(offset, stride, n, buffer);
@@ -132,7 +132,7 @@ class Reduction {
         [](Acc a, Acc b) { return F::fold(a, b); });
   }
 
-  // The same for `width` results side by side: rows of them are folded, lane by lane as above.
+  // The same for `width` adjacent results: rows of them are folded, lane by lane as above.
   void fold_columns(std::int64_t offset, std::int64_t begin, std::int64_t end, std::int64_t output,
                     std::int64_t width, std::int64_t block) const {
     Acc lanes[kLanes][kColumns];
@@ -158,7 +158,7 @@ class Reduction {
     for (std::int64_t c = 0; c < width; ++c) out[c] = static_cast<Total>(lanes[0][c]);
   }
 
-  // Results [first, first + kColumns) from their blocks.
+  // Computes results [first, first + kColumns) from their blocks.
   void finish(std::int64_t first) const {
     folds::Wide<Total> results[kColumns];
     const std::int64_t n = std::min(g_.outputs - first, kColumns);
@@ -167,7 +167,7 @@ class Reduction {
     store_run(args_.y.dtype, advance(args_.y.data, args_.y.dtype, first), 1, n, results);
   }
 
-  // The totals of one result's blocks, folded in groups, and groups in groups: in place.
+  // Folds the totals of one result's blocks in groups, and groups in groups, in place.
   Total total(std::int64_t output) const {
     constexpr std::int64_t kGroup = ReduceKernel::kGroup;
     const auto at = [&](std::int64_t b) -> Total& { return partial_[b * g_.outputs + output]; };

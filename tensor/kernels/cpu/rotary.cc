@@ -35,7 +35,7 @@ void RotaryTableKernel::cpu(const Args& a, Workspace) {
   with_floating_type(a.cos.dtype, [&]<class C>() {
     const std::int64_t pairs = a.cos.shape[1];
     C *cos = a.cos.as<C>(), *sin = a.sin.as<C>();
-    // In f64: an f32 angle of a late position would be wrong by far more than f32 allows.
+    // In f64: the f32 error of the angle of a late position would be far too large.
     cpu::parallel_rows(a.cos.shape[0], 16 * pairs, [=](std::int64_t row) {
       const auto position = static_cast<double>(a.offset + row);
       for (std::int64_t i = 0; i < pairs; ++i) {

@@ -13,8 +13,8 @@ struct RowStatistics {
   C mean, rstd;
 };
 
-// A guess of the mean first, then what differs from it: exact where the mean is large. What
-// rounding takes from the mean is taken out of the variance again.
+// First a guess of the mean, then the differences from it: accurate for large means. The variance
+// is corrected for the rounding error of the mean.
 template <class C>
 RowStatistics<C> statistics(const C* x, std::int64_t n, bool centered, double eps) {
   if (n == 0) return {C(0), C(0)};
@@ -55,8 +55,7 @@ void normalize_row(const C* x, C* y, const RowNormShape& shape, const RowStatist
   }
 }
 
-// The rows that are normalised: x, or its sums with the residual, which are rounded and stored
-// first.
+// The rows that are normalised: x, or its sum with the residual, which is rounded and stored first.
 template <class C>
 class Summands {
  public:
@@ -67,7 +66,7 @@ class Summands {
         sum_(a.sum),
         stored_(read(a)) {}
 
-  // In place, or in `buffer`, which has room for two rows where they are added.
+  // In place, or in `buffer`, which has room for two rows if they are added.
   const C* read(std::int64_t row, std::int64_t n, C* buffer) const {
     if (!adds_) return x_.read(row, buffer);
     const C* x = x_.read(row, buffer);
@@ -91,7 +90,7 @@ class Summands {
   cpu::RowInput<C> stored_;
 };
 
-// Of one row; x and weight as in the forward.
+// The derivative of one row; x and weight as in the forward.
 template <class C>
 struct BackwardRow {
   const C* dy;
@@ -121,7 +120,7 @@ struct BackwardRow {
     }
   }
 
-  // Means of g and of g * h over the row, where g = dy * weight.
+  // The means of g and of g * h over the row, where g = dy * weight.
   RowStatistics<C> means() const {
     double total = 0, along = 0;
     const std::int64_t n = shape.length();
@@ -237,7 +236,7 @@ class Backward {
   cpu::RowOutput<C> dx_;
 };
 
-// What lies behind the first `bytes`.
+// The workspace after the first `bytes`.
 Workspace rest_of(Workspace scratch, std::size_t bytes, bool wanted) {
   return wanted ? Workspace{static_cast<char*>(scratch.data) + bytes, scratch.bytes - bytes}
                 : Workspace{};

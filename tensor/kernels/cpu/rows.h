@@ -1,7 +1,7 @@
 #pragma once
 
-/// Work on rows: rows of any dtype and layout as plain arrays, sharing them out over threads, and
-/// steps over one row that several kernels take.
+/// Work on rows: rows of any dtype and layout as plain arrays, their distribution over threads, and
+/// steps over one row that several kernels share.
 
 #include <omp.h>
 
@@ -19,7 +19,7 @@
 
 namespace tessera::cpu {
 
-/// Where rows along the last dim begin, counted in row-major order of the other dims.
+/// The offsets at which rows along the last dim begin, in row-major order of the other dims.
 class RowOffsets {
  public:
   RowOffsets(const Shape& shape, const Shape& strides) {
@@ -31,7 +31,8 @@ class RowOffsets {
       strides_[count_ - 1] = strides[d];
     }
   }
-  /// So many rows from a multiple of it begin next to each other; 1 where none do.
+  /// The number of rows, from a multiple of it, that begin next to each other in memory; 1 if none
+  /// do.
   std::int64_t beside() const {
     return count_ > 0 && strides_[count_ - 1] == 1 ? extents_[count_ - 1] : 1;
   }
@@ -52,7 +53,7 @@ class RowOffsets {
 
 inline std::int64_t last_or_one(const Shape& s) { return s.ndim() == 0 ? 1 : s.back(); }
 
-/// Rows that are read.
+/// Input rows.
 template <class C>
 class RowInput {
  public:
@@ -64,7 +65,7 @@ class RowInput {
         stride_(last_or_one(view.strides)),
         offsets_(view.shape, view.strides) {}
 
-  /// The elements of a row: where they are, or converted into `buffer`.
+  /// The elements of a row: in place, or converted into `buffer`.
   const C* read(std::int64_t row, C* buffer) const {
     const void* from = advance(data_, dtype_, offsets_(row));
     if (in_place_) return static_cast<const C*>(from);
@@ -72,8 +73,8 @@ class RowInput {
     return buffer;
   }
   std::int64_t beside() const { return offsets_.beside(); }
-  /// `count` rows that begin next to each other, line by line: row w of them goes to
-  /// buffer + w * pitch.
+  /// Reads `count` rows that begin next to each other, element by element: row w goes to buffer + w
+  /// * pitch.
   void read_tile(std::int64_t row, std::int64_t count, C* buffer, std::int64_t pitch) const {
     const void* from = advance(data_, dtype_, offsets_(row));
     C line[kRowTile];
@@ -91,7 +92,7 @@ class RowInput {
   RowOffsets offsets_;
 };
 
-/// Rows that are written.
+/// Output rows.
 template <class C>
 class RowOutput {
  public:
@@ -103,7 +104,7 @@ class RowOutput {
         stride_(last_or_one(view.strides)),
         offsets_(view.shape, view.strides) {}
 
-  /// Where to put the elements of a row before commit().
+  /// Where to write the elements of a row before commit().
   C* place(std::int64_t row, C* buffer) const {
     return in_place_ ? static_cast<C*>(advance(data_, dtype_, offsets_(row))) : buffer;
   }
@@ -130,8 +131,8 @@ class RowOutput {
   RowOffsets offsets_;
 };
 
-/// body(row, buffer) for rows of `length` elements, shared out over threads; each has a buffer of
-/// `bytes` from the workspace that row_scratch(rows, length, bytes) asked for. Without a workspace
+/// body(row, buffer) for rows of `length` elements, distributed over threads. Each thread has a
+/// buffer of `bytes` from the workspace of row_scratch(rows, length, bytes); without a workspace
 /// the buffer is null. `body` must not throw.
 template <class C, class Body>
 void parallel_buffered_rows(std::int64_t rows, std::int64_t length, Workspace scratch,
@@ -141,7 +142,7 @@ void parallel_buffered_rows(std::int64_t rows, std::int64_t length, Workspace sc
                          [&](std::int64_t row) { body(row, static_cast<C*>(nullptr)); });
   }
   const std::size_t share = row_scratch_share(bytes);
-  [[maybe_unused]] const auto threads =  // unused where OpenMP is off
+  [[maybe_unused]] const auto threads =  // unused if OpenMP is off
       static_cast<int>(std::max<std::size_t>(1, scratch.bytes / share));
   [[maybe_unused]] const std::int64_t turn = rows_per_turn(length);
 #pragma omp parallel for schedule(static, turn) num_threads(threads) if (threads > 1)
@@ -158,7 +159,7 @@ C* buffer_row(C* buffer, int index, std::int64_t length) {
   return buffer == nullptr ? nullptr : buffer + index * length;
 }
 
-/// The largest element; -inf for none. NaN is passed over: the exponentials bring it back.
+/// The largest element; -inf for none. NaN is ignored here: the exponentials restore it.
 template <class T>
 T row_max(const T* x, std::int64_t n) {
   T lanes[kLanes];
@@ -175,7 +176,7 @@ T row_max(const T* x, std::int64_t n) {
   return largest;
 }
 
-/// The sum of term(0) ... term(n - 1): blocks in C, added in f64, as ReduceKernel does.
+/// The sum of term(0) ... term(n - 1): blocks in C, added in f64, as in ReduceKernel.
 template <class C, class Term>
 double row_sum(std::int64_t n, const Term& term) {
   double total = 0;

@@ -8,9 +8,9 @@
 namespace tessera {
 namespace {
 
-// The order in which elements arrive at one destination is that of the indices along `dim`. So the
-// other dims are cut into pieces, which have no destination in common, and a piece goes through
-// all indices. How long it is depends on shapes alone.
+// Elements arrive at one destination in the order of the indices along `dim`. So the other dims are
+// split into pieces, which share no destination, and a piece goes through all indices. The size of
+// a piece depends on shapes alone.
 constexpr std::int64_t kLeastPiece = 256;
 
 template <class T>
@@ -65,7 +65,7 @@ struct Scatter {
     }
   }
 
-  // Neighbours in the last dim have one index: they move together.
+  // Adjacent elements of the last dim share an index and move together.
   void put_rows(std::int64_t begin, std::int64_t end) const {
     for (std::int64_t j = 0; j < count; ++j) {
       cpu::walk(others, begin, end, [&](const auto& offsets, const auto& steps, std::int64_t n) {

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Elementwise work on a list of segments, each a few contiguous tensors of one length: what
-/// optimizers do.
+/// Elementwise work on a list of segments, each a few contiguous tensors of one length: for
+/// optimizers.
 
 #include <algorithm>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace tessera::cpu {
 template <class C>
 class SegmentBlock {
  public:
-  /// Reads elements [begin, begin + n). An undefined view answers null.
+  /// Reads elements [begin, begin + n). Returns null for an undefined view.
   const C* read(const ConstView& view, std::int64_t begin, std::int64_t n) {
     if (!view.defined()) return nullptr;
     const void* from = advance(view.data, view.dtype, begin);
@@ -24,7 +24,7 @@ class SegmentBlock {
     load_run(view.dtype, from, 1, n, buffer_);
     return buffer_;
   }
-  /// The same, to be changed before write().
+  /// The same for elements that are changed before write().
   C* open(const View& view, std::int64_t begin, std::int64_t n) {
     if (!view.defined()) return nullptr;
     void* at = advance(view.data, view.dtype, begin);
@@ -42,8 +42,8 @@ class SegmentBlock {
 };
 
 /// step.template operator()<C>(segment, begin, end) for blocks of kBlockLength elements of every
-/// segment's parameter, C being what that is computed in. Pieces of all segments are shared out
-/// over threads.
+/// segment's parameter, where C is the compute type. Pieces of all segments are distributed over
+/// threads.
 template <class Segment, class Step>
 void for_each_block(const std::vector<Segment>& segments, const Step& step) {
   struct Piece {

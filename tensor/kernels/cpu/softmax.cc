@@ -42,7 +42,7 @@ void log_softmax_backward_row(const C* dy, const C* y, C* dx, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) dx[i] = scalar::fma(-scalar::exp(y[i]), total, dy[i]);
 }
 
-// What a thread takes at once: a tile of rows that lie beside each other in the result.
+// The work that a thread takes at a time: a tile of rows that are adjacent in the result.
 struct Tiles {
   std::int64_t beside, per_group, n;
 
@@ -62,7 +62,7 @@ struct Tiles {
   }
 };
 
-// The rows of a tile: read together where they lie beside each other, else one by one.
+// The rows of a tile: read together if they are adjacent, else one by one.
 template <class C>
 class TileInput {
  public:

@@ -8,7 +8,7 @@ namespace tessera {
 void TernaryKernel::cpu(const Args& args, Workspace) {
   with_compute_type(args.compute, [&]<class C>() {
     with_functor<functors::Ternary>(args.op, [&]<class F>(F f) {
-      // The operation chose a compute type that the functor takes.
+      // The operation chose a compute type that the functor accepts.
       if constexpr (kTakes<F, C, 4>) {
         const C factor = static_cast<C>(args.factor);
         cpu::map<C>(

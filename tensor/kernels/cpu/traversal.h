@@ -1,6 +1,6 @@
 #pragma once
 
-/// Walking strided tensors of one shape together, in pieces that threads share out.
+/// Walks strided tensors of one shape together, in pieces that are distributed over threads.
 
 #include <algorithm>
 #include <array>
@@ -11,14 +11,14 @@
 
 namespace tessera::cpu {
 
-/// Elements that one thread takes at a time. Work of one piece stays on the caller: waking threads
-/// would cost more.
+/// Elements that one thread takes at a time. A single piece is computed on the calling thread:
+/// waking threads would cost more.
 inline constexpr std::int64_t kPiece = 1 << 15;
 
 /// A shape and the strides of N operands.
 template <std::size_t N>
 struct Traversal {
-  int ndim = 0;  ///< at least 1; what follows is set so far
+  int ndim = 0;  ///< at least 1; the arrays below are set up to here
   std::array<std::int64_t, kMaxDims> shape;
   std::array<std::array<std::int64_t, kMaxDims>, N> strides;
 
@@ -73,7 +73,7 @@ void walk(const Traversal<N>& t, std::int64_t begin, std::int64_t end, const Bod
   }
 }
 
-/// body(begin, end) for pieces of [0, total), shared out over threads. `body` must not throw.
+/// body(begin, end) for pieces of [0, total), distributed over threads. `body` must not throw.
 template <class Body>
 void parallel_pieces(std::int64_t total, const Body& body) {
   const std::int64_t pieces = (total + kPiece - 1) / kPiece;
@@ -82,19 +82,20 @@ void parallel_pieces(std::int64_t total, const Body& body) {
   for (std::int64_t p = 0; p < pieces; ++p) body(p * kPiece, std::min(total, (p + 1) * kPiece));
 }
 
-/// All elements, as walk() gives them, shared out over threads. `body` must not throw.
+/// All elements, as in walk(), distributed over threads. `body` must not throw.
 template <std::size_t N, class Body>
 void parallel_walk(const Traversal<N>& t, const Body& body) {
   parallel_pieces(t.numel(),
                   [&](std::int64_t begin, std::int64_t end) { walk(t, begin, end, body); });
 }
 
-/// body(row) for rows of `length` elements each, shared out over threads when there are many
+/// body(row) for rows of `length` elements each, distributed over threads if there are many
 /// elements.
 template <class Body>
 void parallel_rows(std::int64_t rows, std::int64_t length, const Body& body) {
   const std::int64_t group = std::max<std::int64_t>(1, kPiece / std::max<std::int64_t>(1, length));
-  if (rows <= group) {  // not an if clause: entering a region costs as much as a small kernel
+  if (rows <= group) {  // not an OpenMP if clause: entering a region costs as much as a small
+                        // kernel
     for (std::int64_t row = 0; row < rows; ++row) body(row);
     return;
   }

@@ -15,7 +15,7 @@ void TriangleKernel::cpu(const Args& a, Workspace) {
     cpu::parallel_pieces(t.numel(), [&](std::int64_t begin, std::int64_t end) {
       std::int64_t at = begin;
       cpu::walk(t, begin, end, [&](const auto& offsets, const auto& steps, std::int64_t count) {
-        // Elements before the edge lie on one side of the diagonal.
+        // Elements before the edge are on one side of the diagonal.
         const std::int64_t first = at % columns - at / columns % rows;  // j - i
         const std::int64_t edge =
             std::clamp<std::int64_t>(a.diagonal - first + (a.upper ? 0 : 1), 0, count);

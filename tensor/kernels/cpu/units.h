@@ -1,7 +1,7 @@
 #pragma once
 
-/// Units of work that threads share out, each with scratch of its own and free to throw: the frame
-/// of kernels that are made of products of tiles.
+/// Units of work that are distributed over threads, each with its own scratch and allowed to throw:
+/// for kernels that consist of tile products.
 
 #include <omp.h>
 
@@ -15,8 +15,8 @@
 
 namespace tessera::cpu {
 
-/// OpenMP's thread count of this thread is 1 until the end of the scope: oneDNN's bits depend on
-/// how many threads it may use.
+/// Sets this thread's OpenMP thread count to 1 until the end of the scope: oneDNN's bits depend on
+/// the number of threads that it may use.
 class OneThreadScope {
  public:
   OneThreadScope() : previous_(omp_get_max_threads()) { omp_set_num_threads(1); }
@@ -28,7 +28,7 @@ class OneThreadScope {
   int previous_;
 };
 
-/// The first exception of a team: none may leave a parallel region.
+/// The first exception of a parallel region's threads: none may leave the region.
 class FirstError {
  public:
   void keep() {
@@ -44,11 +44,11 @@ class FirstError {
   std::exception_ptr error_;
 };
 
-/// body(unit, scratch) for every unit of [0, count). As many threads as `scratch` has parts of
-/// `share` bytes, at least one; a unit belongs to one thread. Rethrows the first exception.
+/// body(unit, scratch) for every unit of [0, count). Uses as many threads as `scratch` has parts of
+/// `share` bytes, at least one; one thread computes a unit. Rethrows the first exception.
 template <class Body>
 void parallel_units(std::int64_t count, std::size_t share, Workspace scratch, const Body& body) {
-  [[maybe_unused]] const auto threads =  // unused where OpenMP is off
+  [[maybe_unused]] const auto threads =  // unused if OpenMP is off
       std::max<std::int64_t>(
           1, std::min(count,
                       static_cast<std::int64_t>(scratch.bytes / std::max<std::size_t>(share, 1))));
@@ -66,7 +66,7 @@ void parallel_units(std::int64_t count, std::size_t share, Workspace scratch, co
   error.rethrow();
 }
 
-/// Takes arrays out of one piece of scratch, one after another.
+/// Splits one piece of scratch into arrays, one after another.
 class ScratchCutter {
  public:
   explicit ScratchCutter(Workspace scratch) : next_(static_cast<std::byte*>(scratch.data)) {}

@@ -6,7 +6,7 @@
 
 namespace tessera::cuda {
 
-// dlmopen, since the sanitizers replace dlopen by a function of their own library, which does not
+// dlmopen, because the sanitizers replace dlopen by a function of their own library, which does not
 // search this program's RUNPATH.
 LoadedLibrary::LoadedLibrary(const char* where, const char* file, const char* advice)
     : where_(where),

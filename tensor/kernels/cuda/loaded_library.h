@@ -1,20 +1,19 @@
 #pragma once
 
-/// A shared library that a program loads when it first needs it, instead of being linked with it.
+/// A shared library that is loaded when first needed, instead of being linked.
 
 namespace tessera::cuda {
 
-/// Cheap to copy; the library stays in the process. Any thread.
+/// Cheap to copy; the library stays loaded. Thread-safe.
 class LoadedLibrary {
  public:
-  /// `file` is a soname. It is searched for where the libraries that this program is linked with
-  /// are: LD_LIBRARY_PATH, the program's RUNPATH, the system's list. A path with a slash is taken
-  /// as it is. Throws DeviceError `[where] cannot load FILE: what the loader says; ADVICE`. The
-  /// texts must live as long as this object.
+  /// `file` is a soname, searched for like linked libraries: LD_LIBRARY_PATH, the program's
+  /// RUNPATH, the system's list. A path with a slash is used as it is. Throws DeviceError `[where]
+  /// cannot load FILE: loader's error; ADVICE`. The strings must outlive this object.
   LoadedLibrary(const char* where, const char* file, const char* advice);
 
-  /// Sets `function` to the address of the library's function `name`. Throws DeviceError where it
-  /// has none.
+  /// Sets `function` to the address of the library's function `name`. Throws DeviceError if it does
+  /// not exist.
   template <class Function>
   void find(const char* name, Function*& function) const {
     function = reinterpret_cast<Function*>(address(name));

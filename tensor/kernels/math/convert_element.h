@@ -1,6 +1,6 @@
 #pragma once
 
-/// From one element type to another, written once for CPU and GPU.
+/// Conversion of one element, written once for CPU and GPU.
 
 #include <limits>
 #include <type_traits>
@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// As C++ converts, except that floating to integer truncates, clamps to the range and makes 0 of
-/// NaN, where a plain cast would be undefined. To bool: not zero.
+/// Converts as C++ does. Exception: floating to integer truncates, clamps to the range and converts
+/// NaN to 0, where a plain cast is undefined. To bool: x != 0.
 template <class To, class From>
 TESSERA_HD To convert_element(From value) {
   constexpr bool kFromHalf = std::is_same_v<From, BFloat16> || std::is_same_v<From, Float16>;

@@ -1,7 +1,8 @@
 #pragma once
 
-/// What unary kernels compute for one element, written once for CPU and GPU. A functor that takes
-/// std::int64_t is defined for integers and bool too; the others for floating numbers only.
+/// The computation of unary kernels for one element, written once for CPU and GPU. A functor with a
+/// std::int64_t overload is defined for integers and bool too; the others only for floating
+/// numbers.
 
 #include <concepts>
 #include <cstddef>
@@ -146,7 +147,7 @@ struct Sigmoid {
 struct Relu {
   template <class T>
   TESSERA_HD T operator()(T x) const {
-    return x <= T(0) ? T(0) : x;  // so written, NaN stays
+    return x <= T(0) ? T(0) : x;  // written so that NaN stays
   }
 };
 struct Gelu {
@@ -193,7 +194,7 @@ struct Ceil {
   TESSERA_HD double operator()(double x) const { return ::ceil(x); }
   TESSERA_HD std::int64_t operator()(std::int64_t x) const { return x; }
 };
-/// To the nearest whole number, ties to even.
+/// To the nearest integer, ties to even.
 struct Round {
   TESSERA_HD float operator()(float x) const { return ::rintf(x); }
   TESSERA_HD double operator()(double x) const { return ::rint(x); }
@@ -204,7 +205,7 @@ struct Trunc {
   TESSERA_HD double operator()(double x) const { return ::trunc(x); }
   TESSERA_HD std::int64_t operator()(std::int64_t x) const { return x; }
 };
-// Predicates answer 1 or 0 in the type they compute in.
+// Predicates return 1 or 0 in their compute type.
 struct IsNan {
   template <class T>
   TESSERA_HD T operator()(T x) const {
@@ -238,14 +239,14 @@ static_assert(std::tuple_size_v<Unary> == static_cast<std::size_t>(UnaryOp::kCou
 
 }  // namespace functors
 
-/// True for functors that take kOperands numbers of type C.
+/// True for functors that take kOperands operands of type C.
 template <class F, class C, int kOperands>
 inline constexpr bool kTakes = []<int... I>(std::integer_sequence<int, I...>) {
   return std::is_invocable_v<F, decltype(I, C{})...>;
 }
 (std::make_integer_sequence<int, kOperands>());
 
-/// Calls `body` with the element of the tuple type Functors that `op` numbers.
+/// Calls `body` with the element of the tuple type Functors at index `op`.
 template <class Functors, class Op, class Body>
 void with_functor(Op op, Body&& body) {
   const auto wanted = static_cast<std::size_t>(op);

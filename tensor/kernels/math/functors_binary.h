@@ -1,7 +1,7 @@
 #pragma once
 
-/// What binary kernels compute for one pair of elements; see functors.h. In the derivatives the
-/// first operand is the gradient of the result, the second the operand x or the result y of the
+/// The computation of binary kernels for one pair of elements; see functors.h. In derivatives the
+/// first operand is the gradient of the result, the second the input x or the result y of the
 /// forward function.
 
 #include "tessera/tensor/kernels/math/functors.h"
@@ -27,13 +27,13 @@ enum class BinaryOp : std::uint8_t {
   kLogicalAnd,
   kLogicalOr,
   kLogicalXor,
-  kReluBackward,      ///< of x (or y, which is positive where x is)
-  kGeluBackward,      ///< of x
-  kGeluTanhBackward,  ///< of x
-  kSiluBackward,      ///< of x
-  kSoftplusBackward,  ///< of x
-  kTanhBackward,      ///< of y
-  kSigmoidBackward,   ///< of y
+  kReluBackward,      ///< takes x (or y, which is positive where x is)
+  kGeluBackward,      ///< takes x
+  kGeluTanhBackward,  ///< takes x
+  kSiluBackward,      ///< takes x
+  kSoftplusBackward,  ///< takes x
+  kTanhBackward,      ///< takes y
+  kSigmoidBackward,   ///< takes y
   kCount,
 };
 
@@ -65,7 +65,7 @@ struct Div {
 };
 /// Rounded down. Integers divided by 0 give 0: a kernel cannot throw for one element.
 struct FloorDivide {
-  /// By way of the remainder, which is exact: a / b may round up to a whole number.
+  /// Uses the remainder, which is exact: a / b may round up to an integer.
   template <std::floating_point T>
   TESSERA_HD T operator()(T a, T b) const {
     if (b == T(0)) return a / b;
@@ -80,7 +80,7 @@ struct FloorDivide {
     return q * b != a && (a < 0) != (b < 0) ? q - 1 : q;
   }
 };
-/// a - b floor(a / b): has the sign of b.
+/// `a - b floor(a / b)`: has the sign of b.
 struct Remainder {
   template <std::floating_point T>
   TESSERA_HD T operator()(T a, T b) const {
@@ -167,7 +167,7 @@ struct LogicalXor {
 struct ReluBackward {
   template <class T>
   TESSERA_HD T operator()(T dy, T x) const {
-    return x <= T(0) ? T(0) : dy;  // so written, dy passes at NaN
+    return x <= T(0) ? T(0) : dy;  // written so that dy passes if x is NaN
   }
 };
 struct GeluBackward {

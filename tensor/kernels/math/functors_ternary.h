@@ -1,6 +1,6 @@
 #pragma once
 
-/// What ternary kernels compute for one triple of elements; see functors.h.
+/// The computation of ternary kernels for one triple of elements; see functors.h.
 
 #include "tessera/tensor/kernels/math/functors.h"
 
@@ -8,7 +8,7 @@ namespace tessera {
 
 enum class TernaryOp : std::uint8_t {
   kWhere,    ///< condition != 0 ? b : c
-  kClamp,    ///< a bounded to [b, c]; NaN stays, the upper bound wins
+  kClamp,    ///< a limited to [b, c]; NaN stays, the upper bound wins
   kLerp,     ///< a + c (b - a)
   kAddcmul,  ///< a + number * b * c
   kAddcdiv,  ///< a + number * b / c
@@ -17,7 +17,7 @@ enum class TernaryOp : std::uint8_t {
 
 namespace functors {
 
-// The factor of addcmul and addcdiv is an operand of its own; the others ignore it.
+// addcmul and addcdiv take a factor as an additional operand; the others ignore it.
 struct Where {
   template <class T>
   TESSERA_HD T operator()(T condition, T b, T c, T) const {
@@ -31,7 +31,7 @@ struct Clamp {
     return raised > high ? high : raised;
   }
 };
-/// From the nearer end, so that 0 and 1 give a and b exactly.
+/// Computed from the nearer end, so that 0 and 1 give a and b exactly.
 struct Lerp {
   template <std::floating_point T>
   TESSERA_HD T operator()(T a, T b, T weight, T) const {

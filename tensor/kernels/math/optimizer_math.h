@@ -1,7 +1,7 @@
 #pragma once
 
-/// What optimizers compute for one element, written once for CPU and GPU: the same bits on both.
-/// The formulas stand in ops/optim.h.
+/// The computation of optimizers for one element, written once for CPU and GPU, with the same bits.
+/// The formulas are in ops/optim.h.
 
 #include <cmath>
 
@@ -18,7 +18,7 @@ TESSERA_HD double root(double x) { return ::sqrt(x); }
 
 // ---- Adam ---------------------------------------------------------------------------------------
 
-/// The numbers of a segment in the type that is computed in.
+/// The constants of a segment in the compute type.
 template <class C>
 struct AdamFactors {
   AdamFactors() = default;
@@ -40,7 +40,7 @@ struct AdamMoved {
   C parameter, average, square;
 };
 
-/// Up to the new square, which amsgrad may replace by a larger one.
+/// Up to the new mean square, which amsgrad may replace by a larger one.
 template <class C>
 TESSERA_HD AdamMoved<C> adam_averages(const AdamFactors<C>& f, C p, C gradient, C average,
                                       C square) {

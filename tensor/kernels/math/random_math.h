@@ -1,6 +1,6 @@
 #pragma once
 
-/// Counter-based random numbers of one position, the same bits on CPU and GPU. See random.h.
+/// Counter-based random numbers of one position, with the same bits on CPU and GPU. See random.h.
 
 #include <array>
 #include <cmath>
@@ -33,13 +33,13 @@ TESSERA_HD Words philox(std::uint64_t key, Words counter) {
   return counter;
 }
 
-/// Block number `block` of a key's stream.
+/// Block number `block` of a key's sequence.
 TESSERA_HD Words philox(std::uint64_t key, std::uint64_t block) {
   return philox(key, Words{{static_cast<std::uint32_t>(block),
                             static_cast<std::uint32_t>(block >> 32), 0u, 0u}});
 }
 
-/// What one block of four words yields: four f32 or two f64 numbers.
+/// The numbers that one block of four words gives: four f32 or two f64.
 template <class T>
 inline constexpr int kNumbersPerBlock = sizeof(T) == 4 ? 4 : 2;
 
@@ -48,7 +48,7 @@ struct Numbers {
   T n[kNumbersPerBlock<T>];
 };
 
-/// Uniform in [0, 1): 24 bits of a word, 53 bits of two.
+/// Uniform in [0, 1): 24 bits from one word, or 53 bits from two.
 template <class T>
 TESSERA_HD Numbers<T> uniforms(const Words& words, T /*type*/);
 template <>
@@ -67,13 +67,13 @@ TESSERA_HD Numbers<double> uniforms(const Words& words, double /*type*/) {
   return out;
 }
 
-/// Standard normal, by Box and Muller: two from two uniforms.
+/// Standard normal, by Box-Muller: two numbers from two uniforms.
 template <class T>
 TESSERA_HD Numbers<T> normals(const Words& words, T type) {
   const Numbers<T> u = uniforms(words, type);
   Numbers<T> out;
   for (int i = 0; i < kNumbersPerBlock<T>; i += 2) {
-    // 1 - u lies in (0, 1]: the logarithm exists.
+    // 1 - u lies in (0, 1], so the logarithm exists.
     const T radius = std::sqrt(T(-2) * scalar::log_portable(T(1) - u.n[i]));
     const scalar::SinCos<T> angle = scalar::sincos_turns(u.n[i + 1]);
     out.n[i] = radius * angle.cos;
@@ -82,9 +82,9 @@ TESSERA_HD Numbers<T> normals(const Words& words, T type) {
   return out;
 }
 
-/// The number that a standard normal variable stays below with probability p, 0 < p < 1 (-inf and
-/// inf at the ends). Rational approximations of M. Wichura, "Algorithm AS 241", 1988: 1e-16
-/// relative.
+/// The quantile function of the standard normal distribution for 0 < p < 1 (-inf and inf at the
+/// ends). Rational approximations of M. Wichura, "Algorithm AS 241", 1988, with a relative error of
+/// 1e-16.
 TESSERA_HD double normal_quantile(double p) {
   using scalar::polynomial;
   const double q = p - 0.5;

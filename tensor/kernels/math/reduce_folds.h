@@ -1,14 +1,14 @@
 #pragma once
 
-/// The ways to reduce, written once for CPU and GPU. Each says, for elements of compute type C:
+/// The reductions, written once for CPU and GPU. Each defines, for elements of compute type C:
 ///
-///     Acc, Total   what folds inside a block, and over blocks (8 bytes)
-///     kNone        what no elements give
-///     term         one element, given the result's shift
-///     fold         two of them
-///     finish       from the total to the result, a double or an int64
+///     Acc, Total   the accumulators inside a block, and over blocks (8 bytes)
+///     kNone        the result of no elements
+///     term         the value of one element, given the result's shift
+///     fold         combines two values
+///     finish       converts the total to the result, a double or an int64
 ///
-/// Where no maths library is called the bits are the same on both.
+/// Unless a maths library is called, CPU and GPU give the same bits.
 
 #include <cmath>
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace tessera::folds {
 template <class C>
 using Wide = std::conditional_t<std::is_integral_v<C>, std::int64_t, double>;
 
-/// What finish() may ask.
+/// The numbers that finish() may use.
 struct ReduceNumbers {
   double count = 0;
   double parameter = 0;
@@ -108,7 +108,7 @@ struct StddevFold : VarFold<C> {
   }
 };
 
-/// The shift is the largest element. Where that is infinite, 0 stands for it: differences of
+/// The shift is the largest element. If that is infinite, 0 is used instead: differences of
 /// infinities would be NaN.
 template <class C>
 struct LogSumExpFold : Adds {
@@ -123,7 +123,7 @@ struct LogSumExpFold : Adds {
   }
 };
 
-/// 1 for what counts; exact, for a block has few elements.
+/// 1 for each element that counts; exact, because a block has few elements.
 template <class C>
 struct CountFold : SumFold<C> {
   TESSERA_HD static C term(C x, double, const ReduceNumbers&) { return x != C(0) ? C(1) : C(0); }
@@ -161,7 +161,7 @@ struct ProdFold {
   TESSERA_HD static Total finish(Total total, double, const ReduceNumbers&) { return total; }
 };
 
-/// The largest, or the smallest; a NaN once met stays.
+/// The largest, or the smallest; NaN if there is a NaN.
 template <class C, bool largest>
 struct ExtremeFold {
   using Acc = C;
@@ -174,7 +174,8 @@ struct ExtremeFold {
   template <class A>
   TESSERA_HD static A fold(A a, A b) {
     const bool better = largest ? b > a : b < a;
-    return (better | (b != b)) ? b : a;  // | and not ||: without branches it becomes vector code
+    return (better | (b != b)) ? b : a;  // | instead of ||: without branches the compiler
+                                         // vectorizes it
   }
   TESSERA_HD static Total finish(Total total, double, const ReduceNumbers&) { return total; }
 };
@@ -192,7 +193,7 @@ struct MinAbsFold : MinFold<C> {
   TESSERA_HD static C term(C x, double, const ReduceNumbers&) { return std::abs(x); }
 };
 
-/// The operation whose term() and fold() are op's, which differs from it in finish() only.
+/// The operation with the same term() and fold() as op; it differs only in finish().
 constexpr ReduceOp folding_op(ReduceOp op) {
   switch (op) {
     case ReduceOp::kMean:
@@ -208,8 +209,8 @@ constexpr ReduceOp folding_op(ReduceOp op) {
   }
 }
 
-/// Whether two accumulators of an operation are added, or the larger, the smaller or the product of
-/// them is taken: kSum, kMax, kMin or kProd, with the same kNone and fold().
+/// The operation that combines two accumulators: kSum, kMax, kMin or kProd. It has the same kNone
+/// and fold().
 constexpr ReduceOp combining_op(ReduceOp op) {
   switch (op) {
     case ReduceOp::kMax:
@@ -225,7 +226,7 @@ constexpr ReduceOp combining_op(ReduceOp op) {
   }
 }
 
-/// Calls `body.template operator()<F>()` for what combining_op() gives.
+/// Calls `body.template operator()<F>()` for a result of combining_op().
 template <class C, class Body>
 TESSERA_HD void with_combining(ReduceOp op, Body&& body) {
   if (op == ReduceOp::kMax) return body.template operator()<MaxFold<C>>();
@@ -234,8 +235,8 @@ TESSERA_HD void with_combining(ReduceOp op, Body&& body) {
   body.template operator()<SumFold<C>>();
 }
 
-/// Calls `body.template operator()<F>()` with the way to fold of an operation that folding_op()
-/// gives. Integers know only some, of which the operation has made sure.
+/// Calls `body.template operator()<F>()` with the reduction of a result of folding_op(). Integers
+/// support only some of them, which the operation has checked.
 template <class C, class Body>
 TESSERA_HD void with_folding(ReduceOp op, Body&& body) {
   constexpr bool kFloating = std::is_floating_point_v<C>;

@@ -1,16 +1,16 @@
 #pragma once
 
-/// Elementary functions of one number, the same bits on CPU and GPU.
+/// Elementary functions of one number, with the same bits on CPU and GPU.
 ///
-/// Every step is one IEEE operation or an explicit fma, in a fixed order: none may be contracted,
-/// which is why CPU kernels are compiled with -ffp-contract=off, and products that feed a sum are
-/// written with fma() or mul(). The f32 functions have no branches, so the compiler turns loops
-/// over them into vector code with the same bits as the scalar code.
+/// Every step is one IEEE operation or an explicit fma, in a fixed order. None may be contracted:
+/// therefore CPU kernels are compiled with -ffp-contract=off, and products that feed a sum are
+/// written with fma() or mul(). The f32 functions have no branches, so the compiler vectorizes
+/// loops over them, with the same bits as scalar code.
 ///
-/// (pow in f32 calls that of f64, which may differ between CPU and GPU in the last bit of f64.)
+/// (pow in f32 calls pow in f64, which may differ between CPU and GPU in the last bit of f64.)
 ///
 /// Polynomials: exp, log and tanh in f32 from Cephes (S. Moshier); log in f64 from fdlibm (Sun);
-/// the tail of the normal distribution is fitted by us.
+/// the tail of the normal distribution is our own fit.
 
 #include <bit>
 #include <cmath>
@@ -33,8 +33,8 @@ TESSERA_HD float mul(float a, float b) { return a * b; }
 TESSERA_HD double mul(double a, double b) { return a * b; }
 #endif
 
-/// c[0] x^(N-1) + ... + c[N-1]. Unfolded at compile time: around a loop the compiler would not make
-/// vector code.
+/// c[0] x^(N-1) + ... + c[N-1]. Unrolled at compile time: the compiler would not vectorize around a
+/// loop.
 template <class T, class... C>
 TESSERA_HD T polynomial(T x, T leading, C... rest) {
   T y = leading;
@@ -49,14 +49,14 @@ TESSERA_HD float power_of_two(std::int32_t n) {
 
 namespace detail {
 
-/// e^x = 2^exponent (rest + 1), rest from e^r - 1 with |r| <= log(2) / 2. For |x| below 2^22
+/// e^x = 2^exponent (rest + 1), where rest = e^r - 1 with |r| <= log(2) / 2. For |x| below 2^22
 /// log(2).
 struct ScaledExp {
   float rest;
   std::int32_t exponent;
 };
 TESSERA_HD ScaledExp scaled_exp(float x) {
-  // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits.
+  // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
   const float shifter = 12582912.0f;
   const float shifted = fma(x, 1.44269504088896341f, shifter);
   const float n = shifted - shifter;
@@ -103,20 +103,20 @@ TESSERA_HD float log(float x) {
 }
 TESSERA_HD double log(double x) { return ::log(x); }
 
-/// e^x - 1 within 2 ulp, near 0 too.
+/// e^x - 1 within 2 ulp, also near 0.
 TESSERA_HD float expm1(float x) {
   const float upper = x > 89.0f ? 89.0f : x;
   const detail::ScaledExp e = detail::scaled_exp(upper < -30.0f ? -30.0f : upper);
-  // 2^n (rest + 1) - 1 at half its size, so that 2^n stays a number.
+  // 2^n (rest + 1) - 1 at half its size, so that 2^n does not overflow.
   const float half = power_of_two(e.exponent - 1);
   return 2.0f * fma(e.rest, half, half - 0.5f);
 }
 TESSERA_HD double expm1(double x) { return ::expm1(x); }
 
-/// log(1 + x) within 2 ulp, near 0 too.
+/// log(1 + x) within 2 ulp, also near 0.
 TESSERA_HD float log1p(float x) {
   const float u = 1.0f + x;
-  const float lost = x - (u - 1.0f);  // what rounding took from u
+  const float lost = x - (u - 1.0f);  // rounding error of u
   const float y = log(u) + lost / u;
   const bool at_end = u == 0.0f || u == std::numeric_limits<float>::infinity();
   return at_end ? log(u) : y;
@@ -162,32 +162,32 @@ struct Normal {
   T density;
 };
 
-/// The distribution function is exact to 5 ulp, in the tails too: there 1 + erf(x) would cancel.
-/// (Less exact only where exp(-x^2/2) is no normal number any more: f32 below -12.5, f64 below
-/// -37.)
+/// The distribution function is accurate to 5 ulp, also in the tails, where 1 + erf(x) would
+/// cancel. (Less accurate only if exp(-x^2/2) is subnormal: f32 below -12.5, f64 below -37.)
 TESSERA_HD Normal<float> normal(float x) {
   const float magnitude = ::fabsf(x);
   const float a = magnitude > 20.0f ? 20.0f : magnitude;
-  // exp(-a^2/2), with the rounding error of a^2 put back.
+  // exp(-a^2/2), corrected for the rounding error of a^2.
   const float square = a * a;
   const float error = fma(a, a, -square);
   const float e = exp(-0.5f * square);
   const float gauss = fma(e, -0.5f * error, e);
-  // The tail, divided by gauss, is t times a polynomial of t; around the middle of t's range, where
-  // its terms are small.
+  // The tail, divided by gauss, is t times a polynomial of t, centred on the middle of t's range so
+  // that its terms are small.
   const float divisor = fma(0.4375f, a, 1.0f);
   const float t = 1.0f / divisor;
   const float p = polynomial(t - 0.40625f, -0.03863154246f, 0.08731388829f, -0.04266122826f,
                              -0.06640487253f, 0.08136335543f, 0.04041848451f, -0.109576058f,
                              -0.05361809738f, 0.173686393f, 0.3135771249f, 0.2726727421f);
-  // The rounding error of t, put back: the tail goes with the 1.2th to 1.8th power of t.
+  // Corrects for the rounding error of t: the tail is proportional to the 1.2th to 1.8th power of
+  // t.
   const float lost = fma(-t, fma(0.4375f, a, 1.0f - divisor), fma(-t, divisor, 1.0f));
   const float rounded = mul(gauss, t * p);
   const float tail = fma(rounded, 1.5f * lost, rounded);
   return {x > 0.0f ? 1.0f - tail : tail, 0.398942280401432678f * gauss};
 }
 TESSERA_HD Normal<double> normal(double x) {
-  // erfc at z = -x / sqrt(2), then one step along its derivative for what rounding took from z.
+  // erfc at z = -x / sqrt(2), then one step along its derivative for the rounding error of z.
   const double root = 0.707106781186547573, root_error = -4.833646656726458e-17;
   const double z = -x * root;
   const double lost = fma(-x, root, -z) - x * root_error;
@@ -198,7 +198,7 @@ TESSERA_HD Normal<double> normal(double x) {
 /// The error function within 3 ulp.
 TESSERA_HD float erf(float x) {
   const float magnitude = ::fabsf(x);
-  const float a = magnitude > 1.0f ? 1.0f : magnitude;  // the series is used below 1 only
+  const float a = magnitude > 1.0f ? 1.0f : magnitude;  // the series is used only below 1
   const float z = a * a;
   // Taylor's series, times 2 / sqrt(pi).
   const float p = polynomial(z, 1.480719282e-8f, -1.636584469e-7f, 1.646211437e-6f,
@@ -210,12 +210,13 @@ TESSERA_HD float erf(float x) {
 }
 TESSERA_HD double erf(double x) { return ::erf(x); }
 
-/// x to the power y, as IEEE's pow treats signs, zeros and infinities.
+/// x to the power y; signs, zeros and infinities as in IEEE's pow.
 TESSERA_HD float pow(float x, float y) {
   return static_cast<float>(::pow(static_cast<double>(x), static_cast<double>(y)));
 }
 TESSERA_HD double pow(double x, double y) { return ::pow(x, y); }
-/// Wraps around as integer products do; for y < 0 the whole part of the result (0 for x = 0).
+/// Wraps around as integer products do; for y < 0 the result is truncated to an integer (0 for x =
+/// 0).
 TESSERA_HD std::int64_t pow(std::int64_t x, std::int64_t y) {
   if (y < 0) return x == 1 ? 1 : x == -1 ? 1 - 2 * (y & 1) : 0;
   auto base = static_cast<std::uint64_t>(x);

@@ -1,7 +1,7 @@
 #pragma once
 
-/// sin and cos of one number; in f32 the same bits on CPU and GPU, see scalar_math.h. (Those of f64
-/// may differ in the last bit.)
+/// sin and cos of one number. In f32 CPU and GPU give the same bits, see scalar_math.h; in f64 the
+/// last bit may differ.
 ///
 /// Polynomials: in f32 from Cephes (S. Moshier), in f64 from fdlibm (Sun).
 
@@ -42,7 +42,7 @@ TESSERA_HD SinCos<double> sincos_octant(double a) {
   return {fma(s * z, a, a), fma(c, z * z, fma(-0.5, z, 1.0))};
 }
 
-/// sin and cos of `quarters` quarter turns and an angle, from those of the angle.
+/// sin and cos of the angle plus `quarters` quarter turns.
 template <class T>
 TESSERA_HD SinCos<T> turned(SinCos<T> angle, std::int32_t quarters) {
   switch (quarters & 3) {
@@ -57,17 +57,17 @@ TESSERA_HD SinCos<T> turned(SinCos<T> angle, std::int32_t quarters) {
   }
 }
 
-/// An angle as quarter turns and a rest in [-pi/4, pi/4], in f64.
+/// An angle as a number of quarter turns and a rest in [-pi/4, pi/4], in f64.
 struct Reduced {
   double rest;
   std::int32_t quarters;
 };
 
-/// |x| < 2^30. pi/2 is taken away in two parts: the first product is exact in the fma, so what
-/// cancels leaves all bits of the rest.
+/// For |x| < 2^30. pi/2 is subtracted in two parts: the first product is exact in the fma, so that
+/// cancellation leaves all bits of the rest.
 TESSERA_HD Reduced reduce_small(float x) {
   const double angle = x;
-  // Adding 1.5 * 2^52 rounds to an integer, which then stands in the low bits.
+  // Adding 1.5 * 2^52 rounds to an integer, which is then in the low bits.
   const double shifter = 6755399441055744.0;
   const double shifted = fma(angle, 0.63661977236758138, shifter);
   const double n = shifted - shifter;
@@ -77,7 +77,7 @@ TESSERA_HD Reduced reduce_small(float x) {
       static_cast<std::int32_t>(static_cast<std::uint32_t>(std::bit_cast<std::uint64_t>(shifted)))};
 }
 
-/// 32 bits of 2/pi from bit `first` behind the point on, 1 <= first <= 193.
+/// 32 bits of 2/pi, from bit `first` after the binary point on, 1 <= first <= 193.
 TESSERA_HD std::uint32_t bits_of_two_over_pi(int first) {
   static constexpr std::uint32_t kWords[] = {0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u,
                                              0xdb629599u, 0x3c439041u, 0xfe5163abu, 0xdebbc561u};
@@ -86,9 +86,9 @@ TESSERA_HD std::uint32_t bits_of_two_over_pi(int first) {
   return static_cast<std::uint32_t>((both << shift) >> 32);
 }
 
-/// Finite |x| >= 2^30 (M. Payne and R. Hanek, "Radian reduction for trigonometric functions",
-/// 1983). x is a whole number of 24 bits times 2^e: bits of 2/pi that make multiples of 4 quarters
-/// are left out, and the 96 behind them make the product exact to 2^-70.
+/// For finite |x| >= 2^30 (M. Payne and R. Hanek, "Radian reduction for trigonometric functions",
+/// 1983). x is an integer of 24 bits times 2^e. Bits of 2/pi that contribute multiples of 4 quarter
+/// turns are skipped, and the next 96 bits make the product exact to 2^-70.
 TESSERA_HD Reduced reduce_large(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint64_t mantissa = (bits & 0x7fffffu) | 0x800000u;
@@ -96,7 +96,7 @@ TESSERA_HD Reduced reduce_large(float x) {
   const std::uint64_t low = mantissa * bits_of_two_over_pi(first + 64),
                       middle = mantissa * bits_of_two_over_pi(first + 32) + (low >> 32),
                       high = mantissa * bits_of_two_over_pi(first) + (middle >> 32);
-  // Quarters in 2 bits, their fraction in 62.
+  // Quarter turns in 2 bits, their fraction in 62.
   const std::uint64_t product = (high << 32) | (middle & 0xffffffffu);
   const auto quarters = static_cast<std::int32_t>((product + (std::uint64_t{1} << 61)) >> 62);
   const auto fraction =
@@ -112,7 +112,8 @@ TESSERA_HD SinCos<double> sincos_wide(float x) {
 
 }  // namespace detail
 
-/// In radians; in f32 through f64, rounded once. NaN for infinite angles. The sign of 0 stays.
+/// In radians; f32 is computed in f64 and rounded once. NaN for infinite angles. The sign of 0 is
+/// kept.
 TESSERA_HD float sin(float x) {
   const bool finite = x - x == 0.0f;
   const auto y = static_cast<float>(detail::sincos_wide(finite ? x : 0.0f).sin);
@@ -126,7 +127,7 @@ TESSERA_HD float cos(float x) {
 }
 TESSERA_HD double cos(double x) { return ::cos(x); }
 
-/// sin and cos of `turns` whole turns, 0 <= turns < 1: the reduction to an octant is exact.
+/// sin and cos of `turns` full turns, 0 <= turns < 1: the reduction to an octant is exact.
 template <class T>
 TESSERA_HD SinCos<T> sincos_turns(T turns) {
   const T quarters = turns * T(4);

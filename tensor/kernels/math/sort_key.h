@@ -1,6 +1,6 @@
 #pragma once
 
-/// Unsigned numbers in the order of elements, so that one sort serves every dtype: NaN is the
+/// Unsigned integers in the order of the elements, so that one sort serves every dtype: NaN is the
 /// largest, -0 equals 0. Pure functions, tested on the CPU.
 
 #include <bit>

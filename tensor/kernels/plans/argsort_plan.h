@@ -1,7 +1,7 @@
 #pragma once
 
-/// How a GPU sorts lines, from shapes and the dtype alone: short lines inside blocks, long ones by
-/// digits, some at a time so that scratch stays bounded.
+/// How a GPU sorts lines, from shapes and the dtype alone: short lines within blocks, long ones by
+/// radix sort, a limited number at a time so that scratch is bounded.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,9 +12,9 @@
 namespace tessera {
 
 struct ArgsortPlan {
-  /// Elements that a block sorts, of one or of several lines.
+  /// Elements that a block sorts, of one or several lines.
   static constexpr std::int64_t kBlockElements = 2048;
-  /// Elements that are sorted by digits at a time, unless a line has more.
+  /// Elements in one round of radix sort, unless a line has more.
   static constexpr std::int64_t kRoundElements = std::int64_t{1} << 24;
 
   std::int64_t lines = 0;
@@ -22,7 +22,7 @@ struct ArgsortPlan {
   bool wide_keys = false;  ///< keys of 64 bits, else of 32
   bool in_blocks = true;
 
-  /// Lines of one round, and what it takes.
+  /// The number of lines in one round, and their scratch.
   std::int64_t round_lines() const {
     return std::clamp<std::int64_t>(kRoundElements / std::max<std::int64_t>(1, length), 1,
                                     std::max<std::int64_t>(1, lines));

@@ -1,7 +1,7 @@
 #pragma once
 
-/// How a GPU cuts the elements of a channel into chunks, each summed by one block; the sums of
-/// chunks are put together after. From shapes alone.
+/// How a GPU splits the elements of a channel into chunks: one block sums each chunk, and the sums
+/// of the chunks are combined afterwards. Depends on shapes alone.
 
 #include <algorithm>
 #include <cstddef>
@@ -12,10 +12,11 @@
 namespace tessera {
 
 struct ChannelChunks {
-  /// Where neighbours are of one channel: elements of a chunk, in the order of memory, times 1
-  /// to 8.
+  /// If adjacent elements belong to one channel: elements of a chunk, in memory order, times 1 to
+  /// 8.
   static constexpr std::int64_t kElements = 1024;
-  /// Where neighbours are of different channels: samples of a chunk, and channels of its block.
+  /// If adjacent elements belong to different channels: samples of a chunk, and channels of its
+  /// block.
   static constexpr std::int64_t kSamples = 128;
   static constexpr std::int64_t kChannels = 32;
 
@@ -23,8 +24,8 @@ struct ChannelChunks {
       : length(shape.spatial == 1 ? kSamples : kElements * times(shape)),
         count((shape.count() + length - 1) / length) {}
 
-  std::int64_t length;  ///< elements of a channel; fewer in the last chunk
-  std::int64_t count;   ///< of a channel
+  std::int64_t length;  ///< elements of a chunk; the last chunk may have fewer
+  std::int64_t count;   ///< chunks of a channel
 
   /// Two f64 sums for each chunk, [channels, chunks].
   std::size_t bytes(const ChannelShape& shape) const {
@@ -32,7 +33,7 @@ struct ChannelChunks {
   }
 
  private:
-  // Long chunks where there are enough of them to fill a GPU.
+  // Long chunks if there are enough of them to keep a GPU busy.
   static std::int64_t times(const ChannelShape& shape) {
     constexpr std::int64_t kBlocks = 4096;
     return std::clamp<std::int64_t>(shape.count() * shape.channels / (kElements * kBlocks), 1, 8);

@@ -1,7 +1,6 @@
 #pragma once
 
-/// Cutting lines along the last dim into chunks, where a GPU works on them. Pure functions of
-/// shapes and strides.
+/// How a GPU splits lines along the last dim into chunks. Pure functions of shapes and strides.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,10 +12,10 @@ namespace tessera {
 struct LineChunks {
   std::int64_t lines = 0;
   std::int64_t length = 0;  ///< of a line
-  std::int64_t chunk = 1;   ///< elements of one; the last of a line may have fewer
-  std::int64_t chunks = 1;  ///< of a line
-  /// Lines are neighbours in memory, elements of a line are not: a thread takes a chunk. Else many
-  /// do.
+  std::int64_t chunk = 1;   ///< elements of a chunk; the last of a line may have fewer
+  std::int64_t chunks = 1;  ///< chunks of a line
+  /// Lines are adjacent in memory, the elements of a line are not: one thread takes a chunk.
+  /// Otherwise many threads take one.
   bool side_by_side = false;
 };
 
@@ -30,7 +29,7 @@ inline LineChunks line_chunks(const Shape& shape, const Shape& strides) {
   int inner = last - 1;
   while (inner >= 0 && shape[inner] == 1) --inner;
   out.side_by_side = inner >= 0 && strides[inner] == 1 && strides[last] != 1 && out.length > 1;
-  // Enough chunks to fill a GPU, none shorter than 1,024, and few for each line.
+  // Enough chunks to keep a GPU busy, none shorter than 1,024, and few per line.
   const std::int64_t parts = out.side_by_side ? 131072 : 2048;
   const std::int64_t all = out.lines * out.length;
   const std::int64_t wanted =

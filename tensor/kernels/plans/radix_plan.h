@@ -1,10 +1,10 @@
 #pragma once
 
-/// How a GPU sorts lines of records by their keys, and the scratch that takes: by digits of 8 bits
-/// from the lowest on, each in a pass that keeps the order of equals.
+/// How a GPU sorts lines of records by key, and the scratch for it: by 8-bit digits from the lowest
+/// on, each in a stable pass.
 ///
-/// A line is cut into tiles, each the work of one block. A pass counts the digits of every tile,
-/// sums the counts up to where each tile's records of a digit begin, and moves them there.
+/// A line is split into tiles, one for each block. A pass counts the digits of every tile, sums the
+/// counts to find where each tile's records of a digit begin, and moves the records there.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,8 +16,8 @@ struct RadixPlan {
   static constexpr int kDigits = 256;
   static constexpr int kDigitBits = 8;
   static constexpr std::int64_t kThreads =
-      256;  ///< of a block, and records that it takes at a time
-  static constexpr std::int64_t kMostTiles = 512;  ///< of a line
+      256;  ///< threads of a block, and records that it takes at a time
+  static constexpr std::int64_t kMostTiles = 512;  ///< tiles of a line
 
   std::int64_t lines = 0;
   std::int64_t length = 0;  ///< records of a line, below 2^32
@@ -46,7 +46,7 @@ struct RadixPlan {
   static std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 };
 
-/// Passes for keys of so many bits.
+/// The number of passes for keys of this many bits.
 constexpr int radix_passes(int key_bits) {
   return (key_bits + RadixPlan::kDigitBits - 1) / RadixPlan::kDigitBits;
 }

@@ -2,10 +2,10 @@
 
 /// How a GPU scatters, from shapes alone.
 ///
-/// Elements that may have one destination are those of one line along the indexed dim. Where lines
-/// are short, or there are enough of them with indices of their own, a thread walks each in order.
-/// Else all indices are sorted, by destination and stably, and the elements of one destination are
-/// taken in that order by one group of threads: so it is deterministic, and as on the CPU.
+/// Elements with one destination are in one line along the indexed dim. If lines are short, or
+/// there are many lines with indices of their own, one thread walks each line in order. Otherwise
+/// all indices are sorted by destination, stably, and one group of threads takes the elements of
+/// one destination in that order. The result is deterministic and equal to the CPU's.
 
 #include <bit>
 #include <cstdint>
@@ -16,14 +16,15 @@
 namespace tessera {
 
 struct ScatterPlan {
-  /// Lines up to this long are walked.
+  /// Lines up to this length are walked.
   static constexpr std::int64_t kShort = 32;
-  /// So many lines with indices of their own are walked however long they are.
+  /// If there are this many lines with indices of their own, they are walked, whatever their
+  /// length.
   static constexpr std::int64_t kManyLines = 1 << 14;
 
   std::int64_t count = 0;        ///< elements of a line
   std::int64_t index_lines = 1;  ///< lines with indices of their own
-  std::int64_t keys = 0;         ///< destinations of all of these; a key beyond: none
+  std::int64_t keys = 0;         ///< number of destinations of all lines; a larger key: none
   bool sorted = false;
 
   std::int64_t items() const { return index_lines * count; }

@@ -25,7 +25,7 @@ using Operands = std::array<const TensorOrNumber*, N>;
 constexpr std::array<const char*, 3> kNames = {"the first operand", "the second operand",
                                                "the third operand"};
 
-// Device and shape of the result; both from the operands alone.
+// Device and shape of the result, determined by the operands alone.
 struct Place {
   Shape shape;
   Device device;
@@ -52,7 +52,7 @@ Place place_of(const char* where, const Operands<N>& operands) {
   return place;
 }
 
-// A number must be one that the compute type holds.
+// A number must be representable in the compute type.
 void check_number(const char* where, double number, DType compute) {
   TESSERA_CHECK(
       is_floating(compute) || (number == std::trunc(number) && std::abs(number) <= 0x1p53), where,
@@ -61,8 +61,8 @@ void check_number(const char* where, double number, DType compute) {
       number, dtype_name(compute));
 }
 
-// An operand as the kernel takes it, walking the shape of `out`. `copy` keeps what had to be copied
-// until the launch: a block that went back before could become the next operand's copy.
+// An operand as the kernel takes it, with the shape of `out`. `copy` keeps a copied operand until
+// the launch: if its block were returned earlier, the next operand's copy could reuse it.
 Operand resolve(const char* where, const TensorOrNumber& operand, DType compute, const Tensor& out,
                 Tensor& copy) {
   if (!operand.is_tensor()) {
@@ -82,7 +82,7 @@ Operand resolve(const char* where, const TensorOrNumber& operand, DType compute,
   return view;
 }
 
-// Fewest dims for all that walk one shape; numbers walk any.
+// Merges dims as far as all arrays of one shape allow; numbers allow everything.
 template <std::size_t N>
 void settle(View& y, const std::array<Operand*, N>& operands) {
   bool in_order = is_contiguous(y.shape, y.strides);
@@ -96,7 +96,7 @@ void settle(View& y, const std::array<Operand*, N>& operands) {
   for (std::size_t i = 0; i < N; ++i) {
     if (!operands[i]->is_number()) strides[i] = &operands[i]->view.strides;
   }
-  if (in_order) {  // the usual case, without sorting
+  if (in_order) {  // the usual case: no sorting needed
     if (y.shape.ndim() == 1) return;
     static const Shape one = {1};  // copies of a list just made would wait for its bytes
     y.shape = {y.shape.numel()};
@@ -108,7 +108,7 @@ void settle(View& y, const std::array<Operand*, N>& operands) {
   for (Operand* operand : operands) operand->view.shape = y.shape;
 }
 
-// Where the result goes: `out` once it is known to fit, or a new tensor.
+// The result's tensor: `out` after checking that it fits, or a new tensor.
 Tensor destination(const char* where, const Tensor* out, const Place& place, DType dtype) {
   if (out == nullptr) return Tensor::empty(place.shape, {.dtype = dtype, .device = place.device});
   TESSERA_CHECK(out->shape() == place.shape, where,
@@ -128,7 +128,7 @@ DType kind_of(ResultKind kind, DType common) {
   return kind == ResultKind::kFloating && !is_floating(common) ? DType::kF32 : common;
 }
 
-// What values of this dtype are computed in.
+// The type in which values of this dtype are computed.
 DType compute_of(DType dtype) { return is_floating(dtype) ? compute_dtype(dtype) : DType::kI64; }
 
 View written(const char* where, const Tensor& y, const Tensor* out) {

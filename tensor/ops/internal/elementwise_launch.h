@@ -1,7 +1,7 @@
 #pragma once
 
-/// From elementwise operations to their kernels: checks, promotion, broadcasting and layout.
-/// Private to this folder. `where` is the operation as the user calls it.
+/// Elementwise operations to kernels: checks, promotion, broadcasting and layout. Private to this
+/// folder. `where` is the operation under the name that the user calls.
 
 #include <optional>
 
@@ -12,17 +12,17 @@
 
 namespace tessera::ops {
 
-/// What a result's dtype follows from that of the operands.
+/// How the result's dtype follows from the operands' common dtype.
 enum class ResultKind : std::uint8_t {
-  kPromoted,  ///< their common dtype
-  kNumber,    ///< the same, and i64 where that is bool
-  kFloating,  ///< the same, and f32 where that is no floating dtype
+  kPromoted,  ///< the common dtype
+  kNumber,    ///< the same, but i64 for bool
+  kFloating,  ///< the same, but f32 for dtypes that are not floating
   kBool,
 };
 
-/// A new tensor, or `out` where one is given: then the result must fit its shape, and its kind must
-/// not lie above that of out's dtype. `out` may be an operand; operands that overlap it otherwise
-/// are copied first.
+/// Returns a new tensor, or writes to `out` if it is given. Then the result must fit out's shape,
+/// and its kind must not be higher than that of out's dtype. `out` may be an operand; operands that
+/// overlap it in another way are copied first.
 Tensor unary(const char* where, const Tensor& x, UnaryOp op, ResultKind kind,
              const Tensor* out = nullptr);
 Tensor binary(const char* where, const TensorOrNumber& a, const TensorOrNumber& b, BinaryOp op,
@@ -33,11 +33,12 @@ struct TernaryOperands {
   TensorOrNumber b;
   TensorOrNumber c;
 };
-/// The result's dtype is promoted from all three, or from the last two where `a` is a condition.
+/// The result's dtype is promoted from all three operands, or from the last two if `a` is a
+/// condition.
 Tensor ternary(const char* where, const TernaryOperands& operands, TernaryOp op,
                const Tensor* out = nullptr, double factor = 1);
 
-/// Throws InvalidArgument when several elements of `out` lie in one place.
+/// Throws InvalidArgument if several elements of `out` share an address.
 void check_writable(const char* where, const Tensor& out);
 
 }  // namespace tessera::ops

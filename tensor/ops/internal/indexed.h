@@ -1,7 +1,7 @@
 #pragma once
 
-/// What operations that follow indices share: from tensors to the kernels gather and scatter.
-/// Private to this folder.
+/// Shared by the operations with indices: launches the gather and scatter kernels. Private to this
+/// folder.
 
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/kernels/indexed.h"
@@ -10,7 +10,8 @@
 
 namespace tessera::ops {
 
-/// For kernels to call; the operation is a template argument because they take a plain pointer.
+/// Called by kernels. The operation is a template argument because kernels take a plain function
+/// pointer.
 template <const char* const& where>
 [[noreturn]] void throw_bad_index(std::int64_t index, std::int64_t position, std::int64_t extent,
                                   int dim) {
@@ -19,13 +20,13 @@ template <const char* const& where>
       index, position, extent, dim);
 }
 
-/// Both defined, on one device, the index i64 or i32.
+/// Checks that both are defined and on one device, and that the index is i64 or i32.
 void check_index(const char* where, const Tensor& x, const Tensor& index);
-/// Sums of bool are refused.
+/// Throws for bool, which cannot be summed.
 void check_addable(const char* where, const Tensor& x);
 
-/// Which elements are meant: the indices have the shape of all that is moved, by strides of 0 where
-/// one stands for many.
+/// The selected elements. The indices are expanded to the shape of all elements that are moved;
+/// strides are 0 where one index selects many elements.
 struct Chosen {
   int dim = 0;
   Tensor index;
@@ -34,7 +35,7 @@ struct Chosen {
 /// `index` [n] along `dim` of `shape`, whose extent there is n.
 Chosen slices(const Tensor& index, int dim, const Shape& shape);
 
-/// The chosen elements of x.
+/// The selected elements of x.
 Tensor gathered(const Tensor& x, const Chosen& chosen, BadIndex bad_index);
 
 struct Put {
@@ -43,9 +44,9 @@ struct Put {
   std::int64_t skip = -1;
   BadIndex bad_index = nullptr;
 };
-/// src, of out's dtype, to the chosen places of out.
+/// Writes src, which has out's dtype, to the selected elements of out.
 void put(const Tensor& out, const Chosen& chosen, const Tensor& src, const Put& how);
-/// src, of any dtype, added there; sums of 16-bit dtypes in f32.
+/// Adds src, of any dtype, to the selected elements; sums of 16-bit dtypes are in f32.
 void add_into(const Tensor& out, const Chosen& chosen, const Tensor& src, Put how);
 
 }  // namespace tessera::ops

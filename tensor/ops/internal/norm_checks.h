@@ -7,9 +7,8 @@
 
 namespace tessera::ops {
 
-/// A parameter of a norm as its kernels take it: contiguous, one dim, in the dtype that x is
-/// computed in; undefined stays undefined. Throws unless it has `shape`, a fitting dtype and x's
-/// device.
+/// A parameter of a norm in the form that kernels take: contiguous, one dim, in x's compute dtype;
+/// undefined stays undefined. Throws unless it has `shape`, a legal dtype and x's device.
 inline Tensor norm_parameter(const char* where, const char* name, const Tensor& parameter,
                              const Tensor& x, const Shape& shape) {
   if (!parameter.defined()) return {};
@@ -26,7 +25,7 @@ inline Tensor norm_parameter(const char* where, const char* name, const Tensor& 
   return converted.view({shape.numel()});
 }
 
-/// A statistic that is needed: as norm_parameter, in the dtype that x is computed in.
+/// A required statistic: as norm_parameter, in x's compute dtype.
 inline Tensor norm_statistic(const char* where, const char* name, const Tensor& statistic,
                              const Tensor& x, const Shape& shape) {
   check_defined(where, name, statistic);

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Checks that operations share. Private to this folder. `where` is the operation as the user calls
-/// it.
+/// Checks that operations share. Private to this folder. `where` is the operation under the name
+/// that the user calls.
 
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/tensor.h"
@@ -33,7 +33,7 @@ inline void check_same_shape(const char* where, const Tensor& a, const Tensor& b
                 a.shape().str(), b.shape().str());
 }
 
-/// Both defined, of one dtype and device.
+/// Checks that both are defined and have one dtype and device.
 inline void check_operands(const char* where, const Tensor& a, const Tensor& b) {
   check_defined(where, "the first operand", a);
   check_defined(where, "the second operand", b);

@@ -5,7 +5,7 @@
 namespace tessera::ops {
 namespace {
 
-// The bytes that a tensor's elements lie within.
+// The byte range that contains a tensor's elements.
 struct Extent {
   std::int64_t begin;
   std::int64_t end;

@@ -1,9 +1,9 @@
-// How fast attention is, against the same composed of a product, softmax and a product:
+// The speed and the memory of attention, relative to a product, softmax and a product:
 //
 //     tools/bazel run //tensor/kernels/cpu:bench_attention
 //
-// and how much memory it takes. A ratio above 1 is faster than the composed version. Both sides
-// alternate, and the best of many runs counts, so that a busy machine disturbs both alike.
+// A ratio above 1 is faster than these operations. Both sides alternate, and the best of many runs
+// counts, so that a busy machine affects both alike.
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -34,7 +34,7 @@ Tensor spread(const Shape& shape, const char* name) {
   return x;
 }
 
-// Head by head: scores, probabilities and output as whole matrices.
+// For each head: scores, probabilities and output as full matrices.
 void composed(const AttentionInputs& in, const Tensor& mask, const Tensor& out) {
   for (std::int64_t h = 0; h < in.q.dim(0); ++h) {
     Tensor scores = mul(matmul(in.q.select(0, h), in.k.select(0, h).transpose(0, 1)), 0.125);

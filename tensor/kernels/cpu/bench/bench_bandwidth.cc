@@ -1,10 +1,10 @@
-// How much of the memory's bandwidth operations use whose time is memory's:
+// The memory bandwidth of memory-bound operations:
 //
 //     tools/bazel run -c opt //tensor/kernels/cpu:bench_bandwidth
 //
-// Bytes that an operation must read and write, by its time, as a ratio to a triad a = b + 3 c over
-// arrays of the same length and with as many threads. Both alternate, and the best of many runs
-// counts. The arrays are larger than the caches.
+// Bytes that an operation must read and write, divided by its time, relative to a triad a = b + 3 c
+// over arrays of the same length with the same number of threads. Both alternate, and the best of
+// many runs counts. The arrays are larger than the caches.
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -32,7 +32,7 @@ class Bench {
     triad();  // touches every page
   }
 
-  // `streams`: arrays of f32 that the operation must move, 0.5 for one of 16 bits.
+  // `streams`: number of f32 arrays that the operation must move; 0.5 for a 16-bit array.
   template <class Op>
   void compare(const char* name, double streams, const Op& op) {
     op();

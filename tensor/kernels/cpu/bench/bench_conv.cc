@@ -1,9 +1,9 @@
-// How fast convolution is, as a share of the speed of a product of as many multiplications:
+// The speed of convolution, relative to a matrix product with as many multiplications:
 //
 //     tools/bazel run //tensor/kernels/cpu:bench_conv
 //
-// The product is that of the weight with all columns, had they been made. Both sides alternate, and
-// the best of many runs counts, so that a busy machine disturbs both alike.
+// The product is the weight times all im2col columns, without the time to make them. Both sides
+// alternate, and the best of many runs counts, so that a busy machine affects both alike.
 #include <chrono>
 #include <cstdio>
 #include <memory>

@@ -1,13 +1,14 @@
-// How fast products are, as ratios that mean something on any machine:
+// The speed of products, as ratios that are comparable between machines:
 //
 //     tools/bazel run //tensor/kernels/cpu:bench_matmul
-//     tools/bazel run //tensor/kernels/cpu:bench_matmul -- 1 f32 skinny   one thread, a dtype, a
-//     group
 //
-// f32 and bf16 against one oneDNN primitive over the whole product, with the same number of
-// threads, its arguments made beforehand; f64 against Eigen for x86-64-v3. A ratio above 1 is
-// faster than the yardstick. Both sides of a pair alternate, and the ratio is the median of all
-// pairs, so that a busy machine disturbs both alike.
+//     # one thread, a dtype, a group
+//     tools/bazel run //tensor/kernels/cpu:bench_matmul -- 1 f32 skinny
+//
+// f32 and bf16 relative to one oneDNN primitive over the whole product, with the same number of
+// threads and prepared arguments; f64 relative to Eigen for x86-64-v3. A ratio above 1 is faster
+// than the reference. Both sides of a pair alternate, and the ratio is the median of all pairs, so
+// that a busy machine affects both alike.
 #include <Eigen/Core>
 #include <algorithm>
 #include <chrono>
@@ -31,8 +32,8 @@ struct Product {
   bool a_transposed = false, b_transposed = false;
 };
 
-// How models multiply: linear layers have a transposed weight, their weight's gradient a transposed
-// left operand.
+// The products of models: linear layers have a transposed weight, the gradient of the weight has a
+// transposed left operand.
 const std::vector<std::pair<const char*, std::vector<Product>>> kGroups = {
     {"square",
      {{1, 64, 64, 64},
@@ -207,7 +208,7 @@ void compare_products(DType dtype, const std::string& group) {
 int main(int argc, char** argv) {
   const auto argument = [&](int i) { return std::string(argc > i ? argv[i] : ""); };
   std::printf("%s\n", tessera::cpu_isa_name(tessera::cpu_isa()));
-  // The first product settles which instructions oneDNN uses, also for the yardstick.
+  // The first product decides which instructions oneDNN uses, also for the reference.
   tessera::matmul(tessera::ones({2, 2}), tessera::ones({2, 2}));
   for (int threads : {1, 2}) {
     if (!argument(1).empty() && argument(1) != std::to_string(threads)) continue;

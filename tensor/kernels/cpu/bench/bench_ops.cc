@@ -1,10 +1,10 @@
-// How fast operations are, as ratios that mean something on any machine:
+// The speed of operations, as ratios that are comparable between machines:
 //
 //     tools/bazel run //tensor/kernels/cpu:bench_ops
 //
-// Operations against memcpy; bench_matmul has products. A ratio above 1 is faster than the
-// yardstick. Both sides of a pair alternate, and the best of many runs counts, so that a busy
-// machine disturbs both alike.
+// Operations relative to memcpy; for products see bench_matmul. A ratio above 1 is faster than
+// memcpy. Both sides of a pair alternate, and the best of many runs counts, so that a busy machine
+// affects both alike.
 #include <chrono>
 #include <cstdio>
 #include <cstring>

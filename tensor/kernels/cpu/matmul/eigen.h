@@ -2,9 +2,9 @@
 
 /// The only place where Eigen is included.
 ///
-/// EIGEN_FAST_MATH=0 because with fast maths the bits of a result depend on where an array is
-/// split; no threads of its own, because work is cut by us. Both come with the library's build
-/// target.
+/// The library's build target sets EIGEN_FAST_MATH=0, because with fast maths the bits of a result
+/// depend on where an array is split, and disables Eigen's threads, because our code distributes
+/// the work.
 
 #include <Eigen/Core>
 

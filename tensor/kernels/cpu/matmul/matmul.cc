@@ -48,7 +48,7 @@ Result matrix_of(const View& view, std::int64_t index) {
           view.strides[ndim - 1]};
 }
 
-// True when the matrices of a batch, of which the first is `first`, have no gaps inside or between.
+// True if the matrices of a batch, the first of which is `first`, have no gaps inside or between.
 template <class View>
 bool is_gapless(const View& view, const ConstMatrix& first) {
   const int ndim = view.shape.ndim();
@@ -62,7 +62,7 @@ bool is_gapless(const View& view, const ConstMatrix& first) {
   return true;
 }
 
-// A matrix converted to f32, without gaps, in the order of rows or columns that it has.
+// A matrix converted to f32, without gaps; keeps its row or column order.
 ConstMatrix converted(const ConstMatrix& x, std::int64_t rows, std::int64_t columns, void* buffer) {
   auto* out = static_cast<float*>(buffer);
   const bool by_rows = x.column_stride == 1;
@@ -74,7 +74,7 @@ ConstMatrix converted(const ConstMatrix& x, std::int64_t rows, std::int64_t colu
   return {buffer, DType::kF32, by_rows ? columns : 1, by_rows ? 1 : rows};
 }
 
-// One launch, seen tile by tile.
+// One launch, split into tiles.
 class Job {
  public:
   explicit Job(const MatmulKernel::Args& args)
@@ -116,12 +116,12 @@ class Job {
 
   const MatmulKernel::Args& args_;
   MatmulTiles tiles_;
-  std::int64_t columns_;     // tiles side by side
+  std::int64_t columns_;     // tiles per row
   std::int64_t per_matrix_;  // tiles
   bool is_f64_;
   bool converts_;
   bool direct_;
-  bool together_;  // several small matrices in one call, of which each takes its time
+  bool together_;  // several small matrices in one call
 };
 
 void Job::run_tile(std::int64_t tile, std::int64_t count, const Buffers& buffers) const {
@@ -148,8 +148,8 @@ void Job::run_tile(std::int64_t tile, std::int64_t count, const Buffers& buffers
                                : write_in_blocks(product, how, buffers);
 }
 
-// oneDNN's best code for AVX-512 wants all three matrices without gaps. Where c alone is in the way
-// it is quicker to move the result once more, unless there is little to compute.
+// oneDNN's best code for AVX-512 needs all three matrices without gaps. If only c has gaps,
+// computing into scratch and copying the result is faster, unless there is little to compute.
 bool Job::is_written_directly(const TileProduct& tile) const {
 #ifdef __AVX512F__
   constexpr std::int64_t kWorthACopy = 64;

@@ -13,8 +13,8 @@ using Eigen::ColMajor;
 using Eigen::Index;
 using Eigen::RowMajor;
 
-// Where Eigen packs its operands: in our workspace, in blocks of fixed size. Its own choice follows
-// the caches of the CPU, which would make the bits depend on them.
+// Where Eigen packs its operands: in our workspace, in blocks of fixed size. Eigen's own block
+// sizes depend on the caches of the CPU, so the bits would too.
 class Blocking : public Eigen::internal::level3_blocking<double, double> {
  public:
   Blocking(Index m, Index n, Workspace scratch) {
@@ -40,8 +40,8 @@ void run(Index m, Index n, Index k, const double* lhs, Index lhs_stride, const d
 }  // namespace
 
 void multiply_by_eigen(const TileProduct& t, Workspace scratch) {
-  prepare_output<double>(t);  // Eigen's products add to it
-  // In columns: c^T = b^T a^T. An operand with rows of unit stride is its transpose with columns of
+  prepare_output<double>(t);  // Eigen's products add to the output
+  // By columns: c^T = b^T a^T. An operand with rows of unit stride is its transpose with columns of
   // unit stride.
   Blocking blocking(t.n, t.m, scratch);
   const bool b_rows = t.b.column_stride == 1, a_rows = t.a.column_stride == 1;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What becomes of a product before it is a result: alpha, beta, bias, rounding, activation.
+/// The last steps of a product: alpha, beta, bias, rounding, activation.
 
 #include <cstdint>
 
@@ -9,11 +9,11 @@
 
 namespace tessera::cpu {
 
-/// Where a tile goes, and what is done on the way. All of it is computed in f32, in f64 where one
-/// of the dtypes is f64; the activation takes the rounded value, as an operation of its own would.
+/// The output of a tile and its last steps. Computed in f32, or in f64 if one of the dtypes is f64.
+/// The activation is applied to the rounded value, as a separate operation would.
 struct Finish {
   Matrix c;       ///< rows of unit stride
-  Matrix before;  ///< gets what the activation is applied to; no data: nobody wants it
+  Matrix before;  ///< receives the input of the activation; no data: not requested
   const void* bias = nullptr;
   DType bias_dtype = DType::kF32;
   std::int64_t bias_stride = 1;
@@ -21,11 +21,11 @@ struct Finish {
   double beta = 0;
   Activation activation = Activation::kNone;
 
-  /// The same for a part that begins `row` rows and `column` columns into it.
+  /// The same for a part that begins `row` rows and `column` columns into the tile.
   Finish at(std::int64_t row, std::int64_t column) const;
 };
 
-/// From a product of f32 or f64 with rows of `stride` elements.
+/// Finishes a product of f32 or f64 with rows of `stride` elements.
 void finish(const Finish& how, const float* product, std::int64_t stride, std::int64_t m,
             std::int64_t n);
 void finish(const Finish& how, const double* product, std::int64_t stride, std::int64_t m,

@@ -16,9 +16,9 @@ namespace {
 
 using dnnl::memory;
 
-// Everything that a primitive is made for.
+// Everything that a primitive depends on.
 struct Key {
-  std::array<std::int64_t, 9> geometry;  // extents, strides, how many
+  std::array<std::int64_t, 9> geometry;  // extents, strides, number of products
   bool from_bf16, to_bf16, bias, adds;
   bool operator==(const Key&) const = default;
 };
@@ -42,15 +42,14 @@ Key key_of(const TileProduct& t) {
              .to_bf16 = t.c.dtype == DType::kBF16,
              .bias = t.bias != nullptr,
              .adds = t.beta != 0};
-  // A part with an extent of 1 would look as if it had gaps.
+  // A part with an extent of 1 would appear to have gaps.
   settle_strides(t.m, t.k, key.geometry[3], key.geometry[4]);
   settle_strides(t.k, t.n, key.geometry[5], key.geometry[6]);
   return key;
 }
 
-// Never destroyed: threads may still compute while the process exits. Kernels built for AVX2 keep
-// oneDNN to it as well, so that they compute on any machine what they compute on one that has no
-// more.
+// Never destroyed: threads may still compute while the process exits. Kernels built for AVX2 limit
+// oneDNN to AVX2 too, so that they give the same bits on every machine.
 const dnnl::engine& engine() {
   static const auto* const engine = [] {
 #ifndef __AVX512F__
@@ -67,8 +66,8 @@ struct Primitive {
   dnnl::matmul run;
 };
 
-// Where the system refuses memory for generated code, oneDNN writes it to address 0. So more room
-// than the code of a product takes is asked for first.
+// If the system has no memory for generated code, oneDNN writes it to address 0. So more memory
+// than the code of a product needs is requested first.
 void check_room_for_code() {
   constexpr std::size_t kRoom = std::size_t{16} << 20;
   void* const room =
@@ -110,9 +109,9 @@ Primitive::Primitive(const Key& key) {
   run = dnnl::matmul(primitive);
 }
 
-constexpr std::size_t kMostPrimitives = 2048;  // since sizes may vary endlessly
+constexpr std::size_t kMostPrimitives = 2048;  // bounded, because the number of sizes is not
 
-// Primitives by key, for all threads: making one generates code.
+// Primitives by key, shared by all threads: creating one generates code.
 class Cache {
  public:
   std::shared_ptr<const Primitive> get(const Key& key) {
@@ -137,8 +136,8 @@ Cache& cache() {
   return *cache;
 }
 
-// A primitive with the arguments of one thread, which then only change their addresses: for small
-// tiles making them takes longer than the product.
+// A primitive with the arguments of one thread; calls change only their addresses. For small tiles,
+// creating the arguments takes longer than the product.
 class Call {
  public:
   explicit Call(const Key& key)
@@ -168,8 +167,8 @@ class Call {
   void set(std::size_t i, const void* data) {
     memories_[i].set_data_handle(const_cast<void*>(data));
   }
-  // The workspace is an estimate from the shape, because a plan for another machine must know it
-  // too; a version of oneDNN that wants more gets it here.
+  // The workspace is an estimate from the shape, because a memory plan for another machine must
+  // know it too. If a version of oneDNN needs more, it is allocated here.
   void* scratch_of(Workspace offered) {
     if (primitive_->scratch.get_size() <= offered.bytes) return offered.data;
     if (!own_) own_ = memory(primitive_->scratch, engine());

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What stands in the output before a product is added to it.
+/// The initial value of an output to which a product is added.
 
 #include <cstdint>
 

@@ -8,8 +8,8 @@
 namespace tessera::cpu {
 namespace {
 
-// y += x b. Where b has rows of unit stride, in the order of k; else in kLanes sums that are added
-// in pairs. UnitStride: of x.
+// y += x b. If b has rows of unit stride, in the order of k; else in kLanes sums that are added
+// pairwise. UnitStride: of x.
 template <class T, bool UnitStride>
 void add_row_by_rows(const TileProduct& t, const T* x, std::int64_t x_stride, T* y) {
   const auto* b = static_cast<const T*>(t.b.data);

@@ -1,6 +1,6 @@
 #pragma once
 
-/// One tile of a product, and who computes it: one of two libraries, or we.
+/// One tile of a product, computed by oneDNN, by Eigen or by multiply_row.
 
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 
 namespace tessera::cpu {
 
-/// A matrix by its first element and strides.
+/// A matrix: address of its first element, and strides.
 template <class Pointer>
 struct MatrixOf {
   Pointer data = nullptr;
@@ -21,7 +21,7 @@ struct MatrixOf {
     return {advance(data, dtype, row * row_stride + column * column_stride), dtype, row_stride,
             column_stride};
   }
-  /// True when `rows` x `columns` elements have no gaps, in rows or in columns.
+  /// True if `rows` x `columns` elements have no gaps, by rows or by columns.
   bool is_dense(std::int64_t rows, std::int64_t columns) const {
     return (column_stride == 1 && row_stride == columns) ||
            (row_stride == 1 && column_stride == rows);
@@ -30,8 +30,8 @@ struct MatrixOf {
 using Matrix = MatrixOf<void*>;
 using ConstMatrix = MatrixOf<const void*>;
 
-/// c = alpha * a b + beta * c, or a b + bias where bias is not null; extents above 0. c has rows of
-/// unit stride, bias the dtype of a and b.
+/// c = alpha * a b + beta * c, or a b + bias if bias is not null; extents above 0. c has rows of
+/// unit stride; bias has the dtype of a and b.
 struct TileProduct {
   std::int64_t m = 0;
   std::int64_t n = 0;
@@ -45,16 +45,16 @@ struct TileProduct {
   std::int64_t count = 1;  ///< products in one call; their matrices follow each other without gaps
 };
 
-/// By oneDNN: operands of f32, or of bf16 where multiplies_bf16() says so; c of f32, or bf16 as the
-/// operands. alpha is 1, beta 0 or, with c of f32, 1. Throws DeviceError when the library fails.
+/// By oneDNN: operands of f32, or of bf16 if multiplies_bf16() is true; c is f32, or bf16 like the
+/// operands. alpha is 1; beta is 0 or, with c of f32, 1. Throws DeviceError if the library fails.
 void multiply_by_onednn(const TileProduct& tile, Workspace scratch);
-/// True where the CPU has instructions for bf16; elsewhere f32 is quicker.
+/// True if the CPU has instructions for bf16; on other CPUs f32 is faster.
 bool multiplies_bf16();
-/// By Eigen: all of f64, one product at a time.
+/// By Eigen: all f64 products, one at a time.
 void multiply_by_eigen(const TileProduct& tile, Workspace scratch);
 
-/// One row times a matrix, m = 1, all of f32 or all of f64. Each element of b is needed once, so
-/// packing it, as the libraries do, would only take time.
+/// One row times a matrix, m = 1, in f32 or f64. Each element of b is used once, so packing it, as
+/// the libraries do, would only cost time.
 void multiply_row(const TileProduct& tile);
 
 }  // namespace tessera::cpu

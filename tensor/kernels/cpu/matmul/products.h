@@ -1,7 +1,7 @@
 #pragma once
 
-/// Products of matrices in scratch memory, for kernels that are made of them: the one place here
-/// that knows the libraries behind.
+/// Products of matrices in scratch memory, for kernels that consist of them. The only place in
+/// kernels/cpu outside the matmul kernel that uses the libraries.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace tessera::cpu {
 
-/// out[i] = element at + i * step of x, i < n, as load_run gives it. Runs are short here, so those
-/// that need no conversion are copied without a call.
+/// out[i] = element at + i * step of x, i < n, as load_run. Runs are short here, so runs that need
+/// no conversion are copied without a call.
 template <class C>
 void load_short_run(const ConstView& x, std::int64_t at, std::int64_t step, std::int64_t n,
                     C* out) {
@@ -27,7 +27,7 @@ void load_short_run(const ConstView& x, std::int64_t at, std::int64_t step, std:
   }
 }
 
-/// A matrix in memory, by its first element; one of the strides is 1.
+/// A matrix in memory: its first element and strides, one of which is 1.
 template <class T>
 struct Operand {
   T* data = nullptr;
@@ -49,8 +49,8 @@ struct Product {
   double beta = 0;
 };
 
-/// By one thread: call it under a OneThreadScope, as parallel_units does. `scratch` as
-/// product_scratch() counts it.
+/// Uses one thread: call it under a OneThreadScope, as parallel_units does. `scratch` has
+/// product_scratch() bytes.
 template <class C>
 void multiply(const Product<C>& p, Workspace scratch) {
   constexpr DType kType = dtype_of<C>;

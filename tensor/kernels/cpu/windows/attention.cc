@@ -54,7 +54,7 @@ class QueryBlock {
   }
 
  private:
-  // The keys [key, key + kAttentionBlock): what came before is scaled down to the new maximum.
+  // Adds keys [key, key + kAttentionBlock): the previous sums are scaled to the new maximum.
   void add_keys(std::int64_t key) {
     const std::int64_t n = std::min(kAttentionBlock, g_.keys - key),
                        columns = AttentionGeometry::block_rows(n), kv_head = head_ / g_.group();
@@ -86,11 +86,11 @@ class QueryBlock {
                   products_);
   }
 
-  // Exponentials of a row against the largest score so far.
+  // Exponentials of a row relative to the largest score so far.
   void normalize(std::int64_t r, std::int64_t n, C* scores) {
     constexpr C kNever = -std::numeric_limits<C>::infinity();
     const C largest = std::max(largest_[r], cpu::row_max(scores, n));
-    const C shift = largest == kNever ? C{0} : largest;  // a row that saw no key yet; or only NaN
+    const C shift = largest == kNever ? C{0} : largest;  // a row without keys so far; or only NaN
     for (std::int64_t i = 0; i < n; ++i) scores[i] = scalar::exp(scores[i] - shift);
     const C rescale = scalar::exp(largest_[r] - shift);
     const C sum = cpu::lane_sum<C>(n, [=](std::int64_t i) { return scores[i]; });

@@ -13,8 +13,8 @@ namespace {
 using cpu::Head;
 using cpu::kAttentionBlock;
 
-// One head of keys and values, against all queries that attend to it. With P the probabilities, M
-// what dropout multiplied them by and D the rows' sums of dout * out:
+// One head of keys and values, with all queries that attend to it. With P the probabilities, M the
+// dropout factors and D the row sums of dout * out:
 //     dP = M * (dout v^T)    dS = P * (dP - D)
 //     dv = (P * M)^T dout    dk = scale dS^T q    dq = scale dS k
 template <class C>
@@ -65,7 +65,7 @@ class KeyValueHead {
   }
 
  private:
-  // Queries [query, query + kAttentionBlock) of one head, against all keys they see.
+  // Queries [query, query + kAttentionBlock) of one head, with all keys that they attend to.
   void add_queries(std::int64_t head, std::int64_t query) {
     const std::int64_t count = std::min(kAttentionBlock, g_.queries - query),
                        rows = AttentionGeometry::block_rows(count);
@@ -101,7 +101,7 @@ class KeyValueHead {
       cpu::pack_rows(args_.out, out, query + r, 1, 1, C{1}, row_, value_dim_);
       const C* a = dout_ + r * value_dim_;
       dot_[r] = cpu::lane_sum<C>(g_.value_dim, [&](std::int64_t i) { return a[i] * row_[i]; });
-      // A row that saw no key: its scores are all -inf, and against 0 they give zeros.
+      // A row that attends to no key: its scores are all -inf, and relative to 0 they give zeros.
       log_sum_exp_[r] = saved[r] == -std::numeric_limits<C>::infinity() ? C{0} : saved[r];
     }
   }
@@ -124,7 +124,7 @@ class KeyValueHead {
                   products_);
   }
 
-  // Row r of scores becomes P * M, that of dscores dS.
+  // Row r of scores becomes P * M, that of dscores becomes dS.
   void score_gradients(const cpu::HeadRule<C>& rule, std::int64_t query, std::int64_t r,
                        std::int64_t key, std::int64_t n, std::int64_t columns) {
     C* p = scores_ + r * kAttentionBlock;

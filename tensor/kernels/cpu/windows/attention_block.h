@@ -1,8 +1,8 @@
 #pragma once
 
 /// Steps over one block of queries and keys that attention and its derivative share. C is float or
-/// double; operands are copied into scratch in C, so that neither dtypes nor strides play a part
-/// in the products.
+/// double; operands are copied into scratch in C, so that dtypes and strides do not affect the
+/// products.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace tessera::cpu {
 
 inline constexpr std::int64_t kAttentionBlock = AttentionGeometry::kBlock;
 
-/// One head of a view [.., heads, rows, n]: where it begins, in elements, and how it goes on.
+/// One head of a view [.., heads, rows, n]: its offset in elements, and its strides.
 struct Head {
   std::int64_t offset = 0;
   std::int64_t row_stride = 0;
@@ -47,7 +47,7 @@ Head head_of(const AnyView& x, std::int64_t batch, std::int64_t head) {
   return head_of(x.shape, x.strides, batch, head);
 }
 
-/// Rows [row, row + rows) times `factor` to `out`, `spacing` elements apart; zeros up to
+/// Copies rows [row, row + rows) times `factor` to `out`, `spacing` elements apart; zeros up to
 /// `all_rows`.
 template <class C>
 void pack_rows(const ConstView& x, const Head& head, std::int64_t row, std::int64_t rows,
@@ -63,14 +63,14 @@ void pack_rows(const ConstView& x, const Head& head, std::int64_t row, std::int6
   std::fill_n(out, (all_rows - rows) * spacing, C{0});
 }
 
-/// One row of n elements to row `row` of a head.
+/// Writes one row of n elements to row `row` of a head.
 template <class C>
 void store_row(const View& y, const Head& head, std::int64_t row, const C* values) {
   const std::int64_t at = head.offset + row * head.row_stride;
   store_run(y.dtype, advance(y.data, y.dtype, at), head.column_stride, y.shape.back(), values);
 }
 
-/// The rule for one head: masks scores and draws for probabilities, row by row.
+/// The rule for one head: masks scores and draws dropout factors, row by row.
 template <class C>
 class HeadRule {
  public:
@@ -87,7 +87,7 @@ class HeadRule {
 
   bool drops() const { return rule_.dropout_p > 0; }
 
-  /// Scores of `query` with keys [key, key + n); those up to `all` belong to no key.
+  /// Scores of `query` with keys [key, key + n); those up to `all` are padding.
   void mask_row(std::int64_t query, std::int64_t key, std::int64_t n, std::int64_t all,
                 C* scores) const {
     constexpr C kNever = -std::numeric_limits<C>::infinity();
@@ -97,7 +97,8 @@ class HeadRule {
     std::fill(scores + visible, scores + all, kNever);
   }
 
-  /// What probabilities of `query` with keys [key, key + n) are multiplied by: 0 or 1 / (1 - p).
+  /// The dropout factors of the probabilities of `query` with keys [key, key + n): 0 or 1 / (1 -
+  /// p).
   void keep_factors(std::int64_t query, std::int64_t key, std::int64_t n, C* factors) const {
     float numbers[kAttentionBlock + 8];
     const auto first = static_cast<std::uint64_t>(

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::int64_t kPiece = ConvGeometry::kPiece;
 
-// Some output channels of a group at some positions: y = bias + weight columns, the inner dim in
-// pieces.
+// Some output channels of a group at some positions: y = bias + weight columns, with the inner dim
+// in pieces.
 template <class C>
 class OutputTile {
  public:

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::int64_t kPiece = ConvGeometry::kPiece;
 
-// Some input channels of a group, whole planes of some images: columns of gradients, weight^T dy,
-// are added to the elements they were gathered from. One thread adds all of a plane, in one order.
+// Some input channels of a group, full planes of some images: columns of gradients, weight^T dy,
+// are added to the elements that they were gathered from. One thread adds to a plane, in one order.
 template <class C>
 class InputPlanes {
  public:
@@ -132,7 +132,7 @@ class WeightTile {
     }
   }
 
-  // Adds the sums of parts, `distance` elements apart, in order, and stores the tile.
+  // Adds the partial sums, `distance` elements apart, in order, and stores the tile.
   void store(C* sums, std::int64_t parts, std::int64_t distance) const {
     const View& to = args_.dweight;
     for (std::int64_t o = 0; o < channels_; ++o) {

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Between images and the matrices that convolution multiplies. A matrix has a column for each
-/// output position, of which positions [first, first + n) are taken.
+/// Between images and the im2col matrices of convolution. A matrix has a column for each output
+/// position, of which positions [first, first + n) are taken.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace tessera::cpu {
 
-/// How the outputs of one image are walked: as its rows, or where rows follow one another in memory
-/// as a single one.
+/// How the outputs of one image are walked: by rows, or as one row if rows follow each other in
+/// memory.
 struct OutputRows {
   std::int64_t rows;
   std::int64_t length;
@@ -43,7 +43,7 @@ void for_each_run(const OutputRows& r, std::int64_t first, std::int64_t n, const
 }
 
 /// Row `row` = (channel, a, b) of a group's columns: for each position the element of x [images,
-/// channels, h, w] that tap (a, b) meets in that channel, counted from `first_channel`.
+/// channels, h, w] that tap (a, b) reads in that channel, counted from `first_channel`.
 template <class C>
 void gather_columns(const ConstView& x, const ConvGeometry& g, std::int64_t first_channel,
                     std::int64_t row, std::int64_t first, std::int64_t n, C* out) {
@@ -70,7 +70,7 @@ void gather_columns(const ConstView& x, const ConvGeometry& g, std::int64_t firs
                });
 }
 
-/// The reverse: adds each column's element to planes [channels, images, h, w] that begin at image
+/// The inverse: adds each column's element to planes [channels, images, h, w] that begin at image
 /// `first_image`.
 template <class C>
 void scatter_columns(const C* from, const ConvGeometry& g, std::int64_t images,
@@ -113,7 +113,7 @@ void load_channel(const ConstView& y, const ConvGeometry& g, std::int64_t channe
                });
 }
 
-/// The reverse, for contiguous y.
+/// The inverse, for contiguous y.
 template <class C>
 void store_channel(const C* from, const ConvGeometry& g, std::int64_t channel, std::int64_t first,
                    std::int64_t n, const View& y) {
@@ -132,7 +132,7 @@ struct Block {
   std::int64_t columns = 0;
 };
 
-/// A block of a contiguous matrix of `depth` columns: where it is, or converted in `buffer`, rows
+/// A block of a contiguous matrix of `depth` columns: in place, or converted in `buffer`, rows
 /// `spacing` elements apart.
 template <class C>
 Operand<const C> block_of(const ConstView& matrix, std::int64_t depth, const Block& b, C* buffer,

@@ -45,8 +45,8 @@ void store_plane_row(const View& y, std::int64_t plane, std::int64_t row, const 
   cpu::store_run(y.dtype, cpu::advance(y.data, y.dtype, at), 1, n, values);
 }
 
-// body<C>(plane, scratch) for every plane, shared out over threads; few small planes stay on the
-// caller, as parallel_pieces has it.
+// body<C>(plane, scratch) for every plane, distributed over threads. Few small planes are computed
+// on the calling thread, as in parallel_pieces.
 template <class Body>
 void for_each_plane(const PoolGeometry& g, std::int64_t size, Workspace scratch, const Body& body) {
   const std::int64_t work = g.planes * std::max(g.inputs(), g.outputs());
@@ -64,7 +64,7 @@ struct Best {
   std::int64_t index = -1;
 };
 
-// The largest element of window (i, j); the first of equals, and the first NaN.
+// The largest element of window (i, j); the first of equal elements, and the first NaN.
 template <class C>
 Best<C> largest(const PoolGeometry& g, const C* x, std::int64_t i, std::int64_t j) {
   Best<C> best;
@@ -78,7 +78,7 @@ Best<C> largest(const PoolGeometry& g, const C* x, std::int64_t i, std::int64_t 
   return best;
 }
 
-// rows [begin, end) of `from`, n elements each, added in order.
+// Rows [begin, end) of `from`, n elements each, added in order.
 template <class C>
 void sum_rows(const C* from, std::int64_t begin, std::int64_t end, std::int64_t n, C* sum) {
   std::fill_n(sum, n, C{0});
@@ -134,7 +134,7 @@ void MaxPoolBackwardKernel::cpu(const Args& a, Workspace scratch) {
   });
 }
 
-// Rows first, then columns: sums of rows are vector code.
+// Rows first, then columns: the compiler vectorizes sums of rows.
 void AvgPoolKernel::cpu(const Args& a, Workspace scratch) {
   const PoolGeometry& g = a.g;
   for_each_plane(g, g.inputs(), scratch, [&]<class C>(std::int64_t plane, Plane<C> space) {

@@ -20,7 +20,7 @@ cudaDataType_t data_type(DType dtype) {
       return CUDA_R_16F;
     case DType::kF64:
       return CUDA_R_64F;
-    default:  // plans have floating dtypes alone
+    default:  // plans have floating dtypes only
       return CUDA_R_32F;
   }
 }
@@ -55,7 +55,7 @@ cublasLtEpilogue_t epilogue_of(LtEpilogue epilogue) {
   __builtin_unreachable();
 }
 
-// In bytes, up to the 256 that the library may make use of.
+// In bytes, up to the 256 that the library may use.
 std::uint32_t alignment_of(const void* address) {
   constexpr int kMostBits = 8;
   return std::uint32_t{1} << std::min(kMostBits,
@@ -175,7 +175,7 @@ void multiply(cublasLtHandle_t handle, CudaStream stream, const LtAlgorithm& alg
               LtOperation& operation, const LtOperands& operands, Workspace workspace) {
   const float alpha = static_cast<float>(operands.alpha), beta = static_cast<float>(operands.beta);
   const bool f64 = operation.in_f64();
-  // The library takes descriptors that it does not change by non-const address.
+  // The library takes descriptors by non-const address but does not change them.
   auto& layouts = const_cast<LtAlgorithm&>(algorithm);
   check(cublaslt().cublasLtMatmul(
             handle, operation.get(), f64 ? static_cast<const void*>(&operands.alpha) : &alpha,

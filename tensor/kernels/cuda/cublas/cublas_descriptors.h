@@ -1,7 +1,7 @@
 #pragma once
 
-/// A plan's product as the descriptors of cuBLASLt. Shows the library's header: for the .cc files
-/// beside it. All throw as check_cublas.
+/// The product of a plan as cuBLASLt descriptors. Includes the library's header: only for the .cc
+/// files of this folder. All functions throw as check_cublas.
 
 #include <cublasLt.h>
 
@@ -17,10 +17,10 @@ namespace tessera::cuda {
 
 using LtLayout = cublasLtMatrixLayoutOpaque_t;
 
-/// Of a matrix, or of `batch` of them.
+/// The layout of a matrix, or of `batch` matrices.
 LtLayout layout_of(const LtMatrix& matrix, std::int64_t batch);
 
-/// Everything that an algorithm is chosen by.
+/// Everything that the choice of an algorithm depends on.
 struct LtKey {
   LtProduct product;
   std::array<std::uint32_t, 5> alignment;  ///< in bytes: of first, second, result, bias, aux
@@ -29,8 +29,7 @@ struct LtKey {
 };
 LtKey key_of(const LtProduct& product, const LtOperands& operands, Workspace workspace);
 
-/// What is computed, apart from layouts. Holds addresses, so it is made for each call, on the
-/// stack.
+/// The operation without layouts. Holds addresses, so it is made for each call, on the stack.
 class LtOperation {
  public:
   LtOperation(const LtProduct& product, const LtOperands& operands);
@@ -44,19 +43,19 @@ class LtOperation {
   bool in_f64_;
 };
 
-/// An algorithm for a product, ready for calls. Nothing in it changes: all threads may use it.
+/// An algorithm for a product, ready for calls. Immutable: all threads may use it.
 struct LtAlgorithm {
   LtLayout first, second, result;
   cublasLtMatmulAlgo_t algorithm;
 };
 
-/// How many algorithms the library may propose, and which: `reductions` are bits of
+/// The number of algorithms that the library may propose, and their kind: `reductions` are bits of
 /// cublasLtReductionScheme_t.
 struct LtSearch {
   int most = 1;
   std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 };
-/// Those that fit the workspace, the best first as the library sees it; may be empty.
+/// The algorithms that fit the workspace, in the library's order, best first; may be empty.
 std::vector<LtAlgorithm> propose(cublasLtHandle_t handle, const LtKey& key, LtOperation& operation,
                                  const LtSearch& search);
 

@@ -1,20 +1,20 @@
 #pragma once
 
-/// cuBLASLt, loaded by the first call of cublaslt(). A program that is linked with the library pays
-/// 0.1 to 0.3 s for its relocations before every main(), also where there is no GPU.
+/// cuBLASLt, loaded by the first call of cublaslt(). Linking it would cost every program 0.1 to 0.3
+/// s for relocations before main(), even without a GPU.
 ///
-/// Shows the library's header, for its types: for the .cc files beside it. They call its functions
-/// by the table alone: `cublaslt().cublasLtMatmul(...)`.
+/// Includes the library's header for its types: only for the .cc files of this folder. They call
+/// its functions only through the table: `cublaslt().cublasLtMatmul(...)`.
 
 #include <cublasLt.h>
 
 #include "tessera/tensor/kernels/matmul.h"
 
-/// Every function of the library that Tessera calls. A direct call of one is an undefined symbol
-/// when a program is linked, and //tests/gpu:cublas_calls_test finds it.
+/// Every function of the library that Tessera calls. A direct call is an undefined symbol when a
+/// program is linked; //tests/gpu:cublas_calls_test finds it.
 ///
-/// The header's inline functions cublasLt...Init are calls of those named _internal, with the size
-/// of what they fill.
+/// The header's inline functions cublasLt...Init call the functions named _internal, with the size
+/// of the object that they initialise.
 #define TESSERA_CUBLASLT_FUNCTIONS(FUNCTION)      \
   FUNCTION(cublasLtCreate)                        \
   FUNCTION(cublasLtGetStatusName)                 \
@@ -30,16 +30,16 @@
 
 namespace tessera::cuda {
 
-/// The functions, under the names that the library gives them.
+/// The functions, under the library's names.
 struct CublasLt {
 #define TESSERA_CUBLASLT_POINTER(name) decltype(&::name) name = nullptr;
   TESSERA_CUBLASLT_FUNCTIONS(TESSERA_CUBLASLT_POINTER)
 #undef TESSERA_CUBLASLT_POINTER
 };
 
-/// The table, the same for all threads. The first call loads the library, of the major version of
-/// the header that this was compiled with, and throws DeviceError where that fails; a later call
-/// then tries again. `where` stands in the error: the operation that needs it.
+/// The table, shared by all threads. The first call loads the library, of the same major version as
+/// the header, and throws DeviceError if that fails; a later call then tries again. `where` is the
+/// operation that needs it, for the error.
 const CublasLt& cublaslt(const char* where = MatmulKernel::kName);
 
 }  // namespace tessera::cuda

@@ -46,10 +46,11 @@ struct KeyHash {
   }
 };
 
-// Null: the library has none.
+// Null: the library has no algorithm.
 using Prepared = std::shared_ptr<const LtAlgorithm>;
 
-// The library on one GPU. Never destroyed: other threads may still issue while the process exits.
+// The library on one GPU. Never destroyed: other threads may still issue work while the process
+// exits.
 class Library {
  public:
   Library() { check_cublas(cublaslt().cublasLtCreate(&handle_), kWhere, "cublasLtCreate"); }
@@ -61,7 +62,8 @@ class Library {
       const auto found = prepared_.find(key);
       if (found != prepared_.end()) return found->second;
     }
-    // The library proposes configurations that need more than it was allowed, too: hence several.
+    // Several, because the library also proposes configurations that need more workspace than
+    // allowed.
     const std::vector<LtAlgorithm> proposed = propose(handle_, key, operation, {.most = 8});
     const Prepared made =
         proposed.empty() ? nullptr : std::make_shared<const LtAlgorithm>(proposed.front());
@@ -71,7 +73,7 @@ class Library {
   }
 
  private:
-  static constexpr std::size_t kMostPrepared = 8192;  // since sizes may vary endlessly
+  static constexpr std::size_t kMostPrepared = 8192;  // bounded, because the number of sizes is not
   cublasLtHandle_t handle_ = nullptr;
   std::mutex mutex_;
   std::unordered_map<LtKey, Prepared, KeyHash> prepared_;

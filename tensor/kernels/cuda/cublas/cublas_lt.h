@@ -1,13 +1,13 @@
 #pragma once
 
-/// Calls of cuBLASLt. No header shows the library.
+/// Calls of cuBLASLt. This header does not include the library's.
 ///
-/// One handle for each GPU, made by the first product there and kept; so that product may not be
-/// the one that a CUDA graph captures. Algorithms are the library's first proposal that fits the
-/// workspace and keeps sums in one order and in f32 (f64): work that is cut along the inner dim
-/// leaves partial results in the workspace, which a second step adds; the schemes that add in the
-/// result itself, or round partial results to its dtype, are excluded. A proposal is kept for its
-/// product, alignment of addresses and workspace. Any thread may call.
+/// Each GPU has one handle, made by the first product there and kept; that product must not be
+/// captured into a CUDA graph. The algorithm is the library's first proposal that fits the
+/// workspace and adds in one order and in f32 (f64 for f64): split-K algorithms may store partial
+/// results in the workspace and add them in a second step. Reduction schemes that add into the
+/// result itself, or round partial results to its dtype, are excluded. Proposals are cached by
+/// product, alignment of addresses and workspace. Thread-safe.
 
 #include <cstddef>
 #include <string>
@@ -16,30 +16,30 @@
 
 namespace tessera::cuda {
 
-/// Where the operands of one call are, in memory of the current GPU.
+/// The addresses of one call's operands, in memory of the current GPU.
 struct LtOperands {
   const void* first = nullptr;
   const void* second = nullptr;
   void* result = nullptr;
-  const void* bias = nullptr;  ///< where the epilogue has one; aligned to kEpilogueAlignment
+  const void* bias = nullptr;  ///< if the epilogue has one; aligned to kEpilogueAlignment
   void* aux = nullptr;         ///< likewise
   double alpha = 1;
-  double beta = 0;  ///< where it is 0 `result` is not read
+  double beta = 0;  ///< 0: `result` is not read
 };
 
-/// Issues the product on `stream` of the current GPU, with `workspace` for the library. False, and
-/// nothing is issued, where the library has no algorithm for it. Throws DeviceError, or
-/// OutOfMemory, for what the library reports.
+/// Issues the product on `stream` of the current GPU, with `workspace` for the library. Returns
+/// false, and issues nothing, if the library has no algorithm for it. Throws DeviceError or
+/// OutOfMemory for errors of the library.
 bool try_product(CudaStream stream, const LtProduct& product, const LtOperands& operands,
                  Workspace workspace);
-/// The same; throws DeviceError where the library has no algorithm.
+/// The same; throws DeviceError if the library has no algorithm.
 void run_product(CudaStream stream, const LtProduct& product, const LtOperands& operands,
                  Workspace workspace);
 
-/// What is said where there is none.
+/// The error message if there is no algorithm.
 std::string no_algorithm_text(const LtProduct& product);
 
-/// Nothing for CUBLAS_STATUS_SUCCESS. Else throws OutOfMemory or DeviceError with the status's name
+/// Returns for CUBLAS_STATUS_SUCCESS. Else throws OutOfMemory or DeviceError with the status's name
 /// and text; `what` is the call that failed.
 void check_cublas(int status, const char* where, const char* what);
 

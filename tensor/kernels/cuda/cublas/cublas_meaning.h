@@ -1,7 +1,7 @@
 #pragma once
 
-/// What a status of cuBLAS means for a program: a table, without the toolkit and without a GPU.
-/// Codes are those of cublasStatus_t, which keep their numbers.
+/// The meaning of cuBLAS statuses for a program: a table that needs neither the toolkit nor a GPU.
+/// Codes are those of cublasStatus_t, whose numbers are stable.
 
 #include <string>
 #include <string_view>
@@ -9,11 +9,11 @@
 namespace tessera::cuda {
 
 struct CublasMeaning {
-  bool out_of_memory = false;  ///< OutOfMemory; everything else is a DeviceError
+  bool out_of_memory = false;  ///< OutOfMemory; all other errors are a DeviceError
   const char* advice = "";     ///< what to do
 };
 
-/// Of every code, also those that are not in the table: they get general advice.
+/// Defined for every code; codes that are not in the table get general advice.
 CublasMeaning cublas_meaning(int code);
 
 /// `cuBLAS reports NAME (code CODE) in WHAT: TEXT; ADVICE`; `name` and `text` are the library's.

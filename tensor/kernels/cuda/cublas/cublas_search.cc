@@ -16,11 +16,11 @@ namespace tessera::cuda {
 namespace {
 
 constexpr int kMostAlgorithms = 512;
-constexpr double kRoundMicroseconds = 3000;  // of one timing
+constexpr double kRoundMicroseconds = 3000;  // duration of one timing
 constexpr int kFinalists = 5, kFinalRounds = 7, kTurns = 30;
-constexpr std::chrono::seconds kLookTime{1};  // at all algorithms
-// A run alone takes this much of the quickest one's time, and the gap of a launch: not looked at
-// further.
+constexpr std::chrono::seconds kLookTime{1};  // for trying all algorithms
+// An algorithm whose single run takes longer than this factor times the fastest one, plus the gap
+// of a launch, is not timed further.
 constexpr double kPlainlySlower = 1.5, kLaunchMicroseconds = 20;
 
 void check(cudaError_t error, const char* what) { check_cuda(error, "bench_gpu_matmul", what); }
@@ -31,7 +31,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// The time between two places of a stream.
+// The time between two points of a stream.
 class Watch {
  public:
   explicit Watch(CudaStream stream) : stream_(stream) {
@@ -48,7 +48,7 @@ class Watch {
     cudaEventDestroy(end_);
   }
 
-  // Microseconds of what `body` puts on the stream; waits for it.
+  // Microseconds of the work that `body` issues on the stream; waits for it.
   template <class Body>
   double time(const Body& body) const {
     float milliseconds = 0;
@@ -65,7 +65,7 @@ class Watch {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-// So many calls in a row, captured.
+// A graph of this many consecutive calls.
 class Timed {
  public:
   template <class Body>
@@ -97,7 +97,8 @@ class Timed {
   cudaGraphExec_t graph_ = nullptr;
 };
 
-// A first look: microseconds and numbers of those that are not plainly slow, the quickest first.
+// First timings: microseconds and indices of the algorithms that are not clearly slow, fastest
+// first.
 struct Looks {
   std::vector<std::pair<double, std::size_t>> times;
   int tried = 0;
@@ -123,7 +124,7 @@ Looks look_at(const std::vector<LtAlgorithm>& all, CudaStream stream, int calls,
   return looks;
 }
 
-// The quickest of those that the first look found best.
+// The fastest of the algorithms with the best first timings.
 std::size_t best_of(Looks looks, CudaStream stream, int calls, const auto& run) {
   auto& times = looks.times;
   times.resize(std::min<std::size_t>(times.size(), kFinalists));

@@ -125,7 +125,7 @@ class Launch {
     operands.result = args_.before.defined() ? before_of(call) : result_of(call);
     operands.aux = nullptr;
     LtProduct product = with_batch(plan_.plain, call);
-    // The library may refuse a product with a bias; hardly one without.
+    // The library may reject a product with a bias; hardly one without.
     const bool adds_bias = product.epilogue == cuda::LtEpilogue::kBias &&
                            !cuda::try_product(stream_, product, operands, library_);
     if (adds_bias) product.epilogue = cuda::LtEpilogue::kNone;
@@ -134,7 +134,7 @@ class Launch {
     if (args_.activation != Activation::kNone || adds_bias) finish_in_place(call, adds_bias);
   }
 
-  // What the library wrote to `before`, or the result, becomes what it should be.
+  // Applies the remaining steps to `before` or the result, as the library wrote it.
   void finish_in_place(const MatmulCall& call, bool adds_bias) const {
     FinishWork work = finish_of(call);
     work.product = args_.before.defined() ? work.before : work.result;

@@ -9,7 +9,7 @@
 namespace tessera::cuda {
 namespace {
 
-// The element at `column` before the activation. `product` and `result` are what stands there.
+// The element at `column` before the activation. `product` and `result` are the stored values.
 template <class C>
 __device__ C before_activation(const FinishWork& work, C product, std::int64_t column, C result) {
   C x = static_cast<C>(work.alpha) * product;
@@ -69,10 +69,10 @@ __device__ void finish_element(const FinishWork& work, std::int64_t matrix, std:
   const FinishMatrix& kept = work.before.data != nullptr ? work.before : work.result;
   store(kept, x);
   if (work.activation != Activation::kNone || work.before.data != nullptr)
-    store(work.result, activate(work.activation, load(kept)));  // of what was rounded
+    store(work.result, activate(work.activation, load(kept)));  // applied to the rounded value
 }
 
-// `unit` columns a piece of work.
+// Each piece of work has `unit` columns.
 template <class F>
 __device__ void for_each_piece(const FinishWork& work, std::int64_t unit, F f) {
   const std::int64_t in_row = work.columns / unit;
@@ -83,7 +83,7 @@ __device__ void for_each_piece(const FinishWork& work, std::int64_t unit, F f) {
   });
 }
 
-// 16 bytes at a time; a single row may end with a part of a pack.
+// 16 bytes at a time; a single row may end with a partial pack.
 template <class T>
 __global__ void __launch_bounds__(kThreads, 4)
     finish_packs_kernel(const __grid_constant__ FinishWork work) {
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads, 4)
         [&](std::int64_t column) { finish_element<float>(work, 0, 0, column); });
 }
 
-// The same where only the activation F is left: the product has the result's dtype and all else.
+// The same if only the activation F is left: see FinishWork::only_activates().
 template <class T, class F>
 __global__ void __launch_bounds__(kThreads, 4)
     activate_packs_kernel(const __grid_constant__ FinishWork work, F f) {
@@ -142,7 +142,7 @@ void start_packs(CudaStream stream, const FinishWork& work) {
   }
 }
 
-// False where no version for packs fits.
+// Returns false if no version for packs fits.
 bool try_packs(CudaStream stream, const FinishWork& work) {
   const bool from_f32 = work.product.data == nullptr || work.product.dtype == DType::kF32;
   if (work.in_f64() || !(from_f32 || work.only_activates())) return false;

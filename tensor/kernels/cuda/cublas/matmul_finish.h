@@ -1,7 +1,7 @@
 #pragma once
 
-/// What a product still needs after the library: matmul_finish.cu. Plain data, so that plans of it
-/// can be made and tested without a GPU.
+/// The last steps of a product after the library's call: matmul_finish.cu. Plain data, so that
+/// plans can be made and tested without a GPU.
 
 #include <cstdint>
 
@@ -27,11 +27,11 @@ struct FinishMatrix {
   }
 };
 
-/// result = activation(x), x = alpha * product + bias + beta * result, rounded to the result's
-/// dtype and kept in `before`. In place where `product` is `before` or `result`.
+/// result = activation(x), x = alpha * product + bias + beta * result. x is rounded to the result's
+/// dtype and stored in `before`. In place if `product` is `before` or `result`.
 struct FinishWork {
   FinishMatrix product;  ///< no data: zeros
-  FinishMatrix before;   ///< no data: nobody wants it
+  FinishMatrix before;   ///< no data: not requested
   FinishMatrix result;
   const void* bias = nullptr;  ///< [columns]; may be null
   DType bias_dtype = DType::kF32;
@@ -43,21 +43,22 @@ struct FinishWork {
   std::int64_t rows = 1;
   std::int64_t columns = 1;
 
-  /// The library has done everything before the activation, and `product` has the result's dtype.
+  /// True if the library has done everything before the activation, and `product` has the result's
+  /// dtype.
   bool only_activates() const {
     return product.data != nullptr && product.dtype == result.dtype && before.data == nullptr &&
            bias == nullptr && alpha == 1 && beta == 0 && activation != Activation::kNone;
   }
   std::int64_t elements() const { return batch * rows * columns; }
-  /// Computed in f64 where anything is f64, else in f32, as on the CPU.
+  /// Computed in f64 if any dtype is f64, else in f32, as on the CPU.
   bool in_f64() const {
     return product.dtype == DType::kF64 || result.dtype == DType::kF64 ||
            (bias != nullptr && bias_dtype == DType::kF64);
   }
 };
 
-/// The same as one row where nothing has gaps and no bias tells columns apart: then no index is
-/// divided.
+/// The same work as a single row, if nothing has gaps and no bias depends on the column: then no
+/// index needs a division.
 inline FinishWork in_one_row(FinishWork work) {
   const auto dense = [&](const FinishMatrix& matrix) {
     return matrix.data == nullptr || matrix.is_dense(work.rows, work.columns, work.batch);
@@ -69,8 +70,8 @@ inline FinishWork in_one_row(FinishWork work) {
   return work;
 }
 
-/// Whether rows begin and end with whole packs of `count` elements of the result. A single row may
-/// end with a part of one.
+/// Whether rows begin and end with full packs of `count` elements of the result. A single row may
+/// end with a partial pack.
 inline bool takes_packs(const FinishWork& work, std::int64_t count) {
   const auto fits = [&](const FinishMatrix& matrix) {
     return matrix.data == nullptr ||
@@ -99,7 +100,7 @@ TESSERA_HD C activate(Activation activation, C x) {
   return x;
 }
 
-/// Issues it on `stream` of the current GPU; nothing for no elements.
+/// Issues the work on `stream` of the current GPU; does nothing for no elements.
 void finish_products(CudaStream stream, const FinishWork& work);
 /// Writes `bias` [n] to `to` without gaps, in `dtype`.
 void convert_bias(CudaStream stream, const ConstView& bias, void* to, DType dtype);

@@ -17,7 +17,7 @@ bool library_writes(DType operands, DType result) {
   return operands == result || (is_16_bit(operands) && result == DType::kF32);
 }
 
-// Whether every number of `from` is one of `to`.
+// Whether `to` represents every number of `from`.
 bool converts_exactly(DType from, DType to) {
   return from == to || to == DType::kF64 || (is_16_bit(from) && to == DType::kF32);
 }
@@ -40,8 +40,8 @@ bool merges(const Dim& outer, const Dim& inner) {
          fits(outer.strides.c, inner.strides.c) && fits(outer.strides.before, inner.strides.before);
 }
 
-// The longest dim that one stride of each operand covers becomes the calls' batch; the others are
-// walked.
+// The longest dim that one stride of each operand covers becomes the batch of the calls; the other
+// dims are looped over.
 void plan_batch(const MatmulKernel::Args& args, MatmulPlan& plan) {
   Dim dims[kMaxDims];
   int count = 0;
@@ -72,8 +72,8 @@ void plan_batch(const MatmulKernel::Args& args, MatmulPlan& plan) {
   plan.calls *= plan.pieces();
 }
 
-// A matrix [rows, columns] with settled strides, seen by columns; `transposed` says whether that is
-// the matrix itself, where its transpose is wanted.
+// A matrix [rows, columns] with settled strides, by columns; `transposed` is true if that gives the
+// matrix itself where its transpose is needed.
 LtMatrix operand(const ConstView& view, std::int64_t batch_stride, bool& transposed) {
   const int ndim = view.shape.ndim();
   const std::int64_t rows = view.shape[ndim - 2], columns = view.shape[ndim - 1],
@@ -113,7 +113,7 @@ void plan_fused(const MatmulKernel::Args& args, MatmulPlan& plan) {
   plan.fused.result = output(args.c, plan.batch_strides.c);
   if (keeps) {
     const LtMatrix before = output(args.before, plan.batch_strides.before);
-    // Other calls' matrices begin where loop strides lead.
+    // The matrices of other calls begin at multiples of the loop strides.
     for (int i = 0; i < plan.loops; ++i) {
       if (plan.loop[i].strides.before % 8 != 0) return;
     }

@@ -9,13 +9,13 @@
 namespace tessera {
 namespace {
 
-// Whether cuDNN is asked; it may still have no plan.
+// Whether cuDNN is tried; it may still have no plan.
 template <class Args>
 bool asks_cudnn(const Args& a) {
   return cuda::attention_path(a, cuda::cudnn_facts()) == cuda::AttentionPath::kCudnn;
 }
 
-// Scratch of cuDNN where it computes these operands.
+// Bytes of cuDNN's scratch if it computes these operands.
 template <class Args>
 std::optional<std::size_t> cudnn_bytes(const Args& a) {
   return asks_cudnn(a) ? cuda::cudnn_attention_bytes(a) : std::nullopt;

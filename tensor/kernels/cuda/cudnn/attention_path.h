@@ -1,13 +1,13 @@
 #pragma once
 
-/// Who computes attention on a GPU: cuDNN, or our own kernels, which take everything. A pure
-/// function of the operands, tested on the CPU.
+/// The choice between cuDNN and our own kernels for attention on a GPU; ours support everything. A
+/// pure function of the operands, tested on the CPU.
 ///
-/// cuDNN gets what its flash kernels take with our meaning: bf16 and f16, heads of at most 128
-/// columns in multiples of 8, 16-byte rows, no mask but a causal one whose diagonal begins at the
-/// first query or ends at the last, and rows that all see a key. Dropout is always ours: its random
-/// numbers belong to positions of the whole tensor, so that they do not depend on the device or on
-/// how ranks share the tensor, and cuDNN draws its own.
+/// cuDNN gets the cases that its flash kernels support with our semantics: bf16 and f16, heads of
+/// at most 128 columns in multiples of 8, rows aligned to 16 bytes, no mask except a causal one
+/// whose diagonal begins at the first query or ends at the last, and rows that all attend to a key.
+/// Dropout is always ours: its random numbers depend on positions of the global tensor, so that
+/// they do not depend on the device or on the sharding over ranks; cuDNN's do.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,22 +17,22 @@
 
 namespace tessera::cuda {
 
-/// Of this build and of the current GPU.
+/// Properties of this build and of the current GPU.
 struct CudnnFacts {
-  std::size_t version = 0;  ///< 91900 is 9.19; 0 where this build has none
+  std::size_t version = 0;  ///< 91900 is 9.19; 0 if this build has no cuDNN
   int major = 0;            ///< compute capability of the GPU
 };
 
 enum class AttentionPath { kPlain, kCudnn };
 
-/// Fewer queries are ours: text is generated with a key more in each step, and cuDNN needs a plan
-/// for each number of keys, which takes part of a second.
+/// Fewer queries use our kernels: text generation has one more key in each step, and cuDNN needs a
+/// plan for each number of keys, which takes part of a second.
 inline constexpr std::int64_t kCudnnQueries = 16;
 
 namespace detail {
 
-/// The strides of all dims before the last three as of one, which cuDNN needs; -1 where there is no
-/// such number.
+/// The strides of all dims before the last three merged into one, which cuDNN needs; -1 if they
+/// cannot be merged.
 inline std::int64_t batch_stride(const Shape& shape, const Shape& strides) {
   std::int64_t stride = 0, extent = 1;
   for (int d = shape.ndim() - 4; d >= 0; --d) {
@@ -47,7 +47,7 @@ inline std::int64_t batch_stride(const Shape& shape, const Shape& strides) {
   return stride;
 }
 
-/// Whether cuDNN reads and writes an operand [.., heads, length, dim] as it lies.
+/// Whether cuDNN can read and write an operand [.., heads, length, dim] in place.
 inline bool lies_for_cudnn(const void* data, const Shape& shape, const Shape& strides) {
   constexpr std::int64_t kPack = 8;  // 16 bytes
   const int last = shape.ndim() - 1;
@@ -66,7 +66,7 @@ bool lies_for_cudnn(const View& x) {
 inline bool rule_fits_cudnn(const AttentionRule& rule, const AttentionGeometry& g) {
   if (rule.mask.defined() || rule.dropout_p > 0 || g.keys == 0) return false;
   if (!rule.causal) return true;
-  // Rows that see no key lie before the diagonal's first.
+  // Rows that attend to no key lie before the diagonal's first row.
   return rule.diagonal == 0 || (rule.diagonal > 0 && rule.diagonal == g.keys - g.queries);
 }
 
@@ -90,8 +90,7 @@ inline AttentionPath attention_path(const AttentionKernel::Args& a, const CudnnF
 inline AttentionPath attention_path(const AttentionBackwardKernel::Args& a,
                                     const CudnnFacts& facts) {
   const AttentionGeometry g(a.q, a.k, a.v);
-  // GPUs after 9.x have other kernels, for which
-  // a graph alone does not fix the order of sums.
+  // GPUs after 9.x have other kernels, for which the graph alone does not fix the order of sums.
   bool fits = detail::facts_fit_cudnn(facts, a.q.dtype, g) && facts.major <= 9 &&
               detail::rule_fits_cudnn(a.rule, g);
   for (const ConstView* x : {&a.dout, &a.q, &a.k, &a.v, &a.out})

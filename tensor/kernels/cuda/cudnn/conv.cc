@@ -10,19 +10,19 @@
 namespace tessera {
 namespace {
 
-// Whether cuDNN is asked; it may still have no plan.
+// Whether cuDNN is tried; it may still have no plan.
 template <class Args>
 bool asks_cudnn(const Args& a) {
   return cuda::conv_path(a.g, cuda::cudnn_facts()) == cuda::ConvPath::kCudnn;
 }
 
-// Scratch of cuDNN where it computes these operands.
+// Bytes of cuDNN's scratch if it computes these operands.
 template <class Args>
 std::size_t cudnn_bytes(const Args& a) {
   return asks_cudnn(a) ? cuda::cudnn_conv_bytes(a).value_or(0) : 0;
 }
 
-// False where it does not compute them.
+// Returns false if cuDNN does not compute them.
 template <class Args>
 bool by_cudnn(CudaStream stream, const Args& a, Workspace scratch) {
   return asks_cudnn(a) && cuda::cudnn_conv(stream, a, scratch);

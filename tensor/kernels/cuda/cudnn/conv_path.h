@@ -1,7 +1,7 @@
 #pragma once
 
-/// Who computes a convolution on a GPU: cuDNN, or our own kernels, which take everything. Pure
-/// functions, tested on the CPU.
+/// The choice between cuDNN and our own kernels for convolution on a GPU; ours support everything.
+/// Pure functions, tested on the CPU.
 
 #include <cstdint>
 #include <limits>
@@ -13,8 +13,8 @@ namespace tessera::cuda {
 
 enum class ConvPath { kPlain, kCudnn };
 
-/// cuDNN is asked for everything that its 32-bit extents can say; it may still have no plan that
-/// keeps to a fixed order of sums and to the precision that f32 means.
+/// cuDNN is tried for everything within its 32-bit extents. It may still have no plan with a fixed
+/// order of sums and full f32 precision.
 inline ConvPath conv_path(const ConvGeometry& g, const CudnnFacts& facts) {
   const std::int64_t most = std::numeric_limits<std::int32_t>::max();
   const bool small = g.images <= most && g.groups * g.in_channels <= most &&

@@ -1,4 +1,4 @@
-// What the library answers where it was built without cuDNN: that there is none.
+// The cuDNN interface of a build without cuDNN: version 0.
 
 #include <cstddef>
 #include <optional>

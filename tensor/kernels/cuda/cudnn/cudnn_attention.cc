@@ -17,7 +17,7 @@ namespace tessera::cuda {
 namespace {
 
 struct AttentionPlan {
-  AttentionProblem slice;  // what one execution computes
+  AttentionProblem slice;  // computed by one execution
   AttentionIds ids;
   std::unique_ptr<CudnnPlan> plan;
 
@@ -46,7 +46,7 @@ std::unique_ptr<AttentionPlan> make_plan(const AttentionProblem& problem, const 
       AttentionPlan{.slice = problem, .ids = ids, .plan = std::move(plan)});
 }
 
-// The plan for these operands on the current GPU; null where cuDNN has none.
+// The plan for these operands on the current GPU; null if cuDNN has none.
 template <class Args>
 AttentionPlan* plan_of(const Args& a, const char* where) {
   static auto* plans = new PlanCache<AttentionProblem, AttentionPlan>;

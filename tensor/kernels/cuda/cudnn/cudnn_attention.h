@@ -1,10 +1,10 @@
 #pragma once
 
-/// Attention by cuDNN, for operands that attention_path() gives to it. Without cuDNN's headers; in
-/// a build without cuDNN the version is 0 and nothing else is called.
+/// Attention by cuDNN, for operands for which attention_path() chooses it. Without cuDNN's headers;
+/// in a build without cuDNN the version is 0 and nothing else is called.
 ///
-/// Plans are made once for each geometry and GPU, which costs part of a second, and kept for the
-/// life of the process. Any thread. Calls are of the current GPU. Errors of cuDNN: DeviceError, or
+/// A plan is made once for each geometry and GPU, which costs part of a second, and kept for the
+/// life of the process. Thread-safe. Calls use the current GPU. Errors of cuDNN: DeviceError or
 /// OutOfMemory.
 
 #include <cstddef>
@@ -19,25 +19,24 @@ namespace tessera::cuda {
 
 CudnnFacts cudnn_facts();
 
-/// What the scores of the derivative may take of the scratch (see cudnn_slices.h): more than that
-/// goes slice after slice. For the whole process, counts from the next launch on; returns what it
-/// was.
+/// The most scratch for the scores of the derivative (see cudnn_slices.h); larger problems are
+/// computed in slices. For the whole process, from the next launch on; returns the previous value.
 std::int64_t set_attention_slice_bytes(std::int64_t bytes);
 
-/// Bytes of scratch; nothing where cuDNN has no deterministic plan for this geometry.
+/// Bytes of scratch; nothing if cuDNN has no deterministic plan for this geometry.
 std::optional<std::size_t> cudnn_attention_bytes(const AttentionKernel::Args& a);
 std::optional<std::size_t> cudnn_attention_bytes(const AttentionBackwardKernel::Args& a);
 
-/// How cuDNN computes it here, for benchmarks and those who read them; nothing where it does not.
+/// cuDNN's plan for this problem, for benchmarks; nothing if cuDNN does not compute it.
 struct CudnnAttentionPlan {
-  std::string name;             ///< cuDNN's engine and the choices for its knobs
-  std::int64_t executions = 1;  ///< slices
+  std::string name;             ///< cuDNN's engine and the values of its knobs
+  std::int64_t executions = 1;  ///< number of slices
 };
 std::optional<CudnnAttentionPlan> cudnn_attention_plan(const AttentionKernel::Args& a);
 std::optional<CudnnAttentionPlan> cudnn_attention_plan(const AttentionBackwardKernel::Args& a);
 
-/// `scratch` has at least cudnn_attention_bytes(). False, and nothing is done, where it says
-/// nothing.
+/// `scratch` has at least cudnn_attention_bytes(). Returns false, and does nothing, if
+/// cudnn_attention_bytes() returns nothing.
 bool cudnn_attention(CudaStream stream, const AttentionKernel::Args& a, Workspace scratch);
 bool cudnn_attention(CudaStream stream, const AttentionBackwardKernel::Args& a, Workspace scratch);
 

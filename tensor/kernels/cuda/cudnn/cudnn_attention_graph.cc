@@ -53,13 +53,13 @@ class Builder {
                       .strides = vector_of(strides),
                       .kind = CudnnTensorKind::kReal});
   }
-  // The same memory with its last two dims exchanged.
+  // The same memory with its last two dims transposed.
   Id transposed(std::int64_t heads, std::int64_t length, std::int64_t dim, Strides strides) {
     std::swap(strides[2], strides[3]);
     return operand(heads, dim, length, strides);
   }
   Id rows(CudnnTensorKind kind) {
-    // Slices begin at any row.
+    // Slices may begin at any row.
     return g_.tensor({.shape = {p_.batch, p_.heads, p_.queries, 1},
                       .strides = {},
                       .kind = kind,
@@ -74,7 +74,7 @@ class Builder {
     return y;
   }
 
-  // scale * q k^T under the causal rule, less `less` where there is one. `kt` is k transposed.
+  // scale * q k^T under the causal rule, minus `less` if it is given. `kt` is k transposed.
   Id ruled_scores(AttentionIds& ids, Id kt, Id less) {
     const Id products = scores();
     g_.matmul(ids.q, kt, products);
@@ -115,7 +115,7 @@ class Builder {
   const AttentionProblem& p_;
 };
 
-// weights^T times the rows of `right`, the sum over the heads of a group: the gradient of keys or
+// weights^T times the rows of `right`, summed over the heads of a group: the gradient of keys or
 // values.
 void add_key_gradient(CudnnGraph& g, const AttentionProblem& p, Id weights, Id right,
                       std::pair<Id, std::int64_t> gradient) {
@@ -167,7 +167,7 @@ AttentionIds add_backward(CudnnGraph& g, const AttentionProblem& p) {
   ids.dk = b.operand(p.kv_heads, p.keys, p.dim, p.dk);
   ids.dv = b.operand(p.kv_heads, p.keys, p.value_dim, p.dv);
   ids.log_sum_exp = b.rows(CudnnTensorKind::kReal);
-  // Rows' sums of dout * out.
+  // Row sums of dout * out.
   const Id products =
       g.tensor({.shape = {p.batch, p.heads, p.queries, p.value_dim}, .strides = {}});
   b.map(CUDNN_POINTWISE_MUL, ids.dout, ids.out, products);
@@ -191,8 +191,8 @@ AttentionIds add_backward(CudnnGraph& g, const AttentionProblem& p) {
                          .shape = {p.batch, p.kv_heads, p.keys, p.dim},
                          .strides = vector_of(p.k)});
   g.reshape(ids.k, k);
-  // dq is a product that is written at once. That alone fixes the order of its sums: with an f32
-  // tensor between, cuDNN would add to it by atomics, and its notes on the plan do not say so.
+  // dq is a product that is written directly. Only that fixes the order of its sums: with an f32
+  // tensor in between, cuDNN would add to it with atomics, and the plan's notes do not mention it.
   g.matmul(ds, k, ids.dq);
   return ids;
 }

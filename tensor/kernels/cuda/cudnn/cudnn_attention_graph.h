@@ -1,10 +1,10 @@
 #pragma once
 
-/// Attention and its derivative as graphs of operations that cuDNN's flash kernels recognise. Shows
-/// cuDNN's header: for .cc files of this folder and tests alone.
+/// Attention and its derivative as graphs of operations that cuDNN's flash kernels recognise.
+/// Includes cuDNN's header: only for .cc files of this folder and tests.
 ///
-/// cuDNN 9.19 also has descriptors of attention as one operation, but these know no causal rule and
-/// promise no order of sums; the graphs here have both.
+/// cuDNN 9.19 also has a single attention operation, but without a causal rule and without a
+/// guaranteed order of sums; the graphs here have both.
 
 #include <array>
 #include <compare>
@@ -17,7 +17,7 @@ namespace tessera::cuda {
 
 enum class CausalKind { kNone, kTopLeft, kBottomRight };
 
-/// What a plan depends on: the key of the cache.
+/// What a plan depends on: the cache key.
 struct AttentionProblem {
   using Strides = std::array<std::int64_t, 4>;  ///< of [batch, heads, length, dim], in elements
 
@@ -35,17 +35,17 @@ struct AttentionProblem {
 AttentionProblem attention_problem(const AttentionKernel::Args& a, int device);
 AttentionProblem attention_problem(const AttentionBackwardKernel::Args& a, int device);
 
-/// The tensors that a launch binds; -1: there is none.
+/// The tensors that a launch binds; -1: not used.
 struct AttentionIds {
   CudnnGraph::Id q = -1, k = -1, v = -1, out = -1;
   CudnnGraph::Id log_sum_exp = -1;  ///< f32, contiguous
   CudnnGraph::Id dout = -1, dq = -1, dk = -1, dv = -1;
   CudnnGraph::Id dots = -1;                         ///< f32 scratch like log_sum_exp
-  CudnnGraph::Id scale = -1, never = -1, one = -1;  ///< f32 numbers; never is -inf
-  CudnnGraph::Id keys = -1, queries = -1;           ///< i32 numbers
+  CudnnGraph::Id scale = -1, never = -1, one = -1;  ///< f32 constants; never is -inf
+  CudnnGraph::Id keys = -1, queries = -1;           ///< i32 constants
 };
 
-/// Attention, or its derivative where the problem is backward.
+/// Adds attention, or its derivative if the problem is backward.
 AttentionIds add_attention(CudnnGraph& graph, const AttentionProblem& p);
 
 }  // namespace tessera::cuda

@@ -72,7 +72,7 @@ std::vector<CudnnPlan::Binding> AttentionLaunch::bindings(std::int64_t batch,
       bound.emplace_back(
           x.id, static_cast<const char*>(x.data) + batch * x.batch_bytes + head * x.head_bytes);
   };
-  // Heads of queries and of keys differ, so their slices begin at different heads.
+  // The numbers of query and key heads differ, so their slices begin at different heads.
   add(of_queries_, kv_head * group_);
   add(of_keys_, kv_head);
   return bound;

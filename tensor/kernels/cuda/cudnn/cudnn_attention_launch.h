@@ -1,7 +1,7 @@
 #pragma once
 
-/// What one launch of attention binds to the tensors of its plan. Shows cuDNN's header: for .cc
-/// files of this folder alone.
+/// The bindings of one attention launch to the tensors of its plan. Includes cuDNN's header: only
+/// for .cc files of this folder.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tessera::cuda {
 
-/// Bytes of AttentionIds::dots, which stand in front of the plan's workspace; 0 forward.
+/// Bytes of AttentionIds::dots, which precede the plan's workspace; 0 for forward.
 std::size_t attention_dots_bytes(const AttentionProblem& p);
 
 /// The operands of a problem, which one plan computes at once or in slices (cudnn_slices.h).
@@ -26,12 +26,12 @@ class AttentionLaunch {
   AttentionLaunch(const AttentionLaunch&) = delete;
   AttentionLaunch& operator=(const AttentionLaunch&) = delete;
 
-  /// Of the slice that begins at this batch entry and this head of keys. Has addresses of numbers
-  /// in this object.
+  /// The bindings of the slice that begins at this batch entry and key head. They contain addresses
+  /// of members of this object.
   std::vector<CudnnPlan::Binding> bindings(std::int64_t batch, std::int64_t kv_head) const;
 
  private:
-  // An operand and where its slices begin.
+  // An operand and the stride of its slices.
   struct Operand {
     Operand(CudnnGraph::Id id, const void* data, DType dtype,
             const AttentionProblem::Strides& strides);
@@ -44,7 +44,7 @@ class AttentionLaunch {
   AttentionLaunch(const AttentionIds& ids, const AttentionProblem& whole, double scale, void* dots);
 
   AttentionIds ids_;
-  std::int64_t group_;  // heads of queries for each head of keys
+  std::int64_t group_;  // query heads per key head
   std::vector<Operand> of_queries_, of_keys_;
   void* dots_;
   // Passed by value.

@@ -10,7 +10,7 @@
 namespace tessera::cuda {
 namespace {
 
-// A plan, and the handle that it lives less long than.
+// A plan, and the handle that must outlive it.
 struct Offered {
   std::shared_ptr<cudnnContext> handle;
   std::unique_ptr<CudnnPlan> plan;
@@ -20,7 +20,7 @@ struct Offered {
   std::size_t bytes() const { return attention_dots_bytes(problem) + plan->workspace_bytes(); }
 };
 
-// Operands that are bound: numbers among them are read from `launch`.
+// Bound operands: constants among them are read from `launch`.
 struct Bound {
   AttentionLaunch launch;
   CudnnDescriptor pack;
@@ -32,7 +32,8 @@ struct Bound {
                           static_cast<char*>(scratch) + attention_dots_bytes(x.problem))) {}
 };
 
-// A handle that stays set to `stream`: whoever plans or computes by cudnn_handle() sets that one.
+// A separate handle that stays set to `stream`; cudnn_handle() sets the thread's handle to other
+// streams.
 std::shared_ptr<cudnnContext> handle_of(CudaStream stream, const char* where) {
   const std::shared_ptr<cudnnContext> handle(create_cudnn_handle(where), cudnnDestroy);
   check_cudnn(cudnnSetStream(handle.get(), stream), where, "cudnnSetStream");

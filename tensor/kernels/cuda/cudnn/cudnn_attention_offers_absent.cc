@@ -1,4 +1,4 @@
-// A build without cuDNN has no offers.
+// A build without cuDNN offers no plans.
 
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention_offers.h"
 

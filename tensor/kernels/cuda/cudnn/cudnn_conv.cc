@@ -15,7 +15,7 @@
 namespace tessera::cuda {
 namespace {
 
-// x and y as they lie; those that cuDNN cannot read are copied into scratch before.
+// x and y in place; operands that cuDNN cannot read are copied into scratch first.
 struct ConvPlan {
   ConvIds ids;
   std::unique_ptr<CudnnPlan> plan;
@@ -23,7 +23,7 @@ struct ConvPlan {
 };
 
 ConvProblem::Strides strides_of(const Shape& shape, const Shape& strides) {
-  // Strides of single entries mean nothing, and cuDNN would look at them.
+  // Strides of dims of extent 1 have no meaning, but cuDNN would check them.
   const Shape canonical = contiguous_strides(shape);
   ConvProblem::Strides out{};
   for (int d = 0; d < 4; ++d)
@@ -39,7 +39,7 @@ std::int64_t alignment_of(const void* data, DType dtype) {
   return aligned ? 16 : static_cast<std::int64_t>(dtype_size(dtype));
 }
 
-// One launch of any kind: what is read, and where the weight (or its gradient) is.
+// A launch of any kind: its inputs, and the address of the weight or its gradient.
 struct Launch {
   const char* where = nullptr;
   ConvProblem problem;
@@ -47,7 +47,7 @@ struct Launch {
   const void* x = nullptr;
   const void* weight = nullptr;
   const void* y = nullptr;
-  // What is read of x and y; undefined where it is written.
+  // x and y as inputs; undefined if they are outputs.
   ConstView read_x, read_y;
 };
 
@@ -118,7 +118,7 @@ std::unique_ptr<ConvPlan> try_plan(const ConvProblem& p, const char* where) {
   return std::make_unique<ConvPlan>(ConvPlan{.ids = ids, .plan = std::move(plan)});
 }
 
-// Whether every element has a place of its own; cuDNN does not say what it does with others.
+// Whether no two elements share an address; cuDNN does not define the result if they do.
 bool has_places(const ConvProblem::Strides& strides) {
   return std::all_of(strides.begin(), strides.end(), [](std::int64_t s) { return s > 0; });
 }
@@ -161,7 +161,7 @@ std::optional<std::size_t> bytes_of(const Args& a) {
          copy_bytes(plan->copies_y, l.y_shape, l.problem.dtype) + plan->plan->workspace_bytes();
 }
 
-// Copies `x` in row-major order to `to`, which is moved behind the copy.
+// Copies `x` in row-major order to `to`, and advances `to` past the copy.
 const void* copy_to(CudaStream stream, const ConstView& x, char*& to) {
   AxpbyKernel::Args copy;
   copy.x = x;
@@ -174,7 +174,7 @@ const void* copy_to(CudaStream stream, const ConstView& x, char*& to) {
   return copy.y.data;
 }
 
-// False where there is no plan.
+// Returns false if there is no plan.
 template <class Args>
 bool execute(CudaStream stream, const Args& a, Workspace scratch) {
   const Launch l = launch_of(a);

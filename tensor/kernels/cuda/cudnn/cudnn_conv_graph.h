@@ -1,7 +1,7 @@
 #pragma once
 
-/// A convolution or one of its derivatives as a graph of one operation for cuDNN. Shows cuDNN's
-/// header: for .cc files of this folder and tests alone.
+/// A convolution or one of its derivatives as a cuDNN graph of one operation. Includes cuDNN's
+/// header: only for .cc files of this folder and tests.
 
 #include <array>
 #include <compare>
@@ -12,8 +12,8 @@
 
 namespace tessera::cuda {
 
-/// What a plan depends on: the key of the cache. x and y are the input and the output of the
-/// convolution or their gradients; the weight is contiguous.
+/// What a plan depends on: the cache key. x and y are the input and the output of the convolution,
+/// or their gradients; the weight is contiguous.
 struct ConvProblem {
   using Strides = std::array<std::int64_t, 4>;  ///< in elements
 
@@ -38,7 +38,8 @@ struct ConvIds {
 
 ConvIds add_convolution(CudnnGraph& graph, const ConvProblem& p);
 
-/// What `p` allows: in f32 without TF32 nothing that rounds operands, or that loses digits.
+/// The numerics that `p` allows: f32 without TF32 excludes rounding of operands and loss of
+/// accuracy.
 CudnnNumerics conv_numerics(const ConvProblem& p);
 
 }  // namespace tessera::cuda

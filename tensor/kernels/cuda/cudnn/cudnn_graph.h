@@ -1,10 +1,10 @@
 #pragma once
 
-/// Graphs of operations for cuDNN, and the plans that execute them (cuDNN's backend interface).
-/// Shows cuDNN's header: for .cc files of this folder alone.
+/// Graphs of operations for cuDNN, and the plans that execute them (cuDNN's backend API). Includes
+/// cuDNN's header: only for .cc files of this folder.
 ///
-/// A graph names its tensors by ids. Ids of real tensors are given to execute() with an address,
-/// numbers passed by value with the address of the number on the host.
+/// A graph names its tensors by ids. execute() binds an id to an address: a GPU address for a
+/// tensor, a host address for a number passed by value.
 
 #include <cudnn.h>
 
@@ -22,24 +22,25 @@
 
 namespace tessera::cuda {
 
-/// Nothing for success. Else throws OutOfMemory or DeviceError with cuDNN's words; `where` is the
-/// operation as the user calls it, `what` the call that failed.
+/// Returns for success. Else throws OutOfMemory or DeviceError with cuDNN's text; `where` is the
+/// operation under the name that the user calls, `what` the call that failed.
 void check_cudnn(cudnnStatus_t status, const char* where, const char* what);
 
 /// The index of the current GPU.
 int current_device(const char* where);
 
-/// A new handle of the current GPU. Loads cuBLASLt before: some of cuDNN's engines want it by its
-/// name, and which engines there are must not depend on whether a product was computed before.
+/// A new handle of the current GPU. Loads cuBLASLt first: some of cuDNN's engines look it up by
+/// name, and the set of engines must not depend on whether a product was computed before.
 cudnnHandle_t create_cudnn_handle(const char* where);
 
-/// The calling thread's handle of the current GPU, set to `stream`. A thread that ends hands its
-/// handles on to others; none is destroyed, since the CUDA runtime may end before they could be.
+/// The calling thread's handle of the current GPU, set to `stream`. A thread that ends returns its
+/// handles for reuse by others. Handles are never destroyed, because the CUDA runtime may be
+/// unloaded first.
 cudnnHandle_t cudnn_handle(CudaStream stream, const char* where);
 
 cudnnDataType_t cudnn_dtype(DType dtype);
 
-/// One descriptor of the backend.
+/// One descriptor of the backend API.
 class CudnnDescriptor {
  public:
   CudnnDescriptor(cudnnBackendDescriptorType_t type, const char* where);
@@ -52,18 +53,18 @@ class CudnnDescriptor {
   void set(cudnnBackendAttributeName_t name, std::int64_t value);
   void set(cudnnBackendAttributeName_t name, bool value);
   void set(cudnnBackendAttributeName_t name, std::span<const std::int64_t> values);
-  /// At most `room` elements of an attribute; returns how many it was given.
+  /// Reads at most `room` elements of an attribute; returns the number read.
   std::int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                    std::int64_t room, void* values) const;
-  /// The descriptors that an attribute holds, at most so many. cuDNN does not tell of every
-  /// attribute how many there are before they are asked for.
+  /// The descriptors of an attribute, at most this many. For some attributes cuDNN does not report
+  /// the number beforehand.
   std::vector<CudnnDescriptor> held(cudnnBackendAttributeName_t name,
                                     cudnnBackendDescriptorType_t type, std::int64_t most) const;
   void finalize();
-  /// The same where cuDNN may refuse: false then.
+  /// The same, but returns false if cuDNN refuses.
   bool try_finalize();
-  /// The same of a plan, which may fail to be compiled while another one works: false for
-  /// everything but OutOfMemory.
+  /// The same for a plan. A plan may fail to compile while another one works: returns false for all
+  /// errors but OutOfMemory.
   bool try_build();
 
  private:
@@ -74,33 +75,34 @@ class CudnnDescriptor {
   const char* where_;
 };
 
-/// What a plan is made for: the GPU of a handle, or one that is described (as cuDNN's JSON text)
-/// and need not be there; the latter kind cannot execute.
+/// The target of a plan: the GPU of a handle, or a described GPU (in cuDNN's JSON) that need not be
+/// present; such a plan cannot execute.
 struct CudnnTarget {
   cudnnHandle_t handle = nullptr;
   std::string properties;
 };
 
-/// Which implementations are allowed besides those that always compute the same bits.
+/// Which implementations are allowed, in addition to the deterministic ones that are fully
+/// accurate.
 struct CudnnNumerics {
-  bool tensor_cores = true;  ///< and operands that are rounded for them
-  bool exact_sums = false;   ///< none that trades digits for products: FFT and large Winograd tiles
+  bool tensor_cores = true;  ///< tensor cores, and operands rounded for them
+  bool exact_sums = false;   ///< exclude FFT and large Winograd tiles, which lose accuracy
 };
 
-/// A finalized graph with all that it refers to.
+/// A finalized graph with everything that it refers to.
 struct CudnnOperations;
 
-/// Executes one graph. Any thread: executions of one plan follow each other.
+/// Executes one graph. Thread-safe: executions of one plan are serialised.
 class CudnnPlan {
  public:
   using Binding = std::pair<std::int64_t, const void*>;
 
   std::size_t workspace_bytes() const { return workspace_bytes_; }
-  /// cuDNN's engine and the choices for its knobs, as "engine 8, knob 24=1": what tells the plans
-  /// of one graph apart.
+  /// cuDNN's engine and the values of its knobs, as "engine 8, knob 24=1". Identifies a plan among
+  /// those of one graph.
   std::string name() const;
-  /// The operands of any number of executions. `scratch` has workspace_bytes() bytes; it and
-  /// numbers that are passed by value are read by each execution.
+  /// The operands of any number of executions. `scratch` has workspace_bytes() bytes; each
+  /// execution reads it and the numbers that are passed by value.
   CudnnDescriptor bind(std::span<const Binding> bindings, void* scratch) const;
   void execute(cudnnHandle_t handle, const CudnnDescriptor& bound);
 
@@ -108,7 +110,7 @@ class CudnnPlan {
   friend class CudnnGraph;
   using Operations = std::shared_ptr<const CudnnOperations>;
   CudnnPlan(Operations operations, CudnnDescriptor config, CudnnDescriptor plan, const char* where);
-  // Null where cuDNN fails to build it.
+  // Null if cuDNN fails to build it.
   static std::unique_ptr<CudnnPlan> build(Operations operations, CudnnDescriptor config,
                                           const char* where);
 
@@ -134,7 +136,7 @@ enum class CudnnConvKind { kForward, kBackwardInput, kBackwardWeight };
 class CudnnGraph {
  public:
   using Id = std::int64_t;
-  /// `where` stands in errors: the operation's name, which lives on.
+  /// `where` is the operation's name, for errors; it must outlive the graph.
   explicit CudnnGraph(const char* where) : where_(where) {}
 
   Id tensor(const CudnnTensor& t);
@@ -157,19 +159,19 @@ class CudnnGraph {
   /// x, w and y are the input, the weight and the output, or their gradients.
   void convolution(CudnnConvKind kind, const Convolution& c, Id x, Id w, Id y);
 
-  /// The first plan in the order of cuDNN's heuristics that keeps to `numerics` and of which cuDNN
-  /// does not note that it computes other bits each time (for attention it never does: see there);
-  /// nothing where cuDNN has none. Leaves the graph empty.
+  /// The first plan, in the order of cuDNN's heuristics, that satisfies `numerics` and is not noted
+  /// by cuDNN as nondeterministic (for attention cuDNN never notes this: see there). Null if there
+  /// is none. Leaves the graph empty.
   std::unique_ptr<CudnnPlan> plan(const CudnnTarget& target, const CudnnNumerics& numerics);
-  /// Every plan that some mode of the heuristics offers and that can be built, whatever its
-  /// numerics, each once: first those among which plan() chooses, in the same order. For
-  /// benchmarks: building each may take part of a second. Leaves the graph empty.
+  /// Every plan that a mode of the heuristics offers and that can be built, with any numerics, each
+  /// once: first the plans among which plan() chooses, in the same order. For benchmarks: building
+  /// a plan may take part of a second. Leaves the graph empty.
   std::vector<std::unique_ptr<CudnnPlan>> offered_plans(const CudnnTarget& target);
 
  private:
   CudnnDescriptor& add(cudnnBackendDescriptorType_t type);
   void add_operation(CudnnDescriptor operation);
-  // Null where cuDNN refuses the graph. Empties this one.
+  // Null if cuDNN refuses the graph. Empties this graph.
   std::shared_ptr<const CudnnOperations> finish(const CudnnTarget& target);
 
   const char* where_;

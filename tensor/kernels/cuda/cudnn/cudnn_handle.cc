@@ -1,4 +1,4 @@
-// Errors of cuDNN as exceptions, and its handles.
+// Errors of cuDNN as exceptions, and cuDNN handles.
 
 #include <cuda_runtime_api.h>
 
@@ -20,7 +20,7 @@ struct DeviceHandle {
   cudnnHandle_t handle = nullptr;
 };
 
-// Handles that no thread has at present. Never destroyed.
+// Handles that no thread uses at present. Never destroyed.
 struct FreeHandles {
   std::mutex mutex;
   std::vector<DeviceHandle> handles;
@@ -43,7 +43,7 @@ cudnnHandle_t take_free_handle(int device) {
   return nullptr;
 }
 
-// One thread's handles, one a GPU.
+// One thread's handles, one per GPU.
 struct ThreadHandles {
   std::vector<DeviceHandle> handles;
 

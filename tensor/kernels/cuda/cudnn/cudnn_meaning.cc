@@ -27,7 +27,7 @@ struct Row {
   CudnnMeaning meaning;
 };
 
-// In ascending order; what is not here gets the meaning of its category below.
+// In ascending order; codes not listed here get the meaning of their category below.
 constexpr Row kRows[] = {
     {0, {.kind = CudnnKind::kSuccess}},
     {1001, {.advice = kStart}},                                 // NOT_INITIALIZED

@@ -1,7 +1,7 @@
 #pragma once
 
-/// What a status of cuDNN means for a program: a table, without cuDNN and without a GPU. Codes are
-/// those of cudnnStatus_t since cuDNN 9, whose thousands name a category.
+/// The meaning of cuDNN statuses for a program: a table that needs neither cuDNN nor a GPU. Codes
+/// are those of cudnnStatus_t since cuDNN 9, whose thousands are a category.
 
 #include <string>
 #include <string_view>
@@ -10,7 +10,7 @@ namespace tessera::cuda {
 
 enum class CudnnKind {
   kSuccess,
-  kRefusal,      ///< there is no implementation: another one is taken, or ours
+  kRefusal,      ///< no implementation: try another one, or our own
   kOutOfMemory,  ///< OutOfMemory
   kFailure,      ///< DeviceError
 };
@@ -20,7 +20,7 @@ struct CudnnMeaning {
   const char* advice = "";  ///< what to do
 };
 
-/// Of every code, also those that are not in the table: they get what their category says.
+/// Defined for every code; codes that are not in the table get the meaning of their category.
 CudnnMeaning cudnn_meaning(int status);
 
 /// `cuDNN reports NAME (code CODE) in WHAT: DETAIL; ADVICE`; `name` and `detail` are cuDNN's.

@@ -50,7 +50,7 @@ std::string name_of(const CudnnDescriptor& config) {
 }
 
 bool allowed(const Notes& notes, const CudnnNumerics& numerics) {
-  // Sums are always of the compute type.
+  // Sums are always in the compute type.
   for (const auto note :
        {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION})
     if (notes.have(note)) return false;
@@ -75,14 +75,15 @@ std::optional<CudnnDescriptor> described_gpu(const CudnnTarget& target, const ch
 }  // namespace
 
 struct CudnnOperations {
-  std::optional<CudnnDescriptor> gpu;  // where it is described
+  std::optional<CudnnDescriptor> gpu;  // if the GPU is described
   CudnnDescriptor graph;
   std::vector<CudnnDescriptor> parts;
 };
 
 namespace {
 
-// The configurations that one kind of heuristics proposes, best first; none where it knows none.
+// The configurations that one mode of the heuristics proposes, best first; empty if it does not
+// apply.
 std::vector<CudnnDescriptor> configurations(const CudnnOperations& operations,
                                             cudnnBackendHeurMode_t mode, const char* where) {
   CudnnDescriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, where);
@@ -183,7 +184,7 @@ CudnnDescriptor CudnnPlan::bind(std::span<const Binding> bindings, void* scratch
 }
 
 void CudnnPlan::execute(cudnnHandle_t handle, const CudnnDescriptor& bound) {
-  // Not all of cuDNN's engines take two executions of one plan at a time.
+  // Some of cuDNN's engines do not allow two executions of one plan at a time.
   const std::lock_guard lock(executing_);
   check_cudnn(cudnnBackendExecute(handle, plan_.get(), bound.get()), where_, "cudnnBackendExecute");
 }

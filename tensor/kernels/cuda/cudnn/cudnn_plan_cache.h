@@ -1,6 +1,6 @@
 #pragma once
 
-/// Plans by what they depend on, made at the first use. Knows nothing of cuDNN.
+/// A cache of plans, made at their first use. Independent of cuDNN.
 
 #include <map>
 #include <memory>
@@ -8,13 +8,13 @@
 
 namespace tessera::cuda {
 
-/// Any thread. Entries live as long as the process: their number is that of the geometries that a
-/// program uses. While one plan is made, other threads wait, which most often want the same.
+/// Thread-safe. Entries are never removed: their number is that of the geometries in the program.
+/// While one plan is made, other threads wait; they most often need the same one.
 template <class Problem, class Entry>
 class PlanCache {
  public:
-  /// The entry of `problem`; make() gives it where there is none yet, as a unique_ptr that may be
-  /// null (there is no plan, which is remembered too).
+  /// The entry of `problem`. If it is not cached, make() returns it as a unique_ptr. A null pointer
+  /// stands for "no plan exists" and is cached too.
   template <class Make>
   Entry* get(const Problem& problem, Make make) {
     const std::lock_guard lock(mutex_);

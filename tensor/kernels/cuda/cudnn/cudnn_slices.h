@@ -1,11 +1,11 @@
 #pragma once
 
-/// How attention's derivative is cut so that cuDNN's scratch stays small. A pure function, tested
+/// How attention's derivative is split so that cuDNN's scratch stays small. A pure function, tested
 /// on the CPU.
 ///
-/// The order of its sums is fixed only where cuDNN writes the gradient of the scores to memory
-/// before dq is summed from it: two bytes for each query and key. Batch entries, and within one
-/// entry groups of heads, do not depend on each other, so they go one slice after another.
+/// The order of its sums is fixed only if cuDNN writes the gradient of the scores to memory before
+/// dq is summed from it: two bytes for each query and key. Batch entries, and groups of heads
+/// within an entry, are independent, so they are computed slice by slice.
 
 #include <cstdint>
 
@@ -16,7 +16,7 @@ struct AttentionSlices {
   std::int64_t kv_heads = 1;  ///< of a slice; all unless batch is 1
 };
 
-/// At the start of a process.
+/// The default.
 inline constexpr std::int64_t kSliceBytes = std::int64_t{512} << 20;
 
 /// The largest slices of equal size below `most` bytes; at least one group of heads.

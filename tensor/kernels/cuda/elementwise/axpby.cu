@@ -20,8 +20,8 @@ template <class C>
 struct Factors {
   C alpha;
   C beta;
-  bool adds;    // beta counts, and y is read
-  bool scales;  // alpha counts
+  bool adds;    // beta is not 0: y is read
+  bool scales;  // alpha is not 1
 };
 
 // Integers wrap around.
@@ -44,7 +44,7 @@ __device__ __forceinline__ C sum(C a, C b) {
   }
 }
 
-// x = alpha * x + beta * before; as on the CPU, a copy multiplies nothing.
+// x = alpha * x + beta * before; as on the CPU, a plain copy has no multiplication.
 template <class C, int K>
 __device__ __forceinline__ void combine(const Factors<C>& by, C (&x)[K], const C (&before)[K]) {
   if (by.adds) {
@@ -88,11 +88,11 @@ struct TransposedWork {
   Factors<C> by;
 };
 
-constexpr int kLines = cuda::kThreads / kTileSide;  // of a tile, that a block reads at a time
+constexpr int kLines = cuda::kThreads / kTileSide;  // rows of a tile that a block reads at a time
 constexpr int kEach = kTileSide / kLines;
 
-// values[s] = the element `along` + (line + s kLines) step of data; C{0} where the tile ends
-// before.
+// values[s] = the element at `along` + (line + s kLines) step of data; C{0} after the end of the
+// tile.
 template <class C>
 __device__ __forceinline__ void load_lines(const void* data, DType dtype, std::int64_t first,
                                            std::int64_t step, int lines, C (&values)[kEach]) {
@@ -122,7 +122,7 @@ __device__ __forceinline__ void store_lines(void* data, DType dtype, std::int64_
 template <class C>
 __global__ void __launch_bounds__(cuda::kThreads)
     transposed_kernel(const __grid_constant__ TransposedWork<C> work) {
-  __shared__ C tile[kTileSide][kTileSide + 1];  // one more, so that columns lie in all banks
+  __shared__ C tile[kTileSide][kTileSide + 1];  // one more column, to avoid bank conflicts
   const int along = static_cast<int>(threadIdx.x) % kTileSide,
             line = static_cast<int>(threadIdx.x) / kTileSide;
   const cuda::Transposed& copy = work.copy;
@@ -178,7 +178,7 @@ void launch(CudaStream stream, const AxpbyKernel::Args& a) {
         .threads = cuda::kThreads};
     return cuda::start(AxpbyKernel::kName, transposed_kernel<C>, grid, stream, work);
   }
-  // y is read only where it counts.
+  // y is read only if it is used.
   const ConstView y = {.data = a.y.data,
                        .dtype = a.y.dtype,
                        .shape = a.y.shape,
@@ -188,7 +188,7 @@ void launch(CudaStream stream, const AxpbyKernel::Args& a) {
   cuda::start(AxpbyKernel::kName, axpby_kernel<C>, cuda::grid_of(work.runs), stream, work, by);
 }
 
-// Bytes as they are, which the copy engine moves.
+// A copy of bytes without conversion, which the copy engine can do.
 bool is_plain_copy(const AxpbyKernel::Args& a) {
   return a.x.dtype == a.y.dtype && a.alpha == 1 && a.beta == 0 &&
          is_contiguous(a.y.shape, a.y.strides) && is_contiguous(a.y.shape, a.x.strides);

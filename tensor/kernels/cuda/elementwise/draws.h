@@ -9,9 +9,9 @@
 
 namespace tessera::cuda {
 
-/// out[k] = the number at `first` + what the operand of positions has for the k-th element of the
-/// part. draw(block) gives the numbers of a block of the generator as random::Numbers<T>. In runs,
-/// which begin at a multiple of their length, a block is drawn once.
+/// out[k] = the random number at position `first` + the position operand's value for the k-th
+/// element of the part. draw(block) gives the numbers of a block of the generator as
+/// random::Numbers<T>. For runs, which begin at a multiple of their length, a block is drawn once.
 template <class T, int G, int N, class Draw>
 __device__ __forceinline__ void draw_part(const Runs<N>& runs, int operand, const Part& part,
                                           std::int64_t first, T (&out)[G], Draw draw) {

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
   });
 }
 
-// The smallest f32 that is at least p: the same elements stay as with p itself.
+// The smallest f32 that is at least p: it keeps the same elements as p itself.
 float threshold(double p) {
   const auto nearest = static_cast<float>(p);
   return nearest < p ? std::nextafter(nearest, 2.0f) : nearest;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Elements of any dtype, from and to the type they are computed in. All threads of a launch take
+/// Elements of any dtype, converted from and to their compute type. All threads of a launch take
 /// the same branches.
 
 #include <bit>
@@ -24,7 +24,7 @@ TESSERA_HD void store_element(void* data, DType dtype, std::int64_t at, C value)
 }
 
 /// Calls `body.template operator()<U>()` with an unsigned integer as wide as `dtype`: for elements
-/// that are moved and not computed with.
+/// that are moved but not computed with.
 template <class Body>
 void with_width(DType dtype, Body&& body) {
   switch (dtype_size(dtype)) {

@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
   });
 }
 
-// x seen from its last elements on, with strides that go back.
+// x from its last elements on, with negative strides.
 ConstView reversed(const FlipKernel::Args& a) {
   ConstView x = a.x;
   std::int64_t first = 0;

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// What both kernels take. Strides count units of the kernel's type.
+// The parameters of both kernels. Strides count units of the kernel's type.
 struct Work {
   const void* x;
   cuda::IndexSource index;
@@ -18,7 +18,7 @@ struct Work {
   cuda::FaultReporter faults;
   int dim;
 
-  // False, and a fault, for an index out of range.
+  // Returns false, and reports a fault, for an index out of range.
   __device__ bool check(std::int64_t value, std::int64_t element) const {
     if (value >= 0 && value < index.extent) return true;
     cuda::report_fault(faults, value, cuda::position_of(dims, element), index.extent, dim);
@@ -38,9 +38,9 @@ __global__ void elements_kernel(const __grid_constant__ Work work, std::int64_t 
   });
 }
 
-constexpr int kEach = 4;  // units of a row that a thread has under way
+constexpr int kEach = 4;  // units of a row that a thread has in flight
 
-// Rows of neighbours that share an index; dims has those before.
+// Rows of adjacent elements that share an index; dims has the dims before the row.
 template <class U>
 __global__ void rows_kernel(const __grid_constant__ Work work, std::int64_t rows,
                             std::int64_t units, const cuda::RowGroups groups) {
@@ -80,7 +80,7 @@ Work work_of(CudaStream stream, const GatherKernel::Args& a) {
           .dim = a.walk.named_dim};
 }
 
-// Whether the last dim is a row: one index, neighbours in x and y.
+// Whether the last dim is a row: one index, adjacent elements in x and y.
 bool has_rows(const IndexedWalk& walk) {
   const int last = walk.shape.ndim() - 1;
   return last != walk.dim && walk.shape[last] > 1 && walk.index[last] == 0 &&

@@ -1,7 +1,7 @@
 #pragma once
 
-/// How kernels that follow indices find their way on a GPU: dims with the strides of all operands,
-/// and rows shared out to groups of threads. Pure functions, tested on the CPU.
+/// Index arithmetic of the GPU kernels that use indices: dims with the strides of all operands, and
+/// the distribution of rows over groups of threads. Pure functions, tested on the CPU.
 
 #include <algorithm>
 #include <bit>
@@ -20,7 +20,7 @@ struct IndexDims {
   std::int64_t indexed[kMaxDims] = {};
   std::int64_t index[kMaxDims] = {};
   std::int64_t other[kMaxDims] = {};
-  std::int64_t position[kMaxDims] = {};  ///< see BadIndex; 0 where the indices are repeated
+  std::int64_t position[kMaxDims] = {};  ///< see BadIndex; 0 if the indices are repeated
 
   Divisor<std::uint64_t> by[kMaxDims];  ///< the extents
 
@@ -33,7 +33,7 @@ struct IndexDims {
     for (int d = 0; d < ndim; ++d) product *= shape[d];
     return product;
   }
-  /// Makes the strides of the operands that move count units of so many elements.
+  /// Divides the strides of the operands that move by `elements`, the elements per unit.
   void in_units(std::int64_t elements) {
     for (int d = 0; d < ndim; ++d) {
       indexed[d] /= elements;
@@ -42,7 +42,7 @@ struct IndexDims {
   }
 };
 
-/// The dims d of the walk for which keep(d).
+/// The dims d of the walk for which keep(d) is true.
 template <class Keep>
 IndexDims index_dims(const IndexedWalk& walk, Keep keep) {
   IndexDims dims;
@@ -95,14 +95,14 @@ TESSERA_HD std::int64_t position_of(const IndexDims& dims, std::int64_t i) {
   return position;
 }
 
-/// The widest access in bytes, up to 16, that fits a row whose address, byte strides and length,
-/// or-ed together, are `bits`.
+/// The widest access in bytes, up to 16, that is possible for a row; `bits` is the bitwise or of
+/// its address, byte strides and length.
 constexpr int unit_bytes(std::uint64_t bits) {
   return (bits & 15) == 0 ? 16 : 1 << std::countr_zero(bits);
 }
 
-/// Threads that share a row of `units`, each up to `each` of them: a power of 2, at most `most`;
-/// longer rows are cut into slices.
+/// The number of threads that share a row of `units`, each up to `each` of them: a power of 2, at
+/// most `most`; longer rows are split into slices.
 struct RowGroups {
   int lanes_log2 = 0;
   std::int64_t slices = 1;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// An index out of range, met by a kernel on a GPU: thrown by BadIndex at the next host wait.
+/// An index out of range, found by a GPU kernel: BadIndex is called at the next host wait.
 
 #include "tessera/tensor/cuda/faults.h"
 #include "tessera/tensor/kernels/indexed.h"
@@ -12,7 +12,7 @@ inline void throw_index_fault(FaultCallback callback, const std::int64_t* number
   bad_index(numbers[0], numbers[1], numbers[2], static_cast<int>(numbers[3]));
 }
 
-/// For report_fault(reporter, index, position, extent, dim), as BadIndex has them.
+/// For report_fault(reporter, index, position, extent, dim), with the arguments of BadIndex.
 inline FaultReporter index_faults(CudaStream stream, BadIndex bad_index) {
   return {.slot = fault_slot(stream),
           .handler = throw_index_fault,

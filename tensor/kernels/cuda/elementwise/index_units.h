@@ -1,6 +1,7 @@
 #pragma once
 
-/// What gather.cu and scatter.cu move: elements as they are, as many bytes at a time as fit.
+/// The units that gather.cu and scatter.cu move: unconverted elements, as many bytes at a time as
+/// possible.
 
 #include <cstdint>
 
@@ -13,7 +14,7 @@ namespace tessera::cuda {
 struct IndexSource {
   const void* data;
   bool is_wide;
-  std::int64_t extent;  ///< they are inside [0, extent)
+  std::int64_t extent;  ///< valid indices are in [0, extent)
 
   TESSERA_HD std::int64_t at(std::int64_t offset) const {
     return is_wide ? static_cast<const std::int64_t*>(data)[offset]
@@ -28,7 +29,7 @@ inline IndexSource index_source(const ConstView& index, std::int64_t extent) {
 inline std::uint64_t address_bits(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address);
 }
-/// The byte strides of the operands that move, where there is more than one step.
+/// The byte strides of the operands that move, combined by or; dims of extent 1 are ignored.
 inline std::uint64_t stride_bits(const IndexDims& dims, std::int64_t element_size) {
   std::int64_t bits = 0;
   for (int d = 0; d < dims.ndim; ++d) {

@@ -8,7 +8,7 @@ namespace tessera {
 namespace {
 
 struct Indices {
-  // Where the indices of each dim lie, and after those how BadIndex counts them.
+  // The offsets of the indices of each dim, followed by their positions for BadIndex.
   cuda::Walk<2 * kMaxDims> walk;
   const void* data[kMaxDims];
   DType dtypes[kMaxDims];
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
       if (index < 0 || index >= a.extents[d]) {
         cuda::report_fault(faults, index, cuda::offset_at(a.walk, kMaxDims + d, i), a.extents[d],
                            d);
-        index = 0;  // what follows the result stays inside
+        index = 0;  // keeps the result inside
       }
       place = place * a.extents[d] + index;
     }
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
   });
 }
 
-// Strides that count the elements of a view, those that a stride of 0 repeats once.
+// Strides that number the elements of a view; an element that a stride of 0 repeats counts once.
 Shape counting_strides(const ConstView& view) {
   Shape counted = view.shape;
   for (int d = 0; d < counted.ndim(); ++d) {

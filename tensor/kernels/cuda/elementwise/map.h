@@ -1,7 +1,7 @@
 #pragma once
 
-/// Elementwise kernels: a thread's elements of a tile (see runs.h), read from operands of any dtype
-/// and layout, and written. For .cu files.
+/// Elementwise kernels: a thread reads its elements of a tile (see runs.h) from operands of any
+/// dtype and layout, and writes the results. For .cu files.
 ///
 ///     for_tiles(work.runs, [&](const Part& part) {
 ///       C in[N][kGroup<C>];
@@ -11,7 +11,8 @@
 ///     });
 ///
 /// Dtypes are branches that all threads of a launch take alike, so a kernel is compiled once for
-/// each type that it computes in. A thread reads all its inputs before it writes: the result may be
+/// each compute type. A thread reads all its inputs before it writes: the result may be one of
+/// them.
 /// one of them.
 
 #include <algorithm>
@@ -27,12 +28,12 @@
 
 namespace tessera::cuda {
 
-/// Blocks that a multiprocessor is to hold at least, for memory to have enough to do: a thread may
-/// have 64 registers then, or 128.
+/// The minimum number of resident blocks per multiprocessor that keeps memory busy: it limits a
+/// thread to 64 registers, or 128.
 template <class C>
 inline constexpr int kBlocksEach = sizeof(C) <= 4 ? 4 : 2;
 
-/// Neighbours in memory, read and written in accesses of up to 16 bytes.
+/// Adjacent elements, read and written in accesses of up to 16 bytes.
 template <class T, int kCount>
 struct alignas(std::min<std::size_t>(16, sizeof(T) * kCount)) Run {
   T values[kCount];
@@ -43,7 +44,7 @@ Grid grid_of(const Runs<N>& runs) {
   return {.blocks = static_cast<unsigned>(std::min(runs.tiles, kMostBlocks)), .threads = kThreads};
 }
 
-/// Calls body(part) for each tile of which the thread has a part.
+/// Calls body(part) for each tile in which the thread has a part.
 template <int N, class Body>
 __device__ __forceinline__ void for_tiles(const Runs<N>& runs, Body body) {
   for (std::int64_t tile = blockIdx.x; tile < runs.tiles; tile += gridDim.x) {
@@ -52,8 +53,8 @@ __device__ __forceinline__ void for_tiles(const Runs<N>& runs, Body body) {
   }
 }
 
-/// Shifts a group by one element; the last becomes `last`. (An index that only the running program
-/// knows would put the group into memory.)
+/// Shifts a group by one element; the last becomes `last`. (A run-time index would move the group
+/// from registers to memory.)
 template <class C, int G>
 __device__ __forceinline__ void rotate(C (&group)[G], C last) {
 #pragma unroll
@@ -61,7 +62,7 @@ __device__ __forceinline__ void rotate(C (&group)[G], C last) {
   group[G - 1] = last;
 }
 
-/// A part's elements, from the places that find_part gave. `step` is the operand's in runs.
+/// The elements of a part, at the positions from find_part. `step` is the operand's step in runs.
 template <class T, int G>
 __device__ __forceinline__ void load_part(const T* data, const Part& part, int step,
                                           const Places& at, T (&values)[G]) {
@@ -118,7 +119,7 @@ __device__ __forceinline__ void store_part(T* data, const Part& part, const Plac
   }
 }
 
-/// The same from and to where an operand lies; for elements that are moved as they are.
+/// The same at an operand's own layout; for elements that are moved without conversion.
 template <class T, int G, int N>
 __device__ __forceinline__ void load_operand(const Runs<N>& runs, int operand, const Part& part,
                                              const void* data, T (&values)[G]) {
@@ -136,7 +137,7 @@ __device__ __forceinline__ void store_operand(const Runs<N>& runs, int operand, 
 
 namespace detail {
 
-/// The 16 or 32 bytes of an operand that lies in runs of 16, as they are.
+/// The unconverted 16 or 32 bytes of an operand that lies in runs of 16.
 template <int N>
 __device__ __forceinline__ void load_words(const MapWork<float, N>& work, int o, const Part& part,
                                            float (&words)[8]) {
@@ -193,8 +194,8 @@ __device__ __forceinline__ void load_input(const MapWork<C, N>& work, int o, con
 
 }  // namespace detail
 
-/// All inputs, converted. Those in runs of 16 bytes are asked for first, all of them, before any is
-/// converted, so that their ways to memory overlap.
+/// Loads and converts all inputs. Loads of 16-byte runs are all issued before any is converted, so
+/// that their latencies overlap.
 template <class C, int N, int G>
 __device__ __forceinline__ void load_inputs(const MapWork<C, N>& work, const Part& part,
                                             C (&in)[N][G]) {

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The functors of functors*.h over a thread's elements, chosen by a branch at run time that all
-/// threads of a launch take alike. For .cu files.
+/// Applies the functors of functors*.h to a thread's elements. A run-time branch, the same for all
+/// threads of a launch, selects the functor. For .cu files.
 
 #include <cstddef>
 #include <tuple>
@@ -19,8 +19,7 @@ namespace detail {
 template <class F, class... Listed>
 inline constexpr bool kIsOneOf = (std::is_same_v<F, Listed> || ...);
 
-/// Functors of so many instructions that they are compiled once for a group of elements, not once
-/// for each element of it.
+/// Long functors, which are compiled once for a group of elements, not once for each element of it.
 template <class F>
 inline constexpr bool kIsLong =
     kIsOneOf<F, functors::Sin, functors::Cos, functors::Erf, functors::Softplus, functors::Log1p,
@@ -43,12 +42,12 @@ __device__ __forceinline__ void apply_each(C (&in)[N][G], F f, std::index_sequen
 
 }  // namespace detail
 
-/// in[0][k] = f(in[0][k], ..., in[N-1][k], more...) with the functor of the tuple type Functors
-/// that `op` numbers.
+/// in[0][k] = f(in[0][k], ..., in[N-1][k], more...), where f is the functor at index `op` of the
+/// tuple type Functors.
 template <class Functors, class Op, class C, int N, int G, class... More>
 __device__ __forceinline__ void apply_op(Op op, C (&in)[N][G], More... more) {
   const auto run = [&]<class F>() {
-    // The operation chose a compute type that the functor takes.
+    // The operation chose a compute type that the functor accepts.
     if constexpr (kTakes<F, C, N + static_cast<int>(sizeof...(More))>)
       detail::apply_each(in, F{}, std::make_index_sequence<N>(), more...);
     return true;

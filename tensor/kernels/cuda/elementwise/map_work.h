@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a launch of an elementwise kernel needs (map.h), made from the views of its arguments. Pure
+/// The parameters of an elementwise kernel (map.h), made from the views of its arguments. Pure
 /// functions.
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace tessera::cuda {
 
-/// Elements that a thread takes at a time.
+/// Number of elements that a thread takes at a time.
 template <class C>
 inline constexpr int kGroup = sizeof(C) <= 4 ? 8 : 4;
 
@@ -30,7 +30,7 @@ inline RunOperand run_operand(const View& y) {
           .in_a_row = true};
 }
 
-/// One input: an operand, or positions, which lie nowhere but advance in runs.
+/// One input: an operand, or positions, which are not in memory but advance in runs.
 struct MapInput {
   Operand operand;
   RunOperand run;
@@ -49,19 +49,19 @@ struct MapInput {
   }
 };
 
-/// What a kernel with N inputs needs; computed in C.
+/// The parameters of a kernel with N inputs, computed in C.
 template <class C, int N>
 struct MapWork {
   Runs<N + 1> runs;  ///< the result is the last operand
   const void* data[N];
   DType dtypes[N];
   bool in_words[N];  ///< runs of 16 bytes, see load_inputs
-  C numbers[N];      ///< where there is no data
+  C numbers[N];      ///< for operands that are numbers
   void* y = nullptr;
   DType y_dtype = DType::kF32;
 };
 
-/// For a result that is not empty.
+/// The result must not be empty.
 template <class C, std::size_t N>
 MapWork<C, static_cast<int>(N)> map_work(const View& y, const std::array<MapInput, N>& inputs) {
   MapWork<C, static_cast<int>(N)> work;

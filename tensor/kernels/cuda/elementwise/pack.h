@@ -1,6 +1,6 @@
 #pragma once
 
-/// 16 bytes at a time: what a thread reads or writes in one access where elements lie in a row.
+/// A pack: 16 bytes of adjacent elements, which a thread reads or writes in one access.
 
 #include <cstdint>
 
@@ -14,7 +14,7 @@ struct alignas(16) Pack {
   T values[kCount];
 };
 
-/// Whether packs can be read from or written to here.
+/// Whether packs can be read or written at this address.
 inline bool is_pack_aligned(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
 }

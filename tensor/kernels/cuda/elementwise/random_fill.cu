@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// T is the type that numbers are drawn in.
+// T is the type in which numbers are drawn.
 template <class T>
 struct Rule {
   Distribution distribution;
@@ -17,7 +17,7 @@ struct Rule {
   std::int64_t first_position;
   T offset;
   T scale;
-  // Of truncated normals, in f64 also for f32: the tails of the distribution need it.
+  // For truncated normals, in f64 also for f32: the tails of the distribution need it.
   double wide_offset, wide_scale, low, high, below, inside;
   std::uint64_t range;
 };
@@ -35,7 +35,7 @@ __device__ __forceinline__ random::Numbers<T> numbers_of(const Rule<T>& rule,
   random::Numbers<T> out;
   constexpr int kCount = random::kNumbersPerBlock<T>;
   if constexpr (std::is_integral_v<T>) {
-    // The upper half of a product of 128 bits: as even as 64 random bits allow.
+    // The upper half of a 128-bit product: as uniform as 64 random bits allow.
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const std::uint64_t bits = (std::uint64_t{words.w[2 * i]} << 32) | words.w[2 * i + 1];

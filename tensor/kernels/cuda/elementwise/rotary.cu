@@ -1,5 +1,5 @@
-// Element by element, as the CPU computes it: the same bits, except of the table, whose pow, cos
-// and sin of f64 are those of the GPU's maths library.
+// Element by element, as on the CPU: the same bits, except for the table, which uses pow, cos and
+// sin in f64 of the GPU's maths library.
 
 #include "tessera/tensor/kernels/rotary.h"
 
@@ -22,7 +22,7 @@ __global__ void rotary_table_kernel(C* cos, C* sin, std::int64_t n, std::int64_t
   cuda::share(cuda::thread_index(), cuda::thread_count(), n, [&](std::int64_t i) {
     const std::int64_t row = i / pairs, pair = i - row * pairs;
     const double turn = -static_cast<double>(pair) / static_cast<double>(pairs);
-    // In f64: an f32 angle of a late position would be wrong by far more than f32 allows.
+    // In f64: the f32 error of the angle of a late position would be far too large.
     const double angle = static_cast<double>(offset + row) * ::pow(base, turn);
     cos[i] = static_cast<C>(::cos(angle));
     sin[i] = static_cast<C>(::sin(angle));
@@ -40,13 +40,14 @@ struct RotaryWork {
   std::int64_t pairs = 0;
   std::int64_t heads = 1;
   std::int64_t positions = 1;
-  std::int64_t items = 0;  // of all rows: pairs or packs of them, then what is copied
+  std::int64_t items = 0;  // of all rows: pairs or packs of pairs, then the elements that are
+                           // copied
   std::int64_t per_row = 1;
   bool interleaved = false;
   bool inverse = false;
 };
 
-// What a thread does in a row: item `item` of it.
+// Item `item` of a row, for one thread.
 template <class C>
 struct RotaryPlace {
   std::int64_t row, item;
@@ -69,7 +70,7 @@ __device__ void turn(C& a, C& b, C cos, C sin, bool inverse) {
   b = scalar::fma(first, s, scalar::mul(b, cos));
 }
 
-// Any strides: a pair or an element that is copied at a time.
+// Any strides: one pair, or one copied element, at a time.
 template <class T>
 __global__ void rotary_any_kernel(const __grid_constant__ RotaryWork work) {
   using C = ComputeOf<T>;
@@ -92,8 +93,8 @@ __global__ void rotary_any_kernel(const __grid_constant__ RotaryWork work) {
   });
 }
 
-// Aligned rows whose packs are of pairs only or not at all: two packs of x at a time, of the halves
-// or neighbours; what is not turned is copied in packs.
+// Aligned rows in which each pack consists of pairs only, or has none: two packs of x at a time,
+// from both halves or adjacent. Features that are not rotated are copied in packs.
 template <class T>
 __global__ void __launch_bounds__(cuda::kThreads)
     rotary_packed_kernel(const __grid_constant__ RotaryWork work) {

@@ -1,13 +1,13 @@
 #pragma once
 
-/// How elementwise kernels cut their work: which elements a thread has, and whether it may read and
-/// write runs of them in one access. Pure functions, tested on the CPU.
+/// How elementwise kernels split their work: the elements of each thread, and whether it can read
+/// and write runs of them in one access. Pure functions, tested on the CPU.
 ///
-/// Operands walk one shape in row-major order. Where each lies in a row along the last dim, or
-/// repeats one element there, and addresses allow it, the pieces of work are runs of 4 or 8
-/// elements; else single elements. A tile is what the threads of a block take at a time: for each
-/// thread a group of G elements in runs, or 4 single ones, in pieces that lie kThreads apart, so
-/// that neighbouring threads touch neighbouring memory.
+/// Operands are walked with one shape in row-major order. If each operand is contiguous along the
+/// last dim, or repeats one element there, and addresses are aligned, the pieces of work are runs
+/// of 4 or 8 elements; else single elements. A tile is the work that the threads of a block take at
+/// a time: for each thread a group of G elements in runs, or 4 single ones. The pieces of a thread
+/// are kThreads apart, so that adjacent threads access adjacent memory.
 
 #include <algorithm>
 #include <array>
@@ -20,27 +20,27 @@
 
 namespace tessera::cuda {
 
-/// Single elements of a thread in a tile: more would need more registers for where they lie than
-/// their way to memory is worth.
+/// Single elements per thread and tile: more would need more registers for their addresses than the
+/// overlapping of loads is worth.
 inline constexpr int kSingles = 4;
 
-/// One operand, when runs are planned.
+/// One operand, for planning runs.
 struct RunOperand {
-  std::uintptr_t address = 0;  ///< in memory; in units where `bytes` is 1
-  std::size_t bytes = 0;       ///< of an element; 0 for a number, which lies nowhere
+  std::uintptr_t address = 0;  ///< in memory; in units if `bytes` is 1
+  std::size_t bytes = 0;       ///< of an element; 0 for a number, which is not in memory
   Shape strides;               ///< in elements
-  bool in_a_row = false;       ///< runs may not repeat an element: what is written
+  bool in_a_row = false;       ///< runs may not repeat an element: for outputs
 };
 
-/// What a launch works through; N operands.
+/// The work of a launch with N operands.
 template <int N>
 struct Runs {
   Walk<N> walk;             ///< of pieces; offsets in elements
   int run = 1;              ///< elements of a piece: 1, 4 or 8
   int pieces_each = 1;      ///< of a thread in a tile
   int steps[N] = {};        ///< from one element of a run to the next: 0 or 1
-  std::int64_t pieces = 0;  ///< how many
-  std::int64_t tail = 0;    ///< elements [tail, end) of a single row are in no run
+  std::int64_t pieces = 0;  ///< total number
+  std::int64_t tail = 0;    ///< elements [tail, end) of a single row that fill no run
   std::int64_t end = 0;
   std::int64_t tiles = 0;
 };
@@ -72,8 +72,8 @@ int run_length(const Shape& shape, const std::array<RunOperand, N>& operands, in
 
 }  // namespace detail
 
-/// Plans for a shape without extents of 0. `group` is G, the elements of a thread in a tile: 4, or
-/// 8, which allows runs of 8 where all elements have at most 2 bytes.
+/// Plans the runs of a shape without extents of 0. `group` is G, the elements of a thread in a
+/// tile: 4, or 8, which allows runs of 8 if all elements have at most 2 bytes.
 template <std::size_t N>
 Runs<static_cast<int>(N)> plan_runs(Shape shape, std::array<RunOperand, N> operands, int group) {
   constexpr int kCount = static_cast<int>(N);
@@ -99,7 +99,7 @@ Runs<static_cast<int>(N)> plan_runs(Shape shape, std::array<RunOperand, N> opera
   }
   runs.pieces = shape.numel();
   runs.pieces_each = runs.run == 1 ? kSingles : group / runs.run;
-  // The tail has a tile of its own: it is shorter than a block has threads.
+  // The tail has a tile of its own: it has fewer elements than a block has threads.
   runs.tiles = pieces_of(runs.pieces, std::int64_t{kThreads} * runs.pieces_each) +
                (runs.tail < runs.end ? 1 : 0);
   runs.walk = make_walk(shape, strides);
@@ -112,7 +112,7 @@ struct Part {
   std::int64_t first = 0;
   std::int64_t end = 0;
   int run = 1;
-  bool is_tail = false;  ///< `first` counts elements of the one row
+  bool is_tail = false;  ///< `first` counts elements of the only row
 
   TESSERA_HD bool empty() const { return first >= end; }
   TESSERA_HD bool has(int piece) const { return first + std::int64_t{piece} * kThreads < end; }
@@ -126,14 +126,14 @@ TESSERA_HD Part part_of(const Runs<N>& runs, std::int64_t tile, int thread) {
   return {.first = first + thread, .end = runs.pieces, .run = runs.run};
 }
 
-/// The number, in row-major order, of the k-th of a part's elements.
+/// The row-major number of the k-th element of a part.
 TESSERA_HD std::int64_t element_of(const Part& part, int k) {
   if (part.run == 1) return part.first + std::int64_t{k} * kThreads;
   if (part.run == 8) return part.first * 8 + k;
   return (part.first + std::int64_t{k / 4} * kThreads) * 4 + k % 4;
 }
 
-/// Where K pieces of a part lie. One that the part lacks lies where the first does, which may be
+/// The offsets of K pieces of a part. A missing piece gets the offset of the first, which may be
 /// read.
 template <int N, int K>
 TESSERA_HD void find_pieces(const Runs<N>& runs, int operand, const Part& part,
@@ -145,8 +145,8 @@ TESSERA_HD void find_pieces(const Runs<N>& runs, int operand, const Part& part,
   for (int k = 0; k < K; ++k) at[k] = pieces[k] * runs.steps[operand];
 }
 
-/// The places of a part: at[k] of its k-th single element; in runs at[0], at[1] of each 4 elements,
-/// and the rest is not set.
+/// The offsets of a part: at[k] of its k-th single element; for runs at[0] and at[1], of each 4
+/// elements; the others are not set.
 using Places = std::int64_t[kSingles];
 
 template <int G, int N>

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// Lines along the indexed dim: element j of line i is j steps from where `dims` has i.
+// Lines along the indexed dim: element j of line i is j steps from the offset of i in `dims`.
 struct Lines {
   cuda::IndexSource index;
   cuda::IndexDims dims;
@@ -23,7 +23,7 @@ struct Lines {
   cuda::FaultReporter faults;
   int dim;
 
-  // Whether the element moves; a fault for an index out of range.
+  // Whether the element is moved; reports a fault for an index out of range.
   __device__ bool takes(std::int64_t value, std::int64_t line, std::int64_t j) const {
     if (value >= 0 && value < index.extent) return value != skip;
     const std::int64_t position = cuda::position_of(dims, line) + j * position_step;
@@ -45,7 +45,7 @@ __device__ T sum(const T& a, const T& b) {
   }
 }
 
-// ---- short lines, or many: a thread walks each --------------------------------------------------
+// ---- short lines, or many: one thread per line --------------------------------------------------
 
 // Strides of dims and those here count elements.
 struct LinesWork {
@@ -74,7 +74,7 @@ __global__ void lines_kernel(const __grid_constant__ LinesWork work, std::int64_
 
 // ---- long lines: sorted -------------------------------------------------------------------------
 
-// A record for each index: its destination and, below, the number of its element.
+// A record for each index: its destination in the upper half, and the number of its element.
 __global__ void keys_kernel(const __grid_constant__ Lines lines, std::int64_t items,
                             std::int64_t no_key, std::uint64_t* records) {
   cuda::share(cuda::thread_index(), cuda::thread_count(), items, [&](std::int64_t item) {
@@ -87,8 +87,8 @@ __global__ void keys_kernel(const __grid_constant__ Lines lines, std::int64_t it
   });
 }
 
-// Sorted records, and what each moves: `units` units where `inner` has them. All strides count
-// units.
+// Sorted records, and the elements that each moves: `units` units at the offsets of `inner`. All
+// strides count units.
 struct SortedWork {
   const std::uint64_t* records;
   std::int64_t items;
@@ -109,8 +109,8 @@ struct SortedWork {
   }
 };
 
-// body(item, key, to, from) for the unit of a task that this thread has, where `chosen(item, key)`;
-// `from` is where element 0 of the line has it.
+// Calls body(item, key, to, from) for this thread's unit of a task if `chosen(item, key)`; `from`
+// is the unit's address in element 0 of the line.
 template <class U, class Chosen, class Body>
 __device__ void for_unit(const SortedWork& work, const Chosen& chosen, const Body& body) {
   const cuda::RowGroups& groups = work.groups;
@@ -133,10 +133,10 @@ __device__ void for_unit(const SortedWork& work, const Chosen& chosen, const Bod
               });
 }
 
-// The first of the records of a destination adds them all, in their order.
+// The first record of a destination adds all of them, in their order.
 template <class U>
 __global__ void add_kernel(const __grid_constant__ SortedWork work) {
-  constexpr int kAhead = 8;  // loads under way
+  constexpr int kAhead = 8;  // loads in flight
   const auto is_first = [&](std::int64_t item, std::int64_t key) {
     return work.key(item - 1) != key;
   };
@@ -147,7 +147,7 @@ __global__ void add_kernel(const __grid_constant__ SortedWork work) {
       found = 0;
 #pragma unroll
       for (int k = 0; k < kAhead; ++k) {
-        if (work.key(item + k) != key) continue;  // so are all that follow
+        if (work.key(item + k) != key) continue;  // so are all later ones
         const auto element = static_cast<std::uint32_t>(work.records[item + k]);
         values[k] = from[element * work.src_step];
         found = k + 1;
@@ -161,7 +161,7 @@ __global__ void add_kernel(const __grid_constant__ SortedWork work) {
   });
 }
 
-// The last of them stays.
+// The last record of a destination stays.
 template <class U>
 __global__ void assign_kernel(const __grid_constant__ SortedWork work) {
   const auto is_last = [&](std::int64_t item, std::int64_t key) {
@@ -207,7 +207,7 @@ void walk_lines(CudaStream stream, const ScatterKernel::Args& a) {
   });
 }
 
-// Bytes that move at a time: several elements where neighbours share an index.
+// Bytes that are moved at a time: several elements if adjacent ones share an index.
 int unit_of(const ScatterKernel::Args& a, const SortedWork& work) {
   const auto size = static_cast<std::int64_t>(dtype_size(a.y.dtype));
   const int last = work.inner.ndim - 1;

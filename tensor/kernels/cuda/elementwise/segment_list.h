@@ -3,8 +3,8 @@
 /// Segments of tensors as one kernel parameter, for optimizers: one launch steps many parameters.
 /// Pure functions, tested on the CPU.
 ///
-/// Each segment is cut into chunks of kSegmentChunk elements; chunk c of a list, all its segments'
-/// chunks in a row, is the work of block c.
+/// Each segment is split into chunks of kSegmentChunk elements. Block c processes chunk c of the
+/// list, which counts the chunks of all segments in order.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,12 +15,12 @@
 namespace tessera::cuda {
 
 inline constexpr std::int64_t kSegmentChunk = 4096;
-/// What a kernel's parameters may have, from CUDA 12.1 and compute capability 7.0 on.
+/// The limit of kernel parameters, from CUDA 12.1 and compute capability 7.0 on.
 inline constexpr std::size_t kParameterBytes = 32'764;
-/// Elements that are loaded at once where tensors are aligned for it.
+/// Number of elements that are loaded at once if tensors are aligned.
 inline constexpr int kSegmentPack = 4;
 
-/// The tensors of a segment: contiguous, of one length, floating. Null: there is none.
+/// The tensors of a segment: contiguous, of one length, floating. Null: not used.
 template <int N>
 struct SegmentTensors {
   std::int64_t numel = 0;
@@ -44,11 +44,11 @@ struct SegmentList {
       static_cast<int>((kParameterBytes - 16) / (sizeof(S) + sizeof(unsigned)));
 
   int count = 0;
-  unsigned first_chunk[kMost + 1] = {};  ///< of each segment; after the last: all chunks
+  unsigned first_chunk[kMost + 1] = {};  ///< of each segment; after the last segment the total
   S segments[kMost];
 
   unsigned chunks() const { return first_chunk[count]; }
-  /// False where the list is full. Empty segments take no place.
+  /// Returns false if the list is full. Empty segments are skipped.
   bool append(const S& segment) {
     if (segment.numel == 0) return true;
     if (count == kMost) return false;
@@ -60,7 +60,7 @@ struct SegmentList {
   }
 };
 
-/// What one block does: elements [begin, end) of a segment.
+/// The work of one block: elements [begin, end) of a segment.
 struct SegmentPart {
   int segment = 0;
   std::int64_t begin = 0;
@@ -79,8 +79,8 @@ TESSERA_HD SegmentPart part_of(const SegmentList<S>& list, unsigned chunk) {
   return {.segment = low, .begin = begin, .end = end < numel ? end : numel};
 }
 
-/// issue(list) for lists that hold all of `segments` that `convert` answers true for, as
-/// bool convert(segment, S* out).
+/// Calls issue(list) for lists that together hold those of `segments` for which bool
+/// convert(segment, S* out) returns true.
 template <class S, class Segments, class Convert, class Issue>
 void for_each_list(const Segments& segments, const Convert& convert, const Issue& issue) {
   SegmentList<S> list;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// How a block steps its part of a segment: elements of any floating dtype, kSegmentPack at a time
-/// where tensors are aligned for it. For the .cu files of optimizers.
+/// if tensors are aligned. For the .cu files of optimizers.
 
 #include <cstring>
 
@@ -32,15 +32,15 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) SegmentPack {
   T values[N];
 };
 
-/// The bits of N elements that are computed with in C, and are no wider than it.
+/// The bits of N elements whose dtype is computed in C and is not wider than C.
 template <int N, class C>
 struct SegmentBits {
   static constexpr int kWords = (N * static_cast<int>(sizeof(C)) + 3) / 4;
   alignas(N * sizeof(C) < 16 ? N * sizeof(C) : 16) std::uint32_t words[kWords];
 };
 
-/// Loads N elements of tensor `tensor` from `at` on. Their values come later, from values_of(): a
-/// thread first asks for all that it needs, so that its loads are under way together.
+/// Loads N elements of tensor `tensor` from `at` on. values_of() returns their values later: a
+/// thread first issues all its loads, so that they overlap.
 template <int N, class C, int M>
 __device__ inline SegmentBits<N, C> load_segment(const SegmentTensors<M>& s, int tensor,
                                                  std::int64_t at) {
@@ -74,7 +74,7 @@ __device__ inline void values_of(const SegmentBits<N, C>& bits, DType dtype, C (
   });
 }
 
-/// Stores values of C; what stands in memory then is left in `values`.
+/// Stores values of C; afterwards `values` holds them as rounded in memory.
 template <int N, class C, int M>
 __device__ inline void store_segment(const SegmentTensors<M>& s, int tensor, std::int64_t at,
                                      C (&values)[N]) {
@@ -89,7 +89,7 @@ __device__ inline void store_segment(const SegmentTensors<M>& s, int tensor, std
   });
 }
 
-/// step.template operator()<N>(at) for all elements of a part, N of them from `at` on.
+/// Calls step.template operator()<N>(at) for all elements of a part, N at a time from `at` on.
 template <class Step>
 __device__ inline void step_part(const SegmentPart& part, bool packs, const Step& step) {
   const std::int64_t single =
@@ -100,8 +100,8 @@ __device__ inline void step_part(const SegmentPart& part, bool packs, const Step
         [&](std::int64_t at) { step.template operator()<1>(at); });
 }
 
-/// One launch for each list of those segments whose parameter is computed in C. `kernel` takes a
-/// SegmentList<S>; S is made of a segment.
+/// One launch for each list of the segments whose parameter is computed in C. `kernel` takes a
+/// SegmentList<S>; S is constructed from a segment.
 template <class C, class S, class Segments>
 void step_segments(const char* name, void (*kernel)(SegmentList<S>), CudaStream stream,
                    const Segments& segments) {

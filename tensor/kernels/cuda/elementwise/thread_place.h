@@ -1,6 +1,6 @@
 #pragma once
 
-/// The running thread's place in its launch, and the launch that walk.h's share() goes with. For
+/// The running thread's index in its launch, and the launch configuration for walk.h's share(). For
 /// .cu files.
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tessera::cuda {
 
-/// Blocks of kThreads for so many pieces of work; see share().
+/// Enough blocks of kThreads for `work` pieces; see share().
 inline Grid grid_for(std::int64_t work) {
   return {.blocks = blocks_for(work), .threads = kThreads};
 }

@@ -1,8 +1,8 @@
 #pragma once
 
-/// Copies between layouts that are each other's transpose. Walked in the order of either side, the
-/// other side's elements lie far apart, and each access to memory moves 32 bytes for one of them;
-/// so blocks take square tiles, read them along one dim and write them along the other. Pure
+/// Copies between layouts that are transposes of each other. In the order of either side, the
+/// elements of the other side are far apart, and each memory access moves 32 bytes for one of them.
+/// So blocks take square tiles, read them along one dim and write them along the other. Pure
 /// functions, tested on the CPU.
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace tessera::cuda {
 
 inline constexpr int kTileSide = 64;
 
-/// Matrices whose columns lie in a row in x, and whose rows in y.
+/// Matrices whose columns are contiguous in x, and whose rows are contiguous in y.
 struct Transposed {
   Walk<2> outer;  ///< over the matrices: x, y
   std::int64_t rows = 0;
@@ -28,7 +28,8 @@ struct Transposed {
   std::int64_t tiles = 0;
 };
 
-/// Nothing where the layouts are no transposes, or the matrices so small that tiles stay empty.
+/// Returns nothing if the layouts are not transposes, or if the matrices are too small to fill
+/// tiles.
 inline std::optional<Transposed> find_transposed(Shape shape, const Shape& x, const Shape& y) {
   constexpr std::int64_t kLeast = 16;
   std::array<Shape, 2> strides = {x, y};
@@ -53,7 +54,7 @@ inline std::optional<Transposed> find_transposed(Shape shape, const Shape& x, co
   return out;
 }
 
-/// The corner of a tile, and how much of the tile there is.
+/// The corner of a tile, and its size inside the matrix.
 struct TilePlace {
   std::int64_t x = 0;  ///< in elements
   std::int64_t y = 0;

@@ -16,7 +16,7 @@ struct Triangle {
   bool upper;
 };
 
-// Whether an element, numbered in row-major order, stays.
+// Whether an element, given its row-major number, is kept.
 __device__ __forceinline__ bool stays(const Triangle& t, std::int64_t element) {
   const auto i = static_cast<std::uint64_t>(element);
   const std::uint64_t line = cuda::quotient(i, t.columns),

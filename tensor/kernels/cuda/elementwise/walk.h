@@ -1,7 +1,7 @@
 #pragma once
 
-/// How CUDA kernels share out elements: which element is whose, and where it lies. Pure functions,
-/// tested on the CPU.
+/// How CUDA kernels distribute elements over threads, and the offset of each element. Pure
+/// functions, tested on the CPU.
 
 #include <algorithm>
 #include <array>
@@ -19,21 +19,21 @@
 namespace tessera::cuda {
 
 inline constexpr int kThreads = 256;  // of a block
-/// Enough to fill any GPU; beyond it a thread takes several elements.
+/// Enough to fill any GPU; for more work a thread takes several elements.
 inline constexpr std::int64_t kMostBlocks = 4096;
 
-/// The least number of pieces of `size` that hold `n`.
+/// ceil(n / size).
 TESSERA_HD std::int64_t pieces_of(std::int64_t n, std::int64_t size) {
   return n / size + (n % size != 0 ? 1 : 0);
 }
 
-/// Blocks for so many pieces of work; at least one.
+/// Number of blocks for `work` pieces; at least one.
 inline unsigned blocks_for(std::int64_t work) {
   return static_cast<unsigned>(std::clamp<std::int64_t>(pieces_of(work, kThreads), 1, kMostBlocks));
 }
 
-/// Calls f(i) for what one thread has of 0 ... n - 1: every `threads`-th from `first` on, so that
-/// neighbouring threads touch neighbouring elements.
+/// Calls f(i) for one thread's share of 0 ... n - 1: every `threads`-th from `first` on, so that
+/// adjacent threads access adjacent elements.
 template <class F>
 TESSERA_HD void share(std::int64_t first, std::int64_t threads, std::int64_t n, F f) {
   for (std::int64_t i = first; i < n; i += threads) f(i);
@@ -53,13 +53,14 @@ TESSERA_HD std::uint64_t upper_product(std::uint64_t a, std::uint64_t b) {
 #endif
 }
 
-/// Division by a number that is known before the launch: a product and a shift in place of the
+/// Division by a number that is known before the launch: a product and a shift instead of the
 /// hundred instructions of a GPU's integer division.
 ///
-/// U has B bits; dividends are below 2^(B-1), divisors from 1 to 2^(B-1). With s the least shift
+/// U has B bits; dividends are below 2^(B-1), divisors from 1 to 2^(B-1). With s the smallest shift
 /// for which 2^s >= divisor, magic = ceil(2^(B-1+s) / divisor) has B bits and is too large by less
-/// than 1, which moves n * magic / 2^(B-1+s) by less than 1 / divisor: not over a whole number.
-/// (T. Granlund, P. Montgomery, "Division by invariant integers using multiplication", 1994.)
+/// than 1. This changes n * magic / 2^(B-1+s) by less than 1 / divisor: it does not reach the next
+/// integer. (T. Granlund, P. Montgomery, "Division by invariant integers using multiplication",
+/// 1994.)
 template <class U>
 struct Divisor {
   U value = 1;
@@ -82,31 +83,32 @@ TESSERA_HD U quotient(U n, const Divisor<U>& by) {
 
 // ---- walks -------------------------------------------------------------------------------------
 
-/// Where the elements of N operands that walk one shape lie, in elements.
+/// The offsets, in elements, of the elements of N operands that are walked with one shape.
 template <int N>
 struct Walk {
   int ndim = 0;
-  bool narrow = true;                            ///< below 2^31 elements: 32 bits count them
-  Divisor<std::uint32_t> narrow_dims[kMaxDims];  ///< the extents, where narrow
-  Divisor<std::uint64_t> wide_dims[kMaxDims];    ///< the extents, where not
+  bool narrow = true;  ///< below 2^31 elements: 32-bit arithmetic suffices
+  Divisor<std::uint32_t> narrow_dims[kMaxDims];  ///< the extents, if narrow
+  Divisor<std::uint64_t> wide_dims[kMaxDims];    ///< the extents, if not narrow
   std::int64_t strides[N][kMaxDims] = {};
 };
 
-/// merge_dims for lists in an array.
+/// merge_dims for an array of strides.
 template <std::size_t N>
 void merge_dims_of(Shape& shape, std::array<Shape, N>& strides) {
   [&]<std::size_t... I>(std::index_sequence<I...>) { merge_dims(shape, {&strides[I]...}); }
   (std::make_index_sequence<N>());
 }
 
-/// A walk in row-major order; dims that all operands walk as one are merged. Extents are not 0.
+/// A walk in row-major order; adjacent dims are merged if the strides of all operands allow it.
+/// Extents are not 0.
 template <std::size_t N>
 Walk<static_cast<int>(N)> make_walk(Shape shape, std::array<Shape, N> strides) {
   merge_dims_of(shape, strides);
   Walk<static_cast<int>(N)> walk;
   walk.ndim = shape.ndim();
   walk.narrow = shape.numel() <= std::numeric_limits<std::int32_t>::max();
-  // The outermost extent divides nothing.
+  // The outermost extent needs no division.
   for (int d = 1; d < walk.ndim; ++d) {
     if (walk.narrow) {
       walk.narrow_dims[d] = make_divisor(static_cast<std::uint32_t>(shape[d]));
@@ -144,7 +146,7 @@ TESSERA_HD void add_offsets(int ndim, const Divisor<U>* dims, const std::int64_t
 
 }  // namespace detail
 
-/// Where K elements of one operand lie, given their numbers in row-major order. One dim costs no
+/// The offsets of K elements of one operand, given their row-major numbers. A single dim needs no
 /// division.
 template <int N, int K>
 TESSERA_HD void find_offsets(const Walk<N>& walk, int operand, const std::int64_t (&elements)[K],

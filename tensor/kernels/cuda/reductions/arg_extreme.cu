@@ -1,7 +1,7 @@
-// Which of equal elements is first does not depend on the order in which threads look: the CPU's
-// results.
+// The choice among equal elements does not depend on the order in which threads compare: the
+// results are the CPU's.
 //
-// Long lines are cut into chunks, whose best is found by a second launch.
+// Long lines are split into chunks; a second launch finds the best element of the chunks.
 
 #include "tessera/tensor/kernels/arg_extreme.h"
 
@@ -18,19 +18,19 @@ struct ExtremeWork {
   const void* x = nullptr;
   DType dtype = DType::kF32;
   bool largest = true;
-  void* values = nullptr;  // [chunks, lines], of the type that is computed with, then indices
+  void* values = nullptr;  // [chunks, lines], in the compute type, followed by indices
   std::int64_t* indices = nullptr;
   std::int64_t* y = nullptr;
 };
 
-// An element and where it stands; at < 0: none.
+// An element and its position; at < 0: none.
 template <class C>
 struct Found {
   C value;
   std::int64_t at;
 };
 
-// The better of two, whatever their order: a NaN, then the extreme, then the one that is first.
+// The better of two, independent of their order: a NaN, then the extreme, then the first position.
 template <class C>
 __device__ Found<C> better(const Found<C>& a, const Found<C>& b, bool largest) {
   if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
@@ -50,7 +50,7 @@ __device__ Found<C> shuffle(const Found<C>& from, int distance) {
           __shfl_xor_sync(cuda::kWholeWarp, from.at, distance)};
 }
 
-// The best of the threads of each line, to all of them.
+// The best element of the threads of each line; all of them get it.
 template <class C>
 __device__ Found<C> best_of_line(const ExtremeWork& work, Found<C> mine) {
   __shared__ C values[cuda::kWarpSize];
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(512)
   work.indices[at] = mine.at;
 }
 
-// The best of the chunks of each line: a warp for a line.
+// The best element of the chunks of each line: one warp per line.
 template <class C>
 __global__ void arg_extreme_chunks_kernel(const __grid_constant__ ExtremeWork work) {
   const LineChunks& cut = work.plan.cut;

@@ -36,7 +36,7 @@ struct Work {
   cuda::Walk<2> lines_walk;  // of x and y
   std::int64_t lines;
   std::int64_t length;
-  std::int64_t kept;  // positions that are stored of each line
+  std::int64_t kept;  // positions stored for each line
   std::int64_t x_step;
   std::int64_t y_step;
 
@@ -75,7 +75,7 @@ __device__ Record last_record() {
 
 constexpr int kBlockElements = ArgsortPlan::kBlockElements;
 
-// Lines are filled up to 1 << log2 elements by what comes last.
+// Lines are padded to 1 << log2 elements with a record that sorts last.
 template <class Record>
 __global__ void __launch_bounds__(cuda::kThreads)
     blocks_kernel(const __grid_constant__ Work work, int log2) {
@@ -119,9 +119,9 @@ void sort_in_blocks(CudaStream stream, const Work& work) {
               stream, work, log2);
 }
 
-// ---- long lines: by digits ----------------------------------------------------------------------
+// ---- long lines: radix sort ---------------------------------------------------------------------
 
-// Element i of a round, of whose lines the first is `first_line`.
+// Element i of a round, whose first line is `first_line`.
 template <class Record>
 __global__ void records_kernel(const __grid_constant__ Work work, std::int64_t first_line,
                                std::int64_t n, Record* records) {
@@ -157,7 +157,7 @@ void sort_by_digits(CudaStream stream, const Work& work, const ArgsortPlan& plan
   }
 }
 
-// Without the dim that is sorted.
+// Without the sorted dim.
 Shape leading(const Shape& list) {
   return Shape(std::span(list.begin(), static_cast<std::size_t>(list.ndim() - 1)));
 }

@@ -1,15 +1,15 @@
 #pragma once
 
-/// The order in which a bitonic sort compares (K. Batcher, "Sorting networks and their
-/// applications", 1968). A pure function, tested on the CPU.
+/// The comparisons of a bitonic sort (K. Batcher, "Sorting networks and their applications", 1968).
+/// A pure function, tested on the CPU.
 
 #include "tessera/tensor/host_device.h"
 
 namespace tessera::cuda {
 
-/// The pairs of elements that step (block, distance) of a bitonic sort puts in order, by number:
-/// each pair's first element, the second being `distance` further; and whether the first is to be
-/// the smaller one. `distance` is a power of 2; lines have `length` elements, a power of 2.
+/// The pairs of elements that step (block, distance) of a bitonic sort compares, by number: each
+/// pair's first element (the second is `distance` further), and whether the first one becomes the
+/// smaller one. `distance` is a power of 2; lines have `length` elements, a power of 2.
 struct BitonicPair {
   int first;
   bool ascending;

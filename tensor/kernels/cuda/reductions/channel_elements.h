@@ -1,7 +1,7 @@
 #pragma once
 
 /// Elements of channels for the .cu files of channel_norm.h: of one floating dtype, contiguous
-/// [samples, channels, spatial], several at a time where rows are aligned for it.
+/// [samples, channels, spatial], in packs if rows are aligned.
 
 #include <type_traits>
 
@@ -13,7 +13,7 @@
 
 namespace tessera::cuda {
 
-/// What elements of T are computed in.
+/// The compute type of T.
 template <class T>
 using ChannelComputed = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -23,8 +23,8 @@ struct alignas(K * sizeof(T)) ChannelPack {
   T values[K];
 };
 
-/// body.template operator()<T, K>() with the element type, and K > 1 where rows of `row_length`
-/// elements of all `views` can be taken in packs of 16 bytes.
+/// body.template operator()<T, K>() with the element type, and K > 1 if rows of `row_length`
+/// elements of all `views` can be read in packs of 16 bytes.
 template <class Body, class... Views>
 void with_channel_elements(DType dtype, std::int64_t row_length, const Body& body,
                            const Views&... views) {
@@ -32,7 +32,7 @@ void with_channel_elements(DType dtype, std::int64_t row_length, const Body& bod
   const bool packs = row_length % pack == 0 && (is_pack_aligned(views.data) && ...);
   with_type(dtype, [&]<class T>() {
     if constexpr (is_floating(dtype_of<T>)) {
-      if constexpr (!std::is_same_v<T, double>) {  // f64 is rare: no kernels of its own
+      if constexpr (!std::is_same_v<T, double>) {  // f64 is rare: no separate kernels
         if (packs) return body.template operator()<T, 16 / static_cast<int>(sizeof(T))>();
       }
       body.template operator()<T, 1>();

@@ -11,7 +11,7 @@ namespace {
 using cuda::ChannelComputed;
 using cuda::ChannelPack;
 
-// ---- what is computed with an element, and what its channel has for it --------------------------
+// ---- the computation of an element, and the values of its channel -------------------------------
 
 template <class C>
 struct Forward {
@@ -77,9 +77,9 @@ __device__ ChannelPack<T, K> applied(const typename Op::Channel& channel,
   return y;
 }
 
-// ---- neighbours of one channel: a group of threads has a row ------------------------------------
+// ---- adjacent elements of one channel: one group of threads per row -----------------------------
 
-constexpr int kEach = 2;  // packs of a row that a thread has under way
+constexpr int kEach = 2;  // packs of a row that a thread has in flight
 
 template <class T, int K, class Op>
 __global__ void __launch_bounds__(cuda::kThreads)
@@ -114,9 +114,9 @@ __global__ void __launch_bounds__(cuda::kThreads)
               a.rows * groups.slices, body);
 }
 
-// ---- neighbours of different channels: a thread has a channel -----------------------------------
+// ---- adjacent elements of different channels: one thread per channel ----------------------------
 
-constexpr int kColumns = cuda::kThreads / 8;  // of a block, and 8 rows at a time
+constexpr int kColumns = cuda::kThreads / 8;  // per block, with 8 rows at a time
 
 template <class T, class Op>
 __global__ void __launch_bounds__(cuda::kThreads, 4)
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(cuda::kThreads, 4)
 
 // ---- from arguments to launches -----------------------------------------------------------------
 
-// So many rows a thread at least, where there are enough blocks without more.
+// About 4 rows per thread, and at most kMostBlocks blocks along the rows.
 cuda::Grid columns_grid(const ChannelShape& shape) {
   const std::int64_t columns = (shape.channels + kColumns - 1) / kColumns;
   const std::int64_t rows = std::clamp<std::int64_t>(shape.rows() / 32, 1, cuda::kMostBlocks);
@@ -146,7 +146,7 @@ cuda::Grid columns_grid(const ChannelShape& shape) {
           .threads = cuda::kThreads};
 }
 
-// MakeOp: make.template operator()<C>() answers the functor.
+// MakeOp: make.template operator()<C>() returns the functor.
 template <class MakeOp, class... Views>
 void apply(const char* name, CudaStream stream, const ChannelShape& shape, const Operands& a,
            const MakeOp& make, const ConstView& x, const Views&... others) {
@@ -165,7 +165,7 @@ void apply(const char* name, CudaStream stream, const ChannelShape& shape, const
   cuda::with_channel_elements(x.dtype, shape.row_length(), body, x, others...);
 }
 
-// What ChannelFinishKernel does for one channel, as the CPU does it.
+// The computation of ChannelFinishKernel for one channel, as on the CPU.
 struct Finish {
   const void* mean;
   const void* m2;

@@ -1,4 +1,4 @@
-// The kernels of channel_norm.h that sum: chunks of each channel first, then all chunks of one.
+// The summing kernels of channel_norm.h: first the chunks of each channel, then their totals.
 
 #include "tessera/tensor/cuda/block.h"
 #include "tessera/tensor/kernels/channel_norm.h"
@@ -23,7 +23,7 @@ struct Sum {
   }
 };
 
-// What the kernels of both operations take.
+// The parameters of both operations' kernels.
 struct Work {
   const void* x;
   const void* dy;  // null: statistics
@@ -34,7 +34,7 @@ struct Work {
   std::int64_t count;                      // elements of a channel
   std::int64_t length;                     // of a chunk
   std::int64_t chunks;                     // of a channel
-  cuda::Divisor<std::uint64_t> row_units;  // of a sample's row of a channel
+  cuda::Divisor<std::uint64_t> row_units;  // of one channel's row of a sample
   Pair* partial;                           // [channels, chunks]
 };
 
@@ -43,8 +43,8 @@ __device__ Pair mean_and_m2(double guess, double rest, double squares, double n)
   return {guess + rest / n, squares - rest * rest / n};
 }
 
-// Statistics: first a guess of the mean, then the differences from it, so that nothing cancels
-// where the mean is large.
+// Statistics: first a guess of the mean, then the differences from it, so that nothing cancels if
+// the mean is large.
 template <class C>
 struct Moments {
   C guess = 0, rest = 0, squares = 0;
@@ -67,9 +67,9 @@ struct Slopes {
   }
 };
 
-// ---- neighbours of one channel ------------------------------------------------------------------
+// ---- adjacent elements of one channel -----------------------------------------------------------
 
-// The units of K elements of a chunk, as threads have them.
+// The units of K elements of a chunk, as distributed over threads.
 template <class T, int K>
 struct Chunk {
   using C = ChannelComputed<T>;
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
 #pragma unroll
     for (int i = 0; i < K; ++i) moments.add(convert_element<C>(pack.values[i]), 0, 0, 0);
   };
-  // The first step gives the guess, and stays in registers.
+  // The first pack gives the guess, and stays in registers.
   ChannelPack<T, K> first{};
   Moments<C> guessed;
   const bool has_first = chunk.has(chunk.unit(0));
@@ -143,18 +143,18 @@ __global__ void __launch_bounds__(cuda::kThreads) slopes_kernel(const __grid_con
   chunk.store({sum, along});
 }
 
-// ---- neighbours of different channels -----------------------------------------------------------
+// ---- adjacent elements of different channels ----------------------------------------------------
 
 constexpr int kWarps = cuda::kThreads / cuda::kWarpSize;
 constexpr int kRowsOfThread = static_cast<int>(ChannelChunks::kSamples) / kWarps;
 
-// The sum of `value` over the warps, each lane being a channel; every warp gets it.
+// The sum of `value` over the warps, where each lane is a channel; every warp gets it.
 template <class C>
 __device__ C column_sum(C value) {
   __shared__ C values[kWarps][cuda::kWarpSize];
   const int lane = static_cast<int>(threadIdx.x) % cuda::kWarpSize,
             warp = static_cast<int>(threadIdx.x) / cuda::kWarpSize;
-  __syncthreads();  // a call before this one has read them
+  __syncthreads();  // an earlier call may still be reading them
   values[warp][lane] = value;
   __syncthreads();
   C sum = 0;
@@ -163,7 +163,7 @@ __device__ C column_sum(C value) {
   return sum;
 }
 
-// A block has kSamples samples of kChannels channels; a thread a channel, and every kWarps-th
+// A block has kSamples samples of kChannels channels; a thread has one channel and every kWarps-th
 // sample.
 template <class T>
 __global__ void __launch_bounds__(cuda::kThreads)
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
   if (inside && warp == 0) work.partial[channel * work.chunks + chunk] = sums;
 }
 
-// ---- chunks put together ------------------------------------------------------------------------
+// ---- combining chunks ---------------------------------------------------------------------------
 
 constexpr int kFinishThreads = 128;
 
@@ -230,7 +230,7 @@ struct Group {
   }
 };
 
-// A block for each channel.
+// One block per channel.
 template <class C>
 __global__ void finish_moments_kernel(const __grid_constant__ Work work, C* mean, C* m2,
                                       double* count) {

@@ -1,9 +1,8 @@
-// One pass over the logits: each thread keeps the largest logit that it met and the sum of
-// exponentials, and threads are put together at the end. Sums are trees over the row's threads, not
-// the CPU's lanes; with smoothing, the sum over classes is taken in f64. Equal to the CPU's up to
-// rounding.
+// One pass over the logits: each thread keeps the largest logit so far and the sum of exponentials,
+// and threads are combined at the end. Sums are trees over the row's threads, unlike the CPU's
+// lanes; with smoothing, the sum over classes is in f64. Equal to the CPU's results up to rounding.
 //
-// A target outside the classes is reported (tensor/cuda/faults.h); its row is treated as ignored.
+// A target that is no class is reported (tensor/cuda/faults.h); its row is treated as ignored.
 
 #include "tessera/tensor/kernels/cross_entropy.h"
 
@@ -27,7 +26,7 @@ struct ForwardWork {
   void* row_weight = nullptr;
 };
 
-// What smoothing needs of a thread's classes: sums of w[c] x[c] and of w[c].
+// A thread's sums for smoothing: of w[c] x[c] and of w[c].
 struct WeightedSums {
   double values = 0;
   double weights = 0;
@@ -44,7 +43,7 @@ __device__ RowLoss<C> row_loss(const cuda::OnlineSum<C>& row, C x_target, C targ
   const C on_target = static_cast<C>(1 - smoothing);
   const C on_each = static_cast<C>(smoothing / static_cast<double>(classes));
   const C log_sum = scalar::log(row.total);
-  // Not log_sum_exp - x[target]: where the logits are large that would lose what is small.
+  // Not log_sum_exp - x[target]: for large logits that would lose small differences.
   C loss = scalar::mul(on_target * target_weight, log_sum - (x_target - row.largest));
   if (on_each != C(0)) {
     const double whole = static_cast<double>(log_sum) + static_cast<double>(row.largest);

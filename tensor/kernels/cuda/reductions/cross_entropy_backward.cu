@@ -1,6 +1,6 @@
-// Element by element, with the sums that the forward left: the CPU's bits, except where smoothing
-// sums class weights (a tree over the row's threads). dlogits may be the logits: each element is
-// written by the thread that read it.
+// Element by element, with the sums of the forward: the CPU's bits, except that smoothing sums
+// class weights in a tree over the row's threads. dlogits may be the logits: the thread that reads
+// an element writes it.
 
 #include "tessera/tensor/kernels/cuda/reductions/cross_entropy_rows.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
@@ -45,7 +45,7 @@ struct RowGradient {
   }
   __device__ C of(C x, std::int64_t c, const C* weight) const {
     const C p = scalar::exp(x - log_sum_exp);
-    // Not p - 1 after the product: there the product would have been rounded already.
+    // Not p - 1 after the product: the product would then already be rounded.
     C d = c == target ? (p - C(1)) * on_hit + p * smoothed : p * all;
     if (each != C(0)) d -= scalar::mul(each, weight == nullptr ? C(1) : weight[c]);
     return d;

@@ -14,7 +14,7 @@ inline void throw_target_fault(FaultCallback callback, const std::int64_t* numbe
 
 struct RowTargets {
   const void* targets = nullptr;
-  const void* weight = nullptr;  ///< of the type that is computed with, or null
+  const void* weight = nullptr;  ///< in the compute type, or null
   std::int64_t stride = 0;
   std::int64_t ignore_index = -100;
   double smoothing = 0;
@@ -34,8 +34,8 @@ inline RowTargets row_targets(CudaStream stream, const CrossEntropyTargets& t) {
                      .callback = reinterpret_cast<FaultCallback>(t.bad_target)}};
 }
 
-/// The row's class, or -1: its target is to be ignored, is outside the classes, which is reported,
-/// or there is no such row.
+/// The row's class, or -1: the target is ignored, is no class, which is reported, or the row does
+/// not exist.
 __device__ inline std::int64_t target_of(const RowTargets& t, const RowPlace& place) {
   if (!place.exists) return -1;
   const std::int64_t at = place.row * t.stride;

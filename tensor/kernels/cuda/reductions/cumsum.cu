@@ -1,7 +1,8 @@
-// Long lines are cut into chunks: one launch sums chunks, one finds what lies before each, one goes
-// along them all. Within a chunk, each thread adds up a few neighbours, and threads are put
-// together by a tree: in f64, as on the CPU, but in another order; integers are exact. Where lines
-// lie side by side and are not cut, one thread goes along each, in the CPU's order.
+// Long lines are split into chunks: one launch sums the chunks, one computes the sum before each
+// chunk, one computes the running sums. Within a chunk, each thread adds up a few adjacent
+// elements, and threads are combined by a tree: in f64, as on the CPU, but in another order;
+// integers are exact. If lines are adjacent in memory and not split, one thread goes along each, in
+// the CPU's order.
 
 #include "tessera/tensor/kernels/cumsum.h"
 
@@ -15,7 +16,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kItems = 4;  // neighbours that a thread adds up
+constexpr int kItems = 4;  // adjacent elements that a thread adds up
 
 struct CumsumWork {
   cuda::LinePlan plan;
@@ -24,7 +25,8 @@ struct CumsumWork {
   void* y = nullptr;
   DType y_dtype = DType::kF32;
   std::int64_t y_step = 1;
-  void* sums = nullptr;  // [chunks, lines]: of each chunk, then of what lies before it
+  void* sums = nullptr;  // [chunks, lines]: the sum of each chunk, later the sum of all elements
+                         // before it
 };
 
 struct WrappingAdd {
@@ -34,7 +36,7 @@ struct WrappingAdd {
   }
 };
 
-// Elements [first, first + kItems) of a line, 0 behind the end of the chunk.
+// Elements [first, first + kItems) of a line; 0 after the end of the chunk.
 template <class C>
 __device__ void load_items(const CumsumWork& work, std::int64_t base, std::int64_t first,
                            std::int64_t end, C (&values)[kItems]) {
@@ -50,7 +52,7 @@ __device__ void load_items(const CumsumWork& work, std::int64_t base, std::int64
   });
 }
 
-// What the threads of a chunk before the running one have, and what all have.
+// The sum over the threads of a chunk before the running one, and over all of them.
 template <class C>
 struct Scan {
   C before, whole;
@@ -71,7 +73,7 @@ __device__ Scan<C> scan(const CumsumWork& work, C mine) {
   C whole = __shfl_sync(cuda::kWholeWarp, upto, width - 1, width);
   if (lanes <= cuda::kWarpSize) return {before, whole};
   const int warp = static_cast<int>(threadIdx.x) / cuda::kWarpSize;
-  __syncthreads();  // a call before this one has read `warps`
+  __syncthreads();  // an earlier call may still be reading `warps`
   if (lane == 0) warps[warp] = whole;
   __syncthreads();
   C ahead = 0;
@@ -102,7 +104,7 @@ __global__ void __launch_bounds__(512)
   if (place.leads()) static_cast<C*>(work.sums)[place.chunk * plan.cut.lines + place.line] = whole;
 }
 
-// Sums of chunks become sums of what lies before them: a warp for a line.
+// Turns the sums of chunks into the sums of all elements before them: one warp per line.
 template <class C>
 __global__ void cumsum_before_kernel(C* sums, std::int64_t lines, std::int64_t chunks) {
   const WrappingAdd add;
@@ -135,7 +137,7 @@ __global__ void __launch_bounds__(512) cumsum_kernel(const __grid_constant__ Cum
   C before = 0;
   if (plan.cut.chunks > 1 && place.exists)
     before = static_cast<const C*>(work.sums)[place.chunk * plan.cut.lines + place.line];
-  // As often in every thread, for the scan needs all.
+  // The same number of steps in every thread, because the scan needs all threads.
   const std::int64_t tile = std::int64_t{plan.lanes} * kItems;
   for (std::int64_t skipped = 0; skipped < plan.cut.chunk; skipped += tile) {
     const std::int64_t first = place.begin + skipped + std::int64_t{place.lane} * kItems;
@@ -176,7 +178,7 @@ void CumsumKernel::cuda(CudaStream stream, const Args& a, Workspace scratch) {
   work.x_dtype = a.x.dtype;
   work.y_dtype = a.y.dtype;
   work.y_step = a.y.strides[last];
-  // From the last element on: the same with steps that go back.
+  // From the last element on: the same with negative steps.
   const std::int64_t skipped = a.reverse ? cut.length - 1 : 0, sign = a.reverse ? -1 : 1;
   const auto past = [&](const auto& view, std::int64_t step) {
     const auto bytes = skipped * step * static_cast<std::int64_t>(dtype_size(view.dtype));

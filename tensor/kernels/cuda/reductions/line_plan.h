@@ -1,7 +1,7 @@
 #pragma once
 
-/// How kernels that work along lines, element after element, share them out on a GPU. Pure
-/// functions, tested on the CPU; see kernels/line_chunks.h.
+/// How kernels that process lines in order distribute them on a GPU. Pure functions, tested on the
+/// CPU; see kernels/plans/line_chunks.h.
 
 #include "tessera/tensor/kernels/cuda/reductions/row_plan.h"
 #include "tessera/tensor/kernels/plans/line_chunks.h"
@@ -24,7 +24,7 @@ struct LinePlan {
   }
 };
 
-/// `items`: elements that a thread should have, of chunks long enough.
+/// `items`: elements per thread, if chunks are long enough.
 inline LinePlan plan_lines(const Shape& shape, const Shape& strides, int items) {
   LinePlan plan;
   plan.cut = line_chunks(shape, strides);

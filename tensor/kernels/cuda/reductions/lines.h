@@ -12,7 +12,7 @@ inline Grid line_grid(const LinePlan& plan) {
           .threads = static_cast<unsigned>(plan.threads())};
 }
 
-/// The running thread's chunk, elements [begin, end) of a line. Threads behind the last chunk have
+/// The running thread's chunk, elements [begin, end) of a line. Threads after the last chunk have
 /// an empty one.
 struct LinePlace {
   std::int64_t line, chunk, begin, end;
@@ -23,7 +23,7 @@ struct LinePlace {
     const unsigned thread = threadIdx.x, in_block = blockDim.x >> plan.lane_bits;
     const std::int64_t which = std::int64_t{blockIdx.x} * in_block + (thread >> plan.lane_bits);
     lane = static_cast<int>(thread & static_cast<unsigned>(plan.lanes - 1));
-    // Neighbouring threads have neighbouring lines.
+    // Adjacent threads have adjacent lines.
     chunk = plan.cut.chunks == 1 ? 0 : which / plan.cut.lines;
     line = which - chunk * plan.cut.lines;
     exists = chunk < plan.cut.chunks && line < plan.cut.lines;

@@ -6,9 +6,9 @@
 
 namespace tessera::cuda {
 
-/// dweight and dbias, those that are defined, in two stages: sums over chunks of samples into
-/// `scratch`, of RowNormBackwardKernel::cuda_workspace() bytes, then chunks in order, in f64. The
-/// order depends on the shape alone; it is not the CPU's.
+/// Computes dweight and dbias, if they are defined, in two stages: sums over chunks of samples into
+/// `scratch`, of RowNormBackwardKernel::cuda_workspace() bytes, then over the chunks in order, in
+/// f64. The order depends on the shape alone; it is not the CPU's.
 void parameter_gradients(CudaStream stream, const RowNormBackwardKernel::Args& a,
                          Workspace scratch);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-/// What the norms of rows share on a GPU: weights of channels, and which rows are aligned. For .cu
-/// files; see kernels/row_norm.h.
+/// Shared by the GPU kernels of row norms: weights of channels, and aligned rows. For .cu files;
+/// see kernels/row_norm.h.
 
 #include "tessera/tensor/kernels/cuda/reductions/rows.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
@@ -9,10 +9,10 @@
 
 namespace tessera::cuda {
 
-/// A number for each channel, of the type that is computed with; 1 or 0 for all where data is null.
+/// A number for each channel, in the compute type; 1 or 0 for all if data is null.
 struct Channels {
   const void* data = nullptr;
-  bool packed = false;  ///< 16 bytes at a time can be read for every pack of a row
+  bool packed = false;  ///< every pack of a row can be read in 16 bytes
 };
 
 inline Channels channels_of(const ConstView& view, const RowNormShape& shape) {
@@ -22,7 +22,7 @@ inline Channels channels_of(const ConstView& view, const RowNormShape& shape) {
                     (shape.groups == 1 || shape.channels * size % 16 == 0)};
 }
 
-/// The shape as kernels need it.
+/// The shape in the form that kernels need.
 struct NormGeometry {
   std::int64_t groups = 1;
   std::int64_t channels = 0;
@@ -48,7 +48,7 @@ inline RowOperand norm_rows(const void* data, DType dtype, std::int64_t length) 
 }
 
 /// values[j] = the channel's number for element first + j of a row of `group`, for kCount elements;
-/// `missing` without data and behind the row's end.
+/// `missing` without data and after the row's end.
 template <int kCount, class C>
 __device__ inline void load_channels(const Channels& from, const NormGeometry& g,
                                      std::int64_t group, std::int64_t first, C missing,

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The largest element of a row and the sum of exp(x - largest), in one pass: each thread moves its
-/// sum along when it meets a larger element, and threads are put together at the end. (Milakov and
+/// The largest element of a row and the sum of exp(x - largest), in one pass: each thread rescales
+/// its sum when it finds a larger element, and threads are combined at the end. (Milakov and
 /// Gimelshein, "Online normalizer calculation for softmax", 2018.) For .cu files.
 
 #include "tessera/tensor/kernels/cuda/reductions/rows.h"
@@ -26,14 +26,14 @@ struct OnlineSum {
       total *= scalar::exp(largest - most);
       largest = most;
     }
-    // Where all were -inf so far, their differences would be NaN.
+    // If all elements so far are -inf, their differences would be NaN.
     const C from = largest == kLow ? C(0) : largest;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) total += scalar::exp(values[i] - from);
   }
 
-  /// Of the whole row. As with plain softmax, a row of -inf alone gives NaN, and so does one with
-  /// +inf or NaN in it.
+  /// The result for the full row. As in plain softmax, a row that has only -inf, or has +inf or
+  /// NaN, gives NaN.
   __device__ OnlineSum over_row(const RowPlan& plan) const {
     const C most = row_fold(plan, largest, kLow, Larger());
     const C mine = largest == kLow ? total : total * scalar::exp(largest - most);

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Sorts lines of records by key, stably, as radix_plan.h says. For .cu files.
+/// Sorts lines of records by key, stably, as described in radix_plan.h. For .cu files.
 ///
 /// A Record is a std::uint64_t, the key in its upper half, or a WideRecord.
 
@@ -26,7 +26,7 @@ __device__ inline int radix_digit(const WideRecord& record, int shift) {
   return static_cast<int>(record.key >> shift) & (RadixPlan::kDigits - 1);
 }
 
-/// What a pass works on. A block takes tile blockIdx.x of line blockIdx.y.
+/// The parameters of a pass. A block takes tile blockIdx.x of line blockIdx.y.
 struct RadixPass {
   const void* from;
   void* to;
@@ -47,7 +47,7 @@ struct RadixPass {
   }
 };
 
-/// The sum of `value` over the lanes up to this one.
+/// The inclusive prefix sum of `value` over the warp's lanes.
 __device__ inline std::uint32_t warp_sum_through(std::uint32_t value) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
 #pragma unroll
@@ -58,7 +58,7 @@ __device__ inline std::uint32_t warp_sum_through(std::uint32_t value) {
   return value;
 }
 
-/// The sum of `value` over the threads before this one. Once in a kernel.
+/// The exclusive prefix sum of `value` over the block's threads. May be called once in a kernel.
 __device__ inline std::uint32_t block_sum_before(std::uint32_t value) {
   __shared__ std::uint32_t warps[kWarpSize];
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize,
@@ -83,8 +83,8 @@ __global__ void radix_count_kernel(const RadixPass pass) {
   pass.count(thread) = digits[thread];
 }
 
-/// A warp for each line and digit: the counts of its tiles become sums of those before. A lane has
-/// neighbouring tiles.
+/// One warp for each line and digit: turns the counts of its tiles into exclusive prefix sums. A
+/// lane has adjacent tiles.
 template <class Record>
 __global__ void radix_sum_kernel(const RadixPass pass) {
   const std::int64_t row = (blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x) / kWarpSize;
@@ -104,7 +104,7 @@ __global__ void radix_sum_kernel(const RadixPass pass) {
   if (lane == kWarpSize - 1) pass.totals[row] = through;
 }
 
-/// The lanes of the warp that have the same digit; a lane without a record has none.
+/// The lanes of the warp with the same digit; a lane without a record gets none.
 __device__ inline unsigned lanes_alike(int digit, bool has_record) {
   unsigned alike = __ballot_sync(kWholeWarp, has_record);
 #pragma unroll
@@ -119,10 +119,11 @@ __device__ inline unsigned lanes_alike(int digit, bool has_record) {
 template <class Record>
 __global__ void radix_move_kernel(const RadixPass pass) {
   constexpr int kWarps = RadixPlan::kThreads / kWarpSize;
-  __shared__ std::uint32_t starts[kWarps][RadixPlan::kDigits];  // of a warp's records of a digit
+  __shared__ std::uint32_t starts[kWarps][RadixPlan::kDigits];  // start of a warp's records of a
+                                                                // digit
   const auto thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kWarpSize, warp = thread / kWarpSize;
-  // As the thread of a digit: where its next record of this tile goes.
+  // For the thread of a digit: the position of its next record of this tile.
   std::uint32_t next =
       block_sum_before(pass.totals[blockIdx.y * RadixPlan::kDigits + thread]) + pass.count(thread);
   const Record* from = static_cast<const Record*>(pass.from) + blockIdx.y * pass.length;
@@ -148,7 +149,7 @@ __global__ void radix_move_kernel(const RadixPass pass) {
   }
 }
 
-/// The scratch of a plan, cut up.
+/// The parts of a plan's scratch.
 struct RadixScratch {
   RadixScratch(const RadixPlan& plan, Workspace scratch)
       : records(scratch.data),
@@ -156,13 +157,13 @@ struct RadixScratch {
         counts(reinterpret_cast<std::uint32_t*>(static_cast<char*>(other) + plan.buffer_bytes())),
         totals(counts + plan.count_bytes() / sizeof(std::uint32_t)) {}
 
-  void* records;  ///< where they are to be put
+  void* records;  ///< the caller writes the records here
   void* other;
   std::uint32_t* counts;
   std::uint32_t* totals;
 };
 
-/// Sorts what stands in scratch.records; answers where the sorted records are.
+/// Sorts scratch.records; returns the address of the sorted records.
 template <class Record>
 const Record* radix_sort(const char* name, CudaStream stream, const RadixPlan& plan,
                          const RadixScratch& scratch) {

@@ -1,5 +1,5 @@
-// The order of kernels/reduce.h is kept: the bits are the CPU's, except where a function of the
-// maths library (pow, and exp and log of f64) differs in the last place.
+// The order is that of kernels/reduce.h: the bits are the CPU's, except if a function of the maths
+// library (pow, and exp and log in f64) differs in the last bit.
 
 #include "tessera/tensor/kernels/reduce.h"
 
@@ -31,7 +31,7 @@ __device__ Total fold_group(const FoldWork& work, std::int64_t first, std::int64
   return total;
 }
 
-// Threads [blockDim.x results, blockDim.y groups]: groups are folded, then what they give.
+// Threads [blockDim.x results, blockDim.y groups]: folds groups, then their results.
 template <class Total>
 __global__ void __launch_bounds__(256) fold_totals_kernel(const __grid_constant__ FoldWork work) {
   __shared__ Total shared[256];
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(256) fold_totals_kernel(const __grid_constant_
   static_cast<Total*>(work.to)[blockIdx.y * work.outputs + output] = total;
 }
 
-// The totals that the first launch left, and then those of their groups.
+// The totals from the first launch, and then those of their groups.
 template <class Total>
 void fold_totals(CudaStream stream, const cuda::ReduceWork& first) {
   FoldWork work;

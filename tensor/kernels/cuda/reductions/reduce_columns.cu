@@ -1,5 +1,5 @@
-// The first launch of a reduction whose results are neighbours in memory, and their elements are
-// not: threads side by side have neighbouring results, threads one below the other their lanes.
+// The first launch of a reduction whose results are adjacent in memory, while the elements of a
+// result are not: threadIdx.x counts results, threadIdx.y their lanes.
 
 #include "tessera/tensor/kernels/cuda/reductions/reduce_work.h"
 
@@ -11,7 +11,7 @@ using cuda::ReduceWork;
 
 constexpr int kLanes = ReduceKernel::kLanes;
 
-// Where the running thread stands: its first result, and its elements, as rows of a matrix.
+// The running thread's position: its first result, and its elements, as rows of a matrix.
 struct ColumnPlace {
   int side, lane;
   std::int64_t first;  // result
@@ -35,7 +35,7 @@ struct ColumnPlace {
   }
 };
 
-// The lanes of one result, `width` apart, folded in pairs.
+// Folds the lanes of one result, `width` apart, in pairs.
 template <class F, class Acc>
 __device__ Acc fold_lanes(const Acc* sums, int width) {
   static_assert(kLanes == 16);
@@ -52,7 +52,7 @@ __device__ Acc fold_lanes(const Acc* sums, int width) {
   return lanes[0];
 }
 
-// The lanes of the block's results become totals, through shared memory.
+// Folds the lanes of the block's results to totals, through shared memory.
 template <class C, int kCount, class Acc>
 __device__ void fold_results(const ReduceWork& work, const ColumnPlace& place,
                              const Acc (&mine)[kCount]) {
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(512)
   fold_results<C, 1>(work, place, lanes);
 }
 
-// Blocks of threads for one block of rows.
+// Number of blocks of threads for one block of rows.
 std::int64_t tiles_of(const ReduceWork& work, int pack) {
   const std::int64_t width = std::int64_t{pack} << work.plan.side_bits;
   return (work.plan.outputs + width - 1) / width;

@@ -1,13 +1,13 @@
 #pragma once
 
-/// How a reduction is cut for a GPU. Pure functions, tested on the CPU.
+/// How a reduction is split for a GPU. Pure functions, tested on the CPU.
 ///
-/// The order is the one that kernels/reduce.h documents, so the bits are the CPU's. First blocks of
+/// The order is the one documented in kernels/reduce.h, so the bits are the CPU's. First, blocks of
 /// 1,024 elements are folded. A block has 16 lanes, each a chain of up to 64 steps; a thread takes
-/// one lane, or as many as a pack has elements. Where the elements of a result are neighbours
-/// (rows), a block of threads takes 64 blocks and folds those of one result into a group at once;
-/// where the results are neighbours (columns), it takes one block of many results. Then groups, or
-/// blocks, are folded 64 at a time and these again 64 at a time by one launch.
+/// one lane, or as many as a pack has elements. If the elements of a result are adjacent (rows), a
+/// block of threads takes 64 blocks and folds those of one result into a group at once. If the
+/// results are adjacent (columns), it takes one block of many results. Then one launch folds
+/// groups, or blocks, 64 at a time, and their results again 64 at a time.
 
 #include <algorithm>
 #include <cstdint>
@@ -19,25 +19,25 @@ namespace tessera::cuda {
 
 struct ReducePlan {
   RowWalk kept;     ///< the results
-  RowWalk reduced;  ///< the elements of one
+  RowWalk reduced;  ///< the elements of one result
   std::int64_t outputs = 0;
   std::int64_t count = 0;   ///< elements of a result
-  std::int64_t blocks = 1;  ///< of a result; an empty one for none
+  std::int64_t blocks = 1;  ///< of a result; an empty one for no elements
   bool columns = false;
   bool heavy = false;   ///< pow or exp of each element
   bool packed = false;  ///< 16 bytes at a time
 
-  /// Of rows: blocks of threads take `units` blocks, 2^group_bits of which are of one group.
+  /// For rows: a block of threads takes `units` blocks, 2^group_bits of which are of one group.
   int units = 16;
   int group_bits = 0;
-  /// Of columns: so many threads side by side, a power of 2.
+  /// For columns: number of threads in a row of a block, a power of 2.
   int side_bits = 1;
 
-  /// Totals of each result that the first launch leaves.
+  /// Totals per result after the first launch.
   std::int64_t totals = 1;
 };
 
-/// A whole pack holds so many elements.
+/// Number of elements in a full pack.
 inline int reduce_pack(DType dtype) { return 16 / static_cast<int>(dtype_size(dtype)); }
 
 /// Whether packs can be read from every row or line of columns.
@@ -61,7 +61,7 @@ inline ReducePlan plan_reduce(const ReduceKernel::Args& a) {
   plan.outputs = a.outputs();
   plan.count = a.count();
   plan.blocks = std::max<std::int64_t>(1, a.blocks());
-  // What takes many instructions for an element has one kernel, that of any rows.
+  // Operations with many instructions per element have only the kernel for arbitrary rows.
   plan.heavy = a.op == ReduceOp::kNormP || a.op == ReduceOp::kLogSumExp;
   plan.columns = !plan.heavy && plan.reduced.ndim == 1 && plan.reduced.strides[0] != 1 &&
                  plan.kept.ndim > 0 && plan.kept.strides[plan.kept.ndim - 1] == 1;
@@ -75,24 +75,24 @@ inline ReducePlan plan_reduce(const ReduceKernel::Args& a) {
   plan.totals = (plan.blocks + ReduceKernel::kGroup - 1) / ReduceKernel::kGroup;
   while (plan.group_bits < 6 && (std::int64_t{1} << plan.group_bits) < plan.blocks)
     ++plan.group_bits;
-  // With fewer blocks a thread for each lane keeps more of the GPU busy than packs do.
+  // With fewer blocks, one thread per lane keeps more of the GPU busy than packs do.
   const auto bytes = static_cast<std::int64_t>(dtype_size(a.x.dtype));
   plan.packed = plan.packed && plan.outputs * plan.blocks * bytes >= 32768;
   plan.units = plan.packed ? 64 : std::max(16, 1 << plan.group_bits);
   return plan;
 }
 
-/// Blocks of threads that fold rows.
+/// Number of blocks of threads that fold rows.
 inline std::int64_t reduce_row_tiles(const ReducePlan& plan) {
   const std::int64_t groups = plan.outputs * plan.totals;
   const std::int64_t per_tile = plan.units >> plan.group_bits;
   return (groups + per_tile - 1) / per_tile;
 }
 
-/// Folding totals 64 at a time, `levels` times over: threads side by side are results.
+/// Folding totals 64 at a time, `levels` times; threadIdx.x counts results.
 struct FoldPlan {
   unsigned side = 256;    ///< results of a block of threads
-  unsigned groups = 1;    ///< groups of 64 totals that it folds of each, 1 or 64
+  unsigned groups = 1;    ///< groups of 64 totals that it folds for each result, 1 or 64
   std::int64_t left = 1;  ///< totals that remain
 };
 inline FoldPlan plan_fold(std::int64_t totals) {

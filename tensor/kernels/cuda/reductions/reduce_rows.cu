@@ -1,4 +1,4 @@
-// The first launch of a reduction whose elements are neighbours in memory, or lie anywhere.
+// The first launch of a reduction whose elements are adjacent in memory, or have any other layout.
 
 #include "tessera/tensor/kernels/cuda/reductions/reduce_work.h"
 
@@ -11,7 +11,7 @@ using cuda::ReduceWork;
 constexpr int kLanes = ReduceKernel::kLanes;
 constexpr int kMostUnits = 64;
 
-// A block of elements of one result. Units behind the last one have no elements.
+// A block of elements of one result. Units after the last one have no elements.
 struct Unit {
   std::int64_t output, group, block;
   bool exists;
@@ -33,8 +33,8 @@ struct Unit {
   }
 };
 
-// Folds `values` of the lanes [first, first + kOwn) of a unit, whose threads are neighbours, in
-// pairs: lane l takes lane l + half. The unit's first thread gets the whole.
+// Folds `values` of the lanes [first, first + kOwn) of a unit, whose threads are adjacent, in
+// pairs: lane l takes lane l + half. The unit's first thread gets the result.
 template <class F, int kOwn, class Acc>
 __device__ void fold_lanes(Acc (&values)[kOwn]) {
 #pragma unroll
@@ -51,7 +51,7 @@ __device__ void fold_lanes(Acc (&values)[kOwn]) {
   }
 }
 
-// The lanes of all units of the block become totals of groups.
+// Folds the lanes of all units of the block to totals of groups.
 template <class C, int kOwn, class Acc>
 __device__ void fold_units(const ReduceWork& work, int unit, bool leads, Acc (&lanes)[kOwn]) {
   using Total = cuda::TotalOf<C>;
@@ -113,8 +113,8 @@ __global__ void __launch_bounds__(256)
   fold_units<C>(work, unit, thread == 0, lanes);
 }
 
-// Any dtype: a thread for each lane. `kNear`: elements lie in equal steps, and terms are light;
-// else one element at a time, wherever it lies.
+// Any dtype: one thread per lane. `kNear`: elements have one common stride, and terms are cheap;
+// else one element at a time, with any layout.
 template <class C, class Acc, bool kNear>
 __global__ void __launch_bounds__(1024)
     reduce_any_rows_kernel(const __grid_constant__ ReduceWork work) {

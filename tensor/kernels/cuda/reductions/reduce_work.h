@@ -1,6 +1,6 @@
 #pragma once
 
-/// What the kernels of a reduction share. For .cu files; see reduce_plan.h.
+/// Shared by the kernels of a reduction. For .cu files; see reduce_plan.h.
 
 #include "tessera/tensor/kernels/cuda/elementwise/elements.h"
 #include "tessera/tensor/kernels/cuda/reductions/reduce_plan.h"
@@ -9,7 +9,7 @@
 
 namespace tessera::cuda {
 
-/// A total becomes a result.
+/// Converts a total to a result.
 struct ReduceFinish {
   ReduceOp op = ReduceOp::kSum;
   folds::ReduceNumbers numbers;
@@ -22,17 +22,17 @@ struct ReduceWork {
   ReducePlan plan;
   const void* x = nullptr;
   DType dtype = DType::kF32;
-  ReduceOp op = ReduceOp::kSum;         ///< what folding_op() gives
-  ReduceOp combining = ReduceOp::kSum;  ///< what combining_op() gives
-  void* totals = nullptr;               ///< [totals, outputs]; not used where there is one total
+  ReduceOp op = ReduceOp::kSum;         ///< the result of folding_op()
+  ReduceOp combining = ReduceOp::kSum;  ///< the result of combining_op()
+  void* totals = nullptr;               ///< [totals, outputs]; not used if there is one total
   ReduceFinish finish;
 };
 
-/// The 8-byte type that blocks of C are folded in.
+/// The 8-byte type in which blocks of C are folded.
 template <class C>
 using TotalOf = folds::Wide<C>;
 
-/// Not inlined: in each kernel it is called once, and is long.
+/// Not inlined: each kernel calls it once, and it is long.
 template <class Total>
 __device__ __attribute__((noinline)) void finish_result(const ReduceFinish& to, std::int64_t output,
                                                         Total total) {
@@ -42,7 +42,7 @@ __device__ __attribute__((noinline)) void finish_result(const ReduceFinish& to, 
   });
 }
 
-/// Total number `which` of a result: the result itself where it is the only one.
+/// Stores total number `which` of a result: the result itself if it is the only total.
 template <class Total>
 __device__ inline void put_total(const ReduceWork& work, std::int64_t output, std::int64_t which,
                                  Total total) {
@@ -54,8 +54,8 @@ template <class C, class F>
 inline constexpr bool kIsHeavy =
     std::is_same_v<F, folds::NormPFold<C>> || std::is_same_v<F, folds::LogSumExpFold<C>>;
 
-/// The ways to fold whose accumulator is Acc, for elements that are computed in C; without those
-/// that ReducePlan::heavy tells, unless `kHeavy`.
+/// The reductions with accumulator Acc, for elements that are computed in C; without the operations
+/// of ReducePlan::heavy, unless `kHeavy`.
 template <class C, class Acc, bool kHeavy, class Body>
 __device__ inline void with_terms_of(ReduceOp op, Body&& body) {
   folds::with_folding<C>(op, [&]<class F>() {
@@ -64,14 +64,14 @@ __device__ inline void with_terms_of(ReduceOp op, Body&& body) {
   });
 }
 
-/// What no elements give.
+/// The result of no elements.
 template <class C, class Acc>
 __device__ inline Acc nothing_of(ReduceOp combining) {
   Acc none{};
   folds::with_combining<C>(combining, [&]<class F>() { none = static_cast<Acc>(F::kNone); });
   return none;
 }
-/// Whether an operation on elements that are computed in f32 accumulates in f64.
+/// Whether an operation on elements with compute type f32 accumulates in f64.
 inline bool accumulates_in_f64(ReduceOp op) {
   bool wide = false;
   folds::with_folding<float>(op,
@@ -79,7 +79,7 @@ inline bool accumulates_in_f64(ReduceOp op) {
   return wide;
 }
 
-/// Calls body.operator()<C, Acc>() for what elements of `dtype` are computed and accumulated in.
+/// Calls body.operator()<C, Acc>() with the compute type and the accumulator type for `dtype`.
 template <class Body>
 void with_accumulator(DType dtype, ReduceOp op, Body&& body) {
   with_compute_type(dtype, [&]<class C>() {

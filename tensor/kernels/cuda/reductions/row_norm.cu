@@ -1,7 +1,7 @@
-// Rows of up to 16,384 elements of 16 bits or 8,192 of 32 are read once and kept in registers, if
-// they are aligned; others are read again for each sum, to the same bits. Sums are trees over the
-// row's threads, not the CPU's lanes: equal to the CPU's up to rounding. With a residual, what is
-// normalised is what was stored: the bits of an addition followed by a norm.
+// Aligned rows of up to 16,384 elements of 16 bits, or 8,192 of 32, are read once and kept in
+// registers; other rows are read again for each sum, with the same bits. Sums are trees over the
+// row's threads, unlike the CPU's lanes: equal to the CPU's up to rounding. With a residual, the
+// stored (rounded) sum is normalised: the bits of an addition followed by a norm.
 
 #include "tessera/tensor/kernels/row_norm.h"
 
@@ -25,7 +25,7 @@ struct NormWork {
   cuda::RowPlan plan;
   cuda::NormGeometry geometry;
   cuda::RowOperand x;
-  cuda::RowOperand residual;  // data is null where there is none
+  cuda::RowOperand residual;  // data is null if there is none
   cuda::RowOperand sum;
   cuda::RowOperand y;
   cuda::Channels weight;
@@ -41,9 +41,9 @@ struct Statistics {
   C mean, rstd;
 };
 
-// From sums over a row, which `sum(term)` takes for term(x). A guess of the mean first, then what
-// differs from it: exact where the mean is large. What rounding takes from the mean is taken out of
-// the variance again.
+// Statistics from sums over a row; `sum(term)` returns the sum of term(x). First a guess of the
+// mean, then the differences from it: accurate for large means. The variance is corrected for the
+// rounding error of the mean.
 template <class C, class Sum>
 __device__ Statistics<C> statistics(const NormWork& work, const Sum& sum) {
   const double inverse = work.geometry.inverse_length;
@@ -93,7 +93,7 @@ __device__ inline std::int64_t group_of(const NormWork& work, const RowPlace& pl
   return work.geometry.groups == 1 ? 0 : place.row % work.geometry.groups;
 }
 
-// h = x + residual, rounded, for each pack that this thread has; stored, and left in `packs`.
+// h = x + residual, rounded, for each pack of this thread; stored, and kept in `packs`.
 template <class T, int kPacks>
 __device__ void add_residual(const NormWork& work, const RowPlace& place,
                              cuda::Words (&packs)[kPacks]) {
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kMostLanes)
   constexpr int kCount = Pack<T>::kCount;
   const RowPlace place(work.plan);
   if (work.residual.data != nullptr) store_sum<T>(work, place);
-  // A thread reads of the sum what it wrote itself.
+  // A thread reads only those parts of the sum that it wrote itself.
   const Row<T> x(work.residual.data != nullptr ? work.sum : work.x, place), y(work.y, place);
   const Statistics<C> s = statistics<C>(work, [&](auto term) {
     C total = 0;
@@ -197,7 +197,7 @@ NormWork work_of(const RowNormKernel::Args& a) {
   work.geometry = cuda::norm_geometry(a.shape);
   work.x = cuda::norm_rows(a.x.data, a.x.dtype, n);
   work.y = cuda::norm_rows(a.y.data, a.y.dtype, n);
-  work.residual.packed = work.sum.packed = true;  // where there is none
+  work.residual.packed = work.sum.packed = true;  // if there is no residual
   if (a.residual.defined()) {
     work.residual = cuda::norm_rows(a.residual.data, a.x.dtype, n);
     work.sum = cuda::norm_rows(a.sum.data, a.x.dtype, n);

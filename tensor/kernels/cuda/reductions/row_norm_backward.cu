@@ -1,7 +1,7 @@
-// The gradient of x: rows of up to 8,192 elements (16 and 32 bits) are read once and kept in
-// registers, if they are aligned; others are read twice, to the same bits. Sums are trees over the
-// row's threads, not the CPU's lanes: equal to the CPU's up to rounding. The gradients of weight
-// and bias are in row_norm_parameters.cu.
+// The gradient of x. Aligned rows of up to 8,192 elements (16 and 32 bits) are read once and kept
+// in registers; other rows are read twice, with the same bits. Sums are trees over the row's
+// threads, unlike the CPU's lanes: equal to the CPU's up to rounding. row_norm_parameters.cu
+// computes the gradients of weight and bias.
 
 #include "tessera/tensor/kernels/cuda/reductions/norm_parameters.h"
 #include "tessera/tensor/kernels/cuda/reductions/norm_rows.h"
@@ -57,7 +57,7 @@ class Gradient {
       along_ += scalar::mul(g, (x(j) - mean_) * rstd_);
     }
   }
-  // To be called by all threads, between add() and of().
+  // All threads must call it, between add() and of().
   __device__ void finish_sums() {
     const double inverse = work_.geometry.inverse_length;
     const C along = cuda::row_sum(work_.plan, along_);

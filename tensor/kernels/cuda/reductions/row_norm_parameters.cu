@@ -10,8 +10,8 @@ namespace {
 using cuda::ComputeOf;
 using cuda::Pack;
 
-constexpr int kPackLanes = 32;  // threads of a block side by side, a pack each
-constexpr int kRowLanes = 8;    // and one below the other, every 8th sample each
+constexpr int kPackLanes = 32;  // threadIdx.x of a block, with a pack each
+constexpr int kRowLanes = 8;    // threadIdx.y of a block, with every 8th sample each
 
 struct ParameterWork {
   const void* dy = nullptr;
@@ -25,7 +25,7 @@ struct ParameterWork {
   std::int64_t groups = 1;
   std::int64_t channels = 0;
   std::int64_t spatial = 1;
-  std::int64_t tiles = 1;  // blocks side by side
+  std::int64_t tiles = 1;  // blocks per row
   bool packed = false;
 };
 
@@ -59,7 +59,7 @@ struct ColumnSums {
   }
 };
 
-// Adds up what the threads of one column have, and stores it.
+// Adds up the sums of the threads of one column, and stores the result.
 template <class T>
 __device__ void fold_columns(const ParameterWork& work, const ColumnSums<T>& mine,
                              std::int64_t tile, std::int64_t chunk) {
@@ -101,7 +101,7 @@ __device__ cuda::Words load_columns(const void* data, const ParameterWork& work,
   return std::bit_cast<cuda::Words>(out);
 }
 
-// A channel for each element: columns of a matrix [samples, columns].
+// One channel per element: columns of a matrix [samples, columns].
 template <class T>
 __global__ void __launch_bounds__(kPackLanes* kRowLanes)
     norm_columns_kernel(const __grid_constant__ ParameterWork work) {
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(kPackLanes* kRowLanes)
   fold_columns<T>(work, sums, tile, chunk);
 }
 
-// Many elements for each channel: a block for each channel of a chunk.
+// Many elements per channel: one block per channel of a chunk.
 template <class T>
 __global__ void __launch_bounds__(cuda::kThreads)
     norm_channels_kernel(const __grid_constant__ ParameterWork work) {
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
   static_cast<C*>(work.partial)[(2 * chunk + 1) * work.columns + column] = bias;
 }
 
-// Chunks in order.
+// Adds the chunks in order.
 template <class C>
 __global__ void norm_total_kernel(const C* partial, std::int64_t chunks, std::int64_t columns,
                                   C* dweight, C* dbias) {

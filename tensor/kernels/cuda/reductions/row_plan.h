@@ -1,10 +1,10 @@
 #pragma once
 
-/// How CUDA kernels that work row by row share out rows, and where rows lie. A row is what lies
-/// along the last dim. Pure functions, tested on the CPU.
+/// How CUDA kernels that work row by row distribute rows, and the offsets of rows. A row is the
+/// elements along the last dim. Pure functions, tested on the CPU.
 ///
-/// The threads of a row, and which elements each of them has, follow from the row's length and
-/// dtype alone: so the bits of a row depend neither on other rows nor on how it lies in memory.
+/// The threads of a row, and the elements of each thread, depend on the row's length and dtype
+/// alone: the bits of a row depend neither on other rows nor on its layout.
 
 #include <algorithm>
 #include <cstdint>
@@ -15,14 +15,14 @@
 
 namespace tessera::cuda {
 
-/// Some dims of a tensor, counted in row-major order.
+/// Some dims of a tensor, walked in row-major order.
 struct RowWalk {
   int ndim = 0;
   std::int64_t extents[kMaxDims] = {};
   std::int64_t strides[kMaxDims] = {};
 };
 
-/// Dims [begin, end). Neighbours that are walked as one are merged.
+/// Dims [begin, end). Adjacent dims are merged if their strides allow it.
 inline RowWalk make_row_walk(const Shape& shape, const Shape& strides, int begin, int end) {
   RowWalk walk;
   for (int d = begin; d < end; ++d) {
@@ -39,7 +39,7 @@ inline RowWalk make_row_walk(const Shape& shape, const Shape& strides, int begin
   return walk;
 }
 
-/// Where the row begins, in elements. One dim costs no division.
+/// The offset of the row, in elements. A single dim needs no division.
 TESSERA_HD std::int64_t row_offset(const RowWalk& walk, std::int64_t row) {
   std::int64_t offset = 0;
   for (int d = walk.ndim - 1; d > 0; --d) {
@@ -50,10 +50,10 @@ TESSERA_HD std::int64_t row_offset(const RowWalk& walk, std::int64_t row) {
   return walk.ndim > 0 ? offset + row * walk.strides[0] : offset;
 }
 
-/// The rows of one tensor, as a kernel takes them.
+/// The rows of one tensor, in the form that a kernel takes.
 struct RowOperand {
   void* data = nullptr;
-  std::int64_t step = 1;  ///< from one element of a row to the next
+  std::int64_t step = 1;  ///< distance between elements of a row
   bool packed = false;    ///< every row begins at a multiple of 16 bytes, its step is 1
   RowWalk walk;
 };
@@ -72,25 +72,25 @@ RowOperand row_operand(const AnyView& view) {
   return out;
 }
 
-/// What a thread has of a row: packs lane, lane + lanes, ...
+/// A thread's part of a row: packs lane, lane + lanes, ...
 struct RowPlan {
   std::int64_t rows = 0;
   std::int64_t length = 0;
-  std::int64_t packs = 0;  ///< of a row, the last of them maybe incomplete
+  std::int64_t packs = 0;  ///< of a row, the last one possibly incomplete
   int lanes = 1;           ///< threads of a row, a power of 2
-  int lane_bits = 0;       ///< its logarithm
-  bool held = false;       ///< no thread has more packs than it can keep in registers
+  int lane_bits = 0;       ///< log2(lanes)
+  bool held = false;       ///< each thread can keep its packs in registers
 
-  /// Rows of at most a warp share a block.
+  /// Rows with at most a warp of threads share a block.
   int rows_per_block() const { return lanes <= 32 ? 128 / lanes : 1; }
   int threads() const { return lanes <= 32 ? 128 : lanes; }
   std::int64_t blocks() const { return (rows + rows_per_block() - 1) / rows_per_block(); }
 };
 
 struct RowPlanOptions {
-  int pack = 1;           ///< elements of one
-  int held_packs = 1;     ///< that a thread can keep
-  int wanted_packs = 1;   ///< that it has where there are threads enough
+  int pack = 1;           ///< elements per pack
+  int held_packs = 1;     ///< packs that a thread can keep
+  int wanted_packs = 1;   ///< packs per thread if there are enough threads
   int most_lanes = 1024;  ///< a power of 2
 };
 inline RowPlan plan_rows(std::int64_t rows, std::int64_t length, const RowPlanOptions& options) {

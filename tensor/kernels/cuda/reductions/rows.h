@@ -16,11 +16,11 @@
 
 namespace tessera::cuda {
 
-/// What elements of T are computed in.
+/// The compute type of T.
 template <class T>
 using ComputeOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Packs that a thread can keep of one row where a kernel keeps so many elements.
+/// Packs of a row that a thread can keep, given the number of elements that a kernel keeps.
 template <class T>
 constexpr int held_packs(int elements) {
   return elements / Pack<T>::kCount;
@@ -40,10 +40,11 @@ inline Grid row_grid(const RowPlan& plan) {
           .threads = static_cast<unsigned>(plan.threads())};
 }
 
-/// The running thread's row. Threads behind the last row have an empty one, for folds need all.
+/// The running thread's row. Threads after the last row have an empty one, because folds need all
+/// threads.
 struct RowPlace {
   std::int64_t row;
-  std::int64_t length;  ///< 0 behind the last row
+  std::int64_t length;  ///< 0 after the last row
   int lane;
   bool exists;
 
@@ -59,7 +60,7 @@ struct RowPlace {
 };
 
 /// fold(a, b) over the threads of each row; all of them get the result. All threads of the block
-/// take part.
+/// must call it.
 template <class T, class Fold>
 __device__ inline T row_fold(const RowPlan& plan, T value, T nothing, Fold fold) {
   if (plan.lanes > kWarpSize) return block_fold(value, nothing, fold);
@@ -74,7 +75,7 @@ struct Add {
     return a + b;
   }
 };
-/// The larger; a NaN is passed over.
+/// The larger of two; ignores NaN.
 struct Larger {
   template <class T>
   __device__ T operator()(T a, T b) const {
@@ -99,7 +100,7 @@ class Row {
         length_(place.length),
         packed_(operand.packed) {}
 
-  /// `nothing` stands for what lies behind the row's end.
+  /// `nothing` is the value of elements after the row's end.
   __device__ Pack<T> load(std::int64_t pack, T nothing) const {
     const std::int64_t first = pack * kCount;
     if (packed_ && first + kCount <= length_) return load_pack(data_, pack);
@@ -117,7 +118,7 @@ class Row {
       if (first + j < length_) data_[(first + j) * step_] = values.values[j];
     }
   }
-  /// Elements of the pack that lie in the row.
+  /// Number of elements of the pack that lie in the row.
   __device__ int valid(std::int64_t pack) const {
     const std::int64_t left = length_ - pack * kCount;
     return left >= kCount ? kCount : left > 0 ? static_cast<int>(left) : 0;
@@ -130,12 +131,12 @@ class Row {
   bool packed_;
 };
 
-/// A pack as registers hold it: 16-bit elements as such would take a register each.
+/// A pack in registers: separate 16-bit elements would take a register each.
 struct alignas(16) Words {
   std::uint32_t words[4];
 };
 
-/// Element j of the pack, as what it is computed in.
+/// Element j of the pack, in its compute type.
 template <class T>
 __device__ inline ComputeOf<T> element(const Words& pack, int j) {
   if constexpr (sizeof(T) == 2) {
@@ -150,8 +151,7 @@ __device__ inline ComputeOf<T> element(const Words& pack, int j) {
   }
 }
 
-/// A row that begins at a multiple of 16 bytes and is made of whole packs, which takes fewer
-/// registers.
+/// A row that begins at a multiple of 16 bytes and consists of full packs; needs fewer registers.
 template <class T>
 class PackedRow {
  public:
@@ -160,7 +160,7 @@ class PackedRow {
         packs_(place.active() ? static_cast<int>(plan.packs) : 0) {}
 
   __device__ bool has(int pack) const { return pack < packs_; }
-  /// `nothing` stands for what lies behind the row's end.
+  /// `nothing` is the value of elements after the row's end.
   __device__ Words load(int pack, T nothing) const {
     Pack<T> none;
 #pragma unroll
@@ -178,14 +178,14 @@ class PackedRow {
   int packs_;
 };
 
-/// Whether PackedRow fits all operands of a plan, which no thread has to read twice.
+/// Whether PackedRow can be used for all operands of a plan that reads each element once.
 template <class... Operands>
 bool takes_packed_rows(const RowPlan& plan, int pack, const Operands&... operands) {
   return plan.held && plan.length % pack == 0 && (operands.packed && ...);
 }
 
 /// Calls body(packs, first) for the packs of one thread, kBatch of them loaded before any is used;
-/// packs behind the row's end are `nothing`. Pack k of a batch is pack first + k * lanes.
+/// packs after the row's end are `nothing`. Pack k of a batch is pack first + k * lanes.
 template <int kBatch, class T, class Body>
 __device__ inline void for_batches(const RowPlan& plan, const RowPlace& place, const Row<T>& row,
                                    T nothing, Body body) {
@@ -200,8 +200,7 @@ __device__ inline void for_batches(const RowPlan& plan, const RowPlace& place, c
   }
 }
 
-/// Calls body.operator()<T>() for a dtype that is computed in C: float, double or
-/// std::int64_t.
+/// Calls body.operator()<T>() for a dtype with compute type C: float, double or std::int64_t.
 template <class C, class Body>
 __device__ inline void with_stored_type(DType dtype, Body&& body) {
   with_type(dtype, [&]<class T>() {

@@ -1,7 +1,7 @@
-// Rows of up to 32,768 elements (16 and 32 bits) are read once and kept in registers, if they are
-// aligned; others are read two or three times, to the same bits. Longer ones are read twice. The
-// sums are trees over the row's threads, not the CPU's lanes, and the quotient is a product with
-// the inverse: equal to the CPU's up to rounding.
+// Aligned rows of up to 32,768 elements (16 and 32 bits) are read once and kept in registers; other
+// rows are read two or three times, with the same bits. Longer rows are read twice. Sums are trees
+// over the row's threads, unlike the CPU's lanes, and the quotient is a product with the inverse:
+// equal to the CPU's up to rounding.
 
 #include "tessera/tensor/kernels/softmax.h"
 
@@ -15,7 +15,7 @@ using cuda::Pack;
 using cuda::Row;
 using cuda::RowPlace;
 
-constexpr int kHeldElements = 32;  // of a thread
+constexpr int kHeldElements = 32;  // per thread
 
 struct SoftmaxWork {
   cuda::RowPlan plan;
@@ -84,11 +84,11 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-// 16 elements; of f64 fewer, whose exponential takes many registers.
+// 16 elements; fewer for f64, whose exponential takes many registers.
 template <class T>
 constexpr int kBatch = sizeof(T) == 8 ? 1 : 16 / Pack<T>::kCount;
 
-// Calls body(values) for the elements of one thread, batch by batch, -inf behind the row's end.
+// Calls body(values) for the elements of one thread, batch by batch, with -inf after the row's end.
 template <class T, class Body>
 __device__ void for_values(const cuda::RowPlan& plan, const RowPlace& place, const Row<T>& x,
                            Body body) {
@@ -104,7 +104,7 @@ __device__ void for_values(const cuda::RowPlan& plan, const RowPlace& place, con
       });
 }
 
-// The largest and the sum as softmax_held_kernel finds them, to its bits, reading the row twice.
+// The largest element and the sum, with the bits of softmax_held_kernel, but reading the row twice.
 template <class T>
 __device__ cuda::OnlineSum<ComputeOf<T>> held_sum(const cuda::RowPlan& plan, const RowPlace& place,
                                                   const Row<T>& x) {

@@ -1,6 +1,6 @@
-// Rows of up to 16,384 elements (16 and 32 bits) are read once and kept in registers, if
-// they are aligned; others are read twice, to the same bits. The sum is a tree over the row's
-// threads, not the CPU's lanes: equal to the CPU's up to rounding.
+// Aligned rows of up to 16,384 elements (16 and 32 bits) are read once and kept in registers; other
+// rows are read twice, with the same bits. The sum is a tree over the row's threads, unlike the
+// CPU's lanes: equal to the CPU's up to rounding.
 
 #include "tessera/tensor/kernels/cuda/reductions/rows.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
@@ -26,7 +26,7 @@ struct BackwardWork {
   bool log = false;
 };
 
-// What the row's sum adds up, of one element; those behind the row's end are 0.
+// The term of one element in the row's sum; elements after the row's end are 0.
 template <class C>
 __device__ C sum_term(C dy, C y, bool log) {
   return log ? dy : scalar::mul(dy, y);

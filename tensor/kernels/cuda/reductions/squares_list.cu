@@ -1,6 +1,6 @@
-// One launch over all tensors, a block of threads for each group of 64 blocks of 1,024 elements,
-// and one that folds: the order of kernels/reduce.h and then of the list, so the CPU's bits. A list
-// longer than a launch takes goes on where the last part ended.
+// One launch over all tensors, with a block of threads for each group of 64 blocks of 1,024
+// elements, and one launch that folds: the order of kernels/reduce.h and then of the list, so the
+// CPU's bits. A list that exceeds a launch continues in the next one.
 
 #include "tessera/tensor/kernels/squares_list.h"
 
@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kMostTensors = 1024;  // of a launch: 22 KB of parameters
+constexpr int kMostTensors = 1024;  // per launch: 22 KB of parameters
 constexpr int kLanes = ReduceKernel::kLanes;
 constexpr int kGroup = static_cast<int>(ReduceKernel::kGroup);
 constexpr int kBlock = static_cast<int>(ReduceKernel::kBlock);
@@ -25,13 +25,13 @@ struct SquaresWork {
   DType dtype[kMostTensors];
   int tensors = 0;
   double* tiles = nullptr;   // of each group of blocks
-  double* groups = nullptr;  // of 64 of these, and of more; as long as is needed
+  double* groups = nullptr;  // of 64 tiles, and of groups; as long as needed
   double* sums = nullptr;    // of each tensor
   double* y = nullptr;
-  bool continues = false;  // y holds what was added up before
+  bool continues = false;  // y holds the sum of the previous launches
 };
 
-// The tensor that a tile belongs to: the last one that begins at or before it and is not empty.
+// The tensor of a tile: the last non-empty one that begins at or before it.
 __device__ inline int tensor_of(const SquaresWork& work, int tile) {
   int low = 0, high = work.tensors;
   while (high - low > 1) {
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(1024)
             warps = static_cast<int>(blockDim.x) / cuda::kWarpSize;
   for (int tensor = warp; tensor < work.tensors; tensor += warps) {
     const int first = work.first_tile[tensor], count = work.first_tile[tensor + 1] - first;
-    // Of the tensors before, first tiles make at most first / 64 + tensor groups.
+    // The tensors before have `first` tiles, so at most first / 64 + tensor groups.
     double* const groups = work.groups + first / kGroup + tensor;
     const double sum = fold_tensor(work.tiles + first, groups, count, lane);
     if (lane == 0) work.sums[tensor] = sum;
@@ -150,7 +150,7 @@ void SquaresListKernel::cuda(CudaStream stream, const Args& a, Workspace scratch
       tiles += cuda_tiles(tensor.numel());
     }
     work.first_tile[work.tensors] = static_cast<int>(tiles);
-    // Parts of a list follow each other on the stream, and share the memory.
+    // The launches of a list follow each other on the stream, and share the memory.
     work.tiles = static_cast<double*>(scratch.data);
     work.sums = work.tiles + tiles;
     work.groups = work.sums + work.tensors;

@@ -1,10 +1,10 @@
 #pragma once
 
-/// How the attention kernels of a GPU cut their work, where operands lie, and the rule of a single
-/// score. Pure functions, tested on the CPU.
+/// How the GPU's attention kernels split their work, the offsets of operands, and the masking rule
+/// of a score. Pure functions, tested on the CPU.
 ///
 /// Scores are computed in square tiles of kSide queries and keys, by blocks of kAttentionThreads
-/// threads: 16 rows of 16 threads, of which each holds kLane x kLane scores.
+/// threads: 16 rows of 16 threads, each with kLane x kLane scores.
 
 #include <algorithm>
 #include <cstdint>
@@ -21,11 +21,11 @@ inline constexpr int kAttentionThreads = 256;
 /// Extents of tiles that are computed in C, float or double.
 template <class C>
 struct AttentionTile {
-  static constexpr int kLane = Pack<C>::kCount;   ///< neighbours of one thread
+  static constexpr int kLane = Pack<C>::kCount;   ///< adjacent elements per thread
   static constexpr int kSide = 16 * kLane;        ///< queries and keys of a tile
-  static constexpr int kColumns = 2 * kSide;      ///< of a result that one block computes
-  static constexpr int kDepth = 16;               ///< of products between two barriers
-  static constexpr int kSpacing = kSide + kLane;  ///< of the rows of a tile in shared memory
+  static constexpr int kColumns = 2 * kSide;      ///< of the result, per block
+  static constexpr int kDepth = 16;               ///< of products, between two barriers
+  static constexpr int kSpacing = kSide + kLane;  ///< pitch of the rows of a tile in shared memory
 };
 
 /// Strides of one operand [.., heads, rows, columns], in elements.
@@ -93,7 +93,7 @@ inline AttentionExtents attention_extents(const AttentionGeometry& g) {
   return out;
 }
 
-/// Where head `head` of batch entry `batch` begins; entries count in row-major order.
+/// The offset of head `head` of batch entry `batch`; entries count in row-major order.
 TESSERA_HD std::int64_t head_offset(const AttentionExtents& extents, const HeadStrides& strides,
                                     std::int64_t batch, std::int64_t head) {
   std::int64_t offset = head * strides.head;
@@ -104,8 +104,8 @@ TESSERA_HD std::int64_t head_offset(const AttentionExtents& extents, const HeadS
   return offset;
 }
 
-/// The units of work of a launch, one a block: `tiles` tiles of rows times `chunks` chunks of
-/// columns of the result, of each of `heads` heads of `batch` entries.
+/// The units of work of a launch, one per block: `tiles` tiles of rows times `chunks` chunks of
+/// columns of the result, for each of `heads` heads of `batch` entries.
 struct AttentionUnits {
   std::int64_t batch = 0, heads = 0, tiles = 0, chunks = 0;
 
@@ -121,7 +121,7 @@ inline AttentionUnits attention_units(std::int64_t batch, std::int64_t heads, st
           .chunks = (columns + 2 * side - 1) / (2 * side)};
 }
 
-/// Blocks of a launch; where units are more, blocks take several.
+/// Number of blocks of a launch; if there are more units, blocks take several.
 inline unsigned attention_blocks(const AttentionUnits& units) {
   return static_cast<unsigned>(std::min<std::int64_t>(units.count(), 0x7fffffff));
 }
@@ -129,7 +129,7 @@ inline unsigned attention_blocks(const AttentionUnits& units) {
 struct AttentionPlace {
   std::int64_t batch = 0, head = 0, tile = 0, chunk = 0;
 };
-/// The last rows come first: under a causal rule they are the longest work.
+/// The last rows come first: under a causal rule they take longest.
 TESSERA_HD AttentionPlace attention_place(const AttentionUnits& units, std::int64_t unit) {
   AttentionPlace place;
   place.head = unit % units.heads;
@@ -141,7 +141,7 @@ TESSERA_HD AttentionPlace attention_place(const AttentionUnits& units, std::int6
   return place;
 }
 
-/// AttentionRule as kernels need it.
+/// AttentionRule in the form that kernels need.
 template <class C>
 struct ScoreRule {
   const void* mask = nullptr;
@@ -179,7 +179,7 @@ ScoreRule<C> score_rule(const AttentionRule& rule) {
   return out;
 }
 
-/// Keys [0, end) are those that some query before `query` sees.
+/// Only keys [0, end) are attended to by queries before `query`.
 template <class C>
 TESSERA_HD std::int64_t visible_keys(const ScoreRule<C>& rule, std::int64_t query,
                                      std::int64_t keys) {
@@ -187,15 +187,15 @@ TESSERA_HD std::int64_t visible_keys(const ScoreRule<C>& rule, std::int64_t quer
   const std::int64_t end = query + rule.diagonal;
   return end < 0 ? 0 : end < keys ? end : keys;
 }
-/// The first query that sees `key` or a later one, not below 0.
+/// The first query, at least 0, that attends to `key` or a later key.
 template <class C>
 TESSERA_HD std::int64_t first_query(const ScoreRule<C>& rule, std::int64_t key) {
   const std::int64_t first = key - rule.diagonal;
   return rule.causal && first > 0 ? first : 0;
 }
 
-/// What the probabilities of kLane neighbouring keys are multiplied by: 0 or 1 / (1 - p). Draws the
-/// numbers of the CPU: `position` is the first key's.
+/// The dropout factors of kLane adjacent keys: 0 or 1 / (1 - p). Draws the CPU's numbers:
+/// `position` is that of the first key.
 template <class C>
 TESSERA_HD Pack<C> keep_factors(const ScoreRule<C>& rule, std::int64_t position) {
   Pack<C> out;

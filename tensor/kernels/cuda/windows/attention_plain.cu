@@ -24,7 +24,7 @@ struct ForwardWork {
   C* log_sum_exp = nullptr;
 };
 
-// What a thread knows of its rows of queries.
+// A thread's state for its rows of queries.
 template <class C>
 struct QueryRows {
   C largest[AttentionTile<C>::kLane];
@@ -39,15 +39,15 @@ struct QueryRows {
     }
   }
 
-  // Scores of row i become exponentials against the largest so far; what came before is scaled down
-  // to it.
+  // Turns the scores of row i into exponentials relative to the largest so far; the previous sums
+  // are rescaled to it.
   __device__ void normalize(int i, C (&scores)[AttentionTile<C>::kLane]) {
     constexpr C kNever = -std::numeric_limits<C>::infinity();
     C most = largest[i];
 #pragma unroll
     for (const C score : scores) most = score > most ? score : most;
     most = cuda::warp_fold<16>(most, [](C a, C b) { return a > b ? a : b; });
-    const C shift = most == kNever ? C{0} : most;  // a row that saw no key yet
+    const C shift = most == kNever ? C{0} : most;  // a row without keys so far
     C sum{0};
 #pragma unroll
     for (C& score : scores) {
@@ -63,7 +63,7 @@ struct QueryRows {
   }
 };
 
-// One tile of queries of one head and one chunk of the result's columns, against all keys.
+// One tile of queries of one head and one chunk of the result's columns, with all keys.
 template <class C>
 __device__ void attend(const ForwardWork<C>& work, const cuda::AttentionPlace& place, C* chunks,
                        C* weights, QueryRows<C>& rows) {

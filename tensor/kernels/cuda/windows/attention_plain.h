@@ -1,7 +1,7 @@
 #pragma once
 
-/// Attention by our own kernels, which take everything that the CPU takes. What cuDNN computes
-/// instead: attention_path.h.
+/// Attention by our own kernels, which support everything that the CPU supports. For the choice
+/// between these and cuDNN see cudnn/attention_path.h.
 
 #include "tessera/tensor/kernels/attention.h"
 
@@ -9,7 +9,7 @@ namespace tessera::cuda {
 
 void plain_attention(CudaStream stream, const AttentionKernel::Args& a);
 
-/// Scratch: the sum of dout * out of each row.
+/// Bytes of scratch: the sum of dout * out of each row.
 std::size_t plain_attention_backward_bytes(const AttentionBackwardKernel::Args& a);
 void plain_attention_backward(CudaStream stream, const AttentionBackwardKernel::Args& a,
                               Workspace scratch);

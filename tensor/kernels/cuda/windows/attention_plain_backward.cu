@@ -14,10 +14,10 @@ namespace {
 using cuda::AttentionTile;
 using cuda::kAttentionThreads;
 
-// With P the probabilities, M what dropout multiplied them by and D the rows' sums of dout * out:
+// With P the probabilities, M the dropout factors and D the row sums of dout * out:
 //     dP = M * (dout v^T)    dS = P * (dP - D)
 //     dv = (P * M)^T dout    dk = scale dS^T q    dq = scale dS k
-// P is computed again from log_sum_exp. Each gradient is summed by one block in one order.
+// P is recomputed from log_sum_exp. Each gradient is summed by one block in one order.
 template <class C>
 struct BackwardWork {
   cuda::AttentionExtents extents;
@@ -34,7 +34,7 @@ struct RowNumbers {
   C log_sum_exp, dot;
 };
 
-// Of one query of a head; a row that saw no key has scores of -inf, which give zeros against 0.
+// For one query of a head; the scores of a row without keys are -inf, and give zeros relative to 0.
 template <class C>
 __device__ RowNumbers<C> row_numbers(const BackwardWork<C>& work, std::int64_t head_row,
                                      std::int64_t query) {
@@ -43,7 +43,7 @@ __device__ RowNumbers<C> row_numbers(const BackwardWork<C>& work, std::int64_t h
   return {saved == -std::numeric_limits<C>::infinity() ? C{0} : saved, work.dots[head_row + query]};
 }
 
-// A warp a row.
+// One warp per row.
 template <class C>
 __global__ void __launch_bounds__(kAttentionThreads, 1)
     dots_kernel(const __grid_constant__ BackwardWork<C> work) {
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
   }
 }
 
-// P * M and dS of a pair whose masked score is `score`; `product` is dout v^T.
+// P * M and dS of a pair with masked score `score`; `product` is dout v^T.
 template <class C>
 struct PairGradients {
   C weight, dscore;
@@ -227,7 +227,7 @@ struct KeyTile {
         rows_of<C>(work.v, head_of(work.v.strides, place.head), first_key(), e.keys, e.value_dim),
         dout);
     differentiate(head, query, scores, products);
-    // The weights' place is used twice: the barrier stands between.
+    // The memory of the weights is reused: this barrier separates the two uses.
     cuda::store_weights(weights, scores);
     dout.window.column = place.chunk * Tile::kColumns;
     cuda::add_weighted_rows<C>(dv, weights, chunks, dout);
@@ -237,7 +237,7 @@ struct KeyTile {
     cuda::add_weighted_rows<C>(dk, weights, chunks, q);
   }
 
-  // Scores become P * M, products dS.
+  // Turns scores into P * M and products into dS.
   __device__ void differentiate(std::int64_t head, std::int64_t query, cuda::Scores<C>& scores,
                                 cuda::Scores<C>& products) {
     const cuda::AttentionExtents& e = work.extents;

@@ -1,7 +1,7 @@
 #pragma once
 
-/// What attention and its derivatives share on a GPU: tiles of operands in shared memory, products
-/// of them, and the scores of a tile. For .cu files.
+/// Shared by attention and its derivatives on a GPU: tiles of operands in shared memory, their
+/// products, and the scores of a tile. For .cu files.
 ///
 /// A thread of a block has rows ty * kLane + i and columns g * kSide + tx * kLane + j of a product.
 /// Tiles are stored depth-major, so that a thread reads its rows and columns 16 bytes at a time.
@@ -21,7 +21,7 @@ namespace tessera::cuda {
 __device__ inline int tile_row_thread() { return static_cast<int>(threadIdx.x) / 16; }
 __device__ inline int tile_column_thread() { return static_cast<int>(threadIdx.x) % 16; }
 
-/// Calls body.template operator()<T>() with the type of a floating dtype that is computed in C.
+/// Calls body.template operator()<T>() with the type of a floating dtype whose compute type is C.
 template <class C, class Body>
 __device__ inline void with_element_of(DType dtype, Body&& body) {
   if constexpr (sizeof(C) == 8) {
@@ -33,15 +33,16 @@ __device__ inline void with_element_of(DType dtype, Body&& body) {
   }
 }
 
-/// A part of one head of an operand: from (row, column) on; beyond `rows` and `columns` lie zeros.
+/// A window of one head of an operand, from (row, column) on; elements beyond `rows` and `columns`
+/// are 0.
 struct Window {
   std::int64_t offset = 0;  ///< of the head
   std::int64_t row = 0, rows = 0;
   std::int64_t column = 0, columns = 0;
 };
 
-/// Calls store(r, c, value) for a kRows x kColumns window, each thread for its share; threads that
-/// are neighbours store neighbouring rows where kRowsFirst holds, else neighbouring columns.
+/// Calls store(r, c, value) for a kRows x kColumns window, each thread for its share. Adjacent
+/// threads store adjacent rows if kRowsFirst, else adjacent columns.
 template <class C, int kRows, int kColumns, bool kRowsFirst, class Store>
 __device__ inline void load_window(const HeadView& x, const Window& w, Store store) {
   with_element_of<C>(x.dtype, [&]<class T>() {
@@ -73,7 +74,7 @@ __device__ inline void load_window(const HeadView& x, const Window& w, Store sto
   });
 }
 
-/// sums += a^T b over `depth` rows: a has kSpacing elements a row, b `b_spacing`.
+/// sums += a^T b over `depth` rows: a has kSpacing elements per row, b `b_spacing`.
 template <class C, int kColumns>
 __device__ inline void add_product(C (&sums)[AttentionTile<C>::kLane][kColumns], const C* a,
                                    const C* b, int b_spacing) {
@@ -102,7 +103,7 @@ __device__ inline void add_product(C (&sums)[AttentionTile<C>::kLane][kColumns],
 template <class C>
 inline constexpr int kChunkPacks =
     2 * AttentionTile<C>::kDepth* AttentionTile<C>::kSpacing / AttentionTile<C>::kLane;
-/// And a whole tile of what scores become: [column][row].
+/// In addition a tile of weights computed from scores: [column][row].
 template <class C>
 inline constexpr int kWeightPacks =
     AttentionTile<C>::kSide* AttentionTile<C>::kSpacing / AttentionTile<C>::kLane;
@@ -112,7 +113,7 @@ using Scores = C[AttentionTile<C>::kLane][AttentionTile<C>::kLane];
 template <class C>
 using Columns = C[AttentionTile<C>::kLane][2 * AttentionTile<C>::kLane];
 
-/// One side of a product of rows: kSide rows from window.row on, times `factor`.
+/// One operand of a product of rows: kSide rows from window.row on, times `factor`.
 template <class C>
 struct Side {
   const HeadView& view;
@@ -120,7 +121,7 @@ struct Side {
   C factor = 1;
 };
 
-// Loads are called, not repeated at each place: that keeps the kernels' registers for products.
+// Not inlined: that keeps the kernels' registers for products.
 template <class C>
 __device__ __attribute__((noinline)) void load_depth_major(C* to, const Side<C>& side) {
   using Tile = AttentionTile<C>;
@@ -184,7 +185,8 @@ __device__ inline void store_weights(C* weights, const Scores<C>& values) {
   }
 }
 
-/// The columns of a thread, in the order of Columns: f(place in Columns, column in the chunk).
+/// Calls f(index in Columns, column in the chunk) for the columns of a thread, in the order of
+/// Columns.
 template <class C, class F>
 __device__ inline void for_columns(F f) {
   using Tile = AttentionTile<C>;
@@ -194,7 +196,7 @@ __device__ inline void for_columns(F f) {
   }
 }
 
-/// A value of the mask; apart from the kernels, which call it for each score.
+/// A value of the mask; a separate function, which kernels call for each score.
 template <class C>
 __device__ __attribute__((noinline)) C mask_value(const void* mask, DType dtype, std::int64_t at) {
   return load_element<C>(mask, dtype, at);
@@ -220,7 +222,7 @@ struct HeadRule {
       position = rule.first_position + head_offset(extents, rule.position_strides, batch, head);
   }
 
-  /// The score of a pair under the mask; -inf where there is no such pair.
+  /// The score of a pair under the mask; -inf if the pair is masked or does not exist.
   __device__ C score(std::int64_t query, std::int64_t key, C value) const {
     constexpr C kNever = -std::numeric_limits<C>::infinity();
     if (query >= queries || key >= keys) return kNever;
@@ -232,7 +234,7 @@ struct HeadRule {
     if (rule.mask_dtype == DType::kBool) return mask != C{0} ? value : kNever;
     return value + mask;
   }
-  /// Of kLane keys from `key` on.
+  /// For kLane keys from `key` on.
   __device__ Pack<C> factors(std::int64_t query, std::int64_t key) const {
     return draw_keep_factors(
         rule, position + query * rule.position_strides.row + key * rule.position_strides.column);

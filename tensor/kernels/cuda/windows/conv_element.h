@@ -1,7 +1,7 @@
 #pragma once
 
-/// One element of a convolution or of its derivatives, as the sum of what it gathers; CPU code too,
-/// for tests.
+/// One element of a convolution or of its derivatives, as the sum of the elements that it gathers.
+/// Also compiled for the CPU, for tests.
 
 #include <cstdint>
 
@@ -11,7 +11,7 @@
 
 namespace tessera::cuda {
 
-/// ConvAxis as kernels need it.
+/// ConvAxis in the form that kernels need.
 struct ConvAxisView {
   std::int64_t in = 1, out = 1, kernel = 1, stride = 1, padding = 0, dilation = 1;
 };
@@ -31,8 +31,8 @@ ImageView image_view(const AnyView& x) {
   return {x.data, x.dtype, x.strides[0], x.strides[1], x.strides[2], x.strides[3]};
 }
 
-/// What a launch computes. x, y and the weight are the operands or their gradients; the weight is
-/// [out channels, in channels of a group, h taps, w taps], contiguous.
+/// The parameters of a launch. x, y and the weight are the operands or their gradients; the weight
+/// is [out channels, in channels of a group, h taps, w taps], contiguous.
 struct ConvWork {
   std::int64_t images = 0, groups = 1, in_channels = 0, out_channels = 0;  ///< of one group
   ConvAxisView h, w;
@@ -44,7 +44,7 @@ struct ConvWork {
   TESSERA_HD std::int64_t taps() const { return h.kernel * w.kernel; }
 };
 
-/// A place in [images, channels, h, w], from the index in row-major order.
+/// A position in [images, channels, h, w], from the row-major index.
 struct ImagePlace {
   std::int64_t image, channel, row, column;
 };
@@ -89,7 +89,7 @@ TESSERA_HD C conv_output(const ConvWork& work, std::int64_t i) {
   return sum;
 }
 
-/// The output index that meets input `at` with tap `tap`; -1 where there is none.
+/// The output index that reads input `at` with tap `tap`; -1 if there is none.
 TESSERA_HD std::int64_t conv_output_index(const ConvAxisView& axis, std::int64_t at,
                                           std::int64_t tap) {
   const std::int64_t steps = at + axis.padding - tap * axis.dilation;
@@ -122,7 +122,7 @@ TESSERA_HD C conv_input_gradient(const ConvWork& work, std::int64_t i) {
   return sum;
 }
 
-/// What output position `p` (of all images) adds to the gradient of weight element `i`.
+/// The contribution of output position `p` (of all images) to the gradient of weight element `i`.
 template <class C>
 TESSERA_HD C conv_weight_term(const ConvWork& work, std::int64_t i, std::int64_t p, C sum) {
   const std::int64_t s = i % work.w.kernel, r = i / work.w.kernel % work.h.kernel,

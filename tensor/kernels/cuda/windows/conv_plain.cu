@@ -27,7 +27,7 @@ __global__ void input_gradient_kernel(const __grid_constant__ ConvWork work, voi
   });
 }
 
-// A block for each element, whose sum is a tree over all positions.
+// One block per element, whose sum is a tree over all positions.
 template <class C>
 __global__ void weight_gradient_kernel(const __grid_constant__ ConvWork work, void* dweight,
                                        std::int64_t n, C beta) {

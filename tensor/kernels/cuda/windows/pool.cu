@@ -14,7 +14,7 @@ namespace {
 template <class T>
 using Computed = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// The operand of any strides, [images, channels, h, w].
+// An operand of any strides, [images, channels, h, w].
 struct Strided {
   explicit Strided(const ConstView& view)
       : data(view.data),
@@ -41,7 +41,7 @@ struct Strided {
   cuda::PoolDivisor by_channels;
 };
 
-// What all four kernels take; `side` is that of the result.
+// The parameters of all four kernels; `side` is the result's.
 struct Work {
   cuda::PoolPlanes g;
   cuda::PoolSide side;
@@ -55,7 +55,7 @@ __device__ void for_each_result(const Work& work, const F& f) {
               [&](std::int64_t i) { f(i, work.side.place(i)); });
 }
 
-// The first of equals, and the first NaN.
+// The first of equal elements, and the first NaN.
 template <class T>
 __global__ void max_kernel(const __grid_constant__ Work work, T* y, std::int64_t* indices) {
   using C = Computed<T>;
@@ -101,7 +101,7 @@ __global__ void max_backward_kernel(const __grid_constant__ Work work, T* dx,
   });
 }
 
-// Columns are summed by themselves, as on the CPU.
+// Sums each column separately, as on the CPU.
 template <class T>
 __global__ void avg_kernel(const __grid_constant__ Work work, T* y) {
   using C = Computed<T>;
@@ -120,7 +120,7 @@ __global__ void avg_kernel(const __grid_constant__ Work work, T* y) {
   });
 }
 
-// The same where windows are large: a warp has each.
+// The same for large windows: one warp per window.
 template <class T>
 __global__ void large_avg_kernel(const __grid_constant__ Work work, T* y) {
   using C = Computed<T>;
@@ -185,7 +185,7 @@ void with_floating(DType dtype, const Body& body) {
   });
 }
 
-// Windows of so many elements are a warp's: fewer leave lanes idle.
+// Windows of at least this many elements use a warp: fewer would leave lanes idle.
 bool has_large_windows(const PoolGeometry& g) {
   const auto reach = [](const PoolAxis& axis) {
     return axis.adaptive ? axis.in / std::max<std::int64_t>(1, axis.out)

@@ -1,6 +1,6 @@
 #pragma once
 
-/// PoolGeometry for kernels: which windows have which elements, without slow divisions. Pure
+/// PoolGeometry for kernels: which windows contain which elements, without slow divisions. Pure
 /// functions, tested on the CPU against PoolAxis.
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 namespace tessera::cuda {
 
 using PoolDivisor = Divisor<std::uint64_t>;
-/// Of an extent, which may be 0 where nothing is divided by it.
+/// For an extent, which may be 0 if nothing is divided by it.
 inline PoolDivisor pool_divisor(std::int64_t extent) {
   return make_divisor(static_cast<std::uint64_t>(std::max<std::int64_t>(1, extent)));
 }
-/// n from 0 on.
+/// For n >= 0.
 TESSERA_HD std::int64_t quotient(std::int64_t n, const PoolDivisor& by) {
   return static_cast<std::int64_t>(quotient(static_cast<std::uint64_t>(n), by));
 }
 
-/// The windows of one spatial dim, as PoolAxis has them.
+/// The windows of one spatial dim, as in PoolAxis.
 struct PoolWindows {
   PoolWindows() = default;
   explicit PoolWindows(const PoolAxis& axis)
@@ -87,7 +87,7 @@ struct PoolPlanes {
   bool count_include_pad = true;
 };
 
-/// Where an element of one side lies: its plane, and its row and column there.
+/// The position of an element of one side: its plane, and its row and column there.
 struct PoolPlace {
   std::int64_t plane, row, column;
 };
