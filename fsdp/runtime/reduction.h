@@ -1,15 +1,15 @@
 #pragma once
 
-/// One reduction of a group: from slots, over the ranks, into grad(). Private to this folder.
+/// One reduction of a group: from the slots, over the ranks, into grad(). Private to this folder.
 ///
 ///     slots --(reduce-scatter over the shard axis, on the reduce stream)--> reduced
 ///           --(all-reduce, or second reduce-scatter, among replicas, on the all-reduce stream)-->
 ///           --(hook, scale, cast, add)--> grad()
 ///
-/// Every step is left out where the group has no such axis. A slot that is its own sum over the
-/// shard axis (one rank there) is handed over as it is, and not scattered. Sums are formed in rank
-/// order; the scaling by 1 / ranks comes once, last, but for f16, which is divided by part of it
-/// before so that the sum does not overflow.
+/// A step is skipped if the group has no such axis. A slot that already equals its sum over the
+/// shard axis (one rank) is used directly and not scattered. Sums are formed in rank order and
+/// scaled by 1 / ranks once, at the end. Only f16 gradients are divided by a part of the factor
+/// first, so that the sum does not overflow.
 
 #include <vector>
 
@@ -17,8 +17,9 @@
 
 namespace tessera::fsdp {
 
-/// F = pre * post, pre the smallest power of two p for which F is not a multiple of p, or p * p >=
-/// F; so that neither factor is far from the root. 4: (2, 2), 6: (4, 1.5), 16: (4, 4).
+/// factor = pre * post, where pre is the smallest power of two p such that factor is not a multiple
+/// of p, or p * p >= factor. Both are then close to the square root. 4: (2, 2), 6: (4, 1.5), 16:
+/// (4, 4).
 struct DivideFactors {
   double pre = 1;
   double post = 1;
@@ -29,18 +30,18 @@ class Reduction {
  public:
   Reduction(ParamGroup& group, CommContext& comm) : group_(group), comm_(comm) {}
 
-  /// False when there is nothing to reduce.
+  /// Returns false if there is nothing to reduce.
   bool collect();
   void run();
-  /// Parameters whose grad() is new.
+  /// Parameters whose grad() was written.
   std::vector<nn::Parameter> reduced() const;
 
  private:
   struct Member {
     ShardedParameter* parameter = nullptr;
-    bool fresh = false;  ///< has a slot to be reduced; else only a partial sum
-    Tensor slot{};       ///< to be scattered; undefined where it became the sum as it was
-    Tensor sum{};        ///< of this rank's rows, padded; front layout, slot dtype
+    bool fresh = false;  ///< has a slot to reduce; otherwise it has only a partial sum
+    Tensor slot{};       ///< input of the reduce-scatter; undefined if the slot itself became `sum`
+    Tensor sum{};        ///< this rank's rows, padded; front layout, slot dtype
     Tensor target{};     ///< becomes grad(); may be `sum` itself
   };
   void take_part_with_zeros();
@@ -60,8 +61,8 @@ class Reduction {
   ParamGroup& group_;
   CommContext& comm_;
   std::vector<Member> members_;
-  std::vector<std::string> without_;  ///< trainable parameters that take no part
-  Stream stream_;                     ///< of the step under way
+  std::vector<std::string> without_;  ///< trainable parameters without a gradient
+  Stream stream_;                     ///< stream of the current step
   std::vector<Block> until_done_;
   DivideFactors factors_;
   UseCount use_count_;
