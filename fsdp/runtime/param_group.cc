@@ -17,7 +17,7 @@ namespace tessera::fsdp {
 namespace {
 
 constexpr const char* kWhere = "fsdp.fully_shard";
-/// Every parameter starts on such a boundary of the gathered memory.
+/// Alignment of every parameter in the gathered memory, in bytes.
 constexpr std::int64_t kAlignment = 256;
 
 std::int64_t align_up(std::int64_t bytes) {
@@ -46,7 +46,7 @@ void check_unowned(const ManagedParameter& managed, const std::string& group) {
                    managed.name, group, owner->group_name(), managed.parameter.name());
 }
 
-// The dim to cut, checked: with `ranks` cutting it in all.
+// The dim to shard, checked for `ranks` shards in all.
 int checked_dim(const ManagedParameter& managed, const std::string& group, int ranks,
                 const ShardPlacement& placement) {
   const Shape& shape = managed.parameter.shape();
@@ -136,7 +136,7 @@ void ParamGroup::add_parameters(std::vector<ManagedParameter> managed,
     parameters_.emplace_back(std::move(each.parameter), ParameterLayout(shape, dim, axes),
                              std::move(choice));
   }
-  // Nothing was changed until here, so that what throws leaves the model as it was.
+  // Nothing was changed up to here, so an error leaves the model as it was.
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     parameters_[i].take_over(meshes[i], shared_from_this());
 }
@@ -147,11 +147,11 @@ ParamGroup::~ParamGroup() {
     gathered_.retire("the module of group " + name_ +
                      ", which gathers it, is gone: keep the model until backward has run");
   } catch (const std::exception&) {
-    // Out of host memory for the text: then it is released, as it was.
+    // Out of host memory for the text: the storage is then released without it.
   }
 }
 
-// Over the group's axes, and those that have cut the parameter before (tensor parallelism).
+// The group's axes, and those that have sharded the parameter before (tensor parallelism).
 std::shared_ptr<const nn::Mesh> ParamGroup::mesh_for(const nn::Parameter& parameter) const {
   const distributed::DeviceMesh other = distributed::mesh_of(parameter);
   if (!other.defined()) return distributed::make_mesh(mesh_);
@@ -254,8 +254,8 @@ void ParamGroup::wait_for_unshard(CommContext& comm, const GatherRoom& room) {
   state_ = GroupState::kFull;
 }
 
-// Expressions over local() add to grad() on compute, perhaps while a reduce is writing it: they
-// wait for it first.
+// Expressions over local() add to grad() on compute, possibly while a reduction writes it. They
+// wait for the reduction first.
 void ParamGroup::watch_local_gradients() {
   if (std::exchange(watches_local_gradients_, true)) return;
   for (const ShardedParameter& parameter : parameters_) {
@@ -315,7 +315,7 @@ void ParamGroup::finish(CommContext& comm) noexcept {
       if (event.is_recorded()) event.synchronize();
     }
   } catch (const std::exception&) {
-    // What failed on a stream was reported where it happened; the work is over all the same.
+    // Errors of a stream were reported elsewhere. The work is over in any case.
   }
 }
 

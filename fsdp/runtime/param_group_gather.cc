@@ -1,5 +1,5 @@
-// How a group's values come together: from the shards, from 1/n that forward kept, and by the
-// detours of casts, offload, other dims, two cuts and extensions.
+// How a group's values are gathered: from the shards, or from the 1/n that forward kept; with
+// casts, offload, sharding along other dims, sharding over both axes, and extensions.
 
 #include <algorithm>
 #include <utility>
@@ -16,7 +16,7 @@
 namespace tessera::fsdp {
 namespace {
 
-/// The bytes of a contiguous tensor as u8: how parameters of different dtypes travel in one gather.
+/// The bytes of a contiguous tensor as u8: parameters of different dtypes are sent in one gather.
 Tensor as_bytes(const Tensor& x) {
   const auto size = static_cast<std::int64_t>(dtype_size(x.dtype()));
   return Tensor::over(x.storage(), {x.numel() * size}, {1}, x.offset() * size, DType::kU8);
@@ -39,7 +39,7 @@ void ParamGroup::unshard(CommContext& comm, const GatherRoom& room) {
   }
   try {
     issue_gather(comm);
-  } catch (...) {  // nobody would know of this memory
+  } catch (...) {  // the state stays sharded, so nothing would release this memory later
     const StreamGuard on_gather(comm.gather());
     gathered_.release();
     chunks_.clear();
@@ -79,8 +79,8 @@ void ParamGroup::issue_gather(CommContext& comm) {
   gather_done_ = comm.gather().record("gathered");
 }
 
-// What this rank sends of a parameter. Where local() cannot travel as it lies, it is brought to its
-// own place in the gathered memory, and travels from there.
+// The tensor that this rank sends for a parameter. If local() cannot be sent directly, it is copied
+// to its place in the gathered memory and sent from there.
 Tensor ParamGroup::what_travels(CommContext& comm, std::size_t index) {
   const ShardedParameter& parameter = parameters_[index];
   const ParameterLayout& layout = parameter.layout();
@@ -108,8 +108,9 @@ void ParamGroup::all_gather(std::vector<Tensor> inputs, std::vector<Tensor> outp
   }
 }
 
-// Of a group cut twice: the chunk that the replicas share, in the compute dtype (for an extension,
-// in the stored one). Once per step and whenever shards were written since.
+// For groups sharded over both axes: gathers the chunk that the replicas share, in the compute
+// dtype (for an extension, in the stored dtype). Once per step, and whenever shards were written
+// since.
 void ParamGroup::gather_among_replicas(CommContext& comm) {
   if (!chunks_.empty() && !is_stale()) return;
   chunks_.clear();
@@ -134,8 +135,8 @@ void ParamGroup::gather_among_replicas(CommContext& comm) {
   all_gather(std::move(inputs), std::move(outputs), *replica_group_);
 }
 
-// An extension's own tensors travel; all ranks' rows are made of them here. Of a group cut twice it
-// gets the chunk that the replicas share.
+// Sends the extension's own tensors, and builds all ranks' rows from the gathered ones. In a group
+// that is sharded over both axes, the extension gets the chunk that the replicas share.
 void ParamGroup::gather_payload(CommContext& comm, std::size_t index) {
   const ShardedParameter& parameter = parameters_[index];
   const ParameterLayout& layout = parameter.layout();
