@@ -4,7 +4,7 @@
 /// two streams.
 ///
 /// Memory crosses streams in two cases. In both, this object holds the bytes until the stream that
-/// reuses them has been made to wait (README.md has the full table of event edges):
+/// reuses them has been made to wait (fsdp/README.md has the table of event edges):
 /// - gathered values belong to the gather stream and compute reads them: `park` holds them until
 ///   the gather stream waits for compute;
 /// - gradient slots belong to compute and the reduce stream reads them: `hold_slots` holds them

@@ -87,7 +87,7 @@ class ParamGroup final : public nn::ParameterOwner,
   std::int64_t accumulated_bytes() const;
 
   /// Issues the gather on the gather stream; no-op when gathered. `room`: the bound on gathered
-  /// buffers and the number that other groups have (README.md).
+  /// buffers and the number that other groups have (fsdp/README.md).
   void unshard(CommContext& comm, const GatherRoom& room);
   /// Makes compute wait for the gather and opens the values. Gathers first if necessary, and again
   /// if local() was written since. No-op when full.
