@@ -1,4 +1,4 @@
-// What the cases of language models in tools/training_values/ have in common.
+// Helpers of the language-model cases in tools/training_values/.
 #pragma once
 
 #include <memory>
