@@ -1,6 +1,6 @@
 #pragma once
 
-/// What fully_shard and replicate share. Private to this folder.
+/// The part that fully_shard and replicate share. Private to this folder.
 
 #include <vector>
 
@@ -10,7 +10,7 @@
 
 namespace tessera::fsdp {
 
-/// Makes one group of what the modules have and no earlier call claimed, and attaches the state.
+/// Makes one group of the modules' parameters that no earlier call owns, and attaches the state.
 Handle attach(const std::vector<nn::Module*>& modules, const FullyShardOptions& options, Kind kind);
 
 }  // namespace tessera::fsdp

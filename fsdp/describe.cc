@@ -32,7 +32,7 @@ std::int64_t local_bytes(const nn::Parameter& parameter) {
   return elements * static_cast<std::int64_t>(dtype_size(parameter.dtype()));
 }
 
-// One group: the modules that one call was given.
+// One group: the modules of one call.
 struct Group {
   Handle handle;
   std::vector<nn::Module*> modules;
@@ -134,8 +134,8 @@ std::string prefetch_text(const Handle& handle, const Names& names) {
                                    ahead ? "the preceding group" : "none", names));
 }
 
-// What the call claimed: its managed modules' own parameters but for the ignored ones, which have
-// no owner.
+// The parameters that the call claimed: those of its managed modules, without the ignored ones,
+// which have no owner.
 std::vector<Row> rows_of(const Handle& handle, const std::map<const void*, std::string>& names) {
   const MixedPrecision& mixed = handle.options().mixed_precision;
   std::vector<Row> out;

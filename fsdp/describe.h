@@ -1,6 +1,6 @@
 #pragma once
 
-/// What is sharded in a model, and how, as a page for people.
+/// A readable report of the groups in a model and their settings.
 
 #include <string>
 
@@ -8,9 +8,10 @@
 
 namespace tessera::fsdp {
 
-/// A paragraph for each group at and below `model`, depth first, then the parameters that no group
-/// holds. A group of several modules stands at its first one. Shapes, bytes and states are this
-/// rank's; nothing is computed, gathered or communicated, and values need not exist yet.
+/// One paragraph per group at and below `model`, depth first, then the parameters that belong to no
+/// group. A group of several modules is listed at its first module. Shapes, bytes and states are
+/// those of this rank. Nothing is computed, gathered or communicated, and parameters need not be
+/// materialized.
 ///
 ///     Net, as rank 0 of 2 has it: 2 groups
 ///
@@ -25,9 +26,9 @@ namespace tessera::fsdp {
 ///       head.weight  [3, 4]  [2, 4]  f32     bf16     bf16    [Shard(0)]
 ///     ...
 ///
-/// *local* is this rank's real rows; *gathered* and *slots* are what the group takes while it is
-/// gathered and while it collects gradients, alignment and padding rows included. A module that has
-/// a state and no group says so in one line.
+/// *local* is this rank's real rows. *gathered* and *slots* are the bytes of the group's gathered
+/// buffer and of its gradient slots while those are allocated, alignment and padding rows included.
+/// A module with a state but no group gets one line that says so.
 std::string describe(nn::Module& model);
 
 }  // namespace tessera::fsdp

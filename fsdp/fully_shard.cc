@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kWhere = "fsdp.fully_shard";
 
-/// What a call finds below its modules: depth first, without what has a state already.
+/// The modules and parameters that a call manages: depth first, without modules that have a state.
 class Managed {
  public:
   explicit Managed(const FullyShardOptions& options) : options_(options) {
@@ -110,7 +110,7 @@ void check_options(const FullyShardOptions& options, Kind kind, const std::strin
       names);
 }
 
-// Those that no other module of the list contains.
+// The modules that no other module of the list contains.
 std::vector<nn::Module*> outermost(const std::vector<nn::Module*>& modules) {
   std::vector<nn::Module*> out;
   for (nn::Module* module : modules) {
@@ -125,7 +125,7 @@ std::vector<nn::Module*> outermost(const std::vector<nn::Module*>& modules) {
   return out;
 }
 
-// Exempt modules compute in the stored dtype; what is around them does not notice.
+// Exempt modules compute in the stored dtype; their results are cast back for the modules around.
 void cast_around(nn::Module& module, const MixedPrecision& precision) {
   const DType outside = *precision.param_dtype;
   const auto inside = [](nn::Module& self) -> std::optional<DType> {
@@ -143,7 +143,7 @@ void cast_around(nn::Module& module, const MixedPrecision& precision) {
   });
 }
 
-// Saved and loaded in the dtype of before; computed with in another.
+// Buffers are computed with in another dtype, but saved and loaded in the stored dtype.
 void convert_buffers(nn::Module& module, const FullyShardOptions& options) {
   const Device device = options.mesh.device();
   for (nn::NamedBuffer& named : module.own_buffers()) {

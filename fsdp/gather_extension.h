@@ -1,6 +1,6 @@
 #pragma once
 
-/// A parameter's shards may travel in another form than their own: quantised, compressed, in parts.
+/// A custom wire format for a parameter's all-gather: quantised, compressed or split shards.
 
 #include <cstdint>
 #include <span>
@@ -10,8 +10,8 @@
 
 namespace tessera::fsdp {
 
-/// One per parameter. Called on the gather stream, at every gather, by all ranks alike. The group
-/// is that of the shard axis alone, also under HSDP.
+/// One object per parameter. All ranks call it on the gather stream, at every gather. The process
+/// group is always that of the shard axis, also under HSDP.
 ///
 ///     class AsBf16 final : public GatherExtension {
 ///       std::vector<Tensor> pack(const GatherShard& shard) override {
@@ -26,19 +26,19 @@ namespace tessera::fsdp {
 /// int8_extension.h is a larger example.
 class GatherExtension {
  public:
-  /// What is gathered.
+  /// This rank's input to a gather.
   struct GatherShard {
-    Tensor rows;  ///< this rank's, stored dtype, padded with zeros to as many as every rank has;
-                  ///< the dim that is cut comes first
+    Tensor rows;  ///< this rank's rows in the stored dtype, padded with zeros to the number of rows
+                  ///< that every rank has; the sharded dim comes first
     int ranks = 1;
     int rank = 0;
-    std::int64_t real_rows = 0;  ///< how many of them are real
+    std::int64_t real_rows = 0;  ///< rows that are not padding
   };
   virtual ~GatherExtension() = default;
-  /// What travels: contiguous tensors of any dtypes, in number and sizes equal on every rank.
+  /// The tensors to all-gather: contiguous, of any dtypes, equal in number and sizes on every rank.
   virtual std::vector<Tensor> pack(const GatherShard& shard) = 0;
-  /// `gathered[i]` has every rank's i-th tensor, [ranks, its shape]. Writes all ranks' rows, those
-  /// of rank 0 first, padding included, in the dtype of value().
+  /// `gathered[i]` has every rank's i-th tensor, [ranks, its shape]. Writes the rows of all ranks
+  /// in rank order, padding included, in the dtype of value().
   virtual void unpack(const GatherShard& shard, std::span<const Tensor> gathered,
                       const Tensor& rows) = 0;
 };

@@ -28,7 +28,7 @@ std::vector<ModuleState*> reached(ModuleState& state, const RecurseOptions& opti
   return states_below(state.modules());
 }
 
-// Throws when `acts` holds for none of those that have a group, though there are some.
+// Throws if there are states with a group and `acts` is false for all of them.
 template <class Acts>
 void check_acts(const std::vector<ModuleState*>& states, const Acts& acts, const char* where,
                 const char* why) {
@@ -190,7 +190,7 @@ void Handle::set_separate_reduce_scatter_group(bool value, const RecurseOptions&
   const auto states = reached(*state_, options);
   check_acts(states, is_sharded, "fsdp.set_separate_reduce_scatter_group",
              "replicated gradients are not reduce-scattered");
-  // One for each set of ranks, so that groups over the same ranks share it.
+  // One new group for each set of ranks: parameter groups over the same ranks share it.
   std::vector<std::pair<std::shared_ptr<distributed::ProcessGroup>,
                         std::shared_ptr<distributed::ProcessGroup>>>
       made;
@@ -251,7 +251,7 @@ void Handle::set_reduce_scatter_unused_params(bool value, const RecurseOptions& 
 
 void Handle::discard_pending_gradients() const {
   for (ModuleState* state : reached(*state_, {})) {
-    // Without a tree nothing ran, and nothing waits.
+    // Without a tree nothing has run, and no gradient is pending.
     if (state->group() && state->shared_tree())
       state->group()->discard_pending_gradients(state->shared_tree()->comm());
   }
@@ -341,7 +341,7 @@ bool Handle::reduce_scatter_unused_params() const {
 
 bool Handle::reshard_after_backward() const { return state_->settings().reshard_after_backward; }
 
-// Asking makes no tree, which decides a root.
+// A query must not create a tree, because that would make this module a root.
 PrefetchOptions Handle::prefetch() const {
   return state_->shared_tree() ? state_->shared_tree()->prefetch : PrefetchOptions{};
 }

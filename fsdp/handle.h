@@ -1,20 +1,21 @@
 #pragma once
 
-/// What fully_shard or replicate attached to a module: everything that can be set and asked after
-/// the call.
+/// The object that fully_shard and replicate return: settings and queries after the call.
 ///
-/// Scope. "Below" means this module and all sharded modules under it: settings reach them unless
-/// {.recurse = false}. Lists, events, hooks, reshard() and unshard() concern this module alone.
-/// Settings take effect at the next phase that reads them, also between forward and backward. Those
-/// for the whole tree are the root's, which the first forward decides. What an inner module was
-/// told for a tree of its own until then, the root's tree takes over (of events: waits for them);
-/// where two inner modules were told differently, that throws StateError naming both.
+/// Scope: "below" means this module and all sharded modules under it. Settings apply to all of them
+/// unless {.recurse = false} is passed. Lists, events, hooks, reshard() and unshard() concern this
+/// module alone. A setting takes effect at the next phase that reads it, even between forward and
+/// backward. Settings of the whole tree belong to the root, which the first forward determines. The
+/// root takes over such a setting from an inner module that was set before that forward (the gather
+/// stream waits for its post-optimizer event). If two inner modules were set differently, that
+/// forward throws StateError naming both.
 ///
-/// A setting that can act on no module that it reaches throws InvalidArgument naming the module.
-/// These are legal and do nothing: any call on a module without a group (nothing of its own to
-/// shard), and everything that a world of one rank makes superfluous.
+/// A setting that can have no effect on any module below throws InvalidArgument naming the module.
+/// Two cases are legal and do nothing: any call on a module without a group (it has no parameters
+/// of its own to shard), and everything that a world of one rank makes superfluous.
 ///
-/// A light handle, valid while the module lives; used by the thread of its rank.
+/// A Handle is a light reference, valid while the module lives. Only the rank's own thread may use
+/// it.
 
 #include <cstdint>
 #include <functional>
@@ -34,20 +35,20 @@ namespace tessera::fsdp {
 
 class ModuleState;
 
-/// Which call attached the handle.
+/// The call that attached the state.
 enum class Kind : std::uint8_t { kFullyShard, kReplicate };
 const char* kind_name(Kind kind);  ///< "fully_shard", "replicate"
 
-/// Where a group's value stands.
+/// The state of a group's gathered values.
 enum class GroupState : std::uint8_t {
   kSharded,      ///< no gathered memory
-  kPostForward,  ///< 1/n of it is kept (ReshardAfterForward of a number)
-  kGathering,    ///< a gather was issued; nobody has waited for it
-  kFull,         ///< values can be read
+  kPostForward,  ///< 1/n of the values is kept, see ReshardAfterForward(n)
+  kGathering,    ///< a gather was issued and has not been waited for
+  kFull,         ///< value() can be read
 };
 const char* group_state_name(GroupState state);
 
-/// Where a module is in an iteration.
+/// The phase of an iteration that a module is in.
 enum class Phase : std::uint8_t { kIdle, kForward, kPreBackward, kPostBackward };
 const char* phase_name(Phase phase);
 
@@ -56,37 +57,40 @@ struct RecurseOptions {
 };
 
 struct UnshardOptions {
-  bool async = false;  ///< do not make compute wait: the handle's wait() does, or the next forward
+  bool async = false;  ///< return without making the compute stream wait: wait() or the next
+                       ///< forward does
 };
 
-/// A gather under way. Dropping it is legal: the next forward waits, and what nobody used is
-/// dropped at the end of the iteration.
+/// A gather in flight. The caller may drop the handle: the next forward waits for the gather, and
+/// an unused gather is released at the end of the iteration.
 class UnshardHandle {
  public:
   UnshardHandle() = default;  ///< wait() does nothing
   explicit UnshardHandle(std::weak_ptr<ModuleState> state) : state_(std::move(state)) {}
-  /// Makes compute wait and opens the values. A second time does nothing.
+  /// Makes the compute stream wait for the gather, then opens the values. A second call does
+  /// nothing.
   void wait();
 
  private:
   std::weak_ptr<ModuleState> state_;
 };
 
-/// `tensors`: each parameter's reduced gradient rows of this rank, in the reduce dtype, before they
-/// are scaled (f16: but for the part that comes first, see reduction.h); to be changed in place, on
-/// the current stream.
+/// `tensors`: this rank's rows of each parameter's reduced gradient, in the reduce dtype, before
+/// scaling (f16 gradients have been divided by the pre-factor, see reduction.h). The hook changes
+/// them in place, on the current stream.
 using AllReduceHook = std::function<void(std::span<const Tensor> tensors)>;
-/// In place of distributed::all_gather and reduce_scatter (a sum), with their meaning; where those
-/// would be called, so not where one rank along the shard axis has nothing to exchange.
+/// Replaces distributed::all_gather or distributed::reduce_scatter (a sum), with the same meaning.
+/// It is called exactly where those would be: not where the shard axis has one rank and nothing is
+/// communicated.
 using CustomCollective =
     std::function<void(distributed::ProcessGroup& group, std::span<const Tensor> inputs,
                        std::span<const Tensor> outputs, const distributed::Label& label)>;
 
-/// How a group lies over the axes of its mesh: FSDP, HSDP, replicate and the ZeRO stages are rows
-/// of one table (README.md).
+/// The placements of a group over the axes of its mesh. README.md shows FSDP, HSDP, replicate and
+/// the ZeRO stages as rows of one table.
 struct GroupPlacements {
-  distributed::Placements parameter;  ///< of local() ...
-  distributed::Placements kept;       ///< ... of what is kept between forward and backward
+  distributed::Placements parameter;  ///< of local()
+  distributed::Placements kept;       ///< of the values kept between forward and backward
   distributed::Placements gradient;   ///< of grad()
   distributed::Placements optimizer;  ///< of optimizer state
 };
@@ -95,114 +99,123 @@ class Handle {
  public:
   explicit Handle(ModuleState& state) : state_(&state) {}
 
-  // ---- values by hand ------------------------------------------------------------------------
+  // ---- unshard and reshard by hand -----------------------------------------------------------
 
-  /// Gathers this module's own group, so that value() can be read, until reshard() or the end of
-  /// the module's next forward or backward. No-op when already gathered. Also before any forward.
+  /// All-gathers this module's own group, so that value() can be read until reshard() or the end of
+  /// the module's next forward or backward. Does nothing if already gathered. Legal before any
+  /// forward.
   UnshardHandle unshard(const UnshardOptions& options = {}) const;
-  /// Releases the group's gathered value. No-op when sharded.
+  /// Releases the group's gathered values. Does nothing if the group is sharded.
   void reshard() const;
 
-  // ---- what a pass does ----------------------------------------------------------------------
+  // ---- forward and backward ------------------------------------------------------------------
 
-  /// false: the next backward collects gradients and reduces nothing; the first one with true
-  /// reduces all that waited, once. Both reductions of HSDP: replaces set_requires_all_reduce().
+  /// false: backward collects gradients and reduces nothing. The first backward with true reduces
+  /// everything collected so far, once. Covers both reductions of HSDP: it also sets
+  /// set_requires_all_reduce() to `value`.
   void set_requires_gradient_sync(bool value, const RecurseOptions& options = {}) const;
-  /// HSDP: false keeps reduce-scatter and puts off the all-reduce among the replicas. Throws where
-  /// no group below has replicas beside shards.
+  /// HSDP: false runs the reduce-scatter and postpones the all-reduce over the replica axis. Throws
+  /// if no group below has both a shard axis and a replica axis.
   void set_requires_all_reduce(bool value, const RecurseOptions& options = {}) const;
-  /// false: another backward of the same iteration follows, so nothing is concluded at the end of
-  /// this one: compute does not wait for the reduces, and the recorded order stays; grad() is not
-  /// to be read, stepped with or dropped before the last one. For the whole tree.
+  /// false: another backward of the same iteration follows, so this one does not end the iteration:
+  /// the compute stream does not wait for the reductions and the recorded order is kept. Until the
+  /// last backward, do not read, step with or drop grad(). Applies to the whole tree.
   void set_is_last_backward(bool value) const;
-  /// Takes the option's place; the root is then treated as every other. Throws where nothing below
-  /// is sharded (replicate keeps its values).
+  /// Overrides the option; the root is then treated like any other module. Throws if nothing below
+  /// is sharded (replicate always keeps its values).
   void set_reshard_after_forward(bool value, const RecurseOptions& options = {}) const;
-  /// false: values stay gathered after backward, for the next micro-batch.
+  /// false: values stay gathered after backward, for the next microbatch.
   void set_reshard_after_backward(bool value, const RecurseOptions& options = {}) const;
-  /// false: backward does not gather this module, whose weights it does not read (an embedding).
+  /// false: backward does not gather this module, because its backward does not read the weights
+  /// (an embedding).
   void set_unshard_in_backward(bool value) const;
 
-  // ---- order and streams ---------------------------------------------------------------------
+  // ---- prefetch order and streams ------------------------------------------------------------
 
-  /// For the whole tree; call it on the root. Throws below 0.
+  /// Applies to the whole tree; call it on the root. Throws for a negative depth.
   void set_prefetch(const PrefetchOptions& options) const;
-  /// Gathered at this module's pre-forward (pre-backward), after its own gather, in the order
-  /// given; replaces the implicit rule for this module, also by an empty list given before. Throws
-  /// for a module that is not sharded.
+  /// The modules to gather at this module's pre-forward (pre-backward), after its own gather, in
+  /// the given order. The list replaces the implicit rule for this module, even an empty list.
+  /// Throws for a module that is not sharded.
   void set_modules_to_forward_prefetch(const std::vector<nn::Module*>& modules) const;
   void set_modules_to_backward_prefetch(const std::vector<nn::Module*>& modules) const;
-  /// At the next forward gathers wait for this event, recorded after the optimizer's step, instead
-  /// of for all that compute was given so far. Forgotten once used: set it every step. Throws for a
-  /// module that is not the root, and for an event never recorded.
+  /// The gathers of the next forward wait for this event (recorded after the optimizer's step)
+  /// instead of for all work issued to the compute stream so far. Used once: set it every step.
+  /// Throws for a module that is not the root, and for an event that was never recorded.
   void set_post_optim_event(const Event& event) const;
-  /// Reduces that may be in flight beside the gradients being filled; default 1. 0 saves one group
-  /// of gradient memory and gives up their overlap. Throws below 0. For the whole tree.
+  /// The number of reductions that may be in flight while the next group's gradients are written;
+  /// default 1. 0 saves one group of gradient memory; reductions then no longer overlap backward.
+  /// Throws for a negative count. Applies to the whole tree.
   void set_reduce_scatter_max_input_buffers(int count) const;
-  /// Reduce-scatters go through a process group of their own, so that a transport which works its
-  /// collectives off one by one does not put gathers behind them. All ranks call it alike.
+  /// Reduce-scatters use a process group of their own. A transport that runs the collectives of a
+  /// group one after another then does not queue gathers behind them. All ranks make the same call.
   void set_separate_reduce_scatter_group(bool value, const RecurseOptions& options = {}) const;
 
   // ---- gradients -----------------------------------------------------------------------------
 
-  /// Gradients are divided by it instead of by the number of data-parallel ranks. Throws unless
-  /// finite and > 0. Of this module alone unless {.recurse = true}.
+  /// Gradients are divided by `factor` instead of by the number of data-parallel ranks. Throws
+  /// unless it is finite and > 0. Applies to this module only, unless {.recurse = true}.
   void set_gradient_divide_factor(double factor,
                                   const RecurseOptions& options = {.recurse = false}) const;
-  /// Runs between the reduction and the scaling: with native replicas after their all-reduce, else
-  /// after the reduce-scatter (replicas by hand), on `stream` or the stream of the reduction.
-  /// Throws when a stream is given to a group with native replicas. An empty hook removes it.
+  /// Runs after the reduction and before the scaling: after the all-reduce if the group has a
+  /// replica axis, else after the reduce-scatter (for replicas that the caller reduces). Runs on
+  /// `stream`, or on the reduction's own stream. Throws when a stream is given to a group with a
+  /// replica axis. An empty hook removes it.
   void set_all_reduce_hook(AllReduceHook hook, std::optional<Stream> stream = {}) const;
-  /// Empty functions restore the library's. Throw for replicate, which has neither.
+  /// An empty function restores the default. Both throw for replicate, which runs neither
+  /// collective.
   void set_custom_all_gather(CustomCollective function) const;
   void set_custom_reduce_scatter(CustomCollective function) const;
-  /// Trainable parameters without a gradient take part in the reduction with zeros, where this rank
-  /// or others have some; if no rank had any, grad() stays undefined (one host read a step). Their
-  /// modules run on every rank all the same. Parameters tagged "optional" are treated so always.
+  /// A trainable parameter without a gradient takes part in the reduction with zeros, since other
+  /// ranks may have one. If no rank had a gradient, grad() stays undefined (one host read per
+  /// step). Every rank must still run the modules. Parameters tagged "optional" always behave this
+  /// way.
   void set_reduce_scatter_unused_params(bool value, const RecurseOptions& options = {}) const;
-  /// Drops gradients of this module and those below that were collected and not reduced yet.
+  /// Drops the gradients of this module and those below that were collected but not reduced.
   void discard_pending_gradients() const;
 
-  // ---- after trouble -------------------------------------------------------------------------
+  // ---- after an error ------------------------------------------------------------------------
 
-  /// Gives up the iteration: everything is sharded, nothing is in flight, pending gradients are
-  /// dropped; grad() stays. Throws StateError for a module that is not the root.
+  /// Aborts the iteration: every group is resharded, no communication is in flight, pending
+  /// gradients are dropped. grad() is kept. Throws StateError for a module that is not the root.
   void reset_iter_state() const;
 
-  // ---- asking --------------------------------------------------------------------------------
+  // ---- queries -------------------------------------------------------------------------------
 
   Kind kind() const;
-  const FullyShardOptions& options() const;  ///< of replicate: those that it has
-  GroupState state() const;                  ///< kSharded without a group
+  const FullyShardOptions& options() const;  ///< for replicate: its options as FullyShardOptions
+  GroupState state() const;                  ///< kSharded if there is no group
   Phase phase() const;
-  bool is_root() const;  ///< once a forward decided it
+  bool is_root() const;  ///< valid after the first forward
   bool has_group() const;
-  /// The group's name in traces, errors and labels: the module's path() once the root ran forward,
-  /// whether the modules around it are sharded or not; "root" for the outermost module; joined with
-  /// ", " for a group of several modules.
+  /// The group's name in traces, errors and labels: the module's path() once the root has run
+  /// forward (whether the enclosing modules are sharded or not), "root" for the outermost module.
+  /// The names of a group of several modules are joined with ", ".
   std::string group_name() const;
-  /// Full names of the group's parameters, in the order of communication.
+  /// Full names of the group's parameters, in communication order.
   std::vector<std::string> parameter_names() const;
-  /// The modules whose parameters and buffers this call looked after, depth first.
+  /// The modules whose parameters and buffers this call manages, depth first.
   std::vector<nn::Module*> managed_modules() const;
-  /// Empty without a group; of its first parameter, where they are cut along different dims.
+  /// The placements of the group's first parameter (others may be sharded along another dim). Empty
+  /// if the module has no group.
   GroupPlacements placements() const;
-  /// What the setters said, of this module; prefetch() of its tree.
+  /// The values set on this module; prefetch() is that of the whole tree.
   bool requires_gradient_sync() const;
   bool requires_all_reduce() const;
-  ReshardAfterForward reshard_after_forward() const;  ///< of the option, or what replaced it
+  ReshardAfterForward reshard_after_forward() const;  ///< the option, or the value set later
   bool reshard_after_backward() const;
   bool unshard_in_backward() const;
-  double gradient_divide_factor() const;  ///< 1 without a group
+  double gradient_divide_factor() const;  ///< 1 if there is no group
   bool reduce_scatter_unused_params() const;
   PrefetchOptions prefetch() const;
-  /// Nothing: the implicit rule. Of a group of several modules its first stands for it.
+  /// Unset: the implicit rule. A group of several modules is listed as its first module.
   std::optional<std::vector<nn::Module*>> modules_to_forward_prefetch() const;
   std::optional<std::vector<nn::Module*>> modules_to_backward_prefetch() const;
   std::int64_t slot_bytes()
-      const;  ///< of all trainable parameters' gradient slots, padding included
-  std::int64_t gathered_bytes() const;  ///< of the whole group, alignment and padding included
-  /// Bytes copied on this rank so far by all groups of the tree, by cause.
+      const;  ///< gradient slots of all trainable parameters, padding included
+  std::int64_t gathered_bytes() const;  ///< gathered memory of the group, alignment and padding
+                                        ///< included
+  /// Bytes that all groups of the tree copied on this rank so far, by cause.
   CopyCounters copies() const;
 
   ModuleState& module_state() const { return *state_; }
@@ -211,22 +224,22 @@ class Handle {
   ModuleState* state_;
 };
 
-/// The handle of a module that was sharded or replicated. Throws StateError `no FSDP state on
-/// <name>` for others.
+/// The handle of a module that was sharded or replicated. Otherwise throws StateError `no FSDP
+/// state on <name>`.
 Handle of(const nn::Module& module);
 bool has_state(const nn::Module& module);
 
 struct ShardedModulesOptions {
-  bool root_only = false;  ///< only those that no other sharded module contains
+  bool root_only = false;  ///< only modules that no other sharded module contains
 };
 /// Modules with a state, depth first, each once.
 std::vector<nn::Module*> sharded_modules(nn::Module& model,
                                          const ShardedModulesOptions& options = {});
 
-/// Several roots use one set of communication streams (pipeline stages on one device), and what
-/// set_reduce_scatter_max_input_buffers() told one of them holds for all. Throws StateError after
-/// their first forward and if two were told differently, InvalidArgument for a module without a
-/// state.
+/// Several roots share one set of communication streams (pipeline stages on one device). A
+/// set_reduce_scatter_max_input_buffers() value of one root then applies to all. Throws StateError
+/// after their first forward, and if two roots were set differently; InvalidArgument for a module
+/// without a state.
 void share_comm_context(const std::vector<nn::Module*>& roots);
 
 }  // namespace tessera::fsdp

@@ -21,11 +21,11 @@ std::int64_t row_elements(const Tensor& rows) {
   return elements;
 }
 
-/// body(columns of a row, blocks of a row) for the full blocks, then for the short one at the end:
-/// each as [rows, blocks, elements of a block] and [rows, blocks, 1].
+/// A part of every row: the full blocks, or the shorter block at the end. The functions below view
+/// it as [rows, blocks, elements of a block] and [rows, blocks, 1].
 struct Part {
-  std::int64_t first = 0;   ///< element of a row
-  std::int64_t length = 0;  ///< of a block
+  std::int64_t first = 0;   ///< first element in the row
+  std::int64_t length = 0;  ///< elements of a block
   std::int64_t blocks = 0;
 };
 std::vector<Part> parts_of(std::int64_t row, std::int64_t block) {
@@ -35,12 +35,12 @@ std::vector<Part> parts_of(std::int64_t row, std::int64_t block) {
   if (row % block > 0) parts.push_back({.first = full * block, .length = row % block, .blocks = 1});
   return parts;
 }
-/// Of [rows, elements]: [rows, blocks, elements of a block].
+/// Views [rows, elements] as [rows, blocks, elements of a block].
 Tensor elements_of(const Tensor& x, const Part& part) {
   return x.narrow(1, part.first, part.blocks * part.length)
       .unflatten(1, {part.blocks, part.length});
 }
-/// Of [rows, blocks of a row]: [rows, blocks, 1].
+/// Views [rows, blocks of a row] as [rows, blocks, 1].
 Tensor scales_of(const Tensor& scales, const Part& part, std::int64_t block) {
   return scales.narrow(1, part.first / block, part.blocks).unsqueeze(2);
 }

@@ -1,19 +1,20 @@
 #pragma once
 
-/// Gathers parameters in 8 bits an element: about a quarter of what f32 sends. Shards, gradients
-/// and the optimizer keep full precision; what modules compute with is rounded at every gather, by
-/// the same rule on every rank, this one's rows included. Also the example of a GatherExtension.
+/// All-gathers parameters with 8 bits per element: about a quarter of the bytes of f32. Shards,
+/// gradients and the optimizer keep full precision. The gathered values are rounded at every
+/// gather, identically on every rank, including the rank's own rows. Also an example of a
+/// GatherExtension.
 ///
 ///     fully_shard(block, {.mesh = mesh, .gather_extension = int8_gather()});
 ///
-/// Each row of the dim that is cut is quantised in blocks of neighbours, symmetrically:
+/// Each row of the sharded dim is quantised symmetrically, in blocks of consecutive elements:
 ///
 ///     scale = max |x| / 127 of the block, in f32      code = round(x / scale), in [-127, 127]
 ///
-/// and arrives as code * scale. So an element is off by at most max |x| / 254 of its block (beside
-/// the rounding of f32 and of the compute dtype); a block of zeros stays zero, and one that holds
-/// an infinity or a NaN has no finite element afterwards. Rows are cut in blocks from their own
-/// start: values do not depend on the number of ranks.
+/// and dequantised to code * scale. An element is therefore off by at most max |x| / 254 of its
+/// block (besides the rounding of f32 and of the compute dtype). A block of zeros stays zero. A
+/// block that contains an infinity or a NaN has no finite element afterwards. Blocks start at the
+/// beginning of each row, so the values do not depend on the number of ranks.
 
 #include <cstdint>
 #include <memory>
@@ -26,9 +27,9 @@
 namespace tessera::fsdp {
 
 struct Int8Options {
-  std::int64_t block = 128;  ///< elements that share a scale of 4 bytes; >= 1
-  /// Parameters whose rows (of dim 0, whatever is cut) have fewer elements travel as they are
-  /// (biases, norms): scales would cost more than codes save.
+  std::int64_t block = 128;  ///< elements that share one 4-byte scale; >= 1
+  /// Parameters whose rows (of dim 0, whatever dim is sharded) have fewer elements are sent
+  /// unquantised (biases, norms): the scales would cost more than the codes save.
   std::int64_t smallest_row = 16;
 };
 
@@ -39,7 +40,7 @@ class Int8Extension final : public GatherExtension {
  public:
   /// Throws InvalidArgument for a block below 1.
   explicit Int8Extension(std::int64_t block);
-  /// Codes, u8 [rows, row elements], 128 more than above; scales, f32 [rows, blocks of a row].
+  /// Codes: u8 [rows, row elements], stored + 128. Scales: f32 [rows, blocks per row].
   std::vector<Tensor> pack(const GatherShard& shard) override;
   void unpack(const GatherShard& shard, std::span<const Tensor> gathered,
               const Tensor& rows) override;

@@ -14,7 +14,7 @@ NoSync::NoSync(nn::Module& model) {
     const Handle handle = of(*module);
     before_.push_back({handle, handle.requires_gradient_sync(), handle.requires_all_reduce()});
   }
-  // Read all first: handles of one group share a state.
+  // All values were read first, since handles of one group share a state.
   for (const Before& each : before_)
     each.handle.set_requires_gradient_sync(false, {.recurse = false});
 }
@@ -22,7 +22,8 @@ NoSync::NoSync(nn::Module& model) {
 NoSync::~NoSync() {
   for (const Before& each : before_) {
     each.handle.set_requires_gradient_sync(each.requires_gradient_sync, {.recurse = false});
-    // The call above is for both reductions; where they differ, there are two.
+    // The call above sets both reductions. If they differed before, the second one is set
+    // separately.
     if (each.requires_all_reduce != each.requires_gradient_sync)
       each.handle.set_requires_all_reduce(each.requires_all_reduce, {.recurse = false});
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Gradient accumulation without communication, for a scope:
+/// Gradient accumulation without communication, as a scope:
 ///
 ///     {
 ///       const fsdp::NoSync guard(model);
@@ -8,14 +8,14 @@
 ///     }
 ///     backward(loss_of(model, last));                   // reduces the sum of all, once
 ///
-/// It is set_requires_gradient_sync(false) for all sharded modules at and below `model`, and at its
-/// end what each of them had before. Only backward passes count: a forward may be outside. Unlike
-/// FSDP1's no_sync the model need not be the root: modules outside the guard reduce as ever, so an
-/// encoder may accumulate alone.
+/// The guard calls set_requires_gradient_sync(false) on all sharded modules at and below `model`,
+/// and its destructor restores the previous values. Only backward must run inside the scope;
+/// forward may run outside. Unlike FSDP1's no_sync, `model` need not be the root: modules outside
+/// it still reduce their gradients, so an encoder can accumulate alone.
 ///
-/// Gradients wait unreduced, whole and in the reduce dtype, until the next backward outside;
-/// zero_grad() is refused in the meantime (Handle::discard_pending_gradients). Guards nest. The
-/// model outlives the guard. Used by the thread of its rank.
+/// Until the next backward outside the scope, gradients stay unreduced and unsharded, in the reduce
+/// dtype; zero_grad() throws meanwhile (see Handle::discard_pending_gradients). Guards nest. The
+/// model must outlive the guard. Only the rank's own thread may use it.
 
 #include <vector>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a caller of fully_shard and replicate can choose.
+/// Options of fully_shard and replicate.
 
 #include <functional>
 #include <memory>
@@ -14,25 +14,26 @@
 
 namespace tessera::fsdp {
 
-/// When a gather is issued ahead of its use in backward.
+/// When backward issues a group's gather ahead of its use.
 enum class BackwardPrefetch : std::uint8_t {
-  kPre,   ///< the preceding group of this forward's order, before a group's own backward computes
-  kNone,  ///< not at all: each group gathers in its own pre-backward
+  kPre,   ///< gather the group that ran just before this one in forward, before this group's
+          ///< backward runs
+  kNone,  ///< no prefetch: each group is gathered in its own pre-backward
 };
 
-/// Which gathers are issued ahead. The number of gathered buffers stays bounded as before: one in
-/// use and the deeper of the two directions ahead, not counting held groups.
+/// Which gathers are issued ahead. The number of gathered buffers is still bounded: one in use plus
+/// the prefetch depth (the larger of the two directions), not counting held groups.
 struct PrefetchOptions {
-  int forward = 1;  ///< groups ahead in the order of the previous iteration; 0: none
+  int forward = 1;  ///< number of groups ahead, in the previous iteration's order; 0: none
   BackwardPrefetch backward = BackwardPrefetch::kPre;
   bool operator==(const PrefetchOptions&) const = default;
 };
 
-/// What becomes of a gathered value between forward and backward. Unset: it is released, except for
-/// the root's, which backward needs first. `true`: released. `false`: kept. A number n >= 1 that
-/// divides the ranks of the shard axis: each rank keeps 1/n, so that backward gathers among n
-/// neighbours only; 1 is as false, all ranks as true. By default nothing is kept where no result of
-/// forward needs a gradient.
+/// What happens to gathered values between forward and backward. Unset: they are released, except
+/// those of the root, which backward needs first. `true`: released. `false`: kept. An integer n >=
+/// 1 that divides the ranks of the shard axis: each rank keeps 1/n, so backward gathers among n
+/// neighbouring ranks only; 1 means `false`, all ranks means `true`. By default nothing is kept if
+/// no result of the forward requires a gradient.
 class ReshardAfterForward {
  public:
   ReshardAfterForward() = default;
@@ -51,65 +52,67 @@ class ReshardAfterForward {
   std::optional<int> ranks_;
 };
 
-/// Dtypes other than the stored one. local(), optimizer state and grad() stay in the stored dtype,
+/// Dtypes other than the stored dtype. local(), optimizer state and grad() keep the stored dtype,
 /// so f32 parameters are their own master copy.
 struct MixedPrecision {
-  /// Of value(): shards are cast before they are gathered. Unset, or the stored dtype: no cast.
+  /// Dtype of value(): shards are cast before the gather. Unset, or the stored dtype: no cast.
   std::optional<DType> param_dtype = std::nullopt;
-  /// Of gradients, from the first write into their slot until they are reduced, so accumulation
-  /// without communication happens in it. Unset: the dtype of value() (where a group's differ, the
-  /// widest).
+  /// Dtype of gradients from the first write into their slot until they are reduced, so gradient
+  /// accumulation without communication uses it. Unset: the dtype of value() (the widest one, if
+  /// the group's values differ).
   std::optional<DType> reduce_dtype = std::nullopt;
-  /// Floating results of the module's forward are cast to it. Unset: they stay.
+  /// Floating-point results of the module's forward are cast to it. Unset: no cast.
   std::optional<DType> output_dtype = std::nullopt;
-  /// Floating buffers of the managed modules are cast to it; state dicts have their own dtype.
+  /// Floating-point buffers of the managed modules are cast to it; state dicts keep the stored
+  /// dtype.
   std::optional<DType> buffer_dtype = std::nullopt;
-  /// Floating arguments of the module's forward are cast to param_dtype (a derivative casts back).
+  /// Floating-point arguments of the module's forward are cast to param_dtype (backward casts
+  /// back).
   bool cast_forward_inputs = true;
-  /// grad() keeps the reduce dtype instead of the stored one.
+  /// grad() has the reduce dtype instead of the stored dtype.
   bool keep_low_precision_gradients = false;
   /// Modules below that compute in the stored dtype: their own parameters are not cast, their
-  /// arguments are cast to it and their results back to param_dtype. See is_norm(). A norm that is
-  /// called with a residual adds it in the stored dtype too, which casts both and costs a kernel
-  /// and two passes over memory more than adding before it; the sum comes back in param_dtype like
-  /// any result.
+  /// arguments are cast to the stored dtype and their results back to param_dtype. See is_norm(). A
+  /// norm that is called with a residual also adds it in the stored dtype: both inputs are cast,
+  /// which costs one kernel and two passes over memory more than adding before the call. The sum is
+  /// returned in param_dtype like any result.
   std::function<bool(const nn::Module&)> exempt = {};
 };
 
-/// For MixedPrecision::exempt: LayerNorm, RMSNorm, GroupNorm and BatchNorm of any kind, by type.
+/// For MixedPrecision::exempt: true for LayerNorm, RMSNorm, GroupNorm and every BatchNorm class.
 bool is_norm(const nn::Module& module);
 
-/// Shards, their gradients and the optimizer's step on the host; values are copied to the device as
-/// they are gathered, and gradients back when they are reduced.
+/// Shards, their gradients and the optimizer's step are on the host. Values are copied to the
+/// device when they are gathered, gradients to the host when they are reduced.
 struct CpuOffload {
-  /// Shards and gradients are in page-locked memory, where there is a GPU: copies both ways run
-  /// beside everything else, and the host waits only where it next touches what is copied. Else
-  /// the host copies, through pinned pieces, and waits for gradients. A gradient that is added to
-  /// one of an earlier pass is waited for in both cases.
+  /// Shards and gradients are in page-locked memory if there is a GPU: copies in both directions
+  /// overlap other work, and the host waits only when it next uses the copied data. false: the host
+  /// copies through pinned staging buffers and waits for gradients. In both cases the host waits
+  /// for a gradient that is added to one of an earlier pass.
   bool pin_memory = true;
   bool operator==(const CpuOffload&) const = default;
 };
 
-/// The dim along which a parameter is cut. Nothing: Shard{0}. Dims count from the back where
-/// negative; another dim than 0 must be divisible by the ranks.
+/// The dim along which a parameter is sharded; nullopt: Shard{0}. Negative dims count from the
+/// back. A dim other than 0 must be divisible by the number of ranks.
 using ShardPlacement = std::function<std::optional<distributed::Shard>(const nn::Parameter&)>;
-/// Null: the parameter travels as it is.
+/// Null: the parameter is gathered without an extension.
 using ExtensionOf = std::function<std::shared_ptr<GatherExtension>(const nn::Parameter&)>;
 
 struct FullyShardOptions {
-  /// Required. One axis: parameters are split over it. Two: the first has replicas, the second
-  /// splits (HSDP).
+  /// Required. One axis: parameters are sharded over it. Two axes (HSDP): the first replicates, the
+  /// second shards.
   distributed::DeviceMesh mesh;
   ReshardAfterForward reshard_after_forward = {};
   MixedPrecision mixed_precision = {};
   std::optional<CpuOffload> offload = std::nullopt;
   ShardPlacement shard_placement = {};
-  /// Neither moved, sharded nor reduced: their gradients are the caller's. Modules: all that is
-  /// below them too.
+  /// Neither moved, sharded nor reduced: the caller handles their gradients. An ignored module
+  /// includes everything below it.
   std::vector<nn::Parameter> ignored_parameters = {};
   std::vector<nn::Module*> ignored_modules = {};
-  /// Two axes only: local(), grad() and optimizer state are split over both. Once a step the shard
-  /// is gathered among the replicas, and gradients are reduce-scattered among them.
+  /// Two axes only: local(), grad() and optimizer state are sharded over both. Once per step the
+  /// shard is all-gathered over the replica axis, and gradients are reduce-scattered over it.
   bool shard_optimizer_over_replicas = false;
   ExtensionOf gather_extension = {};
 };

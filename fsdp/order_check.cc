@@ -24,7 +24,7 @@ using distributed::packed_texts;
 using distributed::unpacked_texts;
 using Order = std::vector<std::string>;
 
-// The first place where two lists differ; nothing if they are equal.
+// The first position where two lists differ; nullopt if they are equal.
 std::optional<std::size_t> first_difference(const Order& a, const Order& b) {
   const auto [at, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   if (at == a.end() && other == b.end()) return std::nullopt;
@@ -36,8 +36,8 @@ std::string entry(const Order& order, std::size_t place) {
                               : fmt::format("nothing (it ran {})", order.size());
 }
 
-// Every rank's order, by its rank in the world. One axis after the other, so that no group over
-// several axes is needed: what a rank has learnt along one it passes on along the next.
+// Every rank's order, by world rank. It is gathered along one axis after another, and each rank
+// forwards what it received along the earlier axes, so no group over several axes is needed.
 std::map<int, Order> gathered_orders(const distributed::DeviceMesh& mesh, const Order& mine) {
   std::map<std::string, std::string> known = {{std::to_string(mesh.rank()), packed_texts(mine)}};
   for (const auto& group : mesh.groups()) {
@@ -85,8 +85,8 @@ distributed::DeviceMesh largest_mesh(nn::Module& model, const std::vector<nn::Mo
 
 struct OrderCheck::State {
   OrderCheckOptions options;
-  Order order;           // of this iteration
-  bool trained = false;  // something in it ran in training
+  Order order;           // order of this iteration
+  bool trained = false;  // a module of it ran in training mode
   std::optional<Order> first;
   std::string change;
   int forwards_compared = 0;
@@ -146,7 +146,7 @@ OrderCheck::OrderCheck(nn::Module& model, const OrderCheckOptions& options)
   state_->options = options;
   if (!options.mesh.defined()) state_->options.mesh = largest_mesh(model, sharded);
 
-  State* state = state_.get();  // the hooks go before it does
+  State* state = state_.get();  // the hooks are removed before the state is destroyed
   for (const nn::NamedModule& named : model.named_modules()) {
     if (!has_state(*named.module)) continue;
     const std::string name = named.name.empty() ? "root" : named.name;

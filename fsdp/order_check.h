@@ -1,22 +1,22 @@
 #pragma once
 
-/// Do all ranks run their groups in the same order? A tool for finding mistakes.
+/// A debugging tool: checks that all ranks run their groups in the same order.
 ///
-/// Gathers are collectives: ranks that run their sharded modules in different orders wait for each
-/// other until the deadline, or, where the sizes happen to agree, compute with each other's
-/// parameters without a sign. (Checked groups see the first; distributed/checked.h.)
+/// Gathers are collectives. Ranks that run their sharded modules in different orders wait for each
+/// other until the timeout. If the sizes happen to match, they silently compute with each other's
+/// parameters. (Checked process groups detect only mismatched sizes; see distributed/checked.h.)
 ///
 ///     fsdp::OrderCheck check(model, {.compare_forwards = 1});      // the first forward, by itself
 ///     ...
 ///     check.compare();                                             // or wherever all ranks agree
 ///
-/// Recorded is which sharded module enters forward, through hooks that run before its own gather,
-/// and go with the check; what recompute runs again in backward does not count. An *iteration* is
-/// one forward of the model with compare_forwards > 0; with 0 it is all that ran since the last
-/// compare(). Comparing costs two small collectives along each axis of the mesh, and the host
-/// waits.
+/// The check records which sharded module enters forward. Its hooks run before the module's own
+/// gather and are removed when the check is destroyed. Forwards that recomputation runs in backward
+/// are not recorded. An *iteration* is one forward of the model if compare_forwards > 0; if it is
+/// 0, everything since the last compare(). A comparison costs two small collectives along each axis
+/// of the mesh, and the host waits for them.
 ///
-/// The model outlives the check. Used by the thread of its rank.
+/// The model must outlive the check. Only the rank's own thread may use it.
 
 #include <cstdint>
 #include <memory>
@@ -27,37 +27,38 @@
 
 namespace tessera::fsdp {
 
-/// What becomes of an iteration whose order is not that of this rank's first one.
+/// What to do if an iteration's order differs from this rank's first one.
 enum class OrderChange : std::uint8_t {
   kAllow,
-  kWarn,   ///< a line on standard error, for the first such iteration only
-  kThrow,  ///< StateError
+  kWarn,   ///< one line on standard error, for the first such iteration only
+  kThrow,  ///< throw StateError
 };
 
 struct OrderCheckOptions {
-  /// So many forwards of the model are compared with the other ranks', each at its end.
+  /// The number of forwards of the model that are compared with other ranks, each at its end.
   int compare_forwards = 1;
-  /// Looked at without communication, where an iteration ends, in training: forwards in evaluation
-  /// mode or without gradients are left out. So one rank alone may throw.
+  /// Checked locally, without communication, at the end of each training iteration. Forwards in
+  /// eval mode or without gradients are skipped. One rank alone may therefore throw.
   OrderChange on_change = OrderChange::kAllow;
-  /// Whose ranks are compared. Undefined: the mesh of the model's group, or of the first sharded
-  /// module with most ranks.
+  /// The mesh whose ranks are compared. Undefined: the mesh of the model's group, or else that of
+  /// the first sharded module whose mesh has the most ranks.
   distributed::DeviceMesh mesh = {};
 };
 
 class OrderCheck {
  public:
-  /// After the last fully_shard and replicate. Throws InvalidArgument for a model in which nothing
-  /// is sharded, for a container without a forward, and for compare_forwards below 0.
+  /// Construct it after the last fully_shard or replicate call. Throws InvalidArgument for a model
+  /// in which nothing is sharded, for a container without a forward, and for compare_forwards below
+  /// 0.
   explicit OrderCheck(nn::Module& model, const OrderCheckOptions& options = {});
   ~OrderCheck();
   OrderCheck(const OrderCheck&) = delete;
   OrderCheck& operator=(const OrderCheck&) = delete;
 
-  /// Compares what this iteration ran so far. Throws StateError on all ranks, naming the first
-  /// place where two differ, and what each of them ran there. Collective.
+  /// Collective: compares the modules run so far in this iteration. Throws StateError on all ranks,
+  /// naming the first position where two ranks differ and the module that each ran there.
   void compare();
-  /// What was reported of an order that is not the first iteration's: "" while nothing was.
+  /// The report about an order that differs from the first iteration's; "" if there is none.
   const std::string& change() const;
 
  private:

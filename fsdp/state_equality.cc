@@ -25,13 +25,13 @@ constexpr const char* kWhere = "fsdp.assert_module_states_equal";
 // One parameter or buffer of a rank.
 struct State {
   std::string name;
-  std::string kind;  // all ranks agree on it
-  std::string part;  // ranks of one part agree on the elements
+  std::string kind;  // equal on all ranks
+  std::string part;  // ranks with the same part must have equal elements
   std::int64_t bytes = 0;
-  Tensor tensor;  // of this rank; undefined where it is not materialised
+  Tensor tensor;  // this rank's tensor; undefined if it is not materialized
 };
 
-// What the other ranks are told: a line each of name, kind, part and bytes.
+// The text sent to other ranks: a line per state with name, kind, part and bytes.
 std::string to_text(const std::vector<State>& states) {
   std::string out;
   for (const State& s : states)
@@ -90,19 +90,19 @@ std::vector<State> states_of(const nn::Module& model, const ModuleStatesOptions&
   return out;
 }
 
-// A contiguous tensor's memory.
+// The memory of a contiguous tensor, as bytes.
 Tensor as_bytes(const Tensor& x) {
   const auto size = static_cast<std::int64_t>(dtype_size(x.dtype()));
   return Tensor::over(x.storage(), {x.numel() * size}, {1}, x.offset() * size, DType::kU8);
 }
 
-// Compares by a function of the caller's.
+// A comparison with the caller's function.
 class Comparison {
  public:
   Comparison(ProcessGroup& group, std::vector<State> states, const ModuleStatesOptions& options)
       : group_(group), states_(std::move(states)), compare_(options.compare) {}
 
-  // All ranks come to the same text: each has all that it depends on.
+  // All ranks return the same text, because each has all the data that it depends on.
   std::string run() {
     for (const std::string& text : distributed::all_gather_texts(group_, to_text(states_)))
       all_.push_back(from_text(text));
@@ -148,7 +148,8 @@ class Comparison {
     }
   }
 
-  // Every rank's tensor of a state, flat, on the host. Parts may be uneven: they travel padded.
+  // Every rank's tensor of a state, flat, on the host. Parts may be uneven, so they are sent
+  // padded.
   std::vector<Tensor> gathered(std::size_t i, std::int64_t width) {
     const Tensor sent = zeros({width}, {.dtype = DType::kU8, .device = kCpu});
     const Tensor mine = contiguous(to_device(states_[i].tensor, kCpu));
@@ -203,7 +204,8 @@ void assert_module_states_equal(const nn::Module& model, ProcessGroup& group,
 
 void assert_module_states_equal(const nn::Module& model, const distributed::DeviceMesh& mesh,
                                 const ModuleStatesOptions& options) {
-  // A line of ranks that agrees goes on to the next axis beside one that does not: errors wait.
+  // Along one axis, some groups may agree while others do not. Errors are thrown at the end,
+  // because the ranks of a group that agrees go on to the collectives of the next axis.
   std::string text;
   for (const std::string& axis : mesh.axes()) {
     try {

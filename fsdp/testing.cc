@@ -21,7 +21,7 @@ Doubles elements(const Tensor& x) {
   return to_device(cast(x, DType::kF64), kCpu).to_vector<double>();
 }
 
-// The elements of a whole tensor that the boxes of `spec` hold, in local()'s order.
+// The elements of a full tensor in the boxes of `spec`, in local()'s order.
 Doubles elements_in_boxes(const Tensor& whole, const nn::ShardSpec& spec) {
   Doubles out;
   for (const nn::ShardBox& box : spec.boxes) {
@@ -33,7 +33,7 @@ Doubles elements_in_boxes(const Tensor& whole, const nn::ShardSpec& spec) {
   return out;
 }
 
-// How the first differs from the second; empty where it does not.
+// How `actual` differs from `expected`; empty if it does not.
 std::string difference(const Doubles& actual, const Doubles& expected, double tolerance) {
   if (actual.size() != expected.size())
     return fmt::format("{} elements, the twin's part has {}", actual.size(), expected.size());
@@ -72,7 +72,7 @@ std::string boxes_text(const std::vector<nn::ShardBox>& boxes) {
   return out.empty() ? "nothing" : out;
 }
 
-// A spec without cuts does not say how it came about; its boxes are taken as they are.
+// If a spec has no cuts, the order of sharding is unknown, and its boxes are not checked.
 std::string placement_problem(const nn::Parameter& parameter) {
   const distributed::DeviceMesh mesh = distributed::mesh_of(parameter);
   if (!mesh.defined()) {

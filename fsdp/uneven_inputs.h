@@ -1,8 +1,8 @@
 #pragma once
 
-/// Ranks whose data run out at different steps. Every step of sharded training is collective: a
-/// rank that simply stops leaves the others waiting. So before each step all say whether they have
-/// a batch, and one policy decides for all.
+/// For ranks whose data run out at different steps. Every step of sharded training is collective:
+/// if a rank simply stops, the others wait for it. So before each step the ranks tell each other
+/// whether they have a batch, and one policy decides for all.
 ///
 ///     fsdp::UnevenInputs inputs(world.mesh(), fsdp::UnevenPolicy::kPadWithZeroWeight);
 ///     while (auto turn = inputs.next(loader.has_batch())) {
@@ -13,14 +13,14 @@
 ///       optimizer.zero_grad();
 ///     }
 ///
-/// With padding, global_mean's count of 0 and the weight of 0 make the gradient exactly that of the
-/// mean over the rows there are, whatever a rank without data runs: a batch of no rows, or any
-/// earlier one. (A mean over each rank's own rows would be wrong: it would average over ranks that
-/// have nothing.)
+/// With padding, the count of 0 for global_mean and the weight of 0 make the gradient exactly that
+/// of the mean over all existing rows, whatever a rank without data runs: a batch of no rows, or an
+/// earlier batch. (A mean of each rank's own mean would be wrong, because it would include the
+/// ranks without data.)
 ///
-/// next() is one all-reduce of a byte for each rank, along each axis of a mesh, and the host waits
-/// for it, but not for what else is under way on a queued stream. It goes through memory of the
-/// CPU. Used by the thread of its rank.
+/// next() is one all-reduce along each axis of the mesh, with one byte per rank. It uses CPU
+/// memory. The host waits for it, but not for other work on a queued stream. Only the rank's own
+/// thread may use it.
 
 #include <cstdint>
 #include <memory>
@@ -35,31 +35,31 @@
 namespace tessera::fsdp {
 
 enum class UnevenPolicy : std::uint8_t {
-  kStopTogether,       ///< all stop before the first step for which one has no batch; the batches
-                       ///< that others still have are left out
-  kPadWithZeroWeight,  ///< all go on while one has a batch
-  kRefuse,             ///< StateError on all ranks, naming those without a batch
+  kStopTogether,       ///< all ranks stop before the first step for which one of them has no batch;
+                       ///< the other ranks' remaining batches are dropped
+  kPadWithZeroWeight,  ///< all ranks continue while one of them has a batch
+  kRefuse,             ///< throw StateError on all ranks, naming those without a batch
 };
 /// "stop_together", "pad_with_zero_weight", "refuse".
 const char* uneven_policy_name(UnevenPolicy policy);
 
-/// One step that all ranks take.
+/// One step of all ranks.
 struct Turn {
   std::int64_t step = 0;  ///< from 1
-  bool has_batch = true;  ///< this rank
-  double weight = 1;      ///< of this rank's loss: 1, or 0 without a batch
-  int ranks = 0;          ///< that have a batch, of all
+  bool has_batch = true;  ///< whether this rank has a batch
+  double weight = 1;      ///< weight of this rank's loss: 1, or 0 without a batch
+  int ranks = 0;          ///< number of ranks that have a batch
 };
 
 class UnevenInputs {
  public:
-  /// Over the ranks of a mesh, or of a group. Throw InvalidArgument for an undefined mesh, and for
-  /// a null group.
+  /// Over the ranks of a mesh or of a process group. Throws InvalidArgument for an undefined mesh
+  /// and for a null group.
   UnevenInputs(const distributed::DeviceMesh& mesh, UnevenPolicy policy);
   UnevenInputs(std::shared_ptr<distributed::ProcessGroup> group, UnevenPolicy policy);
 
-  /// The next step; nothing when the epoch is over, after which it throws StateError: make another
-  /// one for the next epoch. Collective.
+  /// Collective. Returns the next step, or nullopt at the end of the epoch. After that it throws
+  /// StateError: construct a new object for the next epoch.
   std::optional<Turn> next(bool have_batch);
 
  private:
@@ -68,8 +68,8 @@ class UnevenInputs {
   std::vector<int> ranks_without(bool have_batch) const;
 
   std::vector<std::shared_ptr<distributed::ProcessGroup>> groups_;
-  std::vector<int> ranks_;  // in the world
-  std::size_t place_;       // of this one
+  std::vector<int> ranks_;  // world ranks
+  std::size_t place_;       // index of this rank
   UnevenPolicy policy_;
   Stream stream_;
   std::int64_t steps_ = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Sharding while a model is built: a scope has the options, and constructors say what to shard.
+/// Sharding while a model is built: a scope holds the options, and constructors choose the modules.
 ///
 ///     Net::Net() : up_({...}), down_({...}) {
 ///       register_module("up", fsdp::wrap_here(up_));        // a group, if there is a scope
@@ -11,8 +11,8 @@
 ///     Net net;                                              // the same class, sharded
 ///     fsdp::fully_shard(net, {.mesh = world.mesh()});
 ///
-/// Outside of a scope wrap_here() does nothing, so that one class serves both ways. Constructors of
-/// inner modules run before those of outer ones, which is the order that sharding needs.
+/// Outside a scope wrap_here() does nothing, so one class serves both uses. Constructors of inner
+/// modules run before those of outer ones, which is the order that sharding needs.
 
 #include <functional>
 
@@ -21,8 +21,8 @@
 
 namespace tessera::fsdp {
 
-/// Until the end of the scope, wrap_here() on this thread shards with these options. Scopes do not
-/// nest: StateError.
+/// Until the end of the scope, wrap_here() on this thread shards with these options. Nesting scopes
+/// throws StateError.
 class WrapDefaults {
  public:
   explicit WrapDefaults(FullyShardOptions options);
@@ -41,8 +41,8 @@ namespace detail {
 void wrap_here(nn::Module& module, const WrapOverrides& overrides);
 }  // namespace detail
 
-/// Calls fully_shard with the options of this thread's scope; does nothing outside of one, or where
-/// the scope ignores the module. Answers the module. Throws what fully_shard throws.
+/// Calls fully_shard with the options of this thread's scope. Does nothing outside a scope, or if
+/// the scope ignores the module. Returns the module. Throws the errors of fully_shard.
 ///
 ///     wrap_here(head_, [](auto& options) { options.reshard_after_forward = false; })
 template <class M>

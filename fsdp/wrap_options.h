@@ -1,7 +1,7 @@
 #pragma once
 
-/// Options that are meant for a whole tree, made fit for a call on one of its modules. For the
-/// files that make such calls: wrap_policy and wrap_defaults. Header only.
+/// Adapts options for a whole model to a call on one of its modules. Used by the files that make
+/// such calls: wrap_policy and wrap_defaults. Header only.
 
 #include <set>
 #include <utility>
@@ -12,15 +12,15 @@
 
 namespace tessera::fsdp {
 
-/// What a call has of the options of its tree, whatever its own say.
+/// The options that a call takes from the whole model's options.
 struct Inherited {
-  distributed::DeviceMesh mesh;  ///< where its own options leave it out
+  distributed::DeviceMesh mesh;  ///< used if the call's own options have no mesh
   std::vector<nn::Parameter> ignored_parameters;
   std::vector<nn::Module*> ignored_modules;
 };
 
-/// `given` for a call on `module`: with the inherited mesh, if it has none, and ignoring of both
-/// lists what is at or below the module.
+/// `given`, for a call on `module`: with the inherited mesh if it has none, and with the ignored
+/// parameters and modules of both lists that are at or below the module.
 template <class Options>
 Options options_inside(nn::Module& module, const Options& given, const Inherited& from) {
   std::set<const void*> inside, taken;

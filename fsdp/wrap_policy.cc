@@ -28,7 +28,7 @@ bool lowers_precision(const MixedPrecision& mixed, const nn::Module& module) {
 void shard(nn::Module& module, const FullyShardOptions& options) { fully_shard(module, options); }
 void shard(nn::Module& module, const ReplicateOptions& options) { replicate(module, options); }
 
-// The walk below one model. Options is of the call that a plain yes makes.
+// The walk below one model. `Options` are the options of the call that a plain `true` makes.
 template <class Options>
 class Walk {
  public:

@@ -6,12 +6,13 @@
 ///     fsdp::fully_shard(model, {.mesh = world.mesh()});     // the rest: always the caller's call
 ///
 /// wrap() makes the calls of fully_shard that one would write by hand, and nothing else. It walks
-/// the tree depth first, children from left to right and before their parents, and asks the policy
-/// about each module once. It never asks about the model itself, about containers without a
-/// forward, nor about what is ignored; and it does not enter modules that have a state already, so
-/// calls by hand may come before it, and several policies one after the other.
+/// the model depth first, children from left to right and before their parents, and calls the
+/// policy once for each module. It skips the model itself, containers without a forward, and
+/// ignored modules. It does not enter modules that already have a state: some modules may be
+/// sharded by hand before it, and several policies may run one after another.
 ///
-/// All ranks call it alike. Policies count whole parameters, so that all ranks decide alike.
+/// All ranks make the same call. Policies count the elements of full parameters, so all ranks make
+/// the same choices.
 
 #include <concepts>
 #include <cstdint>
@@ -27,23 +28,23 @@
 
 namespace tessera::fsdp {
 
-/// What a policy is asked about.
+/// A policy's input.
 struct WrapCandidate {
   nn::Module& module;
   std::string name;  ///< qualified, within the model
-  /// Elements of the parameters at and below it that no group holds yet and nobody ignores, each
-  /// parameter once: what its group would hold.
+  /// Elements of the parameters at and below the module that no group owns and that are not
+  /// ignored, each parameter once: the size of the group that the module would get.
   std::int64_t free_elements = 0;
 };
 
-/// What it answers.
+/// A policy's decision.
 class WrapAnswer {
  public:
-  /// false: no. true: with the options that wrap() was given.
+  /// false: do not wrap. true: wrap with the options that were given to wrap().
   template <std::same_as<bool> Bool>
   WrapAnswer(Bool yes) : value_(yes) {}  // NOLINT(*-explicit-*)
-  /// By this call, with these options. A mesh left out is wrap()'s; what wrap() was told to ignore
-  /// stays ignored.
+  /// Wrap with this call and these options. A missing mesh is taken from wrap(), and the parameters
+  /// and modules that wrap() ignores stay ignored.
   WrapAnswer(FullyShardOptions own) : value_(std::move(own)) {}  // NOLINT(*-explicit-*)
   WrapAnswer(ReplicateOptions own) : value_(std::move(own)) {}   // NOLINT(*-explicit-*)
 
@@ -57,11 +58,11 @@ class WrapAnswer {
 
 struct WrapPolicy {
   std::function<WrapAnswer(const WrapCandidate&)> decide;  ///< required
-  /// True: the walk does not enter the module; it is asked about all the same. Null: never.
+  /// True: the walk does not enter the module; the policy still decides about it. Null: never.
   std::function<bool(const nn::Module&)> is_leaf = {};
 };
 
-/// Modules of these classes, or derived from them.
+/// Wraps modules of these classes, or of classes derived from them.
 template <class... Types>
 WrapPolicy wrap_types() {
   static_assert(sizeof...(Types) > 0 && (std::is_polymorphic_v<Types> && ...),
@@ -73,32 +74,34 @@ WrapPolicy wrap_types() {
 
 struct WrapBySizeOptions {
   std::int64_t min_elements = 100'000'000;  ///< >= 1
-  /// Not entered. Null: nn::MultiheadAttention, which reads its projection without calling it.
+  /// Modules not to enter. Null: nn::MultiheadAttention, which reads its projection without calling
+  /// it.
   std::function<bool(const nn::Module&)> is_leaf = {};
 };
-/// Modules whose group would hold at least so many elements, after their children were asked.
-/// Throws InvalidArgument for fewer than 1.
+/// Wraps modules whose group would have at least that many elements, after their children were
+/// decided. Throws InvalidArgument for min_elements below 1.
 WrapPolicy wrap_by_size(const WrapBySizeOptions& options = {});
 
-/// Modules of which the function says so. Throws InvalidArgument for an empty one.
+/// Wraps modules for which the function says so. Throws InvalidArgument for an empty function.
 WrapPolicy wrap_if(std::function<WrapAnswer(const WrapCandidate&)> function);
-/// Every module, also one that has nothing of its own to shard.
+/// Wraps every module, even one that has nothing of its own to shard.
 WrapPolicy wrap_always();
-/// The first answer, in the order given, that is not no. A leaf of one is a leaf for all. Throws
-/// InvalidArgument for an empty list, and for a policy without a rule in it.
+/// Takes the first decision, in the given order, that is not "no". A leaf of one policy is a leaf
+/// for all. Throws InvalidArgument for an empty list, and for a policy without a decide function.
 WrapPolicy wrap_any_of(std::vector<WrapPolicy> policies);
 
-/// Applies the policy below `model`, and answers the modules that got a state, in the order of the
-/// calls. Of options.ignored_* each call is given what is inside its module.
+/// Applies the policy below `model`. Returns the modules that got a state, in the order of the
+/// calls. Each call gets those of options.ignored_* that are inside its module.
 ///
 /// With mixed precision (param_dtype or buffer_dtype of `options`) each batch norm becomes a group
-/// of its own without it, whatever the policy says (but for those below a leaf, where the walk does
-/// not come), unless that has options of its own for it or
-/// options.mixed_precision.exempt names it: statistics need the stored dtype. It takes 16-bit
-/// arguments as they are.
+/// of its own without mixed precision, whatever the policy says: its statistics need the stored
+/// dtype. It accepts 16-bit arguments as they are. Exceptions: batch norms below a leaf, which the
+/// walk does not reach; those for which the policy returns options of its own; and those named by
+/// options.mixed_precision.exempt.
 ///
-/// Throws InvalidArgument for a policy without a rule, StateError for a model that has a state
-/// itself, and what fully_shard and replicate throw; the calls made before that stand.
+/// Throws InvalidArgument for a policy without a decide function, StateError for a model that
+/// itself has a state, and the errors of fully_shard and replicate. Calls made before an error
+/// remain in effect.
 std::vector<nn::Module*> wrap(nn::Module& model, const WrapPolicy& policy,
                               const FullyShardOptions& options);
 /// The same with calls of replicate.

@@ -9,7 +9,8 @@ EvalScope::EvalScope(nn::Module& module) {
 }
 
 EvalScope::~EvalScope() {
-  // A parent's mode is given to all below it first, then theirs to those that differ.
+  // train() sets the mode of all modules below, so parents come first and their children override
+  // it.
   for (const auto& [module, training] : modes_) module->train(training);
 }
 

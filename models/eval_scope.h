@@ -1,11 +1,11 @@
 #pragma once
 
-/// What evaluation and generation run in.
+/// The scope in which evaluation and generation run.
 ///
 ///     const EvalScope scope(model);      // evaluation mode, no gradients
 ///
-/// At its end, also by an exception, every module below is in the mode that it was in before: a
-/// layer that was put in evaluation mode by hand stays so.
+/// Its destructor (also after an exception) restores each module's previous mode: a layer that was
+/// in evaluation mode before stays in it.
 
 #include <utility>
 #include <vector>
@@ -17,7 +17,7 @@ namespace tessera::models {
 
 class EvalScope {
  public:
-  /// The module outlives the scope, and gets and loses no children meanwhile.
+  /// The module must outlive the scope and keep its children meanwhile.
   explicit EvalScope(nn::Module& module);
   ~EvalScope();
   EvalScope(const EvalScope&) = delete;

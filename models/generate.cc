@@ -46,7 +46,7 @@ std::vector<double> host_logits(const Tensor& logits) {
   return values;
 }
 
-// The tokens that may be drawn, the most likely first, with probabilities up to a factor.
+// The tokens that may be drawn, the most likely first, with unnormalised probabilities.
 struct Candidates {
   std::vector<std::size_t> tokens;
   std::vector<double> weights;
@@ -71,7 +71,7 @@ Candidates most_likely(const std::vector<double>& logits, const SamplingOptions&
   return out;
 }
 
-// Keeps the first ones, up to the one with which `share` of all weight is reached.
+// Keeps the first candidates, up to the one at which `share` of the total weight is reached.
 void keep_share(Candidates& candidates, double share) {
   const double wanted =
       share * std::accumulate(candidates.weights.begin(), candidates.weights.end(), 0.0);
@@ -84,7 +84,7 @@ void keep_share(Candidates& candidates, double share) {
   candidates.weights.resize(kept);
 }
 
-// In [0, 1): the number at position `draw` of the seed's stream.
+// Number `draw` of the seed's random stream, in [0, 1).
 double uniform_number(std::uint64_t seed, std::int64_t draw) {
   const Tensor number = Tensor::empty({1}, {.dtype = DType::kF64, .device = kCpu});
   random::fill_uniform(number, random::named_key(seed, "models.sample_token"),
@@ -92,8 +92,8 @@ double uniform_number(std::uint64_t seed, std::int64_t draw) {
   return number.item<double>();
 }
 
-// The first one at which the weights, added up, exceed number * their sum. Where rounding made that
-// product the sum itself there is none: then the last one of any weight.
+// The first candidate at which the cumulative weight exceeds number * total. If rounding makes that
+// product equal to the total, there is none: then the last candidate with a weight above 0.
 std::int32_t pick(const Candidates& candidates, double number) {
   const double total = std::accumulate(candidates.weights.begin(), candidates.weights.end(), 0.0);
   double sum = 0;
@@ -115,7 +115,7 @@ void check_tokens(std::span<const std::int32_t> tokens, std::int64_t vocab_size)
   }
 }
 
-// Where the model computes.
+// The device that the model computes on.
 Device device_of(const nn::Module& module) {
   for (const nn::Parameter& parameter : module.parameters()) {
     const nn::ParameterOwner* owner = parameter.owner();
@@ -124,7 +124,7 @@ Device device_of(const nn::Module& module) {
   return kCpu;
 }
 
-// The logits of the token after these.
+// The logits of the token that follows `tokens`.
 Tensor next_logits(const LanguageModel& model, std::span<const std::int32_t> tokens,
                    DecodeCache& cache) {
   const std::vector<std::int64_t> wide(tokens.begin(), tokens.end());
@@ -161,7 +161,7 @@ std::vector<std::int32_t> generate(const LanguageModel& model, std::span<const s
   const EvalScope scope(model.module);
   DecodeCache cache(model.cached_layers);
   std::vector<std::int32_t> text(prompt.begin(), prompt.end());
-  std::size_t read = 0;  // tokens of the text that the cache has seen
+  std::size_t read = 0;  // tokens of the text that are in the cache
   for (std::int64_t draw = 0; draw < options.max_tokens; ++draw) {
     const auto unread = static_cast<std::int64_t>(text.size() - read);
     if (cache.length() + unread > model.max_length) {

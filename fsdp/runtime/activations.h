@@ -1,6 +1,7 @@
 #pragma once
 
-/// What hooks do to the Variables of a call: move, cast, watch. Private to this folder.
+/// The operations of the hooks on a call's Variables: move, cast, register gradient callbacks.
+/// Private to this folder.
 
 #include <functional>
 
@@ -10,15 +11,16 @@
 
 namespace tessera::fsdp {
 
-/// Floating variables become `dtype`, by a recorded cast. The others stay.
+/// Casts floating-point variables to `dtype` with a recorded cast. Others are unchanged.
 void cast_variables(const nn::VisitVariables& variables, DType dtype);
-/// Variables come to `device`; gradients go back to where they were.
+/// Moves variables to `device`. Their gradients are moved back to the original device.
 void move_variables(const nn::VisitVariables& variables, Device device);
-/// Calls `before` ahead of the first gradient that arrives at any of them. Leaves among them are
-/// replaced, since a hook on a leaf would outlive the call.
+/// Calls `before` ahead of the first gradient that arrives at one of the results. A result that is
+/// a leaf is replaced by a recorded copy, since a hook on a leaf would outlive the call.
 void before_gradients(const nn::VisitVariables& results, const std::function<void()>& before);
-/// Calls `after` once the gradients of all of them are known, and so after every gradient of what
-/// was computed from them. False, and nothing, where none needs a gradient.
+/// Calls `after` once the gradients of all arguments are known, and therefore after the gradients
+/// of everything computed from them. Returns false, and does nothing, if no argument requires a
+/// gradient.
 bool after_gradients(const nn::VisitVariables& arguments, std::function<void()> after);
 
 }  // namespace tessera::fsdp

@@ -21,7 +21,7 @@ const Stream& CommContext::all_reduce() {
 
 namespace {
 
-// What fails on a stream is reported where it happens; here only its end matters.
+// An error on a stream is reported elsewhere; only the end of the work matters here.
 void wait_quietly(const Event& event) noexcept {
   try {
     event.synchronize();
@@ -33,13 +33,13 @@ void wait_quietly(const Event& event) noexcept {
 
 void CommContext::abandon() noexcept {
   for (const Parked& parked : parked_) wait_quietly(parked.released);
-  // Whole streams: what failed while it was issued is in no list. And a failed stream skips all
-  // work until its failure was taken notice of.
+  // Waits for whole streams, because work that failed while it was issued is in none of the lists.
+  // It also clears a stream's error: until the host has seen it, the stream skips all work.
   for (const Stream* stream : {&gather_, &reduce_, &all_reduce_}) {
     try {
       if (stream->defined()) stream->synchronize();
     } catch (const std::exception&) {
-      // Reported where it happened.
+      // Reported elsewhere.
     }
   }
   parked_.clear();
@@ -51,7 +51,7 @@ void CommContext::finish_quietly(const Event& event) const noexcept {
   try {
     compute().wait(event);
   } catch (const std::exception&) {
-    // An inline stream throws here what the event carries.
+    // An inline stream throws the event's error here.
   }
 }
 

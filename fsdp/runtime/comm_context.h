@@ -1,14 +1,14 @@
 #pragma once
 
-/// What all groups of one root share: the communication streams and the memory that is between
+/// The communication streams that all groups of one root share, and the memory that is in use by
 /// two streams.
 ///
-/// Memory crosses streams in two places, and each time the bytes are held here until the stream
-/// that reuses them was made to wait (the event-edge table in README.md has the whole list):
-///   - gathered values belong to the gather stream and are read by compute: `park` until the gather
-///   stream waits for compute;
-///   - gradient slots belong to compute and are read by the reduce stream: `hold` until compute
-///   waits for the reduce.
+/// Memory crosses streams in two cases. In both, this object holds the bytes until the stream that
+/// reuses them has been made to wait (fsdp/README.md has the table of event edges):
+/// - gathered values belong to the gather stream and compute reads them: `park` holds them until
+///   the gather stream waits for compute;
+/// - gradient slots belong to compute and the reduce stream reads them: `hold_slots` holds them
+///   until compute waits for the reduction.
 
 #include <deque>
 #include <vector>
@@ -19,50 +19,49 @@
 
 namespace tessera::fsdp {
 
-/// What a gather may find before it takes memory.
+/// The bound on gathered buffers, as seen by the next gather.
 struct GatherRoom {
-  int live = 0;   ///< buffers of other groups that count against the bound: those not held
-  int depth = 1;  ///< gathers under way beyond the one in use
+  int live = 0;   ///< gathered buffers of other groups, not counting held groups
+  int depth = 1;  ///< gathers that may be in flight besides the group in use
 };
 
 class CommContext {
  public:
   explicit CommContext(Device device);
-  /// Waits for what is in flight: memory that another stream still uses must not be handed out
-  /// again.
+  /// Waits for work in flight: memory that another stream still uses must not be allocated again.
   ~CommContext();
   CommContext(const CommContext&) = delete;
   CommContext& operator=(const CommContext&) = delete;
 
   const Stream& gather() const { return gather_; }
   const Stream& reduce() const { return reduce_; }
-  /// Of reductions among replicas, so that they overlap the next reduce-scatter. Made at first use.
+  /// Stream of the all-reduces over the replica axis, which then overlap the next reduce-scatter.
+  /// Created at first use.
   const Stream& all_reduce();
-  /// The stream that the user's operations run on: the thread's current one.
+  /// The stream of the user's operations: the thread's current stream.
   const Stream& compute() const { return current_stream(device_); }
 
-  /// A gathered value was released on compute, now.
+  /// Holds gathered memory that compute releases now.
   void park(Block block);
-  /// Before another gather allocates: makes the gather stream wait for parked values, oldest first,
-  /// and gives their bytes back, until those that are left and the live ones together are at most
-  /// `depth`.
+  /// Called before a gather allocates. Makes the gather stream wait for parked memory, oldest
+  /// first, and frees it, until the number of parked and live buffers is at most `depth`.
   void make_room(const GatherRoom& room);
-  /// Makes the gather stream wait for all parked values and gives their bytes back.
+  /// Makes the gather stream wait for all parked memory and frees it.
   void unpark_all();
 
-  /// A reduce that reads `slots`, which are compute's, was issued and is done with them at `done`.
+  /// Holds `slots`, compute memory that an issued reduction reads until the event `done`.
   void hold_slots(Event done, std::vector<Block> slots);
-  /// The same of what a reduce uses to its end, beyond its slots.
+  /// The same for the other memory that a reduction uses until its end.
   void hold_results(Event done, std::vector<Block> results);
-  /// Makes compute wait for the oldest reduces until at most `left` hold slots and as many, but at
-  /// least the latest, hold results.
+  /// Makes compute wait for the oldest reductions until at most `left` of them hold slots, and at
+  /// most max(1, left) hold results.
   void finish_reduces(int left);
-  /// Makes compute wait for all of them.
+  /// Makes compute wait for all reductions.
   void finish_all_reduces();
-  /// Makes compute wait for an event whose failure, if it carries one, was reported elsewhere.
+  /// Makes compute wait for an event. If the event carries a failure, it was reported elsewhere.
   void finish_quietly(const Event& event) const noexcept;
-  /// After a failure: lets go of everything, waiting where that is needed, and swallows what the
-  /// streams report, since the failure itself is on its way to the user.
+  /// After a failure: releases everything, waiting where necessary. Errors of the streams are
+  /// ignored, because the failure itself is already being reported to the user.
   void abandon() noexcept;
   int max_reduces_in_flight = 1;
   CopyCounters copies;

@@ -22,7 +22,7 @@ void GradientSlotSink::prepare() {
   if (listener_) listener_();
   Storage storage = padded_.storage();
   storage.materialize();
-  // Padding rows are sent, so they must hold something defined; nobody reads what becomes of them.
+  // Padding rows are sent, so they must be initialised. Their reduced values are never read.
   if (layout_.rows() < padded_.dim(0)) fill_(padded_.slice(0, layout_.rows(), padded_.dim(0)), 0);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Where a parameter's gradient waits for its reduce.
+/// The memory in which a parameter's gradient waits for its reduction.
 
 #include <cstdint>
 #include <functional>
@@ -14,9 +14,10 @@
 
 namespace tessera::fsdp {
 
-/// A storage of its own with the padded rows of the gathered layout, in the reduce dtype: allocated
-/// at the first write, given away at the reduce. Backward kernels write into it where its layout
-/// is the value's and they can store its dtype; else one counted kernel adds.
+/// Owns one storage with the padded rows of the gathered layout, in the reduce dtype. It is
+/// allocated at the first write and handed over at the reduction. Backward kernels write into it
+/// directly if its layout is that of value() and they can store its dtype; otherwise an extra
+/// kernel adds the gradient, and its bytes are counted.
 class GradientSlotSink final : public GradientSink {
  public:
   GradientSlotSink(const ParameterLayout& layout, const TensorOptions& options, std::string name);
@@ -25,25 +26,25 @@ class GradientSlotSink final : public GradientSink {
   void accumulate(const Tensor& gradient) override;
   void complete() override { complete_ = true; }
 
-  /// Called ahead of the first write after each release().
+  /// The listener is called before the first write after each release().
   void set_listener(std::function<void()> listener) { listener_ = std::move(listener); }
   /// True between the first write and release(), take() or discard().
   bool pending() const { return pending_; }
-  /// True when every use of the parameter in the current pass has delivered.
+  /// True if every use of the parameter in this backward pass has contributed its gradient.
   bool is_complete() const { return complete_; }
-  /// A new backward pass begins: nothing is complete.
+  /// A new backward pass begins: no gradient is complete.
   void begin_pass() { complete_ = false; }
-  /// A gradient of zeros, for a parameter that this rank did not use.
+  /// Sets the gradient to zeros, for a parameter that this rank did not use.
   void fill_with_zeros();
-  /// All rows, padding included; what a reduction reads. Only while pending.
+  /// All rows, padding included: the input of a reduction. Valid only while pending().
   const Tensor& padded() const { return padded_; }
   DType dtype() const { return padded_.dtype(); }
-  /// Gives the bytes away after a reduce was issued: they must live until it is done.
+  /// Hands over the bytes after a reduction was issued. The caller keeps them until it is done.
   Block release();
-  /// Gives tensor and bytes away.
+  /// Hands over the tensor with its bytes.
   Tensor take();
   void discard();
-  /// Bytes added by a kernel of their own because the gradient could not be written in place.
+  /// Bytes added by an extra kernel because the gradient could not be written in place.
   std::int64_t accumulated_bytes() const { return accumulated_bytes_; }
 
  private:

@@ -12,7 +12,7 @@ namespace tessera::fsdp {
 namespace {
 
 constexpr const char* kWhere = "fsdp.fully_shard";
-/// Every parameter starts on such a boundary of the gathered memory.
+/// Alignment of every parameter in the gathered memory, in bytes.
 constexpr std::int64_t kAlignment = 256;
 
 std::int64_t align_up(std::int64_t bytes) {

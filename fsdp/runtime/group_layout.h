@@ -21,7 +21,7 @@
 
 namespace tessera::fsdp {
 
-/// A parameter that a call found below its modules.
+/// A parameter below the modules of a call.
 struct ManagedParameter {
   nn::Parameter parameter;
   std::string name;     ///< relative to the call's module
@@ -34,7 +34,7 @@ struct GroupRequest {
   std::vector<ManagedParameter> parameters;
 };
 
-/// What the setters of Handle change in a group.
+/// The settings of Handle that belong to a group.
 struct GroupSettings {
   std::optional<double> divide_factor = {};
   AllReduceHook all_reduce_hook = {};

@@ -13,7 +13,7 @@
 
 namespace tessera::fsdp {
 
-/// What a module holds of its state, which several may share.
+/// A module's reference to its state. Several modules may share a state.
 class ModuleState::Link {
  public:
   Link(std::shared_ptr<ModuleState> state, const nn::Module* module)
@@ -34,7 +34,8 @@ ModuleState::ModuleState(Parts parts, const FullyShardOptions& options)
 }
 
 ModuleState::~ModuleState() {
-  const std::shared_ptr<Tree> tree = std::move(tree_);  // forget() may be all that still needs it
+  const std::shared_ptr<Tree> tree = std::move(tree_);  // forget() may drop the last other
+                                                        // reference
   if (!tree) return;
   if (group()) group()->finish(tree->comm());
   tree->forget(*this);
@@ -84,7 +85,7 @@ void ModuleState::check_convertible() {
   TESSERA_CHECK_AS(StateError, tree_->is_idle(), "fsdp.to",
                    "{} is in the middle of a step: convert it between steps", type_names());
   reshard_by_hand();
-  group()->wait_for_readers(tree_->comm());  // the shards' memory goes
+  group()->wait_for_readers(tree_->comm());  // the conversion frees the shards' memory
   tree_->note_conversion();
 }
 
@@ -137,8 +138,8 @@ bool ModuleState::is_held() const {
 }
 
 void ModuleState::reshard_after_forward() {
-  // By default the root stays because backward needs it first; without a backward it has no reason
-  // to.
+  // By default the root's values stay because backward needs them first. Without a backward there
+  // is no reason to keep them.
   const bool stays =
       is_told_to_stay() && (settings_.reshard_after_forward.is_set() || backward_follows_);
   if (stays) return;
@@ -148,9 +149,10 @@ void ModuleState::reshard_after_forward() {
   opened_by_hand_ = gathered_beyond_depth_ = false;
 }
 
-// A backward will come through what a call computed: it starts at a result that needs a gradient.
-// Where hooks see no Variable among the results, a loss may be kept elsewhere; the group's own
-// parameters decide. The results of a first run that is recomputed need no gradients yet.
+// Whether a backward will pass through this call: it starts at a result that requires a gradient.
+// If the hooks see no Variable among the results, the module may keep its loss elsewhere, so the
+// group's own parameters decide. In the first run of a recomputed forward no result requires a
+// gradient yet.
 bool ModuleState::expects_backward(const nn::VisitVariables& results) const {
   if (in_recomputed_forward()) return true;
   if (!grad_enabled()) return false;
@@ -163,7 +165,7 @@ bool ModuleState::expects_backward(const nn::VisitVariables& results) const {
   return any ? needs_gradient : group() != nullptr && group()->is_trained();
 }
 
-// Modules of a group of several run one after another; true when this one was the last.
+// The modules of a group run one after another. Returns true if this one was the last.
 bool ModuleState::note_ran(const nn::Module& module) {
   if (std::find(ran_.begin(), ran_.end(), &module) == ran_.end()) ran_.push_back(&module);
   if (ran_.size() < parts_.modules.size()) return false;
@@ -180,7 +182,8 @@ void ModuleState::prepare_arguments(nn::Module& module, const nn::VisitVariables
 
 void ModuleState::pre_forward(nn::Module& module, const nn::VisitVariables& arguments) {
   Tree& tree = this->tree();
-  if (in_backward()) {  // recompute: the backward around it decides what is released and recorded
+  if (in_backward()) {  // recomputation: the enclosing backward decides what is released and
+                        // recorded
     prepare_arguments(module, arguments);
     tree.begin_backward();
     if (!group()) return;
@@ -224,8 +227,8 @@ void ModuleState::post_forward(nn::Module& module, const nn::VisitVariables* res
     return;
   }
   if (!in_backward()) backward_follows_ |= expects_backward(*results);
-  // Recompute leaves the value, also that of the first run of a recomputation inside another: the
-  // post-backward of the second releases it.
+  // Recomputation keeps the values, also in the first run of a recomputation inside another one;
+  // the post-backward of the second run releases them.
   const bool all_ran = !is_inner && (group() == nullptr || note_ran(module));
   if (!in_backward() && all_ran) {
     if (group()) {
@@ -247,7 +250,7 @@ void ModuleState::leave_forward() {
   phase_ = Phase::kIdle;
 }
 
-// Forward threw, and an outer module may go on regardless.
+// Forward threw. An outer module may catch the error and continue.
 void ModuleState::forward_failed() {
   ran_.clear();
   tree_->leave(*this);
@@ -274,7 +277,7 @@ void ModuleState::end_root_forward(bool root_backward_follows) {
     reshard_group();
 }
 
-// Without a watched argument the end of the backward pass stands in.
+// If no argument is watched, the end of the backward pass replaces the post-backward hook.
 void ModuleState::watch_arguments(const nn::VisitVariables& arguments) {
   if (!grad_enabled()) return;
   after_gradients(arguments, [weak = weak_from_this()] {
@@ -360,7 +363,7 @@ void ModuleState::reshard_group() {
   const bool held = is_held();
   group()->reshard(tree_->comm());
   opened_by_hand_ = gathered_beyond_depth_ = false;
-  // No gather takes the place of a held group, so none would wait for its release.
+  // No gather reuses the memory of a held group, so none would wait for its release.
   if (held) tree_->comm().unpark_all();
 }
 
@@ -376,7 +379,7 @@ void ModuleState::unshard_by_hand(bool wait) {
 }
 
 void ModuleState::wait_by_hand() {
-  // Released meanwhile, by hand or because nobody used it: then there is nothing to wait for.
+  // If it was released meanwhile, by hand or because it was unused, there is nothing to wait for.
   if (group() && tree_ && group()->state() == GroupState::kGathering)
     group()->wait_for_unshard(tree_->comm(), tree_->room());
 }

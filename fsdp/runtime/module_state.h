@@ -1,7 +1,7 @@
 #pragma once
 
-/// The state that fully_shard and replicate attach to a module, or to several that share one group:
-/// the bodies of the hooks around forward and backward.
+/// The state that fully_shard and replicate attach to a module (several modules may share one group
+/// and one state): the bodies of the forward and backward hooks.
 
 #include <memory>
 #include <optional>
@@ -16,7 +16,7 @@
 
 namespace tessera::fsdp {
 
-/// What the setters of Handle change in a module.
+/// The settings of Handle that belong to a module.
 struct ModuleSettings {
   ReshardAfterForward reshard_after_forward = {};
   bool reshard_after_backward = true;
@@ -31,8 +31,8 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
  public:
   struct Parts {
     Kind kind = Kind::kFullyShard;
-    std::vector<nn::Module*> modules;  ///< those of the call, none inside another
-    std::vector<nn::Module*> managed;  ///< all that the call looked after
+    std::vector<nn::Module*> modules;  ///< the call's modules; none is inside another
+    std::vector<nn::Module*> managed;  ///< all modules that the call manages
     std::shared_ptr<ParamGroup> group;
   };
   ModuleState(Parts parts, const FullyShardOptions& options);
@@ -40,9 +40,9 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   ModuleState(const ModuleState&) = delete;
   ModuleState& operator=(const ModuleState&) = delete;
 
-  /// Attaches it to its modules and registers the hooks.
+  /// Attaches the state to its modules and registers the hooks.
   void install();
-  /// Of the module, null where it has none.
+  /// The module's state; null if it has none.
   static ModuleState* of(const nn::Module& module);
 
   Kind kind() const { return parts_.kind; }
@@ -57,9 +57,9 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   /// "Linear", or "Linear, LayerNorm".
   std::string type_names() const;
 
-  Tree& tree();  ///< becomes a root of its own when it has none
+  Tree& tree();  ///< makes this module a root if it belongs to no tree
   const std::shared_ptr<Tree>& shared_tree() const { return tree_; }
-  void check_between_steps() const;  ///< throws where another root's step is under way
+  void check_between_steps() const;  ///< throws if another root's step is in progress
   void join(std::shared_ptr<Tree> tree, int index);
   /// Its root is gone. It may run as a root of its own.
   void leave_tree();
@@ -67,11 +67,11 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   void unshard_by_hand(bool wait);
   void wait_by_hand();
   void reshard_by_hand();
-  /// The group's value stays for a reason of its own: it does not count against the bound.
+  /// The group is kept gathered deliberately: it does not count against the bound on buffers.
   bool is_held() const;
-  /// The value stays between forward and backward.
+  /// The values stay gathered between forward and backward.
   bool keeps_after_forward() const { return is_told_to_stay(); }
-  /// Gathers ahead. `held`: beyond the depth that the bound knows.
+  /// Prefetches the group. `held`: it is beyond the prefetch depth and does not count.
   void unshard_ahead(bool held);
 
   // ---- called by the tree, at the ends of passes and after failures
@@ -103,7 +103,7 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
                 const std::vector<int>& implicit);
   void watch_arguments(const nn::VisitVariables& arguments);
   void watch_results(const nn::VisitVariables& results);
-  /// After a forward: releases, keeps all, or keeps a part.
+  /// After a forward: releases the values, keeps them, or keeps 1/n.
   void reshard_after_forward();
   bool is_told_to_stay() const;
   bool expects_backward(const nn::VisitVariables& results) const;
@@ -115,13 +115,14 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   FullyShardOptions options_;
   ModuleSettings settings_;
   std::shared_ptr<Tree> tree_;
-  int index_ = 0;  ///< among the tree's states
+  int index_ = 0;  ///< position in the tree's states
   Phase phase_ = Phase::kIdle;
-  int depth_ = 0;                  ///< calls of its modules under way, one inside another
-  bool backward_follows_ = false;  ///< of this pass's forward
+  int depth_ = 0;                  ///< nested calls of its modules in progress
+  bool backward_follows_ = false;  ///< this pass's forward will have a backward
   bool opened_by_hand_ = false;
   bool gathered_beyond_depth_ = false;
-  std::vector<const nn::Module*> ran_;  ///< of a group of several: in this pass, until all have
+  std::vector<const nn::Module*> ran_;  ///< group of several modules: those that ran in this pass;
+                                        ///< cleared when all have
 };
 
 }  // namespace tessera::fsdp

@@ -20,7 +20,7 @@ std::shared_ptr<ParamGroup> ParamGroup::create(GroupRequest request,
                                                const FullyShardOptions& options) {
   std::shared_ptr<ParamGroup> group(new ParamGroup(request, options));
   group->layout_.add_parameters(std::move(request.parameters), options, group->name_);
-  // Nothing was changed until here, so that what throws leaves the model as it was.
+  // Nothing was changed up to here, so an error leaves the model as it was.
   group->layout_.take_over(group);
   group->lay_out();
   return group;
@@ -31,7 +31,7 @@ ParamGroup::~ParamGroup() {
     gather_.retire("the module of group " + name_ +
                    ", which gathers it, is gone: keep the model until backward has run");
   } catch (const std::exception&) {
-    // Out of host memory for the text: then it is released, as it was.
+    // Out of host memory for the text: the storage is then released without it.
   }
 }
 
@@ -153,7 +153,7 @@ void ParamGroup::finish(CommContext& comm) noexcept {
       if (event.is_recorded()) event.synchronize();
     }
   } catch (const std::exception&) {
-    // What failed on a stream was reported where it happened; the work is over all the same.
+    // Errors of a stream were reported elsewhere. The work is over in any case.
   }
 }
 
@@ -198,7 +198,7 @@ void ParamGroup::reduce(CommContext& comm) {
   run_hooks(comm, reduction.reduced());
 }
 
-// On compute, which is where the hooks' own memory and the gradients' belong.
+// Runs on compute, which owns the memory of the hooks and of the gradients.
 void ParamGroup::run_hooks(CommContext& comm, const std::vector<nn::Parameter>& reduced) {
   bool waited = false;
   for (const nn::Parameter& parameter : reduced) {
@@ -214,7 +214,7 @@ void ParamGroup::drop_unused_gradients(CommContext& comm) {
 }
 
 void ParamGroup::discard_pending_gradients(CommContext& comm) {
-  // A reduction may still be writing what waits for its all-reduce.
+  // A reduction may still be writing the sums that wait for their all-reduce.
   if (reductions_.done.is_recorded()) comm.compute().wait(reductions_.done);
   drop_pending_gradients();
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The parameters of one fully_shard or replicate call: gathered together, released together,
-/// reduced together.
+/// The parameters of one fully_shard or replicate call. They are gathered, resharded and reduced
+/// together.
 ///
 /// The group is the sequence of its phases; each phase keeps its own data:
 ///
@@ -35,10 +35,10 @@ namespace tessera::fsdp {
 class ParamGroup final : public nn::ParameterOwner,
                          public std::enable_shared_from_this<ParamGroup> {
  public:
-  /// Lays out and takes over the parameters; throws as fully_shard.
+  /// Lays out the parameters and takes ownership of them. Throws as fully_shard does.
   static std::shared_ptr<ParamGroup> create(GroupRequest request, const FullyShardOptions& options);
 
-  /// Graphs that still need the gathered values are told that the module is gone.
+  /// Graphs that still need the gathered values will report that the module is gone.
   ~ParamGroup() override;
 
   std::string group_name() const override { return name_; }
@@ -63,58 +63,60 @@ class ParamGroup final : public nn::ParameterOwner,
   bool occupies_memory() const {
     return (state_ == GroupState::kGathering || state_ == GroupState::kFull) && gather_.bytes() > 0;
   }
-  /// Bytes of the gathered memory, alignment and padding rows included.
+  /// Size of the gathered memory, alignment and padding rows included.
   std::int64_t gathered_bytes() const { return gather_.bytes(); }
   std::int64_t accumulated_bytes() const;
 
-  /// Issues the gather on the gather stream; no-op when gathered. `room`: how many buffers may be
-  /// there beside this one, and how many other groups have (README.md).
+  /// Issues the gather on the gather stream; no-op when gathered. `room`: the bound on gathered
+  /// buffers and the number that other groups have (fsdp/README.md).
   void unshard(CommContext& comm, const GatherRoom& room);
-  /// Makes compute wait for the gather and opens the values; no-op when full, and again when
-  /// local() changed since.
+  /// Makes compute wait for the gather and opens the values. Gathers first if necessary, and again
+  /// if local() was written since. No-op when full.
   void wait_for_unshard(CommContext& comm, const GatherRoom& room);
-  /// Closes the values and parks their memory; no-op when sharded.
+  /// Closes the values and parks their memory. No-op when sharded.
   void reshard(CommContext& comm);
-  /// Compute waits until no rank reads the shards for a gather, also for one that was dropped.
+  /// Makes compute wait until no gather reads the shards, including a gather that was dropped.
   void wait_for_readers(CommContext& comm) const { gather_.wait_for_readers(comm); }
-  /// The same, but 1/n of the values stays where the options say so (ReshardAfterForward of a
-  /// number); no-op unless full.
+  /// Like reshard(), but keeps 1/n of the values if ReshardAfterForward(n) says so. No-op unless
+  /// full.
   void reshard_to_part(CommContext& comm);
-  /// Lets go of what is kept between the gathers of one step (chunks gathered among replicas).
+  /// Frees the memory that is kept between the gathers of one step (chunks gathered over replicas).
   void end_step(CommContext& comm) { gather_.end_step(comm); }
-  /// Parameters are shown whole by somebody else (FullParameters), once more or once less: as long
-  /// as there are any, the group is not to run. Its next gather or use throws StateError.
+  /// FullParameters holds `change` more (or fewer) of the parameters. While it holds any, the group
+  /// must not run: its next gather or use throws StateError.
   void note_shown_whole(int change) { shown_whole_ += change; }
-  /// The module goes: closes the values and waits, on the host, for what still reads or writes the
-  /// group's memory on the communication streams. Swallows failures that were reported before.
+  /// Called when the module is destroyed: closes the values and makes the host wait for work on the
+  /// communication streams that uses the group's memory. Ignores failures that were already
+  /// reported.
   void finish(CommContext& comm) noexcept;
   /// Throws StateError naming the first parameter whose local() was written after its value was
   /// gathered for forward.
   void check_not_stale() const;
-  /// Throws StateError naming parameters that are not where the group wants them.
+  /// Throws StateError naming the first parameter whose shard is not on the expected device.
   void check_places() const;
 
-  /// Called at the first gradient after each reduce.
+  /// `listener` is called at the first gradient after each reduction.
   void on_gradient(const std::function<void()>& listener);
-  /// Called before parameters are converted: reshards, or throws.
+  /// `listener` is called before parameters are converted. It reshards, or throws.
   void on_conversion(std::function<void()> listener) { before_conversion_ = std::move(listener); }
-  /// Whether the modules' tree is between steps; unset: it is.
+  /// The query returns whether the tree is between steps. Unset: it is.
   void set_idle_query(std::function<bool()> query) { idle_query_ = std::move(query); }
   bool is_idle() const { return !idle_query_ || idle_query_(); }
-  /// Gathers issued from now on are ordered after what compute wrote into the shards so far.
+  /// Records that gathers issued from now on run after compute's writes into the shards so far.
   void note_writes_ordered();
-  /// A backward pass begins.
+  /// Called when a backward pass begins.
   void begin_pass();
-  /// Something waits to be reduced, and every parameter that got a gradient got all of it in this
-  /// pass.
+  /// True if gradients wait to be reduced and every parameter that has one has received all of it
+  /// in this pass.
   bool ready_to_reduce() const;
-  /// Reduces what was collected into the shards' gradients, averaged, on the communication streams;
-  /// no-op when nothing was. Then runs the parameters' post-accumulate hooks.
+  /// Reduces the collected gradients into grad() of the shards, averaged, on the communication
+  /// streams. No-op if there are none. Then runs the parameters' post-accumulate hooks.
   void reduce(CommContext& comm);
-  /// Gradients of parameters that no rank used become undefined; after compute waited for reduces.
+  /// Makes gradients of parameters that no rank used undefined. Call it after compute waited for
+  /// the reductions.
   void drop_unused_gradients(CommContext& comm);
   void discard_pending_gradients(CommContext& comm);
-  /// The same once nothing is in flight any more.
+  /// The same, for when no reduction is in flight.
   void drop_pending_gradients();
 
  private:

@@ -31,7 +31,7 @@ Shape ParameterLayout::local_shape() const { return shape_.with(dim_, local_rows
 
 nn::ShardSpec ParameterLayout::spec(const nn::ShardSpec& value_spec) const {
   nn::ShardSpec spec = value_spec;
-  // Boxes that came about in an unknown way stay unknown.
+  // If it is unknown how the boxes were cut, it stays unknown.
   const bool cuts_known = value_spec.is_whole() || !value_spec.cuts.empty();
   for (const AxisPlace& axis : axes_) {
     if (cuts_known) spec.cuts.push_back({.axis = axis.axis, .dim = dim_});
@@ -45,7 +45,7 @@ nn::ShardSpec ParameterLayout::spec(const nn::ShardSpec& value_spec) const {
     }
     return spec;
   }
-  // Rows of the boxes stand one behind the other; ours may reach over several.
+  // The boxes' rows are consecutive; this rank's rows may span several boxes.
   std::vector<nn::ShardBox> mine;
   std::int64_t begin = first_row_;
   std::int64_t left = local_rows_;

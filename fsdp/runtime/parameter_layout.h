@@ -1,11 +1,11 @@
 #pragma once
 
-/// How one parameter is cut and where its rows lie: pure arithmetic.
+/// The sharding and memory layout of one parameter: pure arithmetic.
 ///
-/// The dim that is cut comes first wherever rows travel ("front" layout), so the chunks of all
-/// ranks stand one behind the other. A parameter may be cut twice: over the shard axis, and each of
-/// those chunks over the replicas (FullyShardOptions::shard_optimizer_over_replicas). A replicated
-/// one is not cut at all.
+/// In memory that is sent, the sharded dim comes first (the "front" layout), so the chunks of all
+/// ranks are contiguous and in rank order. A parameter may be sharded twice: over the shard axis,
+/// and each of those chunks over the replicas (FullyShardOptions::shard_optimizer_over_replicas). A
+/// replicated parameter is not sharded.
 
 #include <cstdint>
 #include <string>
@@ -16,7 +16,7 @@
 
 namespace tessera::fsdp {
 
-/// This rank's place along an axis that cuts.
+/// This rank's coordinate on an axis that shards.
 struct AxisPlace {
   std::string axis;
   int ranks = 1;
@@ -25,45 +25,45 @@ struct AxisPlace {
 
 class ParameterLayout {
  public:
-  /// `dim` of `value_shape` is cut over `axes`, first the shard axis, then the replicas. Needs an
-  /// existing dim, and one divisible by all ranks where it is not 0.
+  /// `dim` of `value_shape` is sharded over `axes`: the shard axis first, then the replica axis.
+  /// `dim` must exist. If it is not 0, all ranks together must divide its size.
   ParameterLayout(const Shape& value_shape, int dim, std::vector<AxisPlace> axes);
 
   int dim() const { return dim_; }
-  int ranks() const { return axes_.empty() ? 1 : axes_[0].ranks; }  ///< of the shard axis
+  int ranks() const { return axes_.empty() ? 1 : axes_[0].ranks; }  ///< on the shard axis
   int rank() const { return axes_.empty() ? 0 : axes_[0].rank; }
   bool is_cut_twice() const { return axes_.size() == 2; }
   int replicas() const { return is_cut_twice() ? axes_[1].ranks : 1; }
   int replica() const { return is_cut_twice() ? axes_[1].rank : 0; }
 
-  std::int64_t rows() const { return rows_; }  ///< of the value along the cut dim
+  std::int64_t rows() const { return rows_; }  ///< rows of value() along the sharded dim
   std::int64_t chunk_rows() const {
     return chunk_rows_;
-  }  ///< of each rank of the shard axis, padded
-  std::int64_t local_rows() const { return local_rows_; }  ///< of local(): real ones
-  /// Of local() with its padding.
+  }  ///< rows of one chunk of the shard axis, padded
+  std::int64_t local_rows() const { return local_rows_; }  ///< real rows of local()
+  /// Rows of local() with padding.
   std::int64_t padded_local_rows() const { return padded_local_rows_; }
-  /// Room that a chunk needs where the replicas' parts of it stand together.
+  /// Rows that a chunk needs when it holds the padded parts of all replicas.
   std::int64_t roomy_chunk_rows() const;
-  /// Every rank's chunk is the whole parameter: nothing is to be gathered.
+  /// Every rank's chunk is the full parameter: no gather is needed.
   bool is_whole() const { return has_one_chunk() && !is_cut_twice(); }
-  /// The sum over the shard axis of a gradient in the gathered layout is that gradient, and takes
-  /// no more room: nothing is to be scattered.
+  /// A gradient in the gathered layout already equals its sum over the shard axis, and a chunk
+  /// needs no more room: no reduce-scatter is needed.
   bool is_own_sum() const { return has_one_chunk() && roomy_chunk_rows() == chunk_rows_; }
 
-  /// Front layout with so many rows.
+  /// The front layout with `rows` rows.
   Shape front(std::int64_t rows) const;
   Shape gathered_shape() const { return front(chunk_rows_ * ranks()); }
   Shape local_shape() const;
-  /// A view with the cut dim first, and back.
+  /// A view with the sharded dim first, and the inverse.
   Tensor to_front(const Tensor& x) const { return x.movedim(dim_, 0); }
   Tensor from_front(const Tensor& x) const { return x.movedim(0, dim_); }
 
-  /// What local() is of a parameter whose value() is `value_spec`.
+  /// The spec of local(), for a parameter whose value() has `value_spec`.
   nn::ShardSpec spec(const nn::ShardSpec& value_spec) const;
 
  private:
-  /// A rank's chunk is all there is: one rank, or no rows.
+  /// One rank's chunk is everything: there is one rank, or no row.
   bool has_one_chunk() const { return chunk_rows_ * ranks() == chunk_rows_; }
 
   Shape shape_;

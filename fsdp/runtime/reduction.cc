@@ -17,7 +17,8 @@ std::int64_t bytes_of(const Tensor& x) {
   return x.numel() * static_cast<std::int64_t>(dtype_size(x.dtype()));
 }
 
-/// Where the gradient lives. From a device without values zeros come, so that a plan goes on.
+/// Moves `x` to the gradient's device. From the null device it returns zeros, so that a dry run
+/// works.
 Tensor brought_to(const Tensor& x, Device device) {
   if (x.device().is_null() && !device.is_null())
     return zeros(x.shape(), {.dtype = x.dtype(), .device = device});
@@ -43,7 +44,7 @@ bool Reduction::collect() {
   for (ShardedParameter& each : group_.layout.parameters) {
     const bool fresh = each.slot().pending();
     any_fresh |= fresh;
-    const bool waits = fresh || each.partial().defined();  // also where it was frozen since
+    const bool waits = fresh || each.partial().defined();  // also if the parameter was frozen since
     if (!waits && !each.parameter().requires_grad()) continue;
     if (waits) {
       members_.push_back({.parameter = &each, .fresh = fresh});
@@ -54,8 +55,8 @@ bool Reduction::collect() {
   return any_fresh || (!members_.empty() && !waits_for_all_reduce());
 }
 
-// Where this rank has no gradient others may have one. How many have is counted along, for a
-// gradient that nobody had stays undefined.
+// Where this rank has no gradient, other ranks may have one. The number of ranks that have one is
+// summed along, because a gradient that no rank has stays undefined.
 void Reduction::take_part_with_zeros() {
   std::vector<float> used;
   for (ShardedParameter& each : group_.layout.parameters) {
@@ -92,7 +93,7 @@ std::string Reduction::label() const {
   return text;
 }
 
-// All work issued from here on runs on `stream`, after what was issued so far.
+// Work issued from here on runs on `stream`, after all work issued so far.
 void Reduction::use(const Stream& stream) {
   if (stream_ == stream) return;
   stream.wait((stream_.defined() ? stream_ : comm_.compute()).record("gradients"));
@@ -111,7 +112,7 @@ void Reduction::run() {
   factors_ = f16 ? split_divide_factor(factor) : DivideFactors{.pre = 1, .post = factor};
   try {
     issue();
-  } catch (...) {  // what was issued so far goes on using memory that is let go of here
+  } catch (...) {  // the issued work still uses memory that is released here
     comm_.abandon();
     throw;
   }
@@ -137,7 +138,7 @@ void Reduction::issue() {
   deliver();
 }
 
-// Compute's memory throughout, since compute is where grad() is read and dropped.
+// All results are compute's memory, since grad() is read and dropped on compute.
 void Reduction::make_room_for_results() {
   const MemoryCategoryScope category(MemoryCategory::kGradient);
   for (Member& member : members_) {
@@ -255,7 +256,7 @@ Tensor Reduction::local_rows(const Member& member) const {
 }
 
 void Reduction::deliver() {
-  // grad() may still be written by an earlier reduction that ended on another stream.
+  // An earlier reduction that ended on another stream may still be writing grad().
   Stream& last = state_.written_on;
   if (last.defined() && !(last == stream_)) stream_.wait(state_.done);
   last = stream_;
@@ -271,7 +272,7 @@ void Reduction::deliver() {
     }
     const bool adds = parameter.grad().defined();
     if (!adds && rows.device().is_cuda() && member.target.storage().is_pinned()) {
-      // As the host would scale it, but there the host would have to wait.
+      // Scales on the device. The host branch below would give the same, but make the host wait.
       const Tensor scaled = Tensor::empty_named(
           rows.shape(), {.dtype = member.target.dtype(), .device = rows.device()},
           MemoryCategory::kGradient, {});

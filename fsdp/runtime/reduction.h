@@ -21,15 +21,16 @@
 
 namespace tessera::fsdp {
 
-/// F = pre * post, pre the smallest power of two p for which F is not a multiple of p, or p * p >=
-/// F; so that neither factor is far from the root. 4: (2, 2), 6: (4, 1.5), 16: (4, 4).
+/// factor = pre * post, where pre is the smallest power of two p such that factor is not a multiple
+/// of p, or p * p >= factor. Both are then close to the square root. 4: (2, 2), 6: (4, 1.5), 16:
+/// (4, 4).
 struct DivideFactors {
   double pre = 1;
   double post = 1;
 };
 DivideFactors split_divide_factor(double factor);
 
-/// Parameters that took part in a reduction, perhaps with zeros, and how many ranks used each.
+/// Parameters of one reduction (some with zeros), and the number of ranks that used each of them.
 struct UseCount {
   std::vector<nn::Parameter> parameters;
   Tensor ranks;
@@ -58,18 +59,18 @@ class Reduction {
   Reduction(Group group, ReductionState& state, CommContext& comm)
       : group_(group), state_(state), comm_(comm) {}
 
-  /// False when there is nothing to reduce.
+  /// Returns false if there is nothing to reduce.
   bool collect();
   void run();
-  /// Parameters whose grad() is new.
+  /// Parameters whose grad() was written.
   std::vector<nn::Parameter> reduced() const;
 
  private:
   struct Member {
     ShardedParameter* parameter = nullptr;
-    bool fresh = false;  ///< has a slot to be reduced; else only a partial sum
-    Tensor slot{};       ///< to be scattered; undefined where it became the sum as it was
-    Tensor sum{};        ///< of this rank's rows, padded; front layout, slot dtype
+    bool fresh = false;  ///< has a slot to reduce; otherwise it has only a partial sum
+    Tensor slot{};       ///< input of the reduce-scatter; undefined if the slot itself became `sum`
+    Tensor sum{};        ///< this rank's rows, padded; front layout, slot dtype
     Tensor target{};     ///< becomes grad(); may be `sum` itself
   };
   void take_part_with_zeros();
@@ -90,8 +91,8 @@ class Reduction {
   ReductionState& state_;
   CommContext& comm_;
   std::vector<Member> members_;
-  std::vector<std::string> without_;  ///< trainable parameters that take no part
-  Stream stream_;                     ///< of the step under way
+  std::vector<std::string> without_;  ///< trainable parameters without a gradient
+  Stream stream_;                     ///< stream of the current step
   std::vector<Block> until_done_;
   DivideFactors factors_;
   UseCount use_count_;

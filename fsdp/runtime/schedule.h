@@ -1,6 +1,6 @@
 #pragma once
 
-/// Which group to gather ahead: pure decisions from the orders seen so far. Groups are numbers.
+/// Which groups to gather ahead: pure decisions from the recorded orders. Groups are numbers.
 
 #include <cstddef>
 #include <optional>
@@ -10,27 +10,29 @@ namespace tessera::fsdp {
 
 class Schedule {
  public:
-  /// A forward of the root begins: the order of the last one becomes the forecast.
+  /// A forward of the root begins. The order of the previous one becomes the forecast.
   void begin_forward();
-  /// Group `group` enters its forward. Returns up to `depth` groups that followed it at this place
-  /// of the forecast, nearest first, as long as this forward has kept to the forecast.
+  /// Group `group` enters its forward. Returns up to `depth` groups that follow it in the forecast,
+  /// nearest first, as long as this forward has followed the forecast.
   std::vector<int> enter_forward(int group, int depth = 1);
 
-  /// Group `group` left a forward that will have a backward. A group that ran twice stands twice.
+  /// Group `group` leaves a forward that will have a backward. A group that ran twice is recorded
+  /// twice.
   void leave_forward(int group);
-  /// The forward of the root is over and has no backward: what it recorded is dropped.
+  /// The root's forward is over and will have no backward: drops the order it recorded.
   void forget_forward();
-  /// Group `group` enters its backward: takes its last place in the recorded order and returns the
-  /// group before it.
+  /// Group `group` enters its backward. Marks its last unused position in the recorded order, and
+  /// returns the group before that position.
   std::optional<int> enter_backward(int group);
-  /// The backward is over: the recorded order is done with.
+  /// The backward is over: drops the recorded order.
   void end_backward();
 
  private:
   std::vector<int> forecast_;
   std::vector<int> seen_;
   bool on_forecast_ = false;
-  std::size_t recorded_before_ = 0;  ///< by forwards whose backward is still to come
+  std::size_t recorded_before_ = 0;  ///< number of groups recorded by earlier forwards that still
+                                     ///< await backward
   std::vector<int> recorded_;
   std::vector<bool> taken_;
 };

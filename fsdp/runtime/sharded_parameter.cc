@@ -14,7 +14,7 @@ void ShardedParameter::take_over(std::shared_ptr<const nn::Mesh> mesh,
                                  std::shared_ptr<nn::ParameterOwner> owner) {
   const Shape local = layout_.local_shape();
   nn::ShardSpec spec = layout_.spec(parameter_.value_spec());
-  // In the mesh's order, as whoever else writes specs has them.
+  // In the mesh's order, as in all other specs.
   const std::vector<std::string>& order = mesh->axes();
   std::sort(spec.sharded_axes.begin(), spec.sharded_axes.end(),
             [&order](const std::string& a, const std::string& b) {

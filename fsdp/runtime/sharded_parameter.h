@@ -1,7 +1,7 @@
 #pragma once
 
-/// One parameter of a group: where it lies in the group's gathered memory, what of it travels, and
-/// where its gradient is collected.
+/// One parameter of a group: its place in the group's gathered memory, the rows that it sends, and
+/// the slot that collects its gradient.
 
 #include <cstdint>
 #include <memory>
@@ -17,11 +17,11 @@
 
 namespace tessera::fsdp {
 
-/// What the caller chose for a parameter.
+/// The options of the call that concern one parameter.
 struct ParameterChoice {
-  std::optional<DType> compute_dtype = {};  ///< unset: the stored one
+  std::optional<DType> compute_dtype = {};  ///< unset: the stored dtype
   bool offload = false;
-  bool pinned = false;  ///< with offload
+  bool pinned = false;  ///< only with offload
   std::shared_ptr<GatherExtension> extension = {};
 };
 
@@ -30,65 +30,65 @@ class ShardedParameter {
   ShardedParameter(nn::Parameter parameter, ParameterLayout layout, ParameterChoice choice)
       : parameter_(std::move(parameter)), layout_(std::move(layout)), choice_(std::move(choice)) {}
 
-  /// Takes the parameter over: from now on local() is this rank's part.
+  /// Takes ownership of the parameter: from now on local() is this rank's shard.
   void take_over(std::shared_ptr<const nn::Mesh> mesh, std::shared_ptr<nn::ParameterOwner> owner);
-  /// Views the value in `gathered` (bytes from offset()) and makes a slot of `slot_dtype`. Again
-  /// after local() was converted.
+  /// Makes value() a view of `gathered` at offset(), and creates a slot of `slot_dtype`. Called
+  /// again after local() was converted.
   void lay_out(const Storage& gathered, DType slot_dtype);
 
   const nn::Parameter& parameter() const { return parameter_; }
   const ParameterLayout& layout() const { return layout_; }
   const ParameterChoice& choice() const { return choice_; }
   DType compute_dtype() const { return choice_.compute_dtype.value_or(parameter_.dtype()); }
-  /// Bytes in the gathered memory: padded rows of all ranks.
+  /// Its bytes in the gathered memory: the padded rows of all ranks.
   std::int64_t padded_bytes() const;
   void set_offset(std::int64_t bytes) { offset_ = bytes; }
   std::int64_t offset() const { return offset_; }
-  /// The value is local() itself: there is nothing to gather and nothing to copy.
+  /// The value is local() itself: no gather and no copy is needed.
   bool aliases() const {
     return layout_.is_whole() && compute_dtype() == parameter_.dtype() && !choice_.offload &&
            !choice_.extension;
   }
-  /// local() travels as it lies; else it is copied into its place of the gathered memory first.
+  /// local() can be sent directly. Otherwise it is first copied to its place in the gathered
+  /// memory.
   bool travels_as_it_is() const {
     return layout_.dim() == 0 && compute_dtype() == parameter_.dtype() && !choice_.offload &&
            !choice_.extension && !layout_.is_cut_twice();
   }
   bool is_laid_out_for(DType dtype) const { return laid_out_dtype_ == dtype; }
 
-  /// The part of the gathered memory that this parameter occupies: all ranks' chunks.
+  /// This parameter's part of the gathered memory: the chunks of all ranks.
   const Tensor& gathered() const { return gathered_; }
-  /// Chunks [first, first + count) of it, in a version family of their own: to be written by the
-  /// owner, which is no overwrite of the value.
+  /// Chunks [first, first + count) of it, with a version counter of their own: the owner's writes
+  /// to them do not count as overwriting the value.
   Tensor gathered_chunks(int first, int count) const;
-  /// local() with its padding, as it is stored.
+  /// local() with its padding, in the stored dtype.
   Tensor padded_local() const { return parameter_.padded_local(); }
-  /// Copies local() with its padding to `rows`, which are in front layout and may have another
-  /// dtype or device. Counts the bytes by their cause.
+  /// Copies local() with its padding to `rows`, which have the front layout and possibly another
+  /// dtype or device. Counts the bytes by cause.
   void copy_local_to(const Tensor& rows, CopyCounters& copies) const;
 
-  /// local() is about to be converted: what was known of its versions is void, and the value lets
-  /// go of its memory.
+  /// local() is about to be converted: forgets its recorded versions and releases the memory of an
+  /// aliased value.
   void note_conversion();
-  /// True when local() was written since the last call: a gather has to wait for compute before it
-  /// reads it.
+  /// True if local() was written since the last call. A gather then waits for compute before it
+  /// reads local().
   bool has_new_writes();
-  /// local() as it is now was sent.
+  /// The current version of local() was sent.
   void note_gather() { gathered_version_ = parameter_.local().tensor().version(); }
-  /// The gathered value can be read from now on. When local() was written since it was last shown,
-  /// whatever saved the old value for a backward finds it overwritten.
+  /// Makes the gathered value readable. If local() was written since the value was last shown, the
+  /// value's version is bumped, so a backward that saved the old value reports an overwrite.
   void show_value();
   void hide_value(nn::ParameterState state) { parameter_.set_state(state); }
-  /// local() was written since the last gather was issued: it shows, or will show, an old value.
+  /// local() was written since the last gather was issued: the gathered value is outdated.
   bool is_stale() const { return differs_from(gathered_version_); }
-  /// local() was written since the value was last shown.
+  /// local() was written since the value was last made readable.
   bool is_written_since_shown() const { return differs_from(shown_version_); }
 
   GradientSlotSink& slot() const { return *slot_; }
-  /// A tensor in front layout with so many rows, in the slot's dtype: for what a reduce-scatter
-  /// writes.
+  /// A tensor of `rows` rows in front layout and in the slot's dtype: an output for reduce-scatter.
   Tensor new_reduced(std::int64_t rows) const;
-  /// The reduced gradient that waits for its all-reduce; undefined for none.
+  /// The reduce-scattered gradient that waits for its all-reduce; undefined if there is none.
   Tensor& partial() { return partial_; }
   const Tensor& partial() const { return partial_; }
 
@@ -103,11 +103,11 @@ class ShardedParameter {
   std::int64_t offset_ = 0;
   std::optional<DType> laid_out_dtype_;
   Tensor gathered_;
-  // Versions of local(): none of them, as long as the thing has not happened.
+  // Versions of local() at three events; kNever if the event has not happened.
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
   std::uint64_t ordered_version_ = kNever;   // its writes are ordered before later gathers
-  std::uint64_t gathered_version_ = kNever;  // the last gather sent it
-  std::uint64_t shown_version_ = kNever;     // the value showed it last
+  std::uint64_t gathered_version_ = kNever;  // sent by the last gather
+  std::uint64_t shown_version_ = kNever;     // shown by the value last
   std::shared_ptr<GradientSlotSink> slot_;
   Tensor partial_;
 };

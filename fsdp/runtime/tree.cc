@@ -12,14 +12,14 @@
 namespace tessera::fsdp {
 namespace {
 
-// Of what is called `name` in the module at `path`, which may itself be inside others.
+// The full name of `name` in the module at `path`, where either may be empty.
 std::string full_name(const std::string& path, const std::string& name) {
   return path.empty() || name.empty() ? path + name : path + "." + name;
 }
 
 }  // namespace
 
-/// The inner modules through which settings of this tree were made, by name; empty: none.
+/// The names of the inner modules that gave each setting; empty if none did.
 struct Tree::Tellers {
   std::string prefetch, is_last_backward, max_reduces_in_flight;
 };
@@ -44,7 +44,7 @@ void Tree::take_over_settings(const Tree& inner, const std::string& name, Teller
   told = {.prefetch = told.prefetch || inner.told.prefetch,
           .is_last_backward = told.is_last_backward || inner.told.is_last_backward,
           .max_reduces_in_flight = told.max_reduces_in_flight || inner.told.max_reduces_in_flight};
-  // It says when the inner module's shards are written, and nothing of the others'.
+  // The event covers the writes to the inner module's shards only, so it is waited for in addition.
   if (inner.post_optim_event) comm_->gather().wait(*inner.post_optim_event);
 }
 
@@ -54,7 +54,7 @@ void Tree::adopt(ModuleState& root) {
                    "contains them, and run its forward",
                    root.type_names());
   const std::vector<nn::NamedModule> modules = root.modules().front()->named_modules();
-  // All of them first, so that what throws leaves every state where it was.
+  // Checks all modules first, so that an error leaves every state unchanged.
   Tellers tellers;
   for (const nn::NamedModule& named : modules) {
     const ModuleState* state = ModuleState::of(*named.module);
@@ -129,11 +129,11 @@ void Tree::forget(ModuleState& state) {
   if (forward_root_ == &state) forward_root_ = nullptr;
 }
 
-// The root is gone: what is left below it may run as roots of their own.
+// The root is gone: the modules below it may run as roots of their own.
 void Tree::dissolve() {
   for (ModuleState* state : std::exchange(states_, {})) {
     if (state == nullptr || !state->shared_tree()) continue;
-    // Others may go on with the streams: what is in flight of these is waited for.
+    // Other roots may keep using the streams, so this waits for the group's work in flight.
     if (state->group()) state->group()->finish(*comm_);
     state->leave_tree();
   }
@@ -156,14 +156,14 @@ void Tree::begin_forward(ModuleState& state) {
 
 void Tree::end_forward() {
   const bool backward_follows = std::exchange(forward_root_, nullptr)->backward_follows();
-  // Of a recomputed root the first run ends like any without a backward.
+  // The first run of a recomputed root ends like a forward without a backward.
   const bool is_over = !backward_follows || !grad_enabled();
   for (ModuleState* state : states_) {
     if (state == nullptr || !state->group()) continue;
     state->end_root_forward(backward_follows);
     if (is_over) state->group()->end_step(*comm_);
   }
-  // Without a backward this is the end of the iteration, and nothing gathered may remain.
+  // Without a backward the iteration ends here, and no gathered memory may remain.
   if (is_over) comm_->unpark_all();
   if (!backward_follows) schedule.forget_forward();
 }
@@ -190,8 +190,8 @@ void Tree::end_backward(bool failed) {
 }
 
 void Tree::finish_backward() {
-  // Nothing is computed any more: gathered memory goes back before the last reduces take theirs.
-  // What was gathered ahead of another backward of this iteration stays.
+  // Backward is done: frees gathered memory before the last reductions allocate theirs. Values
+  // gathered ahead of another backward of this iteration stay.
   for (ModuleState* state : states_) {
     if (state == nullptr || !state->group() || !state->settings().reshard_after_backward) continue;
     if (is_last_backward || state->group()->state() == GroupState::kFull) state->reshard_group();

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What all sharded modules below one root share: the iteration they are in, and the streams.
+/// The root state: the iteration and the streams that all sharded modules below one root share.
 
 #include <memory>
 #include <optional>
@@ -16,15 +16,15 @@ namespace tessera::fsdp {
 
 class ModuleState;
 
-/// All sharded modules below one root. The root is the module whose forward runs first.
+/// The root state of a model. The root is the module whose forward runs first.
 class Tree : public std::enable_shared_from_this<Tree> {
  public:
   explicit Tree(std::shared_ptr<CommContext> comm) : comm_(std::move(comm)) {}
 
-  /// Makes `root` and every sharded module below it this tree's; names groups and parameters. What
-  /// inner modules were told for their own trees holds for this one. Throws StateError for a module
-  /// that is in the middle of another root's step, for a root of several modules, and where two
-  /// inner modules were told differently.
+  /// Adds `root` and every sharded module below it to this tree, and names groups and parameters.
+  /// Takes over settings that inner modules were given for their own trees. Throws StateError for a
+  /// module that is in the middle of another root's step, for a root of several modules, and if two
+  /// inner modules were set differently.
   void adopt(ModuleState& root);
   void forget(ModuleState& state);
   bool is_root(const ModuleState& state) const {
@@ -32,28 +32,28 @@ class Tree : public std::enable_shared_from_this<Tree> {
   }
   bool is_idle() const { return forward_root_ == nullptr && !in_backward_pass_; }
   CommContext& comm() { return *comm_; }
-  /// Uses the streams of `first` in place of its own. What either was told about them holds for
-  /// both. Throws StateError once gathers were issued, and where the two were told differently.
+  /// Uses the streams of `first` instead of its own. A setting of either applies to both. Throws
+  /// StateError after this root's first forward, and if the two were set differently.
   void share_comm_of(Tree& first);
 
   /// `state` is the outermost module of a forward. Throws StateError naming parameters that were
-  /// never materialised, or lie on another device.
+  /// never materialized, or one that is on another device.
   void begin_forward(ModuleState& state);
-  /// Root only: drops gathers that nobody used.
+  /// Root only: releases gathers that were not used.
   void end_forward();
-  /// The first sign of a backward: arranges for end_backward() at the end of the pass.
+  /// Called at the first hook of a backward: queues end_backward() for the end of the pass.
   void begin_backward();
   ModuleState* forward_root() const { return forward_root_; }
-  /// After an exception: everything is sharded and nothing is pending.
+  /// After an exception: reshards everything and drops pending gradients.
   void abandon();
-  /// Parameters were converted: they are checked again.
+  /// Parameters were converted: they will be checked again.
   void note_conversion() { checked_parameters_ = false; }
 
-  /// Buffers of gathered values that count against the bound: those of groups that are not held.
+  /// The bound, and the gathered buffers that count against it: those of groups that are not held.
   GatherRoom room() const;
   void enter(ModuleState& state);
   void leave(ModuleState& state);
-  /// An ancestor of the innermost running module, which keeps its value meanwhile.
+  /// True for a running ancestor of the innermost running module. It keeps its values meanwhile.
   bool runs_around_another(const ModuleState& state) const;
   const std::vector<ModuleState*>& states() const { return states_; }
 
@@ -61,7 +61,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
   PrefetchOptions prefetch;
   bool is_last_backward = true;
   std::optional<Event> post_optim_event;
-  /// Which settings of the whole tree (also that of its CommContext) a caller made.
+  /// The settings of the whole tree and of its CommContext that a caller has made.
   struct Told {
     bool prefetch = false;
     bool is_last_backward = false;
@@ -80,7 +80,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
   std::shared_ptr<CommContext> comm_;
   std::vector<ModuleState*> states_;  ///< pre-order, each once; [0] is the root
   std::vector<ModuleState*>
-      running_;  ///< with a group, between entering and leaving forward or backward; innermost last
+      running_;  ///< modules with a group that are inside forward or backward; innermost last
   ModuleState* forward_root_ = nullptr;
   bool in_backward_pass_ = false;
   bool checked_parameters_ = false;

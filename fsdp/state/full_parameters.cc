@@ -26,7 +26,7 @@ constexpr const char* kWhere = "fsdp.FullParameters";
 
 bool is_sharded(const nn::Parameter& parameter) { return parameter.owner() != nullptr; }
 
-// Those that somebody sharded, each once: tied parameters have one value.
+// Collects the sharded and replicated parameters, each once: tied parameters have one value.
 void collect(nn::Module& module, bool recurse, std::set<const void*>& seen,
              std::vector<nn::Parameter>& out) {
   for (const nn::NamedParameter& named : module.own_parameters()) {
@@ -53,7 +53,7 @@ void check_between_steps(const std::vector<nn::Parameter>& parameters) {
   }
 }
 
-// A flag of the first rank, on all ranks.
+// Returns the first rank's flag on all ranks.
 bool agreed(bool flag, const MeshRanks& ranks, Device device) {
   const Tensor number = full({1}, flag ? 1 : 0, {.dtype = DType::kF32, .device = device});
   ranks.broadcast(std::span(&number, 1), kWhere);
@@ -62,11 +62,11 @@ bool agreed(bool flag, const MeshRanks& ranks, Device device) {
 
 }  // namespace
 
-// A parameter's whole value, while some guard holds it.
+// A parameter's full value, while a guard holds it.
 struct FullParameters::Held {
-  // What is whole, in memory of its own.
+  // A full tensor with memory of its own.
   struct Whole {
-    Tensor tensor;  // undefined on ranks that do not have it
+    Tensor tensor;  // undefined on ranks that do not hold it
     std::uint64_t version = 0;
     bool is_written() const { return tensor.defined() && tensor.version() != version; }
   };
@@ -76,19 +76,20 @@ struct FullParameters::Held {
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
 
-  // A group may have modules that the guard is not around, and they are not to run either.
+  // Tells the parameter's group, which may contain modules outside the guard that must not run
+  // either.
   void note_shown(int change) const {
     if (auto* group = dynamic_cast<ParamGroup*>(parameter.owner())) group->note_shown_whole(change);
   }
   Whole gather(const Tensor& part) const;
   void write_back(Whole& whole, const Tensor& part, DType dtype) const;
   void write_value_back() { write_back(value, parameter.local().tensor(), parameter.dtype()); }
-  // The gradient as it is now, shared by the guards that ask for it.
+  // Gathers the current gradient. Guards that ask for gradients share it.
   void take_gradient();
   void drop_gradient();
   void write_gradient_back();
 
-  // By Parameter::id(), of this thread: what guards inside this one share.
+  // By Parameter::id(), for this thread: values that inner guards share.
   static std::map<const void*, std::weak_ptr<Held>>& all();
 
   nn::Parameter parameter;
@@ -135,7 +136,7 @@ FullParameters::Held::~Held() {
   leaf.set_requires_grad(required_grad);
   const auto ours =
       value.tensor.defined() ? nn::ParameterState::kFull : nn::ParameterState::kSharded;
-  // What others bound meanwhile is newer, and so is a state that they set.
+  // A value that was bound, or a state that was set, after this guard is newer and is kept.
   if (value.tensor.defined()) {
     if (leaf.tensor().storage() != value.tensor.storage()) return;
     leaf.bind(value_before);
@@ -152,7 +153,7 @@ FullParameters::Held::Whole FullParameters::Held::gather(const Tensor& part) con
   return out;
 }
 
-// Ranks that lack the value get it for as long as it takes to cut their part out.
+// Ranks without the value receive it temporarily, to copy their shard from it.
 void FullParameters::Held::write_back(Whole& whole, const Tensor& part, DType dtype) const {
   bool is_written = whole.is_written();
   if (rank0_only) is_written = agreed(is_written, ranks, device);
@@ -164,7 +165,7 @@ void FullParameters::Held::write_back(Whole& whole, const Tensor& part, DType dt
                             : Tensor::empty(parameter.shape(), {.dtype = dtype, .device = device});
     ranks.broadcast(std::span(&from, 1), kWhere);
   }
-  // After the collective: the other ranks may well have a place for theirs.
+  // Checked after the collective, since other ranks may have a gradient to write to.
   TESSERA_CHECK_AS(StateError, part.defined(), kWhere,
                    "the gradient of parameter \"{}\" was written in the guard and dropped since: "
                    "keep grad() until the guard closes",
@@ -214,7 +215,7 @@ FullParameters::FullParameters(nn::Module& module, const FullParametersOptions& 
 }
 
 void FullParameters::check_shares(const nn::Parameter& parameter) const {
-  parameter.local();  // throws where there are no elements
+  parameter.local();  // throws if it is not materialized
   const auto found = Held::all().find(parameter.id());
   const auto outer = found == Held::all().end() ? nullptr : found->second.lock();
   if (!outer) return;
@@ -238,7 +239,7 @@ void FullParameters::hold(const nn::Parameter& parameter) {
 FullParameters::~FullParameters() {
   try {
     close();
-  } catch (...) {  // a destructor has nobody to tell
+  } catch (...) {  // a destructor cannot report errors
   }
 }
 
@@ -261,7 +262,7 @@ void FullParameters::close() {
   const auto attempt = [&first](const auto& action) {
     try {
       action();
-    } catch (...) {  // the other ranks go on to the next parameter, too
+    } catch (...) {  // the other ranks continue with the next parameter
       if (!first) first = std::current_exception();
     }
   };

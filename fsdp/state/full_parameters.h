@@ -1,6 +1,6 @@
 #pragma once
 
-/// Whole parameters for a while: to look at them, or to change them.
+/// Temporarily full parameters, to read or to change them (FSDP1's summon_full_params).
 ///
 ///     {
 ///       FullParameters full(model);                      // collective: gathers
@@ -9,23 +9,23 @@
 ///     }                                                  // each rank keeps its part of the change
 ///
 /// While the guard lives, value() of every sharded or replicated parameter of the module is the
-/// whole value in the stored dtype, whatever the module computes in, in memory of its own
-/// (MemoryCategory::kGathered) beside local(); its state is kFull and it needs no gradient. Of a
-/// parameter that tensor parallelism cut, value() is the whole of this rank's part, as it is in
-/// forward.
+/// full value in the stored dtype, whatever dtype the module computes in. It has its own memory
+/// (MemoryCategory::kGathered) beside local(); its state is kFull and it requires no gradient. For
+/// a tensor-parallel parameter, value() is all that this rank computes with, as in forward.
 ///
-/// With `writeback`, values that were written go back when the guard closes: each rank keeps its
-/// own part of its own value in local(), so all ranks make the same changes. A value that was not
-/// written leaves local() alone, so a guard that only looks may stand between forward and backward.
-/// Without it changes are lost. Afterwards everything is as before: what was gathered between
-/// forward and backward still is.
+/// With `writeback`, values that were written are stored when the guard closes: each rank copies
+/// its shard of its own value into local(), so all ranks must make the same changes. A value that
+/// was not written leaves local() untouched; a guard that only reads may therefore be used between
+/// forward and backward. Without `writeback` changes are lost. Closing restores the previous state:
+/// values that were gathered between forward and backward are still gathered.
 ///
-/// Guards nest. What an outer guard holds, the inner one shares: it gathers nothing, sees the outer
-/// one's changes, and on closing writes back if it is to, and leaves the value there.
+/// Guards nest. An inner guard shares the values that an outer one holds: it gathers nothing and
+/// sees the outer guard's changes. When it closes it writes back if asked to, and the values stay.
 ///
-/// In the guard only modules without a state of their own run; sharded ones throw StateError, and
-/// their groups are not unsharded or resharded by hand. Collective: all ranks of the model make and
-/// close guards alike, also where an exception closes it. Used by the thread of its rank.
+/// Inside the guard only modules without a state may run. Sharded modules throw StateError, and
+/// their groups must not be unsharded or resharded by hand. Collective: all ranks of the model
+/// construct and close guards in the same order, also when an exception closes one. Only the rank's
+/// own thread may use it.
 
 #include <map>
 #include <memory>
@@ -41,34 +41,36 @@ struct FullParametersOptions {
   /// false: without the parameters of sharded modules below this one.
   bool recurse = true;
   bool writeback = true;
-  /// Only on ranks that stand first along all axes that split or replicated the parameter (without
-  /// tensor parallelism: rank 0 of the mesh). On the others value() is not readable; with writeback
-  /// they get their part of the first rank's, one parameter at a time.
+  /// Only on ranks at coordinate 0 of every axis that shards or replicates the parameter (without
+  /// tensor parallelism: rank 0 of the mesh). On other ranks value() is not readable. With
+  /// writeback they receive their shard of rank 0's value, one parameter at a time.
   bool rank0_only = false;
   bool offload = false;    ///< values and gradients on the CPU
-  bool gradients = false;  ///< whole gradients too: see gradient()
+  bool gradients = false;  ///< also gather full gradients: see gradient()
 };
 
 class FullParameters {
  public:
-  /// Throws StateError inside a forward or backward of a tree that the parameters belong to, while
-  /// gradients wait to be reduced, before parameters have elements, and inside a guard that holds
-  /// some of them with another rank0_only or offload; then nothing has changed.
+  /// Throws StateError inside a forward or backward of the parameters' tree, while gradients wait
+  /// to be reduced, if parameters are not materialized, and inside a guard that holds some of them
+  /// with a different rank0_only or offload. Nothing has changed then.
   explicit FullParameters(nn::Module& module, const FullParametersOptions& options = {});
-  /// As close(), but what that would throw is lost: the values may then not have gone back.
+  /// Like close(), but ignores the errors that close() would throw: the values may not have been
+  /// written back.
   ~FullParameters();
   FullParameters(const FullParameters&) = delete;
   FullParameters& operator=(const FullParameters&) = delete;
 
-  /// The whole gradient, of value()'s shape and grad()'s dtype; undefined where there is none, and
-  /// on ranks without the value. What is written to it goes back into grad() with `writeback`. Of a
-  /// parameter that is not sharded, grad() itself. Throws StateError for a guard without
-  /// `gradients`, or a closed one; InvalidArgument for a sharded parameter that it does not hold.
+  /// The full gradient, with the shape of value() and the dtype of grad(). Undefined if there is
+  /// none, and on ranks without the value. With `writeback`, changes to it are written back into
+  /// grad(). For a parameter that is not sharded, grad() itself. Throws StateError if the guard is
+  /// closed or was made without `gradients`; InvalidArgument for a sharded parameter that it does
+  /// not hold.
   Tensor gradient(const nn::Parameter& parameter) const;
 
-  /// Ends the guard early, and throws what writing back throws: StateError where a gradient was
-  /// written and grad() dropped since, and what the collectives throw. The values are gone all the
-  /// same. A second time does nothing.
+  /// Closes the guard early and throws the errors of writing back: StateError if a gradient was
+  /// written and grad() was dropped meanwhile, and the errors of the collectives. The values are
+  /// released in any case. A second call does nothing.
   void close();
 
  private:
@@ -80,7 +82,7 @@ class FullParameters {
   FullParametersOptions options_;
   std::vector<std::shared_ptr<Held>> held_;
   std::map<const void*, std::size_t> by_id_;
-  std::vector<HookHandle> hooks_;  ///< keep sharded modules from running
+  std::vector<HookHandle> hooks_;  ///< prevent sharded modules from running
   bool open_ = true;
 };
 

@@ -18,8 +18,9 @@ bool MeshRanks::is_first() const {
                      [this](const std::string& axis) { return mesh_.coordinate(axis) == 0; });
 }
 
-// What spreads from the first rank goes along the first axis, then from each that has it along the
-// second, and so on: a line takes part when its ranks stand at 0 on all axes still to come.
+// The first rank broadcasts along the first axis, then each rank that has the data along the second
+// axis, and so on. A group along `axis` takes part if its ranks are at coordinate 0 on all later
+// axes.
 bool MeshRanks::sends_along(std::size_t axis) const {
   return std::all_of(axes_.begin() + static_cast<std::ptrdiff_t>(axis) + 1, axes_.end(),
                      [this](const std::string& later) { return mesh_.coordinate(later) == 0; });
@@ -42,7 +43,7 @@ std::vector<std::string> MeshRanks::broadcast_texts(const std::vector<std::strin
 
 std::vector<std::vector<std::string>> MeshRanks::all_gather_texts(
     const std::vector<std::string>& texts) const {
-  std::vector<std::string> all = {distributed::packed_texts(texts)};  // a packed list for each rank
+  std::vector<std::string> all = {distributed::packed_texts(texts)};  // one packed list per rank
   for (std::size_t i = axes_.size(); i-- > 0;) {
     std::vector<std::string> joined;
     const std::string mine = distributed::packed_texts(all);

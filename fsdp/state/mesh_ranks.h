@@ -1,7 +1,7 @@
 #pragma once
 
-/// The ranks of a whole mesh, spoken to through the groups along its axes: for work that begins or
-/// ends on the first of them. Collective over the mesh throughout.
+/// Collectives over all ranks of a mesh, built from the groups along its axes. They start or end at
+/// the mesh's first rank. Every call is collective over the mesh.
 
 #include <span>
 #include <string>
@@ -14,21 +14,22 @@ namespace tessera::fsdp {
 
 class MeshRanks {
  public:
-  /// Of an undefined mesh, this rank alone.
+  /// An undefined mesh means this rank alone.
   explicit MeshRanks(distributed::DeviceMesh mesh) : mesh_(std::move(mesh)) {
     if (mesh_.defined()) axes_ = mesh_.axes();
   }
-  /// Only those that agree with this rank along the other axes. `axes` in the mesh's order.
+  /// Only the ranks that have this rank's coordinates on the other axes. `axes` is in mesh order.
   MeshRanks(distributed::DeviceMesh mesh, std::vector<std::string> axes)
       : mesh_(std::move(mesh)), axes_(std::move(axes)) {}
 
-  /// Of coordinate 0 along every axis.
+  /// True at coordinate 0 of every axis.
   bool is_first() const;
-  /// In place: the tensors of the first rank. Contiguous, of one dtype. Each rank receives once.
+  /// Overwrites `tensors` with those of the first rank. They are contiguous and of one dtype. Each
+  /// rank receives once.
   void broadcast(std::span<const Tensor> tensors, const std::string& label) const;
-  /// The first rank's list, on every rank.
+  /// Returns the first rank's list on every rank.
   std::vector<std::string> broadcast_texts(const std::vector<std::string>& texts) const;
-  /// Every rank's list, on every rank, in one order.
+  /// Returns every rank's list on every rank, in the same order everywhere.
   std::vector<std::vector<std::string>> all_gather_texts(
       const std::vector<std::string>& texts) const;
 
@@ -39,11 +40,11 @@ class MeshRanks {
   std::vector<std::string> axes_;
 };
 
-/// The mesh of most ranks among those of the parameters; undefined where nothing is sharded.
+/// The mesh with the most ranks among those of the parameters; undefined if nothing is sharded.
 distributed::DeviceMesh widest_mesh(std::span<const nn::Parameter> parameters);
 
-/// The mesh of those that load together: the one given, or the widest. Throws InvalidArgument
-/// tagged `where` where neither is there.
+/// The mesh of a collective load: `given`, or the widest one. Throws InvalidArgument tagged `where`
+/// if there is neither.
 distributed::DeviceMesh mesh_of_load(const distributed::DeviceMesh& given,
                                      std::span<const nn::Parameter> parameters, const char* where);
 

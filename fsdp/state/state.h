@@ -1,24 +1,26 @@
 #pragma once
 
-/// The state of a sharded model, and of its optimizer, as one whole: made on rank 0 or on all
-/// ranks, taken from rank 0, the same for any number of ranks and any sharding.
+/// Full state of a sharded model and of its optimizer: created on rank 0 or on all ranks, loaded
+/// from rank 0, independent of the number of ranks and of the sharding.
 ///
-///     nn::StateDict state = full_state_dict(model);               // rank 0 has it, others nothing
-///     load_full_state_dict(twin, state);                          // rank 0 gives it to all
+///     nn::StateDict state = full_state_dict(model);               // on rank 0; empty elsewhere
+///     load_full_state_dict(other_model, state);                   // rank 0 sends it to all
 ///
-/// The sharded state needs nothing of this: nn::state_dict(model) shows every rank its local(),
+/// The sharded state needs no function here: nn::state_dict(model) returns each rank's local(),
 /// without communication and without copies, and nn::load_state_dict(model) writes into it.
 ///
-/// Names, order and dtypes are those of the model that nobody sharded: stored dtypes, whatever it
-/// computes in. Tensors travel one at a time, so that no rank needs more than one whole tensor
-/// beside what it keeps. Parameters that tensor parallelism cut are whole, too.
+/// Names, order and dtypes are those of the unsharded model: stored dtypes, whatever dtype it
+/// computes in. Tensors are sent one at a time, so no rank needs memory for more than one full
+/// tensor besides its own data. Tensor-parallel parameters are full, too.
 ///
-/// *Rank 0* is the first rank of the mesh: of the one given, or of the widest that a parameter is
-/// sharded over. Buffers, and parameters that nobody sharded, are rank 0's own. So are parameters
-/// that ranks of one mesh hold under one name with different values, as experts over meshes of
-/// their own: a full state has room for one of them, and loading makes all the same.
+/// *Rank 0* is the first rank of the mesh: of the given mesh, or of the widest mesh that a
+/// parameter is sharded over. Buffers and unsharded parameters are saved from rank 0. So are
+/// parameters that have one name but different values on ranks of one mesh, such as experts on
+/// meshes of their own: a full state has room for only one of them, and loading makes all of them
+/// equal.
 ///
-/// Collective over the mesh, on the current stream, between steps. Used by the thread of the rank.
+/// Collective over the mesh, on the current stream, between steps. Only the rank's own thread may
+/// call.
 
 #include <cstdint>
 #include <optional>
@@ -30,44 +32,45 @@
 
 namespace tessera::fsdp {
 
-/// Makes every parameter's local() and every buffer, persistent or not, what it is on the first
-/// rank of `mesh`: before fully_shard, which trusts that all ranks hold the same; or after it,
-/// along the axes that do not split a parameter. What is not materialised is allocated on the
-/// mesh's device. Throws on all ranks: InvalidArgument for an undefined mesh, and where names,
-/// dtypes or shapes differ from the first rank's; StateError where the first rank has no elements.
-/// Nothing has been written then. Experts that are no part of a mesh (each rank's own under one
-/// name) become the first rank's: give them other names, or set them afterwards.
+/// Copies every parameter's local() and every buffer, persistent or not, from the first rank of
+/// `mesh`. Before fully_shard, which assumes equal values on all ranks, everything is copied. After
+/// it, parameters are copied along the axes that do not shard them. Parameters that are not
+/// materialized are allocated on the mesh's device. Throws on all ranks, before anything is
+/// written: InvalidArgument for an undefined mesh, and if names, dtypes or shapes differ from the
+/// first rank's; StateError if the first rank is not materialized. Experts that belong to no mesh
+/// (each rank's own under one name) become equal to the first rank's: give them different names, or
+/// set them afterwards.
 void sync_module_states(nn::Module& module, const distributed::DeviceMesh& mesh);
 
 struct FullStateOptions {
-  bool rank0_only = true;  ///< else every rank gets everything
+  bool rank0_only = true;  ///< false: all ranks get the full state
   bool offload = false;    ///< tensors on the CPU
   distributed::DeviceMesh mesh = {};
 };
-/// What nn::state_dict(model) would be of the unsharded model, in memory of its own. What
-/// after_save hooks put in instead of local() stays as they made it. Throws as nn::state_dict.
+/// The result of nn::state_dict(model) on the unsharded model, in memory of its own. Entries that
+/// after_save hooks replaced are kept as the hooks made them. Throws as nn::state_dict.
 nn::StateDict full_state_dict(nn::Module& module, const FullStateOptions& options = {});
-/// What optimizer.state_dict() would be of the unsharded model. Ranks have updated the same
-/// parameters. Throws as Optimizer::state_dict.
+/// The result of optimizer.state_dict() on the unsharded model. All ranks must have updated the
+/// same parameters. Throws as Optimizer::state_dict.
 nn::StateDict full_optimizer_state(const nn::optim::Optimizer& optimizer,
                                    const FullStateOptions& options = {});
 
 struct LoadFullStateOptions {
-  /// Only rank 0's dict counts; the others may pass an empty one. false: every rank has the whole
+  /// Only rank 0's dict is used; other ranks may pass an empty one. false: every rank has the full
   /// dict, and there is no communication.
   bool broadcast_from_rank0 = true;
-  /// Names that are missing or unexpected are an error; else they are only reported.
+  /// Missing or unexpected names are errors; false: they are only reported.
   bool strict = true;
-  /// Where what is not materialised is allocated; unset: on the mesh's device, else the CPU.
+  /// Device for parameters that are not materialized. Unset: the mesh's device, else the CPU.
   std::optional<Device> device = std::nullopt;
   std::uint64_t seed = 1;  ///< for buffers that are not persistent, as nn::LoadStateDictOptions
   distributed::DeviceMesh mesh = {};
 };
-/// nn::load_state_dict for a dict of whole tensors: every rank copies its part of each, and
-/// allocates no more than that for a model that is not materialised. The report is the same on all
-/// ranks. A name is missing when a rank lacks it, and unexpected when no rank knows it. Throws on
-/// all ranks, with one text: what nn::load_state_dict throws, and as it leaves the model;
-/// InvalidArgument where a dict is to be broadcast and neither model nor options have a mesh.
+/// nn::load_state_dict for a dict of full tensors: every rank copies its part of each tensor and
+/// allocates no more than that for a model that is not materialized. The report is the same on all
+/// ranks. A name is missing if any rank lacks it, and unexpected if no rank knows it. Throws on all
+/// ranks with the same text: the errors of nn::load_state_dict, leaving the model as that function
+/// does; InvalidArgument if a dict is to be broadcast and neither model nor options have a mesh.
 nn::LoadReport load_full_state_dict(nn::Module& module, const nn::StateDict& state,
                                     const LoadFullStateOptions& options = {});
 
@@ -75,10 +78,10 @@ struct LoadFullOptimizerStateOptions {
   bool broadcast_from_rank0 = true;  ///< as LoadFullStateOptions
   distributed::DeviceMesh mesh = {};
 };
-/// Optimizer::load_state_dict for a dict of whole tensors. This rank's part of all states exists
-/// twice while it runs. Throws on all ranks: what Optimizer::load_state_dict throws,
-/// InvalidArgument for shapes other than the parameters' (then nothing has changed), and for a
-/// missing mesh.
+/// Optimizer::load_state_dict for a dict of full tensors. Needs memory for a second copy of this
+/// rank's part of all states while it runs. Throws on all ranks: the errors of
+/// Optimizer::load_state_dict; InvalidArgument for a missing mesh, and for shapes that differ from
+/// the parameters' (then nothing has changed).
 void load_full_optimizer_state(nn::optim::Optimizer& optimizer, const nn::StateDict& state,
                                const LoadFullOptimizerStateOptions& options = {});
 

@@ -13,7 +13,7 @@
 namespace tessera::fsdp {
 namespace {
 
-// What is sent of a value, bit for bit; of a tensor all but its elements.
+// The serialised value, bit for bit; for a tensor, its metadata without elements.
 std::string packed(const nn::StateValue& value) {
   return std::visit(
       []<class T>(const T& each) -> std::string {
@@ -33,7 +33,7 @@ std::string packed(const nn::StateValue& value) {
       value);
 }
 
-// `kind`: nn::state_value_kind of what was packed.
+// `kind`: the nn::state_value_kind of the packed value.
 std::variant<TensorEntry, nn::StateValue> unpacked(const std::string& kind,
                                                    const std::string& value) {
   if (kind == "text") return nn::StateValue(value);

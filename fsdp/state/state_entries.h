@@ -1,7 +1,7 @@
 #pragma once
 
-/// A state dict that rank 0 has, as all ranks see it: names and values that are no tensors at once,
-/// tensors when asked for.
+/// Rank 0's state dict as all ranks see it: names and non-tensor values immediately, tensors on
+/// request.
 
 #include <string>
 #include <variant>
@@ -12,7 +12,7 @@
 
 namespace tessera::fsdp {
 
-/// What is known of a tensor before it arrives.
+/// The metadata of a tensor, known before its elements are received.
 struct TensorEntry {
   DType dtype = DType::kF32;
   Shape shape;
@@ -22,14 +22,14 @@ struct TensorEntry {
 
 struct StateEntry {
   std::string name;
-  std::variant<TensorEntry, nn::StateValue> value;  ///< the latter is never a tensor
+  std::variant<TensorEntry, nn::StateValue> value;  ///< a StateValue here is never a tensor
   const TensorEntry* tensor() const { return std::get_if<TensorEntry>(&value); }
 };
 
-/// The first rank's dict. Collective over `ranks`.
+/// Returns the first rank's dict. Collective over `ranks`.
 std::vector<StateEntry> share_entries(const nn::StateDict& state, const MeshRanks& ranks);
-/// The elements, on `device`: the first rank's, on all, to be read only: there it may be its own
-/// tensor. Collective over `ranks`.
+/// Returns the first rank's elements on all ranks, on `device`. Read only: on the first rank it may
+/// be the dict's own tensor. Collective over `ranks`.
 Tensor share_tensor(const TensorEntry& entry, const MeshRanks& ranks, Device device,
                     const std::string& name);
 

@@ -19,7 +19,7 @@ using distributed::DeviceMesh;
 
 constexpr const char* kLoad = "fsdp.load_full_state_dict";
 
-// The caller's dict as the hooks want it.
+// The caller's dict after the before_load hooks.
 nn::StateDict prepared(const std::vector<nn::NamedModule>& modules, const nn::StateDict& state) {
   nn::StateDict out = state;
   for (const nn::NamedModule& named : modules) {
@@ -38,7 +38,7 @@ nn::StateDict prepared(const std::vector<nn::NamedModule>& modules, const nn::St
       lenient_helps ? "; load with .strict = false to take what is there" : "");
 }
 
-// Throws for misfits, and for names where the load is strict.
+// Throws for misfits, and for missing or unexpected names if `with_names`.
 void judge(const nn::Module& module, const LoadVerdict& verdict, bool with_names) {
   std::vector<std::string> problems = verdict.misfits;
   const auto add = [&](const std::vector<std::string>& names, const char* what) {
@@ -59,7 +59,7 @@ void judge(const nn::Module& module, const LoadVerdict& verdict, bool with_names
   }
 }
 
-// Also of what is not in the dict, so that errors can say what it is.
+// Also names members that are missing in the dict, so that errors can name them.
 void name_members(nn::Module& module) {
   for (nn::NamedParameter& named : module.named_parameters()) {
     if (!named.parameter.is_materialized()) named.parameter.set_name(named.name);
@@ -93,7 +93,7 @@ nn::LoadReport load_full_state_dict(nn::Module& module, const nn::StateDict& sta
       share_entries(ranks.is_first() ? prepared(modules, state) : nn::StateDict(), ranks);
   const FullLoadPlan plan(module, entries, device);
   LoadVerdict verdict = plan.verdict(ranks);
-  // Hooks that run after the load may forgive names.
+  // Hooks that run after the load may remove names from the report.
   const bool forgives = std::any_of(modules.begin(), modules.end(), [](const auto& named) {
     return !named.module->state_dict_hooks().after_load.empty();
   });

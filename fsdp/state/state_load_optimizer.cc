@@ -18,7 +18,7 @@ using distributed::DeviceMesh;
 
 constexpr const char* kWhere = "fsdp.load_full_optimizer_state";
 
-// Parameters by what their states' names begin with: "state.up.weight.".
+// Parameters by the prefix of their states' names: "state.up.weight.".
 using ByPrefix = std::map<std::string, nn::Parameter>;
 
 ByPrefix by_prefix(const nn::optim::Optimizer& optimizer) {
@@ -29,14 +29,14 @@ ByPrefix by_prefix(const nn::optim::Optimizer& optimizer) {
   return out;
 }
 
-// Null for a tensor that is no parameter's state.
+// Null if the tensor is not the state of a parameter.
 const nn::Parameter* owner_of(const StateEntry& entry, const ByPrefix& parameters) {
   const auto found = parameters.find(entry.name.substr(0, entry.name.rfind('.') + 1));
   return found == parameters.end() ? nullptr : &found->second;
 }
 
-// Empty when nothing is wrong. Parts of the wrong shape would be found by the optimizer, but not
-// what they were cut from.
+// Empty if there is no problem. The optimizer would detect parts of the wrong shape, but not full
+// tensors of the wrong shape.
 std::string problem_of(const StateEntry& entry, const ByPrefix& parameters) {
   const TensorEntry* tensor = entry.tensor();
   if (tensor == nullptr) return {};

@@ -44,7 +44,7 @@ std::string text_of(const StateEntry& entry) {
                 : nn::state_value_kind(std::get<nn::StateValue>(entry.value));
 }
 
-// Whom a name means, null for nobody: asking by name knows all names of what is tied.
+// The id of the named member, or null: the lookup knows all names of a tied member.
 const void* find_id(nn::Module& module, const std::string& name) {
   try {
     return module.get_parameter(name).id();
@@ -57,7 +57,7 @@ const void* find_id(nn::Module& module, const std::string& name) {
   }
 }
 
-// Bit for bit, as they would arrive.
+// Compares the bits after the cast to the member's dtype.
 bool same_elements(const Tensor& a, const Tensor& b, DType dtype) {
   if (a.device().is_null() || b.device().is_null()) return true;
   return dispatch_all(dtype, "fsdp.load_full_state_dict", [&]<class T>() -> bool {
@@ -80,7 +80,7 @@ void add_once(std::vector<std::string>& list, const std::string& text) {
 
 // A verdict as it is sent: four lists.
 std::vector<std::string> texts_of(const LoadVerdict& verdict) {
-  std::vector<std::string> descriptions;  // a name, and what is said of it
+  std::vector<std::string> descriptions;  // a name, then its description
   for (const auto& [name, text] : verdict.descriptions) {
     descriptions.insert(descriptions.end(), {name, text});
   }
@@ -105,7 +105,7 @@ LoadVerdict verdict_of(const std::vector<std::string>& texts) {
 FullLoadPlan::FullLoadPlan(nn::Module& module, const std::vector<StateEntry>& entries,
                            Device device)
     : entries_(entries), device_(device) {
-  // In the order of state_dict(), which is that of the problems.
+  // In the order of state_dict(), so that problems are listed in that order.
   for (const nn::NamedModule& named : module.named_modules()) {
     const std::string base = named.name.empty() ? "" : named.name + ".";
     for (const auto& [name, parameter] : named.module->own_parameters()) {
@@ -170,7 +170,7 @@ void FullLoadPlan::check(const Target& target) {
   if (mine_.misfits.size() == misfits) check_tied(target);
 }
 
-// Only rank 0 has what is to be compared.
+// Only rank 0 has the tensors to compare.
 void FullLoadPlan::check_tied(const Target& target) {
   for (std::size_t i = 1; i < target.sources.size(); ++i) {
     const StateEntry& first = entries_[target.sources.front()];

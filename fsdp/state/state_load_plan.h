@@ -1,7 +1,7 @@
 #pragma once
 
-/// For load_full_state_dict: what of a dict of whole tensors belongs to what of a model, decided on
-/// every rank before anything is written.
+/// For load_full_state_dict: matches the entries of a full dict with the members of a model, on
+/// every rank, before anything is written.
 
 #include <map>
 #include <string>
@@ -15,23 +15,24 @@
 
 namespace tessera::fsdp {
 
-/// What is wrong, as all ranks see it.
+/// The problems of a load, the same on all ranks.
 struct LoadVerdict {
   nn::LoadReport report;
-  std::vector<std::string> misfits;                 ///< what no load can do, one text each
-  std::map<std::string, std::string> descriptions;  ///< of the report's names: dtype and shape
+  std::vector<std::string> misfits;                 ///< problems that make the load impossible, one
+                                                    ///< text each
+  std::map<std::string, std::string> descriptions;  ///< dtype and shape of the report's names
 };
 
 class FullLoadPlan {
  public:
-  /// Both must outlive the plan. `device` is where what has no elements yet will be.
+  /// Both must outlive the plan. Members without elements will be allocated on `device`.
   FullLoadPlan(nn::Module& module, const std::vector<StateEntry>& entries, Device device);
 
-  /// Of all ranks together; collective over `ranks`. Missing is what any of them lacks, unexpected
-  /// what none of them knows.
+  /// The verdict of all ranks together. A name is missing if any rank lacks it, unexpected if no
+  /// rank knows it. Collective over `ranks`.
   LoadVerdict verdict(const MeshRanks& ranks) const;
-  /// Copies this rank's part of `whole`, entry number `entry`, to where it belongs, if anywhere;
-  /// allocates what is not materialised.
+  /// Copies this rank's part of `whole` (entry number `entry`) to its member, if it has one, and
+  /// allocates a member that is not materialized.
   void copy(std::size_t entry, const Tensor& whole) const;
 
  private:
@@ -39,7 +40,7 @@ class FullLoadPlan {
   struct Target {
     std::string name;
     Member member;
-    std::vector<std::size_t> sources{};  // several where it is tied
+    std::vector<std::size_t> sources{};  // several if it is tied
   };
 
   void add_target(const std::string& name, const Member& member);
@@ -51,7 +52,7 @@ class FullLoadPlan {
   Device device_;
   std::vector<Target> targets_;
   std::map<const void*, std::size_t> by_id_;
-  std::map<std::size_t, std::size_t> by_entry_;  // target by its first source
+  std::map<std::size_t, std::size_t> by_entry_;  // maps a target's first source to the target
   LoadVerdict mine_;
 };
 

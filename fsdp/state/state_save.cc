@@ -17,7 +17,7 @@
 namespace tessera::fsdp {
 namespace {
 
-// Collects a dict of whole tensors on the ranks that want it.
+// Collects a dict of full tensors on the ranks that want it.
 class Collector {
  public:
   Collector(const FullStateOptions& options, std::span<const nn::Parameter> parameters)
@@ -26,7 +26,7 @@ class Collector {
             MeshRanks(options.mesh.defined() ? options.mesh : widest_mesh(parameters)).is_first()),
         offload_(options.offload) {}
 
-  // All ranks call it: the parameter's ranks gather.
+  // All ranks call it, because the parameter's ranks gather.
   void add_part(const std::string& name, const nn::Parameter& parameter, const Tensor& part) {
     const MemoryCategoryScope category(MemoryCategory::kOther);
     const Tensor whole = gather_whole(parameter, part);
@@ -53,7 +53,7 @@ class Collector {
 nn::StateDict full_state_dict(nn::Module& module, const FullStateOptions& options) {
   const std::vector<nn::Parameter> parameters = module.parameters();
   const nn::StateDict local = nn::state_dict(module);
-  // By storage: hooks may have given entries other names.
+  // By storage, because hooks may have renamed entries.
   std::map<std::uint64_t, const nn::Parameter*> by_storage;
   for (const nn::Parameter& parameter : parameters) {
     by_storage.emplace(parameter.local().tensor().storage().id(), &parameter);

@@ -28,7 +28,7 @@ std::vector<Member> members_of(nn::Module& module) {
   return out;
 }
 
-// The axes of ranks that are to hold the same: all but those that split the parameter.
+// The axes along which ranks must hold the same: all but those that shard the parameter.
 std::vector<std::string> axes_of(const Member& member, const DeviceMesh& mesh) {
   std::vector<std::string> axes = mesh.axes();
   const auto* parameter = std::get_if<nn::Parameter>(&member.handle);
@@ -46,7 +46,7 @@ std::string text_of(const Member& member) {
   return fmt::format("\"{}\" {} {}", member.name, dtype_name(dtype), shape.str());
 }
 
-// Of this rank: members that rank 0 has not, or has otherwise.
+// This rank's members that differ from rank 0's or do not exist there.
 std::vector<std::string> misfits_of(const std::vector<Member>& members, const MeshRanks& ranks) {
   std::vector<std::string> mine, out;
   for (const Member& member : members) mine.push_back(text_of(member));
@@ -62,7 +62,7 @@ std::vector<std::string> misfits_of(const std::vector<Member>& members, const Me
   return out;
 }
 
-// What others are to get from this rank, which has no elements of it.
+// Members that other ranks expect from this rank, but that have no elements here.
 std::vector<std::string> empty_of(const std::vector<Member>& members, const DeviceMesh& mesh) {
   std::vector<std::string> out;
   for (const Member& member : members) {
@@ -105,7 +105,7 @@ const Tensor& elements_of(const Member& member) {
   return std::get<nn::Buffer>(member.handle).tensor();
 }
 
-// What one coalesced broadcast takes.
+// The members of one coalesced broadcast.
 struct Batch {
   MeshRanks ranks;
   std::vector<Tensor> tensors;

@@ -22,10 +22,10 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Rows of several ranges cut by tensor parallelism have boxes, and no cuts that say how.
+// Several row ranges that tensor parallelism sharded have boxes, but no cuts that explain them.
 bool knows_cuts(const nn::ShardSpec& spec) { return spec.is_whole() || !spec.cuts.empty(); }
 
-// Where it is not said, the dim that local() has less of than value().
+// If the spec does not tell: the dim in which local() is smaller than value().
 int cut_dim(const nn::Parameter& parameter) {
   const Shape& part = parameter.spec().boxes.front().extent;
   const Shape& value = parameter.value_spec().boxes.front().extent;
@@ -35,7 +35,7 @@ int cut_dim(const nn::Parameter& parameter) {
   return 0;
 }
 
-// How local() lies in value(): what was cut after tensor parallelism.
+// The placements of local() within value(): of the axes that sharded it after tensor parallelism.
 Placements placements_in_value(const nn::Parameter& parameter, const DeviceMesh& mesh) {
   const nn::ShardSpec& spec = parameter.spec();
   const nn::ShardSpec& value = parameter.value_spec();
@@ -44,7 +44,8 @@ Placements placements_in_value(const nn::Parameter& parameter, const DeviceMesh&
     inner.cuts.assign(spec.cuts.begin() + static_cast<std::ptrdiff_t>(value.cuts.size()),
                       spec.cuts.end());
   } else {
-    // The innermost axis has the shards, one before it parts of these (of the optimizer's, say).
+    // The innermost axis holds the shards; the axis before it holds parts of those (for example of
+    // the optimizer).
     for (auto axis = spec.sharded_axes.rbegin(); axis != spec.sharded_axes.rend(); ++axis) {
       if (!contains(value.sharded_axes, *axis)) {
         inner.cuts.push_back({.axis = *axis, .dim = cut_dim(parameter)});
@@ -54,7 +55,7 @@ Placements placements_in_value(const nn::Parameter& parameter, const DeviceMesh&
   return distributed::placements_of(inner, mesh.axes());
 }
 
-// What ranks hold, box after box, and which boxes these are.
+// The elements that ranks hold, box after box, and their boxes.
 struct Boxes {
   Tensor elements;  // [n]
   std::vector<nn::ShardBox> boxes;
@@ -73,7 +74,8 @@ nn::ShardBox unpacked(const std::string& text) {
   return {.offset = Shape(all.first(all.size() / 2)), .extent = Shape(all.last(all.size() / 2))};
 }
 
-// Those of all ranks along an axis, in rank order. Elements travel padded to the most of them.
+// The boxes of all ranks along an axis, in rank order. Elements are sent padded to the largest
+// count.
 Boxes gathered(const Boxes& mine, const std::string& axis, const DeviceMesh& mesh) {
   distributed::ProcessGroup& group = *mesh.group(axis);
   std::vector<std::string> texts;

@@ -16,7 +16,7 @@ struct Version {
   const char* name;  // of the Debian package
   std::int64_t files;
   std::int64_t bytes;
-  std::uint64_t hash;  // XXH64 of all texts, one behind the other
+  std::uint64_t hash;  // XXH64 of the concatenated texts
   bool operator==(const Version& other) const {
     return files == other.files && bytes == other.bytes && hash == other.hash;
   }

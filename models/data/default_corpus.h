@@ -1,6 +1,6 @@
 #pragma once
 
-/// Is the default corpus the text that stated losses belong to?
+/// Checks whether the default corpus is the version for which losses are documented.
 
 #include <span>
 #include <string>
@@ -9,20 +9,20 @@
 
 namespace tessera::models::data {
 
-/// Is `path` kDefaultCorpus, however it is written? Relative paths and links too where it is there.
+/// Whether `path` is kDefaultCorpus, however it is written; also a relative path or a link to it.
 bool is_default_corpus(const std::string& path);
 
 struct CorpusVersion {
-  std::string package;  ///< version of python3.11-doc, "3.11.2-6+deb12u9"; empty: none that we know
-  /// A sentence for the user where the version is unknown: Debian changes a few files of it with
-  /// security updates. Losses then compare only roughly with stated ones.
+  std::string package;  ///< version of python3.11-doc, "3.11.2-6+deb12u9"; empty if unknown
+  /// A sentence for the user if the version is unknown: Debian changes a few of the files in
+  /// security updates, and losses are then only roughly comparable with the documented ones.
   std::string note;
 };
 
-/// Looks at the number of files, their bytes and a hash of all of them.
+/// Compares the number of files, their bytes and a hash of all of them with the known versions.
 CorpusVersion default_corpus_version(std::span<const Document> documents);
 
-/// What to do where the default corpus is missing.
+/// Instructions for a user without the default corpus.
 std::string how_to_get_default_corpus();
 
 }  // namespace tessera::models::data

@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kWhere = "fashion_mnist";
 
-// The images and labels of one half, headers read and found to fit together.
+// The images and labels of one half; the headers have been read and match.
 struct Half {
   IdxFile images;
   IdxFile labels;

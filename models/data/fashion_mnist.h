@@ -3,10 +3,10 @@
 /// Fashion-MNIST: 60,000 training and 10,000 test images of clothes, 28 x 28 grey values, ten
 /// classes.
 ///
-/// A folder holds the four files of the data set under their usual names, in the idx format,
-/// compressed by gzip or not. Every field of a header is checked before memory is taken for what it
-/// announces, and memory grows only with what a file really holds. All problems are DataError:
-/// file, what is wrong with the numbers, what to do.
+/// A folder holds the four files of the data set under their usual names, in the idx format, with
+/// or without gzip compression. Every header field is checked before memory is allocated for it,
+/// and memory grows only with the data that a file really contains. Every problem is a DataError
+/// that names the file, the wrong numbers and the remedy.
 
 #include <cstdint>
 #include <string>
@@ -19,10 +19,10 @@ inline constexpr std::int64_t kImageCols = 28;
 inline constexpr std::int64_t kImagePixels = kImageRows * kImageCols;
 inline constexpr std::int64_t kImageClasses = 10;
 
-/// Where the Debian package dataset-fashion-mnist puts the files.
+/// The folder of the Debian package dataset-fashion-mnist.
 inline constexpr const char* kFashionMnistFolder = "/usr/share/datasets/fashion-mnist";
 
-/// Images in host memory, as stored: one byte a pixel, row by row, image by image.
+/// Images in host memory, as stored: one byte per pixel, row by row, image by image.
 struct ImageSet {
   std::vector<std::uint8_t> pixels;  ///< [count, 28, 28]
   std::vector<std::uint8_t> labels;  ///< [count], each below 10
@@ -35,11 +35,10 @@ struct FashionMnist {
   ImageSet test;
 };
 
-/// Reads the whole data set of a folder.
+/// Reads the whole data set from a folder.
 FashionMnist read_fashion_mnist(const std::string& folder);
 
-/// Reads only the headers of the four files: finds what is missing or no image file at all, at
-/// once.
+/// Reads only the headers of the four files, to find missing or wrong files quickly.
 void check_fashion_mnist(const std::string& folder);
 
 }  // namespace tessera::models::data

@@ -21,8 +21,8 @@ constexpr int kGzipFormat = 16 + MAX_WBITS;
 
 }  // namespace
 
-// zlib's own gzread does not look at a trailer that is cut off when all values have been read;
-// inflate says exactly when the stream has ended.
+// zlib's gzread ignores a truncated trailer once all values have been read; inflate reports exactly
+// when the stream has ended.
 struct GzipReader::Impl {
   explicit Impl(std::string name) : path(std::move(name)), file(std::fopen(path.c_str(), "rb")) {
     if (file == nullptr)
@@ -50,7 +50,7 @@ struct GzipReader::Impl {
   std::array<std::uint8_t, kPiece> input;
 };
 
-// Looks at the first bytes.
+// Inspects the first bytes.
 void GzipReader::Impl::begin() {
   fill();
   if (stream.avail_in < 2 || input[0] != 0x1f || input[1] != 0x8b) return;
@@ -59,7 +59,7 @@ void GzipReader::Impl::begin() {
   compressed = in_member = true;
 }
 
-// More input when there is none; false at the end of the file.
+// Reads more input if the buffer is empty; returns false at the end of the file.
 bool GzipReader::Impl::fill() {
   if (stream.avail_in > 0) return true;
   const std::size_t have = std::fread(input.data(), 1, input.size(), file);
@@ -88,7 +88,7 @@ std::size_t GzipReader::Impl::inflate_some(std::uint8_t* out, std::size_t bytes)
   stream.next_out = out;
   stream.avail_out = static_cast<uInt>(most);
   while (stream.avail_out > 0 && fill()) {
-    if (!in_member) {  // a file of several streams is as good as one of a single one
+    if (!in_member) {  // a file may consist of several streams
       check(inflateReset(&stream));
       in_member = true;
     }

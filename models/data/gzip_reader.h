@@ -1,7 +1,7 @@
 #pragma once
 
-/// The bytes of a file from front to back: decompressed where it begins as gzip files do, as they
-/// are otherwise.
+/// Reads a file from front to back. A file that begins as gzip files do is decompressed; others are
+/// returned unchanged.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,17 +12,17 @@ namespace tessera::models::data {
 
 class GzipReader {
  public:
-  /// Throws DataError when the file cannot be opened or read.
+  /// Throws DataError if the file cannot be opened or read.
   explicit GzipReader(std::string path);
   ~GzipReader();
   GzipReader(GzipReader&&) noexcept;
   GzipReader& operator=(GzipReader&&) noexcept;
 
-  /// The next bytes; fewer than asked for at the end only. Throws DataError when the file cannot be
-  /// read, or is damaged: also for a checksum or length at its end that does not hold.
+  /// Reads the next bytes; returns fewer than requested only at the end. Throws DataError if the
+  /// file cannot be read or is damaged, including a wrong checksum or length at its end.
   std::size_t read(std::uint8_t* out, std::size_t bytes);
-  /// After a read that came short: true when the compressed stream breaks off, be it in its last
-  /// byte. A plain file cannot tell.
+  /// After a short read: true if the compressed stream is truncated, even by one byte. A truncated
+  /// uncompressed file cannot be detected.
   bool ended_early() const;
 
  private:

@@ -11,7 +11,7 @@ namespace tessera::models::data {
 namespace {
 
 constexpr const char* kWhere = "idx_file";
-// Deflate never shrinks its input by more than this factor.
+// The maximum compression ratio of Deflate.
 constexpr std::int64_t kLargestCompression = 1032;
 constexpr std::size_t kReadPiece = std::size_t{4} << 20;
 
@@ -28,7 +28,7 @@ std::int64_t file_bytes(const std::string& path) {
   return static_cast<std::int64_t>(bytes);
 }
 
-// The product of the extents; the largest number there is where it has no room.
+// The product of the extents, or the largest number if it overflows.
 std::int64_t saturated_product(const std::vector<std::int64_t>& extents) {
   std::int64_t product = 1;
   for (const std::int64_t extent : extents)
@@ -66,7 +66,7 @@ std::vector<std::uint8_t> IdxFile::read_values() {
   const auto wanted = static_cast<std::size_t>(value_bytes());
   std::vector<std::uint8_t> values;
   std::size_t have = 0;
-  // Grows with what was really read, so that a header that lies costs no memory.
+  // The buffer grows with the data actually read, so a wrong header costs no memory.
   while (have < wanted) {
     const std::size_t room = std::max(kReadPiece, 2 * have);
     values.resize(std::min(wanted, room));
@@ -77,7 +77,7 @@ std::vector<std::uint8_t> IdxFile::read_values() {
                      "{} is truncated: {} of {} values are there; get the file again", path_, have,
                      wanted);
   }
-  // Reading past the end also checks what stands behind the values: their checksum and number.
+  // Reading past the end also checks the trailer: the checksum and the number of bytes.
   std::uint8_t extra = 0;
   TESSERA_CHECK_AS(DataError, file_.read(&extra, 1) == 0, kWhere,
                    "{} goes on after the {} values that its header announces; it is damaged", path_,

@@ -1,7 +1,7 @@
 #pragma once
 
-/// One file in the idx format (a big-endian header, then bytes), compressed by gzip or plain, read
-/// from front to back.
+/// Reads one file in the idx format (a big-endian header, then bytes), gzip-compressed or not, from
+/// front to back.
 
 #include <cstdint>
 #include <string>
@@ -14,15 +14,15 @@ namespace tessera::models::data {
 class IdxFile {
  public:
   /// Opens the file and reads its header: the magic number of unsigned bytes in `dims` dims, then
-  /// their extents. Throws DataError when it cannot be opened or read, has another magic, or
-  /// announces more bytes than a file of its size can hold.
+  /// the extents. Throws DataError if it cannot be opened or read, has another magic number, or
+  /// announces more bytes than a file of its size can contain.
   IdxFile(std::string path, int dims);
 
   const std::string& path() const { return path_; }
   const std::vector<std::int64_t>& extents() const { return extents_; }
 
-  /// Everything after the header. Throws DataError unless it is exactly as long as the header says
-  /// and its checksum holds.
+  /// Returns everything after the header. Throws DataError unless it is exactly as long as the
+  /// header says and its checksum is correct.
   std::vector<std::uint8_t> read_values();
 
  private:

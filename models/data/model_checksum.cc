@@ -7,7 +7,7 @@
 namespace tessera::models::data {
 namespace {
 
-// Field 20001, of the extensions that SentencePiece leaves free, with 30 bytes of text behind it.
+// Field 20001, in the extension range of SentencePiece, followed by 30 bytes of text.
 constexpr std::string_view kFront = "\x8a\xe2\x09\x1etessera-xxh64:";
 constexpr std::size_t kDigits = 16;
 

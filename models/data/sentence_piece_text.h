@@ -1,10 +1,10 @@
 #pragma once
 
-/// How a text is cut before SentencePiece sees it, when it learns and when it encodes.
+/// How a text is split before SentencePiece sees it, in training and in encoding.
 ///
-/// SentencePiece writes a space as U+2581, keeps a zero, a tab and U+2585 for its own use, and ends
-/// the program for words of 65,536 characters. So these characters never reach it, and no piece is
-/// longer than kLongestPiece. Pieces depend on their line alone (text_lines.h).
+/// SentencePiece writes a space as U+2581, reserves zero, tab and U+2585 for itself, and aborts the
+/// program for words of 65,536 characters. These characters are therefore never passed to it, and
+/// no piece is longer than kLongestPiece. Pieces depend only on their line (text_lines.h).
 
 #include <cstddef>
 #include <string_view>
@@ -17,7 +17,7 @@ namespace tessera::models::data {
 inline constexpr std::string_view kSpaceSymbol = "\xe2\x96\x81";  // U+2581
 inline constexpr std::size_t kLongestPiece = 4096;                // bytes
 
-/// Bytes of the reserved character at the front of `text`; 0 where another stands there.
+/// Size in bytes of the reserved character at the start of `text`; 0 if another character is there.
 inline std::size_t reserved_size(std::string_view text) {
   if (text[0] == '\0' || text[0] == '\t') return 1;
   if (text[0] != kSpaceSymbol[0]) return 0;

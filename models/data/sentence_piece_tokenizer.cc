@@ -21,7 +21,7 @@ constexpr const char* kMakeOne =
 constexpr std::int64_t kLargestModel = std::int64_t{1} << 28;  // bytes
 constexpr std::int32_t kNoToken = -1;
 
-// What normalisation, trimming and a space put in front would change.
+// Texts that normalisation, trimming or an added leading space would change.
 constexpr std::array<std::string_view, 5> kProbes = {
     "a", " a  b ", "   ", "line\n\n  \n",
     "\xef\xac\x81 \xe2\x91\xa0 e\xcc\x81 \xe3\x80\x80 \xf0\x9f\x98\x80"};
@@ -33,7 +33,7 @@ std::uint8_t byte_of(const std::string& piece) {
   return value;
 }
 
-// The text that a piece stands for; the space symbol is a space.
+// The text of a piece; the space symbol is a space.
 std::string text_of(const std::string& piece) {
   std::string text;
   for (std::size_t at = 0; at < piece.size();) {
@@ -44,7 +44,7 @@ std::string text_of(const std::string& piece) {
   return text;
 }
 
-// Decodes with a table of its own: SentencePiece's decoder drops spaces at the front and replaces
+// Decodes with its own table, because SentencePiece's decoder drops leading spaces and replaces
 // bytes that form no character.
 class SentencePieceTokenizer final : public Tokenizer {
  public:
@@ -67,7 +67,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string name_;
   std::uint64_t fingerprint_;
   sentencepiece::SentencePieceProcessor processor_;
-  std::vector<std::string> texts_;  // of each token
+  std::vector<std::string> texts_;  // text of each token
   std::vector<std::int64_t> token_bytes_;
   std::array<std::int32_t, 256> byte_tokens_;
 };
@@ -134,7 +134,7 @@ std::vector<std::int32_t> SentencePieceTokenizer::encode(std::string_view text) 
   return tokens;
 }
 
-// The tokens are compared with the text, so that a model that changes texts cannot be used unseen.
+// Compares the tokens with the text, so that a model that changes texts is always detected.
 void SentencePieceTokenizer::encode_piece(std::string_view piece, std::vector<int>& scratch,
                                           std::vector<std::int32_t>& out) const {
   const auto status = processor_.Encode(piece, &scratch);

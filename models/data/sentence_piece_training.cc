@@ -30,7 +30,7 @@ void check_options(const SentencePieceTraining& options) {
                 options.max_bytes);
 }
 
-// The lines to learn from: all of them, or a random part of about max_bytes.
+// The training lines: all of them, or a random part of about max_bytes.
 std::vector<std::string_view> lines_to_read(std::span<const std::string> texts,
                                             const SentencePieceTraining& options) {
   std::vector<std::string_view> lines;
@@ -78,26 +78,26 @@ std::unordered_map<std::string, std::string> settings(const SentencePieceTrainin
   return {
       {"vocab_size", std::to_string(options.vocab_size)},
       {"model_type", options.model_type},
-      // Nothing of a text may be lost.
+      // No byte of a text may be lost.
       {"byte_fallback", "true"},
       {"normalization_rule_name", "identity"},
       {"remove_extra_whitespaces", "false"},
       {"add_dummy_prefix", "false"},
       {"required_chars", std::string(kSpaceSymbol)},
-      // Rare characters are left to the bytes; indentation is worth pieces of its own.
+      // Rare characters are encoded as bytes; indentation gets pieces of its own.
       {"character_coverage", "0.9999"},
       {"allow_whitespace_only_pieces", "true"},
       {"unk_id", "0"},
       {"eos_id", "1"},
       {"bos_id", "-1"},
       {"pad_id", "-1"},
-      // The sums of unigram training depend on the number of threads: a constant.
+      // The sums of unigram training depend on the number of threads, so it is constant.
       {"num_threads", "2"},
       {"minloglevel", "3"},
   };
 }
 
-// SentencePiece's reason without the place in its source: "file(line) [condition] reason".
+// SentencePiece's reason without the source position: "file(line) [condition] reason".
 std::string reason_of(const sentencepiece::util::Status& status) {
   const std::string text = status.error_message();
   const std::size_t bracket = text.rfind("] ");
@@ -114,10 +114,10 @@ void train_sentence_piece(std::span<const std::string> texts, const std::string&
   TESSERA_CHECK_AS(DataError, !lines.empty(), kWhere,
                    "there is no text to learn from; give some, or raise max_bytes from {}",
                    options.max_bytes);
-  // A space that no text taught would be lost among the bytes of its symbol. It is required below,
-  // and what is required must occur.
+  // Ensures that a space occurs, since a required character must occur. Without it the space, if no
+  // text contains one, would be encoded as the bytes of its symbol.
   lines.push_back(" ");
-  static std::mutex one_at_a_time;  // the trainer sets how much it prints for the whole process
+  static std::mutex one_at_a_time;  // the trainer sets its log level for the whole process
   const std::lock_guard lock(one_at_a_time);
   Lines iterator(lines);
   std::string model;

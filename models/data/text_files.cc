@@ -36,7 +36,7 @@ void check_text(std::string_view bytes, const std::string& path) {
                          path, static_cast<std::uint8_t>(bytes[bad]), bad, line, bytes.size());
 }
 
-// Without byte order mark, lines ending in "\n".
+// Without byte order mark, and with lines ending in "\n".
 std::string cleaned(std::string text) {
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   std::size_t kept = 0;
@@ -62,7 +62,7 @@ Document single_file(const std::string& path) {
   return {.path = fs::path(path).filename().string(), .text = std::move(text)};
 }
 
-// Regular files below a folder, as paths below it, in the order of their bytes.
+// Regular files below a folder, as relative paths, in bytewise order.
 std::vector<std::string> files_below(const fs::path& folder) {
   std::vector<std::string> files;
   std::error_code error;
@@ -77,7 +77,7 @@ std::vector<std::string> files_below(const fs::path& folder) {
     const fs::path path = entry->path();
     const bool hidden = path.filename().string().starts_with('.');
     if (hidden) entry.disable_recursion_pending();
-    // A link that leads nowhere is no regular file and no error.
+    // A dangling link is not a regular file and not an error.
     std::error_code ignored;
     if (!hidden && entry->is_regular_file(ignored))
       files.push_back(path.lexically_relative(folder).generic_string());

@@ -1,18 +1,18 @@
 #pragma once
 
-/// Where a text may be cut without changing its tokens.
+/// Positions at which a text can be split without changing its tokens.
 
 #include <cstddef>
 #include <string_view>
 
 namespace tessera::models::data {
 
-/// The end of the line that begins at `begin`: behind its "\n" and those that follow it, so that an
-/// empty line belongs to the one above.
+/// The end of the line that starts at `begin`: after its "\n" and all "\n" that follow it, so an
+/// empty line belongs to the line above.
 std::size_t line_end(std::string_view text, std::size_t begin);
 
-/// The end of the lines from `begin` that together have `bytes` or, by their last line, more;
-/// `bytes` is at least 1.
+/// The end of the last line needed to reach `bytes` bytes from `begin`, or more; `bytes` is at
+/// least 1.
 std::size_t lines_end(std::string_view text, std::size_t begin, std::size_t bytes);
 
 }  // namespace tessera::models::data

@@ -23,7 +23,7 @@ namespace tessera::models::data {
 namespace {
 
 constexpr const char* kWhere = "token_file";
-// Tokens at a time: of a whole file, and of a sequence, on the stack.
+// Tokens per read: of a whole file, and of a sequence (on the stack).
 constexpr std::int64_t kWritePiece = std::int64_t{1} << 16;
 constexpr std::size_t kReadPiece = 1024;
 
@@ -40,12 +40,13 @@ class TokenChecksum {
   std::unique_ptr<XXH64_state_t, Free> state_;
 };
 
-// An open file. It is read by calls of the system, not mapped: a mapped file that somebody else
-// shortens ends the process when what was cut off is touched.
+// An open file. It is read by system calls and not mapped: if another process shortens a mapped
+// file, touching the missing part ends this process.
 class TokenFile {
  public:
   explicit TokenFile(std::string path) : path_(std::move(path)) {
-    file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // of a pipe too
+    file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // O_NONBLOCK: opening a pipe
+                                                                       // must not block
     if (file_ < 0)
       throw_error<DataError>(kWhere, "{} cannot be opened: {}; name a token file", path_,
                              std::strerror(errno));
@@ -62,7 +63,7 @@ class TokenFile {
 
   const std::string& path() const { return path_; }
   std::int64_t bytes() const { return bytes_; }
-  // Bytes [begin, begin + count). Any thread.
+  // Reads bytes [begin, begin + count). Thread-safe.
   void read(std::int64_t begin, void* out, std::size_t count) const {
     auto* next = static_cast<char*>(out);
     while (count > 0) {
@@ -112,7 +113,7 @@ class FileTokens final : public TokenSpan {
       std::copy(tokens.begin(), tokens.end(), out.begin() + static_cast<std::ptrdiff_t>(done));
     }
   }
-  // As they are in the file, each found to be in the vocabulary.
+  // Reads tokens as they are in the file, and checks that each is in the vocabulary.
   void read_narrow(std::int64_t begin, std::span<T> out) const {
     file_->read(offset_ + begin * static_cast<std::int64_t>(sizeof(T)), out.data(),
                 out.size_bytes());
@@ -253,7 +254,7 @@ std::string tokenizer_of_token_file(const std::string& path) {
 }
 
 bool is_token_file(const std::string& path) {
-  // Opening a pipe would wait for its other end, and take what is in it.
+  // Opening a pipe would wait for its other end, and reading would consume its data.
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return false;
   std::array<char, kTokenFileMagic.size()> front{};

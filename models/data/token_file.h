@@ -1,10 +1,11 @@
 #pragma once
 
-/// Tokens in a file: what a run reads while it trains, however large.
+/// Tokens in a file, read during training, of any size.
 ///
 /// The format is described in models/data/README.md. One file holds a training part and a
-/// validation part, the bytes of text that each stands for, and the name, size and fingerprint of
-/// the tokenizer that made it. Little-endian, 2 bytes a token up to a vocabulary of 65,536, else 4.
+/// validation part, the number of text bytes of each, and the name, size and fingerprint of the
+/// tokenizer that made it. Little-endian; 2 bytes per token for a vocabulary of up to 65,536, else
+/// 4.
 
 #include <cstdint>
 #include <memory>
@@ -17,56 +18,57 @@
 
 namespace tessera::models::data {
 
-/// A run of tokens that somebody else keeps alive. Copies are cheap.
+/// A sequence of tokens whose memory or file is owned elsewhere. Copies are cheap.
 class TokenSpan {
  public:
   virtual ~TokenSpan() = default;
   virtual std::int64_t size() const = 0;
-  /// Tokens [begin, begin + out.size()). Any thread. Throws InvalidArgument outside.
+  /// Reads tokens [begin, begin + out.size()). Thread-safe. Throws InvalidArgument if out of range.
   virtual void read(std::int64_t begin, std::span<std::int64_t> out) const = 0;
 };
 
 struct TokenizedText {
   std::shared_ptr<const TokenSpan> train;
   std::shared_ptr<const TokenSpan> validation;
-  std::string tokenizer;  ///< its name
+  std::string tokenizer;  ///< name of the tokenizer
   std::uint64_t tokenizer_fingerprint = 0;
   std::int64_t vocab_size = 0;
   std::int64_t train_documents = 0;
   std::int64_t validation_documents = 0;
-  std::int64_t train_bytes = 0;  ///< of text
+  std::int64_t train_bytes = 0;  ///< bytes of text
   std::int64_t validation_bytes = 0;
 };
 
 struct TokenizeOptions {
-  /// Part of the bytes that is kept for validation, from 0 to below 1. Whole documents are chosen
-  /// by a hash of their text, so that adding one moves no other; where these hold less than half or
-  /// more than twice the part, as can be with few documents, it is the end of the text instead.
+  /// The fraction of the bytes that is kept for validation, in [0, 1). Whole documents are chosen
+  /// by a hash of their text, so adding one document moves no other. If the chosen documents hold
+  /// less than half or more than twice the fraction, as is possible with few documents, the end of
+  /// the text is used instead.
   double validation = 0.05;
-  int threads = 0;  ///< that encode; 0: as many as this rank may use
+  int threads = 0;  ///< threads that encode; 0: as many as this rank may use
 };
 
-/// Encodes documents, each followed by end_of_text(), in memory. Any number of threads gives the
-/// same tokens. Throws InvalidArgument for a part or number of threads that cannot be, DataError
-/// for text that is too short to be split, or is not UTF-8.
+/// Encodes documents in memory, each followed by end_of_text(). The tokens do not depend on the
+/// number of threads. Throws InvalidArgument for an invalid fraction or number of threads;
+/// DataError for text that is too short to be split, or is not UTF-8.
 TokenizedText tokenize(std::span<const Document> documents, const Tokenizer& tokenizer,
                        const TokenizeOptions& options = {});
 
-/// Writes what tokenize() gives; the file appears whole or not at all. Throws InvalidArgument for
-/// another tokenizer than the one that made the text, CheckpointError where the disk refuses.
+/// Writes the result of tokenize(). The file appears complete or not at all. Throws InvalidArgument
+/// if `tokenizer` did not make the text, CheckpointError if writing fails.
 void write_token_file(const std::string& path, const TokenizedText& text,
                       const Tokenizer& tokenizer);
-/// Opens a file, and reads all of it once: every field of its header is checked, against the file's
-/// size too, every token against the vocabulary, and checksums of the header and of the tokens.
-/// Throws DataError naming file and field, or the token's position, also for a tokenizer other than
-/// the one that made the file, by its fingerprint (null: not checked). The file must keep its bytes
-/// while it is used: tokens outside the vocabulary and a file that became shorter are a DataError
-/// of read(). write_token_file puts a new one in its place, which is safe.
+/// Opens a file and reads all of it once. It checks every header field, also against the file's
+/// size, every token against the vocabulary, and the checksums of header and tokens. Throws
+/// DataError naming the file and the field or the token's position, also if another tokenizer made
+/// the file, by its fingerprint (null: not checked). The file must not change while it is in use:
+/// read() throws DataError for tokens outside the vocabulary and for a file that became shorter.
+/// Replacing it with write_token_file is safe.
 TokenizedText open_token_file(const std::string& path, const Tokenizer* tokenizer);
-/// The name of the tokenizer that made the file; only its header is read. Throws as
+/// Reads only the header, and returns the name of the tokenizer that made the file. Throws as
 /// open_token_file.
 std::string tokenizer_of_token_file(const std::string& path);
-/// By the file's first bytes; false where it cannot be read, and for what is no regular file.
+/// Inspects the file's first bytes. False if it cannot be read or is not a regular file.
 bool is_token_file(const std::string& path);
 
 }  // namespace tessera::models::data

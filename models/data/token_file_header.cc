@@ -20,7 +20,7 @@ constexpr const char* kWhere = "token_file";
 constexpr std::uint32_t kVersion = 2;
 constexpr std::int64_t kAlignment = 64;
 constexpr std::size_t kChecksumAt = 88;
-constexpr std::int64_t kMost = std::int64_t{1} << 58;  // so that the bytes of a file have room
+constexpr std::int64_t kMost = std::int64_t{1} << 58;  // leaves room for sums of byte counts
 
 template <std::integral T>
 void put(std::string& out, T value) {
@@ -34,7 +34,7 @@ T get(std::string_view bytes, std::size_t at) {
   return value;
 }
 
-// Of everything before the tokens but the checksum itself.
+// Of everything before the tokens except the checksum itself.
 std::uint64_t checksum_of(std::string_view header) {
   std::string bytes(header);
   bytes.replace(kChecksumAt, 8, 8, '\0');
@@ -61,7 +61,7 @@ void check_front(std::string_view file, const std::string& path) {
                    path, version, kVersion);
 }
 
-// The length of the name, so that the header with its checksum lies in the file.
+// Returns the length of the name, after checking that the header with its checksum fits the file.
 std::int64_t check_header_bytes(std::string_view file, const std::string& path) {
   const auto name_bytes = get<std::int64_t>(file, 80);
   TESSERA_CHECK_AS(DataError, name_bytes >= 0 && name_bytes <= kTokenFileLongestName, kWhere,

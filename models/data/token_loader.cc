@@ -17,10 +17,10 @@
 namespace tessera::models::data {
 namespace {
 
-// A batch before it is tensors: these are made by the thread that uses them, as all of a rank's,
-// which alone may write to the rank's trace.
+// A batch before its tensors are made. The calling thread makes them, like all tensors of a rank,
+// because only that thread may write to the rank's trace.
 struct Rows {
-  TokenBatch batch;  // without tensors
+  TokenBatch batch;  // its tensors are undefined
   std::int64_t count = 0;
   std::vector<std::int64_t> tokens;
   std::vector<std::int64_t> targets;
@@ -29,7 +29,7 @@ struct Rows {
 
 }  // namespace
 
-// Reads on a thread of its own, or where nothing is to be read ahead, on the caller's.
+// Reads on its own thread, or on the caller's if there is no read-ahead.
 class TokenLoader::Reader {
  public:
   Reader(const PackedSequences& sequences, const TokenLoaderOptions& options);
@@ -46,14 +46,14 @@ class TokenLoader::Reader {
 
   const PackedSequences& sequences_;
   const TokenLoaderOptions options_;
-  BatchOrder order_;  // used by the thread that reads
+  BatchOrder order_;  // used by the reading thread
 
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;
-  std::int64_t wanted_ = 0;  // the step that load() is expected to ask for; 0: it was never called
-  std::int64_t course_ = 0;  // counts how often load() asked for another
-  std::deque<Rows> ready_;   // the steps from wanted_ on
+  std::int64_t wanted_ = 0;  // the step that load() should ask for next; 0: it was never called
+  std::int64_t course_ = 0;  // number of times that load() asked for another step
+  std::deque<Rows> ready_;   // steps from wanted_ on
   std::thread thread_;
 };
 
@@ -77,7 +77,7 @@ TokenLoader::Reader::~Reader() {
   if (thread_.joinable()) thread_.join();
 }
 
-// The rows of the chunk rule: ceil(samples / ranks) each, the last ranks fewer or none.
+// The rows of the chunk rule: ceil(samples / ranks) each; the last ranks fewer or none.
 Rows TokenLoader::Reader::rows_of(std::int64_t step) {
   const std::span<const std::int64_t> samples = order_.samples_of(step);
   const auto total = static_cast<std::int64_t>(samples.size());
@@ -125,7 +125,7 @@ void TokenLoader::Reader::read_ahead() {
     lock.unlock();
     Rows rows = read(step);
     lock.lock();
-    if (course != course_) continue;  // meanwhile another step was asked for
+    if (course != course_) continue;  // another step was requested meanwhile
     ready_.push_back(std::move(rows));
     changed_.notify_all();
   }

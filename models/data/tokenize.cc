@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kWhere = "tokenize";
 constexpr std::size_t kPieceBytes = std::size_t{1} << 17;
 
-// What one thread encodes at a time: whole lines of a document.
+// The text that a thread encodes at a time: whole lines of a document.
 struct Piece {
   std::string_view text;
   bool ends_document = false;
@@ -36,7 +36,7 @@ std::vector<Piece> cut_at_lines(const TextPart& part) {
   return pieces;
 }
 
-// Calls work(0) ... work(count - 1), on several threads. Rethrows the first of their exceptions.
+// Calls work(0) ... work(count - 1) on several threads. Rethrows the first of their exceptions.
 template <class Work>
 void share_out(std::size_t count, int threads, const Work& work) {
   std::atomic<std::size_t> next{0};

@@ -10,9 +10,9 @@ constexpr std::uint64_t kHighBits = 0x8080808080808080;
 
 bool is_continuation(char byte) { return (static_cast<std::uint8_t>(byte) & 0xc0) == 0x80; }
 
-// Bytes of a character that begins with `lead`, and the least and largest second byte; 0 bytes
-// where none begins so. The bounds keep out overlong forms (E0, F0), surrogates (ED) and what is
-// above U+10FFFF (F4).
+// The size in bytes of a character that begins with `lead`, and the bounds of its second byte; size
+// 0 if no character begins so. The bounds exclude overlong forms (E0, F0), surrogates (ED) and code
+// points above U+10FFFF (F4).
 struct Form {
   std::size_t bytes;
   std::uint8_t second_low = 0x80;
@@ -31,7 +31,7 @@ Form form_of(std::uint8_t lead) {
   return {.bytes = 0};
 }
 
-// Bytes of the character at the front of `text`, 0 where there is none.
+// Size in bytes of the character at the start of `text`; 0 if it is invalid.
 std::size_t character_size(std::string_view text) {
   const Form form = form_of(static_cast<std::uint8_t>(text[0]));
   if (form.bytes <= 1) return form.bytes;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What UTF-8 is: RFC 3629, table 3-7 of the Unicode Standard.
+/// UTF-8 as defined by RFC 3629 and table 3-7 of the Unicode Standard.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace tessera::models::data {
 
-/// The position of the first byte that no character of UTF-8 begins or goes on with, or npos.
-/// Strict: no overlong form, no surrogate, nothing above U+10FFFF, nothing cut off. The position is
-/// that of the character's first byte.
+/// The position of the first invalid byte sequence, or npos. Strict: overlong forms, surrogates,
+/// code points above U+10FFFF and truncated characters are invalid. The position is that of the
+/// character's first byte.
 std::size_t find_invalid_utf8(std::string_view text);
 
 /// The largest position up to `position` at which a character of `text` begins, or its end. `text`

@@ -28,7 +28,7 @@ ValidationSplit split_by_hash(std::span<const Document> documents, double valida
   return split;
 }
 
-// The last bytes, cut between two characters.
+// Keeps the last bytes, split between two characters.
 ValidationSplit split_at_end(std::span<const Document> documents, double validation,
                              std::int64_t bytes) {
   ValidationSplit split;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Which part of a text is kept for validation.
+/// The part of a text that is kept for validation.
 
 #include <cstdint>
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace tessera::models::data {
 
-/// Documents, or parts of one; they show into the documents that were split.
+/// Documents, or parts of one. They are views into the documents that were split.
 struct TextPart {
   std::vector<std::string_view> texts;
   std::int64_t bytes = 0;
@@ -22,8 +22,8 @@ struct ValidationSplit {
   TextPart validation;
 };
 
-/// The rule of TokenizeOptions::validation. Throws InvalidArgument for a part outside [0, 1),
-/// DataError where one of the two would be empty.
+/// The rule of TokenizeOptions::validation. Throws InvalidArgument for a fraction outside [0, 1),
+/// and DataError if one of the two parts would be empty.
 ValidationSplit split_for_validation(std::span<const Document> documents, double validation);
 
 }  // namespace tessera::models::data

@@ -22,7 +22,7 @@ std::string read_whole_file(const std::string& path, const WholeFileOptions& opt
                            error ? error.message() : "it does not exist", options.if_missing);
   TESSERA_CHECK_AS(DataError, !std::filesystem::is_directory(status), where,
                    "{} is a folder; name a file", path);
-  // A pipe gives its bytes once only, and every rank reads; some devices never end.
+  // A pipe gives its bytes only once, but every rank reads; some devices never end.
   TESSERA_CHECK_AS(DataError, std::filesystem::is_regular_file(status), where,
                    "{} is a pipe or a device; copy what it gives to a file, and name that", path);
   GzipReader file(path);

@@ -1,5 +1,5 @@
-// A data set of one's own, for the Trainer: a Task says which samples a step has, which of them are
-// this rank's, and what is lost on them. Any number of ranks trains alike, also one that does not
+// A user-defined data set for the Trainer. A Task defines the samples of a step, this rank's part
+// of them, and their loss. The result is the same on any number of ranks, even if it does not
 // divide the batch.
 //
 //     custom_dataset_example --ranks 3 --launch threads
@@ -11,7 +11,7 @@
 
 using namespace tessera;
 
-// Points on two arms of a spiral, to be told apart. Even samples are for training, odd ones for
+// Classification of points on the two arms of a spiral. Even samples are for training, odd ones for
 // evaluation.
 class Spirals final : public models::Task {
  public:
@@ -39,7 +39,7 @@ class Spirals final : public models::Task {
     const auto [points, arms] = read({samples_.begin() + begin, samples_.begin() + end});
     return {.sum = cross_entropy(model_(points), arms, Reduction::kSum)};
   }
-  // Few enough for every rank to look at all of them.
+  // The set is small, so every rank evaluates all of it.
   models::EvalMetrics evaluate() override {
     const models::EvalScope scope(model_);
     std::vector<int64_t> odd;
@@ -56,7 +56,7 @@ class Spirals final : public models::Task {
     Variable points;  // [rows, 2]
     Tensor arms;      // [rows]
   };
-  // By a formula here; as well from a file.
+  // Computed by a formula here; it could be read from a file.
   static Batch read(const std::vector<int64_t>& samples) {
     std::vector<float> points;
     std::vector<int64_t> arms;

@@ -1,5 +1,5 @@
-// A layer of one's own. It says which parameters it has, how they start and what it computes; it
-// gets its gradient, and is sharded, saved and summarized like the layers that come with Tessera.
+// A user-defined layer. It declares its parameters, their initial values and its forward. Its
+// gradient, sharding, saving and summary work as for Tessera's own layers.
 //
 //     custom_layer_example --ranks 2 --launch threads
 
@@ -15,7 +15,7 @@ struct RadialBasisOptions {
   double width = 1;
 };
 
-// y[j] = exp(-|x - center j|^2 / width^2): large where x is near the center.
+// y[j] = exp(-|x - center j|^2 / width^2): large if x is near the center.
 class RadialBasis final : public nn::Layer<RadialBasis> {
  public:
   using Options = RadialBasisOptions;
@@ -49,7 +49,7 @@ class Net final : public nn::Layer<Net> {
   nn::Linear head_;
 };
 
-// Points of a square; class 1 are those of a ring in it, which no straight line cuts off.
+// Points of a square. Class 1 is a ring in it, which no straight line separates.
 struct Points {
   Variable at;
   Tensor classes;

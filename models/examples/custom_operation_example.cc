@@ -1,5 +1,5 @@
-// An operation with a gradient of one's own: what it computes, what it keeps for backward, what
-// backward makes of it; and the check of both against differences.
+// A user-defined operation with a gradient: its forward, the tensors it saves, its backward, and a
+// check of the derivatives against finite differences.
 //
 //     custom_operation_example
 
@@ -10,7 +10,7 @@
 
 using namespace tessera;
 
-// log(cosh(x)): x^2 / 2 near 0, |x| - log(2) far away. By that definition cosh would overflow.
+// log(cosh(x)): x^2 / 2 near 0, |x| - log(2) far away. Computed directly, cosh would overflow.
 class LogCosh final : public Function {
  public:
   const char* name() const override { return "log_cosh"; }
@@ -21,14 +21,14 @@ class LogCosh final : public Function {
     const Variable size = abs(inputs[0]);
     return {size + softplus(size * -2) - std::log(2.0)};
   }
-  // Made of differentiable operations, so it can be differentiated again.
+  // Uses differentiable operations, so it can be differentiated again.
   Gradients backward(FunctionContext& context, const Gradients& dy) override {
     return {dy[0] * tanh(context.saved_variables()[0])};
   }
 };
 Variable log_cosh(const Variable& x) { return apply<LogCosh>({x})[0]; }
 
-// The derivative, and the derivative of the derivative, of every element.
+// Checks the first and second derivative of every element.
 void check_gradient() {
   const Tensor x = Tensor::from_vector<double>({-30, -2, -0.5, 0, 1e-3, 0.7, 3, 50}, {2, 4});
   const auto function = [](const std::vector<Variable>& in) { return log_cosh(in[0]); };
@@ -38,7 +38,7 @@ void check_gradient() {
   std::printf("both derivatives agree with differences\n");
 }
 
-// The slope of a line through points y = 2 x + 1, of which every tenth is far off.
+// Fits the slope of a line through points y = 2 x + 1, a tenth of which are outliers.
 template <class Loss>
 double fitted_slope(const Loss& loss_of) {
   const Tensor x = reshape(arange(60) / 30.0 - 1.0, {60, 1});

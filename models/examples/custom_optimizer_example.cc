@@ -1,6 +1,6 @@
-// An optimizer of one's own: options, state tensors, update. It sees this rank's part of each
-// parameter and of its gradient, so it need not know of sharding; its state is saved and taken up
-// like that of the others.
+// A user-defined optimizer: options, state tensors, update. It sees only this rank's part of each
+// parameter and gradient, so it does not deal with sharding. Its state is saved and resumed like
+// that of Tessera's optimizers.
 //
 //     custom_optimizer_example --ranks 2 --launch threads
 
@@ -15,7 +15,7 @@ struct SignumOptions {
   double momentum = 0.9;
 };
 
-// Steps of equal size, in the direction that most of the last gradients agree on:
+// Steps of equal size, in the direction on which most of the last gradients agree:
 //     m = momentum m + (1 - momentum) gradient;  p = p - lr sign(m)
 // (Bernstein et al., "signSGD: compressed optimisation for non-convex problems", 2018.)
 class Signum final : public nn::optim::GroupOptimizer<SignumOptions> {
@@ -55,7 +55,7 @@ struct Run {
     fsdp::fully_shard(model, {.mesh = world.mesh()});
     nn::initialize(model, {.seed = 1});
   }
-  // Points to be told apart by their largest coordinate; others in each step and on each rank.
+  // Classifies points by their largest coordinate; every step and rank has other points.
   float train(int first, int last) {
     float loss = 0;
     for (int step = first; step <= last; ++step) {
@@ -85,7 +85,7 @@ void train(distributed::World& world) {
   const float late = run.train(51, 200);
   TESSERA_CHECK(late < early / 2, "example", "the loss went from {} to {} only", early, late);
 
-  Run again(world);  // goes on from step 50 as the first one did
+  Run again(world);  // continues from step 50 as the first one did
   nn::load_state_dict(again.model, model);
   again.optimizer.load_state_dict(optimizer);
   TESSERA_CHECK(again.train(51, 200) == late, "example", "the saved run went on differently");

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs the examples: sharded over two ranks they learn, on one rank they print what the plain program prints, and ranks may
-# be threads or processes.
+# Runs the examples: sharded over two ranks they learn, on one rank they print the same as the unsharded program, and
+# ranks may be threads or processes.
 #
 #     examples_test.sh SHARDED PLAIN
 set -eu

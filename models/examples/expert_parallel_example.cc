@@ -1,5 +1,5 @@
-// A small mixture of experts that learns to count, its experts divided among the ranks: each keeps
-// some of them, and tokens travel to theirs. expert_parallel_example --ranks 4 --launch threads
+// A small mixture of experts that learns to count. Each rank keeps some of the experts, and tokens
+// are sent to them. expert_parallel_example --ranks 4 --launch threads
 
 #include <cstdio>
 
@@ -7,7 +7,8 @@
 
 using namespace tessera;
 
-// 32 sequences of 13 tokens that count up from a random start, by a stride that the start says.
+// 32 sequences of 13 tokens that count up from a random start, by a stride that depends on the
+// start.
 Tensor make_batch(int step) {
   const Tensor starts = Tensor::empty({32}, {.dtype = DType::kI64});
   random::fill_integers(starts, random::named_key(1, "batch " + std::to_string(step)),
@@ -28,7 +29,8 @@ void train(distributed::World& world) {
                                   .n_experts = 6,
                                   .capacity_factor = 2,
                                   .dtype = DType::kF64});
-  // One rank for each part of the experts, and no copies; everything else is sharded over all.
+  // Experts are divided over all ranks, without replicas; everything else is sharded over all
+  // ranks.
   const distributed::DeviceMesh experts({"copy", "expert"}, {1, world.size()}, world.group(),
                                         world.device());
   models::parallelize(

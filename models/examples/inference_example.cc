@@ -1,5 +1,5 @@
-// Inference only: a model comes from a safetensors file and writes text, without gradients and with
-// a key-value cache. The file is that of the Transformer which learned to count:
+// Inference only: loads a model from a safetensors file and generates text, without gradients and
+// with a key-value cache. The file holds the Transformer that learned to count:
 //
 //     transformer_plain_example /tmp/counting.safetensors
 //     inference_example /tmp/counting.safetensors
@@ -16,11 +16,11 @@ int main(int argc, char** argv) {
     return 2;
   }
   models::Transformer model({.vocab_size = 16, .dim = 32});
-  nn::load_state_dict(model, nn::load_state(argv[1]));  // allocates it, too
+  nn::load_state_dict(model, nn::load_state(argv[1]));  // also allocates it
   const models::LanguageModel language = models::language_model(model);
 
-  // A text counts by 2 start + 1. temperature 0 takes the most likely token each time; generate()
-  // runs the model in evaluation mode.
+  // Correct text counts up by 2 start + 1. temperature 0 always takes the most likely token;
+  // generate() runs the model in evaluation mode.
   int right = 0;
   for (int32_t start = 0; start < 16; ++start) {
     const int32_t stride = 2 * start + 1;
@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
   }
   std::printf("%d of 160 tokens count on\n", right);
 
-  // A call by hand: the logits of what comes after 0 1 2, as probabilities.
+  // A direct call: the logits of the token after 0 1 2, as probabilities.
   const models::EvalScope scope(model);
   const Variable logits = model(Tensor::from_vector<int64_t>({0, 1, 2}, {1, 3}));
   const Tensor next = softmax(logits.tensor().select(0, 0).select(0, 2));

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What transformer_plain_example saves, inference_example loads, and goes on counting; without a file, or with a bad one, it
-# says so.
+# inference_example loads the file that transformer_plain_example saves and continues counting; without a file, or with
+# a bad one, it prints an error.
 #
 #     inference_test.sh SOURCE TRAINER PROGRAM
 set -eu

@@ -1,6 +1,6 @@
-// LoRA: a trained model learns something new by small matrices beside its frozen weights (Hu et
-// al., "LoRA: low-rank adaptation of large language models", 2021). Only they have gradients and
-// optimizer state, and are saved; merged into the weights they cost nothing.
+// LoRA: a trained model learns a new task through small matrices beside its frozen weights (Hu et
+// al., "LoRA: low-rank adaptation of large language models", 2021). Only these have gradients and
+// optimizer state, and are saved. Merged into the weights they cost nothing.
 //
 //     lora_example --ranks 2 --launch threads
 
@@ -10,7 +10,7 @@
 
 using namespace tessera;
 
-// y = base(x) + up(down(x)), of which up starts as zero.
+// y = base(x) + up(down(x)), where up starts as zero.
 class LoraLinear final : public nn::Layer<LoraLinear> {
  public:
   LoraLinear(int64_t in, int64_t out, int64_t rank)
@@ -24,7 +24,7 @@ class LoraLinear final : public nn::Layer<LoraLinear> {
   }
   Variable forward(const Variable& x) { return base_(x) + up_(down_(x)); }
 
-  // Adds the product to the base's weight. Whole parameters only: see FullParameters.
+  // Adds the product to the base's weight. Needs full parameters: see FullParameters.
   void merge() {
     const Tensor up = up_.weight().value().tensor();
     add_(base_.weight().value().tensor(), matmul(up, down_.weight().value().tensor()));
@@ -35,7 +35,8 @@ class LoraLinear final : public nn::Layer<LoraLinear> {
   nn::Linear base_, down_, up_;
 };
 
-// Which coordinate of a point is the largest? In the new task two have the opposite sign.
+// Classifies points by their largest coordinate. In the new task two coordinates have their sign
+// flipped.
 float train(nn::Sequential& net, const std::string& task, int rank) {
   nn::optim::AdamW optimizer(net.parameters(), {.lr = 0.01});
   float last = 0;
@@ -66,13 +67,13 @@ void fine_tune(distributed::World& world) {
   nn::initialize(net, {.seed = 1});
   nn::freeze(net, "*.lora_*.*");
   train(net, "old", world.rank());
-  nn::StateDict state = fsdp::full_state_dict(net);  // on rank 0; the others get nothing
+  nn::StateDict state = fsdp::full_state_dict(net);  // on rank 0; empty on the others
 
   nn::unfreeze(net, "*.lora_*.*");
   nn::freeze(net, "*.base.*");
   const float loss = train(net, "new", world.rank());
 
-  // The matrices alone are saved, and join the old base in another model.
+  // Only the matrices are saved; they are combined with the old base in another model.
   nn::StateDict adapters;
   for (const auto& [name, value] : fsdp::full_state_dict(net))
     if (nn::matches(name, "*.lora_*.*")) adapters.set(name, value);
@@ -80,7 +81,7 @@ void fine_tune(distributed::World& world) {
     nn::save_state("lora.safetensors", adapters);  // in the current folder
     for (const auto& [name, value] : nn::load_state("lora.safetensors")) state.set(name, value);
   }
-  fsdp::load_full_state_dict(other, state);  // rank 0's, to all
+  fsdp::load_full_state_dict(other, state);  // rank 0 sends it to all
 
   const NoGradGuard no_grad;
   const Variable x(sin(reshape(arange(160), {10, 16})));
@@ -88,7 +89,7 @@ void fine_tune(distributed::World& world) {
   const float loaded = max(abs(tuned - other(x).tensor())).item<float>();
   fsdp::FullParameters whole(other);
   for (const int layer : {0, 2}) other.at<LoraLinear>(layer).merge();
-  whole.close();  // each rank keeps its part of what changed
+  whole.close();  // each rank keeps its part of the change
   const float merged = max(abs(tuned - other(x).tensor())).item<float>();
   if (world.rank() == 0) std::printf("logits differ by %g loaded, %g merged\n", loaded, merged);
   TESSERA_CHECK(loss < 0.7 && loaded == 0 && merged < 1e-4, "example", "the matrices fail");

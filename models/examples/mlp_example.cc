@@ -1,4 +1,4 @@
-// A small MLP, each rank keeping a part of every parameter: mlp_example --ranks 4 --launch threads
+// A small MLP with sharded parameters: mlp_example --ranks 4 --launch threads
 
 #include <cstdio>
 
@@ -18,7 +18,7 @@ class Mlp final : public nn::Layer<Mlp> {
   nn::Linear up_, down_;
 };
 
-// Points to be told apart by their largest coordinate: as many for each rank, and others in each
+// Points classified by their largest coordinate: the same number on each rank, other points in each
 // step.
 struct Batch {
   Variable points;

@@ -1,4 +1,4 @@
-// The twin of mlp_example.cc without ranks: what sharding adds is the difference between the two.
+// mlp_example.cc without ranks: the difference between the two files is what sharding adds.
 
 #include <cstdio>
 
@@ -18,7 +18,7 @@ class Mlp final : public nn::Layer<Mlp> {
   nn::Linear up_, down_;
 };
 
-// Points to be told apart by their largest coordinate: as many for each rank, and others in each
+// Points classified by their largest coordinate: the same number on each rank, other points in each
 // step.
 struct Batch {
   Variable points;

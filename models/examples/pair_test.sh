@@ -1,6 +1,6 @@
 #!/bin/bash
-# From the program of one process to the sharded one it is few lines; and they train alike: on one rank they print the same,
-# on two the losses are close.
+# The unsharded and the sharded program differ in few lines and train alike: on one rank they print the same, on two
+# ranks the losses are close.
 #
 #     pair_test.sh PLAIN SHARDED PLAIN_SOURCE SHARDED_SOURCE
 set -eu
@@ -17,7 +17,7 @@ for source in "$3" "$4"; do
   [ "$lines" -lt 100 ] || fail "$source has $lines lines, expected fewer than 100"
 done
 
-# A line that changed counts once: of each place that differs, the larger number of lines.
+# A changed line counts once: at each place that differs, the larger number of lines.
 changes=$(diff -b "$3" "$4" || true)
 changed=$(echo "$changes" | awk '
   /^[0-9]/ { total += (removed > added ? removed : added); removed = added = 0 }
@@ -44,6 +44,6 @@ paste <(echo "$alone" | sed 's/.*loss //') <(echo "$two" | sed 's/.*loss //') | 
   END { exit bad }' || fail "two ranks train differently:
 $two"
 
-# It learns: the last loss is below half of the first one printed.
+# The program learns: the last loss is below half of the first one printed.
 echo "$alone" | sed 's/.*loss //' | awk 'NR == 1 { first = $1 } { last = $1 } END { exit !(last < first / 2) }' ||
   fail "the loss does not go down"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs an example with each of the arguments: it is short, does not fail, and prints something; with "same" the same figures
-# each time.
+# Runs an example with each of the arguments: its source is short, it succeeds and prints something; with "same" it
+# prints the same numbers each time.
 #
 #     run_test.sh SOURCE PROGRAM same|any ARGUMENTS...
 set -eu
@@ -18,7 +18,7 @@ fail() {
 lines=$(wc -l < "$source")
 [ "$lines" -lt 100 ] || fail "$source has $lines lines, expected fewer than 100"
 
-cd "$TEST_TMPDIR" # for what an example saves
+cd "$TEST_TMPDIR" # for files that an example saves
 first=
 for arguments in "$@"; do
   echo "$program $arguments"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Do two texts agree word by word, numbers up to 0.002? Says what differs, and exits with 1 if not.
+# Whether two texts agree word by word, and numbers up to 0.002. Prints the differences; exits with 1 if there are any.
 #
 #     same_numbers.sh TEXT TEXT
 paste -d '\n' <(tr -s ' ,:\n' '\n' <<< "$1") <(tr -s ' ,:\n' '\n' <<< "$2") | awk '

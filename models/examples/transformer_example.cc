@@ -1,5 +1,5 @@
 // A small Transformer that learns to count.
-// Parameters and batches are split over ranks: transformer_example --ranks 4 --launch threads
+// Parameters and batches are sharded over ranks: transformer_example --ranks 4 --launch threads
 
 #include <cstdio>
 
@@ -7,7 +7,8 @@
 
 using namespace tessera;
 
-// 32 sequences of 13 tokens that count up from a random start, by a stride that the start says.
+// 32 sequences of 13 tokens that count up from a random start, by a stride that depends on the
+// start.
 Tensor make_batch(int step) {
   const Tensor starts = Tensor::empty({32}, {.dtype = DType::kI64});
   random::fill_integers(starts, random::named_key(1, "batch " + std::to_string(step)),

@@ -1,5 +1,5 @@
 // A small Transformer that learns to count.
-// On one device, saved where a path is given: transformer_plain_example /tmp/counting.safetensors
+// On one device, saved if a path is given: transformer_plain_example /tmp/counting.safetensors
 
 #include <cstdio>
 
@@ -7,7 +7,8 @@
 
 using namespace tessera;
 
-// 32 sequences of 13 tokens that count up from a random start, by a stride that the start says.
+// 32 sequences of 13 tokens that count up from a random start, by a stride that depends on the
+// start.
 Tensor make_batch(int step) {
   const Tensor starts = Tensor::empty({32}, {.dtype = DType::kI64});
   random::fill_integers(starts, random::named_key(1, "batch " + std::to_string(step)),

@@ -1,11 +1,11 @@
-// One run on two hosts, each started with its number and an address of the first:
+// One run on two hosts. Each is started with its node rank and an address of the first:
 //
 //     two_hosts_example --ranks 2 --nnodes 2 --rdzv-endpoint HOST0:29400 --node-rank 0
 //     two_hosts_example --ranks 2 --nnodes 2 --rdzv-endpoint HOST0:29400 --node-rank 1
 //
-// (HOST0 = 127.0.0.1 in two terminals stands for two hosts.) Hybrid sharding: parameters are split
-// over the ranks of a host, and every host has all of them; so gathers stay inside a host, and only
-// gradients travel between them.
+// (Use HOST0 = 127.0.0.1 in two terminals to simulate two hosts.) Hybrid sharding: parameters are
+// sharded over the ranks of a host and replicated between hosts. All-gathers therefore stay inside
+// a host, and only gradients are sent between hosts.
 
 #include <cstdio>
 
@@ -25,7 +25,7 @@ void train(distributed::World& world) {
   nn::initialize(model, {.seed = 1});
   nn::optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
 
-  // Points to be told apart by their largest coordinate, 64 new ones for all ranks together.
+  // Points classified by their largest coordinate, 64 new ones per step for all ranks together.
   double mean_loss = 0;
   for (int step = 1; step <= 200; ++step) {
     const Tensor all = Tensor::empty({64, 16});
@@ -41,7 +41,8 @@ void train(distributed::World& world) {
     if (world.rank() == 0 && step % 50 == 0) std::printf("step %d: loss %.4f\n", step, mean_loss);
   }
   TESSERA_CHECK(mean_loss < 0.7, "example", "the loss is still {:.3f}", mean_loss);
-  distributed::assert_equal_across_ranks(*world.group(), model);  // the hosts did not drift apart
+  distributed::assert_equal_across_ranks(*world.group(), model);  // the hosts still have equal
+                                                                  // parameters
 }
 
 int main(int argc, char** argv) { return distributed::launch(argc, argv, train); }

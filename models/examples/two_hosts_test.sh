@@ -1,5 +1,5 @@
 #!/bin/bash
-# Two launchers on this host stand for two hosts: they are one run, which trains as one host with as many ranks does.
+# Two launchers on this host simulate two hosts: they form one run, which trains like one host with as many ranks.
 #
 #     two_hosts_test.sh SOURCE PROGRAM
 set -eu
@@ -14,7 +14,7 @@ fail() {
 lines=$(wc -l < "$source")
 [ "$lines" -lt 100 ] || fail "$source has $lines lines, expected fewer than 100"
 
-# One that nobody listens on now.
+# A port that is free now.
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 host() {
   "$program" --ranks 2 --nnodes 2 --rdzv-endpoint "127.0.0.1:$port" --node-rank "$1"

@@ -1,7 +1,7 @@
 #pragma once
 
 /// The encoder-decoder Transformer (Vaswani et al., "Attention is all you need", 2017) from tokens
-/// to logits, with norms before each part: for translation and other tasks with a source.
+/// to logits, with pre-norm blocks: for translation and other tasks with a source.
 ///
 ///     source [batch, source length], target [batch, target length] of integers in [0, vocab_size),
 ///     lengths <= max_seq_len
@@ -12,17 +12,17 @@
 ///     h      = decoder(h, memory), decoder_layers blocks: causal self attention, attention to
 ///              memory, feed-forward
 ///     logits = head(decoder_norm(h)) [batch, target length, vocab_size], at least f32
-///
 /// Children: source_embedding, target_embedding, source_positions, target_positions, dropout,
-/// encoder.<i>, encoder_norm, decoder.<i>, decoder_norm, head (without bias). Embeddings start
-/// normal of deviation 1 / sqrt(dim), other matrices xavier_uniform, biases 0. Constructing
+/// encoder.<i>, encoder_norm, decoder.<i>, decoder_norm, head (without bias). Initial values:
+/// embeddings normal with standard deviation 1 / sqrt(dim), other matrices xavier_uniform, biases
+/// 0. The constructor allocates nothing: call initialize.
 /// allocates nothing: initialize it.
-///
+/// Decoding one target token after another, for inference:
 /// Target tokens one after the other, for inference:
 ///
 ///     EncoderDecoderCache cache(model.cached_layers());
 ///     logits = model(source, begin, EncoderDecoderCall{.cache = &cache});      // encodes
-///     logits = model(Variable(), next, EncoderDecoderCall{.cache = &cache});   // goes on
+///     logits = model(Variable(), next, EncoderDecoderCall{.cache = &cache});   // next position
 
 #include <cstdint>
 #include <functional>
@@ -44,7 +44,7 @@
 
 namespace tessera::models {
 
-/// All extents at least 1.
+/// All extents must be at least 1.
 struct EncoderDecoderOptions {
   std::int64_t encoder_layers = 2;
   std::int64_t decoder_layers = 2;
@@ -68,20 +68,20 @@ struct EncoderDecoderPreset {
 };
 /// All presets, the default one first.
 const std::vector<EncoderDecoderPreset>& encoder_decoder_presets();
-/// Throws InvalidArgument for an unknown name, listing those there are.
+/// Throws InvalidArgument for an unknown name, listing the known ones.
 const EncoderDecoderPreset& encoder_decoder_preset(std::string_view name);
 
-/// What the decoder attends to.
+/// The encoded source that the decoder attends to.
 struct EncodedSource {
-  Variable memory = {};  ///< [batch, source length, dim]; undefined: nothing is encoded yet
+  Variable memory = {};  ///< [batch, source length, dim]; undefined: nothing has been encoded
   Tensor padding = {};   ///< EncoderDecoderCall::source_padding
 };
 
-/// One running batch of decoding: the encoded source and what the decoder's self attention has
-/// seen. Used by the thread of its rank.
+/// The cache of one batch being decoded: the encoded source and the key-value caches of the
+/// decoder's self attention. Only the rank's own thread may use it.
 class EncoderDecoderCache {
  public:
-  /// As DecodeCache.
+  /// As in DecodeCache.
   explicit EncoderDecoderCache(std::int64_t layers, std::int64_t capacity = 64)
       : target_(layers, capacity) {}
   std::int64_t length() const { return target_.length(); }  ///< target positions so far
@@ -93,24 +93,24 @@ class EncoderDecoderCache {
   EncodedSource source_;
 };
 
-/// How forward is called besides source and target.
+/// The arguments of forward besides source and target.
 struct EncoderDecoderCall {
-  /// Bool [batch, source length]: true is padding, which nothing attends to. Undefined: none.
+  /// Bool [batch, source length]: true marks padding, which is not attended to. Undefined: none.
   Tensor source_padding = {};
-  /// The target continues what the cache has seen, and the cache takes it up. The first call
-  /// encodes the source; later ones take neither source nor source_padding. Without gradients only.
-  /// Not owned; null: the target begins here.
+  /// The target continues the positions in the cache, which is extended by them. The first call
+  /// encodes the source; later calls pass neither source nor source_padding. Only without
+  /// gradients. Not owned; null: the target starts here.
   EncoderDecoderCache* cache = nullptr;
 };
 
-/// Causal self attention, attention to the memory and a feed-forward part, each added to what came
-/// in, with norms before them.
+/// Causal self attention, cross attention to the memory and a feed-forward part. Each has a norm
+/// before it, and its result is added to its input.
 class DecoderBlock final : public nn::Layer<DecoderBlock> {
  public:
   using Options = PreNormBlockOptions;
   explicit DecoderBlock(const PreNormBlockOptions& options);
-  /// x [batch, length, dim], memory [batch, source length, dim] -> x's shape. `self` and `cross`
-  /// are for the two attentions.
+  /// x [batch, length, dim], memory [batch, source length, dim] -> the shape of x. `self` and
+  /// `cross` are options of the two attentions.
   Variable forward(const Variable& x, const Variable& memory,
                    const nn::AttentionForwardOptions& self = {},
                    const nn::AttentionForwardOptions& cross = {});
@@ -129,20 +129,20 @@ class DecoderBlock final : public nn::Layer<DecoderBlock> {
 class EncoderDecoder final : public nn::Layer<EncoderDecoder> {
  public:
   using Options = EncoderDecoderOptions;
-  /// Throws InvalidArgument for extents below 1, and a dim that is not a multiple of n_heads,
-  /// naming them.
+  /// Throws InvalidArgument, with their names, for extents below 1 and a dim that is not a multiple
+  /// of n_heads.
   explicit EncoderDecoder(const EncoderDecoderOptions& options = {});
 
   /// Batch may be 0. Throws InvalidArgument for tokens that have not 2 dims or differ in batch,
-  /// positions from max_seq_len on, a source_padding of another shape or dtype, a source for a
-  /// cache that has one, and as Embedding does.
+  /// positions of max_seq_len or more, a source_padding of another shape or dtype, and a source for
+  /// a cache that already has one; also the errors of Embedding.
   Variable forward(const Variable& source, const Variable& target,
                    const EncoderDecoderCall& call = {});
 
   std::int64_t vocab_size() const { return options_.vocab_size; }
   std::int64_t max_length() const { return options_.max_seq_len; }
   std::int64_t cached_layers() const { return options_.decoder_layers; }
-  /// The blocks, in order: what a sharding layer makes groups of.
+  /// The blocks, in order: sharding makes a group of each.
   std::vector<std::reference_wrapper<PreNormBlock>> encoder_blocks() {
     return encoder_.as<PreNormBlock>();
   }

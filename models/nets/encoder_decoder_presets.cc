@@ -6,7 +6,7 @@ namespace {
 
 constexpr std::int64_t kBytes = 256;  // vocabulary of a byte-level tokenizer
 
-// The paper's: the two sizes of table 3, and the shared vocabulary of English and German.
+// The paper's sizes (table 3, two rows), with the shared vocabulary of English and German.
 EncoderDecoderOptions published(std::int64_t dim, std::int64_t n_heads, double dropout_p) {
   return {.encoder_layers = 6,
           .decoder_layers = 6,

@@ -41,8 +41,8 @@ void check_ranks(const RanksAlong& ranks) {
   ranks.size();  // throws for an unknown axis
 }
 
-// The host's counts of every rank, in rank order. Collective. The null device has no values: there
-// every rank counts what this one does.
+// Every rank's host counts, in rank order. Collective. The null device has no values: it assumes
+// that every rank has this rank's counts.
 Counts of_all_ranks(const Counts& counts, const RanksAlong& ranks, Device device) {
   const Tensor all = ranks.mesh->all_gather(index_tensor(counts, device), ranks.axis);
   if (!device.is_null()) return all.to_vector<std::int64_t>();
@@ -52,7 +52,7 @@ Counts of_all_ranks(const Counts& counts, const RanksAlong& ranks, Device device
   return repeated;
 }
 
-// On the null device there are no choices to read, and a plan takes them as spread evenly.
+// On the null device there are no choices to read; a plan then assumes that they are spread evenly.
 ExpertChoices host_choices(const Tensor& choices, std::int64_t n_experts) {
   ExpertChoices host{.n_experts = n_experts, .top_k = choices.dim(1), .experts = {}};
   if (!choices.device().is_null()) {
@@ -106,9 +106,9 @@ Variable Experts::forward(const Variable& rows, const Counts& counts) {
   if (!counts.empty()) out = split(rows, counts, 0);
   for (std::size_t i = 0; i < out.size(); ++i)
     out[i] = (*experts_[static_cast<std::size_t>(here_.first) + i])(out[i]);
-  if (out.empty()) out.push_back(rows);  // a rank without experts: no rows either
-  // Experts of other ranks have no elements here, and go by as no rows: so all ranks have gradients
-  // of the same parameters, and optimizers the same states.
+  if (out.empty()) out.push_back(rows);  // a rank without experts has no rows
+  // Other ranks' experts have no elements here and run on zero rows. All ranks thus have gradients
+  // of the same parameters, and optimizers have the same states.
   for (std::int64_t i = 0; i < count(); ++i) {
     if (is_here(i)) continue;
     for (const nn::Parameter& parameter : experts_[static_cast<std::size_t>(i)]->parameters())
@@ -123,7 +123,7 @@ void Experts::split_over(const RanksAlong& ranks) {
     for (nn::Parameter& parameter : experts_[static_cast<std::size_t>(i)]->parameters()) {
       nn::ShardSpec spec = nn::ShardSpec::whole(parameter.shape());
       if (!is_here(i)) spec.boxes.front().extent[0] = 0;
-      // So that norms are added up over the ranks.
+      // Makes gradient norms sum over the ranks.
       if (ranks.size() > 1) spec.sharded_axes = {ranks.axis};
       parameter.cut(std::move(spec), ranks.mesh);
     }
@@ -143,7 +143,7 @@ Variable Router::forward(const Variable& x) {
   return linear(as(x, dtype), as(weight_.value(), dtype), {});
 }
 
-// What the router says of this rank's tokens.
+// The router's result for this rank's tokens.
 struct MixtureFeedForward::Routing {
   Variable logits;         // [tokens, experts]
   Variable probabilities;  // [tokens, experts]
@@ -180,7 +180,7 @@ void MixtureFeedForward::split_experts(const RanksAlong& ranks) {
 MixtureFeedForward::Routing MixtureFeedForward::route(const Variable& x) {
   const Variable logits = router_(x);
   const Variable probabilities = softmax(logits);
-  // Logits choose: two probabilities may be rounded to one number.
+  // Choose by logits: two probabilities may round to the same number.
   const Tensor choices = topk(logits.tensor(), options_.top_k).indices;
   const Variable chosen = gather(probabilities, 1, choices);
   return {.logits = logits,
@@ -193,7 +193,7 @@ bool MixtureFeedForward::has_auxiliary_loss() const {
   return is_training() && (options_.balance_loss_weight > 0 || options_.z_loss_weight > 0);
 }
 
-// Which collectives there are depends on options and mode, which all ranks have alike.
+// The set of collectives depends only on options and mode, which are equal on all ranks.
 ExpertPlan MixtureFeedForward::plan(const Tensor& choices) const {
   const ExpertChoices host = host_choices(choices, options_.n_experts);
   const double capacity_factor = is_training() ? options_.capacity_factor : 0;
@@ -203,7 +203,7 @@ ExpertPlan MixtureFeedForward::plan(const Tensor& choices) const {
   return plan_experts(host, batch_counts(all, batch.size(), batch.rank()), capacity_factor);
 }
 
-// Rows go to the ranks of their experts, and come back in the order in which they went.
+// Rows are sent to the ranks of their experts and come back in the original order.
 Variable MixtureFeedForward::through_experts(const Variable& rows, const Counts& sent) {
   const ReceivedRows received =
       received_rows(of_all_ranks(sent, ranks_, rows.device()), options_.n_experts, experts_.here());
@@ -221,7 +221,7 @@ Variable MixtureFeedForward::through_experts(const Variable& rows, const Counts&
   return nn::all_to_all(results, ranks_.mesh, ranks_.axis, back);
 }
 
-// Terms of a token are added in the order of its experts, whatever ranks these are on.
+// A token's contributions are added in the order of its experts, on whatever ranks these are.
 Variable MixtureFeedForward::mixed(const Variable& x, const Routing& routing,
                                    const ExpertPlan& plan) {
   Counts tokens = plan.rows;
@@ -236,8 +236,8 @@ Variable MixtureFeedForward::mixed(const Variable& x, const Routing& routing,
   return as(index_put(nothing, {index}, terms, {.accumulate = true}), x.dtype());
 }
 
-// Every rank has a loss of its own, which all have this in, and the mean of them is trained: so
-// all_reduce adds up what the ranks made of each other's sums.
+// Each rank's own loss contains this loss, and the mean of them is trained. The all_reduce
+// therefore sums the gradients that the ranks computed of each other's sums.
 Variable MixtureFeedForward::auxiliary_loss(const Routing& routing, const ExpertPlan& plan) const {
   const DType dtype = routing.logits.dtype();
   const auto tokens = static_cast<double>(std::max<std::int64_t>(plan.batch_tokens, 1));
@@ -245,7 +245,7 @@ Variable MixtureFeedForward::auxiliary_loss(const Routing& routing, const Expert
   const Variable squares = sum(square(logsumexp(routing.logits, {1})));
   const Variable sums = nn::all_reduce(
       cat({sum(routing.probabilities, {0}), reshape(squares, {1})}), batch_.mesh, batch_.axis);
-  // Both losses are sums of these with factors: f_i, and one.
+  // Both losses are sums over these values, with the factors f_i and 1.
   std::vector<double> factors;
   for (const std::int64_t demand : plan.demand) {
     const double share =

@@ -13,20 +13,20 @@ using Counts = std::vector<std::int64_t>;
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
-// Rows of one expert over the whole batch, at the most.
+// The capacity: the maximum number of rows of one expert over the whole batch.
 std::int64_t capacity_of(const ExpertChoices& choices, std::int64_t batch_tokens, double factor) {
   if (factor == 0) return std::numeric_limits<std::int64_t>::max();
   const auto all = static_cast<double>(batch_tokens * choices.top_k);
-  // More than all is no limit, and might be no integer.
+  // A capacity above all choices is no limit, and might not fit into an integer.
   return static_cast<std::int64_t>(
       std::min(all, std::ceil(factor * all / static_cast<double>(choices.n_experts))));
 }
 
-// The places of this rank's next choice of each expert in the order of the whole batch, by [place
-// of the choice, expert].
+// The position of this rank's next choice of each expert in the order of the whole batch, by
+// [choice number, expert].
 Counts first_places(const ExpertChoices& choices, const BatchCounts& counts) {
   Counts places = counts.before;
-  Counts earlier(at(choices.n_experts), 0);  // choices of all ranks that come first
+  Counts earlier(at(choices.n_experts), 0);  // earlier-numbered choices of all ranks
   for (std::int64_t place = 0; place < choices.top_k; ++place) {
     for (std::int64_t expert = 0; expert < choices.n_experts; ++expert) {
       const std::size_t i = at(place * choices.n_experts + expert);
@@ -102,7 +102,7 @@ ReceivedRows received_rows(std::span<const std::int64_t> sent, std::int64_t n_ex
     return sent[rank * at(n_experts) + at(here.first + expert)];
   };
   ReceivedRows rows{.from = Counts(ranks, 0), .counts = Counts(at(here.count), 0)};
-  // Where the rows of the next expert begin among those that came from each rank.
+  // Where the next expert's rows begin among the rows received from each rank.
   Counts begins(ranks, 0);
   std::int64_t all = 0;
   for (std::size_t rank = 0; rank < ranks; ++rank) {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019): a
-/// decoder-only Transformer with learned positions and norms before attention and feed-forward.
+/// decoder-only pre-norm Transformer with learned positions.
 ///
 ///     tokens [batch, length] of integers in [0, vocab_size), length <= max_seq_len
 ///     h      = dropout(token_embedding(tokens) + position_embedding(0 ... length - 1))
@@ -11,10 +11,10 @@
 /// Children: token_embedding, position_embedding, dropout, blocks.<i>, norm, head (without bias).
 /// (vocab_size + max_seq_len + 2) dim + n_layers (12 dim^2 + 13 dim) elements; vocab_size dim more
 /// without weight tying.
-///
-/// Initial values are GPT-2's: normal of deviation 0.02, of 0.02 / sqrt(2 n_layers) where a product
-/// is added to the residual stream (out_proj, down), so that the sum over the layers does not grow
-/// with their number; biases 0, norms 1 and 0. Constructing allocates nothing: initialize it.
+/// Initial values are GPT-2's: normal with standard deviation 0.02, or 0.02 / sqrt(2 n_layers) for
+/// products that are added to the residual stream (out_proj, down), so that the sum over the layers
+/// does not grow with their number; biases 0, norms 1 and 0. The constructor allocates nothing:
+/// call initialize.
 
 #include <cstdint>
 #include <functional>
@@ -33,7 +33,7 @@
 
 namespace tessera::models {
 
-/// All extents at least 1.
+/// All extents must be at least 1.
 struct GptOptions {
   std::int64_t n_layers = 2;
   std::int64_t vocab_size = 8;
@@ -53,24 +53,24 @@ struct GptPreset {
 };
 /// All presets, the default one first.
 const std::vector<GptPreset>& gpt_presets();
-/// Throws InvalidArgument for an unknown name, listing those there are.
+/// Throws InvalidArgument for an unknown name, listing the known ones.
 const GptPreset& gpt_preset(std::string_view name);
 
 class Gpt final : public nn::Layer<Gpt> {
  public:
   using Options = GptOptions;
-  /// Throws InvalidArgument for extents below 1, and a dim that is not a multiple of n_heads,
-  /// naming them.
+  /// Throws InvalidArgument, with their names, for extents below 1 and a dim that is not a multiple
+  /// of n_heads.
   explicit Gpt(const GptOptions& options = {});
 
-  /// Batch may be 0. With a cache the positions go on where it stands. Throws InvalidArgument for
-  /// tokens that have not 2 dims or positions from max_seq_len on, and as Embedding does.
+  /// Batch may be 0. With a cache, positions continue after it. Throws InvalidArgument for tokens
+  /// that have not 2 dims and for positions of max_seq_len or more; also the errors of Embedding.
   Variable forward(const Variable& tokens, const DecodeCall& call = {});
 
   std::int64_t vocab_size() const { return options_.vocab_size; }
   std::int64_t max_length() const { return options_.max_seq_len; }
   std::int64_t cached_layers() const { return options_.n_layers; }
-  /// The blocks, in order: what a sharding layer makes groups of.
+  /// The blocks, in order: sharding makes a group of each.
   std::vector<std::reference_wrapper<PreNormBlock>> blocks() { return blocks_.as<PreNormBlock>(); }
 
  private:

@@ -1,8 +1,8 @@
 #pragma once
 
-/// What training, evaluation and generation need of a language model, whatever its class.
+/// The interface of a language model for training, evaluation and generation, whatever its class.
 ///
-/// A model of this kind is a Layer with
+/// A language model is a Layer with
 ///
 ///     Result forward(const Variable& tokens, const DecodeCall& call = {});
 ///     std::int64_t vocab_size() const;     // entries of the last dim of the logits
@@ -10,8 +10,8 @@
 ///     std::int64_t cached_layers() const;  // attention layers: caches that decoding needs
 ///
 /// where tokens [batch, length] are integers in [0, vocab_size), length <= max_length, batch may be
-/// 0, and Result is Variable, the logits [batch, length, vocab_size], or LanguageModelResult. The
-/// logits at a position depend on the tokens up to it.
+/// 0, and Result is either Variable, the logits [batch, length, vocab_size], or
+/// LanguageModelResult. The logits at a position depend only on the tokens up to it.
 ///
 ///     LanguageModel erased = language_model(gpt);   // gpt outlives it
 
@@ -27,16 +27,16 @@
 
 namespace tessera::models {
 
-/// The keys and values of one running batch, for all attention layers of a model. Used by the
-/// thread of its rank.
+/// The keys and values of one batch being decoded, for all attention layers of a model. Only the
+/// rank's own thread may use it.
 class DecodeCache {
  public:
-  /// Room for `capacity` positions at first. Throws InvalidArgument for less than 1 of either.
+  /// Initial room for `capacity` positions. Throws InvalidArgument if either argument is below 1.
   explicit DecodeCache(std::int64_t layers, std::int64_t capacity = 64);
   nn::KeyValueCache& layer(std::int64_t index) {
     return layers_.at(static_cast<std::size_t>(index));
   }
-  /// Positions so far: where the next token stands.
+  /// Number of positions so far: the position of the next token.
   std::int64_t length() const { return layers_.front().length(); }
   void clear();
 
@@ -44,18 +44,18 @@ class DecodeCache {
   std::deque<nn::KeyValueCache> layers_;
 };
 
-/// How forward is called besides its tokens.
+/// The arguments of forward besides the tokens.
 struct DecodeCall {
-  /// The tokens continue those that the cache has seen, and it takes them up. Without gradients
-  /// only. Not owned; null: the sequence begins here.
+  /// The tokens continue those in the cache, which is extended by them. Only without gradients. Not
+  /// owned; null: the sequence starts here.
   DecodeCache* cache = nullptr;
 };
 
-/// The result of a model that has more to say than logits.
+/// The result of a model that returns more than logits.
 struct LanguageModelResult {
   Variable logits;  ///< [batch, length, vocab_size], at least f32
-  /// 0-d, weighted: what is added to the mean loss of the tokens. The same on all ranks that share
-  /// a batch. Undefined: nothing.
+  /// 0-d, already weighted: added to the mean loss of the tokens. Equal on all ranks that share a
+  /// batch. Undefined: there is none.
   Variable auxiliary_loss = {};
 
   template <class F>

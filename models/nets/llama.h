@@ -11,14 +11,15 @@
 ///              feed_forward(z) = dropout(down(silu(gate(z)) * up(z)))
 ///     logits = head(norm(h)) [batch, length, vocab_size], at least f32
 ///
-/// Children: token_embedding, dropout, blocks.<i>, norm, head. One nn::RotaryEmbedding turns the
-/// queries and keys of all blocks; it pairs a head's halves, as the weights that are exchanged for
-/// PyTorch do. With kv_dim = n_kv_heads dim / n_heads: vocab_size dim + dim + n_layers (2 dim^2 + 2
-/// dim kv_dim + 3 dim ffn_dim + 2 dim) elements; vocab_size dim more without weight tying.
+/// Children: token_embedding, dropout, blocks.<i>, norm, head. All blocks share one
+/// nn::RotaryEmbedding, which rotates queries and keys. It pairs the two halves of a head, as
+/// weights published for PyTorch do. With kv_dim = n_kv_heads dim / n_heads: vocab_size dim + dim +
+/// n_layers (2 dim^2 + 2 dim kv_dim + 3 dim ffn_dim + 2 dim) elements; vocab_size dim more without
+/// weight tying.
 ///
-/// Matrices start normal of deviation 0.02, and of 0.02 / sqrt(2 n_layers) where a product is added
-/// to the residual stream (out_proj, down); norms as 1. Constructing allocates nothing: initialize
-/// it.
+/// Initial values: matrices normal with standard deviation 0.02, or 0.02 / sqrt(2 n_layers) for
+/// products that are added to the residual stream (out_proj, down); norms 1. The constructor
+/// allocates nothing: call initialize.
 
 #include <cstdint>
 #include <functional>
@@ -39,7 +40,7 @@
 
 namespace tessera::models {
 
-/// All extents at least 1.
+/// All extents must be at least 1.
 struct LlamaOptions {
   std::int64_t n_layers = 2;
   std::int64_t vocab_size = 8;
@@ -63,7 +64,7 @@ struct LlamaPreset {
 };
 /// All presets, the default one first.
 const std::vector<LlamaPreset>& llama_presets();
-/// Throws InvalidArgument for an unknown name, listing those there are.
+/// Throws InvalidArgument for an unknown name, listing the known ones.
 const LlamaPreset& llama_preset(std::string_view name);
 
 /// dropout(down(silu(gate(x)) * up(x))): SwiGLU (Shazeer, "GLU variants improve Transformer",
@@ -82,9 +83,9 @@ class LlamaFeedForward final : public nn::Layer<LlamaFeedForward> {
 /// x [batch, length, dim] -> the same shape.
 class LlamaBlock final : public nn::Layer<LlamaBlock> {
  public:
-  /// `rotary` turns queries and keys; blocks may share one.
+  /// `rotary` rotates queries and keys; blocks may share one.
   LlamaBlock(const LlamaOptions& options, std::shared_ptr<nn::RotaryEmbedding> rotary);
-  /// `call` is for attention.
+  /// `call`: options of attention.
   Variable forward(const Variable& x, const nn::AttentionForwardOptions& call = {});
 
  private:
@@ -98,18 +99,18 @@ class LlamaBlock final : public nn::Layer<LlamaBlock> {
 class Llama final : public nn::Layer<Llama> {
  public:
   using Options = LlamaOptions;
-  /// Throws InvalidArgument for extents below 1, heads that do not divide, and an odd number of
-  /// features of a head, naming them.
+  /// Throws InvalidArgument, with their names, for extents below 1, numbers of heads that do not
+  /// divide, and an odd number of features per head.
   explicit Llama(const LlamaOptions& options = {});
 
-  /// Batch may be 0. With a cache the positions go on where it stands. Throws InvalidArgument for
-  /// tokens that have not 2 dims or positions from max_seq_len on, and as Embedding does.
+  /// Batch may be 0. With a cache, positions continue after it. Throws InvalidArgument for tokens
+  /// that have not 2 dims and for positions of max_seq_len or more; also the errors of Embedding.
   Variable forward(const Variable& tokens, const DecodeCall& call = {});
 
   std::int64_t vocab_size() const { return options_.vocab_size; }
   std::int64_t max_length() const { return options_.max_seq_len; }
   std::int64_t cached_layers() const { return options_.n_layers; }
-  /// The blocks, in order: what a sharding layer makes groups of.
+  /// The blocks, in order: sharding makes a group of each.
   std::vector<std::reference_wrapper<LlamaBlock>> blocks() { return blocks_.as<LlamaBlock>(); }
 
  private:

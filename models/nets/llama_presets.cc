@@ -6,7 +6,7 @@ namespace {
 
 constexpr std::int64_t kBytes = 256;  // vocabulary of a byte-level tokenizer
 
-// With the vocabulary and the sequences of Llama 1 and of those after its model.
+// With the vocabulary and sequence length of Llama 1; presets of later models override them.
 LlamaOptions published(std::int64_t n_layers, std::int64_t dim, std::int64_t n_heads,
                        std::int64_t n_kv_heads, std::int64_t ffn_dim, double norm_eps) {
   return {.n_layers = n_layers,

@@ -66,7 +66,7 @@ RanksAlong ranks_along(std::shared_ptr<const nn::Mesh> mesh, std::string axis) {
   TESSERA_CHECK(!axis.empty() || mesh->axes().size() == 1, kWhere,
                 "the mesh has the axes {}; say which is meant", fmt::join(mesh->axes(), ", "));
   if (axis.empty()) axis = mesh->axes().front();
-  mesh->size(axis);  // throws for an unknown one
+  mesh->size(axis);  // throws for an unknown axis
   return {.mesh = std::move(mesh), .axis = std::move(axis)};
 }
 

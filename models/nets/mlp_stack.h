@@ -1,11 +1,11 @@
 #pragma once
 
-/// A stack of fully connected blocks: the smallest model that is trained in earnest.
+/// A stack of fully connected blocks: the smallest model that is really trained.
 ///
 ///     x [rows, in] -> block 0 -> block 1 -> ... -> head -> logits [rows, classes]
 ///
-/// A block is a linear layer and an activation; the head is a linear layer. Constructing allocates
-/// nothing: initialize it.
+/// A block is a linear layer and an activation; the head is a linear layer. The constructor
+/// allocates nothing: call initialize.
 
 #include <cstdint>
 #include <span>
@@ -22,13 +22,13 @@ namespace tessera::models {
 
 enum class Activation : std::uint8_t { kGelu, kRelu };
 const char* activation_name(Activation activation);  ///< "gelu", "relu"
-/// Throws InvalidArgument for an unknown name, listing those there are.
+/// Throws InvalidArgument for an unknown name, listing the known ones.
 Activation activation_named(std::string_view name);
 
 struct MlpOptions {
   std::int64_t in = 784;
   std::vector<std::int64_t> hidden = {256,
-                                      128};  ///< features after each block; empty: the head alone
+                                      128};  ///< features after each block; empty: only the head
   std::int64_t classes = 10;
   Activation activation = Activation::kGelu;
   DType dtype = DType::kF32;
@@ -42,7 +42,7 @@ struct MlpPreset {
 };
 /// All presets, the default one first.
 std::span<const MlpPreset> mlp_presets();
-/// Throws InvalidArgument for an unknown name, listing those there are.
+/// Throws InvalidArgument for an unknown name, listing the known ones.
 const MlpPreset& mlp_preset(std::string_view name);
 
 /// Linear, then activation: [rows, in] -> [rows, out].
@@ -66,10 +66,10 @@ class MlpStack final : public nn::Layer<MlpStack> {
  public:
   /// Throws InvalidArgument for an extent below 1, naming it.
   explicit MlpStack(const MlpOptions& options = {});
-  /// x [rows, in], rows may be 0; anything else throws InvalidArgument.
+  /// x [rows, in], rows may be 0; throws InvalidArgument for any other shape.
   Variable forward(const Variable& x);
 
-  /// The blocks, in order: what a sharding layer makes groups of.
+  /// The blocks, in order: sharding makes a group of each.
   nn::Sequential& blocks() { return blocks_; }
 
  private:

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kWhere = "models.PositionEmbedding";
 
-// Made on the CPU, row by row of the box.
+// Computed on the CPU, row by row of the box.
 void fill_sines(const Tensor& out, random::Key, const random::Box& box) {
   const std::int64_t dim = out.dim(1);
   std::vector<double> table;

@@ -1,17 +1,18 @@
 #pragma once
 
-/// A block of self attention and a feed-forward part, with norms before them: GPT-2's, and the
-/// encoder's of EncoderDecoder.
+/// A pre-norm block of self attention and a feed-forward part: the block of GPT-2 and of
+/// EncoderDecoder's encoder.
 ///
 ///     h = x + resid_dropout(attention(attention_norm(x)))
 ///     y = h + feed_forward(ffn_norm(h)),  feed_forward(z) = dropout(down(gelu_tanh(up(z))))
 ///
 ///     x [batch, length, dim] -> the same shape
 ///
-/// h and its norm are one call of the norm, and one kernel; so in the blocks of all models here.
+/// One call of the norm, which is one kernel, computes both h and its norm; this holds for the
+/// blocks of all models here.
 ///
-/// Attention is nn::MultiheadAttention with packed projections, all with biases. Layers start as
-/// theirs do; models give them initial values of their own.
+/// Attention is nn::MultiheadAttention with packed projections, all with biases. Layers have their
+/// default initial values; models set their own.
 
 #include <cstdint>
 
@@ -28,7 +29,7 @@ struct PreNormBlockOptions {
   std::int64_t dim = 0;      ///< required, a multiple of n_heads
   std::int64_t n_heads = 0;  ///< required
   std::int64_t ffn_dim = 0;  ///< features between the two linear layers; required
-  double dropout_p = 0.1;    ///< of attention probabilities and of what is added
+  double dropout_p = 0.1;    ///< of attention probabilities and of both added results
   DType dtype = DType::kF32;
 };
 
@@ -46,9 +47,9 @@ class GeluFeedForward final : public nn::Layer<GeluFeedForward> {
 class PreNormBlock final : public nn::Layer<PreNormBlock> {
  public:
   using Options = PreNormBlockOptions;
-  /// Throws InvalidArgument as its layers do.
+  /// Throws the InvalidArgument errors of its layers.
   explicit PreNormBlock(const PreNormBlockOptions& options);
-  /// `call` is for attention: masks, is_causal, cache.
+  /// `call`: options of attention: masks, is_causal, cache.
   Variable forward(const Variable& x, const nn::AttentionForwardOptions& call = {});
 
  private:

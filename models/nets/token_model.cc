@@ -50,7 +50,7 @@ Variable at_least_f32(const Variable& logits) {
   return dtype_size(logits.dtype()) < dtype_size(DType::kF32) ? cast(logits, DType::kF32) : logits;
 }
 
-// What writes into the residual stream, in the names of these models.
+// The weights whose products are added to the residual stream, in the names of these models.
 constexpr const char* kToResidual[] = {"out_proj.weight", "down.weight", "wo.weight", "w2.weight"};
 
 void start_as_gpt2(nn::Module& model, std::int64_t n_layers) {

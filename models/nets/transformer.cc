@@ -75,7 +75,7 @@ Variable Attention::forward(const Variable& x, const AttentionCall& call) {
     box = nn::probability_box({q.dim(0), q.dim(1), q.dim(2), k.dim(2)},
                               nn::head_part(weight, head_dim_, weight.spec().global_shape[0]));
   }
-  // The last query is level with the last key, whatever the cache held before.
+  // The last query is aligned with the last key, whatever the cache held before.
   const CausalAlignment alignment =
       call.cache != nullptr ? CausalAlignment::kBottomRight : CausalAlignment::kTopLeft;
   const Variable y = scaled_dot_product_attention(q, k, v,

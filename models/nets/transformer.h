@@ -1,15 +1,15 @@
 #pragma once
 
-/// A small decoder-only Transformer with learned positions, pre-norm: the model that sharding is
-/// tested with.
+/// A small decoder-only pre-norm Transformer with learned positions: the model of the sharding
+/// tests.
 ///
 ///     tokens [batch, length] of integers in [0, vocab_size), length <= max_seq_len
 ///     h      = dropout(tok_embeddings(tokens) + pos_embeddings(0 ... length - 1))
 ///     block:   h = h + attention(attention_norm(h));  h = h + feed_forward(ffn_norm(h))
 ///     logits = output(norm(h)) [batch, length, vocab_size], at least f32
 ///
-/// Names, registration order and sizes are those of the Transformer that PyTorch's distributed
-/// tests train, so that their counts hold:
+/// Names, registration order and sizes are those of the Transformer in PyTorch's distributed tests,
+/// so that the counts of those tests hold here:
 ///
 ///     tok_embeddings  pos_embeddings  dropout
 ///     layers.<i>      attention_norm  attention    (resid_dropout wq wk wv wo, without bias)
@@ -17,10 +17,10 @@
 ///     norm  output
 ///
 /// 7 + 14 n_layers modules; (vocab_size + max_seq_len + 2) dim + n_layers (12 dim^2 + 9 dim)
-/// elements, vocab_size dim more without weight tying. Layers start as PyTorch's do. Constructing
-/// allocates nothing: initialize it.
+/// elements, vocab_size dim more without weight tying. Initial values are PyTorch's defaults. The
+/// constructor allocates nothing: call initialize.
 ///
-/// A language model in the sense of language_model.h; decoded token by token only where
+/// A language model as defined in language_model.h. It can decode token by token only if
 /// use_attn_mask is set.
 
 #include <cstdint>
@@ -42,7 +42,7 @@
 
 namespace tessera::models {
 
-/// All extents at least 1, n_layers at least 0.
+/// All extents must be at least 1, n_layers at least 0.
 struct ModelArgs {
   int n_layers = 2;
   std::int64_t vocab_size = 8;
@@ -50,7 +50,7 @@ struct ModelArgs {
   std::int64_t dim = 16;  ///< a multiple of n_heads
   std::int64_t n_heads = 4;
   double dropout_p = 0.1;     ///< of embeddings, attention probabilities and both residuals
-  bool use_attn_mask = true;  ///< causal: a position sees itself and those before it
+  bool use_attn_mask = true;  ///< causal: a position attends to itself and to earlier ones
   bool weight_tying = true;   ///< output.weight is tok_embeddings.weight, under that name
   bool checkpoint_activations = false;  ///< each block is recomputed in backward
   DType dtype = DType::kF32;
@@ -64,12 +64,12 @@ struct TransformerPreset {
 };
 /// All presets, the default one first.
 const std::vector<TransformerPreset>& transformer_presets();
-/// Throws InvalidArgument for an unknown name, listing those there are.
+/// Throws InvalidArgument for an unknown name, listing the known ones.
 const TransformerPreset& transformer_preset(std::string_view name);
 
-/// How attention, and a block, is called besides its input.
+/// The arguments of attention, and of a block, besides the input.
 struct AttentionCall {
-  /// Takes the new keys and values up; the queries then see those before too. Not owned.
+  /// Appends the new keys and values; the queries attend to the earlier ones, too. Not owned.
   nn::KeyValueCache* cache = nullptr;
 };
 
@@ -84,8 +84,8 @@ class Attention final : public nn::Layer<Attention> {
  private:
   Variable split_heads(const Variable& x) const;
 
-  // The number of heads is not kept: it follows from the width of what the projections give, so a
-  // rank that holds some rows of them computes its own heads.
+  // The number of heads is not stored: it follows from the width of the projections' results, so a
+  // rank that holds some of their rows computes its own heads.
   std::int64_t head_dim_;
   double dropout_p_;
   bool causal_;
@@ -123,13 +123,13 @@ class TransformerBlock final : public nn::Layer<TransformerBlock> {
 class Transformer final : public nn::Layer<Transformer> {
  public:
   using Options = ModelArgs;
-  /// Throws InvalidArgument for extents below what ModelArgs says, and a dim that is not a multiple
-  /// of n_heads, naming them.
+  /// Throws InvalidArgument, with their names, for extents below their minimum and a dim that is
+  /// not a multiple of n_heads.
   explicit Transformer(const ModelArgs& args = {});
 
-  /// Batch may be 0. With a cache the positions go on where it stands. Throws InvalidArgument for
-  /// tokens that have not 2 dims, positions from max_seq_len on, a cache where use_attn_mask is
-  /// not set, and as Embedding does.
+  /// Batch may be 0. With a cache, positions continue after it. Throws InvalidArgument for tokens
+  /// that have not 2 dims, positions of max_seq_len or more, and a cache if use_attn_mask is not
+  /// set; also the errors of Embedding.
   Variable forward(const Variable& tokens, const DecodeCall& call = {});
   Variable forward(const Tensor& tokens, const DecodeCall& call = {}) {
     return forward(Variable(tokens), call);
@@ -139,7 +139,7 @@ class Transformer final : public nn::Layer<Transformer> {
   std::int64_t vocab_size() const { return args_.vocab_size; }
   std::int64_t max_length() const { return args_.max_seq_len; }
   std::int64_t cached_layers() const { return args_.n_layers; }
-  /// The blocks, in order: what a sharding layer makes groups of.
+  /// The blocks, in order: sharding makes a group of each.
   std::vector<std::reference_wrapper<TransformerBlock>> blocks() {
     return layers_.as<TransformerBlock>();
   }

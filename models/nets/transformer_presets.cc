@@ -5,7 +5,7 @@ namespace tessera::models {
 namespace {
 
 constexpr std::int64_t kBytes = 256;       // vocabulary of a byte-level tokenizer
-constexpr std::int64_t kSubwords = 32000;  // of a subword tokenizer, as the larger ones are for
+constexpr std::int64_t kSubwords = 32000;  // of a subword tokenizer, which the larger presets use
 
 std::vector<TransformerPreset> make_presets() {
   const auto large = [](int n_layers, std::int64_t dim, std::int64_t n_heads,

@@ -14,7 +14,7 @@
 namespace tessera::models {
 namespace {
 
-// The place of a name among those of an enum, in its order.
+// The index of a name among the names of an enum.
 std::size_t named(std::string_view what, const std::vector<std::string>& names,
                   std::string_view name) {
   const auto found = std::find(names.begin(), names.end(), name);
@@ -23,7 +23,7 @@ std::size_t named(std::string_view what, const std::vector<std::string>& names,
   return static_cast<std::size_t>(std::distance(names.begin(), found));
 }
 
-// A model of another dtype would be computed with in the precision's, without a word.
+// Otherwise a model of another dtype would silently compute in the precision's dtype.
 void check_storage(nn::Module& module, const Precision& precision) {
   for (const auto& [name, parameter] : module.named_parameters())
     TESSERA_CHECK(parameter.dtype() == precision.storage, "models.parallelize",

@@ -1,16 +1,16 @@
 #pragma once
 
-/// How each model is spread over ranks: which modules are groups of parameters, in which dtypes
-/// they compute, what is recomputed in backward, and which layers are cut by tensor parallelism.
-/// One page for each model, parallelize_<model>.cc; the models themselves know nothing of ranks.
+/// How each model is sharded over ranks: its parameter groups, their dtypes, what backward
+/// recomputes, and which layers tensor parallelism shards. One file per model,
+/// parallelize_<model>.cc; the models themselves know nothing of ranks.
 ///
 ///     Gpt model(options);                                    // constructed with precision.storage
 ///     parallelize(model, {.mesh = world.mesh(), .precision = precision_named("bf16")});
 ///     nn::initialize(model, {.seed = 1});
 ///
-/// Called by all ranks alike, before optimizers take their first step. Throws as fully_shard,
-/// replicate and distributed::parallelize do, and InvalidArgument for a mesh that does not fit the
-/// mode and for a model of another dtype than the precision stores.
+/// All ranks make the same call, before the optimizer's first step. Throws the errors of
+/// fully_shard, replicate and distributed::parallelize; InvalidArgument also for a mesh that does
+/// not fit the mode, and for a model whose dtype is not the precision's storage dtype.
 
 #include <string>
 #include <string_view>
@@ -27,39 +27,40 @@
 
 namespace tessera::models {
 
-/// What the ranks of a mesh share.
+/// What is sharded over the ranks of a mesh.
 enum class ShardMode : std::uint8_t {
   kFull,       ///< parameters, gradients, optimizer state (ZeRO-3)
-  kGrad,       ///< the same, but a parameter once gathered is kept until its backward (ZeRO-2)
-  kReplicate,  ///< nothing: every rank has all, gradients are averaged (DDP)
-  kHybrid,     ///< full inside the mesh's second axis, replicas over its first (HSDP)
+  kGrad,       ///< the same, but gathered parameters are kept until their backward (ZeRO-2)
+  kReplicate,  ///< nothing: every rank has full parameters, gradients are averaged (DDP)
+  kHybrid,     ///< kFull over the mesh's second axis, replicas over its first (HSDP)
 };
 /// full, grad, replicate, hybrid.
 const std::vector<std::string>& shard_mode_names();
-/// Throws InvalidArgument for another name, naming those there are.
+/// Throws InvalidArgument for an unknown name, listing the known ones.
 ShardMode shard_mode_named(std::string_view name);
 
-/// What is computed again in backward instead of kept.
+/// Activations that backward recomputes instead of keeping them.
 enum class RecomputeMode : std::uint8_t {
   kNone,
-  kFull,       ///< every block: its input alone is kept
-  kSelective,  ///< the feed-forward part of every block, whose activations are the widest
+  kFull,       ///< every block: only its input is kept
+  kSelective,  ///< the feed-forward part of every block, which has the widest activations
 };
 /// none, full, selective.
 const std::vector<std::string>& recompute_mode_names();
-/// Throws InvalidArgument for another name, naming those there are.
+/// Throws InvalidArgument for an unknown name, listing the known ones.
 RecomputeMode recompute_mode_named(std::string_view name);
 
 struct ParallelizeOptions {
-  /// Required. Ranks that share the batch: one axis, or two ("replicate", "shard") for kHybrid.
+  /// Required. The ranks that share the batch: one axis, or two ("replicate", "shard") for kHybrid.
   distributed::DeviceMesh mesh;
   ShardMode shard = ShardMode::kFull;
   Precision precision = {};
   RecomputeMode recompute = RecomputeMode::kNone;
-  /// Ranks that share every layer: one axis, of one root with `mesh`. Undefined: layers are whole.
+  /// The tensor-parallel ranks: one axis, with the same root mesh as `mesh`. Undefined: no tensor
+  /// parallelism.
   distributed::DeviceMesh tensor_mesh = {};
-  /// For MixtureOfExperts: the ranks of `mesh` along two axes, of which the last has the experts in
-  /// parts and the first copies of these parts. Undefined: every rank computes with all experts.
+  /// For MixtureOfExperts: the ranks of `mesh` along two axes. The last axis has parts of the
+  /// experts, the first has replicas of these parts. Undefined: every rank has all experts.
   distributed::DeviceMesh expert_mesh = {};
 };
 

@@ -1,10 +1,10 @@
-// How the encoder-decoder is spread over ranks.
+// How the encoder-decoder is sharded over ranks.
 //
-// Groups: every block of encoder and decoder one; the root has embeddings, positions, last norms
-// and head, which may be tied.
-// Recompute: every block, or its feed_forward.
-// Tensor parallelism: heads of both attentions, the feed-forward's inner width and the vocabulary
-// are divided; positions and norms are whole on every rank.
+// - Groups: each block of encoder and decoder; the root has embeddings, positions, last norms and
+//   head, which may be tied.
+// - Recompute: every block, or its feed_forward.
+// - Tensor parallelism: heads of both attentions, the feed-forward's inner width and the vocabulary
+//   are sharded; positions and norms are replicated.
 
 #include "tessera/models/parallelize/parallelize_rules.h"
 

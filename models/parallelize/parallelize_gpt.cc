@@ -1,10 +1,10 @@
-// How GPT is spread over ranks.
+// How GPT is sharded over ranks.
 //
-// Groups: every block one; the root has embeddings, last norm and head, which may be tied.
-// Recompute: every block, or its feed_forward.
-// Tensor parallelism: heads, the feed-forward's inner width and the vocabulary are divided: the
-// table of tokens and the head, the same parameter where they are tied, are the largest of small
-// models. Positions and norms are whole on every rank.
+// - Groups: each block; the root has embeddings, last norm and head, which may be tied.
+// - Recompute: every block, or its feed_forward.
+// - Tensor parallelism: heads, the feed-forward's inner width and the vocabulary are sharded. The
+//   token embedding and the head (one parameter if they are tied) are the largest parameters of
+//   small models. Positions and norms are replicated.
 
 #include "tessera/models/parallelize/parallelize_rules.h"
 

@@ -1,9 +1,9 @@
-// How LLaMA is spread over ranks.
+// How LLaMA is sharded over ranks.
 //
-// Groups: every block one; the root has the table of tokens, last norm and head.
-// Recompute: every block, or its feed_forward.
-// Tensor parallelism: heads (key-value heads must be a multiple of the ranks), the feed-forward's
-// inner width and the vocabulary are divided; norms are whole on every rank.
+// - Groups: each block; the root has token embedding, last norm and head.
+// - Recompute: every block, or its feed_forward.
+// - Tensor parallelism: heads (the number of key-value heads must be a multiple of the ranks), the
+//   feed-forward's inner width and the vocabulary are sharded; norms are replicated.
 
 #include "tessera/models/parallelize/parallelize_rules.h"
 

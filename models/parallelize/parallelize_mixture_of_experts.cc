@@ -1,12 +1,13 @@
-// How the mixture of experts is spread over ranks.
+// How the mixture of experts is sharded over ranks.
 //
-// Groups: every block one; the root has embedding, last norm and head. Tokens are counted over all
-// ranks that share the batch, for capacity and balance.
-// Experts: on every rank, in their block's group; or, with an expert mesh, each rank of its last
-// axis has a part of them, a group of their own over its first axis. Tokens then travel, and what
-// comes back in backward is the gradient over the last axis already: the group adds up the rest.
-// Recompute: every block, or its feed_forward.
-// Tensor parallelism: heads are divided; all else is whole on every rank.
+// - Groups: each block; the root has embedding, last norm and head. Tokens are counted over all
+//   ranks that share the batch, for capacity and balance.
+// - Experts: on every rank, in their block's group. With an expert mesh, each rank of its last axis
+//   has a part of them, which is a group of its own over the first axis. Tokens are then sent
+//   between ranks, and backward yields gradients that are already summed over the last axis; the
+//   group sums over the rest.
+// - Recompute: every block, or its feed_forward.
+// - Tensor parallelism: heads are sharded; everything else is replicated.
 
 #include <algorithm>
 

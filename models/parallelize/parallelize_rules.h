@@ -1,6 +1,6 @@
 #pragma once
 
-/// What the pages of parallelize have in common.
+/// Code that the files of parallelize share.
 
 #include "tessera/distributed/tensor_parallel/tensor_parallel.h"
 #include "tessera/models/parallelize/parallelize.h"
@@ -9,18 +9,18 @@
 
 namespace tessera::models {
 
-/// Throws InvalidArgument for a mesh that does not fit the way to shard.
+/// Throws InvalidArgument for a mesh that does not fit the mode.
 void check_mesh(const ParallelizeOptions& options);
 
-/// Makes `module` a group of its own, as the options say.
+/// Makes `module` a group of its own, according to the options.
 void shard_module(nn::Module& module, const ParallelizeOptions& options);
 
-/// The same for a block of a Transformer, and marks what the options want recomputed: the block, or
-/// its child of the name `feed_forward`, without which it throws InvalidArgument.
+/// The same for a block of a Transformer. Also marks the part that the options want recomputed: the
+/// block, or its child `feed_forward`; throws InvalidArgument if that child does not exist.
 void shard_block(nn::Module& block, std::string_view feed_forward,
                  const ParallelizeOptions& options);
 
-/// Cuts layers by a plan, if there are ranks to share them. Checks the mesh before.
+/// Applies a tensor-parallel plan if there is a tensor mesh. Checks the mesh first.
 void cut_layers(nn::Module& model, const ParallelizeOptions& options,
                 const distributed::ParallelPlan& plan);
 

@@ -1,9 +1,9 @@
-// How the small Transformer is spread over ranks.
+// How the small Transformer is sharded over ranks.
 //
-// Groups: every block one; the root has embeddings, last norm and head, which may be tied.
-// Recompute: every block, or its feed_forward.
-// Tensor parallelism: heads and the feed-forward's inner width are divided; embeddings, norms and
-// head are whole on every rank.
+// - Groups: each block; the root has embeddings, last norm and head, which may be tied.
+// - Recompute: every block, or its feed_forward.
+// - Tensor parallelism: heads and the feed-forward's inner width are sharded; embeddings, norms and
+//   head are replicated.
 
 #include "tessera/models/parallelize/parallelize_rules.h"
 

@@ -8,7 +8,7 @@
 namespace tessera::models {
 namespace {
 
-// A dtype that is its own master copy.
+// One dtype for everything: it is its own master copy.
 Precision plain(std::string name, DType dtype) {
   return {.name = std::move(name),
           .storage = dtype,

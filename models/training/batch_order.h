@@ -1,7 +1,7 @@
 #pragma once
 
-/// Which samples each step of a run trains on. Depends on the seed and the epoch only, never on
-/// ranks.
+/// The samples that each step of a run trains on. They depend only on the seed and the epoch, never
+/// on the ranks.
 
 #include <cstdint>
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace tessera::models {
 
-/// Every epoch is a new random order of all samples, cut into batches; its last batch may be
+/// Each epoch is a new random order of all samples, divided into batches; its last batch may be
 /// shorter.
 class BatchOrder {
  public:
@@ -17,7 +17,7 @@ class BatchOrder {
   BatchOrder(std::int64_t samples, std::int64_t batch, std::uint64_t seed);
 
   std::int64_t steps_per_epoch() const;
-  /// The samples of a step, counted from 1 through all epochs. Valid until the next call.
+  /// The samples of a step. Steps are counted from 1 over all epochs. Valid until the next call.
   std::span<const std::int64_t> samples_of(std::int64_t step);
 
  private:

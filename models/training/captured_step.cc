@@ -49,7 +49,7 @@ PassLosses CapturedStep::run(const BatchShare& share, const std::vector<Tensor>&
                              const std::function<PassLosses()>& body) {
   unseen_ = {};
   const Shape shape{.share = share, .inputs = inputs};
-  // A graph writes gradients where there were none; what is there already is added to by hand.
+  // The graph overwrites gradients as if there were none; existing gradients are added afterwards.
   const bool is_fresh = has_no_gradients();
   if (is_fresh && captured_ != nullptr && captured_->shape.equals(shape)) {
     last_.reset();

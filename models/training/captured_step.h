@@ -1,12 +1,12 @@
 #pragma once
 
-/// Forward and backward of a training step as a CUDA graph: what a Trainer with cuda_graphs repeats
-/// with one call, communication of shards included.
+/// Forward and backward of a training step as a CUDA graph, including the communication of shards.
+/// A Trainer with cuda_graphs replays it with one launch.
 ///
-/// A step is captured when the one before had equally many samples at the same place on the GPU:
-/// that one has prepared what a capture must find prepared. Steps of other shapes, such as the last
-/// one of an epoch, run as they are, and leave the graph alone; two of another shape in a row
-/// replace it.
+/// A step is captured if the step before had the same number of samples at the same address on the
+/// GPU, because that step has made the preparations that a capture needs. Steps of other shapes,
+/// such as the last one of an epoch, run without the graph and keep it. Two steps in a row of
+/// another shape replace the graph.
 
 #include <cstdint>
 #include <functional>
@@ -21,13 +21,13 @@
 
 namespace tessera::models {
 
-/// What the passes of a step have lost, on the device: 0-d.
+/// The losses of a step's passes: 0-d, on the device.
 struct PassLosses {
   std::vector<Tensor> sums;
   std::vector<Tensor> auxiliaries;
 };
 
-/// What counters of the host do not see of a replay.
+/// The costs of a replay that the host's counters do not include.
 struct UnseenCost {
   std::int64_t comm_bytes = 0;
   std::int64_t collectives = 0;
@@ -35,32 +35,33 @@ struct UnseenCost {
   std::int64_t gathered_peak_bytes = 0;
 };
 
-/// Used by the thread of its rank, like the trainer.
+/// Only the rank's own thread may use it, like the trainer.
 class CapturedStep {
  public:
-  /// Throws InvalidArgument where the world is on no GPU, or its ranks meet on the host.
+  /// Throws InvalidArgument if the world is not on a GPU, or if its ranks' collectives block the
+  /// host.
   CapturedStep(distributed::World& world, std::vector<nn::Parameter> parameters);
 
-  /// The losses and gradients that `body` computes of the share, which is at `inputs`.
+  /// Returns the losses, and writes the gradients, that `body` computes for the share at `inputs`.
   PassLosses run(const BatchShare& share, const std::vector<Tensor>& inputs,
                  const std::function<PassLosses()>& body);
-  /// Of the last run: zeros unless it was a replay alone.
+  /// Of the last run: zeros unless that was a replay.
   const UnseenCost& unseen() const { return unseen_; }
-  /// Steps that were replayed.
+  /// Number of replayed steps.
   std::int64_t replays() const { return replays_; }
 
  private:
   struct Shape {
     BatchShare share;
-    std::vector<Tensor> inputs;  // alive as long as there may be replays
+    std::vector<Tensor> inputs;  // kept alive as long as the graph may be replayed
     bool equals(const Shape& other) const;
   };
   struct Captured {
     Shape shape;
     PassLosses losses;
-    std::vector<Tensor> gradients;  // of each parameter; undefined: it has none
+    std::vector<Tensor> gradients;  // of each parameter; undefined if it has none
     UnseenCost cost;
-    cuda::CudaGraph graph;  // goes first
+    cuda::CudaGraph graph;  // destroyed first
   };
 
   bool has_no_gradients() const;
@@ -69,7 +70,7 @@ class CapturedStep {
 
   distributed::World& world_;
   std::vector<nn::Parameter> parameters_;
-  std::optional<Shape> last_;  // of the step before, where that was no replay
+  std::optional<Shape> last_;  // shape of the previous step, if that was not a replay
   std::unique_ptr<Captured> captured_;
   UnseenCost unseen_;
   std::int64_t replays_ = 0;

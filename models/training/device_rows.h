@@ -1,18 +1,18 @@
 #pragma once
 
-/// The rows of a batch where a model computes: what tasks load a step's share into.
+/// The rows of a step's share on the model's device. Tasks load into it.
 
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::models {
 
-/// Used by one thread.
+/// Only one thread may use it.
 class DeviceRows {
  public:
-  /// Rows [n, ...] of the host, on the device. On a GPU they are copied to one place for as long as
-  /// no share is larger, in stream order.
+  /// Copies rows [n, ...] from the host to the device. On a GPU the address stays the same as long
+  /// as no share is larger; copies are in stream order.
   void load(const Tensor& rows, Device device);
-  /// Those that were loaded last.
+  /// The rows that were loaded last.
   const Tensor& all() const { return rows_; }
   Tensor part(std::int64_t begin, std::int64_t end) const {
     return rows_.narrow(0, begin, end - begin);
@@ -21,7 +21,7 @@ class DeviceRows {
  private:
   bool has_room_for(const Tensor& rows) const;
 
-  Tensor buffer_;  // on a GPU
+  Tensor buffer_;  // only on a GPU
   Tensor rows_;
 };
 

@@ -18,13 +18,13 @@ namespace {
 enum Stage : std::int64_t { kParameters, kActivations, kGradients };
 
 struct Find {
-  // Where it stands in the order of the search, for the ranks to compare: the stage, and how many
-  // tensors were seen.
+  // The position in the order of the search, which the ranks compare: the stage, and the number of
+  // tensors seen.
   std::pair<std::int64_t, std::int64_t> place;
   std::string text;
 };
 
-// As it is sent: no texts for no find.
+// The serialised find; an empty text if there is none.
 std::string packed(const std::optional<Find>& find) {
   if (!find) return distributed::packed_texts({});
   return distributed::packed_texts(
@@ -46,7 +46,7 @@ std::int64_t count_not_finite(const Tensor& tensor) {
 // This rank's first find.
 class Search {
  public:
-  // Looks at one more tensor, unless an earlier one was bad. `what` names it.
+  // Checks one more tensor, unless a bad one was found before. `what` names it.
   template <class Name>
   void look(Stage stage, const Tensor& tensor, const Name& what) {
     ++seen_;
@@ -64,7 +64,8 @@ class Search {
   std::optional<Find> find_;
 };
 
-// Hooks on every module that show the search what goes in and out, until the end of the scope.
+// Hooks on every module that pass its arguments and results to the search, until the end of the
+// scope.
 class WatchedModules {
  public:
   WatchedModules(nn::Module& root, Search& search) : search_(search) {
@@ -107,7 +108,7 @@ std::optional<Find> search_this_rank(nn::Module& module, const std::function<voi
     search.look(kParameters, parameter.local().tensor(),
                 [&] { return fmt::format("parameter \"{}\"", name); });
   {
-    // Also with a find: the other ranks wait for this one inside forward.
+    // Runs even after a find, because the other ranks wait for this one in forward.
     const WatchedModules watched(module, search);
     const NoGradGuard no_grad;
     forward();

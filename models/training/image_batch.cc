@@ -7,7 +7,7 @@
 namespace tessera::models {
 namespace {
 
-// Mean and deviation of all training pixels, scaled to [0, 1].
+// Mean and standard deviation of all training pixels, scaled to [0, 1].
 constexpr double kMean = 0.2860;
 constexpr double kDeviation = 0.3530;
 

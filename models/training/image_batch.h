@@ -1,6 +1,6 @@
 #pragma once
 
-/// From stored images to what a model reads: normalised tensors.
+/// Converts stored images into model inputs: normalised tensors.
 
 #include <cstdint>
 #include <span>
@@ -11,14 +11,14 @@
 namespace tessera::models {
 
 struct ImageBatch {
-  Tensor pixels;   ///< [rows, 784], mean 0 and deviation 1 over the training images
+  Tensor pixels;   ///< [rows, 784], mean 0 and standard deviation 1 over the training images
   Tensor targets;  ///< [rows], i64
 
   std::int64_t rows() const { return targets.dim(0); }
 };
 
-/// The samples of `set` at the given positions, in their order; none is fine. `options.dtype` is
-/// f32 or f64.
+/// The samples of `set` at the given positions, in that order; the list may be empty.
+/// `options.dtype` is f32 or f64.
 ImageBatch image_batch(const data::ImageSet& set, std::span<const std::int64_t> samples,
                        const TensorOptions& options);
 

@@ -15,10 +15,10 @@
 namespace tessera::models {
 namespace {
 
-// Samples that a rank evaluates at a time: what an evaluation's memory depends on.
+// Samples per evaluation pass of a rank; it determines the memory of an evaluation.
 constexpr std::int64_t kEvalRows = 1000;
 
-// Rows whose largest logit is their target's.
+// Counts the rows whose largest logit is that of their target.
 std::int64_t count_hits(const Tensor& logits, const Tensor& targets) {
   const auto best = argmax(logits).to_vector<std::int64_t>();
   const auto wanted = targets.to_vector<std::int64_t>();
@@ -65,8 +65,8 @@ EvalMetrics ImageTask::evaluate() {
       distributed::chunk_of(test_.count(), world_.size(), world_.rank());
   double loss_sum = 0;
   std::int64_t hits = 0;
-  // All ranks make as many passes, the last ones perhaps without a sample: a pass gathers
-  // parameters.
+  // All ranks run the same number of passes, the last ones possibly without samples, because a pass
+  // gathers parameters.
   for (std::int64_t at = 0; at < chunk.padded_rows; at += kEvalRows) {
     const std::int64_t begin = std::min(chunk.begin + at, chunk.end);
     std::vector<std::int64_t> samples(

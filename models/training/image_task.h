@@ -13,21 +13,21 @@
 
 namespace tessera::models {
 
-/// A model of pixels [rows, 784] to logits [rows, classes].
+/// A model from pixels [rows, 784] to logits [rows, classes].
 struct Classifier {
   nn::Module& module;
   std::function<Variable(const Variable& pixels)> forward;
 };
 
 struct ImageTaskOptions {
-  std::int64_t batch = 256;   ///< samples of a step, over all ranks
-  std::uint64_t seed = 1;     ///< of their order
-  DType dtype = DType::kF32;  ///< of the pixels; the model's
+  std::int64_t batch = 256;   ///< samples per step, over all ranks
+  std::uint64_t seed = 1;     ///< of the sample order
+  DType dtype = DType::kF32;  ///< of the pixels and of the model
 };
 
 class ImageTask final : public Task {
  public:
-  /// The images outlive the task. Throws InvalidArgument for a batch below 1 or a training set
+  /// The images must outlive the task. Throws InvalidArgument for a batch below 1 or a training set
   /// without images.
   ImageTask(distributed::World& world, Classifier model, const data::ImageSet& train,
             const data::ImageSet& test, const ImageTaskOptions& options);
@@ -37,7 +37,7 @@ class ImageTask final : public Task {
   BatchShare load(std::int64_t step) override;
   std::vector<Tensor> inputs() const override { return {pixels_.all(), targets_.all()}; }
   LossSum loss(std::int64_t begin, std::int64_t end) override;
-  /// Loss and accuracy over the test images.
+  /// Returns loss and accuracy over the test images.
   EvalMetrics evaluate() override;
 
  private:
@@ -47,7 +47,7 @@ class ImageTask final : public Task {
   const data::ImageSet& test_;
   ImageTaskOptions options_;
   BatchOrder order_;
-  DeviceRows pixels_;  // of this rank's samples of the step
+  DeviceRows pixels_;  // this rank's samples of the step
   DeviceRows targets_;
 };
 

@@ -98,7 +98,7 @@ EvalMetrics LanguageTask::evaluate() {
   const std::int64_t length = validation_.length();
   const distributed::Chunk chunk =
       distributed::chunk_of(validation_.count(), data_.size(), data_.coordinates().front());
-  // As many sequences at a time as are trained at a time: what an evaluation's memory depends on.
+  // As many sequences per pass as in training; this determines the memory of an evaluation.
   const std::int64_t share = (options_.batch + data_.size() - 1) / data_.size();
   const std::int64_t rows_at_once =
       options_.micro_batch > 0 ? std::min(share, options_.micro_batch) : share;

@@ -14,21 +14,21 @@
 namespace tessera::models {
 
 struct LanguageTaskOptions {
-  std::int64_t batch = 16;  ///< sequences of a step, over all ranks
-  std::uint64_t seed = 1;   ///< of their order
-  /// Ranks that share the batch: one axis. Undefined: all of the world.
+  std::int64_t batch = 16;  ///< sequences per step, over all ranks
+  std::uint64_t seed = 1;   ///< of the sequence order
+  /// The ranks that share the batch: one axis. Undefined: the whole world.
   distributed::DeviceMesh data_mesh = {};
-  /// Sequences of a rank that are evaluated at a time, at the most, as TrainerOptions has them
-  /// trained; 0: as many as a training step has.
+  /// The maximum number of sequences in an evaluation pass of a rank, like
+  /// TrainerOptions::micro_batch in training. 0: as many as in a training step.
   std::int64_t micro_batch = 0;
-  int prefetch = 2;  ///< batches that are read ahead, by a thread of their own; 0: none
+  int prefetch = 2;  ///< batches that a background thread reads ahead; 0: none
 };
 
 class LanguageTask final : public Task {
  public:
-  /// The sequences and the tokenizer outlive the task. Throws InvalidArgument for a batch below 1,
-  /// a negative micro_batch, a data_mesh of several axes, sequences that are longer than the model
-  /// computes, and a tokenizer with more tokens than the model has logits.
+  /// The sequences and the tokenizer must outlive the task. Throws InvalidArgument for a batch
+  /// below 1, a negative micro_batch, a data_mesh of several axes, sequences that are longer than
+  /// the model's max_length, and a tokenizer with more tokens than the model has logits.
   LanguageTask(distributed::World& world, LanguageModel model, const data::PackedSequences& train,
                const data::PackedSequences& validation, const data::Tokenizer& tokenizer,
                const LanguageTaskOptions& options);
@@ -38,8 +38,8 @@ class LanguageTask final : public Task {
   BatchShare load(std::int64_t step) override;
   std::vector<Tensor> inputs() const override { return {tokens_.all(), targets_.all()}; }
   LossSum loss(std::int64_t begin, std::int64_t end) override;
-  /// Loss and bits per byte over the validation sequences; no bits where their tokens stand for no
-  /// text. Throws InvalidArgument for a token that the tokenizer has not.
+  /// Returns loss and bits per byte over the validation sequences; no bits per byte if their tokens
+  /// stand for no text. Throws InvalidArgument for a token that the tokenizer does not have.
   EvalMetrics evaluate() override;
 
  private:

@@ -7,13 +7,13 @@
 namespace tessera::models {
 namespace {
 
-// JSON knows no infinity and no NaN.
+// JSON has no infinity and no NaN.
 std::string number(double value, DType dtype) {
   if (!std::isfinite(value)) return "null";
   return fmt::format("{:.{}g}", value, dtype == DType::kF64 ? 17 : 9);
 }
 
-// `,"name":value` where there is a value.
+// Returns `,"name":value` if there is a value.
 std::string field(const char* name, std::optional<double> value, DType dtype) {
   return value ? fmt::format(R"(,"{}":{})", name, number(*value, dtype)) : "";
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-/// For trainers and tasks: numbers of one rank, and of all.
+/// For trainers and tasks: gathers numbers of every rank.
 
 #include <span>
 #include <vector>
@@ -10,11 +10,11 @@
 
 namespace tessera::models {
 
-/// Every rank's values, in rank order; equally many on all. Collective; the host waits.
+/// Every rank's values, in rank order; every rank has the same number. Collective; blocks the host.
 std::vector<double> gather_figures(distributed::ProcessGroup& group,
                                    std::span<const double> values);
 
-/// The value of a 0-d tensor of any floating dtype. The host waits.
+/// The value of a 0-d tensor of any floating-point dtype. Blocks the host.
 double host_value(const Tensor& tensor);
 
 }  // namespace tessera::models

@@ -1,7 +1,7 @@
 #pragma once
 
-/// What a Trainer learns: where samples come from, and what is lost on them. One object per rank,
-/// used by its thread; every rank makes the same calls.
+/// A task for a Trainer: the source of the samples, and their loss. One object per rank, used by
+/// the rank's own thread; every rank makes the same calls.
 
 #include <cstdint>
 #include <vector>
@@ -14,37 +14,37 @@ namespace tessera::models {
 
 /// The part of one step's batch that this rank computes.
 struct BatchShare {
-  std::int64_t samples = 0;       ///< of the step, over all ranks
-  std::int64_t tokens = 0;        ///< of the step, over all ranks; 0: a task without tokens
-  std::int64_t first_sample = 0;  ///< place in the batch of this rank's first sample
+  std::int64_t samples = 0;       ///< samples in the step, over all ranks
+  std::int64_t tokens = 0;        ///< tokens in the step, over all ranks; 0: a task without tokens
+  std::int64_t first_sample = 0;  ///< position in the batch of this rank's first sample
   std::int64_t rows = 0;          ///< samples of this rank: may be 0
-  std::int64_t padded_rows = 0;   ///< the most that a rank has
-  std::int64_t count = 0;         ///< what the loss is the mean over, of this rank
+  std::int64_t padded_rows = 0;   ///< the largest number of rows of any rank
+  std::int64_t count = 0;         ///< this rank's samples or tokens in the mean loss
 };
 
 /// The loss of some rows.
 struct LossSum {
-  Variable sum;             ///< 0-d: added over the rows' samples or tokens
-  Variable auxiliary = {};  ///< 0-d, added to the mean: the same on all ranks. Undefined: nothing.
+  Variable sum;             ///< 0-d: the sum over the rows' samples or tokens
+  Variable auxiliary = {};  ///< 0-d, added to the mean: the same on all ranks. Undefined: none.
 };
 
 class Task {
  public:
   virtual ~Task() = default;
   virtual nn::Module& module() = 0;
-  /// Training steps after which every sample was seen once.
+  /// The number of training steps in which every sample is seen once.
   virtual std::int64_t steps_per_epoch() const = 0;
-  /// Fetches the batch of a step, counted from 1. Any order of steps.
+  /// Fetches the batch of a step, counted from 1. Steps may come in any order.
   virtual BatchShare load(std::int64_t step) = 0;
-  /// What loss() reads of the share that was loaded last, on its device. Where a later share is at
-  /// the same place, a CUDA graph of this one's computation reads the later one.
+  /// The tensors of the last loaded share that loss() reads, on its device. If a later share is at
+  /// the same addresses, a CUDA graph of this share's computation reads the later share.
   virtual std::vector<Tensor> inputs() const { return {}; }
-  /// Forward over the rows [begin, end) of the share that was loaded last; perhaps none. Keep no
-  /// handle of logits beyond it: backward then needs no memory for their gradient, see
+  /// Forward over the rows [begin, end) of the last loaded share, possibly none. The task must not
+  /// keep a handle to the logits afterwards: backward then needs no memory for their gradient, see
   /// cross_entropy in autograd/ops/nn.h.
   virtual LossSum loss(std::int64_t begin, std::int64_t end) = 0;
-  /// Over all of the data kept for it, in evaluation mode and without gradients. `step` is left for
-  /// the trainer to fill. Collective.
+  /// Evaluates all of the evaluation data, in evaluation mode and without gradients. The trainer
+  /// fills in `step`. Collective.
   virtual EvalMetrics evaluate() = 0;
 };
 

@@ -23,10 +23,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr const char* kWhere = "models.Trainer";
-// Gradients that overflow below this loss scale are not finite by themselves.
+// Gradients that still overflow below this loss scale are themselves not finite.
 constexpr double kLeastLossScale = 1e-6;
 
-// Gradients that are added up for a later reduction, until the end of the scope.
+// A scope in which gradients accumulate for a later reduction.
 class NoGradientSync {
  public:
   NoGradientSync(nn::Module& module, bool active)
@@ -44,8 +44,8 @@ class NoGradientSync {
   std::optional<fsdp::Handle> handle_;
 };
 
-// The rows that are computed at a time, pass after pass; all ranks make as many passes, the last
-// ones perhaps without a row: a pass gathers parameters.
+// The rows of each pass. All ranks run the same number of passes, the last ones possibly without
+// rows, because a pass gathers parameters.
 struct Passes {
   Passes(const BatchShare& share, std::int64_t micro_batch)
       : rows(share.rows),
@@ -61,7 +61,7 @@ struct Passes {
 
 }  // namespace
 
-// What one rank knows of a step.
+// One rank's data of a step.
 struct Trainer::LocalStep {
   double loss_sum = 0;
   double loss = 0;  // the mean over all ranks
@@ -127,14 +127,14 @@ void Trainer::accumulate_gradients(const BatchShare& share, LocalStep& step) {
   const PassLosses losses =
       captured_ ? captured_->run(share, task_.inputs(), [&] { return compute_gradients(share); })
                 : compute_gradients(share);
-  // Read when all is issued: a device may be far behind the host.
+  // Read after everything was issued: a device may be far behind the host.
   for (const Tensor& sum : losses.sums) step.loss_sum += host_value(sum);
   for (const Tensor& auxiliary : losses.auxiliaries)
     step.auxiliary_loss = step.auxiliary_loss.value_or(0) + host_value(auxiliary);
 }
 
-// Ranks that share every layer have the same loss: those of one line along the data axis hold each
-// sample once.
+// Ranks that share every layer (tensor parallelism) have the same loss, so the sum is over the data
+// axis, whose ranks together hold each sample once.
 void Trainer::combine_losses(const BatchShare& share, LocalStep& step) const {
   const std::array<double, 2> mine = {step.loss_sum, static_cast<double>(share.count)};
   double loss_sum = 0, count = 0;
@@ -146,8 +146,8 @@ void Trainer::combine_losses(const BatchShare& share, LocalStep& step) const {
   step.loss = loss_sum / count;
 }
 
-// Nothing is updated where loss or norm is not finite: they are the same on all ranks, so all leave
-// the step out alike.
+// Skips the update if loss or norm is not finite. Both are equal on all ranks, so all ranks skip
+// the step.
 void Trainer::update(LocalStep& step) {
   if (scaler_) {
     step.loss_scale = scaler_->get_scale();
@@ -192,7 +192,7 @@ Trainer::LocalStep Trainer::run_step(const BatchShare& share) {
   return step;
 }
 
-// The ranks' figures as one. `metrics` has no loss and no bytes yet.
+// Combines the ranks' metrics. `metrics` has no loss and no bytes yet.
 void Trainer::combine(const LocalStep& local, StepMetrics& metrics) const {
   metrics.loss = local.loss;
   const std::array<double, 5> mine = {

@@ -7,11 +7,11 @@
 ///     Trainer trainer(world, task, optimizer, {.seed = 1});
 ///     for (...) StepMetrics metrics = trainer.step();
 ///
-/// The samples of a step depend on the task alone and are split over the ranks by the chunk rule,
-/// so that a rank may have none; the loss is the mean over all of them, whatever the split, and
-/// random numbers of a step (dropout) depend on seed, step and sample only. So equal seeds and
-/// batches give equal losses on any number of ranks, up to rounding. Every rank makes the same
-/// calls. Used by the thread of its rank; must not outlive what it was given.
+/// The samples of a step depend only on the task and are split over the ranks by the chunk rule, so
+/// a rank may have none. The loss is the mean over all of them, for any split. Random numbers of a
+/// step (dropout) depend only on seed, step and sample. Equal seeds and batches therefore give
+/// equal losses on any number of ranks, up to rounding. Every rank makes the same calls. Only the
+/// rank's own thread may use it. It must not outlive its constructor's arguments.
 
 #include <cstdint>
 #include <memory>
@@ -32,48 +32,50 @@
 namespace tessera::models {
 
 struct TrainerOptions {
-  nn::optim::Schedule schedule = nn::optim::constant();  ///< of the optimizer's lr, over all steps
+  nn::optim::Schedule schedule = nn::optim::constant();  ///< of the optimizer's lr, over the whole
+                                                         ///< run
   std::uint64_t seed = 1;                                ///< of dropout
-  double max_grad_norm = 0;  ///< gradients are cut down to this norm together; 0: never
-  /// Samples of a rank that are computed at a time; gradients of a step are added up without
-  /// communication in between. 0: all at once. Who is computed together then depends on the number
-  /// of ranks: an auxiliary loss and a capacity of experts, which count the tokens that are
-  /// computed together, do too. Each pass has an equal share in the auxiliary loss.
+  double max_grad_norm = 0;  ///< gradients are clipped to this total norm; 0: never
+  /// The number of a rank's samples per pass; gradients of a step's passes accumulate without
+  /// communication. 0: all samples in one pass. Which samples share a pass then depends on the
+  /// number of ranks, and so do a mixture-of-experts model's auxiliary loss and expert capacity,
+  /// which are computed per pass. All passes have equal weight in the auxiliary loss.
   std::int64_t micro_batch = 0;
   bool loss_scale = false;  ///< for f16: nn::GradScaler
-  /// On GPUs: forward and backward, the shards' communication included, are recorded as a CUDA
-  /// graph in the second step and replayed from then on, with equal results (captured_step.h).
-  /// Steps with a smaller batch run without. For models that need neither numbers of the host that
-  /// change from step to step (dropout, loss_scale) nor the host's reading (mixtures of experts).
+  /// On GPUs: the second step's forward and backward, including the shards' communication, are
+  /// captured as a CUDA graph that later steps replay, with equal results (captured_step.h).
+  /// Smaller batches run without it. Not for models that use host numbers which change from step to
+  /// step (dropout, loss_scale), or that read values on the host (mixtures of experts).
   bool cuda_graphs = false;
-  /// Ranks that share the batch: one axis. Undefined: all of the world.
+  /// The ranks that share the batch: one axis. Undefined: the whole world.
   distributed::DeviceMesh data_mesh = {};
 };
 
 class Trainer {
  public:
-  /// The model is materialised. On several ranks it is sharded or replicated (parallelize.h), which
-  /// averages gradients: where nobody did that, each rank trains a model of its own on its part of
-  /// the batch. Throws InvalidArgument for a negative max_grad_norm or micro_batch, a data_mesh of
-  /// several axes, and cuda_graphs with loss_scale, on no GPU, or on ranks that share one.
+  /// The model must be materialized. On several ranks it must be sharded or replicated
+  /// (parallelize.h), which averages gradients; otherwise each rank trains a model of its own on
+  /// its part of the batch. Throws InvalidArgument for a negative max_grad_norm or micro_batch, a
+  /// data_mesh of several axes, and cuda_graphs with loss_scale, without a GPU, or on ranks that
+  /// share a GPU.
   Trainer(distributed::World& world, Task& task, nn::optim::Optimizer& optimizer,
           const TrainerOptions& options = {});
 
-  /// Forward, backward and update on the next batch. A signal that asks the run to end does not cut
-  /// it short: the metrics have it, for all ranks alike. Collective. Throws StateError, on every
-  /// rank alike, when the loss or the gradient norm is not a finite number, naming the first tensor
-  /// that is not (first_bad_tensor.h); parameters are then those of before the step. With a loss
-  /// scale an infinite norm leaves the step out instead, until no scale above 1e-6 is left to try.
-  /// With cuda_graphs also throws StateError for a layer that draws random numbers, and for what
-  /// cannot be recorded (tensor/cuda/graph.h).
+  /// Forward, backward and update on the next batch. A signal that asks the run to end does not
+  /// interrupt the step: the metrics report it, equally on all ranks. Collective. Throws StateError
+  /// on every rank if the loss or the gradient norm is NaN or infinite, naming the first such
+  /// tensor (first_bad_tensor.h); parameters are then those before the step. With a loss scale, an
+  /// infinite norm skips the step instead, until the scale would fall below 1e-6. With cuda_graphs
+  /// also throws StateError for a layer that draws random numbers, and for operations that cannot
+  /// be captured (tensor/cuda/graph.h).
   StepMetrics step();
 
-  /// As the task does it, with this trainer's step. Collective. Throws StateError as step() does
-  /// when the loss is not a finite number.
+  /// The task's evaluation, with this trainer's step number. Collective. Throws StateError like
+  /// step() if the loss is NaN or infinite.
   EvalMetrics evaluate();
 
   std::int64_t steps_done() const { return steps_done_; }
-  /// Those that replayed a CUDA graph.
+  /// Number of steps that replayed a CUDA graph.
   std::int64_t steps_replayed() const { return captured_ ? captured_->replays() : 0; }
   double learning_rate() const { return optimizer_.lr(); }
 
@@ -96,7 +98,7 @@ class Trainer {
   std::vector<nn::Parameter> parameters_;
   nn::optim::LrScheduler scheduler_;
   std::optional<nn::GradScaler> scaler_;
-  std::optional<CapturedStep> captured_;  // with cuda_graphs
+  std::optional<CapturedStep> captured_;  // only with cuda_graphs
   std::int64_t steps_done_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// A model trains alike on the CPU and on a GPU: from equal seeds and batches in f32, the losses of
-// 50 steps are within 1e-4.
+// A model trains the same on the CPU and on a GPU: from equal seeds and batches in f32, the losses
+// of 50 steps agree within 1e-4.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kSteps = 50;
 constexpr std::int64_t kRows = 7, kFeatures = 12, kClasses = 5;
-constexpr int kBatches = 4;  // each comes back, so that there is something to learn
+constexpr int kBatches = 4;  // each is used repeatedly, so the model can learn
 constexpr Device kGpu{DeviceType::kCuda, 0};
 
 struct Batch {

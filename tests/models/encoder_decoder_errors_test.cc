@@ -1,4 +1,4 @@
-// What the encoder-decoder and its parts refuse.
+// Errors of the encoder-decoder and its parts.
 
 #include <catch2/catch.hpp>
 

@@ -37,7 +37,7 @@ EncoderDecoderOptions odd() {
           .dtype = DType::kF64};
 }
 
-// true: padding, at the end of each sample of `lengths`.
+// true marks padding, at the end of each sample of `lengths`.
 Tensor padding_after(const std::vector<std::int64_t>& lengths, std::int64_t length) {
   const auto batch = static_cast<std::int64_t>(lengths.size());
   const Tensor padding = zeros({batch, length}, {.dtype = DType::kBool});
@@ -72,7 +72,7 @@ Rows plain_feed_forward(PlainLayers& plain, const std::string& block, const Rows
   return added(h, plain.linear(block + "feed_forward.down", mapped(wide, gelu_tanh)));
 }
 
-// One sample, whose source ends at its first padding.
+// One sample; its source ends at the first padding.
 Rows plain_logits(EncoderDecoder& model, const EncoderDecoderOptions& options,
                   const std::vector<std::int64_t>& source, const std::vector<bool>& padding,
                   const std::vector<std::int64_t>& target) {
@@ -114,7 +114,7 @@ TEST_CASE("encoder-decoder: the presets have the numbers of parameters of the fo
           o.vocab_size * o.dim + o.encoder_layers * (attention + feed_forward + 2 * norm) +
               o.decoder_layers * (2 * attention + feed_forward + 3 * norm) + 2 * norm);
   }
-  // 65 and 213 million in table 3 of the paper.
+  // Table 3 of the paper says 65 and 213 million.
   CHECK(count_elements(EncoderDecoder(encoder_decoder_preset("base").options)) == 63084544);
   CHECK(count_elements(EncoderDecoder(encoder_decoder_preset("big").options)) == 214249472);
   CHECK(count_elements(EncoderDecoder(encoder_decoder_preset("tiny").options)) < 100000);

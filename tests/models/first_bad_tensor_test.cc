@@ -1,5 +1,5 @@
-// Tests that the first tensor with numbers that are not finite is found: which, on which rank, how
-// many numbers.
+// Tests that the first tensor with a NaN or an infinity is found: which one, on which rank, and how
+// many values.
 #include "tessera/models/training/first_bad_tensor.h"
 
 #include <catch2/catch.hpp>
@@ -27,7 +27,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kRows = 3;
 constexpr int kHidden = 5;
 
-// A layer that can spoil two of five numbers in each row.
+// A layer that can make two of five numbers in each row bad.
 class Scaled final : public nn::Layer<Scaled> {
  public:
   bool bad = false;
@@ -38,7 +38,7 @@ class Scaled final : public nn::Layer<Scaled> {
   }
 };
 
-// What a hook sees of it is counted.
+// Counts how often a hook visits it.
 struct CountedInput {
   Variable x;
   int* visits;
@@ -65,7 +65,7 @@ class Net final : public nn::Layer<Net> {
   nn::Linear last_{{.in = kHidden, .out = 2}};
 };
 
-// A network on every rank and its input; sharded or whole.
+// A network on every rank and its input; sharded or not.
 struct Case {
   Case(RankTest& t, bool sharded) : test(t) {
     if (sharded) fsdp::fully_shard(net, {.mesh = t.world().mesh()});
@@ -91,14 +91,14 @@ std::string on_rank(int rank, const std::string& text) {
   return text + " on rank " + std::to_string(rank);
 }
 
-// The last rank that has rows of the first layer's weight: sharded over many ranks, some have none.
+// The last rank with rows of the first layer's weight; over many ranks, some have none.
 int last_with_rows(int ranks, bool sharded) {
   if (!sharded) return ranks - 1;
   const int rows_of_a_rank = (kHidden + ranks - 1) / ranks;
   return (kHidden - 1) / rows_of_a_rank;
 }
 
-// Each kind of find on the last rank alone, later ones hidden behind earlier ones.
+// Each kind of find on the last rank only, with bad tensors later in the order that it hides.
 void check_finds(RankTest& t, bool sharded) {
   const RankTest::NamedCase name(t, sharded ? "sharded" : "whole");
   Case c(t, sharded);
@@ -136,7 +136,7 @@ TESSERA_RANK_TEST_WITH("the earliest find counts, then the lowest rank", "[first
   Case c(t, true);
   c.net.middle().bad = true;
   c.expect(on_rank(0, "the result of \"middle\" (Scaled) has 6 values that are not finite"));
-  // Bad on rank 1 of 3 only, and earlier.
+  // Bad on rank 1 of 3 only, and earlier in the order.
   if (t.rank() == 1) fill_(c.input, kInf);
   c.expect(on_rank(1, "an argument of the model (Net) has 12 values that are not finite"));
 }
@@ -172,7 +172,7 @@ TESSERA_RANK_TEST_WITH("hooks are gone afterwards, also when forward throws", "[
   const int before = c.visits;
   c.forward();
   t.check(c.visits == before, "{} visits after the hooks' end", c.visits - before);
-  // No graph is left either: the search recorded nothing.
+  // No graph remains: the search recorded nothing.
   const Variable out = c.net(CountedInput{Variable(c.input), &c.visits});
   t.check(out.requires_grad(), "recording stayed off");
 }

@@ -1,4 +1,4 @@
-// Text from every language model that comes with Tessera: the cache changes no token.
+// Text from every language model of Tessera: the cache changes no token.
 
 #include <catch2/catch.hpp>
 #include <cstdint>
@@ -15,8 +15,8 @@
 namespace tessera::models {
 namespace {
 
-// Dropout is on in training, so the test fails where evaluation mode is missing; the text slides
-// over 9 positions.
+// Dropout is active in training mode, so the test fails if evaluation mode is missing. The text
+// slides over 9 positions.
 template <class Model>
 void check_text(typename Model::Options options) {
   options.vocab_size = 11;

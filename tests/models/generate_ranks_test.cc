@@ -1,4 +1,4 @@
-// Text from a sharded model: every rank has the tokens of the model that nobody sharded.
+// Text from a sharded model: every rank gets the tokens of the unsharded model.
 
 #include <fmt/ranges.h>
 

@@ -1,4 +1,4 @@
-// Text from a language model: what the cache, the sliding and the callback do, and what is refused.
+// Text generation: effects of the cache, of the sliding window and of the callback; errors.
 
 #include "tessera/models/generate.h"
 
@@ -59,7 +59,7 @@ TEST_CASE("each position is computed once, until the text slides") {
     REQUIRE(call.cache != nullptr);
     lengths.push_back(tokens.dim(1));
   };
-  // Of 9 positions 6, 7, 8 and 9 are used; then the last 5 are read anew.
+  // Of 9 positions, 6, 7, 8 and 9 are used; then the last 5 tokens are read again.
   generate(language_model(plain.model), some_tokens(6), {.max_tokens = 11});
   CHECK(lengths == std::vector<std::int64_t>{6, 1, 1, 1, 5, 1, 1, 1, 1, 5, 1});
   CHECK(generate(language_model(plain.model), some_tokens(6), {.max_tokens = 0}).empty());

@@ -1,4 +1,4 @@
-// GPT-2: sizes as published, values against plain loops, derivatives, decoding, initial values,
+// GPT-2: published sizes, values against plain loops, derivatives, decoding, initial values,
 // dropout, dtypes, errors.
 
 #include "tessera/models/nets/gpt.h"
@@ -46,7 +46,7 @@ GptOptions smallest() {
           .dtype = DType::kF64};
 }
 
-// The definition, sum by sum.
+// The definition in plain loops.
 Rows plain_gpt(Gpt& model, const GptOptions& options, const std::int64_t* tokens,
                std::size_t length) {
   PlainLayers plain(model);

@@ -1,4 +1,4 @@
-// LLaMA: sizes as published, values against plain loops, derivatives, decoding, initial values,
+// LLaMA: published sizes, values against plain loops, derivatives, decoding, initial values,
 // dropout, dtypes, errors.
 
 #include "tessera/models/nets/llama.h"
@@ -52,7 +52,7 @@ LlamaOptions smallest() {
           .dtype = DType::kF64};
 }
 
-// The definition, sum by sum.
+// The definition in plain loops.
 Rows plain_llama(Llama& model, const LlamaOptions& options, const std::int64_t* tokens,
                  std::size_t length) {
   PlainLayers plain(model);
@@ -154,7 +154,7 @@ TEST_CASE("llama: parameters have these names, and a tied one stands once in the
   Llama tied({.weight_tying = true});
   CHECK(parameter_names(tied) == wanted);
   nn::initialize(tied);
-  CHECK(nn::state_dict(tied).size() == wanted.size());  // no tables of angles
+  CHECK(nn::state_dict(tied).size() == wanted.size());  // the state dict has no tables of angles
   wanted.push_back("head.weight");
   CHECK(parameter_names(Llama()) == wanted);
 }

@@ -39,7 +39,7 @@ MixtureFeedForwardOptions options_of(double capacity_factor = 0) {
           .z_loss_weight = 0.2};
 }
 
-// Weights of about 1, so that the router tells tokens apart.
+// Weights of about 1, so that the router distinguishes tokens.
 void start(MixtureFeedForward& model, double router = 1) {
   for (nn::Parameter parameter : model.parameters())
     parameter.set_init(nn::init::normal(0, parameter.shape()[0] == 5 ? router : 0.6));
@@ -146,7 +146,7 @@ TEST_CASE("in evaluation nothing is refused and there is no loss") {
   CHECK_FALSE(silent(x).auxiliary_loss.defined());
 }
 
-// Equal tokens choose alike: the first of them get in.
+// Equal tokens make equal choices: only the first of them are kept.
 TEST_CASE("a token that every expert refuses has zeros, and the gradient of none") {
   MixtureFeedForward model(options_of(1));
   start(model);
@@ -182,7 +182,7 @@ TEST_CASE("an expert without tokens, and a batch without any, has gradients of z
   CHECK(without == (tokens == 0 ? 15 : 9));
 }
 
-// Logits that differ by less than bf16 can say: in f32 the larger one is still found.
+// The logits differ by less than bf16 can represent; in f32 the larger one is found.
 TEST_CASE("the router computes in f32, also of bf16 and in autocast") {
   MixtureFeedForwardOptions options = options_of();
   options.expert.dtype = GENERATE(DType::kBF16, DType::kF32);

@@ -1,5 +1,5 @@
-// Host arithmetic of the mixture of experts: which choice gets in, where rows go and how they are
-// sorted, against slow counting and by hand.
+// Host arithmetic of the mixture of experts: which choices are kept, where rows go and how they are
+// sorted, against slow counting and values worked out by hand.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -53,19 +53,19 @@ TEST_CASE("without a capacity every choice is a row, expert by expert, first cho
 }
 
 TEST_CASE("over capacity second choices give way to first ones, later tokens to earlier ones") {
-  // All want expert 0: tokens 0 and 3 as their second choice. ceil(1 * 4 * 2 / 3) = 3 get in.
+  // All choose expert 0: tokens 0 and 3 as their second choice. ceil(1 * 4 * 2 / 3) = 3 are kept.
   const ExpertChoices choices{.n_experts = 3, .top_k = 2, .experts = {1, 0, 0, 1, 0, 2, 2, 0}};
   const ExpertPlan plan = plan_experts(choices, alone(choices), 1);
   CHECK(plan.sent == Counts{3, 2, 2});
   CHECK(Counts(plan.rows.begin(), plan.rows.begin() + 3) == Counts{2, 4, 1});
   CHECK(plan.demand == Counts{4, 2, 2});
-  // ceil(0.5 * 8 / 3) = 2: both second choices are refused.
+  // ceil(0.5 * 8 / 3) = 2: both second choices are dropped.
   const ExpertPlan half = plan_experts(choices, alone(choices), 0.5);
   CHECK(half.sent == Counts{2, 2, 2});
   CHECK(Counts(half.rows.begin(), half.rows.begin() + 2) == Counts{2, 4});
   // ceil(0.1 * 8 / 3) = 1.
   CHECK(plan_experts(choices, alone(choices), 0.1).sent == Counts{1, 1, 1});
-  // No limit that is no integer.
+  // A huge factor means no limit; it must not overflow an integer.
   CHECK(plan_experts(choices, alone(choices), 1e300).sent == Counts{4, 2, 2});
 }
 
@@ -74,7 +74,7 @@ struct Drawn {
   std::vector<ExpertChoices> parts;
 };
 
-// Choices of 0 to 39 tokens, skewed towards the first experts, and a cut of them into ranks.
+// Choices of 0 to 39 tokens, skewed towards the first experts, split over ranks.
 Drawn draw(std::mt19937& generator, int ranks) {
   const auto below = [&generator](std::int64_t n) {
     return std::uniform_int_distribution<std::int64_t>(0, n - 1)(generator);

@@ -1,5 +1,5 @@
-// The feed-forward part of a mixture of experts over ranks: values, losses and gradients of a batch
-// that is split, with experts on every rank and divided among them, against loops over all of it.
+// The feed-forward part of a mixture of experts over ranks: values, losses and gradients of a split
+// batch, with experts on every rank or divided among them, against loops over the whole batch.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -53,7 +53,7 @@ Tensor draw(std::int64_t rows, const char* name) {
   return x;
 }
 
-// Rows of each rank: the chunk rule, or as it comes, with ranks that have none.
+// The rows of each rank: by the chunk rule, or arbitrary, with ranks that have none.
 struct Split {
   std::int64_t begin = 0, end = 0;
 };
@@ -80,7 +80,7 @@ Tensor tensor_of(const PlainMixture& plain) {
   return Tensor::from_vector(values, {static_cast<std::int64_t>(plain.output.size()), 7});
 }
 
-// Ranks (copy, expert).
+// A mesh with the axes (copy, expert).
 DeviceMesh expert_mesh(RankTest& t, int experts) {
   return DeviceMesh({"copy", "expert"}, {t.size() / experts, experts}, t.world().group(),
                     t.world().device());
@@ -90,7 +90,7 @@ void share(RankTest& t, MixtureFeedForward& model) {
   model.share_batch({.mesh = distributed::make_mesh(t.world().mesh()), .axis = "data"});
 }
 
-// A batch split over ranks against the same on one.
+// A batch split over ranks, and the same batch on one rank.
 struct Halves {
   Halves(RankTest& t, double capacity_factor, const DeviceMesh& mesh)
       : options(options_of(capacity_factor)), model(options), twin(options) {
@@ -143,7 +143,7 @@ TESSERA_RANK_TEST_WITH("they do not depend on where the experts are", "[models]"
   }
 }
 
-// The elements of the twin's parameter that this rank has.
+// This rank's elements of the reference's parameter.
 Tensor part_of(const Tensor& whole, const nn::Parameter& parameter) {
   const nn::ShardBox& box = parameter.spec().boxes.front();
   Tensor part = whole;
@@ -152,7 +152,7 @@ Tensor part_of(const Tensor& whole, const nn::Parameter& parameter) {
   return contiguous(part);
 }
 
-// What is trained is the mean of the ranks' losses, each of which has the auxiliary one.
+// The training loss is the mean of the ranks' losses; each of them includes the auxiliary loss.
 void check_gradients(RankTest& t, Halves& halves, const DeviceMesh& mesh) {
   const auto all = distributed::make_mesh(t.world().mesh());
   const Tensor x = draw(13, "x"), weights = draw(13, "weights");

@@ -1,4 +1,4 @@
-// The mixture of experts as a language model on one rank: sizes, names, Llama as its case of one
+// The mixture of experts as a language model on one rank: sizes, names, equality with Llama for one
 // expert, decoding with a cache, errors.
 
 #include <catch2/catch.hpp>
@@ -86,7 +86,7 @@ TEST_CASE("names have the number of the expert, and its values depend on it") {
   CHECK(model.named_parameters()[1].name == "blocks.0.attention_norm.weight");
 }
 
-// Llama's feed-forward is an expert.
+// Llama's feed-forward is one expert.
 TEST_CASE("with one expert it is Llama") {
   MixtureOfExpertsOptions options = tiny();
   options.n_experts = options.top_k = 1;
@@ -143,7 +143,7 @@ TEST_CASE("the auxiliary loss is the sum of the blocks', and only in training") 
 
 TEST_CASE("decoding with a cache gives the logits of the whole sequence") {
   MixtureOfExpertsOptions options = tiny();
-  options.capacity_factor = 0.5;  // of no effect in evaluation
+  options.capacity_factor = 0.5;  // has no effect in evaluation
   MixtureOfExperts model(options);
   nn::initialize(model, {.seed = 3});
   model.eval();

@@ -1,5 +1,5 @@
-// Training the mixture of experts over ranks, in every way that parallelize() knows, with dropout
-// and a capacity that refuses tokens, beside the same on one rank.
+// Training the mixture of experts over ranks, in every way that parallelize() offers, with dropout
+// and a capacity that drops tokens, compared with the same training on one rank.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -40,10 +40,10 @@ constexpr testing::Tolerance kTight = {1e-12, 1e-13};
 constexpr std::int64_t kBatch = 7, kLength = 6;
 constexpr std::uint64_t kSeed = 5;
 
-// Processes are slow: there fewer cases run.
+// Processes are slow, so fewer cases run there.
 bool has_threads() { return testing::test_transport() == "local"; }
 
-// Among how many ranks the experts may be divided.
+// The numbers of ranks over which the experts can be divided.
 std::vector<int> expert_ranks(const RankTest& t, int least) {
   std::vector<int> counts;
   for (int experts = least; experts <= t.size(); ++experts)
@@ -51,7 +51,7 @@ std::vector<int> expert_ranks(const RankTest& t, int least) {
   return has_threads() ? counts : std::vector<int>{counts[counts.size() / 2]};
 }
 
-// The first of them alone where ranks are processes.
+// Only the first mode if ranks are processes.
 template <class Mode>
 std::vector<Mode> modes(std::vector<Mode> all) {
   if (!has_threads()) all.resize(1);
@@ -86,7 +86,7 @@ struct Losses {
   Variable auxiliary;
 };
 
-// Of the rows [begin, end).
+// The losses of rows [begin, end).
 Losses losses_of(MixtureOfExperts& model, const Tensor& batch, std::int64_t begin,
                  std::int64_t end) {
   const Tensor rows = batch.slice(0, begin, end);
@@ -96,7 +96,7 @@ Losses losses_of(MixtureOfExperts& model, const Tensor& batch, std::int64_t begi
       .auxiliary = result.auxiliary_loss};
 }
 
-// A model over ranks beside one on this rank alone.
+// A model over ranks, and the same model on this rank alone.
 class SideBySide {
  public:
   // `data`: one axis of ranks that share the batch.
@@ -165,7 +165,7 @@ class SideBySide {
     }
   }
 
-  // States as one whole: what is saved.
+  // Compares full states, as they are saved.
   void compare(const nn::StateDict& state, const nn::StateDict& wanted) {
     t_.check(state.size() == wanted.size(), "{} entries, {} wanted", state.size(), wanted.size());
     for (const auto& [name, value] : wanted) {
@@ -191,7 +191,7 @@ class SideBySide {
   MixtureOfExperts twin_;
 };
 
-// Options of a run over `mesh`, of one axis or two.
+// Trains with the options of a run over `mesh`, which has one axis or two.
 void train(RankTest& t, ParallelizeOptions options) {
   options.precision = precision_named("f64");
   SideBySide both(t, options.mesh.ndim() == 1 ? options.mesh : options.mesh.flatten("all"));
@@ -199,7 +199,7 @@ void train(RankTest& t, ParallelizeOptions options) {
   both.train();
 }
 
-// Ranks (copy, expert), and all of them as "all".
+// The axes (copy, expert), and all their ranks as "all".
 struct ExpertAxes {
   ExpertAxes(RankTest& t, int experts)
       : mesh({"copy", "expert"}, {t.size() / experts, experts}, t.world().group(),
@@ -237,7 +237,7 @@ TESSERA_RANK_TEST_WITH("the same, with heads divided", "[models]", {.worlds = {2
   train(t, {.mesh = mesh["data"], .tensor_mesh = mesh["tensor"]});
 }
 
-// 5 experts over 2, 3, 4, 6 and 7 ranks: also such without one.
+// 5 experts over 2, 3, 4, 6 and 7 ranks, including ranks without an expert.
 TESSERA_RANK_TEST_WITH("experts divided among ranks train as on one", "[models]",
                        {.worlds = {1, 2, 3, 4, 6, 7}}) {
   for (const int experts : expert_ranks(t, 1)) {
@@ -266,7 +266,7 @@ TESSERA_RANK_TEST_WITH("the same with queued compute", "[models]",
   train(t, {.mesh = axes.all, .expert_mesh = axes.mesh});
 }
 
-// Gradients are put together by hand.
+// The test combines gradients by hand.
 TESSERA_RANK_TEST_WITH("experts divided among ranks train as on one, not sharded", "[models]",
                        {.worlds = {2, 3, 4, 6}}) {
   for (const int experts : expert_ranks(t, 2)) {
@@ -300,7 +300,7 @@ TESSERA_RANK_TEST_WITH("meshes that do not fit are refused", "[models]", {.world
   refused("it needs two axes, of copies and of experts, over the ranks of mesh",
           {.mesh = axes.mesh["copy"], .expert_mesh = axes.mesh});
   refused("hybrid needs a mesh of 2 axes", {.mesh = axes.all, .shard = ShardMode::kHybrid});
-  // Before anything is cut.
+  // Before anything is sharded.
   MixtureOfExperts model(options_of());
   const ParallelizeOptions wrong{.mesh = axes.mesh, .tensor_mesh = axes.mesh["expert"]};
   t.check_throws<InvalidArgument>("full needs a mesh of 1 axes",

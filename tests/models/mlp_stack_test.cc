@@ -16,7 +16,7 @@ namespace {
 using Catch::Matchers::Contains;
 using Rows = std::vector<std::vector<double>>;
 
-// The definition, sum by sum.
+// The definition in plain loops.
 Rows linear(const Rows& x, const std::vector<double>& weight, const std::vector<double>& bias) {
   Rows y;
   for (const auto& row : x) {

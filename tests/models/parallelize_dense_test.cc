@@ -1,5 +1,5 @@
-// GPT, LLaMA and the encoder-decoder spread over ranks train to the numbers of the plain models, in
-// every mode, with recomputation and tensor parallelism, and decode to the same logits.
+// GPT, LLaMA and the encoder-decoder, sharded over ranks, train to the numbers of the unsharded
+// models, in every mode, with recomputation and tensor parallelism, and decode to the same logits.
 
 #include <catch2/catch.hpp>
 #include <memory>
@@ -169,7 +169,7 @@ void train_every_way(RankTest& t, Subject (*make)()) {
   }
 }
 
-// Two ranks share every layer, the others the batch.
+// Two tensor-parallel ranks; the other ranks share the batch.
 void train_with_tensor_ranks(RankTest& t, Subject (*make)()) {
   const distributed::DeviceMesh mesh({"data", "tensor"}, {t.size() / 2, 2}, t.world().group(),
                                      t.world().device());
@@ -210,7 +210,7 @@ TESSERA_RANK_TEST_WITH("the encoder-decoder with tensor parallelism trains as th
   train_with_tensor_ranks(t, untied_encoder_decoder);
 }
 
-// Every rank of the axis has some of each layer's parameters.
+// Every rank of the axis has a part of each layer's parameters.
 TESSERA_RANK_TEST_WITH("tensor parallelism divides heads, widths and vocabulary", "[parallelize]",
                        {.worlds = {2}}) {
   const distributed::DeviceMesh mesh({"data", "tensor"}, {1, 2}, t.world().group(),

@@ -5,7 +5,7 @@
 namespace tessera::testing {
 namespace {
 
-// y = x W^T + b with rows [first, first + count) of both; no bias where it is empty.
+// y = x W^T + b with rows [first, first + count) of both; without b if it is empty.
 struct LinearRows {
   const Row& weight;
   const Row& bias;
@@ -27,7 +27,7 @@ Rows linear_rows(const Rows& x, const LinearRows& layer) {
   return y;
 }
 
-// Feature i of a head goes with feature i + half; both are turned by position / base^(i / half).
+// Features i and i + half of a head form a pair, rotated by the angle position / base^(i / half).
 void turn(Rows& x, std::size_t heads, double base) {
   const std::size_t width = x.empty() ? 0 : x[0].size() / heads;
   const std::size_t half = width / 2;
@@ -46,7 +46,7 @@ void turn(Rows& x, std::size_t heads, double base) {
   }
 }
 
-// The probabilities of one query of one head, not yet divided by their sum.
+// The unnormalised probabilities of one query of one head.
 Row scores_of(const Row& q, const Rows& k, std::size_t query_begin, std::size_t key_begin,
               std::size_t width) {
   Row scores;

@@ -1,5 +1,5 @@
-// The layers of the models of tokens in plain loops over doubles, in evaluation: what tests of
-// whole models are written with.
+// The layers of token models in plain loops over doubles, in evaluation mode: the building blocks
+// of reference models.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,15 @@ double silu(double x);
 struct PlainAttention {
   std::size_t heads = 1;
   std::size_t kv_heads = 1;
-  bool causal = false;  // query i sees keys 0 ... i
-  // Keys that nobody sees; empty: none.
+  bool causal = false;  // query i attends to keys 0 ... i
+  // Keys that are masked for all queries; empty: none.
   std::vector<bool> hidden = {};
-  double rotary_base = 0;  // 0: queries and keys are not turned
+  double rotary_base = 0;  // 0: queries and keys are not rotated
 };
-// Of projected queries, keys and values, heads side by side in their rows.
+// Attention of projected queries, keys and values, with heads side by side in their rows.
 Rows plain_attention(Rows q, Rows k, const Rows& v, const PlainAttention& options);
 
-// Layers by the names of their modules, under the model's parameters, which are f64 and whole.
+// Layers by module name, with the model's parameters, which are f64 and full.
 class PlainLayers {
  public:
   explicit PlainLayers(nn::Module& model);
@@ -41,7 +41,7 @@ class PlainLayers {
   Row values(const std::string& parameter);
   // Rows of `layer`.weight.
   Rows embedding(const std::string& layer, const std::int64_t* tokens, std::size_t length);
-  // With the bias, where there is one.
+  // With the bias, if there is one.
   Rows linear(const std::string& layer, const Rows& x);
   Rows layer_norm(const std::string& layer, const Rows& x);
   Rows rms_norm(const std::string& layer, const Rows& x, double eps);

@@ -27,7 +27,7 @@ Row times(const Rows& w, const Row& x) {
 }
 
 struct PlainExpert {
-  Rows gate, up, down;  // no gate: gelu
+  Rows gate, up, down;  // an empty gate means gelu
 
   Row operator()(const Row& x) const {
     Row inside = times(up, x);

@@ -1,5 +1,5 @@
-// The feed-forward part of a mixture of experts, slowly: token by token, expert by expert, in f64
-// loops on the host.
+// A slow reference of the feed-forward part of a mixture of experts: token by token, expert by
+// expert, in f64 loops on the host.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,7 @@ struct PlainMixture {
   double z = 0;                                  // mean of logsumexp(logits)^2
 };
 
-// What a model of f64 with these options, whose parameters are whole, computes in training of x
-// [tokens, dim].
+// The training result of an f64 model with these options and full parameters, for x [tokens, dim].
 PlainMixture plain_mixture(models::MixtureFeedForward& model,
                            const models::MixtureFeedForwardOptions& options, const Tensor& x);
 

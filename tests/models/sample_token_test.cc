@@ -1,5 +1,4 @@
-// Drawing one token: how often each comes, which ones are left by top-k and top-p, what repeats,
-// what is refused.
+// Drawing one token: frequencies, the tokens that top-k and top-p keep, repeatability, errors.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -25,9 +24,8 @@ Tensor row(const Numbers& logits) {
   return Tensor::from_vector(logits, {static_cast<std::int64_t>(logits.size())});
 }
 
-// The probabilities, by the definitions one after the other: a token's place is the number of
-// tokens that come before it; top-k leaves those of the first k places, top-p those before which
-// less than p is used up.
+// The probabilities by definition: a token's position is the number of tokens that come before it;
+// top-k keeps the first k positions, and top-p those before which less than p is used up.
 Numbers probabilities(const Numbers& logits, const SamplingOptions& options) {
   const std::size_t count = logits.size();
   const auto is_before = [&](std::size_t a, std::size_t b) {
@@ -62,11 +60,11 @@ Numbers probabilities(const Numbers& logits, const SamplingOptions& options) {
   return normalized(out);
 }
 
-// Draws, and compares the counts with these probabilities: none where there is none to be, and
-// Pearson's sum of squares not above its mean by more than five deviations.
+// Draws many tokens and compares the counts with these probabilities: zero counts for probability
+// zero, and Pearson's statistic at most five standard deviations above its mean.
 void check_draws(const Numbers& logits, const SamplingOptions& options, const Numbers& expected) {
   constexpr std::int64_t kDraws = 8000;
-  // Drawing is the host's work, and so many reads of a GPU would take minutes.
+  // Drawing runs on the host; that many reads from a GPU would take minutes.
   const DefaultDeviceScope host(kCpu);
   const Tensor tensor = row(logits);
   std::vector<std::int64_t> counts(logits.size());
@@ -132,7 +130,7 @@ TEST_CASE("a draw depends on seed, number and logits only") {
     CHECK(sample_token(row(logits), {.seed = 1}, draw) == first[static_cast<std::size_t>(draw)]);
   }
   CHECK(first != draws(2, DType::kF64));
-  // These logits are the same numbers in every dtype.
+  // These logits are exact in every dtype.
   const DType dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   CHECK(first == draws(1, dtype));
 }

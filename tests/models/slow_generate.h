@@ -1,4 +1,4 @@
-// Generation without a cache: for every token all of the text that the model sees is computed anew.
+// Generation without a cache: the whole visible text is computed again for every token.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A language model that is small enough to be read: two layers of attention with rotary positions.
+// A minimal language model: two layers of attention with rotary positions.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ class TinyDecoder final : public nn::Layer<TinyDecoder> {
       const nn::AttentionForwardOptions attention{.is_causal = true, .cache = cache};
       h = h + blocks_.at<nn::MultiheadAttention>(i)(h, attention).output;
     }
-    return mul(head_(h), 4);  // far enough apart to tell tokens from each other
+    return mul(head_(h), 4);  // separates the logits enough to distinguish tokens
   }
 
   std::int64_t vocab_size() const { return options_.vocab_size; }
@@ -60,7 +60,7 @@ class TinyDecoder final : public nn::Layer<TinyDecoder> {
   nn::ModuleList& blocks() { return blocks_; }
   nn::Dropout& dropout() { return dropout_; }
 
-  // Sees every call.
+  // Called before every forward.
   std::function<void(const Tensor& tokens, const models::DecodeCall& call)> before_forward;
 
  private:

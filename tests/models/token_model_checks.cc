@@ -108,7 +108,8 @@ CloseResult decodes_like_one_call(const models::LanguageModel& model,
 
 namespace {
 
-// x and the block's parameters train: the result and all gradients there are.
+// Runs forward and backward with gradients for x and the block's parameters. Returns the result and
+// all gradients.
 std::vector<Tensor> trained(const nn::Module& block, const BlockCase& c,
                             const BlockFunction& function) {
   std::vector<Variable> inputs, leaves;

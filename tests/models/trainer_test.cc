@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::int64_t kSteps = 7;
 
-// Images that differ, labels by a rule.
+// Images that differ, with labels by a rule.
 data::ImageSet make_images(std::int64_t count) {
   data::ImageSet set;
   std::uint32_t state = 7;
@@ -79,7 +79,7 @@ struct Reference {
   std::int64_t hits = 0;
 };
 
-// The same run by hand: no ranks, no trainer, no optimizer class.
+// The same run by hand, without ranks, trainer or optimizer class.
 Reference reference_run(const data::ImageSet& train, const data::ImageSet& test) {
   MlpStack model(model_options());
   nn::initialize(model, {.seed = 3});
@@ -175,8 +175,8 @@ TESSERA_RANK_TEST("bytes and collectives of a step follow from the model", "[tra
   trainer.step();
   const StepMetrics metrics = trainer.step();
   const std::int64_t world = t.size();
-  // Padded elements of a parameter of `rows` rows of `cols`; gathered bytes round each parameter up
-  // to 256, and on a GPU each group's up to 512.
+  // Padded elements of a parameter of `rows` rows of `cols`. Gathered bytes round each parameter up
+  // to 256; on a GPU each group is rounded up to 512.
   const auto padded = [&](std::int64_t rows, std::int64_t cols) {
     return (rows + world - 1) / world * world * cols;
   };
@@ -187,11 +187,11 @@ TESSERA_RANK_TEST("bytes and collectives of a step follow from the model", "[tra
                      block1 = padded(6, 11) + padded(6, 1);
   const std::int64_t root = padded(10, 6) + padded(10, 1);
   // Forward gathers three groups, backward the two blocks again; three reductions; the sample
-  // count; the norm. A rank alone communicates nothing.
+  // count; the norm. A single rank communicates nothing.
   const std::int64_t each = world == 1 ? 0 : 3 + 2 + 3 + 1 + 1;
   t.check(metrics.collectives == world * each, "{} collectives", metrics.collectives);
-  // Each rank sends (W-1)/W of the padded bytes, and 8 bytes to every other rank for count and norm
-  // each.
+  // Each rank sends (W-1)/W of the padded bytes, and 8 bytes to every other rank for each of count
+  // and norm.
   const std::int64_t moved = (2 * (block0 + block1) + root + block0 + block1 + root) * 8;
   t.check(metrics.comm_bytes == (world - 1) * (moved + 2 * 8 * world), "{} bytes sent, wanted {}",
           metrics.comm_bytes, (world - 1) * (moved + 2 * 8 * world));

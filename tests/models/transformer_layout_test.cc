@@ -1,5 +1,4 @@
-// The small Transformer's layout: names, order, counts, initial values; what its options and inputs
-// may not be.
+// The small Transformer's layout: names, order, counts, initial values; invalid options and inputs.
 
 #include <algorithm>
 #include <catch2/catch.hpp>

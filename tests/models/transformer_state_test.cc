@@ -1,4 +1,4 @@
-// State dicts of the small Transformer: the tied weight stands once and loads from any of its
+// State dicts of the small Transformer: the tied weight is saved once and loads from any of its
 // names.
 
 #include <algorithm>

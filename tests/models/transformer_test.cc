@@ -1,5 +1,5 @@
-// What the small Transformer computes: values against plain loops, derivatives, tying, dropout,
-// recompute, dtypes.
+// The small Transformer's results: values against plain loops, derivatives, tying, dropout,
+// recomputation, dtypes.
 
 #include "tessera/models/nets/transformer.h"
 
@@ -176,7 +176,7 @@ TEST_CASE("dropout is off in evaluation, and follows the step and the sample in 
 TEST_CASE("dropout is applied to attention's probabilities too") {
   Attention attention({.dropout_p = 1});
   nn::initialize(attention, {.seed = 3});
-  // With every other part of it gone, what is left of the sum is zero.
+  // With every other contribution zero, the rest of the sum is zero.
   static_cast<nn::Dropout&>(attention.get_submodule("resid_dropout")).eval();
   const Variable x(ones({2, 3, 16}));
   const random::StepScope step({.seed = 1, .step = 0});

@@ -22,14 +22,14 @@ constexpr const char* kTrainImages = "/train-images-idx3-ubyte.gz";
 constexpr const char* kTrainLabels = "/train-labels-idx1-ubyte.gz";
 constexpr const char* kTestLabels = "/t10k-labels-idx1-ubyte.gz";
 
-// A good data set of 7 and 3 images, to be spoiled.
+// A valid data set of 7 and 3 images, which tests then damage.
 std::string good_folder() {
   const std::string folder = testing::fresh_folder("fashion");
   testing::write_fashion_mnist(folder, {.train = 7, .test = 3});
   return folder;
 }
 
-// The text of the DataError; "" when there is none.
+// The text of the DataError; "" if there is none.
 template <class Call>
 std::string error_of(const Call& call) {
   try {
@@ -61,7 +61,7 @@ TEST_CASE("a data set is read as it was written, compressed or not") {
   REQUIRE(set.test.count() == 3);
   REQUIRE(set.train.pixels.size() == 7 * 784);
   REQUIRE(set.test.pixels.size() == 3 * 784);
-  // Image 5: bright in the two rows of its class only.
+  // Image 5: bright only in the two rows of its class.
   const int label = set.train.labels[5];
   const auto pixel = [&](int row) {
     return set.train.pixels[5 * 784 + static_cast<std::size_t>(row) * 28 + 13];
@@ -96,7 +96,7 @@ TEST_CASE("a truncated file is told by how much is there") {
     write_file(folder + kTrainImages, bytes.substr(0, bytes.size() / 2));
     CHECK_THAT(read_error(folder),
                Contains(kTrainImages) && Contains("is truncated") && Contains("of 5488 values"));
-    CHECK(check_error(folder).empty());  // its header is fine
+    CHECK(check_error(folder).empty());  // its header is valid
   }
   SECTION("in the values, before compression") {
     write_gzip(folder + kTrainImages, images(7, 28, 28, 5487));
@@ -125,7 +125,7 @@ TEST_CASE("a damaged stream is an error, not other images") {
   CHECK_THAT(read_error(folder), Contains(kTrainImages) && Contains("cannot be decompressed"));
 }
 
-// Longer than any buffer on the way, so that all values arrive before the end is looked at.
+// Longer than all buffers, so that all values are read before the end is checked.
 TEST_CASE("the end of a long file is checked too") {
   const std::string folder = testing::fresh_folder("long");
   testing::write_fashion_mnist(folder, {.train = 5003, .test = 3});  // 3.9 MB before compression
@@ -208,7 +208,7 @@ TEST_CASE("a header that lies costs no memory") {
     CHECK_THAT(check_error(folder), Contains("holds at most"));
   }
   SECTION("as much as the best compression allows, and then ends") {
-    // 3 MB of noise could be 3 GB of zeros.
+    // 3 MB of random bytes; a compressed file of that size could hold 3 GB of zeros.
     std::string noise(3 << 20, '\0');
     std::uint32_t state = 1;
     std::generate(noise.begin(), noise.end(),

@@ -9,7 +9,7 @@
 namespace tessera::testing {
 namespace {
 
-// Whole code points, but the surrogates.
+// Any code point except surrogates.
 std::uint32_t any_code_point() {
   const auto kind = *rc::gen::inRange(0, 4);
   if (kind == 0) return *rc::gen::inRange<std::uint32_t>(0x80, 0x800);

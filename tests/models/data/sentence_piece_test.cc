@@ -1,5 +1,5 @@
-// Learning with SentencePiece: the same file each time, in silence; what is refused. And model
-// files that are damaged, or lose bytes.
+// Training SentencePiece: the same file each time, without output; errors. Also model files that
+// are damaged or lose bytes.
 #include <fcntl.h>
 #include <sentencepiece_trainer.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ std::string learned(const SentencePieceTraining& options) {
   return read_file(path);
 }
 
-// What `call` writes to stdout and stderr.
+// The output of `call` on stdout and stderr.
 template <class Call>
 std::string output_of(const Call& call) {
   const std::string path = testing::fresh_folder("output") + "/text";
@@ -95,7 +95,8 @@ TEST_CASE("a line without end, for which SentencePiece would end the program, is
   train_sentence_piece(std::vector{std::string(70'000, 'a')}, path, {.vocab_size = 264});
   const auto tokenizer = sentence_piece_tokenizer(path);
   CHECK(tokenizer->vocab_size() == 264);
-  CHECK(tokenizer->encode("aa  aa").size() <= 4);  // a space is known without being learned
+  CHECK(tokenizer->encode("aa  aa").size() <= 4);  // a space is in the vocabulary even if no text
+                                                   // contains one
 }
 
 TEST_CASE("files that are no models are refused by name") {
@@ -115,7 +116,7 @@ TEST_CASE("a model with a flipped byte is refused by its checksum") {
   const std::string path = testing::fresh_folder("flipped") + "/a.model";
   const std::string model = learned({.vocab_size = 300});
   const std::string text = testing::plain_text(300, 9) + "\xf0\x9f\x98\x80\xe2\x96\x81";
-  // Its last field: a mark of 18 bytes, without which a model is one from elsewhere, and 16 digits.
+  // Its last field: a mark of 18 bytes and 16 digits. A model without the mark was made elsewhere.
   const std::size_t mark = model.size() - 34, digits = model.size() - 16;
   REQUIRE(model.substr(mark + 4, 14) == "tessera-xxh64:");
   for (std::size_t at = 0; at < model.size(); at += at < mark ? 23 : 1) {
@@ -133,7 +134,7 @@ TEST_CASE("a model with a flipped byte is refused by its checksum") {
   }
 }
 
-// A model that SentencePiece makes as told.
+// A model made by SentencePiece itself with this setting.
 std::string foreign_model(const std::string& setting, const std::string& value) {
   const std::string folder = testing::fresh_folder("foreign");
   testing::write_file(folder + "/text", testing::plain_text(20'000) + "\xef\xac\x81\n");

@@ -1,4 +1,4 @@
-// Text from files and folders as people have them, good and bad; the default corpus.
+// Text from files and folders, valid and invalid; the default corpus.
 #include "tessera/models/data/text_files.h"
 
 #include <sys/stat.h>
@@ -29,7 +29,7 @@ std::string text_of(const std::string& bytes) {
   return documents[0].text;
 }
 
-// The text of the DataError; "" when there is none.
+// The text of the DataError; "" if there is none.
 std::string error_of(const std::string& path) {
   try {
     read_documents(path);
@@ -140,7 +140,7 @@ TEST_CASE("the default corpus is known by its version, and any change to it is s
   std::vector<Document> documents = read_documents(kDefaultCorpus);
   CHECK(documents.size() == 497);
   const CorpusVersion found = default_corpus_version(documents);
-  INFO(found.note);  // a version that is new is no failure of the code: see README.md
+  INFO(found.note);  // a new version is not a failure of the code: see models/data/README.md
   CHECK(found.package.empty() != found.note.empty());
   documents[40].text[100] ^= 1;
   const CorpusVersion changed = default_corpus_version(documents);

@@ -1,4 +1,5 @@
-// Token files: what is written is read; hostile files give errors, never wrong tokens.
+// Token files: reading returns the written data; damaged and forged files give errors, never wrong
+// tokens.
 #include "tessera/models/data/token_file.h"
 
 #include <sys/stat.h>
@@ -38,7 +39,7 @@ std::string small_file() {
   return read_file(path);
 }
 
-// The text of the DataError of a file of these bytes; "" when there is none.
+// The text of the DataError for a file of these bytes; "" if there is none.
 std::string error_of(const std::string& bytes) {
   static const std::string path = testing::fresh_folder("hostile") + "/x.tokens";
   write_file(path, bytes);
@@ -59,7 +60,7 @@ std::string with(std::string bytes, std::size_t at, T value) {
   return bytes;
 }
 
-// As somebody who knows the format would forge it: the checksum is right again.
+// A forged file: a changed field with a recomputed checksum.
 template <class T>
 std::string forged(const std::string& bytes, std::size_t at, T value) {
   const std::string cleared = with(with(bytes, at, value), 88, std::uint64_t{0});
@@ -105,7 +106,7 @@ TEST_CASE("tokens outlive the file's name, and a new file does not touch them") 
   CHECK(all_of(*tokens) == before);
 }
 
-// A text of any tokens and vocabulary.
+// A text with any tokens and vocabulary.
 struct Invented {
   TokenizedText text;
   std::unique_ptr<Tokenizer> tokenizer;
@@ -200,7 +201,7 @@ TEST_CASE("every flipped bit of the tokens and of their checksum is seen when a 
     write_file(path, with(good, at, static_cast<char>(good[at] ^ (1 << at % 8))));
     CHECK_THROWS_AS(open_token_file(path, nullptr), DataError);
   }
-  // Another token of the vocabulary, which only the checksum tells.
+  // Another valid token, which only the checksum detects.
   const auto first = static_cast<char>(good[kHeaderBytes] ^ 1);
   CHECK_THAT(error_of(with(good, kHeaderBytes, first)),
              Contains("of its tokens at its end") && Contains("is damaged, make it again"));
@@ -254,7 +255,7 @@ TEST_CASE("every field is checked, also where the checksum was made to fit") {
     CHECK_THAT(error_of(forged(good, 72, value)), Contains("validation tokens"));
     CHECK_THAT(error_of(forged(good, 80, value)), Contains("bytes of the tokenizer's name"));
   }
-  // Sums that wrap around must not look like the size of the file.
+  // Sums that overflow must not look like the size of the file.
   std::string largest = good;
   for (const std::size_t field : {32, 40, 64, 72})
     largest = forged(largest, field, std::int64_t{1} << 58);
@@ -291,7 +292,7 @@ TEST_CASE("property: a spoiled file is refused or gives tokens of the vocabulary
       if (kind == 2) bytes.erase(at, 2);
       if (kind == 3) bytes.insert(at, 2, value);
     }
-    error_of(bytes);  // reads all tokens, and fails the test for anything but a DataError
+    error_of(bytes);  // reads all tokens; any exception but DataError fails the test
   }));
 }
 

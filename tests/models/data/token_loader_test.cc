@@ -1,4 +1,4 @@
-// Batches of tokens: the same for any number of ranks, read ahead or not, from any step on.
+// Batches of tokens: the same for any number of ranks, with or without read-ahead, from any step.
 #include "tessera/models/data/token_loader.h"
 
 #include <rapidcheck.h>
@@ -16,7 +16,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// Tokens that say where they stand.
+// Token i is i.
 std::shared_ptr<const TokenSpan> counting(std::int64_t count) {
   std::vector<std::int64_t> tokens(static_cast<std::size_t>(count));
   std::iota(tokens.begin(), tokens.end(), 0);
@@ -103,7 +103,7 @@ TEST_CASE("property: a loader may be asked for any steps") {
   }));
 }
 
-// Counts reads; fails, or from some read on waits, as told.
+// Counts reads; fails, or blocks from a given read on.
 class WatchedTokens final : public testing::GivenTokens {
  public:
   WatchedTokens() : GivenTokens(std::vector<std::int64_t>(41)) {}
@@ -129,7 +129,7 @@ TEST_CASE("what reading throws comes out of the step that it belongs to") {
   loader.load(2);
   CHECK_THROWS_WITH(loader.load(3), Contains("the disk is gone"));
   loader.load(4);
-  CHECK_THROWS_AS(loader.load(3), DataError);  // again, as it is asked for again
+  CHECK_THROWS_AS(loader.load(3), DataError);  // thrown again when the step is requested again
   tokens->bad_begin = -1;
   CHECK(loader.load(3).rows() == 2);
 }
@@ -152,7 +152,7 @@ TEST_CASE("a loader ends while it reads, and before it was ever used") {
   const PackedSequences sequences(tokens, 4);
   { TokenLoader unused(sequences, {.batch = 2}); }
   CHECK(tokens->reads == 0);
-  tokens->hold_after = 10;  // the first batch passes, the second waits in its first read
+  tokens->hold_after = 10;  // the first batch passes, the second blocks in its first read
   auto loader = std::make_unique<TokenLoader>(sequences, TokenLoaderOptions{.batch = 10});
   loader->load(1);
   while (tokens->reads < 11) std::this_thread::yield();
@@ -166,7 +166,7 @@ TEST_CASE("a loader ends while it reads, and before it was ever used") {
   ended = true;
   opener.join();
   CHECK_FALSE(ended_early);
-  CHECK(tokens->reads == 20);  // the batch that was under way, and none after it
+  CHECK(tokens->reads == 20);  // the batch in progress, and none after it
 }
 
 TEST_CASE("a loader refuses what cannot be") {

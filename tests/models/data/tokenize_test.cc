@@ -1,4 +1,4 @@
-// Documents to tokens: the same for any number of threads; which part is kept for validation.
+// Documents to tokens: the same for any number of threads; the validation part.
 #include <rapidcheck.h>
 #include <algorithm>
 #include <catch2/catch.hpp>

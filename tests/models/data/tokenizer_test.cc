@@ -1,4 +1,4 @@
-// Both tokenizers keep every byte of every text, alike for any cut at lines.
+// Both tokenizers keep every byte of every text, for any split at lines.
 #include "tessera/models/data/tokenizer.h"
 
 #include <rapidcheck.h>
@@ -41,7 +41,7 @@ std::int64_t bytes_of(const Tokenizer& tokenizer, std::span<const std::int32_t> 
   return bytes;
 }
 
-// What must hold for any text; the first thing that does not.
+// The first violated property of any text; "" if none is.
 std::string wrong(const Tokenizer& tokenizer, const std::string& text) {
   const std::vector<std::int32_t> tokens = tokenizer.encode(text);
   for (const std::int32_t token : tokens) {

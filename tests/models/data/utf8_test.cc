@@ -1,4 +1,4 @@
-// What UTF-8 is, against an encoder: every sequence that is a character, and no other.
+// UTF-8 checks, compared with an encoder: every sequence that is a character, and no other.
 #include "tessera/models/data/utf8.h"
 
 #include <rapidcheck.h>
@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::size_t kNone = std::string_view::npos;
 
-// Is the whole of `text` one character? It is if the encoder writes it for the code point that its
-// bits make.
+// Whether all of `text` is one character: the encoder writes the same bytes for the code point that
+// its bits give.
 bool is_character(const std::string& text) {
   const auto bits = [&](std::size_t i, unsigned mask) {
     return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i]) & mask);

@@ -1,5 +1,5 @@
-// Training with cuda_graphs equals training without, bit for bit, on one GPU and sharded over
-// several; what cannot be recorded is refused.
+// Training with cuda_graphs is bitwise equal to training without, on one GPU and sharded over
+// several; operations that cannot be captured are rejected.
 #include <bit>
 #include <catch2/catch.hpp>
 #include <cstdint>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kSteps = 8;
 
-// Whether steps are replayed where the test runs: else cuda_graphs is refused.
+// Whether the test's device and ranks support replays; otherwise cuda_graphs is rejected.
 bool can_replay(RankTest& t) {
   return t.world().device().is_cuda() && (t.size() == 1 || test_transport() == "nccl");
 }
@@ -52,7 +52,8 @@ void check_same(RankTest& t, const RunResult& graphs, const RunResult& eager) {
           eager.evaluated.loss);
 }
 
-// Batches of 5, 5, 5, 5 and 3: the first of 5 runs, the second is captured, the one of 3 runs.
+// Batches of 5, 5, 5, 5 and 3: the first runs normally, the second is captured, the batch of 3 runs
+// normally.
 void compare_language(RankTest& t, RunOptions options) {
   options.dropout = 0;
   options.steps = kSteps;
@@ -97,7 +98,7 @@ models::data::ImageSet make_images(std::int64_t count) {
   return set;
 }
 
-// Evaluations lie between the steps.
+// Evaluations run between the steps.
 RunResult run_mlp(distributed::World& world, const models::TrainerOptions& options) {
   models::MlpStack model({.hidden = {11, 6}});
   models::parallelize(model, {.mesh = world.mesh(), .precision = models::precision_named("f32")});
@@ -117,7 +118,7 @@ RunResult run_mlp(distributed::World& world, const models::TrainerOptions& optio
   return result;
 }
 
-// Batches of 6, 6 and 5: on one rank as on two.
+// Batches of 6, 6 and 5, on one rank and on two.
 TESSERA_RANK_TEST("cuda graphs: a fully connected network learns as without", "[cuda_graphs]") {
   if (!can_replay(t)) return;
   const RunResult eager = run_mlp(t.world(), {.seed = 5});

@@ -1,5 +1,5 @@
-// 50 steps of every language model, in f32 and f64, under SGD and AdamW, on 1 to 4 ranks, in every
-// way to spread it: the same curve. By hand: minutes. Prints the difference of each.
+// 50 steps of every language model, in f32 and f64, with SGD and AdamW, on 1 to 4 ranks, in every
+// sharding mode: the same curve. Run it by hand: it takes minutes. Prints each difference.
 
 #include <catch2/catch.hpp>
 #include <cstdio>

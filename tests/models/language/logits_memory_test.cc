@@ -1,5 +1,5 @@
-// Training a language model: the gradient of the logits takes their memory, whatever the model and
-// its precision, so that backward needs no second tensor of [tokens, vocabulary].
+// Training a language model: the gradient of the logits reuses their memory, for every model and
+// precision, so backward needs no second tensor of [tokens, vocabulary].
 #include <catch2/catch.hpp>
 #include <memory>
 #include <string>

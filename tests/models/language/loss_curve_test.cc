@@ -1,6 +1,6 @@
-// A language model has the same loss curve on any number of ranks, however it is spread over them,
-// with dropout on, also where the batch does not divide and ranks have no rows. Gradient norms and
-// the evaluation are compared as well.
+// A language model has the same loss curve on any number of ranks, for every sharding mode, with
+// dropout, even if the batch is not divisible and ranks have no rows. Gradient norms and the
+// evaluation are compared as well.
 
 #include <catch2/catch.hpp>
 #include <vector>
@@ -23,7 +23,8 @@ std::vector<ShardMode> modes_of(int world) {
 
 void check_all_modes(RankTest& t, const std::string& model) {
   if (!on_threads() && t.size() % 2 != 0) return;
-  // Fewer where each takes long: between processes, and by kernels that are launched one by one.
+  // Fewer steps where each takes long: between processes, and on a GPU, which launches kernels one
+  // by one.
   const int steps = on_threads() && default_device().is_cpu() ? 10 : 4;
   for (const ShardMode shard : modes_of(t.size())) {
     for (const char* precision : {"f64", "f32"}) {

@@ -1,5 +1,5 @@
-// A run in which a number is not finite ends, in a step or an evaluation, on every rank alike, with
-// the first such tensor named and the parameters as they were before.
+// A run with a NaN or an infinity ends, in a step or an evaluation, on every rank, naming the first
+// such tensor and keeping the parameters of before.
 
 #include <catch2/catch.hpp>
 #include <functional>
@@ -41,7 +41,7 @@ void check_unchanged(RankTest& t, nn::Module& module, const std::vector<Tensor>&
     t.check_equal(parameters[i].parameter.local().tensor(), before[i], parameters[i].name);
 }
 
-// The error of a call, the same on all ranks and with `part` in it; the parameters stay.
+// The call's error is the same on all ranks and contains `part`; the parameters are unchanged.
 void check_fails(RankTest& t, models::Trainer& trainer, nn::Module& module, const std::string& part,
                  const std::function<void()>& call) {
   const std::vector<Tensor> before = copies(module);
@@ -50,7 +50,7 @@ void check_fails(RankTest& t, models::Trainer& trainer, nn::Module& module, cons
     call();
   } catch (const StateError& error) {
     text = error.what();
-    text = text.substr(text.find(": ") + 2);  // behind the rank that tells
+    text = text.substr(text.find(": ") + 2);  // without the prefix of the failed rank
   }
   t.check(text.find(part) != std::string::npos, "\"{}\" lacks \"{}\"", text, part);
   t.check_same_on_all_ranks(text, "the error");
@@ -58,7 +58,7 @@ void check_fails(RankTest& t, models::Trainer& trainer, nn::Module& module, cons
   t.check(trainer.steps_done() == 1, "{} steps are done", trainer.steps_done());
 }
 
-// A model that takes a step, is spoilt, and takes another.
+// Takes a step, damages the model, and takes another step.
 template <class Spoil>
 void check_model(RankTest& t, const std::string& name, ShardMode mode, Spoil spoil,
                  const std::string& part) {
@@ -79,7 +79,7 @@ void check_model(RankTest& t, const std::string& name, ShardMode mode, Spoil spo
   check_fails(t, trainer, model->module(), part, [&] { trainer.evaluate(); });
 }
 
-// Writes into row 0 of a parameter, wherever it is.
+// Writes into row 0 of a parameter, on the rank that has it.
 void spoil_row_0(nn::Module& module, const std::string& name, double value) {
   nn::Parameter parameter = module.get_parameter(name);
   if (parameter.spec().boxes.front().offset[0] != 0 || parameter.local().numel() == 0) return;
@@ -109,7 +109,7 @@ TESSERA_RANK_TEST("an activation that is not finite ends a run on text", "[train
       "the result of \"blocks.0.feed_forward.up\" (Linear) has");
 }
 
-// ---- losses and gradients apart from each other ----
+// ---- a bad loss or gradient alone ----
 
 class Weights final : public nn::Layer<Weights> {
  public:
@@ -122,7 +122,7 @@ class Weights final : public nn::Layer<Weights> {
   nn::Parameter weight_;
 };
 
-// A loss of weights that are 1, on the last rank; on the others it is their sum.
+// On the last rank, a loss of the weights, which are 1; on the other ranks, the sum of the weights.
 class LossTask final : public models::Task {
  public:
   using Loss = Variable (*)(const Variable&);
@@ -163,7 +163,7 @@ void check_loss(RankTest& t, LossTask::Loss loss, const std::string& part) {
 }
 
 TESSERA_RANK_TEST("a gradient that is not finite ends a run", "[trainer]") {
-  // The root of 0 is 0, its slope infinite.
+  // The square root of 0 is 0, its derivative infinite.
   check_loss(
       t, [](const Variable& y) { return sum(sqrt(y - y.detach())); },
       "the gradient of \"weight\" has");

@@ -1,7 +1,7 @@
-// What the names of precisions mean: every tensor of a run, of every language model, has the dtype
-// that its precision says. Walked through: parameters where they are stored and where they are
-// gathered, what every module takes and gives, gradients while they are reduced and afterwards, the
-// optimizer's state and buffers. Sums are checked by their values.
+// The meaning of the precision names: every tensor of a run, of every language model, has the dtype
+// that its precision says. Checked are parameters as stored and as gathered, arguments and results
+// of every module, gradients before and after their reduction, the optimizer's state, and buffers.
+// The accumulation dtype is checked by values.
 
 #include "tessera/models/parallelize/precision.h"
 
@@ -49,9 +49,9 @@ TEST_CASE("precisions have names", "[precision]") {
   CHECK_THROWS_AS(precision_named(""), InvalidArgument);
 }
 
-// ---- the walk ----
+// ---- the walk over a model ----
 
-// What a model's modules computed with, by the dtype; names for what has another than wanted.
+// The dtypes with which a model's modules computed; collects the names of those with a wrong dtype.
 class Walk {
  public:
   Walk(RankTest& t, nn::Module& model, const Precision& precision) : t_(t), precision_(precision) {
@@ -85,7 +85,8 @@ class Walk {
   void see_activation(const std::string& what, const Variable& x) {
     if (x.defined() && is_floating(x.dtype())) see(what, x.dtype());
   }
-  // Logits, and the losses of experts, are f32 at least: differences are made of them.
+  // Logits and auxiliary losses are f32 or wider, because losses depend on small differences of
+  // them.
   void see_result(const std::string& name, const Variable& x) {
     if (!x.defined()) return;
     const bool is_loss = x.ndim() == 0;
@@ -100,7 +101,7 @@ class Walk {
   int seen_ = 0;
 };
 
-// Numbers in floating point: ranks with experts tell each other how many tokens come, too.
+// Checks floating-point collectives only: ranks with experts also exchange token counts.
 void check_collectives(RankTest& t, const std::vector<CollectiveRecord>& records,
                        const std::string& op, DType wanted, bool some) {
   int count = 0;
@@ -134,7 +135,7 @@ void check_stored(RankTest& t, nn::Module& model, nn::optim::Optimizer& optimize
   t.check(moments >= 2 * model.parameters().size(), "{} tensors of state", moments);
   for (const nn::NamedBuffer& named : model.named_buffers()) {
     const DType dtype = named.buffer.dtype();
-    // Tables that others depend on keep what they were made with.
+    // Tables with keeps_dtype() are never converted.
     if (named.buffer.keeps_dtype() || !is_floating(dtype)) continue;
     t.check(dtype == precision.buffer, "{} is in {}", named.name, dtype_name(dtype));
   }
@@ -164,7 +165,7 @@ void walk(RankTest& t, const std::string& name, const std::string& precision_nam
   t.check(seen.seen() > 50, "{} tensors were seen", seen.seen());
   const auto backward_records = collectives_of([&] { backward(loss); });
   optimizer->step();
-  // One rank's value is its shard, unless it is cast.
+  // On one rank the value is the shard itself, unless it is cast.
   const bool gathers =
       mode != ShardMode::kReplicate && (t.size() > 1 || precision.compute != precision.storage);
   check_collectives(t, forward, "all_gather", precision.compute, gathers);
@@ -223,7 +224,7 @@ TESSERA_RANK_TEST_WITH("buffers have the dtype that the precision says", "[preci
   }
 }
 
-// Sums of ones that 16 bits cannot count to one by one, but can hold: bf16 stays at 256, f16 at
+// Sums of ones that 16 bits can represent but cannot count to one by one: bf16 stays at 256, f16 at
 // 2048.
 TEST_CASE("sums are made in the dtype that the precision says", "[precision]") {
   constexpr std::int64_t kMany = 8192;
@@ -237,7 +238,7 @@ TEST_CASE("sums are made in the dtype that the precision says", "[precision]") {
     CHECK(value(matmul(row, transpose(row, 0, 1))) == kMany);
     CHECK(value(sum(row)) == kMany);
     CHECK(value(mean(row)) == 1);
-    // Softmax of equal numbers: their exponentials are counted.
+    // Softmax of equal numbers: its denominator counts them.
     CHECK(value(softmax(row, -1)) == 1.0 / kMany);
     CHECK(
         std::abs(value(cross_entropy(row, Tensor::from_vector(std::vector<std::int64_t>{5}, {1}))) -

@@ -1,5 +1,5 @@
-// Updates under 16-bit precisions: those too small for 16 bits are kept, for what is stored is f32;
-// and gradients that overflow leave a step out, on all ranks alike.
+// Updates under 16-bit precisions: updates too small for 16 bits are kept, because storage is f32;
+// and gradients that overflow skip a step on all ranks.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -23,7 +23,8 @@ namespace {
 using models::precision_named;
 using models::ShardMode;
 
-// x times five weights that start at 1: more than some worlds divide, fewer than others have ranks.
+// x times five weights that start at 1: not divisible by some world sizes, fewer than other world
+// sizes.
 class Weights final : public nn::Layer<Weights> {
  public:
   explicit Weights(DType dtype)
@@ -39,7 +40,7 @@ class Weights final : public nn::Layer<Weights> {
 constexpr int kUpdates = 200;
 constexpr double kUpdate = 1e-4;
 
-// The rank's weights after that many steps whose gradient is 1.
+// The rank's weights after that many steps with a gradient of 1.
 std::vector<double> updated(const distributed::World& world, DType storage,
                             const models::Precision& precision, ShardMode mode) {
   Weights model(storage);
@@ -68,7 +69,7 @@ TESSERA_RANK_TEST_WITH("updates too small for bf16 are not lost", "[precision]",
     }
   }
   if (!on_threads()) return;
-  // Stored in bf16 they are: 1 - 1e-4 is 1.
+  // Stored in bf16 they are lost: 1 - 1e-4 is 1.
   models::Precision stored = precision_named("bf16");
   stored.storage = stored.buffer = DType::kBF16;
   for (const double weight : updated(t.world(), DType::kBF16, stored, ShardMode::kFull))
@@ -77,8 +78,8 @@ TESSERA_RANK_TEST_WITH("updates too small for bf16 are not lost", "[precision]",
 
 // ---- the loss scale ----
 
-// The last rank's x is such that its gradient, times a loss scale of 2^15 or more, is infinite in
-// f16; the other ranks' is small.
+// The last rank's gradient, times a loss scale of 2^15 or more, is infinite in f16; the gradients
+// of the other ranks are small.
 class OverflowTask final : public models::Task {
  public:
   OverflowTask(const distributed::World& world, nn::Module& module, Weights& model)
@@ -147,7 +148,7 @@ TESSERA_RANK_TEST_WITH("language models train in 16 bits as in 32, up to their r
       t.check(near(loss, wanted) && loss != wanted, "{} in bf16, step {}: loss {}, in f32 {}",
               model, step + 1, loss, wanted);
     }
-    // Steps that the loss scale leaves out at first set f16 back.
+    // f16 lags behind by the steps that the loss scale skips at the start.
     const RunResult f16 = run_language(t.world(), {.model = model, .precision = "f16"});
     const double first = f16.steps.front().loss, last = f16.steps.back().loss;
     t.check(near(first, f32.steps.front().loss) && first != f32.steps.front().loss,

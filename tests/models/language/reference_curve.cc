@@ -6,7 +6,7 @@
 namespace tessera::testing {
 namespace {
 
-// What changes nothing but how the work is done is left as one rank does it.
+// Resets options that must not change the result to those of a run on one rank.
 RunOptions on_one_rank(RunOptions options) {
   const RunOptions defaults;
   options.shard = defaults.shard;

@@ -14,18 +14,18 @@ namespace {
 
 using models::data::PackedSequences;
 
-// In batches of 5, the last of an epoch has 3: the last of four ranks never has a row.
+// In batches of 5 the last batch of an epoch has 3: the last of four ranks has no row there.
 constexpr std::int64_t kSequences = 23;
 constexpr std::int64_t kValidationSequences = 4;
 
 double relative(double a, double b) { return std::abs(a - b) / std::abs(b); }
 
-// The ranks of a world as a run lays them out.
+// The meshes of a run.
 struct RunMeshes {
   distributed::DeviceMesh shard;        // for parallelize
   distributed::DeviceMesh data = {};    // one axis: ranks that share the batch; undefined: all
-  distributed::DeviceMesh tensor = {};  // undefined: one rank has a layer
-  distributed::DeviceMesh expert = {};  // undefined: one rank has an expert
+  distributed::DeviceMesh tensor = {};  // undefined: no tensor parallelism
+  distributed::DeviceMesh expert = {};  // undefined: every rank has all experts
 };
 
 RunMeshes run_meshes(const distributed::World& world, const RunOptions& options) {
@@ -103,7 +103,7 @@ distributed::World alone(const distributed::World& world) {
 double worst_difference(const RunResult& run, const RunResult& reference) {
   double worst = relative(run.evaluated.loss, reference.evaluated.loss);
   const auto take = [&](double difference) {
-    // A NaN is the worst of all, and stays.
+    // A NaN is the worst difference, and stays.
     if (!(difference <= worst)) worst = difference;
   };
   for (std::size_t i = 0; i < reference.steps.size(); ++i) {

@@ -1,4 +1,4 @@
-// A run of a tiny language model through Trainer and LanguageTask, and what it reported.
+// Runs a tiny language model through Trainer and LanguageTask; returns its metrics.
 #pragma once
 
 #include <string>
@@ -15,11 +15,11 @@ namespace tessera::testing {
 struct RunOptions {
   std::string model = "gpt";
   std::string precision = "f64";
-  bool adamw = false;                                  // else SGD with momentum
+  bool adamw = false;                                  // false: SGD with momentum
   models::ShardMode shard = models::ShardMode::kFull;  // hybrids have two replicas
   models::RecomputeMode recompute = models::RecomputeMode::kNone;
-  int tensor_ranks = 1;  // ranks that share every layer
-  int expert_ranks = 1;  // of moe: ranks that share the experts
+  int tensor_ranks = 1;  // tensor-parallel ranks
+  int expert_ranks = 1;  // for moe: ranks that share the experts
   std::int64_t batch = 5;
   std::int64_t micro_batch = 0;
   double max_grad_norm = 0;
@@ -33,7 +33,7 @@ struct RunResult {
   std::vector<models::StepMetrics> steps;
   models::EvalMetrics evaluated;
   int recomputed_modules = 0;
-  std::int64_t replayed = 0;  // steps
+  std::int64_t replayed = 0;  // number of replayed steps
 };
 
 std::unique_ptr<nn::optim::Optimizer> run_optimizer(nn::Module& module, bool adamw);
@@ -41,7 +41,7 @@ std::unique_ptr<nn::optim::Optimizer> run_optimizer(nn::Module& module, bool ada
 // Collective.
 RunResult run_language(distributed::World& world, const RunOptions& options);
 
-// This rank as a world of its own: where the curve is computed that others are compared with.
+// This rank as a world of one, for the reference curve.
 distributed::World alone(const distributed::World& world);
 
 // The worst relative difference of losses, gradient norms and the evaluation's loss.

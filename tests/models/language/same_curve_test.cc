@@ -1,6 +1,6 @@
-// How a run does its work leaves its loss curve as it is: recomputation, the prefetch of batches
-// and queued streams to the bit; passes over parts of the batch, layers that several ranks share,
-// and batches smaller than the ranks up to rounding.
+// Options that must not change the loss curve: recomputation, batch prefetch and queued streams
+// leave it bitwise equal; micro-batches, tensor parallelism, and batches smaller than the number of
+// ranks leave it equal up to rounding.
 
 #include <catch2/catch.hpp>
 #include <vector>
@@ -49,7 +49,7 @@ TESSERA_RANK_TEST_WITH("batches read ahead are those read when asked for", "[cur
   t.check(got == wanted, "{}, read when asked for {}", got, wanted);
 }
 
-// The balance of experts is counted over what is computed at a time: moe stays out of it.
+// The experts' balance loss is computed per pass, so moe is excluded.
 TESSERA_RANK_TEST_WITH("a batch in parts has the curve of the whole", "[curve]",
                        {.worlds = {1, 2, 4}}) {
   for (const std::string& model : models_here()) {

@@ -1,5 +1,5 @@
-// Tokens to learn from, without files: a stream in memory, and a tokenizer whose tokens stand for
-// texts of different sizes.
+// Training tokens without files: a stream in memory, and a tokenizer whose tokens stand for texts
+// of different sizes.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace tessera::testing {
 
 constexpr std::int64_t kTinyVocabulary = 19;  // 18 letters and the end of a text
 
-// Token i stands for the letter 'a' + i, 1 + i % 3 times; the last one for no text.
+// Token i stands for the letter 'a' + i, 1 + i % 3 times; the last token stands for no text.
 class LetterTokenizer final : public models::data::Tokenizer {
  public:
   LetterTokenizer();
@@ -24,7 +24,7 @@ class LetterTokenizer final : public models::data::Tokenizer {
   std::uint64_t fingerprint() const override { return 1; }
   std::int64_t vocab_size() const override { return kTinyVocabulary; }
   std::int32_t end_of_text() const override { return kTinyVocabulary - 1; }
-  // Of text that decode() gives.
+  // Encodes only texts that decode() returns.
   std::vector<std::int32_t> encode(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> tokens) const override;
   const std::vector<std::int64_t>& token_bytes() const override { return bytes_; }
@@ -34,7 +34,7 @@ class LetterTokenizer final : public models::data::Tokenizer {
   std::vector<std::int64_t> bytes_;
 };
 
-// `count` tokens in which most follow from the one before, with documents of about 20.
+// `count` tokens, most of which follow from the token before, with documents of about 20 tokens.
 std::shared_ptr<const models::data::TokenSpan> letter_stream(std::int64_t count,
                                                              std::uint32_t seed);
 

@@ -1,5 +1,5 @@
 // The language models in sizes that train in milliseconds, with dropout, behind one interface: for
-// tests that say the same of all of them.
+// tests that apply to all of them.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,7 @@ struct TinyModelOptions {
 
 // "transformer", "gpt", "llama", "moe": the last with a capacity that drops no token.
 const std::vector<std::string>& tiny_model_names();
-// Not initialised. Throws std::invalid_argument for another name.
+// Not initialised. Throws std::invalid_argument for an unknown name.
 std::unique_ptr<TinyModel> tiny_model(const std::string& name, const TinyModelOptions& options);
 
 }  // namespace tessera::testing

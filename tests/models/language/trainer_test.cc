@@ -1,5 +1,6 @@
-// What a Trainer reports of a language model, against slow computations without ranks, trainer and
-// optimizer class: loss, gradient norm and its limit, rates, tokens, bytes sent, bits per byte.
+// The metrics that a Trainer reports for a language model, against slow computations without ranks,
+// trainer or optimizer class: loss, gradient norm and clipping, learning rates, tokens, bytes sent,
+// bits per byte.
 
 #include "tessera/models/training/trainer.h"
 
@@ -30,7 +31,7 @@ namespace {
 
 using models::data::PackedSequences;
 
-// 13 sequences in batches of 5, 5 and 3: of five ranks two have none in the third step.
+// 13 sequences in batches of 5, 5 and 3: of five ranks, two have none in the third step.
 constexpr std::int64_t kBatch = 5, kSequences = 13;
 constexpr int kSteps = 7;
 constexpr double kRate = 0.2, kMomentum = 0.9, kMaxNorm = 0.6;
@@ -101,7 +102,7 @@ class PlainSgd {
   explicit PlainSgd(nn::Module& model)
       : parameters_(model.parameters()), momenta_(parameters_.size()) {}
 
-  // Answers the norm of all gradients, before they are cut down to kMaxNorm.
+  // Returns the norm of all gradients before they are clipped to kMaxNorm.
   double step(double rate) {
     double squares = 0;
     for (const nn::Parameter& parameter : parameters_) {
@@ -201,7 +202,7 @@ TESSERA_RANK_TEST("bytes and collectives of a step on text are those of its reco
   run.trainer.step();
   models::StepMetrics metrics;
   std::vector<CollectiveRecord> records = collectives_of([&] { metrics = run.trainer.step(); });
-  // The two gathers that bring figures together are in no step.
+  // The two gathers of the ranks' metrics are counted in no step.
   std::int64_t figures = 0, bytes = 0, count = 0;
   for (const CollectiveRecord& record : records) {
     if (record.label == "metrics") {
@@ -270,7 +271,7 @@ TESSERA_RANK_TEST("text is evaluated a few sequences at a time", "[trainer]") {
 
 // ---- errors ----
 
-// Token 18 alone, which stands for no text, or a token of another tokenizer.
+// Only token 18, which stands for no text, or a token of another tokenizer.
 class OneToken final : public models::data::TokenSpan {
  public:
   explicit OneToken(std::int64_t token) : token_(token) {}

@@ -1,4 +1,4 @@
-// The encoder-decoder Transformer trains as a model of plain PyTorch does, with padded sources.
+// The encoder-decoder Transformer trains like an equivalent PyTorch model, with padded sources.
 #include "tessera/models/nets/encoder_decoder.h"
 
 #include <catch2/catch.hpp>

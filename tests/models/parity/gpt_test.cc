@@ -1,4 +1,4 @@
-// GPT-2 trains as a model of plain PyTorch does, recomputed or not.
+// GPT-2 trains like an equivalent PyTorch model, with and without recomputation.
 #include "tessera/models/nets/gpt.h"
 
 #include <catch2/catch.hpp>

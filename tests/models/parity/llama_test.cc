@@ -1,4 +1,4 @@
-// Llama trains as a model of plain PyTorch does, recomputed or not.
+// Llama trains like an equivalent PyTorch model, with and without recomputation.
 #include "tessera/models/nets/llama.h"
 
 #include <catch2/catch.hpp>

@@ -1,5 +1,5 @@
-// The mixture of experts trains as a model of plain PyTorch does, its auxiliary losses included,
-// whether experts refuse tokens or not.
+// The mixture of experts trains like an equivalent PyTorch model, including its auxiliary losses,
+// whether experts drop tokens or not.
 #include "tessera/models/nets/mixture_of_experts.h"
 
 #include <catch2/catch.hpp>

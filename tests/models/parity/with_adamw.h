@@ -1,4 +1,4 @@
-// What the cases of language models in tests/reference/training/ have in common.
+// Helpers of the language-model cases in tests/reference/training/.
 #pragma once
 
 #include <memory>

@@ -72,7 +72,7 @@ void shard_model(TestModel& model, const ShardModelOptions& options) {
     groups.push_back(&model.root());
   for (nn::Module* group : groups) {
     ShardModelOptions of_group = options;
-    // What is inside computes in one dtype; the model's result alone is cast.
+    // Inner modules keep their dtype; only the model's result is cast.
     if (group != &model.root()) of_group.mixed_precision.output_dtype.reset();
     shard_one(*group, of_group);
   }

@@ -1,4 +1,4 @@
-// The ways in which the seeds' tests shard a model, as values of a test matrix.
+// The ways in which PyTorch's FSDP tests shard a model, as values of a test matrix.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,28 @@
 
 namespace tessera::testing {
 
-// When a model gets its values: the seeds' CUDAInitMode. On a CPU all three train to the same
-// numbers.
+// When a model gets its values: CUDAInitMode of PyTorch's FSDP tests. On a CPU all three train to
+// the same numbers.
 enum class InitMode : std::uint8_t {
-  kBefore,    // initialised, then sharded: cut down
+  kBefore,    // initialised, then sharded
   kAfter,     // initialised and sharded, then moved to the device
-  kDeferred,  // sharded, then initialised: shards only
+  kDeferred,  // sharded, then initialised: only shards exist
 };
 const char* value_name(InitMode mode);  // for subtests.h
 
-// FSDP1's strategies, and which call and options they are.
+// FSDP1's strategies, mapped to a call and its options.
 enum class ShardingStrategy : std::uint8_t {
   kFull,        // fully_shard, values released after forward (ZeRO-3)
   kGrad,        // fully_shard, values kept until backward (ZeRO-2)
-  kReplicate,   // replicate: whole parameters (NO_SHARD)
+  kReplicate,   // replicate: full parameters (NO_SHARD)
   kHybridFull,  // fully_shard over half of the ranks, two replicas
-  kHybridGrad,  // the same, values kept
+  kHybridGrad,  // the same, with values kept until backward
 };
 const char* value_name(ShardingStrategy strategy);
 bool is_hybrid(ShardingStrategy strategy);
 
-// One axis over the world; of hybrids two, {"replicate": 2, "shard"}, or one replica where the
-// world is odd. All ranks call it.
+// One axis over the world. Hybrid strategies have two axes, {"replicate": 2, "shard"}, or one
+// replica if the world size is odd. All ranks call it.
 distributed::DeviceMesh mesh_of(ShardingStrategy strategy, const distributed::World& world);
 
 struct ShardModelOptions {
@@ -42,11 +42,11 @@ struct ShardModelOptions {
   distributed::DeviceMesh mesh;
   std::optional<fsdp::CpuOffload> offload = {};
   fsdp::MixedPrecision mixed_precision = {};
-  // For modules that lie over another mesh than the others (an expert). Unset, or an undefined
-  // answer: `mesh`.
+  // For modules on another mesh than the others (an expert). If unset, or if it returns an
+  // undefined mesh: `mesh`.
   std::function<distributed::DeviceMesh(const nn::Module& group)> mesh_of_group = {};
 };
-// The model's groups(), then the root where it is not among them.
+// Shards the model's groups(), then the root if it is not among them.
 void shard_model(TestModel& model, const ShardModelOptions& options);
 
 }  // namespace tessera::testing

@@ -26,7 +26,7 @@ constexpr nn::InitializeOptions start(Device device) { return {.seed = 0, .devic
 
 double number(const Variable& loss) { return cast(loss.tensor(), DType::kF64).item<double>(); }
 
-// One of the two models, with what trains it.
+// One of the two models, with its optimizer.
 struct Trainee {
   explicit Trainee(nn::Module& root, const TwinTrainingOptions& options)
       : sgd(root.parameters(), {.lr = 0.01, .momentum = 0.9}),
@@ -89,7 +89,7 @@ class TwinTraining {
   }
 
   void delay_mesh() {
-    const std::vector<std::string> axes = mesh_.axes();  // those of the mesh that is replaced
+    const std::vector<std::string> axes = mesh_.axes();  // axes of the mesh that is replaced
     for (const std::string& axis : axes) {
       mesh_ = mesh_.with_group(
           axis, distributed::delay(mesh_.group(axis), *options_.late, options_.late_ms));
@@ -111,7 +111,7 @@ class TwinTraining {
     fsdp::of(model_->root()).set_prefetch(options_.prefetch);
   }
 
-  // What was asked for can be read back, from every group.
+  // The options of every group can be read back.
   void check_options() {
     for (nn::Module* module : fsdp::sharded_modules(model_->root())) {
       const fsdp::Handle handle = fsdp::of(*module);
@@ -157,7 +157,7 @@ class TwinTraining {
     check_parity("after clipping", /*gradients=*/true);
   }
 
-  // The twin draws what the model draws, every rank what belongs to its samples.
+  // The reference draws the same random numbers as the model: each rank those of its samples.
   template <class Run>
   Variable drawing(const Run& run) const {
     const random::StepScope scope({.seed = 5, .step = step_, .first_sample = 100 * t_.rank()});
@@ -187,7 +187,7 @@ class TwinTraining {
              dtype_name(actual.dtype()), dtype_name(expected.dtype()));
   }
 
-  // Nothing is gathered, nothing in flight.
+  // Nothing is gathered, and nothing is in flight.
   void check_idle() {
     for (nn::Module* module : fsdp::sharded_modules(model_->root())) {
       const fsdp::Handle handle = fsdp::of(*module);
@@ -201,7 +201,7 @@ class TwinTraining {
     t_.check(gathered == 0, "{} gathered bytes remain", gathered);
   }
 
-  // Where shards and gradients live, also between forward and backward.
+  // Checks the devices of shards and gradients, also between forward and backward.
   void check_homes(const char* when) {
     const Device home = options_.offload ? kCpu : t_.world().device();
     for (const nn::NamedParameter& named : model_->root().named_parameters()) {
@@ -241,7 +241,7 @@ class TwinTraining {
     check_parity("after loading", /*gradients=*/false);
   }
 
-  // Values put together again, beside the twin's.
+  // Compares the gathered values with the reference's.
   void check_full_params() {
     const std::vector<Tensor> whole = get_full_params(model_->root());
     const std::vector<nn::Parameter> expected = twin_.root().parameters();

@@ -1,13 +1,12 @@
-// Training a sharded model beside its whole twin, through every cell of the seeds' matrix: their
-// _test_fsdp_parity and _train_for_several_steps.
-//
+// Training a sharded model beside an unsharded reference, for every cell of the test matrix of
+// PyTorch's FSDP tests: their _test_fsdp_parity and _train_for_several_steps.
 //     train_against_twin(t, make<NestedWrappedModule>(), {.strategy = ShardingStrategy::kGrad});
 //
-// Both start from one seed; every rank puts in its own batch. At each step the rank's losses, all
-// gradients (before they are dropped) and all parameters are compared, as are the options read back
+// Both start from one seed; every rank uses its own batch. Each step compares the rank's losses,
+// all gradients (before they are dropped) and all parameters. It also checks the options read back
 // and, after each backward, that nothing is gathered or in flight. The optimizer is SGD with
-// momentum 0.9, lr 0.01: Adam would hide a wrong scale of gradients. What is dropped at random is
-// the same in both, and another on each rank.
+// momentum 0.9, lr 0.01: Adam would hide gradients of the wrong scale. Dropout is the same in both
+// models, and different on each rank.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +24,14 @@
 
 namespace tessera::testing {
 
-// Makes the model once to be sharded, once whole.
+// Constructs the model: called once for the sharded model and once for the reference.
 struct ModelRequest {
   DType dtype = DType::kF64;
   bool sharded = false;
 };
 using MakeModel = std::function<std::unique_ptr<TestModel>(const ModelRequest&)>;
 
-// Of models whose options have a dtype.
+// For models whose options have a dtype.
 template <class M>
 MakeModel make(typename M::Options options = {}) {
   return [options](const ModelRequest& request) mutable {
@@ -43,8 +42,8 @@ MakeModel make(typename M::Options options = {}) {
 
 enum class SaveAndLoad : std::uint8_t {
   kNone,
-  kSharded,  // nn::state_dict: each rank its own
-  kFull,     // the whole state on rank 0, and from it
+  kSharded,  // nn::state_dict: each rank saves its own shards
+  kFull,     // the full state, saved on and loaded from rank 0
 };
 
 struct TwinTrainingOptions {
@@ -54,28 +53,29 @@ struct TwinTrainingOptions {
   fsdp::PrefetchOptions prefetch = {};
   fsdp::MixedPrecision mixed_precision = {};
   std::optional<DType> autocast = {};
-  // Both models are converted to it once they are initialised (and sharded).
+  // Both models are converted to this dtype after they are initialised (and sharded).
   std::optional<DType> pure = {};
   std::optional<nn::GradScalerOptions> scaler = {};
-  // Gradients are unscaled and cut down to this norm before the step.
+  // Gradients are unscaled and clipped to this norm before the step.
   std::optional<double> max_norm = {};
   // After each step the state is saved, the model zeroed and the state loaded.
   SaveAndLoad save_and_load = SaveAndLoad::kSharded;
-  // Each collective of the kind comes late on its stream.
+  // Each collective of this kind is delayed on its stream.
   std::optional<distributed::CollectiveKind> late = {};
   double late_ms = 0;
   DType dtype = DType::kF64;
   int steps = 2;
-  // Relative, of losses, gradients and parameters. Unset: 0, for the twin adds in the same order;
-  // hybrids add among shards first, then among replicas: 1e-12.
+  // Relative, of losses, gradients and parameters. Unset: 0, because the reference adds in the same
+  // order; for hybrid strategies, which add among shards first and then among replicas, 1e-12.
   std::optional<double> tolerance = {};
-  // Buffers are each rank's own (statistics of its batches); they are compared with the twin's.
+  // Each rank has its own buffers (statistics of its batches); they are compared with the
+  // reference's.
   bool buffers_of_rank = false;
-  // For modules that lie over another mesh than the others; then the model reduces by itself.
+  // For modules on another mesh than the others; the model then reduces their gradients itself.
   std::function<distributed::DeviceMesh(const nn::Module& group)> mesh_of_group = {};
 };
 
-// Failures are noted with `t`. Throws what training throws. Collective.
+// Reports failures to `t`. Throws the errors of training. Collective.
 void train_against_twin(RankTest& t, const MakeModel& make, const TwinTrainingOptions& options);
 
 }  // namespace tessera::testing

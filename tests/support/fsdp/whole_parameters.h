@@ -1,4 +1,4 @@
-// What tests do with the whole parameters of a sharded model: zero them, and copy them.
+// Zeroes or copies the full parameters of a sharded model.
 #pragma once
 
 #include <vector>
@@ -9,18 +9,17 @@ namespace tessera::testing {
 
 struct ZeroModelOptions {
   bool zero_buffers = false;
-  // Through fsdp::FullParameters with write-back (collective), as a user would; else local() is
-  // zeroed, of each rank by itself.
+  // true: through fsdp::FullParameters with write-back (collective), like a user. false: each rank
+  // zeroes its local().
   bool summon_full = true;
 };
-// Zeroes all parameters: so that a state that does not bring everything back shows in the numbers.
+// Zeroes all parameters, so that a state that does not restore everything changes the numbers.
 void zero_model(nn::Module& model, const ZeroModelOptions& options = {});
 
 struct FullParamsOptions {
-  bool recurse = true;  // false: of the module's own group alone; the others' stay out
+  bool recurse = true;  // false: only the module's own group, without the groups below
 };
-// Copies of the values of whole parameters, in the stored dtype: they outlive the guard.
-// Collective.
+// Copies of the full parameters in the stored dtype, which outlive the guard. Collective.
 std::vector<Tensor> get_full_params(nn::Module& model, const FullParamsOptions& options = {});
 
 }  // namespace tessera::testing

@@ -47,7 +47,7 @@ void WholeTwin::reduce_gradients() {
     }
     const Tensor mean = cast(sum, to[i].dtype());
     if (!options_.reduces_by_itself) mul_(mean, 1.0 / options_.group->size());
-    // A second backward of one step adds.
+    // A second backward in one step adds its gradient.
     const Tensor before = to[i].grad();
     if (computing_ && before.defined()) {
       add_(before, mean);

@@ -1,5 +1,4 @@
-// Makes a TestModel of a model that is none: what is put in, how it is called and what the loss is
-// are given as functions.
+// Makes a TestModel of any other model: functions give its input, its call and its loss.
 #pragma once
 
 #include <functional>
@@ -18,7 +17,8 @@ struct AdaptedModelOptions {
   std::function<Input(Device device, int rank)> input{};                       ///< required
   std::function<Variable(M& model, const Input& input)> call{};                ///< required
   std::function<Variable(const Input& input, const Variable& output)> loss{};  ///< unset: the sum
-  std::function<std::vector<nn::Module*>(M& model)> groups{};                  ///< unset: none
+                                                                               ///< of the output
+  std::function<std::vector<nn::Module*>(M& model)> groups{};                  ///< unset: no groups
 };
 
 template <class M>

@@ -1,5 +1,5 @@
-// Two linear layers side by side: the seeds' DoubleLinear, for tests of several results, and of a
-// layer that no forward uses.
+// Two linear layers side by side: DoubleLinear of PyTorch's FSDP tests, for tests of several
+// results, and of a layer that no forward uses.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class DoubleLinear final : public nn::Layer<DoubleLinear> {
     register_module("relu", relu_);
   }
 
-  /// relu(lin1(x)) and relu(lin2(x)), the second undefined without use_second.
+  /// Returns relu(lin1(x)) and relu(lin2(x)); the second is undefined without use_second.
   std::tuple<Variable, Variable> forward(const Variable& x) {
     Variable first = relu_(lin1_(x));
     return {first, use_second_ ? relu_(lin2_(x)) : Variable()};

@@ -1,5 +1,5 @@
-// A wrapper that only forwards: the seeds' DummyDDP. Names of the model inside get the prefix
-// "module.", which the parity check is told to drop.
+// A wrapper that only forwards: DummyDDP of PyTorch's FSDP tests. It adds the prefix "module." to
+// the names of the model inside; the parity check is told to ignore it.
 #pragma once
 
 #include "tessera/nn/layer.h"

@@ -1,13 +1,13 @@
-// A layer that differs from rank to rank among layers that do not: the seeds' MixtureOfExperts, for
-// tests of parameters that are not reduced over all ranks.
+// A layer that differs from rank to rank between layers that do not: MixtureOfExperts of PyTorch's
+// FSDP tests, for tests of parameters that are not reduced over all ranks.
 //
 //     Linear(8, 12), shared Linear(12, 23), expert Linear(23, 12), Linear(12, 8)
 //
-// The expert's parameters carry the tag "expert" and start otherwise on each rank of the mesh,
-// under one name. Groups: the expert over this rank alone, then the shared layer over all; the
-// first and last layer are the root's. Where nothing shards it, run_backward() takes the mean of
-// the other gradients over the mesh itself. The seeds' delay before values are freed belongs to the
-// sharding schedule: a hook there.
+// The expert's parameters have the tag "expert", one name, and different initial values on each
+// rank of the mesh. Groups: the expert over this rank alone, then the shared layer over all ranks;
+// the first and last layer are the root's. If nothing is sharded, run_backward() itself averages
+// the other gradients over the mesh. The delay before values are freed, which PyTorch's class has,
+// belongs to the sharding schedule: a hook there.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +30,11 @@ class MixtureOfExperts final : public NestedModel {
   using Options = MixtureOfExpertsOptions;
   explicit MixtureOfExperts(const MixtureOfExpertsOptions& options = {});
 
-  /// The expert draws from seed + 42 + its rank, all else from the seed.
+  /// The expert draws from seed + 42 + its rank, everything else from the seed.
   void initialize(const nn::InitializeOptions& options) override;
   void run_backward(const Variable& loss) override;
-  /// Averages the gradients of all parameters that are not sharded over the mesh's ranks.
-  /// run_backward() calls it after backward().
+  /// Averages the gradients of all unsharded parameters over the mesh's ranks. run_backward() calls
+  /// it after backward().
   void average_gradients();
   std::vector<nn::Module*> groups() override { return {expert_, shared_}; }
 

@@ -23,8 +23,8 @@ struct MLPOptions {
 };
 
 // relu(out_proj(relu(in_proj(x)))) + buffer: [..., dim] -> [..., dim]. The buffer [dim] is drawn
-// from a standard normal distribution by initialize() and reinitialize(), so the seeds'
-// reset_parameters is reinitialize(). Which tests: nearly all of fully_shard's.
+// from a standard normal distribution by initialize() and reinitialize(); PyTorch's
+// reset_parameters is therefore reinitialize(). Used by nearly all tests of fully_shard.
 class MLP final : public nn::Layer<MLP> {
  public:
   using Options = MLPOptions;
@@ -42,16 +42,17 @@ struct MLPStackOptions {
   DType dtype = DType::kF32;
 };
 
-// MLPs "0", "1", "2" with the multipliers 3, 4, 3 (3 is uneven over 2 ranks on purpose), and the
-// norm "3". Which tests: those with two meshes, tensor parallelism inside data parallelism;
-// clipping; replicate. The seeds' parallelize() names in_proj and out_proj of each by these paths.
+// MLPs "0", "1", "2" with the multipliers 3, 4, 3 (3 is deliberately uneven over 2 ranks), and the
+// norm "3". Used by tests with two meshes (tensor parallelism inside data parallelism), and by
+// tests of clipping and of replicate. The plan of parallelize() in PyTorch's FSDP tests names
+// in_proj and out_proj of each MLP by these paths.
 class MLPStack final : public nn::Layer<MLPStack> {
  public:
   using Options = MLPStackOptions;
   explicit MLPStack(const MLPStackOptions& options);
   Variable forward(Variable x);
 
-  /// The MLPs, in order: each is a group, and may be recomputed. The root takes the norm.
+  /// The MLPs, in order: each is a group, and may be recomputed. The norm belongs to the root.
   std::vector<nn::Module*> groups() { return {&first_, &second_, &third_}; }
 
  private:

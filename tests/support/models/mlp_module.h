@@ -1,5 +1,5 @@
-// Perceptrons 10 -> 16 -> 10 for tests of tensor parallelism by a plan of names: "net1" by columns,
-// "net2" by rows. PyTorch's are seeded with 5 by their constructor: initialize with {.seed = 5}.
+// Perceptrons 10 -> 16 -> 10 for tests of tensor-parallel plans by name: "net1" column-wise, "net2"
+// row-wise. PyTorch's constructor seeds them with 5: initialize with {.seed = 5}.
 #pragma once
 
 #include <functional>

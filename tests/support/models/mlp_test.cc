@@ -18,7 +18,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// `mlp` is the MLP's name with a dot, or "" where it is the model.
+// `mlp` is the MLP's name with a dot, or "" if it is the whole model.
 Rows plain_mlp(nn::Module& model, const std::string& mlp, const Rows& x) {
   Rows y = plain_relu(plain_linear(model, mlp + "in_proj", x));
   return plain_relu(plain_linear(model, mlp + "out_proj", y));

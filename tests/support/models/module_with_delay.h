@@ -1,11 +1,11 @@
-// A test model whose stream is late after the loss: the seeds' ModuleWithDelay, for tests that a
-// missing wait shows in the numbers. NestedWrappedModuleWithDelay is
+// A test model whose stream is delayed after the loss: ModuleWithDelay of PyTorch's FSDP tests, for
+// tests in which a missing wait changes the numbers. NestedWrappedModuleWithDelay is
 // ModuleWithDelay<NestedWrappedModule>.
 //
-// The seeds' other delay, before gradients are reduced, is no matter of the model here: give it to
-// the group that reduces, by distributed::delay(group, CollectiveKind::kReduceScatter, ms). Initial
-// values are drawn by full names, "module." included: the twin without delays is the same class
-// with a delay of 0.
+// PyTorch's other delay, before gradients are reduced, does not belong to the model here. Give it
+// to the group that reduces: distributed::delay(group, CollectiveKind::kReduceScatter, ms). Initial
+// values are drawn by full names, including "module.", so the reference without delays is the same
+// class with a delay of 0.
 #pragma once
 
 #include <vector>
@@ -22,7 +22,7 @@ struct ModuleWithDelayOptions {
   double delay_after_loss_ms = 0;
 };
 
-// An M named "module"; all of TestModel goes to it.
+// An M named "module"; it implements all of TestModel.
 template <class M>
 class ModuleWithDelay final : public nn::Layer<ModuleWithDelay<M>>, public TestModel {
  public:
@@ -38,7 +38,7 @@ class ModuleWithDelay final : public nn::Layer<ModuleWithDelay<M>>, public TestM
     return module_.get_input(device, rank);
   }
   Variable call(const std::vector<Variable>& input) override { return (*this)(input); }
-  /// The delay is put on the loss's stream behind the loss, so backward comes after it.
+  /// The delay follows the loss on its stream, so backward runs after it.
   Variable get_loss(const std::vector<Variable>& input, const Variable& output) override {
     Variable loss = module_.get_loss(input, output);
     if (delay_after_loss_ms_ > 0) {

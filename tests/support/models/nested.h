@@ -1,5 +1,5 @@
-// Linear layers inside layers: the seeds' NestedWrappedModule and its variants, for tests of parity
-// and of which module shards what.
+// Nested linear layers: NestedWrappedModule of PyTorch's FSDP tests and its variants, for tests of
+// parity and of which module shards which parameters.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct NestedOptions {
   DType dtype = DType::kF32;
 };
 
-// A Sequential named "module": x [rows, 8] -> [rows, 8]. The input is 4 rows, uniform in [0, 1),
-// the loss the sum of the output.
+// A Sequential named "module": x [rows, 8] -> [rows, 8]. The input has 4 rows, uniform in [0, 1);
+// the loss is the sum of the output.
 class NestedModel : public nn::Layer<NestedModel>, public TestModel {
  public:
   Variable forward(const Variable& x) { return module_(x); }
@@ -40,7 +40,7 @@ class NestedModel : public nn::Layer<NestedModel>, public TestModel {
 };
 
 // Linear(8, 4), (Linear(4, 16), Linear(16, 16)), Linear(16, 4), Linear(4, 8). Groups: "module.1.0",
-// "module.1" (what is left of it) and "module.2"; the first and last layer are the root's.
+// "module.1" (its remaining parameters) and "module.2"; the first and last layer are the root's.
 class NestedWrappedModule : public NestedModel {
  public:
   using Options = NestedOptions;
@@ -48,7 +48,7 @@ class NestedWrappedModule : public NestedModel {
   std::vector<nn::Module*> groups() override;
 };
 
-// The same model, every module a group of its own, also the root: the policy "always".
+// The same model with every module, including the root, as a group of its own: the policy "always".
 class AlwaysWrapNestedWrappedModule final : public NestedWrappedModule {
  public:
   using NestedWrappedModule::NestedWrappedModule;
@@ -56,15 +56,14 @@ class AlwaysWrapNestedWrappedModule final : public NestedWrappedModule {
 };
 
 struct NonUniformOptions {
-  std::int64_t last_rows =
-      8;  ///< of "module.2.1": what it gives; 1 leaves every rank but one empty
+  std::int64_t last_rows = 8;  ///< output features of "module.2.1"; with 1 only one rank has rows
   DType dtype = DType::kF32;
 };
 
-// The same layers, the last two in one Sequential, which is a group; and everything frozen but
-// "module.2.1.*". In the seed, which cuts a group as one flat tensor, all that is trained lies on
-// one rank; sharding by rows, ranks without trainable rows come with worlds above 8 (or 5: rows are
-// cut into chunks of 2). It tests that a GradScaler agrees on all ranks.
+// The same layers, with the last two in one Sequential, which is a group; everything is frozen but
+// "module.2.1.*". In PyTorch's test, which shards a group as one flat tensor, all trained
+// parameters are on one rank. When sharding by rows, ranks without trainable rows exist in worlds
+// above 8 (or of 5, with chunks of 2 rows). It tests that a GradScaler agrees on all ranks.
 class NonUniformReqGradNWM final : public NestedModel {
  public:
   using Options = NonUniformOptions;

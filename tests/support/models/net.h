@@ -1,4 +1,5 @@
-// Three Linear(2, 2) in a row: the seeds' Net, for tests of replicate's registry of modules.
+// Three Linear(2, 2) in sequence: Net of PyTorch's FSDP tests, for tests of replicate's module
+// registry.
 #pragma once
 
 #include "tessera/nn/layer.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// The layers of small models in plain loops, and what the tests of models ask of each.
+// The layers of small models in plain loops, and helpers for tests of models.
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,7 @@ inline Rows rows_of(const Tensor& x) {
   return out;
 }
 
-/// x W^T + b with the parameters of the Linear named `layer`; without bias where it has none.
+/// x W^T + b with the parameters of the Linear named `layer`; without b if it has no bias.
 inline Rows plain_linear(nn::Module& model, const std::string& layer, const Rows& x) {
   nn::Module& linear = model.get_submodule(layer);
   const Rows weight = rows_of(linear.get_parameter("weight").local().tensor());
@@ -50,7 +50,7 @@ inline Rows plain_relu(Rows x) {
   return x;
 }
 
-/// The largest difference of two sets of rows; infinite where their shapes differ.
+/// The largest difference between two sets of rows; infinite if their shapes differ.
 inline double distance(const Rows& a, const Rows& b) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   double worst = a.size() == b.size() ? 0 : kInfinity;

@@ -1,5 +1,5 @@
-// Modules that keep what they were called with: for tests of which dtype inputs have inside a model
-// under mixed precision. Each keeps its own; in PyTorch's tests all write into one map.
+// Modules that keep the arguments of their calls, for tests of the dtype of inputs inside a model
+// under mixed precision. Each module keeps its own; in PyTorch's tests all write into one map.
 #pragma once
 
 #include "tessera/autograd/ops/ops.h"
@@ -9,7 +9,7 @@
 namespace tessera::testing {
 
 struct SaveForwardInputsOptions {
-  bool cast_forward_inputs = false;  ///< to the dtype of the layer's weight, by the layer itself
+  bool cast_forward_inputs = false;  ///< the layer itself casts to the dtype of its weight
   DType dtype = DType::kF32;
 };
 
@@ -25,7 +25,7 @@ class SaveForwardInputsModule final : public nn::Layer<SaveForwardInputsModule> 
     forward_input_ = x.tensor();
     return l_(cast_ ? cast(x, l_.weight().value().dtype()) : x);
   }
-  /// As it came, before the cast; undefined until the first call.
+  /// The input before the cast; undefined until the first call.
   const Tensor& forward_input() const { return forward_input_; }
 
  private:
@@ -34,7 +34,7 @@ class SaveForwardInputsModule final : public nn::Layer<SaveForwardInputsModule> 
   Tensor forward_input_;
 };
 
-// c2(c1(x)); each of both is a group.
+// c2(c1(x)); both are groups.
 class SaveForwardInputsModel final : public nn::Layer<SaveForwardInputsModel> {
  public:
   using Options = SaveForwardInputsOptions;

@@ -1,6 +1,6 @@
-// Three linear layers of which the sharding passes over some: the seeds' SkipModule, NestedLinear
-// and SkipModel, for tests that a module inside another is wrapped or left to it. All are x [rows,
-// 10] -> [rows, 10], without bias.
+// Three linear layers, some of which are not sharded on their own: SkipModule, NestedLinear and
+// SkipModel of PyTorch's FSDP tests, for tests of whether a module inside another one becomes a
+// group. All are x [rows, 10] -> [rows, 10], without bias.
 #pragma once
 
 #include <vector>
@@ -11,13 +11,13 @@
 namespace tessera::testing {
 
 struct SkipModelOptions {
-  /// "nested_linear" is always a group; true: so is "nested_linear.nested_linear" inside it, and
-  /// nothing is left to the outer one.
+  /// "nested_linear" is always a group. true: "nested_linear.nested_linear" inside it is one, too,
+  /// so no parameter is left for the outer one.
   bool double_nest = false;
   DType dtype = DType::kF32;
 };
 
-// Never wrapped: its parameters are the root's.
+// Never a group: its parameters are the root's.
 class SkipModule final : public nn::Layer<SkipModule> {
  public:
   explicit SkipModule(DType dtype) : lin_({.in = 10, .out = 10, .bias = false, .dtype = dtype}) {
@@ -57,7 +57,7 @@ class SkipModel final : public nn::Layer<SkipModel> {
   }
   Variable forward(const Variable& x) { return nested_linear_(linear_skip_(linear_(x))); }
 
-  /// Inner ones first; the root takes "linear" and "linear_skip".
+  /// Inner ones first; "linear" and "linear_skip" belong to the root.
   std::vector<nn::Module*> groups() {
     if (double_nest_) return {&nested_linear_.nested_linear(), &nested_linear_};
     return {&nested_linear_};

@@ -1,14 +1,16 @@
-// What the models of the sharding tests have in common, so that one training loop serves all.
+// The interface of the models in the sharding tests, so that one training loop serves all. It is
+// FSDPTestModel of PyTorch's FSDP tests.
 //
-// In the seeds: FSDPTestModel. There `init` also shards; here construction, groups() and
-// initialize() are separate, so a plain twin leaves out the sharding in the middle:
+// There `init` also shards; here construction, groups() and initialize() are separate, so the
+// unsharded reference skips the sharding in the middle:
 //
 //     NestedWrappedModule model({.dtype = DType::kF64});
-//     for (nn::Module* group : model.groups()) ...;      // shard each; nothing for the plain twin
+//     for (nn::Module* group : model.groups()) ...;      // shard each; skipped for the reference
 //     model.initialize({.seed = 0});
 //
-// and init_model<NestedWrappedModule>() is the plain twin in one line. The seeds' `deterministic`
-// (seed 0 before construction) is always so here: equal seeds give equal models, on any rank.
+// init_model<NestedWrappedModule>() makes the unsharded reference in one line. PyTorch's
+// `deterministic` (seed 0 before construction) always holds here: equal seeds give equal models, on
+// any rank.
 #pragma once
 
 #include <memory>
@@ -27,17 +29,17 @@ class TestModel {
 
   /// The model itself.
   virtual nn::Module& root() = 0;
-  /// What `rank` puts in at every step: equal at each call. Floating inputs are of the model's
-  /// dtype, and another for each rank.
+  /// The input of `rank`: equal at every step, different on each rank. Floating-point inputs have
+  /// the model's dtype.
   virtual std::vector<Variable> get_input(Device device, int rank) const = 0;
   /// Calls the model with its hooks.
   virtual Variable call(const std::vector<Variable>& input) = 0;
   virtual Variable get_loss(const std::vector<Variable>& input, const Variable& output) = 0;
   virtual void run_backward(const Variable& loss) { backward(loss); }
-  /// nn::initialize, and what the model adds to it; before or after sharding.
+  /// nn::initialize, and the model's own additions; before or after sharding.
   virtual void initialize(const nn::InitializeOptions& options) { nn::initialize(root(), options); }
-  /// The modules that the seeds' recursive mode makes groups of, in the order in which it does:
-  /// inner ones first. Where the root is not among them, it may be added after.
+  /// The modules that the recursive mode of PyTorch's FSDP tests wraps, in its order: inner ones
+  /// first. If the root is not among them, the caller may shard it afterwards.
   virtual std::vector<nn::Module*> groups() = 0;
 };
 

@@ -1,17 +1,18 @@
-// A small encoder-decoder with one matrix at both ends: the seeds' TransformerWithSharedParams, for
-// tests of parity, state dict and mixed precision with tied weights, buffers and batch norm.
+// A small encoder-decoder with one matrix at both ends: TransformerWithSharedParams of PyTorch's
+// FSDP tests, for tests of parity, state dict and mixed precision with tied weights, buffers and
+// batch norm.
 //
 //     src = embed_tokens(src_ids) + vocab_bias + long_buffer
 //     y   = output_proj(transformer(src, bn(embed_tokens(tgt_ids)))) [tgt length, 2, 23]
 //
-// Sequence first: src_ids is 0 ... 11 as [6, 2], tgt_ids 0 ... 7 as [4, 2], for all ranks alike;
-// on request 7 later on each rank than on the one before, modulo 23, so that a gradient that is not
-// reduced shows. The loss is the cross entropy of y against tgt_ids, summed. embed_tokens [23, 16],
-// transformer: 2
-// + 2 layers of 8 heads and feedforward 8, dropout 0.1, post-norm; output_proj.weight is
-// embed_tokens.weight, listed under that name. Buffers: vocab_bias, ones [16]; long_buffer, i64
-// zeros [16], which no conversion of the model touches and which is cast where it is added. bn:
-// BatchNorm1d(2) over (length 4, batch 2, 16), so its channels are the batch; or Identity.
+// Sequence first: src_ids is 0 ... 11 as [6, 2], tgt_ids 0 ... 7 as [4, 2], the same on all ranks.
+// On request each rank's ids are 7 larger (modulo 23) than those of the rank before, so that an
+// unreduced gradient changes the result. The loss is the summed cross entropy of y against tgt_ids.
+// embed_tokens [23, 16]; transformer: 2 + 2 layers of 8 heads and feedforward 8, dropout 0.1,
+// post-norm. output_proj.weight is embed_tokens.weight, listed under that name. Buffers:
+// vocab_bias, ones [16]; long_buffer, i64 zeros [16], which no conversion of the model changes and
+// which is cast where it is added. bn: BatchNorm1d(2) over (length 4, batch 2, 16), so its channels
+// are the batch; or Identity.
 #pragma once
 
 #include <optional>
@@ -30,7 +31,8 @@ namespace tessera::testing {
 
 struct TransformerWithSharedParamsOptions {
   bool add_bn = true;
-  bool deterministic = false;  ///< in evaluation from the start: no dropout, running statistics
+  bool deterministic = false;  ///< in evaluation mode from the start: no dropout, running
+                               ///< statistics
   bool inputs_by_rank = false;
   DType dtype = DType::kF32;
 };
@@ -49,7 +51,7 @@ class TransformerWithSharedParams final : public nn::Layer<TransformerWithShared
   Variable get_loss(const std::vector<Variable>& input, const Variable& output) override;
   /// Every encoder and decoder layer, then the root.
   std::vector<nn::Module*> groups() override;
-  /// What tests of ignored modules leave unsharded.
+  /// The modules that tests of ignored modules leave unsharded.
   std::vector<nn::Module*> get_ignored_modules() { return {&transformer_}; }
 
  private:

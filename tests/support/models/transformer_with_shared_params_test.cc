@@ -53,7 +53,7 @@ TEST_CASE("parameters, buffers and groups are the seed's") {
   const bool add_bn = GENERATE(false, true);
   Model model({.add_bn = add_bn});
   CHECK(parameter_names(model) == expected_parameters(add_bn));
-  // 4 attentions of 4 * 16 * 17, 2 more across, 4 feed-forwards, 2 * 2 + 2 * 3 + 2 norms.
+  // 4 self attentions of 4 * 16 * 17, 2 cross attentions, 4 feed-forwards, 2 * 2 + 2 * 3 + 2 norms.
   CHECK(elements(model) == 23 * 16 + 6 * 1088 + 4 * 280 + 12 * 32 + 23 + (add_bn ? 4 : 0));
   CHECK(model.get_parameter("output_proj.weight")
             .same_as(model.get_parameter("embed_tokens.weight")));
@@ -87,7 +87,7 @@ TEST_CASE("inputs are rows of ids, the loss their cross entropy summed") {
   CHECK(model->get_loss(input, output).item<double>() == Approx(expected));
 }
 
-// What stands around the transformer, by hand.
+// The layers around the transformer, by hand.
 Tensor plain_forward(Model& model, double vocab_bias, double long_buffer) {
   const auto value = [&model](const std::string& name) {
     return model.get_parameter(name).local().tensor();
