@@ -261,7 +261,8 @@ void ModuleState::forward_failed() {
 
 void ModuleState::end_root_forward(bool root_backward_follows) {
   if (!group()) return;
-  if (!ran_.empty()) {  // a group of several of which some never ran: it stays
+  // Some modules of a group of several did not run: it stays gathered.
+  if (!ran_.empty()) {
     ran_.clear();
     tree_->leave(*this);
     if (grad_enabled() && backward_follows_) {
@@ -272,7 +273,7 @@ void ModuleState::end_root_forward(bool root_backward_follows) {
     }
   }
   if (group()->state() == GroupState::kGathering && !opened_by_hand_) reshard_group();
-  // A part that a recomputed module kept for a backward that will not come.
+  // A recomputed module kept 1/n for a backward that will not come.
   if (grad_enabled() && !root_backward_follows && group()->state() == GroupState::kPostForward)
     reshard_group();
 }
@@ -344,8 +345,8 @@ void ModuleState::post_backward() {
   annotate(kAnnotationDomain, group()->group_name(), kPostBackwardPhase);
 }
 
-// Gradients of parameters that were also used outside their module came after its post-backward;
-// and groups where every rank takes part, perhaps with zeros, come in one order.
+// Parameters that were also used outside their module got gradients after its post-backward. Groups
+// in which every rank takes part, perhaps with zeros, are reduced here, in the same order everywhere.
 void ModuleState::end_backward() {
   if (phase_ != Phase::kPostBackward) post_backward();
   if (group() && settings_.reduce_gradients) group()->reduce(tree_->comm());
