@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// As in tools/training_values/training.py.
+// The same as in tools/training_values/training.py.
 constexpr std::size_t kFull = 15;
 constexpr std::size_t kSamples = 4;
 constexpr int kStateSeed = 1;

@@ -54,7 +54,7 @@ class Twin:
 
     def microseconds(self):
         with self.setting():
-            self.body()  # brings the GPU back from the other process
+            self.body()  # warms the GPU up again after the other process used it
             self.wait()
             begin = time.perf_counter_ns()
             for _ in range(self.calls):
@@ -67,7 +67,7 @@ class Ours:
     """The program, which measures what it is asked for."""
 
     def __init__(self, program, smoke):
-        # Where run.py keeps Tessera's libraries; PyTorch finds its own.
+        # run.py sets this path to Tessera's libraries; PyTorch finds its own.
         environment = dict(os.environ, LD_LIBRARY_PATH=os.environ.get("TESSERA_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH", "")))
         self.command = [program] + (["--smoke"] if smoke else [])
         self.environment = environment
@@ -86,7 +86,7 @@ class Ours:
             self.process.stdin.write(f"{number} {direction}\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # it has ended, and said why
+            pass  # it has ended, and printed why
         line = self.process.stdout.readline()
         if line.startswith("skipped"):
             return line.strip()
@@ -147,7 +147,7 @@ def run(torch, args, table, ours):
     if device == "cpu" and not args.smoke:
         print("skipped: PyTorch sees no GPU")
         return
-    # As ours: f32 is f32 unless somebody allows less.
+    # As in Tessera: f32 products are computed in f32.
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     for number, row in enumerate(table):

@@ -6,8 +6,8 @@ be imported: the module is handed in with the inputs.
 
 OPS = {}
 
-# Operations that are measured once more, with PyTorch told which library to use: its name, and a function of torch that gives a
-# context in which PyTorch does so. It may raise, and so may the operation, where PyTorch or the library cannot.
+# Operations that are also measured with PyTorch set to one library: its name, and a function of torch that returns a
+# context in which PyTorch uses it. The function or the operation may raise if PyTorch or the library cannot.
 BACKENDS = {}
 
 
