@@ -16,7 +16,7 @@ FILE_WALL, FILE_AIM = 500, 300
 FUNCTION_WALL, FUNCTION_AIM = 60, 40
 ENDINGS = (".h", ".cc", ".cu", ".py", ".bzl")
 
-# What may be longer: "path" or "path:function" -> why.
+# Exceptions: "path" or "path:function" -> reason.
 EXCEPTIONS = {}
 
 

@@ -11,7 +11,7 @@ import torch
 
 torch.set_default_dtype(torch.float64)
 STEPS = 20
-# Muon orthogonalises in bf16, which keeps two digits; in f64 the rest can be compared too.
+# PyTorch's Muon orthogonalises in bf16, which keeps two digits; in f64 the rest can be compared too.
 torch.bfloat16 = torch.float64
 
 CASES = [

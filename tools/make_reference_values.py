@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/tensor/reference/*.json: what PyTorch computes for operations of neural networks.
+"""Writes tests/tensor/reference/*.json: results of PyTorch for operations of neural networks.
 
     python3 tools/make_reference_values.py [FOLDER]
 
-Needs PyTorch (CPU, 2.4 or newer); tests read the files and need neither it nor this script. All in f64, on tiny odd
+Needs PyTorch (CPU, 2.4 or newer); tests read the files and need neither it nor this script. All in f64, with small odd
 shapes. A file is a list of cases: a name, options, and tensors by name; "d<name>" is the gradient of tensor <name> for the
 output gradient "dy". tests/support/reference.h reads them.
 """
@@ -20,7 +20,7 @@ torch.set_default_dtype(torch.float64)
 
 
 def values(shape, low=-2.0, high=2.0, seed=0.1):
-    """Numbers in [low, high) of three decimals, without a pattern, the same everywhere."""
+    """Pseudo-random numbers in [low, high) with three decimals, the same on every machine."""
     count = math.prod(shape)
     steps = [(seed + 0.7548776662466927 * (i + 1)) % 1.0 for i in range(count)]
     return torch.tensor([round(low + (high - low) * s, 3) for s in steps]).reshape(shape)
@@ -31,7 +31,7 @@ def as_json(tensor):
     return {
         "dtype": kinds[tensor.dtype],
         "shape": list(tensor.shape),
-        # Ten digits are plenty for a comparison.
+        # Ten digits are enough for a comparison.
         "values": [float(f"{x:.10g}") if tensor.dtype == torch.float64 else int(x)
                    for x in tensor.detach().reshape(-1).tolist()],
     }
@@ -82,7 +82,7 @@ def cross_entropy_cases():
             for smoothing in [0.0, 0.1, 1.0]:
                 for reduction in ["none", "mean", "sum"]:
                     if kept == "all ignored" and reduction == "mean":
-                        continue  # NaN, which JSON has no number for
+                        continue  # NaN, which JSON cannot represent
                     options = {"reduction": reduction, "label_smoothing": smoothing, "ignore_index": -100}
                     cases.append(
                         derived(f"{kept}, weight {w is not None}, smoothing {smoothing}, {reduction}",
@@ -243,7 +243,7 @@ def attention_cases():
             mask = None
             if mask_kind == "bool":
                 mask = values((queries, keys), -1, 2, 0.45) > 0
-                mask[:, 0] = True  # no row without a key
+                mask[:, 0] = True  # every row has a key
             elif mask_kind == "float":
                 mask = values((heads, 1, keys), -1, 1, 0.45)
             inputs = {"query": values((batch, heads, queries, 4), -2, 2), "key": values((batch, key_heads, keys, 4), -2, 2, 0.4),
@@ -272,7 +272,7 @@ def conv_cases():
                 derived(f"conv{dims}d {options}",
                         lambda x, weight, bias: function(x, weight, bias, stride, padding, dilation, groups), inputs,
                         options=dict(options, function=f"conv{dims}d")))
-    # Every number of a pair differs.
+    # Distinct numbers in each pair.
     options = {"stride": [2, 1], "padding": [0, 2], "dilation": [1, 2], "groups": 1}
     inputs = {"x": values((1, 3, 6, 5)), "weight": values((2, 3, 2, 3), -1, 1, 0.6), "bias": values((2,), -1, 1, 0.9)}
     cases.append(

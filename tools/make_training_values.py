@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes tests/nn/reference/*.json: what PyTorch computes in 20 training steps of layers, losses, optimizers and models.
+"""Writes tests/nn/reference/*.json: results of 20 training steps of layers, losses, optimizers and models in PyTorch.
 
     python3 tools/make_training_values.py [--to FOLDER] [FILE ...]
 
 Needs PyTorch (CPU, 2.9 or newer); tests read the files and need neither it nor this script. All in f64. A file is a list of
-cases: by what formula parameters, buffers and each step's inputs are made; the first output; the gradients of the first
-step; the loss of every step; parameters and buffers at the end; and an output in evaluation then. The modules in
-training_values/ hold the cases; tests/support/training_reference.h trains our models and compares.
+cases: the formulas of parameters, buffers and each step's inputs; the first output; the gradients of the first step; the
+loss of every step; parameters and buffers at the end; and an output in evaluation mode. The modules in training_values/
+define the cases; tests/support/training_reference.h trains our models and compares.
 """
 
 import argparse

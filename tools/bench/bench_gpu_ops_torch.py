@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Operations and their backwards against PyTorch eager on the same GPU: tools/bench/bench_gpu_ops beside its twins here.
+"""Operations and their backwards compared with PyTorch eager on the same GPU: tools/bench/bench_gpu_ops beside its PyTorch
+counterparts.
 
     tools/bench/bench_gpu_ops_torch.py [--program bazel-bin/tools/bench_gpu_ops] [--only REGEX] [--smoke]
 
-The rows are those of the program (`--table`); each is measured in turns, ours and PyTorch's, in one run, and is a line of
-JSON: medians of both in microseconds, and `ratio`, above 1 where ours is faster. A line with `torch_backend` has PyTorch told
-which library to use, as attention by cuDNN, and no goal; where PyTorch refuses, the line has the reason as `skipped`. Without
-PyTorch or a GPU it says "skipped".
---smoke runs everything once and small, without a GPU too; --check only finds the twin of every row, without PyTorch.
+The rows are those of the program (`--table`); ours and PyTorch's are measured in turns, in one run. Each row is a line of
+JSON: medians of both in microseconds, and `ratio`, above 1 where ours is faster. In a line with `torch_backend` PyTorch was
+told which library to use, such as cuDNN for attention; it has no goal. If PyTorch cannot do it, the line has the reason as
+`skipped`. Without PyTorch or a GPU it prints "skipped".
+--smoke runs everything once and small, without a GPU too; --check only finds the counterpart of every row, without PyTorch.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""How a case of make_training_values.py is made: a model with formula-made state, trained for 20 steps in f64.
+"""How a case of make_training_values.py is made: a model with state from formulas, trained for 20 steps in f64.
 
-Everything that a case starts from is given by whole numbers and powers of two, so that f32, f64, Python and C++ begin with
-the same bits. tests/support/training_reference.h reads what is written here, and repeats `numbers`.
+All initial values are products of whole numbers and powers of two, so that f32, f64, Python and C++ begin with the same
+bits. tests/support/training_reference.h reads the files, and repeats `numbers`.
 """
 
 import copy
@@ -14,7 +14,7 @@ import torch
 STEPS = 20
 FULL = 15  # tensors of more elements are written as a digest
 SAMPLES = 4
-STATE_SEED = 1  # of the first parameter; the next has the next, buffers follow
+STATE_SEED = 1  # of the first parameter; each further one has the next, then buffers
 INPUT_SEED = 1000
 STEP_SEED = 101  # added to an input's seed for each step: every step sees another batch
 DOT_SEED = 7
@@ -22,7 +22,7 @@ LEVELS = 4096
 
 
 def levels(count, seed):
-    """`count` whole numbers in [0, LEVELS) without a pattern."""
+    """`count` pseudo-random whole numbers in [0, LEVELS)."""
     out = []
     for i in range(count):
         x = (i * 2654435761 + seed * 2246822519 + 374761393) & 0xFFFFFFFF
@@ -34,7 +34,7 @@ def levels(count, seed):
 
 
 def numbers(count, seed, offset=0.0, scale=1.0):
-    """In [offset - scale, offset + scale); exact in f32 where offset and scale are small powers of two."""
+    """In [offset - scale, offset + scale); exact in f32 if offset and scale are small powers of two."""
     return [offset + scale * (level - LEVELS // 2) / (LEVELS // 2) for level in levels(count, seed)]
 
 
@@ -53,7 +53,7 @@ def tensor_of(spec, seed, dtype):
 
 
 def real(name, *shape, offset=0.0, scale=1.0, gradient=True):
-    """An input of floating numbers; with `gradient` its gradient is compared too."""
+    """An input of floating-point numbers; with `gradient` its gradient is compared too."""
     return {"name": name, "shape": list(shape), "offset": offset, "scale": scale, "gradient": gradient}
 
 
@@ -67,7 +67,7 @@ def whole(name, *shape, below):
 
 
 def fixed(name, tensor):
-    """The same numbers, a bool mask or a floating one, in every step."""
+    """The same numbers, a bool or floating-point mask, in every step."""
     values = tensor.reshape(-1).tolist()
     kind = "bool" if tensor.dtype == torch.bool else "float"
     return {"name": name, "shape": list(tensor.shape), "dtype": kind,
@@ -92,7 +92,7 @@ SGD = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
 
 
 def sgd(model):
-    """The optimizer of all cases that are not about optimizers. Returns what a step does."""
+    """The optimizer of all cases that do not test optimizers. Returns the function of a step."""
     return torch.optim.SGD([p for p in model.parameters() if p.requires_grad], **SGD).step
 
 
@@ -139,7 +139,7 @@ def inputs_of_step(specs, step, dtype):
 
 
 def digest(tensor):
-    """All elements of a small tensor; of a large one its product with fixed numbers, its square, and samples."""
+    """All elements of a small tensor; for a large one its dot product with fixed numbers, its sum of squares, and samples."""
     if tensor is None:
         return None
     flat = tensor.detach().double().reshape(-1)
@@ -155,7 +155,7 @@ def with_shape(tensor):
 
 
 def run(model, step, specs, make_optimizer, dtype):
-    """What is recorded, the gradients in the order of inputs and parameters."""
+    """The recorded values, gradients in the order of inputs and parameters."""
     update = make_optimizer(model)
     record = {"losses": []}
     for i in range(STEPS):
@@ -186,7 +186,7 @@ def deviation(a, b):
 
 
 def check_useful(name, before, after, record):
-    """A case must move its parameters, and stay where f32 can follow."""
+    """A case must change its parameters, and f32 must be able to follow it."""
     moved = max((a - b).abs().max().item() for a, b in zip(after, before))
     assert all(math.isfinite(x) for x in record["losses"]), name
     assert 5e-3 < moved < 10, f"{name}: parameters moved by {moved}"
@@ -194,8 +194,9 @@ def check_useful(name, before, after, record):
 
 
 def case(name, make, step, inputs, optimizer=sgd):
-    """make() gives a PyTorch model; step(model, inputs by name) its output and its loss; optimizer(model) what runs
-    after each backward."""
+    """make() returns a PyTorch model; step(model, inputs by name) its output and its loss; optimizer(model) the function
+    that runs after each backward.
+    """
     model = make().double()
     state = [state_spec(n, t) for n, t in named_state(model)]
     set_state(model, state)
@@ -221,7 +222,7 @@ def case(name, make, step, inputs, optimizer=sgd):
 
 
 def shortened(value):
-    """Twelve digits are plenty for a comparison at 1e-9."""
+    """Twelve digits are enough for a comparison at 1e-9."""
     if isinstance(value, dict):
         return {k: shortened(v) for k, v in value.items()}
     if isinstance(value, list):
