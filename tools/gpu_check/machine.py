@@ -13,7 +13,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-# The libraries that programs load, their dependencies, and the file names searched for in each folder.
+# The libraries that programs load, and their dependencies: the names that are searched for in each folder.
 WANTED = ["libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcudnn.so.9", "libnccl.so.2", "libnvrtc.so.13", "libcuda.so.1"]
 
 
@@ -101,7 +101,7 @@ def machine():
 
 
 def bundle_id():
-    """Whether results of two machines may be in one file: the same programs, GPUs and libraries."""
+    """Identifies the bundle: equal for equal programs."""
     digest = hashlib.sha256()
     entries = glob.glob(f"{HERE}/programs/*") + glob.glob(f"{HERE}/benchmarks/*")
     for path in sorted(filter(os.path.isfile, entries)):  # a script may have left a __pycache__

@@ -38,7 +38,7 @@ class Row:
     name: str
     part: str
     worlds: str  # world sizes; empty if it has none
-    run: Callable  # factor for the seconds that it may take
+    run: Callable  # takes the seconds that it may run
 
 
 # ---- running ----------------------------------------------------------------------------------------------------------
