@@ -99,7 +99,7 @@ void fill_table(OptionTable& table, TrainOptions& options);
 
 /// Call it after parsing. Sets the preset's values, then those of the file of --config, then those
 /// of the command line. Throws CannotStart for an invalid configuration and for options that
-/// exclude each other.
+/// do not fit together.
 void complete_options(TrainOptions& options, OptionTable& table);
 
 /// config.json: everything needed to repeat the run. It can be passed to --config.
