@@ -1,4 +1,4 @@
-"""Reads the BUILD files of Tessera's floors: targets, the files they own, what they depend on.
+"""Reads the BUILD files of Tessera's code layers: targets, their files, and their dependencies.
 
 BUILD files are executed as Python with recorders in place of the rules; the subset of Starlark they use is Python.
 """
@@ -25,7 +25,7 @@ class Target:
     hdrs: list = field(default_factory=list)  # paths from the root of the tree
     srcs: list = field(default_factory=list)
     deps: list = field(default_factory=list)  # labels
-    hidden_deps: list = field(default_factory=list)  # those among them whose headers its users do not see
+    hidden_deps: list = field(default_factory=list)  # the deps whose headers the target's users do not see
 
     @property
     def files(self):
@@ -37,7 +37,7 @@ class Target:
 
 
 class Selection(list):
-    """What select() and if_...() return: every branch at once, so that each is checked."""
+    """The result of select() and if_...(): all branches at once, so that each is checked."""
 
 
 class Recorder:
@@ -62,7 +62,7 @@ class Recorder:
         if "actual" in attributes:
             deps.append(attributes["actual"])
         shown = [normalized(dep, self._package) for dep in deps]
-        # What is in deps too, its users see.
+        # A label in both lists is visible to users.
         target.hidden_deps = [dep for dep in (normalized(dep, self._package) for dep in implementation_deps) if dep not in shown]
         target.deps = shown + target.hidden_deps
         self._targets[target.label] = target
@@ -88,7 +88,7 @@ def branches(*alternatives):
 
 
 def local_glob(root, package, include, exclude=(), **_):
-    """What glob() gives in the BUILD file of `package`."""
+    """The result of glob() in the BUILD file of `package`."""
     def matches(patterns):
         found = set()
         for pattern in patterns:
@@ -124,7 +124,7 @@ def run_build_file(root, package, targets):
 
 
 def read_targets(root, floors=FLOORS):
-    """All targets of the floors: label -> Target."""
+    """All targets of the code layers: label -> Target."""
     targets = {}
     for floor in floors:
         for folder, _, files in sorted(os.walk(os.path.join(root, floor))):
@@ -134,9 +134,9 @@ def read_targets(root, floors=FLOORS):
 
 
 def reachable(targets, label, shown_only=False):
-    """The labels that `label` depends on, directly or not, each with the one it was reached from.
+    """The labels that `label` depends on, directly or not, each with the label it was reached from.
 
-    `shown_only`: those alone whose headers its users see.
+        `shown_only`: only those whose headers its users see.
     """
     reached_from = {}
     waiting = [label]
@@ -153,7 +153,7 @@ def reachable(targets, label, shown_only=False):
 
 
 def direct_deps(targets, target):
-    """The labels a target depends on, and behind those that have no files of their own, what they gather."""
+    """The labels a target depends on. A label without files of its own is replaced by the labels that it collects."""
     found, waiting = set(), list(target.deps)
     while waiting:
         label = waiting.pop()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Keeps the documentation in step with the tree: what a page names is there.
+"""Checks the documentation against the repository.
 
     tools/check_docs.py [ROOT]
 
-On every page: links lead to files and headings, paths in code spans exist, a code block that begins with a path quotes
-that file, the commands of sh blocks use files, targets and configs there are, and tests/docs/BUILD compiles the page. Each
-folder has a README.md that the README of the root links; the root's dependency table is tools/packages.txt. What a
-command's options do is checked by //tests/docs, which asks the program.
+On every page: links lead to files and headings, paths in code spans exist, a code block that begins with a path equals a
+part of that file, the commands of sh blocks use existing files, targets and configs, and tests/docs/BUILD compiles the
+page. Each folder has a README.md that the README of the root links; the root's dependency table matches tools/packages.txt.
+//tests/docs checks options of commands by running the program.
 """
 
 import glob
@@ -42,7 +42,7 @@ def check_links(root, page, text):
 
 
 def exists_somewhere(root, page, path):
-    """Whether a path of a code span exists from the root, as an include, or by its end in the page's top folder."""
+    """Whether a path of a code span exists: from the root, as an include, or as the end of a path in the page's top folder."""
     top = page.split("/")[0] if "/" in page else ""
     places = (os.path.join(root, path), os.path.join(root, path.removeprefix("tessera/")),
               os.path.join(root, top, "**", path))
@@ -61,7 +61,7 @@ def spaceless(text):
 
 
 def check_quotes(root, _, text):
-    """A quoted file contains the block, whatever the layout of both."""
+    """A quoted file contains the block; white space is ignored."""
     for block in blocks_of(text, "cpp"):
         path = block.quoted_path
         if path is None:
@@ -73,7 +73,7 @@ def check_quotes(root, _, text):
 
 
 def target_exists(root, label):
-    """Whether the BUILD file of a label's package names it; a rank test is a target for each transport, named by it."""
+    """Whether the BUILD file of a label's package has it. A rank test stands for one target per transport."""
     package, _, name = label.removeprefix("//").partition(":")
     if package.endswith("..."):
         return os.path.isdir(os.path.join(root, package.removesuffix("...")))
@@ -125,7 +125,7 @@ def check_listed(root, page, _):
 
 
 def check_root_page(root):
-    """What only the first page has to say."""
+    """Checks of the root's README only."""
     text = page_text(root, "README.md")
     links = links_of(text)
     for folder in FOLDERS:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Every C++ and CUDA file is laid out as .clang-format says.
+# Checks that every C++ and CUDA file is formatted as .clang-format says.
 #
-#     tools/check_format.sh [ROOT]     prints the places that are not; to mend them: tools/check_format.sh --fix
+#     tools/check_format.sh [ROOT]     prints the differences; tools/check_format.sh --fix corrects them
 set -euo pipefail
 action=(--dry-run --Werror)
 if [[ ${1:-} == --fix ]]; then

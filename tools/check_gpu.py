@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Proves that nothing of the GPU half is left out where it has to be listed.
+"""Checks that lists for GPUs are complete.
 
     tools/check_gpu.py [ROOT]
 
-The bundle of tools/gpu_check: BUILD files are executed as Python, with the macros of tools/tessera.bzl as they are, so a
-test here is the target that Bazel makes. One that is tagged gpu or vendor-libraries must be in tools/gpu_check/tests.bzl,
-with the same program, number of GPUs, device, transport and settings. What the list names must exist.
+The bundle of tools/gpu_check: BUILD files are executed as Python, with the real macros of tools/tessera.bzl, so the tests
+found here are the targets that Bazel makes. A test that is tagged gpu or vendor-libraries must be in
+tools/gpu_check/tests.bzl, with the same program, number of GPUs, device, transport and settings. Everything in the list
+must exist.
 The table of registers: each .cu file has its rows in tools/cuda/REGISTERS.md.
 """
 
@@ -20,12 +21,12 @@ MACROS = "tools/tessera.bzl"
 LIST = "tools/gpu_check/tests.bzl"
 REGISTERS = "tools/cuda/REGISTERS.md"
 TAGS = {"gpu", "vendor-libraries"}
-# What run.py gives by itself, and what only the emulated GPU reads.
+# Set by run.py itself, or read by the emulated GPU only.
 GIVEN = re.compile("TESSERA_PROGRAM|TESSERA_TEST_WORLDS|CUDA_MODULE_LOADING|TESSERA_EMULATED_.*")
 
 
 class Workspace:
-    """Executes .bzl and BUILD files, and remembers the test targets: label -> attributes."""
+    """Executes .bzl and BUILD files, and records the test targets: label -> attributes."""
 
     def __init__(self, root):
         self.root = root
@@ -76,7 +77,7 @@ class Workspace:
         return self._loaded[file]
 
     def read(self):
-        """All BUILD files; returns what the list of the bundle defines."""
+        """Executes all BUILD files; returns the names that the list of the bundle defines."""
         for folder, folders, files in sorted(os.walk(self.root)):
             folders[:] = [name for name in folders if not name.startswith((".", "bazel-"))]
             self._package = os.path.relpath(folder, self.root).removeprefix(".")
@@ -89,7 +90,7 @@ class Workspace:
 
 
 class Nothing(list):
-    """What other .bzl files define: empty lists, and macros that make no test."""
+    """Stands for the names of other .bzl files: empty lists, and macros that make no test."""
 
     def __call__(self, *_, **__):
         return Nothing()
@@ -100,7 +101,7 @@ def stand_in(name):
 
 
 def settings_of(target):
-    """The environment that a target's program gets: of tools/run_with.sh, by its arguments."""
+    """The environment of a target's program: the arguments of tools/run_with.sh set it."""
     settings = dict(target.get("env", {}))
     for argument in target.get("args", []):
         match = re.fullmatch(r"(\w+)='(.*)'", argument)
@@ -110,7 +111,7 @@ def settings_of(target):
 
 
 def program_of(workspace, label, target):
-    """//package:X where the target runs the test cases of X_cases; None where it is no such test."""
+    """//package:X if the target runs the test cases of X_cases; None if it is not such a test."""
     package = label[2:].partition(":")[0]
     for dep in target.get("deps", []):
         if dep.endswith("_cases"):
@@ -124,7 +125,7 @@ def program_of(workspace, label, target):
 
 
 def differences(workspace, label, row):
-    """What is wrong with a row of the list."""
+    """The error in a row of the list, if any."""
     target = workspace.tests.get(label)
     if target is None:
         return [f"{LIST} has {label}, which is no test"]

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Proves that Tessera's floors stand on each other in one direction, and that each library has one place.
+"""Checks that dependencies between the code layers go in one direction, and that each library has one place.
 
     tools/check_layers.py [ROOT]
 
-From the BUILD files: no target reaches, through any chain of deps, a floor that it must not know, nor sees a toolkit's
-headers from far. From the #includes: our
-headers are included as "tessera/..." and owned by a target that is a direct dep; each library is included only in its
-place, by a target that depends on it, and in no public header.
+From the BUILD files: no target depends, directly or not, on a layer that it must not use, or exposes a toolkit's headers to
+its users. From the #includes: our headers are included as "tessera/..." and owned by a target that is a direct dep; each
+library is included only in its place, by a target that depends on it, and in no public header.
 """
 
 import os
@@ -15,7 +14,7 @@ import sys
 
 from build_graph import FLOORS, direct_deps, reachable, read_targets
 
-# What the targets of a floor may depend on, besides their own floor; the lowest floor comes first.
+# The layers that the targets of a layer may depend on, besides their own; the lowest layer comes first.
 BELOW = {
     "tensor": set(),
     "autograd": {"tensor"},
@@ -25,7 +24,7 @@ BELOW = {
     "models": {"nn", "autograd", "tensor"},
 }
 
-# Packages (ending in "/") whose targets may depend on more than their floor, and what is added.
+# Packages (ending in "/") whose targets may depend on more layers, and the layers that are added.
 REACHES_MORE = {
     "//distributed/parameters/": {"nn", "autograd"},
     "//distributed/tensor_parallel/": {"nn", "autograd"},
@@ -34,7 +33,7 @@ REACHES_MORE = {
     "//models/examples/": {"fsdp", "distributed", "//:tessera"},  # written as a user would write them
 }
 
-# The targets that stand for a whole floor. They may depend on what any package of their floor may depend on.
+# The targets that collect a complete layer. They may depend on everything that a package of their layer may depend on.
 WHOLE_FLOORS = {f"//{floor}:{floor}": floor for floor in BELOW}
 
 # The page that shows these rules; check_page() compares it with them.
@@ -42,7 +41,7 @@ PAGE = "CONTRIBUTING.md"
 
 
 def page_of_rules():
-    """The rules as the table of PAGE, from the highest floor to the lowest."""
+    """The rules as the table of PAGE, from the highest layer to the lowest."""
     def listed(floors):
         ordered = [floor for floor in reversed(BELOW) if floor in floors]
         return ", ".join(f"`{floor}`" for floor in ordered) or "nothing of ours"
@@ -60,7 +59,7 @@ def page_of_rules():
 
 
 def check_page(root):
-    """PAGE shows the rules as they are."""
+    """PAGE shows the current rules."""
     path = os.path.join(root, PAGE)
     if not os.path.exists(path):
         return
@@ -70,9 +69,9 @@ def check_page(root):
 
 
 ANYWHERE = r""
-# Has the functions that the headers of CUDA declare.
+# Implements the functions that CUDA's headers declare.
 EMULATED = r"tests/support/emulated_gpu/|tests/tools/emulated_gpu/"
-# Library (its name under //tools/third_party) -> which includes are its, and the files that may include it.
+# Library (its name under //tools/third_party) -> a pattern for its includes, and the files that may include it.
 LIBRARIES = {
     "eigen": (r"(unsupported/)?Eigen/", r"tensor/kernels/cpu/|tests/"),
     "onednn": (r"dnnl|oneapi/", r"tensor/kernels/cpu/"),
@@ -93,10 +92,10 @@ LIBRARIES = {
     "zlib": (r"(zlib|zconf)\.h$", r"models/data/|tests/"),
 }
 
-# Of hundreds of headers: their users depend on them by implementation_deps.
+# They have hundreds of headers: targets depend on them by implementation_deps.
 TOOLKITS = ("eigen", "onednn", "cublas", "cudnn", "cuda_runtime", "nccl", "gloo")
 
-# Public headers that show a library after all: path -> library and reason.
+# Exceptions: public headers that include a library: path -> library and reason.
 SHOWN = {
     "tensor/check.h": ("fmt", "TESSERA_CHECK checks its format strings when it is compiled"),
     "distributed/objects.h": ("json", "it exchanges JSON values; the header has their names only"),
@@ -109,7 +108,7 @@ SOURCE_ENDINGS = (".h", ".cc", ".cu", ".cuh")
 
 
 def floor_of(label):
-    """The floor a label lies on, or None for tools, tests and the outside."""
+    """The layer of a label; None for tools, tests and external labels."""
     if not label.startswith("//"):
         return None
     top = label[2:].split(":")[0].split("/")[0]
@@ -134,7 +133,7 @@ def chain_to(reached_from, label, dep):
 
 
 def check_deps(targets):
-    """Every floor a target reaches is one it may know."""
+    """A target depends only on layers that it may use."""
     for label, target in targets.items():
         allowed = allowed_floors(target)
         reached_from = reachable(targets, label)
@@ -146,7 +145,7 @@ def check_deps(targets):
 
 
 def check_toolkits(targets):
-    """No target above tensor shows its users a toolkit's headers, but by a dep of its own."""
+    """No target above tensor exposes a toolkit's headers to its users, except through its own deps."""
     toolkits = {f"//tools/third_party:{name}" for name in TOOLKITS}
     for label, target in targets.items():
         if floor_of(label) in ("tensor", None) or target.package.endswith(("/cuda", "/nccl")):
@@ -229,7 +228,7 @@ def check_includes(root, targets):
 
 
 def check_folders(root):
-    """No folder at the top but the floors, tests and tools."""
+    """The only top folders are the layers, tests and tools."""
     for entry in sorted(os.listdir(root)):
         known = entry in (*FLOORS, "tests", "tools") or entry.startswith((".", "bazel-"))
         if os.path.isdir(os.path.join(root, entry)) and not known:

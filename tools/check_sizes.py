@@ -22,7 +22,7 @@ SMALL = 40
 FOLDER_AIM = 40  # files
 ENDINGS = (".h", ".cc", ".cu", ".py", ".bzl")
 
-# What may be longer: "path" or "path:function" -> why.
+# Exceptions: "path" or "path:function" -> reason.
 EXCEPTIONS = {}
 
 

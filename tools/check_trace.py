@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Checks a trace that Tessera wrote (tessera train --trace): says what it holds, or all that is wrong with it.
+"""Checks a trace that Tessera wrote (tessera train --trace): prints its contents, or all errors in it.
 
     tools/check_trace.py TRACE.json
 
 It must be a Chrome trace in which
 
-    - every event has a phase, a process, a thread and a finite time; no slice is shorter than nothing;
-    - begin and end balance, and the slices of a track nest; of those that begin together the outer stands first;
-    - all ranks are there, with names for their processes and tracks, and went through the same steps;
+    - every event has a phase, a process, a thread and a finite time; no slice has a negative duration;
+    - begin and end events balance, and the slices of a track nest; of slices that begin together the outer one comes first;
+    - all ranks are present, with names for their processes and tracks, and ran the same steps;
     - each collective is on all ranks of its group, in one order, with the same operation, dtype and bytes;
-    - both ends of each arrow lie in slices, and none goes back in time; counters and spans are in order;
-    - the clocks of the ranks agree within 1 ms: no rank leaves a barrier 1 ms before another one comes to it, and of the
-      barriers there is one that each rank left within 1 ms of rank 0. (Not every one: a rank that the machine does not
-      run when a barrier ends sees that later.)
+    - both ends of each arrow are in slices, and no arrow goes back in time; counters and spans are in order;
+    - the clocks of the ranks agree within 1 ms: no rank leaves a barrier more than 1 ms before another one enters it, and
+      each rank left at least one barrier within 1 ms of rank 0. (Not every barrier: a rank that was not scheduled when
+      the barrier ended notices it later.)
 
-Exit status: 0 when all of it is so, 1 otherwise, 2 when there is no such file.
+Exit status: 0 if all of this is true, 1 otherwise, 2 if the file does not exist.
 """
 
 import bisect
@@ -26,7 +26,7 @@ import sys
 NANOSECONDS = 1000  # in one of the file's microseconds
 TOLERANCE = 1_000_000  # of clocks
 SHOWN = 20  # problems
-# Bytes of the whole values do not agree between ranks by nature.
+# Bytes of gathered values differ between ranks.
 UNEQUAL = {"all_to_all"}
 
 
@@ -46,7 +46,7 @@ class Slice:
         self.end = end
 
     def order(self):
-        """Outer slices before inner ones; a module is around its work and around the modules in it."""
+        """Sort key: outer slices before inner ones; a module before its work and the modules inside it."""
         depth = len(self.name) if self.category == "module" else math.inf
         return (self.begin, -self.end, depth, self.place)
 
@@ -165,7 +165,7 @@ class Checker:
                 around.append(each)
 
     def is_whole(self):
-        """Nothing was left out because a rank's trace was full."""
+        """Nothing was dropped because a rank's trace was full."""
         return not any(self.about.get("dropped", []))
 
     # ---- ranks ----------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class Checker:
         return [each for each in self.slices if each.category == "collective"]
 
     def check_collectives(self):
-        """By group and rank: what was called, by sequence number."""
+        """The calls by group and rank, and by sequence number."""
         groups = collections.defaultdict(lambda: collections.defaultdict(list))
         for each in self.collectives():
             args = each.args
@@ -288,7 +288,7 @@ class Checker:
     def lies_in_slice(self, event, begins):
         track, at = (event["pid"], event["tid"]), nanoseconds(event["ts"])
         slices = self.by_track.get(track, [])
-        # Of slices that nest, one that holds the time is the last that began before it, or around that one.
+        # Among nested slices, the one that contains the time is the last that began before it, or one around that.
         last = bisect.bisect_right(begins.get(track, []), at) - 1
         while last >= 0:
             if slices[last].end >= at:

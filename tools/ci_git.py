@@ -1,15 +1,15 @@
-"""What .ci/run and tools/nightly ask git."""
+"""Queries of .ci/run and tools/nightly to git."""
 
 import os
 import subprocess
 
 
 class GitError(Exception):
-    """Why git cannot tell."""
+    """Why git cannot give the result."""
 
 
 class Git:
-    """One checkout. Every function throws GitError where git is missing or `root` is not the top folder of a repository."""
+    """One checkout. Every function throws GitError if git is missing or `root` is not the top folder of a repository."""
 
     def __init__(self, root):
         self.root = root
@@ -29,7 +29,7 @@ class Git:
         return done.stdout
 
     def commit(self):
-        """The hash of the commit that is checked out."""
+        """The hash of the current commit."""
         if self._ask("rev-parse", "--show-prefix").strip():
             raise GitError(f"{os.path.basename(self.root)} is not the top folder of a git repository")
         return self._ask("rev-parse", "HEAD").strip()
@@ -39,7 +39,7 @@ class Git:
             raise GitError("this clone is shallow, so its commits cannot be counted")
 
     def number(self):
-        """The number of commits in the history of the one that is checked out, including it. GitError in a shallow clone."""
+        """The number of commits up to the current one, including it. GitError in a shallow clone."""
         self.commit()
         self._demand_history()
         return int(self._ask("rev-list", "--count", "HEAD"))

@@ -31,7 +31,7 @@ class Job:
     runs: str  # tests/STATUS.md shows it
     targets: tuple
     options: tuple = ()
-    tags: str = ""  # which tests of the targets, for --test_tag_filters
+    tags: str = ""  # the value of --test_tag_filters
     needs_toolkit: bool = False
 
 
@@ -51,7 +51,7 @@ def _gpu(name, runs, *targets, tags="gpu"):
 TENSOR, AUTOGRAD, NN, SUPPORT, DISTRIBUTED, FSDP = FLOORS = tuple(
     f"//tests/{folder}/..." for folder in ("tensor", "autograd", "nn", "support", "distributed", "fsdp"))
 ALL_OTHERS = ("//...", *(f"-{floor}" for floor in FLOORS))
-# The emulated GPU takes too long for the others.
+# All of fsdp takes too long on the emulated GPU.
 FSDP_ON_GPU = tuple(f"//tests/fsdp:{name}" for name in (
     "clip_test_cuda", "composition_test_cuda", "training_test_cuda",
     "clip_test_nccl", "fsdp_test_nccl", "training_test_nccl"))
@@ -69,13 +69,13 @@ JOBS = (
     _gpu("gpu_kernels", "CUDA kernels compared with CPU kernels, tensor, small benchmarks", "//tests/gpu/...", TENSOR,
          "//tests/tools/emulated_gpu/...", "//tests/tools/gpu_benchmarks/...", tags="gpu,emulated"),
     _gpu("gpu_below", "autograd and nn", AUTOGRAD, NN),
-    # One suite trains mixtures of experts for longer than the emulated GPU should take.
+    # One suite trains mixtures of experts for too long on the emulated GPU.
     _gpu("gpu_ranks", "distributed, models and the program", DISTRIBUTED, "//tests/models/...", "//tests/program/...",
          "-//tests/models:mixture_of_experts_ranks_test_cuda"),
     _gpu("gpu_fsdp", "a part of fsdp", *FSDP_ON_GPU),
     Job("outside", "a workspace of its own that uses Tessera", ("//tests/build:outside_workspace_test",)),
 )
-# What .ci/run runs each time.
+# The arguments for the test suite, which .ci/run always runs.
 SUITE = Job("tests", "the whole suite", ("//...",))
 
 # From one commit to the next, the rotation goes this far in JOBS. Steps of 5 reach all 13 jobs and never put two jobs that
@@ -96,14 +96,14 @@ def job_named(name):
 
 
 def arguments(job):
-    """What follows `tools/bazel test`."""
+    """The arguments of `tools/bazel test`."""
     only_these = () if job is SUITE else ("--build_tests_only", f"--test_tag_filters={job.tags}")
     return ["--keep_going", "--curses=no", "--color=no", "--show_progress_rate_limit=60", *job.options, *only_these, "--",
             *job.targets]
 
 
 def toolkit_here():
-    """Whether a CUDA toolkit is installed. The build looks for itself (tools/cuda/); .ci/run compares."""
+    """Whether a CUDA toolkit is installed. The build searches separately (tools/cuda/); .ci/run compares."""
     folders = [*CUDA_FOLDERS, os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
     compilers = [os.path.join(folder, "bin", "nvcc") for folder in folders if folder]
     return shutil.which("nvcc") is not None or any(os.access(path, os.X_OK) for path in compilers)
@@ -135,8 +135,8 @@ def choose_by_rotation(git, has_toolkit, today, say):
 def choose(wanted, git, has_toolkit, today, say):
     """The jobs of one run of .ci/run.
 
-    `wanted` is the text of TESSERA_CI_JOBS, empty for the rotation. `say` gets a line for each thing worth knowing.
-    Throws ValueError for an unknown name.
+        `wanted` is the text of TESSERA_CI_JOBS, empty for the rotation. `say` is called with each line to print.
+        Throws ValueError for an unknown name.
     """
     if not wanted.split():
         return choose_by_rotation(git, has_toolkit, today, say)

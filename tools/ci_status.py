@@ -27,7 +27,7 @@ class Row:
     commit: str = NEVER  # where the job last passed: 7 to 40 hex digits, or NEVER
     date: str = NOTHING
     minutes: str = NOTHING
-    failed: str = NOTHING  # where and how the job failed, if it did after it last passed
+    failed: str = NOTHING  # where and how the job failed, if that was after it last passed
     remarks: str = NOTHING
 
 
@@ -88,7 +88,7 @@ def with_rows(text, rows):
 
 
 def age_of(row, git):
-    """What is to be said of a row's age; None if it is young enough."""
+    """The warning for a row's age; None if the row is recent."""
     if row.commit == NEVER:
         return "has never passed"
     after = git.commits_after(row.commit)
@@ -98,7 +98,7 @@ def age_of(row, git):
 
 
 def warnings(text, git):
-    """The lines that .ci/run prints before its last one."""
+    """The warnings that .ci/run prints before its last line."""
     try:
         rows = rows_of(text).values()
     except ValueError as error:

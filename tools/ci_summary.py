@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Counts what ran, by test case where the test tells, for the last line of .ci/run.
+"""Counts the test cases that ran (the targets, for tests that do not report cases), for the last line of .ci/run.
 
     tools/ci_summary.py STAGE:STATUS:FILE ...
 
@@ -74,7 +74,7 @@ def count_test(label, result):
 
 
 def count_events(lines):
-    """A build event file: every test target that Bazel was asked for is passed, failed, or left out here."""
+    """A build event file: counts every requested test target as passed, failed, or skipped."""
     count, tests, seen, left_out = Count(), [], set(), set()
     for line in lines:
         event = json.loads(line)

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 
-# Options of GCC that clang tools refuse.
+# Options of GCC that clang tools reject.
 GCC_ONLY = {"-fno-canonical-system-headers", "-Wno-free-nonheap-object", "-Wunused-but-set-parameter"}
 DROPPED_WITH_VALUE = {"-MF", "-o"}
 
@@ -21,7 +21,7 @@ def bazel(*arguments):
 
 
 def clang_arguments(arguments):
-    """A compile command without outputs and without what only GCC understands."""
+    """A compile command without outputs and without options that only GCC knows."""
     kept, skip = [], False
     for argument in arguments:
         if not skip and argument not in GCC_ONLY and argument not in DROPPED_WITH_VALUE and argument != "-MD":

@@ -1,4 +1,4 @@
-"""tessera_compile_fail_test: a source file that the compiler must refuse, with a given message."""
+"""tessera_compile_fail_test: a source file that the compiler must reject with a given message."""
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
@@ -64,5 +64,5 @@ compile_fail_test = rule(
 )
 
 def tessera_compile_fail_test(name, src, message, deps = [], **kwargs):
-    """Passes if `src`, compiled against `deps`, is refused by the compiler and its errors contain `message`."""
+    """Passes if the compiler, with `deps`, rejects `src` and its errors contain `message`."""
     compile_fail_test(name = name, src = src, deps = deps, message = message, size = "small", **kwargs)

@@ -1,8 +1,7 @@
 """Finds the functions of a C++ or CUDA file and their length in lines, without a compiler.
 
-Works on the shape of the text: comments, literals and preprocessor lines are blanked, then braces are followed, and what
-stands before an opening brace tells a function from a class, a namespace or data. Lambdas belong to the function that
-holds them.
+Comments, literals and preprocessor lines are blanked; then braces are matched, and the text before an opening brace
+distinguishes a function from a class, a namespace or data. Lambdas belong to the function that contains them.
 """
 
 import re
@@ -26,7 +25,7 @@ _INITIALISERS = re.compile(r"\)\s*(?:noexcept\s*)?:(?!:)")
 
 
 def _blank(match):
-    """Keeps the line breaks of what is removed, so that line numbers stay right."""
+    """Keeps the line breaks of removed text, so that line numbers stay correct."""
     text = match.group(0)
     return '""' + "\n" * text.count("\n") if text.startswith(('"', "R")) else "\n" * text.count("\n")
 
@@ -48,7 +47,7 @@ def _without_template(head):
 
 
 def _kind(head):
-    """What a brace after `head` opens: 'function', 'scope' (namespace, class) or 'data'."""
+    """The kind of block that a brace after `head` opens: 'function', 'scope' (namespace, class) or 'data'."""
     head = _without_template(head.replace('""', " "))
     if not head or _NAMESPACE.match(head) or _CLASS.match(head):
         return "scope"

@@ -21,13 +21,13 @@ _written_repository = repository_rule(
 
 _CC_RULES = ["cc_binary", "cc_import", "cc_library", "cc_test", "cc_toolchain", "cc_toolchain_suite"]
 
-# What Bazel's own tools load from @rules_cc, answered by the rules built into Bazel.
+# Bazel's own tools load these names from @rules_cc; here they are the rules built into Bazel.
 _RULES_CC = {
     "cc/BUILD": 'exports_files(["defs.bzl"])\n',
     "cc/defs.bzl": "\n".join(["%s = native.%s" % (rule, rule) for rule in _CC_RULES]) + "\n",
 }
 
-# What every test rule refers to; only `bazel coverage` would use it.
+# Every test rule refers to it; only `bazel coverage` would use it.
 _COVERAGE_TOOLS = {
     "BUILD": """filegroup(
     name = "coverage_report_generator",

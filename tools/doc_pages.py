@@ -11,13 +11,13 @@ _SOURCE_PATH = re.compile(r"// ((?:\w[\w.-]*/)+[\w.-]+\.(?:h|cc|cu))$")
 
 @dataclass
 class Block:
-    language: str  # what stands after the opening fence
+    language: str  # the word after the opening fence
     line: int  # of the first line of the text, from 1
     text: str
 
     @property
     def quoted_path(self):
-        """The file that a block quotes: one that begins with a comment which is a path. None for other blocks."""
+        """The file that a block quotes, if its first line is a comment with a path; else None."""
         match = _SOURCE_PATH.match(self.text.partition("\n")[0])
         return match and match.group(1)
 
@@ -61,7 +61,7 @@ def links_of(text):
 
 
 def anchors_of(text):
-    """What a #fragment can name: the headings, as web front ends spell them."""
+    """The valid #fragments: the headings, in the form that web front ends use."""
     headings = re.findall(r"^#+ +(.*)$", prose_of(text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 

@@ -1,4 +1,4 @@
-"""linked_only: what a library links, without the headers of what it was made from."""
+"""linked_only: links a library without exposing the headers that it was built from."""
 
 def _linked_only_impl(ctx):
     deps = ctx.attr.deps

@@ -18,14 +18,14 @@ tessera_cuda_library = _tessera_cuda_library
 
 TESSERA_COPTS = ["-std=c++20", "-Wall", "-Wextra", "-Werror"]
 
-# Tests are compiled without optimisation: nobody waits for their own code, everybody for the compiler. For one test of 200
-# lines it takes 2.7 s instead of 3.3 s with -O1, and 2.3 s with Catch2's smaller checks (third_party/system_library.bzl).
+# Tests are compiled without optimisation: compiling takes longer than running their own code. For one test of 200 lines
+# it takes 2.7 s instead of 3.3 s with -O1, and 2.3 s with Catch2's smaller checks (third_party/system_library.bzl).
 TESSERA_TEST_COPTS = select({
     str(Label("//tools:optimized")): ["-O0"],
     "//conditions:default": [],
 })
 
-# What nearly every source includes, compiled once (precompiled/precompiled_header.bzl).
+# Headers that nearly every source includes, compiled once (precompiled/precompiled_header.bzl).
 _STANDARD = str(Label("//tools/precompiled:tessera_standard"))
 _TESTS_OF_FLOOR = {
     "tensor": "tensor",
@@ -66,7 +66,7 @@ def _private_headers(name, headers, deps, testonly = False):
     return deps + [name + "_private"]
 
 def _library_with_hidden_deps(name, srcs, hdrs, deps, hidden_deps, copts, visibility, common, kwargs):
-    """<name> with the headers `hdrs`; the headers of hidden_deps are for srcs alone."""
+    """<name> with the headers `hdrs`; the headers of hidden_deps are visible to srcs only."""
     parts = dict(
         testonly = kwargs.get("testonly"),
         tags = kwargs.get("tags", []),
@@ -151,7 +151,7 @@ def _with_test_main(deps):
     return deps + ([_TEST_MAIN] if _TEST_MAIN not in deps else [])
 
 def _precompiled_for(copts):
-    """For a test's sources: headers that its package may use, precompiled with the options that the sources have."""
+    """Headers that the tests of a package may include, precompiled with the options of the tests' sources."""
     if "-O2" in copts:
         return _STANDARD
     folders = native.package_name().split("/")
@@ -159,7 +159,9 @@ def _precompiled_for(copts):
     return str(Label("//tests/precompiled:tessera_%s_tests" % floor))
 
 def _test_cases(name, srcs, deps, copts, data):
-    """A library of test cases, for several programs and for the bundle of //tools/gpu_check; returns the deps of these."""
+    """A library of test cases, for several programs and for the bundle of //tools/gpu_check; returns the deps of these
+    programs.
+    """
     headers = _headers_of(srcs)
     tessera_library(
         name = name + "_cases",
@@ -177,12 +179,12 @@ def _test_cases(name, srcs, deps, copts, data):
     return [name + "_cases"]
 
 def _gpus_env(gpus):
-    """How many GPUs a test needs. With several, its rank threads may use NCCL: see GPUs in distributed/README.md."""
+    """The number of GPUs a test needs. With several, its rank threads may use NCCL: see GPUs in distributed/README.md."""
     loading = {"CUDA_MODULE_LOADING": "EAGER"} if gpus > 1 else {}
     return dict(loading, TESSERA_TEST_GPUS = str(gpus))
 
 def _run_with(name, program, settings, data, **kwargs):
-    """A test that runs the program of another one with settings of its own."""
+    """A test that runs the program of another one with other settings."""
     native.sh_test(
         name = name,
         srcs = [str(Label("//tools:run_with.sh"))],
@@ -192,7 +194,7 @@ def _run_with(name, program, settings, data, **kwargs):
     )
 
 def _run_on_cuda(name, program, settings, size, tags, data):
-    """The same program with CUDA tensors where nothing else is said: <program>_cuda, skipped without a GPU."""
+    """The same program with the GPU as the default device: <program>_cuda, skipped without a GPU."""
     _run_with(name, program, settings, data, size = size, tags = ["gpu"] + tags, target_compatible_with = needs_cuda())
 
 def tessera_cc_test(name, srcs = [], deps = [], copts = [], size = "small", data = [], devices = ["cpu"], tags = [], env = {}, **kwargs):
@@ -240,7 +242,9 @@ def _gpu_tags(gpus):
     return ["gpu", "exclusive"] + (["multi-gpu"] if gpus > 1 else []) if gpus > 0 else []
 
 def tessera_gpu_test(name, gpus = 1, tags = [], env = {}, **kwargs):
-    """A Catch2 test that needs `gpus` GPUs: with fewer it reports itself skipped, without CUDA it is left out."""
+    """A Catch2 test that needs `gpus` GPUs: it reports itself skipped if there are fewer, and is left out in a build
+    without CUDA.
+    """
     tessera_cc_test(
         name = name,
         tags = _gpu_tags(gpus) + tags,
@@ -249,7 +253,7 @@ def tessera_gpu_test(name, gpus = 1, tags = [], env = {}, **kwargs):
     )
 
 def _run_ranks_on_cuda(name, devices, env, size, tags, data):
-    """Targets <name>_cuda and <name>_nccl, where devices ask for them; returns their names."""
+    """The targets <name>_cuda and <name>_nccl, if `devices` requests them; returns their names."""
     targets = []
     for form, transport, gpus in [("cuda", "local", 1), ("nccl", "nccl", 2)]:
         if form not in devices:
@@ -324,7 +328,7 @@ def tessera_rank_test(
     )
     targets = [local, name + "_" + transport] + _run_ranks_on_cuda(name, devices, common, size, tags, data)
 
-    # A suite takes tests in that are tagged manual, and //... takes suites in that are not.
+    # A test_suite includes tests tagged manual, and //... includes suites that are not tagged so.
     native.test_suite(name = name, tests = targets, tags = [tag for tag in tags if tag == "manual"])
 
 _MARCH = {

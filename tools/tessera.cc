@@ -1,5 +1,5 @@
 // The program `tessera`. Exit codes: 0 done, 1 the run failed, 2 nothing was started, 130 and 143
-// interrupted, 141 nobody reads the output.
+// interrupted, 141 the reader of the output has gone.
 
 #include <signal.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ int report(int code, const std::string& message) {
   return code;
 }
 
-// Signals do not end the first process of a container by themselves.
+// By default, signals do not end the first process of a container.
 void end_by_signals_as_first_process() {
   if (getpid() != 1) return;
   for (const int signal : {SIGINT, SIGTERM, SIGHUP})

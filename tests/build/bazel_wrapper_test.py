@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/bazel on machines that lack packages: what it says, what it installs, when it gives up.
+"""tools/bazel on machines that lack packages: its messages, the packages it installs, and when it fails.
 
 apt-get, dpkg-query, id and sudo are replaced by small scripts; nothing is installed.
 """
@@ -11,7 +11,7 @@ import unittest
 
 from checker_test_case import TOOLS
 
-# The programs of a bare machine that tools/bazel may use.
+# The programs of a minimal machine that tools/bazel may use.
 COREUTILS = "bash cat dirname env find grep mkdir mktemp mv rm sed tail touch"
 
 
@@ -44,7 +44,7 @@ class BazelWrapperTest(unittest.TestCase):
         self.program("dpkg-query", "cat <<'EOF'\n" + "".join(f"{name} ii \n" for name in packages) + "EOF")
 
     def apt_get(self, answer):
-        """apt-get that notes its arguments and then does `answer`."""
+        """apt-get that records its arguments and then runs `answer`."""
         self.program("apt-get", f'echo "$*" >> {self.folder}/apt\n{answer}')
 
     def asked_of_apt(self):
@@ -109,7 +109,9 @@ class BazelWrapperTest(unittest.TestCase):
             self.assertEqual(file.read(), "--non-interactive\n")
 
     def test_not_debian(self):
-        """Without dpkg-query nothing counts as installed; /etc/os-release of another system is read through grep."""
+        """Without dpkg-query no package counts as installed; grep is replaced to read the /etc/os-release of another
+        system.
+        """
         os.remove(os.path.join(self.bin, "dpkg-query"))
         self.program("grep", 'case "$*" in *os-release*) echo ID=fedora; echo PRETTY_NAME=\\"Fedora 40\\";; '
                              '*) exec /usr/bin/grep "$@";; esac')

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/check_docs.py is green on a tree whose pages tell the truth, and red on each thing that is not there."""
+"""tools/check_docs.py passes on a correct tree, and fails for each thing that does not exist."""
 
 import os
 import unittest

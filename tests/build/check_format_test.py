@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/check_format.sh is red on a file that clang-format would change."""
+"""tools/check_format.sh fails for a file that clang-format would change."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/check_gpu.py is green where the lists have what there is, and red on each kind of fault.
+"""tools/check_gpu.py passes if the lists are complete, and fails for each kind of error.
 
 The macros are the real ones.
 """

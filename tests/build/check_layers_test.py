@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/check_layers.py is green on a small sound tree and red on each kind of fault."""
+"""tools/check_layers.py passes on a small correct tree and fails for each kind of error."""
 
 import unittest
 
@@ -36,7 +36,7 @@ class CheckLayersTest(CheckerTestCase):
     checker = ("check_layers.py",)
 
     def changed(self, **files):
-        """The sound tree with files replaced or added; __ stands for / and _dot_ for a dot."""
+        """The correct tree with files replaced or added; __ stands for / and _dot_ for a dot."""
         tree = sound_tree()
         tree.update({path.replace("__", "/").replace("_dot_", "."): text for path, text in files.items()})
         return tree
@@ -50,14 +50,14 @@ class CheckLayersTest(CheckerTestCase):
         self.assert_red(tree, "//tensor:shape must not reach //nn:module")
 
     def test_chain_inside_a_floor(self):
-        """distributed/launch may not reach nn, also not through distributed/parameters, which may."""
+        """distributed/launch must not depend on nn, not even through distributed/parameters, which may."""
         tree = self.changed(distributed__parameters__BUILD=LOAD + library("mesh_impl", ["//nn:module"]),
                             distributed__launch__BUILD=LOAD + library("world", ["//distributed/parameters:mesh_impl"]))
         self.assert_red(tree, "//distributed/launch:world must not reach //nn:module: "
                               "//distributed/launch:world -> //distributed/parameters:mesh_impl -> //nn:module")
 
     def test_toolkit_seen_from_far(self):
-        """nn may be made with Eigen on the way, and must not see it."""
+        """nn may depend on Eigen indirectly, but must not see its headers."""
         tensor = library("shape", srcs=["shape.cc"], hdrs=["shape.h"])
         sees = tensor.replace("deps = []", "deps = ['//tools/third_party:eigen']")
         self.assert_red(self.changed(tensor__BUILD=LOAD + sees),
@@ -72,7 +72,9 @@ class CheckLayersTest(CheckerTestCase):
         self.assert_green(self.changed(distributed__parameters__BUILD=parameters))
 
     def test_whole_floor(self):
-        """The target that stands for a floor may depend on what packages of the floor may depend on; others may not."""
+        """The target of a complete layer may depend on everything that packages of the layer may depend on; other targets
+        may not.
+        """
         parts = {"distributed__parameters__BUILD": LOAD + library("mesh_impl", ["//nn:module"])}
         whole = LOAD + library("distributed", ["//distributed/parameters:mesh_impl"])
         self.assert_green(self.changed(distributed__BUILD=whole, **parts))
@@ -80,7 +82,7 @@ class CheckLayersTest(CheckerTestCase):
         self.assert_red(self.changed(distributed__BUILD=other, **parts), "//distributed:collectives must not reach //nn:module")
 
     def test_page(self):
-        """CONTRIBUTING.md shows the rules as they are."""
+        """CONTRIBUTING.md shows the current rules."""
         self.assert_red(self.changed(CONTRIBUTING_dot_md="| `nn` | `autograd` | |\n"),
                         "CONTRIBUTING.md does not show the rules of tools/check_layers.py")
 
@@ -101,7 +103,7 @@ class CheckLayersTest(CheckerTestCase):
                         "//nn:module includes tessera/tensor/shape.h in nn/module.h without //tensor:shape in its deps")
 
     def test_dep_on_a_whole_floor(self):
-        """A target without files stands for what it gathers."""
+        """A target without files stands for its deps."""
         tensor = library("tensor", [":shape"]) + library("shape", srcs=["shape.cc"], hdrs=["shape.h"])
         self.assert_green(self.changed(tensor__BUILD=LOAD + tensor,
                                        nn__BUILD=LOAD + library("module", ["//tensor"], hdrs=["module.h"])))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/check_sizes.py is green up to its walls and red beyond them."""
+"""tools/check_sizes.py passes up to its limits and fails above them."""
 
 import unittest
 
@@ -48,7 +48,7 @@ class CheckSizesTest(CheckerTestCase):
             self.assert_red({f"tools/{name}": "def f(x):\n" + "    x += 1\n" * 60}, "f has 61 lines")
 
     def test_shapes_of_functions(self):
-        """Bodies are found behind initialisers, qualifiers, templates and test macros, braces in literals are not."""
+        """Bodies are found after initialisers, qualifiers, templates and test macros; braces in literals are ignored."""
         body = "  ++x;\n" * 60
         for name, head in {
             "Box": "struct Box { Box() : a_{1}, b_{2}\n{",

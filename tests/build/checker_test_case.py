@@ -1,4 +1,4 @@
-"""What the tests of the checkers share: a small tree written for one test, and a checker run on it."""
+"""Shared by the tests of the checkers: a small tree written for one test, and a checker run on it."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ TOOLS = os.path.join(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"], "t
 
 
 class CheckerTestCase(unittest.TestCase):
-    """`run_checker` writes files into a fresh folder and returns the checker's exit status and output."""
+    """`run_checker` writes files into a new folder and returns the checker's exit status and output."""
 
     checker = ()
 

@@ -24,7 +24,7 @@ class CountingGit:
 
 
 def chosen(wanted="", commits=0, has_toolkit=True, today=TODAY):
-    """The names of the jobs, and what is said about them."""
+    """The names of the jobs, and the printed lines."""
     said = []
     jobs = choose(wanted, CountingGit(commits), has_toolkit, today, said.append)
     return [job.name for job in jobs], said

@@ -56,7 +56,7 @@ class CiRunTest(ci_tree.CiTreeTest):
 
     def test_no_job(self):
         self.assertEqual(self.ci(TESSERA_CI_JOBS="none")[1][-1], "3 passed, 0 failed, 0 skipped")
-        self.assertRegex(self.read("state/calls"), "(?m)^build .* //...$")  # what is not a test
+        self.assertRegex(self.read("state/calls"), "(?m)^build .* //...$")  # this is not a test
         self.assertEqual(self.targets_run(), ["//..."])
 
     def test_unknown_job(self):
@@ -72,7 +72,7 @@ class CiRunTest(ci_tree.CiTreeTest):
         self.assertEqual(len(self.targets_run()), 3)
 
     def test_warnings_are_before_the_count(self):
-        # Whatever the page of the real history says by now.
+        # Independent of the current page of the real history.
         page = re.sub(r"(?m)^(\| `\w+` \| [^|]+ \|).*$", r"\1 never | - | - | - | - |", self.read("tests/STATUS.md"))
         self.write("tests/STATUS.md", page)
         status, lines = self.ci(TESSERA_CI_JOBS="none")

@@ -26,7 +26,7 @@ class NoGit:
 
 
 def page(**rows):
-    """A page on which these jobs have rows of their own; all others passed on commit aaaaaaa."""
+    """A page with these rows; all other jobs passed on commit aaaaaaa."""
     lines = [rows.get(name) or line_of(Row(name, "tests", "aaaaaaa", "2026-01-02", "3.5")) for name in names()]
     table = f"| {' | '.join(COLUMNS)} |\n|{'---|' * 7}\n{''.join(lines)}"
     return f"# Jobs\n\n| a | table |\n|---|---|\n| `x` | 1 |\n\n{table}\nThe end.\n"

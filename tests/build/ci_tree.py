@@ -1,4 +1,4 @@
-"""A small tree in which .ci/run and tools/nightly run as they are, with scripts in place of Bazel, the checks and git."""
+"""A small tree with the real .ci/run and tools/nightly, and scripts in place of Bazel, the checks and git."""
 
 import os
 import re
@@ -18,7 +18,7 @@ COPIED = ("tools/ci_git.py", "tools/ci_jobs.py", "tools/ci_status.py", "tools/ci
 PROGRAMS = "bash cat dirname env find grep mktemp python3 rm sleep tee wc"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
-# Notes each call. A file of the folder `state` makes a job behave otherwise: it holds words of the command.
+# Records each call. A file in the folder `state` changes the behaviour of a job: it contains words of the command.
 BAZEL = """#!/bin/bash
 cd "$(dirname "$0")/../state" || exit 9
 echo "$*" >>calls
@@ -102,7 +102,7 @@ class CiTreeTest(unittest.TestCase):
             return file.read()
 
     def state(self, **files):
-        """Sets what the scripts look at; None removes a file."""
+        """Sets the file that the scripts read; None removes it."""
         for name, text in files.items():
             if text is None:
                 os.remove(self.path(f"state/{name}"))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which versions of CUDA's libraries a build takes: tools/cuda/versions.bzl, whose functions are Python too."""
+"""The versions of CUDA's libraries that a build accepts: tools/cuda/versions.bzl, whose functions are also Python."""
 
 import sys
 import unittest

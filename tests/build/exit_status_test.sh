@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a test binary answers when no case ran, and when GPUs are missing.
+# The exit status of a test binary if no case ran, and if GPUs are missing.
 set -uo pipefail
 unset TESSERA_REQUIRE_GPUS TESTBRIDGE_TEST_ONLY XML_OUTPUT_FILE
 here=$TEST_SRCDIR/$TEST_WORKSPACE/tests/build

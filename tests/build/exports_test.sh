@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A shared object of kernels exports one symbol: nothing compiled for its instruction set can be taken by another object.
+# A shared object of kernels exports one symbol, so code compiled for its instruction set cannot be linked elsewhere.
 #
 #     exports_test.sh ENTRY OBJECT [ENTRY OBJECT]...
 set -euo pipefail

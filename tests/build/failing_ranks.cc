@@ -1,4 +1,5 @@
-// Rank cases that fail in every way between ones that pass; rank_report_test.sh runs them.
+// Rank cases that fail in every possible way, between cases that pass; rank_report_test.sh runs
+// them.
 #include <unistd.h>
 
 #include <catch2/catch.hpp>

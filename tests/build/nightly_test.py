@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/nightly runs each job once for a commit, goes on after an interruption, and records what passed."""
+"""tools/nightly runs each job once per commit, continues after an interruption, and records the passed jobs."""
 
 import os
 import re

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A workspace of a user, outside of this one: it depends on Tessera by local_repository and tessera_dependencies(), has
-# folders nn/ and tools/ of its own with headers named like Tessera's, and is built and run by a Bazel of its own. Everything
-# of Tessera is looked at from there; compiled is what the program needs, without optimisation and without CUDA, for it takes
-# minutes as it is. Last, a header changes that was precompiled.
+# A user's workspace, outside of this one: it depends on Tessera by local_repository and tessera_dependencies(), has its
+# own folders nn/ and tools/ with headers named like Tessera's, and is built and run by its own Bazel. All of Tessera is
+# analysed from there; only the program's dependencies are compiled, without optimisation and without CUDA, because that
+# takes minutes already. At the end a precompiled header changes.
 set -euo pipefail
 sources=$TEST_SRCDIR/$TEST_WORKSPACE/tests/build/outside_workspace
 tessera=$(dirname "$(readlink -f "$TEST_SRCDIR/$TEST_WORKSPACE/WORKSPACE")")
@@ -38,7 +38,7 @@ expected="the user's loss, version 7: 2 x 3 outputs, 12 gradients"
 [[ $said == *"$expected"* ]] || fail "the program said: $said, expected: $expected"
 bazel test "${options[@]}" --test_output=errors //nn:loss_test
 
-# Bazel learns which headers are inside a precompiled one: a change of one of them reaches what was compiled with it.
+# Bazel must know the headers inside a precompiled one: a change in one of them rebuilds the objects compiled with it.
 precompiling=("${options[@]}" --compilation_mode=opt --force_pic --ui_event_filters=-info --noshow_progress)
 for value in 1 2; do
   sed -i "s/return [0-9]/return $value/" "$outside/precompiled/value.h"

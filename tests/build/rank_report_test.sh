@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What a program of rank cases says over processes: which case failed, on which rank, in which world, and how to repeat it.
+# The report of a program of rank cases with processes: the failed case, its rank and world, and the command to repeat
+# it.
 #
 #     rank_report_test.sh PROGRAM
 set -eu
@@ -28,7 +29,7 @@ for passing in "passes first" "shares the launch" "goes on after a failed check"
   refuse "--test_filter='$passing'"
 done
 
-# The printed filter runs that case and no other.
+# The printed filter runs only that case.
 one=$(TESTBRIDGE_TEST_ONLY='throws\, on one rank' "$1" 2>&1) && status=0 || status=$?
 [[ $status == 1 ]] && grep -q "test cases: 1 | 1 failed" <<<"$one" || { echo "the filter ran: $one"; failed=1; }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/cuda/registers.py: what the table says, and which spills the page allows."""
+"""tools/cuda/registers.py: the contents of the table, and the spills that the page allows."""
 
 import os
 import subprocess
@@ -37,12 +37,12 @@ class RegistersPageTest(unittest.TestCase):
         return done.returncode, done.stdout.splitlines()
 
     def check(self, *allowed):
-        """Of a page that allows these kernels to spill."""
+        """For a page that allows these kernels to spill."""
         self.write(self.page, "".join(f"- allowed to spill: tensor/a.cu: {name}: it is slow\n" for name in allowed))
         return self.run_tool("--check", self.page)
 
     def test_the_most_of_any_one_kernel(self):
-        """Its stores and loads together, not the sum over kernels."""
+        """A kernel's stores and loads together, not the sum over kernels."""
         self.write(self.ptxas, kernel(FAST, 40) + kernel(WIDE, 30, 8, 16) + kernel(NARROW, 32, 4, 4))
         self.assertEqual(self.run_tool()[1][2:], ["| `tensor/a.cu` | sm_90 | 3 | 40 | `fast` | 512 B | 16 B | 24 B |"])
 

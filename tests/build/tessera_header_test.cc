@@ -1,5 +1,5 @@
-// What a program outside may use with this one header: worlds that do not exist, to plan for, and
-// the memory that is kept for reuse.
+// An external program can use, with this one header, fake worlds for planning, and the memory kept
+// for reuse.
 
 #include "tessera/tessera.h"
 

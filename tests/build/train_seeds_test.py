@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/train_seeds runs each seed, prints what it reached, and fails below the accuracy that is wanted."""
+"""tools/train_seeds runs each seed, prints its accuracy, and fails below the required accuracy."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import unittest
 
 from checker_test_case import TOOLS
 
-# Stands for the program: its accuracy depends on the seed, and seed 9 cannot run.
+# Replaces the program: its accuracy depends on the seed, and seed 9 cannot run.
 PROGRAM = """#!/bin/bash
 [ "${*:1:5}" = "train mlp --ranks 2 --seed" ] || { echo "unexpected: $*" >&2; exit 2; }
 [ "$6" = 9 ] && { echo "tessera: no luck" >&2; exit 1; }

@@ -5,19 +5,19 @@ load("//tools:tessera.bzl", "TESSERA_COPTS", "tessera_cc_test", "tessera_library
 # Whether a page compiles does not depend on sanitizers.
 _TAGS = ["no-asan", "no-tsan"]
 
-# What a page shows is short; compiling it fast is worth more than running it fast.
+# The examples are short: compile time matters more than run time.
 _COPTS = ["-O0"]
 
 def doc_page(page, blocks = [], args = [], deps = []):
     """Describes one page.
 
-    Args:
-      page: its label.
-      blocks: the kind of each C++ block, in order. "part": compiled. "program": has a main; also linked and run with
-        `args`. "test" and "rank_test": Catch2 cases, also linked and run. "quote": begins with a comment that is the path of
-        a file of this tree, and is compared with it by tools/check_docs.py.
-      args: of programs.
-      deps: what blocks need beyond //:tessera.
+        Args:
+          page: its label.
+          blocks: the kind of each C++ block, in order. "part": compiled. "program": has a main; also linked and run with
+            `args`. "test" and "rank_test": Catch2 cases, also linked and run. "quote": begins with a comment that is the path
+            of a file of this repository, and is compared with it by tools/check_docs.py.
+          args: of programs.
+          deps: of the blocks, besides //:tessera.
     """
     return struct(page = page, blocks = blocks, args = args, deps = deps)
 
@@ -25,7 +25,7 @@ def _page_name(page):
     return page.replace("//", "").replace("/", "_").replace(":", "_").replace(".md", "").strip("_").lower()
 
 def _one_page(page):
-    """Declares the targets of one page; returns those that show that everything compiles."""
+    """Declares the targets of one page; returns those that fail if a block does not compile."""
     name = _page_name(page.page)
     sources = {}
     for number, kind in enumerate(page.blocks):
@@ -70,12 +70,12 @@ def _one_page(page):
         return [stamp]
     tessera_library(name = name + "_parts", srcs = parts, testonly = True, **common)
 
-    # A library among a test's data would not be compiled; its files are.
+    # A library in a test's data would not be compiled; its files are.
     native.filegroup(name = name + "_parts_compiled", srcs = [name + "_parts"], testonly = True)
     return [stamp, name + "_parts_compiled"]
 
 def doc_pages(name, pages):
-    """A test that passes when all blocks compile, and for each block that can run a test of its own."""
+    """A test that passes if all blocks compile, and a test for each block that can run."""
     compiled = []
     for page in pages:
         compiled += _one_page(page)

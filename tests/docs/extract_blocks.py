@@ -3,8 +3,8 @@
 
     extract_blocks.py PAGE KINDS STAMP [FILE...]
 
-KINDS, separated by commas, is what tests/docs/BUILD says the page has; quotes of files have no FILE. Fails when the page
-has something else.
+KINDS, separated by commas, are the kinds in tests/docs/BUILD; quotes of files have no FILE. Fails if the page has other
+blocks.
 """
 
 import os

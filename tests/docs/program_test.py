@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the pages say about the program is what the program says. (Its options: //tests/program:config_test.)
+"""Compares the pages with the program. (Its options: //tests/program:config_test.)
 
 Data: every page, the program, and the workspace that //tests/build:outside_workspace_test builds.
 """
@@ -29,19 +29,19 @@ def read(path):
 
 
 def program(*words):
-    """What the program prints."""
+    """The output of the program."""
     done = subprocess.run([os.path.join(ROOT, "tools/tessera"), *words], stdout=subprocess.PIPE, check=True, text=True)
     return done.stdout
 
 
 def options_of(*command):
-    """The options that --help shows."""
+    """The options in --help."""
     matches = (OPTION.match(line) for line in program(*command, "--help").splitlines())
     return [match.group(1) for match in matches if match]
 
 
 def arguments_of_tessera(words):
-    """The words a command gives to tessera, or None if it runs something else."""
+    """The arguments that a command passes to tessera, or None if it runs something else."""
     if words[:3] == ["tools/bazel", "run", "//tools:tessera"]:
         return words[words.index("--") + 1:] if "--" in words else []
     return words[1:] if words[0] == "tessera" else None
@@ -74,7 +74,7 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(program("--version"), f"tessera {newest}\n")
 
     def test_workspace_of_a_user(self):
-        """The WORKSPACE and the target shown are those of the workspace that is tested."""
+        """The WORKSPACE and the target on the page are those of the tested workspace."""
         shown = [block.text for block in blocks_of(read("README.md"), "python")]
         tested = read("tests/build/outside_workspace/WORKSPACE.in")
         tested = tested.replace("@TESSERA@", "/path/to/tessera").replace('"outside"', '"mine"')

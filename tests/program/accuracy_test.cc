@@ -1,5 +1,5 @@
-// Training on the real images: two of the ten epochs that `tessera train mlp` makes, which end
-// at 87.3 %. tools/train_seeds judges whole runs.
+// Training on the real images: two of the ten epochs of `tessera train mlp`, which reach 87.3 %.
+// tools/train_seeds checks complete runs.
 
 #include <catch2/catch.hpp>
 #include <cstdio>

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs the completion script in bash, as the Tab key does.
+# Runs the completion script in bash, like the Tab key.
 set -u
 program=$(realpath "$1")
 failures=0
@@ -7,7 +7,7 @@ failures=0
 script=$("$program" completion bash) || exit 1
 source /dev/stdin <<< "$script"
 
-# What is offered for the words, the last of which is being typed.
+# Prints the completions for the words, the last of which is being typed.
 offered() {
   COMP_WORDS=("$@")
   COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
@@ -57,7 +57,7 @@ expect "notes.txt" tessera train gpt --data not
 expect "notes.txt" tessera train gpt --tokenizer not
 expect "bytes" tessera train gpt --tokenizer by
 
-# Every option that help names is offered.
+# Every option of --help is completed.
 for option in $("$program" train moe --help | grep -o '^  --[a-z0-9-]*'); do
   has "$option" tessera train moe "$option"
 done

@@ -64,7 +64,7 @@ TEST_CASE("every option may stand in a file, and the command line wins") {
   CHECK(json({})["steps"] == 7);
   CHECK(json({"--layers", "1"})["layers"] == 1);
   CHECK(json({"--preset", "gpt2"})["dim"] == 768);
-  CHECK(json({"--preset", "gpt2"})["layers"] == 12);  // another preset, with all that it decides
+  CHECK(json({"--preset", "gpt2"})["layers"] == 12);  // another preset, with all its values
   CHECK(json({"--preset", "gpt2"})["tensorboard"] == "off");
   CHECK(json({"--preset", "tiny"})["layers"] == 3);
   CHECK(json({"--epochs", "1"})["epochs"] == 1);
@@ -94,7 +94,7 @@ TEST_CASE("the list of presets counts by shapes") {
   CHECK_THAT(one.out, Contains("in bf16"));
 }
 
-// The options of `tessera train MODEL`, before anything is typed.
+// The options of `tessera train MODEL` before any is typed.
 struct TrainTable {
   explicit TrainTable(const std::string& model) : options(tools::default_options(model)) {
     tools::fill_table(table, options);

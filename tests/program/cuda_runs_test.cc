@@ -1,4 +1,4 @@
-// `tessera train --device cuda`, started as a user would: a few steps have the CPU's losses, on one
+// `tessera train --device cuda`, started as a user would: the first losses equal the CPU's, on one
 // rank, on ranks that share a GPU, on ranks with a GPU each, and with CUDA graphs.
 
 #include <catch2/catch.hpp>
@@ -25,7 +25,7 @@ Words joined(Words words, const Words& more) {
   return words;
 }
 
-// Runs that see one GPU only, whatever the machine has.
+// Runs see one GPU only, even if the machine has more.
 ProgramOptions with_one_gpu() {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   const std::string all = visible == nullptr || *visible == 0 ? "0" : visible;
@@ -33,7 +33,7 @@ ProgramOptions with_one_gpu() {
                           {"TESSERA_EMULATED_GPUS", "1"}}};
 }
 
-// Losses of a small GPT's steps.
+// Losses of a small GPT.
 std::vector<double> gpt_losses(const Words& more, const ProgramOptions& options = {}) {
   const Words sizes = {"--layers",  "1",  "--dim",   "16", "--heads", "2",
                        "--seq-len", "16", "--batch", "4",  "--steps", std::to_string(kSteps),
@@ -41,7 +41,7 @@ std::vector<double> gpt_losses(const Words& more, const ProgramOptions& options 
   return run_tiny("gpt", joined(sizes, more), options).losses();
 }
 
-// Losses of a small network's steps on images.
+// Losses of a small network on images.
 std::vector<double> mlp_losses(const Words& more, const ProgramOptions& options = {}) {
   static const std::string data = [] {
     const std::string made = fresh_folder("images");
@@ -61,7 +61,7 @@ std::vector<double> mlp_losses(const Words& more, const ProgramOptions& options 
 
 using Losses = std::vector<double> (*)(const Words&, const ProgramOptions&);
 
-// The run has the losses of one rank on the CPU.
+// Checks that the run has the losses of one rank on the CPU.
 void check_against_cpu(Losses losses, const Words& words, const ProgramOptions& options = {}) {
   CAPTURE(words);
   const std::vector<double> expected = losses({"--ranks", "1", "--launch", "threads"}, {});
@@ -73,7 +73,7 @@ void check_against_cpu(Losses losses, const Words& words, const ProgramOptions& 
     CHECK(found[std::size_t(i)] == Approx(expected[std::size_t(i)]).epsilon(1e-4));
 }
 
-// Skips the case where there are fewer.
+// Skips the case if there are fewer.
 bool has_gpus(int needed) {
   const int found = gpu_count();
   if (found >= needed) return true;
@@ -122,7 +122,7 @@ TEST_CASE("two rank processes with a GPU each have the losses of one on the CPU"
   check_against_cpu(&gpt_losses, joined({"--ranks", "2"}, more));
 }
 
-// Each command says it in one line, and starts nothing.
+// Each command prints one line and starts nothing.
 void check_refused(const Words& words, const std::map<std::string, std::string>& environment,
                    const std::string& text) {
   CAPTURE(words);

@@ -1,4 +1,4 @@
-// A rank that dies or throws takes the whole run down in seconds, and the message names the first
+// If a rank dies or throws, the whole run ends within seconds, and the message names the first
 // failure.
 
 #include <signal.h>
@@ -19,7 +19,7 @@ namespace {
 using Catch::Matchers::Contains;
 using Clock = std::chrono::steady_clock;
 
-// Which rank a process was started as.
+// The rank of a process.
 std::string rank_of(pid_t pid) {
   const std::string environment = read_file("/proc/" + std::to_string(pid) + "/environ");
   const std::string name = "TESSERA_LAUNCH_RANK=";
@@ -28,7 +28,7 @@ std::string rank_of(pid_t pid) {
   return environment.substr(at + name.size()).c_str();  // up to the zero
 }
 
-// A run that takes until it is stopped.
+// A run that does not end by itself.
 std::vector<std::string> endless(const std::string& out, const std::string& launch) {
   static const std::string data = [] {
     const std::string made = fresh_folder("data");
@@ -76,7 +76,7 @@ TEST_CASE("an exception on one rank ends the run within 5 s and is reported once
   words.insert(words.end(), {"--tensorboard", "off"});
   Program program(words);
   REQUIRE(eventually(std::chrono::seconds(60), [&] { return steps_done(out) > 20; }));
-  // Rank 0 writes the metrics, from here on to a file that is full.
+  // Rank 0 writes the metrics, from here on to a full file.
   rlimit full = {};
   REQUIRE(getrlimit(RLIMIT_FSIZE, &full) == 0);
   full.rlim_cur = std::filesystem::file_size(out + "/metrics.jsonl");

@@ -1,5 +1,5 @@
-// Signals to a run: what was done is kept, the last line says what that is, a second one ends it at
-// once.
+// Signals to a run: its results are kept, the last line describes them, and a second signal ends it
+// at once.
 
 #include <signal.h>
 
@@ -34,7 +34,7 @@ Words endless(const std::string& out, const std::string& launch, const Words& mo
   return words;
 }
 
-// The run of a language model in `out` that the signal ended with this code.
+// Checks a language-model run in `out` that the signal ended, with this exit code.
 void check_interrupted(const ProgramResult& result, const std::string& out, int signal) {
   INFO("standard error: " << result.err);
   CHECK(result.exit_code == 128 + signal);
@@ -136,7 +136,7 @@ TEST_CASE("a run that is the first process of a container is interrupted like an
 TEST_CASE("before the first step the first process of a container ends at once") {
   if (std::system("unshare --fork --pid true 2>/dev/null") != 0)
     return skip("needs the right to make process namespaces");
-  // It waits for a node that does not come.
+  // The run waits for a node that never connects.
   Program program(train_tiny("gpt", {"--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:29477"}),
                   {.through = {"unshare", "--fork", "--pid", "--kill-child"}});
   REQUIRE(eventually(std::chrono::seconds(60), [&] {

@@ -1,4 +1,4 @@
-// Language models trained on several ranks: every model, launch, way to shard and precision.
+// Language models trained on several ranks: every model, launch mode, sharding mode and precision.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -54,7 +54,7 @@ TEST_CASE("every way to shard, every precision and recompute train") {
         line_with(made.result.out, "validation loss") + "\n");
 }
 
-// A port that nobody has at the moment.
+// A port that no process uses at the moment.
 std::string free_port() {
   const int socket_id = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};

@@ -1,5 +1,5 @@
-// Language models trained by the program: what a run prints and leaves, and that generate and eval
-// take it up.
+// Language models trained by the program: what a run prints and writes, and that generate and eval
+// can use it.
 
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -24,7 +24,7 @@ std::string line_with(const std::string& text, const std::string& part) {
   return "";
 }
 
-// Files of a folder whose names begin so.
+// The files of a folder whose names begin with `begin`.
 Words files_of(const std::string& folder, const std::string& begin) {
   Words found;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
@@ -32,7 +32,7 @@ Words files_of(const std::string& folder, const std::string& begin) {
   return found;
 }
 
-// Entries of the header of a safetensors file: 8 bytes of length, then JSON.
+// The number of entries in the header of a safetensors file: 8 bytes of length, then JSON.
 std::size_t tensors_of(const std::string& bytes) {
   std::uint64_t length = 0;
   REQUIRE(bytes.size() > sizeof(length));
@@ -153,7 +153,7 @@ TEST_CASE("the configuration of a run repeats it, also as it is printed") {
 }
 
 TEST_CASE("a tokenizer is learned, its file is trained on, and the run keeps the model") {
-  // A terminal would obey the path's control characters where it is not escaped.
+  // A terminal would execute the path's control characters if they were not escaped.
   const std::string folder = fresh_folder("to\x1b[0mkens"), shown = R"(/to\x1b[0mkens/text.tokens)";
   const std::string file = folder + "/text.tokens";
   const ProgramResult made = run_program({"tokenize", "--data", text_folder(), "--out", file,
@@ -166,7 +166,7 @@ TEST_CASE("a tokenizer is learned, its file is trained on, and the run keeps the
   CHECK_THAT(run.result.out,
              Contains(shown + ": 40 documents, ") && Contains(shown + ".model: 300 tokens"));
   CHECK(run.file("tokenizer.model") == read_file(file + ".model"));
-  std::filesystem::remove(file + ".model");  // the run has its own
+  std::filesystem::remove(file + ".model");  // the run has its own copy
   const ProgramResult text = run_program({"generate", "--run", run.folder, "--prompt", "the cat"});
   INFO("standard error: " << text.err);
   CHECK(text.exit_code == 0);

@@ -1,5 +1,5 @@
-// Wrong inputs to the commands for language models: exit code, one line on standard error that says
-// what was probably meant, nothing on standard output.
+// Invalid input to the commands for language models: exit code, one line on standard error with a
+// suggestion, nothing on standard output.
 
 #include <sys/stat.h>
 

@@ -1,4 +1,4 @@
-// What the program says without running: nearest names, figures, columns of --help, meshes.
+// Texts of the program without running it: nearest names, figures, columns of --help, meshes.
 
 #include <catch2/catch.hpp>
 
@@ -23,7 +23,7 @@ TEST_CASE("edit distance counts added, dropped, replaced and swapped bytes") {
   CHECK(edit_distance("abc", "") == 3);
   CHECK(edit_distance("kitten", "sitting") == 3);
   CHECK(edit_distance("ranks", "rnaks") == 1);
-  CHECK(edit_distance("ca", "abc") == 3);  // no byte is changed twice
+  CHECK(edit_distance("ca", "abc") == 3);  // no byte is edited twice
   CHECK(edit_distance("precison", "precision") == 1);
   CHECK(edit_distance("flaw", "lawn") == 2);
 }

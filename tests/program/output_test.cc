@@ -1,4 +1,4 @@
-// Standard output that nobody reads or that cannot be written, and disks that are full.
+// Standard output without a reader or that cannot be written, and full disks.
 
 #include "tessera/tools/program/options/output.h"
 
@@ -44,7 +44,7 @@ TEST_CASE("other commands whose output nobody reads end in silence too") {
   const bool generates = words.front() == "generate";
   Words all = words;
   if (generates) all.insert(all.end(), {"--run", a_run().folder});
-  // The others write everything at once, often before a reader of one line has gone.
+  // Other commands write everything at once, often before a reader of one line has exited.
   const ProgramResult result = run_program(all, {.one_line = generates, .unread = !generates});
   CHECK(result.exit_code == tools::kOutputClosed);
   CHECK(result.err.empty());

@@ -1,5 +1,5 @@
-// What commands write and replace: only what a run or a command of ours wrote, nothing that they
-// read, and nothing of an earlier run before the first step of the new one.
+// Commands write and replace only files that a run or command of ours wrote, none of their inputs,
+// and no file of an earlier run before the first step of the new one.
 
 #include "tessera/tools/program/run_folder.h"
 
@@ -41,7 +41,7 @@ void check_refused(const Words& words, int exit_code, const std::string& text,
   CHECK(lines_of(result.err).size() == 1);
 }
 
-// What is in a folder, hidden files included: names and contents.
+// The names and contents of the files in a folder, including hidden ones.
 std::map<std::string, std::string> contents(const std::string& folder) {
   std::map<std::string, std::string> found;
   for (const auto& entry : fs::recursive_directory_iterator(folder))
@@ -70,7 +70,7 @@ Words train_mlp(const Words& more) {
       {"train", "mlp", "--data", images(), "--hidden", "8", "--steps", "2", "--batch", "16"}, more);
 }
 
-// An earlier run of its own, with weights: a copy of one.
+// A copy of an earlier run with weights.
 std::string earlier_run(const std::string& name) {
   static const std::string first = [] {
     std::string out = fresh_folder("first");
@@ -82,7 +82,7 @@ std::string earlier_run(const std::string& name) {
   return out;
 }
 
-// Why a run may not have the folder; empty where it may.
+// The reason why a run may not use the folder; empty if it may.
 std::string refusal(const std::string& folder, const std::vector<tools::Input>& inputs = {}) {
   try {
     tools::check_run_folder(folder, inputs);
@@ -92,7 +92,7 @@ std::string refusal(const std::string& folder, const std::vector<tools::Input>& 
   }
 }
 
-// What runs write, and what is left of it where one is killed while it writes.
+// The files that runs write, and temporary files of a run that was killed while writing.
 Words run_files() {
   return Words({"metrics.jsonl", "config.json", "report.html", "loss.svg", "learning_rate.svg",
                 "throughput.svg", "memory.svg", "grad_norm.svg", "model.safetensors",
@@ -142,7 +142,7 @@ TEST_CASE("what a run reads is apart from what it writes, links resolved") {
     };
     CHECK(with(out, in).empty());
     CHECK(with(out, in + "/text").empty());
-    CHECK(with(base + "/output", out).empty());  // a name that begins alike
+    CHECK(with(base + "/output", out).empty());  // a name with the same beginning
     CHECK_THAT(with(out, out), Contains(std::string("is what ") + option + " reads"));
     CHECK_THAT(with(out + "/", base + "/link"), Contains("reads"));
     CHECK_THAT(with(base + "/link", out + "/texts"),
@@ -151,7 +151,7 @@ TEST_CASE("what a run reads is apart from what it writes, links resolved") {
     CHECK_THAT(with(in + "/run", in), Contains(std::string("the folder of ") + option));
     CHECK_THAT(with(base + "/to_in/deeper/run", in + "/"), Contains("the folder of"));
   }
-  // Another name of a file that is to be replaced.
+  // Another name of a file that would be replaced.
   write_file(out + "/metrics.jsonl", "");
   write_file(out + "/.tessera", "tessera run\n");
   CHECK(refusal(out, {{"--data", in + "/text"}}).empty());
@@ -184,14 +184,14 @@ TEST_CASE("a run leaves nothing but what runs are known to write, and a marker")
     CHECK((tools::is_run_file(name) || name == ".tessera"));
     ++count;
   }
-  // config, metrics, weights, sample, summary, trace, events, marker, report and its five pictures.
+  // config, metrics, weights, sample, summary, trace, events, marker, report and its five charts.
   CHECK(count == 14);
   CHECK_FALSE(tools::is_run_file("config.json.bak"));
   CHECK_FALSE(tools::is_run_file("other.svg"));
 }
 
-// What a run finds when it begins, and leaves when it is killed after its first step: nothing that
-// shows the earlier run beside the new one.
+// The folder at the start of a run, and after the run was killed in its first step: no file of the
+// earlier run remains beside the new one.
 TEST_CASE("a run that begins removes every file of the earlier one, and no other file") {
   const std::string out = fresh_folder("begins");
   for (const std::string& name : run_files()) write_file(out + "/" + name, "earlier");
@@ -286,7 +286,7 @@ TEST_CASE("a start that is killed leaves the earlier run, and the next one clear
   REQUIRE(run_program(train_mlp({"--out", out})).exit_code == 0);
   CHECK_FALSE(fs::exists(out + "/.tessera-next"));
   CHECK_FALSE(fs::exists(out + "/.tessera-lock"));
-  // Nothing of the language model is left beside the new run.
+  // No file of the language model remains beside the new run.
   for (const char* gone : {"/model.safetensors", "/sample.txt", "/summary.json"})
     CHECK_FALSE(fs::exists(out + gone));
   CHECK_THAT(read_file(out + "/config.json"), Contains("\"mlp\""));
@@ -322,7 +322,7 @@ TEST_CASE("tokenize replaces its own files and no others") {
   REQUIRE(run_program(tokenize(file, learn)).exit_code == 0);
   const auto made = contents(folder);
   CHECK(made.size() == 2);
-  CHECK(run_program(tokenize(file, learn)).exit_code == 0);  // both again
+  CHECK(run_program(tokenize(file, learn)).exit_code == 0);  // replaces both
   CHECK(contents(folder) == made);
 
   write_file(folder + "/thesis", "mine");
@@ -343,8 +343,8 @@ TEST_CASE("tokenize replaces its own files and no others") {
   CHECK(read_file(folder + "/b.model") == "mine");
   CHECK(read_file(file) == made.at(file));
   CHECK(read_file(file + ".model") == made.at(file + ".model"));
-  CHECK(run_program(tokenize(folder + "/empty")).exit_code == 0);  // as mktemp makes it
-  // Of bytes now; the model beside it is no longer its own.
+  CHECK(run_program(tokenize(folder + "/empty")).exit_code == 0);  // empty, as from mktemp
+  // Now tokenized as bytes; the model beside it is no longer its own.
   CHECK(run_program(tokenize(file)).exit_code == 0);
   check_refused(tokenize(file, learn), 2, ".model was not written by tessera tokenize");
 }

@@ -53,7 +53,7 @@ struct Process {
   pid_t group;
 };
 
-// Every process of the machine that runs; the dead ones that nobody waited for are left out.
+// All running processes of the machine, without zombies.
 std::vector<Process> running_processes() {
   std::vector<Process> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -71,7 +71,7 @@ std::vector<Process> running_processes() {
   return found;
 }
 
-// What the terminal showed since the last call.
+// The terminal's output since the last call.
 std::string read_available(int terminal) {
   std::string text;
   char piece[4096];

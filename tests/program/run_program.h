@@ -1,5 +1,4 @@
-// Runs the program `tessera` as a user would: as another process, of which tests see exit code and
-// output.
+// Runs the program `tessera` in another process, as a user would; tests see exit code and output.
 #pragma once
 
 #include <sys/types.h>
@@ -12,40 +11,39 @@
 namespace tessera::testing {
 
 struct ProgramResult {
-  int exit_code = 0;  // minus the signal's number when one ended it
+  int exit_code = 0;  // minus the signal's number if a signal ended it
   std::string out;
   std::string err;
 };
 
 struct ProgramOptions {
   std::map<std::string, std::string> environment{};  // added to this process's
-  std::string input{};                               // what standard input gives
-  bool terminal = false;  // standard output is a terminal; `out` is what it showed
-  // Standard output is a pipe whose reader takes the first line and goes, as `| head -1` does.
+  std::string input{};                               // standard input
+  bool terminal = false;  // standard output is a terminal; `out` is its contents
+  // Standard output is a pipe whose reader reads one line and exits, as `| head -1` does.
   bool one_line = false;
-  bool unread = false;     // standard output is a pipe whose reader has gone before the start
-  std::string out_path{};  // what standard output is instead, such as /dev/full
-  std::vector<std::string> through{};  // a command in front that becomes the program or starts it
+  bool unread = false;                 // standard output is a pipe without a reader
+  std::string out_path{};              // standard output is this file, such as /dev/full
+  std::vector<std::string> through{};  // a command in front that execs or starts the program
 };
 
-// One run, alone in a process group of its own.
+// One run in its own process group.
 class Program {
  public:
   explicit Program(const std::vector<std::string>& arguments, const ProgramOptions& options = {});
-  // Kills what is left.
+  // Kills the remaining processes.
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  // Waits for the program's own process; throws after a minute or two.
+  // Waits for the program's own process; throws after one or two minutes.
   ProgramResult wait();
   pid_t pid() const { return pid_; }
-  // What it has written to standard output so far, where that is no terminal, pipe or file.
+  // The standard output so far, unless it is a terminal, a pipe or a file.
   std::string output() const;
-  // The processes it started that are still there.
+  // The processes it started that still exist.
   std::vector<pid_t> children() const;
-  // Its processes that are alive, itself included; children that moved to another group are found
-  // too.
+  // Its processes that are alive, including itself and children that moved to another group.
   std::vector<pid_t> alive() const;
 
  private:
@@ -56,15 +54,16 @@ class Program {
   std::string folder_;
 };
 
-// False on a machine without pseudo-terminals (a bare container), where `terminal` cannot be had.
+// False on a machine without pseudo-terminals (a minimal container), where `terminal` does not
+// work.
 bool has_terminals();
 
-// Starts and waits.
+// Starts the program and waits.
 ProgramResult run_program(const std::vector<std::string>& arguments,
                           const ProgramOptions& options = {});
 
 std::vector<std::string> lines_of(const std::string& text);
-// True when `holds()` became true within the time.
+// True if `holds()` became true within the time.
 template <class Condition>
 bool eventually(std::chrono::milliseconds time, const Condition& holds);
 void sleep_a_little();

@@ -1,4 +1,4 @@
-// Runs of the program compared with each other, and with what they promise to write.
+// Runs of the program compared with each other, and with the documented output.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -33,7 +33,7 @@ std::string data_folder() {
 struct Run {
   ProgramResult result;
   std::string folder;
-  std::vector<std::string> metrics;  // lines, without the clock
+  std::vector<std::string> metrics;  // lines, without times
 
   std::vector<double> losses() const {
     std::vector<double> losses;
@@ -209,7 +209,7 @@ TEST_CASE("without --out nothing is written") {
   CHECK(std::filesystem::is_empty(user));
 }
 
-// 200 steps, long enough to report on.
+// 200 steps, enough for a report.
 Words words_of_200_steps() {
   return {"train", "mlp",     "--data", data_folder(), "--hidden",
           "16",    "--steps", "200",    "--batch",     "64"};

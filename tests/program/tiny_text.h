@@ -1,4 +1,4 @@
-// Text for tests of language models, and tiny runs on it.
+// Text for tests of language models, and short runs on it.
 #pragma once
 
 #include <string>
@@ -8,20 +8,20 @@
 
 namespace tessera::testing {
 
-// A folder of some forty short documents of simple sentences, made once.
+// A folder of about forty short documents of simple sentences, created once.
 std::string text_folder();
 
-// `train MODEL --preset tiny` on that text, and more words.
+// `train MODEL --preset tiny` on that text, with more words.
 std::vector<std::string> train_tiny(const std::string& model,
                                     const std::vector<std::string>& more = {});
 
-// Runs it, into a fresh folder, and requires that it ends well.
+// Runs it into a new folder and requires success.
 struct TinyRun {
   ProgramResult result;
   std::string folder;
 
   std::string file(const std::string& name) const;
-  // Lines of metrics.jsonl without what a clock decides.
+  // Lines of metrics.jsonl without fields that depend on time.
   std::vector<std::string> metrics() const;
   std::vector<double> losses() const;
 };
@@ -29,7 +29,7 @@ TinyRun run_tiny(const std::string& model, const std::vector<std::string>& more 
                  const ProgramOptions& options = {});
 
 // Records of an event file: 8 bytes of length, 4 of its checksum, the event, 4 of its checksum.
-// Answers how many there are, or -1 where the file does not end with one.
+// Returns their number, or -1 if the file does not end with a complete one.
 int count_events(const std::string& path);
 
 }  // namespace tessera::testing

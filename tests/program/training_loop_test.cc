@@ -1,4 +1,4 @@
-// The loop of steps and evaluations, with a task that a test decides.
+// The loop of steps and evaluations, with a task made for the test.
 
 #include "tessera/tools/program/training_loop.h"
 
@@ -17,7 +17,7 @@
 namespace tessera::testing {
 namespace {
 
-// One weight, and a run that is asked to end while it evaluates.
+// A task with one weight, whose run is asked to end during an evaluation.
 class StoppedEvaluation final : public models::Task {
  public:
   explicit StoppedEvaluation(distributed::World& world) : world_(world) { nn::initialize(linear_); }

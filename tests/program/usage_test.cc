@@ -1,5 +1,4 @@
-// Wrong inputs: exit code, one line on standard error that says what is wrong, nothing on standard
-// output.
+// Invalid input: exit code, one line on standard error with the reason, nothing on standard output.
 
 #include <sys/stat.h>
 
@@ -60,7 +59,7 @@ TEST_CASE("a command line that means nothing is refused with code 2") {
                 "--ranks stands before the model; write it behind: tessera train mlp --ranks");
   check_refused({"train", "--list", "mlp"}, 2,
                 "--list is about all models; leave mlp out: tessera train --list");
-  // Options of the program to come are as unknown as any other.
+  // Options of future versions are unknown options.
   for (const Words& later : {Words{"--save-every", "5"}, Words{"--resume", "x"},
                              Words{"--check-races"}, Words{"--quietly"}})
     check_refused(train(later), 2, "unknown option " + later.front());
@@ -114,7 +113,7 @@ TEST_CASE("a value out of its range is refused with code 2") {
 }
 
 TEST_CASE("a device that cannot be trained on is refused with code 2") {
-  // More ranks than any host has GPUs: without one that is why.
+  // More ranks than any host has GPUs. Without a GPU, that is the reason.
   check_refused(train({"--device", "cuda", "--ranks", "1000"}), 2, "--device cuda: ");
 }
 

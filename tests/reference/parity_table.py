@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The parity table: how far our training is from PyTorch's, and how many lines each part has.
+"""The parity table: how far our training is from PyTorch's, and the number of lines of each part.
 
     tools/bazel test //tests/nn/parity/... //tests/models/parity/... --test_output=all --nocache_test_results | tests/reference/parity_table.py [--short]
 
-Reads the rows that these tests print. Deviations are the worst of values, gradients, 20 losses and the state
-after 20 steps, relative to max(1, |x|). With --short one row for each file of tests/nn/reference/, else one for each case.
+Reads the rows that these tests print. Deviations are the worst of values, gradients, 20 losses and the state after 20
+steps, relative to max(1, |x|). With --short one row for each file of tests/nn/reference/, else one for each case.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import glob
 import os
 import sys
 
-# Which sources a file of cases is about: prefixes below nn/, models/ or tests/, without ending.
+# The sources that a file of cases tests: prefixes below nn/, models/ or tests/, without extension.
 SOURCES = {
     "linear": ["nn/layers/linear", "nn/layers/sequential"],
     "activation": ["nn/layers/activation", "nn/layers/identity"],

@@ -1,4 +1,4 @@
-// Writes one line per test case to $XML_OUTPUT_FILE (JUnit form, where Bazel looks for it), so that
+// Writes one line per test case to $XML_OUTPUT_FILE (JUnit format, where Bazel expects it), so that
 // results are counted by case: passed, failed, skipped.
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include <catch2/catch.hpp>
@@ -62,7 +62,7 @@ void write_report(const std::string& path, const std::vector<CaseResult>& result
   out << "</testsuite></testsuites>\n";
 }
 
-// The command that runs the case alone. Commas and brackets mean something in Catch2's filters.
+// The command that runs only this case. Commas and brackets have a meaning in Catch2's filters.
 void print_how_to_repeat(const std::string& name) {
   const char* target = std::getenv("TEST_TARGET");
   if (target == nullptr) return;

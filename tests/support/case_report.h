@@ -1,4 +1,4 @@
-// What the test session has run so far.
+// The test cases that this session has run so far.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@ namespace tessera::testing {
 // The number of test cases that have ended.
 int cases_run();
 
-// A failure of the case that runs now is repeated with this setting, "NAME=VALUE"; the report of
-// the failure prints it as part of the command.
+// Adds a setting, "NAME=VALUE", to the command that the report prints for a failure of the current
+// case.
 void repeat_with(const std::string& setting);
 
 }  // namespace tessera::testing

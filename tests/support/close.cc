@@ -37,7 +37,7 @@ bool same_bits(const T& a, const T& b) {
   return std::memcmp(&a, &b, sizeof(T)) == 0;
 }
 
-// How far beyond the tolerance: above 1 means too far.
+// Difference divided by tolerance; above 1 is too far.
 double excess(double a, double b, Tolerance tolerance) {
   if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
   const double distance = std::abs(a - b);
@@ -46,7 +46,7 @@ double excess(double a, double b, Tolerance tolerance) {
   return allowed > 0 ? distance / allowed : HUGE_VAL;
 }
 
-// For messages: shortest text that names the value.
+// For messages: the shortest text that identifies the value.
 template <class T>
 auto number(T value) {
   if constexpr (dtype_of<T> == DType::kBF16 || dtype_of<T> == DType::kF16) {

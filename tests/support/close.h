@@ -1,4 +1,4 @@
-// Comparing tensors: equal bits, or within the tolerances that suit their dtype.
+// Compares tensors: bit for bit, or within the tolerances for their dtype.
 #pragma once
 
 #include <string>
@@ -17,14 +17,14 @@ struct Tolerance {
 // whole numbers and bool 0 and 0.
 Tolerance default_tolerance(DType dtype);
 
-// Converts to bool; `message` says what differs and names the worst element.
+// Converts to bool; `message` describes the difference and names the worst element.
 struct CloseResult {
   bool ok = true;
   std::string message{};
   explicit operator bool() const { return ok; }
 };
 
-// Shapes and dtypes must be equal. NaNs and infinities are close to their like only. Views may be
+// Shapes and dtypes must be equal. A NaN or infinity is close only to the same value. Views may be
 // strided.
 CloseResult all_close(const Tensor& actual, const Tensor& expected, Tolerance tolerance);
 CloseResult all_close(const Tensor& actual, const Tensor& expected);

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a piece of a program issued on this rank: its collectives, as the trace has them.
+/// The collectives that a piece of a program issued on this rank, from the trace.
 
 #include <functional>
 #include <set>
@@ -20,7 +20,7 @@ inline std::vector<CollectiveRecord> collectives_of(const std::function<void()>&
   return trace.all<CollectiveRecord>();
 }
 
-/// How many of them are `op`: "all_gather", "reduce_scatter", "all_reduce".
+/// The number of records of `op`: "all_gather", "reduce_scatter", "all_reduce".
 inline int count_of(const std::vector<CollectiveRecord>& records, const std::string& op) {
   int count = 0;
   for (const CollectiveRecord& record : records) count += record.op == op;

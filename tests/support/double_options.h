@@ -1,4 +1,4 @@
-// f64, on whatever device is the default one when it is used.
+// f64 on the current default device.
 #pragma once
 
 #include "tessera/tensor/tensor.h"

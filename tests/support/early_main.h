@@ -1,19 +1,19 @@
-// A test binary that a test starts as another process does not run the tests: it does what that
-// test asks.
+// Lets a test start its own binary as another process, which runs code of that test instead of the
+// test cases.
 #pragma once
 
 namespace tessera::testing {
 
-// Called by main() before anything else. An answer of 0 or more ends the process with it.
+// Called by main() before anything else. If it returns 0 or more, the process exits with that code.
 using EarlyMain = int (*)(int argc, char** argv);
 
-// Registers one at static initialisation: static const EarlyMainRegistration registration(&f);
+// Registers one during static initialisation: static const EarlyMainRegistration registration(&f);
 class EarlyMainRegistration {
  public:
   explicit EarlyMainRegistration(EarlyMain early_main);
 };
 
-// Asks all of them; -1 when none has an answer.
+// Calls all of them and returns the first exit code; -1 if none returned one.
 int run_early_mains(int argc, char** argv);
 
 }  // namespace tessera::testing

@@ -10,7 +10,7 @@
 namespace tessera::testing {
 namespace {
 
-// The result as a function of its inputs, which it puts into the parameters.
+// The result as a function of its inputs, which are written into the parameters.
 class ResultOf final : public Function {
  public:
   ResultOf(const std::vector<nn::Parameter>& parameters, const std::function<Variable()>& result)

@@ -1,4 +1,4 @@
-// grad_check over a model's parameters, which its function cannot take as inputs.
+// grad_check for a model's parameters, which cannot be passed as inputs of its function.
 #pragma once
 
 #include <functional>
@@ -9,10 +9,9 @@
 
 namespace tessera::testing {
 
-// Compares the derivative of sum(weights * result()) by every parameter of `model`, frozen ones
-// left out, with central differences; the weights are grad_check's. f64 throughout; `result` is a
-// function of the parameters alone. Their values and gradients are as before. A model without
-// parameters passes.
+// Compares the derivative of sum(weights * result()) for every trainable parameter of `model` with
+// central differences; the weights are grad_check's. f64 throughout. `result` must depend on the
+// parameters only. Values and gradients are restored. A model without parameters passes.
 GradCheckResult parameter_grad_check(const nn::Module& model,
                                      const std::function<Variable()>& result,
                                      const GradCheckOptions& options = {});

@@ -34,7 +34,7 @@ WorldRun run_on_threads(const RegisteredCase& test, int world) {
   return run;
 }
 
-// Asserts, on the main thread.
+// Asserts; on the main thread.
 void judge(const RegisteredCase& test, int world, const WorldRun& run) {
   const std::string where = fmt::format("world {} ({}), ", world, test_transport());
   const std::string& expected = test.options.expect_failure;

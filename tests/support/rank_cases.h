@@ -1,5 +1,5 @@
-// The registered cases of TESSERA_RANK_TEST, and how one is run in one world: what ranks.h leaves
-// to its sources.
+// The registered cases of TESSERA_RANK_TEST, and running one in one world: internal part of
+// ranks.h.
 #pragma once
 
 #include <map>
@@ -15,19 +15,19 @@ struct RegisteredCase {
   RankTestOptions options;
 };
 
-// By name.
+// Keyed by name.
 std::map<std::string, RegisteredCase>& rank_cases();
 
-// In which worlds the case runs here.
+// The world sizes in which the case runs here.
 std::vector<int> worlds_of(const RegisteredCase& test);
 
 struct WorldRun {
-  std::vector<std::string> failures;  // of checks, with the rank in front
+  std::vector<std::string> failures;  // of checks, beginning with the rank
   std::string failure;                // of the run
 };
 
-// The case on rank processes. Runs the other cases that can share the launch too, and keeps their
-// results until they are asked for.
+// Runs the case on rank processes, together with other cases that can share the launch; their
+// results are kept until they are requested.
 WorldRun run_on_processes(const std::string& name, int world);
 
 }  // namespace tessera::testing

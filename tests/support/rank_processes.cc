@@ -1,5 +1,5 @@
-// Rank cases on processes. The parent launches this binary as the ranks of a world and tells them
-// by the environment which cases to run; each rank writes what happened to a file of its own.
+// Rank cases on processes. The parent launches this binary as the ranks of a world and passes the
+// cases to run in the environment; each rank writes its results to its own file.
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kCasesVariable = "TESSERA_TEST_RANK_CASES";    // names, a line each
+constexpr const char* kCasesVariable = "TESSERA_TEST_RANK_CASES";    // names, one per line
 constexpr const char* kReportVariable = "TESSERA_TEST_RANK_REPORT";  // a folder
 
 // A line of a rank's report: its kind, then text, then a zero byte.
@@ -66,14 +66,14 @@ int run_as_rank_process(int argc, char** argv) {
   const auto body = [&](distributed::World& world) {
     RankReport report(folder, world.rank());
     for (const std::string& name : batch) {
-      // No rank is still in a case when another one begins the next.
+      // All ranks have ended a case before one begins the next.
       if (name != batch.front()) distributed::barrier(*world.group(), "between cases");
       run_case(rank_cases().at(name), world, report);
       report.add(Line::kEnd, name);
     }
   };
   const RankTestOptions& options = rank_cases().at(batch.front()).options;
-  // The parent's earlier launches are passed over; its own one does not return.
+  // Passes over the parent's earlier launches; the rank's own launch does not return.
   for (;;) distributed::launch(argc, argv, rank_launch_options(options, 1), body);
 }
 
@@ -81,7 +81,7 @@ const EarlyMainRegistration early_main(&run_as_rank_process);
 
 // ---- in the parent ------------------------------------------------------------------------------
 
-// A folder for the reports, and the environment that tells the ranks of it.
+// A folder for the reports, and the environment variable that names it.
 class ReportFolder {
  public:
   explicit ReportFolder(const std::vector<std::string>& batch) {
@@ -101,7 +101,7 @@ class ReportFolder {
   ReportFolder(const ReportFolder&) = delete;
   ReportFolder& operator=(const ReportFolder&) = delete;
 
-  // What failed in each case that a rank has begun, and which cases the rank has ended.
+  // The failures of each case that a rank has begun, and the cases that the rank has ended.
   struct Contents {
     std::map<std::string, std::vector<std::string>> failures;
     std::set<std::string> ended;
@@ -126,7 +126,7 @@ class ReportFolder {
   std::string path_;
 };
 
-// Results of cases that have run and were not asked for yet.
+// Results of cases that have run and were not requested yet.
 std::map<std::pair<std::string, int>, WorldRun>& kept_runs() {
   static std::map<std::pair<std::string, int>, WorldRun> runs;
   return runs;
@@ -154,7 +154,7 @@ std::vector<std::string> batch_from(const std::string& name, int world) {
   return batch.empty() ? std::vector{name} : batch;
 }
 
-// Keeps a result for each case of the batch until the first that the run failed in, that included.
+// Keeps a result for each case of the batch, up to and including the first in which the run failed.
 void run_batch(const std::vector<std::string>& batch, int world) {
   const ReportFolder folder(batch);
   std::string program = "rank-test";

@@ -16,7 +16,7 @@
 namespace tessera::testing {
 namespace {
 
-// The GPUs that threads share: as many as the target asks for, though there may be more.
+// The GPUs that rank threads share: the number that the target requests, even if there are more.
 std::vector<int> shared_gpus() {
   const char* text = std::getenv("TESSERA_TEST_GPUS");
   std::vector<int> gpus(text == nullptr ? 0 : static_cast<std::size_t>(std::atoi(text)));
@@ -107,8 +107,8 @@ std::vector<int> only_worlds() {
 
 namespace {
 
-// Comparing doubles the meetings of threads. Suites whose ranks all compare their values with a
-// twin do without.
+// Comparing doubles the number of exchanges between threads. Suites whose ranks compare all values
+// with an unsharded reference do without.
 bool checks_collectives() {
   const char* text = std::getenv("TESSERA_TEST_CHECKED");
   return text == nullptr || std::string(text) != "0";

@@ -8,16 +8,17 @@
 //
 // The body runs on every rank; `t` is a RankTest&. TESSERA_TEST_TRANSPORT (local: threads, gloo:
 // processes, nccl: threads with a GPU each; default local) and TESSERA_TEST_WORLDS (default
-// 1,2,3,5) say where; TESSERA_TEST_ONLY_WORLDS, if it is set, leaves out all other worlds, also
-// those that a case names itself (of these the smallest stays where none is listed). The macro
-// tessera_rank_test sets them. Ranks must not use Catch's macros, which are not thread-safe: they
-// check with `t`, and the main thread reports what failed, with rank and world. A failed check does
-// not end the body. An exception that leaves the body fails the test with the first failure's text.
+// 1,2,3,5) choose transport and world sizes. TESSERA_TEST_ONLY_WORLDS, if set, leaves out all other
+// sizes, also those that a case names itself (if none of these is listed, the smallest runs). The
+// macro tessera_rank_test sets them. Ranks must not use Catch's macros, which are not thread-safe:
+// they check with `t`, and the main thread reports failures with rank and world. A failed check
+// does not end the body. An exception that leaves the body fails the test with the text of the
+// first failure.
 //
-// With processes each rank is this test binary again, which runs nothing but the bodies: state set
-// up outside them does not reach it. One launch serves all cases of a world, in sequence and in the
-// same World; a case that aborts its group, or looks at the process as a whole, says
-// .own_launch = true. After a case that failed the rest is launched anew.
+// With processes, each rank is this test binary again, which runs only the bodies: state set up
+// outside them does not exist there. One launch runs all cases of a world, in sequence and in the
+// same World. A case that aborts its group, or examines the whole process, sets .own_launch = true.
+// After a failed case, the remaining cases are launched again.
 #pragma once
 
 #include <fmt/format.h>
@@ -35,7 +36,7 @@
 
 namespace tessera::testing {
 
-// What the body of a rank test sees of its rank. Used by the rank's thread only.
+// The body's access to its rank. Used by the rank's thread only.
 class RankTest {
  public:
   explicit RankTest(distributed::World& world) : world_(world) {}
@@ -45,18 +46,18 @@ class RankTest {
   int rank() const { return world_.rank(); }
   int size() const { return world_.size(); }
 
-  // Notes a failure with the text unless `ok`. Returns `ok`.
+  // Records a failure with the text unless `ok`. Returns `ok`.
   template <class... Args>
   bool check(bool ok, fmt::format_string<Args...> text, Args&&... args) {
     if (!ok) fail(fmt::format(text, std::forward<Args>(args)...));
     return ok;
   }
-  // The tensors are close (tolerances of close.h), or have equal bits.
+  // Checks that the tensors are close (tolerances of close.h), or have equal bits.
   bool check_close(const Tensor& actual, const Tensor& expected, const std::string& what = {});
   bool check_close(const Tensor& actual, const Tensor& expected, Tolerance tolerance,
                    const std::string& what = {});
   bool check_equal(const Tensor& actual, const Tensor& expected, const std::string& what = {});
-  // `call` throws an E whose text contains `part`.
+  // Checks that `call` throws an E whose text contains `part`.
   template <class E, class Call>
   bool check_throws(const std::string& part, Call&& call) {
     try {
@@ -71,8 +72,8 @@ class RankTest {
     return check(false, "threw nothing; expected a text with \"{}\"", part);
   }
   void fail(const std::string& text);
-  // Until the end of the scope, failures begin with the name: which of several cases they are of.
-  // Scopes nest.
+  // Until the end of the scope, failures begin with the name, to tell several cases apart. Scopes
+  // nest.
   class NamedCase {
    public:
     NamedCase(RankTest& test, std::string name) : test_(test) {
@@ -87,9 +88,9 @@ class RankTest {
   };
   const std::vector<std::string>& failures() const { return failures_; }
 
-  // Every rank's text, in rank order, on every rank. Collective.
+  // Returns every rank's text, in rank order, on every rank. Collective.
   std::vector<std::string> gather_text(const std::string& mine);
-  // All ranks pass the same text. Collective.
+  // Checks that all ranks pass the same text. Collective.
   bool check_same_on_all_ranks(const std::string& mine, const std::string& what);
 
  private:
@@ -97,42 +98,42 @@ class RankTest {
 
   distributed::World& world_;
   std::vector<std::string> failures_;
-  std::vector<std::string> names_;  // of the cases that run, the outermost first
+  std::vector<std::string> names_;  // of the current scopes, the outermost first
 };
 
 struct RankTestOptions {
   std::vector<int> worlds{};                     // instead of TESSERA_TEST_WORLDS
   StreamKind cpu_compute = StreamKind::kInline;  // the stream of each rank's operations
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
-  // Ranks compare their collectives first (distributed/checked.h). Unset: as TESSERA_TEST_CHECKED
-  // says, 1 where it is not set.
+  // Ranks compare their collectives first (distributed/checked.h). Unset: the value of
+  // TESSERA_TEST_CHECKED, 1 by default.
   std::optional<bool> checked{};
-  std::string expect_failure{};  // not empty: the run must fail, with a text that contains this
-  bool own_launch = false;       // with processes: these are for this case alone
+  std::string expect_failure{};  // not empty: the run must fail with a text that contains this
+  bool own_launch = false;       // with processes: the launch runs this case only
 };
 
-// A registered body; made by TESSERA_RANK_TEST at static initialisation.
+// A registered body; created by TESSERA_RANK_TEST during static initialisation.
 class RankCase {
  public:
   RankCase(const char* name, void (*body)(RankTest&), RankTestOptions options = {});
 };
-// Runs a registered body over all worlds and asserts; on the main thread.
+// Runs a registered body in all worlds and asserts, on the main thread.
 void run_rank_case(const std::string& name);
 
-// "local", "gloo" or "nccl", and the world sizes, as the environment says.
+// "local", "gloo" or "nccl", and the world sizes, from the environment.
 std::string test_transport();
 std::vector<int> test_worlds();
 // TESSERA_TEST_ONLY_WORLDS; empty: all.
 std::vector<int> only_worlds();
-// The world that the seeds' tests run in: 4 ranks, which share a GPU where they have one. With a
-// GPU for each rank (NCCL) as many as there are, 8 at most.
+// The world size of the tests that follow PyTorch's FSDP tests: 4 ranks, which share a GPU if they
+// use one. With a GPU for each rank (NCCL), the number of GPUs, 8 at most.
 int seeds_world();
 
-// How rank tests launch their ranks, by the environment: transport, device, GPUs. For tests that
-// launch by themselves; `worlds` and `expect_failure` have no part in it.
+// The launch options of rank tests from the environment: transport, device, GPUs. For tests that
+// call launch themselves; `worlds` and `expect_failure` are not used.
 distributed::LaunchOptions rank_launch_options(const RankTestOptions& options, int world);
 
-// Lower level: `body` on rank threads, whatever the transport under test. Returns each rank's
+// Lower level: runs `body` on rank threads, for any transport under test. Returns each rank's
 // exception (null: none), in rank order. Does not assert.
 struct RunRanksOptions {
   StreamKind cpu_compute = StreamKind::kInline;
@@ -141,7 +142,7 @@ struct RunRanksOptions {
 std::vector<std::exception_ptr> run_ranks(int world_size,
                                           const std::function<void(distributed::World&)>& body,
                                           const RunRanksOptions& options = {});
-// The texts of these, "" for none.
+// The texts of the exceptions, "" for none.
 std::vector<std::string> exception_texts(const std::vector<std::exception_ptr>& errors);
 
 }  // namespace tessera::testing

@@ -1,5 +1,5 @@
-// What PyTorch computed, from tests/tensor/reference/; tests/reference/make_values.py writes the
-// files and says what they hold.
+// Results of PyTorch, from tests/tensor/reference/. tests/reference/make_values.py writes the files
+// and describes them.
 //
 //     for (const ReferenceCase& c : load_reference("softmax")) {
 //       INFO(c.name);
@@ -16,8 +16,8 @@
 
 namespace tessera::testing {
 
-// One case: options and tensors by name, f64, i64 or bool. Each answer throws std::out_of_range for
-// a name that the case lacks.
+// One case: options and tensors by name, f64, i64 or bool. Its functions throw std::out_of_range
+// for a name that the case does not have.
 struct ReferenceCase {
   std::string name;
   std::map<std::string, std::vector<double>>
@@ -30,15 +30,14 @@ struct ReferenceCase {
   std::vector<std::int64_t> list(const std::string& key) const;
   const std::string& text(const std::string& key) const { return texts.at(key); }
   const Tensor& tensor(const std::string& key) const { return tensors.at(key); }
-  // Undefined where the case has no such tensor: a bias that is left out.
+  // Undefined if the case has no such tensor, such as a bias.
   Tensor optional(const std::string& key) const;
 };
 
-// The cases of tests/tensor/reference/<file>.json. Throws std::runtime_error when it cannot be
-// read.
+// The cases of tests/tensor/reference/<file>.json. Throws std::runtime_error if it cannot be read.
 std::vector<ReferenceCase> load_reference(const std::string& file);
 
-// Those whose option "function" is `function`.
+// The cases whose option "function" is `function`.
 std::vector<ReferenceCase> load_reference(const std::string& file, const std::string& function);
 
 }  // namespace tessera::testing

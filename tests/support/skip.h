@@ -1,11 +1,11 @@
-// Saying that a test case could not run here. Catch2 v2 has no notion of it.
+// Marks a test case as skipped, which Catch2 v2 does not support.
 #pragma once
 
 #include <string>
 
 namespace tessera::testing {
 
-// Records the running test case as skipped and prints "SKIPPED: <reason>"; return from the case
+// Records the running test case as skipped and prints "SKIPPED: <reason>". The case must return
 // after it.
 void skip(const std::string& reason);
 

@@ -1,13 +1,13 @@
-// Running a body over all combinations of some settings, inside one set of ranks: the seeds'
-// run_subtests and subtest_name.
+// Runs a body for all combinations of some settings, inside one set of ranks, like run_subtests and
+// subtest_name of PyTorch's FSDP tests.
 //
 //     run_subtests(
 //         t, [&](bool offload, std::optional<DType> reduce) { train(t, offload, reduce); },
 //         axis("offload", {false, true}),
 //         axis("reduce", {value("same", std::optional<DType>()), value("f32", ...)}));
 //
-// The last axis turns fastest. Ranks meet between combinations. What fails, and what is thrown,
-// names the combination: "[offload=true reduce=none] ...".
+// The last axis varies fastest. A barrier separates the combinations. Failures and exceptions name
+// the combination: "[offload=true reduce=none] ...".
 #pragma once
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@
 
 namespace tessera::testing {
 
-// A value as names of cases show it; "none" for an absent one.
+// A value in names of cases; "none" for an absent one.
 inline std::string value_name(bool value) { return value ? "true" : "false"; }
 inline std::string value_name(DType value) { return dtype_name(value); }
 inline std::string value_name(const std::string& value) { return value; }
@@ -56,7 +56,7 @@ struct SubtestAxis {
   std::string name;
   std::vector<SubtestValue<T>> values;
 };
-// Values with names of their own, or named by themselves.
+// Values with explicit names, or named after themselves.
 template <class T>
 SubtestAxis<T> axis(std::string name, std::initializer_list<SubtestValue<T>> values) {
   return {std::move(name), values};

@@ -1,4 +1,4 @@
-// What runs the combinations of settings: which, in what order, and what failures say.
+// Tests of run_subtests: which combinations run, in what order, and the texts of failures.
 
 #include "tessera/tests/support/subtests.h"
 
@@ -35,7 +35,7 @@ TESSERA_RANK_TEST("values have names", "[support]") {
   t.check(axis("a", {false, true}).values.back().name == "true", "an axis of plain values");
 }
 
-// The same on a RankTest whose failures nobody reports.
+// Runs on a RankTest whose failures are not reported.
 TESSERA_RANK_TEST("what fails names its combination, also what is thrown", "[support]") {
   RankTest inner(t.world());
   run_subtests(

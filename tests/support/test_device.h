@@ -1,5 +1,5 @@
-// The device that a test runs on: TESSERA_TEST_DEVICE, "cpu" (the default) or "cuda". main() makes
-// it the default device, so tensors that name none are made there.
+// The device of the test: TESSERA_TEST_DEVICE, "cpu" (the default) or "cuda". main() makes it the
+// default device of new tensors.
 #pragma once
 
 #include <cstdlib>

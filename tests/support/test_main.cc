@@ -1,5 +1,5 @@
-// The main function of every test: a Catch2 session that fails when no test case ran, obeys Bazel's
-// --test_filter, and skips (or fails, as told) where GPUs are missing.
+// The main function of every test: a Catch2 session that fails if no test case ran, applies Bazel's
+// --test_filter, and skips (or fails, as configured) if GPUs are missing.
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 #include <cstdio>
@@ -14,7 +14,7 @@ namespace {
 
 using tessera::testing::GpuGate;
 
-// Looks at TESSERA_TEST_GPUS, the number of GPUs the test needs.
+// Reads TESSERA_TEST_GPUS, the number of GPUs the test needs.
 GpuGate pass_gpu_gate() {
   const char* needed_text = std::getenv("TESSERA_TEST_GPUS");
   const int needed = needed_text == nullptr ? 0 : std::atoi(needed_text);
@@ -51,7 +51,7 @@ int main(int argc, char** argv) {
   const auto& config = session.configData();
   const bool only_lists = config.listTests || config.listTags || config.listReporters ||
                           config.listTestNamesOnly || config.showHelp;
-  if (only_lists) return 0;  // Catch2 answers with the number of lines it listed
+  if (only_lists) return 0;  // Catch2 returns the number of lines that it listed
   if (failures == 0 && tessera::testing::cases_run() == 0) {
     std::printf("no test case ran\n");
     return 1;

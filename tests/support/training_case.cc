@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// As in tests/reference/training/cases.py.
+// The same as in tests/reference/training/cases.py.
 constexpr std::size_t kFull = 15;
 constexpr std::size_t kSamples = 4;
 constexpr int kStateSeed = 1;

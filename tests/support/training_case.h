@@ -1,5 +1,5 @@
-// A case of tests/nn/reference/: what PyTorch computed in 20 training steps, and the formula that
-// says what it began with. tests/reference/make_values.py writes the files.
+// A case of tests/nn/reference/: the results of 20 training steps in PyTorch, and the formula of
+// their initial values and inputs. tests/reference/make_values.py writes the files.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,24 @@ namespace tessera::testing {
 
 constexpr int kTrainingSteps = 20;
 
-// `count` numbers in [offset - scale, offset + scale) without a pattern, the same in Python.
+// `count` pseudo-random numbers in [offset - scale, offset + scale), the same as in Python.
 std::vector<double> formula_numbers(std::int64_t count, int seed, double offset, double scale);
 
-// All elements of a small tensor; of a large one its product with fixed numbers, its square, and
-// some elements.
+// All elements of a small tensor; for a large one, its dot product with fixed numbers, its sum of
+// squares, and some elements.
 std::vector<double> digest(const Tensor& tensor);
 
-// How a tensor is made.
+// The formula of a tensor's elements.
 struct TensorFormula {
   std::string name;
   Shape shape;
   double offset = 0;
   double scale = 0;
-  int integers = 0;                 // not 0: whole numbers below this
+  int integers = 0;                 // if not 0: whole numbers below this
   bool is_bool = false;             // of `values`
   std::vector<double> values = {};  // the same in every step
 
-  // Floating numbers in `dtype`, whole ones in i64, others bool.
+  // Floating values in `dtype`, whole numbers as i64, else bool.
   Tensor make(int seed, DType dtype) const;
 };
 
@@ -44,24 +44,25 @@ struct RecordedTensor {
 struct RecordedState {
   TensorFormula formula;
   int seed = 0;
-  std::optional<std::vector<double>> gradient = {};  // of the first step
-  std::vector<double> final = {};                    // parameters and buffers: after all steps
+  std::optional<std::vector<double>> gradient = {};  // in the first step
+  std::vector<double> final = {};                    // of parameters and buffers: after all steps
 };
 
 struct TrainingCase {
   std::string name;
-  std::map<std::string, double> sgd;  // options; empty where the case has an optimizer of its own
+  std::map<std::string, double> sgd;  // options; empty if the case has its own optimizer
   std::vector<RecordedState> inputs;
   std::vector<RecordedState> state;
   RecordedTensor output;       // of the first step
   std::vector<double> losses;  // of each step
-  RecordedTensor evaluated;    // output in evaluation on the batch after the last
+  RecordedTensor evaluated;    // output in evaluation mode on the next batch
 
   // The inputs of a step by name.
   std::map<std::string, Tensor> batch(int step, DType dtype) const;
 };
 
-// Throws std::runtime_error when tests/nn/reference/<file>.json cannot be read or lacks the case.
+// Throws std::runtime_error if tests/nn/reference/<file>.json cannot be read or does not have the
+// case.
 TrainingCase load_training_case(const std::string& file, const std::string& name);
 
 // The learning rates of each step, by the name of the schedule.

@@ -67,7 +67,7 @@ class Comparison {
   std::string text_;
 };
 
-// A model in one dtype, trained as its case says.
+// A model in one dtype, trained as its case specifies.
 class Run {
  public:
   Run(const TrainingCase& reference, const MakeModel& make, DType dtype)
@@ -101,7 +101,7 @@ class Run {
   }
 
  private:
-  // False when names or shapes differ from PyTorch's.
+  // Returns false if names or shapes differ from PyTorch's.
   bool set_state() {
     for (const RecordedState& state : reference_.state) {
       const std::string& name = state.formula.name;

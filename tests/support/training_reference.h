@@ -1,6 +1,6 @@
 // Trains a model as PyTorch trained its own, from equal weights on equal batches, and compares
-// values, gradients, losses and the state after 20 steps: f64 within 1e-9, f32 within 1e-4 of
-// PyTorch's f64, relative to max(1, |x|). Running statistics are part of the state.
+// values, gradients, losses and the state after 20 steps with PyTorch's f64: f64 within 1e-9, f32
+// within 1e-4, relative to max(1, |x|). Running statistics are part of the state.
 //
 //     TEST_CASE("Linear") {
 //       check_training("linear", "Linear", on_x<nn::Linear>({.in = 5, .out = 3}));
@@ -22,7 +22,8 @@
 
 namespace tessera::testing {
 
-// The inputs of a step by name; whole numbers and masks as variables too. Throws std::out_of_range.
+// The inputs of a step by name; whole numbers and masks are variables too. Throws
+// std::out_of_range.
 class TrainingBatch {
  public:
   explicit TrainingBatch(std::map<std::string, Variable> inputs) : inputs_(std::move(inputs)) {}
@@ -38,35 +39,34 @@ struct StepResult {
   Variable loss;
 };
 
-// A model that is not yet initialised. Its parameters and persistent buffers have the names that
-// PyTorch's have.
+// A model that is not initialised yet. Its parameters and persistent buffers have PyTorch's names.
 struct TrainedModel {
   std::shared_ptr<nn::Module> module;
   std::function<StepResult(const TrainingBatch&)> step;
-  std::function<void()> update = {};  // after each backward; none: SGD with the case's options
+  std::function<void()> update = {};  // after each backward; empty: SGD with the case's options
 };
 using MakeModel = std::function<TrainedModel()>;  // called for each dtype
 
-// The worst deviation, infinite where names or shapes differ, and the first differences beyond what
-// is allowed.
+// The worst deviation, infinite if names or shapes differ, and the first differences above the
+// tolerance.
 struct TrainingDifference {
   double worst = 0;
   bool ok = true;
   std::string message = {};
 };
-// Of one dtype. `name` is a case of tests/nn/reference/<file>.json.
+// Compares one dtype. `name` is a case of tests/nn/reference/<file>.json.
 TrainingDifference compare_training(const std::string& file, const std::string& name,
                                     const MakeModel& make, DType dtype);
 
-// Checks the case `name` of tests/nn/reference/<file>.json. `how` tells apart, in the table,
-// several ways to compute it.
+// Checks the case `name` of tests/nn/reference/<file>.json. `how` distinguishes several ways to
+// compute it in the table.
 void check_training(const std::string& file, const std::string& name, const MakeModel& make,
                     const std::string& how = "");
 
-// The mean of the squared differences to the input "target", and `output` itself.
+// The mean of the squared differences from the input "target", and `output` itself.
 StepResult squared_error(const Variable& output, const TrainingBatch& batch);
 
-// What `step` makes of a module and a batch.
+// The model of a module and a step function.
 template <class Module, class Step>
 TrainedModel trained(std::shared_ptr<Module> module, Step step) {
   Module& model = *module;
@@ -74,7 +74,7 @@ TrainedModel trained(std::shared_ptr<Module> module, Step step) {
           [&model, step](const TrainingBatch& batch) -> StepResult { return step(model, batch); }};
 }
 
-// A layer of "x", with squared_error.
+// A layer applied to "x", with squared_error.
 template <class Layer>
 TrainedModel trained_on_x(std::shared_ptr<Layer> layer) {
   return trained(std::move(layer), [](Layer& model, const TrainingBatch& batch) {

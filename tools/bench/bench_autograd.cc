@@ -1,16 +1,15 @@
-// What one small operation costs beside its arithmetic, in nanoseconds:
+// The cost of one small operation beside its arithmetic, in nanoseconds:
 //
 //     tools/bazel run //tools/bench:bench_autograd
 //
-// Everything is on 16 f32 elements, so that the arithmetic is next to nothing, on one thread, with
-// the trace off. A round is 1,000 operations; a figure is the median of 1,000 rounds, divided by
-// the operations of one. A busy machine moves medians little, a slow one moves them all.
+// All tensors have 16 f32 elements, so the arithmetic costs almost nothing. One thread, without a
+// trace. A round is 1,000 operations; a figure is the median of 1,000 rounds, divided by the
+// operations of a round. Other load on the machine changes medians little.
 //
-//     tensor     the operation alone; each result goes before the next is made
-//     recorded   y = op(x, b) of variables that require gradients; each result and its node go too
-//     chain      y = op(y, b) a thousand times, as a model does; then the graph goes ("destroy"),
-//     or
-//                backward runs through it ("backward": per node, gradients of leaves included)
+//     tensor     the operation alone; each result is freed before the next one is made
+//     recorded   y = op(x, b) of variables that require gradients; each result and node is freed
+//     chain      y = op(y, b) a thousand times, as in a model; then the graph is freed ("destroy"),
+//                or backward runs through it ("backward": per node, with gradients of leaves)
 #include <cstdio>
 #include <memory>
 
@@ -49,7 +48,7 @@ void measure_tensors() {
 void measure_recorded() {
   std::printf("recorded\n");
   const Variable x = parameter({16}), b = parameter({16});
-  // What keeps their nodes alive, as the graph of a model would.
+  // Keep the leaves' nodes alive, as the graph of a model would.
   const GradientEdge hold_x = x.gradient_edge(), hold_b = b.gradient_edge();
   print("add", kCost.each([&] { add(x, b); }));
   print("mul", kCost.each([&] { mul(x, b); }));

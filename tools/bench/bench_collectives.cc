@@ -1,17 +1,17 @@
-// What every collective costs on every transport:
+// The cost of every collective on every transport:
 //
 //     tools/bazel run -c opt //tools/bench:bench_collectives
 //
-// For each world, collective and size: the time of a call (median over runs, the slowest rank's),
-// and three ratios of times taken in turns in the same runs:
+// For each world, collective and size: the time of a call (median over runs, of the slowest rank),
+// and three ratios of times measured in turns in the same runs:
 //
-// - copy: a memcpy of as many bytes as the call brings to a rank, on all ranks at once, over the
-// call. Above 1.00 where not all ranks move so much: the rooted ones.
-// - gloo: Gloo's own algorithm between the same processes, where it has one. Above 1.00 ours is
+// - copy: a memcpy, on all ranks at once, of as many bytes as the call delivers to a rank, divided
+// by the call. Above 1.00 for rooted collectives, where not all ranks receive so much.
+// - gloo: Gloo's own algorithm between the same processes, if it has one. Above 1.00 ours is
 // faster.
-// - checked: the same call in a checked group. 1.00 is free.
+// - checked: the same call in a checked group. 1.00 means no overhead.
 //
-// Sizes are bytes of what a rank passes in for all_reduce and broadcast, of all ranks' parts
+// Sizes are in bytes: of one rank's input for all_reduce and broadcast, of all ranks' parts
 // together for the others.
 #include <fmt/format.h>
 
@@ -41,12 +41,12 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kFolderVariable = "TESSERA_BENCH_FOLDER";
 constexpr std::int64_t kSizes[] = {48, 48 * 1024, 3 << 20, 48 << 20};
 
-// One collective on tensors of its own, and the same by Gloo where there is one.
+// One collective on its own tensors, and Gloo's version if there is one.
 struct Subject {
   const char* name;
   std::function<void(ProcessGroup&)> ours;
   std::function<void(PlainGloo&)> plain;  // may be null
-  std::int64_t bytes_in = 0;              // that come to each rank
+  std::int64_t bytes_in = 0;              // received by each rank
 };
 
 Tensor floats(std::int64_t bytes) { return full({bytes / 4}, 1); }

@@ -2,9 +2,9 @@
 //
 //     tools/bazel run //tools/bench:bench_data
 //
-// Every figure is the best of three, but for learning a tokenizer, which is done once. Times are of
-// the wall; threads are those that encode. The loader reads batches of 16 sequences of 256 tokens
-// from a token file, in a step's random order.
+// Every figure is the best of three, except learning a tokenizer, which runs once. Times are
+// wall-clock times; threads are those that encode. The loader reads batches of 16 sequences of 256
+// tokens from a token file, in the random order of a step.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

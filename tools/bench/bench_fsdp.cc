@@ -1,20 +1,20 @@
-// What sharding costs beside the work that it arranges:
+// The overhead of sharding:
 //
 //     tools/bazel run //tools/bench:bench_fsdp
 //
-// Host time: microseconds of the issuing thread per group and step, by the clock and of the CPU
-// (the second leaves out what other programs take from it). A chain of 64 linear layers of 8 x 8
-// runs forward, backward and zero_grad, each layer a group, as one rank of a world of 8 whose other
-// ranks do not exist. A figure is the median over rounds of (sharded step - plain step) / 64, both
-// taken in turns in each round, so it holds the gradients' slots and the collectives' own checks,
-// counters and issue; "collectives" is what these alone take when called by hand. On the null
-// device kernels and streams do nothing, so what remains is ours; "cpu, queued" adds what handing
-// closures to three stream threads takes.
+// Host time: microseconds of the issuing thread per group and step, in wall-clock and in CPU time
+// (the second excludes time taken by other programs). A chain of 64 linear layers of 8 x 8 runs
+// forward, backward and zero_grad; each layer is a group. It runs as one rank of a fake world of 8.
+// A figure is the median over rounds of (sharded step - plain step) / 64, both measured in turns in
+// each round. It includes the gradients' slots and the collectives' own checks, counters and issue;
+// "collectives" is the time of these alone, called directly. On the null device kernels and streams
+// do nothing, so only our own overhead remains; "cpu, queued" adds the cost of queuing closures to
+// three stream threads.
 //
-// Traffic: copies by cause, bytes sent and peak bytes of one rank per step, of the bundled
-// transformer with 25.6 million elements in a world of 2 (4 ranks where it says so or there are two
-// axes), on the null device: bytes are what a real run has, counted without one. Offload needs a
-// host with elements, so it runs on the CPU, which then is both host and device.
+// Traffic: copies by cause, bytes sent and peak bytes of one rank per step, for the bundled
+// transformer with 25.6 million elements in a world of 2 (4 ranks for two axes, or where a row says
+// so), on the null device: the byte counts are those of a real run. Offload needs a host with data,
+// so it runs on the CPU, which then is both host and device.
 #include <fmt/format.h>
 #include <time.h>
 
@@ -76,7 +76,7 @@ HostTime host_time(const Body& body) {
   return {.clock = clock, .cpu = cpu_microseconds() - cpu};
 }
 
-// Medians over rounds, of each by itself.
+// The medians over rounds, of each kind separately.
 class HostTimes {
  public:
   void add(const HostTime& time) {
@@ -92,7 +92,7 @@ class HostTimes {
   std::vector<double> clock_, cpu_;
 };
 
-// The host's time for a step; what is queued is waited for afterwards.
+// The host's time for a step; queued work is waited for afterwards.
 class TimedChain {
  public:
   TimedChain(Device device, const std::function<void(nn::Module&)>& wrap)
@@ -133,7 +133,7 @@ void print_host_time(const std::string& what, Device device,
   differences.print(what);
 }
 
-// Two gathers and a reduce of a layer's weight and bias, called by hand.
+// Two gathers and a reduction of a layer's weight and bias, called directly.
 void print_collectives() {
   const auto group = distributed::make_fake_group("world", {.size = 8});
   const auto rows = [](std::int64_t n) {
@@ -194,7 +194,7 @@ fsdp::CopyCounters operator-(const fsdp::CopyCounters& a, const fsdp::CopyCounte
           .reduced = a.reduced - b.reduced};
 }
 
-// Of the third step, when every order is known.
+// Traffic of the third step, when the order of groups is known.
 Traffic traffic_of(Device device, const std::function<void(models::Transformer&)>& shard) {
   models::Transformer model(kBenchTransformer);
   shard(model);

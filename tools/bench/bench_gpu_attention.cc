@@ -1,25 +1,25 @@
-// How fast attention is on a GPU against cuDNN called directly: every plan that its heuristics
-// offer for the same graph is timed by bare cudnnBackendExecute with operands bound beforehand, and
-// the fastest is the peer.
+// Attention on a GPU compared with cuDNN called directly: every plan that cuDNN's heuristics offer
+// for the same graph is timed by plain cudnnBackendExecute with operands bound beforehand. The
+// fastest is the peer.
 //
 //     tools/bazel run --config=cuda //tools/bench:bench_gpu_attention [-- --smoke]
 //
-// A line of JSON for each problem and pass: milliseconds (medians of runs in pairs) and ratios to
-// the peer, above 1 where ours is faster:
+// Prints a line of JSON for each problem and pass: milliseconds (medians of runs in pairs) and
+// ratios to the peer, above 1 where ours is faster:
 //
-//     ratio         of the operation, which has the goal
-//     launch_ratio  of our launch alone: its plan from our cache, its operands bound each time
+//     ratio         of the operation; this one has the goal
+//     launch_ratio  of our launch alone: plan from our cache, operands bound each time
 //     plain_ratio   of our own kernels
-//     plans         how many there were that need at most 8 GiB of scratch; `best` is the place of
-//                   the peer among them, in cuDNN's order, and `best_plan` its name; `failed` could
-//                   not be executed, which is an error where it is all of them
-//     chosen        the place of the plan that ours has; -1: its slices have another one
-//     slices        in how many executions ours computes it; the peer does it in one
+//     plans         number of plans that need at most 8 GiB of scratch memory; `best` is the peer's
+//                   index among them, in cuDNN's order, and `best_plan` its name; `failed` could not
+//                   be executed, which is an error if it is all of them
+//     chosen        index of the plan that we use; -1: our slices use another one
+//     slices        number of executions that ours needs; the peer needs one
 //
-// What stands before the chosen one we refuse for its numerics: it may compute other bits each
-// time, or sum with fewer of them. A graph with other operations than ours is not looked for;
-// against the one of PyTorch stands bench_gpu_ops_torch.py. --smoke: small problems and no times.
-// Without a GPU: "skipped: no GPU".
+// We reject the plans before the chosen one for their numerics: they may be nondeterministic, or
+// sum with lower precision. Graphs with other operations than ours are not searched;
+// bench_gpu_ops_torch.py compares with PyTorch's. --smoke: small problems and no times. Without a
+// GPU: "skipped: no GPU".
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ namespace {
 
 using cuda::AttentionOffer;
 
-// Plans that need more do not fit.
+// Plans that need more are left out.
 constexpr std::size_t kMostScratch = std::size_t{8} << 30;
 
 struct Problem {
@@ -64,14 +64,14 @@ std::vector<Problem> problems(const BenchRun& run) {
           {1, 16, 16, 8192, 128, true}};
 }
 
-// [batch, heads, length, dim], as a projection gives it.
+// [batch, heads, length, dim], with the strides of a projection's result.
 Tensor operand(const Problem& p, std::int64_t heads, const char* name) {
   const Shape shape = {p.batch, p.length, heads, p.dim};
   return random_tensor(shape, {.dtype = DType::kBF16, .device = default_device()}, name)
       .transpose(1, 2);
 }
 
-// One problem's operands and what the forward gave.
+// One problem's operands and the results of forward.
 struct Setup {
   AttentionInputs in;
   Tensor dout;
@@ -91,7 +91,7 @@ struct Setup {
   }
 };
 
-// One pass of it: its operands, the operation, and our own kernels.
+// One pass: its operands, the operation, and our own kernels.
 template <class Args>
 struct Pass {
   const char* name;
@@ -101,11 +101,11 @@ struct Pass {
   std::function<void(CudaStream, Workspace)> plain;
 };
 
-// The fastest of the offers.
+// The fastest plan.
 struct Best {
   std::size_t place = 0;
   std::function<void()> compute;
-  int failed = 0;  // offers that were made but cannot be executed
+  int failed = 0;  // plans that were offered but cannot be executed
 };
 Best best_of(const BenchRun& run, const std::vector<AttentionOffer>& offers, Workspace scratch) {
   Best best;
@@ -188,7 +188,7 @@ Pass<AttentionKernel::Args> forward_pass(const Setup& s) {
           .plain = [args](CudaStream stream, Workspace) { cuda::plain_attention(stream, args); }};
 }
 
-// `gradients`: where they go.
+// `gradients`: the outputs.
 Pass<AttentionBackwardKernel::Args> backward_pass(const Setup& s,
                                                   const AttentionInputs& gradients) {
   const AttentionBackwardKernel::Args args{.dout = read(s.dout),
@@ -218,7 +218,7 @@ int main(int argc, char** argv) {
   using namespace tessera;
   const BenchStart start = start_benchmark(argc, argv);
   if (!start.run) return start.exit_status;
-  if (!start.run->device.is_cuda()) {  // nothing of this is on the CPU
+  if (!start.run->device.is_cuda()) {  // the CPU has no cuDNN
     fmt::print("skipped: no GPU\n");
     return 0;
   }

@@ -1,10 +1,10 @@
-// How near operations that only move memory come to a bare copy on the same GPU:
+// Operations that only move memory, compared with a plain copy on the same GPU:
 //
 //     tools/bazel run --config=cuda //tools/bench:bench_gpu_bandwidth
 //
-// A line of JSON for each: `bytes` is what the operation must read and write at the least, each
-// tensor once (but where a comment says why not); `copy_us` is a copy inside the GPU by the driver
-// that reads and writes as many, measured in turns with it; `ratio` is copy_us / us, 1 where the
+// Prints a line of JSON for each: `bytes` is the minimum that the operation must read and write,
+// each tensor once (exceptions have a comment); `copy_us` is a device-to-device copy by the driver
+// that reads and writes as many bytes, measured in turns with it; `ratio` is copy_us / us, 1 if the
 // operation is as fast. Tensors are much larger than the caches of a GPU. With --smoke: everything
 // once, small, also without a GPU.
 #include "tessera/tools/bench/bench_gpu_bandwidth.h"

@@ -9,11 +9,11 @@
 
 namespace tessera {
 
-// What an operation moves.
+// An operation and the bytes that it moves.
 struct Moved {
   const char* op;
   const char* pass;
-  std::int64_t bytes;  // that it must read and write
+  std::int64_t bytes;  // minimum read and written
 };
 
 // Measures operations on tensors of one dtype against copies.

@@ -11,7 +11,7 @@ Bandwidth::Bandwidth(const BenchRun& run, DType dtype)
     : run_(run), dtype_(dtype), rows_(run.smoke ? 6 : 16384), width_(run.smoke ? 40 : 4096) {}
 
 void Bandwidth::measure(const Moved& moved, const std::function<void()>& body) const {
-  const std::int64_t half = moved.bytes / 2;  // read, and written again
+  const std::int64_t half = moved.bytes / 2;  // a copy reads and writes it
   const Tensor from = zeros({half}, {.dtype = DType::kU8, .device = run_.device});
   const Tensor to = empty_like(from);
   const auto copy = [&] {

@@ -87,12 +87,12 @@ void measure_channels(const Bandwidth& b) {
   const Tensor dy = b.random(x.shape(), "dy");
   const Tensor weight = b.random({channels}, "weight"), bias = b.random({channels}, "bias");
   const std::int64_t n = b.bytes(x);
-  // x is read for the statistics, and again with them.
+  // x is read twice: for the statistics, and with them.
   b.measure({"batch_norm", "forward", 3 * n}, [&] { batch_norm_forward(x, weight, bias); });
   const BatchNormResult norm = batch_norm_forward(x, weight, bias);
   b.measure({"batch_norm with given statistics", "forward", 2 * n},
             [&] { batch_norm_apply(x, weight, bias, norm.statistics); });
-  // dy and x are read for the sums, and again with them.
+  // dy and x are read twice: for the sums, and with them.
   b.measure({"batch_norm", "backward", 5 * n}, [&] {
     BatchNormSums sums = batch_norm_sums(dy, x, norm.statistics);
     sums.count = norm.count;
@@ -115,7 +115,7 @@ void measure_channels(const Bandwidth& b) {
 
 namespace {
 
-// Tensors as a transformer's parameters are: many, of unlike sizes.
+// Tensors like a transformer's parameters: many, of different sizes.
 std::vector<Tensor> parameters(const Bandwidth& b, const char* name) {
   std::vector<Tensor> out;
   for (int layer = 0; layer < (b.smoke() ? 1 : 24); ++layer) {
@@ -130,7 +130,7 @@ std::vector<Tensor> parameters(const Bandwidth& b, const char* name) {
 }  // namespace
 
 void measure_optimizers(const Bandwidth& b) {
-  if (b.dtype() != DType::kF32) return;  // parameters of 16 bits have the kernel of f32
+  if (b.dtype() != DType::kF32) return;  // 16-bit parameters use the f32 kernel
   const std::vector<Tensor> p = parameters(b, "p"), g = parameters(b, "g");
   const std::vector<Tensor> m = parameters(b, "m");
   std::vector<AdamSegment> adam, adam_copy;

@@ -1,19 +1,19 @@
-// What the host spends to launch one small operation on a GPU:
+// The host's time to launch one small operation on a GPU:
 //
 //     tools/bazel run --config=cuda //tools/bench:bench_gpu_launch
 //
-// Tensors are small, and the host never waits inside a measured round, so that a figure is the
-// issuing thread's own time. A round has so few operations that the driver's queue never fills up.
-// A line of JSON for each operation and pass:
+// Tensors are small, and the host never waits inside a measured round, so a figure is the issuing
+// thread's own time. A round has so few operations that the driver's queue never fills up. Prints a
+// line of JSON for each operation and pass:
 //
 //     tensor     the operation alone, nothing recorded
-//     recorded   y = op(x) of a variable that requires a gradient; the result and its node go too
-//     chain      y = op(y), as a model does: the graph stays until the chain is done
-//     backward   through the chain, gradients of leaves included; of one of its nodes
+//     recorded   y = op(x) of a variable that requires a gradient; result and node are freed
+//     chain      y = op(y), as in a model: the graph stays until the chain is done
+//     backward   through the chain, with gradients of leaves; per node
 //
-// `us` is of one operation, `launches` says how many kernels one is, and `us_per_launch`, which
-// has the goal, is of one of these; `ratio` is goal_us / us_per_launch. With --smoke: a few of
-// each, also without a GPU.
+// `us` is the time of one operation, `launches` the number of kernels of one, and `us_per_launch`,
+// which has the goal, the time per kernel; `ratio` is goal_us / us_per_launch. With --smoke: a few
+// of each, also without a GPU.
 #include <fmt/format.h>
 
 #include <memory>
@@ -38,7 +38,7 @@ class Launches {
     cost_.settle = [device = run.device] { current_stream(device).synchronize(); };
   }
 
-  // `op` of a Tensor and of a Variable of x's shape gives one of the same shape.
+  // `op` maps a Tensor, and a Variable, of x's shape to one of the same shape.
   template <class Op>
   void measure(const char* name, const Tensor& x, const Op& op) const {
     print(name, "tensor", cost_.each([&] { op(x); }), kernels_of([&] { op(x); }));
@@ -81,7 +81,7 @@ class Launches {
   HostCost cost_;
 };
 
-// Passes plain tensors to operations on tensors and leaves to those on variables.
+// Passes plain tensors to operations on tensors, and leaves to those on variables.
 const Tensor& same_kind(const Tensor&, const Variable& leaf) { return leaf.tensor(); }
 const Variable& same_kind(const Variable&, const Variable& leaf) { return leaf; }
 

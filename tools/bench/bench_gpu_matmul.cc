@@ -1,18 +1,18 @@
-// Products on a GPU against the best algorithm of cuBLASLt, of all that its heuristic proposes, up
-// to 512 for each product, as far as one second allows to look at them:
+// Matrix products on a GPU compared with the best algorithm of cuBLASLt, out of those that its
+// heuristic proposes: up to 512 for each product, as many as can be tried in one second:
 //
 //     tools/bazel run --config=cuda //tools/bench:bench_gpu_matmul
 //
 // Shapes are those of the linear layers of transformers, forward (NT: x W^T) and backward (NN: dy
-// W, TN: dy^T x). Prints one line of JSON for each; `ratio` is the best algorithm's time to ours,
-// and 1 where ours is the best, at least `goal` where all is well; `algorithms` of those `proposed`
-// were tried. Without a GPU it says so and ends.
+// W, TN: dy^T x). Prints one line of JSON for each; `ratio` is the best algorithm's time divided by
+// ours, 1 if ours is the best, and should be at least `goal`; `algorithms` of those `proposed` were
+// tried. Without a GPU it says so and ends.
 //
-// It should take less than 200 seconds on an H100. There are 120 products, and each has a second at
-// most for the look at all algorithms (cublas_search.h), then 95 rounds of max(3, 4 T) ms: 0.3 s,
+// It should take less than 200 seconds on an H100. There are 120 products; each takes at most a
+// second for the search over algorithms (cublas_search.h), then 95 rounds of max(3, 4 T) ms: 0.3 s,
 // so 160 s together. 12 in bf16 with 16384 tokens have 20e12 operations (33 ms at 600e12 a second)
 // and 12 in f32 of width 4096 have 1.2e12 (25 ms at 50e12): 4 * 95 * 58 ms are 22 s. f32 of width
-// 4096 with 4096 tokens would be 100 ms more, and another 38 s, for a kind that models do not use.
+// 4096 with 4096 tokens would add 100 ms each, 38 s together, for sizes that models do not use.
 // Estimated, not measured.
 #include <algorithm>
 #include <cstddef>
@@ -43,7 +43,7 @@ struct Product {
   DType dtype;
 };
 
-// A layer [out, in] on so many tokens: its result and both of its gradients.
+// A layer [out, in] on so many tokens: its result and both gradients.
 void add_layer(std::vector<Product>& all, std::int64_t tokens, std::int64_t in, std::int64_t out,
                DType dtype) {
   all.push_back({tokens, out, in, "NT", dtype});

@@ -1,19 +1,18 @@
-// How long operations and their backwards take on a GPU: every differentiable one, but views, those
-// in place and second names of others, and some of each kind without a derivative:
+// The time of operations and their backwards on a GPU: every differentiable operation except views,
+// in-place operations and aliases, and some of each kind without a derivative:
 //
 //     tools/bazel run --config=cuda //tools/bench:bench_gpu_ops
 //
-// A line of JSON for each: {"op", "shape", "dtype", "pass", "result", "us"}; `result` is the shape
-// of what the operation gives. `forward` records, as a model
-// does; `backward` is grad() of all inputs that require a gradient, through a graph that is kept;
-// operations without a derivative are only called. With --smoke: everything once and small, also
-// without a GPU.
+// Prints a line of JSON for each: {"op", "shape", "dtype", "pass", "result", "us"}; `result` is the
+// shape of the operation's result. `forward` records, as in a model; `backward` is grad() of all
+// inputs that require a gradient, with the graph retained; operations without a derivative are only
+// called. With --smoke: everything once and small, also without a GPU.
 //
 // bench_gpu_ops_torch.py measures the same in PyTorch, in turns with this program:
 //
-//     --table    the rows, a line each, without running them (with --smoke: the small ones)
+//     --table    prints the rows, one line each, without running them (with --smoke: the small ones)
 //     --serve    for each line "ROW PASS" on stdin, ROW counting from 0, measures that once and
-//                answers with its line
+//                prints its line
 #include <fmt/format.h>
 
 #include <iostream>
@@ -59,7 +58,7 @@ void print_table(bool smoke) {
   }
 }
 
-// One pass of a row, ready to be measured again and again.
+// One pass of a row, ready to be measured repeatedly.
 class Prepared {
  public:
   Prepared(const BenchRun& run, const Row& row, bool backward)
@@ -81,11 +80,11 @@ class Prepared {
   Prepared& operator=(const Prepared&) = delete;
 
   const char* pass() const { return backward_ ? "backward" : "forward"; }
-  // As JSON; "null" where there is no result.
+  // As JSON; "null" if there is no result.
   const std::string& result_shape() const { return result_shape_; }
 
   double microseconds() const {
-    body_();  // brings the GPU back from another process
+    body_();  // warms the GPU up again after another process used it
     return microseconds_per_call(run_, calls_, body_);
   }
 
@@ -119,7 +118,7 @@ void measure_all(const BenchRun& run) {
   }
 }
 
-// Until stdin ends. Keeps what the last line was about.
+// Until stdin ends. Keeps the row of the last line.
 int serve(const BenchRun& run) {
   const std::vector<Row> all = rows(run.smoke);
   std::string pass, held;
@@ -134,7 +133,7 @@ int serve(const BenchRun& run) {
     }
     const std::string wanted = std::to_string(number) + pass;
     if (wanted != held) {
-      prepared.reset();  // its memory serves the next
+      prepared.reset();  // the next one reuses its memory
       prepared = std::make_unique<Prepared>(run, all[number], backward);
       held = wanted;
     }

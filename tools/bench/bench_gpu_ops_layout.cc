@@ -1,4 +1,4 @@
-// Operations that choose, put and move elements, and make tensors.
+// Operations that select, place and move elements, and create tensors.
 
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/ops/ops.h"
@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-// [rows, columns, how many are chosen]
+// [rows, columns, number of chosen elements]
 BenchOp chosen(std::string_view name, std::function<OpCall(OpInputs&, const Shape&)> make) {
   return {.name = name,
           .shapes = {{8192, 4096, 1024}, {64, 64, 16}},

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-// [rows, columns]: one that fills a GPU, and one whose time is that of the host.
+// [rows, columns]: one that fills a GPU, and one limited by the host's time.
 const std::vector<Shape> kMatrices = {{8192, 4096}, {64, 64}};
 const Shape kSmokeMatrix = {6, 10};
 
@@ -41,14 +41,14 @@ BenchOp binary(std::string_view name, Binary function) {
   });
 }
 
-// Of one tensor, by a function of a Variable that is no plain name.
+// On one tensor, with a function of a Variable that is not just an operation's name.
 BenchOp of_matrix(std::string_view name, const std::function<Variable(const Variable&)>& function) {
   return on_matrices(name, [function](OpInputs& in, const Shape& shape) -> OpCall {
     return [function, x = in.normal(shape)] { return function(x); };
   });
 }
 
-// The same without a derivative, of plain tensors.
+// The same on plain tensors, without a derivative.
 BenchOp of_tensor(std::string_view name, const std::function<Tensor(const Tensor&)>& function) {
   return without_backward(on_matrices(name, [function](OpInputs& in, const Shape& shape) -> OpCall {
     return [function, x = in.constant(shape)] { return Variable(function(x)); };
@@ -83,7 +83,7 @@ void add_unary(std::vector<BenchOp>& all) {
                                                             {"rsqrt", rsqrt}}) {
     all.push_back(unary_of_positive(name, function));
   }
-  // The derivative of a step is zero.
+  // The derivative of these step functions is zero.
   for (const auto& [name, function] : std::initializer_list<std::pair<const char*, Unary>>{
            {"sign", sign}, {"floor", floor}, {"ceil", ceil}, {"round", round}, {"trunc", trunc}}) {
     all.push_back(without_backward(unary(name, function)));

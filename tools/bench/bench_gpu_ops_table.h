@@ -1,7 +1,7 @@
 #pragma once
 
-// The operations that bench_gpu_ops measures. bench_gpu_ops_torch.py knows each of them by its
-// name, and makes the same of the same extents: whoever adds one here adds it there.
+// The operations that bench_gpu_ops measures. bench_gpu_ops_torch.py finds each by its name in
+// torch_twins.py and runs it with the same extents: add a new one there too.
 
 #include <cstdint>
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-// Makes an operation's inputs. Those it has handed out are what backward goes to.
+// Makes an operation's inputs. Backward computes the gradients of those that it made.
 class OpInputs {
  public:
   explicit OpInputs(const TensorOptions& options) : options_(options) {}
@@ -24,7 +24,7 @@ class OpInputs {
   Variable positive(const Shape& shape);
   // Standard normal, without a gradient.
   Tensor constant(const Shape& shape);
-  // Whole numbers below `high`: i64.
+  // Whole numbers below `high`, as i64.
   Tensor integers(std::int64_t high, const Shape& shape);
 
   const TensorOptions& options() const { return options_; }
@@ -38,23 +38,23 @@ class OpInputs {
   int made_ = 0;
 };
 
-// Runs it once. Undefined where it has no result.
+// Runs the operation once. Undefined if it has no result.
 using OpCall = std::function<Variable()>;
 
 struct BenchOp {
   std::string_view name;
-  // What `make` makes inputs of; what each extent is, the operation says.
+  // The extents from which `make` makes inputs; their meaning depends on the operation.
   std::vector<Shape> shapes;
   Shape smoke_shape;
   bool has_backward = true;
-  // Of f32 only; else of bf16 too.
+  // f32 only; otherwise bf16 too.
   bool only_f32 = false;
   std::function<OpCall(OpInputs&, const Shape&)> make;
 };
 
 const std::vector<BenchOp>& bench_ops();
 
-// Its parts.
+// The parts of the list.
 void add_elementwise_ops(std::vector<BenchOp>& all);
 void add_reduction_ops(std::vector<BenchOp>& all);
 void add_matmul_ops(std::vector<BenchOp>& all);

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Operations and their backwards against PyTorch eager on the same GPU: tools/bench/bench_gpu_ops beside its twins here.
+"""Operations and their backwards compared with PyTorch eager on the same GPU: tools/bench/bench_gpu_ops beside its PyTorch
+counterparts.
 
     tools/bench/bench_gpu_ops_torch.py [--program bazel-bin/tools/bench_gpu_ops] [--only REGEX] [--smoke]
 
-The rows are those of the program (`--table`); each is measured in turns, ours and PyTorch's, in one run, and is a line of
-JSON: medians of both in microseconds, and `ratio`, above 1 where ours is faster. A line with `torch_backend` has PyTorch told
-which library to use, as attention by cuDNN, and no goal; where PyTorch refuses, the line has the reason as `skipped`. Without
-PyTorch or a GPU it says "skipped".
---smoke runs everything once and small, without a GPU too; --check only finds the twin of every row, without PyTorch.
+The rows are those of the program (`--table`); ours and PyTorch's are measured in turns, in one run. Each row is a line of
+JSON: medians of both in microseconds, and `ratio`, above 1 where ours is faster. In a line with `torch_backend` PyTorch was
+told which library to use, such as cuDNN for attention; it has no goal. If PyTorch cannot do it, the line has the reason as
+`skipped`. Without PyTorch or a GPU it prints "skipped".
+--smoke runs everything once and small, without a GPU too; --check only finds the counterpart of every row, without PyTorch.
 """
 
 import argparse
@@ -54,7 +55,7 @@ class Twin:
 
     def microseconds(self):
         with self.setting():
-            self.body()  # brings the GPU back from the other process
+            self.body()  # warms the GPU up again after the other process used it
             self.wait()
             begin = time.perf_counter_ns()
             for _ in range(self.calls):
@@ -67,7 +68,7 @@ class Ours:
     """The program, which measures what it is asked for."""
 
     def __init__(self, program, smoke):
-        # Where run.py keeps Tessera's libraries; PyTorch finds its own.
+        # run.py sets this path to Tessera's libraries; PyTorch finds its own.
         environment = dict(os.environ, LD_LIBRARY_PATH=os.environ.get("TESSERA_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH", "")))
         self.command = [program] + (["--smoke"] if smoke else [])
         self.environment = environment
@@ -86,7 +87,7 @@ class Ours:
             self.process.stdin.write(f"{number} {direction}\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # it has ended, and said why
+            pass  # it has ended, and printed why
         line = self.process.stdout.readline()
         if line.startswith("skipped"):
             return line.strip()
@@ -147,7 +148,7 @@ def run(torch, args, table, ours):
     if device == "cpu" and not args.smoke:
         print("skipped: PyTorch sees no GPU")
         return
-    # As ours: f32 is f32 unless somebody allows less.
+    # As in Tessera: f32 products are computed in f32.
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     for number, row in enumerate(table):

@@ -1,18 +1,18 @@
-// How much of the communication of sharded training is hidden behind computation, on one GPU:
+// The share of the communication of sharded training that is hidden behind computation, on one GPU:
 //
 //     tools/bazel run --config=cuda //tools/bench:bench_gpu_overlap
 //
-// One rank of a world of 8 whose other ranks do not exist trains a chain of linear layers, each a
-// group: forward and backward. The computation is real. A collective makes up what it would bring,
-// and takes its time as a kernel that only sleeps, on the collective's stream. Two kinds of steps
-// are taken in turns, late ones and ones whose collectives do not sleep; each begins and ends with
-// an idle GPU.
+// One rank of a fake world of 8 trains a chain of linear layers, each a group: forward and
+// backward. The computation is real. A collective fills its outputs with made-up values and takes
+// its time as a kernel that only sleeps, on the collective's stream. Steps with and without that
+// sleep are run in turns; each begins and ends with an idle GPU.
 //
-// `delay_us` is the sleep of one collective, `collectives` how many a step has. `hidden` is the
-// share of all their sleep by which late steps are not longer than the others. Nothing can hide the
-// first gather, before there is anything to compute, nor the last reduce: `ideal` is the share that
-// the others have, while a delay is shorter than the computation of one layer (`of_layer`, of its
-// forward). `ratio` is hidden / ideal. With --smoke: small, also without a GPU.
+// `delay_us` is the sleep of one collective, `collectives` the number in a step. `hidden` is the
+// share of all sleeps that does not make a step longer. Two collectives can never be hidden: the
+// first gather, before there is anything to compute, and the last reduction. `ideal` is the share
+// of the others, as long as a delay is shorter than the computation of one layer (`of_layer`: delay
+// divided by a layer's forward). `ratio` is hidden / ideal. With --smoke: small, also without a
+// GPU.
 #include <fmt/format.h>
 
 #include <functional>
@@ -43,13 +43,13 @@ struct Mode {
 constexpr Mode kModes[] = {
     {.name = "gathered again", .reshard_after_forward = true},
     {.name = "kept after forward", .reshard_after_forward = false},
-    // Shows what gathering ahead is good for.
+    // Shows the effect of gathering ahead.
     {.name = "nothing ahead",
      .reshard_after_forward = true,
      .prefetch = {.forward = 0, .backward = fsdp::BackwardPrefetch::kNone}},
 };
 
-// How collectives are late now, and what they slept in this step.
+// The delay of collectives now, and their total sleep in this step.
 struct Lateness {
   double delay_ms = 0;
   int collectives = 0;
@@ -79,14 +79,14 @@ class Overlap {
     fsdp::fully_shard(chain_, options).set_prefetch(mode.prefetch);
     nn::initialize(chain_, {.seed = 1, .device = run.device});
     parameters_ = chain_.parameters();
-    for (int i = 0; i < 3; ++i) step(0);  // until the order is known, and pools are full
+    for (int i = 0; i < 3; ++i) step(0);  // until the order is known and pools are filled
   }
 
-  // Collectives that take `share` of the computation of a layer's forward.
+  // Collectives that take `share` of the time of a layer's forward.
   void measure(double share) {
     std::vector<double> free;
     for (int i = 0; i < run_.pairs(); ++i) free.push_back(step(0));
-    // A backward computes twice what the forward does.
+    // A backward computes twice as much as the forward.
     const double delay_us = share * median(free) / (3 * layers_);
     std::vector<double> exposed;
     for (int pair = 0; pair < run_.pairs(); ++pair) {

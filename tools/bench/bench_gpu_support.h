@@ -1,6 +1,6 @@
 #pragma once
 
-// What the benchmarks on a GPU share: where they run, and times of two things taken in turns.
+// Shared by the benchmarks on a GPU: the device, and timing of two things in turns.
 
 #include <algorithm>
 #include <optional>
@@ -18,30 +18,29 @@ namespace tessera {
 
 struct BenchRun {
   Device device{DeviceType::kCuda, 0};
-  // Everything once and small, on the CPU where there is no GPU: shows that it runs, and no times.
+  // Runs everything once and small, on the CPU if there is no GPU, without times.
   bool smoke = false;
 
   int pairs() const { return smoke ? 1 : 9; }
 };
 
-// The run that a command line asks for: nothing, or --smoke. Null, after saying why, where it
-// cannot be: without a GPU ("skipped: no GPU" on stdout, exit status 0), and for other arguments
-// (on stderr, exit status 2).
+// The run for a command line with no argument or --smoke. Null, after a message, if it cannot run:
+// without a GPU ("skipped: no GPU" on stdout, exit status 0), and for other arguments (on stderr,
+// exit status 2).
 struct BenchStart {
   std::optional<BenchRun> run;
   int exit_status = 0;
 };
 BenchStart start_benchmark(int argc, char** argv);
 
-// One line of JSON: the members `what`, then `figures`. A run that only shows that things run has
-// no figures: there it says "smoke": true in their place.
+// Prints one line of JSON: the members `what`, then `figures`. A smoke run has no figures; it
+// prints "smoke": true instead.
 void print_row(const BenchRun& run, const std::string& what, const std::string& figures);
 
-// Numbers without a pattern: the power that they take is part of a GPU's speed. Standard normal, by
-// the name.
+// Standard normal numbers, seeded by the name: power, and so a GPU's speed, depends on the data.
 Tensor random_tensor(const Shape& shape, const TensorOptions& options, std::string_view name);
 
-// Microseconds of one call of `body`, the GPU's work included, in a row of `calls`.
+// Microseconds of one call of `body`, including the GPU's work, over `calls` calls in a row.
 template <class Body>
 double microseconds_per_call(const BenchRun& run, int calls, const Body& body) {
   const Stream& stream = current_stream(run.device);
@@ -53,8 +52,8 @@ double microseconds_per_call(const BenchRun& run, int calls, const Body& body) {
   return all / calls;
 }
 
-// So many calls that issuing the first and waiting for the last do not count. Calls it a few times,
-// which makes plans and fills pools.
+// The number of calls for which issuing the first and waiting for the last can be neglected. Calls
+// `body` a few times, which makes plans and fills pools.
 template <class Body>
 int calls_for(const BenchRun& run, const Body& body) {
   constexpr double kMeasuredUs = 5000;

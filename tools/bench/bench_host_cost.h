@@ -1,6 +1,6 @@
 #pragma once
 
-// What one small operation costs the thread that issues it.
+// The cost of one small operation for the thread that issues it.
 
 #include <functional>
 #include <vector>
@@ -19,15 +19,15 @@ struct ChainCost {
   double backward = 0;
 };
 
-// A round is `ops` operations; a figure is the median of all rounds, divided by the operations of
-// one, in nanoseconds.
+// A round is `ops` operations; a figure is the median of all rounds in nanoseconds, divided by
+// `ops`.
 struct HostCost {
   int rounds = 1000;
   int ops = 1000;
-  int warm_up = 20;                      // rounds before those that count
-  std::function<void()> settle = [] {};  // between rounds: waits for what was issued
+  int warm_up = 20;                      // rounds that are not measured
+  std::function<void()> settle = [] {};  // between rounds: waits for issued work
 
-  // Of `op()`.
+  // The cost of `op()`.
   template <class Op>
   double each(const Op& op) const {
     std::vector<double> took;
@@ -41,7 +41,7 @@ struct HostCost {
     return of_one(took);
   }
 
-  // Of y = op(y), from `start`; op gives a Variable.
+  // The cost of y = op(y), from `start`; op returns a Variable.
   template <class Op>
   ChainCost chain(const Variable& start, const Op& op) const {
     std::vector<double> record, destroy, run;

@@ -1,7 +1,6 @@
 #pragma once
 
-// Gloo's own collectives, as a program without Tessera would call them: what bench_collectives
-// compares with.
+// Gloo's own collectives, as a program without Tessera would call them, for bench_collectives.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,11 +11,11 @@ namespace tessera {
 
 class PlainGloo {
  public:
-  // Every rank calls it, with a folder that all of them see and that is empty at first.
+  // Every rank calls it with the same folder, which is empty at first.
   PlainGloo(int rank, int size, const std::string& folder);
   ~PlainGloo();
 
-  // Counts are of floats. `out` has size * count elements in all_gather, count in the others.
+  // Counts are in floats. `out` has size * count elements in all_gather, count in the others.
   void all_gather(float* in, float* out, std::size_t count);
   void all_reduce(float* in, float* out, std::size_t count);
   void broadcast(float* data, std::size_t count, int root);

@@ -1,13 +1,13 @@
-// Two ranks that train one model together, against two that train one each:
+// Two ranks that train one model together, compared with two that train one model each:
 //
 //     tools/bazel run //tools/bench:bench_ranks
 //
 // Two processes (gloo), one thread each. In turns they train the bundled transformer with 25.6
-// million elements sharded over both (fully_shard, a group for each block), and, at the same time
-// and without a word to each other, a whole one of their own. Both times are of a step with AdamW,
-// the slower rank's; the ratio is that of two neighbouring steps, own over shared, and its median
-// over pairs is printed: 1.00 would be sharding for nothing. Rows times 128 tokens are each rank's;
-// other rows are arguments (`bench_ranks 2 16`).
+// million elements sharded over both (fully_shard, a group for each block), and an unsharded one
+// each, at the same time and without communication. Both times are those of a step with AdamW on
+// the slower rank. The ratio is own over shared time of two neighbouring steps; its median over
+// pairs is printed: 1.00 would mean that sharding costs nothing. Each rank has ROWS times 128
+// tokens; other values of ROWS are arguments (`bench_ranks 2 16`).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,13 +45,13 @@ Tensor random_tokens(std::int64_t rows, int rank) {
 
 class Training {
  public:
-  // Sharded over the world, or whole.
+  // Sharded over the world, or not.
   Training(World& world, bool sharded) : group_(*world.group()), model_(kBenchTransformer) {
     if (sharded) shard_transformer(model_, {.mesh = world.mesh()});
     nn::initialize(model_, {.seed = 1, .device = world.device()});
     optimizer_.emplace(model_.parameters(), nn::optim::AdamWOptions{.lr = 1e-4});
   }
-  // Milliseconds of a step of the slower rank, equal on both.
+  // Milliseconds of a step on the slower rank, equal on both.
   double step(const Tensor& tokens) {
     distributed::barrier(group_);
     const double took = microseconds([&] {

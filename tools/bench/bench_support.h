@@ -1,6 +1,6 @@
 #pragma once
 
-// What the benchmarks of sharded training share.
+// Shared by the benchmarks of sharded training.
 
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/models/nets/transformer.h"
@@ -12,7 +12,7 @@ namespace tessera {
 inline constexpr models::ModelArgs kBenchTransformer = {
     .n_layers = 8, .vocab_size = 512, .max_seq_len = 256, .dim = 512, .n_heads = 8, .dropout_p = 0};
 
-// Each block a group, and the root the rest.
+// Each block is a group; the root has the rest.
 inline void shard_transformer(models::Transformer& model, const fsdp::FullyShardOptions& options) {
   for (models::TransformerBlock& block : model.blocks()) fsdp::fully_shard(block, options);
   fsdp::fully_shard(model, options);

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the benchmarks of tools/ share (those of the floors below cannot see it): a clock, and the
-// middle of what it said.
+// Shared by the benchmarks of tools/ (benchmarks in other folders cannot depend on it): a clock,
+// and the median.
 
 #include <algorithm>
 #include <chrono>

@@ -1,5 +1,5 @@
-// What tracing costs: host nanoseconds for a small kernel without a trace, with one in host order
-// and with a timed one, on an inline and on a queued stream. Best of several rounds.
+// The cost of tracing: host nanoseconds for a small kernel without a trace, with a trace in host
+// order and with a timed one, on an inline and on a queued stream. Best of several rounds.
 //
 //     tools/bazel run //tools/bench:bench_trace
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ using namespace tessera;
 constexpr int kKernels = 20'000;
 constexpr int kRounds = 15;
 
-// One round: the time to issue the kernels and to see them done.
+// One round: the time to issue the kernels and to wait for them.
 double round(const Stream& stream, const Tensor& x, Trace* trace) {
   current_rank_context()->set_trace(trace);
   const std::int64_t begin = trace_clock();

@@ -1,13 +1,13 @@
-"""What tools/bench/bench_gpu_ops measures, made with PyTorch: a twin of each operation, by its name.
+"""The operations that tools/bench/bench_gpu_ops measures, in PyTorch, by the same names.
 
-Whoever adds an operation to bench_gpu_ops_*.cc adds it here; extents mean what they mean there. This file needs no PyTorch to
-be imported: the module is handed in with the inputs.
+A new operation in bench_gpu_ops_*.cc must be added here; extents have the same meaning. This file can be imported without
+PyTorch: the module is passed in with the inputs.
 """
 
 OPS = {}
 
-# Operations that are measured once more, with PyTorch told which library to use: its name, and a function of torch that gives a
-# context in which PyTorch does so. It may raise, and so may the operation, where PyTorch or the library cannot.
+# Operations that are also measured with PyTorch set to one library: its name, and a function of torch that returns a
+# context in which PyTorch uses it. The function or the operation may raise if PyTorch or the library cannot.
 BACKENDS = {}
 
 

@@ -16,7 +16,7 @@ _EMULATED_FLAGS = [
     "-Wextra",
     "-Werror",
     "-Wno-unknown-pragmas",  # unroll
-    # Kernels are many and small: -O2 would cost more time than it saves.
+    # There are many small kernels: -O2 would cost more compile time than it saves.
     "-O1",
     "-ffp-contract=off",
     "-include",
@@ -26,7 +26,7 @@ _EMULATED_FLAGS = [
 _NVCC_FLAGS = [
     "-std=c++20",
     "-O3",
-    # Products are fused with sums only where the source says fma(): so a GPU computes the CPU's bits.
+    # Products and sums are fused only where the source calls fma(), so that a GPU computes the same bits as the CPU.
     "-fmad=false",
     "--expt-relaxed-constexpr",
     "--extended-lambda",
@@ -39,31 +39,31 @@ _NVCC_FLAGS = [
 ]
 
 def if_cuda(present, absent = []):
-    """`present` where a CUDA toolkit was found, else `absent`."""
+    """`present` if a CUDA toolkit was found, else `absent`."""
     return present if CUDA_FOUND else absent
 
 def if_cudnn(present, absent = []):
-    """`present` where cuDNN was found, else `absent`."""
+    """`present` if cuDNN was found, else `absent`."""
     return present if CUDNN_FOUND else absent
 
 def needs_cudnn():
-    """target_compatible_with of tests of cuDNN itself."""
+    """target_compatible_with for tests of cuDNN itself."""
     return [] if CUDNN_FOUND and not CUDA_EMULATED else [_NEVER]
 
 def if_nccl(present, absent = []):
-    """`present` where a CUDA toolkit and NCCL were found, else `absent`."""
+    """`present` if a CUDA toolkit and NCCL were found, else `absent`."""
     return present if NCCL_FOUND else absent
 
 def needs_nccl():
-    """target_compatible_with of tests of NCCL itself."""
+    """target_compatible_with for tests of NCCL itself."""
     return [] if NCCL_FOUND and not CUDA_EMULATED else [_NEVER]
 
 def needs_cuda():
-    """target_compatible_with of what only a build with CUDA has."""
+    """target_compatible_with for targets that exist only in a build with CUDA."""
     return [] if CUDA_FOUND else [_NEVER]
 
 def needs_nvcc():
-    """target_compatible_with of what only nvcc's own output makes sense for."""
+    """target_compatible_with for targets that need nvcc's own output."""
     return [] if CUDA_FOUND and not CUDA_EMULATED else [_NEVER]
 
 def if_emulated(present, absent = []):
@@ -71,7 +71,7 @@ def if_emulated(present, absent = []):
     return present if CUDA_EMULATED else absent
 
 def emulated_only():
-    """target_compatible_with of what only a build for the emulated GPU has."""
+    """target_compatible_with for targets that exist only in a build for the emulated GPU."""
     return [] if CUDA_EMULATED else [_NEVER]
 
 def _compile(ctx, source, context, headers, cc_toolchain):
@@ -87,7 +87,7 @@ def _compile(ctx, source, context, headers, cc_toolchain):
     arguments.add_all(context.system_includes, before_each = "-isystem")
     arguments.add("-c", source)
     arguments.add("-o", output)
-    # ptxas tells registers and spills among nvcc's messages: kept beside the object, and shown where nvcc fails.
+    # ptxas reports registers and spills among nvcc's messages: kept beside the object, and shown if nvcc fails.
     ctx.actions.run_shell(
         command = 'out=$1; shift; "$@" >"$out" 2>&1 || { cat "$out" >&2; exit 1; }',
         arguments = [resources.path, CUDA_ROOT + "/bin/nvcc", arguments],
@@ -100,7 +100,7 @@ def _compile(ctx, source, context, headers, cc_toolchain):
     return struct(object = output, resources = resources)
 
 def _shared_of(linker_inputs):
-    """The shared objects among them, by their real paths, and where programs look for them."""
+    """The shared objects among the inputs, by their real paths, and the folders in which programs find them."""
     files, places = [], []
     for linker_input in linker_inputs:
         places.extend([flag for flag in linker_input.user_link_flags if flag.startswith("-Wl,-rpath,")])
@@ -111,9 +111,9 @@ def _shared_of(linker_inputs):
     return depset(files).to_list(), depset(places).to_list()
 
 def _shared_object(ctx, objects, deps, features, cc_toolchain):
-    """One shared object of them, which names the shared objects that it needs: the CUDA runtime.
+    """Links the inputs into one shared object, which names the shared object that it needs: the CUDA runtime.
 
-    What it uses of Tessera comes from the program that loads it, and holds it once.
+        It uses Tessera's symbols from the program that loads it, so Tessera is loaded only once.
     """
     output = ctx.actions.declare_file("lib%s_%s.so" % (ctx.label.package.replace("/", "_"), ctx.label.name))
     needed, places = _shared_of(deps.linker_inputs.to_list())

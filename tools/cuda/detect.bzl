@@ -1,20 +1,20 @@
-"""Finds the CUDA toolkit, cuDNN and NCCL where they are installed; never fetches them.
+"""Finds the CUDA toolkit, cuDNN and NCCL if they are installed; never downloads them.
 
-TESSERA_CUDA=1 (`--config=cuda`) makes a missing toolkit an error, TESSERA_CUDA=0 (`--config=nocuda`) ignores an
-installed one, TESSERA_CUDA=emulated (`--config=emulated_gpu`) takes the toolkit's headers and runs everything on the
-CPU, otherwise the toolkit is used if there is one. A library that is too old is left out, with a line that says so. The
-repository `@tessera_cuda` says what was found:
+TESSERA_CUDA=1 (`--config=cuda`) makes a missing toolkit an error, TESSERA_CUDA=0 (`--config=nocuda`) ignores an installed
+one, TESSERA_CUDA=emulated (`--config=emulated_gpu`) uses the toolkit's headers and runs everything on the CPU; otherwise
+the toolkit is used if there is one. A library that is too old is left out, with a message. The repository `@tessera_cuda`
+has the results:
 
     //:defs.bzl       CUDA_FOUND, CUDA_ROOT, CUDA_EMULATED, CUDNN_FOUND, NCCL_FOUND
-    //:cuda_runtime   headers and libcudart (also :cudnn, :nccl), or what //tests/support/emulated_gpu has in its
-                      place; headers alone: //:cuda_runtime_headers
-    //:cublas         headers, and where a program looks for the library, which it loads itself; for the emulated GPU
-                      what it links in its place
+    //:cuda_runtime   headers and libcudart (also :cudnn, :nccl), or their counterparts in //tests/support/emulated_gpu;
+                      headers only: //:cuda_runtime_headers
+    //:cublas         headers, and the search path of the library, which the program loads itself; for the emulated GPU
+                      the library linked in its place
 """
 
 load(":versions.bzl", "version_problem")
 
-# Values of TESSERA_CUDA; those that need a toolkit have the name of their configuration.
+# Values of TESSERA_CUDA; those that need a toolkit are named after their configuration.
 _WANTED = {
     "": None,
     "0": None,
@@ -26,8 +26,7 @@ _PLACES = ["/usr/local/cuda", "/usr/local/cuda-13", "/usr/local/cuda-13.0", "/us
 _INCLUDES = ["{root}/include", "/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/local/include"]
 _LIBRARY_FOLDERS = ["{root}/lib64", "{root}/lib", "/usr/lib/x86_64-linux-gnu", "/usr/local/lib"]
 
-# name -> the header and the libraries that prove it is there. Libraries of the emulated GPU have the names of these
-# components too.
+# name -> the header and the libraries that must exist. The emulated GPU's libraries are named after these components.
 _COMPONENTS = {
     "cuda_runtime": ("cuda_runtime.h", ["libcudart.so"]),
     "cublas": ("cublasLt.h", ["libcublasLt.so"]),
@@ -35,11 +34,12 @@ _COMPONENTS = {
     "nccl": ("nccl.h", ["libnccl.so"]),
 }
 
-# Not linked: a program loads it when it first needs it (tensor/kernels/cuda/cublas/cublas_library.h). The loader would need 0.1 s
-# for the library before every main(), for each of the others some milliseconds.
+# Not linked: a program loads it when it first needs it (tensor/kernels/cuda/cublas/cublas_library.h). The loader would
+# need 0.1 s for the library before every main(), and some milliseconds for each of the others.
 _LOADED_BY_PROGRAMS = ["cublas"]
 
-# The oldest version whose header has what Tessera calls: for NCCL symmetric windows and names of communicators.
+# The oldest version whose header has the functions that Tessera calls: for NCCL symmetric windows and names of
+# communicators.
 _LEAST_VERSIONS = {
     "nccl": ("NCCL", (2, 27)),
 }
@@ -47,7 +47,7 @@ _LEAST_VERSIONS = {
 _EMULATED_TARGETS = {"cuda_runtime": "runtime"}
 
 def _toolkit_root(ctx):
-    """The folder that holds bin/nvcc, or None."""
+    """The folder that contains bin/nvcc, or None."""
     candidates = [ctx.os.environ[name] for name in ["CUDA_HOME", "CUDA_PATH"] if ctx.os.environ.get(name)]
     nvcc = ctx.which("nvcc")
     if nvcc:

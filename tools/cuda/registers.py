@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What CUDA kernels take of a GPU: registers, shared memory and spills, as ptxas told when they were compiled.
+"""The resources of CUDA kernels: registers, shared memory and spills, as ptxas reported them at compile time.
 
     registers.py FILE.ptxas...                          prints the table: a row for each source and architecture
     registers.py --check REGISTERS.md [--nvcc VERSION.txt] FILE.ptxas...
-                                                        fails for spills that the page does not allow, and where the
+                                                        fails for spills that the page does not allow, and if the
                                                         page's table, made with this nvcc, differs
     registers.py --write REGISTERS.md [--nvcc VERSION.txt] FILE.ptxas...
 
-SOURCE is a path from the root of the tree. The page allows spills by lines `- allowed to spill: SOURCE: KERNEL: why`, where
-KERNEL is a name without template arguments: it stands for all its instances.
+SOURCE is a path from the root of the repository. The page allows spills by lines `- allowed to spill: SOURCE: KERNEL: why`,
+where KERNEL is a name without template arguments, which stands for all its instances.
 """
 
 import argparse
@@ -31,7 +31,7 @@ class Kernel:
     registers: int
     shared: int
     stack: int
-    spilled: int  # bytes stored and bytes loaded, by instructions that stand in the code
+    spilled: int  # bytes stored and bytes loaded, static instruction counts
 
 
 def kernels_of(text):
@@ -44,7 +44,7 @@ def kernels_of(text):
             return int(hit.group(1)) if hit else default
         found.append(Kernel(match["name"], match["arch"], number(r"Used (\d+) registers"), number(r"(\d+) bytes smem"),
                             number(r"(\d+) bytes stack frame"),
-                            # of the kernel and of the functions that it calls
+                            # Of the kernel and the functions that it calls.
                             sum(map(int, re.findall(r"(\d+) bytes spill (?:stores|loads)", rest)))))
     return found
 
@@ -62,7 +62,7 @@ def plain_names(names):
 
 
 def source_of(path):
-    """The .cu file, from the root of the tree: Bazel puts PACKAGE/FILE.cu at .../PACKAGE/_objs/LIBRARY/FILE.cu.ptxas."""
+    """The .cu file, from the root: Bazel puts PACKAGE/FILE.cu at .../PACKAGE/_objs/LIBRARY/FILE.cu.ptxas."""
     return re.sub(r"^(?:.*/bin/)?(.*)/_objs/[^/]+/(.*)\.ptxas$", r"\1/\2", path)
 
 

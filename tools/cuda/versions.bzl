@@ -1,7 +1,7 @@
-"""Versions of libraries, as their headers tell them. A test runs these functions as Python, which they are too."""
+"""Versions of libraries, read from their headers. A test runs these functions as Python, which they also are."""
 
 def header_version(text, prefix):
-    """(major, minor) by the numbers that a header defines as PREFIX_MAJOR and PREFIX_MINOR; None where it does not."""
+    """(major, minor) from the macros PREFIX_MAJOR and PREFIX_MINOR of a header; None if it does not define them."""
     found = {}
     for line in text.split("\n"):
         words = [word for word in line.strip().split(" ") if word]
@@ -12,12 +12,12 @@ def header_version(text, prefix):
     return (major, minor) if major != None and minor != None else None
 
 def version_problem(text, prefix, least):
-    """Why the library with this header cannot be used; None where it can.
+    """Why the library with this header cannot be used; None if it can.
 
-    Args:
-      text: of the header.
-      prefix: of its macros, which is the library's name.
-      least: (major, minor) of the oldest version that can.
+        Args:
+          text: the text of the header.
+          prefix: of its macros: the library's name.
+          least: (major, minor) of the oldest usable version.
     """
     wanted = "Tessera needs %d.%d or newer" % least
     version = header_version(text, prefix)

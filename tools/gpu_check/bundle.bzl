@@ -32,7 +32,8 @@ def _split(linker_inputs):
         more = depset(more).to_list(),
     )
 
-# RUNPATH, as Bazel's own binaries have it: LD_LIBRARY_PATH comes before it, so tests and benchmarks find the same libraries.
+# The same RUNPATH as Bazel's own binaries: LD_LIBRARY_PATH has priority, so tests and benchmarks find the same
+# libraries.
 def _link(ctx, cc_toolchain, output, arguments, inputs):
     ctx.actions.run(
         executable = cc_toolchain.compiler_executable,
@@ -43,7 +44,7 @@ def _link(ctx, cc_toolchain, output, arguments, inputs):
         mnemonic = "GpuBundleLink",
     )
 
-# What several tests share is linked into each of them; only Tessera itself and the tests' support are worth a library.
+# Code shared by several tests is linked into each of them; only Tessera itself and the tests' support become a library.
 def _is_test(label):
     return label.package.startswith("tests/") and not label.package.startswith("tests/support")
 
@@ -68,7 +69,7 @@ def _programs_impl(ctx):
     library = ctx.actions.declare_file("programs/libtessera.so")
     others = common.shared + outside.shared
 
-    # By name, not by path: a shared object without a soname would be looked for where it lies now.
+    # By name, not by path: the loader would search for a shared object without a soname at its current path.
     named = [flag for each in others for flag in ["-L" + each.dirname, "-l:" + each.basename]]
     after = [each.path for each in outside.archives] + named + common.flags + outside.flags + ["-lstdc++", "-lm", "-lpthread", "-ldl"]
     after_inputs = outside.archives + others + common.more + outside.more

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The bundle unpacks to less than its limit and runs: each test has a result, and a skipped one a reason."""
+"""The bundle unpacks to less than its limit and runs: each test has a result, and each skipped one a reason."""
 
 import glob
 import json
@@ -18,7 +18,7 @@ def dynamic_section(path):
 
 
 def check_search_order(root):
-    """LD_LIBRARY_PATH comes before what is written into a program: tests and benchmarks find the same libraries of CUDA."""
+    """LD_LIBRARY_PATH has priority over paths in the programs: tests and benchmarks find the same CUDA libraries."""
     binaries = [path for path in glob.glob(f"{root}/benchmarks/*") if not path.endswith(".py")]
     for path in [f"{root}/programs/libtessera.so", *glob.glob(f"{root}/programs/tests.*"), *binaries]:
         text = dynamic_section(path)
@@ -26,7 +26,7 @@ def check_search_order(root):
 
 
 def check_names(root):
-    """Each kernel has in its name what the sanitizers look for: a filter that finds nothing would find no error either."""
+    """Each kernel's name contains the sanitizers' filter: a filter that matches nothing would find no errors."""
     with open(f"{root}/rows.py", encoding="utf-8") as file:
         ours = re.search(r'^OUR_KERNELS = "kns=(\w+)"', file.read(), re.MULTILINE).group(1).encode()
     for path in glob.glob(f"{root}/programs/libtensor_kernels_cuda*.so") + [f"{root}/programs/libtessera.so"]:
@@ -36,7 +36,7 @@ def check_names(root):
 
 
 def check_kernels(programs):
-    """The kernels name the CUDA runtime that they call: no program has to bring it for them."""
+    """The kernels name the CUDA runtime that they call, so no program has to load it for them."""
     kernels = glob.glob(f"{programs}/libtensor_kernels_cuda*.so")
     assert kernels, f"no kernels in {os.listdir(programs)}"
     for path in kernels:
@@ -58,7 +58,7 @@ def main():
         check_kernels(f"{root}/programs")
         check_search_order(root)
         check_names(root)
-        # Away from where it was built, with the libraries of the bundle.
+        # Not in the build folder, with the libraries of the bundle.
         settings = dict(os.environ, LD_LIBRARY_PATH=f"{root}/programs")
         subprocess.run([f"{root}/tools/tessera", "--version"], check=True, cwd=folder, env=settings)
         with open(f"{root}/tests.json", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""The machine that a bundle runs on: its GPUs, where CUDA's libraries lie, which bundle it is."""
+"""The machine that a bundle runs on: its GPUs, the paths of CUDA's libraries, and the bundle's identity."""
 
 import ctypes
 import functools
@@ -13,17 +13,17 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-# What the programs load, and what these load; what is looked for in each folder.
+# The libraries that programs load, and their dependencies: the names that are searched for in each folder.
 WANTED = ["libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcudnn.so.9", "libnccl.so.2", "libnvrtc.so.13", "libcuda.so.1"]
 
 
 def python_folders(pattern):
-    """Of Python's nvidia packages."""
+    """The folders of Python's nvidia packages."""
     return [f"{python}/nvidia/{pattern}" for python in sys.path]
 
 
 def library_folders():
-    """Where CUDA's libraries may lie, best first."""
+    """Folders that may contain CUDA's libraries, best first."""
     patterns = ["/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64", "/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu",
                 "/usr/lib64", "/usr/lib/wsl/lib", *python_folders("cu13/lib"), *python_folders("*/lib")]
     folders = [folder for pattern in patterns for folder in sorted(glob.glob(pattern))]
@@ -31,14 +31,14 @@ def library_folders():
 
 
 def library_path(name):
-    """Where a program that is started here finds it; the name alone where only the system's own list can know."""
+    """The path at which a program that is started here finds the library; only its name if the system's own list has it."""
     told = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
     return next((f"{folder}/{name}" for folder in [*told, *library_folders()] if os.path.exists(f"{folder}/{name}")), name)
 
 
 @functools.cache
 def gpu_count():
-    """The GPUs that the driver offers to a program that starts here."""
+    """The GPUs that the driver offers to a program started here."""
     try:
         driver = ctypes.CDLL(library_path("libcuda.so.1"))
     except OSError:
@@ -48,7 +48,7 @@ def gpu_count():
 
 
 def gpu_names():
-    """Name, driver, memory and compute capability of each, as nvidia-smi tells."""
+    """Name, driver, memory and compute capability of each GPU, from nvidia-smi."""
     command = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total,compute_cap", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -70,7 +70,7 @@ def stored(library, function):
     return number.value
 
 
-# library: function, how it tells its number, what the number has for one step of the first and of the second part.
+# library: function, how it returns its number, and the weight of major and minor version in that number.
 VERSIONS = {
     "libcuda.so.1": ("cuDriverGetVersion", stored, 1000, 10),
     "libcudart.so.13": ("cudaRuntimeGetVersion", stored, 1000, 10),
@@ -81,7 +81,7 @@ VERSIONS = {
 
 
 def versions():
-    """library -> its version and where it lies, or why it cannot be told. The driver's is that of CUDA that it can do."""
+    """library -> its version and path, or why it is unknown. The driver's version is that of the CUDA it supports."""
     found = {}
     for name, (function, tells, major, minor) in VERSIONS.items():
         path = library_path(name)
@@ -95,16 +95,16 @@ def versions():
 
 
 def machine():
-    """What the results were found on."""
+    """The machine and bundle that the results belong to."""
     return {"gpus": gpu_count(), "names": gpu_names(), "versions": versions(), "kernel": platform.release(),
             "cpus": os.cpu_count(), "libraries": library_folders()}
 
 
 def bundle_id():
-    """The same for the same programs."""
+    """Identifies the bundle: equal for equal programs."""
     digest = hashlib.sha256()
     entries = glob.glob(f"{HERE}/programs/*") + glob.glob(f"{HERE}/benchmarks/*")
-    for path in sorted(filter(os.path.isfile, entries)):  # a script that ran may have left a __pycache__
+    for path in sorted(filter(os.path.isfile, entries)):  # a script may have left a __pycache__
         with open(path, "rb") as file:
             digest.update(os.path.basename(path).encode() + hashlib.sha256(file.read()).digest())
     return digest.hexdigest()[:16]
@@ -118,12 +118,12 @@ def sanitizer_program():
 
 
 def child_environment(**settings):
-    """Of every program started here: it leaves no compiled Python in the bundle."""
+    """For every program started here: keeps compiled Python out of the bundle."""
     return dict(os.environ, PYTHONDONTWRITEBYTECODE="1", **settings)
 
 
 def environment(settings, folders=()):
-    """For a program: what this one has, the settings, and where to look for libraries: in these folders first."""
+    """The environment of a program: this one's, the settings, and the library folders, which come first."""
     out = child_environment(**settings)
     out["LD_LIBRARY_PATH"] = ":".join(filter(None, [*folders, out.get("LD_LIBRARY_PATH", ""), *library_folders()]))
     return out

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""An experiment: do several ranks of NCCL work on one GPU?
+"""An experiment: can several ranks of NCCL share one GPU?
 
-NCCL refuses two ranks that have one GPU of one host. Here each rank is a process that claims a host of its own
-(NCCL_HOSTID), and they talk over the loopback interface. Calls libnccl and libcudart themselves, nothing of Tessera.
+NCCL rejects two ranks on one GPU of one host. Here each rank is a process that claims a host of its own (NCCL_HOSTID), and
+they communicate over the loopback interface. Calls libnccl and libcudart directly, nothing of Tessera.
 
-    nccl_one_gpu.py [RANKS]               prints what comes of it: works, refused: why, or wrong: why
+    nccl_one_gpu.py [RANKS]               prints the outcome: works, refused: why, or wrong: why
     nccl_one_gpu.py RANK RANKS FOLDER     one rank; prints one line of JSON
 """
 
@@ -17,13 +17,13 @@ import sys
 import tempfile
 import time
 
-COUNT = 1 << 20  # numbers that are added up
+COUNT = 1 << 20  # numbers that are summed
 FLOAT32, SUM = 7, 0  # of ncclDataType_t, ncclRedOp_t
 TO_DEVICE, TO_HOST = 1, 2  # of cudaMemcpyKind
 
 
 class Refused(Exception):
-    """A call that the library, the driver or the machine did not take."""
+    """A call that the library, the driver or the machine rejected."""
 
 
 class UniqueId(ctypes.Structure):
@@ -38,7 +38,7 @@ def load(name):
 
 
 class Libraries:
-    """The calls that one rank makes; each throws Refused with the library's own words."""
+    """The calls of one rank; each throws Refused with the library's message."""
 
     def __init__(self):
         self._cuda, self._nccl = load("libcudart.so.13"), load("libnccl.so.2")
@@ -58,7 +58,7 @@ class Libraries:
 
 
 def shared_id(libraries, rank, folder):
-    """Made by rank 0, read by the others."""
+    """Created by rank 0, read by the others."""
     made, path = UniqueId(), os.path.join(folder, "id")
     if rank == 0:
         libraries.nccl("ncclGetUniqueId", ctypes.byref(made))
@@ -76,7 +76,7 @@ def shared_id(libraries, rank, folder):
 
 
 def run_rank(rank, ranks, folder):
-    """Adds up one buffer of all ranks; returns what is wrong with the sum, or nothing."""
+    """Sums one buffer over all ranks; returns the error in the sum, or an empty text."""
     libraries = Libraries()
     libraries.cuda("cudaSetDevice", 0)
     communicator, data = ctypes.c_void_p(), ctypes.c_void_p()
@@ -100,11 +100,11 @@ def rank_main(rank, ranks, folder):
     except Refused as error:
         answer = {"refused": str(error)}
     print(json.dumps(answer), flush=True)
-    os._exit(0)  # what NCCL would still do at the end could wait for ranks that are gone
+    os._exit(0)  # NCCL's own cleanup could wait for ranks that have exited
 
 
 def answer_of(process, seconds):
-    """What a rank printed last."""
+    """The last line that a rank printed."""
     try:
         text, _ = process.communicate(timeout=max(0.1, seconds))
     except subprocess.TimeoutExpired:
@@ -118,7 +118,7 @@ def answer_of(process, seconds):
 
 
 def outcome_of(answers):
-    """works, refused: why, or wrong: why; of the first rank that has something to say."""
+    """works, refused: why, or wrong: why; from the first rank with a message."""
     for what in ("refused", "wrong"):
         for rank, answer in enumerate(answers):
             if answer.get(what):
@@ -127,7 +127,7 @@ def outcome_of(answers):
 
 
 def experiment(ranks, environment, seconds=60):
-    """Runs the ranks, each a process; the outcome in words."""
+    """Runs the ranks, each as a process; returns the outcome as text."""
     processes = []
     with tempfile.TemporaryDirectory() as folder:
         for rank in range(ranks):

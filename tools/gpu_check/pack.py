@@ -3,7 +3,8 @@
 
     pack.py OUT.tar.xz TESTS --scripts FILE... --programs FILE... --data FILE... --benchmarks FILE...
 
-TESTS is JSON: a list of {name, program, gpus, device, transport, settings}. Shared objects that the programs need and that are neither CUDA's nor of the C and C++ run time of every Linux come along.
+TESTS is JSON: a list of {name, program, gpus, device, transport, settings}. The bundle includes the shared objects that the
+programs need, except CUDA's and the C and C++ runtime, which every Linux has.
 """
 
 import argparse
@@ -16,25 +17,25 @@ import sys
 import tarfile
 
 FOLDER = "gpu_check"
-# What the other machine has: its C run time, and CUDA as its driver wants it.
+# Present on the other machine: the C runtime, and the CUDA libraries for its driver.
 NOT_TAKEN = re.compile(r"^(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|resolv|cuda|cudart|cublas|cublasLt|cudnn.*|nccl|nvrtc.*|nvJitLink)\.so.*)")
 
 
 def needed_libraries(path):
-    """name -> path of the shared objects that the loader finds for it."""
+    """name -> path of the shared objects that the loader finds for the program."""
     text = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
     found = dict(re.findall(r"^\s*(\S+) => (/\S+)", text, re.MULTILINE))
     return {name: where for name, where in found.items() if not NOT_TAKEN.match(name)}
 
 
 def is_program(path):
-    """Something that a loader reads: a program, of those among the data too, or a shared object."""
+    """An ELF file: a program, also one among the data, or a shared object."""
     with open(path, "rb") as file:
         return file.read(4) == b"\x7fELF"
 
 
 def data_place(path):
-    """Where a runfile lies for a program that runs in the bundle's folder."""
+    """The path of a runfile for a program that runs in the bundle's folder."""
     return re.sub(r"^bazel-out/[^/]+/bin/", "", path)
 
 
@@ -46,7 +47,7 @@ def add_text(archive, name, text):
 
 
 def plain(info):
-    """The same archive from the same files."""
+    """The same files give the same archive."""
     info.mtime, info.uid, info.gid, info.uname, info.gname = 0, 0, 0, "", ""
     info.mode = 0o755
     return info
@@ -83,7 +84,7 @@ def main():
     for path in args.scripts:
         taken[os.path.basename(path)] = path
     with tarfile.open(args.out, "w:xz", preset=2) as archive:
-        for name, path in sorted(taken.items()):  # where Bazel builds in a sandbox each path is a link
+        for name, path in sorted(taken.items()):  # in Bazel's sandbox each path is a link
             archive.add(os.path.realpath(path), f"{FOLDER}/{name}", filter=plain)
         add_text(archive, "tests.json", json.dumps(tests, indent=1) + "\n")
 

@@ -1,4 +1,4 @@
-"""The result file: what has a result, what figures are worth against their goals, lines for tests/gpu/STATUS.md."""
+"""The result file: finished rows, comparison of figures with goals, lines for tests/gpu/STATUS.md."""
 
 import collections
 import json
@@ -17,8 +17,8 @@ def worlds_of(text):
 class Results:
     """The result file. It is written after each row, so nothing is lost.
 
-    A test on several ranks has a result for the worlds that it ran with: one for 1,2 and one for 4,8 may stand beside each
-    other, and a call that wants 1,2,3 runs it again. What was cut because a call's time was up is there, but is no result.
+        A result of a test on several ranks is for certain world sizes: results for 1,2 and for 4,8 may both be in the file, and a
+        call for 1,2,3 runs the test again. A row that was cut because the call's time was up is in the file, but not finished.
     """
 
     def __init__(self, path):
@@ -40,7 +40,7 @@ class Results:
         return bool(whole) and worlds_of(worlds) <= set().union(*whole)
 
     def add(self, result):
-        """In the place of those of the same row that it covers."""
+        """Replaces the results of the same row that it covers."""
         worlds = worlds_of(result["worlds"])
         replaced = [other for other in self._of(result["name"]) if other.get("cut") or worlds_of(other["worlds"]) <= worlds]
         kept = [other for other in self.content["results"] if other not in replaced]
@@ -66,11 +66,13 @@ def read(path):
 
 
 def is_number(value):
-    return isinstance(value, (int, float)) and value == value  # not a number differs from itself
+    return isinstance(value, (int, float)) and value == value  # NaN differs from itself
 
 
 def goals(results):
-    """Of each benchmark and goal: how many lines there are and meet it, the median and the worst ratio, and what misses it."""
+    """For each benchmark and goal: the number of lines, the number that meet it, median and worst ratio, and the lines that
+    miss it.
+    """
     lines = collections.defaultdict(list)
     for result in results:
         for figure in result.get("figures", []):
@@ -88,30 +90,30 @@ def goals(results):
 
 
 def words_of(goal):
-    """One line of goals(), as people read it."""
+    """One line of goals() as text."""
     ratios = "no ratio" if goal["worst"] is None else f"median {goal['median']:.3f}, worst {goal['worst']:.3f}"
     said = "met" if goal["met_by_all"] else "NOT met"
     return f"{goal['benchmark']}: goal {goal['goal']} {said} by {goal['met']} of {goal['lines']}; {ratios}"
 
 
 def label_of(name):
-    """tests.gpu.x_test -> //tests/gpu:x_test; what is no test keeps its name."""
+    """tests.gpu.x_test -> //tests/gpu:x_test; other names are unchanged."""
     folder, _, target = name.rpartition(".")
     return f"//{folder.replace('.', '/')}:{target}" if name.startswith("tests.") else name
 
 
 def outcome(result):
-    """What the cases came to, with the reasons of those that did not pass."""
+    """Counts of the cases, with the reasons of those that did not pass."""
     cases = [case["result"] for case in result["cases"]]
     said = ", ".join(f"{cases.count(what)} {what}" for what in ("passed", "failed", "skipped") if what in cases)
     named = [": ".join(filter(None, [case["name"], case["reason"]])) for case in result["cases"] if case["result"] != "passed"]
-    # A line of a table: nothing may end a cell.
+    # A line of a table: a bar would end a cell.
     reasons = "; ".join(dict.fromkeys(filter(None, named))).replace("|", "/").replace("\n", " ")
     return said + (f" ({reasons})" if reasons else "")
 
 
 def table(path, commit):
-    """Lines of Markdown: a row of the file with what stands for it in the last column of tests/gpu/STATUS.md, then the goals."""
+    """Lines of Markdown: each row of the file with the text for the last column of tests/gpu/STATUS.md, then the goals."""
     content = read(path)
     machine_here = content["machine"]
     names = sorted(set(name.replace(", ", " / ") for name in machine_here["names"])) or ["no GPU"]

@@ -1,4 +1,4 @@
-"""What the bundle runs, row by row: tests, benchmarks, tests under a sanitizer, an experiment."""
+"""The rows of the bundle: tests, benchmarks, tests under a sanitizer, an experiment."""
 
 import contextlib
 import functools
@@ -21,11 +21,12 @@ PARTS = ["libraries", "kernels", "ops", "nn", "models", "distributed", "fsdp", "
 PART_OF = {"gpu": "kernels", "tensor": "ops", "autograd": "ops", "program": "models", "support": "distributed"}  # by folder; else its name
 SANITIZERS = ["memcheck", "racecheck", "initcheck"]
 SANITIZER_WORLDS = "2"
-# The tests that start each of our kernels: against their CPU twins; fills, copies, sleeps and their graphs; collectives.
+# Tests that launch each of our kernels: kernels compared with the CPU's; fills, copies, sleeps and their graphs;
+# collectives.
 SANITIZED = re.compile(r"tests\.gpu\.(\w+_kernels?_test|(core|graph|nccl_graph)_gpu_test|local_collectives_gpus?_test_\w+)")
-# Of these, the ones where kernels of cuBLAS and cuDNN run between ours.
+# Those among them in which kernels of cuBLAS and cuDNN run between ours.
 WITH_LIBRARIES = re.compile(r"tests\.gpu\.(attention|conv|matmul)_kernels_test")
-OUR_KERNELS = "kns=7tessera"  # what the mangled names of all kernels in our namespace have in them
+OUR_KERNELS = "kns=7tessera"  # part of the mangled names of all kernels in our namespace
 FOUND_ERRORS = 99  # exit status of a sanitizer
 TOO_LONG = 124
 LAST_WORDS_SECONDS = 5
@@ -36,24 +37,24 @@ class Row:
     """One result of the file: of a test, a benchmark, a test under a sanitizer, or an experiment."""
     name: str
     part: str
-    worlds: str  # of its ranks; empty where it has none
-    run: Callable  # of the seconds that it may take
+    worlds: str  # world sizes; empty if it has none
+    run: Callable  # takes the seconds that it may run
 
 
 # ---- running ----------------------------------------------------------------------------------------------------------
 
 
 def end_all(process):
-    """Ends a program and what it has started. Asked first, a test names the case that it is in and writes its report."""
+    """Ends a program and its children. It is asked first, so that a test can name its current case and write its report."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):  # it may have ended since
+        with contextlib.suppress(ProcessLookupError):  # it may have ended meanwhile
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(LAST_WORDS_SECONDS)
 
 
 def run(command, variables, limit, folder):
-    """Exit status, output; also the output so far of what did not end in time."""
+    """Exit status and output; also the output so far of a program that did not end in time."""
     log = os.path.join(folder, "log")
     with open(log, "wb") as file:
         process = subprocess.Popen(command, cwd=HERE, env=variables, stdout=file, stderr=subprocess.STDOUT,
@@ -78,9 +79,9 @@ def one_case(result, reason="", log=""):
 
 
 def too_long(log, cases=(), figures=()):
-    """What did not end in time, as far as it came; the caller knows whether it may try again.
+    """The partial result of a program that did not end in time; the caller knows whether it may run again.
 
-    A test that was asked to end has failed in the case that it was in, its last one: `interrupted`.
+        A test that was asked to end has failed in its current case, the last one: `interrupted`.
     """
     ended = [dict(case, reason="ran when time was up", interrupted=True) if case is cases[-1] and case["result"] == "failed" else case
              for case in cases]
@@ -112,13 +113,13 @@ def part_of(test):
         return "nccl"
     folder = test["name"].split(".")[1]
     part = "libraries" if test["gpus"] == 0 else PART_OF.get(folder, folder)
-    if part not in PARTS:  # it would never be run
+    if part not in PARTS:  # it would never run
         sys.exit(f"run.py: {test['name']} has no part; PART_OF in rows.py needs its folder")
     return part
 
 
 def worlds_left_out(test, worlds):
-    """A case for the worlds of NCCL that have more ranks than there are GPUs: the program passes over them."""
+    """A case for the NCCL world sizes that exceed the number of GPUs: the program skips them."""
     many = [world for world in worlds.split(",") if int(world) > gpu_count()]
     if test["transport"] != "nccl" or gpu_count() < test["gpus"] or not many:
         return []
@@ -153,12 +154,12 @@ def run_test(test, worlds, limit, tool=()):
 
 
 def is_sanitized(tool, test):
-    """Where a tool would not judge, or misunderstand, the kernels of libraries.
+    """Options where a tool cannot check, or misunderstands, the kernels of libraries.
 
-    memcheck judges these too, and should: a wrong operand of ours faults in them. On several GPUs it is alone, for NCCL's
-    kernels wait for each other. initcheck must see every write, also those of libraries, whose kernels read what they do
-    not use; so it takes the tests where all kernels are ours. racecheck looks at the shared memory of one kernel at a time,
-    and is told to look at ours.
+        memcheck checks these too, and should: a wrong operand of ours causes an error in them. On several GPUs it runs alone,
+        because NCCL's kernels wait for each other. initcheck must see every write, also those of libraries, whose kernels read
+        memory that they do not use; so it gets only tests in which all kernels are ours. racecheck checks the shared memory of
+        one kernel at a time, and is restricted to ours.
     """
     if not SANITIZED.fullmatch(test["name"]) or (tool != "memcheck" and part_of(test) == "nccl"):
         return False
@@ -166,20 +167,20 @@ def is_sanitized(tool, test):
 
 
 def run_sanitizer(tool, test, limit):
-    """A test of kernels under compute-sanitizer: failed where that finds something."""
+    """A test of kernels under compute-sanitizer: failed if it finds an error."""
     program = sanitizer_program()
     if program is None:
         return one_case("skipped", "compute-sanitizer is not on this machine; it comes with a CUDA toolkit")
     if gpu_count() == 0:
         return one_case("skipped", "needs 1 GPU, found 0")
-    # Errors that calls of the runtime return are the tests' own business: they provoke some.
+    # Tests provoke some errors of runtime calls on purpose.
     command = [program, "--tool", tool, "--error-exitcode", str(FOUND_ERRORS), "--report-api-errors", "no"]
     only_ours = ["--kernel-name", OUR_KERNELS] if tool == "racecheck" else []
     return run_test(test, SANITIZER_WORLDS, limit, command + only_ours)
 
 
 def figures_of(log):
-    """The lines of JSON; the last one of a program that was ended may be half of one."""
+    """The lines of JSON; the last line of a program that was ended may be incomplete."""
     figures = []
     for line in log.splitlines():
         with contextlib.suppress(ValueError):
@@ -188,9 +189,9 @@ def figures_of(log):
 
 
 def run_benchmark(path, limit):
-    """Its figures, also those of one that failed or did not end in time."""
+    """The figures of a benchmark, also of one that failed or did not end in time."""
     command, variables = [path], of_bundle({})
-    if path.endswith(".py"):  # it needs its own libraries, and ours for the programs of Tessera that it starts
+    if path.endswith(".py"):  # needs its own libraries, and Tessera's for the programs that it starts
         command = [sys.executable, path]
         variables = child_environment(TESSERA_LIBRARY_PATH=variables["LD_LIBRARY_PATH"])
     with tempfile.TemporaryDirectory() as folder:
@@ -207,7 +208,7 @@ def run_benchmark(path, limit):
 
 
 def run_nccl_one_gpu(ranks, limit):
-    """Not a test of Tessera: whether NCCL can be brought to it is what one wants to know."""
+    """Not a test of Tessera: it finds out whether NCCL can do this."""
     if gpu_count() == 0:
         return one_case("skipped", "needs 1 GPU, found 0")
     outcome = experiment(ranks, environment({}), min(limit, 60))

@@ -5,10 +5,10 @@
                                              [--seconds S] [--timeout S] [--worlds 1,2,...] [--require-gpu]
     gpu_check/run.py --table COMMIT [--out results.json]       # the file as Markdown; runs nothing
 
-Needs a driver, the CUDA libraries (a toolkit, or Python's nvidia-* packages) and Python 3, nothing else. What has a result in
-the file already is not run again, so a run may be cut into parts. Each test case is passed, failed, or skipped with a
-reason; without a GPU all that need one are skipped. Exit status 1: something failed, now or before; 3: nothing did, but
-time was up before all had run; 0: all chosen has run, and nothing failed; 2: it could not begin, one line says why.
+Needs a driver, the CUDA libraries (a toolkit, or Python's nvidia-* packages) and Python 3, nothing else. Rows with a result
+in the file are not run again, so a run may be split into calls. Each test case is passed, failed, or skipped with a reason;
+without a GPU all that need one are skipped. Exit status 1: something failed, now or before; 3: nothing failed, but time was
+up before all had run; 0: everything chosen has run, and nothing failed; 2: it could not begin, one line says why.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from rows import PARTS, all_rows, one_case
 
 
 def in_time(found, limit, may_try_again):
-    """What a row gave; where it did not end in time, a case that says so, and `cut` where the next call tries again."""
+    """The result of a row; if it did not end in time, with a case that says so, and `cut` if the next call tries again."""
     if not found.pop("too_long", False):
         return found
     figures = f", {len(found['figures'])} figures" if "figures" in found else ""
@@ -39,9 +39,9 @@ def result_of(row, seconds_left, args, is_first):
     begin = time.time()
     limit = min(args.timeout, seconds_left)
     try:
-        # The first row of a call had all its time: the next call could give it no more.
+        # The first row of a call had the whole time: the next call could not give it more.
         found = in_time(row.run(limit), limit, may_try_again=limit < args.timeout and not is_first)
-    except Exception as error:  # whatever a row meets: the others' results are worth having
+    except Exception as error:  # an error in one row must not lose the others' results
         found = one_case("failed", f"could not be run: {error!r}", traceback.format_exc())
     own = {"name": row.name, "part": row.part, "worlds": row.worlds, "seconds": round(time.time() - begin, 2)}
     return dict(own, **found)
@@ -77,9 +77,9 @@ def parsed_arguments():
 
 
 def run_rows(chosen, results, args, end):
-    """Names of the rows that are left."""
+    """The names of the remaining rows."""
     left = [row.name for row in chosen]
-    results.write(left)  # what was dropped stays dropped, whatever ends this call
+    results.write(left)  # dropped results stay dropped, however this call ends
     for row in chosen:
         if time.time() >= end:
             break

@@ -1,11 +1,11 @@
-"""The tests of the bundle: each is a target of //tests as Bazel has it, with what its program is told.
+"""The tests of the bundle: each is a target of //tests, with the settings of its program.
 
-tools/check_gpu.py compares them with the BUILD files: none is missing, none is different.
+tools/check_gpu.py compares them with the BUILD files: no test may be missing or different.
 """
 
 load("//tools/cuda:cuda_library.bzl", "if_cudnn", "if_nccl")
 
-# Programs that run with CUDA tensors where nothing else is said; on several ranks, these share one GPU. <test>_cuda.
+# Programs that run with the GPU as the default device; tests on several ranks share one GPU. <test>_cuda.
 ON_CUDA = [
     "//tests/autograd:engine_test",
     "//tests/autograd:features_test",
@@ -82,7 +82,7 @@ ON_CUDA = [
     "//tests/tensor:tensor_test",
 ]
 
-# The same with settings of their own.
+# The same with their own settings.
 _UNCHECKED = {"TESSERA_TEST_CHECKED": "0"}
 ON_CUDA_WITH = {
     "//tests/fsdp/seeds:nested_test": _UNCHECKED,
@@ -94,7 +94,7 @@ ON_CUDA_WITH = {
     "//tests/tensor:poison_test": {"TESSERA_POISON": "1"},
 }
 
-# Of these, the ones that have a GPU for each rank too, connected by NCCL. <test>_nccl.
+# Those among them that also run with a GPU for each rank, connected by NCCL. <test>_nccl.
 ON_NCCL = [
     "//tests/distributed:collectives_test",
     "//tests/distributed/mesh:mesh_ranks_test",
@@ -106,7 +106,7 @@ ON_NCCL = [
     "//tests/models/language:cuda_graphs_test",
 ]
 
-# Programs that say themselves what lies where, and how many GPUs they need.
+# Programs that choose devices themselves and say how many GPUs they need.
 OWN_DEVICES = {
     "//tests/distributed/nccl:nccl_failure_test": 3,
     "//tests/distributed/nccl:nccl_group_test": 4,
@@ -133,20 +133,20 @@ OWN_DEVICES = {
     "//tests/program:cuda_runs_test": 1,
 }
 
-# The same on several ranks, that talk to each other in both ways. <test>_local, <test>_nccl.
+# The same on several ranks, with both transports. <test>_local, <test>_nccl.
 OWN_RANKS = {
     "//tests/gpu:local_collectives_gpu_test": 1,
     "//tests/gpu:local_collectives_gpus_test": 2,
 }
 
-# What the libraries of the machine say of themselves: no GPU.
+# Versions that the machine's libraries report: no GPU needed.
 LIBRARIES = [
     "//tests/gpu:cublas_loading_test",
     "//tests/gpu:cublas_status_test",
     "//tests/gpu:error_names_test",
 ] + if_cudnn(["//tests/gpu:cudnn_names_test"]) + if_nccl(["//tests/gpu:nccl_names_test"])
 
-# Tests that no bundle has, and why.
+# Tests that are not in the bundle, and why.
 LEFT_OUT = {
     "//tests/build:rank_environment_gpu_test_local": "about what Bazel tells a test",
     "//tests/build:rank_environment_gpu_test_nccl": "about what Bazel tells a test",

@@ -1,4 +1,4 @@
-"""precompiled_header: headers that nearly every source includes, parsed by the compiler once."""
+"""precompiled_header: headers that nearly every source includes, parsed once by the compiler."""
 
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "CPP_COMPILE_ACTION_NAME")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")

@@ -1,5 +1,5 @@
 // Precompiled for all sources of Tessera: the parts of the standard library that most of them
-// include, and fmt. A source includes what it uses all the same.
+// include, and fmt. Sources must include these headers too.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

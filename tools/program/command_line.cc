@@ -24,7 +24,7 @@
 namespace tessera::tools {
 namespace {
 
-// The options object of a command, and the table that is bound to it.
+// The options object of a command, and the table bound to it.
 template <class Options>
 struct Command {
   Options options;

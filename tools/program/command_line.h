@@ -4,8 +4,8 @@
 
 namespace tessera::tools {
 
-/// Does what a command line says, and returns the exit code. Throws CannotStart for one that means
-/// nothing, naming what was probably meant, and what the commands throw.
+/// Runs the command of a command line and returns the exit code. Throws CannotStart for an invalid
+/// command line, suggesting the closest valid word, and the errors of the command.
 int run_command_line(int argc, char** argv);
 
 }  // namespace tessera::tools

@@ -18,7 +18,7 @@
 namespace tessera::tools {
 namespace {
 
-// All ranks have the same loss. Collective where it is not finite.
+// All ranks have the same loss. Collective if it is not finite.
 void check_finite(distributed::World& world, const SavedRun& saved, LanguageNet& net,
                   models::LanguageTask& task, const models::EvalMetrics& metrics) {
   if (std::isfinite(metrics.loss)) return;
@@ -51,7 +51,7 @@ int evaluate(const EvalOptions& options, int argc, char** argv) {
   const TextData text = load_text(data, saved.tokenizer->name());
   const models::data::PackedSequences sequences(
       options.data.empty() ? text.text.validation : whole_text(text.text), saved.options.seq_len);
-  models::EvalMetrics found;  // rank 0's, as are all
+  models::EvalMetrics found;  // rank 0's; equal on all ranks
   const distributed::LaunchResult result = distributed::launch(
       argc, argv, saved.options.launch_options(), [&](distributed::World& world) {
         LanguageRun run = load_on_ranks(world, saved);

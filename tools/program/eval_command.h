@@ -8,15 +8,15 @@ namespace tessera::tools {
 
 struct EvalOptions {
   std::string run;
-  std::string data;        ///< empty: the part of the run's own text that is kept for it
+  std::string data;        ///< empty: the validation part of the run's own text
   std::int64_t batch = 0;  ///< 0: the run's
   std::string device;      ///< empty: the run's
   int ranks = 2;
 };
 void fill_table(OptionTable& table, EvalOptions& options);
 
-/// Prints what the run printed at its end, for the text that is asked for. Returns the exit code;
-/// throws as open_run does, and DataError.
+/// Prints the same line as the end of the run, for the chosen text. Returns the exit code. Throws
+/// as open_run does, and DataError.
 int evaluate(const EvalOptions& options, int argc, char** argv);
 
 }  // namespace tessera::tools

@@ -14,9 +14,9 @@
 namespace tessera::tools {
 namespace {
 
-constexpr std::size_t kRoom = 16 * 1024;  // more than any failure that ranks tell
+constexpr std::size_t kRoom = 16 * 1024;  // more than the text of any failure
 
-// Is the open file at the path? What is there may be an earlier run's.
+// True if the open file is the one at the path. The file there may be an earlier run's.
 bool is_at(int file, const std::string& path) {
   struct stat mine = {}, named = {};
   return ::fstat(file, &mine) == 0 && ::lstat(path.c_str(), &named) == 0 &&
@@ -32,7 +32,7 @@ FailureFile::FailureFile(const std::string& staging, const std::string& folder)
   if (file_ < 0)
     throw_error<Error>("out", "{} cannot be written: {}; choose another folder", made,
                        std::strerror(errno));
-  // Room beyond its end. File systems that cannot promise any go without.
+  // Reserves space beyond its end. File systems without reservations go without.
   if (::fallocate(file_, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(kRoom)) == 0 || errno != ENOSPC)
     return;
   ::close(file_);

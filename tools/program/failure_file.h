@@ -1,8 +1,8 @@
 #pragma once
 
-/// failure.txt of a run's folder, for which room is taken at the start: where the disk fills up
-/// while the run goes on, the reason can still be written. It is made among the files that the run
-/// begins with (run_folder.h), and moves with them.
+/// failure.txt of a run's folder. Its disk space is reserved at the start, so the reason can still
+/// be written if the disk fills up during the run. The file is created in the staging folder
+/// (run_folder.h) and moved with the other files.
 
 #include <string>
 
@@ -10,15 +10,15 @@ namespace tessera::tools {
 
 class FailureFile {
  public:
-  /// Makes it, empty, in `staging`; may be moved to `folder` by anybody. Throws Error where it
-  /// cannot be made.
+  /// Creates an empty file in `staging`. It may later be moved to `folder`, also by another
+  /// process. Throws Error if it cannot be created.
   FailureFile(const std::string& staging, const std::string& folder);
   /// Removes it from the folder unless something was written.
   ~FailureFile();
   FailureFile(const FailureFile&) = delete;
   FailureFile& operator=(const FailureFile&) = delete;
 
-  /// The text and an end of line. What cannot be written is left out: it is told elsewhere too.
+  /// Writes the text and a newline. Write errors are ignored: the failure is also printed.
   void write(const std::string& text);
 
  private:

@@ -79,7 +79,7 @@ int generate(GenerateOptions options, int argc, char** argv) {
     try {
       write_output(text);
     } catch (const OutputClosed&) {
-      output_closed = true;  // known from a failure by this alone
+      output_closed = true;  // the failure text alone would not show it
       throw;
     }
   };

@@ -1,6 +1,6 @@
 #pragma once
 
-/// `tessera generate`: text from a run.
+/// `tessera generate`: generates text with the model of a run.
 
 #include "tessera/tools/program/language_run.h"
 #include "tessera/tools/program/options/option_table.h"
@@ -15,7 +15,7 @@ struct GenerateOptions {
 };
 void fill_table(OptionTable& table, GenerateOptions& options);
 
-/// Prints the prompt and what the model makes of it, as it comes. Returns the exit code; throws as
+/// Prints the prompt and the generated text, token by token. Returns the exit code. Throws as
 /// open_run does.
 int generate(GenerateOptions options, int argc, char** argv);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// A language model on the ranks of a run: what training, evaluation and generation begin with.
+/// A language model on the ranks of a run: the start of training, evaluation and generation.
 
 #include <memory>
 #include <string>
@@ -14,20 +14,20 @@
 
 namespace tessera::tools {
 
-/// The model that the options describe, on no device: for counts, and for build_on_ranks.
+/// The model of these options, without memory: for counts, and for build_on_ranks.
 std::unique_ptr<LanguageNet> build_net(const TrainOptions& options, std::int64_t vocab_size);
 
 struct LanguageRun {
   models::Precision precision;
   RunMeshes meshes;
-  std::unique_ptr<LanguageNet> net;  ///< spread over the ranks; not initialised
+  std::unique_ptr<LanguageNet> net;  ///< sharded; not initialised
 };
 /// Collective.
 LanguageRun build_on_ranks(const distributed::World& world, const TrainOptions& options,
                            std::int64_t vocab_size);
 
-/// Text that goes on behind the prompt, or begins a document where that is empty. `on_text` is told
-/// each piece, which may end within a character. Collective.
+/// Text to generate after the prompt, or from the beginning of a document if the prompt is empty.
+/// `on_text` gets each piece, which may end in the middle of a character. Collective.
 struct TextRequest {
   std::string prompt;
   std::int64_t max_tokens = 200;
@@ -40,7 +40,7 @@ std::string generate_text(LanguageNet& net, const models::data::Tokenizer& token
                           const TextRequest& request,
                           const std::function<void(const std::string&)>& on_text = {});
 
-/// Elements of all parameters.
+/// The number of elements of all parameters, over all ranks.
 std::int64_t count_parameters(nn::Module& module);
 
 }  // namespace tessera::tools

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Without links, as far as the path exists, and without a slash at its end.
+// Resolves links, as far as the path exists, and drops a trailing slash.
 fs::path resolved(const std::string& path) {
   std::error_code error;
   fs::path out = fs::weakly_canonical(path, error);
@@ -23,13 +23,13 @@ fs::path resolved(const std::string& path) {
   return out.has_filename() ? out : out.parent_path();
 }
 
-// Is the path the folder, or anywhere below it?
+// True if the path is the folder or is below it.
 bool is_within(const fs::path& path, const fs::path& folder) {
   return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first ==
          folder.end();
 }
 
-// By the environment and by the list of users, which may differ.
+// From the environment and from the user database, which may differ.
 std::vector<std::string> home_folders() {
   std::vector<std::string> homes;
   if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')

@@ -21,7 +21,7 @@ double seconds_between(std::chrono::steady_clock::time_point from,
   return std::max(1e-9, std::chrono::duration<double>(to - from).count());
 }
 
-// A line that is longer than the terminal could not be rewritten.
+// A line longer than the terminal could not be rewritten.
 std::string cut_to_terminal(const std::string& line) {
   winsize size = {};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return line;

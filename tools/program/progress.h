@@ -1,7 +1,7 @@
 #pragma once
 
-/// What a user sees of a run: on a terminal one line that is rewritten, elsewhere some twenty
-/// lines.
+/// The progress of a run on standard output: one line that is rewritten on a terminal, else about
+/// twenty lines.
 
 #include <chrono>
 #include <cstdint>
@@ -14,19 +14,19 @@ namespace tessera::tools {
 
 struct ProgressOptions {
   std::int64_t steps = 0;     ///< of the whole run
-  double flops_per_item = 0;  ///< of training, for each token (or sample)
-  double peak_flops = 0;      ///< of all ranks, per second; 0: their share is not shown
+  double flops_per_item = 0;  ///< of training, per token (or sample)
+  double peak_flops = 0;      ///< of all ranks, per second; 0: no share is shown
 };
 
 class Progress {
  public:
-  /// Of a run, on standard output: `print` writes there.
+  /// `print` writes to standard output.
   Progress(const ProgressOptions& options, std::function<void(const std::string&)> print);
 
   void step(const models::StepMetrics& metrics);
-  /// A line that stays, and time that is not the training's.
+  /// Prints a line that is not overwritten. `seconds` do not count as training time.
   void note(const std::string& line, double seconds);
-  /// After the last step that is done: seconds and samples (or tokens) of the whole run.
+  /// Prints seconds and samples (or tokens) of the whole run. Call it after the last step.
   void finish();
 
  private:
@@ -41,8 +41,8 @@ class Progress {
   Clock::time_point shown_;
   const char* unit_ = "samples";
   std::int64_t done_ = 0;   // steps
-  std::int64_t items_ = 0;  // samples, or tokens where there are any
-  // Since the last time a line was shown.
+  std::int64_t items_ = 0;  // tokens if there are any, else samples
+  // Since the last line that was shown.
   std::int64_t recent_items_ = 0;
   double recent_loss_ = 0;
 };

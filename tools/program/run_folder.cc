@@ -35,7 +35,7 @@ const std::vector<std::string>& run_files() {
 
 std::string next_folder(const std::string& folder) { return folder + "/" + kNextFolder; }
 
-// The folder, which is there afterwards.
+// Creates the folder if it does not exist.
 const std::string& made(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);

@@ -2,9 +2,9 @@
 
 /// The folder of one run, and the files in it.
 ///
-/// Only the launcher of rank 0's host has a RunFolder; it writes the files that the run begins with
-/// beside those of an earlier run. Rank 0 publishes them when the first step has run, and replaces
-/// the earlier run by that. So a start that does not come so far leaves the folder as it was.
+/// Only the launcher on rank 0's host has a RunFolder. It prepares the run's first files in a
+/// staging folder beside those of an earlier run. Rank 0 publishes them after the first step, which
+/// replaces the earlier run. If the run fails before that, the folder stays as it was.
 ///
 /// Errors are tessera::Error with the path and the system's reason.
 
@@ -30,27 +30,27 @@ inline constexpr const char* kSummaryFile = "summary.json";
 inline constexpr const char* kFailureFile = "failure.txt";
 inline constexpr const char* kTraceFile = "trace.json";
 
-/// True for the names of all files that runs write: those above, the report and its pictures, event
-/// files, and what is left of them where a run is killed while it writes.
+/// True for the names of all files that runs write: those above, the report and its charts, event
+/// files, and temporary files left by a run that was killed while writing.
 bool is_run_file(std::string_view name);
 
-/// Throws CannotStart, naming the file, where a run in `folder` would replace something that no run
-/// wrote, and for what check_output refuses; nothing is changed. A folder with the marker of a run,
-/// or with none of a run's files, is free.
+/// Throws CannotStart, naming the file, if a run in `folder` would replace a file that no run
+/// wrote, or if check_output rejects the folder. Changes nothing. A folder with the marker of a
+/// run, or without any of a run's files, is accepted.
 void check_run_folder(const std::string& folder, const std::vector<Input>& inputs);
 
-/// A launcher's hold on the folder of its run: locked as long as this lives.
+/// The launcher's ownership of the run's folder. The folder is locked while the object lives.
 class RunFolder {
  public:
-  /// Makes the folder where it is missing, and gets config.json ready with the text, the room for
-  /// failure.txt, and tokenizer.model as a copy of the file `tokenizer`, unless that is empty.
-  /// Throws CannotStart where another run is in the folder.
+  /// Creates the folder if it does not exist. Prepares config.json with the text `config`, an empty
+  /// failure.txt with reserved space, and tokenizer.model as a copy of the file `tokenizer`, unless
+  /// that is empty. Throws CannotStart if another run is using the folder.
   RunFolder(const std::string& folder, const std::string& config, const std::string& tokenizer);
 
-  /// True once begin_run() was called, by whichever process: now the folder is this run's.
+  /// True once any process has called begin_run(): the folder then belongs to this run.
   bool has_begun() const { return next_.is_published(); }
 
-  /// The text of failure.txt, which is kept where the run has begun.
+  /// Writes failure.txt. The file is kept only if the run has begun.
   void write_failure(const std::string& text) { failure_.write(text); }
 
  private:
@@ -59,15 +59,14 @@ class RunFolder {
   FailureFile failure_;
 };
 
-/// Marks the folder, and puts what RunFolder got ready in the place of the files of an earlier run.
-/// Throws as check_owned (folder_marker.h) for what came since check_run_folder.
+/// Marks the folder and replaces the files of an earlier run by those that RunFolder prepared.
+/// Throws as check_owned (folder_marker.h) for files created since check_run_folder.
 void begin_run(const std::string& folder);
 
-/// Replaces the file, whole or not at all.
+/// Replaces the file atomically.
 void write_text_file(const std::string& path, const std::string& text);
 
-/// metrics.jsonl, open for writing behind what is in it; every line is on its way to the disk when
-/// write() returns.
+/// metrics.jsonl, open for appending. When write() returns, the system has the line.
 class MetricsFile {
  public:
   explicit MetricsFile(const std::string& folder);

@@ -42,7 +42,7 @@ void RunReport::stop_unread() {
 
 void RunReport::step(const models::StepMetrics& metrics) {
   begin();
-  if (!output_closed_ && is_output_closed()) stop_unread();  // the next line may be far away
+  if (!output_closed_ && is_output_closed()) stop_unread();  // the next print may be much later
   if (file_) file_->write(json_line(metrics, dtype_));
   if (events_) events_->write(metrics);
   progress_.step(metrics);
@@ -91,7 +91,7 @@ std::string describe(const models::EvalMetrics& metrics) {
 
 void finish_run_folder(const std::string& folder, bool failed) {
   if (!failed) return write_report(folder);
-  // The failure that is reported is the run's, not one of its report.
+  // The failure to report is the run's, not one of its report.
   try {
     if (std::filesystem::is_regular_file(folder + "/" + kMetricsFile)) write_report(folder);
   } catch (const std::exception&) {

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What rank 0 shows and writes of a run while it goes on: progress, metrics.jsonl, event files.
+/// Output of rank 0 during a run: progress, metrics.jsonl, event files.
 
 #include <optional>
 #include <string>
@@ -15,28 +15,28 @@
 
 namespace tessera::tools {
 
-/// The files of `options.out`, where there is one, are opened when the first step has run, and
-/// then take the place of an earlier run's: see run_folder.h.
+/// The files in `options.out`, if it is set, are opened after the first step and then replace those
+/// of an earlier run: see run_folder.h.
 class RunReport {
  public:
-  /// `dtype` decides the digits of figures. Where nobody reads standard output any more, `world` is
-  /// asked to stop and nothing is shown from then on.
+  /// `dtype` determines the digits of figures. If the reader of standard output has gone, `world`
+  /// is asked to stop and nothing more is printed.
   RunReport(distributed::World& world, const TrainOptions& options, DType dtype,
             const ProgressOptions& progress);
   RunReport(const RunReport&) = delete;
   RunReport& operator=(const RunReport&) = delete;
 
-  /// On standard output.
+  /// Prints to standard output.
   void print(const std::string& text);
 
   void step(const models::StepMetrics& metrics);
-  /// In the middle of the run, after `seconds`.
+  /// After an evaluation during the run, which took `seconds`.
   void evaluated(const models::EvalMetrics& metrics, double seconds);
-  /// After the last step that was done.
+  /// After the last step that was run.
   void trained();
-  /// After the last step of all: the figures that a run ends with.
+  /// After the evaluation at the end of a complete run.
   void final_evaluation(const models::EvalMetrics& metrics);
-  /// Figures for report.html, and the sample that a language model made. Written after a step only.
+  /// The generated sample, and figures for report.html. Files are written only if a step has run.
   void sample(const std::string& text);
   void summary(const JsonMembers& figures);
 
@@ -57,8 +57,8 @@ class RunReport {
 /// "validation loss 1.2345, 1.7812 bits per byte", or "test loss 0.3 ..." of a classifier.
 std::string describe(const models::EvalMetrics& metrics);
 
-/// The pictures and report.html of a folder, after its run ended, well or not. A report that cannot
-/// be made of a failed run is left out.
+/// Writes the charts and report.html of a folder after its run has ended. If the run failed, errors
+/// of the report are ignored.
 void finish_run_folder(const std::string& folder, bool failed);
 
 }  // namespace tessera::tools

@@ -17,7 +17,7 @@
 namespace tessera::tools {
 namespace {
 
-// The model of a configuration, after checks of what wrote it.
+// The model of a configuration, after checking the version that wrote it.
 std::string model_of(const std::string& path) {
   const ConfigHead head = read_config_head(path);
   const std::string version = head.version.value_or("");
@@ -40,7 +40,7 @@ TrainOptions read_options(const std::string& path, const std::string& model) {
   return options;
 }
 
-// The first few of them.
+// The first few names.
 std::string names_text(const std::vector<std::string>& names) {
   constexpr std::size_t kShown = 3;
   std::vector<std::string> shown(
@@ -74,8 +74,7 @@ SavedRun open_run(const std::string& folder, const RunRanks& ranks) {
   const std::string config = folder + "/" + kConfigFile;
   SavedRun saved{
       .folder = folder, .options = read_options(config, model_of(config)), .tokenizer = nullptr};
-  // How the run was spread over ranks, and how its steps were started, does not matter to what it
-  // learned.
+  // The run's sharding and the way its steps were launched do not affect the weights.
   saved.options.ranks = ranks.ranks;
   if (!ranks.device.empty()) saved.options.device = ranks.device;
   saved.options.nnodes = 1;
@@ -99,7 +98,7 @@ LanguageRun load_on_ranks(const distributed::World& world, const SavedRun& saved
   try {
     nn::StateDict state;
     if (world.rank() == 0) state = nn::load_state(path);
-    // Names are judged here, in words for somebody at a shell.
+    // Names are checked here, with an error text for the command line.
     const nn::LoadReport report = fsdp::load_full_state_dict(
         run.net->module(), state,
         {.strict = false, .device = world.device(), .mesh = world.mesh()});

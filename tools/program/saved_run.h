@@ -1,6 +1,6 @@
 #pragma once
 
-/// A run that `tessera train --out` left behind: what `generate` and `eval` read.
+/// A run that `tessera train --out` left: the input of `generate` and `eval`.
 
 #include <memory>
 #include <string>
@@ -14,7 +14,7 @@ namespace tessera::tools {
 
 struct SavedRun {
   std::string folder;
-  TrainOptions options;  ///< of the run, but for those of ranks
+  TrainOptions options;  ///< of the run, except those of ranks
   std::unique_ptr<models::data::Tokenizer> tokenizer;
 };
 
@@ -22,10 +22,9 @@ struct RunRanks {
   int ranks = 1;
   std::string device;  ///< "cpu", "cuda"; empty: the run's
 };
-/// Reads config.json and the tokenizer of a run of a language model, to be used by ranks that are
-/// threads. Throws CannotStart for a folder that is none of a run, a run of another kind of model
-/// or of another version, and a device that cannot be used; Error where the model's file is
-/// missing.
+/// Reads config.json and the tokenizer of a language-model run, to be used by rank threads. Throws
+/// CannotStart for a folder without a run, a run of another kind of model or another version, and a
+/// device that cannot be used; Error if the model's file is missing.
 SavedRun open_run(const std::string& folder, const RunRanks& ranks);
 
 /// The model with its saved parameters. Collective.

@@ -14,7 +14,7 @@ namespace {
 
 using namespace models::data;
 
-// One span behind another.
+// Two spans in one.
 class JoinedSpan final : public TokenSpan {
  public:
   JoinedSpan(std::shared_ptr<const TokenSpan> first, std::shared_ptr<const TokenSpan> second)
@@ -33,12 +33,12 @@ class JoinedSpan final : public TokenSpan {
   std::shared_ptr<const TokenSpan> first_, second_;
 };
 
-// Bytes of text for each token of a sequence with which the part for validation has a sequence too,
-// whatever the tokenizer.
+// Bytes of text per token of a sequence that are enough for a validation sequence with any
+// tokenizer.
 constexpr std::int64_t kPlenty = 2000;
 
-// Every rank reads the text, and more than once: what can be read only once, such as a pipe, or has
-// no end, will not do.
+// Every rank reads the text, more than once. Sources that can be read only once, such as a pipe, or
+// that have no end are errors.
 void check_kind(const std::string& data) {
   std::error_code ignored;
   const auto kind = std::filesystem::status(data, ignored).type();
@@ -50,7 +50,7 @@ void check_kind(const std::string& data) {
                            data);
 }
 
-// Throws where a part has no sequence.
+// Throws if a part is shorter than one sequence.
 void check_length(const TokenizedText& text, std::int64_t length) {
   PackedSequences(text.train, length);
   PackedSequences(text.validation, length);

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The text of a run, tokenized: of a file, a folder, the default corpus or a token file.
+/// The tokenized text of a run, from a file, a folder, the default corpus or a token file.
 
 #include <cstdint>
 #include <memory>
@@ -21,19 +21,19 @@ struct TextData {
   std::int64_t documents() const { return text.train_documents + text.validation_documents; }
 };
 
-/// The tokenizer's name for `data`: the one that is asked for; else of a token file the one that
-/// made it; else "bytes".
+/// The tokenizer's name for `data`: `asked` if it is not empty; else the tokenizer of a token file;
+/// else "bytes".
 std::string tokenizer_for(const std::string& data, const std::string& asked);
 
 /// Throws DataError as the functions of models/data.
 TextData load_text(const std::string& data, const std::string& tokenizer);
 
-/// Throws what training in sequences of `length` would for text that cannot be read or is too
-/// short, in less time where there is much of it. Answers what the user should know of it: a
-/// default corpus of a version that is not known; else nothing.
+/// Throws the errors that training with sequences of `length` would throw for unreadable or too
+/// short text, but is faster for large text. Returns a note for the user if the default corpus is
+/// of an unknown version, else an empty text.
 std::string check_text(const std::string& data, const std::string& tokenizer, std::int64_t length);
 
-/// The text of a process, loaded by the first rank that asks: ranks that are threads share it.
+/// The text of a process. The first rank that asks loads it; rank threads share it.
 class SharedText {
  public:
   SharedText(std::string data, std::string tokenizer)
@@ -50,7 +50,7 @@ class SharedText {
   TextData text_;
 };
 
-/// All of a text, the part for validation behind the part for training.
+/// The whole text: the training part followed by the validation part.
 std::shared_ptr<const models::data::TokenSpan> whole_text(const models::data::TokenizedText& text);
 
 }  // namespace tessera::tools

@@ -31,17 +31,17 @@ double seconds_since(Clock::time_point start) {
 
 constexpr const char* kWhere = "tokenize";
 
-// Beside the token file, which names it.
+// The model is beside the token file, which names it.
 std::string model_path(const TokenizeCommandOptions& options) { return options.out + ".model"; }
 
-// An empty file has nothing to lose: mktemp makes one.
+// An empty file may be replaced: mktemp creates one.
 bool has_bytes(const std::string& path) {
   std::error_code none;
   const auto bytes = std::filesystem::file_size(path, none);
   return !none && bytes > 0;
 }
 
-// A model has nothing in it that only we write; the token file beside it says that it is ours.
+// A SentencePiece model has no mark of ours; the token file beside it shows that we wrote it.
 bool names_model(const std::string& token_file, const std::string& model) {
   if (!is_token_file(token_file)) return false;
   try {
@@ -62,7 +62,7 @@ void check_replaced(const std::string& path, bool is_ours) {
         path));
 }
 
-// Nothing is changed.
+// Only checks; changes nothing.
 void check_files(const TokenizeCommandOptions& options) {
   if (options.out.empty()) throw CannotStart("--out is needed: the token file to write");
   std::vector<Input> inputs = {{"--data", options.data}};
@@ -133,7 +133,7 @@ int tokenize_text(const TokenizeCommandOptions& options) {
   const std::string folder = out.parent_path().string(), name = out.filename().string();
   const Clock::time_point start = Clock::now();
   const std::vector<Document> documents = read_documents(options.data);
-  // Token file and model take their places together.
+  // The token file and the model are published together.
   const StagingFolder next(kWhere, fmt::format("{}/.{}.tessera-next", folder, name));
   const std::string file = next.path() + "/" + name;
   const auto tokenizer = options.train_tokenizer

@@ -25,7 +25,7 @@ namespace {
 
 bool is_language(const TrainOptions& options) { return options.model != "mlp"; }
 
-// Prints what should be known of the data.
+// Checks the data and prints a note about it, if any.
 void check_data(const TrainOptions& options) {
   if (!is_language(options)) return models::data::check_fashion_mnist(options.data);
   const std::string note = check_text(options.data, options.tokenizer, options.seq_len);
@@ -41,14 +41,14 @@ std::vector<Input> inputs_of(const TrainOptions& options) {
 std::unique_ptr<RunFolder> hold_folder(const TrainOptions& options) {
   config_text(options);  // event files keep all of it: what cannot be kept is refused before a step
   TrainOptions kept = options;
-  kept.out.clear();  // a repetition has a folder and a trace of its own, or none
+  kept.out.clear();  // a repetition has its own folder and trace, or none
   kept.trace = false;
-  // A model can do nothing without its tokenizer.
+  // A model is useless without its tokenizer.
   return std::make_unique<RunFolder>(options.out, config_text(kept),
                                      options.tokenizer == "bytes" ? "" : options.tokenizer);
 }
 
-// Below the live line, which stays.
+// Prints below the progress line, which stays.
 void print_last(const std::string& text) {
   try {
     if (on_terminal()) write_output("\n");
@@ -57,7 +57,7 @@ void print_last(const std::string& text) {
   print_failure(text);
 }
 
-// The failure is written where room was taken for it, before anything else is tried.
+// Writes the failure into its reserved space before anything else.
 int report_failure(RunFolder* folder, const std::string& failure) {
   if (folder != nullptr) folder->write_failure(printable(failure));
   print_last(failure);
@@ -75,7 +75,7 @@ void finish_folder(RunFolder& folder, const TrainOptions& options, bool failed) 
   }
 }
 
-// Nothing was started where launch() itself fails: its options or the machine do not allow it.
+// If launch() itself throws, nothing was started: the options or the machine do not allow it.
 distributed::LaunchResult launch_ranks(const TrainOptions& options, int argc, char** argv) {
   try {
     return distributed::launch(argc, argv, options.launch_options(),
@@ -115,7 +115,7 @@ int train(const TrainOptions& asked, int argc, char** argv) {
   set_deterministic(options.deterministic);
   set_tf32_allowed(options.tf32);
   if (is_language(options)) options.tokenizer = tokenizer_for(options.data, options.tokenizer);
-  // A rank's process comes by here again; what it would find was found by its parent.
+  // A rank process runs this code again; its parent has made the checks.
   const bool is_launcher = !distributed::is_rank_process();
   const bool writes = is_launcher && options.node_rank == 0 && !options.out.empty();
   if (is_launcher) {
@@ -128,7 +128,7 @@ int train(const TrainOptions& asked, int argc, char** argv) {
   const bool failed = !result.failure.empty();
   const int code = failed ? report_failure(folder.get(), result.failure) : result.exit_code;
   if (folder) finish_folder(*folder, options, failed);
-  // Who closed the output wants no more of it.
+  // If the reader closed the output, print nothing more.
   if (result.signal != 0 && result.signal != SIGPIPE)
     print_last(interruption_text(options, result));
   return code;

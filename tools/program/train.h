@@ -8,24 +8,24 @@
 
 namespace tessera::tools {
 
-/// What a run needs of the machine it is on; made-up ones test it.
+/// The machine's properties that a run depends on. Tests make up their own.
 struct Machine {
   CpuFlags cpu;
   distributed::GpuFacts gpus{};
 };
-/// What the options need to be known; GPUs are asked for only where they will be used.
+/// The properties that the options depend on. GPUs are queried only if they will be used.
 Machine this_machine(const TrainOptions& options);
 
-/// Throws CannotStart when the machine cannot do what the options ask, saying what is missing.
+/// Throws CannotStart if the machine cannot run the options, saying what is missing.
 void check_machine(const TrainOptions& options, const Machine& machine);
 
 /// Trains on all ranks and returns the exit code: 0; 1 after a rank failed and the failure was
-/// printed; 128 + signal after a signal ended the run early, which then is said in the last line.
-/// In a process that is a rank it does not return. Throws CannotStart before anything is started,
-/// Error for data that cannot be read or a folder that cannot be written.
+/// printed; 128 + signal if a signal ended the run early, which the last line says. Does not return
+/// in a rank process. Throws CannotStart before anything is started, and Error for unreadable data
+/// or a folder that cannot be written.
 int train(const TrainOptions& options, int argc, char** argv);
 
-/// What a rank of each kind of model does; `options` are complete.
+/// The function that each rank runs, for each kind of model. `options` are complete.
 using RankBody = std::function<void(distributed::World&)>;
 RankBody mlp_body(const TrainOptions& options);
 RankBody language_body(const TrainOptions& options);

@@ -33,7 +33,7 @@ using models::data::PackedSequences;
 
 std::unique_ptr<nn::optim::Optimizer> make_optimizer(const TrainOptions& options,
                                                      const nn::Module& model) {
-  // Biases and norms are few and must be free to be large: they do not decay.
+  // Biases and norms have no weight decay: they are few and may have to be large.
   const auto [matrices, others] = nn::optim::group_parameters(model, nn::optim::min_dims(2));
   if (options.optimizer == "sgd") {
     nn::optim::SgdOptions sgd{.lr = options.lr, .momentum = options.beta1};
@@ -64,14 +64,14 @@ models::TrainerOptions trainer_options(const TrainOptions& options, const Langua
           .data_mesh = run.meshes.data};
 }
 
-// What the ranks reach together, measured at the same time. Collective.
+// The peak of all ranks together, measured at the same time. Collective.
 double peak_of_all_ranks(World& world, const models::Precision& precision) {
   const double mine = measure_peak_flops(precision.compute, world.device());
   const std::vector<double> all = models::gather_figures(*world.group(), {&mine, 1});
   return std::accumulate(all.begin(), all.end(), 0.0);
 }
 
-// Counts of the model, as it is before it is spread over ranks.
+// Counts of the unsharded model.
 struct NetFigures {
   std::int64_t parameters = 0;
   double flops_per_token = 0;
@@ -119,7 +119,7 @@ void greet(RunReport& report, const TrainOptions& options, const TextData& data,
   report.print(text);
 }
 
-// On rank 0, after the run; collective, for the state is gathered.
+// Rank 0 writes the file; gathering the state is collective.
 void save_model(World& world, const TrainOptions& options, nn::Module& module) {
   if (options.out.empty()) return;
   const nn::StateDict state =
@@ -176,7 +176,7 @@ void run_rank(World& world, const TrainOptions& options, const TextData& data) {
   }
   RunReport* shown = report ? &*report : nullptr;
   const TrainingEnd end = run_training(world, trainer, options, steps, shown);
-  if (end.steps == 0) return;  // the folder may be an earlier run's
+  if (end.steps == 0) return;  // the folder may still hold an earlier run
   finish(world, options, data, run, figures, end, shown);
 }
 

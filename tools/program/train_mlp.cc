@@ -23,10 +23,10 @@ namespace {
 using distributed::World;
 using models::data::FashionMnist;
 
-// The part of the steps in which the learning rate rises.
+// The learning rate rises during 1 / kWarmupPart of the steps.
 constexpr std::int64_t kWarmupPart = 20;
 
-// The images of this process, read by the first rank that asks: ranks that are threads share them.
+// The images of a process. The first rank that asks reads them; rank threads share them.
 class Images {
  public:
   explicit Images(std::string folder) : folder_(std::move(folder)) {}

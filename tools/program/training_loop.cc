@@ -15,7 +15,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kTracedSteps = 3;
 
-// Of a few steps after the first ones, which allocate and warm up; of the last ones of a short run.
+// Traces a few steps after the first ones, which allocate and warm up; of a short run the last
+// steps.
 std::unique_ptr<distributed::TraceSession> trace_of(distributed::World& world,
                                                     const TrainOptions& options,
                                                     std::int64_t steps) {
@@ -27,7 +28,7 @@ std::unique_ptr<distributed::TraceSession> trace_of(distributed::World& world,
           .path = options.out + "/" + kTraceFile, .first_step = first, .steps = kTracedSteps});
 }
 
-// What any rank was asked to end for. Collective.
+// The signal that any rank was asked to end for. Collective.
 int agreed_signal(distributed::World& world) {
   const double mine = world.stop_signal();
   const std::vector<double> all = models::gather_figures(*world.group(), {&mine, 1});

@@ -1,14 +1,13 @@
 """The C++ libraries Tessera uses, as Debian 12 installs them.
 
-Each becomes a repository of its own, `@tessera_<name>`, in which the files are named one by one: headers and shared
-objects are inputs of what is built with them, so a package upgrade rebuilds its users. `//tools/third_party:<name>` is
-the label to depend on.
+Each becomes a repository of its own, `@tessera_<name>`, whose files are listed one by one: headers and shared objects are
+inputs of the targets built with them, so a package upgrade rebuilds these targets. Depend on `//tools/third_party:<name>`.
 """
 
 _ARCH = "/usr/lib/x86_64-linux-gnu/"
 
 def _library(headers = [], libraries = [], defines = [], linkopts = [], deps = [], programs = []):
-    """Describes one library: header files or folders (as path = where they are included from), what is linked, programs."""
+    """Describes one library: header files or folders (path = include path), the libraries to link, programs."""
     return struct(
         headers = headers,
         libraries = libraries,
@@ -20,10 +19,10 @@ def _library(headers = [], libraries = [], defines = [], linkopts = [], deps = [
 
 # Headers are written "FOLDER//NAME": FOLDER is the include path and NAME what lies in it.
 SYSTEM_LIBRARIES = {
-    # FAST_COMPILE: an exception in a CHECK ends the case, which the compiler need not provide for at each.
+    # FAST_COMPILE: an exception in a CHECK ends the case, so the compiler need not handle it in each CHECK.
     "catch2": _library(headers = ["/usr/include//catch2"], defines = ["CATCH_CONFIG_FAST_COMPILE"]),
     "cli11": _library(headers = ["/usr/include//CLI"]),
-    # EIGEN_FAST_MATH=0: with fast maths the bits of a result depend on where an array is split (body or tail).
+    # EIGEN_FAST_MATH=0: with fast maths, the bits of a result depend on where an array is split (body or tail).
     "eigen": _library(
         headers = ["/usr/include/eigen3//Eigen", "/usr/include/eigen3//unsupported"],
         defines = ["EIGEN_FAST_MATH=0", "EIGEN_MPL2_ONLY", "EIGEN_DONT_PARALLELIZE"],
@@ -47,11 +46,11 @@ SYSTEM_LIBRARIES = {
         libraries = [_ARCH + "libdnnl.so.2"],
         deps = ["openmp"],
     ),
-    # <omp.h> is the compiler's own; whether pragmas are obeyed is a compile option, which tessera_cpu_kernels sets.
+    # <omp.h> is the compiler's own; a compile option, which tessera_cpu_kernels sets, enables its pragmas.
     "openmp": _library(libraries = [_ARCH + "libgomp.so.1"], linkopts = ["-pthread"]),
-    # The runtime for messages that ask for `optimize_for = LITE_RUNTIME`, and the compiler of .proto files. The static
-    # library, hidden: Debian's libsentencepiece.so shows the protobuf of another version that it was built with, and a
-    # program that mixes the two dies.
+    # The runtime for messages with `optimize_for = LITE_RUNTIME`, and the compiler of .proto files. It is the static
+    # library with hidden symbols: Debian's libsentencepiece.so exports symbols of another protobuf version, and a
+    # program that mixes the two crashes.
     "protobuf": _library(
         headers = ["/usr/include//google/protobuf"],
         libraries = [_ARCH + "libprotobuf-lite.a"],

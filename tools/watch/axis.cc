@@ -11,7 +11,7 @@
 namespace tessera::tools {
 namespace {
 
-// What a number is written in: 3 of {1e6, "M"} is "3M".
+// The unit of a number: 3 of {1e6, "M"} is "3M".
 struct Scale {
   double factor = 1;
   const char* suffix = "";
@@ -24,11 +24,11 @@ constexpr std::array<Scale, 6> kBinary = {{{1, " B"},
                                            {0x1p30, " GiB"},
                                            {0x1p40, " TiB"},
                                            {0x1p50, " PiB"}}};
-// From here on thousands are written as k.
+// Thousands are written with k from here on.
 constexpr double kFirstScaled = 1e4;
-// Where numbers are written as 2e-4, 3e+20.
+// Below and above these, numbers are written as 2e-4, 3e+20.
 constexpr double kTooSmall = 1e-3, kTooLarge = 1e17;
-// Values that differ by less of their size count as equal: labels would need too many digits.
+// Values whose relative difference is smaller count as equal: labels would need too many digits.
 constexpr double kSmallestRange = 1e-9;
 
 Scale scale_of(double largest, bool bytes) {
@@ -40,7 +40,7 @@ Scale scale_of(double largest, bool bytes) {
   return best;
 }
 
-// 1, 2 or 5 times a power of ten, the next above `step`.
+// The next number above `step` that is 1, 2 or 5 times a power of ten.
 double round_step(double step) {
   const double power = std::pow(10.0, std::floor(std::log10(step)));
   for (const double digit : {1.0, 2.0, 5.0})
@@ -53,12 +53,12 @@ std::string exponent_label(double value, int exponent, int decimals) {
   return fmt::format("{:.{}f}e{}", value / std::pow(10.0, exponent), decimals, exponent);
 }
 
-// Of the largest power of ten that `value` is not below.
+// The exponent of the largest power of ten that is not above `value`.
 int exponent_of(double value) {
   return static_cast<int>(std::floor(std::log10(std::abs(value)) + 1e-9));
 }
 
-// A tick's label where all ticks are multiples of `step` and at most `largest`.
+// A tick's label if all ticks are multiples of `step` and at most `largest`.
 std::string step_label(double value, double step, double largest, bool bytes) {
   if (value == 0) return bytes ? "0 B" : "0";
   if (largest < kTooSmall || largest >= kTooLarge) {
@@ -73,7 +73,7 @@ std::string step_label(double value, double step, double largest, bool bytes) {
 
 double magnitude(double low, double high) { return std::max(std::abs(low), std::abs(high)); }
 
-// The digits that ticks of a logarithmic axis begin with, by how many tens it spans.
+// The leading digits of ticks on a logarithmic axis, for the number of decades it spans.
 std::vector<double> log_digits(double decades) {
   if (decades > 3.5) return {1};
   if (decades > 2.2) return {1, 3};
@@ -133,7 +133,7 @@ void Axis::make_linear(const AxisOptions& options) {
     high_ += margin;
   }
   const double step = linear_step(low_, high_, options);
-  // A whisker of a step is rounding.
+  // Tolerates rounding of a small fraction of a step.
   const double first =
       options.to_ticks ? std::floor(low_ / step + 1e-6) : std::ceil(low_ / step - 1e-6);
   const double last =
@@ -156,7 +156,7 @@ void Axis::make_logarithmic(const AxisOptions& options) {
   const double margin = std::pow(10.0, std::min(0.04 * decades, 1.0));
   low_ /= margin;
   high_ *= margin;
-  if (decades < 0.5) {  // nearly a linear axis: its ticks
+  if (decades < 0.5) {  // nearly linear: uses its ticks
     const Axis linear(low_, high_, {.bytes = options.bytes, .ticks = options.ticks});
     ticks_ = linear.ticks_;
     return;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// One axis of a chart: where a value stands on it, and round values to write beside it.
+/// One axis of a chart: positions of values, and round values as tick labels.
 
 #include <string>
 #include <vector>
@@ -17,8 +17,8 @@ struct AxisOptions {
   bool bytes = false;      ///< labels in KiB, MiB ...; else plain, with k, M, G, T from 10,000 on
   bool from_zero = false;  ///< a linear axis then begins at 0 (or below)
   bool whole_numbers = false;  ///< no ticks between them
-  bool to_ticks = false;       ///< a linear axis then begins and ends with a tick
-  int ticks = 5;               ///< about so many
+  bool to_ticks = false;       ///< a linear axis begins and ends with a tick
+  int ticks = 5;               ///< approximate number
 };
 
 class Axis {
@@ -30,7 +30,7 @@ class Axis {
   double high() const { return high_; }
   /// 0 at low(), 1 at high().
   double place(double value) const;
-  /// Rising; at least one, in reach of the axis.
+  /// Increasing; at least one, within the axis.
   const std::vector<AxisTick>& ticks() const { return ticks_; }
 
  private:
@@ -42,7 +42,7 @@ class Axis {
   std::vector<AxisTick> ticks_;
 };
 
-/// A number for people: 4 digits, with k, M, G, T from 10,000 on; or in KiB, MiB ...
+/// A number as a label: 4 digits, with k, M, G, T from 10,000 on; or in KiB, MiB ...
 std::string plain_label(double value);
 std::string bytes_label(double value);
 

@@ -18,7 +18,7 @@
 namespace tessera::tools {
 namespace {
 
-// Distances in units of the picture.
+// Distances in units of the chart.
 constexpr double kMargin = 16;
 constexpr double kRight = 28;   // room for half of the last label
 constexpr double kBottom = 46;  // labels of the x axis, and a line of notes
@@ -44,7 +44,7 @@ bool any_above_zero(const std::vector<ChartSeries>& series) {
   return false;
 }
 
-// One picture while it is put together.
+// One chart under construction.
 class Picture {
  public:
   Picture(const std::vector<ChartSeries>& series, const ChartOptions& options);
@@ -71,9 +71,9 @@ class Picture {
   const std::vector<ChartSeries>& series_;
   const ChartOptions& options_;
   const bool log_scale_;
-  std::vector<std::vector<ChartPoint>> points_;  // of each series, NaN for what cannot be drawn
+  std::vector<std::vector<ChartPoint>> points_;  // per series; NaN for values that cannot be drawn
   std::size_t bad_ = 0;
-  bool empty_ = true;  // nothing that can be drawn
+  bool empty_ = true;  // true if there is nothing to draw
   std::optional<Axis> x_axis_, y_axis_;
   double left_ = 0, top_ = kSecondLine + kPlotGap;
   const double right_, bottom_;
@@ -102,7 +102,7 @@ void Picture::measure() {
   empty_ = y.empty();
   if (x.empty()) x = {.low = 0, .high = 1};
   if (y.empty()) y = {.low = 0, .high = 1};
-  // A run's first step is 1: the axis is tidier from 0.
+  // A run's first step is 1; the axis begins at 0.
   if (x.low > 0 && x.low < 0.05 * x.high) x.low = 0;
   x_axis_.emplace(x.low, x.high, AxisOptions{.whole_numbers = true, .ticks = 8});
   y_axis_.emplace(y.low, y.high,
@@ -158,7 +158,7 @@ std::string Picture::head() const {
          text_at(kMargin, kSecondLine, "tc-text", "start", options_.y_label);
 }
 
-// Beside the y label where there is room, else in rows below it; they push the plot down.
+// Beside the y label if there is room, else in rows below it, which move the plot down.
 std::string Picture::legend() {
   if (series_.size() < 2) return {};
   const auto width_of = [](const std::string& name) {
@@ -210,7 +210,7 @@ std::string Picture::axes() const {
   return out;
 }
 
-// The line below the axis: how the mean was taken, what x is, what could not be drawn.
+// The line below the axis: the smoothing, the meaning of x, values that could not be drawn.
 std::string Picture::notes() const {
   const double y = options_.height - 10;
   std::string out = text_at((left_ + right_) / 2, y, "tc-text", "middle", options_.x_label);
@@ -284,7 +284,7 @@ std::string Picture::curves() const {
 }
 
 std::string Picture::svg() {
-  const std::string names = legend();  // first: it says where the plot begins
+  const std::string names = legend();  // first, because it determines where the plot begins
   return head() + names + axes() + curves() + notes() + "</svg>\n";
 }
 

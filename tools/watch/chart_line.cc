@@ -9,13 +9,12 @@
 namespace tessera::tools {
 namespace {
 
-// What a straight line is fitted to: sums over the points on one side, the nearer ones weighing
-// more.
+// Sums for a straight-line fit over the points on one side, with larger weights for nearer points.
 struct FadingSums {
   double weight = 0, distance = 0, square = 0;  // of the weights, times distance, times its square
   double value = 0, moment = 0;                 // of the values, and times distance
 
-  // One point further away.
+  // Moves away by one point.
   void move(double factor) {
     square = factor * (square + 2 * distance + weight);
     distance = factor * (distance + weight);
@@ -30,7 +29,7 @@ struct FadingSums {
   }
 };
 
-// The fitted line at distance 0; the mean where no line can be told.
+// The fitted line at distance 0; the mean if a line is not determined.
 double fitted(const FadingSums& before, const FadingSums& from) {
   const double weight = before.weight + from.weight;
   const double distance = from.distance - before.distance;
@@ -42,7 +41,7 @@ double fitted(const FadingSums& before, const FadingSums& from) {
   return spread > 0 && std::isfinite(line) ? line : value / weight;
 }
 
-// The finite points [begin, end) of one column: at most four of them, in their order.
+// Appends at most four finite points of the column [begin, end), in order.
 void append_extremes(const std::vector<ChartPoint>& points, std::size_t begin, std::size_t end,
                      std::vector<ChartPoint>& line) {
   std::array<std::size_t, 4> kept{};  // first, smallest, largest, last
@@ -70,7 +69,7 @@ double smoothing_window(std::size_t count) {
 }
 
 std::vector<ChartPoint> drawable(const std::vector<ChartPoint>& points, bool log_scale) {
-  // Axes reach no further: the difference of two values is then finite.
+  // The limits of axes: the difference of two values is then finite.
   constexpr double kLargest = 1e300, kSmallestLogarithmic = 1e-300;
   std::vector<ChartPoint> out;
   out.reserve(points.size());

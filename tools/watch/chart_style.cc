@@ -6,7 +6,7 @@
 
 namespace tessera::tools {
 
-// No custom properties: not every program that shows SVG knows them.
+// Without custom properties, which not every SVG viewer supports.
 std::string_view chart_css() {
   return R"css(
 .tc-chart{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}

@@ -6,7 +6,7 @@
 namespace tessera::tools {
 namespace {
 
-// Of each byte, shifted through the polynomial with its bits reversed.
+// Table of the reflected polynomial, one entry per byte.
 constexpr std::array<std::uint32_t, 256> make_table() {
   constexpr std::uint32_t kPolynomial = 0x82F63B78;
   std::array<std::uint32_t, 256> table{};

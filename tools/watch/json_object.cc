@@ -40,7 +40,7 @@ JsonObject::JsonObject(std::shared_ptr<const Json> value) : value_(std::move(val
 bool JsonObject::contains(const std::string& key) const { return value_->contains(key); }
 
 JsonObject JsonObject::object(const std::string& key) const {
-  // A part that keeps the whole alive.
+  // Shares ownership of the complete value.
   return reading([&] { return JsonObject(std::shared_ptr<const Json>(value_, &value_->at(key))); });
 }
 

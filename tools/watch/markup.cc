@@ -31,7 +31,7 @@ Character first_character(std::string_view text) {
   if (lead < 0xC2 || lead > 0xF4) return {};
   std::uint32_t code = lead & (0xFFU >> (length + 1));
   for (std::size_t i = 1; i < length; ++i) {
-    // What came so far is one damaged character; the byte here begins another.
+    // The bytes so far are one invalid character; this byte begins another.
     if (i == text.size() || !continues(text[i])) return {.bytes = i};
     code = code << 6 | (static_cast<unsigned char>(text[i]) & 0x3FU);
   }
@@ -39,7 +39,7 @@ Character first_character(std::string_view text) {
   return {.bytes = length, .valid = code >= kSmallest[length] && is_xml_character(code)};
 }
 
-// Of a character with a meaning of its own in XML; empty for all others.
+// The entity of a character with a special meaning in XML; empty for others.
 std::string_view entity_of(char character) {
   switch (character) {
     case '<':

@@ -17,7 +17,7 @@ using models::StepMetrics;
 
 constexpr const char* kWhere = "metrics";
 
-// One line, and where it stands.
+// One line and its position.
 struct Line {
   const std::string& path;
   std::int64_t number;
@@ -59,7 +59,7 @@ EvalMetrics eval_of(const JsonObject& object) {
           .bits_per_byte = optional_number(object, "bits_per_byte")};
 }
 
-// What a resumed run does again replaces what it did before.
+// Steps of a repeated run replace earlier ones.
 template <class Metrics>
 void append(std::vector<Metrics>& list, Metrics metrics) {
   while (!list.empty() && list.back().step >= metrics.step) list.pop_back();

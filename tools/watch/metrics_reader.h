@@ -1,6 +1,6 @@
 #pragma once
 
-/// Reads metrics.jsonl back: the lines that models/training/metrics.h writes.
+/// Reads metrics.jsonl, the lines that models/training/metrics.h writes.
 
 #include <string>
 #include <vector>
@@ -10,19 +10,19 @@
 namespace tessera::tools {
 
 struct RunMetrics {
-  std::vector<models::StepMetrics> steps;  ///< steps rise
-  std::vector<models::EvalMetrics> evals;  ///< likewise
-  bool cut = false;  ///< the last line had no end and made no sense: the run was killed at it
+  std::vector<models::StepMetrics> steps;  ///< in increasing order
+  std::vector<models::EvalMetrics> evals;  ///< in increasing order
+  bool cut = false;  ///< the last line is incomplete: the run was killed while writing it
 };
 
-/// What a run has reported so far. An empty file is a run without a step.
+/// Reads the steps of a run so far. An empty file is a run without steps.
 ///
-/// A step that comes again, after a run was resumed, replaces what followed it the first time.
-/// Keys that are not known are passed over; of a step, `step` and `loss` must be there, the others
-/// are 0 where they are not. A figure may be null (it was not finite), and is NaN then.
+/// A step that occurs again, after a run was repeated, replaces the steps that followed its first
+/// occurrence. Unknown keys are ignored. Of a step, `step` and `loss` are required; other missing
+/// keys are 0. A null (the number was not finite) becomes NaN.
 ///
-/// Throws DataError naming file and line for a line that is no such object, unless it is the last
-/// one and lacks its end; Error with the system's reason for a file that cannot be read.
+/// Throws DataError naming file and line for an invalid line, unless it is the last one and has no
+/// newline; Error with the system's reason if the file cannot be read.
 RunMetrics read_metrics(const std::string& path);
 
 }  // namespace tessera::tools

@@ -11,8 +11,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Squares that are multiplied: the first whose product takes so long that its cost is its
-// arithmetic, whatever it runs on.
+// Range of extents. Measures the first square whose product takes long enough that its cost is its
+// arithmetic, on any device.
 constexpr std::int64_t kSmallest = 256, kLargest = 8192;
 constexpr double kLongEnough = 5e-3;
 constexpr double kSeconds = 0.15;
@@ -22,7 +22,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Seconds of the fastest product of squares with this extent, of a few and of as many as fit into
+// Seconds of the fastest product of squares with this extent, out of a few, or as many as fit into
 // `seconds`.
 double fastest_product(std::int64_t extent, const TensorOptions& options, double seconds) {
   const Tensor a = full({extent, extent}, 0.5, options), out = full({extent, extent}, 0, options);
@@ -32,7 +32,7 @@ double fastest_product(std::int64_t extent, const TensorOptions& options, double
     current_stream(options.device).synchronize();
     return seconds_since(start);
   };
-  product();  // makes its code
+  product();  // the first call generates code
   double best = product();
   const Clock::time_point start = Clock::now();
   for (int run = 0; run < kFewest || seconds_since(start) < seconds; ++run)

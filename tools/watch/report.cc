@@ -45,7 +45,7 @@ void write_file(const std::string& path, const std::string& text) {
   file.commit();
 }
 
-// The folder's own name, also of "." and "runs/a/".
+// The name of the folder itself, also for "." and "runs/a/".
 std::string name_of(const std::string& folder) {
   const std::filesystem::path path = std::filesystem::weakly_canonical(folder);
   return path.has_filename() ? path.filename() : path.parent_path().filename();

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What is to be seen of a run, from the files in its folder.
+/// Makes the report of a run from the files in its folder.
 
 #include <string>
 #include <vector>
@@ -11,17 +11,17 @@ namespace tessera::tools {
 ///
 ///     metrics.jsonl   as models/training/metrics.h writes it
 ///     config.json     an object
-///     sample.txt      text the model made, of any bytes           (may be missing)
+///     sample.txt      text the model generated, of any bytes      (may be missing)
 ///     failure.txt     why the run ended early                     (may be missing)
-///     summary.json    further figures, an object: name -> text or number, shown as they stand
+///     summary.json    further figures, an object: name -> text or number, shown unchanged
 ///                                                                 (may be missing)
 ///
-/// and writes into it loss.svg, learning_rate.svg, throughput.svg, memory.svg, grad_norm.svg and
-/// report.html, which has all of them in it and needs no other file, no script and no network.
-/// Files that exist are replaced. It may be called while the run is going on.
+/// and writes loss.svg, learning_rate.svg, throughput.svg, memory.svg, grad_norm.svg and
+/// report.html, which contains all of them and needs no other file, no script and no network.
+/// Existing files are replaced. May be called during the run.
 ///
-/// Throws what read_metrics throws, DataError for JSON files that are none, and Error with path
-/// and reason for what cannot be read or written.
+/// Throws the errors of read_metrics, DataError for invalid JSON files, and Error with path and
+/// reason for files that cannot be read or written.
 void write_report(const std::string& run_folder);
 
 /// The names of the files that write_report writes.

@@ -12,8 +12,8 @@ namespace {
 using models::EvalMetrics;
 using models::StepMetrics;
 
-// Sizes at which the page shows them, so that texts are equally large: the loss over its whole
-// width, the others two in a row.
+// Sizes on the page, so that all texts are equally large: the loss has the full width, the others
+// half.
 constexpr double kWide = 1160, kWideHeight = 340;
 constexpr double kNarrow = 573, kNarrowHeight = 280;
 

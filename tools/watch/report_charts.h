@@ -1,6 +1,6 @@
 #pragma once
 
-/// The pictures of a run.
+/// The charts of a run.
 
 #include <string>
 #include <vector>
@@ -14,11 +14,11 @@ struct RunChart {
   std::string svg;
 };
 
-/// Loss, learning rate, throughput, memory and gradient norm, in this order. Also of a run without
-/// a step.
+/// Loss, learning rate, throughput, memory and gradient norm, in this order. Works for a run
+/// without steps.
 std::vector<RunChart> run_charts(const RunMetrics& run);
 
-/// samples / step_ms, in samples a second.
+/// samples / step_ms, in samples per second.
 double samples_per_second(const models::StepMetrics& step);
 
 }  // namespace tessera::tools

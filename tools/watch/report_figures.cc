@@ -15,7 +15,7 @@ namespace {
 using models::EvalMetrics;
 using models::StepMetrics;
 
-// Steps whose losses make the last one: a single step's is noisy.
+// The last loss is the mean of so many steps: a single step is noisy.
 constexpr std::size_t kLastSteps = 20;
 
 double median(std::vector<double> values) {

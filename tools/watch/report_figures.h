@@ -1,6 +1,6 @@
 #pragma once
 
-/// The figures of a run, for people.
+/// The figures of a run as text.
 
 #include <string>
 #include <vector>
@@ -12,10 +12,10 @@ namespace tessera::tools {
 struct RunFigure {
   std::string name;   ///< "validation loss"
   std::string value;  ///< "1.912"
-  std::string note;   ///< what it is of: "after step 1500"
+  std::string note;   ///< "after step 1500"
 };
 
-/// Losses, speed, memory, bytes sent and time; of those that there are.
+/// Losses, speed, memory, bytes sent and time, as far as the run has them.
 std::vector<RunFigure> run_figures(const RunMetrics& run);
 
 /// "1.9120"; "not finite".

@@ -63,7 +63,7 @@ std::string figures_section(const RunMetrics& run) {
   return out.empty() ? out : "<dl class=\"figures\">\n" + out + "</dl>\n";
 }
 
-// The first chart has the width of the page.
+// The first chart has the full width of the page.
 std::string charts_section(const std::vector<RunChart>& charts) {
   std::string out = "<div class=\"charts\">\n";
   for (const RunChart& chart : charts)

@@ -1,6 +1,6 @@
 #pragma once
 
-/// report.html: one page with everything in it.
+/// report.html: one page with all charts and figures.
 
 #include <string>
 #include <vector>
@@ -21,7 +21,7 @@ struct ReportPage {
   std::string failure;  ///< likewise
 };
 
-/// HTML that is well-formed XML too.
+/// HTML that is also well-formed XML.
 std::string html_of(const ReportPage& page);
 
 }  // namespace tessera::tools

@@ -33,7 +33,7 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
-// TensorBoard sorts the files of a folder by their names; those of one second differ by the rest.
+// TensorBoard sorts the files of a folder by name; files of the same second differ in the rest.
 std::string file_name() {
   static std::atomic<int> count{0};
   return fmt::format("events.out.tfevents.{:010}.{}.{}.{}",
@@ -41,7 +41,7 @@ std::string file_name() {
                      count++);
 }
 
-// Little-endian, as every machine this runs on.
+// Little-endian, like all supported machines.
 template <class Number>
 void append_number(std::string& out, Number number) {
   static_assert(std::endian::native == std::endian::little);
@@ -58,7 +58,7 @@ std::string tfrecord(const std::string& bytes) {
   return record;
 }
 
-// An event of now.
+// An event with the current time.
 event::Event event_of(std::int64_t step) {
   event::Event event;
   event.set_wall_time(seconds_since_1970());
@@ -72,7 +72,7 @@ void add_scalar(event::Event& event, const std::string& tag, double value) {
   entry.set_simple_value(static_cast<float>(value));
 }
 
-// A fence of backticks would end at the first one in the text; an indented block has no end in it.
+// A fence of backticks would end at the first one in the text; an indented block has no end marker.
 std::string code_block(const std::string& text) {
   constexpr const char* kIndent = "    ";
   std::string out = kIndent;
@@ -112,7 +112,7 @@ void EventFile::append(const std::string& event) {
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
       const int error = errno;
-      // Readers stop for good at half a record that others follow.
+      // A partial record followed by others would stop readers for good.
       const bool mended = ::ftruncate(file_, before) == 0;
       throw_error<Error>(kWhere, "{} cannot be written: {}{}; make room", path_,
                          std::strerror(error), mended ? "" : ", and ends in half a record");

@@ -14,12 +14,13 @@
 
 namespace tessera::tools {
 
-/// A new event file, open for writing. Every event has been handed to the system when its call
-/// returns, in one piece, so the file is whole after `kill -9`. One that could not be written (no
-/// room) leaves nothing behind: the call throws Error with path and reason. Used by one thread.
+/// A new event file, open for writing. Every event is passed to the system in one piece before its
+/// call returns, so the file is valid after `kill -9`. If an event cannot be written (disk full),
+/// the file is truncated to its previous end and the call throws Error with path and reason. Used
+/// by one thread.
 class EventFile {
  public:
-  /// Makes the folder, and in it events.out.tfevents.<seconds>.<host>.<process>.<number>. Throws
+  /// Creates the folder, and in it events.out.tfevents.<seconds>.<host>.<process>.<number>. Throws
   /// Error with path and reason.
   explicit EventFile(const std::string& folder);
   ~EventFile();
@@ -29,13 +30,13 @@ class EventFile {
   const std::string& path() const { return path_; }
 
   /// Tags loss, grad_norm, lr, tokens_per_s or samples_per_s, step_ms, peak_bytes,
-  /// gathered_peak_bytes, comm_bytes; auxiliary_loss and loss_scale where there are any.
+  /// gathered_peak_bytes, comm_bytes; also auxiliary_loss and loss_scale if the step has them.
   void write(const models::StepMetrics& metrics);
   /// Tags eval/loss, eval/accuracy, eval/bits_per_byte.
   void write(const models::EvalMetrics& metrics);
-  /// Shown in the text plugin as it stands: of the configuration, the sample. TensorBoard reads
-  /// Markdown, so lines go out as a block of code, indented by four spaces. The text may hold any
-  /// bytes; what is no UTF-8 becomes U+FFFD.
+  /// Shown unchanged in the text plugin: the configuration, the sample. TensorBoard reads Markdown,
+  /// so the text is written as a code block, indented by four spaces. The text may hold any bytes;
+  /// invalid UTF-8 becomes U+FFFD.
   void write_text(const std::string& tag, const std::string& text, std::int64_t step = 0);
   /// TensorBoard keeps scalars in f32.
   void write_scalar(const std::string& tag, double value, std::int64_t step);

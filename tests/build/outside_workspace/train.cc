@@ -1,4 +1,4 @@
-// A program outside of Tessera: builds a layer, takes it forward once and the loss back.
+// A program outside of Tessera: runs a layer forward, and backward from the loss.
 #include <cstdio>
 
 #include "nn/training/loss.h"

@@ -1,4 +1,4 @@
-"""Cases of attention and of transformers' layers. Dropout is off: ours draws other numbers."""
+"""Cases of attention and of transformer layers. Dropout is off, because our random numbers differ."""
 
 import torch
 import torch.nn.functional as F
@@ -6,11 +6,11 @@ from torch import nn
 
 from training.cases import case, fixed, mean_square, real, target
 
-# In evaluation PyTorch's other code path gives zeros at padded positions.
+# In evaluation mode PyTorch's fast path returns zeros at padded positions.
 torch.backends.mha.set_fastpath_enabled(False)
 
 DIM, HEADS = 8, 2
-HIDDEN = torch.tensor([[1, 0, 0, 1, 0], [0, 0, 1, 0, 0], [0, 1, 0, 0, 1]]).bool()  # no row without a key
+HIDDEN = torch.tensor([[1, 0, 0, 1, 0], [0, 0, 1, 0, 0], [0, 1, 0, 0, 1]]).bool()  # every row has a key
 PADDED = torch.tensor([[0, 0, 0, 0, 0], [0, 0, 0, 1, 1]]).bool()
 ADDED = torch.tensor([[0, 0.5, -1, 0, 0.25], [0.5, 0, 0, -0.5, 1], [-2, 1, 0, 0.75, 0]])
 
@@ -23,7 +23,7 @@ def causal(size):
 
 
 def self_attention(name, inputs=(), bias=True, **names):
-    """`names` of arguments, and of the inputs that they are."""
+    """`names` of arguments, and of the inputs for them."""
 
     def step(model, given):
         arguments = {k: given[v] for k, v in names.items()}
@@ -51,7 +51,7 @@ def cross_attention(name, inputs=(), kdim=None, vdim=None, weights=False, batch_
 
 
 def turned(x):
-    """Rotary positions in plain form: x [batch, positions, heads, features], features i and i + half a pair."""
+    """Rotary positions in plain form: x [batch, positions, heads, features], features i and i + half form a pair."""
     half = x.shape[-1] // 2
     frequency = torch.tensor([10000.0 ** (-i / half) for i in range(half)], dtype=torch.float64)
     angle = (torch.arange(x.shape[1]).double()[:, None] * frequency)[:, None, :]
@@ -61,7 +61,7 @@ def turned(x):
 
 
 class GroupedAttention(nn.Module):
-    """Self attention in which several heads read one head of keys and values: those are repeated."""
+    """Self-attention in which several query heads share a head of keys and values, which are repeated."""
 
     def __init__(self, dim, heads, kv_heads, rotary=False):
         super().__init__()

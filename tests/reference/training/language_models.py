@@ -1,9 +1,9 @@
-"""Cases of the language models, written from their papers. Dropout is off: ours draws other numbers.
+"""Cases of the language models, written from their papers. Dropout is off, because our random numbers differ.
 
-GPT-2: Radford et al., "Language models are unsupervised multitask learners", 2019. Llama: Touvron et al., "LLaMA: open
-and efficient foundation language models", 2023, with grouped heads as in Ainslie et al., "GQA", 2023. Encoder-decoder:
-Vaswani et al., "Attention is all you need", 2017, with norms first. Mixture of experts: Shazeer et al.,
-"Outrageously large neural networks", 2017; Fedus et al., "Switch transformers", 2021.
+GPT-2: Radford et al., "Language models are unsupervised multitask learners", 2019. Llama: Touvron et al., "LLaMA: open and
+efficient foundation language models", 2023, with grouped heads as in Ainslie et al., "GQA", 2023. Encoder-decoder: Vaswani
+et al., "Attention is all you need", 2017, with norms first. Mixture of experts: Shazeer et al., "Outrageously large neural
+networks", 2017; Fedus et al., "Switch transformers", 2021.
 """
 
 import math
@@ -20,7 +20,9 @@ LENGTH, POSITIONS = 11, 13
 
 
 def adamw(model):
-    """eps keeps apart what f32 rounds: the gradient of a key's bias is 0, for softmax does not see it."""
+    """eps is larger than f32's rounding of a zero gradient: that of a key's bias is 0, because softmax does not depend on
+    it.
+    """
     return torch.optim.AdamW(model.parameters(), lr=0.0078125, betas=(0.875, 0.9375), eps=2.0 ** -10,
                              weight_decay=0.125).step
 
@@ -38,14 +40,15 @@ TOKENS = [tokens("tokens", 3, LENGTH), tokens("next", 3, LENGTH)]
 
 
 def language_cases(name, make, step=of_tokens, inputs=TOKENS):
-    """One with each optimizer."""
+    """One case with each optimizer."""
     return [case(f"{name}, {how}", make, step, inputs, optimizer)
             for how, optimizer in (("SGD", sgd), ("AdamW", adamw))]
 
 
 def attend(q, k, v, width, hidden=None):
-    """Softmax(q k^T / sqrt(width)) v of each head, spelled out, heads beside each other as they came; fewer heads of k
-    and v are read by several of q. No position attends to what is `hidden` [..., queries, keys]."""
+    """Softmax(q k^T / sqrt(width)) v of each head, spelled out, heads concatenated in order; fewer heads of k and v are
+    shared by several of q. Positions do not attend to those that are `hidden` [..., queries, keys].
+    """
     q, k, v = (x.unflatten(-1, (-1, width)).transpose(1, 2) for x in (q, k, v))
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = q @ k.transpose(-1, -2) / width ** 0.5
@@ -55,7 +58,7 @@ def attend(q, k, v, width, hidden=None):
 
 
 def later(length):
-    """What a causal model hides."""
+    """The positions that a causal model hides."""
     return torch.ones(length, length).triu(1).bool()
 
 
@@ -139,8 +142,9 @@ class RootMeanSquareNorm(nn.Module):
 
 
 def turned(x, width, base=10000.0):
-    """Rotary positions: x [batch, length, heads * width]. Features i and i + width / 2 of a head are the parts of a
-    complex number, turned by position * base^(-2 i / width); the angle is computed in f64."""
+    """Rotary positions: x [batch, length, heads * width]. Features i and i + width / 2 of a head are the parts of a complex
+    number, rotated by position * base^(-2 i / width); the angle is computed in f64.
+    """
     half = width // 2
     frequency = base ** (-torch.arange(half, dtype=torch.float64) / half)
     angle = torch.arange(x.shape[1], dtype=torch.float64)[:, None, None] * frequency
@@ -150,7 +154,7 @@ def turned(x, width, base=10000.0):
 
 
 class GroupedAttention(nn.Module):
-    """Head h of the queries reads head h * kv_heads // heads of the keys and values."""
+    """Query head h uses head h * kv_heads // heads of the keys and values."""
 
     def __init__(self, dim, heads, kv_heads):
         super().__init__()
@@ -234,7 +238,7 @@ class DecoderBlock(nn.Module):
 
 
 def sines(length, dim):
-    """Sine and cosine of a frequency beside each other."""
+    """Sine and cosine of a frequency are neighbours."""
     frequency = 10000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)
@@ -301,7 +305,7 @@ def encoder_decoder_learned_cases():
 
 
 class Expert(nn.Module):
-    """As GatedFeedForward, or without a gate."""
+    """GatedFeedForward, or the same without a gate."""
 
     def __init__(self, dim, inner, gated):
         super().__init__()
@@ -316,7 +320,7 @@ class Expert(nn.Module):
 
 
 class Mixture(nn.Module):
-    """`capacity` is a factor of what an expert has where all are chosen evenly; None: nothing is refused."""
+    """`capacity` is a multiple of an expert's even share; None: unlimited."""
 
     def __init__(self, dim, inner, experts, top, gated, normalize, capacity, balance, z):
         super().__init__()
@@ -326,7 +330,7 @@ class Mixture(nn.Module):
         self.refused = 0
 
     def admitted(self, chosen):
-        """Pairs of token and place that get in: first choices first."""
+        """The accepted pairs of token and choice: first choices have priority."""
         tokens, count = len(chosen), len(self.experts)
         limit = tokens
         if self.capacity is not None and self.training:
@@ -350,7 +354,7 @@ class Mixture(nn.Module):
             weights = weights / weights.sum(-1, keepdim=True)
         pairs = self.admitted(chosen)
         out = torch.zeros_like(rows)
-        for expert, layer in enumerate(self.experts):  # also of no rows: gradients are 0 then, and not missing
+        for expert, layer in enumerate(self.experts):  # also without rows: gradients are then 0, not missing
             mine = [(token, place) for token, place in pairs if chosen[token, place] == expert]
             token, place = torch.tensor(mine, dtype=torch.long).reshape(-1, 2).unbind(1)
             out = out.index_add(0, token, weights[token, place, None] * layer(rows[token]))

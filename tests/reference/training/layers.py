@@ -1,4 +1,4 @@
-"""Cases of single layers, between two linear ones where they have no parameters of their own."""
+"""Cases of single layers; those without parameters are between two linear ones."""
 
 from torch import nn
 
@@ -6,7 +6,7 @@ from training.cases import case, mean_square, of_x, real, target, whole
 
 
 def net(name, *layers, x, y):
-    """A Sequential of freshly made layers, from x to y."""
+    """A Sequential of new layers, from x to y."""
     return case(name, lambda: nn.Sequential(*[make() for make in layers]), of_x(), [real("x", *x), target(*y)])
 
 
@@ -30,7 +30,7 @@ def linear_cases():
 
 
 class Hardsigmoid(nn.Module):
-    """The formula: the derivative of nn.Hardsigmoid has 1/6 in f32, whatever the dtype."""
+    """The formula: nn.Hardsigmoid's derivative has 1/6 in f32 for every dtype."""
 
     def forward(self, x):
         return (x + 3).clamp(0, 6) / 6
@@ -63,7 +63,7 @@ ACTIVATIONS = {
 
 
 def activation_cases():
-    """Inputs reach beyond every kink, 6 the farthest."""
+    """Inputs reach beyond every kink; 6 is the farthest."""
 
     def activation_case(name, make, outer=6):
         scale = 8.0 if "6" in name or name.startswith("Hards") else 4.0

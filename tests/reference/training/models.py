@@ -1,4 +1,4 @@
-"""Cases of whole models: those that the sharding tests train. Dropout is off: ours draws other numbers."""
+"""Cases of complete models: those of the sharding tests. Dropout is off, because our random numbers differ."""
 
 import torch
 import torch.nn.functional as F
@@ -44,7 +44,7 @@ class DoubleLinear(nn.Module):
 
 
 class Within(nn.Module):
-    """A layer under a name of its own."""
+    """A layer under a given name."""
 
     def __init__(self, name, layer):
         super().__init__()

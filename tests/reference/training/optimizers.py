@@ -11,7 +11,7 @@ from training.cases import STEPS, case, of_x, real, target
 
 
 class Lion(torch.optim.Optimizer):
-    """The paper's formula; PyTorch has none."""
+    """The paper's formula; PyTorch does not have it."""
 
     def __init__(self, params, lr, beta1, beta2, weight_decay):
         super().__init__(params, {"lr": lr, "beta1": beta1, "beta2": beta2, "weight_decay": weight_decay})
@@ -31,7 +31,7 @@ def small_net(bias=True):
 
 
 def optimized(name, make, bias=True):
-    """make(model) gives an optimizer, or what a step does."""
+    """make(model) returns an optimizer, or the function of a step."""
 
     def optimizer(model):
         made = make(model)
@@ -41,7 +41,7 @@ def optimized(name, make, bias=True):
 
 
 def muon(**options):
-    """PyTorch orthogonalises in bf16; computed in the parameter's dtype it is the same formula."""
+    """PyTorch orthogonalises in bf16; in the parameter's dtype the formula is the same."""
 
     def make(model):
         optimizer = torch.optim.Muon(model.parameters(), **options)
@@ -57,7 +57,7 @@ def muon(**options):
 
 
 def clipped(clip):
-    """clip(parameters) says whether it changed a gradient; it must in some steps and not in others."""
+    """clip(parameters) returns whether it changed a gradient; it must in some steps and not in others."""
 
     def make(model):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.25, momentum=0.5)
@@ -106,7 +106,7 @@ def grouped(model):
 
 
 def averaged(model):
-    """At the end the model has the average for its parameters."""
+    """At the end the model's parameters are the average."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.25)
     average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.75))
     steps = 0
@@ -175,7 +175,7 @@ def rates(name, make):
 
 
 def stopping_cosine(steps, to):
-    """CosineAnnealingLR rises again after T_max; ours stays."""
+    """CosineAnnealingLR rises again after T_max; ours stays constant."""
     return lambda step: to + (1 - to) * (1 + math.cos(math.pi * min(step, steps) / steps)) / 2
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The benchmarks for GPUs: each runs, small, where the test runs; PyTorch's side knows every operation of ours."""
+"""The benchmarks for GPUs: each runs with small sizes on the test's device, and every operation has a PyTorch counterpart."""
 
 import json
 import os
@@ -11,9 +11,9 @@ from unittest import mock
 
 TOOLS = os.path.join(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"], "tools")
 WITHOUT_CUDA = ["bandwidth", "launch", "ops", "overlap"]
-# This one is in builds with CUDA only, and needs a GPU for --smoke too.
+# This one exists in builds with CUDA only, and needs a GPU for --smoke too.
 BENCHMARKS = WITHOUT_CUDA + (["attention"] if os.path.exists(os.path.join(TOOLS, "bench_gpu_attention")) else [])
-# No GPU is seen, real or emulated.
+# Hides all GPUs, real or emulated.
 WITHOUT_GPU = dict(os.environ, CUDA_VISIBLE_DEVICES="", TESSERA_EMULATED_GPUS="0")
 sys.dont_write_bytecode = True
 sys.path.insert(0, TOOLS)
@@ -86,7 +86,7 @@ class OperationsTest(unittest.TestCase):
         return run(sys.executable, os.path.join(TOOLS, "bench_gpu_ops_torch.py"), *arguments, env=WITHOUT_GPU)
 
     def against_table(self, *names):
-        """What --check says of a program with a table of these operations."""
+        """The output of --check for a program with a table of these operations."""
         rows = [json.dumps({"op": name, "shape": [2], "dtype": "f32", "passes": ["forward"]}) for name in names]
         with tempfile.TemporaryDirectory(dir=os.environ["TEST_TMPDIR"]) as folder:
             fake = os.path.join(folder, "ops")
@@ -129,7 +129,7 @@ class OperationsTest(unittest.TestCase):
         self.assertIn(done.stdout, ["skipped: no PyTorch\n", "skipped: PyTorch sees no GPU\n"])
 
     def lines_of_attention(self, torch):
-        """What is said of one row of attention, where ours answers as it does without times."""
+        """The output for one row of attention, if our program prints no times."""
         row = {"op": "attention", "shape": [1, 2, 6, 8], "dtype": "bf16", "passes": ["forward"]}
         answer = {"op": "attention", "shape": row["shape"], "dtype": "bf16", "pass": "forward", "result": [1, 2, 6, 8]}
         ours = mock.Mock(**{"measure.return_value": answer})
@@ -151,7 +151,7 @@ class OperationsTest(unittest.TestCase):
         self.assertNotIn("torch_backend", first)
         self.assertEqual(second, dict(first, torch_backend="cudnn"))
         tell.assert_called_with(torch.nn.attention.SDPBackend.CUDNN_ATTENTION)
-        # Once to make each twin; twice to measure it: warm, and one call.
+        # Once to make each counterpart; twice to measure it: warm-up, and one call.
         self.assertEqual(told, [3, 4, 4, 6])
 
     def test_what_pytorch_refuses_is_said_and_only_there(self):

@@ -1,4 +1,4 @@
-"""A bundle of small scripts with run.py of tools/gpu_check, on a machine whose CUDA is a fake one."""
+"""A bundle of small scripts with run.py of tools/gpu_check, on a machine with a fake CUDA."""
 
 import glob
 import json
@@ -12,7 +12,7 @@ import unittest
 ROOT = os.path.join(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"])
 FAKE = os.path.join(ROOT, "tests/tools/gpu_check/libfake_cuda.so")
 
-# A test program: one passed case, named by what it was told.
+# A test program: one passed case, named after its settings.
 PASSES = """#!/bin/bash
 echo x >> runs
 cat > "$XML_OUTPUT_FILE" <<END
@@ -20,7 +20,7 @@ cat > "$XML_OUTPUT_FILE" <<END
 END
 """
 FAILS = PASSES.replace("/></", "><failure>no</failure></testcase></") + "exit 1\n"
-# Says at its end in which case it was, as a program of Catch2 does.
+# When it is ended, it names its current case, as a Catch2 program does.
 HANGS = """#!/bin/bash
 ends() {
   echo '<testsuite><testcase name="first"/><testcase name="stuck"><failure/></testcase></testsuite>' > "$XML_OUTPUT_FILE"
@@ -74,7 +74,7 @@ class BundleCase(unittest.TestCase):
     def run_bundle(self, *words, gpus=1, status=0, **settings):
         """The content of the result file."""
         environment = dict(os.environ, FAKE_GPUS=str(gpus), **{"LD_LIBRARY_PATH": self.libraries, **settings})
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as where nobody has set it
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as if unset
         command = [sys.executable, f"{self.bundle}/run.py", "--out", f"{self.root}/out.json", *words]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         self.assertEqual(done.returncode, status, done.stdout)

@@ -1,5 +1,5 @@
-// Stands for the driver, the CUDA runtime and NCCL in a test of the scripts of tools/gpu_check: as many GPUs as FAKE_GPUS says,
-// versions, and sums that need no other rank. FAKE_NCCL: "refuse" or "wrong".
+// Replaces the driver, the CUDA runtime and NCCL in a test of the scripts of tools/gpu_check:
+// FAKE_GPUS GPUs, versions, and sums that need no other rank. FAKE_NCCL: "refuse" or "wrong".
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +46,7 @@ int ncclGetUniqueId(Id* id) {
   memset(id->bytes, 7, sizeof(id->bytes));
   return 0;
 }
-// The id has come whole, and the rank claims a host of its own.
+// The id is complete, and the rank claims a host of its own.
 int ncclCommInitRank(void** communicator, int ranks, Id id, int rank) {
   const char expected[] = {'h', 'o', 's', 't', (char)('0' + rank), 0};
   for (size_t i = 0; i < sizeof(id.bytes); ++i) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The result file of tools/gpu_check: calls that go on, worlds, figures against their goals, the lines for a page."""
+"""The result file of tools/gpu_check: continued calls, worlds, figures compared with goals, the lines for a page."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from bundle_case import FAILS, HANGS, PASSES, BundleCase, test  # noqa: E402
 
 class ResultsTest(BundleCase):
     def test_parts_and_resuming(self):
-        """Calls add to one file; what has a result is run again when that is asked for."""
+        """Calls add to one file; finished rows run again only on request."""
         self.make({"tests.nn.a_test": PASSES, "tests.gpu.x_kernel_test": PASSES}, [test("tests.nn.a_test"), test("tests.gpu.x_kernel_test")])
         self.assertEqual(self.names(self.run_bundle("--parts", "nn")), ["tests.nn.a_test"])
         self.assertEqual(self.names(self.run_bundle("--parts", "nn,kernels")), ["tests.nn.a_test", "tests.gpu.x_kernel_test"])
@@ -22,12 +22,12 @@ class ResultsTest(BundleCase):
         self.assertEqual(self.runs(), 3)
         for parts in [["tests.nn.a_test", "tests.gpu.x_kernel_test"], ["tests.gpu.x_kernel_test", "tests.nn.a_test"]]:
             order = ",".join("nn" if "nn" in name else "kernels" for name in parts)
-            self.assertEqual(self.names(self.run_bundle("--parts", order, "--again")), parts)  # as they were told
+            self.assertEqual(self.names(self.run_bundle("--parts", order, "--again")), parts)  # in the order of the options
         self.run_bundle("--parts", "nn,none", status=2)
         self.assertIn("no part is called none", self.output)
 
     def test_time_is_up(self):
-        """What does not fit into --seconds is left for the next call, also what was begun."""
+        """Rows that do not fit into --seconds are left for the next call, also a row that was begun."""
         slow = PASSES.replace("#!/bin/bash", "#!/bin/bash\nsleep 0.8")
         self.make({f"tests.nn.{name}_test": slow for name in "abc"}, [test(f"tests.nn.{name}_test") for name in "abc"])
         found = self.run_bundle("--parts", "nn", "--seconds", "1.2", status=3)
@@ -40,7 +40,7 @@ class ResultsTest(BundleCase):
         self.assertLess(time.time() - begin, 30)
 
     def test_a_test_that_is_cut(self):
-        """Has not failed: it is left for the next call."""
+        """It has not failed: it is left for the next call."""
         self.make({"tests.nn.a_test": PASSES, "tests.nn.b_test": HANGS}, [test("tests.nn.a_test"), test("tests.nn.b_test")])
         found = self.run_bundle("--parts", "nn", "--seconds", "2", status=3)
         cases = self.cases(found, "tests.nn.b_test")
@@ -48,7 +48,9 @@ class ResultsTest(BundleCase):
         self.assertEqual((cases[2][1], found["left"], found["failed"]), ("skipped", ["tests.nn.b_test"], 0))
 
     def test_worlds_that_ran(self):
-        """A result counts for the worlds that it ran with; several together for theirs; a larger one takes their place."""
+        """A result counts for its world sizes; several results together for all of theirs; a result that covers others
+        replaces them.
+        """
         self.make({"tests.nn.a_test": PASSES}, [test("tests.nn.a_test")])
         for worlds, runs, kept in [("1,2", 1, ["1,2"]), ("2", 1, ["1,2"]), ("3,4", 2, ["1,2", "3,4"]), ("2,3", 2, ["1,2", "3,4"]),
                                    ("1,2,3,4,8", 3, ["1,2,3,4,8"])]:
@@ -58,7 +60,7 @@ class ResultsTest(BundleCase):
         self.assertEqual(self.runs(), 4)
 
     def test_again_in_parts(self):
-        """--again drops the chosen results at once; calls without it go on, and other rows stay."""
+        """--again drops the chosen results at once; calls without it continue, and other rows stay."""
         slow = PASSES.replace("#!/bin/bash", "#!/bin/bash\nsleep 0.8")
         self.make({f"tests.nn.{name}_test": slow for name in "abc"}, [test(f"tests.nn.{name}_test") for name in "abc"])
         self.run_bundle("--parts", "nn")
@@ -68,7 +70,7 @@ class ResultsTest(BundleCase):
         self.assertEqual((self.names(found)[2:], found["left"]), (["tests.nn.b_test"], []))
 
     def test_other_bundle_or_machine(self):
-        """Results do not mix."""
+        """Results of different bundles or machines are not mixed."""
         self.make({"tests.nn.a_test": PASSES}, [test("tests.nn.a_test")])
         self.run_bundle("--parts", "nn")
         self.run_bundle("--parts", "nn", gpus=2, status=1)
@@ -78,7 +80,7 @@ class ResultsTest(BundleCase):
         self.assertIn("is of another bundle", self.output)
 
     def test_figures_of_what_was_cut(self):
-        """Kept until the next call, which runs it again."""
+        """It is kept until the next call, which runs it again."""
         self.make({}, [])
         self.write("gpu_check/benchmarks/bench_a", "#!/bin/bash\necho '{\"us\": 1}'\n")
         self.write("gpu_check/benchmarks/bench_b", "#!/bin/bash\necho '{\"us\": 2}'\n[[ -e begun ]] || { touch begun; sleep 60; }\n"
@@ -91,7 +93,7 @@ class ResultsTest(BundleCase):
         self.assertEqual(self.cases(found, "bench_b"), [("", "passed", "")])
 
     def test_goals(self):
-        """The file and the last words have each goal: met or not, the median and the worst ratio."""
+        """The file and the last lines have each goal: met or not, the median and the worst ratio."""
         self.make({}, [])
         lines = [{"op": "x", "ratio": 0.9, "goal": 0.8}, {"op": "y", "ratio": 0.7, "goal": 0.8}, {"op": "z", "ratio": 1.2, "goal": 0.8},
                  {"op": "w", "ratio": 2.0, "goal": 1.0}, {"op": "v", "ratio": 0.1}]
@@ -109,7 +111,7 @@ class ResultsTest(BundleCase):
                                 "bench_b: goal 0.5 NOT met by 0 of 2; no ratio"])
 
     def test_machine_and_table(self):
-        """What the results were found on, and the lines for a page."""
+        """The machine of the results, and the lines for a page."""
         self.make({"tests.nn.a_test": PASSES, "tests.nn.b_test": "#!/bin/bash\necho 'SKIPPED: a|b'\n"},
                   [test("tests.nn.a_test"), test("tests.nn.b_test")])
         self.write("gpu_check/benchmarks/bench_a", "#!/bin/bash\necho '{\"ratio\": 1.5, \"goal\": 1}'\n")

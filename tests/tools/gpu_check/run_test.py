@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""run.py of tools/gpu_check: what runs, with which settings, and what is told of it."""
+"""run.py of tools/gpu_check: the rows that run, their settings, and their results."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from bundle_case import FAILS, FAKE, HANGS, PASSES, SANITIZER, BundleCase, test 
 
 class RunTest(BundleCase):
     def test_results(self):
-        """Each program runs with its settings; what failed, hung, crashed or was skipped is told."""
+        """Each program runs with its settings; failures, hangs, crashes and skips are recorded."""
         self.make({"tests.nn.a_test": PASSES, "tests.fsdp.b_test": FAILS, "tests.fsdp.slow_test": "#!/bin/bash\nsleep 60\n",
                    "tests.fsdp.dead_test": "#!/bin/bash\nkill -9 $$\n", "tests.fsdp.skip_test": "#!/bin/bash\necho 'SKIPPED: why'\n",
                    "tests.fsdp.late_test": PASSES + "exit 3\n"},
@@ -30,7 +30,7 @@ class RunTest(BundleCase):
         self.assertEqual((found["passed"], found["failed"], found["skipped"], found["left"]), (2, 4, 1, []))
 
     def test_a_test_that_hangs(self):
-        """Asked to end, it says in which case it is, and how far it came; the end of its words is kept."""
+        """A program that is asked to end reports its current case and its results; the end of its output is kept."""
         self.make({"tests.nn.a_test": HANGS, "tests.nn.deaf_test": "#!/bin/bash\ntrap '' TERM\necho $$ > deaf\necho deaf\nsleep 60\n"},
                   [test("tests.nn.a_test"), test("tests.nn.deaf_test")])
         begin = time.time()
@@ -44,20 +44,20 @@ class RunTest(BundleCase):
             os.kill(int(file.read()), 0)
 
     def test_a_row_that_cannot_run(self):
-        """A program that does not start fails alone."""
+        """If a program does not start, only its row fails."""
         self.make({"tests.nn.b_test": PASSES}, [test("tests.nn.absent_test"), test("tests.nn.b_test")])
         found = self.run_bundle("--parts", "nn", status=1)
         self.assertIn("could not be run: FileNotFoundError", self.cases(found, "tests.nn.absent_test")[0][2])
         self.assertEqual(self.cases(found, "tests.nn.b_test")[0][1], "passed")
 
     def test_a_test_without_a_part(self):
-        """Is not passed over: nothing runs."""
+        """A test without a known part is an error: nothing runs."""
         self.make({"tests.nn.a_test": PASSES, "tests.odd.a_test": PASSES}, [test("tests.nn.a_test"), test("tests.odd.a_test")])
         self.assertIsNone(self.run_bundle("--parts", "nn", status=1))
         self.assertIn("tests.odd.a_test has no part", self.output)
 
     def test_worlds_without_gpus(self):
-        """By NCCL, worlds larger than the number of GPUs are skipped in so many words."""
+        """NCCL worlds larger than the number of GPUs are skipped with a reason."""
         self.make({"tests.distributed.a_test": PASSES}, [test("tests.distributed.a_test", 2, "nccl")])
         found = self.run_bundle("--parts", "nccl", "--only", "a_test", gpus=3)
         self.assertEqual(self.cases(found, "tests.distributed.a_test")[0][0], "cuda nccl 1,2,3,4,5,6,7,8 EAGER")
@@ -78,8 +78,9 @@ class RunTest(BundleCase):
         self.assertEqual(self.cases(found, "racecheck.tests.gpu.x_kernels_test")[1], ("", "failed", "exit status 99"))
 
     def test_what_is_sanitized(self):
-        """All that starts a kernel of ours, on two ranks; what needs several GPUs under memcheck alone, and not under
-        initcheck where kernels of libraries run between ours."""
+        """All tests that launch a kernel of ours, on two ranks; those that need several GPUs only under memcheck, and not
+        under initcheck if kernels of libraries run in between.
+        """
         here = ["core_gpu_test", "graph_gpu_test", "local_collectives_gpu_test_local"]
         mixed = ["attention_kernels_test", "conv_kernels_test", "matmul_kernels_test"]
         far = ["local_collectives_gpu_test_nccl", "local_collectives_gpus_test_local", "nccl_graph_gpu_test"]
@@ -101,7 +102,7 @@ class RunTest(BundleCase):
         self.assertEqual(reasons, ["needs 1 GPU, found 0"] * 5)
 
     def test_a_driver_in_a_folder(self):
-        """Found where no list of the loader has it, also by the programs; without one, --require-gpu ends at once."""
+        """Libraries are found outside the loader's list, also by the programs; without them, --require-gpu ends at once."""
         self.make({"tests.nn.a_test": "#!/bin/bash\necho \"SKIPPED: $LD_LIBRARY_PATH\"\n"}, [test("tests.nn.a_test")])
         folder = f"{self.root}/python/nvidia/driver/lib"
         os.makedirs(folder)
@@ -114,7 +115,7 @@ class RunTest(BundleCase):
         self.assertIn(folder, self.cases(found, "tests.nn.a_test")[0][2].split(":"))
 
     def test_figures_are_kept(self):
-        """Of a benchmark that runs too long or fails; half a line is none."""
+        """For a benchmark that runs too long or fails; an incomplete line is ignored."""
         self.make({}, [])
         self.write("gpu_check/benchmarks/bench_a", "#!/bin/bash\necho '{\"us\": 1}'\necho '{\"us\": 2}'\nprintf '{\"us\"'\nsleep 60\n")
         self.write("gpu_check/benchmarks/bench_b", "#!/bin/bash\necho '{\"us\": 3}'\nexit 7\n")
@@ -134,7 +135,9 @@ class RunTest(BundleCase):
         self.assertEqual(self.cases(found, "bench_b"), [("", "skipped", "no GPU")])
 
     def test_benchmarks_leave_the_bundle_as_it_was(self):
-        """One that imports its neighbour; then a folder beside it, as Python makes one where nobody forbids it."""
+        """One script imports another; a __pycache__ folder, as Python creates by default, does not change the bundle's
+        identity.
+        """
         self.make({}, [])
         self.write("gpu_check/benchmarks/bench_c.py", "import of_c\nprint('{\"ours\": %d}' % of_c.NUMBER)\n")
         self.write("gpu_check/benchmarks/of_c.py", "NUMBER = 7\n")
@@ -145,7 +148,7 @@ class RunTest(BundleCase):
         self.assertEqual(self.run_bundle("--parts", "bench")["bundle"], first["bundle"])
 
     def test_nccl_on_one_gpu(self):
-        """The experiment tells what NCCL said; only a wrong sum is a failure."""
+        """The experiment reports NCCL's message; only a wrong sum is a failure."""
         self.make({}, [])
         outcomes = []
         for fake, status in [("wrong", 1), ("refuse", 0), ("", 0)]:

@@ -1,4 +1,4 @@
-// Tests axes: round ticks, their labels, the places of values, and ranges that are none.
+// Tests of axes: round ticks, their labels, positions of values, and empty ranges.
 #include "tessera/tools/watch/axis.h"
 
 #include <catch2/catch.hpp>
@@ -62,7 +62,7 @@ TEST_CASE("axis: ticks of a logarithmic axis", "[watch]") {
   CHECK(labels(Axis(3, 4, {.log_scale = true})) == Labels{"3.0", "3.5", "4.0"});
 }
 
-// Every range, whatever it is: some ticks in reach, in order, and finite places.
+// For any range: some ticks within it, in order, and finite positions.
 void check_axis(double low, double high, const AxisOptions& options) {
   const Axis axis(low, high, options);
   CAPTURE(low, high, options.log_scale, options.bytes, options.to_ticks);

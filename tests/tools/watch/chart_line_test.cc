@@ -1,4 +1,4 @@
-// Tests what is drawn of a series: smoothing without lag, extremes kept, gaps.
+// Tests of the drawn points of a series: smoothing without lag, extremes are kept, gaps.
 #include "tessera/tools/watch/chart_line.h"
 
 #include <algorithm>
@@ -104,7 +104,7 @@ TEST_CASE("chart line: NaN breaks the line where nothing else stands", "[watch]"
   CHECK(sparse.lines[2].size() == 1);
   REQUIRE(sparse.gaps.size() == 3);
   CHECK(sparse.gaps[1].x == 4);
-  // Every second value is NaN: the line goes on, and each column has one mark.
+  // Every second value is NaN: the line continues, and each column has one mark.
   std::vector<double> ys;
   for (int i = 0; i < 1000; ++i) ys.push_back((i % 2) != 0 ? NAN : i);
   const DrawnLines dense = decimated(points_of(ys), 0, 1000, 10);

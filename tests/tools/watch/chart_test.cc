@@ -1,4 +1,4 @@
-// Tests charts: they are parsed, and what is drawn is read back through the labels of the axes.
+// Tests of charts: they are parsed, and the drawn values are read back with the labels of the axes.
 #include "tessera/tools/watch/chart.h"
 
 #include <catch2/catch.hpp>
@@ -18,7 +18,7 @@ double attribute(const XmlElement& element, const char* name) {
   return std::stod(element.attributes.at(name));
 }
 
-// The value that the labels of an axis promise at a place.
+// Maps a position to a value, from the labels of an axis.
 struct Ruler {
   double place0, value0, place1, value1;
   bool log_scale;
@@ -29,7 +29,7 @@ struct Ruler {
   }
 };
 
-// From the outermost labels with plain numbers. The y of a label is 4 below its line.
+// Uses the outermost labels with plain numbers. The y of a label is 4 below its line.
 Ruler ruler(const XmlElement& svg, const char* kind, const char* coordinate, bool log_scale) {
   const std::vector<const XmlElement*> labels = svg.of_class(kind);
   REQUIRE(labels.size() >= 2);
@@ -49,7 +49,7 @@ std::vector<ChartPoint> drawn_points(const XmlElement& polyline) {
   return out;
 }
 
-// A label is printed, and a place too, to a tenth of a unit.
+// Labels and positions are printed to a tenth of a unit.
 void check_drawn(const std::vector<ChartPoint>& points, const ChartOptions& options) {
   const XmlElement svg = testing::parse_xml(line_chart({{.name = "s", .points = points}}, options));
   const Ruler x = ruler(svg, "tc-x", "x", false);
@@ -153,7 +153,7 @@ TEST_CASE("chart: nothing, one point, a constant", "[watch]") {
     CHECK(drawn[0].y == drawn[2].y);
     CHECK(drawn[0].x < drawn[1].x);
   }
-  // Nothing above 0: the axis is linear instead.
+  // No value is above 0: the axis is linear.
   const XmlElement negative = testing::parse_xml(
       line_chart({{.name = "a", .points = {{1, -1}, {2, 0}}}}, {.log_scale = true}));
   CHECK(negative.all("polyline").size() == 1);
@@ -194,7 +194,7 @@ TEST_CASE("chart: a million points stay a small picture with its spikes", "[watc
   for (const ChartPoint& point : drawn_points(*svg.of_class("tc-faint").at(0)))
     largest = std::max(largest, y.value_at(point.y));
   CHECK(largest == Approx(50).margin(0.2));
-  // Values that are all NaN make no longer a picture.
+  // Adding NaN values does not make the chart longer.
   for (std::size_t i = 0; i < points.size(); i += 2) points[i].y = NAN;
   CHECK(line_chart({{.name = "a", .points = points}}, {}).size() < 150000);
 }

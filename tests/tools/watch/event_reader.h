@@ -1,4 +1,4 @@
-// Reads an event file as TensorBoard does: by lengths and checksums.
+// Reads an event file as TensorBoard does, with lengths and checksums.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ struct ReadEvent {
 
 struct ReadEvents {
   std::vector<ReadEvent> events;
-  std::size_t left_over = 0;  // bytes of a record that has no end
+  std::size_t left_over = 0;  // bytes of an incomplete record
 };
 
-// Throws std::runtime_error for a record whose checksums or message are wrong.
+// Throws std::runtime_error for a record with a wrong checksum or an invalid message.
 ReadEvents read_events(std::string_view file);
 
 }  // namespace tessera::testing

@@ -1,4 +1,4 @@
-// Tests what training needs and what the machine gives, in operations per second.
+// Tests of the operations that training needs, and of the machine's peak per second.
 #include <catch2/catch.hpp>
 #include <chrono>
 
@@ -15,7 +15,7 @@ TEST_CASE("model flops: weights and attention", "[watch]") {
   CHECK(training_flops_per_token({.layers = 2, .dim = 8, .length = 16, .causal = false}) == 3072);
   CHECK(training_flops_per_token({.matmul_parameters = 7, .layers = 2, .dim = 8, .length = 16}) ==
         42 + 1536);
-  // GPT-3: 6 x 175e9, and attention is a few per cent of it.
+  // GPT-3: 6 x 175e9; attention adds a few per cent.
   const double gpt3 = training_flops_per_token(
       {.matmul_parameters = 175'000'000'000, .layers = 96, .dim = 12288, .length = 2048});
   CHECK(gpt3 == Approx(1.05e12 + 1.45e10).epsilon(1e-3));

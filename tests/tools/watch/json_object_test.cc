@@ -1,4 +1,4 @@
-// Tests reading JSON objects: figures by name, rows for a page, reasons of errors.
+// Tests of reading JSON objects: figures by name, rows for a page, reasons of errors.
 #include "tessera/tools/watch/json_object.h"
 
 #include <catch2/catch.hpp>
@@ -21,7 +21,7 @@ TEST_CASE("JSON object: figures by name", "[watch]") {
   CHECK(object.contains("none"));
   CHECK_FALSE(object.contains("N"));
   const JsonObject inner =
-      JsonObject(R"({"in":{"x":0.1}})").object("in");  // outlives the outer one
+      JsonObject(R"({"in":{"x":0.1}})").object("in");  // outlives the outer object
   CHECK(inner.number("x") == 0.1);
   CHECK_FALSE(JsonObject("[1]").contains("n"));
 }

@@ -1,4 +1,4 @@
-// Tests text inside XML: escapes, bytes that are no UTF-8, lengths in characters.
+// Tests of text inside XML: escapes, invalid UTF-8, lengths in characters.
 #include "tessera/tools/watch/markup.h"
 
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-// Tests reading metrics.jsonl: what was written comes back, resumed and killed runs, errors.
+// Tests of reading metrics.jsonl: written metrics are read back, repeated and killed runs, errors.
 #include "tessera/tools/watch/metrics_reader.h"
 
 #include <catch2/catch.hpp>
@@ -62,7 +62,7 @@ TEST_CASE("metrics reader: a line cut at any byte", "[watch]") {
   const std::string first = line(step_metrics(1)), second = line(step_metrics(2));
   for (std::size_t kept = 0; kept <= second.size(); ++kept) {
     const RunMetrics run = read_back(first + second.substr(0, kept));
-    // Without its line end the line is whole.
+    // The line is complete even without its newline.
     const bool whole = kept + 1 >= second.size();
     CHECK(run.steps.size() == (whole ? 2 : 1));
     CHECK(run.cut == (kept > 0 && !whole));

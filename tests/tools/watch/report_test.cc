@@ -1,4 +1,4 @@
-// Tests the report: a page that can be parsed and needs nothing else, its figures, what is missing.
+// Tests of the report: the page can be parsed and needs no other file, its figures, missing input.
 #include "tessera/tools/watch/report.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ XmlElement report_of(const TemporaryFolder& folder) {
   return parse_xml(read_text(folder / "report.html"));
 }
 
-// The value under a figure's name; "" where there is none.
+// The value for a figure's name; "" if there is none.
 std::string figure(const XmlElement& page, const std::string& name) {
   for (const XmlElement* list : page.of_class("figures"))
     for (const XmlElement& entry : list->children)
@@ -97,7 +97,7 @@ TEST_CASE("report: needs nothing but itself", "[watch]") {
   for (const char* outside :
        {"src=", "href", "@import", "url(", "<script", "<link", "<iframe", "https:"})
     CHECK(text.find(outside) == std::string::npos);
-  // Elements of the five pictures have names of their own.
+  // Elements of the five charts have different names.
   std::vector<std::string> ids;
   parse_xml(text).visit([&](const XmlElement& element) {
     const auto found = element.attributes.find("id");

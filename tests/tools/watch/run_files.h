@@ -1,4 +1,4 @@
-// A folder of a test's own with the files of a run in it.
+// A folder of the test with the files of a run.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ class TemporaryFolder {
 void write_text(const std::string& path, const std::string& text);
 std::string read_text(const std::string& path);
 
-// Step `i` of a run whose figures can be told from i.
+// The metrics of step `i`, all derived from i.
 models::StepMetrics step_metrics(std::int64_t i);
 
 }  // namespace tessera::testing

@@ -1,4 +1,4 @@
-// Tests event files: checksums, what is read back, damage, and a process killed while it writes.
+// Tests of event files: checksums, reading back, damage, and a process killed while it writes.
 #include "tessera/tools/watch/tensorboard.h"
 
 #include <signal.h>
@@ -175,7 +175,7 @@ TEST_CASE("event file: errors name the path", "[watch]") {
   CHECK_THROWS_WITH(EventFile(folder / "file/below"),
                     Catch::Contains("file/below cannot be made: "));
   CHECK_THROWS_AS(EventFile(folder / "file"), Error);
-  // No room: files may not grow over what they have.
+  // Simulates a full disk: files may not grow.
   EventFile file(folder.path());
   const rlimit before = file_size_limit();
   const auto handler = signal(SIGXFSZ, SIG_IGN);
@@ -188,7 +188,7 @@ TEST_CASE("event file: errors name the path", "[watch]") {
   }
   set_file_size_limit(before);
   signal(SIGXFSZ, handler);
-  // What does not fit is not begun: the next event would stand behind half a record.
+  // An event that does not fit leaves no partial record before the next one.
   file.write_scalar("b", 2, 9);
   const ReadEvents read = read_events(read_text(file.path()));
   CHECK(read.left_over == 0);

@@ -56,7 +56,7 @@ class Parser {
     return out;
   }
 
-  // Characters up to `end`, which is not taken.
+  // Characters up to `end`, which is not consumed.
   std::string characters(char end) {
     std::string out;
     while (!rest_.empty() && rest_[0] != end) {

@@ -1,4 +1,4 @@
-// Reads XML: enough to see that a document is well-formed and what is in it.
+// Reads XML: enough to check that a document is well-formed and to find its elements.
 #pragma once
 
 #include <functional>
@@ -12,21 +12,21 @@ namespace tessera::testing {
 struct XmlElement {
   std::string name;
   std::map<std::string, std::string> attributes;  // unescaped
-  std::string text;                               // its own, unescaped, all parts together
+  std::string text;                               // its own text, unescaped, all parts joined
   std::vector<XmlElement> children;
 
-  // This one and all below, in the order of the document.
+  // Visits this element and all below, in document order.
   void visit(const std::function<void(const XmlElement&)>& visitor) const;
   std::vector<const XmlElement*> all(std::string_view wanted) const;
-  // Those whose class attribute has the word.
+  // Elements whose class attribute contains the word.
   std::vector<const XmlElement*> of_class(std::string_view wanted) const;
-  // Its own and those of all below.
+  // Its own text and that of all elements below.
   std::string all_text() const;
 };
 
-// The root. A document type in front is passed over. Throws std::runtime_error with the place of
-// what is not well-formed: tags that do not match, bare & and <, unknown entities, attributes
-// twice, characters XML does not allow, bytes that are no UTF-8.
+// Returns the root element. Skips a document type. Throws std::runtime_error with the position of
+// errors: tags that do not match, bare & and <, unknown entities, repeated attributes, characters
+// XML does not allow, invalid UTF-8.
 XmlElement parse_xml(std::string_view document);
 
 }  // namespace tessera::testing

@@ -15,7 +15,7 @@
 namespace tessera::tools {
 namespace {
 
-// What stands behind `tessera train`, and behind `tessera`.
+// True for `tessera train`, whose subcommands are models.
 bool has_models(const CLI::App& command) { return command.get_name() == "train"; }
 
 std::vector<const CLI::App*> commands_below(const CLI::App& command) {
@@ -28,7 +28,7 @@ std::vector<std::string> names_below(const CLI::App& command) {
   return names;
 }
 
-// How --help looks.
+// The layout of --help.
 class HelpFormat final : public CLI::Formatter {
  public:
   HelpFormat() { label("OPTIONS", "options"); }
@@ -77,7 +77,7 @@ void add_option(CLI::App& command, const Option& option, OptionTable& table) {
         option.meaning);
     added->check(
         CLI::Validator([check = option.problem](std::string& word) { return check(word); }, ""));
-    added->option_text(option.value)->take_last();  // the last of several counts
+    added->option_text(option.value)->take_last();  // of a repeated option the last counts
   }
   added->group(option.group)->default_str(option.default_text());
   if (CLI::Option* other = command.get_option_no_throw("--" + option.excludes))
@@ -98,9 +98,9 @@ void collect(const CLI::App& command, const std::string& above,
   for (const CLI::App* next : commands_below(command)) collect(*next, entry.path + " ", found);
 }
 
-// ---- what was typed ----
+// ---- the words that were typed ----
 
-// The commands in the words, each inside the one before; `app` is the first.
+// The parsed commands, from `app` to the innermost.
 std::vector<const CLI::App*> parsed_commands(const CLI::App& app) {
   std::vector<const CLI::App*> commands = {&app};
   while (!commands.back()->get_subcommands().empty())
@@ -108,8 +108,8 @@ std::vector<const CLI::App*> parsed_commands(const CLI::App& app) {
   return commands;
 }
 
-// The word after the parsed commands that names none, if there is one: what is wrong with a command
-// line that lacks a command.
+// The first word after the parsed commands that is not a command, if any: the error in a command
+// line without a command.
 std::string unknown_word(const CLI::App& app, int argc, char** argv) {
   const CLI::App* command = &app;
   for (int i = 1; i < argc; ++i) {
@@ -124,7 +124,7 @@ std::string unknown_word(const CLI::App& app, int argc, char** argv) {
   return "";
 }
 
-// What was probably meant, else where to look.
+// Suggests the closest name, or --help.
 std::string advice(const std::string& near, const std::string& command_name) {
   return near.empty() ? fmt::format("; see {} --help", command_name) : near;
 }
@@ -154,7 +154,7 @@ std::string unknown_option(const CLI::App& command, const std::string& word,
   if (const std::string word = unknown_word(app, argc, argv); !word.empty())
     throw CannotStart(fmt::format("unknown {} \"{}\"; there is: {}{}", kind, word,
                                   joined(known, ", "), advice(did_you_mean(word, known), name)));
-  // A command that is lacking is what CLI11 tells first.
+  // CLI11 reports a missing command before anything else.
   if (const std::vector<std::string> extras = app.remaining(true); !extras.empty()) {
     const std::string& word = extras.front();
     if (word.starts_with("-")) throw CannotStart(unknown_option(command, word, name));
@@ -175,7 +175,7 @@ CommandParser::CommandParser()
   app_->formatter(std::make_shared<HelpFormat>());
   app_->set_help_flag("-h,--help", "Print this help and end.");
   app_->set_version_flag("--version", std::string("tessera ") + kVersion, "Print the version.");
-  app_->require_subcommand(1);  // inside a command then one at most
+  app_->require_subcommand(1);  // exactly one; inside a command at most one
 }
 
 CommandParser::~CommandParser() = default;

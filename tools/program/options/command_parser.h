@@ -1,7 +1,7 @@
 #pragma once
 
-/// Reads the words behind `tessera`: commands, commands inside them, and their options. Writes
-/// --help, and says what is wrong with words that mean nothing. CLI11 is in command_parser.cc only.
+/// Parses the command line: commands, nested commands, and their options. Prints --help and
+/// explains invalid words. Only command_parser.cc includes CLI11.
 
 #include <memory>
 #include <optional>
@@ -17,10 +17,10 @@ class App;
 
 namespace tessera::tools {
 
-/// A word behind a command that is no option.
+/// A positional argument of a command.
 struct Argument {
   std::string name;     ///< for --help
-  std::string value;    ///< what is typed there: "bash|zsh"
+  std::string value;    ///< the values it takes: "bash|zsh"
   std::string meaning;  ///< for --help
 };
 
@@ -31,20 +31,20 @@ class CommandParser {
   CommandParser(const CommandParser&) = delete;
   CommandParser& operator=(const CommandParser&) = delete;
 
-  // `path` is what is typed for a command: "train", and inside it "train mlp".
+  // `path` is the command as typed: "train", and inside it "train mlp".
 
-  /// A command with the options of a table, which is told what was typed for them and must stay
-  /// where it is.
+  /// Adds a command with the options of a table. The table gets the words that were typed and must
+  /// stay at its address.
   void add(const std::string& path, const std::string& description, OptionTable& table);
-  /// A command with an argument, which is written to `target`.
+  /// Adds a command with one positional argument, which is written to `target`.
   void add(const std::string& path, const std::string& description, const Argument& argument,
            std::string& target);
 
-  /// The path of the command that was typed; nothing where --help or --version was, and is
-  /// answered. Throws CannotStart for words that mean nothing, naming what was probably meant.
+  /// Returns the path of the command that was typed, or nothing after it printed --help or
+  /// --version. Throws CannotStart for invalid words, suggesting the closest valid one.
   std::optional<std::string> parse(int argc, char** argv);
 
-  /// All commands, from `tessera` itself on.
+  /// All commands, `tessera` itself first.
   std::vector<CompletedCommand> commands() const;
 
  private:

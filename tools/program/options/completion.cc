@@ -10,13 +10,13 @@
 namespace tessera::tools {
 namespace {
 
-// What may be typed for a value.
+// The values that an option takes.
 struct Values {
-  std::string names;  // with spaces between them
+  std::string names;  // separated by spaces
   bool files = false;
 };
 
-// Of the text "bytes|PATH".
+// Parses "bytes|PATH".
 Values values_of(const std::string& text) {
   Values values;
   const bool has_names = text.find('|') != std::string::npos;

@@ -1,31 +1,31 @@
 #pragma once
 
-/// `tessera completion`: what a shell needs to complete the program's command line.
+/// `tessera completion`: scripts that complete the program's command line in a shell.
 
 #include <string>
 #include <vector>
 
 namespace tessera::tools {
 
-/// An option, or an argument without a name.
+/// An option, or a positional argument if it has no name.
 struct CompletedOption {
   std::string name;   ///< "--device"; empty: an argument
-  std::string value;  ///< what is typed there: "cpu|cuda", "bytes|PATH", "N"; empty: nothing
+  std::string value;  ///< its values: "cpu|cuda", "bytes|PATH", "N"; empty: a flag
 };
 
-/// A command, and what may stand behind it.
+/// A command, and the words that may follow it.
 struct CompletedCommand {
   std::string path;                ///< "tessera train mlp"
   std::vector<std::string> below;  ///< names of commands
   std::vector<CompletedOption> options;
 };
 
-/// The shells there is a script for: bash, zsh.
+/// The supported shells: bash, zsh.
 const std::vector<std::string>& completion_shells();
 
-/// A script for the shell: names of commands and options, the values of options whose text is
-/// "a|b|c", file names behind those whose text is PATH. Throws InvalidArgument for a shell that is
-/// not among them.
+/// A script for the shell. It completes names of commands and options, values of options whose text
+/// is "a|b|c", and file names where the text contains PATH. Throws InvalidArgument for another
+/// shell.
 std::string completion_script(const std::vector<CompletedCommand>& commands,
                               const std::string& shell);
 

@@ -10,12 +10,12 @@
 namespace tessera::tools {
 namespace {
 
-// The keys that are no options.
+// The keys that are not options.
 constexpr const char* kModelKey = "model";
 constexpr const char* kVersionKey = "tessera";
 constexpr const char* kIsaKey = "instruction_set";
 
-// The option of a key.
+// The option that a key names.
 const Option& option_of(const std::string& path, const std::string& key, const std::string& model,
                         const OptionTable& table) {
   std::vector<std::string> keys;
@@ -30,7 +30,7 @@ const Option& option_of(const std::string& path, const std::string& key, const s
                   near.empty() ? fmt::format("; see tessera train {} --help", model) : near));
 }
 
-// A list may also stand there as it is typed.
+// A list may also be written as it is typed.
 bool fits(JsonKind value, JsonKind option) {
   return value == option || (option == JsonKind::kList && value == JsonKind::kText);
 }

@@ -9,7 +9,7 @@
 namespace tessera::tools {
 namespace {
 
-// With three digits at least, and a unit from the list for each factor of 1000.
+// With at least three digits, and a unit from the list for each factor of 1000.
 std::string scaled(double value, std::span<const char* const> units) {
   std::size_t unit = 0;
   while (value >= 999.95 && unit + 1 < units.size()) {

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Figures as people read them.
+/// Numbers as text for people.
 
 #include <cstdint>
 #include <string>

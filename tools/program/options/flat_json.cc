@@ -15,9 +15,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kDeepest = 8;  // levels of values that are refused by name; deeper ones unread
+constexpr int kDeepest = 8;  // errors name keys nested up to here; deeper nesting is not read
 
-// "512,256" of an array of numbers.
+// "512,256" from an array of numbers.
 std::string list_word(const Json& array) {
   std::string list;
   for (const Json& entry : array) list += (list.empty() ? "" : ",") + entry.dump();
@@ -39,7 +39,7 @@ JsonWord word_of(const Json& value) {
 }
 
 Json parse_object(const std::string& path, std::istream& file) {
-  // Of a key that stands twice one value would be lost.
+  // Of two values with one key, one would be lost.
   std::set<std::string> keys;
   const Json::parser_callback_t see = [&](int depth, Json::parse_event_t event, Json& parsed) {
     const bool opens =
@@ -86,14 +86,14 @@ std::string json_text(const JsonMembers& members, InvalidUtf8 invalid) {
 }
 
 std::vector<std::pair<std::string, JsonWord>> read_json_file(const std::string& path) {
-  // Every rank process reads it again: what can be read only once, such as a pipe, will not do.
+  // Every rank process reads the file again, so a pipe or a similar source is an error.
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
     throw CannotStart(fmt::format("{} is not a regular file; one is needed", path));
   std::ifstream file(path);
   if (!file) throw CannotStart(fmt::format("{} cannot be read; check the path", path));
   std::vector<std::pair<std::string, JsonWord>> members;
-  const Json json = parse_object(path, file);  // outlives the view that items() is
+  const Json json = parse_object(path, file);  // items() is a view of it
   for (const auto& [key, value] : json.items()) members.emplace_back(key, word_of(value));
   return members;
 }

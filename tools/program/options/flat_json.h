@@ -1,7 +1,7 @@
 #pragma once
 
-/// JSON objects with nothing in them but texts, numbers, flags and lists of numbers: what --config
-/// names, and config.json and summary.json of a run.
+/// Flat JSON objects with texts, numbers, flags and lists of numbers: the files of --config,
+/// config.json and summary.json.
 
 #include <cstdint>
 #include <string>
@@ -11,20 +11,19 @@
 
 namespace tessera::tools {
 
-/// A value to be written; the first is null.
+/// A value to be written; monostate is null.
 using JsonValue = std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double,
                                std::string, std::vector<std::int64_t>>;
-/// In the order in which they are written.
+/// The members of an object, in the order in which they are written.
 using JsonMembers = std::vector<std::pair<std::string, JsonValue>>;
 
-/// What becomes of a text with bytes that are no UTF-8.
+/// How to write a text that is not valid UTF-8.
 enum class InvalidUtf8 : std::uint8_t { kRefuse, kReplace };
 
-/// A line for each member, without an end of line behind the last. With kRefuse it throws what
-/// nlohmann throws.
+/// One line per member, without a final newline. With kRefuse it throws nlohmann's exception.
 std::string json_text(const JsonMembers& members, InvalidUtf8 invalid = InvalidUtf8::kRefuse);
 
-/// What a value is in a file. A list has numbers, one at least.
+/// The kind of a value in a file. A list has at least one number.
 enum class JsonKind : std::uint8_t { kText, kNumber, kFlag, kList, kOther };
 
 /// A value that was read.
@@ -34,8 +33,8 @@ struct JsonWord {
   std::string json;  ///< as it would be written, for messages
 };
 
-/// The members of the object in a file, in its order. Throws CannotStart naming the file when it
-/// cannot be read, is no JSON object or has a key twice.
+/// The members of the object in a file, in file order. Throws CannotStart naming the file if it
+/// cannot be read, is not a JSON object, or has a key twice.
 std::vector<std::pair<std::string, JsonWord>> read_json_file(const std::string& path);
 
 }  // namespace tessera::tools

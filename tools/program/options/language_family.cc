@@ -29,8 +29,8 @@ std::unique_ptr<LanguageFamily> make_transformer() {
           .preset = &models::transformer_preset,
           .fields = {size_field(kLayers, &ModelArgs::n_layers), size_field(kDim, &ModelArgs::dim),
                      size_field(kHeads, &ModelArgs::n_heads)},
-          // Its own are PyTorch's: with tied embeddings a first loss of 65, which takes long to
-          // fall.
+          // The model's own initial values are PyTorch's. With tied embeddings they give a first
+          // loss of 65, which takes long to decrease.
           .start = [](models::Transformer& model, const ModelArgs& args) {
             models::start_as_gpt2(model, args.n_layers);
           }});
@@ -127,7 +127,7 @@ const LanguageFamily& language_family(const std::string& name) {
 
 std::int64_t count_matmul_parameters(nn::Module& module,
                                      const std::function<double(const std::string&)>& part) {
-  // A table that is looked up in multiplies nothing, unless a linear layer has it for its weight.
+  // A lookup table multiplies nothing, unless it is also the weight of a linear layer.
   std::set<const void*> tables, weights;
   for (const nn::NamedModule& named : module.named_modules())
     for (const nn::NamedParameter& own : named.module->own_parameters()) {

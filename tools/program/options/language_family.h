@@ -1,7 +1,7 @@
 #pragma once
 
-/// The families of language models that the program trains, each behind one interface: presets,
-/// sizes that options may change, and a model of them.
+/// The families of language models that the program trains, behind one interface: presets, sizes
+/// with an option each, and construction of the model.
 ///
 ///     const LanguageFamily& gpt = language_family("gpt");
 ///     std::unique_ptr<LanguageNet> net = gpt.build({.preset = "small", .vocab_size = 257, ...});
@@ -19,7 +19,7 @@
 
 namespace tessera::tools {
 
-/// A size of a family's model that has an option.
+/// A size of a family's models that has an option.
 struct SizeOption {
   const char* name;  ///< of the option: "kv-heads"
   const char* meaning;
@@ -27,31 +27,31 @@ struct SizeOption {
   bool is_whole = true;
 };
 
-/// By the name of the option.
+/// Keyed by option name.
 using Sizes = std::map<std::string, double>;
 
 struct LanguageNetOptions {
   std::string preset;
-  Sizes sizes = {};              ///< in place of the preset's
+  Sizes sizes = {};              ///< replaces the preset's
   std::int64_t vocab_size = 0;   ///< 0: the preset's
   std::int64_t max_seq_len = 0;  ///< 0: the preset's
   double dropout = 0;
   DType dtype = DType::kF32;
 };
 
-/// A model whatever its class. Constructing allocates nothing.
+/// A model of any class. Construction allocates no memory.
 class LanguageNet {
  public:
   virtual ~LanguageNet() = default;
   virtual nn::Module& module() = 0;
   virtual models::LanguageModel language_model() = 0;
   virtual void parallelize(const models::ParallelizeOptions& options) = 0;
-  /// Elements of the parameters that one token is multiplied with: no table that is looked up in,
-  /// and of experts those that it visits.
+  /// Elements of the parameters that one token is multiplied with: without lookup tables, and only
+  /// the experts that the token is sent to.
   virtual std::int64_t matmul_parameters() = 0;
 };
 
-/// Constant; any thread.
+/// Constant; any thread may use it.
 class LanguageFamily {
  public:
   virtual ~LanguageFamily() = default;
@@ -59,18 +59,18 @@ class LanguageFamily {
   virtual const std::string& description() const = 0;  ///< a sentence
   virtual std::vector<std::string> presets() const = 0;
   virtual const std::vector<SizeOption>& sizes() const = 0;
-  // Of a preset. These throw InvalidArgument for an unknown one.
+  // Of a preset. These functions throw InvalidArgument for an unknown one.
   virtual std::string description_of(const std::string& preset) const = 0;
   virtual Sizes sizes_of(const std::string& preset) const = 0;
   virtual std::int64_t length_of(const std::string& preset) const = 0;
   virtual double dropout_of(const std::string& preset) const = 0;
-  /// Throws InvalidArgument as the model's constructor does, and for a size that is no option.
+  /// Throws InvalidArgument as the model's constructor does, and for a size without an option.
   virtual std::unique_ptr<LanguageNet> build(const LanguageNetOptions& options) const = 0;
 };
 
 /// transformer, gpt, llama, moe.
 const std::vector<std::string>& language_family_names();
-/// Throws InvalidArgument for another name, naming those there are.
+/// Throws InvalidArgument for another name, listing the valid ones.
 const LanguageFamily& language_family(const std::string& name);
 
 }  // namespace tessera::tools

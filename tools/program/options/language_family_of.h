@@ -1,6 +1,6 @@
 #pragma once
 
-/// A LanguageFamily made of a model's class, its presets and the members of its options that are
+/// A LanguageFamily made of a model's class, its presets and those members of its options that are
 /// options of the program.
 
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace tessera::tools {
 
-/// A SizeOption and where it is kept.
+/// A SizeOption and the member that stores it.
 template <class Options>
 struct SizeField {
   SizeOption option;
@@ -38,8 +38,9 @@ SizeField<Options> size_field(SizeOption option, Number Options::*member) {
   return {.option = option, .member = member};
 }
 
-/// Of the weights of linear layers, and of other matrices that are in no table; a table that is the
-/// weight of a linear layer too counts once. `experts` says how much of a parameter a token visits.
+/// Elements of the weights of linear layers and of other matrices, except lookup tables. A table
+/// that is also the weight of a linear layer counts once. `experts` gives the fraction of a
+/// parameter that a token uses.
 std::int64_t count_matmul_parameters(nn::Module& module,
                                      const std::function<double(const std::string&)>& part);
 
@@ -75,9 +76,9 @@ class LanguageFamilyOf final : public LanguageFamily {
     const std::vector<Preset>& (*presets)();
     const Preset& (*preset)(std::string_view name);
     std::vector<SizeField<Options>> fields;
-    /// Of experts, how many a token visits.
+    /// The fraction of the experts that a token is sent to.
     std::function<double(const Options&)> expert_part = [](const Options&) { return 1.0; };
-    /// Gives a new model the initial values that it is trained from, where they are not its own.
+    /// Sets initial values for training if they differ from the model's own.
     std::function<void(Model&, const Options&)> start = [](Model&, const Options&) {};
   };
   explicit LanguageFamilyOf(Parts parts) : parts_(std::move(parts)) {

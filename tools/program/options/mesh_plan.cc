@@ -11,7 +11,7 @@
 namespace tessera::tools {
 namespace {
 
-// "2x4" as {2, 4}.
+// "2x4" becomes {2, 4}.
 std::vector<std::int64_t> extents(std::string text) {
   std::replace(text.begin(), text.end(), 'x', ',');
   std::vector<std::int64_t> sizes;
@@ -19,7 +19,7 @@ std::vector<std::int64_t> extents(std::string text) {
   return sizes;
 }
 
-// Without --mesh: groups are hosts, or on one host two halves.
+// Without --mesh the groups are hosts, or two halves of one host.
 int default_replicas(const TrainOptions& options, int data_ranks) {
   if (options.shard != "hybrid") return 1;
   if (options.nnodes > 1 && data_ranks % options.nnodes == 0) return options.nnodes;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// How the ranks of a run are arranged: which share a batch, which share a layer.
+/// How the ranks of a run are arranged: which share a batch, and which share a layer.
 
 #include <string>
 
@@ -11,7 +11,7 @@
 namespace tessera::tools {
 
 struct MeshPlan {
-  int replicas = 1;         ///< groups that hold the same: with --shard hybrid
+  int replicas = 1;         ///< groups that replicate each other: --shard hybrid
   int shards = 1;           ///< ranks of a group
   int tensor_parallel = 1;  ///< ranks that share every layer
   bool hybrid = false;
@@ -23,15 +23,15 @@ struct MeshPlan {
 /// What is wrong with the text of --mesh, or nothing.
 std::string mesh_problem(const std::string& text);
 
-/// Throws CannotStart for a mesh that has not as many ranks as there are, or not the axes that the
-/// mode needs.
+/// Throws CannotStart if the mesh does not have as many ranks as the run, or not the axes that the
+/// sharding mode needs.
 MeshPlan plan_mesh(const TrainOptions& options);
 
-/// The plan's meshes. All ranks call it (see DeviceMesh).
+/// The meshes of the plan. Collective (see DeviceMesh).
 struct RunMeshes {
   distributed::DeviceMesh shard;   ///< for parallelize: one axis, or two for hybrid
   distributed::DeviceMesh data;    ///< ranks that share a batch: one axis
-  distributed::DeviceMesh tensor;  ///< undefined where layers are whole
+  distributed::DeviceMesh tensor;  ///< undefined without tensor parallelism
 };
 RunMeshes make_meshes(const distributed::World& world, const MeshPlan& plan);
 

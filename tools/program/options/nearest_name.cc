@@ -31,7 +31,7 @@ std::optional<std::string> nearest_name(std::string_view word, std::span<const s
   std::size_t least = std::max<std::size_t>(2, word.size() / 3) + 1;
   for (const std::string& name : names) {
     const std::size_t distance = edit_distance(word, name);
-    // Two changes make any two letters of any other two.
+    // With two edits any two letters become any others, so such a distance means nothing.
     if (distance >= least || distance >= std::max(word.size(), name.size())) continue;
     least = distance;
     best = name;

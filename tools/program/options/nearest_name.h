@@ -1,6 +1,6 @@
 #pragma once
 
-/// For messages about names that are not known: the one that was probably meant.
+/// For errors about unknown names: the closest valid name.
 
 #include <cstddef>
 #include <optional>
@@ -10,15 +10,15 @@
 
 namespace tessera::tools {
 
-/// The fewest changes that make one text of the other, where a change adds, drops or replaces one
-/// byte, or swaps two neighbours (Damerau and Levenshtein; no byte is changed twice).
+/// The smallest number of edits that turn one text into the other. An edit adds, drops or replaces
+/// a byte, or swaps two neighbours (Damerau-Levenshtein; no byte is edited twice).
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The name that `word` is nearest to, the first of equals; nothing where more than a third of its
-/// bytes, two at least, would have to change. A name that begins with `word` is near too.
+/// The name closest to `word`, the first of several; nothing if more than a third of its bytes, and
+/// more than two, would have to change. A name that begins with `word` counts as close.
 std::optional<std::string> nearest_name(std::string_view word, std::span<const std::string> names);
 
-/// "; did you mean NAME?", or nothing. `prefix` stands before the name: "--".
+/// "; did you mean NAME?", or nothing. `prefix` is put before the name: "--".
 std::string did_you_mean(std::string_view word, std::span<const std::string> names,
                          std::string_view prefix = "");
 

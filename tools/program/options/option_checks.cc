@@ -13,8 +13,8 @@
 namespace tessera::tools {
 namespace {
 
-// Digits and nothing else, in the range. The conversion behind it would take the largest number it
-// has for one that is too long, and read 010 as octal.
+// Only digits, and in the range. The conversion alone would clamp a number that is too large and
+// read 010 as octal.
 bool is_whole(std::string_view text, std::uint64_t least, std::uint64_t most) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -1,15 +1,15 @@
 #pragma once
 
-/// What can be asked of a command, in one table: the command line, --help, completion, a JSON file,
-/// --print-config and config.json are all made of it.
+/// The options of a command in one table. The command line, --help, completion, JSON files,
+/// --print-config and config.json are all made from it.
 ///
 ///     OptionTable table;
 ///     table.group("Training");
 ///     table.whole("batch", options.batch, {.least = 1, .most = 1000}, "sequences of a step");
 ///
 /// An option is `--micro-batch` on the command line and `micro_batch` in JSON. The table writes
-/// into the options object, which outlives it. What was typed waits until apply_typed(), so that
-/// presets and files can come before it.
+/// into the options object, which must outlive it. Words of the command line are kept until
+/// apply_typed(), so that presets and files can be applied before them.
 
 #include <cstdint>
 #include <deque>
@@ -28,17 +28,17 @@ namespace tessera::tools {
 struct Option {
   std::string name;            ///< without dashes in front: "micro-batch"
   std::string group;           ///< its heading in --help
-  std::string value;           ///< what is typed behind it: "N", "PATH", "on|off"; empty: a flag
+  std::string value;           ///< its argument: "N", "PATH", "on|off"; empty: a flag
   std::string meaning;         ///< for --help
-  std::string unset = "none";  ///< the default in words, where get() is null
+  std::string unset = "none";  ///< text of the default if get() returns null
   bool of_preset = false;      ///< the default is the preset's
-  bool in_config = true;       ///< may stand in a JSON file, and is written to it
+  bool in_config = true;       ///< allowed in a JSON file, and written to it
   JsonKind kind = JsonKind::kText;
-  std::string excludes = {};  ///< the option that may not stand beside it
+  std::string excludes = {};  ///< an option that cannot be combined with it
 
   OptionCheck problem = {};
-  std::function<void(const std::string&)> set = {};  ///< of a value without a problem
-  std::function<JsonValue()> get = {};               ///< null: there is none
+  std::function<void(const std::string&)> set = {};  ///< takes a value that passed `problem`
+  std::function<JsonValue()> get = {};               ///< null: no value
 
   std::string key() const;  ///< in JSON: "micro_batch"
   /// "none", "0.1", "off", "the preset's: 600".
@@ -57,12 +57,13 @@ class OptionTable {
   OptionTable(const OptionTable&) = delete;
   OptionTable& operator=(const OptionTable&) = delete;
 
-  /// The heading of those that follow.
+  /// Sets the heading of the options that follow.
   void group(std::string heading) { group_ = std::move(heading); }
 
-  // The result may be changed until a command has it. Empty text is "there is none".
+  // The returned Option may be changed until a command uses the table. An empty text is null in
+  // JSON.
   Option& text(std::string_view name, std::string& target, std::string_view meaning);
-  /// Made absolute when it is set: relative to where the user is.
+  /// The value is made absolute, relative to the user's folder.
   Option& path(std::string_view name, std::string& target, std::string_view meaning);
   Option& choice(std::string_view name, std::string& target, std::vector<std::string> names,
                  std::string_view meaning);
@@ -80,9 +81,9 @@ class OptionTable {
   const Option* find(const std::string& name) const;
   std::vector<std::string> names() const;
 
-  /// Keeps what was typed for an option, which has no problem with it, until apply_typed().
+  /// Keeps a valid value of the command line until apply_typed().
   void keep_typed(const std::string& name, std::string word) { typed_[name] = std::move(word); }
-  /// The value that was typed, if it was.
+  /// The value that was typed, if any.
   std::optional<std::string> typed(const std::string& name) const;
   void apply_typed();
 
@@ -90,12 +91,12 @@ class OptionTable {
   Option& add(std::string_view name, const char* value, std::string_view meaning);
 
   std::string group_;
-  std::deque<Option> options_;  // where they are while more are added
+  std::deque<Option> options_;  // stable addresses while options are added
   std::map<std::string, std::string> typed_;
 };
 
-/// Relative paths are relative to where the user is: under `bazel run` the program starts
-/// elsewhere. An empty path stays empty.
+/// Resolves a relative path in the user's folder: `bazel run` starts programs elsewhere. An empty
+/// path stays empty.
 std::string absolute_path(const std::string& path);
 
 }  // namespace tessera::tools

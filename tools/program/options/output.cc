@@ -17,13 +17,13 @@ namespace {
 
 constexpr const char* kWhere = "stdout";
 
-// 0, or the system's error number.
+// Returns 0, or the system's error number.
 int write_all(int file, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(file, text.data(), text.size());
     if (written >= 0) {
       text.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno == EAGAIN) {  // somebody else made the pipe one that does not wait
+    } else if (errno == EAGAIN) {  // another process made the pipe non-blocking
       pollfd room = {.fd = file, .events = POLLOUT, .revents = 0};
       ::poll(&room, 1, -1);
     } else if (errno != EINTR) {
@@ -40,7 +40,7 @@ void prepare_output() {
   ::signal(SIGXFSZ, SIG_IGN);
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     const bool is_open = ::fcntl(stream, F_GETFD) >= 0 || errno != EBADF;
-    // The lowest number that is free; what is written to it fails.
+    // open() returns the lowest free descriptor; writes to it fail.
     if (!is_open) ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
   }
 }

@@ -13,8 +13,8 @@ namespace tessera::tools {
 namespace {
 
 struct Counts {
-  std::int64_t parameters = 0;  ///< elements, of all ranks
-  std::int64_t per_rank = 0;    ///< of the rank that has most: ceil(rows / ranks) rows of each
+  std::int64_t parameters = 0;  ///< elements, on all ranks
+  std::int64_t per_rank = 0;    ///< of the rank with most: ceil(rows / ranks) rows of each
 };
 
 Counts count(const nn::Module& module, int ranks) {

@@ -1,6 +1,6 @@
 #pragma once
 
-/// `tessera train --list`: the presets, and what each needs.
+/// `tessera train --list`: the presets, and the memory that each needs.
 
 #include "tessera/tools/program/options/option_table.h"
 
@@ -13,7 +13,7 @@ struct ListOptions {
 };
 void fill_table(OptionTable& table, ListOptions& options);
 
-/// The table as text. Counts come from shapes: nothing is allocated.
+/// The table as text. Counts are computed from shapes; nothing is allocated.
 std::string preset_list(const ListOptions& options);
 
 }  // namespace tessera::tools

@@ -1,4 +1,4 @@
-// The rows: one function for each heading of --help.
+// The rows of the table: one function for each heading of --help.
 
 #include <fmt/format.h>
 
@@ -155,7 +155,7 @@ void add_length(OptionTable& table, TrainOptions& options) {
   Option& length = table.whole("steps", options.steps, kCount, steps);
   length.excludes = "epochs";
   length.of_preset = language;
-  // The one takes the place of the other.
+  // Setting one removes the other.
   epochs.set = [&options, set = epochs.set](const std::string& word) {
     set(word);
     options.steps.reset();

@@ -54,13 +54,13 @@ TrainOptions default_language_options(const LanguageFamily& family, const std::s
   return options;
 }
 
-// What a file says of another preset than the one that was typed: all that presets decide.
+// Removes everything that the file's preset decided, because another preset was typed.
 void forget_preset(std::map<std::string, std::string>& words, const OptionTable& table) {
   for (const Option& option : table.options())
     if (option.of_preset) words.erase(option.name);
 }
 
-// Heads are not cut in pieces.
+// A head belongs to one rank.
 void check_tensor_parallel(const TrainOptions& options) {
   for (const char* name : {"heads", "kv-heads"}) {
     const auto size = options.sizes.find(name);
@@ -72,7 +72,7 @@ void check_tensor_parallel(const TrainOptions& options) {
   }
 }
 
-// The model's own checks of its sizes; constructing it allocates nothing.
+// Runs the model's own checks of its sizes; construction allocates no memory.
 void check_sizes(const TrainOptions& options) {
   if (options.model == kMlp) return;
   try {
@@ -93,7 +93,7 @@ distributed::NcclBuffers nccl_buffers_named(const std::string& name) {
   return distributed::NcclBuffers::kNone;
 }
 
-// What one step of the run would have other than the one that is recorded.
+// Rejects options with which a step would differ from the captured one.
 void check_cuda_graphs(const TrainOptions& options) {
   if (!options.cuda_graphs) return;
   if (options.device != "cuda") throw CannotStart("--cuda-graphs: is for GPUs; add --device cuda");
@@ -123,7 +123,7 @@ void check_together(const TrainOptions& options) {
     throw CannotStart("--tf32: is for GPUs; add --device cuda");
   if (options.device != "cuda" && options.nccl_buffers != "none")
     throw CannotStart("--nccl-buffers: are on GPUs; add --device cuda");
-  plan_mesh(options);  // refuses what does not fit
+  plan_mesh(options);  // throws if the mesh is invalid
   check_tensor_parallel(options);
   check_sizes(options);
   if (options.nnodes > 1 && options.launch != "processes")
@@ -155,7 +155,7 @@ distributed::LaunchOptions TrainOptions::launch_options() const {
       .mode = launch == "threads" ? distributed::LaunchMode::kThreads
                                   : distributed::LaunchMode::kProcesses,
       .device = device == "cuda" ? Device{DeviceType::kCuda, 0} : kCpu,
-      // What is sharded is gathered and reduced side by side.
+      // Sharded parameters are gathered and reduced at the same time.
       .nccl = {.separate_reductions = shard != "replicate",
                .buffers = nccl_buffers_named(nccl_buffers)},
       .cpu_compute = cpu_compute == "queued" ? StreamKind::kQueued : StreamKind::kInline,
@@ -189,7 +189,7 @@ void complete_options(TrainOptions& options, OptionTable& table) {
     forget_preset(words, table);
   }
   options = default_options(options.model, preset);
-  // What was typed is set last, so that it also wins over what it excludes.
+  // Words of the command line are set last, so that they win over options that they exclude.
   for (const auto& [name, word] : words) table.find(name)->set(word);
   table.apply_typed();
   check_together(options);

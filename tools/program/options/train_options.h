@@ -1,6 +1,6 @@
 #pragma once
 
-/// What can be asked of `tessera train`: one struct for all models, and one table for each.
+/// The options of `tessera train`: one struct for all models, and one table for each.
 
 #include <cstdint>
 #include <map>
@@ -19,8 +19,8 @@ struct MlpOptions;
 
 namespace tessera::tools {
 
-/// As typed or as the preset has it; the other defaults are the program's. Members that a model has
-/// no option for are not used by it.
+/// Values typed or set by the preset; otherwise the program's defaults. A model ignores members
+/// that it has no option for.
 struct TrainOptions {
   std::string model;  ///< "mlp", or the name of a family of language models
   std::string preset;
@@ -29,11 +29,11 @@ struct TrainOptions {
   std::string config;
   bool print_config = false;
   std::string data;
-  std::string tokenizer;  ///< empty: of a token file the one that made it, else bytes
+  std::string tokenizer;  ///< empty: a token file's own, else bytes
   std::string out;        ///< empty: nothing is written
 
   // Ranks.
-  int ranks = 2;  ///< of this host
+  int ranks = 2;  ///< of each host
   std::string launch = "processes";
   std::string device = "cpu";
   std::string cpu_compute = "inline";
@@ -48,9 +48,9 @@ struct TrainOptions {
   std::string rdzv_endpoint;
   std::string local_addr;
 
-  // How the model is spread over them.
+  // How the model is sharded.
   std::string shard = "full";
-  std::string mesh;  ///< "4", "2x2"; empty: chosen by the mode
+  std::string mesh;  ///< "4", "2x2"; empty: derived from `shard`
   int tensor_parallel = 1;
   std::string precision = "f32";
   std::string recompute = "none";
@@ -63,8 +63,8 @@ struct TrainOptions {
   double dropout = 0;
 
   // Training.
-  std::optional<std::int64_t> steps;   ///< either these
-  std::optional<std::int64_t> epochs;  ///< or these
+  std::optional<std::int64_t> steps;   ///< either steps
+  std::optional<std::int64_t> epochs;  ///< or epochs
   std::int64_t batch = 256;
   std::int64_t micro_batch = 0;
   std::string optimizer = "adamw";
@@ -90,18 +90,19 @@ struct TrainOptions {
   int world_size() const { return ranks * nnodes; }
 };
 
-/// The defaults for a model under one of its presets; an empty name is the first of them.
+/// The defaults for a model under one of its presets; an empty name means its first preset.
 TrainOptions default_options(const std::string& model, const std::string& preset = "");
 std::vector<std::string> preset_names(const std::string& model);
 
 /// The options of `options.model`, bound to `options`.
 void fill_table(OptionTable& table, TrainOptions& options);
 
-/// After parsing: the preset's values, then those of the file of --config, then what was typed.
-/// Throws CannotStart for a configuration that does not fit, and options that do not fit together.
+/// Call it after parsing. Sets the preset's values, then those of the file of --config, then those
+/// of the command line. Throws CannotStart for an invalid configuration and for options that
+/// do not fit together.
 void complete_options(TrainOptions& options, OptionTable& table);
 
-/// config.json: everything that a repetition needs. It may be given to --config.
+/// config.json: everything needed to repeat the run. It can be passed to --config.
 std::string config_text(const TrainOptions& options);
 
 }  // namespace tessera::tools

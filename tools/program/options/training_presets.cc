@@ -5,10 +5,10 @@
 namespace tessera::tools {
 namespace {
 
-// The first row that fits counts; an empty name fits all. The transformer's "small" trains in under
-// five minutes on two cores; "tiny" is for tests.
+// The first matching row counts; an empty name matches all. The transformer's "small" trains in
+// under five minutes on two cores; "tiny" is for tests.
 constexpr TrainingPreset kPresets[] = {
-    {.model = "moe",  // some three minutes
+    {.model = "moe",  // about three minutes
      .preset = "small",
      .steps = 700,
      .batch = 16,
@@ -39,7 +39,7 @@ bool fits(const char* pattern, const std::string& name) { return *pattern == 0 |
 const TrainingPreset& training_preset(const std::string& model, const std::string& preset) {
   for (const TrainingPreset& row : kPresets)
     if (fits(row.model, model) && fits(row.preset, preset)) return row;
-  return kPresets[std::size(kPresets) - 1];  // not reached: the last row fits all
+  return kPresets[std::size(kPresets) - 1];  // not reached: the last row matches all
 }
 
 }  // namespace tessera::tools

@@ -1,7 +1,7 @@
 #pragma once
 
-/// How each preset of a language model is trained, where the user says nothing: one table, in
-/// training_presets.cc. What a preset *is* stands with its model.
+/// How each preset of a language model is trained by default: one table, in training_presets.cc.
+/// The model's own files define the sizes of presets.
 
 #include <cstdint>
 #include <string>
@@ -9,13 +9,13 @@
 namespace tessera::tools {
 
 struct TrainingPreset {
-  const char* model;   ///< a family: "gpt"; "" for any
-  const char* preset;  ///< "" for any
+  const char* model;   ///< a family: "gpt"; "" matches any
+  const char* preset;  ///< "" matches any
   std::int64_t steps = 10000;
   std::int64_t batch = 64;    ///< sequences of a step, over all ranks
-  std::int64_t seq_len = 0;   ///< tokens of a sequence; 0: as long as the model of the preset
-  double lr = 3e-4;           ///< the largest
-  double min_lr = 3e-5;       ///< at the end
+  std::int64_t seq_len = 0;   ///< tokens of a sequence; 0: the maximum of the preset's model
+  double lr = 3e-4;           ///< largest learning rate
+  double min_lr = 3e-5;       ///< learning rate at the end
   std::int64_t warmup = 500;  ///< steps
   double weight_decay = 0.1;  ///< of matrices
   double beta1 = 0.9;
@@ -23,7 +23,7 @@ struct TrainingPreset {
   double clip_grad = 1;
 };
 
-/// The first row that fits.
+/// The first row that matches.
 const TrainingPreset& training_preset(const std::string& model, const std::string& preset);
 
 }  // namespace tessera::tools

@@ -9,11 +9,11 @@
 
 namespace tessera::tools {
 
-/// What stands between the commas, also where that is nothing.
+/// The parts between the commas; parts may be empty.
 std::vector<std::string> parts_of(const std::string& list);
 
-/// The words with a text between them. (fmt::join formats each as a value of any type, which takes
-/// the compiler most of a second.)
+/// The words with a text between them. (fmt::join formats each word as a value of any type, which
+/// takes the compiler most of a second.)
 std::string joined(std::span<const std::string> words, std::string_view between);
 
 }  // namespace tessera::tools

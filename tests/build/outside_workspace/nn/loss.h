@@ -1,5 +1,5 @@
-// The user's own header: it has the name of one of Tessera's, and must be the one that "nn/training/loss.h"
-// finds.
+// The user's own header with the name of one of Tessera's. Includes of "nn/loss.h" must find this
+// one.
 #pragma once
 
 #include "tessera/nn/layers/linear.h"

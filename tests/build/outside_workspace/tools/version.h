@@ -1,4 +1,4 @@
-// Another header of the user in a folder that Tessera has too.
+// Another header of the user, in a folder that Tessera has too.
 #pragma once
 
 namespace outside {
