@@ -52,9 +52,9 @@ TENSOR, AUTOGRAD, NN, SUPPORT, DISTRIBUTED, FSDP = FLOORS = tuple(
     f"//tests/{folder}/..." for folder in ("tensor", "autograd", "nn", "support", "distributed", "fsdp"))
 ALL_OTHERS = ("//...", *(f"-{floor}" for floor in FLOORS))
 # All of fsdp takes too long on the emulated GPU.
-FSDP_ON_GPU = tuple(f"//tests/fsdp:{name}" for name in (
-    "clip_test_cuda", "composition_test_cuda", "training_test_cuda",
-    "clip_test_nccl", "fsdp_test_nccl", "training_test_nccl"))
+FSDP_ON_GPU = tuple(f"//tests/fsdp{name}" for name in (
+    "/precision:clip_test_cuda", "/training:composition_test_cuda", "/training:training_test_cuda",
+    "/precision:clip_test_nccl", ":fsdp_test_nccl", "/training:training_test_nccl"))
 
 JOBS = (
     _asan("asan_below", "tests of tensor and autograd", TENSOR, AUTOGRAD),
