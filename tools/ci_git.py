@@ -39,10 +39,11 @@ class Git:
             raise GitError("this clone is shallow, so its commits cannot be counted")
 
     def number(self):
-        """The number of commits up to the current one, including it. GitError in a shallow clone."""
+        """The number of the commit that is checked out: 1 for the first. A merge counts as one commit, however many commits
+        it brings. GitError in a shallow clone."""
         self.commit()
         self._demand_history()
-        return int(self._ask("rev-list", "--count", "HEAD"))
+        return int(self._ask("rev-list", "--count", "--first-parent", "HEAD"))
 
     def commits_after(self, commit):
         """The number of commits since `commit`; None if `commit` is not in the history. GitError in a shallow clone."""

@@ -6,10 +6,10 @@
     tools/ci_jobs.py arguments JOB    prints what follows `tools/bazel test`, one argument per line
     tools/ci_jobs.py toolkit          exit status 0 if a CUDA toolkit is installed
 
-The number of commits in the history chooses the job, so that 13 successive commits run all 13. Where git cannot count them
-(no git, a shallow clone), the date chooses: another job each day. TESSERA_CI_JOBS replaces the choice: names with spaces
-between them, or "none". A job that needs a CUDA toolkit is left out where there is none; if the rotation had chosen it, the
-next job of the rotation that can run takes its place.
+The number of commits in the history chooses the job, so that 13 successive commits run all 13; a merge counts as one commit.
+Where git cannot count them (no git, a shallow clone), the date chooses: another job each day. TESSERA_CI_JOBS replaces the
+choice: names with spaces between them, or "none". A job that needs a CUDA toolkit is left out where there is none; if the
+rotation had chosen it, the next job of the rotation that can run takes its place.
 """
 
 import datetime

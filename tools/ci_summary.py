@@ -77,7 +77,11 @@ def count_events(lines):
     """A build event file: counts every requested test target as passed, failed, or skipped."""
     count, tests, seen, left_out = Count(), [], set(), set()
     for line in lines:
-        event = json.loads(line)
+        try:
+            event = json.loads(line)
+        except json.JSONDecodeError:
+            count.failed.append("the file of events has an incomplete line: Bazel was killed, or the disk is full")
+            continue
         if "targetConfigured" in event["id"] and event.get("configured", {}).get("targetKind", "").endswith("_test rule"):
             tests.append(event["id"]["targetConfigured"]["label"])
         elif "testResult" in event["id"] and "testResult" in event:

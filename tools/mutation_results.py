@@ -58,7 +58,8 @@ def summary(name, results):
     counts = {kind: sum(result["result"] == kind for result in results.values())
               for kind in (CAUGHT, COMPILE_ERROR, NOT_FOUND)}
     seconds = sum(result["seconds"] for result in results.values())
-    return (f"{name}: {len(results)} defects, {counts[CAUGHT]} caught, {counts[NOT_FOUND]} not found, "
+    commits = dict.fromkeys(result["commit"][:10] for result in results.values())
+    return (f"{name}, commit {' and '.join(commits) or '-'}: {len(results)} defects, {counts[CAUGHT]} caught, {counts[NOT_FOUND]} not found, "
             f"{counts[COMPILE_ERROR]} that did not compile; {seconds:.0f} s")
 
 

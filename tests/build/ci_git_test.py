@@ -56,6 +56,15 @@ class CiGitTest(unittest.TestCase):
         self.assertEqual((git.commit(), git.number()), (self.hashes[2], 3))
         self.assertEqual([git.commits_after(commit[:10]) for commit in self.hashes], [2, 1, 0])
 
+    def test_a_merge_counts_as_one_commit(self):
+        main = self.git("symbolic-ref", "--short", "HEAD")
+        self.git("checkout", "--quiet", "-b", "other")
+        for name in ("d", "e"):
+            self.commit(name)
+        self.git("checkout", "--quiet", main)
+        self.git("merge", "--quiet", "--no-ff", "--message", "merge", "other")
+        self.assertEqual(Git(self.root).number(), 4)
+
     def test_a_commit_that_is_not_in_the_history(self):
         self.git("checkout", "--quiet", self.hashes[0])
         self.assertIsNone(Git(self.root).commits_after(self.hashes[2]))

@@ -75,6 +75,13 @@ class CiSummaryTest(unittest.TestCase):
     def test_stage_that_failed_without_a_test(self):
         self.assertEqual(self.summary([self.result("//a", "PASSED")], 2), (1, "1 passed, 1 failed, 0 skipped"))
 
+    def test_killed_while_it_wrote(self):
+        path = self.write("events.json", json.dumps(self.result("//a", "PASSED")) + '\n{"id": {"testRes')
+        for status in (0, 137):
+            done = subprocess.run([sys.executable, os.path.join(TOOLS, "ci_summary.py"), f"tests:{status}:{path}"],
+                                  stdout=subprocess.PIPE, text=True, check=False)
+            self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (1, "1 passed, 1 failed, 0 skipped"))
+
     def test_nothing_ran(self):
         self.assertEqual(self.summary([]), (1, "0 passed, 0 failed, 0 skipped"))
 

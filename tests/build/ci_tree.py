@@ -48,7 +48,7 @@ case "$*" in
   "rev-parse --show-prefix") echo ;;
   "rev-parse HEAD") cat commit ;;
   "rev-parse --is-shallow-repository") cat shallow ;;
-  "rev-list --count HEAD") cat number ;;
+  "rev-list --count --first-parent HEAD") cat number ;;
   "merge-base --is-ancestor "*" HEAD") [ -e "after_$3" ] ;;
   "rev-list --count "*..HEAD) cat "after_${3%..HEAD}" ;;
   "status "*) cat changed ;;

@@ -215,7 +215,12 @@ class MutateTest(unittest.TestCase):
             "| fsdp-01 | `fsdp/sum.cc` | //a: x\\|y and 1 more (3 s, floor) |",
             "| fsdp-02 | `fsdp/sum.cc` | **not found** (3 s) |",
             "",
-            "before: 2 defects, 1 caught, 1 not found, 0 that did not compile; 6 s\n"])))
+            "before, commit c: 2 defects, 1 caught, 1 not found, 0 that did not compile; 6 s\n"])))
+
+    def test_table_of_several_commits(self):
+        path = self.write_results("mixed.jsonl", self.result("fsdp-01", "caught", commit="a" * 40),
+                                  self.result("fsdp-02", "caught"), self.result("fsdp-01", "caught", commit="b" * 40))
+        self.assertIn("\nmixed, commit bbbbbbbbbb and c: 2 defects, 2 caught", self.mutate("--table", path)[1])
 
     def test_table_before_and_after(self):
         before = self.write_results("before.jsonl", self.result("fsdp-01", "caught", by=["//a"]),

@@ -148,6 +148,13 @@ class NightlyTest(NightlyTestCase):
         self.write("tools/bazel", "#!/bin/bash\nexit 37\n", 0o755)
         self.assertEqual(self.table(self.nightly("asan_nn")[1])["asan_nn"][2], "failed: asan_nn (exit status 37)")
 
+    def test_bazel_is_killed(self):
+        self.write("tools/bazel", "#!/bin/bash\nprintf '{\"id\"' >\"${2#*=}\"\nkill -KILL $$\n", 0o755)
+        status, output = self.nightly("asan_nn", "outside")
+        self.assertEqual(status, 1, output)
+        for job in ("asan_nn", "outside"):
+            self.assertIn("failed: the file of events has an incomplete line", self.table(output)[job][2])
+
     def test_unknown_job(self):
         status, output = self.nightly("asan_nn", "nix")
         self.assertEqual(status, 2)

@@ -17,7 +17,12 @@ TEST_CASE("a rank test knows its transport and its worlds") {
   CHECK((transport == "local" || transport == "gloo"));
   const std::string target = environment("TEST_TARGET");
   CHECK(target.ends_with("_test_" + transport));
-  CHECK(environment("TESSERA_TEST_WORLDS") == "1,2,3");  // 5 is above the test's `ranks`, 3
+  CHECK(environment("TESSERA_TEST_WORLDS") == "1,2,3");  // 5 is more than the test's 3 ranks
+#if defined(__SANITIZE_ADDRESS__)
+  CHECK(environment("TESSERA_TEST_CONFIG") == "asan");
+#elif defined(__SANITIZE_THREAD__)
+  CHECK(environment("TESSERA_TEST_CONFIG") == "tsan");
+#endif
   CHECK(environment("TESSERA_TEST_GPUS") ==
         (target.find("_gpu_") == std::string::npos ? "0" : "2"));
 }

@@ -4,7 +4,7 @@
 #
 #     rank_report_test.sh PROGRAM
 set -eu
-unset XML_OUTPUT_FILE
+unset XML_OUTPUT_FILE TESSERA_TEST_CONFIG
 export TESSERA_TEST_TRANSPORT=gloo TESSERA_TEST_WORLDS=1,2,3 TESSERA_TEST_ONLY_WORLDS=2 TEST_TARGET=//a:b_gloo
 failed=0
 report=$("$1" 2>&1) && status=0 || status=$?
@@ -17,10 +17,10 @@ refuse() {
   if grep -qF -- "$1" <<<"$all"; then echo "in the report: $1"; failed=1; fi
 }
 
-[[ $status == 3 ]] || { echo "exit status $status for 3 failed cases"; failed=1; }
-expect "test cases: 10 | 7 passed | 3 failed"
+[[ $status == 4 ]] || { echo "exit status $status for 4 failed cases"; failed=1; }
+expect "test cases: 11 | 7 passed | 4 failed"
 expect "world 2 (gloo), rank 1: what was found is 17"
-expect "repeat it: tools/bazel test //a:b_gloo --test_filter='a check fails\, on one rank' --test_env=TESSERA_TEST_ONLY_WORLDS=2"
+expect "repeat it: tools/bazel test //a:b_gloo --test_filter='a check fails\, on one rank' --test_env=TESSERA_TEST_WORLDS=2"
 expect "world 2 (gloo), rank 0: thrown on purpose"
 expect "--test_filter='throws\, on one rank'"
 expect "--test_filter='leaves\, on one rank'"
@@ -29,9 +29,39 @@ for passing in "passes first" "shares the launch" "goes on after a failed check"
   refuse "--test_filter='$passing'"
 done
 
-# The printed filter runs only that case.
-one=$(TESTBRIDGE_TEST_ONLY='throws\, on one rank' "$1" 2>&1) && status=0 || status=$?
-[[ $status == 1 ]] && grep -q "test cases: 1 | 1 failed" <<<"$one" || { echo "the filter ran: $one"; failed=1; }
+# repeat LINE: runs what a line "repeat it: ..." says, with the settings of a target of rank processes.
+repeat() {
+  local word
+  local -a settings=(TESSERA_TEST_WORLDS=1,2,3 TESSERA_TEST_ONLY_WORLDS=2)
+  eval "set -- ${1#repeat it: }"
+  for word; do
+    case $word in
+      --test_filter=*) settings+=("TESTBRIDGE_TEST_ONLY=${word#*=}") ;;
+      --test_env=*) settings+=("${word#*=}") ;;
+    esac
+  done
+  env "${settings[@]}" "$program"
+}
+
+# Each printed command runs its case and no other, in the world in which the case failed.
+program=$1
+for world in 2 4; do
+  commands=$(TESSERA_TEST_WORLDS=$world TESSERA_TEST_ONLY_WORLDS=3,$world "$program" 2>&1 | grep "^repeat it: ")
+  while IFS= read -r line; do
+    expected=$world
+    [[ $line == *three* ]] && expected=3
+    one=$(repeat "$line" 2>&1 | tr -s '\n ' ' ')
+    if [[ $one != *"test cases: 1 | 1 failed"* || $one != *"world $expected (gloo), "* ]]; then
+      echo "$line"
+      echo "ran: $one"
+      failed=1
+    fi
+  done <<<"$commands"
+done
+
+# Under a sanitizer the command says so.
+all=$(TESSERA_TEST_CONFIG=asan TESTBRIDGE_TEST_ONLY='throws\, on one rank' "$program" 2>&1 | tr -s '\n ' ' ')
+expect "repeat it: tools/bazel test --config=asan //a:b_gloo --test_filter="
 
 [[ $failed == 0 ]] || { echo "--- the report:"; echo "$report"; }
 exit $failed

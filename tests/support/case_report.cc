@@ -7,6 +7,7 @@
 #include <fstream>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/tests/support/case_report.h"
@@ -62,17 +63,21 @@ void write_report(const std::string& path, const std::vector<CaseResult>& result
   out << "</testsuite></testsuites>\n";
 }
 
-// The command that runs only this case. Commas and brackets have a meaning in Catch2's filters.
+// The command that runs only this case. Some characters have a meaning in Catch2's filters.
 void print_how_to_repeat(const std::string& name) {
   const char* target = std::getenv("TEST_TARGET");
   if (target == nullptr) return;
   std::string filter;
   for (char c : name) {
-    if (c == ',' || c == '[' || c == '\\') filter += '\\';
+    if (std::string_view(",[\\\"~*").find(c) != std::string_view::npos) filter += '\\';
     filter += c == '\'' ? "'\\''" : std::string(1, c);
   }
-  std::printf("repeat it: tools/bazel test %s --test_filter='%s'%s%s\n", target, filter.c_str(),
-              repeat_setting.empty() ? "" : " --test_env=", repeat_setting.c_str());
+  std::string command = "tools/bazel test";
+  if (const char* config = std::getenv("TESSERA_TEST_CONFIG"))  // .bazelrc sets it
+    command += std::string(" --config=") + config;
+  command += std::string(" ") + target + " --test_filter='" + filter + "'";
+  if (!repeat_setting.empty()) command += " --test_env=" + repeat_setting;
+  std::printf("repeat it: %s\n", command.c_str());
   std::fflush(stdout);
 }
 

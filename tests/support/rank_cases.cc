@@ -43,7 +43,10 @@ void judge(const RegisteredCase& test, int world, const WorldRun& run) {
   if (!expected.empty() && run.failure.find(expected) == std::string::npos)
     wrong.push_back(fmt::format("should fail with \"{}\" but said \"{}\"", expected, run.failure));
   if (wrong.empty()) return;
-  repeat_with(fmt::format("TESSERA_TEST_ONLY_WORLDS={}", world));
+  // A world that the case does not name may be one that the target does not have either.
+  repeat_with(fmt::format(
+      "{}={}", test.options.worlds.empty() ? "TESSERA_TEST_WORLDS" : "TESSERA_TEST_ONLY_WORLDS",
+      world));
   for (const std::string& failure : wrong) FAIL_CHECK(where << failure);
 }
 

@@ -75,8 +75,8 @@ precompiled_header = rule(
     doc = """Compiles `srcs` for sources that are compiled with the same options.
 
     A source depends on the target NAME and says copts = ["-include", "NAME.h", "-fpch-deps"]. GCC then reads NAME.h.gch, or,
-    where that was compiled with other options, the header's text. With -fpch-deps, and -MD for the precompiled header, it
-    tells Bazel of all headers inside: without, nothing would be compiled again when one of them changes. Under a sanitizer
-    and in debug builds nothing is precompiled
-    and the header is empty: there a source that forgot an #include does not compile.""",
+    where that was compiled with other options, the header's text. With -fpch-deps, and -MD for the precompiled header, GCC
+    tells Bazel of all headers inside. Without these options, nothing would be compiled again when one of them changes. Under
+    a sanitizer and in debug builds nothing is precompiled and the header is empty, so a source that forgot an #include does
+    not compile.""",
 )
