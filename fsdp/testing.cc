@@ -83,8 +83,13 @@ std::string placement_problem(const nn::Parameter& parameter) {
   const distributed::Placements placements = distributed::placements_of(parameter);
   const nn::ShardSpec said = distributed::shard_spec(spec.global_shape, mesh, placements);
   if (said.boxes == spec.boxes && said.sharded_axes == spec.sharded_axes) return {};
-  return fmt::format("this rank holds {}, but {} over {} says {}", boxes_text(spec.boxes),
-                     distributed::str(placements), mesh.str(), boxes_text(said.boxes));
+  if (said.boxes != spec.boxes) {
+    return fmt::format("this rank holds {}, but {} over {} says {}", boxes_text(spec.boxes),
+                       distributed::str(placements), mesh.str(), boxes_text(said.boxes));
+  }
+  return fmt::format("is said to be sharded over [{}], but {} over {} shards it over [{}]",
+                     fmt::join(spec.sharded_axes, ", "), distributed::str(placements), mesh.str(),
+                     fmt::join(said.sharded_axes, ", "));
 }
 
 class Parity {

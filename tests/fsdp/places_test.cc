@@ -1,6 +1,6 @@
 // The mesh decides the device: inputs, models and buffers that lie on the CPU are brought there, by
-// the root alone, and what lies elsewhere is named. On the CPU all of it is where it should be
-// already, and nothing is moved; elsewhere is there the null device.
+// the root alone, and what lies elsewhere is named. On a mesh of the CPU nothing has to move, so
+// the moves are tested on a mesh of the null device too, and there the null device is elsewhere.
 
 #include <catch2/catch.hpp>
 
@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/distributed/transports/process_group_fake.h"
 #include "tessera/fsdp/replicate.h"
 #include "tessera/tensor/memory/transfer.h"
 #include "tessera/tests/fsdp/chain.h"
@@ -116,15 +117,33 @@ TESSERA_RANK_TEST("places: all Variables of a container are brought along", "[fs
   t.check(x.tensor().device() == kCpu && rows.device() == kCpu, "the caller's own were moved");
 }
 
+/// Of three ranks. Tensors of the null device have no elements, so there is no way back: forward
+/// only.
+distributed::DeviceMesh null_mesh() {
+  return {"data", distributed::make_fake_group("plan", {.rank = 1, .size = 3}), kNull};
+}
+
+TEST_CASE("places: all Variables of a container are brought to the null device", "[fsdp]") {
+  Picked model;
+  fsdp::fully_shard(model, {.mesh = null_mesh()});
+  nn::initialize(model, {.seed = 3, .device = kNull});
+  const Variable rows(to_device(Tensor::from_vector<std::int64_t>({4, 0, 4}, {3}), kCpu));
+  const Variable y = model(std::vector{cpu_rows(1), rows});
+  CHECK(model.devices == std::vector{kNull, kNull});
+  CHECK(y.device() == kNull);
+}
+
 // Copies between devices cost time: one for the batch, none between the layers.
 TESSERA_RANK_TEST("places: only the root brings inputs", "[fsdp]") {
   const Device device = t.world().device();
   const auto model = sharded_chain(t, /*replicate=*/false);
   Device elsewhere = elsewhere_than(device);
+  // In front of the sharded module's own hook, which is to leave it so.
   model->blocks()[1]->register_forward_pre_hook(
       [&elsewhere](nn::Module&, const nn::VisitVariables& arguments) {
         arguments([&](Variable& x) { x = Variable(to_device(x.tensor(), elsewhere)); });
-      });
+      },
+      {.first = true});
   const Variable x = cpu_rows(1);
   t.check_throws<InvalidArgument>("move them to one device", [&] { (*model)(x); });
   elsewhere = device;
@@ -154,6 +173,22 @@ TESSERA_RANK_TEST("places: a model that lies on the CPU goes to the mesh's devic
     t.check_equal(buffer, twin->named_buffers().front().buffer.tensor(), "the buffer");
     train_side_by_side(t, over_rows(replicate ? "replicated" : "sharded", *model, *twin,
                                     {.width = kWidth, .ranks = data_rank(t.group())}));
+  }
+}
+
+TEST_CASE("places: a model and its buffer that lie on the CPU go to the null device", "[fsdp]") {
+  for (const bool replicate : {false, true}) {
+    const auto model = mlp();
+    nn::initialize(*model, {.seed = 3, .device = kCpu});
+    if (replicate) {
+      fsdp::replicate(*model, {.mesh = null_mesh()});
+    } else {
+      fsdp::fully_shard(*model, {.mesh = null_mesh()});
+    }
+    for (const nn::NamedParameter& named : model->named_parameters())
+      CHECK(named.parameter.local().device() == kNull);
+    CHECK(model->named_buffers().front().buffer.tensor().device() == kNull);
+    CHECK((*model)(cpu_rows(1)).device() == kNull);
   }
 }
 
@@ -191,8 +226,7 @@ TESSERA_RANK_TEST("places: a sharded model that was moved off its mesh's device 
 }
 
 // Offloaded shards have their home on the CPU: there is no moving them off, so nothing to refuse.
-TESSERA_RANK_TEST("places: an offloaded model that is moved to the device stays on the CPU",
-                  "[fsdp]") {
+TESSERA_RANK_TEST("places: an offloaded model that is moved anywhere stays on the CPU", "[fsdp]") {
   const Device device = t.world().device();
   Chain model({}), twin({});
   for (nn::Module* module : std::vector<nn::Module*>{model.blocks()[0].get(), &model}) {
@@ -200,8 +234,10 @@ TESSERA_RANK_TEST("places: an offloaded model that is moved to the device stays 
   }
   initialize_both(model, twin);
   twin.to(kCpu);  // beside parameters that are there
-  model.to(device);
-  check_devices(t, model, kCpu, "moved");
+  for (const Device to : {device, elsewhere_than(device)}) {
+    model.to(to);
+    check_devices(t, model, kCpu, "moved to " + to.str());
+  }
   const std::string start = first_difference(model, twin, 0, /*gradients=*/false);
   t.check(start.empty(), "moved: {}", start);
   const RowBatch batch = {.width = kWidth, .ranks = data_rank(t.group())};

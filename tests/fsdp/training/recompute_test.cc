@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "tessera/autograd/recompute.h"
@@ -106,7 +107,7 @@ void train_again(RankTest& t, Again again, const fsdp::ReshardAfterForward& resh
 }
 
 TESSERA_RANK_TEST_WITH("recompute in sharded models: inside modules and around them", "[fsdp]",
-                       {.worlds = {1, 2, 3, 4, 5}}) {
+                       {.worlds = {1, 2, 3, 4, 5, 6}}) {
   for (const Again again : kAll) {
     for (const bool reshard : {true, false}) train_again(t, again, reshard);
     if (t.size() % 2 == 0) train_again(t, again, 2);
@@ -158,14 +159,43 @@ TESSERA_RANK_TEST_WITH("recompute: two gathers a group and step, one where kept,
   }
 }
 
+/// Phases of groups and collectives of the second step, in order.
+std::string second_step(RankTest& t, Again again, bool reshard) {
+  Model model(again);
+  model.shard({.mesh = t.world().mesh(), .reshard_after_forward = reshard});
+  nn::initialize(model, {.seed = 3});
+  const RowBatch batch = {.width = kWidth, .ranks = data_rank(t.group())};
+  const auto step = [&] { backward(half_squares(model(batch.mine(0, 0)), batch.rows)); };
+  step();
+  Trace trace;
+  {
+    const TraceScope recording(trace);
+    step();
+  }
+  std::string out;
+  for (const TraceRecord& record : trace.records()) {
+    const auto* event = std::get_if<Annotation>(&record);
+    if (event != nullptr && event->domain == fsdp::kAnnotationDomain)
+      out += event->phase + " " + event->name + "; ";
+    const auto* collective = std::get_if<CollectiveRecord>(&record);
+    if (collective != nullptr) out += collective->op + " " + collective->label + "; ";
+  }
+  return out;
+}
+
 // The order of recompute() and fully_shard() makes no difference.
 TESSERA_RANK_TEST_WITH("recompute: a module runs twice, made so before or after it was sharded",
                        "[fsdp]", {.worlds = {2, 3}}) {
   for (const bool reshard : {true, false}) {
     const int gathers = reshard ? 2 : 1;
     check_counts(t, {.again = Again::kNever, .reshard = reshard, .gathers = gathers, .runs = 1});
-    for (const Again again : {Again::kModule, Again::kModuleLater})
+    const std::string expected = second_step(t, Again::kNever, reshard);
+    for (const Again again : {Again::kModule, Again::kModuleLater}) {
       check_counts(t, {.again = again, .reshard = reshard, .gathers = gathers, .runs = 2});
+      const std::string events = second_step(t, again, reshard);
+      t.check(events == expected, "case {}, reshard {}: \"{}\", expected \"{}\"",
+              static_cast<int>(again), reshard, events, expected);
+    }
   }
 }
 

@@ -159,6 +159,52 @@ TESSERA_RANK_TEST_WITH("check_sharded_parity tells rows that are not where place
   t.check(report == expected, "\"{}\", expected \"{}\"", report, expected);
 }
 
+// The rows are right, but somebody who sums over what is not sharded would leave an axis out.
+TESSERA_RANK_TEST_WITH("check_sharded_parity tells axes that placements do not have", "[fsdp]",
+                       {.worlds = {4, 6}}) {
+  const DeviceMesh mesh({"replicate", "shard"}, {2, t.size() / 2}, t.world().group(),
+                        t.world().device());
+  const nn::LinearOptions options{.in = 3, .out = 5, .bias = false, .dtype = DType::kF64};
+  nn::Linear twin(options), model(options);
+  nn::ShardSpec spec =
+      distributed::shard_spec({5, 3}, mesh, {distributed::Replicate{}, distributed::Shard{}});
+  spec.sharded_axes = {"replicate", "shard"};
+  model.weight().cut(spec, distributed::make_mesh(mesh));
+  nn::initialize(twin, {.seed = 3});
+  nn::initialize(model, {.seed = 3});
+  const std::string report = check_sharded_parity(twin, model);
+  const std::string expected = fmt::format(
+      "\"weight\" is said to be sharded over [replicate, shard], but [Replicate, Shard(0)] over {} "
+      "shards it over [shard]\n",
+      mesh.str());
+  t.check(report == expected, "\"{}\", expected \"{}\"", report, expected);
+}
+
+// As a projection of queries, keys and values is cut: rows of each of three ranges, the last of
+// which is uneven.
+TESSERA_RANK_TEST_WITH("check_sharded_parity compares all ranges of rows that a rank has", "[fsdp]",
+                       {.worlds = {2, 3}}) {
+  const int n = t.size();
+  const nn::LinearOptions options{.in = 3, .out = 5 * n + 1, .bias = false, .dtype = DType::kF64};
+  nn::Linear twin(options), model(options);
+  const auto rows = [](std::int64_t begin, std::int64_t count) {
+    return nn::ShardBox{.offset = Shape({begin, 0}), .extent = Shape({count, 3})};
+  };
+  const bool is_last = t.rank() == n - 1;
+  const std::vector<nn::ShardBox> boxes = {rows(2 * t.rank(), 2), rows(2 * n + 2 * t.rank(), 2),
+                                           rows(4 * n + t.rank(), is_last ? 2 : 1)};
+  model.weight().cut({.global_shape = {5 * n + 1, 3}, .boxes = boxes, .sharded_axes = {"data"}},
+                     distributed::make_mesh(t.world().mesh()));
+  nn::initialize(twin, {.seed = 3});
+  nn::initialize(model, {.seed = 3});
+  t.check(check_sharded_parity(twin, model).empty(), "{}", check_sharded_parity(twin, model));
+  const Tensor mine = model.weight().local().tensor();
+  add_(mine.slice(0, mine.dim(0) - 1, mine.dim(0)).narrow(1, 2, 1), 1);
+  const std::string report = check_sharded_parity(twin, model);
+  const std::string expected = fmt::format("\"weight\" 1 of {} elements differ", mine.numel());
+  t.check(report.find(expected) == 0, "\"{}\", expected \"{}\"", report, expected);
+}
+
 TESSERA_RANK_TEST("check_sharded_parity drops prefixes wherever they stand", "[fsdp]") {
   const ChainOptions options{.widths = {3, 4}, .classes = 0};
   Chain twin(options), model(options);
