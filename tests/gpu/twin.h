@@ -190,7 +190,7 @@ class Copies {
   }
 
  private:
-  static constexpr std::size_t kRoom = 512;  // before and after a copy, to see stray writes
+  static constexpr std::size_t kRoom = 512;  // before and after a copy, to detect stray writes
   struct Range {
     std::byte* host = nullptr;
     std::size_t bytes = 0;
@@ -270,8 +270,8 @@ void compare_view(int number, const AnyView& view, const std::byte* gpu, TwinTol
 
 }  // namespace detail
 
-// Runs K on the CPU and on the GPU from the same memory and compares all that its views hold after.
-// Nothing may be written before and after them. `what` stands in failures.
+// Runs K on the CPU and on the GPU with the same memory and compares the contents of all its views.
+// Nothing may be written before and after them. `what` appears in failures.
 template <class K>
 void compare_twins(const std::string& what, const typename K::Args& args,
                    TwinTolerance tolerance = {}) {

@@ -5,7 +5,7 @@
 namespace tessera::testing {
 namespace {
 
-// Operands that broadcast with each other, and those that no longer do.
+// Operands that broadcast with each other, and shapes that do not.
 const Operand kWide = any({3, 5}).not_shaped({3, 4});
 const Operand kRow = any({5}).not_shaped({4});
 const Operand kColumn = any({3, 1}).not_shaped({4, 1});
