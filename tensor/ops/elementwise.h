@@ -156,8 +156,8 @@ void axpby_(const Tensor& out, const Tensor& x, const AxpbyOptions& options);
 
 /// dy times the derivative of the function: at x, or, for the functions with a parameter y,
 /// computed from the function's result y.
-Tensor relu_backward(const Tensor& dy, const Tensor& x);  ///< y may be passed instead of x; dy
-                                                          ///< where x is NaN
+/// y may be passed instead of x; dy where x is NaN.
+Tensor relu_backward(const Tensor& dy, const Tensor& x);
 Tensor gelu_backward(const Tensor& dy, const Tensor& x);
 Tensor gelu_tanh_backward(const Tensor& dy, const Tensor& x);
 Tensor silu_backward(const Tensor& dy, const Tensor& x);

@@ -53,8 +53,7 @@ TEST_CASE("counters: current, peaks and their reset") {
   CHECK(counters.peak()[MemoryCategory::kGathered] == 128);
   CHECK(counters.peak()[MemoryCategory::kActivation] == 1024);
   CHECK(counters.peak_total() == 64 + 64 + 1024);
-  CHECK(counters.peak_model() == 64 + 128);  // parameter and gathered, before the gradient was
-                                             // added
+  CHECK(counters.peak_model() == 64 + 128);  // parameter and gathered, no gradient yet
   counters.reset_peak();
   CHECK(counters.peak().total() == 128);
   CHECK(counters.peak_total() == 128);
