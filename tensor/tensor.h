@@ -102,8 +102,7 @@ class Tensor {
   Tensor slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
   Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
   Tensor select(int dim, std::int64_t index) const;  ///< one index; the dim is removed
-  Tensor expand(const Shape& shape) const;  ///< extents of 1 repeat with stride 0; -1 keeps the
-                                            ///< extent
+  Tensor expand(const Shape& shape) const;  ///< extents of 1 repeat, with stride 0; -1: no change
   Tensor squeeze() const;                   ///< removes all dims of extent 1
   Tensor squeeze(int dim) const;
   Tensor unsqueeze(int dim) const;

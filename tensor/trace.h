@@ -200,8 +200,7 @@ class Trace {
 
   std::vector<TraceRecord> records_;
   std::vector<RecordStamp> stamps_;
-  std::shared_ptr<std::deque<TracedWork>> work_;  // null: not timed. Shared with work that is still
-                                                  // running.
+  std::shared_ptr<std::deque<TracedWork>> work_;  // null: not timed. Running work shares it.
   std::map<std::uint64_t, std::string> stream_names_;
   std::size_t max_records_;
   std::size_t latest_ = kNoRecord;  // the record that the next work may belong to

@@ -54,8 +54,7 @@ class DevicePool {
   CUmemPoolHandle_st* pool_ = nullptr;
   CUstream_st* own_stream_ = nullptr;   // used by take_now()
   CUstream_st* gone_stream_ = nullptr;  // ordered after the work of streams that were removed
-  CUstream_st* trim_stream_ = nullptr;  // ordered after all of them; take_now() does not wait for
-                                        // it
+  CUstream_st* trim_stream_ = nullptr;  // ordered after all; take_now() does not wait for it
   std::mutex mutex_;
   std::set<CUstream_st*> streams_;
 };

@@ -7,7 +7,7 @@
 /// work on the GPU is thrown later, by the next call or wait; after most such errors the GPU
 /// accepts no more work from this process.
 ///
-/// A queue may be used by one thread at a time, except give_back(). Marks may be shared.
+/// A queue may be used by one thread at a time, except fail() and give_back(). Marks may be shared.
 
 #include <cstddef>
 #include <exception>

@@ -100,8 +100,7 @@ void check_replaceable(const char* where, const std::string& path) {
 void sync_folder(const char* where, const std::string& folder) {
   const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (handle < 0) return;  // the folder is writable but not readable
-  const bool synced = ::fsync(handle) == 0 || errno == EINVAL;  // some file systems do not support
-                                                                // it
+  const bool synced = ::fsync(handle) == 0 || errno == EINVAL;  // EINVAL: not supported here
   const int code = errno;
   ::close(handle);
   TESSERA_CHECK_AS(CheckpointError, synced, where, "cannot write \"{}\": {}", folder,

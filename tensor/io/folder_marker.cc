@@ -76,8 +76,7 @@ std::vector<std::string> names_in(const char* where, const std::string& folder) 
        entry.increment(error))
     names.push_back(entry->path().filename().string());
   const bool missing = error == std::errc::no_such_file_or_directory ||
-                       error == std::errc::not_a_directory;  // creating the folder will report the
-                                                             // error
+                       error == std::errc::not_a_directory;  // its creation will report it
   TESSERA_CHECK_AS(CheckpointError, !error || missing, where, "cannot read \"{}\": {}", folder,
                    error.message());
   std::sort(names.begin(), names.end());

@@ -52,8 +52,7 @@ struct SafetensorsFile::Impl {
 };
 
 std::uint64_t SafetensorsFile::Impl::open() {
-  file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // O_NONBLOCK: opening a pipe
-                                                                   // must not block
+  file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block
   if (file < 0) fail("open");
   struct stat status = {};
   if (::fstat(file, &status) != 0) fail("read");

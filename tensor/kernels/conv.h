@@ -38,8 +38,8 @@ struct ConvAxis {
 /// Extents, and the division of the work. Positions are the outputs of all images, one after
 /// another.
 struct ConvGeometry {
-  static constexpr std::int64_t kPiece =
-      256;  ///< positions, columns and output channels of a piece
+  /// Positions, columns and output channels of a piece.
+  static constexpr std::int64_t kPiece = 256;
   static constexpr std::int64_t kEnoughUnits = 16;
   static constexpr std::int64_t kLargestPlanes = std::int64_t{1} << 20;  ///< elements
 

@@ -16,11 +16,9 @@ struct MatmulTiles {
   std::int64_t m = 0;  ///< rows of a tile; the last may have fewer
   std::int64_t n = 0;  ///< columns
 
-  std::int64_t rows(std::int64_t all) const {
-    return (all + m - 1) / m;
-  }                                                                           ///< number of tiles
-                                                                              ///< vertically
-  std::int64_t columns(std::int64_t all) const { return (all + n - 1) / n; }  ///< and horizontally
+  /// Number of tiles in each direction.
+  std::int64_t rows(std::int64_t all) const { return (all + m - 1) / m; }
+  std::int64_t columns(std::int64_t all) const { return (all + n - 1) / n; }
 };
 
 /// For positive extents of c; `dtype` is that of the operands.

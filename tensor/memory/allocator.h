@@ -53,9 +53,8 @@ class Block {
   }
 
   bool empty() const { return data_ == nullptr; }
-  void* data() const {
-    return data_;
-  }  ///< null only if empty; never dereference it on the null device
+  /// Null only if empty; never dereference it on the null device.
+  void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }  ///< as requested
   std::int64_t counted_bytes() const;           ///< rounded up to the device's unit
   /// True if the block was allocated for `stream`, so only that stream can still be using it. False

@@ -13,8 +13,8 @@ namespace tessera {
 
 /// One storage that holds bytes.
 struct MemoryHolder {
-  std::string
-      name;  ///< the storage's name; for unnamed ones its number, and the module that created it
+  /// The storage's name; for unnamed ones its number, and the module that created it.
+  std::string name;
   std::int64_t bytes = 0;
   MemoryCategory category = MemoryCategory::kOther;
 };

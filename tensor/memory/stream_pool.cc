@@ -25,7 +25,7 @@ constexpr std::ptrdiff_t kReportStep = std::ptrdiff_t{64} << 10;
 
 struct Totals {
   std::atomic<std::size_t> from_system{0};
-  std::atomic<std::ptrdiff_t> kept{0};  // without what the pools have not reported yet
+  std::atomic<std::ptrdiff_t> kept{0};  // without the bytes that pools have not reported yet
   std::atomic<std::size_t> peak_in_use{0};
   std::atomic<std::size_t> bound{0};
   std::mutex pools_mutex;  // locked before the mutex of any pool

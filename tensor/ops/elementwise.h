@@ -154,10 +154,10 @@ void axpby_(const Tensor& out, const Tensor& x, const AxpbyOptions& options);
 
 // ---- derivatives, one pass each: floating only, one dtype and shape ----------------------------
 
-/// dy times the derivative of the function: at x, or, for the functions with a parameter y,
-/// computed from the function's result y.
-Tensor relu_backward(const Tensor& dy, const Tensor& x);  ///< y may be passed instead of x; dy
-                                                          ///< where x is NaN
+/// dy times the derivative of the function: at x, or, for the functions with a parameter y, computed
+/// from the function's result y. relu_backward also accepts y in place of x; where x is NaN it
+/// returns dy.
+Tensor relu_backward(const Tensor& dy, const Tensor& x);
 Tensor gelu_backward(const Tensor& dy, const Tensor& x);
 Tensor gelu_tanh_backward(const Tensor& dy, const Tensor& x);
 Tensor silu_backward(const Tensor& dy, const Tensor& x);

@@ -48,9 +48,8 @@ Tensor stddev(const Tensor& x, const Dims& dims = {}, const VarOptions& options 
 VarMean var_mean(const Tensor& x, const Dims& dims = {}, const VarOptions& options = {});
 
 struct NormOptions {
-  double p =
-      2;  ///< p; infinity: the largest magnitude; -infinity: the smallest; 0: the number of nonzero
-          ///< elements
+  /// infinity: the largest magnitude; -infinity: the smallest; 0: the number of nonzero elements
+  double p = 2;
   bool keep_dims = false;
 };
 /// (sum |x|^p)^(1/p). Squares and powers in f64. Floating only. Throws InvalidArgument if p is NaN,

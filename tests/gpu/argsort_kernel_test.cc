@@ -1,4 +1,4 @@
-// The CUDA kernel of argsort against its CPU twin: the same positions, for every dtype.
+// The CUDA kernel of argsort against the CPU's: the same positions, for every dtype.
 
 #include "tessera/tensor/kernels/argsort.h"
 #include "tessera/tests/gpu/twin.h"
@@ -9,7 +9,7 @@ namespace {
 using testing::compare_twins;
 using testing::HostTensor;
 
-// Many equals, and in floating dtypes NaN, infinities and both zeros.
+// Many equal values, and in floating dtypes NaN, infinities and both zeros.
 HostTensor values(DType dtype, const Shape& shape, const Shape& strides, std::int64_t kinds) {
   return HostTensor(dtype, shape, strides).filled([&](std::int64_t i) {
     const std::int64_t x = i * 7919 % 104'729 % kinds;

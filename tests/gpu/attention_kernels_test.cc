@@ -1,4 +1,4 @@
-// Attention on a GPU against its CPU twin, which is the specification.
+// Attention on a GPU against the CPU's kernel, which is the specification.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -28,7 +28,7 @@ struct Case {
   MaskKind mask = MaskKind::kNone;
   double dropout_p = 0;
   bool transposed = false;  // [batch, length, heads, dim] seen as [batch, heads, length, dim]
-  std::int64_t first = 0;   // element at which operands begin
+  std::int64_t first = 0;   // offset of the operands, in elements
 };
 
 TwinTolerance tolerance_of(DType dtype) {
@@ -57,7 +57,7 @@ HostTensor mask_of(const Case& c) {
     case MaskKind::kBool:
       return HostTensor(DType::kBool, shape).filled([&](std::int64_t i) {
         const std::int64_t query = i / c.keys % c.queries;
-        return query == 2 ? 0.0 : i % 3 == 0 ? 0.0 : 1.0;  // row 2 sees no key
+        return query == 2 ? 0.0 : i % 3 == 0 ? 0.0 : 1.0;  // row 2 attends to no key
       });
     case MaskKind::kFloat:
       return HostTensor(c.dtype == DType::kBF16 ? DType::kF32 : c.dtype, shape).random(-1, 1, 9);
@@ -99,7 +99,7 @@ void compare_forward(const Case& c) {
                                  tolerance_of(c.dtype));
 }
 
-// The derivative needs an output and log_sum_exp that fit: those of the CPU's forward.
+// The derivative needs a matching output and log_sum_exp: those of the CPU's forward.
 void compare_backward(const Case& c) {
   const HostTensor q = operand(c, c.heads, c.queries, c.dim).random(-2, 2, 1),
                    k = operand(c, c.kv_heads, c.keys, c.dim).random(-2, 2, 2),

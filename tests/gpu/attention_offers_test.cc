@@ -1,4 +1,4 @@
-// Attention by every plan that cuDNN offers, each executed bare, against the operation.
+// Attention by every plan that cuDNN offers, each executed directly, against the operation.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -32,7 +32,7 @@ constexpr Device kGpu{DeviceType::kCuda, 0};
 constexpr testing::Tolerance kTolerance{.rtol = 4e-2, .atol = 4e-2};
 constexpr std::int64_t kBatch = 2, kHeads = 4, kKvHeads = 2, kLength = 32, kDim = 16;
 
-// [batch, heads, length, dim], as a projection gives it.
+// [batch, heads, length, dim], with the layout that a projection gives.
 Tensor operand(std::int64_t heads, std::string_view name) {
   const Shape shape = {kBatch, kLength, heads, kDim};
   const Tensor out = Tensor::empty(shape, {.dtype = DType::kBF16, .device = kGpu});
@@ -46,7 +46,7 @@ bool close(const Tensor& actual, const Tensor& expected) {
   return all_close(on_cpu(actual), on_cpu(expected), kTolerance).ok;
 }
 
-// Causal attention of grouped heads, by the operation.
+// Causal attention with grouped heads, by the operation.
 struct Attention {
   AttentionInputs in{
       .q = operand(kHeads, "q"), .k = operand(kKvHeads, "k"), .v = operand(kKvHeads, "v")};
@@ -94,7 +94,7 @@ struct Bound {
         compute(offer.bind({.data = write(scratch).data, .bytes = offer.bytes})) {}
 };
 
-// False where the plan refuses to be executed, which ours may not.
+// Returns false if the plan refuses to execute, which our chosen plan must not.
 bool computed(const AttentionOffer& offer, const std::optional<CudnnAttentionPlan>& ours) {
   try {
     Bound(offer).compute();
@@ -107,7 +107,7 @@ bool computed(const AttentionOffer& offer, const std::optional<CudnnAttentionPla
   }
 }
 
-// What is offered, after its names were looked at; nothing in a build without cuDNN.
+// The offers, after a check of their names; empty in a build without cuDNN.
 template <class Args>
 std::vector<AttentionOffer> checked_offers(const Args& args) {
   const std::vector<AttentionOffer> offers = cuda::attention_offers(stream(), args);

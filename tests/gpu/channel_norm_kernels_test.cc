@@ -1,4 +1,4 @@
-// The CUDA kernels of batch norm against their CPU twins.
+// The CUDA kernels of batch norm against the CPU's.
 
 #include "tessera/tensor/kernels/channel_norm.h"
 #include "tessera/tensor/kernels/plans/channel_chunks.h"
@@ -13,7 +13,8 @@ using testing::TwinTolerance;
 
 constexpr DType kDtypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF64};
 
-// Samples, channels, spatial: packs and none, more than one chunk, one element, nothing.
+// Samples, channels, spatial: with and without packs, more than one chunk, one element, no
+// elements.
 const ChannelShape kShapes[] = {
     {.samples = 3, .channels = 5, .spatial = 64},   {.samples = 2, .channels = 3, .spatial = 49},
     {.samples = 5, .channels = 2, .spatial = 1000}, {.samples = 1, .channels = 1, .spatial = 4100},

@@ -1,4 +1,4 @@
-// Convolution on a GPU against its CPU twin, which is the specification.
+// Convolution on a GPU against the CPU's kernel, which is the specification.
 
 #include <catch2/catch.hpp>
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Case {
   bool bias = false;
   double beta = 0;
   bool channels_last = false;
-  std::int64_t first = 0;  // element at which the input begins
+  std::int64_t first = 0;  // offset of the input, in elements
 
   ConvGeometry geometry() const {
     const auto axis = [this](std::int64_t in, std::int64_t kernel) {

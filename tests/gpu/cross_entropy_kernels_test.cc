@@ -1,4 +1,4 @@
-// Cross entropy on a GPU and its derivative against their CPU twins.
+// Cross entropy and its derivative on a GPU against the CPU's.
 #include <catch2/catch.hpp>
 #include <limits>
 #include <stdexcept>
@@ -65,7 +65,7 @@ void compare_forward(const Case& c) {
   compare_twins<CrossEntropyKernel>(c.name(), args, tolerance);
 }
 
-// The CPU's bits where no class weights are summed: but exp() of f64 is not the CPU's.
+// The CPU's bits if no class weights are summed, except in f64, whose exp() differs.
 void compare_backward(const Case& c, bool in_place) {
   const Operands o(c);
   const HostTensor dlogits = rows_tensor(c.dtype, c.rows, c.classes, c.layout);
@@ -137,7 +137,7 @@ TEST_CASE("cross entropy of infinite logits gives what the CPU gives") {
   compare_twins<CrossEntropyKernel>("special", args, close_in(DType::kF32));
 }
 
-// Nothing is read or written out of range, and the next wait throws the text that the CPU throws.
+// Nothing is read or written out of range, and the next wait throws the CPU's text.
 TEST_CASE("a target outside the classes is reported, by forward and backward") {
   for (const double bad : {-1.0, 10.0, 1e12}) {
     const DeviceBuffer<float> logits(std::vector<float>(20, 1.0f)),
@@ -171,7 +171,7 @@ TEST_CASE("a target outside the classes is reported, by forward and backward") {
       }
     };
     CHECK(fault_text() == expected);
-    CHECK(out.values()[1] == 0);  // as an ignored row
+    CHECK(out.values()[1] == 0);  // as for an ignored row
     CrossEntropyBackwardKernel::Args backward;
     backward.dloss = {.data = out.data(), .dtype = DType::kF32, .shape = {2}, .strides = {1}};
     backward.logits = x;

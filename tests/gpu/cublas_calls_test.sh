@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# cuBLASLt is called by the table of tensor/kernels/cuda/cublas/cublas_library.h alone: no object asks the linker for a function
-# of it. For the emulated GPU programs are linked with stand-ins, so only this finds a direct call there.
+# cuBLASLt is called only through the table of tensor/kernels/cuda/cublas/cublas_library.h: no object has an undefined symbol of
+# the library. With the emulated GPU, programs are linked with stand-ins, so only this test finds a direct call there.
 #
 #     cublas_calls_test.sh ARCHIVE...
 set -euo pipefail

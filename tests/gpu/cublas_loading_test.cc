@@ -1,4 +1,4 @@
-// When cuBLASLt is loaded. A program of its own: no other test has loaded the library before.
+// When cuBLASLt is loaded. A separate program, so that no other test has loaded the library before.
 // Needs no GPU.
 #include <array>
 #include <catch2/catch.hpp>
@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// The file of this process's memory that holds the library; empty where none does.
+// The mapped file of the library in this process; empty if it is not loaded.
 std::string mapped_library() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -30,7 +30,7 @@ TEST_CASE("cuBLASLt is loaded by the first that asks for it, and not before main
     threads.emplace_back([&table] { table = &cuda::cublaslt(); });
   for (std::thread& thread : threads) thread.join();
   for (const cuda::CublasLt* table : tables) CHECK(table == &cuda::cublaslt());
-  // Of the version whose header this is compiled with.
+  // The major version of the header that this is compiled with.
   CHECK(mapped_library().starts_with("libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR)));
 
 #define TESSERA_CHECK_POINTER(name) CHECK(tables[0]->name != nullptr);

@@ -1,4 +1,4 @@
-// Statuses of cuBLAS as exceptions, with the library's own names and texts. Needs no GPU.
+// Statuses of cuBLAS as exceptions, with the library's names and texts. Needs no GPU.
 #include <catch2/catch.hpp>
 #include <string>
 #include <utility>

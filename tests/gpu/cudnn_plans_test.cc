@@ -1,5 +1,5 @@
-// Plans of the real cuDNN for GPUs that are described and need not be there: what the graphs of
-// attention and convolution are worth is known without a GPU, except for their results.
+// Plans of the real cuDNN for described GPUs, which need not be present: shows without a GPU that
+// cuDNN accepts the graphs of attention and convolution, but not their results.
 
 #include <catch2/catch.hpp>
 #include <cstdint>
@@ -11,14 +11,14 @@
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_conv_graph.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_slices.h"
 
-// Of planning_driver.c. Naming it makes the linker keep that library, which cuDNN then finds
-// loaded.
+// Defined in planning_driver.c. The reference makes the linker keep that library, which cuDNN then
+// finds loaded.
 extern "C" int cuInit();
 
 namespace tessera::cuda {
 namespace {
 
-// As cuDNN describes an H100 and an A100.
+// cuDNN's descriptions of an H100 and an A100.
 std::string described(int capability, int processors, int shared_bytes) {
   return R"({"maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64],
              "regsPerBlock": 65536, "smClockRateKHz": 1980000, "memClockRateKHz": 2619000,
@@ -49,7 +49,7 @@ AttentionProblem attention(bool backward, CausalKind causal, std::int64_t length
   return p;
 }
 
-// As projections give them: [batch, length, heads, dim].
+// The layout that projections give: [batch, length, heads, dim].
 AttentionProblem with_strides(AttentionProblem p) {
   const auto strides = [](std::int64_t heads, std::int64_t length, std::int64_t dim) {
     return AttentionProblem::Strides{length * heads * dim, dim, heads * dim, 1};
@@ -70,7 +70,7 @@ std::unique_ptr<CudnnPlan> plan(const AttentionProblem& p, const std::string& gp
 }  // namespace
 
 TEST_CASE("cuDNN has plans with a fixed order of sums for attention") {
-  REQUIRE(cuInit() != 0);  // no GPU is used here
+  REQUIRE(cuInit() != 0);  // no GPU is used
   for (const bool backward : {false, true}) {
     for (const CausalKind causal :
          {CausalKind::kNone, CausalKind::kTopLeft, CausalKind::kBottomRight}) {

@@ -1,5 +1,5 @@
-// Memory on the GPU for one test, by the CUDA runtime alone: what is tested here is below Tessera's
-// own allocator.
+// GPU memory for one test, directly from the CUDA runtime: these tests are below Tessera's
+// allocator.
 #pragma once
 
 #include <cuda_runtime.h>

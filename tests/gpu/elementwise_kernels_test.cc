@@ -1,4 +1,4 @@
-// The CUDA kernels that compute element by element, against their CPU twins.
+// The elementwise CUDA kernels against the CPU's.
 #include <catch2/catch.hpp>
 #include <string>
 

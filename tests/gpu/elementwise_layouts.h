@@ -1,5 +1,5 @@
-// Layouts of three operands that walk one shape, and numbers with special ones among them: what
-// elementwise kernels meet.
+// Layouts of three operands with one shape, and numbers that include special values: inputs for
+// elementwise kernels.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Layouts {
   const char* name;
   Shape shape;
   Shape a, b, y;           // strides
-  std::int64_t first = 0;  // where each begins in its memory, in elements
+  std::int64_t first = 0;  // offset of each, in elements
 };
 
 inline Layouts in_order(std::int64_t n, std::int64_t first = 0) {
@@ -49,7 +49,7 @@ inline HostTensor tensor_of(DType dtype, const Layouts& layouts, const Shape& st
   return HostTensor(dtype, layouts.shape, strides, layouts.first);
 }
 
-// Numbers in [-8, 8), whole for integers, with special ones among them where the dtype has such.
+// Numbers in [-8, 8), integers for integer dtypes, with special values if the dtype has them.
 inline HostTensor&& with_numbers(HostTensor&& tensor, DType dtype, int seed) {
   const double infinity = std::numeric_limits<double>::infinity();
   const double special[] = {0.0, -0.0, infinity, -infinity, std::nan(""), 1.0, -1.0, 1e30, 1e-40};
@@ -71,8 +71,8 @@ inline DType compute_of(DType dtype) {
   return is_floating(dtype) ? compute_dtype(dtype) : DType::kI64;
 }
 
-// What a function of the maths library in f64, whose last bit may differ between CPU and GPU,
-// leaves in a result of this dtype.
+// The tolerance for a result of this dtype if a maths function in f64, whose last bit may differ
+// between CPU and GPU, was used.
 inline TwinTolerance last_bit(DType dtype) {
   switch (dtype) {
     case DType::kF64:

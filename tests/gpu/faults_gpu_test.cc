@@ -1,5 +1,5 @@
-// What a kernel finds wrong with its input: thrown by the next host wait of its stream, with the
-// CPU's text, and told to the rank.
+// Invalid input found by a kernel: the next host wait of its stream throws, with the CPU's text,
+// and the failure handler is called.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <stdexcept>
@@ -23,7 +23,7 @@ constexpr Device kGpu{DeviceType::kCuda, 0};
 
 Stream on_gpu(const std::string& name) { return Stream::create(kGpu, StreamKind::kQueued, name); }
 
-// The rows that `indices` name of [[0, 1], [2, 3], [4, 5]].
+// The rows of [[0, 1], [2, 3], [4, 5]] that `indices` selects.
 Tensor rows(const std::vector<std::int64_t>& indices) {
   const Tensor weight = Tensor::from_vector<float>({0, 1, 2, 3, 4, 5}, {3, 2});
   const Tensor index = Tensor::from_vector(indices, {static_cast<std::int64_t>(indices.size())});
@@ -94,7 +94,7 @@ TEST_CASE("gpu faults: each stream has its own") {
     other.wait(stream.record());
     other.synchronize();
   }
-  // The fault went with its stream: those that come later have none.
+  // The fault ended with its stream: later streams have none.
   for (int i = 0; i < 100; ++i) on_gpu("later").synchronize();
 }
 

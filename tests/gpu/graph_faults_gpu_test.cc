@@ -1,4 +1,4 @@
-// What kernels of a CUDA graph find wrong with their input: which waits throw it.
+// Invalid input found by kernels of a CUDA graph: which waits throw.
 #include <catch2/catch.hpp>
 #include <vector>
 
@@ -66,7 +66,7 @@ TEST_CASE("gpu graph: faults of kernels are thrown by waits of the stream they w
     CHECK_THAT(thrown<InvalidArgument>([&] { other.synchronize(); }),
                Contains("[embedding] index 7"));
     other.synchronize();    // once
-    compute.synchronize();  // where nothing was replayed
+    compute.synchronize();  // nothing was replayed here
   }
   rows.graph.replay(other.cuda_queue());
   CHECK_THAT(thrown<InvalidArgument>([&] { rows.inside.synchronize(); }),
@@ -89,7 +89,7 @@ TEST_CASE("gpu graph: faults of a replay on several streams are thrown by each")
   CHECK_THROWS_AS(other.synchronize(), InvalidArgument);
   CHECK_THROWS_AS(compute.synchronize(), InvalidArgument);
   compute.synchronize();
-  const Tensor gone = embedding(rows.weight, rows.index);  // eager work has a place of its own
+  const Tensor gone = embedding(rows.weight, rows.index);  // eager work has a slot of its own
   CHECK_THROWS_AS(compute.synchronize(), InvalidArgument);
   other.synchronize();
 }

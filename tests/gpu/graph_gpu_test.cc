@@ -1,5 +1,5 @@
-// CUDA graphs: what is captured, over several streams, with memory of its own; what marks mean; and
-// what cannot be captured.
+// CUDA graphs: capture over several streams, with memory of their own; the meaning of marks; and
+// work that cannot be captured.
 #include <catch2/catch.hpp>
 #include <functional>
 #include <optional>
@@ -72,7 +72,7 @@ TEST_CASE("gpu graph: streams fork and join by events, blocks stay where they ar
   CHECK(graph.memory_bytes() >= 3 * kCount * sizeof(float));
   for (int round = 1; round <= 4; ++round) {
     fill_(x, round);
-    const Tensor noise = filled(-1);  // memory of the eager work is another
+    const Tensor noise = filled(-1);  // eager work uses other memory
     graph.replay(compute.cuda_queue());
     CHECK(value_of(out) == 5 * round);
     CHECK(value_of(noise) == -1);
@@ -114,7 +114,7 @@ TEST_CASE("gpu graph: events from before are over, those of the capture mean the
     fill_(x, 3);
     inside = compute.record("inside");
   });
-  CHECK(inside.is_ready());  // there was no replay yet
+  CHECK(inside.is_ready());  // no replay so far
   side.wait(inside);
   graph.replay(compute.cuda_queue());
   CHECK_FALSE(inside.is_ready());

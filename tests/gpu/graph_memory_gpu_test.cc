@@ -1,4 +1,4 @@
-// Memory of CUDA graphs: what a body takes and gives back, and what goes on around a capture.
+// Memory of CUDA graphs: blocks that a body allocates and returns, and blocks around a capture.
 #include <cuda_runtime_api.h>
 
 #include <catch2/catch.hpp>
@@ -110,7 +110,7 @@ TEST_CASE("gpu graph: blocks from before, which go back during the capture, stay
   CHECK(cuda_memory(kGpu).in_use == before);
 }
 
-// What `work` throws on another thread.
+// The exception that `work` throws on another thread.
 std::exception_ptr elsewhere(const std::function<void()>& work) {
   std::exception_ptr error;
   std::thread([&] {
@@ -171,7 +171,7 @@ TEST_CASE("gpu graph: a capture gets the memory that other streams keep") {
   REQUIRE(cudaMemGetInfo(&free, &total) == cudaSuccess);
   const std::size_t most = free / 10 * 6 / 512 * 512;
   stream_sleep(side, 20);
-  Block::take(most, side, MemoryCategory::kOther);  // goes back behind the sleep
+  Block::take(most, side, MemoryCategory::kOther);  // returned after the sleep
   CudaGraph graph;
   graph.capture(compute.cuda_queue(), [&] { Block::take(most, compute, MemoryCategory::kOther); });
   CHECK(graph.memory_bytes() == most);
@@ -185,7 +185,7 @@ TEST_CASE("gpu graph: page-locked memory may be taken during a capture") {
   CudaGraph graph;
   graph.capture(compute.cuda_queue(), [&] {
     axpby_(x, x, {.alpha = 2});
-    // More than is kept from before.
+    // More than is cached.
     for (int i = 0; i < 3; ++i)
       blocks.push_back(Block::take_pinned((i + 1) * 3'000'000, compute, MemoryCategory::kOther));
   });

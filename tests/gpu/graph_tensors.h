@@ -19,7 +19,7 @@ inline Stream on_gpu(const std::string& name) {
 
 inline Tensor filled(double value) { return full({kCount}, value, {.device = kGpu}); }
 
-// The value that all elements have; nothing where they differ.
+// The common value of all elements; nothing if they differ.
 inline std::optional<float> value_of(const Tensor& x) {
   const auto values = x.to_vector<float>();
   for (const float value : values)

@@ -1,5 +1,5 @@
-// The CUDA kernels that follow indices, gather and scatter, against their CPU twins, and what they
-// do with an index out of range.
+// The CUDA kernels with indices, gather and scatter, against the CPU's, and their handling of an
+// index out of range.
 
 #include "tessera/tensor/cuda/faults.h"
 #include "tessera/tensor/kernels/gather.h"
@@ -18,15 +18,15 @@ void throw_bad_index(std::int64_t index, std::int64_t position, std::int64_t ext
                            " outside " + std::to_string(extent) + " of dim " + std::to_string(dim));
 }
 
-// What is indexed along `dim` by indices of `shape`, which are repeated where `repeated` says so.
+// Operands indexed along `dim` by indices of `shape`, which are repeated in the dims of `repeated`.
 struct Case {
   Shape shape;
   int dim = 0;
   std::int64_t extent = 1;
   std::vector<int> repeated = {};
   DType index_dtype = DType::kI64;
-  std::int64_t first = 0;   // of all operands, in elements
-  bool transposed = false;  // the moved operands have their dims in the other order in memory
+  std::int64_t first = 0;   // offset of all operands, in elements
+  bool transposed = false;  // the moved operands have reversed dims in memory
 };
 
 std::string text(const Case& c, DType dtype) {
@@ -53,7 +53,7 @@ struct Operands {
   IndexedWalk walk;
 };
 
-// Indices in a fixed disorder; `spread` small: many are the same.
+// Irregular but fixed indices; a small `spread` gives many equal ones.
 Operands operands_of(const Case& c, DType dtype, std::int64_t spread) {
   Shape full = c.shape;
   full[c.dim] = c.extent;
@@ -216,7 +216,7 @@ TEST_CASE("scatter on the GPU: more indices than one step of a block, and many l
 
 namespace {
 
-// What the fault of the null stream throws; empty: there is none.
+// The exception text of the null stream's fault; empty: none.
 std::string fault_text() {
   testing::cuda_check(cudaDeviceSynchronize());
   const std::exception_ptr fault = cuda::take_fault(*cuda::fault_slot(nullptr));
@@ -302,7 +302,7 @@ TEST_CASE("an index out of range on the GPU: reported once, and nothing outside 
     for (std::int64_t i = 0; i < c.n * features; ++i)
       CHECK(values[static_cast<std::size_t>(i)] == (i / features == 17 ? 0.0f : 1.0f));
   }
-  for (std::int64_t n : {20, 400}) {  // walked and sorted
+  for (std::int64_t n : {20, 400}) {  // walked, and sorted
     const FaultCase c(n, 5, 7, -1);
     c.scatter();
     CHECK(fault_text() == "index -1 at 7 outside 4 of dim 3");

@@ -1,5 +1,5 @@
-// Running sums and places of extremes along lines on a GPU, and rotary embedding, against their CPU
-// twins.
+// Running sums and positions of extremes along lines on a GPU, and rotary embedding, against the
+// CPU's.
 #include <catch2/catch.hpp>
 #include <limits>
 #include <string>
@@ -93,7 +93,7 @@ TEST_CASE("running sums of long lines on a GPU: chunk after chunk") {
   compare_cumsum(DType::kF32, 1000, 5, RowLayout::kContiguous);
 }
 
-// One thread goes along a line as the CPU does.
+// One thread goes along a line, as on the CPU.
 TEST_CASE("running sums along lines side by side keep the CPU's bits") {
   const HostTensor x = HostTensor(DType::kF64, {70, 900}, {1, 70}).random(),
                    y(DType::kF64, {70, 900}, {1, 70});
@@ -157,7 +157,7 @@ TEST_CASE("the table of angles on a GPU, of late positions too") {
       args.cos = cos;
       args.sin = sin;
       args.offset = offset;
-      // The angle itself is a product with pow() of f64, which may differ in its last place.
+      // The angle is computed with pow() in f64, which may differ in its last bit.
       const double atol = dtype == DType::kF64 ? 1e-10 : 1e-6;
       compare_twins<RotaryTableKernel>("table", args, {.rtol = 0, .atol = atol});
     }

@@ -1,7 +1,7 @@
-// Rank threads on GPUs: every collective gives the CPU's bits, also when one rank's stream is late,
-// on several streams, and with memory that is scribbled over right after. They read each other's
-// memory, all on one GPU or in turn on as many as the target asks for; or NCCL connects them, each
-// with a GPU of its own, and sums of floats are as close as their order allows.
+// Rank threads on GPUs: every collective gives the CPU's bits, also if one rank's stream is late,
+// on several streams, and with memory that is overwritten right after. The ranks read each other's
+// memory, all on one GPU or distributed over as many as the target requests. With NCCL each rank
+// has a GPU of its own, and floating-point sums are compared with a tolerance for their order.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -81,8 +81,8 @@ void check_same(RankTest& t, const Tensor& gpu, const Tensor& cpu, const std::st
   t.check_close(to_device(gpu, kCpu), cpu, {.rtol = step, .atol = step}, what);
 }
 
-// Runs it on the CPU and on the GPU, there with one rank's stream late and with memory that is
-// overwritten as soon as the results were copied.
+// Runs the collective on the CPU and on the GPU, there with one rank's stream late and with memory
+// that is overwritten as soon as the results are copied.
 void compare(RankTest& t, const char* what, const List& in, const List& out, const Call& call) {
   const Device gpu = gpu_of(t);
   const List gpu_in = moved(in, gpu), gpu_out = moved(out, gpu);
@@ -184,7 +184,7 @@ TESSERA_RANK_TEST("on a GPU collectives on two streams, and hundreds of them", "
     }
     const Tensor sum = clone(x);
     all_reduce(t.group(), std::vector{sum});
-    gathered.wait();  // x and whole go back to this stream behind the gather
+    gathered.wait();  // x and whole are returned to this stream after the gather
     sums.push_back(clone(whole.slice(0, 0, 1)));
     sums.push_back(sum.slice(0, 0, 1));
   }
@@ -201,8 +201,7 @@ TESSERA_RANK_TEST("on a GPU collectives on two streams, and hundreds of them", "
 TESSERA_RANK_TEST("on a GPU no host waits for the GPU", "[gpu]") {
   const Device gpu = gpu_of(t);
   const Tensor x = full({1000}, 1, {.device = gpu});
-  all_reduce(t.group(),
-             std::vector{full({1}, 1, {.device = gpu})});  // connects, where that is needed
+  all_reduce(t.group(), std::vector{full({1}, 1, {.device = gpu})});  // connects, if needed
   current_stream(gpu).synchronize();
   stream_sleep(current_stream(gpu), 200);
   const auto start = std::chrono::steady_clock::now();
@@ -213,7 +212,7 @@ TESSERA_RANK_TEST("on a GPU no host waits for the GPU", "[gpu]") {
   t.check_equal(to_device(x, kCpu), full({1000}, t.size(), {.device = kCpu}), "sum");
 }
 
-// Checked groups compare first; by NCCL they would wait for each other.
+// Checked groups compare the devices first; with NCCL the ranks would wait for each other.
 TESSERA_RANK_TEST_WITH("tensors on a GPU and on the CPU do not meet", "[gpu]",
                        {.worlds = {2}, .expect_failure = "between ranks"}) {
   const Device gpu = gpu_of(t);

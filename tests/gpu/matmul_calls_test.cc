@@ -1,4 +1,4 @@
-// Calls of cuBLASLt: what it has no algorithm for, equal bits, several threads, graphs.
+// Calls of cuBLASLt: unsupported products, equal bits, several threads, graphs.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ TEST_CASE("products: what the library has no algorithm for is an error with its 
   cuda::LtProduct product;
   product.first = {.dtype = DType::kBF16, .rows = 16, .columns = 8, .leading = 16};
   product.second = {.dtype = DType::kBF16, .rows = 8, .columns = 4, .leading = 8};
-  // In no table of the library for operands of bf16.
+  // Not in the library's table for bf16 operands.
   product.result = {.dtype = DType::kF64, .rows = 16, .columns = 4, .leading = 16};
   const cuda::LtOperands operands = {
       .first = memory.data(), .second = memory.data() + 512, .result = memory.data() + 1024};
@@ -89,7 +89,7 @@ TEST_CASE("products: several threads at once, whose shapes are new to the librar
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
-      // Without room for the library, so that threads share nothing.
+      // Without workspace for the library, so that threads share nothing.
       for (std::int64_t k = 1; k <= kSizes; ++k) {
         cuda::LtProduct product;
         product.first = {.dtype = DType::kF32, .rows = 5, .columns = k, .leading = 5};
@@ -121,7 +121,8 @@ TEST_CASE("products: captured in a graph, they compute from what is there at eac
   const std::vector<float> ones(64, 1);
   const DeviceBuffer<float> a(ones), b(ones), bias(ones), c(ones);
   MatmulKernel::Args args;
-  // Relu is a kernel after the library's call; a bias with one number for all is converted before.
+  // Relu is a kernel after the library's call; a bias with one number for all columns is converted
+  // before.
   args.a = {.data = a.data(), .dtype = DType::kF32, .shape = {4, 8}, .strides = {8, 1}};
   args.b = {.data = b.data(), .dtype = DType::kF32, .shape = {8, 3}, .strides = {3, 1}};
   args.bias = {.data = bias.data(), .dtype = DType::kF32, .shape = {3}, .strides = {0}};

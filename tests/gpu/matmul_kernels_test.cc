@@ -1,5 +1,5 @@
-// The CUDA product against its CPU twin: every dtype and layout, batches, epilogues, results of
-// other dtypes, and what the library refuses.
+// The CUDA product against the CPU's: every dtype and layout, batches, epilogues, results in other
+// dtypes, and epilogues that the library rejects.
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <cstdlib>
@@ -33,20 +33,20 @@ double unit(DType dtype) {
   }
 }
 
-// Both twins sum up to k products of numbers up to 2, each in an order of its own, and round once.
+// Both sum up to k products of numbers up to 2, in different orders, and round once.
 TwinTolerance sums(DType operands, DType result, std::int64_t k) {
   const double sum = unit(operands == DType::kF64 ? DType::kF64 : DType::kF32);
   return {.rtol = 2.1 * unit(result), .atol = 24 * sum * static_cast<double>(k + 2)};
 }
-// The library applies gelu to what it has not rounded, the CPU to what is rounded; where the slope
-// is steep and the value small, that is seen.
+// The library applies GELU to the unrounded sum, the CPU to the rounded one; the difference shows
+// where the slope is steep and the value small.
 TwinTolerance with_activation(TwinTolerance tolerance, DType result) {
   tolerance.rtol *= 2;
   tolerance.atol += 2 * unit(result);
   return tolerance;
 }
 
-// A matrix, or batch of them, as products meet it.
+// The layouts of a matrix, or batch of matrices, in products.
 enum class Layout { kRows, kColumns, kWideRows, kWideColumns };
 constexpr Layout kLayouts[] = {Layout::kRows, Layout::kColumns, Layout::kWideRows,
                                Layout::kWideColumns};
@@ -83,10 +83,10 @@ struct Case {
   bool before = false;
   Activation activation = Activation::kNone;
   double alpha = 1, beta = 0;
-  std::int64_t first = 0;       // where a, b and c begin in their memory
-  std::int64_t first_bias = 0;  // and bias
+  std::int64_t first = 0;       // offset of a, b and c
+  std::int64_t first_bias = 0;  // and of the bias
   std::int64_t bias_stride = 1;
-  double slack = 0;  // roundings of 1 that the result may be off by
+  double slack = 0;  // tolerance in roundings of 1
 
   std::string text() const {
     return std::string(dtype_name(dtype)) + " " + std::to_string(m) + "x" + std::to_string(k) +
@@ -224,7 +224,7 @@ TEST_CASE("products: every activation, with and without what it is applied to") 
       for (bool before : {false, true}) {
         if (before && activation == Activation::kNone) continue;
         for (bool bias : {false, true}) {
-          // Rows of 16 fit all that the library asks for, rows of 13 do not.
+          // Rows of 16 satisfy all requirements of the library, rows of 13 do not.
           for (std::int64_t n : {16, 13})
             compare({.dtype = dtype,
                      .m = 5,
@@ -312,7 +312,8 @@ TEST_CASE("products: batches, also with bias and activation") {
 
 TEST_CASE("products: heads beside each other, broadcast batches, and both at once") {
   for (DType dtype : {DType::kF32, DType::kBF16}) {
-    // q [batch, tokens, heads, width] as [batch, heads, tokens, width]; no one stride covers both.
+    // q [batch, tokens, heads, width] as [batch, heads, tokens, width]; no single stride covers
+    // both dims.
     const std::int64_t batch = 2, heads = 3, tokens = 5, width = 8, row = heads * width;
     const HostTensor q =
         HostTensor(dtype, {batch, heads, tokens, width}, {tokens * row, width, row, 1})
@@ -323,7 +324,7 @@ TEST_CASE("products: heads beside each other, broadcast batches, and both at onc
     const HostTensor scores(dtype, {batch, heads, tokens, tokens});
     compare_twins<MatmulKernel>("scores", {.a = q, .b = k, .bias = {}, .before = {}, .c = scores},
                                 sums(dtype, dtype, width));
-    // One key head for all; the result again with heads beside each other.
+    // One key head for all; the result also with heads beside each other.
     const HostTensor one =
         HostTensor(dtype, {batch, heads, tokens, width}, {tokens * width, 0, width, 1})
             .random(-2, 2, 3);
@@ -377,7 +378,7 @@ TEST_CASE("products: relu and gelu keep NaN, and a result that is not read may h
 }
 
 TEST_CASE("products: f32 is f32, unless TF32 is allowed") {
-  // 1 + 2^-11 is no TF32 number, and its products with 1 show that.
+  // 1 + 2^-11 is not representable in TF32, and its products with 1 show it.
   const HostTensor a =
       HostTensor(DType::kF32, {64, 64}).filled([](std::int64_t) { return 1 + 0x1p-11; });
   const HostTensor b = HostTensor(DType::kF32, {64, 64}).filled([](std::int64_t) { return 1; });
@@ -389,7 +390,8 @@ TEST_CASE("products: f32 is f32, unless TF32 is allowed") {
   set_tf32_allowed(false);
 }
 
-// The emulated library refuses epilogues that have one of these bits; a GPU's takes no notice.
+// The emulated library rejects epilogues that have one of these bits; the real library ignores
+// this.
 class Refused {
  public:
   explicit Refused(const char* bits) { ::setenv(kName, bits, 1); }
@@ -400,8 +402,8 @@ class Refused {
 };
 
 TEST_CASE("products: epilogues that the library refuses are applied after it") {
-  // 32: gelu; 4: the bias, and so gelu with one too. Each with a size of its own, since what was
-  // proposed before is kept.
+  // 32: gelu; 4: bias, and so also gelu with a bias. Each with a size of its own, because earlier
+  // proposals are cached.
   for (const auto& [bits, m] : {std::pair<const char*, std::int64_t>{"32", 7}, {"4", 9}}) {
     const Refused refused(bits);
     for (DType dtype : kFloating) {
@@ -409,7 +411,7 @@ TEST_CASE("products: epilogues that the library refuses are applied after it") {
         for (bool before : {false, true}) {
           if (before && activation == Activation::kNone) continue;
           for (std::int64_t n : {40, 7})
-            // A bias that comes late is added to what is rounded.
+            // A bias that is added later is added to the rounded value.
             compare({.dtype = dtype,
                      .m = m,
                      .k = 21,

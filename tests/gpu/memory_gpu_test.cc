@@ -56,7 +56,7 @@ TEST_CASE("gpu memory: what a stream gave back it gets again, though work still 
   stream_sleep(stream, 20);
   const Tensor sum = zeros({100000}, {.device = kGpu});
   for (int i = 1; i <= 20; ++i) {
-    const Tensor x = full({100000}, i, {.device = kGpu});  // its bytes go back while the GPU sleeps
+    const Tensor x = full({100000}, i, {.device = kGpu});  // returned while the GPU sleeps
     axpby_(sum, x, {.alpha = 1, .beta = 1});
   }
   CHECK(all_equal(to_device(sum, kCpu), full({100000}, 210)).ok);
@@ -80,7 +80,7 @@ TEST_CASE("gpu memory: no room is an OutOfMemory, and counts nothing") {
   CHECK(text.find("no room on cuda:0 for 17592186044416 bytes of category activation, taken on "
                   "stream \"default\"") != std::string::npos);
   CHECK(context->memory().current().total() == 0);
-  fill_(Tensor::empty({5}, {.device = kGpu}), 1);  // the GPU goes on
+  fill_(Tensor::empty({5}, {.device = kGpu}), 1);  // the GPU is usable
   stream.synchronize();
 }
 

@@ -1,4 +1,4 @@
-// The CUDA kernels that copy, cast, fill and move elements, against their CPU twins.
+// The CUDA kernels that copy, cast, fill and move elements, against the CPU's.
 #include <catch2/catch.hpp>
 #include <exception>
 #include <stdexcept>
@@ -66,7 +66,7 @@ TEST_CASE("axpby: every layout of the common pairs") {
                             {DType::kI64, DType::kI64}};
   for (const auto& pair : pairs) {
     const bool whole = !is_floating(pair[0]);
-    // The last is 0 in f32, but inf * 0 in what it adds is not.
+    // The last factor is 0 in f32, but inf * 0 in the addend is not.
     for (const Factors& factors :
          {Factors{1, 0}, Factors{1, 1}, Factors{0.3, -1.7}, Factors{0.5, 1e-60}}) {
       if (whole && factors.alpha != 1) continue;
@@ -200,7 +200,7 @@ TEST_CASE("flips: every dtype, layout and choice of dims") {
   }
 }
 
-// ---- numbers made from positions ---------------------------------------------------------------
+// ---- numbers computed from positions ------------------------------------------------------------
 
 TEST_CASE("arange: both halves, every dtype") {
   for (DType dtype : kAllDTypes) {
@@ -279,7 +279,7 @@ TEST_CASE("linear index: what is out of range is reported as on the CPU") {
   args.indices[1] = operand(bad, {3, 1});
   CHECK(fault_of(args) == "9 at 4 of 5 in 1");
   CHECK(y.values() == std::vector<std::int64_t>{0, 6, 12, 18, 20, 0});
-  args.indices[1] = operand(negative, {1, 0});  // one that is repeated counts once
+  args.indices[1] = operand(negative, {1, 0});  // a repeated index counts once
   CHECK(fault_of(args) == "-1 at 1 of 5 in 1");
 }
 

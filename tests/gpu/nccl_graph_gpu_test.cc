@@ -1,4 +1,4 @@
-// Collectives by NCCL that become part of a CUDA graph, run again with it, and fail in it.
+// NCCL collectives that are captured into a CUDA graph, replayed with it, and fail in it.
 #include <cuda_runtime.h>
 
 #include <catch2/catch.hpp>
@@ -17,7 +17,7 @@ void ok(cudaError_t error) {
   if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
 }
 
-// Three times the graph of one collective, after the call outside of it that connects.
+// Replays the graph of one collective three times, after an eager call that connects.
 void replay(const NcclGroupPtr& group) {
   const Tensor x = on_gpu(*group, 1000, 1);
   const Stream stream = Stream::create(gpu_of(*group), StreamKind::kQueued, "captured");
@@ -61,7 +61,7 @@ struct Captured {
   cuda::CudaGraph graph;
 };
 
-// Waits, up to a minute, until somebody has counted himself.
+// Waits, up to a minute, until the counter is above 0.
 void wait_for(const std::atomic<int>& counter) {
   for (int i = 0; counter == 0 && i < 30000; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -106,7 +106,7 @@ TEST_CASE("nccl: a replay that a rank leaves out ends at the deadline, for good"
   check_left_out(1);
 }
 
-// The first of them hangs, and the host has issued the last one before the watch looks.
+// The first replay hangs, and the host has issued the last one before the watchdog checks.
 TEST_CASE("nccl: replays ahead of one that hangs do not hide it", "[gpu]") { check_left_out(5); }
 
 TEST_CASE("nccl: a replay that nobody has looked at yet fails with its group", "[gpu]") {

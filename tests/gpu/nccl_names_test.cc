@@ -13,7 +13,7 @@
 namespace tessera::distributed {
 namespace {
 
-// Without a default: a status that a newer NCCL adds is a warning here, and warnings are errors.
+// No default: a status that a newer NCCL adds is a compiler warning here, and warnings are errors.
 std::string name_of(ncclResult_t status) {
   switch (status) {
     case ncclSuccess:

@@ -1,5 +1,5 @@
-// The CUDA kernels of the optimizers against their CPU twins: the same bits, for every dtype of
-// parameter, gradient and state, and for lists that take more than one launch.
+// The CUDA kernels of the optimizers against the CPU's: the same bits, for every dtype of
+// parameter, gradient and state, and for lists that need more than one launch.
 
 #include <deque>
 
@@ -31,8 +31,8 @@ std::string text(const Dtypes& d) {
          ", state " + dtype_name(d.state);
 }
 
-// Tensors of one run, which arguments point into. Each begins `first` elements after an aligned
-// place.
+// The tensors of one run, to which arguments point. Each begins `first` elements after an aligned
+// address.
 class Tensors {
  public:
   View make(DType dtype, std::int64_t n, double low, double high, std::int64_t first = 0) {
@@ -158,7 +158,7 @@ TEST_CASE("lion on the GPU: the bits of the CPU") {
     for (std::int64_t n : {0, 1, 3, 33, 1025, 8200}) {
       LionKernel::Segment s;
       s.parameter = tensors.make(d.parameter, n, -2, 2);
-      // Zeros have no sign.
+      // Zeros without signs.
       s.gradient = tensors.make_const(d.gradient, n, n == 33 ? 0 : -1, n == 33 ? 0 : 1);
       s.exp_avg = tensors.make(d.state, n, n == 33 ? 0 : -1, n == 33 ? 0 : 1, n % 2);
       s.lr = 0.01;

@@ -1,5 +1,5 @@
-// Page-locked tensors: copies both ways while the host goes on, which then waits where it touches
-// what is copied; memory that is not used again too early.
+// Page-locked tensors: asynchronous copies both ways, after which the host waits when it accesses
+// the copied memory; and memory that is not reused too early.
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <vector>
@@ -100,7 +100,7 @@ TEST_CASE("pinned memory that was let go of during a copy is not used too early"
     const Tensor expected = full({kCount}, round, {.device = kCpu});
     stream_sleep(current_stream(kGpu), 10);
     transfer_(out, pinned(round));
-    const Tensor next = pinned(-1);  // may get the memory only when the copy is over
+    const Tensor next = pinned(-1);  // may get the memory only after the copy
     CHECK(all_are(out, static_cast<float>(round)));
     CHECK(all_are(next, -1));
   }

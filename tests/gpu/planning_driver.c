@@ -1,6 +1,6 @@
-/* Stands for the CUDA driver (libcuda.so.1) while cuDNN makes plans for a GPU that is only
-   described: it "loads" the kernels that cuDNN compiles, and nothing more. Nothing can be executed
-   with it. cuDNN finds it by its name, since it is loaded already. */
+/* A stand-in for the CUDA driver (libcuda.so.1) while cuDNN makes plans for a described GPU: it
+   "loads" the kernels that cuDNN compiles, and cannot execute anything. cuDNN finds it by its name,
+   because it is loaded already. */
 
 enum { kSuccess = 0, kNoDevice = 100 };
 
@@ -10,7 +10,7 @@ static int give_object(void** out) {
   return kSuccess;
 }
 
-/* Those that make or find something. */
+/* Functions that create or find an object. */
 #define GIVES(name)     \
   int name(void** out); \
   int name(void** out) { return give_object(out); }
@@ -22,7 +22,7 @@ GIVES(cuModuleGetFunction)
 GIVES(cuKernelGetFunction)
 GIVES(cuCtxGetCurrent)
 
-/* Those that have nothing to do. */
+/* Functions that have no effect. */
 #define SUCCEEDS(name) \
   int name(void);      \
   int name(void) { return kSuccess; }
@@ -31,7 +31,7 @@ SUCCEEDS(cuKernelSetAttribute)
 SUCCEEDS(cuLibraryUnload)
 SUCCEEDS(cuModuleUnload)
 
-/* Those that need a GPU. */
+/* Functions that need a GPU. */
 #define REFUSES(name) \
   int name(void);     \
   int name(void) { return kNoDevice; }

@@ -1,4 +1,4 @@
-// The CUDA kernels of pooling against their CPU twins.
+// The CUDA kernels of pooling against the CPU's.
 
 #include "tessera/tensor/kernels/pool.h"
 #include "tessera/tests/gpu/twin.h"
@@ -48,7 +48,7 @@ HostTensor operand(DType dtype, std::int64_t h, std::int64_t w, int layout) {
   Shape strides = contiguous_strides(shape);
   if (layout == 1) strides = {3 * h * w, 1, 3 * w, 3};
   if (layout == 2) strides = {4 * h * w + 7, h * w, w, 1};
-  // Few values: there are equals.
+  // Few different values, so that some are equal.
   HostTensor coarse = HostTensor(dtype, shape, strides, layout).filled([](std::int64_t i) {
     return i % 41 == 17 ? std::numeric_limits<double>::quiet_NaN()
                         : static_cast<double>(i * 7919 % 23) - 11;
@@ -77,7 +77,7 @@ TEST_CASE("max_pool on the GPU: values, and which elements they are") {
     for (DType dtype : kDtypes) {
       for (int layout = 0; layout < 3; ++layout) {
         PoolGeometry g = geometry_of(windows, dtype);
-        if (layout == 2 && !g.w.adaptive && g.w.in > 4) {  // a hole between a window's elements
+        if (layout == 2 && !g.w.adaptive && g.w.in > 4) {  // gaps between a window's elements
           g.w.dilation = 2;
           g.w.kernel = 2;
           g.w = axis_of(g.w);
@@ -87,7 +87,7 @@ TEST_CASE("max_pool on the GPU: values, and which elements they are") {
                          indices = result(DType::kI64, g.h.out, g.w.out);
         compare_twins<MaxPoolKernel>(text(windows, dtype, layout),
                                      {.x = x, .y = y, .indices = indices, .g = g});
-        // The CPU's run has left the indices.
+        // The CPU's run has written the indices.
         const HostTensor dy = slopes(dtype, g.h.out, g.w.out, layout),
                          dx = result(dtype, g.h.in, g.w.in);
         compare_twins<MaxPoolBackwardKernel>(text(windows, dtype, layout),

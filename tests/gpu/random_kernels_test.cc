@@ -1,4 +1,4 @@
-// The CUDA kernels that draw random numbers against their CPU twins: the same bits.
+// The CUDA kernels that draw random numbers against the CPU's: the same bits.
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -16,7 +16,7 @@ using testing::HostTensor;
 constexpr DType kFloating[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16};
 constexpr std::uint64_t kKey = 0x1234567890abcdefu;
 
-// Where a tensor stands among the positions of its key.
+// The positions of a tensor in the sequence of its key.
 struct Place {
   const char* name;
   Shape shape;

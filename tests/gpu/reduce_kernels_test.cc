@@ -1,5 +1,5 @@
-// Reductions on a GPU against their CPU twin: the order is one, and so are the bits, except where a
-// function of the maths library is called.
+// Reductions on a GPU against the CPU's: the order is the same, and so are the bits, except if a
+// maths library function is called.
 #include <catch2/catch.hpp>
 #include <limits>
 #include <string>
@@ -25,7 +25,7 @@ bool is_exact(ReduceOp op, DType dtype) {
   return op != ReduceOp::kLogSumExp || dtype != DType::kF64;
 }
 
-// What is reduced: kept dims, then reduced ones, and their strides.
+// The layout of an operand: kept dims, then reduced ones, and their strides.
 struct Layout {
   std::string name;
   Shape shape;
@@ -68,7 +68,7 @@ void compare_sums(const Layout& layout) {
   }
 }
 
-// Few enough for every operation and dtype, and of every path.
+// Small layouts for every operation, dtype and path.
 std::vector<Layout> few_elements() {
   return {rows(5, 70),
           rows(3, 1064),
@@ -107,7 +107,7 @@ TEST_CASE("sums of rows on a GPU, of any length and number") {
   }
 }
 
-// Enough blocks that packs are read.
+// Enough blocks for reads in packs.
 TEST_CASE("sums of many rows on a GPU, 16 bytes at a time") {
   compare_sums(rows(16400, 8));
   compare_sums(rows(8200, 40));

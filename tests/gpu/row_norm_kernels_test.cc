@@ -1,4 +1,4 @@
-// Norms of rows on a GPU, and their derivatives, against their CPU twins.
+// Norms of rows on a GPU, and their derivatives, against the CPU's.
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -31,7 +31,7 @@ struct Case {
   }
 };
 
-// The result of a norm is about 1; its statistics may cancel a mean that is large.
+// The result of a norm is about 1; its statistics may cancel a large mean.
 TwinTolerance tolerance_of(const Case& c) {
   TwinTolerance t = close_in(c.dtype);
   t.atol += 2 * t.rtol;
@@ -75,7 +75,7 @@ void compare_backward(const Case& c, bool needs_x = true, bool needs_weight = tr
   args.shape = c.shape;
   TwinTolerance tolerance = tolerance_of(c);
   const double terms = static_cast<double>(c.shape.samples * c.shape.spatial);
-  // dweight and dbias are sums in f32 at least, whatever x is.
+  // dweight and dbias are sums in f32 or f64, for every dtype of x.
   tolerance.atol += (c.dtype == DType::kF64 ? 1e-14 : 1e-6) * std::sqrt(terms + 1);
   compare_twins<RowNormBackwardKernel>(c.name(), args, tolerance);
 }

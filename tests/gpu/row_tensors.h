@@ -1,4 +1,4 @@
-// Operands of the tests of kernels that work row by row: one shape in several layouts.
+// Operands of the tests of row kernels: one shape in several layouts.
 #pragma once
 
 #include <string>
@@ -8,8 +8,7 @@
 
 namespace tessera::testing {
 
-// How far a result may be from the CPU's where sums are added in another order: a few ulp of what
-// is stored.
+// The tolerance for sums in an order other than the CPU's: a few ulp of the stored dtype.
 inline TwinTolerance close_in(DType dtype) {
   switch (dtype) {
     case DType::kF64:
@@ -31,8 +30,8 @@ inline constexpr std::int64_t kLengths[] = {1, 3, 8, 31, 33, 64, 255, 1025, 2048
 enum class RowLayout {
   kContiguous,
   kMisaligned,  // begins at the second element
-  kPadded,      // rows apart by a multiple of 16 bytes, and more than their length
-  kTransposed,  // rows side by side
+  kPadded,      // rows at multiples of 16 bytes, with gaps
+  kTransposed,  // rows adjacent, elements of a row not
   kEverySecond,
 };
 inline constexpr RowLayout kRowLayouts[] = {RowLayout::kContiguous, RowLayout::kMisaligned,

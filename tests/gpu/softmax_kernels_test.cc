@@ -1,4 +1,4 @@
-// Softmax on a GPU and its derivative against their CPU twins.
+// Softmax on a GPU and its derivative against the CPU's.
 #include <catch2/catch.hpp>
 #include <limits>
 

@@ -15,7 +15,7 @@ namespace {
 struct Part {
   DType dtype;
   std::int64_t elements;
-  std::int64_t first = 0;  // where it begins in memory
+  std::int64_t first = 0;  // offset in memory
 };
 
 void compare_list(const std::string& what, const std::vector<Part>& parts) {

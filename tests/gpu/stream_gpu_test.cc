@@ -1,4 +1,4 @@
-// Streams and events on a GPU: order, waits between streams of GPUs and CPUs, closures, failures.
+// Streams and events on a GPU: order, waits between GPU and CPU streams, closures, failures.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -159,7 +159,7 @@ TEST_CASE("gpu stream: witnesses outlive one of them that throws") {
   CHECK(thrown<std::runtime_error>([&] { stream.synchronize(); }) == "the witness");
   const int before = second;
   for (int i = 0; i < 3; ++i) stream.synchronize();
-  CHECK(first == 3);  // it then said that it need not be asked again
+  CHECK(first == 3);  // then it returned that it need not be called again
   CHECK(second == before + 3);
 }
 

@@ -1,5 +1,5 @@
-// A kernel's CUDA entry against its CPU twin: one list of arguments over memory of the host, run on
-// both, and everything that either wrote compared.
+// Compares a kernel's CUDA entry point with the CPU's: one list of arguments over host memory is
+// run on both, and all memory that either wrote is compared.
 #pragma once
 
 #include <algorithm>
@@ -27,11 +27,12 @@ struct TwinTolerance {
   double atol = 0;
 };
 
-// Memory of the host that stands for a tensor: contiguous, or with the strides given. Lives as long
-// as the arguments made of it.
+// Host memory of a tensor: contiguous, or with the given strides. Must outlive the arguments made
+// from it.
 class HostTensor {
  public:
-  // Room for what the strides reach, filled with a pattern of bytes that is NaN in floating dtypes.
+  // Room for all elements that the strides reach, filled with bytes that are NaN in floating
+  // dtypes.
   HostTensor(DType dtype, const Shape& shape, const Shape& strides, std::int64_t first = 0)
       : dtype_(dtype), shape_(shape), strides_(strides), first_(first) {
     std::int64_t last = first;
@@ -43,7 +44,7 @@ class HostTensor {
   HostTensor(DType dtype, const Shape& shape)
       : HostTensor(dtype, shape, contiguous_strides(shape)) {}
 
-  // f(i) gives the i-th element in row-major order, as a double.
+  // f(i) is the i-th element in row-major order, as a double.
   template <class F>
   HostTensor&& filled(F f) && {
     std::int64_t i = 0;
@@ -55,7 +56,7 @@ class HostTensor {
     });
     return std::move(*this);
   }
-  // Numbers in [low, high) without a pattern, always the same for one seed.
+  // Irregular numbers in [low, high), always the same for one seed.
   HostTensor&& random(double low = -2, double high = 2, std::uint64_t seed = 1) && {
     std::uint64_t state = 0x9E3779B97F4A7C15u * (seed + 1);
     return std::move(*this).filled([&](std::int64_t) {
@@ -108,7 +109,7 @@ class HostTensor {
 
 namespace detail {
 
-// The bytes that a view reaches, from its first element (strides are not negative).
+// The bytes from a view's first element to its last one (strides are not negative).
 template <class AnyView>
 std::size_t reach(const AnyView& view) {
   if (view.numel() == 0) return 0;
@@ -128,8 +129,8 @@ std::int64_t offset_of(const AnyView& view, std::int64_t i) {
   return offset;
 }
 
-// The memory that the views of one run reach: where it lies on the host, its copy on the GPU, and
-// what became of the copy. Views that overlap (in place) share a copy.
+// The memory of the views of one run: on the host, its copy on the GPU, and the copy's contents
+// afterwards. Overlapping views (in place) share a copy.
 class Copies {
  public:
   ~Copies() {
@@ -152,7 +153,7 @@ class Copies {
     ranges_.push_back(merged);
   }
 
-  // Copies keep the host's alignment to 256 bytes.
+  // Copies keep the host's alignment modulo 256 bytes.
   void to_gpu() {
     for (Range& range : ranges_) {
       void* block = nullptr;
@@ -164,7 +165,7 @@ class Copies {
           cudaMemcpy(range.block + range.before, range.host, range.bytes, cudaMemcpyHostToDevice));
     }
   }
-  // What lies there now; checks that nothing was written before and after it.
+  // Reads the memory back; checks that nothing was written before and after it.
   void from_gpu() {
     for (Range& range : ranges_) {
       range.result.resize(range.bytes + 3 * kRoom);
@@ -189,7 +190,7 @@ class Copies {
   }
 
  private:
-  static constexpr std::size_t kRoom = 512;  // before and after a copy, to see stray writes
+  static constexpr std::size_t kRoom = 512;  // before and after a copy, to detect stray writes
   struct Range {
     std::byte* host = nullptr;
     std::size_t bytes = 0;
@@ -269,8 +270,8 @@ void compare_view(int number, const AnyView& view, const std::byte* gpu, TwinTol
 
 }  // namespace detail
 
-// Runs K on the CPU and on the GPU from the same memory and compares all that its views hold after.
-// Nothing may be written before and after them. `what` stands in failures.
+// Runs K on the CPU and on the GPU with the same memory and compares the contents of all its views.
+// Nothing may be written before and after them. `what` appears in failures.
 template <class K>
 void compare_twins(const std::string& what, const typename K::Args& args,
                    TwinTolerance tolerance = {}) {

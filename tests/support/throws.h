@@ -7,8 +7,7 @@
 
 namespace tessera::testing {
 
-// The message of the E that `body` throws; a text saying so when it throws nothing or something
-// else.
+// The message of the E that `body` throws; another text if it throws nothing or something else.
 template <class E, class Body>
 std::string thrown(Body&& body) {
   try {

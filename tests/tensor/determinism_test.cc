@@ -1,4 +1,4 @@
-// Operations without a fixed order: the list, and the refusal by name.
+// Operations without a fixed order: the list, and the error with the operation's name.
 #include "tessera/tensor/determinism.h"
 
 #include <catch2/catch.hpp>

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the given tests with the kernels for x86-64-v3, and one with a name that no kernels have.
+# Runs the given tests with the kernels for x86-64-v3, and one test with an unknown instruction set.
 set -eu
 # The results are this script's: the tests would overwrite each other's report, and the last one fails on purpose.
 unset XML_OUTPUT_FILE

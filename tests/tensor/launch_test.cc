@@ -1,4 +1,4 @@
-// From tensors to views, and what a launch leaves in the trace and the counters.
+// From tensors to views, and a launch's records in trace and counters.
 
 #include "tessera/tensor/kernels/launch.h"
 
@@ -55,7 +55,7 @@ TEST_CASE("resolve: storage that is not ready") {
   CHECK(thrown<StateError>([&] { write(x); }).find("is released") != std::string::npos);
   CHECK(thrown<StateError>([&] { fill_view(x); }).find("is released") != std::string::npos);
   CHECK(thrown<StateError>([&] { overwrite(x, "fill"); }).find("is released") != std::string::npos);
-  CHECK(x.version() == 0);  // a write that failed is none
+  CHECK(x.version() == 0);  // a failed write does not count
   Storage storage = x.storage();
   storage.materialize();
   storage.begin_fill();
@@ -96,7 +96,7 @@ TEST_CASE("launch: in stream order on a queued stream") {
   for (int i = 0; i < 500; ++i) {
     const Tensor y = Tensor::empty({1}, {.dtype = DType::kF64});
     launch<UnaryKernel>(kCpu, {read(x), write(y), UnaryOp::kNeg, DType::kF64});
-    x = y;  // the input goes back to the stream's memory while the kernel may still be waiting
+    x = y;  // the input returns to the stream's memory while the kernel may still be waiting
   }
   CHECK(x.item<double>() == 3);
 }

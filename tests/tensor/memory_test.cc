@@ -53,7 +53,7 @@ TEST_CASE("counters: current, peaks and their reset") {
   CHECK(counters.peak()[MemoryCategory::kGathered] == 128);
   CHECK(counters.peak()[MemoryCategory::kActivation] == 1024);
   CHECK(counters.peak_total() == 64 + 64 + 1024);
-  CHECK(counters.peak_model() == 64 + 128);  // parameter and gathered, before the gradient came
+  CHECK(counters.peak_model() == 64 + 128);  // parameter and gathered, no gradient yet
   counters.reset_peak();
   CHECK(counters.peak().total() == 128);
   CHECK(counters.peak_total() == 128);
@@ -132,7 +132,7 @@ TEST_CASE("block: counted to the rank that took it, rounded up, until it goes ba
   CHECK(counters.current()[MemoryCategory::kGathered] == 128);
   Block moved = std::move(block);
   CHECK(counters.current()[MemoryCategory::kGathered] == 128);
-  moved = Block();  // outside of the scope: still that rank's
+  moved = Block();  // outside the scope: still counted for that rank
   CHECK(counters.current().total() == 0);
   CHECK(counters.peak_model() == 128);
 }
@@ -184,7 +184,7 @@ TEST_CASE("block: what a destroyed stream kept is for everyone") {
   CHECK(take(bytes, other).data() == outliving_address);
 }
 
-// The host gives blocks back while queued work still uses them; the stream's next user comes after.
+// The host returns blocks while queued work still uses them; the stream's next user runs later.
 TEST_CASE("block: reuse is in stream order under load") {
   const Stream stream = queued("compute");
   constexpr std::size_t kBytes = 4096;
@@ -246,7 +246,7 @@ TEST_CASE("cache: small blocks are counted one by one") {
 TEST_CASE("cache: bounded") {
   const Stream stream = inlined("s");
   empty_cpu_cache();
-  // Sizes that grow by a third never fit a kept block, so without a bound all of them would stay.
+  // Sizes that grow by a third never fit a cached block, so without a bound all of them would stay.
   std::size_t sum = 0;
   for (std::size_t bytes = std::size_t{1} << 20; bytes < std::size_t{1} << 29; bytes += bytes / 3) {
     sum += bytes;
@@ -275,7 +275,7 @@ TEST_CASE("allocator: out of memory lists the bytes by category") {
   const std::string tail = " of them kept for reuse; use smaller batches or more ranks";
   REQUIRE(text.size() > tail.size());
   CHECK(text.substr(text.size() - tail.size()) == tail);
-  CHECK(current_rank_context()->memory().current().total() == 1088);  // a failure counts nothing
+  CHECK(current_rank_context()->memory().current().total() == 1088);  // a failure is not counted
 }
 
 TEST_CASE("allocator: out of memory names the largest holders of the rank") {
@@ -322,8 +322,8 @@ TEST_CASE("allocator: a limit of the process, for which kept blocks make room") 
   empty_cpu_cache();
   const std::size_t used = cpu_memory().from_system;
   set_cpu_memory_limit(used + (3 << 20));
-  take(2 << 20, stream);                      // kept from now on
-  const Block large = take(3 << 20, stream);  // needs the kept one's room
+  take(2 << 20, stream);                      // cached from now on
+  const Block large = take(3 << 20, stream);  // needs the cached block's memory
   CHECK(large.data() != nullptr);
   CHECK(thrown<OutOfMemory>([&] { take(1 << 20, stream); }).find("no room on cpu for 1048576") !=
         std::string::npos);
@@ -331,23 +331,23 @@ TEST_CASE("allocator: a limit of the process, for which kept blocks make room") 
   CHECK(take(1 << 20, stream).data() != nullptr);
 }
 
-// Under a sanitizer memory that was freed is kept, to find its uses.
+// Sanitizers keep freed memory, to detect its uses.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// Of the process, now.
+// Resident memory of the process.
 std::size_t resident_bytes() {
   std::size_t total = 0, resident = 0;
   std::ifstream("/proc/self/statm") >> total >> resident;
   return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-// From then on malloc maps nothing smaller by itself, and keeps what comes back.
+// Afterwards malloc maps no small allocation by itself, and keeps freed memory.
 void make_malloc_keep_more() {
   void* const once = std::malloc(std::size_t{30} << 20);
   *static_cast<volatile char*>(once) = 1;
   std::free(once);
 }
 
-// Blocks with something of malloc's between each two, which stays; all written to.
+// Blocks with malloc allocations in between, which stay; all are written to.
 struct Scattered {
   Scattered(const Stream& stream, std::size_t count, std::size_t bytes) {
     for (std::size_t i = 0; i < count; ++i) {
@@ -370,11 +370,11 @@ TEST_CASE("allocator: an emptied cache is memory that the process has no longer"
     const std::size_t before = resident_bytes();
     Scattered kept(stream, 48 * kMiB / bytes, bytes);
     kept.blocks.clear();
-    CHECK(resident_bytes() >= before + 40 * kMiB);  // kept for reuse
+    CHECK(resident_bytes() >= before + 40 * kMiB);  // cached for reuse
     CHECK(cached_cpu_bytes() >= 40 * kMiB);
     empty_cpu_cache();
     CHECK(cached_cpu_bytes() == 0);
-    // Small ones share their first and last pages with what lies between them.
+    // Small blocks share their first and last pages with the allocations in between.
     CHECK(resident_bytes() <= before + (bytes < 100000 ? 12 : 3) * kMiB);
   }
 }

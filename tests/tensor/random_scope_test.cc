@@ -102,7 +102,7 @@ TEST_CASE("outside a scope: manual_seed, this thread's calls, and the rank") {
   }).join();
   CHECK(elsewhere == first);
   CHECK(on_rank.layer != first.layer);
-  // manual_seed inside a scope counts from the end of the scope on.
+  // manual_seed inside a scope takes effect after the scope.
   {
     StepScope scope({.seed = 3, .step = 0});
     random::manual_seed(12);
@@ -125,7 +125,7 @@ TEST_CASE("replay: the same keys again, nested, with the state before put back")
     const random::State before = random::capture();
     const std::vector<RandomKey> forward = draw_three();
     const RandomKey after = next_key("a");
-    random::manual_seed(99);  // counts for nobody who replays
+    random::manual_seed(99);  // does not affect the replay
     for (int again = 0; again < 2; ++again) {
       RestoreScope replay(before);
       CHECK(random::first_sample() == (in_scope ? 6 : 0));

@@ -34,7 +34,7 @@ TEST_CASE("philox: the known answers of its authors") {
 }
 
 TEST_CASE("named_key: fixed for all time, apart for seeds and names") {
-  CHECK(random::named_key(0, "").value == 0xef46db3751d8e999u);  // XXH64 of nothing
+  CHECK(random::named_key(0, "").value == 0xef46db3751d8e999u);  // XXH64 of the empty string
   CHECK(random::named_key(1, "fc.weight") == random::named_key(1, "fc.weight"));
   CHECK_FALSE(random::named_key(1, "fc.weight") == random::named_key(2, "fc.weight"));
   CHECK_FALSE(random::named_key(1, "fc.weight") == random::named_key(1, "fc.bias"));
@@ -47,7 +47,8 @@ std::vector<T> normal_values(const Shape& shape, std::uint64_t key) {
   return x.to_vector<T>();
 }
 
-// What position i of a key's stream must be, computed by the baseline build of the same header.
+// The expected value at position i of a key's sequence, computed by the baseline build of the same
+// header.
 template <class T>
 T normal_at(std::uint64_t key, std::uint64_t i) {
   constexpr std::uint64_t kPerBlock = random::kNumbersPerBlock<T>;
@@ -195,7 +196,7 @@ double erfc_cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 TEST_CASE("normal_quantile: the inverse of the distribution function") {
   for (double x = -8; x <= 5; x += 0.0625) {
     const double p = erfc_cdf(x);
-    // What the rounding of p alone can move: about eps p / density.
+    // The error that rounding p alone can cause: about eps p / density.
     const double density = std::exp(-0.5 * x * x) / std::sqrt(2 * 3.14159265358979);
     CHECK(std::abs(random::normal_quantile(p) - x) < 1e-14 + 4e-16 * p / density);
   }
@@ -204,7 +205,7 @@ TEST_CASE("normal_quantile: the inverse of the distribution function") {
   CHECK(random::normal_quantile(1) == std::numeric_limits<double>::infinity());
 }
 
-// The share of numbers below x.
+// The fraction of numbers below x.
 double share_below(const std::vector<double>& values, double x) {
   const auto below = std::count_if(values.begin(), values.end(), [=](double v) { return v < x; });
   return static_cast<double>(below) / static_cast<double>(values.size());

@@ -74,7 +74,7 @@ TEST_CASE("check: arguments are evaluated only on failure") {
 TEST_CASE("rank context: the failure handler is called once") {
   RankContext context(0, 1, 1);
   const auto error = std::make_exception_ptr(std::runtime_error("boom"));
-  context.report_failure(error);  // nobody to tell
+  context.report_failure(error);  // no handler is set
   int calls = 0;
   context.set_failure_handler([&](std::exception_ptr seen) {
     ++calls;

@@ -10,7 +10,7 @@ namespace {
 TEST_CASE("scope names: joined from the outermost part, also through parts that are not open") {
   const auto root = make_scope_name(), list = make_scope_name(), block = make_scope_name();
   block->set("3", list);
-  list->set("blocks", root);  // later than its child, as members are registered
+  list->set("blocks", root);  // after its child, as modules are registered
   CHECK(current_scope_text() == "outside modules");
   CHECK(current_scope() == nullptr);
   NamedScope in_root(*root);

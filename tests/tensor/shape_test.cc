@@ -66,7 +66,7 @@ TEST_CASE("shape: strides") {
   CHECK(contiguous_strides({}) == Shape{});
   CHECK(contiguous_strides({4, 0, 3}) == Shape{0, 3, 1});
   CHECK(is_contiguous({2, 3}, {3, 1}));
-  CHECK(is_contiguous({2, 1, 3}, {3, 77, 1}));  // an extent of 1 has no step
+  CHECK(is_contiguous({2, 1, 3}, {3, 77, 1}));  // the stride of an extent of 1 does not matter
   CHECK(is_contiguous({2, 0, 3}, {5, 5, 5}));
   CHECK(is_contiguous({}, {}));
   CHECK_FALSE(is_contiguous({3, 2}, {1, 3}));

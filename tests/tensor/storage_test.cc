@@ -52,7 +52,7 @@ TEST_CASE("storage: what is retired is told why, whatever is asked of it") {
   CHECK(thrown<StateError>([&] { other_handle.data(); }) == "[storage.data" + text);
   CHECK(thrown<StateError>([&] { storage.begin_fill(); }) == "[storage.begin_fill" + text);
   CHECK(thrown<StateError>([&] { storage.materialize(); }) == "[storage.materialize" + text);
-  storage.release();  // nothing to do
+  storage.release();  // no-op
   CHECK(storage.detach().empty());
 }
 
@@ -72,7 +72,7 @@ TEST_CASE("storage: states and what is legal in each") {
         "[storage.filling_data] " + released);
   CHECK(thrown<StateError>([&] { storage.begin_fill(); }) == "[storage.begin_fill] " + released);
   CHECK(thrown<StateError>([&] { storage.end_fill(); }) == "[storage.end_fill] " + released);
-  storage.release();  // nothing to do
+  storage.release();  // no-op
   storage.materialize();
   CHECK(storage.state() == StorageState::kReady);
   void* const data = storage.data();
@@ -150,12 +150,12 @@ TEST_CASE("storage: bytes are counted from materialize to release or the detache
     Block block = storage.detach();
     CHECK(storage.state() == StorageState::kReleased);
     CHECK(gathered() == 128);
-    storage.materialize();  // beside the detached bytes
+    storage.materialize();  // in addition to the detached bytes
     CHECK(gathered() == 256);
     Block moved = std::move(block);
     moved = Block();
     CHECK(gathered() == 128);
-    CHECK(storage.detach().bytes() == 100);  // a temporary: back at once
+    CHECK(storage.detach().bytes() == 100);  // a temporary: returned at once
     CHECK(gathered() == 0);
     CHECK(storage.detach().empty());
     storage.materialize();

@@ -1,4 +1,4 @@
-// What a failing closure does to its stream, to those that wait for it, and to the rank.
+// The effect of a failing closure on its stream, on streams that wait for it, and on the rank.
 
 #include <atomic>
 #include <catch2/catch.hpp>

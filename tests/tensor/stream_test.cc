@@ -172,7 +172,7 @@ TEST_CASE("event: an inline stream waits on the host") {
   CHECK(value == 7);
 }
 
-// Two streams hand one plain counter back and forth; every update must see the one before it.
+// Two streams take turns updating one plain counter; every update must see the previous one.
 TEST_CASE("event: order between streams under load") {
   const Stream a = queued("a");
   const Stream b = queued("b");

@@ -1,4 +1,4 @@
-// Tensors on queued CPU streams, whose work is a function that the host runs on their elements.
+// Tensors on queued CPU streams whose work is a host function on their elements.
 
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -37,7 +37,7 @@ TEST_CASE("tensor: a queued stream writes values in its order, and reading waits
   CHECK(x.to_vector<float>() == std::vector<float>{2, 4, 6});
 }
 
-// Temporaries die on the host long before the queue reaches their values.
+// Temporaries are destroyed on the host long before the queue reaches their values.
 TEST_CASE("tensor: short-lived tensors on a queued stream under load") {
   const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "compute");
   const StreamGuard guard(stream);

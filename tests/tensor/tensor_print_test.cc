@@ -20,7 +20,7 @@ Tensor counting(const Shape& shape) {
   return Tensor::from_vector(values, shape);
 }
 
-// The text of a tensor of the default device, which stands for {}.
+// The text of a tensor on the default device, whose name replaces {}.
 std::string here(std::string text) {
   const std::size_t at = text.find("{}");
   return text.replace(at, 2, default_device().str());

@@ -26,7 +26,7 @@ Tensor counting(const Shape& shape) {
   return Tensor::from_vector(values, shape);
 }
 
-/// The plain definition of reading a strided view, one index at a time.
+/// The plain definition of reading a strided view, index by index.
 Values read_slowly(const Tensor& x) {
   const auto elements = static_cast<std::int64_t>(x.storage().bytes() / sizeof(std::int64_t));
   const Values data =
@@ -356,7 +356,7 @@ TEST_CASE("tensor: who else can reach its elements") {
   Tensor x = Tensor::empty({4, 6});
   CHECK(x.is_sole_owner());
   const auto alone_beside = [&](auto other) {
-    (void)other;  // lives until the answer
+    (void)other;  // lives until the result is known
     return x.is_sole_owner();
   };
   CHECK_FALSE(alone_beside(x));
@@ -366,7 +366,7 @@ TEST_CASE("tensor: who else can reach its elements") {
   CHECK(x.is_sole_owner());
   const Tensor rows = x.slice(0, 0, 2);
   CHECK_FALSE(rows.is_sole_owner());
-  x = Tensor();  // a view whose base is gone
+  x = Tensor();  // a view whose base is destroyed
   CHECK(rows.is_sole_owner());
   const Tensor column = rows.select(1, 0);
   CHECK_FALSE(rows.is_sole_owner());

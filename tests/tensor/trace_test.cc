@@ -1,5 +1,5 @@
-// Timed traces: stamps of records, begin and end of the work of streams, waits of the host, and
-// what holds when the trace ends first or is full. Untimed traces have none of it.
+// Timed traces: stamps of records, begin and end of streams' work, host waits, and a trace that
+// ends first or is full. Untimed traces have none of these.
 #include "tessera/tensor/trace.h"
 
 #include <atomic>

@@ -174,8 +174,8 @@ struct ExtremeFold {
   template <class A>
   TESSERA_HD static A fold(A a, A b) {
     const bool better = largest ? b > a : b < a;
-    return (better | (b != b)) ? b : a;  // | instead of ||: without branches the compiler
-                                         // vectorizes it
+    // | instead of ||: without branches the compiler vectorizes it.
+    return (better | (b != b)) ? b : a;
   }
   TESSERA_HD static Total finish(Total total, double, const ReduceNumbers&) { return total; }
 };

@@ -15,8 +15,8 @@ namespace tessera {
 struct RadixPlan {
   static constexpr int kDigits = 256;
   static constexpr int kDigitBits = 8;
-  static constexpr std::int64_t kThreads =
-      256;  ///< threads of a block, and records that it takes at a time
+  /// Threads of a block, and records that it takes at a time.
+  static constexpr std::int64_t kThreads = 256;
   static constexpr std::int64_t kMostTiles = 512;  ///< tiles of a line
 
   std::int64_t lines = 0;

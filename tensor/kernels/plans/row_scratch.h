@@ -1,6 +1,6 @@
 #pragma once
 
-/// Scratch memory of kernels that work row by row: if a row cannot be used as it lies in memory,
+/// Scratch memory of kernels that work row by row: if a row cannot be used in place,
 /// each thread needs room for a converted copy.
 
 #include <cstddef>

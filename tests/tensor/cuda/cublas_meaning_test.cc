@@ -1,4 +1,4 @@
-// What statuses of cuBLAS mean.
+// The meaning of cuBLAS statuses.
 #include "tessera/tensor/kernels/cuda/cublas/cublas_meaning.h"
 
 #include <catch2/catch.hpp>

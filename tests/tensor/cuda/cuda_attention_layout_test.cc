@@ -1,4 +1,4 @@
-// How attention and convolution are cut and shared out on a GPU, and who computes them.
+// The division of attention and convolution on a GPU, and the choice between cuDNN and our kernels.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr CudnnFacts kHopper{.version = 91900, .major = 9};
 
-// Operands whose addresses are never read.
+// Operands whose memory is never read.
 ConstView operand(const Shape& shape, DType dtype = DType::kBF16) {
   ConstView x;
   x.data = reinterpret_cast<const void*>(std::uintptr_t{4096});
@@ -218,7 +218,7 @@ TEST_CASE("a plan is made once for each problem, by whatever thread comes first"
   CHECK(made == 10);
   CHECK(get(-1) == nullptr);
   CHECK(get(-1) == nullptr);
-  CHECK(made == 11);  // that there is no plan is remembered
+  CHECK(made == 11);  // "no plan" is cached too
 }
 
 TEST_CASE("cuDNN is asked for convolutions whose extents have 32 bits") {

@@ -1,4 +1,4 @@
-// What statuses of cuDNN mean.
+// The meaning of cuDNN statuses.
 #include <catch2/catch.hpp>
 #include <string>
 

@@ -1,5 +1,5 @@
-// How CUDA kernels follow indices and sort: dims, rows shared out to threads, plans, keys and the
-// network of short sorts.
+// How CUDA kernels use indices and sort: dims, distribution of rows over threads, plans, keys and
+// the network of short sorts.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -129,7 +129,7 @@ TEST_CASE("scatter: short lines and many lines are walked, others are sorted") {
   CHECK(embedding.items() == 65536);
   CHECK(embedding.keys == 50'257);
   CHECK(embedding.radix().passes == 2);
-  // A key beyond the last stands for "nowhere".
+  // A key beyond the last one means "no destination".
   CHECK(scatter_plan(rows_walk(100, 255)).radix().passes == 1);
   CHECK(scatter_plan(rows_walk(100, 256)).radix().passes == 2);
 
@@ -138,7 +138,7 @@ TEST_CASE("scatter: short lines and many lines are walked, others are sorted") {
   CHECK(own.items() == 10'000);
   CHECK(own.keys == 3000);
   CHECK_FALSE(scatter_plan(lines_walk(ScatterPlan::kManyLines, 1000, 300)).sorted);
-  // What 32 bits do not count.
+  // Exceeds 32 bits.
   CHECK_FALSE(scatter_plan(rows_walk(100, std::int64_t{1} << 32)).sorted);
   CHECK_FALSE(scatter_plan(lines_walk(1000, 100, 5'000'000)).sorted);
   CHECK_FALSE(scatter_plan(lines_walk(0, 100, 10)).sorted);

@@ -1,5 +1,5 @@
-// What errors of the CUDA runtime mean, which GPUs are refused, sizes of pinned pieces, and what a
-// process without the GPU is told.
+// The meaning of CUDA runtime errors, unusable GPUs, sizes of pinned pieces, and the message of a
+// process that lacks the GPU.
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>

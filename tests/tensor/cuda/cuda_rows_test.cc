@@ -1,5 +1,5 @@
-// How CUDA kernels that work along rows and lines share them out, and how reductions are cut: pure
-// functions, without a GPU.
+// How CUDA kernels distribute rows and lines, and how reductions are split: pure functions, without
+// a GPU.
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,5 @@
-// How elementwise kernels cut their work into runs, and transposing copies into tiles: every
-// element is one thread's, whatever the plan.
+// How elementwise kernels split their work into runs, and transposing copies into tiles: every
+// element belongs to one thread, in every plan.
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <vector>
@@ -43,7 +43,7 @@ TEST_CASE("runs: of what is aligned") {
   CHECK(run_of({100}, reads(4, {1}), writes(4, {1}, 8)) == 1);
   CHECK(run_of({100}, reads(8, {1}, 16), writes(8, {1})) == 4);
   CHECK(run_of({100}, reads(1, {1}, 4), writes(1, {1})) == 4);
-  // A number lies nowhere; neither does its address count.
+  // A number is not in memory, so its address does not count.
   CHECK(run_of({100}, reads(0, {}, 3), writes(2, {1})) == 8);
 }
 
@@ -59,7 +59,7 @@ TEST_CASE("runs: along the last dim, of rows of whole runs") {
   CHECK(run_of({5, 16}, reads(2, {16, 1}), writes(2, {1, 0})) == 1);
 }
 
-// Where each element of the operands must lie, in row-major order.
+// The expected offset of an element of the operands, in row-major order.
 std::int64_t offset_of(const Shape& shape, const Shape& strides, std::int64_t element) {
   std::int64_t at = 0;
   for (int d = shape.ndim() - 1; d >= 0; --d) {
@@ -69,7 +69,8 @@ std::int64_t offset_of(const Shape& shape, const Shape& strides, std::int64_t el
   return at;
 }
 
-// Runs all threads of the tiles; each element must be visited once, where both operands have it.
+// Runs all threads of the tiles; each element must be visited once, at the right offset of both
+// operands.
 template <int G>
 void check_visits(const Shape& shape, const Shape& x, const Shape& y, std::size_t bytes) {
   const Runs<2> runs = cuda::plan_runs<2>(shape, {reads(bytes, x), writes(bytes, y)}, G);

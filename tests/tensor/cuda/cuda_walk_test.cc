@@ -1,4 +1,4 @@
-// Which thread of a launch has which element, and where elements lie.
+// The elements of each thread of a launch, and the offsets of elements.
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <limits>
@@ -36,7 +36,7 @@ TEST_CASE("launch shapes: every element is one thread's") {
 
 // ---- division ----------------------------------------------------------------------------------
 
-// Quotients around every multiple that `n` is next to are where a wrong magic number shows.
+// A wrong magic number shows in quotients near multiples of the divisor.
 template <class U>
 bool divides(U d, U n) {
   const cuda::Divisor<U> by = cuda::make_divisor(d);
@@ -56,7 +56,7 @@ TEST_CASE("divisors: all small numbers") {
   CHECK(wrong == 0);
 }
 
-// Divisors near powers of 2 and in between, dividends next to their multiples and at the end.
+// Divisors near powers of 2 and in between; dividends near their multiples and at the end.
 template <class U>
 std::int64_t wrong_at_edges() {
   constexpr int kBits = std::numeric_limits<U>::digits;
@@ -133,7 +133,7 @@ TEST_CASE("walks: beyond what 32 bits count") {
   const std::int64_t far = 2 * wide + 5;
   CHECK(cuda::offset_at(walk, 0, far) == (std::int64_t{2} << 40) + 15);
   CHECK(cuda::offset_at(walk, 1, far) == 5);
-  // The last shape that 32 bits count, and the first that they do not.
+  // The largest shape for 32-bit arithmetic, and the next one.
   const std::int64_t most = std::numeric_limits<std::int32_t>::max();
   CHECK(cuda::make_walk<1>({most}, {Shape{2}}).narrow);
   CHECK(cuda::offset_at(cuda::make_walk<1>({most}, {Shape{2}}), 0, most - 1) == 2 * (most - 1));

@@ -1,4 +1,4 @@
-// How CUDA kernels cut work up: segments of optimizers, windows of pools, chunks of channels.
+// How CUDA kernels split their work: segments of optimizers, windows of pools, chunks of channels.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <vector>
@@ -25,7 +25,7 @@ TEST_CASE("segments: every element is in one block's part") {
   }
   CHECK(list.count == 5);
   CHECK(list.chunks() == 1 + 1 + 1 + 2 + 245);
-  std::vector<std::int64_t> reached(5);  // the end of what was seen of each segment
+  std::vector<std::int64_t> reached(5);  // the end of the visited part of each segment
   for (unsigned chunk = 0; chunk < list.chunks(); ++chunk) {
     const cuda::SegmentPart part = cuda::part_of(list, chunk);
     auto& end = reached[static_cast<std::size_t>(part.segment)];

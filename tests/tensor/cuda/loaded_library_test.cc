@@ -1,4 +1,4 @@
-// Libraries that a program loads itself: functions of one, and what is said where something is
+// Libraries that a program loads itself: calling a function, and the errors if something is
 // missing.
 #include "tessera/tensor/kernels/cuda/loaded_library.h"
 

@@ -1,5 +1,5 @@
-// The plan of a product on a GPU, read as the library would read it: plain loops over matrices by
-// columns, compared with a plain product by rows.
+// The plan of a product on a GPU, interpreted as the library would: plain loops over column-major
+// matrices, compared with a plain row-major product.
 #include "tessera/tensor/kernels/cuda/cublas/matmul_plan.h"
 
 #include <catch2/catch.hpp>
@@ -26,7 +26,7 @@ using testing::thrown;
 
 constexpr DType kFloating[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF64};
 
-// Numbers that stand for a tensor's memory, whatever its dtype; views point at its begin.
+// Numbers in place of a tensor's memory, for any dtype; views point at the first one.
 struct Memory {
   Shape shape, strides;
   std::vector<double> values;
@@ -49,7 +49,7 @@ struct Memory {
   double at(std::int64_t matrix, std::int64_t row, std::int64_t column) const {
     return values[static_cast<std::size_t>(offset(matrix, row, column))];
   }
-  // The address counts for alignment alone; nothing is read through it.
+  // The address is used for alignment only; it is never dereferenced.
   template <class AnyView>
   AnyView view(DType dtype, std::uintptr_t address = 4096) const {
     AnyView out;
@@ -68,7 +68,8 @@ Shape joined(const Shape& batch, std::int64_t rows, std::int64_t columns) {
   return shape;
 }
 
-// [batch..., rows, columns] by rows or by columns, each `gap` longer than it must be.
+// [batch..., rows, columns] by rows or by columns, with `gap` additional elements per row or
+// column.
 Memory memory(const Shape& batch, std::int64_t rows, std::int64_t columns, bool by_rows,
               std::int64_t gap, double seed) {
   const std::int64_t step = (by_rows ? columns : rows) + gap;
@@ -81,7 +82,7 @@ Memory memory(const Shape& batch, std::int64_t rows, std::int64_t columns, bool 
   return Memory(joined(batch, rows, columns), strides, seed);
 }
 
-// What the library reads at (row, column) of op(matrix).
+// The library's value at (row, column) of op(matrix).
 double element(const std::vector<double>& values, const LtMatrix& matrix, bool transposed,
                std::int64_t base, std::int64_t row, std::int64_t column) {
   if (transposed) std::swap(row, column);
@@ -111,8 +112,8 @@ void interpret(const LtProduct& product, const MatmulCall& call, const Memory& a
   }
 }
 
-// Runs the plan's calls and compares c, every byte of it that no call should touch included.
-// Returns how many calls there were.
+// Runs the plan's calls and compares c, including all bytes that no call should write. Returns the
+// number of calls.
 std::int64_t check_plan(const Memory& a, const Memory& b, const Memory& c) {
   const MatmulKernel::Args args = {.a = a.view<ConstView>(DType::kF32),
                                    .b = b.view<ConstView>(DType::kF32),
@@ -135,11 +136,11 @@ std::int64_t check_plan(const Memory& a, const Memory& b, const Memory& c) {
       }
     }
   }
-  CHECK((got == expected));  // without a list of both
+  CHECK((got == expected));  // prints no list of both
   return plan.calls;
 }
 
-// A product of 4 x 8 by 8 x 16, for what depends on dtypes and addresses.
+// A product of 4 x 8 by 8 x 16, for tests of dtypes and addresses.
 struct Plain {
   DType operands = DType::kF32, result = DType::kF32, bias = DType::kF32;
   bool has_bias = false, has_before = false;
@@ -199,11 +200,11 @@ TEST_CASE("plan: batches of several strides are walked, but for the longest") {
   const Memory values({2, 3, 4, 5}, {60, 5, 15, 1}, 3);
   CHECK(check_plan(memory({2, 3}, 4, 4, true, 0, 4), values,
                    Memory({2, 3, 4, 5}, {60, 5, 15, 1}, 5)) == 2);
-  // A dim of a, b or c alone is in the way.
+  // One operand has a dim that cannot be merged.
   const Memory swapped({3, 2, 4, 5}, {20, 60, 5, 1}, 1);
   CHECK(check_plan(swapped, memory({3, 2}, 5, 2, true, 0, 2), memory({3, 2}, 4, 2, true, 0, 3)) ==
         2);
-  // Three dims, none of which goes with the next.
+  // Three dims, none of which can be merged with the next.
   const Memory mixed({2, 3, 4, 2, 2}, {4, 32, 8, 2, 1}, 1);
   CHECK(check_plan(mixed, memory({2, 3, 4}, 2, 3, true, 0, 2),
                    memory({2, 3, 4}, 2, 3, true, 0, 3)) == 2);
@@ -319,7 +320,7 @@ TEST_CASE("plan: gelu_tanh of 16-bit results is the library's, where it can keep
   CHECK_FALSE(gelu.plan().fuses);
   gelu.has_bias = false;
   gelu.before_address += 8;
-  // Every matrix of a batch that is walked must begin where the first does.
+  // Every matrix of a batch that is looped over must have the alignment of the first.
   for (const auto& [step, fits] : {std::pair<std::int64_t, bool>{200, true}, {204, false}}) {
     const Memory a = memory({3, 2}, 4, 8, true, 0, 1), b({3, 2, 8, 16}, {0, 128, 16, 1}, 2),
                  c = memory({3, 2}, 4, 16, true, 0, 3);

@@ -1,4 +1,4 @@
-// Rows for ops/create.h, random.h and ops/random.h: tensors made and filled.
+// Rows for ops/create.h, random.h and ops/random.h: tensors that are created and filled.
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/random.h"
 #include "tessera/tensor/random.h"
@@ -9,7 +9,7 @@ namespace {
 
 const random::Box kBox = {.global = {6, 5}, .offset = {2, 0}};
 
-// A part of kBox, and tensors that are none.
+// A tensor that fits kBox, and the shapes that do not.
 Operand box(const Operand& operand) { return operand.not_shaped({5, 5}).not_shaped({5}); }
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace tessera::testing {
 namespace {
 
-// Operands that broadcast with each other, and those that no longer do.
+// Operands that broadcast with each other, and shapes that do not.
 const Operand kWide = any({3, 5}).not_shaped({3, 4});
 const Operand kRow = any({5}).not_shaped({4});
 const Operand kColumn = any({3, 1}).not_shaped({4, 1});
@@ -15,9 +15,9 @@ struct Binary {
   Tensor (*call)(const TensorOrNumber&, const TensorOrNumber&);
 };
 
-// What is written into: neither of a lower kind than the result nor smaller.
+// An output: its kind must not be lower than the result's, and its shape not smaller.
 const Operand kTarget = kWide.not_shaped({3, 1}).not_of({DType::kI64});
-// What is added to it may not be larger either.
+// The operand that is added to it must not be larger either.
 const Operand kRowInto = kRow.not_shaped({2, 3, 5});
 
 struct BinaryInPlace {
@@ -100,7 +100,7 @@ Operations in_place_operations() {
        }) {
     table.push_back({name, {kTarget, kRowInto}, [op](const Call& t) { op(t[0], t[1]); }});
     table.push_back({name, {kTarget}, [op](const Call& t) { op(t[0], 0.5); }});
-    table.back().operands[0].wrong_shapes.clear();  // every shape takes a number
+    table.back().operands[0].wrong_shapes.clear();  // every shape broadcasts with a number
   }
   return table;
 }

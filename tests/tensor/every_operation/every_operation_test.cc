@@ -1,5 +1,5 @@
-// Every operation, by the table of its rows: on the null device as on the CPU, and refusing what it
-// cannot take with a message that says what was wrong.
+// Every operation, from the table of rows: works on the null device as on the CPU, and rejects
+// invalid operands with a message that says what is wrong.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -39,7 +39,7 @@ Call valid_call(const Operation& operation, Device device) {
   return call;
 }
 
-// What is wrong with the answer to a call with `replacement` for operand i, or nothing.
+// What is wrong with the outcome of a call with `replacement` as operand i; empty: nothing.
 std::string complaint(const Operation& operation, std::size_t i, const Tensor& replacement,
                       const std::vector<std::string>& facts) {
   Call call = valid_call(operation, kCpu);
@@ -55,7 +55,7 @@ std::string complaint(const Operation& operation, std::size_t i, const Tensor& r
   return "";
 }
 
-// For every row the complaints of `check(row, operand number)`, as one list.
+// The complaints of `check(row, operand number)` over all rows, as one list.
 template <class Check>
 void check_operands(Check&& check) {
   for (const Operation& operation : every_operation()) {
@@ -75,7 +75,7 @@ struct Plan {
   std::int64_t workspace = 0;
 };
 
-// With the operands of f32 in another floating dtype; empty where that is refused.
+// With the f32 operands in another floating dtype; empty if that is rejected.
 std::optional<Plan> plan_of(const Operation& operation, Device device, DType dtype) {
   return with_threads(2, [&]() -> std::optional<Plan> {
     Operation other = operation;

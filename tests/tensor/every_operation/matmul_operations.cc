@@ -5,7 +5,7 @@
 namespace tessera::testing {
 namespace {
 
-// The same products in dtypes that other code multiplies.
+// The same products in the dtypes that use other code.
 void add_other_dtypes(Operations& table) {
   for (DType dtype : {DType::kF64, DType::kBF16, DType::kF16}) {
     const Operand a = any({6, 5}).in(dtype).not_of({DType::kI64, DType::kF32}),

@@ -77,7 +77,7 @@ Operations optim_operations() {
                     .lr = 0.1,
                     .momentum_factor = 0.9}});
        }},
-      {"sgd_step",  // without a state, a wider parameter takes the gradient
+      {"sgd_step",  // without state, a wider parameter accepts the gradient
        {parameter.not_of({DType::kI64}), state},
        [](const Call& t) { sgd_step({{.parameter = t[0], .gradient = t[1], .lr = 0.1}}); }},
       {"adam_step",

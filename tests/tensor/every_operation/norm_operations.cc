@@ -8,15 +8,15 @@ namespace {
 // The operands of a norm of [4, 6, 3]: over the last dim, or over its 6 channels.
 const Operand kRows = matching({4, 6, 3}).not_shaped({4, 6, 5}).not_shaped({}, "shape []");
 const Operand kChannels = matching({4, 6, 3}).not_shaped({4, 5, 3}).not_shaped({6}, "shape [6]");
-// Groups are counted before anything is compared, and running statistics before the others.
+// Groups are checked before other operands, and running statistics before the others.
 const Operand kGroups = matching({4, 6, 3})
                             .not_shaped({4, 5, 3}, "5 channels do not split into 2 groups")
                             .not_shaped({4, 8, 3});
 const Operand kBatch =
     matching({4, 6, 3}).not_shaped({4, 5, 3}, "of shape [5]").not_shaped({6}, "shape [6]");
-// The gradient of what they give.
+// The gradient of the norms' results.
 const Operand kSlope = matching({4, 6, 3}).not_shaped({4, 6, 5}).not_shaped({6});
-// An input and what is added to it before it is normalised.
+// An input and the residual that is added before normalisation.
 const Operand kSummed =
     matching({4, 6, 3}).not_shaped({4, 6, 5}).not_shaped({}, "shapes [] and [4, 6, 3]");
 const Operand kResidual = matching({4, 6, 3}).not_shaped({4, 6, 5}).not_shaped({3});
@@ -28,10 +28,10 @@ const Operand kChannelStatistic = matching({6}).not_shaped({4}).not_shaped({6, 1
 const Operand kRunning = floating({6}).not_shaped({4});
 const Operand kCount =
     Operand{.shape = {}, .dtype = DType::kF64}.not_of({DType::kF32}).not_shaped({2});
-// Of another dtype x would not agree with the others, but needs no other.
+// x may have any floating dtype that matches the others, but requires none.
 const Operand kInput = floating({4, 6, 3}).not_shaped({6}, "shape [6]");
 
-// The same of bf16, where weights and statistics are of f32.
+// The same in bf16, with weights and statistics in f32.
 Operand half(const Operand& x) { return x.not_of({DType::kI64, DType::kF64}).in(DType::kBF16); }
 
 GroupNormOptions groups() { return {.groups = 2}; }

@@ -1,6 +1,6 @@
 #pragma once
 
-// A row of the table of operations: how to call one, and what it must refuse.
+// A row of the table of operations: how to call one, and which operands it must reject.
 
 #include <functional>
 #include <string>
@@ -11,13 +11,13 @@
 
 namespace tessera::testing {
 
-// A shape that an operand must not have, and what the message then says; empty: the shape itself.
+// A shape that the operation must reject, and the text of the message; empty: the shape itself.
 struct WrongShape {
   Shape shape;
   std::string says = {};
 };
 
-// A tensor that an operation takes.
+// A tensor operand of an operation.
 struct Operand {
   Shape shape;
   DType dtype = DType::kF32;
@@ -47,17 +47,17 @@ struct Operand {
   }
 };
 
-// Of f32, and any other dtype would do, or promotes.
+// f32; any other dtype is accepted, or promotes.
 inline Operand any(const Shape& shape) { return {.shape = shape}; }
-// Of f32; integers are refused.
+// f32; integers are rejected.
 inline Operand floating(const Shape& shape) { return any(shape).not_of({DType::kI64}); }
-// Of f32; any other dtype is refused, so also one that other operands do not have.
+// f32; any other dtype is rejected, because it differs from the other operands'.
 inline Operand matching(const Shape& shape) {
   return any(shape).not_of({DType::kI64, DType::kF64});
 }
-// Of f32 where that is the dtype of other operands, whatever it is.
+// f32; must have the dtype of the other operands, which may be any.
 inline Operand same(const Shape& shape) { return any(shape).not_of({DType::kF64}); }
-// Where calls run along dim 1.
+// For calls along dim 1.
 inline const std::string kNoDim1 = "dim 1 does not exist in a tensor of 1 dims";
 inline Operand with_dim_1(const Operand& x) { return x.not_shaped({5}, kNoDim1); }
 // Positions: i64, or i32.
@@ -65,7 +65,7 @@ inline Operand positions(const Shape& shape) {
   return Operand{.shape = shape, .dtype = DType::kI64}.not_of({DType::kF32, DType::kU8});
 }
 
-// The tensors of one call, and where results without operands are to be made.
+// The tensors of one call, and the device of results without operands.
 struct Call {
   std::vector<Tensor> tensors;
   Device device;
@@ -80,12 +80,13 @@ struct Operation {
   std::string name;  // as declared, and as its errors are tagged
   std::vector<Operand> operands;
   std::function<void(const Call&)> call;
-  std::string tag = {};  // of errors: for the pieces of one operation, which say its name
+  std::string tag = {};  // of errors, if not the name: for the parts of one operation, which report
+                         // its name
 };
 using Operations = std::vector<Operation>;
 
 // The rows, by the header that declares the operations. operation_table_test.py compares them with
-// the headers: a row is `{"name", ...` and calls `name`.
+// the headers: a row begins with `{"name", ...` and calls `name`.
 Operations elementwise_operations();
 Operations in_place_operations();
 Operations unary_operations();

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 
-# What has no row, and why.
+# Functions without a row, and the reason.
 EXCEPTIONS = {
     "operator+": "add",
     "operator-": "sub",

@@ -9,7 +9,7 @@ namespace {
 using Scattered = Tensor (*)(const Tensor&, int, const Tensor&, const Tensor&);
 using ScatteredInPlace = void (*)(const Tensor&, int, const Tensor&, const Tensor&);
 
-// x, the index and the source of scatter, along dim 1. Where they are added, bools are refused.
+// x, the index and the source of scatter, along dim 1. For sums, bool is rejected.
 template <class Op>
 Operation scattering(const char* name, Op op, bool adds = false) {
   std::vector<DType> wrong = {DType::kF64};

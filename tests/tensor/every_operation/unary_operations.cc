@@ -58,7 +58,7 @@ void add_functions(Operations& table) {
 }
 
 void add_functions_in_place(Operations& table) {
-  // The result of an integer is floating, and cannot go where integers are.
+  // The result for an integer is floating, and cannot be written to an integer tensor.
   const std::vector<DType> integers = {DType::kI64, DType::kBool};
   for (const auto& [name, op, refused] : {
            UnaryInPlace{"neg_", neg_, {DType::kBool}},

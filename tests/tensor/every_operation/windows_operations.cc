@@ -21,7 +21,7 @@ AttentionOptions rule(const Tensor& mask) {
 const Shape kImage = {2, 4, 7, 9}, kFilter = {6, 2, 3, 3}, kMapped = {2, 6, 5, 7};
 const Shape kLine = {2, 4, 9}, kPooled = {2, 4, 3, 4};
 
-// The operand of a pool: with too few dims, and without a window.
+// The operand of a pool; too few dims and no window are rejected.
 Operand pooled(const Shape& shape) {
   const Shape empty = shape.with(shape.ndim() - 1, 0);
   return floating(shape).not_shaped({4, 9}).not_shaped(empty);

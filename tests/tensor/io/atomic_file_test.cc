@@ -1,4 +1,4 @@
-// What a file may take the place of. That it appears whole is tested with safetensors.
+// What an AtomicFile may replace. The safetensors tests check that a file appears complete.
 #include "tessera/tensor/io/atomic_file.h"
 
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-// Exceptions as a person reads them, and text that is safe on a terminal.
+// Exceptions as text for people, and text that is safe on a terminal.
 #include "tessera/tensor/io/failure_text.h"
 
 #include <catch2/catch.hpp>

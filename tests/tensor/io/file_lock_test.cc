@@ -82,7 +82,7 @@ TEST_CASE("no two have the lock at once, though each removes its file") {
     while (alone < 100) {
       const auto lock = try_lock_file("test", path, "thing");
       if (!lock) continue;
-      if (mkdir(inside.c_str(), 0700) != 0) _exit(1);  // somebody else is in
+      if (mkdir(inside.c_str(), 0700) != 0) _exit(1);  // another process is inside
       std::this_thread::yield();
       if (rmdir(inside.c_str()) != 0) _exit(1);
       ++alone;

@@ -54,7 +54,7 @@ TEST_CASE("files are ours to replace in a folder with the marker") {
   CHECK(check_text(folder + "/missing") == kFine);
   write_bytes(folder + "/c", "mine");
   CHECK(check_text(folder) == kFine);
-  CHECK(check_text(folder + "/c") == kFine);  // whoever makes the folder will be told
+  CHECK(check_text(folder + "/c") == kFine);  // creating the folder will report it
   write_bytes(folder + "/b", "mine");
   CHECK(check_text(folder) == foreign(folder + "/b"));
   mark_folder("test", folder, "run");

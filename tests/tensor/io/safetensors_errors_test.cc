@@ -1,4 +1,4 @@
-// Safetensors files that are not what they should be, and files that cannot be written.
+// Invalid safetensors files, and files that cannot be written.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 using namespace testing;
 
-// What opening a file of these bytes says, with the file's path as FILE.
+// The error of opening a file with these bytes, with the file's path as FILE.
 std::string opening(const std::string& bytes) {
   const std::string path = temporary_path("safetensors_errors", "bad.safetensors");
   write_bytes(path, bytes);
@@ -32,7 +32,7 @@ std::string with_header(const std::string& header, std::size_t elements = 0) {
   return opening(safetensors_bytes(header, std::string(elements, '\0')));
 }
 
-// One tensor "a", its description as given.
+// One tensor "a" with the given description.
 std::string with_tensor(const std::string& fields, std::size_t elements = 0) {
   return with_header(R"({"a":{)" + fields + "}}", elements);
 }
@@ -238,7 +238,7 @@ TEST_CASE("safetensors: a file that cannot be completed leaves the old one") {
   CHECK(read_bytes(path) == before);
   CHECK(files_beside(path) == 1);
 
-  // A file that is open keeps its contents when another takes its place.
+  // An open file keeps its contents when another file replaces it.
   write_safetensors(path, {{"x", full({2}, 2)}});
   CHECK(open_file.read("x").to_vector<float>() == std::vector<float>{1, 1});
   CHECK(SafetensorsFile(path).read("x").to_vector<float>() == std::vector<float>{2, 2});
@@ -253,7 +253,7 @@ TEST_CASE("safetensors: a file that cannot be completed leaves the old one") {
   CHECK(files_beside(path) == 2);
 }
 
-// Opens and reads all; an error of ours is fine, anything else is not.
+// Opens and reads everything; an error of Tessera is fine, anything else is not.
 void read_all(const std::string& path) {
   try {
     const SafetensorsFile file(path);
@@ -298,7 +298,7 @@ TEST_CASE("safetensors: no change of a file's bytes does worse than an error") {
       }
       if (bytes.empty()) break;
     }
-    if (bytes.size() > 8 && round % 2 == 0) {  // a length that fits, so that the header is read
+    if (bytes.size() > 8 && round % 2 == 0) {  // a plausible length, so that the header is read
       const std::size_t length = bytes.size() - 8 - std::min<std::size_t>(bytes.size() - 8, 61);
       for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(length >> (8 * i) & 0xFF);
     }

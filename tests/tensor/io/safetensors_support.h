@@ -1,6 +1,6 @@
 #pragma once
 
-// Files as bytes, for tests of what is written and read.
+// Files as bytes, for tests of reading and writing.
 
 #include <cstdint>
 #include <cstdlib>
@@ -11,7 +11,7 @@
 
 namespace tessera::testing {
 
-// A path under TEST_TMPDIR; the folder of another `test` is another one, and empty at first.
+// A path under TEST_TMPDIR; each `test` has a folder of its own, empty at first.
 inline std::string temporary_path(const std::string& test, const std::string& name) {
   const char* base = std::getenv("TEST_TMPDIR");
   const auto folder = std::filesystem::path(base == nullptr ? "/tmp" : base) / test;
@@ -26,11 +26,11 @@ inline std::string read_bytes(const std::string& path) {
 }
 
 inline void write_bytes(const std::string& path, const std::string& bytes) {
-  std::filesystem::remove(path);  // ext4 waits for the disk when a file is cut to nothing
+  std::filesystem::remove(path);  // ext4 waits for the disk when a file is truncated to nothing
   std::ofstream(path, std::ios::binary).write(bytes.data(), std::ssize(bytes));
 }
 
-// A safetensors file of any header, right or wrong.
+// A safetensors file with any header, valid or not.
 inline std::string safetensors_bytes(const std::string& header, const std::string& elements) {
   std::string out;
   for (int i = 0; i < 8; ++i) out += static_cast<char>(header.size() >> (8 * i) & 0xFF);

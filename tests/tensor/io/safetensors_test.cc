@@ -1,5 +1,5 @@
-// Safetensors files: what is written is read back, byte for byte as the format says, and a file of
-// the reference implementation is understood.
+// Safetensors files: reading back what was written, byte for byte in the format, and reading a file
+// of the reference implementation.
 #include "tessera/tensor/io/safetensors.h"
 
 #include <unistd.h>
@@ -24,7 +24,8 @@ Names names(const SafetensorsFile& file) {
   return out;
 }
 
-// Bits of both are equal: NaN is NaN, and 0 is not -0. Without elements the pointers are null.
+// Whether the bits of both are equal: NaN equals NaN, and 0 differs from -0. Without elements the
+// pointers are null.
 bool same(const Tensor& a, const Tensor& b) {
   if (a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
   return dispatch_all(a.dtype(), "same", [&]<class T>() {
@@ -87,7 +88,7 @@ TEST_CASE("safetensors: values that have no equal, strides, and one storage twic
 
 TEST_CASE("safetensors: the bytes are those of the format") {
   const std::string path = temporary_path("safetensors_bytes", "a.safetensors");
-  // The f64 comes first among the elements, although it is second among the names.
+  // The elements of the f64 come first, although its name is second.
   write_safetensors(path,
                     {{"b", Tensor::from_vector<std::uint8_t>({1, 2, 3}, {3})},
                      {"a", Tensor::from_vector<double>({1.0}, {1})},
@@ -182,7 +183,7 @@ TEST_CASE("safetensors: elements far beyond 4 GiB are found, and no others are r
       R"("small":{"dtype":"I32","shape":[2],"data_offsets":[5000000000,5000000008]}})";
   write_bytes(path, safetensors_bytes(header, ""));
   const std::uint64_t base = 8 + header.size();
-  REQUIRE(::truncate(path.c_str(), static_cast<off_t>(base + kLarge + 8)) == 0);  // takes no room
+  REQUIRE(::truncate(path.c_str(), static_cast<off_t>(base + kLarge + 8)) == 0);  // a sparse file
   {
     std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
     file.seekp(static_cast<std::streamoff>(base + kLarge + 4));

@@ -17,7 +17,7 @@ using Names = std::vector<std::string>;
 
 bool is_ours(std::string_view name) { return name == "a" || name == "b" || name == "c"; }
 
-// A folder with an old `a` and `b` of ours, and `mine`.
+// A folder with Tessera's old `a` and `b`, and the user's `mine`.
 std::string old_folder(const std::string& test) {
   const std::string folder = fs::path(temporary_path(test, "x")).parent_path().string();
   for (const char* name : {"a", "b", "mine"}) write_bytes(folder + "/" + name, "old");
@@ -117,7 +117,7 @@ TEST_CASE("a staging folder that is not published goes, one of a killed process 
   const std::string folder = old_folder("leftover"), path = folder + "/next";
   { const StagingFolder next("test", path); }
   CHECK_FALSE(fs::exists(path));
-  fs::create_directory(path);  // killed right after making it
+  fs::create_directory(path);  // killed right after creating it
   { const StagingFolder next("test", path); }
   CHECK_FALSE(fs::exists(path));
   const StagingFolder* left = new StagingFolder("test", path);  // never destroyed

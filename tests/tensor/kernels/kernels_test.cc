@@ -1,4 +1,4 @@
-// The choice of an instruction set, settling of layouts, and what a launch records.
+// The choice of an instruction set, layouts before a launch, and the trace records of a launch.
 #include <catch2/catch.hpp>
 
 #include "tessera/tensor/error.h"

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// Against f64, rounded: the last bit may differ where f64 lies in the middle between two f32.
+// Compared with f64, rounded: the last bit may differ if f64 lies halfway between two f32.
 bool is_near(float value, double exact) {
   const auto rounded = static_cast<float>(exact);
   const float next = std::nextafter(rounded, value);
@@ -25,7 +25,7 @@ bool are_near(float x) {
 
 TEST_CASE("scalar trig: finite angles of every size") {
   std::int64_t wrong = 0;
-  // 9973 has no divisor in common with powers of 2.
+  // 9973 is coprime to powers of 2.
   for (std::uint64_t bits = 0; bits < std::uint64_t{1} << 32; bits += 9973) {
     const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
     if (std::isfinite(x) && !are_near(x)) ++wrong;

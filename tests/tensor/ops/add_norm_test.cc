@@ -10,7 +10,7 @@ namespace tessera {
 
 using namespace testing;
 
-// One kernel, the bits of two.
+// One kernel with the bits of two.
 TEST_CASE("norms of sums: the bits of an addition and then a norm, in every dtype and layout") {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
     const Tensor w = cast(spread_tensor<double>({33}, 0.5, 2), dtype),

@@ -1,4 +1,4 @@
-// Attention: layouts, threads, rows that see nothing, dropout, memory, streams, errors.
+// Attention: layouts, threads, rows that attend to no key, dropout, memory, streams, errors.
 #include <catch2/catch.hpp>
 
 #include "tessera/tensor/error.h"
@@ -75,7 +75,7 @@ TEST_CASE("attention: heads split off by a transpose, and results like them") {
   const Tensor plain = contiguous(q);
   CHECK(all_equal(contiguous(y.output), scaled_dot_product_attention(plain, plain, plain).output));
   CHECK(scaled_dot_product_attention(plain, plain, plain).output.is_contiguous());
-  // No copy of an operand: beyond the results there is only the workspace.
+  // Operands are not copied: besides the results there is only the workspace.
   with_threads(1, [&] {
     MemoryCounters& memory = current_rank_context()->memory();
     const AttentionResult result = scaled_dot_product_attention(q, q, q);
@@ -102,7 +102,7 @@ TEST_CASE("attention: equal bits for any number of threads") {
 
 TEST_CASE("attention: a query that sees nothing gives zeros, a NaN stays one") {
   const Tensor q = spread_tensor<float>({1, 5, 4}), k = spread_tensor<float>({1, 3, 4});
-  // Aligned at the bottom right, the first two of five queries come before all three keys.
+  // Aligned at the bottom right, the first two of five queries precede all three keys.
   const AttentionOptions options{.causal = true, .alignment = CausalAlignment::kBottomRight};
   const AttentionResult y = scaled_dot_product_attention(q, k, k, options);
   const AttentionInputs d =
@@ -155,7 +155,7 @@ TEST_CASE("attention: dropout does not depend on who computes which sample") {
                   zeros({4, 1, 9, 4})));
 }
 
-// Peak bytes of the forward, and of the backward beyond what the forward left, for a length.
+// Peak bytes of the forward, and of the backward on top of the forward's results, for a length.
 std::pair<std::int64_t, std::int64_t> peaks(std::int64_t length) {
   return with_threads(2, [length] {
     MemoryCounters& memory = current_rank_context()->memory();
@@ -174,7 +174,7 @@ TEST_CASE("attention: memory grows linearly with the length, forward and backwar
   const auto one = peaks(1024), two = peaks(2048), four = peaks(4096);
   CHECK(four.first - two.first == 2 * (two.first - one.first));
   CHECK(four.second - two.second == 2 * (two.second - one.second));
-  // Far below one matrix of probabilities a head.
+  // Far less than one matrix of probabilities per head.
   CHECK(four.second < 4 * 4096 * 4096);
 }
 

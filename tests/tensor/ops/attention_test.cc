@@ -1,4 +1,4 @@
-// Attention and its derivative: values against plain loops and PyTorch, under every rule.
+// Attention and its derivative: values against plain loops and PyTorch, for every mask and rule.
 #include "tessera/tensor/ops/attention.h"
 
 #include <catch2/catch.hpp>
@@ -28,12 +28,12 @@ struct Sizes {
   Shape probabilities() const { return {batch, heads, queries, keys}; }
 };
 
-// Everything that the rule does to one score, by plain index.
+// The effect of the rule on each score, by plain index.
 struct SlowRule {
   double scale = 1;
   std::function<double(std::int64_t at, std::int64_t i, std::int64_t j)>
       bias;                  // added; -inf: hidden
-  std::vector<double> keep;  // of each probability; empty: 1
+  std::vector<double> keep;  // per probability; empty: 1
 };
 
 struct SlowResult {
@@ -42,7 +42,7 @@ struct SlowResult {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Three plain loops and the textbook derivative of softmax, one row at a time, in f64.
+// Plain loops and the textbook derivative of softmax, row by row, in f64.
 SlowResult slow_attention(const Sizes& s, const std::vector<double>& q,
                           const std::vector<double>& k, const std::vector<double>& v,
                           const std::vector<double>& dout, const SlowRule& rule) {
@@ -90,7 +90,7 @@ SlowResult slow_attention(const Sizes& s, const std::vector<double>& q,
 
 std::vector<double> f64(const Tensor& x) { return cast(x, DType::kF64).to_vector<double>(); }
 
-// The worst |got - expected|, relative to the largest expected element.
+// The largest |got - expected|, relative to the largest expected element.
 double distance(const Tensor& got, const std::vector<double>& expected) {
   const auto values = f64(got);
   REQUIRE(values.size() == expected.size());
@@ -103,7 +103,7 @@ double distance(const Tensor& got, const std::vector<double>& expected) {
   return worst / largest;
 }
 
-// A mask in which every third score or so is hidden; rows below `hidden_rows` entirely.
+// A mask that hides about every third score, and all scores of rows below `hidden_rows`.
 Tensor bool_mask(const Shape& shape, std::int64_t hidden_rows) {
   std::vector<bool> mask(at(shape.numel()));
   for (std::size_t i = 0; i < mask.size(); ++i)
@@ -112,7 +112,7 @@ Tensor bool_mask(const Shape& shape, std::int64_t hidden_rows) {
   return Tensor::from_vector(mask, shape);
 }
 
-// 0 or 1 / (1 - p) for every probability, from what the header says.
+// 0 or 1 / (1 - p) for every probability, as the header defines it.
 std::vector<double> keep_factors(const Sizes& s, const AttentionOptions& options) {
   const Tensor numbers = Tensor::empty(s.probabilities());
   const random::Box box = options.dropout_box.global.ndim() > 0 ? options.dropout_box

@@ -98,7 +98,7 @@ TEST_CASE("pow, floor_divide, remainder: values") {
         std::vector<float>{1, 2, -2, -1, 0, 0});
   CHECK(floor_divide(fa.slice(0, 0, 6), fb.slice(0, 0, 6)).to_vector<float>() ==
         std::vector<float>{2, -3, -3, 2, 2, -2});
-  // 1 / 0.1 rounds to 10, but 10 times what f32 has for 0.1 is more than 1.
+  // 1 / 0.1 rounds to 10, but 10 times the f32 nearest to 0.1 is more than 1.
   const Tensor ones_ = Tensor::from_vector<float>({1, -1, 1, -1, 0, -6}, {6}),
                tenths = Tensor::from_vector<float>(
                    {0.1F, 0.1F, -0.1F, static_cast<float>(kInf), -2, 0}, {6});
@@ -155,7 +155,7 @@ TEST_CASE("lerp, addcmul, addcdiv, where: values under broadcasting") {
         std::vector<std::int64_t>{0, 7, 2});
   CHECK(where(condition, 1.5, arange(3)).dtype() == DType::kF32);
   CHECK(where(a, 1, zeros({3})).to_vector<float>() == std::vector<float>{1, 1, 1});
-  // A condition keeps its own dtype: 0.5 is not 0, whatever a and b are computed in.
+  // A condition keeps its own dtype: 0.5 is not 0, whatever the compute type of a and b.
   for (double small : {0.5, 1e-300}) {
     const Tensor flags = Tensor::from_vector<double>({small, 0, kNaN}, {3});
     CHECK(where(flags, arange(3), 7).to_vector<std::int64_t>() ==
@@ -206,7 +206,7 @@ TEST_CASE("binary operations in place: values, versions, overlapping operands") 
     }
   }
   const Tensor x = cast(arange(6), DType::kF64);
-  add_(x.slice(0, 1, 6), x.slice(0, 0, 5));  // every element plus the one before, as it was
+  add_(x.slice(0, 1, 6), x.slice(0, 0, 5));  // adds the old value of the previous element to each
   CHECK(x.to_vector<double>() == std::vector<double>{0, 1, 3, 5, 7, 9});
   mul_(x, x);
   CHECK(x.to_vector<double>() == std::vector<double>{0, 1, 9, 25, 49, 81});

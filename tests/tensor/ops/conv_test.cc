@@ -21,7 +21,7 @@ struct Case {
   Conv2dOptions options;
 };
 
-// Calls body(y index, weight index, x index) for every product that a convolution is made of.
+// Calls body(y index, weight index, x index) for every product of a convolution.
 template <class Body>
 void for_each_product(const Case& c, const Shape& y, const Body& body) {
   const Shape &x = c.x, &w = c.weight;
@@ -47,7 +47,7 @@ void for_each_product(const Case& c, const Shape& y, const Body& body) {
 
 std::vector<double> f64(const Tensor& x) { return cast(x, DType::kF64).to_vector<double>(); }
 
-// The worst |got - expected|, relative to the largest expected element.
+// The largest |got - expected|, relative to the largest expected element.
 double distance(const Tensor& got, const std::vector<double>& expected) {
   const auto values = f64(got);
   REQUIRE(values.size() == expected.size());
@@ -94,12 +94,12 @@ const std::vector<Case>& cases() {
       {{3, 4, 9, 8}, {6, 2, 3, 3}, {.stride = 2, .padding = 3, .dilation = {2, 1}, .groups = 2}},
       {{2, 5, 6, 6}, {10, 1, 2, 3}, {.padding = 1, .groups = 5}},
       {{1, 2, 3, 4}, {3, 2, 3, 4}, {}},                           // one output
-      {{2, 1, 4, 4}, {1, 1, 1, 1}, {.stride = 3}},                // inputs that none sees
-      {{1, 1, 2, 2}, {1, 1, 2, 2}, {.stride = 5, .padding = 4}},  // outputs that see nothing
+      {{2, 1, 4, 4}, {1, 1, 1, 1}, {.stride = 3}},                // inputs that no output reads
+      {{1, 1, 2, 2}, {1, 1, 2, 2}, {.stride = 5, .padding = 4}},  // outputs that read no input
       {{7, 40, 3, 5}, {33, 40, 3, 3}, {.padding = 1}},            // a depth above one piece
-      {{3, 2, 7, 1}, {3, 2, 1, 1}, {.stride = {1, 3}}},           // pointwise but for a stride
+      {{3, 2, 7, 1}, {3, 2, 1, 1}, {.stride = {1, 3}}},           // pointwise except for a stride
       {{3, 5, 9, 11}, {3, 5, 1, 1}, {}},                          // pointwise
-      {{300, 2, 1, 1}, {3, 2, 1, 1}, {}},                         // positions over images
+      {{300, 2, 1, 1}, {3, 2, 1, 1}, {}},                         // positions across images
       {{2, 1, 1, 700}, {270, 1, 1, 5}, {.stride = {1, 2}}},       // channels above one piece
       {{2, 20, 11, 13}, {9, 20, 5, 5}, {.stride = {1, 3}, .padding = 2}}};
   return all;

@@ -65,7 +65,7 @@ TEST_CASE("cross entropy: the gradient over a part of a tensor leaves the rest")
   CHECK(all_equal(contiguous(frame.slice(1, 39, 40)), full({6, 1}, 7)));
 }
 
-// Bytes of activations that `work` takes on top of what is live.
+// Bytes of activations that `work` allocates in addition to the live ones.
 template <class Work>
 std::int64_t growth(const Work& work) {
   MemoryCounters& memory = current_rank_context()->memory();
@@ -78,7 +78,7 @@ std::int64_t growth(const Work& work) {
 TEST_CASE("cross entropy: the memory of the derivative") {
   const Tensor frame = full({4, 9, 64}, 0.5), t = zeros({4, 8}, {.dtype = DType::kI64});
   const Tensor d = zeros({4, 8}), log_sum_exp = zeros({4, 8}), whole = full({4, 8, 64}, 0.5);
-  const Tensor part = frame.slice(1, 0, 8);  // whose rows need a copy
+  const Tensor part = frame.slice(1, 0, 8);  // its rows need a copy
   constexpr std::int64_t kBytes = 4 * 8 * 64 * 4;
   CHECK(growth([&] { cross_entropy_rows_backward(d, whole, t, log_sum_exp); }) == kBytes);
   CHECK(growth([&] { cross_entropy_rows_backward(d, part, t, log_sum_exp); }) == kBytes);

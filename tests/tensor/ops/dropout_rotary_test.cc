@@ -154,7 +154,7 @@ TEST_CASE("rotary: every dtype and layout, parts of heads and of sequences") {
     const Tensor part = rotary(x, narrow, options);
     CHECK(all_equal(contiguous(part.slice(-1, 0, 4)), rotary(x.slice(-1, 0, 4), narrow, options)));
     CHECK(all_equal(contiguous(part.slice(-1, 4, 8)), contiguous(x.slice(-1, 4, 8))));
-    // Columns of a wider table are not neighbours of what follows.
+    // Columns of a wider table are not adjacent to the next ones.
     const RotaryTable columns{table.cos.transpose(0, 1).slice(0, 0, 2).transpose(0, 1),
                               table.sin.transpose(0, 1).slice(0, 0, 2).transpose(0, 1)};
     CHECK(all_equal(rotary(x, columns, options),

@@ -1,4 +1,4 @@
-// 16-bit floats: every value there and back, and rounding against an independent one in double.
+// 16-bit floats: round trip of every value, and rounding against an independent one in double.
 
 #include "tessera/tensor/half.h"
 
@@ -77,7 +77,7 @@ std::vector<double> probes() {
     x.push_back(f);
     x.push_back(std::ldexp(1.0 + 0x1p-52 * static_cast<double>(state >> 12),
                            static_cast<int>(bits % 60) - 40));
-    // A tie between two neighbours, and just beside it.
+    // A tie between two adjacent values, and values just beside it.
     const double tie = 1 + (static_cast<double>(bits % 1024) + 0.5) * 0x1p-10;
     for (double nudge : {0.0, 0x1p-45, -0x1p-45}) x.push_back(tie + nudge);
     const double coarse = 1 + (static_cast<double>(bits % 128) + 0.5) * 0x1p-7;

@@ -1,5 +1,5 @@
-// Linear layers: bias, leading dims, and activations with the bits of the operations they stand
-// for.
+// Linear layers: bias, leading dims, and fused activations with the bits of the separate
+// operations.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -15,7 +15,8 @@ namespace {
 
 using namespace testing;
 
-// Sums of 37 products of up to 4 in size, rounded in f32 (f64) as they grow, and once at the end.
+// Sums of 37 products of up to 4 in size, rounded in f32 (f64) at each addition, and once at the
+// end.
 bool is_near(double got, double exact, DType dtype) {
   switch (dtype) {
     case DType::kF64:
@@ -98,7 +99,7 @@ Tensor unfused(const Tensor& x, Activation activation) {
   return {};
 }
 
-// cuBLASLt applies the tanh form of GELU to sums that are not rounded to 16 bits yet.
+// cuBLASLt applies the tanh form of GELU to sums that are not yet rounded to 16 bits.
 bool is_applied_by_library(DType dtype, Activation activation) {
   return default_device().is_cuda() && activation == Activation::kGeluTanh &&
          dtype_size(dtype) == 2;

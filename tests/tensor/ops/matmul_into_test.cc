@@ -1,5 +1,4 @@
-// Products that are written into an existing tensor, also of another dtype, and the texts of
-// errors.
+// Products that are written into an existing tensor, also in another dtype, and error texts.
 #include <catch2/catch.hpp>
 #include <limits>
 
@@ -73,7 +72,7 @@ TEST_CASE("matmul_into: batches and columns") {
 
 TEST_CASE("matmul_into: products of 16 bits are added to f32 without rounding") {
   for (DType dtype : {DType::kBF16, DType::kF16}) {
-    const std::int64_t k = 1000;  // several chunks where tiles are converted
+    const std::int64_t k = 1000;  // several chunks if tiles are converted
     const Tensor a = spread_of(dtype, {5, k}), b = spread_of(dtype, {k, 7});
     const Tensor out = zeros({5, 7});
     matmul_into(out, a, b, {.beta = 1});

@@ -1,4 +1,4 @@
-// What the tests of products share: operands, plain loops, how far sums may be off.
+// Shared by the tests of products: operands, plain loops, tolerances of sums.
 #pragma once
 
 #include <cmath>
@@ -19,8 +19,8 @@ inline Tensor spread_of(DType dtype, const Shape& shape, double low = -2, double
   return cast(spread_tensor<double>(shape, low, high), dtype);
 }
 
-// How far a product over k elements of up to 2 in size may be off: every addition rounds, in f32
-// where the operands have no more than that, and the result once in its own dtype.
+// The tolerance of a product over k elements of up to 2 in size: every addition rounds, in f32 for
+// operands of at most that precision, and the result rounds once in its own dtype.
 inline bool is_close(const Tensor& got, const std::vector<double>& exact, DType operands,
                      std::int64_t k) {
   const auto unit = [](DType dtype) {
@@ -78,7 +78,7 @@ inline std::vector<double> slow_batch(const Tensor& a, const Tensor& b, const Sh
   return all;
 }
 
-// Without a list of all bytes where they differ.
+// Does not print all bytes that differ.
 inline bool equal_bits(const Tensor& a, const Tensor& b) { return bits_of(a) == bits_of(b); }
 
 }  // namespace tessera::testing

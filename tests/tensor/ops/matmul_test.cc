@@ -1,5 +1,4 @@
-// Matrix products against plain loops: shapes, layouts, dtypes, batches, what is written where,
-// bits.
+// Matrix products against plain loops: shapes, layouts, dtypes, batches, outputs, bits.
 #include "tessera/tensor/ops/matmul.h"
 
 #include <sys/resource.h>
@@ -176,9 +175,9 @@ TEST_CASE("matmul: equal bits for any number of threads") {
 }
 
 TEST_CASE("matmul: a product of one tile has the bits of one thread") {
-  // Left to itself oneDNN shares out the inner dim here, and half of the bits differ. A primitive
-  // that was made before has settled that, so each number of threads gets a size of its own, in
-  // which only rows beyond those compared differ.
+  // Without our tiles oneDNN would split the inner dim here, and half of the bits would differ. An
+  // existing primitive has fixed that choice, so each number of threads gets a size of its own that
+  // differs only in rows beyond the compared ones.
   const std::int64_t m = 16, n = 33, k = 4096;
   const Tensor a = spread_tensor<float>({k, m + 3}), b = spread_tensor<float>({k, n});
   const auto product = [&](int threads) {
@@ -236,7 +235,7 @@ TEST_CASE("matmul_tiles: cover the product, follow shape and dtype only, stay wi
 }
 
 TEST_CASE("matmul: scratch is counted, one part per thread and tile") {
-  const DefaultDeviceScope host(kCpu);  // a GPU's scratch has nothing to do with threads
+  const DefaultDeviceScope host(kCpu);  // a GPU's scratch does not depend on threads
   for (DType dtype : kFloating) {
     const auto peak = [dtype](int threads) {
       return with_threads(threads, [dtype] {

@@ -1,4 +1,4 @@
-// Arrays as plain lists of numbers, for references that share nothing with the library: every
+// Arrays as plain lists of numbers, for references that share no code with the library: every
 // element is found by index arithmetic.
 #pragma once
 
@@ -51,7 +51,7 @@ void for_each_index(const Index& shape, const Body& body) {
   }
 }
 
-// The array of `shape` whose element at an index is x's at source(index).
+// The array of `shape` whose element at an index is x's element at source(index).
 template <class Source>
 Array pick(const Array& x, const Index& shape, const Source& source) {
   Array out = filled(shape, 0);
@@ -69,7 +69,7 @@ inline Tensor tensor_of(const Array& x, DType dtype = DType::kF64) {
   return cast(Tensor::from_vector(x.values, shape_of(x.shape)), dtype);
 }
 
-// `fold` turns the list of a result's elements, in row-major order, into the result. No dims: all.
+// `fold` computes a result from the list of its elements in row-major order. No dims: all.
 template <class Fold>
 Array reduce(const Array& x, const std::vector<int>& dims, bool keep_dims, const Fold& fold) {
   const auto ndim = static_cast<int>(x.shape.size());
@@ -98,7 +98,7 @@ Array reduce(const Array& x, const std::vector<int>& dims, bool keep_dims, const
   return out;
 }
 
-// True when x has the array's shape and its elements, each within atol + rtol |expected|.
+// True if x has the array's shape and elements, each within atol + rtol |expected|.
 inline bool is_close(const Tensor& x, const Array& expected, double rtol, double atol) {
   const Array got = array_of(x);
   if (got.shape != expected.shape) return false;

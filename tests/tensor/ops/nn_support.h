@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of operations of neural networks share.
+// Shared by the tests of neural-network operations.
 
 #include <catch2/catch.hpp>
 
@@ -12,8 +12,8 @@ namespace tessera::testing {
 
 inline constexpr DType kFloatingDTypes[] = {DType::kF64, DType::kF32, DType::kBF16, DType::kF16};
 
-// op(x) in every floating dtype and layout is op in f64 of the same numbers, rounded; and equal
-// bits for every layout.
+// op(x) in every floating dtype and layout equals op in f64 of the same numbers, rounded; and has
+// the same bits for every layout.
 template <class Op>
 void check_dtypes(const Tensor& x, const Op& op) {
   for (DType dtype : kFloatingDTypes) {

@@ -62,7 +62,7 @@ TEST_CASE("softmax over any dim: every layout and dtype") {
     const Tensor x = spread_tensor<double>(shape, -4, 4), dy = spread_tensor<double>(shape, -1, 1);
     for (int dim = -1; dim < shape.ndim(); ++dim) {
       INFO(shape.str() << " dim " << dim);
-      // Over the last dim it is known; so bring the dim there and back.
+      // The last dim is tested elsewhere, so move the dim there and back.
       const Tensor moved = contiguous(x.transpose(dim, -1));
       const Tensor last = softmax(moved).transpose(dim, -1);
       CHECK(all_equal(softmax(x, dim), contiguous(last)));
@@ -178,7 +178,7 @@ TEST_CASE("cross entropy: rows of any dims, ignored classes, nothing that counts
   }
   CHECK(cross_entropy(x.select(0, 0).select(0, 1), t.select(0, 0).select(0, 1)).item<double>() ==
         flat.to_vector<double>()[1]);
-  // A class may be the one to ignore.
+  // The ignored index may be a class.
   const auto rows =
       cross_entropy(x, t, {.reduction = Reduction::kNone, .ignore_index = 1}).to_vector<double>();
   CHECK(rows[0] == 0);

@@ -247,7 +247,7 @@ TEST_CASE("norms: every dtype and layout") {
   check_dtypes(x, [&](const Tensor& in) { return batch_norm(in, like(w6, in), like(b6, in)); });
   check_dtypes(x.select(2, 0),
                [&](const Tensor& in) { return batch_norm(in, Tensor(), Tensor()); });
-  // Derivatives, of dy.
+  // Derivatives, with respect to dy.
   check_dtypes(dy, [&](const Tensor& in) {
     const Tensor at = like(x, in), w = like(w7, in);
     return row_norm_backward(in, at, w, layer_norm_forward(at, w, Tensor()).statistics).x;
@@ -259,14 +259,14 @@ TEST_CASE("norms: every dtype and layout") {
     sums.count = r.count;
     return batch_norm_input_gradient(in, at, Tensor(), r.statistics, sums);
   });
-  // Parameters may stay in f32 beside an input of 16 bits.
+  // Parameters may stay in f32 for a 16-bit input.
   const Tensor half = cast(x, DType::kBF16), w32 = cast(w7, DType::kF32);
   CHECK(all_close(layer_norm(half, w32, Tensor()),
                   cast(layer_norm(cast(half, DType::kF32), w32, Tensor()), DType::kBF16)));
 }
 
 TEST_CASE("norms: exact where the mean is far larger than the deviation") {
-  // Numbers that f32 holds, 2^20 and a few eighths; their mean lies between two that it holds.
+  // Numbers that f32 represents, 2^20 and a few eighths; their mean lies between two f32 numbers.
   std::vector<float> values(2000);
   double m2 = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -315,7 +315,7 @@ TEST_CASE("batch norm: running statistics") {
     const BatchStatistics s = batch_norm_statistics(x);
     CHECK(all_close(mean, cast(s.mean, dtype)));
     CHECK(all_close(var, cast(mul(s.m2, 1.0 / 3), dtype)));
-    // With them, nothing is updated.
+    // With running statistics in use, nothing is updated.
     const std::uint64_t version = mean.version();
     const Tensor y = batch_norm(x, Tensor(), Tensor(),
                                 {.running_mean = mean, .running_var = var, .training = false});
@@ -324,7 +324,7 @@ TEST_CASE("batch norm: running statistics") {
         div(ones({2}, x.options()), tessera::sqrt(add(cast(var, DType::kF64), 1e-5)));
     CHECK(all_close(y, mul(sub(x, cast(mean, DType::kF64)), rstd)));
   }
-  // One element has no variance that divides by count - 1.
+  // For one element the variance with divisor count - 1 does not exist.
   const Tensor var = full({2}, 2, {.dtype = DType::kF64});
   batch_norm_rstd(batch_norm_statistics(x.slice(0, 0, 1)), {.running_var = var});
   CHECK(var.to_vector<double>() == std::vector<double>{2, 2});

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of operations share: values, layouts, distances and thread counts.
+// Shared by the tests of operations: values, layouts, distances and thread counts.
 
 #include <algorithm>
 #include <array>
@@ -22,7 +22,7 @@
 
 namespace tessera::testing {
 
-// thrown(), where a kernel finds the mistake: on a GPU the next wait throws.
+// thrown(), for errors that a kernel finds: on a GPU the next wait throws.
 template <class E, class Body>
 std::string thrown_by_kernel(Body&& body) {
   return thrown<E>([&] {
@@ -31,7 +31,7 @@ std::string thrown_by_kernel(Body&& body) {
   });
 }
 
-// `count` numbers in [low, high), spread without a pattern and always the same.
+// `count` numbers in [low, high), irregular but always the same.
 template <class T = double>
 std::vector<T> spread(std::int64_t count, double low = -2, double high = 2) {
   std::vector<T> values(static_cast<std::size_t>(count));
@@ -48,7 +48,7 @@ Tensor spread_tensor(const Shape& shape, double low = -2, double high = 2) {
   return Tensor::from_vector(spread<T>(shape.numel(), low, high), shape);
 }
 
-// Tensors with the elements of `x` in other layouts: as it is, inside a larger one, transposed
+// Tensors with the elements of `x` in several layouts: contiguous, inside a larger one, transposed
 // storage, a step of 2 in the last dim.
 inline std::vector<Tensor> layouts(const Tensor& x) {
   std::vector<Tensor> out = {x};
@@ -67,7 +67,7 @@ inline std::vector<Tensor> layouts(const Tensor& x) {
   return out;
 }
 
-// |a - b| in units of the last place of b rounded to T.
+// a - b| in ulps of b rounded to T.
 template <class T>
 double ulps(T a, double exact) {
   const T b = static_cast<T>(exact);
@@ -80,7 +80,7 @@ double ulps(T a, double exact) {
   return std::abs(static_cast<double>(a) - exact) / unit;
 }
 
-// True when every bit agrees, so also for NaN and the sign of 0.
+// True if all bits are equal, also for NaN and the sign of 0.
 inline bool same_bits(const std::vector<bool>& a, const std::vector<bool>& b) { return a == b; }
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
@@ -90,7 +90,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
                     [](T x, T y) { return std::bit_cast<Bits>(x) == std::bit_cast<Bits>(y); });
 }
 
-// The elements' bytes in row-major order, for comparisons of any dtype bit by bit.
+// The elements' bytes in row-major order, for bitwise comparison of any dtype.
 inline std::vector<std::uint8_t> bits_of(const Tensor& x) {
   return dispatch_all(x.dtype(), "bits_of", [&]<class T>() {
     const std::vector<T> values = x.to_vector<T>();

@@ -256,7 +256,7 @@ TEST_CASE("adam_step: every dtype of parameter and state, against a slow loop") 
       CHECK(all_close(s.p, cast(expected, dtype)));
     }
   }
-  // Several steps, where nothing is rounded in between.
+  // Several steps, in f64, where nothing is rounded in between.
   const AdamState s = adam_state({501}, DType::kF64, DType::kF64);
   const Tensor expected = Tensor::from_vector(slow_adam(s, 4), {501});
   for (int step = 1; step <= 4; ++step) adam_step({segment_of(s, step)});

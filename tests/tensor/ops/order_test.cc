@@ -33,13 +33,13 @@ TEST_CASE("argmax: the first of equals, NaN above all, any layout") {
         "[argmax] needs at least 1 dim, got a 0-d tensor; unsqueeze it");
 }
 
-// True when `a` comes before `b`, NaN being the largest.
+// True if `a` comes before `b`; NaN is the largest.
 bool before(double a, double b) {
   if (std::isnan(a)) return false;
   return std::isnan(b) || a < b;
 }
 
-// Values and positions of every line along `dim`, sorted by std::stable_sort, of which k stay.
+// Values and positions of every line along `dim`, sorted by std::stable_sort, the first k of them.
 struct Sorted {
   Array values;
   Array indices;
@@ -67,7 +67,7 @@ Sorted slow_sort(const Array& x, int dim, bool descending, std::int64_t k) {
   return out;
 }
 
-// Few different values, so that equals are common.
+// Few different values, so that equal ones are common.
 Tensor with_equals(const Shape& shape, DType dtype) {
   Tensor x = cast(cast(spread_tensor<double>(shape, -5, 6), DType::kI64), dtype);
   if (!is_floating(dtype) || shape.numel() < 4) return x;

@@ -1,4 +1,4 @@
-// Operations in place whose operands share memory with what they write: as if they were copied
+// In-place operations whose operands share memory with the output: as if the operands were copied
 // first.
 #include <catch2/catch.hpp>
 
@@ -28,7 +28,7 @@ TEST_CASE("copy_ and axpby_ of an overlapping operand") {
 
 TEST_CASE("two operands that overlap the result are two copies") {
   const Tensor x = arange(6, {.dtype = DType::kF32});
-  addcmul_(x.slice(0, 1, 5), x.slice(0, 0, 4), x.slice(0, 2, 6));  // y += the one before * the next
+  addcmul_(x.slice(0, 1, 5), x.slice(0, 0, 4), x.slice(0, 2, 6));  // y += previous * next
   CHECK(values(x) == std::vector<double>{0, 1, 5, 11, 19, 5});
 }
 

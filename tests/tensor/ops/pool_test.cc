@@ -19,7 +19,7 @@ using namespace testing;
 std::vector<double> f64(const Tensor& x) { return cast(x, DType::kF64).to_vector<double>(); }
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Elements of window o: indices inside [0, in), and how many count with the padding.
+// The elements of window o: indices inside [0, in), and their number including padding.
 struct Window {
   std::vector<std::int64_t> inside;
   std::int64_t padded = 0;
@@ -61,7 +61,7 @@ const std::vector<Case>& cases() {
       {{1, 3, 11, 7}, {.kernel = 3, .stride = 2, .padding = {1, 0}, .dilation = {2, 1}}},
       {{2, 2, 8, 7}, {.kernel = 3, .stride = {2, 3}, .ceil_mode = true}},
       {{1, 2, 5, 5}, {.kernel = 2, .stride = 3, .padding = 1, .ceil_mode = true}},
-      {{2, 1, 1, 40}, {.kernel = {1, 4}, .stride = {1, 5}}},  // elements that no window holds
+      {{2, 1, 1, 40}, {.kernel = {1, 4}, .stride = {1, 5}}},  // elements in no window
       {{0, 2, 4, 4}, {.kernel = 2}}};
   return all;
 }

@@ -1,4 +1,4 @@
-// Type promotion against the table, written out.
+// Type promotion against a full table.
 
 #include "tessera/tensor/ops/promotion.h"
 
@@ -17,7 +17,7 @@ constexpr DType kF32 = DType::kF32, kF64 = DType::kF64, kI64 = DType::kI64, kU8 
 
 constexpr std::array kOrder = {kBool, kU8, kI32, kI64, kF16, kBF16, kF32, kF64};
 
-// Rows and columns in kOrder, as PyTorch's torch.promote_types gives them.
+// Rows and columns in kOrder, as computed by PyTorch's torch.promote_types.
 constexpr DType kTable[8][8] = {
     {kBool, kU8, kI32, kI64, kF16, kBF16, kF32, kF64},
     {kU8, kU8, kI32, kI64, kF16, kBF16, kF32, kF64},

@@ -1,5 +1,5 @@
-// Random shapes and random views: what operations give is what index arithmetic gives. A failure is
-// shrunk, and printed with what repeats it.
+// Random shapes and random views: operations must agree with index arithmetic. A failure is shrunk,
+// and printed with the values that reproduce it.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -17,7 +17,7 @@ using namespace testing;
 using naive::Array;
 using naive::Index;
 
-// Every run tries the same cases, unless its environment says otherwise.
+// Every run tries the same cases, unless the environment sets RC_PARAMS.
 [[maybe_unused]] const int kConfigured =
     setenv("RC_PARAMS", "seed=20240607 max_success=100", /*overwrite=*/0);
 
@@ -41,7 +41,7 @@ Index random_shape(std::int64_t least_dims = 0) {
   return shape;
 }
 
-// Small whole numbers, which every dtype holds and sums exactly.
+// Small integers, which every dtype represents and sums exactly.
 Pair random_pair(const Index& shape, DType dtype, std::int64_t low = -3) {
   Array plain = naive::filled(shape, 0);
   for (double& value : plain.values) value = static_cast<double>(number(low, 3));
@@ -52,7 +52,7 @@ DType random_dtype() {
   return *rc::gen::element(DType::kF32, DType::kF64, DType::kI64, DType::kI32, DType::kBF16);
 }
 
-// One view of x, made of the tensor by its methods and of the array by indices.
+// A random view of x: of the tensor by its methods, of the array by indices.
 Pair random_view(const Pair& x) {
   const auto n = x.plain.shape.size();
   const std::int64_t kind = number(0, 3);
@@ -102,7 +102,7 @@ Pair random_views(const Pair& x) {
   return view;
 }
 
-// A tensor of exactly this shape, laid out at random: part of a larger one with its dims swapped.
+// A tensor of exactly this shape with a random layout: part of a larger one with its dims swapped.
 Pair laid_out(const Index& shape, DType dtype, std::int64_t low = -3) {
   if (shape.empty()) return random_pair(shape, dtype, low);
   const int a = static_cast<int>(below(shape.size())), b = static_cast<int>(below(shape.size()));

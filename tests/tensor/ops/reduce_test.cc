@@ -114,7 +114,7 @@ TEST_CASE("mean and sum of squares") {
   CHECK(sum_of_squares(x).dtype() == DType::kF64);
   CHECK(sum_of_squares(x.transpose(0, 1)).item<double>() == 91);
   CHECK(sum_of_squares(zeros({0})).item<double>() == 0);
-  // Squares that f32 could not hold.
+  // Squares that exceed f32.
   CHECK(sum_of_squares(full({2}, 1e30)).item<double>() == Approx(2e60));
 }
 

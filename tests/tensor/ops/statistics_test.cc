@@ -194,7 +194,7 @@ TEST_CASE("sums of every dtype") {
     CHECK(naive::is_close(y, naive::reduce(naive::array_of(x), {1}, false, total),
                           default_tolerance(dtype).rtol, 1e-3));
   }
-  // 16-bit sums go on where adding to a 16-bit total would stand still.
+  // 16-bit sums go on where adding to a 16-bit total would no longer change it.
   CHECK(sum(ones({100'000}, {.dtype = DType::kBF16})).item(PlanValue{0}) == 99'840);
   CHECK(mean(ones({100'000}, {.dtype = DType::kF16})).item(PlanValue{0}) == 1);
   CHECK(prod(full({70}, 3, {.dtype = DType::kI32})).item<std::int64_t>() == 2293070008301402073);

@@ -21,7 +21,7 @@ struct UnaryCase {
   Tensor (*op)(const Tensor&);
   std::function<double(double)> exact;
   double low, high;
-  double f32_ulps, f64_ulps;  // allowed
+  double f32_ulps, f64_ulps;  // tolerances
 };
 
 double exact_gelu(double x) {
@@ -153,7 +153,7 @@ TEST_CASE("elementwise operations: equal bits for any number of threads") {
   CHECK(same_for_any_threads([&] { return mul(x, 1.7).to_vector<float>(); }));
 }
 
-// What the 16-bit dtypes promise: the f32 result, rounded once.
+// The guarantee for 16-bit dtypes: the f32 result, rounded once.
 template <class T>
 void check_rounded_from_f32(const UnaryCase& c) {
   const Tensor x = cast(spread_tensor<float>({5, 211}, c.low, c.high), dtype_of<T>);
@@ -247,7 +247,7 @@ TEST_CASE("unary operations in place") {
         "[exp_] dim 0 of the tensor written to repeats one element 3 times; clone() it first");
 }
 
-// The slope of f at x by differences, times dy.
+// The derivative of f at x by differences, times dy.
 double slope_at(double (*f)(double), double x, double dy) {
   return dy * (f(x + 1e-5) - f(x - 1e-5)) / 2e-5;
 }
@@ -295,7 +295,7 @@ TEST_CASE("derivatives of relu and gelu") {
   const auto inf = static_cast<float>(kInf);
   const Tensor ends = Tensor::from_vector<float>({-inf, inf}, {2});
   CHECK(gelu_backward(ones({2}), ends).to_vector<float>() == std::vector<float>{0, 1});
-  // NaN does not stop a gradient; more elements than a vector of any kind has.
+  // NaN does not stop a gradient; more elements than any vector register holds.
   for (DType dtype : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16}) {
     const Tensor at = full({67}, kNaN, {.dtype = dtype});
     const Tensor slope = cast(spread_tensor<float>({67}, -2, 2), dtype);

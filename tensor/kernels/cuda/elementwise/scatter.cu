@@ -47,7 +47,7 @@ __device__ T sum(const T& a, const T& b) {
 
 // ---- short lines, or many: one thread per line --------------------------------------------------
 
-// Strides of dims and those here count elements.
+// All strides count elements.
 struct LinesWork {
   Lines lines;
   const void* src;

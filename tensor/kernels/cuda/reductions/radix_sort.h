@@ -119,8 +119,7 @@ __device__ inline unsigned lanes_alike(int digit, bool has_record) {
 template <class Record>
 __global__ void radix_move_kernel(const RadixPass pass) {
   constexpr int kWarps = RadixPlan::kThreads / kWarpSize;
-  __shared__ std::uint32_t starts[kWarps][RadixPlan::kDigits];  // start of a warp's records of a
-                                                                // digit
+  __shared__ std::uint32_t starts[kWarps][RadixPlan::kDigits];  // of a warp's records of a digit
   const auto thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kWarpSize, warp = thread / kWarpSize;
   // For the thread of a digit: the position of its next record of this tile.
