@@ -7,9 +7,9 @@
 ///           --(hook, scale, cast, add)--> grad()
 ///
 /// A step is skipped if the group has no such axis. A slot that already equals its sum over the
-/// shard axis (one rank) is used directly and not scattered. Sums are formed in rank order and
-/// scaled by 1 / ranks once, at the end. Only f16 gradients are divided by a part of the factor
-/// first, so that the sum does not overflow.
+/// shard axis (one rank) is used directly and not scattered. Sums are formed in rank order (by NCCL
+/// in its own order) and scaled by 1 / ranks once, at the end. Only f16 gradients are divided by a
+/// part of the factor first, so that the sum does not overflow.
 
 #include <vector>
 
