@@ -4,7 +4,8 @@
 ///
 /// Gathers are collectives. Ranks that run their sharded modules in different orders wait for each
 /// other until the timeout. If the sizes happen to match, they silently compute with each other's
-/// parameters. (Checked process groups detect only mismatched sizes; see distributed/checked.h.)
+/// parameters. (Checked process groups detect both, because they compare the labels of collectives,
+/// which contain the group names; see distributed/checked.h.)
 ///
 ///     fsdp::OrderCheck check(model, {.compare_forwards = 1});      // the first forward, by itself
 ///     ...

@@ -6,10 +6,10 @@
 ///           --(all-reduce, or second reduce-scatter, among replicas, on the all-reduce stream)-->
 ///           --(hook, scale, cast, add)--> grad()
 ///
-/// A step is left out if the group has no such axis. A slot that is its own sum over the shard axis
-/// (one rank there) is handed over as it is, without a reduce-scatter. Sums are formed in rank order.
-/// They are scaled by 1 / ranks once, at the end. Only f16 is divided by a part of it before, so that
-/// the sum does not overflow.
+/// A step is skipped if the group has no such axis. A slot that already equals its sum over the
+/// shard axis (one rank) is used directly and not scattered. Sums are formed in rank order (by NCCL
+/// in its own order) and scaled by 1 / ranks once, at the end. Only f16 gradients are divided by a
+/// part of the factor first, so that the sum does not overflow.
 
 #include <map>
 #include <set>

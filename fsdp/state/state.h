@@ -34,10 +34,11 @@ namespace tessera::fsdp {
 
 /// Copies every parameter's local() and every buffer, persistent or not, from the first rank of
 /// `mesh`. Before fully_shard, which assumes equal values on all ranks, everything is copied. After
-/// it, parameters are copied along the axes that do not shard them. Parameters that are not
+/// it, parameters are copied along the axes that do not shard them. Members that are not
 /// materialized are allocated on the mesh's device. Throws on all ranks, before anything is
 /// written: InvalidArgument for an undefined mesh, and if names, dtypes or shapes differ from the
-/// first rank's; StateError if the first rank is not materialized. Experts that belong to no mesh
+/// first rank's; StateError if a rank that sends its values is not materialized (the first rank,
+/// and after sharding the first rank of each group of replicas). Experts that belong to no mesh
 /// (each rank's own under one name) become equal to the first rank's: give them different names, or
 /// set them afterwards.
 void sync_module_states(nn::Module& module, const distributed::DeviceMesh& mesh);

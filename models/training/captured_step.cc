@@ -49,7 +49,8 @@ PassLosses CapturedStep::run(const BatchShare& share, const std::vector<Tensor>&
                              const std::function<PassLosses()>& body) {
   unseen_ = {};
   const Shape shape{.share = share, .inputs = inputs};
-  // The graph overwrites gradients as if there were none; existing gradients are added afterwards.
+  // The graph assumes that there are no gradients. If there are some, the step runs without the
+  // graph and adds to them.
   const bool is_fresh = has_no_gradients();
   if (is_fresh && captured_ != nullptr && captured_->shape.equals(shape)) {
     last_.reset();

@@ -45,7 +45,7 @@ class CapturedStep {
   /// Returns the losses, and writes the gradients, that `body` computes for the share at `inputs`.
   PassLosses run(const BatchShare& share, const std::vector<Tensor>& inputs,
                  const std::function<PassLosses()>& body);
-  /// Of the last run: zeros unless that was a replay.
+  /// Costs of the last run's replay; zeros if that run captured a graph or ran without one.
   const UnseenCost& unseen() const { return unseen_; }
   /// Number of replayed steps.
   std::int64_t replays() const { return replays_; }

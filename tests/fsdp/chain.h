@@ -1,6 +1,6 @@
 #pragma once
 
-/// The model that FSDP tests train: a chain of blocks, each a group of its own, over odd sizes.
+/// The model of many FSDP tests: a chain of blocks of odd sizes, each a group of its own.
 
 #include <cstdint>
 #include <memory>
@@ -24,13 +24,13 @@ class Block final : public nn::Layer<Block> {
 };
 
 struct ChainOptions {
-  std::vector<std::int64_t> widths = {7, 5, 9, 3};  ///< a block between each two
-  std::int64_t classes = 4;  ///< the root's own layer, after the blocks; 0: none
-  bool stem = false;  ///< another one ahead of the blocks, so that their inputs have gradients
+  std::vector<std::int64_t> widths = {7, 5, 9, 3};  ///< block i maps widths[i] to widths[i + 1]
+  std::int64_t classes = 4;  ///< outputs of the root's own layer after the blocks; 0: there is none
+  bool stem = false;  ///< another layer before the blocks, so that their inputs have gradients
   DType dtype = DType::kF64;
 };
 
-/// Blocks in a row, then a linear layer that belongs to the root.
+/// Blocks in sequence, then a linear layer that belongs to the root.
 class Chain final : public nn::Layer<Chain> {
  public:
   explicit Chain(const ChainOptions& options);
@@ -42,10 +42,10 @@ class Chain final : public nn::Layer<Chain> {
   std::unique_ptr<nn::Linear> stem_, head_;
 };
 
-/// Gathers one group ahead in each direction, or none.
+/// Prefetches one group ahead in each direction that is true.
 fsdp::PrefetchOptions prefetch_of(bool forward, bool backward);
 
-/// Each block, then the root.
+/// Shards each block, then the root.
 void shard_chain(Chain& chain, const fsdp::FullyShardOptions& options);
 
 }  // namespace tessera::testing

@@ -1,5 +1,5 @@
-// Errors of fully_shard and replicate, naming module and parameter; and the rules about who may
-// read and write a parameter when. Errors of settings: setting_errors_test.cc.
+// Errors of fully_shard and replicate, naming module and parameter; and the rules for reading and
+// writing parameters. Errors of settings: setting_errors_test.cc.
 
 #include <catch2/catch.hpp>
 
@@ -40,7 +40,7 @@ std::unique_ptr<Chain> make_chain() { return std::make_unique<Chain>(ChainOption
 
 using fsdp::FullyShardOptions;
 
-// A sharded model cannot be copied: no module can.
+// A sharded model cannot be copied, like any module.
 static_assert(!std::is_copy_constructible_v<Chain> && !std::is_copy_assignable_v<Chain>);
 
 TESSERA_RANK_TEST("fsdp errors: meshes and modules that cannot be sharded", "[fsdp]") {
@@ -97,7 +97,7 @@ TESSERA_RANK_TEST("fsdp errors: parameters that cannot be sharded", "[fsdp]") {
         Holder holder(mixed());
         fsdp::fully_shard(holder, options);
       });
-  // A frozen one may differ.
+  // A frozen parameter may differ.
   Holder frozen(mixed());
   frozen.at(1).set_requires_grad(false);
   t.check(fsdp::fully_shard(frozen, options).has_group(), "a frozen parameter of another dtype");
@@ -137,7 +137,7 @@ TESSERA_RANK_TEST("fsdp errors: placements and numbers that do not fit", "[fsdp]
       t, "Shard(-3) is out of range for parameter \"p0\" of Holder, which has 2 dims", [&] {
         place({7, 2}, -3);
       });
-  // 31 columns are even over one rank only.
+  // 31 columns are divisible only by one rank.
   if (t.size() > 1) {
     check_throws<InvalidArgument>(
         t,
@@ -160,7 +160,7 @@ TESSERA_RANK_TEST("fsdp errors: placements and numbers that do not fit", "[fsdp]
         });
   };
   for (const int ranks : {0, -1, t.size() + 1}) check_kept(ranks);
-  if (t.size() > 2) check_kept(t.size() - 1);  // cuts no such world into equal parts
+  if (t.size() > 2) check_kept(t.size() - 1);  // divides no such world
 }
 
 TESSERA_RANK_TEST("fsdp errors: a second call on one module", "[fsdp]") {
@@ -176,7 +176,7 @@ TESSERA_RANK_TEST("fsdp errors: a second call on one module", "[fsdp]") {
                                [&] { second(*chain); });
     }
   }
-  // Also where the first call had a list, and where nothing was left to take.
+  // Also if the first call had a list, and if no parameter was left to take.
   const auto chain = make_chain();
   Block &a = *chain->blocks()[0], &b = *chain->blocks()[1];
   fsdp::fully_shard({&a, &b}, {.mesh = t.world().mesh()});
@@ -193,7 +193,7 @@ TESSERA_RANK_TEST("fsdp errors: one parameter in two groups", "[fsdp]") {
     check_throws<StateError>(t, one, action);
     check_throws<StateError>(t, other, action);
   };
-  // The outer one first: both are named, and so is the parameter.
+  // If the outer module is sharded first, the error names both modules and the parameter.
   const auto outer_first = [&] {
     const auto model = make_chain();
     fsdp::fully_shard(*model, options);
@@ -201,7 +201,7 @@ TESSERA_RANK_TEST("fsdp errors: one parameter in two groups", "[fsdp]") {
   };
   check_both("Chain", "Block", outer_first);
   check_throws<StateError>(t, "block0.linear.weight", outer_first);
-  // Tied across groups: both paths, once a root knows them.
+  // Tied across groups: the error has both paths once a root has named them.
   const auto tied = [&](bool replicated) {
     nn::Sequential net;
     net.add<nn::Linear>({.in = 3, .out = 3});
@@ -220,7 +220,7 @@ TESSERA_RANK_TEST("fsdp errors: one parameter in two groups", "[fsdp]") {
   for (const bool replicated : {false, true})
     check_both("\"weight\" of Linear", "already belongs to group Linear",
                [&] { tied(replicated); });
-  // In the list of one call the tie is legal.
+  // In one call's list the tie is legal.
   nn::Sequential net;
   net.add<nn::Linear>({.in = 3, .out = 3});
   net.add<nn::Linear>({.in = 3, .out = 3});
@@ -307,7 +307,8 @@ TESSERA_RANK_TEST("fsdp: a write between forward and backward throws, released o
     t.check(
         fsdp::of(block).state() == (reshard ? fsdp::GroupState::kSharded : fsdp::GroupState::kFull),
         "the value is not where it is to be");
-    mul_(block.named_parameters().front().parameter.local().tensor(), 1);  // the same numbers
+    mul_(block.named_parameters().front().parameter.local().tensor(), 1);  // a write that keeps the
+                                                                           // numbers
     check_throws<StateError>(t, "\"block1.linear.weight\" of group block1 was written between",
                              [&] { backward(loss); });
   }
@@ -321,7 +322,7 @@ TESSERA_RANK_TEST("fsdp: a value that stayed is gathered again when its shard wa
   Chain twin({});
   nn::initialize(twin, {.seed = 1});
   const Variable x(random_rows(2, 7, DType::kF64, 1));
-  model(x);  // all values stay: no backward follows
+  model(x);  // all values stay gathered, since no backward follows
   for (Chain* each : {&model, &twin}) {
     for (const nn::NamedParameter& named : each->named_parameters())
       fill_(named.parameter.local().tensor(), -0.25);
@@ -337,7 +338,7 @@ TESSERA_RANK_TEST("fsdp: zero_grad refuses while gradients wait", "[fsdp]") {
   const fsdp::Handle block = fsdp::of(*model.blocks().front());
   block.unshard();
   nn::Parameter weight = model.parameters().front();
-  // A gradient handed to the sink outside any backward pass stays there.
+  // A gradient passed to the sink outside a backward pass stays there.
   std::string refused;
   Variable y = sum(weight.value());
   y.register_hook([](const Variable&) { return Variable(); });

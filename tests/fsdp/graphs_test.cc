@@ -187,8 +187,8 @@ TESSERA_RANK_TEST("fsdp: a parameter also used outside its module gets its whole
   nn::initialize(sharded, {.seed = 2});
   Branches twin;
   nn::initialize(twin, {.seed = 2});
-  // An L2 term over local(): each rank adds its own rows' part; no averaging, so the twin's term
-  // has the same factor.
+  // An L2 penalty on local(): each rank adds its own rows' part, which is not averaged, so the
+  // reference's penalty has the same factor.
   const auto penalty = [](const nn::Module& model) {
     Variable total;
     for (const nn::NamedParameter& named : model.named_parameters()) {

@@ -1,5 +1,5 @@
-// Memory and state at the edges of a model's life: blocks that go back while a stream is behind,
-// shards that are written at odd times, exceptions, models and roots that go.
+// Memory and state at the start and end of a model's life: memory freed while a stream is behind,
+// shards written at unusual times, exceptions, models and roots that are destroyed.
 
 #include <malloc.h>
 
@@ -26,8 +26,8 @@ namespace {
 
 constexpr std::int64_t kLarge = 400;
 
-/// Returns kept blocks to the operating system, over and over, until it goes; what is freed is
-/// overwritten, so that whoever still reads it gets other numbers.
+/// Repeatedly returns cached memory blocks to the operating system, until it is destroyed. Freed
+/// memory is overwritten, so a late reader gets wrong numbers.
 class CacheEmptier {
  public:
   CacheEmptier() {
@@ -80,7 +80,7 @@ TESSERA_RANK_TEST_WITH(
   t.check(train_while_cache_is_emptied(t, true) == expected, "parameters differ");
 }
 
-/// Compute falls behind when all gathers may already run.
+/// Delays compute when all gathers may already run.
 class Sleepy final : public nn::Layer<Sleepy> {
  public:
   Sleepy() : chain_({.widths = {kLarge, kLarge, kLarge, kLarge}, .classes = 0}) {
@@ -120,7 +120,7 @@ TESSERA_RANK_TEST_WITH("fsdp: a model that goes while compute is behind lives on
     t.check(outlive_model(t, true) == expected, "outputs differ");
 }
 
-/// Writes a block's shards in the middle of forward, after their gather may have been issued ahead.
+/// Writes a block's shards in the middle of forward, after their gather may have been prefetched.
 class Writer final : public nn::Layer<Writer> {
  public:
   Writer() : chain_({.widths = {6, 6, 6}, .classes = 0}) { register_module("chain", chain_); }
@@ -143,8 +143,8 @@ class Writer final : public nn::Layer<Writer> {
   Chain chain_;
 };
 
-// A gather that was issued ahead reads the old rows while they are written, and what it sends is
-// thrown away: a race by intention, which the thread sanitizer cannot know.
+// A prefetched gather reads the old rows while they are written, and its result is dropped: an
+// intended race, which the thread sanitizer reports.
 #if defined(__SANITIZE_THREAD__)
 constexpr std::array kAhead = {false};
 #else
@@ -214,7 +214,7 @@ TESSERA_RANK_TEST_WITH("fsdp: training goes on after a reduce that threw at the 
   }
 }
 
-/// Runs its blocks on inputs of a wrong width, and goes on.
+/// Runs its blocks on inputs of a wrong width, catches the errors and continues.
 class Forgiving final : public nn::Layer<Forgiving> {
  public:
   Forgiving() : chain_({.widths = {24, 24, 24, 24, 24}, .classes = 0}) {
@@ -297,7 +297,7 @@ TESSERA_RANK_TEST("fsdp: a graph that outlives its model throws instead of readi
     nn::initialize(model, {.seed = 1});
     loss = sum(model(Variable(random_rows(2, 7, DType::kF64, 1))));
   }
-  if (t.size() == 1) return;  // the value is the shard, which the graph keeps
+  if (t.size() == 1) return;  // the value is the shard, which the graph keeps alive
   t.check_throws<StateError>(
       "is released for good: the module of group root, which gathers it, is gone: keep the model "
       "until backward has run",

@@ -1,4 +1,4 @@
-// Training with each option of fully_shard and replicate equals the unsharded twin's.
+// Training with each option of fully_shard and replicate equals training the unsharded reference.
 
 #include <catch2/catch.hpp>
 
@@ -18,7 +18,7 @@
 namespace tessera::testing {
 namespace {
 
-/// Every width has the factors of the worlds that cut another dim than 0.
+/// All widths are divisible by the worlds that shard another dim than 0.
 constexpr std::int64_t kEven = 12;
 
 struct Case {
@@ -28,14 +28,14 @@ struct Case {
   int micro_batches = 1;
 };
 
-/// Two axes, as even as the world allows.
+/// Two axes, as equal in size as the world allows.
 distributed::DeviceMesh two_axes(distributed::World& world) {
   const int replicas = world.size() % 2 == 0 ? 2 : 1;
   return {
       {"replicate", "shard"}, {replicas, world.size() / replicas}, world.group(), world.device()};
 }
 
-/// The same rows of a whole tensor, whatever cut them.
+/// The same rows of a full tensor, for any sharding.
 Tensor boxes_of(const Tensor& whole, const nn::Parameter& parameter) {
   const nn::ShardBox& box = parameter.spec().boxes.front();
   Tensor part = whole;
@@ -127,7 +127,7 @@ TESSERA_RANK_TEST_WITH("fsdp options: replicas", "[fsdp]", {.worlds = {1, 2, 3, 
 TESSERA_RANK_TEST_WITH("fsdp options: parts, dims, lists and offload", "[fsdp]",
                        {.worlds = {1, 2, 3, 4, 6}}) {
   const auto mesh = t.world().mesh();
-  const int part = t.size() % 2 == 0 ? 2 : 1;  // between 4 and 6 a real part
+  const int part = t.size() % 2 == 0 ? 2 : 1;  // 1/n only for 4 and 6 ranks
   train(t, {.name = "part"},
         [&](Chain& chain) { shard_all(chain, {.mesh = mesh, .reshard_after_forward = part}); });
   train(t, {.name = "dim 1", .chain = kEvenChain}, [&](Chain& chain) {
@@ -152,7 +152,7 @@ TESSERA_RANK_TEST_WITH("fsdp options: parts, dims, lists and offload", "[fsdp]",
   });
 }
 
-// In 16 bits training is compared bit for bit: mixed_precision_test.cc.
+// 16-bit training is compared bit for bit in mixed_precision_test.cc.
 TESSERA_RANK_TEST_WITH("fsdp options: precision", "[fsdp]", {.worlds = {1, 2, 3, 4}}) {
   const auto mesh = t.world().mesh();
   const ChainOptions f32 = {.dtype = DType::kF32};

@@ -1,4 +1,4 @@
-// Sharded training equals training the unsharded twin on the whole batch.
+// Sharded training equals training the unsharded reference on the whole batch.
 
 #include <catch2/catch.hpp>
 
@@ -46,7 +46,7 @@ void train(RankTest& t, const Case& c, double tolerance) {
     const std::string difference = compare_with_twin(sharded, twin, tolerance, /*gradients=*/true);
     t.check(difference.empty(), "{}, step {}: {}", c.name, step, difference);
     if (c.input_gradient) {
-      // Each rank's input gradient lacks only the averaging over ranks that parameters get.
+      // A rank's input gradient differs only by the averaging over ranks, which parameters get.
       const Tensor mean = mul(mine.grad(), 1.0 / t.world().size());
       const double error = worst_error(mean, my_rows(all.grad(), t.world()));
       t.check(error <= tolerance, "{}: input gradient differs by {}", c.name, error);

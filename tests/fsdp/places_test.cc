@@ -1,6 +1,6 @@
-// The mesh decides the device: inputs, models and buffers that lie on the CPU are brought there, by
-// the root alone, and what lies elsewhere is named. On a mesh of the CPU nothing has to move, so
-// the moves are tested on a mesh of the null device too, and there the null device is elsewhere.
+// The mesh determines the device. The root alone moves inputs, models and buffers from the CPU to
+// it; errors name parameters on other devices. If the mesh is on the CPU, nothing is moved, so the
+// moves are also tested on a mesh of the null device, and the other device is the null device.
 
 #include <catch2/catch.hpp>
 
@@ -37,15 +37,15 @@ std::unique_ptr<Chain> sharded_chain(RankTest& t, bool replicate) {
   return chain;
 }
 
-/// Where a model on `device` does not belong.
+/// A device on which a model for `device` must not be.
 Device elsewhere_than(Device device) { return device.is_cpu() ? kNull : kCpu; }
 
-/// Rows on the CPU, a leaf that wants its gradient.
+/// Rows on the CPU: a leaf that requires a gradient.
 Variable cpu_rows(std::uint64_t seed) {
   return Variable(to_device(random_rows(5, kWidth, DType::kF64, seed), kCpu), true);
 }
 
-/// Values and gradients lie on `device`.
+/// Checks that values and gradients are on `device`.
 void check_devices(RankTest& t, const nn::Module& model, Device device, const std::string& what) {
   for (const nn::NamedParameter& named : model.named_parameters()) {
     const nn::Parameter& parameter = named.parameter;
@@ -83,7 +83,7 @@ TESSERA_RANK_TEST("places: an input comes from the CPU, its gradient goes back t
   }
 }
 
-/// A pair of inputs, one of whole numbers: what has no gradient is brought along.
+/// A pair of inputs, one of integers: inputs without gradients are moved, too.
 class Picked final : public nn::Layer<Picked> {
  public:
   Picked() : block_(kWidth, 3, DType::kF64) { register_module("block", block_); }
@@ -133,7 +133,7 @@ TEST_CASE("places: all Variables of a container are brought to the null device",
   CHECK(y.device() == kNull);
 }
 
-// Copies between devices cost time: one for the batch, none between the layers.
+// Copies between devices are counted: one for the batch, none between the layers.
 TESSERA_RANK_TEST("places: only the root brings inputs", "[fsdp]") {
   const Device device = t.world().device();
   const auto model = sharded_chain(t, /*replicate=*/false);
@@ -192,7 +192,7 @@ TEST_CASE("places: a model and its buffer that lie on the CPU go to the null dev
   }
 }
 
-// What has no values yet gets them where initialize() says.
+// A buffer without values gets them where initialize() places it.
 TESSERA_RANK_TEST("places: a buffer without values is left alone", "[fsdp]") {
   const auto model = mlp();
   fsdp::fully_shard(*model, {.mesh = t.world().mesh()});
@@ -202,7 +202,7 @@ TESSERA_RANK_TEST("places: a buffer without values is left alone", "[fsdp]") {
   t.check(found == t.world().device(), "the buffer lies on {}", found.str());
 }
 
-// ---- moved afterwards ---------------------------------------------------------------------------
+// ---- models moved afterwards --------------------------------------------------------------------
 
 TESSERA_RANK_TEST("places: a sharded model that was moved off its mesh's device is named",
                   "[fsdp]") {
@@ -218,14 +218,14 @@ TESSERA_RANK_TEST("places: a sharded model that was moved off its mesh's device 
         fmt::format("of group root lies on {}; its shards live on {}: initialise or move it there",
                     elsewhere.str(), device.str()),
         [&] { (*model)(x); });
-    if (elsewhere.is_null()) continue;  // from where nothing comes back
+    if (elsewhere.is_null()) continue;  // values cannot come back from the null device
     model->to(device);
     backward(half_squares((*model)(x), 5));
     check_devices(t, *model, device, "moved back");
   }
 }
 
-// Offloaded shards have their home on the CPU: there is no moving them off, so nothing to refuse.
+// Offloaded shards always stay on the CPU: moving the model is not an error and leaves them there.
 TESSERA_RANK_TEST("places: an offloaded model that is moved anywhere stays on the CPU", "[fsdp]") {
   const Device device = t.world().device();
   Chain model({}), twin({});

@@ -1,4 +1,4 @@
-// What threads show of bytes, orders and late streams holds for two processes over Gloo as well.
+// Bytes, orders and late streams, as tested with threads, also hold for two processes over Gloo.
 
 #include <catch2/catch.hpp>
 

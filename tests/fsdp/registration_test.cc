@@ -1,5 +1,5 @@
-// Where a group and its parameters stand before and after forward and backward, for each setting of
-// reshard_after_forward; the values themselves never change.
+// The states of a group and of its parameters before and after forward and backward, for each value
+// of reshard_after_forward; the values themselves never change.
 
 #include <catch2/catch.hpp>
 
@@ -26,8 +26,8 @@ using nn::ParameterState;
 
 constexpr std::int64_t kDim = 3;
 
-/// Two MLPs; each layer of the first is a group, the second is one, the root has a layer of its
-/// own.
+/// Two MLPs: each layer of the first is a group, the second is one group, and the root has a layer
+/// of its own.
 struct Nested {
   Nested() {
     net.add<MLP>({.dim = kDim, .dtype = DType::kF64});
@@ -41,7 +41,7 @@ struct Nested {
   nn::Sequential net;
 };
 
-/// The group's state, and with it that of all its parameters.
+/// Checks the group's state and the states of all its parameters.
 void check_group(RankTest& t, const std::string& what, nn::Module& model, const std::string& name,
                  GroupState expected) {
   nn::Module& module = model.get_submodule(name);
@@ -70,7 +70,7 @@ const std::vector<std::string>& inner_groups() {
   return names;
 }
 
-/// Opens every group in turn and compares its values with the twin's.
+/// Unshards every group in turn and compares its values with the reference's.
 void check_full_values(RankTest& t, const std::string& what, nn::Module& model,
                        const nn::Module& twin) {
   for (nn::Module* module : fsdp::sharded_modules(model)) fsdp::of(*module).unshard();

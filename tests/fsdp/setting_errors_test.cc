@@ -1,5 +1,5 @@
-// Settings of a handle, and options, that are out of range or can act on nothing: each throws,
-// naming the module. What is documented to do nothing does not throw.
+// Settings of a handle, and options, that are out of range or can have no effect: each throws,
+// naming the module. Calls that are documented to do nothing do not throw.
 
 #include <catch2/catch.hpp>
 
@@ -20,7 +20,7 @@
 namespace tessera::testing {
 namespace {
 
-/// Blocks and root, sharded or replicated.
+/// A sharded or replicated chain: blocks and root.
 std::unique_ptr<Chain> sharded(RankTest& t) {
   auto out = std::make_unique<Chain>(ChainOptions{});
   shard_chain(*out, {.mesh = t.world().mesh()});
@@ -70,7 +70,7 @@ TESSERA_RANK_TEST_WITH("fsdp setting errors: all-reduce among replicas that are 
           "it can never act on Chain: no group has replicas beside shards",
           [&] { fsdp::of(*model).set_requires_all_reduce(false, {.recurse = recurse}); });
   }
-  // One group below that has them is enough.
+  // One group below with replicas is enough.
   Chain mixed({});
   fsdp::fully_shard(*mixed.blocks()[0], {.mesh = hybrid(t)});
   const fsdp::Handle root = fsdp::fully_shard(mixed, {.mesh = t.world().mesh()});
@@ -99,7 +99,7 @@ TESSERA_RANK_TEST_WITH("fsdp setting errors: what replicate has not", "[fsdp]",
   });
   t.check_throws<InvalidArgument>(gathered, [&] { root.set_unshard_in_backward(false); });
   t.check_throws<InvalidArgument>(scattered, [&] { root.set_separate_reduce_scatter_group(true); });
-  // One sharded module below is enough for a recursive setting, none for a module alone.
+  // One sharded module below is enough for a recursive setting, but not without recursion.
   Chain mixed({});
   fsdp::fully_shard(*mixed.blocks()[0], {.mesh = t.world().mesh()});
   const fsdp::Handle outer = fsdp::replicate(mixed, {.mesh = t.world().mesh()});
@@ -119,7 +119,7 @@ TESSERA_RANK_TEST("fsdp setting errors: lists of modules that are not sharded", 
                                   [&] { root.set_modules_to_backward_prefetch({&plain}); });
   t.check_throws<InvalidArgument>("a module of the list is null",
                                   [&] { root.set_modules_to_forward_prefetch({nullptr}); });
-  // A list that throws changes nothing, and an empty one is legal.
+  // A list that throws changes nothing; an empty list is legal.
   root.set_modules_to_forward_prefetch({});
   backward(sum((*model)(input())));
 }
@@ -176,7 +176,7 @@ TESSERA_RANK_TEST("fsdp setting errors: one set of streams comes before the firs
   fsdp::share_comm_context({one.get(), other.get()});
 }
 
-/// fully_shard on a new chain, which must throw.
+/// Calls fully_shard on a new chain; it must throw.
 template <class E = InvalidArgument>
 void check_refused(RankTest& t, const std::string& part, const fsdp::FullyShardOptions& options) {
   t.check_throws<E>(part, [&] {

@@ -1,6 +1,6 @@
-// Settings of a handle: which modules they reach, which of two wins, and what becomes of those for
-// the whole tree that an inner module was given before a root took it over. Those that are refused:
-// setting_errors_test.cc.
+// Settings of a handle: the modules that they reach, which of two settings wins, and what happens
+// to settings of the whole tree that an inner module was given before a root took it over. Settings
+// that throw: setting_errors_test.cc.
 
 #include <catch2/catch.hpp>
 
@@ -46,7 +46,8 @@ void shard_nested(NestedWrappedModule& model, const distributed::DeviceMesh& mes
 
 struct Setter {
   const char* name;
-  std::function<void(const Handle&, const RecurseOptions&)> call;  ///< with what is not the default
+  std::function<void(const Handle&, const RecurseOptions&)> call;  ///< sets a value that is not the
+                                                                   ///< default
   std::function<bool(const Handle&)> has_acted;
 };
 
@@ -77,7 +78,7 @@ const std::vector<Setter>& setters() {
   return all;
 }
 
-/// A call on one module, and what it reaches.
+/// A call on one module, and the modules that it reaches.
 struct Reach {
   const char* from;
   bool recurse;
@@ -116,7 +117,7 @@ TESSERA_RANK_TEST_WITH("fsdp settings: each reaches the modules below it, or its
   }
 }
 
-// It has no question that answers it; its reduce-scatters name their process group.
+// There is no query for this setting, so the test reads the process group of the reduce-scatters.
 TESSERA_RANK_TEST_WITH("fsdp settings: separate groups for reduce-scatters, and which modules",
                        "[fsdp]", {.worlds = {2}}) {
   for (const Reach& reach : reaches()) {
@@ -152,7 +153,8 @@ TESSERA_RANK_TEST("fsdp settings: pending gradients are discarded below a module
     }
     return text_of(out);
   };
-  // Every module's first parameter is its own group's, but of "module.1", where it is the inner's.
+  // Every module's first parameter belongs to its own group, except in "module.1", where it belongs
+  // to the inner group.
   t.check(pending() == text_of(kGroups), "after backward {} wait", pending());
   fsdp::of(model.get_submodule("module.1")).discard_pending_gradients();
   t.check(pending() == text_of({"", "module.2"}), "after discarding {} wait", pending());
@@ -160,7 +162,7 @@ TESSERA_RANK_TEST("fsdp settings: pending gradients are discarded below a module
   t.check(!outer.parameters().front().owner()->has_pending_gradients(), "module.1 itself waits");
 }
 
-// ---- one after another --------------------------------------------------------------------------
+// ---- two settings, one after another ------------------------------------------------------------
 
 TESSERA_RANK_TEST_WITH("fsdp settings: a later gradient sync replaces what was said of all-reduces",
                        "[fsdp]", {.worlds = {4}}) {
@@ -188,14 +190,14 @@ TESSERA_RANK_TEST_WITH("fsdp settings: a later gradient sync replaces what was s
   root.set_requires_gradient_sync(false);
   t.check(!root.requires_all_reduce(), "the later call leaves all-reduces on");
   reductions("neither", 0, 0);
-  // An all-reduce has nothing to reduce without the reduce-scatter before it.
+  // Without the reduce-scatter before it, an all-reduce has nothing to reduce.
   root.set_requires_all_reduce(true);
   reductions("still neither", 0, 0);
   root.set_requires_gradient_sync(true);
   reductions("what waited", groups, groups);
 }
 
-// ---- a root takes over --------------------------------------------------------------------------
+// ---- a root takes over settings -----------------------------------------------------------------
 
 struct Blocks {
   explicit Blocks(RankTest& test) : t(test), model({.widths = {7, 5, 9, 3}}) {
@@ -223,7 +225,7 @@ TESSERA_RANK_TEST("fsdp settings: a root takes over how far inner modules were t
     t.check(blocks.root().prefetch() == far, "the root's is another");
     t.check(events == expected, "round {}: \"{}\", expected \"{}\"", round, events, expected);
   }
-  // Once there is a root, any module of its tree speaks for all of it.
+  // Once there is a root, a setting on any module applies to its whole tree.
   blocks.block(0).set_prefetch({});
   t.check(blocks.root().prefetch() == fsdp::PrefetchOptions{}, "set through a block");
 }
@@ -247,7 +249,7 @@ TESSERA_RANK_TEST_WITH("fsdp settings: a root takes over reduces in flight from 
   t.check(by_block == by_root, "told to a block: {} bytes, to the root: {}", by_block, by_root);
 }
 
-// What is not concluded, compute does not wait for.
+// Compute does not wait for an iteration that is not over.
 TESSERA_RANK_TEST_WITH("fsdp settings: a root takes over that another backward follows", "[fsdp]",
                        {.worlds = {2, 3}}) {
   const auto waits = [&](const std::function<void(Blocks&)>& tell) {
@@ -269,7 +271,7 @@ TESSERA_RANK_TEST_WITH("fsdp settings: a root takes over that another backward f
   t.check(by_block == by_root, "told to a block: {} waits, to the root: {}", by_block, by_root);
 }
 
-// The optimizer of an inner module steps on a stream of its own, late: the root's gathers wait.
+// The optimizer of an inner module runs late on its own stream: the root's gathers wait for it.
 TESSERA_RANK_TEST_WITH("fsdp settings: a root waits for the event that an inner module was given",
                        "[fsdp]", {.worlds = {2}, .cpu_compute = StreamKind::kQueued}) {
   Blocks blocks(t);
@@ -299,7 +301,7 @@ TESSERA_RANK_TEST("fsdp settings: inner modules that were told differently are n
     t.check_throws<StateError>("[fsdp." + setter + "]", [&] { blocks.run(); });
     t.check_throws<StateError>("\"block0\" and \"block2\" were told differently",
                                [&] { blocks.run(); });
-    // Nobody was taken over: each is its own root, as before.
+    // Nothing was taken over: each is its own root, as before.
     t.check(blocks.block(0).is_root() && blocks.block(2).is_root(), "taken over all the same");
   };
   blocks.block(0).set_prefetch({.forward = 2});

@@ -1,5 +1,4 @@
-// What the trace of an iteration must show: the order of gathers and reduces, their number and
-// their bytes.
+// The trace of an iteration: order, number and bytes of gathers and reductions.
 
 #include <catch2/catch.hpp>
 
@@ -43,7 +42,7 @@ std::string joined(const Events& events) {
   return out;
 }
 
-/// Collects what `body` does on this rank.
+/// Returns the trace of `body` on this rank.
 template <class Body>
 Trace traced(RankTest&, Body&& body) {
   Trace trace;
@@ -135,7 +134,7 @@ TESSERA_RANK_TEST("fsdp: groups kept after forward are not gathered again", "[fs
               {"P block2", "P block1", "P block0", "P root"});
 }
 
-/// (W - 1) / W of the padded bytes of a group, from the rule of the chunks alone.
+/// (W - 1) / W of the padded bytes of a group, computed from the chunk rule only.
 std::int64_t padded_bytes_sent(const nn::Module& module, int world,
                                const std::vector<std::string>& skip) {
   std::int64_t total = 0;
@@ -173,11 +172,11 @@ TESSERA_RANK_TEST("fsdp: number and bytes of gathers and reduces", "[fsdp]") {
       }
       for (const std::string group : {"root", "block0", "block1", "block2"}) {
         const bool twice = reshard.value_or(group != "root");
-        // On one rank the value is the shard: there is nothing to gather.
+        // On one rank the value is the shard: nothing is gathered.
         const std::int64_t expected = world == 1 ? 0 : twice ? 2 : 1;
         t.check(gathers[group] == expected, "{} gathers of {}, expected {}", gathers[group], group,
                 expected);
-        // And the gradient is its own sum.
+        // On one rank the gradient equals its sum.
         const std::int64_t sums = world == 1 ? 0 : 1;
         t.check(reduces[group] == sums, "{} reduces of {}, expected {}", reduces[group], group,
                 sums);
@@ -198,7 +197,7 @@ TESSERA_RANK_TEST("fsdp: a trace has the phases that are declared, and no other"
   t.check(phases == expected, "{} phases", phases.size());
 }
 
-/// Nothing of its own, and not sharded: each of its parts becomes a root.
+/// Has no parameters of its own and is not sharded: each of its children becomes a root.
 class Plain final : public nn::Layer<Plain> {
  public:
   Plain() : first_({}), second_({.classes = 0}) {
@@ -245,7 +244,7 @@ TESSERA_RANK_TEST("fsdp: groups are named by their modules, also without a shard
   });
 }
 
-// What a step needs to know of the tree of modules is found out in the first one.
+// Only the first step walks the tree of modules.
 TESSERA_RANK_TEST("fsdp: no step after the first walks the tree of modules", "[fsdp]") {
   for (const bool recompute : {false, true}) {
     Fixture f(t, {.mesh = t.world().mesh()}, {});

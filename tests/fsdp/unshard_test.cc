@@ -1,5 +1,5 @@
-// Values opened and closed by hand: at once and ahead of time, before any forward, never waited
-// for, and how long they stay.
+// Values unsharded and resharded by hand: at once and asynchronously, before any forward, never
+// waited for, and how long they stay.
 
 #include <catch2/catch.hpp>
 
@@ -32,7 +32,7 @@ void check_state(RankTest& t, const std::string& what, const fsdp::Handle& handl
           fsdp::group_state_name(handle.state()), fsdp::group_state_name(expected));
 }
 
-/// Every open value of a block equals the twin's.
+/// Checks that every open value of a block equals the reference's.
 void check_values(RankTest& t, const std::string& what, const nn::Module& module,
                   const nn::Module& twin) {
   const auto left = module.named_parameters(), right = twin.named_parameters();
@@ -46,7 +46,7 @@ void check_gathered_bytes(RankTest& t, const std::string& what) {
   t.check(bytes == 0, "{}: {} gathered bytes remain", what, bytes);
 }
 
-/// A chain and its twin, alike.
+/// A chain and its unsharded reference.
 struct Pair {
   Pair(RankTest& t, const fsdp::ReshardAfterForward& reshard) : sharded({}), twin({}) {
     shard_chain(sharded, {.mesh = t.world().mesh(), .reshard_after_forward = reshard});
@@ -108,7 +108,7 @@ TESSERA_RANK_TEST("fsdp unshard: a module without a group has nothing to open", 
 
 TESSERA_RANK_TEST("fsdp unshard: a handle that nobody waits for", "[fsdp]") {
   Pair p(t, true);
-  // The next forward waits, and does not gather again.
+  // The next forward waits for the gather and does not gather again.
   p.handle(0).unshard({.async = true});
   Variable loss;
   check_events(t, "forward", traced(t, [&] { loss = local_loss(p.sharded(input())); }),
@@ -117,18 +117,18 @@ TESSERA_RANK_TEST("fsdp unshard: a handle that nobody waits for", "[fsdp]") {
   for (std::size_t i = 0; i < 3; ++i)
     check_state(t, "after a step", p.handle(i), GroupState::kSharded);
   check_gathered_bytes(t, "after a step");
-  // Closed before anybody waited.
+  // Resharded before it was waited for.
   p.handle(2).unshard({.async = true});
   p.handle(2).reshard();
   check_state(t, "closed without a wait", p.handle(2), GroupState::kSharded);
   fsdp::UnshardHandle late = p.handle(2).unshard({.async = true});
   p.handle(2).reshard();
-  late.wait();  // of a gather that was given up
+  late.wait();  // of a gather that was dropped
   check_state(t, "waited after it was closed", p.handle(2), GroupState::kSharded);
   check_gathered_bytes(t, "closed without a wait");
 }
 
-/// Runs the blocks but the last.
+/// Runs all blocks but the last.
 class Skipping final : public nn::Layer<Skipping> {
  public:
   Skipping() : chain_({.widths = {7, 7, 7}, .classes = 0}) { register_module("chain", chain_); }
@@ -198,7 +198,7 @@ TESSERA_RANK_TEST("fsdp unshard: a handle outlives its module", "[fsdp]") {
   check_gathered_bytes(t, "the model is gone");
 }
 
-/// A matrix product whose result the ranks average, as a tower of features would.
+/// A matrix product whose result is averaged over the ranks, as in a two-tower model.
 class Averaging final : public nn::Layer<Averaging> {
  public:
   Averaging() : linear_({.in = 8, .out = 8, .bias = false, .dtype = DType::kF64}) {
@@ -207,7 +207,7 @@ class Averaging final : public nn::Layer<Averaging> {
   Variable forward(const Variable& x, distributed::ProcessGroup* group) {
     const Variable y = linear_(x);
     if (group == nullptr) return y;
-    // Without a derivative: what is added is a constant of the graph.
+    // Without a derivative: the added value is a constant of the graph.
     const Tensor mean = clone(y.tensor());
     distributed::all_reduce(*group, std::vector{mean}, distributed::ReduceOp::kAverage).wait();
     return add(y, Variable(mean));
@@ -226,7 +226,7 @@ inline constexpr bool tessera::nn::holds_no_tensors<tessera::distributed::Proces
 namespace tessera::testing {
 namespace {
 
-/// Three of them, then three MLPs that are opened in between.
+/// Three of them, then three MLPs that are unsharded in between.
 class Towers final : public nn::Layer<Towers> {
  public:
   Towers() {
@@ -268,7 +268,7 @@ TESSERA_RANK_TEST("fsdp unshard: gathers issued between a user's own collectives
   model.ahead = true;
   nn::optim::SGD sgd(model.parameters(), kSgd), twin_sgd(twin.parameters(), kSgd);
   for (std::uint64_t step = 0; step < 4; ++step) {
-    // All ranks have the same rows, so that what they average is what the twin adds.
+    // All ranks have the same rows, so their average equals the reference's value.
     const Variable x(random_rows(3, 8, DType::kF64, step));
     backward(local_loss(model(x)));
     backward(local_loss(twin(x)));

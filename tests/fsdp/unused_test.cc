@@ -1,5 +1,6 @@
-// Parameters that some ranks, or none, use: gradients stay undefined or are zeros as declared, only
-// trainable rows travel, and ranks that differ undeclared fail on all of them, soon.
+// Parameters that only some ranks use, or none: gradients stay undefined or are zeros as declared,
+// only trainable rows are sent, and undeclared differences between ranks fail quickly on all of
+// them.
 
 #include <catch2/catch.hpp>
 
@@ -26,7 +27,7 @@ namespace {
 
 constexpr std::int64_t kDim = 5;
 
-/// Three layers of one group, of which `use` names those that forward calls: "ac".
+/// Three layers of one group; forward calls those in `use`, for example "ac".
 class Choice final : public nn::Layer<Choice> {
  public:
   Choice() {
@@ -48,7 +49,7 @@ class Choice final : public nn::Layer<Choice> {
   std::vector<std::unique_ptr<nn::Linear>> layers_;
 };
 
-/// Elements that the reduce-scatters of a trace take in on this rank.
+/// Number of input elements of this rank's reduce-scatters.
 std::int64_t reduced_elements(const Trace& trace) {
   std::int64_t out = 0;
   for (const CollectiveRecord& record : records_of(trace, "reduce_scatter")) {
@@ -87,8 +88,8 @@ void zero_grads(nn::Module& model) {
   for (nn::Parameter parameter : model.parameters()) parameter.zero_grad();
 }
 
-/// Rank 0 leaves b out, nobody calls c. The declared way: zeros where others have gradients, and
-/// nothing where none has.
+/// Rank 0 does not use b, and no rank uses c. If declared, gradients are zeros where other ranks
+/// have gradients, and undefined where no rank has one.
 void check_declared(RankTest& t, Choice& model, const std::string& what) {
   Choice twin;
   nn::initialize(model, {.seed = 1});
@@ -106,7 +107,7 @@ void check_declared(RankTest& t, Choice& model, const std::string& what) {
   }
   const Tensor weight = model.get_parameter("c.weight").grad();
   t.check(!weight.defined(), "{}: a parameter that nobody uses has a gradient", what);
-  // With a gradient from before, zeros are added and it stays.
+  // With an existing gradient, zeros are added and it stays.
   zero_grads(model);
   zero_grads(twin);
   model.use = twin.use = "abc";
@@ -156,7 +157,7 @@ TESSERA_RANK_TEST_WITH("fsdp unused: one use before the all-reduce counts when i
   nn::initialize(model, {.seed = 1});
   const Variable x(random_rows(2, kDim, DType::kF64, 1));
   handle.set_requires_all_reduce(false);
-  model.use = t.rank() == 3 ? "ab" : "a";  // b: by one rank of one replica
+  model.use = t.rank() == 3 ? "ab" : "a";  // b: used by one rank of one replica
   backward(local_loss(model(x)));
   handle.set_requires_all_reduce(true);
   model.use = "a";
@@ -181,11 +182,11 @@ TESSERA_RANK_TEST("fsdp: what was collected before a freeze is reduced all the s
   weight.set_requires_grad(false);
   backward(local_loss(model(x)));
   t.check(weight.grad().defined(), "the first gradient is lost");
-  for (nn::Parameter parameter : model.parameters()) parameter.zero_grad();  // nothing waits
+  for (nn::Parameter parameter : model.parameters()) parameter.zero_grad();  // nothing is pending
 }
 
-/// Each rank's error, which names both sets, within two seconds; it ends the run. Ranks compare on
-/// their CPU's stream, whatever the device.
+/// Each rank gets an error that names both sets, within two seconds; it ends the run. Ranks compare
+/// on their CPU stream, whatever the device.
 void check_divergence(RankTest& t, Choice& model) {
   nn::initialize(model, {.seed = 1});
   model.use = t.rank() == 0 ? "ab" : "ac";

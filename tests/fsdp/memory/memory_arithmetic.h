@@ -1,8 +1,8 @@
 #pragma once
 
-/// The bytes of sharded training, worked out a second time from shapes, ranks and dtypes alone:
-/// what memory tests compare counters with. In the terms of fsdp/README.md, to the byte: S is the
-/// sum of `shard` over the groups, B is `gathered` of a value and `slots` of a gradient.
+/// The bytes of sharded training, computed independently from shapes, ranks and dtypes: memory
+/// tests compare counters with them. In the terms of fsdp/README.md, to the byte: S is the sum of
+/// `shard` over the groups, B is `gathered` of a value and `slots` of a gradient.
 
 #include <algorithm>
 #include <cstdint>
@@ -18,12 +18,12 @@ namespace tessera::testing {
 inline std::int64_t round_up(std::int64_t bytes, std::int64_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
-/// What the counters say of a storage: each kind of device has its unit.
+/// The counted size of a storage: each kind of device rounds up to its unit.
 inline std::int64_t counted(std::int64_t bytes, Device device = default_device()) {
   return counted_bytes(device.type, static_cast<std::size_t>(bytes));
 }
 
-/// How a group is cut, and what its values and gradients are.
+/// How a group is sharded, and the dtypes of its values and gradients.
 struct Cut {
   int ranks = 1;  ///< of the shard axis; 1 also for replicate
   int rank = 0;
@@ -31,7 +31,8 @@ struct Cut {
   DType values = DType::kF64;
   DType gradients = DType::kF64;  ///< until they are reduced
   bool offload = false;
-  int kept_by = 0;  ///< neighbours that keep the value between forward and backward; 0: none do
+  int kept_by = 0;  ///< neighbouring ranks that keep the value between forward and backward; 0:
+                    ///< none
 };
 
 struct GroupBytes {
@@ -40,9 +41,10 @@ struct GroupBytes {
   std::int64_t gathered = 0;  ///< one storage
   std::int64_t kept = 0;      ///< the part of ReshardAfterForward(n)
   std::int64_t slots = 0;     ///< gradients until they are reduced
-  std::int64_t sums = 0;      ///< what a reduce writes where it is not grad() itself
+  std::int64_t sums = 0;      ///< outputs of a reduction that are not grad() itself
   std::int64_t grads = 0;     ///< grad()
-  bool scatters = true;       ///< slots are read by a reduce; else handed over: each is its own sum
+  bool scatters = true;       ///< a reduction reads the slots; false: each slot equals its sum and
+                              ///< is handed over
 };
 
 inline GroupBytes bytes_of(const std::vector<Shape>& shapes, const Cut& cut) {
@@ -78,39 +80,40 @@ inline std::vector<Shape> linear_shapes(std::int64_t in, std::int64_t out) {
   return {{out, in}, {out}};
 }
 
-/// Peaks of a flat chain of equal groups that the root has nothing beside.
+/// Peaks of a flat chain of equal groups, with a root without parameters.
 struct FlatChain {
   GroupBytes group;
   int groups = 1;
   bool told_to_stay = false;  ///< values are kept between forward and backward
-  int depth = 1;              ///< gathers ahead, in the deeper direction
+  int depth = 1;              ///< prefetch depth, the larger of the two directions
   int reduce_buffers = 1;     ///< set_reduce_scatter_max_input_buffers
-  std::int64_t late = 0;      ///< what backward may hold for longer: copies that are under way
+  std::int64_t late = 0;      ///< bytes that backward may hold longer: copies in flight
 
   std::int64_t shards() const { return groups * group.shard; }
-  /// Values while the k-th group runs: the one in use, and those gathered ahead or not given back
-  /// yet; or all that still stay. And the parts that are kept of others.
+  /// Values while the k-th group runs: the one in use, and those prefetched or not released yet; or
+  /// all that are kept. Plus the parts that are kept of other groups.
   std::int64_t values(int k) const {
     if (told_to_stay) return (k + 1) * group.gathered;
     return std::min(1 + depth, groups) * group.gathered + k * group.kept;
   }
 
-  /// 2B + N + S, and what is kept of every value.
+  /// 2B + N + S, plus the kept parts of all values.
   std::int64_t forward_peak() const { return shards() + values(groups - 1) + group.kept; }
 
-  /// 4B + N + 2S at most. Backward runs from the last group to the first; the first one's inputs
-  /// have no gradients, so it is reduced at the end, when no value is left.
+  /// 4B + N + 2S at most. Backward runs from the last group to the first. The first group's inputs
+  /// have no gradients, so it is reduced at the end, when no value is gathered.
   std::int64_t backward_peak() const {
     std::int64_t peak = 0;
     for (int k = groups - 1; k >= 0; --k) {
       const int reduced = groups - 1 - k;
       const int in_flight = std::min(reduce_buffers, reduced);
       const int results = std::min(in_flight, 1);
-      const int read = group.scatters ? in_flight : 0;  // slots beside the one that is filled
+      const int read = group.scatters ? in_flight : 0;  // slots besides the one that is being
+                                                        // filled
       // While it computes.
       peak = std::max(peak, values(k) + (1 + read) * group.slots + reduced * group.grads +
                                 results * group.sums);
-      // When its reduce is issued.
+      // When its reduction is issued.
       const int still = std::min(std::max(reduce_buffers - 1, 0), reduced);
       const std::int64_t left = k == 0 ? 0 : values(told_to_stay ? k - 1 : k);
       const int scattered = group.scatters ? 1 + still : 0;

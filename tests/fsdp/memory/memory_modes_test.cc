@@ -1,4 +1,4 @@
-// Bytes of every way to shard and to train, as the arithmetic says.
+// Bytes of every way to shard and to train, compared with the arithmetic.
 
 #include <catch2/catch.hpp>
 
@@ -44,7 +44,7 @@ TESSERA_RANK_TEST_WITH("fsdp memory: an optimizer over the replicas as well stay
   const int shards = t.size() / 2;
   const distributed::DeviceMesh mesh({"replicate", "shard"}, {2, shards}, t.world().group(),
                                      t.world().device());
-  // local() is cut by all ranks; one chunk, that the replicas share, is kept for each group.
+  // local() is sharded over all ranks; for each group one chunk, which the replicas share, is kept.
   const GroupBytes local = flat_group({.ranks = t.size()});
   const GroupBytes chunk = flat_group({.ranks = shards});
   PeakReader reader(t);
@@ -56,7 +56,7 @@ TESSERA_RANK_TEST_WITH("fsdp memory: an optimizer over the replicas as well stay
   for (int step = 0; step < 2; ++step) {
     reader.start();
     const Variable loss = chain_loss(t, model);
-    // A chunk is rounded up to the replicas' parts.
+    // A chunk is rounded up to a multiple of the replicas.
     const std::int64_t rounding = kGroups * 2 * 2 * kChainWidth * 8;
     std::int64_t bound = kGroups * (local.shard + chunk.shard) + 2 * chunk.gathered + rounding;
     t.check(reader.peak() <= bound, "forward: {} bytes, bound {}", reader.peak(), bound);
@@ -105,12 +105,12 @@ TESSERA_RANK_TEST("replicate memory: gradients that add up take one group's more
   backward(chain_loss(t, model));
   reader.start();
   backward(chain_loss(t, model));
-  // The group being filled, and those whose reduce is under way.
+  // The group being filled, and those whose reduction is in flight.
   const std::int64_t bound = kGroups * (whole.shard + whole.slots) + 2 * whole.slots;
   t.check(reader.peak() <= bound, "{} bytes, bound {}", reader.peak(), bound);
 }
 
-// ---- dtypes and places --------------------------------------------------------------------------
+// ---- dtypes and offload -------------------------------------------------------------------------
 
 TESSERA_RANK_TEST("fsdp memory: values and slots in f32 beside shards in f64", "[fsdp]") {
   Cut cut = world_cut(t);
@@ -137,8 +137,8 @@ TESSERA_RANK_TEST("fsdp memory: values in f32, slots in f64", "[fsdp]") {
       });
 }
 
-// On a GPU gradients are copied to the host, and backward's peak may lie above the formula by what
-// one group has under way: a bound, which has not been taken apart further.
+// On a GPU gradients are copied to the host, and backward's peak may exceed the formula by the
+// copies of one group in flight: an upper bound, not analysed further.
 TESSERA_RANK_TEST("fsdp memory: offloaded, also where the host is the device", "[fsdp]") {
   Cut cut = world_cut(t);
   cut.offload = true;
@@ -172,7 +172,7 @@ TESSERA_RANK_TEST("fsdp memory: gradients that wait take their slots", "[fsdp]")
     reader.start();
     root.set_requires_gradient_sync(true);
     backward(chain_loss(t, model));
-    // Of the first reduce; every later one gives back more than it takes.
+    // Of the first reduction; every later one frees more than it allocates.
     if (block.scatters) expected += block.grads;
     t.check(reader.peak() == expected, "second pass: {} bytes, expected {}", reader.peak(),
             expected);

@@ -1,5 +1,5 @@
-// Everything goes back, and at once: after a step, when a model goes, after exceptions wherever
-// they strike, and after giving up an iteration.
+// All memory is freed, and at once: after a step, when a model is destroyed, after exceptions in
+// any place, and after aborting an iteration.
 
 #include <catch2/catch.hpp>
 
@@ -15,7 +15,7 @@
 namespace tessera::testing {
 namespace {
 
-/// Every way to shard a chain that needs no other world.
+/// Every way to shard a chain that works in any world.
 struct Way {
   const char* name;
   bool replicate = false;
@@ -76,7 +76,7 @@ TESSERA_RANK_TEST("fsdp memory: all of it goes back with the model, whatever it 
   }
 }
 
-// Sharding a whole model leaves each rank its part and nothing else.
+// Sharding an unsharded model leaves each rank its part and nothing else.
 TESSERA_RANK_TEST("fsdp memory: a materialised model is cut down at once", "[fsdp]") {
   PeakReader reader(t);
   auto model = std::make_unique<Chain>(flat_chain(4));
@@ -106,7 +106,7 @@ std::shared_ptr<distributed::ProcessGroup> failing_group(RankTest& t, bool& fail
                            }});
 }
 
-/// Nothing but shards is left, no pending gradients, and a step then does what it should.
+/// Only shards are left, no gradients are pending, and the next step is correct.
 void check_recovery(RankTest& t, const std::string& what, Chain& model, std::int64_t shards,
                     const PeakReader& reader) {
   drop_gradients(model);
@@ -127,7 +127,7 @@ void check_recovery(RankTest& t, const std::string& what, Chain& model, std::int
           reader.now() - shards);
 }
 
-// One rank has none.
+// One rank has no collectives.
 TESSERA_RANK_TEST_WITH("fsdp memory: everything goes back after a collective that throws", "[fsdp]",
                        {.worlds = {2, 3, 5}}) {
   using distributed::CollectiveKind;
@@ -201,7 +201,7 @@ TESSERA_RANK_TEST("fsdp memory: reset_iter_state gives everything back, in every
     loss = {};
     check_recovery(t, fmt::format("{}, after a forward", way.name), model, shards, reader);
     fsdp::of(model).set_requires_gradient_sync(false);
-    backward(chain_loss(t, model));  // gradients wait
+    backward(chain_loss(t, model));  // gradients are pending
     fsdp::of(model).reset_iter_state();
     fsdp::of(model).set_requires_gradient_sync(true);
     check_recovery(t, fmt::format("{}, with gradients that wait", way.name), model, shards, reader);

@@ -42,7 +42,7 @@ inline std::int64_t model_bytes(const MemoryReading& reading) {
          reading[MemoryCategory::kGathered];
 }
 
-/// Peaks of model bytes, above those that there were before the model.
+/// Peaks of model bytes above the bytes before the model existed.
 class PeakReader {
  public:
   explicit PeakReader(RankTest& t)
@@ -57,8 +57,8 @@ class PeakReader {
   std::int64_t before_;
 };
 
-/// Three steps of a chain that `shard` shards: each forward's and backward's peak, and what is left
-/// after a step.
+/// Three steps of a chain sharded by `shard`: each forward's and backward's peak, and the bytes
+/// left after a step.
 inline void check_flat_chain(RankTest& t, const std::string& name, const FlatChain& expected,
                              const std::function<void(Chain&)>& shard) {
   PeakReader reader(t);

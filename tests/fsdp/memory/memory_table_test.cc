@@ -1,9 +1,9 @@
-// The bounds that PyTorch's own suite sets for a Transformer over two ranks, and what this library
-// takes: on the null device, in a world whose other rank does not exist.
+// The memory bounds of a Transformer over two ranks in PyTorch's own tests, and this library's
+// memory: on the null device, in a world whose other rank does not exist.
 //
-// With T elements in all, B in a block, N beside the blocks and S = T / 2: PyTorch gathers into one
-// buffer and copies out into another, so it allows 3B + N + S in forward where 2B + N + S is enough
-// here.
+// With T elements in all, B in a block, N outside the blocks and S = T / 2: PyTorch gathers into
+// one buffer and copies out into another, so it allows 3B + N + S in forward, where 2B + N + S is
+// enough here.
 
 #include <catch2/catch.hpp>
 
@@ -35,15 +35,15 @@ constexpr models::ModelArgs kArgs = {.n_layers = 3,
 constexpr double kTotal = 21'317'376, kBlock = 7'084'800, kRest = 62'976;
 constexpr double kShard = kTotal / 2;
 
-/// Bytes of `elements` in f32, with room for the boundaries on which parameters start.
+/// Bytes of `elements` in f32, with room for the alignment of parameters.
 std::int64_t bytes(double elements) { return static_cast<std::int64_t>(4 * elements) + 32 * 1024; }
 
 struct Peaks {
-  std::int64_t sharded = 0;  ///< of parameters, gradients and gathered values, from here on
+  std::int64_t sharded = 0;  ///< from here on of parameters, gradients and gathered values
   std::int64_t forward = 0;
   std::int64_t backward = 0;
   std::int64_t step = 0;       ///< with optimizer state
-  std::int64_t zero_grad = 0;  ///< likewise, afterwards and not at the peak
+  std::int64_t zero_grad = 0;  ///< the same after zero_grad, not at the peak
 };
 
 struct Case {
@@ -72,7 +72,7 @@ void run_step(models::Transformer& model, nn::optim::Optimizer& adam, bool in_ba
   peaks.zero_grad = with_state(memory.current());
 }
 
-/// Of the second step: optimizer state is there.
+/// Measures the second step, when optimizer state exists.
 Peaks measure(const Case& c) {
   const RankScope scope(std::make_shared<RankContext>(0, 2, 1));
   MemoryCounters& memory = current_rank_context()->memory();

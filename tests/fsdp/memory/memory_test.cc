@@ -1,5 +1,5 @@
-// Bytes of parameters, gradients, momentum and gathered values: exact where the arithmetic is,
-// bounded elsewhere. One axis; other ways to shard are in memory_modes_test.cc.
+// Bytes of parameters, gradients, momentum and gathered values: exact if the arithmetic is exact,
+// otherwise bounded. One axis; other ways to shard are in memory_modes_test.cc.
 
 #include <catch2/catch.hpp>
 

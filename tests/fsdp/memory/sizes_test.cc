@@ -1,5 +1,5 @@
 // Parameters of 0, 1, 2, 3, 5, 7, 97 and 32,001 rows over 1 to 8 ranks: uneven chunks, empty ones,
-// and more ranks than rows. Padding rows belong to nobody: NaN in them reaches nothing.
+// and more ranks than rows. Padding rows have no effect: NaN in them reaches no result.
 
 #include <catch2/catch.hpp>
 
@@ -44,7 +44,7 @@ class Rows final : public nn::Layer<Rows> {
   nn::Parameter weight_, bias_;
 };
 
-/// One of each size. The result is each one's mean over its columns, beside one another.
+/// One layer of each size. The result has each layer's mean over its columns, side by side.
 class AllSizes final : public nn::Layer<AllSizes> {
  public:
   AllSizes() {
@@ -77,8 +77,8 @@ struct Case {
 
 void fill_nan(const Tensor& x) { fill_(x, std::numeric_limits<double>::quiet_NaN()); }
 
-/// Every gradient slot's padding rows become NaN just before they are sent. Only where each size is
-/// a group, whose label says it.
+/// Sets every gradient slot's padding rows to NaN just before they are sent. Only if each size is a
+/// group, which the label tells.
 std::shared_ptr<distributed::ProcessGroup> with_poisoned_slots(
     const std::shared_ptr<distributed::ProcessGroup>& group) {
   return distributed::call(
@@ -94,7 +94,7 @@ std::shared_ptr<distributed::ProcessGroup> with_poisoned_slots(
       }});
 }
 
-/// The padding of what this rank sends to the others in a gather.
+/// Sets the padding that this rank sends in a gather to NaN.
 void poison_shards(const nn::Module& model) {
   for (const nn::Parameter& parameter : model.parameters()) {
     const Tensor padded = parameter.padded_local();
@@ -111,7 +111,7 @@ void shard(AllSizes& model, const Case& c, const distributed::DeviceMesh& mesh) 
   fsdp::fully_shard(model, options);
 }
 
-/// Gathered by hand every value is the twin's, and released again nothing is left.
+/// Unshards every group by hand and compares its values; after reshard nothing is left.
 void check_values(RankTest& t, const Case& c, AllSizes& model, const AllSizes& twin) {
   for (nn::Module* module : fsdp::sharded_modules(model)) fsdp::of(*module).unshard();
   const auto left = model.named_parameters();
@@ -173,7 +173,7 @@ TESSERA_RANK_TEST_WITH("fsdp sizes: f32 values and the host's shards, padding po
 
 // ---- zeroing ------------------------------------------------------------------------------------
 
-/// Kernels that fill, scale or add in place, of `body`.
+/// The number of kernels in `body` that fill, scale or add in place.
 std::int64_t axpbys(RankTest& t, const std::function<void()>& body) {
   Trace trace;
   t.world().context()->set_trace(&trace);
@@ -184,7 +184,7 @@ std::int64_t axpbys(RankTest& t, const std::function<void()>& body) {
                        [](const KernelRecord& kernel) { return kernel.name == "axpby"; });
 }
 
-/// Of a step with so many backwards, of which the last one reduces.
+/// The same for a step with so many backwards, of which only the last reduces.
 template <class M>
 std::int64_t axpbys_of_step(RankTest& t, M& model, int passes) {
   const std::int64_t count = axpbys(t, [&] {
@@ -205,7 +205,7 @@ TESSERA_RANK_TEST_WITH(
     fsdp::fully_shard(model, {.mesh = t.world().mesh()});
     nn::initialize(model, {.seed = 5});
     nn::initialize(twin, {.seed = 5});
-    axpbys_of_step(t, model, 1);  // the first steps make what the others have
+    axpbys_of_step(t, model, 1);  // the first steps create state for later ones
     axpbys_of_step(t, twin, 1);
     const std::int64_t zeroed = rows % t.size() == 0 ? 0 : 2, scaled = 2;  // weight and bias
     const std::int64_t plain = axpbys_of_step(t, twin, 1);

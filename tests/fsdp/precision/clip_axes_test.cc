@@ -1,4 +1,4 @@
-// Clipping where tensor parallelism or experts have cut parameters before sharding did.
+// Clipping of parameters that tensor parallelism or experts have sharded before FSDP.
 
 #include <catch2/catch.hpp>
 
@@ -19,7 +19,7 @@ namespace {
 
 using distributed::DeviceMesh;
 
-/// down(gelu(up(x))), the two cut over tensor-parallel ranks; and one weight for each expert, of
+/// down(gelu(up(x))), both sharded over tensor-parallel ranks; and one weight for each expert, of
 /// which a rank has some.
 class Wide final : public nn::Layer<Wide> {
  public:
@@ -95,7 +95,7 @@ TESSERA_RANK_TEST_WITH("clipping: tensor parallel layers inside hybrid sharding"
   }
 }
 
-/// Experts' weights, [experts, 4, 4], of which every rank along "ep" has some.
+/// Experts' weights, [experts, 4, 4]; every rank along "ep" has some of them.
 class Experts final : public nn::Layer<Experts> {
  public:
   Experts() : weight_({.shape = {3, 4, 4}, .dtype = DType::kF64, .init = nn::init::normal(0, 1)}) {
@@ -111,7 +111,7 @@ class Experts final : public nn::Layer<Experts> {
 
 class WithExperts final : public nn::Layer<WithExperts> {
  public:
-  /// `ranks`: those along "ep", each with some experts; null: this one has all.
+  /// `ranks`: those along "ep", each with some experts; undefined: this rank has all.
   explicit WithExperts(const DeviceMesh& ranks = {})
       : dense_({.in = 4, .out = 4, .dtype = DType::kF64}) {
     register_module("dense", dense_);
@@ -158,7 +158,7 @@ TESSERA_RANK_TEST_WITH("clipping: experts cut over an axis of their own", "[fsdp
   }
 }
 
-// The two meshes have the same ranks, which one all-reduce is enough for.
+// The two meshes have the same ranks, so one all-reduce is enough.
 TESSERA_RANK_TEST_WITH("clipping: experts on another mesh, which nothing shards further", "[fsdp]",
                        {.worlds = {2, 3}}) {
   for (const double p : norms()) {

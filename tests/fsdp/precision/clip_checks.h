@@ -1,6 +1,6 @@
 #pragma once
 
-/// Clipping a sharded model and its twin, and comparing everything.
+/// Clips a sharded model and its reference, and compares everything.
 
 #include <cmath>
 #include <limits>
@@ -17,7 +17,7 @@
 namespace tessera::testing {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
-/// Processes are slow, and differ from threads in nothing that norms do.
+/// Processes are slow, and norms do not depend on the transport.
 inline std::vector<double> norms() {
   if (test_transport() == "gloo") return {3, kInfinity};
   return {1, 2, 3, kInfinity};
@@ -25,10 +25,10 @@ inline std::vector<double> norms() {
 struct Clipping {
   std::string name;
   double norm_type = 2;
-  int all_reduces = 0;  ///< the axes that parameters are sharded over
+  int all_reduces = 0;  ///< expected number: the axes that parameters are sharded over
 };
 
-/// Clips both models' gradients to a third of their norm, compares everything.
+/// Clips both models' gradients to a third of their norm and compares everything.
 inline void clip_both(RankTest& t, const Clipping& c, const nn::Module& sharded,
                       const nn::Module& twin) {
   const std::string what = fmt::format("{}, p = {}", c.name, c.norm_type);

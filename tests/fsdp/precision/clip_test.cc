@@ -1,5 +1,5 @@
-// Clipping over every way to lay parameters over ranks: norms, collectives and clipped values
-// against the model that nobody sharded.
+// Clipping for every placement of parameters: norms, collectives and clipped values, compared with
+// the unsharded model.
 
 #include <catch2/catch.hpp>
 
@@ -22,10 +22,10 @@ namespace {
 
 using distributed::DeviceMesh;
 
-/// Layers of 1 and 2 rows leave ranks without any.
+/// Layers of 1 and 2 rows leave ranks without rows.
 const ChainOptions kWidths = {.widths = {7, 2, 9, 1}, .stem = true};
 
-/// Steps of a sharded chain and its twin, clipped each time.
+/// Steps of a sharded chain and its reference, clipped each time.
 void train(RankTest& t, Clipping c, const std::function<void(Chain&)>& split) {
   for (const double p : norms()) {
     c.norm_type = p;

@@ -1,5 +1,5 @@
-// Extensions of the gather: what they are told, several tensors a parameter, lower precision on the
-// wire, beside parameters that travel as they are.
+// Gather extensions: their arguments, several tensors per parameter, lower precision on the wire,
+// beside parameters without an extension.
 
 #include <catch2/catch.hpp>
 
@@ -17,7 +17,7 @@ namespace {
 using distributed::DeviceMesh;
 using fsdp::GatherExtension;
 
-/// f32 as bf16 and the rest, which together are the value again.
+/// f32 as bf16 and a remainder, which together give the value again.
 class TwoParts final : public GatherExtension {
  public:
   std::vector<Tensor> pack(const GatherShard& shard) override {
@@ -43,7 +43,7 @@ class AsBf16 final : public GatherExtension {
   }
 };
 
-/// Hands the rows on, and keeps what it was told.
+/// Sends the rows unchanged, and records its arguments.
 class Watching final : public GatherExtension {
  public:
   std::vector<Tensor> pack(const GatherShard& shard) override {
@@ -71,7 +71,7 @@ template <class Extension>
 fsdp::ExtensionOf for_all() {
   return [](const nn::Parameter&) { return std::make_shared<Extension>(); };
 }
-/// Only for those with two dims.
+/// Only for parameters with two dims.
 template <class Extension>
 fsdp::ExtensionOf for_matrices() {
   return [](const nn::Parameter& parameter) -> std::shared_ptr<GatherExtension> {
@@ -120,12 +120,12 @@ TESSERA_RANK_TEST("extensions: values in bf16 on the wire, f32 where they are us
   const std::int64_t once = peers * (rows(7) * (40 * 2 + 4) + rows(3) * (7 * 2 + 4));
   t.check(bytes_of(records, "all_gather") == 2 * once, "{} bytes, expected {}",
           bytes_of(records, "all_gather"), 2 * once);
-  // Counted by its cause: what was packed, and what was unpacked.
+  // Copies are counted by cause: packing and unpacking.
   t.check(fsdp::of(sharded).copies().extension > 0 && fsdp::of(sharded).copies().cast == 0,
           "counted elsewhere");
 }
 
-/// A layer of 7 rows with a watching extension, after one step; `shards` of them in all.
+/// A layer of 7 rows with a recording extension, after one step on `shards` shards.
 void check_told(RankTest& t, const fsdp::FullyShardOptions& given, int shards, int rank) {
   const auto watching = std::make_shared<Watching>();
   fsdp::FullyShardOptions options = given;

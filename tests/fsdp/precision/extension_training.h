@@ -1,7 +1,7 @@
 #pragma once
 
-/// Training a small model whose gathers go through extensions, beside a reference that computes
-/// with what the extensions make of the values.
+/// Trains a small model whose gathers use extensions, beside a reference that computes with the
+/// values as the extensions transmit them.
 
 #include <functional>
 #include <memory>
@@ -40,13 +40,13 @@ inline std::unique_ptr<Rows> make_rows() {
 
 struct ExtensionCase {
   std::string name;
-  fsdp::FullyShardOptions options;  ///< of both layers; the root has nothing of its own
+  fsdp::FullyShardOptions options;  ///< of both layers; the root has no parameters of its own
   TwinPrecision twin = {};
   TwinRanks ranks = {};
-  std::function<Tensor(const Tensor& stored)> as_sent = {};  ///< what a value arrives as
+  std::function<Tensor(const Tensor& stored)> as_sent = {};  ///< the transmitted form of a value
 };
 
-/// Three steps; bits must be equal. Answers the sharded model's handle on request.
+/// Three steps; bits must be equal.
 inline void train_with_extension(RankTest& t, const ExtensionCase& c, Rows& sharded) {
   fsdp::fully_shard(sharded.first(), c.options);
   fsdp::fully_shard(sharded.second(), c.options);

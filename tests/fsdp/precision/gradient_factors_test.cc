@@ -1,5 +1,5 @@
-// What reduced gradients are divided by: the ranks or a factor of one's own, in f16 in two parts;
-// and sums over micro-batches of uneven sizes that equal one batch.
+// Divide factors of reduced gradients: the number of ranks or a user's factor, split in two for
+// f16; and sums over microbatches of uneven sizes that equal one batch.
 
 #include <catch2/catch.hpp>
 
@@ -31,7 +31,7 @@ std::vector<nn::Module*> groups_of(Chain& chain) {
   return groups;
 }
 
-/// y = w x, element by element: the gradient of sum(y) is x.
+/// y = w x, elementwise: the gradient of sum(y) is x.
 class Scale final : public nn::Layer<Scale> {
  public:
   Scale() : weight_({.shape = {5}, .init = nn::init::ones()}) {
@@ -44,7 +44,7 @@ class Scale final : public nn::Layer<Scale> {
   nn::Parameter weight_;
 };
 
-/// The reduced gradient where every rank has `value`, in f16 throughout.
+/// The reduced gradient if every rank has `value`, all in f16.
 std::vector<float> mean_in_f16(const fsdp::FullyShardOptions& options, double value,
                                std::optional<double> factor = {}) {
   Scale model;
@@ -64,7 +64,7 @@ bool all_are(const std::vector<float>& values, double expected) {
 
 TESSERA_RANK_TEST_WITH("gradients: sums of f16 do not overflow where the mean does not", "[fsdp]",
                        {.worlds = {1, 2, 3, 4, 5, 8}}) {
-  // Divided in two parts, a mean stands as long as `ranks / pre` times it is a number of f16.
+  // With a split factor, a mean is exact as long as `ranks / pre` times it fits into f16.
   const double pre = pre_divide_factor(t.size(), DType::kF16);
   double large = 32768;
   while (large * t.size() / pre > 65504) large /= 2;
@@ -75,7 +75,7 @@ TESSERA_RANK_TEST_WITH("gradients: sums of f16 do not overflow where the mean do
     const std::vector<float> got = mean_in_f16(options, value);
     t.check(all_are(got, value), "mean of {}: {}", value, got.empty() ? 0 : got[0]);
   }
-  // By a factor of one's own: half of the mean, and twice.
+  // With the user's factor: half of the mean, and twice the mean.
   for (const double by : {0.5, 2.0}) {
     const double value = large / 4;
     const std::vector<float> got = mean_in_f16(options, value, by * t.size());
@@ -115,7 +115,8 @@ struct FactorCase {
   bool replicate = false;
 };
 
-/// Groups that the factor reaches against the reference with it, the others against the plain one.
+/// Compares groups that the factor applies to with a reference that has it, the others with one
+/// without.
 void check_factor(RankTest& t, const FactorCase& c, const DeviceMesh& mesh, TwinRanks ranks) {
   Chain sharded({.stem = true, .dtype = DType::kF32});
   const fsdp::MixedPrecision mixed = {.param_dtype = c.param, .reduce_dtype = c.reduce};
@@ -194,7 +195,7 @@ TESSERA_RANK_TEST("gradients: a divide factor is a number above 0", "[fsdp]") {
   }
 }
 
-/// How many rows a rank has in a micro-batch: uneven, sometimes none.
+/// A rank's number of rows in a microbatch: uneven, sometimes none.
 std::int64_t tokens(int rank, int micro) { return (3 * rank + 5 * micro + rank * micro) % 4; }
 
 TESSERA_RANK_TEST("gradients: micro-batches of uneven sizes weigh each token alike", "[fsdp]") {

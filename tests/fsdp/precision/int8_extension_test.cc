@@ -1,5 +1,5 @@
-// Gathers in 8 bits: the rounding against a slow loop, training against a reference that rounds by
-// hand, and what is sent.
+// 8-bit gathers: rounding compared with a slow loop, training compared with a reference that rounds
+// by hand, and the bytes sent.
 
 #include "tessera/fsdp/int8_extension.h"
 
@@ -20,7 +20,7 @@ namespace {
 using distributed::DeviceMesh;
 using fsdp::GatherExtension;
 
-/// What int8_extension.h says, element by element.
+/// The formulas of int8_extension.h, element by element.
 Tensor by_hand(const Tensor& stored, std::int64_t block) {
   const std::int64_t rows = stored.dim(0), row = stored.numel() / std::max<std::int64_t>(1, rows);
   std::vector<float> x = cast(stored, DType::kF32).to_vector<float>();
@@ -40,7 +40,7 @@ Tensor by_hand(const Tensor& stored, std::int64_t block) {
   return Tensor::from_vector(x, stored.shape());
 }
 
-/// There and back through one rank's extension.
+/// Packs and unpacks through one rank's extension.
 Tensor round_trip(const Tensor& rows, std::int64_t block, DType to = DType::kF32) {
   fsdp::Int8Extension extension(block);
   const GatherExtension::GatherShard shard = {.rows = rows, .real_rows = rows.dim(0)};

@@ -1,5 +1,5 @@
-// Training in several dtypes: sharded and replicated models against a reference that computes every
-// rank's part in the low precision, adds in rank order and steps f32 values.
+// Training in several dtypes: sharded and replicated models, compared with a reference that
+// computes every rank's part in low precision, adds in rank order and updates f32 values.
 
 #include <catch2/catch.hpp>
 
@@ -25,12 +25,12 @@ using fsdp::MixedPrecision;
 struct Case {
   std::string name;
   MixedPrecision mixed = {};
-  TwinPrecision twin = {};  ///< the same in dtypes
+  TwinPrecision twin = {};  ///< the same dtypes for the reference
   DType stored = DType::kF32;
   fsdp::ReshardAfterForward reshard = {};
   bool replicate = false;
   int micro_batches = 1;
-  bool sync_each = false;  ///< every micro-batch is reduced; else the last, with all before it
+  bool sync_each = false;  ///< every microbatch is reduced; false: the last one, with all before it
   std::int64_t batch = 11;
   std::vector<std::int64_t> widths = {7, 5, 9, 3};
   fsdp::ShardPlacement placement = {};
@@ -60,7 +60,7 @@ std::unique_ptr<Chain> make_chain(const ChainOptions& options) {
   return chain;
 }
 
-/// Every rank's rows of a batch through the reference.
+/// Runs every rank's rows of a batch through the reference.
 void run_twin(PrecisionTwin<Chain>& twin, const Tensor& x, int ranks, DType param) {
   for (int rank = 0; rank < ranks; ++rank) {
     const distributed::Chunk rows = distributed::chunk_of(x.dim(0), ranks, rank);
@@ -69,7 +69,7 @@ void run_twin(PrecisionTwin<Chain>& twin, const Tensor& x, int ranks, DType para
   }
 }
 
-/// One step's gradients on both sides.
+/// One step's gradients in both models.
 void accumulate(RankTest& t, const Case& c, Chain& sharded, PrecisionTwin<Chain>& twin,
                 std::uint64_t step) {
   for (int micro = 0; micro < c.micro_batches; ++micro) {
@@ -116,7 +116,7 @@ void train(RankTest& t, const Case& c) {
   train(t, c, sharded, twin);
 }
 
-/// Processes are slow, and carry one as the other.
+/// Processes are slow, and send both 16-bit dtypes the same way.
 std::vector<DType> halves() {
   if (test_transport() != "local") return {DType::kBF16};
   return {DType::kBF16, DType::kF16};
@@ -166,7 +166,7 @@ TESSERA_RANK_TEST_WITH("mixed precision: parameters cut along their largest dim"
               .widths = {8, 4, 12, 8},
               .placement = largest});
   }
-  // They are cut so: of [4, 8] each rank has columns.
+  // Sharded along dim 1: each rank has columns of [4, 8].
   Chain chain({.widths = {8, 4}, .classes = 0});
   split(chain, {.name = "columns", .placement = largest}, t.world().mesh());
   const nn::Parameter weight = chain.blocks()[0]->parameters().front();

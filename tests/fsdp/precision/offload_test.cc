@@ -1,5 +1,5 @@
-// CPU offload: the same bits as without, transfers counted, and on a device without values
-// parameters on the host and gathered memory there.
+// CPU offload: the same bits as without, counts of transfers, and on the null device parameters on
+// the host and gathered memory on the device.
 
 #include <catch2/catch.hpp>
 
@@ -60,7 +60,7 @@ void split(Chain& chain, const Case& c, const DeviceMesh& mesh,
   nn::initialize(chain, {.seed = 3});
 }
 
-/// Of both models: equal bits, and all of them on the CPU.
+/// Checks that both models have equal bits, all of them on the CPU.
 void check_equal_bits(RankTest& t, const Chain& offloaded, const Chain& plain,
                       const std::string& what) {
   const auto left = offloaded.named_parameters(), right = plain.named_parameters();
@@ -213,7 +213,7 @@ TEST_CASE("offload: on a device without values, parameters are on the host and g
     nn::initialize(chain, {.seed = 3, .device = kNull});
     MemoryCounters& memory = current_rank_context()->memory();
     memory.reset_peak();
-    // From the CPU: the root brings its arguments to the device.
+    // On the CPU: the root moves its arguments to the device.
     const Variable x(zeros({3, 7}, {.dtype = DType::kF64}));
     backward(row_loss(chain(x)));
     CHECK(value_devices == std::vector<Device>{kNull});

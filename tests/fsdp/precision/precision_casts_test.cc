@@ -1,5 +1,5 @@
-// Mixed precision at the border of a module: which arguments and results are cast, that whole
-// numbers are not, and that derivatives come back in the dtype that was given.
+// Casts of mixed precision at a module's boundary: which arguments and results are cast, integers
+// are not cast, and gradients have the dtype of the argument.
 
 #include <catch2/catch.hpp>
 
@@ -31,7 +31,8 @@ Variable rows(std::int64_t width, DType dtype = DType::kF32) {
   return Variable(random_rows(3, width, dtype, 1));
 }
 
-/// What the parts of SaveForwardInputsModel were called with, its own input first, and its result.
+/// The input dtypes of SaveForwardInputsModel and its parts, the model's own first, and the
+/// result's.
 using Dtypes = std::vector<DType>;
 Dtypes seen(SaveForwardInputsModel& model, const Variable& x) {
   const Variable y = model(x);
@@ -42,10 +43,10 @@ Dtypes seen(SaveForwardInputsModel& model, const Variable& x) {
 
 struct Borders {
   std::string name;
-  std::optional<MixedPrecision> c1, c2;  ///< nothing: not a group of its own
+  std::optional<MixedPrecision> c1, c2;  ///< nullopt: not a group of its own
   MixedPrecision root;
   Dtypes expected;
-  bool layers_cast = false;  ///< themselves, to the dtype of their weight
+  bool layers_cast = false;  ///< the layers themselves cast to the dtype of their weight
 };
 
 void check_borders(RankTest& t, const Borders& b) {
@@ -106,7 +107,7 @@ TESSERA_RANK_TEST("casts: none of inputs where it is turned off", "[fsdp]") {
   }
 }
 
-/// Two inputs; the second comes from outside the model that calls it.
+/// Two inputs; the second comes from outside the calling model.
 class TwoInputs final : public nn::Layer<TwoInputs> {
  public:
   TwoInputs() : linear_({.in = 4, .out = 4}) { register_module("linear", linear_); }
@@ -160,7 +161,7 @@ TESSERA_RANK_TEST("casts: an inner group's further inputs as its own option says
   }
 }
 
-/// Everything an argument may be.
+/// All kinds of arguments.
 struct Batch {
   Variable x, index;
   std::vector<Variable> list;

@@ -1,4 +1,4 @@
-// Mixed precision and what groups hold: buffers, and parameters of several dtypes.
+// Mixed precision and the members of groups: buffers, and parameters of several dtypes.
 
 #include <catch2/catch.hpp>
 
@@ -19,7 +19,7 @@ namespace {
 
 using fsdp::MixedPrecision;
 
-/// y = W x + table + count, the buffers cast to the activation's dtype where they are used.
+/// y = W x + table + count, with the buffers cast to the activation's dtype where they are used.
 class WithBuffers final : public nn::Layer<WithBuffers> {
  public:
   WithBuffers()

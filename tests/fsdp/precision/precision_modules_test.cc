@@ -1,4 +1,4 @@
-// Mixed precision and modules that are left in the stored dtype; norms, left so and not.
+// Mixed precision with exempt modules; norms, exempt and not.
 
 #include <catch2/catch.hpp>
 
@@ -25,8 +25,8 @@ using fsdp::MixedPrecision;
 
 constexpr DType kHalves[] = {DType::kBF16, DType::kF16};
 
-/// A layer with a norm in it. `cast_norm` and `cast_down`: puts the casts of exempt modules there
-/// by hand, as the reference does.
+/// A model with a norm in it. `cast_norm` and `cast_down`: makes the casts of exempt modules by
+/// hand, as the reference does.
 class NormNet final : public nn::Layer<NormNet> {
  public:
   explicit NormNet(std::optional<DType> cast_norm = {}, std::optional<DType> cast_down = {})
@@ -101,7 +101,7 @@ bool is_linear_of_5(const nn::Module& module) {
 TESSERA_RANK_TEST("mixed precision: exempt modules compute in the stored dtype", "[fsdp]") {
   for (const DType half : kHalves) {
     train(t, {"nothing exempt", {.param_dtype = half}, {.param = half, .reduce = half}});
-    // One reduce takes both dtypes of values, so it is in the wider one.
+    // One reduction has both dtypes of values, so it uses the wider one.
     train(t, {"norms",
               {.param_dtype = half, .exempt = fsdp::is_norm},
               {.param = half, .reduce = DType::kF32, .exempt = fsdp::is_norm},
@@ -118,7 +118,7 @@ TESSERA_RANK_TEST("mixed precision: exempt modules compute in the stored dtype",
   }
 }
 
-/// A residual stream; keeps what its norm answered.
+/// A residual stream; records the result of its norm.
 class NormStream final : public nn::Layer<NormStream> {
  public:
   NormStream() : up_({.in = 7, .out = 7}), norm_({.shape = {7}}) {
@@ -134,8 +134,8 @@ class NormStream final : public nn::Layer<NormStream> {
   AddNorm h;
 };
 
-// What is added goes through the casts around the norm: the sum comes back as the stream was, and
-// the norm is that of the sum before it was rounded.
+// The residual is cast like the norm's other arguments. The sum is returned in the stream's dtype;
+// the norm is computed from the sum before it was rounded.
 TESSERA_RANK_TEST("mixed precision: an exempt norm adds its residual in the stored dtype",
                   "[fsdp]") {
   for (const DType half : kHalves) {
@@ -175,7 +175,7 @@ TEST_CASE("is_norm goes by the type") {
   CHECK_FALSE(fsdp::is_norm(linear));
 }
 
-/// Norms between linear layers, each in its group, nothing exempt.
+/// Norms between linear layers, each in its own group, none exempt.
 class NormStack final : public nn::Layer<NormStack> {
  public:
   NormStack()

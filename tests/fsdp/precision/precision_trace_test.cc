@@ -1,4 +1,4 @@
-// The dtypes that travel under mixed precision, as the trace has them, and when casts are counted.
+// The dtypes of sent tensors under mixed precision, from the trace, and the counts of casts.
 
 #include <catch2/catch.hpp>
 
@@ -57,7 +57,7 @@ TESSERA_RANK_TEST("mixed precision: what travels has the dtypes asked for", "[fs
       const Variable x(my_rows(random_rows(5, 7, DType::kF32, 1), t.world()));
       const auto records = collectives_of([&] { backward(row_loss(model(x))); });
       const std::string reduce = replicate ? "all_reduce" : "reduce_scatter";
-      // One rank's gradient is its own sum.
+      // One rank's gradient equals its sum.
       const bool reduces = replicate || t.size() > 1;
       t.check(
           dtypes_of(records, reduce) == (reduces ? std::set{travel.reduced} : std::set<DType>()),

@@ -1,8 +1,9 @@
 #pragma once
 
-/// The reference for training in several dtypes: one process that holds the stored values whole,
+/// The reference for training in several dtypes: one process that holds the full stored values,
 /// runs every rank's rows through a copy in the compute dtype, keeps one gradient per rank in the
-/// reduce dtype, adds these in rank order and scales once. Sharded training equals it bit for bit.
+/// reduce dtype, adds these in rank order and scales once. Sharded training must equal it bit for
+/// bit.
 
 #include <cmath>
 #include <functional>
@@ -24,7 +25,7 @@ namespace tessera::testing {
 /// A leaf's gradients, one for each rank, all in one dtype.
 class RankSlots final : public GradientSink {
  public:
-  /// `written`: kernels may add to them; else gradients are added once they are there.
+  /// `written`: kernels may accumulate into them; otherwise finished gradients are added.
   RankSlots(Shape shape, DType dtype, int ranks, bool written)
       : shape_(std::move(shape)),
         dtype_(dtype),
@@ -41,7 +42,7 @@ class RankSlots final : public GradientSink {
     axpby_(slots_[rank_], gradient, {.alpha = 1, .beta = beta});
   }
   void select(int rank) { rank_ = static_cast<std::size_t>(rank); }
-  /// Undefined where that rank had no gradient.
+  /// Undefined if that rank had no gradient.
   const Tensor& of(int rank) const { return slots_[static_cast<std::size_t>(rank)]; }
   void clear() { slots_.assign(slots_.size(), {}); }
 
@@ -59,24 +60,25 @@ class RankSlots final : public GradientSink {
 };
 
 struct TwinPrecision {
-  DType param = DType::kF32;   ///< of the copy that computes
-  DType reduce = DType::kF32;  ///< of a rank's gradients and of their sum
-  bool keep = false;           ///< gradients stay in it
-  double divide = 0;           ///< what sums are divided by; 0: the number of ranks
-  std::function<bool(const nn::Module&)> exempt = {};  ///< own parameters are not cast
-  /// Of which kernels do not write the slots: those cut along another dim than 0, whose slots have
-  /// gaps. In 16 bits a sum is then rounded once more.
+  DType param = DType::kF32;                           ///< of the copy that computes
+  DType reduce = DType::kF32;                          ///< of a rank's gradients and of their sum
+  bool keep = false;                                   ///< grad() keeps the reduce dtype
+  double divide = 0;                                   ///< divisor of sums; 0: the number of ranks
+  std::function<bool(const nn::Module&)> exempt = {};  ///< modules whose own parameters are not
+                                                       ///< cast
+  /// Parameters whose slots kernels do not write: those sharded along a dim other than 0, whose
+  /// slots have gaps. In 16 bits a sum is then rounded once more.
   std::function<bool(const nn::Parameter&)> with_gaps = {};
 };
-/// Ranks are replicas x shards, neighbours being of one replica.
+/// replicas x shards ranks; neighbouring ranks are in one replica.
 struct TwinRanks {
   int shards = 1;
   int replicas = 1;
   int count() const { return shards * replicas; }
 };
 
-/// What f16 sums are divided by ahead of the reduction, so that they do not overflow where the mean
-/// does not: a power of two near the root of `factor`, the rest is divided by afterwards.
+/// The divisor of f16 gradients before the sum, which keeps the sum from overflowing if the mean
+/// does not: a power of two near the square root of `factor`. The rest is divided by afterwards.
 inline double pre_divide_factor(double factor, DType reduce) {
   if (reduce != DType::kF16) return 1;
   double pre = 1;
@@ -91,7 +93,7 @@ template <class Model>
 class PrecisionTwin {
  public:
   using Make = std::function<std::unique_ptr<Model>()>;
-  /// `make` answers a model with its initial values: equal ones at each call.
+  /// `make` returns a model with its initial values, equal at each call.
   PrecisionTwin(const Make& make, const TwinPrecision& precision, TwinRanks ranks)
       : PrecisionTwin(
             make, [precision](const std::string&) { return precision; }, ranks) {}
@@ -113,12 +115,12 @@ class PrecisionTwin {
 
   /// The stored values and their gradients.
   Model& master() { return *master_; }
-  /// Forward and backward of what `loss` makes of the copy; gradients count as the rank's.
+  /// Forward and backward of `loss` on the copy; the gradients count as the rank's.
   void run(int rank, const std::function<Variable(Model&)>& loss) {
     for (const auto& sink : sinks_) sink->select(rank);
     backward(loss(*shadow_));
   }
-  /// Adds what was collected to the stored parameters' gradients.
+  /// Adds the collected gradients to the stored parameters' gradients.
   void reduce() {
     const std::vector<nn::Parameter> parameters = master_->parameters();
     for (std::size_t i = 0; i < sinks_.size(); ++i) {
@@ -126,8 +128,8 @@ class PrecisionTwin {
       sinks_[i]->clear();
     }
   }
-  /// The copy computes with the stored values as they are now; or with what `as_sent` makes of
-  /// each.
+  /// Copies the current stored values into the computing copy, each changed by `as_sent` if it is
+  /// set.
   void refresh(const std::function<Tensor(const Tensor& stored)>& as_sent = {}) {
     const std::vector<nn::Parameter> from = master_->parameters(), to = shadow_->parameters();
     for (std::size_t i = 0; i < to.size(); ++i) {
@@ -137,7 +139,7 @@ class PrecisionTwin {
   }
 
  private:
-  /// Parts in order, added in f32 where the dtype has 16 bits, rounded once.
+  /// The sum of the parts in order. 16-bit dtypes are added in f32 and rounded once.
   static Tensor sum_of(const std::vector<Tensor>& parts) {
     const DType dtype = parts.front().dtype(), wide = compute_dtype(dtype);
     Tensor total = cast(parts.front(), wide);
@@ -175,7 +177,7 @@ class PrecisionTwin {
   std::vector<TwinPrecision> precisions_;
 };
 
-/// A loss of one rank's rows alone, in f32 or, of f64 results, in f64.
+/// A loss of one rank's rows, in f32, or in f64 for f64 results.
 inline Variable row_loss(const Variable& y) {
   const DType wide = y.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
   return mul(sum(square(cast(y, wide))), 0.25);

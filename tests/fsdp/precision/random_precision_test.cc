@@ -1,6 +1,6 @@
-// Random models in which dtypes mix: frozen layers of other dtypes, groups of several precisions,
-// norms left out, layers that nobody uses, sharded and replicated groups, micro-batches. Each
-// equals its reference bit for bit.
+// Random models with mixed dtypes: frozen layers of other dtypes, groups of several precisions,
+// exempt norms, unused layers, sharded and replicated groups, microbatches. Each equals its
+// reference bit for bit.
 
 #include <catch2/catch.hpp>
 
@@ -26,7 +26,7 @@ struct LayerPlan {
   std::int64_t in = 1, out = 1;
   bool has_norm = false;  ///< after the linear layer
   bool frozen = false;
-  bool used = true;  ///< else in == out, so that it may be left out
+  bool used = true;  ///< false: in == out, so that it can be left out
   DType stored = DType::kF32;
 };
 struct GroupPlan {
@@ -36,8 +36,7 @@ struct GroupPlan {
   bool replicate = false;
   bool exempts_norms = false;
 
-  /// What gradients are reduced in where the options do not say: the widest dtype of trained
-  /// values.
+  /// The reduce dtype if the options do not set it: the widest dtype of trained values.
   DType reduce_dtype() const {
     if (mixed.reduce_dtype) return *mixed.reduce_dtype;
     std::optional<DType> widest;
@@ -53,7 +52,7 @@ struct GroupPlan {
 };
 struct Program {
   std::vector<GroupPlan> groups;
-  std::vector<std::vector<bool>> syncs;  ///< by step and micro-batch
+  std::vector<std::vector<bool>> syncs;  ///< by step and microbatch
   std::int64_t rows = 1;
 };
 
@@ -119,7 +118,7 @@ Program random_program(unsigned seed) {
   return program;
 }
 
-/// A group. `border`: puts the casts that sharding would do there by hand, as the reference does.
+/// A group. `border`: makes the casts of mixed precision by hand, as the reference does.
 class Cell final : public nn::Layer<Cell> {
  public:
   Cell(const GroupPlan& plan, bool border) : plan_(plan) {
@@ -245,7 +244,7 @@ void run(RankTest& t, unsigned seed) {
 }
 
 TESSERA_RANK_TEST("mixed precision: random programs equal their reference", "[fsdp]") {
-  // Processes are slow, and differ from threads in nothing that programs do.
+  // Processes are slow, and programs do not depend on the transport.
   const unsigned programs = test_transport() == "local" ? 40 : 5;
   for (unsigned seed = 1; seed <= programs; ++seed) run(t, seed);
 }

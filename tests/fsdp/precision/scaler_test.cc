@@ -1,5 +1,5 @@
-// Loss scaling over sharded models: infinity on one rank leaves the step out on all, whatever lies
-// where; f16 from a scale that is too large down to one that fits.
+// Loss scaling of sharded models: an infinity on one rank skips the step on all, for any
+// placements; f16 from a scale that is too large down to one that fits.
 
 #include "tessera/nn/training/grad_scaler.h"
 
@@ -41,7 +41,7 @@ std::vector<std::vector<float>> values_of(const nn::Module& model, bool gradient
   return out;
 }
 
-/// One element on the first rank from the last that has any.
+/// Writes one element on the last rank that has any.
 void put_infinity(RankTest& t, nn::Module& model) {
   nn::Parameter parameter = model.parameters().back();
   const std::int64_t mine = parameter.grad().defined() ? parameter.grad().numel() : 0;
@@ -55,10 +55,10 @@ void put_infinity(RankTest& t, nn::Module& model) {
 
 struct Layout {
   std::string name;
-  int axes = 1;  ///< of the meshes together
+  int axes = 1;  ///< of all meshes together
 };
 
-/// Scales by 2, perhaps spoils one gradient, steps and updates: what must have come of it.
+/// Scales by 2, possibly damages one gradient, steps and updates; checks the result.
 void check_one_step(RankTest& t, const Layout& layout, nn::Module& model,
                     const std::function<Variable()>& loss) {
   const std::string& name = layout.name;
@@ -91,7 +91,7 @@ void check_one_step(RankTest& t, const Layout& layout, nn::Module& model,
   }
 }
 
-/// Two layers, the second with one row less than most worlds have ranks.
+/// Two layers; the second has fewer rows than most worlds have ranks.
 struct TwoLayers {
   TwoLayers() {
     model.add<nn::Linear>({.in = 4, .out = 4, .bias = false});

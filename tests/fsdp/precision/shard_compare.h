@@ -1,6 +1,6 @@
 #pragma once
 
-/// Comparing a sharded model with a whole one, for parameters that are cut along any dims and axes.
+/// Compares a sharded model with an unsharded one, for parameters sharded along any dims and axes.
 
 #include <string>
 
@@ -9,7 +9,7 @@
 
 namespace tessera::testing {
 
-/// The part of a whole tensor that a parameter's local() holds.
+/// The part of a full tensor that a parameter's local() holds.
 inline Tensor own_part(Tensor whole, const nn::Parameter& parameter) {
   const nn::ShardBox& box = parameter.spec().boxes.front();
   for (int dim = 0; dim < whole.ndim(); ++dim)
@@ -17,8 +17,8 @@ inline Tensor own_part(Tensor whole, const nn::Parameter& parameter) {
   return whole;
 }
 
-/// Empty when every local(), and with `gradients` every grad(), is within `tolerance` of the
-/// twin's.
+/// Empty if every local(), and with `gradients` every grad(), is within `tolerance` of the
+/// reference's.
 inline std::string compare_parts(const nn::Module& sharded, const nn::Module& twin,
                                  double tolerance, bool gradients = false) {
   const auto left = sharded.named_parameters(), right = twin.named_parameters();

@@ -1,5 +1,5 @@
-// Several backwards before a step: how often groups gather and reduce for each way of putting
-// reductions off, and that gradients are those of one whole batch.
+// Several backwards per step: the number of gathers and reductions for each way of postponing
+// reductions; gradients equal those of one whole batch.
 
 #include <catch2/catch.hpp>
 
@@ -25,10 +25,10 @@ namespace {
 
 constexpr int kMlps = 3;
 constexpr int kMicroBatches = 3;
-constexpr int kQuiet = 2;  ///< MLPs whose reductions are put off in mode kSome
+constexpr int kQuiet = 2;  ///< MLPs whose reductions are postponed in mode kSome
 constexpr std::int64_t kDim = 9;
 
-/// A layer of the root's, then MLPs.
+/// A layer of the root, then MLPs.
 class Accumulator final : public nn::Layer<Accumulator> {
  public:
   Accumulator() : first_({.in = kDim, .out = kDim, .dtype = DType::kF64}) {
@@ -50,7 +50,7 @@ class Accumulator final : public nn::Layer<Accumulator> {
   std::vector<std::unique_ptr<MLP>> mlps_;
 };
 
-/// Which modules put their reductions off until the last micro-batch.
+/// The modules that postpone their reductions until the last microbatch.
 enum class Mode { kAll, kRoot, kSome };
 const char* name_of(Mode mode) {
   return mode == Mode::kAll ? "all" : mode == Mode::kRoot ? "root only" : "some MLPs";
@@ -60,7 +60,7 @@ struct Case {
   Mode mode = Mode::kAll;
   fsdp::ReshardAfterForward after_forward = true;
   bool after_backward = true;
-  bool scatter_only = false;  ///< reduce-scatter each time, all-reduce at the last
+  bool scatter_only = false;  ///< reduce-scatter in each microbatch, all-reduce in the last
   int kept_by = 0;            ///< after forward each rank keeps 1 / kept_by; 0: all or nothing
 
   bool gathers_again() const { return after_forward != fsdp::ReshardAfterForward(false); }
@@ -70,7 +70,7 @@ struct Case {
   }
 };
 
-/// Collectives of one iteration; the table of the module's settings, for one axis and for two.
+/// Collectives of one iteration for each setting, for one axis and for two.
 Counts expected_counts(const Case& c, bool hybrid) {
   const int groups = kMlps + 1, more = kMicroBatches - 1;
   Counts out;
@@ -103,7 +103,7 @@ void set_flags(Accumulator& model, const Case& c, bool is_last) {
   }
 }
 
-/// Half of the gathers are backward's; what 1/n was kept of is gathered among n.
+/// Half of the gathers run in backward; values of which 1/n was kept are gathered among n ranks.
 void check_neighbours(RankTest& t, const Case& c, const Trace& trace, int shards) {
   if (c.kept_by == 0) return;
   int among_all = 0, among_neighbours = 0;
@@ -149,7 +149,7 @@ void run_case(RankTest& t, const distributed::DeviceMesh& mesh, const Case& c) {
   }
 }
 
-/// `kept_by`: at least two, and fewer than the ranks that split; 0: no part is kept.
+/// `kept_by`: at least two, and fewer than the ranks of the shard axis; 0: no part is kept.
 void run_cases(RankTest& t, const distributed::DeviceMesh& mesh, int kept_by) {
   for (const bool scatter_only : {false, true}) {
     if (scatter_only && mesh.ndim() == 1) continue;
@@ -169,7 +169,7 @@ void run_cases(RankTest& t, const distributed::DeviceMesh& mesh, int kept_by) {
   }
 }
 
-/// 2 x 2, 2 x 3 (9 rows are 3, 3, 3 and 36 are 12), 2 x 4.
+/// 2 x 2, 2 x 3 (9 rows are 3, 3, 3 and 36 are 12 each), 2 x 4.
 distributed::DeviceMesh two_replicas(RankTest& t) {
   return {{"replicate", "shard"}, {2, t.size() / 2}, t.world().group(), t.world().device()};
 }
@@ -222,7 +222,8 @@ TESSERA_RANK_TEST("fsdp accumulation: nothing is reduced until a backward may", 
     t.check_equal(parameters[i].grad(), once[i], parameters[i].name() + " after discarding");
 }
 
-// One forward and one backward at a time, all flags on at the last only, as a pipeline does it.
+// A pipeline schedule: one forward and one backward at a time, with all flags set for the last
+// only.
 TESSERA_RANK_TEST("fsdp accumulation: flags of a pipeline, with and without gathers by hand",
                   "[fsdp]") {
   for (const bool by_hand : {false, true}) {

@@ -1,5 +1,5 @@
-// Gathers and reductions of a group of odd shapes: values at 128 ranks, parts kept by 8 neighbours,
-// f32 and f16, with divide factors.
+// Gathers and reductions of a group with odd shapes: values at 128 ranks, parts kept by 8
+// neighbours, f32 and f16, with divide factors.
 
 #include <catch2/catch.hpp>
 
@@ -47,7 +47,7 @@ Holder odd_group() {
   return Holder(std::move(options));
 }
 
-/// The values that are open are what the parameters started with.
+/// Checks that the open values are the initial values.
 void check_values(RankTest& t, const std::string& what, Holder& holder) {
   for (std::size_t i = 0; i < holder.size(); ++i) {
     const Tensor value = holder.at(i).value().tensor();
@@ -60,7 +60,7 @@ void check_values(RankTest& t, const std::string& what, Holder& holder) {
   }
 }
 
-/// Among how many ranks one more gather goes.
+/// The number of ranks in another gather.
 void check_gather(RankTest& t, const std::string& what, const fsdp::Handle& handle, int ranks,
                   bool async = false) {
   const Trace trace = traced(t, [&] { handle.unshard({.async = async}).wait(); });
@@ -136,7 +136,7 @@ TESSERA_RANK_TEST_WITH("fsdp collectives: gradients of eight odd shapes over 128
       if (factor != 0) handle.set_gradient_divide_factor(factor);
       nn::initialize(holder, {.seed = 1});
       run_step(t, holder, dtype, [](int rank) { return rank; });
-      // 0 + 1 + ... + 127 is 64 * 127: all numbers on the way are exact in f16, scaled or not.
+      // 0 + 1 + ... + 127 is 64 * 127: all intermediate numbers are exact in f16, scaled or not.
       check_gradients(t, fmt::format("{}, factor {}", dtype_name(dtype), factor), holder,
                       64 * 127 / (factor == 0 ? 128 : factor));
     }
@@ -158,9 +158,9 @@ TEST_CASE("fsdp collectives: how a divide factor is split for f16", "[fsdp]") {
 
 TESSERA_RANK_TEST_WITH("fsdp collectives: f16 gradients neither overflow nor vanish", "[fsdp]",
                        {.worlds = {1, 2, 3, 4, 6, 8}}) {
-  // In f16 the sum of the large ones overflows (65504 is the largest number) though their mean does
-  // not, and an eighth of the small ones is 0: so a part of the factor comes before the sum, and
-  // the rest after.
+  // In f16 the sum of the large gradients overflows (65504 is the largest number) though their mean
+  // does not, and an eighth of the small ones is 0. Therefore a part of the factor is applied
+  // before the sum, and the rest after.
   for (const double gradient : {28672.0, 0x1p-22}) {
     Holder holder(zeros_of({{5, 3}, {7}, {1}}, DType::kF16));
     fsdp::fully_shard(holder, {.mesh = t.world().mesh()});

@@ -1,6 +1,6 @@
-// Whose streams and groups collectives use, and what users put in their place: shared streams, a
-// group for reduce-scatters alone, custom collectives, hooks on reduced gradients, the event after
-// the optimizer.
+// Streams and process groups of collectives, and their replacements by users: shared streams, a
+// group for reduce-scatters only, custom collectives, hooks on reduced gradients, the optimizer's
+// event.
 
 #include <catch2/catch.hpp>
 
@@ -31,7 +31,7 @@ namespace {
 
 using distributed::ReduceOp;
 
-/// Three models that run one after another: roots of their own.
+/// Three models that run one after another, each a root of its own.
 struct Stages {
   explicit Stages(RankTest& t) {
     for (auto& stage : stages) {
@@ -48,7 +48,7 @@ struct Stages {
   std::unique_ptr<Chain> stages[3];
 };
 
-/// The same three, not sharded.
+/// The same three, unsharded.
 struct PlainStages {
   PlainStages() {
     for (auto& stage : stages) {
@@ -89,7 +89,7 @@ TESSERA_RANK_TEST("fsdp streams: several roots use one set of them", "[fsdp]") {
   }
 }
 
-// Told to one of them, it holds for the streams of all.
+// A limit set on one root applies to the shared streams, and so to all roots.
 TESSERA_RANK_TEST_WITH("fsdp streams: roots that share them share the limit of reduces in flight",
                        "[fsdp]", {.worlds = {2, 3}}) {
   const auto peak = [&](const std::function<void(const std::vector<nn::Module*>&)>& tell) {
@@ -114,7 +114,7 @@ TESSERA_RANK_TEST_WITH("fsdp streams: roots that share them share the limit of r
   }
 }
 
-/// Trains a chain and its twin for two steps and compares.
+/// Trains a chain and its reference for two steps and compares.
 void check_training(RankTest& t, const std::string& what, Chain& model) {
   Chain twin({});
   nn::initialize(model, {.seed = 1});
@@ -176,7 +176,7 @@ TESSERA_RANK_TEST("fsdp streams: custom gathers and reduce-scatters, and back", 
   block.set_custom_all_gather(gather);
   block.set_custom_reduce_scatter(reduce);
   check_training(t, "custom", model);
-  // On one rank the value is the shard, and the gradient its own sum: there is nothing to send.
+  // On one rank the value is the shard, and the gradient equals its sum: nothing is sent.
   const int gathered = t.size() == 1 ? 0 : 4, reduced = t.size() == 1 ? 0 : 2;
   t.check(gathers == gathered && reduces == reduced, "{} gathers and {} reduces in two steps",
           gathers, reduces);
@@ -186,7 +186,7 @@ TESSERA_RANK_TEST("fsdp streams: custom gathers and reduce-scatters, and back", 
   t.check(gathers == gathered && reduces == reduced, "still called after they were taken back");
 }
 
-/// One replica of two, by hand: the first has weights 0, the second 1 and 2.
+/// One of two hand-made replicas: the first has weights 0, the second 1 and 2.
 void fill_replica(MLP& model, int replica) {
   fill_(model.get_parameter("in_proj.weight").local().tensor(), replica);
   fill_(model.get_parameter("out_proj.weight").local().tensor(), 2.0 * replica);
@@ -205,8 +205,8 @@ void check_rows(RankTest& t, const nn::Parameter& parameter, const Shape& shape,
   }
 }
 
-// x = 0 ... 9, h = relu(W1 x) = 45 w1 in all 40 places, y = relu(W2 h), and all of y is added up:
-// d/dW2 = h, d/dW1 row = 10 w2 x. Averaged over replicas (0, 0) and (1, 2): 22.5 and 10 x.
+// x = 0 ... 9, h = relu(W1 x) = 45 w1 in all 40 elements, y = relu(W2 h), loss = sum(y): d/dW2 = h,
+// d/dW1 row = 10 w2 x. Averaged over the replicas (0, 0) and (1, 2): 22.5 and 10 x.
 TESSERA_RANK_TEST_WITH("fsdp hooks: replicas by hand through a hook on reduced gradients", "[fsdp]",
                        {.worlds = {4}}) {
   const int replica = t.rank() / 2;
@@ -280,7 +280,7 @@ TESSERA_RANK_TEST_WITH("fsdp hooks: gradients of native replicas reach the hook 
           compare_with_twin(model, twin, 1e-12, true));
 }
 
-/// Which event the gather stream waits for at the beginning of a forward.
+/// The events that the gather stream waits for at the beginning of a forward.
 std::vector<std::string> waited_before_gathers(const Trace& trace, std::uint64_t stream) {
   std::vector<std::string> out;
   for (const TraceRecord& record : trace.records()) {
@@ -321,7 +321,7 @@ TESSERA_RANK_TEST_WITH("fsdp streams: gathers wait for the optimizer's event, on
       each->step();
       each->zero_grad();
     }
-    if (step < 2) {  // forgotten once used
+    if (step < 2) {  // used once, then cleared
       Event done("optimizer done");
       done.record(current_stream(default_device()));
       fsdp::of(model).set_post_optim_event(done);
@@ -346,7 +346,7 @@ TESSERA_RANK_TEST_WITH("fsdp streams: with the event a gather does not wait for 
     nn::initialize(model, {.seed = 1});
     const Variable x(random_rows(2, 7, DType::kF64, 1));
     backward(local_loss(model(x)));
-    current_stream(default_device()).synchronize();  // no gather is under way
+    current_stream(default_device()).synchronize();  // no gather is in flight
     Event done("optimizer done");
     done.record(current_stream(default_device()));
     if (given) fsdp::of(model).set_post_optim_event(done);

@@ -1,4 +1,4 @@
-// How often a step gathers and reduces, in which groups, with which operation, and how many bytes.
+// The collectives of a step: how many, in which groups, with which operation, and how many bytes.
 
 #include <catch2/catch.hpp>
 
@@ -38,7 +38,7 @@ std::unique_ptr<Transformer> sharded(RankTest& t, const ReshardAfterForward& blo
   return model;
 }
 
-/// One forward and one backward, `between` them.
+/// One forward and one backward, with `between` in the middle.
 struct Step {
   Trace forward, backward;
 };
@@ -55,7 +55,8 @@ Step traced_step(RankTest& t, Transformer& model) {
   return traced_step(t, model, [] {});
 }
 
-/// Gathers of all groups in forward, so many in backward, and one reduce a group.
+/// Checks for one gather per group in forward, `backward_gathers` in backward, one reduction per
+/// group.
 void check_step(RankTest& t, const std::string& what, const Step& step, int backward_gathers) {
   check_counts(t, what + ", forward", step.forward, unless_alone(t, {.all_gather = kGroups}));
   check_counts(t, what + ", backward", step.backward,
@@ -71,7 +72,7 @@ TESSERA_RANK_TEST_WITH("fsdp counts: collectives of a step for each reshard_afte
   };
   std::vector<Row> rows = {
       {"unset", {}, kGroups - 1}, {"true", true, kGroups}, {"false", false, 0}};
-  // Between 4 and 6 ranks a part of the values stays, and backward gathers it among two.
+  // For 4 and 6 ranks 1/n of the values is kept, and backward gathers among two ranks.
   const int part = t.size() % 2 == 0 ? 2 : t.size();
   if (t.size() > 1) rows.push_back({"number", part, kGroups});
   for (const Row& row : rows) {
@@ -90,7 +91,7 @@ TESSERA_RANK_TEST_WITH("fsdp counts: collectives of a step for each reshard_afte
 
 TESSERA_RANK_TEST("fsdp counts: set_reshard_after_forward, with and without recursion", "[fsdp]") {
   struct Row {
-    std::optional<bool> set;  ///< on a model whose blocks were built with the opposite
+    std::optional<bool> set;  ///< for a model whose blocks were built with the opposite
     bool recurse;
     int backward_gathers;
   };
@@ -122,7 +123,7 @@ TESSERA_RANK_TEST("fsdp counts: reshard() by hand between forward and backward",
   }
 }
 
-/// Every record's bytes, op by op; blocks have one number, the root another.
+/// Checks every record's bytes by operation: blocks have one number, the root another.
 void check_bytes(RankTest& t, const Trace& trace, std::int64_t block, std::int64_t root) {
   for (const CollectiveRecord& record : trace.all<CollectiveRecord>()) {
     const std::int64_t expected = record.label == "root" ? root : block;
@@ -136,11 +137,11 @@ void check_bytes(RankTest& t, const Trace& trace, std::int64_t block, std::int64
 TESSERA_RANK_TEST_WITH("fsdp counts: bytes that each rank sends, as numbers", "[fsdp]",
                        {.worlds = {2, 3, 4, 5}}) {
   // With 16 rows a block has 5 vectors (two norms, w2's bias), 4 matrices of 16 columns and one of
-  // 64; with 64 rows w1 of 16 columns and its bias. The root has 8 + 16 rows of 16 columns and 2
-  // vectors of 16.
-  // A rank sends its chunks, ceil(rows / W), to W - 1 others, 4 bytes an element:
-  //   W 2:  block 1608 elements, root 208         W 4:  block 3 * 804, root 3 * 104
-  //   W 3:  block 2 * 1172,      root 2 * 156     W 5:  block 4 * 753, root 4 * 104
+  // 64; with 64 rows it has w1 of 16 columns and its bias. The root has 8 + 16 rows of 16 columns
+  // and 2 vectors of 16. A rank sends its chunks, ceil(rows / W), to W - 1 others, 4 bytes per
+  // element:
+  //       W 2:  block 1608 elements, root 208         W 4:  block 3 * 804, root 3 * 104
+  //       W 3:  block 2 * 1172,      root 2 * 156     W 5:  block 4 * 753, root 4 * 104
   struct Row {
     int world;
     std::int64_t block, root;
@@ -170,7 +171,7 @@ TESSERA_RANK_TEST_WITH("fsdp counts: a kept part is gathered among its neighbour
   for (const CollectiveRecord& record : records_of(step.backward, "reduce_scatter"))
     t.check(record.group_size == t.size(), "backward reduces {} among {}", record.label,
             record.group_size);
-  // Half of what all ranks' padded chunks are: 804 elements each of 4 ranks, 586 each of 6.
+  // Half of all ranks' padded chunks: 804 elements each on 4 ranks, 586 each on 6.
   const std::int64_t block = t.size() == 4 ? 4 * 804 / 2 : 6 * 586 / 2;
   for (const CollectiveRecord& record : records_of(step.backward, "all_gather")) {
     if (record.label == "root") continue;
@@ -180,7 +181,7 @@ TESSERA_RANK_TEST_WITH("fsdp counts: a kept part is gathered among its neighbour
   }
 }
 
-/// The operations of all reductions of a step, which must be so many.
+/// Checks the number and the operation of all reductions of a step.
 void check_sums(RankTest& t, const Trace& trace, const std::string& op, int expected) {
   const auto records = records_of(trace, op);
   t.check(static_cast<int>(records.size()) == expected, "{} records of {}, expected {}",
@@ -235,7 +236,8 @@ TESSERA_RANK_TEST_WITH("fsdp counts: one rank communicates nothing and trains li
 
 TESSERA_RANK_TEST("fsdp: the divide factor holds for gradients reduced in another dtype",
                   "[fsdp]") {
-  // bf16 values, f32 sums: powers of two apart, so the gradients are too, to the bit.
+  // bf16 values, f32 sums: the losses differ by powers of two, so the gradients do, too, bit for
+  // bit.
   std::vector<std::vector<Tensor>> gradients;
   for (const double factor : {1.0, 2.0}) {
     Transformer model(transformer_args(1, DType::kF32));
@@ -274,7 +276,8 @@ TESSERA_RANK_TEST_WITH("fsdp: gradients are divided by the factor of each group"
       for (std::int64_t step = 0; step < 3; ++step) {
         const Tensor tokens = token_rows(12, 5, 8, step);
         backward(mul(local_loss(model(my_rows(tokens, t.world()))), 0.01));
-        // The sum over all ranks' rows, divided by the factor; of groups left alone by the ranks.
+        // The sum over all ranks' rows, divided by the factor; in the other groups by the number of
+        // ranks.
         backward(mul(local_loss(twin(tokens)), 0.01));
         for (const nn::NamedParameter& named : twin.named_parameters()) {
           const bool own = all || !named.name.starts_with("layers.");

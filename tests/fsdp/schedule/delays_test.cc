@@ -1,6 +1,6 @@
-// A missing wait between two streams shows when one of them is late: with each stream and each
-// collective late in turn, and with compute queued, training gives the bits that it gives without
-// delays and with compute inline. In every way to shard.
+// A missing wait between two streams changes the result if one of them is late. With each stream
+// and each collective delayed in turn, and with queued compute, training gives the same bits as
+// without delays and with inline compute. For every way to shard.
 
 #include <catch2/catch.hpp>
 
@@ -55,18 +55,18 @@ struct Mode {
   const char* name;
   int replicas = 1;  ///< more than 1: HSDP
   bool replicate = false;
-  fsdp::FullyShardOptions options = {.mesh = {}};  ///< the mesh is put in
+  fsdp::FullyShardOptions options = {.mesh = {}};  ///< the mesh is filled in later
   fsdp::PrefetchOptions prefetch = {};
   int reduce_buffers = 1;
   bool separate_reduces = false;
-  int passes = 1;                     ///< of one step; only the last reduces
-  bool late_all_reduce_only = false;  ///< the others reduce-scatter
-  bool in_backward = false;           ///< the optimizer steps there
+  int passes = 1;                     ///< per step; only the last one reduces
+  bool late_all_reduce_only = false;  ///< the other passes reduce-scatter
+  bool in_backward = false;           ///< the optimizer steps in backward
   bool optimizer_event = false;
-  bool penalty = false;  ///< a term over local()
+  bool penalty = false;  ///< a penalty on local()
 };
 
-/// Blocks with a late operation on both sides of each, then a layer of the root's own.
+/// Blocks with a delay before and after each, then a layer of the root.
 class LateChain final : public nn::Layer<LateChain> {
  public:
   explicit LateChain(double ms)
@@ -111,7 +111,7 @@ distributed::DeviceMesh late_mesh(RankTest& t, const Mode& mode, const Lateness&
                                  group, t.world().device());
 }
 
-/// A step's passes, each with gradients of its own.
+/// The passes of a step, each with gradients of its own.
 void run_passes(RankTest& t, const Mode& mode, LateChain& model, std::uint64_t step) {
   const fsdp::Handle root = fsdp::of(model);
   for (int pass = 0; pass < mode.passes; ++pass) {
@@ -123,7 +123,7 @@ void run_passes(RankTest& t, const Mode& mode, LateChain& model, std::uint64_t s
     }
     const Tensor x =
         random_rows(2 * t.size(), 7, DType::kF64, 10 * step + static_cast<std::uint64_t>(pass));
-    // Recorded first, so that its gradients come last, when reduces are under way.
+    // Recorded first, so its gradients come last, when reductions are in flight.
     Variable penalty(Tensor::scalar(0, {.dtype = DType::kF64}));
     if (mode.penalty) {
       for (const nn::Parameter& parameter : model.parameters())
@@ -158,7 +158,8 @@ std::vector<double> train(RankTest& t, const Mode& mode, const Delays& delays) {
   return out;
 }
 
-/// Bits without delays and with compute inline, against all delays on the rank's own stream.
+/// Compares the bits without delays and with inline compute with those of all delays and queued
+/// compute.
 void check_delays(RankTest& t, const Mode& mode) {
   std::vector<double> expected;
   {

@@ -1,13 +1,13 @@
 #pragma once
 
-/// What a rank's trace says about sharding: events as text in order, collectives as numbers.
+/// FSDP events in a rank's trace, as ordered text, and counts of its collectives.
 ///
 ///     const Trace trace = traced(t, [&] { loss = run(); });
 ///     check_events(t, "forward", trace, "U root; U block0");
 ///     check_counts(t, "forward", trace, {.all_gather = 2});
 ///
 /// Events: "U group" (its gather was issued), "R group" (released), "P group" (its backward is
-/// done). What does nothing is not recorded.
+/// done). Calls that do nothing are not recorded.
 
 #include <fmt/format.h>
 
@@ -23,7 +23,7 @@
 
 namespace tessera::testing {
 
-/// Collects what `body` does on this rank.
+/// Returns the trace of `body` on this rank.
 template <class Body>
 Trace traced(RankTest&, Body&& body) {
   Trace trace;
@@ -32,7 +32,7 @@ Trace traced(RankTest&, Body&& body) {
   return trace;
 }
 
-/// The kinds of events that are compared, by their letters.
+/// The letters of the compared events.
 inline constexpr const char* kOrder = "UP";
 inline constexpr const char* kOrderAndReshard = "URP";
 
@@ -57,7 +57,7 @@ inline void check_events(RankTest& t, const std::string& what, const Trace& trac
   t.check(seen == expected, "{}: expected \"{}\", got \"{}\"", what, expected, seen);
 }
 
-/// Collectives by kind; those of one rank alone communicate nothing and do not count.
+/// Collectives by kind. Those over one rank communicate nothing and are not counted.
 struct Counts {
   std::int64_t all_gather = 0;
   std::int64_t reduce_scatter = 0;
@@ -95,12 +95,12 @@ inline void check_counts(RankTest& t, const std::string& what, const Trace& trac
   check_counts(t, what, counts_of(trace), expected);
 }
 
-/// A world of one rank communicates nothing.
+/// The counts, or zeros in a world of one rank, which communicates nothing.
 inline Counts unless_alone(const RankTest& t, const Counts& counts) {
   return t.size() == 1 ? Counts{} : counts;
 }
 
-/// The collectives of one kind, likewise.
+/// The collectives of one kind, without those over one rank.
 inline std::vector<CollectiveRecord> records_of(const Trace& trace, const std::string& op) {
   std::vector<CollectiveRecord> out;
   for (CollectiveRecord& record : trace.all<CollectiveRecord>()) {
@@ -109,7 +109,7 @@ inline std::vector<CollectiveRecord> records_of(const Trace& trace, const std::s
   return out;
 }
 
-/// Among how many ranks the gathers of a trace were, in order: "4 4 2".
+/// The number of ranks of each gather in a trace, in order: "4 4 2".
 inline std::string gather_sizes_of(const Trace& trace) {
   std::string out;
   for (const CollectiveRecord& record : records_of(trace, "all_gather"))

@@ -1,6 +1,6 @@
 #pragma once
 
-/// A module of whatever parameters a test gives it.
+/// A module with arbitrary parameters.
 
 #include <cstdint>
 #include <functional>
@@ -37,13 +37,13 @@ class Holder final : public nn::Layer<Holder> {
   nn::Parameter& at(std::size_t i) { return *parameters_[i]; }
   std::size_t size() const { return parameters_.size(); }
 
-  std::function<void()> inside;  ///< called by forward, if there is one
+  std::function<void()> inside;  ///< called by forward if set
 
  private:
   std::vector<std::unique_ptr<nn::Parameter>> parameters_;
 };
 
-/// Parameters of one dtype that start as zeros.
+/// Parameters of one dtype, initialised to zeros.
 inline std::vector<nn::ParameterOptions> zeros_of(const std::vector<Shape>& shapes,
                                                   DType dtype = DType::kF32) {
   std::vector<nn::ParameterOptions> out;

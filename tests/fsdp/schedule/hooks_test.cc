@@ -1,5 +1,5 @@
-// Hooks after gradients were accumulated: once a parameter, after the reduction; and the optimizer
-// that steps in them.
+// Post-accumulate hooks: once per parameter, after the reduction; also with an optimizer that steps
+// in them.
 
 #include <catch2/catch.hpp>
 
@@ -24,7 +24,7 @@
 namespace tessera::testing {
 namespace {
 
-/// Each layer of an MLP and its root; no parameters are left to the root.
+/// Each layer of an MLP and its root are groups; no parameters are left for the root.
 std::unique_ptr<MLP> sharded_mlp(RankTest& t, bool replicated) {
   auto model = std::make_unique<MLP>(MLPOptions{.dim = 8, .dtype = DType::kF64});
   for (const char* name : {"in_proj", "out_proj", ""}) {
@@ -54,7 +54,7 @@ void check_hook_runs(RankTest& t, bool replicated) {
       ++runs[parameter.name()];
       t.check(hooked.same_as(parameter.local()), "the hook of {} got another variable",
               parameter.name());
-      // Only after the reduction is it the mean over all ranks.
+      // Only after the reduction is the gradient the mean over all ranks.
       const double error = worst_error(parameter.grad(), box_rows(whole.grad(), parameter));
       t.check(error < 1e-13, "in the hook the gradient of {} differs by {}", parameter.name(),
               error);
@@ -95,8 +95,8 @@ TESSERA_RANK_TEST("fsdp hooks: do not run in a backward that reduces nothing", "
   t.check(runs == 4, "{} hooks ran for 4 parameters", runs);
 }
 
-/// A model and its double, which takes its steps inside backward. Bits of losses and parameters
-/// are equal.
+/// A model, and a copy that takes its optimizer steps inside backward. The bits of losses and
+/// parameters are equal.
 template <class Optimizer, class Options>
 void check_step_in_backward(RankTest& t, const char* what, const Options& options) {
   models::Transformer model(transformer_args(2, DType::kF32)),

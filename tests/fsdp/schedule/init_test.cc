@@ -1,5 +1,5 @@
-// What fully_shard makes of a model: rows of each rank, cuts along other dims, values before and
-// after initialize(), meshes from groups, ignored parameters.
+// The effects of fully_shard on a model: rows of each rank, sharding along other dims, values
+// before and after initialize(), meshes from groups, ignored parameters.
 
 #include <catch2/catch.hpp>
 
@@ -38,7 +38,7 @@ std::vector<nn::ParameterOptions> normal_of(const std::vector<Shape>& shapes) {
   return out;
 }
 
-/// The box of a whole tensor that local() is, cut in whatever dim.
+/// The box of a full tensor that local() holds, sharded along any dim.
 Tensor box_of(Tensor whole, const nn::Parameter& parameter) {
   const nn::ShardBox& box = parameter.spec().boxes.front();
   for (int d = 0; d < whole.ndim(); ++d)
@@ -46,7 +46,7 @@ Tensor box_of(Tensor whole, const nn::Parameter& parameter) {
   return whole;
 }
 
-/// Rows of n that each rank of w has, as PyTorch's chunk gives them.
+/// Rows of n on each of w ranks, as PyTorch's chunk splits them.
 const std::map<std::pair<std::int64_t, int>, std::vector<std::int64_t>>& chunk_table() {
   static const std::map<std::pair<std::int64_t, int>, std::vector<std::int64_t>> table = {
       {{5, 4}, {2, 2, 1, 0}},    {{3, 4}, {1, 1, 1, 0}}, {{9, 4}, {3, 3, 3, 0}},
@@ -87,7 +87,7 @@ TESSERA_RANK_TEST_WITH("fsdp init: rows of each rank, few and none included", "[
   }
 }
 
-/// The largest dim; the first of several.
+/// The largest dim, the first of equal ones.
 std::optional<Shard> largest_dim(const nn::Parameter& parameter) {
   const Shape& shape = parameter.spec().global_shape;
   int best = 0;
@@ -96,7 +96,7 @@ std::optional<Shard> largest_dim(const nn::Parameter& parameter) {
 }
 
 TESSERA_RANK_TEST_WITH("fsdp init: cuts along other dims", "[fsdp]", {.worlds = {1, 2, 4, 8}}) {
-  // p0 is cut in dim 1, p1 in dim 0, p2 in dim 2, counted from the back, p3 by default.
+  // p0 is sharded along dim 1, p1 along dim 0, p2 along dim 2 (given as negative), p3 by default.
   const std::vector<Shape> shapes = {{3, 16}, {9, 2}, {2, 3, 8}, {5}};
   const fsdp::ShardPlacement place = [](const nn::Parameter& p) -> std::optional<Shard> {
     if (p.spec().global_shape.ndim() == 1) return std::nullopt;

@@ -1,5 +1,5 @@
 // Iterations that are not one forward and one backward of the root: parts of a model, two roots,
-// exceptions and what comes after them, other methods than forward.
+// exceptions and the steps after them, methods other than forward.
 
 #include <catch2/catch.hpp>
 
@@ -24,7 +24,7 @@
 namespace tessera::testing {
 namespace {
 
-/// A model and its twin with their optimizers. M has shard(mesh).
+/// A model and its reference with their optimizers. M has shard(mesh).
 template <class M>
 struct Trainer {
   explicit Trainer(RankTest& test) : t(test) {
@@ -34,7 +34,7 @@ struct Trainer {
     sgd = std::make_unique<nn::optim::SGD>(model.parameters(), kSgd);
     twin_sgd = std::make_unique<nn::optim::SGD>(twin.parameters(), kSgd);
   }
-  /// `run` makes an output of a model and rows.
+  /// `run` computes an output from a model and rows.
   template <class Run>
   void accumulate(std::uint64_t seed, Run&& run) {
     const Tensor x = random_rows(2 * t.size(), 6, DType::kF64, seed);
@@ -50,7 +50,7 @@ struct Trainer {
     }
     check_at_rest(what);
   }
-  /// Nothing is gathered, and every group is sharded.
+  /// Checks that nothing is gathered and every group is sharded.
   void check_at_rest(const std::string& what) {
     for (nn::Module* module : fsdp::sharded_modules(model)) {
       const fsdp::Handle handle = fsdp::of(*module);
@@ -67,7 +67,7 @@ struct Trainer {
   std::unique_ptr<nn::optim::SGD> sgd, twin_sgd;
 };
 
-/// Three blocks of one width; the head is the root's. Fails on demand.
+/// Three blocks of one width; the head belongs to the root. Throws on request.
 class Failing final : public nn::Layer<Failing> {
  public:
   Failing()
@@ -83,7 +83,7 @@ class Failing final : public nn::Layer<Failing> {
     }
     return head_(x);
   }
-  /// Another way in.
+  /// Another entry point.
   Variable encode(const Variable& x) {
     return hooked([this](const Variable& v) { return head_((*chain_.blocks()[0])(v)); }, x);
   }
@@ -118,7 +118,7 @@ TESSERA_RANK_TEST("fsdp iteration: a part of the model runs alone after the root
     f.accumulate(10 * step, kWhole);
     f.finish("the whole");
     f.accumulate(10 * step + 1, [](Failing& m, const Variable& x) { return m.block(0)(x); });
-    // Only this block has gradients now, on both sides.
+    // Only this block has gradients now, in both models.
     f.finish("the first block");
     f.accumulate(10 * step + 2,
                  [](Failing& m, const Variable& x) { return m.block(2)(m.block(1)(x)); });
@@ -132,7 +132,7 @@ TESSERA_RANK_TEST("fsdp iteration: two roots take turns", "[fsdp]") {
   for (std::uint64_t step = 0; step < 2; ++step) {
     const Tensor x = random_rows(2 * t.size(), 6, DType::kF64, step);
     const Variable mine(my_rows(x, t.world()));
-    // Forward of one inside the iteration of the other; backwards in either order.
+    // The forward of one inside the iteration of the other; backwards in either order.
     const Variable loss_a = sharded_loss(a.model(mine), t.world());
     const Variable loss_b = sharded_loss(b.model(mine), t.world());
     backward(step == 0 ? loss_a : loss_b);
@@ -140,7 +140,7 @@ TESSERA_RANK_TEST("fsdp iteration: two roots take turns", "[fsdp]") {
     for (Failing* twin : {&a.twin, &b.twin}) backward(plain_loss((*twin)(Variable(x))));
     a.finish("one");
     b.finish("the other");
-    // And one backward through both.
+    // One backward through both.
     const Variable y = b.model(a.model(mine)), y_twin = b.twin(a.twin(Variable(x)));
     backward(sharded_loss(y, t.world()));
     backward(plain_loss(y_twin));
@@ -196,7 +196,7 @@ TESSERA_RANK_TEST("fsdp iteration: reset_iter_state gives up what is under way",
   std::vector<Tensor> before;
   for (const nn::Parameter& parameter : f.model.parameters())
     before.push_back(clone(parameter.grad()));
-  // Gradients that wait, a forward without its backward, a gather that nobody waited for.
+  // Pending gradients, a forward without its backward, a gather that was not waited for.
   root.set_requires_gradient_sync(false);
   backward(local_loss(f.model(Variable(random_rows(2, 6, DType::kF64, 7)))));
   root.set_requires_gradient_sync(true);
@@ -222,7 +222,7 @@ TESSERA_RANK_TEST("fsdp iteration: another method than forward, with its hooks",
   }
 }
 
-/// Has a method, with the hooks of forward, that calls the module itself and goes on with its
+/// Has a method, with the hooks of forward, that calls the module itself and then uses its
 /// parameters.
 class Twice final : public nn::Layer<Twice> {
  public:
@@ -252,7 +252,7 @@ TESSERA_RANK_TEST("fsdp iteration: a method that calls its own module keeps the 
   }
 }
 
-/// Calls what contains it, once it is told to.
+/// Calls its parent module on request.
 class Inner final : public nn::Layer<Inner> {
  public:
   Inner() : linear_({.in = 6, .out = 6, .dtype = DType::kF64}) {
@@ -282,7 +282,7 @@ TESSERA_RANK_TEST("fsdp iteration: another root in the middle of a step is refus
   const Variable x(random_rows(2, 6, DType::kF64, 1));
   model.inner.outer = [&](const Variable& v) { model(v); };
   t.check_throws<StateError>("in the middle of a step", [&] { model.inner(x); });
-  // Between steps it is not.
+  // Between steps it is legal.
   model.inner(x);
   model(x);
   t.check(fsdp::of(model).is_root() && !fsdp::of(model.inner).is_root(), "the wrong root");

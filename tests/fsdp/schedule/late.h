@@ -1,6 +1,6 @@
 #pragma once
 
-/// What makes streams late in tests: a missing wait between two of them then shows.
+/// Delays for streams in tests, which make a missing wait visible.
 
 #include <memory>
 #include <string>
@@ -17,13 +17,12 @@ namespace tessera::testing {
 
 struct Lateness {
   distributed::CollectiveKind kind = distributed::CollectiveKind::kBarrier;
-  double before_ms = 0;  ///< of sleep on the collective's stream, ahead of it
-  double after_ms = 0;   ///< behind it
-  int only_rank = -1;    ///< of the group; -1: on all
+  double before_ms = 0;  ///< milliseconds of sleep on the collective's stream, before it
+  double after_ms = 0;   ///< after it
+  int only_rank = -1;    ///< rank in the group; -1: all ranks
 };
 
-/// Collectives of one kind are late, also those of sub-groups (distributed::delay leaves these
-/// alone).
+/// Delays collectives of one kind, also those of sub-groups (which distributed::delay does not).
 class LateGroup final : public distributed::Decorator {
  public:
   LateGroup(std::shared_ptr<distributed::ProcessGroup> group, const Lateness& lateness)
@@ -45,7 +44,7 @@ class LateGroup final : public distributed::Decorator {
   Lateness lateness_;
 };
 
-/// x. Takes its time on the current stream, forward and backward; the trace is told the name.
+/// Returns x. Delays the current stream in forward and backward; the trace records the name.
 inline Variable late(const Variable& x, double forward_ms, double backward_ms,
                      const std::string& name = "late") {
   annotate("test", name, "forward");

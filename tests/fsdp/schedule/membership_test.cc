@@ -1,5 +1,5 @@
-// Which modules and parameters a call takes: nested calls, lists, modules met twice, shared
-// weights, replicate beside fully_shard, ignored ones; roots and names.
+// The modules and parameters that a call takes: nested calls, lists, modules reached twice, shared
+// weights, replicate beside fully_shard, ignored modules; roots and names.
 
 #include <catch2/catch.hpp>
 
@@ -37,7 +37,7 @@ void check_names(RankTest& t, const std::string& what, const Names& seen, const 
   t.check(seen == expected, "{}: {}, expected {}", what, text_of(seen), text_of(expected));
 }
 
-/// Three MLPs in a row.
+/// Three MLPs in sequence.
 std::unique_ptr<nn::Sequential> three_mlps(std::int64_t dim) {
   auto out = std::make_unique<nn::Sequential>();
   for (int i = 0; i < 3; ++i) out->add<MLP>({.dim = dim, .dtype = DType::kF64});
@@ -81,7 +81,7 @@ TESSERA_RANK_TEST("fsdp members: one call, nested calls, a list with a part of a
               {"0.in_proj.weight", "0.in_proj.bias", "0.out_proj.weight", "0.out_proj.bias",
                "2.out_proj.weight", "2.out_proj.bias"});
 
-  // in_proj is inside the first MLP, so it is only a part of it.
+  // in_proj is inside the first MLP, so it is a part of it.
   const auto listed = three_mlps(4);
   nn::Module& inner = listed->get_submodule("0.in_proj");
   const fsdp::Handle list = fsdp::fully_shard({&listed->at(0), &inner, &listed->at(2)}, options);
@@ -187,13 +187,13 @@ TESSERA_RANK_TEST("fsdp members: options are read back, settings included", "[fs
   t.check(handle.has_group() && handle.state() == fsdp::GroupState::kSharded &&
               handle.phase() == fsdp::Phase::kIdle,
           "the state is not that of the beginning");
-  // Alignment of the 12 parameters and padding rows come on top of the elements.
+  // Alignment of the 12 parameters and padding rows are added to the elements.
   const std::int64_t bytes = handle.gathered_bytes(), real = (3 * (2 * 16 * 4 + 16 + 4)) * 8;
   t.check(t.size() == 1 ? bytes >= 0 : bytes >= real && bytes < 2 * real + 12 * 256,
           "{} gathered bytes of {} real ones", bytes, real);
 }
 
-/// Gradients of ignored parameters are the rank's own, those of the others the mean of all.
+/// Gradients of ignored parameters are the rank's own; the others are means over all ranks.
 void check_ignored(RankTest& t, nn::Sequential& model, const std::string& ignored) {
   const auto twin = three_mlps(4), alone = three_mlps(4);
   for (nn::Module* each : {static_cast<nn::Module*>(&model), static_cast<nn::Module*>(twin.get()),
@@ -233,7 +233,7 @@ TESSERA_RANK_TEST("fsdp members: replicate around fully_shard, and inside it", "
     const auto model = three_mlps(4), twin = three_mlps(4);
     const distributed::DeviceMesh& mesh = t.world().mesh();
     nn::Module& inner = model->get_submodule("1.in_proj");
-    // The replicated subtree, nested shards included, is not the outer call's.
+    // The outer call does not take the replicated subtree, including the shards nested in it.
     if (inside) fsdp::fully_shard(inner, {.mesh = mesh});
     const fsdp::Handle middle = inside ? fsdp::replicate(model->at(1), {.mesh = mesh})
                                        : fsdp::fully_shard(model->at(1), {.mesh = mesh});

@@ -1,4 +1,4 @@
-// What waits for what, where it decides over time: gathers for the optimizer, compute for reduces.
+// Waits that affect the time of a step: of gathers for the optimizer, of compute for reductions.
 
 #include <catch2/catch.hpp>
 
@@ -19,9 +19,9 @@
 namespace tessera::testing {
 namespace {
 
-// ---- what gathers wait for after the optimizer --------------------------------------------------
+// ---- the waits of gathers for the optimizer -----------------------------------------------------
 
-/// A layer that nobody shards, then one that is a root by itself.
+/// A layer that is not sharded, then one that is a root.
 class SlowThenLinear final : public nn::Layer<SlowThenLinear> {
  public:
   explicit SlowThenLinear(double compute_ms)
@@ -36,7 +36,7 @@ class SlowThenLinear final : public nn::Layer<SlowThenLinear> {
   nn::Linear linear_;
 };
 
-/// Milliseconds of five steps, as rank 0 sees them.
+/// Milliseconds of five steps on rank 0.
 double five_steps(const Setup& setup, bool give_event) {
   double took = 0;
   const auto rank_body = [&](distributed::World& world) {
@@ -64,8 +64,8 @@ double five_steps(const Setup& setup, bool give_event) {
   return took;
 }
 
-// A root gathers after all that compute was given, here a slow layer of the same step. Told to wait
-// for the optimizer alone, it gathers beside that layer.
+// By default a root's gathers wait for all work on compute, here a slow layer of the same step.
+// With the optimizer's event they wait only for the optimizer and overlap that layer.
 TEST_CASE("fsdp overlap: with the optimizer's event a gather hides behind the layer before",
           "[fsdp][timed]") {
   const Setup setup = {.forward_ms = 12, .gather_ms = 10};
@@ -79,14 +79,16 @@ TEST_CASE("fsdp overlap: with the optimizer's event a gather hides behind the la
   INFO("without " << without << " ms, with " << with << " ms, computation " << compute << " ms");
   CHECK(without >= compute + 5 * setup.gather_ms);
   CHECK(with >= compute + setup.gather_ms);
-  CHECK(with <= compute + 3 * setup.gather_ms);  // the first is exposed; the rest for a slow host
+  CHECK(with <= compute + 3 * setup.gather_ms);  // the first gather is exposed; the rest is for a
+                                                 // slow host
 }
 
-// ---- reduces, from the trace --------------------------------------------------------------------
+// ---- reductions in the trace --------------------------------------------------------------------
 
-/// How many groups' post-backwards came between each reduce and compute's wait for it.
+/// For each reduction, the number of groups' post-backwards before compute waits for it.
 std::vector<int> post_backwards_until_waited(const Trace& trace, std::uint64_t compute) {
-  std::map<std::pair<std::uint64_t, std::uint64_t>, int> recorded;  // mark -> post-backwards so far
+  std::map<std::pair<std::uint64_t, std::uint64_t>, int> recorded;  // event -> number of
+                                                                    // post-backwards before it
   std::vector<int> out;
   int so_far = 0;
   for (const TraceRecord& record : trace.records()) {
@@ -125,8 +127,7 @@ TEST_CASE("fsdp overlap: compute waits for a reduce no earlier than its memory i
     for (const std::string& error :
          exception_texts(run_ranks(2, rank_body, {.cpu_compute = StreamKind::kQueued})))
       CHECK(error.empty());
-    // A post-backward is recorded after it ran. The last reduces are waited for at the end of
-    // backward.
+    // A post-backward is recorded after it ran. The end of backward waits for the last reductions.
     std::vector<int> expected;
     for (int i = 0; i < 5; ++i) expected.push_back(std::min(buffers, 5 - i));
     CHECK(waits == expected);

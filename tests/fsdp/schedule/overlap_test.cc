@@ -1,4 +1,4 @@
-// Communication runs beside computation: sleeps stand for the work, on streams and in collectives.
+// Communication overlaps computation: sleeps simulate the work, on streams and in collectives.
 
 #include <catch2/catch.hpp>
 
@@ -18,16 +18,16 @@ namespace {
 
 constexpr fsdp::PrefetchOptions kNothingAhead = {.forward = 0,
                                                  .backward = fsdp::BackwardPrefetch::kNone};
-constexpr int kSteps = 6;  // of which the first, whose order is not known yet, does not count
+constexpr int kSteps = 6;  // the first step, whose order is not known yet, is not counted
 
 struct Timing {
   double forward_ms = 1e9;                       ///< of the best step
   double step_ms = 1e9;                          ///< forward and backward
-  double issue_ms = 1e9;                         ///< of which the host is busy
+  double issue_ms = 1e9;                         ///< part of it in which the host is busy
   std::vector<std::vector<std::string>> events;  ///< of each step, on rank 0
 };
 
-/// One step; the forward is waited for by itself only where asked, since that ends its overlap with
+/// One step. The forward is waited for separately only on request, since that ends its overlap with
 /// the backward.
 void time_step(SlowChain& model, bool forward_alone, Timing& timing) {
   const auto start = std::chrono::steady_clock::now();
@@ -43,7 +43,7 @@ void time_step(SlowChain& model, bool forward_alone, Timing& timing) {
   if (!forward_alone) timing.step_ms = std::min(timing.step_ms, milliseconds_since(start));
 }
 
-/// Of the local group's two threads, as rank 0 sees it.
+/// Runs both threads of a local group; rank 0's times.
 Timing run(const Setup& setup) {
   Timing timing;
   const auto rank_body = [&](distributed::World& world) {
@@ -113,8 +113,8 @@ TEST_CASE("fsdp overlap: gathers are issued before the computation that hides th
   }
 }
 
-// Ideal is what the first gather, all computation and the last reduce take. Serial is everything
-// one after another, which is what inline compute without gathers ahead does.
+// The ideal time is the first gather, all computation and the last reduction. The serial time is
+// everything one after another, as with inline compute and no prefetch.
 TEST_CASE("fsdp overlap: gathers and reduces hide behind computation", "[fsdp][timed]") {
   constexpr double kDelay = 8;
   const Setup setup = {

@@ -1,5 +1,5 @@
 // The order in which groups are gathered, released and reduced: default, with explicit lists, over
-// several forwards, and where modules are used in part. Recompute inside recompute:
+// several forwards, and with modules that are used in part. Nested recomputation:
 // recompute_order_test.cc.
 
 #include <catch2/catch.hpp>
@@ -29,26 +29,26 @@ namespace {
 
 using models::Transformer;
 
-/// What becomes of values after forward, under a name for messages. A number needs ranks that it
-/// divides.
+/// A value of reshard_after_forward, with a name for messages. A number must divide the number of
+/// ranks.
 struct Setting {
   const char* name;
   fsdp::ReshardAfterForward value;
   bool released_groups;  ///< gathered again in backward
   bool released_root;
-  int again_among = 0;  ///< ranks of those gathers; 0: all
+  int again_among = 0;  ///< number of ranks in those gathers; 0: all
 };
 std::vector<Setting> settings(const RankTest& t) {
   std::vector<Setting> out = {{"unset", {}, true, false}, {"true", true, true, true}};
-  // One rank keeps all of it, as does false.
+  // On one rank this keeps everything, like false.
   out.push_back({"false", false, false, false});
   if (t.size() <= 1) return out;
-  const int n = t.size() % 2 == 0 ? 2 : t.size();  // of 4 and 6 ranks a part, else as true
+  const int n = t.size() % 2 == 0 ? 2 : t.size();  // 1/n for 4 and 6 ranks, otherwise like true
   out.push_back({"number", n, true, true, n});
   return out;
 }
 
-/// Every gather of the trace is one among so many ranks.
+/// Checks that every gather of the trace is over `ranks` ranks.
 void check_gathers_again(RankTest& t, const std::string& what, const Trace& trace,
                          const Setting& setting) {
   const int among = setting.again_among == 0 ? t.size() : setting.again_among;
@@ -57,7 +57,7 @@ void check_gathers_again(RankTest& t, const std::string& what, const Trace& trac
             record.label, record.group_size, among);
 }
 
-/// Sharded, with gathers at their own place in forward, as upstream's are.
+/// Sharded without forward prefetch, as in PyTorch's tests.
 std::unique_ptr<Transformer> sharded_transformer(RankTest& t, int layers,
                                                  const fsdp::ReshardAfterForward& reshard,
                                                  bool recompute = false) {
@@ -130,7 +130,7 @@ class Detaching final : public nn::Layer<Detaching> {
                             nn::Linear({.in = 4, .out = 4})};
 };
 
-// Backward gathers ahead in the order of the forward that it belongs to.
+// Backward prefetches in the order of its own forward.
 TESSERA_RANK_TEST("fsdp order: a forward that no backward follows is forgotten", "[fsdp]") {
   const auto events = [&](bool detaches) {
     Detaching model;
@@ -165,12 +165,13 @@ TESSERA_RANK_TEST_WITH("fsdp order (b): two forwards, then one backward of the s
     check_gathers_again(t, what + "second", forward, setting);
     const std::string half =
         "U layers.2; U layers.1; P layers.2; U layers.0; P layers.1; P layers.0";
-    // What stayed is released by the first half's backward, so the second gathers in any case.
+    // The first half's backward releases the values that stayed, so the second gathers in any case.
     std::string expected = (setting.released_groups ? half : without_gathers(half)) + "; " + half;
     if (setting.released_root) expected = "U root; " + expected;
     const Trace trace = traced(t, [&] { backward(add(first, second)); });
     check_events(t, what + "backward", trace, expected + "; P root");
-    // Backward of the second forward finds what that kept; of the first, what backward released.
+    // Backward of the second forward finds its kept values; those of the first were released by
+    // backward.
     if (setting.again_among == 2 && t.size() > 2) {
       t.check(gather_sizes_of(trace) == fmt::format("2 2 2 2 {0} {0} {0}", t.size()),
               "{}backward gathers among {}", what, gather_sizes_of(trace));
@@ -178,7 +179,7 @@ TESSERA_RANK_TEST_WITH("fsdp order (b): two forwards, then one backward of the s
   }
 }
 
-/// Two results, of which a loss may use one.
+/// Two results, of which a loss may use only one.
 class Forked final : public nn::Layer<Forked> {
  public:
   Forked()
@@ -215,9 +216,9 @@ TESSERA_RANK_TEST("fsdp order (c): two backwards, each through one branch", "[fs
   };
   check_events(t, "forward", traced(t, [&] { run(model); }), "U 0; U 1.lin1; U 1.lin2");
   root.set_is_last_backward(false);
-  // The gather ahead goes to the group that ran before, though this backward never comes there; it
-  // is there for the second. At the end of each the other branch is done too, with nothing to
-  // reduce.
+  // The prefetch gathers the group that ran before, though this backward does not reach it; the
+  // second backward uses it. At the end of each backward the other branch ends, too, with nothing
+  // to reduce.
   check_events(t, "first backward", traced(t, [&] { backward(loss2, {.retain_graph = true}); }),
                "U 1.lin2; U 1.lin1; P 1.lin2; U 0; P 0; P 1.lin1");
   root.set_is_last_backward(true);
@@ -332,7 +333,7 @@ TESSERA_RANK_TEST("fsdp order (g): groups of several modules, backward too", "[f
   }
 }
 
-/// Two layers, of which forward uses the second.
+/// Two layers; forward uses the second.
 class Half final : public nn::Layer<Half> {
  public:
   Half()

@@ -1,4 +1,4 @@
-// The order of gathers where activations are recomputed: around sharded modules, and inside a
+// The order of gathers with recomputed activations: around sharded modules, and inside a
 // recomputation.
 
 #include <catch2/catch.hpp>
@@ -23,8 +23,8 @@ namespace {
 
 using models::Transformer;
 
-/// A layer of the root's, then three blocks, each of which is a recomputed function: their hooks
-/// run again in backward.
+/// A layer of the root, then three blocks, each called in a recomputed function: their hooks run
+/// again in backward.
 class Recomputed final : public nn::Layer<Recomputed> {
  public:
   explicit Recomputed(bool recomputes)

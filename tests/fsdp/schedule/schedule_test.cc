@@ -42,7 +42,7 @@ TEST_CASE(
   CHECK(schedule.enter_forward(0) == Groups{1});
   CHECK(schedule.enter_forward(2) == Groups{});
   CHECK(schedule.enter_forward(2) ==
-        Groups{});  // stands at the forecast's place 2, but the path was left
+        Groups{});  // it is at position 2 of the forecast, but this forward left the forecast
   schedule.begin_forward();
   CHECK(schedule.enter_forward(0) == Groups{2});
   CHECK(schedule.enter_forward(2) == Groups{2});

@@ -1,6 +1,6 @@
 #pragma once
 
-/// A model whose computation and communication take time: sleeps stand for the work.
+/// A model with slow computation and communication, simulated by sleeps.
 
 #include <chrono>
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace tessera::testing {
 
-/// How long the parts of a slow model take.
+/// The durations of the parts of a slow model.
 struct Setup {
   StreamKind compute = StreamKind::kQueued;
   int layers = 4;
@@ -44,7 +44,7 @@ class SlowBlock final : public nn::Layer<SlowBlock> {
   nn::Linear linear_;
 };
 
-/// Slow blocks in a row, each a group.
+/// Slow blocks in sequence, each a group.
 class SlowChain final : public nn::Layer<SlowChain> {
  public:
   explicit SlowChain(const Setup& setup) {
@@ -67,7 +67,7 @@ class SlowChain final : public nn::Layer<SlowChain> {
   std::vector<std::unique_ptr<SlowBlock>> blocks_;
 };
 
-/// The world's mesh, with collectives that take time.
+/// The world's mesh with delayed collectives.
 inline distributed::DeviceMesh delayed_mesh(const distributed::World& world, const Setup& setup) {
   auto group =
       distributed::delay(world.group(), distributed::CollectiveKind::kAllGather, setup.gather_ms);

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The bundled Transformer with a group for each block and one for the rest: what most counts and
-/// event orders are stated for.
+/// The bundled Transformer with one group for each block and one for the rest, for which most
+/// counts and event orders are stated.
 
 #include <cstdint>
 #include <string>
@@ -14,20 +14,20 @@
 
 namespace tessera::testing {
 
-/// No dropout, so that ranks and twin compute the same.
+/// No dropout, so that ranks and reference compute the same.
 inline models::ModelArgs transformer_args(int layers, DType dtype = DType::kF64,
                                           bool weight_tying = true) {
   return {.n_layers = layers, .dropout_p = 0, .weight_tying = weight_tying, .dtype = dtype};
 }
 
-/// Each block, then the root.
+/// Shards each block, then the root.
 inline void shard_transformer(models::Transformer& model, const fsdp::FullyShardOptions& blocks,
                               const fsdp::FullyShardOptions& root) {
   for (models::TransformerBlock& block : model.blocks()) fsdp::fully_shard(block, blocks);
   fsdp::fully_shard(model, root);
 }
 
-/// [rows, length] of token ids below `vocab`, alike on every rank.
+/// [rows, length] of token ids below `vocab`, equal on every rank.
 inline Tensor token_rows(std::int64_t rows, std::int64_t length, std::int64_t vocab = 8,
                          std::int64_t seed = 0) {
   std::vector<std::int64_t> ids;
@@ -36,7 +36,7 @@ inline Tensor token_rows(std::int64_t rows, std::int64_t length, std::int64_t vo
   return Tensor::from_vector(ids, {rows, length});
 }
 
-/// Half the sum of squares: a loss that needs no communication of its own.
+/// Half the sum of squares: a loss without communication.
 inline Variable local_loss(const Variable& y) { return mul(sum(square(y)), 0.5); }
 
 }  // namespace tessera::testing

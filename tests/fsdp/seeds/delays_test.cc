@@ -1,5 +1,5 @@
-// The seeds' ModuleWithDelay and NestedWrappedModuleWithDelay: late after the loss, late before
-// gradients are reduced. A missing wait shows in the numbers.
+// ModuleWithDelay and NestedWrappedModuleWithDelay of PyTorch's FSDP tests: delayed after the loss,
+// and before gradients are reduced. A missing wait changes the numbers.
 
 #include <catch2/catch.hpp>
 
@@ -25,7 +25,7 @@ const auto late = axis(
              value("reduce_scatter", MaybeKind(CollectiveKind::kReduceScatter)),
              value("all_reduce", MaybeKind(CollectiveKind::kAllReduce))});
 
-// The whole twin is prompt.
+// The reference has no delays.
 template <class M>
 MakeModel make_late(double ms, const typename M::Options& model = {}) {
   return [ms, model](const ModelRequest& request) {

@@ -1,5 +1,6 @@
-// The seeds' MixtureOfExperts: an expert of each rank's own, over a mesh of this rank alone, beside
-// layers of all ranks. Different values under one name; each group divides by its own size.
+// MixtureOfExperts of PyTorch's FSDP tests: each rank's own expert, over a mesh of this rank alone,
+// beside layers over all ranks. Experts have different values under one name; each group divides by
+// its own size.
 
 #include <catch2/catch.hpp>
 
@@ -60,8 +61,8 @@ TESSERA_RANK_TEST_WITH("seeds: MixtureOfExperts with late collectives and a late
                     value("reduce", CollectiveKind::kReduceScatter)}));
 }
 
-/// Three of them, one after the other: "0", "1", "2". Their shared layers are equally large and
-/// have other values each.
+/// Three of these models in sequence: "0", "1", "2". Their shared layers have equal sizes but
+/// different values.
 class Tower final : public nn::Layer<Tower>, public TestModel {
  public:
   explicit Tower(const MixtureOfExpertsOptions& options) {
@@ -100,10 +101,10 @@ class Tower final : public nn::Layer<Tower>, public TestModel {
   std::vector<std::unique_ptr<MixtureOfExperts>> floors_;
 };
 
-// The seeds' delay_before_free, on layers that are gathered (an expert on a mesh of one rank has
-// nothing to release): a layer's values are read late, when the host has long released them. What
-// is gathered next into their memory is another layer of the same size, so memory that is taken too
-// early shows in the numbers.
+// PyTorch's delay_before_free, on layers that are gathered (an expert on a mesh of one rank has
+// nothing to release). A layer's values are read late, after the host released them. The next
+// gather into their memory is of another layer of the same size, so reusing the memory too early
+// changes the numbers.
 TESSERA_RANK_TEST_WITH("seeds: MixtureOfExperts, late before a layer is released", "[fsdp][seeds]",
                        {.worlds = {2}, .cpu_compute = StreamKind::kQueued}) {
   run_subtests(
@@ -112,7 +113,7 @@ TESSERA_RANK_TEST_WITH("seeds: MixtureOfExperts, late before a layer is released
         const MakeModel make = [&t, late](const ModelRequest& request) {
           auto model = std::make_unique<Tower>(experts_of(t, request.dtype));
           if (request.sharded) {
-            // Sharding's own hook, which waits for the values, goes ahead of this one.
+            // FSDP's own hook, which waits for the values, runs before this one.
             model->floor(static_cast<std::size_t>(late))
                 .shared()
                 .register_forward_pre_hook([](nn::Module&, const nn::VisitVariables&) {
@@ -142,7 +143,7 @@ TESSERA_RANK_TEST_WITH("seeds: experts differ under one name, and checks know it
   t.check(held == elements, "this rank holds {} elements of its expert's {}", held, elements);
 }
 
-// No byte of the expert goes to another rank; its gradient is neither added nor divided.
+// No byte of the expert is sent; its gradient is neither summed nor divided.
 TESSERA_RANK_TEST_WITH("seeds: an expert is reduced over its own group only", "[fsdp][seeds]",
                        {.worlds = {3}}) {
   MixtureOfExperts model(experts_of(t)), twin(experts_of(t));
@@ -159,7 +160,7 @@ TESSERA_RANK_TEST_WITH("seeds: an expert is reduced over its own group only", "[
     t.check(record.group_size == t.size() || record.bytes_sent == 0, "{} over {} sends {} bytes",
             record.op, record.group, record.bytes_sent);
   }
-  backward(twin.get_loss(input, twin.call(input)));  // unreduced
+  backward(twin.get_loss(input, twin.call(input)));  // not reduced
   for (const char* name : {"weight", "bias"}) {
     t.check_close(model.expert().get_parameter(name).grad(),
                   twin.expert().get_parameter(name).grad(), name);

@@ -1,5 +1,5 @@
-// The seeds' NonUniformReqGradNWM: everything frozen but one small layer, so that some ranks hold
-// nothing that is trained. All the same they scale, clip and skip steps together.
+// NonUniformReqGradNWM of PyTorch's FSDP tests: everything is frozen except one small layer, so
+// some ranks hold no trainable rows. All ranks still scale, clip and skip steps together.
 
 #include <catch2/catch.hpp>
 #include <limits>
@@ -26,8 +26,8 @@ const auto strategies = axis(
                  value("replicate", ShardingStrategy::kReplicate),
                  value("hybrid_full", ShardingStrategy::kHybridFull)});
 
-// 8 rows leave no rank empty at 2, 3, 4 and 8; one at 5, two at 6 and one at 9. One row leaves all
-// ranks but the first.
+// 8 rows leave no rank empty at 2, 3, 4 and 8 ranks, one at 5, two at 6 and one at 9. One row
+// leaves all ranks but the first empty.
 TESSERA_RANK_TEST_WITH("seeds: NonUniformReqGradNWM trains like its twin", "[fsdp][seeds]",
                        {.worlds = {2, 3, 4, 5, 6, 9}}) {
   run_subtests(
@@ -42,8 +42,8 @@ TESSERA_RANK_TEST_WITH("seeds: NonUniformReqGradNWM trains like its twin", "[fsd
       strategies, axis<std::int64_t>("rows", {8, 1}));
 }
 
-// Frozen parameters have no gradient and no state of the optimizer, and do not change; where they
-// are frozen, before the call or after it, makes no difference.
+// Frozen parameters have no gradient and no optimizer state, and do not change. It makes no
+// difference whether they are frozen before or after the call.
 TESSERA_RANK_TEST("seeds: NonUniformReqGradNWM leaves frozen parameters alone", "[fsdp][seeds]") {
   const auto model =
       std::make_unique<NonUniformReqGradNWM>(NonUniformOptions{.dtype = DType::kF64});
@@ -66,7 +66,7 @@ TESSERA_RANK_TEST("seeds: NonUniformReqGradNWM leaves frozen parameters alone", 
     t.check(sgd.state(parameter, "momentum").defined() == trained, "{}: optimizer state",
             named.name);
   }
-  // What changed, and on which ranks: those that hold rows of the trained layer.
+  // What changed, and on which ranks: those with rows of the trained layer.
   const std::string report =
       fsdp::check_sharded_parity(before->root(), model->root(), {.gradients = false});
   const bool holds_rows =
@@ -77,7 +77,7 @@ TESSERA_RANK_TEST("seeds: NonUniformReqGradNWM leaves frozen parameters alone", 
       "frozen ones changed: {}", report);
 }
 
-// An infinity on the one rank that has the row: every rank skips the step and lowers the scale.
+// An infinity on the only rank with the row: every rank skips the step and lowers the scale.
 TESSERA_RANK_TEST_WITH("seeds: ranks without trainable rows agree on a skipped step",
                        "[fsdp][seeds]", {.worlds = {2, 5}}) {
   const auto model = std::make_unique<NonUniformReqGradNWM>(

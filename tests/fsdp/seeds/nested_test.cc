@@ -1,5 +1,6 @@
-// The seeds' NestedWrappedModule and AlwaysWrapNestedWrappedModule train as their whole twins do,
-// through the seeds' matrix: initialisation, strategy, offload, prefetch, save and load.
+// NestedWrappedModule and AlwaysWrapNestedWrappedModule of PyTorch's FSDP tests train like the
+// unsharded reference, over the whole matrix of those tests: initialisation, strategy, offload,
+// prefetch, save and load.
 
 #include <catch2/catch.hpp>
 
@@ -28,7 +29,7 @@ const auto backward_prefetches = axis("backward", {value("pre", fsdp::BackwardPr
                                                    value("none", fsdp::BackwardPrefetch::kNone)});
 const auto forward_prefetches = axis("forward", {0, 1, 2});
 
-// Also where they share one GPU: a world of one rank would show nothing.
+// Also if they share one GPU: a world of one rank would test nothing.
 TESSERA_RANK_TEST_WITH("seeds: their world has 4 ranks, however many GPUs there are",
                        "[fsdp][seeds]", {.worlds = {seeds_world()}}) {
   t.check(t.size() == 4, "{} ranks", t.size());
@@ -98,7 +99,7 @@ TESSERA_RANK_TEST("seeds: AlwaysWrapNestedWrappedModule", "[fsdp][seeds]") {
       strategies);
 }
 
-// All of the matrix; run by hand.
+// The whole matrix; run by hand.
 TESSERA_RANK_TEST_WITH("seeds: the whole matrix of NestedWrappedModule", "[.sweep]",
                        {.timeout = std::chrono::minutes(30)}) {
   run_subtests(

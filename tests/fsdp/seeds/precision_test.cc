@@ -1,5 +1,5 @@
-// The seeds' matrix of precisions: mixed precision, autocast, pure 16-bit and loss scaling, each
-// against a twin that computes in the same dtypes.
+// The precision matrix of PyTorch's FSDP tests: mixed precision, autocast, pure 16-bit and loss
+// scaling, each against a reference that computes in the same dtypes.
 
 #include <catch2/catch.hpp>
 
@@ -20,14 +20,14 @@ const auto strategies = axis(
                  value("hybrid_full", ShardingStrategy::kHybridFull)});
 const auto low = axis("low", {DType::kBF16, DType::kF16});
 
-// Sharding changes no bit: the twin computes and reduces in the same dtypes and order. Hybrids add
-// in another order, which rounds some sums otherwise.
+// Sharding changes no bit: the reference computes and reduces in the same dtypes and order. Hybrid
+// strategies add in another order, which rounds some sums differently.
 std::optional<double> rounding(ShardingStrategy strategy, DType dtype) {
   if (!is_hybrid(strategy)) return std::nullopt;
   if (dtype == DType::kF32) return 1e-6;
   return dtype == DType::kBF16 ? 1.6e-2 : 1e-2;
 }
-// Kernels write gradients in f32 that the twin rounds to 16 bits first.
+// Kernels write gradients in f32 that the reference first rounds to 16 bits.
 double unrounded(DType dtype) { return dtype == DType::kBF16 ? 4e-3 : 1e-3; }
 
 TESSERA_RANK_TEST_WITH("seeds: mixed precision of parameters and of the reduction", "[fsdp][seeds]",

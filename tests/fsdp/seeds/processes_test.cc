@@ -1,5 +1,5 @@
-// The seeds' models once more where ranks are processes: one line of the matrix for each, of most
-// between two ranks only.
+// The models of PyTorch's FSDP tests with ranks as processes: one line of the matrix for each,
+// mostly with two ranks only.
 
 #include <catch2/catch.hpp>
 
@@ -46,7 +46,7 @@ TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams with queued compute",
       strategies);
 }
 
-// Every other model of theirs, two steps each.
+// All other models of those tests, two steps each.
 TESSERA_RANK_TEST_WITH("seeds: all other models, on two ranks", "[fsdp][seeds]", {.worlds = {2}}) {
   run_subtests(
       t, [&](const MakeModel& make) { train_against_twin(t, make, {.tolerance = 1e-12}); },
@@ -63,7 +63,7 @@ TESSERA_RANK_TEST_WITH("seeds: all other models, on two ranks", "[fsdp][seeds]",
                      {.buffers_of_rank = true});
 }
 
-// Zeroing through whole values and by shards is the same; whole copies outlive the guard.
+// Zeroing full values and zeroing shards give the same; copies of full values outlive the guard.
 TESSERA_RANK_TEST("a zeroed model is zero on every rank", "[fsdp][seeds]") {
   for (const bool summon_full : {true, false}) {
     NestedWrappedModule model({.dtype = DType::kF64});

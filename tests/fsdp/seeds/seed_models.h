@@ -1,5 +1,5 @@
-// The seeds' models as makers for train_against_twin(): how each is called, with what, and what is
-// lost.
+// The models of PyTorch's FSDP tests as arguments of train_against_twin(): their inputs, calls and
+// losses.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ inline Variable rows(const Shape& shape, int rank, DType dtype) {
   return Variable(x);
 }
 
-// A model called with one tensor of a shape; the loss is half the sum of squares.
+// A model called with one tensor of the given shape; the loss is half the sum of squares.
 template <class M>
 MakeModel make_small(const typename M::Options& model, const Shape& shape) {
   using Adapted = AdaptedModel<M>;
@@ -99,7 +99,7 @@ inline MixtureOfExpertsOptions experts_of(RankTest& t, DType dtype = DType::kF64
   return {.mesh = distributed::make_mesh(t.world().mesh()), .dtype = dtype};
 }
 
-// This rank alone: every rank makes a group of other members.
+// A mesh of this rank alone: every rank makes a different group.
 inline distributed::DeviceMesh own_mesh(RankTest& t) {
   return distributed::DeviceMesh("data", t.world().group()->subgroup({t.rank()}, "expert"),
                                  t.world().device());

@@ -1,4 +1,5 @@
-// The seeds' small models: DummyDDP, SkipModel, DoubleLinear, MLP, MLPStack, SaveForwardInputs.
+// The small models of PyTorch's FSDP tests: DummyDDP, SkipModel, DoubleLinear, MLP, MLPStack,
+// SaveForwardInputs.
 
 #include <catch2/catch.hpp>
 
@@ -68,7 +69,7 @@ TESSERA_RANK_TEST("seeds: MLPStack", "[fsdp][seeds]") {
       strategies, axis("dim", {3, 16, 17}), axis("norm", {false, true}));
 }
 
-// The seeds' reset_parameters: the same seed gives the same numbers again, buffer included.
+// PyTorch's reset_parameters: the same seed gives the same numbers again, including the buffer.
 TESSERA_RANK_TEST("seeds: MLP is reset to the same values after it was sharded", "[fsdp][seeds]") {
   const MLPOptions options{.dim = 5, .with_buffer = true, .dtype = DType::kF64};
   MLP model(options), twin(options);
@@ -82,8 +83,8 @@ TESSERA_RANK_TEST("seeds: MLP is reset to the same values after it was sharded",
   }
 }
 
-// Two results, or a layer that nobody calls: its group stays sharded, its gradient absent, and the
-// next step works. The trainer checks all three.
+// Two results, or a layer that is never called: its group stays sharded, its gradient undefined,
+// and the next step works. The training loop checks all three.
 TESSERA_RANK_TEST("seeds: DoubleLinear", "[fsdp][seeds]") {
   run_subtests(
       t,
@@ -93,7 +94,7 @@ TESSERA_RANK_TEST("seeds: DoubleLinear", "[fsdp][seeds]") {
       strategies, axis("use_second", {false, true}));
 }
 
-// Names get a prefix, which the parity check is told to drop.
+// Names get a prefix, which the parity check is told to ignore.
 TESSERA_RANK_TEST("seeds: DummyDDP", "[fsdp][seeds]") {
   const MLPOptions options{.dim = 5, .dtype = DType::kF64};
   auto whole = std::make_unique<AdaptedModel<MLP>>(AdaptedModelOptions<MLP>{
@@ -115,7 +116,7 @@ TESSERA_RANK_TEST("seeds: DummyDDP", "[fsdp][seeds]") {
   t.check(!fsdp::check_sharded_parity(twin.root(), model).empty(), "prefixes do not matter");
 }
 
-// Which dtype inputs have inside, by the dtypes that the model is given.
+// The dtypes of inputs inside the model, for each dtype configuration.
 TESSERA_RANK_TEST("seeds: SaveForwardInputs", "[fsdp][seeds]") {
   run_subtests(
       t,

@@ -1,5 +1,5 @@
-// The seeds' TransformerWithSharedParams (a tied matrix, an integer buffer, batch norm, ignored
-// modules) and the decoder-only Transformer train as their whole twins do.
+// TransformerWithSharedParams of PyTorch's FSDP tests (a tied matrix, an integer buffer, batch
+// norm, ignored modules) and the decoder-only Transformer train like the unsharded reference.
 
 #include <catch2/catch.hpp>
 #include <set>
@@ -41,12 +41,12 @@ TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams over the matrix", "[f
             {.init = init, .strategy = strategy});
       },
       strategies, inits);
-  // As the seeds have it: the same input on each rank.
+  // As in PyTorch's tests: the same input on each rank.
   train_against_twin(t, make<TransformerWithSharedParams>({.add_bn = false, .deterministic = true}),
                      {});
 }
 
-// Each rank drops other elements, and has statistics of its own batches.
+// Each rank drops different elements, and has the statistics of its own batches.
 TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams with dropout and batch statistics",
                        "[fsdp][seeds]", {.worlds = {2, 3}}) {
   run_subtests(
@@ -70,7 +70,7 @@ TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams, offload and prefetch
       strategies, offloads, axis("forward", {0, 1}));
 }
 
-// The transformer inside is nobody's: whole, unreduced, its gradient this rank's own.
+// The transformer inside is ignored: unsharded, unreduced, its gradient this rank's own.
 TESSERA_RANK_TEST("seeds: TransformerWithSharedParams without its ignored modules",
                   "[fsdp][seeds]") {
   const TransformerWithSharedParamsOptions options{

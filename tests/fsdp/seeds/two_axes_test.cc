@@ -1,5 +1,5 @@
-// The seeds' test_train_parity_2d_mlp: MLPStack::parallelize, tensor parallelism inside data
-// parallelism with recompute between, beside the whole twin. Odd widths leave uneven parts.
+// test_train_parity_2d_mlp of PyTorch's FSDP tests: MLPStack with tensor parallelism inside data
+// parallelism and recomputation, beside the unsharded reference. Odd widths give uneven shards.
 
 #include <catch2/catch.hpp>
 
@@ -25,7 +25,7 @@ using distributed::ColwiseParallel;
 using distributed::DeviceMesh;
 using distributed::RowwiseParallel;
 
-// The seeds' init_replicate_tp_mesh; an axis of one rank is no special case.
+// PyTorch's init_replicate_tp_mesh; an axis of one rank is not a special case.
 DeviceMesh seeds_mesh(RankTest& t) {
   return DeviceMesh({"replicate", "shard", "tp"}, {t.size() / 2, 1, 2}, t.world().group(),
                     t.world().device());
@@ -62,7 +62,7 @@ WholeTwin make_twin(const DeviceMesh& mesh, int dim) {
   return {std::move(stack), nullptr, {.group = mesh.group("replicate")}};
 }
 
-// Equal on the ranks of a tensor parallel group.
+// Equal on the ranks of a tensor-parallel group.
 Variable batch(const DeviceMesh& mesh, int dim, int step) {
   const Tensor x = Tensor::empty({2, 3, dim}, {.dtype = DType::kF64});
   const auto seed = static_cast<std::uint64_t>(100 * mesh.coordinate("replicate") + step);
@@ -84,7 +84,7 @@ void train(RankTest& t, const Case& c, const Options& options) {
   parallelize(model, mesh, c.replicated, c.recomputed);
   nn::initialize(model, {.seed = 1});
   Optimizer of_twin(twin.root().parameters(), options), of_model(model.parameters(), options);
-  const int steps = t.size() == 4 ? 10 : 3;  // four ranks are the seed's world
+  const int steps = t.size() == 4 ? 10 : 3;  // four ranks are the world size of PyTorch's test
   for (int step = 0; step < steps; ++step) {
     const Variable x = batch(mesh, c.dim, step);
     const Variable expected = twin.loss({x}), actual = sum(model(x));
@@ -114,7 +114,7 @@ TESSERA_RANK_TEST_WITH("seeds: MLPStack over data and tensor parallelism", "[fsd
       axis("recomputed", {false, true}));
 }
 
-// What test_replicate_tp_device_mesh asks of a replicated layer.
+// The checks of PyTorch's test_replicate_tp_device_mesh on a replicated layer.
 TESSERA_RANK_TEST_WITH("seeds: a replicated layer lies whole over its mesh", "[fsdp][seeds]",
                        {.worlds = {4}}) {
   const DeviceMesh mesh = seeds_mesh(t);

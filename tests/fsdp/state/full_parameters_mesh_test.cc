@@ -1,5 +1,5 @@
-// FullParameters over two and three axes: HSDP, the optimizer split over all ranks, columns, and
-// tensor parallelism below, where the whole value is this rank's part.
+// FullParameters over two and three axes: HSDP, the optimizer sharded over all ranks, columns, and
+// tensor parallelism below, where value() is this rank's part.
 #include <catch2/catch.hpp>
 
 #include <functional>
@@ -19,7 +19,7 @@ namespace {
 using distributed::DeviceMesh;
 using fsdp::FullParameters;
 
-// What this rank computes with: the boxes of value_spec(), one behind the other.
+// The values that this rank computes with: the boxes of value_spec(), concatenated.
 Tensor value_of(const nn::Parameter& parameter, const Tensor& whole) {
   const Tensor value = Tensor::empty(parameter.shape(), whole.options());
   std::int64_t row = 0;
@@ -32,7 +32,7 @@ Tensor value_of(const nn::Parameter& parameter, const Tensor& whole) {
   return value;
 }
 
-// Guards of both kinds over a model that was sharded, and is here initialised as its twin.
+// Guards of both kinds over a sharded model, which is initialised here like its reference.
 void check_guards(RankTest& t, nn::Module& net, nn::Module& plain,
                   const std::function<bool(const nn::Parameter&)>& is_first) {
   nn::initialize(net, {.seed = 3});
@@ -92,12 +92,12 @@ TESSERA_RANK_TEST_WITH("guards over tensor parallelism hold this rank's part", "
       {{"inner", distributed::ColwiseParallel{.output_layout = distributed::Replicate{}}},
        {"head", distributed::RowwiseParallel{.input_layout = distributed::Replicate{}}}});
   shard_net(net, {.mesh = data});
-  // First along the axes of data, whatever the place along "tp".
+  // Coordinate 0 on the data axes, at any coordinate on "tp".
   check_guards(t, net, plain, [&](const nn::Parameter&) { return t.rank() < 2; });
 }
 
-// Their specs say no cuts. World 6 splits columns, world 9 rows, and world 12 has two axes of data,
-// both of which cut.
+// Their specs have no cuts. World 6 shards columns, world 9 rows, and world 12 has two data axes,
+// which both shard.
 TESSERA_RANK_TEST_WITH("guards over packed projections under tensor parallelism", "[fsdp][full]",
                        {.worlds = {6, 9, 12}}) {
   const bool hybrid = t.size() == 12, by_columns = t.size() == 6;

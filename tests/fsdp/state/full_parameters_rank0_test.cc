@@ -1,4 +1,4 @@
-// FullParameters: values on rank 0 alone, sent back to all; and every error.
+// FullParameters: values only on rank 0, sent back to all ranks; and every error.
 #include <catch2/catch.hpp>
 
 #include <optional>
@@ -79,7 +79,7 @@ TESSERA_RANK_TEST("rank0_only: gradients too", "[fsdp][full]") {
   t.check_equal(grad, full_like(grad, 6), "the gradient that was written");
 }
 
-// On the other ranks a guard holds nothing, and no moment of it needs more than gathering one
+// On the other ranks a guard holds nothing, and never needs more memory than gathering one
 // parameter does.
 TESSERA_RANK_TEST("rank0_only: no rank needs more to write back than to gather", "[fsdp][full]") {
   const std::int64_t width = 60, depth = 5, bytes = width * width * 8;  // divisible by all worlds
@@ -118,7 +118,7 @@ TESSERA_RANK_TEST("no guard inside a forward or a backward", "[fsdp][full]") {
   HookHandle hook = net.inner().register_forward_hook([&](nn::Module&, const nn::VisitVariables*) {
     in_forward = true;
     t.check_throws<StateError>("is in the middle of a forward or backward", [&] { opens(net); });
-    // Also where only a module around this one runs, and for a part of its group.
+    // Also if only an enclosing module runs, and for a part of its group.
     t.check_throws<StateError>("group head is in the middle of a forward or backward",
                                [&] { opens(net.head()); });
     t.check_throws<StateError>("group root is in the middle of a forward or backward",

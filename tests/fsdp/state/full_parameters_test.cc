@@ -1,5 +1,5 @@
-// FullParameters: whole values in the stored dtype for a while, written back or not, over every
-// kind of sharding; nested; between forward and backward; memory; errors.
+// FullParameters: temporarily full values in the stored dtype, written back or not, for every kind
+// of sharding; nested; between forward and backward; memory; errors.
 #include "tessera/fsdp/state/full_parameters.h"
 
 #include <catch2/catch.hpp>
@@ -84,13 +84,13 @@ TESSERA_RANK_TEST("what is written goes back, or is lost", "[fsdp][full]") {
       make_net(t, net, how);
       nn::initialize(plain, {.seed = 3});
       nn::load_state_dict(plain, shifted_state(writeback ? 0.5 : 0), {.seed = 3});
-      // The second guard closes by hand.
+      // The second guard is closed by hand.
       FullParameters full(net, {.writeback = writeback});
       add_to_values(net, 0.5);
       full.close();
       full.close();
       check_same_state(t, whole_state(net), nn::state_dict(plain), "after the guard");
-      // The next step computes with what was written: its gathers are not stale.
+      // The next step computes with the written values: its gathers are not stale.
       nn::optim::SGD sgd(net.parameters(), kSgd), plain_sgd(plain.parameters(), kSgd);
       train(net, sgd, 2);
       train(plain, plain_sgd, 2);
@@ -100,7 +100,7 @@ TESSERA_RANK_TEST("what is written goes back, or is lost", "[fsdp][full]") {
   }
 }
 
-// Only what was written moves its version: nobody's saved values are blamed for a look.
+// Only written values change their version, so reading does not invalidate saved values.
 TESSERA_RANK_TEST("a guard writes back what was written and nothing else", "[fsdp][full]") {
   StateNet net;
   make_net(t, net);
@@ -160,8 +160,8 @@ TESSERA_RANK_TEST("values are in the stored dtype under mixed precision and offl
   }
 }
 
-// As a user's own initialisation does it: module by module, on whole values, of a model that had
-// none when it was sharded, in groups that each own parameters; and on shards.
+// Like a user's own initialisation: module by module, on full values, in a model that was sharded
+// without values, in groups that each own parameters; and on shards.
 TESSERA_RANK_TEST("apply() on a model sharded without values, computing in f32", "[fsdp][full]") {
   const auto draw = [](nn::Module& module) {
     for (const nn::NamedParameter& named : module.own_parameters()) {
@@ -199,16 +199,16 @@ TESSERA_RANK_TEST("recurse = false leaves sharded modules below alone", "[fsdp][
   StateNet net;
   make_net(t, net);
   {
-    const NoGradGuard no_grad;  // else inner, for once a root, would keep its value
+    const NoGradGuard no_grad;  // otherwise inner, as a root, would keep its value
     const FullParameters full(net, {.recurse = false});
     t.check(net.parameters().front().value().shape() == Shape({7, 7}), "the root's own");
     t.check_throws<StateError>("is sharded", [&] { net.inner().weight().value(); });
     t.check_throws<StateError>("is sharded", [&] { net.head().weight().value(); });
-    // So these may run, and what is plain may, too.
+    // Modules outside the guard may run, and so may modules without a state.
     const Variable y = net.inner()(Variable(random_rows(2, 7, DType::kF64, 1)));
     t.check(y.shape() == Shape({2, 5}), "inner answers {}", y.shape().str());
   }
-  // A module inside a group: those parameters of the group that are its own.
+  // A module inside a group: only its own parameters of the group are full.
   nn::Module& first = net.get_submodule("first");
   const FullParameters full(first);
   t.check(first.parameters().front().value().shape() == Shape({7, 7}), "a part of a group");
@@ -236,7 +236,7 @@ TESSERA_RANK_TEST("a plain module above several sharded ones, and layers that ru
   t.check_equal(pair.first.weight().value().tensor(), twin.first.weight().local().tensor(),
                 "first");
   t.check_equal(pair.second.bias().value().tensor(), twin.second.bias().local().tensor(), "second");
-  // What nobody sharded is as it was: its value takes gradients, its gradient is its own.
+  // Unsharded parameters are unchanged: their values require gradients, and grad() is their own.
   t.check(pair.plain.weight().value().requires_grad(), "plain needs no gradient");
   const Variable x(random_rows(2, 3, DType::kF32, 1));
   t.check_equal(pair.plain(x).tensor(), twin.plain(x).tensor(), "plain runs");
@@ -246,7 +246,7 @@ TESSERA_RANK_TEST("a plain module above several sharded ones, and layers that ru
   t.check_equal(pair(x).tensor(), twin(x).tensor(), "afterwards");
 }
 
-// What is tied is one value; a write through one handle is seen through the other.
+// A tied parameter has one value: a write through one handle is visible through the other.
 TESSERA_RANK_TEST("a tied parameter is gathered once", "[fsdp][full]") {
   StateNet net;
   make_net(t, net);
@@ -279,7 +279,7 @@ TESSERA_RANK_TEST("guards nest: the inner one shares what the outer one holds", 
     fill_(bias.value().tensor(), 7);  // lost
   }
   t.check_equal(whole_state(net).tensor("inner.bias"), two, "written by the inner one");
-  // Closed in the other order, the values stay until the last one goes.
+  // If the guards close in the other order, the values stay until the last one closes.
   std::optional<FullParameters> first, second;
   first.emplace(net);
   second.emplace(net.inner());
@@ -290,7 +290,7 @@ TESSERA_RANK_TEST("guards nest: the inner one shares what the outer one holds", 
   t.check_throws<StateError>("is sharded", [&] { net.inner().bias().value(); });
 }
 
-// A look between forward and backward: what was gathered stays so, and gradients are right.
+// Reading between forward and backward: gathered values stay gathered, and gradients are correct.
 TESSERA_RANK_TEST("a guard between forward and backward", "[fsdp][full]") {
   for (const bool reshard : {true, false}) {
     StateNet net, plain;
@@ -374,7 +374,7 @@ TESSERA_RANK_TEST_WITH("a guard on a queued stream", "[fsdp][full]",
   }
 }
 
-// The plan of a large world: what a guard holds there, without anybody's bytes.
+// A plan for a large world: the bytes of a guard there, without allocating them.
 TEST_CASE("a guard on the null device in a fake world", "[fsdp][full]") {
   const auto group = distributed::make_fake_group("plan", {.rank = 1000, .size = 4096});
   const distributed::DeviceMesh mesh("data", group, kNull);
@@ -389,7 +389,7 @@ TEST_CASE("a guard on the null device in a fake world", "[fsdp][full]") {
   CHECK(net.inner().weight().state() == nn::ParameterState::kSharded);
 }
 
-// Beside the shards a guard takes the whole values, and gives them back.
+// Besides the shards a guard allocates the full values, and frees them.
 TESSERA_RANK_TEST("a guard's bytes are gathered bytes, and end with it", "[fsdp][full]") {
   StateNet net;
   make_net(t, net);

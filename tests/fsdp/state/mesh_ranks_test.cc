@@ -1,4 +1,4 @@
-// MeshRanks: what the first rank has spreads over all axes of a mesh, to each rank once.
+// MeshRanks: the first rank's data is sent over all axes of a mesh, to each rank once.
 #include "tessera/fsdp/state/mesh_ranks.h"
 
 #include <catch2/catch.hpp>
@@ -18,7 +18,7 @@ namespace {
 using distributed::DeviceMesh;
 using fsdp::MeshRanks;
 
-// As many texts as the rank says, so that lists have different lengths: none on rank 0.
+// As many texts as the rank number, so lists have different lengths: none on rank 0.
 std::vector<std::string> texts_of(int rank) {
   std::vector<std::string> out;
   for (int i = 0; i < rank; ++i) {
@@ -37,7 +37,7 @@ TESSERA_RANK_TEST_WITH("MeshRanks sends to each rank once, over any number of ax
     ranks.broadcast(std::span(&x, 1), "test");
     const auto after = distributed::collective_counters();
     t.check_equal(x, full({3}, 1), "broadcast");
-    // 12 bytes to each of the others, by whoever passes them on.
+    // 12 bytes to each other rank, whichever rank forwards them.
     std::int64_t sum = 0;
     for (const std::string& text :
          t.gather_text(std::to_string(after.bytes_sent - before.bytes_sent))) {

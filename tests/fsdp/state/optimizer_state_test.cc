@@ -1,4 +1,5 @@
-// Full states of optimizers: whole tensors by parameter names, made from parts and cut into parts.
+// Full states of optimizers: full tensors by parameter names, gathered from shards and sharded
+// again.
 #include <catch2/catch.hpp>
 
 #include <utility>
@@ -15,7 +16,7 @@ namespace {
 using nn::optim::AdamW;
 using nn::optim::SGD;
 
-// Two groups of other options, and an empty one.
+// Two groups with different options, and an empty one.
 std::vector<AdamW::Group> groups_of(StateNet& net, double lr) {
   auto [matrices, rest] = nn::optim::group_parameters(
       net.named_parameters(),
@@ -61,7 +62,7 @@ TESSERA_RANK_TEST("a full optimizer state is that of the unsharded optimizer", "
   t.check(t.rank() == 0 || first.empty(), "rank {} has {} entries", t.rank(), first.size());
 }
 
-// Saved whole, loaded into another sharding: the run goes on bit for bit.
+// Saved as a full state, loaded into another sharding: the run continues bit for bit.
 TESSERA_RANK_TEST("a run goes on from full states in another sharding", "[fsdp][state]") {
   const auto whole = [](StateNet& net) {
     return fsdp::full_state_dict(net, {.rank0_only = false});

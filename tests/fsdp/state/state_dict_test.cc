@@ -1,5 +1,5 @@
-// The sharded state dict: nn::state_dict of a sharded model shows every rank its local(), without
-// communication and without copies. And shards that are initialised to the unsharded model's bits.
+// The sharded state dict: nn::state_dict of a sharded model returns every rank's local(), without
+// communication and without copies. Also that shards are initialised to the unsharded model's bits.
 #include <catch2/catch.hpp>
 
 #include <functional>
@@ -14,7 +14,8 @@ namespace {
 
 using Options = fsdp::FullyShardOptions;
 
-// `body` with a split, a replicated and a mixed model, and over two axes where the world has them.
+// Calls `body` with a sharded, a replicated and a mixed model, and over two axes if the world
+// allows.
 void for_each_sharding(RankTest& t, const std::function<void(StateNet& net)>& body,
                        const Options& base = {}) {
   const auto run = [&](const distributed::DeviceMesh& mesh, Sharded how) {
@@ -89,7 +90,7 @@ TESSERA_RANK_TEST_WITH("a load in place is seen at once and keeps the storage", 
   });
 }
 
-// A state dict is of the shards also while values are kept, or are open by hand.
+// A state dict contains the shards, even while values are kept or unsharded by hand.
 TESSERA_RANK_TEST_WITH("a state dict after forward is that of before", "[fsdp][state]",
                        {.worlds = {1, 2, 3, 4, 5}}) {
   Options keeps;
@@ -122,7 +123,7 @@ TESSERA_RANK_TEST_WITH("a state dict taken once goes on to show the model", "[fs
     const Tensor bias = state.tensor("first.bias");
     const bool moved = bias.numel() == 0 || !all_equal(bias, start.tensor("first.bias")).ok;
     t.check(moved, "the model did not train");
-    // Converting makes other tensors: the dict keeps the old ones.
+    // A conversion makes new tensors: the dict keeps the old ones.
     net.to(DType::kF32);
     t.check(state.tensor("first.bias").dtype() == DType::kF64 &&
                 net.parameters().front().dtype() == DType::kF32,

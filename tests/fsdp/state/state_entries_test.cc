@@ -1,4 +1,4 @@
-// share_entries: what rank 0 has of a state arrives bit for bit, whatever it is.
+// share_entries: rank 0's state arrives bit for bit, for every kind of value.
 #include "tessera/fsdp/state/state_entries.h"
 
 #include <bit>
@@ -18,7 +18,7 @@ namespace {
 
 using fsdp::StateEntry;
 
-// Of values that are no tensors; bits, since a NaN is not equal to itself.
+// The bits of non-tensor values, since a NaN is not equal to itself.
 std::string text_of(const StateEntry& entry) {
   const auto& value = std::get<nn::StateValue>(entry.value);
   const char* kind = nn::state_value_kind(value);

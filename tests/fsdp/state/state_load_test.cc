@@ -1,4 +1,4 @@
-// load_full_state_dict: from rank 0's whole tensors to every rank's parts.
+// load_full_state_dict: from rank 0's full tensors to every rank's shards.
 #include <catch2/catch.hpp>
 
 #include <optional>
@@ -19,13 +19,13 @@ nn::StateDict plain_state(std::uint64_t seed) {
   return nn::state_dict(plain).clone();
 }
 
-// Only rank 0 has it.
+// The state on rank 0, an empty one elsewhere.
 nn::StateDict on_rank0(const RankTest& t, const nn::StateDict& state) {
   return const_cast<RankTest&>(t).rank() == 0 ? state : nn::StateDict();
 }
 
-// Rank 0's full state into a sharded model without elements: values, loss and gradients are those
-// of the unsharded one.
+// Rank 0's full state loaded into a sharded model that is not materialized: values, loss and
+// gradients are those of the unsharded model.
 TESSERA_RANK_TEST("a full state on rank 0 makes a sharded model that has no elements",
                   "[fsdp][state]") {
   const nn::StateDict state = plain_state(4);
@@ -87,7 +87,7 @@ TESSERA_RANK_TEST("a load of what nobody sharded needs a mesh", "[fsdp][state]")
   check_same_state(t, nn::state_dict(net), state, "unsharded");
 }
 
-// What rank 0's dict lacks and has too much is known on all ranks, and nothing is written.
+// All ranks report names that rank 0's dict lacks and unexpected names, and nothing is written.
 TESSERA_RANK_TEST("names missing and unexpected are errors on all ranks", "[fsdp][state]") {
   nn::StateDict state = plain_state(4);
   state.erase("inner.bias");
@@ -151,9 +151,9 @@ TESSERA_RANK_TEST("something tied is found under any of its names", "[fsdp][stat
   const Tensor weight = state.tensor("first.weight");
   StateNet net;
   shard_net(net, {.mesh = t.world().mesh()});
-  state.set("tied.weight", clone(weight));  // under both
+  state.set("tied.weight", clone(weight));  // under both names
   fsdp::load_full_state_dict(net, on_rank0(t, state));
-  state.erase("first.weight");  // under the second alone
+  state.erase("first.weight");  // only under the second name
   fill_(state.tensor("tied.weight"), 2);
   fsdp::load_full_state_dict(net, on_rank0(t, state));
   t.check_equal(fsdp::full_state_dict(net, {.rank0_only = false}).tensor("first.weight"),
@@ -185,7 +185,7 @@ TESSERA_RANK_TEST("hooks rename before a load and forgive after it", "[fsdp][sta
                                   [&] { fsdp::load_full_state_dict(net, on_rank0(t, state)); });
 }
 
-// Experts that ranks hold under names of their own: each takes those it knows.
+// Experts with different names on the ranks: each rank takes those that it knows.
 TESSERA_RANK_TEST("ranks of other names take what is theirs from one dict", "[fsdp][state]") {
   class Expert final : public nn::Layer<Expert> {
    public:
@@ -213,7 +213,8 @@ TESSERA_RANK_TEST("ranks of other names take what is theirs from one dict", "[fs
   const nn::StateDict loaded = fsdp::full_state_dict(model, {.rank0_only = false});
   for (const auto& [name, value] : loaded)
     t.check_equal(std::get<Tensor>(value), state.tensor(name), name);
-  // What no rank knows is unexpected, what one rank lacks is missing, on all.
+  // A name that no rank knows is unexpected, and a name that one rank lacks is missing, on all
+  // ranks.
   const std::string last = "expert" + std::to_string(t.size() - 1);
   state.erase(last + ".bias");
   state.set("expert99.bias", full({2}, 1));
@@ -225,7 +226,7 @@ TESSERA_RANK_TEST("ranks of other names take what is theirs from one dict", "[fs
           fmt::join(report.unexpected, " "));
 }
 
-// Rank 0 has the dict besides; the others never have more than their shards and one whole tensor.
+// Rank 0 also has the dict; the other ranks never have more than their shards and one full tensor.
 TESSERA_RANK_TEST("a load needs one whole tensor beside the shards", "[fsdp][state]") {
   const std::int64_t width = 64, depth = 6, bytes = width * width * 8;
   const ChainOptions options = {.widths = std::vector<std::int64_t>(depth + 1, width),

@@ -1,5 +1,5 @@
-// Full and sharded states over two and three axes: HSDP, with the optimizer over all ranks, and
-// tensor parallelism below, also of packed projections, whose spec says no cuts.
+// Full and sharded states over two and three axes: HSDP, with the optimizer sharded over all ranks,
+// and tensor parallelism below, including packed projections, whose specs have no cuts.
 #include <catch2/catch.hpp>
 
 #include <functional>
@@ -18,13 +18,13 @@ using distributed::ColwiseParallel;
 using distributed::DeviceMesh;
 using distributed::RowwiseParallel;
 
-// first and tied are whole, inner is cut by rows, head by columns.
+// first and tied are replicated, inner is row-wise, head is column-wise.
 const distributed::ParallelPlan kPlan = {
     {"inner", ColwiseParallel{.output_layout = distributed::Replicate{}}},
     {"head", RowwiseParallel{.input_layout = distributed::Replicate{}}}};
 
-// Rank 0's full state of `net` is that of the unsharded twin; it goes into `other`; and the sharded
-// state dict shows the shards.
+// Rank 0's full state of `net` is that of the unsharded reference; it is loaded into `other`; and
+// the sharded state dict contains the shards.
 void check_states(RankTest& t, StateNet& net, StateNet& other) {
   StateNet plain;
   nn::initialize(net, {.seed = 3});
@@ -46,7 +46,7 @@ void check_states(RankTest& t, StateNet& net, StateNet& other) {
   t.check_equal(local, full_like(local, 2), "in place");
 }
 
-// A run goes on bit for bit from the full states of model and optimizer.
+// A run continues bit for bit from the full states of model and optimizer.
 void check_continues(RankTest& t, StateNet& net, StateNet& next) {
   nn::initialize(net, {.seed = 3});
   nn::optim::SGD sgd(net.parameters(), kSgd), next_sgd(next.parameters(), kSgd);
@@ -59,7 +59,7 @@ void check_continues(RankTest& t, StateNet& net, StateNet& next) {
   check_same_state(t, next_sgd.state_dict(), sgd.state_dict(), "its optimizer");
 }
 
-// Two of each, sharded alike.
+// Runs the checks with two models each, sharded alike.
 void check_all(RankTest& t, const std::function<void(StateNet&)>& shard) {
   {
     StateNet net, other;
@@ -83,7 +83,7 @@ TESSERA_RANK_TEST_WITH("states over replicas and shards", "[fsdp][state]", {.wor
 
 TESSERA_RANK_TEST_WITH("states of parameters cut along their longest dim", "[fsdp][state]",
                        {.worlds = {1, 2, 4}}) {
-  // Columns where the ranks divide them, rows else.
+  // Columns if their number is divisible by the ranks, else rows.
   const auto by_columns = [&t](const nn::Parameter& p) -> std::optional<distributed::Shard> {
     const bool fits = p.shape().ndim() == 2 && p.shape()[1] % t.size() == 0;
     return distributed::Shard{.dim = fits ? 1 : 0};

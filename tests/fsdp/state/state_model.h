@@ -1,7 +1,7 @@
 #pragma once
 
-// The model whose state is saved and loaded: an uneven group, one of a single row, tied weights,
-// buffers of three kinds.
+// The model of the state tests: an uneven group, a group with one row, tied weights, buffers of
+// three kinds.
 
 #include <cstdint>
 #include <string>
@@ -24,8 +24,9 @@
 
 namespace tessera::testing {
 
-/// first [7 -> 7] and tied [7 -> 7], of one weight; inner [7 -> 5]; head [5 -> 1], whose parameters
-/// have one row. Buffers: scale [5], calls (i64), and table [5], which is not persistent.
+/// first [7 -> 7] and tied [7 -> 7] share one weight; inner [7 -> 5]; head [5 -> 1], whose
+/// parameters have one row. Buffers: scale [5], calls (i64), and table [5], which is not
+/// persistent.
 class StateNet final : public nn::Layer<StateNet> {
  public:
   explicit StateNet(DType dtype = DType::kF64)
@@ -64,8 +65,8 @@ class StateNet final : public nn::Layer<StateNet> {
 
 enum class Sharded { kFully, kReplicated, kMixed };
 
-/// Inner and head are groups of their own, the rest is the root's. Mixed: the inner one replicated,
-/// the others split (1-D meshes only).
+/// Inner and head are groups of their own, the rest is the root's. Mixed: inner is replicated, the
+/// others are sharded (1-D meshes only).
 inline void shard_net(StateNet& net, const fsdp::FullyShardOptions& options,
                       Sharded how = Sharded::kFully) {
   const fsdp::ReplicateOptions whole = {.mesh = options.mesh,
@@ -90,7 +91,7 @@ inline std::string value_text(const nn::StateValue& value) {
   return "tensor";
 }
 
-/// The two dicts have the same names in the same order, and equal values, bit for bit.
+/// Checks that both dicts have the same names in the same order, and bitwise equal values.
 inline void check_same_state(RankTest& t, const nn::StateDict& actual,
                              const nn::StateDict& expected, const std::string& what) {
   const auto names = [](const nn::StateDict& state) {
@@ -115,7 +116,7 @@ inline void check_same_state(RankTest& t, const nn::StateDict& actual,
   }
 }
 
-/// Steps on batches that all ranks have alike; step k has the batch first + k.
+/// Steps on batches that are equal on all ranks; step k has the batch first + k.
 inline void train(StateNet& net, nn::optim::Optimizer& optimizer, int steps, int first = 0) {
   for (int step = 0; step < steps; ++step) {
     const Tensor x = random_rows(4, 7, net.inner().weight().dtype(),

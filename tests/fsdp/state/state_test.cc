@@ -1,4 +1,4 @@
-// full_state_dict: whole tensors of a sharded model, on rank 0 or on all ranks.
+// full_state_dict: full tensors of a sharded model, on rank 0 or on all ranks.
 #include "tessera/fsdp/state/state.h"
 
 #include <catch2/catch.hpp>
@@ -11,7 +11,7 @@
 namespace tessera::testing {
 namespace {
 
-// What the unsharded model has.
+// The state of the unsharded model.
 nn::StateDict plain_state(DType dtype = DType::kF64) {
   StateNet plain(dtype);
   nn::initialize(plain, {.seed = 3});
@@ -30,7 +30,7 @@ TESSERA_RANK_TEST("full_state_dict is the unsharded model's, on rank 0 or on all
     const nn::StateDict first = fsdp::full_state_dict(net);
     if (t.rank() == 0) check_same_state(t, first, expected, "on rank 0");
     t.check(t.rank() == 0 || first.empty(), "rank {} has {} entries", t.rank(), first.size());
-    // Memory of its own: the next step does not show.
+    // The state has memory of its own: later writes do not change it.
     for (const nn::Parameter& parameter : net.parameters()) fill_(parameter.local().tensor(), 9);
     fill_(net.scale().tensor(), 9);
     check_same_state(t, all, expected, "after the model changed");
@@ -48,7 +48,7 @@ TESSERA_RANK_TEST("full_state_dict is in the stored dtype, whatever the model co
   nn::initialize(net, {.seed = 3});
   StateNet plain(DType::kF32);
   nn::initialize(plain, {.seed = 3});
-  // Also with values at hand in bf16.
+  // Also while values are gathered in bf16.
   net(Variable(random_rows(2, 7, DType::kF32, 1)));
   const nn::StateDict state = fsdp::full_state_dict(net, {.rank0_only = false});
   for (const auto& [name, parameter] : plain.named_parameters()) {
@@ -77,7 +77,7 @@ TESSERA_RANK_TEST("full_state_dict of a trained model goes into an unsharded one
   }
 }
 
-// One whole tensor at a time beside what is kept; on other ranks nothing is kept.
+// One full tensor at a time besides the kept ones; other ranks keep nothing.
 TESSERA_RANK_TEST("full_state_dict needs one whole tensor beside what it keeps", "[fsdp][state]") {
   const std::int64_t width = 64, depth = 6, bytes = width * width * 8;
   Chain model({.widths = std::vector<std::int64_t>(depth + 1, width), .classes = 0});
@@ -88,14 +88,14 @@ TESSERA_RANK_TEST("full_state_dict needs one whole tensor beside what it keeps",
   memory.reset_peak();
   const nn::StateDict state = fsdp::full_state_dict(model);
   const std::int64_t kept = t.rank() == 0 ? depth * bytes : 0;
-  // Ranks send parts of equal size, so a whole tensor has up to one row more for each rank.
+  // Ranks send parts of equal size, so a full tensor has up to one extra row per rank.
   const std::int64_t padding = kept / width * ((t.size() - width % t.size()) % t.size());
   const std::int64_t peak = memory.peak_total() - before;
   const std::int64_t kept_now = memory.current().total() - before;
   const std::int64_t slack = padding + 16 * 1024;  // biases, texts
   t.check(kept_now >= kept && kept_now <= kept + slack, "{} bytes kept, expected {}", kept_now,
           kept);
-  // The whole tensor that arrives, this rank's part of it, and that part as it is sent.
+  // The received full tensor, this rank's part of it, and that part as it is sent.
   t.check(peak <= kept + 3 * bytes + slack, "peak of {} bytes, {} kept, a tensor has {}", peak,
           kept, bytes);
 }
@@ -128,7 +128,7 @@ TESSERA_RANK_TEST("what nobody shards is in the full state as rank 0 has it", "[
   nn::initialize(net, {.seed = 3});
   check_same_state(t, fsdp::full_state_dict(net, {.rank0_only = false}), plain_state(),
                    "all alike");
-  // Each rank its own: a load from rank 0 makes them alike.
+  // Different values on each rank: a load from rank 0 makes them equal.
   for (const nn::Parameter& parameter : {net.inner().bias(), net.head().weight()})
     fill_(parameter.local().tensor(), 10 + t.rank());
   const nn::StateDict state = fsdp::full_state_dict(net);
@@ -139,7 +139,8 @@ TESSERA_RANK_TEST("what nobody shards is in the full state as rank 0 has it", "[
   }
 }
 
-// A parameter with other values on every rank under one name has one place in a full state.
+// A full state has only one entry for a parameter with different values under one name on the
+// ranks.
 TESSERA_RANK_TEST("of experts under one name a full state has rank 0's", "[fsdp][state]") {
   StateNet net;
   const distributed::DeviceMesh alone("own", t.group().subgroup({t.rank()}), t.world().device());
@@ -153,7 +154,7 @@ TESSERA_RANK_TEST("of experts under one name a full state has rank 0's", "[fsdp]
     t.check_equal(expert, full_like(expert, 10), "rank 0's");
     t.check_equal(state.tensor("first.weight"), plain_state().tensor("first.weight"), "the rest");
   }
-  // The sharded state dict keeps each.
+  // The sharded state dict has each rank's own.
   t.check_equal(nn::state_dict(net).tensor("inner.weight"),
                 full({5, 7}, 10 + t.rank(), {.dtype = DType::kF64}), "this rank's");
 }

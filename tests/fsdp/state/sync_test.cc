@@ -1,4 +1,4 @@
-// sync_module_states: what rank 0 has becomes what all have, before a model is sharded and after.
+// sync_module_states: rank 0's values are copied to all ranks, before a model is sharded and after.
 #include <catch2/catch.hpp>
 
 #include "tessera/distributed/parameters/rank_equality.h"
@@ -9,13 +9,13 @@
 namespace tessera::testing {
 namespace {
 
-// Another model on every rank, integers and what is not persistent included.
+// A different model on every rank, including integers and non-persistent buffers.
 void make_different(StateNet& net, int rank) {
   nn::initialize(net, {.seed = static_cast<std::uint64_t>(100 + rank)});
   fill_(net.calls().tensor(), rank + 1);
 }
 
-// What rank 0 has.
+// The state of rank 0.
 nn::StateDict of_rank0() {
   StateNet net;
   make_different(net, 0);
@@ -32,7 +32,7 @@ TESSERA_RANK_TEST("sync_module_states makes all ranks' models that of rank 0", "
   t.check_equal(net.table().tensor(), first.table().tensor(), "not persistent");
   t.check(net.inner().weight().local().tensor().version() > version, "the write does not count");
   distributed::assert_equal_across_ranks(t.group(), net);
-  // What fully_shard then cuts is one model.
+  // fully_shard then shards equal models.
   shard_net(net, {.mesh = t.world().mesh()});
   check_same_state(t, fsdp::full_state_dict(net, {.rank0_only = false}), of_rank0(), "sharded");
 }
@@ -44,7 +44,7 @@ TESSERA_RANK_TEST_WITH("sync_module_states goes over all axes of a mesh, each ra
   make_different(net, t.rank());
   fsdp::sync_module_states(net, mesh);
   check_same_state(t, nn::state_dict(net), of_rank0(), "synchronised");
-  // Along one axis only: the first of each line.
+  // Along one axis only: from the first rank of each group along it.
   make_different(net, t.rank());
   fsdp::sync_module_states(net, mesh["shard"]);
   StateNet expected;
@@ -52,7 +52,7 @@ TESSERA_RANK_TEST_WITH("sync_module_states goes over all axes of a mesh, each ra
   check_same_state(t, nn::state_dict(net), nn::state_dict(expected), "along one axis");
 }
 
-// Replicas that went apart: each part becomes that of the first replica.
+// Replicas that differ: each part becomes that of the first replica.
 TESSERA_RANK_TEST_WITH("sync_module_states after fully_shard goes along the replicas",
                        "[fsdp][sync]", {.worlds = {4, 6}}) {
   const distributed::DeviceMesh mesh = distributed::hybrid_mesh(t.world(), t.size() / 2);
@@ -117,7 +117,7 @@ TESSERA_RANK_TEST("wrong calls of sync_module_states fail on all ranks", "[fsdp]
   check_same_state(t, nn::state_dict(other), before, "after a call that failed");
 }
 
-// Whoever gives to its replicas needs elements, not rank 0 alone.
+// Every rank that sends to its replicas must be materialized, not only rank 0.
 TESSERA_RANK_TEST_WITH("the first replica of every part needs elements", "[fsdp][sync]",
                        {.worlds = {4}}) {
   const distributed::DeviceMesh mesh = distributed::hybrid_mesh(t.world(), 2);

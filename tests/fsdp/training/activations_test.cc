@@ -1,5 +1,5 @@
-// What modules pass to each other need not be one Variable: containers, results that nobody uses,
-// modules that never run.
+// Arguments and results of modules that are not one Variable: containers, unused results, modules
+// that never run.
 
 #include <catch2/catch.hpp>
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kWidth = 5;
 
-/// What two branches give, in a class of a user's own.
+/// The results of two branches, in a user-defined class.
 struct Pair {
   Variable left, right;
   template <class F>
@@ -27,7 +27,7 @@ struct Pair {
   }
 };
 
-// The four ways of passing two Variables on.
+// The four ways of passing two Variables.
 using List = std::vector<Variable>;
 using Tuple = std::tuple<Variable, Variable>;
 using Map = std::map<std::string, Variable>;
@@ -46,7 +46,7 @@ void pack(Tuple& out, const Variable& a, const Variable& b) { out = {a, b}; }
 void pack(Map& out, const Variable& a, const Variable& b) { out = {{"left", a}, {"right", b}}; }
 void pack(Pair& out, const Variable& a, const Variable& b) { out = {a, b}; }
 
-/// Two layers side by side, in and out in one container.
+/// Two layers side by side, with containers as argument and result.
 template <class Container>
 class Branches final : public nn::Layer<Branches<Container>> {
  public:
@@ -64,7 +64,7 @@ class Branches final : public nn::Layer<Branches<Container>> {
   Block left_, right_;
 };
 
-/// Three of them in a row.
+/// Three of them in sequence.
 template <class Container>
 class Row final : public nn::Layer<Row<Container>> {
  public:
@@ -109,14 +109,14 @@ TESSERA_RANK_TEST("activations in containers", "[fsdp]") {
 constexpr std::int64_t kDim = 24;
 constexpr int kSteps = 6, kUsedBoth = 3;
 
-/// The product of both results where they are there and asked for, else the first.
+/// The product of both results if both exist and are requested, otherwise the first.
 Variable double_loss(DoubleLinear& model, const Variable& x, bool both, double factor) {
   const auto [left, right] = model(x);
   return mul(sum(both ? mul(left, right) : square(left)), factor);
 }
 
 struct Unused {
-  bool module;  ///< the second layer never runs; else its result goes unused after some steps
+  bool module;  ///< true: the second layer never runs; false: its result is unused after some steps
   fsdp::ReshardAfterForward reshard;
 };
 

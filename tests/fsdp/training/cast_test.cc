@@ -1,5 +1,5 @@
-// A model converted after it was sharded: parameters, gradients and what travels are of the new
-// dtype, and it trains like a twin that was converted too.
+// A model converted after it was sharded: parameters, gradients and sent tensors have the new
+// dtype, and it trains like a converted unsharded reference.
 
 #include <catch2/catch.hpp>
 
@@ -44,7 +44,7 @@ void check_dtypes(RankTest& t, const Chain& model) {
   }
 }
 
-/// `trained`: a step in f32 goes ahead of the conversion.
+/// `trained`: one step in f32 precedes the conversion.
 void train_converted(RankTest& t, Way way, bool trained) {
   const ChainOptions options = {.dtype = DType::kF32};
   Chain sharded(options), twin(options);
@@ -59,7 +59,7 @@ void train_converted(RankTest& t, Way way, bool trained) {
   sharded.to(DType::kF64);
   twin.to(DType::kF64);
   check_dtypes(t, sharded);
-  // What rounding in f32 left is no part of the comparison.
+  // Rounding errors of f32 are not compared.
   for (std::size_t i = 0; i < sharded.parameters().size(); ++i) {
     const nn::Parameter mine = sharded.parameters()[i];
     copy_(mine.local().tensor(), part_of(twin.parameters()[i].local().tensor(), mine));
@@ -99,7 +99,7 @@ TESSERA_RANK_TEST("no conversion while gradients wait to be reduced", "[fsdp]") 
   check_dtypes(t, *model);
 }
 
-// In forward and in backward of a step, which goes on as if nobody had asked.
+// Throws in forward and in backward of a step, which then continues unchanged.
 TESSERA_RANK_TEST("no conversion in the middle of a step", "[fsdp]") {
   const auto model = f32_chain(t, true), twin = f32_chain(t, true);
   int refused = 0;
@@ -127,7 +127,7 @@ TESSERA_RANK_TEST("no conversion in the middle of a step", "[fsdp]") {
     t.check_equal(mine[i].grad(), others[i].grad(), mine[i].name());
 }
 
-// Gathered by hand, gathered and not yet waited for, or kept by a forward without a backward: the
+// Gathered by hand, gathered but not waited for, or kept by a forward without a backward: the
 // values are released, and the next forward gathers them in the new dtype.
 TESSERA_RANK_TEST("values that are gathered are released by a conversion", "[fsdp]") {
   enum class Gathered { kByHand, kUnderWay, kKept };
@@ -152,7 +152,7 @@ TESSERA_RANK_TEST("values that are gathered are released by a conversion", "[fsd
            "before");
     const Trace trace = traced(t, [&] { model->to(DType::kF64); });
     twin.to(DType::kF64);
-    // Nobody reads the shards any more when their memory goes.
+    // No gather reads the shards when their memory is freed.
     const auto events = trace.all<EventRecord>();
     const auto waits = std::count_if(events.begin(), events.end(), [](const EventRecord& event) {
       return event.action == EventAction::kWait && event.name == "gathered";

@@ -1,4 +1,4 @@
-// Sharding together with what else a model may do: batch norm, dropout, conversions, autocast.
+// Sharding together with other features of a model: batch norm, dropout, conversions, autocast.
 
 #include <catch2/catch.hpp>
 
@@ -21,13 +21,13 @@ namespace tessera::testing {
 namespace {
 
 struct NormedOptions {
-  std::shared_ptr<const nn::Mesh> mesh = nullptr;  ///< of the norm's batch
+  std::shared_ptr<const nn::Mesh> mesh = nullptr;  ///< ranks of the norm's batch
   double dropout = 0;
   bool recompute = false;
   DType dtype = DType::kF64;
 };
 
-/// linear (without a bias, which the norm would take away), batch norm, gelu, dropout.
+/// linear (without a bias, which the norm would cancel), batch norm, gelu, dropout.
 class Normed final : public nn::Layer<Normed> {
  public:
   Normed(std::int64_t in, std::int64_t out, const NormedOptions& options)
@@ -81,7 +81,7 @@ std::string buffer_difference(nn::Module& a, nn::Module& b, double tolerance) {
   return {};
 }
 
-// Statistics of each rank's own rows: one process with a model for each rank has the same bits.
+// Statistics of each rank's own rows: bitwise equal to one process with a model for each rank.
 void train_with_own_statistics(RankTest& t, bool recompute) {
   NormedChain sharded({.recompute = recompute});
   sharded.shard({.mesh = t.world().mesh()});
@@ -136,7 +136,8 @@ TESSERA_RANK_TEST("batch norm with statistics of all ranks' rows", "[fsdp]") {
   }
 }
 
-/// Losses in a step of their own: `first_sample` is the first row's place in the whole batch.
+/// Losses in a step scope of their own: `first_sample` is the first row's position in the whole
+/// batch.
 auto in_step(const std::function<Variable(int, int)>& loss, std::int64_t first_sample) {
   return [loss, first_sample](int step, int pass) {
     const random::StepScope scope(
@@ -161,7 +162,7 @@ TESSERA_RANK_TEST("ranks do not change what dropout drops", "[fsdp]") {
   }
 }
 
-/// When a model built in f64 becomes one of f32.
+/// When a model constructed in f64 is converted to f32.
 enum class Converted { kBeforeSharding, kBeforeInitialization, kAfter };
 
 std::vector<Tensor> train_converted(RankTest& t, Converted when) {
@@ -188,7 +189,7 @@ std::vector<Tensor> train_converted(RankTest& t, Converted when) {
   return out;
 }
 
-// What is born in f32 draws other numbers than what is rounded to it, but for a few.
+// Except for a few, values drawn in f32 differ from values rounded to f32.
 TESSERA_RANK_TEST("a model may be converted before it is sharded and after", "[fsdp]") {
   const std::vector<Tensor> before = train_converted(t, Converted::kBeforeSharding);
   const std::vector<Tensor> after = train_converted(t, Converted::kAfter);
@@ -200,7 +201,7 @@ TESSERA_RANK_TEST("a model may be converted before it is sharded and after", "[f
   }
 }
 
-// Matrices are multiplied in bf16. One process, a gradient for each rank, has the same bits.
+// Matrix products run in bf16. Bitwise equal to one process with a gradient for each rank.
 TESSERA_RANK_TEST("autocast inside a sharded model", "[fsdp]") {
   Chain sharded({.dtype = DType::kF32}), twin({.dtype = DType::kF32});
   shard_chain(sharded, {.mesh = t.world().mesh()});

@@ -21,7 +21,7 @@ using distributed::DeviceMesh;
 constexpr std::int64_t kWidth = 5;
 constexpr std::uint64_t kSeed = 3, kExpertSeed = 45;
 
-/// A shared block, an expert of this rank's, a shared block.
+/// A shared block, this rank's expert, a shared block.
 class WithExpert final : public nn::Layer<WithExpert> {
  public:
   WithExpert()
@@ -63,7 +63,7 @@ class AllExperts final : public nn::Layer<AllExperts> {
   std::vector<std::unique_ptr<Block>> experts_;
 };
 
-/// Ranks (expert, copy): each expert is shared by the ranks of a line along "copy".
+/// Axes (expert, copy): the ranks along "copy" share an expert.
 struct ExpertAxes {
   ExpertAxes(RankTest& t, int copies)
       : mesh({"expert", "copy"}, {t.size() / copies, copies}, t.world().group(),
@@ -84,7 +84,7 @@ void initialize_experts(WithExpert& model, AllExperts& twin, const ExpertAxes& a
                    {.seed = kExpertSeed + static_cast<std::uint64_t>(i), .prefix = "expert."});
 }
 
-/// Rows of all ranks of an expert's line, one rank's behind the other's.
+/// The rows of all ranks that share an expert, concatenated in rank order.
 std::vector<Variable> parts_of(const Tensor& batch, const ExpertAxes& axes, int ranks) {
   std::vector<Variable> parts;
   for (int i = 0; i < axes.experts(); ++i) {
@@ -141,8 +141,8 @@ TESSERA_RANK_TEST_WITH("experts shared by three ranks, with queued compute", "[f
   train_experts(t, 3);
 }
 
-// By default gradients are divided by the ranks of the group that reduces them: an expert of its
-// own rank's by one.
+// By default gradients are divided by the number of ranks that reduce them: one for an expert on
+// its own rank's mesh.
 TESSERA_RANK_TEST_WITH("an expert's gradient is divided by the ranks of its own mesh", "[fsdp]",
                        {.worlds = {2, 4}}) {
   for (const int copies : {1, 2}) {
@@ -198,7 +198,7 @@ TESSERA_RANK_TEST_WITH("an expert of this rank alone does not communicate", "[fs
   }
 }
 
-// The seeds' model, against gradients averaged by hand.
+// The model of PyTorch's FSDP tests, compared with gradients averaged by hand.
 TESSERA_RANK_TEST("MixtureOfExperts trains as it does with gradients averaged by hand", "[fsdp]") {
   const auto options = MixtureOfExpertsOptions{.mesh = distributed::make_mesh(t.world().mesh()),
                                                .dtype = DType::kF64};

@@ -1,5 +1,5 @@
-// Frozen parameters, in a group and in whole groups: they are gathered, have no gradient, and
-// nothing of them is reduced.
+// Frozen parameters, in a group or as whole groups: they are gathered, have no gradient, and are
+// not reduced.
 
 #include <catch2/catch.hpp>
 
@@ -59,10 +59,10 @@ TESSERA_RANK_TEST_WITH("weights frozen, biases trained", "[fsdp]", {.worlds = {1
   }
 }
 
-/// Rows of the parameter of n rows that each rank has room for.
+/// Padded rows per rank of a parameter of n rows.
 std::int64_t padded(std::int64_t n, int ranks) { return (n + ranks - 1) / ranks; }
 
-// Of dim 5 the biases are 15, 5; 20, 5; 15, 5.
+// With dim 5 the biases are 15, 5; 20, 5; 15, 5.
 TESSERA_RANK_TEST_WITH("only what is trained is reduced", "[fsdp]", {.worlds = {2, 3, 5}}) {
   for (const FrozenCase& c : frozen_cases(t.size())) {
     FrozenTowers towers(t, c);
@@ -100,7 +100,7 @@ TESSERA_RANK_TEST_WITH("groups with frozen weights are reduced one after the oth
   }
 }
 
-/// Six linear layers, each a group and, as nothing above them is sharded, a root of its own.
+/// Six linear layers. Each is a group and, because nothing above is sharded, a root.
 void fill_six(nn::Sequential& model) {
   for (const auto& [in, out] :
        {std::pair<std::int64_t, std::int64_t>{5, 7}, {7, 3}, {3, 9}, {9, 5}, {5, 5}, {5, 4}}) {
@@ -163,7 +163,7 @@ TESSERA_RANK_TEST_WITH("a group that is frozen whole is not reduced, and gathere
           trace.by_group("all_gather")["block1"]);
 }
 
-// Nothing in front of it is trained: backward ends behind it, and gathers nothing ahead of that.
+// Nothing before it is trained: backward ends after it, and gathers nothing before it.
 TESSERA_RANK_TEST_WITH("frozen groups that backward does not reach are gathered once", "[fsdp]",
                        {.worlds = {2, 3}}) {
   for (const bool ahead : {false, true}) {
@@ -214,14 +214,14 @@ std::vector<TeacherCase> teacher_cases(RankTest& t) {
   return out;
 }
 
-// A teacher: frozen, its own root, and run with gradients enabled. No backward comes to release
-// what forward gathered.
+// A teacher model: frozen, its own root, and run with gradients enabled. No backward follows that
+// would release the values that forward gathered.
 TESSERA_RANK_TEST_WITH("a frozen model keeps nothing gathered, though gradients are enabled",
                        "[fsdp]", {.worlds = {1, 2, 3, 4}}) {
   for (const TeacherCase& c : teacher_cases(t)) {
     Tower teacher({.dim = 5, .recompute = c.recompute}), plain({.dim = 5});
     for (Tower* tower : {&teacher, &plain}) nn::freeze(*tower, "**");
-    // Inside what is recomputed, where results do not say yet whether they need gradients.
+    // Inside a recomputed function, where results do not show yet whether they require gradients.
     for (std::size_t i = 0; c.recompute && i < 3; ++i)
       fsdp::fully_shard(teacher.mlp(i).in_proj(), c.options);
     shard_tower(teacher, c.options);
@@ -268,8 +268,8 @@ TESSERA_RANK_TEST_WITH("a student learns from a frozen teacher", "[fsdp]", {.wor
               }});
 }
 
-/// Keeps its loss to itself, so that hooks see no result. The backward of the second layer reads
-/// its weight.
+/// Keeps its loss in a member, so hooks see no result. The backward of the second layer reads its
+/// weight.
 class Secretive final : public nn::Layer<Secretive> {
  public:
   Secretive()
@@ -305,7 +305,7 @@ TESSERA_RANK_TEST("a loss that is no result of forward: by whether the root is t
   }
 }
 
-/// Two modules of one group, of which one never runs.
+/// Two modules of one group, one of which never runs.
 class HalfUsed final : public nn::Layer<HalfUsed> {
  public:
   HalfUsed() : used_(5, 7, DType::kF64), unused_(5, 7, DType::kF64) {
@@ -350,8 +350,8 @@ TESSERA_RANK_TEST("an input's gradient through a model that is frozen whole", "[
   }
 }
 
-/// A layer, a frozen one, and a third that runs three times; between, the frozen one without a
-/// graph.
+/// A layer, a frozen one, and a third that runs three times; in between, the frozen one runs
+/// without a graph.
 class Mixed final : public nn::Layer<Mixed> {
  public:
   Mixed() : a_(5, 5, DType::kF64), frozen_(5, 5, DType::kF64), b_(5, 5, DType::kF64) {

@@ -1,4 +1,4 @@
-// Hybrid sharding: parameters are split over one axis of a mesh and repeated over the other.
+// Hybrid sharding: parameters are sharded over one axis of a mesh and replicated over the other.
 
 #include <catch2/catch.hpp>
 
@@ -40,7 +40,7 @@ struct HybridCase {
   Sync sync = Sync::kAlways;
   bool shard_optimizer = false;
   fsdp::ReshardAfterForward reshard = true;
-  bool along_columns = false;  ///< matrices are cut along dim 1
+  bool along_columns = false;  ///< matrices are sharded along dim 1
 };
 
 std::optional<distributed::Shard> columns(const nn::Parameter& parameter) {
@@ -118,7 +118,7 @@ TESSERA_RANK_TEST_WITH("hybrid sharding with values kept, and cut along columns"
   }
 }
 
-// Also those that were gathered among the replicas for a step that had no backward.
+// Also writes to chunks that were gathered over the replicas for a step without a backward.
 TESSERA_RANK_TEST_WITH("hybrid sharding sees what is written between two forwards", "[fsdp]",
                        {.worlds = {4, 6}}) {
   for (const bool shard_optimizer : {false, true}) {
@@ -239,7 +239,7 @@ TESSERA_RANK_TEST_WITH("the optimizer over all ranks: everything that stays is c
   }
 }
 
-/// A row of the table in fsdp/README.md: where a group's things lie.
+/// A row of the table in fsdp/README.md: the placements of a group.
 struct PlacementRow {
   fsdp::FullyShardOptions options;
   const char *parameter, *kept, *gradient, *optimizer;

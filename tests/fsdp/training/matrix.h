@@ -1,7 +1,7 @@
 #pragma once
 
-/// The bundled models after 20 steps, by strategy, accumulation and what is trained: equal to
-/// training on the whole batch within rounding, and in every bit to one process that keeps a
+/// The bundled models after 20 steps, by strategy, accumulation and trained parameters: equal to
+/// training on the whole batch within rounding, and bitwise equal to one process that keeps a
 /// gradient for each rank.
 
 #include <functional>
@@ -18,10 +18,10 @@
 namespace tessera::testing::matrix {
 
 inline constexpr int kSteps = 20;
-/// Rows or sequences of a step: uneven over any ranks and passes, some of which have none.
+/// Rows or sequences per step: uneven over any ranks and passes, some of which have none.
 inline constexpr std::int64_t kBatch = 13;
 
-/// Which part of the batch: one of `parts`.
+/// One of `parts` parts of the batch.
 struct Part {
   int parts = 1;
   int index = 0;
@@ -90,7 +90,7 @@ std::unique_ptr<typename Kind::Model> make_model(const MatrixCase& c) {
   return model;
 }
 
-/// Steps of SGD; the last one's gradients stay.
+/// Steps of SGD; the gradients of the last one are kept.
 inline void train(nn::Module& model, const std::function<void(int step)>& make_gradients) {
   nn::optim::SGD sgd(model.parameters(), kSgd);
   for (int step = 0; step < kSteps; ++step) {
@@ -100,7 +100,7 @@ inline void train(nn::Module& model, const std::function<void(int step)>& make_g
   }
 }
 
-/// Rank 0's parameters and gradients to all ranks.
+/// Sends rank 0's parameters and gradients to all ranks.
 inline void share(RankTest& t, nn::Module& model) {
   std::vector<Tensor> tensors;
   for (nn::Parameter& parameter : model.parameters()) {
@@ -112,7 +112,7 @@ inline void share(RankTest& t, nn::Module& model) {
   distributed::broadcast(t.group(), tensors, 0, "reference");
 }
 
-/// What sharded models are compared with; rank 0 trains them.
+/// The references for sharded models; rank 0 trains them.
 template <class Kind>
 struct References {
   References(RankTest& t, const MatrixCase& c)

@@ -1,4 +1,4 @@
-// The parity matrix of the Transformer in f32, whose bits must be equal as those in f64 are; see
+// The parity matrix of the Transformer in f32, whose bits must be equal like those in f64; see
 // matrix.h.
 
 #include "tessera/tests/fsdp/training/matrix.h"

@@ -1,4 +1,4 @@
-// The parity matrix in worlds up to 8: long, so it runs on request; see matrix.h.
+// The parity matrix in worlds up to 8: slow, so it runs on request; see matrix.h.
 
 #include "tessera/tests/fsdp/training/matrix.h"
 

@@ -1,5 +1,5 @@
-// Several backwards for one step of the optimizer: schedules with and without reductions, and the
-// flags that pipelines set.
+// Several backwards per optimizer step: schedules with and without reductions, and the flags that
+// pipelines set.
 
 #include <catch2/catch.hpp>
 
@@ -14,7 +14,7 @@ namespace tessera::testing {
 namespace {
 
 enum class Way { kReleased, kKept, kHalfKept, kReplicated };
-/// Half of a value is a part of it between 4 or more ranks, an even number.
+/// Half of a value is kept if there are 4 or more ranks, an even number.
 std::vector<Way> ways(int ranks) {
   std::vector<Way> out = {Way::kReleased, Way::kKept, Way::kReplicated};
   if (ranks > 2 && ranks % 2 == 0) out.push_back(Way::kHalfKept);
@@ -33,7 +33,7 @@ void wrap(RankTest& t, Chain& model, Way way) {
   fsdp::replicate(model, {.mesh = t.world().mesh()});
 }
 
-/// Between forward and backward blocks are as their way says.
+/// Checks that the blocks' states between forward and backward match `way`.
 void check_kept(RankTest& t, const Chain& model, Way way) {
   using fsdp::GroupState;
   const GroupState expected = way == Way::kReleased   ? GroupState::kSharded
@@ -113,7 +113,7 @@ TESSERA_RANK_TEST_WITH("accumulated microbatches with queued compute", "[fsdp]",
   for (const Way way : ways(t.size())) train_schedule(t, way, kSchedules[0], {});
 }
 
-/// The order in which a pipeline's stage sees its microbatches.
+/// The order in which a pipeline stage processes its microbatches.
 struct Move {
   bool forward;
   std::size_t batch;
@@ -125,7 +125,7 @@ const std::vector<Move> kOneAhead = {{true, 0}, {true, 1},  {false, 0},
 const std::vector<Move> kForwardsFirst = {{true, 0},  {true, 1},  {true, 2},
                                           {false, 0}, {false, 1}, {false, 2}};
 
-/// All is concluded in the last backward alone.
+/// Only the last backward ends the iteration.
 void set_flags(Chain& model, bool last, Way way) {
   const fsdp::Handle root = fsdp::of(model);
   root.set_is_last_backward(last);

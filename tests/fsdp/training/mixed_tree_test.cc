@@ -1,4 +1,4 @@
-// One model, some of it replicated, some sharded, some hybrid, nested both ways.
+// One model with replicated, sharded and hybrid parts, nested in both orders.
 
 #include <catch2/catch.hpp>
 
@@ -52,8 +52,8 @@ TESSERA_RANK_TEST("blocks replicated and sharded in turn, under a root of either
   }
 }
 
-/// A sharded perceptron inside a replicated one, or the other way round: what is outside has its
-/// own parameters only.
+/// A sharded perceptron inside a replicated one, or the reverse: the outer group has only its own
+/// parameters.
 void train_nested(RankTest& t, Kind inner) {
   Tower model({.dim = 5}), twin({.dim = 5});
   for (std::size_t i = 0; i < 3; ++i) {
@@ -94,7 +94,7 @@ TESSERA_RANK_TEST_WITH("modules that a call looks after: 49, and 21 without two 
           managed(parts.blocks()[0].get()));
 }
 
-/// Sharded, replicated and hybrid perceptrons over one mesh of four ranks and its flattening.
+/// Sharded, replicated and hybrid perceptrons over one mesh of four ranks and its flattened mesh.
 struct MixedMeshes {
   explicit MixedMeshes(RankTest& t)
       : hybrid({"replicate", "shard"}, {2, t.size() / 2}, t.world().group(), t.world().device()),

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Data parallelism in one process, without sharding: the reference for bits.
+/// Data parallelism in one process, without sharding: the bitwise reference.
 
 #include <functional>
 #include <utility>
@@ -12,18 +12,18 @@
 
 namespace tessera::testing {
 
-/// Keeps one gradient for each rank, its passes added in order; adds these in rank order; scales
-/// the sum once, by 1 / ranks. One model computes for all ranks, or each has one of its own (where
-/// forwards leave something behind, as batch norm does) with equal parameters.
+/// Keeps one gradient per rank, with its passes added in order; adds these in rank order; scales
+/// the sum once, by 1 / ranks. One model computes for all ranks, or each rank has one of its own
+/// with equal parameters (if forwards change state, as batch norm does).
 class OneProcess {
  public:
   OneProcess(std::vector<nn::Module*> models, int ranks)
       : models_(std::move(models)), ranks_(ranks) {}
 
-  /// The loss of a rank's pass, by models[rank] or the only one.
+  /// The loss of a rank's pass, with models[rank] or the only model.
   using LossOf = std::function<Variable(int rank, int pass)>;
 
-  /// Gradients of one step, into every model.
+  /// Computes the gradients of one step in every model.
   void run(int passes, const LossOf& loss_of) {
     std::vector<Tensor> sum;
     for (int rank = 0; rank < ranks_; ++rank) {

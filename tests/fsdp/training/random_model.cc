@@ -7,7 +7,7 @@
 namespace tessera::testing {
 namespace {
 
-/// What a plan's number means for a shard axis of `ranks`.
+/// The option for a plan's number on a shard axis of `ranks`.
 fsdp::ReshardAfterForward reshard_of(int number, int ranks) {
   if (number == 0) return {};
   if (number == 1) return true;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The model that a Program describes, and how it is sharded.
+/// The model that a Program describes, and its sharding.
 
 #include <map>
 #include <memory>
@@ -21,10 +21,10 @@ namespace tessera::testing {
 
 class RandomNode;
 
-/// What the nodes of one model share.
+/// State that the nodes of one model share.
 struct RandomFamily {
   std::map<int, RandomNode*> by_id;
-  int step = 0;  ///< which kSometimes looks at
+  int step = 0;  ///< read by kSometimes
 };
 
 class RandomNode final : public nn::Layer<RandomNode> {
@@ -149,7 +149,7 @@ class RandomModel final : public nn::Layer<RandomModel> {
 /// over all ranks, for replicate.
 void shard_random_model(RandomModel& model, const Program& program,
                         const distributed::DeviceMesh& mesh, const distributed::DeviceMesh& flat);
-/// Some module of it is sharded rather than replicated.
+/// True if a module of it is sharded rather than replicated.
 bool has_sharded_group(nn::Module& model);
 
 }  // namespace tessera::testing

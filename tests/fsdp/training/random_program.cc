@@ -147,7 +147,7 @@ void settle(Program& program) {
   Settler().settle(program.body, /*in_list=*/false);
   program.replicas = program.world % program.replicas == 0 ? program.replicas : program.world;
   program.over_replicas = program.over_replicas && program.replicas > 1 && !program.cut_dim1;
-  // A penalty on shards that stay on the host has no sum with a loss on a GPU.
+  // A penalty on shards that stay on the host cannot be added to a loss on a GPU.
   if (!default_device().is_cpu()) program.penalty = program.penalty && !program.offload;
   if (program.steps.empty()) program.steps.emplace_back();
   for (StepPlan& step : program.steps) {

@@ -1,7 +1,7 @@
 #pragma once
 
-/// A made-up model, the way it is sharded and the way it is trained, as plain data: what the random
-/// tests draw, print and shrink. The model itself is RandomModel.
+/// A random model, its sharding and its training, as plain data: random tests draw, print and
+/// shrink it. RandomModel is the model itself.
 
 #include <cstdint>
 #include <string>
@@ -15,14 +15,14 @@ inline constexpr std::int64_t kRandomWidth = 6;
 enum class NodeKind : std::uint8_t {
   kGelu,
   kLinear,
-  kMlp,        ///< down(gelu(up(x))), `number` wide inside
+  kMlp,        ///< down(gelu(up(x))), with `number` features inside
   kNorm,       ///< LayerNorm
-  kTied,       ///< two linear layers of one weight, a gelu between
-  kSequence,   ///< the children one after another
+  kTied,       ///< two linear layers with one weight, with a gelu in between
+  kSequence,   ///< the children in sequence
   kResidual,   ///< x + the children
-  kDetached,   ///< x + the children's result without a gradient
-  kReuse,      ///< calls another module of the model once more
-  kUnused,     ///< a linear layer that nobody calls
+  kDetached,   ///< x + the children's detached result
+  kReuse,      ///< calls another module of the model again
+  kUnused,     ///< a linear layer that is never called
   kSometimes,  ///< x + a linear layer, in even steps
 };
 
@@ -30,23 +30,24 @@ enum class Wrap : std::uint8_t { kNone, kShard, kReplicate };
 
 struct NodePlan {
   NodeKind kind = NodeKind::kGelu;
-  int number = 1;  ///< kMlp: hidden width; kReuse: which of those that can be used again
+  int number = 1;  ///< kMlp: hidden width; kReuse: which of the reusable modules
   bool frozen_weights = false;
   bool frozen_biases = false;
   Wrap wrap = Wrap::kNone;
-  int reshard = 0;    ///< of kShard: 0 unset, 1 true, 2 false, from 3 on the (n - 2)-th divisor
-  bool list = false;  ///< the first two children are one group, made by a list
-  bool recompute = false;  ///< with children
+  int reshard = 0;         ///< of kShard: 0 unset, 1 true, 2 false; n >= 3: the (n - 2)-th divisor
+  bool list = false;       ///< the first two children are one group, made by a list
+  bool recompute = false;  ///< only with children
   std::vector<NodePlan> children = {};
   int id = 0;       ///< set by settle()
-  int target = -1;  ///< kReuse: the other's id; set by settle()
+  int target = -1;  ///< kReuse: the id of the other node; set by settle()
 };
 
-/// How many forwards a pass has, and how its backwards follow.
+/// The number of forwards in a pass, and the order of their backwards.
 enum class Forwards : std::uint8_t {
   kOne,
-  kTwoSummed,    ///< one backward of the sum of two
-  kTwoReversed,  ///< two, then a backward of each, the last first; the first is not told the last
+  kTwoSummed,    ///< two forwards, one backward of their sum
+  kTwoReversed,  ///< two forwards, then a backward of each, the last first; only the second
+                 ///< backward is the last one
 };
 
 /// One pass of forward and backward.
@@ -55,14 +56,14 @@ struct MicroPlan {
   bool all_reduce = true;
   bool reshard_after_backward = true;
   Forwards forwards = Forwards::kOne;
-  std::int64_t rows = 4;  ///< of the whole batch; ranks may have none
+  std::int64_t rows = 4;  ///< rows of the whole batch; ranks may have none
 };
 /// One step of the optimizer. Its last pass communicates.
 struct StepPlan {
   std::vector<MicroPlan> micros = {{}};
   bool evaluate_before = false;  ///< a forward without gradients
-  bool give_up_before = false;   ///< a pass whose gradients wait, then reset_iter_state()
-  bool open_before = false;      ///< every second group is opened by hand
+  bool give_up_before = false;   ///< a pass whose gradients stay pending, then reset_iter_state()
+  bool open_before = false;      ///< every second group is unsharded by hand
   bool clip = false;
 };
 
@@ -74,7 +75,7 @@ struct Program {
   bool over_replicas = false;
   bool queued = false;
   bool offload = false;
-  bool cut_dim1 = false;  ///< weights whose second dim divides are cut along it
+  bool cut_dim1 = false;  ///< weights whose second dim is divisible are sharded along it
   Precision precision = Precision::kStored;
   bool exempt_norms = false;
   int forward_prefetch = 1;
@@ -82,10 +83,11 @@ struct Program {
   int reduce_buffers = 1;
   bool reduce_unused = false;
   bool separate_reduces = false;
-  bool in_backward = false;      ///< the optimizer steps there: one pass a step, and no clipping
-  bool optimizer_event = false;  ///< gathers wait for the optimizer alone
-  bool penalty = false;          ///< a term over local()
-  int listed = 0;                ///< groups that each group's explicit lists hold; 0: no lists
+  bool in_backward = false;      ///< the optimizer steps in backward: one pass per step, and no
+                                 ///< clipping
+  bool optimizer_event = false;  ///< gathers wait only for the optimizer
+  bool penalty = false;          ///< a penalty on local()
+  int listed = 0;                ///< number of groups in each group's explicit lists; 0: no lists
   bool input_gradients = false;
   bool root_replicated = false;
   int root_reshard = 0;
@@ -94,14 +96,15 @@ struct Program {
 };
 
 /// Makes a drawn program legal: numbers the nodes, gives every reuse a target (which becomes a
-/// group of its own, so that it can run anywhere), lets every step's last pass communicate, and on
-/// a GPU leaves out what offloaded shards cannot be part of.
+/// group of its own, so that it can run anywhere), makes every step's last pass communicate, and on
+/// a GPU removes features that do not work with offloaded shards.
 void settle(Program& program);
-/// One line for the model, one for all else.
+/// One line for the model, one for everything else.
 std::string describe(const Program& program);
 
-/// Trains the program sharded on program.world threads and unsharded beside it. "" when all values,
-/// gradients, norms and outputs agree and all memory went back; else what differs first.
+/// Trains the program sharded on program.world threads, and unsharded beside it. Returns "" if all
+/// values, gradients, norms and outputs agree and all memory was freed; otherwise the first
+/// difference.
 std::string train_and_compare(const Program& program);
 
 }  // namespace tessera::testing

@@ -1,8 +1,8 @@
-// Random models, shardings and schedules: what is trained sharded equals what is trained unsharded.
+// Random models, shardings and schedules: sharded training equals unsharded training.
 //
-// Every run tries the same programs. RC_PARAMS in the environment says otherwise, for instance
-// RC_PARAMS='seed=7 max_success=1000'. A failure is shrunk, and printed with the program and with
-// what repeats it.
+// Every run tries the same programs, unless RC_PARAMS in the environment says otherwise, for
+// instance RC_PARAMS='seed=7 max_success=1000'. A failure is shrunk, and printed with the program
+// and the parameters that repeat it.
 
 #include <rapidcheck.h>
 
@@ -19,7 +19,7 @@ namespace {
 [[maybe_unused]] const int kConfigured =
     setenv("RC_PARAMS", "seed=20250301 max_success=50", /*overwrite=*/0);
 
-/// Both included, and all equally likely from the first program on.
+/// In [low, high], all equally likely from the first program on.
 int number(int low, int high) {
   return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(low, high + 1));
 }
@@ -27,7 +27,7 @@ int number(int low, int high) {
 bool once_in(int times) { return number(0, times - 1) == times - 1; }
 
 NodeKind draw_kind(int depth) {
-  // What shrinking should end at comes first.
+  // Shrinking prefers earlier elements.
   static constexpr NodeKind kLeaves[] = {NodeKind::kGelu,   NodeKind::kLinear,   NodeKind::kMlp,
                                          NodeKind::kNorm,   NodeKind::kTied,     NodeKind::kReuse,
                                          NodeKind::kUnused, NodeKind::kSometimes};
@@ -111,7 +111,8 @@ Program draw_program() {
 TEST_CASE("fsdp: random programs train sharded as unsharded", "[fsdp][property]") {
   const bool holds = rc::check("sharded equals unsharded", [] {
     const Program program = draw_program();
-    std::cout << describe(program) << std::endl;  // so that a crash leaves it behind, too
+    std::cout << describe(program) << std::endl;  // so that the program is printed even if the test
+                                                  // crashes
     const std::string difference = train_and_compare(program);
     if (!difference.empty()) RC_FAIL(difference + "\n" + describe(program));
   });

@@ -18,7 +18,7 @@
 namespace tessera::testing {
 namespace {
 
-/// A rank's part of a whole tensor.
+/// A rank's part of a full tensor.
 Tensor box_of(const Tensor& whole, const nn::Parameter& parameter) {
   const nn::ShardBox& box = parameter.spec().boxes.front();
   Tensor out = whole;
@@ -26,7 +26,7 @@ Tensor box_of(const Tensor& whole, const nn::Parameter& parameter) {
   return out;
 }
 
-/// One rank's two models. What differs is thrown as text: the run then ends on all ranks.
+/// One rank's two models. A difference is thrown as text, which ends the run on all ranks.
 class SideBySide {
  public:
   SideBySide(const Program& program, distributed::World& world)
@@ -70,7 +70,7 @@ class SideBySide {
     if (program_.separate_reduces) root.set_separate_reduce_scatter_group(true);
   }
 
-  // Each sharded module's lists hold those that stand behind and before it in the tree.
+  // Each sharded module's lists hold the modules after and before it in the tree.
   void set_lists() {
     std::vector<nn::Module*> modules = fsdp::sharded_modules(model_);
     std::erase_if(modules, [](const nn::Module* module) {

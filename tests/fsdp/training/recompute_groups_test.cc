@@ -1,4 +1,4 @@
-// The Transformer with blocks that are recomputed, in groups chosen to save memory.
+// The Transformer with recomputed blocks, in groups chosen to save memory.
 
 #include <catch2/catch.hpp>
 
@@ -14,14 +14,14 @@ namespace {
 
 /// Which modules are gathered together.
 enum class Grouping {
-  kBlocks,           ///< each block; the rest is the root's
-  kMemoryEfficient,  ///< block 0; blocks 1 and 2; both embeddings; what comes after the blocks
-  kNorms             ///< each norm, also those that add a residual; the rest of each block
+  kBlocks,           ///< each block; the root has the rest
+  kMemoryEfficient,  ///< block 0; blocks 1 and 2; both embeddings; the modules after the blocks
+  kNorms             ///< each norm, including those that add a residual; the rest of each block
 };
 
 struct GroupCase {
   Grouping grouping = Grouping::kBlocks;
-  bool tied = false;  ///< then the token embeddings are with the output
+  bool tied = false;  ///< the token embedding is then in the output's group
   bool recompute = true;
   bool reshard = true;
 };
@@ -34,7 +34,7 @@ void shard_memory_efficient(models::Transformer& model, const fsdp::FullyShardOp
   if (tied) {
     fsdp::fully_shard({module("tok_embeddings"), module("output")}, options);
   } else {
-    // Backward reads neither table.
+    // Backward reads neither embedding table.
     fsdp::fully_shard({module("tok_embeddings"), module("pos_embeddings")}, options)
         .set_unshard_in_backward(false);
     fsdp::fully_shard({module("norm"), module("output")}, options);
@@ -90,8 +90,8 @@ TESSERA_RANK_TEST_WITH("a recomputed Transformer in groups, with queued compute"
     train_grouped(t, {.grouping = Grouping::kMemoryEfficient, .tied = tied});
 }
 
-// Dropout draws in the second run what it drew in the first, and on every rank what it draws over
-// the whole batch.
+// In the second run dropout draws the same numbers as in the first, and on every rank the numbers
+// of its part of the whole batch.
 TESSERA_RANK_TEST_WITH("a recomputed Transformer drops what the twin drops", "[fsdp]",
                        {.worlds = {1, 2, 3}}) {
   models::ModelArgs args = small_transformer();

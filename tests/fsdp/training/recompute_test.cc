@@ -1,5 +1,5 @@
-// Recomputation inside sharded modules and around them: the gradients of the plain twin, and how
-// often values are gathered.
+// Recomputation inside sharded modules and around them: the gradients of the unsharded reference,
+// and the number of gathers.
 
 #include <catch2/catch.hpp>
 
@@ -21,24 +21,24 @@ namespace {
 constexpr std::int64_t kWidth = 5;
 constexpr int kBlocks = 4;
 
-/// Which calls run again in backward.
+/// Which calls are recomputed in backward.
 enum class Again {
   kNever,
   kInside,       ///< a function inside the sharded module
-  kInner,        ///< a module inside the sharded module, by its property
-  kModule,       ///< the sharded module, by its property: inside of its hooks
-  kModuleLater,  ///< the same, the property given after the module was sharded
+  kInner,        ///< a module inside the sharded module, by its recompute property
+  kModule,       ///< the sharded module, by its property: inside its hooks
+  kModuleLater,  ///< the same, with the property set after the module was sharded
   kAround,       ///< a function that calls the sharded module
-  kAroundTwo,    ///< one that calls two of them
+  kAroundTwo,    ///< a function that calls two of them
   kBoth,         ///< around each, and inside
   kNested,       ///< around two of them, and around each
-  kShardedInner  ///< as kInner, and what is sharded is the module inside
+  kShardedInner  ///< as kInner, but the inner module is the sharded one
 };
 constexpr Again kAll[] = {
     Again::kNever,  Again::kInside,    Again::kInner, Again::kModule, Again::kModuleLater,
     Again::kAround, Again::kAroundTwo, Again::kBoth,  Again::kNested, Again::kShardedInner};
 
-// A block that may forget what it computed.
+// A block whose forward may be recomputed.
 class Forgetful final : public nn::Layer<Forgetful> {
  public:
   explicit Forgetful(Again again) : again_(again), inner_(kWidth, kWidth, DType::kF64) {
@@ -53,7 +53,7 @@ class Forgetful final : public nn::Layer<Forgetful> {
     return here ? recompute(twice, x) : twice(x);
   }
   nn::Module& inner() { return inner_; }
-  int runs = 0;  ///< of forward
+  int runs = 0;  ///< number of forwards
 
  private:
   Again again_;
@@ -83,7 +83,7 @@ class Model final : public nn::Layer<Model> {
     }
     fsdp::fully_shard(*this, {.mesh = options.mesh});
   }
-  /// How often a block's forward ran.
+  /// Number of forwards of a block.
   int runs(std::size_t i) const { return blocks_[i]->runs; }
 
  private:
@@ -123,10 +123,11 @@ struct Counted {
   Again again;
   bool reshard;
   int gathers;
-  int runs = 0;  ///< of a block's forward in each step; 0: any number
+  int runs = 0;  ///< number of a block's forwards in each step; 0: not checked
 };
 
-/// One step's gathers and reduces of every block, after the first that has no order to follow.
+/// Gathers and reductions of every block in one step, after the first step, which has no order to
+/// follow.
 void check_counts(RankTest& t, const Counted& c) {
   Model model(c.again);
   model.shard({.mesh = t.world().mesh(), .reshard_after_forward = c.reshard});
@@ -199,16 +200,16 @@ TESSERA_RANK_TEST_WITH("recompute: a module runs twice, made so before or after 
   }
 }
 
-// Three forwards each: the first, the outer second run, which keeps the values, and that of the
-// inner recomputation, which finds them.
+// Three forwards each: the first, the second run of the outer recomputation, which keeps the
+// values, and that of the inner one, which finds them gathered.
 TESSERA_RANK_TEST_WITH("recompute: nested recomputations gather twice too", "[fsdp]",
                        {.worlds = {2, 3}}) {
   check_counts(t, {.again = Again::kNested, .reshard = true, .gathers = 2});
   check_counts(t, {.again = Again::kNested, .reshard = false, .gathers = 1});
 }
 
-// The backward of the later use releases the values, whether recomputed or not: the earlier use
-// gathers them again.
+// The backward of the later use releases the values, recomputed or not: the earlier use gathers
+// them again.
 TESSERA_RANK_TEST_WITH("recompute: gathers of a module that runs twice in what is recomputed",
                        "[fsdp]", {.worlds = {2, 3}}) {
   check_counts(t, {.again = Again::kShardedInner, .reshard = false, .gathers = 2});

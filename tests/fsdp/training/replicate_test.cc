@@ -1,4 +1,4 @@
-// Replicated training: whole parameters everywhere, one all-reduce a group, nothing kept twice.
+// Replicated training: full parameters on every rank, one all-reduce per group, no second copies.
 
 #include <catch2/catch.hpp>
 
@@ -25,7 +25,7 @@ void replicate_chain(Chain& chain, const fsdp::ReplicateOptions& options) {
 
 struct Passes {
   int count = 1;
-  bool late = false;  ///< reduced in the last one
+  bool late = false;  ///< reduced in the last pass
 };
 std::function<void(int)> sync_of(nn::Module& model, const Passes& passes) {
   return [&model, passes](int pass) {
@@ -72,7 +72,7 @@ TESSERA_RANK_TEST("a replicated chain of odd sizes", "[fsdp]") {
   }
 }
 
-// By hand: every rank alone, and the mean of their gradients.
+// By hand: each rank trains alone, with the mean of their gradients.
 TESSERA_RANK_TEST("replicated Nets are what averaging gradients by hand makes of them", "[fsdp]") {
   Net replicated({.dtype = DType::kF64}), twin({.dtype = DType::kF64});
   for (const auto& [name, layer] : replicated.children())

@@ -65,7 +65,7 @@ TESSERA_RANK_TEST_WITH("a tied weight is gathered and reduced once", "[fsdp]", {
     backward(token_loss(model(rows_of_rank(batch.tokens(0, 0), batch.ranks)),
                         rows_of_rank(batch.targets(0, 0), batch.ranks), batch.count()));
   });
-  // Of the root: embeddings of tokens and of places, weight and bias of the norm.
+  // Of the root: token and position embeddings, weight and bias of the norm.
   std::int64_t members = 0;
   for (const CollectiveRecord& record : trace.collectives("reduce_scatter")) {
     members += static_cast<std::int64_t>(record.members.size());

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Training a sharded model beside an unsharded twin, whatever the placements: losses, gradients
-/// and parameters are compared in every step.
+/// Trains a sharded model beside an unsharded reference, for any placements, and compares losses,
+/// gradients and parameters in every step.
 
 #include <algorithm>
 #include <cmath>
@@ -24,21 +24,21 @@
 
 namespace tessera::testing {
 
-/// The elements of a whole tensor that a parameter's local() holds, along every dim.
+/// The elements of a full tensor that a parameter's local() holds, along every dim.
 Tensor part_of(const Tensor& whole, const nn::Parameter& parameter);
 
 std::vector<double> numbers_of(const Tensor& x);
 double largest(const Tensor& x);
-/// The largest |a - b| over the largest element of the whole tensor that b is a part of; infinity
-/// where shapes differ or something is not finite.
+/// The largest |a - b| divided by the largest element of the full tensor that b is a part of;
+/// infinity if shapes differ or a value is not finite.
 double relative_error(const Tensor& a, const Tensor& b, const Tensor& whole);
 
-/// What differs first: a name, a value, a gradient; "" when all are within `tolerance`, which is
-/// relative to the largest element of each tensor. 0 asks for equal bits.
+/// The first difference: a name, a value, a gradient; "" if all are within `tolerance`, which is
+/// relative to the largest element of each tensor. 0 requires equal bits.
 std::string first_difference(const nn::Module& sharded, const nn::Module& twin, double tolerance,
                              bool gradients = true);
 
-/// Where a rank stands among those that share a batch.
+/// A rank's index among the ranks that share a batch.
 struct DataRank {
   int size = 1;
   int rank = 0;
@@ -48,22 +48,23 @@ DataRank data_rank(const distributed::ProcessGroup& group);
 /// This rank's rows of a batch.
 Tensor rows_of_rank(const Tensor& batch, const DataRank& ranks);
 
-/// Half the sum of squares over `rows` of the whole batch. `ranks`: how many have a part of it; the
-/// mean of theirs is then the loss of the whole batch, whatever the parts.
+/// Half the sum of squares over `rows` of the whole batch. `ranks`: the number of ranks with a part
+/// of it; the mean of their losses is then the loss of the whole batch, for any parts.
 Variable half_squares(const Variable& y, std::int64_t rows, int ranks = 1);
 
-/// A model, and what every rank holds whole beside it. Losses are asked for by step and pass; the
-/// mean of sharded_loss over the ranks is twin_loss.
+/// A sharded model and its unsharded reference. Losses depend on step and pass; the mean of
+/// sharded_loss over the ranks is twin_loss.
 struct SideBySide {
   std::string what;
   nn::Module& sharded;
   nn::Module& twin;
   std::function<Variable(int step, int pass)> sharded_loss, twin_loss;
   int steps = 3;
-  int passes = 1;  ///< backwards a step; the last one reduces what the caller held back
+  int passes = 1;  ///< backwards per step; the last one reduces the gradients that the caller held
+                   ///< back
   double tolerance = 1e-12;
-  std::function<void(int pass)> before_pass = {};       ///< of the sharded model
-  std::function<void(int step)> before_optimizer = {};  ///< gradients are there
+  std::function<void(int pass)> before_pass = {};       ///< called with the sharded model's pass
+  std::function<void(int step)> before_optimizer = {};  ///< called when the gradients are complete
 };
 
 void check_mean_loss(RankTest& t, const SideBySide& run, const Variable& loss,
@@ -72,7 +73,7 @@ void check_mean_loss(RankTest& t, const SideBySide& run, const Variable& loss,
 /// Steps of SGD with momentum on both. Initialize both before.
 void train_side_by_side(RankTest& t, const SideBySide& run);
 
-/// A batch of rows a step and pass.
+/// A batch of rows for each step and pass.
 struct RowBatch {
   std::int64_t rows = 11;
   std::int64_t width = 0;
@@ -85,7 +86,7 @@ struct RowBatch {
   Variable mine(int step, int pass) const { return Variable(rows_of_rank(all(step, pass), ranks)); }
 };
 
-/// Of models that make a Variable of a Variable: half the sum of squares of the result.
+/// For models from a Variable to a Variable: half the sum of squares of the result.
 template <class Sharded, class Twin>
 SideBySide over_rows(std::string what, Sharded& sharded, Twin& twin, const RowBatch& batch) {
   return {.what = std::move(what),
@@ -101,7 +102,7 @@ SideBySide over_rows(std::string what, Sharded& sharded, Twin& twin, const RowBa
               }};
 }
 
-/// Equal initial values on both sides.
+/// Equal initial values in both models.
 void initialize_both(nn::Module& sharded, nn::Module& twin, std::uint64_t seed = 3);
 
 }  // namespace tessera::testing

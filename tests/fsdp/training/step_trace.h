@@ -1,6 +1,6 @@
 #pragma once
 
-/// What one step did, read from the trace: collectives by kind and group, events in order.
+/// The trace of one step: collectives by kind and group, events in order.
 
 #include <algorithm>
 #include <map>
@@ -16,7 +16,7 @@ namespace tessera::testing {
 
 class StepTrace {
  public:
-  /// Records what `body` does on this rank.
+  /// Returns the trace of `body` on this rank.
   template <class Body>
   static StepTrace of(RankTest&, Body&& body) {
     StepTrace out;
@@ -25,7 +25,7 @@ class StepTrace {
     return out;
   }
 
-  /// Collectives of one kind, by the group that asked.
+  /// Collectives of one kind, by the group that issued them.
   std::map<std::string, int> by_group(const std::string& op) const {
     std::map<std::string, int> out;
     for (const auto& row : distributed::CollectiveCounts(trace_).rows()) {

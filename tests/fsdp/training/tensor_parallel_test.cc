@@ -1,5 +1,5 @@
-// Tensor parallelism inside of sharding: a mesh axis computes with parts of the weights, the others
-// shard what each of its ranks has.
+// Tensor parallelism inside sharding: one mesh axis computes with shards of the weights, and the
+// other axes shard those again.
 
 #include <catch2/catch.hpp>
 
@@ -25,7 +25,7 @@ ParallelPlan tower_plan() {
   return {{"mlp?.in_proj", ColwiseParallel{}}, {"mlp?.out_proj", RowwiseParallel{}}};
 }
 
-/// Ranks by their places: data-parallel ones (replicas outside), each of `tensor` ranks.
+/// The axes: data-parallel ranks (replicas outermost), each with `tensor` ranks.
 struct Layout {
   int replicas = 1;  ///< above 1: hybrid
   int tensor = 2;
@@ -50,9 +50,9 @@ struct TensorCase {
   std::int64_t dim = 3;
   bool recompute = false;
   fsdp::ReshardAfterForward reshard = true;
-  bool before = false;  ///< initialised before it is cut
+  bool before = false;  ///< initialised before tensor parallelism shards it
   bool shard_optimizer = false;
-  bool along_columns = false;  ///< sharding cuts matrices along dim 1
+  bool along_columns = false;  ///< FSDP shards matrices along dim 1
 };
 
 std::string name_of(const TensorCase& c) {
@@ -184,7 +184,7 @@ struct SequenceCase {
   bool recompute = false;
 };
 
-/// Heads that `tensor` ranks can share.
+/// Numbers of heads that `tensor` ranks divide.
 models::ModelArgs transformer_for(int tensor) {
   models::ModelArgs args = small_transformer();
   args.dim = tensor == 3 ? 12 : 16;
@@ -224,7 +224,7 @@ TESSERA_RANK_TEST_WITH("a Transformer with its sequence in parts, hybrid", "[fsd
   train_transformer(t, {.layout = {.replicas = 2, .tensor = 2, .hybrid = true}, .recompute = true});
 }
 
-// Sum over its part of the sequence on every rank of the tensor axis: the gradient is cut like the
+// Each rank of the tensor axis sums over its part of the sequence: the gradient is sharded like the
 // weight.
 TESSERA_RANK_TEST_WITH("the table of places: weight and gradient lie alike", "[fsdp]",
                        {.worlds = {4}}) {

@@ -1,5 +1,5 @@
-// The checks that users run on their own sharded models: each difference is found and named, what
-// is equal passes, and ranks agree on the verdict.
+// The checks for users' sharded models: each difference is found and named, equal models pass, and
+// the ranks agree on the result.
 
 #include "tessera/fsdp/testing.h"
 
@@ -28,7 +28,7 @@ using fsdp::assert_module_states_equal;
 using fsdp::assert_sharded_parity;
 using fsdp::check_sharded_parity;
 
-// A sharded MLP and its twin, after one backward on equal batches.
+// A sharded MLP and its reference, after one backward on equal batches.
 struct Pair {
   explicit Pair(RankTest& t, const MLPOptions& options = {.dim = 5, .dtype = DType::kF64})
       : twin(options), model(options) {
@@ -42,12 +42,13 @@ struct Pair {
   MLP twin, model;
 };
 
-// The twin is made different; every rank that holds some of it says so. in_proj has 20 rows.
+// The reference is changed; every rank with some of the changed rows reports it. in_proj has 20
+// rows.
 bool holds(const nn::Parameter& parameter) { return parameter.local().tensor().numel() > 0; }
 
 TESSERA_RANK_TEST("check_sharded_parity finds equal models equal", "[fsdp]") {
   Pair pair(t);
-  // The mean of equal terms may differ by its rounding.
+  // The mean of equal values may differ by its rounding.
   const std::string report = check_sharded_parity(pair.twin, pair.model, {.tolerance = 1e-14});
   t.check(report.empty(), "{}", report);
   assert_sharded_parity(pair.twin, pair.model, {.tolerance = 1e-14});
@@ -138,7 +139,7 @@ TESSERA_RANK_TEST("check_sharded_parity refuses models without values", "[fsdp]"
                              [&] { check_sharded_parity(pair.twin, empty); });
 }
 
-// Whoever cuts parameters by hand may say one thing and do another.
+// Parameters sharded by hand may have a spec that does not match their rows.
 TESSERA_RANK_TEST_WITH("check_sharded_parity tells rows that are not where placements say",
                        "[fsdp]", {.worlds = {2, 3}}) {
   const nn::LinearOptions options{
@@ -219,7 +220,7 @@ TESSERA_RANK_TEST("check_sharded_parity drops prefixes wherever they stand", "[f
           "{}", report);
 }
 
-// FSDP over a tensor-parallel cut of the same dim: rows in turns, and uneven ones.
+// FSDP over tensor parallelism along the same dim: strided shards, also uneven ones.
 TESSERA_RANK_TEST_WITH("check_sharded_parity knows strided shards", "[fsdp]", {.worlds = {4, 6}}) {
   const DeviceMesh mesh({"dp", "tp"}, {t.size() / 2, 2}, t.world().group(), t.world().device());
   const MLPOptions options{.dim = 5, .multiplier = 3, .dtype = DType::kF64};
@@ -296,8 +297,8 @@ TESSERA_RANK_TEST_WITH("assert_module_states_equal compares kinds before it comp
   });
 }
 
-// Replicas along one axis, shards along the other: only replicas are compared, and a difference in
-// one line is known on all ranks.
+// Replicas along one axis, shards along the other: only replicas are compared, and all ranks report
+// a difference between some of them.
 TESSERA_RANK_TEST_WITH("assert_module_states_equal over a mesh of two axes", "[fsdp]",
                        {.worlds = {4, 6}}) {
   const DeviceMesh mesh({"replicate", "shard"}, {2, t.size() / 2}, t.world().group(),

@@ -1,6 +1,6 @@
 #pragma once
 
-/// models::Transformer in FSDP's tests: small sizes, batches of tokens, groups by block.
+/// models::Transformer in FSDP's tests: small sizes, batches of tokens, one group per block.
 
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace tessera::testing {
 
-/// Odd sizes but for dim, which heads share.
+/// Odd sizes except for dim, which the heads divide.
 inline models::ModelArgs small_transformer(int layers = 2, bool tied = true) {
   return {.n_layers = layers,
           .vocab_size = 11,
@@ -39,7 +39,7 @@ inline Variable token_loss(const Variable& logits, const Tensor& targets, std::i
   return mul(total, ranks / static_cast<double>(count));
 }
 
-/// A batch of sequences a step and pass, and what is to follow each token: any other.
+/// A batch of sequences for each step and pass, and an arbitrary target for each token.
 struct TokenBatch {
   std::int64_t sequences = 5;
   std::int64_t length = 6;
@@ -75,7 +75,7 @@ inline SideBySide over_tokens(std::string what, models::Transformer& sharded,
               }};
 }
 
-/// Each block, then the root, with equal options.
+/// Shards each block, then the root, with equal options.
 inline void shard_transformer(models::Transformer& model, const fsdp::FullyShardOptions& options) {
   for (models::TransformerBlock& block : model.blocks()) fsdp::fully_shard(block, options);
   fsdp::fully_shard(model, options);

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Perceptrons on top of each other: the model of the tests with several mesh axes.
+/// Perceptrons in sequence: the model of the tests with several mesh axes.
 
 #include <cstdint>
 #include <memory>
@@ -35,11 +35,11 @@ class Perceptron final : public nn::Layer<Perceptron> {
 
 struct TowerOptions {
   std::int64_t dim = 3;
-  bool recompute = false;  ///< every perceptron's forward runs again in backward
+  bool recompute = false;  ///< every perceptron's forward is recomputed in backward
   DType dtype = DType::kF64;
 };
 
-/// A norm without bias, the root's own, and the perceptrons "mlp0", "mlp1", "mlp2", of which the
+/// A norm without bias, which belongs to the root, and the perceptrons "mlp0", "mlp1", "mlp2"; the
 /// middle one is wider.
 class Tower final : public nn::Layer<Tower> {
  public:
@@ -69,7 +69,7 @@ class Tower final : public nn::Layer<Tower> {
   std::vector<std::unique_ptr<Perceptron>> mlps_;
 };
 
-/// Each perceptron, then the root, with equal options.
+/// Shards each perceptron, then the root, with equal options.
 inline void shard_tower(Tower& tower, const fsdp::FullyShardOptions& options) {
   for (nn::Module* mlp : tower.mlps()) fsdp::fully_shard(*mlp, options);
   fsdp::fully_shard(tower, options);

@@ -1,5 +1,5 @@
-// Training with one group and with many, whatever is released after forward and however values are
-// gathered, equals training the unsharded twin on the whole batch.
+// Training with one group and with many, for every reshard_after_forward and every way of
+// gathering, equals training the unsharded reference on the whole batch.
 
 #include <catch2/catch.hpp>
 
@@ -22,7 +22,7 @@ struct Setting {
   const char* name;
   ReshardAfterForward reshard;
 };
-/// Those that are legal over `ranks`: parts of a value are kept by a number that divides them.
+/// The legal settings for `ranks`: a number of ranks that keep a part must divide them.
 std::vector<Setting> settings(int ranks) {
   std::vector<Setting> out = {{"unset", {}}, {"released", true}, {"kept", false}};
   if (ranks % 2 == 0) out.push_back({"halves kept", 2});
@@ -67,7 +67,7 @@ TESSERA_RANK_TEST_WITH("training with parameters cut along their largest dim", "
     train_one_group(t, w, largest);
 }
 
-/// How the values of the next step are asked for.
+/// How the values of the next step are gathered.
 enum class Gathering { kByForward, kByHand, kByHandAhead };
 
 void train_transformer(RankTest& t, const Setting& setting, Gathering gathering) {
@@ -99,10 +99,10 @@ TESSERA_RANK_TEST_WITH("training a Transformer of several groups with queued com
     train_transformer(t, setting, Gathering::kByHandAhead);
 }
 
-/// Eight blocks in a row.
+/// Eight blocks in sequence.
 ChainOptions eight_blocks() { return {.widths = {5, 7, 3, 9, 5, 5, 8, 4, 6}, .classes = 0}; }
 
-/// For each block the next two of `order`.
+/// Sets lists that prefetch the next two blocks of `order`.
 void prefetch_two(const std::vector<nn::Module*>& order, bool backward) {
   for (std::size_t i = 0; i < order.size(); ++i) {
     const std::size_t end = std::min(order.size(), i + 3);

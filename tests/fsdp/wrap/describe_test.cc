@@ -1,4 +1,4 @@
-// The page that describes what is sharded: whole texts, and that it follows what changes.
+// The report of describe(): whole texts, and changes of the model that it must follow.
 
 #include <fmt/format.h>
 
@@ -28,7 +28,7 @@ void check_text(RankTest& t, const std::string& seen, const std::string& expecte
   t.check(seen == expected, "expected:\n{}\ngot:\n{}", expected, seen);
 }
 
-/// `seen` has the line.
+/// Checks that `seen` contains the line.
 void check_line(RankTest& t, const std::string& seen, const std::string& line) {
   t.check(("\n" + seen).find("\n" + line + "\n") != std::string::npos, "no line \"{}\" in:\n{}",
           line, seen);
@@ -74,8 +74,8 @@ block0: fully_shard of Block, sharded
                   t.rank(), first ? 48 : 32, first ? "[3, 3]" : "[2, 3]", first ? "[3]" : "[2]"));
 }
 
-/// "0" and "1" one group in bf16, whose norm is exempt; "2" replicated; "3" without parameters; "4"
-/// ignored.
+/// "0" and "1" are one group in bf16, whose norm is exempt; "2" is replicated; "3" has no
+/// parameters; "4" is ignored.
 std::unique_ptr<nn::Sequential> mixed_model(const distributed::DeviceMesh& mesh) {
   auto model = std::make_unique<nn::Sequential>();
   model->add<nn::Linear>({.in = 4, .out = 4});

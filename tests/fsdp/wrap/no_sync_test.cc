@@ -1,5 +1,5 @@
-// Accumulation without communication, by a guard: gradients, counts of collectives, and what is
-// restored at its end.
+// Gradient accumulation without communication, with a guard: gradients, counts of collectives, and
+// the settings restored at its end.
 
 #include <catch2/catch.hpp>
 
@@ -52,7 +52,7 @@ struct Fixture {
     nn::initialize(twin, {.seed = 1});
   }
 
-  /// One micro-batch, on the model and on the twin; the collectives of the model's, by kind.
+  /// One microbatch, on the model and on the reference; returns the model's collectives by kind.
   std::map<std::string, int> micro_batch(std::uint64_t seed) {
     const Tensor x = random_rows(5, 7, DType::kF64, seed);
     backward(plain_loss(twin(Variable(x))));
@@ -74,7 +74,7 @@ struct Fixture {
     std::map<std::string, int> counts = micro_batch(seed);
     return counts["reduce_scatter"] + counts["all_reduce"];
   }
-  /// Those of so many groups: of one rank gradients are their own sums.
+  /// The number of reductions of `groups` groups; on one rank a gradient equals its sum.
   int reduces_for(int groups) const { return t.size() == 1 ? 0 : groups; }
   bool syncs(const nn::Module& module) const { return fsdp::of(module).requires_gradient_sync(); }
   void check_gradients(const char* what) {
@@ -125,8 +125,8 @@ TESSERA_RANK_TEST("fsdp no_sync: schedules of micro-batches with and without", "
   }
 }
 
-/// FSDP1 keeps values that are not resharded after forward through a backward inside no_sync; here
-/// set_reshard_after_backward() says so, guard or not.
+/// Inside no_sync, FSDP1 keeps values through backward that are not resharded after forward. Here
+/// set_reshard_after_backward() decides, with or without the guard.
 TESSERA_RANK_TEST("fsdp no_sync: gathers are those of any step", "[fsdp]") {
   const int gathers = t.size() == 1 ? 0 : 1;  // on one rank the value is the shard
   for (const bool reshard : {true, false}) {
@@ -142,7 +142,7 @@ TESSERA_RANK_TEST("fsdp no_sync: gathers are those of any step", "[fsdp]") {
       backward(sum(y));
       const auto back = f.gathers_in(trace);
       t.check(forward == 4 * gathers, "{} gathers in forward", forward);
-      // The root is told to reshard as well, so backward gathers all 4 groups, or none.
+      // The root also reshards after forward, so backward gathers all 4 groups, or none.
       t.check(back == (reshard ? 4 * gathers : 0), "{} gathers in backward", back);
     }
   }
@@ -262,7 +262,7 @@ TESSERA_RANK_TEST("fsdp no_sync: errors", "[fsdp]") {
   Chain plain({});
   t.check_throws<InvalidArgument>("nothing in Chain is sharded",
                                   [&] { const fsdp::NoSync guard(plain); });
-  // Gradients that wait are not dropped by mistake.
+  // Pending gradients are not dropped by mistake.
   Fixture f(t);
   const fsdp::NoSync guard(f.model);
   f.micro_batch(1);

@@ -1,5 +1,5 @@
-// The check of the order in which ranks run their groups: what it finds, what it says, and that all
-// ranks hear of it.
+// The check of the order in which ranks run their groups: its findings, its message, and that all
+// ranks get it.
 
 #include <catch2/catch.hpp>
 
@@ -23,8 +23,8 @@
 namespace tessera::testing {
 namespace {
 
-/// layer0, then layer1 or layer2, which are of one size: a rank that takes the other path computes
-/// with the wrong parameters, and no transport can tell.
+/// layer0, then layer1 or layer2, which have equal sizes: a rank that takes the other path computes
+/// with the wrong parameters, and no transport can detect it.
 class Fork final : public nn::Layer<Fork> {
  public:
   Fork() : layer0_(linear()), layer1_(linear()), layer2_(linear()) {
@@ -37,7 +37,7 @@ class Fork final : public nn::Layer<Fork> {
     const Variable y = layer0_(x);
     return path == 0 ? y : path == 1 ? layer1_(y) : layer2_(y);
   }
-  int path = 1;  // 0: layer0 alone
+  int path = 1;  // 0: only layer0
 
  private:
   nn::Linear layer0_, layer1_, layer2_;
@@ -62,19 +62,19 @@ struct Fixture {
     for (nn::Parameter parameter : model.parameters()) parameter.zero_grad();
   }
   int last() const { return t.size() - 1; }
-  /// `usual`, on the last rank `other`.
+  /// `usual`, but `other` on the last rank.
   int path(int usual, int other) const { return t.rank() == last() ? other : usual; }
 
   RankTest& t;
   Fork model;
 };
 
-// Without the check of single collectives, which would see the names of the groups.
+// Without the checked process group, which would detect the different group names.
 const RankTestOptions kUnchecked = {.worlds = {2, 3, 5}, .checked = false};
 
 TESSERA_RANK_TEST_WITH("fsdp order check: the first forward", "[fsdp]", (kUnchecked)) {
   Fixture f(t);
-  f.forward(f.path(1, 2));  // nobody notices
+  f.forward(f.path(1, 2));  // not detected yet
   fsdp::of(f.model).reset_iter_state();
   const fsdp::OrderCheck check(f.model);
   t.check_throws<StateError>(
@@ -109,7 +109,8 @@ TESSERA_RANK_TEST_WITH("fsdp order check: where the user compares", "[fsdp]", (k
       [&] { check.compare(); });
 }
 
-/// No gathers, so ranks may run different numbers of groups without waiting for each other.
+/// Nothing is gathered, so ranks may run different numbers of groups without waiting for each
+/// other.
 TESSERA_RANK_TEST_WITH("fsdp order check: one rank runs fewer groups", "[fsdp]", (kUnchecked)) {
   Fork model;
   for (auto& child : model.children()) fsdp::replicate(*child.module, {.mesh = t.world().mesh()});
@@ -188,7 +189,7 @@ TESSERA_RANK_TEST("fsdp order check: evaluation may take another path", "[fsdp]"
 
 TESSERA_RANK_TEST("fsdp order check: what recompute runs again does not count", "[fsdp]") {
   Fixture f(t);
-  nn::recompute(f.model);  // hooks of the layers run again in backward
+  nn::recompute(f.model);  // the layers' hooks run again in backward
   fsdp::OrderCheck check(f.model, {.compare_forwards = 0, .on_change = fsdp::OrderChange::kThrow});
   f.step(1);
   check.compare();

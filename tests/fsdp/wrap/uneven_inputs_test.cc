@@ -1,5 +1,5 @@
-// Ranks whose data run out at different steps: what each policy does, and that padding leaves the
-// gradient exactly that of the rows there are.
+// Ranks whose data run out at different steps: the effect of each policy, and that padding leaves
+// the gradient exactly that of the existing rows.
 
 #include <catch2/catch.hpp>
 
@@ -32,15 +32,15 @@ using fsdp::UnevenPolicy;
 constexpr UnevenPolicy kPolicies[] = {UnevenPolicy::kStopTogether, UnevenPolicy::kPadWithZeroWeight,
                                       UnevenPolicy::kRefuse};
 
-/// Batches of a rank: 2, 0, 3, 1, 4 ...
+/// Number of batches of a rank: 2, 0, 3, 1, 4 ...
 int batches_of(int rank) { return std::vector{2, 0, 3, 1, 4}[static_cast<std::size_t>(rank % 5)]; }
 
-/// The step's rows of a rank; their number differs between ranks.
+/// A rank's rows in a step; their number differs between ranks.
 Tensor batch_of(int rank, std::int64_t step) {
   return random_rows(rank + 1, 7, DType::kF64, static_cast<std::uint64_t>(100 * step + rank));
 }
 
-/// What all ranks together train on at a step.
+/// The rows of all ranks in a step.
 Tensor union_of(int ranks, std::int64_t step) {
   std::vector<Tensor> parts;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -88,7 +88,7 @@ TESSERA_RANK_TEST("fsdp uneven inputs: padding trains on exactly the rows there 
   }
 }
 
-/// Steps until the epoch is over.
+/// Steps until the epoch ends.
 int steps_of(fsdp::UnevenInputs& inputs, int batches) {
   int steps = 0;
   while (inputs.next(steps < batches)) ++steps;

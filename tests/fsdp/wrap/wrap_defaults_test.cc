@@ -1,4 +1,4 @@
-// Scopes of defaults: a model that shards parts of itself while it is built, and only inside one.
+// Scopes of defaults: a model that shards parts of itself while it is built, only inside a scope.
 
 #include <catch2/catch.hpp>
 
@@ -35,7 +35,8 @@ class Outer final : public nn::Layer<Outer> {
   nn::Linear nested_linear_;
 };
 
-/// The seeds' SkipModel, which wraps as it is built: the same names and sizes as SkipModel.
+/// SkipModel of PyTorch's FSDP tests, sharded while it is built: the same names and sizes as
+/// SkipModel.
 class SelfWrapping final : public nn::Layer<SelfWrapping> {
  public:
   explicit SelfWrapping(bool double_nest, const fsdp::WrapOverrides& overrides = {})
@@ -80,7 +81,7 @@ TESSERA_RANK_TEST("fsdp wrap_here: does nothing outside of a scope", "[fsdp]") {
   SelfWrapping model(true);
   t.check(fsdp::sharded_modules(model).empty(), "sharded: {}",
           names_in(model, fsdp::sharded_modules(model)));
-  // Another rank's scope is not this one's: ranks may be threads.
+  // Another rank's scope does not apply here: ranks may be threads.
   std::optional<fsdp::WrapDefaults> scope;
   if (t.rank() == 0) scope.emplace(options);
   distributed::barrier(t.group());
@@ -122,7 +123,7 @@ TESSERA_RANK_TEST_WITH("fsdp wrap_here: errors", "[fsdp]", {.worlds = {2}}) {
     fsdp::wrap_here(layer);
     t.check_throws<StateError>("can be applied to a module once", [&] { fsdp::wrap_here(layer); });
   }
-  const fsdp::WrapDefaults again(options);  // the failed one left nothing behind
+  const fsdp::WrapDefaults again(options);  // the failed scope left no state behind
   nn::Linear layer(Outer::linear());
   t.check(fsdp::has_state(fsdp::wrap_here(layer)), "the second scope does nothing");
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What the tests of wrapping share: a step's records as text, and the names of modules.
+/// Helpers of the tests of wrapping: a step's records as text, and the names of modules.
 
 #include <fmt/format.h>
 
@@ -32,7 +32,7 @@ inline std::string names_in(nn::Module& model, const std::vector<nn::Module*>& m
   return out;
 }
 
-/// Annotations of sharding and collectives, in order; without what counts up over a run.
+/// FSDP annotations and collectives in order, without counters that grow during a run.
 inline std::string records_text(const Trace& trace) {
   std::string out;
   for (const TraceRecord& record : trace.records()) {
@@ -51,8 +51,8 @@ inline std::string records_text(const Trace& trace) {
   return out;
 }
 
-/// Initialises the model and runs two forwards and backwards of `rows` rows of `width`; what was
-/// recorded, and the losses' bits.
+/// Initialises the model and runs two forwards and backwards of `rows` rows of `width`. Returns the
+/// records and the losses' bits.
 template <class Model>
 std::string trained_records(Model& model, std::int64_t width) {
   nn::initialize(model, {.seed = 1});

@@ -1,5 +1,4 @@
-// Policies: which modules they wrap and in what order, that they make the calls one would make by
-// hand, and their errors.
+// Policies: the modules they wrap and the order, equality with calls by hand, and errors.
 
 #include <catch2/catch.hpp>
 
@@ -26,10 +25,10 @@
 namespace tessera::testing {
 namespace {
 
-/// For what depends on the tree alone, and not on ranks.
+/// For tests that depend only on the model, not on ranks.
 const RankTestOptions kOneWorld = {.worlds = {2}};
 
-/// What a policy's calls and calls by hand leave in the trace must be equal.
+/// A policy's calls and calls by hand must leave equal traces.
 template <class Model>
 void check_same_records(RankTest& t, Model& by_policy, Model& by_hand, std::int64_t width) {
   const std::string left = trained_records(by_policy, width);
@@ -95,8 +94,8 @@ TESSERA_RANK_TEST("fsdp wrap: calls by hand and policies, mixed", "[fsdp]") {
   check_same_records(t, mixed, by_hand, 7);
 }
 
-/// What a policy of `least` elements wraps in the nested model, whose layers have 36, (80, 272), 68
-/// and 40.
+/// The modules that a policy of `least` elements wraps in the nested model, whose layers have 36,
+/// (80, 272), 68 and 40 elements.
 std::string wrapped_by_size(RankTest& t, std::int64_t least) {
   NestedWrappedModule model;
   return names_in(model, fsdp::wrap(model, fsdp::wrap_by_size({.min_elements = least}),
@@ -125,7 +124,7 @@ TESSERA_RANK_TEST_WITH("fsdp wrap: by size counts what is not wrapped yet", "[fs
           "the default wraps modules of fewer than 100 million elements");
 }
 
-/// Attention inside a list, as the only children.
+/// Attention in a list, as the only children.
 class Attentive final : public nn::Layer<Attentive> {
  public:
   Attentive() {
@@ -182,7 +181,7 @@ TESSERA_RANK_TEST_WITH("fsdp wrap: what a policy is asked", "[fsdp]", (kOneWorld
     return c.name == "module.1.0";
   });
   NestedWrappedModule model;
-  model.parameters()[0].set_requires_grad(false);  // frozen ones count
+  model.parameters()[0].set_requires_grad(false);  // frozen parameters count
   fsdp::wrap(model, policy, {.mesh = t.world().mesh()});
   t.check(asked ==
               "module.0 36; module.1.0 80; module.1.1 272; module.1 272; module.2 68; "
@@ -225,10 +224,12 @@ TESSERA_RANK_TEST_WITH("fsdp wrap: ignored modules and parameters", "[fsdp]", (k
   const fsdp::WrapPolicy policy =
       fsdp::wrap_if([&asked](const fsdp::WrapCandidate& c) -> fsdp::WrapAnswer {
         asked += c.name + " " + std::to_string(c.free_elements) + "; ";
-        if (c.name == "module.1") return fsdp::FullyShardOptions{};  // ignores what the call does
+        if (c.name == "module.1")
+          return fsdp::FullyShardOptions{};  // ignores the modules that
+                                             // wrap() ignores
         return c.name == "module.2";
       });
-  NestedWrappedModule elsewhere;  // not in the tree: harmless
+  NestedWrappedModule elsewhere;  // not in the model: has no effect
   fsdp::wrap(model, policy,
              {.mesh = t.world().mesh(),
               .ignored_parameters = {model.get_parameter("module.2.bias")},

@@ -1,4 +1,4 @@
-// Policies under mixed precision: batch norms become groups of their own that compute in the stored
+// Policies with mixed precision: batch norms become groups of their own that compute in the stored
 // dtype.
 
 #include <catch2/catch.hpp>
@@ -57,7 +57,7 @@ TESSERA_RANK_TEST("fsdp wrap: with mixed precision batch norms are groups withou
   backward(sum(square((*model)(Variable(random_rows(4, 5, DType::kF32, 1))))));
   const std::vector<DType> expected = {DType::kBF16, DType::kF32, DType::kF32, DType::kBF16};
   t.check(weights == expected, "weights of another dtype than linear layers bf16 and norms f32");
-  // Norms take what they are given and answer it.
+  // Norms return the dtype of their argument.
   t.check(results == std::vector<DType>(4, DType::kBF16), "a layer answered another dtype");
   for (const char* name : {"0.1.running_mean", "1.1.running_var"}) {
     const Tensor statistics = model->get_buffer(name).tensor();

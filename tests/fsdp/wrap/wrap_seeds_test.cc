@@ -1,5 +1,5 @@
-// Wrapping the seeds' models: encoder and decoder layers by type, and a trained, sharded model that
-// becomes part of another.
+// Wrapping models of PyTorch's FSDP tests: encoder and decoder layers by type, and a trained,
+// sharded model that becomes part of another.
 
 #include <fmt/format.h>
 
@@ -34,7 +34,7 @@ fsdp::WrapPolicy transformer_layers() {
   return fsdp::wrap_types<nn::TransformerEncoderLayer, nn::TransformerDecoderLayer>();
 }
 
-/// What a step records, and its loss's bits.
+/// The records of a step, and its loss's bits.
 std::string step_of(RankTest& t, TransformerWithSharedParams& model) {
   model.initialize({.seed = 0});
   const std::vector<Variable> input = model.get_input(default_device(), t.rank());
