@@ -211,10 +211,10 @@ class Handle {
   /// Unset: the implicit rule. A group of several modules is listed as its first module.
   std::optional<std::vector<nn::Module*>> modules_to_forward_prefetch() const;
   std::optional<std::vector<nn::Module*>> modules_to_backward_prefetch() const;
-  std::int64_t slot_bytes()
-      const;  ///< gradient slots of all trainable parameters, padding included
-  std::int64_t gathered_bytes() const;  ///< gathered memory of the group, alignment and padding
-                                        ///< included
+  /// Bytes of all trainable parameters' gradient slots, padding included.
+  std::int64_t slot_bytes() const;
+  /// Bytes of the group's gathered memory, alignment and padding included.
+  std::int64_t gathered_bytes() const;
   /// Bytes that all groups of the tree copied on this rank so far, by cause.
   CopyCounters copies() const;
 

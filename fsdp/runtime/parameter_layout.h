@@ -37,9 +37,8 @@ class ParameterLayout {
   int replica() const { return is_cut_twice() ? axes_[1].rank : 0; }
 
   std::int64_t rows() const { return rows_; }  ///< rows of value() along the sharded dim
-  std::int64_t chunk_rows() const {
-    return chunk_rows_;
-  }  ///< rows of one chunk of the shard axis, padded
+  /// Rows of one chunk of the shard axis, padded.
+  std::int64_t chunk_rows() const { return chunk_rows_; }
   std::int64_t local_rows() const { return local_rows_; }  ///< real rows of local()
   /// Rows of local() with padding.
   std::int64_t padded_local_rows() const { return padded_local_rows_; }

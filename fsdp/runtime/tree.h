@@ -79,8 +79,8 @@ class Tree : public std::enable_shared_from_this<Tree> {
 
   std::shared_ptr<CommContext> comm_;
   std::vector<ModuleState*> states_;  ///< pre-order, each once; [0] is the root
-  std::vector<ModuleState*>
-      running_;  ///< modules with a group that are inside forward or backward; innermost last
+  /// Modules with a group that are inside forward or backward; innermost last.
+  std::vector<ModuleState*> running_;
   ModuleState* forward_root_ = nullptr;
   bool in_backward_pass_ = false;
   bool checked_parameters_ = false;

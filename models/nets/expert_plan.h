@@ -42,13 +42,13 @@ BatchCounts batch_counts(std::span<const std::int64_t> of_ranks, int ranks, int 
 struct ExpertPlan {
   std::vector<std::int64_t> rows = {};  ///< the choice of each row: token * top_k + choice number
   std::vector<std::int64_t> sent = {};  ///< number of rows of each expert, over all experts
-  std::vector<std::int64_t> demand =
-      {};                         ///< choices of each expert over the batch, including dropped ones
+  /// Choices of each expert over the batch, including dropped ones.
+  std::vector<std::int64_t> demand = {};
   std::int64_t batch_tokens = 0;  ///< of all ranks that share the batch
 };
 
-/// `capacity_factor` 0: every choice is a row. Otherwise an expert has at most ceil(capacity_factor
-/// * batch tokens * top_k / n_experts) rows over the whole batch.
+/// `capacity_factor` 0: every choice is a row. Otherwise an expert has at most
+/// ceil(capacity_factor * batch tokens * top_k / n_experts) rows over the whole batch.
 ExpertPlan plan_experts(const ExpertChoices& choices, const BatchCounts& counts,
                         double capacity_factor);
 

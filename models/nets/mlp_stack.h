@@ -27,8 +27,8 @@ Activation activation_named(std::string_view name);
 
 struct MlpOptions {
   std::int64_t in = 784;
-  std::vector<std::int64_t> hidden = {256,
-                                      128};  ///< features after each block; empty: only the head
+  /// Features after each block; empty: only the head.
+  std::vector<std::int64_t> hidden = {256, 128};
   std::int64_t classes = 10;
   Activation activation = Activation::kGelu;
   DType dtype = DType::kF32;

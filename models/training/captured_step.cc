@@ -49,8 +49,8 @@ PassLosses CapturedStep::run(const BatchShare& share, const std::vector<Tensor>&
                              const std::function<PassLosses()>& body) {
   unseen_ = {};
   const Shape shape{.share = share, .inputs = inputs};
-  // The graph assumes that there are no gradients. If there are some, the step runs without the
-  // graph and adds to them.
+  // The graph can only run while no parameter has a gradient. Otherwise the step runs without it
+  // and adds to the existing gradients.
   const bool is_fresh = has_no_gradients();
   if (is_fresh && captured_ != nullptr && captured_->shape.equals(shape)) {
     last_.reset();
