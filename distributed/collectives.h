@@ -5,7 +5,7 @@
 ///
 /// Each is asynchronous: it is issued on the calling thread's current stream; the Work that it
 /// answers orders what other streams and the host do after it. On an inline stream it is complete
-/// when the call returns. Reductions combine in rank order, so every transport gives the same bits.
+/// when the call returns. Reductions combine in rank order, so all transports but NCCL give the same bits.
 /// All dtypes; kAverage and premul_sum need a floating one. Throws InvalidArgument for members that
 /// are not contiguous, differ in dtype or device, are on a device that the group does not carry,
 /// have extents that do not fit, or share memory that the call writes; CollectiveError and
