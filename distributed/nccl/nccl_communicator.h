@@ -3,9 +3,9 @@
 /// A communicator of NCCL, without NCCL's header: non-blocking, on explicit streams only. Private
 /// to this folder and the NCCL process group.
 ///
-/// One rank's thread issues; another thread may ask for the state and abort at any time, while the
-/// communicator connects too. No call waits longer than NCCL needs to answer "not yet": who waits
-/// polls, and looks at deadlines and aborts between.
+/// One thread of the rank issues collectives; another thread may query the state and abort at any
+/// time, also while the communicator connects. No call blocks longer than NCCL needs to return "in
+/// progress": callers poll, and check deadlines and aborts between polls.
 
 #include <array>
 #include <chrono>
@@ -27,7 +27,8 @@ struct ncclComm;
 
 namespace tessera::distributed {
 
-/// What NCCL reported. Its text is complete; who knows the collective makes an Error of it.
+/// A failure that NCCL reported. The text is complete; callers that know the collective turn it
+/// into an Error with the collective's name.
 class NcclFailure : public std::runtime_error {
  public:
   NcclFailure(NcclOutcome outcome, const std::string& text)
@@ -75,8 +76,8 @@ class NcclCommunicator {
   int size() const { return options_.size; }
   int device() const { return options_.device; }
 
-  /// False while a call, connecting included, is under way. Throws NcclFailure for what NCCL
-  /// reports, also of work on the GPU; NcclAborted.
+  /// False while a call, including connecting, is in progress. Throws NcclFailure for failures that
+  /// NCCL reports, including those of work on the GPU, and NcclAborted.
   bool is_ready();
 
   /// Ends what is under way on the host and on the GPU, of all of them together: one after the

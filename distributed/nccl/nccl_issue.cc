@@ -28,7 +28,7 @@ std::byte* in_place(const ResolvedMember& member) {
 
 }  // namespace
 
-// Members that travel through one buffer.
+// Members that are sent through one buffer.
 struct NcclIssue::Packed {
   std::vector<std::size_t> members;
   std::int64_t elements;  // of a part

@@ -21,7 +21,7 @@ std::string id_key(const NcclTeam& team) { return "nccl id " + team.key; }
 std::string came_key(const NcclTeam& team, std::size_t place) {
   return fmt::format("nccl came {} {}", team.key, place);
 }
-// A key gets its value once, so questions have numbers, and each has its own answers.
+// The value of a key is written once, so questions are numbered and each has its own replies.
 std::string question_key(int question) { return fmt::format("nccl question {}", question); }
 std::string answer_key(int question, int rank) {
   return fmt::format("nccl answer {} {}", question, rank);
@@ -100,8 +100,8 @@ std::optional<std::string> NcclPeers::failure() noexcept {
   return ask_quietly([&] { return store_->get(kFailed); });
 }
 
-// The number of an equal question, or the first that nobody asks under. What this rank has answered
-// already is left alone: others have too, and may have come further since.
+// Returns the number of an equal question, or the first unused number. Skips questions that this
+// rank has replied to: other ranks have replied too, and may have issued more since.
 int NcclPeers::ask(const std::string& question) {
   int number = 0;
   {
@@ -120,7 +120,7 @@ std::vector<int> NcclPeers::not_arrived(const NcclTeam& team, std::uint64_t sequ
     const int question = ask(question_text(team.key, sequence));
     std::vector<std::string> keys;
     for (const int rank : team.ranks) keys.push_back(answer_key(question, rank));
-    // Others ask too, and wait for this rank's answers meanwhile.
+    // Other ranks ask too, and meanwhile wait for this rank's replies.
     const auto deadline = std::chrono::steady_clock::now() + kForAnswers;
     do {
       answer();

@@ -1,12 +1,12 @@
 #pragma once
 
-/// What ranks that are connected by NCCL tell each other through the store: names to connect under,
-/// failures, who has come how far. NCCL itself says nothing of the kind, and a rank that is gone or
-/// late leaves the others waiting. Needs neither NCCL nor a GPU. Private to this folder and the
-/// NCCL process group.
+/// What ranks connected by NCCL tell each other through the store: names to connect under,
+/// failures, and the last collective that each rank has issued. NCCL exchanges none of these, and a
+/// rank that has died or is late leaves the others waiting. Needs neither NCCL nor a GPU. Private
+/// to this folder and the NCCL process group.
 ///
-/// Thread-safe. What the store throws (a server that is gone) is thrown where somebody connects;
-/// elsewhere it is taken for no news.
+/// Thread-safe. Errors of the store (its server has died) are thrown while connecting; elsewhere
+/// they are ignored, as if there were no news.
 
 #include <chrono>
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace tessera::distributed {
 
-/// Some of the ranks that share a store, under a key that no other team has.
+/// Some of the ranks that share a store, under a key of their own: the ranks of one communicator.
 struct NcclTeam {
   std::string key{};
   std::vector<int> ranks{};  ///< in the world, by place
@@ -35,7 +35,7 @@ class NcclPeers {
   NcclPeers(std::shared_ptr<Store> store, int rank);
 
   // ---- connecting ----
-  /// The team's place 0 gives the name.
+  /// Rank 0 of the communicator publishes the name.
   void give_id(const NcclTeam& team, const std::string& id);
   /// Nothing: it has not been given within `timeout`.
   std::optional<std::string> take_id(const NcclTeam& team, std::chrono::milliseconds timeout);
@@ -45,20 +45,20 @@ class NcclPeers {
   std::vector<int> absent(const NcclTeam& team);
 
   // ---- while collectives run ----
-  /// This rank has issued the team's collective with this number.
+  /// Records that this rank has issued the communicator's collective with this number.
   void note_issued(const NcclTeam& team, std::uint64_t sequence);
   /// Gives the run up, with a reason for the others; only the first one counts.
   void tell_failure(const std::string& reason) noexcept;
   std::optional<std::string> failure() noexcept;
-  /// Who of the team has not issued a collective: asks all, and gives those that watch one a moment
-  /// to answer, less where somebody gives the run up. Several ranks may ask, each what it wants to
-  /// know: who waits for answers gives them.
+  /// Returns the ranks of the communicator that have not issued the collective. Posts a question in
+  /// the store and waits briefly for replies from the ranks that are watched; returns early if the
+  /// run is aborted. Several ranks may ask at once: a waiting rank also replies to the others.
   std::vector<int> not_arrived(const NcclTeam& team, std::uint64_t sequence) noexcept;
-  /// Answers such questions, where there are new ones. To be called every now and then.
+  /// Replies to new questions. Call it regularly.
   void answer() noexcept;
-  /// This rank issues nothing more for the team.
+  /// Records that this rank issues nothing more for the communicator.
   void leave(const NcclTeam& team) noexcept;
-  /// A rank of the team that has left without having issued the collective.
+  /// Returns a rank of the communicator that has left without having issued the collective.
   std::optional<int> left_before(const NcclTeam& team, std::uint64_t sequence) noexcept;
 
  private:
@@ -68,7 +68,7 @@ class NcclPeers {
   const std::shared_ptr<Store> store_;
   const int rank_;
   std::mutex mutex_;
-  std::map<std::string, std::uint64_t> issued_;  // by key of the team: the last number
+  std::map<std::string, std::uint64_t> issued_;  // last number, by key
   int answered_ = 0;                             // questions, in the order of their numbers
 };
 

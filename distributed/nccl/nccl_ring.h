@@ -29,7 +29,7 @@ class NcclRing {
   NcclRing& operator=(const NcclRing&) = delete;
 
   std::size_t slot_bytes() const { return slot_bytes_; }
-  /// The next slot, for what is issued on `stream` from here on.
+  /// The next slot, for work that is issued on `stream` from here on.
   std::byte* take(const Stream& stream);
   /// What was issued on `stream` so far has used the slot that was taken last.
   void used(const Stream& stream);

@@ -32,8 +32,8 @@ enum class NcclReduction : std::uint8_t {
 /// and maxima of floats are ours, since a NaN wins here and loses there.
 NcclReduction nccl_reduction(const ReduceOp& op, DType dtype, int ranks);
 
-/// Parts below this many bytes travel together where there are at least two: the copies there and
-/// back cost less than the calls. Not measured yet.
+/// Parts smaller than this many bytes are packed into one message if there are at least two of
+/// them: the copies into and out of the buffer cost less than the calls. Not measured yet.
 inline constexpr std::size_t kNcclPackedPart = std::size_t{128} << 10;
 
 /// The members of one call by the way they take, as indices in their order.

@@ -81,7 +81,7 @@ void NcclSession::check(const ResolvedCollective& call) {
   throw_aborted(call, given_up_text(reason));
 }
 
-// Whoever connects is not watched, so it looks itself.
+// A rank that is connecting is not watched, so it checks by itself.
 void NcclSession::look_around(const ResolvedCollective& call) {
   check(call);
   if (const auto failure = peers_.failure()) {
@@ -238,7 +238,7 @@ void NcclSession::abort_apart(Ended& ended) {
   try {
     aborter_ = std::thread([kept = ended.communicators]() mutable {
       const cuda::RelaxedCapture relaxed;             // others may capture
-      const NcclCommunicators all = std::move(kept);  // the last who holds one ends it here
+      const NcclCommunicators all = std::move(kept);  // its last owner ends it here
       NcclCommunicator::abort_all(all);
     });
   } catch (const std::exception&) {

@@ -34,7 +34,8 @@ namespace tessera::distributed {
 
 using NcclCommunicators = std::vector<std::shared_ptr<NcclCommunicator>>;
 
-/// A collective that is under way on a stream, or those of a team in a replay of a CUDA graph.
+/// A collective in progress on a stream, or all collectives of a communicator in one replay of a
+/// CUDA graph.
 struct NcclWork {
   std::shared_ptr<const NcclTeam> team;
   CollectiveSite site;
@@ -64,10 +65,11 @@ class NcclSession : public std::enable_shared_from_this<NcclSession> {
 
   const NcclOptions& options() const { return options_; }
 
-  /// Throws CollectiveAborted once the session has been given up.
+  /// Throws CollectiveAborted if the session has been aborted.
   void check(const ResolvedCollective& call);
-  /// A communicator for each team, connected; all members of a team call it for it. Throws
-  /// TimeoutError naming who did not come, CollectiveAborted, and what NCCL reports.
+  /// A connected communicator for each entry of `teams`; all ranks of an entry call this for it.
+  /// Throws TimeoutError naming the ranks that did not connect, CollectiveAborted, and failures of
+  /// NCCL.
   NcclCommunicators connect(std::span<const NcclTeam> teams, const ResolvedCollective& call);
   /// Registered memory of a communicator; all ranks of it call it alike. Throws as connect().
   std::vector<std::byte*> allocate_slots(const std::shared_ptr<NcclCommunicator>& communicator,
@@ -76,11 +78,11 @@ class NcclSession : public std::enable_shared_from_this<NcclSession> {
   /// connect().
   void issue(const NcclCommunicators& communicators, const ResolvedCollective& call,
              const std::function<void()>& calls);
-  /// From the issue of a collective on. With `replays` nothing runs yet: from then on its replays
-  /// are watched, the oldest one at a time, until the graph or the team is gone.
+  /// Watches a collective from its issue on. With `replays` nothing runs yet: from then on its
+  /// replays are watched, the oldest one at a time, until the graph or the communicator ends.
   void watch(NcclWork work);
-  /// Returns when nothing that was watched for the team is under way; its graphs are refused from
-  /// here on, and the rank has left it.
+  /// Returns when no watched work of the communicator is in progress. From here on its graphs are
+  /// rejected, and this rank has left it.
   void finish(const NcclTeam& team) noexcept;
   void note_issued(const NcclTeam& team, std::uint64_t sequence) {
     peers_.note_issued(team, sequence);
@@ -108,25 +110,26 @@ class NcclSession : public std::enable_shared_from_this<NcclSession> {
   void hear_of_peers(const NcclFailure& failure);
   [[noreturn]] void throw_late(std::span<const NcclTeam> teams, const ResolvedCollective& call);
   std::string reason_of(const std::exception& error, const ResolvedCollective& call);
-  // Makes of what `work` throws an Error that knows the call, and gives the session up.
+  // Turns an exception of `work` into an Error that names the call, and aborts the session.
   void guarded(const ResolvedCollective& call, const std::function<void()>& work);
   // `reason`: as it reads on other ranks. `culprit`: fails with `error`, the others with echoes;
   // null: all of them do.
   void give_up(const std::string& reason, const NcclWork* culprit,
                const std::exception_ptr& error) noexcept;
 
-  // Fails what is under way and refuses graphs. Nothing: all of it was given up before.
+  // Fails the work in progress and rejects graphs. Returns nothing if it was all aborted before.
   std::optional<Ended> end_works(const std::string& reason, const NcclWork* culprit,
                                  const std::exception_ptr& error);
   void abort_apart(Ended& ended);
   void refuse_graphs(const NcclTeam& team);
 
   void run_watch();
-  // Work that is done leaves the list; where NCCL says that it went wrong, all is given up.
+  // Removes finished work from the list. If NCCL reports a failure, aborts everything.
   void settle();
   void be_witness_on(const Stream& stream);
   std::function<bool()> witness();
-  // Adds to what is watched in replays of its graph; true: the first of its team in it. Lock held.
+  // Adds the work to that of its graph's replays; true for the first of its communicator. Lock
+  // held.
   bool add_captured(NcclWork&& work);
   // Replays that have been issued since become work. Lock held.
   void follow_replays();
@@ -147,7 +150,7 @@ class NcclSession : public std::enable_shared_from_this<NcclSession> {
   std::set<std::uint64_t> witnessed_;  // streams whose host waits ask this session
   bool stop_ = false;
   Clock::time_point next_look_at_peers_{};  // the watch's own
-  std::thread aborter_;  // of who has given it up, before others can end the session
+  std::thread aborter_;  // aborts the communicators, before other threads can end the session
   std::thread watcher_;
 };
 

@@ -66,7 +66,7 @@ void NcclSession::watch(NcclWork work) {
     }
   }
   if (is_first_of_graph) replays->add_witness(witness());
-  check(call);  // given up between the issue and here
+  check(call);  // aborted since the issue
 }
 
 std::function<bool()> NcclSession::witness() {
@@ -121,13 +121,13 @@ void NcclSession::finish(const NcclTeam& team) noexcept {
       changed_.wait_for(lock, kShortTick);
     }
   } catch (...) {
-    // The GPU takes no more work: the watch gives up what ran there.
+    // The GPU accepts no more work: the watchdog aborts the work that ran there.
   }
   refuse_graphs(team);
   peers_.leave(team);
 }
 
-// Of a team that ends: its communicators wait for them.
+// A group ends: its communicators wait for the work.
 void NcclSession::refuse_graphs(const NcclTeam& team) {
   Works graphs;
   {
@@ -174,7 +174,7 @@ void NcclSession::settle() {
       failed.reset();
     }
   } catch (const NcclAborted&) {
-    return;  // given up meanwhile
+    return;  // aborted meanwhile
   } catch (const NcclFailure& known) {
     failure = known;
   }
@@ -217,7 +217,7 @@ void NcclSession::look() {
       look_at(*work);
     }
   } catch (const NcclAborted&) {
-    // Given up meanwhile.
+    // Aborted meanwhile.
   } catch (const std::exception& error) {
     if (!work) return give_up(reason_of(error, {}), nullptr, nullptr);  // it follows no replays
     work->ticket.note(FlightState::kFailed);
@@ -244,7 +244,7 @@ void NcclSession::look_at(const NcclWork& oldest) {
 void NcclSession::look_at_peers(const NcclWork& oldest, const ResolvedCollective& call) {
   if (const auto failure = peers_.failure()) return give_up(*failure, nullptr, nullptr);
   peers_.answer();
-  // Who leaves has done its replays, and may be done with a long one before this rank.
+  // A rank that leaves has finished its replays, perhaps a long one earlier than this rank.
   if (oldest.replays != nullptr) return;
   std::optional<int> left;
   if (!oldest.is_exchange()) {
@@ -271,7 +271,7 @@ void NcclSession::check_deadline(const NcclWork& work, const ResolvedCollective&
   const std::vector<int> missing =
       work.is_exchange() ? work.peers : peers_.not_arrived(*work.team, work.site.sequence);
   if (work.done->reached()) return;
-  // Who has given up answers nothing, and is not missing.
+  // A rank that has aborted does not reply, and is not missing.
   if (const auto failure = peers_.failure()) return give_up(*failure, nullptr, nullptr);
   throw_timeout(call, missing.empty()
                           ? fmt::format("timed out after {:g} s: all ranks have issued it, and it "

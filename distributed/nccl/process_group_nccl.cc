@@ -64,7 +64,7 @@ class NcclGroup final : public ProcessGroup {
  private:
   Device device() const { return {DeviceType::kCuda, session_->options().device}; }
 
-  // The host waits, as others' barriers let it: a sum over nothing that anybody reads.
+  // The host waits, as in the other transports' barriers: all-reduces a value that is not read.
   void run_barrier(const Collective& call) {
     const Stream& stream = current_stream(device());
     Block byte = Block::take(1, stream, MemoryCategory::kCommunication);

@@ -58,9 +58,9 @@ struct NcclOptions {
 /// Whether this build has NCCL.
 bool has_nccl();
 
-/// Connects nobody yet. A rank that destroys its groups has left when what it issued is done; where
-/// an exception destroys them, they are aborted. Throws InvalidArgument for options that cannot be,
-/// DeviceError in a build without NCCL and for a GPU that is missing.
+/// Does not connect yet. A rank that destroys its groups has left when the work that it issued is
+/// done; if an exception destroys them, they are aborted. Throws InvalidArgument for invalid
+/// options, DeviceError in a build without NCCL and for a GPU that does not exist.
 std::shared_ptr<ProcessGroup> make_nccl_group(const std::string& name, const NcclOptions& options);
 
 }  // namespace tessera::distributed

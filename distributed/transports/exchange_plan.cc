@@ -83,7 +83,7 @@ class Planner {
   }
 
   static bool is_small(const Piece& piece) { return piece.bytes < kPackedPartBytes; }
-  // The bytes of the pieces that travel together; 0 when packing would not pay.
+  // Bytes of the pieces that are packed into one message; 0 if packing would not pay.
   static std::size_t packed_bytes(const std::vector<Piece>& pieces) {
     std::size_t count = 0, total = 0;
     for (const Piece& piece : pieces) {
@@ -135,8 +135,8 @@ class Planner {
       plan_.receives.push_back({peer, pack, packed, 0, row_terms_from(peer)});
   }
 
-  // Receives pieces of these sizes into staging; small ones lie there as they travelled. Answers
-  // where each one is.
+  // Receives pieces of these sizes into staging; small ones lie there in the order of the message.
+  // Returns the place of each piece.
   std::vector<const void*> receive_staged(int peer, const std::vector<Piece>& sizes) {
     const std::size_t packed = packed_bytes(sizes);
     std::byte* pack = packed > 0 ? stage(packed) : nullptr;

@@ -43,7 +43,7 @@ struct ExchangePlan {
   std::vector<OrderedReduction> reductions{};  ///< behind the copies
 };
 
-/// Members whose part for one peer is smaller travel together in one message.
+/// Parts of members for one peer that are smaller than this are packed into one message.
 inline constexpr std::size_t kPackedPartBytes = 16 * 1024;
 
 /// Memory that a plan uses between its steps. It belongs to the stream the plan runs on, so it may

@@ -31,8 +31,8 @@ constexpr std::chrono::milliseconds kFarewell{2000};
 // Past the deadline: long enough that a message which did arrive is not taken for a missing one.
 constexpr std::chrono::milliseconds kLastLook{5};
 
-// Streams and groups run side by side: only the tag tells their messages apart. The terms in it
-// keep ranks that disagree from matching, which Gloo would answer by ending the process.
+// Streams and groups run concurrently: only the tag distinguishes their messages. Its components
+// keep ranks that disagree from matching; Gloo would end the process in that case.
 std::uint64_t tag_of(std::uint64_t group, const Transfer& transfer) {
   std::uint64_t terms = (transfer.terms ^ group) * 0x9E3779B97F4A7C15ULL;
   terms ^= terms >> 32;

@@ -36,8 +36,8 @@ class GlooPeer {
   int rank() const { return rank_; }
   State state() const { return state_; }
 
-  /// Looks, without waiting, whether there are news. Answers why the group has failed, if that is
-  /// the news.
+  /// Checks for news without waiting. Returns the reason of a failure of the group, if the news is
+  /// one.
   std::optional<std::string> look();
   /// Sends the last word; once. A peer that has gone already does not matter.
   void say(gloo::Context& context, GlooWord word, const std::string& text) noexcept;

@@ -121,7 +121,7 @@ class GlooStore final : public gloo::rendezvous::Store {
 class BatchScheduling {
  public:
   BatchScheduling() {
-    if (sched_getscheduler(0) != SCHED_OTHER) return;  // what somebody chose stays
+    if (sched_getscheduler(0) != SCHED_OTHER) return;  // the user's choice stays
     is_set_ = sched_setscheduler(0, SCHED_BATCH, &kNoPriority) == 0;
   }
   ~BatchScheduling() {

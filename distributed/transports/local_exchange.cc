@@ -96,7 +96,7 @@ void LocalMeetings::await_letters(const ResolvedCollective& call, std::vector<Le
   }
 }
 
-// Nobody may find a letter that is gone; one that is being read is waited for.
+// No rank may find a letter that is destroyed; if one is being read, its sender waits.
 void LocalMeetings::take_back(const ResolvedCollective& call, std::vector<Letter>& letters,
                               Lock& lock) noexcept {
   for (Letter& letter : letters) {

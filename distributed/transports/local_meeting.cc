@@ -75,7 +75,7 @@ std::shared_ptr<LocalMeetings::Meeting> LocalMeetings::arrive(const ResolvedColl
   try {
     wait_for_peers(*meeting, call, lock);
   } catch (...) {
-    // Nobody may meet a call that is gone. The lock is held, and not all have arrived.
+    // No rank may find a call that is destroyed. The lock is held, and not all have arrived.
     place = nullptr;
     --meeting->arrived;
     throw;

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Where the rank threads of a local group meet: one meeting per collective, found by its sequence
-/// number.
+/// The rendezvous barrier of the rank threads of a local group: one for each collective, found by
+/// its sequence number.
 
 #include <chrono>
 #include <condition_variable>
@@ -23,14 +23,14 @@ namespace tessera::distributed {
 /// Shared by all ranks of a group; thread-safe.
 ///
 /// A collective has three phases: arrive (wait until every rank is there), move (read the peers'
-/// memory), depart (wait until every rank has moved). A rank may give up in the first phase only,
-/// so no memory goes away under a peer that reads it; once all have arrived, the rest takes finite
-/// time. A rank that fails in the second phase departs with the others, and they fail with it.
+/// memory), depart (wait until every rank has moved). A rank may abort in the first phase only, so
+/// no memory is freed while a peer reads it; once all have arrived, the rest takes finite time. A
+/// rank that fails in the second phase departs with the others, and they fail with it.
 ///
-/// On GPUs the same phases order what is issued: ranks meet when they issue, and marks (events) do
-/// for their streams what the meeting does for hosts. Arriving leaves a mark behind everything the
-/// rank's stream held before, which the peers' streams wait for before they read; departing leaves
-/// one behind the moves, which they wait for before they overwrite. No host waits for a GPU.
+/// On GPUs the same phases order the issued work: ranks rendezvous when they issue, and marks
+/// (events) order their streams. Arriving records a mark after all earlier work of the rank's
+/// stream; the peers' streams wait for it before they read. Departing records one after the moves;
+/// the peers' streams wait for it before they overwrite. No host waits for a GPU.
 class LocalMeetings {
  public:
   /// `ranks`: the members' ranks in the world, by place: for errors.
@@ -42,8 +42,8 @@ class LocalMeetings {
   void abort(int rank, const std::string& reason) noexcept;
   /// `rank` takes part in no further collective.
   void leave(int rank) noexcept;
-  /// The meeting place of a sub-group: the same for all who name the same key, while one of them
-  /// holds it.
+  /// The barrier of a sub-group: the same for all ranks that pass the same key, as long as one of
+  /// them holds it.
   std::shared_ptr<LocalMeetings> subgroup(const std::string& key, const std::vector<int>& ranks);
 
  private:
@@ -58,14 +58,14 @@ class LocalMeetings {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  // Exchanges: what a sender has laid out for one receiver. It stays the sender's, who waits until
+  // Exchanges: the tensor that a sender offers to one receiver. The sender owns it, and waits until
   // the receiver has copied it.
   struct Letter {
     const ResolvedCollective* call = nullptr;
     const ResolvedMessage* message = nullptr;
     LocalMark ready{};     // the receiver may read from here on
     LocalMark read{};      // the sender may overwrite from here on
-    bool reading = false;  // from here on the sender may not give up
+    bool reading = false;  // from here on the sender may not abort
     bool done = false;
     std::string refused{};  // what the receiver found wrong
   };
@@ -89,7 +89,7 @@ class LocalMeetings {
   // This rank's share; what went wrong in it, if anything.
   std::exception_ptr move(Meeting& meeting, const ResolvedCollective& call, LocalMover& mover,
                           LocalMark* moved) noexcept;
-  // The first rank that failed in this meeting, -1 for none.
+  // The first rank that failed in this collective, -1 for none.
   int depart(Meeting& meeting, const ResolvedCollective& call, bool failed,
              LocalMark moved) noexcept;
   std::vector<int> missing(const Meeting& meeting) const;  // ranks of this group

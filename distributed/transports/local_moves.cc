@@ -41,8 +41,8 @@ void scatter_member(const Calls& calls, int rank, std::size_t i, LocalMover& mov
   reduce_stretch(calls, {i, rank * part, part}, mine.members[i].output, mover);
 }
 
-// Each rank reduces a stretch of its own and hands it to everyone: nobody else touches that
-// stretch, so it works in place.
+// Each rank reduces a range of its own and copies it to all ranks. No other rank touches that
+// range, so this works in place.
 void all_reduce_member(const Calls& calls, int rank, std::size_t i, LocalMover& mover) {
   const ResolvedCollective& mine = *calls[static_cast<std::size_t>(rank)];
   const std::int64_t size = static_cast<std::int64_t>(calls.size());

@@ -14,8 +14,8 @@ using LocalCalls = std::vector<const ResolvedCollective*>;
 
 class LocalMover;
 
-/// The share of `rank` in moving member i: reads the peers' inputs, writes its own output; in
-/// all_reduce a stretch of everybody's.
+/// The share of `rank` in moving member i: reads the peers' inputs and writes its own output; in
+/// all_reduce, one range of every rank's output.
 void move_member(const LocalCalls& calls, int rank, std::size_t i, LocalMover& mover);
 
 }  // namespace tessera::distributed

@@ -121,7 +121,7 @@ class FakeMove {
   LocalMover& mover_;
 };
 
-// Why a group and its sub-groups were given up. Thread-safe.
+// Why a group and its sub-groups were aborted. Thread-safe.
 class Abort {
  public:
   void set(const std::string& reason) {

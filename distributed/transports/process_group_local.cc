@@ -25,8 +25,8 @@ void perform(LocalMeetings& meetings, const ResolvedCollective& call, LocalMover
   call.ticket.note(FlightState::kDone);
 }
 
-// A rank's part in the meetings of a group: held by its handle and by its queued collectives, so
-// it has left when the last of them is over.
+// A rank's part in the barriers of a group. Its handle and its queued collectives own it, so the
+// rank has left when the last of them is destroyed.
 class Membership {
  public:
   Membership(std::shared_ptr<LocalMeetings> meetings, int rank)
@@ -47,8 +47,8 @@ class LocalGroup final : public ProcessGroup {
   LocalGroup(Identity identity, std::shared_ptr<LocalMeetings> meetings)
       : ProcessGroup(std::move(identity)),
         membership_(std::make_shared<Membership>(std::move(meetings), rank())) {}
-  // A rank that fails takes its sub-groups down with it before anybody hears why. Their ranks must
-  // not report that as the cause.
+  // A rank that fails aborts its sub-groups before any other rank learns why. The ranks of the
+  // sub-groups must not report that as the cause.
   ~LocalGroup() override {
     if (std::uncaught_exceptions() > 0) abort("it has left the group by an exception");
   }

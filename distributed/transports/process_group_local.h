@@ -17,10 +17,11 @@
 
 namespace tessera::distributed {
 
-/// One group per rank, in rank order; each is driven by the thread of its rank. A wait for a peer
-/// that takes longer than `timeout` fails. A rank that destroys its group has left as soon as what
-/// it has queued there is done: who then still needs it fails at once. Where an exception destroys
-/// the group, it is aborted: the exception is the cause, and what the others meet its echo.
+/// One group per rank, in rank order; each is used by the thread of its rank. A wait for a peer
+/// that takes longer than `timeout` fails. A rank that destroys its group has left as soon as the
+/// work that it queued there is done: a rank that still needs it fails at once. If an exception
+/// destroys the group, the group is aborted: the exception is the cause, and failures of other
+/// ranks follow from it.
 std::vector<std::shared_ptr<ProcessGroup>> make_local_groups(
     const std::string& name, int size, std::chrono::milliseconds timeout = kDefaultTimeout);
 
