@@ -19,7 +19,7 @@ namespace {
 
 constexpr auto kRecordBytes = static_cast<std::int64_t>(sizeof(CheckRecord));
 
-// What has come from another rank of the group, and what it is compared with.
+// A record that came from another rank of the group, and the record to compare it with.
 struct Comparison {
   const std::byte* theirs = nullptr;
   int their_rank = 0;  // in the world
@@ -32,8 +32,8 @@ struct Comparison {
   throw_collective_error(call, what);
 }
 
-// The records travel through the group that checked() was given, whatever sub-group they are of:
-// so those of a pair of ranks come in one order.
+// The records are sent through the group that checked() was given, whatever sub-group they belong
+// to: so the records of a pair of ranks arrive in one order.
 class Checked final : public Decorator {
  public:
   // `group` is `root` or a sub-group of it.

@@ -113,7 +113,7 @@ std::vector<Stretch> stretches_of(const Collective& call) {
   return out;
 }
 
-// In place: the small tensor is this rank's part of the large one, which nobody else touches.
+// In place: the small tensor is this rank's part of the large one, which no other rank accesses.
 bool is_own_part(const ProcessGroup& group, const Collective& call, const Stretch& input,
                  const Stretch& output) {
   if (input.index != output.index) return false;

@@ -1,7 +1,7 @@
 #pragma once
 
-/// How many collectives a rank issued while a trace was written, and the bytes that it sent with
-/// them: by kind, group, and who asked.
+/// The number of collectives that a rank issued while a trace was written, and the bytes that it
+/// sent with them: by kind, group, and label.
 ///
 ///     Trace trace;
 ///     {
@@ -13,8 +13,8 @@
 ///     counts.of({.op = "reduce_scatter", .label = "blocks.3"}).bytes_sent
 ///     std::puts(counts.str().c_str());
 ///
-/// A coalesced collective is one. What is sent in an exchange counts as "send", "recv" or
-/// "exchange". For totals since the beginning, without a trace: collective_counters().
+/// A coalesced collective is one. Messages of an exchange count as "send", "recv" or "exchange".
+/// For totals since the beginning, without a trace: collective_counters().
 
 #include <cstdint>
 #include <string>
@@ -30,7 +30,7 @@ namespace tessera::distributed {
 struct CollectiveFilter {
   std::string op = {};     ///< "all_gather", "reduce_scatter", ...; see collective_name()
   std::string group = {};  ///< the process group's name
-  std::string label = {};  ///< who asked: with fsdp, the parameter group's name
+  std::string label = {};  ///< of the caller: with fsdp, the parameter group's name
   /// Also those in groups of one rank, which communicate nothing.
   bool alone = false;
 };

@@ -3,16 +3,17 @@
 /// Collectives over lists of tensors ("coalesced": one operation, one trace record, one wait for
 /// all members).
 ///
-/// Each is asynchronous: it is issued on the calling thread's current stream; the Work that it
-/// answers orders what other streams and the host do after it. On an inline stream it is complete
-/// when the call returns. Reductions combine in rank order, so all transports but NCCL give the same bits.
-/// All dtypes; kAverage and premul_sum need a floating one. Throws InvalidArgument for members that
-/// are not contiguous, differ in dtype or device, are on a device that the group does not carry,
-/// have extents that do not fit, or share memory that the call writes; CollectiveError and
-/// TimeoutError as ProcessGroup::run. all_gather, gather, reduce_scatter and scatter also work in
-/// place: where the smaller tensor is this rank's part of the larger one.
+/// Each is asynchronous: it is issued on the calling thread's current stream. The Work that it
+/// returns orders later work of other streams and of the host after it. On an inline stream it is
+/// complete when the call returns. Reductions combine in rank order, so all transports except NCCL
+/// give the same bits. All dtypes; kAverage and premul_sum need a floating one. Throws
+/// InvalidArgument for members that are not contiguous, differ in dtype or device, are on a device
+/// that the group does not carry, have extents that do not fit, or share memory that the call
+/// writes; CollectiveError and TimeoutError as ProcessGroup::run. all_gather, gather,
+/// reduce_scatter and scatter also work in place: the smaller tensor is then this rank's part of
+/// the larger one.
 ///
-/// `label` names who asks (a parameter group) in errors and traces.
+/// `label` names the caller (a parameter group) in errors and traces.
 
 #include <cstdint>
 #include <memory>

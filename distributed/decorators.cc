@@ -13,7 +13,7 @@
 namespace tessera::distributed {
 namespace {
 
-// What checked() sends for itself around a decorated group is nobody's collective.
+// The messages that checked() sends around a decorated group are not collectives of the user.
 bool is_check(const Collective& call) { return call.channel == Channel::kChecks; }
 
 class Call final : public Decorator {

@@ -1,10 +1,10 @@
 #pragma once
 
-/// Process groups that change another one's behaviour: what tests (and users who debug) put in the
-/// way of collectives. Each owns nothing but shares the group it wraps, keeps its name, rank, size
-/// and transport, and may wrap another decorator. Sub-groups of a decorated group are those of the
-/// group inside; only checked() (checked.h) goes on in them. All throw InvalidArgument for a null
-/// group. The messages of checked() around a decorated group pass it unchanged.
+/// Process groups that change the behaviour of another one, for tests and for debugging. Each
+/// shares the group that it wraps, keeps its name, rank, size and transport, and may wrap another
+/// decorator. Sub-groups of a decorated group are sub-groups of the wrapped group; only checked()
+/// (checked.h) continues in them. All throw InvalidArgument for a null group. The messages of
+/// checked() around a decorated group pass it unchanged.
 
 #include <cstdint>
 #include <functional>
@@ -44,8 +44,8 @@ class Decorator : public ProcessGroup {
 struct CallHooks {
   /// When it is issued, on the host. What it throws reaches the caller, and nothing is issued.
   std::function<void(const Collective&)> before = {};
-  /// Instead of the collective, on the host; false: let it go on. Who answers true has done on the
-  /// current stream what was to be done.
+  /// Called on the host instead of the collective. If it returns true, it has done the collective's
+  /// work on the current stream; if false, the collective runs.
   std::function<bool(const Collective&)> instead = {};
   /// On the collective's stream, behind it: outputs are there. With tensors on a GPU the caller
   /// waits for them and calls it himself. Skipped where it failed or was replaced.
@@ -71,8 +71,8 @@ struct CorruptOptions {
   std::int64_t byte = 0;     ///< of its first output that has so many
   std::uint8_t mask = 0x40;  ///< bits that flip
 };
-/// Flips bits of what one collective brought to this rank, on its stream: what a broken wire or a
-/// race would do. Throws InvalidArgument at that collective when no output has the byte.
+/// Flips bits of one collective's result on this rank, on its stream, as a broken network or a race
+/// would. Throws InvalidArgument at that collective if no output has the byte.
 std::shared_ptr<ProcessGroup> corrupt(std::shared_ptr<ProcessGroup> group,
                                       const CorruptOptions& options);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Who asks for a collective. Header only.
+/// The caller of a collective, for errors and traces. Header only.
 
 #include <string>
 #include <utility>

@@ -74,7 +74,7 @@ struct Collective {
   /// Position among the group's collectives, from 1. Exchanges, in which only some ranks take part,
   /// have 0.
   std::uint64_t sequence = 0;
-  Label label{};          ///< who asks, for errors and traces
+  Label label{};          ///< the caller, for errors and traces
   FlightTicket ticket{};  ///< where the transport notes that it waits for peers and how that ended
 };
 
@@ -83,8 +83,8 @@ const char* collective_name(const Collective& call);
 /// "all_gather #17 (layers.1) of group "world"": for errors. Exchanges have no number.
 std::string site_text(const CollectiveSite& site);
 
-/// A collective given up because something else failed first, here or on a peer: an echo. launch()
-/// reports it only when it knows no better cause.
+/// A collective that was aborted because something else failed first, here or on a peer. launch()
+/// reports it only if it knows no other cause.
 class CollectiveAborted : public CollectiveError {
  public:
   using CollectiveError::CollectiveError;

@@ -12,7 +12,7 @@ namespace tessera::distributed {
 namespace {
 
 std::byte* writable(const Tensor& tensor, const char* op) {
-  // A storage that is filling belongs to the caller, who refills it: that is no overwrite.
+  // A storage that is filling belongs to the caller, which refills it: this is no overwrite.
   const bool filling = tensor.storage().state() == StorageState::kFilling;
   const View view = filling ? fill_view(tensor) : overwrite(tensor, op);
   return view.as<std::byte>();
@@ -151,7 +151,7 @@ ResolvedMember resolve_member(const ProcessGroup& group, const Collective& call,
     member.output = writable(call.outputs[i], op);
     member.count_out = call.outputs[i].numel();
   }
-  // What the root alone holds is so many parts of what all hold.
+  // The tensor that only the root holds consists of one part for each rank.
   if (call.kind == CollectiveKind::kGather) member.count_out = member.count_in * group.size();
   if (call.kind == CollectiveKind::kScatter) member.count_in = member.count_out * group.size();
   return member;

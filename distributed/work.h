@@ -1,7 +1,7 @@
 #pragma once
 
-/// A collective that was issued: when it is done, and what comes after. Nobody needs to keep it:
-/// later work of the stream that the collective was issued on comes after it anyway.
+/// A collective that was issued: when it is complete, and how to order work after it. Callers need
+/// not keep it: later work of the stream that the collective was issued on runs after it anyway.
 ///
 ///     Work gathered;
 ///     {
@@ -37,9 +37,9 @@ class Work {
   /// The host waits until it is done, and rethrows its failure. Throws TimeoutError naming the
   /// collective when that takes longer than `timeout`; it then goes on undisturbed.
   void synchronize(std::optional<std::chrono::milliseconds> timeout = std::nullopt) const;
-  /// Calls `function` when it is done, on its stream, so ahead of what is issued there later; at
-  /// once where that is the caller (inline streams, and where nothing was to do). Skipped when the
-  /// stream has failed. synchronize() does not wait for it: that of the stream does.
+  /// Calls `function` when the collective is complete, on its stream, so before work that is issued
+  /// there later; on inline streams, and if there was nothing to do, at once on the caller. Skipped
+  /// if the stream has failed. synchronize() does not wait for it; the stream's synchronize() does.
   void then(std::function<void()> function) const;
   /// Recorded behind it. Throws StateError for work without a stream.
   const Event& event() const;

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Which GPU each rank of a host computes on, and what carries its tensors. Pure functions of the
-/// options and of what the machine has, but for facts_of_this_host().
+/// The GPU that each rank of a host computes on, and the transport of its tensors. Pure functions
+/// of the options and of the machine's description, except facts_of_this_host().
 
 #include <map>
 #include <string>

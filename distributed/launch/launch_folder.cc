@@ -21,14 +21,14 @@ constexpr const char* kWhere = "launch";
 constexpr const char* kKind = "launch";
 constexpr std::string_view kBegin = "tessera-";
 
-// Not a link, and nobody else's: the folder for temporary files is everybody's.
+// Not a link, and owned by this user: the folder for temporary files is writable by all users.
 bool is_folder_of_mine(const std::string& path) {
   struct stat found = {};
   return ::lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode) &&
          found.st_uid == ::geteuid();
 }
 
-// The lock comes before the marker: a folder that is marked and not locked is in nobody's use.
+// The lock comes before the marker: a folder that is marked and not locked is not in use.
 void remove_abandoned(const fs::path& base) {
   std::error_code error, ignored;
   for (fs::directory_iterator entry(base, error), end; !error && entry != end;

@@ -34,9 +34,9 @@ class NodeGroup {
   /// Whether another node has failed.
   bool failed_elsewhere() const { return failed_; }
 
-  /// This node's ranks have ended, with this failure or well. Tells the others, waits until all
-  /// nodes have ended or one has failed, and answers what to report: empty if all went well. A
-  /// signal to this process ends the waiting.
+  /// Call it when this node's ranks have ended, with this failure or successfully. Tells the other
+  /// nodes, waits until all nodes have ended or one has failed, and returns the text to report:
+  /// empty on success. A signal to this process ends the wait.
   std::string finish(const std::optional<RankFailure>& failure);
 
  private:

@@ -10,7 +10,7 @@
 namespace tessera::distributed {
 namespace {
 
-// Texts of errors say on which rank they were made; whoever reports this failure says it too.
+// Texts of errors name the rank that made them; the report of this failure names it too.
 void leave_out_rank(std::string& text, int rank) {
   const std::string named = fmt::format("] rank {}: ", rank);
   for (std::size_t at = text.find(named); at != std::string::npos; at = text.find(named, at))

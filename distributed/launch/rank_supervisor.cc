@@ -62,7 +62,7 @@ void RankSupervisor::wait(const std::function<bool()>& failed_elsewhere) {
     const bool trouble = anything_wrong() || failed_elsewhere() || signalled;
     if (!trouble_since_ && trouble) {
       trouble_since_ = Clock::now();
-      // Whoever signalled the parent wants an end, not a diagnosis.
+      // A signal to the parent asks for an end, not for a diagnosis.
       if (SignalWatch::received() != 0) *trouble_since_ -= kBeforeTerm;
     }
     if (trouble_since_) escalate();
@@ -75,7 +75,7 @@ void RankSupervisor::reap() {
     if (!child.running) continue;
     const pid_t ended = waitpid(child.pid, &child.status, WNOHANG);
     if (ended == 0 || (ended < 0 && errno == EINTR)) continue;
-    // Where SIGCHLD is ignored, nobody learns the status; then the page has to do.
+    // If SIGCHLD is ignored, the status is lost; the shared-memory block replaces it.
     if (ended < 0) child.status = child.page->done ? 0 : 1 << 8;
     child.running = false;
     child.end_time_ns = monotonic_ns();

@@ -35,7 +35,7 @@ struct ChildStart {
     if (sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN)
       sigaction(signal, &by_default, nullptr);
   }
-  // The parent may have died before prctl: then nobody would ever kill us.
+  // The parent may have died before prctl: then nothing would ever kill this process.
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == start.parent) {
     sigprocmask(SIG_SETMASK, &start.mask, nullptr);
     execve(kSelf, start.argv, start.environment);

@@ -20,9 +20,9 @@ struct StopSignal {
   void ask(int signal);
 };
 
-/// Tells the ranks of the launcher's signal (SignalWatch), where there is one that asks for an end
-/// in order (SIGINT, SIGTERM) and all of these ranks heed it. False where it is left to have its
-/// usual effect.
+/// Forwards the launcher's signal (SignalWatch) to the ranks, if it asks for an orderly end
+/// (SIGINT, SIGTERM) and all of these ranks handle it. Returns false if the signal keeps its
+/// default effect.
 bool hand_on_signal(const std::vector<StopSignal*>& ranks);
 
 /// What a run that ended early reports.

@@ -16,9 +16,9 @@ namespace tessera::distributed {
 
 class World {
  public:
-  /// `ranks_per_node`: neighbours in rank order are on one node; 0: all ranks are. `stop`: what
-  /// this rank has in common with its launcher; null: nobody stops it. Throws InvalidArgument where
-  /// the nodes would have different numbers of ranks.
+  /// `ranks_per_node`: neighbours in rank order are on one node; 0: all ranks are. `stop`: memory
+  /// that this rank shares with its launcher; null: the rank cannot be stopped early. Throws
+  /// InvalidArgument if the nodes would have different numbers of ranks.
   World(std::shared_ptr<ProcessGroup> group, Device device, std::shared_ptr<RankContext> context,
         int ranks_per_node = 0, std::shared_ptr<StopSignal> stop = nullptr);
 

@@ -10,15 +10,15 @@
 /// Ranks are row-major: the last axis joins neighbours. Every rank of a mesh sees its own line
 /// along each axis; ranks that differ in the other coordinates have lines of their own.
 ///
-/// Groups are made where the mesh is: by the constructor, one for each axis, and by flatten(). Both
-/// are called by all ranks in the same order with equal arguments; they do not communicate (see
+/// The constructor makes a process group for each axis, and flatten() one for the new axis. All
+/// ranks call both in the same order with equal arguments; neither communicates (see
 /// ProcessGroup::subgroup). A line of all ranks is the given group itself. Choosing axes makes no
-/// group: a sub-mesh has those of its root. A rank outside the mesh has none and does no work in
-/// it.
+/// group: a sub-mesh has the groups of its root. A rank outside the mesh has none and does no work
+/// in it.
 ///
-/// A shared handle: copies mean the same mesh, and choosing the same axes again gives the same mesh
-/// while somebody holds it. Used by the thread of its rank. Using an undefined mesh throws
-/// InvalidArgument, and so does naming an axis that is not there, with the names that are.
+/// A shared handle: copies refer to the same mesh, and choosing the same axes again returns the
+/// same mesh while a handle to it exists. Used by the thread of its rank. Using an undefined mesh
+/// throws InvalidArgument, and so does an axis that does not exist; the error lists the axes.
 
 #include <cstddef>
 #include <functional>
@@ -107,7 +107,8 @@ class DeviceMesh {
   /// "dp 2, tp 4 over ranks 0,1..7 on cpu".
   std::string str() const;
 
-  /// For make_mesh(): what a floor above made of this mesh, the same for all copies of the handle.
+  /// For make_mesh(): an object that an upper code layer attached to this mesh, the same for all
+  /// copies of the handle.
   std::weak_ptr<const void>& companion() const;
 
  private:

@@ -9,9 +9,9 @@
 
 namespace tessera::distributed {
 
-/// An nn::Mesh whose collectives run on the process groups of `mesh`, labelled "mesh <axis>".
-/// One object per mesh while anybody holds it, so that parameters sharded over the same mesh are
-/// known to be. Throws InvalidArgument for an undefined mesh.
+/// An nn::Mesh whose collectives run on the process groups of `mesh`, labelled "mesh <axis>". One
+/// object per mesh while a handle to it exists, so that parameters sharded over the same mesh can
+/// be recognised. Throws InvalidArgument for an undefined mesh.
 std::shared_ptr<const nn::Mesh> make_mesh(const DeviceMesh& mesh);
 /// The mesh that make_mesh() was given. Undefined for another nn::Mesh, as nn::local_mesh().
 DeviceMesh device_mesh_of(const nn::Mesh& mesh);

@@ -52,8 +52,8 @@ Tensor box_of(Tensor whole, const Box& box) {
   return whole;
 }
 
-// Undoes a cut. Parts travel padded to the largest; as only the last ones are short, the padding
-// comes to lie behind the last real row.
+// Gathers a tensor sharded over an axis. Parts are sent padded to the largest; only the last ones
+// are short, so the padding ends up after the last real row.
 Tensor gathered(const Tensor& part, const Cut& cut, const DeviceMesh& mesh) {
   const std::string& axis = mesh.axes()[cut.axis];
   const int ranks = mesh.size(axis);

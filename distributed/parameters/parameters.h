@@ -48,7 +48,7 @@ nn::ShardSpec shard_spec(const Shape& global_shape, const DeviceMesh& mesh,
 /// twice, and where boxes are cut but it is not said how.
 Placements placements_of(const nn::ShardSpec& spec, const std::vector<std::string>& axes);
 
-/// Undefined for a parameter that nobody sharded.
+/// Undefined for a parameter that is not sharded.
 DeviceMesh mesh_of(const nn::Parameter& parameter);
 /// By axis of mesh_of(); none where that is undefined.
 Placements placements_of(const nn::Parameter& parameter);

@@ -248,7 +248,7 @@ void watch_peer(const Socket& socket) {
   set_option(socket.fd(), IPPROTO_TCP, TCP_KEEPIDLE, 1);   // seconds
   set_option(socket.fd(), IPPROTO_TCP, TCP_KEEPINTVL, 1);  // seconds
   set_option(socket.fd(), IPPROTO_TCP, TCP_KEEPCNT, 4);
-  set_option(socket.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, 5000);  // ms, for what was sent
+  set_option(socket.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, 5000);  // ms, for data already sent
   set_option(socket.fd(), IPPROTO_TCP, TCP_NODELAY, 1);
 }
 

@@ -63,7 +63,7 @@ std::string own_address(const std::string& name);
 /// Only this host can reach it.
 bool is_loopback(const std::string& numeric_address);
 
-/// Ends a connection whose peer does not answer, for instance because its host is gone, after about
+/// Ends a connection whose peer does not reply, for instance because its host is down, after about
 /// five seconds.
 void watch_peer(const Socket& socket);
 

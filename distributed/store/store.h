@@ -20,7 +20,7 @@ class Store {
   virtual bool set(const std::string& key, const std::string& value) = 0;
   /// Nothing for a key without value. Throws Error as set does.
   virtual std::optional<std::string> get(const std::string& key) = 0;
-  /// Returns when all of them have values, or after `timeout`. Answers those that have none. Throws
+  /// Returns when all of them have values, or after `timeout`: the keys that have none. Throws
   /// Error as set does.
   virtual std::vector<std::string> wait(const std::vector<std::string>& keys,
                                         std::chrono::milliseconds timeout) = 0;

@@ -13,7 +13,7 @@ namespace tessera::distributed {
 
 using StoreMessage = std::vector<std::string>;
 
-/// Of one message. A larger one is refused by both sides: anybody may connect.
+/// Largest size of a message. Both sides reject a larger one: any process can connect.
 inline constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 20;
 
 /// Throws InvalidArgument for one that is too large.

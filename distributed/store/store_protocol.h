@@ -1,6 +1,6 @@
 #pragma once
 
-/// The words of the messages between a TcpStore and its server. Requests and their answers:
+/// The words of the messages between a TcpStore and its server. Requests and their replies:
 ///
 ///     hello PROTOCOL RUN NAME    ok, or refused WHY
 ///     set KEY VALUE              ok, or kept

@@ -129,7 +129,7 @@ void TcpStore::send_all(const std::string& bytes) {
   }
 }
 
-// Nothing when no answer comes in time.
+// Empty if no reply comes in time.
 std::optional<StoreMessage> TcpStore::receive(milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
   std::array<char, 4096> bytes{};

@@ -2,10 +2,10 @@
 
 /// A store in one process of a run, which all others reach by TCP: for ranks on several hosts.
 ///
-/// There is neither a password nor encryption. Whoever can connect while the run assembles can read
-/// the ranks' addresses, take a rank's place, or make the run fail. The server listens at the one
-/// address that it is given, closes the port when all expected clients have come, and refuses large
-/// and malformed messages; beyond that the network has to be trusted.
+/// There is neither a password nor encryption. Any process that can connect while the run assembles
+/// can read the ranks' addresses, take the place of a rank, or make the run fail. The server
+/// listens at one given address, closes the port when all expected clients have come, and rejects
+/// large and malformed messages; beyond that the network has to be trusted.
 
 #include <memory>
 #include <mutex>
@@ -35,7 +35,7 @@ class TcpStoreServer {
 
   /// Where it listens, with the port that was picked.
   Endpoint endpoint() const;
-  /// Returns when every client that came has left, or after `timeout`; answers whether all have.
+  /// Returns when every client that came has left, or after `timeout`: true if all have left.
   bool wait_until_left(std::chrono::milliseconds timeout);
 
  private:
@@ -49,7 +49,7 @@ class TcpStore final : public Store {
   struct Options {
     Endpoint at{};       ///< of the server
     std::string run{};   ///< the same as the server's
-    std::string name{};  ///< who this is, for errors; each name comes once
+    std::string name{};  ///< of this client, for errors; each name may connect once
     std::chrono::milliseconds timeout = kDefaultTimeout;  ///< of finding the server
   };
   /// Tries until the server is there. Throws TimeoutError when it does not come, Error when it

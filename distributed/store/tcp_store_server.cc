@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Strangers: how many may be connected, and for how long, without saying who they are.
+// Clients that have not sent their name: how many may be connected, and for how long.
 constexpr int kMostStrangers = 64;
 constexpr milliseconds kIntroduction{10000};
 constexpr milliseconds kAfterRefusedAccept{50};

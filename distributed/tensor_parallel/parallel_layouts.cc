@@ -52,7 +52,7 @@ Variable ParallelLayouts::for_own_work(const Variable& x, const Placement& from)
     if (!prepared.whole.same_as(x)) continue;
     if (prepared.working.defined()) return prepared.working;
     const Variable working = working_copy(prepared);
-    // What was made while grad mode is off is of no use to those who come when it is on.
+    // A Variable made while grad mode is off cannot be used when it is on.
     if (working.requires_grad() == prepared.source.requires_grad()) prepared.working = working;
     return working;
   }

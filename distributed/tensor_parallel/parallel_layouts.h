@@ -37,7 +37,7 @@ class ParallelLayouts {
   /// The sum over the ranks of a gradient of something that all have whole.
   Variable summed_gradient(const Variable& gradient) const;
 
-  /// Remembers how x lies, as long as somebody holds x.
+  /// Remembers the layout of x as long as a handle to x exists.
   void remember(const Variable& x, const Placement& layout);
   /// What is remembered of x, or else `otherwise`.
   Placement layout_of(const Variable& x, const Placement& otherwise) const;

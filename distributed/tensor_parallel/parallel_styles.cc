@@ -36,7 +36,7 @@ void change_arguments(nn::Module& module, Change change) {
       });
 }
 
-// Ahead of the hooks that are there: they see what the module answers its callers.
+// Before the existing hooks: these see the result that the module returns to its callers.
 void change_result(nn::Module& module, Change change) {
   module.register_forward_hook(
       [change = std::move(change)](nn::Module&, const nn::VisitVariables* results) {
@@ -174,7 +174,7 @@ class Apply {
     });
   }
 
-  // The Variables that there is an entry for; as many of both, or it is an error.
+  // The Variables that have an entry. It is an error if the numbers differ.
   template <class Function>
   static void each(const std::vector<std::optional<LayoutChange>>& changes,
                    const nn::VisitVariables& variables, const Function& function) {

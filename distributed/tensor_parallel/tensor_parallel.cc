@@ -54,7 +54,7 @@ std::vector<StyledModule> match(nn::Module& root, const ParallelPlan& plan) {
   return out;
 }
 
-// Notes who gets what; throws where one already has such a style.
+// Notes which module gets which style; throws if a module already has such a style.
 std::map<nn::Module*, GivenStyles> give_styles(const std::vector<StyledModule>& styled) {
   std::map<nn::Module*, GivenStyles> given;
   for (const StyledModule& one : styled) {

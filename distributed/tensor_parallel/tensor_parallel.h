@@ -7,21 +7,22 @@
 ///                                     {"layers.*.down", RowwiseParallel{}}});
 ///     nn::initialize(model, {.seed = 1});      // before or after; the numbers are the same
 ///
-/// A plan names modules by pattern (nn/name_pattern.h) and gives each a style. A style cuts the
-/// module's parameters in place (nn::Parameter::cut), so that each rank allocates, computes with,
-/// updates and saves its part only, and puts collectives of nn/mesh/mesh_ops.h around its forward. The
-/// model's code does not change: layers take their widths from the parts they have.
+/// A plan names modules by pattern (nn/name_pattern.h) and gives each a style. A style shards the
+/// module's parameters permanently (nn::Parameter::cut), so that each rank allocates, computes
+/// with, updates and saves its part only, and adds collectives of nn/mesh/mesh_ops.h around its
+/// forward. The model's code does not change: layers take their widths from the parts that they
+/// have.
 ///
-/// Every Variable is this rank's own tensor. What it is of the whole is a *layout*: Replicate{},
-/// the same on all ranks, or Shard{dim}, equal parts of that dim. The parts of *features* (the last
-/// dim of a column-wise result) follow the rule of torch.chunk and may be uneven or empty; a
-/// row-wise layer takes them as they come, unpadded. What is replicated has a replicated gradient,
-/// and the loss is the same on every rank and counts once. All ranks of the axis get the same
-/// input, or parts of one, and use the same random::StepScope; dropout then drops what it would on
-/// one rank.
+/// Every Variable is this rank's own tensor. Its *layout* relates it to the full tensor:
+/// Replicate{}, the same on all ranks, or Shard{dim}, equal parts of that dim. The parts of
+/// *features* (the last dim of a column-wise result) follow the rule of torch.chunk and may be
+/// uneven or empty; a row-wise layer takes them unpadded. A replicated Variable has a replicated
+/// gradient, and the loss is the same on every rank and counts once. All ranks of the axis get the
+/// same input, or parts of one, and use the same random::StepScope; dropout then drops the same
+/// elements as on one rank.
 ///
-/// Collectives follow from the plan and from which Variables need gradients; never from who has
-/// elements. Collective: forward and backward, by all ranks of the axis.
+/// Collectives follow from the plan and from which Variables need gradients, never from which ranks
+/// have elements. Collective: all ranks of the axis call forward and backward.
 
 #include <optional>
 #include <string>
@@ -34,13 +35,14 @@
 
 namespace tessera::distributed {
 
-/// Styles have in common:
+/// Common options of styles:
 ///
-/// - input_layout: how the input of the module lies. It is brought to what the style needs.
-/// - output_layout: how its result is to lie.
-/// - use_local_output: false has the result's layout remembered: a style that is given that very
-///   Variable starts from the remembered layout, whatever its own input_layout says. (Operations
-///   in between make new Variables, of which nothing is known. PyTorch answers a DTensor here.)
+/// - input_layout: the layout of the module's input. It is converted to the layout that the style
+///   needs.
+/// - output_layout: the layout of the result.
+/// - use_local_output: if false, the layout of the result is remembered. A style that gets this very
+///   Variable starts from the remembered layout, whatever its own input_layout says. (Operations in
+///   between make new Variables, whose layout is unknown. PyTorch returns a DTensor here.)
 
 /// nn::Linear: this rank computes some of the outputs; weight and bias are cut along dim 0. The
 /// input is needed whole: Replicate costs an all-reduce in backward, Shard an all-gather and a

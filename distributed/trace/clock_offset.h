@@ -19,7 +19,7 @@ struct ClockOffset {
   std::int64_t uncertainty = 0;  ///< the error is at most this, or twice this where the offset is 0
 };
 
-/// `clock` answers nanoseconds. Collective; the host waits. 0 on rank 0. Throws what messages
+/// `clock` returns nanoseconds. Collective; the host waits. 0 on rank 0. Throws what messages
 /// throw.
 ClockOffset measure_clock_offset(ProcessGroup& group, const std::function<std::int64_t()>& clock);
 

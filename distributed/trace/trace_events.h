@@ -44,7 +44,7 @@ struct RankEvents {
   std::string collectives;  ///< packed (objects.h): where they are, for the arrows between ranks
 };
 
-/// All work of the trace must have ended; what has not is left out. Throws InvalidArgument for a
+/// All work of the trace must have ended; unfinished work is left out. Throws InvalidArgument for a
 /// trace that is not timed.
 RankEvents rank_events(const Trace& trace, const TraceView& view);
 

@@ -163,7 +163,7 @@ class WorkWriter {
             (work.name == "wait" || work.name == "event.wait"));
   }
 
-  // What has no times: on a GPU, on the null device, a read by the host.
+  // Work without times: on a GPU, on the null device, a read by the host.
   template <class Record>
   void mark(const Record& what, const std::string& name, std::size_t record) {
     if (shown_.contains(record)) return;

@@ -42,8 +42,9 @@ struct TracedCollective {
   std::int64_t begin = 0;  ///< as written, nanoseconds
 };
 
-/// Writes all work, marks for kernels that no CPU stream ran, and arrows from what came before an
-/// event to what waited for it. Answers the collectives, but for those between two ranks only.
+/// Writes all work, marks for kernels that no CPU stream ran, and arrows from the work before an
+/// event to the work that waited for it. Returns the collectives, except those between two ranks
+/// only.
 std::vector<TracedCollective> write_work(const Trace& trace, TraceEventWriter& writer, int rank);
 
 }  // namespace tessera::distributed

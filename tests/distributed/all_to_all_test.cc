@@ -97,7 +97,7 @@ void run_all(RankTest& t) {
   for (const std::vector<std::int64_t>& widths :
        std::vector<std::vector<std::int64_t>>{{1}, {}, {0}, {3}, {3, 0, 5000, 1, 2}})
     exchange_uneven<T>(t, widths, 1);
-  exchange_uneven<T>(t, {3, 1}, 0);  // nobody sends anything
+  exchange_uneven<T>(t, {3, 1}, 0);  // no rank sends anything
   exchange_uneven<T>(t, {700}, 11);
 }
 

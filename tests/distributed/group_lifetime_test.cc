@@ -55,7 +55,7 @@ TESSERA_RANK_TEST_WITH("work outlives its tensors, group and stream", "[lifetime
   t.check(work.is_done(), "not done");
 }
 
-// The rank's sub-groups end before its exception reaches anybody.
+// The rank's sub-groups end before its exception reaches any other rank.
 TESSERA_RANK_TEST_WITH("a rank that throws with sub-groups in scope is the failure", "[lifetime]",
                        {.worlds = {3}, .expect_failure = "rank 1: the reason"}) {
   const Group group = t.group().subgroup(all_of(t));

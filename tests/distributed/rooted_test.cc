@@ -152,7 +152,7 @@ Tensor reduced_in_f32(int size, std::int64_t count, DType dtype, const ReduceOp&
 }
 
 TESSERA_RANK_TEST("16-bit floats are combined in f32 and rounded once", "[rooted]") {
-  // Few elements travel packed, many by themselves.
+  // Few elements are sent packed, many by themselves.
   for (const std::int64_t rows : {5, 9001}) {
     for (DType dtype : {DType::kBF16, DType::kF16}) {
       const std::int64_t count = rows * t.size();

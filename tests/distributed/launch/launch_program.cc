@@ -85,7 +85,7 @@ void kills_itself(World& world) {
   steps(world, 100000);
 }
 
-// Prints who is who and steps until it is stopped.
+// Prints the ranks and their processes, and steps until it is stopped.
 void runs_on(World& world) {
   say(fmt::format("pid {} {}", world.rank(), getpid()));
   steps(world, 1000000);
@@ -106,7 +106,7 @@ void stops(World& world) {
   }
 }
 
-// Heeds signals and then does nothing about them.
+// Accepts signals and then does nothing about them.
 void heeds_in_vain(World& world) {
   world.heed_stop_signals();
   say(fmt::format("pid {} {}", world.rank(), getpid()));

@@ -21,7 +21,7 @@ namespace {
 using Catch::Matchers::Contains;
 using Clock = std::chrono::steady_clock;
 
-// Sends the signal when every rank has said that it heeds one.
+// Sends the signal when every rank has printed that it handles one.
 void signal_all_heeding(Program& program, int ranks, int signal, pid_t to) {
   for (int rank = 0; rank < ranks; ++rank) program.pid_of_rank(rank);
   kill(to, signal);

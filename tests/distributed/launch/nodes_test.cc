@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 void sleep_ms(int count) { std::this_thread::sleep_for(std::chrono::milliseconds(count)); }
 
-// That nobody uses now.
+// A port that is not in use.
 int free_port() { return TcpStoreServer({.at = {.host = "127.0.0.1"}}).endpoint().port; }
 
 // The nodes of a run, all on this host or each in a namespace of its own.

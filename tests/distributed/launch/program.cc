@@ -70,7 +70,7 @@ Program::Program(const std::string& arguments, const std::string& through) {
   REQUIRE(mkdtemp(pattern.data()) != nullptr);
   folder_ = pattern;
   fs::create_directory(folder_ / "tmp");
-  // The token finds the processes of this run again, whoever their parent is.
+  // The token identifies the processes of this run, whatever their parent is.
   std::istringstream line(fmt::format("{} {} {} --token={}", through, kProgram, arguments,
                                       folder_.filename().string()));
   std::vector<std::string> words;

@@ -63,8 +63,8 @@ std::vector<MeshPlace> all_places(const std::vector<int>& shape) {
   return out;
 }
 
-// All parts are what the lists say; every element is held as often as it is replicated; nothing is
-// larger than the padded shape, and offsets are in bounds. Answers what is wrong.
+// All parts are as the lists say; every element is held as often as it is replicated; nothing is
+// larger than the padded shape, and offsets are in bounds. Returns the differences.
 std::string wrong(const Shape& global, const Placements& placements, const std::vector<int>& mesh) {
   std::map<Indices, int> holders;
   const Shape padded = padded_shape(global, placements, mesh);

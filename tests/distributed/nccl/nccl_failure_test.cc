@@ -1,4 +1,4 @@
-// Deadlines, aborts and ranks that leave, by NCCL: in every phase, and with nobody left waiting.
+// Deadlines, aborts and ranks that leave, by NCCL: in every phase, and without a rank left waiting.
 #include <catch2/catch.hpp>
 
 #include "tessera/tests/distributed/nccl/nccl_support.h"

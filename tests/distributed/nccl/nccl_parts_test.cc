@@ -243,7 +243,7 @@ TEST_CASE("nccl peers: each rank that asks gets answers to its own question") {
   watch.join();
 }
 
-// Ranks that watch ask at one deadline, and answer nothing else meanwhile.
+// Ranks that watch ask at one deadline, and do not reply to other questions meanwhile.
 TEST_CASE("nccl peers: ranks that ask at once answer each other") {
   for (const bool is_one_team : {true, false}) {
     CAPTURE(is_one_team);

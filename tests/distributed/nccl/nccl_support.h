@@ -28,8 +28,8 @@ struct NcclRun {
   distributed::NcclSettings settings{};
 };
 
-// Runs `body` as every rank; answers each rank's exception (null: none). A rank's streams are
-// waited for, and its group goes away, when the body has ended, however it ended.
+// Runs `body` as every rank; returns each rank's exception (null: none). When the body has ended,
+// in any way, the rank's streams are waited for and its group is destroyed.
 inline std::vector<std::exception_ptr> run_nccl(
     const NcclRun& run, const std::function<void(const NcclGroupPtr&)>& body) {
   const auto store = std::make_shared<distributed::MemoryStore>();

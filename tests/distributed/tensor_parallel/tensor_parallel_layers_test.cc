@@ -205,7 +205,7 @@ TESSERA_RANK_TEST("norms with a residual, on parts of the sequence", "[tp]") {
   }
 }
 
-// Takes two Variables and answers two.
+// Takes two Variables and returns two.
 class Pair final : public nn::Layer<Pair> {
  public:
   std::vector<Variable> forward(const Variable& a, const Variable& b) {

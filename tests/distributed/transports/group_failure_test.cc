@@ -29,8 +29,8 @@ using Group = std::shared_ptr<ProcessGroup>;
 
 constexpr std::chrono::milliseconds kLong = std::chrono::seconds(60);
 
-// Runs `body` as every rank of a group on `transport`; answers each rank's exception (null: none).
-// The group goes away when the body has ended, however it ended.
+// Runs `body` as every rank of a group on `transport`; returns each rank's exception (null: none).
+// The group is destroyed when the body has ended, in any way.
 std::vector<std::exception_ptr> run(const std::string& transport, int size,
                                     std::chrono::milliseconds timeout,
                                     const std::function<void(Group&)>& body) {

@@ -1,8 +1,7 @@
 // How local collectives order streams that run behind their hosts, as those of GPUs do. A mover
-// over queued CPU streams stands for a GPU's: everything is issued, and runs later. Every rank
-// fills its inputs on its stream before a collective and scribbles over all memory after it; one
-// rank's stream is late. Where a mark were missing, somebody would read too early or scribble too
-// early.
+// over queued CPU streams replaces a GPU's: everything is issued, and runs later. Every rank fills
+// its inputs on its stream before a collective and overwrites all memory after it; one rank's
+// stream is late. If a mark were missing, a rank would read or overwrite too early.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <functional>

@@ -1,5 +1,5 @@
-// The pieces below launch and the local group where something goes wrong: a rank that fails while
-// data moves, no space, no process, a signal that some ranks do not heed yet.
+// The parts below launch and the local group when something goes wrong: a rank that fails while
+// data moves, no space, no process, a signal that some ranks do not handle yet.
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -117,7 +117,8 @@ TEST_CASE("the next start removes the folders of launchers that were killed, and
   start_and_die();
   const std::string killed = fs::directory_iterator(base)->path().string();
   REQUIRE(fs::exists(killed + "/.tessera-lock"));
-  // Of somebody else, by the name alone, and by a link to one that another start would remove.
+  // Owned by another program: by the name alone, and by a link to one that another start would
+  // remove.
   fs::create_directories(base + "/tessera-notes/chapters");
   std::ofstream(base + "/tessera-list") << "mine";
   fs::copy(killed, elsewhere + "/kept", fs::copy_options::recursive);
