@@ -62,7 +62,7 @@ class BackwardPass final : public BackwardContext::Pass {
     bool queued = false;     // was ready once: it runs, or ran
     bool transient = false;  // recorded by a derivative of this pass, for this pass alone
     Gradients gradients;
-    std::vector<bool> summed;  // gradients[i] is a sum made here, which nobody else holds
+    std::vector<bool> summed;  // gradients[i] is a sum that only this pass holds
   };
   struct Capture {
     int output_nr;

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Operations of the user's as classes, for what record() of function.h is too small for: several
-/// results, results without gradients, options, state between forward and backward.
+/// User-defined operations as classes, for cases that record() of function.h does not cover:
+/// several results, results without gradients, options, state between forward and backward.
 ///
 ///     class Scale final : public Function {
 ///      public:
@@ -19,9 +19,10 @@
 ///     };
 ///     Variable y = apply<Scale>({x}, 3.0)[0];
 ///
-/// forward runs without recording, backward with the pass's grad mode: it is twice where backward
-/// is made of differentiable operations, on what saved_variables() answers. The object lives until
-/// backward has freed what was saved; with retain_graph, backward may be called again.
+/// forward runs without recording, backward with the pass's grad mode: it can be differentiated
+/// twice if backward is made of differentiable operations on the variables that saved_variables()
+/// returns. The object lives until backward has freed what was saved; with retain_graph, backward
+/// may be called again.
 
 #include <memory>
 #include <utility>

@@ -43,7 +43,7 @@ class FunctionNode final : public Node {
   BackwardFunction backward_;
 };
 
-// Not the tensor's dtype alone: an operation may answer indices beside values.
+// Not only the tensor's dtype: an operation may return indices beside values.
 bool can_have_gradient(const Tensor& output) {
   return output.defined() && is_floating(output.dtype());
 }

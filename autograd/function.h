@@ -47,7 +47,7 @@ class Saved {
 /// the operation's own output: see BackwardContext::output.
 class SavedVariable {
  public:
-  SavedVariable() = default;  ///< nothing saved: for what no derivative will ask
+  SavedVariable() = default;  ///< nothing saved: no derivative will ask for it
   SavedVariable(const Variable& variable, const char* operation);
   bool saved() const { return variable_.defined(); }
   /// Throws as Saved::unpack; StateError where nothing was saved.
@@ -165,8 +165,8 @@ class VariableClosureNode final : public VariableFunctionNode {
 
 }  // namespace detail
 
-/// `backward` takes (const Tensor& output_gradient, const BackwardContext&) and answers one tensor
-/// per input: quick, but not differentiable again; backward with create_graph throws StateError. It
+/// `backward` takes (const Tensor& output_gradient, const BackwardContext&) and returns one tensor
+/// per input: fast, but not differentiable again; backward with create_graph throws StateError. It
 /// is called only when the output received a gradient.
 template <class Backward>
 Variable record(const char* name, Tensor output, std::initializer_list<VariableRef> inputs,
@@ -178,8 +178,8 @@ Variable record(const char* name, Tensor output, std::initializer_list<VariableR
   return detail::output_of(std::move(node), std::move(output));
 }
 
-/// A derivative in terms of variables: differentiable again where it is made of differentiable
-/// operations. `backward` takes (const Variable& output_gradient, const BackwardContext&), answers
+/// A derivative in terms of variables: differentiable again if it is made of differentiable
+/// operations. `backward` takes (const Variable& output_gradient, const BackwardContext&), returns
 /// Gradients, and is called only when the output received a gradient.
 template <class Backward>
 Variable record_twice(const char* name, Tensor output, std::initializer_list<VariableRef> inputs,
@@ -191,7 +191,7 @@ Variable record_twice(const char* name, Tensor output, std::initializer_list<Var
   return detail::output_of(std::move(node), std::move(output));
 }
 
-/// The same with any number of outputs; the gradient of an output that nobody used arrives
+/// The same with any number of outputs; the gradient of an unused output is
 /// undefined. Called whenever the node's turn comes, even when no output received a gradient.
 std::vector<Variable> record_differentiable(const char* name, std::vector<Tensor> outputs,
                                             std::span<const Variable> inputs,

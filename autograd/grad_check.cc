@@ -83,7 +83,7 @@ std::string position(std::size_t element, const Shape& shape) {
 }
 
 struct Comparison {
-  double worst = -1;  // error in units of what is allowed
+  double worst = -1;  // error in units of the tolerance
   std::string message = "nothing to compare";
 
   void add(double analytic, double numeric, double tolerance, std::size_t input,

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Numerical check of derivatives, for tests and for users who write their own.
+/// Numerical check of derivatives, for tests and for user-defined operations.
 
 #include <functional>
 #include <string>

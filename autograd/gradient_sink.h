@@ -13,7 +13,7 @@ namespace tessera {
 /// A place that a backward kernel may write a gradient into directly.
 struct GradientSlot {
   Tensor tensor;    ///< the leaf's shape; contiguous
-  double beta = 0;  ///< 0: overwrite (first write since the last reduce); 1: add to what is there
+  double beta = 0;  ///< 0: overwrite (first write since the last reduce); 1: add to the values
 };
 
 class GradientSink {
@@ -24,7 +24,7 @@ class GradientSink {
   /// it, on the current stream, before anything else asks. nullopt: hand the gradient to
   /// accumulate() instead.
   virtual std::optional<GradientSlot> take_slot(DType storable) = 0;
-  /// Adds a finished gradient (any floating dtype, the leaf's shape) to what was collected.
+  /// Adds a finished gradient (any floating dtype, the leaf's shape) to the collected gradient.
   virtual void accumulate(const Tensor& gradient) = 0;
   /// Once per backward pass that reached the leaf: every use of the leaf in that pass has delivered
   /// its gradient. A leaf used twice gets this after its second use, which is when the gradient may

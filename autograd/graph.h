@@ -80,12 +80,13 @@ class BackwardContext {
   bool needs(int i) const;
   /// A place to write the gradient of input `i` into directly. Offered only when the edge leads
   /// straight to a leaf without gradient hooks that this pass accumulates into, and no graph of the
-  /// gradient is asked for. Whoever takes it writes it at once (see GradientSink) and returns an
-  /// undefined gradient for that input.
+  /// gradient is asked for. A derivative that takes it writes it at once (see GradientSink) and
+  /// returns an undefined gradient for that input.
   std::optional<GradientSlot> slot(int i, DType storable) const;
   bool create_graph() const { return pass_.create_graph(); }
-  /// True when what this node saved is freed as soon as its derivative has answered, so that the
-  /// derivative may write over it where nobody else sees it: see SavedVariable::is_sole_owner.
+  /// True when the tensors that this node saved are freed as soon as its derivative has returned,
+  /// so that the derivative may overwrite them if it is their only user: see
+  /// SavedVariable::is_sole_owner.
   bool frees_saved() const { return pass_.frees_saved(node_); }
   /// Output `i` of this node with its history, from its saved value. A derivative that needs its
   /// own output keeps it as Saved and asks here, since capturing the variable would make the node
@@ -93,7 +94,7 @@ class BackwardContext {
   Variable output(int i, const Tensor& saved) const;
   /// Goes on, in this pass, through a graph that the derivative has just recorded: each root gets
   /// its gradient, and the new nodes run as if they stood in this node's place. They may lead to
-  /// the nodes of this node's inputs, for which the derivative then answers undefined gradients,
+  /// the nodes of this node's inputs, for which the derivative then returns undefined gradients,
   /// and to nodes that are new to the pass; StateError where they lead to one that ran already.
   /// Roots without history are skipped.
   void continue_through(std::span<const Variable> roots, Gradients gradients) const {
@@ -147,8 +148,7 @@ class Node {
   /// gradients.
   virtual void run_output_hooks(Gradients& output_gradients);
   /// Runs pre-hooks, the derivative and post-hooks. Throws StateError when its saved tensors were
-  /// freed by an earlier backward, and when the derivative answers another number of gradients than
-  /// there are inputs.
+  /// freed by an earlier backward, and when the derivative does not return one gradient per input.
   Gradients run(Gradients output_gradients, const BackwardContext& context);
   /// Drops what the derivative saved.
   void free_saved();
@@ -204,8 +204,8 @@ std::shared_ptr<T> make_node(Args&&... args) {
   return std::shared_ptr<T>(node, NodeDeleter(), detail::NodeCountsAllocator<T>(memory));
 }
 
-/// Runs a gradient hook and checks its answer: `gradient` stays or is replaced. `where` names what
-/// it belongs to.
+/// Runs a gradient hook and checks its result: `gradient` stays or is replaced. `where` names the
+/// variable or node.
 void run_gradient_hook(const std::function<Variable(const Variable&)>& hook, Variable& gradient,
                        const char* where);
 

@@ -39,9 +39,9 @@ void move_history(const Variable& x, std::shared_ptr<Node> node);
 Variable copy_of(const Variable& x);
 }  // namespace detail
 
-/// `write(const Tensor&)` writes over the elements of `x` and answers the derivative, which takes
-/// what record_twice's takes and answers one gradient for x as it was and one for each input. For
-/// its own result a derivative asks BackwardContext::output; it must not capture x.
+/// `write(const Tensor&)` writes over the elements of `x` and returns the derivative. It takes the
+/// arguments of record_twice's derivative and returns one gradient for the old x and one for each
+/// input. For its own result a derivative asks BackwardContext::output; it must not capture x.
 ///
 ///     void exp_(const Variable& x) {
 ///       record_in_place("exp_", x, {}, [](const Tensor& t) {

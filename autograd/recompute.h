@@ -10,12 +10,12 @@
 /// that engine.h promises, and grad() and create_graph work. Twice.
 ///
 /// The function may use other variables than its inputs (parameters); they receive their gradients.
-/// The second run finds the state of its thread as in the first: random keys
-/// (random::next_key), autocast and the module path. Recomputations nest. retain_graph keeps the
-/// inputs, and the function runs again for each backward.
+/// The second run has the thread's settings of the first: random keys (random::next_key), autocast,
+/// anomaly mode, default device, memory category and the module path. Recomputations nest.
+/// retain_graph keeps the inputs, and the function runs again for each backward.
 ///
 /// The function must give the same each time, of the same inputs: StateError when the second run
-/// answers another number of results, or another shape, dtype or device, when it uses a variable
+/// returns another number of results, or another shape, dtype or device, when it uses a variable
 /// whose gradient was complete already, and when an input or a parameter was overwritten since. An
 /// exception of either run arrives unchanged and leaves the thread as it was. Hooks that a node of
 /// the graph has by Node::add_post_hook see no gradients at the node "recompute".

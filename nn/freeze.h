@@ -14,7 +14,7 @@
 
 namespace tessera::nn {
 
-/// Both answer how many parameters the pattern covers (see matches() of name_pattern.h; a tied one
+/// Both return how many parameters the pattern covers (see matches() of name_pattern.h; a tied one
 /// under its first name) and throw InvalidArgument when it covers none.
 int freeze(Module& module, const std::string& pattern);
 int unfreeze(Module& module, const std::string& pattern);

@@ -4,8 +4,8 @@
 ///
 /// Derive from nn::Layer<Derived> (layer.h), not from Module. Children, parameters and buffers are
 /// members of the derived class (or owned by a container), registered by name in the constructor;
-/// names join with dots: "blocks.3.up.weight". Modules are neither copied nor moved: a twin is a
-/// second construction plus copy_state(). Used by the thread of its rank.
+/// names join with dots: "blocks.3.up.weight". Modules are neither copied nor moved: to duplicate
+/// one, construct a second one and call copy_state(). Used by the thread of its rank.
 
 #include <functional>
 #include <memory>
@@ -168,7 +168,7 @@ class Module {
   void run_pre_hooks(const VisitVariables& arguments);
   void run_forward_hooks(const VisitVariables* results);
   /// Around forward, inside the forward hooks' replacements: the graph that the backward hooks wait
-  /// in. The first answers null where there are none.
+  /// in. The first returns null if there are none.
   std::shared_ptr<detail::BackwardHookCall> watch_arguments(const VisitVariables& arguments);
   static void watch_results(const std::shared_ptr<detail::BackwardHookCall>& call,
                             const VisitVariables& results);
@@ -191,10 +191,10 @@ class Module {
   bool recomputed_ = false;
 };
 
-/// Copies every parameter's local() and every buffer from one model to its twin, which keeps its
-/// devices and dtypes, and is materialised on the same device where it is not yet. Throws
-/// InvalidArgument listing all names, shapes or specs that differ, StateError when `from` is not
-/// materialised.
+/// Copies every parameter's local() and every buffer from one model to an equally constructed one,
+/// which keeps its devices and dtypes, and is materialised on the same device where it is not yet.
+/// Throws InvalidArgument listing all names, shapes or specs that differ, StateError when `from` is
+/// not materialised.
 void copy_state(const Module& from, Module& to);
 
 }  // namespace tessera::nn

@@ -223,7 +223,7 @@ void Parameter::reset(random::Key key) const {
   detail::for_each_box(impl_->local.tensor(), spec, [&](const Tensor& part, const ShardBox& box) {
     impl_->init(part, key, {.global = spec.global_shape, .offset = box.offset});
   });
-  // A write on every rank, also where there are no rows: who keeps a gathered value asks.
+  // A write on every rank, also on ranks without rows: owners of a gathered value compare versions.
   impl_->local.tensor().bump_version("initialize");
 }
 
@@ -328,8 +328,8 @@ void tie(Parameter& first, Parameter& second) {
                      "{} is {} already: tie before fully_shard and initialize", p->what(),
                      p->sharded ? "sharded" : "materialised");
   }
-  // A handle copied from `second` earlier, in an optimizer say, would go on meaning the parameter
-  // that is given up here.
+  // A handle copied from `second` earlier, in an optimizer say, would still refer to the parameter
+  // that is replaced here.
   TESSERA_CHECK_AS(StateError, second.impl_.use_count() == 1, "nn.tie",
                    "{} other handles to {} exist: tie the modules' own members, before anything "
                    "copies them",

@@ -76,7 +76,7 @@ struct Sharding {
   std::shared_ptr<const Mesh> mesh;
   Shape local_shape;  ///< of local(): this rank's real rows
   std::int64_t padded_rows =
-      0;  ///< rows of dim 0 that local()'s storage has room for; the tail is zero and nobody's data
+      0;  ///< rows of dim 0 that local()'s storage has room for; the tail is zero padding
   /// Where local() lives whatever device is asked for (CPU offload): it is materialised there, and
   /// moved there if it has elements. Unset: on the device that initialize() is given.
   std::optional<Device> home = std::nullopt;
@@ -165,8 +165,8 @@ class Parameter {
 };
 
 /// Makes `second` the same parameter as `first`, which keeps its name. Before sharding and
-/// materialisation only, and before other handles to `second` exist (they would go on meaning the
-/// parameter given up), else StateError; InvalidArgument when shapes, dtypes or cuts differ.
+/// materialisation only, and before other handles to `second` exist (they would still refer to the
+/// replaced parameter), else StateError; InvalidArgument when shapes, dtypes or cuts differ.
 void tie(Parameter& first, Parameter& second);
 
 }  // namespace tessera::nn

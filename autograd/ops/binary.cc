@@ -29,7 +29,7 @@ Variable autocast_pair(AutocastClass operands, Operation operation, const Variab
   return detail::autocast(operands, call, variable(a), variable(b));
 }
 
-// Records an operation on two operands, of which one may be a number. `backward` answers the
+// Records an operation on two operands, of which one may be a number. `backward` returns the
 // gradient of operand i before it is fitted: backward(i, dy).
 template <class Backward>
 Variable record_binary(const char* name, Tensor y, const VariableOrNumber& a,

@@ -1,10 +1,10 @@
 #pragma once
 
-/// Differentiable twins of tensor/ops/elementwise.h: same names, shapes, dtypes and errors, on
-/// Variable. A number stands for a variable wherever VariableOrNumber is written; a constant tensor
-/// is passed as Variable(tensor). Gradients are summed over broadcast dims and come in the
-/// operand's dtype. All derivatives are differentiable again ("twice"); comparisons and predicates
-/// have none: ask for them on x.tensor().
+/// The differentiable counterparts of tensor/ops/elementwise.h: same names, shapes, dtypes and
+/// errors, on Variable. A number stands for a variable wherever VariableOrNumber is written; a
+/// constant tensor is passed as Variable(tensor). Gradients are summed over broadcast dims and come
+/// in the operand's dtype. All derivatives are differentiable again ("twice"); comparisons and
+/// predicates have none: ask for them on x.tensor().
 
 #include "tessera/autograd/variable.h"
 #include "tessera/tensor/ops/elementwise.h"

@@ -203,7 +203,7 @@ Variable embedding(const Variable& weight, const Tensor& index, const EmbeddingO
                       [padding, from = weight.shape(), index = Saved(index, "embedding")](
                           const Variable& dy, const BackwardContext& context) {
                         const Tensor& at = index.unpack();
-                        // The kernel sums in f32 what has 16 bits, so it can store either.
+                        // The kernel sums 16-bit values in f32, so it can store either.
                         std::optional<GradientSlot> slot = context.slot(0, dy.dtype());
                         if (!slot && dtype_size(dy.dtype()) == 2)
                           slot = context.slot(0, DType::kF32);

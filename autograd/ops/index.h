@@ -1,7 +1,8 @@
 #pragma once
 
-/// Differentiable twins of tensor/ops/index.h; indices and masks are plain tensors. All twice.
-/// Gradients of elements that were chosen several times are added in the order of the indices.
+/// The differentiable counterparts of tensor/ops/index.h; indices and masks are plain tensors. All
+/// twice. Gradients of elements that were chosen several times are added in the order of the
+/// indices.
 
 #include <vector>
 

@@ -33,7 +33,7 @@ void masked_fill_(const Variable& x, const Tensor& mask, double value);
 /// x = source, of the same shape, converted to x's dtype. The gradient goes to source; none goes to
 /// what x was.
 void copy_(const Variable& x, const Variable& source);
-/// No gradient goes to what x was.
+/// The old value of x gets no gradient.
 void fill_(const Variable& x, double value);
 void zero_(const Variable& x);
 

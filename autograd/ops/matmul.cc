@@ -22,8 +22,8 @@ using detail::save_if;
 Tensor transposed(const Tensor& x) { return x.transpose(-1, -2); }
 Variable transposed(const Variable& x) { return transpose(x, -1, -2); }
 
-// The slot of input `i` for what a product of `dtype` gives. Sums of 16-bit operands are f32 before
-// they are rounded.
+// The slot of input `i` for the result of a product of `dtype`. Sums of 16-bit operands are f32
+// before they are rounded.
 std::optional<GradientSlot> slot_for_product(int i, DType dtype, const BackwardContext& context) {
   std::optional<GradientSlot> slot = context.slot(i, dtype);
   const bool is_wider = dtype == DType::kBF16 || dtype == DType::kF16;
@@ -178,8 +178,8 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
         bias);
   const Tensor bias_tensor = bias.defined() ? bias.tensor() : Tensor();
   const VariableRef inputs[] = {x, weight, bias};
-  // The derivative of relu reads its result, so that nobody needs what it was applied to: the
-  // result stands for it.
+  // The derivative of relu reads its result and not its operand: the result is saved in the
+  // operand's place.
   if (activation == Activation::kNone || activation == Activation::kRelu ||
       !detail::is_recording(std::span<const VariableRef>(inputs))) {
     const Tensor y = linear(x.tensor(), weight.tensor(), bias_tensor, activation);

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Differentiable twins of tensor/ops/matmul.h: same names, shapes, dtypes and errors, on Variable.
-/// All derivatives are differentiable again ("twice").
+/// The differentiable counterparts of tensor/ops/matmul.h: same names, shapes, dtypes and errors,
+/// on Variable. All derivatives are differentiable again ("twice").
 ///
 /// A gradient that is one product is written straight into the leaf's slot, also into one of f32
 /// where the operands are of 16 bits; then it is never rounded to them.

@@ -80,14 +80,14 @@ struct SavedCrossEntropy {
     return {mul(sub(mul(softmax(x), a), Variable(k)), rows)};
   }
 
-  // Whether the gradient may take the logits' memory: this node lets go of them next, and nobody
-  // else can see them.
+  // Whether the gradient may take the logits' memory: this node releases them next, and has the
+  // only handle.
   //
   // Threads: a count of one cannot grow behind our back, since handles are copied from handles, and
   // the one there is belongs to this node, which only the thread that recorded it uses. Streams:
-  // when the last handle of a block goes, its stream hands it out again at once, so whoever read
-  // the logits on another stream made this one wait before it dropped its handle. To write over
-  // them here is what the next taker of the block would do; hence only on the block's own stream,
+  // when the last handle of a block goes, its stream hands it out again at once, so code that read
+  // the logits on another stream made this one wait before it dropped its handle. Overwriting them
+  // here is what the next owner of the block would do; hence only on the block's own stream,
   // and not where replays of a CUDA graph come back to it.
   bool gives_memory(const BackwardContext& context) const {
     if (!context.frees_saved() || !logits.is_sole_owner()) return false;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Differentiable operations of neural networks: the twins of tensor/ops/nn.h, ops/norm.h,
+/// Differentiable operations of neural networks: the counterparts of tensor/ops/nn.h, ops/norm.h,
 /// ops/dropout.h and ops/rotary.h, where shapes, formulas and errors stand. Derivatives are fused
 /// kernels; "twice": with create_graph they are made of differentiable operations instead.
 
@@ -19,13 +19,13 @@ Variable log_softmax(const Variable& x, int dim = -1);  // twice
 
 /// Targets and class weights get no gradient. Twice.
 ///
-/// The gradient is written over the logits where backward is their last user: when it frees what
-/// was saved (not with create_graph, nor, but for what it computed anew, with retain_graph), and no
-/// handle, view or other node holds them. So leave them to the loss,
-/// `cross_entropy(model(tokens), targets)`, or let the variable's scope end before backward(). The
-/// peak of backward is then lower by rows * classes * dtype_size(logits) bytes, a whole tensor of
-/// logits; for 8192 tokens of a vocabulary of 50257 in f32, by 1.5 GiB. Logits that someone still
-/// holds keep their values, and the gradient has the same bits either way.
+/// The gradient is written over the logits where backward is their last user: when it frees the
+/// saved tensors (not with create_graph; with retain_graph only those that it recomputed), and no
+/// handle, view or other node holds them. So leave them to the loss, `cross_entropy(model(tokens),
+/// targets)`, or let the variable's scope end before backward(). The peak of backward is then lower
+/// by rows * classes * dtype_size(logits) bytes, a whole tensor of logits; for 8192 tokens of a
+/// vocabulary of 50257 in f32, by 1.5 GiB. Logits to which another handle exists keep their values,
+/// and the gradient has the same bits either way.
 Variable cross_entropy(const Variable& logits, const Tensor& targets,
                        const CrossEntropyOptions& options);
 Variable cross_entropy(const Variable& logits, const Tensor& targets,
@@ -44,7 +44,7 @@ struct AddNorm {
   Variable y;    ///< the norm of `sum`
   Variable sum;  ///< x + residual, of the dtype that add() gives it
 
-  /// For hooks of layers that answer it (nn/visit.h).
+  /// For hooks of layers that return it (nn/visit.h).
   template <class F>
   void visit_tensors(F&& f) {
     f(y, sum);

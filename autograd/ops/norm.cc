@@ -137,7 +137,7 @@ Variable record_sum(const Tensor& sum, const Variable& x, const Variable& residu
 }
 
 // A sum and its norm may be computed in two dtypes, and x and residual be of two. Throws
-// InvalidArgument for what add() would broadcast.
+// InvalidArgument for shapes that add() would broadcast.
 bool adds_apart(const char* where, const Variable& x, const Variable& residual) {
   TESSERA_CHECK(x.shape() == residual.shape(), where, "shapes {} and {} differ; they must be equal",
                 x.shape().str(), residual.shape().str());

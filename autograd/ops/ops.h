@@ -1,8 +1,8 @@
 #pragma once
 
-/// Differentiable twins of tensor/ops/ops.h: same names, shapes and errors, on Variable. Each
-/// derivative stands right below its forward in the .cc files. "twice": the derivative is made of
-/// differentiable operations, so create_graph works.
+/// The differentiable counterparts of tensor/ops/ops.h: same names, shapes and errors, on Variable.
+/// Each derivative stands right below its forward in the .cc files. "twice": the derivative is made
+/// of differentiable operations, so create_graph works.
 
 #include "tessera/autograd/ops/attention.h"
 #include "tessera/autograd/ops/conv.h"

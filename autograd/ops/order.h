@@ -1,7 +1,7 @@
 #pragma once
 
-/// Differentiable twins of tensor/ops/order.h: the gradient goes to the elements that were chosen.
-/// All twice. For positions alone (argmax, argsort) use the tensor's operations.
+/// The differentiable counterparts of tensor/ops/order.h: the gradient goes to the elements that
+/// were chosen. All twice. For positions alone (argmax, argsort) use the tensor's operations.
 
 #include "tessera/autograd/variable.h"
 #include "tessera/tensor/ops/order.h"

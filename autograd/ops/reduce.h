@@ -1,6 +1,6 @@
 #pragma once
 
-/// Differentiable twins of tensor/ops/reduce.h. All twice.
+/// The differentiable counterparts of tensor/ops/reduce.h. All twice.
 
 #include "tessera/autograd/variable.h"
 #include "tessera/tensor/ops/reduce.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Differentiable twins of tensor/ops/shape.h. All twice.
+/// The differentiable counterparts of tensor/ops/shape.h. All twice.
 
 #include <cstdint>
 #include <vector>

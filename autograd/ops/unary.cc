@@ -12,8 +12,8 @@ using detail::autocasting;
 
 namespace {
 
-// Derivatives as functions of the operand x or of the result y. `quick` answers tensors in one
-// kernel; `composed` is its differentiable form, asked for with create_graph.
+// Derivatives as functions of the operand x or of the result y. `quick` returns tensors from one
+// kernel; `composed` is its differentiable form, used with create_graph.
 template <class Composed>
 Variable of_operand(const char* name, Tensor y, const Variable& x, Composed composed) {
   return record_twice(

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Differentiable twins of Tensor's views, and of reshape and flatten. No copy but where reshape
-/// needs one. All derivatives are differentiable again.
+/// The differentiable counterparts of Tensor's views, and of reshape and flatten. No copy but where
+/// reshape needs one. All derivatives are differentiable again.
 
 #include <initializer_list>
 #include <span>

@@ -9,7 +9,7 @@
 namespace tessera::nn {
 namespace {
 
-// For what is made of several operations: one rounding, at the end.
+// For functions made of several operations: one rounding, at the end.
 template <class Function>
 Variable rounded_once(const Variable& x, const Function& function) {
   return cast(function(cast(x, compute_dtype(x.dtype()))), x.dtype());

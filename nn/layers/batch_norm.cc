@@ -11,7 +11,7 @@
 namespace tessera::nn::detail {
 namespace {
 
-// A mesh and the axis that is meant, checked.
+// A mesh and its chosen axis, checked.
 RanksOfBatch ranks_of(const char* where, std::shared_ptr<const Mesh> mesh, std::string axis) {
   if (mesh == nullptr) return {};
   TESSERA_CHECK(!axis.empty() || mesh->axes().size() == 1, where,

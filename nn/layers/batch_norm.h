@@ -62,7 +62,7 @@ class BatchNorm : public Layer<Derived> {
 
   /// Throws InvalidArgument when x has other channels or dims, or another dtype; and, where
   /// statistics are those of this rank's batch, for fewer than 2 elements in a channel. (Over
-  /// several ranks nobody knows their number without waiting; there the variance of one element is
+  /// several ranks their number is not known without waiting; there the variance of one element is
   /// 0.)
   Variable forward(const Variable& x);
 

@@ -26,7 +26,7 @@ void check_norm_options(const char* where, const Shape& shape, double eps);
 /// Throws InvalidArgument unless x ends in `shape`.
 void check_norm_input(const char* where, const ScopeName& name, const Shape& shape,
                       const Variable& x);
-/// Throws InvalidArgument for initial values of a bias that there is not.
+/// Throws InvalidArgument for initial values of a bias that the layer does not have.
 void check_bias_init(const char* where, bool bias, const Initializer& bias_init);
 /// `init`, or where that is empty `otherwise`.
 inline Initializer chosen(const Initializer& init, const Initializer& otherwise) {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// A function as a layer, for containers: y = f(x). Parameters that the function captures are not
-/// the layer's: nobody initialises, saves or shards them.
+/// the layer's: they are not initialised, saved or sharded with it.
 
 #include <functional>
 

@@ -4,9 +4,9 @@
 ///
 /// Which gradient a collective has depends on what the loss is:
 ///
-/// - **Every rank has a loss of its own, and what is trained is their sum** over the ranks of the
-///   axis (data, experts). The gradient of a rank's x is that of the sum, so what the others made
-///   of x counts. all_reduce, all_gather, reduce_scatter and all_to_all are for this case; the
+/// - **Every rank has a loss of its own, and their sum is minimised** over the ranks of the
+///   axis (data, experts). The gradient of a rank's x is that of the sum, so it includes the other
+///   ranks' use of x. all_reduce, all_gather, reduce_scatter and all_to_all are for this case; the
 ///   derivative of each is its adjoint.
 /// - **What follows is the same on every rank, and its loss counts once** (tensor parallel layers).
 ///   Then y = all_reduce(x) with the gradient above would count the loss `size` times.
@@ -22,13 +22,13 @@
 /// cases.
 ///
 /// Parts of a dim are cut by the rule of torch.chunk: n elements over `size` ranks in chunks of
-/// ceil(n / size), the last ones short or empty. They travel padded.
+/// ceil(n / size), the last ones short or empty. They are sent padded.
 ///
 /// Tensors are floating where a gradient is asked for, and have any strides. Collective in forward
 /// and in backward: the ranks of the axis record the same operations, x requires a gradient on all
-/// of them or on none, and all run the same backward. A rank to whose result no gradient came joins
-/// with zeros, if its pass comes by. Throw InvalidArgument for a null mesh and as Mesh does. The
-/// graph holds the mesh.
+/// of them or on none, and all run the same backward. A rank whose result got no gradient joins
+/// with zeros, if its pass reaches the node. Throw InvalidArgument for a null mesh and as Mesh
+/// does. The graph holds the mesh.
 
 #include <cstdint>
 #include <memory>

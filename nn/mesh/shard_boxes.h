@@ -10,9 +10,10 @@
 
 namespace tessera::nn::detail {
 
-/// Of what holds the boxes' rows, one box after another. Throws InvalidArgument, beginning with
-/// `what`, for boxes that lie outside those of `of`, differ in an extent other than their rows, or
-/// have another number of dims. A box may not reach over two of `of`. No boxes are no rows.
+/// For a tensor that holds the boxes' rows, one box after another. Throws InvalidArgument,
+/// beginning with `what`, for boxes that lie outside those of `of`, differ in an extent other than
+/// their rows, or have another number of dims. A box may not reach over two of `of`. No boxes are
+/// no rows.
 Shape rows_shape(const ShardSpec& spec, const ShardSpec& of, const std::string& what);
 
 /// Calls `function` with the rows of every box that has elements.

@@ -35,11 +35,11 @@ struct ShardSpec {
   std::vector<std::string> sharded_axes;
   /// How the boxes came about, the first cut first: each cuts what the one before it left in chunks
   /// of ceil(n / ranks), one for each rank of its axis. An axis of one rank may cut too, though it
-  /// is not among sharded_axes. Empty where nobody cut, or it is not known.
+  /// is not among sharded_axes. Empty for a parameter that is not sharded, and if it is not known.
   std::vector<ShardCut> cuts = {};
   /// True when every rank holds the whole parameter, so that the value may alias the shard.
   bool is_whole() const { return sharded_axes.empty(); }
-  /// The spec of a parameter that nobody shards.
+  /// The spec of a parameter that is not sharded.
   static ShardSpec whole(const Shape& shape);
   bool operator==(const ShardSpec&) const = default;
 };

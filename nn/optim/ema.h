@@ -45,9 +45,9 @@ class Ema {
   /// Undefined before the first update, and for other parameters.
   Tensor average(const Parameter& parameter) const;
 
-  /// Writes the averages into `targets`: the parameters themselves, or those of a twin in the same
-  /// order. Throws StateError before the first update, InvalidArgument when number or shapes
-  /// differ.
+  /// Writes the averages into `targets`: the parameters themselves, or those of an equally
+  /// constructed model in the same order. Throws StateError before the first update,
+  /// InvalidArgument when number or shapes differ.
   void copy_to(const std::vector<Parameter>& targets) const;
 
   /// "updates", and "average.up.weight" for each parameter. Throws InvalidArgument listing
@@ -76,7 +76,7 @@ class EmaScope {
   explicit EmaScope(Ema& ema);
   EmaScope(const EmaScope&) = delete;
   EmaScope& operator=(const EmaScope&) = delete;
-  /// As restore(), except that nobody hears of what fails.
+  /// As restore(), but ignores failures.
   ~EmaScope();
   /// Ends the scope early.
   void restore();

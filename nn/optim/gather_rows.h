@@ -7,8 +7,8 @@
 namespace tessera::nn::optim {
 
 /// The tensor of the global shape whose rows on this rank are `rows`, of local()'s shape and any
-/// dtype. Rows travel in chunks of equal size, padded where a rank has fewer, over each axis that
-/// the parameter is sharded over; not sharded, the answer is `rows` itself. Collective.
+/// dtype. Rows are sent in chunks of equal size, padded where a rank has fewer, over each axis that
+/// the parameter is sharded over; if it is not sharded, returns `rows` itself. Collective.
 ///
 /// Throws InvalidArgument for a parameter that is not cut into chunks of rows in rank order, axes
 /// counting outermost first.

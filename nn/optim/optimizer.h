@@ -44,7 +44,7 @@ class Optimizer {
   /// The same for one of the parameters. Throws InvalidArgument for one that is not among them.
   void step(const Parameter& parameter);
   /// Throws StateError listing the groups of the sharding layer in which unreduced gradients wait;
-  /// then no gradient is changed. kZero leaves those alone that there are not.
+  /// then no gradient is changed. kZero skips parameters that have no gradient.
   void zero_grad(ZeroGrad to = ZeroGrad::kNone);
 
   /// All groups', each once, tied ones too.

@@ -6,7 +6,7 @@
 ///                                           {100});
 ///     optim::LrScheduler scheduler(optimizer, schedule);     // lr_scheduler.h
 ///
-/// A schedule answers the factor of a group's initial lr. Steps are optimizer steps done so far, so
+/// A schedule returns the factor of a group's initial lr. Steps are optimizer steps done so far, so
 /// the first update has the factor of step 0; `steps` are updates that a schedule takes, after
 /// which it stays where it is. Schedules throw InvalidArgument, when they are made, for numbers
 /// outside the ranges that are written beside them, and for empty functions.

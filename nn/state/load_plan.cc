@@ -31,8 +31,8 @@ Shape shape_of(const Buffer& buffer) { return buffer.shape(); }
 const Tensor& elements(const Parameter& parameter) { return parameter.local().tensor(); }
 const Tensor& elements(const Buffer& buffer) { return buffer.tensor(); }
 
-// Whom a name means in the model, null for nobody: only asking by name knows all names of what is
-// tied.
+// The member of the model with this name, or null: only a look-up by name knows all names of tied
+// parameters.
 const void* find_id(Module& module, const std::string& name) {
   try {
     return module.get_parameter(name).id();

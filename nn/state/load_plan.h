@@ -1,7 +1,7 @@
 #pragma once
 
-// For load_state_dict: what of a dict belongs to what of a model, decided before anything is
-// written.
+// For load_state_dict: which entries of a dict belong to which members of a model, decided before
+// anything is written.
 
 #include <map>
 #include <string>
@@ -23,7 +23,7 @@ class LoadPlan {
   const std::vector<std::string>& misfits() const { return misfits_; }
   /// One text for each name of `report`, with dtype and shape where they are known.
   void describe(const LoadReport& report, std::vector<std::string>& out) const;
-  /// Materialises what has a source and no elements, and copies. Only without misfits.
+  /// Materialises members that have a source and no elements, and copies. Only without misfits.
   void copy() const;
 
  private:

@@ -64,7 +64,7 @@ bool has_after_load(const std::vector<NamedModule>& modules) {
       lenient_helps ? "; load with .strict = false to take what is there" : "");
 }
 
-// Also of what was not in the dict, so that errors can say what it is.
+// Also for members that are not in the dict, so that errors can describe them.
 void name_members(Module& module) {
   for (NamedParameter& named : module.named_parameters()) {
     if (!named.parameter.is_materialized()) named.parameter.set_name(named.name);

@@ -4,7 +4,7 @@
 /// compare.
 ///
 ///     nn::StateDict state = nn::state_dict(model);
-///     nn::load_state_dict(twin, state);
+///     nn::load_state_dict(other, state);
 ///
 /// The state of a whole training run is one dict, and one file (state_file.h): each part under a
 /// prefix of its own.
@@ -27,8 +27,8 @@
 /// The run goes on bit for bit. The model comes first: its load gives the names that the
 /// optimizer's asks for, also where the model was never initialised.
 ///
-/// What is in it is this rank's: of a sharded parameter, local(). Files that any number of ranks
-/// can load are a matter of the floors above.
+/// What is in it is this rank's: of a sharded parameter, local(). fsdp/state has files that any
+/// number of ranks can load.
 
 #include <cstdint>
 #include <string>

@@ -14,8 +14,8 @@ namespace {
 // Added to the norm that divides; PyTorch's.
 constexpr double kNormMargin = 1e-6;
 
-// Of what norms are put together: magnitudes to the power of p, which add up; for an infinite p the
-// largest.
+// The values that norms are combined from: magnitudes to the power of p, which add up; for an
+// infinite p the largest.
 struct NormKind {
   double p = 2;
 
@@ -55,7 +55,7 @@ struct Group {
   Tensor total{};                   // 0-d, f64
 };
 
-// The group of a parameter. Which groups there are depends on the parameters, not on who has a
+// The group of a parameter. Which groups exist depends on the parameters, not on which ranks have a
 // gradient: every rank must join the same collectives.
 Group& group_of(const Parameter& parameter, std::vector<Group>& groups) {
   const auto& axes = parameter.spec().sharded_axes;

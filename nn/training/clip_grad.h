@@ -37,15 +37,15 @@ struct ClipGradOptions {
   bool error_if_nonfinite = false;  ///< throw where the norm is infinite or NaN: a host read
 };
 /// Multiplies every gradient in place, by an operation each, by min(1, max_norm / (norm + 1e-6)),
-/// which is PyTorch's coefficient, also where it is 1; answers the norm of before, as grad_norm. An
-/// infinite norm turns gradients into 0 and NaN, a NaN into NaN. Throws InvalidArgument for a
-/// max_norm that is negative or NaN, and StateError for a norm that is not finite, if asked: on all
-/// ranks alike, gradients untouched. Collective.
+/// which is PyTorch's coefficient, also where it is 1; returns the norm before clipping, as
+/// grad_norm. An infinite norm turns gradients into 0 and NaN, a NaN into NaN. Throws
+/// InvalidArgument for a max_norm that is negative or NaN, and StateError for a norm that is not
+/// finite, if asked: on all ranks alike, gradients untouched. Collective.
 Tensor clip_grad_norm(std::span<const Parameter> parameters, double max_norm,
                       const ClipGradOptions& options = {});
 
 /// The second half of clip_grad_norm, for a norm that is known already: multiplies every gradient
-/// in place by min(1, max_norm / (norm + 1e-6)). `norm` is 0-d f64, as grad_norm answers it, on the
+/// in place by min(1, max_norm / (norm + 1e-6)). `norm` is 0-d f64, as grad_norm returns it, on the
 /// gradients' device. Needs no other rank. Throws InvalidArgument for a max_norm that is negative
 /// or NaN.
 void clip_grads_with_norm(std::span<const Parameter> parameters, double max_norm,

@@ -47,9 +47,9 @@ void check_dtypes(std::span<const Parameter> parameters) {
 // What a flag says; the ranks agree on the largest.
 constexpr float kFoundInf = 1, kNarrowGradient = 2;
 
-// Multiplies all gradients; answers kFoundInf where one of them was not finite before. Gradients of
-// f16 are left alone and told of: that there are some may be known to this rank only, so who throws
-// is decided when all know it.
+// Multiplies all gradients; returns kFoundInf if one of them was not finite before. Gradients of
+// f16 are left unchanged and reported: only this rank may know of them, so the ranks decide to
+// throw after they have exchanged it.
 Tensor unscale_gradients(std::span<const Parameter> parameters, double factor) {
   Tensor finite = ones({}, {.dtype = DType::kBool, .device = device_of(parameters)});
   for (const Parameter& parameter : parameters) {
@@ -101,8 +101,8 @@ void GradScaler::unscale(optim::Optimizer& optimizer) {
   iterations_[&optimizer].flag = agreed(flag, optimizer);
 }
 
-// An axis that nobody is sharded over takes part too: gradients are equal along it, but what is
-// agreed then holds for all ranks, whatever made them differ.
+// An axis over which no parameter is sharded takes part too: gradients are equal along it, but the
+// decision then holds for all ranks, whatever made them differ.
 Tensor GradScaler::agreed(const Tensor& flag, const optim::Optimizer& optimizer) const {
   std::vector<std::shared_ptr<const Mesh>> meshes = meshes_of(optimizer.parameters());
   // The common mesh last: it hands on what the others found.

@@ -53,7 +53,7 @@ Variable smooth_l1_loss(const Variable& input, const Variable& target,
 struct BceWithLogitsOptions {
   Reduction reduction = Reduction::kMean;
   Tensor weight = {};      ///< floating, expands to input's shape: factor of each value
-  Tensor pos_weight = {};  ///< likewise: factor of what positive targets cost
+  Tensor pos_weight = {};  ///< likewise: factor of the loss of positive targets
 };
 /// Binary cross entropy of logits x with targets t in [0, 1], sigmoid included:
 ///     weight (pos_weight t softplus(-x) + (1 - t) softplus(x)),

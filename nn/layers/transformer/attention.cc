@@ -87,8 +87,8 @@ void MultiheadAttention::check_input(const char* name, const Variable& x,
                 "\"{}\" of shape {} expects a {} [{}, {}], got {}", weight.name(),
                 weight.shape().str(), name, batch_first_ ? "batch, length" : "length, batch",
                 weight.shape()[1], x.shape().str());
-  // Of what is computed with, which a sharding layer may have cast. In autocast operands of any
-  // floating dtype are cast alike.
+  // The dtype of the values that are computed with, which sharding may have cast. In autocast
+  // operands of any floating dtype are cast alike.
   const DType dtype = weight.value().dtype();
   TESSERA_CHECK(x.dtype() == dtype || autocast_dtype().has_value(), kWhere,
                 "\"{}\" is {}, the {} {}: cast it, or build the layer with .dtype", weight.name(),

@@ -7,8 +7,8 @@
 ///     x [..., positions, heads, features] -> the same shape, its first `dim` features turned
 ///
 /// No parameters. Buffers "cos" and "sin" [max_length, dim / 2] hold the table in f64, not
-/// persistent; it is rounded once to what x is computed in (f32 for 16 bits), whatever the model
-/// was converted to.
+/// persistent; it is rounded once to the dtype that x is computed in (f32 for 16 bits), whatever
+/// the model was converted to.
 
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-/// A layer of a transformer's decoder: self attention, attention to what the encoder gave, and two
-/// linear layers, each added to what came in.
+/// A layer of a transformer's decoder: self attention, attention to the encoder's result, and two
+/// linear layers, each with a residual connection.
 ///
 ///     norm_first = false: x = norm1(x + self(x)), x = norm2(x + cross(x)), x = norm3(x + ff(x))
 ///     norm_first = true:  x = x + self(norm1(x)), x = x + cross(norm2(x)), x = x + ff(norm3(x))

@@ -1,7 +1,7 @@
 #pragma once
 
 /// A layer of a transformer's encoder, or of a model that only has one stream (with is_causal: a
-/// decoder-only model): self attention and two linear layers, each added to what came in.
+/// decoder-only model): self attention and two linear layers, each with a residual connection.
 ///
 ///     norm_first = false: x = norm1(x + attention(x)),   x = norm2(x + ff(x))
 ///     norm_first = true:  x = x + attention(norm1(x)),   x = x + ff(norm2(x))

@@ -23,7 +23,7 @@ struct TransformerLayerOptions {
   std::int64_t dim = 0;             ///< "d_model"; required, a multiple of heads
   std::int64_t heads = 0;           ///< "nhead"; required
   std::int64_t feedforward = 2048;  ///< features between the two linear layers
-  double dropout = 0.1;             ///< of probabilities, of what is added, of the activation
+  double dropout = 0.1;  ///< of attention probabilities, residual branches, the activation
   TransformerActivation activation = Activation::kRelu;
   double eps = 1e-5;        ///< of the norms
   bool batch_first = true;  ///< [batch, length, dim]; else [length, batch, dim]
