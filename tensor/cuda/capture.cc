@@ -38,7 +38,7 @@ RelaxedCapture::~RelaxedCapture() {
 }
 
 void check_not_capturing(const char* where) {
-  TESSERA_CHECK_AS(StateError, current() == nullptr, where,
+  TESSERA_CHECK_AS(StateError, Capture::current() == nullptr, where,
                    "the host cannot wait for the GPU while a CUDA graph is captured, for nothing "
                    "runs; do it after a replay");
 }
