@@ -134,10 +134,11 @@ TESSERA_RANK_TEST("an exchange there and back is the identity", "[all_to_all]") 
 TESSERA_RANK_TEST("all_to_all is counted, traced and remembered", "[all_to_all]") {
   Trace trace;
   const distributed::CollectiveCounters before = distributed::collective_counters();
-  current_rank_context()->set_trace(&trace);
-  exchange_even<float>(t, {3, 10});
-  exchange_uneven<double>(t, {3}, 2);
-  current_rank_context()->set_trace(nullptr);
+  {
+    const TraceScope recording(trace);
+    exchange_even<float>(t, {3, 10});
+    exchange_uneven<double>(t, {3}, 2);
+  }
   const RowCounts rows = counts_of(t, t.rank(), 2);
   const std::int64_t own = rows.sent[static_cast<std::size_t>(t.rank())];
   const std::vector<std::int64_t> bytes = {(t.size() - 1) * 13 * 4, (total(rows.sent) - own) * 24};

@@ -267,13 +267,14 @@ TESSERA_RANK_TEST("collectives of a trace are counted by kind, group and label",
 TESSERA_RANK_TEST("collectives are counted and traced alike on every transport", "[collectives]") {
   Trace trace;
   const distributed::CollectiveCounters before = distributed::collective_counters();
-  current_rank_context()->set_trace(&trace);
-  gather_list<float>(t, {3, 10});
-  scatter_list<double>(t, {2}, ReduceOp::kMax);
-  reduce_list<std::int64_t>(t, {5}, ReduceOp::kSum);
-  broadcast_list<float>(t, {6}, 0);
-  barrier(t.group(), "end");
-  current_rank_context()->set_trace(nullptr);
+  {
+    const TraceScope recording(trace);
+    gather_list<float>(t, {3, 10});
+    scatter_list<double>(t, {2}, ReduceOp::kMax);
+    reduce_list<std::int64_t>(t, {5}, ReduceOp::kSum);
+    broadcast_list<float>(t, {6}, 0);
+    barrier(t.group(), "end");
+  }
 
   const std::int64_t peers = t.size() - 1;
   const std::vector<std::int64_t> bytes = {peers * 13 * 4, peers * 2 * 8, peers * 5 * 8,

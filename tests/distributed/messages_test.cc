@@ -78,15 +78,16 @@ TESSERA_RANK_TEST("a list of tensors is several messages; other pairs are not di
 // Numbers begin with a world.
 TESSERA_RANK_TEST_WITH("messages are traced and counted, but not numbered with collectives",
                        "[messages]", {.own_launch = true}) {
-  Trace trace;
-  current_rank_context()->set_trace(&trace);
   const int next = (t.rank() + 1) % t.size(), before = (t.rank() + t.size() - 1) % t.size();
   const Tensor out = full({5}, t.rank()), in = to_fill(5);
   const std::int64_t bytes = distributed::collective_counters().bytes_sent;
-  exchange(t.group(), std::vector<PeerTensor>{{next, out}}, std::vector<PeerTensor>{{before, in}},
-           "ring");
-  barrier(t.group());
-  current_rank_context()->set_trace(nullptr);
+  Trace trace;
+  {
+    const TraceScope recording(trace);
+    exchange(t.group(), std::vector<PeerTensor>{{next, out}}, std::vector<PeerTensor>{{before, in}},
+             "ring");
+    barrier(t.group());
+  }
   const auto records = trace.all<CollectiveRecord>();
   if (!t.check(records.size() == 2, "{} records", records.size())) return;
   t.check(records[0].op == "exchange" && records[0].sequence == 0 && records[0].label == "ring",

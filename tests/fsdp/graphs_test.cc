@@ -3,10 +3,10 @@
 
 #include <catch2/catch.hpp>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "tessera/distributed/collective_counts.h"
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/nn/init.h"
 #include "tessera/tensor/trace.h"
@@ -98,12 +98,6 @@ void check_parity(RankTest& t, const char* name) {
   }
 }
 
-std::int64_t count(const Trace& trace, const std::string& op) {
-  const auto records = trace.all<CollectiveRecord>();
-  return std::count_if(records.begin(), records.end(),
-                       [&](const CollectiveRecord& r) { return r.op == op; });
-}
-
 TESSERA_RANK_TEST(
     "fsdp: graphs with reuse, branches, unused and skipped modules train like the twin", "[fsdp]") {
   check_parity<Twice>(t, "twice");
@@ -123,8 +117,9 @@ TESSERA_RANK_TEST("fsdp: a module used twice is reduced once", "[fsdp]") {
     backward(sharded_loss(model(Variable(random_rows(3, kWidth, DType::kF64, 1))), t.world()));
   }
   const std::int64_t expected = t.size() == 1 ? 0 : 3;
-  t.check(count(trace, "reduce_scatter") == expected, "{} reduces instead of {}",
-          count(trace, "reduce_scatter"), expected);
+  const distributed::CollectiveCounts counts(trace);
+  const std::int64_t reduces = counts.of({.op = "reduce_scatter", .alone = true}).collectives;
+  t.check(reduces == expected, "{} reduces instead of {}", reduces, expected);
 }
 
 TESSERA_RANK_TEST("fsdp: frozen parameters get no gradient and are not reduced; thawed ones do",

@@ -18,6 +18,7 @@
 #include "tessera/nn/recompute.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/fsdp/chain.h"
+#include "tessera/tests/fsdp/events.h"
 #include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/ranks.h"
 
@@ -27,7 +28,7 @@ namespace {
 using Events = std::vector<std::string>;
 
 /// Short forms: "U block0" (unshard), "R block0" (reshard), "P block0" (post-backward).
-Events events_of(const Trace& trace, bool with_reshard = false) {
+Events phases_of(const Trace& trace, bool with_reshard = false) {
   Events out;
   for (const Annotation& a : trace.all<Annotation>()) {
     if (a.domain != "fsdp" || (a.phase == "reshard" && !with_reshard)) continue;
@@ -40,15 +41,6 @@ std::string joined(const Events& events) {
   std::string out;
   for (const std::string& event : events) out += event + "; ";
   return out;
-}
-
-/// Returns the trace of `body` on this rank.
-template <class Body>
-Trace traced(RankTest&, Body&& body) {
-  Trace trace;
-  const TraceScope recording(trace);
-  body();
-  return trace;
 }
 
 struct Fixture {
@@ -70,7 +62,7 @@ struct Fixture {
 };
 
 void check_order(RankTest& t, const char* what, const Trace& trace, const Events& expected) {
-  const Events seen = events_of(trace);
+  const Events seen = phases_of(trace);
   t.check(seen == expected, "{}: expected {} got {}", what, joined(expected), joined(seen));
 }
 
@@ -106,8 +98,8 @@ TESSERA_RANK_TEST("fsdp: gathers ahead in forward follow the last iteration", "[
   const Trace trace = traced(t, [&] { loss = f.forward(); });
   const Events expected = {"U root",   "U block0", "U block1", "R block0",
                            "U block2", "R block1", "R block2"};
-  t.check(events_of(trace, /*with_reshard=*/true) == expected, "expected {} got {}",
-          joined(expected), joined(events_of(trace, true)));
+  t.check(phases_of(trace, /*with_reshard=*/true) == expected, "expected {} got {}",
+          joined(expected), joined(phases_of(trace, true)));
   backward(loss);
 }
 

@@ -185,9 +185,10 @@ TEST_CASE("conv2d: the weight's gradient goes into the slot, without a tensor in
   const Variable w(cast(irregular({3, 2, 3, 3}), DType::kF32), true),
       x(cast(irregular({1, 2, 4, 4}), DType::kF32));
   const Variable y = sum(conv2d(x, w, {}));
-  current_rank_context()->set_trace(&trace);
-  backward(y);
-  current_rank_context()->set_trace(nullptr);
+  {
+    const TraceScope recording(trace);
+    backward(y);
+  }
   int kernels = 0;
   for (const KernelRecord& record : trace.all<KernelRecord>()) {
     if (record.name != "conv_backward_weight") continue;

@@ -103,16 +103,14 @@ TEST_CASE("trace events: a kernel and its memory, on the shifted clock") {
   part->set("up", make_scope_name());
   Trace trace({.timed = true});
   const Stream stream = Stream::create(kCpu, StreamKind::kInline, "mine");
-  RankContext& context = *current_rank_context();
   TraceView view{.rank = 2, .process = "rank 2 of 3", .shift = -trace_clock() + 7'000};
-  view.held = context.memory().current();
+  view.held = current_rank_context()->memory().current();
   {
     const StreamGuard guard(stream);
     const NamedScope scope(*part);
-    context.set_trace(&trace);
+    const TraceScope recording(trace);
     const Tensor x = zeros({2, 3});
     neg(x);
-    context.set_trace(nullptr);
   }
   const json events = events_of(trace, view);
   const std::vector<json> kernels = select(events, "cat", "kernel");
@@ -143,13 +141,14 @@ TEST_CASE("trace events: work of a stream lies in slices of its modules") {
   down->set("down", block);
   Trace trace({.timed = true});
   const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "mine");
-  current_rank_context()->set_trace(&trace);
-  for (const auto& part : {up, up, down, block, std::shared_ptr<ScopeName>()}) {
-    const ScopeRestore in(part);
-    stream_sleep(stream, 0.1);
+  {
+    const TraceScope recording(trace);
+    for (const auto& part : {up, up, down, block, std::shared_ptr<ScopeName>()}) {
+      const ScopeRestore in(part);
+      stream_sleep(stream, 0.1);
+    }
+    stream.synchronize();
   }
-  stream.synchronize();
-  current_rank_context()->set_trace(nullptr);
   const json events = events_of(trace);
   // Nanoseconds.
   const auto begin = [](const json& event) {

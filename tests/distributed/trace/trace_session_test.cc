@@ -219,12 +219,13 @@ TESSERA_RANK_TEST("what a session refuses", "[trace]") {
   refuses("max_records is 0", {.path = "x", .max_records = 0});
 
   Trace other;
-  t.world().context()->set_trace(&other);
-  t.check_throws<StateError>("writes another trace", [&] {
-    TraceSession session(t.world(), {.path = "x", .first_step = 0});
-    session.begin_step(0);
-  });
-  t.world().context()->set_trace(nullptr);
+  {
+    const TraceScope recording(other);
+    t.check_throws<StateError>("writes another trace", [&] {
+      TraceSession session(t.world(), {.path = "x", .first_step = 0});
+      session.begin_step(0);
+    });
+  }
 
   TraceSession session(t.world(), {.path = "/nonexistent/trace.json", .first_step = 0, .steps = 1});
   session.begin_step(0);

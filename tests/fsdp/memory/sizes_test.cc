@@ -174,11 +174,12 @@ TESSERA_RANK_TEST_WITH("fsdp sizes: f32 values and the host's shards, padding po
 // ---- zeroing ------------------------------------------------------------------------------------
 
 /// The number of kernels in `body` that fill, scale or add in place.
-std::int64_t axpbys(RankTest& t, const std::function<void()>& body) {
+std::int64_t axpbys(const std::function<void()>& body) {
   Trace trace;
-  t.world().context()->set_trace(&trace);
-  body();
-  t.world().context()->set_trace(nullptr);
+  {
+    const TraceScope recording(trace);
+    body();
+  }
   const std::vector<KernelRecord> kernels = trace.all<KernelRecord>();
   return std::count_if(kernels.begin(), kernels.end(),
                        [](const KernelRecord& kernel) { return kernel.name == "axpby"; });
@@ -186,8 +187,8 @@ std::int64_t axpbys(RankTest& t, const std::function<void()>& body) {
 
 /// The same for a step with so many backwards, of which only the last reduces.
 template <class M>
-std::int64_t axpbys_of_step(RankTest& t, M& model, int passes) {
-  const std::int64_t count = axpbys(t, [&] {
+std::int64_t axpbys_of_step(M& model, int passes) {
+  const std::int64_t count = axpbys([&] {
     for (int pass = 0; pass < passes; ++pass) {
       if (fsdp::has_state(model)) fsdp::of(model).set_requires_gradient_sync(pass + 1 == passes);
       backward(sum(square(model(Variable(random_rows(3, kColumns, DType::kF64, 1))))));
@@ -205,12 +206,12 @@ TESSERA_RANK_TEST_WITH(
     fsdp::fully_shard(model, {.mesh = t.world().mesh()});
     nn::initialize(model, {.seed = 5});
     nn::initialize(twin, {.seed = 5});
-    axpbys_of_step(t, model, 1);  // the first steps create state for later ones
-    axpbys_of_step(t, twin, 1);
+    axpbys_of_step(model, 1);  // the first steps create state for later ones
+    axpbys_of_step(twin, 1);
     const std::int64_t zeroed = rows % t.size() == 0 ? 0 : 2, scaled = 2;  // weight and bias
-    const std::int64_t plain = axpbys_of_step(t, twin, 1);
+    const std::int64_t plain = axpbys_of_step(twin, 1);
     for (const int passes : {1, 2}) {
-      const std::int64_t more = axpbys_of_step(t, model, passes) - passes * plain;
+      const std::int64_t more = axpbys_of_step(model, passes) - passes * plain;
       t.check(more == zeroed + scaled,
               "{} rows, {} passes: {} kernels beside the twin's, expected {}", rows, passes, more,
               zeroed + scaled);

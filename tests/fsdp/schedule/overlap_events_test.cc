@@ -118,9 +118,10 @@ TEST_CASE("fsdp overlap: compute waits for a reduce no earlier than its memory i
       fsdp::of(model).set_reduce_scatter_max_input_buffers(buffers);
       nn::initialize(model, {.seed = 1});
       Trace trace;
-      world.context()->set_trace(&trace);
-      backward(sum(model(Variable(random_rows(2, 4, DType::kF64, 1), /*requires_grad=*/true))));
-      world.context()->set_trace(nullptr);
+      {
+        const TraceScope recording(trace);
+        backward(sum(model(Variable(random_rows(2, 4, DType::kF64, 1), /*requires_grad=*/true))));
+      }
       if (world.rank() == 0)
         waits = post_backwards_until_waited(trace, current_stream(default_device()).id());
     };

@@ -55,9 +55,10 @@ Timing run(const Setup& setup) {
     for (int step = 0; step < kSteps; ++step) {
       Timing mine;
       trace.clear();
-      world.context()->set_trace(&trace);
-      time_step(model, /*forward_alone=*/step % 2 == 1, mine);
-      world.context()->set_trace(nullptr);
+      {
+        const TraceScope recording(trace);
+        time_step(model, /*forward_alone=*/step % 2 == 1, mine);
+      }
       for (nn::Parameter parameter : model.parameters()) parameter.zero_grad();
       if (world.rank() != 0 || step == 0) continue;
       timing.forward_ms = std::min(timing.forward_ms, mine.forward_ms);

@@ -67,9 +67,10 @@ void check_same(L& layer, const Tensor& x, const Tensor& residual) {
 template <class Function>
 std::size_t kernels_of(const Function& function) {
   Trace trace;
-  current_rank_context()->set_trace(&trace);
-  function();
-  current_rank_context()->set_trace(nullptr);
+  {
+    const TraceScope recording(trace);
+    function();
+  }
   return trace.all<KernelRecord>().size();
 }
 

@@ -145,10 +145,11 @@ TEST_CASE("Adam's and Lion's step is one launch once there is state, over all gr
   adam.step();
   lion.step();
   Trace trace;
-  current_rank_context()->set_trace(&trace);
-  adam.step();
-  lion.step();
-  current_rank_context()->set_trace(nullptr);
+  {
+    const TraceScope recording(trace);
+    adam.step();
+    lion.step();
+  }
   CHECK(trace.all<KernelRecord>().size() == 2);
 }
 

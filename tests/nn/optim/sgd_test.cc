@@ -114,10 +114,11 @@ TEST_CASE("a step is one launch, however many parameters") {
   }
   SGD optimizer(parameters, {.lr = 0.1, .momentum = 0.5});
   Trace trace;
-  current_rank_context()->set_trace(&trace);
-  optimizer.step();
-  optimizer.step();
-  current_rank_context()->set_trace(nullptr);
+  {
+    const TraceScope recording(trace);
+    optimizer.step();
+    optimizer.step();
+  }
   CHECK(trace.all<KernelRecord>().size() == 2);
 }
 
@@ -137,9 +138,10 @@ TEST_CASE("gradients kept in 16 bits are stepped with, in one launch beside othe
   wide.set_grad(full({4}, 0.5));
   SGD optimizer({narrow, wide}, {.lr = 1, .momentum = 0.5});
   Trace trace;
-  current_rank_context()->set_trace(&trace);
-  optimizer.step();
-  current_rank_context()->set_trace(nullptr);
+  {
+    const TraceScope recording(trace);
+    optimizer.step();
+  }
   CHECK(trace.all<KernelRecord>().size() == 1);
   const auto end = values(narrow.local().tensor());
   for (std::size_t i = 0; i < 6; ++i) CHECK(std::abs(end[i] - (start[i] - 0.5)) < 1e-6);
