@@ -18,7 +18,7 @@
 #include "tessera/nn/recompute.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/events.h"
+#include "tessera/tests/fsdp/schedule/events.h"
 #include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/ranks.h"
 
