@@ -47,7 +47,7 @@ struct StateDictOptions {
 /// parameters, its own buffers, then its children. Something tied stands once, under its first
 /// name. The tensors are those of the model, so they change with it; clone() the dict to keep them.
 /// Runs the hooks before_save and after_save. Throws StateError for a model that is not
-/// materialised, naming what has no elements.
+/// materialised, naming the members without elements.
 StateDict state_dict(Module& module, const StateDictOptions& options = {});
 
 struct LoadStateDictOptions {
