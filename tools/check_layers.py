@@ -46,7 +46,7 @@ def page_of_rules():
         ordered = [floor for floor in reversed(BELOW) if floor in floors]
         return ", ".join(f"`{floor}`" for floor in ordered) or "nothing of ours"
 
-    lines = ["| floor | may depend on | some of its packages also on |", "|---|---|---|",
+    lines = ["| folder | may depend on | some of its packages also on |", "|---|---|---|",
              "| `tools`, `tests` | everything | |"]
     for floor in reversed(BELOW):
         more = {}

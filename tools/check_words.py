@@ -27,7 +27,7 @@ WORDS = [
     (r"[RTL]\d{1,3}", "state the rule; readers do not have the list"),
     (r"travel(s|led|ling|ed|ing)?", "is sent, is copied"),
     (r"meetings?", "rendezvous barrier, exchange"),
-    (r"floors?", "layer (of the code)"),
+    (r"floors?(?!\()", "layer (of the code)"),
     (r"of what|to what|from what|for what|what has|what have|that there (is|are)|those alone", "a clause needs a noun: say what it is"),
     (r"is meant|are meant", "say what it is"),
     (r"heed(s|ed)?|betray(s|ed)?|mends?|mended|alas|thereof|lest|hither|thither|whither|wherein", "plain English: notices, fixes, because, where"),

@@ -15,7 +15,7 @@ namespace tessera::models::data {
 namespace {
 
 constexpr const char* kWhere = "sentence_piece_tokenizer";
-// For somebody at a shell, and for a program.
+// For a user at a shell, and for a program.
 constexpr const char* kMakeOne =
     "make one with tessera tokenize --train-tokenizer (train_sentence_piece in C++)";
 constexpr std::int64_t kLargestModel = std::int64_t{1} << 28;  // bytes

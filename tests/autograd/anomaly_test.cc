@@ -1,4 +1,5 @@
-// The first NaN or Inf, forward and backward: who made it, where, and what the tensor holds.
+// The first NaN or Inf, forward and backward: the operation that made it, its module, and the
+// values of the tensor.
 #include "tessera/autograd/anomaly.h"
 
 #include <catch2/catch.hpp>

@@ -102,8 +102,8 @@ TEST_CASE("deep graph: nodes owned by static objects are destroyed at the progra
   CHECK(kept.requires_grad());
 }
 
-// Every operation of a step waits behind a gate that opens only after the step was issued: had
-// anything read a value on the host, the gate would have given up first.
+// Every operation of a step waits behind a gate that opens only after the step was issued: if the
+// step had read a value on the host, the gate would have timed out first.
 TEST_CASE("streams: backward under a queued current stream") {
   const Variable x(irregular({7, 5}));
   const Tensor targets = Tensor::from_vector<std::int64_t>({0, 2, 1, 1, 0, 2, 2}, {7});

@@ -1,4 +1,4 @@
-// Buffers: a handle, its place in the model, initialisation, twins.
+// Buffers: a handle, its place in the model, initialisation, equally constructed models.
 
 #include "tessera/nn/buffer.h"
 

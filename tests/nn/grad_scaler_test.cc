@@ -1,5 +1,5 @@
-// The gradient scaler on one rank, and against meshes that answer for others: the rules of growth
-// and backoff, which step is left out, the order of calls, its state.
+// The gradient scaler on one rank, and with meshes that simulate other ranks: the rules of growth
+// and backoff, which step is skipped, the order of calls, its state.
 #include "tessera/nn/training/grad_scaler.h"
 
 #include <catch2/catch.hpp>
@@ -265,7 +265,7 @@ TEST_CASE("update takes a new scale") {
   CHECK(scaler.get_scale() == 16);
   CountingOptimizer optimizer({make({kInf})});
   scaler.step(optimizer);
-  scaler.update(32.0);  // in place of what was found
+  scaler.update(32.0);  // instead of the result of unscale
   CHECK(scaler.get_scale() == 32);
   CHECK(thrown<InvalidArgument>([&] { scaler.update(0.0); }) ==
         "[nn.GradScaler] the new scale is 0; it is above 0 and a number of f32");

@@ -95,7 +95,7 @@ TESSERA_RANK_TEST("clipping shards is clipping the whole gradient, for every kin
     replicated.materialize(default_device());
     replicated.set_grad(full({2}, 3));
     a.set_grad(clone(a.local().tensor()));
-    if (t.rank() == 0) b.set_grad(full(b.local().shape(), -2, kDouble));  // nobody else has one
+    if (t.rank() == 0) b.set_grad(full(b.local().shape(), -2, kDouble));  // only rank 0 has one
     std::vector<double> gradient = whole_values().to_vector<double>();
     gradient.insert(gradient.end(), {3, 3});
     const std::int64_t first_rows = (kRows + t.size() - 1) / t.size();

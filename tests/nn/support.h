@@ -32,8 +32,8 @@ struct FakeOwner final : nn::ParameterOwner {
   int conversions = 0;
 };
 
-// A mesh that records its all-reduces, and puts `others` to what this rank has: the sum over the
-// other ranks, or their largest.
+// A mesh that records its all-reduces, and combines this rank's values with `others`: the sum or
+// the largest of the other ranks.
 struct FakeMesh final : nn::Mesh {
   FakeMesh(std::vector<std::string> axis_names, int ranks)
       : names(std::move(axis_names)), ranks(ranks) {}

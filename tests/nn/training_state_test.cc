@@ -53,7 +53,7 @@ struct Run {
   nn::GradScaler scaler{{.init_scale = 1024, .growth_interval = 3}};
   std::int64_t step = 0;
 
-  // Answers the loss.
+  // Returns the loss.
   float train() {
     const Tensor x = Tensor::empty({3, 5});
     random::fill_normal(x, random::named_key(static_cast<std::uint64_t>(step), "x"),

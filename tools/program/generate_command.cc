@@ -29,7 +29,7 @@ std::string read_input() {
     if (got == 0) return text;
     if (got > 0) {
       text.append(piece.data(), static_cast<std::size_t>(got));
-    } else if (errno == EAGAIN) {  // somebody else made the pipe one that does not wait
+    } else if (errno == EAGAIN) {  // another process made the pipe non-blocking
       pollfd more = {.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
       ::poll(&more, 1, -1);
     } else if (errno != EINTR) {

@@ -20,7 +20,7 @@ namespace {
 
 using Catch::Contains;
 
-// What the derivative of a cross entropy answered last.
+// The last result of the derivative of a cross entropy.
 struct Answer {
   bool in_place = false;
   Tensor gradient;
@@ -56,7 +56,7 @@ void run_backward(const Variable& loss, BackwardOptions options = {}) {
   backward(loss, options);
 }
 
-// The answer for logits that only the loss holds, or that are held.
+// The result for logits that only the loss holds, and for logits with another handle.
 Answer answer_for(const Tensor& values, const CrossEntropyOptions& options, bool held) {
   Made made(values);
   const Variable loss =
@@ -169,7 +169,7 @@ TEST_CASE("cross entropy: views of logits, the base gone or held") {
     CHECK(answer->in_place == !held);
     if (held) CHECK(all_equal(made.logits.tensor(), values));
   }
-  // A part of what they are a view of would keep all of it, and another order stay one.
+  // A slice of the base tensor would keep all of it, and a permuted view would stay one tensor.
   const auto answer_of = [&](const std::function<Variable(const Variable&)>& view) {
     const Variable loss =
         cross_entropy(view(Made(irregular({6, 6}, -3, 3)).logits), some_targets());

@@ -12,8 +12,8 @@
 namespace tessera::testing {
 namespace {
 
-// Bytes of activations that backward takes on top of what is live, for logits = h w^T that are held
-// or not.
+// Bytes of activations that backward allocates beyond the live ones, for logits = h w^T with and
+// without another handle.
 std::int64_t growth(const Variable& h, const Variable& w, bool held, bool retain_graph = false) {
   const Tensor targets = zeros({h.dim(0)}, {.dtype = DType::kI64, .device = h.device()});
   Variable logits = linear(h, w, Variable());

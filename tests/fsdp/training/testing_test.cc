@@ -160,7 +160,7 @@ TESSERA_RANK_TEST_WITH("check_sharded_parity tells rows that are not where place
   t.check(report == expected, "\"{}\", expected \"{}\"", report, expected);
 }
 
-// The rows are right, but somebody who sums over what is not sharded would leave an axis out.
+// The rows are right, but a sum over the axes that are not sharded would leave an axis out.
 TESSERA_RANK_TEST_WITH("check_sharded_parity tells axes that placements do not have", "[fsdp]",
                        {.worlds = {4, 6}}) {
   const DeviceMesh mesh({"replicate", "shard"}, {2, t.size() / 2}, t.world().group(),

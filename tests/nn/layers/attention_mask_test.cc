@@ -127,7 +127,7 @@ TEST_CASE("masks merge into what scaled_dot_product_attention takes") {
       scores);
   CHECK(mask.shape() == Shape{1, 1, 2, 3});
   CHECK(mask.to_vector<bool>() == std::vector<bool>{false, false, false, false, true, false});
-  // Nothing is attended to by nobody, and extents of 0 fit.
+  // Extents of 0 are valid.
   CHECK(nn::merge_attention_masks({.attn_mask = zeros({0, 2, 3}, {.dtype = DType::kBool})},
                                   {0, 2, 2, 3})
             .shape() == Shape{0, 2, 2, 3});

@@ -1,4 +1,4 @@
-// Containers: what they own, how they name it, and what they answer.
+// Containers: ownership, names, and results.
 
 #include <catch2/catch.hpp>
 

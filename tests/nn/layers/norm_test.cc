@@ -19,7 +19,7 @@ using testing::thrown;
 using testing::values;
 
 struct Reference {
-  std::size_t length;  // of what is normalised together
+  std::size_t length;  // number of elements that are normalised together
   double eps = 1e-5;
   bool centered = true;
   // Which element of weight and bias the i-th of x is multiplied with.

@@ -1,5 +1,5 @@
-// Layers of which a rank has a part: terms ahead of a Linear's bias, some rows of an Embedding, a
-// part of what Dropout sees, some heads of attention.
+// Layers of which a rank has a part: partial sums before a Linear's bias, some rows of an
+// Embedding, a part of Dropout's input, some heads of attention.
 #include <catch2/catch.hpp>
 
 #include "tessera/autograd/engine.h"

@@ -128,7 +128,7 @@ TEST_CASE("a rank ends its own wait by an abort from another thread") {
     const ncclUniqueId alone = fresh_id();
     ok(ncclCommInitRank(&me.comm, 1, alone, 0));
     Numbers<float> x({1});
-    ok(ncclRecv(x.data(), 1, ncclFloat, 0, me.comm, me.stream));  // nobody sends
+    ok(ncclRecv(x.data(), 1, ncclFloat, 0, me.comm, me.stream));  // no rank sends
     std::thread watch([&] { ok(ncclCommAbort(me.comm)); });
     me.synchronize();
     watch.join();

@@ -210,7 +210,7 @@ Refused fill_engine(const Descriptor& d, std::int64_t room, void* to, std::int64
   return {};
 }
 
-// As cuDNN does, says that there are none to those who only ask how many.
+// As cuDNN does, reports none if only the number is asked for.
 Refused fill_knob_choices(const Descriptor& d, std::int64_t room, void* to, std::int64_t* count) {
   const std::int64_t given = d.engine == kPlain && room > 0 ? 1 : 0;
   if (count != nullptr) *count = given;

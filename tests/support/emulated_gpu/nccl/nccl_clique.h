@@ -25,8 +25,8 @@
 
 namespace tessera::emulated::nccl {
 
-/// Whether aborts of a rank and mismatches stay unseen by the others, who then wait until they give
-/// up themselves, as ranks of one machine often do: TESSERA_EMULATED_NCCL_SILENT=1.
+/// Whether other ranks do not see aborts of a rank and mismatches, and wait until they time out
+/// themselves, as ranks of one machine often do: TESSERA_EMULATED_NCCL_SILENT=1.
 bool is_silent();
 
 class Clique {

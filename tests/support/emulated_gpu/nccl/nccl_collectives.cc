@@ -113,7 +113,7 @@ ncclResult_t enqueue(const Call& call, Operation o, ncclRedOp_t op = ncclSum) {
     why = fmt::format("the communicator is of GPU {}, the stream of {}", me->device, device);
   }
   if (!why.empty()) return note_error(refuse(call.function, ncclInvalidArgument, why));
-  // Nothing to do for anybody: such collectives do not count.
+  // No rank has anything to do: such collectives do not count.
   if (o.count == 0 && !is_point_to_point(o.kind)) return ncclSuccess;
   place_windows(*me, o);
   return note_error(add_operation(me, o, call.stream));

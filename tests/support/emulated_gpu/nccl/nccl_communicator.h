@@ -1,11 +1,11 @@
 #pragma once
 
-/// One rank's communicator of the emulated NCCL: its place in the clique, what is under way on the
-/// host, and the order of its operations.
+/// One rank's communicator of the emulated NCCL: its rank in the clique, its calls in progress on
+/// the host, and the order of its operations.
 ///
-/// A non-blocking communicator (config.blocking = 0) answers ncclInProgress to every call that
-/// starts something, and starts it when ncclCommGetAsyncError is asked for the second time: whoever
-/// uses the communicator, or records events, before that has answered ncclSuccess does it too
+/// A non-blocking communicator (config.blocking = 0) returns ncclInProgress from every call that
+/// starts something, and starts it when ncclCommGetAsyncError is called for the second time. Code
+/// that uses the communicator, or records events, before that has returned ncclSuccess, does so too
 /// early, as on GPUs.
 
 #include <cuda_runtime_api.h>
@@ -47,7 +47,7 @@ struct Communicator {
   int captured = 0;                                     ///< groups in CUDA graphs that live
   std::vector<std::function<ncclResult_t()>> deferred;  ///< launches of a non-blocking one
   int polls = 0;                                        ///< since then
-  bool launching = false;                               ///< somebody does them right now
+  bool launching = false;                               ///< a thread is launching them
 
   // Of the thread that calls.
   bool finalizing = false, finalized = false;

@@ -33,7 +33,7 @@ inline bool is_reduction(Kind kind) {
   return kind == Kind::kAllReduce || kind == Kind::kReduce || kind == Kind::kReduceScatter;
 }
 
-/// How numbers are folded: a built-in operator, or the sum of what a factor scales.
+/// How numbers are combined: a built-in operator, or the sum of scaled values.
 struct Reduction {
   ncclRedOp_t op = ncclSum;
   bool scaled = false;
@@ -60,7 +60,7 @@ struct Operation {
   std::optional<WindowPlace> send_window, recv_window;
 };
 
-/// Bytes of one element; 0 for what is no type.
+/// Bytes of one element; 0 for an invalid type.
 std::size_t size_of(ncclDataType_t type);
 
 /// Bytes that the rank reads and writes.

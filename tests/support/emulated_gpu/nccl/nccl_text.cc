@@ -21,7 +21,7 @@ constexpr const char* kTexts[] = {
     "remote process exited or there was a network error",
     "NCCL operation in progress"};
 
-// Two texts, in turns: who got one may read it while the next is written.
+// Two texts, used alternately: a caller may read one while the next is written.
 struct LastError {
   std::mutex mutex;
   std::string texts[2];

@@ -231,7 +231,7 @@ class BlockRunner {
     release(&runner.body_);
     runner.ended_ = true;
     runner.running_->leave(true);
-    std::abort();  // nobody enters an ended fiber
+    std::abort();  // an ended fiber is never resumed
   }
 
   void begin_thread() {

@@ -1,13 +1,13 @@
 #pragma once
 
-/// Runs the threads of a CUDA kernel on the CPU, one block after another: what a kernel computes
-/// can be tested without a GPU.
+/// Runs the threads of a CUDA kernel on the CPU, one block after another, to test the results of
+/// kernels without a GPU.
 ///
-/// Each thread of a block is a fiber of the calling host thread, so barriers and shuffles mean what
-/// they mean on a GPU, and `static thread_local` is memory that the block shares. Fibers run in an
-/// order that differs from block to block, until each waits or ends: a missing barrier gives wrong
-/// numbers. A barrier that some threads of the block never reach is an error that names the kernel,
-/// which a GPU would answer with a hang.
+/// Each thread of a block is a fiber of the calling host thread, so barriers and shuffles behave as
+/// on a GPU, and `static thread_local` is memory that the block shares. Fibers run in an order that
+/// differs from block to block, until each waits or ends: a missing barrier gives wrong numbers. If
+/// some threads of the block never reach a barrier, that is an error that names the kernel; a GPU
+/// would hang.
 
 #include <cstddef>
 #include <cstdint>
@@ -34,7 +34,7 @@ class KernelHang : public std::runtime_error {
 /// Why no GPU takes such a launch; null where one does.
 const char* launch_problem(const Launch& launch);
 /// Runs `body` once for each thread of the launch, on this host thread. Throws std::runtime_error
-/// for what no GPU takes, and KernelHang.
+/// for launches that no GPU accepts, and KernelHang.
 void run_grid(const Launch& launch, const char* kernel, const std::function<void()>& body);
 
 /// The dynamic shared memory of the running block; 16-byte aligned.

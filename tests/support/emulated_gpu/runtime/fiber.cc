@@ -79,7 +79,7 @@ Fiber::~Fiber() {
 
 void Fiber::start(void (*main)()) {
   auto* top = reinterpret_cast<std::uint64_t*>(stack_ + kStackBytes - offset_);
-  *--top = 0;  // `main` returns to nobody; keeps the stack aligned as after a call
+  *--top = 0;  // `main` never returns; keeps the stack aligned as after a call
   *--top = reinterpret_cast<std::uint64_t>(main);
   for (std::size_t i = 0; i < kSavedRegisters; ++i) *--top = 0;
   stack_pointer_ = top;

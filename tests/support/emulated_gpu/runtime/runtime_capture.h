@@ -58,8 +58,9 @@ bool is_capturing(Stream& stream);
 /// The stream goes: a capture that began on it ends, another one is broken.
 void abandon_capture(Stream& stream);
 
-/// For calls that would have to wait for work that is not running: what CUDA answers when one of
-/// the streams is being captured, which ends that capture. cudaSuccess where none is.
+/// For calls that would have to wait for work that is not running: returns the error that CUDA
+/// returns if one of the streams is being captured, which ends that capture. cudaSuccess if none
+/// is.
 cudaError_t refuse_while_capturing(const std::vector<std::shared_ptr<Stream>>& streams,
                                    cudaError_t error);
 /// For calls that CUDA calls potentially unsafe, such as cudaMalloc: the rules of

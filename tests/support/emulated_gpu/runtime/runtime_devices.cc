@@ -1,4 +1,4 @@
-// The emulated GPUs: how many, which is meant, what they are.
+// The emulated GPUs: their number, the current one, their properties.
 
 #include <algorithm>
 #include <cstdio>

@@ -46,8 +46,8 @@ bool all_joined(const Capture& capture) {
   return true;
 }
 
-// Its streams run their work again. Answers what was captured, for the caller to let go without the
-// lock: events keep the capture, and must not keep that.
+// Its streams run their work again. Returns the captured work, for the caller to destroy without
+// the lock: events keep the capture, and must not keep the work.
 std::shared_ptr<GraphBody> end(const std::shared_ptr<Capture>& capture) {
   capture->origin = nullptr;
   for (const auto& stream : std::exchange(capture->streams, {})) stream->capturing = {};

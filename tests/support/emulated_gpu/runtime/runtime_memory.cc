@@ -135,7 +135,7 @@ cudaError_t allocate_pinned(void** out, std::size_t bytes, unsigned flags) {
   return cudaSuccess;
 }
 
-// cudaFree and cudaFreeHost wait for what the GPU still does.
+// cudaFree and cudaFreeHost wait for all work of the GPU.
 cudaError_t free_waiting(void* data, bool pinned) {
   if (data == nullptr) return cudaSuccess;
   if (const cudaError_t error = refuse_unsafe_call(); error != cudaSuccess) return error;

@@ -131,7 +131,7 @@ class Pool {
  private:
   static constexpr std::size_t kReservation = std::size_t{2} << 20;  // what it takes from the GPU
 
-  // Bytes that went back behind a ticket of a stream; 0: nobody uses them.
+  // Bytes that were returned behind a ticket of a stream; 0: they are not in use.
   struct Piece {
     std::uint64_t stream = 0, ticket = 0;
     std::size_t bytes = 0;

@@ -2,10 +2,10 @@
 
 /// The streams of the emulated GPU: each is a host thread with a queue. Private to the runtime.
 ///
-/// Work runs as late as it may: a thread leaves what is in its queue alone until somebody waits for
-/// it (a host, a stream that waits for an event behind it), or until it has been there for a while
-/// (TESSERA_EMULATED_PATIENCE_US, 2000). So who forgot to wait finds the work undone, and not only
-/// when two threads happen to race.
+/// Work runs as late as possible: a thread leaves the work in its queue alone until a host or
+/// another stream waits for it, or until it has been there for a while
+/// (TESSERA_EMULATED_PATIENCE_US, 2000). So code that forgets to wait finds the work undone, and
+/// not only when two threads happen to race.
 
 #include <cuda_runtime_api.h>
 
@@ -37,7 +37,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   /// Issues; returns the work's ticket. Tickets of a stream count from 1.
   std::uint64_t push(std::function<void()> work, Runs runs);
   std::uint64_t last_ticket() const;
-  /// Somebody waits for the work up to `ticket`.
+  /// A host or a stream waits for the work up to `ticket`.
   void demand(std::uint64_t ticket);
   bool is_done(std::uint64_t ticket) const;
   /// Demands and waits.
