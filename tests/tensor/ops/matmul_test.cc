@@ -13,6 +13,7 @@
 #include "tessera/tensor/kernels/resolve.h"
 #include "tessera/tensor/kernels/table.h"
 #include "tessera/tensor/ops/create.h"
+#include "tessera/tests/support/skip.h"
 #include "tessera/tests/tensor/ops/matmul_support.h"
 
 namespace tessera {
@@ -281,6 +282,9 @@ class AddressSpaceLimit {
 
 // Alone, oneDNN writes code to address 0 where the system gives no memory for it.
 TEST_CASE("matmul: no memory for the code of a product is an error, and only while there is none") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return skip("a sanitizer needs address space of its own");
+#endif
   const DefaultDeviceScope host(kCpu);
   constexpr rlim_t kAllButTheCode = rlim_t{8} << 20;
   constexpr std::int64_t kSize = 71;  // of no other product: its code is not there yet
