@@ -24,6 +24,9 @@ class NightlyTestCase(ci_tree.CiTreeTest):
     def setUp(self):
         super().setUp()
         self.add_toolkit()
+        # In the tree, rows change whenever a run is recorded.
+        page = self.read("tests/STATUS.md")
+        self.write("tests/STATUS.md", with_rows(page, {name: Row(name, row.runs) for name, row in rows_of(page).items()}))
 
     def nightly(self, *words):
         return self.call("tools/nightly", *words)

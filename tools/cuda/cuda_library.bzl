@@ -75,8 +75,9 @@ def emulated_only():
     return [] if CUDA_EMULATED else [_NEVER]
 
 def _compile(ctx, source, context, headers, cc_toolchain):
-    output = ctx.actions.declare_file("_objs/%s/%s.o" % (ctx.label.name, source.basename))
-    resources = ctx.actions.declare_file("_objs/%s/%s.ptxas" % (ctx.label.name, source.basename))
+    path = source.owner.name  # from the package; tools/cuda/registers.py finds the source by it
+    output = ctx.actions.declare_file("_objs/%s/%s.o" % (ctx.label.name, path))
+    resources = ctx.actions.declare_file("_objs/%s/%s.ptxas" % (ctx.label.name, path))
     arguments = ctx.actions.args()
     arguments.add_all(_NVCC_FLAGS)
     arguments.add("-ccbin", cc_toolchain.compiler_executable)

@@ -13,7 +13,7 @@ import unittest
 
 ROOT = os.path.join(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"])
 CHECKER = os.path.join(ROOT, "tools", "check_trace.py")
-PROGRAM = os.path.join(ROOT, "tests", "distributed", "trace_program")
+PROGRAM = os.path.join(ROOT, "tests", "distributed", "trace", "trace_program")
 FOLDER = os.environ["TEST_TMPDIR"]
 
 

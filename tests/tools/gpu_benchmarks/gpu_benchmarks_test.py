@@ -9,7 +9,7 @@ import tempfile
 import unittest
 from unittest import mock
 
-TOOLS = os.path.join(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"], "tools")
+TOOLS = os.path.join(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"], "tools", "bench")
 WITHOUT_CUDA = ["bandwidth", "launch", "ops", "overlap"]
 # This one exists in builds with CUDA only, and needs a GPU for --smoke too.
 BENCHMARKS = WITHOUT_CUDA + (["attention"] if os.path.exists(os.path.join(TOOLS, "bench_gpu_attention")) else [])
