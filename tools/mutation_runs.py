@@ -40,9 +40,9 @@ class Runner:
             return [label for label in defect.tests if target_exists(self.tree, label)]
         return [f"//tests/{defect.floor}/..."] if stage == "floor" else ["//..."]
 
-    def bazel_run(self, labels, events):
-        """Runs Bazel and returns its exit status. An exception interrupts Bazel and waits for its end."""
-        command = [self.bazel, "test", *OPTIONS, f"--build_event_json_file={events}", *self.options, "--", *labels]
+    def bazel_run(self, verb, labels, *options):
+        """Runs `bazel test` or `bazel build`; returns its exit status. An exception interrupts Bazel and waits for its end."""
+        command = [self.bazel, verb, *OPTIONS, *options, *self.options, "--", *labels]
         with open(self.log, "ab") as log:
             log.write(f"\n$ {' '.join(command)}\n".encode())
             log.flush()
@@ -61,7 +61,7 @@ class Runner:
         """Runs the tests; returns the result and the names of the cases or targets that failed."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "events.json")
-            status = self.bazel_run(labels, path)
+            status = self.bazel_run("test", labels, f"--build_event_json_file={path}")
             events = read_events(path)
             failed = failed_cases(events)
         if failed:
@@ -80,6 +80,11 @@ class Runner:
                 return result, stage, by
         return NOT_FOUND, self.stages[-1], []
 
+    def require_build(self, labels):
+        """A build that fails without the defect too, on a full disk for instance, says nothing about the defect."""
+        if self.bazel_run("build", labels) != PASSED:
+            raise RunError(f"{' '.join(labels)} cannot be built without the defect either; {self.log} says why")
+
     def run(self, defect):
         """Tests one defect and returns its result. The file is restored in any case."""
         path = os.path.join(self.tree, defect.file)
@@ -91,6 +96,8 @@ class Runner:
             result, stage, by = self.try_stages(defect)
         finally:
             write_text(path, text)
+        if result == COMPILE_ERROR:
+            self.require_build(self.labels(defect, stage))
         return {"id": defect.id, "file": defect.file, "digest": defect.digest, "stages": self.stages,
                 "result": result, "stage": stage, "by": by, "seconds": round(time.monotonic() - begin, 1)}
 

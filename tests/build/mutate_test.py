@@ -39,7 +39,7 @@ import json, os, signal, sys, time
 folder = os.path.dirname(os.path.abspath(__file__))
 labels = sys.argv[sys.argv.index("--") + 1:]
 with open("fsdp/sum.cc") as file, open(folder + "/calls", "a") as calls:
-    print(json.dumps({"labels": labels, "options": sys.argv[2:sys.argv.index("--")], "text": file.read()}), file=calls)
+    print(json.dumps({"verb": sys.argv[1], "labels": labels, "options": sys.argv[2:sys.argv.index("--")], "text": file.read()}), file=calls)
 plan = json.load(open(folder + "/plan")).get(labels[-1], {})
 for option in sys.argv:
     if option.startswith("--build_event_json_file="):
@@ -49,7 +49,7 @@ if "signal" in plan:
     signal.signal(signal.SIGINT, lambda *_: (open(folder + "/stopped", "w").close(), sys.exit(8)))
     os.kill(os.getppid(), plan["signal"])
     time.sleep(60)
-sys.exit(plan.get("status", 0))
+sys.exit(plan.get("status" if sys.argv[1] == "test" else "build_status", 0))
 """
 
 # Replaces git: the changes and the commit of the work tree are read from files.
@@ -158,6 +158,15 @@ class MutateTest(unittest.TestCase):
         status, output = self.run_defects("fsdp-01")
         self.assertIn("fsdp-01: compile error by //fsdp:fsdp (expected, ", output)
         self.assertEqual(status, 0)
+        calls = [(call["verb"], call["labels"], call["text"]) for call in self.calls()]
+        self.assertEqual(calls, [("test", ["//tests/fsdp:sum_test"], WITH_DEFECT), ("build", ["//tests/fsdp:sum_test"], SOURCE)])
+
+    def test_build_that_fails_without_the_defect_says_nothing_of_it(self):
+        self.plan({"//tests/fsdp:sum_test": {"status": 1, "build_status": 1}})
+        status, output = self.run_defects("fsdp-01")
+        self.assertIn("mutate: //tests/fsdp:sum_test cannot be built without the defect either", output)
+        self.assertEqual(status, 2)
+        self.assertFalse(os.path.exists(self.path("results.jsonl")))
 
     def test_bazel_that_cannot_run_says_nothing_of_the_defect(self):
         self.plan({"//tests/fsdp:sum_test": {"status": 2}})

@@ -89,8 +89,10 @@ def _compile(ctx, source, context, headers, cc_toolchain):
     arguments.add("-c", source)
     arguments.add("-o", output)
     # ptxas reports registers and spills among nvcc's messages: kept beside the object, and shown if nvcc fails.
+    # nvcc names its temporary files by its process, and processes of two sandboxes may have one number: each has its own folder.
     ctx.actions.run_shell(
-        command = 'out=$1; shift; "$@" >"$out" 2>&1 || { cat "$out" >&2; exit 1; }',
+        command = 'out=$1; shift; export TMPDIR="$out.tmp"; mkdir -p "$TMPDIR"; ' +
+                  '"$@" >"$out" 2>&1 || { cat "$out" >&2; exit 1; }; rm -rf "$TMPDIR"',
         arguments = [resources.path, CUDA_ROOT + "/bin/nvcc", arguments],
         inputs = depset([source, ctx.file._version], transitive = [headers, cc_toolchain.all_files]),
         outputs = [output, resources],
