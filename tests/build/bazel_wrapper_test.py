@@ -5,6 +5,7 @@ apt-get, dpkg-query, id and sudo are replaced by small scripts; nothing is insta
 """
 
 import os
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -12,7 +13,7 @@ import unittest
 from checker_test_case import TOOLS
 
 # The programs of a minimal machine that tools/bazel may use.
-COREUTILS = "bash cat dirname env find grep mkdir mktemp mv rm sed tail touch"
+COREUTILS = "bash cat cksum dirname env find grep mkdir mktemp mv rm sed sort tail touch"
 
 
 def listed_packages():
@@ -51,8 +52,8 @@ class BazelWrapperTest(unittest.TestCase):
         with open(os.path.join(self.folder, "apt"), encoding="utf-8") as file:
             return file.read()
 
-    def run_wrapper(self, **environment):
-        done = subprocess.run([os.path.join(TOOLS, "bazel"), "--version"], stdin=subprocess.DEVNULL, text=True,
+    def run_wrapper(self, wrapper=os.path.join(TOOLS, "bazel"), **environment):
+        done = subprocess.run([wrapper, "--version"], stdin=subprocess.DEVNULL, text=True,
                               env={"PATH": self.bin, "HOME": self.home, **environment},
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
         return done.returncode, done.stdout, done.stderr
@@ -67,6 +68,27 @@ class BazelWrapperTest(unittest.TestCase):
     def test_cache_folder_of_the_user(self):
         self.run_wrapper(XDG_CACHE_HOME=self.folder + "/cache")
         self.assertTrue(os.path.exists(self.folder + "/cache/tessera/bazelrc"))
+
+    def test_moved_headers_are_forgotten(self):
+        tree = os.path.join(self.folder, "tree")
+        links = os.path.join(tree, "bazel-out/k8-opt/bin/nn/_virtual_includes")
+        os.makedirs(os.path.join(tree, "tools"))
+        for name in ("bazel", "packages.txt"):
+            shutil.copy(os.path.join(TOOLS, name), os.path.join(tree, "tools", name))
+
+        def left_after(build_file):
+            """Whether the folders of links are still there after a run with this text of a BUILD file."""
+            os.makedirs(os.path.join(links, "linear/tessera"), exist_ok=True)
+            with open(os.path.join(tree, "BUILD"), "w", encoding="utf-8") as file:
+                file.write(build_file)
+            self.assertEqual(self.run_wrapper(wrapper=os.path.join(tree, "tools/bazel"))[0], 0)
+            self.assertTrue(os.path.isdir(os.path.dirname(links)))
+            return os.path.exists(links)
+
+        self.assertFalse(left_after("# one"))  # nothing is known about this tree yet
+        self.assertTrue(left_after("# one"))
+        self.assertFalse(left_after("# two"))
+        self.assertTrue(left_after("# two"))
 
     def test_installs_exactly_what_is_missing(self):
         self.installed(*[name for name in listed_packages() if name not in ("catch2", "libgloo-dev")])
