@@ -8,24 +8,16 @@ using ops::ResultKind;
 
 namespace {
 
-// Functions that keep integers and bool, functions that keep integers, and floating functions.
-Tensor keeping(const char* name, const Tensor& x, UnaryOp op, const Tensor* out = nullptr) {
-  return ops::unary(name, x, op, ResultKind::kPromoted, out);
-}
-Tensor number(const char* name, const Tensor& x, UnaryOp op, const Tensor* out = nullptr) {
-  return ops::unary(name, x, op, ResultKind::kNumber, out);
-}
-Tensor floating(const char* name, const Tensor& x, UnaryOp op, const Tensor* out = nullptr) {
-  return ops::unary(name, x, op, ResultKind::kFloating, out);
-}
-Tensor predicate(const char* name, const Tensor& x, UnaryOp op) {
-  return ops::unary(name, x, op, ResultKind::kBool);
-}
-
 void check_not_bool(const char* name, const Tensor& x) {
   ops::check_defined(name, "the tensor", x);
   TESSERA_CHECK(x.dtype() != DType::kBool, name,
                 "a bool has no negative; use logical_not, or cast it");
+}
+
+Tensor function(const char* name, const Tensor& x, UnaryOp op, ResultKind kind,
+                const Tensor* out = nullptr) {
+  if (op == UnaryOp::kNeg) check_not_bool(name, x);
+  return ops::unary(name, x, op, kind, out);
 }
 
 Tensor slope(const char* name, const Tensor& dy, const Tensor& x, BinaryOp op) {
@@ -37,55 +29,23 @@ Tensor slope(const char* name, const Tensor& dy, const Tensor& x, BinaryOp op) {
 
 }  // namespace
 
-Tensor neg(const Tensor& x) {
-  check_not_bool("neg", x);
-  return keeping("neg", x, UnaryOp::kNeg);
-}
-Tensor abs(const Tensor& x) { return keeping("abs", x, UnaryOp::kAbs); }
-Tensor sign(const Tensor& x) { return keeping("sign", x, UnaryOp::kSign); }
-Tensor square(const Tensor& x) { return number("square", x, UnaryOp::kSquare); }
-Tensor relu(const Tensor& x) { return keeping("relu", x, UnaryOp::kRelu); }
-Tensor floor(const Tensor& x) { return keeping("floor", x, UnaryOp::kFloor); }
-Tensor ceil(const Tensor& x) { return keeping("ceil", x, UnaryOp::kCeil); }
-Tensor round(const Tensor& x) { return keeping("round", x, UnaryOp::kRound); }
-Tensor trunc(const Tensor& x) { return keeping("trunc", x, UnaryOp::kTrunc); }
+#define VALUE_ONLY(function_, Functor, result)
+#define IN_PLACE(function_, Functor, result)                              \
+  void function_(const Tensor& x) {                                       \
+    function(#function_, x, UnaryOp::k##Functor, ResultKind::result, &x); \
+  }
+#define TESSERA_DEFINE(name, Functor, result, in_place)                 \
+  Tensor name(const Tensor& x) {                                        \
+    return function(#name, x, UnaryOp::k##Functor, ResultKind::result); \
+  }                                                                     \
+  in_place(name##_, Functor, result)
 
-Tensor reciprocal(const Tensor& x) { return floating("reciprocal", x, UnaryOp::kReciprocal); }
-Tensor exp(const Tensor& x) { return floating("exp", x, UnaryOp::kExp); }
-Tensor expm1(const Tensor& x) { return floating("expm1", x, UnaryOp::kExpm1); }
-Tensor log(const Tensor& x) { return floating("log", x, UnaryOp::kLog); }
-Tensor log1p(const Tensor& x) { return floating("log1p", x, UnaryOp::kLog1p); }
-Tensor sqrt(const Tensor& x) { return floating("sqrt", x, UnaryOp::kSqrt); }
-Tensor rsqrt(const Tensor& x) { return floating("rsqrt", x, UnaryOp::kRsqrt); }
-Tensor sin(const Tensor& x) { return floating("sin", x, UnaryOp::kSin); }
-Tensor cos(const Tensor& x) { return floating("cos", x, UnaryOp::kCos); }
-Tensor erf(const Tensor& x) { return floating("erf", x, UnaryOp::kErf); }
-Tensor tanh(const Tensor& x) { return floating("tanh", x, UnaryOp::kTanh); }
-Tensor sigmoid(const Tensor& x) { return floating("sigmoid", x, UnaryOp::kSigmoid); }
-Tensor gelu(const Tensor& x) { return floating("gelu", x, UnaryOp::kGelu); }
-Tensor gelu_tanh(const Tensor& x) { return floating("gelu_tanh", x, UnaryOp::kGeluTanh); }
-Tensor silu(const Tensor& x) { return floating("silu", x, UnaryOp::kSilu); }
-Tensor softplus(const Tensor& x) { return floating("softplus", x, UnaryOp::kSoftplus); }
+TESSERA_UNARY_FUNCTIONS(TESSERA_DEFINE)
+TESSERA_UNARY_PREDICATES(TESSERA_DEFINE)
 
-void neg_(const Tensor& x) {
-  check_not_bool("neg_", x);
-  keeping("neg_", x, UnaryOp::kNeg, &x);
-}
-void abs_(const Tensor& x) { keeping("abs_", x, UnaryOp::kAbs, &x); }
-void square_(const Tensor& x) { number("square_", x, UnaryOp::kSquare, &x); }
-void relu_(const Tensor& x) { keeping("relu_", x, UnaryOp::kRelu, &x); }
-void exp_(const Tensor& x) { floating("exp_", x, UnaryOp::kExp, &x); }
-void log_(const Tensor& x) { floating("log_", x, UnaryOp::kLog, &x); }
-void sqrt_(const Tensor& x) { floating("sqrt_", x, UnaryOp::kSqrt, &x); }
-void rsqrt_(const Tensor& x) { floating("rsqrt_", x, UnaryOp::kRsqrt, &x); }
-void reciprocal_(const Tensor& x) { floating("reciprocal_", x, UnaryOp::kReciprocal, &x); }
-void tanh_(const Tensor& x) { floating("tanh_", x, UnaryOp::kTanh, &x); }
-void sigmoid_(const Tensor& x) { floating("sigmoid_", x, UnaryOp::kSigmoid, &x); }
-
-Tensor logical_not(const Tensor& x) { return predicate("logical_not", x, UnaryOp::kLogicalNot); }
-Tensor isnan(const Tensor& x) { return predicate("isnan", x, UnaryOp::kIsNan); }
-Tensor isinf(const Tensor& x) { return predicate("isinf", x, UnaryOp::kIsInf); }
-Tensor isfinite(const Tensor& x) { return predicate("isfinite", x, UnaryOp::kIsFinite); }
+#undef TESSERA_DEFINE
+#undef IN_PLACE
+#undef VALUE_ONLY
 
 Tensor relu_backward(const Tensor& dy, const Tensor& x) {
   return slope("relu_backward", dy, x, BinaryOp::kReluBackward);

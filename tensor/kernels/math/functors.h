@@ -14,40 +14,15 @@
 #include "tessera/tensor/host_device.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
 #include "tessera/tensor/kernels/math/scalar_trig.h"
+#include "tessera/tensor/unary_list.h"
 
 namespace tessera {
 
+/// kNeg, kAbs ...: an enumerator for each row of unary_list.h.
 enum class UnaryOp : std::uint8_t {
-  kNeg,
-  kAbs,
-  kSign,
-  kSquare,
-  kReciprocal,
-  kExp,
-  kExpm1,
-  kLog,
-  kLog1p,
-  kSqrt,
-  kRsqrt,
-  kSin,
-  kCos,
-  kErf,
-  kTanh,
-  kSigmoid,
-  kRelu,
-  kGelu,
-  kGeluTanh,
-  kSilu,
-  kSoftplus,
-  kFloor,
-  kCeil,
-  kRound,
-  kTrunc,
-  kIsNan,
-  kIsInf,
-  kIsFinite,
-  kLogicalNot,
-  kCount,
+#define TESSERA_ENUMERATOR(function, Functor, ...) k##Functor,
+  TESSERA_UNARY_FUNCTIONS(TESSERA_ENUMERATOR) TESSERA_UNARY_PREDICATES(TESSERA_ENUMERATOR) kCount
+#undef TESSERA_ENUMERATOR
 };
 
 namespace functors {
@@ -231,10 +206,14 @@ struct LogicalNot {
   }
 };
 
+template <class, class... F>
+using TupleWithoutFirst = std::tuple<F...>;
+
 /// In the order of UnaryOp.
-using Unary = std::tuple<Neg, Abs, Sign, Square, Reciprocal, Exp, Expm1, Log, Log1p, Sqrt, Rsqrt,
-                         Sin, Cos, Erf, Tanh, Sigmoid, Relu, Gelu, GeluTanh, Silu, Softplus, Floor,
-                         Ceil, Round, Trunc, IsNan, IsInf, IsFinite, LogicalNot>;
+#define TESSERA_FUNCTOR(function, Functor, ...) , Functor
+using Unary = TupleWithoutFirst<void TESSERA_UNARY_FUNCTIONS(TESSERA_FUNCTOR)
+                                    TESSERA_UNARY_PREDICATES(TESSERA_FUNCTOR)>;
+#undef TESSERA_FUNCTOR
 static_assert(std::tuple_size_v<Unary> == static_cast<std::size_t>(UnaryOp::kCount));
 
 }  // namespace functors
