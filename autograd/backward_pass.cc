@@ -40,7 +40,7 @@ void check_gradient(const Node& from, std::size_t input, const Node& to, int out
                    gradient.shape() == info.shape && gradient.device() == info.device &&
                        is_floating(gradient.dtype()),
                    "backward",
-                   "the derivative of \"{}\" answered a gradient of shape {}, {} on {} for its "
+                   "the derivative of \"{}\" returned a gradient of shape {}, {} on {} for its "
                    "input {} of shape {} on {}; both must agree, and the dtype be floating",
                    from.name(), gradient.shape().str(), dtype_name(gradient.dtype()),
                    gradient.device().str(), input, info.shape.str(), info.device.str());

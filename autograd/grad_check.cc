@@ -57,7 +57,7 @@ std::vector<Values> analytic_gradients(const Function& function,
                                        const std::vector<Variable>& inputs) {
   const Variable result = function(inputs);
   TESSERA_CHECK(result.dtype() == DType::kF64, "grad_check",
-                "the function answered {}; compute in f64", dtype_name(result.dtype()));
+                "the function returned {}; compute in f64", dtype_name(result.dtype()));
   std::vector<Variable> gradients(inputs.size());
   if (result.requires_grad()) {
     const Tensor weights = irregular(result.shape(), result.device(), /*seed=*/0);

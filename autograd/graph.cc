@@ -114,7 +114,7 @@ Gradients Node::run(Gradients output_gradients, const BackwardContext& context) 
   }
   Gradients input_gradients = apply(output_gradients, context);
   TESSERA_CHECK_AS(StateError, input_gradients.size() == inputs_.size(), "backward",
-                   "the derivative of \"{}\" answered {} gradients for {} inputs; answer one for "
+                   "the derivative of \"{}\" returned {} gradients for {} inputs; return one for "
                    "each, undefined where there is none",
                    name_, input_gradients.size(), inputs_.size());
   if (hooks_) {
@@ -154,7 +154,7 @@ void run_gradient_hook(const std::function<Variable(const Variable&)>& hook, Var
   TESSERA_CHECK(
       replacement.shape() == gradient.shape() && replacement.device() == gradient.device(),
       "backward",
-      "a gradient hook of \"{}\" answered a gradient of shape {} on {} for one of shape {} on {}; "
+      "a gradient hook of \"{}\" returned a gradient of shape {} on {} for one of shape {} on {}; "
       "keep shape and device",
       where, replacement.shape().str(), replacement.device().str(), gradient.shape().str(),
       gradient.device().str());

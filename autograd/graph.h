@@ -6,6 +6,8 @@
 /// Destruction does not recurse, whatever a derivative captured. Nodes are used by the thread that
 /// recorded them.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,9 +17,31 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/autograd/inline_list.h"
 #include "tessera/autograd/node_memory.h"
 #include "tessera/autograd/variable.h"
+
+namespace tessera::detail {
+
+/// A list of fixed length whose first entries need no heap memory: edges and outputs of graph
+/// nodes, of which there are nearly always one to three.
+template <class T, std::size_t kInline>
+class InlineList {
+ public:
+  /// `size` default values.
+  explicit InlineList(std::size_t size)
+      : size_(size), heap_(size > kInline ? std::make_unique<T[]>(size) : nullptr) {}
+
+  std::size_t size() const { return size_; }
+  std::span<T> span() { return {heap_ ? heap_.get() : inline_.data(), size_}; }
+  std::span<const T> span() const { return {heap_ ? heap_.get() : inline_.data(), size_}; }
+
+ private:
+  std::size_t size_;
+  std::array<T, kInline> inline_{};
+  std::unique_ptr<T[]> heap_;
+};
+
+}  // namespace tessera::detail
 
 namespace tessera {
 

@@ -93,7 +93,7 @@ class Recomputation {
 
   void check_results(const std::vector<Variable>& results) const {
     TESSERA_CHECK_AS(StateError, results.size() == results_.size(), "recompute",
-                     "the function answered {} results in forward and {} in backward; it must "
+                     "the function returned {} results in forward and {} in backward; it must "
                      "give the same each time",
                      results_.size(), results.size());
     for (std::size_t i = 0; i < results.size(); ++i) {

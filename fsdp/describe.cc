@@ -15,7 +15,7 @@
 #include "tessera/distributed/parameters/parameters.h"
 #include "tessera/fsdp/handle.h"
 #include "tessera/fsdp/runtime/module_state.h"
-#include "tessera/fsdp/runtime/tree.h"
+#include "tessera/fsdp/runtime/root_state.h"
 
 namespace tessera::fsdp {
 namespace {
@@ -124,8 +124,8 @@ std::string prefetch_text(const std::optional<std::vector<nn::Module*>>& given,
 
 std::string prefetch_text(const Handle& handle, const Names& names) {
   // Not handle.prefetch(), which would make a module that never ran a root.
-  const std::shared_ptr<Tree>& tree = handle.module_state().shared_tree();
-  const PrefetchOptions options = tree ? tree->prefetch : PrefetchOptions{};
+  const std::shared_ptr<RootState>& root_state = handle.module_state().shared_root_state();
+  const PrefetchOptions options = root_state ? root_state->prefetch : PrefetchOptions{};
   const bool ahead = options.backward == BackwardPrefetch::kPre;
   return fmt::format("forward {}, backward {}",
                      prefetch_text(handle.modules_to_forward_prefetch(),

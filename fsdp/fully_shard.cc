@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tessera/fsdp/attach.h"
+#include "tessera/fsdp/replicate.h"
 #include "tessera/fsdp/runtime/activations.h"
 #include "tessera/fsdp/runtime/module_state.h"
 #include "tessera/fsdp/runtime/param_group.h"
@@ -200,6 +201,20 @@ Handle fully_shard(nn::Module& module, const FullyShardOptions& options) {
 
 Handle fully_shard(const std::vector<nn::Module*>& modules, const FullyShardOptions& options) {
   return attach(modules, options, Kind::kFullyShard);
+}
+
+Handle replicate(nn::Module& module, const ReplicateOptions& options) {
+  return replicate(std::vector<nn::Module*>{&module}, options);
+}
+
+Handle replicate(const std::vector<nn::Module*>& modules, const ReplicateOptions& options) {
+  return attach(modules,
+                {.mesh = options.mesh,
+                 .mixed_precision = options.mixed_precision,
+                 .offload = options.offload,
+                 .ignored_parameters = options.ignored_parameters,
+                 .ignored_modules = options.ignored_modules},
+                Kind::kReplicate);
 }
 
 }  // namespace tessera::fsdp

@@ -128,9 +128,9 @@ void Handle::set_requires_all_reduce(bool value, const RecurseOptions& options) 
 }
 
 void Handle::set_is_last_backward(bool value) const {
-  Tree& tree = state_->tree();
-  tree.is_last_backward = value;
-  tree.told.is_last_backward = true;
+  RootState& root_state = state_->root_state();
+  root_state.is_last_backward = value;
+  root_state.told.is_last_backward = true;
 }
 
 void Handle::set_reshard_after_forward(bool value, const RecurseOptions& options) const {
@@ -154,9 +154,9 @@ void Handle::set_unshard_in_backward(bool value) const {
 void Handle::set_prefetch(const PrefetchOptions& options) const {
   TESSERA_CHECK(options.forward >= 0, "fsdp.set_prefetch",
                 "forward = {}: expected at least 0 groups ahead", options.forward);
-  Tree& tree = state_->tree();
-  tree.prefetch = options;
-  tree.told.prefetch = true;
+  RootState& root_state = state_->root_state();
+  root_state.prefetch = options;
+  root_state.told.prefetch = true;
 }
 
 void Handle::set_modules_to_forward_prefetch(const std::vector<nn::Module*>& modules) const {
@@ -171,19 +171,19 @@ void Handle::set_modules_to_backward_prefetch(const std::vector<nn::Module*>& mo
 
 void Handle::set_post_optim_event(const Event& event) const {
   constexpr const char* kWhere = "fsdp.set_post_optim_event";
-  Tree& tree = state_->tree();
-  TESSERA_CHECK(tree.is_root(*state_), kWhere, "{} is not the root: set the event there",
+  RootState& root_state = state_->root_state();
+  TESSERA_CHECK(root_state.is_root(*state_), kWhere, "{} is not the root: set the event there",
                 state_->type_names());
   TESSERA_CHECK(event.is_recorded(), kWhere, "the event was never recorded");
-  tree.post_optim_event = event;
+  root_state.post_optim_event = event;
 }
 
 void Handle::set_reduce_scatter_max_input_buffers(int count) const {
   TESSERA_CHECK(count >= 0, "fsdp.set_reduce_scatter_max_input_buffers",
                 "expected at least 0, got {}", count);
-  Tree& tree = state_->tree();
-  tree.comm().max_reduces_in_flight = count;
-  tree.told.max_reduces_in_flight = true;
+  RootState& root_state = state_->root_state();
+  root_state.comm().max_reduces_in_flight = count;
+  root_state.told.max_reduces_in_flight = true;
 }
 
 void Handle::set_separate_reduce_scatter_group(bool value, const RecurseOptions& options) const {
@@ -252,16 +252,16 @@ void Handle::set_reduce_scatter_unused_params(bool value, const RecurseOptions& 
 void Handle::discard_pending_gradients() const {
   for (ModuleState* state : reached(*state_, {})) {
     // Without a tree nothing has run, and no gradient is pending.
-    if (state->group() && state->shared_tree())
-      state->group()->discard_pending_gradients(state->shared_tree()->comm());
+    if (state->group() && state->shared_root_state())
+      state->group()->discard_pending_gradients(state->shared_root_state()->comm());
   }
 }
 
 void Handle::reset_iter_state() const {
-  Tree& tree = state_->tree();
-  TESSERA_CHECK_AS(StateError, tree.is_root(*state_), "fsdp.reset_iter_state",
+  RootState& root_state = state_->root_state();
+  TESSERA_CHECK_AS(StateError, root_state.is_root(*state_), "fsdp.reset_iter_state",
                    "{} is not the root: reset the root", state_->type_names());
-  tree.abandon();
+  root_state.abandon();
 }
 
 Kind Handle::kind() const { return state_->kind(); }
@@ -274,7 +274,7 @@ GroupState Handle::state() const {
 }
 
 bool Handle::is_root() const {
-  return state_->shared_tree() && state_->shared_tree()->is_root(*state_);
+  return state_->shared_root_state() && state_->shared_root_state()->is_root(*state_);
 }
 
 std::string Handle::group_name() const {
@@ -343,7 +343,7 @@ bool Handle::reshard_after_backward() const { return state_->settings().reshard_
 
 // A query must not create a tree, because that would make this module a root.
 PrefetchOptions Handle::prefetch() const {
-  return state_->shared_tree() ? state_->shared_tree()->prefetch : PrefetchOptions{};
+  return state_->shared_root_state() ? state_->shared_root_state()->prefetch : PrefetchOptions{};
 }
 
 std::optional<std::vector<nn::Module*>> Handle::modules_to_forward_prefetch() const {
@@ -370,10 +370,10 @@ std::int64_t Handle::gathered_bytes() const {
 }
 
 CopyCounters Handle::copies() const {
-  if (!state_->shared_tree()) return {};
-  Tree& tree = *state_->shared_tree();
-  CopyCounters copies = tree.comm().copies;
-  for (const ModuleState* state : tree.states()) {
+  if (!state_->shared_root_state()) return {};
+  RootState& root_state = *state_->shared_root_state();
+  CopyCounters copies = root_state.comm().copies;
+  for (const ModuleState* state : root_state.states()) {
     if (state && state->group()) copies.accumulated += state->group()->accumulated_bytes();
   }
   return copies;
@@ -401,15 +401,15 @@ std::vector<nn::Module*> sharded_modules(nn::Module& model, const ShardedModules
 }
 
 void share_comm_context(const std::vector<nn::Module*>& roots) {
-  Tree* first = nullptr;
+  RootState* first = nullptr;
   for (const nn::Module* root : roots) {
     ModuleState* state = root ? ModuleState::of(*root) : nullptr;
     TESSERA_CHECK(state != nullptr, "fsdp.share_comm_context",
                   "{} has no FSDP state: shard the roots first",
                   root ? root->type_name() : std::string("a null module"));
-    Tree& tree = state->tree();
-    if (first == nullptr) first = &tree;
-    tree.share_comm_of(*first);
+    RootState& root_state = state->root_state();
+    if (first == nullptr) first = &root_state;
+    root_state.share_comm_of(*first);
   }
 }
 

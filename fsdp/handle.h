@@ -28,7 +28,7 @@
 #include "tessera/distributed/mesh/placement.h"
 #include "tessera/distributed/process_group.h"
 #include "tessera/fsdp/options.h"
-#include "tessera/fsdp/runtime/copy_counters.h"
+#include "tessera/fsdp/runtime/comm_context.h"
 #include "tessera/tensor/streams/stream.h"
 
 namespace tessera::fsdp {

@@ -1,9 +1,7 @@
 #include "tessera/fsdp/options.h"
 
 #include "tessera/nn/layers/batch_norm.h"
-#include "tessera/nn/layers/group_norm.h"
-#include "tessera/nn/layers/layer_norm.h"
-#include "tessera/nn/layers/rms_norm.h"
+#include "tessera/nn/layers/norm.h"
 
 namespace tessera::fsdp {
 namespace {

@@ -136,7 +136,7 @@ OrderCheck::OrderCheck(nn::Module& model, const OrderCheckOptions& options)
                 "compare_forwards is {}; expected 0 (only where compare() is called) or more",
                 options.compare_forwards);
   TESSERA_CHECK(!model.is_container(), kWhere,
-                "{} is a container without a forward, whose iterations nobody would see begin: "
+                "{} is a container without a forward, whose iterations have no visible beginning: "
                 "check the module that holds it",
                 model.type_name());
   const std::vector<nn::Module*> sharded = sharded_modules(model);

@@ -36,7 +36,7 @@ Doubles elements_in_boxes(const Tensor& whole, const nn::ShardSpec& spec) {
 // How `actual` differs from `expected`; empty if it does not.
 std::string difference(const Doubles& actual, const Doubles& expected, double tolerance) {
   if (actual.size() != expected.size())
-    return fmt::format("{} elements, the twin's part has {}", actual.size(), expected.size());
+    return fmt::format("{} elements, the reference's part has {}", actual.size(), expected.size());
   std::optional<std::size_t> worst;
   double worst_error = 0;
   std::size_t count = 0;
@@ -52,7 +52,7 @@ std::string difference(const Doubles& actual, const Doubles& expected, double to
   if (!worst) return {};
   return fmt::format(
       "{} of {} elements differ, most by {:.3g}: element {} of this rank is {:.17g}, "
-      "the twin's {:.17g}",
+      "the reference's {:.17g}",
       count, actual.size(), worst_error, *worst, actual[*worst], expected[*worst]);
 }
 
@@ -99,7 +99,7 @@ class Parity {
   void compare(const nn::NamedParameter& whole, const nn::NamedParameter& part) {
     const std::string name = without_prefixes(part.name, options_.prefixes_to_ignore);
     if (name != whole.name)
-      return add(part.name, fmt::format("stands where the twin has \"{}\"", whole.name));
+      return add(part.name, fmt::format("stands where the reference has \"{}\"", whole.name));
     const std::string problem = kind_problem(whole.parameter, part.parameter);
     if (!problem.empty()) return add(part.name, problem);
     add(part.name, placement_problem(part.parameter));
@@ -117,13 +117,13 @@ class Parity {
  private:
   static std::string kind_problem(const nn::Parameter& whole, const nn::Parameter& part) {
     const Shape& shape = part.spec().global_shape;
-    if (!whole.spec().is_whole()) return "cannot be compared: the twin's is sharded itself";
+    if (!whole.spec().is_whole()) return "cannot be compared: the reference's is sharded itself";
     if (whole.spec().global_shape != shape) {
-      return fmt::format("has the global shape {}, the twin's {}", shape.str(),
+      return fmt::format("has the global shape {}, the reference's {}", shape.str(),
                          whole.spec().global_shape.str());
     }
     if (whole.dtype() == part.dtype()) return {};
-    return fmt::format("is stored in {}, the twin's in {}", dtype_name(part.dtype()),
+    return fmt::format("is stored in {}, the reference's in {}", dtype_name(part.dtype()),
                        dtype_name(whole.dtype()));
   }
 
@@ -132,8 +132,8 @@ class Parity {
     const Tensor expected = whole.grad();
     const Tensor actual = part.grad();
     if (expected.defined() != actual.defined()) {
-      return add(name, actual.defined() ? "has a gradient, the twin's has none"
-                                        : "has no gradient, the twin's has one");
+      return add(name, actual.defined() ? "has a gradient, the reference's has none"
+                                        : "has no gradient, the reference's has one");
     }
     if (!actual.defined()) return;
     const Shape& shape = part.local().tensor().shape();
@@ -163,7 +163,7 @@ std::string check_sharded_parity(const nn::Module& replicated, const nn::Module&
   const std::vector<nn::NamedParameter> parts = sharded.named_parameters();
   Parity parity(options);
   if (whole.size() != parts.size()) {
-    return fmt::format("the sharded model has {} parameters, the twin {}\n", parts.size(),
+    return fmt::format("the sharded model has {} parameters, the reference {}\n", parts.size(),
                        whole.size());
   }
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -176,7 +176,7 @@ void assert_sharded_parity(const nn::Module& replicated, const nn::Module& shard
                            const ShardedParityOptions& options) {
   const std::string report = check_sharded_parity(replicated, sharded, options);
   TESSERA_CHECK_AS(StateError, report.empty(), kWhere,
-                   "the sharded model differs from its twin:\n{}train both alike, and compare "
+                   "the sharded model differs from its reference:\n{}train both alike, and compare "
                    "before zero_grad()",
                    report);
 }

@@ -17,16 +17,56 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/fsdp/options.h"
 #include "tessera/nn/module.h"
 
 namespace tessera::fsdp {
+
+// Adapts options for a whole model to a call on one of its modules. Used by the files that make
+// such calls: wrap_policy and wrap_defaults. Header only.
+
+/// The options that a call takes from the whole model's options.
+struct Inherited {
+  distributed::DeviceMesh mesh;  ///< used if the call's own options have no mesh
+  std::vector<nn::Parameter> ignored_parameters;
+  std::vector<nn::Module*> ignored_modules;
+};
+
+/// `given`, for a call on `module`: with the inherited mesh if it has none, and with the ignored
+/// parameters and modules of both lists that are at or below the module.
+template <class Options>
+Options options_inside(nn::Module& module, const Options& given, const Inherited& from) {
+  std::set<const void*> inside, taken;
+  for (const nn::NamedModule& named : module.named_modules()) inside.insert(named.module);
+  for (const nn::Parameter& parameter : module.parameters()) inside.insert(parameter.id());
+
+  std::vector<nn::Parameter> parameters;
+  std::vector<nn::Module*> modules;
+  for (const auto* list : {&given.ignored_parameters, &from.ignored_parameters}) {
+    for (const nn::Parameter& parameter : *list) {
+      if (inside.contains(parameter.id()) && taken.insert(parameter.id()).second)
+        parameters.push_back(parameter);
+    }
+  }
+  for (const auto* list : {&given.ignored_modules, &from.ignored_modules}) {
+    for (nn::Module* ignored : *list) {
+      if (inside.contains(ignored) && taken.insert(ignored).second) modules.push_back(ignored);
+    }
+  }
+  Options out = given;
+  if (!out.mesh.defined()) out.mesh = from.mesh;
+  out.ignored_parameters.swap(parameters);
+  out.ignored_modules.swap(modules);
+  return out;
+}
 
 /// A policy's input.
 struct WrapCandidate {
@@ -107,5 +147,49 @@ std::vector<nn::Module*> wrap(nn::Module& model, const WrapPolicy& policy,
 /// The same with calls of replicate.
 std::vector<nn::Module*> wrap_replicate(nn::Module& model, const WrapPolicy& policy,
                                         const ReplicateOptions& options);
+
+// Sharding while a model is built: a scope holds the options, and constructors choose the modules.
+//
+//     Net::Net() : up_({...}), down_({...}) {
+//       register_module("up", fsdp::wrap_here(up_));        // a group, if there is a scope
+//       register_module("down", down_);                     // its parent's
+//     }
+//     ...
+//     const fsdp::WrapDefaults scope({.mesh = world.mesh()});
+//     Net net;                                              // the same class, sharded
+//     fsdp::fully_shard(net, {.mesh = world.mesh()});
+//
+// Outside a scope wrap_here() does nothing, so one class serves both uses. Constructors of inner
+// modules run before those of outer ones, which is the order that sharding needs.
+
+/// Until the end of the scope, wrap_here() on this thread shards with these options. Nesting scopes
+/// throws StateError.
+class WrapDefaults {
+ public:
+  explicit WrapDefaults(FullyShardOptions options);
+  ~WrapDefaults();
+  WrapDefaults(const WrapDefaults&) = delete;
+  WrapDefaults& operator=(const WrapDefaults&) = delete;
+
+ private:
+  FullyShardOptions options_;
+};
+
+/// Changes a copy of the scope's options for one module.
+using WrapOverrides = std::function<void(FullyShardOptions&)>;
+
+namespace detail {
+void wrap_here(nn::Module& module, const WrapOverrides& overrides);
+}  // namespace detail
+
+/// Calls fully_shard with the options of this thread's scope. Does nothing outside a scope, or if
+/// the scope ignores the module. Returns the module. Throws the errors of fully_shard.
+///
+///     wrap_here(head_, [](auto& options) { options.reshard_after_forward = false; })
+template <class M>
+M& wrap_here(M& module, const WrapOverrides& overrides = {}) {
+  detail::wrap_here(module, overrides);
+  return module;
+}
 
 }  // namespace tessera::fsdp

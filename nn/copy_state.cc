@@ -45,8 +45,8 @@ void add_differences(const ByName<Member>& from, const ByName<Member>& to, std::
     if (!text.empty()) out += fmt::format("{}\"{}\" {}", out.empty() ? "" : "; ", name, text);
   };
   for (const auto& [name, member] : from) {
-    const auto twin = to.find(name);
-    add(name, twin == to.end() ? "only in the source" : difference(member, twin->second));
+    const auto reference = to.find(name);
+    add(name, reference == to.end() ? "only in the source" : difference(member, reference->second));
   }
   for (const auto& [name, member] : to) {
     if (from.count(name) == 0) add(name, "only in the target");
@@ -63,7 +63,7 @@ void copy_state(const Module& from, Module& to) {
   std::string text;
   add_differences(parameters, target_parameters, text);
   add_differences(buffers, target_buffers, text);
-  TESSERA_CHECK(text.empty(), "nn.copy_state", "{} and {} are not twins: {}", from.type_name(),
+  TESSERA_CHECK(text.empty(), "nn.copy_state", "{} and {} are not alike: {}", from.type_name(),
                 to.type_name(), text);
   for (const auto& [name, source] : parameters) {
     const Tensor values = source.local().tensor();

@@ -34,7 +34,7 @@
 
 #include "tessera/nn/backward_hooks.h"
 #include "tessera/nn/module.h"
-#include "tessera/nn/recompute_call.h"
+#include "tessera/nn/recompute.h"
 #include "tessera/nn/visit.h"
 #include "tessera/tensor/scope_name.h"
 

@@ -8,7 +8,7 @@
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/layout.h"
 #include "tessera/tensor/kernels/math/random_math.h"
-#include "tessera/tensor/kernels/random_fill.h"
+#include "tessera/tensor/kernels/random.h"
 #include "tessera/tensor/kernels/resolve.h"
 #include "tessera/tensor/ops/internal/op_checks.h"
 

@@ -43,7 +43,7 @@ State state_of(const StepOptions& options) {
   TESSERA_CHECK(options.first_sample >= 0, "random.StepScope",
                 "first_sample is {}; samples count from 0", options.first_sample);
   TESSERA_CHECK(options.step != kNoStep, "random.StepScope",
-                "step {} means that there is none; count steps from 0", options.step);
+                "step {} means \"no step\"; count steps from 0", options.step);
   return {.step = options, .in_step = true};
 }
 

@@ -85,7 +85,7 @@ LIBRARIES = {
     "rapidcheck": (r"rapidcheck", r"tests/"),
     "fmt": (r"fmt/", ANYWHERE),
     "cli11": (r"CLI/", r"tools/program/options/command_parser\."),
-    "json": (r"nlohmann/", r"tensor/io/safetensors|distributed/objects\.|tools/program/options/flat_json\.|tools/watch/json_object\.|tests/"),
+    "json": (r"nlohmann/", r"tensor/io/safetensors|distributed/objects\.|tools/program/options/flat_json\.|tools/watch/metrics_reader\.|tests/"),
     "protobuf": (r"google/protobuf/", r"tools/watch/|tests/tools/watch/"),
     "sentencepiece": (r"sentencepiece_", r"models/data/sentence_piece|tests/"),
     "xxhash": (r"xxh", r"tensor/|distributed/|models/data/|tests/"),

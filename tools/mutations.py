@@ -77,7 +77,7 @@ def read_defects(path):
         elif not line or line.startswith("#"):
             continue
         elif line.startswith("==") or not defects:
-            raise ListError(f"{path}:{number}: expected a heading like `== fsdp-01: fsdp/runtime/tree.cc`: {line}")
+            raise ListError(f"{path}:{number}: expected a heading like `== fsdp-01: fsdp/runtime/root_state.cc`: {line}")
         else:
             defects[-1].add_line(line)
     for defect in defects:

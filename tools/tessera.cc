@@ -9,7 +9,6 @@
 
 #include "tessera/tensor/io/failure_text.h"
 #include "tessera/tools/program/command_line.h"
-#include "tessera/tools/program/options/cannot_start.h"
 #include "tessera/tools/program/options/output.h"
 
 namespace {

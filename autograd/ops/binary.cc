@@ -4,7 +4,6 @@
 #include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/ops/elementwise.h"
 #include "tessera/autograd/ops/internal.h"
-#include "tessera/autograd/ops/operands.h"
 #include "tessera/autograd/ops/ops.h"
 
 namespace tessera {

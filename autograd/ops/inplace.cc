@@ -2,7 +2,6 @@
 
 #include "tessera/autograd/in_place.h"
 #include "tessera/autograd/ops/internal.h"
-#include "tessera/autograd/ops/operands.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops/create.h"

@@ -5,9 +5,13 @@
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/ops/ops.h"
+#include "tessera/tensor/check.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/nn.h"
+#include "tessera/tensor/ops/random.h"
 #include "tessera/tensor/ops/reduce.h"
+#include "tessera/tensor/random_scope.h"
 #include "tessera/tensor/streams/stream.h"
 
 namespace tessera {
@@ -135,6 +139,38 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets,
 
 Variable cross_entropy(const Variable& logits, const Tensor& targets, Reduction reduction) {
   return cross_entropy(logits, targets, {.reduction = reduction});
+}
+
+Variable dropout(const Variable& x, double p, random::Key key, const random::Box& box) {
+  return record_twice("dropout", dropout(x.tensor(), p, key, box), {x},
+                      [p, key, box](const Variable& dy, const BackwardContext&) {
+                        return Gradients{dropout(dy, p, key, box)};
+                      });
+}
+
+Variable dropout(const Variable& x, const DropoutOptions& options) {
+  TESSERA_CHECK(options.p >= 0 && options.p <= 1, "dropout", "p is {}; it must lie in [0, 1]",
+                options.p);
+  if (!options.training || options.p == 0) return x;
+  TESSERA_CHECK(!options.layer.empty(), "dropout",
+                "the layer has no name; give one, its random numbers are found by it");
+  random::Box box = random::whole(x.shape());
+  if (x.ndim() > 0) {
+    box.offset[0] = random::first_sample();
+    box.global[0] = box.offset[0] + x.dim(0);
+  }
+  return dropout(x, options.p, random::next_key(options.layer).key(), box);
+}
+
+// A rotation: its derivative turns back.
+Variable rotary(const Variable& x, const RotaryTable& table, const RotaryOptions& options) {
+  return record_twice(
+      "rotary", rotary(x.tensor(), table, options), {x},
+      [cos = Saved(table.cos, "rotary"), sin = Saved(table.sin, "rotary"), options](
+          const Variable& dy, const BackwardContext&) {
+        const RotaryOptions back{.pairing = options.pairing, .inverse = !options.inverse};
+        return Gradients{rotary(dy, {.cos = cos.unpack(), .sin = sin.unpack()}, back)};
+      });
 }
 
 }  // namespace tessera

@@ -7,10 +7,9 @@
 #include <string_view>
 
 #include "tessera/autograd/variable.h"
-#include "tessera/tensor/ops/dropout.h"
 #include "tessera/tensor/ops/nn.h"
 #include "tessera/tensor/ops/norm.h"
-#include "tessera/tensor/ops/rotary.h"
+#include "tessera/tensor/ops/random.h"
 
 namespace tessera {
 

@@ -3,7 +3,6 @@
 #include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/ops/elementwise.h"
 #include "tessera/autograd/ops/internal.h"
-#include "tessera/autograd/ops/operands.h"
 
 namespace tessera {
 

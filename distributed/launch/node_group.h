@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "tessera/distributed/launch/launch.h"
-#include "tessera/distributed/launch/rank_environment.h"
-#include "tessera/distributed/launch/rank_failure.h"
+#include "tessera/distributed/launch/rank_runner.h"
+#include "tessera/distributed/launch/spawn.h"
 #include "tessera/distributed/store/tcp_store.h"
 
 namespace tessera::distributed {

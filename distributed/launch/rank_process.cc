@@ -9,13 +9,13 @@
 
 #include "tessera/distributed/device_groups.h"
 #include "tessera/distributed/launch/gpu_plan.h"
+#include "tessera/distributed/launch/launch_folder.h"
 #include "tessera/distributed/launch/launch_modes.h"
 #include "tessera/distributed/launch/node_group.h"
-#include "tessera/distributed/launch/rank_environment.h"
-#include "tessera/distributed/launch/rank_page.h"
 #include "tessera/distributed/launch/rank_runner.h"
 #include "tessera/distributed/launch/signal_watch.h"
-#include "tessera/distributed/store/folder_store.h"
+#include "tessera/distributed/launch/spawn.h"
+#include "tessera/distributed/store/store.h"
 #include "tessera/distributed/transports/process_group_gloo.h"
 #include "tessera/distributed/transports/process_group_local.h"
 

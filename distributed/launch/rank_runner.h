@@ -1,15 +1,38 @@
 #pragma once
 
-/// What one rank does from its start to its end, the same for threads and processes.
+/// What one rank does from its start to its end, the same for threads and processes, and how its
+/// failure is told.
 
+#include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
-#include "tessera/distributed/launch/rank_failure.h"
 #include "tessera/distributed/launch/world.h"
 
 namespace tessera::distributed {
+
+/// How a rank failed, and which of several failures is the one to tell.
+struct RankFailure {
+  int rank = -1;
+  std::int64_t time_ns = 0;    ///< monotonic clock of the host, comparable between its processes
+  bool echo = false;           ///< the consequence of a failure elsewhere
+  std::string text{};          ///< without the rank
+  std::exception_ptr error{};  ///< null when it happened in another process
+};
+
+std::int64_t monotonic_ns();
+
+/// Describes an exception now; nested exceptions are appended to the text.
+RankFailure describe_failure(int rank, const std::exception_ptr& error);
+
+/// The earliest that is no echo, else the earliest; null for none.
+const RankFailure* first_failure(const std::vector<RankFailure>& failures);
+
+// What one rank does from its start to its end, the same for threads and processes.
 
 struct RankSetup {
   int ranks_per_node = 0;  ///< 0: all of them are on this host

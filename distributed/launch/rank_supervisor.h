@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "tessera/distributed/launch/launch_folder.h"
-#include "tessera/distributed/launch/rank_environment.h"
-#include "tessera/distributed/launch/rank_page.h"
+#include "tessera/distributed/launch/spawn.h"
 #include "tessera/distributed/launch/stop_signal.h"
 
 namespace tessera::distributed {

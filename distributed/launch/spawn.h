@@ -1,11 +1,31 @@
 #pragma once
 
-#include <sys/types.h>
+/// Starts the process of a rank, and tells it through environment variables which rank it is.
 
+#include <sys/types.h>
 #include <string>
 #include <vector>
 
 namespace tessera::distributed {
+
+/// How a process that launch() started learns that it is a rank: environment variables.
+struct RankEnvironment {
+  int rank = 0;
+  int size = 0;
+  int ranks_per_node = 0;
+  int call = 0;            ///< which launch() call of the process it belongs to, from 1
+  std::string folder{};    ///< what the ranks of this node share with the parent
+  std::string endpoint{};  ///< of the store where the nodes' ranks find each other; with one node
+                           ///< empty: they do so in the folder
+  std::string address = "127.0.0.1";  ///< where the ranks of this node listen
+};
+
+/// Null in a process that is no rank. The variables are read and removed at the first call, so that
+/// programs which a rank starts are no ranks.
+const RankEnvironment* rank_environment();
+
+/// This process's environment with the rank's variables, as NAME=value.
+std::vector<std::string> environment_with(const RankEnvironment& environment);
 
 /// Starts the running binary once more, with these arguments (the first is the program's name) and
 /// this environment. The new process is killed when the calling thread ends, so call it from the

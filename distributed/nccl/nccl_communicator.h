@@ -18,7 +18,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "tessera/distributed/nccl/nccl_meaning.h"
 #include "tessera/distributed/nccl/nccl_routes.h"
 #include "tessera/tensor/dtype.h"
 

@@ -6,8 +6,38 @@
 #include "tessera/distributed/transports/reduce_on_gpu.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/cuda/device_guard.h"
+#include "tessera/tensor/rank_context.h"
 
 namespace tessera::distributed {
+namespace {
+
+std::int64_t bytes_of(std::size_t slots, std::size_t slot_bytes) {
+  return static_cast<std::int64_t>(slots * slot_bytes);
+}
+
+}  // namespace
+
+NcclRing::NcclRing(std::vector<std::byte*> slots, std::size_t slot_bytes)
+    : slot_bytes_(slot_bytes), counters_(current_rank_context()->memory().shared_from_this()) {
+  for (std::byte* data : slots) slots_.push_back({data, nullptr});
+  counters_->add(MemoryCategory::kCommunication, bytes_of(slots_.size(), slot_bytes_));
+}
+
+NcclRing::~NcclRing() {
+  counters_->subtract(MemoryCategory::kCommunication, bytes_of(slots_.size(), slot_bytes_));
+}
+
+std::byte* NcclRing::take(const Stream& stream) {
+  Slot& slot = slots_[next_];
+  if (slot.used_until != nullptr) stream.cuda_queue().wait(*slot.used_until);
+  return slot.data;
+}
+
+void NcclRing::used(const Stream& stream) {
+  slots_[next_].used_until = stream.cuda_queue().record();
+  next_ = (next_ + 1) % slots_.size();
+}
+
 namespace {
 
 // One rank's share of a member, in elements.
@@ -113,20 +143,20 @@ void NcclIssue::run_direct(NcclCommunicator& communicator, const ResolvedMember&
   }
 }
 
-void NcclIssue::by_calls(NcclLine& line, NcclReduction reduction) {
-  NcclCommunicator& communicator = *line.communicator;
+void NcclIssue::by_calls(RegisteredCommunicator& registered, NcclReduction reduction) {
+  NcclCommunicator& communicator = *registered.communicator;
   const NcclRouteRequest request{.kind = call_.kind,
                                  .ranks = communicator.size(),
                                  .element_size = call_.element_size(),
-                                 .slot_bytes = line.ring ? line.ring->slot_bytes() : 0};
+                                 .slot_bytes = registered.ring ? registered.ring->slot_bytes() : 0};
   const NcclRoutes routes = nccl_routes(request, parts_of(call_));
   if (routes.packed.empty() && routes.direct.empty()) return;
   const bool packs = !routes.packed.empty();
   const NcclPackedBuffer buffer = nccl_packed_buffer(request, routes.packed_elements);
   Block block;
   std::byte* data = nullptr;
-  if (packs && line.ring) {
-    data = line.ring->take(stream_);
+  if (packs && registered.ring) {
+    data = registered.ring->take(stream_);
   } else if (packs) {
     block = Block::take(buffer.bytes, stream_, MemoryCategory::kCommunication);
     data = static_cast<std::byte*>(block.data());
@@ -136,14 +166,14 @@ void NcclIssue::by_calls(NcclLine& line, NcclReduction reduction) {
   const cuda::DeviceGuard guard(communicator.device());
   const bool reads = call_.kind != CollectiveKind::kBroadcast || is_root(communicator);
   if (packs && reads) copy_segments(stream_.cuda_handle(), pack(packed));
-  session_.issue({line.communicator}, call_, [&] {
+  session_.issue({registered.communicator}, call_, [&] {
     if (packs) run_packed(communicator, packed, reduction);
     for (const std::size_t i : routes.direct) run_direct(communicator, call_.members[i], reduction);
   });
   const bool root_keeps = call_.kind == CollectiveKind::kBroadcast && is_root(communicator);
   const bool others_keep = call_.kind == CollectiveKind::kReduce && !is_root(communicator);
   if (packs && !root_keeps && !others_keep) copy_segments(stream_.cuda_handle(), unpack(packed));
-  if (packs && line.ring) line.ring->used(stream_);
+  if (packs && registered.ring) registered.ring->used(stream_);
 }
 
 void NcclIssue::copy(const std::vector<ByteCopy>& copies) {

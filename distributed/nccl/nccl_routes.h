@@ -1,17 +1,47 @@
 #pragma once
 
-/// Which way the members of a collective take with NCCL, and which reductions NCCL is trusted with:
-/// pure functions, without NCCL. Private to this folder.
+/// What is known of NCCL without NCCL and without a GPU: the meaning of its status codes, and the
+/// choice of calls for a collective. Private to this folder.
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/distributed/process_group.h"
 #include "tessera/tensor/dtype.h"
 
 namespace tessera::distributed {
+
+// What a status of NCCL means for a program: a table, without NCCL and without a GPU. Codes are
+// those of ncclResult_t, which keep their numbers. Private to this folder.
+
+enum class NcclOutcome : unsigned char {
+  kDone,
+  kPending,      ///< a call of a communicator that does not block: ask again
+  kDeviceError,  ///< DeviceError: this rank's GPU, driver, or a wrong call
+  kCollective,   ///< CollectiveError: the connection between ranks
+  kPeer,         ///< CollectiveAborted: another rank failed first
+};
+
+struct NcclMeaning {
+  const char* name = "";  ///< "ncclSystemError"
+  NcclOutcome outcome = NcclOutcome::kDeviceError;
+  const char* advice = "";  ///< what to do; empty where nothing is wrong
+};
+
+/// Of every code, also those that are not in the table: they are DeviceErrors with general advice.
+NcclMeaning nccl_meaning(int code);
+
+/// `NCCL reports NAME (code CODE) in WHAT: TEXT; ADVICE`. `text` is NCCL's own; `detail`, what it
+/// says of its last error, follows in parentheses unless it is empty.
+std::string nccl_message(int code, std::string_view what, std::string_view text,
+                         std::string_view detail);
+
+// Which way the members of a collective take with NCCL, and which reductions NCCL is trusted with:
+// pure functions, without NCCL. Private to this folder.
 
 /// What NCCL is asked to do with values.
 enum class NcclReduction : std::uint8_t {

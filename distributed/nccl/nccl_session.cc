@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/cuda/stream_capture.h"
+#include "tessera/tensor/cuda/device_guard.h"
 
 namespace tessera::distributed {
 namespace {
@@ -31,14 +31,14 @@ void pause(int looks) {
   }
 }
 
-std::string given_up_text(const std::string& reason) { return "was given up: " + reason; }
+std::string aborted_text(const std::string& reason) { return "was aborted: " + reason; }
 
 std::exception_ptr echo_of(const NcclWork& work, const std::string& reason) {
   const RankScope scope(work.context);  // its rank stands in the text
   ResolvedCollective call;
   call.site = work.site;
   try {
-    throw_aborted(call, given_up_text(reason));
+    throw_aborted(call, aborted_text(reason));
   } catch (...) {
     return std::current_exception();
   }
@@ -59,7 +59,9 @@ void throw_as_error(const NcclFailure& failure, const ResolvedCollective& call) 
 }
 
 NcclSession::NcclSession(const NcclOptions& options)
-    : options_(options), peers_(options.store, options.rank), watcher_([this] { run_watch(); }) {}
+    : options_(options),
+      peers_(options.store, options.rank),
+      watchdog_([this] { run_watchdog(); }) {}
 
 NcclSession::~NcclSession() {
   {
@@ -67,7 +69,7 @@ NcclSession::~NcclSession() {
     stop_ = true;
     changed_.notify_all();
   }
-  watcher_.join();
+  watchdog_.join();
   if (aborter_.joinable()) aborter_.join();
 }
 
@@ -75,25 +77,26 @@ void NcclSession::check(const ResolvedCollective& call) {
   std::string reason;
   {
     const std::lock_guard lock(mutex_);
-    if (!given_up_) return;
-    reason = *given_up_;
+    if (!abort_reason_) return;
+    reason = *abort_reason_;
   }
-  throw_aborted(call, given_up_text(reason));
+  throw_aborted(call, aborted_text(reason));
 }
 
 // A rank that is connecting is not watched, so it checks by itself.
 void NcclSession::look_around(const ResolvedCollective& call) {
   check(call);
   if (const auto failure = peers_.failure()) {
-    give_up(*failure, nullptr, nullptr);
+    abort_works(*failure, nullptr, nullptr);
     check(call);
   }
 }
 
-void NcclSession::throw_late(std::span<const NcclTeam> teams, const ResolvedCollective& call) {
+void NcclSession::throw_late(std::span<const NcclRankGroup> rank_groups,
+                             const ResolvedCollective& call) {
   std::vector<int> absent;
-  for (const NcclTeam& team : teams) {
-    for (const int rank : peers_.absent(team)) absent.push_back(rank);
+  for (const NcclRankGroup& rank_group : rank_groups) {
+    for (const int rank : peers_.absent(rank_group)) absent.push_back(rank);
   }
   const double seconds = std::chrono::duration<double>(options_.timeout).count();
   if (absent.empty())
@@ -105,19 +108,19 @@ void NcclSession::throw_late(std::span<const NcclTeam> teams, const ResolvedColl
       call, fmt::format("timed out after {:g} s: {} did not arrive", seconds, ranks_text(absent)));
 }
 
-void NcclSession::await_id(const NcclTeam& team, const ResolvedCollective& call,
+void NcclSession::await_id(const NcclRankGroup& rank_group, const ResolvedCollective& call,
                            Clock::time_point deadline, std::string& id) {
   for (;;) {
-    if (auto given = peers_.take_id(team, std::min(kTick, options_.timeout))) {
+    if (auto given = peers_.take_id(rank_group, std::min(kTick, options_.timeout))) {
       id = std::move(*given);
       return;
     }
     look_around(call);
-    if (Clock::now() >= deadline) throw_late({&team, 1}, call);
+    if (Clock::now() >= deadline) throw_late({&rank_group, 1}, call);
   }
 }
 
-void NcclSession::await_ready(std::span<const NcclTeam> teams,
+void NcclSession::await_ready(std::span<const NcclRankGroup> rank_groups,
                               const NcclCommunicators& communicators,
                               const ResolvedCollective& call) {
   const auto deadline = Clock::now() + options_.timeout;
@@ -128,7 +131,7 @@ void NcclSession::await_ready(std::span<const NcclTeam> teams,
     } else {
       look_around(call);
     }
-    if (Clock::now() >= deadline) throw_late(teams, call);
+    if (Clock::now() >= deadline) throw_late(rank_groups, call);
     pause(looks);
   }
 }
@@ -136,7 +139,7 @@ void NcclSession::await_ready(std::span<const NcclTeam> teams,
 // NCCL knows only that another rank has failed; that one may have said why.
 void NcclSession::hear_of_peers(const NcclFailure& failure) {
   if (failure.outcome() != NcclOutcome::kPeer) return;
-  if (const auto reason = peers_.failure()) give_up(*reason, nullptr, nullptr);
+  if (const auto reason = peers_.failure()) abort_works(*reason, nullptr, nullptr);
 }
 
 // As it reads on other ranks: the call without the tag and the rank that stand before it here.
@@ -163,37 +166,37 @@ void NcclSession::guarded(const ResolvedCollective& call, const std::function<vo
     }
   } catch (const std::exception& error) {
     call.ticket.note(FlightState::kFailed);
-    give_up(reason_of(error, call), nullptr, nullptr);
+    abort_works(reason_of(error, call), nullptr, nullptr);
     throw;
   }
 }
 
-NcclCommunicators NcclSession::connect(std::span<const NcclTeam> teams,
+NcclCommunicators NcclSession::connect(std::span<const NcclRankGroup> rank_groups,
                                        const ResolvedCollective& call) {
   NcclCommunicators out;
-  if (teams.empty()) return out;
+  if (rank_groups.empty()) return out;
   call.ticket.note(FlightState::kWaiting);
   guarded(call, [&] {
     const auto deadline = Clock::now() + options_.timeout;
-    std::vector<std::string> ids(teams.size());
+    std::vector<std::string> ids(rank_groups.size());
     // First what others wait for, then what this rank waits for.
-    for (std::size_t i = 0; i < teams.size(); ++i) {
-      if (teams[i].place == 0) peers_.give_id(teams[i], ids[i] = make_nccl_id());
-      peers_.come(teams[i]);
+    for (std::size_t i = 0; i < rank_groups.size(); ++i) {
+      if (rank_groups[i].place == 0) peers_.give_id(rank_groups[i], ids[i] = make_nccl_id());
+      peers_.come(rank_groups[i]);
     }
-    for (std::size_t i = 0; i < teams.size(); ++i) {
-      if (ids[i].empty()) await_id(teams[i], call, deadline, ids[i]);
+    for (std::size_t i = 0; i < rank_groups.size(); ++i) {
+      if (ids[i].empty()) await_id(rank_groups[i], call, deadline, ids[i]);
       out.push_back(std::make_shared<NcclCommunicator>(
           NcclCommunicator::Options{.name = call.site.group,
                                     .id = ids[i],
-                                    .rank = teams[i].place,
-                                    .size = static_cast<int>(teams[i].ranks.size()),
+                                    .rank = rank_groups[i].place,
+                                    .size = static_cast<int>(rank_groups[i].ranks.size()),
                                     .device = options_.device}));
       const std::lock_guard lock(mutex_);
       std::erase_if(live_, [](const auto& each) { return each.expired(); });
       live_.push_back(out.back());
     }
-    await_ready(teams, out, call);
+    await_ready(rank_groups, out, call);
   });
   return out;
 }
@@ -226,9 +229,9 @@ void NcclSession::issue(const NcclCommunicators& communicators, const ResolvedCo
 
 void NcclSession::abort(const std::string& reason) noexcept {
   try {
-    give_up(fmt::format("rank {} failed: {}", options_.rank, reason), nullptr, nullptr);
+    abort_works(fmt::format("rank {} failed: {}", options_.rank, reason), nullptr, nullptr);
   } catch (...) {
-    // No memory for a reason: the watch ends what runs at its deadline.
+    // No memory for a reason: the watchdog ends what runs at its deadline.
   }
 }
 
@@ -250,12 +253,12 @@ void NcclSession::abort_apart(Ended& ended) {
 // Graphs are refused before hosts learn of it, and these do not look between what is over and what
 // is noted: all of it is under the lock.
 std::optional<NcclSession::Ended> NcclSession::end_works(const std::string& reason,
-                                                         const NcclWork* culprit,
+                                                         const NcclWork* failed_work,
                                                          const std::exception_ptr& error) {
   Ended out;
   const std::lock_guard lock(mutex_);
-  if (given_up_) return std::nullopt;
-  given_up_ = reason;
+  if (abort_reason_) return std::nullopt;
+  abort_reason_ = reason;
   try {
     follow_replays();
   } catch (const std::exception&) {
@@ -268,8 +271,8 @@ std::optional<NcclSession::Ended> NcclSession::end_works(const std::string& reas
     out.graphs.push_back(work.replays->refuse(echo_of(work, reason)));
   captured_.clear();
   for (const NcclWork& work : works_) {
-    const bool is_culprit = culprit != nullptr && work.done == culprit->done;
-    out.failed.emplace_back(work, is_culprit ? error : echo_of(work, reason));
+    const bool is_failed_work = failed_work != nullptr && work.done == failed_work->done;
+    out.failed.emplace_back(work, is_failed_work ? error : echo_of(work, reason));
     work.fail(out.failed.back().second);
   }
   works_.clear();
@@ -278,14 +281,15 @@ std::optional<NcclSession::Ended> NcclSession::end_works(const std::string& reas
 
 // Host waits and ranks are told before the GPU goes on without results. Graphs go last: they may be
 // running, and NCCL, which waits for them, ends what holds them up.
-void NcclSession::give_up(const std::string& reason, const NcclWork* culprit,
-                          const std::exception_ptr& error) noexcept {
+void NcclSession::abort_works(const std::string& reason, const NcclWork* failed_work,
+                              const std::exception_ptr& error) noexcept {
   try {
-    std::optional<Ended> ended = end_works(reason, culprit, error);
+    std::optional<Ended> ended = end_works(reason, failed_work, error);
     if (!ended) return;
     for (const auto& [work, failure] : ended->failed) work.ticket.note(FlightState::kFailed);
     peers_.tell_failure(reason);
-    if (culprit != nullptr) culprit->context->report_failure(error);  // a rank hears of one only
+    if (failed_work != nullptr)
+      failed_work->context->report_failure(error);  // a rank hears of one only
     for (const auto& [work, failure] : ended->failed) work.context->report_failure(failure);
     abort_apart(*ended);
     changed_.notify_all();

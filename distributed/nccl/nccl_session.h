@@ -37,7 +37,7 @@ using NcclCommunicators = std::vector<std::shared_ptr<NcclCommunicator>>;
 /// A collective in progress on a stream, or all collectives of a communicator in one replay of a
 /// CUDA graph.
 struct NcclWork {
-  std::shared_ptr<const NcclTeam> team;
+  std::shared_ptr<const NcclRankGroup> rank_group;
   CollectiveSite site;
   FlightTicket ticket;
   std::vector<int> peers;  ///< of an exchange: the others' ranks in the world
@@ -67,10 +67,11 @@ class NcclSession : public std::enable_shared_from_this<NcclSession> {
 
   /// Throws CollectiveAborted if the session has been aborted.
   void check(const ResolvedCollective& call);
-  /// A connected communicator for each entry of `teams`; all ranks of an entry call this for it.
+  /// A connected communicator for each entry of `rank_groups`; all ranks of an entry call this for it.
   /// Throws TimeoutError naming the ranks that did not connect, CollectiveAborted, and failures of
   /// NCCL.
-  NcclCommunicators connect(std::span<const NcclTeam> teams, const ResolvedCollective& call);
+  NcclCommunicators connect(std::span<const NcclRankGroup> rank_groups,
+                            const ResolvedCollective& call);
   /// Registered memory of a communicator; all ranks of it call it alike. Throws as connect().
   std::vector<std::byte*> allocate_slots(const std::shared_ptr<NcclCommunicator>& communicator,
                                          const ResolvedCollective& call);
@@ -83,9 +84,9 @@ class NcclSession : public std::enable_shared_from_this<NcclSession> {
   void watch(NcclWork work);
   /// Returns when no watched work of the communicator is in progress. From here on its graphs are
   /// rejected, and this rank has left it.
-  void finish(const NcclTeam& team) noexcept;
-  void note_issued(const NcclTeam& team, std::uint64_t sequence) {
-    peers_.note_issued(team, sequence);
+  void finish(const NcclRankGroup& rank_group) noexcept;
+  void note_issued(const NcclRankGroup& rank_group, std::uint64_t sequence) {
+    peers_.note_issued(rank_group, sequence);
   }
 
   /// Ends everything, also graphs that are held elsewhere; the peers learn it. The GPU may get
@@ -102,28 +103,29 @@ class NcclSession : public std::enable_shared_from_this<NcclSession> {
     std::vector<std::shared_ptr<void>> graphs{};  // what they launch
   };
 
-  void await_id(const NcclTeam& team, const ResolvedCollective& call, Clock::time_point deadline,
-                std::string& id);
-  void await_ready(std::span<const NcclTeam> teams, const NcclCommunicators& communicators,
-                   const ResolvedCollective& call);
+  void await_id(const NcclRankGroup& rank_group, const ResolvedCollective& call,
+                Clock::time_point deadline, std::string& id);
+  void await_ready(std::span<const NcclRankGroup> rank_groups,
+                   const NcclCommunicators& communicators, const ResolvedCollective& call);
   void look_around(const ResolvedCollective& call);
   void hear_of_peers(const NcclFailure& failure);
-  [[noreturn]] void throw_late(std::span<const NcclTeam> teams, const ResolvedCollective& call);
+  [[noreturn]] void throw_late(std::span<const NcclRankGroup> rank_groups,
+                               const ResolvedCollective& call);
   std::string reason_of(const std::exception& error, const ResolvedCollective& call);
   // Turns an exception of `work` into an Error that names the call, and aborts the session.
   void guarded(const ResolvedCollective& call, const std::function<void()>& work);
-  // `reason`: as it reads on other ranks. `culprit`: fails with `error`, the others with echoes;
+  // `reason`: as it reads on other ranks. `failed_work`: fails with `error`, the others with echoes;
   // null: all of them do.
-  void give_up(const std::string& reason, const NcclWork* culprit,
-               const std::exception_ptr& error) noexcept;
+  void abort_works(const std::string& reason, const NcclWork* failed_work,
+                   const std::exception_ptr& error) noexcept;
 
   // Fails the work in progress and rejects graphs. Returns nothing if it was all aborted before.
-  std::optional<Ended> end_works(const std::string& reason, const NcclWork* culprit,
+  std::optional<Ended> end_works(const std::string& reason, const NcclWork* failed_work,
                                  const std::exception_ptr& error);
   void abort_apart(Ended& ended);
-  void refuse_graphs(const NcclTeam& team);
+  void refuse_graphs(const NcclRankGroup& rank_group);
 
-  void run_watch();
+  void run_watchdog();
   // Removes finished work from the list. If NCCL reports a failure, aborts everything.
   void settle();
   void be_witness_on(const Stream& stream);
@@ -146,12 +148,12 @@ class NcclSession : public std::enable_shared_from_this<NcclSession> {
   Works works_;                                        // in the order of their issue
   Works captured_;                                     // marks are those of the replay last seen
   std::vector<std::weak_ptr<NcclCommunicator>> live_;  // for an abort
-  std::optional<std::string> given_up_;
+  std::optional<std::string> abort_reason_;
   std::set<std::uint64_t> witnessed_;  // streams whose host waits ask this session
   bool stop_ = false;
-  Clock::time_point next_look_at_peers_{};  // the watch's own
+  Clock::time_point next_look_at_peers_{};  // the watchdog's own
   std::thread aborter_;  // aborts the communicators, before other threads can end the session
-  std::thread watcher_;
+  std::thread watchdog_;
 };
 
 /// What NCCL reported, as an Error that knows the collective.

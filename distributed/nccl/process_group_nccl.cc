@@ -9,7 +9,7 @@
 
 #include "tessera/distributed/nccl/nccl_issue.h"
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/cuda/stream_capture.h"
+#include "tessera/tensor/cuda/device_guard.h"
 #include "tessera/tensor/random.h"
 
 namespace tessera::distributed {
@@ -29,13 +29,13 @@ bool is_by_calls(CollectiveKind kind) {
 
 class NcclGroup final : public ProcessGroup {
  public:
-  NcclGroup(Identity identity, NcclTeam team, std::shared_ptr<NcclSession> session)
+  NcclGroup(Identity identity, NcclRankGroup rank_group, std::shared_ptr<NcclSession> session)
       : ProcessGroup(std::move(identity)),
-        team_(std::make_shared<NcclTeam>(std::move(team))),
+        rank_group_(std::make_shared<NcclRankGroup>(std::move(rank_group))),
         session_(std::move(session)) {}
   ~NcclGroup() override {
     if (std::uncaught_exceptions() > 0) abort("it has left the group by an exception");
-    session_->finish(*team_);
+    session_->finish(*rank_group_);
   }
 
   std::string backend() const override { return "nccl"; }
@@ -54,11 +54,12 @@ class NcclGroup final : public ProcessGroup {
   void abort(const std::string& reason) noexcept override { session_->abort(reason); }
 
   std::shared_ptr<ProcessGroup> make_subgroup(const SubgroupRequest& request) override {
-    return std::make_shared<NcclGroup>(request.identity,
-                                       NcclTeam{.key = key_under(team_->key, request.key),
-                                                .ranks = request.identity.ranks,
-                                                .place = request.identity.rank},
-                                       session_);
+    return std::make_shared<NcclGroup>(
+        request.identity,
+        NcclRankGroup{.key = key_under(rank_group_->key, request.key),
+                      .ranks = request.identity.ranks,
+                      .place = request.identity.rank},
+        session_);
   }
 
  private:
@@ -82,14 +83,14 @@ class NcclGroup final : public ProcessGroup {
   void issue(const ResolvedCollective& call, const Stream& stream) {
     session_->check(call);
     const bool is_exchange = call.kind == CollectiveKind::kExchange;
-    if (!is_exchange) session_->note_issued(*team_, call.site.sequence);
+    if (!is_exchange) session_->note_issued(*rank_group_, call.site.sequence);
     const auto reduction = is_reduction(call.kind) ? nccl_reduction(call.reduce, call.dtype, size())
                                                    : NcclReduction::kSum;
     NcclIssue issue(*session_, call, stream);
     if (size() > 1 && is_by_calls(call.kind) && reduction != NcclReduction::kInRankOrder) {
-      NcclLine& line = line_for(call);
-      return watched(call, stream, {line.communicator}, {},
-                     [&] { issue.by_calls(line, reduction); });
+      RegisteredCommunicator& registered = communicator_for(call);
+      return watched(call, stream, {registered.communicator}, {},
+                     [&] { issue.by_calls(registered, reduction); });
     }
     const PlannedExchange exchange = plan_exchange(call, size(), stream);
     NcclIssue::Ways ways(static_cast<std::size_t>(size()));
@@ -109,7 +110,7 @@ class NcclGroup final : public ProcessGroup {
       work();
       return call.ticket.note(FlightState::kDone);
     }
-    NcclWork issued{.team = team_,
+    NcclWork issued{.rank_group = rank_group_,
                     .site = call.site,
                     .ticket = call.ticket,
                     .peers = std::move(peers),
@@ -133,28 +134,28 @@ class NcclGroup final : public ProcessGroup {
   }
 
   // The group's communicator, or that of its reductions.
-  NcclLine& line_for(const ResolvedCollective& call) {
+  RegisteredCommunicator& communicator_for(const ResolvedCollective& call) {
     const NcclSettings& settings = session_->options().settings;
     const bool apart = settings.separate_reductions && is_reduction(call.kind);
-    NcclLine& line = apart ? reductions_ : line_;
-    if (line.communicator != nullptr) return line;
-    NcclTeam team = *team_;
-    if (apart) team.key = key_under(team.key, "reductions");
-    line.communicator = session_->connect({&team, 1}, call).front();
+    RegisteredCommunicator& registered = apart ? reductions_ : registered_;
+    if (registered.communicator != nullptr) return registered;
+    NcclRankGroup rank_group = *rank_group_;
+    if (apart) rank_group.key = key_under(rank_group.key, "reductions");
+    registered.communicator = session_->connect({&rank_group, 1}, call).front();
     if (settings.buffers != NcclBuffers::kNone) {
-      line.ring = std::make_unique<NcclRing>(session_->allocate_slots(line.communicator, call),
-                                             settings.slot_bytes);
+      registered.ring = std::make_unique<NcclRing>(
+          session_->allocate_slots(registered.communicator, call), settings.slot_bytes);
     }
-    return line;
+    return registered;
   }
 
   NcclCommunicators ways_in_group(const ResolvedCollective& call, const Stream& stream,
                                   NcclIssue::Ways& ways) {
     if (size() == 1) return {};
-    NcclLine& line = line_for(call);
+    RegisteredCommunicator& registered = communicator_for(call);
     for (int peer = 0; peer < size(); ++peer)
-      ways[static_cast<std::size_t>(peer)] = {line.communicator.get(), peer, stream};
-    return {line.communicator};
+      ways[static_cast<std::size_t>(peer)] = {registered.communicator.get(), peer, stream};
+    return {registered.communicator};
   }
 
   static std::set<int> places_in(const ExchangePlan& plan) {
@@ -174,7 +175,7 @@ class NcclGroup final : public ProcessGroup {
   NcclCommunicators ways_to_pairs(const ResolvedCollective& call, const ExchangePlan& plan,
                                   const Stream& stream, NcclIssue::Ways& ways) {
     const std::set<int> peers = places_in(plan);
-    std::vector<NcclTeam> missing;
+    std::vector<NcclRankGroup> missing;
     for (const int peer : peers) {
       if (!pairs_.contains(peer)) missing.push_back(pair_with(peer));
     }
@@ -195,10 +196,10 @@ class NcclGroup final : public ProcessGroup {
     return out;
   }
 
-  NcclTeam pair_with(int peer) const {
+  NcclRankGroup pair_with(int peer) const {
     const int low = std::min(peer, rank()), high = std::max(peer, rank());
     const auto in_world = [this](int place) { return ranks()[static_cast<std::size_t>(place)]; };
-    return {.key = key_under(team_->key, fmt::format("pair {} {}", low, high)),
+    return {.key = key_under(rank_group_->key, fmt::format("pair {} {}", low, high)),
             .ranks = {in_world(low), in_world(high)},
             .place = rank() == low ? 0 : 1};
   }
@@ -208,10 +209,10 @@ class NcclGroup final : public ProcessGroup {
     Stream stream;
   };
 
-  const std::shared_ptr<const NcclTeam> team_;
+  const std::shared_ptr<const NcclRankGroup> rank_group_;
   const std::shared_ptr<NcclSession> session_;
-  NcclLine line_;
-  NcclLine reductions_;
+  RegisteredCommunicator registered_;
+  RegisteredCommunicator reductions_;
   std::map<int, Pair> pairs_;  // by the other's rank
 };
 
@@ -241,7 +242,7 @@ std::shared_ptr<ProcessGroup> make_nccl_group(const std::string& name, const Ncc
   std::iota(ranks.begin(), ranks.end(), 0);
   return std::make_shared<NcclGroup>(
       ProcessGroup::Identity{.name = name, .rank = options.rank, .ranks = ranks},
-      NcclTeam{.key = key_under("group", name), .ranks = ranks, .place = options.rank},
+      NcclRankGroup{.key = key_under("group", name), .ranks = ranks, .place = options.rank},
       std::make_shared<NcclSession>(options));
 }
 

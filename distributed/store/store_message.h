@@ -1,7 +1,6 @@
 #pragma once
 
-/// What goes over the wire between a TcpStore and its server: lists of byte strings, each list
-/// preceded by its length.
+/// The messages between a TcpStore and its server.
 
 #include <cstddef>
 #include <optional>
@@ -10,6 +9,9 @@
 #include <vector>
 
 namespace tessera::distributed {
+
+// What goes over the wire between a TcpStore and its server: lists of byte strings, each list
+// preceded by its length.
 
 using StoreMessage = std::vector<std::string>;
 
@@ -29,5 +31,24 @@ class MessageReader {
  private:
   std::string bytes_;
 };
+
+// The words of the messages between a TcpStore and its server. Requests and their replies:
+//
+//     hello PROTOCOL RUN NAME    ok, or refused WHY
+//     set KEY VALUE              ok, or kept
+//     get KEY                    ok VALUE, or none
+//     wait MILLISECONDS KEY...   ok MISSING...
+//     will KEY VALUE             ok
+
+inline constexpr const char* kProtocol = "tessera store 1";
+inline constexpr const char* kHello = "hello";
+inline constexpr const char* kSet = "set";
+inline constexpr const char* kGet = "get";
+inline constexpr const char* kWait = "wait";
+inline constexpr const char* kWill = "will";
+inline constexpr const char* kOk = "ok";
+inline constexpr const char* kRefused = "refused";
+inline constexpr const char* kKept = "kept";
+inline constexpr const char* kNone = "none";
 
 }  // namespace tessera::distributed

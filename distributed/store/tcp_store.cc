@@ -9,7 +9,7 @@
 #include <cstring>
 #include <thread>
 
-#include "tessera/distributed/store/store_protocol.h"
+#include "tessera/distributed/store/store_message.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::distributed {
@@ -50,10 +50,11 @@ void TcpStore::connect() {
     problem = attempt.problem;
     std::this_thread::sleep_for(std::min(kRetry, left_until(deadline)));
   } while (Clock::now() < deadline);
-  throw_error<TimeoutError>("rendezvous",
-                            "nobody answered {} at {} within {:g} s ({}); start node 0 there, or "
-                            "correct the address",
-                            options_.name, options_.at.str(), seconds(options_.timeout), problem);
+  throw_error<TimeoutError>(
+      "rendezvous",
+      "there was no reply from {} at {} within {:g} s ({}); start node 0 there, or "
+      "correct the address",
+      options_.name, options_.at.str(), seconds(options_.timeout), problem);
 }
 
 // False when the connection ends: the server may have been the last run's, about to go.
@@ -64,14 +65,15 @@ bool TcpStore::greet(milliseconds timeout) {
     send_all(encode({kHello, kProtocol, options_.run, options_.name}));
     answer = receive(timeout);
   } catch (const DataError& error) {
-    throw_error<Error>("rendezvous", "what answers at {} is no store of a run: {}",
+    throw_error<Error>("rendezvous", "the program that replies at {} is not the store of a run: {}",
                        options_.at.str(), error.what());
   } catch (const Error&) {
     return false;
   }
-  TESSERA_CHECK_AS(Error, answer.has_value(), "rendezvous",
-                   "what listens at {} does not answer; it may be no store of a run",
-                   options_.at.str());
+  TESSERA_CHECK_AS(
+      Error, answer.has_value(), "rendezvous",
+      "the program that listens at {} does not reply; it may not be the store of a run",
+      options_.at.str());
   const bool refused = answer->size() == 2 && answer->front() == kRefused;
   TESSERA_CHECK_AS(Error, !refused, "rendezvous", "{} was refused at {}: {}", options_.name,
                    options_.at.str(), answer->back());
@@ -108,7 +110,7 @@ StoreMessage TcpStore::ask(const StoreMessage& request, milliseconds timeout) {
   std::lock_guard lock(mutex_);
   send_all(bytes);
   std::optional<StoreMessage> answer = receive(timeout + kAnswer);
-  if (!answer || answer->empty()) throw_lost("it does not answer");
+  if (!answer || answer->empty()) throw_lost("it does not reply");
   return std::move(*answer);
 }
 

@@ -13,7 +13,7 @@
 #include <map>
 #include <thread>
 
-#include "tessera/distributed/store/store_protocol.h"
+#include "tessera/distributed/store/store_message.h"
 #include "tessera/distributed/store/tcp_store.h"
 #include "tessera/tensor/check.h"
 

@@ -4,9 +4,8 @@
 #include "tessera/distributed/tensor_parallel/parallel_styles.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/embedding.h"
-#include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/layers/rms_norm.h"
+#include "tessera/nn/layers/norm.h"
 #include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/tensor/check.h"
 

@@ -10,6 +10,13 @@
 
 namespace tessera::distributed {
 
+// Texts in JSON that is written piece by piece.
+
+/// The text as a JSON string, in quotes. Quotes, backslashes and control characters are escaped.
+/// Bytes that are no UTF-8 become U+FFFD: one for each beginning of a character that does not go on
+/// (Unicode, section 3.9, "Substitution of Maximal Subparts"), and for each byte that begins none.
+std::string json_text(std::string_view text);
+
 /// A JSON object with details of an event.
 class TraceArgs {
  public:

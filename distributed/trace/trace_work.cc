@@ -7,7 +7,6 @@
 #include <set>
 #include <utility>
 
-#include "tessera/distributed/trace/trace_modules.h"
 #include "tessera/distributed/trace/trace_phases.h"
 #include "tessera/tensor/scope_name.h"
 

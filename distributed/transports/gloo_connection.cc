@@ -163,7 +163,7 @@ void GlooConnection::Impl::exchange(const ResolvedCollective& call, const Exchan
   Registration operation(*this, {.deadline = Clock::now() + options_.timeout});
   {
     Lock lock(mutex_);
-    if (abort_) throw_aborted(call, "was given up: " + *abort_);
+    if (abort_) throw_aborted(call, "was aborted: " + *abort_);
   }
   await_all(call, post(call, plan, group), *operation);
   run_copies(plan.after);
@@ -237,7 +237,7 @@ bool GlooConnection::Impl::wait(Operation& operation, Buffer& buffer, bool recei
 void GlooConnection::Impl::throw_interrupted(const ResolvedCollective& call,
                                              const Operation& operation, std::vector<int> missing) {
   Lock lock(mutex_);
-  if (abort_) throw_aborted(call, "was given up: " + *abort_);
+  if (abort_) throw_aborted(call, "was aborted: " + *abort_);
   TESSERA_CHECK_AS(StateError, operation.timed_out, call.site.op,
                    "{} was interrupted for no reason", call.str());
   std::sort(missing.begin(), missing.end());
@@ -265,7 +265,7 @@ void GlooConnection::Impl::throw_connection_lost(const ResolvedCollective& call,
     throw_collective_error(call, what);
   }
   if (!abort_) set_aborted(fmt::format("rank {} is gone (its connection closed)", peer));
-  throw_aborted(call, "was given up: " + *abort_);
+  throw_aborted(call, "was aborted: " + *abort_);
 }
 
 void GlooConnection::Impl::abort(const std::string& reason) noexcept {

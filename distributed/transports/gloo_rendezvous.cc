@@ -106,7 +106,7 @@ class GlooStore final : public gloo::rendezvous::Store {
     std::vector<std::string> wanted;
     for (const std::string& key : keys) wanted.push_back(gloo_key(key));
     const std::vector<std::string> missing = store_.wait(wanted, timeout);
-    TESSERA_CHECK_AS(TimeoutError, missing.empty(), "connect", "nobody said \"{}\" within {:g} s",
+    TESSERA_CHECK_AS(TimeoutError, missing.empty(), "connect", "no rank sent \"{}\" within {:g} s",
                      missing.front(), std::chrono::duration<double>(timeout).count());
   }
 

@@ -8,11 +8,24 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
-#include "tessera/distributed/transports/local_moves.h"
+#include "tessera/distributed/resolved_collective.h"
 #include "tessera/tensor/streams/stream.h"
 
 namespace tessera::distributed {
+
+// What each rank thread copies and adds once all ranks of a local group have arrived, on any
+// device. Private to this folder.
+
+/// The same collective as each rank means it, by rank.
+using LocalCalls = std::vector<const ResolvedCollective*>;
+
+class LocalMover;
+
+/// The share of `rank` in moving member i: reads the peers' inputs and writes its own output; in
+/// all_reduce, one range of every rank's output.
+void move_member(const LocalCalls& calls, int rank, std::size_t i, LocalMover& mover);
 
 /// A point of a rank's stream that peers wait for; none where work is done when the host goes on.
 using LocalMark = std::optional<Event>;

@@ -153,9 +153,9 @@ class FakeGroup final : public ProcessGroup {
 
   void run(const Collective& call) override {
     if (const std::optional<std::string> reason = aborted_->reason()) {
-      ResolvedCollective given_up;
-      given_up.site = site_of(*this, call);
-      throw_aborted(given_up, fmt::format("was given up: rank {} failed: {}", rank(), *reason));
+      ResolvedCollective aborted;
+      aborted.site = site_of(*this, call);
+      throw_aborted(aborted, fmt::format("was aborted: rank {} failed: {}", rank(), *reason));
     }
     const Device device = collective_device(call);
     const Stream& stream = current_stream(device);

@@ -34,11 +34,12 @@ ModuleState::ModuleState(Parts parts, const FullyShardOptions& options)
 }
 
 ModuleState::~ModuleState() {
-  const std::shared_ptr<Tree> tree = std::move(tree_);  // forget() may drop the last other
-                                                        // reference
-  if (!tree) return;
-  if (group()) group()->finish(tree->comm());
-  tree->forget(*this);
+  const std::shared_ptr<RootState> root_state =
+      std::move(root_state_);  // forget() may drop the last other
+                               // reference
+  if (!root_state) return;
+  if (group()) group()->finish(root_state->comm());
+  root_state->forget(*this);
 }
 
 ModuleState* ModuleState::of(const nn::Module& module) {
@@ -69,24 +70,24 @@ void ModuleState::install() {
   if (!group()) return;
   group()->on_gradient([weak] {
     const auto state = weak.lock();
-    if (state && in_backward()) state->tree().begin_backward();
+    if (state && in_backward()) state->root_state().begin_backward();
   });
   group()->on_conversion([weak] {
     if (const auto state = weak.lock()) state->check_convertible();
   });
   group()->set_idle_query([weak] {
     const auto state = weak.lock();
-    return !state || !state->shared_tree() || state->shared_tree()->is_idle();
+    return !state || !state->shared_root_state() || state->shared_root_state()->is_idle();
   });
 }
 
 void ModuleState::check_convertible() {
-  if (!tree_) return;
-  TESSERA_CHECK_AS(StateError, tree_->is_idle(), "fsdp.to",
+  if (!root_state_) return;
+  TESSERA_CHECK_AS(StateError, root_state_->is_idle(), "fsdp.to",
                    "{} is in the middle of a step: convert it between steps", type_names());
   reshard_by_hand();
-  group()->wait_for_readers(tree_->comm());  // the conversion frees the shards' memory
-  tree_->note_conversion();
+  group()->wait_for_readers(root_state_->comm());  // the conversion frees the shards' memory
+  root_state_->note_conversion();
 }
 
 std::string ModuleState::type_names() const {
@@ -96,45 +97,46 @@ std::string ModuleState::type_names() const {
   return names;
 }
 
-Tree& ModuleState::tree() {
-  if (!tree_) {
-    std::make_shared<Tree>(std::make_shared<CommContext>(device()))->adopt(*this);
+RootState& ModuleState::root_state() {
+  if (!root_state_) {
+    std::make_shared<RootState>(std::make_shared<CommContext>(device()))->adopt(*this);
   }
-  return *tree_;
+  return *root_state_;
 }
 
 void ModuleState::check_between_steps() const {
   TESSERA_CHECK_AS(
-      StateError, !tree_ || tree_->is_idle(), "fsdp.forward",
+      StateError, !root_state_ || root_state_->is_idle(), "fsdp.forward",
       "{} is in the middle of a step as part of another root: finish or abandon that step first",
       type_names());
 }
 
-void ModuleState::join(std::shared_ptr<Tree> tree, int index) {
-  if (tree_ && tree_ != tree) {
-    if (group()) group()->reshard(tree_->comm());
-    const std::shared_ptr<Tree> old = std::exchange(tree_, nullptr);
+void ModuleState::join(std::shared_ptr<RootState> root_state, int index) {
+  if (root_state_ && root_state_ != root_state) {
+    if (group()) group()->reshard(root_state_->comm());
+    const std::shared_ptr<RootState> old = std::exchange(root_state_, nullptr);
     old->forget(*this);
   }
-  tree_ = std::move(tree);
+  root_state_ = std::move(root_state);
   index_ = index;
 }
 
-void ModuleState::leave_tree() {
+void ModuleState::leave_root_state() {
   opened_by_hand_ = gathered_beyond_depth_ = false;
-  tree_.reset();
+  root_state_.reset();
 }
 
 bool ModuleState::is_told_to_stay() const {
   if (kind() == Kind::kReplicate) return true;
   const ReshardAfterForward& reshard = settings_.reshard_after_forward;
   if (reshard.ranks()) return *reshard.ranks() == 1;
-  return !reshard.reshard().value_or(!(tree_ && tree_->is_root(*this)));
+  return !reshard.reshard().value_or(!(root_state_ && root_state_->is_root(*this)));
 }
 
 bool ModuleState::is_held() const {
   return is_told_to_stay() || opened_by_hand_ || gathered_beyond_depth_ ||
-         !settings_.reshard_after_backward || (tree_ && tree_->runs_around_another(*this));
+         !settings_.reshard_after_backward ||
+         (root_state_ && root_state_->runs_around_another(*this));
 }
 
 void ModuleState::reshard_after_forward() {
@@ -145,7 +147,7 @@ void ModuleState::reshard_after_forward() {
   if (stays) return;
   const bool keeps_part = settings_.reshard_after_forward.ranks() && backward_follows_;
   if (!keeps_part) return reshard_group();
-  group()->reshard_to_part(tree_->comm());
+  group()->reshard_to_part(root_state_->comm());
   opened_by_hand_ = gathered_beyond_depth_ = false;
 }
 
@@ -181,23 +183,23 @@ void ModuleState::prepare_arguments(nn::Module& module, const nn::VisitVariables
 }
 
 void ModuleState::pre_forward(nn::Module& module, const nn::VisitVariables& arguments) {
-  Tree& tree = this->tree();
+  RootState& root_state = this->root_state();
   if (in_backward()) {  // recomputation: the enclosing backward decides what is released and
                         // recorded
     prepare_arguments(module, arguments);
-    tree.begin_backward();
+    root_state.begin_backward();
     if (!group()) return;
-    group()->wait_for_unshard(tree.comm(), tree.room());
+    group()->wait_for_unshard(root_state.comm(), root_state.room());
     if (ran_.empty()) watch_arguments(arguments);
     return;
   }
   if (depth_++ > 0) {  // a hooked method that calls its own module: the outer call decides
     prepare_arguments(module, arguments);
-    if (group()) group()->wait_for_unshard(tree.comm(), tree.room());
+    if (group()) group()->wait_for_unshard(root_state.comm(), root_state.room());
     return;
   }
-  if (tree.forward_root() == nullptr) {
-    tree.begin_forward(*this);
+  if (root_state.forward_root() == nullptr) {
+    root_state.begin_forward(*this);
     move_variables(arguments, device());
   }
   phase_ = Phase::kForward;
@@ -207,20 +209,21 @@ void ModuleState::pre_forward(nn::Module& module, const nn::VisitVariables& argu
   if (ran_.empty()) {
     enter_forward(arguments);
   } else {
-    group()->wait_for_unshard(tree.comm(), tree.room());
+    group()->wait_for_unshard(root_state.comm(), root_state.room());
   }
 }
 
 void ModuleState::enter_forward(const nn::VisitVariables& arguments) {
-  Tree& tree = *tree_;
-  tree.enter(*this);
-  group()->wait_for_unshard(tree.comm(), tree.room());
+  RootState& root_state = *root_state_;
+  root_state.enter(*this);
+  group()->wait_for_unshard(root_state.comm(), root_state.room());
   watch_arguments(arguments);
-  prefetch(settings_.forward_prefetch, tree.schedule.enter_forward(index_, tree.prefetch.forward));
+  prefetch(settings_.forward_prefetch,
+           root_state.schedule.enter_forward(index_, root_state.prefetch.forward));
 }
 
 void ModuleState::post_forward(nn::Module& module, const nn::VisitVariables* results) {
-  if (!tree_) return;
+  if (!root_state_) return;
   const bool is_inner = !in_backward() && depth_ > 0 && --depth_ > 0;
   if (results == nullptr) {
     if (!in_backward() && !is_inner) forward_failed();
@@ -240,23 +243,24 @@ void ModuleState::post_forward(nn::Module& module, const nn::VisitVariables* res
   if (grad_enabled()) watch_results(*results);
   if (options_.mixed_precision.output_dtype)
     cast_variables(*results, *options_.mixed_precision.output_dtype);
-  if (!in_backward() && !is_inner && tree_->forward_root() == this) tree_->end_forward();
+  if (!in_backward() && !is_inner && root_state_->forward_root() == this)
+    root_state_->end_forward();
 }
 
 void ModuleState::leave_forward() {
-  tree_->leave(*this);
+  root_state_->leave(*this);
   reshard_after_forward();
-  if (backward_follows_) tree_->schedule.leave_forward(index_);
+  if (backward_follows_) root_state_->schedule.leave_forward(index_);
   phase_ = Phase::kIdle;
 }
 
 // Forward threw. An outer module may catch the error and continue.
 void ModuleState::forward_failed() {
   ran_.clear();
-  tree_->leave(*this);
+  root_state_->leave(*this);
   if (group()) reshard_group();
   phase_ = Phase::kIdle;
-  if (tree_->forward_root() == this) tree_->abandon();
+  if (root_state_->forward_root() == this) root_state_->abandon();
 }
 
 void ModuleState::end_root_forward(bool root_backward_follows) {
@@ -264,10 +268,10 @@ void ModuleState::end_root_forward(bool root_backward_follows) {
   // Some modules of a group of several did not run: it stays gathered.
   if (!ran_.empty()) {
     ran_.clear();
-    tree_->leave(*this);
+    root_state_->leave(*this);
     if (grad_enabled() && backward_follows_) {
       gathered_beyond_depth_ = true;
-      tree_->schedule.leave_forward(index_);
+      root_state_->schedule.leave_forward(index_);
     } else {
       reshard_after_forward();
     }
@@ -297,38 +301,39 @@ void ModuleState::prefetch(
     const std::vector<int>& implicit) {
   if (!explicit_list) {
     for (const int index : implicit) {
-      ModuleState* next = tree_->states()[static_cast<std::size_t>(index)];
+      ModuleState* next = root_state_->states()[static_cast<std::size_t>(index)];
       if (next) next->unshard_ahead(/*held=*/false);
     }
     return;
   }
   int ahead = 0;
   for (const std::weak_ptr<ModuleState>& weak : *explicit_list) {
-    if (const auto next = weak.lock()) next->unshard_ahead(ahead++ >= tree_->room().depth);
+    if (const auto next = weak.lock()) next->unshard_ahead(ahead++ >= root_state_->room().depth);
   }
 }
 
 void ModuleState::unshard_ahead(bool held) {
   if (!group()) return;
-  Tree& tree = this->tree();
+  RootState& root_state = this->root_state();
   const GroupState before = group()->state();
   if (before != GroupState::kSharded && before != GroupState::kPostForward) return;
   gathered_beyond_depth_ = held;
-  group()->unshard(tree.comm(), tree.room());
+  group()->unshard(root_state.comm(), root_state.room());
 }
 
 void ModuleState::pre_backward() {
-  if (phase_ == Phase::kPreBackward || !tree_) return;
+  if (phase_ == Phase::kPreBackward || !root_state_) return;
   phase_ = Phase::kPreBackward;
-  tree_->begin_backward();
+  root_state_->begin_backward();
   if (!group()) return;
   group()->check_not_stale();
-  tree_->enter(*this);
-  if (settings_.unshard_in_backward) group()->wait_for_unshard(tree_->comm(), tree_->room());
+  root_state_->enter(*this);
+  if (settings_.unshard_in_backward)
+    group()->wait_for_unshard(root_state_->comm(), root_state_->room());
   std::vector<int> implicit;
-  const std::optional<int> preceding = tree_->schedule.enter_backward(index_);
-  if (preceding && tree_->prefetch.backward == BackwardPrefetch::kPre) {
-    const ModuleState* next = tree_->states()[static_cast<std::size_t>(*preceding)];
+  const std::optional<int> preceding = root_state_->schedule.enter_backward(index_);
+  if (preceding && root_state_->prefetch.backward == BackwardPrefetch::kPre) {
+    const ModuleState* next = root_state_->states()[static_cast<std::size_t>(*preceding)];
     if (next && next->settings_.unshard_in_backward) implicit.push_back(*preceding);
   }
   prefetch(settings_.backward_prefetch, implicit);
@@ -336,12 +341,13 @@ void ModuleState::pre_backward() {
 
 void ModuleState::post_backward() {
   phase_ = Phase::kPostBackward;
-  if (!group() || !tree_) return;
-  tree_->leave(*this);
-  const bool keeps_gather = group()->state() == GroupState::kGathering && !tree_->is_last_backward;
+  if (!group() || !root_state_) return;
+  root_state_->leave(*this);
+  const bool keeps_gather =
+      group()->state() == GroupState::kGathering && !root_state_->is_last_backward;
   if (settings_.reshard_after_backward && !keeps_gather) reshard_group();
   if (settings_.reduce_gradients && group()->ready_to_reduce() && !group()->needs_zeros())
-    group()->reduce(tree_->comm());
+    group()->reduce(root_state_->comm());
   annotate(kAnnotationDomain, group()->group_name(), kPostBackwardPhase);
 }
 
@@ -349,7 +355,7 @@ void ModuleState::post_backward() {
 // in which every rank takes part, perhaps with zeros, are reduced here, in the same order everywhere.
 void ModuleState::end_backward() {
   if (phase_ != Phase::kPostBackward) post_backward();
-  if (group() && settings_.reduce_gradients) group()->reduce(tree_->comm());
+  if (group() && settings_.reduce_gradients) group()->reduce(root_state_->comm());
   phase_ = Phase::kIdle;
   ran_.clear();
 }
@@ -362,33 +368,33 @@ void ModuleState::reset_pass() {
 
 void ModuleState::reshard_group() {
   const bool held = is_held();
-  group()->reshard(tree_->comm());
+  group()->reshard(root_state_->comm());
   opened_by_hand_ = gathered_beyond_depth_ = false;
   // No gather reuses the memory of a held group, so none would wait for its release.
-  if (held) tree_->comm().unpark_all();
+  if (held) root_state_->comm().unpark_all();
 }
 
 void ModuleState::unshard_by_hand(bool wait) {
   if (!group()) return;
-  Tree& tree = this->tree();
+  RootState& root_state = this->root_state();
   opened_by_hand_ = true;
   if (wait) {
-    group()->wait_for_unshard(tree.comm(), tree.room());
+    group()->wait_for_unshard(root_state.comm(), root_state.room());
   } else {
-    group()->unshard(tree.comm(), tree.room());
+    group()->unshard(root_state.comm(), root_state.room());
   }
 }
 
 void ModuleState::wait_by_hand() {
   // If it was released meanwhile, by hand or because it was unused, there is nothing to wait for.
-  if (group() && tree_ && group()->state() == GroupState::kGathering)
-    group()->wait_for_unshard(tree_->comm(), tree_->room());
+  if (group() && root_state_ && group()->state() == GroupState::kGathering)
+    group()->wait_for_unshard(root_state_->comm(), root_state_->room());
 }
 
 void ModuleState::reshard_by_hand() {
-  if (!group() || !tree_) return;
+  if (!group() || !root_state_) return;
   reshard_group();
-  if (tree_->is_idle()) tree_->comm().unpark_all();
+  if (root_state_->is_idle()) root_state_->comm().unpark_all();
 }
 
 }  // namespace tessera::fsdp

@@ -11,7 +11,7 @@
 #include "tessera/fsdp/handle.h"
 #include "tessera/fsdp/options.h"
 #include "tessera/fsdp/runtime/param_group.h"
-#include "tessera/fsdp/runtime/tree.h"
+#include "tessera/fsdp/runtime/root_state.h"
 #include "tessera/nn/module.h"
 
 namespace tessera::fsdp {
@@ -57,12 +57,12 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   /// "Linear", or "Linear, LayerNorm".
   std::string type_names() const;
 
-  Tree& tree();  ///< makes this module a root if it belongs to no tree
-  const std::shared_ptr<Tree>& shared_tree() const { return tree_; }
+  RootState& root_state();  ///< makes this module a root if it belongs to no tree
+  const std::shared_ptr<RootState>& shared_root_state() const { return root_state_; }
   void check_between_steps() const;  ///< throws if another root's step is in progress
-  void join(std::shared_ptr<Tree> tree, int index);
+  void join(std::shared_ptr<RootState> root_state, int index);
   /// Its root is gone. It may run as a root of its own.
-  void leave_tree();
+  void leave_root_state();
 
   void unshard_by_hand(bool wait);
   void wait_by_hand();
@@ -114,7 +114,7 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   Parts parts_;
   FullyShardOptions options_;
   ModuleSettings settings_;
-  std::shared_ptr<Tree> tree_;
+  std::shared_ptr<RootState> root_state_;
   int index_ = 0;  ///< position in the tree's states
   Phase phase_ = Phase::kIdle;
   int depth_ = 0;                  ///< nested calls of its modules in progress

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "tessera/fsdp/gather_extension.h"
-#include "tessera/fsdp/runtime/copy_counters.h"
+#include "tessera/fsdp/runtime/comm_context.h"
 #include "tessera/fsdp/runtime/gradient_slot.h"
 #include "tessera/fsdp/runtime/parameter_layout.h"
 #include "tessera/nn/parameter.h"

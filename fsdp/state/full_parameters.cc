@@ -11,7 +11,6 @@
 #include "tessera/distributed/parameters/parameters.h"
 #include "tessera/fsdp/handle.h"
 #include "tessera/fsdp/runtime/param_group.h"
-#include "tessera/fsdp/state/mesh_ranks.h"
 #include "tessera/fsdp/state/whole_values.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/memory/transfer.h"

@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "tessera/fsdp/state/mesh_ranks.h"
+#include "tessera/fsdp/state/whole_values.h"
 #include "tessera/nn/state/state_dict.h"
 
 namespace tessera::fsdp {

@@ -8,8 +8,8 @@
 #include <variant>
 #include <vector>
 
-#include "tessera/fsdp/state/mesh_ranks.h"
 #include "tessera/fsdp/state/state_entries.h"
+#include "tessera/fsdp/state/whole_values.h"
 #include "tessera/nn/module.h"
 #include "tessera/nn/state/state_dict.h"
 

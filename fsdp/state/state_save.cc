@@ -6,7 +6,6 @@
 #include <utility>
 #include <variant>
 
-#include "tessera/fsdp/state/mesh_ranks.h"
 #include "tessera/fsdp/state/state.h"
 #include "tessera/fsdp/state/whole_values.h"
 #include "tessera/nn/state/module_state.h"

@@ -5,8 +5,8 @@
 #include <variant>
 #include <vector>
 
-#include "tessera/fsdp/state/mesh_ranks.h"
 #include "tessera/fsdp/state/state.h"
+#include "tessera/fsdp/state/whole_values.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::fsdp {

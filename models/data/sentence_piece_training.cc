@@ -4,10 +4,8 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "tessera/models/data/model_checksum.h"
-#include "tessera/models/data/sentence_piece_text.h"
+#include "tessera/models/data/sentence_piece.h"
 #include "tessera/models/data/tokenizer.h"
-#include "tessera/models/data/tokenizer_checks.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/io/atomic_file.h"
 

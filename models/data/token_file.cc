@@ -14,8 +14,8 @@
 #include <string_view>
 #include <utility>
 
-#include "tessera/models/data/held_tokens.h"
 #include "tessera/models/data/token_file_header.h"
+#include "tessera/models/data/tokenize.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/io/atomic_file.h"
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "tessera/models/data/held_tokens.h"
+#include "tessera/models/data/tokenize.h"
 #include "tessera/models/data/utf8.h"
 #include "tessera/tensor/check.h"
 

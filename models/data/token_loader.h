@@ -1,15 +1,39 @@
 #pragma once
 
-/// Token sequences in batches, the same for any number of ranks and threads.
+/// A text's tokens as samples of equal length, and these in batches, the same for any number of
+/// ranks and threads.
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
-#include "tessera/models/data/packed_sequences.h"
+#include "tessera/models/data/token_file.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::models::data {
 
+/// A text's tokens as samples of equal length.
+
+/// Tokens divided into sequences of equal length, with documents packed one after another. Sequence
+/// i has tokens [i * length, i * length + length]; its last token is only a target. Tokens left
+/// over at the end are not used.
+class PackedSequences {
+ public:
+  /// Throws InvalidArgument for a length below 1, and DataError for fewer than length + 1 tokens,
+  /// with both numbers.
+  PackedSequences(std::shared_ptr<const TokenSpan> tokens, std::int64_t length);
+  std::int64_t count() const { return count_; }
+  std::int64_t length() const { return length_; }
+  /// Reads length + 1 tokens.
+  void read(std::int64_t index, std::span<std::int64_t> out) const;
+
+ private:
+  std::shared_ptr<const TokenSpan> tokens_;
+  std::int64_t length_;
+  std::int64_t count_;
+};
+
+/// Token sequences in batches, the same for any number of ranks and threads.
 struct TokenBatch {
   Tensor tokens;   ///< [rows, length], i64, on the host
   Tensor targets;  ///< [rows, length], i64: each token's successor

@@ -7,7 +7,7 @@
 ///     lengths <= max_seq_len
 ///
 ///     x      = dropout(source_positions(sqrt(dim) source_embedding(source)))
-///     memory = encoder_norm(encoder(x)), encoder_layers blocks (pre_norm_block.h)
+///     memory = encoder_norm(encoder(x)), encoder_layers blocks (token_model.h)
 ///     h      = dropout(target_positions(sqrt(dim) target_embedding(target)))
 ///     h      = decoder(h, memory), decoder_layers blocks: causal self attention, attention to
 ///              memory, feed-forward
@@ -31,14 +31,13 @@
 
 #include "tessera/autograd/variable.h"
 #include "tessera/models/nets/language_model.h"
-#include "tessera/models/nets/position_embedding.h"
-#include "tessera/models/nets/pre_norm_block.h"
+#include "tessera/models/nets/token_model.h"
 #include "tessera/nn/layer.h"
+#include "tessera/nn/layers/container.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/embedding.h"
-#include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/layers/module_list.h"
+#include "tessera/nn/layers/norm.h"
 #include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/nn/visit.h"
 

@@ -55,4 +55,60 @@ Variable Gpt::forward(const Variable& tokens, const DecodeCall& call) {
   return at_least_f32(head_(norm_(h)));
 }
 
+namespace {
+
+constexpr std::int64_t kBytes = 256;             // vocabulary of a byte-level tokenizer
+constexpr std::int64_t kGpt2Vocabulary = 50257;  // of GPT-2's own tokenizer
+
+std::vector<GptPreset> make_presets() {
+  const auto published = [](std::int64_t n_layers, std::int64_t dim, std::int64_t n_heads,
+                            std::int64_t max_seq_len) {
+    return GptOptions{.n_layers = n_layers,
+                      .vocab_size = kGpt2Vocabulary,
+                      .max_seq_len = max_seq_len,
+                      .dim = dim,
+                      .n_heads = n_heads};
+  };
+  return {
+      {.name = "small",
+       .description = "small enough to train on a CPU",
+       .options = {.n_layers = 4,
+                   .vocab_size = kBytes,
+                   .max_seq_len = 256,
+                   .dim = 192,
+                   .n_heads = 6,
+                   .dropout_p = 0}},
+      {.name = "tiny",
+       .description = "for tests: a few thousand parameters",
+       .options =
+           {.n_layers = 2, .vocab_size = kBytes, .max_seq_len = 33, .dim = 20, .n_heads = 4}},
+      {.name = "gpt2",
+       .description = "GPT-2, 124 million parameters",
+       .options = published(12, 768, 12, 1024)},
+      {.name = "gpt2-medium",
+       .description = "GPT-2, 355 million parameters",
+       .options = published(24, 1024, 16, 1024)},
+      {.name = "gpt2-large",
+       .description = "GPT-2, 774 million parameters",
+       .options = published(36, 1280, 20, 1024)},
+      {.name = "gpt2-xl",
+       .description = "GPT-2, 1.6 billion parameters",
+       .options = published(48, 1600, 25, 1024)},
+      {.name = "gpt3-6.7b",
+       .description = "the size of GPT-3 6.7B (Brown et al., 2020, table 2.1), attention dense",
+       .options = published(32, 4096, 32, 2048)},
+  };
+}
+
+}  // namespace
+
+const std::vector<GptPreset>& gpt_presets() {
+  static const std::vector<GptPreset> presets = make_presets();
+  return presets;
+}
+
+const GptPreset& gpt_preset(std::string_view name) {
+  return preset_named("models.gpt", gpt_presets(), name);
+}
+
 }  // namespace tessera::models

@@ -5,7 +5,7 @@
 ///
 ///     tokens [batch, length] of integers in [0, vocab_size), length <= max_seq_len
 ///     h      = dropout(token_embedding(tokens) + position_embedding(0 ... length - 1))
-///     h      = block(h), n_layers times (pre_norm_block.h), causal
+///     h      = block(h), n_layers times (token_model.h), causal
 ///     logits = head(norm(h)) [batch, length, vocab_size], at least f32
 ///
 /// Children: token_embedding, position_embedding, dropout, blocks.<i>, norm, head (without bias).
@@ -23,13 +23,13 @@
 
 #include "tessera/autograd/variable.h"
 #include "tessera/models/nets/language_model.h"
-#include "tessera/models/nets/pre_norm_block.h"
+#include "tessera/models/nets/token_model.h"
 #include "tessera/nn/layer.h"
+#include "tessera/nn/layers/container.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/embedding.h"
-#include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/layers/module_list.h"
+#include "tessera/nn/layers/norm.h"
 
 namespace tessera::models {
 

@@ -34,11 +34,11 @@
 #include "tessera/models/nets/expert_layers.h"
 #include "tessera/models/nets/language_model.h"
 #include "tessera/nn/layer.h"
+#include "tessera/nn/layers/container.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/embedding.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/layers/module_list.h"
-#include "tessera/nn/layers/rms_norm.h"
+#include "tessera/nn/layers/norm.h"
 #include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/nn/layers/transformer/rotary_embedding.h"
 

@@ -1,19 +1,29 @@
 #pragma once
 
-/// Small functions that the token models share.
+/// Code that the token models share: small functions, position embeddings, and the pre-norm block
+/// of GPT-2 and of EncoderDecoder's encoder.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tessera/autograd/variable.h"
 #include "tessera/models/nets/language_model.h"
+#include "tessera/nn/buffer.h"
+#include "tessera/nn/layer.h"
+#include "tessera/nn/layers/dropout.h"
+#include "tessera/nn/layers/embedding.h"
+#include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/norm.h"
 #include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/nn/module.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::models {
+
+/// Small functions that the token models share.
 
 /// Throws InvalidArgument naming the extent if it is below `least`.
 void check_extent(const char* where, const char* name, std::int64_t value, std::int64_t least = 1);
@@ -52,5 +62,85 @@ const Preset& preset_named(const char* where, const std::vector<Preset>& presets
   }
   throw_error<InvalidArgument>(where, "unknown preset \"{}\"; there are: {}", name, known);
 }
+
+/// Adds a position embedding to each token: a row of a trained table, or sines.
+///
+///     x [batch, length, dim] -> x + table[first ... first + length - 1], of x's shape and dtype
+///
+/// Sinusoidal (Vaswani et al., "Attention is all you need", 2017, section 3.5), for i in [0, dim /
+/// 2): table[p, 2i] = sin(p / 10000^(2i / dim)), and table[p, 2i + 1] is the cosine of the same
+/// angle. Learned: the child "learned", an nn::Embedding.
+enum class PositionKind : std::uint8_t { kSinusoidal, kLearned };
+
+struct PositionEmbeddingOptions {
+  std::int64_t max_length = 0;  ///< required, >= 1
+  std::int64_t dim = 0;         ///< required, >= 1; even if sinusoidal
+  PositionKind kind = PositionKind::kSinusoidal;
+  DType dtype = DType::kF32;  ///< of learned rows; sines are stored in f64 and rounded to the dtype
+                              ///< of x
+};
+
+class PositionEmbedding final : public nn::Layer<PositionEmbedding> {
+ public:
+  using Options = PositionEmbeddingOptions;
+  /// Throws InvalidArgument for extents out of range.
+  explicit PositionEmbedding(const PositionEmbeddingOptions& options);
+
+  /// Throws InvalidArgument unless x is [batch, length, dim], and for positions outside the table.
+  Variable forward(const Variable& x, std::int64_t first = 0);
+
+ private:
+  std::int64_t max_length_;
+  std::optional<nn::Embedding> learned_;
+  std::optional<nn::Buffer> sines_;
+};
+
+/// A pre-norm block of self attention and a feed-forward part: the block of GPT-2 and of
+/// EncoderDecoder's encoder.
+///
+///     h = x + resid_dropout(attention(attention_norm(x)))
+///     y = h + feed_forward(ffn_norm(h)),  feed_forward(z) = dropout(down(gelu_tanh(up(z))))
+///
+///     x [batch, length, dim] -> the same shape
+///
+/// One call of the norm, which is one kernel, computes both h and its norm; this holds for the
+/// blocks of all models here.
+///
+/// Attention is nn::MultiheadAttention with packed projections, all with biases. Layers have their
+/// default initial values; models set their own.
+struct PreNormBlockOptions {
+  std::int64_t dim = 0;      ///< required, a multiple of n_heads
+  std::int64_t n_heads = 0;  ///< required
+  std::int64_t ffn_dim = 0;  ///< features between the two linear layers; required
+  double dropout_p = 0.1;    ///< of attention probabilities and of both added results
+  DType dtype = DType::kF32;
+};
+
+class GeluFeedForward final : public nn::Layer<GeluFeedForward> {
+ public:
+  using Options = PreNormBlockOptions;
+  explicit GeluFeedForward(const PreNormBlockOptions& options);
+  Variable forward(const Variable& x);
+
+ private:
+  nn::Linear up_, down_;
+  nn::Dropout dropout_;
+};
+
+class PreNormBlock final : public nn::Layer<PreNormBlock> {
+ public:
+  using Options = PreNormBlockOptions;
+  /// Throws the InvalidArgument errors of its layers.
+  explicit PreNormBlock(const PreNormBlockOptions& options);
+  /// `call`: options of attention: masks, is_causal, cache.
+  Variable forward(const Variable& x, const nn::AttentionForwardOptions& call = {});
+
+ private:
+  nn::LayerNorm attention_norm_;
+  nn::MultiheadAttention attention_;
+  nn::Dropout resid_dropout_;
+  nn::LayerNorm ffn_norm_;
+  GeluFeedForward feed_forward_;
+};
 
 }  // namespace tessera::models

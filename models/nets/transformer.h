@@ -32,11 +32,11 @@
 #include "tessera/models/nets/language_model.h"
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/activation.h"
+#include "tessera/nn/layers/container.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/embedding.h"
-#include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/layers/module_list.h"
+#include "tessera/nn/layers/norm.h"
 #include "tessera/nn/layers/transformer/key_value_cache.h"
 #include "tessera/nn/visit.h"
 

@@ -1,17 +1,34 @@
 #pragma once
 
-/// Classification of images: the task of the fully connected networks.
+/// Classification of images, the task of the fully connected networks; and stored images as model
+/// inputs: normalised tensors.
 
+#include <cstdint>
 #include <functional>
+#include <span>
 
 #include "tessera/distributed/launch/world.h"
 #include "tessera/models/data/fashion_mnist.h"
 #include "tessera/models/training/batch_order.h"
-#include "tessera/models/training/device_rows.h"
-#include "tessera/models/training/image_batch.h"
 #include "tessera/models/training/task.h"
+#include "tessera/tensor/tensor.h"
 
 namespace tessera::models {
+
+/// Converts stored images into model inputs: normalised tensors.
+struct ImageBatch {
+  Tensor pixels;   ///< [rows, 784], mean 0 and standard deviation 1 over the training images
+  Tensor targets;  ///< [rows], i64
+
+  std::int64_t rows() const { return targets.dim(0); }
+};
+
+/// The samples of `set` at the given positions, in that order; the list may be empty.
+/// `options.dtype` is f32 or f64.
+ImageBatch image_batch(const data::ImageSet& set, std::span<const std::int64_t> samples,
+                       const TensorOptions& options);
+
+/// Classification of images: the task of the fully connected networks.
 
 /// A model from pixels [rows, 784] to logits [rows, classes].
 struct Classifier {

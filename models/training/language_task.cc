@@ -8,7 +8,7 @@
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/distributed/mesh/placement.h"
 #include "tessera/models/eval_scope.h"
-#include "tessera/models/training/rank_figures.h"
+#include "tessera/models/training/task.h"
 #include "tessera/nn/training/loss.h"
 #include "tessera/tensor/check.h"
 

@@ -8,7 +8,6 @@
 #include "tessera/models/data/token_loader.h"
 #include "tessera/models/data/tokenizer.h"
 #include "tessera/models/nets/language_model.h"
-#include "tessera/models/training/device_rows.h"
 #include "tessera/models/training/task.h"
 
 namespace tessera::models {

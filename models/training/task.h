@@ -4,11 +4,14 @@
 /// the rank's own thread; every rank makes the same calls.
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "tessera/autograd/variable.h"
+#include "tessera/distributed/process_group.h"
 #include "tessera/models/training/metrics.h"
 #include "tessera/nn/module.h"
+#include "tessera/tensor/tensor.h"
 
 namespace tessera::models {
 
@@ -47,5 +50,35 @@ class Task {
   /// fills in `step`. Collective.
   virtual EvalMetrics evaluate() = 0;
 };
+
+/// The rows of a step's share on the model's device. Tasks load into it.
+
+/// Only one thread may use it.
+class DeviceRows {
+ public:
+  /// Copies rows [n, ...] from the host to the device. On a GPU the address stays the same as long
+  /// as no share is larger; copies are in stream order.
+  void load(const Tensor& rows, Device device);
+  /// The rows that were loaded last.
+  const Tensor& all() const { return rows_; }
+  Tensor part(std::int64_t begin, std::int64_t end) const {
+    return rows_.narrow(0, begin, end - begin);
+  }
+
+ private:
+  bool has_room_for(const Tensor& rows) const;
+
+  Tensor buffer_;  // only on a GPU
+  Tensor rows_;
+};
+
+/// For trainers and tasks: gathers numbers of every rank.
+
+/// Every rank's values, in rank order; every rank has the same number. Collective; blocks the host.
+std::vector<double> gather_figures(distributed::ProcessGroup& group,
+                                   std::span<const double> values);
+
+/// The value of a 0-d tensor of any floating-point dtype. Blocks the host.
+double host_value(const Tensor& tensor);
 
 }  // namespace tessera::models

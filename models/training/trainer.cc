@@ -11,7 +11,7 @@
 #include "tessera/distributed/parameters/mesh_impl.h"
 #include "tessera/fsdp/handle.h"
 #include "tessera/models/training/first_bad_tensor.h"
-#include "tessera/models/training/rank_figures.h"
+#include "tessera/models/training/task.h"
 #include "tessera/nn/training/clip_grad.h"
 #include "tessera/nn/training/global_mean.h"
 #include "tessera/tensor/check.h"

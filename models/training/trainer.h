@@ -24,7 +24,6 @@
 #include "tessera/models/training/metrics.h"
 #include "tessera/models/training/task.h"
 #include "tessera/nn/mesh/mesh.h"
-#include "tessera/nn/optim/lr_scheduler.h"
 #include "tessera/nn/optim/optimizer.h"
 #include "tessera/nn/optim/schedule.h"
 #include "tessera/nn/training/grad_scaler.h"

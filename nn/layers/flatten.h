@@ -45,4 +45,11 @@ class Unflatten final : public Layer<Unflatten> {
   UnflattenOptions options_;
 };
 
+/// y = x: takes a layer's place in a container. PyTorch's takes any arguments and ignores them;
+/// ours takes none.
+class Identity final : public Layer<Identity> {
+ public:
+  Variable forward(const Variable& x) { return x; }
+};
+
 }  // namespace tessera::nn

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "tessera/nn/optim/optimizer.h"
-#include "tessera/nn/optim/option_list.h"
 #include "tessera/nn/optim/parameter_group.h"
 #include "tessera/tensor/check.h"
 

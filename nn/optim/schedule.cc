@@ -5,16 +5,17 @@
 #include <numbers>
 #include <utility>
 
+#include "tessera/nn/optim/saved_names.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::nn::optim {
 namespace {
 
-constexpr const char* kWhere = "nn.optim.schedule";
+constexpr const char* kSchedule = "nn.optim.schedule";
 
 // A factor that falls from 1 to `to` over `steps` as fall(x) from 1 to 0 for x from 0 to 1.
 Schedule falling(double to, std::int64_t steps, double shift, double (*fall)(double x)) {
-  TESSERA_CHECK(steps >= 1, kWhere, "a decay of {} steps; it takes at least 1", steps);
+  TESSERA_CHECK(steps >= 1, kSchedule, "a decay of {} steps; it takes at least 1", steps);
   return [=](std::int64_t step) {
     const double place = (static_cast<double>(step) + shift) / static_cast<double>(steps);
     return to + (1 - to) * fall(std::min(place, 1.0));
@@ -48,14 +49,14 @@ Schedule constant(double factor) {
 }
 
 Schedule warm_up(std::int64_t steps) {
-  TESSERA_CHECK(steps >= 0, kWhere, "a warm-up of {} steps; it takes at least 0", steps);
+  TESSERA_CHECK(steps >= 0, kSchedule, "a warm-up of {} steps; it takes at least 0", steps);
   return [steps](std::int64_t step) {
     return step + 1 >= steps ? 1.0 : static_cast<double>(step + 1) / static_cast<double>(steps);
   };
 }
 
 Schedule linear(const LinearScheduleOptions& options) {
-  TESSERA_CHECK(options.steps >= 1, kWhere, "linear over {} steps; it takes at least 1",
+  TESSERA_CHECK(options.steps >= 1, kSchedule, "linear over {} steps; it takes at least 1",
                 options.steps);
   return [options](std::int64_t step) {
     if (step >= options.steps) return options.to;
@@ -69,7 +70,7 @@ Schedule cosine(const CosineScheduleOptions& options) {
 }
 
 Schedule step_decay(const StepScheduleOptions& options) {
-  TESSERA_CHECK(options.every >= 1, kWhere, "a decay every {} steps; it takes at least 1",
+  TESSERA_CHECK(options.every >= 1, kSchedule, "a decay every {} steps; it takes at least 1",
                 options.every);
   return [options](std::int64_t step) {
     return std::pow(options.gamma, static_cast<double>(step / options.every));
@@ -77,14 +78,14 @@ Schedule step_decay(const StepScheduleOptions& options) {
 }
 
 Schedule sequence(std::vector<Schedule> schedules, std::vector<std::int64_t> milestones) {
-  TESSERA_CHECK(schedules.size() == milestones.size() + 1, kWhere,
+  TESSERA_CHECK(schedules.size() == milestones.size() + 1, kSchedule,
                 "a sequence of {} schedules with {} milestones; it has one milestone fewer than "
                 "schedules",
                 schedules.size(), milestones.size());
-  detail::check_schedules(kWhere, schedules);
+  detail::check_schedules(kSchedule, schedules);
   TESSERA_CHECK(std::is_sorted(milestones.begin(), milestones.end()) &&
                     (milestones.empty() || milestones.front() >= 0),
-                kWhere, "milestones {} of a sequence; they do not fall, and none is below 0",
+                kSchedule, "milestones {} of a sequence; they do not fall, and none is below 0",
                 fmt::join(milestones, ", "));
   return [schedules = std::move(schedules), milestones = std::move(milestones)](std::int64_t step) {
     const auto next = std::upper_bound(milestones.begin(), milestones.end(), step);
@@ -94,8 +95,8 @@ Schedule sequence(std::vector<Schedule> schedules, std::vector<std::int64_t> mil
 }
 
 Schedule product(std::vector<Schedule> schedules) {
-  TESSERA_CHECK(!schedules.empty(), kWhere, "a product of no schedules; it takes at least one");
-  detail::check_schedules(kWhere, schedules);
+  TESSERA_CHECK(!schedules.empty(), kSchedule, "a product of no schedules; it takes at least one");
+  detail::check_schedules(kSchedule, schedules);
   return [schedules = std::move(schedules)](std::int64_t step) {
     double factor = 1;
     for (const Schedule& schedule : schedules) factor *= schedule(step);
@@ -104,7 +105,7 @@ Schedule product(std::vector<Schedule> schedules) {
 }
 
 Schedule warm_up_cosine(const WarmUpCosineOptions& options) {
-  TESSERA_CHECK(options.steps >= 1, kWhere, "a run of {} steps; it takes at least 1",
+  TESSERA_CHECK(options.steps >= 1, kSchedule, "a run of {} steps; it takes at least 1",
                 options.steps);
   const std::int64_t rest = std::max<std::int64_t>(1, options.steps - options.warm_up);
   return sequence({warm_up(options.warm_up),
@@ -113,10 +114,82 @@ Schedule warm_up_cosine(const WarmUpCosineOptions& options) {
 }
 
 Schedule wsd(const WsdOptions& options) {
-  TESSERA_CHECK(options.stable >= 0, kWhere, "stable for {} steps; it takes at least 0",
+  TESSERA_CHECK(options.stable >= 0, kSchedule, "stable for {} steps; it takes at least 0",
                 options.stable);
   return sequence({warm_up(options.warm_up), constant(), decay_of(options)},
                   {options.warm_up, options.warm_up + options.stable});
+}
+
+namespace {
+
+constexpr const char* kScheduler = "nn.optim.LrScheduler";
+constexpr const char* kStep = "step";
+
+}  // namespace
+
+LrScheduler::LrScheduler(Optimizer& optimizer, Schedule schedule)
+    : optimizer_(optimizer), schedules_{std::move(schedule)}, shared_(true) {
+  detail::check_schedules(kScheduler, schedules_);
+  set_rates(0);
+}
+
+LrScheduler::LrScheduler(Optimizer& optimizer, std::vector<Schedule> schedules)
+    : optimizer_(optimizer), schedules_(std::move(schedules)), shared_(false) {
+  detail::check_schedules(kScheduler, schedules_);
+  set_rates(0);
+}
+
+void LrScheduler::step() { set_rates(steps_ + 1); }
+
+void LrScheduler::set_rates(std::int64_t steps) {
+  const int groups = optimizer_.group_count();
+  TESSERA_CHECK(shared_ || static_cast<int>(schedules_.size()) == groups, kScheduler,
+                "{} schedules for {} groups; give one for each, or one for all", schedules_.size(),
+                groups);
+  std::vector<double> factors;
+  for (int group = 0; group < groups; ++group) {
+    factors.push_back(schedules_[shared_ ? 0 : static_cast<std::size_t>(group)](steps));
+    TESSERA_CHECK(factors.back() >= 0, kScheduler,
+                  "the schedule of group {} gives {} at step {}; a factor is at least 0", group,
+                  factors.back(), steps);
+  }
+  for (int group = 0; group < groups; ++group) {
+    optimizer_.set_lr(group,
+                      optimizer_.initial_lr(group) * factors[static_cast<std::size_t>(group)]);
+  }
+  steps_ = steps;
+}
+
+std::vector<double> LrScheduler::last_lr() const {
+  std::vector<double> out;
+  for (int group = 0; group < optimizer_.group_count(); ++group) {
+    out.push_back(optimizer_.lr(group));
+  }
+  return out;
+}
+
+StateDict LrScheduler::state_dict() const {
+  StateDict out;
+  out.set(kStep, steps_);
+  return out;
+}
+
+void LrScheduler::load_state_dict(const StateDict& saved) {
+  std::vector<std::string> problems;
+  const StateValue* value = saved.find(kStep);
+  const auto* step = value == nullptr ? nullptr : std::get_if<std::int64_t>(value);
+  if (value == nullptr) {
+    problems.emplace_back("step is missing");
+  } else if (step == nullptr) {
+    problems.push_back(fmt::format("step is a {}, not an integer", state_value_kind(*value)));
+  } else if (*step < 0) {
+    problems.push_back(fmt::format("step is {}; it is at least 0", *step));
+  }
+  for (const auto& [name, unused] : saved) {
+    if (name != kStep) problems.push_back(fmt::format("\"{}\" is unknown", name));
+  }
+  throw_problems("nn.optim.load_state_dict", "LrScheduler", problems);
+  set_rates(*step);
 }
 
 }  // namespace tessera::nn::optim

@@ -9,7 +9,6 @@
 #include "tessera/tensor/cuda/device_guard.h"
 #include "tessera/tensor/cuda/device_pool.h"
 #include "tessera/tensor/cuda/graph.h"
-#include "tessera/tensor/cuda/graph_memory.h"
 #include "tessera/tensor/cuda/recorded_mark.h"
 #include "tessera/tensor/thread_state.h"
 

@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
+#include "tessera/tensor/cuda/device_guard.h"
 #include "tessera/tensor/cuda/queue.h"
 #include "tessera/tensor/cuda/replays.h"
-#include "tessera/tensor/cuda/stream_capture.h"
 
 struct CUevent_st;  // of the CUDA runtime
 struct CUgraph_st;

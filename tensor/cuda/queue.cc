@@ -18,7 +18,6 @@
 #include "tessera/tensor/cuda/device_pool.h"
 #include "tessera/tensor/cuda/faults.h"
 #include "tessera/tensor/cuda/graph.h"
-#include "tessera/tensor/cuda/graph_memory.h"
 #include "tessera/tensor/cuda/pinned_pool.h"
 #include "tessera/tensor/cuda/queue_failure.h"
 #include "tessera/tensor/cuda/recorded_mark.h"

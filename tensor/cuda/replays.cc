@@ -4,9 +4,9 @@
 
 #include <utility>
 
+#include "tessera/tensor/cuda/device_guard.h"
 #include "tessera/tensor/cuda/queue.h"
 #include "tessera/tensor/cuda/queue_failure.h"
-#include "tessera/tensor/cuda/stream_capture.h"
 
 namespace tessera::cuda {
 namespace {

@@ -3,15 +3,18 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <map>
+#include <numeric>
+#include <set>
 #include <type_traits>
 
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/io/atomic_file.h"
 #include "tessera/tensor/io/safetensors_header.h"
 #include "tessera/tensor/ops/elementwise.h"
 
@@ -20,7 +23,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the format's numbers are little-endian");
 
-constexpr const char* kWhere = "SafetensorsFile";
+constexpr const char* kReader = "SafetensorsFile";
 
 // A bool is a byte in the file and in the buffers; other types are themselves.
 template <class T>
@@ -37,7 +40,7 @@ struct SafetensorsFile::Impl {
   Impl& operator=(const Impl&) = delete;
 
   [[noreturn]] void fail(const char* action) const {
-    throw_error<CheckpointError>(kWhere, "cannot {} \"{}\": {}", action, path,
+    throw_error<CheckpointError>(kReader, "cannot {} \"{}\": {}", action, path,
                                  std::strerror(errno));
   }
   // Opens the file and returns its size.
@@ -56,8 +59,8 @@ std::uint64_t SafetensorsFile::Impl::open() {
   if (file < 0) fail("open");
   struct stat status = {};
   if (::fstat(file, &status) != 0) fail("read");
-  TESSERA_CHECK_AS(CheckpointError, S_ISREG(status.st_mode), kWhere, "\"{}\" is not a regular file",
-                   path);
+  TESSERA_CHECK_AS(CheckpointError, S_ISREG(status.st_mode), kReader,
+                   "\"{}\" is not a regular file", path);
   return static_cast<std::uint64_t>(status.st_size);
 }
 
@@ -67,7 +70,7 @@ void SafetensorsFile::Impl::read_bytes(std::uint64_t offset, void* out, std::uin
     const ssize_t count = ::pread(file, next, bytes, static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail("read");
-    TESSERA_CHECK_AS(CheckpointError, count > 0, kWhere,
+    TESSERA_CHECK_AS(CheckpointError, count > 0, kReader,
                      "\"{}\" ended at byte {}, {} bytes before what was there when it was opened",
                      path, offset, bytes);
     next += count;
@@ -78,16 +81,16 @@ void SafetensorsFile::Impl::read_bytes(std::uint64_t offset, void* out, std::uin
 
 void SafetensorsFile::Impl::read_header() {
   const std::uint64_t size = open();
-  TESSERA_CHECK_AS(CheckpointError, size >= detail::kSafetensorsPrefix, kWhere,
+  TESSERA_CHECK_AS(CheckpointError, size >= detail::kSafetensorsPrefix, kReader,
                    "\"{}\" is truncated: it has {} bytes, the length of the header needs {}", path,
                    size, detail::kSafetensorsPrefix);
   std::uint64_t length = 0;
   read_bytes(0, &length, sizeof(length));
-  TESSERA_CHECK_AS(CheckpointError, length <= kMaxSafetensorsHeader, kWhere,
+  TESSERA_CHECK_AS(CheckpointError, length <= kMaxSafetensorsHeader, kReader,
                    "\"{}\": byte 0 says that the header has {} bytes; at most {} are read. Is this "
                    "a safetensors file?",
                    path, length, kMaxSafetensorsHeader);
-  TESSERA_CHECK_AS(CheckpointError, length <= size - detail::kSafetensorsPrefix, kWhere,
+  TESSERA_CHECK_AS(CheckpointError, length <= size - detail::kSafetensorsPrefix, kReader,
                    "\"{}\" is truncated: it has {} bytes, and the header ends at byte {}", path,
                    size, detail::kSafetensorsPrefix + length);
   std::string text(length, '\0');
@@ -119,20 +122,20 @@ bool SafetensorsFile::contains(const std::string& name) const {
 
 const SafetensorsInfo& SafetensorsFile::info(const std::string& name) const {
   const auto found = impl_->positions.find(name);
-  TESSERA_CHECK(found != impl_->positions.end(), kWhere, "\"{}\" has no tensor \"{}\" among its {}",
-                path(), name, tensors().size());
+  TESSERA_CHECK(found != impl_->positions.end(), kReader,
+                "\"{}\" has no tensor \"{}\" among its {}", path(), name, tensors().size());
   return tensors()[found->second];
 }
 
 Tensor SafetensorsFile::read(const std::string& name, Device device) const {
   const SafetensorsInfo& tensor = info(name);
-  TESSERA_CHECK_AS(CheckpointError, tensor.dtype.has_value(), kWhere,
+  TESSERA_CHECK_AS(CheckpointError, tensor.dtype.has_value(), kReader,
                    "tensor \"{}\" of \"{}\" has dtype {}, which Tessera has not: convert it where "
                    "it was made",
                    name, path(), tensor.dtype_name);
   const DType dtype = *tensor.dtype;
   if (device.is_null()) return Tensor::empty(tensor.shape, {.dtype = dtype, .device = device});
-  return dispatch_all(dtype, kWhere, [&]<class T>() {
+  return dispatch_all(dtype, kReader, [&]<class T>() {
     std::vector<Stored<T>> values(static_cast<std::size_t>(tensor.shape.numel()));
     impl_->read_bytes(tensor.begin, values.data(), tensor.end - tensor.begin);
     const Tensor out = Tensor::from_vector(values, tensor.shape, device);
@@ -142,10 +145,95 @@ Tensor SafetensorsFile::read(const std::string& name, Device device) const {
 
 void SafetensorsFile::read_into(const std::string& name, const Tensor& out) const {
   const SafetensorsInfo& tensor = info(name);
-  TESSERA_CHECK(out.shape() == tensor.shape, kWhere,
+  TESSERA_CHECK(out.shape() == tensor.shape, kReader,
                 "tensor \"{}\" of \"{}\" has shape {} and cannot be read into {}", name, path(),
                 tensor.shape.str(), out.shape().str());
   copy_(out, read(name, out.device()));
+}
+
+namespace {
+
+constexpr const char* kWriter = "write_safetensors";
+
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+void check_names(const NamedTensors& tensors, const SafetensorsMetadata& metadata) {
+  std::set<std::string> seen;
+  for (const auto& [name, tensor] : tensors) {
+    TESSERA_CHECK(name != "__metadata__", kWriter,
+                  "a tensor cannot be called \"{}\": that is the format's name for its texts",
+                  name);
+    TESSERA_CHECK(seen.insert(name).second, kWriter, "tensor \"{}\" stands twice", name);
+    TESSERA_CHECK(tensor.defined(), kWriter, "tensor \"{}\" is undefined", name);
+    TESSERA_CHECK_AS(StateError, !tensor.device().is_null(), kWriter,
+                     "tensor \"{}\" of shape {} is on the null device and has no values: a plan "
+                     "cannot be saved",
+                     name, tensor.shape().str());
+  }
+  seen.clear();
+  for (const auto& [key, value] : metadata) {
+    TESSERA_CHECK(seen.insert(key).second, kWriter, "metadata \"{}\" stands twice", key);
+  }
+}
+
+// The order of the elements in the file: the widest first, so that each tensor starts at a multiple
+// of its element's size.
+std::vector<std::size_t> by_width(const NamedTensors& tensors) {
+  std::vector<std::size_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return dtype_size(tensors[a].second.dtype()) > dtype_size(tensors[b].second.dtype());
+  });
+  return order;
+}
+
+std::string header_text(const NamedTensors& tensors, const SafetensorsMetadata& metadata,
+                        const std::vector<std::size_t>& order) {
+  detail::SafetensorsHeader header{.tensors = {}, .metadata = metadata};
+  for (const auto& [name, tensor] : tensors) {
+    header.tensors.push_back({.name = name,
+                              .dtype_name = detail::safetensors_dtype_name(tensor.dtype()),
+                              .dtype = tensor.dtype(),
+                              .shape = tensor.shape()});
+  }
+  std::uint64_t reached = 0;
+  for (std::size_t i : order) {
+    const Tensor& tensor = tensors[i].second;
+    header.tensors[i].begin = reached;
+    reached += static_cast<std::uint64_t>(tensor.numel()) * dtype_size(tensor.dtype());
+    header.tensors[i].end = reached;
+  }
+  std::string text = detail::safetensors_header_text(header);
+  TESSERA_CHECK(text.size() <= kMaxSafetensorsHeader, kWriter,
+                "names, shapes and metadata make a header of {} bytes; at most {} can be read back",
+                text.size(), kMaxSafetensorsHeader);
+  return text;
+}
+
+void write_elements(AtomicFile& file, const Tensor& tensor) {
+  dispatch_all(tensor.dtype(), kWriter, [&]<class T>() {
+    if constexpr (std::is_same_v<T, bool>) {
+      write_elements(file, cast(tensor, DType::kU8));
+    } else {
+      const std::vector<T> values = tensor.to_vector<T>();
+      file.write(values.data(), values.size() * sizeof(T));
+    }
+  });
+}
+
+}  // namespace
+
+void write_safetensors(const std::string& path, const NamedTensors& tensors,
+                       const SafetensorsMetadata& metadata) {
+  check_names(tensors, metadata);
+  const std::vector<std::size_t> order = by_width(tensors);
+  const std::string text = header_text(tensors, metadata, order);
+  const std::uint64_t length = text.size();
+  AtomicFile file(kWriter, path);
+  file.write(&length, sizeof(length));
+  file.write(text.data(), text.size());
+  for (std::size_t i : order) write_elements(file, tensors[i].second);
+  file.commit();
 }
 
 }  // namespace tessera

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "tessera/tensor/kernels/plans/tiles.h"
+#include "tessera/tensor/kernels/plans/row_scratch.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {

@@ -2,8 +2,17 @@
 #include <string>
 
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/kernels/channel_norm.h"
 #include "tessera/tensor/kernels/cpu/entry.h"
+#include "tessera/tensor/kernels/cuda/cublas/matmul_plan.h"
+#include "tessera/tensor/kernels/indexing.h"
+#include "tessera/tensor/kernels/matmul.h"
+#include "tessera/tensor/kernels/order.h"
+#include "tessera/tensor/kernels/plans/chunks.h"
+#include "tessera/tensor/kernels/plans/scatter_plan.h"
+#include "tessera/tensor/kernels/plans/sort_plan.h"
 #include "tessera/tensor/kernels/table.h"
+#include "tessera/tensor/rank_context.h"
 
 namespace tessera {
 namespace {
@@ -106,6 +115,37 @@ const CpuTable& cpu_table() {
     __builtin_unreachable();
   }();
   return table;
+}
+
+std::size_t MatmulKernel::workspace(const Args& args) {
+  const MatmulTiles tiles = args.tiles();
+  const std::int64_t count = args.batch() * tiles.rows(args.m()) * tiles.columns(args.n());
+  const std::int64_t at_once = tiles_at_once(args, tiles);
+  const std::int64_t threads =
+      std::min<std::int64_t>((count + at_once - 1) / at_once, current_rank_context()->threads());
+  return scratch(args, tiles).total() * static_cast<std::size_t>(threads);
+}
+
+std::size_t MatmulKernel::cuda_workspace(const Args& args) {
+  return cuda::matmul_scratch(args, cuda::plan_matmul(args)).total();
+}
+
+// Scratch of kernels on a GPU. In every build, because a launch selects it by the device's type.
+std::size_t ScatterKernel::cuda_workspace(const Args& a) {
+  const ScatterPlan plan = scatter_plan(a.walk);
+  return plan.sorted ? plan.radix().bytes() : 0;
+}
+
+std::size_t ArgsortKernel::cuda_workspace(const Args& a) {
+  const ArgsortPlan plan = argsort_plan(a);
+  return plan.in_blocks ? 0 : plan.radix().bytes();
+}
+
+std::size_t ChannelStatisticsKernel::cuda_workspace(const Args& a) {
+  return ChannelChunks(a.shape).bytes(a.shape);
+}
+std::size_t ChannelSumsKernel::cuda_workspace(const Args& a) {
+  return ChannelChunks(a.shape).bytes(a.shape);
 }
 
 }  // namespace tessera

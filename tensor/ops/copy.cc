@@ -2,7 +2,7 @@
 #include <optional>
 #include <utility>
 
-#include "tessera/tensor/kernels/axpby.h"
+#include "tessera/tensor/kernels/elementwise.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/layout.h"
 #include "tessera/tensor/kernels/resolve.h"

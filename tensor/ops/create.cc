@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/tensor/kernels/arange.h"
-#include "tessera/tensor/kernels/axpby.h"
+#include "tessera/tensor/kernels/elementwise.h"
+#include "tessera/tensor/kernels/fill.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/layout.h"
 #include "tessera/tensor/kernels/resolve.h"

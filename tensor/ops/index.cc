@@ -2,10 +2,10 @@
 
 #include <cmath>
 
+#include "tessera/tensor/kernels/fill.h"
+#include "tessera/tensor/kernels/indexing.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/layout.h"
-#include "tessera/tensor/kernels/linear_index.h"
-#include "tessera/tensor/kernels/masked_fill.h"
 #include "tessera/tensor/kernels/resolve.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/ops/internal/elementwise_launch.h"

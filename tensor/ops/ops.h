@@ -11,7 +11,6 @@
 #include "tessera/tensor/ops/attention.h"
 #include "tessera/tensor/ops/conv.h"
 #include "tessera/tensor/ops/create.h"
-#include "tessera/tensor/ops/dropout.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/ops/index.h"
 #include "tessera/tensor/ops/matmul.h"
@@ -22,5 +21,4 @@
 #include "tessera/tensor/ops/pool.h"
 #include "tessera/tensor/ops/random.h"
 #include "tessera/tensor/ops/reduce.h"
-#include "tessera/tensor/ops/rotary.h"
 #include "tessera/tensor/ops/shape.h"

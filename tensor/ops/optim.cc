@@ -2,11 +2,9 @@
 
 #include <cmath>
 
-#include "tessera/tensor/kernels/adam.h"
 #include "tessera/tensor/kernels/launch.h"
-#include "tessera/tensor/kernels/lion.h"
+#include "tessera/tensor/kernels/optimizers.h"
 #include "tessera/tensor/kernels/resolve.h"
-#include "tessera/tensor/kernels/sgd.h"
 #include "tessera/tensor/ops/internal/op_checks.h"
 
 namespace tessera {

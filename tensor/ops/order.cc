@@ -1,8 +1,7 @@
 #include "tessera/tensor/ops/order.h"
 
-#include "tessera/tensor/kernels/arg_extreme.h"
-#include "tessera/tensor/kernels/argsort.h"
 #include "tessera/tensor/kernels/launch.h"
+#include "tessera/tensor/kernels/order.h"
 #include "tessera/tensor/kernels/resolve.h"
 #include "tessera/tensor/ops/index.h"
 #include "tessera/tensor/ops/internal/op_checks.h"

@@ -2,12 +2,11 @@
 
 #include <cmath>
 
-#include "tessera/tensor/kernels/cumsum.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/layout.h"
+#include "tessera/tensor/kernels/order.h"
 #include "tessera/tensor/kernels/reduce.h"
 #include "tessera/tensor/kernels/resolve.h"
-#include "tessera/tensor/kernels/squares_list.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/ops/internal/op_checks.h"
 

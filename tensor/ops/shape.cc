@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
-#include "tessera/tensor/kernels/flip.h"
+#include "tessera/tensor/kernels/fill.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/resolve.h"
-#include "tessera/tensor/kernels/triangle.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/ops/internal/op_checks.h"

@@ -190,7 +190,7 @@ TEST_CASE("custom function: errors") {
   CHECK(thrown<StateError>([&] { run(Misuse::kMarkInBackward); }) ==
         "[misused] mark_non_differentiable was called in backward; call it in forward");
   CHECK_THAT(thrown<StateError>([&] { run(Misuse::kCount); }),
-             Contains("the derivative of \"misused\" answered 2 gradients for 1 inputs"));
+             Contains("the derivative of \"misused\" returned 2 gradients for 1 inputs"));
   CHECK(grad_enabled());
 }
 

@@ -5,7 +5,7 @@
 
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops/ops.h"
-#include "tessera/tests/autograd/passing.h"
+#include "tessera/tests/autograd/fixtures.h"
 
 namespace tessera::testing {
 namespace {

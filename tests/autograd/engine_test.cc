@@ -6,7 +6,7 @@
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/grad_mode.h"
 #include "tessera/autograd/ops/ops.h"
-#include "tessera/tests/autograd/passing.h"
+#include "tessera/tests/autograd/fixtures.h"
 
 namespace tessera::testing {
 namespace {
@@ -253,13 +253,13 @@ TEST_CASE("derivatives: wrong answers are told") {
   CHECK(thrown<StateError>([&] {
           backward(answering({one, one}), {.gradient = one});
         }) ==
-        "[backward] the derivative of \"bad\" answered 2 gradients for 1 inputs; answer one for "
+        "[backward] the derivative of \"bad\" returned 2 gradients for 1 inputs; return one for "
         "each, undefined where there is none");
   const std::string shape = thrown<StateError>([&] {
     backward(answering({irregular({3, 2})}), {.gradient = one});
   });
   CHECK(shape ==
-        "[backward] the derivative of \"bad\" answered a gradient of shape [3, 2], f64 on " +
+        "[backward] the derivative of \"bad\" returned a gradient of shape [3, 2], f64 on " +
             default_device().str() + " for its input 0 of shape [2, 3] on " +
             default_device().str() + "; both must agree, and the dtype be floating");
   CHECK_THAT(

@@ -1,16 +1,24 @@
-// Small helpers of the autograd tests.
 #pragma once
 
+/// Helpers of the autograd tests.
+
 #include <cmath>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include <catch2/catch.hpp>
+
+#include "tessera/autograd/function.h"
+#include "tessera/autograd/grad_check.h"
 #include "tessera/autograd/variable.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/support/throws.h"
 
 namespace tessera::testing {
+
+// Small helpers of the autograd tests.
 
 // Irregular values in (low, high), none of them alike.
 inline Tensor irregular(const Shape& shape, double low = -1, double high = 1, double seed = 0.1) {
@@ -37,5 +45,52 @@ inline std::vector<double> values(const Tensor& x) {
   return cast(x, DType::kF64).to_vector<double>();
 }
 inline std::vector<double> values(const Variable& x) { return values(x.tensor()); }
+
+// Derivatives against differences, as assertions.
+
+using Inputs = std::vector<Variable>;
+using TestedFunction = std::function<Variable(const Inputs&)>;
+
+inline void check_once(const TestedFunction& function, const Inputs& inputs) {
+  const GradCheckResult result = grad_check(function, inputs);
+  INFO(result.message);
+  CHECK(result.passed);
+}
+
+inline void check_twice(const TestedFunction& function, const Inputs& inputs) {
+  check_once(function, inputs);
+  const GradCheckResult result = grad_grad_check(function, inputs);
+  INFO("second derivative: " << result.message);
+  CHECK(result.passed);
+}
+
+// Operations that compute nothing and note in a log when gradients pass by.
+
+using Log = std::vector<std::string>;
+
+// x itself; notes in the log when its gradient passes by.
+inline Variable passing(const std::string& name, const Variable& x, Log& log) {
+  return record_twice("passing", x.tensor(), {x},
+                      [name, &log](const Variable& dy, const BackwardContext&) {
+                        log.push_back(name);
+                        return Gradients{dy};
+                      });
+}
+
+// All of `inputs`, through one node.
+inline std::vector<Variable> passing_all(const std::string& name,
+                                         const std::vector<Variable>& inputs, Log& log) {
+  std::vector<Tensor> tensors;
+  for (const Variable& input : inputs) tensors.push_back(input.tensor());
+  return record_differentiable("passing_all", tensors, inputs,
+                               [name, &log](const Gradients& dy, const BackwardContext&) {
+                                 log.push_back(name);
+                                 return dy;
+                               });
+}
+
+inline void log_accumulation(Variable leaf, const std::string& name, Log& log) {
+  leaf.register_post_accumulate_hook([name, &log](const Variable&) { log.push_back(name); });
+}
 
 }  // namespace tessera::testing

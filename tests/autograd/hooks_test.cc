@@ -133,7 +133,7 @@ TEST_CASE("gradient hook: an answer of another shape is an error") {
   Variable x = leaf({2, 3});
   x.register_hook([](const Variable&) { return leaf({3, 2}); });
   const std::string message = thrown<InvalidArgument>([&] { backward(sum(x)); });
-  CHECK_THAT(message, Contains("[backward] a gradient hook of \"accumulate\" answered a gradient "
+  CHECK_THAT(message, Contains("[backward] a gradient hook of \"accumulate\" returned a gradient "
                                "of shape [3, 2] on " +
                                default_device().str() + " for one of shape [2, 3] on " +
                                default_device().str()));

@@ -18,7 +18,7 @@
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/scope_name.h"
-#include "tessera/tests/autograd/passing.h"
+#include "tessera/tests/autograd/fixtures.h"
 
 namespace tessera::testing {
 namespace {
@@ -319,7 +319,7 @@ TEST_CASE("recompute: a function that does not give the same is told") {
              }),
              Contains("result 1 of the function was undefined in forward and is of shape"));
   CHECK(error_of([&](In in) { return std::vector<Variable>(++runs == 1 ? 1u : 2u, in[0]); }) ==
-        "[recompute] the function answered 1 results in forward and 2 in backward; it must give "
+        "[recompute] the function returned 1 results in forward and 2 in backward; it must give "
         "the same each time");
 }
 

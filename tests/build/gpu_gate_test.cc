@@ -1,4 +1,4 @@
-#include "tessera/tests/support/gpu_gate.h"
+#include "tessera/tests/support/test_main.h"
 
 #include <catch2/catch.hpp>
 

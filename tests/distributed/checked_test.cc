@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 
-#include "tessera/distributed/check_record.h"
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/decorators.h"
 #include "tessera/tensor/ops/ops.h"

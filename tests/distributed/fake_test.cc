@@ -196,7 +196,7 @@ TEST_CASE("a fake group that was given up, and its sub-groups, stay so", "[fake]
   barrier(*pair);
   group->abort("enough");
   group->abort("again");
-  CHECK_THROWS_WITH(barrier(*group), Contains("barrier #1 of group \"g\" was given up: rank 1 "
+  CHECK_THROWS_WITH(barrier(*group), Contains("barrier #1 of group \"g\" was aborted: rank 1 "
                                               "failed: enough"));
   CHECK_THROWS_AS(barrier(*pair), distributed::CollectiveAborted);
 }

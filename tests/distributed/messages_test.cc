@@ -164,9 +164,10 @@ TESSERA_RANK_TEST_WITH("a sub-group made twice, and one of a sub-group, do not m
   const DefaultDeviceScope host(kCpu);  // whose streams this is about
   std::vector<int> all;
   for (int r = 0; r < t.size(); ++r) all.push_back(r);
-  const auto first = t.group().subgroup(all, "twin"), second = t.group().subgroup(all, "twin");
+  const auto first = t.group().subgroup(all, "reference"),
+             second = t.group().subgroup(all, "reference");
   const auto inner = first->subgroup(all);
-  t.check(inner->name().rfind("twin[0", 0) == 0, "name {}", inner->name());
+  t.check(inner->name().rfind("reference[0", 0) == 0, "name {}", inner->name());
   // Opposite orders on different streams: only groups that are apart can do this.
   const Stream a = Stream::create(kCpu, StreamKind::kQueued, "a"),
                b = Stream::create(kCpu, StreamKind::kQueued, "b");

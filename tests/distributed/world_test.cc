@@ -9,7 +9,7 @@
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tests/distributed/values.h"
 #include "tessera/tests/support/ranks.h"
-#include "tessera/tests/support/test_device.h"
+#include "tessera/tests/support/test_main.h"
 
 namespace tessera::testing {
 

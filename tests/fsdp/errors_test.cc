@@ -16,14 +16,13 @@
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/fsdp/replicate.h"
 #include "tessera/nn/init.h"
-#include "tessera/nn/layers/module_dict.h"
-#include "tessera/nn/layers/module_list.h"
+#include "tessera/nn/layers/container.h"
 #include "tessera/nn/layers/sequential.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/schedule/holder.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
+#include "tessera/tests/fsdp/schedule/events.h"
 #include "tessera/tests/support/ranks.h"
 #include "tessera/tests/support/throws.h"
 
@@ -288,11 +287,11 @@ TESSERA_RANK_TEST(
     fill_(named.parameter.local().tensor(), 0.5);
   check_throws<StateError>(t, "was written between forward and backward", [&] { backward(loss); });
 
-  Chain twin({});
-  nn::initialize(twin, {.seed = 1});
-  for (const nn::NamedParameter& named : twin.named_parameters())
+  Chain reference({});
+  nn::initialize(reference, {.seed = 1});
+  for (const nn::NamedParameter& named : reference.named_parameters())
     fill_(named.parameter.local().tensor(), 0.5);
-  const double error = worst_error(model(x).tensor(), twin(x).tensor());
+  const double error = worst_error(model(x).tensor(), reference(x).tensor());
   t.check(error == 0, "after the write outputs differ by {}", error);
 }
 
@@ -319,15 +318,15 @@ TESSERA_RANK_TEST("fsdp: a value that stayed is gathered again when its shard wa
   Chain model({});
   shard_chain(model, {.mesh = t.world().mesh(), .reshard_after_forward = false});
   nn::initialize(model, {.seed = 1});
-  Chain twin({});
-  nn::initialize(twin, {.seed = 1});
+  Chain reference({});
+  nn::initialize(reference, {.seed = 1});
   const Variable x(random_rows(2, 7, DType::kF64, 1));
   model(x);  // all values stay gathered, since no backward follows
-  for (Chain* each : {&model, &twin}) {
+  for (Chain* each : {&model, &reference}) {
     for (const nn::NamedParameter& named : each->named_parameters())
       fill_(named.parameter.local().tensor(), -0.25);
   }
-  const double error = worst_error(model(x).tensor(), twin(x).tensor());
+  const double error = worst_error(model(x).tensor(), reference(x).tensor());
   t.check(error == 0, "outputs differ by {}", error);
 }
 
@@ -357,19 +356,20 @@ TESSERA_RANK_TEST("fsdp: a submodule can run before its root, and on its own", "
   Chain model({});
   shard_chain(model, {.mesh = t.world().mesh()});
   nn::initialize(model, {.seed = 1});
-  Chain twin({});
-  nn::initialize(twin, {.seed = 1});
+  Chain reference({});
+  nn::initialize(reference, {.seed = 1});
   const Variable x(random_rows(2, 7, DType::kF64, 1));
   const auto check_block = [&] {
-    const double error =
-        worst_error((*model.blocks().front())(x).tensor(), (*twin.blocks().front())(x).tensor());
+    const double error = worst_error((*model.blocks().front())(x).tensor(),
+                                     (*reference.blocks().front())(x).tensor());
     t.check(error == 0, "the block alone differs by {}", error);
   };
   check_block();
   backward(sharded_loss(model(Variable(my_rows(random_rows(6, 7, DType::kF64, 2), t.world()))),
                         t.world()));
-  backward(plain_loss(twin(Variable(random_rows(6, 7, DType::kF64, 2)))));
-  const std::string difference = compare_with_twin(model, twin, 1e-13, /*gradients=*/true);
+  backward(plain_loss(reference(Variable(random_rows(6, 7, DType::kF64, 2)))));
+  const std::string difference =
+      compare_with_reference(model, reference, 1e-13, /*gradients=*/true);
   t.check(difference.empty(), "{}", difference);
   check_block();
 }

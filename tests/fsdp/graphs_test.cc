@@ -11,7 +11,7 @@
 #include "tessera/nn/init.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -68,23 +68,24 @@ struct Tuple final : Three<Tuple> {
 };
 
 template <class Model>
-std::string train_and_compare(RankTest& t, Model& sharded, Model& twin) {
+std::string train_and_compare(RankTest& t, Model& sharded, Model& reference) {
   nn::initialize(sharded, {.seed = 9});
-  nn::initialize(twin, {.seed = 9});
+  nn::initialize(reference, {.seed = 9});
   nn::optim::SGD sharded_sgd(sharded.parameters(), kSgd);
-  nn::optim::SGD twin_sgd(twin.parameters(), kSgd);
+  nn::optim::SGD reference_sgd(reference.parameters(), kSgd);
   for (std::uint64_t step = 0; step < 3; ++step) {
     const Tensor x = random_rows(7, kWidth, DType::kF64, step);
     backward(sharded_loss(sharded(Variable(my_rows(x, t.world()))), t.world()));
-    backward(plain_loss(twin(Variable(x))));
-    const std::string difference = compare_with_twin(sharded, twin, 1e-13, /*gradients=*/true);
+    backward(plain_loss(reference(Variable(x))));
+    const std::string difference =
+        compare_with_reference(sharded, reference, 1e-13, /*gradients=*/true);
     if (!difference.empty()) return difference;
     sharded_sgd.step();
-    twin_sgd.step();
+    reference_sgd.step();
     sharded_sgd.zero_grad();
-    twin_sgd.zero_grad();
+    reference_sgd.zero_grad();
   }
-  return compare_with_twin(sharded, twin, 1e-13);
+  return compare_with_reference(sharded, reference, 1e-13);
 }
 
 template <class Model>
@@ -92,14 +93,15 @@ void check_parity(RankTest& t, const char* name) {
   for (const bool reshard : {true, false}) {
     Model sharded;
     sharded.shard({.mesh = t.world().mesh(), .reshard_after_forward = reshard});
-    Model twin;
-    const std::string difference = train_and_compare(t, sharded, twin);
+    Model reference;
+    const std::string difference = train_and_compare(t, sharded, reference);
     t.check(difference.empty(), "{} (reshard {}): {}", name, reshard, difference);
   }
 }
 
 TESSERA_RANK_TEST(
-    "fsdp: graphs with reuse, branches, unused and skipped modules train like the twin", "[fsdp]") {
+    "fsdp: graphs with reuse, branches, unused and skipped modules train like the reference",
+    "[fsdp]") {
   check_parity<Twice>(t, "twice");
   check_parity<Branches>(t, "branches");
   check_parity<Unused>(t, "unused");
@@ -126,24 +128,24 @@ TESSERA_RANK_TEST("fsdp: frozen parameters get no gradient and are not reduced; 
                   "[fsdp]") {
   Branches sharded;
   sharded.shard({.mesh = t.world().mesh()});
-  Branches twin;
-  for (Branches* model : {&sharded, &twin}) {
+  Branches reference;
+  for (Branches* model : {&sharded, &reference}) {
     for (nn::NamedParameter& named : model->named_parameters()) {
       named.parameter.set_requires_grad(named.name != "a.linear.bias" && named.name.front() != 'b');
     }
   }
-  std::string difference = train_and_compare(t, sharded, twin);
+  std::string difference = train_and_compare(t, sharded, reference);
   t.check(difference.empty(), "frozen: {}", difference);
   for (const nn::NamedParameter& named : sharded.named_parameters()) {
     const bool frozen = named.name == "a.linear.bias" || named.name.front() == 'b';
     t.check(!frozen || !named.parameter.grad().defined(), "{} is frozen and has a gradient",
             named.name);
   }
-  for (Branches* model : {&sharded, &twin}) {
+  for (Branches* model : {&sharded, &reference}) {
     for (nn::NamedParameter& named : model->named_parameters())
       named.parameter.set_requires_grad(true);
   }
-  difference = train_and_compare(t, sharded, twin);
+  difference = train_and_compare(t, sharded, reference);
   t.check(difference.empty(), "thawed: {}", difference);
 }
 
@@ -153,8 +155,8 @@ TESSERA_RANK_TEST("fsdp: two forwards before one backward, and two backwards ove
     Branches sharded;
     sharded.shard({.mesh = t.world().mesh()});
     nn::initialize(sharded, {.seed = 2});
-    Branches twin;
-    nn::initialize(twin, {.seed = 2});
+    Branches reference;
+    nn::initialize(reference, {.seed = 2});
     const auto run = [together](const auto& loss_of) {
       const Variable first = loss_of(1);
       const Variable second = loss_of(2);
@@ -168,9 +170,10 @@ TESSERA_RANK_TEST("fsdp: two forwards before one backward, and two backwards ove
           t.world());
     });
     run([&](std::uint64_t seed) {
-      return plain_loss(twin(Variable(random_rows(6, kWidth, DType::kF64, seed))));
+      return plain_loss(reference(Variable(random_rows(6, kWidth, DType::kF64, seed))));
     });
-    const std::string difference = compare_with_twin(sharded, twin, 1e-13, /*gradients=*/true);
+    const std::string difference =
+        compare_with_reference(sharded, reference, 1e-13, /*gradients=*/true);
     t.check(difference.empty(), "together {}: {}", together, difference);
   }
 }
@@ -180,8 +183,8 @@ TESSERA_RANK_TEST("fsdp: a parameter also used outside its module gets its whole
   Branches sharded;
   sharded.shard({.mesh = t.world().mesh()});
   nn::initialize(sharded, {.seed = 2});
-  Branches twin;
-  nn::initialize(twin, {.seed = 2});
+  Branches reference;
+  nn::initialize(reference, {.seed = 2});
   // An L2 penalty on local(): each rank adds its own rows' part, which is not averaged, so the
   // reference's penalty has the same factor.
   const auto penalty = [](const nn::Module& model) {
@@ -195,8 +198,9 @@ TESSERA_RANK_TEST("fsdp: a parameter also used outside its module gets its whole
   const Tensor x = random_rows(6, kWidth, DType::kF64, 4);
   backward(
       add(sharded_loss(sharded(Variable(my_rows(x, t.world()))), t.world()), penalty(sharded)));
-  backward(add(plain_loss(twin(Variable(x))), penalty(twin)));
-  const std::string difference = compare_with_twin(sharded, twin, 1e-13, /*gradients=*/true);
+  backward(add(plain_loss(reference(Variable(x))), penalty(reference)));
+  const std::string difference =
+      compare_with_reference(sharded, reference, 1e-13, /*gradients=*/true);
   t.check(difference.empty(), "{}", difference);
 }
 

@@ -18,7 +18,7 @@
 #include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -156,13 +156,13 @@ void check_late_writes(RankTest& t) {
     Writer model;
     model.shard(t.world().mesh(), prefetch_of(ahead, ahead));
     nn::initialize(model, {.seed = 1});
-    Writer twin;
-    nn::initialize(twin, {.seed = 1});
+    Writer reference;
+    nn::initialize(reference, {.seed = 1});
     const Variable x(random_rows(2, 6, DType::kF64, 1));
     for (const double value : {0.5, -0.25, 1.5}) {
-      model.fill_value = twin.fill_value = value;
+      model.fill_value = reference.fill_value = value;
       const Variable y = model(x);
-      const double error = worst_error(y.tensor(), twin(x).tensor());
+      const double error = worst_error(y.tensor(), reference(x).tensor());
       t.check(error == 0, "gathers ahead {}: outputs differ by {}", ahead, error);
       backward(sum(y));
     }
@@ -271,8 +271,8 @@ class Outer final : public nn::Layer<Outer> {
 };
 
 TESSERA_RANK_TEST("fsdp: a model outlives the root that it ran under", "[fsdp]") {
-  Chain twin({});
-  nn::initialize(twin, {.seed = 1});
+  Chain reference({});
+  nn::initialize(reference, {.seed = 1});
   Chain model({});
   shard_chain(model, {.mesh = t.world().mesh(), .reshard_after_forward = false});
   nn::initialize(model, {.seed = 1});
@@ -283,7 +283,7 @@ TESSERA_RANK_TEST("fsdp: a model outlives the root that it ran under", "[fsdp]")
       fsdp::fully_shard(outer, {.mesh = t.world().mesh()}).set_prefetch({});
       if (run_outer) outer(x);
     }
-    const double error = worst_error(model(x).tensor(), twin(x).tensor());
+    const double error = worst_error(model(x).tensor(), reference(x).tensor());
     t.check(error == 0, "outputs differ by {}", error);
   }
 }

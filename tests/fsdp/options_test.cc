@@ -12,7 +12,7 @@
 #include "tessera/nn/init.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -43,10 +43,10 @@ Tensor boxes_of(const Tensor& whole, const nn::Parameter& parameter) {
   return part;
 }
 
-std::string compare(const nn::Module& sharded, const nn::Module& twin, double tolerance,
+std::string compare(const nn::Module& sharded, const nn::Module& reference, double tolerance,
                     bool gradients) {
   const auto left = sharded.named_parameters();
-  const auto right = twin.named_parameters();
+  const auto right = reference.named_parameters();
   for (std::size_t i = 0; i < left.size(); ++i) {
     const nn::Parameter& a = left[i].parameter;
     const nn::Parameter& b = right[i].parameter;
@@ -66,10 +66,10 @@ void train(RankTest& t, const Case& c, const std::function<void(Chain&)>& shard)
   shard(sharded);
   nn::initialize(sharded, {.seed = 3});
   nn::optim::SGD sharded_sgd(sharded.parameters(), kSgd);
-  Chain twin(c.chain);
-  nn::initialize(twin, {.seed = 3});
-  nn::optim::SGD twin_sgd(twin.parameters(), kSgd);
-  std::string difference = compare(sharded, twin, 0, false);
+  Chain reference(c.chain);
+  nn::initialize(reference, {.seed = 3});
+  nn::optim::SGD reference_sgd(reference.parameters(), kSgd);
+  std::string difference = compare(sharded, reference, 0, false);
   t.check(difference.empty(), "{}: initial values: {}", c.name, difference);
   for (std::uint64_t step = 0; step < 3; ++step) {
     for (int micro = 0; micro < c.micro_batches; ++micro) {
@@ -78,16 +78,16 @@ void train(RankTest& t, const Case& c, const std::function<void(Chain&)>& shard)
       const Tensor x = random_rows(11, c.chain.widths.front(), c.chain.dtype,
                                    step * 10 + static_cast<std::uint64_t>(micro));
       backward(sharded_loss(sharded(Variable(my_rows(x, t.world()))), t.world()));
-      backward(plain_loss(twin(Variable(x))));
+      backward(plain_loss(reference(Variable(x))));
     }
-    difference = compare(sharded, twin, c.tolerance, true);
+    difference = compare(sharded, reference, c.tolerance, true);
     t.check(difference.empty(), "{}, step {}: {}", c.name, step, difference);
     sharded_sgd.step();
-    twin_sgd.step();
+    reference_sgd.step();
     sharded_sgd.zero_grad();
-    twin_sgd.zero_grad();
+    reference_sgd.zero_grad();
   }
-  difference = compare(sharded, twin, c.tolerance, false);
+  difference = compare(sharded, reference, c.tolerance, false);
   t.check(difference.empty(), "{}, at the end: {}", c.name, difference);
 }
 

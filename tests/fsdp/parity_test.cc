@@ -9,7 +9,7 @@
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/nn/init.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -32,18 +32,20 @@ void train(RankTest& t, const Case& c, double tolerance) {
   fsdp::of(sharded).set_reduce_scatter_max_input_buffers(c.reduces_in_flight);
   nn::initialize(sharded, {.seed = 3});
   nn::optim::SGD sharded_sgd(sharded.parameters(), kSgd);
-  Chain twin(c.chain);
-  nn::initialize(twin, {.seed = 3});
-  nn::optim::SGD twin_sgd(twin.parameters(), kSgd);
-  t.check(compare_with_twin(sharded, twin, 0).empty(), "{}: initial values differ", c.name);
+  Chain reference(c.chain);
+  nn::initialize(reference, {.seed = 3});
+  nn::optim::SGD reference_sgd(reference.parameters(), kSgd);
+  t.check(compare_with_reference(sharded, reference, 0).empty(), "{}: initial values differ",
+          c.name);
 
   for (std::uint64_t step = 0; step < 4; ++step) {
     const Tensor x = random_rows(c.batch, c.chain.widths.front(), c.chain.dtype, step);
     const Variable mine(my_rows(x, t.world()), c.input_gradient);
     const Variable all(x, c.input_gradient);
     backward(sharded_loss(sharded(mine), t.world()));
-    backward(plain_loss(twin(all)));
-    const std::string difference = compare_with_twin(sharded, twin, tolerance, /*gradients=*/true);
+    backward(plain_loss(reference(all)));
+    const std::string difference =
+        compare_with_reference(sharded, reference, tolerance, /*gradients=*/true);
     t.check(difference.empty(), "{}, step {}: {}", c.name, step, difference);
     if (c.input_gradient) {
       // A rank's input gradient differs only by the averaging over ranks, which parameters get.
@@ -52,15 +54,15 @@ void train(RankTest& t, const Case& c, double tolerance) {
       t.check(error <= tolerance, "{}: input gradient differs by {}", c.name, error);
     }
     sharded_sgd.step();
-    twin_sgd.step();
+    reference_sgd.step();
     sharded_sgd.zero_grad();
-    twin_sgd.zero_grad();
+    reference_sgd.zero_grad();
   }
-  const std::string difference = compare_with_twin(sharded, twin, tolerance);
+  const std::string difference = compare_with_reference(sharded, reference, tolerance);
   t.check(difference.empty(), "{}, at the end: {}", c.name, difference);
 }
 
-TESSERA_RANK_TEST("fsdp: training equals the unsharded twin's in f64", "[fsdp]") {
+TESSERA_RANK_TEST("fsdp: training equals the unsharded reference's in f64", "[fsdp]") {
   train(t, {.name = "defaults"}, 1e-13);
   train(t, {.name = "inputs with gradients", .input_gradient = true}, 1e-13);
   train(t, {.name = "fewer rows than ranks", .batch = 2}, 1e-13);
@@ -68,7 +70,7 @@ TESSERA_RANK_TEST("fsdp: training equals the unsharded twin's in f64", "[fsdp]")
   train(t, {.name = "wide", .chain = {.widths = {6, 33, 2}, .classes = 0}}, 1e-13);
 }
 
-TESSERA_RANK_TEST("fsdp: training equals the twin's whatever is released and gathered ahead",
+TESSERA_RANK_TEST("fsdp: training equals the reference's whatever is released and gathered ahead",
                   "[fsdp]") {
   for (const std::optional<bool> reshard :
        {std::optional<bool>(true), std::optional<bool>(false)}) {
@@ -83,14 +85,14 @@ TESSERA_RANK_TEST("fsdp: training equals the twin's whatever is released and gat
     train(t, {.name = "reduces in flight", .reduces_in_flight = reduces}, 1e-13);
 }
 
-TESSERA_RANK_TEST_WITH("fsdp: training equals the twin's with queued compute", "[fsdp]",
+TESSERA_RANK_TEST_WITH("fsdp: training equals the reference's with queued compute", "[fsdp]",
                        {.cpu_compute = StreamKind::kQueued}) {
   train(t, {.name = "queued"}, 1e-13);
   train(t, {.name = "queued, nothing ahead", .prefetch = prefetch_of(false, false)}, 1e-13);
   train(t, {.name = "queued, kept", .reshard = false, .reduces_in_flight = 0}, 1e-13);
 }
 
-TESSERA_RANK_TEST("fsdp: training equals the unsharded twin's in f32", "[fsdp]") {
+TESSERA_RANK_TEST("fsdp: training equals the unsharded reference's in f32", "[fsdp]") {
   train(t, {.name = "f32", .chain = {.dtype = DType::kF32}}, 1e-5);
 }
 
@@ -98,13 +100,14 @@ TESSERA_RANK_TEST("fsdp: a model initialised before it is sharded keeps its rows
   Chain sharded({});
   nn::initialize(sharded, {.seed = 5});
   shard_chain(sharded, {.mesh = t.world().mesh()});
-  Chain twin({});
-  nn::initialize(twin, {.seed = 5});
-  t.check(compare_with_twin(sharded, twin, 0).empty(), "rows differ after sharding");
+  Chain reference({});
+  nn::initialize(reference, {.seed = 5});
+  t.check(compare_with_reference(sharded, reference, 0).empty(), "rows differ after sharding");
   backward(sharded_loss(sharded(Variable(my_rows(random_rows(6, 7, DType::kF64, 1), t.world()))),
                         t.world()));
-  backward(plain_loss(twin(Variable(random_rows(6, 7, DType::kF64, 1)))));
-  const std::string difference = compare_with_twin(sharded, twin, 1e-13, /*gradients=*/true);
+  backward(plain_loss(reference(Variable(random_rows(6, 7, DType::kF64, 1)))));
+  const std::string difference =
+      compare_with_reference(sharded, reference, 1e-13, /*gradients=*/true);
   t.check(difference.empty(), "{}", difference);
 }
 
@@ -112,28 +115,31 @@ TESSERA_RANK_TEST("fsdp: gradients of several backward passes add up", "[fsdp]")
   Chain sharded({});
   shard_chain(sharded, {.mesh = t.world().mesh()});
   nn::initialize(sharded, {.seed = 5});
-  Chain twin({});
-  nn::initialize(twin, {.seed = 5});
+  Chain reference({});
+  nn::initialize(reference, {.seed = 5});
   for (std::uint64_t pass = 0; pass < 3; ++pass) {
     const Tensor x = random_rows(5, 7, DType::kF64, pass);
     backward(sharded_loss(sharded(Variable(my_rows(x, t.world()))), t.world()));
-    backward(plain_loss(twin(Variable(x))));
+    backward(plain_loss(reference(Variable(x))));
   }
-  const std::string difference = compare_with_twin(sharded, twin, 1e-13, /*gradients=*/true);
+  const std::string difference =
+      compare_with_reference(sharded, reference, 1e-13, /*gradients=*/true);
   t.check(difference.empty(), "{}", difference);
 }
 
-TESSERA_RANK_TEST("fsdp: evaluation without gradients gives the twin's outputs and keeps nothing",
-                  "[fsdp]") {
+TESSERA_RANK_TEST(
+    "fsdp: evaluation without gradients gives the reference's outputs and keeps nothing",
+    "[fsdp]") {
   Chain sharded({});
   shard_chain(sharded, {.mesh = t.world().mesh()});
   nn::initialize(sharded, {.seed = 5});
-  Chain twin({});
-  nn::initialize(twin, {.seed = 5});
+  Chain reference({});
+  nn::initialize(reference, {.seed = 5});
   const Tensor x = random_rows(3, 7, DType::kF64, 1);
   for (int round = 0; round < 3; ++round) {
     const NoGradGuard no_grad;
-    const double error = worst_error(sharded(Variable(x)).tensor(), twin(Variable(x)).tensor());
+    const double error =
+        worst_error(sharded(Variable(x)).tensor(), reference(Variable(x)).tensor());
     t.check(error == 0, "outputs differ by {}", error);
     const auto gathered = t.world().context()->memory().current()[MemoryCategory::kGathered];
     t.check(gathered == 0, "{} gathered bytes remain", gathered);

@@ -61,11 +61,11 @@ void check_devices(RankTest& t, const nn::Module& model, Device device, const st
 TESSERA_RANK_TEST("places: an input comes from the CPU, its gradient goes back there", "[fsdp]") {
   const Device device = t.world().device();
   for (const bool replicate : {false, true}) {
-    const auto model = sharded_chain(t, replicate), twin = sharded_chain(t, replicate);
+    const auto model = sharded_chain(t, replicate), reference = sharded_chain(t, replicate);
     for (std::uint64_t step = 0; step < 3; ++step) {
       const Variable x = cpu_rows(step);
       const Variable there(to_device(x.tensor(), device), true);
-      const Variable y = (*model)(x), expected = (*twin)(there);
+      const Variable y = (*model)(x), expected = (*reference)(there);
       t.check(y.device() == device, "the result lies on {}", y.device().str());
       t.check_equal(y.tensor(), expected.tensor(), "the result");
       backward(half_squares(y, 5));
@@ -76,7 +76,7 @@ TESSERA_RANK_TEST("places: an input comes from the CPU, its gradient goes back t
       t.check(largest(x.grad()) > 0, "the input's gradient is zero");
       t.check_equal(to_device(x.grad(), device), there.grad(), "the input's gradient");
       check_devices(t, *model, device, "after backward");
-      const auto mine = model->parameters(), others = twin->parameters();
+      const auto mine = model->parameters(), others = reference->parameters();
       for (std::size_t i = 0; i < mine.size(); ++i)
         t.check_equal(mine[i].grad(), others[i].grad(), mine[i].name());
     }
@@ -161,17 +161,17 @@ std::unique_ptr<MLP> mlp() {
 TESSERA_RANK_TEST("places: a model that lies on the CPU goes to the mesh's device", "[fsdp]") {
   const Device device = t.world().device();
   for (const bool replicate : {false, true}) {
-    const auto model = mlp(), twin = mlp();
+    const auto model = mlp(), reference = mlp();
     nn::initialize(*model, {.seed = 3, .device = kCpu});
-    nn::initialize(*twin, {.seed = 3, .device = device});
+    nn::initialize(*reference, {.seed = 3, .device = device});
     const Tensor before = model->named_buffers().front().buffer.tensor();
     t.check(before.device() == kCpu, "the model began on {}", before.device().str());
     shard_or_replicate(t, *model, replicate);
     check_devices(t, *model, device, "sharded");
     const Tensor buffer = model->named_buffers().front().buffer.tensor();
     t.check(buffer.device() == device, "the buffer lies on {}", buffer.device().str());
-    t.check_equal(buffer, twin->named_buffers().front().buffer.tensor(), "the buffer");
-    train_side_by_side(t, over_rows(replicate ? "replicated" : "sharded", *model, *twin,
+    t.check_equal(buffer, reference->named_buffers().front().buffer.tensor(), "the buffer");
+    train_side_by_side(t, over_rows(replicate ? "replicated" : "sharded", *model, *reference,
                                     {.width = kWidth, .ranks = data_rank(t.group())}));
   }
 }
@@ -228,25 +228,25 @@ TESSERA_RANK_TEST("places: a sharded model that was moved off its mesh's device 
 // Offloaded shards always stay on the CPU: moving the model is not an error and leaves them there.
 TESSERA_RANK_TEST("places: an offloaded model that is moved anywhere stays on the CPU", "[fsdp]") {
   const Device device = t.world().device();
-  Chain model({}), twin({});
+  Chain model({}), reference({});
   for (nn::Module* module : std::vector<nn::Module*>{model.blocks()[0].get(), &model}) {
     fsdp::fully_shard(*module, {.mesh = t.world().mesh(), .offload = fsdp::CpuOffload{}});
   }
-  initialize_both(model, twin);
-  twin.to(kCpu);  // beside parameters that are there
+  initialize_both(model, reference);
+  reference.to(kCpu);  // beside parameters that are there
   for (const Device to : {device, elsewhere_than(device)}) {
     model.to(to);
     check_devices(t, model, kCpu, "moved to " + to.str());
   }
-  const std::string start = first_difference(model, twin, 0, /*gradients=*/false);
+  const std::string start = first_difference(model, reference, 0, /*gradients=*/false);
   t.check(start.empty(), "moved: {}", start);
   const RowBatch batch = {.width = kWidth, .ranks = data_rank(t.group())};
   const Variable y = model(batch.mine(0, 0));
   t.check(y.device() == device, "it computes on {}", y.device().str());
   backward(half_squares(y, batch.rows, t.size()));
   check_devices(t, model, kCpu, "after backward");
-  backward(half_squares(twin(Variable(to_device(batch.all(0, 0), kCpu))), batch.rows));
-  const std::string difference = first_difference(model, twin, 1e-12);
+  backward(half_squares(reference(Variable(to_device(batch.all(0, 0), kCpu))), batch.rows));
+  const std::string difference = first_difference(model, reference, 1e-12);
   t.check(difference.empty(), "{}", difference);
 }
 

@@ -13,8 +13,8 @@
 #include "tessera/fsdp/replicate.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/layers/sequential.h"
-#include "tessera/tests/fsdp/schedule/transformer_case.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
+#include "tessera/tests/fsdp/schedule/events.h"
 #include "tessera/tests/support/models/mlp.h"
 #include "tessera/tests/support/ranks.h"
 
@@ -72,9 +72,9 @@ const std::vector<std::string>& inner_groups() {
 
 /// Unshards every group in turn and compares its values with the reference's.
 void check_full_values(RankTest& t, const std::string& what, nn::Module& model,
-                       const nn::Module& twin) {
+                       const nn::Module& reference) {
   for (nn::Module* module : fsdp::sharded_modules(model)) fsdp::of(*module).unshard();
-  const auto left = model.named_parameters(), right = twin.named_parameters();
+  const auto left = model.named_parameters(), right = reference.named_parameters();
   for (std::size_t i = 0; i < left.size(); ++i)
     t.check_equal(left[i].parameter.value().tensor(), right[i].parameter.value().tensor(),
                   what + ": " + left[i].name);
@@ -101,10 +101,10 @@ TESSERA_RANK_TEST_WITH("fsdp registration: states around forward and backward", 
                        {.worlds = {1, 2, 3, 4}}) {
   for (const Setting& setting : settings(t)) {
     const std::string what = fmt::format("reshard {}", setting.name);
-    Nested model, twin;
+    Nested model, reference;
     model.shard({.mesh = t.world().mesh(), .reshard_after_forward = setting.value});
     nn::initialize(model.net, {.seed = 1});
-    nn::initialize(twin.net, {.seed = 1});
+    nn::initialize(reference.net, {.seed = 1});
     const auto check_all = [&](const std::string& when, GroupState inner, GroupState root) {
       for (const std::string& name : inner_groups())
         check_group(t, what + ", " + when, model.net, name, inner);
@@ -114,11 +114,11 @@ TESSERA_RANK_TEST_WITH("fsdp registration: states around forward and backward", 
       check_all("before forward", GroupState::kSharded, GroupState::kSharded);
       const Variable y = model.net(Variable(random_rows(2, kDim, DType::kF64, 1)));
       check_all("after forward", setting.inner, setting.root);
-      check_full_values(t, what, model.net, twin.net);
+      check_full_values(t, what, model.net, reference.net);
       check_all("after reshard()", GroupState::kSharded, GroupState::kSharded);
       backward(local_loss(y));
       check_all("after backward", GroupState::kSharded, GroupState::kSharded);
-      check_full_values(t, what + ", after backward", model.net, twin.net);
+      check_full_values(t, what + ", after backward", model.net, reference.net);
     }
   }
 }
@@ -136,10 +136,10 @@ TESSERA_RANK_TEST("fsdp registration: a forward without gradients keeps nothing 
 }
 
 TESSERA_RANK_TEST("fsdp registration: values stay after backward when told to", "[fsdp]") {
-  Nested model, twin;
+  Nested model, reference;
   model.shard({.mesh = t.world().mesh(), .reshard_after_forward = false});
   nn::initialize(model.net, {.seed = 1});
-  nn::initialize(twin.net, {.seed = 1});
+  nn::initialize(reference.net, {.seed = 1});
   const fsdp::Handle root = fsdp::of(model.net);
   const auto step = [&] {
     backward(local_loss(model.net(Variable(random_rows(2, kDim, DType::kF64, 1)))));
@@ -153,7 +153,7 @@ TESSERA_RANK_TEST("fsdp registration: values stay after backward when told to", 
   step();
   for (const std::string& name : inner_groups())
     check_group(t, "released", model.net, name, GroupState::kSharded);
-  check_full_values(t, "at the end", model.net, twin.net);
+  check_full_values(t, "at the end", model.net, reference.net);
 }
 
 TESSERA_RANK_TEST("fsdp registration: phases of a module through an iteration", "[fsdp]") {

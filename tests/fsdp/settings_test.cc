@@ -16,8 +16,8 @@
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/streams/stream.h"
 #include "tessera/tests/fsdp/chain.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/fsdp/schedule/events.h"
-#include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/models/nested.h"
 #include "tessera/tests/support/ranks.h"
 
@@ -275,8 +275,8 @@ TESSERA_RANK_TEST_WITH("fsdp settings: a root takes over that another backward f
 TESSERA_RANK_TEST_WITH("fsdp settings: a root waits for the event that an inner module was given",
                        "[fsdp]", {.worlds = {2}, .cpu_compute = StreamKind::kQueued}) {
   Blocks blocks(t);
-  Chain twin({.widths = {7, 5, 9, 3}});
-  nn::initialize(twin, {.seed = 1});
+  Chain reference({.widths = {7, 5, 9, 3}});
+  nn::initialize(reference, {.seed = 1});
   current_stream(default_device()).synchronize();
   const Stream late = Stream::create(default_device(), StreamKind::kQueued, "optimizer");
   {
@@ -286,10 +286,10 @@ TESSERA_RANK_TEST_WITH("fsdp settings: a root waits for the event that an inner 
       fill_(parameter.local().tensor(), 0.25);
   }
   blocks.block(0).set_post_optim_event(late.record("stepped"));
-  for (const nn::Parameter& parameter : twin.blocks()[0]->parameters())
+  for (const nn::Parameter& parameter : reference.blocks()[0]->parameters())
     fill_(parameter.local().tensor(), 0.25);
   const Variable y = blocks.run();
-  const Variable expected = sum(twin(Variable(random_rows(3, 7, DType::kF64, 1))));
+  const Variable expected = sum(reference(Variable(random_rows(3, 7, DType::kF64, 1))));
   t.check_equal(y.tensor(), expected.tensor(), "what the optimizer wrote");
   late.synchronize();
 }

@@ -15,9 +15,8 @@
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tests/fsdp/chain.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/fsdp/schedule/events.h"
-#include "tessera/tests/fsdp/schedule/transformer_case.h"
-#include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/models/mlp.h"
 #include "tessera/tests/support/ranks.h"
 
@@ -34,8 +33,8 @@ void check_state(RankTest& t, const std::string& what, const fsdp::Handle& handl
 
 /// Checks that every open value of a block equals the reference's.
 void check_values(RankTest& t, const std::string& what, const nn::Module& module,
-                  const nn::Module& twin) {
-  const auto left = module.named_parameters(), right = twin.named_parameters();
+                  const nn::Module& reference) {
+  const auto left = module.named_parameters(), right = reference.named_parameters();
   for (std::size_t i = 0; i < left.size(); ++i)
     t.check_equal(left[i].parameter.value().tensor(), right[i].parameter.value().tensor(),
                   what + ": " + left[i].name);
@@ -48,16 +47,16 @@ void check_gathered_bytes(RankTest& t, const std::string& what) {
 
 /// A chain and its unsharded reference.
 struct Pair {
-  Pair(RankTest& t, const fsdp::ReshardAfterForward& reshard) : sharded({}), twin({}) {
+  Pair(RankTest& t, const fsdp::ReshardAfterForward& reshard) : sharded({}), reference({}) {
     shard_chain(sharded, {.mesh = t.world().mesh(), .reshard_after_forward = reshard});
     fsdp::of(sharded).set_prefetch({.forward = 0});
     nn::initialize(sharded, {.seed = 1});
-    nn::initialize(twin, {.seed = 1});
+    nn::initialize(reference, {.seed = 1});
   }
   Block& block(std::size_t i) { return *sharded.blocks()[i]; }
   fsdp::Handle handle(std::size_t i) { return fsdp::of(block(i)); }
 
-  Chain sharded, twin;
+  Chain sharded, reference;
 };
 
 const Variable& input() {
@@ -80,11 +79,11 @@ TESSERA_RANK_TEST("fsdp unshard: before any forward, in both ways, then a forwar
       p.handle(1).unshard();
     });
     check_state(t, "waited", p.handle(1), GroupState::kFull);
-    check_values(t, "opened", p.block(1), *p.twin.blocks()[1]);
+    check_values(t, "opened", p.block(1), *p.reference.blocks()[1]);
     check_counts(t, "opened once", trace, unless_alone(t, {.all_gather = 1}));
     check_state(t, "the next one", p.handle(2), GroupState::kSharded);
     check_state(t, "the root", fsdp::of(p.sharded), GroupState::kSharded);
-    const double error = worst_error(p.sharded(input()).tensor(), p.twin(input()).tensor());
+    const double error = worst_error(p.sharded(input()).tensor(), p.reference(input()).tensor());
     t.check(error == 0, "outputs differ by {}", error);
   }
 }
@@ -180,11 +179,11 @@ TESSERA_RANK_TEST("fsdp unshard: writes to shards after it are seen by the next 
                   "[fsdp]") {
   Pair p(t, true);
   p.handle(1).unshard();
-  for (Chain* each : {&p.sharded, &p.twin}) {
+  for (Chain* each : {&p.sharded, &p.reference}) {
     for (const nn::NamedParameter& named : each->named_parameters())
       fill_(named.parameter.local().tensor(), 0.125);
   }
-  const double error = worst_error(p.sharded(input()).tensor(), p.twin(input()).tensor());
+  const double error = worst_error(p.sharded(input()).tensor(), p.reference(input()).tensor());
   t.check(error == 0, "outputs differ by {}", error);
 }
 
@@ -258,23 +257,24 @@ class Towers final : public nn::Layer<Towers> {
 };
 
 TESSERA_RANK_TEST("fsdp unshard: gathers issued between a user's own collectives", "[fsdp]") {
-  Towers model, twin;
+  Towers model, reference;
   for (const auto& mlp : model.mlps())
     fsdp::fully_shard(*mlp, {.mesh = t.world().mesh(), .reshard_after_forward = false});
   fsdp::fully_shard(model, {.mesh = t.world().mesh()});
   nn::initialize(model, {.seed = 1});
-  nn::initialize(twin, {.seed = 1});
-  model.group = twin.group = &t.group();
+  nn::initialize(reference, {.seed = 1});
+  model.group = reference.group = &t.group();
   model.ahead = true;
-  nn::optim::SGD sgd(model.parameters(), kSgd), twin_sgd(twin.parameters(), kSgd);
+  nn::optim::SGD sgd(model.parameters(), kSgd), reference_sgd(reference.parameters(), kSgd);
   for (std::uint64_t step = 0; step < 4; ++step) {
     // All ranks have the same rows, so their average equals the reference's value.
     const Variable x(random_rows(3, 8, DType::kF64, step));
     backward(local_loss(model(x)));
-    backward(local_loss(twin(x)));
-    const std::string difference = compare_with_twin(model, twin, 1e-12, /*gradients=*/true);
+    backward(local_loss(reference(x)));
+    const std::string difference =
+        compare_with_reference(model, reference, 1e-12, /*gradients=*/true);
     t.check(difference.empty(), "step {}: {}", step, difference);
-    for (auto* each : {&sgd, &twin_sgd}) {
+    for (auto* each : {&sgd, &reference_sgd}) {
       each->step();
       each->zero_grad();
     }

@@ -17,9 +17,8 @@
 #include "tessera/fsdp/replicate.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/layers/linear.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/fsdp/schedule/events.h"
-#include "tessera/tests/fsdp/schedule/transformer_case.h"
-#include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -91,32 +90,34 @@ void zero_grads(nn::Module& model) {
 /// Rank 0 does not use b, and no rank uses c. If declared, gradients are zeros where other ranks
 /// have gradients, and undefined where no rank has one.
 void check_declared(RankTest& t, Choice& model, const std::string& what) {
-  Choice twin;
+  Choice reference;
   nn::initialize(model, {.seed = 1});
-  nn::initialize(twin, {.seed = 1});
+  nn::initialize(reference, {.seed = 1});
   const Tensor x = random_rows(2, kDim, DType::kF64, 1);
   for (int round = 0; round < 2; ++round) {
     model.use = t.rank() == 0 ? "a" : "ab";
     backward(mul(local_loss(model(Variable(x))), 0.5));
     for (int rank = 0; rank < t.size(); ++rank) {
-      twin.use = rank == 0 ? "a" : "ab";
-      backward(mul(local_loss(twin(Variable(x))), 0.5 / t.size()));
+      reference.use = rank == 0 ? "a" : "ab";
+      backward(mul(local_loss(reference(Variable(x))), 0.5 / t.size()));
     }
-    const std::string difference = compare_with_twin(model, twin, 1e-13, /*gradients=*/true);
+    const std::string difference =
+        compare_with_reference(model, reference, 1e-13, /*gradients=*/true);
     t.check(difference.empty(), "{}, round {}: {}", what, round, difference);
   }
   const Tensor weight = model.get_parameter("c.weight").grad();
   t.check(!weight.defined(), "{}: a parameter that nobody uses has a gradient", what);
   // With an existing gradient, zeros are added and it stays.
   zero_grads(model);
-  zero_grads(twin);
-  model.use = twin.use = "abc";
+  zero_grads(reference);
+  model.use = reference.use = "abc";
   backward(local_loss(model(Variable(x))));
-  backward(local_loss(twin(Variable(x))));
-  model.use = twin.use = "a";
+  backward(local_loss(reference(Variable(x))));
+  model.use = reference.use = "a";
   backward(local_loss(model(Variable(x))));
-  backward(local_loss(twin(Variable(x))));
-  const std::string difference = compare_with_twin(model, twin, 1e-13, /*gradients=*/true);
+  backward(local_loss(reference(Variable(x))));
+  const std::string difference =
+      compare_with_reference(model, reference, 1e-13, /*gradients=*/true);
   t.check(difference.empty(), "{}, gradients of before: {}", what, difference);
 }
 

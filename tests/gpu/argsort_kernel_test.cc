@@ -1,12 +1,12 @@
 // The CUDA kernel of argsort against the CPU's: the same positions, for every dtype.
 
-#include "tessera/tensor/kernels/argsort.h"
-#include "tessera/tests/gpu/twin.h"
+#include "tessera/tensor/kernels/order.h"
+#include "tessera/tests/gpu/comparison.h"
 
 namespace tessera {
 namespace {
 
-using testing::compare_twins;
+using testing::compare_devices;
 using testing::HostTensor;
 
 // Many equal values, and in floating dtypes NaN, infinities and both zeros.
@@ -34,11 +34,11 @@ void compare(const HostTensor& x, const Shape& shape, std::int64_t kept, bool de
   args.x = x;
   args.y = y;
   args.descending = descending;
-  compare_twins<ArgsortKernel>(std::string(dtype_name(args.x.dtype)) + " of " +
-                                   std::to_string(shape.numel()) + " in lines of " +
-                                   std::to_string(shape.back()) + ", kept " + std::to_string(kept) +
-                                   (descending ? ", descending" : ""),
-                               args);
+  compare_devices<ArgsortKernel>(std::string(dtype_name(args.x.dtype)) + " of " +
+                                     std::to_string(shape.numel()) + " in lines of " +
+                                     std::to_string(shape.back()) + ", kept " +
+                                     std::to_string(kept) + (descending ? ", descending" : ""),
+                                 args);
 }
 
 }  // namespace

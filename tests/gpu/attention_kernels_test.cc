@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "tessera/tensor/kernels/attention.h"
-#include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention.h"
-#include "tessera/tests/gpu/twin.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_kernels.h"
+#include "tessera/tests/gpu/comparison.h"
 
 namespace tessera {
 namespace {
 
-using testing::compare_twins;
+using testing::compare_devices;
 using testing::HostTensor;
-using testing::TwinTolerance;
+using testing::Tolerance;
 
 enum class MaskKind { kNone, kBool, kFloat, kBroadcast };
 
@@ -31,7 +31,7 @@ struct Case {
   std::int64_t first = 0;   // offset of the operands, in elements
 };
 
-TwinTolerance tolerance_of(DType dtype) {
+Tolerance tolerance_of(DType dtype) {
   switch (dtype) {
     case DType::kF64:
       return {.rtol = 1e-11, .atol = 1e-12};
@@ -89,14 +89,15 @@ void compare_forward(const Case& c) {
   const HostTensor out = operand(c, c.heads, c.queries, c.value_dim),
                    log_sum_exp(compute_dtype(c.dtype), {c.batch, c.heads, c.queries}),
                    mask = mask_of(c);
-  compare_twins<AttentionKernel>(c.what,
-                                 {.q = q,
-                                  .k = k,
-                                  .v = v,
-                                  .out = out,
-                                  .log_sum_exp = log_sum_exp,
-                                  .rule = rule_of(c, c.mask == MaskKind::kNone ? nullptr : &mask)},
-                                 tolerance_of(c.dtype));
+  compare_devices<AttentionKernel>(
+      c.what,
+      {.q = q,
+       .k = k,
+       .v = v,
+       .out = out,
+       .log_sum_exp = log_sum_exp,
+       .rule = rule_of(c, c.mask == MaskKind::kNone ? nullptr : &mask)},
+      tolerance_of(c.dtype));
 }
 
 // The derivative needs a matching output and log_sum_exp: those of the CPU's forward.
@@ -120,20 +121,20 @@ void compare_backward(const Case& c) {
   const HostTensor dq = operand(c, c.heads, c.queries, c.dim),
                    dk = operand(c, c.kv_heads, c.keys, c.dim),
                    dv = operand(c, c.kv_heads, c.keys, c.value_dim);
-  TwinTolerance tolerance = tolerance_of(c.dtype);
+  Tolerance tolerance = tolerance_of(c.dtype);
   tolerance.atol *= 4;
-  compare_twins<AttentionBackwardKernel>(c.what,
-                                         {.dout = dout,
-                                          .q = q,
-                                          .k = k,
-                                          .v = v,
-                                          .out = out,
-                                          .log_sum_exp = log_sum_exp,
-                                          .dq = dq,
-                                          .dk = dk,
-                                          .dv = dv,
-                                          .rule = rule},
-                                         tolerance);
+  compare_devices<AttentionBackwardKernel>(c.what,
+                                           {.dout = dout,
+                                            .q = q,
+                                            .k = k,
+                                            .v = v,
+                                            .out = out,
+                                            .log_sum_exp = log_sum_exp,
+                                            .dq = dq,
+                                            .dk = dk,
+                                            .dv = dv,
+                                            .rule = rule},
+                                           tolerance);
 }
 
 void compare(const Case& c) {

@@ -12,8 +12,8 @@
 
 #include "tessera/tensor/device.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention_offers.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_kernels.h"
 #include "tessera/tensor/kernels/resolve.h"
 #include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/ops/ops.h"

@@ -1,15 +1,15 @@
 // The CUDA kernels of batch norm against the CPU's.
 
 #include "tessera/tensor/kernels/channel_norm.h"
-#include "tessera/tensor/kernels/plans/channel_chunks.h"
-#include "tessera/tests/gpu/twin.h"
+#include "tessera/tensor/kernels/plans/chunks.h"
+#include "tessera/tests/gpu/comparison.h"
 
 namespace tessera {
 namespace {
 
-using testing::compare_twins;
+using testing::compare_devices;
 using testing::HostTensor;
-using testing::TwinTolerance;
+using testing::Tolerance;
 
 constexpr DType kDtypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF64};
 
@@ -22,8 +22,8 @@ const ChannelShape kShapes[] = {
     {.samples = 1, .channels = 40, .spatial = 1},   {.samples = 1, .channels = 2, .spatial = 2},
     {.samples = 0, .channels = 4, .spatial = 6},    {.samples = 4, .channels = 0, .spatial = 1}};
 
-TwinTolerance sums_tolerance(DType dtype) {
-  return dtype == DType::kF64 ? TwinTolerance{1e-12, 1e-11} : TwinTolerance{2e-5, 2e-5};
+Tolerance sums_tolerance(DType dtype) {
+  return dtype == DType::kF64 ? Tolerance{1e-12, 1e-11} : Tolerance{2e-5, 2e-5};
 }
 
 std::string text(const ChannelShape& s, DType dtype) {
@@ -51,7 +51,7 @@ TEST_CASE("channel statistics on the GPU") {
       for (std::int64_t first : {0, 1}) {
         const HostTensor x = elements(s, dtype, 1, first), mean = per_channel(s, dtype, 2),
                          m2 = per_channel(s, dtype, 3), count = count_of(7);
-        compare_twins<ChannelStatisticsKernel>(
+        compare_devices<ChannelStatisticsKernel>(
             text(s, dtype), {.x = x, .mean = mean, .m2 = m2, .count = count, .shape = s},
             sums_tolerance(dtype));
       }
@@ -66,7 +66,7 @@ TEST_CASE("channel statistics on the GPU: a large mean takes nothing away") {
   });
   const HostTensor mean = per_channel(s, DType::kF32, 2), m2 = per_channel(s, DType::kF32, 3),
                    count = count_of(0);
-  compare_twins<ChannelStatisticsKernel>(
+  compare_devices<ChannelStatisticsKernel>(
       "far from 0", {.x = x, .mean = mean, .m2 = m2, .count = count, .shape = s}, {1e-5, 0});
 }
 
@@ -75,7 +75,7 @@ TEST_CASE("channel statistics on the GPU: chunks of several thousand elements") 
   REQUIRE(ChannelChunks(s).length > ChannelChunks::kElements);
   const HostTensor x = elements(s, DType::kBF16, 1), mean = per_channel(s, DType::kBF16, 2),
                    m2 = per_channel(s, DType::kBF16, 3), count = count_of(0);
-  compare_twins<ChannelStatisticsKernel>(
+  compare_devices<ChannelStatisticsKernel>(
       "long", {.x = x, .mean = mean, .m2 = m2, .count = count, .shape = s}, {2e-5, 0});
 }
 
@@ -86,15 +86,15 @@ TEST_CASE("channel sums on the GPU") {
         const HostTensor x = elements(s, dtype, 1), dy = elements(s, dtype, 4, first),
                          mean = per_channel(s, dtype, 2), rstd = per_channel(s, dtype, 3),
                          sum = per_channel(s, dtype, 5), along = per_channel(s, dtype, 6);
-        compare_twins<ChannelSumsKernel>(text(s, dtype),
-                                         {.dy = dy,
-                                          .x = x,
-                                          .mean = mean,
-                                          .rstd = rstd,
-                                          .sum_dy = sum,
-                                          .sum_dy_normal = along,
-                                          .shape = s},
-                                         sums_tolerance(dtype));
+        compare_devices<ChannelSumsKernel>(text(s, dtype),
+                                           {.dy = dy,
+                                            .x = x,
+                                            .mean = mean,
+                                            .rstd = rstd,
+                                            .sum_dy = sum,
+                                            .sum_dy_normal = along,
+                                            .shape = s},
+                                           sums_tolerance(dtype));
       }
     }
   }
@@ -114,12 +114,12 @@ TEST_CASE("channel finish on the GPU: the bits of the CPU") {
         args.rstd = rstd;
         args.momentum = 0.1;
         args.eps = 1e-5;
-        compare_twins<ChannelFinishKernel>("without a count", args);
+        compare_devices<ChannelFinishKernel>("without a count", args);
         args.mean = mean;
         args.count = count;
         args.running_mean = running_mean;
         args.running_var = running_var;
-        compare_twins<ChannelFinishKernel>("count " + std::to_string(n), args);
+        compare_devices<ChannelFinishKernel>("count " + std::to_string(n), args);
       }
     }
   }
@@ -138,10 +138,10 @@ TEST_CASE("channel norm on the GPU: the bits of the CPU, with weight and bias an
         args.rstd = rstd;
         args.y = y;
         args.shape = s;
-        compare_twins<ChannelNormKernel>(text(s, dtype) + " plain", args);
+        compare_devices<ChannelNormKernel>(text(s, dtype) + " plain", args);
         args.weight = weight;
         args.bias = bias;
-        compare_twins<ChannelNormKernel>(text(s, dtype), args);
+        compare_devices<ChannelNormKernel>(text(s, dtype), args);
       }
     }
   }
@@ -162,12 +162,12 @@ TEST_CASE("channel norm backward on the GPU: the bits of the CPU, with sums and 
       args.rstd = rstd;
       args.dx = dx;
       args.shape = s;
-      compare_twins<ChannelNormBackwardKernel>(text(s, dtype) + " plain", args);
+      compare_devices<ChannelNormBackwardKernel>(text(s, dtype) + " plain", args);
       args.weight = weight;
       args.sum_dy = sum;
       args.sum_dy_normal = along;
       args.count = count;
-      compare_twins<ChannelNormBackwardKernel>(text(s, dtype), args);
+      compare_devices<ChannelNormBackwardKernel>(text(s, dtype), args);
     }
   }
 }

@@ -5,14 +5,14 @@
 #include <string>
 
 #include "tessera/tensor/kernels/conv.h"
-#include "tessera/tests/gpu/twin.h"
+#include "tessera/tests/gpu/comparison.h"
 
 namespace tessera {
 namespace {
 
-using testing::compare_twins;
+using testing::compare_devices;
 using testing::HostTensor;
-using testing::TwinTolerance;
+using testing::Tolerance;
 
 struct Case {
   std::string what;
@@ -60,7 +60,7 @@ struct Case {
   }
 };
 
-TwinTolerance tolerance_of(DType dtype) {
+Tolerance tolerance_of(DType dtype) {
   switch (dtype) {
     case DType::kF64:
       return {.rtol = 1e-11, .atol = 1e-11};
@@ -75,7 +75,7 @@ TwinTolerance tolerance_of(DType dtype) {
 
 void compare(const Case& c) {
   INFO(dtype_name(c.dtype));
-  const TwinTolerance tolerance = tolerance_of(c.dtype);
+  const Tolerance tolerance = tolerance_of(c.dtype);
   const ConvGeometry g = c.geometry();
   const HostTensor x = c.input().random(-1, 1, 1), w = c.weight().random(-1, 1, 2),
                    dy = c.output().random(-1, 1, 3),
@@ -83,13 +83,13 @@ void compare(const Case& c) {
   const HostTensor y(c.dtype, dy.const_view().shape), dx(c.dtype, x.const_view().shape);
   ConvKernel::Args forward{.x = x, .weight = w, .bias = {}, .y = y, .g = g};
   if (c.bias) forward.bias = bias;
-  compare_twins<ConvKernel>(c.what, forward, tolerance);
-  compare_twins<ConvBackwardInputKernel>(c.what, {.dy = dy, .weight = w, .dx = dx, .g = g},
-                                         tolerance);
+  compare_devices<ConvKernel>(c.what, forward, tolerance);
+  compare_devices<ConvBackwardInputKernel>(c.what, {.dy = dy, .weight = w, .dx = dx, .g = g},
+                                           tolerance);
   const HostTensor dweight = c.weight().random(-1, 1, 5);
-  TwinTolerance weight_tolerance = tolerance;
+  Tolerance weight_tolerance = tolerance;
   weight_tolerance.atol *= 4;
-  compare_twins<ConvBackwardWeightKernel>(
+  compare_devices<ConvBackwardWeightKernel>(
       c.what, {.dy = dy, .x = x, .dweight = dweight, .beta = c.beta, .g = g}, weight_tolerance);
 }
 
@@ -215,12 +215,12 @@ TEST_CASE("convolution of one image that stands for several") {
                    dy = HostTensor(DType::kF32, {3, 2, 3, 3}, {0, 0, 0, 0}).random(-1, 1, 3);
   const HostTensor y(DType::kF32, {3, 2, 3, 3}), dx(DType::kF32, {3, 4, 5, 5}),
       dweight(DType::kF32, {2, 4, 9});
-  const TwinTolerance tolerance = tolerance_of(DType::kF32);
-  compare_twins<ConvKernel>("x", {.x = x, .weight = w, .bias = {}, .y = y, .g = g}, tolerance);
-  compare_twins<ConvBackwardInputKernel>("dy", {.dy = dy, .weight = w, .dx = dx, .g = g},
-                                         tolerance);
-  compare_twins<ConvBackwardWeightKernel>("both", {.dy = dy, .x = x, .dweight = dweight, .g = g},
-                                          tolerance);
+  const Tolerance tolerance = tolerance_of(DType::kF32);
+  compare_devices<ConvKernel>("x", {.x = x, .weight = w, .bias = {}, .y = y, .g = g}, tolerance);
+  compare_devices<ConvBackwardInputKernel>("dy", {.dy = dy, .weight = w, .dx = dx, .g = g},
+                                           tolerance);
+  compare_devices<ConvBackwardWeightKernel>("both", {.dy = dy, .x = x, .dweight = dweight, .g = g},
+                                            tolerance);
 }
 
 TEST_CASE("convolution of no images on the GPU") {

@@ -60,9 +60,9 @@ void compare_forward(const Case& c) {
   args.loss = o.first;
   args.log_sum_exp = o.second;
   args.row_weight = o.third;
-  TwinTolerance tolerance = close_in(c.compute());
+  Tolerance tolerance = close_in(c.compute());
   if (c.smoothing > 0) tolerance.rtol *= 4;  // a sum over all classes
-  compare_twins<CrossEntropyKernel>(c.name(), args, tolerance);
+  compare_devices<CrossEntropyKernel>(c.name(), args, tolerance);
 }
 
 // The CPU's bits if no class weights are summed, except in f64, whose exp() differs.
@@ -76,8 +76,8 @@ void compare_backward(const Case& c, bool in_place) {
   args.log_sum_exp = o.second;
   args.dlogits = in_place ? o.logits : dlogits;
   const bool exact = c.dtype != DType::kF64 && !(c.weighted && c.smoothing > 0);
-  compare_twins<CrossEntropyBackwardKernel>(c.name() + (in_place ? ", in place" : ""), args,
-                                            exact ? TwinTolerance{} : close_in(c.dtype));
+  compare_devices<CrossEntropyBackwardKernel>(c.name() + (in_place ? ", in place" : ""), args,
+                                              exact ? Tolerance{} : close_in(c.dtype));
 }
 
 void compare_both(const Case& c) {
@@ -134,7 +134,7 @@ TEST_CASE("cross entropy of infinite logits gives what the CPU gives") {
   args.loss = o.first;
   args.log_sum_exp = o.second;
   args.row_weight = o.third;
-  compare_twins<CrossEntropyKernel>("special", args, close_in(DType::kF32));
+  compare_devices<CrossEntropyKernel>("special", args, close_in(DType::kF32));
 }
 
 // Nothing is read or written out of range, and the next wait throws the CPU's text.

@@ -7,8 +7,7 @@
 #include <set>
 #include <string>
 
-#include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention_graph.h"
-#include "tessera/tensor/kernels/cuda/cudnn/cudnn_conv_graph.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_graphs.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_slices.h"
 
 // Defined in planning_driver.c. The reference makes the linker keep that library, which cuDNN then

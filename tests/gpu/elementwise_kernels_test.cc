@@ -2,15 +2,13 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "tessera/tensor/kernels/binary.h"
-#include "tessera/tensor/kernels/ternary.h"
-#include "tessera/tensor/kernels/unary.h"
+#include "tessera/tensor/kernels/elementwise.h"
 #include "tessera/tests/gpu/elementwise_layouts.h"
 
 namespace tessera {
 namespace {
 
-using testing::compare_twins;
+using testing::compare_devices;
 using testing::compute_of;
 using testing::HostTensor;
 using testing::in_order;
@@ -18,7 +16,7 @@ using testing::Layouts;
 using testing::numbers_of;
 using testing::strided_layouts;
 using testing::tensor_of;
-using testing::TwinTolerance;
+using testing::Tolerance;
 
 constexpr DType kFloating[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16};
 constexpr DType kWhole[] = {DType::kI64, DType::kI32, DType::kU8, DType::kBool};
@@ -54,9 +52,9 @@ void compare_unary(UnaryOp op, DType x_dtype, DType y_dtype, const Layouts& layo
   const HostTensor y = tensor_of(y_dtype, layouts, layouts.y);
   args.x = x;
   args.y = y;
-  const TwinTolerance tolerance =
-      calls_library(op, args.compute) ? testing::last_bit(y_dtype) : TwinTolerance{};
-  compare_twins<UnaryKernel>(say(static_cast<int>(op), x_dtype, layouts), args, tolerance);
+  const Tolerance tolerance =
+      calls_library(op, args.compute) ? testing::last_bit(y_dtype) : Tolerance{};
+  compare_devices<UnaryKernel>(say(static_cast<int>(op), x_dtype, layouts), args, tolerance);
 }
 
 const Layouts kTwoLayouts[] = {in_order(1025), strided_layouts()[9]};
@@ -98,7 +96,7 @@ TEST_CASE("unary: in place") {
       const HostTensor x = numbers_of(dtype, layouts, layouts.y, 1);
       args.x = x;
       args.y = x;
-      compare_twins<UnaryKernel>("in place, " + say(0, dtype, layouts), args);
+      compare_devices<UnaryKernel>("in place, " + say(0, dtype, layouts), args);
     }
   }
 }
@@ -109,13 +107,13 @@ constexpr bool is_comparison(BinaryOp op) {
   return op >= BinaryOp::kEq && op <= BinaryOp::kLogicalXor;
 }
 
-TwinTolerance binary_tolerance(BinaryOp op, DType compute, DType y_dtype) {
+Tolerance binary_tolerance(BinaryOp op, DType compute, DType y_dtype) {
   const bool library = op == BinaryOp::kPow ||
                        (compute == DType::kF64 &&
                         (op == BinaryOp::kGeluBackward || op == BinaryOp::kGeluTanhBackward ||
                          op == BinaryOp::kSiluBackward || op == BinaryOp::kSoftplusBackward));
   if (!library || !is_floating(y_dtype)) return {};
-  TwinTolerance tolerance = testing::last_bit(y_dtype);
+  Tolerance tolerance = testing::last_bit(y_dtype);
   if (op != BinaryOp::kPow) tolerance = {.rtol = 1e-12, .atol = 1e-13};  // sums of such terms
   return tolerance;
 }
@@ -135,8 +133,8 @@ void compare_binary(BinaryOp op, const Dtypes& dtypes, const Layouts& layouts) {
   args.a = a.const_view();
   args.b = b.const_view();
   args.y = y;
-  compare_twins<BinaryKernel>(say(static_cast<int>(op), dtypes.a, layouts), args,
-                              binary_tolerance(op, args.compute, dtypes.y));
+  compare_devices<BinaryKernel>(say(static_cast<int>(op), dtypes.a, layouts), args,
+                                binary_tolerance(op, args.compute, dtypes.y));
 }
 
 bool takes_integers(BinaryOp op) {
@@ -187,10 +185,10 @@ TEST_CASE("binary: a number on either side, and in place") {
       args.y = x;
       args.a = x.const_view();
       args.b = 3.0;
-      compare_twins<BinaryKernel>("x -= 3, " + say(0, dtype, layouts), args);
+      compare_devices<BinaryKernel>("x -= 3, " + say(0, dtype, layouts), args);
       args.a = 3.0;
       args.b = x.const_view();
-      compare_twins<BinaryKernel>("x = 3 - x, " + say(0, dtype, layouts), args);
+      compare_devices<BinaryKernel>("x = 3 - x, " + say(0, dtype, layouts), args);
     }
   }
 }
@@ -216,10 +214,10 @@ void compare_ternary(TernaryOp op, DType dtype, const Layouts& layouts, bool num
   args.b = numbers ? Operand(-2.0) : Operand(b.const_view());
   args.c = numbers ? Operand(3.0) : Operand(c.const_view());
   args.y = y;
-  compare_twins<TernaryKernel>(say(static_cast<int>(op), dtype, layouts), args);
+  compare_devices<TernaryKernel>(say(static_cast<int>(op), dtype, layouts), args);
   if (numbers) return;
   args.y = c;
-  compare_twins<TernaryKernel>("in place, " + say(static_cast<int>(op), dtype, layouts), args);
+  compare_devices<TernaryKernel>("in place, " + say(static_cast<int>(op), dtype, layouts), args);
 }
 
 bool takes_integers(TernaryOp op) {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "tessera/tests/gpu/twin.h"
+#include "tessera/tests/gpu/comparison.h"
 
 namespace tessera::testing {
 
@@ -73,7 +73,7 @@ inline DType compute_of(DType dtype) {
 
 // The tolerance for a result of this dtype if a maths function in f64, whose last bit may differ
 // between CPU and GPU, was used.
-inline TwinTolerance last_bit(DType dtype) {
+inline Tolerance last_bit(DType dtype) {
   switch (dtype) {
     case DType::kF64:
       return {.rtol = 1e-14, .atol = 0};

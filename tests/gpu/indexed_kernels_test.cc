@@ -2,15 +2,14 @@
 // index out of range.
 
 #include "tessera/tensor/cuda/faults.h"
-#include "tessera/tensor/kernels/gather.h"
+#include "tessera/tensor/kernels/indexing.h"
 #include "tessera/tensor/kernels/plans/scatter_plan.h"
-#include "tessera/tensor/kernels/scatter.h"
-#include "tessera/tests/gpu/twin.h"
+#include "tessera/tests/gpu/comparison.h"
 
 namespace tessera {
 namespace {
 
-using testing::compare_twins;
+using testing::compare_devices;
 using testing::HostTensor;
 
 void throw_bad_index(std::int64_t index, std::int64_t position, std::int64_t extent, int dim) {
@@ -101,7 +100,7 @@ ScatterKernel::Args scatter_args(const Operands& o, ScatterMode mode) {
 }
 
 void compare_gather(const Case& c, DType dtype) {
-  compare_twins<GatherKernel>(text(c, dtype), gather_args(operands_of(c, dtype, 1 << 30)));
+  compare_devices<GatherKernel>(text(c, dtype), gather_args(operands_of(c, dtype, 1 << 30)));
 }
 void compare_scatter(const Case& c, DType dtype, ScatterMode mode, std::int64_t spread = 1 << 30,
                      std::int64_t skip = -1) {
@@ -109,8 +108,8 @@ void compare_scatter(const Case& c, DType dtype, ScatterMode mode, std::int64_t 
   const Operands o = operands_of(c, dtype, spread);
   args = scatter_args(o, mode);
   args.skip = skip;
-  compare_twins<ScatterKernel>(text(c, dtype) + (mode == ScatterMode::kAdd ? " add" : " assign"),
-                               args);
+  compare_devices<ScatterKernel>(text(c, dtype) + (mode == ScatterMode::kAdd ? " add" : " assign"),
+                                 args);
 }
 
 constexpr DType kSums[] = {DType::kF32, DType::kF64, DType::kI64, DType::kI32, DType::kU8};

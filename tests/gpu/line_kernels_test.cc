@@ -4,8 +4,7 @@
 #include <limits>
 #include <string>
 
-#include "tessera/tensor/kernels/arg_extreme.h"
-#include "tessera/tensor/kernels/cumsum.h"
+#include "tessera/tensor/kernels/order.h"
 #include "tessera/tensor/kernels/rotary.h"
 #include "tessera/tests/gpu/row_tensors.h"
 
@@ -23,10 +22,10 @@ void compare_cumsum(DType dtype, std::int64_t rows, std::int64_t n, RowLayout la
     args.x = x;
     args.y = y;
     args.reverse = reverse;
-    TwinTolerance tolerance = close_in(dtype);
+    Tolerance tolerance = close_in(dtype);
     if (dtype == DType::kF64) tolerance = {.rtol = 1e-12, .atol = 1e-10};
-    compare_twins<CumsumKernel>(row_case(dtype, rows, n, layout), args,
-                                is_floating(dtype) ? tolerance : TwinTolerance{});
+    compare_devices<CumsumKernel>(row_case(dtype, rows, n, layout), args,
+                                  is_floating(dtype) ? tolerance : Tolerance{});
   }
 }
 
@@ -42,7 +41,7 @@ void compare_arg_extreme(DType dtype, std::int64_t rows, std::int64_t n, RowLayo
     args.x = x;
     args.y = y;
     args.largest = largest;
-    compare_twins<ArgExtremeKernel>(row_case(dtype, rows, n, layout), args);
+    compare_devices<ArgExtremeKernel>(row_case(dtype, rows, n, layout), args);
   }
 }
 
@@ -69,7 +68,7 @@ void compare_rotary(const RotaryCase& c) {
       args.sin = sin;
       args.interleaved = interleaved;
       args.inverse = inverse;
-      compare_twins<RotaryKernel>(std::string(dtype_name(c.dtype)) + " " + c.shape.str(), args);
+      compare_devices<RotaryKernel>(std::string(dtype_name(c.dtype)) + " " + c.shape.str(), args);
     }
   }
 }
@@ -100,7 +99,7 @@ TEST_CASE("running sums along lines side by side keep the CPU's bits") {
   CumsumKernel::Args args;
   args.x = x;
   args.y = y;
-  compare_twins<CumsumKernel>("side by side", args);
+  compare_devices<CumsumKernel>("side by side", args);
 }
 
 TEST_CASE("places of extremes on a GPU: the first of equals, the first NaN") {
@@ -126,10 +125,10 @@ TEST_CASE("the place of an extreme among infinities alone, and in no line") {
     args.x = x;
     args.y = y;
     args.largest = largest;
-    compare_twins<ArgExtremeKernel>("infinities", args);
+    compare_devices<ArgExtremeKernel>("infinities", args);
     args.x = none;
     args.y = no_place;
-    compare_twins<ArgExtremeKernel>("no line", args);
+    compare_devices<ArgExtremeKernel>("no line", args);
   }
   compare_cumsum(DType::kF32, 0, 4, RowLayout::kContiguous);
   compare_cumsum(DType::kF32, 4, 0, RowLayout::kContiguous);
@@ -159,14 +158,14 @@ TEST_CASE("the table of angles on a GPU, of late positions too") {
       args.offset = offset;
       // The angle is computed with pow() in f64, which may differ in its last bit.
       const double atol = dtype == DType::kF64 ? 1e-10 : 1e-6;
-      compare_twins<RotaryTableKernel>("table", args, {.rtol = 0, .atol = atol});
+      compare_devices<RotaryTableKernel>("table", args, {.rtol = 0, .atol = atol});
     }
   }
   const HostTensor none(DType::kF32, {0, 4});
   RotaryTableKernel::Args args;
   args.cos = none;
   args.sin = none;
-  compare_twins<RotaryTableKernel>("no positions", args);
+  compare_devices<RotaryTableKernel>("no positions", args);
 }
 
 }  // namespace tessera::testing

@@ -9,14 +9,14 @@
 
 #include "tessera/tensor/kernels/matmul.h"
 #include "tessera/tensor/tf32.h"
-#include "tessera/tests/gpu/twin.h"
+#include "tessera/tests/gpu/comparison.h"
 
 namespace tessera {
 namespace {
 
-using testing::compare_twins;
+using testing::compare_devices;
 using testing::HostTensor;
-using testing::TwinTolerance;
+using testing::Tolerance;
 
 constexpr DType kFloating[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF64};
 
@@ -34,13 +34,13 @@ double unit(DType dtype) {
 }
 
 // Both sum up to k products of numbers up to 2, in different orders, and round once.
-TwinTolerance sums(DType operands, DType result, std::int64_t k) {
+Tolerance sums(DType operands, DType result, std::int64_t k) {
   const double sum = unit(operands == DType::kF64 ? DType::kF64 : DType::kF32);
   return {.rtol = 2.1 * unit(result), .atol = 24 * sum * static_cast<double>(k + 2)};
 }
 // The library applies GELU to the unrounded sum, the CPU to the rounded one; the difference shows
 // where the slope is steep and the value small.
-TwinTolerance with_activation(TwinTolerance tolerance, DType result) {
+Tolerance with_activation(Tolerance tolerance, DType result) {
   tolerance.rtol *= 2;
   tolerance.atol += 2 * unit(result);
   return tolerance;
@@ -116,10 +116,10 @@ void compare(const Case& x) {
                              .activation = x.activation};
   if (x.bias) args.bias = bias;
   if (x.before) args.before = before;
-  TwinTolerance tolerance = sums(x.dtype, x.result, x.k);
+  Tolerance tolerance = sums(x.dtype, x.result, x.k);
   if (x.activation != Activation::kNone) tolerance = with_activation(tolerance, x.result);
   tolerance.atol += x.slack * unit(x.result);
-  compare_twins<MatmulKernel>(x.text(), args, tolerance);
+  compare_devices<MatmulKernel>(x.text(), args, tolerance);
 }
 
 }  // namespace
@@ -322,20 +322,21 @@ TEST_CASE("products: heads beside each other, broadcast batches, and both at onc
         HostTensor(dtype, {batch, heads, width, tokens}, {tokens * row, width, 1, row})
             .random(-2, 2, 2);
     const HostTensor scores(dtype, {batch, heads, tokens, tokens});
-    compare_twins<MatmulKernel>("scores", {.a = q, .b = k, .bias = {}, .before = {}, .c = scores},
-                                sums(dtype, dtype, width));
+    compare_devices<MatmulKernel>("scores", {.a = q, .b = k, .bias = {}, .before = {}, .c = scores},
+                                  sums(dtype, dtype, width));
     // One key head for all; the result also with heads beside each other.
     const HostTensor one =
         HostTensor(dtype, {batch, heads, tokens, width}, {tokens * width, 0, width, 1})
             .random(-2, 2, 3);
     const HostTensor p = HostTensor(dtype, {batch, heads, tokens, tokens}).random(-1, 1, 4);
     const HostTensor out(dtype, {batch, heads, tokens, width}, {tokens * row, width, row, 1});
-    compare_twins<MatmulKernel>("values", {.a = p, .b = one, .bias = {}, .before = {}, .c = out},
-                                sums(dtype, dtype, tokens));
+    compare_devices<MatmulKernel>("values", {.a = p, .b = one, .bias = {}, .before = {}, .c = out},
+                                  sums(dtype, dtype, tokens));
     const HostTensor same =
         HostTensor(dtype, {batch, heads, width, width}, {0, 0, width, 1}).random(-2, 2, 5);
-    compare_twins<MatmulKernel>("weights", {.a = q, .b = same, .bias = {}, .before = {}, .c = out},
-                                sums(dtype, dtype, width));
+    compare_devices<MatmulKernel>("weights",
+                                  {.a = q, .b = same, .bias = {}, .before = {}, .c = out},
+                                  sums(dtype, dtype, width));
   }
 }
 
@@ -370,7 +371,7 @@ TEST_CASE("products: relu and gelu keep NaN, and a result that is not read may h
                       : 0.25 * static_cast<double>(i % 5);
       });
       const HostTensor b = HostTensor(dtype, {8, 16}).random(-2, 2, 2), c(dtype, {4, 16});
-      compare_twins<MatmulKernel>(
+      compare_devices<MatmulKernel>(
           "NaN", {.a = a, .b = b, .bias = {}, .before = {}, .c = c, .activation = activation},
           with_activation(sums(dtype, dtype, 8), dtype));
     }
@@ -384,9 +385,9 @@ TEST_CASE("products: f32 is f32, unless TF32 is allowed") {
   const HostTensor b = HostTensor(DType::kF32, {64, 64}).filled([](std::int64_t) { return 1; });
   const HostTensor c(DType::kF32, {64, 64});
   const MatmulKernel::Args args = {.a = a, .b = b, .bias = {}, .before = {}, .c = c};
-  compare_twins<MatmulKernel>("f32", args, {.rtol = 1e-6});
+  compare_devices<MatmulKernel>("f32", args, {.rtol = 1e-6});
   set_tf32_allowed(true);
-  compare_twins<MatmulKernel>("TF32", args, {.rtol = 2e-3});
+  compare_devices<MatmulKernel>("TF32", args, {.rtol = 2e-3});
   set_tf32_allowed(false);
 }
 

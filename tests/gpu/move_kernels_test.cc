@@ -5,18 +5,15 @@
 #include <string>
 
 #include "tessera/tensor/cuda/faults.h"
-#include "tessera/tensor/kernels/arange.h"
-#include "tessera/tensor/kernels/axpby.h"
-#include "tessera/tensor/kernels/flip.h"
-#include "tessera/tensor/kernels/linear_index.h"
-#include "tessera/tensor/kernels/masked_fill.h"
-#include "tessera/tensor/kernels/triangle.h"
+#include "tessera/tensor/kernels/elementwise.h"
+#include "tessera/tensor/kernels/fill.h"
+#include "tessera/tensor/kernels/indexing.h"
 #include "tessera/tests/gpu/elementwise_layouts.h"
 
 namespace tessera {
 namespace {
 
-using testing::compare_twins;
+using testing::compare_devices;
 using testing::HostTensor;
 using testing::in_order;
 using testing::Layouts;
@@ -43,9 +40,9 @@ void compare_axpby(DType from, DType to, const Layouts& layouts, Factors factors
   args.y = y;
   args.alpha = factors.alpha;
   args.beta = factors.beta;
-  compare_twins<AxpbyKernel>(say(from, to, layouts) + ", alpha " + std::to_string(factors.alpha) +
-                                 ", beta " + std::to_string(factors.beta),
-                             args);
+  compare_devices<AxpbyKernel>(say(from, to, layouts) + ", alpha " + std::to_string(factors.alpha) +
+                                   ", beta " + std::to_string(factors.beta),
+                               args);
 }
 
 TEST_CASE("axpby: every pair of dtypes") {
@@ -109,7 +106,7 @@ TEST_CASE("axpby: in place, and a number alone") {
       args.y = x;
       args.alpha = 2;
       args.beta = 1;
-      compare_twins<AxpbyKernel>("in place, " + say(dtype, dtype, layouts), args);
+      compare_devices<AxpbyKernel>("in place, " + say(dtype, dtype, layouts), args);
     }
     const auto fill = [&](const Layouts& layouts) {
       for (double number : {0.0, -0.0, 1.0, 0.1, 77.0}) {
@@ -117,7 +114,7 @@ TEST_CASE("axpby: in place, and a number alone") {
         const HostTensor y = tensor_of(dtype, layouts, layouts.y);
         args.y = y;
         args.number = number;
-        compare_twins<AxpbyKernel>("filled, " + say(dtype, dtype, layouts), args);
+        compare_devices<AxpbyKernel>("filled, " + say(dtype, dtype, layouts), args);
       }
     };
     for (std::int64_t n : testing::kLengths) fill(in_order(n));
@@ -141,9 +138,9 @@ TEST_CASE("masked fill: every dtype and layout") {
       args.mask = mask;
       args.y = y;
       args.value = is_floating(dtype) ? -1e9 : 1;
-      compare_twins<MaskedFillKernel>(say(mask_dtype, dtype, layouts), args);
+      compare_devices<MaskedFillKernel>(say(mask_dtype, dtype, layouts), args);
       args.y = x;
-      compare_twins<MaskedFillKernel>("in place, " + say(mask_dtype, dtype, layouts), args);
+      compare_devices<MaskedFillKernel>("in place, " + say(mask_dtype, dtype, layouts), args);
     };
     for (std::int64_t n : testing::kLengths) compare(in_order(n), DType::kBool);
     compare(in_order(1025, 1), DType::kU8);
@@ -172,9 +169,9 @@ TEST_CASE("triangles: every dtype, diagonals inside and outside") {
           args.y = y;
           args.diagonal = diagonal;
           args.upper = upper;
-          compare_twins<TriangleKernel>(say(dtype, dtype, layouts) + ", diagonal " +
-                                            std::to_string(diagonal) + (upper ? ", upper" : ""),
-                                        args);
+          compare_devices<TriangleKernel>(say(dtype, dtype, layouts) + ", diagonal " +
+                                              std::to_string(diagonal) + (upper ? ", upper" : ""),
+                                          args);
         }
       }
     }
@@ -191,8 +188,8 @@ TEST_CASE("flips: every dtype, layout and choice of dims") {
         args.x = x;
         args.y = y;
         for (std::size_t d = 0; d < kMaxDims; ++d) args.reversed[d] = ((dims >> d) & 1u) != 0;
-        compare_twins<FlipKernel>(say(dtype, dtype, layouts) + ", dims " + std::to_string(dims),
-                                  args);
+        compare_devices<FlipKernel>(say(dtype, dtype, layouts) + ", dims " + std::to_string(dims),
+                                    args);
       }
     };
     for (std::int64_t n : {1, 8, 1025}) compare(in_order(n));
@@ -213,7 +210,7 @@ TEST_CASE("arange: both halves, every dtype") {
         args.step = is_floating(dtype) ? 0.1 : 2;
         args.last = 100;
         args.mirror = mirror;
-        compare_twins<ArangeKernel>(dtype_name(dtype), args);
+        compare_devices<ArangeKernel>(dtype_name(dtype), args);
       }
     }
   }
@@ -242,11 +239,11 @@ TEST_CASE("linear index: indices of both dtypes, broadcast and strided") {
   args.bad_index = throw_bad_index;
   args.extents = {5};
   args.indices[0] = rows;
-  compare_twins<LinearIndexKernel>("one", args);
+  compare_devices<LinearIndexKernel>("one", args);
   args.extents = {5, 7, 3};
   args.indices[1] = columns;
   args.indices[2] = planes;
-  compare_twins<LinearIndexKernel>("three", args);
+  compare_devices<LinearIndexKernel>("three", args);
 }
 
 std::string fault_of(const LinearIndexKernel::Args& args) {

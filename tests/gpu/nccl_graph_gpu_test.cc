@@ -96,7 +96,7 @@ void check_left_out(int replays) {
   CHECK_THAT(text_of(errors[0]),
              Catch::Contains("all_reduce #2 (layers.1) of group \"g\" or another collective of the "
                              "same CUDA graph does not end: the replay timed out after 3 s"));
-  CHECK_THAT(again, Catch::Contains("was given up: rank 0 failed: "));
+  CHECK_THAT(again, Catch::Contains("was aborted: rank 0 failed: "));
   CHECK(errors[1] == nullptr);
 }
 

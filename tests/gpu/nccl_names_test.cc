@@ -8,7 +8,7 @@
 
 #include "tessera/distributed/nccl/nccl_check.h"
 #include "tessera/distributed/nccl/nccl_communicator.h"
-#include "tessera/distributed/nccl/nccl_meaning.h"
+#include "tessera/distributed/nccl/nccl_routes.h"
 
 namespace tessera::distributed {
 namespace {

@@ -3,15 +3,13 @@
 
 #include <deque>
 
-#include "tessera/tensor/kernels/adam.h"
-#include "tessera/tensor/kernels/lion.h"
-#include "tessera/tensor/kernels/sgd.h"
-#include "tessera/tests/gpu/twin.h"
+#include "tessera/tensor/kernels/optimizers.h"
+#include "tessera/tests/gpu/comparison.h"
 
 namespace tessera {
 namespace {
 
-using testing::compare_twins;
+using testing::compare_devices;
 using testing::HostTensor;
 
 struct Dtypes {
@@ -75,7 +73,7 @@ TEST_CASE("adam on the GPU: the bits of the CPU, for all dtypes and lengths") {
     args.segments[3].coupled_decay = 0.1;
     args.segments[4].gradient_sign = -1;
     args.segments[5].beta1 = 0.5;
-    compare_twins<AdamKernel>(text(d), args);
+    compare_devices<AdamKernel>(text(d), args);
   }
 }
 
@@ -87,7 +85,7 @@ TEST_CASE("adam on the GPU: amsgrad") {
       args.segments.push_back(adam_segment(tensors, d, n));
       args.segments.back().max_exp_avg_sq = tensors.make(d.state, n, 0, 1);
     }
-    compare_twins<AdamKernel>(text(d), args);
+    compare_devices<AdamKernel>(text(d), args);
   }
 }
 
@@ -100,7 +98,7 @@ TEST_CASE("adam on the GPU: a copy of the parameter in any floating dtype") {
         args.segments.push_back(adam_segment(tensors, d, 1027));
         args.segments.back().copy = tensors.make(copy, 1027, 0, 1, first);
       }
-      compare_twins<AdamKernel>(text(d) + ", copy " + dtype_name(copy), args);
+      compare_devices<AdamKernel>(text(d) + ", copy " + dtype_name(copy), args);
     }
   }
 }
@@ -119,8 +117,8 @@ TEST_CASE("optimizers on the GPU: more segments than one launch takes, dtypes mi
     s.lr = 0.1;
     lion.segments.push_back(s);
   }
-  compare_twins<AdamKernel>("700 segments", adam);
-  compare_twins<LionKernel>("700 segments", lion);
+  compare_devices<AdamKernel>("700 segments", adam);
+  compare_devices<LionKernel>("700 segments", lion);
 }
 
 SgdKernel::Segment sgd_segment(Tensors& tensors, const Dtypes& d, std::int64_t n, int variant) {
@@ -147,7 +145,7 @@ TEST_CASE("sgd on the GPU: the bits of the CPU") {
       for (std::int64_t n : {0, 1, 33, 255, 4103})
         args.segments.push_back(sgd_segment(tensors, d, n, variant));
     }
-    compare_twins<SgdKernel>(text(d), args);
+    compare_devices<SgdKernel>(text(d), args);
   }
 }
 
@@ -168,7 +166,7 @@ TEST_CASE("lion on the GPU: the bits of the CPU") {
       s.gradient_sign = n == 3 ? -1 : 1;
       args.segments.push_back(s);
     }
-    compare_twins<LionKernel>(text(d), args);
+    compare_devices<LionKernel>(text(d), args);
   }
 }
 

@@ -1,14 +1,14 @@
 // The CUDA kernels of pooling against the CPU's.
 
 #include "tessera/tensor/kernels/pool.h"
-#include "tessera/tests/gpu/twin.h"
+#include "tessera/tests/gpu/comparison.h"
 
 namespace tessera {
 namespace {
 
-using testing::compare_twins;
+using testing::compare_devices;
 using testing::HostTensor;
-using testing::TwinTolerance;
+using testing::Tolerance;
 
 constexpr DType kDtypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF64};
 
@@ -85,13 +85,13 @@ TEST_CASE("max_pool on the GPU: values, and which elements they are") {
         const HostTensor x = operand(dtype, g.h.in, g.w.in, layout),
                          y = result(dtype, g.h.out, g.w.out),
                          indices = result(DType::kI64, g.h.out, g.w.out);
-        compare_twins<MaxPoolKernel>(text(windows, dtype, layout),
-                                     {.x = x, .y = y, .indices = indices, .g = g});
+        compare_devices<MaxPoolKernel>(text(windows, dtype, layout),
+                                       {.x = x, .y = y, .indices = indices, .g = g});
         // The CPU's run has written the indices.
         const HostTensor dy = slopes(dtype, g.h.out, g.w.out, layout),
                          dx = result(dtype, g.h.in, g.w.in);
-        compare_twins<MaxPoolBackwardKernel>(text(windows, dtype, layout),
-                                             {.dy = dy, .indices = indices, .dx = dx, .g = g});
+        compare_devices<MaxPoolBackwardKernel>(text(windows, dtype, layout),
+                                               {.dy = dy, .indices = indices, .dx = dx, .g = g});
       }
     }
   }
@@ -101,20 +101,20 @@ TEST_CASE("avg_pool on the GPU, with the padding counted and without") {
   for (const Named& windows : kWindows) {
     for (DType dtype : kDtypes) {
       // A warp sums a large window in another order.
-      const TwinTolerance tolerance = dtype == DType::kF64   ? TwinTolerance{1e-14, 1e-14}
-                                      : dtype == DType::kF32 ? TwinTolerance{1e-6, 1e-6}
-                                                             : TwinTolerance{0.01, 1e-4};
+      const Tolerance tolerance = dtype == DType::kF64   ? Tolerance{1e-14, 1e-14}
+                                  : dtype == DType::kF32 ? Tolerance{1e-6, 1e-6}
+                                                         : Tolerance{0.01, 1e-4};
       for (int layout = 0; layout < 2; ++layout) {
         PoolGeometry g = geometry_of(windows, dtype);
         g.count_include_pad = layout == 0;
         const HostTensor x = slopes(dtype, g.h.in, g.w.in, layout),
                          y = result(dtype, g.h.out, g.w.out);
-        compare_twins<AvgPoolKernel>(text(windows, dtype, layout), {.x = x, .y = y, .g = g},
-                                     tolerance);
+        compare_devices<AvgPoolKernel>(text(windows, dtype, layout), {.x = x, .y = y, .g = g},
+                                       tolerance);
         const HostTensor dy = slopes(dtype, g.h.out, g.w.out, layout),
                          dx = result(dtype, g.h.in, g.w.in);
-        compare_twins<AvgPoolBackwardKernel>(text(windows, dtype, layout),
-                                             {.dy = dy, .dx = dx, .g = g});
+        compare_devices<AvgPoolBackwardKernel>(text(windows, dtype, layout),
+                                               {.dy = dy, .dx = dx, .g = g});
       }
     }
   }
@@ -125,10 +125,10 @@ TEST_CASE("pooling on the GPU: no planes") {
   g.planes = 0;
   const HostTensor x(DType::kF32, {0, 3, g.h.in, g.w.in}), y(DType::kF32, {0, 3, g.h.out, g.w.out}),
       indices(DType::kI64, {0, 3, g.h.out, g.w.out});
-  compare_twins<MaxPoolKernel>("none", {.x = x, .y = y, .indices = indices, .g = g});
-  compare_twins<AvgPoolKernel>("none", {.x = x, .y = y, .g = g});
-  compare_twins<MaxPoolBackwardKernel>("none", {.dy = y, .indices = indices, .dx = x, .g = g});
-  compare_twins<AvgPoolBackwardKernel>("none", {.dy = y, .dx = x, .g = g});
+  compare_devices<MaxPoolKernel>("none", {.x = x, .y = y, .indices = indices, .g = g});
+  compare_devices<AvgPoolKernel>("none", {.x = x, .y = y, .g = g});
+  compare_devices<MaxPoolBackwardKernel>("none", {.dy = y, .indices = indices, .dx = x, .g = g});
+  compare_devices<AvgPoolBackwardKernel>("none", {.dy = y, .dx = x, .g = g});
 }
 
 }  // namespace tessera

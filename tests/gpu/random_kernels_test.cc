@@ -2,15 +2,14 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "tessera/tensor/kernels/dropout.h"
 #include "tessera/tensor/kernels/math/random_math.h"
-#include "tessera/tensor/kernels/random_fill.h"
-#include "tessera/tests/gpu/twin.h"
+#include "tessera/tensor/kernels/random.h"
+#include "tessera/tests/gpu/comparison.h"
 
 namespace tessera {
 namespace {
 
-using testing::compare_twins;
+using testing::compare_devices;
 using testing::HostTensor;
 
 constexpr DType kFloating[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16};
@@ -59,7 +58,7 @@ void compare_fill(DType dtype, const Place& place, RandomFillKernel::Args args) 
   args.key = kKey;
   args.first_position = place.first_position;
   args.position_strides = place.position_strides;
-  compare_twins<RandomFillKernel>(
+  compare_devices<RandomFillKernel>(
       say(dtype, place) + ", distribution " + std::to_string(static_cast<int>(args.distribution)),
       args);
 }
@@ -114,9 +113,9 @@ TEST_CASE("dropout: the same elements stay") {
         args.position_strides = place.position_strides;
         args.p = p;
         args.scale = p < 1 ? 1 / (1 - p) : 0;
-        compare_twins<DropoutKernel>(say(dtype, place) + ", p " + std::to_string(p), args);
+        compare_devices<DropoutKernel>(say(dtype, place) + ", p " + std::to_string(p), args);
         args.y = x;
-        compare_twins<DropoutKernel>("in place, " + say(dtype, place), args);
+        compare_devices<DropoutKernel>("in place, " + say(dtype, place), args);
       }
     }
   }
@@ -132,7 +131,7 @@ TEST_CASE("dropout: a number equal to p stays") {
     args.key = kKey;
     args.position_strides = {1};
     args.p = p;
-    compare_twins<DropoutKernel>("p is drawn", args);
+    compare_devices<DropoutKernel>("p is drawn", args);
   }
 }
 

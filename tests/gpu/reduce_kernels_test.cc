@@ -55,10 +55,10 @@ void compare(ReduceOp op, DType dtype, const Layout& layout) {
   args.parameter = op == ReduceOp::kNormP ? 3 : 1;
   if (op == ReduceOp::kLogSumExp || op == ReduceOp::kVar || op == ReduceOp::kStddev)
     args.shift = shift;
-  compare_twins<ReduceKernel>(std::string(dtype_name(dtype)) + ", operation " +
-                                  std::to_string(static_cast<int>(op)) + ", " + layout.name + " " +
-                                  layout.shape.str(),
-                              args, is_exact(op, dtype) ? TwinTolerance{} : close_in(dtype));
+  compare_devices<ReduceKernel>(std::string(dtype_name(dtype)) + ", operation " +
+                                    std::to_string(static_cast<int>(op)) + ", " + layout.name +
+                                    " " + layout.shape.str(),
+                                args, is_exact(op, dtype) ? Tolerance{} : close_in(dtype));
 }
 
 void compare_sums(const Layout& layout) {
@@ -163,7 +163,7 @@ TEST_CASE("a NaN wins over numbers on a GPU, and infinities are met") {
     args.kept_dims = 1;
     args.op = op;
     if (op == ReduceOp::kLogSumExp) args.shift = shift;
-    compare_twins<ReduceKernel>("special", args);
+    compare_devices<ReduceKernel>("special", args);
   }
 }
 

@@ -32,8 +32,8 @@ struct Case {
 };
 
 // The result of a norm is about 1; its statistics may cancel a large mean.
-TwinTolerance tolerance_of(const Case& c) {
-  TwinTolerance t = close_in(c.dtype);
+Tolerance tolerance_of(const Case& c) {
+  Tolerance t = close_in(c.dtype);
   t.atol += 2 * t.rtol;
   return t;
 }
@@ -55,7 +55,7 @@ void compare_forward(const Case& c) {
   args.eps = 1e-5;
   if (c.residual) args.residual = residual;
   if (c.residual) args.sum = sum;
-  compare_twins<RowNormKernel>(c.name(), args, tolerance_of(c));
+  compare_devices<RowNormKernel>(c.name(), args, tolerance_of(c));
 }
 
 void compare_backward(const Case& c, bool needs_x = true, bool needs_weight = true) {
@@ -73,11 +73,11 @@ void compare_backward(const Case& c, bool needs_x = true, bool needs_weight = tr
   if (needs_weight) args.dweight = dweight;
   if (c.centered) args.dbias = dbias;
   args.shape = c.shape;
-  TwinTolerance tolerance = tolerance_of(c);
+  Tolerance tolerance = tolerance_of(c);
   const double terms = static_cast<double>(c.shape.samples * c.shape.spatial);
   // dweight and dbias are sums in f32 or f64, for every dtype of x.
   tolerance.atol += (c.dtype == DType::kF64 ? 1e-14 : 1e-6) * std::sqrt(terms + 1);
-  compare_twins<RowNormBackwardKernel>(c.name(), args, tolerance);
+  compare_devices<RowNormBackwardKernel>(c.name(), args, tolerance);
 }
 
 void compare_both(const Case& c) {

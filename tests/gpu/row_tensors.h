@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "tessera/tests/gpu/twin.h"
+#include "tessera/tests/gpu/comparison.h"
 
 namespace tessera::testing {
 
 // The tolerance for sums in an order other than the CPU's: a few ulp of the stored dtype.
-inline TwinTolerance close_in(DType dtype) {
+inline Tolerance close_in(DType dtype) {
   switch (dtype) {
     case DType::kF64:
       return {.rtol = 1e-13, .atol = 1e-14};

@@ -20,8 +20,8 @@ void compare_softmax(DType dtype, std::int64_t rows, std::int64_t n, RowLayout l
   for (const bool log : {false, true}) {
     const HostTensor x = rows_tensor(dtype, rows, n, layout).random(-6, 6),
                      y = rows_tensor(dtype, rows, n, layout);
-    compare_twins<SoftmaxKernel>(row_case(dtype, rows, n, layout), softmax_args(x, y, log),
-                                 close_in(dtype));
+    compare_devices<SoftmaxKernel>(row_case(dtype, rows, n, layout), softmax_args(x, y, log),
+                                   close_in(dtype));
   }
 }
 
@@ -35,9 +35,9 @@ void compare_backward(DType dtype, std::int64_t rows, std::int64_t n, RowLayout 
     args.y = y;
     args.dx = dx;
     args.log = log;
-    TwinTolerance tolerance = close_in(dtype);
+    Tolerance tolerance = close_in(dtype);
     tolerance.atol += tolerance.rtol;  // a difference of numbers around 1
-    compare_twins<SoftmaxBackwardKernel>(row_case(dtype, rows, n, layout), args, tolerance);
+    compare_devices<SoftmaxBackwardKernel>(row_case(dtype, rows, n, layout), args, tolerance);
   }
 }
 
@@ -79,16 +79,16 @@ TEST_CASE("softmax of infinities and NaN: what a GPU gives the CPU gives") {
     };
     const HostTensor x = HostTensor(dtype, {5, 40}).filled(value), y(dtype, {5, 40});
     for (const bool log : {false, true})
-      compare_twins<SoftmaxKernel>("special", softmax_args(x, y, log), close_in(dtype));
+      compare_devices<SoftmaxKernel>("special", softmax_args(x, y, log), close_in(dtype));
   }
 }
 
 TEST_CASE("softmax over a middle dim, in place, and of nothing") {
   const HostTensor x = HostTensor(DType::kF32, {3, 5, 70}, {350, 1, 5}).random();
-  compare_twins<SoftmaxKernel>("in place", softmax_args(x, x, false), close_in(DType::kF32));
+  compare_devices<SoftmaxKernel>("in place", softmax_args(x, x, false), close_in(DType::kF32));
   for (const Shape& shape : {Shape{0, 4}, Shape{4, 0}}) {
     const HostTensor none(DType::kF32, shape);
-    compare_twins<SoftmaxKernel>("nothing", softmax_args(none, none, false));
+    compare_devices<SoftmaxKernel>("nothing", softmax_args(none, none, false));
   }
 }
 

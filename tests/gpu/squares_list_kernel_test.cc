@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/tensor/kernels/squares_list.h"
+#include "tessera/tensor/kernels/reduce.h"
 #include "tessera/tests/gpu/row_tensors.h"
 
 namespace tessera::testing {
@@ -28,7 +28,7 @@ void compare_list(const std::string& what, const std::vector<Part>& parts) {
   }
   const HostTensor y(DType::kF64, Shape{});
   args.y = y;
-  compare_twins<SquaresListKernel>(what, args);
+  compare_devices<SquaresListKernel>(what, args);
 }
 
 }  // namespace
@@ -75,9 +75,9 @@ TEST_CASE("squares of a list that holds a NaN or an infinity") {
   SquaresListKernel::Args args;
   args.y = y;
   args.tensors = {infinite};
-  compare_twins<SquaresListKernel>("infinite", args);
+  compare_devices<SquaresListKernel>("infinite", args);
   args.tensors = {infinite, nan};
-  compare_twins<SquaresListKernel>("NaN", args);
+  compare_devices<SquaresListKernel>("NaN", args);
 }
 
 }  // namespace tessera::testing

@@ -2,16 +2,20 @@
 
 #include "tessera/models/generate.h"
 
-#include <catch2/catch.hpp>
 #include <cstdint>
 #include <stdexcept>
 #include <vector>
 
+#include <catch2/catch.hpp>
+
 #include "tessera/autograd/grad_mode.h"
 #include "tessera/models/eval_scope.h"
+#include "tessera/models/nets/gpt.h"
+#include "tessera/models/nets/llama.h"
+#include "tessera/models/nets/mixture_of_experts.h"
+#include "tessera/models/nets/transformer.h"
 #include "tessera/nn/init.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tests/models/slow_generate.h"
 #include "tessera/tests/models/tiny_decoder.h"
 
 namespace tessera::models {
@@ -158,6 +162,48 @@ TEST_CASE("a cache counts positions and forgets them") {
   cache.clear();
   CHECK(cache.length() == 0);
   CHECK_FALSE(cache.layer(1).keys().defined());
+}
+
+}  // namespace
+
+namespace {
+
+// Text from every language model of Tessera: the cache changes no token.
+
+// Dropout is active in training mode, so the test fails if evaluation mode is missing. The text
+// slides over 9 positions.
+template <class Model>
+void check_text(typename Model::Options options) {
+  options.vocab_size = 11;
+  options.max_seq_len = 9;
+  options.dropout_p = 0.3;
+  options.dtype = DType::kF64;
+  Model plain(options);
+  nn::initialize(plain, {.seed = 3});
+  const LanguageModel model = language_model(plain);
+  const std::vector<std::int32_t> prompt = {3, 1, 4, 1};
+  const SamplingOptions sampling{.max_tokens = 25, .temperature = 0.3, .seed = 2};
+  const std::vector<std::int32_t> text = generate(model, prompt, sampling);
+  CHECK(plain.is_training());
+  plain.eval();
+  CHECK(text == testing::slow_generate(model, prompt, sampling));
+}
+
+TEST_CASE("the cache changes no token of any model") {
+  SECTION("transformer") { check_text<Transformer>({.n_layers = 3, .dim = 12, .n_heads = 3}); }
+  SECTION("gpt") { check_text<Gpt>({.n_layers = 3, .dim = 12, .n_heads = 3}); }
+  SECTION("llama") {
+    check_text<Llama>({.n_layers = 3, .dim = 12, .n_heads = 6, .n_kv_heads = 3, .ffn_dim = 17});
+  }
+  SECTION("mixture of experts") {
+    check_text<MixtureOfExperts>({.n_layers = 2,
+                                  .dim = 12,
+                                  .n_heads = 6,
+                                  .n_kv_heads = 3,
+                                  .ffn_dim = 7,
+                                  .n_experts = 5,
+                                  .capacity_factor = 0});
+  }
 }
 
 }  // namespace

@@ -93,21 +93,21 @@ void share(RankTest& t, MixtureFeedForward& model) {
 // A batch split over ranks, and the same batch on one rank.
 struct Halves {
   Halves(RankTest& t, double capacity_factor, const DeviceMesh& mesh)
-      : options(options_of(capacity_factor)), model(options), twin(options) {
+      : options(options_of(capacity_factor)), model(options), reference(options) {
     share(t, model);
     if (mesh.defined())
       model.split_experts({.mesh = distributed::make_mesh(mesh["expert"]), .axis = "expert"});
     start(model);
-    start(twin);
+    start(reference);
   }
   MixtureFeedForwardOptions options;
-  MixtureFeedForward model, twin;
+  MixtureFeedForward model, reference;
 };
 
 void check_values(RankTest& t, Halves& halves, std::int64_t rows, bool even) {
   const Tensor x = draw(rows, "x");
   const Split mine = split_of(t, rows, even);
-  const PlainMixture plain = plain_mixture(halves.twin, halves.options, x);
+  const PlainMixture plain = plain_mixture(halves.reference, halves.options, x);
   const MixtureFeedForwardResult result = halves.model(Variable(rows_of(x, mine)));
   t.check_close(result.output.tensor(), rows_of(tensor_of(plain), mine), kTight, "output");
   const double wanted =
@@ -158,14 +158,14 @@ void check_gradients(RankTest& t, Halves& halves, const DeviceMesh& mesh) {
   const Tensor x = draw(13, "x"), weights = draw(13, "weights");
   const Split mine = split_of(t, 13, false);
   const Variable whole_x(clone(x), true), my_x(rows_of(x, mine), true);
-  const auto whole = halves.twin(whole_x);
+  const auto whole = halves.reference(whole_x);
   backward(sum(whole.output * Variable(weights)) + whole.auxiliary_loss);
   const auto part = halves.model(my_x);
   const Variable terms = sum(part.output * Variable(rows_of(weights, mine)));
   backward(terms * static_cast<double>(t.size()) + part.auxiliary_loss);
   t.check_close(div(my_x.grad(), t.size()), rows_of(whole_x.grad(), mine), kTight, "x");
   const auto parameters = halves.model.named_parameters();
-  const auto twins = halves.twin.named_parameters();
+  const auto references = halves.reference.named_parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const nn::Parameter& parameter = parameters[i].parameter;
     if (parameter.shape().numel() == 0) continue;
@@ -177,7 +177,8 @@ void check_gradients(RankTest& t, Halves& halves, const DeviceMesh& mesh) {
     } else {
       all->all_reduce(grad, "data", nn::MeshReduce::kSum);
     }
-    t.check_close(grad, part_of(twins[i].parameter.grad(), parameter), kTight, parameters[i].name);
+    t.check_close(grad, part_of(references[i].parameter.grad(), parameter), kTight,
+                  parameters[i].name);
   }
 }
 
@@ -201,13 +202,14 @@ TESSERA_RANK_TEST_WITH("gradients of experts on other ranks are those of the who
 TESSERA_RANK_TEST_WITH("parameters have one name and value wherever they are", "[models]",
                        {.worlds = {1, 3, 6}}) {
   Halves halves(t, 0, expert_mesh(t, t.size()));
-  const auto parameters = halves.model.named_parameters(), twins = halves.twin.named_parameters();
+  const auto parameters = halves.model.named_parameters(),
+             references = halves.reference.named_parameters();
   std::int64_t elements = 0, whole = 0;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const nn::Parameter& mine = parameters[i].parameter;
-    t.check(parameters[i].name == twins[i].name, "{} against {}", parameters[i].name,
-            twins[i].name);
-    const Tensor& value = twins[i].parameter.local().tensor();
+    t.check(parameters[i].name == references[i].name, "{} against {}", parameters[i].name,
+            references[i].name);
+    const Tensor& value = references[i].parameter.local().tensor();
     t.check_equal(mine.local().tensor(), part_of(value, mine), parameters[i].name);
     if (parameters[i].name == "router.weight") continue;
     elements += mine.shape().numel();
@@ -222,21 +224,21 @@ TESSERA_RANK_TEST_WITH("parameters have one name and value wherever they are", "
 TESSERA_RANK_TEST_WITH("the norm of all gradients counts every expert once", "[models]",
                        {.worlds = {2, 3, 6}}) {
   Halves halves(t, 0, expert_mesh(t, t.size()));
-  for (MixtureFeedForward* model : {&halves.model, &halves.twin}) {
+  for (MixtureFeedForward* model : {&halves.model, &halves.reference}) {
     for (nn::Parameter parameter : model->parameters())
       if (parameter.shape().numel() > 0) parameter.set_grad(clone(parameter.local().tensor()));
   }
-  t.check_close(nn::grad_norm(halves.model.parameters()), nn::grad_norm(halves.twin.parameters()),
-                kTight, "norm");
+  t.check_close(nn::grad_norm(halves.model.parameters()),
+                nn::grad_norm(halves.reference.parameters()), kTight, "norm");
 }
 
 TESSERA_RANK_TEST_WITH("meshes of several axes, experts that are sharded or split: refused",
                        "[models]", {.worlds = {2}}) {
   const DeviceMesh mesh = expert_mesh(t, 2);
   MixtureOfExperts model(mixture_of_experts_preset("tiny").options);
-  t.check_throws<InvalidArgument>("the mesh has the axes copy, expert; say which is meant",
+  t.check_throws<InvalidArgument>("the mesh has the axes copy, expert; name one of them",
                                   [&] { model.share_batch(distributed::make_mesh(mesh)); });
-  t.check_throws<InvalidArgument>("the mesh has the axes copy, expert; say which is meant",
+  t.check_throws<InvalidArgument>("the mesh has the axes copy, expert; name one of them",
                                   [&] { model.split_experts(distributed::make_mesh(mesh)); });
   fsdp::fully_shard(model, {.mesh = t.world().mesh()});
   t.check_throws<StateError>("is sharded (group",

@@ -101,31 +101,31 @@ class SideBySide {
  public:
   // `data`: one axis of ranks that share the batch.
   SideBySide(RankTest& t, const DeviceMesh& data)
-      : model(options_of()), t_(t), data_(data), twin_(options_of()) {}
+      : model(options_of()), t_(t), data_(data), reference_(options_of()) {}
 
   MixtureOfExperts model;
 
   void train(const std::function<void()>& after_backward = [] {}) {
     nn::initialize(model, {.seed = kSeed});
-    nn::initialize(twin_, {.seed = kSeed});
+    nn::initialize(reference_, {.seed = kSeed});
     compare("at the start", false);
     const nn::optim::SgdOptions sgd{.lr = 0.3, .momentum = 0.9};
-    nn::optim::SGD model_sgd(model.parameters(), sgd), twin_sgd(twin_.parameters(), sgd);
+    nn::optim::SGD model_sgd(model.parameters(), sgd), reference_sgd(reference_.parameters(), sgd);
     for (int step = 1; step <= (has_threads() ? 4 : 2); ++step) {
       run_backward(step);
       after_backward();
       compare(fmt::format("step {}", step), true);
-      t_.check_close(nn::grad_norm(model.parameters()), nn::grad_norm(twin_.parameters()), kTight,
-                     "norm");
+      t_.check_close(nn::grad_norm(model.parameters()), nn::grad_norm(reference_.parameters()),
+                     kTight, "norm");
       model_sgd.step();
-      twin_sgd.step();
+      reference_sgd.step();
       model_sgd.zero_grad();
-      twin_sgd.zero_grad();
+      reference_sgd.zero_grad();
     }
     compare("at the end", false);
     const fsdp::FullStateOptions whole{.rank0_only = false, .mesh = t_.world().mesh()};
-    compare(fsdp::full_state_dict(model, whole), nn::state_dict(twin_));
-    compare(fsdp::full_optimizer_state(model_sgd, whole), twin_sgd.state_dict());
+    compare(fsdp::full_state_dict(model, whole), nn::state_dict(reference_));
+    compare(fsdp::full_optimizer_state(model_sgd, whole), reference_sgd.state_dict());
   }
 
  private:
@@ -138,7 +138,7 @@ class SideBySide {
     Losses whole, part;
     {
       const random::StepScope scope({.seed = kSeed, .step = number});
-      whole = losses_of(twin_, batch, 0, kBatch);
+      whole = losses_of(reference_, batch, 0, kBatch);
       backward(whole.sum * (1.0 / (kBatch * kLength)) + whole.auxiliary);
     }
     {
@@ -154,10 +154,11 @@ class SideBySide {
   }
 
   void compare(const std::string& when, bool gradients) {
-    const auto mine = model.named_parameters(), twins = twin_.named_parameters();
+    const auto mine = model.named_parameters(), references = reference_.named_parameters();
     for (std::size_t i = 0; i < mine.size(); ++i) {
-      const nn::Parameter &a = mine[i].parameter, &b = twins[i].parameter;
-      t_.check(mine[i].name == twins[i].name, "{} against {}", mine[i].name, twins[i].name);
+      const nn::Parameter &a = mine[i].parameter, &b = references[i].parameter;
+      t_.check(mine[i].name == references[i].name, "{} against {}", mine[i].name,
+               references[i].name);
       if (a.local().numel() == 0) continue;
       const std::string what = when + ", " + mine[i].name;
       compare_boxes(a.local().tensor(), a.spec(), b.local().tensor(), what);
@@ -188,7 +189,7 @@ class SideBySide {
 
   RankTest& t_;
   DeviceMesh data_;
-  MixtureOfExperts twin_;
+  MixtureOfExperts reference_;
 };
 
 // Trains with the options of a run over `mesh`, which has one axis or two.

@@ -9,7 +9,7 @@
 #include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops/ops.h"
-#include "tessera/tests/models/parallel_twin.h"
+#include "tessera/tests/models/parallel_reference.h"
 #include "tessera/tests/models/token_model_checks.h"
 #include "tessera/tests/support/fsdp/sharding_modes.h"
 
@@ -160,12 +160,12 @@ void train_every_way(RankTest& t, Subject (*make)()) {
                recompute_mode_names()[static_cast<std::size_t>(way.recompute)]);
     const auto strategy =
         way.shard == ShardMode::kHybrid ? ShardingStrategy::kHybridFull : ShardingStrategy::kFull;
-    testing::train_parallel_twin(t, make,
-                                 {.mesh = testing::mesh_of(strategy, t.world()),
-                                  .shard = way.shard,
-                                  .precision = precision_named("f64"),
-                                  .recompute = way.recompute},
-                                 {.ranks = t.size(), .index = t.rank()});
+    testing::train_parallel_reference(t, make,
+                                      {.mesh = testing::mesh_of(strategy, t.world()),
+                                       .shard = way.shard,
+                                       .precision = precision_named("f64"),
+                                       .recompute = way.recompute},
+                                      {.ranks = t.size(), .index = t.rank()});
   }
 }
 
@@ -175,13 +175,13 @@ void train_with_tensor_ranks(RankTest& t, Subject (*make)()) {
                                      t.world().device());
   for (const ShardMode shard : {ShardMode::kFull, ShardMode::kGrad, ShardMode::kReplicate}) {
     const RankTest::NamedCase named(t, shard_mode_names()[static_cast<std::size_t>(shard)]);
-    testing::train_parallel_twin(t, make,
-                                 {.mesh = mesh["data"],
-                                  .shard = shard,
-                                  .precision = precision_named("f64"),
-                                  .recompute = RecomputeMode::kSelective,
-                                  .tensor_mesh = mesh["tensor"]},
-                                 {.ranks = t.size() / 2, .index = t.rank() / 2});
+    testing::train_parallel_reference(t, make,
+                                      {.mesh = mesh["data"],
+                                       .shard = shard,
+                                       .precision = precision_named("f64"),
+                                       .recompute = RecomputeMode::kSelective,
+                                       .tensor_mesh = mesh["tensor"]},
+                                      {.ranks = t.size() / 2, .index = t.rank() / 2});
   }
 }
 

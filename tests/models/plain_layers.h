@@ -1,15 +1,20 @@
-// The layers of token models in plain loops over doubles, in evaluation mode: the building blocks
-// of reference models.
 #pragma once
+
+/// The layers of token models in plain loops over doubles, in evaluation mode: the building blocks
+/// of reference models; and one such model, the small Transformer of models/nets/transformer.h.
 
 #include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "tessera/models/nets/transformer.h"
 #include "tessera/nn/module.h"
 
 namespace tessera::testing {
+
+// The layers of token models in plain loops over doubles, in evaluation mode: the building blocks
+// of reference models.
 
 using Row = std::vector<double>;
 using Rows = std::vector<Row>;  // [length, features] of one sample
@@ -53,5 +58,12 @@ class PlainLayers {
   nn::Module& model_;
   std::set<std::string> names_;
 };
+
+// The small Transformer of models/nets/transformer.h in plain loops over doubles, in evaluation
+// mode.
+
+/// The logits, row-major, of tokens [batch, length], with the model's parameters, which are f64.
+std::vector<double> plain_transformer(models::Transformer& model,
+                                      const std::vector<std::int64_t>& tokens, std::size_t length);
 
 }  // namespace tessera::testing

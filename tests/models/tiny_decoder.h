@@ -1,17 +1,20 @@
-// A minimal language model: two layers of attention with rotary positions.
 #pragma once
+
+// A minimal language model: two layers of attention with rotary positions.
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "tessera/autograd/ops/ops.h"
+#include "tessera/models/generate.h"
 #include "tessera/models/nets/language_model.h"
 #include "tessera/nn/layer.h"
+#include "tessera/nn/layers/container.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/embedding.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/layers/module_list.h"
 #include "tessera/nn/layers/transformer/attention.h"
 
 namespace tessera::testing {
@@ -71,5 +74,22 @@ class TinyDecoder final : public nn::Layer<TinyDecoder> {
   nn::ModuleList blocks_;
   nn::Linear head_;
 };
+
+// Generation without a cache: the whole visible text is computed again for every token.
+inline std::vector<std::int32_t> slow_generate(const models::LanguageModel& model,
+                                               const std::vector<std::int32_t>& prompt,
+                                               const models::SamplingOptions& options) {
+  std::vector<std::int64_t> seen(prompt.begin(), prompt.end());
+  std::vector<std::int32_t> out;
+  for (std::int64_t draw = 0; draw < options.max_tokens; ++draw) {
+    if (static_cast<std::int64_t>(seen.size()) > model.max_length)
+      seen.erase(seen.begin(), seen.end() - (model.max_length + 1) / 2);
+    const auto length = static_cast<std::int64_t>(seen.size());
+    const Tensor logits = model.forward(Tensor::from_vector(seen, {1, length}), {}).logits.tensor();
+    out.push_back(sample_token(logits.select(0, 0).select(0, length - 1), options, draw));
+    seen.push_back(out.back());
+  }
+  return out;
+}
 
 }  // namespace tessera::testing

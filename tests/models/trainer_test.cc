@@ -10,7 +10,6 @@
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/models/nets/mlp_stack.h"
 #include "tessera/models/parallelize/parallelize.h"
-#include "tessera/models/training/image_batch.h"
 #include "tessera/models/training/image_task.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/sgd.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tessera/models/training/batch_order.h"
-#include "tessera/models/training/image_batch.h"
+#include "tessera/models/training/image_task.h"
 #include "tessera/models/training/metrics.h"
 #include "tessera/tensor/error.h"
 

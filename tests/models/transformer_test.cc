@@ -13,7 +13,7 @@
 #include "tessera/nn/init.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/random_scope.h"
-#include "tessera/tests/models/plain_transformer.h"
+#include "tessera/tests/models/plain_layers.h"
 #include "tessera/tests/models/token_model_checks.h"
 #include "tessera/tests/support/close.h"
 #include "tessera/tests/support/parameter_grad_check.h"

@@ -92,7 +92,7 @@ TEST_CASE("reinitialize draws parameters and buffers again; the same seed gives 
   CHECK(model.a_.count_.tensor().item<std::int64_t>() == 0);
 }
 
-TEST_CASE("copy_state copies buffers of every dtype to a twin that has none yet") {
+TEST_CASE("copy_state copies buffers of every dtype to a reference that has none yet") {
   Outer from, to;
   nn::initialize(from, {.seed = 2});
   fill_(from.b_.count_.tensor(), 41);
@@ -103,7 +103,7 @@ TEST_CASE("copy_state copies buffers of every dtype to a twin that has none yet"
   CHECK(to.b_.count_.tensor().item<std::int64_t>() == 41);
 }
 
-TEST_CASE("copy_state writes where the twin is") {
+TEST_CASE("copy_state writes where the reference is") {
   Outer from, planned;
   nn::initialize(from);
   nn::initialize(planned, {.device = kNull});
@@ -117,9 +117,9 @@ TEST_CASE("copy_state tells all differences, of parameters and buffers, at once"
   Counted from(3), to(4);
   nn::Linear other({.in = 2, .out = 2});
   CHECK(thrown<InvalidArgument>([&] { nn::copy_state(from, to); }) ==
-        "[nn.copy_state] Counted and Counted are not twins: \"noise\" [3] against [4]");
+        "[nn.copy_state] Counted and Counted are not alike: \"noise\" [3] against [4]");
   CHECK(thrown<InvalidArgument>([&] { nn::copy_state(from, other); }) ==
-        "[nn.copy_state] Counted and Linear are not twins: \"linear.bias\" only in the source; "
+        "[nn.copy_state] Counted and Linear are not alike: \"linear.bias\" only in the source; "
         "\"linear.weight\" only in the source; \"bias\" only in the target; \"weight\" only in the "
         "target; \"count\" only in the source; \"noise\" only in the source");
 }

@@ -171,7 +171,7 @@ TESSERA_RANK_TEST("replicas that nothing shards agree through the scaler's mesh"
   t.check(!scaler.step(optimizer) && optimizer.updates == 0, "{} steps", optimizer.updates);
 }
 
-TESSERA_RANK_TEST("a sharded layer is scaled, clipped and stepped as its twin", "[nn]") {
+TESSERA_RANK_TEST("a sharded layer is scaled, clipped and stepped as its reference", "[nn]") {
   // 3 rows: ranks of larger worlds have none.
   nn::Linear plain({.in = 2, .out = 3}), sharded({.in = 2, .out = 3});
   nn::initialize(plain, {.seed = 1});

@@ -40,7 +40,7 @@ TEST_CASE("state dict: something tied stands once, under its first name") {
   CHECK(names(nn::state_dict(tied)) == Names{"a", "first.weight"});
 }
 
-TEST_CASE("load: a model that has never been initialised becomes its twin") {
+TEST_CASE("load: a model that has never been initialised becomes its reference") {
   Norm from, to, initialised;
   nn::initialize(from, {.seed = 5});
   fill_(from.count.tensor(), 12);

@@ -95,9 +95,9 @@ TEST_CASE("tie refuses other shapes, other dtypes and handles that would be left
   nn::Linear wide({.in = 2, .out = 3, .dtype = DType::kF64});
   CHECK(thrown<InvalidArgument>([&] { tie(block.up_.weight(), wide.weight()); }).find("f64") !=
         std::string::npos);
-  nn::Linear twin({.in = 2, .out = 3});
-  const auto held = twin.parameters();
-  CHECK(thrown<StateError>([&] { tie(block.up_.weight(), twin.weight()); }) ==
+  nn::Linear reference({.in = 2, .out = 3});
+  const auto held = reference.parameters();
+  CHECK(thrown<StateError>([&] { tie(block.up_.weight(), reference.weight()); }) ==
         "[nn.tie] 1 other handles to parameter \"weight\" exist: tie the modules' own members, "
         "before anything copies them");
   auto owner = std::make_shared<testing::FakeOwner>("g");
@@ -216,7 +216,7 @@ TEST_CASE("a type name is the class without namespaces, with its template argume
         0);
 }
 
-TEST_CASE("copy_state makes twins and lists what differs") {
+TEST_CASE("copy_state makes references and lists what differs") {
   Block from, to;
   nn::initialize(from, {.seed = 3});
   nn::copy_state(from, to);
@@ -235,7 +235,8 @@ TEST_CASE("copy_state makes twins and lists what differs") {
   b.add<nn::Linear>({.in = 3, .out = 4});
   b.add<nn::Linear>({.in = 4, .out = 1, .bias = false});
   CHECK(thrown<InvalidArgument>([&] { nn::copy_state(a, b); }) ==
-        "[nn.copy_state] Sequential and Sequential are not twins: \"0.bias\" only in the source; "
+        "[nn.copy_state] Sequential and Sequential are not alike: \"0.bias\" only in the "
+        "source; "
         "\"0.weight\" [3, 2] against [5, 2]; \"1.bias\" only in the target; \"2.weight\" only in "
         "the target");
 

@@ -120,9 +120,9 @@ TEST_CASE("state file: a file of another program") {
                     {{"tessera/z", "1 integer 1"},
                      {"tessera/last", "99 integer 2"},
                      {"tessera/first", "0 bool true"},
-                     {"tessera/twin", "1 integer 3"}});
+                     {"tessera/reference", "1 integer 3"}});
   CHECK(names(nn::load_state(path)) ==
-        std::vector<std::string>{"first", "z", "twin", "b", "a", "last"});
+        std::vector<std::string>{"first", "z", "reference", "b", "a", "last"});
 }
 
 TEST_CASE("state file: on the null device a file gives a plan") {

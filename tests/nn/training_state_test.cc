@@ -6,7 +6,7 @@
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/optim/adam.h"
-#include "tessera/nn/optim/lr_scheduler.h"
+#include "tessera/nn/optim/schedule.h"
 #include "tessera/nn/state/module_state.h"
 #include "tessera/nn/state/state_file.h"
 #include "tessera/nn/training/grad_scaler.h"

@@ -7,11 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "tessera/tests/models/data/idx_writer.h"
+#include "tessera/tests/models/data/test_data.h"
 #include "tessera/tests/program/run_program.h"
-#include "tessera/tests/program/tiny_text.h"
-#include "tessera/tests/support/gpu_gate.h"
-#include "tessera/tests/support/skip.h"
+#include "tessera/tests/support/test_main.h"
 
 namespace tessera::testing {
 namespace {

@@ -9,9 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "tessera/tests/models/data/idx_writer.h"
+#include "tessera/tests/models/data/test_data.h"
 #include "tessera/tests/program/run_program.h"
-#include "tessera/tests/program/tiny_text.h"
 
 namespace tessera::testing {
 namespace {

@@ -6,10 +6,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "tessera/tests/models/data/idx_writer.h"
+#include "tessera/tests/models/data/test_data.h"
 #include "tessera/tests/program/run_program.h"
-#include "tessera/tests/program/tiny_text.h"
-#include "tessera/tests/support/skip.h"
+#include "tessera/tests/support/test_main.h"
 
 namespace tessera::testing {
 namespace {

@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
-#include "tessera/tools/program/options/cannot_start.h"
+#include "tessera/tools/program/options/output.h"
 #include "tessera/tools/program/train.h"
 
 namespace tessera::tools {

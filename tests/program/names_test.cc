@@ -2,13 +2,10 @@
 
 #include <catch2/catch.hpp>
 
-#include "tessera/tools/program/options/cannot_start.h"
-#include "tessera/tools/program/options/figures_text.h"
-#include "tessera/tools/program/options/help_format.h"
 #include "tessera/tools/program/options/mesh_plan.h"
-#include "tessera/tools/program/options/nearest_name.h"
+#include "tessera/tools/program/options/output.h"
+#include "tessera/tools/program/options/texts.h"
 #include "tessera/tools/program/options/training_presets.h"
-#include "tessera/tools/program/options/words.h"
 
 namespace tessera::tools {
 namespace {

@@ -8,10 +8,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tessera/tests/models/data/idx_writer.h"
+#include "tessera/tests/models/data/test_data.h"
 #include "tessera/tests/program/run_program.h"
-#include "tessera/tests/program/tiny_text.h"
-#include "tessera/tools/program/failure_file.h"
+#include "tessera/tools/program/run_folder.h"
 
 namespace tessera::testing {
 namespace {

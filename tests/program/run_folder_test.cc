@@ -13,11 +13,9 @@
 #include <map>
 
 #include "tessera/distributed/launch/launch.h"
-#include "tessera/tests/models/data/idx_writer.h"
+#include "tessera/tests/models/data/test_data.h"
 #include "tessera/tests/program/run_program.h"
-#include "tessera/tests/program/tiny_text.h"
-#include "tessera/tools/program/interruption.h"
-#include "tessera/tools/program/options/cannot_start.h"
+#include "tessera/tools/program/options/output.h"
 #include "tessera/tools/program/train.h"
 
 namespace tessera::testing {

@@ -1,6 +1,6 @@
 // The loop of steps and evaluations, with a task made for the test.
 
-#include "tessera/tools/program/training_loop.h"
+#include "tessera/tools/program/train.h"
 
 #include <signal.h>
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/tensor/device.h"
-#include "tessera/tests/models/data/idx_writer.h"
+#include "tessera/tests/models/data/test_data.h"
 #include "tessera/tests/program/run_program.h"
 
 namespace tessera::testing {

@@ -10,8 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/tests/support/case_report.h"
-#include "tessera/tests/support/skip.h"
+#include "tessera/tests/support/test_main.h"
 
 namespace tessera::testing {
 namespace {

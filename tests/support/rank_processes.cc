@@ -12,8 +12,8 @@
 
 #include "tessera/distributed/collectives.h"
 #include "tessera/tensor/streams/stream.h"
-#include "tessera/tests/support/early_main.h"
-#include "tessera/tests/support/rank_cases.h"
+#include "tessera/tests/support/ranks.h"
+#include "tessera/tests/support/test_main.h"
 
 namespace tessera::testing {
 namespace {

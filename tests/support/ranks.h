@@ -1,3 +1,5 @@
+#pragma once
+
 // Tests on several ranks, written once and run on every transport and world size.
 //
 //     TESSERA_RANK_TEST("all_gather concatenates", "[collectives]") {
@@ -19,17 +21,17 @@
 // outside them does not exist there. One launch runs all cases of a world, in sequence and in the
 // same World. A case that aborts its group, or examines the whole process, sets .own_launch = true.
 // After a failed case, the remaining cases are launched again.
-#pragma once
-
-#include <fmt/format.h>
 
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "tessera/distributed/launch/launch.h"
 #include "tessera/tests/support/close.h"
@@ -159,3 +161,29 @@ std::vector<std::string> exception_texts(const std::vector<std::exception_ptr>& 
       name, &body, ::tessera::testing::RankTestOptions __VA_ARGS__); \
   TEST_CASE(name, tags) { ::tessera::testing::run_rank_case(name); } \
   static void body([[maybe_unused]] ::tessera::testing::RankTest& t)
+
+namespace tessera::testing {
+
+// The registered cases of TESSERA_RANK_TEST, and running one in one world: internal part of
+// ranks.h.
+struct RegisteredCase {
+  void (*body)(RankTest&) = nullptr;
+  RankTestOptions options;
+};
+
+// Keyed by name.
+std::map<std::string, RegisteredCase>& rank_cases();
+
+// The world sizes in which the case runs here.
+std::vector<int> worlds_of(const RegisteredCase& test);
+
+struct WorldRun {
+  std::vector<std::string> failures;  // of checks, beginning with the rank
+  std::string failure;                // of the run
+};
+
+// Runs the case on rank processes, together with other cases that can share the launch; their
+// results are kept until they are requested.
+WorldRun run_on_processes(const std::string& name, int world);
+
+}  // namespace tessera::testing

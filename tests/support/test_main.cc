@@ -1,14 +1,15 @@
 // The main function of every test: a Catch2 session that fails if no test case ran, applies Bazel's
 // --test_filter, and skips (or fails, as configured) if GPUs are missing.
+
+#include "tessera/tests/support/test_main.h"
+
+#include "tessera/tools/cuda/device_count.h"
+
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
-
-#include "tessera/tests/support/case_report.h"
-#include "tessera/tests/support/early_main.h"
-#include "tessera/tests/support/gpu_gate.h"
-#include "tessera/tests/support/test_device.h"
+#include <vector>
 
 namespace {
 
@@ -58,3 +59,35 @@ int main(int argc, char** argv) {
   }
   return failures;
 }
+
+namespace tessera::testing {
+
+int gpu_count() { return cuda::device_count(); }
+
+GpuGate gpu_gate(int found, int needed, const char* required) {
+  if (found >= needed) return GpuGate::kRun;
+  const bool promised = required != nullptr && std::atoi(required) >= needed;
+  return promised ? GpuGate::kFail : GpuGate::kSkip;
+}
+
+namespace {
+
+std::vector<EarlyMain>& registered() {
+  static std::vector<EarlyMain> list;
+  return list;
+}
+
+}  // namespace
+
+EarlyMainRegistration::EarlyMainRegistration(EarlyMain early_main) {
+  registered().push_back(early_main);
+}
+
+int run_early_mains(int argc, char** argv) {
+  for (EarlyMain early_main : registered()) {
+    if (const int answer = early_main(argc, argv); answer >= 0) return answer;
+  }
+  return -1;
+}
+
+}  // namespace tessera::testing

@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "tessera/models/data/packed_sequences.h"
 #include "tessera/models/data/text_files.h"
 #include "tessera/models/data/token_file.h"
 #include "tessera/models/data/token_loader.h"

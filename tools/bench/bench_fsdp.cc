@@ -33,7 +33,6 @@
 #include "tessera/nn/optim/adam.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/rank_context.h"
-#include "tessera/tools/bench/bench_linear_chain.h"
 #include "tessera/tools/bench/bench_support.h"
 
 namespace tessera {

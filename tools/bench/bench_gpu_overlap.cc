@@ -27,7 +27,7 @@
 #include "tessera/nn/init.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tools/bench/bench_gpu_support.h"
-#include "tessera/tools/bench/bench_linear_chain.h"
+#include "tessera/tools/bench/bench_support.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,7 @@
 #include <gloo/broadcast.h>
 #include <gloo/math.h>
 
-#include "tessera/distributed/store/folder_store.h"
+#include "tessera/distributed/store/store.h"
 #include "tessera/distributed/transports/gloo_rendezvous.h"
 
 namespace tessera {

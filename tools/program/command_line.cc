@@ -8,17 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "tessera/tools/program/eval_command.h"
-#include "tessera/tools/program/generate_command.h"
-#include "tessera/tools/program/options/cannot_start.h"
 #include "tessera/tools/program/options/command_parser.h"
 #include "tessera/tools/program/options/completion.h"
 #include "tessera/tools/program/options/language_family.h"
-#include "tessera/tools/program/options/nearest_name.h"
 #include "tessera/tools/program/options/output.h"
-#include "tessera/tools/program/options/preset_list.h"
-#include "tessera/tools/program/options/words.h"
-#include "tessera/tools/program/tokenize_command.h"
+#include "tessera/tools/program/options/texts.h"
+#include "tessera/tools/program/options/training_presets.h"
 #include "tessera/tools/program/train.h"
 
 namespace tessera::tools {

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "tessera/tools/program/options/cannot_start.h"
+#include "tessera/tools/program/options/output.h"
 
 namespace tessera::tools {
 namespace {

@@ -14,12 +14,37 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/distributed/launch/world.h"
+#include "tessera/models/data/tokenizer.h"
 #include "tessera/tensor/io/file_lock.h"
 #include "tessera/tensor/io/staging_folder.h"
-#include "tessera/tools/program/failure_file.h"
+#include "tessera/tools/program/language_run.h"
+#include "tessera/tools/program/options/train_options.h"
 #include "tessera/tools/program/output_paths.h"
 
 namespace tessera::tools {
+
+/// failure.txt of a run's folder. Its disk space is reserved at the start, so the reason can still
+/// be written if the disk fills up during the run. The file is created in the staging folder
+/// (run_folder.h) and moved with the other files.
+class FailureFile {
+ public:
+  /// Creates an empty file in `staging`. It may later be moved to `folder`, also by another
+  /// process. Throws Error if it cannot be created.
+  FailureFile(const std::string& staging, const std::string& folder);
+  /// Removes it from the folder unless something was written.
+  ~FailureFile();
+  FailureFile(const FailureFile&) = delete;
+  FailureFile& operator=(const FailureFile&) = delete;
+
+  /// Writes the text and a newline. Write errors are ignored: the failure is also printed.
+  void write(const std::string& text);
+
+ private:
+  std::string path_;  // in the folder
+  int file_ = -1;
+  bool written_ = false;
+};
 
 inline constexpr const char* kConfigFile = "config.json";
 inline constexpr const char* kMetricsFile = "metrics.jsonl";
@@ -79,5 +104,24 @@ class MetricsFile {
   std::string path_;
   std::unique_ptr<std::FILE, Closer> file_;
 };
+
+/// A run that `tessera train --out` left: the input of `generate` and `eval`.
+struct SavedRun {
+  std::string folder;
+  TrainOptions options;  ///< of the run, except those of ranks
+  std::unique_ptr<models::data::Tokenizer> tokenizer;
+};
+
+struct RunRanks {
+  int ranks = 1;
+  std::string device;  ///< "cpu", "cuda"; empty: the run's
+};
+/// Reads config.json and the tokenizer of a language-model run, to be used by rank threads. Throws
+/// CannotStart for a folder without a run, a run of another kind of model or another version, and a
+/// device that cannot be used; Error if the model's file is missing.
+SavedRun open_run(const std::string& folder, const RunRanks& ranks);
+
+/// The model with its saved parameters. Collective.
+LanguageRun load_on_ranks(const distributed::World& world, const SavedRun& saved);
 
 }  // namespace tessera::tools

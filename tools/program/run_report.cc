@@ -1,14 +1,97 @@
 #include "tessera/tools/program/run_report.h"
 
-#include <fmt/format.h>
 #include <signal.h>
-
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "tessera/tools/program/options/output.h"
+#include "tessera/tools/program/options/texts.h"
 #include "tessera/tools/watch/report.h"
 
 namespace tessera::tools {
+namespace {
+
+constexpr std::int64_t kPlainLines = 20;
+constexpr auto kRefresh = std::chrono::milliseconds(100);
+
+double seconds_between(std::chrono::steady_clock::time_point from,
+                       std::chrono::steady_clock::time_point to) {
+  return std::max(1e-9, std::chrono::duration<double>(to - from).count());
+}
+
+// A line longer than the terminal could not be rewritten.
+std::string cut_to_terminal(const std::string& line) {
+  winsize size = {};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return line;
+  return line.substr(0, static_cast<std::size_t>(size.ws_col) - 1);
+}
+
+}  // namespace
+
+bool on_terminal() { return isatty(STDOUT_FILENO) == 1; }
+
+Progress::Progress(const ProgressOptions& options, std::function<void(const std::string&)> print)
+    : options_(options),
+      print_(std::move(print)),
+      terminal_(on_terminal()),
+      start_(Clock::now()),
+      shown_(start_) {}
+
+bool Progress::is_due(std::int64_t step, Clock::time_point now) const {
+  if (step == options_.steps) return true;
+  if (terminal_) return now - shown_ >= kRefresh;
+  return step % ((options_.steps + kPlainLines - 1) / kPlainLines) == 0;
+}
+
+std::string Progress::line(const models::StepMetrics& metrics, Clock::time_point now) const {
+  const double left = seconds_between(start_, now) / static_cast<double>(metrics.step) *
+                      static_cast<double>(options_.steps - metrics.step);
+  const double speed = static_cast<double>(recent_items_) / seconds_between(shown_, now);
+  std::string share;
+  if (options_.peak_flops > 0)
+    share = fmt::format("  {:.0f} % of peak",
+                        100 * speed * options_.flops_per_item / options_.peak_flops);
+  return fmt::format("step {:>{}}/{}  loss {:.4f}  {:.0f} {}/s{}  ETA {}  {:.1f} MB a rank",
+                     metrics.step, std::to_string(options_.steps).size(), options_.steps,
+                     recent_loss_ / static_cast<double>(recent_items_), speed, unit_, share,
+                     short_time(left), static_cast<double>(metrics.peak_bytes) / 1e6);
+}
+
+void Progress::step(const models::StepMetrics& metrics) {
+  const std::int64_t items = metrics.tokens > 0 ? metrics.tokens : metrics.samples;
+  if (metrics.tokens > 0) unit_ = "tokens";
+  done_ = metrics.step;
+  items_ += items;
+  recent_items_ += items;
+  recent_loss_ += metrics.loss * static_cast<double>(items);
+  const Clock::time_point now = Clock::now();
+  if (!is_due(metrics.step, now)) return;
+  print_(terminal_ ? fmt::format("\r{}\033[K", cut_to_terminal(line(metrics, now)))
+                   : line(metrics, now) + "\n");
+  shown_ = now;
+  recent_items_ = 0;
+  recent_loss_ = 0;
+}
+
+void Progress::note(const std::string& line, double seconds) {
+  print_(fmt::format("{}{}\n", terminal_ ? "\r\033[K" : "", line));
+  const auto time =
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  start_ += time;
+  shown_ += time;
+}
+
+void Progress::finish() {
+  const double seconds = seconds_between(start_, Clock::now());
+  print_(fmt::format("{}trained {} steps in {:.1f} s, {:.0f} {}/s\n", terminal_ ? "\n" : "", done_,
+                     seconds, static_cast<double>(items_) / seconds, unit_));
+}
 
 RunReport::RunReport(distributed::World& world, const TrainOptions& options, DType dtype,
                      const ProgressOptions& progress)

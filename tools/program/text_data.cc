@@ -4,9 +4,8 @@
 #include <filesystem>
 #include <utility>
 
-#include "tessera/models/data/default_corpus.h"
-#include "tessera/models/data/packed_sequences.h"
 #include "tessera/models/data/text_files.h"
+#include "tessera/models/data/token_loader.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::tools {

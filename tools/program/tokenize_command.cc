@@ -1,4 +1,4 @@
-#include "tessera/tools/program/tokenize_command.h"
+#include "tessera/tools/program/command_line.h"
 
 #include <fmt/format.h>
 
@@ -13,10 +13,9 @@
 #include "tessera/tensor/io/failure_text.h"
 #include "tessera/tensor/io/file_lock.h"
 #include "tessera/tensor/io/staging_folder.h"
-#include "tessera/tools/program/options/cannot_start.h"
-#include "tessera/tools/program/options/figures_text.h"
-#include "tessera/tools/program/options/option_checks.h"
+#include "tessera/tools/program/options/option_table.h"
 #include "tessera/tools/program/options/output.h"
+#include "tessera/tools/program/options/texts.h"
 #include "tessera/tools/program/output_paths.h"
 
 namespace tessera::tools {

@@ -1,26 +1,53 @@
 #include "tessera/tools/program/train.h"
 
-#include <fmt/format.h>
 #include <signal.h>
-
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "tessera/distributed/trace/trace_session.h"
 #include "tessera/models/data/fashion_mnist.h"
+#include "tessera/models/training/task.h"
 #include "tessera/tensor/determinism.h"
 #include "tessera/tensor/io/failure_text.h"
 #include "tessera/tensor/tf32.h"
-#include "tessera/tools/program/interruption.h"
-#include "tessera/tools/program/options/cannot_start.h"
 #include "tessera/tools/program/options/output.h"
 #include "tessera/tools/program/output_paths.h"
-#include "tessera/tools/program/progress.h"
 #include "tessera/tools/program/run_folder.h"
 #include "tessera/tools/program/run_report.h"
 #include "tessera/tools/program/text_data.h"
 
 namespace tessera::tools {
+namespace {
+
+constexpr const char* kAgain = "the same command starts again at step 1";
+
+std::string kept_text(const TrainOptions& options, std::int64_t steps) {
+  if (options.out.empty()) return "nothing is kept of a run without --out";
+  if (steps == 0) return fmt::format("no file of {} has changed", options.out);
+  if (options.node_rank != 0) return "node 0 has what is kept";
+  if (options.model == "mlp")
+    return fmt::format("{} has metrics and report of these steps", options.out);
+  return fmt::format(
+      "{0} has weights, metrics and report of these steps: try them with tessera eval --run {0} or "
+      "tessera generate --run {0}",
+      options.out);
+}
+
+}  // namespace
+
+std::string interruption_text(const TrainOptions& options,
+                              const distributed::LaunchResult& result) {
+  const std::string when =
+      result.steps == 0 ? "before the first step" : fmt::format("after step {}", result.steps);
+  return fmt::format("interrupted {}; {}; {}", when, kept_text(options, result.steps), kAgain);
+}
+
 namespace {
 
 bool is_language(const TrainOptions& options) { return options.model != "mlp"; }
@@ -132,6 +159,65 @@ int train(const TrainOptions& asked, int argc, char** argv) {
   if (result.signal != 0 && result.signal != SIGPIPE)
     print_last(interruption_text(options, result));
   return code;
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kTracedSteps = 3;
+
+// Traces a few steps after the first ones, which allocate and warm up; of a short run the last
+// steps.
+std::unique_ptr<distributed::TraceSession> trace_of(distributed::World& world,
+                                                    const TrainOptions& options,
+                                                    std::int64_t steps) {
+  if (!options.trace) return nullptr;
+  const std::int64_t first = std::clamp<std::int64_t>(steps - kTracedSteps, 0, kTracedSteps);
+  return std::make_unique<distributed::TraceSession>(
+      world,
+      distributed::TraceSessionOptions{
+          .path = options.out + "/" + kTraceFile, .first_step = first, .steps = kTracedSteps});
+}
+
+// The signal that any rank was asked to end for. Collective.
+int agreed_signal(distributed::World& world) {
+  const double mine = world.stop_signal();
+  const std::vector<double> all = models::gather_figures(*world.group(), {&mine, 1});
+  return static_cast<int>(*std::max_element(all.begin(), all.end()));
+}
+
+}  // namespace
+
+std::int64_t total_steps(const TrainOptions& options, const models::Task& task) {
+  return options.steps ? *options.steps : options.epochs.value_or(1) * task.steps_per_epoch();
+}
+
+TrainingEnd run_training(distributed::World& world, models::Trainer& trainer,
+                         const TrainOptions& options, std::int64_t steps, RunReport* report) {
+  const std::unique_ptr<distributed::TraceSession> trace = trace_of(world, options, steps);
+  TrainingEnd end = {.signal = agreed_signal(world)};
+  for (std::int64_t step = 1; step <= steps && end.signal == 0; ++step) {
+    if (trace) trace->begin_step(step - 1);
+    const models::StepMetrics metrics = trainer.step();
+    end = {.steps = step, .signal = metrics.stop_signal};
+    if (report != nullptr) report->step(metrics);
+    if (end.signal != 0) continue;
+    if (options.eval_every == 0 || step % options.eval_every != 0 || step == steps) continue;
+    const Clock::time_point start = Clock::now();
+    const models::EvalMetrics found = trainer.evaluate();
+    const std::chrono::duration<double> time = Clock::now() - start;
+    if (report != nullptr) report->evaluated(found, time.count());
+  }
+  if (trace) trace->end();
+  if (report != nullptr && end.steps > 0) report->trained();
+  if (end.signal == 0) {
+    const models::EvalMetrics metrics = trainer.evaluate();
+    if (report != nullptr) report->final_evaluation(metrics);
+    end.signal = agreed_signal(world);
+  }
+  if (end.signal != 0) world.stopped_early(end.signal, end.steps);
+  return end;
 }
 
 }  // namespace tessera::tools

@@ -1,10 +1,15 @@
 #pragma once
 
-/// `tessera train`.
+/// `tessera train`: the command, and the loop over steps.
 
 #include "tessera/distributed/launch/gpu_plan.h"
+#include "tessera/distributed/launch/launch.h"
+#include "tessera/distributed/launch/world.h"
+#include "tessera/models/training/task.h"
+#include "tessera/models/training/trainer.h"
 #include "tessera/tensor/kernels/table.h"
 #include "tessera/tools/program/options/train_options.h"
+#include "tessera/tools/program/run_report.h"
 
 namespace tessera::tools {
 
@@ -29,5 +34,27 @@ int train(const TrainOptions& options, int argc, char** argv);
 using RankBody = std::function<void(distributed::World&)>;
 RankBody mlp_body(const TrainOptions& options);
 RankBody language_body(const TrainOptions& options);
+
+// The steps of a run, the same for every model: training, evaluations, and rank 0's output.
+
+/// The number of steps of the whole run.
+std::int64_t total_steps(const TrainOptions& options, const models::Task& task);
+
+/// How a run ended.
+struct TrainingEnd {
+  std::int64_t steps = 0;  ///< steps that were run
+  int signal = 0;          ///< the signal that ended it early, equal on all ranks; else 0
+};
+/// Trains `steps` steps, with evaluations in between as the options say and one at the end. After a
+/// signal (World::stop_signal) the run ends after the current step, or before the first one,
+/// without that last evaluation. `report` is rank 0's, null on the others. Collective.
+TrainingEnd run_training(distributed::World& world, models::Trainer& trainer,
+                         const TrainOptions& options, std::int64_t steps, RunReport* report);
+
+/// The message for a run that a signal ended before its last step.
+
+/// "interrupted after step 7; ..." with the files that are kept and their use, or "interrupted
+/// before the first step; ...".
+std::string interruption_text(const TrainOptions& options, const distributed::LaunchResult& result);
 
 }  // namespace tessera::tools

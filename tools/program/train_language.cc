@@ -7,7 +7,7 @@
 
 #include "tessera/fsdp/state/state.h"
 #include "tessera/models/training/language_task.h"
-#include "tessera/models/training/rank_figures.h"
+#include "tessera/models/training/task.h"
 #include "tessera/models/training/trainer.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/adam.h"
@@ -16,14 +16,11 @@
 #include "tessera/nn/state/state_file.h"
 #include "tessera/tensor/io/failure_text.h"
 #include "tessera/tools/program/language_run.h"
-#include "tessera/tools/program/options/figures_text.h"
-#include "tessera/tools/program/options/words.h"
+#include "tessera/tools/program/options/texts.h"
 #include "tessera/tools/program/run_report.h"
 #include "tessera/tools/program/text_data.h"
 #include "tessera/tools/program/train.h"
-#include "tessera/tools/program/training_loop.h"
-#include "tessera/tools/watch/model_flops.h"
-#include "tessera/tools/watch/peak_flops.h"
+#include "tessera/tools/watch/flops.h"
 
 namespace tessera::tools {
 namespace {

@@ -15,7 +15,6 @@
 #include "tessera/tools/program/options/mesh_plan.h"
 #include "tessera/tools/program/run_report.h"
 #include "tessera/tools/program/train.h"
-#include "tessera/tools/program/training_loop.h"
 
 namespace tessera::tools {
 namespace {

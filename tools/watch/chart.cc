@@ -11,8 +11,7 @@
 #include <utility>
 
 #include "tessera/tools/watch/axis.h"
-#include "tessera/tools/watch/chart_line.h"
-#include "tessera/tools/watch/chart_style.h"
+#include "tessera/tools/watch/chart_parts.h"
 #include "tessera/tools/watch/markup.h"
 
 namespace tessera::tools {

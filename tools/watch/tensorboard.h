@@ -48,4 +48,13 @@ class EventFile {
   int file_ = -1;
 };
 
+/// The checksum of TFRecords.
+
+/// CRC-32C (Castagnoli), as in RFC 3720, appendix B.4.
+std::uint32_t crc32c(std::string_view bytes);
+
+/// The form in TFRecords: rotated right by 15 bits, plus a constant, so that the checksum of data
+/// that contains checksums is not constant. Format: tensorflow/core/lib/hash/tensorboard.h.
+std::uint32_t masked_crc32c(std::string_view bytes);
+
 }  // namespace tessera::tools

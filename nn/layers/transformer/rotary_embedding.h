@@ -2,7 +2,7 @@
 
 /// Rotary position embedding as a layer (Su et al., "RoFormer", 2021): the queries and keys of
 /// attention are turned by angles that grow with their positions, so that their products depend on
-/// distances. The formula stands at rotary() of tensor/ops/rotary.h.
+/// distances. The formula stands at rotary() of tensor/ops/nn.h.
 ///
 ///     x [..., positions, heads, features] -> the same shape, its first `dim` features turned
 ///

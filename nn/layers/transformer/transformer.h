@@ -21,7 +21,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "tessera/nn/layers/module_list.h"
+#include "tessera/nn/layers/container.h"
 #include "tessera/nn/layers/transformer/attention_mask.h"
 #include "tessera/nn/layers/transformer/transformer_decoder_layer.h"
 #include "tessera/nn/layers/transformer/transformer_encoder_layer.h"

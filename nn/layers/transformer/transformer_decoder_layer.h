@@ -17,7 +17,7 @@
 /// for attention's sake.
 
 #include "tessera/nn/layers/dropout.h"
-#include "tessera/nn/layers/layer_norm.h"
+#include "tessera/nn/layers/norm.h"
 #include "tessera/nn/layers/transformer/transformer_layer.h"
 
 namespace tessera::nn {

@@ -15,7 +15,7 @@
 /// dropout, linear2, norm1, norm2, dropout1, dropout2. Derivative: once, for attention's sake.
 
 #include "tessera/nn/layers/dropout.h"
-#include "tessera/nn/layers/layer_norm.h"
+#include "tessera/nn/layers/norm.h"
 #include "tessera/nn/layers/transformer/transformer_layer.h"
 
 namespace tessera::nn {

@@ -6,8 +6,8 @@
 #include <functional>
 #include <variant>
 
-#include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/norm.h"
 #include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/nn/visit.h"
 #include "tessera/tensor/activation.h"

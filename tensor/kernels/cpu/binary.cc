@@ -1,4 +1,4 @@
-#include "tessera/tensor/kernels/binary.h"
+#include "tessera/tensor/kernels/elementwise.h"
 
 #include "tessera/tensor/kernels/cpu/blocks.h"
 #include "tessera/tensor/kernels/types.h"

@@ -6,7 +6,7 @@
 
 #include "tessera/tensor/kernels/cpu/convert.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
-#include "tessera/tensor/kernels/indexed.h"
+#include "tessera/tensor/kernels/indexing.h"
 
 namespace tessera::cpu {
 

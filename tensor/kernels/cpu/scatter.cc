@@ -1,4 +1,4 @@
-#include "tessera/tensor/kernels/scatter.h"
+#include "tessera/tensor/kernels/indexing.h"
 
 #include <type_traits>
 

@@ -6,10 +6,8 @@
 #include <cmath>
 
 #include "tessera/tensor/host_device.h"
-#include "tessera/tensor/kernels/adam.h"
-#include "tessera/tensor/kernels/lion.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
-#include "tessera/tensor/kernels/sgd.h"
+#include "tessera/tensor/kernels/optimizers.h"
 
 namespace tessera::optimizer {
 

@@ -13,4 +13,9 @@ std::size_t row_scratch(std::int64_t rows, std::int64_t length, std::size_t byte
   return row_scratch_share(bytes) * static_cast<std::size_t>(threads);
 }
 
+std::size_t units_workspace(std::int64_t units, std::size_t share) {
+  const std::int64_t threads = std::min<std::int64_t>(units, current_rank_context()->threads());
+  return share * static_cast<std::size_t>(threads);
+}
+
 }  // namespace tessera

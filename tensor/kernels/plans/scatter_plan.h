@@ -10,8 +10,8 @@
 #include <bit>
 #include <cstdint>
 
-#include "tessera/tensor/kernels/plans/radix_plan.h"
-#include "tessera/tensor/kernels/scatter.h"
+#include "tessera/tensor/kernels/indexing.h"
+#include "tessera/tensor/kernels/plans/sort_plan.h"
 
 namespace tessera {
 

@@ -4,12 +4,10 @@
 #include <cmath>
 #include <cstddef>
 
-#include "tessera/tensor/kernels/binary.h"
+#include "tessera/tensor/kernels/elementwise.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/layout.h"
 #include "tessera/tensor/kernels/resolve.h"
-#include "tessera/tensor/kernels/ternary.h"
-#include "tessera/tensor/kernels/unary.h"
 #include "tessera/tensor/ops/internal/op_checks.h"
 #include "tessera/tensor/ops/internal/overlap.h"
 

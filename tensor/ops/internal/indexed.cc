@@ -1,6 +1,6 @@
 #include "tessera/tensor/ops/internal/indexed.h"
 
-#include "tessera/tensor/kernels/gather.h"
+#include "tessera/tensor/kernels/indexing.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/layout.h"
 #include "tessera/tensor/kernels/resolve.h"

@@ -4,8 +4,7 @@
 /// folder.
 
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/kernels/indexed.h"
-#include "tessera/tensor/kernels/scatter.h"
+#include "tessera/tensor/kernels/indexing.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::ops {

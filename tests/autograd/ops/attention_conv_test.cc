@@ -8,7 +8,7 @@
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/trace.h"
-#include "tessera/tests/autograd/derivative_checks.h"
+#include "tessera/tests/autograd/fixtures.h"
 
 namespace tessera::testing {
 namespace {
@@ -17,7 +17,7 @@ Inputs attention_inputs(const Shape& q, const Shape& k, const Shape& v) {
   return {leaf(q), leaf(k, -1, 1, 0.6), leaf(v, -1, 1, 0.9)};
 }
 
-Function attend(const AttentionLayerOptions& options) {
+TestedFunction attend(const AttentionLayerOptions& options) {
   return [options](const Inputs& in) {
     const random::StepScope step({.seed = 1});  // each call draws the same numbers
     return scaled_dot_product_attention(in[0], in[1], in[2], options);

@@ -95,7 +95,7 @@ TEST_CASE("grad_check: errors") {
         "[grad_grad_check] " + text);
   const auto to_f32 = [](const Inputs& in) { return cast(in[0], DType::kF32); };
   CHECK(thrown<InvalidArgument>([&] { grad_check(to_f32, {leaf({2})}); }) ==
-        "[grad_check] the function answered f32; compute in f64");
+        "[grad_check] the function returned f32; compute in f64");
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/ops/ops.h"
-#include "tessera/tests/autograd/derivative_checks.h"
+#include "tessera/tests/autograd/fixtures.h"
 
 namespace tessera::testing {
 namespace {
@@ -18,7 +18,7 @@ Tensor at(const std::vector<std::int64_t>& values, const Shape& shape) {
 TEST_CASE("gather, take_along_dim, index_select, index") {
   const Tensor rows = at({2, 0, 2, 1, 1, 0, 0, 2}, {2, 4});
   const Tensor list = at({1, 1, 0}, {3}), column = at({2, 0}, {2, 1});
-  const std::vector<Function> functions = {
+  const std::vector<TestedFunction> functions = {
       [&](const Inputs& in) { return gather(in[0], 0, rows); },
       [&](const Inputs& in) {
         return gather(in[0], -1, at({3, 3, 0}, {1, 3}));
@@ -98,7 +98,7 @@ TEST_CASE("embedding: rows summed, the padding entry left out, twice") {
       const EmbeddingOptions options{.padding_index = padding};
       CHECK(values(embedding(weight[0], index, options)) ==
             values(embedding(weight[0].tensor(), index)));
-      const Function function = [&](const Inputs& in) {
+      const TestedFunction function = [&](const Inputs& in) {
         return square(embedding(in[0], index, options));
       };
       if (padding < 0) {

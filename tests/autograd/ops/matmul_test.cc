@@ -7,7 +7,7 @@
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/gradient_sink.h"
 #include "tessera/autograd/ops/ops.h"
-#include "tessera/tests/autograd/derivative_checks.h"
+#include "tessera/tests/autograd/fixtures.h"
 
 namespace tessera::testing {
 namespace {
@@ -66,7 +66,7 @@ TEST_CASE("matmul of batches: any layout, one operand constant, one operand twic
 }
 
 TEST_CASE("bmm, addmm, mv, dot, outer") {
-  const auto check = [](const Function& function, const Inputs& inputs, const Tensor& value) {
+  const auto check = [](const TestedFunction& function, const Inputs& inputs, const Tensor& value) {
     CHECK(values(function(inputs)) == values(value));
     check_twice(function, inputs);
   };

@@ -7,7 +7,7 @@
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/random_scope.h"
-#include "tessera/tests/autograd/derivative_checks.h"
+#include "tessera/tests/autograd/fixtures.h"
 #include "tessera/tests/support/close.h"
 #include "tessera/tests/support/reference.h"
 
@@ -17,7 +17,7 @@ namespace {
 // The gradients of function(leaves) for the case's dy, compared with the case's own; with
 // create_graph too, where the derivative is made of other operations.
 void check_reference(const ReferenceCase& c, const std::vector<std::string>& names,
-                     const Function& function) {
+                     const TestedFunction& function) {
   INFO(c.name);
   Inputs inputs, given;
   for (const std::string& name : names) {
@@ -121,7 +121,7 @@ TEST_CASE("norms: what PyTorch computes") {
 }
 
 // y of x, weight and bias; also of x alone, of parameters alone, and with a weight but no bias.
-void check_norm(const Shape& shape, const Shape& affine, const Function& norm) {
+void check_norm(const Shape& shape, const Shape& affine, const TestedFunction& norm) {
   INFO(shape.str());
   const Variable x = leaf(shape, -1, 3), w = leaf(affine, 0.5, 2, 0.3),
                  b = leaf(affine, -1, 1, 0.7);

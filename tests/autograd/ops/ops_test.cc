@@ -9,7 +9,7 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/ops/inplace.h"
-#include "tessera/tests/autograd/derivative_checks.h"
+#include "tessera/tests/autograd/fixtures.h"
 
 namespace tessera::testing {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/ops/ops.h"
-#include "tessera/tests/autograd/derivative_checks.h"
+#include "tessera/tests/autograd/fixtures.h"
 
 namespace tessera::testing {
 namespace {
@@ -73,7 +73,7 @@ TEST_CASE("split, chunk and unbind: views; parts that nobody used count as 0") {
 }
 
 TEST_CASE("pad, roll, flip, repeat, triangles") {
-  const std::vector<Function> functions = {
+  const std::vector<TestedFunction> functions = {
       [](const Inputs& in) {
         return pad(in[0], {{1, 2}});
       },

@@ -3,7 +3,7 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/ops/ops.h"
-#include "tessera/tests/autograd/derivative_checks.h"
+#include "tessera/tests/autograd/fixtures.h"
 
 namespace tessera::testing {
 namespace {
@@ -18,7 +18,7 @@ TEST_CASE("views share memory; their derivatives undo them") {
   CHECK(slice(x, 1, 1, 3).tensor().storage() == t.storage());
   CHECK(expand(x, {2, 3, 4}).tensor().storage() == t.storage());
   CHECK(values(slice(x, 1, 1, 3)) == values(t.slice(1, 1, 3)));
-  const std::vector<Function> functions = {
+  const std::vector<TestedFunction> functions = {
       [](const Inputs& in) {
         return view(in[0], {2, -1});
       },
@@ -84,7 +84,7 @@ TEST_CASE("sum, mean and sum_to_shape") {
   const Variable x = leaf({2, 3, 4});
   CHECK(values(sum(x, {1})) == values(sum(x.tensor(), {1})));
   CHECK(values(mean(x, {-1, 0}, true)) == values(mean(x.tensor(), {-1, 0}, true)));
-  const std::vector<Function> functions = {
+  const std::vector<TestedFunction> functions = {
       [](const Inputs& in) { return sum(in[0]); },
       [](const Inputs& in) { return sum(in[0], {0}); },
       [](const Inputs& in) { return sum(in[0], {1}, true); },

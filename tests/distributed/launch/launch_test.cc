@@ -13,7 +13,7 @@
 #include "tessera/distributed/launch/launch.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tests/distributed/launch/program.h"
-#include "tessera/tests/support/skip.h"
+#include "tessera/tests/support/test_main.h"
 
 namespace tessera::distributed {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "tessera/distributed/store/tcp_store.h"
 #include "tessera/tests/distributed/launch/program.h"
-#include "tessera/tests/support/skip.h"
+#include "tessera/tests/support/test_main.h"
 
 namespace tessera::distributed {
 namespace {
@@ -258,7 +258,7 @@ TEST_CASE("a node that does not come is named at the deadline", "[nodes]") {
   CHECK(two->exit_code() == 2);
   const auto one = nodes.start(1, "ok --ranks 2 --timeout 0.5");
   CHECK(one->exit_code() == 2);
-  CHECK_THAT(one->output(), Contains("error: [rendezvous] nobody answered node 1 at " +
+  CHECK_THAT(one->output(), Contains("error: [rendezvous] there was no reply from node 1 at " +
                                      nodes.endpoint() + " within 0.5 s (Connection refused)"));
   zero->check_nothing_left();
   one->check_nothing_left();
@@ -378,7 +378,8 @@ TEST_CASE("hosts: a wrong rendezvous address", "[hosts]") {
                  Contains("it is no address of this host, where node 0 has to run"));
   CHECK(one->exit_code() == 2);
   CHECK(one->seconds() < 8);
-  CHECK_THAT(one->output(), Contains("nobody answered node 1 at 10.77.5.99:5555 within 1 s"));
+  CHECK_THAT(one->output(),
+             Contains("there was no reply from node 1 at 10.77.5.99:5555 within 1 s"));
 }
 
 TEST_CASE("hosts: the address that ranks listen on", "[hosts]") {

@@ -255,16 +255,16 @@ TESSERA_RANK_TEST("a parameter that nobody sharded has no mesh, and is its own f
 
 TESSERA_RANK_TEST("parameters under fully_shard: mesh, placements, values and gradients",
                   "[parameters]") {
-  nn::Linear twin({.in = 3, .out = 5, .dtype = DType::kF64}),
+  nn::Linear reference({.in = 3, .out = 5, .dtype = DType::kF64}),
       layer({.in = 3, .out = 5, .dtype = DType::kF64});
   const DeviceMesh mesh = two_axes(t)["tp"];  // also where other axes beside it hold replicas
   fsdp::fully_shard(layer, {.mesh = mesh});
-  nn::initialize(twin, {.seed = 5});
+  nn::initialize(reference, {.seed = 5});
   nn::initialize(layer, {.seed = 5});
   const Tensor x = counted({4, 3});
-  backward(mul(sum(square(twin(Variable(x)))), 0.5));
+  backward(mul(sum(square(reference(Variable(x)))), 0.5));
   backward(mul(sum(square(layer(Variable(x)))), 0.5));
-  const auto named = layer.named_parameters(), plain = twin.named_parameters();
+  const auto named = layer.named_parameters(), plain = reference.named_parameters();
   for (std::size_t i = 0; i < named.size(); ++i) {
     const nn::Parameter& p = named[i].parameter;
     t.check(distributed::mesh_of(p) == mesh, "{}: mesh {}", named[i].name,

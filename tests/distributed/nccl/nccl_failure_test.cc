@@ -103,7 +103,7 @@ TEST_CASE("nccl: an abort wakes every rank with its reason, and stays", "[gpu]")
   CHECK(seconds_since(start) < 10);
   for (const std::exception_ptr& error : errors) {
     CHECK(is_a<CollectiveAborted>(error));
-    CHECK_THAT(text_of(error), Contains("all_reduce #3 (again) of group \"g\" was given up: rank 1 "
+    CHECK_THAT(text_of(error), Contains("all_reduce #3 (again) of group \"g\" was aborted: rank 1 "
                                         "failed: the dog ate it"));
   }
 }
@@ -124,7 +124,7 @@ TEST_CASE("nccl: an abort by another thread, while ranks connect", "[gpu]") {
   });
   CHECK(seconds_since(start) < 10);
   CHECK(is_a<CollectiveAborted>(errors[0]));
-  CHECK_THAT(text_of(errors[0]), Contains("was given up: rank 0 failed: stop"));
+  CHECK_THAT(text_of(errors[0]), Contains("was aborted: rank 0 failed: stop"));
 }
 
 TEST_CASE("nccl: what follows a collective that failed does not run for its waiter", "[gpu]") {
@@ -140,7 +140,7 @@ TEST_CASE("nccl: what follows a collective that failed does not run for its wait
   });
   CHECK(is_a<CollectiveAborted>(errors[0]));
   CHECK_THAT(text_of(errors[0]),
-             Contains("all_reduce #2 of group \"g\" was given up: rank 1 failed: "
+             Contains("all_reduce #2 of group \"g\" was aborted: rank 1 failed: "
                       "it has left the group by an exception"));
   CHECK_THAT(text_of(errors[1]), Contains("rank 1 has had enough"));
 }

@@ -173,11 +173,11 @@ TEST_CASE("nccl: sub-groups side by side, of different ranks, and of one", "[gpu
   check_all_well(run_nccl({.size = 4}, [](const NcclGroupPtr& g) {
     const int side = g->rank() / 2;
     const NcclGroupPtr mine = g->subgroup(side == 0 ? std::vector{0, 1} : std::vector{3, 2});
-    const NcclGroupPtr twin = g->subgroup(side == 0 ? std::vector{0, 1} : std::vector{3, 2});
+    const NcclGroupPtr reference = g->subgroup(side == 0 ? std::vector{0, 1} : std::vector{3, 2});
     const NcclGroupPtr alone = g->subgroup({g->rank()});
     const Tensor x = on_gpu(*g, 10, g->rank() + 1);
     all_reduce(*mine, std::vector{x});
-    all_reduce(*twin, std::vector{x});
+    all_reduce(*reference, std::vector{x});
     all_reduce(*alone, std::vector{x}, ReduceOp::premul_sum(0.5));
     require(host(x)[0] == (side == 0 ? 3.f : 7.f), "the sums");
     const Tensor part = on_gpu(*g, 2, g->rank()), whole = on_gpu(*g, 4, -1);

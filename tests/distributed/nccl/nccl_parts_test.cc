@@ -6,10 +6,9 @@
 #include <thread>
 
 #include "tessera/distributed/nccl/copy_segments.h"
-#include "tessera/distributed/nccl/nccl_meaning.h"
 #include "tessera/distributed/nccl/nccl_peers.h"
 #include "tessera/distributed/nccl/nccl_routes.h"
-#include "tessera/distributed/store/memory_store.h"
+#include "tessera/distributed/store/store.h"
 
 namespace tessera::distributed {
 namespace {
@@ -161,7 +160,9 @@ TEST_CASE("copies on a GPU: the widest unit that all runs are made of") {
 struct World3 {
   std::shared_ptr<MemoryStore> store = std::make_shared<MemoryStore>();
   NcclPeers ranks[3] = {{store, 0}, {store, 1}, {store, 2}};
-  NcclTeam team(int place) const { return {.key = "t", .ranks = {0, 1, 2}, .place = place}; }
+  NcclRankGroup rank_group(int place) const {
+    return {.key = "t", .ranks = {0, 1, 2}, .place = place};
+  }
 };
 
 TEST_CASE("a memory store keeps the first value, and waits") {
@@ -178,13 +179,13 @@ TEST_CASE("a memory store keeps the first value, and waits") {
 
 TEST_CASE("nccl peers: a name to connect under, and who has not come") {
   World3 world;
-  CHECK_FALSE(world.ranks[1].take_id(world.team(1), milliseconds(1)));
+  CHECK_FALSE(world.ranks[1].take_id(world.rank_group(1), milliseconds(1)));
   const std::string id("\0bytes\xff", 7);
-  world.ranks[0].give_id(world.team(0), id);
-  CHECK(world.ranks[1].take_id(world.team(1), milliseconds(1)) == id);
-  world.ranks[0].come(world.team(0));
-  world.ranks[2].come(world.team(2));
-  CHECK(world.ranks[0].absent(world.team(0)) == std::vector<int>{1});
+  world.ranks[0].give_id(world.rank_group(0), id);
+  CHECK(world.ranks[1].take_id(world.rank_group(1), milliseconds(1)) == id);
+  world.ranks[0].come(world.rank_group(0));
+  world.ranks[2].come(world.rank_group(2));
+  CHECK(world.ranks[0].absent(world.rank_group(0)) == std::vector<int>{1});
 }
 
 TEST_CASE("nccl peers: the first failure is what all hear of") {
@@ -197,9 +198,9 @@ TEST_CASE("nccl peers: the first failure is what all hear of") {
 
 TEST_CASE("nccl peers: who has not issued a collective") {
   World3 world;
-  world.ranks[0].note_issued(world.team(0), 5);
-  world.ranks[1].note_issued(world.team(1), 4);
-  world.ranks[2].note_issued(world.team(2), 6);
+  world.ranks[0].note_issued(world.rank_group(0), 5);
+  world.ranks[1].note_issued(world.rank_group(1), 4);
+  world.ranks[2].note_issued(world.rank_group(2), 6);
   world.ranks[1].answer();  // nothing was asked yet
   std::thread watch([&world] {
     for (int i = 0; i < 100; ++i) {
@@ -207,13 +208,13 @@ TEST_CASE("nccl peers: who has not issued a collective") {
       std::this_thread::sleep_for(milliseconds(2));
     }
   });
-  CHECK(world.ranks[0].not_arrived(world.team(0), 5) == std::vector<int>{1});
+  CHECK(world.ranks[0].not_arrived(world.rank_group(0), 5) == std::vector<int>{1});
   watch.join();
 }
 
 TEST_CASE("nccl peers: each rank that asks gets answers to its own question") {
   World3 world;
-  for (int rank = 0; rank < 3; ++rank) world.ranks[rank].note_issued(world.team(rank), 5);
+  for (int rank = 0; rank < 3; ++rank) world.ranks[rank].note_issued(world.rank_group(rank), 5);
   const auto others_answer = [&world] {
     std::vector<std::thread> all;
     for (int rank = 1; rank < 3; ++rank) {
@@ -228,25 +229,25 @@ TEST_CASE("nccl peers: each rank that asks gets answers to its own question") {
   };
   for (const std::uint64_t sequence : {5, 6}) {
     std::vector<std::thread> watches = others_answer();
-    const std::vector<int> missing = world.ranks[0].not_arrived(world.team(0), sequence);
+    const std::vector<int> missing = world.ranks[0].not_arrived(world.rank_group(0), sequence);
     for (std::thread& watch : watches) watch.join();
     CHECK(missing == (sequence == 5 ? std::vector<int>{} : std::vector<int>{0, 1, 2}));
   }
-  world.ranks[0].note_issued(world.team(0), 6);
+  world.ranks[0].note_issued(world.rank_group(0), 6);
   std::thread watch([&world] {
     for (int i = 0; i < 100; ++i) {
       world.ranks[0].answer();
       std::this_thread::sleep_for(milliseconds(2));
     }
   });
-  CHECK(world.ranks[2].not_arrived(world.team(2), 6) == std::vector<int>{1, 2});
+  CHECK(world.ranks[2].not_arrived(world.rank_group(2), 6) == std::vector<int>{1, 2});
   watch.join();
 }
 
 // Ranks that watch ask at one deadline, and do not reply to other questions meanwhile.
 TEST_CASE("nccl peers: ranks that ask at once answer each other") {
-  for (const bool is_one_team : {true, false}) {
-    CAPTURE(is_one_team);
+  for (const bool is_one_communicator : {true, false}) {
+    CAPTURE(is_one_communicator);
     World3 world;
     std::vector<int> missing[2];
     std::vector<std::thread> ranks;
@@ -256,9 +257,9 @@ TEST_CASE("nccl peers: ranks that ask at once answer each other") {
     }
     for (int rank = 0; rank < 2; ++rank) {
       ranks.emplace_back([&, rank] {
-        const NcclTeam team{
-            .key = is_one_team || rank == 0 ? "t" : "u", .ranks = {0, 1, 2}, .place = rank};
-        missing[rank] = world.ranks[rank].not_arrived(team, 5);
+        const NcclRankGroup rank_group{
+            .key = is_one_communicator || rank == 0 ? "t" : "u", .ranks = {0, 1, 2}, .place = rank};
+        missing[rank] = world.ranks[rank].not_arrived(rank_group, 5);
       });
     }
     for (std::thread& rank : ranks) rank.join();
@@ -270,19 +271,19 @@ TEST_CASE("nccl peers: who asks hears no more when somebody gives the run up") {
   World3 world;
   world.ranks[1].tell_failure("rank 1 failed: x");
   const auto start = std::chrono::steady_clock::now();
-  CHECK(world.ranks[0].not_arrived(world.team(0), 5) == std::vector<int>{0, 1, 2});
+  CHECK(world.ranks[0].not_arrived(world.rank_group(0), 5) == std::vector<int>{0, 1, 2});
   CHECK(std::chrono::steady_clock::now() - start < milliseconds(600));
 }
 
 TEST_CASE("nccl peers: a rank that has left before a collective, or after it") {
   World3 world;
-  world.ranks[1].note_issued(world.team(1), 5);
-  CHECK_FALSE(world.ranks[0].left_before(world.team(0), 5));
-  world.ranks[1].leave(world.team(1));
-  CHECK_FALSE(world.ranks[0].left_before(world.team(0), 5));
-  CHECK(world.ranks[0].left_before(world.team(0), 6) == 1);
-  world.ranks[2].leave(world.team(2));  // it never issued anything
-  CHECK(world.ranks[0].left_before(world.team(0), 1) == 2);
+  world.ranks[1].note_issued(world.rank_group(1), 5);
+  CHECK_FALSE(world.ranks[0].left_before(world.rank_group(0), 5));
+  world.ranks[1].leave(world.rank_group(1));
+  CHECK_FALSE(world.ranks[0].left_before(world.rank_group(0), 5));
+  CHECK(world.ranks[0].left_before(world.rank_group(0), 6) == 1);
+  world.ranks[2].leave(world.rank_group(2));  // it never issued anything
+  CHECK(world.ranks[0].left_before(world.rank_group(0), 1) == 2);
 }
 
 struct BrokenStore final : Store {
@@ -295,14 +296,14 @@ struct BrokenStore final : Store {
 
 TEST_CASE("nccl peers: a store that is gone is no news, but nobody connects by it") {
   NcclPeers peers(std::make_shared<BrokenStore>(), 0);
-  const NcclTeam team{.key = "t", .ranks = {0, 1}, .place = 0};
+  const NcclRankGroup rank_group{.key = "t", .ranks = {0, 1}, .place = 0};
   peers.tell_failure("x");
   peers.answer();
-  peers.leave(team);
+  peers.leave(rank_group);
   CHECK_FALSE(peers.failure());
-  CHECK_FALSE(peers.left_before(team, 1));
-  CHECK(peers.not_arrived(team, 1).empty());
-  CHECK_THROWS_AS(peers.give_id(team, "id"), Error);
+  CHECK_FALSE(peers.left_before(rank_group, 1));
+  CHECK(peers.not_arrived(rank_group, 1).empty());
+  CHECK_THROWS_AS(peers.give_id(rank_group, "id"), Error);
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "tessera/distributed/collectives.h"
-#include "tessera/distributed/launch/rank_failure.h"
+#include "tessera/distributed/launch/rank_runner.h"
 #include "tessera/distributed/nccl/process_group_nccl.h"
-#include "tessera/distributed/store/memory_store.h"
+#include "tessera/distributed/store/store.h"
 #include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/rank_context.h"

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "tessera/distributed/store/endpoint.h"
-#include "tessera/distributed/store/folder_store.h"
+#include "tessera/distributed/store/store.h"
 #include "tessera/distributed/store/store_message.h"
 #include "tessera/distributed/store/tcp_store.h"
 #include "tessera/tensor/error.h"
@@ -165,7 +165,7 @@ TEST_CASE("where nothing listens, the deadline names the address", "[tcp]") {
   CHECK_THROWS_AS(TcpStore({.at = at, .name = "rank 3", .timeout = milliseconds(150)}),
                   TimeoutError);
   CHECK_THROWS_WITH(TcpStore({.at = at, .name = "rank 3", .timeout = milliseconds(150)}),
-                    Contains("[rendezvous] nobody answered rank 3 at " + at.str() +
+                    Contains("[rendezvous] there was no reply from rank 3 at " + at.str() +
                              " within 0.15 s (Connection refused)"));
   CHECK(seconds_since(start) < 5);
   CHECK_THROWS_WITH(TcpStore({.at = {.host = "no.such.host.invalid", .port = 1}, .name = "x"}),
@@ -256,8 +256,9 @@ TEST_CASE("what answers but is no store is named", "[tcp]") {
     return error;
   };
   CHECK_THAT(answered_with("SSH-2.0-OpenSSH_9.2p1\r\n"),
-             Contains("what answers at " + at.str() + " is no store of a run"));
-  CHECK_THAT(answered_with(""), Contains("what listens at " + at.str() + " does not answer"));
+             Contains("the program that replies at " + at.str() + " is not the store of a run"));
+  CHECK_THAT(answered_with(""),
+             Contains("the program that listens at " + at.str() + " does not reply"));
 }
 
 TEST_CASE("a will is carried out when its client goes, unless taken back", "[tcp]") {

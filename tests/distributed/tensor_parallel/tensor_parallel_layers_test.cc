@@ -5,19 +5,18 @@
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/distributed/tensor_parallel/tensor_parallel.h"
 #include "tessera/nn/init.h"
+#include "tessera/nn/layers/container.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/embedding.h"
-#include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/layers/module_list.h"
-#include "tessera/nn/layers/rms_norm.h"
+#include "tessera/nn/layers/norm.h"
 #include "tessera/nn/layers/sequential.h"
 #include "tessera/nn/layers/transformer/attention.h"
 #include "tessera/nn/mesh/mesh_ops.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tests/distributed/tensor_parallel/tensor_parallel_support.h"
 #include "tessera/tests/nn/support.h"
-#include "tessera/tests/support/models/mlp_module.h"
+#include "tessera/tests/support/models/mlp.h"
 
 namespace tessera {
 namespace {

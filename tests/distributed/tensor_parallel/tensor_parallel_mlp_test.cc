@@ -11,7 +11,6 @@
 #include "tessera/nn/recompute.h"
 #include "tessera/tests/distributed/tensor_parallel/tensor_parallel_support.h"
 #include "tessera/tests/support/models/mlp.h"
-#include "tessera/tests/support/models/mlp_module.h"
 
 namespace tessera {
 namespace {
@@ -28,11 +27,12 @@ TESSERA_RANK_TEST("MLPModule trains as on one rank, with one all-reduce a step",
   parallelize(split, tp_mesh(t), kPlan);
   nn::initialize(split, {.seed = 5});
   nn::initialize(whole, {.seed = 5});
-  const Twins twins{split, whole};
-  check_same_parameters(t, twins, "initialised in parts");
+  const References references{split, whole};
+  check_same_parameters(t, references, "initialised in parts");
   const Variable x(irregular({8, 10}, 1));
   check_same_training(
-      t, twins, [&] { return weighed(split(x)); }, [&] { return weighed(whole(x)); }, {.lr = 0.01});
+      t, references, [&] { return weighed(split(x)); }, [&] { return weighed(whole(x)); },
+      {.lr = 0.01});
   Variable y;
   check_counts(t, count_collectives([&] { y = split(x); }), {{"all_reduce", 1}}, "forward");
   check_counts(t, count_collectives([&] { backward(sum(y)); }), {}, "backward");

@@ -79,13 +79,15 @@ inline void check_refused(RankTest& t, const std::string& text, const std::funct
 }
 
 // A model over the ranks and one that this rank has whole.
-struct Twins {
+struct References {
   nn::Module& split;
   nn::Module& whole;
 };
 
-inline void check_same_gradients(RankTest& t, const Twins& twins, const std::string& what) {
-  const auto split = twins.split.named_parameters(), whole = twins.whole.named_parameters();
+inline void check_same_gradients(RankTest& t, const References& references,
+                                 const std::string& what) {
+  const auto split = references.split.named_parameters(),
+             whole = references.whole.named_parameters();
   if (!t.check(split.size() == whole.size(), "{}: other parameters", what)) return;
   for (std::size_t i = 0; i < split.size(); ++i) {
     t.check(split[i].name == whole[i].name, "{}: {} and {}", what, split[i].name, whole[i].name);
@@ -97,8 +99,10 @@ inline void check_same_gradients(RankTest& t, const Twins& twins, const std::str
   }
 }
 
-inline void check_same_parameters(RankTest& t, const Twins& twins, const std::string& what) {
-  const auto split = twins.split.named_parameters(), whole = twins.whole.named_parameters();
+inline void check_same_parameters(RankTest& t, const References& references,
+                                  const std::string& what) {
+  const auto split = references.split.named_parameters(),
+             whole = references.whole.named_parameters();
   for (std::size_t i = 0; i < split.size(); ++i) {
     t.check_close(distributed::full_copy(split[i].parameter), whole[i].parameter.local().tensor(),
                   kExact, what + " " + whole[i].name);
@@ -111,12 +115,12 @@ struct TrainingOptions {
   bool loss_in_parts = false;  // the ranks' losses add up to that of the whole
 };
 // Steps of SGD on both; loss, gradients and parameters stay equal.
-inline void check_same_training(RankTest& t, const Twins& twins,
+inline void check_same_training(RankTest& t, const References& references,
                                 const std::function<Variable()>& split_loss,
                                 const std::function<Variable()>& whole_loss,
                                 const TrainingOptions& options = {}) {
-  nn::optim::SGD split(twins.split.parameters(), {.lr = options.lr, .momentum = 0.9});
-  nn::optim::SGD whole(twins.whole.parameters(), {.lr = options.lr, .momentum = 0.9});
+  nn::optim::SGD split(references.split.parameters(), {.lr = options.lr, .momentum = 0.9});
+  nn::optim::SGD whole(references.whole.parameters(), {.lr = options.lr, .momentum = 0.9});
   for (int step = 0; step < options.steps; ++step) {
     const std::string what = fmt::format("step {}", step);
     const Variable loss = split_loss(), expected = whole_loss();
@@ -126,13 +130,13 @@ inline void check_same_training(RankTest& t, const Twins& twins,
     t.check_close(shown, expected.tensor(), kExact, what + " loss");
     backward(loss);
     backward(expected);
-    check_same_gradients(t, twins, what);
+    check_same_gradients(t, references, what);
     split.step();
     whole.step();
     split.zero_grad();
     whole.zero_grad();
   }
-  check_same_parameters(t, twins, "after training");
+  check_same_parameters(t, references, "after training");
 }
 
 }  // namespace tessera::testing

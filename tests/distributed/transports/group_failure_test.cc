@@ -13,9 +13,8 @@
 #include <thread>
 
 #include "tessera/distributed/collectives.h"
-#include "tessera/distributed/launch/rank_failure.h"
 #include "tessera/distributed/launch/rank_runner.h"
-#include "tessera/distributed/store/folder_store.h"
+#include "tessera/distributed/store/store.h"
 #include "tessera/distributed/transports/process_group_gloo.h"
 #include "tessera/distributed/transports/process_group_local.h"
 #include "tessera/tensor/rank_context.h"
@@ -113,7 +112,7 @@ TEST_CASE("a rank that does not come is named at the deadline", "[timeout]") {
   CHECK(is_a<CollectiveAborted>(errors[2]));
   CHECK_THAT(
       text(errors[2]),
-      Contains("was given up: rank 0 failed: all_reduce #2 (layers.1) of group \"g\" timed out"));
+      Contains("was aborted: rank 0 failed: all_reduce #2 (layers.1) of group \"g\" timed out"));
 }
 
 TEST_CASE("an abort wakes every rank with its reason, and stays", "[abort]") {
@@ -139,7 +138,7 @@ TEST_CASE("an abort wakes every rank with its reason, and stays", "[abort]") {
     CHECK_THAT(
         text(error),
         Contains("[barrier] rank ") &&
-            Contains("barrier #3 of group \"g\" was given up: rank 1 failed: the dog ate it"));
+            Contains("barrier #3 of group \"g\" was aborted: rank 1 failed: the dog ate it"));
   }
   try {
     std::rethrow_exception(errors[0]);

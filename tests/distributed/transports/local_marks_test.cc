@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "tessera/distributed/transports/local_meeting.h"
+#include "tessera/distributed/transports/local_barrier.h"
 #include "tessera/distributed/transports/local_mover.h"
 #include "tessera/distributed/transports/reduce_in_order.h"
 #include "tessera/tensor/streams/stream.h"
@@ -95,7 +95,7 @@ void fill(Memory& memory, int rank) {
 }
 
 // What one rank's memory holds after the collective.
-Memory run_rank(LocalMeetings& meetings, CollectiveKind kind, int rank, int size, bool late) {
+Memory run_rank(LocalBarriers& barriers, CollectiveKind kind, int rank, int size, bool late) {
   const auto room = static_cast<std::size_t>(kPart * size);
   Memory memory{std::vector<float>(room, -9), std::vector<float>(room, -9)}, result;
   const ResolvedCollective call = kind == CollectiveKind::kExchange
@@ -105,7 +105,7 @@ Memory run_rank(LocalMeetings& meetings, CollectiveKind kind, int rank, int size
   StreamMover mover(stream);
   if (late) stream_sleep(stream, 15);
   stream.enqueue("fill", [&] { fill(memory, rank); });
-  meetings.perform(call, mover);
+  barriers.perform(call, mover);
   stream.enqueue("keep", [&] { result = memory; });
   stream.enqueue("scribble", [&] {
     std::fill(memory.in.begin(), memory.in.end(), -7.0f);
@@ -116,24 +116,24 @@ Memory run_rank(LocalMeetings& meetings, CollectiveKind kind, int rank, int size
 }
 
 // The same, at once.
-Memory run_plain(LocalMeetings& meetings, CollectiveKind kind, int rank, int size) {
+Memory run_plain(LocalBarriers& barriers, CollectiveKind kind, int rank, int size) {
   const auto room = static_cast<std::size_t>(kPart * size);
   Memory memory{std::vector<float>(room), std::vector<float>(room)};
   fill(memory, rank);
-  meetings.perform(kind == CollectiveKind::kExchange ? ring_of(rank, size, memory)
+  barriers.perform(kind == CollectiveKind::kExchange ? ring_of(rank, size, memory)
                                                      : call_of(kind, rank, size, memory),
                    cpu_mover());
   return memory;
 }
 
-std::vector<Memory> on_ranks(int size, const std::function<Memory(LocalMeetings&, int)>& body) {
+std::vector<Memory> on_ranks(int size, const std::function<Memory(LocalBarriers&, int)>& body) {
   std::vector<int> ranks(static_cast<std::size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  LocalMeetings meetings(ranks, std::chrono::seconds(20));
+  LocalBarriers barriers(ranks, std::chrono::seconds(20));
   std::vector<Memory> out(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] { out[static_cast<std::size_t>(rank)] = body(meetings, rank); });
+    threads.emplace_back([&, rank] { out[static_cast<std::size_t>(rank)] = body(barriers, rank); });
   for (std::thread& thread : threads) thread.join();
   return out;
 }
@@ -144,11 +144,11 @@ const CollectiveKind kKinds[] = {
     CollectiveKind::kGather,    CollectiveKind::kScatter,       CollectiveKind::kExchange};
 
 void compare(CollectiveKind kind, int size, int late) {
-  const std::vector<Memory> expected = on_ranks(size, [&](LocalMeetings& meetings, int rank) {
-    return run_plain(meetings, kind, rank, size);
+  const std::vector<Memory> expected = on_ranks(size, [&](LocalBarriers& barriers, int rank) {
+    return run_plain(barriers, kind, rank, size);
   });
-  const std::vector<Memory> actual = on_ranks(size, [&](LocalMeetings& meetings, int rank) {
-    return run_rank(meetings, kind, rank, size, rank == late);
+  const std::vector<Memory> actual = on_ranks(size, [&](LocalBarriers& barriers, int rank) {
+    return run_rank(barriers, kind, rank, size, rank == late);
   });
   INFO(collective_name(kind) << " over " << size << " ranks, rank " << late << " late");
   for (std::size_t rank = 0; rank < expected.size(); ++rank) {
@@ -181,11 +181,11 @@ TEST_CASE("a rank that cannot move its data fails all, and nobody waits", "[loca
                 std::int64_t) override {}
   };
   std::vector<std::string> texts(2);
-  on_ranks(2, [&](LocalMeetings& meetings, int rank) {
+  on_ranks(2, [&](LocalBarriers& barriers, int rank) {
     Memory memory{std::vector<float>(2 * kPart), std::vector<float>(2 * kPart)};
     FailingMover failing;
     try {
-      meetings.perform(call_of(CollectiveKind::kAllReduce, rank, 2, memory),
+      barriers.perform(call_of(CollectiveKind::kAllReduce, rank, 2, memory),
                        rank == 1 ? failing : cpu_mover());
     } catch (const Error& error) {
       texts[static_cast<std::size_t>(rank)] = error.what();
@@ -199,12 +199,12 @@ TEST_CASE("a rank that cannot move its data fails all, and nobody waits", "[loca
 
 TEST_CASE("ranks on different types of device do not meet", "[local]") {
   std::vector<std::string> texts(2);
-  on_ranks(2, [&](LocalMeetings& meetings, int rank) {
+  on_ranks(2, [&](LocalBarriers& barriers, int rank) {
     Memory memory{std::vector<float>(2 * kPart), std::vector<float>(2 * kPart)};
     ResolvedCollective call = call_of(CollectiveKind::kAllReduce, rank, 2, memory);
     if (rank == 1) call.device = {DeviceType::kCuda, 2};
     try {
-      meetings.perform(call, cpu_mover());
+      barriers.perform(call, cpu_mover());
     } catch (const CollectiveError& error) {
       texts[static_cast<std::size_t>(rank)] = error.what();
     }

@@ -8,7 +8,7 @@
 
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/flight_recorder.h"
-#include "tessera/distributed/launch/rank_failure.h"
+#include "tessera/distributed/launch/rank_runner.h"
 #include "tessera/distributed/nccl/process_group_nccl.h"
 #include "tessera/distributed/transports/exchange_plan.h"
 #include "tessera/distributed/transports/process_group_local.h"

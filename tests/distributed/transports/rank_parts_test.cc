@@ -16,14 +16,13 @@
 #include <thread>
 
 #include "tessera/distributed/launch/launch_folder.h"
-#include "tessera/distributed/launch/rank_page.h"
 #include "tessera/distributed/launch/signal_watch.h"
 #include "tessera/distributed/launch/spawn.h"
 #include "tessera/distributed/launch/stop_signal.h"
-#include "tessera/distributed/store/folder_store.h"
-#include "tessera/distributed/transports/local_meeting.h"
+#include "tessera/distributed/store/store.h"
+#include "tessera/distributed/transports/local_barrier.h"
 #include "tessera/distributed/transports/process_group_gloo.h"
-#include "tessera/tests/support/skip.h"
+#include "tessera/tests/support/test_main.h"
 
 namespace tessera::distributed {
 namespace {
@@ -39,7 +38,7 @@ std::string fresh_folder() {
 }  // namespace
 
 TEST_CASE("a rank that fails while data moves takes the others with it", "[local]") {
-  LocalMeetings meetings({0, 1, 2}, std::chrono::seconds(60));
+  LocalBarriers barriers({0, 1, 2}, std::chrono::seconds(60));
   std::vector<std::exception_ptr> errors(3);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {
@@ -53,7 +52,7 @@ TEST_CASE("a rank that fails while data moves takes the others with it", "[local
       call.site.op = "all_reduce";
       call.site.sequence = 3;
       try {
-        meetings.perform(call, cpu_mover());
+        barriers.perform(call, cpu_mover());
       } catch (...) {
         errors[static_cast<std::size_t>(rank)] = std::current_exception();
       }
@@ -65,10 +64,10 @@ TEST_CASE("a rank that fails while data moves takes the others with it", "[local
   for (const std::size_t rank : {0, 1}) {
     CHECK_THROWS_AS(std::rethrow_exception(errors[rank]), CollectiveAborted);
     CHECK_THROWS_WITH(std::rethrow_exception(errors[rank]),
-                      Contains("was given up: rank 2 failed: all_reduce #3 of group \"\" could not "
+                      Contains("was aborted: rank 2 failed: all_reduce #3 of group \"\" could not "
                                "move its data"));
   }
-  CHECK_THROWS_AS(meetings.perform({}, cpu_mover()), CollectiveAborted);
+  CHECK_THROWS_AS(barriers.perform({}, cpu_mover()), CollectiveAborted);
 }
 
 TEST_CASE("the page of a rank takes its space before it is written", "[launch]") {

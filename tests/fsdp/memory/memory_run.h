@@ -10,7 +10,7 @@
 #include "tessera/nn/init.h"
 #include "tessera/tests/fsdp/chain.h"
 #include "tessera/tests/fsdp/memory/memory_arithmetic.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

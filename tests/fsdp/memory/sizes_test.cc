@@ -19,7 +19,7 @@
 #include "tessera/nn/training/clip_grad.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/trace.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -112,10 +112,10 @@ void shard(AllSizes& model, const Case& c, const distributed::DeviceMesh& mesh) 
 }
 
 /// Unshards every group by hand and compares its values; after reshard nothing is left.
-void check_values(RankTest& t, const Case& c, AllSizes& model, const AllSizes& twin) {
+void check_values(RankTest& t, const Case& c, AllSizes& model, const AllSizes& reference) {
   for (nn::Module* module : fsdp::sharded_modules(model)) fsdp::of(*module).unshard();
   const auto left = model.named_parameters();
-  const auto right = twin.parameters();
+  const auto right = reference.parameters();
   for (std::size_t i = 0; i < left.size(); ++i) {
     const double error = worst_error(left[i].parameter.value().tensor(), right[i].value().tensor());
     t.check(error <= c.tolerance, "{}: value of {} differs by {}", c.name, left[i].name, error);
@@ -130,29 +130,30 @@ void check_values(RankTest& t, const Case& c, AllSizes& model, const AllSizes& t
 }
 
 void train(RankTest& t, const Case& c) {
-  AllSizes model, twin;
+  AllSizes model, reference;
   shard(model, c, t.world().mesh().with_group("data", with_poisoned_slots(t.world().group())));
   nn::initialize(model, {.seed = 5});
-  nn::initialize(twin, {.seed = 5});
-  nn::optim::SGD sgd(model.parameters(), kSgd), twin_sgd(twin.parameters(), kSgd);
+  nn::initialize(reference, {.seed = 5});
+  nn::optim::SGD sgd(model.parameters(), kSgd), reference_sgd(reference.parameters(), kSgd);
   for (std::uint64_t step = 0; step < 2; ++step) {
     poison_shards(model);
     const Tensor x = random_rows(5, kColumns, DType::kF64, step);
     backward(sharded_loss(model(Variable(my_rows(x, t.world()))), t.world()));
-    backward(plain_loss(twin(Variable(x))));
-    std::string difference = compare_with_twin(model, twin, c.tolerance, /*gradients=*/true);
+    backward(plain_loss(reference(Variable(x))));
+    std::string difference =
+        compare_with_reference(model, reference, c.tolerance, /*gradients=*/true);
     t.check(difference.empty(), "{}, step {}: {}", c.name, step, difference);
     const auto norm = nn::clip_grad_norm(model.parameters(), 0.1).item<double>();
-    const auto twin_norm = nn::clip_grad_norm(twin.parameters(), 0.1).item<double>();
-    t.check(std::abs(norm - twin_norm) <= c.tolerance * std::max(1.0, twin_norm),
-            "{}: the norm is {}, of the twin {}", c.name, norm, twin_norm);
+    const auto reference_norm = nn::clip_grad_norm(reference.parameters(), 0.1).item<double>();
+    t.check(std::abs(norm - reference_norm) <= c.tolerance * std::max(1.0, reference_norm),
+            "{}: the norm is {}, of the reference {}", c.name, norm, reference_norm);
     sgd.step();
-    twin_sgd.step();
-    difference = compare_with_twin(model, twin, c.tolerance, /*gradients=*/true);
+    reference_sgd.step();
+    difference = compare_with_reference(model, reference, c.tolerance, /*gradients=*/true);
     t.check(difference.empty(), "{}, after step {}: {}", c.name, step, difference);
     sgd.zero_grad();
-    twin_sgd.zero_grad();
-    check_values(t, c, model, twin);
+    reference_sgd.zero_grad();
+    check_values(t, c, model, reference);
   }
 }
 
@@ -202,19 +203,19 @@ TESSERA_RANK_TEST_WITH(
     "fsdp sizes: padding is zeroed once a reduction, and only where there is any", "[fsdp]",
     ({.worlds = {2, 3, 5}})) {
   for (const std::int64_t rows : {2 * t.size(), 2 * t.size() - 1}) {
-    Rows model(rows), twin(rows);
+    Rows model(rows), reference(rows);
     fsdp::fully_shard(model, {.mesh = t.world().mesh()});
     nn::initialize(model, {.seed = 5});
-    nn::initialize(twin, {.seed = 5});
+    nn::initialize(reference, {.seed = 5});
     axpbys_of_step(model, 1);  // the first steps create state for later ones
-    axpbys_of_step(twin, 1);
+    axpbys_of_step(reference, 1);
     const std::int64_t zeroed = rows % t.size() == 0 ? 0 : 2, scaled = 2;  // weight and bias
-    const std::int64_t plain = axpbys_of_step(twin, 1);
+    const std::int64_t plain = axpbys_of_step(reference, 1);
     for (const int passes : {1, 2}) {
       const std::int64_t more = axpbys_of_step(model, passes) - passes * plain;
       t.check(more == zeroed + scaled,
-              "{} rows, {} passes: {} kernels beside the twin's, expected {}", rows, passes, more,
-              zeroed + scaled);
+              "{} rows, {} passes: {} kernels beside the reference's, expected {}", rows, passes,
+              more, zeroed + scaled);
     }
   }
 }

@@ -44,7 +44,7 @@ TESSERA_RANK_TEST_WITH("clipping: tensor parallel layers inside sharded ones", "
   const DeviceMesh mesh = two_by_two(t, "dp", "tp");
   for (const bool replicate : {false, true}) {
     for (const double p : norms()) {
-      Wide sharded, twin;
+      Wide sharded, reference;
       distributed::parallelize(
           sharded, mesh["tp"],
           {{"up", distributed::ColwiseParallel{}}, {"down", distributed::RowwiseParallel{}}});
@@ -56,15 +56,15 @@ TESSERA_RANK_TEST_WITH("clipping: tensor parallel layers inside sharded ones", "
         }
       }
       nn::initialize(sharded, {.seed = 6});
-      nn::initialize(twin, {.seed = 6});
+      nn::initialize(reference, {.seed = 6});
       const Tensor x = random_rows(6, 7, DType::kF64, 2);
       const distributed::Chunk rows = distributed::chunk_of(6, 2, mesh.coordinate("dp"));
       const Variable y = sharded(Variable(x.slice(0, rows.begin, rows.end)));
       backward(nn::global_mean(mul(sum(square(y)), 0.5), y.dim(0),
                                *distributed::make_mesh(mesh["dp"]), "dp"));
-      backward(plain_loss(twin(Variable(x))));
+      backward(plain_loss(reference(Variable(x))));
       clip_both(t, {.name = "tensor parallel", .norm_type = p, .all_reduces = replicate ? 1 : 2},
-                sharded, twin);
+                sharded, reference);
     }
   }
 }
@@ -75,23 +75,23 @@ TESSERA_RANK_TEST_WITH("clipping: tensor parallel layers inside hybrid sharding"
                         t.world().device());
   const DeviceMesh data = mesh.submesh({"replica", "shard"});
   for (const bool over_replicas : {false, true}) {
-    Wide sharded, twin;
+    Wide sharded, reference;
     distributed::parallelize(
         sharded, mesh["tp"],
         {{"up", distributed::ColwiseParallel{}}, {"down", distributed::RowwiseParallel{}}});
     for (nn::Module* group : std::vector<nn::Module*>{&sharded.up(), &sharded.down(), &sharded})
       fsdp::fully_shard(*group, {.mesh = data, .shard_optimizer_over_replicas = over_replicas});
     nn::initialize(sharded, {.seed = 6});
-    nn::initialize(twin, {.seed = 6});
+    nn::initialize(reference, {.seed = 6});
     const Tensor x = random_rows(6, 7, DType::kF64, 2);
     const distributed::Chunk rows = distributed::chunk_of(6, 4, t.rank() / 2);
     const Variable y = sharded(Variable(x.slice(0, rows.begin, rows.end)));
     backward(mul(sum(square(y)), 0.5 * 4 / 6));
-    backward(plain_loss(twin(Variable(x))));
+    backward(plain_loss(reference(Variable(x))));
     clip_both(
         t,
         {.name = "hybrid, tensor parallel", .norm_type = 3, .all_reduces = over_replicas ? 3 : 2},
-        sharded, twin);
+        sharded, reference);
   }
 }
 
@@ -135,16 +135,16 @@ class WithExperts final : public nn::Layer<WithExperts> {
 };
 
 void clip_experts(RankTest& t, const Clipping& c, WithExperts& model, const DeviceMesh& data) {
-  WithExperts twin;
+  WithExperts reference;
   nn::initialize(model, {.seed = 6});
-  nn::initialize(twin, {.seed = 6});
+  nn::initialize(reference, {.seed = 6});
   const Tensor x = random_rows(6, 4, DType::kF64, 2);
   const distributed::Chunk rows = distributed::chunk_of(6, data.size(), data.coordinates()[0]);
   const Variable y = model(Variable(x.slice(0, rows.begin, rows.end)));
   backward(nn::global_mean(mul(sum(square(y)), 0.5), y.dim(0), *distributed::make_mesh(data),
                            data.axes()[0]));
-  backward(plain_loss(twin(Variable(x))));
-  clip_both(t, c, model, twin);
+  backward(plain_loss(reference(Variable(x))));
+  clip_both(t, c, model, reference);
 }
 
 TESSERA_RANK_TEST_WITH("clipping: experts cut over an axis of their own", "[fsdp]",

@@ -10,7 +10,7 @@
 #include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/nn/training/clip_grad.h"
 #include "tessera/tests/fsdp/precision/shard_compare.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/collective_records.h"
 #include "tessera/tests/support/ranks.h"
 
@@ -30,9 +30,10 @@ struct Clipping {
 
 /// Clips both models' gradients to a third of their norm and compares everything.
 inline void clip_both(RankTest& t, const Clipping& c, const nn::Module& sharded,
-                      const nn::Module& twin) {
+                      const nn::Module& reference) {
   const std::string what = fmt::format("{}, p = {}", c.name, c.norm_type);
-  const double whole = nn::grad_norm(twin.parameters(), {.norm_type = c.norm_type}).item<double>();
+  const double whole =
+      nn::grad_norm(reference.parameters(), {.norm_type = c.norm_type}).item<double>();
   t.check(whole > 0, "{}: the norm is {}", what, whole);
   const std::vector<nn::Parameter> parameters = sharded.parameters();
   Tensor norm;
@@ -43,8 +44,8 @@ inline void clip_both(RankTest& t, const Clipping& c, const nn::Module& sharded,
   t.check(count_of(records, "all_reduce") == c.all_reduces, "{}: {} all-reduces, expected {}", what,
           count_of(records, "all_reduce"), c.all_reduces);
   t.check(records.size() == static_cast<std::size_t>(c.all_reduces), "{}: other collectives", what);
-  nn::clip_grad_norm(twin.parameters(), whole / 3, {.norm_type = c.norm_type});
-  const std::string difference = compare_parts(sharded, twin, 1e-12, true);
+  nn::clip_grad_norm(reference.parameters(), whole / 3, {.norm_type = c.norm_type});
+  const std::string difference = compare_parts(sharded, reference, 1e-12, true);
   t.check(difference.empty(), "{}: {}", what, difference);
   const double after = nn::grad_norm(parameters, {.norm_type = c.norm_type}).item<double>();
   t.check(std::abs(after - whole / 3) < 1e-5 * whole, "{}: {} after clipping", what, after);

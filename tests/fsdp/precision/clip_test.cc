@@ -14,7 +14,7 @@
 #include "tessera/tests/fsdp/chain.h"
 #include "tessera/tests/fsdp/precision/clip_checks.h"
 #include "tessera/tests/fsdp/precision/shard_compare.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -29,22 +29,23 @@ const ChainOptions kWidths = {.widths = {7, 2, 9, 1}, .stem = true};
 void train(RankTest& t, Clipping c, const std::function<void(Chain&)>& split) {
   for (const double p : norms()) {
     c.norm_type = p;
-    Chain sharded(kWidths), twin(kWidths);
+    Chain sharded(kWidths), reference(kWidths);
     split(sharded);
     nn::initialize(sharded, {.seed = 3});
-    nn::initialize(twin, {.seed = 3});
-    nn::optim::SGD sharded_sgd(sharded.parameters(), kSgd), twin_sgd(twin.parameters(), kSgd);
+    nn::initialize(reference, {.seed = 3});
+    nn::optim::SGD sharded_sgd(sharded.parameters(), kSgd),
+        reference_sgd(reference.parameters(), kSgd);
     for (std::uint64_t step = 0; step < 2; ++step) {
       const Tensor x = random_rows(11, 7, DType::kF64, step);
       backward(sharded_loss(sharded(Variable(my_rows(x, t.world()))), t.world()));
-      backward(plain_loss(twin(Variable(x))));
-      clip_both(t, c, sharded, twin);
+      backward(plain_loss(reference(Variable(x))));
+      clip_both(t, c, sharded, reference);
       sharded_sgd.step();
-      twin_sgd.step();
+      reference_sgd.step();
       sharded_sgd.zero_grad();
-      twin_sgd.zero_grad();
+      reference_sgd.zero_grad();
     }
-    const std::string difference = compare_parts(sharded, twin, 1e-12);
+    const std::string difference = compare_parts(sharded, reference, 1e-12);
     t.check(difference.empty(), "{}, at the end: {}", c.name, difference);
   }
 }

@@ -10,8 +10,8 @@
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/tests/fsdp/precision/precision_twin.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/precision/precision_reference.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -41,8 +41,8 @@ inline std::unique_ptr<Rows> make_rows() {
 struct ExtensionCase {
   std::string name;
   fsdp::FullyShardOptions options;  ///< of both layers; the root has no parameters of its own
-  TwinPrecision twin = {};
-  TwinRanks ranks = {};
+  ReferencePrecision reference = {};
+  ReferenceRanks ranks = {};
   std::function<Tensor(const Tensor& stored)> as_sent = {};  ///< the transmitted form of a value
 };
 
@@ -52,25 +52,25 @@ inline void train_with_extension(RankTest& t, const ExtensionCase& c, Rows& shar
   fsdp::fully_shard(sharded.second(), c.options);
   fsdp::fully_shard(sharded, {.mesh = c.options.mesh});
   nn::initialize(sharded, {.seed = 3});
-  PrecisionTwin<Rows> twin(make_rows, c.twin, c.ranks);
+  PrecisionReference<Rows> reference(make_rows, c.reference, c.ranks);
   nn::optim::SGD sharded_sgd(sharded.parameters(), kSgd);
-  nn::optim::SGD twin_sgd(twin.master().parameters(), kSgd);
+  nn::optim::SGD reference_sgd(reference.master().parameters(), kSgd);
   for (std::uint64_t step = 0; step < 3; ++step) {
-    twin.refresh(c.as_sent);
+    reference.refresh(c.as_sent);
     const Tensor x = random_rows(9, 40, DType::kF32, step);
     backward(row_loss(sharded(Variable(my_rows(x, t.world())))));
     for (int rank = 0; rank < t.size(); ++rank) {
       const distributed::Chunk rows = distributed::chunk_of(9, t.size(), rank);
-      const Variable mine(cast(x.slice(0, rows.begin, rows.end), c.twin.param));
-      twin.run(rank, [&](Rows& model) { return row_loss(model(mine)); });
+      const Variable mine(cast(x.slice(0, rows.begin, rows.end), c.reference.param));
+      reference.run(rank, [&](Rows& model) { return row_loss(model(mine)); });
     }
-    twin.reduce();
-    const std::string difference = compare_with_twin(sharded, twin.master(), 0, true);
+    reference.reduce();
+    const std::string difference = compare_with_reference(sharded, reference.master(), 0, true);
     t.check(difference.empty(), "{}, step {}: {}", c.name, step, difference);
     sharded_sgd.step();
-    twin_sgd.step();
+    reference_sgd.step();
     sharded_sgd.zero_grad();
-    twin_sgd.zero_grad();
+    reference_sgd.zero_grad();
   }
 }
 

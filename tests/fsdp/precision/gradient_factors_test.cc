@@ -15,8 +15,8 @@
 #include "tessera/nn/training/loss.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/precision/precision_twin.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/precision/precision_reference.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -117,7 +117,7 @@ struct FactorCase {
 
 /// Compares groups that the factor applies to with a reference that has it, the others with one
 /// without.
-void check_factor(RankTest& t, const FactorCase& c, const DeviceMesh& mesh, TwinRanks ranks) {
+void check_factor(RankTest& t, const FactorCase& c, const DeviceMesh& mesh, ReferenceRanks ranks) {
   Chain sharded({.stem = true, .dtype = DType::kF32});
   const fsdp::MixedPrecision mixed = {.param_dtype = c.param, .reduce_dtype = c.reduce};
   for (nn::Module* group : groups_of(sharded)) {
@@ -133,20 +133,21 @@ void check_factor(RankTest& t, const FactorCase& c, const DeviceMesh& mesh, Twin
   } else {
     fsdp::of(sharded).set_gradient_divide_factor(c.factor);
   }
-  const auto twin_with = [&](double divide) {
-    return std::make_unique<PrecisionTwin<Chain>>(
-        make_chain, TwinPrecision{.param = c.param, .reduce = c.reduce, .divide = divide}, ranks);
+  const auto reference_with = [&](double divide) {
+    return std::make_unique<PrecisionReference<Chain>>(
+        make_chain, ReferencePrecision{.param = c.param, .reduce = c.reduce, .divide = divide},
+        ranks);
   };
-  const auto with = twin_with(c.factor), without = twin_with(0);
+  const auto with = reference_with(c.factor), without = reference_with(0);
   const Tensor x = random_rows(11, 7, DType::kF32, 5);
   backward(row_loss(sharded(Variable(my_rows(x, t.world())))));
-  for (const auto& twin : {with.get(), without.get()}) {
+  for (const auto& reference : {with.get(), without.get()}) {
     for (int rank = 0; rank < t.size(); ++rank) {
       const distributed::Chunk rows = distributed::chunk_of(11, t.size(), rank);
       const Variable mine(cast(x.slice(0, rows.begin, rows.end), c.param));
-      twin->run(rank, [&](Chain& chain) { return row_loss(chain(mine)); });
+      reference->run(rank, [&](Chain& chain) { return row_loss(chain(mine)); });
     }
-    twin->reduce();
+    reference->reduce();
   }
   const auto own = sharded.named_parameters();
   for (std::size_t i = 0; i < own.size(); ++i) {
@@ -207,7 +208,7 @@ TESSERA_RANK_TEST("gradients: micro-batches of uneven sizes weigh each token ali
   };
   for (const bool replicate : {false, true}) {
     for (const bool sync_each : {false, true}) {
-      Chain sharded({}), twin({});
+      Chain sharded({}), reference({});
       for (nn::Module* group : groups_of(sharded)) {
         if (replicate) {
           fsdp::replicate(*group, {.mesh = t.world().mesh()});
@@ -216,7 +217,7 @@ TESSERA_RANK_TEST("gradients: micro-batches of uneven sizes weigh each token ali
         }
       }
       nn::initialize(sharded, {.seed = 3});
-      nn::initialize(twin, {.seed = 3});
+      nn::initialize(reference, {.seed = 3});
       std::int64_t mine = 0, all = 0;
       for (int micro = 0; micro < kMicroBatches; ++micro) {
         mine += tokens(t.rank(), micro);
@@ -227,11 +228,11 @@ TESSERA_RANK_TEST("gradients: micro-batches of uneven sizes weigh each token ali
         const Variable y = sharded(Variable(rows(t.rank(), micro)));
         backward(nn::global_mean(mul(sum(square(y)), 0.5), mine, *mesh));
         for (int rank = 0; rank < t.size(); ++rank) {
-          const Variable loss = sum(square(twin(Variable(rows(rank, micro)))));
+          const Variable loss = sum(square(reference(Variable(rows(rank, micro)))));
           backward(mul(loss, 0.5 / static_cast<double>(all)));
         }
       }
-      const std::string difference = compare_with_twin(sharded, twin, 1e-13, true);
+      const std::string difference = compare_with_reference(sharded, reference, 1e-13, true);
       t.check(difference.empty(), "replicate {}, sync each {}: {}", replicate, sync_each,
               difference);
     }

@@ -122,7 +122,7 @@ TESSERA_RANK_TEST("int8: training equals the reference that rounds by hand", "[f
        .options = {.mesh = t.world().mesh(),
                    .mixed_precision = {.param_dtype = DType::kBF16, .output_dtype = DType::kBF16},
                    .gather_extension = fsdp::int8_gather(kSmall)},
-       .twin = {.param = DType::kBF16, .reduce = DType::kBF16},
+       .reference = {.param = DType::kBF16, .reduce = DType::kBF16},
        .ranks = {.shards = t.size()},
        .as_sent = weights_by_hand},
       low);

@@ -11,9 +11,9 @@
 #include "tessera/fsdp/replicate.h"
 #include "tessera/nn/init.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/precision/precision_twin.h"
+#include "tessera/tests/fsdp/precision/precision_reference.h"
 #include "tessera/tests/fsdp/precision/shard_compare.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/collective_records.h"
 #include "tessera/tests/support/ranks.h"
 
@@ -25,7 +25,7 @@ using fsdp::MixedPrecision;
 struct Case {
   std::string name;
   MixedPrecision mixed = {};
-  TwinPrecision twin = {};  ///< the same dtypes for the reference
+  ReferencePrecision reference = {};  ///< the same dtypes for the reference
   DType stored = DType::kF32;
   fsdp::ReshardAfterForward reshard = {};
   bool replicate = false;
@@ -61,16 +61,16 @@ std::unique_ptr<Chain> make_chain(const ChainOptions& options) {
 }
 
 /// Runs every rank's rows of a batch through the reference.
-void run_twin(PrecisionTwin<Chain>& twin, const Tensor& x, int ranks, DType param) {
+void run_reference(PrecisionReference<Chain>& reference, const Tensor& x, int ranks, DType param) {
   for (int rank = 0; rank < ranks; ++rank) {
     const distributed::Chunk rows = distributed::chunk_of(x.dim(0), ranks, rank);
     const Variable mine(cast(x.slice(0, rows.begin, rows.end), param));
-    twin.run(rank, [&](Chain& chain) { return row_loss(chain(mine)); });
+    reference.run(rank, [&](Chain& chain) { return row_loss(chain(mine)); });
   }
 }
 
 /// One step's gradients in both models.
-void accumulate(RankTest& t, const Case& c, Chain& sharded, PrecisionTwin<Chain>& twin,
+void accumulate(RankTest& t, const Case& c, Chain& sharded, PrecisionReference<Chain>& reference,
                 std::uint64_t step) {
   for (int micro = 0; micro < c.micro_batches; ++micro) {
     const bool sync = c.sync_each || micro + 1 == c.micro_batches;
@@ -78,19 +78,20 @@ void accumulate(RankTest& t, const Case& c, Chain& sharded, PrecisionTwin<Chain>
     const Tensor x =
         random_rows(c.batch, c.widths[0], c.stored, 10 * step + static_cast<std::uint64_t>(micro));
     backward(row_loss(sharded(Variable(my_rows(x, t.world())))));
-    run_twin(twin, x, t.size(), c.twin.param);
-    if (sync) twin.reduce();
+    run_reference(reference, x, t.size(), c.reference.param);
+    if (sync) reference.reduce();
   }
 }
 
-void train(RankTest& t, const Case& c, Chain& sharded, PrecisionTwin<Chain>& twin) {
+void train(RankTest& t, const Case& c, Chain& sharded, PrecisionReference<Chain>& reference) {
   nn::optim::SGD sharded_sgd(sharded.parameters(), kSgd);
-  nn::optim::SGD twin_sgd(twin.master().parameters(), kSgd);
-  const DType kept = c.twin.keep ? c.twin.reduce : c.stored;
+  nn::optim::SGD reference_sgd(reference.master().parameters(), kSgd);
+  const DType kept = c.reference.keep ? c.reference.reduce : c.stored;
   const std::uint64_t steps = test_transport() == "local" ? 3 : 2;  // processes are slow
   for (std::uint64_t step = 0; step < steps; ++step) {
-    accumulate(t, c, sharded, twin, step);
-    const std::string difference = compare_parts(sharded, twin.master(), 0, /*gradients=*/true);
+    accumulate(t, c, sharded, reference, step);
+    const std::string difference =
+        compare_parts(sharded, reference.master(), 0, /*gradients=*/true);
     t.check(difference.empty(), "{}, step {}: {}", c.name, step, difference);
     for (const nn::NamedParameter& named : sharded.named_parameters()) {
       t.check(named.parameter.local().dtype() == c.stored, "{}: {} is stored as {}", c.name,
@@ -99,12 +100,12 @@ void train(RankTest& t, const Case& c, Chain& sharded, PrecisionTwin<Chain>& twi
               named.name, dtype_name(named.parameter.grad().dtype()));
     }
     sharded_sgd.step();
-    twin_sgd.step();
+    reference_sgd.step();
     sharded_sgd.zero_grad();
-    twin_sgd.zero_grad();
-    twin.refresh();
+    reference_sgd.zero_grad();
+    reference.refresh();
   }
-  const std::string difference = compare_parts(sharded, twin.master(), 0);
+  const std::string difference = compare_parts(sharded, reference.master(), 0);
   t.check(difference.empty(), "{}, at the end: {}", c.name, difference);
 }
 
@@ -112,8 +113,9 @@ void train(RankTest& t, const Case& c) {
   Chain sharded(c.chain());
   split(sharded, c, t.world().mesh());
   nn::initialize(sharded, {.seed = 3});
-  PrecisionTwin<Chain> twin([&] { return make_chain(c.chain()); }, c.twin, {.shards = t.size()});
-  train(t, c, sharded, twin);
+  PrecisionReference<Chain> reference([&] { return make_chain(c.chain()); }, c.reference,
+                                      {.shards = t.size()});
+  train(t, c, sharded, reference);
 }
 
 /// Processes are slow, and send both 16-bit dtypes the same way.
@@ -126,15 +128,16 @@ TESSERA_RANK_TEST("mixed precision: a 16-bit compute dtype, which gradients are 
                   "[fsdp]") {
   for (const DType half : halves()) {
     const MixedPrecision mixed = {.param_dtype = half};
-    const TwinPrecision twin = {.param = half, .reduce = half};
+    const ReferencePrecision reference = {.param = half, .reduce = half};
     for (const fsdp::ReshardAfterForward reshard :
          {fsdp::ReshardAfterForward(), fsdp::ReshardAfterForward(true),
           fsdp::ReshardAfterForward(false)}) {
-      train(t, {.name = dtype_name(half), .mixed = mixed, .twin = twin, .reshard = reshard});
+      train(t,
+            {.name = dtype_name(half), .mixed = mixed, .reference = reference, .reshard = reshard});
     }
-    train(t, {.name = "replicate", .mixed = mixed, .twin = twin, .replicate = true});
-    train(t, {.name = "few rows", .mixed = mixed, .twin = twin, .batch = 2});
-    train(t, {.name = "of f64", .mixed = mixed, .twin = twin, .stored = DType::kF64});
+    train(t, {.name = "replicate", .mixed = mixed, .reference = reference, .replicate = true});
+    train(t, {.name = "few rows", .mixed = mixed, .reference = reference, .batch = 2});
+    train(t, {.name = "of f64", .mixed = mixed, .reference = reference, .stored = DType::kF64});
   }
 }
 
@@ -142,7 +145,7 @@ TESSERA_RANK_TEST_WITH("mixed precision: values of which half are kept after for
                        {.worlds = {4, 6}}) {
   train(t, {.name = "two of them",
             .mixed = {.param_dtype = DType::kBF16},
-            .twin = {.param = DType::kBF16, .reduce = DType::kBF16},
+            .reference = {.param = DType::kBF16, .reduce = DType::kBF16},
             .reshard = 2});
 }
 
@@ -161,7 +164,7 @@ TESSERA_RANK_TEST_WITH("mixed precision: parameters cut along their largest dim"
   for (const DType reduce : {DType::kF32, DType::kBF16}) {
     train(t, {.name = std::string("largest dim, reduced in ") + dtype_name(reduce),
               .mixed = {.param_dtype = DType::kBF16, .reduce_dtype = reduce},
-              .twin = {.param = DType::kBF16, .reduce = reduce, .with_gaps = with_gaps},
+              .reference = {.param = DType::kBF16, .reduce = reduce, .with_gaps = with_gaps},
               .micro_batches = 2,
               .widths = {8, 4, 12, 8},
               .placement = largest});
@@ -180,21 +183,21 @@ TESSERA_RANK_TEST("mixed precision: gradients reduced in another dtype than comp
     for (const DType half : halves()) {
       train(t, {.name = std::string(dtype_name(half)) + ", reduced in f32",
                 .mixed = {.param_dtype = half, .reduce_dtype = DType::kF32},
-                .twin = {.param = half},
+                .reference = {.param = half},
                 .replicate = replicate});
       train(t, {.name = std::string("f32, reduced in ") + dtype_name(half),
                 .mixed = {.reduce_dtype = half},
-                .twin = {.reduce = half},
+                .reference = {.reduce = half},
                 .replicate = replicate});
     }
     train(t, {.name = "f64, computed in f32",
               .mixed = {.param_dtype = DType::kF32, .reduce_dtype = DType::kF64},
-              .twin = {.reduce = DType::kF64},
+              .reference = {.reduce = DType::kF64},
               .stored = DType::kF64,
               .replicate = replicate});
     train(t, {.name = "reduce dtype given as what it would be",
               .mixed = {.param_dtype = DType::kBF16, .reduce_dtype = DType::kBF16},
-              .twin = {.param = DType::kBF16, .reduce = DType::kBF16},
+              .reference = {.param = DType::kBF16, .reduce = DType::kBF16},
               .replicate = replicate});
   }
 }
@@ -203,7 +206,7 @@ TESSERA_RANK_TEST("mixed precision: gradients wait in the reduce dtype", "[fsdp]
   const auto run = [&](DType reduce, bool replicate, bool sync_each, bool reshard) {
     train(t, {.name = std::string("4 micro-batches, reduced in ") + dtype_name(reduce),
               .mixed = {.param_dtype = DType::kBF16, .reduce_dtype = reduce},
-              .twin = {.param = DType::kBF16, .reduce = reduce},
+              .reference = {.param = DType::kBF16, .reduce = reduce},
               .reshard = reshard,
               .replicate = replicate,
               .micro_batches = 4,
@@ -218,7 +221,7 @@ TESSERA_RANK_TEST("mixed precision: gradients wait in the reduce dtype", "[fsdp]
   run(DType::kF32, /*replicate=*/false, /*sync_each=*/false, /*reshard=*/false);
   train(t, {.name = "2 micro-batches in f32, reduced in f16",
             .mixed = {.reduce_dtype = DType::kF16},
-            .twin = {.reduce = DType::kF16},
+            .reference = {.reduce = DType::kF16},
             .micro_batches = 2});
 }
 
@@ -227,12 +230,12 @@ TESSERA_RANK_TEST("mixed precision: gradients are kept in the reduce dtype on re
     for (const DType half : halves()) {
       train(t, {.name = std::string("kept in ") + dtype_name(half),
                 .mixed = {.param_dtype = half, .keep_low_precision_gradients = true},
-                .twin = {.param = half, .reduce = half, .keep = true},
+                .reference = {.param = half, .reduce = half, .keep = true},
                 .replicate = replicate});
     }
     train(t, {.name = "kept, and added to",
               .mixed = {.param_dtype = DType::kBF16, .keep_low_precision_gradients = true},
-              .twin = {.param = DType::kBF16, .reduce = DType::kBF16, .keep = true},
+              .reference = {.param = DType::kBF16, .reduce = DType::kBF16, .keep = true},
               .replicate = replicate,
               .micro_batches = 3,
               .sync_each = true});
@@ -244,7 +247,7 @@ TESSERA_RANK_TEST("mixed precision: models of 16 bits throughout, made so before
   for (const DType half : halves()) {
     for (const bool before : {false, true}) {
       const Case c = {
-          .name = dtype_name(half), .twin = {.param = half, .reduce = half}, .stored = half};
+          .name = dtype_name(half), .reference = {.param = half, .reduce = half}, .stored = half};
       Chain sharded({.stem = true});
       if (before) sharded.to(half);
       split(sharded, c, t.world().mesh());
@@ -257,8 +260,8 @@ TESSERA_RANK_TEST("mixed precision: models of 16 bits throughout, made so before
         if (!before) chain->to(half);
         return chain;
       };
-      PrecisionTwin<Chain> twin(make, c.twin, {.shards = t.size()});
-      train(t, c, sharded, twin);
+      PrecisionReference<Chain> reference(make, c.reference, {.shards = t.size()});
+      train(t, c, sharded, reference);
     }
   }
 }
@@ -267,7 +270,7 @@ TESSERA_RANK_TEST("mixed precision: a model born in bf16 and moved to f32 reduce
                   "[fsdp]") {
   const Case c = {.name = "born bf16",
                   .mixed = {.reduce_dtype = DType::kBF16},
-                  .twin = {.reduce = DType::kBF16}};
+                  .reference = {.reduce = DType::kBF16}};
   Chain sharded({.stem = true, .dtype = DType::kBF16});
   split(sharded, c, t.world().mesh());
   nn::initialize(sharded, {.seed = 3});
@@ -277,8 +280,8 @@ TESSERA_RANK_TEST("mixed precision: a model born in bf16 and moved to f32 reduce
     chain->to(DType::kF32);
     return chain;
   };
-  PrecisionTwin<Chain> twin(make, c.twin, {.shards = t.size()});
-  train(t, c, sharded, twin);
+  PrecisionReference<Chain> reference(make, c.reference, {.shards = t.size()});
+  train(t, c, sharded, reference);
   const auto records = collectives_of([&] {
     backward(row_loss(sharded(Variable(my_rows(random_rows(5, 7, DType::kF32, 1), t.world())))));
   });

@@ -16,8 +16,8 @@
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/precision/precision_twin.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/precision/precision_reference.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

@@ -16,8 +16,8 @@
 #include "tessera/nn/init.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/tensor/ops/create.h"
-#include "tessera/tests/fsdp/twin.h"
-#include "tessera/tests/support/models/save_forward_inputs.h"
+#include "tessera/tests/fsdp/reference.h"
+#include "tessera/tests/support/models/small_models.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

@@ -10,8 +10,8 @@
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/state/module_state.h"
 #include "tessera/tensor/ops/create.h"
-#include "tessera/tests/fsdp/precision/precision_twin.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/precision/precision_reference.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -123,23 +123,23 @@ TESSERA_RANK_TEST("mixed precision: a frozen parameter of another dtype in the g
       fsdp::fully_shard(sharded, {.mesh = t.world().mesh(), .mixed_precision = mixed});
       nn::initialize(sharded, {.seed = 2});
       const DType computed = low ? DType::kBF16 : DType::kF32;
-      TwinPrecision precision = {.param = computed, .reduce = computed};
+      ReferencePrecision precision = {.param = computed, .reduce = computed};
       if (!low) precision.exempt = [](const nn::Module&) { return true; };
       const auto make = [&] {
         auto group = std::make_unique<MixedGroup>(frozen);
         nn::initialize(*group, {.seed = 2});
         return group;
       };
-      PrecisionTwin<MixedGroup> twin(make, precision, {.shards = t.size()});
+      PrecisionReference<MixedGroup> reference(make, precision, {.shards = t.size()});
       for (int rank = 0; rank < t.size(); ++rank) {
         const auto x = [&](int of) { return random_rows(3, 7, DType::kF32, 20 + of); };
         if (rank == t.rank()) backward(row_loss(sharded(Variable(x(rank)))));
-        twin.run(rank, [&](MixedGroup& group) {
+        reference.run(rank, [&](MixedGroup& group) {
           return row_loss(group(Variable(cast(x(rank), computed))));
         });
       }
-      twin.reduce();
-      const std::string difference = compare_with_twin(sharded, twin.master(), 0, true);
+      reference.reduce();
+      const std::string difference = compare_with_reference(sharded, reference.master(), 0, true);
       t.check(difference.empty(), "frozen {}, low {}: {}", dtype_name(frozen), low, difference);
     }
   }

@@ -9,13 +9,11 @@
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/layers/batch_norm.h"
-#include "tessera/nn/layers/group_norm.h"
-#include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/layers/rms_norm.h"
+#include "tessera/nn/layers/norm.h"
 #include "tessera/nn/layers/sequential.h"
-#include "tessera/tests/fsdp/precision/precision_twin.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/precision/precision_reference.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -58,7 +56,7 @@ class NormNet final : public nn::Layer<NormNet> {
 struct NetCase {
   std::string name;
   MixedPrecision mixed;
-  TwinPrecision twin;
+  ReferencePrecision reference;
   std::optional<DType> cast_norm = {}, cast_down = {};
 };
 
@@ -71,25 +69,25 @@ void train(RankTest& t, const NetCase& c) {
     nn::initialize(*net, {.seed = 4});
     return net;
   };
-  PrecisionTwin<NormNet> twin(make, c.twin, {.shards = t.size()});
+  PrecisionReference<NormNet> reference(make, c.reference, {.shards = t.size()});
   nn::optim::SGD sharded_sgd(sharded.parameters(), kSgd);
-  nn::optim::SGD twin_sgd(twin.master().parameters(), kSgd);
+  nn::optim::SGD reference_sgd(reference.master().parameters(), kSgd);
   for (std::uint64_t step = 0; step < 3; ++step) {
     const Tensor x = random_rows(9, 7, DType::kF32, step);
     backward(row_loss(sharded(Variable(my_rows(x, t.world())))));
     for (int rank = 0; rank < t.size(); ++rank) {
       const distributed::Chunk rows = distributed::chunk_of(9, t.size(), rank);
-      const Variable mine(cast(x.slice(0, rows.begin, rows.end), c.twin.param));
-      twin.run(rank, [&](NormNet& net) { return row_loss(net(mine)); });
+      const Variable mine(cast(x.slice(0, rows.begin, rows.end), c.reference.param));
+      reference.run(rank, [&](NormNet& net) { return row_loss(net(mine)); });
     }
-    twin.reduce();
-    const std::string difference = compare_with_twin(sharded, twin.master(), 0, true);
+    reference.reduce();
+    const std::string difference = compare_with_reference(sharded, reference.master(), 0, true);
     t.check(difference.empty(), "{}, step {}: {}", c.name, step, difference);
     sharded_sgd.step();
-    twin_sgd.step();
+    reference_sgd.step();
     sharded_sgd.zero_grad();
-    twin_sgd.zero_grad();
-    twin.refresh();
+    reference_sgd.zero_grad();
+    reference.refresh();
   }
 }
 

@@ -13,10 +13,10 @@
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/fsdp/replicate.h"
 #include "tessera/nn/init.h"
-#include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/tests/fsdp/precision/precision_twin.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/nn/layers/norm.h"
+#include "tessera/tests/fsdp/precision/precision_reference.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -187,12 +187,12 @@ void split(Cells& cells, const Program& program, const distributed::DeviceMesh& 
   fsdp::fully_shard(cells, {.mesh = mesh});
 }
 
-TwinPrecision precision_of(const Program& program, const std::string& module) {
+ReferencePrecision precision_of(const Program& program, const std::string& module) {
   if (module.empty()) return {};
   const GroupPlan& group = program.groups[static_cast<std::size_t>(module.front() - '0')];
-  TwinPrecision precision = {.param = group.mixed.param_dtype.value_or(DType::kF32),
-                             .reduce = group.reduce_dtype(),
-                             .keep = group.mixed.keep_low_precision_gradients};
+  ReferencePrecision precision = {.param = group.mixed.param_dtype.value_or(DType::kF32),
+                                  .reduce = group.reduce_dtype(),
+                                  .keep = group.mixed.keep_low_precision_gradients};
   if (!group.mixed.param_dtype) {
     precision.exempt = [](const nn::Module&) { return true; };
   } else if (group.exempts_norms) {
@@ -214,9 +214,9 @@ void run(RankTest& t, unsigned seed) {
   const PrecisionOf precision = [&](const std::string& name) {
     return precision_of(program, name);
   };
-  PrecisionTwin<Cells> twin(make, precision, {.shards = t.size()});
+  PrecisionReference<Cells> reference(make, precision, {.shards = t.size()});
   nn::optim::SGD sharded_sgd(sharded.parameters(), kSgd);
-  nn::optim::SGD twin_sgd(twin.master().parameters(), kSgd);
+  nn::optim::SGD reference_sgd(reference.master().parameters(), kSgd);
   for (std::size_t step = 0; step < program.syncs.size(); ++step) {
     for (std::size_t micro = 0; micro < program.syncs[step].size(); ++micro) {
       fsdp::of(sharded).set_requires_gradient_sync(program.syncs[step][micro]);
@@ -227,19 +227,19 @@ void run(RankTest& t, unsigned seed) {
       backward(row_loss(sharded(Variable(rows(t.rank())))));
       for (int rank = 0; rank < t.size(); ++rank) {
         const Variable x(rows(rank));
-        twin.run(rank, [&](Cells& cells) { return row_loss(cells(x)); });
+        reference.run(rank, [&](Cells& cells) { return row_loss(cells(x)); });
       }
-      if (program.syncs[step][micro]) twin.reduce();
+      if (program.syncs[step][micro]) reference.reduce();
     }
-    const std::string difference = compare_with_twin(sharded, twin.master(), 0, true);
+    const std::string difference = compare_with_reference(sharded, reference.master(), 0, true);
     t.check(difference.empty(), "program {}, step {}: {}", seed, step, difference);
     sharded_sgd.step();
-    twin_sgd.step();
+    reference_sgd.step();
     sharded_sgd.zero_grad();
-    twin_sgd.zero_grad();
-    twin.refresh();
+    reference_sgd.zero_grad();
+    reference.refresh();
   }
-  const std::string difference = compare_with_twin(sharded, twin.master(), 0);
+  const std::string difference = compare_with_reference(sharded, reference.master(), 0);
   t.check(difference.empty(), "program {}, at the end: {}", seed, difference);
 }
 

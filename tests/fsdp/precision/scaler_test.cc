@@ -18,8 +18,8 @@
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/sequential.h"
 #include "tessera/tensor/ops/create.h"
-#include "tessera/tests/fsdp/precision/precision_twin.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/precision/precision_reference.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/collective_records.h"
 #include "tessera/tests/support/models/nested.h"
 #include "tessera/tests/support/ranks.h"
@@ -190,11 +190,11 @@ TESSERA_RANK_TEST("scaler: f16 finds the scale that the reference finds, and tra
     for (const nn::NamedModule& child : sharded->children())
       fsdp::fully_shard(*child.module, options);
     fsdp::fully_shard(*sharded, options);
-    PrecisionTwin<nn::Sequential> twin(make_layers, {.param = DType::kF16, .reduce = reduce},
-                                       {.shards = t.size()});
+    PrecisionReference<nn::Sequential> reference(
+        make_layers, {.param = DType::kF16, .reduce = reduce}, {.shards = t.size()});
     nn::optim::SGD sharded_sgd(sharded->parameters(), kSgd),
-        twin_sgd(twin.master().parameters(), kSgd);
-    nn::GradScaler scaler({.init_scale = 1 << 20, .growth_interval = 3}), twin_scaler(scaler);
+        reference_sgd(reference.master().parameters(), kSgd);
+    nn::GradScaler scaler({.init_scale = 1 << 20, .growth_interval = 3}), reference_scaler(scaler);
     int skipped = 0, stepped = 0;
     for (int step = 0; step < 14; ++step) {
       const auto rows = [&](int rank) {
@@ -203,21 +203,22 @@ TESSERA_RANK_TEST("scaler: f16 finds the scale that the reference finds, and tra
       backward(scaler.scale(row_loss((*sharded)(Variable(rows(t.rank()))))));
       for (int rank = 0; rank < t.size(); ++rank) {
         const Variable x(cast(rows(rank), DType::kF16));
-        twin.run(rank,
-                 [&](nn::Sequential& model) { return twin_scaler.scale(row_loss(model(x))); });
+        reference.run(rank, [&](nn::Sequential& model) {
+          return reference_scaler.scale(row_loss(model(x)));
+        });
       }
-      twin.reduce();
-      const bool mine = scaler.step(sharded_sgd), its = twin_scaler.step(twin_sgd);
+      reference.reduce();
+      const bool mine = scaler.step(sharded_sgd), its = reference_scaler.step(reference_sgd);
       t.check(mine == its, "step {}: stepped {}, the reference {}", step, mine, its);
       ++(mine ? stepped : skipped);
       scaler.update();
-      twin_scaler.update();
-      t.check(scaler.get_scale() == twin_scaler.get_scale(), "scales differ");
-      const std::string difference = compare_with_twin(*sharded, twin.master(), 0);
+      reference_scaler.update();
+      t.check(scaler.get_scale() == reference_scaler.get_scale(), "scales differ");
+      const std::string difference = compare_with_reference(*sharded, reference.master(), 0);
       t.check(difference.empty(), "step {}: {}", step, difference);
       sharded_sgd.zero_grad();
-      twin_sgd.zero_grad();
-      twin.refresh();
+      reference_sgd.zero_grad();
+      reference.refresh();
     }
     t.check(skipped >= 2 && stepped >= 3, "{} steps were left out, {} done", skipped, stepped);
   }

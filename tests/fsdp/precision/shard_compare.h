@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tessera/nn/module.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 
 namespace tessera::testing {
 
@@ -19,9 +19,9 @@ inline Tensor own_part(Tensor whole, const nn::Parameter& parameter) {
 
 /// Empty if every local(), and with `gradients` every grad(), is within `tolerance` of the
 /// reference's.
-inline std::string compare_parts(const nn::Module& sharded, const nn::Module& twin,
+inline std::string compare_parts(const nn::Module& sharded, const nn::Module& reference,
                                  double tolerance, bool gradients = false) {
-  const auto left = sharded.named_parameters(), right = twin.named_parameters();
+  const auto left = sharded.named_parameters(), right = reference.named_parameters();
   if (left.size() != right.size()) return "the models have different numbers of parameters";
   for (std::size_t i = 0; i < left.size(); ++i) {
     const nn::Parameter &a = left[i].parameter, &b = right[i].parameter;

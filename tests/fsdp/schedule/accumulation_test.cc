@@ -14,9 +14,8 @@
 #include "tessera/nn/init.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/optim/sgd.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/fsdp/schedule/events.h"
-#include "tessera/tests/fsdp/schedule/transformer_case.h"
-#include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/models/mlp.h"
 #include "tessera/tests/support/ranks.h"
 
@@ -118,13 +117,13 @@ void check_neighbours(RankTest& t, const Case& c, const Trace& trace, int shards
 }
 
 void run_case(RankTest& t, const distributed::DeviceMesh& mesh, const Case& c) {
-  Accumulator model, twin;
+  Accumulator model, reference;
   const fsdp::FullyShardOptions options = {.mesh = mesh, .reshard_after_forward = c.after_forward};
   for (int i = 0; i < kMlps; ++i) fsdp::fully_shard(model.mlp(i), options);
   fsdp::fully_shard(model, options);
   nn::initialize(model, {.seed = 1});
-  nn::initialize(twin, {.seed = 1});
-  nn::optim::SGD sgd(model.parameters(), kSgd), twin_sgd(twin.parameters(), kSgd);
+  nn::initialize(reference, {.seed = 1});
+  nn::optim::SGD sgd(model.parameters(), kSgd), reference_sgd(reference.parameters(), kSgd);
   for (std::uint64_t iteration = 0; iteration < 2; ++iteration) {
     Counts seen;
     for (std::uint64_t micro = 0; micro < kMicroBatches; ++micro) {
@@ -137,12 +136,13 @@ void run_case(RankTest& t, const distributed::DeviceMesh& mesh, const Case& c) {
       });
       seen += counts_of(trace);
       check_neighbours(t, c, trace, mesh.size(mesh.axes().back()));
-      backward(plain_loss(twin(Variable(x))));
+      backward(plain_loss(reference(Variable(x))));
     }
     check_counts(t, c.str(), seen, unless_alone(t, expected_counts(c, mesh.ndim() == 2)));
-    const std::string difference = compare_with_twin(model, twin, 1e-12, /*gradients=*/true);
+    const std::string difference =
+        compare_with_reference(model, reference, 1e-12, /*gradients=*/true);
     t.check(difference.empty(), "{}, iteration {}: {}", c.str(), iteration, difference);
-    for (auto* each : {&sgd, &twin_sgd}) {
+    for (auto* each : {&sgd, &reference_sgd}) {
       each->step();
       each->zero_grad();
     }
@@ -227,14 +227,14 @@ TESSERA_RANK_TEST("fsdp accumulation: nothing is reduced until a backward may", 
 TESSERA_RANK_TEST("fsdp accumulation: flags of a pipeline, with and without gathers by hand",
                   "[fsdp]") {
   for (const bool by_hand : {false, true}) {
-    Accumulator model, twin;
+    Accumulator model, reference;
     const fsdp::FullyShardOptions options = {.mesh = t.world().mesh(),
                                              .reshard_after_forward = false};
     for (int i = 0; i < kMlps; ++i) fsdp::fully_shard(model.mlp(i), options);
     const fsdp::Handle root = fsdp::fully_shard(model, options);
     nn::initialize(model, {.seed = 1});
-    nn::initialize(twin, {.seed = 1});
-    nn::optim::SGD sgd(model.parameters(), kSgd), twin_sgd(twin.parameters(), kSgd);
+    nn::initialize(reference, {.seed = 1});
+    nn::optim::SGD sgd(model.parameters(), kSgd), reference_sgd(reference.parameters(), kSgd);
     for (std::uint64_t step = 0; step < 3; ++step) {
       const Trace trace = traced(t, [&] {
         if (by_hand) {
@@ -248,16 +248,17 @@ TESSERA_RANK_TEST("fsdp accumulation: flags of a pipeline, with and without gath
           root.set_reshard_after_backward(is_last);
           const Tensor x = random_rows(2 * t.size(), kDim, DType::kF64, step * 10 + micro);
           const Variable y = model(Variable(my_rows(x, t.world())));
-          const Variable y_twin = twin(Variable(x));
+          const Variable y_reference = reference(Variable(x));
           backward(mul(sum(square(y)), 0.5 / static_cast<double>(y.dim(0))));
-          backward(plain_loss(y_twin));
+          backward(plain_loss(y_reference));
         }
       });
       check_counts(t, fmt::format("by hand {}, step {}", by_hand, step), trace,
                    unless_alone(t, {.all_gather = kMlps + 1, .reduce_scatter = kMlps + 1}));
-      const std::string difference = compare_with_twin(model, twin, 1e-12, /*gradients=*/true);
+      const std::string difference =
+          compare_with_reference(model, reference, 1e-12, /*gradients=*/true);
       t.check(difference.empty(), "by hand {}, step {}: {}", by_hand, step, difference);
-      for (auto* each : {&sgd, &twin_sgd}) {
+      for (auto* each : {&sgd, &reference_sgd}) {
         each->step();
         each->zero_grad();
       }

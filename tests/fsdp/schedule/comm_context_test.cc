@@ -20,9 +20,8 @@
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tests/fsdp/chain.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/fsdp/schedule/events.h"
-#include "tessera/tests/fsdp/schedule/transformer_case.h"
-#include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/models/mlp.h"
 #include "tessera/tests/support/ranks.h"
 
@@ -62,7 +61,7 @@ struct PlainStages {
 TESSERA_RANK_TEST("fsdp streams: several roots use one set of them", "[fsdp]") {
   for (const bool shared : {false, true}) {
     Stages model(t);
-    PlainStages twin;
+    PlainStages reference;
     if (shared) fsdp::share_comm_context(model.roots());
     for (std::uint64_t step = 0; step < 2; ++step) {
       const Tensor x = random_rows(2 * t.size(), 6, DType::kF64, step);
@@ -77,11 +76,11 @@ TESSERA_RANK_TEST("fsdp streams: several roots use one set of them", "[fsdp]") {
               "{} streams reduce, expected {}", streams_of(trace, "reduce_scatter").size(),
               expected);
       Variable h{x};
-      for (auto& stage : twin.stages) h = (*stage)(h);
+      for (auto& stage : reference.stages) h = (*stage)(h);
       backward(plain_loss(h));
       for (int i = 0; i < 3; ++i) {
-        const std::string difference =
-            compare_with_twin(*model.stages[i], *twin.stages[i], 1e-12, /*gradients=*/true);
+        const std::string difference = compare_with_reference(
+            *model.stages[i], *reference.stages[i], 1e-12, /*gradients=*/true);
         t.check(difference.empty(), "shared {}, step {}, stage {}: {}", shared, step, i,
                 difference);
       }
@@ -116,17 +115,18 @@ TESSERA_RANK_TEST_WITH("fsdp streams: roots that share them share the limit of r
 
 /// Trains a chain and its reference for two steps and compares.
 void check_training(RankTest& t, const std::string& what, Chain& model) {
-  Chain twin({});
+  Chain reference({});
   nn::initialize(model, {.seed = 1});
-  nn::initialize(twin, {.seed = 1});
-  nn::optim::SGD sgd(model.parameters(), kSgd), twin_sgd(twin.parameters(), kSgd);
+  nn::initialize(reference, {.seed = 1});
+  nn::optim::SGD sgd(model.parameters(), kSgd), reference_sgd(reference.parameters(), kSgd);
   for (std::uint64_t step = 0; step < 2; ++step) {
     const Tensor x = random_rows(5, 7, DType::kF64, step);
     backward(sharded_loss(model(Variable(my_rows(x, t.world()))), t.world()));
-    backward(plain_loss(twin(Variable(x))));
-    const std::string difference = compare_with_twin(model, twin, 1e-12, /*gradients=*/true);
+    backward(plain_loss(reference(Variable(x))));
+    const std::string difference =
+        compare_with_reference(model, reference, 1e-12, /*gradients=*/true);
     t.check(difference.empty(), "{}, step {}: {}", what, step, difference);
-    for (auto* each : {&sgd, &twin_sgd}) {
+    for (auto* each : {&sgd, &reference_sgd}) {
       each->step();
       each->zero_grad();
     }
@@ -248,7 +248,7 @@ TESSERA_RANK_TEST_WITH("fsdp hooks: gradients of native replicas reach the hook 
                        "[fsdp]", {.worlds = {2, 4}}) {
   const distributed::DeviceMesh mesh({"replicate", "shard"}, {2, t.size() / 2}, t.world().group(),
                                      t.world().device());
-  Chain model({}), twin({});
+  Chain model({}), reference({});
   shard_chain(model, {.mesh = mesh});
   int calls = 0;
   for (nn::Module* module : fsdp::sharded_modules(model)) {
@@ -261,23 +261,25 @@ TESSERA_RANK_TEST_WITH("fsdp hooks: gradients of native replicas reach the hook 
     });
   }
   nn::initialize(model, {.seed = 1});
-  nn::initialize(twin, {.seed = 1});
+  nn::initialize(reference, {.seed = 1});
   const Tensor x = random_rows(2 * t.size(), 7, DType::kF64, 1);
   backward(sharded_loss(model(Variable(my_rows(x, t.world()))), t.world()));
-  backward(mul(plain_loss(twin(Variable(x))), 3.0));
+  backward(mul(plain_loss(reference(Variable(x))), 3.0));
   t.check(calls == 4, "{} calls of 4 groups", calls);
-  const std::string difference = compare_with_twin(model, twin, 1e-12, /*gradients=*/true);
+  const std::string difference =
+      compare_with_reference(model, reference, 1e-12, /*gradients=*/true);
   t.check(difference.empty(), "{}", difference);
   // Without the hook nothing is tripled.
   for (nn::Module* module : fsdp::sharded_modules(model)) fsdp::of(*module).set_all_reduce_hook({});
-  for (nn::Module* each : {static_cast<nn::Module*>(&model), static_cast<nn::Module*>(&twin)}) {
+  for (nn::Module* each :
+       {static_cast<nn::Module*>(&model), static_cast<nn::Module*>(&reference)}) {
     for (nn::Parameter parameter : each->parameters()) parameter.zero_grad();
   }
   backward(sharded_loss(model(Variable(my_rows(x, t.world()))), t.world()));
-  backward(plain_loss(twin(Variable(x))));
+  backward(plain_loss(reference(Variable(x))));
   t.check(calls == 4, "{} calls after the hooks were removed", calls);
-  t.check(compare_with_twin(model, twin, 1e-12, true).empty(), "{}",
-          compare_with_twin(model, twin, 1e-12, true));
+  t.check(compare_with_reference(model, reference, 1e-12, true).empty(), "{}",
+          compare_with_reference(model, reference, 1e-12, true));
 }
 
 /// The events that the gather stream waits for at the beginning of a forward.
@@ -296,11 +298,11 @@ std::vector<std::string> waited_before_gathers(const Trace& trace, std::uint64_t
 
 TESSERA_RANK_TEST_WITH("fsdp streams: gathers wait for the optimizer's event, once", "[fsdp]",
                        {.worlds = {1, 2, 3}}) {
-  Chain model({}), twin({});
+  Chain model({}), reference({});
   shard_chain(model, {.mesh = t.world().mesh()});
   nn::initialize(model, {.seed = 1});
-  nn::initialize(twin, {.seed = 1});
-  nn::optim::SGD sgd(model.parameters(), kSgd), twin_sgd(twin.parameters(), kSgd);
+  nn::initialize(reference, {.seed = 1});
+  nn::optim::SGD sgd(model.parameters(), kSgd), reference_sgd(reference.parameters(), kSgd);
   const auto has = [](const std::vector<std::string>& names, const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
@@ -316,8 +318,8 @@ TESSERA_RANK_TEST_WITH("fsdp streams: gathers wait for the optimizer's event, on
               step, waited.empty() ? "nothing" : waited.front());
     }
     backward(loss);
-    backward(plain_loss(twin(Variable(x))));
-    for (auto* each : {&sgd, &twin_sgd}) {
+    backward(plain_loss(reference(Variable(x))));
+    for (auto* each : {&sgd, &reference_sgd}) {
       each->step();
       each->zero_grad();
     }
@@ -327,7 +329,7 @@ TESSERA_RANK_TEST_WITH("fsdp streams: gathers wait for the optimizer's event, on
       fsdp::of(model).set_post_optim_event(done);
     }
   }
-  const std::string difference = compare_with_twin(model, twin, 1e-12);
+  const std::string difference = compare_with_reference(model, reference, 1e-12);
   t.check(difference.empty(), "{}", difference);
 }
 

@@ -14,9 +14,8 @@
 #include "tessera/fsdp/replicate.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/sgd.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/fsdp/schedule/events.h"
-#include "tessera/tests/fsdp/schedule/transformer_case.h"
-#include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -211,13 +210,13 @@ TESSERA_RANK_TEST_WITH("fsdp counts: every reduction is recorded as a sum", "[fs
   check_sums(t, trace, "all_reduce", kGroups);
 }
 
-TESSERA_RANK_TEST_WITH("fsdp counts: one rank communicates nothing and trains like the twin",
+TESSERA_RANK_TEST_WITH("fsdp counts: one rank communicates nothing and trains like the reference",
                        "[fsdp]", {.worlds = {1}}) {
-  Transformer model(transformer_args(kBlocks)), twin(transformer_args(kBlocks));
+  Transformer model(transformer_args(kBlocks)), reference(transformer_args(kBlocks));
   shard_transformer(model, {.mesh = t.world().mesh()}, {.mesh = t.world().mesh()});
   nn::initialize(model, {.seed = 1});
-  nn::initialize(twin, {.seed = 1});
-  nn::optim::SGD sgd(model.parameters(), kSgd), twin_sgd(twin.parameters(), kSgd);
+  nn::initialize(reference, {.seed = 1});
+  nn::optim::SGD sgd(model.parameters(), kSgd), reference_sgd(reference.parameters(), kSgd);
   for (std::int64_t step = 0; step < 3; ++step) {
     const Tensor tokens = token_rows(3, 7, 8, step);
     const std::int64_t before = distributed::collective_counters().collectives;
@@ -226,10 +225,10 @@ TESSERA_RANK_TEST_WITH("fsdp counts: one rank communicates nothing and trains li
     sgd.zero_grad();
     const std::int64_t collectives = distributed::collective_counters().collectives - before;
     t.check(collectives == 0, "{} collectives in a step", collectives);
-    backward(local_loss(twin(tokens)));
-    twin_sgd.step();
-    twin_sgd.zero_grad();
-    const std::string difference = compare_with_twin(model, twin, 0);
+    backward(local_loss(reference(tokens)));
+    reference_sgd.step();
+    reference_sgd.zero_grad();
+    const std::string difference = compare_with_reference(model, reference, 0);
     t.check(difference.empty(), "step {}: {}", step, difference);
   }
 }
@@ -266,28 +265,28 @@ TESSERA_RANK_TEST_WITH("fsdp: gradients are divided by the factor of each group"
   const double world = t.size();
   for (const double factor : {world, 2 * world, 1.5}) {
     for (const bool all : {true, false}) {
-      Transformer model(transformer_args(kBlocks)), twin(transformer_args(kBlocks));
+      Transformer model(transformer_args(kBlocks)), reference(transformer_args(kBlocks));
       shard_transformer(model, {.mesh = t.world().mesh(), .reshard_after_forward = false},
                         {.mesh = t.world().mesh()});
       fsdp::of(model).set_gradient_divide_factor(factor, {.recurse = all});
       nn::initialize(model, {.seed = 1});
-      nn::initialize(twin, {.seed = 1});
-      nn::optim::SGD sgd(model.parameters(), kSgd), twin_sgd(twin.parameters(), kSgd);
+      nn::initialize(reference, {.seed = 1});
+      nn::optim::SGD sgd(model.parameters(), kSgd), reference_sgd(reference.parameters(), kSgd);
       for (std::int64_t step = 0; step < 3; ++step) {
         const Tensor tokens = token_rows(12, 5, 8, step);
         backward(mul(local_loss(model(my_rows(tokens, t.world()))), 0.01));
         // The sum over all ranks' rows, divided by the factor; in the other groups by the number of
         // ranks.
-        backward(mul(local_loss(twin(tokens)), 0.01));
-        for (const nn::NamedParameter& named : twin.named_parameters()) {
+        backward(mul(local_loss(reference(tokens)), 0.01));
+        for (const nn::NamedParameter& named : reference.named_parameters()) {
           const bool own = all || !named.name.starts_with("layers.");
           nn::Parameter parameter = named.parameter;
           parameter.set_grad(mul(parameter.grad(), 1 / (own ? factor : world)));
         }
-        const std::string difference = compare_with_twin(model, twin, 1e-11, true);
+        const std::string difference = compare_with_reference(model, reference, 1e-11, true);
         t.check(difference.empty(), "factor {}, all {}, step {}: {}", factor, all, step,
                 difference);
-        for (auto* each : {&sgd, &twin_sgd}) {
+        for (auto* each : {&sgd, &reference_sgd}) {
           each->step();
           each->zero_grad();
         }

@@ -13,8 +13,8 @@
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/step_in_backward.h"
 #include "tessera/tests/fsdp/chain.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/fsdp/schedule/late.h"
-#include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

@@ -9,16 +9,25 @@
 /// Events: "U group" (its gather was issued), "R group" (released), "P group" (its backward is
 /// done). Calls that do nothing are not recorded.
 
-#include <fmt/format.h>
-
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/distributed/collective_counts.h"
+#include "tessera/fsdp/fully_shard.h"
 #include "tessera/fsdp/runtime/annotations.h"
+#include "tessera/models/nets/transformer.h"
+#include "tessera/nn/layer.h"
+#include "tessera/nn/parameter.h"
 #include "tessera/tensor/trace.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -123,5 +132,72 @@ inline std::set<std::uint64_t> streams_of(const Trace& trace, const std::string&
   for (const CollectiveRecord& record : records_of(trace, op)) out.insert(record.stream);
   return out;
 }
+
+// A module with arbitrary parameters.
+
+/// Parameters "p0", "p1", ... forward(x), x [1] of their dtype: x times the sum of all elements, so
+/// the gradient of every element is x.
+class Holder final : public nn::Layer<Holder> {
+ public:
+  explicit Holder(std::vector<nn::ParameterOptions> options) {
+    for (nn::ParameterOptions& o : options) {
+      parameters_.push_back(std::make_unique<nn::Parameter>(std::move(o)));
+      register_parameter("p" + std::to_string(parameters_.size() - 1), *parameters_.back());
+    }
+  }
+  Variable forward(const Variable& x) {
+    if (inside) inside();
+    Variable total;
+    for (const auto& parameter : parameters_) {
+      const Variable term = sum(parameter->value());
+      total = total.defined() ? add(total, term) : term;
+    }
+    return sum(mul(x, total));
+  }
+  nn::Parameter& at(std::size_t i) { return *parameters_[i]; }
+  std::size_t size() const { return parameters_.size(); }
+
+  std::function<void()> inside;  ///< called by forward if set
+
+ private:
+  std::vector<std::unique_ptr<nn::Parameter>> parameters_;
+};
+
+/// Parameters of one dtype, initialised to zeros.
+inline std::vector<nn::ParameterOptions> zeros_of(const std::vector<Shape>& shapes,
+                                                  DType dtype = DType::kF32) {
+  std::vector<nn::ParameterOptions> out;
+  for (const Shape& shape : shapes)
+    out.push_back({.shape = shape, .dtype = dtype, .init = nn::init::zeros()});
+  return out;
+}
+
+// The bundled Transformer with one group for each block and one for the rest, for which most
+// counts and event orders are stated.
+
+/// No dropout, so that ranks and reference compute the same.
+inline models::ModelArgs transformer_args(int layers, DType dtype = DType::kF64,
+                                          bool weight_tying = true) {
+  return {.n_layers = layers, .dropout_p = 0, .weight_tying = weight_tying, .dtype = dtype};
+}
+
+/// Shards each block, then the root.
+inline void shard_transformer(models::Transformer& model, const fsdp::FullyShardOptions& blocks,
+                              const fsdp::FullyShardOptions& root) {
+  for (models::TransformerBlock& block : model.blocks()) fsdp::fully_shard(block, blocks);
+  fsdp::fully_shard(model, root);
+}
+
+/// [rows, length] of token ids below `vocab`, equal on every rank.
+inline Tensor token_rows(std::int64_t rows, std::int64_t length, std::int64_t vocab = 8,
+                         std::int64_t seed = 0) {
+  std::vector<std::int64_t> ids;
+  for (std::int64_t i = 0; i < rows * length; ++i)
+    ids.push_back((i * i + 5 * i + 3 * seed) % vocab);
+  return Tensor::from_vector(ids, {rows, length});
+}
+
+/// Half the sum of squares: a loss without communication.
+inline Variable local_loss(const Variable& y) { return mul(sum(square(y)), 0.5); }
 
 }  // namespace tessera::testing

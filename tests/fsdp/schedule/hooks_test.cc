@@ -16,8 +16,8 @@
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/nn/optim/step_in_backward.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/schedule/transformer_case.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
+#include "tessera/tests/fsdp/schedule/events.h"
 #include "tessera/tests/support/models/mlp.h"
 #include "tessera/tests/support/ranks.h"
 
@@ -41,16 +41,17 @@ std::unique_ptr<MLP> sharded_mlp(RankTest& t, bool replicated) {
 
 void check_hook_runs(RankTest& t, bool replicated) {
   const auto model = sharded_mlp(t, replicated);
-  MLP twin({.dim = 8, .dtype = DType::kF64});
-  nn::initialize(twin, {.seed = 1});
+  MLP reference({.dim = 8, .dtype = DType::kF64});
+  nn::initialize(reference, {.seed = 1});
   const Tensor x = random_rows(2 * t.size(), 8, DType::kF64, 1);
-  backward(plain_loss(twin(Variable(x))));
+  backward(plain_loss(reference(Variable(x))));
   std::map<std::string, int> runs;
   for (const nn::NamedParameter& named : model->named_parameters()) {
     Variable local = named.parameter.local();
     // By name: a parameter that its own hook holds is never freed.
     local.register_post_accumulate_hook([&, name = named.name](const Variable& hooked) {
-      const nn::Parameter parameter = model->get_parameter(name), whole = twin.get_parameter(name);
+      const nn::Parameter parameter = model->get_parameter(name),
+                          whole = reference.get_parameter(name);
       ++runs[parameter.name()];
       t.check(hooked.same_as(parameter.local()), "the hook of {} got another variable",
               parameter.name());

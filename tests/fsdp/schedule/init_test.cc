@@ -16,9 +16,8 @@
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/schedule/holder.h"
-#include "tessera/tests/fsdp/schedule/transformer_case.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
+#include "tessera/tests/fsdp/schedule/events.h"
 #include "tessera/tests/support/models/mlp.h"
 #include "tessera/tests/support/ranks.h"
 
@@ -62,11 +61,11 @@ TESSERA_RANK_TEST_WITH("fsdp init: rows of each rank, few and none included", "[
     if (key.second != t.size()) continue;
     const std::int64_t n = key.first, mine = rows[static_cast<std::size_t>(t.rank())];
     for (const bool values_first : {true, false}) {
-      Holder holder(normal_of({{n, 3, 2}, {n}})), twin(normal_of({{n, 3, 2}, {n}}));
+      Holder holder(normal_of({{n, 3, 2}, {n}})), reference(normal_of({{n, 3, 2}, {n}}));
       if (values_first) nn::initialize(holder, {.seed = 1});
       const fsdp::Handle handle = fsdp::fully_shard(holder, {.mesh = t.world().mesh()});
       if (!values_first) nn::initialize(holder, {.seed = 1});
-      nn::initialize(twin, {.seed = 1});
+      nn::initialize(reference, {.seed = 1});
       for (std::size_t i = 0; i < 2; ++i) {
         const nn::Parameter& p = holder.at(i);
         const Shape global = i == 0 ? Shape({n, 3, 2}) : Shape({n});
@@ -76,11 +75,11 @@ TESSERA_RANK_TEST_WITH("fsdp init: rows of each rank, few and none included", "[
         t.check(p.spec().global_shape == global && p.shape() == global, "{} rows: the whole is {}",
                 n, p.spec().global_shape.str());
         t.check(p.local().tensor().is_contiguous(), "{} rows: local() has gaps", n);
-        t.check_equal(p.local().tensor(), box_of(twin.at(i).local().tensor(), p), "rows");
+        t.check_equal(p.local().tensor(), box_of(reference.at(i).local().tensor(), p), "rows");
       }
       handle.unshard();
       for (std::size_t i = 0; i < 2; ++i) {
-        t.check_equal(holder.at(i).value().tensor(), twin.at(i).value().tensor(), "the whole");
+        t.check_equal(holder.at(i).value().tensor(), reference.at(i).value().tensor(), "the whole");
         t.check(holder.at(i).value().tensor().is_contiguous(), "{} rows: value() has gaps", n);
       }
     }
@@ -102,11 +101,11 @@ TESSERA_RANK_TEST_WITH("fsdp init: cuts along other dims", "[fsdp]", {.worlds = 
     if (p.spec().global_shape.ndim() == 1) return std::nullopt;
     return p.spec().global_shape.ndim() == 3 ? Shard{.dim = -1} : largest_dim(p);
   };
-  Holder holder(normal_of(shapes)), twin(normal_of(shapes));
+  Holder holder(normal_of(shapes)), reference(normal_of(shapes));
   const fsdp::Handle handle =
       fsdp::fully_shard(holder, {.mesh = t.world().mesh(), .shard_placement = place});
   nn::initialize(holder, {.seed = 1});
-  nn::initialize(twin, {.seed = 1});
+  nn::initialize(reference, {.seed = 1});
   const std::int64_t w = t.size();
   const Shape locals[] = {{3, 16 / w}, {}, {2, 3, 8 / w}, {}};
   for (std::size_t i = 0; i < shapes.size(); ++i) {
@@ -114,12 +113,12 @@ TESSERA_RANK_TEST_WITH("fsdp init: cuts along other dims", "[fsdp]", {.worlds = 
     if (locals[i].ndim() > 0)
       t.check(p.local().shape() == locals[i], "p{} is {}, expected {}", i, p.local().shape().str(),
               locals[i].str());
-    t.check_equal(p.local().tensor(), box_of(twin.at(i).local().tensor(), p), "local()");
+    t.check_equal(p.local().tensor(), box_of(reference.at(i).local().tensor(), p), "local()");
     t.check(p.local().tensor().is_contiguous(), "local() of p{} has gaps", i);
   }
   holder.inside = [&] {
     for (std::size_t i = 0; i < shapes.size(); ++i) {
-      t.check_equal(holder.at(i).value().tensor(), twin.at(i).value().tensor(), "value()");
+      t.check_equal(holder.at(i).value().tensor(), reference.at(i).value().tensor(), "value()");
     }
   };
   backward(holder(Variable(full({1}, t.rank(), {.dtype = DType::kF64}))));
@@ -135,23 +134,23 @@ TESSERA_RANK_TEST_WITH("fsdp init: cuts along other dims", "[fsdp]", {.worlds = 
 
 TESSERA_RANK_TEST_WITH("fsdp init: training with cuts along the largest dim", "[fsdp]",
                        {.worlds = {1, 2, 4}}) {
-  models::Transformer model(transformer_args(2)), twin(transformer_args(2));
+  models::Transformer model(transformer_args(2)), reference(transformer_args(2));
   const fsdp::FullyShardOptions options = {.mesh = t.world().mesh(),
                                            .shard_placement = &largest_dim};
   shard_transformer(model, options, options);
   nn::initialize(model, {.seed = 1});
-  nn::initialize(twin, {.seed = 1});
-  nn::optim::SGD sgd(model.parameters(), kSgd), twin_sgd(twin.parameters(), kSgd);
+  nn::initialize(reference, {.seed = 1});
+  nn::optim::SGD sgd(model.parameters(), kSgd), reference_sgd(reference.parameters(), kSgd);
   for (std::int64_t step = 0; step < 3; ++step) {
     const Tensor tokens = token_rows(8, 5, 8, step);
     backward(mul(sharded_loss(model(my_rows(tokens, t.world())), t.world()), 0.01));
-    backward(mul(plain_loss(twin(tokens)), 0.01));
-    for (auto* each : {&sgd, &twin_sgd}) {
+    backward(mul(plain_loss(reference(tokens)), 0.01));
+    for (auto* each : {&sgd, &reference_sgd}) {
       each->step();
       each->zero_grad();
     }
   }
-  const auto left = model.named_parameters(), right = twin.named_parameters();
+  const auto left = model.named_parameters(), right = reference.named_parameters();
   for (std::size_t i = 0; i < left.size(); ++i) {
     const double error =
         worst_error(left[i].parameter.local().tensor(),
@@ -165,7 +164,7 @@ TESSERA_RANK_TEST_WITH("fsdp init: values come after sharding, and are drawn aga
   for (const std::int64_t dim : {8, 3, 1}) {
     const MLPOptions options = {
         .dim = dim, .multiplier = 1, .bias = false, .with_buffer = true, .dtype = DType::kF64};
-    MLP model(options), twin(options);
+    MLP model(options), reference(options);
     for (const char* name : {"in_proj", "out_proj"})
       fsdp::fully_shard(model.get_submodule(name), {.mesh = t.world().mesh()});
     fsdp::fully_shard(model, {.mesh = t.world().mesh()});
@@ -174,37 +173,38 @@ TESSERA_RANK_TEST_WITH("fsdp init: values come after sharding, and are drawn aga
     t.check_throws<StateError>("\"in_proj.weight\", \"out_proj.weight\"",
                                [&] { model(Variable(random_rows(2, dim, DType::kF64, 1))); });
     nn::initialize(model, {.seed = 5});
-    nn::initialize(twin, {.seed = 5});
-    std::string difference = compare_with_twin(model, twin, 0);
+    nn::initialize(reference, {.seed = 5});
+    std::string difference = compare_with_reference(model, reference, 0);
     t.check(difference.empty(), "width {}: {}", dim, difference);
     for (const nn::Parameter& parameter : model.parameters())
       fill_(parameter.local().tensor(), 1337);
     nn::reinitialize(model, 5);
-    difference = compare_with_twin(model, twin, 0);
+    difference = compare_with_reference(model, reference, 0);
     t.check(difference.empty(), "width {}, again: {}", dim, difference);
     const Tensor x = random_rows(2 * t.size(), dim, DType::kF64, 1);
     backward(sharded_loss(model(Variable(my_rows(x, t.world()))), t.world()));
-    backward(plain_loss(twin(Variable(x))));
-    difference = compare_with_twin(model, twin, 1e-13, /*gradients=*/true);
+    backward(plain_loss(reference(Variable(x))));
+    difference = compare_with_reference(model, reference, 1e-13, /*gradients=*/true);
     t.check(difference.empty(), "width {}, gradients: {}", dim, difference);
   }
 }
 
 void check_training(RankTest& t, const DeviceMesh& mesh, const std::string& what) {
-  Chain model({}), twin({});
+  Chain model({}), reference({});
   for (const auto& block : model.blocks()) fsdp::fully_shard(*block, {.mesh = mesh});
   fsdp::fully_shard(model, {.mesh = mesh});
   nn::initialize(model, {.seed = 1});
-  nn::initialize(twin, {.seed = 1});
-  nn::optim::SGD sgd(model.parameters(), kSgd), twin_sgd(twin.parameters(), kSgd);
+  nn::initialize(reference, {.seed = 1});
+  nn::optim::SGD sgd(model.parameters(), kSgd), reference_sgd(reference.parameters(), kSgd);
   for (std::uint64_t step = 0; step < 3; ++step) {
     const Tensor x = random_rows(3 * t.size(), 7, DType::kF64, step);
     const Variable y = model(Variable(my_rows(x, t.world())));
     backward(mul(sum(square(y)), 0.5 / 3));
-    backward(plain_loss(twin(Variable(x))));
-    const std::string difference = compare_with_twin(model, twin, 1e-12, /*gradients=*/true);
+    backward(plain_loss(reference(Variable(x))));
+    const std::string difference =
+        compare_with_reference(model, reference, 1e-12, /*gradients=*/true);
     t.check(difference.empty(), "{}, step {}: {}", what, step, difference);
-    for (auto* each : {&sgd, &twin_sgd}) {
+    for (auto* each : {&sgd, &reference_sgd}) {
       each->step();
       each->zero_grad();
     }

@@ -16,9 +16,8 @@
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tests/fsdp/chain.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/fsdp/schedule/events.h"
-#include "tessera/tests/fsdp/schedule/transformer_case.h"
-#include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -30,21 +29,22 @@ struct Trainer {
   explicit Trainer(RankTest& test) : t(test) {
     model.shard({.mesh = t.world().mesh()});
     nn::initialize(model, {.seed = 1});
-    nn::initialize(twin, {.seed = 1});
+    nn::initialize(reference, {.seed = 1});
     sgd = std::make_unique<nn::optim::SGD>(model.parameters(), kSgd);
-    twin_sgd = std::make_unique<nn::optim::SGD>(twin.parameters(), kSgd);
+    reference_sgd = std::make_unique<nn::optim::SGD>(reference.parameters(), kSgd);
   }
   /// `run` computes an output from a model and rows.
   template <class Run>
   void accumulate(std::uint64_t seed, Run&& run) {
     const Tensor x = random_rows(2 * t.size(), 6, DType::kF64, seed);
     backward(sharded_loss(run(model, Variable(my_rows(x, t.world()))), t.world()));
-    backward(plain_loss(run(twin, Variable(x))));
+    backward(plain_loss(run(reference, Variable(x))));
   }
   void finish(const std::string& what) {
-    const std::string difference = compare_with_twin(model, twin, 1e-12, /*gradients=*/true);
+    const std::string difference =
+        compare_with_reference(model, reference, 1e-12, /*gradients=*/true);
     t.check(difference.empty(), "{}: {}", what, difference);
-    for (auto* each : {sgd.get(), twin_sgd.get()}) {
+    for (auto* each : {sgd.get(), reference_sgd.get()}) {
       each->step();
       each->zero_grad();
     }
@@ -63,8 +63,8 @@ struct Trainer {
   }
 
   RankTest& t;
-  M model, twin;
-  std::unique_ptr<nn::optim::SGD> sgd, twin_sgd;
+  M model, reference;
+  std::unique_ptr<nn::optim::SGD> sgd, reference_sgd;
 };
 
 /// Three blocks of one width; the head belongs to the root. Throws on request.
@@ -137,13 +137,14 @@ TESSERA_RANK_TEST("fsdp iteration: two roots take turns", "[fsdp]") {
     const Variable loss_b = sharded_loss(b.model(mine), t.world());
     backward(step == 0 ? loss_a : loss_b);
     backward(step == 0 ? loss_b : loss_a);
-    for (Failing* twin : {&a.twin, &b.twin}) backward(plain_loss((*twin)(Variable(x))));
+    for (Failing* reference : {&a.reference, &b.reference})
+      backward(plain_loss((*reference)(Variable(x))));
     a.finish("one");
     b.finish("the other");
     // One backward through both.
-    const Variable y = b.model(a.model(mine)), y_twin = b.twin(a.twin(Variable(x)));
+    const Variable y = b.model(a.model(mine)), y_reference = b.reference(a.reference(Variable(x)));
     backward(sharded_loss(y, t.world()));
-    backward(plain_loss(y_twin));
+    backward(plain_loss(y_reference));
     a.finish("the first of two in a row");
     b.finish("the second of two in a row");
   }
@@ -167,7 +168,7 @@ TESSERA_RANK_TEST("fsdp iteration: several forwards before their backwards, some
   }
 }
 
-TESSERA_RANK_TEST("fsdp iteration: after an exception a clean step is the twin's", "[fsdp]") {
+TESSERA_RANK_TEST("fsdp iteration: after an exception a clean step is the reference's", "[fsdp]") {
   for (const Failing::Fail fail : {Failing::Fail::kForward, Failing::Fail::kBackward}) {
     for (const bool reset : {true, false}) {
       Trainer<Failing> f(t);
@@ -240,14 +241,15 @@ class Twice final : public nn::Layer<Twice> {
 
 TESSERA_RANK_TEST("fsdp iteration: a method that calls its own module keeps the values", "[fsdp]") {
   for (const bool reshard : {true, false}) {
-    Twice sharded, twin;
+    Twice sharded, reference;
     fsdp::fully_shard(sharded, {.mesh = t.world().mesh(), .reshard_after_forward = reshard});
     nn::initialize(sharded, {.seed = 1});
-    nn::initialize(twin, {.seed = 1});
+    nn::initialize(reference, {.seed = 1});
     const Tensor x = random_rows(6, 5, DType::kF64, 2);
     backward(sharded_loss(sharded.twice(Variable(my_rows(x, t.world()))), t.world()));
-    backward(plain_loss(twin.twice(Variable(x))));
-    const std::string difference = compare_with_twin(sharded, twin, 1e-13, /*gradients=*/true);
+    backward(plain_loss(reference.twice(Variable(x))));
+    const std::string difference =
+        compare_with_reference(sharded, reference, 1e-13, /*gradients=*/true);
     t.check(difference.empty(), "reshard {}: {}", reshard, difference);
   }
 }

@@ -12,9 +12,8 @@
 #include "tessera/nn/init.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tests/fsdp/chain.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/fsdp/schedule/events.h"
-#include "tessera/tests/fsdp/schedule/transformer_case.h"
-#include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -73,9 +72,9 @@ TESSERA_RANK_TEST_WITH(
   const Variable x(random_rows(2, 7, DType::kF64, 1));
   for (const Between between : {Between::kWritten, Between::kLetGo, Between::kLetGoAndWritten}) {
     const std::string what = fmt::format("case {}", static_cast<int>(between));
-    Chain chain({}), twin({});
+    Chain chain({}), reference({});
     shard_in_halves(t, chain);
-    nn::initialize(twin, {.seed = 1});
+    nn::initialize(reference, {.seed = 1});
     const Variable abandoned = chain(x);
     for (nn::Module* module : fsdp::sharded_modules(chain)) {
       const bool is_kept = fsdp::of(*module).state() == fsdp::GroupState::kPostForward;
@@ -84,7 +83,7 @@ TESSERA_RANK_TEST_WITH(
       if (between != Between::kWritten) fsdp::of(*module).reshard();
     }
     if (between != Between::kLetGo) {
-      for (Chain* each : {&chain, &twin})
+      for (Chain* each : {&chain, &reference})
         for (const nn::Parameter& parameter : each->parameters())
           mul_(parameter.local().tensor(), 1.5);
     }
@@ -93,11 +92,12 @@ TESSERA_RANK_TEST_WITH(
     for (const CollectiveRecord& record : records_of(forward, "all_gather"))
       t.check(record.group_size == t.size(), "{}: {} is gathered among {}", what, record.label,
               record.group_size);
-    const Variable expected = local_loss(twin(x));
+    const Variable expected = local_loss(reference(x));
     t.check_close(loss.tensor(), expected.tensor(), what);
     backward(loss);
     backward(expected);
-    const std::string difference = compare_with_twin(chain, twin, 1e-12, /*gradients=*/true);
+    const std::string difference =
+        compare_with_reference(chain, reference, 1e-12, /*gradients=*/true);
     t.check(difference.empty(), "{}: {}", what, difference);
   }
 }

@@ -14,10 +14,8 @@
 #include "tessera/nn/init.h"
 #include "tessera/nn/layers/sequential.h"
 #include "tessera/tests/fsdp/chain.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/fsdp/schedule/events.h"
-#include "tessera/tests/fsdp/schedule/holder.h"
-#include "tessera/tests/fsdp/schedule/transformer_case.h"
-#include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/models/mlp.h"
 #include "tessera/tests/support/models/plain.h"
 #include "tessera/tests/support/ranks.h"
@@ -107,14 +105,14 @@ class Doubled final : public nn::Layer<Doubled> {
 };
 
 TESSERA_RANK_TEST("fsdp members: a module met twice and a shared weight count once", "[fsdp]") {
-  Doubled doubled, doubled_twin;
+  Doubled doubled, doubled_reference;
   const fsdp::Handle handle = fsdp::fully_shard(doubled, {.mesh = t.world().mesh()});
   check_names(t, "twice", names_of(doubled, handle.managed_modules()),
               {"", "a", "a.in_proj", "a.out_proj"});
   t.check(handle.parameter_names().size() == 4, "{} parameters", handle.parameter_names().size());
 
-  const auto tied = three_mlps(4), tied_twin = three_mlps(4);
-  for (nn::Sequential* each : {tied.get(), tied_twin.get()}) {
+  const auto tied = three_mlps(4), tied_reference = three_mlps(4);
+  for (nn::Sequential* each : {tied.get(), tied_reference.get()}) {
     auto& first = dynamic_cast<nn::Linear&>(each->get_submodule("0.in_proj"));
     auto& last = dynamic_cast<nn::Linear&>(each->get_submodule("2.in_proj"));
     nn::tie(first.weight(), last.weight());
@@ -124,17 +122,19 @@ TESSERA_RANK_TEST("fsdp members: a module met twice and a shared weight count on
   fsdp::fully_shard(*tied, {.mesh = t.world().mesh()});
   t.check(of_tied.parameter_names().size() == 7, "{} parameters of the tied group, expected 7",
           of_tied.parameter_names().size());
-  const auto train = [&](nn::Module& model, nn::Module& twin, auto&& run, auto&& run_twin) {
+  const auto train = [&](nn::Module& model, nn::Module& reference, auto&& run,
+                         auto&& run_reference) {
     nn::initialize(model, {.seed = 1});
-    nn::initialize(twin, {.seed = 1});
+    nn::initialize(reference, {.seed = 1});
     const Tensor x = random_rows(6, 4, DType::kF64, 1);
     backward(sharded_loss(run(Variable(my_rows(x, t.world()))), t.world()));
-    backward(plain_loss(run_twin(Variable(x))));
-    const std::string difference = compare_with_twin(model, twin, 1e-13, /*gradients=*/true);
+    backward(plain_loss(run_reference(Variable(x))));
+    const std::string difference =
+        compare_with_reference(model, reference, 1e-13, /*gradients=*/true);
     t.check(difference.empty(), "{}", difference);
   };
-  train(doubled, doubled_twin, doubled, doubled_twin);
-  train(*tied, *tied_twin, *tied, *tied_twin);
+  train(doubled, doubled_reference, doubled, doubled_reference);
+  train(*tied, *tied_reference, *tied, *tied_reference);
 }
 
 TESSERA_RANK_TEST("fsdp members: only the outermost is the root, and the order of states",
@@ -195,21 +195,22 @@ TESSERA_RANK_TEST("fsdp members: options are read back, settings included", "[fs
 
 /// Gradients of ignored parameters are the rank's own; the others are means over all ranks.
 void check_ignored(RankTest& t, nn::Sequential& model, const std::string& ignored) {
-  const auto twin = three_mlps(4), alone = three_mlps(4);
-  for (nn::Module* each : {static_cast<nn::Module*>(&model), static_cast<nn::Module*>(twin.get()),
-                           static_cast<nn::Module*>(alone.get())})
+  const auto reference = three_mlps(4), alone = three_mlps(4);
+  for (nn::Module* each :
+       {static_cast<nn::Module*>(&model), static_cast<nn::Module*>(reference.get()),
+        static_cast<nn::Module*>(alone.get())})
     nn::initialize(*each, {.seed = 1});
   const Tensor x = random_rows(2 * t.size(), 4, DType::kF64, 1), mine = my_rows(x, t.world());
   backward(plain_loss(model(Variable(mine))));
-  backward(plain_loss((*twin)(Variable(x))));
+  backward(plain_loss((*reference)(Variable(x))));
   backward(plain_loss((*alone)(Variable(mine))));
   for (const nn::NamedParameter& named : model.named_parameters()) {
     const bool is_ignored = named.name.starts_with(ignored);
     t.check((named.parameter.owner() == nullptr) == is_ignored, "{} is owned by the wrong one",
             named.name);
-    const nn::Parameter reference = (is_ignored ? *alone : *twin).get_parameter(named.name);
+    const nn::Parameter expected = (is_ignored ? *alone : *reference).get_parameter(named.name);
     const double error =
-        worst_error(named.parameter.grad(), box_rows(reference.grad(), named.parameter));
+        worst_error(named.parameter.grad(), box_rows(expected.grad(), named.parameter));
     t.check(error < 1e-13, "ignored \"{}\": the gradient of {} differs by {}", ignored, named.name,
             error);
   }
@@ -230,7 +231,7 @@ TESSERA_RANK_TEST("fsdp members: ignored parameters and modules are the caller's
 
 TESSERA_RANK_TEST("fsdp members: replicate around fully_shard, and inside it", "[fsdp]") {
   for (const bool inside : {true, false}) {
-    const auto model = three_mlps(4), twin = three_mlps(4);
+    const auto model = three_mlps(4), reference = three_mlps(4);
     const distributed::DeviceMesh& mesh = t.world().mesh();
     nn::Module& inner = model->get_submodule("1.in_proj");
     // The outer call does not take the replicated subtree, including the shards nested in it.
@@ -244,11 +245,12 @@ TESSERA_RANK_TEST("fsdp members: replicate around fully_shard, and inside it", "
     t.check(middle.parameter_names().size() == (inside ? 2 : 4), "{} parameters in the middle",
             middle.parameter_names().size());
     nn::initialize(*model, {.seed = 1});
-    nn::initialize(*twin, {.seed = 1});
+    nn::initialize(*reference, {.seed = 1});
     const Tensor x = random_rows(6, 4, DType::kF64, 1);
     backward(sharded_loss((*model)(Variable(my_rows(x, t.world()))), t.world()));
-    backward(plain_loss((*twin)(Variable(x))));
-    const std::string difference = compare_with_twin(*model, *twin, 1e-13, /*gradients=*/true);
+    backward(plain_loss((*reference)(Variable(x))));
+    const std::string difference =
+        compare_with_reference(*model, *reference, 1e-13, /*gradients=*/true);
     t.check(difference.empty(), "inside {}: {}", inside, difference);
   }
 }

@@ -9,8 +9,8 @@
 
 #include "tessera/nn/init.h"
 #include "tessera/tensor/trace.h"
-#include "tessera/tests/fsdp/schedule/slow_chain.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
+#include "tessera/tests/fsdp/schedule/late.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

@@ -17,11 +17,10 @@
 #include "tessera/nn/init.h"
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/linear.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/fsdp/schedule/events.h"
-#include "tessera/tests/fsdp/schedule/transformer_case.h"
-#include "tessera/tests/fsdp/twin.h"
-#include "tessera/tests/support/models/double_linear.h"
 #include "tessera/tests/support/models/mlp.h"
+#include "tessera/tests/support/models/small_models.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -200,13 +199,13 @@ class Forked final : public nn::Layer<Forked> {
 };
 
 TESSERA_RANK_TEST("fsdp order (c): two backwards, each through one branch", "[fsdp]") {
-  Forked model, twin;
+  Forked model, reference;
   for (nn::Module* group : model.groups())
     fsdp::fully_shard(*group, {.mesh = t.world().mesh(), .reshard_after_forward = true});
   const fsdp::Handle root = fsdp::fully_shard(model, {.mesh = t.world().mesh()});
   root.set_prefetch({.forward = 0});
   nn::initialize(model, {.seed = 1});
-  nn::initialize(twin, {.seed = 1});
+  nn::initialize(reference, {.seed = 1});
   const Variable x(random_rows(3, 8, DType::kF64, 1), /*requires_grad=*/true);
   Variable loss1, loss2;
   const auto run = [&](Forked& each) {
@@ -225,10 +224,11 @@ TESSERA_RANK_TEST("fsdp order (c): two backwards, each through one branch", "[fs
   check_events(t, "second backward", traced(t, [&] { backward(loss1); }),
                "U 0; P 1.lin1; P 0; P 1.lin2");
 
-  run(twin);
+  run(reference);
   backward(loss2, {.retain_graph = true});
   backward(loss1);
-  const std::string difference = compare_with_twin(model, twin, 1e-13, /*gradients=*/true);
+  const std::string difference =
+      compare_with_reference(model, reference, 1e-13, /*gradients=*/true);
   t.check(difference.empty(), "{}", difference);
 }
 
@@ -367,12 +367,12 @@ class Halves final : public nn::Layer<Halves> {
 
 TESSERA_RANK_TEST("fsdp order (h): a group of which one module never ran keeps its value",
                   "[fsdp]") {
-  Halves model, twin;
+  Halves model, reference;
   for (Half* half : model.halves())
     fsdp::fully_shard(half->both(), {.mesh = t.world().mesh(), .reshard_after_forward = true});
   fsdp::fully_shard(model, {.mesh = t.world().mesh()}).set_prefetch({.forward = 0});
   nn::initialize(model, {.seed = 1});
-  nn::initialize(twin, {.seed = 1});
+  nn::initialize(reference, {.seed = 1});
   const Tensor x = random_rows(6, 5, DType::kF64, 1);
   for (int round = 0; round < 2; ++round) {
     Variable loss;
@@ -382,8 +382,9 @@ TESSERA_RANK_TEST("fsdp order (h): a group of which one module never ran keeps i
         "U root; U 0.unused_lin, 0.lin; U 1.unused_lin, 1.lin", kOrderAndReshard);
     check_events(t, "backward", traced(t, [&] { backward(loss); }),
                  "P 1.unused_lin, 1.lin; P 0.unused_lin, 0.lin; P root");
-    backward(plain_loss(twin(Variable(x))));
-    const std::string difference = compare_with_twin(model, twin, 1e-13, /*gradients=*/true);
+    backward(plain_loss(reference(Variable(x))));
+    const std::string difference =
+        compare_with_reference(model, reference, 1e-13, /*gradients=*/true);
     t.check(difference.empty(), "{}", difference);
   }
   const auto state = fsdp::of(*model.halves()[0]->both()[0]).state();
@@ -393,23 +394,24 @@ TESSERA_RANK_TEST("fsdp order (h): a group of which one module never ran keeps i
 
 TESSERA_RANK_TEST("fsdp order (i): a gather ahead of what backward is done with does no harm",
                   "[fsdp]") {
-  MLP model({.dim = 16, .dtype = DType::kF64}), twin({.dim = 16, .dtype = DType::kF64});
+  MLP model({.dim = 16, .dtype = DType::kF64}), reference({.dim = 16, .dtype = DType::kF64});
   nn::Module &in = model.get_submodule("in_proj"), &out = model.get_submodule("out_proj");
   for (nn::Module* each : {&in, &out}) fsdp::fully_shard(*each, {.mesh = t.world().mesh()});
   fsdp::fully_shard(model, {.mesh = t.world().mesh()}).set_prefetch({.forward = 0});
   fsdp::of(in).set_modules_to_backward_prefetch({&out});
   nn::initialize(model, {.seed = 1});
-  nn::initialize(twin, {.seed = 1});
-  nn::optim::SGD sgd(model.parameters(), kSgd), twin_sgd(twin.parameters(), kSgd);
+  nn::initialize(reference, {.seed = 1});
+  nn::optim::SGD sgd(model.parameters(), kSgd), reference_sgd(reference.parameters(), kSgd);
   for (std::uint64_t step = 0; step < 3; ++step) {
     const Tensor x = random_rows(6, 16, DType::kF64, step);
     Variable loss = sharded_loss(model(Variable(my_rows(x, t.world()), true)), t.world());
     check_events(t, "backward", traced(t, [&] { backward(loss); }),
                  "U out_proj; U in_proj; P out_proj; U out_proj; P in_proj");
-    backward(plain_loss(twin(Variable(x))));
-    const std::string difference = compare_with_twin(model, twin, 1e-13, /*gradients=*/true);
+    backward(plain_loss(reference(Variable(x))));
+    const std::string difference =
+        compare_with_reference(model, reference, 1e-13, /*gradients=*/true);
     t.check(difference.empty(), "step {}: {}", step, difference);
-    for (auto* each : {&sgd, &twin_sgd}) {
+    for (auto* each : {&sgd, &reference_sgd}) {
       each->step();
       each->zero_grad();
     }

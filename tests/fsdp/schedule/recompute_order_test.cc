@@ -13,9 +13,8 @@
 #include "tessera/nn/init.h"
 #include "tessera/nn/recompute.h"
 #include "tessera/tests/fsdp/chain.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/fsdp/schedule/events.h"
-#include "tessera/tests/fsdp/schedule/transformer_case.h"
-#include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -52,13 +51,13 @@ class Recomputed final : public nn::Layer<Recomputed> {
 
 TESSERA_RANK_TEST("fsdp order (a): functions recomputed around modules change nothing", "[fsdp]") {
   for (const bool reshard : {true, false}) {
-    Recomputed model(true), twin(false);
+    Recomputed model(true), reference(false);
     const fsdp::FullyShardOptions options = {.mesh = t.world().mesh(),
                                              .reshard_after_forward = reshard};
     for (const auto& block : model.chain().blocks()) fsdp::fully_shard(*block, options);
     fsdp::fully_shard(model, options).set_prefetch({.forward = 0});
     nn::initialize(model, {.seed = 1});
-    nn::initialize(twin, {.seed = 1});
+    nn::initialize(reference, {.seed = 1});
     for (std::uint64_t round = 0; round < 3; ++round) {
       const Tensor x = random_rows(2 * t.size(), 5, DType::kF64, round);
       Variable loss;
@@ -76,8 +75,9 @@ TESSERA_RANK_TEST("fsdp order (a): functions recomputed around modules change no
                            : "P chain.block2; P chain.block1; P chain.block0; P root");
       check_counts(t, "backward", trace,
                    unless_alone(t, {.all_gather = reshard ? 4 : 0, .reduce_scatter = 4}));
-      backward(plain_loss(twin(Variable(x))));
-      const std::string difference = compare_with_twin(model, twin, 1e-12, /*gradients=*/true);
+      backward(plain_loss(reference(Variable(x))));
+      const std::string difference =
+          compare_with_reference(model, reference, 1e-12, /*gradients=*/true);
       t.check(difference.empty(), "round {}: {}", round, difference);
     }
   }

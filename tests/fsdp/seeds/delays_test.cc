@@ -3,8 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "tessera/tests/support/fsdp/twin_training.h"
-#include "tessera/tests/support/models/module_with_delay.h"
+#include "tessera/tests/support/fsdp/reference_training.h"
 #include "tessera/tests/support/models/nested.h"
 #include "tessera/tests/support/models/transformer_with_shared_params.h"
 #include "tessera/tests/support/ranks.h"
@@ -40,8 +39,8 @@ void check_delays(RankTest& t) {
   run_subtests(
       t,
       [&](ShardingStrategy strategy, const MaybeKind& kind, double after_loss) {
-        train_against_twin(t, make_late<NestedWrappedModule>(after_loss),
-                           {.strategy = strategy, .late = kind, .late_ms = 1, .steps = 2});
+        train_against_reference(t, make_late<NestedWrappedModule>(after_loss),
+                                {.strategy = strategy, .late = kind, .late_ms = 1, .steps = 2});
       },
       strategies, late, axis("after_loss", {0.0, 2.0}));
 }
@@ -61,8 +60,9 @@ TESSERA_RANK_TEST_WITH("seeds: ModuleWithDelay around another model", "[fsdp][se
   run_subtests(
       t,
       [&](const MaybeKind& kind) {
-        train_against_twin(t, make_late<TransformerWithSharedParams>(2, {.deterministic = true}),
-                           {.late = kind, .late_ms = 1});
+        train_against_reference(t,
+                                make_late<TransformerWithSharedParams>(2, {.deterministic = true}),
+                                {.late = kind, .late_ms = 1});
       },
       late);
 }

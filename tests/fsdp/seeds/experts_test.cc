@@ -16,9 +16,8 @@
 #include "tessera/tensor/streams/stream.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/fsdp/seeds/seed_models.h"
-#include "tessera/tests/support/fsdp/twin_training.h"
-#include "tessera/tests/support/models/mixture_of_experts.h"
-#include "tessera/tests/support/models/module_with_delay.h"
+#include "tessera/tests/support/fsdp/reference_training.h"
+#include "tessera/tests/support/models/nested.h"
 #include "tessera/tests/support/ranks.h"
 #include "tessera/tests/support/subtests.h"
 
@@ -29,14 +28,14 @@ const auto strategies = axis(
     "strategy", {value("full", ShardingStrategy::kFull), value("grad", ShardingStrategy::kGrad),
                  value("replicate", ShardingStrategy::kReplicate)});
 
-TESSERA_RANK_TEST("seeds: MixtureOfExperts trains like its twin", "[fsdp][seeds]") {
+TESSERA_RANK_TEST("seeds: MixtureOfExperts trains like its reference", "[fsdp][seeds]") {
   run_subtests(
       t,
       [&](ShardingStrategy strategy, bool offload) {
-        TwinTrainingOptions options{
+        ReferenceTrainingOptions options{
             .strategy = strategy, .steps = 3, .tolerance = 1e-12, .mesh_of_group = expert_mesh(t)};
         if (offload) options.offload = fsdp::CpuOffload{};
-        train_against_twin(t, make<MixtureOfExperts>(experts_of(t)), options);
+        train_against_reference(t, make<MixtureOfExperts>(experts_of(t)), options);
       },
       strategies, axis("offload", {false, true}));
 }
@@ -53,7 +52,7 @@ TESSERA_RANK_TEST_WITH("seeds: MixtureOfExperts with late collectives and a late
               Late::Options{.model = experts_of(t, request.dtype),
                             .delay_after_loss_ms = request.sharded ? 2.0 : 0.0});
         };
-        train_against_twin(
+        train_against_reference(
             t, make,
             {.late = kind, .late_ms = 2, .tolerance = 1e-12, .mesh_of_group = expert_mesh(t)});
       },
@@ -122,8 +121,8 @@ TESSERA_RANK_TEST_WITH("seeds: MixtureOfExperts, late before a layer is released
           }
           return model;
         };
-        train_against_twin(t, make,
-                           {.steps = 3, .tolerance = 1e-12, .mesh_of_group = expert_mesh(t)});
+        train_against_reference(t, make,
+                                {.steps = 3, .tolerance = 1e-12, .mesh_of_group = expert_mesh(t)});
       },
       axis("late", {0, 1}));
 }
@@ -146,10 +145,10 @@ TESSERA_RANK_TEST_WITH("seeds: experts differ under one name, and checks know it
 // No byte of the expert is sent; its gradient is neither summed nor divided.
 TESSERA_RANK_TEST_WITH("seeds: an expert is reduced over its own group only", "[fsdp][seeds]",
                        {.worlds = {3}}) {
-  MixtureOfExperts model(experts_of(t)), twin(experts_of(t));
+  MixtureOfExperts model(experts_of(t)), reference(experts_of(t));
   shard_model(model, {.mesh = t.world().mesh(), .mesh_of_group = expert_mesh(t)});
   model.initialize({.seed = 0});
-  twin.initialize({.seed = 0});
+  reference.initialize({.seed = 0});
   const std::vector<Variable> input = model.get_input(t.world().device(), t.rank());
   Trace trace;
   {
@@ -160,10 +159,10 @@ TESSERA_RANK_TEST_WITH("seeds: an expert is reduced over its own group only", "[
     t.check(record.group_size == t.size() || record.bytes_sent == 0, "{} over {} sends {} bytes",
             record.op, record.group, record.bytes_sent);
   }
-  backward(twin.get_loss(input, twin.call(input)));  // not reduced
+  backward(reference.get_loss(input, reference.call(input)));  // not reduced
   for (const char* name : {"weight", "bias"}) {
     t.check_close(model.expert().get_parameter(name).grad(),
-                  twin.expert().get_parameter(name).grad(), name);
+                  reference.expert().get_parameter(name).grad(), name);
   }
 }
 

@@ -12,8 +12,7 @@
 #include "tessera/nn/training/grad_scaler.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
-#include "tessera/tests/support/fsdp/twin_training.h"
-#include "tessera/tests/support/fsdp/whole_twin.h"
+#include "tessera/tests/support/fsdp/reference_training.h"
 #include "tessera/tests/support/models/nested.h"
 #include "tessera/tests/support/ranks.h"
 #include "tessera/tests/support/subtests.h"
@@ -28,16 +27,16 @@ const auto strategies = axis(
 
 // 8 rows leave no rank empty at 2, 3, 4 and 8 ranks, one at 5, two at 6 and one at 9. One row
 // leaves all ranks but the first empty.
-TESSERA_RANK_TEST_WITH("seeds: NonUniformReqGradNWM trains like its twin", "[fsdp][seeds]",
+TESSERA_RANK_TEST_WITH("seeds: NonUniformReqGradNWM trains like its reference", "[fsdp][seeds]",
                        {.worlds = {2, 3, 4, 5, 6, 9}}) {
   run_subtests(
       t,
       [&](ShardingStrategy strategy, std::int64_t rows) {
-        train_against_twin(t, make<NonUniformReqGradNWM>({.last_rows = rows}),
-                           {.strategy = strategy,
-                            .scaler = nn::GradScalerOptions{.init_scale = 256},
-                            .max_norm = 0.5,
-                            .tolerance = 1e-12});
+        train_against_reference(t, make<NonUniformReqGradNWM>({.last_rows = rows}),
+                                {.strategy = strategy,
+                                 .scaler = nn::GradScalerOptions{.init_scale = 256},
+                                 .max_norm = 0.5,
+                                 .tolerance = 1e-12});
       },
       strategies, axis<std::int64_t>("rows", {8, 1}));
 }

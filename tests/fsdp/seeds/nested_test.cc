@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "tessera/tests/support/fsdp/twin_training.h"
+#include "tessera/tests/support/fsdp/reference_training.h"
 #include "tessera/tests/support/models/nested.h"
 #include "tessera/tests/support/ranks.h"
 #include "tessera/tests/support/subtests.h"
@@ -40,7 +40,8 @@ TESSERA_RANK_TEST_WITH("seeds: NestedWrappedModule, strategy and init mode", "[f
   run_subtests(
       t,
       [&](ShardingStrategy strategy, InitMode init) {
-        train_against_twin(t, make<NestedWrappedModule>(), {.init = init, .strategy = strategy});
+        train_against_reference(t, make<NestedWrappedModule>(),
+                                {.init = init, .strategy = strategy});
       },
       strategies, inits);
 }
@@ -50,8 +51,8 @@ TESSERA_RANK_TEST_WITH("seeds: NestedWrappedModule, offload", "[fsdp][seeds]",
   run_subtests(
       t,
       [&](ShardingStrategy strategy, const Offload& offload) {
-        train_against_twin(t, make<NestedWrappedModule>(),
-                           {.strategy = strategy, .offload = offload});
+        train_against_reference(t, make<NestedWrappedModule>(),
+                                {.strategy = strategy, .offload = offload});
       },
       strategies, offloads);
 }
@@ -60,7 +61,7 @@ void check_prefetch(RankTest& t) {
   run_subtests(
       t,
       [&](ShardingStrategy strategy, fsdp::BackwardPrefetch backward, int forward) {
-        train_against_twin(
+        train_against_reference(
             t, make<NestedWrappedModule>(),
             {.strategy = strategy, .prefetch = {.forward = forward, .backward = backward}});
       },
@@ -82,8 +83,8 @@ TESSERA_RANK_TEST("seeds: NestedWrappedModule at other worlds, saved and loaded 
   run_subtests(
       t,
       [&](ShardingStrategy strategy, SaveAndLoad save) {
-        train_against_twin(t, make<NestedWrappedModule>(),
-                           {.strategy = strategy, .save_and_load = save, .steps = 3});
+        train_against_reference(t, make<NestedWrappedModule>(),
+                                {.strategy = strategy, .save_and_load = save, .steps = 3});
       },
       strategies,
       axis("save", {value("none", SaveAndLoad::kNone), value("sharded", SaveAndLoad::kSharded),
@@ -94,7 +95,7 @@ TESSERA_RANK_TEST("seeds: AlwaysWrapNestedWrappedModule", "[fsdp][seeds]") {
   run_subtests(
       t,
       [&](ShardingStrategy strategy) {
-        train_against_twin(t, make<AlwaysWrapNestedWrappedModule>(), {.strategy = strategy});
+        train_against_reference(t, make<AlwaysWrapNestedWrappedModule>(), {.strategy = strategy});
       },
       strategies);
 }
@@ -106,12 +107,13 @@ TESSERA_RANK_TEST_WITH("seeds: the whole matrix of NestedWrappedModule", "[.swee
       t,
       [&](ShardingStrategy strategy, InitMode init, const Offload& offload,
           fsdp::BackwardPrefetch backward, int forward) {
-        const TwinTrainingOptions options{.init = init,
-                                          .strategy = strategy,
-                                          .offload = offload,
-                                          .prefetch = {.forward = forward, .backward = backward}};
-        train_against_twin(t, make<NestedWrappedModule>(), options);
-        train_against_twin(t, make<AlwaysWrapNestedWrappedModule>(), options);
+        const ReferenceTrainingOptions options{
+            .init = init,
+            .strategy = strategy,
+            .offload = offload,
+            .prefetch = {.forward = forward, .backward = backward}};
+        train_against_reference(t, make<NestedWrappedModule>(), options);
+        train_against_reference(t, make<AlwaysWrapNestedWrappedModule>(), options);
       },
       strategies, inits, offloads, backward_prefetches, forward_prefetches);
 }

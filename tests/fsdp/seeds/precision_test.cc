@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "tessera/tests/support/fsdp/twin_training.h"
+#include "tessera/tests/support/fsdp/reference_training.h"
 #include "tessera/tests/support/models/nested.h"
 #include "tessera/tests/support/models/transformer_with_shared_params.h"
 #include "tessera/tests/support/ranks.h"
@@ -35,11 +35,12 @@ TESSERA_RANK_TEST_WITH("seeds: mixed precision of parameters and of the reductio
   run_subtests(
       t,
       [&](ShardingStrategy strategy, DType param, const MaybeDType& reduce) {
-        train_against_twin(t, make<NestedWrappedModule>(),
-                           {.strategy = strategy,
-                            .mixed_precision = {.param_dtype = param, .reduce_dtype = reduce},
-                            .dtype = DType::kF32,
-                            .tolerance = reduce ? unrounded(param) : rounding(strategy, param)});
+        train_against_reference(
+            t, make<NestedWrappedModule>(),
+            {.strategy = strategy,
+             .mixed_precision = {.param_dtype = param, .reduce_dtype = reduce},
+             .dtype = DType::kF32,
+             .tolerance = reduce ? unrounded(param) : rounding(strategy, param)});
       },
       strategies, low, axis("reduce", {MaybeDType(), MaybeDType(DType::kF32)}));
 }
@@ -49,16 +50,17 @@ TESSERA_RANK_TEST_WITH("seeds: a low reduce dtype alone, and an output dtype", "
   run_subtests(
       t,
       [&](ShardingStrategy strategy, DType reduce) {
-        train_against_twin(t, make<NestedWrappedModule>(),
-                           {.strategy = strategy,
-                            .mixed_precision = {.reduce_dtype = reduce},
-                            .dtype = DType::kF32,
-                            .tolerance = rounding(strategy, reduce)});
-        train_against_twin(t, make<NestedWrappedModule>(),
-                           {.strategy = strategy,
-                            .mixed_precision = {.param_dtype = reduce, .output_dtype = DType::kF32},
-                            .dtype = DType::kF32,
-                            .tolerance = rounding(strategy, reduce)});
+        train_against_reference(t, make<NestedWrappedModule>(),
+                                {.strategy = strategy,
+                                 .mixed_precision = {.reduce_dtype = reduce},
+                                 .dtype = DType::kF32,
+                                 .tolerance = rounding(strategy, reduce)});
+        train_against_reference(
+            t, make<NestedWrappedModule>(),
+            {.strategy = strategy,
+             .mixed_precision = {.param_dtype = reduce, .output_dtype = DType::kF32},
+             .dtype = DType::kF32,
+             .tolerance = rounding(strategy, reduce)});
       },
       strategies, low);
 }
@@ -68,7 +70,7 @@ TESSERA_RANK_TEST_WITH("seeds: mixed precision of a model with buffers", "[fsdp]
   run_subtests(
       t,
       [&](ShardingStrategy strategy, bool add_bn) {
-        train_against_twin(
+        train_against_reference(
             t, make<TransformerWithSharedParams>({.add_bn = add_bn, .deterministic = true}),
             {.strategy = strategy,
              .mixed_precision = {.param_dtype = DType::kBF16, .buffer_dtype = DType::kBF16},
@@ -82,11 +84,11 @@ TESSERA_RANK_TEST_WITH("seeds: autocast", "[fsdp][seeds]", {.worlds = {seeds_wor
   run_subtests(
       t,
       [&](ShardingStrategy strategy, const MaybeDType& lower) {
-        train_against_twin(t, make<NestedWrappedModule>(),
-                           {.strategy = strategy,
-                            .autocast = lower,
-                            .dtype = DType::kF32,
-                            .tolerance = rounding(strategy, DType::kF32)});
+        train_against_reference(t, make<NestedWrappedModule>(),
+                                {.strategy = strategy,
+                                 .autocast = lower,
+                                 .dtype = DType::kF32,
+                                 .tolerance = rounding(strategy, DType::kF32)});
       },
       strategies,
       axis("autocast", {MaybeDType(), MaybeDType(DType::kBF16), MaybeDType(DType::kF16)}));
@@ -97,11 +99,11 @@ TESSERA_RANK_TEST_WITH("seeds: pure 16-bit, converted after it was sharded", "[f
   run_subtests(
       t,
       [&](ShardingStrategy strategy, DType dtype) {
-        train_against_twin(t, make<NestedWrappedModule>(),
-                           {.strategy = strategy,
-                            .pure = dtype,
-                            .dtype = DType::kF32,
-                            .tolerance = rounding(strategy, dtype)});
+        train_against_reference(t, make<NestedWrappedModule>(),
+                                {.strategy = strategy,
+                                 .pure = dtype,
+                                 .dtype = DType::kF32,
+                                 .tolerance = rounding(strategy, dtype)});
       },
       strategies, low);
 }
@@ -111,8 +113,8 @@ TESSERA_RANK_TEST_WITH("seeds: converted to f64 after it was sharded", "[fsdp][s
   run_subtests(
       t,
       [&](ShardingStrategy strategy) {
-        train_against_twin(t, make<NestedWrappedModule>(),
-                           {.strategy = strategy, .pure = DType::kF64, .dtype = DType::kF32});
+        train_against_reference(t, make<NestedWrappedModule>(),
+                                {.strategy = strategy, .pure = DType::kF64, .dtype = DType::kF32});
       },
       strategies);
 }
@@ -122,13 +124,13 @@ TESSERA_RANK_TEST_WITH("seeds: a grad scaler changes nothing but the scale", "[f
   run_subtests(
       t,
       [&](ShardingStrategy strategy, bool enabled, bool offload) {
-        TwinTrainingOptions options{
+        ReferenceTrainingOptions options{
             .strategy = strategy,
             .scaler =
                 nn::GradScalerOptions{.init_scale = 1024, .growth_interval = 1, .enabled = enabled},
             .steps = 3};
         if (offload) options.offload = fsdp::CpuOffload{};
-        train_against_twin(t, make<NestedWrappedModule>(), options);
+        train_against_reference(t, make<NestedWrappedModule>(), options);
       },
       strategies, axis("enabled", {false, true}), axis("offload", {false, true}));
 }
@@ -138,13 +140,13 @@ TESSERA_RANK_TEST_WITH("seeds: a scaled loss in f16", "[fsdp][seeds]",
   run_subtests(
       t,
       [&](ShardingStrategy strategy, const MaybeDType& autocast) {
-        TwinTrainingOptions options{.strategy = strategy,
-                                    .autocast = autocast,
-                                    .scaler = nn::GradScalerOptions{.init_scale = 16},
-                                    .dtype = DType::kF32,
-                                    .tolerance = rounding(strategy, DType::kF16)};
+        ReferenceTrainingOptions options{.strategy = strategy,
+                                         .autocast = autocast,
+                                         .scaler = nn::GradScalerOptions{.init_scale = 16},
+                                         .dtype = DType::kF32,
+                                         .tolerance = rounding(strategy, DType::kF16)};
         if (!autocast) options.mixed_precision = {.param_dtype = DType::kF16};
-        train_against_twin(t, make<NestedWrappedModule>(), options);
+        train_against_reference(t, make<NestedWrappedModule>(), options);
       },
       strategies, axis("autocast", {MaybeDType(), MaybeDType(DType::kF16)}));
 }

@@ -4,11 +4,10 @@
 #include <catch2/catch.hpp>
 
 #include "tessera/tests/fsdp/seeds/seed_models.h"
-#include "tessera/tests/support/fsdp/twin_training.h"
-#include "tessera/tests/support/fsdp/whole_parameters.h"
+#include "tessera/tests/support/fsdp/reference_training.h"
 #include "tessera/tests/support/models/mlp.h"
 #include "tessera/tests/support/models/nested.h"
-#include "tessera/tests/support/models/skip_model.h"
+#include "tessera/tests/support/models/small_models.h"
 #include "tessera/tests/support/models/transformer_with_shared_params.h"
 #include "tessera/tests/support/ranks.h"
 #include "tessera/tests/support/subtests.h"
@@ -24,12 +23,12 @@ TESSERA_RANK_TEST("seeds: nested models, saved whole and loaded", "[fsdp][seeds]
   run_subtests(
       t,
       [&](ShardingStrategy strategy) {
-        train_against_twin(t, make<NestedWrappedModule>(),
-                           {.strategy = strategy, .save_and_load = SaveAndLoad::kFull});
-        train_against_twin(t, make<NonUniformReqGradNWM>(),
-                           {.strategy = strategy,
-                            .offload = fsdp::CpuOffload{},
-                            .scaler = nn::GradScalerOptions{.init_scale = 256}});
+        train_against_reference(t, make<NestedWrappedModule>(),
+                                {.strategy = strategy, .save_and_load = SaveAndLoad::kFull});
+        train_against_reference(t, make<NonUniformReqGradNWM>(),
+                                {.strategy = strategy,
+                                 .offload = fsdp::CpuOffload{},
+                                 .scaler = nn::GradScalerOptions{.init_scale = 256}});
       },
       strategies);
 }
@@ -39,7 +38,7 @@ TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams with queued compute",
   run_subtests(
       t,
       [&](ShardingStrategy strategy) {
-        train_against_twin(
+        train_against_reference(
             t, make<TransformerWithSharedParams>({.deterministic = true, .inputs_by_rank = true}),
             {.strategy = strategy});
       },
@@ -49,7 +48,7 @@ TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams with queued compute",
 // All other models of those tests, two steps each.
 TESSERA_RANK_TEST_WITH("seeds: all other models, on two ranks", "[fsdp][seeds]", {.worlds = {2}}) {
   run_subtests(
-      t, [&](const MakeModel& make) { train_against_twin(t, make, {.tolerance = 1e-12}); },
+      t, [&](const MakeModel& make) { train_against_reference(t, make, {.tolerance = 1e-12}); },
       axis("model", {value("always wrapped", MakeModel(make<AlwaysWrapNestedWrappedModule>())),
                      value("skip", make_small<SkipModel>({.double_nest = true}, {3, 10})),
                      value("mlp", make_small<MLP>({.dim = 5, .with_buffer = true}, {4, 5})),
@@ -57,10 +56,10 @@ TESSERA_RANK_TEST_WITH("seeds: all other models, on two ranks", "[fsdp][seeds]",
                            make_small<MLPStack>({.dim = 3, .with_seq_parallel = true}, {2, 3, 3})),
                      value("double linear", make_double_linear(false)),
                      value("transformer", make_decoder({.dropout_p = 0}))}));
-  train_against_twin(t, make<MixtureOfExperts>(experts_of(t)),
-                     {.tolerance = 1e-12, .mesh_of_group = expert_mesh(t)});
-  train_against_twin(t, make<TransformerWithSharedParams>({.inputs_by_rank = true}),
-                     {.buffers_of_rank = true});
+  train_against_reference(t, make<MixtureOfExperts>(experts_of(t)),
+                          {.tolerance = 1e-12, .mesh_of_group = expert_mesh(t)});
+  train_against_reference(t, make<TransformerWithSharedParams>({.inputs_by_rank = true}),
+                          {.buffers_of_rank = true});
 }
 
 // Zeroing full values and zeroing shards give the same; copies of full values outlive the guard.
@@ -78,9 +77,9 @@ TESSERA_RANK_TEST("a zeroed model is zero on every rank", "[fsdp][seeds]") {
       for (const double x : parameter.local().tensor().to_vector<double>())
         t.check(x == 0, "{} has {}", parameter.name(), x);
     }
-    const auto twin = init_model<NestedWrappedModule>({.dtype = DType::kF64}, {.seed = 1});
+    const auto reference = init_model<NestedWrappedModule>({.dtype = DType::kF64}, {.seed = 1});
     for (std::size_t i = 0; i < before.size(); ++i)
-      t.check_equal(before[i], twin->parameters()[i].local().tensor(), "copies");
+      t.check_equal(before[i], reference->parameters()[i].local().tensor(), "copies");
   }
 }
 

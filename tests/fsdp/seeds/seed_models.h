@@ -1,4 +1,4 @@
-// The models of PyTorch's FSDP tests as arguments of train_against_twin(): their inputs, calls and
+// The models of PyTorch's FSDP tests as arguments of train_against_reference(): their inputs, calls and
 // losses.
 #pragma once
 
@@ -10,10 +10,10 @@
 #include "tessera/models/nets/transformer.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/random.h"
-#include "tessera/tests/support/fsdp/twin_training.h"
-#include "tessera/tests/support/models/adapted_model.h"
-#include "tessera/tests/support/models/double_linear.h"
-#include "tessera/tests/support/models/mixture_of_experts.h"
+#include "tessera/tests/support/fsdp/reference_training.h"
+#include "tessera/tests/support/models/nested.h"
+#include "tessera/tests/support/models/small_models.h"
+#include "tessera/tests/support/models/test_model.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

@@ -7,13 +7,10 @@
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/fsdp/testing.h"
 #include "tessera/tests/fsdp/seeds/seed_models.h"
-#include "tessera/tests/support/fsdp/twin_training.h"
-#include "tessera/tests/support/fsdp/whole_twin.h"
-#include "tessera/tests/support/models/adapted_model.h"
-#include "tessera/tests/support/models/dummy_ddp.h"
+#include "tessera/tests/support/fsdp/reference_training.h"
 #include "tessera/tests/support/models/mlp.h"
-#include "tessera/tests/support/models/save_forward_inputs.h"
-#include "tessera/tests/support/models/skip_model.h"
+#include "tessera/tests/support/models/small_models.h"
+#include "tessera/tests/support/models/test_model.h"
 #include "tessera/tests/support/ranks.h"
 #include "tessera/tests/support/subtests.h"
 
@@ -28,8 +25,8 @@ TESSERA_RANK_TEST("seeds: SkipModel, one and two levels of nesting", "[fsdp][see
   run_subtests(
       t,
       [&](ShardingStrategy strategy, bool double_nest) {
-        train_against_twin(t, make_small<SkipModel>({.double_nest = double_nest}, {3, 10}),
-                           {.strategy = strategy});
+        train_against_reference(t, make_small<SkipModel>({.double_nest = double_nest}, {3, 10}),
+                                {.strategy = strategy});
       },
       strategies, axis("double_nest", {false, true}));
 }
@@ -49,7 +46,7 @@ TESSERA_RANK_TEST("seeds: MLP", "[fsdp][seeds]") {
   run_subtests(
       t,
       [&](ShardingStrategy strategy, bool bias, bool with_buffer) {
-        train_against_twin(
+        train_against_reference(
             t,
             make_small<MLP>({.dim = 5, .multiplier = 3, .bias = bias, .with_buffer = with_buffer},
                             {4, 5}),
@@ -62,7 +59,7 @@ TESSERA_RANK_TEST("seeds: MLPStack", "[fsdp][seeds]") {
   run_subtests(
       t,
       [&](ShardingStrategy strategy, int dim, bool norm) {
-        train_against_twin(
+        train_against_reference(
             t, make_small<MLPStack>({.dim = dim, .with_seq_parallel = norm}, {2, 3, dim}),
             {.strategy = strategy, .max_norm = 1.0, .tolerance = 1e-12});
       },
@@ -72,14 +69,14 @@ TESSERA_RANK_TEST("seeds: MLPStack", "[fsdp][seeds]") {
 // PyTorch's reset_parameters: the same seed gives the same numbers again, including the buffer.
 TESSERA_RANK_TEST("seeds: MLP is reset to the same values after it was sharded", "[fsdp][seeds]") {
   const MLPOptions options{.dim = 5, .with_buffer = true, .dtype = DType::kF64};
-  MLP model(options), twin(options);
+  MLP model(options), reference(options);
   fsdp::fully_shard(model, {.mesh = t.world().mesh()});
   for (const std::uint64_t seed : {3, 4, 3}) {
     nn::initialize(model, {.seed = seed});
-    nn::initialize(twin, {.seed = seed});
-    const std::string report = fsdp::check_sharded_parity(twin, model);
+    nn::initialize(reference, {.seed = seed});
+    const std::string report = fsdp::check_sharded_parity(reference, model);
     t.check(report.empty(), "seed {}: {}", seed, report);
-    t.check_equal(model.get_buffer("buffer").tensor(), twin.get_buffer("buffer").tensor());
+    t.check_equal(model.get_buffer("buffer").tensor(), reference.get_buffer("buffer").tensor());
   }
 }
 
@@ -89,7 +86,8 @@ TESSERA_RANK_TEST("seeds: DoubleLinear", "[fsdp][seeds]") {
   run_subtests(
       t,
       [&](ShardingStrategy strategy, bool use_second) {
-        train_against_twin(t, make_double_linear(use_second), {.strategy = strategy, .steps = 3});
+        train_against_reference(t, make_double_linear(use_second),
+                                {.strategy = strategy, .steps = 3});
       },
       strategies, axis("use_second", {false, true}));
 }
@@ -101,7 +99,7 @@ TESSERA_RANK_TEST("seeds: DummyDDP", "[fsdp][seeds]") {
       .model = options,
       .call = [](MLP& m, const std::vector<Variable>& input) { return m(input.at(0)); }});
   whole->initialize({.seed = 1, .prefix = "module."});
-  WholeTwin twin(std::move(whole), nullptr, {.group = t.world().group()});
+  UnshardedReference reference(std::move(whole), nullptr, {.group = t.world().group()});
   DummyDDP<MLP> model(options);
   fsdp::fully_shard(model.module(), {.mesh = t.world().mesh()});
   fsdp::fully_shard(model, {.mesh = t.world().mesh()});
@@ -109,11 +107,11 @@ TESSERA_RANK_TEST("seeds: DummyDDP", "[fsdp][seeds]") {
   t.check(!fsdp::of(model).has_group(), "the wrapper has parameters of its own");
   const Variable x = rows({3, 5}, t.rank(), DType::kF64);
   backward(sum(model(x)));
-  twin.run_backward(twin.loss({x}));
+  reference.run_backward(reference.loss({x}));
   const std::string report = fsdp::check_sharded_parity(
-      twin.root(), model, {.prefixes_to_ignore = {"module."}, .tolerance = 1e-13});
+      reference.root(), model, {.prefixes_to_ignore = {"module."}, .tolerance = 1e-13});
   t.check(report.empty(), "{}", report);
-  t.check(!fsdp::check_sharded_parity(twin.root(), model).empty(), "prefixes do not matter");
+  t.check(!fsdp::check_sharded_parity(reference.root(), model).empty(), "prefixes do not matter");
 }
 
 // The dtypes of inputs inside the model, for each dtype configuration.

@@ -9,8 +9,7 @@
 #include "tessera/fsdp/testing.h"
 #include "tessera/models/nets/transformer.h"
 #include "tessera/tests/fsdp/seeds/seed_models.h"
-#include "tessera/tests/support/fsdp/twin_training.h"
-#include "tessera/tests/support/fsdp/whole_twin.h"
+#include "tessera/tests/support/fsdp/reference_training.h"
 #include "tessera/tests/support/models/transformer_with_shared_params.h"
 #include "tessera/tests/support/ranks.h"
 #include "tessera/tests/support/subtests.h"
@@ -36,14 +35,14 @@ TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams over the matrix", "[f
   run_subtests(
       t,
       [&](ShardingStrategy strategy, InitMode init) {
-        train_against_twin(
+        train_against_reference(
             t, make<TransformerWithSharedParams>({.deterministic = true, .inputs_by_rank = true}),
             {.init = init, .strategy = strategy});
       },
       strategies, inits);
   // As in PyTorch's tests: the same input on each rank.
-  train_against_twin(t, make<TransformerWithSharedParams>({.add_bn = false, .deterministic = true}),
-                     {});
+  train_against_reference(
+      t, make<TransformerWithSharedParams>({.add_bn = false, .deterministic = true}), {});
 }
 
 // Each rank drops different elements, and has the statistics of its own batches.
@@ -52,8 +51,8 @@ TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams with dropout and batc
   run_subtests(
       t,
       [&](ShardingStrategy strategy) {
-        train_against_twin(t, make<TransformerWithSharedParams>({.inputs_by_rank = true}),
-                           {.strategy = strategy, .steps = 3, .buffers_of_rank = true});
+        train_against_reference(t, make<TransformerWithSharedParams>({.inputs_by_rank = true}),
+                                {.strategy = strategy, .steps = 3, .buffers_of_rank = true});
       },
       strategies);
 }
@@ -63,7 +62,7 @@ TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams, offload and prefetch
   run_subtests(
       t,
       [&](ShardingStrategy strategy, const Offload& offload, int forward) {
-        train_against_twin(
+        train_against_reference(
             t, make<TransformerWithSharedParams>({.deterministic = true, .inputs_by_rank = true}),
             {.strategy = strategy, .offload = offload, .prefetch = {.forward = forward}});
       },
@@ -75,8 +74,8 @@ TESSERA_RANK_TEST("seeds: TransformerWithSharedParams without its ignored module
                   "[fsdp][seeds]") {
   const TransformerWithSharedParamsOptions options{
       .deterministic = true, .inputs_by_rank = true, .dtype = DType::kF64};
-  WholeTwin twin(init_model<TransformerWithSharedParams>(options), nullptr,
-                 {.group = t.world().group()});
+  UnshardedReference reference(init_model<TransformerWithSharedParams>(options), nullptr,
+                               {.group = t.world().group()});
   const auto model = init_model<TransformerWithSharedParams>(options);
   const std::vector<nn::Module*> ignored = model->get_ignored_modules();
   fsdp::fully_shard(model->root(), {.mesh = t.world().mesh(), .ignored_modules = ignored});
@@ -88,9 +87,9 @@ TESSERA_RANK_TEST("seeds: TransformerWithSharedParams without its ignored module
       "the group has {}", fmt::join(names, ", "));
   const std::vector<Variable> input = model->get_input(t.world().device(), t.rank());
   model->run_backward(model->get_loss(input, model->call(input)));
-  twin.run_backward(twin.loss(input));
+  reference.run_backward(reference.loss(input));
   const std::string report = fsdp::check_sharded_parity(
-      twin.root(), model->root(), {.tolerance = 1e-12, .ignored_parameters = plain});
+      reference.root(), model->root(), {.tolerance = 1e-12, .ignored_parameters = plain});
   t.check(report.empty(), "{}", report);
   for (const nn::Parameter& parameter : plain) {
     t.check(parameter.owner() == nullptr && !distributed::mesh_of(parameter).defined(),
@@ -105,8 +104,8 @@ TESSERA_RANK_TEST("seeds: Transformer", "[fsdp][seeds]") {
       t,
       [&](ShardingStrategy strategy, models::ModelArgs args) {
         args.dropout_p = 0;
-        train_against_twin(t, make_decoder(args),
-                           {.strategy = strategy, .max_norm = 1.0, .tolerance = 1e-12});
+        train_against_reference(t, make_decoder(args),
+                                {.strategy = strategy, .max_norm = 1.0, .tolerance = 1e-12});
       },
       strategies,
       axis("model", {value("tied", models::ModelArgs{}),

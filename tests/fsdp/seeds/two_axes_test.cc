@@ -12,9 +12,9 @@
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/nn/recompute.h"
 #include "tessera/tensor/random.h"
-#include "tessera/tests/support/fsdp/whole_twin.h"
-#include "tessera/tests/support/models/adapted_model.h"
+#include "tessera/tests/support/fsdp/reference_training.h"
 #include "tessera/tests/support/models/mlp.h"
+#include "tessera/tests/support/models/test_model.h"
 #include "tessera/tests/support/ranks.h"
 #include "tessera/tests/support/subtests.h"
 
@@ -53,7 +53,7 @@ void parallelize(MLPStack& model, const DeviceMesh& mesh, bool replicated, bool 
   }
 }
 
-WholeTwin make_twin(const DeviceMesh& mesh, int dim) {
+UnshardedReference make_reference(const DeviceMesh& mesh, int dim) {
   using Adapted = AdaptedModel<MLPStack>;
   Adapted::Options options{.model = {.dim = dim, .dtype = DType::kF64}};
   options.call = [](MLPStack& m, const std::vector<Variable>& input) { return m(input.at(0)); };
@@ -79,24 +79,26 @@ struct Case {
 template <class Optimizer, class Options>
 void train(RankTest& t, const Case& c, const Options& options) {
   const DeviceMesh mesh = seeds_mesh(t);
-  WholeTwin twin = make_twin(mesh, c.dim);
+  UnshardedReference reference = make_reference(mesh, c.dim);
   MLPStack model({.dim = c.dim, .dtype = DType::kF64});
   parallelize(model, mesh, c.replicated, c.recomputed);
   nn::initialize(model, {.seed = 1});
-  Optimizer of_twin(twin.root().parameters(), options), of_model(model.parameters(), options);
+  Optimizer of_reference(reference.root().parameters(), options),
+      of_model(model.parameters(), options);
   const int steps = t.size() == 4 ? 10 : 3;  // four ranks are the world size of PyTorch's test
   for (int step = 0; step < steps; ++step) {
     const Variable x = batch(mesh, c.dim, step);
-    const Variable expected = twin.loss({x}), actual = sum(model(x));
+    const Variable expected = reference.loss({x}), actual = sum(model(x));
     t.check_close(actual.tensor(), expected.tensor(), {1e-11, 1e-11}, "the loss");
-    twin.run_backward(expected);
+    reference.run_backward(expected);
     backward(actual);
-    const std::string report = fsdp::check_sharded_parity(twin.root(), model, {.tolerance = 1e-11});
+    const std::string report =
+        fsdp::check_sharded_parity(reference.root(), model, {.tolerance = 1e-11});
     t.check(report.empty(), "step {}: {}", step, report);
-    of_twin.step();
+    of_reference.step();
     of_model.step();
     const auto to = step % 2 == 0 ? nn::optim::ZeroGrad::kNone : nn::optim::ZeroGrad::kZero;
-    of_twin.zero_grad();
+    of_reference.zero_grad();
     of_model.zero_grad(to);
   }
 }

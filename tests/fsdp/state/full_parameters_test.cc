@@ -94,7 +94,7 @@ TESSERA_RANK_TEST("what is written goes back, or is lost", "[fsdp][full]") {
       nn::optim::SGD sgd(net.parameters(), kSgd), plain_sgd(plain.parameters(), kSgd);
       train(net, sgd, 2);
       train(plain, plain_sgd, 2);
-      const std::string difference = compare_with_twin(net, plain, 1e-12);
+      const std::string difference = compare_with_reference(net, plain, 1e-12);
       t.check(difference.empty(), "{}", difference);
     }
   }
@@ -227,23 +227,24 @@ TESSERA_RANK_TEST("a plain module above several sharded ones, and layers that ru
     Variable forward(const Variable& x) { return plain(second(first(x))); }
     nn::Linear first{{.in = 3, .out = 5}}, second{{.in = 5, .out = 3}}, plain{{.in = 3, .out = 2}};
   };
-  Pair pair, twin;
+  Pair pair, reference;
   fsdp::fully_shard(pair.first, {.mesh = t.world().mesh()});
   fsdp::fully_shard(pair.second, {.mesh = t.world().mesh()});
   nn::initialize(pair, {.seed = 1});
-  nn::initialize(twin, {.seed = 1});
+  nn::initialize(reference, {.seed = 1});
   FullParameters full(pair);
-  t.check_equal(pair.first.weight().value().tensor(), twin.first.weight().local().tensor(),
+  t.check_equal(pair.first.weight().value().tensor(), reference.first.weight().local().tensor(),
                 "first");
-  t.check_equal(pair.second.bias().value().tensor(), twin.second.bias().local().tensor(), "second");
+  t.check_equal(pair.second.bias().value().tensor(), reference.second.bias().local().tensor(),
+                "second");
   // Unsharded parameters are unchanged: their values require gradients, and grad() is their own.
   t.check(pair.plain.weight().value().requires_grad(), "plain needs no gradient");
   const Variable x(random_rows(2, 3, DType::kF32, 1));
-  t.check_equal(pair.plain(x).tensor(), twin.plain(x).tensor(), "plain runs");
+  t.check_equal(pair.plain(x).tensor(), reference.plain(x).tensor(), "plain runs");
   t.check_throws<StateError>("Linear runs while a FullParameters guard holds its parameters",
                              [&] { pair.first(x); });
   full.close();
-  t.check_equal(pair(x).tensor(), twin(x).tensor(), "afterwards");
+  t.check_equal(pair(x).tensor(), reference(x).tensor(), "afterwards");
 }
 
 // A tied parameter has one value: a write through one handle is visible through the other.
@@ -309,7 +310,7 @@ TESSERA_RANK_TEST("a guard between forward and backward", "[fsdp][full]") {
             fsdp::group_state_name(fsdp::of(net.inner()).state()));
     backward(loss);
     backward(mean(square(plain(x))));
-    const std::string difference = compare_with_twin(net, plain, 1e-12, /*gradients=*/true);
+    const std::string difference = compare_with_reference(net, plain, 1e-12, /*gradients=*/true);
     t.check(difference.empty(), "{}", difference);
     MemoryCounters& memory = t.world().context()->memory();
     t.check(memory.current()[MemoryCategory::kGathered] == 0, "{} gathered bytes left",
@@ -369,7 +370,7 @@ TESSERA_RANK_TEST_WITH("a guard on a queued stream", "[fsdp][full]",
     }
     train(net, sgd, 2);
     train(plain, plain_sgd, 2);
-    const std::string difference = compare_with_twin(net, plain, 1e-12);
+    const std::string difference = compare_with_reference(net, plain, 1e-12);
     t.check(difference.empty(), "{}", difference);
   }
 }

@@ -1,5 +1,5 @@
 // MeshRanks: the first rank's data is sent over all axes of a mesh, to each rank once.
-#include "tessera/fsdp/state/mesh_ranks.h"
+#include "tessera/fsdp/state/whole_values.h"
 
 #include <catch2/catch.hpp>
 

@@ -19,7 +19,7 @@
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/optim/optimizer.h"
 #include "tessera/nn/state/module_state.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

@@ -10,7 +10,7 @@
 
 #include "tessera/tests/fsdp/chain.h"
 #include "tessera/tests/fsdp/training/side_by_side.h"
-#include "tessera/tests/support/models/double_linear.h"
+#include "tessera/tests/support/models/small_models.h"
 
 namespace tessera::testing {
 namespace {
@@ -88,14 +88,14 @@ class Row final : public nn::Layer<Row<Container>> {
 template <class Container>
 void check_container(RankTest& t, const char* name) {
   for (const bool reshard : {true, false}) {
-    Row<Container> sharded, twin;
+    Row<Container> sharded, reference;
     const fsdp::FullyShardOptions options = {.mesh = t.world().mesh(),
                                              .reshard_after_forward = reshard};
     for (nn::Module* group : sharded.groups()) fsdp::fully_shard(*group, options);
     fsdp::fully_shard(sharded, options);
-    initialize_both(sharded, twin);
+    initialize_both(sharded, reference);
     train_side_by_side(
-        t, over_rows(name, sharded, twin, {.width = kWidth, .ranks = data_rank(t.group())}));
+        t, over_rows(name, sharded, reference, {.width = kWidth, .ranks = data_rank(t.group())}));
   }
 }
 
@@ -123,27 +123,27 @@ struct Unused {
 void train_double_linear(RankTest& t, const Unused& c) {
   const DoubleLinearOptions model_options = {
       .dim = kDim, .use_second = !c.module, .dtype = DType::kF64};
-  DoubleLinear sharded(model_options), twin(model_options);
+  DoubleLinear sharded(model_options), reference(model_options);
   const fsdp::FullyShardOptions options = {.mesh = t.world().mesh(),
                                            .reshard_after_forward = c.reshard};
   const std::vector<nn::Module*> groups = sharded.groups();
   fsdp::fully_shard(*groups[0], options);
   if (c.module) fsdp::fully_shard(*groups[1], options);
   fsdp::fully_shard(sharded, options);
-  initialize_both(sharded, twin);
+  initialize_both(sharded, reference);
   const RowBatch batch = {.rows = 9, .width = kDim, .ranks = data_rank(t.group())};
   const auto both = [&c](int step) { return !c.module && step < kUsedBoth; };
   train_side_by_side(
       t, {.what = c.module ? "unused module" : "unused result",
           .sharded = sharded,
-          .twin = twin,
+          .reference = reference,
           .sharded_loss =
               [&](int step, int pass) {
                 return double_loss(sharded, batch.mine(step, pass), both(step), t.size() / 9.0);
               },
-          .twin_loss =
+          .reference_loss =
               [&](int step, int pass) {
-                return double_loss(twin, Variable(batch.all(step, pass)), both(step), 1 / 9.0);
+                return double_loss(reference, Variable(batch.all(step, pass)), both(step), 1 / 9.0);
               },
           .steps = kSteps,
           .before_optimizer =

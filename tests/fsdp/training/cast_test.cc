@@ -12,7 +12,6 @@
 #include "tessera/tests/fsdp/chain.h"
 #include "tessera/tests/fsdp/schedule/events.h"
 #include "tessera/tests/fsdp/training/side_by_side.h"
-#include "tessera/tests/fsdp/training/step_trace.h"
 
 namespace tessera::testing {
 namespace {
@@ -47,24 +46,25 @@ void check_dtypes(RankTest& t, const Chain& model) {
 /// `trained`: one step in f32 precedes the conversion.
 void train_converted(RankTest& t, Way way, bool trained) {
   const ChainOptions options = {.dtype = DType::kF32};
-  Chain sharded(options), twin(options);
+  Chain sharded(options), reference(options);
   wrap(t, sharded, way);
-  initialize_both(sharded, twin);
+  initialize_both(sharded, reference);
   const DataRank ranks = data_rank(t.group());
-  SideBySide run = over_rows(fmt::format("way {}, trained {}", static_cast<int>(way), trained),
-                             sharded, twin, {.width = 7, .ranks = ranks, .dtype = DType::kF32});
+  SideBySide run =
+      over_rows(fmt::format("way {}, trained {}", static_cast<int>(way), trained), sharded,
+                reference, {.width = 7, .ranks = ranks, .dtype = DType::kF32});
   run.steps = 1;
   run.tolerance = 1e-5;
   if (trained) train_side_by_side(t, run);
   sharded.to(DType::kF64);
-  twin.to(DType::kF64);
+  reference.to(DType::kF64);
   check_dtypes(t, sharded);
   // Rounding errors of f32 are not compared.
   for (std::size_t i = 0; i < sharded.parameters().size(); ++i) {
     const nn::Parameter mine = sharded.parameters()[i];
-    copy_(mine.local().tensor(), part_of(twin.parameters()[i].local().tensor(), mine));
+    copy_(mine.local().tensor(), part_of(reference.parameters()[i].local().tensor(), mine));
   }
-  SideBySide next = over_rows(run.what, sharded, twin, {.width = 7, .ranks = ranks});
+  SideBySide next = over_rows(run.what, sharded, reference, {.width = 7, .ranks = ranks});
   next.steps = 10;
   next.before_optimizer = [&](int) { check_dtypes(t, sharded); };
   train_side_by_side(t, next);
@@ -101,7 +101,7 @@ TESSERA_RANK_TEST("no conversion while gradients wait to be reduced", "[fsdp]") 
 
 // Throws in forward and in backward of a step, which then continues unchanged.
 TESSERA_RANK_TEST("no conversion in the middle of a step", "[fsdp]") {
-  const auto model = f32_chain(t, true), twin = f32_chain(t, true);
+  const auto model = f32_chain(t, true), reference = f32_chain(t, true);
   int refused = 0;
   const auto convert = [&] {
     t.check_throws<StateError>("Block is in the middle of a step: convert it between steps",
@@ -119,10 +119,10 @@ TESSERA_RANK_TEST("no conversion in the middle of a step", "[fsdp]") {
     });
   });
   const RowBatch batch = {.width = 7, .ranks = data_rank(t.group()), .dtype = DType::kF32};
-  for (Chain* each : {model.get(), twin.get()})
+  for (Chain* each : {model.get(), reference.get()})
     backward(half_squares((*each)(batch.mine(0, 0)), batch.rows, t.size()));
   t.check(refused == 2, "{} conversions were tried", refused);
-  const auto mine = model->parameters(), others = twin->parameters();
+  const auto mine = model->parameters(), others = reference->parameters();
   for (std::size_t i = 0; i < mine.size(); ++i)
     t.check_equal(mine[i].grad(), others[i].grad(), mine[i].name());
 }
@@ -133,8 +133,8 @@ TESSERA_RANK_TEST("values that are gathered are released by a conversion", "[fsd
   enum class Gathered { kByHand, kUnderWay, kKept };
   for (const Gathered how : {Gathered::kByHand, Gathered::kUnderWay, Gathered::kKept}) {
     const auto model = f32_chain(t, how != Gathered::kKept);
-    Chain twin({.dtype = DType::kF32});
-    nn::initialize(twin, {.seed = 3});
+    Chain reference({.dtype = DType::kF32});
+    nn::initialize(reference, {.seed = 3});
     if (how == Gathered::kKept) {
       (*model)(Variable(random_rows(3, 7, DType::kF32, 1)));
     } else {
@@ -151,7 +151,7 @@ TESSERA_RANK_TEST("values that are gathered are released by a conversion", "[fsd
     states(how == Gathered::kUnderWay ? fsdp::GroupState::kGathering : fsdp::GroupState::kFull,
            "before");
     const Trace trace = traced(t, [&] { model->to(DType::kF64); });
-    twin.to(DType::kF64);
+    reference.to(DType::kF64);
     // No gather reads the shards when their memory is freed.
     const auto events = trace.all<EventRecord>();
     const auto waits = std::count_if(events.begin(), events.end(), [](const EventRecord& event) {
@@ -163,7 +163,7 @@ TESSERA_RANK_TEST("values that are gathered are released by a conversion", "[fsd
     states(fsdp::GroupState::kSharded, "converted");
     t.check_throws<StateError>("is sharded", [&] { model->parameters().front().value(); });
     const Variable x(random_rows(3, 7, DType::kF64, 2));
-    t.check_equal((*model)(x).tensor(), twin(x).tensor(), "computed with the new values");
+    t.check_equal((*model)(x).tensor(), reference(x).tensor(), "computed with the new values");
   }
 }
 

@@ -14,7 +14,6 @@
 #include "tessera/nn/recompute.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/training/one_process.h"
 #include "tessera/tests/fsdp/training/side_by_side.h"
 
 namespace tessera::testing {
@@ -96,19 +95,19 @@ void train_with_own_statistics(RankTest& t, bool recompute) {
     nn::initialize(*models.back(), {.seed = 3});
     optimizers.push_back(std::make_unique<nn::optim::SGD>(models.back()->parameters(), kSgd));
   }
-  OneProcess reference(pointers, t.size());
+  OneProcess one_process(pointers, t.size());
   const std::int64_t rows = 3 * t.size();
-  NormedChain& twin = *models[static_cast<std::size_t>(t.rank())];
+  NormedChain& reference = *models[static_cast<std::size_t>(t.rank())];
   for (int step = 0; step < 3; ++step) {
     const auto mine = [&](int rank) {
       return RowBatch{.rows = rows, .width = kIn, .ranks = {t.size(), rank}}.mine(step, 0);
     };
     backward(half_squares(sharded(mine(t.rank())), rows, t.size()));
-    reference.run(1, [&](int rank, int) {
+    one_process.run(1, [&](int rank, int) {
       return half_squares((*models[static_cast<std::size_t>(rank)])(mine(rank)), rows, t.size());
     });
-    std::string difference = first_difference(sharded, twin, 0);
-    if (difference.empty()) difference = buffer_difference(sharded, twin, 0);
+    std::string difference = first_difference(sharded, reference, 0);
+    if (difference.empty()) difference = buffer_difference(sharded, reference, 0);
     t.check(difference.empty(), "recompute {}, step {}: {}", recompute, step, difference);
     sharded_sgd.step();
     sharded_sgd.zero_grad();
@@ -126,12 +125,12 @@ TESSERA_RANK_TEST("batch norm with statistics of each rank's rows", "[fsdp]") {
 TESSERA_RANK_TEST("batch norm with statistics of all ranks' rows", "[fsdp]") {
   for (const bool recompute : {false, true}) {
     NormedChain sharded({.mesh = distributed::make_mesh(t.world().mesh()), .recompute = recompute});
-    NormedChain twin({});
+    NormedChain reference({});
     sharded.shard({.mesh = t.world().mesh()});
-    initialize_both(sharded, twin);
-    train_side_by_side(t, over_rows(fmt::format("recompute {}", recompute), sharded, twin,
+    initialize_both(sharded, reference);
+    train_side_by_side(t, over_rows(fmt::format("recompute {}", recompute), sharded, reference,
                                     {.rows = 13, .width = kIn, .ranks = data_rank(t.group())}));
-    const std::string difference = buffer_difference(sharded, twin, 1e-12);
+    const std::string difference = buffer_difference(sharded, reference, 1e-12);
     t.check(difference.empty(), "{}", difference);
   }
 }
@@ -150,14 +149,14 @@ TESSERA_RANK_TEST("ranks do not change what dropout drops", "[fsdp]") {
   for (const bool recompute : {false, true}) {
     const NormedOptions options = {
         .mesh = distributed::make_mesh(t.world().mesh()), .dropout = 0.3, .recompute = recompute};
-    NormedChain sharded(options), twin({.dropout = 0.3});
+    NormedChain sharded(options), reference({.dropout = 0.3});
     sharded.shard({.mesh = t.world().mesh()});
-    initialize_both(sharded, twin);
+    initialize_both(sharded, reference);
     const RowBatch batch = {.rows = 13, .width = kIn, .ranks = data_rank(t.group())};
-    SideBySide run = over_rows(fmt::format("recompute {}", recompute), sharded, twin, batch);
+    SideBySide run = over_rows(fmt::format("recompute {}", recompute), sharded, reference, batch);
     const auto chunk = distributed::chunk_of(batch.rows, t.size(), t.rank());
     run.sharded_loss = in_step(run.sharded_loss, chunk.begin);
-    run.twin_loss = in_step(run.twin_loss, 0);
+    run.reference_loss = in_step(run.reference_loss, 0);
     train_side_by_side(t, run);
   }
 }
@@ -203,11 +202,12 @@ TESSERA_RANK_TEST("a model may be converted before it is sharded and after", "[f
 
 // Matrix products run in bf16. Bitwise equal to one process with a gradient for each rank.
 TESSERA_RANK_TEST("autocast inside a sharded model", "[fsdp]") {
-  Chain sharded({.dtype = DType::kF32}), twin({.dtype = DType::kF32});
+  Chain sharded({.dtype = DType::kF32}), reference({.dtype = DType::kF32});
   shard_chain(sharded, {.mesh = t.world().mesh()});
-  initialize_both(sharded, twin);
-  nn::optim::SGD sharded_sgd(sharded.parameters(), kSgd), twin_sgd(twin.parameters(), kSgd);
-  OneProcess reference({&twin}, t.size());
+  initialize_both(sharded, reference);
+  nn::optim::SGD sharded_sgd(sharded.parameters(), kSgd),
+      reference_sgd(reference.parameters(), kSgd);
+  OneProcess one_process({&reference}, t.size());
   const auto loss = [&](Chain& model, int step, int rank) {
     const RowBatch batch = {.width = 7, .ranks = {t.size(), rank}, .dtype = DType::kF32};
     const AutocastGuard autocast(DType::kBF16);
@@ -217,13 +217,13 @@ TESSERA_RANK_TEST("autocast inside a sharded model", "[fsdp]") {
   };
   for (int step = 0; step < 4; ++step) {
     backward(loss(sharded, step, t.rank()));
-    reference.run(1, [&](int rank, int) { return loss(twin, step, rank); });
-    const std::string difference = first_difference(sharded, twin, 0);
+    one_process.run(1, [&](int rank, int) { return loss(reference, step, rank); });
+    const std::string difference = first_difference(sharded, reference, 0);
     t.check(difference.empty(), "step {}: {}", step, difference);
     sharded_sgd.step();
-    twin_sgd.step();
+    reference_sgd.step();
     sharded_sgd.zero_grad();
-    twin_sgd.zero_grad();
+    reference_sgd.zero_grad();
   }
 }
 

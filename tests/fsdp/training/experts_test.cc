@@ -10,8 +10,7 @@
 #include "tessera/distributed/parameters/parameters.h"
 #include "tessera/tests/fsdp/chain.h"
 #include "tessera/tests/fsdp/training/side_by_side.h"
-#include "tessera/tests/fsdp/training/step_trace.h"
-#include "tessera/tests/support/models/mixture_of_experts.h"
+#include "tessera/tests/support/models/nested.h"
 
 namespace tessera::testing {
 namespace {
@@ -75,12 +74,12 @@ struct ExpertAxes {
   int experts() const { return mesh.size("expert"); }
 };
 
-void initialize_experts(WithExpert& model, AllExperts& twin, const ExpertAxes& axes) {
+void initialize_experts(WithExpert& model, AllExperts& reference, const ExpertAxes& axes) {
   nn::initialize(model, {.seed = kSeed});
   nn::reinitialize(model.expert(), kExpertSeed + static_cast<std::uint64_t>(axes.expert));
-  nn::initialize(twin, {.seed = kSeed});
+  nn::initialize(reference, {.seed = kSeed});
   for (int i = 0; i < axes.experts(); ++i)
-    nn::initialize(twin.expert(i),
+    nn::initialize(reference.expert(i),
                    {.seed = kExpertSeed + static_cast<std::uint64_t>(i), .prefix = "expert."});
 }
 
@@ -96,12 +95,13 @@ std::vector<Variable> parts_of(const Tensor& batch, const ExpertAxes& axes, int 
   return parts;
 }
 
-std::string expert_difference(WithExpert& model, AllExperts& twin, const ExpertAxes& axes) {
-  std::string text = first_difference(model.expert(), twin.expert(axes.expert), 1e-12);
+std::string expert_difference(WithExpert& model, AllExperts& reference, const ExpertAxes& axes) {
+  std::string text = first_difference(model.expert(), reference.expert(axes.expert), 1e-12);
   if (!text.empty()) return "the expert: " + text;
   const std::vector<nn::Module*> shared = model.shared();
-  text = first_difference(*shared[0], twin.get_submodule("before"), 1e-12);
-  return text.empty() ? first_difference(*shared[1], twin.get_submodule("after"), 1e-12) : text;
+  text = first_difference(*shared[0], reference.get_submodule("before"), 1e-12);
+  return text.empty() ? first_difference(*shared[1], reference.get_submodule("after"), 1e-12)
+                      : text;
 }
 
 void shard_experts(WithExpert& model, const ExpertAxes& axes, int ranks) {
@@ -113,20 +113,20 @@ void shard_experts(WithExpert& model, const ExpertAxes& axes, int ranks) {
 void train_experts(RankTest& t, int copies) {
   const ExpertAxes axes(t, copies);
   WithExpert model;
-  AllExperts twin(axes.experts());
+  AllExperts reference(axes.experts());
   shard_experts(model, axes, t.size());
-  initialize_experts(model, twin, axes);
-  nn::optim::SGD model_sgd(model.parameters(), kSgd), twin_sgd(twin.parameters(), kSgd);
+  initialize_experts(model, reference, axes);
+  nn::optim::SGD model_sgd(model.parameters(), kSgd), reference_sgd(reference.parameters(), kSgd);
   const RowBatch batch = {.rows = 13, .width = kWidth, .ranks = data_rank(t.group())};
   for (int step = 0; step < 4; ++step) {
     backward(half_squares(model(batch.mine(step, 0)), batch.rows, t.size()));
-    backward(half_squares(twin(parts_of(batch.all(step, 0), axes, t.size())), batch.rows));
-    const std::string difference = expert_difference(model, twin, axes);
+    backward(half_squares(reference(parts_of(batch.all(step, 0), axes, t.size())), batch.rows));
+    const std::string difference = expert_difference(model, reference, axes);
     t.check(difference.empty(), "{} copies, step {}: {}", copies, step, difference);
     model_sgd.step();
-    twin_sgd.step();
+    reference_sgd.step();
     model_sgd.zero_grad();
-    twin_sgd.zero_grad();
+    reference_sgd.zero_grad();
   }
 }
 

@@ -7,7 +7,6 @@
 
 #include "tessera/distributed/parameters/parameters.h"
 #include "tessera/tests/fsdp/training/side_by_side.h"
-#include "tessera/tests/fsdp/training/step_trace.h"
 #include "tessera/tests/fsdp/training/tower.h"
 
 namespace tessera::testing {
@@ -56,14 +55,14 @@ fsdp::FullyShardOptions options_of(RankTest& t, const HybridCase& c) {
 }
 
 void train_hybrid(RankTest& t, const HybridCase& c) {
-  Tower sharded({.dim = c.dim, .recompute = c.recompute}), twin({.dim = c.dim});
+  Tower sharded({.dim = c.dim, .recompute = c.recompute}), reference({.dim = c.dim});
   shard_tower(sharded, options_of(t, c));
-  initialize_both(sharded, twin);
+  initialize_both(sharded, reference);
   const std::string what =
       fmt::format("{} replicas of {}, dim {}, recompute {}, sync {}", c.replicas, t.size(), c.dim,
                   c.recompute, static_cast<int>(c.sync));
-  SideBySide run =
-      over_rows(what, sharded, twin, {.rows = 13, .width = c.dim, .ranks = data_rank(t.group())});
+  SideBySide run = over_rows(what, sharded, reference,
+                             {.rows = 13, .width = c.dim, .ranks = data_rank(t.group())});
   run.passes = kPasses;
   run.steps = 2;
   run.before_pass = [&](int pass) { set_sync(fsdp::of(sharded), c.sync, pass == kPasses - 1); };
@@ -122,16 +121,16 @@ TESSERA_RANK_TEST_WITH("hybrid sharding with values kept, and cut along columns"
 TESSERA_RANK_TEST_WITH("hybrid sharding sees what is written between two forwards", "[fsdp]",
                        {.worlds = {4, 6}}) {
   for (const bool shard_optimizer : {false, true}) {
-    Tower sharded({.dim = 5}), twin({.dim = 5});
+    Tower sharded({.dim = 5}), reference({.dim = 5});
     shard_tower(sharded, options_of(t, {.shard_optimizer = shard_optimizer}));
-    initialize_both(sharded, twin);
+    initialize_both(sharded, reference);
     const RowBatch batch = {.width = 5, .ranks = data_rank(t.group())};
     for (int round = 0; round < 3; ++round) {
       const Tensor x = batch.all(round, 0);
-      const Variable y = sharded(Variable(x)), expected = twin(Variable(x));
+      const Variable y = sharded(Variable(x)), expected = reference(Variable(x));
       t.check(relative_error(y.tensor(), expected.tensor(), expected.tensor()) <= 1e-12,
               "optimizer over all {}, round {}: results differ", shard_optimizer, round);
-      for (Tower* model : {&sharded, &twin}) {
+      for (Tower* model : {&sharded, &reference}) {
         for (const nn::Parameter& parameter : model->parameters())
           mul_(parameter.local().tensor(), 1.5);
       }
@@ -145,8 +144,9 @@ TESSERA_RANK_TEST_WITH("hybrid sharding with queued compute", "[fsdp]",
     train_hybrid(t, {.replicas = 2, .dim = 17, .recompute = true, .sync = sync});
 }
 
-TESSERA_RANK_TEST_WITH("hybrid sharding with the optimizer over all ranks trains like the twin",
-                       "[fsdp]", {.worlds = {4, 6}}) {
+TESSERA_RANK_TEST_WITH(
+    "hybrid sharding with the optimizer over all ranks trains like the reference", "[fsdp]",
+    {.worlds = {4, 6}}) {
   for (const std::int64_t dim : {3, 17}) {
     for (const Sync sync : {Sync::kAlways, Sync::kLate})
       train_hybrid(t, {.replicas = 2, .dim = dim, .sync = sync, .shard_optimizer = true});

@@ -12,7 +12,7 @@
 #include "tessera/fsdp/replicate.h"
 #include "tessera/models/nets/mlp_stack.h"
 #include "tessera/nn/freeze.h"
-#include "tessera/tests/fsdp/training/one_process.h"
+#include "tessera/tests/fsdp/training/side_by_side.h"
 #include "tessera/tests/fsdp/training/tokens.h"
 
 namespace tessera::testing::matrix {

@@ -74,11 +74,12 @@ struct Microbatches {
 
 void train_schedule(RankTest& t, Way way, const Schedule& schedule,
                     const fsdp::PrefetchOptions& prefetch) {
-  Chain sharded({}), twin({});
+  Chain sharded({}), reference({});
   wrap(t, sharded, way);
   fsdp::of(sharded).set_prefetch(prefetch);
-  initialize_both(sharded, twin);
-  nn::optim::SGD sharded_sgd(sharded.parameters(), kSgd), twin_sgd(twin.parameters(), kSgd);
+  initialize_both(sharded, reference);
+  nn::optim::SGD sharded_sgd(sharded.parameters(), kSgd),
+      reference_sgd(reference.parameters(), kSgd);
   const Microbatches batches(schedule.size());
   for (int step = 0; step < 2; ++step) {
     for (std::size_t i = 0; i < schedule.size(); ++i) {
@@ -88,14 +89,14 @@ void train_schedule(RankTest& t, Way way, const Schedule& schedule,
       check_kept(t, sharded, way);
       backward(loss);
     }
-    backward(half_squares(twin(batches.all(step)), batches.all_rows()));
-    const std::string difference = first_difference(sharded, twin, 1e-12);
+    backward(half_squares(reference(batches.all(step)), batches.all_rows()));
+    const std::string difference = first_difference(sharded, reference, 1e-12);
     t.check(difference.empty(), "way {}, {} microbatches, step {}: {}", static_cast<int>(way),
             schedule.size(), step, difference);
     sharded_sgd.step();
-    twin_sgd.step();
+    reference_sgd.step();
     sharded_sgd.zero_grad();
-    twin_sgd.zero_grad();
+    reference_sgd.zero_grad();
   }
 }
 
@@ -140,10 +141,11 @@ struct PipelineCase {
 };
 
 void train_pipeline(RankTest& t, const PipelineCase& c) {
-  Chain sharded({}), twin({});
+  Chain sharded({}), reference({});
   wrap(t, sharded, c.way);
-  initialize_both(sharded, twin);
-  nn::optim::SGD sharded_sgd(sharded.parameters(), kSgd), twin_sgd(twin.parameters(), kSgd);
+  initialize_both(sharded, reference);
+  nn::optim::SGD sharded_sgd(sharded.parameters(), kSgd),
+      reference_sgd(reference.parameters(), kSgd);
   const Microbatches batches(3);
   for (int step = 0; step < 3; ++step) {
     if (c.unshard_first) {
@@ -161,16 +163,16 @@ void train_pipeline(RankTest& t, const PipelineCase& c) {
       set_flags(sharded, ++backwards == 3, c.way);
       backward(losses[move.batch]);
     }
-    backward(half_squares(twin(batches.all(step)), batches.all_rows()));
-    const std::string difference = first_difference(sharded, twin, 1e-12);
+    backward(half_squares(reference(batches.all(step)), batches.all_rows()));
+    const std::string difference = first_difference(sharded, reference, 1e-12);
     t.check(difference.empty(), "way {}, unshard first {}, {}, step {}: {}",
             static_cast<int>(c.way), c.unshard_first, c.moves[1].forward, step, difference);
     const auto left = t.world().context()->memory().current()[MemoryCategory::kGathered];
     t.check(left == 0, "step {}: {} gathered bytes remain", step, left);
     sharded_sgd.step();
-    twin_sgd.step();
+    reference_sgd.step();
     sharded_sgd.zero_grad();
-    twin_sgd.zero_grad();
+    reference_sgd.zero_grad();
   }
 }
 

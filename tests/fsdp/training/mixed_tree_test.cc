@@ -7,7 +7,7 @@
 
 #include "tessera/distributed/parameters/parameters.h"
 #include "tessera/fsdp/replicate.h"
-#include "tessera/tests/fsdp/training/step_trace.h"
+#include "tessera/tests/fsdp/training/side_by_side.h"
 #include "tessera/tests/fsdp/training/tokens.h"
 #include "tessera/tests/fsdp/training/tower.h"
 
@@ -28,14 +28,14 @@ Kind other(Kind kind) { return kind == Kind::kReplicate ? Kind::kFullyShard : Ki
 
 TESSERA_RANK_TEST("blocks replicated and sharded in turn, under a root of either kind", "[fsdp]") {
   for (const Kind root : {Kind::kReplicate, Kind::kFullyShard}) {
-    models::Transformer model(small_transformer(3)), twin(small_transformer(3));
+    models::Transformer model(small_transformer(3)), reference(small_transformer(3));
     Kind kind = Kind::kReplicate;
     for (models::TransformerBlock& block : model.blocks()) {
       wrap(block, kind, t.world().mesh());
       kind = other(kind);
     }
     wrap(model, root, t.world().mesh());
-    initialize_both(model, twin);
+    initialize_both(model, reference);
     kind = Kind::kReplicate;
     for (models::TransformerBlock& block : model.blocks()) {
       t.check(fsdp::of(block).kind() == kind, "kind of a block");
@@ -47,29 +47,29 @@ TESSERA_RANK_TEST("blocks replicated and sharded in turn, under a root of either
       kind = other(kind);
     }
     t.check(fsdp::of(model).kind() == root, "kind of the root");
-    train_side_by_side(t, over_tokens(fmt::format("root {}", fsdp::kind_name(root)), model, twin,
-                                      {.ranks = data_rank(t.group())}));
+    train_side_by_side(t, over_tokens(fmt::format("root {}", fsdp::kind_name(root)), model,
+                                      reference, {.ranks = data_rank(t.group())}));
   }
 }
 
 /// A sharded perceptron inside a replicated one, or the reverse: the outer group has only its own
 /// parameters.
 void train_nested(RankTest& t, Kind inner) {
-  Tower model({.dim = 5}), twin({.dim = 5});
+  Tower model({.dim = 5}), reference({.dim = 5});
   for (std::size_t i = 0; i < 3; ++i) {
     wrap(model.mlp(i).in_proj(), inner, t.world().mesh());
     wrap(model.mlp(i), other(inner), t.world().mesh());
   }
   wrap(model, inner, t.world().mesh());
-  initialize_both(model, twin);
+  initialize_both(model, reference);
   for (std::size_t i = 0; i < 3; ++i) {
     const std::vector<std::string> names = fsdp::of(model.mlp(i)).parameter_names();
     t.check(names.size() == 2, "the outer group has {} parameters, expected those of out_proj",
             names.size());
   }
   t.check(fsdp::of(model).parameter_names().size() == 1, "the root's group has the norm alone");
-  train_side_by_side(t, over_rows(fmt::format("{} inside", fsdp::kind_name(inner)), model, twin,
-                                  {.width = 5, .ranks = data_rank(t.group())}));
+  train_side_by_side(t, over_rows(fmt::format("{} inside", fsdp::kind_name(inner)), model,
+                                  reference, {.width = 5, .ranks = data_rank(t.group())}));
 }
 
 TESSERA_RANK_TEST("replicate inside fully_shard inside replicate, and the reverse", "[fsdp]") {
@@ -104,15 +104,15 @@ struct MixedMeshes {
 
 void train_mixed(RankTest& t, bool recompute, bool late) {
   constexpr int kPasses = 2;
-  Tower model({.dim = 5, .recompute = recompute}), twin({.dim = 5});
+  Tower model({.dim = 5, .recompute = recompute}), reference({.dim = 5});
   const MixedMeshes meshes(t);
   wrap(model.mlp(0), Kind::kFullyShard, meshes.all);
   wrap(model.mlp(1), Kind::kReplicate, meshes.all);
   wrap(model.mlp(2), Kind::kFullyShard, meshes.hybrid);
   wrap(model, Kind::kFullyShard, meshes.all);
-  initialize_both(model, twin);
-  SideBySide run = over_rows(fmt::format("recompute {}, late {}", recompute, late), model, twin,
-                             {.width = 5, .ranks = data_rank(t.group())});
+  initialize_both(model, reference);
+  SideBySide run = over_rows(fmt::format("recompute {}, late {}", recompute, late), model,
+                             reference, {.width = 5, .ranks = data_rank(t.group())});
   run.passes = kPasses;
   if (late) {
     run.before_pass = [&](int pass) {
@@ -122,7 +122,8 @@ void train_mixed(RankTest& t, bool recompute, bool late) {
   train_side_by_side(t, run);
 }
 
-TESSERA_RANK_TEST_WITH("a tree of three kinds trains like the twin", "[fsdp]", {.worlds = {4, 6}}) {
+TESSERA_RANK_TEST_WITH("a tree of three kinds trains like the reference", "[fsdp]",
+                       {.worlds = {4, 6}}) {
   for (const bool recompute : {false, true}) {
     for (const bool late : {false, true}) train_mixed(t, recompute, late);
   }

@@ -10,9 +10,9 @@
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/step_in_backward.h"
 #include "tessera/nn/training/clip_grad.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/fsdp/training/random_model.h"
 #include "tessera/tests/fsdp/training/random_program.h"
-#include "tessera/tests/fsdp/twin.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -34,13 +34,13 @@ class SideBySide {
         world_(world),
         tolerance_(program.precision == Precision::kStored ? 1e-11 : 2e-3),
         model_(program),
-        twin_(program) {
+        reference_(program) {
     shard_random_model(model_, program, mesh(), world.mesh());
     set_options();
     nn::initialize(model_, {.seed = 3});
-    nn::initialize(twin_, {.seed = 3});
+    nn::initialize(reference_, {.seed = 3});
     sgd_.emplace(model_.parameters(), kSgd);
-    twin_sgd_.emplace(twin_.parameters(), kSgd);
+    reference_sgd_.emplace(reference_.parameters(), kSgd);
     if (program.in_backward) in_backward_.emplace(*sgd_);
   }
 
@@ -91,7 +91,7 @@ class SideBySide {
     const StepPlan& plan = program_.steps[static_cast<std::size_t>(number)];
     const std::string where = fmt::format("step {}", number);
     model_.set_step(number);
-    twin_.set_step(number);
+    reference_.set_step(number);
     if (plan.give_up_before) give_up();
     if (plan.open_before) open_by_hand();
     if (plan.evaluate_before) evaluate(where);
@@ -101,11 +101,11 @@ class SideBySide {
     if (!program_.in_backward) compare(where, true);
     if (plan.clip) clip(where);
     if (!program_.in_backward) sgd_->step();
-    twin_sgd_->step();
+    reference_sgd_->step();
     if (program_.optimizer_event)
       fsdp::of(model_).set_post_optim_event(current_stream(default_device()).record("optimizer"));
     sgd_->zero_grad();
-    twin_sgd_->zero_grad();
+    reference_sgd_->zero_grad();
     compare(where + ", stepped", false);
   }
 
@@ -131,24 +131,24 @@ class SideBySide {
       if (program_.replicas > 1) root.set_requires_all_reduce(micro.all_reduce);
       root.set_reshard_after_backward(micro.reshard_after_backward);
     }
-    std::vector<Variable> losses, twin_losses;
+    std::vector<Variable> losses, reference_losses;
     for (std::uint64_t forward = 0; forward < (micro.forwards == Forwards::kOne ? 1U : 2U);
          ++forward) {
       const Tensor x = random_rows(micro.rows, kRandomWidth, DType::kF64, 2 * seed + forward);
       const Variable mine(my_rows(x, world_), program_.input_gradients);
       const Variable term = penalty(model_);  // its gradients come last
       losses.push_back(add(term, sharded_loss(model_(mine), world_)));
-      twin_losses.push_back(add(plain_loss(twin_(Variable(x))), penalty(twin_)));
+      reference_losses.push_back(add(plain_loss(reference_(Variable(x))), penalty(reference_)));
     }
     if (micro.forwards == Forwards::kTwoReversed) {
       root.set_is_last_backward(false);
       backward(losses[1]);
       root.set_is_last_backward(true);
-      backward(twin_losses[1]);
+      backward(reference_losses[1]);
     }
     const bool summed = micro.forwards == Forwards::kTwoSummed;
     backward(summed ? add(losses[0], losses[1]) : losses[0]);
-    backward(summed ? add(twin_losses[0], twin_losses[1]) : twin_losses[0]);
+    backward(summed ? add(reference_losses[0], reference_losses[1]) : reference_losses[0]);
   }
 
   // Each rank's own rows: no averaging.
@@ -163,20 +163,22 @@ class SideBySide {
   void evaluate(const std::string& where) {
     const NoGradGuard no_grad;
     const Tensor x = random_rows(5, kRandomWidth, DType::kF64, 99);
-    const double error = worst_error(model_(Variable(x)).tensor(), twin_(Variable(x)).tensor());
+    const double error =
+        worst_error(model_(Variable(x)).tensor(), reference_(Variable(x)).tensor());
     if (error > tolerance_) throw Error(fmt::format("{}: outputs differ by {}", where, error));
   }
 
   void clip(const std::string& where) {
     const auto norm = nn::clip_grad_norm(model_.parameters(), 0.5).item<double>();
-    const auto twin_norm = nn::clip_grad_norm(twin_.parameters(), 0.5).item<double>();
-    if (!(std::abs(norm - twin_norm) <= tolerance_ * std::max(1.0, twin_norm)))
-      throw Error(fmt::format("{}: the norm is {}, of the twin {}", where, norm, twin_norm));
+    const auto reference_norm = nn::clip_grad_norm(reference_.parameters(), 0.5).item<double>();
+    if (!(std::abs(norm - reference_norm) <= tolerance_ * std::max(1.0, reference_norm)))
+      throw Error(
+          fmt::format("{}: the norm is {}, of the reference {}", where, norm, reference_norm));
   }
 
   void compare(const std::string& where, bool gradients) {
     const auto left = model_.named_parameters();
-    const auto right = twin_.named_parameters();
+    const auto right = reference_.named_parameters();
     for (std::size_t i = 0; i < left.size(); ++i) {
       const nn::Parameter& a = left[i].parameter;
       const nn::Parameter& b = right[i].parameter;
@@ -184,7 +186,7 @@ class SideBySide {
       if (!gradients) continue;
       if (a.grad().defined() != b.grad().defined())
         throw Error(fmt::format("{}: {}: only the {} has a gradient", where, left[i].name,
-                                a.grad().defined() ? "sharded model" : "twin"));
+                                a.grad().defined() ? "sharded model" : "reference"));
       if (a.grad().defined())
         compare(where + ": gradient of " + left[i].name, a.grad(), box_of(b.grad(), a));
     }
@@ -206,9 +208,9 @@ class SideBySide {
   const Program& program_;
   distributed::World& world_;
   double tolerance_;
-  RandomModel model_, twin_;
+  RandomModel model_, reference_;
   bool has_shards_ = false;
-  std::optional<nn::optim::SGD> sgd_, twin_sgd_;
+  std::optional<nn::optim::SGD> sgd_, reference_sgd_;
   std::optional<nn::optim::StepInBackward> in_backward_;
 };
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tessera/tensor/random_scope.h"
-#include "tessera/tests/fsdp/training/step_trace.h"
+#include "tessera/tests/fsdp/training/side_by_side.h"
 #include "tessera/tests/fsdp/training/tokens.h"
 
 namespace tessera::testing {
@@ -60,15 +60,15 @@ void shard_grouped(models::Transformer& model, const fsdp::FullyShardOptions& op
 
 void train_grouped(RankTest& t, const GroupCase& c) {
   models::ModelArgs args = small_transformer(3, c.tied);
-  models::Transformer twin(args);
+  models::Transformer reference(args);
   args.checkpoint_activations = c.recompute;
   models::Transformer sharded(args);
   shard_grouped(sharded, {.mesh = t.world().mesh(), .reshard_after_forward = c.reshard}, c);
-  initialize_both(sharded, twin);
+  initialize_both(sharded, reference);
   const std::string what =
       fmt::format("grouping {}, tied {}, recompute {}, reshard {}", static_cast<int>(c.grouping),
                   c.tied, c.recompute, c.reshard);
-  train_side_by_side(t, over_tokens(what, sharded, twin, {.ranks = data_rank(t.group())}));
+  train_side_by_side(t, over_tokens(what, sharded, reference, {.ranks = data_rank(t.group())}));
 }
 
 TESSERA_RANK_TEST_WITH("a recomputed Transformer in groups of several kinds", "[fsdp]",
@@ -92,17 +92,17 @@ TESSERA_RANK_TEST_WITH("a recomputed Transformer in groups, with queued compute"
 
 // In the second run dropout draws the same numbers as in the first, and on every rank the numbers
 // of its part of the whole batch.
-TESSERA_RANK_TEST_WITH("a recomputed Transformer drops what the twin drops", "[fsdp]",
+TESSERA_RANK_TEST_WITH("a recomputed Transformer drops what the reference drops", "[fsdp]",
                        {.worlds = {1, 2, 3}}) {
   models::ModelArgs args = small_transformer();
   args.dropout_p = 0.2;
-  models::Transformer twin(args);
+  models::Transformer reference(args);
   args.checkpoint_activations = true;
   models::Transformer sharded(args);
   shard_transformer(sharded, {.mesh = t.world().mesh()});
-  initialize_both(sharded, twin);
+  initialize_both(sharded, reference);
   const TokenBatch batch = {.ranks = data_rank(t.group())};
-  SideBySide run = over_tokens("dropout", sharded, twin, batch);
+  SideBySide run = over_tokens("dropout", sharded, reference, batch);
   const auto in_step = [](const auto& loss, std::int64_t first_sample) {
     return [loss, first_sample](int step, int pass) {
       const random::StepScope scope(
@@ -112,7 +112,7 @@ TESSERA_RANK_TEST_WITH("a recomputed Transformer drops what the twin drops", "[f
   };
   const auto chunk = distributed::chunk_of(batch.sequences, t.size(), t.rank());
   run.sharded_loss = in_step(run.sharded_loss, chunk.begin);
-  run.twin_loss = in_step(run.twin_loss, 0);
+  run.reference_loss = in_step(run.reference_loss, 0);
   train_side_by_side(t, run);
 }
 

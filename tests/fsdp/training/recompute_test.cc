@@ -13,7 +13,6 @@
 #include "tessera/tensor/memory/allocator.h"
 #include "tessera/tests/fsdp/chain.h"
 #include "tessera/tests/fsdp/training/side_by_side.h"
-#include "tessera/tests/fsdp/training/step_trace.h"
 
 namespace tessera::testing {
 namespace {
@@ -99,11 +98,11 @@ class Model final : public nn::Layer<Model> {
 };
 
 void train_again(RankTest& t, Again again, const fsdp::ReshardAfterForward& reshard) {
-  Model sharded(again), twin(Again::kNever);
+  Model sharded(again), reference(Again::kNever);
   sharded.shard({.mesh = t.world().mesh(), .reshard_after_forward = reshard});
-  initialize_both(sharded, twin);
-  train_side_by_side(t, over_rows(fmt::format("case {}", static_cast<int>(again)), sharded, twin,
-                                  {.width = kWidth, .ranks = data_rank(t.group())}));
+  initialize_both(sharded, reference);
+  train_side_by_side(t, over_rows(fmt::format("case {}", static_cast<int>(again)), sharded,
+                                  reference, {.width = kWidth, .ranks = data_rank(t.group())}));
 }
 
 TESSERA_RANK_TEST_WITH("recompute in sharded models: inside modules and around them", "[fsdp]",

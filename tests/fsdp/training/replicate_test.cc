@@ -11,9 +11,8 @@
 #include "tessera/tensor/memory/allocator.h"
 #include "tessera/tests/fsdp/chain.h"
 #include "tessera/tests/fsdp/training/side_by_side.h"
-#include "tessera/tests/fsdp/training/step_trace.h"
 #include "tessera/tests/fsdp/training/tokens.h"
-#include "tessera/tests/support/models/net.h"
+#include "tessera/tests/support/models/small_models.h"
 
 namespace tessera::testing {
 namespace {
@@ -35,20 +34,20 @@ std::function<void(int)> sync_of(nn::Module& model, const Passes& passes) {
 
 void train_transformer(RankTest& t, bool recompute, const Passes& passes) {
   models::ModelArgs args = small_transformer(3);
-  models::Transformer twin(args);
+  models::Transformer reference(args);
   args.checkpoint_activations = recompute;
   models::Transformer replicated(args);
   replicate_transformer(replicated, {.mesh = t.world().mesh()});
-  initialize_both(replicated, twin);
+  initialize_both(replicated, reference);
   SideBySide run = over_tokens(
       fmt::format("recompute {}, {} passes, late {}", recompute, passes.count, passes.late),
-      replicated, twin, {.ranks = data_rank(t.group())});
+      replicated, reference, {.ranks = data_rank(t.group())});
   run.passes = passes.count;
   run.before_pass = sync_of(replicated, passes);
   train_side_by_side(t, run);
 }
 
-TESSERA_RANK_TEST("a replicated Transformer trains like the twin", "[fsdp]") {
+TESSERA_RANK_TEST("a replicated Transformer trains like the reference", "[fsdp]") {
   for (const bool recompute : {false, true}) {
     for (const Passes& passes : {Passes{}, Passes{3, false}, Passes{3, true}})
       train_transformer(t, recompute, passes);
@@ -62,10 +61,10 @@ TESSERA_RANK_TEST_WITH("a replicated Transformer with queued compute", "[fsdp]",
 
 TESSERA_RANK_TEST("a replicated chain of odd sizes", "[fsdp]") {
   for (const std::int64_t rows : {11, 2}) {
-    Chain replicated({}), twin({});
+    Chain replicated({}), reference({});
     replicate_chain(replicated, {.mesh = t.world().mesh()});
-    initialize_both(replicated, twin);
-    SideBySide run = over_rows("chain", replicated, twin,
+    initialize_both(replicated, reference);
+    SideBySide run = over_rows("chain", replicated, reference,
                                {.rows = rows, .width = 7, .ranks = data_rank(t.group())});
     run.steps = 10;
     train_side_by_side(t, run);
@@ -74,31 +73,32 @@ TESSERA_RANK_TEST("a replicated chain of odd sizes", "[fsdp]") {
 
 // By hand: each rank trains alone, with the mean of their gradients.
 TESSERA_RANK_TEST("replicated Nets are what averaging gradients by hand makes of them", "[fsdp]") {
-  Net replicated({.dtype = DType::kF64}), twin({.dtype = DType::kF64});
+  Net replicated({.dtype = DType::kF64}), reference({.dtype = DType::kF64});
   for (const auto& [name, layer] : replicated.children())
     fsdp::replicate(*layer, {.mesh = t.world().mesh()});
   fsdp::replicate(replicated, {.mesh = t.world().mesh()});
-  initialize_both(replicated, twin);
-  nn::optim::SGD replicated_sgd(replicated.parameters(), kSgd), twin_sgd(twin.parameters(), kSgd);
-  const Tensor before = clone(twin.parameters().front().local().tensor());
+  initialize_both(replicated, reference);
+  nn::optim::SGD replicated_sgd(replicated.parameters(), kSgd),
+      reference_sgd(reference.parameters(), kSgd);
+  const Tensor before = clone(reference.parameters().front().local().tensor());
   for (std::uint64_t step = 0; step < 10; ++step) {
     const std::uint64_t seed = step * 16 + static_cast<std::uint64_t>(t.rank());
     const Tensor x = random_rows(2, 2, DType::kF64, seed);
     backward(mean(square(replicated(Variable(x)))));
-    backward(mean(square(twin(Variable(x)))));
-    for (const nn::Parameter& parameter : twin.parameters()) {
+    backward(mean(square(reference(Variable(x)))));
+    for (const nn::Parameter& parameter : reference.parameters()) {
       const Tensor grad = parameter.grad();
       distributed::all_reduce(t.group(), std::span(&grad, 1), distributed::ReduceOp::kSum, "mean");
       mul_(grad, 1.0 / t.size());
     }
-    const std::string difference = first_difference(replicated, twin, 1e-13);
+    const std::string difference = first_difference(replicated, reference, 1e-13);
     t.check(difference.empty(), "step {}: {}", step, difference);
     replicated_sgd.step();
-    twin_sgd.step();
+    reference_sgd.step();
     replicated_sgd.zero_grad();
-    twin_sgd.zero_grad();
+    reference_sgd.zero_grad();
   }
-  const Tensor after = twin.parameters().front().local().tensor();
+  const Tensor after = reference.parameters().front().local().tensor();
   t.check(!all_equal(before, after).ok, "nothing was trained");
 }
 
@@ -181,13 +181,13 @@ TESSERA_RANK_TEST("whatever is asked of a replicated group, it lies whole on eve
 
 /// On the host, accumulated there over several passes.
 void train_offloaded(RankTest& t, const Passes& passes, bool pin) {
-  Chain replicated({}), twin({});
+  Chain replicated({}), reference({});
   replicate_chain(replicated,
                   {.mesh = t.world().mesh(), .offload = fsdp::CpuOffload{.pin_memory = pin}});
-  initialize_both(replicated, twin);
+  initialize_both(replicated, reference);
   SideBySide run =
       over_rows(fmt::format("offloaded, {} passes, late {}", passes.count, passes.late), replicated,
-                twin, {.width = 7, .ranks = data_rank(t.group())});
+                reference, {.width = 7, .ranks = data_rank(t.group())});
   run.passes = passes.count;
   run.before_pass = sync_of(replicated, passes);
   run.before_optimizer = [&](int) {

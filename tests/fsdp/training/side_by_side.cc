@@ -31,8 +31,8 @@ double relative_error(const Tensor& a, const Tensor& b, const Tensor& whole) {
   return worst == 0 ? 0 : worst / largest(whole);
 }
 
-std::string first_difference(const nn::Module& sharded, const nn::Module& twin, double tolerance,
-                             bool gradients) {
+std::string first_difference(const nn::Module& sharded, const nn::Module& reference,
+                             double tolerance, bool gradients) {
   const auto compare = [tolerance](const Tensor& a, const Tensor& whole,
                                    const nn::Parameter& parameter) -> std::string {
     const Tensor b = part_of(whole, parameter);
@@ -40,7 +40,7 @@ std::string first_difference(const nn::Module& sharded, const nn::Module& twin, 
     const double error = relative_error(a, b, whole);
     return error <= tolerance ? std::string() : fmt::format("differs by {:.2g}", error);
   };
-  const auto left = sharded.named_parameters(), right = twin.named_parameters();
+  const auto left = sharded.named_parameters(), right = reference.named_parameters();
   if (left.size() != right.size()) return "the models have different numbers of parameters";
   for (std::size_t i = 0; i < left.size(); ++i) {
     const nn::Parameter &a = left[i].parameter, &b = right[i].parameter;
@@ -49,7 +49,7 @@ std::string first_difference(const nn::Module& sharded, const nn::Module& twin, 
     if (!text.empty()) return left[i].name + " " + text;
     if (!gradients) continue;
     if (a.grad().defined() != b.grad().defined())
-      return left[i].name + ": only " + (a.grad().defined() ? "it" : "the twin") +
+      return left[i].name + ": only " + (a.grad().defined() ? "it" : "the reference") +
              " has a gradient";
     if (a.grad().defined()) text = compare(a.grad(), b.grad(), a);
     if (!text.empty()) return "the gradient of " + left[i].name + " " + text;
@@ -81,16 +81,16 @@ void check_mean_loss(RankTest& t, const SideBySide& run, const Variable& loss,
 
 void train_side_by_side(RankTest& t, const SideBySide& run) {
   nn::optim::SGD sharded_sgd(run.sharded.parameters(), kSgd);
-  nn::optim::SGD twin_sgd(run.twin.parameters(), kSgd);
+  nn::optim::SGD reference_sgd(run.reference.parameters(), kSgd);
   const auto check = [&](double tolerance, const std::string& when) {
-    const std::string difference = first_difference(run.sharded, run.twin, tolerance);
+    const std::string difference = first_difference(run.sharded, run.reference, tolerance);
     return t.check(difference.empty(), "{}, {}: {}", run.what, when, difference);
   };
   check(0, "at the start");
   for (int step = 0; step < run.steps; ++step) {
     for (int pass = 0; pass < run.passes; ++pass) {
       if (run.before_pass) run.before_pass(pass);
-      const Variable loss = run.sharded_loss(step, pass), expected = run.twin_loss(step, pass);
+      const Variable loss = run.sharded_loss(step, pass), expected = run.reference_loss(step, pass);
       check_mean_loss(t, run, loss, expected);
       backward(loss);
       backward(expected);
@@ -98,16 +98,16 @@ void train_side_by_side(RankTest& t, const SideBySide& run) {
     if (run.before_optimizer) run.before_optimizer(step);
     if (!check(run.tolerance, "step " + std::to_string(step))) return;
     sharded_sgd.step();
-    twin_sgd.step();
+    reference_sgd.step();
     sharded_sgd.zero_grad();
-    twin_sgd.zero_grad();
+    reference_sgd.zero_grad();
   }
   check(run.tolerance, "at the end");
 }
 
-void initialize_both(nn::Module& sharded, nn::Module& twin, std::uint64_t seed) {
+void initialize_both(nn::Module& sharded, nn::Module& reference, std::uint64_t seed) {
   nn::initialize(sharded, {.seed = seed});
-  nn::initialize(twin, {.seed = seed});
+  nn::initialize(reference, {.seed = seed});
 }
 
 }  // namespace tessera::testing

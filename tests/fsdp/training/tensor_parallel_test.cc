@@ -66,16 +66,16 @@ std::optional<distributed::Shard> columns(const nn::Parameter& parameter) {
 }
 
 void check_whole_copies(RankTest& t, const std::string& what, const nn::Module& sharded,
-                        const nn::Module& twin) {
-  const auto a = sharded.parameters(), b = twin.parameters();
+                        const nn::Module& reference) {
+  const auto a = sharded.parameters(), b = reference.parameters();
   for (std::size_t i = 0; i < a.size(); ++i)
     t.check_equal(distributed::full_copy(a[i]), b[i].local().tensor(), what + " " + b[i].name());
 }
 
 void train_tower(RankTest& t, const TensorCase& c) {
   const Axes axes(t, c.layout);
-  Tower sharded({.dim = c.dim, .recompute = c.recompute}), twin({.dim = c.dim});
-  nn::initialize(twin, {.seed = 3});
+  Tower sharded({.dim = c.dim, .recompute = c.recompute}), reference({.dim = c.dim});
+  nn::initialize(reference, {.seed = 3});
   if (c.before) nn::initialize(sharded, {.seed = 3});
   distributed::parallelize(sharded, axes.whole["tp"], tower_plan());
   shard_tower(sharded, {.mesh = axes.data,
@@ -83,9 +83,9 @@ void train_tower(RankTest& t, const TensorCase& c) {
                         .shard_placement = c.along_columns ? columns : fsdp::ShardPlacement(),
                         .shard_optimizer_over_replicas = c.shard_optimizer});
   if (!c.before) nn::initialize(sharded, {.seed = 3});
-  check_whole_copies(t, name_of(c), sharded, twin);
-  train_side_by_side(
-      t, over_rows(name_of(c), sharded, twin, {.rows = 7, .width = c.dim, .ranks = axes.ranks}));
+  check_whole_copies(t, name_of(c), sharded, reference);
+  train_side_by_side(t, over_rows(name_of(c), sharded, reference,
+                                  {.rows = 7, .width = c.dim, .ranks = axes.ranks}));
 }
 
 void train_towers(RankTest& t, const Layout& layout) {
@@ -137,17 +137,17 @@ TESSERA_RANK_TEST_WITH("tensor parallel x sharded with queued compute", "[fsdp]"
 
 TESSERA_RANK_TEST_WITH("tensor parallel x replicated", "[fsdp]", {.worlds = {4, 6}}) {
   const Axes axes(t, {.tensor = 2});
-  Tower sharded({.dim = 5}), twin({.dim = 5});
+  Tower sharded({.dim = 5}), reference({.dim = 5});
   distributed::parallelize(sharded, axes.whole["tp"], tower_plan());
   for (nn::Module* mlp : sharded.mlps()) fsdp::replicate(*mlp, {.mesh = axes.data});
   fsdp::replicate(sharded, {.mesh = axes.data});
-  initialize_both(sharded, twin);
-  check_whole_copies(t, "replicated", sharded, twin);
+  initialize_both(sharded, reference);
+  check_whole_copies(t, "replicated", sharded, reference);
   const std::string found =
       distributed::str(distributed::placements_of(sharded.mlp(0).in_proj().weight()));
   t.check(found == "[Replicate, Shard(0)]", "the weight is {}", found);
   train_side_by_side(
-      t, over_rows("replicated", sharded, twin, {.rows = 7, .width = 5, .ranks = axes.ranks}));
+      t, over_rows("replicated", sharded, reference, {.rows = 7, .width = 5, .ranks = axes.ranks}));
 }
 
 // 8 rows: rank (data, tensor) has (0, 0) 0-1, (1, 0) 2-3, (0, 1) 4-5, (1, 1) 6-7.
@@ -195,17 +195,17 @@ models::ModelArgs transformer_for(int tensor) {
 void train_transformer(RankTest& t, const SequenceCase& c) {
   const Axes axes(t, c.layout);
   models::ModelArgs args = transformer_for(c.layout.tensor);
-  models::Transformer twin(args);
+  models::Transformer reference(args);
   args.checkpoint_activations = c.recompute;
   models::Transformer sharded(args);
   distributed::parallelize(sharded, axes.whole["tp"],
                            c.sequence ? sequence_plan() : transformer_plan());
   shard_transformer(sharded, {.mesh = axes.data});
-  initialize_both(sharded, twin);
+  initialize_both(sharded, reference);
   const std::string what = fmt::format("tp {}, replicas {}, sequence {}, recompute {}",
                                        c.layout.tensor, c.layout.replicas, c.sequence, c.recompute);
-  check_whole_copies(t, what, sharded, twin);
-  train_side_by_side(t, over_tokens(what, sharded, twin, {.ranks = axes.ranks}));
+  check_whole_copies(t, what, sharded, reference);
+  train_side_by_side(t, over_tokens(what, sharded, reference, {.ranks = axes.ranks}));
 }
 
 TESSERA_RANK_TEST_WITH("a Transformer with its sequence in parts, sharded", "[fsdp]",

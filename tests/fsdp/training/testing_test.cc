@@ -16,7 +16,7 @@
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/models/mlp.h"
 #include "tessera/tests/support/ranks.h"
 
@@ -31,15 +31,15 @@ using fsdp::check_sharded_parity;
 // A sharded MLP and its reference, after one backward on equal batches.
 struct Pair {
   explicit Pair(RankTest& t, const MLPOptions& options = {.dim = 5, .dtype = DType::kF64})
-      : twin(options), model(options) {
+      : reference(options), model(options) {
     fsdp::fully_shard(model, {.mesh = t.world().mesh()});
     nn::initialize(model, {.seed = 3});
-    nn::initialize(twin, {.seed = 3});
+    nn::initialize(reference, {.seed = 3});
     const Variable x(random_rows(4, options.dim, options.dtype, 1));
-    backward(sum(twin(x)));
+    backward(sum(reference(x)));
     backward(sum(model(x)));
   }
-  MLP twin, model;
+  MLP reference, model;
 };
 
 // The reference is changed; every rank with some of the changed rows reports it. in_proj has 20
@@ -49,55 +49,57 @@ bool holds(const nn::Parameter& parameter) { return parameter.local().tensor().n
 TESSERA_RANK_TEST("check_sharded_parity finds equal models equal", "[fsdp]") {
   Pair pair(t);
   // The mean of equal values may differ by its rounding.
-  const std::string report = check_sharded_parity(pair.twin, pair.model, {.tolerance = 1e-14});
+  const std::string report = check_sharded_parity(pair.reference, pair.model, {.tolerance = 1e-14});
   t.check(report.empty(), "{}", report);
-  assert_sharded_parity(pair.twin, pair.model, {.tolerance = 1e-14});
+  assert_sharded_parity(pair.reference, pair.model, {.tolerance = 1e-14});
 }
 
 TESSERA_RANK_TEST("check_sharded_parity finds a value, a gradient and a missing gradient",
                   "[fsdp]") {
   Pair pair(t);
   const auto report = [&](bool gradients) {
-    return check_sharded_parity(pair.twin, pair.model,
+    return check_sharded_parity(pair.reference, pair.model,
                                 {.tolerance = 1e-12, .gradients = gradients});
   };
-  nn::Parameter weight = pair.twin.get_parameter("in_proj.weight");
+  nn::Parameter weight = pair.reference.get_parameter("in_proj.weight");
   nn::Parameter mine = pair.model.get_parameter("in_proj.weight");
   fill_(weight.grad(), 7);
   t.check((report(true).find("\"in_proj.weight\" gradient: ") == 0) == holds(mine), "gradient: {}",
           report(true));
   t.check(report(false).empty(), "not asked for: {}", report(false));
   weight.zero_grad();
-  t.check(report(true) == "\"in_proj.weight\" has a gradient, the twin's has none\n", "absent: {}",
-          report(true));
+  t.check(report(true) == "\"in_proj.weight\" has a gradient, the reference's has none\n",
+          "absent: {}", report(true));
   mine.zero_grad();
   t.check(report(true).empty(), "both absent: {}", report(true));
   pair.model.get_parameter("in_proj.bias").zero_grad();
-  t.check(report(true) == "\"in_proj.bias\" has no gradient, the twin's has one\n",
+  t.check(report(true) == "\"in_proj.bias\" has no gradient, the reference's has one\n",
           "absent here: {}", report(true));
-  pair.twin.get_parameter("in_proj.bias").zero_grad();
+  pair.reference.get_parameter("in_proj.bias").zero_grad();
   add_(weight.local().tensor(), 1e-9);
   t.check((report(false).find("differ, most by") != std::string::npos) == holds(mine), "value: {}",
           report(false));
-  t.check(check_sharded_parity(pair.twin, pair.model, {.tolerance = 1e-8}).empty(), "tolerance");
+  t.check(check_sharded_parity(pair.reference, pair.model, {.tolerance = 1e-8}).empty(),
+          "tolerance");
   if (holds(mine)) {
     t.check_throws<StateError>("\"in_proj.weight\"",
-                               [&] { assert_sharded_parity(pair.twin, pair.model); });
+                               [&] { assert_sharded_parity(pair.reference, pair.model); });
   }
 }
 
 TESSERA_RANK_TEST("check_sharded_parity: a NaN equals nothing", "[fsdp]") {
   Pair pair(t);
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  for (MLP* model : {&pair.twin, &pair.model})
+  for (MLP* model : {&pair.reference, &pair.model})
     fill_(model->get_parameter("out_proj.bias").local().tensor(), nan);
   const std::string report =
-      check_sharded_parity(pair.twin, pair.model, {.tolerance = 1, .gradients = false});
+      check_sharded_parity(pair.reference, pair.model, {.tolerance = 1, .gradients = false});
   t.check(report.empty() != holds(pair.model.get_parameter("out_proj.bias")), "{}", report);
   const double infinity = std::numeric_limits<double>::infinity();
-  for (MLP* model : {&pair.twin, &pair.model})
+  for (MLP* model : {&pair.reference, &pair.model})
     fill_(model->get_parameter("out_proj.bias").local().tensor(), infinity);
-  t.check(check_sharded_parity(pair.twin, pair.model, {.gradients = false}).empty(), "infinities");
+  t.check(check_sharded_parity(pair.reference, pair.model, {.gradients = false}).empty(),
+          "infinities");
 }
 
 TESSERA_RANK_TEST("check_sharded_parity compares names, shapes, dtypes and who is sharded",
@@ -109,23 +111,25 @@ TESSERA_RANK_TEST("check_sharded_parity compares names, shapes, dtypes and who i
     return check_sharded_parity(other, pair.model, {.gradients = false});
   };
   t.check(against({.dim = 5, .bias = false, .dtype = DType::kF64}) ==
-              "the sharded model has 4 parameters, the twin 2\n",
+              "the sharded model has 4 parameters, the reference 2\n",
           "number of parameters");
-  t.check(against({.dim = 3, .dtype = DType::kF64})
-                  .find("\"in_proj.weight\" has the global shape [20, 5], the twin's [12, 3]") == 0,
-          "shape: {}", against({.dim = 3, .dtype = DType::kF64}));
-  t.check(against({.dim = 5}).find("is stored in f64, the twin's in f32") != std::string::npos,
+  t.check(
+      against({.dim = 3, .dtype = DType::kF64})
+              .find("\"in_proj.weight\" has the global shape [20, 5], the reference's [12, 3]") ==
+          0,
+      "shape: {}", against({.dim = 3, .dtype = DType::kF64}));
+  t.check(against({.dim = 5}).find("is stored in f64, the reference's in f32") != std::string::npos,
           "dtype: {}", against({.dim = 5}));
-  t.check(check_sharded_parity(pair.model, pair.twin, {.gradients = false})
-                  .find(t.size() == 1 ? "is not sharded" : "the twin's is sharded itself") !=
+  t.check(check_sharded_parity(pair.model, pair.reference, {.gradients = false})
+                  .find(t.size() == 1 ? "is not sharded" : "the reference's is sharded itself") !=
               std::string::npos,
           "roles");
-  const std::vector<nn::Parameter> ignored = pair.twin.parameters();
+  const std::vector<nn::Parameter> ignored = pair.reference.parameters();
   MLP other({.dim = 5, .dtype = DType::kF64});
   nn::initialize(other, {.seed = 4});
-  t.check(check_sharded_parity(other, pair.twin).find("is not sharded") != std::string::npos,
+  t.check(check_sharded_parity(other, pair.reference).find("is not sharded") != std::string::npos,
           "not sharded");
-  t.check(check_sharded_parity(other, pair.twin, {.ignored_parameters = ignored}).empty(),
+  t.check(check_sharded_parity(other, pair.reference, {.ignored_parameters = ignored}).empty(),
           "ignored ones were compared");
 }
 
@@ -136,7 +140,7 @@ TESSERA_RANK_TEST("check_sharded_parity refuses models without values", "[fsdp]"
   t.check_throws<StateError>(text, [&] { check_sharded_parity(empty, pair.model); });
   fsdp::fully_shard(empty, {.mesh = t.world().mesh()});
   t.check_throws<StateError>("parameter \"in_proj.weight\" has no elements yet",
-                             [&] { check_sharded_parity(pair.twin, empty); });
+                             [&] { check_sharded_parity(pair.reference, empty); });
 }
 
 // Parameters sharded by hand may have a spec that does not match their rows.
@@ -144,15 +148,15 @@ TESSERA_RANK_TEST_WITH("check_sharded_parity tells rows that are not where place
                        "[fsdp]", {.worlds = {2, 3}}) {
   const nn::LinearOptions options{
       .in = 3, .out = 2 * t.size(), .bias = false, .dtype = DType::kF64};
-  nn::Linear twin(options), model(options);
+  nn::Linear reference(options), model(options);
   const DeviceMesh mesh = t.world().mesh();
   nn::ShardSpec spec = distributed::shard_spec({2 * t.size(), 3}, mesh, {distributed::Shard{}});
   const std::int64_t next = 2 * ((t.rank() + 1) % t.size());
   spec.boxes.front().offset = Shape({next, 0});
   model.weight().cut(spec, distributed::make_mesh(mesh));
-  nn::initialize(twin, {.seed = 3});
+  nn::initialize(reference, {.seed = 3});
   nn::initialize(model, {.seed = 3});
-  const std::string report = check_sharded_parity(twin, model);
+  const std::string report = check_sharded_parity(reference, model);
   const std::string expected = fmt::format(
       "\"weight\" this rank holds [2, 3] at [{}, 0], but [Shard(0)] over {} says [2, 3] at [{}, "
       "0]\n",
@@ -166,14 +170,14 @@ TESSERA_RANK_TEST_WITH("check_sharded_parity tells axes that placements do not h
   const DeviceMesh mesh({"replicate", "shard"}, {2, t.size() / 2}, t.world().group(),
                         t.world().device());
   const nn::LinearOptions options{.in = 3, .out = 5, .bias = false, .dtype = DType::kF64};
-  nn::Linear twin(options), model(options);
+  nn::Linear reference(options), model(options);
   nn::ShardSpec spec =
       distributed::shard_spec({5, 3}, mesh, {distributed::Replicate{}, distributed::Shard{}});
   spec.sharded_axes = {"replicate", "shard"};
   model.weight().cut(spec, distributed::make_mesh(mesh));
-  nn::initialize(twin, {.seed = 3});
+  nn::initialize(reference, {.seed = 3});
   nn::initialize(model, {.seed = 3});
-  const std::string report = check_sharded_parity(twin, model);
+  const std::string report = check_sharded_parity(reference, model);
   const std::string expected = fmt::format(
       "\"weight\" is said to be sharded over [replicate, shard], but [Replicate, Shard(0)] over {} "
       "shards it over [shard]\n",
@@ -187,7 +191,7 @@ TESSERA_RANK_TEST_WITH("check_sharded_parity compares all ranges of rows that a 
                        {.worlds = {2, 3}}) {
   const int n = t.size();
   const nn::LinearOptions options{.in = 3, .out = 5 * n + 1, .bias = false, .dtype = DType::kF64};
-  nn::Linear twin(options), model(options);
+  nn::Linear reference(options), model(options);
   const auto rows = [](std::int64_t begin, std::int64_t count) {
     return nn::ShardBox{.offset = Shape({begin, 0}), .extent = Shape({count, 3})};
   };
@@ -196,26 +200,27 @@ TESSERA_RANK_TEST_WITH("check_sharded_parity compares all ranges of rows that a 
                                            rows(4 * n + t.rank(), is_last ? 2 : 1)};
   model.weight().cut({.global_shape = {5 * n + 1, 3}, .boxes = boxes, .sharded_axes = {"data"}},
                      distributed::make_mesh(t.world().mesh()));
-  nn::initialize(twin, {.seed = 3});
+  nn::initialize(reference, {.seed = 3});
   nn::initialize(model, {.seed = 3});
-  t.check(check_sharded_parity(twin, model).empty(), "{}", check_sharded_parity(twin, model));
+  t.check(check_sharded_parity(reference, model).empty(), "{}",
+          check_sharded_parity(reference, model));
   const Tensor mine = model.weight().local().tensor();
   add_(mine.slice(0, mine.dim(0) - 1, mine.dim(0)).narrow(1, 2, 1), 1);
-  const std::string report = check_sharded_parity(twin, model);
+  const std::string report = check_sharded_parity(reference, model);
   const std::string expected = fmt::format("\"weight\" 1 of {} elements differ", mine.numel());
   t.check(report.find(expected) == 0, "\"{}\", expected \"{}\"", report, expected);
 }
 
 TESSERA_RANK_TEST("check_sharded_parity drops prefixes wherever they stand", "[fsdp]") {
   const ChainOptions options{.widths = {3, 4}, .classes = 0};
-  Chain twin(options), model(options);
+  Chain reference(options), model(options);
   shard_chain(model, {.mesh = t.world().mesh()});
-  nn::initialize(twin, {.seed = 1});
+  nn::initialize(reference, {.seed = 1});
   nn::initialize(model, {.seed = 1});
-  t.check(check_sharded_parity(twin, model).empty(), "as they are");
+  t.check(check_sharded_parity(reference, model).empty(), "as they are");
   const std::string report =
-      check_sharded_parity(twin, model, {.prefixes_to_ignore = {"linear.", "block0."}});
-  t.check(report.find("\"block0.linear.weight\" stands where the twin has "
+      check_sharded_parity(reference, model, {.prefixes_to_ignore = {"linear.", "block0."}});
+  t.check(report.find("\"block0.linear.weight\" stands where the reference has "
                       "\"block0.linear.weight\"") == 0,
           "{}", report);
 }
@@ -224,17 +229,17 @@ TESSERA_RANK_TEST("check_sharded_parity drops prefixes wherever they stand", "[f
 TESSERA_RANK_TEST_WITH("check_sharded_parity knows strided shards", "[fsdp]", {.worlds = {4, 6}}) {
   const DeviceMesh mesh({"dp", "tp"}, {t.size() / 2, 2}, t.world().group(), t.world().device());
   const MLPOptions options{.dim = 5, .multiplier = 3, .dtype = DType::kF64};
-  MLP twin(options), model(options);
+  MLP reference(options), model(options);
   distributed::parallelize(
       model, mesh["tp"],
       {{"in_proj", distributed::ColwiseParallel{}}, {"out_proj", distributed::RowwiseParallel{}}});
   fsdp::fully_shard(model, {.mesh = mesh["dp"]});
   nn::initialize(model, {.seed = 3});
-  nn::initialize(twin, {.seed = 3});
+  nn::initialize(reference, {.seed = 3});
   const Variable x(random_rows(4, 5, DType::kF64, 1));
   backward(sum(model(x)));
-  backward(sum(twin(x)));
-  const std::string report = check_sharded_parity(twin, model, {.tolerance = 1e-13});
+  backward(sum(reference(x)));
+  const std::string report = check_sharded_parity(reference, model, {.tolerance = 1e-13});
   t.check(report.empty(), "{}", report);
   const distributed::Placements placements =
       distributed::placements_of(model.get_parameter("in_proj.weight"));
@@ -245,7 +250,7 @@ TESSERA_RANK_TEST_WITH("check_sharded_parity knows strided shards", "[fsdp]", {.
 TESSERA_RANK_TEST("assert_module_states_equal passes equal models, whole and sharded", "[fsdp]") {
   const MLPOptions options{.dim = 5, .with_buffer = true, .dtype = DType::kF64};
   Pair pair(t, options);
-  for (const nn::Module* model : {&pair.twin, &pair.model}) {
+  for (const nn::Module* model : {&pair.reference, &pair.model}) {
     assert_module_states_equal(*model, t.group());
     assert_module_states_equal(*model, t.world().mesh());
     assert_module_states_equal(*model, t.group(), {.compare = [](const Tensor& a, const Tensor& b) {

@@ -58,19 +58,19 @@ struct TokenBatch {
 };
 
 inline SideBySide over_tokens(std::string what, models::Transformer& sharded,
-                              models::Transformer& twin, const TokenBatch& batch) {
+                              models::Transformer& reference, const TokenBatch& batch) {
   return {.what = std::move(what),
           .sharded = sharded,
-          .twin = twin,
+          .reference = reference,
           .sharded_loss =
               [&sharded, batch](int step, int pass) {
                 return token_loss(sharded(rows_of_rank(batch.tokens(step, pass), batch.ranks)),
                                   rows_of_rank(batch.targets(step, pass), batch.ranks),
                                   batch.count(), batch.ranks.size);
               },
-          .twin_loss =
-              [&twin, batch](int step, int pass) {
-                return token_loss(twin(batch.tokens(step, pass)), batch.targets(step, pass),
+          .reference_loss =
+              [&reference, batch](int step, int pass) {
+                return token_loss(reference(batch.tokens(step, pass)), batch.targets(step, pass),
                                   batch.count());
               }};
 }

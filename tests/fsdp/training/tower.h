@@ -10,8 +10,8 @@
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/nn/layer.h"
-#include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/norm.h"
 #include "tessera/nn/recompute.h"
 
 namespace tessera::testing {

@@ -40,12 +40,12 @@ void fill(nn::Sequential& model, const Widths& w) {
 }
 
 void train_one_group(RankTest& t, const Widths& w, const fsdp::ShardPlacement& placement = {}) {
-  nn::Sequential sharded, twin;
+  nn::Sequential sharded, reference;
   fill(sharded, w);
-  fill(twin, w);
+  fill(reference, w);
   fsdp::fully_shard(sharded, {.mesh = t.world().mesh(), .shard_placement = placement});
-  initialize_both(sharded, twin);
-  SideBySide run = over_rows(fmt::format("{}-{}-{}", w.in, w.hidden, w.out), sharded, twin,
+  initialize_both(sharded, reference);
+  SideBySide run = over_rows(fmt::format("{}-{}-{}", w.in, w.hidden, w.out), sharded, reference,
                              {.width = w.in, .ranks = data_rank(t.group())});
   run.steps = 10;
   train_side_by_side(t, run);
@@ -71,11 +71,11 @@ TESSERA_RANK_TEST_WITH("training with parameters cut along their largest dim", "
 enum class Gathering { kByForward, kByHand, kByHandAhead };
 
 void train_transformer(RankTest& t, const Setting& setting, Gathering gathering) {
-  models::Transformer sharded(small_transformer(3)), twin(small_transformer(3));
+  models::Transformer sharded(small_transformer(3)), reference(small_transformer(3));
   shard_transformer(sharded, {.mesh = t.world().mesh(), .reshard_after_forward = setting.reshard});
-  initialize_both(sharded, twin);
+  initialize_both(sharded, reference);
   SideBySide run = over_tokens(fmt::format("{}, {}", setting.name, static_cast<int>(gathering)),
-                               sharded, twin, {.ranks = data_rank(t.group())});
+                               sharded, reference, {.ranks = data_rank(t.group())});
   if (gathering != Gathering::kByForward) {
     run.before_pass = [&](int) {
       for (nn::Module* module : fsdp::sharded_modules(sharded))
@@ -118,16 +118,16 @@ void prefetch_two(const std::vector<nn::Module*>& order, bool backward) {
 }
 
 void train_with_lists(RankTest& t, bool forward, bool backward) {
-  Chain sharded(eight_blocks()), twin(eight_blocks());
+  Chain sharded(eight_blocks()), reference(eight_blocks());
   shard_chain(sharded, {.mesh = t.world().mesh()});
   std::vector<nn::Module*> blocks;
   for (const auto& block : sharded.blocks()) blocks.push_back(block.get());
   if (forward) prefetch_two(blocks, false);
   std::reverse(blocks.begin(), blocks.end());
   if (backward) prefetch_two(blocks, true);
-  initialize_both(sharded, twin);
+  initialize_both(sharded, reference);
   SideBySide run = over_rows(fmt::format("lists forward {}, backward {}", forward, backward),
-                             sharded, twin, {.width = 5, .ranks = data_rank(t.group())});
+                             sharded, reference, {.width = 5, .ranks = data_rank(t.group())});
   run.steps = 4;
   train_side_by_side(t, run);
 }
@@ -160,14 +160,14 @@ class Again final : public nn::Layer<Again> {
 TESSERA_RANK_TEST_WITH("training a module that runs twice in a forward", "[fsdp]",
                        {.worlds = {1, 2, 3, 4}}) {
   for (const Setting& setting : settings(t.size())) {
-    Again sharded, twin;
+    Again sharded, reference;
     const fsdp::FullyShardOptions options = {.mesh = t.world().mesh(),
                                              .reshard_after_forward = setting.reshard};
     fsdp::fully_shard(sharded.inner(), options);
     fsdp::fully_shard(sharded, options);
-    initialize_both(sharded, twin);
+    initialize_both(sharded, reference);
     SideBySide run =
-        over_rows(setting.name, sharded, twin, {.width = 5, .ranks = data_rank(t.group())});
+        over_rows(setting.name, sharded, reference, {.width = 5, .ranks = data_rank(t.group())});
     run.steps = 10;
     train_side_by_side(t, run);
   }
@@ -175,15 +175,15 @@ TESSERA_RANK_TEST_WITH("training a module that runs twice in a forward", "[fsdp]
 
 TESSERA_RANK_TEST_WITH("evaluation in the middle of training changes nothing", "[fsdp]",
                        {.worlds = {1, 2, 3}}) {
-  Chain sharded({}), twin({});
+  Chain sharded({}), reference({});
   shard_chain(sharded, {.mesh = t.world().mesh()});
-  initialize_both(sharded, twin);
+  initialize_both(sharded, reference);
   const RowBatch batch = {.width = 7, .ranks = data_rank(t.group())};
-  SideBySide run = over_rows("with evaluation", sharded, twin, batch);
+  SideBySide run = over_rows("with evaluation", sharded, reference, batch);
   run.before_pass = [&](int) {
     const NoGradGuard no_grad;
     const Tensor x = batch.all(99, 0);
-    const Tensor seen = sharded(Variable(x)).tensor(), expected = twin(Variable(x)).tensor();
+    const Tensor seen = sharded(Variable(x)).tensor(), expected = reference(Variable(x)).tensor();
     t.check(relative_error(seen, expected, expected) <= 1e-12, "evaluation differs");
   };
   train_side_by_side(t, run);

@@ -14,11 +14,11 @@
 #include "tessera/fsdp/replicate.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/layers/dropout.h"
-#include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/norm.h"
 #include "tessera/nn/layers/sequential.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

@@ -18,7 +18,7 @@
 #include "tessera/nn/init.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -41,7 +41,7 @@ TESSERA_RANK_TEST_WITH("fsdp no_sync: groups with and without replicas are put b
 
 struct Fixture {
   explicit Fixture(RankTest& test, const fsdp::FullyShardOptions& options)
-      : t(test), model({}), twin({}) {
+      : t(test), model({}), reference({}) {
     for (const auto& block : model.blocks()) fsdp::fully_shard(*block, options);
     fsdp::fully_shard(model, options);
     start();
@@ -49,13 +49,13 @@ struct Fixture {
   explicit Fixture(RankTest& test) : Fixture(test, {.mesh = test.world().mesh()}) {}
   void start() {
     nn::initialize(model, {.seed = 1});
-    nn::initialize(twin, {.seed = 1});
+    nn::initialize(reference, {.seed = 1});
   }
 
   /// One microbatch, on the model and on the reference; returns the model's collectives by kind.
   std::map<std::string, int> micro_batch(std::uint64_t seed) {
     const Tensor x = random_rows(5, 7, DType::kF64, seed);
-    backward(plain_loss(twin(Variable(x))));
+    backward(plain_loss(reference(Variable(x))));
     Trace trace;
     const Variable loss = sharded_loss(model(Variable(my_rows(x, t.world()))), t.world());
     {
@@ -78,12 +78,12 @@ struct Fixture {
   int reduces_for(int groups) const { return t.size() == 1 ? 0 : groups; }
   bool syncs(const nn::Module& module) const { return fsdp::of(module).requires_gradient_sync(); }
   void check_gradients(const char* what) {
-    const std::string text = compare_with_twin(model, twin, 1e-12, /*gradients=*/true);
+    const std::string text = compare_with_reference(model, reference, 1e-12, /*gradients=*/true);
     t.check(text.empty(), "{}: {}", what, text);
   }
 
   RankTest& t;
-  Chain model, twin;
+  Chain model, reference;
 };
 
 TESSERA_RANK_TEST("fsdp no_sync: nothing is reduced inside, all of it once after", "[fsdp]") {
@@ -156,7 +156,7 @@ TESSERA_RANK_TEST("fsdp no_sync: replicas", "[fsdp]") {
   nn::initialize(model, {.seed = 1});
   const auto step = [&](std::uint64_t seed) {
     const Tensor x = random_rows(5, 7, DType::kF64, seed);
-    backward(plain_loss(f.twin(Variable(x))));
+    backward(plain_loss(f.reference(Variable(x))));
     backward(sharded_loss(model(Variable(my_rows(x, t.world()))), t.world()));
   };
   {
@@ -165,7 +165,7 @@ TESSERA_RANK_TEST("fsdp no_sync: replicas", "[fsdp]") {
     t.check(!model.parameters()[0].grad().defined(), "a gradient was reduced inside the guard");
   }
   step(2);
-  const std::string text = compare_with_twin(model, f.twin, 1e-12, /*gradients=*/true);
+  const std::string text = compare_with_reference(model, f.reference, 1e-12, /*gradients=*/true);
   t.check(text.empty(), "{}", text);
 }
 

@@ -14,10 +14,10 @@
 #include "tessera/fsdp/replicate.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/layer.h"
+#include "tessera/nn/layers/container.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/layers/module_list.h"
 #include "tessera/nn/recompute.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

@@ -21,7 +21,7 @@
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/streams/stream.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
@@ -54,11 +54,12 @@ Variable loss_sum(const Variable& y) { return mul(sum(square(y)), 0.5); }
 TESSERA_RANK_TEST("fsdp uneven inputs: padding trains on exactly the rows there are", "[fsdp]") {
   // A rank without data runs no rows, or an earlier batch again: the result is the same.
   for (const bool run_again : {false, true}) {
-    Chain model({}), twin({});
+    Chain model({}), reference({});
     shard_chain(model, {.mesh = t.world().mesh()});
     nn::initialize(model, {.seed = 1});
-    nn::initialize(twin, {.seed = 1});
-    nn::optim::SGD optimizer(model.parameters(), kSgd), twin_optimizer(twin.parameters(), kSgd);
+    nn::initialize(reference, {.seed = 1});
+    nn::optim::SGD optimizer(model.parameters(), kSgd),
+        reference_optimizer(reference.parameters(), kSgd);
     const auto mesh = distributed::make_mesh(t.world().mesh());
 
     const int mine = batches_of(t.rank());
@@ -71,19 +72,20 @@ TESSERA_RANK_TEST("fsdp uneven inputs: padding trains on exactly the rows there 
       if (!turn->has_batch && !run_again) last = last.slice(0, 0, 0);
       const Variable loss = mul(loss_sum(model(Variable(last))), turn->weight);
       backward(nn::global_mean(loss, turn->has_batch ? last.dim(0) : 0, *mesh));
-      const Variable plain = twin(Variable(union_of(t.size(), turn->step)));
+      const Variable plain = reference(Variable(union_of(t.size(), turn->step)));
       backward(plain_loss(plain));
-      const std::string gradients = compare_with_twin(model, twin, 1e-12, /*gradients=*/true);
+      const std::string gradients =
+          compare_with_reference(model, reference, 1e-12, /*gradients=*/true);
       t.check(gradients.empty(), "step {}: {}", turn->step, gradients);
       optimizer.step();
-      twin_optimizer.step();
+      reference_optimizer.step();
       optimizer.zero_grad();
-      twin_optimizer.zero_grad();
+      reference_optimizer.zero_grad();
     }
     int longest = 0;
     for (int rank = 0; rank < t.size(); ++rank) longest = std::max(longest, batches_of(rank));
     t.check(steps == longest, "{} steps, expected {}", steps, longest);
-    const std::string values = compare_with_twin(model, twin, 1e-12);
+    const std::string values = compare_with_reference(model, reference, 1e-12);
     t.check(values.empty(), "at the end: {}", values);
   }
 }

@@ -8,11 +8,11 @@
 
 #include "tessera/distributed/collectives.h"
 #include "tessera/fsdp/fully_shard.h"
-#include "tessera/fsdp/wrap_defaults.h"
+#include "tessera/fsdp/wrap_policy.h"
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/tests/fsdp/wrap/wrap_model.h"
-#include "tessera/tests/support/models/skip_model.h"
+#include "tessera/tests/support/models/small_models.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

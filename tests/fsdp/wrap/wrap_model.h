@@ -16,7 +16,7 @@
 #include "tessera/nn/module.h"
 #include "tessera/tensor/trace.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

@@ -15,7 +15,7 @@
 #include "tessera/nn/layers/batch_norm.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/sequential.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/fsdp/wrap/wrap_model.h"
 #include "tessera/tests/support/ranks.h"
 

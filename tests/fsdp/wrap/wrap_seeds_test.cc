@@ -22,7 +22,7 @@
 #include "tessera/nn/layers/transformer/transformer_encoder_layer.h"
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tests/fsdp/chain.h"
-#include "tessera/tests/fsdp/twin.h"
+#include "tessera/tests/fsdp/reference.h"
 #include "tessera/tests/fsdp/wrap/wrap_model.h"
 #include "tessera/tests/support/models/transformer_with_shared_params.h"
 #include "tessera/tests/support/ranks.h"

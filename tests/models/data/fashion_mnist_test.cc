@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "tessera/tensor/error.h"
-#include "tessera/tests/models/data/idx_writer.h"
+#include "tessera/tests/models/data/test_data.h"
 
 namespace tessera::models::data {
 namespace {

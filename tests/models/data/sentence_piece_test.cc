@@ -10,8 +10,7 @@
 
 #include "tessera/models/data/tokenizer.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tests/models/data/idx_writer.h"
-#include "tessera/tests/models/data/random_text.h"
+#include "tessera/tests/models/data/test_data.h"
 
 namespace tessera::models::data {
 namespace {

@@ -7,11 +7,9 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
-#include "tessera/models/data/default_corpus.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tests/models/data/idx_writer.h"
-#include "tessera/tests/models/data/random_text.h"
-#include "tessera/tests/support/skip.h"
+#include "tessera/tests/models/data/test_data.h"
+#include "tessera/tests/support/test_main.h"
 
 namespace tessera::models::data {
 namespace {

@@ -12,8 +12,7 @@
 
 #include "tessera/models/data/token_file_header.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tests/models/data/idx_writer.h"
-#include "tessera/tests/models/data/random_text.h"
+#include "tessera/tests/models/data/test_data.h"
 #include "tessera/tests/models/data/token_support.h"
 
 namespace tessera::models::data {

@@ -4,12 +4,11 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "tessera/models/data/text_lines.h"
+#include "tessera/models/data/text_files.h"
 #include "tessera/models/data/token_file.h"
-#include "tessera/models/data/validation_split.h"
+#include "tessera/models/data/tokenize.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tests/models/data/idx_writer.h"
-#include "tessera/tests/models/data/random_text.h"
+#include "tessera/tests/models/data/test_data.h"
 #include "tessera/tests/models/data/token_support.h"
 
 namespace tessera::models::data {

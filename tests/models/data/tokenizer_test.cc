@@ -6,10 +6,9 @@
 #include <functional>
 #include <numeric>
 
-#include "tessera/models/data/text_lines.h"
+#include "tessera/models/data/text_files.h"
 #include "tessera/tensor/error.h"
-#include "tessera/tests/models/data/idx_writer.h"
-#include "tessera/tests/models/data/random_text.h"
+#include "tessera/tests/models/data/test_data.h"
 
 namespace tessera::models::data {
 namespace {

@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "tessera/tests/models/data/random_text.h"
+#include "tessera/tests/models/data/test_data.h"
 
 namespace tessera::models::data {
 namespace {

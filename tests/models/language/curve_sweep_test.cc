@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cstdio>
 
-#include "tessera/tests/models/language/reference_curve.h"
+#include "tessera/tests/models/language/run.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

@@ -16,8 +16,8 @@
 #include "tessera/nn/init.h"
 #include "tessera/nn/layer.h"
 #include "tessera/tensor/ops/create.h"
-#include "tessera/tests/models/language/reference_curve.h"
-#include "tessera/tests/models/language/sequences.h"
+#include "tessera/tests/models/language/run.h"
+#include "tessera/tests/models/language/tiny_model.h"
 #include "tessera/tests/support/collective_records.h"
 #include "tessera/tests/support/ranks.h"
 

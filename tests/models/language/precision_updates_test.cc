@@ -14,7 +14,7 @@
 #include "tessera/nn/layer.h"
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tensor/ops/create.h"
-#include "tessera/tests/models/language/reference_curve.h"
+#include "tessera/tests/models/language/run.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

@@ -1,5 +1,6 @@
-// Runs a tiny language model through Trainer and LanguageTask; returns its metrics.
 #pragma once
+
+// Runs a tiny language model through Trainer and LanguageTask; returns its metrics.
 
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "tessera/models/training/metrics.h"
 #include "tessera/nn/optim/optimizer.h"
 #include "tessera/tests/models/language/tiny_model.h"
+#include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
 
@@ -46,5 +48,25 @@ distributed::World alone(const distributed::World& world);
 
 // The worst relative difference of losses, gradient norms and the evaluation's loss.
 double worst_difference(const RunResult& run, const RunResult& reference);
+
+// The loss curve that a run must have on any number of ranks: its own on one rank.
+
+// The same run on this rank alone, as a world of one, without recomputation or micro-batches.
+// Computed once per process.
+const RunResult& reference_curve(const distributed::World& world, const RunOptions& options);
+
+// The allowed relative difference between runs: 1e-5 in f32, 1e-12 in f64.
+double curve_tolerance(const RunOptions& options);
+
+// Runs, and checks that the curve is that of the reference. Returns the worst difference.
+// Collective.
+double check_curve(RankTest& t, const RunOptions& options);
+
+std::string name_of(const RunOptions& options);
+
+// Rank processes start and communicate slowly: they run a part of the cases that threads run.
+bool on_threads();
+// All of tiny_model_names(); only gpt if ranks are processes.
+std::vector<std::string> models_here();
 
 }  // namespace tessera::testing

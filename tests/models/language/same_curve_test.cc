@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "tessera/tests/models/language/reference_curve.h"
+#include "tessera/tests/models/language/run.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {

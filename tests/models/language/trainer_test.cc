@@ -21,7 +21,6 @@
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/random_scope.h"
-#include "tessera/tests/models/language/sequences.h"
 #include "tessera/tests/models/language/tiny_model.h"
 #include "tessera/tests/support/collective_records.h"
 #include "tessera/tests/support/ranks.h"

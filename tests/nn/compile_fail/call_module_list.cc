@@ -1,3 +1,3 @@
-#include "tessera/nn/layers/module_list.h"
+#include "tessera/nn/layers/container.h"
 
 void call(tessera::nn::ModuleList& layers, const tessera::Variable& x) { layers(x); }

@@ -1,3 +1,3 @@
 #include "tessera/nn/layers/linear.h"
 
-void copy(tessera::nn::Linear& layer) { tessera::nn::Linear twin = layer; }
+void copy(tessera::nn::Linear& layer) { tessera::nn::Linear reference = layer; }

@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "tessera/autograd/ops/autocast.h"
-#include "tessera/nn/layers/layer_norm.h"
-#include "tessera/nn/layers/rms_norm.h"
+#include "tessera/nn/layers/norm.h"
 #include "tessera/nn/layers/sequential.h"
 #include "tessera/nn/recompute.h"
 #include "tessera/tensor/rank_context.h"
@@ -132,8 +131,8 @@ TEST_CASE("a norm with a residual of another dtype adds as add() does, also unde
 template <class L>
 void check_hooks() {
   L layer({.shape = {4}, .eps = 0.01, .dtype = DType::kF64});
-  L twin({.shape = {4}, .eps = 0.01, .dtype = DType::kF64});
-  for (L* each : {&layer, &twin}) scramble(*each);
+  L reference({.shape = {4}, .eps = 0.01, .dtype = DType::kF64});
+  for (L* each : {&layer, &reference}) scramble(*each);
   std::vector<Tensor> seen;
   layer.register_forward_pre_hook([&](nn::Module&, const nn::VisitVariables& arguments) {
     arguments([&](Variable& v) {
@@ -154,7 +153,7 @@ void check_hooks() {
         of_results = results;
       });
   const Variable x = random_input({3, 4}, 1, true), residual = random_input({3, 4}, 2, true);
-  const AddNorm h = layer(x, residual), expected = apart(twin, x * 2.0, residual * 2.0);
+  const AddNorm h = layer(x, residual), expected = apart(reference, x * 2.0, residual * 2.0);
   REQUIRE(seen.size() == 4);
   CHECK(all_equal(seen[0], x.tensor()));
   CHECK(all_equal(seen[1], residual.tensor()));

@@ -3,11 +3,9 @@
 #include <catch2/catch.hpp>
 
 #include "tessera/nn/layers/activation.h"
+#include "tessera/nn/layers/container.h"
 #include "tessera/nn/layers/flatten.h"
-#include "tessera/nn/layers/identity.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/layers/module_dict.h"
-#include "tessera/nn/layers/module_list.h"
 #include "tessera/nn/layers/sequential.h"
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tests/nn/layers/layer_support.h"

@@ -40,8 +40,8 @@ TEST_CASE("dropout does nothing in evaluation, and with p = 0") {
 
 TEST_CASE("what is dropped depends on seed, step, name, call and sample") {
   const Variable x(ones({6, 8}));
-  nn::Sequential net, twin;
-  for (nn::Sequential* n : {&net, &twin}) {
+  nn::Sequential net, copy;
+  for (nn::Sequential* n : {&net, &copy}) {
     n->add<nn::Dropout>();
     n->add<nn::Dropout>();
   }
@@ -51,7 +51,7 @@ TEST_CASE("what is dropped depends on seed, step, name, call and sample") {
   };
   const std::vector<double> reference = run(net, 0, 1, x);
   CHECK(run(net, 0, 1, x) == reference);
-  CHECK(run(twin, 0, 1, x) == reference);
+  CHECK(run(copy, 0, 1, x) == reference);
   CHECK(run(net, 1, 1, x) != reference);
   CHECK(run(net, 0, 2, x) != reference);
   // The last two samples, as another rank has them.

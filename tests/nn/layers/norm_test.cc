@@ -5,9 +5,7 @@
 
 #include "tessera/autograd/ops/autocast.h"
 #include "tessera/nn/layers/batch_norm.h"
-#include "tessera/nn/layers/group_norm.h"
-#include "tessera/nn/layers/layer_norm.h"
-#include "tessera/nn/layers/rms_norm.h"
+#include "tessera/nn/layers/norm.h"
 #include "tessera/nn/state/module_state.h"
 #include "tessera/tests/nn/layers/layer_support.h"
 

@@ -88,19 +88,19 @@ TEST_CASE("inside a scope the parameters have the averages for values") {
   CHECK(values(ema.average(p)) == std::vector<double>{1.75, 1.75});
 }
 
-TEST_CASE("averages are copied to a twin") {
-  const Parameter p = make({2}, 1), twin = make({2}, 2), other = make({3}, 3);
+TEST_CASE("averages are copied to a reference") {
+  const Parameter p = make({2}, 1), reference = make({2}, 2), other = make({3}, 3);
   Ema ema({p}, {.decay = 0.5});
-  CHECK(thrown<StateError>([&] { ema.copy_to({twin}); }) ==
+  CHECK(thrown<StateError>([&] { ema.copy_to({reference}); }) ==
         "[nn.optim.Ema] there is no average yet: call update()");
   CHECK(thrown<StateError>([&] {
           EmaScope scope(ema);
         }).starts_with("[nn.optim.Ema] there is no average yet"));
   ema.update();
-  ema.copy_to({twin});
-  CHECK(local_values(twin) == local_values(p));
+  ema.copy_to({reference});
+  CHECK(local_values(reference) == local_values(p));
   CHECK(thrown<InvalidArgument>([&] {
-          ema.copy_to({twin, other});
+          ema.copy_to({reference, other});
         }) == "[nn.optim.Ema] 2 parameters to copy averages of 1 to; the lists must agree");
   CHECK(thrown<InvalidArgument>([&] { ema.copy_to({other}); }) ==
         "[nn.optim.Ema] \"p3\" of shape [3] does not take the average of \"p1\" of shape [2]");

@@ -10,7 +10,6 @@
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/sequential.h"
 #include "tessera/nn/optim/adam.h"
-#include "tessera/nn/optim/gather_rows.h"
 #include "tessera/nn/optim/muon.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tests/nn/optim/support.h"
@@ -122,7 +121,7 @@ void build(nn::Sequential& model) {
   model.add<nn::Linear>({.in = 2, .out = 5, .dtype = DType::kF64});
 }
 
-TESSERA_RANK_TEST("a fully sharded model trains with Muon as its twin does", "[nn]") {
+TESSERA_RANK_TEST("a fully sharded model trains with Muon as its reference does", "[nn]") {
   nn::Sequential plain, sharded;
   build(plain);
   build(sharded);

@@ -4,7 +4,6 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "tessera/nn/optim/lr_scheduler.h"
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tests/nn/optim/support.h"
 

@@ -23,7 +23,7 @@ using namespace testing;
 constexpr const char* kMisfit = "[nn.optim.load_state_dict] the saved state does not fit this ";
 
 // Two parameters, which a step gives gradients of its own.
-struct Twin {
+struct Reference {
   Parameter a = make({3, 2}, 1), b = make({2, 4}, 2);
   void step(Optimizer& optimizer, std::uint64_t key) {
     a.set_grad(random_gradient(a.shape(), key));
@@ -34,13 +34,14 @@ struct Twin {
 
 template <class Optimizer, class Options>
 void check_resume(const Options& options) {
-  const auto build = [&](Twin& twin, double second_lr) {
+  const auto build = [&](Reference& reference, double second_lr) {
     Options other = options;
     other.lr = second_lr;
-    return std::make_unique<Optimizer>(std::vector<typename Optimizer::Group>{
-        {.parameters = {twin.a}, .options = options}, {.parameters = {twin.b}, .options = other}});
+    return std::make_unique<Optimizer>(
+        std::vector<typename Optimizer::Group>{{.parameters = {reference.a}, .options = options},
+                                               {.parameters = {reference.b}, .options = other}});
   };
-  Twin whole, resumed;
+  Reference whole, resumed;
   const auto straight = build(whole, options.lr / 2);
   for (std::uint64_t step = 0; step < 3; ++step) whole.step(*straight, step);
   straight->set_lr(1, 0.03);
@@ -114,16 +115,16 @@ TEST_CASE("what is saved, by name") {
 }
 
 TEST_CASE("loading drops what was there, and takes one's own state as well") {
-  Twin twin;
-  SGD optimizer({twin.a, twin.b}, {.lr = 1, .momentum = 0.5});
+  Reference reference;
+  SGD optimizer({reference.a, reference.b}, {.lr = 1, .momentum = 0.5});
   const StateDict fresh = optimizer.state_dict().clone();
-  twin.step(optimizer, 1);
-  const auto momentum = values(optimizer.state(twin.a, "momentum"));
+  reference.step(optimizer, 1);
+  const auto momentum = values(optimizer.state(reference.a, "momentum"));
   optimizer.load_state_dict(optimizer.state_dict());
-  CHECK(values(optimizer.state(twin.a, "momentum")) == momentum);
+  CHECK(values(optimizer.state(reference.a, "momentum")) == momentum);
   optimizer.load_state_dict(fresh);
-  CHECK_FALSE(optimizer.state(twin.a, "momentum").defined());
-  CHECK(optimizer.steps(twin.a) == 0);
+  CHECK_FALSE(optimizer.state(reference.a, "momentum").defined());
+  CHECK(optimizer.steps(reference.a) == 0);
 }
 
 TEST_CASE("state needs names, each once") {
@@ -140,9 +141,9 @@ TEST_CASE("state needs names, each once") {
 }
 
 TEST_CASE("the state of another optimizer is refused") {
-  Twin twin;
-  SGD sgd({twin.a}, {.lr = 1});
-  AdamW adam({twin.a}, {});
+  Reference reference;
+  SGD sgd({reference.a}, {.lr = 1});
+  AdamW adam({reference.a}, {});
   CHECK(thrown<InvalidArgument>([&] { adam.load_state_dict(sgd.state_dict()); }) ==
         "[nn.optim.load_state_dict] it is the state of SGD, and this is AdamW");
   CHECK(thrown<InvalidArgument>([&] { adam.load_state_dict({}); }) ==
@@ -150,18 +151,18 @@ TEST_CASE("the state of another optimizer is refused") {
 }
 
 TEST_CASE("every misfit of groups and parameters is named, in one error") {
-  Twin twin;
+  Reference reference;
   const Parameter c = make({1}, 3);
-  SGD saving({{.parameters = {twin.a, c}, .options = {.lr = 1}},
-              {.parameters = {twin.b}, .options = {.lr = 1}}});
+  SGD saving({{.parameters = {reference.a, c}, .options = {.lr = 1}},
+              {.parameters = {reference.b}, .options = {.lr = 1}}});
   const Parameter d = make({1}, 4);
-  SGD one({{.parameters = {twin.a, d}, .options = {.lr = 1}}});
+  SGD one({{.parameters = {reference.a, d}, .options = {.lr = 1}}});
   CHECK(thrown<InvalidArgument>([&] { one.load_state_dict(saving.state_dict()); }) ==
         std::string(kMisfit) +
             "SGD: it has 2 groups, not 1; the parameter \"p4\" is not in it; its parameter \"p3\" "
             "is not here; its parameter \"p2\" is not here");
-  SGD swapped({{.parameters = {twin.b, c}, .options = {.lr = 1}},
-               {.parameters = {twin.a}, .options = {.lr = 1}}});
+  SGD swapped({{.parameters = {reference.b, c}, .options = {.lr = 1}},
+               {.parameters = {reference.a}, .options = {.lr = 1}}});
   CHECK(thrown<InvalidArgument>([&] { swapped.load_state_dict(saving.state_dict()); }) ==
         std::string(kMisfit) +
             "SGD: the parameter \"p2\" is in its group 1, and here in 0; the parameter \"p1\" is "
@@ -169,8 +170,8 @@ TEST_CASE("every misfit of groups and parameters is named, in one error") {
 }
 
 TEST_CASE("every misfit of options is named, in one error, and nothing is changed") {
-  Twin twin;
-  SGD optimizer({twin.a}, {.lr = 1});
+  Reference reference;
+  SGD optimizer({reference.a}, {.lr = 1});
   StateDict wrong = optimizer.state_dict();
   wrong.erase("groups.0.momentum");
   wrong.set("groups.0.nesterov", 1.0);
@@ -195,9 +196,9 @@ TEST_CASE("every misfit of options is named, in one error, and nothing is change
 }
 
 TEST_CASE("every misfit of states is named, in one error") {
-  Twin twin;
-  SGD optimizer({twin.a, twin.b}, {.lr = 1, .momentum = 0.5});
-  twin.step(optimizer, 1);
+  Reference reference;
+  SGD optimizer({reference.a, reference.b}, {.lr = 1, .momentum = 0.5});
+  reference.step(optimizer, 1);
   StateDict wrong = optimizer.state_dict();
   wrong.set("state.p1.momentum", zeros({2}, kDouble));
   wrong.set("state.p1.step", 1.5);
@@ -220,28 +221,28 @@ TEST_CASE("every misfit of states is named, in one error") {
         std::string(kMisfit) +
             "SGD: state.p1.momentum is a number, not a tensor; state.p2.step is missing; "
             "state.p2.momentum is f32 [2, 4], not f64 [2, 4]");
-  CHECK(optimizer.state(twin.b, "momentum").defined());
+  CHECK(optimizer.state(reference.b, "momentum").defined());
 }
 
 TEST_CASE("state without elements is refused, and nothing is changed") {
-  Twin twin;
-  SGD optimizer({twin.a}, {.lr = 1, .momentum = 0.5});
-  twin.step(optimizer, 1);
+  Reference reference;
+  SGD optimizer({reference.a}, {.lr = 1, .momentum = 0.5});
+  reference.step(optimizer, 1);
   StateDict planned = optimizer.state_dict();
   planned.set("groups.0.lr", 2.0);
   planned.set("state.p1.momentum", zeros({3, 2}, {.dtype = DType::kF64, .device = kNull}));
-  const std::vector<double> momentum = values(optimizer.state(twin.a, "momentum"));
+  const std::vector<double> momentum = values(optimizer.state(reference.a, "momentum"));
   CHECK(thrown<InvalidArgument>([&] { optimizer.load_state_dict(planned); }) ==
         std::string(kMisfit) + "SGD: state.p1.momentum is on the null device: it has no elements");
   CHECK(optimizer.lr() == 1);
-  CHECK(optimizer.steps(twin.a) == 1);
-  CHECK(values(optimizer.state(twin.a, "momentum")) == momentum);
+  CHECK(optimizer.steps(reference.a) == 1);
+  CHECK(values(optimizer.state(reference.a, "momentum")) == momentum);
 }
 
 TEST_CASE("state goes to the device of its parameter") {
-  Twin twin;
-  SGD saving({twin.a}, {.lr = 1, .momentum = 0.5});
-  twin.step(saving, 1);
+  Reference reference;
+  SGD saving({reference.a}, {.lr = 1, .momentum = 0.5});
+  reference.step(saving, 1);
   Parameter planned({.shape = {3, 2}, .dtype = DType::kF64, .init = nn::init::zeros()});
   planned.set_name("p1");
   planned.materialize(kNull);
@@ -252,9 +253,9 @@ TEST_CASE("state goes to the device of its parameter") {
 }
 
 TEST_CASE("state is not loaded for a parameter without elements") {
-  Twin twin;
-  SGD saving({twin.a}, {.lr = 1, .momentum = 0.5});
-  twin.step(saving, 1);
+  Reference reference;
+  SGD saving({reference.a}, {.lr = 1, .momentum = 0.5});
+  reference.step(saving, 1);
   Parameter empty({.shape = {3, 2}, .dtype = DType::kF64, .init = nn::init::zeros()});
   empty.set_name("p1");
   SGD loading({empty}, {.lr = 1, .momentum = 0.5});

@@ -4,10 +4,8 @@
 #include "tessera/nn/layers/activation.h"
 #include "tessera/nn/layers/batch_norm.h"
 #include "tessera/nn/layers/conv.h"
-#include "tessera/nn/layers/group_norm.h"
-#include "tessera/nn/layers/layer_norm.h"
 #include "tessera/nn/layers/linear.h"
-#include "tessera/nn/layers/rms_norm.h"
+#include "tessera/nn/layers/norm.h"
 #include "tessera/tests/support/training_reference.h"
 
 namespace tessera {

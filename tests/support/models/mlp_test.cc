@@ -9,7 +9,6 @@
 #include "tessera/nn/recompute.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/support/close.h"
-#include "tessera/tests/support/models/mlp_module.h"
 #include "tessera/tests/support/models/plain.h"
 #include "tessera/tests/support/parameter_grad_check.h"
 

@@ -9,10 +9,8 @@
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/support/close.h"
-#include "tessera/tests/support/models/dummy_ddp.h"
-#include "tessera/tests/support/models/mixture_of_experts.h"
-#include "tessera/tests/support/models/module_with_delay.h"
 #include "tessera/tests/support/models/plain.h"
+#include "tessera/tests/support/models/test_model.h"
 #include "tessera/tests/support/parameter_grad_check.h"
 
 namespace tessera::testing {

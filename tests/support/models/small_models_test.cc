@@ -6,11 +6,8 @@
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tests/support/close.h"
-#include "tessera/tests/support/models/double_linear.h"
-#include "tessera/tests/support/models/net.h"
 #include "tessera/tests/support/models/plain.h"
-#include "tessera/tests/support/models/save_forward_inputs.h"
-#include "tessera/tests/support/models/skip_model.h"
+#include "tessera/tests/support/models/small_models.h"
 #include "tessera/tests/support/parameter_grad_check.h"
 
 namespace tessera::testing {

@@ -1,3 +1,5 @@
+#pragma once
+
 // The interface of the models in the sharding tests, so that one training loop serves all. It is
 // FSDPTestModel of PyTorch's FSDP tests.
 //
@@ -11,14 +13,17 @@
 // init_model<NestedWrappedModule>() makes the unsharded reference in one line. PyTorch's
 // `deterministic` (seed 0 before construction) always holds here: equal seeds give equal models, on
 // any rank.
-#pragma once
 
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tessera/autograd/engine.h"
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/autograd/variable.h"
 #include "tessera/nn/init.h"
+#include "tessera/nn/layer.h"
 #include "tessera/nn/module.h"
 
 namespace tessera::testing {
@@ -51,5 +56,62 @@ std::unique_ptr<M> init_model(const typename M::Options& options = {},
   model->initialize(start);
   return model;
 }
+
+/// Makes a TestModel of any other model: functions give its input, its call and its loss.
+template <class M>
+struct AdaptedModelOptions {
+  using Input = std::vector<Variable>;
+  typename M::Options model{};
+  std::function<Input(Device device, int rank)> input{};                       ///< required
+  std::function<Variable(M& model, const Input& input)> call{};                ///< required
+  std::function<Variable(const Input& input, const Variable& output)> loss{};  ///< unset: the sum
+                                                                               ///< of the output
+  std::function<std::vector<nn::Module*>(M& model)> groups{};                  ///< unset: no groups
+};
+
+template <class M>
+class AdaptedModel final : public TestModel {
+ public:
+  using Options = AdaptedModelOptions<M>;
+  explicit AdaptedModel(Options options) : options_(std::move(options)), model_(options_.model) {}
+
+  nn::Module& root() override { return model_; }
+  std::vector<Variable> get_input(Device device, int rank) const override {
+    return options_.input(device, rank);
+  }
+  Variable call(const std::vector<Variable>& input) override {
+    return options_.call(model_, input);
+  }
+  Variable get_loss(const std::vector<Variable>& input, const Variable& output) override {
+    return options_.loss ? options_.loss(input, output) : sum(output);
+  }
+  std::vector<nn::Module*> groups() override {
+    return options_.groups ? options_.groups(model_) : std::vector<nn::Module*>();
+  }
+  M& model() { return model_; }
+
+ private:
+  Options options_;
+  M model_;
+};
+
+/// A wrapper that only forwards: DummyDDP of PyTorch's FSDP tests. It adds the prefix "module." to
+/// the names of the model inside; the parity check is told to ignore it.
+template <class M>
+class DummyDDP final : public nn::Layer<DummyDDP<M>> {
+ public:
+  using Options = typename M::Options;
+  explicit DummyDDP(const Options& options = {}) : module_(options) {
+    this->register_module("module", module_);
+  }
+  template <class... Args>
+  decltype(auto) forward(const Args&... args) {
+    return module_(args...);
+  }
+  M& module() { return module_; }
+
+ private:
+  M module_;
+};
 
 }  // namespace tessera::testing

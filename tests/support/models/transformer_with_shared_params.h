@@ -22,7 +22,7 @@
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/batch_norm.h"
 #include "tessera/nn/layers/embedding.h"
-#include "tessera/nn/layers/identity.h"
+#include "tessera/nn/layers/flatten.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/transformer/transformer.h"
 #include "tessera/tests/support/models/test_model.h"

@@ -149,7 +149,7 @@ TEST_CASE("derivatives by the parameters outside the layers are right, the tied 
   CHECK(result.passed);
 }
 
-TEST_CASE("every parameter gets a gradient, and a twin gives the same bits") {
+TEST_CASE("every parameter gets a gradient, and a reference gives the same bits") {
   const auto model = init_model<Model>({.deterministic = true});
   const auto again = init_model<Model>({.deterministic = true});
   Model copied({.deterministic = true});
@@ -176,15 +176,15 @@ TEST_CASE("batch statistics run along in training, and are part of the state") {
   model->call(input);
   CHECK_FALSE(all_equal(mean, zeros({2})));
   CHECK(model->get_buffer("bn.num_batches_tracked").tensor().item<std::int64_t>() == 1);
-  Model twin;
-  nn::copy_state(*model, twin);
-  CHECK(all_equal(twin.get_buffer("bn.running_mean").tensor(), mean));
+  Model reference;
+  nn::copy_state(*model, reference);
+  CHECK(all_equal(reference.get_buffer("bn.running_mean").tensor(), mean));
   model->eval();
-  twin.eval();
-  CHECK(all_equal(model->call(input).tensor(), twin.call(input).tensor()));
+  reference.eval();
+  CHECK(all_equal(model->call(input).tensor(), reference.call(input).tensor()));
 }
 
-TEST_CASE("a saved and loaded model is a twin, buffers too") {
+TEST_CASE("a saved and loaded model is a reference, buffers too") {
   const auto model = init_model<Model>({.dtype = DType::kF64});
   const std::vector<Variable> input = model->get_input(kCpu, 0);
   const random::StepScope step({.seed = 1, .step = 0});
@@ -192,11 +192,11 @@ TEST_CASE("a saved and loaded model is a twin, buffers too") {
   const nn::StateDict state = nn::state_dict(*model).clone();
   CHECK(state.size() == expected_parameters(true).size() + 5);
   CHECK(state.tensor("long_buffer").dtype() == DType::kI64);
-  Model twin({.dtype = DType::kF64});
-  nn::load_state_dict(twin, state);
+  Model reference({.dtype = DType::kF64});
+  nn::load_state_dict(reference, state);
   model->eval();
-  twin.eval();
-  CHECK(all_equal(model->call(input).tensor(), twin.call(input).tensor()));
+  reference.eval();
+  CHECK(all_equal(model->call(input).tensor(), reference.call(input).tensor()));
 }
 
 TEST_CASE("converting the model leaves the integer buffer as it is") {

@@ -7,10 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "tessera/tensor/kernels/cuda/cudnn/attention_path.h"
-#include "tessera/tensor/kernels/cuda/cudnn/conv_path.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_plan_cache.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_slices.h"
+#include "tessera/tensor/kernels/cuda/cudnn/paths.h"
 #include "tessera/tensor/kernels/cuda/windows/attention_layout.h"
 #include "tessera/tensor/kernels/cuda/windows/conv_element.h"
 #include "tessera/tensor/kernels/math/random_math.h"

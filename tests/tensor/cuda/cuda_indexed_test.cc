@@ -9,8 +9,8 @@
 #include "tessera/tensor/kernels/cuda/elementwise/index_dims.h"
 #include "tessera/tensor/kernels/cuda/reductions/bitonic.h"
 #include "tessera/tensor/kernels/math/sort_key.h"
-#include "tessera/tensor/kernels/plans/argsort_plan.h"
 #include "tessera/tensor/kernels/plans/scatter_plan.h"
+#include "tessera/tensor/kernels/plans/sort_plan.h"
 
 namespace tessera {
 namespace {

@@ -1,13 +1,17 @@
 // The meaning of CUDA runtime errors, unusable GPUs, sizes of pinned pieces, and the message of a
 // process that lacks the GPU.
-#include <catch2/catch.hpp>
+
 #include <set>
 #include <string>
+
+#include <catch2/catch.hpp>
 
 #include "tessera/tensor/cuda/error_meaning.h"
 #include "tessera/tensor/cuda/memory.h"
 #include "tessera/tensor/cuda/pinned_sizes.h"
 #include "tessera/tensor/error.h"
+#include "tessera/tensor/kernels/cuda/cublas/cublas_meaning.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_meaning.h"
 #include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/tensor.h"
 #include "tessera/tests/support/throws.h"
@@ -149,4 +153,62 @@ TEST_CASE("a GPU that is missing: memory, tensors, transfers") {
 }
 
 }  // namespace
+
+namespace {
+
+// The meaning of cuBLAS statuses.
+TEST_CASE("cublas statuses: exactly one means that memory has run out") {
+  std::set<int> out_of_memory;
+  for (int code = 0; code <= 100; ++code) {
+    if (cuda::cublas_meaning(code).out_of_memory) out_of_memory.insert(code);
+  }
+  CHECK(out_of_memory == std::set<int>{3});
+}
+
+TEST_CASE("cublas statuses: every one that there is has advice of its own") {
+  const std::string general = cuda::cublas_meaning(2).advice;
+  for (int code = 1; code <= 100; ++code) {
+    const bool exists = std::set<int>{1, 3, 7, 8, 11, 13, 14, 15, 16}.contains(code);
+    INFO(code);
+    CHECK((cuda::cublas_meaning(code).advice == general) == !exists);
+  }
+}
+
+TEST_CASE("cublas statuses: their text") {
+  CHECK(cuda::cublas_message(3, "CUBLAS_STATUS_ALLOC_FAILED", "no memory", "cublasLtMatmul") ==
+        "cuBLAS reports CUBLAS_STATUS_ALLOC_FAILED (code 3) in cublasLtMatmul: no memory; use "
+        "smaller batches or more ranks");
+  CHECK(cuda::cublas_message(99, "NAME", "text", "cublasLtMatmul") ==
+        "cuBLAS reports NAME (code 99) in cublasLtMatmul: text; look the name up in the "
+        "documentation of cuBLAS; if the program is right, report it");
+}
+
+}  // namespace
 }  // namespace tessera
+
+namespace tessera::cuda {
+
+// The meaning of cuDNN statuses.
+TEST_CASE("statuses of cuDNN have the meaning of their row, else of their category") {
+  CHECK(cudnn_meaning(0).kind == CudnnKind::kSuccess);
+  CHECK(cudnn_meaning(4003).kind == CudnnKind::kOutOfMemory);
+  CHECK(cudnn_meaning(4004).kind == CudnnKind::kOutOfMemory);
+  for (const int refused : {3000, 3001, 3007, 3009, 3999})
+    CHECK(cudnn_meaning(refused).kind == CudnnKind::kRefusal);
+  for (const int failure : {1, 1001, 1002, 1008, 2000, 2008, 4000, 4001, 5000, 5003, 9999})
+    CHECK(cudnn_meaning(failure).kind == CudnnKind::kFailure);
+  CHECK(std::string(cudnn_meaning(2000).advice) == cudnn_meaning(2012).advice);
+  CHECK(std::string(cudnn_meaning(5000).advice) != cudnn_meaning(2000).advice);
+  CHECK(!std::string(cudnn_meaning(-7).advice).empty());
+}
+
+TEST_CASE("the text of a status of cuDNN says what failed and what to do") {
+  CHECK(cudnn_message(2008, "CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH", "dims differ",
+                      "cudnnBackendFinalize") ==
+        std::string("cuDNN reports CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH (code 2008) in "
+                    "cudnnBackendFinalize: dims differ; ") +
+            cudnn_meaning(2008).advice);
+  CHECK(cudnn_message(5000, "X", "", "Y").find("no more is said") != std::string::npos);
+}
+
+}  // namespace tessera::cuda

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/tensor/kernels/cuda/reductions/line_plan.h"
 #include "tessera/tensor/kernels/cuda/reductions/reduce_plan.h"
 #include "tessera/tensor/kernels/cuda/reductions/row_plan.h"
 #include "tessera/tensor/kernels/row_norm.h"

@@ -5,7 +5,7 @@
 
 #include "tessera/tensor/kernels/cuda/elementwise/segment_list.h"
 #include "tessera/tensor/kernels/cuda/windows/pool_windows.h"
-#include "tessera/tensor/kernels/plans/channel_chunks.h"
+#include "tessera/tensor/kernels/plans/chunks.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {

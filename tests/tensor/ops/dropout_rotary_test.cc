@@ -6,8 +6,8 @@
 
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops/create.h"
-#include "tessera/tensor/ops/dropout.h"
-#include "tessera/tensor/ops/rotary.h"
+#include "tessera/tensor/ops/nn.h"
+#include "tessera/tensor/ops/random.h"
 #include "tessera/tests/support/reference.h"
 #include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/ops/nn_support.h"

@@ -13,7 +13,7 @@
 #include "tessera/tensor/kernels/resolve.h"
 #include "tessera/tensor/kernels/table.h"
 #include "tessera/tensor/ops/create.h"
-#include "tessera/tests/support/skip.h"
+#include "tessera/tests/support/test_main.h"
 #include "tessera/tests/tensor/ops/matmul_support.h"
 
 namespace tessera {

@@ -4,8 +4,7 @@
 
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops/ops.h"
-#include "tessera/tools/watch/model_flops.h"
-#include "tessera/tools/watch/peak_flops.h"
+#include "tessera/tools/watch/flops.h"
 
 namespace tessera::tools {
 namespace {

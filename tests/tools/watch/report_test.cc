@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "tessera/tensor/error.h"
-#include "tessera/tests/tools/watch/run_files.h"
-#include "tessera/tests/tools/watch/xml.h"
-#include "tessera/tools/watch/report_figures.h"
+#include "tessera/tests/tools/watch/readers.h"
+#include "tessera/tools/watch/report_sections.h"
 
 namespace tessera::tools {
 namespace {

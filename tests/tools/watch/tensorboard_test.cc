@@ -14,9 +14,7 @@
 #include <thread>
 
 #include "tessera/tensor/error.h"
-#include "tessera/tests/tools/watch/event_reader.h"
-#include "tessera/tests/tools/watch/run_files.h"
-#include "tessera/tools/watch/crc32c.h"
+#include "tessera/tests/tools/watch/readers.h"
 
 namespace tessera::tools {
 namespace {

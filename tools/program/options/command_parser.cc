@@ -6,11 +6,8 @@
 #include <algorithm>
 #include <sstream>
 
-#include "tessera/tools/program/options/cannot_start.h"
-#include "tessera/tools/program/options/help_format.h"
-#include "tessera/tools/program/options/nearest_name.h"
 #include "tessera/tools/program/options/output.h"
-#include "tessera/tools/program/options/words.h"
+#include "tessera/tools/program/options/texts.h"
 
 namespace tessera::tools {
 namespace {

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "tessera/tensor/check.h"
-#include "tessera/tools/program/options/words.h"
+#include "tessera/tools/program/options/texts.h"
 
 namespace tessera::tools {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "tessera/models/data/utf8.h"
 #include "tessera/tensor/kernels/table.h"
-#include "tessera/tools/program/options/cannot_start.h"
-#include "tessera/tools/program/options/nearest_name.h"
+#include "tessera/tools/program/options/output.h"
+#include "tessera/tools/program/options/texts.h"
 
 namespace tessera::tools {
 namespace {

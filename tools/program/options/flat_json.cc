@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "tessera/tools/program/options/cannot_start.h"
+#include "tessera/tools/program/options/output.h"
 
 namespace tessera::tools {
 namespace {

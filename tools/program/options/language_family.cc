@@ -8,7 +8,7 @@
 #include "tessera/models/nets/token_model.h"
 #include "tessera/models/nets/transformer.h"
 #include "tessera/tools/program/options/language_family_of.h"
-#include "tessera/tools/program/options/words.h"
+#include "tessera/tools/program/options/texts.h"
 
 namespace tessera::tools {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "tessera/tools/program/options/cannot_start.h"
-#include "tessera/tools/program/options/option_checks.h"
-#include "tessera/tools/program/options/words.h"
+#include "tessera/tools/program/options/option_table.h"
+#include "tessera/tools/program/options/output.h"
+#include "tessera/tools/program/options/texts.h"
 
 namespace tessera::tools {
 namespace {

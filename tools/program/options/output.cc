@@ -48,7 +48,7 @@ void prepare_output() {
 void write_output(std::string_view text) {
   const int error = write_all(STDOUT_FILENO, text);
   if (error == 0) return;
-  if (error == EPIPE) throw OutputClosed(error_text(kWhere, "nobody reads standard output"));
+  if (error == EPIPE) throw OutputClosed(error_text(kWhere, "standard output has no reader"));
   throw_error<Error>(kWhere, "standard output cannot be written: {}; {}", std::strerror(error),
                      error == ENOSPC || error == EFBIG || error == EDQUOT
                          ? "make room, or send it elsewhere"

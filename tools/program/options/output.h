@@ -1,15 +1,32 @@
 #pragma once
 
-/// Standard output of the program. For every command, a failed write is an error.
-
-#include <fmt/format.h>
+/// How the program talks to its user: exit codes, the exception for a program that cannot start,
+/// and standard output. For every command, a failed write is an error.
 
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "tessera/tensor/error.h"
 
 namespace tessera::tools {
+
+/// Exit codes of the program, and the exception for the last of them.
+inline constexpr const char* kVersion = "0.1.0";
+
+inline constexpr int kDone = 0;
+inline constexpr int kRunFailed = 1;
+inline constexpr int kNotStarted = 2;
+
+/// The command line, the configuration or the machine does not allow the program to start:
+/// kNotStarted.
+class CannotStart : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Standard output of the program. For every command, a failed write is an error.
 
 /// The reader of standard output has gone, as in `tessera ... | head -1`. The program then ends
 /// without a message, with the exit code that shells report for a process ended by SIGPIPE.

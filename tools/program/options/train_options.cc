@@ -9,10 +9,10 @@
 #include "tessera/models/data/text_files.h"
 #include "tessera/models/nets/mlp_stack.h"
 #include "tessera/models/parallelize/precision.h"
-#include "tessera/tools/program/options/cannot_start.h"
 #include "tessera/tools/program/options/config_file.h"
 #include "tessera/tools/program/options/language_family.h"
 #include "tessera/tools/program/options/mesh_plan.h"
+#include "tessera/tools/program/options/output.h"
 #include "tessera/tools/program/options/training_presets.h"
 
 namespace tessera::tools {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "tessera/tools/program/options/option_table.h"
+
 namespace tessera::tools {
 
 struct TrainingPreset {
@@ -25,5 +27,16 @@ struct TrainingPreset {
 
 /// The first row that matches.
 const TrainingPreset& training_preset(const std::string& model, const std::string& preset);
+
+/// `tessera train --list`: the presets, and the memory that each needs.
+struct ListOptions {
+  bool list = false;
+  int ranks = 2;
+  std::string precision = "f32";
+};
+void fill_table(OptionTable& table, ListOptions& options);
+
+/// The table as text. Counts are computed from shapes; nothing is allocated.
+std::string preset_list(const ListOptions& options);
 
 }  // namespace tessera::tools

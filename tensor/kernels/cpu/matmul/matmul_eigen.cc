@@ -2,7 +2,6 @@
 #include <cstdint>
 
 #include "tessera/tensor/kernels/cpu/matmul/eigen.h"
-#include "tessera/tensor/kernels/cpu/matmul/matmul_output.h"
 #include "tessera/tensor/kernels/cpu/matmul/matmul_tile.h"
 #include "tessera/tensor/kernels/matmul.h"
 

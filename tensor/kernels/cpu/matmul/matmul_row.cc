@@ -1,6 +1,5 @@
 #include <cstdint>
 
-#include "tessera/tensor/kernels/cpu/matmul/matmul_output.h"
 #include "tessera/tensor/kernels/cpu/matmul/matmul_tile.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
 #include "tessera/tensor/kernels/types.h"

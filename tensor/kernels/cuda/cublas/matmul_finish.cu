@@ -3,7 +3,6 @@
 #include <type_traits>
 
 #include "tessera/tensor/kernels/cuda/elementwise/elements.h"
-#include "tessera/tensor/kernels/cuda/elementwise/pack.h"
 #include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
 
 namespace tessera::cuda {

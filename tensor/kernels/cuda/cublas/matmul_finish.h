@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "tessera/tensor/host_device.h"
-#include "tessera/tensor/kernels/cuda/elementwise/pack.h"
+#include "tessera/tensor/kernels/cuda/elementwise/elements.h"
 #include "tessera/tensor/kernels/math/functors.h"
 #include "tessera/tensor/kernels/matmul.h"
 

@@ -3,8 +3,7 @@
 #include <cstddef>
 #include <optional>
 
-#include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention.h"
-#include "tessera/tensor/kernels/cuda/cudnn/cudnn_conv.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_kernels.h"
 
 namespace tessera::cuda {
 

@@ -1,4 +1,4 @@
-#include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_kernels.h"
 
 #include <cuda_runtime_api.h>
 
@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "tessera/tensor/cuda/check_cuda.h"
-#include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention_graph.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention_launch.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_graph.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_graphs.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_plan_cache.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_slices.h"
 

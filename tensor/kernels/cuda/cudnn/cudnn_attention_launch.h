@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tessera/tensor/kernels/attention.h"
-#include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention_graph.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_graphs.h"
 
 namespace tessera::cuda {
 

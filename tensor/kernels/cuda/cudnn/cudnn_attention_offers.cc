@@ -3,9 +3,9 @@
 #include <memory>
 #include <utility>
 
-#include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention_graph.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention_launch.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_graph.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_graphs.h"
 
 namespace tessera::cuda {
 namespace {

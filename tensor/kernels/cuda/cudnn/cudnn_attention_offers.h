@@ -3,7 +3,7 @@
 /// For benchmarks: attention by every plan that cuDNN offers for it, executed directly. Without
 /// cuDNN's headers; a build without cuDNN offers no plans.
 ///
-/// The graph is that of cudnn_attention.h, but always of the full problem: a derivative that we
+/// The graph is that of cudnn_kernels.h, but always of the full problem: a derivative that we
 /// split into slices (cudnn_slices.h) needs more scratch here.
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "tessera/tensor/kernels/cuda/cudnn/cudnn_conv.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_kernels.h"
 
 #include <cuda_runtime_api.h>
 
@@ -6,10 +6,10 @@
 #include <memory>
 #include <utility>
 
-#include "tessera/tensor/kernels/axpby.h"
-#include "tessera/tensor/kernels/cuda/cudnn/cudnn_conv_graph.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_graph.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_graphs.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_plan_cache.h"
+#include "tessera/tensor/kernels/elementwise.h"
 #include "tessera/tensor/tf32.h"
 
 namespace tessera::cuda {

@@ -1,4 +1,4 @@
-#include "tessera/tensor/kernels/axpby.h"
+#include "tessera/tensor/kernels/elementwise.h"
 
 #include <cuda_runtime.h>
 

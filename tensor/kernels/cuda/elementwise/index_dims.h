@@ -9,7 +9,7 @@
 
 #include "tessera/tensor/host_device.h"
 #include "tessera/tensor/kernels/cuda/elementwise/walk.h"
-#include "tessera/tensor/kernels/indexed.h"
+#include "tessera/tensor/kernels/indexing.h"
 
 namespace tessera::cuda {
 

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 
+#include "tessera/tensor/cuda/faults.h"
+#include "tessera/tensor/kernels/cuda/elementwise/elements.h"
 #include "tessera/tensor/kernels/cuda/elementwise/index_dims.h"
-#include "tessera/tensor/kernels/cuda/elementwise/pack.h"
+#include "tessera/tensor/kernels/indexing.h"
 
 namespace tessera::cuda {
 
@@ -53,6 +55,20 @@ void with_unit(int bytes, const Body& body) {
     default:
       return body.template operator()<Pack<std::uint32_t>>();
   }
+}
+
+// An index out of range, found by a GPU kernel: BadIndex is called at the next host wait.
+
+inline void throw_index_fault(FaultCallback callback, const std::int64_t* numbers) {
+  const auto bad_index = reinterpret_cast<BadIndex>(callback);
+  bad_index(numbers[0], numbers[1], numbers[2], static_cast<int>(numbers[3]));
+}
+
+/// For report_fault(reporter, index, position, extent, dim), with the arguments of BadIndex.
+inline FaultReporter index_faults(CudaStream stream, BadIndex bad_index) {
+  return {.slot = fault_slot(stream),
+          .handler = throw_index_fault,
+          .callback = reinterpret_cast<FaultCallback>(bad_index)};
 }
 
 }  // namespace tessera::cuda

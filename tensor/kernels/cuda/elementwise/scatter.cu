@@ -1,9 +1,8 @@
-#include "tessera/tensor/kernels/scatter.h"
+#include "tessera/tensor/kernels/indexing.h"
 
 #include <type_traits>
 
 #include "tessera/tensor/kernels/cuda/elementwise/index_dims.h"
-#include "tessera/tensor/kernels/cuda/elementwise/index_faults.h"
 #include "tessera/tensor/kernels/cuda/elementwise/index_units.h"
 #include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
 #include "tessera/tensor/kernels/cuda/reductions/radix_sort.h"

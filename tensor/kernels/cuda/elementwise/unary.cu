@@ -1,4 +1,4 @@
-#include "tessera/tensor/kernels/unary.h"
+#include "tessera/tensor/kernels/elementwise.h"
 
 #include "tessera/tensor/kernels/cuda/elementwise/map.h"
 #include "tessera/tensor/kernels/cuda/elementwise/map_functors.h"

@@ -3,7 +3,7 @@
 //
 // Long lines are split into chunks; a second launch finds the best element of the chunks.
 
-#include "tessera/tensor/kernels/arg_extreme.h"
+#include "tessera/tensor/kernels/order.h"
 
 #include <cstdint>
 

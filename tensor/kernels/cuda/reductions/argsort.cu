@@ -1,4 +1,4 @@
-#include "tessera/tensor/kernels/argsort.h"
+#include "tessera/tensor/kernels/order.h"
 
 #include <bit>
 #include <span>
@@ -9,7 +9,7 @@
 #include "tessera/tensor/kernels/cuda/reductions/bitonic.h"
 #include "tessera/tensor/kernels/cuda/reductions/radix_sort.h"
 #include "tessera/tensor/kernels/math/sort_key.h"
-#include "tessera/tensor/kernels/plans/argsort_plan.h"
+#include "tessera/tensor/kernels/plans/sort_plan.h"
 
 namespace tessera {
 namespace {

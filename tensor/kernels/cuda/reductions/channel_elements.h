@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "tessera/tensor/kernels/channel_norm.h"
-#include "tessera/tensor/kernels/cuda/elementwise/pack.h"
+#include "tessera/tensor/kernels/cuda/elementwise/elements.h"
 #include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
 #include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/types.h"

@@ -4,7 +4,7 @@
 #include "tessera/tensor/kernels/channel_norm.h"
 #include "tessera/tensor/kernels/cuda/reductions/channel_elements.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
-#include "tessera/tensor/kernels/plans/channel_chunks.h"
+#include "tessera/tensor/kernels/plans/chunks.h"
 
 namespace tessera {
 namespace {

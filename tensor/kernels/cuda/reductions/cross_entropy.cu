@@ -6,7 +6,6 @@
 
 #include "tessera/tensor/kernels/cross_entropy.h"
 
-#include "tessera/tensor/kernels/cuda/reductions/cross_entropy_rows.h"
 #include "tessera/tensor/kernels/cuda/reductions/online_softmax.h"
 
 namespace tessera {

@@ -2,7 +2,7 @@
 // class weights in a tree over the row's threads. dlogits may be the logits: the thread that reads
 // an element writes it.
 
-#include "tessera/tensor/kernels/cuda/reductions/cross_entropy_rows.h"
+#include "tessera/tensor/kernels/cuda/reductions/online_softmax.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
 
 namespace tessera {

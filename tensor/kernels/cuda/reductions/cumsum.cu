@@ -4,7 +4,7 @@
 // integers are exact. If lines are adjacent in memory and not split, one thread goes along each, in
 // the CPU's order.
 
-#include "tessera/tensor/kernels/cumsum.h"
+#include "tessera/tensor/kernels/order.h"
 
 #include <cstdint>
 #include <type_traits>

@@ -1,8 +1,8 @@
 #pragma once
 
-/// Chunks of lines in kernels. For .cu files; see line_plan.h.
+/// Chunks of lines in kernels. For .cu files; see row_plan.h.
 
-#include "tessera/tensor/kernels/cuda/reductions/line_plan.h"
+#include "tessera/tensor/kernels/cuda/reductions/row_plan.h"
 #include "tessera/tensor/kernels/cuda/reductions/rows.h"
 
 namespace tessera::cuda {

@@ -4,6 +4,8 @@
 /// its sum when it finds a larger element, and threads are combined at the end. (Milakov and
 /// Gimelshein, "Online normalizer calculation for softmax", 2018.) For .cu files.
 
+#include "tessera/tensor/cuda/faults.h"
+#include "tessera/tensor/kernels/cross_entropy.h"
 #include "tessera/tensor/kernels/cuda/reductions/rows.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
 
@@ -44,5 +46,46 @@ struct OnlineSum {
     return whole;
   }
 };
+
+// The targets of a cross entropy on a GPU. For .cu files.
+
+inline void throw_target_fault(FaultCallback callback, const std::int64_t* numbers) {
+  reinterpret_cast<BadTarget>(callback)(numbers[0], numbers[1], numbers[2]);
+}
+
+struct RowTargets {
+  const void* targets = nullptr;
+  const void* weight = nullptr;  ///< in the compute type, or null
+  std::int64_t stride = 0;
+  std::int64_t ignore_index = -100;
+  double smoothing = 0;
+  bool narrow = false;  ///< i32, else i64
+  FaultReporter faults;
+};
+
+inline RowTargets row_targets(CudaStream stream, const CrossEntropyTargets& t) {
+  return {.targets = t.targets.data,
+          .weight = t.weight.data,
+          .stride = t.targets.strides[0],
+          .ignore_index = t.ignore_index,
+          .smoothing = t.smoothing,
+          .narrow = t.targets.dtype == DType::kI32,
+          .faults = {.slot = fault_slot(stream),
+                     .handler = throw_target_fault,
+                     .callback = reinterpret_cast<FaultCallback>(t.bad_target)}};
+}
+
+/// The row's class, or -1: the target is ignored, is no class, which is reported, or the row does
+/// not exist.
+__device__ inline std::int64_t target_of(const RowTargets& t, const RowPlace& place) {
+  if (!place.exists) return -1;
+  const std::int64_t at = place.row * t.stride;
+  const std::int64_t target = t.narrow ? static_cast<const std::int32_t*>(t.targets)[at]
+                                       : static_cast<const std::int64_t*>(t.targets)[at];
+  if (target == t.ignore_index) return -1;
+  if (target >= 0 && target < place.length) return target;
+  if (place.lane == 0) report_fault(t.faults, place.row, target, place.length);
+  return -1;
+}
 
 }  // namespace tessera::cuda

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Sorts lines of records by key, stably, as described in radix_plan.h. For .cu files.
+/// Sorts lines of records by key, stably, as described in sort_plan.h. For .cu files.
 ///
 /// A Record is a std::uint64_t, the key in its upper half, or a WideRecord.
 
@@ -9,7 +9,7 @@
 
 #include "tessera/tensor/cuda/block.h"
 #include "tessera/tensor/cuda/start.h"
-#include "tessera/tensor/kernels/plans/radix_plan.h"
+#include "tessera/tensor/kernels/plans/sort_plan.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera::cuda {

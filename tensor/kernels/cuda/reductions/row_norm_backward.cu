@@ -3,7 +3,6 @@
 // threads, unlike the CPU's lanes: equal to the CPU's up to rounding. row_norm_parameters.cu
 // computes the gradients of weight and bias.
 
-#include "tessera/tensor/kernels/cuda/reductions/norm_parameters.h"
 #include "tessera/tensor/kernels/cuda/reductions/norm_rows.h"
 
 namespace tessera {

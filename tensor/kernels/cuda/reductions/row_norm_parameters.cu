@@ -1,7 +1,6 @@
 #include <cstdint>
 
 #include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
-#include "tessera/tensor/kernels/cuda/reductions/norm_parameters.h"
 #include "tessera/tensor/kernels/cuda/reductions/norm_rows.h"
 
 namespace tessera {

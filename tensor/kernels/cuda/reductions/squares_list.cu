@@ -2,7 +2,7 @@
 // elements, and one launch that folds: the order of kernels/reduce.h and then of the list, so the
 // CPU's bits. A list that exceeds a launch continues in the next one.
 
-#include "tessera/tensor/kernels/squares_list.h"
+#include "tessera/tensor/kernels/reduce.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -11,7 +11,7 @@
 
 #include "tessera/tensor/host_device.h"
 #include "tessera/tensor/kernels/attention.h"
-#include "tessera/tensor/kernels/cuda/elementwise/pack.h"
+#include "tessera/tensor/kernels/cuda/elementwise/elements.h"
 #include "tessera/tensor/kernels/math/random_math.h"
 
 namespace tessera::cuda {

@@ -1,4 +1,4 @@
-#include "tessera/tensor/kernels/cuda/windows/attention_plain.h"
+#include "tessera/tensor/kernels/cuda/windows/plain.h"
 
 #include <algorithm>
 #include <limits>

@@ -4,8 +4,8 @@
 #include "tessera/tensor/cuda/block.h"
 #include "tessera/tensor/cuda/start.h"
 #include "tessera/tensor/kernels/cuda/windows/attention_layout.h"
-#include "tessera/tensor/kernels/cuda/windows/attention_plain.h"
 #include "tessera/tensor/kernels/cuda/windows/attention_tiles.h"
+#include "tessera/tensor/kernels/cuda/windows/plain.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera {

@@ -11,7 +11,6 @@
 
 #include "tessera/tensor/cuda/block.h"
 #include "tessera/tensor/kernels/cuda/elementwise/elements.h"
-#include "tessera/tensor/kernels/cuda/elementwise/pack.h"
 #include "tessera/tensor/kernels/cuda/windows/attention_layout.h"
 #include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"

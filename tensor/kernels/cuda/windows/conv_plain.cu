@@ -1,4 +1,4 @@
-#include "tessera/tensor/kernels/cuda/windows/conv_plain.h"
+#include "tessera/tensor/kernels/cuda/windows/plain.h"
 
 #include <algorithm>
 

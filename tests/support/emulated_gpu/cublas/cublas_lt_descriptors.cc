@@ -5,7 +5,7 @@
 #include <cstring>
 #include <new>
 
-#include "tessera/tests/support/emulated_gpu/vendor_refusal.h"
+#include "tessera/tests/support/emulated_gpu/vendor_memory.h"
 
 namespace tessera::emulated::cublas {
 namespace {

@@ -94,7 +94,7 @@ const Attribute* find_attribute(const Attribute (&table)[count], int name) {
   return nullptr;
 }
 
-/// Says why on stderr; see vendor_refusal.h.
+/// Says why on stderr; see vendor_memory.h.
 cublasStatus_t refuse(const char* function, cublasStatus_t status, const std::string& why);
 
 }  // namespace tessera::emulated::cublas

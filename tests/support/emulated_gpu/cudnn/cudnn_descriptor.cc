@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "tessera/tests/support/emulated_gpu/cudnn/cudnn_finalize.h"
-#include "tessera/tests/support/emulated_gpu/vendor_refusal.h"
+#include "tessera/tests/support/emulated_gpu/vendor_memory.h"
 
 namespace tessera::emulated::cudnn {
 namespace {

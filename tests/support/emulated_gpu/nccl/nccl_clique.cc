@@ -44,19 +44,19 @@ std::string host_name() {
 bool is_silent() { return is_set("TESSERA_EMULATED_NCCL_SILENT"); }
 
 void Clique::post_collective(Posted& posted, std::uint64_t number) {
-  Meeting& meeting = meetings_[number];
-  if (meeting.by_rank.empty()) meeting.by_rank.resize(members.size());
-  meeting.by_rank[posted.rank] = &posted;
-  if (++meeting.arrived < size() || broken_) return;
+  Barrier& barrier = barriers_[number];
+  if (barrier.by_rank.empty()) barrier.by_rank.resize(members.size());
+  barrier.by_rank[posted.rank] = &posted;
+  if (++barrier.arrived < size() || broken_) return;
   std::vector<const Operation*> operations;
-  for (const Posted* one : meeting.by_rank) {
+  for (const Posted* one : barrier.by_rank) {
     operations.push_back(one->operation);
     const std::string why = disagreement(*operations[0], *one->operation);
     if (!why.empty()) return fail(ncclInvalidUsage, fmt::format("collective {}: {}", number, why));
   }
   complete(operations);
-  for (Posted* one : meeting.by_rank) one->done = true;
-  meetings_.erase(number);
+  for (Posted* one : barrier.by_rank) one->done = true;
+  barriers_.erase(number);
   changed.notify_all();
 }
 
@@ -83,8 +83,8 @@ void Clique::post_point_to_point(Posted& posted) {
 
 void Clique::withdraw(const Posted& posted) {
   broken_ = true;
-  for (auto& [number, meeting] : meetings_) {
-    std::replace(meeting.by_rank.begin(), meeting.by_rank.end(), const_cast<Posted*>(&posted),
+  for (auto& [number, barrier] : barriers_) {
+    std::replace(barrier.by_rank.begin(), barrier.by_rank.end(), const_cast<Posted*>(&posted),
                  static_cast<Posted*>(nullptr));
   }
   for (auto* queues : {&sends_, &recvs_}) {

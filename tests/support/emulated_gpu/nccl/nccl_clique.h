@@ -69,12 +69,12 @@ class Clique {
   struct Split {
     int color = 0, key = 0;
   };
-  struct SplitMeeting {
+  struct SplitBarrier {
     std::vector<std::optional<Split>> asked;
     int arrived = 0;
     std::map<int, std::shared_ptr<Clique>> parts;  // by color
   };
-  struct WindowMeeting {
+  struct WindowBarrier {
     std::size_t bytes = 0;
     int flags = 0, arrived = 0;
   };
@@ -82,17 +82,17 @@ class Clique {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<Member> members;
-  std::map<std::uint64_t, SplitMeeting> splits;    // by the rank's count of calls
-  std::map<std::uint64_t, WindowMeeting> windows;  // likewise
+  std::map<std::uint64_t, SplitBarrier> splits;    // by the rank's count of calls
+  std::map<std::uint64_t, WindowBarrier> windows;  // likewise
 
  private:
   void check_devices();
 
-  struct Meeting {
+  struct Barrier {
     std::vector<Posted*> by_rank;
     int arrived = 0;
   };
-  std::map<std::uint64_t, Meeting> meetings_;
+  std::map<std::uint64_t, Barrier> barriers_;
   std::map<std::pair<int, int>, std::deque<Posted*>> sends_, recvs_;  // by sender and receiver
   bool broken_ = false, checked_ = false;
   int aborted_ = -1;  // the first rank that has

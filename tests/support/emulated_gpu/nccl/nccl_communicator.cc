@@ -63,13 +63,13 @@ ncclResult_t init(const char* function, ncclComm_t* handle, int ranks, const ncc
 // One rank's part of a split: waits for the others, then enters the clique of its color.
 ncclResult_t split_result(Communicator& parent, std::uint64_t number, Communicator* child) {
   Clique& clique = *parent.clique;
-  Clique::SplitMeeting& meeting = clique.splits[number];
+  Clique::SplitBarrier& barrier = clique.splits[number];
   if (clique.members[parent.rank].error != ncclSuccess) return clique.members[parent.rank].error;
-  if (meeting.arrived < clique.size()) {
+  if (barrier.arrived < clique.size()) {
     return clique.is_left_alone(parent.rank) ? ncclRemoteError : ncclInProgress;
   }
   if (child == nullptr || child->clique != nullptr) return ncclSuccess;
-  const auto& asked = meeting.asked;
+  const auto& asked = barrier.asked;
   const Clique::Split mine = *asked[parent.rank];
   int size = 0, before = 0;
   for (int other = 0; other < clique.size(); ++other) {
@@ -78,7 +78,7 @@ ncclResult_t split_result(Communicator& parent, std::uint64_t number, Communicat
     const int key = asked[other]->key;
     before += key < mine.key || (key == mine.key && other < parent.rank);
   }
-  auto& part = meeting.parts[mine.color];
+  auto& part = barrier.parts[mine.color];
   if (part == nullptr) part = std::make_shared<Clique>(size);
   const std::lock_guard lock(part->mutex);
   part->members[before].joined = true;
@@ -201,10 +201,10 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
   const std::uint64_t number = parent->splits++;
   {
     const std::lock_guard lock(parent->clique->mutex);
-    Clique::SplitMeeting& meeting = parent->clique->splits[number];
-    meeting.asked.resize(parent->size());
-    meeting.asked[parent->rank] = Clique::Split{color, key};
-    ++meeting.arrived;
+    Clique::SplitBarrier& barrier = parent->clique->splits[number];
+    barrier.asked.resize(parent->size());
+    barrier.asked[parent->rank] = Clique::Split{color, key};
+    ++barrier.arrived;
     parent->pending.push_back(
         [me = parent.get(), number, child] { return split_result(*me, number, child.get()); });
     parent->clique->changed.notify_all();

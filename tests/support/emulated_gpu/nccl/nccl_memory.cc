@@ -59,15 +59,15 @@ std::string check_window(const void* at, std::size_t bytes, int flags) {
 // One rank's part of a registration: all ranks must come with one size and one set of flags.
 ncclResult_t window_result(Communicator& me, std::uint64_t number, const Window& mine) {
   Clique& clique = *me.clique;
-  const Clique::WindowMeeting& meeting = clique.windows[number];
+  const Clique::WindowBarrier& barrier = clique.windows[number];
   if (clique.members[me.rank].error != ncclSuccess) return clique.members[me.rank].error;
-  if (meeting.bytes != mine.bytes || meeting.flags != mine.flags) {
+  if (barrier.bytes != mine.bytes || barrier.flags != mine.flags) {
     clique.fail(ncclInvalidUsage,
                 fmt::format("window {} has {} bytes on one rank and {} on rank {}, or other flags",
-                            number, meeting.bytes, mine.bytes, me.rank));
+                            number, barrier.bytes, mine.bytes, me.rank));
     return ncclInvalidUsage;
   }
-  if (meeting.arrived == clique.size()) return ncclSuccess;
+  if (barrier.arrived == clique.size()) return ncclSuccess;
   return clique.is_left_alone(me.rank) ? ncclRemoteError : ncclInProgress;
 }
 
@@ -158,8 +158,8 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* at, size_t bytes, ncc
   count_registration(at, bytes, 1);
   {
     const std::lock_guard lock(me->clique->mutex);
-    Clique::WindowMeeting& meeting = me->clique->windows[number];
-    if (meeting.arrived++ == 0) meeting.bytes = bytes, meeting.flags = flags;
+    Clique::WindowBarrier& barrier = me->clique->windows[number];
+    if (barrier.arrived++ == 0) barrier.bytes = bytes, barrier.flags = flags;
     me->pending.push_back(
         [me = me.get(), number, made] { return window_result(*me, number, made); });
     me->clique->changed.notify_all();

@@ -3,7 +3,7 @@
 #include <mutex>
 
 #include "tessera/tests/support/emulated_gpu/nccl/nccl_clique.h"
-#include "tessera/tests/support/emulated_gpu/vendor_refusal.h"
+#include "tessera/tests/support/emulated_gpu/vendor_memory.h"
 
 namespace tessera::emulated::nccl {
 namespace {

@@ -1,0 +1,82 @@
+#include "tessera/tensor/kernels/attention.h"
+
+#include <cstddef>
+#include <optional>
+
+#include "tessera/tensor/kernels/conv.h"
+#include "tessera/tensor/kernels/cuda/cudnn/cudnn_kernels.h"
+#include "tessera/tensor/kernels/cuda/cudnn/paths.h"
+#include "tessera/tensor/kernels/cuda/windows/plain.h"
+
+namespace tessera {
+namespace {
+
+// Whether cuDNN is tried; it may still have no plan.
+template <class Args>
+bool asks_cudnn(const Args& a) {
+  return cuda::attention_path(a, cuda::cudnn_facts()) == cuda::AttentionPath::kCudnn;
+}
+
+// Bytes of cuDNN's scratch if it computes these operands.
+template <class Args>
+std::optional<std::size_t> cudnn_bytes(const Args& a) {
+  return asks_cudnn(a) ? cuda::cudnn_attention_bytes(a) : std::nullopt;
+}
+
+}  // namespace
+
+std::size_t AttentionKernel::cuda_workspace(const Args& a) { return cudnn_bytes(a).value_or(0); }
+
+void AttentionKernel::cuda(CudaStream stream, const Args& a, Workspace scratch) {
+  if (asks_cudnn(a) && cuda::cudnn_attention(stream, a, scratch)) return;
+  cuda::plain_attention(stream, a);
+}
+
+std::size_t AttentionBackwardKernel::cuda_workspace(const Args& a) {
+  const std::optional<std::size_t> bytes = cudnn_bytes(a);
+  return bytes ? *bytes : cuda::plain_attention_backward_bytes(a);
+}
+
+void AttentionBackwardKernel::cuda(CudaStream stream, const Args& a, Workspace scratch) {
+  if (asks_cudnn(a) && cuda::cudnn_attention(stream, a, scratch)) return;
+  cuda::plain_attention_backward(stream, a, scratch);
+}
+
+namespace {
+
+// Whether cuDNN is tried; it may still have no plan.
+template <class Args>
+bool conv_asks_cudnn(const Args& a) {
+  return cuda::conv_path(a.g, cuda::cudnn_facts()) == cuda::ConvPath::kCudnn;
+}
+
+// Bytes of cuDNN's scratch if it computes these operands.
+template <class Args>
+std::size_t conv_cudnn_bytes(const Args& a) {
+  return conv_asks_cudnn(a) ? cuda::cudnn_conv_bytes(a).value_or(0) : 0;
+}
+
+// Returns false if cuDNN does not compute them.
+template <class Args>
+bool by_cudnn(CudaStream stream, const Args& a, Workspace scratch) {
+  return conv_asks_cudnn(a) && cuda::cudnn_conv(stream, a, scratch);
+}
+
+}  // namespace
+
+std::size_t ConvKernel::cuda_workspace(const Args& a) { return conv_cudnn_bytes(a); }
+std::size_t ConvBackwardInputKernel::cuda_workspace(const Args& a) { return conv_cudnn_bytes(a); }
+std::size_t ConvBackwardWeightKernel::cuda_workspace(const Args& a) { return conv_cudnn_bytes(a); }
+
+void ConvKernel::cuda(CudaStream stream, const Args& a, Workspace scratch) {
+  if (!by_cudnn(stream, a, scratch)) return cuda::plain_conv(stream, a);
+  if (a.bias.defined()) cuda::add_conv_bias(stream, a);
+}
+void ConvBackwardInputKernel::cuda(CudaStream stream, const Args& a, Workspace scratch) {
+  if (!by_cudnn(stream, a, scratch)) cuda::plain_conv(stream, a);
+}
+void ConvBackwardWeightKernel::cuda(CudaStream stream, const Args& a, Workspace scratch) {
+  if (!by_cudnn(stream, a, scratch)) cuda::plain_conv(stream, a);
+}
+
+}  // namespace tessera
