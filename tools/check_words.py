@@ -3,8 +3,9 @@
 
     tools/check_words.py [--root ROOT] [PATH ...]
 
-Reads Markdown, and the comments of C++, CUDA, Python, Bazel and shell files below each PATH (by default everywhere). Text in
-backticks, in quotation marks and in code blocks is skipped: it is code, or output of a program.
+Reads Markdown, the comments of C++, CUDA, Python, Bazel and shell files, and the messages in C++ and CUDA files outside tests (string
+literals with a blank), below each PATH (by default everywhere). Text in backticks, in quotation marks and in code blocks is
+skipped: it is code, or output of a program.
 """
 
 import argparse
@@ -45,14 +46,16 @@ C_FILES = (".h", ".cc", ".cu", ".c")
 HASH_FILES = (".bzl", ".sh", "BUILD", ".in")
 
 
-def c_comments(text):
-    """(line number, text) of each comment line of C++."""
+def c_comments(text, messages):
+    """(line number, text) of each comment line of C++, and of each string literal with a blank if `messages`."""
     pattern = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
     for match in pattern.finditer(text):
         if match[0].startswith("/"):
             first = text.count("\n", 0, match.start()) + 1
             for offset, line in enumerate(match[0].split("\n")):
                 yield first + offset, line
+        elif messages and match[0].startswith('"') and " " in match[0]:
+            yield text.count("\n", 0, match.start()) + 1, match[0][1:-1].replace('\\"', "'")
 
 
 def python_comments(text):
@@ -89,7 +92,7 @@ def prose_of(path, text):
     if name.endswith(".md"):
         return page_lines(text)
     if name.endswith(C_FILES):
-        return c_comments(text)
+        return c_comments(text, messages=not path.startswith("tests/"))
     if name.endswith(".py") or text.startswith("#!/usr/bin/env python3"):
         return python_comments(text)
     if name.endswith(HASH_FILES) or text.startswith("#!"):

@@ -27,11 +27,15 @@ class CheckWordsTest(CheckerTestCase):
 
     def test_code_is_not_prose(self):
         self.assert_green({
-            "nn/a.cc": 'const char* answers = "It answers";\nint who();  // See `answers` and "who".\nchar c = \'"\';\n',
+            "nn/a.cc": 'const char* answers = "answers";\nint who();  // See `answers` and "who".\nchar c = \'"\';\n',
+            "tests/nn/a.cc": 'const char* text = "It answers";\n',
             "nn/b.cc": 'const char* t = R"(// nobody)";\n',
             "tools/a.py": "answers = 'nobody'\n",
             "README.md": "See [x](who/answers.md) and `nobody`.\n\n```cpp\n// It answers.\n```\n\n    it answers\n",
         })
+
+    def test_messages(self):
+        self.assert_red({"nn/a.cc": 'int a;\nfail("it \\"{}\\" answers");\n'}, "nn/a.cc:2: answers: a function returns a value")
 
     def test_words_are_whole(self):
         self.assert_green({"nn/a.h": "// The group, a whole number; L2 norm; conv2d; R-squared.\n"})

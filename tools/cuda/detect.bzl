@@ -144,7 +144,7 @@ def _cuda_toolkit_impl(ctx):
              (_WANTED[wanted], wanted, ", ".join(_PLACES)))
     here = "@%s//%s" % (ctx.attr.never.workspace_name, ctx.attr.never.package)
     never = "%s:%s" % (here, ctx.attr.never.name)
-    emulated = here + "/emulated:" if wanted == "emulated" else None
+    emulated = "@%s//tests/support/emulated_gpu:" % ctx.attr.never.workspace_name if wanted == "emulated" else None
     targets = []
     found = []
     if root:
