@@ -85,7 +85,6 @@ std::optional<DType> autocast_dtype();
 namespace detail {
 class AutocastCache;
 
-/// What autocast depends on.
 /// A state until the end of the scope, with casts of its own.
 class AutocastScope {
  public:

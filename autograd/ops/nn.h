@@ -1,7 +1,7 @@
 #pragma once
 
-/// Differentiable operations of neural networks: the counterparts of tensor/ops/nn.h, ops/norm.h,
-/// ops/dropout.h and ops/rotary.h, where shapes, formulas and errors stand. Derivatives are fused
+/// Differentiable operations of neural networks: the counterparts of tensor/ops/nn.h, ops/norm.h
+/// and of dropout in ops/random.h, where shapes, formulas and errors stand. Derivatives are fused
 /// kernels; "twice": with create_graph they are made of differentiable operations instead.
 
 #include <string_view>

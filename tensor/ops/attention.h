@@ -14,7 +14,7 @@
 /// gradient in that of its operand.
 ///
 /// Grouped-query attention: heads is a multiple of kv heads; head h reads key-value head h / (heads
-//// kv heads).
+/// / kv heads).
 ///
 /// A query that attends to no key (because of the mask, of causality, or because there are no keys)
 /// has zeros as output and as gradient.
@@ -24,7 +24,6 @@
 /// once. The bits do not depend on the number of threads or on strides. Threads split the forward
 /// by blocks of queries, and the derivative by key-value heads, so there one head of one sample
 /// uses one thread.
-/// work there.
 
 #include <cstdint>
 #include <optional>

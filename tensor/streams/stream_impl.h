@@ -1,6 +1,6 @@
 #pragma once
 
-/// The objects behind Stream and Event handles. For stream.cc, stream.cc and the allocator
+/// The objects behind Stream and Event handles. For stream.cc and the allocator
 /// only.
 
 #include <cstdint>

@@ -40,6 +40,7 @@ void check_all_patterns() {
       wrong += !(back.bits == half.bits);
     }
   }
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("half: every 16-bit pattern survives the way through f32") {
