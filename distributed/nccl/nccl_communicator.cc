@@ -9,7 +9,6 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
-#include "tessera/distributed/nccl/nccl_check.h"
 #include "tessera/tensor/cuda/device_guard.h"
 #include "tessera/tensor/half.h"
 

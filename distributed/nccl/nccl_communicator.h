@@ -44,6 +44,10 @@ class NcclAborted : public std::runtime_error {
   NcclAborted() : std::runtime_error("the communicator was aborted") {}
 };
 
+/// Nothing for success and for a call that is under way; else throws NcclFailure. `what` is the
+/// call that failed, `communicator` may be null.
+void check_nccl(int code, const char* what, ncclComm* communicator);
+
 /// A name under which ranks connect, made by one of them: bytes. Throws NcclFailure.
 std::string make_nccl_id();
 

@@ -31,56 +31,34 @@ void pause(int looks) {
   }
 }
 
-std::string aborted_text(const std::string& reason) { return "was aborted: " + reason; }
-
-std::exception_ptr echo_of(const NcclWork& work, const std::string& reason) {
-  const RankScope scope(work.context);  // its rank stands in the text
-  ResolvedCollective call;
-  call.site = work.site;
-  try {
-    throw_aborted(call, aborted_text(reason));
-  } catch (...) {
-    return std::current_exception();
-  }
-}
-
 }  // namespace
-
-void NcclWork::fail(const std::exception_ptr& error) const {
-  if (replays != nullptr) return replays->fail(error);
-  stream.cuda_queue().fail(error);
-}
-
-void throw_as_error(const NcclFailure& failure, const ResolvedCollective& call) {
-  const std::string text = fmt::format("failed: {}", failure.what());
-  if (failure.outcome() == NcclOutcome::kPeer) throw_aborted(call, text);
-  if (failure.outcome() == NcclOutcome::kCollective) throw_collective_error(call, text);
-  throw_error<DeviceError>(call.site.op.c_str(), "{} {}", call.str(), text);
-}
 
 NcclSession::NcclSession(const NcclOptions& options)
     : options_(options),
-      peers_(options.store, options.rank),
-      watchdog_([this] { run_watchdog(); }) {}
-
-NcclSession::~NcclSession() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-    changed_.notify_all();
-  }
-  watchdog_.join();
-  if (aborter_.joinable()) aborter_.join();
-}
+      peers_(options_.store, options_.rank),
+      watchdog_(
+          options_, peers_,
+          [this](const std::string& reason, const NcclWork* failed_work,
+                 const std::exception_ptr& error) { abort_works(reason, failed_work, error); }) {}
 
 void NcclSession::check(const ResolvedCollective& call) {
-  std::string reason;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!abort_reason_) return;
-    reason = *abort_reason_;
-  }
-  throw_aborted(call, aborted_text(reason));
+  if (const auto reason = watchdog_.abort_reason()) throw_aborted(call, "was aborted: " + *reason);
+}
+
+void NcclSession::watch(NcclWork work) {
+  ResolvedCollective call;
+  call.site = work.site;
+  watchdog_.watch(std::move(work), [weak = weak_from_this()] {
+    const auto session = weak.lock();
+    if (session != nullptr) session->watchdog_.settle();
+    return session != nullptr;
+  });
+  check(call);  // aborted since the issue
+}
+
+void NcclSession::finish(const NcclRankGroup& rank_group) noexcept {
+  watchdog_.finish(rank_group);
+  peers_.leave(rank_group);
 }
 
 // A rank that is connecting is not watched, so it checks by itself.
@@ -136,22 +114,6 @@ void NcclSession::await_ready(std::span<const NcclRankGroup> rank_groups,
   }
 }
 
-// NCCL knows only that another rank has failed; that one may have said why.
-void NcclSession::hear_of_peers(const NcclFailure& failure) {
-  if (failure.outcome() != NcclOutcome::kPeer) return;
-  if (const auto reason = peers_.failure()) abort_works(*reason, nullptr, nullptr);
-}
-
-// As it reads on other ranks: the call without the tag and the rank that stand before it here.
-std::string NcclSession::reason_of(const std::exception& error, const ResolvedCollective& call) {
-  std::string_view text = error.what();
-  for (const std::string& tag : {fmt::format("[{}] rank {}: ", call.site.op, options_.rank),
-                                 fmt::format("[{}] ", call.site.op)}) {
-    if (text.starts_with(tag)) text.remove_prefix(tag.size());
-  }
-  return fmt::format("rank {} failed: {}", options_.rank, text);
-}
-
 void NcclSession::guarded(const ResolvedCollective& call, const std::function<void()>& work) {
   try {
     try {
@@ -160,13 +122,13 @@ void NcclSession::guarded(const ResolvedCollective& call, const std::function<vo
       check(call);
       throw;
     } catch (const NcclFailure& failure) {
-      hear_of_peers(failure);
+      watchdog_.abort_with_peers(failure);
       check(call);
       throw_as_error(failure, call);
     }
   } catch (const std::exception& error) {
     call.ticket.note(FlightState::kFailed);
-    abort_works(reason_of(error, call), nullptr, nullptr);
+    abort_works(failure_reason(error, call, options_.rank), nullptr, nullptr);
     throw;
   }
 }
@@ -192,7 +154,7 @@ NcclCommunicators NcclSession::connect(std::span<const NcclRankGroup> rank_group
                                     .rank = rank_groups[i].place,
                                     .size = static_cast<int>(rank_groups[i].ranks.size()),
                                     .device = options_.device}));
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(live_mutex_);
       std::erase_if(live_, [](const auto& each) { return each.expired(); });
       live_.push_back(out.back());
     }
@@ -237,45 +199,25 @@ void NcclSession::abort(const std::string& reason) noexcept {
 
 // On a thread of its own: NCCL waits until graphs of the communicators are gone, and this thread
 // may be capturing one.
-void NcclSession::abort_apart(Ended& ended) {
+void NcclSession::abort_apart(const NcclCommunicators& communicators, NcclWatchdog::Ended& ended) {
   try {
-    aborter_ = std::thread([kept = ended.communicators]() mutable {
+    aborter_ = std::jthread([kept = communicators]() mutable {
       const cuda::RelaxedCapture relaxed;             // others may capture
       const NcclCommunicators all = std::move(kept);  // its last owner ends it here
       NcclCommunicator::abort_all(all);
     });
   } catch (const std::exception&) {
     ended.graphs.clear();
-    NcclCommunicator::abort_all(ended.communicators);
+    NcclCommunicator::abort_all(communicators);
   }
 }
 
-// Graphs are refused before hosts learn of it, and these do not look between what is over and what
-// is noted: all of it is under the lock.
-std::optional<NcclSession::Ended> NcclSession::end_works(const std::string& reason,
-                                                         const NcclWork* failed_work,
-                                                         const std::exception_ptr& error) {
-  Ended out;
-  const std::lock_guard lock(mutex_);
-  if (abort_reason_) return std::nullopt;
-  abort_reason_ = reason;
-  try {
-    follow_replays();
-  } catch (const std::exception&) {
-    // The GPU takes no more work: what was seen of replays fails.
-  }
+NcclCommunicators NcclSession::live_communicators() {
+  NcclCommunicators out;
+  const std::lock_guard lock(live_mutex_);
   for (const auto& each : live_) {
-    if (auto communicator = each.lock()) out.communicators.push_back(std::move(communicator));
+    if (auto communicator = each.lock()) out.push_back(std::move(communicator));
   }
-  for (const NcclWork& work : captured_)
-    out.graphs.push_back(work.replays->refuse(echo_of(work, reason)));
-  captured_.clear();
-  for (const NcclWork& work : works_) {
-    const bool is_failed_work = failed_work != nullptr && work.done == failed_work->done;
-    out.failed.emplace_back(work, is_failed_work ? error : echo_of(work, reason));
-    work.fail(out.failed.back().second);
-  }
-  works_.clear();
   return out;
 }
 
@@ -284,15 +226,16 @@ std::optional<NcclSession::Ended> NcclSession::end_works(const std::string& reas
 void NcclSession::abort_works(const std::string& reason, const NcclWork* failed_work,
                               const std::exception_ptr& error) noexcept {
   try {
-    std::optional<Ended> ended = end_works(reason, failed_work, error);
+    // Hosts that learn of the failure may end their groups: communicators live until they are aborted.
+    const NcclCommunicators live = live_communicators();
+    auto ended = watchdog_.end(reason, failed_work, error);
     if (!ended) return;
     for (const auto& [work, failure] : ended->failed) work.ticket.note(FlightState::kFailed);
     peers_.tell_failure(reason);
     if (failed_work != nullptr)
       failed_work->context->report_failure(error);  // a rank hears of one only
     for (const auto& [work, failure] : ended->failed) work.context->report_failure(failure);
-    abort_apart(*ended);
-    changed_.notify_all();
+    abort_apart(live, *ended);
   } catch (...) {
     // No memory for it: what runs ends at the peers' deadlines.
   }

@@ -1,13 +1,13 @@
-// The session's watchdog over what was issued.
+#include "tessera/distributed/nccl/nccl_watchdog.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
 #include <limits>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "tessera/distributed/nccl/nccl_session.h"
+#include "tessera/tensor/check.h"
 #include "tessera/tensor/cuda/device_guard.h"
 
 namespace tessera::distributed {
@@ -22,18 +22,20 @@ constexpr milliseconds kShortTick{1};
 // Messages of a rank that has left are on their way no longer than this.
 constexpr milliseconds kLastMessages{1000};
 
+constexpr const char* kGroupHasGone =
+    "is part of a CUDA graph, and its group has gone; capture a new graph, with a group that "
+    "outlives it";
+
 ResolvedCollective call_at(const CollectiveSite& site) {
   ResolvedCollective call;
   call.site = site;
   return call;
 }
 
-std::exception_ptr end_of_communicator(const NcclWork& work) {
+std::exception_ptr aborted_error(const NcclWork& work, const std::string& text) {
   const RankScope scope(work.context);  // its rank stands in the text
   try {
-    throw_aborted(call_at(work.site),
-                  "is part of a CUDA graph, and its group has gone; capture a new graph, with a "
-                  "group that outlives it");
+    throw_aborted(call_at(work.site), text);
   } catch (...) {
     return std::current_exception();
   }
@@ -49,42 +51,61 @@ void unite(std::vector<T>& all, const std::vector<T>& more) {
 
 }  // namespace
 
-void NcclSession::watch(NcclWork work) {
-  const ResolvedCollective call = call_at(work.site);
-  const std::shared_ptr<cuda::Replays> replays = work.replays;
-  bool is_first_of_graph = false;
-  if (replays == nullptr) be_witness_on(work.stream);
+void NcclWork::fail(const std::exception_ptr& error) const {
+  if (replays != nullptr) return replays->fail(error);
+  stream.cuda_queue().fail(error);
+}
+
+void throw_as_error(const NcclFailure& failure, const ResolvedCollective& call) {
+  const std::string text = fmt::format("failed: {}", failure.what());
+  if (failure.outcome() == NcclOutcome::kPeer) throw_aborted(call, text);
+  if (failure.outcome() == NcclOutcome::kCollective) throw_collective_error(call, text);
+  throw_error<DeviceError>(call.site.op.c_str(), "{} {}", call.str(), text);
+}
+
+std::string failure_reason(const std::exception& error, const ResolvedCollective& call, int rank) {
+  std::string_view text = error.what();
+  for (const std::string& tag :
+       {fmt::format("[{}] rank {}: ", call.site.op, rank), fmt::format("[{}] ", call.site.op)}) {
+    if (text.starts_with(tag)) text.remove_prefix(tag.size());
+  }
+  return fmt::format("rank {} failed: {}", rank, text);
+}
+
+NcclWatchdog::NcclWatchdog(const NcclOptions& options, NcclPeers& peers, Abort abort)
+    : options_(options), peers_(peers), abort_(std::move(abort)), thread_([this] { run(); }) {}
+
+NcclWatchdog::~NcclWatchdog() {
   {
     const std::lock_guard lock(mutex_);
-    if (!abort_reason_) {
-      if (replays != nullptr) {
-        is_first_of_graph = add_captured(std::move(work));
-      } else {
-        works_.push_back(std::move(work));
-      }
-      if (works_.size() + captured_.size() == 1) changed_.notify_all();
-    }
+    stop_ = true;
+    changed_.notify_all();
   }
-  if (is_first_of_graph) replays->add_witness(witness());
-  check(call);  // aborted since the issue
+  thread_.join();
 }
 
-std::function<bool()> NcclSession::witness() {
-  return [weak = weak_from_this()] {
-    const auto session = weak.lock();
-    if (session != nullptr) session->settle();
-    return session != nullptr;
-  };
-}
-
-// The GPU may have gone on without results: hosts must not take what they find there for them.
-void NcclSession::be_witness_on(const Stream& stream) {
-  if (witnessed_.insert(stream.id()).second) stream.cuda_queue().add_witness(witness());
+void NcclWatchdog::watch(NcclWork work, const Witness& witness) {
+  const std::shared_ptr<cuda::Replays> replays = work.replays;
+  bool is_first_of_graph = false;
+  // The GPU may have gone on without results: hosts must not take what they find there for them.
+  if (replays == nullptr && witnessed_.insert(work.stream.id()).second)
+    work.stream.cuda_queue().add_witness(witness);
+  {
+    const std::lock_guard lock(mutex_);
+    if (abort_reason_) return;
+    if (replays != nullptr) {
+      is_first_of_graph = add_captured(std::move(work));
+    } else {
+      works_.push_back(std::move(work));
+    }
+    if (works_.size() + captured_.size() == 1) changed_.notify_all();
+  }
+  if (is_first_of_graph) replays->add_witness(witness);
 }
 
 // What goes wrong in a replay ends all of it, so its collectives are one work: with the site of the
 // first, and the communicators of all.
-bool NcclSession::add_captured(NcclWork&& work) {
+bool NcclWatchdog::add_captured(NcclWork&& work) {
   for (NcclWork& each : captured_) {
     if (each.replays != work.replays || each.rank_group->key != work.rank_group->key ||
         each.is_exchange() != work.is_exchange())
@@ -98,7 +119,7 @@ bool NcclSession::add_captured(NcclWork&& work) {
 }
 
 // One at a time: what comes later cannot begin before it, and fails with it.
-void NcclSession::follow_replays() {
+void NcclWatchdog::follow_replays() {
   for (auto each = captured_.begin(); each != captured_.end();) {
     const bool is_last = each->replays->are_over();
     const cuda::Replay oldest = each->replays->oldest();
@@ -111,7 +132,7 @@ void NcclSession::follow_replays() {
   }
 }
 
-void NcclSession::finish(const NcclRankGroup& rank_group) noexcept {
+void NcclWatchdog::finish(const NcclRankGroup& rank_group) noexcept {
   const auto of_communicator = [&rank_group](const NcclWork& work) {
     return work.rank_group->key == rank_group.key;
   };
@@ -126,11 +147,10 @@ void NcclSession::finish(const NcclRankGroup& rank_group) noexcept {
     // The GPU accepts no more work: the watchdog aborts the work that ran there.
   }
   refuse_graphs(rank_group);
-  peers_.leave(rank_group);
 }
 
 // A group ends: its communicators wait for the work.
-void NcclSession::refuse_graphs(const NcclRankGroup& rank_group) {
+void NcclWatchdog::refuse_graphs(const NcclRankGroup& rank_group) {
   Works graphs;
   {
     const std::lock_guard lock(mutex_);
@@ -140,10 +160,48 @@ void NcclSession::refuse_graphs(const NcclRankGroup& rank_group) {
       each = next;
     }
   }
-  for (const NcclWork& work : graphs) work.replays->refuse(end_of_communicator(work));
+  for (const NcclWork& work : graphs) work.replays->refuse(aborted_error(work, kGroupHasGone));
 }
 
-void NcclSession::run_watchdog() {
+// Graphs are refused before hosts learn of it, and these do not look between what is over and what
+// is noted: all of it is under the lock.
+std::optional<NcclWatchdog::Ended> NcclWatchdog::end(const std::string& reason,
+                                                     const NcclWork* failed_work,
+                                                     const std::exception_ptr& error) {
+  Ended out;
+  const std::string echo = "was aborted: " + reason;
+  const std::lock_guard lock(mutex_);
+  if (abort_reason_) return std::nullopt;
+  abort_reason_ = reason;
+  try {
+    follow_replays();
+  } catch (const std::exception&) {
+    // The GPU takes no more work: what was seen of replays fails.
+  }
+  for (const NcclWork& work : captured_)
+    out.graphs.push_back(work.replays->refuse(aborted_error(work, echo)));
+  captured_.clear();
+  for (const NcclWork& work : works_) {
+    const bool is_failed_work = failed_work != nullptr && work.done == failed_work->done;
+    out.failed.emplace_back(work, is_failed_work ? error : aborted_error(work, echo));
+    work.fail(out.failed.back().second);
+  }
+  works_.clear();
+  changed_.notify_all();
+  return out;
+}
+
+std::optional<std::string> NcclWatchdog::abort_reason() {
+  const std::lock_guard lock(mutex_);
+  return abort_reason_;
+}
+
+void NcclWatchdog::abort_with_peers(const NcclFailure& failure) {
+  if (failure.outcome() != NcclOutcome::kPeer) return;
+  if (const auto reason = peers_.failure()) abort_(*reason, nullptr, nullptr);
+}
+
+void NcclWatchdog::run() {
   const cuda::RelaxedCapture relaxed;  // others may capture
   std::unique_lock lock(mutex_);
   while (!stop_) {
@@ -158,7 +216,7 @@ void NcclSession::run_watchdog() {
   }
 }
 
-void NcclSession::settle() {
+void NcclWatchdog::settle() {
   std::optional<NcclWork> failed;
   std::optional<NcclFailure> failure;
   try {
@@ -181,18 +239,18 @@ void NcclSession::settle() {
     failure = known;
   }
   if (!failure) return;
-  hear_of_peers(*failure);
+  abort_with_peers(*failure);
   const ResolvedCollective call = call_at(failed->site);
   const RankScope scope(failed->context);  // its rank stands in errors
   try {
     throw_as_error(*failure, call);
   } catch (const std::exception& error) {
-    abort_works(reason_of(error, call), &*failed, std::current_exception());
+    abort_(failure_reason(error, call, options_.rank), &*failed, std::current_exception());
   }
 }
 
 // The one that began first, as far as it was seen.
-std::optional<NcclWork> NcclSession::oldest_begun() {
+std::optional<NcclWork> NcclWatchdog::oldest_begun() {
   const std::lock_guard lock(mutex_);
   const auto now = Clock::now();
   const NcclWork* oldest = nullptr;
@@ -203,7 +261,7 @@ std::optional<NcclWork> NcclSession::oldest_begun() {
   return oldest == nullptr ? std::nullopt : std::optional(*oldest);
 }
 
-void NcclSession::look() {
+void NcclWatchdog::look() {
   std::optional<NcclWork> work;
   try {
     {
@@ -221,18 +279,21 @@ void NcclSession::look() {
   } catch (const NcclAborted&) {
     // Aborted meanwhile.
   } catch (const std::exception& error) {
-    if (!work) return abort_works(reason_of(error, {}), nullptr, nullptr);  // it follows no replays
+    if (!work)
+      return abort_(failure_reason(error, {}, options_.rank), nullptr,
+                    nullptr);  // it follows no replays
     work->ticket.note(FlightState::kFailed);
-    abort_works(reason_of(error, call_at(work->site)), &*work, std::current_exception());
+    abort_(failure_reason(error, call_at(work->site), options_.rank), &*work,
+           std::current_exception());
   }
 }
 
-void NcclSession::look_at(const NcclWork& oldest) {
+void NcclWatchdog::look_at(const NcclWork& oldest) {
   const ResolvedCollective call = call_at(oldest.site);
   try {
     for (const auto& communicator : oldest.communicators) communicator->is_ready();
   } catch (const NcclFailure& failure) {
-    hear_of_peers(failure);
+    abort_with_peers(failure);
     throw_as_error(failure, call);
   }
   const auto now = Clock::now();
@@ -243,8 +304,8 @@ void NcclSession::look_at(const NcclWork& oldest) {
   check_deadline(oldest, call);
 }
 
-void NcclSession::look_at_peers(const NcclWork& oldest, const ResolvedCollective& call) {
-  if (const auto failure = peers_.failure()) return abort_works(*failure, nullptr, nullptr);
+void NcclWatchdog::look_at_peers(const NcclWork& oldest, const ResolvedCollective& call) {
+  if (const auto failure = peers_.failure()) return abort_(*failure, nullptr, nullptr);
   peers_.answer();
   // A rank that leaves has finished its replays, perhaps a long one earlier than this rank.
   if (oldest.replays != nullptr) return;
@@ -259,12 +320,12 @@ void NcclSession::look_at_peers(const NcclWork& oldest, const ResolvedCollective
     throw_collective_error(call, fmt::format("needs rank {}, which has left the group", *left));
 }
 
-void NcclSession::check_deadline(const NcclWork& work, const ResolvedCollective& call) {
+void NcclWatchdog::check_deadline(const NcclWork& work, const ResolvedCollective& call) {
   if (Clock::now() - *work.since < options_.timeout) return;
   const double seconds = std::chrono::duration<double>(options_.timeout).count();
   if (work.replays != nullptr) {
     if (work.done->reached()) return;
-    if (const auto failure = peers_.failure()) return abort_works(*failure, nullptr, nullptr);
+    if (const auto failure = peers_.failure()) return abort_(*failure, nullptr, nullptr);
     throw_timeout(call, fmt::format("or another collective of the same CUDA graph does not end: "
                                     "the replay timed out after {:g} s; a rank may not have "
                                     "replayed its graph",
@@ -274,7 +335,7 @@ void NcclSession::check_deadline(const NcclWork& work, const ResolvedCollective&
       work.is_exchange() ? work.peers : peers_.not_arrived(*work.rank_group, work.site.sequence);
   if (work.done->reached()) return;
   // A rank that has aborted does not reply, and is not missing.
-  if (const auto failure = peers_.failure()) return abort_works(*failure, nullptr, nullptr);
+  if (const auto failure = peers_.failure()) return abort_(*failure, nullptr, nullptr);
   throw_timeout(call, missing.empty()
                           ? fmt::format("timed out after {:g} s: all ranks have issued it, and it "
                                         "does not end",

@@ -12,7 +12,7 @@
 /// ReduceOp says (a NaN in minima and maxima of floats; averages and factors that a 16-bit float
 /// does not hold) is added up here, in rank order.
 ///
-/// A watch looks at what runs: a rank that is late, has left or failed, and errors that NCCL
+/// A watchdog looks at what runs: a rank that is late, has left or failed, and errors that NCCL
 /// reports, end all groups of the rank, and host waits throw. Then peers end too.
 
 #include <chrono>

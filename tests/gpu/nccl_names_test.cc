@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 
-#include "tessera/distributed/nccl/nccl_check.h"
 #include "tessera/distributed/nccl/nccl_communicator.h"
 #include "tessera/distributed/nccl/nccl_routes.h"
 
