@@ -88,8 +88,8 @@ struct DeviceMesh::Impl {
   }
 };
 
-DeviceMesh DeviceMesh::cut(const std::shared_ptr<Root>& root,
-                           const std::vector<std::string>& axes) {
+DeviceMesh DeviceMesh::slice(const std::shared_ptr<Root>& root,
+                             const std::vector<std::string>& axes) {
   DeviceMesh mesh;
   std::weak_ptr<const Impl>& known = root->meshes[axes];
   mesh.impl_ = known.lock();
@@ -119,7 +119,7 @@ DeviceMesh::DeviceMesh(const std::vector<std::string>& axes, std::vector<int> sh
   // groups in one order.
   for (const MeshLayout::Axis& axis : root->layout.axes())
     root->axes.push_back({axis, root->group_along(axis)});
-  *this = cut(root, axes);
+  *this = slice(root, axes);
 }
 
 DeviceMesh::DeviceMesh(const std::string& axis, std::shared_ptr<ProcessGroup> group,
@@ -150,7 +150,7 @@ DeviceMesh DeviceMesh::from_groups(const GroupedAxes& grouped, Device device) {
         axis.name, root->rank, ranks_text(line), group.name(), ranks_text(group.ranks()));
     root->axes.push_back({axis, grouped.groups[i]});
   }
-  return cut(root, grouped.axes);
+  return slice(root, grouped.axes);
 }
 
 DeviceMesh DeviceMesh::concatenate(const std::vector<DeviceMesh>& meshes) {
@@ -163,7 +163,7 @@ DeviceMesh DeviceMesh::concatenate(const std::vector<DeviceMesh>& meshes) {
                   meshes.front().str(), mesh.str());
     axes.insert(axes.end(), mesh.axes().begin(), mesh.axes().end());
   }
-  return cut(root, axes);
+  return slice(root, axes);
 }
 
 const DeviceMesh::Impl& DeviceMesh::impl() const {
@@ -214,7 +214,7 @@ const std::vector<std::shared_ptr<ProcessGroup>>& DeviceMesh::groups() const {
 
 DeviceMesh DeviceMesh::submesh(const std::vector<std::string>& axes) const {
   (void)impl().layout.part(impl().places(axes), rank());  // checks
-  return cut(impl().root, axes);
+  return slice(impl().root, axes);
 }
 
 DeviceMesh DeviceMesh::flatten(const std::string& name) const {
@@ -230,10 +230,10 @@ DeviceMesh DeviceMesh::flatten(const std::string& name) const {
   } else {
     root.axes.push_back({axis, root.group_along(axis)});
   }
-  return cut(impl().root, {axis.name});
+  return slice(impl().root, {axis.name});
 }
 
-DeviceMesh DeviceMesh::root() const { return cut(impl().root, impl().root->layout.names()); }
+DeviceMesh DeviceMesh::root() const { return slice(impl().root, impl().root->layout.names()); }
 
 DeviceMesh DeviceMesh::with_group(const std::string& axis,
                                   std::shared_ptr<ProcessGroup> group) const {
@@ -246,7 +246,7 @@ DeviceMesh DeviceMesh::with_group(const std::string& axis,
   for (Root::Axis& each : copy->axes) {
     if (each.place.name == axis) each.group = std::move(group);
   }
-  return cut(copy, axes());
+  return slice(copy, axes());
 }
 
 bool DeviceMesh::operator==(const DeviceMesh& other) const {

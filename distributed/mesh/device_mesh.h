@@ -94,7 +94,7 @@ class DeviceMesh {
   /// Throws InvalidArgument for a name that another axis of the root has, and where a group would
   /// have to be made of a mesh from_groups().
   DeviceMesh flatten(const std::string& name = {}) const;
-  /// The mesh that this one was cut from; itself when it was not.
+  /// The mesh that this one was sliced from; itself when it was not.
   DeviceMesh root() const;
 
   /// The same mesh with another group on one axis (a decorated one, in tests), with a root of its
@@ -115,7 +115,7 @@ class DeviceMesh {
   struct Root;
   struct Impl;
   const Impl& impl() const;
-  static DeviceMesh cut(const std::shared_ptr<Root>& root, const std::vector<std::string>& axes);
+  static DeviceMesh slice(const std::shared_ptr<Root>& root, const std::vector<std::string>& axes);
   std::shared_ptr<const Impl> impl_;
 };
 

@@ -54,7 +54,7 @@ Placements checked_placements(const Placements& placements, int ndim, std::size_
   return out;
 }
 
-std::vector<std::size_t> cut_order(const Placements& placements) {
+std::vector<std::size_t> shard_order(const Placements& placements) {
   std::vector<std::pair<int, std::size_t>> turns;
   for (std::size_t axis = 0; axis < placements.size(); ++axis) {
     if (const Shard* shard = std::get_if<Shard>(&placements[axis]))
@@ -71,7 +71,7 @@ Box local_box(const Shape& global, const Placements& placements, const MeshPlace
   const Placements fitting =
       checked_placements(placements, global.ndim(), place.shape.size(), "local_box");
   Box box{.offset = Shape::filled(global.ndim(), 0), .extent = global};
-  for (const std::size_t axis : cut_order(fitting)) {
+  for (const std::size_t axis : shard_order(fitting)) {
     const int dim = std::get<Shard>(fitting[axis]).dim;
     const Chunk chunk = chunk_of(box.extent[dim], place.shape[axis], place.coordinates[axis]);
     box.offset[dim] += chunk.begin;

@@ -7,12 +7,12 @@
 ///
 ///     {Replicate{}, Shard{0}}     // every row of ranks the whole, its ranks the rows among them
 ///
-/// Every cut follows the chunk rule below, so ranks may have short or empty parts. When several
-/// axes cut the same dim, each cuts what the one before it has left, the outermost axis first. An
-/// axis of a later turn waits for those of earlier ones: FSDP over tensor parallelism on a mesh
-/// {"dp", "tp"} cuts the rows that tp has left, {Shard{.dim = 0, .turn = 1}, Shard{0}}. 8 rows over
+/// Every shard follows the chunk rule below, so ranks may have short or empty ones. When several
+/// axes shard the same dim, each shards what the one before it has left, the outermost axis first.
+/// An axis of a later turn waits for those of earlier ones: FSDP over tensor parallelism on a mesh
+/// {"dp", "tp"} shards the rows that tp has left, {Shard{.dim = 0, .turn = 1}, Shard{0}}. 8 rows over
 /// 2 x 2 ranks, as (dp, tp): (0, 0) has rows 0-1, (1, 0) 2-3, (0, 1) 4-5, (1, 1) 6-7. (PyTorch's
-/// name for that is a strided shard.) So a rank's part is one box, whatever cuts.
+/// name for that is a strided shard.) So a rank's part is always one box.
 
 #include <algorithm>
 #include <cstdint>
@@ -46,7 +46,7 @@ constexpr Chunk chunk_of(std::int64_t n, int parts, int index) {
 /// The ranks of the axis have chunks of `dim`; negative ones count from the back.
 struct Shard {
   int dim = 0;
-  int turn = 0;  ///< cuts after the axes of lower turn, if they cut the same dim
+  int turn = 0;  ///< comes after the axes of lower turn, if they shard the same dim
   bool operator==(const Shard&) const = default;
 };
 /// The ranks of the axis have equal elements.
@@ -71,8 +71,8 @@ std::string str(const Placements& placements);
 Placements checked_placements(const Placements& placements, int ndim, std::size_t axes,
                               const char* where);
 
-/// The axes that cut, in the order in which they do.
-std::vector<std::size_t> cut_order(const Placements& placements);
+/// The axes that shard, in the order in which they do.
+std::vector<std::size_t> shard_order(const Placements& placements);
 
 /// A rank's place in a mesh, by axis.
 struct MeshPlace {

@@ -13,19 +13,19 @@
 namespace tessera::distributed {
 namespace {
 
-// One axis cuts one dim: its ranks have chunks of `extent` elements.
-struct Cut {
+// One axis shards one dim: its ranks have chunks of `extent` elements.
+struct AxisShard {
   std::size_t axis;
   int dim;
   std::int64_t extent;
 };
 
-// On this rank: a later cut has what the earlier ones left here.
-std::vector<Cut> cuts_of(const Shape& global, const Placements& placements,
-                         const MeshPlace& place) {
+// On this rank: a later axis shards what the earlier ones left here.
+std::vector<AxisShard> shards_of(const Shape& global, const Placements& placements,
+                                 const MeshPlace& place) {
   Shape extent = global;
-  std::vector<Cut> out;
-  for (const std::size_t axis : cut_order(placements)) {
+  std::vector<AxisShard> out;
+  for (const std::size_t axis : shard_order(placements)) {
     const int dim = std::get<Shard>(placements[axis]).dim;
     out.push_back({axis, dim, extent[dim]});
     extent[dim] = chunk_of(extent[dim], place.shape[axis], place.coordinates[axis]).rows();
@@ -54,17 +54,17 @@ Tensor box_of(Tensor whole, const Box& box) {
 
 // Gathers a tensor sharded over an axis. Parts are sent padded to the largest; only the last ones
 // are short, so the padding ends up after the last real row.
-Tensor gathered(const Tensor& part, const Cut& cut, const DeviceMesh& mesh) {
-  const std::string& axis = mesh.axes()[cut.axis];
+Tensor gathered(const Tensor& part, const AxisShard& shard, const DeviceMesh& mesh) {
+  const std::string& axis = mesh.axes()[shard.axis];
   const int ranks = mesh.size(axis);
-  const Tensor rows = part.movedim(cut.dim, 0);
-  const std::int64_t padded = chunk_of(cut.extent, ranks, 0).padded_rows;
+  const Tensor rows = part.movedim(shard.dim, 0);
+  const std::int64_t padded = chunk_of(shard.extent, ranks, 0).padded_rows;
   const Tensor sent = Tensor::empty(rows.shape().with(0, padded), part.options());
   copy_(sent.narrow(0, 0, rows.dim(0)), rows);
   if (rows.dim(0) < padded) fill_(sent.slice(0, rows.dim(0), padded), 0);
   const Tensor all = Tensor::empty(rows.shape().with(0, padded * ranks), part.options());
   all_gather(*mesh.group(axis), std::span(&sent, 1), std::span(&all, 1), "full_copy " + axis);
-  return all.narrow(0, 0, cut.extent).movedim(0, cut.dim);
+  return all.narrow(0, 0, shard.extent).movedim(0, shard.dim);
 }
 
 Tensor full_copy_of(const nn::Parameter& parameter, const Tensor& local) {
@@ -100,8 +100,8 @@ Tensor full_copy(const PlacedTensor& part) {
     if (partial == nullptr) continue;
     all_reduce(*mesh.group(mesh.axes()[axis]), std::span(&out, 1), partial->op, "full_copy");
   }
-  const std::vector<Cut> cuts = cuts_of(part.global_shape, placements, place);
-  for (auto cut = cuts.rbegin(); cut != cuts.rend(); ++cut) out = gathered(out, *cut, mesh);
+  const std::vector<AxisShard> shards = shards_of(part.global_shape, placements, place);
+  for (auto each = shards.rbegin(); each != shards.rend(); ++each) out = gathered(out, *each, mesh);
   return contiguous(out);
 }
 
@@ -117,10 +117,10 @@ nn::ShardSpec shard_spec(const Shape& global_shape, const DeviceMesh& mesh,
   const MeshPlace first{.shape = mesh.shape(),
                         .coordinates = std::vector<int>(mesh.shape().size(), 0)};
   std::vector<std::size_t> sharded;
-  for (const Cut& cut : cuts_of(global_shape, fitting, first)) {
-    const std::string& axis = mesh.axes()[cut.axis];
-    spec.cuts.push_back({.axis = axis, .dim = cut.dim});
-    if (mesh.size(axis) > 1 && cut.extent > 0) sharded.push_back(cut.axis);
+  for (const AxisShard& each : shards_of(global_shape, fitting, first)) {
+    const std::string& axis = mesh.axes()[each.axis];
+    spec.cuts.push_back({.axis = axis, .dim = each.dim});
+    if (mesh.size(axis) > 1 && each.extent > 0) sharded.push_back(each.axis);
   }
   std::sort(sharded.begin(), sharded.end());
   for (const std::size_t axis : sharded) spec.sharded_axes.push_back(mesh.axes()[axis]);

@@ -38,7 +38,7 @@ Tensor reduced(const Variable& x, const Mesh& mesh, const std::string& axis) {
 }
 
 // One dim over the ranks: this one has the elements [begin, begin + count) of `extent`.
-struct Cut {
+struct AxisShard {
   int dim;
   std::int64_t extent;
   std::int64_t chunk;  // of every rank, padded
@@ -46,8 +46,8 @@ struct Cut {
   std::int64_t count;
 };
 
-Cut cut_of(const char* name, const Tensor& x, int dim, std::int64_t extent, const Mesh& mesh,
-           const std::string& axis) {
+AxisShard shard_of(const char* name, const Tensor& x, int dim, std::int64_t extent,
+                   const Mesh& mesh, const std::string& axis) {
   const int wrapped = dim < 0 ? dim + x.ndim() : dim;
   TESSERA_CHECK(wrapped >= 0 && wrapped < x.ndim(), name,
                 "a tensor of shape {} has no dim {} to have parts along", x.shape().str(), dim);
@@ -57,24 +57,24 @@ Cut cut_of(const char* name, const Tensor& x, int dim, std::int64_t extent, cons
   return {wrapped, extent, chunk, begin, std::min(extent, begin + chunk) - begin};
 }
 
-// How the whole is cut of which x is this rank's part.
-Cut cut_of_part(const char* name, const Tensor& x, const PartsOptions& parts, const Mesh& mesh,
-                const std::string& axis) {
-  const Cut one = cut_of(name, x, parts.dim, 0, mesh, axis);
+// How the whole is sharded of which x is this rank's part.
+AxisShard shard_of_part(const char* name, const Tensor& x, const PartsOptions& parts,
+                        const Mesh& mesh, const std::string& axis) {
+  const AxisShard one = shard_of(name, x, parts.dim, 0, mesh, axis);
   const std::int64_t mine = x.dim(one.dim);
   const std::int64_t extent = parts.extent > 0 ? parts.extent : mine * mesh.size(axis);
-  const Cut cut = cut_of(name, x, parts.dim, extent, mesh, axis);
-  TESSERA_CHECK(mine == cut.count, name,
+  const AxisShard shard = shard_of(name, x, parts.dim, extent, mesh, axis);
+  TESSERA_CHECK(mine == shard.count, name,
                 "this rank's part {} has {} elements along dim {}; rank {} of {} has {} of {}",
-                x.shape().str(), mine, cut.dim, mesh.rank(axis), mesh.size(axis), cut.count,
+                x.shape().str(), mine, shard.dim, mesh.rank(axis), mesh.size(axis), shard.count,
                 extent);
-  return cut;
+  return shard;
 }
 
-Cut cut_of_whole(const char* name, const Tensor& x, int dim, const Mesh& mesh,
-                 const std::string& axis) {
-  const Cut cut = cut_of(name, x, dim, 0, mesh, axis);
-  return cut_of(name, x, dim, x.dim(cut.dim), mesh, axis);
+AxisShard shard_of_whole(const char* name, const Tensor& x, int dim, const Mesh& mesh,
+                         const std::string& axis) {
+  const AxisShard shard = shard_of(name, x, dim, 0, mesh, axis);
+  return shard_of(name, x, dim, x.dim(shard.dim), mesh, axis);
 }
 
 // The dim goes to the front, and has `rows` elements, zeros behind its own.
@@ -87,16 +87,18 @@ Tensor front_and_padded(const Tensor& x, int dim, std::int64_t rows) {
   return out;
 }
 
-Tensor gathered(const Tensor& part, const Cut& cut, const Mesh& mesh, const std::string& axis) {
+Tensor gathered(const Tensor& part, const AxisShard& shard, const Mesh& mesh,
+                const std::string& axis) {
   // Only the last chunks are short, so the padding comes to lie behind the last real row.
-  const Tensor all = mesh.all_gather(front_and_padded(part, cut.dim, cut.chunk), axis);
-  return contiguous(all.narrow(0, 0, cut.extent).movedim(0, cut.dim));
+  const Tensor all = mesh.all_gather(front_and_padded(part, shard.dim, shard.chunk), axis);
+  return contiguous(all.narrow(0, 0, shard.extent).movedim(0, shard.dim));
 }
 
-Tensor part_of_sum(const Tensor& whole, const Cut& cut, const Mesh& mesh, const std::string& axis) {
-  const std::int64_t rows = cut.chunk * mesh.size(axis);
-  const Tensor part = mesh.reduce_scatter(front_and_padded(whole, cut.dim, rows), axis);
-  return contiguous(part.narrow(0, 0, cut.count).movedim(0, cut.dim));
+Tensor part_of_sum(const Tensor& whole, const AxisShard& shard, const Mesh& mesh,
+                   const std::string& axis) {
+  const std::int64_t rows = shard.chunk * mesh.size(axis);
+  const Tensor part = mesh.reduce_scatter(front_and_padded(whole, shard.dim, rows), axis);
+  return contiguous(part.narrow(0, 0, shard.count).movedim(0, shard.dim));
 }
 
 }  // namespace
@@ -140,9 +142,9 @@ Variable all_to_all(const Variable& x, const MeshHandle& mesh, const std::string
 Variable all_gather(const Variable& x, const MeshHandle& mesh, const std::string& axis,
                     const PartsOptions& parts) {
   constexpr const char* kName = "nn.all_gather";
-  const Cut cut = cut_of_part(kName, x.tensor(), parts, checked(kName, mesh), axis);
-  return record_collective(kName, x, gathered(x.tensor(), cut, *mesh, axis),
-                           [mesh, axis, dim = cut.dim](const Variable& dy) {
+  const AxisShard shard = shard_of_part(kName, x.tensor(), parts, checked(kName, mesh), axis);
+  return record_collective(kName, x, gathered(x.tensor(), shard, *mesh, axis),
+                           [mesh, axis, dim = shard.dim](const Variable& dy) {
                              return reduce_scatter(dy, mesh, axis, dim);
                            });
 }
@@ -150,19 +152,19 @@ Variable all_gather(const Variable& x, const MeshHandle& mesh, const std::string
 Variable reduce_scatter(const Variable& x, const MeshHandle& mesh, const std::string& axis,
                         int dim) {
   constexpr const char* kName = "nn.reduce_scatter";
-  const Cut cut = cut_of_whole(kName, x.tensor(), dim, checked(kName, mesh), axis);
-  const PartsOptions parts{.dim = cut.dim, .extent = cut.extent};
+  const AxisShard shard = shard_of_whole(kName, x.tensor(), dim, checked(kName, mesh), axis);
+  const PartsOptions parts{.dim = shard.dim, .extent = shard.extent};
   return record_collective(
-      kName, x, part_of_sum(x.tensor(), cut, *mesh, axis),
+      kName, x, part_of_sum(x.tensor(), shard, *mesh, axis),
       [mesh, axis, parts](const Variable& dy) { return all_gather(dy, mesh, axis, parts); });
 }
 
 Variable gather_from_ranks(const Variable& x, const MeshHandle& mesh, const std::string& axis,
                            const PartsOptions& parts) {
   constexpr const char* kName = "nn.gather_from_ranks";
-  const Cut cut = cut_of_part(kName, x.tensor(), parts, checked(kName, mesh), axis);
-  return record_collective(kName, x, gathered(x.tensor(), cut, *mesh, axis),
-                           [mesh, axis, dim = cut.dim](const Variable& dy) {
+  const AxisShard shard = shard_of_part(kName, x.tensor(), parts, checked(kName, mesh), axis);
+  return record_collective(kName, x, gathered(x.tensor(), shard, *mesh, axis),
+                           [mesh, axis, dim = shard.dim](const Variable& dy) {
                              return split_to_ranks(dy, mesh, axis, dim);
                            });
 }
@@ -170,10 +172,10 @@ Variable gather_from_ranks(const Variable& x, const MeshHandle& mesh, const std:
 Variable split_to_ranks(const Variable& x, const MeshHandle& mesh, const std::string& axis,
                         int dim) {
   constexpr const char* kName = "nn.split_to_ranks";
-  const Cut cut = cut_of_whole(kName, x.tensor(), dim, checked(kName, mesh), axis);
-  const PartsOptions parts{.dim = cut.dim, .extent = cut.extent};
+  const AxisShard shard = shard_of_whole(kName, x.tensor(), dim, checked(kName, mesh), axis);
+  const PartsOptions parts{.dim = shard.dim, .extent = shard.extent};
   return record_collective(
-      kName, x, clone(x.tensor().narrow(cut.dim, cut.begin, cut.count)),
+      kName, x, clone(x.tensor().narrow(shard.dim, shard.begin, shard.count)),
       [mesh, axis, parts](const Variable& dy) { return gather_from_ranks(dy, mesh, axis, parts); });
 }
 

@@ -195,7 +195,7 @@ TESSERA_RANK_TEST_WITH("cuts and specs: orders of three axes, and errors", "[par
     spec.cuts.clear();
     for (const std::string& axis : order) spec.cuts.push_back({axis, 0});
     std::vector<std::string> said;
-    for (const std::size_t axis : distributed::cut_order(placements_of(spec, axes)))
+    for (const std::size_t axis : distributed::shard_order(placements_of(spec, axes)))
       said.push_back(axes[axis]);
     t.check(said == order, "order {}", fmt::join(order, ", "));
   } while (std::next_permutation(order.begin(), order.end()));

@@ -206,10 +206,10 @@ TEST_CASE("placements as text") {
 }
 
 TEST_CASE("cuts come in the order of their turns, then of the axes") {
-  CHECK(cut_order({Shard{0}, Replicate{}, Shard{1}}) == std::vector<std::size_t>{0, 2});
-  CHECK(cut_order({Shard{.dim = 0, .turn = 1}, Shard{.dim = 0, .turn = 1}, Shard{0}}) ==
+  CHECK(shard_order({Shard{0}, Replicate{}, Shard{1}}) == std::vector<std::size_t>{0, 2});
+  CHECK(shard_order({Shard{.dim = 0, .turn = 1}, Shard{.dim = 0, .turn = 1}, Shard{0}}) ==
         std::vector<std::size_t>{2, 0, 1});
-  CHECK(cut_order({Partial{}}).empty());
+  CHECK(shard_order({Partial{}}).empty());
 }
 
 TEST_CASE("placements that do not fit are refused") {
