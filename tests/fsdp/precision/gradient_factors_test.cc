@@ -108,6 +108,9 @@ std::unique_ptr<Chain> make_chain() {
   return chain;
 }
 
+// NCCL adds in its own order, in 16 bits too. A wrong factor is off by far more.
+constexpr double kRounding = 0.03;
+
 struct FactorCase {
   double factor;
   bool recurse;
@@ -153,10 +156,11 @@ void check_factor(RankTest& t, const FactorCase& c, const DeviceMesh& mesh, Refe
   for (std::size_t i = 0; i < own.size(); ++i) {
     const bool reached = c.recurse || own[i].name.find("block") == std::string::npos;
     const nn::Parameter expected = (reached ? with : without)->master().parameters()[i];
-    const double error =
-        worst_error(own[i].parameter.grad(), box_rows(expected.grad(), own[i].parameter));
-    t.check(error == 0, "factor {}, recurse {}: {} differs by {}", c.factor, c.recurse, own[i].name,
-            error);
+    const Tensor rows = box_rows(expected.grad(), own[i].parameter);
+    const double error = worst_error(own[i].parameter.grad(), rows);
+    const double allowed = kRounding * worst_error(rows, zeros_like(rows));
+    t.check(error <= (test_transport() == "nccl" ? allowed : 0),
+            "factor {}, recurse {}: {} differs by {}", c.factor, c.recurse, own[i].name, error);
   }
 }
 

@@ -214,7 +214,8 @@ TESSERA_RANK_TEST("scaler: f16 finds the scale that the reference finds, and tra
       scaler.update();
       reference_scaler.update();
       t.check(scaler.get_scale() == reference_scaler.get_scale(), "scales differ");
-      const std::string difference = compare_with_reference(*sharded, reference.master(), 0);
+      const double rounding = test_transport() == "nccl" ? 1e-3 : 0;  // it adds in its own order
+      const std::string difference = compare_with_reference(*sharded, reference.master(), rounding);
       t.check(difference.empty(), "step {}: {}", step, difference);
       sharded_sgd.zero_grad();
       reference_sgd.zero_grad();
