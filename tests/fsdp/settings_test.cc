@@ -200,16 +200,20 @@ TESSERA_RANK_TEST_WITH("fsdp settings: a later gradient sync replaces what was s
 // ---- a root takes over settings -----------------------------------------------------------------
 
 struct Blocks {
-  explicit Blocks(RankTest& test) : t(test), model({.widths = {7, 5, 9, 3}}) {
+  explicit Blocks(RankTest& test, int scale = 1)
+      : t(test),
+        model({.widths = {7 * scale, 5 * scale, 9 * scale, 3 * scale}}),
+        inputs(7 * scale) {
     shard_chain(model, {.mesh = t.world().mesh()});
     nn::initialize(model, {.seed = 1});
   }
   Handle block(std::size_t i) { return fsdp::of(*model.blocks()[i]); }
   Handle root() { return fsdp::of(model); }
-  Variable run() { return sum(model(Variable(random_rows(3, 7, DType::kF64, 1)))); }
+  Variable run() { return sum(model(Variable(random_rows(3, inputs, DType::kF64, 1)))); }
 
   RankTest& t;
   Chain model;
+  std::int64_t inputs;
 };
 
 TESSERA_RANK_TEST("fsdp settings: a root takes over how far inner modules were told to prefetch",
@@ -233,7 +237,7 @@ TESSERA_RANK_TEST("fsdp settings: a root takes over how far inner modules were t
 TESSERA_RANK_TEST_WITH("fsdp settings: a root takes over reduces in flight from inner modules",
                        "[fsdp]", {.worlds = {2, 3}}) {
   const auto peak = [&](const std::function<void(Blocks&)>& tell) {
-    Blocks blocks(t);
+    Blocks blocks(t, 11);  // not so small that the rounding of CUDA's allocator hides a gradient
     tell(blocks);
     MemoryCounters& memory = t.world().context()->memory();
     memory.reset_peak();

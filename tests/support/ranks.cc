@@ -230,6 +230,9 @@ std::vector<int> worlds_of(const RegisteredCase& test) {
 
 void run_rank_case(const std::string& name) {
   const RegisteredCase& test = rank_cases().at(name);
+  if (const std::string& reason = test.options.skip_with_nccl;
+      !reason.empty() && test_transport() == "nccl")
+    return skip(reason);
   const std::vector<int> worlds = worlds_of(test);
   if (worlds.empty()) skip(fmt::format("has no world for {} GPUs", gpu_count()));
   for (int world : worlds) {

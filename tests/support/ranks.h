@@ -112,6 +112,7 @@ struct RankTestOptions {
   std::optional<bool> checked{};
   std::string expect_failure{};  // not empty: the run must fail with a text that contains this
   bool own_launch = false;       // with processes: the launch runs this case only
+  std::string skip_with_nccl{};  // not empty: the reason why the case is skipped with NCCL
 };
 
 // A registered body; created by TESSERA_RANK_TEST during static initialisation.
