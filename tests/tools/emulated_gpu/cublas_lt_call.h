@@ -61,9 +61,10 @@ struct DeviceNumbers {
 
 struct LtLayout {
   LtLayout(cudaDataType type, std::uint64_t rows, std::uint64_t cols, std::int64_t ld) {
-    REQUIRE(cublasLtMatrixLayoutCreate(&handle, type, rows, cols, ld) == CUBLAS_STATUS_SUCCESS);
+    REQUIRE(cublasLtMatrixLayoutInit(handle, type, rows, cols, ld) == CUBLAS_STATUS_SUCCESS);
   }
-  ~LtLayout() { cublasLtMatrixLayoutDestroy(handle); }
+  LtLayout(const LtLayout&) = delete;
+  LtLayout& operator=(const LtLayout&) = delete;
   template <class T>
   void set(cublasLtMatrixLayoutAttribute_t name, T value) {
     REQUIRE(cublasLtMatrixLayoutSetAttribute(handle, name, &value, sizeof value) ==
@@ -73,8 +74,19 @@ struct LtLayout {
     set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, count);
     set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride);
   }
-  cublasLtMatrixLayout_t handle = nullptr;
+  cublasLtMatrixLayoutOpaque_t opaque{};
+  cublasLtMatrixLayout_t handle = &opaque;
 };
+
+// One for all calls on the first GPU: Tessera does not destroy its handles either.
+inline cublasLtHandle_t lt_handle() {
+  static const cublasLtHandle_t handle = [] {
+    cublasLtHandle_t created = nullptr;
+    REQUIRE(cublasLtCreate(&created) == CUBLAS_STATUS_SUCCESS);
+    return created;
+  }();
+  return handle;
+}
 
 struct LtShape {
   std::int64_t m, n, k;
@@ -100,10 +112,9 @@ struct LtCall {
         c_layout(cuda_type<Out>(), s.m, s.n, ldd),
         d_layout(cuda_type<Out>(), s.m, s.n, ldd) {
     const bool f64 = std::is_same_v<Out, double>;
-    REQUIRE(cublasLtCreate(&handle) == CUBLAS_STATUS_SUCCESS);
-    REQUIRE(cublasLtMatmulDescCreate(&op, f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                     f64 ? CUDA_R_64F : CUDA_R_32F) == CUBLAS_STATUS_SUCCESS);
-    REQUIRE(cublasLtMatmulPreferenceCreate(&preference) == CUBLAS_STATUS_SUCCESS);
+    REQUIRE(cublasLtMatmulDescInit(op, f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                   f64 ? CUDA_R_64F : CUDA_R_32F) == CUBLAS_STATUS_SUCCESS);
+    REQUIRE(cublasLtMatmulPreferenceInit(preference) == CUBLAS_STATUS_SUCCESS);
     set(CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     a.fill(1), b.fill(2), c.fill(3), d.fill(4);
@@ -114,11 +125,8 @@ struct LtCall {
       d_layout.set_batches(s.batch, d.count / s.batch);
     }
   }
-  ~LtCall() {
-    cublasLtMatmulPreferenceDestroy(preference);
-    cublasLtMatmulDescDestroy(op);
-    cublasLtDestroy(handle);
-  }
+  LtCall(const LtCall&) = delete;
+  LtCall& operator=(const LtCall&) = delete;
 
   template <class T>
   void set(cublasLtMatmulDescAttributes_t name, T value) {
@@ -184,9 +192,11 @@ struct LtCall {
   DeviceNumbers<In> a, b;
   DeviceNumbers<Out> c, d;
   LtLayout a_layout, b_layout, c_layout, d_layout;
-  cublasLtHandle_t handle = nullptr;
-  cublasLtMatmulDesc_t op = nullptr;
-  cublasLtMatmulPreference_t preference = nullptr;
+  cublasLtMatmulDescOpaque_t op_opaque{};
+  cublasLtMatmulPreferenceOpaque_t preference_opaque{};
+  const cublasLtHandle_t handle = lt_handle();
+  const cublasLtMatmulDesc_t op = &op_opaque;
+  const cublasLtMatmulPreference_t preference = &preference_opaque;
   std::vector<cublasLtMatmulHeuristicResult_t> found;
 };
 

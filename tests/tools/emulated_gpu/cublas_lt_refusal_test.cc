@@ -1,7 +1,5 @@
 // What the emulated cuBLASLt refuses, with the status of the documentation.
 
-#include <cublas_v2.h>
-
 #include <cstdlib>
 #include <string>
 
@@ -13,45 +11,29 @@ namespace {
 constexpr LtShape kShape = {.m = 8, .n = 4, .k = 16};
 using Call = LtCall<float, float>;
 
-TEST_CASE("attributes have sizes and defaults") {
+TEST_CASE("attributes have sizes") {
   Call call(kShape);
-  std::uint32_t epilogue = 0;
-  std::size_t written = 0;
-  REQUIRE(cublasLtMatmulDescGetAttribute(call.op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, 4,
-                                         &written) == CUBLAS_STATUS_SUCCESS);
-  REQUIRE(epilogue == CUBLASLT_EPILOGUE_DEFAULT);
-  REQUIRE(written == 4);
-  REQUIRE(cublasLtMatmulDescSetAttribute(call.op, CUBLASLT_MATMUL_DESC_EPILOGUE, &written, 8) ==
-          CUBLAS_STATUS_INVALID_VALUE);
-  REQUIRE(cublasLtMatmulDescSetAttribute(call.op, CUBLASLT_MATMUL_DESC_EPILOGUE, nullptr, 4) ==
-          CUBLAS_STATUS_INVALID_VALUE);
-  REQUIRE(cublasLtMatmulDescSetAttribute(call.op, cublasLtMatmulDescAttributes_t(9), &epilogue,
-                                         4) == CUBLAS_STATUS_INVALID_VALUE);
-  REQUIRE(cublasLtMatmulDescGetAttribute(call.op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, nullptr, 0,
-                                         &written) == CUBLAS_STATUS_SUCCESS);
-  REQUIRE(written == 8);
-  REQUIRE(cublasLtMatmulDescGetAttribute(call.op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, nullptr, 0,
-                                         nullptr) == CUBLAS_STATUS_INVALID_VALUE);
+  const std::uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+  const auto set = [](cublasLtMatmulDesc_t op, int name, const void* value, std::size_t size) {
+    return cublasLtMatmulDescSetAttribute(op, cublasLtMatmulDescAttributes_t(name), value, size);
+  };
+  REQUIRE(set(call.op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, 4) == CUBLAS_STATUS_SUCCESS);
+  REQUIRE(set(call.op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, 8) == CUBLAS_STATUS_INVALID_VALUE);
+  REQUIRE(set(call.op, CUBLASLT_MATMUL_DESC_EPILOGUE, nullptr, 4) == CUBLAS_STATUS_INVALID_VALUE);
+  REQUIRE(set(call.op, 9, &epilogue, 4) == CUBLAS_STATUS_INVALID_VALUE);
+  REQUIRE(set(call.op, CUBLASLT_MATMUL_DESC_POINTER_MODE, &epilogue, 4) ==
+          CUBLAS_STATUS_INVALID_VALUE);  // not emulated
   cublasLtMatmulDescOpaque_t never_set_up{};
-  REQUIRE(cublasLtMatmulDescSetAttribute(&never_set_up, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                                         4) == CUBLAS_STATUS_INVALID_VALUE);
-  std::uint32_t alignment = 0;
-  REQUIRE(cublasLtMatmulPreferenceGetAttribute(call.preference,
-                                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-                                               &alignment, 4, &written) == CUBLAS_STATUS_SUCCESS);
-  REQUIRE(alignment == 256);
-  std::int32_t batches = 0;
-  REQUIRE(cublasLtMatrixLayoutGetAttribute(call.a_layout.handle, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
-                                           &batches, 4, &written) == CUBLAS_STATUS_SUCCESS);
-  REQUIRE(batches == 1);
+  REQUIRE(set(&never_set_up, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, 4) ==
+          CUBLAS_STATUS_INVALID_VALUE);
 }
 
 TEST_CASE("statuses have names and texts") {
   REQUIRE(std::string(cublasLtGetStatusName(CUBLAS_STATUS_NOT_SUPPORTED)) ==
           "CUBLAS_STATUS_NOT_SUPPORTED");
-  REQUIRE(std::string(cublasGetStatusString(CUBLAS_STATUS_ALLOC_FAILED)) ==
+  REQUIRE(std::string(cublasLtGetStatusString(CUBLAS_STATUS_ALLOC_FAILED)) ==
           "the resource allocation failed");
-  REQUIRE(std::string(cublasGetStatusName(cublasStatus_t(2))) == "unrecognized status");
+  REQUIRE(std::string(cublasLtGetStatusName(cublasStatus_t(2))) == "unrecognized status");
 }
 
 // The status of the heuristics and of a call, which must be one.
@@ -70,9 +52,7 @@ TEST_CASE("shapes, leading dimensions and batches that cannot be are invalid") {
       [](Call& c) { c.a_layout.set(CUBLASLT_MATRIX_LAYOUT_COLS, std::uint64_t{0}); },
       [](Call& c) { c.a_layout.set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 2); },
       [](Call& c) { c.c_layout.set(CUBLASLT_MATRIX_LAYOUT_TYPE, CUDA_R_16BF); },
-      [](Call& c) { c.set(CUBLASLT_MATMUL_DESC_TRANSC, CUBLAS_OP_T); },
       [](Call& c) { c.set(CUBLASLT_MATMUL_DESC_TRANSA, 7); },
-      [](Call& c) { c.set(CUBLASLT_MATMUL_DESC_EPILOGUE, 3u); },
       [](Call& c) {  // batches of D on one another
         for (auto* x : {&c.a_layout, &c.b_layout, &c.c_layout, &c.d_layout}) x->set_batches(2, 0);
       },
@@ -99,9 +79,6 @@ TEST_CASE("types that are in no row of the table are not supported") {
   LtCall<BFloat16, float> tf32(kShape);
   tf32.set(CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, CUBLAS_COMPUTE_32F_FAST_TF32);
   REQUIRE(tf32.query() == CUBLAS_STATUS_NOT_SUPPORTED);
-  Call rows(kShape);
-  rows.d_layout.set(CUBLASLT_MATRIX_LAYOUT_ORDER, CUBLASLT_ORDER_ROW);
-  REQUIRE(refused(rows) == CUBLAS_STATUS_NOT_SUPPORTED);
 }
 
 TEST_CASE("epilogues say what they need") {
@@ -111,8 +88,9 @@ TEST_CASE("epilogues say what they need") {
   REQUIRE(bias.run() == CUBLAS_STATUS_INVALID_VALUE);  // no vector
   DeviceNumbers<float> vector(8);
   bias.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector.data());
-  bias.set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_16BF);
-  REQUIRE(refused(bias) == CUBLAS_STATUS_INVALID_VALUE);
+  REQUIRE(refused(bias) == CUBLAS_STATUS_SUCCESS);
+  bias.set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_RELU_BIAS);
+  REQUIRE(refused(bias) == CUBLAS_STATUS_NOT_SUPPORTED);  // not emulated
 
   for (const std::int64_t ld : {0, 4, 12}) {
     Call aux({.m = 5, .n = 2, .k = 3});
@@ -129,7 +107,7 @@ TEST_CASE("a run may have epilogues refused") {
   call.set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_GELU);
   setenv("TESSERA_EMULATED_CUBLAS_REFUSED_EPILOGUES", "32", 1);
   REQUIRE(refused(call) == CUBLAS_STATUS_NOT_SUPPORTED);
-  call.set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_RELU);
+  call.set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
   REQUIRE(refused(call) == CUBLAS_STATUS_SUCCESS);
   unsetenv("TESSERA_EMULATED_CUBLAS_REFUSED_EPILOGUES");
 }
@@ -202,7 +180,6 @@ TEST_CASE("handles that are none, missing scalars, missing matrices") {
   REQUIRE(run(nullptr, &one, call.c.data()) == CUBLAS_STATUS_NOT_INITIALIZED);
   REQUIRE(run(call.handle, nullptr, call.c.data()) == CUBLAS_STATUS_INVALID_VALUE);
   REQUIRE(run(call.handle, &one, nullptr) == CUBLAS_STATUS_INVALID_VALUE);
-  REQUIRE(cublasLtDestroy(nullptr) == CUBLAS_STATUS_NOT_INITIALIZED);
   int count = 0;
   cublasLtMatmulHeuristicResult_t result;
   REQUIRE(cublasLtMatmulAlgoGetHeuristic(call.handle, call.op, call.a_layout.handle,

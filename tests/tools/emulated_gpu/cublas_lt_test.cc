@@ -58,20 +58,6 @@ TEST_CASE("a batch stride of 0 shares an operand") {
   require_near(call.result(1), call.formula(1), 1e-6);
 }
 
-TEST_CASE("alpha and beta may lie on the GPU") {
-  LtCall<float, float> call({.m = 2, .n = 3, .k = 2});
-  DeviceNumbers<float> scales(2);
-  scales.write({3, 0.5});
-  call.set(CUBLASLT_MATMUL_DESC_POINTER_MODE, CUBLASLT_POINTER_MODE_DEVICE);
-  const cublasStatus_t status = cublasLtMatmul(
-      call.handle, call.op, scales.data(), call.a.data(), call.a_layout.handle, call.b.data(),
-      call.b_layout.handle, scales.data() + 1, call.c.data(), call.c_layout.handle, call.d.data(),
-      call.d_layout.handle, nullptr, nullptr, 0, nullptr);
-  REQUIRE(status == CUBLAS_STATUS_SUCCESS);
-  call.alpha = 3, call.beta = 0.5;
-  require_near(call.result(), call.formula(), 1e-6);
-}
-
 TEST_CASE("TF32 rounds operands to 10 bits of mantissa, f32 does not") {
   LtCall<float, float> call({.m = 1, .n = 1, .k = 1});
   const float fine = 1 + 0x1p-11f + 0x1p-12f;  // nearest of 10 bits: 1 + 2^-10
@@ -96,46 +82,6 @@ TEST_CASE("every algorithm of the heuristics gives the product and takes no more
                      one.workspaceSize) == CUBLAS_STATUS_SUCCESS);
     for (const int batch : {0, 1}) require_near(call.result(batch), call.formula(batch), 1e-5);
   }
-}
-
-TEST_CASE("an algorithm may be set up by hand, and tells what it needs") {
-  LtCall<float, float> call({.m = 8, .n = 4, .k = 16});
-  int ids[8], count = 0;
-  REQUIRE(cublasLtMatmulAlgoGetIds(call.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F, CUDA_R_32F,
-                                   CUDA_R_32F, CUDA_R_32F, CUDA_R_32F, 8, ids,
-                                   &count) == CUBLAS_STATUS_SUCCESS);
-  REQUIRE(count == 3);
-  cublasLtMatmulAlgo_t algorithm;
-  REQUIRE(cublasLtMatmulAlgoInit(call.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F, CUDA_R_32F,
-                                 CUDA_R_32F, CUDA_R_32F, CUDA_R_32F, ids[2],
-                                 &algorithm) == CUBLAS_STATUS_SUCCESS);
-  std::int32_t splits = 0;
-  std::uint32_t alignment = 0;
-  std::size_t written = 0;
-  REQUIRE(cublasLtMatmulAlgoCapGetAttribute(&algorithm, CUBLASLT_ALGO_CAP_SPLITK_SUPPORT, &splits,
-                                            sizeof splits, &written) == CUBLAS_STATUS_SUCCESS);
-  REQUIRE(splits == 1);
-  REQUIRE(cublasLtMatmulAlgoCapGetAttribute(&algorithm, CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_A_BYTES,
-                                            &alignment, sizeof alignment,
-                                            &written) == CUBLAS_STATUS_SUCCESS);
-  REQUIRE(alignment == 16);
-  cublasLtMatmulHeuristicResult_t result{};
-  const auto check = [&] {
-    return cublasLtMatmulAlgoCheck(call.handle, call.op, call.a_layout.handle, call.b_layout.handle,
-                                   call.c_layout.handle, call.d_layout.handle, &algorithm, &result);
-  };
-  REQUIRE(check() == CUBLAS_STATUS_NOT_SUPPORTED);  // one part, and no reduction scheme
-  splits = 4;
-  const std::uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-  REQUIRE(cublasLtMatmulAlgoConfigSetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits,
-                                               sizeof splits) == CUBLAS_STATUS_SUCCESS);
-  REQUIRE(cublasLtMatmulAlgoConfigSetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
-                                               &scheme, sizeof scheme) == CUBLAS_STATUS_SUCCESS);
-  REQUIRE(check() == CUBLAS_STATUS_SUCCESS);
-  REQUIRE(result.workspaceSize == 4 * 8 * 4 * sizeof(float));
-  DeviceNumbers<char> workspace(result.workspaceSize);
-  REQUIRE(call.run(&algorithm, workspace.data(), result.workspaceSize) == CUBLAS_STATUS_SUCCESS);
-  require_near(call.result(), call.formula(), 1e-6);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -44,6 +45,40 @@ class TestEvent {
 
  private:
   cudaEvent_t handle_ = nullptr;
+};
+
+// A pool that keeps what it has, and reuses memory only where streams are ordered.
+class TestPool {
+ public:
+  TestPool() {
+    cudaMemPoolProps properties{};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location = {cudaMemLocationTypeDevice, 0};
+    ok(cudaMemPoolCreate(&pool_, &properties));
+    std::uint64_t threshold = ~std::uint64_t{0};
+    int no = 0;
+    ok(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &threshold));
+    ok(cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowOpportunistic, &no));
+    ok(cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowInternalDependencies, &no));
+  }
+  ~TestPool() { cudaMemPoolDestroy(pool_); }
+  operator cudaMemPool_t() const { return pool_; }
+
+  float* take(std::size_t bytes, cudaStream_t stream) const {
+    void* data = nullptr;
+    ok(cudaMallocFromPoolAsync(&data, bytes, pool_, stream));
+    return static_cast<float*>(data);
+  }
+  std::uint64_t get(cudaMemPoolAttr which) const {
+    std::uint64_t value = 0;
+    ok(cudaMemPoolGetAttribute(pool_, which, &value));
+    return value;
+  }
+  std::uint64_t used() const { return get(cudaMemPoolAttrUsedMemCurrent); }
+  std::uint64_t reserved() const { return get(cudaMemPoolAttrReservedMemCurrent); }
+
+ private:
+  cudaMemPool_t pool_ = nullptr;
 };
 
 // Memory of the current GPU, by cudaMalloc.

@@ -36,7 +36,6 @@ class TestGraph {
   explicit TestGraph(cudaStream_t stream) {
     cudaGraph_t graph = nullptr;
     ok(cudaStreamEndCapture(stream, &graph));
-    ok(cudaGraphGetNodes(graph, nullptr, &operations));
     ok(cudaGraphInstantiate(&exec_, graph, 0));
     ok(cudaGraphDestroy(graph));
   }
@@ -44,7 +43,6 @@ class TestGraph {
   TestGraph(const TestGraph&) = delete;
   TestGraph& operator=(const TestGraph&) = delete;
   void launch(cudaStream_t stream) const { ok(cudaGraphLaunch(exec_, stream)); }
-  std::size_t operations = 0;
 
  private:
   cudaGraphExec_t exec_ = nullptr;
@@ -59,7 +57,6 @@ TEST_CASE("a captured sequence runs at each launch, and not before") {
   launch_scale(stream, x.data(), kCount, 1, 1);
   CHECK(status_of(stream) == cudaStreamCaptureStatusActive);
   const TestGraph graph(stream);
-  CHECK(graph.operations == 2);
   stream.synchronize();
   CHECK(x.values()[0] == 1);
   for (int i = 0; i < 3; ++i) graph.launch(stream);
@@ -152,7 +149,8 @@ TEST_CASE("modes: whose unsafe calls are refused") {
   }).join();
   CHECK(error == cudaErrorStreamCaptureWrongThread);
   const TestGraph empty(stream);
-  CHECK(empty.operations == 0);
+  empty.launch(stream);
+  stream.synchronize();
 }
 
 TEST_CASE("captures that are wrongly begun or ended") {
@@ -172,15 +170,14 @@ TEST_CASE("captures that are wrongly begun or ended") {
 }
 
 TEST_CASE("memory that a graph allocates is its own") {
+  const TestPool pool;
   const TestStream stream;
   const TestBuffer<float> out(kCount);
-  void* outside = nullptr;
-  ok(cudaMallocAsync(&outside, 100, stream));
+  float* outside = pool.take(100, stream);
   begin(stream);
   CHECK(noted(cudaFreeAsync(outside, stream)) == cudaErrorInvalidValue);
-  void* data = nullptr;
-  ok(cudaMallocAsync(&data, kCount * sizeof(float), stream));
-  launch_scale(stream, static_cast<float*>(data), kCount, 0, 1);
+  float* data = pool.take(kCount * sizeof(float), stream);
+  launch_scale(stream, data, kCount, 0, 1);
   ok(cudaMemcpyAsync(out.data(), data, kCount * sizeof(float), cudaMemcpyDeviceToDevice, stream));
   ok(cudaFreeAsync(data, stream));
   const TestGraph graph(stream);

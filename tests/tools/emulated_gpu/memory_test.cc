@@ -15,40 +15,6 @@ namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-// A pool that keeps what it has, and reuses memory only where streams are ordered.
-class TestPool {
- public:
-  TestPool() {
-    cudaMemPoolProps properties{};
-    properties.allocType = cudaMemAllocationTypePinned;
-    properties.location = {cudaMemLocationTypeDevice, 0};
-    ok(cudaMemPoolCreate(&pool_, &properties));
-    std::uint64_t threshold = ~std::uint64_t{0};
-    int no = 0;
-    ok(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &threshold));
-    ok(cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowOpportunistic, &no));
-    ok(cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowInternalDependencies, &no));
-  }
-  ~TestPool() { cudaMemPoolDestroy(pool_); }
-  operator cudaMemPool_t() const { return pool_; }
-
-  float* take(std::size_t bytes, cudaStream_t stream) const {
-    void* data = nullptr;
-    ok(cudaMallocFromPoolAsync(&data, bytes, pool_, stream));
-    return static_cast<float*>(data);
-  }
-  std::uint64_t get(cudaMemPoolAttr which) const {
-    std::uint64_t value = 0;
-    ok(cudaMemPoolGetAttribute(pool_, which, &value));
-    return value;
-  }
-  std::uint64_t used() const { return get(cudaMemPoolAttrUsedMemCurrent); }
-  std::uint64_t reserved() const { return get(cudaMemPoolAttrReservedMemCurrent); }
-
- private:
-  cudaMemPool_t pool_ = nullptr;
-};
-
 TEST_CASE("fresh memory is NaN, from the moment at which its stream gets there") {
   const TestPool pool;
   const TestStream stream, other;
@@ -149,25 +115,6 @@ TEST_CASE("copies and fills outside of memory are refused") {
   CHECK(noted(cudaFree(host)) == cudaErrorInvalidValue);
   CHECK(noted(cudaFreeAsync(host, nullptr)) == cudaErrorInvalidValue);
   CHECK(noted(cudaFree(nullptr)) == cudaSuccess);
-}
-
-TEST_CASE("pointers know what they point at") {
-  const TestBuffer<float> x(10);
-  float* pinned = nullptr;
-  ok(cudaMallocHost(reinterpret_cast<void**>(&pinned), 100));
-  cudaPointerAttributes of{};
-  ok(cudaPointerGetAttributes(&of, x.data() + 3));
-  CHECK(of.type == cudaMemoryTypeDevice);
-  CHECK(of.device == 0);
-  CHECK(of.hostPointer == nullptr);
-  ok(cudaPointerGetAttributes(&of, pinned));
-  CHECK(of.type == cudaMemoryTypeHost);
-  ok(cudaPointerGetAttributes(&of, &of));
-  CHECK(of.type == cudaMemoryTypeUnregistered);
-  void* there = nullptr;
-  ok(cudaHostGetDevicePointer(&there, pinned, 0));
-  CHECK(there == pinned);
-  ok(cudaFreeHost(pinned));
 }
 
 }  // namespace

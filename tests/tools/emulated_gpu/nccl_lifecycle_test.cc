@@ -16,25 +16,13 @@ ncclConfig_t non_blocking() {
   return config;
 }
 
-TEST_CASE("a communicator knows its rank, its size and its GPU") {
-  on_ranks(3, [](const Rank& me) {
-    int rank = -1, count = -1, device = -1, version = 0;
-    ok(ncclCommUserRank(me.comm, &rank));
-    ok(ncclCommCount(me.comm, &count));
-    ok(ncclCommCuDevice(me.comm, &device));
-    ok(ncclGetVersion(&version));
-    expect(rank == me.rank && count == 3 && device == me.rank && version == NCCL_VERSION_CODE,
-           "what it knows");
-  });
-}
-
 TEST_CASE("one thread may make several communicators in a group") {
   const ncclUniqueId id = fresh_id();
   ncclComm_t comms[2];
   REQUIRE(ncclGroupStart() == ncclSuccess);
   for (int rank = 0; rank < 2; ++rank) {
     REQUIRE(cudaSetDevice(rank) == cudaSuccess);
-    REQUIRE(ncclCommInitRank(&comms[rank], 2, id, rank) == ncclSuccess);
+    REQUIRE(join(&comms[rank], 2, id, rank) == ncclSuccess);
   }
   REQUIRE(ncclGroupEnd() == ncclSuccess);
   REQUIRE(ncclGroupStart() == ncclSuccess);
@@ -79,29 +67,12 @@ TEST_CASE("a non-blocking communicator says so until it is asked again") {
   });
 }
 
-TEST_CASE("a split makes communicators by color, in the order of the keys") {
-  on_ranks(4, [](const Rank& me) {
-    ncclComm_t part = nullptr;
-    const int color = me.rank == 3 ? NCCL_SPLIT_NOCOLOR : me.rank % 2;
-    ok(ncclCommSplit(me.comm, color, -me.rank, &part, nullptr));
-    if (me.rank == 3) return expect(part == nullptr, "no color, no communicator");
-    int rank = -1, count = -1;
-    ok(ncclCommUserRank(part, &rank));
-    ok(ncclCommCount(part, &count));
-    expect(count == (color == 0 ? 2 : 1) && rank == (me.rank == 0 ? 1 : 0), "keys");
-    Numbers<float> x({me.rank + 1.0f});
-    ok(ncclAllReduce(x.data(), x.data(), 1, ncclFloat, ncclSum, part, me.stream));
-    expect_equal(x.read(me), {color == 0 ? 4.0f : 2.0f}, "sum");
-    ok(ncclCommDestroy(part));
-  });
-}
-
 TEST_CASE("an abort frees the streams of those who wait, who then know") {
   const ncclUniqueId id = fresh_id();
   on_threads(2, [&](int rank) {
     Rank me{.rank = rank, .ranks = 2};
     ok_cuda(cudaStreamCreateWithFlags(&me.stream, cudaStreamNonBlocking));
-    ok(ncclCommInitRank(&me.comm, 2, id, rank));
+    ok(join(&me.comm, 2, id, rank));
     if (rank == 0) {
       Numbers<float> x({1});
       ok(ncclAllReduce(x.data(), x.data(), 1, ncclFloat, ncclSum, me.comm, me.stream));
@@ -126,7 +97,7 @@ TEST_CASE("a rank ends its own wait by an abort from another thread") {
     expect(ncclCommInitRankConfig(&me.comm, 2, id, 0, &config) == ncclInProgress, "init");
     ok(ncclCommAbort(me.comm));  // while the other rank never comes
     const ncclUniqueId alone = fresh_id();
-    ok(ncclCommInitRank(&me.comm, 1, alone, 0));
+    ok(join(&me.comm, 1, alone, 0));
     Numbers<float> x({1});
     ok(ncclRecv(x.data(), 1, ncclFloat, 0, me.comm, me.stream));  // no rank sends
     std::thread watch([&] { ok(ncclCommAbort(me.comm)); });
@@ -141,7 +112,7 @@ TEST_CASE("who ends a communicator waits for the graphs with calls of it") {
     on_threads(1, [aborts](int) {
       Rank me;
       ok_cuda(cudaStreamCreateWithFlags(&me.stream, cudaStreamNonBlocking));
-      ok(ncclCommInitRank(&me.comm, 1, fresh_id(), 0));
+      ok(join(&me.comm, 1, fresh_id(), 0));
       Numbers<float> x({1});
       cudaGraph_t graph = nullptr;
       cudaGraphExec_t program = nullptr;

@@ -74,6 +74,12 @@ inline ncclUniqueId fresh_id() {
   return id;
 }
 
+// A blocking communicator.
+inline ncclResult_t join(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  return ncclCommInitRankConfig(comm, ranks, id, rank, &config);
+}
+
 // f(Rank) with communicators that are made before and destroyed after; a rank that throws aborts.
 template <class F>
 void on_ranks(int ranks, F f) {
@@ -81,7 +87,7 @@ void on_ranks(int ranks, F f) {
   on_threads(ranks, [&](int rank) {
     Rank me{.rank = rank, .ranks = ranks};
     ok_cuda(cudaStreamCreateWithFlags(&me.stream, cudaStreamNonBlocking));
-    ok(ncclCommInitRank(&me.comm, ranks, id, rank));
+    ok(join(&me.comm, ranks, id, rank));
     try {
       f(me);
     } catch (...) {

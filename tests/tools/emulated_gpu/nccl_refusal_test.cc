@@ -40,10 +40,10 @@ TEST_CASE("ids, ranks and configs that cannot be") {
   ncclComm_t comm = nullptr, second = nullptr;
   const ncclUniqueId nothing{}, id = fresh_id();
   REQUIRE(ncclGetUniqueId(nullptr) == ncclInvalidArgument);
-  REQUIRE(ncclCommInitRank(&comm, 1, nothing, 0) == ncclInvalidArgument);
-  REQUIRE(ncclCommInitRank(&comm, 2, id, 2) == ncclInvalidArgument);
-  REQUIRE(ncclCommInitRank(&comm, 0, id, 0) == ncclInvalidArgument);
-  REQUIRE(ncclCommInitRank(nullptr, 1, id, 0) == ncclInvalidArgument);
+  REQUIRE(join(&comm, 1, nothing, 0) == ncclInvalidArgument);
+  REQUIRE(join(&comm, 2, id, 2) == ncclInvalidArgument);
+  REQUIRE(join(&comm, 0, id, 0) == ncclInvalidArgument);
+  REQUIRE(join(nullptr, 1, id, 0) == ncclInvalidArgument);
   ncclConfig_t config{};
   REQUIRE(ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclInvalidArgument);
   config = NCCL_CONFIG_INITIALIZER;
@@ -88,7 +88,7 @@ TEST_CASE("an operator belongs to one communicator and one type") {
   on_ranks(1, [](const Rank& me) {
     ncclComm_t other;
     const ncclUniqueId id = fresh_id();
-    ok(ncclCommInitRank(&other, 1, id, 0));
+    ok(join(&other, 1, id, 0));
     float factor = 2;
     ncclRedOp_t op;
     ok(ncclRedOpCreatePreMulSum(&op, &factor, ncclFloat, ncclScalarHostImmediate, me.comm));
@@ -126,7 +126,7 @@ void disagree(const std::function<ncclResult_t(const Rank&, float*)>& first,
   on_threads(2, [&](int rank) {
     Rank me{.rank = rank, .ranks = 2};
     ok_cuda(cudaStreamCreateWithFlags(&me.stream, cudaStreamNonBlocking));
-    ok(ncclCommInitRank(&me.comm, 2, id, rank));
+    ok(join(&me.comm, 2, id, rank));
     Numbers<float> x(std::vector<float>(8, 1));
     ok((rank == 0 ? first : second)(me, x.data()));
     while (me.async_error() == ncclSuccess) std::this_thread::yield();

@@ -129,7 +129,7 @@ TEST_CASE("host functions run in stream order, and may call nothing") {
   };
   const TestStream stream;
   float* value = nullptr;
-  ok(cudaMallocHost(reinterpret_cast<void**>(&value), sizeof(float)));
+  ok(cudaHostAlloc(reinterpret_cast<void**>(&value), sizeof(float), cudaHostAllocPortable));
   Seen seen{.value = value};
   launch_fill(stream, value, 1, 1);
   ok(cudaLaunchHostFunc(

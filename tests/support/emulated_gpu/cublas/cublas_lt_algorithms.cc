@@ -47,28 +47,8 @@ Algorithm of_types(AlgorithmId id, const Problem& p) {
   a.c_type = static_cast<std::uint16_t>(p.c.type), a.d_type = static_cast<std::uint16_t>(p.d.type);
   a.bias_alignment = static_cast<std::uint16_t>(alignment_of(p.op.bias, kVectorBytes));
   a.aux_alignment = static_cast<std::uint16_t>(alignment_of(p.op.aux, kVectorBytes));
-  if (id == kSplit) {
-    a.splits = p.k >= 64 ? 3 : 2;
-    a.reduction_scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-  }
+  if (id == kSplit) a.splits = p.k >= 64 ? 3 : 2;
   return a;
-}
-
-std::uint64_t implementation(const Problem& p) {
-  std::uint64_t flags = in_f64(p) ? CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_64F
-                                  : CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32F;
-  if (p.op.compute_type == CUBLAS_COMPUTE_32F_FAST_TF32) {
-    return flags | CUBLASLT_NUMERICAL_IMPL_FLAGS_HMMA | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32;
-  }
-  if (p.a.type == CUDA_R_64F) {
-    return flags | CUBLASLT_NUMERICAL_IMPL_FLAGS_DMMA | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_64F;
-  }
-  if (p.a.type == CUDA_R_32F) {
-    return flags | CUBLASLT_NUMERICAL_IMPL_FLAGS_FMA | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
-  }
-  return flags | CUBLASLT_NUMERICAL_IMPL_FLAGS_HMMA |
-         (p.a.type == CUDA_R_16F ? CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F
-                                 : CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF);
 }
 
 // Whether `a` respects what the caller said of his buffers and wishes.
@@ -77,9 +57,9 @@ bool fits(const Algorithm& a, const Problem& p, const Preference& wish) {
   for (int i = 0; i < 4; ++i) {
     if (wish.alignment[i] < pointer_alignment(a, *layouts[i])) return false;
   }
+  const bool may_split = (wish.reduction_schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) != 0;
   return check_algorithm(a, p).ok() && workspace_bytes(a, p) <= wish.max_workspace &&
-         (a.reduction_scheme & ~wish.reduction_schemes) == 0 &&
-         (implementation(p) & ~wish.implementations) == 0;
+         (a.splits == 1 || may_split);
 }
 
 std::vector<Algorithm> find(const Problem& p, const Preference& wish) {
@@ -117,12 +97,7 @@ Verdict check_algorithm(const Algorithm& a, const Problem& p) {
                     "bytes; leading dimensions are {}, {}, {}, {}",
                     a.id, kVectorBytes, p.a.ld, p.b.ld, p.c.ld, p.d.ld));
   }
-  const bool splits = a.splits != 1;
-  if (splits != (a.id == kSplit) || a.splits < 1 || (splits && a.splits > p.k) ||
-      splits != (a.reduction_scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)) {
-    return unsupported(fmt::format("algorithm {} with {} parts of k = {} and reduction scheme {}",
-                                   a.id, a.splits, p.k, a.reduction_scheme));
-  }
+  if (a.splits > p.k) return unsupported(fmt::format("k = {} in {} parts", p.k, a.splits));
   return {};
 }
 
@@ -178,18 +153,6 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
-  auto* inside = reinterpret_cast<Handle*>(handle);
-  {
-    const std::lock_guard lock(handles_mutex);
-    if (handles().erase(inside) == 0) {
-      return refuse(__func__, CUBLAS_STATUS_NOT_INITIALIZED, "this is no live cublasLt handle");
-    }
-  }
-  delete inside;
-  return CUBLAS_STATUS_SUCCESS;
-}
-
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -207,13 +170,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   *returned = 0;
   const auto [problem, verdict] = read_problem(op, {a, b, c, d});
   if (!verdict.ok()) return refuse(__func__, verdict.status, verdict.why);
-  auto found = find(problem, *wish);
-  if (wish->search_mode == CUBLASLT_SEARCH_LIMITED_BY_ALGO_ID) {
-    const Algorithm* chosen = content(&results[0].algo);
-    std::erase_if(found, [&](const Algorithm& one) { return !chosen || one.id != chosen->id; });
-  } else if (wish->search_mode != CUBLASLT_SEARCH_BEST_FIT) {
-    return refuse(__func__, CUBLAS_STATUS_NOT_SUPPORTED, "this search mode is reserved");
-  }
+  const auto found = find(problem, *wish);
   if (found.empty()) {
     return refuse(
         __func__, CUBLAS_STATUS_NOT_SUPPORTED,
@@ -229,28 +186,6 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     result.state = CUBLAS_STATUS_SUCCESS;
     result.wavesCount = 1.0f + static_cast<float>(*returned);
   }
-  return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
-                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                       const cublasLtMatmulAlgo_t* algorithm,
-                                       cublasLtMatmulHeuristicResult_t* result) {
-  if (check_handle(__func__, handle) == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
-  const Algorithm* chosen = content(algorithm);
-  if (chosen == nullptr || result == nullptr) {
-    return refuse(__func__, CUBLAS_STATUS_INVALID_VALUE,
-                  "no algorithm, or no place for the result");
-  }
-  const auto [problem, verdict] = read_problem(op, {a, b, c, d});
-  if (!verdict.ok()) return refuse(__func__, verdict.status, verdict.why);
-  if (const Verdict v = check_algorithm(*chosen, problem); !v.ok()) {
-    return refuse(__func__, v.status, v.why);
-  }
-  result->workspaceSize = workspace_bytes(*chosen, problem);
-  result->state = CUBLAS_STATUS_SUCCESS;
-  result->wavesCount = 1.0f;
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -27,10 +27,6 @@ struct Algorithm {
   std::uint16_t a_type = 0, b_type = 0, c_type = 0, d_type = 0;
   std::uint16_t bias_alignment = 16, aux_alignment = 16;  // bytes
   std::int32_t splits = 1;
-  std::uint32_t reduction_scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
-  std::uint32_t tile = CUBLASLT_MATMUL_TILE_UNDEFINED, stages = CUBLASLT_MATMUL_STAGES_UNDEFINED;
-  std::uint32_t swizzling = 0, custom_option = 0;
-  std::uint16_t inner_shape = 0, cluster_shape = 0;
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 

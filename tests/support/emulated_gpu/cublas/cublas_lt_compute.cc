@@ -56,80 +56,41 @@ float to_tf32(float x) {
 }
 
 template <class Number>
-Number as_operand(int compute_type, Number x) {
-  const auto narrow = static_cast<float>(x);
-  switch (compute_type) {
-    case CUBLAS_COMPUTE_32F_FAST_TF32:
-      return to_tf32(narrow);
-    case CUBLAS_COMPUTE_32F_FAST_16BF:
-      return static_cast<float>(BFloat16(narrow));
-    case CUBLAS_COMPUTE_32F_FAST_16F:
-      return static_cast<float>(Float16(narrow));
-    default:
-      return x;
-  }
-}
-
-template <class Number>
 Number gelu(Number x) {
   const Number root = std::sqrt(Number(2) / Number(M_PI));
   return x / 2 * (1 + std::tanh(root * (x + Number(0.044715) * x * x * x)));
 }
-template <class Number>
-Number gelu_gradient(Number x) {
-  const Number root = std::sqrt(Number(2) / Number(M_PI));
-  const Number t = std::tanh(root * (x + Number(0.044715) * x * x * x));
-  return (1 + t) / 2 + x / 2 * (1 - t * t) * root * (1 + 3 * Number(0.044715) * x * x);
-}
-
-bool bit(const void* base, std::int64_t index) {
-  return (load<unsigned char>(base, index / 8) >> (index % 8) & 1) != 0;
-}
-void set_bit(void* base, std::int64_t index, bool value) {
-  const unsigned mask = 1u << (index % 8), byte = load<unsigned char>(base, index / 8);
-  store(base, index / 8, static_cast<unsigned char>(value ? byte | mask : byte & ~mask));
-}
-
 // One matrix of the batch.
 template <class Number>
 class One {
  public:
   One(const Product& product, int batch)
       : x_(product), p_(product.problem), epilogue_(epilogue_of(p_.op.epilogue)), batch_(batch) {
-    const bool host = p_.op.pointer_mode == CUBLASLT_POINTER_MODE_HOST;
-    const auto scale = static_cast<std::uint32_t>(p_.op.scale_type);
-    alpha_ = host ? static_cast<Number>(x_.alpha) : read<Number>(scale, x_.alpha_at, 0);
-    beta_ = host ? static_cast<Number>(x_.beta) : read<Number>(scale, x_.beta_at, 0);
+    alpha_ = static_cast<Number>(x_.alpha);
+    beta_ = static_cast<Number>(x_.beta);
     read_operands();
   }
 
   void run() {
     multiply();
-    sums_.assign(p_.m, 0);
     for (std::int64_t j = 0; j < p_.n; ++j) {
       for (std::int64_t i = 0; i < p_.m; ++i) finish(i, j);
-    }
-    if (epilogue_.bias_gradient_a) sum_operand(a_, p_.m);
-    if (epilogue_.bias_gradient_b) sum_operand(b_, p_.n);
-    if (epilogue_.writes_bias()) {
-      for (std::size_t i = 0; i < sums_.size(); ++i) {
-        write(p_.bias_type(), const_cast<void*>(p_.op.bias), bias_index(i), sums_[i]);
-      }
     }
   }
 
  private:
   // a_[k][m] and b_[k][n].
   void read_operands() {
+    const bool tf32 = p_.op.compute_type == CUBLAS_COMPUTE_32F_FAST_TF32;
     const auto copy = [&](const MatrixLayout& from, const void* at, bool k_is_row,
                           std::int64_t other) {
       std::vector<Number> to(p_.k * other);
       for (std::int64_t l = 0; l < p_.k; ++l) {
         for (std::int64_t i = 0; i < other; ++i) {
           const std::int64_t row = k_is_row ? l : i, column = k_is_row ? i : l;
-          to[l * other + i] = as_operand(
-              p_.op.compute_type,
-              read<Number>(from.type, at, batch_ * from.batch_stride + row + column * from.ld));
+          const auto x =
+              read<Number>(from.type, at, batch_ * from.batch_stride + row + column * from.ld);
+          to[l * other + i] = tf32 ? static_cast<Number>(to_tf32(static_cast<float>(x))) : x;
         }
       }
       return to;
@@ -162,40 +123,17 @@ class One {
     for (std::int64_t i = 0; i < p_.m; ++i) to[i] += from[i] * factor;
   }
 
-  std::int64_t bias_index(std::int64_t i) const { return batch_ * p_.op.bias_batch_stride + i; }
-
   void finish(std::int64_t i, std::int64_t j) {
     Number x = alpha_ * product_[j * p_.m + i];
     if (beta_ != 0) {
       x += beta_ * read<Number>(p_.c.type, x_.c, batch_ * p_.c.batch_stride + i + j * p_.c.ld);
     }
-    if (epilogue_.bias) x += read<Number>(p_.bias_type(), p_.op.bias, bias_index(i));
-    x = activate(x, batch_ * p_.op.aux_batch_stride + i + j * p_.op.aux_ld);
-    if (epilogue_.bias_gradient) sums_[i] += x;
+    if (epilogue_.bias) x += read<Number>(p_.d.type, p_.op.bias, i);
+    if (epilogue_.aux) {
+      write(p_.d.type, p_.op.aux, batch_ * p_.op.aux_batch_stride + i + j * p_.op.aux_ld, x);
+    }
+    if (epilogue_.gelu) x = gelu(x);
     write(p_.d.type, x_.d, batch_ * p_.d.batch_stride + i + j * p_.d.ld, x);
-  }
-
-  Number activate(Number x, std::int64_t aux) {
-    if (epilogue_.relu_gradient) return bit(p_.op.aux, aux) ? x : Number(0);
-    if (epilogue_.gelu_gradient) {
-      return x * gelu_gradient(read<Number>(p_.aux_type(), p_.op.aux, aux));
-    }
-    if (epilogue_.relu) {
-      if (epilogue_.aux) set_bit(p_.op.aux, aux, x > 0);
-      return x > 0 ? x : Number(0);  // also for NaN, as the library does
-    }
-    if (epilogue_.gelu) {
-      if (epilogue_.aux) write(p_.aux_type(), p_.op.aux, aux, x);
-      return gelu(x);
-    }
-    return x;
-  }
-
-  void sum_operand(const std::vector<Number>& from, std::int64_t length) {
-    sums_.assign(length, 0);
-    for (std::int64_t l = 0; l < p_.k; ++l) {
-      for (std::int64_t i = 0; i < length; ++i) sums_[i] += from[l * length + i];
-    }
   }
 
   const Product& x_;
@@ -203,7 +141,7 @@ class One {
   const Epilogue epilogue_;
   const std::int64_t batch_;
   Number alpha_ = 0, beta_ = 0;
-  std::vector<Number> a_, b_, product_, sums_;
+  std::vector<Number> a_, b_, product_;
 };
 
 }  // namespace

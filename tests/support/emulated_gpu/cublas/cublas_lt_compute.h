@@ -3,7 +3,7 @@
 /// The arithmetic of an emulated matrix product, on memory of the emulated GPU.
 ///
 /// Sums over k run from first to last (in parts, where the algorithm splits them) in f32, or in f64
-/// for f64 operands. Products in TF32 and the like round their operands first. The epilogue works
+/// for f64 operands. Products in TF32 round their operands first. The epilogue works
 /// on alpha * A * B + beta * C in that type and rounds once, when it stores; GELU is the
 /// approximation by tanh.
 
@@ -17,9 +17,7 @@ struct Product {
   const void *a = nullptr, *b = nullptr, *c = nullptr;
   void* d = nullptr;
   void* workspace = nullptr;
-  /// By value in f64 where the pointer mode is HOST; else where they lie on the device.
   double alpha = 0, beta = 0;
-  const void *alpha_at = nullptr, *beta_at = nullptr;
 };
 void compute(const Product& product);
 

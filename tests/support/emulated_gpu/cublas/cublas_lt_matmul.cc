@@ -58,20 +58,17 @@ Verdict check_matrices(const Product& x) {
 Verdict check_vectors(const Product& x) {
   const Problem& p = x.problem;
   const Epilogue e = epilogue_of(p.op.epilogue);
-  if (e.uses_bias()) {
-    const std::int64_t length = e.bias_gradient_b ? p.n : p.m;
-    const auto bytes = static_cast<std::size_t>((p.batch - 1) * p.op.bias_batch_stride + length) *
-                       size_of(p.bias_type());
-    const std::size_t alignment =
-        std::max<std::size_t>(x.algorithm.bias_alignment, size_of(p.bias_type()));
-    if (Verdict v = check_pointer("the bias", p.op.bias, alignment, bytes); !v.ok()) return v;
+  const std::size_t element = size_of(p.d.type);
+  if (e.bias) {
+    const std::size_t alignment = std::max<std::size_t>(x.algorithm.bias_alignment, element);
+    Verdict v = check_pointer("the bias", p.op.bias, alignment, p.m * element);
+    if (!v.ok()) return v;
   }
   if (!e.aux) return {};
   const std::int64_t elements =
       (p.batch - 1) * p.op.aux_batch_stride + (p.n - 1) * p.op.aux_ld + p.m;
-  const std::size_t bytes = e.aux_is_bits() ? static_cast<std::size_t>(elements + 7) / 8
-                                            : elements * size_of(p.aux_type());
-  return check_pointer("the auxiliary matrix", p.op.aux, x.algorithm.aux_alignment, bytes);
+  return check_pointer("the auxiliary matrix", p.op.aux, x.algorithm.aux_alignment,
+                       elements * element);
 }
 
 Verdict check_workspace(const Product& x, std::size_t given) {
@@ -92,15 +89,8 @@ Verdict read_scalars(Product& x, const void* alpha, const void* beta) {
   if (alpha == nullptr || beta == nullptr) {
     return {CUBLAS_STATUS_INVALID_VALUE, "alpha or beta is null"};
   }
-  const bool wide = in_f64(x.problem);
-  if (x.problem.op.pointer_mode == CUBLASLT_POINTER_MODE_DEVICE) {
-    x.alpha_at = alpha, x.beta_at = beta;
-    const std::size_t bytes = wide ? 8 : 4;
-    Verdict v = check_pointer("alpha", alpha, bytes, bytes);
-    return v.ok() ? check_pointer("beta", beta, bytes, bytes) : v;
-  }
   const auto read = [&](const void* at) {
-    if (wide) return *static_cast<const double*>(at);
+    if (in_f64(x.problem)) return *static_cast<const double*>(at);
     return static_cast<double>(*static_cast<const float*>(at));
   };
   x.alpha = read(alpha), x.beta = read(beta);

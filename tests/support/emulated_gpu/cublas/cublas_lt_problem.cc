@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
 
 namespace tessera::emulated::cublas {
@@ -11,47 +13,37 @@ namespace {
 Verdict invalid(std::string why) { return {CUBLAS_STATUS_INVALID_VALUE, std::move(why)}; }
 Verdict unsupported(std::string why) { return {CUBLAS_STATUS_NOT_SUPPORTED, std::move(why)}; }
 
-// Rows of the table "supported types" of cublasLtMatmul's documentation.
+// The rows that Tessera uses of the table "supported types" of cublasLtMatmul's documentation.
 struct TypeRow {
-  int first_compute, last_compute;
+  int compute;
   cudaDataType scale, ab, cd;
 };
 constexpr TypeRow kTypes[] = {
-    {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC, CUDA_R_32F, CUDA_R_16BF, CUDA_R_16BF},
-    {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC, CUDA_R_32F, CUDA_R_16F, CUDA_R_16F},
-    {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC, CUDA_R_32F, CUDA_R_16BF, CUDA_R_32F},
-    {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC, CUDA_R_32F, CUDA_R_16F, CUDA_R_32F},
-    {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC, CUDA_R_32F, CUDA_R_32F, CUDA_R_32F},
-    {CUBLAS_COMPUTE_32F_FAST_16F, CUBLAS_COMPUTE_32F_FAST_16BF, CUDA_R_32F, CUDA_R_32F, CUDA_R_32F},
-    {CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_COMPUTE_32F_FAST_TF32, CUDA_R_32F, CUDA_R_32F,
-     CUDA_R_32F},
-    {CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_64F_PEDANTIC, CUDA_R_64F, CUDA_R_64F, CUDA_R_64F},
+    {CUBLAS_COMPUTE_32F, CUDA_R_32F, CUDA_R_16BF, CUDA_R_16BF},
+    {CUBLAS_COMPUTE_32F, CUDA_R_32F, CUDA_R_16F, CUDA_R_16F},
+    {CUBLAS_COMPUTE_32F, CUDA_R_32F, CUDA_R_16BF, CUDA_R_32F},
+    {CUBLAS_COMPUTE_32F, CUDA_R_32F, CUDA_R_16F, CUDA_R_32F},
+    {CUBLAS_COMPUTE_32F, CUDA_R_32F, CUDA_R_32F, CUDA_R_32F},
+    {CUBLAS_COMPUTE_32F_FAST_TF32, CUDA_R_32F, CUDA_R_32F, CUDA_R_32F},
+    {CUBLAS_COMPUTE_64F, CUDA_R_64F, CUDA_R_64F, CUDA_R_64F},
 };
 
 Verdict check_types(const Problem& p) {
   for (const TypeRow& row : kTypes) {
-    if (p.op.compute_type >= row.first_compute && p.op.compute_type <= row.last_compute &&
-        p.op.scale_type == row.scale && p.a.type == static_cast<std::uint32_t>(row.ab) &&
-        p.b.type == p.a.type && p.d.type == static_cast<std::uint32_t>(row.cd)) {
+    if (p.op.compute_type == row.compute && p.op.scale_type == row.scale &&
+        p.a.type == static_cast<std::uint32_t>(row.ab) && p.b.type == p.a.type &&
+        p.d.type == static_cast<std::uint32_t>(row.cd)) {
       return {};
     }
   }
   return unsupported(
       fmt::format("compute type {} with scale type {}, A of type {}, B of type {} and D of type {} "
-                  "is in no row "
-                  "of the documented table",
+                  "is in no row of the table",
                   p.op.compute_type, p.op.scale_type, p.a.type, p.b.type, p.d.type));
 }
 
 Verdict check_layout(const char* name, const MatrixLayout& x, bool written) {
   if (size_of(x.type) == 0) return unsupported(fmt::format("{} has type {}", name, x.type));
-  if (x.order != CUBLASLT_ORDER_COL) {
-    return unsupported(
-        fmt::format("{} has memory order {}, column-major alone is emulated", name, x.order));
-  }
-  if (x.batch_mode != CUBLASLT_BATCH_MODE_STRIDED || x.plane_offset != 0) {
-    return unsupported(fmt::format("{} is no strided batch of real numbers", name));
-  }
   constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max());
   if (x.rows == 0 || x.cols == 0 || x.rows > kMost || x.cols > kMost) {
     return invalid(fmt::format("{} is {} by {}; extents are 1 to 2^31 - 1", name, x.rows, x.cols));
@@ -99,71 +91,41 @@ Verdict check_shapes(Problem& p) {
   return {};
 }
 
-Verdict check_aux(const Problem& p, const Epilogue& e) {
-  const std::int64_t multiple = e.aux_is_bits() ? 128 : 8;
-  if (p.op.aux_ld < p.m || p.op.aux_ld % multiple != 0) {
+Verdict check_aux(const Problem& p) {
+  constexpr std::int64_t kMultiple = 8;
+  if (p.op.aux_ld < p.m || p.op.aux_ld % kMultiple != 0) {
     return invalid(
         fmt::format("the epilogue's auxiliary leading dimension is {}: at least the {} "
                     "rows of D and a multiple of {} is needed",
-                    p.op.aux_ld, p.m, multiple));
+                    p.op.aux_ld, p.m, kMultiple));
   }
-  if (p.batch > 1 && (p.op.aux_batch_stride % multiple != 0 ||
+  if (p.batch > 1 && (p.op.aux_batch_stride % kMultiple != 0 ||
                       p.op.aux_batch_stride < p.op.aux_ld * (p.n - 1) + p.m)) {
     return invalid(fmt::format("the epilogue's auxiliary batch stride is {} for {} columns of {}",
                                p.op.aux_batch_stride, p.n, p.op.aux_ld));
-  }
-  if (!e.aux_is_bits() && p.op.aux_type != -1 && p.aux_type() != static_cast<int>(p.d.type)) {
-    return invalid(
-        fmt::format("the auxiliary matrix has type {}, D has {}", p.op.aux_type, p.d.type));
   }
   return {};
 }
 
 Verdict check_epilogue(const Problem& p) {
-  const Epilogue e = epilogue_of(p.op.epilogue);
-  if (!e.known) return invalid(fmt::format("there is no epilogue {}", p.op.epilogue));
+  constexpr std::uint32_t kEmulated[] = {
+      CUBLASLT_EPILOGUE_DEFAULT,   CUBLASLT_EPILOGUE_BIAS,     CUBLASLT_EPILOGUE_GELU,
+      CUBLASLT_EPILOGUE_GELU_BIAS, CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS};
+  if (std::find(std::begin(kEmulated), std::end(kEmulated), p.op.epilogue) == std::end(kEmulated)) {
+    return unsupported(fmt::format("epilogue {} is not emulated", p.op.epilogue));
+  }
   if (const char* refused = std::getenv("TESSERA_EMULATED_CUBLAS_REFUSED_EPILOGUES");
       refused != nullptr && (std::strtoul(refused, nullptr, 0) & p.op.epilogue) != 0) {
     return unsupported(
         fmt::format("epilogue {}: this run refuses those of {}", p.op.epilogue, refused));
   }
-  if (e.aux) {
-    if (Verdict v = check_aux(p, e); !v.ok()) return v;
-  }
-  if (!e.uses_bias()) return {};
-  if (p.op.bias_type != -1 && p.bias_type() != static_cast<int>(p.d.type)) {
-    return invalid(fmt::format("the bias has type {}, D has {}", p.op.bias_type, p.d.type));
-  }
-  const std::int64_t length = e.bias_gradient_b ? p.n : p.m, stride = p.op.bias_batch_stride;
-  if (p.batch > 1 && (stride < 0 || (e.writes_bias() && stride < length))) {
-    return invalid(fmt::format("the bias vectors of {} elements of {} batches are {} apart", length,
-                               p.batch, stride));
-  }
-  return {};
+  return epilogue_of(p.op.epilogue).aux ? check_aux(p) : Verdict{};
 }
 
 Verdict check_operation(const MatmulDesc& op) {
-  const auto transposes = [](int t) {
-    return t == CUBLAS_OP_N || t == CUBLAS_OP_T || t == CUBLAS_OP_C;
-  };
-  if (!transposes(op.trans_a) || !transposes(op.trans_b) || op.trans_c != CUBLAS_OP_N) {
-    return invalid(fmt::format("transposes {}, {} and {} (of C) are not N, T or C", op.trans_a,
-                               op.trans_b, op.trans_c));
-  }
-  if (op.fill_mode != CUBLAS_FILL_MODE_FULL) {
-    return unsupported(fmt::format("fill mode {}", op.fill_mode));
-  }
-  if (op.pointer_mode != CUBLASLT_POINTER_MODE_HOST &&
-      op.pointer_mode != CUBLASLT_POINTER_MODE_DEVICE) {
-    return unsupported(fmt::format("pointer mode {}", op.pointer_mode));
-  }
-  for (const void* scale : op.scales) {
-    if (scale != nullptr) return invalid("scales, amax and emulation are for types not emulated");
-  }
-  for (const int mode : op.scale_modes) {
-    if (mode != 0) return invalid("scale modes are for types not emulated");
-  }
-  return {};
+  const auto is_known = [](int t) { return t == CUBLAS_OP_N || t == CUBLAS_OP_T; };
+  if (is_known(op.trans_a) && is_known(op.trans_b)) return {};
+  return invalid(fmt::format("transposes {} and {} are not N or T", op.trans_a, op.trans_b));
 }
 
 Verdict check(Problem& p) {
@@ -178,13 +140,6 @@ Verdict check(Problem& p) {
 }
 
 }  // namespace
-
-cudaDataType Problem::bias_type() const {
-  return static_cast<cudaDataType>(op.bias_type == -1 ? static_cast<int>(d.type) : op.bias_type);
-}
-cudaDataType Problem::aux_type() const {
-  return static_cast<cudaDataType>(op.aux_type == -1 ? static_cast<int>(d.type) : op.aux_type);
-}
 
 ReadProblem read_problem(cublasLtMatmulDesc_t op, const Layouts& layouts) {
   ReadProblem read;
@@ -202,27 +157,10 @@ ReadProblem read_problem(cublasLtMatmulDesc_t op, const Layouts& layouts) {
 }
 
 Epilogue epilogue_of(std::uint32_t value) {
-  constexpr std::uint32_t kAux = 128, kBiasGradient = 16;
-  Epilogue e;
-  e.aux = (value & kAux) != 0;
-  e.relu = (value & CUBLASLT_EPILOGUE_RELU) != 0;
-  e.gelu = (value & CUBLASLT_EPILOGUE_GELU) != 0;
-  e.relu_gradient = (value & 8) != 0;
-  e.gelu_gradient = (value & 64) != 0;
-  e.bias = (value & CUBLASLT_EPILOGUE_BIAS) != 0;
-  e.bias_gradient = (value & kBiasGradient) != 0;
-  e.bias_gradient_a = value == CUBLASLT_EPILOGUE_BGRADA;
-  e.bias_gradient_b = value == CUBLASLT_EPILOGUE_BGRADB;
-  for (const auto known :
-       {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU_AUX,
-        CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_RELU_BIAS, CUBLASLT_EPILOGUE_RELU_AUX_BIAS,
-        CUBLASLT_EPILOGUE_DRELU, CUBLASLT_EPILOGUE_DRELU_BGRAD, CUBLASLT_EPILOGUE_GELU,
-        CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
-        CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU_BGRAD, CUBLASLT_EPILOGUE_BGRADA,
-        CUBLASLT_EPILOGUE_BGRADB}) {
-    e.known = e.known || value == static_cast<std::uint32_t>(known);
-  }
-  return e;
+  constexpr std::uint32_t kAux = 128;  // GELU_AUX is AUX | GELU, and so on
+  return {.bias = (value & CUBLASLT_EPILOGUE_BIAS) != 0,
+          .aux = (value & kAux) != 0,
+          .gelu = (value & CUBLASLT_EPILOGUE_GELU) != 0};
 }
 
 std::size_t size_of(std::uint32_t type) {

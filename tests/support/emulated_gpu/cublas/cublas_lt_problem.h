@@ -3,9 +3,8 @@
 /// One matrix product as cublasLtMatmul's descriptors describe it, and whether the library's
 /// documentation allows it: D = epilogue(alpha * op(A) * op(B) + beta * C), column-major.
 ///
-/// Emulated: real f32, f64, bf16 and f16 in column-major order, strided batches, scalar alpha and
-/// beta. The rest of the library (8-bit and complex types, other orders, vectors of alpha) is
-/// refused as not supported. A run may have epilogues refused that share a bit with the number in
+/// Emulated is what Tessera uses: real f32, f64, bf16 and f16 in column-major order, strided
+/// batches, alpha and beta on the host, bias and GELU. The rest of the library is refused. A run may have epilogues refused that share a bit with the number in
 /// TESSERA_EMULATED_CUBLAS_REFUSED_EPILOGUES (32: all of GELU), so that what callers do without
 /// them is tested.
 
@@ -33,9 +32,6 @@ struct Problem {
   MatrixLayout a, b, c, d;
   std::int64_t m = 0, n = 0, k = 0;
   int batch = 1;
-
-  cudaDataType bias_type() const;
-  cudaDataType aux_type() const;
 };
 struct ReadProblem {
   Problem problem;
@@ -45,18 +41,10 @@ struct ReadProblem {
 /// epilogue.
 ReadProblem read_problem(cublasLtMatmulDesc_t op, const Layouts& layouts);
 
-/// What an epilogue reads and writes.
+/// What an epilogue does to the product: it adds the bias, keeps the sum in the auxiliary matrix,
+/// applies GELU. The bias, one number for each row of D, and the auxiliary matrix have D's type.
 struct Epilogue {
-  bool known = false;
-  bool relu = false, gelu = false;  // of the result
-  bool relu_gradient = false, gelu_gradient = false;
-  bool bias = false;           // added
-  bool bias_gradient = false;  // sums of D's rows
-  bool bias_gradient_a = false, bias_gradient_b = false;
-  bool aux = false;
-  bool writes_bias() const { return bias_gradient || bias_gradient_a || bias_gradient_b; }
-  bool uses_bias() const { return bias || writes_bias(); }
-  bool aux_is_bits() const { return aux && (relu || relu_gradient); }
+  bool bias = false, aux = false, gelu = false;
 };
 Epilogue epilogue_of(std::uint32_t value);
 

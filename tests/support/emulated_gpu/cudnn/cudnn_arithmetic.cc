@@ -79,42 +79,12 @@ Number pointwise(cudnnPointwiseMode_t mode, Number x, Number b, Number t) {
       return x * b;
     case CUDNN_POINTWISE_DIV:
       return x / b;
-    case CUDNN_POINTWISE_MAX:
-      return x < b ? b : x;
-    case CUDNN_POINTWISE_MIN:
-      return b < x ? b : x;
     case CUDNN_POINTWISE_EXP:
       return std::exp(x);
     case CUDNN_POINTWISE_LOG:
       return std::log(x);
-    case CUDNN_POINTWISE_NEG:
-      return -x;
-    case CUDNN_POINTWISE_ABS:
-      return std::abs(x);
-    case CUDNN_POINTWISE_SQRT:
-      return std::sqrt(x);
-    case CUDNN_POINTWISE_RSQRT:
-      return 1 / std::sqrt(x);
-    case CUDNN_POINTWISE_RECIPROCAL:
-      return 1 / x;
-    case CUDNN_POINTWISE_RELU_FWD:
-      return x < 0 ? Number(0) : x;
-    case CUDNN_POINTWISE_CMP_EQ:
-      return x == b;
-    case CUDNN_POINTWISE_CMP_NEQ:
-      return x != b;
-    case CUDNN_POINTWISE_CMP_GT:
-      return x > b;
     case CUDNN_POINTWISE_CMP_GE:
       return x >= b;
-    case CUDNN_POINTWISE_CMP_LT:
-      return x < b;
-    case CUDNN_POINTWISE_CMP_LE:
-      return x <= b;
-    case CUDNN_POINTWISE_LOGICAL_AND:
-      return x != 0 && b != 0;
-    case CUDNN_POINTWISE_LOGICAL_OR:
-      return x != 0 || b != 0;
     case CUDNN_POINTWISE_BINARY_SELECT:
       return t != 0 ? x : b;
     default:
@@ -127,10 +97,6 @@ void pointwise(const Graph& graph, const Operation& o, const Places& places) {
   const auto description = o.descriptor->descriptor(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
   const auto mode = description->one(CUDNN_ATTR_POINTWISE_MODE, CUDNN_POINTWISE_ADD);
   const auto axis = description->one<std::int64_t>(CUDNN_ATTR_POINTWISE_AXIS, 0);
-  const auto alpha1 =
-      static_cast<Number>(o.descriptor->number(CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, 1));
-  const auto alpha2 =
-      static_cast<Number>(o.descriptor->number(CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, 1));
   const Tensor& y = graph.of(o, kY);
   for_each_index(y.dims, [&](const Index& index) {
     const auto input = [&](Role role) {
@@ -140,7 +106,7 @@ void pointwise(const Graph& graph, const Operation& o, const Places& places) {
     };
     const Number value = mode == CUDNN_POINTWISE_GEN_INDEX
                              ? static_cast<Number>(index[axis])
-                             : pointwise(mode, alpha1 * input(kX), alpha2 * input(kB), input(kT));
+                             : pointwise(mode, input(kX), input(kB), input(kT));
     write(y.type, places.at(y.id), offset(y, y.dims, index), value);
   });
 }
@@ -151,10 +117,8 @@ void reduce(const Graph& graph, const Operation& o, const Places& places, Manner
                       ->one(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_REDUCE_TENSOR_ADD);
   const Tensor &x = graph.of(o, kX), &y = graph.of(o, kY);
   Index block(y.dims.size());
-  std::int64_t count = 1;
   for (std::size_t i = 0; i < block.size(); ++i) {
     block[i] = x.dims[i] / y.dims[i];
-    count *= block[i];
   }
   for_each_index(y.dims, [&](const Index& index) {
     std::vector<Number> values;
@@ -170,13 +134,10 @@ void reduce(const Graph& graph, const Operation& o, const Places& places, Manner
     for (std::size_t i = 1; i < values.size(); ++i) {
       if (op == CUDNN_REDUCE_TENSOR_MAX) {
         result = result < values[i] ? values[i] : result;
-      } else if (op == CUDNN_REDUCE_TENSOR_MIN) {
-        result = values[i] < result ? values[i] : result;
       } else {
         result += values[i];
       }
     }
-    if (op == CUDNN_REDUCE_TENSOR_AVG) result /= static_cast<Number>(count);
     write(y.type, places.at(y.id), offset(y, y.dims, index), result);
   });
 }

@@ -46,8 +46,6 @@ Number read(cudnnDataType_t type, const void* base, std::int64_t index) {
       return static_cast<Number>(load<double>(base, index));
     case CUDNN_DATA_INT32:
       return static_cast<Number>(load<std::int32_t>(base, index));
-    case CUDNN_DATA_INT64:
-      return static_cast<Number>(load<std::int64_t>(base, index));
     case CUDNN_DATA_BOOLEAN:
       return load<unsigned char>(base, index) != 0 ? Number(1) : Number(0);
     default:
@@ -69,8 +67,6 @@ void write(cudnnDataType_t type, void* base, std::int64_t index, Number value) {
       return put(static_cast<double>(value));
     case CUDNN_DATA_INT32:
       return put(static_cast<std::int32_t>(value));
-    case CUDNN_DATA_INT64:
-      return put(static_cast<std::int64_t>(value));
     case CUDNN_DATA_BOOLEAN:
       return put(static_cast<unsigned char>(value != 0));
     default:

@@ -149,15 +149,6 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
   return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t* stream) {
-  const Handle* found = find_handle(handle);
-  if (found == nullptr || stream == nullptr) {
-    return refuse(__func__, CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "no live handle, or no place");
-  }
-  *stream = found->stream;
-  return CUDNN_STATUS_SUCCESS;
-}
-
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
                                   cudnnBackendDescriptor_t pack) {
   const Refused refused = execute(find_handle(handle), find(plan), find(pack));

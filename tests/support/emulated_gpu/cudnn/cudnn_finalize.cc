@@ -252,10 +252,6 @@ Refused read_computed(const Descriptor& d, int attribute, std::int64_t room, voi
       return fill_configs(d, room, to, count);
     case CUDNN_ATTR_ENGINE_NUMERICAL_NOTE:
       return give(notes_of(d.engine, *d.graph), room, to, count);
-    case CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE:
-      return give(std::vector<cudnnBackendBehaviorNote_t>{}, room, to, count);
-    case CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT:
-      return give(std::vector<std::int64_t>{kEngines}, room, to, count);
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
       return give(std::vector<std::int64_t>{static_cast<std::int64_t>(d.plan->workspace)}, room, to,
                   count);

@@ -96,7 +96,6 @@ std::size_t size_of(cudnnDataType_t type) {
     case CUDNN_DATA_INT32:
       return 4;
     case CUDNN_DATA_DOUBLE:
-    case CUDNN_DATA_INT64:
       return 8;
     default:
       return 0;

@@ -1,4 +1,4 @@
-// Which attributes the emulated cuDNN knows, with the types and counts of the documentation.
+// The attributes that Tessera uses, with the types and counts of the documentation.
 
 #include "tessera/tests/support/emulated_gpu/cudnn/cudnn_descriptor.h"
 
@@ -18,8 +18,8 @@ constexpr Schema optional(int descriptor, int attribute, cudnnBackendAttributeTy
                           std::int64_t most = 1) {
   return {descriptor, attribute, type, type, 1, most, false, false};
 }
-constexpr Schema factor(int descriptor, int attribute, bool needed) {
-  return {descriptor, attribute, CUDNN_TYPE_FLOAT, CUDNN_TYPE_DOUBLE, 1, 1, needed, false};
+constexpr Schema factor(int descriptor, int attribute) {
+  return {descriptor, attribute, CUDNN_TYPE_FLOAT, CUDNN_TYPE_DOUBLE, 1, 1, true, false};
 }
 constexpr Schema computed(int descriptor, int attribute, cudnnBackendAttributeType_t type) {
   return {descriptor, attribute, type, type, 0, kMany, false, true};
@@ -66,14 +66,10 @@ constexpr Schema kSchemas[] = {
     optional(kPointwise, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, kDescriptor),
     optional(kPointwise, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, kDescriptor),
     required(kPointwise, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, kDescriptor),
-    factor(kPointwise, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, false),
-    factor(kPointwise, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, false),
 
     required(CUDNN_BACKEND_REDUCTION_DESCRIPTOR, CUDNN_ATTR_REDUCTION_OPERATOR,
              CUDNN_TYPE_REDUCTION_OPERATOR_TYPE),
     required(CUDNN_BACKEND_REDUCTION_DESCRIPTOR, CUDNN_ATTR_REDUCTION_COMP_TYPE, kType),
-    optional(CUDNN_BACKEND_REDUCTION_DESCRIPTOR, CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC,
-             CUDNN_TYPE_BOOLEAN),
     required(kReduction, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, kDescriptor),
     required(kReduction, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, kDescriptor),
     required(kReduction, CUDNN_ATTR_OPERATION_REDUCTION_DESC, kDescriptor),
@@ -88,20 +84,20 @@ constexpr Schema kSchemas[] = {
     required(kConvolution, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, kInt, CUDNN_DIM_MAX),
     required(kConvolution, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, kInt, CUDNN_DIM_MAX),
     required(kConvolution, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, kInt, CUDNN_DIM_MAX),
-    factor(kForward, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, true),
-    factor(kForward, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, true),
+    factor(kForward, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA),
+    factor(kForward, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA),
     required(kForward, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, kDescriptor),
     required(kForward, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, kDescriptor),
     required(kForward, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, kDescriptor),
     required(kForward, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, kDescriptor),
-    factor(kData, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, true),
-    factor(kData, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, true),
+    factor(kData, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA),
+    factor(kData, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA),
     required(kData, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, kDescriptor),
     required(kData, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, kDescriptor),
     required(kData, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, kDescriptor),
     required(kData, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, kDescriptor),
-    factor(kFilter, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, true),
-    factor(kFilter, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, true),
+    factor(kFilter, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA),
+    factor(kFilter, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA),
     required(kFilter, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, kDescriptor),
     required(kFilter, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, kDescriptor),
     required(kFilter, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, kDescriptor),
@@ -109,19 +105,16 @@ constexpr Schema kSchemas[] = {
 
     optional(kGraph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE),
     required(kGraph, CUDNN_ATTR_OPERATIONGRAPH_OPS, kDescriptor, kMany),
-    computed(kGraph, CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, kInt),
     required(kHeuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, kDescriptor),
     required(kHeuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE),
     computed(kHeuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, kDescriptor),
     required(kEngine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, kDescriptor),
     required(kEngine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, kInt),
     computed(kEngine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE),
-    computed(kEngine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE),
     required(kConfig, CUDNN_ATTR_ENGINECFG_ENGINE, kDescriptor),
     computed(kConfig, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, kDescriptor),
     required(kKnobChoice, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE),
     required(kKnobChoice, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, kInt),
-    optional(kPlan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE),
     required(kPlan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, kDescriptor),
     computed(kPlan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, kInt),
     required(kPack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, kInt, kMany),

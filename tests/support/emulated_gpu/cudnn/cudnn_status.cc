@@ -64,6 +64,5 @@ const char* cudnnGetErrorString(cudnnStatus_t status) {
 }
 
 size_t cudnnGetVersion(void) { return CUDNN_VERSION; }
-size_t cudnnGetCudartVersion(void) { return CUDART_VERSION; }
 
 }  // extern "C"

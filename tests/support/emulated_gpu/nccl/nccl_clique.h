@@ -65,15 +65,7 @@ class Clique {
 
   int size() const { return static_cast<int>(members.size()); }
 
-  /// What ranks bring to a call in which all of them take part on the host.
-  struct Split {
-    int color = 0, key = 0;
-  };
-  struct SplitBarrier {
-    std::vector<std::optional<Split>> asked;
-    int arrived = 0;
-    std::map<int, std::shared_ptr<Clique>> parts;  // by color
-  };
+  /// What ranks bring to the registration of a window, in which all of them take part on the host.
   struct WindowBarrier {
     std::size_t bytes = 0;
     int flags = 0, arrived = 0;
@@ -82,8 +74,7 @@ class Clique {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<Member> members;
-  std::map<std::uint64_t, SplitBarrier> splits;    // by the rank's count of calls
-  std::map<std::uint64_t, WindowBarrier> windows;  // likewise
+  std::map<std::uint64_t, WindowBarrier> windows;  // by the rank's count of calls
 
  private:
   void check_devices();

@@ -20,9 +20,9 @@ bool is_in_place(const Operation& o, int rank) {
   const auto* send = static_cast<const char*>(o.send);
   const auto* recv = static_cast<const char*>(o.recv);
   const std::size_t block = o.count * size_of(o.type) * rank;
-  if (o.kind == Kind::kAllGather || o.kind == Kind::kGather) return send == recv + block;
-  if (o.kind == Kind::kReduceScatter || o.kind == Kind::kScatter) return recv == send + block;
-  return o.kind != Kind::kAlltoAll && send == recv;
+  if (o.kind == Kind::kAllGather) return send == recv + block;
+  if (o.kind == Kind::kReduceScatter) return recv == send + block;
+  return send == recv;
 }
 
 std::string check_buffer(const char* name, const void* at, std::size_t bytes, ncclDataType_t type) {
@@ -58,10 +58,7 @@ bool resolve(const Communicator& me, ncclRedOp_t op, Reduction& to) {
 }
 
 std::string check(const Communicator& me, const Operation& o) {
-  if (size_of(o.type) == 0) return fmt::format("there is no type {}", static_cast<int>(o.type));
-  if (is_reduction(o.kind) && (o.type == ncclFloat8e4m3 || o.type == ncclFloat8e5m2)) {
-    return "reductions of 8-bit floating point are not emulated";
-  }
+  if (size_of(o.type) == 0) return fmt::format("type {} is not emulated", static_cast<int>(o.type));
   if (o.peer < 0 || o.peer >= me.size()) {
     return fmt::format("there is no rank {} of {}", o.peer, me.size());
   }
@@ -160,26 +157,9 @@ ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataT
                            int root, ncclComm_t comm, cudaStream_t stream) {
   return enqueue({__func__, comm, stream}, make(Kind::kBroadcast, send, recv, count, type, root));
 }
-ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-                       cudaStream_t stream) {
-  return enqueue({__func__, comm, stream},
-                 make(Kind::kBroadcast, buffer, buffer, count, type, root));
-}
 ncclResult_t ncclAllGather(const void* send, void* recv, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
   return enqueue({__func__, comm, stream}, make(Kind::kAllGather, send, recv, count, type));
-}
-ncclResult_t ncclAlltoAll(const void* send, void* recv, size_t count, ncclDataType_t type,
-                          ncclComm_t comm, cudaStream_t stream) {
-  return enqueue({__func__, comm, stream}, make(Kind::kAlltoAll, send, recv, count, type));
-}
-ncclResult_t ncclGather(const void* send, void* recv, size_t count, ncclDataType_t type, int root,
-                        ncclComm_t comm, cudaStream_t stream) {
-  return enqueue({__func__, comm, stream}, make(Kind::kGather, send, recv, count, type, root));
-}
-ncclResult_t ncclScatter(const void* send, void* recv, size_t count, ncclDataType_t type, int root,
-                         ncclComm_t comm, cudaStream_t stream) {
-  return enqueue({__func__, comm, stream}, make(Kind::kScatter, send, recv, count, type, root));
 }
 ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
@@ -195,21 +175,14 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
   const auto me = find(__func__, comm);
   if (me == nullptr) return ncclInvalidArgument;
   const std::size_t bytes = size_of(type);
-  if (op == nullptr || scalar == nullptr || bytes == 0 || type == ncclFloat8e4m3 ||
-      type == ncclFloat8e5m2) {
-    return refuse(__func__, ncclInvalidArgument, "no place, no scalar, or no type for it");
+  if (op == nullptr || scalar == nullptr || bytes == 0 || residence != ncclScalarHostImmediate) {
+    return refuse(__func__, ncclInvalidArgument,
+                  "no place, no scalar of the host, or no type for it");
   }
   Reduction made;
   made.scaled = true;
   made.factor_type = type;
-  if (residence == ncclScalarDevice) {
-    if (!is_device_memory(scalar, bytes)) {
-      return refuse(__func__, ncclInvalidArgument, "the scalar is no memory of the GPU");
-    }
-    made.factor_at = scalar;
-  } else {
-    std::memcpy(made.factor.data(), scalar, bytes);
-  }
+  std::memcpy(made.factor.data(), scalar, bytes);
   const int number = next_operator();
   me->reductions[number] = made;
   *op = static_cast<ncclRedOp_t>(number);

@@ -30,10 +30,7 @@ ncclResult_t check_config(const char* function, const ncclConfig_t* config) {
   return ncclSuccess;
 }
 
-bool is_blocking(const ncclConfig_t* config, bool otherwise) {
-  if (config == nullptr || config->blocking == NCCL_CONFIG_UNDEF_INT) return otherwise;
-  return config->blocking == 1;
-}
+bool is_blocking(const ncclConfig_t* config) { return config == nullptr || config->blocking != 0; }
 
 ncclResult_t init(const char* function, ncclComm_t* handle, int ranks, const ncclUniqueId& id,
                   int rank, const ncclConfig_t* config) {
@@ -50,7 +47,7 @@ ncclResult_t init(const char* function, ncclComm_t* handle, int ranks, const ncc
   const auto [clique, result] = enter(id, ranks, rank, made->device);
   if (clique == nullptr) return result;
   made->clique = clique, made->rank = rank;
-  made->blocking = is_blocking(config, true);
+  made->blocking = is_blocking(config);
   made->pending.push_back([clique = clique.get(), rank] { return clique->join_result(rank); });
   *handle = publish(made);
   const ncclResult_t ended = end_host_call(made);
@@ -58,33 +55,6 @@ ncclResult_t init(const char* function, ncclComm_t* handle, int ranks, const ncc
   retire(*handle);
   *handle = nullptr;
   return ended;
-}
-
-// One rank's part of a split: waits for the others, then enters the clique of its color.
-ncclResult_t split_result(Communicator& parent, std::uint64_t number, Communicator* child) {
-  Clique& clique = *parent.clique;
-  Clique::SplitBarrier& barrier = clique.splits[number];
-  if (clique.members[parent.rank].error != ncclSuccess) return clique.members[parent.rank].error;
-  if (barrier.arrived < clique.size()) {
-    return clique.is_left_alone(parent.rank) ? ncclRemoteError : ncclInProgress;
-  }
-  if (child == nullptr || child->clique != nullptr) return ncclSuccess;
-  const auto& asked = barrier.asked;
-  const Clique::Split mine = *asked[parent.rank];
-  int size = 0, before = 0;
-  for (int other = 0; other < clique.size(); ++other) {
-    if (asked[other]->color != mine.color) continue;
-    ++size;
-    const int key = asked[other]->key;
-    before += key < mine.key || (key == mine.key && other < parent.rank);
-  }
-  auto& part = barrier.parts[mine.color];
-  if (part == nullptr) part = std::make_shared<Clique>(size);
-  const std::lock_guard lock(part->mutex);
-  part->members[before].joined = true;
-  part->members[before].device = child->device;
-  child->clique = part, child->rank = before;
-  return ncclSuccess;
 }
 
 // Waits, without operations under way, until all ranks of the communicator have come here.
@@ -129,9 +99,6 @@ void retire(ncclComm_t handle) {
 }
 
 ncclResult_t check_ready(const char* function, Communicator& me) {
-  if (me.clique == nullptr) {
-    return refuse(function, ncclInvalidArgument, "the split that makes it has not ended");
-  }
   const std::lock_guard lock(me.clique->mutex);
   const ncclResult_t error = me.clique->members[me.rank].error;
   if (error != ncclSuccess) return refuse(function, error, "the communicator has failed before");
@@ -173,43 +140,9 @@ extern "C" {
 
 using namespace tessera::emulated::nccl;  // NOLINT: what follows is the API itself
 
-ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
-  return note_error(init(__func__, comm, ranks, id, rank, nullptr));
-}
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   return note_error(init(__func__, comm, ranks, id, rank, config));
-}
-
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
-                           ncclConfig_t* config) {
-  const auto parent = find(__func__, comm);
-  if (parent == nullptr || made == nullptr || (color < 0 && color != NCCL_SPLIT_NOCOLOR)) {
-    return note_error(refuse(__func__, ncclInvalidArgument, fmt::format("color {}", color)));
-  }
-  *made = nullptr;
-  ncclResult_t result = check_ready(__func__, *parent);
-  if (result == ncclSuccess) result = check_config(__func__, config);
-  if (result != ncclSuccess) return note_error(result);
-  std::shared_ptr<Communicator> child;
-  if (color != NCCL_SPLIT_NOCOLOR) {
-    child = std::make_shared<Communicator>();
-    child->device = parent->device;
-    child->blocking = is_blocking(config, parent->blocking);
-    *made = publish(child);
-  }
-  const std::uint64_t number = parent->splits++;
-  {
-    const std::lock_guard lock(parent->clique->mutex);
-    Clique::SplitBarrier& barrier = parent->clique->splits[number];
-    barrier.asked.resize(parent->size());
-    barrier.asked[parent->rank] = Clique::Split{color, key};
-    ++barrier.arrived;
-    parent->pending.push_back(
-        [me = parent.get(), number, child] { return split_result(*me, number, child.get()); });
-    parent->clique->changed.notify_all();
-  }
-  return note_error(end_host_call(parent));
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
@@ -232,12 +165,12 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
                     "ncclCommFinalize has not ended with ncclSuccess");
     }
   }
-  if (!me->finalizing && me->clique != nullptr) {
+  if (!me->finalizing) {
     begin_finalize(*me);
     wait_for_pending(*me);
   }
   retire(comm);
-  if (me->clique != nullptr) await_graphs(me);
+  await_graphs(me);
   return ncclSuccess;
 }
 
@@ -245,7 +178,6 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const auto me = find(__func__, comm);
   if (me == nullptr) return ncclInvalidArgument;
   retire(comm);
-  if (me->clique == nullptr) return ncclSuccess;
   {
     std::unique_lock lock(me->clique->mutex);
     me->deferred.clear();
@@ -261,7 +193,6 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   const auto me = find(__func__, comm);
   if (me == nullptr || error == nullptr) return ncclInvalidArgument;
   *error = ncclInProgress;
-  if (me->clique == nullptr) return ncclSuccess;
   std::unique_lock lock(me->clique->mutex);
   if (me->launching || (!me->deferred.empty() && ++me->polls < 2)) return ncclSuccess;
   ncclResult_t launched = ncclSuccess;
@@ -278,25 +209,6 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   ncclResult_t& kept = me->clique->members[me->rank].error;
   if (kept == ncclSuccess) kept = launched;
   *error = kept == ncclSuccess ? poll_pending(*me) : kept;
-  return ncclSuccess;
-}
-
-ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
-  const auto me = find(__func__, comm);
-  if (me == nullptr || count == nullptr || me->clique == nullptr) return ncclInvalidArgument;
-  *count = me->size();
-  return ncclSuccess;
-}
-ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
-  const auto me = find(__func__, comm);
-  if (me == nullptr || device == nullptr) return ncclInvalidArgument;
-  *device = me->device;
-  return ncclSuccess;
-}
-ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
-  const auto me = find(__func__, comm);
-  if (me == nullptr || rank == nullptr || me->clique == nullptr) return ncclInvalidArgument;
-  *rank = me->rank;
   return ncclSuccess;
 }
 

@@ -51,7 +51,7 @@ struct Communicator {
 
   // Of the thread that calls.
   bool finalizing = false, finalized = false;
-  std::uint64_t splits = 0, windows_registered = 0;
+  std::uint64_t windows_registered = 0;
   std::map<int, Reduction> reductions;    ///< of ncclRedOpCreatePreMulSum
   std::map<const void*, Window> windows;  ///< by handle
   std::vector<std::unique_ptr<char>> window_handles;

@@ -16,8 +16,7 @@ namespace {
 template <class T>
 T factor_of(const Reduction& reduction) {
   T factor;
-  const void* from = reduction.factor_at != nullptr ? reduction.factor_at : reduction.factor.data();
-  std::memcpy(&factor, from, sizeof factor);
+  std::memcpy(&factor, reduction.factor.data(), sizeof factor);
   return factor;
 }
 
@@ -78,18 +77,12 @@ std::vector<char> reduce_as(const std::vector<const Operation*>& by_rank, std::s
 std::vector<char> reduce(const std::vector<const Operation*>& by_rank, std::size_t first,
                          std::size_t count) {
   switch (by_rank[0]->type) {
-    case ncclInt8:
-      return reduce_as<std::int8_t>(by_rank, first, count);
     case ncclUint8:
       return reduce_as<std::uint8_t>(by_rank, first, count);
     case ncclInt32:
       return reduce_as<std::int32_t>(by_rank, first, count);
-    case ncclUint32:
-      return reduce_as<std::uint32_t>(by_rank, first, count);
     case ncclInt64:
       return reduce_as<std::int64_t>(by_rank, first, count);
-    case ncclUint64:
-      return reduce_as<std::uint64_t>(by_rank, first, count);
     case ncclFloat16:
       return reduce_as<Float16>(by_rank, first, count);
     case ncclBfloat16:
@@ -111,31 +104,25 @@ std::vector<std::vector<char>> received(const std::vector<const Operation*>& by_
   const int ranks = static_cast<int>(by_rank.size());
   const std::size_t bytes = first.count * size_of(first.type);
   std::vector<std::vector<char>> results(ranks);
-  const auto append = [&](std::vector<char>& to, int from, std::size_t block) {
-    const char* at = static_cast<const char*>(by_rank[from]->send) + block * bytes;
+  const auto append = [&](std::vector<char>& to, int from) {
+    const char* at = static_cast<const char*>(by_rank[from]->send);
     to.insert(to.end(), at, at + bytes);
-  };
-  const auto gather = [&](std::vector<char>& to, std::size_t block) {
-    for (int from = 0; from < ranks; ++from) append(to, from, block);
   };
   if (first.kind == Kind::kAllReduce || first.kind == Kind::kAllGather) {
     if (first.kind == Kind::kAllReduce) {
       results[0] = reduce(by_rank, 0, first.count);
     } else {
-      gather(results[0], 0);
+      for (int from = 0; from < ranks; ++from) append(results[0], from);
     }
     for (int rank = 1; rank < ranks; ++rank) results[rank] = results[0];
     return results;
   }
   if (first.kind == Kind::kReduce) results[first.peer] = reduce(by_rank, 0, first.count);
-  if (first.kind == Kind::kGather) gather(results[first.peer], 0);
   for (int rank = 0; rank < ranks; ++rank) {
     if (first.kind == Kind::kReduceScatter) {
       results[rank] = reduce(by_rank, rank * first.count, first.count);
     }
-    if (first.kind == Kind::kBroadcast) append(results[rank], first.peer, 0);
-    if (first.kind == Kind::kScatter) append(results[rank], first.peer, rank);
-    if (first.kind == Kind::kAlltoAll) gather(results[rank], rank);
+    if (first.kind == Kind::kBroadcast) append(results[rank], first.peer);
   }
   return results;
 }
@@ -143,28 +130,22 @@ std::vector<std::vector<char>> received(const std::vector<const Operation*>& by_
 }  // namespace
 
 const char* name_of(Kind kind) {
-  constexpr const char* kNames[] = {"AllReduce", "Reduce",   "ReduceScatter", "Broadcast",
-                                    "AllGather", "AlltoAll", "Gather",        "Scatter",
-                                    "Send",      "Recv"};
+  constexpr const char* kNames[] = {"AllReduce", "Reduce", "ReduceScatter", "Broadcast",
+                                    "AllGather", "Send",   "Recv"};
   return kNames[static_cast<int>(kind)];
 }
 
 std::size_t size_of(ncclDataType_t type) {
   switch (type) {
-    case ncclInt8:
     case ncclUint8:
-    case ncclFloat8e4m3:
-    case ncclFloat8e5m2:
       return 1;
     case ncclFloat16:
     case ncclBfloat16:
       return 2;
     case ncclInt32:
-    case ncclUint32:
     case ncclFloat32:
       return 4;
     case ncclInt64:
-    case ncclUint64:
     case ncclFloat64:
       return 8;
     default:
@@ -186,12 +167,6 @@ Extents extents_of(const Operation& o, int rank, int ranks) {
       return {root ? one : 0, one};
     case Kind::kAllGather:
       return {one, all};
-    case Kind::kAlltoAll:
-      return {all, all};
-    case Kind::kGather:
-      return {one, root ? all : 0};
-    case Kind::kScatter:
-      return {root ? all : 0, one};
     case Kind::kSend:
       return {one, 0};
     case Kind::kRecv:

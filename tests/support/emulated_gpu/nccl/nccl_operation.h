@@ -15,18 +15,7 @@
 
 namespace tessera::emulated::nccl {
 
-enum class Kind {
-  kAllReduce,
-  kReduce,
-  kReduceScatter,
-  kBroadcast,
-  kAllGather,
-  kAlltoAll,
-  kGather,
-  kScatter,
-  kSend,
-  kRecv
-};
+enum class Kind { kAllReduce, kReduce, kReduceScatter, kBroadcast, kAllGather, kSend, kRecv };
 const char* name_of(Kind kind);
 inline bool is_point_to_point(Kind kind) { return kind == Kind::kSend || kind == Kind::kRecv; }
 inline bool is_reduction(Kind kind) {
@@ -39,7 +28,6 @@ struct Reduction {
   bool scaled = false;
   ncclDataType_t factor_type = ncclFloat32;  // must be the operation's
   std::array<char, 8> factor{};              // in the buffers' type
-  const void* factor_at = nullptr;           // read when the operation runs, where not null
 };
 
 /// Where a buffer lies in a symmetric window: all ranks must use one offset of one window.
@@ -60,7 +48,7 @@ struct Operation {
   std::optional<WindowPlace> send_window, recv_window;
 };
 
-/// Bytes of one element; 0 for an invalid type.
+/// Bytes of one element; 0 for a type that is invalid or that Tessera does not use.
 std::size_t size_of(ncclDataType_t type);
 
 /// Bytes that the rank reads and writes.

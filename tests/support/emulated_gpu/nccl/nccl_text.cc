@@ -1,4 +1,4 @@
-// What the emulated NCCL says: results as texts, the last error, its version.
+// What the emulated NCCL says: results as texts, the last error.
 
 #include <mutex>
 
@@ -56,10 +56,4 @@ const char* ncclGetLastError(ncclComm_t) {
   const std::lock_guard lock(last_error().mutex);
   return last_error().texts[last_error().current].c_str();
 }
-ncclResult_t ncclGetVersion(int* version) {
-  if (version == nullptr) return refuse(__func__, ncclInvalidArgument, "no place given");
-  *version = NCCL_VERSION_CODE;
-  return ncclSuccess;
-}
-
 }  // extern "C"

@@ -26,7 +26,6 @@ struct GraphBody {
 
 /// One capture, from its begin to its end. Guarded by capture_mutex().
 struct Capture {
-  std::uint64_t id = 0;
   cudaStreamCaptureMode mode{};
   const Stream* origin = nullptr;
   std::thread::id thread;

@@ -45,19 +45,12 @@ cudaError_t check(const Sides& sides, cudaMemcpyKind kind) {
                                                                         : cudaErrorInvalidValue;
 }
 
-// `rows` pieces of `width` bytes.
 struct Copy {
   void* to;
   const void* from;
-  std::size_t width, rows = 1, to_pitch = 0, from_pitch = 0;
+  std::size_t bytes;
 
-  std::size_t to_bytes() const { return width + (rows - 1) * to_pitch; }
-  std::size_t from_bytes() const { return width + (rows - 1) * from_pitch; }
-  void run(const void* source) const {
-    for (std::size_t row = 0; row < rows; ++row)
-      std::memcpy(static_cast<std::byte*>(to) + row * to_pitch,
-                  static_cast<const std::byte*>(source) + row * from_pitch, width);
-  }
+  void run(const void* source) const { std::memcpy(to, source, bytes); }
 };
 
 cudaError_t wait_for(const Handle& stream) {
@@ -68,9 +61,9 @@ cudaError_t wait_for(const Handle& stream) {
 
 cudaError_t copy(const Copy& what, cudaMemcpyKind kind, const Handle& stream) {
   if (!stream.valid) return cudaErrorInvalidResourceHandle;
-  if (what.width == 0 || what.rows == 0) return cudaSuccess;
+  if (what.bytes == 0) return cudaSuccess;
   if (what.to == nullptr || what.from == nullptr) return cudaErrorInvalidValue;
-  const Sides sides{place_of(what.to, what.to_bytes()), place_of(what.from, what.from_bytes())};
+  const Sides sides{place_of(what.to, what.bytes), place_of(what.from, what.bytes)};
   if (const cudaError_t error = check(sides, kind); error != cudaSuccess) return error;
   const bool pageable = sides.to == Place::kPageable || sides.from == Place::kPageable;
   if (pageable && stream.stream != nullptr) {
@@ -83,7 +76,7 @@ cudaError_t copy(const Copy& what, cudaMemcpyKind kind, const Handle& stream) {
     return error != cudaSuccess || !pageable ? error : wait_for(stream);
   }
   const auto* begin = static_cast<const std::byte*>(what.from);
-  auto staged = std::make_shared<std::vector<std::byte>>(begin, begin + what.from_bytes());
+  auto staged = std::make_shared<std::vector<std::byte>>(begin, begin + what.bytes);
   const cudaError_t error = submit(stream, [what, staged] { what.run(staged->data()); });
   return error != cudaSuccess || sides.to != Place::kPageable ? error : wait_for(stream);
 }
@@ -113,28 +106,6 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
     const cudaError_t error = refuse_unsafe_call();
     return error != cudaSuccess ? error : copy({to, from, bytes}, kind, {});
   });
-}
-
-cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
-                              std::size_t from_pitch, std::size_t width, std::size_t rows,
-                              cudaMemcpyKind kind, cudaStream_t stream) {
-  return call([&] {
-    if (width > to_pitch || width > from_pitch) return cudaErrorInvalidPitchValue;
-    return copy({to, from, width, rows, to_pitch, from_pitch}, kind, resolve(stream));
-  });
-}
-
-cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
-                                std::size_t bytes, cudaStream_t stream) {
-  return call([&] {
-    if (!is_device(to_device) || !is_device(from_device)) return cudaErrorInvalidDevice;
-    return copy({to, from, bytes}, cudaMemcpyDeviceToDevice, resolve(stream));
-  });
-}
-
-cudaError_t cudaMemcpyPeer(void* to, int to_device, const void* from, int from_device,
-                           std::size_t bytes) {
-  return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, nullptr);
 }
 
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {

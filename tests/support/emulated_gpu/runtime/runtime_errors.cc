@@ -113,15 +113,11 @@ const char* cudaGetErrorString(cudaError_t error) {
   return in_table(error) ? names().texts[static_cast<std::size_t>(error)].c_str() : kUnknownCode;
 }
 
-cudaError_t cudaPeekAtLastError() {
-  const cudaError_t failure = device_count() == 0 ? cudaSuccess : failure_of(current_device());
-  return failure != cudaSuccess ? failure : last_error;
-}
-
+// The failure of a GPU stays.
 cudaError_t cudaGetLastError() {
-  const cudaError_t error = cudaPeekAtLastError();
-  last_error = cudaSuccess;
-  return error;
+  const cudaError_t failure = device_count() == 0 ? cudaSuccess : failure_of(current_device());
+  const cudaError_t last = std::exchange(last_error, cudaSuccess);
+  return failure != cudaSuccess ? failure : last;
 }
 
 }  // extern "C"

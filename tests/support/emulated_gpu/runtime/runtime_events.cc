@@ -173,9 +173,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t handle) {
   });
 }
 
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t to, unsigned flags) {
+cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t to) {
   return call([&] {
-    if (flags != cudaEventRecordDefault) return cudaErrorNotSupported;
     const Handle resolved = resolve(to);
     if (!resolved.valid) return cudaErrorInvalidResourceHandle;
     return with_event(handle, [&](Event& event) {
@@ -184,10 +183,6 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t to, unsign
       return record(event, resolved.stream);
     });
   });
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t to) {
-  return cudaEventRecordWithFlags(handle, to, cudaEventRecordDefault);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t waits, cudaEvent_t handle, unsigned flags) {

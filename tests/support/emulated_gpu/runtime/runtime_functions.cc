@@ -1,6 +1,5 @@
 // Launches of kernels, and what is known of them.
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -62,47 +61,12 @@ extern "C" {
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute which, int value) {
   return call([&] {
     if (function == nullptr) return cudaErrorInvalidDeviceFunction;
-    if (which != cudaFuncAttributeMaxDynamicSharedMemorySize)
-      return which == cudaFuncAttributePreferredSharedMemoryCarveout ? cudaSuccess
-                                                                     : cudaErrorInvalidValue;
+    if (which != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaErrorNotSupported;
     if (value < 0 || value > kSharedOptIn) return cudaErrorInvalidValue;
     const std::lock_guard lock(limits().mutex);
     limits().shared_bytes[function] = value;
     return cudaSuccess;
   });
-}
-
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* function) {
-  return call([&] {
-    if (out == nullptr) return cudaErrorInvalidValue;
-    if (function == nullptr) return cudaErrorInvalidDeviceFunction;
-    *out = {};
-    out->maxThreadsPerBlock = 1024;
-    out->numRegs = 32;
-    out->ptxVersion = out->binaryVersion = 90;
-    out->maxDynamicSharedSizeBytes = shared_limit(function);
-    out->preferredShmemCarveout = -1;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-    int* blocks, const void* function, int block_size, std::size_t shared_bytes, unsigned) {
-  return call([&] {
-    if (blocks == nullptr || block_size < 1 || block_size > 1024) return cudaErrorInvalidValue;
-    if (function == nullptr) return cudaErrorInvalidDeviceFunction;
-    const int warps = (block_size + 31) / 32;
-    const int by_shared = static_cast<int>((std::size_t{228} << 10) / (shared_bytes + 1024));
-    *blocks = std::min({32, 64 / warps, by_shared});
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function,
-                                                          int block_size,
-                                                          std::size_t shared_bytes) {
-  return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, block_size,
-                                                                shared_bytes, 0);
 }
 
 }  // extern "C"

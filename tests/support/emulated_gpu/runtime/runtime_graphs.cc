@@ -76,8 +76,7 @@ cudaError_t end_capture(Stream& stream, cudaGraph_t* graph) {
   return error;
 }
 
-cudaError_t capture_info(cudaStream_t handle, cudaStreamCaptureStatus* status,
-                         unsigned long long* id) {
+cudaError_t capture_status(cudaStream_t handle, cudaStreamCaptureStatus* status) {
   if (status == nullptr) return cudaErrorInvalidValue;
   const Handle resolved = resolve(handle);
   if (!resolved.valid) return cudaErrorInvalidResourceHandle;
@@ -87,7 +86,6 @@ cudaError_t capture_info(cudaStream_t handle, cudaStreamCaptureStatus* status,
   const std::shared_ptr<Capture>& capture = resolved.stream->capturing.capture;
   if (capture == nullptr) return cudaSuccess;
   *status = capture->invalid ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
-  if (id != nullptr) *id = capture->id;
   return cudaSuccess;
 }
 
@@ -184,9 +182,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
     if (resolved.stream == nullptr) return cudaErrorStreamCaptureUnsupported;
     const std::lock_guard lock(capture_mutex());
     if (resolved.stream->capturing.capture != nullptr) return cudaErrorIllegalState;
-    static std::uint64_t last_id = 0;
     auto capture = std::make_shared<Capture>();
-    capture->id = ++last_id;
     capture->mode = mode;
     capture->origin = resolved.stream.get();
     capture->thread = std::this_thread::get_id();
@@ -210,27 +206,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
-  return call([&] { return capture_info(handle, status, nullptr); });
-}
-
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status,
-                                     unsigned long long* id, cudaGraph_t* graph,
-                                     const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges,
-                                     std::size_t* count) {
-  return call([&] {
-    if (graph != nullptr || nodes != nullptr || edges != nullptr || count != nullptr)
-      return cudaErrorNotSupported;
-    return capture_info(handle, status, id);
-  });
-}
-
-cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {
-  return call([&] {
-    if (graph == nullptr || count == nullptr) return cudaErrorInvalidValue;
-    if (nodes != nullptr) return cudaErrorNotSupported;
-    *count = graph->body->operations.size();
-    return cudaSuccess;
-  });
+  return call([&] { return capture_status(handle, status); });
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* out, cudaGraph_t graph, unsigned long long) {
@@ -239,15 +215,6 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* out, cudaGraph_t graph, unsign
     *out = new CUgraphExec_st{graph->body};
     return cudaSuccess;
   });
-}
-
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* out, cudaGraph_t graph,
-                                          unsigned long long flags) {
-  return cudaGraphInstantiate(out, graph, flags);
-}
-
-cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t) {
-  return call([&] { return exec == nullptr ? cudaErrorInvalidValue : cudaSuccess; });
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {

@@ -125,11 +125,8 @@ cudaError_t allocate_pinned(void** out, std::size_t bytes, unsigned flags) {
   *out = nullptr;
   if (const cudaError_t error = refuse_unsafe_call(); error != cudaSuccess) return error;
   if (bytes == 0) return cudaSuccess;
-  const Allocation allocation{.memory = allocate_bytes(bytes),
-                              .bytes = bytes,
-                              .device = current_device(),
-                              .pinned = true,
-                              .flags = flags};
+  const Allocation allocation{
+      .memory = allocate_bytes(bytes), .bytes = bytes, .device = current_device(), .pinned = true};
   add_allocation(allocation);
   *out = allocation.memory.get();
   return cudaSuccess;
@@ -140,8 +137,7 @@ cudaError_t free_waiting(void* data, bool pinned) {
   if (data == nullptr) return cudaSuccess;
   if (const cudaError_t error = refuse_unsafe_call(); error != cudaSuccess) return error;
   const std::optional<Allocation> found = find_allocation(data);
-  if (!found || found->pinned != pinned || found->memory.get() != data || !found->owned ||
-      found->pool != nullptr)
+  if (!found || found->pinned != pinned || found->memory.get() != data || found->pool != nullptr)
     return cudaErrorInvalidValue;
   const cudaError_t error = synchronize_device(found->device);
   remove_allocation(data);
@@ -189,70 +185,8 @@ cudaError_t cudaHostAlloc(void** out, std::size_t bytes, unsigned flags) {
   return call([&] { return allocate_pinned(out, bytes, flags); });
 }
 
-cudaError_t cudaMallocHost(void** out, std::size_t bytes) {
-  return call([&] { return allocate_pinned(out, bytes, cudaHostAllocDefault); });
-}
-
 cudaError_t cudaFreeHost(void* data) {
   return call([&] { return free_waiting(data, true); });
-}
-
-cudaError_t cudaHostRegister(void* data, std::size_t bytes, unsigned flags) {
-  return call([&] {
-    if (data == nullptr || bytes == 0) return cudaErrorInvalidValue;
-    if (find_allocation(data)) return cudaErrorHostMemoryAlreadyRegistered;
-    add_allocation({.memory = {static_cast<std::byte*>(data), [](std::byte*) {}},
-                    .bytes = bytes,
-                    .device = current_device(),
-                    .pinned = true,
-                    .owned = false,
-                    .flags = flags});
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaHostUnregister(void* data) {
-  return call([&] {
-    const std::optional<Allocation> found = find_allocation(data);
-    if (!found || found->owned || found->memory.get() != data)
-      return cudaErrorHostMemoryNotRegistered;
-    remove_allocation(data);
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaHostGetDevicePointer(void** out, void* data, unsigned flags) {
-  return call([&] {
-    if (out == nullptr || flags != 0) return cudaErrorInvalidValue;
-    const std::optional<Allocation> found = find_allocation(data);
-    if (!found || !found->pinned) return cudaErrorInvalidValue;
-    *out = data;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaHostGetFlags(unsigned* flags, void* data) {
-  return call([&] {
-    const std::optional<Allocation> found = find_allocation(data);
-    if (flags == nullptr || !found || !found->pinned) return cudaErrorInvalidValue;
-    *flags = found->flags;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* address) {
-  return call([&] {
-    if (out == nullptr) return cudaErrorInvalidValue;
-    *out = {};
-    const std::optional<Allocation> found = find_allocation(address);
-    out->type = !found          ? cudaMemoryTypeUnregistered
-                : found->pinned ? cudaMemoryTypeHost
-                                : cudaMemoryTypeDevice;
-    out->device = found ? found->device : cudaInvalidDeviceId;
-    out->devicePointer = found ? const_cast<void*>(address) : nullptr;
-    out->hostPointer = found && !found->pinned ? nullptr : const_cast<void*>(address);
-    return cudaSuccess;
-  });
 }
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {

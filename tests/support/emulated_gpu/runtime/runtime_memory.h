@@ -27,8 +27,6 @@ struct Allocation {
   std::size_t bytes = 0;
   int device = 0;
   bool pinned = false;           ///< of the host
-  bool owned = true;             ///< cudaHostRegister owns nothing
-  unsigned flags = 0;            ///< of cudaHostAlloc
   std::shared_ptr<Pool> pool{};  ///< null: cudaMalloc's, or a graph's
   bool of_graph = false;
 };

@@ -101,14 +101,6 @@ class Pool {
   cudaError_t get(cudaMemPoolAttr which, void* value) const {
     auto* number = static_cast<std::uint64_t*>(value);
     switch (which) {
-      case cudaMemPoolReuseFollowEventDependencies:
-      case cudaMemPoolReuseAllowOpportunistic:
-      case cudaMemPoolReuseAllowInternalDependencies:
-        *static_cast<int*>(value) = reuse_[which] ? 1 : 0;
-        return cudaSuccess;
-      case cudaMemPoolAttrReleaseThreshold:
-        *number = threshold_;
-        return cudaSuccess;
       case cudaMemPoolAttrReservedMemCurrent:
         *number = reserved_;
         return cudaSuccess;

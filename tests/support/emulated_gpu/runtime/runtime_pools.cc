@@ -27,21 +27,10 @@ struct Pools {
   std::mutex mutex;
   Order host;  // what hosts have waited for
   std::vector<std::shared_ptr<Pool>> all;
-  std::vector<cudaMemPool_t> by_default, current;  // of each GPU
 };
 
-cudaMemPool_t make_pool(Pools& pools, int device) {
-  pools.all.push_back(std::make_shared<Pool>(device));
-  return new CUmemPoolHandle_st{pools.all.back()};
-}
-
 Pools& pools() {
-  static auto* all = [] {
-    auto* made = new Pools;
-    for (int i = 0; i < device_count(); ++i) made->by_default.push_back(make_pool(*made, i));
-    made->current = made->by_default;
-    return made;
-  }();
+  static auto* all = new Pools;
   return *all;
 }
 
@@ -121,7 +110,8 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t* out, const cudaMemPoolProps* proper
       return cudaErrorInvalidValue;
     if (!is_device(properties->location.id)) return cudaErrorInvalidDevice;
     const std::lock_guard lock(pools().mutex);
-    *out = make_pool(pools(), properties->location.id);
+    pools().all.push_back(std::make_shared<Pool>(properties->location.id));
+    *out = new CUmemPoolHandle_st{pools().all.back()};
     return cudaSuccess;
   });
 }
@@ -129,12 +119,6 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t* out, const cudaMemPoolProps* proper
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
   return call([&] {
     if (pool == nullptr) return cudaErrorInvalidValue;
-    const std::lock_guard lock(pools().mutex);
-    for (cudaMemPool_t kept : pools().by_default)
-      if (kept == pool) return cudaErrorInvalidValue;
-    for (cudaMemPool_t& current : pools().current)
-      if (current == pool)
-        current = pools().by_default[static_cast<std::size_t>(pool->pool->device)];
     delete pool;
     return cudaSuccess;
   });
@@ -175,44 +159,6 @@ cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* ac
   });
 }
 
-cudaError_t cudaMemPoolGetAccess(cudaMemAccessFlags* flags, cudaMemPool_t pool,
-                                 cudaMemLocation* location) {
-  return call([&] {
-    if (flags == nullptr || pool == nullptr || location == nullptr) return cudaErrorInvalidValue;
-    *flags = cudaMemAccessFlagsProtReadWrite;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* out, int device) {
-  return call([&] {
-    if (out == nullptr) return cudaErrorInvalidValue;
-    if (!is_device(device)) return cudaErrorInvalidDevice;
-    *out = pools().by_default[static_cast<std::size_t>(device)];
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* out, int device) {
-  return call([&] {
-    if (out == nullptr) return cudaErrorInvalidValue;
-    if (!is_device(device)) return cudaErrorInvalidDevice;
-    const std::lock_guard lock(pools().mutex);
-    *out = pools().current[static_cast<std::size_t>(device)];
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool) {
-  return call([&] {
-    if (pool == nullptr) return cudaErrorInvalidValue;
-    if (!is_device(device)) return cudaErrorInvalidDevice;
-    const std::lock_guard lock(pools().mutex);
-    pools().current[static_cast<std::size_t>(device)] = pool;
-    return cudaSuccess;
-  });
-}
-
 cudaError_t cudaMallocFromPoolAsync(void** out, std::size_t bytes, cudaMemPool_t pool,
                                     cudaStream_t stream) {
   return call([&] {
@@ -220,14 +166,6 @@ cudaError_t cudaMallocFromPoolAsync(void** out, std::size_t bytes, cudaMemPool_t
     *out = nullptr;
     return take(out, bytes, pool->pool, resolve(stream));
   });
-}
-
-cudaError_t cudaMallocAsync(void** out, std::size_t bytes, cudaStream_t stream) {
-  const Handle to = resolve(stream);
-  cudaMemPool_t pool = nullptr;
-  const cudaError_t error =
-      cudaDeviceGetMemPool(&pool, to.stream == nullptr ? current_device() : to.stream->device);
-  return error != cudaSuccess ? error : cudaMallocFromPoolAsync(out, bytes, pool, stream);
 }
 
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {

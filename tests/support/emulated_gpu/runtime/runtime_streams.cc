@@ -74,8 +74,7 @@ cudaError_t run_on_null_stream(const std::function<void()>& work, Runs runs) {
 
 }  // namespace
 
-Stream::Stream(int device, unsigned flags, int priority)
-    : device(device), flags(flags), priority(priority), id(next_stream_id()) {}
+Stream::Stream(int device, unsigned flags) : device(device), flags(flags), id(next_stream_id()) {}
 
 std::uint64_t Stream::push(std::function<void()> work, Runs runs) {
   const std::lock_guard lock(mutex_);
@@ -217,21 +216,16 @@ cudaError_t with_stream(cudaStream_t handle, Body body) {
 
 extern "C" {
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned flags, int priority) {
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned flags) {
   return call([&] {
     if (out == nullptr || (flags & ~unsigned{cudaStreamNonBlocking}) != 0)
       return cudaErrorInvalidValue;
-    auto stream =
-        std::make_shared<CUstream_st>(current_device(), flags, std::clamp(priority, -5, 0));
+    auto stream = std::make_shared<CUstream_st>(current_device(), flags);
     *out = stream.get();
     const std::lock_guard lock(streams().mutex);
     streams().all[stream.get()] = std::move(stream);
     return cudaSuccess;
   });
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned flags) {
-  return cudaStreamCreateWithPriority(out, flags, 0);
 }
 
 cudaError_t cudaStreamCreate(cudaStream_t* out) { return cudaStreamCreateWithFlags(out, 0); }
@@ -270,34 +264,10 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   });
 }
 
-cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned* flags) {
-  return with_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-    if (flags == nullptr) return cudaErrorInvalidValue;
-    *flags = stream == nullptr ? 0 : stream->flags;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* priority) {
-  return with_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-    if (priority == nullptr) return cudaErrorInvalidValue;
-    *priority = stream == nullptr ? 0 : stream->priority;
-    return cudaSuccess;
-  });
-}
-
 cudaError_t cudaStreamGetDevice(cudaStream_t handle, int* device) {
   return with_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
     if (device == nullptr) return cudaErrorInvalidValue;
     *device = stream == nullptr ? current_device() : stream->device;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long* id) {
-  return with_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-    if (id == nullptr) return cudaErrorInvalidValue;
-    *id = stream == nullptr ? 0 : stream->id;
     return cudaSuccess;
   });
 }

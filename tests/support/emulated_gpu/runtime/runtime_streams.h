@@ -30,7 +30,7 @@ enum class Runs { kUnlessFailed, kAlways };
 
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
-  Stream(int device, unsigned flags, int priority);
+  Stream(int device, unsigned flags);
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
@@ -52,7 +52,6 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   const int device;
   const unsigned flags;
-  const int priority;
   const std::uint64_t id;
   CaptureMember capturing;  ///< guarded by capture_mutex()
 
