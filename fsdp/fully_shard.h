@@ -9,7 +9,6 @@
 ///     fully_shard(model, {.mesh = world.mesh()});           // the rest
 ///     nn::initialize(model, {.seed = 1});                   // shards only
 ///
-/// Each call makes ONE group of the parameters of the module's subtree that no earlier call has
 /// Each call makes ONE group of the parameters in the module's subtree that no earlier call
 /// claimed. The group is all-gathered before the module's forward and backward and resharded after
 /// them. Its gradients are reduce-scattered (mean over the ranks) as soon as its backward is done.

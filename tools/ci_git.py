@@ -46,12 +46,13 @@ class Git:
         return int(self._ask("rev-list", "--count", "--first-parent", "HEAD"))
 
     def commits_after(self, commit):
-        """The number of commits since `commit`; None if `commit` is not in the history. GitError in a shallow clone."""
+        """The number of commits since `commit`, counted as by number(); None if `commit` is not in the history. GitError in a
+        shallow clone."""
         self.commit()
         self._demand_history()
         if self._run("merge-base", "--is-ancestor", commit, "HEAD").returncode != 0:
             return None
-        return int(self._ask("rev-list", "--count", f"{commit}..HEAD"))
+        return int(self._ask("rev-list", "--count", "--first-parent", f"{commit}..HEAD"))
 
     def changed_files(self):
         """The files that differ from the commit, and those that git neither tracks nor ignores."""

@@ -6,7 +6,7 @@
     tools/ci_jobs.py arguments JOB    prints what follows `tools/bazel test`, one argument per line
     tools/ci_jobs.py toolkit          exit status 0 if a CUDA toolkit is installed
 
-The number of commits in the history chooses the job, so that 13 successive commits run all 13; a merge counts as one commit.
+The number of commits in the history chooses the job, so that 14 successive commits run all 14; a merge counts as one commit.
 Where git cannot count them (no git, a shallow clone), the date chooses: another job each day. TESSERA_CI_JOBS replaces the
 choice: names with spaces between them, or "none". A job that needs a CUDA toolkit is left out where there is none; if the
 rotation had chosen it, the next job of the rotation that can run takes its place.
@@ -36,11 +36,11 @@ class Job:
 
 
 def _asan(name, runs, *targets):
-    return Job(name, f"{runs} under asan", targets, ("--config=asan", "--config=nocuda"), "-no-asan,-exclusive")
+    return Job(name, f"{runs} under asan", targets, ("--config=asan",), "-no-asan,-exclusive")
 
 
 def _tsan(name, runs, *targets):
-    return Job(name, f"{runs} under tsan", targets, ("--config=tsan", "--config=nocuda"),
+    return Job(name, f"{runs} under tsan", targets, ("--config=tsan",),
                "transport-local,tsan,-no-tsan,-exclusive")
 
 
@@ -54,7 +54,8 @@ ALL_OTHERS = ("//...", *(f"-{floor}" for floor in FLOORS))
 # All of fsdp takes too long on the emulated GPU.
 FSDP_ON_GPU = tuple(f"//tests/fsdp{name}" for name in (
     "/precision:clip_test_cuda", "/training:composition_test_cuda", "/training:training_test_cuda",
-    "/precision:clip_test_nccl", ":fsdp_test_nccl", "/training:training_test_nccl"))
+    "/precision:clip_test_nccl", ":fsdp_test_nccl", "/training:training_test_nccl", "/memory:sizes_test_cuda",
+    ":places_test_nccl", "/state:state_test_cuda", "/wrap:policy_test_cuda"))
 
 JOBS = (
     _asan("asan_below", "tests of tensor and autograd", TENSOR, AUTOGRAD),
@@ -67,18 +68,22 @@ JOBS = (
     _tsan("tsan_fsdp", "tests of fsdp", FSDP),
     _tsan("tsan_program", "all other tests", *ALL_OTHERS),
     _gpu("gpu_kernels", "CUDA kernels compared with CPU kernels, tensor, small benchmarks", "//tests/gpu/...", TENSOR,
-         "//tests/tools/emulated_gpu/...", "//tests/tools/gpu_benchmarks/...", tags="gpu,emulated"),
+         "//tests/build/...", "//tests/tools/emulated_gpu/...", "//tests/tools/gpu_benchmarks/...", tags="gpu,emulated"),
     _gpu("gpu_below", "autograd and nn", AUTOGRAD, NN),
     # One suite trains mixtures of experts for too long on the emulated GPU.
     _gpu("gpu_ranks", "distributed, models and the program", DISTRIBUTED, "//tests/models/...", "//tests/program/...",
          "-//tests/models:mixture_of_experts_ranks_test_cuda"),
     _gpu("gpu_fsdp", "a part of fsdp", *FSDP_ON_GPU),
     Job("outside", "a workspace of its own that uses Tessera", ("//tests/build:outside_workspace_test",)),
+    Job("wide", "tests that take too long for the suite",
+        ("//tests/fsdp/seeds:nested_sweep", "//tests/fsdp/training:matrix_wide_test",
+         "//tests/fsdp/training:random_programs_nightly_test", "//tests/models/language:curve_sweep_test_gloo",
+         "//tests/models/language:curve_sweep_test_local")),
 )
 # The arguments for the test suite, which .ci/run always runs.
 SUITE = Job("tests", "the whole suite", ("//...",))
 
-# From one commit to the next, the rotation goes this far in JOBS. Steps of 5 reach all 13 jobs and never put two jobs that
+# From one commit to the next, the rotation goes this far in JOBS. Steps of 5 reach all 14 jobs and never put two jobs that
 # need a toolkit next to each other: without a toolkit, four different jobs take their places.
 STEP = 5
 

@@ -294,7 +294,8 @@ def tessera_rank_test(
       deps: of srcs.
       ranks: the largest world run on a CPU; larger entries of worlds are left out.
       worlds: world sizes that cases run at which name none.
-      process_worlds: the worlds of processes; a case that has none of them runs in its smallest. Empty: no limit.
+      process_worlds: the worlds of processes; a case that has none of them runs in its smallest of several ranks. Empty: no
+        limit.
       gpus: how many GPUs the test needs; then there is <name>_nccl, a GPU for each rank, instead of <name>_gloo.
       tags: added to the targets' own.
       env: added to the targets' own.

@@ -13,7 +13,7 @@ import unittest
 from checker_test_case import TOOLS
 
 # The programs of a minimal machine that tools/bazel may use.
-COREUTILS = "bash cat cksum dirname env find grep mkdir mktemp mv rm sed sort tail touch"
+COREUTILS = "bash cat cksum dirname env find flock grep mkdir mktemp mv rm sed sort tail touch"
 
 
 def listed_packages():
@@ -70,7 +70,10 @@ class BazelWrapperTest(unittest.TestCase):
         self.assertTrue(os.path.exists(self.folder + "/cache/tessera/bazelrc"))
 
     def test_moved_headers_are_forgotten(self):
-        tree = os.path.join(self.folder, "tree")
+        for name in ("tree", ".tree", "bazel-tree"):
+            self.check_moved_headers(os.path.join(self.folder, name))
+
+    def check_moved_headers(self, tree):
         links = os.path.join(tree, "bazel-out/k8-opt/bin/nn/_virtual_includes")
         os.makedirs(os.path.join(tree, "tools"))
         for name in ("bazel", "packages.txt"):

@@ -50,7 +50,7 @@ case "$*" in
   "rev-parse --is-shallow-repository") cat shallow ;;
   "rev-list --count --first-parent HEAD") cat number ;;
   "merge-base --is-ancestor "*" HEAD") [ -e "after_$3" ] ;;
-  "rev-list --count "*..HEAD) cat "after_${3%..HEAD}" ;;
+  "rev-list --count --first-parent "*..HEAD) cat "after_${4%..HEAD}" ;;
   "status "*) cat changed ;;
   *) echo "unexpected: $*" >&2; exit 9 ;;
 esac

@@ -55,6 +55,10 @@ TESSERA_RANK_TEST_WITH("runs in its smallest world", "[report]", {.worlds = {5, 
   t.check(t.size() == 4, "world of {}", t.size());
 }
 
+TESSERA_RANK_TEST_WITH("prefers several ranks", "[report]", {.worlds = {1, 5, 4}}) {
+  t.check(t.size() == 4, "world of {}", t.size());
+}
+
 TESSERA_RANK_TEST_WITH("\"three\" ranks, [isn't it]? \\ *", "[report]", {.worlds = {3}}) {
   t.check(t.rank() != 2, "world of {}", t.size());
 }

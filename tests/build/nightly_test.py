@@ -124,6 +124,15 @@ class NightlyTest(NightlyTestCase):
             self.assertEqual(self.nightly("asan_below", "asan_nn", "asan_ranks", "asan_fsdp")[0], 0)
             self.assertEqual(self.targets_run(), targets("asan_ranks", "asan_fsdp"))
 
+    def test_interrupted_again_keeps_results(self):
+        self.nightly("asan_below", "asan_nn")
+        self.state(waits="//tests/tensor/...", calls="")
+        child = self.begin("asan_below", "asan_nn", "--again")
+        child.send_signal(signal.SIGINT)
+        output = child.communicate()[0]
+        self.assertEqual(child.returncode, 130, output)
+        self.assertEqual([self.table(output)[job][2] for job in ("asan_below", "asan_nn")], ["passed, 2 cases"] * 2)
+
     def test_one_run_at_a_time(self):
         self.state(waits="//tests/nn/...")
         child = self.begin("asan_nn")
@@ -148,15 +157,18 @@ class NightlyTest(NightlyTestCase):
         self.assertEqual((status, self.table(output)["asan_nn"][2]), (1, "failed: no test ran"))
 
     def test_bazel_fails_without_a_test(self):
-        self.write("tools/bazel", "#!/bin/bash\nexit 37\n", 0o755)
-        self.assertEqual(self.table(self.nightly("asan_nn")[1])["asan_nn"][2], "failed: asan_nn (exit status 37)")
+        self.write("tools/bazel", "#!/bin/bash\nexit 1\n", 0o755)
+        self.assertEqual(self.table(self.nightly("asan_nn")[1])["asan_nn"][2], "failed: asan_nn (exit status 1)")
 
-    def test_bazel_is_killed(self):
-        self.write("tools/bazel", "#!/bin/bash\nprintf '{\"id\"' >\"${2#*=}\"\nkill -KILL $$\n", 0o755)
-        status, output = self.nightly("asan_nn", "outside")
-        self.assertEqual(status, 1, output)
-        for job in ("asan_nn", "outside"):
-            self.assertIn("failed: the file of events has an incomplete line", self.table(output)[job][2])
+    def test_bazel_that_could_not_do_its_work_gives_no_result(self):
+        self.state(changed="")
+        for does, status in (("kill -KILL $$", -9), ("exit 8", 8), ("exit 36", 36), ("exit 37", 37)):
+            self.write("tools/bazel", f"#!/bin/bash\nprintf '{{\"id\"' >\"${{2#*=}}\"\n{does}\n", 0o755)
+            ended, output = self.nightly("asan_nn", "outside")
+            self.assertEqual(ended, 2, output)
+            self.assertRegex(output, f"nightly: Bazel ended with exit status {status} in asan_nn, whose result is not kept; .*log")
+            for job in ("asan_nn", "outside"):
+                self.assertEqual(self.table(output)[job][2], "not run")
 
     def test_unknown_job(self):
         status, output = self.nightly("asan_nn", "nix")

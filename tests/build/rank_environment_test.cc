@@ -14,7 +14,7 @@ std::string environment(const char* name) {
 
 TEST_CASE("a rank test knows its transport and its worlds") {
   const std::string transport = environment("TESSERA_TEST_TRANSPORT");
-  CHECK((transport == "local" || transport == "gloo"));
+  CHECK((transport == "local" || transport == "gloo" || transport == "nccl"));
   const std::string target = environment("TEST_TARGET");
   CHECK(target.ends_with("_test_" + transport));
   CHECK(environment("TESSERA_TEST_WORLDS") == "1,2,3");  // 5 is more than the test's 3 ranks

@@ -18,14 +18,14 @@ refuse() {
 }
 
 [[ $status == 4 ]] || { echo "exit status $status for 4 failed cases"; failed=1; }
-expect "test cases: 11 | 7 passed | 4 failed"
+expect "test cases: 12 | 8 passed | 4 failed"
 expect "world 2 (gloo), rank 1: what was found is 17"
 expect "repeat it: tools/bazel test //a:b_gloo --test_filter='a check fails\, on one rank' --test_env=TESSERA_TEST_WORLDS=2"
 expect "world 2 (gloo), rank 0: thrown on purpose"
 expect "--test_filter='throws\, on one rank'"
 expect "--test_filter='leaves\, on one rank'"
 for passing in "passes first" "shares the launch" "goes on after a failed check" "is launched anew after an exception" \
-  "has a launch of its own" "runs in its smallest world" "passes last"; do
+  "has a launch of its own" "runs in its smallest world" "prefers several ranks" "passes last"; do
   refuse "--test_filter='$passing'"
 done
 
@@ -58,6 +58,15 @@ for world in 2 4; do
     fi
   done <<<"$commands"
 done
+
+# With ranks as threads, the command names the worlds likewise.
+export TESSERA_TEST_TRANSPORT=local TEST_TARGET=//a:b_local
+commands=$(TESSERA_TEST_WORLDS=2 TESSERA_TEST_ONLY_WORLDS=3,2 TESTBRIDGE_TEST_ONLY='a check fails\, on one rank' "$program" 2>&1 |
+  grep "^repeat it: ")
+[[ $commands == "repeat it: tools/bazel test //a:b_local "* ]] || { echo "threads: $commands"; failed=1; }
+one=$(repeat "$commands" 2>&1 | tr -s '\n ' ' ')
+[[ $one == *"test cases: 1 | 1 failed"* && $one == *"world 2 (local), rank 1: "* ]] || { echo "ran: $one"; failed=1; }
+export TESSERA_TEST_TRANSPORT=gloo TEST_TARGET=//a:b_gloo
 
 # Under a sanitizer the command says so.
 all=$(TESSERA_TEST_CONFIG=asan TESTBRIDGE_TEST_ONLY='throws\, on one rank' "$program" 2>&1 | tr -s '\n ' ' ')

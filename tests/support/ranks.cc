@@ -217,7 +217,10 @@ RankCase::RankCase(const char* name, void (*body)(RankTest&), RankTestOptions op
 std::vector<int> worlds_of(const RegisteredCase& test) {
   std::vector<int> worlds = test.options.worlds.empty() ? test_worlds() : test.options.worlds;
   if (const std::vector<int> only = only_worlds(); !only.empty() && !worlds.empty()) {
-    const int smallest = *std::min_element(worlds.begin(), worlds.end());
+    std::vector<int> sorted = worlds;
+    std::sort(sorted.begin(), sorted.end());
+    const auto several = std::find_if(sorted.begin(), sorted.end(), [](int w) { return w > 1; });
+    const int smallest = several == sorted.end() ? sorted.front() : *several;
     std::erase_if(worlds, [&](int world) {
       return std::find(only.begin(), only.end(), world) == only.end();
     });

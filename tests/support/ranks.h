@@ -11,7 +11,8 @@
 // The body runs on every rank; `t` is a RankTest&. TESSERA_TEST_TRANSPORT (local: threads, gloo:
 // processes, nccl: threads with a GPU each; default local) and TESSERA_TEST_WORLDS (default
 // 1,2,3,5) choose transport and world sizes. TESSERA_TEST_ONLY_WORLDS, if set, leaves out all other
-// sizes, also those that a case names itself (if none of these is listed, the smallest runs). The
+// sizes, also those that a case names itself (if none of these is listed, the smallest of several
+// ranks runs). The
 // macro tessera_rank_test sets them. Ranks must not use Catch's macros, which are not thread-safe:
 // they check with `t`, and the main thread reports failures with rank and world. A failed check
 // does not end the body. An exception that leaves the body fails the test with the text of the

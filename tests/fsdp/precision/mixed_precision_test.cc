@@ -142,7 +142,7 @@ TESSERA_RANK_TEST("mixed precision: a 16-bit compute dtype, which gradients are 
 }
 
 TESSERA_RANK_TEST_WITH("mixed precision: values of which half are kept after forward", "[fsdp]",
-                       {.worlds = {4, 6}}) {
+                       {.worlds = {2, 4, 6}}) {
   train(t, {.name = "two of them",
             .mixed = {.param_dtype = DType::kBF16},
             .reference = {.param = DType::kBF16, .reduce = DType::kBF16},

@@ -58,7 +58,7 @@ TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams with dropout and batc
 }
 
 TESSERA_RANK_TEST_WITH("seeds: TransformerWithSharedParams, offload and prefetch", "[fsdp][seeds]",
-                       {.worlds = {3}, .cpu_compute = StreamKind::kQueued}) {
+                       {.worlds = {2, 3}, .cpu_compute = StreamKind::kQueued}) {
   run_subtests(
       t,
       [&](ShardingStrategy strategy, const Offload& offload, int forward) {
