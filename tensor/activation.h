@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-enum class Activation : std::uint8_t {
+enum class ActivationKind : std::uint8_t {
   kNone,
   kRelu,
   kGelu,      ///< the exact GELU, by erf

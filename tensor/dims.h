@@ -13,16 +13,17 @@ namespace tessera {
 
 /// At most kMaxDims dims, as given: negative dims count from the back. Each operation defines the
 /// meaning of an empty list; reductions reduce all dims.
-class Dims {
+class DimList {
  public:
-  Dims() = default;
+  DimList() = default;
   /// Both throw InvalidArgument above kMaxDims entries.
-  Dims(std::initializer_list<int> dims) : Dims(std::span(dims.begin(), dims.size())) {}
-  Dims(const std::vector<int>& dims) : Dims(std::span(dims)) {}
-  explicit Dims(std::span<const int> dims);
+  DimList(std::initializer_list<int> dims) : DimList(std::span(dims.begin(), dims.size())) {}
+  DimList(const std::vector<int>& dims) : DimList(std::span(dims)) {}
+  explicit DimList(std::span<const int> dims);
 
   const int* begin() const { return dims_.data(); }
   const int* end() const { return dims_.data() + count_; }
+  int size() const { return count_; }
   bool empty() const { return count_ == 0; }
 
  private:
@@ -32,7 +33,8 @@ class Dims {
 
 /// True at each listed dim.
 using DimMask = std::array<bool, kMaxDims>;
-/// Throws InvalidArgument tagged `where` for a dim outside [-ndim, ndim) or listed twice.
-DimMask dim_mask(const Dims& dims, int ndim, const char* where);
+/// Throws InvalidArgument tagged `where` for a dim outside [-ndim, ndim) or listed twice. A 0-d
+/// tensor counts as one element along dim 0, as in PyTorch.
+DimMask dim_mask(const DimList& dims, int ndim, const char* where);
 
 }  // namespace tessera

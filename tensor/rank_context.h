@@ -19,7 +19,7 @@
 
 namespace tessera {
 
-class Trace;
+class ExecutionTrace;
 
 class RankContext {
  public:
@@ -34,10 +34,10 @@ class RankContext {
   MemoryCounters& memory() { return *memory_; }
 
   /// The trace being written, or null. Costs one branch when tracing is off.
-  Trace* trace() const { return trace_.load(std::memory_order_relaxed); }
+  ExecutionTrace* trace() const { return trace_.load(std::memory_order_relaxed); }
   /// Starts tracing, or stops it if `trace` is null; `trace` must outlive the recording. Call it on
   /// the rank's own thread. TraceScope (trace.h) does this.
-  void set_trace(Trace* trace) { trace_.store(trace, std::memory_order_relaxed); }
+  void set_trace(ExecutionTrace* trace) { trace_.store(trace, std::memory_order_relaxed); }
 
   /// Called once, by the first failure of a queued stream, on the stream's worker thread. A world
   /// aborts its process groups in the handler, so that no peer waits for a rank that cannot
@@ -51,7 +51,7 @@ class RankContext {
   int world_size_;
   int threads_;
   std::shared_ptr<MemoryCounters> memory_;
-  std::atomic<Trace*> trace_{nullptr};
+  std::atomic<ExecutionTrace*> trace_{nullptr};
   std::recursive_mutex failure_mutex_;  // a handler may replace itself
   std::function<void(std::exception_ptr)> failure_handler_;
   bool failed_ = false;
@@ -84,7 +84,7 @@ class RankScope {
 
 /// The trace of the calling thread's context, or null. Always null on a stream's worker: records
 /// are written by the rank's own thread, when work is issued.
-inline Trace* active_trace() {
+inline ExecutionTrace* active_trace() {
   return detail::thread_state().is_stream_worker ? nullptr : current_rank_context()->trace();
 }
 

@@ -53,15 +53,15 @@ Tensor Tensor::empty(const Shape& shape, const TensorOptions& options) {
 Tensor Tensor::empty_named(const Shape& shape, const TensorOptions& options,
                            MemoryCategory category, std::string name, bool materialized) {
   const std::size_t bytes = checked_bytes(shape, options.dtype, "tensor.empty");
-  Storage storage = Storage::create(options.device, bytes, category, std::move(name));
+  TensorStorage storage = TensorStorage::create(options.device, bytes, category, std::move(name));
   if (options.pinned) storage.pin();
   if (materialized) storage.materialize();
   return Tensor(std::make_shared<Impl>(std::move(storage), shape, contiguous_strides(shape), 0,
                                        options.dtype));
 }
 
-Tensor Tensor::over(Storage storage, const Shape& shape, const Shape& strides, std::int64_t offset,
-                    DType dtype) {
+Tensor Tensor::over(TensorStorage storage, const Shape& shape, const Shape& strides,
+                    std::int64_t offset, DType dtype) {
   constexpr const char* kWhere = "tensor.over";
   checked_bytes(shape, dtype, kWhere);
   TESSERA_CHECK(strides.ndim() == shape.ndim(), kWhere,

@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/tensor/dims.h"
 #include "tessera/tensor/dtype.h"
 #include "tessera/tensor/memory/storage.h"
 #include "tessera/tensor/shape.h"
@@ -40,6 +41,13 @@ struct PlanValue {
   double value;
 };
 
+class Tensor;
+
+namespace detail {
+Tensor any_nonzero(const Tensor& x, const DimList& dims, bool keep_dims);
+Tensor all_nonzero(const Tensor& x, const DimList& dims, bool keep_dims);
+}  // namespace detail
+
 class Tensor {
  public:
   Tensor() = default;  ///< undefined
@@ -52,8 +60,8 @@ class Tensor {
                             MemoryCategory category, std::string name, bool materialized = true);
   /// A view of `storage`; offset and strides are in elements. It starts a new version family.
   /// Throws InvalidArgument if the view reaches outside the storage.
-  static Tensor over(Storage storage, const Shape& shape, const Shape& strides, std::int64_t offset,
-                     DType dtype);
+  static Tensor over(TensorStorage storage, const Shape& shape, const Shape& strides,
+                     std::int64_t offset, DType dtype);
   /// A contiguous tensor with a copy of `values`. Its dtype is that of T; nothing is converted.
   /// Throws InvalidArgument if the number of values is not that of the shape.
   template <class T>
@@ -67,6 +75,9 @@ class Tensor {
       return from_host(values.data(), values.size(), dtype_of<T>, shape, device);
     }
   }
+  /// The same of `count` values at `data`, which the caller may overwrite once the call returns.
+  static Tensor from_host(const void* data, std::size_t count, DType dtype, const Shape& shape,
+                          Device device = default_device());
   /// A 0-d tensor.
   static Tensor scalar(double value, const TensorOptions& options = {});
 
@@ -79,7 +90,7 @@ class Tensor {
   std::int64_t numel() const;
   DType dtype() const;
   Device device() const;
-  const Storage& storage() const;
+  const TensorStorage& storage() const;
   TensorOptions options() const;
   bool is_contiguous() const;
 
@@ -103,9 +114,18 @@ class Tensor {
   Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
   Tensor select(int dim, std::int64_t index) const;  ///< one index; the dim is removed
   Tensor expand(const Shape& shape) const;  ///< extents of 1 repeat, with stride 0; -1: no change
-  Tensor squeeze() const;                   ///< removes all dims of extent 1
+  /// Removes the dims of extent 1: all of them, or those that are listed. Listed dims of another
+  /// extent stay.
+  Tensor squeeze() const;
   Tensor squeeze(int dim) const;
+  Tensor squeeze(const DimList& dims) const;
   Tensor unsqueeze(int dim) const;
+  /// The elements whose index in dim1 is that in dim0 plus `offset`: both dims are removed, and the
+  /// diagonal is the last one. Empty if the offset is outside the matrix.
+  Tensor diagonal(std::int64_t offset = 0, int dim0 = 0, int dim1 = 1) const;
+  /// Windows of `size` elements of `dim`, one every `step`: the dim counts the windows, and a new
+  /// last dim has their elements. For a 0-d tensor `dim` is 0 or -1 and `size` at most 1.
+  Tensor unfold(int dim, std::int64_t size, std::int64_t step) const;
   /// The same elements in a new version family: writes through it do not count as writes to this
   /// tensor.
   Tensor detached_version() const;
@@ -131,18 +151,34 @@ class Tensor {
   int family_handles() const;
   void add_family_handles(int change) const;
 
-  /// The one element, after synchronizing the current stream. Throws InvalidArgument unless numel()
-  /// == 1 and T matches the dtype. On the null device the first form throws StateError and the
-  /// second returns `plan`.
+  /// The one element, after synchronizing the current stream. A floating T gets an element of any
+  /// floating dtype, converted: item<float>() reads a bf16 loss. Throws InvalidArgument unless
+  /// numel() == 1 and T is floating as the dtype is, or matches it. On the null device the first
+  /// form throws StateError and the second returns `plan`.
   template <class T>
   T item() const {
-    return to_vector<T>(1).front();
+    if constexpr (tessera::is_floating(dtype_of<T>)) {
+      return static_cast<T>(floating_item(dtype_of<T>));
+    } else {
+      return to_vector<T>(1).front();
+    }
   }
   double item(PlanValue plan) const;
   /// All elements in row-major order, after synchronizing the current stream. Throws as item().
   template <class T>
   std::vector<T> to_vector() const {
     return to_vector<T>(-1);
+  }
+
+  /// Reductions, with the others in ops/reduce.h: bool, whether any element, or every element, of
+  /// `dims` is nonzero; NaN is nonzero. For no elements false and true. Being friends, they are
+  /// found by their argument and need no name in the namespace: a program that uses the namespace
+  /// may have an `all` and an `any` of its own.
+  friend Tensor any(const Tensor& x, const DimList& dims = {}, bool keep_dims = false) {
+    return detail::any_nonzero(x, dims, keep_dims);
+  }
+  friend Tensor all(const Tensor& x, const DimList& dims = {}, bool keep_dims = false) {
+    return detail::all_nonzero(x, dims, keep_dims);
   }
 
   /// Name, dtype, shape, device and the values in aligned columns. Tensors of more than 256
@@ -154,8 +190,6 @@ class Tensor {
 
  private:
   struct Impl;
-  static Tensor from_host(const void* data, std::size_t count, DType dtype, const Shape& shape,
-                          Device device);
   explicit Tensor(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
   const Impl& impl() const;  // throws StateError when undefined
   [[noreturn]] static void throw_undefined();
@@ -163,6 +197,7 @@ class Tensor {
   /// Checks, waits for the current stream and returns the number of elements; expected < 0: any.
   std::size_t prepare_host_read(DType dtype, std::int64_t expected) const;
   void copy_to_host(void* out) const;
+  double floating_item(DType wanted) const;
   template <class T>
   std::vector<T> to_vector(std::int64_t expected) const {
     const std::size_t count = prepare_host_read(dtype_of<T>, expected);

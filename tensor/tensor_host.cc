@@ -52,8 +52,8 @@ Tensor Tensor::from_host(const void* data, std::size_t count, DType dtype, const
   TESSERA_CHECK(static_cast<std::int64_t>(count) == shape.numel(), "tensor.from_vector",
                 "{} values do not fill shape {} of {} elements", count, shape.str(), shape.numel());
   Tensor out = empty(shape, {.dtype = dtype, .device = device});
-  const Stream& stream = current_stream(device);
-  if (Trace* trace = active_trace()) {
+  const DeviceStream& stream = current_stream(device);
+  if (ExecutionTrace* trace = active_trace()) {
     trace->add(KernelRecord{"copy_from_host", stream.id(), {}, {trace_box(out)}});
   }
   const std::size_t bytes = count * dtype_size(dtype);
@@ -96,9 +96,9 @@ std::size_t Tensor::prepare_host_read(DType wanted, std::int64_t expected) const
                    self.shape.str());
   self.storage().data();  // throws unless ready, before anything waits
   if (device().is_cuda()) cuda::check_not_capturing(where);
-  const Stream& stream = current_stream(device());
+  const DeviceStream& stream = current_stream(device());
   stream.synchronize();
-  if (Trace* trace = active_trace()) {
+  if (ExecutionTrace* trace = active_trace()) {
     trace->add(KernelRecord{"copy_to_host", 0, {trace_box(*this)}, {}});
   }
   return static_cast<std::size_t>(self.numel);
@@ -111,6 +111,12 @@ void Tensor::copy_to_host(void* out) const {
     gather_elements(static_cast<const T*>(elements.first()), self.shape, self.strides,
                     static_cast<T*>(out));
   });
+}
+
+double Tensor::floating_item(DType wanted) const {
+  if (!is_floating(dtype())) prepare_host_read(wanted, 1);  // throws: the dtypes differ
+  return dispatch_floating(dtype(), "tensor.item",
+                           [&]<class T>() { return static_cast<double>(to_vector<T>(1).front()); });
 }
 
 double Tensor::item(PlanValue plan) const {

@@ -14,8 +14,8 @@ namespace tessera {
 
 struct Tensor::Impl {
   /// The first tensor of a view family.
-  Impl(Storage storage_in, const Shape& shape_in, const Shape& strides_in, std::int64_t offset_in,
-       DType dtype_in)
+  Impl(TensorStorage storage_in, const Shape& shape_in, const Shape& strides_in,
+       std::int64_t offset_in, DType dtype_in)
       : shape(shape_in),
         strides(strides_in),
         device(storage_in.device()),
@@ -36,7 +36,7 @@ struct Tensor::Impl {
         contiguous(tessera::is_contiguous(shape_in, strides_in)),
         root(std::move(root_in)) {}
 
-  const Storage& storage() const { return root ? root->own_storage : own_storage; }
+  const TensorStorage& storage() const { return root ? root->own_storage : own_storage; }
   const Impl& family() const { return root ? *root : *this; }
 
   const Shape shape;
@@ -49,7 +49,7 @@ struct Tensor::Impl {
   // For views: the first tensor of the family, which holds the storage, the version and the other
   // state that the family shares.
   const std::shared_ptr<const Impl> root;
-  const Storage own_storage;
+  const TensorStorage own_storage;
   mutable std::atomic<std::uint64_t> version{0};
   mutable std::atomic<const char*> last_writer{nullptr};
   mutable std::atomic<int> handles{0};
@@ -69,7 +69,7 @@ inline std::int64_t Tensor::numel() const { return impl().numel; }
 inline DType Tensor::dtype() const { return impl().dtype; }
 inline Device Tensor::device() const { return impl().device; }
 inline TensorOptions Tensor::options() const { return {.dtype = dtype(), .device = device()}; }
-inline const Storage& Tensor::storage() const { return impl().storage(); }
+inline const TensorStorage& Tensor::storage() const { return impl().storage(); }
 inline bool Tensor::is_contiguous() const { return impl().contiguous; }
 
 inline std::uint64_t Tensor::version() const {

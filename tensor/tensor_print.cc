@@ -126,7 +126,7 @@ class Printer {
 std::string Tensor::str() const {
   if (!defined()) return "tensor (undefined)";
   const Impl& self = impl();
-  const Storage& storage = self.storage();
+  const TensorStorage& storage = self.storage();
   const std::string& name = storage.name();
   std::string out = fmt::format("tensor {}{} {} on {}", name.empty() ? "" : "\"" + name + "\" ",
                                 dtype_name(self.dtype), self.shape.str(), device().str());
@@ -147,7 +147,7 @@ std::string Tensor::str() const {
 std::string Tensor::debug_str() const {
   if (!defined()) return "tensor (undefined)";
   const Impl& self = impl();
-  const Storage& storage = self.storage();
+  const TensorStorage& storage = self.storage();
   return fmt::format(
       "tensor {} {} strides {} offset {} on {}, storage #{}{} of {} bytes, version {}",
       dtype_name(self.dtype), self.shape.str(), self.strides.str(), self.offset, device().str(),

@@ -1,6 +1,9 @@
 /// Views: new strides over the same storage and version family.
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <numeric>
 #include <optional>
 
 #include "tessera/tensor/check.h"
@@ -30,6 +33,11 @@ std::optional<Shape> view_strides(const Shape& shape, const Shape& strides, cons
     if (filled != piece) return std::nullopt;
   }
   return out;
+}
+
+// Of views that keep or swap dims: a 0-d tensor has dim 0 too, as in PyTorch.
+int along_dim(int dim, int ndim, const char* where) {
+  return normalize_dim(dim, ndim == 0 ? 1 : ndim, where);
 }
 
 }  // namespace
@@ -72,14 +80,16 @@ Tensor Tensor::permute(std::span<const int> dims) const {
 }
 
 Tensor Tensor::movedim(int from, int to) const {
-  const int f = normalize_dim(from, ndim(), "movedim"), t = normalize_dim(to, ndim(), "movedim");
+  const int f = along_dim(from, ndim(), "movedim"), t = along_dim(to, ndim(), "movedim");
+  if (ndim() == 0) return *this;
   return restrided(shape().without(f).inserted(t, shape()[f]),
                    strides().without(f).inserted(t, strides()[f]), offset());
 }
 
 Tensor Tensor::transpose(int dim0, int dim1) const {
-  const int a = normalize_dim(dim0, ndim(), "transpose");
-  const int b = normalize_dim(dim1, ndim(), "transpose");
+  const int a = along_dim(dim0, ndim(), "transpose");
+  const int b = along_dim(dim1, ndim(), "transpose");
+  if (ndim() == 0) return *this;
   return restrided(shape().with(a, shape()[b]).with(b, shape()[a]),
                    strides().with(a, strides()[b]).with(b, strides()[a]), offset());
 }
@@ -132,21 +142,55 @@ Tensor Tensor::expand(const Shape& new_shape) const {
   return restrided(target, new_strides, offset());
 }
 
-Tensor Tensor::squeeze(int dim) const {
-  const int d = normalize_dim(dim, ndim(), "squeeze");
-  TESSERA_CHECK(shape()[d] == 1, "squeeze",
-                "dim {} of shape {} is {}; only a dim of 1 can be dropped", d, shape().str(),
-                shape()[d]);
-  return restrided(shape().without(d), strides().without(d), offset());
-}
+Tensor Tensor::squeeze(int dim) const { return squeeze(DimList{dim}); }
 
-Tensor Tensor::squeeze() const {
+Tensor Tensor::squeeze(const DimList& dims) const {
+  const DimMask listed = dim_mask(dims, std::max(ndim(), 1), "squeeze");
   Shape new_shape, new_strides;
   for (int d = 0; d < ndim(); ++d) {
-    if (shape()[d] == 1) continue;
+    if (listed[static_cast<std::size_t>(d)] && shape()[d] == 1) continue;
     new_shape.push_back(shape()[d]);
     new_strides.push_back(strides()[d]);
   }
+  return restrided(new_shape, new_strides, offset());
+}
+
+Tensor Tensor::squeeze() const {
+  std::array<int, kMaxDims> all{};
+  std::iota(all.begin(), all.end(), 0);
+  return squeeze(DimList(std::span(all.data(), static_cast<std::size_t>(ndim()))));
+}
+
+Tensor Tensor::diagonal(std::int64_t skipped, int dim0, int dim1) const {
+  const int row = normalize_dim(dim0, ndim(), "diagonal"),
+            column = normalize_dim(dim1, ndim(), "diagonal");
+  TESSERA_CHECK(row != column, "diagonal", "both dims are {}; name two different ones", row);
+  const std::int64_t rows = shape()[row], columns = shape()[column];
+  const std::int64_t length = skipped >= 0 ? std::min(rows, columns - std::min(skipped, columns))
+                                           : std::min(rows - std::min(-skipped, rows), columns);
+  const int first = std::min(row, column), second = std::max(row, column);
+  Shape new_shape = shape().without(second).without(first),
+        new_strides = strides().without(second).without(first);
+  new_shape.push_back(length);
+  new_strides.push_back(strides()[row] + strides()[column]);
+  // An empty diagonal keeps the offset inside the storage.
+  const std::int64_t begin =
+      new_shape.numel() == 0 ? 0 : std::abs(skipped) * strides()[skipped >= 0 ? column : row];
+  return restrided(new_shape, new_strides, offset() + begin);
+}
+
+Tensor Tensor::unfold(int dim, std::int64_t size, std::int64_t step) const {
+  const int d = normalize_dim(dim, std::max(ndim(), 1), "unfold");
+  const std::int64_t extent = ndim() == 0 ? 1 : shape()[d];
+  TESSERA_CHECK(0 <= size && size <= extent, "unfold",
+                "windows of {} elements do not fit into dim {} of shape {}; give 0 <= size <= {}",
+                size, d, shape().str(), extent);
+  TESSERA_CHECK(step >= 1, "unfold", "the step is {}; it must be at least 1", step);
+  if (ndim() == 0) return unsqueeze(0).slice(0, 0, size);
+  Shape new_shape = shape().with(d, (extent - size) / step + 1),
+        new_strides = strides().with(d, step * strides()[d]);
+  new_shape.push_back(size);
+  new_strides.push_back(strides()[d]);
   return restrided(new_shape, new_strides, offset());
 }
 

@@ -35,11 +35,11 @@ std::int64_t trace_clock() {
   return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
-Trace::Trace(const TraceOptions& options)
+ExecutionTrace::ExecutionTrace(const TraceOptions& options)
     : work_(options.timed ? std::make_shared<std::deque<TracedWork>>() : nullptr),
       max_records_(options.max_records) {}
 
-void Trace::clear() {
+void ExecutionTrace::clear() {
   records_.clear();
   stamps_.clear();
   if (work_) work_ = std::make_shared<std::deque<TracedWork>>();
@@ -48,17 +48,17 @@ void Trace::clear() {
   dropped_ = 0;
 }
 
-std::vector<std::string> Trace::annotations(std::string_view domain) const {
+std::vector<std::string> ExecutionTrace::annotations(std::string_view domain) const {
   std::vector<std::string> out;
   for (const TraceRecord& record : records_) {
-    const auto* annotation = std::get_if<Annotation>(&record);
+    const auto* annotation = std::get_if<TraceAnnotation>(&record);
     if (annotation == nullptr || annotation->domain != domain) continue;
     out.push_back(annotation->phase + " " + annotation->name);
   }
   return out;
 }
 
-void Trace::add_timed(TraceRecord record) {
+void ExecutionTrace::add_timed(TraceRecord record) {
   if (records_.size() >= max_records_) {
     ++dropped_;
     latest_ = latest_collective_ = kNoRecord;
@@ -73,22 +73,23 @@ void Trace::add_timed(TraceRecord record) {
   records_.push_back(std::move(record));
 }
 
-const std::deque<TracedWork>& Trace::work() const {
+const std::deque<TracedWork>& ExecutionTrace::work() const {
   static const std::deque<TracedWork> none;
   return work_ ? *work_ : none;
 }
 
-void Trace::wait_for_work() const {
+void ExecutionTrace::wait_for_work() const {
   for (const TracedWork& work : this->work()) work.end.wait(0, std::memory_order_acquire);
 }
 
-std::string Trace::stream_name(std::uint64_t stream) const {
+std::string ExecutionTrace::stream_name(std::uint64_t stream) const {
   const auto found = stream_names_.find(stream);
   return found == stream_names_.end() ? "" : found->second;
 }
 
-std::shared_ptr<TracedWork> Trace::add_work(const char* name, std::uint64_t stream,
-                                            const std::string& stream_name) {
+std::shared_ptr<TracedWork> ExecutionTrace::add_work(const char* name, std::uint64_t stream,
+                                                     const std::string& stream_name,
+                                                     WorkThread thread) {
   if (work_->size() >= max_records_) {
     ++dropped_;
     return nullptr;
@@ -99,11 +100,12 @@ std::shared_ptr<TracedWork> Trace::add_work(const char* name, std::uint64_t stre
     return record != kNoRecord && *work_name(records_[record]) == name;
   };
   const bool of_collective = !is_called(latest_) && is_called(latest_collective_);
-  work_->emplace_back(name, stream, of_collective ? latest_collective_ : latest_, records_.size());
+  work_->emplace_back(name, stream, thread, of_collective ? latest_collective_ : latest_,
+                      records_.size());
   return {work_, &work_->back()};
 }
 
-TraceScope::TraceScope(Trace& trace)
+TraceScope::TraceScope(ExecutionTrace& trace)
     : context_(current_rank_context()), before_(context_->trace()) {
   context_->set_trace(&trace);
 }
@@ -115,14 +117,14 @@ void WorkTimer::finish(TracedWork& work) {
   work.end.notify_all();
 }
 
-Trace* active_timed_trace() {
-  Trace* trace = active_trace();
+ExecutionTrace* active_timed_trace() {
+  ExecutionTrace* trace = active_trace();
   return trace != nullptr && trace->is_timed() ? trace : nullptr;
 }
 
 void annotate(std::string_view domain, std::string_view name, std::string_view phase) {
-  if (Trace* trace = active_trace()) {
-    trace->add(Annotation{std::string(domain), std::string(name), std::string(phase)});
+  if (ExecutionTrace* trace = active_trace()) {
+    trace->add(TraceAnnotation{std::string(domain), std::string(name), std::string(phase)});
   }
 }
 

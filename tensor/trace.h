@@ -3,7 +3,7 @@
 /// A record of everything that one rank issued, in host order: the single source for event-order
 /// tests, the memory ledger, counts of collectives, timelines and checkers.
 ///
-///     Trace trace;
+///     ExecutionTrace trace;
 ///     {
 ///       const TraceScope recording(trace);
 ///       step();
@@ -58,6 +58,10 @@ struct KernelRecord {
   std::uint64_t stream = 0;  ///< 0: the host, which reads ("copy_to_host")
   std::vector<TraceBox> reads;
   std::vector<TraceBox> writes;
+  std::string operation = {};  ///< where the kernel has several: "gelu" of "unary"; else empty
+  /// Of matrix products, convolutions and attention: 2 for each multiplication and its addition.
+  /// 0 for other kernels.
+  std::int64_t flops = 0;
 };
 
 enum class EventAction : std::uint8_t {
@@ -105,14 +109,14 @@ struct CollectiveRecord {
 
 /// A point or phase of a module ("module"), of a parameter group ("fsdp";
 /// fsdp/runtime/annotations.h lists its phases) or of a step.
-struct Annotation {
+struct TraceAnnotation {
   std::string domain;
   std::string name;
   std::string phase;
 };
 
 using TraceRecord =
-    std::variant<KernelRecord, EventRecord, StorageRecord, CollectiveRecord, Annotation>;
+    std::variant<KernelRecord, EventRecord, StorageRecord, CollectiveRecord, TraceAnnotation>;
 
 /// Nanoseconds of CLOCK_MONOTONIC: the same clock in all processes of a host.
 std::int64_t trace_clock();
@@ -127,10 +131,14 @@ struct RecordStamp {
 
 inline constexpr std::size_t kNoRecord = static_cast<std::size_t>(-1);
 
+/// The thread that runs a piece of work: the rank's own, or the stream's.
+enum class WorkThread : std::uint8_t { kHost, kStream };
+
 /// A piece of work of a timed trace. The thread that runs it writes the times.
 struct TracedWork {
   std::string name;          ///< the closure's; "wait" and "synchronize" for waits
   std::uint64_t stream = 0;  ///< that runs it; 0: the host, which waits
+  WorkThread thread = WorkThread::kHost;
   /// The record of the kernel, collective or wait that this work belongs to: the latest record of
   /// the trace, or the latest collective if that has the work's name. A collective may have several
   /// pieces of work. kNoRecord before the first record.
@@ -140,8 +148,13 @@ struct TracedWork {
   /// 0: not yet. Work that is skipped because its stream has failed ends at once.
   std::atomic<std::int64_t> end{0};
 
-  TracedWork(std::string work_name, std::uint64_t work_stream, std::size_t of, std::size_t at)
-      : name(std::move(work_name)), stream(work_stream), record(of), position(at) {}
+  TracedWork(std::string work_name, std::uint64_t work_stream, WorkThread runs_on, std::size_t of,
+             std::size_t at)
+      : name(std::move(work_name)),
+        stream(work_stream),
+        thread(runs_on),
+        record(of),
+        position(at) {}
 };
 
 struct TraceOptions {
@@ -153,9 +166,9 @@ struct TraceOptions {
 
 /// A timed trace may be destroyed before the work that it records has ended. Copies of a trace
 /// share the pieces of work.
-class Trace {
+class ExecutionTrace {
  public:
-  explicit Trace(const TraceOptions& options = {});
+  explicit ExecutionTrace(const TraceOptions& options = {});
 
   bool is_timed() const { return work_ != nullptr; }
   void add(TraceRecord record) {
@@ -193,7 +206,7 @@ class Trace {
   /// Adds a piece of work whose times a WorkTimer will write; null when the trace is full. For
   /// streams.
   std::shared_ptr<TracedWork> add_work(const char* name, std::uint64_t stream,
-                                       const std::string& stream_name);
+                                       const std::string& stream_name, WorkThread thread);
 
  private:
   void add_timed(TraceRecord record);
@@ -213,14 +226,14 @@ class Trace {
 /// scope.
 class TraceScope {
  public:
-  explicit TraceScope(Trace& trace);
+  explicit TraceScope(ExecutionTrace& trace);
   ~TraceScope();
   TraceScope(const TraceScope&) = delete;
   TraceScope& operator=(const TraceScope&) = delete;
 
  private:
   std::shared_ptr<RankContext> context_;
-  Trace* before_;
+  ExecutionTrace* before_;
 };
 
 /// Times a piece of work from here to the end of the scope; does nothing for null.
@@ -241,7 +254,7 @@ class WorkTimer {
 };
 
 /// The calling thread's active trace if it is timed, else null.
-Trace* active_timed_trace();
+ExecutionTrace* active_timed_trace();
 
 /// Adds an annotation to the active trace, if there is one.
 void annotate(std::string_view domain, std::string_view name, std::string_view phase);
@@ -256,7 +269,7 @@ class TracedPhase {
   TracedPhase& operator=(const TracedPhase&) = delete;
 
  private:
-  Trace* trace_;
+  ExecutionTrace* trace_;
   std::string_view domain_, name_, phase_;
 };
 

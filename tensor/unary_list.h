@@ -20,15 +20,32 @@
   ROW(square, Square, kNumber, IN_PLACE)           \
   ROW(reciprocal, Reciprocal, kFloating, IN_PLACE) \
   ROW(exp, Exp, kFloating, IN_PLACE)               \
+  ROW(exp2, Exp2, kFloating, IN_PLACE)             \
   ROW(expm1, Expm1, kFloating, VALUE_ONLY)         \
   ROW(log, Log, kFloating, IN_PLACE)               \
+  ROW(log2, Log2, kFloating, IN_PLACE)             \
+  ROW(log10, Log10, kFloating, IN_PLACE)           \
   ROW(log1p, Log1p, kFloating, VALUE_ONLY)         \
   ROW(sqrt, Sqrt, kFloating, IN_PLACE)             \
   ROW(rsqrt, Rsqrt, kFloating, IN_PLACE)           \
   ROW(sin, Sin, kFloating, VALUE_ONLY)             \
   ROW(cos, Cos, kFloating, VALUE_ONLY)             \
-  ROW(erf, Erf, kFloating, VALUE_ONLY)             \
+  ROW(tan, Tan, kFloating, VALUE_ONLY)             \
+  ROW(asin, Asin, kFloating, VALUE_ONLY)           \
+  ROW(acos, Acos, kFloating, VALUE_ONLY)           \
+  ROW(atan, Atan, kFloating, VALUE_ONLY)           \
+  ROW(sinh, Sinh, kFloating, VALUE_ONLY)           \
+  ROW(cosh, Cosh, kFloating, VALUE_ONLY)           \
   ROW(tanh, Tanh, kFloating, IN_PLACE)             \
+  ROW(asinh, Asinh, kFloating, VALUE_ONLY)         \
+  ROW(acosh, Acosh, kFloating, VALUE_ONLY)         \
+  ROW(atanh, Atanh, kFloating, VALUE_ONLY)         \
+  ROW(sinc, Sinc, kFloating, VALUE_ONLY)           \
+  ROW(erf, Erf, kFloating, VALUE_ONLY)             \
+  ROW(erfc, Erfc, kFloating, VALUE_ONLY)           \
+  ROW(erfinv, Erfinv, kFloating, IN_PLACE)         \
+  ROW(lgamma, Lgamma, kFloating, VALUE_ONLY)       \
+  ROW(digamma, Digamma, kFloating, VALUE_ONLY)     \
   ROW(sigmoid, Sigmoid, kFloating, IN_PLACE)       \
   ROW(relu, Relu, kPromoted, IN_PLACE)             \
   ROW(gelu, Gelu, kFloating, VALUE_ONLY)           \
@@ -38,11 +55,16 @@
   ROW(floor, Floor, kPromoted, VALUE_ONLY)         \
   ROW(ceil, Ceil, kPromoted, VALUE_ONLY)           \
   ROW(round, Round, kPromoted, VALUE_ONLY)         \
-  ROW(trunc, Trunc, kPromoted, VALUE_ONLY)
+  ROW(trunc, Trunc, kPromoted, VALUE_ONLY)         \
+  ROW(frac, Frac, kPromoted, IN_PLACE)
+
+/// Of integers and bool only; they have no derivative.
+#define TESSERA_UNARY_BITWISE(ROW) ROW(bitwise_not, BitwiseNot, kPromoted, IN_PLACE)
 
 /// Functions to bool, which have no derivative.
 #define TESSERA_UNARY_PREDICATES(ROW)        \
   ROW(isnan, IsNan, kBool, VALUE_ONLY)       \
   ROW(isinf, IsInf, kBool, VALUE_ONLY)       \
   ROW(isfinite, IsFinite, kBool, VALUE_ONLY) \
+  ROW(signbit, SignBit, kBool, VALUE_ONLY)   \
   ROW(logical_not, LogicalNot, kBool, VALUE_ONLY)

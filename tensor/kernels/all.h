@@ -18,6 +18,8 @@
 #include "tessera/tensor/kernels/reduce.h"
 #include "tessera/tensor/kernels/rotary.h"
 #include "tessera/tensor/kernels/row_norm.h"
+#include "tessera/tensor/kernels/scan.h"
+#include "tessera/tensor/kernels/search.h"
 #include "tessera/tensor/kernels/softmax.h"
 
 namespace tessera {
@@ -44,7 +46,6 @@ using AllKernels = KernelList<
     ConvKernel,
     CrossEntropyBackwardKernel,
     CrossEntropyKernel,
-    CumsumKernel,
     DropoutKernel,
     FlipKernel,
     GatherKernel,
@@ -54,13 +55,16 @@ using AllKernels = KernelList<
     MatmulKernel,
     MaxPoolBackwardKernel,
     MaxPoolKernel,
+    NonzeroKernel,
     RandomFillKernel,
     ReduceKernel,
     RotaryKernel,
     RotaryTableKernel,
     RowNormBackwardKernel,
     RowNormKernel,
+    ScanKernel,
     ScatterKernel,
+    SearchSortedKernel,
     SgdKernel,
     SoftmaxBackwardKernel,
     SoftmaxKernel,

@@ -65,7 +65,7 @@ struct TernaryKernel {
     View y;
     TernaryOp op;
     DType compute;      ///< kF32, kF64, or kI64 for functors that accept integers
-    double factor = 1;  ///< for addcmul and addcdiv
+    double factor = 1;  ///< for addcmul, addcdiv and nan_to_num
   };
   template <class F>
   static void visit(const Args& args, F&& f) {

@@ -1,8 +1,11 @@
 #pragma once
 
-/// Kernels with indices: gather, scatter, and the combination of several indices into one.
+/// Kernels with indices: gather, scatter, the combination of several indices into one, and the
+/// positions of the elements that are not 0.
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "tessera/tensor/kernels/view.h"
 
@@ -10,8 +13,9 @@ namespace tessera {
 
 /// Shared by kernels that use indices.
 
-/// Called by a kernel that finds an index outside [0, extent); throws. A function pointer, because
-/// kernel builds do not link the code that formats the message. `position` counts the indices in
+/// Called by a kernel that finds an index out of range: outside [0, extent), or, for kernels that
+/// count negative indices from the back, outside [-extent, extent). Throws. A function pointer,
+/// because kernel builds do not link the code that formats the message. `position` counts the indices in
 /// row-major order; an index that a stride of 0 repeats counts once. `dim` is the indexed dim.
 using BadIndex = void (*)(std::int64_t index, std::int64_t position, std::int64_t extent, int dim);
 
@@ -25,7 +29,8 @@ struct IndexedWalk {
   Shape other;    ///< strides
   int dim = 0;
   std::int64_t stride = 0;  ///< of the indexed dim
-  std::int64_t extent = 0;  ///< indices are inside [0, extent)
+  std::int64_t extent = 0;  ///< indices are inside [least, extent)
+  std::int64_t least = 0;   ///< 0; or -extent: negative indices count from the back
   int named_dim = 0;        ///< the user's number of `dim`, for BadIndex
 };
 
@@ -55,7 +60,11 @@ struct GatherKernel {
 /// gather.
 enum class ScatterMode : std::uint8_t {
   kAssign,  ///< any dtype; for duplicate indices the last one stays
-  kAdd,     ///< f32, f64, i64, i32, u8; in the order of the indices, integers wrap around
+  // Fold into the present value, in the order of the indices: f32, f64, i64, i32, u8.
+  kAdd,       ///< integers wrap around
+  kMultiply,  ///< integers wrap around
+  kMaximum,   ///< NaN if either is
+  kMinimum,   ///< NaN if either is
 };
 
 struct ScatterKernel {
@@ -87,11 +96,13 @@ struct ScatterKernel {
 struct LinearIndexKernel {
   static constexpr const char* kName = "linear_index";
   /// y = indices[0] * extents[1] * ... + indices[1] * extents[2] * ... + ...; the indices, i64 or
-  /// i32, have y's shape and any strides; y is i64 and contiguous.
+  /// i32, have y's shape and any strides; negative ones count from the back. y is i64 and
+  /// contiguous.
   struct Args {
     std::array<ConstView, kMaxDims> indices;  ///< one per entry of extents
     Shape extents;
     View y;
+    int named_dim = 0;  ///< the user's number of the first dim, for BadIndex
     BadIndex bad_index = nullptr;
   };
   template <class F>
@@ -102,6 +113,35 @@ struct LinearIndexKernel {
   static std::size_t workspace(const Args&) { return 0; }
   static void cpu(const Args& a, Workspace);
   static void cuda(CudaStream stream, const Args& a, Workspace);
+};
+
+/// The positions of the elements that are not 0, in row-major order. NaN is not 0.
+struct NonzeroKernel {
+  static constexpr const char* kName = "nonzero";
+  /// x has any dtype and strides; y [places, x's dims] is i64, with any strides: row i is the
+  /// position of the i-th such element. Positions for which y has no row are left out, rows that
+  /// are left over hold `fill`.
+  struct Args {
+    ConstView x;
+    View y;
+    std::int64_t fill = -1;
+
+    /// The elements are counted in chunks first, then each chunk writes its positions.
+    std::int64_t chunk() const { return std::max<std::int64_t>(1024, (x.numel() + 4095) / 4096); }
+    std::int64_t chunks() const { return (x.numel() + chunk() - 1) / chunk(); }
+  };
+  template <class F>
+  static void visit(const Args& a, F&& f) {
+    f(a.x);
+    f(a.y);
+  }
+  /// For each chunk, how many elements are in the chunks before it; then the number of all.
+  static std::size_t workspace(const Args& a) {
+    return static_cast<std::size_t>(a.chunks() + 1) * sizeof(std::int64_t);
+  }
+  static std::size_t cuda_workspace(const Args& a) { return workspace(a); }
+  static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
 }  // namespace tessera

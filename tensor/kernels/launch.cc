@@ -4,13 +4,13 @@
 
 namespace tessera::detail {
 
-LaunchWorkspace::LaunchWorkspace(std::size_t bytes, const Stream& stream) {
-  if (bytes > 0) block_ = Block::take(bytes, stream, MemoryCategory::kWorkspace);
+LaunchWorkspace::LaunchWorkspace(std::size_t bytes, const DeviceStream& stream) {
+  if (bytes > 0) block_ = MemoryBlock::take(bytes, stream, MemoryCategory::kWorkspace);
 }
 
 Workspace LaunchWorkspace::get() const { return {.data = block_.data(), .bytes = block_.bytes()}; }
 
-KernelTracer::KernelTracer(const char* name, const Stream& stream) {
+KernelTracer::KernelTracer(const char* name, const DeviceStream& stream) {
   record_.name = name;
   record_.stream = stream.id();
 }
@@ -25,7 +25,11 @@ void KernelTracer::operator()(const View& view) {
   record_.writes.push_back({view.storage, view.offset, view.shape, view.strides, view.dtype});
 }
 
-void KernelTracer::finish(Trace& trace) && { trace.add(std::move(record_)); }
+void KernelTracer::finish(ExecutionTrace& trace, const char* operation, std::int64_t flops) && {
+  if (operation != nullptr) record_.operation = operation;
+  record_.flops = flops;
+  trace.add(std::move(record_));
+}
 
 void throw_no_cuda_kernel(const char* kernel, Device device) {
   throw_error<DeviceError>("launch", "kernel \"{}\" cannot run on {}: {}; move the tensors to cpu",

@@ -24,6 +24,7 @@
 #include "tessera/tensor/cuda/device_guard.h"
 #include "tessera/tensor/determinism.h"
 #include "tessera/tensor/device.h"
+#include "tessera/tensor/kernels/launch_facts.h"
 #include "tessera/tensor/kernels/table.h"
 #include "tessera/tensor/kernels/view.h"
 #include "tessera/tensor/memory/allocator.h"
@@ -55,20 +56,21 @@ namespace detail {
 /// safe.
 class LaunchWorkspace {
  public:
-  LaunchWorkspace(std::size_t bytes, const Stream& stream);
+  LaunchWorkspace(std::size_t bytes, const DeviceStream& stream);
   Workspace get() const;
 
  private:
-  Block block_;
+  MemoryBlock block_;
 };
 
 /// Collects the views of a launch into a KernelRecord.
 class KernelTracer {
  public:
-  KernelTracer(const char* name, const Stream& stream);
+  KernelTracer(const char* name, const DeviceStream& stream);
   void operator()(const ConstView& view);
   void operator()(const View& view);
-  void finish(Trace& trace) &&;
+  /// `operation` may be null.
+  void finish(ExecutionTrace& trace, const char* operation, std::int64_t flops) &&;
 
  private:
   KernelRecord record_;
@@ -81,12 +83,12 @@ class KernelTracer {
 /// Issues kernel K on the thread's current stream of `device`.
 template <class K>
 void launch(Device device, const typename K::Args& args) {
-  const Stream& stream = current_stream(device);
-  Trace* const trace = active_trace();
+  const DeviceStream& stream = current_stream(device);
+  ExecutionTrace* const trace = active_trace();
   if (trace != nullptr) {
     detail::KernelTracer tracer(K::kName, stream);
     K::visit(args, tracer);
-    std::move(tracer).finish(*trace);
+    std::move(tracer).finish(*trace, detail::operation_of(args), detail::flops_of(args));
   }
   const auto make_workspace = [&] {
     return detail::LaunchWorkspace(workspace_bytes<K>(device.type, args), stream);

@@ -88,7 +88,7 @@ struct MatmulKernel {
     View c;
     double alpha = 1;
     double beta = 0;
-    Activation activation = Activation::kNone;
+    ActivationKind activation = ActivationKind::kNone;
 
     std::int64_t m() const { return c.shape[c.shape.ndim() - 2]; }
     std::int64_t n() const { return c.shape.back(); }

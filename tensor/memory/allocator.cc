@@ -56,7 +56,7 @@ Held held_memory(Device device) {
   return {.bytes = memory.from_system, .kept = memory.kept};
 }
 
-[[noreturn]] void throw_out_of_memory(std::size_t bytes, const Stream& stream,
+[[noreturn]] void throw_out_of_memory(std::size_t bytes, const DeviceStream& stream,
                                       MemoryCategory category, const MemoryCounters& counters) {
   const MemoryReading live = counters.current();
   std::string list;
@@ -88,10 +88,11 @@ std::int64_t counted_bytes(DeviceType type, std::size_t bytes) {
   return static_cast<std::int64_t>((bytes + unit - 1) / unit * unit);
 }
 
-Block Block::take(std::size_t bytes, const Stream& stream, MemoryCategory category) {
-  const Stream::Impl& target = stream.impl();
+MemoryBlock MemoryBlock::take(std::size_t bytes, const DeviceStream& stream,
+                              MemoryCategory category) {
+  const DeviceStream::Impl& target = stream.impl();
   MemoryCounters& counters = current_rank_context()->memory();
-  Block block;
+  MemoryBlock block;
   block.bytes_ = bytes;
   block.device_ = target.device.type;
   block.category_ = category;
@@ -119,9 +120,10 @@ Block Block::take(std::size_t bytes, const Stream& stream, MemoryCategory catego
   return block;
 }
 
-Block Block::take_pinned(std::size_t bytes, const Stream& stream, MemoryCategory category) {
+MemoryBlock MemoryBlock::take_pinned(std::size_t bytes, const DeviceStream& stream,
+                                     MemoryCategory category) {
   if (bytes == 0 || cuda_device_count() == 0) return take(bytes, stream, category);
-  Block block;
+  MemoryBlock block;
   block.bytes_ = bytes;
   block.data_ = detail::take_pinned_block(bytes);
   if (block.data_ == nullptr)
@@ -132,16 +134,16 @@ Block Block::take_pinned(std::size_t bytes, const Stream& stream, MemoryCategory
   return block;
 }
 
-bool Block::belongs_to(const Stream& stream) const {
+bool MemoryBlock::belongs_to(const DeviceStream& stream) const {
   if (empty()) return false;
   if (pinned_) return pinned_->stream == stream;
-  const Stream::Impl& target = stream.impl();
+  const DeviceStream::Impl& target = stream.impl();
   // Each stream has a pool of its own; the null device, where nothing runs, has none.
   return device_ == target.device.type && pool_ == target.pool.get() && gpu_ == target.gpu.get() &&
          (gpu_ == nullptr || gpu_->may_reuse(data_));
 }
 
-void Block::count(MemoryCategory category) {
+void MemoryBlock::count(MemoryCategory category) {
   category_ = category;
   if (bytes_ == 0) return;
   MemoryCounters& counters = current_rank_context()->memory();
@@ -149,7 +151,7 @@ void Block::count(MemoryCategory category) {
   counters_ = &counters;
 }
 
-Block::Block(Block&& other) noexcept
+MemoryBlock::MemoryBlock(MemoryBlock&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),
       device_(other.device_),
@@ -161,7 +163,7 @@ Block::Block(Block&& other) noexcept
       detach_note_(std::move(other.detach_note_)),
       pinned_(std::move(other.pinned_)) {}
 
-Block& Block::operator=(Block&& other) noexcept {
+MemoryBlock& MemoryBlock::operator=(MemoryBlock&& other) noexcept {
   if (this == &other) return *this;
   give_back();
   data_ = std::exchange(other.data_, nullptr);
@@ -177,9 +179,9 @@ Block& Block::operator=(Block&& other) noexcept {
   return *this;
 }
 
-std::int64_t Block::counted_bytes() const { return tessera::counted_bytes(device_, bytes_); }
+std::int64_t MemoryBlock::counted_bytes() const { return tessera::counted_bytes(device_, bytes_); }
 
-void Block::give_back() noexcept {
+void MemoryBlock::give_back() noexcept {
   if (data_ == nullptr) return;
   if (detach_note_) trace_free();
   if (counters_ != nullptr) counters_->subtract(category_, counted_bytes());
@@ -195,9 +197,9 @@ void Block::give_back() noexcept {
   detach_note_.reset();
 }
 
-void Block::trace_free() const noexcept {
+void MemoryBlock::trace_free() const noexcept {
   try {
-    if (Trace* trace = active_trace()) {
+    if (ExecutionTrace* trace = active_trace()) {
       trace->add(StorageRecord{StorageAction::kFree, detach_note_->storage, counted_bytes(),
                                category_, detach_note_->name});
     }

@@ -5,7 +5,7 @@
 /// A block belongs to the stream that was current when it was allocated. When it is returned, it is
 /// cached and reused *by that stream only*: the work of one stream is ordered, so reuse needs no
 /// event. If another stream uses a block, the caller must order that stream's work before the
-/// block's return (Stream::wait). Blocks are cached because fresh CPU memory costs page faults.
+/// block's return (DeviceStream::wait). Blocks are cached because fresh CPU memory costs page faults.
 ///
 /// CPU memory: the cache is bounded by the largest amount that was ever in use at one time (at
 /// least 256 MiB), to within 64 KiB for each stream. When a stream is destroyed, every stream may
@@ -35,20 +35,21 @@ class Queue;
 
 /// Owns one piece of device memory and returns it on destruction. Move-only. Empty blocks own
 /// nothing.
-class Block {
+class MemoryBlock {
  public:
-  Block() = default;
+  MemoryBlock() = default;
   /// Allocates `bytes` (may be 0) for `stream`. CPU memory is aligned to 64 bytes, from 4 KiB on to
   /// 256; GPU memory to 256. The contents are undefined; with TESSERA_POISON=1 in the environment,
   /// or in debug builds, they are NaN bytes (0xFF). Throws OutOfMemory with the bytes by category
   /// and the largest holders.
-  static Block take(std::size_t bytes, const Stream& stream, MemoryCategory category);
+  static MemoryBlock take(std::size_t bytes, const DeviceStream& stream, MemoryCategory category);
   /// The same in page-locked CPU memory; `stream` is a CPU stream. Ordinary memory if there is no
   /// GPU.
-  static Block take_pinned(std::size_t bytes, const Stream& stream, MemoryCategory category);
-  Block(Block&& other) noexcept;
-  Block& operator=(Block&& other) noexcept;
-  ~Block() {
+  static MemoryBlock take_pinned(std::size_t bytes, const DeviceStream& stream,
+                                 MemoryCategory category);
+  MemoryBlock(MemoryBlock&& other) noexcept;
+  MemoryBlock& operator=(MemoryBlock&& other) noexcept;
+  ~MemoryBlock() {
     if (data_ != nullptr) give_back();
   }
 
@@ -60,14 +61,14 @@ class Block {
   /// True if the block was allocated for `stream`, so only that stream can still be using it. False
   /// for empty blocks and for memory owned by a captured CUDA graph, because replays use it again.
   /// While a graph is being captured, blocks that it allocated belong to its streams.
-  bool belongs_to(const Stream& stream) const;
+  bool belongs_to(const DeviceStream& stream) const;
 
  private:
-  friend class Storage;
+  friend class TensorStorage;
   /// For page-locked blocks: the stream they were allocated for, and the GPU copies still running.
   struct Pinned {
-    Stream stream;
-    std::vector<Event> transfers;
+    DeviceStream stream;
+    std::vector<DeviceEvent> transfers;
   };
   void count(MemoryCategory category);
   /// What the trace records when the block of a detached storage is returned.
@@ -102,7 +103,7 @@ std::size_t cached_cpu_bytes();
 /// first to release everything.
 void empty_cpu_cache();
 /// The most CPU memory, in bytes, that this process may hold, cached blocks included; 0: no limit.
-/// Beyond it Block::take throws OutOfMemory.
+/// Beyond it MemoryBlock::take throws OutOfMemory.
 void set_cpu_memory_limit(std::size_t bytes);
 
 }  // namespace tessera

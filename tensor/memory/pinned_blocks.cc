@@ -14,11 +14,11 @@ namespace {
 
 struct Piece {
   void* data;
-  std::vector<Event> until;
+  std::vector<DeviceEvent> until;
 
   bool is_free() const {
     return std::all_of(until.begin(), until.end(),
-                       [](const Event& each) { return each.is_ready(); });
+                       [](const DeviceEvent& each) { return each.is_ready(); });
   }
 };
 

@@ -12,8 +12,8 @@ namespace tessera::detail {
 
 /// The work that may still use a block: the CPU stream it was allocated for, and GPU copies.
 struct PinnedUse {
-  Stream stream;
-  std::vector<Event> transfers;
+  DeviceStream stream;
+  std::vector<DeviceEvent> transfers;
 };
 
 /// A block that no work uses any more; null if there is no memory. Blocks are never returned to the

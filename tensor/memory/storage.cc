@@ -26,7 +26,7 @@ std::uint64_t next_id() {
 
 }  // namespace
 
-struct Storage::Impl {
+struct TensorStorage::Impl {
   Impl(Device device_in, std::size_t bytes_in, MemoryCategory category_in, std::string name_in)
       : id(next_id()),
         bytes(bytes_in),
@@ -41,7 +41,7 @@ struct Storage::Impl {
   Impl& operator=(const Impl&) = delete;
 
   void trace(StorageAction action) const {
-    if (Trace* active = active_trace()) {
+    if (ExecutionTrace* active = active_trace()) {
       active->add(StorageRecord{action, id, block.counted_bytes(), category, name});
     }
   }
@@ -87,32 +87,32 @@ struct Storage::Impl {
   StorageState state = StorageState::kReleased;
   const std::string name;
   std::string retired;  // why it can never be ready again; empty: it can
-  Block block;
+  MemoryBlock block;
   bool listed = false;
   bool pins = false;
 };
 
-Storage Storage::create(Device device, std::size_t bytes, MemoryCategory category,
-                        std::string name) {
-  Storage out;
+TensorStorage TensorStorage::create(Device device, std::size_t bytes, MemoryCategory category,
+                                    std::string name) {
+  TensorStorage out;
   out.impl_ = std::make_shared<Impl>(device, bytes, category, std::move(name));
   return out;
 }
 
-Storage::Impl& Storage::impl() const {
+TensorStorage::Impl& TensorStorage::impl() const {
   TESSERA_CHECK_AS(StateError, impl_ != nullptr, "storage",
                    "this handle holds no storage; make one with Storage::create");
   return *impl_;
 }
 
-std::uint64_t Storage::id() const { return impl().id; }
-Device Storage::device() const { return impl().device; }
-std::size_t Storage::bytes() const { return impl().bytes; }
-MemoryCategory Storage::category() const { return impl().category; }
-const std::string& Storage::name() const { return impl().name; }
-StorageState Storage::state() const { return impl().state; }
+std::uint64_t TensorStorage::id() const { return impl().id; }
+Device TensorStorage::device() const { return impl().device; }
+std::size_t TensorStorage::bytes() const { return impl().bytes; }
+MemoryCategory TensorStorage::category() const { return impl().category; }
+const std::string& TensorStorage::name() const { return impl().name; }
+StorageState TensorStorage::state() const { return impl().state; }
 
-void Storage::pin() {
+void TensorStorage::pin() {
   TESSERA_CHECK(impl().device.is_cpu(), "storage.pin",
                 "storage {} is on {}: only the host's memory "
                 "can be page-locked",
@@ -120,73 +120,76 @@ void Storage::pin() {
   impl().pins = true;
 }
 
-bool Storage::is_pinned() const { return impl().block.pinned_ != nullptr; }
+bool TensorStorage::is_pinned() const { return impl().block.pinned_ != nullptr; }
 
-bool Storage::belongs_to(const Stream& stream) const { return impl().block.belongs_to(stream); }
+bool TensorStorage::belongs_to(const DeviceStream& stream) const {
+  return impl().block.belongs_to(stream);
+}
 
-void Storage::note_transfer(Event done) {
+void TensorStorage::note_transfer(DeviceEvent done) {
   Impl& self = impl();
   TESSERA_CHECK_AS(StateError, is_pinned(), "storage.note_transfer", "storage {} is not pinned",
                    self.label());
-  std::vector<Event>& transfers = self.block.pinned_->transfers;
-  std::erase_if(transfers, [](const Event& each) { return each.is_ready(); });
+  std::vector<DeviceEvent>& transfers = self.block.pinned_->transfers;
+  std::erase_if(transfers, [](const DeviceEvent& each) { return each.is_ready(); });
   transfers.push_back(std::move(done));
 }
 
-void Storage::materialize() {
+void TensorStorage::materialize() {
   Impl& self = impl();
   if (self.state != StorageState::kReleased) return;
   if (!self.retired.empty()) self.throw_not_ready("storage.materialize");
-  const Stream& stream = current_stream(self.device);
-  self.block = self.pins ? Block::take_pinned(self.bytes, stream, self.category)
-                         : Block::take(self.bytes, stream, self.category);
+  const DeviceStream& stream = current_stream(self.device);
+  self.block = self.pins ? MemoryBlock::take_pinned(self.bytes, stream, self.category)
+                         : MemoryBlock::take(self.bytes, stream, self.category);
   self.state = StorageState::kReady;
   self.list();
   self.trace(StorageAction::kMaterialize);
 }
 
-void Storage::release() {
+void TensorStorage::release() {
   Impl& self = impl();
   if (self.state == StorageState::kReleased) return;
   self.trace(StorageAction::kRelease);
   self.unlist();
-  self.block = Block();
+  self.block = MemoryBlock();
   self.state = StorageState::kReleased;
 }
 
-void Storage::retire(std::string why) {
+void TensorStorage::retire(std::string why) {
   release();
   impl().retired = std::move(why);
 }
 
-Block Storage::detach() {
+MemoryBlock TensorStorage::detach() {
   Impl& self = impl();
   if (self.state == StorageState::kReleased) return {};
   self.trace(StorageAction::kDetach);
   self.unlist();
   self.block.detach_note_ =
-      std::make_unique<Block::DetachNote>(Block::DetachNote{self.id, self.name});
+      std::make_unique<MemoryBlock::DetachNote>(MemoryBlock::DetachNote{self.id, self.name});
   self.state = StorageState::kReleased;
   return std::move(self.block);
 }
 
-void Storage::begin_fill() {
+void TensorStorage::begin_fill() {
   Impl& self = impl();
   if (self.state == StorageState::kReleased) self.throw_not_ready("storage.begin_fill");
   self.state = StorageState::kFilling;
 }
 
-void Storage::end_fill() {
+void TensorStorage::end_fill() {
   Impl& self = impl();
   if (self.state == StorageState::kReleased) self.throw_not_ready("storage.end_fill");
   self.state = StorageState::kReady;
 }
 
-void Storage::wait_for_transfers() const {
-  for (const Event& each : std::exchange(impl().block.pinned_->transfers, {})) each.synchronize();
+void TensorStorage::wait_for_transfers() const {
+  for (const DeviceEvent& each : std::exchange(impl().block.pinned_->transfers, {}))
+    each.synchronize();
 }
 
-void* Storage::data() const {
+void* TensorStorage::data() const {
   const Impl& self = impl();
   if (self.state != StorageState::kReady) [[unlikely]]
     self.throw_not_ready("storage.data");
@@ -195,7 +198,7 @@ void* Storage::data() const {
   return self.block.data();
 }
 
-void* Storage::filling_data() const {
+void* TensorStorage::filling_data() const {
   const Impl& self = impl();
   if (self.state == StorageState::kReleased) self.throw_not_ready("storage.filling_data");
   return self.block.data();

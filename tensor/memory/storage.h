@@ -9,7 +9,7 @@
 /// it.
 ///
 ///     kReady     has bytes; any operation may use them
-///     kFilling   has bytes; only the owner writes them (a gather is running); see FillScope
+///     kFilling   has bytes; only the owner writes them (a gather is running); see begin_fill()
 ///     kReleased  no bytes
 ///
 /// Not thread-safe: a storage is used by its rank's thread. Copies of the handle share one storage.
@@ -26,13 +26,13 @@ namespace tessera {
 
 enum class StorageState : std::uint8_t { kReady, kFilling, kReleased };
 
-class Storage {
+class TensorStorage {
  public:
-  Storage() = default;  ///< null handle
+  TensorStorage() = default;  ///< null handle
   /// A released storage of `bytes`. `name` appears in errors and traces; may be empty for
   /// temporaries.
-  static Storage create(Device device, std::size_t bytes, MemoryCategory category,
-                        std::string name = {});
+  static TensorStorage create(Device device, std::size_t bytes, MemoryCategory category,
+                              std::string name = {});
 
   bool defined() const { return impl_ != nullptr; }
   std::uint64_t id() const;  ///< unique in the process
@@ -49,11 +49,11 @@ class Storage {
   bool is_pinned() const;
   /// Number of handles that share this storage, this one included.
   std::int64_t use_count() const { return impl_.use_count(); }
-  /// Block::belongs_to of its memory. False while released.
-  bool belongs_to(const Stream& stream) const;
+  /// MemoryBlock::belongs_to of its memory. False while released.
+  bool belongs_to(const DeviceStream& stream) const;
   /// A GPU copies from or to the memory until `done`: data() then waits for it on the host. For
   /// pinned storages.
-  void note_transfer(Event done);
+  void note_transfer(DeviceEvent done);
 
   /// released -> ready, with memory of the current stream. Contents are undefined. No-op when ready
   /// or filling.
@@ -65,7 +65,7 @@ class Storage {
   void retire(std::string why);
   /// -> released, but the returned block keeps the bytes until it is destroyed. The caller destroys
   /// it after the stream that will reuse the bytes waits for their last reader.
-  [[nodiscard]] Block detach();
+  [[nodiscard]] MemoryBlock detach();
 
   /// ready -> filling. The owner writes through `filling_data()`; any other access throws. No-op
   /// when filling.
@@ -79,7 +79,7 @@ class Storage {
   /// The address for the owner while filling. Throws StateError when released.
   void* filling_data() const;
 
-  bool operator==(const Storage& other) const { return impl_ == other.impl_; }
+  bool operator==(const TensorStorage& other) const { return impl_ == other.impl_; }
 
  private:
   void wait_for_transfers() const;

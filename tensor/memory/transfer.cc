@@ -20,9 +20,9 @@ TraceBox trace_box(const Tensor& tensor) {
 // Both contiguous; at least one on a GPU. Issued on the GPU's current stream, on the receiver's if
 // both are on GPUs.
 void copy_elements(const Tensor& out, const Tensor& x, const char* op) {
-  const Stream& to = current_stream(out.device());
-  const Stream& from = current_stream(x.device());
-  if (Trace* trace = active_trace()) {
+  const DeviceStream& to = current_stream(out.device());
+  const DeviceStream& from = current_stream(x.device());
+  if (ExecutionTrace* trace = active_trace()) {
     trace->add(KernelRecord{
         op, (out.device().is_cuda() ? to : from).id(), {trace_box(x)}, {trace_box(out)}});
   }
@@ -33,11 +33,11 @@ void copy_elements(const Tensor& out, const Tensor& x, const char* op) {
   if (x.device().is_cpu() && x.storage().is_pinned()) {
     from.synchronize();
     to.cuda_queue().copy(target, source, bytes);
-    Storage(x.storage()).note_transfer(to.record("to_device"));
+    TensorStorage(x.storage()).note_transfer(to.record("to_device"));
   } else if (out.device().is_cpu() && out.storage().is_pinned()) {
     to.synchronize();
     from.cuda_queue().copy(target, source, bytes);
-    Storage(out.storage()).note_transfer(from.record("to_device"));
+    TensorStorage(out.storage()).note_transfer(from.record("to_device"));
   } else if (x.device().is_cpu()) {
     from.synchronize();
     to.cuda_queue().copy_from_host(target, source, bytes);

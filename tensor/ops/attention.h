@@ -8,7 +8,8 @@
 ///     v [.., kv heads, keys, value dim]
 ///     -> output [.., heads, queries, value dim]
 ///
-/// q, k and v have one floating dtype, at least 3 dims and equal dims before the last three.
+/// q, k and v have one floating dtype, at least 3 dims and equal dims before the last three; or all
+/// have 2, which is one head (the derivative takes 3 or more).
 /// Extents may be 0, except dim and value dim. Strides are arbitrary: heads split off by a
 /// transpose need no copy. The output has its heads and rows in the memory order of q, each
 /// gradient in that of its operand.

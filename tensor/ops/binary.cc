@@ -25,6 +25,14 @@ void check_not_bools(const char* name, const TensorOrNumber& a, const TensorOrNu
                 "the difference of two bools is not a bool; use logical_xor, or cast one of them");
 }
 
+// a + alpha b.
+Tensor scaled_sum(const char* name, const TensorOrNumber& a, const TensorOrNumber& b, double alpha,
+                  const Tensor* out = nullptr) {
+  TESSERA_CHECK(!is_bool(a) || !is_bool(b), name,
+                "the sum of two bools takes no alpha; cast one of them");
+  return ops::ternary(name, {a, b, 1}, TernaryOp::kAddcmul, out, alpha);
+}
+
 // A power of a tensor by a number for which a faster kernel exists; undefined for other powers.
 Tensor power(const char* name, const TensorOrNumber& a, const TensorOrNumber& b,
              const Tensor* out = nullptr) {
@@ -55,6 +63,9 @@ void check_floating_result(const char* name, std::initializer_list<TensorOrNumbe
 Tensor add(const TensorOrNumber& a, const TensorOrNumber& b) {
   return arithmetic("add", a, b, BinaryOp::kAdd);
 }
+Tensor add(const TensorOrNumber& a, const TensorOrNumber& b, double alpha) {
+  return scaled_sum("add", a, b, alpha);
+}
 Tensor mul(const TensorOrNumber& a, const TensorOrNumber& b) {
   return arithmetic("mul", a, b, BinaryOp::kMul);
 }
@@ -64,11 +75,23 @@ Tensor floor_divide(const TensorOrNumber& a, const TensorOrNumber& b) {
 Tensor remainder(const TensorOrNumber& a, const TensorOrNumber& b) {
   return arithmetic("remainder", a, b, BinaryOp::kRemainder);
 }
+Tensor fmod(const TensorOrNumber& a, const TensorOrNumber& b) {
+  return arithmetic("fmod", a, b, BinaryOp::kFmod);
+}
 Tensor maximum(const TensorOrNumber& a, const TensorOrNumber& b) {
   return arithmetic("maximum", a, b, BinaryOp::kMaximum);
 }
 Tensor minimum(const TensorOrNumber& a, const TensorOrNumber& b) {
   return arithmetic("minimum", a, b, BinaryOp::kMinimum);
+}
+Tensor fmax(const TensorOrNumber& a, const TensorOrNumber& b) {
+  return arithmetic("fmax", a, b, BinaryOp::kFmax);
+}
+Tensor fmin(const TensorOrNumber& a, const TensorOrNumber& b) {
+  return arithmetic("fmin", a, b, BinaryOp::kFmin);
+}
+Tensor sub(const TensorOrNumber& a, const TensorOrNumber& b, double alpha) {
+  return scaled_sum("sub", a, b, -alpha);
 }
 Tensor sub(const TensorOrNumber& a, const TensorOrNumber& b) {
   check_not_bools("sub", a, b);
@@ -77,10 +100,25 @@ Tensor sub(const TensorOrNumber& a, const TensorOrNumber& b) {
 Tensor div(const TensorOrNumber& a, const TensorOrNumber& b) {
   return ops::binary("div", a, b, BinaryOp::kDiv, ResultKind::kFloating);
 }
+Tensor div(const TensorOrNumber& a, const TensorOrNumber& b, RoundingMode rounding_mode) {
+  switch (rounding_mode) {
+    case RoundingMode::kTrunc:
+      return arithmetic("div", a, b, BinaryOp::kTruncDivide);
+    case RoundingMode::kFloor:
+      return arithmetic("div", a, b, BinaryOp::kFloorDivide);
+  }
+  return {};
+}
 Tensor pow(const TensorOrNumber& a, const TensorOrNumber& b) { return power("pow", a, b); }
 
 Tensor clamp(const Tensor& x, const TensorOrNumber& low, const TensorOrNumber& high) {
   return ops::ternary("clamp", {x, low, high}, TernaryOp::kClamp);
+}
+Tensor clamp_min(const Tensor& x, const TensorOrNumber& low) {
+  return arithmetic("clamp_min", x, low, BinaryOp::kMaximum);
+}
+Tensor clamp_max(const Tensor& x, const TensorOrNumber& high) {
+  return arithmetic("clamp_max", x, high, BinaryOp::kMinimum);
 }
 Tensor lerp(const Tensor& a, const TensorOrNumber& b, const TensorOrNumber& weight) {
   check_floating_result("lerp", {a, b, weight});
@@ -107,6 +145,12 @@ void sub_(const Tensor& x, const TensorOrNumber& y) {
   check_not_bools("sub_", x, y);
   arithmetic("sub_", x, y, BinaryOp::kSub, &x);
 }
+void add_(const Tensor& x, const TensorOrNumber& y, double alpha) {
+  scaled_sum("add_", x, y, alpha, &x);
+}
+void sub_(const Tensor& x, const TensorOrNumber& y, double alpha) {
+  scaled_sum("sub_", x, y, -alpha, &x);
+}
 void mul_(const Tensor& x, const TensorOrNumber& y) {
   arithmetic("mul_", x, y, BinaryOp::kMul, &x);
 }
@@ -116,6 +160,12 @@ void div_(const Tensor& x, const TensorOrNumber& y) {
 void pow_(const Tensor& x, const TensorOrNumber& y) { power("pow_", x, y, &x); }
 void clamp_(const Tensor& x, const TensorOrNumber& low, const TensorOrNumber& high) {
   ops::ternary("clamp_", {x, low, high}, TernaryOp::kClamp, &x);
+}
+void clamp_min_(const Tensor& x, const TensorOrNumber& low) {
+  arithmetic("clamp_min_", x, low, BinaryOp::kMaximum, &x);
+}
+void clamp_max_(const Tensor& x, const TensorOrNumber& high) {
+  arithmetic("clamp_max_", x, high, BinaryOp::kMinimum, &x);
 }
 void lerp_(const Tensor& x, const TensorOrNumber& y, const TensorOrNumber& weight) {
   check_floating_result("lerp_", {x, y, weight});

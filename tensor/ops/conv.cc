@@ -1,11 +1,15 @@
 #include "tessera/tensor/ops/conv.h"
 
+#include <algorithm>
+
 #include "tessera/tensor/kernels/conv.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/resolve.h"
+#include "tessera/tensor/ops/composed/conv_transpose.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/ops/internal/op_checks.h"
+#include "tessera/tensor/ops/shape.h"
 
 namespace tessera {
 namespace {
@@ -96,8 +100,8 @@ void check_operands(const char* where, const Tensor& x, const Tensor& weight, in
   ops::check_operands(where, x, weight);
   ops::check_floating(where, x);
   TESSERA_CHECK(x.ndim() == ndim && weight.ndim() == ndim, where,
-                "needs x and weight of {} dims, got {} and {}", ndim, x.shape().str(),
-                weight.shape().str());
+                "needs x and weight of {} dims, or x without N, got {} and {}", ndim,
+                x.shape().str(), weight.shape().str());
 }
 
 void check_dy(const char* where, const Tensor& dy, const Shape& expected) {
@@ -109,12 +113,16 @@ void check_dy(const char* where, const Tensor& dy, const Shape& expected) {
 
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
               const Conv2dOptions& options) {
+  if (x.defined() && x.ndim() == 3)
+    return conv2d(x.unsqueeze(0), weight, bias, options).select(0, 0);
   check_operands("conv2d", x, weight, 4);
   return convolve("conv2d", x, weight, bias, options);
 }
 
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
               const Conv1dOptions& options) {
+  if (x.defined() && x.ndim() == 2)
+    return conv1d(x.unsqueeze(0), weight, bias, options).select(0, 0);
   check_operands("conv1d", x, weight, 3);
   return convolve("conv1d", x, weight, bias, options.as_2d());
 }
@@ -170,6 +178,83 @@ Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const Shape& weig
   const Tensor dweight = Tensor::empty(weight_shape, dy.options());
   add_weight_gradient("conv_backward_weight", dweight, 0, dy, x, options);
   return dweight;
+}
+
+namespace {
+
+// One spatial dim of a transposed convolution.
+struct TransposedAxis {
+  std::int64_t out = 0;
+  std::int64_t more = 0;  // zeros at the end of x
+};
+
+TransposedAxis transposed_axis(const char* where, std::int64_t in, const ConvAxis& a,
+                               std::int64_t output_padding) {
+  TESSERA_CHECK(output_padding >= 0 && output_padding < std::max(a.stride, a.dilation), where,
+                "output_padding is {}; it must be below the stride {} or the dilation {}, and not "
+                "negative",
+                output_padding, a.stride, a.dilation);
+  const std::int64_t out =
+      (in - 1) * a.stride - 2 * a.padding + a.dilation * (a.kernel - 1) + output_padding + 1;
+  TESSERA_CHECK(in >= 1 && out >= 1, where,
+                "an input of {} becomes an output of {}; both must be at least 1", in, out);
+  return {.out = out, .more = output_padding / a.stride};
+}
+
+}  // namespace
+
+composed::TransposedConv composed::transposed_conv(const char* where, int ndim, const Tensor& x,
+                                                   const Tensor& weight, const Tensor& bias,
+                                                   const ConvTranspose2dOptions& o) {
+  check_operands(where, x, weight, ndim);
+  const TransposedConv plan{
+      .y = {},
+      .convolution = {
+          .stride = o.stride, .padding = o.padding, .dilation = o.dilation, .groups = o.groups}};
+  check_options(where, plan.convolution);
+  TESSERA_CHECK(weight.numel() > 0 && x.dim(1) == weight.dim(0) && x.dim(1) % o.groups == 0, where,
+                "x {} and weight {} do not fit {} groups: weight's dim 0 must be x's channels, a "
+                "multiple of groups; no extent of weight may be 0",
+                x.shape().str(), weight.shape().str(), o.groups);
+  const std::int64_t channels = weight.dim(1) * o.groups;
+  if (bias.defined()) {
+    ops::check_operands(where, x, bias);
+    TESSERA_CHECK(bias.shape() == Shape{channels}, where, "bias has shape {}, expected {}",
+                  bias.shape().str(), Shape{channels}.str());
+  }
+  const Shape in = with_height(x.shape()), kernel = with_height(weight.shape());
+  const TransposedAxis h = transposed_axis(where, in[2],
+                                           {.kernel = kernel[2],
+                                            .stride = o.stride.height,
+                                            .padding = o.padding.height,
+                                            .dilation = o.dilation.height},
+                                           o.output_padding.height),
+                       w = transposed_axis(where, in[3],
+                                           {.kernel = kernel[3],
+                                            .stride = o.stride.width,
+                                            .padding = o.padding.width,
+                                            .dilation = o.dilation.width},
+                                           o.output_padding.width);
+  TransposedConv out = plan;
+  out.more = {h.more, w.more};
+  out.y = x.ndim() == 3 ? Shape{in[0], channels, w.out} : Shape{in[0], channels, h.out, w.out};
+  return out;
+}
+
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        const ConvTranspose2dOptions& options) {
+  if (x.defined() && x.ndim() == 3)
+    return conv_transpose2d(x.unsqueeze(0), weight, bias, options).select(0, 0);
+  return composed::conv_transpose("conv_transpose2d", 4, x, weight, bias, options,
+                                  conv_backward_input);
+}
+
+Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        const ConvTranspose1dOptions& options) {
+  if (x.defined() && x.ndim() == 2)
+    return conv_transpose1d(x.unsqueeze(0), weight, bias, options).select(0, 0);
+  return composed::conv_transpose("conv_transpose1d", 3, x, weight, bias, options.as_2d(),
+                                  conv_backward_input);
 }
 
 }  // namespace tessera

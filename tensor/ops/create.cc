@@ -9,6 +9,7 @@
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/layout.h"
 #include "tessera/tensor/kernels/resolve.h"
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/ops/internal/elementwise_launch.h"
 #include "tessera/tensor/ops/internal/op_checks.h"
 
@@ -127,6 +128,17 @@ Tensor linspace(double start, double end, std::int64_t count, const TensorOption
                 dtype_name(options.dtype));
   const double step = count > 1 ? (end - start) / static_cast<double>(count - 1) : 0;
   return sequence({count, start, step, end, (count + 1) / 2}, options);
+}
+
+Tensor logspace(double start, double end, std::int64_t count, double base,
+                const TensorOptions& options) {
+  TESSERA_CHECK(count >= 0, "logspace", "the count is {}; it must not be negative", count);
+  TESSERA_CHECK(is_floating(options.dtype), "logspace", "needs a floating dtype, got {}",
+                dtype_name(options.dtype));
+  TensorOptions wide = options;
+  wide.dtype = DType::kF64;
+  const Tensor numbers = pow(base, linspace(start, end, count, wide));
+  return options.dtype == DType::kF64 ? numbers : cast(numbers, options.dtype);
 }
 
 Tensor eye(std::int64_t rows, std::int64_t columns, const TensorOptions& options) {

@@ -28,6 +28,9 @@ Tensor arange(std::int64_t n, const TensorOptions& options = {.dtype = DType::kI
 Tensor arange(double start, double end, double step, const TensorOptions& options = {});
 /// `count` numbers from start to end, both included, evenly spaced; floating only.
 Tensor linspace(double start, double end, std::int64_t count, const TensorOptions& options = {});
+/// base to the power of linspace's numbers, which are computed in f64.
+Tensor logspace(double start, double end, std::int64_t count, double base = 10,
+                const TensorOptions& options = {});
 /// [rows, columns] with ones on the diagonal; columns < 0: equal to rows.
 Tensor eye(std::int64_t rows, std::int64_t columns = -1, const TensorOptions& options = {});
 

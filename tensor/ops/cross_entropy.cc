@@ -142,22 +142,22 @@ CrossEntropyResult cross_entropy_rows(const Tensor& logits, const Tensor& target
   return out;
 }
 
-ReducedLoss reduce_loss(const CrossEntropyResult& rows, Reduction reduction, DType dtype) {
+ReducedLoss reduce_loss(const CrossEntropyResult& rows, LossReduction reduction) {
   constexpr const char* kWhere = "reduce_loss";
   ops::check_defined(kWhere, "the loss", rows.loss);
   ops::check_floating(kWhere, rows.loss);
-  if (reduction == Reduction::kMean) {
+  if (reduction == LossReduction::kMean) {
     ops::check_operands(kWhere, rows.loss, rows.row_weight);
     ops::check_same_shape(kWhere, rows.loss, rows.row_weight);
   }
   switch (reduction) {
-    case Reduction::kNone:
-      return {.loss = in_dtype(rows.loss, dtype), .total_weight = {}};
-    case Reduction::kSum:
-      return {.loss = in_dtype(sum(rows.loss), dtype), .total_weight = {}};
-    case Reduction::kMean: {
+    case LossReduction::kNone:
+      return {.loss = rows.loss, .total_weight = {}};
+    case LossReduction::kSum:
+      return {.loss = sum(rows.loss), .total_weight = {}};
+    case LossReduction::kMean: {
       const Tensor total = sum(rows.row_weight);
-      return {.loss = in_dtype(div(sum(rows.loss), total), dtype), .total_weight = total};
+      return {.loss = div(sum(rows.loss), total), .total_weight = total};
     }
   }
   return {};
@@ -166,7 +166,7 @@ ReducedLoss reduce_loss(const CrossEntropyResult& rows, Reduction reduction, DTy
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options) {
   const CrossEntropyResult rows = cross_entropy_rows(logits, targets, options);
-  return reduce_loss(rows, options.reduction, logits.dtype()).loss;
+  return reduce_loss(rows, options.reduction).loss;
 }
 
 Tensor cross_entropy_rows_backward(const Tensor& dloss, const Tensor& logits, const Tensor& targets,

@@ -1,30 +1,34 @@
 #include "tessera/tensor/ops/index.h"
 
-#include <cmath>
-
-#include "tessera/tensor/kernels/fill.h"
 #include "tessera/tensor/kernels/indexing.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/layout.h"
 #include "tessera/tensor/kernels/resolve.h"
+#include "tessera/tensor/ops/composed/masks.h"
+#include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/internal/along_dim.h"
 #include "tessera/tensor/ops/internal/elementwise_launch.h"
 #include "tessera/tensor/ops/internal/indexed.h"
 #include "tessera/tensor/ops/internal/op_checks.h"
-#include "tessera/tensor/ops/internal/overlap.h"
 
 namespace tessera {
 namespace {
 
 using ops::add_into;
+using ops::as_line;
+using ops::away_from;
 using ops::check_addable;
+using ops::check_extents;
 using ops::check_index;
 using ops::Chosen;
 using ops::gathered;
 using ops::put;
 using ops::Put;
+using ops::scattered;
 using ops::slices;
 using ops::throw_bad_index;
+using ops::throw_bad_signed_index;
 
 constexpr const char* kGather = "gather";
 constexpr const char* kTakeAlongDim = "take_along_dim";
@@ -35,33 +39,14 @@ constexpr const char* kScatterAddInPlace = "scatter_add_";
 constexpr const char* kIndexSelect = "index_select";
 constexpr const char* kIndex = "index";
 constexpr const char* kIndexPut = "index_put";
+constexpr const char* kIndexPutInPlace = "index_put_";
+constexpr const char* kTake = "take";
 
-void check_extents(const char* where, const Tensor& x, int dim, const Tensor& index) {
-  TESSERA_CHECK(index.ndim() == x.ndim(), where,
-                "the index has shape {} and the tensor {}; they need as many dims",
-                index.shape().str(), x.shape().str());
-  for (int d = 0; d < x.ndim(); ++d) {
-    TESSERA_CHECK(d == dim || index.dim(d) <= x.dim(d), where,
-                  "the index has shape {} and the tensor {}; outside dim {} it must fit inside",
-                  index.shape().str(), x.shape().str(), dim);
-  }
-}
-
-// `x` for a scatter, which reads it while it writes `out` in another order.
-Tensor away_from(const Tensor& out, const Tensor& x) { return ops::overlap(x, out) ? clone(x) : x; }
-
-// Checks a scatter; returns the selected elements.
-Chosen scattered(const char* where, const Tensor& x, int dim, const Tensor& index,
-                 const Tensor& src) {
+// One number as the source of a scatter.
+Tensor number_source(const char* where, const Tensor& x, const Tensor& index, double value) {
   check_index(where, x, index);
-  const int d = normalize_dim(dim, x.ndim(), where);
-  check_extents(where, x, d, index);
-  ops::check_operands(where, x, src);
-  bool fits = src.ndim() == index.ndim();
-  for (int i = 0; fits && i < src.ndim(); ++i) fits = index.dim(i) <= src.dim(i);
-  TESSERA_CHECK(fits, where, "the index has shape {} and the source {}; it must fit inside",
-                index.shape().str(), src.shape().str());
-  return {.dim = d, .index = away_from(x, index)};
+  ops::check_number(where, x, value);
+  return full({}, value, x.options()).expand(index.shape());
 }
 
 // Several indices as one: the leading dims of x are merged into one dim of `extent`.
@@ -106,35 +91,14 @@ Shape with_rows(const Shape& shape, const Shape& rows) {
   return out;
 }
 
-void fill_masked(const char* where, const Tensor& out, const Tensor& x, const Tensor& mask,
-                 double value) {
-  ops::check_defined(where, "the mask", mask);
-  ops::check_same_device(where, x, mask);
-  TESSERA_CHECK(mask.dtype() == DType::kBool || mask.dtype() == DType::kU8, where,
-                "the mask has dtype {}; it must be bool or u8", dtype_name(mask.dtype()));
-  TESSERA_CHECK(is_floating(x.dtype()) || value == std::trunc(value), where,
-                "the number {} is not whole, and the tensor is {}; cast it first", value,
-                dtype_name(x.dtype()));
-  TESSERA_CHECK(broadcast_shapes(mask.shape(), x.shape(), where) == x.shape(), where,
-                "the mask has shape {}, which does not broadcast to {}", mask.shape().str(),
-                x.shape().str());
-  Tensor copy;
-  MaskedFillKernel::Args args{.x = read(x),
-                              .mask = read(ops::apart(mask.expand(x.shape()), out, copy)),
-                              .y = overwrite(out, where),
-                              .value = value};
-  sort_and_merge_dims(args.y.shape, {&args.y.strides, &args.x.strides, &args.mask.strides});
-  args.x.shape = args.mask.shape = args.y.shape;
-  launch<MaskedFillKernel>(out.device(), args);
-}
-
 }  // namespace
 
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   check_index(kGather, x, index);
-  const int d = normalize_dim(dim, x.ndim(), kGather);
-  check_extents(kGather, x, d, index);
-  return gathered(x, {.dim = d, .index = index}, throw_bad_index<kGather>);
+  const int d = ops::along_dim(kGather, x, dim);
+  const Tensor line = as_line(x), at = as_line(index);
+  check_extents(kGather, line, d, at);
+  return gathered(line, {.dim = d, .index = at}, throw_bad_index<kGather>).view(index.shape());
 }
 
 Tensor take_along_dim(const Tensor& x, const Tensor& index, int dim) {
@@ -152,30 +116,43 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, int dim) {
   }
   const Shape outside =
       broadcast_shapes(x.shape().with(d, 1), index.shape().with(d, 1), kTakeAlongDim);
-  return gathered(x.expand(outside.with(d, x.dim(d))),
-                  {.dim = d, .index = index.expand(outside.with(d, index.dim(d)))},
-                  throw_bad_index<kTakeAlongDim>);
+  return gathered(
+      x.expand(outside.with(d, x.dim(d))),
+      {.dim = d, .index = index.expand(outside.with(d, index.dim(d))), .from_back = true},
+      throw_bad_signed_index<kTakeAlongDim>);
 }
 
 Tensor scatter(const Tensor& x, int dim, const Tensor& index, const Tensor& src) {
   const Chosen chosen = scattered(kScatter, x, dim, index, src);
   const Tensor out = clone(x);
-  put(out, chosen, src, {.where = kScatter, .bad_index = throw_bad_index<kScatter>});
+  put(as_line(out), chosen, as_line(src),
+      {.where = kScatter, .bad_index = throw_bad_index<kScatter>});
   return out;
 }
 
 void scatter_(const Tensor& x, int dim, const Tensor& index, const Tensor& src) {
   const Chosen chosen = scattered(kScatterInPlace, x, dim, index, src);
   ops::check_writable(kScatterInPlace, x);
-  put(x, chosen, away_from(x, src),
+  put(as_line(x), chosen, as_line(away_from(x, src)),
       {.where = kScatterInPlace, .bad_index = throw_bad_index<kScatterInPlace>});
+}
+
+Tensor scatter(const Tensor& x, int dim, const Tensor& index, double value) {
+  const Tensor src = number_source(kScatter, x, index, value);
+  return scatter(x, dim, index, src);
+}
+
+void scatter_(const Tensor& x, int dim, const Tensor& index, double value) {
+  const Tensor src = number_source(kScatterInPlace, x, index, value);
+  scatter_(x, dim, index, src);
 }
 
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& src) {
   const Chosen chosen = scattered(kScatterAdd, x, dim, index, src);
   check_addable(kScatterAdd, x);
   const Tensor out = clone(x);
-  add_into(out, chosen, src, {.where = kScatterAdd, .bad_index = throw_bad_index<kScatterAdd>});
+  add_into(as_line(out), chosen, as_line(src),
+           {.where = kScatterAdd, .bad_index = throw_bad_index<kScatterAdd>});
   return out;
 }
 
@@ -183,60 +160,81 @@ void scatter_add_(const Tensor& x, int dim, const Tensor& index, const Tensor& s
   const Chosen chosen = scattered(kScatterAddInPlace, x, dim, index, src);
   check_addable(kScatterAddInPlace, x);
   ops::check_writable(kScatterAddInPlace, x);
-  add_into(x, chosen, away_from(x, src),
+  add_into(as_line(x), chosen, as_line(away_from(x, src)),
            {.where = kScatterAddInPlace, .bad_index = throw_bad_index<kScatterAddInPlace>});
 }
 
 Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
   check_index(kIndexSelect, x, index);
-  const int d = normalize_dim(dim, x.ndim(), kIndexSelect);
-  TESSERA_CHECK(index.ndim() == 1, kIndexSelect, "needs an index of 1 dim, got shape {}",
+  const int d = ops::along_dim(kIndexSelect, x, dim);
+  const Tensor line = as_line(x), at = as_line(index);
+  TESSERA_CHECK(at.ndim() == 1, kIndexSelect, "needs an index of 1 dim, got shape {}",
                 index.shape().str());
-  return gathered(x, slices(index, d, x.shape().with(d, index.dim(0))),
-                  throw_bad_index<kIndexSelect>);
+  TESSERA_CHECK(x.ndim() > 0 || at.dim(0) == 1, kIndexSelect,
+                "the index has shape {}; a 0-d tensor has 1 element, so give 1 index",
+                index.shape().str());
+  const Shape shape = line.shape().with(d, at.dim(0));
+  return gathered(line, slices(at, d, shape), throw_bad_index<kIndexSelect>)
+      .view(x.ndim() == 0 ? Shape{} : shape);
 }
 
-Tensor index(const Tensor& x, const std::vector<Tensor>& indices) {
-  const LeadingIndex chosen = leading_index(kIndex, x, indices, throw_bad_index<kIndex>);
+Tensor take(const Tensor& x, const Tensor& index) {
+  check_index(kTake, x, index);
+  const Tensor flat = contiguous(x).view({x.numel()});
+  const Tensor out = gathered(
+      flat, {.dim = 0, .index = contiguous(index).view({index.numel()}), .from_back = true},
+      throw_bad_signed_index<kTake>);
+  return out.view(index.shape());
+}
+
+Tensor index(const Tensor& x, const std::vector<Tensor>& given) {
+  const std::vector<Tensor> indices = composed::without_masks(kIndex, x, given);
+  const LeadingIndex chosen = leading_index(kIndex, x, indices, throw_bad_signed_index<kIndex>);
   const Tensor rows = indices.size() == 1 ? x : contiguous(x).view(chosen.rows);
   const Shape shape = chosen.rows.with(0, chosen.index.dim(0));
   return gathered(rows, slices(chosen.index, 0, shape), throw_bad_index<kIndex>)
       .view(with_rows(chosen.shape, chosen.rows));
 }
 
-Tensor index_put(const Tensor& x, const std::vector<Tensor>& indices, const Tensor& values,
-                 const IndexPutOptions& options) {
-  ops::check_operands(kIndexPut, x, values);
-  if (options.accumulate) check_addable(kIndexPut, x);
-  const LeadingIndex chosen = leading_index(kIndexPut, x, indices, throw_bad_index<kIndexPut>);
+namespace {
+
+// Writes to `out`, whose leading dims can be merged without a copy.
+void put_values(const char* where, const Tensor& out, const std::vector<Tensor>& given,
+                const Tensor& values, const IndexPutOptions& options) {
+  ops::check_operands(where, out, values);
+  if (options.accumulate) check_addable(where, out);
+  const LeadingIndex chosen = leading_index(where, out, composed::without_masks(where, out, given),
+                                            throw_bad_signed_index<kIndexPut>);
   const Shape shape = with_rows(chosen.shape, chosen.rows);
-  TESSERA_CHECK(broadcast_shapes(values.shape(), shape, kIndexPut) == shape, kIndexPut,
+  TESSERA_CHECK(broadcast_shapes(values.shape(), shape, where) == shape, where,
                 "the values have shape {}, which does not broadcast to {}", values.shape().str(),
                 shape.str());
   const Shape rows = chosen.rows.with(0, chosen.index.dim(0));
-  const Tensor src = contiguous(values.expand(shape)).view(rows);
+  const Tensor src = contiguous(away_from(out, values).expand(shape)).view(rows);
+  const Put how{.where = where, .bad_index = throw_bad_index<kIndexPut>};
+  const Chosen places = slices(chosen.index, 0, rows);
+  options.accumulate ? add_into(out.view(chosen.rows), places, src, how)
+                     : put(out.view(chosen.rows), places, src, how);
+}
+
+}  // namespace
+
+Tensor index_put(const Tensor& x, const std::vector<Tensor>& indices, const Tensor& values,
+                 const IndexPutOptions& options) {
+  ops::check_defined(kIndexPut, "the first operand", x);
   const Tensor out = clone(x);
-  const Chosen where = slices(chosen.index, 0, rows);
-  const Put how{.where = kIndexPut, .bad_index = throw_bad_index<kIndexPut>};
-  if (options.accumulate) {
-    add_into(out.view(chosen.rows), where, src, how);
-  } else {
-    put(out.view(chosen.rows), where, src, how);
-  }
+  put_values(kIndexPut, out, indices, values, options);
   return out;
 }
 
-Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
-  ops::check_defined("masked_fill", "the tensor", x);
-  const Tensor out = Tensor::empty(x.shape(), x.options());
-  fill_masked("masked_fill", out, x, mask, value);
-  return out;
-}
-
-void masked_fill_(const Tensor& x, const Tensor& mask, double value) {
-  ops::check_defined("masked_fill_", "the tensor", x);
-  ops::check_writable("masked_fill_", x);
-  fill_masked("masked_fill_", x, x, mask, value);
+void index_put_(const Tensor& x, const std::vector<Tensor>& indices, const Tensor& values,
+                const IndexPutOptions& options) {
+  ops::check_defined(kIndexPutInPlace, "the first operand", x);
+  ops::check_writable(kIndexPutInPlace, x);
+  if (x.is_contiguous()) return put_values(kIndexPutInPlace, x, indices, values, options);
+  const Tensor out = contiguous(x);
+  put_values(kIndexPutInPlace, out, indices, values, options);
+  copy_(x, out);
 }
 
 }  // namespace tessera

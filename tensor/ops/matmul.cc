@@ -18,7 +18,7 @@ struct Epilogue {
   Tensor before;  // undefined: not requested
   double alpha = 1;
   double beta = 0;
-  Activation activation = Activation::kNone;
+  ActivationKind activation = ActivationKind::kNone;
 };
 
 bool settle_last_two(const Shape& shape, Shape& strides) {
@@ -211,7 +211,8 @@ void multiply_linear(const ActivatedLinear& out, const Tensor& x, const Tensor& 
 
 }  // namespace
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation) {
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              ActivationKind activation) {
   check_linear(x, weight, bias);
   const Shape shape = x.shape().with(x.ndim() - 1, weight.dim(0));
   const Tensor out = Tensor::empty(shape, x.options());
@@ -221,8 +222,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activat
 }
 
 ActivatedLinear linear_and_before(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                                  Activation activation) {
-  if (activation == Activation::kNone) {
+                                  ActivationKind activation) {
+  if (activation == ActivationKind::kNone) {
     const Tensor out = linear(x, weight, bias);
     return {.result = out, .before = out};
   }
@@ -234,11 +235,29 @@ ActivatedLinear linear_and_before(const Tensor& x, const Tensor& weight, const T
   return out;
 }
 
-Tensor bmm(const Tensor& a, const Tensor& b) {
-  check_factors("bmm", a, b);
-  TESSERA_CHECK(a.ndim() == 3 && b.ndim() == 3 && a.dim(0) == b.dim(0), "bmm",
+namespace {
+
+void check_batches(const char* where, const Tensor& a, const Tensor& b) {
+  check_factors(where, a, b);
+  TESSERA_CHECK(a.ndim() == 3 && b.ndim() == 3 && a.dim(0) == b.dim(0), where,
                 "needs [b, m, k] and [b, k, n], got {} and {}; matmul broadcasts", a.shape().str(),
                 b.shape().str());
+}
+
+// beta * c + alpha * a b, for factors that are checked.
+Tensor added_product(const char* where, const Tensor& c, const Tensor& a, const Tensor& b,
+                     const AddmmOptions& options) {
+  const Shape shape = product_shape(where, a, b);
+  ops::check_added(where, c, a, shape);
+  const Tensor out = options.beta == 0 ? Tensor::empty(shape, a.options()) : clone(c.expand(shape));
+  matmul_into(out, a, b, {.alpha = options.alpha, .beta = options.beta});
+  return out;
+}
+
+}  // namespace
+
+Tensor bmm(const Tensor& a, const Tensor& b) {
+  check_batches("bmm", a, b);
   return matmul(a, b);
 }
 
@@ -247,17 +266,12 @@ Tensor addmm(const Tensor& c, const Tensor& a, const Tensor& b, const AddmmOptio
   TESSERA_CHECK(a.ndim() == 2 && b.ndim() == 2, "addmm",
                 "needs two matrices to multiply, got {} and {}; matmul takes more dims",
                 a.shape().str(), b.shape().str());
-  ops::check_defined("addmm", "what is added", c);
-  ops::check_same_dtype("addmm", c, a);
-  ops::check_same_device("addmm", c, a);
-  const Shape shape{a.dim(0), b.dim(1)};
-  TESSERA_CHECK(
-      broadcast_shapes(c.shape(), shape, "addmm") == shape, "addmm",
-      "{} does not broadcast to the product's {}; it may have fewer dims, or extents of 1",
-      c.shape().str(), shape.str());
-  const Tensor out = options.beta == 0 ? Tensor::empty(shape, a.options()) : clone(c.expand(shape));
-  matmul_into(out, a, b, {.alpha = options.alpha, .beta = options.beta});
-  return out;
+  return added_product("addmm", c, a, b, options);
+}
+
+Tensor baddbmm(const Tensor& c, const Tensor& a, const Tensor& b, const AddmmOptions& options) {
+  check_batches("baddbmm", a, b);
+  return added_product("baddbmm", c, a, b, options);
 }
 
 namespace {

@@ -38,7 +38,7 @@ void matmul_into(const Tensor& out, const Tensor& a, const Tensor& b,
 /// activation(x W^T + b) over the last dim: x [..., in], weight [out, in], bias [out] or undefined
 /// -> [..., out]. Gives the bits of linear followed by the activation as a separate operation.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
-              Activation activation = Activation::kNone);
+              ActivationKind activation = ActivationKind::kNone);
 
 struct ActivatedLinear {
   Tensor result;
@@ -46,7 +46,7 @@ struct ActivatedLinear {
 };
 /// The same; also returns the input of the activation, which its derivative reads.
 ActivatedLinear linear_and_before(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                                  Activation activation);
+                                  ActivationKind activation);
 
 /// Batched product: a [b, m, k] x b [b, k, n] -> [b, m, n], without broadcasting.
 Tensor bmm(const Tensor& a, const Tensor& b);
@@ -57,6 +57,8 @@ struct AddmmOptions {
 };
 /// beta * c + alpha * a b: a [m, k], b [k, n]; c broadcasts to [m, n] and has their dtype.
 Tensor addmm(const Tensor& c, const Tensor& a, const Tensor& b, const AddmmOptions& options = {});
+/// The same for batches, as in bmm: a [b, m, k], b [b, k, n]; c broadcasts to [b, m, n].
+Tensor baddbmm(const Tensor& c, const Tensor& a, const Tensor& b, const AddmmOptions& options = {});
 
 Tensor mv(const Tensor& a, const Tensor& x);     ///< [m, k] x [k] -> [m]
 Tensor dot(const Tensor& a, const Tensor& b);    ///< [k] x [k] -> 0-d

@@ -5,13 +5,15 @@
 #include "tessera/tensor/kernels/rotary.h"
 #include "tessera/tensor/kernels/softmax.h"
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/internal/along_dim.h"
 #include "tessera/tensor/ops/internal/op_checks.h"
 
 namespace tessera {
 namespace {
 
-// x with `dim` moved to the end; the others keep their order.
-Tensor with_last(Tensor x, int dim) {
+// x with `dim` moved to the end; the others keep their order. A 0-d tensor becomes [1].
+Tensor with_last(const Tensor& tensor, int dim) {
+  Tensor x = ops::as_line(tensor);
   for (int d = dim; d + 1 < x.ndim(); ++d) x = x.transpose(d, d + 1);
   return x;
 }
@@ -20,11 +22,14 @@ Tensor with_last(Tensor x, int dim) {
 int check_dim(const char* where, const Tensor& x, int dim) {
   ops::check_defined(where, "the tensor", x);
   ops::check_floating(where, x);
-  TESSERA_CHECK(x.ndim() >= 1, where, "needs at least 1 dim, got a 0-d tensor; unsqueeze it");
-  return normalize_dim(dim, x.ndim(), where);
+  return ops::along_dim(where, x, dim);
 }
 
-Tensor launch_softmax(const char* where, const Tensor& x, int dim, bool log) {
+// In the dtype of x, or another.
+Tensor launch_softmax(const char* where, const Tensor& operand, int dim, bool log,
+                      std::optional<DType> dtype = {}) {
+  ops::check_defined(where, "the tensor", operand);
+  const Tensor x = dtype && *dtype != operand.dtype() ? cast(operand, *dtype) : operand;
   const int at = check_dim(where, x, dim);
   const Tensor out = Tensor::empty(x.shape(), x.options());
   launch<SoftmaxKernel>(x.device(),
@@ -49,6 +54,14 @@ Tensor launch_backward(const char* where, const Tensor& dy, const Tensor& y, int
 Tensor softmax(const Tensor& x, int dim) { return launch_softmax("softmax", x, dim, false); }
 
 Tensor log_softmax(const Tensor& x, int dim) { return launch_softmax("log_softmax", x, dim, true); }
+
+Tensor softmax(const Tensor& x, int dim, DType dtype) {
+  return launch_softmax("softmax", x, dim, false, dtype);
+}
+
+Tensor log_softmax(const Tensor& x, int dim, DType dtype) {
+  return launch_softmax("log_softmax", x, dim, true, dtype);
+}
 
 Tensor softmax_backward(const Tensor& dy, const Tensor& y, int dim) {
   return launch_backward("softmax_backward", dy, y, dim, false);

@@ -7,21 +7,24 @@
 
 namespace tessera {
 
-/// y = exp(x - max) / sum(exp(x - max)) over `dim`. Floating, at least 1 dim. A row is NaN if it
-/// contains NaN or +inf, or only -inf.
+/// y = exp(x - max) / sum(exp(x - max)) over `dim`. Floating; a 0-d tensor counts as one element
+/// along dim 0. A row is NaN if it contains NaN or +inf, or only -inf.
 Tensor softmax(const Tensor& x, int dim = -1);
 /// x - max - log(sum(exp(x - max))) over `dim`.
 Tensor log_softmax(const Tensor& x, int dim = -1);
+/// Of x converted to `dtype`, which is floating; x may have any dtype.
+Tensor softmax(const Tensor& x, int dim, DType dtype);
+Tensor log_softmax(const Tensor& x, int dim, DType dtype);
 /// y * (dy - sum(dy * y)), where y = softmax(x, dim). dy and y have one shape and dtype.
 Tensor softmax_backward(const Tensor& dy, const Tensor& y, int dim = -1);
 /// dy - exp(y) * sum(dy), where y = log_softmax(x, dim).
 Tensor log_softmax_backward(const Tensor& dy, const Tensor& y, int dim = -1);
 
 /// How the losses of the rows are combined.
-enum class Reduction : std::uint8_t { kNone, kMean, kSum };
+enum class LossReduction : std::uint8_t { kNone, kMean, kSum };
 
 struct CrossEntropyOptions {
-  Reduction reduction = Reduction::kMean;
+  LossReduction reduction = LossReduction::kMean;
   std::int64_t ignore_index = -100;  ///< rows with this target are ignored
   double label_smoothing = 0;        ///< in [0, 1]: the part of the target spread over all classes
   Tensor weight = {};                ///< [classes], floating, one per class; undefined: all 1
@@ -30,9 +33,9 @@ struct CrossEntropyOptions {
 /// Cross entropy of logits [..., classes] with class indices [...] (i64 or i32), including softmax.
 /// With p = softmax(logits), w the weights and s the smoothing, for each row
 ///     loss = -(1 - s) w[target] log p[target] - s / classes * sum_c w[c] log p[c],
-/// and 0 if the target is ignore_index. kNone -> [...], in logits' dtype; else 0-d: kSum adds the
-/// rows, kMean divides that sum by the sum of w[target] over the rows that are not ignored (NaN if
-/// there are none). This is PyTorch's definition.
+/// and 0 if the target is ignore_index. kNone -> [...]; else 0-d: kSum adds the rows, kMean divides that sum by the sum of w[target] over the rows that are not ignored (NaN if
+/// there are none). This is PyTorch's definition, but 16-bit logits give a loss in f32: rounded to
+/// 16 bits, a loss of 1.54 would be known to two digits.
 ///
 /// A target that is neither ignore_index nor in [0, classes) throws InvalidArgument with row and
 /// value. The kernel finds it, so on a queued stream the next host wait throws it.
@@ -50,10 +53,10 @@ CrossEntropyResult cross_entropy_rows(const Tensor& logits, const Tensor& target
                                       const CrossEntropyOptions& options = {});
 
 struct ReducedLoss {
-  Tensor loss;          ///< has the requested `dtype`
+  Tensor loss;          ///< in the dtype of rows.loss
   Tensor total_weight;  ///< the sum of row_weight; undefined unless kMean
 };
-ReducedLoss reduce_loss(const CrossEntropyResult& rows, Reduction reduction, DType dtype);
+ReducedLoss reduce_loss(const CrossEntropyResult& rows, LossReduction reduction);
 
 /// The gradient of logits from the gradient of each row's loss, `dloss`, which has the dtype and
 /// shape of log_sum_exp:

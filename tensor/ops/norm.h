@@ -97,6 +97,31 @@ NormGradients row_norm_backward(const Tensor& dy, const Tensor& x, const Tensor&
                                 const NormStatistics& statistics,
                                 const NormBackwardOptions& options = {});
 
+struct InstanceNormOptions {
+  Tensor running_mean = {};  ///< [channels], floating, contiguous; or undefined, as running_var
+  Tensor running_var = {};
+  bool use_input_stats =
+      true;               ///< false: normalise with the running statistics, as batch_norm does
+  double momentum = 0.1;  ///< running = (1 - momentum) running + momentum new
+  double eps = 1e-5;
+};
+/// x [samples, channels, ...], at least 3 dims: each channel of a sample is normalised over its places, of which
+/// use_input_stats needs 2 or more. weight and bias [channels]. Running statistics, if there are, are updated with the
+/// means over the samples of mean and variance (of divisor count - 1). (Ulyanov et al., "Instance normalization",
+/// 2016.)
+Tensor instance_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                     const InstanceNormOptions& options = {});
+
+struct LocalResponseNormOptions {
+  std::int64_t size = 0;  ///< required, >= 1: the channels of a window
+  double alpha = 1e-4;
+  double beta = 0.75;
+  double k = 1;
+};
+/// x / (k + alpha * mean of squares)^beta. x [samples, channels, ...], at least 3 dims; the mean is over `size`
+/// channels from c - size / 2 on, those outside counting as 0. (Krizhevsky et al., 2012.)
+Tensor local_response_norm(const Tensor& x, const LocalResponseNormOptions& options);
+
 // ---- batch norm ---------------------------------------------------------------------------------
 
 struct BatchNormOptions {

@@ -12,6 +12,14 @@ namespace {
 Shape with_height(const Shape& shape) { return shape.ndim() == 3 ? shape.inserted(2, 1) : shape; }
 Tensor with_height(const Tensor& x) { return x.ndim() == 3 ? x.unsqueeze(2) : x; }
 
+// Whether x lacks N, which the operation for `ndim` dims then adds.
+bool lacks_batch(const Tensor& x, int ndim) { return x.defined() && x.ndim() == ndim - 1; }
+
+Tensor only_sample(const Tensor& y) { return y.select(0, 0); }
+MaxPoolResult only_sample(const MaxPoolResult& y) {
+  return {.output = y.output.select(0, 0), .indices = y.indices.select(0, 0)};
+}
+
 // The windows of max and average pooling.
 struct Windows {
   Size2d kernel = 1;
@@ -50,7 +58,7 @@ PoolAxis axis_of(const char* where, std::int64_t in, const PoolAxis& asked, bool
 
 void check_input(const char* where, const Shape& x, int ndim) {
   TESSERA_CHECK(x.ndim() == ndim, where, "needs x {}, got {}",
-                ndim == 3 ? "[N, C, L]" : "[N, C, H, W]", x.str());
+                ndim == 3 ? "[N, C, L] or [C, L]" : "[N, C, H, W] or [C, H, W]", x.str());
   TESSERA_CHECK(x[ndim - 1] > 0 && x[ndim - 2] > 0, where,
                 "x {} has no elements in a channel; it needs some", x.str());
 }
@@ -172,11 +180,13 @@ Size2d output_size(const char* where, const Tensor& dy, const Shape& x_shape) {
 }  // namespace
 
 MaxPoolResult max_pool2d(const Tensor& x, const MaxPool2dOptions& options) {
+  if (lacks_batch(x, 4)) return only_sample(max_pool2d(x.unsqueeze(0), options));
   check_operand("max_pool2d", x, 4);
   return max_pool(x, geometry_of("max_pool2d", x.shape(), x.dtype(), windows_of(options)));
 }
 
 MaxPoolResult max_pool1d(const Tensor& x, const MaxPool1dOptions& options) {
+  if (lacks_batch(x, 3)) return only_sample(max_pool1d(x.unsqueeze(0), options));
   check_operand("max_pool1d", x, 3);
   return max_pool(x, geometry_of("max_pool1d", x.shape(), x.dtype(), windows_of(options.as_2d())));
 }
@@ -190,11 +200,13 @@ Tensor max_pool_backward(const Tensor& dy, const Tensor& indices, const Shape& x
 }
 
 Tensor avg_pool2d(const Tensor& x, const AvgPool2dOptions& options) {
+  if (lacks_batch(x, 4)) return only_sample(avg_pool2d(x.unsqueeze(0), options));
   check_operand("avg_pool2d", x, 4);
   return avg_pool(x, avg_geometry("avg_pool2d", x.shape(), x.dtype(), options));
 }
 
 Tensor avg_pool1d(const Tensor& x, const AvgPool1dOptions& options) {
+  if (lacks_batch(x, 3)) return only_sample(avg_pool1d(x.unsqueeze(0), options));
   check_operand("avg_pool1d", x, 3);
   return avg_pool(x, avg_geometry("avg_pool1d", x.shape(), x.dtype(), options.as_2d()));
 }
@@ -206,21 +218,25 @@ Tensor avg_pool_backward(const Tensor& dy, const Shape& x_shape, const AvgPool2d
 }
 
 MaxPoolResult adaptive_max_pool2d(const Tensor& x, Size2d output) {
+  if (lacks_batch(x, 4)) return only_sample(adaptive_max_pool2d(x.unsqueeze(0), output));
   check_operand("adaptive_max_pool2d", x, 4);
   return max_pool(x, adaptive_geometry("adaptive_max_pool2d", x.shape(), x.dtype(), output));
 }
 
 MaxPoolResult adaptive_max_pool1d(const Tensor& x, std::int64_t output) {
+  if (lacks_batch(x, 3)) return only_sample(adaptive_max_pool1d(x.unsqueeze(0), output));
   check_operand("adaptive_max_pool1d", x, 3);
   return max_pool(x, adaptive_geometry("adaptive_max_pool1d", x.shape(), x.dtype(), {1, output}));
 }
 
 Tensor adaptive_avg_pool2d(const Tensor& x, Size2d output) {
+  if (lacks_batch(x, 4)) return only_sample(adaptive_avg_pool2d(x.unsqueeze(0), output));
   check_operand("adaptive_avg_pool2d", x, 4);
   return avg_pool(x, adaptive_geometry("adaptive_avg_pool2d", x.shape(), x.dtype(), output));
 }
 
 Tensor adaptive_avg_pool1d(const Tensor& x, std::int64_t output) {
+  if (lacks_batch(x, 3)) return only_sample(adaptive_avg_pool1d(x.unsqueeze(0), output));
   check_operand("adaptive_avg_pool1d", x, 3);
   return avg_pool(x, adaptive_geometry("adaptive_avg_pool1d", x.shape(), x.dtype(), {1, output}));
 }

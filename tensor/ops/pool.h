@@ -2,7 +2,8 @@
 
 /// Pooling: the maximum or the mean of each window of one or two spatial dims.
 ///
-/// x [N, C, L] or [N, C, H, W], floating, any strides -> [N, C, outputs ...]. Window i begins at i
+/// x [N, C, L] or [N, C, H, W], floating, any strides -> [N, C, outputs ...]; without N in x none in the result (the
+/// derivatives take shapes with N). Window i begins at i
 /// * stride - padding and has `kernel` elements, `dilation` apart. The number of windows is
 /// `floor((in + 2 padding - dilation (kernel - 1) - 1) / stride) + 1`. With ceil_mode the division
 /// is rounded up, but no window begins beyond the input. An adaptive pool splits the input into the

@@ -1,11 +1,19 @@
 #include "tessera/tensor/ops/random.h"
 
+#include <limits>
+
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/random.h"
 #include "tessera/tensor/kernels/resolve.h"
+#include "tessera/tensor/ops/counting.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/index.h"
+#include "tessera/tensor/ops/internal/indexed.h"
 #include "tessera/tensor/ops/internal/op_checks.h"
+#include "tessera/tensor/ops/mask.h"
+#include "tessera/tensor/ops/order.h"
+#include "tessera/tensor/ops/scan.h"
 #include "tessera/tensor/random.h"
 
 namespace tessera {
@@ -64,6 +72,58 @@ Tensor bernoulli(const Tensor& p) {
       Tensor::empty(p.shape(), {.dtype = compute_dtype(p.dtype()), .device = p.device()});
   random::fill_uniform(u, next("bernoulli"), random::whole(p.shape()), 0, 1);
   return cast(lt(u, p), p.dtype());
+}
+
+namespace {
+
+constexpr const char* kMultinomial = "multinomial";
+
+[[noreturn]] void throw_bad_weights(std::int64_t, std::int64_t position, std::int64_t, int) {
+  throw_error<InvalidArgument>(
+      kMultinomial,
+      "sample {} found no weight to choose; weights must be finite, not negative, and positive in "
+      "enough places",
+      position);
+}
+
+// The first index whose running sum exceeds a uniform part of the whole sum; n: none, as the sum is
+// 0 or not finite. The product is rounded below the sum, so that a weight of 0 is never chosen.
+Tensor drawn_again(const Tensor& weights, const Tensor& u) {
+  const Tensor sums = cumsum(weights, -1);
+  const Tensor whole = sums.narrow(-1, weights.dim(-1) - 1, 1);
+  return searchsorted(sums, mul(u, whole), {.right = true});
+}
+
+// The largest of weight / e, e exponential: the indices of the first events of processes with
+// these rates. n: no event.
+Tensor drawn_once(const Tensor& weights, const Tensor& u, std::int64_t samples) {
+  const Tensor e = maximum(neg(log1p(neg(u))), std::numeric_limits<double>::min());
+  const ValuesAndIndices first = topk(div(weights, e), samples, -1);
+  return where(gt(first.values, 0), first.indices, weights.dim(-1));
+}
+
+}  // namespace
+
+Tensor multinomial(const Tensor& weights, std::int64_t samples, const MultinomialOptions& options) {
+  ops::check_defined(kMultinomial, "the tensor", weights);
+  ops::check_floating(kMultinomial, weights);
+  TESSERA_CHECK(weights.ndim() >= 1 && weights.dim(-1) > 0, kMultinomial,
+                "needs weights [..., n], n >= 1, got shape {}", weights.shape().str());
+  const std::int64_t n = weights.dim(-1);
+  TESSERA_CHECK(samples >= 0 && (options.replacement || samples <= n), kMultinomial,
+                "cannot draw {} samples from {} weights {} replacement", samples, n,
+                options.replacement ? "with" : "without");
+  const Tensor wide = cast(weights, DType::kF64);
+  const Tensor valid = masked_fill(wide, logical_not(logical_and(ge(wide, 0), isfinite(wide))),
+                                   std::numeric_limits<double>::quiet_NaN());
+  const Shape shape = weights.shape().with(weights.ndim() - 1, options.replacement ? samples : n);
+  const Tensor u = Tensor::empty(shape, {.dtype = DType::kF64, .device = weights.device()});
+  random::fill_uniform(u, next(kMultinomial), random::whole(shape), 0, 1);
+  const Tensor index = options.replacement ? drawn_again(valid, u) : drawn_once(valid, u, samples);
+  // Checks: n is no index.
+  const Tensor all = arange(n, {.dtype = DType::kI64, .device = weights.device()});
+  const Tensor line = index.view({index.numel()});
+  return ops::gathered(all, {.dim = 0, .index = line}, throw_bad_weights).view(index.shape());
 }
 
 Tensor rand_like(const Tensor& x) {

@@ -30,6 +30,17 @@ Tensor randperm(std::int64_t n, const TensorOptions& options = {.dtype = DType::
 /// 1 with the probability given by the element of p, else 0, in p's shape and dtype; floating only.
 /// Probabilities outside [0, 1] count as 0 or 1.
 Tensor bernoulli(const Tensor& p);
+struct MultinomialOptions {
+  bool replacement = false;  ///< an index may be drawn several times
+};
+/// Indices drawn with probabilities proportional to weights [..., n], floating: i64 [..., samples].
+/// Without replacement they are distinct. Drawn in f64, also for 16-bit weights. Throws
+/// InvalidArgument for samples < 0, and without replacement > n. Weights that are negative or not
+/// finite, or fewer positive ones than samples without replacement (than 1 with it), are an
+/// InvalidArgument too, thrown at once on an inline stream, by the next synchronize() on a queued
+/// one.
+Tensor multinomial(const Tensor& weights, std::int64_t samples,
+                   const MultinomialOptions& options = {});
 Tensor rand_like(const Tensor& x);
 Tensor randn_like(const Tensor& x);
 

@@ -4,10 +4,11 @@
 
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/layout.h"
-#include "tessera/tensor/kernels/order.h"
 #include "tessera/tensor/kernels/reduce.h"
 #include "tessera/tensor/kernels/resolve.h"
+#include "tessera/tensor/ops/composed/nan_reductions.h"
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/internal/along_dim.h"
 #include "tessera/tensor/ops/internal/op_checks.h"
 
 namespace tessera {
@@ -32,14 +33,14 @@ struct Reduction {
 
 DType sum_dtype(DType dtype) { return is_floating(dtype) ? dtype : DType::kI64; }
 
-Reduction reduction(const char* where, ReduceOp op, const Tensor& x, const Dims& dims) {
+Reduction reduction(const char* where, ReduceOp op, const Tensor& x, const DimList& dims) {
   ops::check_defined(where, "the tensor", x);
   Reduction r{.op = op, .mask = dim_mask(dims, x.ndim(), where), .dtype = x.dtype()};
   if (dims.empty()) r.mask.fill(true);
   return r;
 }
 
-Reduction floating_reduction(const char* where, ReduceOp op, const Tensor& x, const Dims& dims) {
+Reduction floating_reduction(const char* where, ReduceOp op, const Tensor& x, const DimList& dims) {
   ops::check_defined(where, "the tensor", x);
   ops::check_floating(where, x);
   return reduction(where, op, x, dims);
@@ -82,6 +83,16 @@ Tensor run(const Tensor& x, const Reduction& r) {
   return out;
 }
 
+// A sum, mean or product; x is defined.
+Tensor folded(const char* where, ReduceOp op, const Tensor& x, const DimList& dims,
+              const ReduceOptions& options) {
+  const Tensor operand = ops::converted(x, options.dtype);
+  Reduction r = reduction(where, op, operand, dims);
+  r.keep_dims = options.keep_dims;
+  r.dtype = options.dtype.value_or(sum_dtype(x.dtype()));
+  return run(operand, r);
+}
+
 // No elements have no extreme.
 void check_elements(const char* where, const Tensor& x, const Reduction& r) {
   TESSERA_CHECK(x.numel() > 0 || result_shape(x, r).numel() == 0, where,
@@ -95,7 +106,7 @@ Tensor around(const Tensor& x, Reduction r, ReduceOp shift) {
   return run(x, r);
 }
 
-Reduction var_reduction(const char* where, ReduceOp op, const Tensor& x, const Dims& dims,
+Reduction var_reduction(const char* where, ReduceOp op, const Tensor& x, const DimList& dims,
                         const VarOptions& options) {
   Reduction r = floating_reduction(where, op, x, dims);
   r.keep_dims = options.keep_dims;
@@ -113,75 +124,113 @@ ReduceOp norm_op(double p) {
 
 }  // namespace
 
-Tensor sum(const Tensor& x, const Dims& dims, bool keep_dims) {
-  Reduction r = reduction("sum", ReduceOp::kSum, x, dims);
-  r.keep_dims = keep_dims;
-  r.dtype = sum_dtype(x.dtype());
-  return run(x, r);
+Tensor sum(const Tensor& x, const DimList& dims, bool keep_dims) {
+  return sum(x, dims, ReduceOptions{.keep_dims = keep_dims});
 }
 
-Tensor mean(const Tensor& x, const Dims& dims, bool keep_dims) {
-  Reduction r = floating_reduction("mean", ReduceOp::kMean, x, dims);
-  r.keep_dims = keep_dims;
-  return run(x, r);
+Tensor sum(const Tensor& x, const DimList& dims, const ReduceOptions& options) {
+  ops::check_defined("sum", "the tensor", x);
+  return folded("sum", ReduceOp::kSum, x, dims, options);
 }
 
-Tensor prod(const Tensor& x, const Dims& dims, bool keep_dims) {
-  Reduction r = reduction("prod", ReduceOp::kProd, x, dims);
-  r.keep_dims = keep_dims;
-  r.dtype = sum_dtype(x.dtype());
-  return run(x, r);
+Tensor mean(const Tensor& x, const DimList& dims, bool keep_dims) {
+  return mean(x, dims, ReduceOptions{.keep_dims = keep_dims});
 }
 
-Tensor amax(const Tensor& x, const Dims& dims, bool keep_dims) {
+Tensor mean(const Tensor& x, const DimList& dims, const ReduceOptions& options) {
+  ops::check_defined("mean", "the tensor", x);
+  const DType dtype = options.dtype.value_or(x.dtype());
+  TESSERA_CHECK(is_floating(dtype), "mean", "needs a floating dtype, got {}; cast it first",
+                dtype_name(dtype));
+  return folded("mean", ReduceOp::kMean, x, dims, options);
+}
+
+Tensor prod(const Tensor& x, const DimList& dims, bool keep_dims) {
+  return prod(x, dims, ReduceOptions{.keep_dims = keep_dims});
+}
+
+Tensor prod(const Tensor& x, const DimList& dims, const ReduceOptions& options) {
+  ops::check_defined("prod", "the tensor", x);
+  return folded("prod", ReduceOp::kProd, x, dims, options);
+}
+
+Tensor amax(const Tensor& x, const DimList& dims, bool keep_dims) {
   Reduction r = reduction("amax", ReduceOp::kMax, x, dims);
   r.keep_dims = keep_dims;
   check_elements("amax", x, r);
   return run(x, r);
 }
 
-Tensor amin(const Tensor& x, const Dims& dims, bool keep_dims) {
+Tensor amin(const Tensor& x, const DimList& dims, bool keep_dims) {
   Reduction r = reduction("amin", ReduceOp::kMin, x, dims);
   r.keep_dims = keep_dims;
   check_elements("amin", x, r);
   return run(x, r);
 }
 
-Tensor any(const Tensor& x, const Dims& dims, bool keep_dims) {
+MinMax aminmax(const Tensor& x, const DimList& dims, bool keep_dims) {
+  Reduction r = reduction("aminmax", ReduceOp::kMin, x, dims);
+  r.keep_dims = keep_dims;
+  check_elements("aminmax", x, r);
+  return {.min = run(x, r), .max = run(x, r.with_op(ReduceOp::kMax, r.dtype))};
+}
+
+Tensor nansum(const Tensor& x, const DimList& dims, bool keep_dims) {
+  return composed::nansum(x, dims, keep_dims);
+}
+
+Tensor nanmean(const Tensor& x, const DimList& dims, bool keep_dims) {
+  return composed::nanmean(x, dims, keep_dims);
+}
+
+Tensor count_nonzero(const Tensor& x, const DimList& dims, bool keep_dims) {
+  Reduction r = reduction("count_nonzero", ReduceOp::kCountNonzero, x, dims);
+  r.keep_dims = keep_dims;
+  r.dtype = DType::kI64;
+  return run(x, r);
+}
+
+Tensor detail::any_nonzero(const Tensor& x, const DimList& dims, bool keep_dims) {
   Reduction r = reduction("any", ReduceOp::kAny, x, dims);
   r.keep_dims = keep_dims;
   r.dtype = DType::kBool;
   return run(x, r);
 }
 
-Tensor all(const Tensor& x, const Dims& dims, bool keep_dims) {
+Tensor detail::all_nonzero(const Tensor& x, const DimList& dims, bool keep_dims) {
   Reduction r = reduction("all", ReduceOp::kAll, x, dims);
   r.keep_dims = keep_dims;
   r.dtype = DType::kBool;
   return run(x, r);
 }
 
-Tensor logsumexp(const Tensor& x, const Dims& dims, bool keep_dims) {
+Tensor logsumexp(const Tensor& x, const DimList& dims, bool keep_dims) {
   Reduction r = floating_reduction("logsumexp", ReduceOp::kLogSumExp, x, dims);
   r.keep_dims = keep_dims;
   return around(x, r, ReduceOp::kMax);
 }
 
-Tensor var(const Tensor& x, const Dims& dims, const VarOptions& options) {
+Tensor var(const Tensor& x, const DimList& dims, const VarOptions& options) {
   return around(x, var_reduction("var", ReduceOp::kVar, x, dims, options), ReduceOp::kMean);
 }
 
-Tensor stddev(const Tensor& x, const Dims& dims, const VarOptions& options) {
+Tensor stddev(const Tensor& x, const DimList& dims, const VarOptions& options) {
   return around(x, var_reduction("stddev", ReduceOp::kStddev, x, dims, options), ReduceOp::kMean);
 }
 
-VarMean var_mean(const Tensor& x, const Dims& dims, const VarOptions& options) {
+VarMean var_mean(const Tensor& x, const DimList& dims, const VarOptions& options) {
   const Reduction r = var_reduction("var_mean", ReduceOp::kVar, x, dims, options);
   return {.var = around(x, r, ReduceOp::kMean),
           .mean = run(x, r.with_op(ReduceOp::kMean, r.dtype))};
 }
 
-Tensor norm(const Tensor& x, const Dims& dims, const NormOptions& options) {
+StdMean std_mean(const Tensor& x, const DimList& dims, const VarOptions& options) {
+  const Reduction r = var_reduction("std_mean", ReduceOp::kStddev, x, dims, options);
+  return {.stddev = around(x, r, ReduceOp::kMean),
+          .mean = run(x, r.with_op(ReduceOp::kMean, r.dtype))};
+}
+
+Tensor norm(const Tensor& x, const DimList& dims, const NormOptions& options) {
   TESSERA_CHECK(!std::isnan(options.p), "norm", "p is NaN; give a number or an infinity");
   Reduction r = floating_reduction("norm", norm_op(options.p), x, dims);
   r.keep_dims = options.keep_dims;
@@ -230,17 +279,6 @@ Tensor sum_to_shape(const Tensor& x, const Shape& shape) {
                 x.shape().str());
   if (shape == x.shape()) return x;
   return run(x, r).view(shape);
-}
-
-Tensor cumsum(const Tensor& x, int dim, const CumsumOptions& options) {
-  ops::check_defined("cumsum", "the tensor", x);
-  const int d = normalize_dim(dim, x.ndim(), "cumsum");
-  const Tensor out =
-      Tensor::empty(x.shape(), {.dtype = sum_dtype(x.dtype()), .device = x.device()});
-  launch<CumsumKernel>(x.device(), {.x = read(x.transpose(d, -1)),
-                                    .y = write(out.transpose(d, -1)),
-                                    .reverse = options.reverse});
-  return out;
 }
 
 }  // namespace tessera

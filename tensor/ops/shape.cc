@@ -178,7 +178,7 @@ Tensor roll(const Tensor& x, std::int64_t shift, int dim) {
   return joined("roll", {x.slice(d, n - forward, n), x.slice(d, 0, n - forward)}, d);
 }
 
-Tensor flip(const Tensor& x, const Dims& dims) {
+Tensor flip(const Tensor& x, const DimList& dims) {
   ops::check_defined("flip", "the tensor", x);
   const Tensor out = Tensor::empty(x.shape(), x.options());
   launch<FlipKernel>(x.device(),

@@ -14,9 +14,16 @@ void check_not_bool(const char* name, const Tensor& x) {
                 "a bool has no negative; use logical_not, or cast it");
 }
 
+// The operation, which for bool may be another.
+UnaryOp checked_bitwise(const char* name, const Tensor& x, UnaryOp op) {
+  ops::check_integers(name, {x});
+  return x.dtype() == DType::kBool ? UnaryOp::kLogicalNot : op;
+}
+
 Tensor function(const char* name, const Tensor& x, UnaryOp op, ResultKind kind,
                 const Tensor* out = nullptr) {
   if (op == UnaryOp::kNeg) check_not_bool(name, x);
+  if (op == UnaryOp::kBitwiseNot) op = checked_bitwise(name, x, op);
   return ops::unary(name, x, op, kind, out);
 }
 
@@ -41,6 +48,7 @@ Tensor slope(const char* name, const Tensor& dy, const Tensor& x, BinaryOp op) {
   in_place(name##_, Functor, result)
 
 TESSERA_UNARY_FUNCTIONS(TESSERA_DEFINE)
+TESSERA_UNARY_BITWISE(TESSERA_DEFINE)
 TESSERA_UNARY_PREDICATES(TESSERA_DEFINE)
 
 #undef TESSERA_DEFINE

@@ -25,22 +25,25 @@ std::uint64_t next_event_id() {
   return ++last;
 }
 
-void trace_event(EventAction action, const Event& event, std::uint64_t mark, std::uint64_t stream) {
-  if (Trace* trace = active_trace()) {
+void trace_event(EventAction action, const DeviceEvent& event, std::uint64_t mark,
+                 std::uint64_t stream) {
+  if (ExecutionTrace* trace = active_trace()) {
     trace->add(EventRecord{action, event.id(), mark, stream, event.name()});
   }
 }
 
 // Null unless a timed trace is active.
 std::shared_ptr<TracedWork> traced_work(const char* name, std::uint64_t stream,
-                                        const std::string& stream_name) {
-  Trace* trace = active_timed_trace();
-  return trace == nullptr ? nullptr : trace->add_work(name, stream, stream_name);
+                                        const std::string& stream_name, WorkThread thread) {
+  ExecutionTrace* trace = active_timed_trace();
+  return trace == nullptr ? nullptr : trace->add_work(name, stream, stream_name, thread);
 }
 
-std::shared_ptr<TracedWork> host_wait() { return traced_work("synchronize", 0, "host"); }
+std::shared_ptr<TracedWork> host_wait() {
+  return traced_work("synchronize", 0, "host", WorkThread::kHost);
+}
 
-// The GPU part of Stream::wait.
+// The GPU part of DeviceStream::wait.
 void wait_for_gpu(const std::shared_ptr<const cuda::Mark>& mark, cuda::Queue* gpu, WorkQueue* queue,
                   std::shared_ptr<TracedWork> times) {
   if (gpu != nullptr) return gpu->wait(*mark);
@@ -58,7 +61,7 @@ StreamKind kind_on(Device device, StreamKind asked) {
 
 }  // namespace
 
-Stream::Impl::Impl(Device device_in, StreamKind kind_in, std::string name_in)
+DeviceStream::Impl::Impl(Device device_in, StreamKind kind_in, std::string name_in)
     : id(next_stream_id()),
       device(device_in),
       kind(kind_on(device_in, kind_in)),
@@ -69,7 +72,7 @@ Stream::Impl::Impl(Device device_in, StreamKind kind_in, std::string name_in)
   if (kind == StreamKind::kQueued) queue = WorkQueue::start(name, pool);
 }
 
-Stream::Impl::~Impl() {
+DeviceStream::Impl::~Impl() {
   if (queue) {
     queue->finish();  // its thread retires the pool, after the last task
   } else if (pool) {
@@ -77,29 +80,31 @@ Stream::Impl::~Impl() {
   }
 }
 
-Stream Stream::create(Device device, StreamKind kind, std::string name) {
-  Stream out;
+DeviceStream DeviceStream::create(Device device, StreamKind kind, std::string name) {
+  DeviceStream out;
   out.impl_ = std::make_shared<Impl>(device, kind, std::move(name));
   return out;
 }
 
-std::uint64_t Stream::id() const { return impl().id; }
-const std::string& Stream::name() const { return impl().name; }
-Device Stream::device() const { return impl().device; }
-StreamKind Stream::kind() const { return impl().kind; }
+std::uint64_t DeviceStream::id() const { return impl().id; }
+const std::string& DeviceStream::name() const { return impl().name; }
+Device DeviceStream::device() const { return impl().device; }
+StreamKind DeviceStream::kind() const { return impl().kind; }
 
-const Stream::Impl& Stream::impl() const {
+const DeviceStream::Impl& DeviceStream::impl() const {
   TESSERA_CHECK_AS(StateError, impl_ != nullptr, "stream",
                    "this handle holds no stream; make one with Stream::create");
   return *impl_;
 }
 
-void Stream::enqueue(const char* name, std::function<void()> work) const {
+void DeviceStream::enqueue(const char* name, std::function<void()> work) const {
   const Impl& self = impl();
   if (self.queue) {
-    self.queue->run(name, std::move(work), traced_work(name, self.id, self.name));
+    self.queue->run(name, std::move(work),
+                    traced_work(name, self.id, self.name, WorkThread::kStream));
   } else if (self.device.is_cpu()) {
-    const std::shared_ptr<TracedWork> times = traced_work(name, self.id, self.name);
+    const std::shared_ptr<TracedWork> times =
+        traced_work(name, self.id, self.name, WorkThread::kHost);
     const WorkTimer timer(times.get());
     work();
   } else if (self.gpu) {
@@ -107,7 +112,7 @@ void Stream::enqueue(const char* name, std::function<void()> work) const {
   }
 }
 
-void Stream::wait(const Event& event) const {
+void DeviceStream::wait(const DeviceEvent& event) const {
   const Impl& self = impl();
   const auto [mark, gpu_mark, number] = event.impl_->latest();
   TESSERA_CHECK_AS(
@@ -119,7 +124,8 @@ void Stream::wait(const Event& event) const {
   const bool waits = gpu_mark != nullptr || (mark != nullptr && !mark->fired_without_error());
   if (!waits) return;
   std::shared_ptr<TracedWork> times;
-  if (!self.gpu) times = traced_work("wait", self.id, self.name);
+  const WorkThread thread = self.queue ? WorkThread::kStream : WorkThread::kHost;
+  if (!self.gpu) times = traced_work("wait", self.id, self.name, thread);
   if (gpu_mark != nullptr)
     return wait_for_gpu(gpu_mark, self.gpu.get(), self.queue.get(), std::move(times));
   if (self.queue) return self.queue->wait(mark, std::move(times));
@@ -127,15 +133,15 @@ void Stream::wait(const Event& event) const {
   if (std::exception_ptr error = mark->wait()) std::rethrow_exception(std::move(error));
 }
 
-Event Stream::record(std::string event_name) const {
-  Event event(std::move(event_name));
+DeviceEvent DeviceStream::record(std::string event_name) const {
+  DeviceEvent event(std::move(event_name));
   event.record(*this);
   return event;
 }
 
-void Stream::synchronize() const {
+void DeviceStream::synchronize() const {
   const Impl& self = impl();
-  if (Trace* trace = active_trace()) {
+  if (ExecutionTrace* trace = active_trace()) {
     trace->add(EventRecord{EventAction::kSynchronize, 0, 0, self.id, self.name});
   }
   const std::shared_ptr<TracedWork> times = host_wait();
@@ -144,19 +150,20 @@ void Stream::synchronize() const {
   if (self.gpu) self.gpu->synchronize();
 }
 
-CUstream_st* Stream::cuda_handle() const { return cuda_queue().handle(); }
+CUstream_st* DeviceStream::cuda_handle() const { return cuda_queue().handle(); }
 
-cuda::Queue& Stream::cuda_queue() const {
+cuda::Queue& DeviceStream::cuda_queue() const {
   const Impl& self = impl();
   TESSERA_CHECK_AS(StateError, self.gpu != nullptr, "stream.cuda_handle",
                    "stream \"{}\" is of device {}, not of a GPU", self.name, self.device.str());
   return *self.gpu;
 }
 
-Event::Event(std::string name) : impl_(std::make_shared<Impl>(next_event_id(), std::move(name))) {}
+DeviceEvent::DeviceEvent(std::string name)
+    : impl_(std::make_shared<Impl>(next_event_id(), std::move(name))) {}
 
-void Event::record(const Stream& stream) {
-  const Stream::Impl& target = stream.impl();
+void DeviceEvent::record(const DeviceStream& stream) {
+  const DeviceStream::Impl& target = stream.impl();
   std::shared_ptr<Mark> mark;  // null: reached as soon as it is recorded
   std::shared_ptr<const cuda::Mark> gpu_mark;
   if (target.queue) mark = std::make_shared<Mark>();
@@ -166,9 +173,9 @@ void Event::record(const Stream& stream) {
   if (mark) target.queue->record(std::move(mark));
 }
 
-bool Event::is_recorded() const { return impl_->latest().number > 0; }
+bool DeviceEvent::is_recorded() const { return impl_->latest().number > 0; }
 
-bool Event::is_ready() const {
+bool DeviceEvent::is_ready() const {
   const auto [mark, gpu_mark, number] = impl_->latest();
   TESSERA_CHECK_AS(StateError, number > 0, "event.is_ready",
                    "event \"{}\" was never recorded; record it first", name());
@@ -176,7 +183,7 @@ bool Event::is_ready() const {
   return mark == nullptr || mark->fired();
 }
 
-void Event::synchronize() const {
+void DeviceEvent::synchronize() const {
   const auto [mark, gpu_mark, number] = impl_->latest();
   TESSERA_CHECK_AS(StateError, number > 0, "event.synchronize",
                    "event \"{}\" was never recorded; record it first", name());
@@ -188,13 +195,13 @@ void Event::synchronize() const {
   if (std::exception_ptr error = mark->wait()) std::rethrow_exception(std::move(error));
 }
 
-std::uint64_t Event::id() const { return impl_->id; }
-const std::string& Event::name() const { return impl_->name; }
+std::uint64_t DeviceEvent::id() const { return impl_->id; }
+const std::string& DeviceEvent::name() const { return impl_->name; }
 
-void stream_sleep(const Stream& stream, double milliseconds) {
+void stream_sleep(const DeviceStream& stream, double milliseconds) {
   TESSERA_CHECK(milliseconds >= 0, "stream_sleep", "cannot sleep {} ms; give 0 or more",
                 milliseconds);
-  if (Trace* trace = active_trace()) {
+  if (ExecutionTrace* trace = active_trace()) {
     KernelRecord record;
     record.name = "stream_sleep";
     record.stream = stream.id();
@@ -209,12 +216,12 @@ void stream_sleep(const Stream& stream, double milliseconds) {
 namespace {
 
 struct CurrentStreams {
-  Stream cpu;
-  Stream null;
-  std::vector<Stream> cuda;
+  DeviceStream cpu;
+  DeviceStream null;
+  std::vector<DeviceStream> cuda;
 };
 
-Stream& slot_of(Device device) {
+DeviceStream& slot_of(Device device) {
   thread_local CurrentStreams streams;
   switch (device.type) {
     case DeviceType::kCpu:
@@ -232,16 +239,16 @@ Stream& slot_of(Device device) {
 
 }  // namespace
 
-const Stream& current_stream(Device device) {
-  Stream& slot = slot_of(device);
+const DeviceStream& current_stream(Device device) {
+  DeviceStream& slot = slot_of(device);
   if (!slot.defined()) [[unlikely]] {
-    slot = Stream::create(device, StreamKind::kInline, "default");
+    slot = DeviceStream::create(device, StreamKind::kInline, "default");
   }
   return slot;
 }
 
-StreamGuard::StreamGuard(Stream stream) : device_(stream.device()) {
-  Stream& slot = slot_of(device_);
+StreamGuard::StreamGuard(DeviceStream stream) : device_(stream.device()) {
+  DeviceStream& slot = slot_of(device_);
   previous_ = std::exchange(slot, std::move(stream));
 }
 

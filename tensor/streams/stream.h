@@ -7,14 +7,14 @@
 /// as on a GPU). On a GPU it is a CUDA stream, always queued. On the null device work is dropped.
 /// Streams are ordered relative to each other by events only, also the streams of one thread:
 ///
-///     Event gathered = gather.record();   // a mark after everything issued to gather so far
+///     DeviceEvent gathered = gather.record();   // a mark after everything issued to gather so far
 ///     compute.wait(gathered);             // later work of compute runs after the mark
 ///
 /// Failure: an exception in a queued closure *poisons* its stream. Later closures are skipped. The
 /// stream's events still fire and carry the error; streams that wait for such an event are poisoned
 /// too. RankContext::report_failure is called, and the next host wait (synchronize) rethrows the
 /// error. Tessera's own exceptions are rethrown as they are. Others are nested in an Error with the
-/// names of the closure and the stream. Event::synchronize rethrows its mark's error at each call,
+/// names of the closure and the stream. DeviceEvent::synchronize rethrows its mark's error at each call,
 /// and leaves the stream poisoned. An inline closure just throws; nothing is poisoned.
 ///
 /// Failure on a GPU: a failed closure skips later closures only. Kernels already launched run, here
@@ -22,13 +22,13 @@
 /// that the GPU reports is a DeviceError at the next call or wait. If a kernel finds its input
 /// invalid (for example an index out of range), it skips the invalid part and goes on; the
 /// exception that the CPU would throw at the call is thrown by the next host wait for the kernel's
-/// stream: Stream::synchronize, Event::synchronize, or a copy to the host (to_vector, item).
+/// stream: DeviceStream::synchronize, DeviceEvent::synchronize, or a copy to the host (to_vector, item).
 /// report_failure is called at that wait.
 ///
 /// Waits between CPU and GPU streams: a CPU stream waits for a GPU's event as for a CPU's; a GPU
 /// stream waits for a CPU's event on the host, during the call.
 ///
-/// Stream and Event are shared handles: copies refer to the same object. A stream may be used by
+/// DeviceStream and DeviceEvent are shared handles: copies refer to the same object. A stream may be used by
 /// one thread at a time; events may be shared between threads.
 
 #include <cstdint>
@@ -48,17 +48,17 @@ class Queue;
 
 enum class StreamKind : std::uint8_t { kInline, kQueued };
 
-class Event;
+class DeviceEvent;
 
-class Stream {
+class DeviceStream {
  public:
-  Stream() = default;  ///< null handle
+  DeviceStream() = default;  ///< null handle
   /// A new stream. Destroying the last handle of a queued stream finishes its work, then joins its
   /// thread. On a worker thread of a stream, the destructor does not wait; the thread ends by
   /// itself. A GPU's stream is kQueued regardless of `kind`, and its work continues after the last
   /// handle is gone. Throws DeviceError for a GPU that does not exist, also in a build without
   /// CUDA.
-  static Stream create(Device device, StreamKind kind, std::string name);
+  static DeviceStream create(Device device, StreamKind kind, std::string name);
 
   bool defined() const { return impl_ != nullptr; }
   std::uint64_t id() const;  ///< unique in the process
@@ -74,9 +74,9 @@ class Stream {
   /// Later work of this stream runs after the event's latest record *at the time of this call*.
   /// Throws StateError for an event that was never recorded. On an inline stream the host waits
   /// here.
-  void wait(const Event& event) const;
+  void wait(const DeviceEvent& event) const;
   /// A new event, recorded now.
-  Event record(std::string event_name = {}) const;
+  DeviceEvent record(std::string event_name = {}) const;
   /// The host waits until everything issued so far has run; rethrows the stream's failure, once.
   /// The stream is usable again afterwards.
   void synchronize() const;
@@ -86,24 +86,24 @@ class Stream {
   /// Its queue, for copies between devices; see cuda/queue.h. Throws as cuda_handle().
   cuda::Queue& cuda_queue() const;
 
-  bool operator==(const Stream& other) const { return impl_ == other.impl_; }
+  bool operator==(const DeviceStream& other) const { return impl_ == other.impl_; }
 
  private:
-  friend class Block;
-  friend class Event;
+  friend class MemoryBlock;
+  friend class DeviceEvent;
   struct Impl;
   const Impl& impl() const;  // throws StateError for a null handle
   std::shared_ptr<Impl> impl_;
 };
 
-class Event {
+class DeviceEvent {
  public:
   /// Not recorded. `name` appears in traces and errors.
-  explicit Event(std::string name = {});
+  explicit DeviceEvent(std::string name = {});
 
   /// Marks the current end of `stream`. An event may be recorded again; waits already issued keep
   /// the earlier mark.
-  void record(const Stream& stream);
+  void record(const DeviceStream& stream);
   bool is_recorded() const;
   /// True if the latest mark was reached (also if it carries an error). Throws StateError if the
   /// event was never recorded.
@@ -115,30 +115,30 @@ class Event {
   const std::string& name() const;
 
  private:
-  friend class Stream;
+  friend class DeviceStream;
   struct Impl;
   std::shared_ptr<Impl> impl_;
 };
 
 /// The stream that this thread's operations use on `device`. By default a stream named "default",
 /// one for each thread: inline on the CPU, queued on a GPU.
-const Stream& current_stream(Device device);
+const DeviceStream& current_stream(Device device);
 
 /// Makes `stream` the thread's current one for its device until the end of the scope.
 class StreamGuard {
  public:
-  explicit StreamGuard(Stream stream);
+  explicit StreamGuard(DeviceStream stream);
   ~StreamGuard();
   StreamGuard(const StreamGuard&) = delete;
   StreamGuard& operator=(const StreamGuard&) = delete;
 
  private:
-  Stream previous_;
+  DeviceStream previous_;
   Device device_;
 };
 
 /// An operation that only takes time: the stream sleeps `milliseconds`. For tests of overlap, on
 /// every device.
-void stream_sleep(const Stream& stream, double milliseconds);
+void stream_sleep(const DeviceStream& stream, double milliseconds);
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The objects behind Stream and Event handles. For stream.cc and the allocator
+/// The objects behind DeviceStream and DeviceEvent handles. For stream.cc and the allocator
 /// only.
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-struct Stream::Impl {
+struct DeviceStream::Impl {
   Impl(Device device, StreamKind kind, std::string name);
   ~Impl();
   Impl(const Impl&) = delete;
@@ -31,7 +31,7 @@ struct Stream::Impl {
   std::shared_ptr<cuda::Queue> gpu;  // CUDA only
 };
 
-struct Event::Impl {
+struct DeviceEvent::Impl {
   Impl(std::uint64_t event_id, std::string event_name)
       : id(event_id), name(std::move(event_name)) {}
 

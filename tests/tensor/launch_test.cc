@@ -56,7 +56,7 @@ TEST_CASE("resolve: storage that is not ready") {
   CHECK(thrown<StateError>([&] { fill_view(x); }).find("is released") != std::string::npos);
   CHECK(thrown<StateError>([&] { overwrite(x, "fill"); }).find("is released") != std::string::npos);
   CHECK(x.version() == 0);  // a failed write does not count
-  Storage storage = x.storage();
+  TensorStorage storage = x.storage();
   storage.materialize();
   storage.begin_fill();
   CHECK(thrown<StateError>([&] { read(x); }).find("being filled") != std::string::npos);
@@ -71,7 +71,7 @@ TEST_CASE("launch: one kernel record with the views it reads and writes") {
   for (Device device : {kCpu, kNull}) {
     const Tensor x = Tensor::from_vector<float>({-1, 2, -3, 4}, {4}, device);
     const Tensor y = Tensor::empty({2}, {.device = device});
-    Trace trace;
+    ExecutionTrace trace;
     context->set_trace(&trace);
     launch<UnaryKernel>(device, {read(x.slice(0, 1, 3)), write(y), UnaryOp::kRelu, DType::kF32});
     context->set_trace(nullptr);
@@ -90,7 +90,7 @@ TEST_CASE("launch: one kernel record with the views it reads and writes") {
 }
 
 TEST_CASE("launch: in stream order on a queued stream") {
-  const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "compute");
+  const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kQueued, "compute");
   const StreamGuard guard(stream);
   Tensor x = Tensor::from_vector<double>({3}, {1});
   for (int i = 0; i < 500; ++i) {

@@ -32,11 +32,15 @@ namespace {
 
 using testing::thrown;
 
-Stream queued(const std::string& name) { return Stream::create(kCpu, StreamKind::kQueued, name); }
-Stream inlined(const std::string& name) { return Stream::create(kCpu, StreamKind::kInline, name); }
+DeviceStream queued(const std::string& name) {
+  return DeviceStream::create(kCpu, StreamKind::kQueued, name);
+}
+DeviceStream inlined(const std::string& name) {
+  return DeviceStream::create(kCpu, StreamKind::kInline, name);
+}
 
-Block take(std::size_t bytes, const Stream& stream) {
-  return Block::take(bytes, stream, MemoryCategory::kOther);
+MemoryBlock take(std::size_t bytes, const DeviceStream& stream) {
+  return MemoryBlock::take(bytes, stream, MemoryCategory::kOther);
 }
 
 TEST_CASE("counters: current, peaks and their reset") {
@@ -82,19 +86,19 @@ TEST_CASE("counters: names and the thread's category") {
 TEST_CASE("counters: outlive their rank while bytes are counted in them") {
   auto context = std::make_shared<RankContext>(0, 1, 1);
   const std::weak_ptr<MemoryCounters> counters = context->memory().weak_from_this();
-  Block first, second;
+  MemoryBlock first, second;
   {
     const RankScope scope(context);
-    first = Block::take(100, inlined("s"), MemoryCategory::kOther);
-    second = Block::take(100, inlined("s"), MemoryCategory::kGradient);
+    first = MemoryBlock::take(100, inlined("s"), MemoryCategory::kOther);
+    second = MemoryBlock::take(100, inlined("s"), MemoryCategory::kGradient);
     CHECK(take(0, inlined("s")).counted_bytes() == 0);
   }
   context.reset();
-  std::thread([block = std::move(first)]() mutable { block = Block(); }).join();
+  std::thread([block = std::move(first)]() mutable { block = MemoryBlock(); }).join();
   REQUIRE_FALSE(counters.expired());
   CHECK(counters.lock()->current().total() == 128);
   CHECK(counters.lock()->peak_total() == 256);
-  std::thread([block = std::move(second)]() mutable { block = Block(); }).join();
+  std::thread([block = std::move(second)]() mutable { block = MemoryBlock(); }).join();
   CHECK(counters.expired());
 }
 
@@ -120,32 +124,32 @@ TEST_CASE("block: counted to the rank that took it, rounded up, until it goes ba
   CHECK(counted_bytes(DeviceType::kCuda, 513) == 1024);
   const auto context = std::make_shared<RankContext>(0, 1, 1);
   const MemoryCounters& counters = context->memory();
-  Block block;
+  MemoryBlock block;
   CHECK(block.empty());
   {
     const RankScope scope(context);
-    block = Block::take(100, inlined("s"), MemoryCategory::kGathered);
+    block = MemoryBlock::take(100, inlined("s"), MemoryCategory::kGathered);
   }
   CHECK_FALSE(block.empty());
   CHECK(block.bytes() == 100);
   CHECK(block.counted_bytes() == 128);
   CHECK(counters.current()[MemoryCategory::kGathered] == 128);
-  Block moved = std::move(block);
+  MemoryBlock moved = std::move(block);
   CHECK(counters.current()[MemoryCategory::kGathered] == 128);
-  moved = Block();  // outside the scope: still counted for that rank
+  moved = MemoryBlock();  // outside the scope: still counted for that rank
   CHECK(counters.current().total() == 0);
   CHECK(counters.peak_model() == 128);
 }
 
 TEST_CASE("block: addresses are aligned, zero bytes have one too") {
-  const Stream stream = inlined("s");
+  const DeviceStream stream = inlined("s");
   for (std::size_t bytes : {0, 1, 63, 64, 65, 1000, 4095}) {
-    const Block block = take(bytes, stream);
+    const MemoryBlock block = take(bytes, stream);
     REQUIRE(reinterpret_cast<std::uintptr_t>(block.data()) % 64 == 0);
     REQUIRE(block.data() != nullptr);
   }
   for (std::size_t bytes : {4096, 4097, 100000, 5000000}) {
-    const Block block = take(bytes, stream);
+    const MemoryBlock block = take(bytes, stream);
     REQUIRE(reinterpret_cast<std::uintptr_t>(block.data()) % 256 == 0);
     std::memset(block.data(), 1, bytes);
   }
@@ -153,12 +157,12 @@ TEST_CASE("block: addresses are aligned, zero bytes have one too") {
 }
 
 TEST_CASE("block: goes back to its own stream only") {
-  const Stream a = queued("a");
-  const Stream b = queued("b");
+  const DeviceStream a = queued("a");
+  const DeviceStream b = queued("b");
   const std::size_t bytes = 777777;  // a size that no other test leaves behind
-  Block block = take(bytes, a);
+  MemoryBlock block = take(bytes, a);
   void* const address = block.data();
-  block = Block();
+  block = MemoryBlock();
   CHECK(take(bytes, b).data() != address);
   block = take(bytes, a);
   CHECK(block.data() == address);
@@ -168,31 +172,31 @@ TEST_CASE("block: what a destroyed stream kept is for everyone") {
   const std::size_t bytes = 888888;
   void* kept = nullptr;
   void* outliving_address = nullptr;
-  Block outliving;
+  MemoryBlock outliving;
   {
-    const Stream stream = queued("short");
-    Block block = take(bytes, stream);
+    const DeviceStream stream = queued("short");
+    MemoryBlock block = take(bytes, stream);
     outliving = take(bytes, stream);
     kept = block.data();
     outliving_address = outliving.data();
   }
-  const Stream other = inlined("other");
-  const Block again = take(bytes, other);
+  const DeviceStream other = inlined("other");
+  const MemoryBlock again = take(bytes, other);
   CHECK(again.data() == kept);
   // Its stream is gone, and so is the thread that took it.
-  std::thread([block = std::move(outliving)]() mutable { block = Block(); }).join();
+  std::thread([block = std::move(outliving)]() mutable { block = MemoryBlock(); }).join();
   CHECK(take(bytes, other).data() == outliving_address);
 }
 
 // The host returns blocks while queued work still uses them; the stream's next user runs later.
 TEST_CASE("block: reuse is in stream order under load") {
-  const Stream stream = queued("compute");
+  const DeviceStream stream = queued("compute");
   constexpr std::size_t kBytes = 4096;
   std::atomic<int> errors{0};
   std::set<void*> addresses;
   for (int i = 0; i < 2000; ++i) {
     const auto value = static_cast<unsigned char>(i % 251);
-    const Block block = take(kBytes, stream);
+    const MemoryBlock block = take(kBytes, stream);
     addresses.insert(block.data());
     auto* data = static_cast<unsigned char*>(block.data());
     stream.enqueue("write", [data, value] { std::memset(data, value, kBytes); });
@@ -206,12 +210,12 @@ TEST_CASE("block: reuse is in stream order under load") {
 }
 
 TEST_CASE("cache: emptied, but not of what queued work may still use") {
-  const Stream stream = queued("compute");
+  const DeviceStream stream = queued("compute");
   empty_cpu_cache();
   const std::size_t before = cached_cpu_bytes();
   std::atomic<bool> go{false};
   {
-    const Block block = take(1 << 20, stream);
+    const MemoryBlock block = take(1 << 20, stream);
     stream.enqueue("use", [&go, data = block.data()] {
       while (!go) std::this_thread::yield();
       std::memset(data, 1, 1 << 20);
@@ -227,24 +231,24 @@ TEST_CASE("cache: emptied, but not of what queued work may still use") {
 }
 
 TEST_CASE("cache: small blocks are counted one by one") {
-  const Stream stream = inlined("s");
+  const DeviceStream stream = inlined("s");
   empty_cpu_cache();
   const std::size_t before = cached_cpu_bytes();
-  std::vector<Block> blocks;
+  std::vector<MemoryBlock> blocks;
   for (int i = 0; i < 3000; ++i) blocks.push_back(take(64, stream));
   CHECK(cached_cpu_bytes() == before);
   for (std::size_t i = 1; i <= 3000; ++i) {
     blocks.pop_back();
     if (i % 97 == 0) REQUIRE(cached_cpu_bytes() == before + 64 * i);
   }
-  const Block again = take(64, stream);
+  const MemoryBlock again = take(64, stream);
   CHECK(cached_cpu_bytes() == before + 64 * 2999);
   empty_cpu_cache();
   CHECK(cached_cpu_bytes() == before);
 }
 
 TEST_CASE("cache: bounded") {
-  const Stream stream = inlined("s");
+  const DeviceStream stream = inlined("s");
   empty_cpu_cache();
   // Sizes that grow by a third never fit a cached block, so without a bound all of them would stay.
   std::size_t sum = 0;
@@ -259,12 +263,12 @@ TEST_CASE("cache: bounded") {
 
 TEST_CASE("allocator: out of memory lists the bytes by category") {
   const RankScope scope(std::make_shared<RankContext>(1, 2, 1));
-  const Stream stream = inlined("compute");
-  const Block parameter = Block::take(1000, stream, MemoryCategory::kParameter);
-  const Block gathered = Block::take(64, stream, MemoryCategory::kGathered);
+  const DeviceStream stream = inlined("compute");
+  const MemoryBlock parameter = MemoryBlock::take(1000, stream, MemoryCategory::kParameter);
+  const MemoryBlock gathered = MemoryBlock::take(64, stream, MemoryCategory::kGathered);
   const std::size_t absurd = std::size_t{1} << 50;
   const std::string text =
-      thrown<OutOfMemory>([&] { Block::take(absurd, stream, MemoryCategory::kGathered); });
+      thrown<OutOfMemory>([&] { MemoryBlock::take(absurd, stream, MemoryCategory::kGathered); });
   const std::string head =
       "[allocator] rank 1: no room on cpu for 1125899906842624 bytes of category gathered, taken "
       "on "
@@ -281,35 +285,35 @@ TEST_CASE("allocator: out of memory lists the bytes by category") {
 TEST_CASE("allocator: out of memory names the largest holders of the rank") {
   const RankScope scope(std::make_shared<RankContext>(0, 1, 1));
   const auto storage = [](std::size_t bytes, MemoryCategory category, const char* name) {
-    Storage out = Storage::create(kNull, bytes, category, name);
+    TensorStorage out = TensorStorage::create(kNull, bytes, category, name);
     out.materialize();
     return out;
   };
-  Storage gathered = storage(3 << 20, MemoryCategory::kGathered, "blocks.0");
-  const Storage weight = storage(5 << 20, MemoryCategory::kParameter, "weight");
-  const Storage small = storage((1 << 20) - 64, MemoryCategory::kParameter, "bias");
+  TensorStorage gathered = storage(3 << 20, MemoryCategory::kGathered, "blocks.0");
+  const TensorStorage weight = storage(5 << 20, MemoryCategory::kParameter, "weight");
+  const TensorStorage small = storage((1 << 20) - 64, MemoryCategory::kParameter, "bias");
   const auto name = make_scope_name();
   name->set("up", nullptr);
   const std::string unnamed = [&] {
     const NamedScope inside(*name);
     return "#" + std::to_string(storage(1, MemoryCategory::kActivation, "").id() + 1);
   }();
-  Storage activation;
+  TensorStorage activation;
   {
     const NamedScope inside(*name);
     activation = storage(4 << 20, MemoryCategory::kActivation, "");
   }
   const auto text = [] {
     return thrown<OutOfMemory>([] {
-      Block::take(std::size_t{1} << 50, Stream::create(kNull, StreamKind::kInline, "s"),
-                  MemoryCategory::kOther);
+      MemoryBlock::take(std::size_t{1} << 50, DeviceStream::create(kNull, StreamKind::kInline, "s"),
+                        MemoryCategory::kOther);
     });
   };
   CHECK(text().find("; largest: weight 5242880 (parameter), " + unnamed +
                     " made in up 4194304 (activation), blocks.0 3145728 (gathered); this") !=
         std::string::npos);
   gathered.release();
-  activation = Storage();
+  activation = TensorStorage();
   CHECK(text().find("; largest: weight 5242880 (parameter); this") != std::string::npos);
   CHECK(largest_memory_holders(0).empty());
   REQUIRE(largest_memory_holders(9).size() == 1);
@@ -318,12 +322,12 @@ TEST_CASE("allocator: out of memory names the largest holders of the rank") {
 }
 
 TEST_CASE("allocator: a limit of the process, for which kept blocks make room") {
-  const Stream stream = inlined("s");
+  const DeviceStream stream = inlined("s");
   empty_cpu_cache();
   const std::size_t used = cpu_memory().from_system;
   set_cpu_memory_limit(used + (3 << 20));
-  take(2 << 20, stream);                      // cached from now on
-  const Block large = take(3 << 20, stream);  // needs the cached block's memory
+  take(2 << 20, stream);                            // cached from now on
+  const MemoryBlock large = take(3 << 20, stream);  // needs the cached block's memory
   CHECK(large.data() != nullptr);
   CHECK(thrown<OutOfMemory>([&] { take(1 << 20, stream); }).find("no room on cpu for 1048576") !=
         std::string::npos);
@@ -349,20 +353,20 @@ void make_malloc_keep_more() {
 
 // Blocks with malloc allocations in between, which stay; all are written to.
 struct Scattered {
-  Scattered(const Stream& stream, std::size_t count, std::size_t bytes) {
+  Scattered(const DeviceStream& stream, std::size_t count, std::size_t bytes) {
     for (std::size_t i = 0; i < count; ++i) {
       blocks.push_back(take(bytes, stream));
       std::memset(blocks.back().data(), 1, bytes);
       between.push_back(std::make_unique<std::array<char, 200>>());
     }
   }
-  std::vector<Block> blocks;
+  std::vector<MemoryBlock> blocks;
   std::vector<std::unique_ptr<std::array<char, 200>>> between;
 };
 
 TEST_CASE("allocator: an emptied cache is memory that the process has no longer") {
   constexpr std::size_t kMiB = std::size_t{1} << 20;
-  const Stream stream = inlined("s");
+  const DeviceStream stream = inlined("s");
   make_malloc_keep_more();
   for (const std::size_t bytes : {std::size_t{40000}, std::size_t{307200}, 3 * kMiB, 9 * kMiB}) {
     INFO("blocks of " << bytes);
@@ -402,11 +406,12 @@ TEST_CASE("pool: a large piece that is evicted leaves the process, also without 
 
 TEST_CASE("allocator: null device counts bytes and reserves addresses") {
   const RankScope scope(std::make_shared<RankContext>(0, 1, 1));
-  const Stream stream = Stream::create(kNull, StreamKind::kInline, "planned");
+  const DeviceStream stream = DeviceStream::create(kNull, StreamKind::kInline, "planned");
   const std::size_t held = cpu_memory().from_system;
-  const Block huge = Block::take(std::size_t{1} << 45, stream, MemoryCategory::kParameter);
-  const Block empty = Block::take(0, stream, MemoryCategory::kParameter);
-  const Block next = Block::take(1, stream, MemoryCategory::kParameter);
+  const MemoryBlock huge =
+      MemoryBlock::take(std::size_t{1} << 45, stream, MemoryCategory::kParameter);
+  const MemoryBlock empty = MemoryBlock::take(0, stream, MemoryCategory::kParameter);
+  const MemoryBlock next = MemoryBlock::take(1, stream, MemoryCategory::kParameter);
   CHECK(huge.data() != nullptr);
   CHECK(std::set<void*>{huge.data(), empty.data(), next.data()}.size() == 3);
   CHECK(static_cast<char*>(next.data()) - static_cast<char*>(huge.data()) >=
@@ -422,10 +427,10 @@ TEST_CASE("allocator: many threads take and give back at once") {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       const RankScope scope(std::make_shared<RankContext>(t, kThreads, 1));
-      const Stream stream = t % 2 == 0 ? inlined("i") : queued("q");
-      std::vector<Block> held;
+      const DeviceStream stream = t % 2 == 0 ? inlined("i") : queued("q");
+      std::vector<MemoryBlock> held;
       for (std::size_t i = 0; i < 2000; ++i) {
-        held.push_back(Block::take(i * 37 % 5000, stream, MemoryCategory::kActivation));
+        held.push_back(MemoryBlock::take(i * 37 % 5000, stream, MemoryCategory::kActivation));
         if (held.size() > 8) held.erase(held.begin() + static_cast<std::ptrdiff_t>(i % 8));
         if (i % 500 == 0) empty_cpu_cache();
       }

@@ -27,7 +27,8 @@ TEST_CASE("poison: new elements are NaN, in fresh and in reused memory") {
 }
 
 TEST_CASE("poison: does not overtake queued work that still uses the memory") {
-  const Stream stream = Stream::create(default_device(), StreamKind::kQueued, "compute");
+  const DeviceStream stream =
+      DeviceStream::create(default_device(), StreamKind::kQueued, "compute");
   const StreamGuard guard(stream);
   const Tensor seen = zeros({1000});
   {

@@ -94,7 +94,7 @@ TEST_CASE("rank context: the failure handler is called once") {
 }
 
 TEST_CASE("trace: records, annotations, and nothing when off") {
-  Trace trace;
+  ExecutionTrace trace;
   annotate("fsdp", "layer1", "unshard");
   CHECK(trace.records().empty());
   const auto context = std::make_shared<RankContext>(0, 1, 1);
@@ -107,7 +107,7 @@ TEST_CASE("trace: records, annotations, and nothing when off") {
   context->set_trace(nullptr);
   annotate("fsdp", "layer2", "unshard");
   CHECK(trace.annotations("fsdp") == std::vector<std::string>{"unshard layer1", "reshard layer1"});
-  CHECK(trace.all<Annotation>().size() == 3);
+  CHECK(trace.all<TraceAnnotation>().size() == 3);
   CHECK(trace.all<KernelRecord>().empty());
   trace.clear();
   CHECK(trace.records().empty());

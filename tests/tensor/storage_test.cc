@@ -17,7 +17,7 @@ namespace {
 using testing::thrown;
 
 /// "action category name bytes" of each storage record.
-std::vector<std::string> storage_records(const Trace& trace) {
+std::vector<std::string> storage_records(const ExecutionTrace& trace) {
   std::vector<std::string> out;
   for (const StorageRecord& record : trace.all<StorageRecord>()) {
     const char* action = "?";
@@ -42,8 +42,8 @@ std::vector<std::string> storage_records(const Trace& trace) {
 }
 
 TEST_CASE("storage: what is retired is told why, whatever is asked of it") {
-  Storage storage = Storage::create(kCpu, 100, MemoryCategory::kGathered, "block.0");
-  const Storage other_handle = storage;
+  TensorStorage storage = TensorStorage::create(kCpu, 100, MemoryCategory::kGathered, "block.0");
+  const TensorStorage other_handle = storage;
   storage.materialize();
   storage.retire("its owner is gone");
   CHECK(storage.state() == StorageState::kReleased);
@@ -57,7 +57,7 @@ TEST_CASE("storage: what is retired is told why, whatever is asked of it") {
 }
 
 TEST_CASE("storage: states and what is legal in each") {
-  Storage storage = Storage::create(kCpu, 100, MemoryCategory::kGathered, "block.0");
+  TensorStorage storage = TensorStorage::create(kCpu, 100, MemoryCategory::kGathered, "block.0");
   CHECK(storage.state() == StorageState::kReleased);
   CHECK(storage.bytes() == 100);
   CHECK(storage.category() == MemoryCategory::kGathered);
@@ -93,21 +93,22 @@ TEST_CASE("storage: states and what is legal in each") {
 }
 
 TEST_CASE("storage: handles, and unnamed ones in errors") {
-  const Storage a = Storage::create(kCpu, 8, MemoryCategory::kOther);
-  const Storage b = Storage::create(kCpu, 8, MemoryCategory::kOther);
+  const TensorStorage a = TensorStorage::create(kCpu, 8, MemoryCategory::kOther);
+  const TensorStorage b = TensorStorage::create(kCpu, 8, MemoryCategory::kOther);
   CHECK_FALSE(a == b);
-  CHECK(a == Storage(a));
+  CHECK(a == TensorStorage(a));
   CHECK(a.id() != b.id());
   CHECK(thrown<StateError>([&] { a.data(); }) ==
         "[storage.data] storage #" + std::to_string(a.id()) +
             " of 8 bytes is released; materialize it before use");
-  CHECK_FALSE(Storage().defined());
-  CHECK(thrown<StateError>([] { (void)Storage().bytes(); }) ==
+  CHECK_FALSE(TensorStorage().defined());
+  CHECK(thrown<StateError>([] { (void)TensorStorage().bytes(); }) ==
         "[storage] this handle holds no storage; make one with Storage::create");
 }
 
 TEST_CASE("storage: emptied and refilled in place, views stay valid") {
-  Storage storage = Storage::create(kCpu, 6 * sizeof(float), MemoryCategory::kGathered, "flat");
+  TensorStorage storage =
+      TensorStorage::create(kCpu, 6 * sizeof(float), MemoryCategory::kGathered, "flat");
   storage.materialize();
   const Tensor all = Tensor::over(storage, {2, 3}, {3, 1}, 0, DType::kF32);
   const Tensor column = all.select(1, 2);
@@ -137,23 +138,23 @@ TEST_CASE("storage: bytes are counted from materialize to release or the detache
   const RankScope scope(context);
   const MemoryCounters& counters = context->memory();
   const auto gathered = [&] { return counters.current()[MemoryCategory::kGathered]; };
-  Trace trace;
+  ExecutionTrace trace;
   context->set_trace(&trace);
   {
-    Storage storage = Storage::create(kCpu, 100, MemoryCategory::kGathered, "flat");
+    TensorStorage storage = TensorStorage::create(kCpu, 100, MemoryCategory::kGathered, "flat");
     CHECK(gathered() == 0);
     storage.materialize();
     CHECK(gathered() == 128);
     storage.release();
     CHECK(gathered() == 0);
     storage.materialize();
-    Block block = storage.detach();
+    MemoryBlock block = storage.detach();
     CHECK(storage.state() == StorageState::kReleased);
     CHECK(gathered() == 128);
     storage.materialize();  // in addition to the detached bytes
     CHECK(gathered() == 256);
-    Block moved = std::move(block);
-    moved = Block();
+    MemoryBlock moved = std::move(block);
+    moved = MemoryBlock();
     CHECK(gathered() == 128);
     CHECK(storage.detach().bytes() == 100);  // a temporary: returned at once
     CHECK(gathered() == 0);
@@ -171,8 +172,8 @@ TEST_CASE("storage: bytes are counted from materialize to release or the detache
 }
 
 TEST_CASE("storage: memory comes from the current stream and goes back to it") {
-  const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "gather");
-  Storage storage = Storage::create(kCpu, 999999, MemoryCategory::kGathered);
+  const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kQueued, "gather");
+  TensorStorage storage = TensorStorage::create(kCpu, 999999, MemoryCategory::kGathered);
   void* first = nullptr;
   {
     const StreamGuard guard(stream);
@@ -189,9 +190,9 @@ TEST_CASE("storage: memory comes from the current stream and goes back to it") {
 }
 
 TEST_CASE("storage: whose memory it is, and how many handles share it") {
-  const Stream mine = Stream::create(kCpu, StreamKind::kQueued, "mine");
-  const Stream other = Stream::create(kCpu, StreamKind::kInline, "other");
-  Storage storage = Storage::create(kCpu, 100, MemoryCategory::kOther);
+  const DeviceStream mine = DeviceStream::create(kCpu, StreamKind::kQueued, "mine");
+  const DeviceStream other = DeviceStream::create(kCpu, StreamKind::kInline, "other");
+  TensorStorage storage = TensorStorage::create(kCpu, 100, MemoryCategory::kOther);
   CHECK_FALSE(storage.belongs_to(mine));  // released
   {
     const StreamGuard guard(mine);
@@ -202,20 +203,20 @@ TEST_CASE("storage: whose memory it is, and how many handles share it") {
   CHECK_FALSE(storage.belongs_to(current_stream(kNull)));
   storage.release();
   CHECK_FALSE(storage.belongs_to(mine));
-  Storage planned = Storage::create(kNull, 100, MemoryCategory::kOther);
+  TensorStorage planned = TensorStorage::create(kNull, 100, MemoryCategory::kOther);
   planned.materialize();
   CHECK(planned.belongs_to(current_stream(kNull)));
   CHECK_FALSE(planned.belongs_to(other));
-  CHECK(Storage().use_count() == 0);
+  CHECK(TensorStorage().use_count() == 0);
   CHECK(storage.use_count() == 1);
-  const Storage copy = storage;
+  const TensorStorage copy = storage;
   CHECK(storage.use_count() == 2);
 }
 
 TEST_CASE("storage: on the null device") {
   const auto context = std::make_shared<RankContext>(0, 1, 1);
   const RankScope scope(context);
-  Storage storage = Storage::create(kNull, 1000, MemoryCategory::kParameter, "w");
+  TensorStorage storage = TensorStorage::create(kNull, 1000, MemoryCategory::kParameter, "w");
   storage.materialize();
   CHECK(storage.data() != nullptr);
   CHECK(context->memory().current()[MemoryCategory::kParameter] == 1024);
@@ -224,7 +225,7 @@ TEST_CASE("storage: on the null device") {
 }
 
 TEST_CASE("storage: on a GPU that is not there") {
-  Storage storage = Storage::create({DeviceType::kCuda, 63}, 8, MemoryCategory::kOther);
+  TensorStorage storage = TensorStorage::create({DeviceType::kCuda, 63}, 8, MemoryCategory::kOther);
   CHECK(thrown<DeviceError>([&] { storage.materialize(); }).find("cuda:63 cannot run") !=
         std::string::npos);
   CHECK(storage.state() == StorageState::kReleased);

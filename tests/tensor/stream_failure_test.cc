@@ -17,14 +17,16 @@ namespace {
 
 using testing::thrown;
 
-Stream queued(const std::string& name) { return Stream::create(kCpu, StreamKind::kQueued, name); }
+DeviceStream queued(const std::string& name) {
+  return DeviceStream::create(kCpu, StreamKind::kQueued, name);
+}
 
-void fail_with(const Stream& stream, const std::string& text) {
+void fail_with(const DeviceStream& stream, const std::string& text) {
   stream.enqueue("fail", [text] { throw DataError(text); });
 }
 
 TEST_CASE("poison: later closures are skipped, the first failure is rethrown once") {
-  const Stream stream = queued("compute");
+  const DeviceStream stream = queued("compute");
   std::atomic<int> runs{0};
   stream.enqueue("before", [&] { ++runs; });
   fail_with(stream, "first");
@@ -41,25 +43,25 @@ TEST_CASE("poison: later closures are skipped, the first failure is rethrown onc
 }
 
 TEST_CASE("poison: events fire and carry the error, as often as they are asked") {
-  const Stream stream = queued("compute");
-  const Event before = stream.record("before");
+  const DeviceStream stream = queued("compute");
+  const DeviceEvent before = stream.record("before");
   fail_with(stream, "boom");
-  const Event after = stream.record("after");
+  const DeviceEvent after = stream.record("after");
   before.synchronize();
   CHECK(thrown<DataError>([&] { after.synchronize(); }) == "boom");
   CHECK(after.is_ready());
   CHECK(thrown<DataError>([&] { after.synchronize(); }) == "boom");
   CHECK(thrown<DataError>([&] { stream.synchronize(); }) == "boom");
-  const Event clean = stream.record("clean");
+  const DeviceEvent clean = stream.record("clean");
   clean.synchronize();
   CHECK(thrown<DataError>([&] { after.synchronize(); }) == "boom");
 }
 
 TEST_CASE("poison: spreads to streams that wait, along a chain") {
-  const Stream a = queued("a");
-  const Stream b = queued("b");
-  const Stream c = queued("c");
-  const Stream other = queued("other");
+  const DeviceStream a = queued("a");
+  const DeviceStream b = queued("b");
+  const DeviceStream c = queued("c");
+  const DeviceStream other = queued("other");
   std::atomic<int> runs{0};
   fail_with(a, "boom");
   b.enqueue("before the wait", [&] { ++runs; });
@@ -76,20 +78,20 @@ TEST_CASE("poison: spreads to streams that wait, along a chain") {
 }
 
 TEST_CASE("poison: a stream keeps its own failure when it waits for another") {
-  const Stream a = queued("a");
-  const Stream b = queued("b");
+  const DeviceStream a = queued("a");
+  const DeviceStream b = queued("b");
   fail_with(a, "of a");
   fail_with(b, "of b");
   b.wait(a.record());
-  const Event end = b.record();
+  const DeviceEvent end = b.record();
   CHECK(thrown<DataError>([&] { end.synchronize(); }) == "of b");
   CHECK(thrown<DataError>([&] { b.synchronize(); }) == "of b");
   CHECK(thrown<DataError>([&] { a.synchronize(); }) == "of a");
 }
 
 TEST_CASE("poison: a poisoned stream still waits before its events fire") {
-  const Stream slow = queued("slow");
-  const Stream stream = queued("compute");
+  const DeviceStream slow = queued("slow");
+  const DeviceStream stream = queued("compute");
   std::atomic<bool> slow_ran{false};
   fail_with(stream, "boom");
   slow.enqueue("slow", [&] {
@@ -97,17 +99,17 @@ TEST_CASE("poison: a poisoned stream still waits before its events fire") {
     slow_ran = true;
   });
   stream.wait(slow.record());
-  const Event end = stream.record();
+  const DeviceEvent end = stream.record();
   CHECK(thrown<DataError>([&] { end.synchronize(); }) == "boom");
   CHECK(slow_ran);
   CHECK(thrown<DataError>([&] { stream.synchronize(); }) == "boom");
 }
 
 TEST_CASE("poison: an inline stream that waits throws and is not poisoned") {
-  const Stream a = queued("a");
-  const Stream compute = Stream::create(kCpu, StreamKind::kInline, "compute");
+  const DeviceStream a = queued("a");
+  const DeviceStream compute = DeviceStream::create(kCpu, StreamKind::kInline, "compute");
   fail_with(a, "boom");
-  const Event event = a.record();
+  const DeviceEvent event = a.record();
   CHECK(thrown<DataError>([&] { compute.wait(event); }) == "boom");
   int runs = 0;
   compute.enqueue("goes on", [&] { ++runs; });
@@ -127,8 +129,8 @@ TEST_CASE("poison: the rank's failure handler hears of the first failure, once, 
     rank = current_rank_context()->rank();
     first = thrown<DataError>([&] { std::rethrow_exception(error); }) == "first";
   });
-  const Stream a = queued("a");
-  const Stream b = queued("b");
+  const DeviceStream a = queued("a");
+  const DeviceStream b = queued("b");
   {
     const RankScope scope(context);
     fail_with(a, "first");
@@ -143,7 +145,7 @@ TEST_CASE("poison: the rank's failure handler hears of the first failure, once, 
 }
 
 TEST_CASE("poison: exceptions of others arrive named, with the original inside") {
-  const Stream stream = queued("compute");
+  const DeviceStream stream = queued("compute");
   stream.enqueue("gelu", [] { throw std::out_of_range("index 7"); });
   CHECK(thrown<Error>([&] { stream.synchronize(); }) ==
         "[stream] \"gelu\" failed on stream \"compute\": index 7");
@@ -163,9 +165,9 @@ TEST_CASE("poison: exceptions of others arrive named, with the original inside")
 }
 
 TEST_CASE("poison: destroying a poisoned stream does not throw") {
-  Event event("end");
+  DeviceEvent event("end");
   {
-    const Stream stream = queued("compute");
+    const DeviceStream stream = queued("compute");
     fail_with(stream, "boom");
     event.record(stream);
   }
@@ -174,8 +176,8 @@ TEST_CASE("poison: destroying a poisoned stream does not throw") {
 }
 
 TEST_CASE("poison: many failures under load neither hang nor leak into later work") {
-  const Stream a = queued("a");
-  const Stream b = queued("b");
+  const DeviceStream a = queued("a");
+  const DeviceStream b = queued("b");
   int good = 0;
   for (int i = 0; i < 300; ++i) {
     if (i % 3 == 0) fail_with(a, "boom");

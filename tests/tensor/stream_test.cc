@@ -19,23 +19,27 @@ namespace {
 
 using testing::thrown;
 
-Stream queued(const std::string& name) { return Stream::create(kCpu, StreamKind::kQueued, name); }
-Stream inlined(const std::string& name) { return Stream::create(kCpu, StreamKind::kInline, name); }
+DeviceStream queued(const std::string& name) {
+  return DeviceStream::create(kCpu, StreamKind::kQueued, name);
+}
+DeviceStream inlined(const std::string& name) {
+  return DeviceStream::create(kCpu, StreamKind::kInline, name);
+}
 
 TEST_CASE("stream: identity") {
-  const Stream a = queued("gather");
-  const Stream b = inlined("compute");
+  const DeviceStream a = queued("gather");
+  const DeviceStream b = inlined("compute");
   CHECK(a.id() != b.id());
   CHECK(a.id() > 0);
   CHECK(a.name() == "gather");
   CHECK(a.device() == kCpu);
   CHECK(a.kind() == StreamKind::kQueued);
   CHECK(b.kind() == StreamKind::kInline);
-  const Stream copy = a;
+  const DeviceStream copy = a;
   CHECK(copy == a);
   CHECK_FALSE(a == b);
-  CHECK_FALSE(Stream().defined());
-  CHECK(thrown<StateError>([] { Stream().synchronize(); }) ==
+  CHECK_FALSE(DeviceStream().defined());
+  CHECK(thrown<StateError>([] { DeviceStream().synchronize(); }) ==
         "[stream] this handle holds no stream; make one with Stream::create");
   CHECK(thrown<StateError>([&] { a.cuda_handle(); }) ==
         "[stream.cuda_handle] stream \"gather\" is of device cpu, not of a GPU");
@@ -51,18 +55,18 @@ TEST_CASE("stream: on a GPU that is not there") {
           : "this build has no CUDA; use the cpu device, or build where the CUDA toolkit is "
             "installed";
   CHECK(thrown<DeviceError>([] {
-          Stream::create({DeviceType::kCuda, 63}, StreamKind::kQueued, "x");
+          DeviceStream::create({DeviceType::kCuda, 63}, StreamKind::kQueued, "x");
         }) == "[stream.create] cuda:63 cannot run \"x\": " + why);
   CHECK(thrown<DeviceError>([] {
           current_stream({DeviceType::kCuda, 63});
         }) == "[stream.create] cuda:63 cannot run \"default\": " + why);
-  const Stream null = Stream::create(kNull, StreamKind::kInline, "n");
+  const DeviceStream null = DeviceStream::create(kNull, StreamKind::kInline, "n");
   CHECK(thrown<StateError>([&] { null.cuda_queue(); }) ==
         "[stream.cuda_handle] stream \"n\" is of device null, not of a GPU");
 }
 
 TEST_CASE("stream: an inline one runs on the caller at once and throws") {
-  const Stream stream = inlined("compute");
+  const DeviceStream stream = inlined("compute");
   std::thread::id ran_on;
   stream.enqueue("look", [&] { ran_on = std::this_thread::get_id(); });
   CHECK(ran_on == std::this_thread::get_id());
@@ -76,7 +80,7 @@ TEST_CASE("stream: an inline one runs on the caller at once and throws") {
 }
 
 TEST_CASE("stream: a queued one runs in order on one thread while the host goes on") {
-  const Stream stream = queued("compute");
+  const DeviceStream stream = queued("compute");
   std::atomic<bool> go{false};
   std::vector<int> order;
   std::vector<std::thread::id> threads;
@@ -89,7 +93,7 @@ TEST_CASE("stream: a queued one runs in order on one thread while the host goes 
       threads.push_back(std::this_thread::get_id());
     });
   }
-  const Event end = stream.record("end");
+  const DeviceEvent end = stream.record("end");
   CHECK_FALSE(end.is_ready());
   go = true;
   stream.synchronize();
@@ -103,8 +107,8 @@ TEST_CASE("stream: a queued one runs in order on one thread while the host goes 
 }
 
 TEST_CASE("stream: closures run under the issuer's rank context, and write no trace") {
-  const Stream stream = queued("compute");
-  Trace trace;
+  const DeviceStream stream = queued("compute");
+  ExecutionTrace trace;
   const auto context = std::make_shared<RankContext>(6, 8, 1);
   int rank = 0;
   bool traces = true;
@@ -127,8 +131,8 @@ TEST_CASE("stream: closures run under the issuer's rank context, and write no tr
 }
 
 TEST_CASE("event: errors of one that was never recorded") {
-  const Stream stream = queued("compute");
-  const Event event("gathered");
+  const DeviceStream stream = queued("compute");
+  const DeviceEvent event("gathered");
   CHECK_FALSE(event.is_recorded());
   CHECK(thrown<StateError>([&] { stream.wait(event); }) ==
         "[stream.wait] stream \"compute\" waits for event \"gathered\", which was never recorded; "
@@ -142,10 +146,10 @@ TEST_CASE("event: errors of one that was never recorded") {
 }
 
 TEST_CASE("event: a wait binds to the mark at the time of the call") {
-  const Stream producer = queued("producer");
-  const Stream consumer = queued("consumer");
+  const DeviceStream producer = queued("producer");
+  const DeviceStream consumer = queued("consumer");
   std::atomic<bool> second_may_run{false};
-  Event event("mark");
+  DeviceEvent event("mark");
   producer.enqueue("first", [] {});
   event.record(producer);
   consumer.wait(event);  // the first mark
@@ -161,8 +165,8 @@ TEST_CASE("event: a wait binds to the mark at the time of the call") {
 }
 
 TEST_CASE("event: an inline stream waits on the host") {
-  const Stream producer = queued("producer");
-  const Stream compute = inlined("compute");
+  const DeviceStream producer = queued("producer");
+  const DeviceStream compute = inlined("compute");
   std::atomic<int> value{0};
   producer.enqueue("slow", [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -174,8 +178,8 @@ TEST_CASE("event: an inline stream waits on the host") {
 
 // Two streams take turns updating one plain counter; every update must see the previous one.
 TEST_CASE("event: order between streams under load") {
-  const Stream a = queued("a");
-  const Stream b = queued("b");
+  const DeviceStream a = queued("a");
+  const DeviceStream b = queued("b");
   constexpr int kRounds = 3000;
   int counter = 0;
   int errors = 0;
@@ -195,30 +199,30 @@ TEST_CASE("event: order between streams under load") {
 }
 
 TEST_CASE("event: one event used by many streams and recorded again and again") {
-  const Stream source = queued("source");
-  std::vector<Stream> sinks;
+  const DeviceStream source = queued("source");
+  std::vector<DeviceStream> sinks;
   for (int i = 0; i < 4; ++i) sinks.push_back(queued("sink" + std::to_string(i)));
   std::atomic<int> produced{0};
   std::atomic<int> too_early{0};
-  Event event("produced");
+  DeviceEvent event("produced");
   for (int i = 1; i <= 300; ++i) {
     source.enqueue("produce", [&, i] { produced = i; });
     event.record(source);
-    for (const Stream& sink : sinks) {
+    for (const DeviceStream& sink : sinks) {
       sink.wait(event);
       sink.enqueue("check", [&, i] {
         if (produced < i) ++too_early;
       });
     }
   }
-  for (const Stream& sink : sinks) sink.synchronize();
+  for (const DeviceStream& sink : sinks) sink.synchronize();
   CHECK(too_early == 0);
 }
 
 TEST_CASE("stream: destruction finishes the work") {
   int runs = 0;
   {
-    const Stream stream = queued("short");
+    const DeviceStream stream = queued("short");
     for (int i = 0; i < 100; ++i) stream.enqueue("count", [&] { ++runs; });
   }
   CHECK(runs == 100);
@@ -226,14 +230,14 @@ TEST_CASE("stream: destruction finishes the work") {
 
 TEST_CASE("stream: the last handle may die on the stream's own worker") {
   for (int i = 0; i < 50; ++i) {
-    Stream stream = queued("self");
+    DeviceStream stream = queued("self");
     std::atomic<int> runs{0};
-    const Event event = [&] {
+    const DeviceEvent event = [&] {
       stream.enqueue("hold the handle", [stream, &runs] { ++runs; });
       stream.enqueue("after", [&runs] { ++runs; });
       return stream.record("end");
     }();
-    stream = Stream();
+    stream = DeviceStream();
     event.synchronize();
     CHECK(runs == 2);
   }
@@ -242,8 +246,8 @@ TEST_CASE("stream: the last handle may die on the stream's own worker") {
 TEST_CASE("stream: many streams come and go") {
   std::atomic<int> runs{0};
   for (int i = 0; i < 100; ++i) {
-    const Stream a = queued("a");
-    const Stream b = queued("b");
+    const DeviceStream a = queued("a");
+    const DeviceStream b = queued("b");
     a.enqueue("count", [&] { ++runs; });
     b.wait(a.record());
     b.enqueue("count", [&] { ++runs; });
@@ -252,7 +256,7 @@ TEST_CASE("stream: many streams come and go") {
 }
 
 TEST_CASE("stream: a closure that waits for its own stream is told so") {
-  const Stream stream = queued("self");
+  const DeviceStream stream = queued("self");
   stream.enqueue("wait for itself", [stream] { stream.synchronize(); });
   CHECK(thrown<StateError>([&] { stream.synchronize(); }) ==
         "[stream.synchronize] stream \"self\" would wait for itself: call it outside of its "
@@ -261,12 +265,12 @@ TEST_CASE("stream: a closure that waits for its own stream is told so") {
 
 TEST_CASE("stream: on the null device work is dropped and events are ready") {
   for (StreamKind kind : {StreamKind::kInline, StreamKind::kQueued}) {
-    const Stream stream = Stream::create(kNull, kind, "planned");
+    const DeviceStream stream = DeviceStream::create(kNull, kind, "planned");
     int runs = 0;
     stream.enqueue("never", [&] { ++runs; });
-    const Event event = stream.record("e");
+    const DeviceEvent event = stream.record("e");
     CHECK(event.is_ready());
-    const Stream cpu = queued("cpu");
+    const DeviceStream cpu = queued("cpu");
     cpu.wait(event);
     stream.wait(cpu.record());
     event.synchronize();
@@ -278,14 +282,14 @@ TEST_CASE("stream: on the null device work is dropped and events are ready") {
 }
 
 TEST_CASE("current stream: per thread and device, with guards") {
-  const Stream before = current_stream(kCpu);
+  const DeviceStream before = current_stream(kCpu);
   CHECK(before.name() == "default");
   CHECK(before.kind() == StreamKind::kInline);
   CHECK(current_stream(kNull).device() == kNull);
   std::uint64_t elsewhere = before.id();
   std::thread([&] { elsewhere = current_stream(kCpu).id(); }).join();
   CHECK(elsewhere != before.id());
-  const Stream stream = queued("compute");
+  const DeviceStream stream = queued("compute");
   {
     const StreamGuard guard(stream);
     CHECK(current_stream(kCpu) == stream);
@@ -301,7 +305,7 @@ TEST_CASE("current stream: per thread and device, with guards") {
 
 TEST_CASE("stream_sleep: takes its time on the stream") {
   using Clock = std::chrono::steady_clock;
-  const Stream stream = queued("compute");
+  const DeviceStream stream = queued("compute");
   const auto start = Clock::now();
   stream_sleep(stream, 30);
   CHECK(Clock::now() - start < std::chrono::milliseconds(25));
@@ -314,8 +318,8 @@ TEST_CASE("stream_sleep: takes its time on the stream") {
 }
 
 TEST_CASE("stream_sleep: who waits for an event recorded after it runs later") {
-  const Stream slow = queued("slow");
-  const Stream waiting = queued("waiting");
+  const DeviceStream slow = queued("slow");
+  const DeviceStream waiting = queued("waiting");
   std::atomic<bool> woke = false;
   stream_sleep(slow, 20);
   slow.enqueue("wake", [&] { woke = true; });
@@ -329,11 +333,11 @@ TEST_CASE("stream_sleep: who waits for an event recorded after it runs later") {
 TEST_CASE("stream: the trace has records, waits and host waits in issue order") {
   const auto context = std::make_shared<RankContext>(0, 1, 1);
   const RankScope scope(context);
-  const Stream a = queued("a");
-  const Stream b = inlined("b");
-  Trace trace;
+  const DeviceStream a = queued("a");
+  const DeviceStream b = inlined("b");
+  ExecutionTrace trace;
   context->set_trace(&trace);
-  Event event("ready");
+  DeviceEvent event("ready");
   event.record(a);
   event.record(a);
   b.wait(event);

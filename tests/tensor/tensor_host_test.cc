@@ -16,7 +16,7 @@ namespace {
 using testing::thrown;
 
 TEST_CASE("tensor: a queued stream writes values in its order, and reading waits for it") {
-  const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "compute");
+  const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kQueued, "compute");
   const StreamGuard guard(stream);
   std::atomic<bool> go{false};
   stream.enqueue("hold", [&] {
@@ -39,7 +39,7 @@ TEST_CASE("tensor: a queued stream writes values in its order, and reading waits
 
 // Temporaries are destroyed on the host long before the queue reaches their values.
 TEST_CASE("tensor: short-lived tensors on a queued stream under load") {
-  const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "compute");
+  const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kQueued, "compute");
   const StreamGuard guard(stream);
   std::atomic<int> errors{0};
   for (int i = 0; i < 1000; ++i) {

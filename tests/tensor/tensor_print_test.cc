@@ -35,7 +35,7 @@ TEST_CASE("print: small tensors") {
   CHECK(counting({2, 1, 2}).str() == here("tensor i64 [2, 1, 2] on {}\n[[[0, 1]],\n [[2, 3]]]"));
   Tensor named = Tensor::empty_named({1}, {}, MemoryCategory::kParameter, "w", false);
   CHECK(named.str() == here("tensor \"w\" f32 [1] on {}, released"));
-  Storage storage = named.storage();
+  TensorStorage storage = named.storage();
   storage.materialize();
   storage.begin_fill();
   CHECK(named.str() == here("tensor \"w\" f32 [1] on {}, being filled"));

@@ -74,6 +74,11 @@ TEST_CASE("tensor: scalars in every dtype") {
   CHECK(Tensor::scalar(-3.0, {.dtype = DType::kI64}).item<std::int64_t>() == -3);
   CHECK(Tensor::scalar(200, {.dtype = DType::kU8}).item<std::uint8_t>() == 200);
   CHECK(Tensor::scalar(7).ndim() == 0);
+  // Floating dtypes are converted to each other: 2.734375 is exact in bf16, 1/3 is rounded.
+  CHECK(Tensor::scalar(2.734375, {.dtype = DType::kBF16}).item<float>() == 2.734375F);
+  CHECK(Tensor::scalar(-0.5, {.dtype = DType::kF16}).item<double>() == -0.5);
+  CHECK(Tensor::scalar(1.0 / 3, {.dtype = DType::kF64}).item<float>() == 1.0F / 3);
+  CHECK(static_cast<float>(Tensor::scalar(1.0).item<BFloat16>()) == 1.0F);
   CHECK(Tensor::scalar(7, {.dtype = DType::kI64}).item(PlanValue{1.0}) == 7.0);
 }
 
@@ -118,7 +123,7 @@ TEST_CASE("tensor: empty ones, categories and extents that cannot be") {
 }
 
 TEST_CASE("tensor: views over a storage are checked against its bytes") {
-  const Storage storage = counting({12}).storage();
+  const TensorStorage storage = counting({12}).storage();
   const Tensor x = Tensor::over(storage, {2, 3}, {6, 2}, 1, DType::kI64);
   CHECK(x.to_vector<std::int64_t>() == Values{1, 3, 5, 7, 9, 11});
   CHECK_FALSE(x.is_contiguous());
@@ -306,8 +311,8 @@ TEST_CASE("view: dims and ranges that do not exist") {
   CHECK(text([&] {
           (void)counting({1}).expand({-1, 1});
         }).find("does not expand") != std::string::npos);
-  CHECK(text([&] { (void)x.squeeze(0); }) ==
-        "[squeeze] dim 0 of shape [2, 3] is 2; only a dim of 1 can be dropped");
+  CHECK(text([&] { (void)x.squeeze(2); }) ==
+        "[squeeze] dim 2 does not exist in a tensor of 2 dims; give one from -2 to 1");
   CHECK(text([&] { (void)x.unsqueeze(4); }).find("dim 4 does not exist") != std::string::npos);
 }
 
@@ -379,6 +384,15 @@ TEST_CASE("tensor: reading it from the host") {
         "tensor first");
   CHECK(thrown<InvalidArgument>([&] { x.item<std::int64_t>(); }) ==
         "[tensor.item] shape [2, 3] has 6 elements, not 1; use to_vector() or reduce it first");
+  CHECK(thrown<InvalidArgument>([&] { x.select(0, 0).select(0, 0).item<float>(); }) ==
+        "[tensor.item] the tensor's elements are i64, not f32; ask for their type or cast the "
+        "tensor first");
+  CHECK(thrown<InvalidArgument>([] { Tensor::scalar(1.0).item<std::int64_t>(); }) ==
+        "[tensor.item] the tensor's elements are f32, not i64; ask for their type or cast the "
+        "tensor first");
+  CHECK(thrown<InvalidArgument>([] {
+          Tensor::from_vector<float>({1, 2}, {2}).item<double>();
+        }) == "[tensor.item] shape [2] has 2 elements, not 1; use to_vector() or reduce it first");
   CHECK(thrown<InvalidArgument>([&] { x.item(PlanValue{1}); }) ==
         "[tensor.item] shape [2, 3] has 6 elements, not 1; use to_vector() or reduce it first");
 }
@@ -386,7 +400,7 @@ TEST_CASE("tensor: reading it from the host") {
 TEST_CASE("tensor: host copies stand in the trace") {
   const auto context = std::make_shared<RankContext>(0, 1, 1);
   const RankScope scope(context);
-  Trace trace;
+  ExecutionTrace trace;
   context->set_trace(&trace);
   const Tensor x = Tensor::from_vector<float>({1, 2, 3, 4}, {4});
   x.slice(0, 1, 3).to_vector<float>();

@@ -22,7 +22,7 @@
 namespace tessera {
 namespace {
 
-std::vector<const TracedWork*> work_of(const Trace& trace, std::uint64_t stream) {
+std::vector<const TracedWork*> work_of(const ExecutionTrace& trace, std::uint64_t stream) {
   std::vector<const TracedWork*> out;
   for (const TracedWork& work : trace.work()) {
     if (work.stream == stream) out.push_back(&work);
@@ -35,7 +35,7 @@ double milliseconds(const TracedWork& work) {
 }
 
 TEST_CASE("trace: a scope records until its end, and what was recorded before goes on") {
-  Trace outer, inner;
+  ExecutionTrace outer, inner;
   {
     const TraceScope recording(outer);
     annotate("d", "a", "outer");
@@ -68,9 +68,9 @@ TEST_CASE("trace: a scope records until its end, and what was recorded before go
 
 TEST_CASE("timed trace: a kernel is timed on the stream that runs it, inline and queued") {
   const auto kind = GENERATE(StreamKind::kInline, StreamKind::kQueued);
-  const Stream stream = Stream::create(kCpu, kind, "mine");
+  const DeviceStream stream = DeviceStream::create(kCpu, kind, "mine");
   const StreamGuard guard(stream);
-  Trace trace({.timed = true});
+  ExecutionTrace trace({.timed = true});
   const std::int64_t before = trace_clock();
   {
     const TraceScope recording(trace);
@@ -103,10 +103,10 @@ TEST_CASE("timed trace: a kernel is timed on the stream that runs it, inline and
 }
 
 TEST_CASE("timed trace: work takes as long as it takes, and a wait until its event") {
-  const Stream slow = Stream::create(kCpu, StreamKind::kQueued, "slow");
+  const DeviceStream slow = DeviceStream::create(kCpu, StreamKind::kQueued, "slow");
   const auto kind = GENERATE(StreamKind::kInline, StreamKind::kQueued);
-  const Stream waiting = Stream::create(kCpu, kind, "waiting");
-  Trace trace({.timed = true});
+  const DeviceStream waiting = DeviceStream::create(kCpu, kind, "waiting");
+  ExecutionTrace trace({.timed = true});
   {
     const TraceScope recording(trace);
     stream_sleep(slow, 30);
@@ -133,7 +133,7 @@ TEST_CASE("timed trace: storages stamp what is held, records the part of the mod
   part->set("up", root);
   MemoryCounters& memory = current_rank_context()->memory();
   const std::int64_t held = memory.current()[MemoryCategory::kGathered];
-  Trace trace({.timed = true});
+  ExecutionTrace trace({.timed = true});
   {
     const TraceScope recording(trace);
     const NamedScope scope(*part);
@@ -153,11 +153,11 @@ TEST_CASE("timed trace: storages stamp what is held, records the part of the mod
 }
 
 TEST_CASE("timed trace: it may end before its work") {
-  const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "late");
+  const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kQueued, "late");
   std::atomic<bool> go{false};
   std::atomic<bool> ran{false};
   {
-    Trace trace({.timed = true});
+    ExecutionTrace trace({.timed = true});
     const TraceScope recording(trace);
     stream.enqueue("late", [&] {
       go.wait(false);
@@ -173,8 +173,8 @@ TEST_CASE("timed trace: it may end before its work") {
 }
 
 TEST_CASE("timed trace: work that a failed stream skips ends too") {
-  const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "failing");
-  Trace trace({.timed = true});
+  const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kQueued, "failing");
+  ExecutionTrace trace({.timed = true});
   {
     const TraceScope recording(trace);
     stream.enqueue("throws", [] { throw std::runtime_error("broken"); });
@@ -188,8 +188,8 @@ TEST_CASE("timed trace: work that a failed stream skips ends too") {
 }
 
 TEST_CASE("timed trace: a full one counts what it leaves out") {
-  const Stream stream = Stream::create(kCpu, StreamKind::kInline, "mine");
-  Trace trace({.timed = true, .max_records = 3});
+  const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kInline, "mine");
+  ExecutionTrace trace({.timed = true, .max_records = 3});
   {
     const TraceScope recording(trace);
     for (int i = 0; i < 5; ++i) stream_sleep(stream, 0);
@@ -204,22 +204,22 @@ TEST_CASE("timed trace: a full one counts what it leaves out") {
 }
 
 TEST_CASE("timed trace: phases come in pairs, in timed traces only") {
-  const auto phases = [](Trace& trace) {
+  const auto phases = [](ExecutionTrace& trace) {
     const TraceScope recording(trace);
     const TracedPhase outer("a", "x", "run");
     const TracedPhase inner("a", "y", "run");
   };
-  Trace timed({.timed = true});
+  ExecutionTrace timed({.timed = true});
   phases(timed);
   CHECK(timed.annotations("a") ==
         std::vector<std::string>{"run x", "run y", "run_end y", "run_end x"});
-  Trace plain;
+  ExecutionTrace plain;
   phases(plain);
   CHECK(plain.records().empty());
 }
 
 TEST_CASE("untimed trace: no stamps, no work") {
-  Trace trace;
+  ExecutionTrace trace;
   {
     const TraceScope recording(trace);
     CHECK(sum(zeros({3})).item<float>() == 0);

@@ -13,16 +13,18 @@ void gather(const GatherKernel::Args& a) {
   const std::int64_t stride = a.walk.stride;
   const auto t = cpu::make_traversal(a.walk.shape, a.walk.indexed, a.walk.index, a.walk.other);
   cpu::parallel_walk(t, [&](const auto& offsets, const auto& steps, std::int64_t count) {
+    if (steps[1] == 0) {  // one index for the run
+      const std::int64_t index = cpu::load_from_front(a.index, offsets[1], a.walk);
+      return cpu::copy_run(x + offsets[0] + index * stride, steps[0], y + offsets[2], steps[2],
+                           count);
+    }
     const B* from = x + offsets[0];
     B* to = y + offsets[2];
-    if (steps[1] == 0) {  // one index for the run
-      const std::int64_t index = cpu::load_index(a.index, offsets[1]);
-      return cpu::copy_run(from + index * stride, steps[0], to, steps[2], count);
-    }
     std::int64_t indices[cpu::kIndexRun];
     for (std::int64_t at = 0; at < count; at += cpu::kIndexRun) {
       const std::int64_t n = std::min(cpu::kIndexRun, count - at);
       cpu::load_indices(a.index, offsets[1] + at * steps[1], steps[1], n, indices);
+      cpu::count_from_front(a.walk, n, indices);
       for (std::int64_t i = 0; i < n; ++i)
         to[(at + i) * steps[2]] = from[(at + i) * steps[0] + indices[i] * stride];
     }
@@ -33,7 +35,8 @@ void gather(const GatherKernel::Args& a) {
 
 void GatherKernel::cpu(const Args& a, Workspace) {
   if (a.walk.shape.numel() == 0) return;
-  cpu::check_indices(a.index, a.walk.extent, a.walk.named_dim, a.bad_index);
+  cpu::check_indices(a.index, {.extent = a.walk.extent, .least = a.walk.least}, a.walk.named_dim,
+                     a.bad_index);
   cpu::with_bits(a.x.dtype, [&]<class B>() { gather<B>(a); });
 }
 
@@ -42,14 +45,14 @@ void LinearIndexKernel::cpu(const Args& a, Workspace) {
   for (int d = 0; d < a.extents.ndim(); ++d) {
     const ConstView& index = a.indices[static_cast<std::size_t>(d)];
     const std::int64_t extent = a.extents[d];
-    cpu::check_indices(index, extent, d, a.bad_index);
+    cpu::check_indices(index, {.extent = extent, .least = -extent}, a.named_dim + d, a.bad_index);
     const auto t = cpu::make_traversal(index.shape, index.strides);
     cpu::parallel_pieces(index.numel(), [&](std::int64_t begin, std::int64_t end) {
       cpu::for_indices(index, t, begin, end,
                        [&](std::int64_t at, std::int64_t n, const std::int64_t* indices) {
                          for (std::int64_t i = 0; i < n; ++i) {
                            const std::int64_t before = d == 0 ? 0 : y[at + i];
-                           y[at + i] = before * extent + indices[i];
+                           y[at + i] = before * extent + cpu::from_front(indices[i], extent);
                          }
                        });
     });

@@ -2,7 +2,11 @@
 
 /// Reading and checking indices.
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <span>
 
 #include "tessera/tensor/kernels/cpu/convert.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
@@ -17,10 +21,22 @@ inline void load_indices(const ConstView& index, std::int64_t offset, std::int64
                          std::int64_t n, std::int64_t* out) {
   load_run(index.dtype, advance(index.data, index.dtype, offset), step, n, out);
 }
-inline std::int64_t load_index(const ConstView& index, std::int64_t offset) {
+
+/// An index that was checked, counted from the front.
+inline std::int64_t from_front(std::int64_t index, std::int64_t extent) {
+  return index < 0 ? index + extent : index;
+}
+/// The same for n of them; a loop of its own, so that operations without negative indices do not
+/// compare.
+inline void count_from_front(const IndexedWalk& walk, std::int64_t n, std::int64_t* indices) {
+  if (walk.least == 0) return;
+  for (std::int64_t i = 0; i < n; ++i) indices[i] = from_front(indices[i], walk.extent);
+}
+inline std::int64_t load_from_front(const ConstView& index, std::int64_t offset,
+                                    const IndexedWalk& walk) {
   std::int64_t value;
   load_indices(index, offset, 1, 1, &value);
-  return value;
+  return walk.least == 0 ? value : from_front(value, walk.extent);
 }
 
 /// body(begin, count, indices) for runs of the elements [begin, end) of `index`, in order.
@@ -38,29 +54,47 @@ void for_indices(const ConstView& index, const Traversal<1>& t, std::int64_t beg
   });
 }
 
-/// Call before the indices are used: reports the first index outside [0, extent). An index that a
+/// The indices that check_indices accepts: [least, extent).
+struct IndexRange {
+  std::int64_t extent = 0;
+  std::int64_t least = 0;
+};
+
+/// Call before the indices are used: reports the first index outside the range. An index that a
 /// stride of 0 repeats counts once.
-inline void check_indices(ConstView index, std::int64_t extent, int dim, BadIndex bad_index) {
+inline void check_indices(const ConstView& index, const IndexRange& range, int dim,
+                          BadIndex bad_index) {
+  // Without dims of one index, so that runs are long.
+  std::array<std::int64_t, kMaxDims> extents, strides;
+  std::size_t ndim = 0;
   for (int d = 0; d < index.shape.ndim(); ++d) {
-    if (index.strides[d] == 0 && index.shape[d] > 1) index.shape[d] = 1;
+    if (index.shape[d] == 1 || (index.strides[d] == 0 && index.shape[d] > 1)) continue;
+    extents[ndim] = index.shape[d];
+    strides[ndim++] = index.strides[d];
   }
-  const auto t = make_traversal(index.shape, index.strides);
+  const auto t = make_traversal(std::span(extents.data(), ndim), std::span(strides.data(), ndim));
   constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
-  const std::int64_t total = index.numel(), pieces = (total + kPiece - 1) / kPiece;
+  const std::int64_t total = t.numel(), pieces = (total + kPiece - 1) / kPiece;
+  const auto valid = static_cast<std::uint64_t>(range.extent - range.least);
   std::int64_t first = kNone;
 #pragma omp parallel for schedule(static) reduction(min : first) if (pieces > 1)
   for (std::int64_t p = 0; p < pieces; ++p) {
     for_indices(index, t, p * kPiece, std::min(total, (p + 1) * kPiece),
                 [&](std::int64_t begin, std::int64_t n, const std::int64_t* indices) {
-                  for (std::int64_t i = 0; i < n; ++i) {
-                    if (indices[i] < 0 || indices[i] >= extent) first = std::min(first, begin + i);
+                  const auto is_bad = [&](std::int64_t i) {
+                    return static_cast<std::uint64_t>(indices[i] - range.least) >= valid;
+                  };
+                  std::uint64_t bad = 0;  // without branches, so that the compiler vectorises it
+                  for (std::int64_t i = 0; i < n; ++i) bad |= is_bad(i) ? 1 : 0;
+                  for (std::int64_t i = 0; bad != 0 && i < n; ++i) {
+                    if (is_bad(i)) first = std::min(first, begin + i);
                   }
                 });
   }
   if (first == kNone) return;
   for_indices(index, t, first, first + 1,
               [&](std::int64_t position, std::int64_t, const std::int64_t* indices) {
-                bad_index(indices[0], position, extent, dim);
+                bad_index(indices[0], position, range.extent, dim);
               });
 }
 

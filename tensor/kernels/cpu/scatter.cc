@@ -1,7 +1,5 @@
 #include "tessera/tensor/kernels/indexing.h"
 
-#include <type_traits>
-
 #include "tessera/tensor/kernels/cpu/bits.h"
 #include "tessera/tensor/kernels/cpu/indices.h"
 
@@ -13,24 +11,26 @@ namespace {
 // a piece depends on shapes alone.
 constexpr std::int64_t kLeastPiece = 256;
 
-template <class T>
-void put(T& to, const T& from, bool add) {
-  if constexpr (std::is_integral_v<T>) {
-    using U = std::make_unsigned_t<T>;
-    to = add ? static_cast<T>(static_cast<U>(to) + static_cast<U>(from)) : from;
-  } else if constexpr (std::is_floating_point_v<T>) {
-    to = add ? to + from : from;
+template <ScatterMode kMode, class T>
+void put(T& to, const T& from) {
+  if constexpr (kMode == ScatterMode::kAdd) {
+    to = static_cast<T>(to + from);  // integers wrap around: -fwrapv
+  } else if constexpr (kMode == ScatterMode::kMultiply) {
+    to = static_cast<T>(to * from);
+  } else if constexpr (kMode == ScatterMode::kMaximum) {
+    to = from > to || from != from ? from : to;
+  } else if constexpr (kMode == ScatterMode::kMinimum) {
+    to = from < to || from != from ? from : to;
   } else {
     to = from;
   }
 }
 
-template <class T>
+template <class T, ScatterMode kMode>
 struct Scatter {
   const ScatterKernel::Args& a;
   const T* src = a.src.as<T>();
   T* y = a.y.as<T>();
-  bool add = a.mode == ScatterMode::kAdd;
   cpu::Traversal<3> others = without_dim();
   std::int64_t count = a.walk.shape[a.walk.dim];
   std::int64_t index_step = a.walk.index[a.walk.dim];
@@ -69,15 +69,16 @@ struct Scatter {
   void put_rows(std::int64_t begin, std::int64_t end) const {
     for (std::int64_t j = 0; j < count; ++j) {
       cpu::walk(others, begin, end, [&](const auto& offsets, const auto& steps, std::int64_t n) {
-        const std::int64_t index = cpu::load_index(a.index, offsets[1] + j * index_step);
+        const std::int64_t index =
+            cpu::load_from_front(a.index, offsets[1] + j * index_step, a.walk);
         if (index == a.skip) return;
         T* to = y + offsets[0] + index * a.walk.stride;
         const T* from = src + offsets[2] + j * src_step;
         if (steps[0] == 1 && steps[2] == 1) {
 #pragma GCC ivdep
-          for (std::int64_t i = 0; i < n; ++i) put(to[i], from[i], add);
+          for (std::int64_t i = 0; i < n; ++i) put<kMode>(to[i], from[i]);
         } else {
-          for (std::int64_t i = 0; i < n; ++i) put(to[i * steps[0]], from[i * steps[2]], add);
+          for (std::int64_t i = 0; i < n; ++i) put<kMode>(to[i * steps[0]], from[i * steps[2]]);
         }
       });
     }
@@ -97,31 +98,28 @@ struct Scatter {
     for (std::int64_t at = 0; at < count; at += cpu::kIndexRun) {
       const std::int64_t n = std::min(cpu::kIndexRun, count - at);
       cpu::load_indices(a.index, index_offset + at * index_step, index_step, n, indices);
+      cpu::count_from_front(a.walk, n, indices);
       for (std::int64_t j = 0; j < n; ++j) {
         if (indices[j] != a.skip)
-          put(to[indices[j] * a.walk.stride], from[(at + j) * src_step], add);
+          put<kMode>(to[indices[j] * a.walk.stride], from[(at + j) * src_step]);
       }
     }
   }
 };
 
-template <class T>
-void scatter(const ScatterKernel::Args& a) {
-  Scatter<T>{a}.run();
-}
-
-void scatter_add(const ScatterKernel::Args& a) {
+template <ScatterMode kMode>
+void fold(const ScatterKernel::Args& a) {
   switch (a.y.dtype) {
     case DType::kF32:
-      return scatter<float>(a);
+      return Scatter<float, kMode>{a}.run();
     case DType::kF64:
-      return scatter<double>(a);
+      return Scatter<double, kMode>{a}.run();
     case DType::kI64:
-      return scatter<std::int64_t>(a);
+      return Scatter<std::int64_t, kMode>{a}.run();
     case DType::kI32:
-      return scatter<std::int32_t>(a);
+      return Scatter<std::int32_t, kMode>{a}.run();
     case DType::kU8:
-      return scatter<std::uint8_t>(a);
+      return Scatter<std::uint8_t, kMode>{a}.run();
     case DType::kBF16:
     case DType::kF16:
     case DType::kBool:
@@ -133,9 +131,21 @@ void scatter_add(const ScatterKernel::Args& a) {
 
 void ScatterKernel::cpu(const Args& a, Workspace) {
   if (a.walk.shape.numel() == 0) return;
-  cpu::check_indices(a.index, a.walk.extent, a.walk.named_dim, a.bad_index);
-  if (a.mode == ScatterMode::kAdd) return scatter_add(a);
-  cpu::with_bits(a.y.dtype, [&]<class B>() { scatter<B>(a); });
+  cpu::check_indices(a.index, {.extent = a.walk.extent, .least = a.walk.least}, a.walk.named_dim,
+                     a.bad_index);
+  switch (a.mode) {
+    case ScatterMode::kAssign:
+      return cpu::with_bits(a.y.dtype,
+                            [&]<class B>() { Scatter<B, ScatterMode::kAssign>{a}.run(); });
+    case ScatterMode::kAdd:
+      return fold<ScatterMode::kAdd>(a);
+    case ScatterMode::kMultiply:
+      return fold<ScatterMode::kMultiply>(a);
+    case ScatterMode::kMaximum:
+      return fold<ScatterMode::kMaximum>(a);
+    case ScatterMode::kMinimum:
+      return fold<ScatterMode::kMinimum>(a);
+  }
 }
 
 }  // namespace tessera

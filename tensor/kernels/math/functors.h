@@ -12,7 +12,9 @@
 #include <utility>
 
 #include "tessera/tensor/host_device.h"
+#include "tessera/tensor/kernels/math/scalar_elementary.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
+#include "tessera/tensor/kernels/math/scalar_special.h"
 #include "tessera/tensor/kernels/math/scalar_trig.h"
 #include "tessera/tensor/unary_list.h"
 
@@ -21,11 +23,48 @@ namespace tessera {
 /// kNeg, kAbs ...: an enumerator for each row of unary_list.h.
 enum class UnaryOp : std::uint8_t {
 #define TESSERA_ENUMERATOR(function, Functor, ...) k##Functor,
-  TESSERA_UNARY_FUNCTIONS(TESSERA_ENUMERATOR) TESSERA_UNARY_PREDICATES(TESSERA_ENUMERATOR) kCount
+  TESSERA_UNARY_FUNCTIONS(TESSERA_ENUMERATOR) TESSERA_UNARY_BITWISE(TESSERA_ENUMERATOR)
+      TESSERA_UNARY_PREDICATES(TESSERA_ENUMERATOR) kCount
 #undef TESSERA_ENUMERATOR
 };
 
 namespace functors {
+
+/// Functors of the functions in scalar_*.h.
+#define TESSERA_SCALAR_FUNCTOR(Functor, function) \
+  struct Functor {                                \
+    template <std::floating_point T>              \
+    TESSERA_HD T operator()(T x) const {          \
+      return scalar::function(x);                 \
+    }                                             \
+  };
+TESSERA_SCALAR_FUNCTOR(Exp, exp)
+TESSERA_SCALAR_FUNCTOR(Exp2, exp2)
+TESSERA_SCALAR_FUNCTOR(Expm1, expm1)
+TESSERA_SCALAR_FUNCTOR(Log, log)
+TESSERA_SCALAR_FUNCTOR(Log2, log2)
+TESSERA_SCALAR_FUNCTOR(Log10, log10)
+TESSERA_SCALAR_FUNCTOR(Log1p, log1p)
+TESSERA_SCALAR_FUNCTOR(Sin, sin)
+TESSERA_SCALAR_FUNCTOR(Cos, cos)
+TESSERA_SCALAR_FUNCTOR(Tan, tan)
+TESSERA_SCALAR_FUNCTOR(Asin, asin)
+TESSERA_SCALAR_FUNCTOR(Acos, acos)
+TESSERA_SCALAR_FUNCTOR(Atan, atan)
+TESSERA_SCALAR_FUNCTOR(Sinh, sinh)
+TESSERA_SCALAR_FUNCTOR(Cosh, cosh)
+TESSERA_SCALAR_FUNCTOR(Tanh, tanh)
+TESSERA_SCALAR_FUNCTOR(Asinh, asinh)
+TESSERA_SCALAR_FUNCTOR(Acosh, acosh)
+TESSERA_SCALAR_FUNCTOR(Atanh, atanh)
+TESSERA_SCALAR_FUNCTOR(Sinc, sinc)
+TESSERA_SCALAR_FUNCTOR(Sigmoid, sigmoid)
+TESSERA_SCALAR_FUNCTOR(Erf, erf)
+TESSERA_SCALAR_FUNCTOR(Erfc, erfc)
+TESSERA_SCALAR_FUNCTOR(Erfinv, erfinv)
+TESSERA_SCALAR_FUNCTOR(Lgamma, lgamma)
+TESSERA_SCALAR_FUNCTOR(Digamma, digamma)
+#undef TESSERA_SCALAR_FUNCTOR
 
 struct Neg {
   template <class T>
@@ -57,30 +96,6 @@ struct Reciprocal {
     return T(1) / x;
   }
 };
-struct Exp {
-  template <std::floating_point T>
-  TESSERA_HD T operator()(T x) const {
-    return scalar::exp(x);
-  }
-};
-struct Expm1 {
-  template <std::floating_point T>
-  TESSERA_HD T operator()(T x) const {
-    return scalar::expm1(x);
-  }
-};
-struct Log {
-  template <std::floating_point T>
-  TESSERA_HD T operator()(T x) const {
-    return scalar::log(x);
-  }
-};
-struct Log1p {
-  template <std::floating_point T>
-  TESSERA_HD T operator()(T x) const {
-    return scalar::log1p(x);
-  }
-};
 struct Sqrt {
   TESSERA_HD float operator()(float x) const { return ::sqrtf(x); }
   TESSERA_HD double operator()(double x) const { return ::sqrt(x); }
@@ -88,36 +103,6 @@ struct Sqrt {
 struct Rsqrt {
   TESSERA_HD float operator()(float x) const { return 1.0f / ::sqrtf(x); }
   TESSERA_HD double operator()(double x) const { return 1.0 / ::sqrt(x); }
-};
-struct Sin {
-  template <std::floating_point T>
-  TESSERA_HD T operator()(T x) const {
-    return scalar::sin(x);
-  }
-};
-struct Cos {
-  template <std::floating_point T>
-  TESSERA_HD T operator()(T x) const {
-    return scalar::cos(x);
-  }
-};
-struct Erf {
-  template <std::floating_point T>
-  TESSERA_HD T operator()(T x) const {
-    return scalar::erf(x);
-  }
-};
-struct Tanh {
-  template <std::floating_point T>
-  TESSERA_HD T operator()(T x) const {
-    return scalar::tanh(x);
-  }
-};
-struct Sigmoid {
-  template <std::floating_point T>
-  TESSERA_HD T operator()(T x) const {
-    return scalar::sigmoid(x);
-  }
 };
 struct Relu {
   template <class T>
@@ -180,6 +165,18 @@ struct Trunc {
   TESSERA_HD double operator()(double x) const { return ::trunc(x); }
   TESSERA_HD std::int64_t operator()(std::int64_t x) const { return x; }
 };
+/// The part behind the point, with the sign of x.
+struct Frac {
+  TESSERA_HD float operator()(float x) const { return x - ::truncf(x); }
+  TESSERA_HD double operator()(double x) const { return x - ::trunc(x); }
+  TESSERA_HD std::int64_t operator()(std::int64_t) const { return 0; }
+};
+struct BitwiseNot {
+  template <std::integral T>
+  TESSERA_HD T operator()(T x) const {
+    return ~x;
+  }
+};
 // Predicates return 1 or 0 in their compute type.
 struct IsNan {
   template <class T>
@@ -199,6 +196,12 @@ struct IsInf {
     return x == x && !(x - x == T(0)) ? T(1) : T(0);
   }
 };
+/// True for -0 too, and for NaN with a sign.
+struct SignBit {
+  TESSERA_HD float operator()(float x) const { return ::copysignf(1.0f, x) < 0.0f ? 1.0f : 0.0f; }
+  TESSERA_HD double operator()(double x) const { return ::copysign(1.0, x) < 0.0 ? 1.0 : 0.0; }
+  TESSERA_HD std::int64_t operator()(std::int64_t x) const { return x < 0 ? 1 : 0; }
+};
 struct LogicalNot {
   template <class T>
   TESSERA_HD T operator()(T x) const {
@@ -211,8 +214,8 @@ using TupleWithoutFirst = std::tuple<F...>;
 
 /// In the order of UnaryOp.
 #define TESSERA_FUNCTOR(function, Functor, ...) , Functor
-using Unary = TupleWithoutFirst<void TESSERA_UNARY_FUNCTIONS(TESSERA_FUNCTOR)
-                                    TESSERA_UNARY_PREDICATES(TESSERA_FUNCTOR)>;
+using Unary = TupleWithoutFirst<void TESSERA_UNARY_FUNCTIONS(TESSERA_FUNCTOR) TESSERA_UNARY_BITWISE(
+    TESSERA_FUNCTOR) TESSERA_UNARY_PREDICATES(TESSERA_FUNCTOR)>;
 #undef TESSERA_FUNCTOR
 static_assert(std::tuple_size_v<Unary> == static_cast<std::size_t>(UnaryOp::kCount));
 

@@ -13,11 +13,27 @@ enum class BinaryOp : std::uint8_t {
   kSub,
   kMul,
   kDiv,
+  kTruncDivide,
   kFloorDivide,
+  kFmod,
   kRemainder,
   kPow,
   kMaximum,
   kMinimum,
+  kFmax,
+  kFmin,
+  kAtan2,
+  kHypot,
+  kCopysign,
+  kLogAddExp,
+  kLogAddExp2,
+  kXlogy,
+  kPolygamma,  ///< a is the order
+  kBitwiseAnd,
+  kBitwiseOr,
+  kBitwiseXor,
+  kBitwiseLeftShift,
+  kBitwiseRightShift,
   kEq,
   kNe,
   kLt,
@@ -63,7 +79,16 @@ struct Div {
     return a / b;
   }
 };
-/// Rounded down. Integers divided by 0 give 0: a kernel cannot throw for one element.
+/// Rounded towards 0. Integers divided by 0 give 0: a kernel cannot throw for one element.
+struct TruncDivide {
+  TESSERA_HD float operator()(float a, float b) const { return ::truncf(a / b); }
+  TESSERA_HD double operator()(double a, double b) const { return ::trunc(a / b); }
+  TESSERA_HD std::int64_t operator()(std::int64_t a, std::int64_t b) const {
+    if (b == 0) return 0;
+    return b == -1 ? -a : a / b;
+  }
+};
+/// Rounded down. Integers divided by 0 give 0.
 struct FloorDivide {
   /// Uses the remainder, which is exact: a / b may round up to an integer.
   template <std::floating_point T>
@@ -78,6 +103,16 @@ struct FloorDivide {
     if (b == -1) return -a;
     const std::int64_t q = a / b;
     return q * b != a && (a < 0) != (b < 0) ? q - 1 : q;
+  }
+};
+/// `a - b trunc(a / b)`: has the sign of a.
+struct Fmod {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return ::fmod(a, b);
+  }
+  TESSERA_HD std::int64_t operator()(std::int64_t a, std::int64_t b) const {
+    return a - b * TruncDivide{}(a, b);
   }
 };
 /// `a - b floor(a / b)`: has the sign of b.
@@ -108,6 +143,78 @@ struct Minimum {
   template <class T>
   TESSERA_HD T operator()(T a, T b) const {
     return a < b || a != a ? a : b;
+  }
+};
+/// The larger; the other if one is NaN.
+struct Fmax {
+  template <class T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return a >= b || b != b ? a : b;
+  }
+};
+struct Fmin {
+  template <class T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return a <= b || b != b ? a : b;
+  }
+};
+/// Functors of the functions of two numbers in scalar_*.h.
+#define TESSERA_SCALAR_FUNCTOR(Functor, function) \
+  struct Functor {                                \
+    template <std::floating_point T>              \
+    TESSERA_HD T operator()(T a, T b) const {     \
+      return scalar::function(a, b);              \
+    }                                             \
+  };
+TESSERA_SCALAR_FUNCTOR(Atan2, atan2)
+TESSERA_SCALAR_FUNCTOR(Hypot, hypot)
+TESSERA_SCALAR_FUNCTOR(LogAddExp, logaddexp)
+TESSERA_SCALAR_FUNCTOR(LogAddExp2, logaddexp2)
+TESSERA_SCALAR_FUNCTOR(Xlogy, xlogy)
+#undef TESSERA_SCALAR_FUNCTOR
+/// For f64 only: in a kernel of f32 it would need more registers than a GPU's thread has.
+struct Polygamma {
+  template <std::same_as<double> T>
+  TESSERA_HD T operator()(T n, T x) const {
+    return scalar::polygamma(n, x);
+  }
+};
+/// The magnitude of a with the sign of b.
+struct Copysign {
+  TESSERA_HD float operator()(float a, float b) const { return ::copysignf(a, b); }
+  TESSERA_HD double operator()(double a, double b) const { return ::copysign(a, b); }
+};
+struct BitwiseAnd {
+  template <std::integral T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return a & b;
+  }
+};
+struct BitwiseOr {
+  template <std::integral T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return a | b;
+  }
+};
+struct BitwiseXor {
+  template <std::integral T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return a ^ b;
+  }
+};
+/// 0 if b is negative, or as many bits as there are.
+struct BitwiseLeftShift {
+  template <std::integral T>
+  TESSERA_HD T operator()(T a, T b) const {
+    if (b < 0 || b > 63) return 0;
+    return static_cast<T>(static_cast<std::uint64_t>(a) << b);
+  }
+};
+/// The sign, 0 or -1, if b is negative, or as many bits as there are.
+struct BitwiseRightShift {
+  template <std::integral T>
+  TESSERA_HD T operator()(T a, T b) const {
+    return a >> (b < 0 || b > 63 ? 63 : b);
   }
 };
 struct Eq {
@@ -220,8 +327,10 @@ struct SigmoidBackward {
 
 /// In the order of BinaryOp.
 using Binary =
-    std::tuple<Add, Sub, Mul, Div, FloorDivide, Remainder, Pow, Maximum, Minimum, Eq, Ne, Lt, Le,
-               Gt, Ge, LogicalAnd, LogicalOr, LogicalXor, ReluBackward, GeluBackward,
+    std::tuple<Add, Sub, Mul, Div, TruncDivide, FloorDivide, Fmod, Remainder, Pow, Maximum, Minimum,
+               Fmax, Fmin, Atan2, Hypot, Copysign, LogAddExp, LogAddExp2, Xlogy, Polygamma,
+               BitwiseAnd, BitwiseOr, BitwiseXor, BitwiseLeftShift, BitwiseRightShift, Eq, Ne, Lt,
+               Le, Gt, Ge, LogicalAnd, LogicalOr, LogicalXor, ReluBackward, GeluBackward,
                GeluTanhBackward, SiluBackward, SoftplusBackward, TanhBackward, SigmoidBackward>;
 static_assert(std::tuple_size_v<Binary> == static_cast<std::size_t>(BinaryOp::kCount));
 

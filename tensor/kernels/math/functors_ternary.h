@@ -7,17 +7,18 @@
 namespace tessera {
 
 enum class TernaryOp : std::uint8_t {
-  kWhere,    ///< condition != 0 ? b : c
-  kClamp,    ///< a limited to [b, c]; NaN stays, the upper bound wins
-  kLerp,     ///< a + c (b - a)
-  kAddcmul,  ///< a + number * b * c
-  kAddcdiv,  ///< a + number * b / c
+  kWhere,     ///< condition != 0 ? b : c
+  kClamp,     ///< a limited to [b, c]; NaN stays, the upper bound wins
+  kLerp,      ///< a + c (b - a)
+  kAddcmul,   ///< a + number * b * c
+  kAddcdiv,   ///< a + number * b / c
+  kNanToNum,  ///< a, but b for inf, c for -inf and number for NaN
   kCount,
 };
 
 namespace functors {
 
-// addcmul and addcdiv take a factor as an additional operand; the others ignore it.
+// addcmul, addcdiv and nan_to_num take a number as an additional operand; the others ignore it.
 struct Where {
   template <class T>
   TESSERA_HD T operator()(T condition, T b, T c, T) const {
@@ -56,9 +57,16 @@ struct Addcdiv {
     return a + scalar::mul(factor, b) / c;
   }
 };
+struct NanToNum {
+  template <std::floating_point T>
+  TESSERA_HD T operator()(T x, T for_infinity, T for_minus_infinity, T for_nan) const {
+    const T infinite = x > T(0) ? for_infinity : for_minus_infinity;
+    return x != x ? for_nan : x - x == T(0) ? x : infinite;
+  }
+};
 
 /// In the order of TernaryOp.
-using Ternary = std::tuple<Where, Clamp, Lerp, Addcmul, Addcdiv>;
+using Ternary = std::tuple<Where, Clamp, Lerp, Addcmul, Addcdiv, NanToNum>;
 static_assert(std::tuple_size_v<Ternary> == static_cast<std::size_t>(TernaryOp::kCount));
 
 }  // namespace functors

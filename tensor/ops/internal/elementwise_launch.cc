@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "tessera/tensor/element_overlap.h"
 #include "tessera/tensor/kernels/elementwise.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/layout.h"
@@ -135,13 +136,29 @@ View written(const char* where, const Tensor& y, const Tensor* out) {
 
 }  // namespace
 
+void check_integers(const char* where, std::initializer_list<TensorOrNumber> operands) {
+  std::size_t i = 0;
+  for (const TensorOrNumber& x : operands) {
+    if (x.is_tensor())
+      check_defined(where, operands.size() == 1 ? "the tensor" : kNames[i], x.tensor());
+    ++i;
+  }
+  const DType dtype = result_dtype(operands);
+  TESSERA_CHECK(!is_floating(dtype), where, "needs integers or bool, got {}; cast it first",
+                dtype_name(dtype));
+}
+
 void check_writable(const char* where, const Tensor& out) {
-  if (out.numel() == 0) return;
+  if (!elements_overlap(out.shape(), out.strides())) return;
   for (int d = 0; d < out.ndim(); ++d) {
     TESSERA_CHECK(out.strides()[d] != 0 || out.shape()[d] <= 1, where,
                   "dim {} of the tensor written to repeats one element {} times; clone() it first",
                   d, out.shape()[d]);
   }
+  throw_error<InvalidArgument>(where,
+                               "elements of the tensor written to, of shape {} with strides {}, "
+                               "share memory; clone() it first",
+                               out.shape().str(), out.strides().str());
 }
 
 Tensor unary(const char* where, const Tensor& x, UnaryOp op, ResultKind kind, const Tensor* out) {
@@ -164,7 +181,9 @@ Tensor binary(const char* where, const TensorOrNumber& a, const TensorOrNumber& 
   const Place place = place_of<2>(where, {&a, &b});
   const DType common = result_dtype({a, b});
   const DType dtype = kind_of(kind, common);
-  const DType compute = compute_of(kind == ResultKind::kBool ? common : dtype);
+  const DType compute = op == BinaryOp::kPolygamma
+                            ? DType::kF64
+                            : compute_of(kind == ResultKind::kBool ? common : dtype);
   const Tensor y = destination(where, out, place, dtype);
   Tensor copies[2];
   BinaryKernel::Args args = {.a = resolve(where, a, compute, y, copies[0]),

@@ -3,7 +3,7 @@
 /// Elementwise operations to kernels: checks, promotion, broadcasting and layout. Private to this
 /// folder. `where` is the operation under the name that the user calls.
 
-#include <optional>
+#include <initializer_list>
 
 #include "tessera/tensor/kernels/math/functors_binary.h"
 #include "tessera/tensor/kernels/math/functors_ternary.h"
@@ -37,6 +37,9 @@ struct TernaryOperands {
 /// condition.
 Tensor ternary(const char* where, const TernaryOperands& operands, TernaryOp op,
                const Tensor* out = nullptr, double factor = 1);
+
+/// Throws InvalidArgument if an operand is undefined, or if their common dtype is floating.
+void check_integers(const char* where, std::initializer_list<TensorOrNumber> operands);
 
 /// Throws InvalidArgument if several elements of `out` share an address.
 void check_writable(const char* where, const Tensor& out);

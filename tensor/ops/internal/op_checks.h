@@ -41,4 +41,15 @@ inline void check_operands(const char* where, const Tensor& a, const Tensor& b) 
   check_same_device(where, a, b);
 }
 
+/// Checks c, to which a product of `shape` with the dtype and device of `a` is added.
+inline void check_added(const char* where, const Tensor& c, const Tensor& a, const Shape& shape) {
+  check_defined(where, "what is added", c);
+  check_same_dtype(where, c, a);
+  check_same_device(where, c, a);
+  TESSERA_CHECK(
+      broadcast_shapes(c.shape(), shape, where) == shape, where,
+      "{} does not broadcast to the product's {}; it may have fewer dims, or extents of 1",
+      c.shape().str(), shape.str());
+}
+
 }  // namespace tessera::ops

@@ -144,7 +144,7 @@ std::int64_t check_plan(const Memory& a, const Memory& b, const Memory& c) {
 struct Plain {
   DType operands = DType::kF32, result = DType::kF32, bias = DType::kF32;
   bool has_bias = false, has_before = false;
-  Activation activation = Activation::kNone;
+  ActivationKind activation = ActivationKind::kNone;
   std::uintptr_t before_address = 4096;
   std::int64_t before_gap = 0;
 
@@ -291,17 +291,18 @@ TEST_CASE("plan: a bias that lies as the library wants it is read where it is") 
 
 TEST_CASE("plan: gelu_tanh of 16-bit results is the library's, where it can keep what is kept") {
   for (DType dtype : kFloating) {
-    for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGelu,
-                                  Activation::kGeluTanh, Activation::kSilu}) {
+    for (ActivationKind activation :
+         {ActivationKind::kNone, ActivationKind::kRelu, ActivationKind::kGelu,
+          ActivationKind::kGeluTanh, ActivationKind::kSilu}) {
       const Plain plain{.operands = dtype, .result = dtype, .activation = activation};
       const bool half = dtype == DType::kBF16 || dtype == DType::kF16;
-      CHECK(plain.plan().fuses == (half && activation == Activation::kGeluTanh));
+      CHECK(plain.plan().fuses == (half && activation == ActivationKind::kGeluTanh));
     }
   }
   Plain gelu{.operands = DType::kBF16,
              .result = DType::kBF16,
              .bias = DType::kBF16,
-             .activation = Activation::kGeluTanh};
+             .activation = ActivationKind::kGeluTanh};
   CHECK(gelu.plan().fused.epilogue == LtEpilogue::kGelu);
   gelu.has_bias = true;
   CHECK(gelu.plan().fused.epilogue == LtEpilogue::kGeluBias);
@@ -330,7 +331,7 @@ TEST_CASE("plan: gelu_tanh of 16-bit results is the library's, where it can keep
                                          .bias = {},
                                          .before = before.view<View>(DType::kBF16),
                                          .c = c.view<View>(DType::kBF16),
-                                         .activation = Activation::kGeluTanh});
+                                         .activation = ActivationKind::kGeluTanh});
     CHECK(plan.calls == 2);
     CHECK(plan.fuses == fits);
   }

@@ -21,11 +21,15 @@ CrossEntropyOptions smoothed(const Tensor& weight) {
 }  // namespace
 
 Operations nn_operations() {
-  const Operand rows = floating({3, 5}).not_shaped({}, "0-d");
+  const Operand rows = floating({3, 5});
   const Operand like = matching({3, 5}).not_shaped({3, 4});
   return {
       {"softmax", {rows}, [](const Call& t) { softmax(t[0]); }},
       {"log_softmax", {rows}, [](const Call& t) { log_softmax(t[0], 0); }},
+      {"softmax", {with_dim_1(any({3, 5}))}, [](const Call& t) { softmax(t[0], 1, DType::kF32); }},
+      {"log_softmax",
+       {with_dim_1(any({3, 5}))},
+       [](const Call& t) { log_softmax(t[0], 1, DType::kF64); }},
       {"softmax_backward", {like, like}, [](const Call& t) { softmax_backward(t[0], t[1]); }},
       {"log_softmax_backward",
        {like, like},
@@ -40,8 +44,7 @@ Operations nn_operations() {
       {"reduce_loss",
        {matching({2, 3}).not_shaped({2, 4}), matching({2, 3}).not_shaped({2, 4})},
        [](const Call& t) {
-         reduce_loss({.loss = t[0], .log_sum_exp = {}, .row_weight = t[1]}, Reduction::kMean,
-                     DType::kF32);
+         reduce_loss({.loss = t[0], .log_sum_exp = {}, .row_weight = t[1]}, LossReduction::kMean);
        }},
       {"cross_entropy_rows_backward",
        {kRowValue, floating({2, 3, 7}).not_shaped({2, 4, 7}), kTargets, kRowValue, kClassWeight},
@@ -179,6 +182,23 @@ Operations row_norms() {
   };
 }
 
+Operations channel_norms() {
+  const Operand with_places = kChannels.not_shaped({4, 6}).not_of({DType::kI64});
+  return {
+      {"instance_norm",
+       {with_places, kChannelParameter, kChannelParameter},
+       [](const Call& t) { instance_norm(t[0], t[1], t[2]); }},
+      {"instance_norm",
+       {with_places, kChannelParameter, kChannelParameter, kRunning, kRunning},
+       [](const Call& t) {
+         instance_norm(t[0], t[1], t[2], {.running_mean = t[3], .running_var = t[4]});
+       }},
+      {"local_response_norm",
+       {floating({4, 6, 3}).not_shaped({4, 6})},
+       [](const Call& t) { local_response_norm(t[0], {.size = 3}); }},
+  };
+}
+
 Operations batch_norms() {
   return {
       {"batch_norm",
@@ -242,6 +262,7 @@ Operations batch_norms() {
 
 Operations norm_operations() {
   Operations table = row_norms();
+  for (Operation& operation : channel_norms()) table.push_back(std::move(operation));
   for (Operation& operation : batch_norms()) table.push_back(std::move(operation));
   return table;
 }

@@ -82,6 +82,7 @@ struct Operation {
   std::function<void(const Call&)> call;
   std::string tag = {};  // of errors, if not the name: for the parts of one operation, which report
                          // its name
+  bool values_decide = false;  // the result's size: the null device, without values, throws
 };
 using Operations = std::vector<Operation>;
 
@@ -95,8 +96,15 @@ Operations random_operations();
 Operations reduce_operations();
 Operations shape_operations();
 Operations index_operations();
+Operations scatter_operations();
+Operations mask_operations();
+Operations rearrange_operations();
+Operations stacking_operations();
+Operations splitting_operations();
 Operations matmul_operations();
+Operations product_operations();
 Operations nn_operations();
+Operations activation_operations();
 Operations norm_operations();
 Operations optim_operations();
 Operations attention_operations();

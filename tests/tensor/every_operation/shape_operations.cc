@@ -1,33 +1,14 @@
-// Rows for ops/shape.h and ops/index.h.
+// Rows for ops/shape.h; for tensors that are created and filled.
 
 #include "tessera/tensor/ops/create.h"
-#include "tessera/tensor/ops/index.h"
 #include "tessera/tensor/ops/random.h"
 #include "tessera/tensor/ops/shape.h"
+#include "tessera/tensor/ops/view.h"
 #include "tessera/tensor/random.h"
 #include "tessera/tests/tensor/every_operation/operation.h"
 
 namespace tessera::testing {
-namespace {
-
-using Scattered = Tensor (*)(const Tensor&, int, const Tensor&, const Tensor&);
-using ScatteredInPlace = void (*)(const Tensor&, int, const Tensor&, const Tensor&);
-
-// x, the index and the source of scatter, along dim 1. For sums, bool is rejected.
-template <class Op>
-Operation scattering(const char* name, Op op, bool adds = false) {
-  std::vector<DType> wrong = {DType::kF64};
-  if (adds) wrong.push_back(DType::kBool);
-  const Operand x = any({4, 5}).not_of(wrong).not_shaped({2, 5}).not_shaped({5}, kNoDim1),
-                index = positions({3, 2}).not_shaped({5, 2}).not_shaped({2}),
-                src = same({3, 7}).not_shaped({3, 1}).not_shaped({3});
-  return {name, {x, index, src}, [op](const Call& t) { op(t[0], 1, t[1], t[2]); }};
-}
-
-}  // namespace
-
 Operations shape_operations() {
-  const Operand matrices = any({2, 3, 5}).not_shaped({5});
   return {
       {"cat",
        {same({3, 5}).not_shaped({4, 5}), same({3, 2}).not_shaped({4, 2}).not_shaped({3, 2, 1})},
@@ -57,7 +38,34 @@ Operations shape_operations() {
        [](const Call& t) {
          pad(t[0], {{-2, -1}});
        }},
+      {"pad",
+       {any({3, 5}).not_shaped({5}).not_shaped({1, 5})},
+       [](const Call& t) {
+         pad(t[0], {{1, 1}, {0, 2}}, PadMode::kReflect);
+       }},
+  };
+}
+
+Operations rearrange_operations() {
+  const Operand matrices = any({2, 3, 5}).not_shaped({5});
+  return {
       {"roll", {with_dim_1(any({3, 5}))}, [](const Call& t) { roll(t[0], 2, 1); }},
+      {"roll",
+       {with_dim_1(any({3, 5}))},
+       [](const Call& t) {
+         roll(t[0], {2, -1}, {1, 0});
+       }},
+      {"roll", {any({3, 5})}, [](const Call& t) { roll(t[0], 2); }},
+      {"fliplr", {any({3, 5}).not_shaped({5})}, [](const Call& t) { fliplr(t[0]); }},
+      {"flipud", {any({3, 5}).not_shaped({}, "0-d")}, [](const Call& t) { flipud(t[0]); }},
+      {"rot90", {with_dim_1(any({3, 5}))}, [](const Call& t) { rot90(t[0], 3, 0, 1); }},
+      {"ravel", {any({3, 5})}, [](const Call& t) { ravel(t[0]); }},
+      {"reshape_as",
+       {any({3, 5}).not_shaped({3, 4}), any({5, 3}).not_shaped({5, 2})},
+       [](const Call& t) { reshape_as(t[0], t[1]); }},
+      {"unfold",
+       {with_dim_1(any({3, 5})).not_shaped({3, 1})},
+       [](const Call& t) { unfold(t[0], 1, 2, 1); }},
       {"flip", {with_dim_1(any({3, 5}))}, [](const Call& t) { flip(t[0], {1}); }},
       {"repeat",
        {any({3, 5}).not_shaped({1, 3, 5})},
@@ -68,60 +76,15 @@ Operations shape_operations() {
       {"repeat_interleave",
        {with_dim_1(any({3, 5}))},
        [](const Call& t) { repeat_interleave(t[0], 2, 1); }},
+      {"repeat_interleave",
+       {with_dim_1(any({3, 5})), positions({5}).not_shaped({4})},
+       [](const Call& t) { repeat_interleave(t[0], t[1], 1, {.output_size = 5}); }},
+      {.name = "repeat_interleave",
+       .operands = {any({3, 5}), positions({5})},
+       .call = [](const Call& t) { repeat_interleave(t[0], t[1], 1); },
+       .values_decide = true},
       {"tril", {matrices}, [](const Call& t) { tril(t[0], 1); }},
       {"triu", {matrices}, [](const Call& t) { triu(t[0], -1); }},
-  };
-}
-
-Operations index_operations() {
-  const Operand mask = Operand{.shape = {5}, .dtype = DType::kBool}
-                           .not_of({DType::kF32, DType::kI64})
-                           .not_shaped({4})
-                           .not_shaped({2, 3, 5}),
-                masked = any({3, 5}).not_shaped({3, 4});
-  return {
-      {"gather",
-       {any({4, 5}).not_shaped({2, 5}).not_shaped({5}, kNoDim1),
-        positions({3, 2}).not_shaped({5, 2}).not_shaped({2})},
-       [](const Call& t) { gather(t[0], 1, t[1]); }},
-      {"take_along_dim",
-       {any({4, 5}).not_shaped({3, 5}).not_shaped({5}, kNoDim1),
-        positions({4, 2}).not_shaped({3, 2}).not_shaped({2})},
-       [](const Call& t) { take_along_dim(t[0], t[1], 1); }},
-      scattering<Scattered>("scatter", scatter),
-      scattering<ScatteredInPlace>("scatter_", scatter_),
-      scattering<Scattered>("scatter_add", scatter_add, true),
-      scattering<ScatteredInPlace>("scatter_add_", scatter_add_, true),
-      {"index_select",
-       {with_dim_1(any({3, 5})), positions({3}).not_shaped({3, 1})},
-       [](const Call& t) { index_select(t[0], 1, t[1]); }},
-      {"index",
-       {any({3, 5}).not_shaped({5}), positions({2, 1}).not_shaped({4, 7}),
-        positions({3}).not_shaped({3, 7})},
-       [](const Call& t) {
-         index(t[0], {t[1], t[2]});
-       }},
-      {"index", {any({3, 5}), positions({7})}, [](const Call& t) { index(t[0], {t[1]}); }},
-      {"index_put",
-       {same({3, 5}).not_shaped({3, 4}, "[2, 5] and [2, 4]"),
-        positions({2}).not_shaped({7}, "[2, 5] and [7, 5]"), same({2, 5}).not_shaped({2, 4})},
-       [](const Call& t) { index_put(t[0], {t[1]}, t[2]); }},
-      {"index_put",
-       {same({3, 5}).not_shaped({5}), positions({2}).not_shaped({7}),
-        positions({2}).not_shaped({7}), same({2}).not_shaped({4})},
-       [](const Call& t) {
-         index_put(t[0], {t[1], t[2]}, t[3], {.accumulate = true});
-       }},
-      {"masked_fill", {masked, mask}, [](const Call& t) { masked_fill(t[0], t[1], 0.5); }},
-      {"masked_fill_", {masked, mask}, [](const Call& t) { masked_fill_(t[0], t[1], 0.5); }},
-      {"one_hot", {positions({2, 3})}, [](const Call& t) { one_hot(t[0], 5); }},
-      {"embedding",
-       {any({7, 5}).not_shaped({7}).not_shaped({7, 5, 1}), positions({2, 3})},
-       [](const Call& t) { embedding(t[0], t[1]); }},
-      {"embedding_backward_into",
-       {floating({7, 5}).not_shaped({7}), any({2, 3, 5}).not_shaped({2, 3, 4}),
-        positions({2, 3}).not_shaped({2, 4}, "[2, 4, 5]")},
-       [](const Call& t) { embedding_backward_into(t[0], t[1], t[2], {.beta = 0.5}); }},
   };
 }
 
@@ -164,6 +127,7 @@ Operations create_operations() {
       {"arange", {}, [](const Call& t) { arange(7, t.options(DType::kI64)); }},
       {"arange", {}, [](const Call& t) { arange(1, 7, 1.5, t.options()); }},
       {"linspace", {}, [](const Call& t) { linspace(0, 1, 7, t.options()); }},
+      {"logspace", {}, [](const Call& t) { logspace(0, 1, 7, 2, t.options()); }},
       {"eye", {}, [](const Call& t) { eye(3, 5, t.options()); }},
       {"fill_", {any({3, 5})}, [](const Call& t) { fill_(t[0], 0.5); }},
       {"zero_", {any({3, 5})}, [](const Call& t) { zero_(t[0]); }},
@@ -210,6 +174,12 @@ Operations random_operations() {
        }},
       {"randperm", {}, [](const Call& t) { randperm(7, t.options(DType::kI32)); }},
       {"bernoulli", {floating({3, 5})}, [](const Call& t) { bernoulli(t[0]); }},
+      {"multinomial",
+       {floating({3, 5}).not_shaped({}).not_shaped({3, 0})},
+       [](const Call& t) { multinomial(t[0], 4); }},
+      {"multinomial",
+       {floating({3, 5})},
+       [](const Call& t) { multinomial(t[0], 9, {.replacement = true}); }},
       {"rand_like", {floating({3, 5})}, [](const Call& t) { rand_like(t[0]); }},
       {"randn_like", {floating({3, 5})}, [](const Call& t) { randn_like(t[0]); }},
   };

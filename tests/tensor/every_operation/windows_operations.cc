@@ -1,6 +1,7 @@
-// Rows for ops/attention.h, ops/conv.h and ops/pool.h.
+// Rows for ops/attention.h, ops/conv.h, ops/image.h and ops/pool.h.
 #include "tessera/tensor/ops/attention.h"
 #include "tessera/tensor/ops/conv.h"
+#include "tessera/tensor/ops/image.h"
 #include "tessera/tensor/ops/pool.h"
 #include "tessera/tests/tensor/every_operation/operation.h"
 
@@ -24,7 +25,7 @@ const Shape kLine = {2, 4, 9}, kPooled = {2, 4, 3, 4};
 // The operand of a pool; too few dims and no window are rejected.
 Operand pooled(const Shape& shape) {
   const Shape empty = shape.with(shape.ndim() - 1, 0);
-  return floating(shape).not_shaped({4, 9}).not_shaped(empty);
+  return floating(shape).not_shaped({9}).not_shaped(empty);
 }
 
 const Operand kImages = pooled(kImage), kLines = pooled(kLine);
@@ -52,7 +53,7 @@ Operations attention_operations() {
 namespace {
 
 Operations convolutions() {
-  const Operand x = matching(kImage).not_shaped({2, 3, 7, 9}).not_shaped({4, 7, 9}),
+  const Operand x = matching(kImage).not_shaped({2, 3, 7, 9}).not_shaped({7, 9}),
                 weight = matching(kFilter)
                              .not_shaped({6, 3, 3, 3})
                              .not_shaped({5, 2, 3, 3})
@@ -74,6 +75,48 @@ Operations convolutions() {
       {"conv_backward_weight_into",
        {weight, dy, x},
        [](const Call& t) { conv_backward_weight_into(t[0], 1, t[1], t[2], {.groups = 2}); }},
+  };
+}
+
+Operations transposed_convolutions() {
+  const Operand bias = matching({6}).not_shaped({5}).or_undefined();
+  return {
+      {"conv_transpose2d",
+       {matching(kImage).not_shaped({2, 6, 7, 9}).not_shaped({7, 9}),
+        matching({4, 3, 3, 3}).not_shaped({2, 3, 3, 3}), bias},
+       [](const Call& t) { conv_transpose2d(t[0], t[1], t[2], {.groups = 2}); }},
+      {"conv_transpose1d",
+       {matching(kLine).not_shaped({2, 6, 9}).not_shaped(kImage),
+        matching({4, 3, 3}).not_shaped({2, 3, 3}), bias},
+       [](const Call& t) {
+         conv_transpose1d(t[0], t[1], t[2], {.stride = 2, .output_padding = 1, .groups = 2});
+       }},
+  };
+}
+
+Operations images() {
+  const Operand image = floating(kImage).not_shaped({7, 9});
+  return {
+      {"unfold", {image}, [](const Call& t) { unfold(t[0], {.kernel = 2, .padding = 1}); }},
+      {"fold",
+       {floating({2, 12, 20}).not_shaped({2, 12, 19}).not_shaped({2, 11, 20})},
+       [](const Call& t) {
+         fold(t[0], {5, 6}, {.kernel = 2});
+       }},
+      {"pixel_shuffle",
+       {any({2, 4, 3, 5}).not_shaped({2, 5, 3, 5}).not_shaped({3, 5})},
+       [](const Call& t) { pixel_shuffle(t[0], 2); }},
+      {"pixel_unshuffle",
+       {any({2, 4, 6, 4}).not_shaped({2, 4, 5, 4}).not_shaped({6, 4})},
+       [](const Call& t) { pixel_unshuffle(t[0], 2); }},
+      {"channel_shuffle",
+       {any({2, 4, 6}).not_shaped({2, 5, 6}).not_shaped({2, 4})},
+       [](const Call& t) { channel_shuffle(t[0], 2); }},
+      {"interpolate",
+       {image},
+       [](const Call& t) {
+         interpolate(t[0], {.size = {5, 12}, .mode = InterpolateMode::kBilinear});
+       }},
   };
 }
 
@@ -114,7 +157,8 @@ Operations pools() {
 
 Operations window_operations() {
   Operations table = convolutions();
-  for (Operation& operation : pools()) table.push_back(std::move(operation));
+  for (auto part : {transposed_convolutions, images, pools})
+    for (Operation& operation : part()) table.push_back(std::move(operation));
   return table;
 }
 

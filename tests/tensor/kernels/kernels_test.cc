@@ -112,7 +112,7 @@ TEST_CASE("sort_and_merge_dims: the first operand is walked as it lies in memory
 TEST_CASE("a traced launch lists what it reads and writes") {
   with_threads(1, [] {
     const Tensor a = ones({2, 3}), b = ones({3});
-    Trace trace;
+    ExecutionTrace trace;
     current_rank_context()->set_trace(&trace);
     const Tensor y = add(a, b);
     current_rank_context()->set_trace(nullptr);

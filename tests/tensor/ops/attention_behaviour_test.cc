@@ -181,7 +181,7 @@ TEST_CASE("attention: memory grows linearly with the length, forward and backwar
 TEST_CASE("attention: a queued stream runs it as the host does") {
   const Tensor q = spread_tensor<float>({2, 3, 17, 5});
   const Tensor expected = scaled_dot_product_attention(q, q, q).output;
-  const Stream queued = Stream::create(kCpu, StreamKind::kQueued, "queued");
+  const DeviceStream queued = DeviceStream::create(kCpu, StreamKind::kQueued, "queued");
   StreamGuard guard(queued);
   const Tensor y = scaled_dot_product_attention(clone(q), clone(q), clone(q)).output;
   queued.synchronize();
@@ -208,7 +208,7 @@ TEST_CASE("attention: errors") {
         where +
             "needs q, k and v [.., heads, length, dim] with equally many dims, at least 3; got q "
             "[2, 4, 3, 5] and v [6, 5]");
-  CHECK(message(zeros({3, 5}), zeros({6, 5}), zeros({6, 5})) ==
+  CHECK(message(zeros({3, 5}), zeros({6, 5}), zeros({1, 6, 5})) ==
         where +
             "needs q, k and v [.., heads, length, dim] with equally many dims, at least 3; got q "
             "[3, 5] and k [6, 5]");

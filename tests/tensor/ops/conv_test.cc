@@ -220,9 +220,9 @@ TEST_CASE("conv: errors") {
   CHECK(message(arange(3), arange(3), {}, two) ==
         "[conv2d] needs a floating dtype, got i64; cast it first");
   CHECK(message(x, w.select(0, 0), {}, two) ==
-        "[conv2d] needs x and weight of 4 dims, got [2, 4, 5, 6] and [2, 3, 3]");
+        "[conv2d] needs x and weight of 4 dims, or x without N, got [2, 4, 5, 6] and [2, 3, 3]");
   CHECK(thrown<InvalidArgument>([&] { conv1d(x, w, {}); }) ==
-        "[conv1d] needs x and weight of 3 dims, got [2, 4, 5, 6] and [6, 2, 3, 3]");
+        "[conv1d] needs x and weight of 3 dims, or x without N, got [2, 4, 5, 6] and [6, 2, 3, 3]");
   CHECK(message(x, w, {}, {}) ==
         "[conv2d] x [2, 4, 5, 6] and weight [6, 2, 3, 3] do not fit 1 groups: x must have groups "
         "times as many channels as weight's dim 1, and weight's dim 0 be a multiple of groups; no "

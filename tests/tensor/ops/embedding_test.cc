@@ -4,6 +4,7 @@
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/index.h"
+#include "tessera/tensor/ops/mask.h"
 #include "tessera/tests/support/close.h"
 #include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/ops/naive.h"
@@ -114,6 +115,8 @@ TEST_CASE("masks and embeddings: errors") {
         "[masked_fill] the mask has dtype f32; it must be bool or u8");
   CHECK(text([&] { masked_fill(at, flags, 0.5); }) ==
         "[masked_fill] the number 0.5 is not whole, and the tensor is i64; cast it first");
+  CHECK(text([&] { masked_fill_(at, flags, std::numeric_limits<double>::infinity()); }) ==
+        "[masked_fill_] the number inf is not whole, and the tensor is i64; cast it first");
   CHECK(text([&] {
           masked_fill_(x, zeros({4, 2, 3}, {.dtype = DType::kBool}), 1);
         }) == "[masked_fill_] the mask has shape [4, 2, 3], which does not broadcast to [2, 3]");

@@ -245,13 +245,16 @@ TEST_CASE("an index outside its dim is named, with its position") {
         }) ==
         "[index_select] index 5 at position 1 is outside [0, 3), the extent of dim 1; count from "
         "0");
-  CHECK(thrown_by_kernel<InvalidArgument>([&] {
-          index(x, {at({0, 1}, {2}), at({0, 3}, {2})});
-        }) == "[index] index 3 at position 1 is outside [0, 3), the extent of dim 1; count from 0");
+  CHECK(
+      thrown_by_kernel<InvalidArgument>([&] {
+        index(x, {at({0, 1}, {2}), at({0, 3}, {2})});
+      }) ==
+      "[index] index 3 at position 1 is outside [-3, 3); dim 1 has 3 entries, and negative indices "
+      "count from its end");
   CHECK_THAT(thrown_by_kernel<InvalidArgument>([&] {
                index_put(x, {at({2}, {1})}, ones({1, 3}));
              }),
-             Catch::Contains("[index_put] index 2 at position 0 is outside [0, 2)"));
+             Catch::Contains("[index_put] index 2 at position 0 is outside [-2, 2)"));
   CHECK_THAT(thrown_by_kernel<InvalidArgument>([&] {
                embedding(x, at({0, 0, 9}, {3, 1}));
              }),
@@ -263,7 +266,8 @@ TEST_CASE("an index outside its dim is named, with its position") {
 }
 
 TEST_CASE("a queued stream reports a bad index when it is waited for") {
-  const Stream stream = Stream::create(default_device(), StreamKind::kQueued, "indices");
+  const DeviceStream stream =
+      DeviceStream::create(default_device(), StreamKind::kQueued, "indices");
   const Tensor x = zeros({2, 3}), at = full({1, 1}, 7, {.dtype = DType::kI64});
   stream.wait(current_stream(default_device()).record());
   StreamGuard guard(stream);

@@ -67,7 +67,7 @@ TEST_CASE("linear: empty extents") {
           std::vector<double>(6, 1));
     const Tensor minus = full({3}, -1, options);
     CHECK(values(linear(zeros({2, 0}, options), zeros({3, 0}, options), minus,
-                        Activation::kRelu)) == std::vector<double>(6, 0));
+                        ActivationKind::kRelu)) == std::vector<double>(6, 0));
   }
 }
 
@@ -83,25 +83,25 @@ TEST_CASE("linear: a bias with a stride, and over a long inner dim") {
   }
 }
 
-Tensor unfused(const Tensor& x, Activation activation) {
+Tensor unfused(const Tensor& x, ActivationKind activation) {
   switch (activation) {
-    case Activation::kNone:
+    case ActivationKind::kNone:
       return x;
-    case Activation::kRelu:
+    case ActivationKind::kRelu:
       return relu(x);
-    case Activation::kGelu:
+    case ActivationKind::kGelu:
       return gelu(x);
-    case Activation::kGeluTanh:
+    case ActivationKind::kGeluTanh:
       return gelu_tanh(x);
-    case Activation::kSilu:
+    case ActivationKind::kSilu:
       return silu(x);
   }
   return {};
 }
 
 // cuBLASLt applies the tanh form of GELU to sums that are not yet rounded to 16 bits.
-bool is_applied_by_library(DType dtype, Activation activation) {
-  return default_device().is_cuda() && activation == Activation::kGeluTanh &&
+bool is_applied_by_library(DType dtype, ActivationKind activation) {
+  return default_device().is_cuda() && activation == ActivationKind::kGeluTanh &&
          dtype_size(dtype) == 2;
 }
 
@@ -111,8 +111,9 @@ TEST_CASE("linear: an activation has the bits of its own operation") {
              {5, 7, 3}, {1, 9, 33}, {9, 5, 1}, {300, 64, 70}, {64, 784, 600}, {3, 0, 4}}) {
       const Tensor x = spread_of(dtype, {rows, in}, -0.5, 0.5), w = spread_of(dtype, {out, in}),
                    b = spread_of(dtype, {out});
-      for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGelu,
-                                    Activation::kGeluTanh, Activation::kSilu}) {
+      for (ActivationKind activation :
+           {ActivationKind::kNone, ActivationKind::kRelu, ActivationKind::kGelu,
+            ActivationKind::kGeluTanh, ActivationKind::kSilu}) {
         for (const Tensor& bias : {b, Tensor()}) {
           INFO(dtype_name(dtype) << " " << rows << " " << in << " " << out << " activation "
                                  << static_cast<int>(activation) << " bias " << bias.defined());
@@ -137,7 +138,7 @@ TEST_CASE("linear: equal bits for any number of threads, with bias and activatio
   for (DType dtype : kFloating) {
     const Tensor x = spread_of(dtype, {520, 130}), w = spread_of(dtype, {300, 130}),
                  b = spread_of(dtype, {300});
-    CHECK(same_for_any_threads([&] { return bits_of(linear(x, w, b, Activation::kGelu)); }));
+    CHECK(same_for_any_threads([&] { return bits_of(linear(x, w, b, ActivationKind::kGelu)); }));
   }
 }
 
@@ -159,7 +160,7 @@ TEST_CASE("linear: errors") {
           linear(a, zeros({5, 3}), zeros({5}, {.dtype = DType::kF64}));
         }) == "[linear] operands have dtypes f32 and f64; cast one of them");
   CHECK(thrown<InvalidArgument>([&] {
-          linear_and_before(a, zeros({5, 4}), Tensor(), Activation::kSilu);
+          linear_and_before(a, zeros({5, 4}), Tensor(), ActivationKind::kSilu);
         }) == "[linear] x [2, 3] has 3 features, weight [5, 4] takes 4; they must agree");
 }
 

@@ -49,10 +49,10 @@ TEST_CASE("softmax: values, layouts, large logits, empty") {
         std::vector<float>{0.5f, 0.5f});
   CHECK(log_softmax(Tensor::from_vector<float>({1000, 0}, {2})).to_vector<float>() ==
         std::vector<float>{0.0f, -1000.0f});
-  for (auto op : {softmax, log_softmax}) {
+  for (const Shape& empty : {Shape{3, 0, 2}, Shape{0, 3, 1}}) {
     for (int dim : {0, 1, 2}) {
-      CHECK(op(zeros({3, 0, 2}), dim).shape() == Shape{3, 0, 2});
-      CHECK(op(zeros({0, 3, 1}), dim).shape() == Shape{0, 3, 1});
+      CHECK(softmax(zeros(empty), dim).shape() == empty);
+      CHECK(log_softmax(zeros(empty), dim).shape() == empty);
     }
   }
 }
@@ -93,8 +93,8 @@ TEST_CASE("softmax: what PyTorch computes") {
 
 TEST_CASE("softmax: errors") {
   const Tensor x = zeros({3, 4});
-  CHECK(thrown<InvalidArgument>([] { softmax(Tensor::scalar(1)); }) ==
-        "[softmax] needs at least 1 dim, got a 0-d tensor; unsqueeze it");
+  CHECK(thrown<InvalidArgument>([] { softmax(Tensor::scalar(1), 1); }) ==
+        "[softmax] dim 1 does not exist in a tensor of 1 dims; give one from -1 to 0");
   CHECK(thrown<InvalidArgument>([] { softmax(arange(3)); }) ==
         "[softmax] needs a floating dtype, got i64; cast it first");
   CHECK(thrown<InvalidArgument>([] { log_softmax(Tensor()); }) ==
@@ -141,9 +141,9 @@ TEST_CASE("cross entropy: loss, log-sum-exp and derivative") {
 
 CrossEntropyOptions options_of(const ReferenceCase& c) {
   const std::string& reduction = c.text("reduction");
-  return {.reduction = reduction == "none"   ? Reduction::kNone
-                       : reduction == "mean" ? Reduction::kMean
-                                             : Reduction::kSum,
+  return {.reduction = reduction == "none"   ? LossReduction::kNone
+                       : reduction == "mean" ? LossReduction::kMean
+                                             : LossReduction::kSum,
           .ignore_index = static_cast<std::int64_t>(c.number("ignore_index")),
           .label_smoothing = c.number("label_smoothing"),
           .weight = c.optional("weight")};
@@ -160,7 +160,7 @@ TEST_CASE("cross entropy: what PyTorch computes, with every option") {
     const CrossEntropyResult rows =
         cross_entropy_rows(c.tensor("logits"), c.tensor("targets"), options);
     Tensor dloss = c.tensor("dy").expand({5});
-    if (options.reduction == Reduction::kMean) dloss = div(dloss, sum(rows.row_weight));
+    if (options.reduction == LossReduction::kMean) dloss = div(dloss, sum(rows.row_weight));
     CHECK(all_close(cross_entropy_rows_backward(dloss, c.tensor("logits"), c.tensor("targets"),
                                                 rows.log_sum_exp, options),
                     c.tensor("dlogits")));
@@ -172,27 +172,29 @@ TEST_CASE("cross entropy: what PyTorch computes, with every option") {
 TEST_CASE("cross entropy: rows of any dims, ignored classes, nothing that counts") {
   const Tensor x = spread_tensor<double>({2, 3, 5}, -3, 3);
   const Tensor t = Tensor::from_vector<std::int64_t>({1, 0, 4, 2, 1, 3}, {2, 3});
-  const Tensor flat = cross_entropy(x.view({6, 5}), t.view({6}), {.reduction = Reduction::kNone});
+  const Tensor flat =
+      cross_entropy(x.view({6, 5}), t.view({6}), {.reduction = LossReduction::kNone});
   for (const Tensor& layout : layouts(x)) {
-    CHECK(all_equal(cross_entropy(layout, t, {.reduction = Reduction::kNone}), flat.view({2, 3})));
+    CHECK(all_equal(cross_entropy(layout, t, {.reduction = LossReduction::kNone}),
+                    flat.view({2, 3})));
   }
   CHECK(cross_entropy(x.select(0, 0).select(0, 1), t.select(0, 0).select(0, 1)).item<double>() ==
         flat.to_vector<double>()[1]);
   // The ignored index may be a class.
-  const auto rows =
-      cross_entropy(x, t, {.reduction = Reduction::kNone, .ignore_index = 1}).to_vector<double>();
+  const auto rows = cross_entropy(x, t, {.reduction = LossReduction::kNone, .ignore_index = 1})
+                        .to_vector<double>();
   CHECK(rows[0] == 0);
   CHECK(rows[4] == 0);
   CHECK(rows[1] == flat.to_vector<double>()[1]);
   const Tensor none = full({2, 3}, -100, {.dtype = DType::kI64});
   CHECK(std::isnan(cross_entropy(x, none).item<double>()));
-  CHECK(cross_entropy(x, none, {.reduction = Reduction::kSum}).item<double>() == 0);
+  CHECK(cross_entropy(x, none, {.reduction = LossReduction::kSum}).item<double>() == 0);
   const CrossEntropyResult lost = cross_entropy_rows(x, none);
   CHECK(all_equal(cross_entropy_rows_backward(full({2, 3}, std::nan(""), x.options()), x, none,
                                               lost.log_sum_exp),
                   zeros_like(x)));
   CHECK(cross_entropy(zeros({0, 3}), zeros({0}, {.dtype = DType::kI64}),
-                      {.reduction = Reduction::kSum})
+                      {.reduction = LossReduction::kSum})
             .item<float>() == 0);
 }
 
@@ -231,7 +233,7 @@ TEST_CASE("cross entropy: bad targets are found by the kernel") {
             [&] { cross_entropy_rows_backward(zeros({3}), x, bad, zeros({3})); }) ==
         "[cross_entropy_rows_backward] target 4 in row 1 is outside [0, 4); targets are class "
         "indices");
-  const Stream queued = Stream::create(default_device(), StreamKind::kQueued, "queued");
+  const DeviceStream queued = DeviceStream::create(default_device(), StreamKind::kQueued, "queued");
   StreamGuard guard(queued);
   const Tensor xq = zeros({3, 4}), badq = clone(bad);
   cross_entropy_rows(xq, badq);

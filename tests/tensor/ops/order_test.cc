@@ -29,8 +29,6 @@ TEST_CASE("argmax: the first of equals, NaN above all, any layout") {
   CHECK(thrown<InvalidArgument>([] {
           argmax(zeros({2, 0}));
         }) == "[argmax] dim 1 of [2, 0] is empty; there is no largest element");
-  CHECK(thrown<InvalidArgument>([] { argmax(Tensor::scalar(1)); }) ==
-        "[argmax] needs at least 1 dim, got a 0-d tensor; unsqueeze it");
 }
 
 // True if `a` comes before `b`; NaN is the largest.
@@ -157,8 +155,25 @@ TEST_CASE("order: errors") {
           argmin(zeros({0, 2}), 0);
         }) == "[argmin] dim 0 of [0, 2] is empty; there is no smallest element");
   CHECK_THROWS_AS(sort(x, 2), InvalidArgument);
-  CHECK(thrown<InvalidArgument>([&] { sort(Tensor::scalar(1)); }) ==
-        "[sort] needs at least 1 dim, got a 0-d tensor; unsqueeze it");
+  CHECK(thrown<InvalidArgument>([&] { sort(Tensor::scalar(1), 1); }) ==
+        "[sort] dim 1 does not exist in a tensor of 1 dims; give one from -1 to 0");
+  CHECK(thrown<InvalidArgument>([&] { topk(Tensor::scalar(1), 0); }) ==
+        "[topk] k is 0, and a 0-d tensor has 1 element; give 1");
+  CHECK(thrown<InvalidArgument>([&] {
+          argmax(zeros({2, 0}), std::nullopt);
+        }) == "[argmax] shape [2, 0] has no elements; there is nothing to choose");
+  CHECK(thrown<InvalidArgument>([&] { kthvalue(x, 4); }) ==
+        "[kthvalue] k is 4, and dim 1 of [2, 3] has 3 elements; k counts from 1");
+  CHECK(thrown<InvalidArgument>([&] { kthvalue(x, 0, 0); }) ==
+        "[kthvalue] k is 0, and dim 0 of [2, 3] has 2 elements; k counts from 1");
+  CHECK(thrown<InvalidArgument>([&] {
+          median(zeros({2, 0}), 1);
+        }) == "[median] dim 1 of [2, 0] is empty; there is no middle element");
+  CHECK(thrown<InvalidArgument>([&] { nanmedian(zeros({0})); }) ==
+        "[nanmedian] shape [0] has no elements; there is nothing to choose");
+  CHECK(thrown<InvalidArgument>([&] {
+          mode(zeros({2, 0}));
+        }) == "[mode] dim 1 of [2, 0] is empty; there is no most frequent element");
   CHECK(thrown<InvalidArgument>([&] { argsort(Tensor()); }) ==
         "[argsort] the tensor is undefined; pass a tensor");
 }

@@ -278,11 +278,11 @@ TEST_CASE("pooling: errors") {
   CHECK(max({.kernel = {2, 3}, .dilation = {1, 4}}) ==
         "[max_pool2d] a window of 3 with dilation 4 spans 9, the input of 5 padded by 0 only 5");
   CHECK(thrown<InvalidArgument>([&] { max_pool1d(x, {.kernel = 2}); }) ==
-        "[max_pool1d] needs x [N, C, L], got [2, 3, 4, 5]");
+        "[max_pool1d] needs x [N, C, L] or [C, L], got [2, 3, 4, 5]");
   CHECK(thrown<InvalidArgument>([&] { avg_pool1d(x, {.kernel = 2}); }) ==
-        "[avg_pool1d] needs x [N, C, L], got [2, 3, 4, 5]");
-  CHECK(thrown<InvalidArgument>([&] { avg_pool2d(x.select(0, 0), {.kernel = 2}); }) ==
-        "[avg_pool2d] needs x [N, C, H, W], got [3, 4, 5]");
+        "[avg_pool1d] needs x [N, C, L] or [C, L], got [2, 3, 4, 5]");
+  CHECK(thrown<InvalidArgument>([&] { avg_pool2d(x.select(0, 0).select(0, 0), {.kernel = 2}); }) ==
+        "[avg_pool2d] needs x [N, C, H, W] or [C, H, W], got [4, 5]");
   CHECK(thrown<InvalidArgument>([&] { avg_pool2d({}, {.kernel = 2}); }) ==
         "[avg_pool2d] the tensor is undefined; pass a tensor");
   CHECK(thrown<InvalidArgument>([&] { avg_pool2d(arange(4), {.kernel = 2}); }) ==

@@ -6,6 +6,7 @@
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/reduce.h"
+#include "tessera/tensor/ops/scan.h"
 #include "tessera/tests/support/close.h"
 #include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/ops/naive.h"
@@ -147,7 +148,7 @@ void check_case(const Case& c, DType dtype, const Shape& shape, const std::vecto
   for (const Tensor& layout : layouts(x)) {
     for (bool keep_dims : {false, true}) {
       INFO(c.name << " " << dtype_name(dtype) << " " << shape.str() << " strides "
-                  << layout.strides().str() << " " << Dims(dims).begin()[0]);
+                  << layout.strides().str() << " " << DimList(dims).begin()[0]);
       const Tensor y = c.op(layout, dims, keep_dims);
       CHECK(naive::is_close(y, naive::reduce(plain, dims, keep_dims, c.fold), tolerance.rtol,
                             tolerance.atol));
@@ -244,6 +245,9 @@ TEST_CASE("var: accurate far from 0, of one element, and its mean") {
   const VarMean both = var_mean(spread_tensor<float>({4, 9}), {1}, {.keep_dims = true});
   CHECK(all_equal(both.var, var(spread_tensor<float>({4, 9}), {1}, {.keep_dims = true})));
   CHECK(all_equal(both.mean, mean(spread_tensor<float>({4, 9}), {1}, true)));
+  const StdMean root = std_mean(spread_tensor<float>({4, 9}), {1}, {.correction = 0});
+  CHECK(all_equal(root.stddev, stddev(spread_tensor<float>({4, 9}), {1}, {.correction = 0})));
+  CHECK(all_equal(root.mean, mean(spread_tensor<float>({4, 9}), {1})));
 }
 
 TEST_CASE("norm: squares that f32 could not hold") {
@@ -307,7 +311,7 @@ TEST_CASE("statistics: errors") {
     CHECK_THAT(thrown<InvalidArgument>([&] { op(Tensor()); }), Catch::Contains("is undefined"));
   }
   CHECK_THROWS_AS(cumsum(zeros({2}), 1), InvalidArgument);
-  CHECK(thrown<InvalidArgument>([] { Dims{0, 1, 2, 3, 4, 5, 6, 7, 8}; }) ==
+  CHECK(thrown<InvalidArgument>([] { DimList{0, 1, 2, 3, 4, 5, 6, 7, 8}; }) ==
         "[dims] 9 dims are listed; tensors have at most 8");
 }
 

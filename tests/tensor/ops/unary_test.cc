@@ -33,40 +33,110 @@ double exact_gelu_tanh(double x) {
   return x / (1 + std::exp(-2 * u));
 }
 
-const std::vector<UnaryCase>& unary_cases() {
-  static const std::vector<UnaryCase> cases = {
-      {"neg", neg, [](double x) { return -x; }, -9, 9, 0, 0},
-      {"abs", tessera::abs, [](double x) { return std::abs(x); }, -9, 9, 0, 0},
-      {"exp", tessera::exp, [](double x) { return std::exp(x); }, -103.5, 88.7, 1.1, 1},
-      {"log", tessera::log, [](double x) { return std::log(x); }, 0, 50, 1.1, 1},
-      {"sqrt", tessera::sqrt, [](double x) { return std::sqrt(x); }, 0, 50, 0.51, 0.51},
-      {"square", square, [](double x) { return x * x; }, -9, 9, 0.51, 0.51},
-      {"tanh", tessera::tanh, [](double x) { return std::tanh(x); }, -10, 10, 2, 2},
-      {"relu", relu, [](double x) { return std::max(x, 0.0); }, -9, 9, 0, 0},
-      {"gelu", gelu, exact_gelu, -12.5, 13, 5, 5},
-      {"sign", sign, [](double x) { return x > 0   ? 1.0
-                                           : x < 0 ? -1.0
-                                                   : 0.0; }, -9, 9, 0, 0},
-      {"reciprocal", reciprocal, [](double x) { return 1 / x; }, -9, 9, 0.51, 0.51},
-      {"expm1", tessera::expm1, [](double x) { return std::expm1(x); }, -20, 88.7, 2, 1},
-      {"expm1 near 0", tessera::expm1, [](double x) { return std::expm1(x); }, -0.01, 0.01, 2, 1},
-      {"log1p", tessera::log1p, [](double x) { return std::log1p(x); }, -0.999, 50, 2, 1},
-      {"log1p near 0", tessera::log1p, [](double x) { return std::log1p(x); }, -0.01, 0.01, 2, 1},
-      {"rsqrt", rsqrt, [](double x) { return 1 / std::sqrt(x); }, 0, 50, 1.5, 1.5},
-      {"sin", tessera::sin, [](double x) { return std::sin(x); }, -1e5, 1e5, 0.51, 1},
-      {"cos", tessera::cos, [](double x) { return std::cos(x); }, -1e5, 1e5, 0.51, 1},
-      {"erf", tessera::erf, [](double x) { return std::erf(x); }, -5, 5, 3, 1},
-      {"sigmoid", sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, -87, 30, 2.5, 2},
-      {"gelu_tanh", gelu_tanh, exact_gelu_tanh, -5, 13, 45, 45},
-      {"silu", silu, [](double x) { return x / (1 + std::exp(-x)); }, -80, 30, 4, 3},
-      {"softplus", softplus,
-       [](double x) { return std::log1p(std::exp(-std::abs(x))) + std::max(x, 0.0); }, -80, 40, 2,
-       2},
-      {"floor", tessera::floor, [](double x) { return std::floor(x); }, -9, 9, 0, 0},
-      {"ceil", tessera::ceil, [](double x) { return std::ceil(x); }, -9, 9, 0, 0},
-      {"round", tessera::round, [](double x) { return std::nearbyint(x); }, -9, 9, 0, 0},
-      {"trunc", tessera::trunc, [](double x) { return std::trunc(x); }, -9, 9, 0, 0},
+// A function of <cmath> in long double.
+template <long double (*function)(long double)>
+double of(double x) {
+  return static_cast<double>(function(x));
+}
+
+constexpr long double kPi = 3.14159265358979323846264338327950288L;
+
+double exact_sinc(double x) {
+  const long double angle = kPi * x;
+  return x == 0 ? 1 : static_cast<double>(std::sin(angle) / angle);
+}
+
+// The zero of erf(y) - x by Newton's method.
+double exact_erfinv(double x) {
+  const long double a = std::abs(x);
+  long double y = a < 0.9L ? a : std::sqrt(-std::log(1 - a));
+  for (int step = 0; step < 60; ++step)
+    y -= ((1 - a) - std::erfc(y)) / (2 / std::sqrt(kPi) * std::exp(-y * y));
+  return static_cast<double>(std::copysign(y, x));
+}
+
+// By its recurrence and Stirling's series at 40 and more.
+double exact_digamma(double x) {
+  long double at = x, sum = 0;
+  for (; at < 40; ++at) sum -= 1 / at;
+  const long double z = 1 / (at * at);
+  const long double series = z * (1 / 12.0L - z * (1 / 120.0L - z * (1 / 252.0L - z / 240)));
+  return static_cast<double>(sum + std::log(at) - 0.5L / at - series);
+}
+
+std::vector<UnaryCase> function_cases() {
+  return {
+      {"exp2", tessera::exp2, of<::exp2l>, -140, 127, 0.51, 1},
+      {"log2", tessera::log2, of<::log2l>, 0, 50, 0.51, 1},
+      {"log10", tessera::log10, of<::log10l>, 0, 50, 0.51, 2},
+      {"tan", tessera::tan, of<::tanl>, -1e4, 1e4, 0.51, 1},
+      {"asin", tessera::asin, of<::asinl>, -1, 1, 0.51, 1},
+      {"acos", tessera::acos, of<::acosl>, -1, 1, 0.51, 1},
+      {"atan", tessera::atan, of<::atanl>, -9, 9, 0.51, 1},
+      {"sinh", tessera::sinh, of<::sinhl>, -88, 88, 0.51, 2},
+      {"sinh near 0", tessera::sinh, of<::sinhl>, -0.02, 0.02, 0.51, 2},
+      {"cosh", tessera::cosh, of<::coshl>, -88, 88, 0.51, 2},
+      {"asinh", tessera::asinh, of<::asinhl>, -50, 50, 0.51, 2},
+      {"asinh near 0", tessera::asinh, of<::asinhl>, -0.02, 0.02, 0.51, 2},
+      {"acosh", tessera::acosh, of<::acoshl>, 1, 50, 0.51, 2.5},
+      {"acosh near 1", tessera::acosh, of<::acoshl>, 1, 1.001, 0.51, 2.5},
+      {"atanh", tessera::atanh, of<::atanhl>, -1, 1, 0.51, 2},
+      {"atanh near 0", tessera::atanh, of<::atanhl>, -0.02, 0.02, 0.51, 2},
+      {"sinc", sinc, exact_sinc, -0.9, 0.9, 0.51, 2.5},
+      {"erfc", tessera::erfc, of<::erfcl>, -4, 9, 5, 4},
+      {"erfinv", erfinv, exact_erfinv, -1, 1, 0.6, 2.5},
+      {"erfinv near 1", erfinv, exact_erfinv, 0.999, 0.99999, 0.6, 2.5},
+      {"lgamma", tessera::lgamma, of<::lgammal>, 0.01, 0.9, 0.51, 4},
+      {"lgamma of more", tessera::lgamma, of<::lgammal>, 2.5, 90, 0.51, 4},
+      {"digamma", digamma, exact_digamma, 2, 90, 0.51, 20},
+      {"digamma below 0", digamma, exact_digamma, -0.4, -0.01, 0.51, 20},
   };
+}
+
+std::vector<UnaryCase> joined(std::vector<UnaryCase> a, const std::vector<UnaryCase>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+const std::vector<UnaryCase>& unary_cases() {
+  static const std::vector<UnaryCase> cases = joined(
+      function_cases(),
+      {
+          {"neg", neg, [](double x) { return -x; }, -9, 9, 0, 0},
+          {"abs", tessera::abs, [](double x) { return std::abs(x); }, -9, 9, 0, 0},
+          {"exp", tessera::exp, [](double x) { return std::exp(x); }, -103.5, 88.7, 1.1, 1},
+          {"log", tessera::log, [](double x) { return std::log(x); }, 0, 50, 1.1, 1},
+          {"sqrt", tessera::sqrt, [](double x) { return std::sqrt(x); }, 0, 50, 0.51, 0.51},
+          {"square", square, [](double x) { return x * x; }, -9, 9, 0.51, 0.51},
+          {"tanh", tessera::tanh, [](double x) { return std::tanh(x); }, -10, 10, 2, 2},
+          {"relu", relu, [](double x) { return std::max(x, 0.0); }, -9, 9, 0, 0},
+          {"gelu", gelu, exact_gelu, -12.5, 13, 5, 5},
+          {"sign", sign, [](double x) { return x > 0   ? 1.0
+                                               : x < 0 ? -1.0
+                                                       : 0.0; }, -9, 9, 0, 0},
+          {"reciprocal", reciprocal, [](double x) { return 1 / x; }, -9, 9, 0.51, 0.51},
+          {"expm1", tessera::expm1, [](double x) { return std::expm1(x); }, -20, 88.7, 2, 1},
+          {"expm1 near 0", tessera::expm1, [](double x) { return std::expm1(x); }, -0.01, 0.01, 2,
+           1},
+          {"log1p", tessera::log1p, [](double x) { return std::log1p(x); }, -0.999, 50, 2, 1},
+          {"log1p near 0", tessera::log1p, [](double x) { return std::log1p(x); }, -0.01, 0.01, 2,
+           1},
+          {"rsqrt", rsqrt, [](double x) { return 1 / std::sqrt(x); }, 0, 50, 1.5, 1.5},
+          {"sin", tessera::sin, [](double x) { return std::sin(x); }, -1e5, 1e5, 0.51, 1},
+          {"cos", tessera::cos, [](double x) { return std::cos(x); }, -1e5, 1e5, 0.51, 1},
+          {"erf", tessera::erf, [](double x) { return std::erf(x); }, -5, 5, 3, 1},
+          {"sigmoid", sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, -87, 30, 2.5, 2},
+          {"gelu_tanh", gelu_tanh, exact_gelu_tanh, -5, 13, 45, 45},
+          {"silu", silu, [](double x) { return x / (1 + std::exp(-x)); }, -80, 30, 4, 3},
+          {"softplus", softplus,
+           [](double x) { return std::log1p(std::exp(-std::abs(x))) + std::max(x, 0.0); }, -80, 40,
+           2, 2},
+          {"frac", frac, [](double x) { return x - std::trunc(x); }, -9, 9, 0, 0},
+          {"floor", tessera::floor, [](double x) { return std::floor(x); }, -9, 9, 0, 0},
+          {"ceil", tessera::ceil, [](double x) { return std::ceil(x); }, -9, 9, 0, 0},
+          {"round", tessera::round, [](double x) { return std::nearbyint(x); }, -9, 9, 0, 0},
+          {"trunc", tessera::trunc, [](double x) { return std::trunc(x); }, -9, 9, 0, 0},
+      });
   return cases;
 }
 
@@ -219,6 +289,11 @@ TEST_CASE("unary operations in place") {
       {square_, square},
       {relu_, relu},
       {exp_, tessera::exp},
+      {exp2_, tessera::exp2},
+      {log2_, tessera::log2},
+      {log10_, tessera::log10},
+      {erfinv_, erfinv},
+      {frac_, frac},
       {log_, tessera::log},
       {sqrt_, tessera::sqrt},
       {rsqrt_, rsqrt},

@@ -2,8 +2,8 @@
 //
 //     tools/bazel run //tensor/kernels/cpu:bench_conv
 //
-// The product is the weight times all im2col columns, without the time to make them. Both sides
-// alternate, and the best of many runs counts, so that a busy machine affects both alike.
+// The product is the weight times all im2col columns, without the time to make them; and the speed in bf16 relative to
+// f32. Both sides alternate, and the best of many runs counts, so that a busy machine affects both alike.
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -53,7 +53,35 @@ void compare(const Problem& p) {
       product / input, flops / weight * 1e-9, product / weight);
 }
 
-void compare_all() {
+struct Seconds {
+  double forward = 1e9, input = 1e9, weight = 1e9;
+};
+
+void compare_dtypes(const Problem& p) {
+  Seconds f32, bf16;
+  for (int run = 0; run < kRuns; ++run) {
+    for (Seconds* best : {&f32, &bf16}) {
+      const DType dtype = best == &f32 ? DType::kF32 : DType::kBF16;
+      const Tensor x = full({p.images, p.channels, p.size, p.size}, 0.5, {.dtype = dtype}),
+                   w = full({p.out, p.channels / p.options.groups, p.kernel, p.kernel}, 0.5,
+                            {.dtype = dtype});
+      Tensor y;
+      best->forward = std::min(best->forward, seconds([&] { y = conv2d(x, w, {}, p.options); }));
+      best->input =
+          std::min(best->input, seconds([&] { conv_backward_input(y, w, x.shape(), p.options); }));
+      best->weight = std::min(best->weight,
+                              seconds([&] { conv_backward_weight(y, x, w.shape(), p.options); }));
+    }
+  }
+  std::printf(
+      "  %3lld x [%3lld, %3lld, %3lld] -> %3lld: bf16 forward %.2f, dx %.2f, dweight %.2f\n",
+      static_cast<long long>(p.images), static_cast<long long>(p.channels),
+      static_cast<long long>(p.size), static_cast<long long>(p.size), static_cast<long long>(p.out),
+      f32.forward / bf16.forward, f32.input / bf16.input, f32.weight / bf16.weight);
+}
+
+template <class Compare>
+void compare_all(const Compare& compare) {
   compare({16, 1, 28, 32, 3, {.padding = 1}});
   compare({16, 32, 28, 64, 3, {.padding = 1}});
   compare({8, 64, 56, 64, 3, {.padding = 1}});
@@ -70,8 +98,9 @@ void compare_all() {
 
 int main() {
   for (int threads : {1, 2}) {
-    std::printf("---- %d thread%s, f32\n", threads, threads == 1 ? "" : "s");
+    std::printf("---- %d thread%s\n", threads, threads == 1 ? "" : "s");
     tessera::RankScope scope(std::make_shared<tessera::RankContext>(-1, 1, threads));
-    tessera::compare_all();
+    tessera::compare_all(tessera::compare);
+    tessera::compare_all(tessera::compare_dtypes);
   }
 }

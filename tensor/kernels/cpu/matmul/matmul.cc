@@ -168,7 +168,7 @@ void Job::write_directly(TileProduct tile, const Finish& how, const Buffers& buf
   tile.alpha = how.alpha;
   tile.beta = how.beta;
   multiply(tile, buffers);
-  if (how.activation != Activation::kNone)
+  if (how.activation != ActivationKind::kNone)
     cpu::activate(how.activation, tile.c, how.c, tile.count * tile.m, tile.n);
 }
 

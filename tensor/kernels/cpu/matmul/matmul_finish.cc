@@ -10,23 +10,23 @@ namespace tessera::cpu {
 namespace {
 
 template <class Body>
-void with_activation(Activation activation, Body&& body) {
+void with_activation(ActivationKind activation, Body&& body) {
   switch (activation) {
-    case Activation::kNone:
+    case ActivationKind::kNone:
       return;
-    case Activation::kRelu:
+    case ActivationKind::kRelu:
       return body(functors::Relu{});
-    case Activation::kGelu:
+    case ActivationKind::kGelu:
       return body(functors::Gelu{});
-    case Activation::kGeluTanh:
+    case ActivationKind::kGeluTanh:
       return body(functors::GeluTanh{});
-    case Activation::kSilu:
+    case ActivationKind::kSilu:
       return body(functors::Silu{});
   }
 }
 
 template <class C>
-void activate_rows(Activation activation, const Matrix& x, const Matrix& y, std::int64_t m,
+void activate_rows(ActivationKind activation, const Matrix& x, const Matrix& y, std::int64_t m,
                    std::int64_t n) {
   const bool in_place = x.dtype == dtype_of<C>;
   with_activation(activation, [&](auto functor) {
@@ -64,7 +64,7 @@ void finish_run(const Finish& how, const P* product, std::int64_t n) {
   }
   const Matrix& to = how.before.data != nullptr ? how.before : how.c;
   store_run(to.dtype, to.data, 1, n, value);
-  if (how.activation != Activation::kNone) activate(how.activation, to, how.c, 1, n);
+  if (how.activation != ActivationKind::kNone) activate(how.activation, to, how.c, 1, n);
 }
 
 template <class P>
@@ -100,7 +100,7 @@ void finish(const Finish& how, const double* product, std::int64_t stride, std::
   finish_rows(how, product, stride, m, n);
 }
 
-void activate(Activation activation, const Matrix& x, const Matrix& y, std::int64_t m,
+void activate(ActivationKind activation, const Matrix& x, const Matrix& y, std::int64_t m,
               std::int64_t n) {
   with_floating_type(x.dtype, [&]<class C>() { activate_rows<C>(activation, x, y, m, n); });
 }

@@ -19,7 +19,7 @@ struct Finish {
   std::int64_t bias_stride = 1;
   double alpha = 1;
   double beta = 0;
-  Activation activation = Activation::kNone;
+  ActivationKind activation = ActivationKind::kNone;
 
   /// The same for a part that begins `row` rows and `column` columns into the tile.
   Finish at(std::int64_t row, std::int64_t column) const;
@@ -32,7 +32,7 @@ void finish(const Finish& how, const double* product, std::int64_t stride, std::
             std::int64_t n);
 
 /// y = activation(x) for matrices of one dtype with rows of unit stride; they may be the same.
-void activate(Activation activation, const Matrix& x, const Matrix& y, std::int64_t m,
+void activate(ActivationKind activation, const Matrix& x, const Matrix& y, std::int64_t m,
               std::int64_t n);
 
 }  // namespace tessera::cpu

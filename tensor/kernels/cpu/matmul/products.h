@@ -5,6 +5,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 
 #include "tessera/tensor/dtype.h"
 #include "tessera/tensor/kernels/cpu/convert.h"
@@ -13,18 +19,64 @@
 
 namespace tessera::cpu {
 
-/// out[i] = element at + i * step of x, i < n, as load_run. Runs are short here, so runs that need
-/// no conversion are copied without a call.
+/// Calls `body.template operator()<T>()` with the type of elements of `dtype` that are computed with as C: C itself, or a
+/// 16-bit type where C is float.
+template <class C, class Body>
+void with_stored_type(DType dtype, const Body& body) {
+  if constexpr (std::is_same_v<C, float>) {
+    if (dtype == DType::kBF16) return body.template operator()<BFloat16>();
+    if (dtype == DType::kF16) return body.template operator()<Float16>();
+  }
+  body.template operator()<C>();
+}
+
+/// out[i] = from[i]. By hand: the compiler's loop over the rest of a run costs more than a short run does. The last steps
+/// overlap instead.
+inline void widen_short_run(const BFloat16* from, std::int64_t n, float* out) {
+#ifdef __AVX2__
+  const auto widen_8 = [&](std::int64_t i) {
+    __m128i bits;
+    std::memcpy(&bits, from + i, sizeof(bits));
+    const __m256i wide = _mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16);
+    std::memcpy(out + i, &wide, sizeof(wide));
+  };
+  const auto widen_4 = [&](std::int64_t i) {
+    std::int64_t bits;
+    std::memcpy(&bits, from + i, sizeof(bits));
+    const __m128i wide = _mm_slli_epi32(_mm_cvtepu16_epi32(_mm_cvtsi64_si128(bits)), 16);
+    std::memcpy(out + i, &wide, sizeof(wide));
+  };
+  if (n >= 8) {
+    for (std::int64_t i = 0; i + 8 < n; i += 8) widen_8(i);
+    return widen_8(n - 8);
+  }
+  if (n >= 4) {
+    widen_4(0);
+    return widen_4(n - 4);
+  }
+#endif
+  for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(from[i]);
+}
+
+/// out[i] = from[i * step], i < n, as load_run; for short runs, where a call and the choice of a type would cost more than
+/// the elements do.
+template <class T, class C>
+void load_short_run(const T* from, std::int64_t step, std::int64_t n, C* out) {
+  if constexpr (std::is_same_v<T, Float16>) {
+    load_run(DType::kF16, from, step, n, out);  // by instructions that the compiler does not find
+  } else if (step != 1) {
+    for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<C>(from[i * step]);
+  } else if constexpr (std::is_same_v<T, C>) {
+    std::copy_n(from, n, out);
+  } else {
+    widen_short_run(from, n, out);
+  }
+}
+/// The same from element `at` of x on.
 template <class C>
 void load_short_run(const ConstView& x, std::int64_t at, std::int64_t step, std::int64_t n,
                     C* out) {
-  if (x.dtype != dtype_of<C>) return load_run(x.dtype, advance(x.data, x.dtype, at), step, n, out);
-  const C* from = x.as<C>() + at;
-  if (step == 1) {
-    std::copy_n(from, n, out);
-  } else {
-    for (std::int64_t i = 0; i < n; ++i) out[i] = from[i * step];
-  }
+  with_stored_type<C>(x.dtype, [&]<class T>() { load_short_run(x.as<T>() + at, step, n, out); });
 }
 
 /// A matrix in memory: its first element and strides, one of which is 1.

@@ -44,9 +44,9 @@ void for_each_run(const OutputRows& r, std::int64_t first, std::int64_t n, const
 
 /// Row `row` = (channel, a, b) of a group's columns: for each position the element of x [images,
 /// channels, h, w] that tap (a, b) reads in that channel, counted from `first_channel`.
-template <class C>
-void gather_columns(const ConstView& x, const ConvGeometry& g, std::int64_t first_channel,
-                    std::int64_t row, std::int64_t first, std::int64_t n, C* out) {
+template <class T, class C>
+void gather_columns_of(const ConstView& x, const ConvGeometry& g, std::int64_t first_channel,
+                       std::int64_t row, std::int64_t first, std::int64_t n, C* out) {
   const std::int64_t channel = first_channel + row / g.taps(), a = row % g.taps() / g.w.kernel,
                      b = row % g.w.kernel;
   const bool as_one = g.is_pointwise() && x.strides[2] == g.w.in * x.strides[3];
@@ -64,10 +64,17 @@ void gather_columns(const ConstView& x, const ConvGeometry& g, std::int64_t firs
                  if (begin < end) {
                    const std::int64_t at = image * x.strides[0] + channel * x.strides[1] +
                                            y * x.strides[2] + g.w.input(begin, b) * x.strides[3];
-                   load_short_run(x, at, step, end - begin, to + begin);
+                   load_short_run(x.as<T>() + at, step, end - begin, to + begin);
                  }
                  for (std::int64_t o = end; o < j + count; ++o) to[o] = 0;
                });
+}
+
+template <class C>
+void gather_columns(const ConstView& x, const ConvGeometry& g, std::int64_t first_channel,
+                    std::int64_t row, std::int64_t first, std::int64_t n, C* out) {
+  with_stored_type<C>(
+      x.dtype, [&]<class T>() { gather_columns_of<T>(x, g, first_channel, row, first, n, out); });
 }
 
 /// The inverse: adds each column's element to planes [channels, images, h, w] that begin at image

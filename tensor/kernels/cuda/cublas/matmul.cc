@@ -131,7 +131,7 @@ class Launch {
     if (adds_bias) product.epilogue = cuda::LtEpilogue::kNone;
     if (product.epilogue == cuda::LtEpilogue::kNone)
       cuda::run_product(stream_, product, operands, library_);
-    if (args_.activation != Activation::kNone || adds_bias) finish_in_place(call, adds_bias);
+    if (args_.activation != ActivationKind::kNone || adds_bias) finish_in_place(call, adds_bias);
   }
 
   // Applies the remaining steps to `before` or the result, as the library wrote it.

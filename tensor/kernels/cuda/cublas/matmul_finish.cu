@@ -67,7 +67,7 @@ __device__ void finish_element(const FinishWork& work, std::int64_t matrix, std:
       before_activation<C>(work, product, column, work.beta != 0 ? load(work.result) : C{0});
   const FinishMatrix& kept = work.before.data != nullptr ? work.before : work.result;
   store(kept, x);
-  if (work.activation != Activation::kNone || work.before.data != nullptr)
+  if (work.activation != ActivationKind::kNone || work.before.data != nullptr)
     store(work.result, activate(work.activation, load(kept)));  // applied to the rounded value
 }
 
@@ -128,15 +128,15 @@ void start_packs(CudaStream stream, const FinishWork& work) {
   if (!work.only_activates())
     return start(MatmulKernel::kName, finish_packs_kernel<T>, grid, stream, work);
   switch (work.activation) {
-    case Activation::kNone:
+    case ActivationKind::kNone:
       return;  // see only_activates()
-    case Activation::kRelu:
+    case ActivationKind::kRelu:
       return start_activation(functors::Relu{});
-    case Activation::kGelu:
+    case ActivationKind::kGelu:
       return start_activation(functors::Gelu{});
-    case Activation::kGeluTanh:
+    case ActivationKind::kGeluTanh:
       return start_activation(functors::GeluTanh{});
-    case Activation::kSilu:
+    case ActivationKind::kSilu:
       return start_activation(functors::Silu{});
   }
 }

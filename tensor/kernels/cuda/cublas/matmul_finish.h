@@ -38,7 +38,7 @@ struct FinishWork {
   std::int64_t bias_stride = 1;  ///< 1 or 0
   double alpha = 1;
   double beta = 0;
-  Activation activation = Activation::kNone;
+  ActivationKind activation = ActivationKind::kNone;
   std::int64_t batch = 1;
   std::int64_t rows = 1;
   std::int64_t columns = 1;
@@ -47,7 +47,7 @@ struct FinishWork {
   /// dtype.
   bool only_activates() const {
     return product.data != nullptr && product.dtype == result.dtype && before.data == nullptr &&
-           bias == nullptr && alpha == 1 && beta == 0 && activation != Activation::kNone;
+           bias == nullptr && alpha == 1 && beta == 0 && activation != ActivationKind::kNone;
   }
   std::int64_t elements() const { return batch * rows * columns; }
   /// Computed in f64 if any dtype is f64, else in f32, as on the CPU.
@@ -84,17 +84,17 @@ inline bool takes_packs(const FinishWork& work, std::int64_t count) {
 }
 
 template <class C>
-TESSERA_HD C activate(Activation activation, C x) {
+TESSERA_HD C activate(ActivationKind activation, C x) {
   switch (activation) {
-    case Activation::kNone:
+    case ActivationKind::kNone:
       return x;
-    case Activation::kRelu:
+    case ActivationKind::kRelu:
       return functors::Relu{}(x);
-    case Activation::kGelu:
+    case ActivationKind::kGelu:
       return functors::Gelu{}(x);
-    case Activation::kGeluTanh:
+    case ActivationKind::kGeluTanh:
       return functors::GeluTanh{}(x);
-    case Activation::kSilu:
+    case ActivationKind::kSilu:
       return functors::Silu{}(x);
   }
   return x;

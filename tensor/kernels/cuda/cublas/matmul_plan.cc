@@ -107,7 +107,8 @@ bool fits_aux(const LtMatrix& before, const void* data) {
 }
 
 void plan_fused(const MatmulKernel::Args& args, MatmulPlan& plan) {
-  if (plan.staged || args.activation != Activation::kGeluTanh || !is_16_bit(args.c.dtype)) return;
+  if (plan.staged || args.activation != ActivationKind::kGeluTanh || !is_16_bit(args.c.dtype))
+    return;
   const bool bias = args.bias.defined(), keeps = args.before.defined();
   plan.fused = plan.plain;
   plan.fused.result = output(args.c, plan.batch_strides.c);

@@ -20,7 +20,7 @@ struct Work {
 
   // Returns false, and reports a fault, for an index out of range.
   __device__ bool check(std::int64_t value, std::int64_t element) const {
-    if (value >= 0 && value < index.extent) return true;
+    if (index.has(value)) return true;
     cuda::report_fault(faults, value, cuda::position_of(dims, element), index.extent, dim);
     return false;
   }
@@ -33,7 +33,8 @@ __global__ void elements_kernel(const __grid_constant__ Work work, std::int64_t 
     const std::int64_t index = work.index.at(at.index);
     U value{};
     if (work.check(index, i))
-      value = static_cast<const U*>(work.x)[at.indexed + index * work.stride];
+      value =
+          static_cast<const U*>(work.x)[at.indexed + work.index.from_front(index) * work.stride];
     static_cast<U*>(work.y)[at.other] = value;
   });
 }
@@ -53,8 +54,8 @@ __global__ void rows_kernel(const __grid_constant__ Work work, std::int64_t rows
                 const cuda::IndexPlace at = cuda::place_of(work.dims, row);
                 const std::int64_t index = work.index.at(at.index);
                 const bool good = work.check(index, row);
-                const U* from =
-                    static_cast<const U*>(work.x) + at.indexed + (good ? index : 0) * work.stride;
+                const U* from = static_cast<const U*>(work.x) + at.indexed +
+                                (good ? work.index.from_front(index) : 0) * work.stride;
                 U* to = static_cast<U*>(work.y) + at.other;
                 U values[kEach];
 #pragma unroll
@@ -72,7 +73,7 @@ __global__ void rows_kernel(const __grid_constant__ Work work, std::int64_t rows
 
 Work work_of(CudaStream stream, const GatherKernel::Args& a) {
   return {.x = a.x.data,
-          .index = cuda::index_source(a.index, a.walk.extent),
+          .index = cuda::index_source(a.index, a.walk),
           .y = a.y.data,
           .stride = a.walk.stride,
           .dims = {},
@@ -130,6 +131,7 @@ struct Indices {
   DType dtypes[kMaxDims];
   std::int64_t extents[kMaxDims];
   int count;
+  int named_dim;
   std::int64_t* y;
   std::int64_t n;
 };
@@ -143,11 +145,12 @@ __global__ void __launch_bounds__(cuda::kThreads)
       std::int64_t index = a.dtypes[d] == DType::kI32
                                ? std::int64_t{static_cast<const std::int32_t*>(a.data[d])[at]}
                                : static_cast<const std::int64_t*>(a.data[d])[at];
-      if (index < 0 || index >= a.extents[d]) {
+      if (index < -a.extents[d] || index >= a.extents[d]) {
         cuda::report_fault(faults, index, cuda::offset_at(a.walk, kMaxDims + d, i), a.extents[d],
-                           d);
+                           a.named_dim + d);
         index = 0;  // keeps the result inside
       }
+      if (index < 0) index += a.extents[d];
       place = place * a.extents[d] + index;
     }
     a.y[i] = place;
@@ -174,6 +177,7 @@ void LinearIndexKernel::cuda(CudaStream stream, const Args& a, Workspace) {
   indices.n = a.y.numel();
   if (indices.n == 0) return;
   indices.count = a.extents.ndim();
+  indices.named_dim = a.named_dim;
   indices.y = a.y.as<std::int64_t>();
   std::array<Shape, 2 * kMaxDims> strides;
   strides.fill(Shape::filled(a.y.shape.ndim(), 0));

@@ -16,15 +16,24 @@ namespace tessera::cuda {
 struct IndexSource {
   const void* data;
   bool is_wide;
-  std::int64_t extent;  ///< valid indices are in [0, extent)
+  std::int64_t extent;  ///< valid indices are in [least, extent)
+  std::int64_t least;
 
   TESSERA_HD std::int64_t at(std::int64_t offset) const {
     return is_wide ? static_cast<const std::int64_t*>(data)[offset]
                    : static_cast<const std::int32_t*>(data)[offset];
   }
+  TESSERA_HD bool has(std::int64_t value) const { return value >= least && value < extent; }
+  /// A valid index, counted from the front.
+  TESSERA_HD std::int64_t from_front(std::int64_t value) const {
+    return value < 0 ? value + extent : value;
+  }
 };
-inline IndexSource index_source(const ConstView& index, std::int64_t extent) {
-  return {.data = index.data, .is_wide = index.dtype == DType::kI64, .extent = extent};
+inline IndexSource index_source(const ConstView& index, const IndexedWalk& walk) {
+  return {.data = index.data,
+          .is_wide = index.dtype == DType::kI64,
+          .extent = walk.extent,
+          .least = walk.least};
 }
 
 /// For unit_bytes().

@@ -22,8 +22,13 @@ inline constexpr bool kIsOneOf = (std::is_same_v<F, Listed> || ...);
 /// Long functors, which are compiled once for a group of elements, not once for each element of it.
 template <class F>
 inline constexpr bool kIsLong =
-    kIsOneOf<F, functors::Sin, functors::Cos, functors::Erf, functors::Softplus, functors::Log1p,
-             functors::Expm1, functors::FloorDivide, functors::Remainder, functors::Pow>;
+    kIsOneOf<F, functors::Log2, functors::Log10, functors::Exp2, functors::Sin, functors::Cos,
+             functors::Tan, functors::Asin, functors::Acos, functors::Atan, functors::Sinh,
+             functors::Cosh, functors::Asinh, functors::Acosh, functors::Atanh, functors::Sinc,
+             functors::Erf, functors::Erfc, functors::Erfinv, functors::Lgamma, functors::Digamma,
+             functors::Softplus, functors::Log1p, functors::Expm1, functors::FloorDivide,
+             functors::Remainder, functors::Fmod, functors::Pow, functors::Atan2,
+             functors::LogAddExp, functors::LogAddExp2, functors::Polygamma>;
 
 template <class C, int N, int G, class F, std::size_t... I, class... More>
 __device__ __forceinline__ void apply_each(C (&in)[N][G], F f, std::index_sequence<I...>,

@@ -24,23 +24,71 @@ struct Lines {
 
   // Whether the element is moved; reports a fault for an index out of range.
   __device__ bool takes(std::int64_t value, std::int64_t line, std::int64_t j) const {
-    if (value >= 0 && value < index.extent) return value != skip;
+    if (index.has(value)) return index.from_front(value) != skip;
     const std::int64_t position = cuda::position_of(dims, line) + j * position_step;
     cuda::report_fault(faults, value, position, index.extent, dim);
     return false;
   }
 };
 
-// Elements of one type, or packs of them. Integers wrap around.
+// Elements of one type, or packs of them; `a` is the present value. Integers wrap around.
 template <class T>
-__device__ T sum(const T& a, const T& b) {
-  if constexpr (std::is_arithmetic_v<T>) {
-    return static_cast<T>(a + b);
+__device__ T combined(ScatterMode mode, const T& a, const T& b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    switch (mode) {
+      case ScatterMode::kAssign:
+        return b;
+      case ScatterMode::kAdd:
+        return a + b;
+      case ScatterMode::kMultiply:
+        return a * b;
+      case ScatterMode::kMaximum:
+        return b > a || b != b ? b : a;
+      case ScatterMode::kMinimum:
+        return b < a || b != b ? b : a;
+    }
+    return a;
+  } else if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    switch (mode) {
+      case ScatterMode::kAssign:
+        return b;
+      case ScatterMode::kAdd:
+        return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+      case ScatterMode::kMultiply:
+        return static_cast<T>(static_cast<U>(a) * static_cast<U>(b));
+      case ScatterMode::kMaximum:
+        return b > a ? b : a;
+      case ScatterMode::kMinimum:
+        return b < a ? b : a;
+    }
+    return a;
   } else {
     T out = a;
 #pragma unroll
-    for (int i = 0; i < T::kCount; ++i) out.values[i] += b.values[i];
+    for (int i = 0; i < T::kCount; ++i) out.values[i] = combined(mode, out.values[i], b.values[i]);
     return out;
+  }
+}
+
+// body.template operator()<T>() for the dtypes that values are folded in.
+template <class Body>
+void with_folded_type(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::kF32:
+      return body.template operator()<float>();
+    case DType::kF64:
+      return body.template operator()<double>();
+    case DType::kI64:
+      return body.template operator()<std::int64_t>();
+    case DType::kI32:
+      return body.template operator()<std::int32_t>();
+    case DType::kU8:
+      return body.template operator()<std::uint8_t>();
+    case DType::kBF16:
+    case DType::kF16:
+    case DType::kBool:
+      return;
   }
 }
 
@@ -56,7 +104,8 @@ struct LinesWork {
 };
 
 template <class T>
-__global__ void lines_kernel(const __grid_constant__ LinesWork work, std::int64_t lines, bool add) {
+__global__ void lines_kernel(const __grid_constant__ LinesWork work, std::int64_t lines,
+                             ScatterMode mode) {
   cuda::share(cuda::thread_index(), cuda::thread_count(), lines, [&](std::int64_t line) {
     const cuda::IndexPlace at = cuda::place_of(work.lines.dims, line);
     const T* from = static_cast<const T*>(work.src) + at.other;
@@ -64,9 +113,9 @@ __global__ void lines_kernel(const __grid_constant__ LinesWork work, std::int64_
     for (std::int64_t j = 0; j < work.lines.count; ++j) {
       const std::int64_t index = work.lines.index.at(at.index + j * work.lines.index_step);
       if (!work.lines.takes(index, line, j)) continue;
-      T& place = to[index * work.stride];
+      T& place = to[work.lines.index.from_front(index) * work.stride];
       const T value = from[j * work.src_step];
-      place = add ? sum(place, value) : value;
+      place = mode == ScatterMode::kAssign ? value : combined(mode, place, value);
     }
   });
 }
@@ -80,8 +129,9 @@ __global__ void keys_kernel(const __grid_constant__ Lines lines, std::int64_t it
     const std::int64_t line = item / lines.count, j = item - line * lines.count;
     const std::int64_t index =
         lines.index.at(cuda::place_of(lines.dims, line).index + j * lines.index_step);
-    const std::int64_t key =
-        lines.takes(index, line, j) ? line * lines.index.extent + index : no_key;
+    const std::int64_t key = lines.takes(index, line, j)
+                                 ? line * lines.index.extent + lines.index.from_front(index)
+                                 : no_key;
     records[item] = static_cast<std::uint64_t>(key) << 32 | static_cast<std::uint64_t>(item);
   });
 }
@@ -132,9 +182,9 @@ __device__ void for_unit(const SortedWork& work, const Chosen& chosen, const Bod
               });
 }
 
-// The first record of a destination adds all of them, in their order.
+// The first record of a destination folds all of them, in their order.
 template <class U>
-__global__ void add_kernel(const __grid_constant__ SortedWork work) {
+__global__ void fold_kernel(const __grid_constant__ SortedWork work, ScatterMode mode) {
   constexpr int kAhead = 8;  // loads in flight
   const auto is_first = [&](std::int64_t item, std::int64_t key) {
     return work.key(item - 1) != key;
@@ -153,7 +203,7 @@ __global__ void add_kernel(const __grid_constant__ SortedWork work) {
       }
 #pragma unroll
       for (int k = 0; k < kAhead; ++k) {
-        if (k < found) total = sum(total, values[k]);
+        if (k < found) total = combined(mode, total, values[k]);
       }
     }
     *to = total;
@@ -176,7 +226,7 @@ __global__ void assign_kernel(const __grid_constant__ SortedWork work) {
 Lines lines_of(CudaStream stream, const ScatterKernel::Args& a) {
   const int dim = a.walk.dim;
   const cuda::IndexDims indexed = cuda::index_dims(a.walk, [&](int d) { return d == dim; });
-  return {.index = cuda::index_source(a.index, a.walk.extent),
+  return {.index = cuda::index_source(a.index, a.walk),
           .dims = {},
           .count = a.walk.shape[dim],
           .index_step = a.walk.index[dim],
@@ -194,13 +244,11 @@ void walk_lines(CudaStream stream, const ScatterKernel::Args& a) {
                  .stride = a.walk.stride};
   work.lines.dims = cuda::index_dims(a.walk, [&](int d) { return d != a.walk.dim; });
   const std::int64_t lines = work.lines.dims.numel();
-  const bool add = a.mode == ScatterMode::kAdd;
   const auto issue = [&]<class T>() {
     cuda::start(ScatterKernel::kName, lines_kernel<T>, cuda::grid_for(lines), stream, work, lines,
-                add);
+                a.mode);
   };
-  if (add && a.y.dtype == DType::kF32) return issue.template operator()<float>();
-  if (add && a.y.dtype == DType::kF64) return issue.template operator()<double>();
+  if (a.mode != ScatterMode::kAssign) return with_folded_type(a.y.dtype, issue);
   cuda::with_unit(static_cast<int>(dtype_size(a.y.dtype)), [&]<class T>() {
     if constexpr (sizeof(T) <= 8) issue.template operator()<T>();
   });
@@ -236,27 +284,20 @@ void use_units(SortedWork& work, std::int64_t elements) {
 
 void put_sorted(CudaStream stream, const ScatterKernel::Args& a, SortedWork work) {
   const int size = static_cast<int>(dtype_size(a.y.dtype)), widest = unit_of(a, work);
-  const auto issue = [&](auto* kernel, int bytes) {
+  const auto issue = [&](auto* kernel, int bytes, auto... mode) {
     use_units(work, bytes / size);
     cuda::start(ScatterKernel::kName, kernel,
-                cuda::grid_for(work.items * work.groups.slices * work.groups.lanes()), stream,
-                work);
+                cuda::grid_for(work.items * work.groups.slices * work.groups.lanes()), stream, work,
+                mode...);
   };
   if (a.mode == ScatterMode::kAssign)
     return cuda::with_unit(widest, [&]<class U>() { issue(assign_kernel<U>, widest); });
-  switch (a.y.dtype) {
-    case DType::kF32:
-      return widest == 16 ? issue(add_kernel<cuda::Pack<float>>, 16) : issue(add_kernel<float>, 4);
-    case DType::kF64:
-      return widest == 16 ? issue(add_kernel<cuda::Pack<double>>, 16)
-                          : issue(add_kernel<double>, 8);
-    case DType::kI64:
-      return issue(add_kernel<std::uint64_t>, 8);
-    case DType::kI32:
-      return issue(add_kernel<std::uint32_t>, 4);
-    default:
-      return issue(add_kernel<std::uint8_t>, 1);
-  }
+  with_folded_type(a.y.dtype, [&]<class T>() {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (widest == 16) return issue(fold_kernel<cuda::Pack<T>>, 16, a.mode);
+    }
+    issue(fold_kernel<T>, size, a.mode);
+  });
 }
 
 void sort_and_put(CudaStream stream, const ScatterKernel::Args& a, const ScatterPlan& plan,
