@@ -28,12 +28,12 @@ class CurrentPassGuard {
 };
 
 // Heap order: the greatest runs first.
-bool runs_later(const Node* a, const Node* b) {
+bool runs_later(const GraphNode* a, const GraphNode* b) {
   if (a->is_leaf_node() != b->is_leaf_node()) return b->is_leaf_node();
   return a->sequence() < b->sequence();
 }
 
-void check_gradient(const Node& from, std::size_t input, const Node& to, int output_nr,
+void check_gradient(const GraphNode& from, std::size_t input, const GraphNode& to, int output_nr,
                     const Variable& gradient) {
   const OutputInfo info = to.output_info(output_nr);
   TESSERA_CHECK_AS(StateError,
@@ -73,13 +73,13 @@ void BackwardPass::queue_callback(std::function<void(bool)> callback) {
   outermost_->callbacks_.push_back(std::move(callback));
 }
 
-bool BackwardPass::needs(const Node& node) const {
+bool BackwardPass::needs(const GraphNode& node) const {
   if (!options_.selective) return true;
   const auto found = states_.find(&node);
   return found != states_.end() && found->second.needed;
 }
 
-std::optional<GradientSlot> BackwardPass::take_slot(Node& leaf, DType storable) {
+std::optional<GradientSlot> BackwardPass::take_slot(GraphNode& leaf, DType storable) {
   if (options_.selective && !accumulating_.contains(&leaf)) return std::nullopt;
   if (anomaly_) return std::nullopt;  // what is written directly could not be checked
   std::optional<GradientSlot> slot = leaf.offer_slot(storable);
@@ -87,9 +87,9 @@ std::optional<GradientSlot> BackwardPass::take_slot(Node& leaf, DType storable) 
   return slot;
 }
 
-bool BackwardPass::took_slot(const Node& leaf) const { return states_.at(&leaf).slot_taken; }
+bool BackwardPass::took_slot(const GraphNode& leaf) const { return states_.at(&leaf).slot_taken; }
 
-const std::shared_ptr<Node>& BackwardPass::handle(const Node& node) const {
+const std::shared_ptr<GraphNode>& BackwardPass::handle(const GraphNode& node) const {
   return *states_.at(&node).handle;
 }
 
@@ -125,7 +125,8 @@ void BackwardPass::discover(std::size_t first_root) {
   for (std::size_t i = first_root; i < roots_.size(); ++i) discover_from(roots_[i].edge.node);
 }
 
-std::pair<BackwardPass::NodeState*, bool> BackwardPass::reach(const std::shared_ptr<Node>& node) {
+std::pair<BackwardPass::NodeState*, bool> BackwardPass::reach(
+    const std::shared_ptr<GraphNode>& node) {
   const auto [entry, is_new] = states_.try_emplace(node.get());
   NodeState& state = entry->second;
   if (is_new) {
@@ -141,9 +142,9 @@ std::pair<BackwardPass::NodeState*, bool> BackwardPass::reach(const std::shared_
 }
 
 // Depth first, with a path of our own; a node is decided when all below it are.
-void BackwardPass::discover_from(const std::shared_ptr<Node>& root) {
+void BackwardPass::discover_from(const std::shared_ptr<GraphNode>& root) {
   struct Frame {
-    Node* node;
+    GraphNode* node;
     NodeState* state;
     std::size_t next_input;
   };
@@ -158,7 +159,7 @@ void BackwardPass::discover_from(const std::shared_ptr<Node>& root) {
       path.pop_back();
       continue;
     }
-    const std::shared_ptr<Node>& below = inputs[frame.next_input++].node;
+    const std::shared_ptr<GraphNode>& below = inputs[frame.next_input++].node;
     if (below == nullptr) continue;
     const auto [state, first_visit] = reach(below);
     ++state->missing;
@@ -166,7 +167,7 @@ void BackwardPass::discover_from(const std::shared_ptr<Node>& root) {
   }
 }
 
-void BackwardPass::decide(Node& node, NodeState& state) const {
+void BackwardPass::decide(GraphNode& node, NodeState& state) const {
   const auto leads_on = [this](const GradientEdge& edge) {
     return edge.node != nullptr && states_.at(edge.node.get()).needed;
   };
@@ -178,18 +179,18 @@ void BackwardPass::decide(Node& node, NodeState& state) const {
 void BackwardPass::seed(std::size_t first_root) {
   for (std::size_t i = first_root; i < roots_.size(); ++i) {
     Root& root = roots_[i];
-    Node& node = *root.edge.node;
+    GraphNode& node = *root.edge.node;
     NodeState& state = states_.at(&node);
     if (state.needed) collect(node, state, root.edge.output_nr, std::move(root.gradient));
   }
   for (std::size_t i = first_root; i < roots_.size(); ++i) {
-    Node* node = roots_[i].edge.node.get();
+    GraphNode* node = roots_[i].edge.node.get();
     NodeState& state = states_.at(node);
     if (state.missing == 0 && state.needed && !state.queued) push_ready(node, state);
   }
 }
 
-void BackwardPass::push_ready(Node* node, NodeState& state) {
+void BackwardPass::push_ready(GraphNode* node, NodeState& state) {
   state.queued = true;
   ready_.push_back(node);
   std::push_heap(ready_.begin(), ready_.end(), runs_later);
@@ -199,13 +200,13 @@ void BackwardPass::run_all() {
   running_ = true;
   while (!ready_.empty()) {
     std::pop_heap(ready_.begin(), ready_.end(), runs_later);
-    Node* node = ready_.back();
+    GraphNode* node = ready_.back();
     ready_.pop_back();
     run_node(*node);
   }
 }
 
-void BackwardPass::run_node(Node& node) {
+void BackwardPass::run_node(GraphNode& node) {
   NodeState& state = states_.at(&node);
   Gradients output_gradients = std::move(state.gradients);
   output_gradients.resize(static_cast<std::size_t>(node.outputs()));
@@ -225,7 +226,7 @@ void BackwardPass::run_node(Node& node) {
 
 // Operations inside the derivative are not checked: what counts is the operation that was recorded.
 // What arrives is checked too: a root's gradient is the user's, and a sum may overflow.
-Gradients BackwardPass::run_checked(Node& node, Gradients output_gradients) {
+Gradients BackwardPass::run_checked(GraphNode& node, Gradients output_gradients) {
   const std::string whose = fmt::format("\"{}\", recorded {},", node.name(), node.recorded_where());
   for (std::size_t i = 0; i < output_gradients.size(); ++i) {
     const Variable& gradient = output_gradients[i];
@@ -247,7 +248,7 @@ Gradients BackwardPass::run_checked(Node& node, Gradients output_gradients) {
   return input_gradients;
 }
 
-void BackwardPass::deliver(const Node& from, std::size_t input, Variable gradient) {
+void BackwardPass::deliver(const GraphNode& from, std::size_t input, Variable gradient) {
   const GradientEdge& edge = from.inputs()[input];
   if (edge.node == nullptr) return;
   NodeState& state = states_.at(edge.node.get());
@@ -261,7 +262,8 @@ void BackwardPass::deliver(const Node& from, std::size_t input, Variable gradien
 
 // The first gradient is kept as it is, since it may be shared; the second makes a sum, into which
 // later ones are added.
-void BackwardPass::collect(Node& node, NodeState& state, int output_nr, Variable gradient) const {
+void BackwardPass::collect(GraphNode& node, NodeState& state, int output_nr,
+                           Variable gradient) const {
   const std::size_t i = static_cast<std::size_t>(output_nr);
   if (state.gradients.empty()) state.gradients.resize(static_cast<std::size_t>(node.outputs()));
   Variable& kept = state.gradients[i];

@@ -38,14 +38,14 @@ class BackwardPass final : public BackwardContext::Pass {
   void execute();
 
   bool create_graph() const override { return options_.create_graph; }
-  bool frees_saved(const Node& node) const override {
+  bool frees_saved(const GraphNode& node) const override {
     return !options_.retain_graph || (states_.at(&node).transient && !options_.create_graph);
   }
-  bool needs(const Node& node) const override;
-  std::optional<GradientSlot> take_slot(Node& leaf, DType storable) override;
-  bool took_slot(const Node& leaf) const override;
+  bool needs(const GraphNode& node) const override;
+  std::optional<GradientSlot> take_slot(GraphNode& leaf, DType storable) override;
+  bool took_slot(const GraphNode& leaf) const override;
   void continue_through(std::span<const Variable> roots, Gradients gradients) override;
-  const std::shared_ptr<Node>& handle(const Node& node) const override;
+  const std::shared_ptr<GraphNode>& handle(const GraphNode& node) const override;
 
   /// The innermost pass of this thread, or null.
   static BackwardPass* current();
@@ -54,10 +54,10 @@ class BackwardPass final : public BackwardContext::Pass {
 
  private:
   struct NodeState {
-    const std::shared_ptr<Node>* handle = nullptr;  // in a root or in the edge of a consumer
-    int missing = 0;                                // consumers that have not delivered yet
-    bool runs = true;                               // else its gradients are captured at most
-    bool needed = true;                             // runs or captured
+    const std::shared_ptr<GraphNode>* handle = nullptr;  // in a root or in the edge of a consumer
+    int missing = 0;                                     // consumers that have not delivered yet
+    bool runs = true;                                    // else its gradients are captured at most
+    bool needed = true;                                  // runs or captured
     bool slot_taken = false;
     bool queued = false;     // was ready once: it runs, or ran
     bool transient = false;  // recorded by a derivative of this pass, for this pass alone
@@ -76,16 +76,16 @@ class BackwardPass final : public BackwardContext::Pass {
   // Both for the roots from this one on.
   void discover(std::size_t first_root);
   void seed(std::size_t first_root);
-  void discover_from(const std::shared_ptr<Node>& root);
+  void discover_from(const std::shared_ptr<GraphNode>& root);
   // The state of a node that an edge or a root leads to, and whether it is new.
-  std::pair<NodeState*, bool> reach(const std::shared_ptr<Node>& node);
-  void decide(Node& node, NodeState& state) const;
+  std::pair<NodeState*, bool> reach(const std::shared_ptr<GraphNode>& node);
+  void decide(GraphNode& node, NodeState& state) const;
   void run_all();
-  void run_node(Node& node);
-  Gradients run_checked(Node& node, Gradients output_gradients);  // in anomaly mode
-  void deliver(const Node& from, std::size_t input, Variable gradient);
-  void collect(Node& node, NodeState& state, int output_nr, Variable gradient) const;
-  void push_ready(Node* node, NodeState& state);
+  void run_node(GraphNode& node);
+  Gradients run_checked(GraphNode& node, Gradients output_gradients);  // in anomaly mode
+  void deliver(const GraphNode& from, std::size_t input, Variable gradient);
+  void collect(GraphNode& node, NodeState& state, int output_nr, Variable gradient) const;
+  void push_ready(GraphNode* node, NodeState& state);
   void end(bool failed);
 
   PassOptions options_;
@@ -94,10 +94,10 @@ class BackwardPass final : public BackwardContext::Pass {
   bool anomaly_;            // anomaly mode was on when the pass was made
   std::deque<Root> roots_;  // hold the whole graph while the pass runs; a root never moves
   std::vector<GradientEdge> selected_;
-  std::unordered_set<const Node*> accumulating_;
-  std::unordered_map<const Node*, std::vector<Capture>> captures_;
-  std::unordered_map<const Node*, NodeState> states_;
-  std::vector<Node*> ready_;  // a heap
+  std::unordered_set<const GraphNode*> accumulating_;
+  std::unordered_map<const GraphNode*, std::vector<Capture>> captures_;
+  std::unordered_map<const GraphNode*, NodeState> states_;
+  std::vector<GraphNode*> ready_;  // a heap
   std::vector<std::function<void(bool)>> callbacks_;
 };
 

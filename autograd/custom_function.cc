@@ -9,10 +9,10 @@
 
 namespace tessera {
 
-// One call of a Function: what lives from forward to backward.
+// One call of a CustomFunction: what lives from forward to backward.
 class FunctionCall : public std::enable_shared_from_this<FunctionCall> {
  public:
-  FunctionCall(std::unique_ptr<Function> function, const std::vector<Variable>& inputs)
+  FunctionCall(std::unique_ptr<CustomFunction> function, const std::vector<Variable>& inputs)
       : function_(std::move(function)),
         recording_(detail::is_recording(std::span<const Variable>(inputs))) {
     for (const Variable& input : inputs) needs_.push_back(recording_ && input.requires_grad());
@@ -48,8 +48,8 @@ class FunctionCall : public std::enable_shared_from_this<FunctionCall> {
   friend class FunctionContext;
 
   struct Kept {
-    SavedVariable variable;       // an input, or neither input nor result
-    std::optional<Saved> result;  // or a result, without history: the node would own itself
+    SavedVariable variable;             // an input, or neither input nor result
+    std::optional<SavedTensor> result;  // or a result, without history: the node would own itself
     int result_nr = -1;
   };
 
@@ -94,12 +94,19 @@ class FunctionCall : public std::enable_shared_from_this<FunctionCall> {
     if (std::none_of(gradients.begin(), gradients.end(),
                      [](const Variable& gradient) { return gradient.defined(); }))
       return Gradients(needs_.size());
+    TESSERA_CHECK_AS(
+        StateError, !backward.create_graph() || function_->is_twice_differentiable(),
+        function_->name(),
+        "its gradient was asked for with create_graph, but this CustomFunction does not "
+        "say that it can be differentiated twice; if its backward is made of "
+        "differentiable operations on saved_variables(), override "
+        "is_twice_differentiable() to return true");
     FunctionContext context(*this);
     context.backward_ = &backward;
     return function_->backward(context, gradients);
   }
 
-  std::unique_ptr<Function> function_;
+  std::unique_ptr<CustomFunction> function_;
   bool recording_;
   std::vector<bool> needs_;
   std::vector<Variable> to_save_;
@@ -146,8 +153,8 @@ bool FunctionContext::needs_input_grad(int i) const {
 
 namespace detail {
 
-std::vector<Variable> apply_function(std::unique_ptr<Function> function,
-                                     const std::vector<Variable>& inputs) {
+std::vector<Variable> run_function(std::unique_ptr<CustomFunction> function,
+                                   const std::vector<Variable>& inputs) {
   return std::make_shared<FunctionCall>(std::move(function), inputs)->run(inputs);
 }
 

@@ -3,7 +3,7 @@
 /// User-defined operations as classes, for cases that record() of function.h does not cover:
 /// several results, results without gradients, options, state between forward and backward.
 ///
-///     class Scale final : public Function {
+///     class Scale final : public CustomFunction {
 ///      public:
 ///       explicit Scale(double factor) : factor_(factor) {}
 ///       const char* name() const override { return "scale"; }
@@ -14,14 +14,13 @@
 ///       Gradients backward(FunctionContext&, const Gradients& dy) override {
 ///         return {mul(dy[0], factor_)};
 ///       }
+///       bool is_twice_differentiable() const override { return true; }
 ///      private:
 ///       double factor_;
 ///     };
-///     Variable y = apply<Scale>({x}, 3.0)[0];
+///     Variable y = apply_function<Scale>({x}, 3.0)[0];
 ///
-/// forward runs without recording, backward with the pass's grad mode: it can be differentiated
-/// twice if backward is made of differentiable operations on the variables that saved_variables()
-/// returns. The object lives until backward has freed what was saved; with retain_graph, backward
+/// forward runs without recording, backward with the pass's grad mode. The object lives until backward has freed what was saved; with retain_graph, backward
 /// may be called again.
 
 #include <memory>
@@ -34,7 +33,7 @@
 
 namespace tessera {
 
-/// What a Function's forward and backward may ask and tell.
+/// What a CustomFunction's forward and backward may ask and tell.
 class FunctionContext {
  public:
   /// In forward: keeps variables for backward: inputs, results or others. Saved ones have the
@@ -61,9 +60,9 @@ class FunctionContext {
   const BackwardContext* backward_ = nullptr;  // null in forward
 };
 
-class Function {
+class CustomFunction {
  public:
-  virtual ~Function() = default;
+  virtual ~CustomFunction() = default;
   /// A literal.
   virtual const char* name() const = 0;
   /// The results: new ones, or inputs as they are. Inputs must not be written.
@@ -72,18 +71,23 @@ class Function {
   /// One gradient for each input, from one for each result; undefined: zero, or none needed. Called
   /// when at least one result received a gradient.
   virtual Gradients backward(FunctionContext& context, const Gradients& result_gradients) = 0;
+  /// Override it to return true if backward is made of differentiable operations on
+  /// `result_gradients` and on what saved_variables() returns. Only then can the gradient be
+  /// differentiated again: a backward that leaves the graph would give second derivatives of 0, so
+  /// for all others backward with create_graph throws StateError.
+  virtual bool is_twice_differentiable() const { return false; }
 };
 
 namespace detail {
-std::vector<Variable> apply_function(std::unique_ptr<Function> function,
-                                     const std::vector<Variable>& inputs);
+std::vector<Variable> run_function(std::unique_ptr<CustomFunction> function,
+                                   const std::vector<Variable>& inputs);
 }  // namespace detail
 
 /// Makes an F of `args` and calls it. Undefined inputs are legal. Throws InvalidArgument when
 /// forward marks a variable that it does not return.
 template <class F, class... Args>
-std::vector<Variable> apply(const std::vector<Variable>& inputs, Args&&... args) {
-  return detail::apply_function(std::make_unique<F>(std::forward<Args>(args)...), inputs);
+std::vector<Variable> apply_function(const std::vector<Variable>& inputs, Args&&... args) {
+  return detail::run_function(std::make_unique<F>(std::forward<Args>(args)...), inputs);
 }
 
 }  // namespace tessera

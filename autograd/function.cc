@@ -24,11 +24,11 @@ void check_not_overwritten(const Tensor& tensor, std::uint64_t version, const ch
 }
 
 // Of any number of outputs.
-class FunctionNode final : public Node {
+class FunctionNode final : public GraphNode {
  public:
   FunctionNode(const char* name, std::span<const Tensor> outputs, const InputList& inputs,
                BackwardFunction backward)
-      : Node(name, outputs, inputs), backward_(std::move(backward)) {}
+      : GraphNode(name, outputs, inputs), backward_(std::move(backward)) {}
 
  protected:
   Gradients apply(const Gradients& output_gradients, const BackwardContext& context) override {
@@ -50,7 +50,7 @@ bool can_have_gradient(const Tensor& output) {
 
 }  // namespace
 
-const Tensor& Saved::unpack() const {
+const Tensor& SavedTensor::unpack() const {
   check_not_overwritten(tensor_, version_, operation_);
   return tensor_;
 }
@@ -98,7 +98,7 @@ bool is_recording(const InputList& inputs) {
   return false;
 }
 
-Variable output_of(std::shared_ptr<Node> node, Tensor output) {
+Variable output_of(std::shared_ptr<GraphNode> node, Tensor output) {
   return make_output(std::move(output), std::move(node), 0);
 }
 

@@ -4,7 +4,7 @@
 ///
 ///     Variable gelu(const Variable& x) {
 ///       return record("gelu", gelu(x.tensor()), {x},
-///                     [x = Saved(x, "gelu")](const Tensor& dy, const BackwardContext&) {
+///                     [x = SavedTensor(x, "gelu")](const Tensor& dy, const BackwardContext&) {
 ///                       return std::vector<Tensor>{gelu_backward(dy, x.unpack())};
 ///                     });
 ///     }
@@ -30,10 +30,11 @@ namespace tessera {
 
 /// A tensor kept for backward. unpack() throws StateError when it was overwritten since, naming the
 /// operation that saved it and the one that overwrote it.
-class Saved {
+class SavedTensor {
  public:
-  Saved(const Variable& variable, const char* operation) : Saved(variable.tensor(), operation) {}
-  Saved(const Tensor& tensor, const char* operation)
+  SavedTensor(const Variable& variable, const char* operation)
+      : SavedTensor(variable.tensor(), operation) {}
+  SavedTensor(const Tensor& tensor, const char* operation)
       : tensor_(tensor), version_(tensor.version()), operation_(operation) {}
   const Tensor& unpack() const;
 
@@ -50,7 +51,7 @@ class SavedVariable {
   SavedVariable() = default;  ///< nothing saved: no derivative will ask for it
   SavedVariable(const Variable& variable, const char* operation);
   bool saved() const { return variable_.defined(); }
-  /// Throws as Saved::unpack; StateError where nothing was saved.
+  /// Throws as SavedTensor::unpack; StateError where nothing was saved.
   const Variable& unpack() const;
   /// True when this is all that still sees the tensor: no handle of the variable or of the tensor,
   /// no view, no other node, and no leaf, which its gradient's node holds. With
@@ -94,13 +95,13 @@ inline Variable unrecorded(const char* name, Tensor output) {
     check_result(name, 0, output);
   return Variable(std::move(output));
 }
-Variable output_of(std::shared_ptr<Node> node, Tensor output);
+Variable output_of(std::shared_ptr<GraphNode> node, Tensor output);
 
 /// A node of one output with a derivative in terms of tensors.
-class TensorFunctionNode : public Node {
+class TensorFunctionNode : public GraphNode {
  public:
   TensorFunctionNode(const char* name, const Tensor& output, const InputList& inputs)
-      : Node(name, {&output, 1}, inputs) {}
+      : GraphNode(name, {&output, 1}, inputs) {}
 
  protected:
   Gradients apply(const Gradients& output_gradients, const BackwardContext& context) final;
@@ -109,10 +110,10 @@ class TensorFunctionNode : public Node {
 };
 
 /// The same in terms of variables.
-class VariableFunctionNode : public Node {
+class VariableFunctionNode : public GraphNode {
  public:
   VariableFunctionNode(const char* name, const Tensor& output, const InputList& inputs)
-      : Node(name, {&output, 1}, inputs) {}
+      : GraphNode(name, {&output, 1}, inputs) {}
 
  protected:
   Gradients apply(const Gradients& output_gradients, const BackwardContext& context) final;

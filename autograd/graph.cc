@@ -16,12 +16,12 @@ namespace {
 thread_local std::uint64_t t_last_sequence = 0;
 // Plain pointers, so that nodes owned by objects of static lifetime can still be destroyed at the
 // thread's end.
-thread_local Node* t_dead = nullptr;
+thread_local GraphNode* t_dead = nullptr;
 thread_local bool t_burying = false;
 
 }  // namespace
 
-struct Node::Hooks {
+struct GraphNode::Hooks {
   HookList<void(Gradients&)> outputs;
   HookList<void(Gradients&)> pre;
   HookList<void(const Gradients&)> post;
@@ -31,12 +31,12 @@ struct Node::Hooks {
 };
 
 bool BackwardContext::needs(int i) const {
-  const Node* node = node_.inputs()[static_cast<std::size_t>(i)].node.get();
+  const GraphNode* node = node_.inputs()[static_cast<std::size_t>(i)].node.get();
   return node != nullptr && pass_.needs(*node);
 }
 
 std::optional<GradientSlot> BackwardContext::slot(int i, DType storable) const {
-  Node* node = node_.inputs()[static_cast<std::size_t>(i)].node.get();
+  GraphNode* node = node_.inputs()[static_cast<std::size_t>(i)].node.get();
   if (node == nullptr || !node->is_leaf_node() || pass_.create_graph()) return std::nullopt;
   return pass_.take_slot(*node, storable);
 }
@@ -46,7 +46,7 @@ Variable BackwardContext::output(int i, const Tensor& saved) const {
   return make_output(saved, pass_.handle(node_), i);
 }
 
-Node::Node(const char* name, std::span<const Tensor> outputs, const InputList& inputs)
+GraphNode::GraphNode(const char* name, std::span<const Tensor> outputs, const InputList& inputs)
     : name_(name), sequence_(++t_last_sequence), outputs_(outputs.size()), inputs_(inputs.size()) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].defined())
@@ -65,21 +65,23 @@ Node::Node(const char* name, std::span<const Tensor> outputs, const InputList& i
   hooks().recorded_where = current_scope_text();
 }
 
-Node::~Node() = default;
+GraphNode::~GraphNode() = default;
 
-OutputInfo Node::output_info(int i) const { return outputs_.span()[static_cast<std::size_t>(i)]; }
+OutputInfo GraphNode::output_info(int i) const {
+  return outputs_.span()[static_cast<std::size_t>(i)];
+}
 
-Node::Hooks& Node::hooks() {
+GraphNode::Hooks& GraphNode::hooks() {
   if (!hooks_) hooks_ = std::make_unique<Hooks>();
   return *hooks_;
 }
 
-std::string Node::recorded_where() const {
+std::string GraphNode::recorded_where() const {
   return hooks_ && !hooks_->recorded_where.empty() ? hooks_->recorded_where
                                                    : "outside anomaly mode";
 }
 
-HookHandle Node::add_output_hook(int i, std::function<Variable(const Variable&)> hook) {
+HookHandle GraphNode::add_output_hook(int i, std::function<Variable(const Variable&)> hook) {
   return hooks().outputs.add(
       [i, name = name_, hook = std::move(hook)](Gradients& output_gradients) {
         Variable& gradient = output_gradients[static_cast<std::size_t>(i)];
@@ -87,20 +89,20 @@ HookHandle Node::add_output_hook(int i, std::function<Variable(const Variable&)>
       });
 }
 
-HookHandle Node::add_pre_hook(std::function<void(Gradients&)> hook) {
+HookHandle GraphNode::add_pre_hook(std::function<void(Gradients&)> hook) {
   return hooks().pre.add(std::move(hook));
 }
 
-HookHandle Node::add_post_hook(std::function<void(const Gradients&)> hook) {
+HookHandle GraphNode::add_post_hook(std::function<void(const Gradients&)> hook) {
   return hooks().post.add(std::move(hook));
 }
 
-void Node::run_output_hooks(Gradients& output_gradients) {
+void GraphNode::run_output_hooks(Gradients& output_gradients) {
   if (!hooks_) return;
   for (const auto& hook : hooks_->outputs.snapshot()) hook(output_gradients);
 }
 
-Gradients Node::run(Gradients output_gradients, const BackwardContext& context) {
+Gradients GraphNode::run(Gradients output_gradients, const BackwardContext& context) {
   TESSERA_CHECK_AS(StateError, !freed_, "backward",
                    "backward ran already through \"{}\" and freed what it had saved; pass "
                    "retain_graph to all but the last backward of this graph",
@@ -123,25 +125,25 @@ Gradients Node::run(Gradients output_gradients, const BackwardContext& context) 
   return input_gradients;
 }
 
-void Node::free_saved() {
+void GraphNode::free_saved() {
   if (drop_derivative()) freed_ = true;
 }
 
-std::optional<GradientSlot> Node::offer_slot(DType /*storable*/) { return std::nullopt; }
+std::optional<GradientSlot> GraphNode::offer_slot(DType /*storable*/) { return std::nullopt; }
 
-void NodeDeleter::operator()(Node* node) const noexcept {
+void NodeDeleter::operator()(GraphNode* node) const noexcept {
   if (t_burying) {
     node->next_dead_ = std::exchange(t_dead, node);
     return;
   }
   t_burying = true;
   detail::NodeMemory* memory = node->memory_;
-  node->~Node();
+  node->~GraphNode();
   memory->drop_node_first();
   while (t_dead != nullptr) {
-    Node* next = std::exchange(t_dead, t_dead->next_dead_);
+    GraphNode* next = std::exchange(t_dead, t_dead->next_dead_);
     memory = next->memory_;
-    next->~Node();
+    next->~GraphNode();
     memory->drop();
   }
   t_burying = false;

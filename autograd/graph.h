@@ -84,21 +84,21 @@ class BackwardContext {
    public:
     virtual bool create_graph() const = 0;
     /// True for a node whose saved tensors the pass frees once it ran.
-    virtual bool frees_saved(const Node& node) const = 0;
+    virtual bool frees_saved(const GraphNode& node) const = 0;
     /// False for a node whose gradients would be thrown away.
-    virtual bool needs(const Node& node) const = 0;
-    virtual std::optional<GradientSlot> take_slot(Node& leaf, DType storable) = 0;
+    virtual bool needs(const GraphNode& node) const = 0;
+    virtual std::optional<GradientSlot> take_slot(GraphNode& leaf, DType storable) = 0;
     /// True when a slot of this leaf was taken since the pass began.
-    virtual bool took_slot(const Node& leaf) const = 0;
+    virtual bool took_slot(const GraphNode& leaf) const = 0;
     virtual void continue_through(std::span<const Variable> roots, Gradients gradients) = 0;
     /// The owner's handle of a node of the pass.
-    virtual const std::shared_ptr<Node>& handle(const Node& node) const = 0;
+    virtual const std::shared_ptr<GraphNode>& handle(const GraphNode& node) const = 0;
 
    protected:
     ~Pass() = default;
   };
 
-  BackwardContext(Node& node, Pass& pass) : node_(node), pass_(pass) {}
+  BackwardContext(GraphNode& node, Pass& pass) : node_(node), pass_(pass) {}
 
   /// False where the gradient of input `i` would be thrown away.
   bool needs(int i) const;
@@ -113,7 +113,7 @@ class BackwardContext {
   /// SavedVariable::is_sole_owner.
   bool frees_saved() const { return pass_.frees_saved(node_); }
   /// Output `i` of this node with its history, from its saved value. A derivative that needs its
-  /// own output keeps it as Saved and asks here, since capturing the variable would make the node
+  /// own output keeps it as SavedTensor and asks here, since capturing the variable would make the node
   /// own itself.
   Variable output(int i, const Tensor& saved) const;
   /// Goes on, in this pass, through a graph that the derivative has just recorded: each root gets
@@ -128,7 +128,7 @@ class BackwardContext {
   bool slot_was_taken() const { return pass_.took_slot(node_); }
 
  private:
-  Node& node_;
+  GraphNode& node_;
   Pass& pass_;
 };
 
@@ -143,13 +143,13 @@ struct OutputInfo {
 
 /// Derive to make a new kind of node; operations use record() of function.h. Always made by
 /// make_node().
-class Node {
+class GraphNode {
  public:
   /// `name` is a literal: the operation.
-  Node(const char* name, std::span<const Tensor> outputs, const InputList& inputs);
-  virtual ~Node();
-  Node(const Node&) = delete;
-  Node& operator=(const Node&) = delete;
+  GraphNode(const char* name, std::span<const Tensor> outputs, const InputList& inputs);
+  virtual ~GraphNode();
+  GraphNode(const GraphNode&) = delete;
+  GraphNode& operator=(const GraphNode&) = delete;
 
   const char* name() const { return name_; }
   /// Creation order in this thread; among nodes that are ready the highest runs first.
@@ -202,17 +202,17 @@ class Node {
   detail::InlineList<GradientEdge, 3> inputs_;
   std::unique_ptr<Hooks> hooks_;          // null without hooks
   detail::NodeMemory* memory_ = nullptr;  // that this lies in
-  Node* next_dead_ = nullptr;
+  GraphNode* next_dead_ = nullptr;
   bool freed_ = false;
 };
 
 /// Destroys nodes one after another, never one inside another: what keeps deep graphs off the call
 /// stack.
 struct NodeDeleter {
-  void operator()(Node* node) const noexcept;
+  void operator()(GraphNode* node) const noexcept;
 };
 
-/// Makes a node of a class derived from Node.
+/// Makes a node of a class derived from GraphNode.
 template <class T, class... Args>
 std::shared_ptr<T> make_node(Args&&... args) {
   static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);

@@ -5,23 +5,14 @@
 #include "tessera/autograd/grad_mode.h"
 #include "tessera/autograd/variable_impl.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/element_overlap.h"
 #include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::detail {
-namespace {
-
-bool elements_share_memory(const Tensor& x) {
-  for (int dim = 0; dim < x.ndim(); ++dim) {
-    if (x.strides()[dim] == 0 && x.dim(dim) > 1) return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 bool begin_in_place(const char* name, const Variable& x, const InputList& inputs) {
   const Tensor& tensor = x.tensor();
-  TESSERA_CHECK(!elements_share_memory(tensor), name,
+  TESSERA_CHECK(!elements_overlap(tensor.shape(), tensor.strides()), name,
                 "elements of the tensor of shape {} with strides {} share memory; write to a copy",
                 tensor.shape().str(), tensor.strides().str());
   const bool input_records = is_recording(inputs);  // asked first: a RecordingProbe wants to know
@@ -42,7 +33,7 @@ bool begin_in_place(const char* name, const Variable& x, const InputList& inputs
   return true;
 }
 
-void move_history(const Variable& x, std::shared_ptr<Node> node) {
+void move_history(const Variable& x, std::shared_ptr<GraphNode> node) {
   x.impl()->edge = {.node = std::move(node), .output_nr = 0};
 }
 

@@ -5,7 +5,7 @@
 /// While something that takes part requires a gradient and grad mode is on, the variable's history
 /// is moved onto the operation: whatever is computed from the variable afterwards goes through it.
 /// What was computed from it before keeps the old history; if that saved the elements, its backward
-/// throws StateError and names both operations (see Saved).
+/// throws StateError and names both operations (see SavedTensor).
 ///
 /// Legal while recording, else StateError, before anything is written:
 ///   - results of operations, and leaves that require no gradient (those then have a history);
@@ -33,7 +33,7 @@ namespace detail {
 /// Throws where the operation is not legal; true when it is to be recorded.
 bool begin_in_place(const char* name, const Variable& x, const InputList& inputs);
 /// Makes x the output of a node, which was recorded with x's old history as its first input.
-void move_history(const Variable& x, std::shared_ptr<Node> node);
+void move_history(const Variable& x, std::shared_ptr<GraphNode> node);
 /// A copy of x's elements with x's history: what a derivative saves of a variable that is about to
 /// be written.
 Variable copy_of(const Variable& x);
@@ -46,7 +46,7 @@ Variable copy_of(const Variable& x);
 ///     void exp_(const Variable& x) {
 ///       record_in_place("exp_", x, {}, [](const Tensor& t) {
 ///         copy_(t, exp(t));
-///         return [y = Saved(t, "exp_")](const Variable& dy, const BackwardContext& context) {
+///         return [y = SavedTensor(t, "exp_")](const Variable& dy, const BackwardContext& context) {
 ///           return Gradients{mul(dy, context.output(0, y.unpack()))};
 ///         };
 ///       });

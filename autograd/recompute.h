@@ -18,7 +18,7 @@
 /// returns another number of results, or another shape, dtype or device, when it uses a variable
 /// whose gradient was complete already, and when an input or a parameter was overwritten since. An
 /// exception of either run arrives unchanged and leaves the thread as it was. Hooks that a node of
-/// the graph has by Node::add_post_hook see no gradients at the node "recompute".
+/// the graph has by GraphNode::add_post_hook see no gradients at the node "recompute".
 
 #include <functional>
 #include <type_traits>

@@ -1,5 +1,11 @@
 #include "tessera/autograd/variable.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ostream>
+#include <string_view>
+
 #include "tessera/autograd/variable_impl.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops/elementwise.h"
@@ -43,12 +49,30 @@ Variable::Variable(Tensor tensor, bool requires_grad)
   if (requires_grad) set_requires_grad(true);
 }
 
-Variable make_output(Tensor tensor, std::shared_ptr<Node> node, int i) {
+Variable make_output(Tensor tensor, std::shared_ptr<GraphNode> node, int i) {
   return Variable(std::make_shared<Variable::Impl>(
       std::move(tensor), GradientEdge{.node = std::move(node), .output_nr = i}));
 }
 
 const Tensor& Variable::tensor() const { return checked(impl_, "variable.tensor").tensor; }
+
+std::string Variable::str() const {
+  if (!defined() || !impl_->tensor.defined()) return "variable, undefined";
+  std::string history;
+  if (impl_->edge.node != nullptr) {
+    history = fmt::format(", from \"{}\"", impl_->edge.node->name());
+  } else if (requires_grad()) {
+    history = ", requires grad";
+  }
+  constexpr std::string_view kTensor = "tensor";  // the first word of a tensor's text
+  const std::string text = impl_->tensor.str().substr(kTensor.size());
+  const std::size_t line = std::min(text.find('\n'), text.size());
+  return "variable" + text.substr(0, line) + history + text.substr(line);
+}
+
+std::ostream& operator<<(std::ostream& out, const Variable& variable) {
+  return out << variable.str();
+}
 
 bool Variable::is_leaf() const { return !impl_ || impl_->edge.node == nullptr; }
 
@@ -106,7 +130,7 @@ GradientEdge Variable::gradient_edge() const {
   const Impl& impl = checked(impl_, "variable.gradient_edge");
   if (impl.edge.node) return impl.edge;
   if (!impl.leaf || !impl.leaf->requires_grad) return {};
-  std::shared_ptr<Node> node = impl.leaf->node.lock();
+  std::shared_ptr<GraphNode> node = impl.leaf->node.lock();
   if (!node) {
     node = make_node<detail::LeafNode>(impl_);
     impl.leaf->node = node;
@@ -154,7 +178,8 @@ void OwnSink::accumulate(const Tensor& arrived) {
 }
 
 LeafNode::LeafNode(std::shared_ptr<Variable::Impl> leaf)
-    : Node("accumulate", {&leaf->tensor, 1}, std::span<const Variable>()), leaf_(std::move(leaf)) {}
+    : GraphNode("accumulate", {&leaf->tensor, 1}, std::span<const Variable>()),
+      leaf_(std::move(leaf)) {}
 
 OutputInfo LeafNode::output_info(int /*i*/) const {
   // Not what the base remembers: the tensor may have been bound since.

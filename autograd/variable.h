@@ -6,8 +6,14 @@
 /// recorded operations and hold their graph alive. Copies of the handle mean the same variable.
 /// Usable from one thread at a time.
 
+#include <cstdint>
 #include <functional>
+#include <initializer_list>
+#include <iosfwd>
 #include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "tessera/autograd/gradient_sink.h"
 #include "tessera/autograd/hooks.h"
@@ -15,12 +21,12 @@
 
 namespace tessera {
 
-class Node;
+class GraphNode;
 
 /// Where a variable comes from: output `output_nr` of a node. For a leaf that requires gradients,
 /// the node that accumulates into it. `node` is null where no gradient flows.
 struct GradientEdge {
-  std::shared_ptr<Node> node;
+  std::shared_ptr<GraphNode> node;
   int output_nr = 0;
 };
 
@@ -44,6 +50,38 @@ class Variable {
   template <class T>
   T item() const {
     return tensor().item<T>();
+  }
+  template <class T>
+  std::vector<T> to_vector() const {
+    return tensor().to_vector<T>();
+  }
+  /// As Tensor::str(), with the history: "variable f32 [2] on cpu, from "add"" and the values.
+  std::string str() const;
+
+  /// Views with a gradient: the functions of ops/view.h under the names that Tensor has as members.
+  Variable view(const Shape& shape) const;
+  Variable unflatten(int dim, const Shape& extents) const;
+  Variable transpose(int dim0, int dim1) const;
+  Variable permute(std::initializer_list<int> dims) const;
+  Variable permute(std::span<const int> dims) const;
+  Variable movedim(int from, int to) const;
+  Variable slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
+  Variable narrow(int dim, std::int64_t start, std::int64_t length) const;
+  Variable select(int dim, std::int64_t index) const;
+  Variable expand(const Shape& shape) const;
+  Variable squeeze() const;
+  Variable squeeze(int dim) const;
+  Variable squeeze(const DimList& dims) const;
+  Variable unsqueeze(int dim) const;
+  Variable diagonal(std::int64_t offset = 0, int dim0 = 0, int dim1 = 1) const;
+  Variable unfold(int dim, std::int64_t size, std::int64_t step) const;
+
+  /// Reductions without a gradient, found by their argument as those of Tensor.
+  friend Tensor any(const Variable& x, const DimList& dims = {}, bool keep_dims = false) {
+    return detail::any_nonzero(x.tensor(), dims, keep_dims);
+  }
+  friend Tensor all(const Variable& x, const DimList& dims = {}, bool keep_dims = false) {
+    return detail::all_nonzero(x.tensor(), dims, keep_dims);
   }
 
   bool is_leaf() const;
@@ -92,5 +130,8 @@ class Variable {
  private:
   std::shared_ptr<Impl> impl_;
 };
+
+/// As str().
+std::ostream& operator<<(std::ostream& out, const Variable& variable);
 
 }  // namespace tessera

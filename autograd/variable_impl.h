@@ -12,7 +12,7 @@ namespace tessera::detail {
 
 /// The node at the end of every path: hands a leaf's gradient to the leaf's sink. For autograd's
 /// own .cc files.
-class LeafNode final : public Node {
+class LeafNode final : public GraphNode {
  public:
   explicit LeafNode(std::shared_ptr<Variable::Impl> leaf);
 
@@ -58,7 +58,7 @@ struct LeafState {
   bool requires_grad = false;
   OwnSink own_sink;
   std::shared_ptr<GradientSink> sink;  // null: own_sink
-  std::weak_ptr<Node> node;            // edges own it, so that a leaf does not own itself
+  std::weak_ptr<GraphNode> node;       // edges own it, so that a leaf does not own itself
   HookList<Variable(const Variable&)> gradient_hooks;
   HookList<void(const Variable&)> post_accumulate_hooks;
 };
@@ -95,6 +95,6 @@ struct Variable::Impl {
 };
 
 /// Output `i` of a node as a variable.
-Variable make_output(Tensor tensor, std::shared_ptr<Node> node, int i);
+Variable make_output(Tensor tensor, std::shared_ptr<GraphNode> node, int i);
 
 }  // namespace tessera

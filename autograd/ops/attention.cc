@@ -5,6 +5,7 @@
 
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops/autocast_call.h"
+#include "tessera/autograd/ops/view.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/random_scope.h"
 
@@ -38,6 +39,11 @@ AttentionOptions settle(const AttentionLayerOptions& options, const Tensor& q, c
 
 Variable scaled_dot_product_attention(const Variable& q, const Variable& k, const Variable& v,
                                       const AttentionLayerOptions& options) {
+  if (q.ndim() == 2 && k.ndim() == 2 && v.ndim() == 2) {
+    return select(
+        scaled_dot_product_attention(unsqueeze(q, 0), unsqueeze(k, 0), unsqueeze(v, 0), options), 0,
+        0);
+  }
   if (detail::autocasting())
     return detail::autocast(
         detail::autocast_of("scaled_dot_product_attention"),
@@ -45,20 +51,20 @@ Variable scaled_dot_product_attention(const Variable& q, const Variable& k, cons
   const AttentionOptions settled = settle(options, q.tensor(), k.tensor());
   const AttentionResult result =
       scaled_dot_product_attention(q.tensor(), k.tensor(), v.tensor(), settled);
-  std::optional<Saved> mask;
+  std::optional<SavedTensor> mask;
   if (settled.mask.defined()) mask.emplace(settled.mask, kName);
-  return record(
-      kName, result.output, {q, k, v},
-      [q = Saved(q, kName), k = Saved(k, kName), v = Saved(v, kName),
-       output = Saved(result.output, kName), settled, mask,
-       log_sum_exp = Saved(result.log_sum_exp, kName)](const Tensor& dy, const BackwardContext&) {
-        if (mask) mask->unpack();  // throws where it was overwritten
-        AttentionInputs gradients = scaled_dot_product_attention_backward(
-            dy, {.q = q.unpack(), .k = k.unpack(), .v = v.unpack()},
-            {.output = output.unpack(), .log_sum_exp = log_sum_exp.unpack()}, settled);
-        return std::vector<Tensor>{std::move(gradients.q), std::move(gradients.k),
-                                   std::move(gradients.v)};
-      });
+  return record(kName, result.output, {q, k, v},
+                [q = SavedTensor(q, kName), k = SavedTensor(k, kName), v = SavedTensor(v, kName),
+                 output = SavedTensor(result.output, kName), settled, mask,
+                 log_sum_exp = SavedTensor(result.log_sum_exp, kName)](const Tensor& dy,
+                                                                       const BackwardContext&) {
+                  if (mask) mask->unpack();  // throws where it was overwritten
+                  AttentionInputs gradients = scaled_dot_product_attention_backward(
+                      dy, {.q = q.unpack(), .k = k.unpack(), .v = v.unpack()},
+                      {.output = output.unpack(), .log_sum_exp = log_sum_exp.unpack()}, settled);
+                  return std::vector<Tensor>{std::move(gradients.q), std::move(gradients.k),
+                                             std::move(gradients.v)};
+                });
 }
 
 }  // namespace tessera

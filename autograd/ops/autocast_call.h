@@ -9,10 +9,13 @@
 ///       ...
 
 #include <array>
+#include <optional>
 #include <span>
 #include <tuple>
+#include <vector>
 
 #include "tessera/autograd/ops/autocast.h"
+#include "tessera/autograd/ops/elementwise.h"
 #include "tessera/autograd/variable.h"
 #include "tessera/tensor/thread_state.h"
 
@@ -35,6 +38,24 @@ auto autocast(AutocastClass operand_class, Operation&& operation, const Operands
   autocast_operands(operand_class, cast);
   const AutocastScope off(std::nullopt);
   return std::apply(operation, cast);
+}
+
+/// The same for an operation on a list.
+template <class Operation>
+auto autocast(AutocastClass operand_class, Operation&& operation,
+              const std::vector<Variable>& operands) {
+  std::vector<Variable> cast = operands;
+  autocast_operands(operand_class, cast);
+  const AutocastScope off(std::nullopt);
+  return operation(cast);
+}
+
+/// operation(x), where a caller asked for a dtype with x in it and without autocast.
+template <class Operation>
+Variable in_dtype(const Variable& x, std::optional<DType> dtype, const Operation& operation) {
+  if (!dtype) return operation(x);
+  const AutocastScope off(std::nullopt);
+  return operation(x.dtype() == *dtype ? x : cast(x, *dtype));
 }
 
 /// Forgets the casts of this thread's scope, whose nodes a backward pass has used up.

@@ -5,53 +5,15 @@
 #include "tessera/autograd/ops/elementwise.h"
 #include "tessera/autograd/ops/internal.h"
 #include "tessera/autograd/ops/ops.h"
+#include "tessera/autograd/ops/record_binary.h"
 
 namespace tessera {
 
 using detail::Kept;
-using detail::Like;
+using detail::record_binary;
 using detail::requires_grad;
 
 namespace {
-
-// detail::autocast for operands that may be numbers.
-template <class Operation>
-Variable autocast_pair(AutocastClass operands, Operation operation, const VariableOrNumber& a,
-                       const VariableOrNumber& b) {
-  const auto variable = [](const VariableOrNumber& x) {
-    return x.is_variable() ? x.variable() : Variable();
-  };
-  const auto call = [&](const Variable& x, const Variable& y) {
-    return operation(a.is_variable() ? VariableOrNumber(x) : a,
-                     b.is_variable() ? VariableOrNumber(y) : b);
-  };
-  return detail::autocast(operands, call, variable(a), variable(b));
-}
-
-// Records an operation on two operands, of which one may be a number. `backward` returns the
-// gradient of operand i before it is fitted: backward(i, dy).
-template <class Backward>
-Variable record_binary(const char* name, Tensor y, const VariableOrNumber& a,
-                       const VariableOrNumber& b, Backward backward) {
-  if (!a.is_variable() || !b.is_variable()) {
-    const int i = a.is_variable() ? 0 : 1;
-    const Variable& x = i == 0 ? a.variable() : b.variable();
-    return record_twice(name, std::move(y), {x},
-                        [i, x = Like(x), backward = std::move(backward)](const Variable& dy,
-                                                                         const BackwardContext&) {
-                          return Gradients{x.fit(backward(i, dy))};
-                        });
-  }
-  return record_twice(
-      name, std::move(y), {a.variable(), b.variable()},
-      [a = Like(a.variable()), b = Like(b.variable()), backward = std::move(backward)](
-          const Variable& dy, const BackwardContext& context) {
-        Gradients gradients(2);
-        if (context.needs(0)) gradients[0] = a.fit(backward(0, dy));
-        if (context.needs(1)) gradients[1] = b.fit(backward(1, dy));
-        return gradients;
-      });
-}
 
 // The share of the gradient that an operand of maximum or minimum gets: 0 where the other was
 // chosen, 1/2 where both were, else 1. So NaN in either passes the gradient on to both.
@@ -83,6 +45,17 @@ Variable sub(const VariableOrNumber& a, const VariableOrNumber& b) {
                        [](int i, const Variable& dy) { return i == 0 ? dy : neg(dy); });
 }
 
+Variable add(const VariableOrNumber& a, const VariableOrNumber& b, double alpha) {
+  return record_binary("add", add(a.plain(), b.plain(), alpha), a, b,
+                       [alpha](int i, const Variable& dy) { return i == 0 ? dy : mul(dy, alpha); });
+}
+
+Variable sub(const VariableOrNumber& a, const VariableOrNumber& b, double alpha) {
+  return record_binary(
+      "sub", sub(a.plain(), b.plain(), alpha), a, b,
+      [alpha](int i, const Variable& dy) { return i == 0 ? dy : mul(dy, -alpha); });
+}
+
 Variable mul(const VariableOrNumber& a, const VariableOrNumber& b) {
   return record_binary(
       "mul", mul(a.plain(), b.plain()), a, b,
@@ -99,6 +72,11 @@ Variable div(const VariableOrNumber& a, const VariableOrNumber& b) {
       });
 }
 
+Variable div(const VariableOrNumber& a, const VariableOrNumber& b, RoundingMode rounding_mode) {
+  return record_binary("div", div(a.plain(), b.plain(), rounding_mode), a, b,
+                       [](int, const Variable&) { return Variable(); });
+}
+
 Variable remainder(const VariableOrNumber& a, const VariableOrNumber& b) {
   return record_binary("remainder", remainder(a.plain(), b.plain()), a, b,
                        [a = Kept(requires_grad(b), a, "remainder"),
@@ -106,6 +84,16 @@ Variable remainder(const VariableOrNumber& a, const VariableOrNumber& b) {
                          if (i == 0) return dy;
                          return neg(mul(dy, Variable(floor_divide(a.plain(), b.plain()))));
                        });
+}
+
+Variable fmod(const VariableOrNumber& a, const VariableOrNumber& b) {
+  return record_binary(
+      "fmod", fmod(a.plain(), b.plain()), a, b,
+      [a = Kept(requires_grad(b), a, "fmod"), b = Kept(requires_grad(b), b, "fmod")](
+          int i, const Variable& dy) {
+        if (i == 0) return dy;
+        return neg(mul(dy, Variable(div(a.plain(), b.plain(), RoundingMode::kTrunc))));
+      });
 }
 
 namespace {
@@ -136,7 +124,7 @@ Variable power_for_exponent(const VariableOrNumber& a, const Variable& b, const 
 
 Variable pow(const VariableOrNumber& a, const VariableOrNumber& b) {
   if (detail::autocasting())
-    return autocast_pair(
+    return detail::autocast_pair(
         detail::autocast_of("pow"),
         [](const VariableOrNumber& x, const VariableOrNumber& y) { return pow(x, y); }, a, b);
   return record_binary(
@@ -155,30 +143,30 @@ Variable minimum(const VariableOrNumber& a, const VariableOrNumber& b) {
   return extreme<false>("minimum", minimum(a.plain(), b.plain()), a, b);
 }
 
-namespace {
-
-// A bound of a tensor of integers stays an integer where it can.
-TensorOrNumber bound(double number, DType dtype) {
-  const bool whole = std::abs(number) <= 0x1p53 && number == std::trunc(number);
-  return whole && !is_floating(dtype) ? TensorOrNumber(static_cast<std::int64_t>(number))
-                                      : TensorOrNumber(number);
+// A tensor as the bound shares the gradient as in maximum and minimum.
+Variable clamp_min(const Variable& x, const VariableOrNumber& low) {
+  Tensor y = clamp_min(x.tensor(), low.plain());
+  if (low.is_variable()) return extreme<true>("clamp_min", std::move(y), x, low);
+  return record_twice("clamp_min", std::move(y), {x},
+                      [x = SavedTensor(x, "clamp_min"), low = low.plain().number()](
+                          const Variable& dy, const BackwardContext&) {
+                        return Gradients{where(ge(x.unpack(), low), dy, 0)};
+                      });
 }
 
-}  // namespace
-
-Variable clamp(const Variable& x, double low, double high) {
-  const DType dtype = x.dtype();
-  return record_twice(
-      "clamp", clamp(x.tensor(), bound(low, dtype), bound(high, dtype)), {x},
-      [x = Saved(x, "clamp"), low, high](const Variable& dy, const BackwardContext&) {
-        const Tensor inside = logical_and(ge(x.unpack(), low), le(x.unpack(), high));
-        return Gradients{where(inside, dy, 0)};
-      });
+Variable clamp_max(const Variable& x, const VariableOrNumber& high) {
+  Tensor y = clamp_max(x.tensor(), high.plain());
+  if (high.is_variable()) return extreme<false>("clamp_max", std::move(y), x, high);
+  return record_twice("clamp_max", std::move(y), {x},
+                      [x = SavedTensor(x, "clamp_max"), high = high.plain().number()](
+                          const Variable& dy, const BackwardContext&) {
+                        return Gradients{where(le(x.unpack(), high), dy, 0)};
+                      });
 }
 
 Variable where(const Tensor& condition, const VariableOrNumber& a, const VariableOrNumber& b) {
   return record_binary("where", where(condition, a.plain(), b.plain()), a, b,
-                       [condition = Saved(condition, "where")](int i, const Variable& dy) {
+                       [condition = SavedTensor(condition, "where")](int i, const Variable& dy) {
                          return i == 0 ? where(condition.unpack(), dy, 0)
                                        : where(condition.unpack(), 0, dy);
                        });

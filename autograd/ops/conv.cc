@@ -7,6 +7,7 @@
 #include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/ops/internal.h"
 #include "tessera/autograd/ops/ops.h"
+#include "tessera/tensor/ops/composed/conv_transpose.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/ops/reduce.h"
 
@@ -102,6 +103,7 @@ Variable record_conv(const char* name, Tensor y, const Variable& x, const Variab
 
 Variable conv1d(const Variable& x, const Variable& weight, const Variable& bias,
                 const Conv1dOptions& options) {
+  if (x.ndim() == 2) return select(conv1d(unsqueeze(x, 0), weight, bias, options), 0, 0);
   if (detail::autocasting())
     return detail::autocast(
         detail::autocast_of("conv1d"), [&](auto&... v) { return conv1d(v..., options); }, x, weight,
@@ -112,12 +114,34 @@ Variable conv1d(const Variable& x, const Variable& weight, const Variable& bias,
 
 Variable conv2d(const Variable& x, const Variable& weight, const Variable& bias,
                 const Conv2dOptions& options) {
+  if (x.ndim() == 3) return select(conv2d(unsqueeze(x, 0), weight, bias, options), 0, 0);
   if (detail::autocasting())
     return detail::autocast(
         detail::autocast_of("conv2d"), [&](auto&... v) { return conv2d(v..., options); }, x, weight,
         bias);
   Tensor y = conv2d(x.tensor(), weight.tensor(), tensor_or_none(bias), options);
   return record_conv("conv2d", std::move(y), x, weight, bias, options);
+}
+
+Variable conv_transpose1d(const Variable& x, const Variable& weight, const Variable& bias,
+                          const ConvTranspose1dOptions& options) {
+  if (x.ndim() == 2) return select(conv_transpose1d(unsqueeze(x, 0), weight, bias, options), 0, 0);
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("conv_transpose1d"),
+        [&](auto&... v) { return conv_transpose1d(v..., options); }, x, weight, bias);
+  return composed::conv_transpose("conv_transpose1d", 3, x, weight, bias, options.as_2d(),
+                                  input_gradient);
+}
+
+Variable conv_transpose2d(const Variable& x, const Variable& weight, const Variable& bias,
+                          const ConvTranspose2dOptions& options) {
+  if (x.ndim() == 3) return select(conv_transpose2d(unsqueeze(x, 0), weight, bias, options), 0, 0);
+  if (detail::autocasting())
+    return detail::autocast(
+        detail::autocast_of("conv_transpose2d"),
+        [&](auto&... v) { return conv_transpose2d(v..., options); }, x, weight, bias);
+  return composed::conv_transpose("conv_transpose2d", 4, x, weight, bias, options, input_gradient);
 }
 
 }  // namespace tessera

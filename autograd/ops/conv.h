@@ -14,6 +14,11 @@ Variable conv1d(const Variable& x, const Variable& weight, const Variable& bias,
                 const Conv1dOptions& options = {});
 Variable conv2d(const Variable& x, const Variable& weight, const Variable& bias,
                 const Conv2dOptions& options = {});
+/// Twice.
+Variable conv_transpose1d(const Variable& x, const Variable& weight, const Variable& bias,
+                          const ConvTranspose1dOptions& options = {});
+Variable conv_transpose2d(const Variable& x, const Variable& weight, const Variable& bias,
+                          const ConvTranspose2dOptions& options = {});
 
 /// The maxima alone; where they lie is kept for the derivative. Once, not twice.
 Variable max_pool1d(const Variable& x, const MaxPool1dOptions& options);

@@ -4,6 +4,7 @@
 #include "tessera/autograd/ops/internal.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/ops/composed/masks.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
 
@@ -31,15 +32,20 @@ Tensor repeated(const Tensor& index, int dim, const Shape& shape) {
   return raised.expand(shape);
 }
 
-std::vector<Saved> saved_list(const std::vector<Tensor>& tensors, const char* operation) {
-  std::vector<Saved> out;
+// Negative indices, counted from the front.
+Tensor from_front(const Tensor& index, std::int64_t extent) {
+  return where(lt(index, 0), add(index, extent), index);
+}
+
+std::vector<SavedTensor> saved_list(const std::vector<Tensor>& tensors, const char* operation) {
+  std::vector<SavedTensor> out;
   for (const Tensor& x : tensors) out.emplace_back(x, operation);
   return out;
 }
 
-std::vector<Tensor> unpacked(const std::vector<Saved>& list) {
+std::vector<Tensor> unpacked(const std::vector<SavedTensor>& list) {
   std::vector<Tensor> out;
-  for (const Saved& saved : list) out.push_back(saved.unpack());
+  for (const SavedTensor& saved : list) out.push_back(saved.unpack());
   return out;
 }
 
@@ -47,7 +53,7 @@ std::vector<Tensor> unpacked(const std::vector<Saved>& list) {
 
 Variable gather(const Variable& x, int dim, const Tensor& index) {
   return record_twice("gather", gather(x.tensor(), dim, index), {x},
-                      [dim, from = x.shape(), index = Saved(index, "gather")](
+                      [dim, from = x.shape(), index = SavedTensor(index, "gather")](
                           const Variable& dy, const BackwardContext&) {
                         return Gradients{added_up(dy, dim, index.unpack(), from)};
                       });
@@ -57,15 +63,25 @@ Variable take_along_dim(const Variable& x, const Tensor& index, int dim) {
   const Tensor y = take_along_dim(x.tensor(), index, dim);  // checks
   const int d = normalize_dim(dim, x.ndim(), "take_along_dim");
   return record_twice("take_along_dim", y, {x},
-                      [d, from = x.shape(), index = Saved(index, "take_along_dim")](
+                      [d, from = x.shape(), index = SavedTensor(index, "take_along_dim")](
                           const Variable& dy, const BackwardContext&) {
-                        const Tensor all = index.unpack().expand(dy.shape());
+                        const Tensor all = from_front(index.unpack(), from[d]).expand(dy.shape());
                         const Variable dx = added_up(dy, d, all, dy.shape().with(d, from[d]));
                         return Gradients{sum_to_shape(dx, from)};
                       });
 }
 
 namespace {
+
+// The gradient of a source of shape `from`, of which the first elements were read: they have the
+// gradient dx, of the index's shape. A 0-d index or source counts as [1].
+Variable padded_to(const Variable& dx, const Shape& from) {
+  const Variable line = dx.ndim() == 0 ? reshape(dx, {1}) : dx;
+  std::vector<Padding> rest;
+  for (int d = 0; d < line.ndim(); ++d)
+    rest.push_back({.after = (from.ndim() == 0 ? 1 : from[d]) - line.dim(d)});
+  return reshape(pad(line, rest), from);
+}
 
 // The gradient of the source of a scatter: of those that went to one place only the last one's is
 // not 0.
@@ -74,16 +90,14 @@ Variable source_gradient(const Variable& dy, int dim, const Tensor& index, const
   const Tensor winners = zeros(dy.shape(), own.options());
   scatter_(winners, dim, index, own);
   const Tensor won = cast(eq(gather(winners, dim, index), own), dy.dtype());
-  std::vector<Padding> rest;
-  for (int d = 0; d < src.ndim(); ++d) rest.push_back({.after = src[d] - index.dim(d)});
-  return pad(mul(gather(dy, dim, index), Variable(won)), rest);
+  return padded_to(mul(gather(dy, dim, index), Variable(won)), src);
 }
 
 }  // namespace
 
 Variable scatter(const Variable& x, int dim, const Tensor& index, const Variable& src) {
   return record_twice("scatter", scatter(x.tensor(), dim, index, src.tensor()), {x, src},
-                      [dim, from = src.shape(), index = Saved(index, "scatter")](
+                      [dim, from = src.shape(), index = SavedTensor(index, "scatter")](
                           const Variable& dy, const BackwardContext& context) {
                         Gradients gradients(2);
                         const Tensor& at = index.unpack();
@@ -94,34 +108,51 @@ Variable scatter(const Variable& x, int dim, const Tensor& index, const Variable
                       });
 }
 
+Variable scatter(const Variable& x, int dim, const Tensor& index, double value) {
+  return record_twice(
+      "scatter", scatter(x.tensor(), dim, index, value), {x},
+      [dim, index = SavedTensor(index, "scatter")](const Variable& dy, const BackwardContext&) {
+        return Gradients{scatter(dy, dim, index.unpack(), 0)};
+      });
+}
+
 Variable scatter_add(const Variable& x, int dim, const Tensor& index, const Variable& src) {
   return record_twice("scatter_add", scatter_add(x.tensor(), dim, index, src.tensor()), {x, src},
-                      [dim, from = src.shape(), index = Saved(index, "scatter_add")](
+                      [dim, from = src.shape(), index = SavedTensor(index, "scatter_add")](
                           const Variable& dy, const BackwardContext& context) {
                         Gradients gradients(2);
                         if (context.needs(0)) gradients[0] = dy;
                         if (!context.needs(1)) return gradients;
-                        const Tensor& at = index.unpack();
-                        std::vector<Padding> rest;
-                        for (int d = 0; d < from.ndim(); ++d)
-                          rest.push_back({.after = from[d] - at.dim(d)});
-                        gradients[1] = pad(gather(dy, dim, at), rest);
+                        gradients[1] = padded_to(gather(dy, dim, index.unpack()), from);
                         return gradients;
                       });
 }
 
 Variable index_select(const Variable& x, int dim, const Tensor& index) {
   const Tensor y = index_select(x.tensor(), dim, index);
+  if (x.ndim() == 0) return gather(x, dim, index.view({}));
   return record_twice(
       "index_select", y, {x},
       [d = normalize_dim(dim, x.ndim(), "index_select"), from = x.shape(),
-       index = Saved(index, "index_select")](const Variable& dy, const BackwardContext&) {
-        const Tensor all = repeated(index.unpack(), d, dy.shape());
+       index = SavedTensor(index, "index_select")](const Variable& dy, const BackwardContext&) {
+        const Tensor at = index.unpack().view({dy.dim(d)});  // one index may be 0-d
+        const Tensor all = repeated(at, d, dy.shape());
         return Gradients{added_up(dy, d, all, from)};
       });
 }
 
-Variable index(const Variable& x, const std::vector<Tensor>& indices) {
+Variable take(const Variable& x, const Tensor& index) {
+  return record_twice("take", take(x.tensor(), index), {x},
+                      [from = x.shape(), index = SavedTensor(index, "take")](
+                          const Variable& dy, const BackwardContext&) {
+                        const Variable none = zeros_of({from.numel()}, dy);
+                        return Gradients{reshape(
+                            index_put(none, {index.unpack()}, dy, {.accumulate = true}), from)};
+                      });
+}
+
+Variable index(const Variable& x, const std::vector<Tensor>& given) {
+  const std::vector<Tensor> indices = composed::without_masks("index", x.tensor(), given);
   return record_twice("index", index(x.tensor(), indices), {x},
                       [from = x.shape(), indices = saved_list(indices, "index")](
                           const Variable& dy, const BackwardContext&) {
@@ -149,8 +180,9 @@ Variable value_gradient(const Variable& dy, const std::vector<Tensor>& indices) 
 
 }  // namespace
 
-Variable index_put(const Variable& x, const std::vector<Tensor>& indices, const Variable& values,
+Variable index_put(const Variable& x, const std::vector<Tensor>& given, const Variable& values,
                    const IndexPutOptions& options) {
+  const std::vector<Tensor> indices = composed::without_masks("index_put", x.tensor(), given);
   return record_twice(
       "index_put", index_put(x.tensor(), indices, values.tensor(), options), {x, values},
       [accumulate = options.accumulate, from = values.shape(),
@@ -167,14 +199,6 @@ Variable index_put(const Variable& x, const std::vector<Tensor>& indices, const 
       });
 }
 
-Variable masked_fill(const Variable& x, const Tensor& mask, double value) {
-  return record_twice(
-      "masked_fill", masked_fill(x.tensor(), mask, value), {x},
-      [mask = Saved(mask, "masked_fill")](const Variable& dy, const BackwardContext&) {
-        return Gradients{masked_fill(dy, mask.unpack(), 0)};
-      });
-}
-
 namespace {
 
 // The gradient of an embedding's weight as a variable: its own derivative reads the rows again.
@@ -183,7 +207,7 @@ Variable embedding_gradient(const Variable& dy, const Tensor& index, const Shape
   const Tensor dweight = Tensor::empty(weight, dy.tensor().options());
   embedding_backward_into(dweight, dy.tensor(), index, {.padding_index = padding});
   return record_twice("embedding_backward", dweight, {dy},
-                      [padding, index = Saved(index, "embedding_backward")](
+                      [padding, index = SavedTensor(index, "embedding_backward")](
                           const Variable& ddweight, const BackwardContext&) {
                         const Tensor& at = index.unpack();
                         const Tensor padded = eq(at, padding).unsqueeze(-1);
@@ -200,7 +224,7 @@ Variable embedding(const Variable& weight, const Tensor& index, const EmbeddingO
                 "padding_index {} is outside [0, {}), the entries of the weight; -1 means none",
                 padding, weight.dim(0));
   return record_twice("embedding", y, {weight},
-                      [padding, from = weight.shape(), index = Saved(index, "embedding")](
+                      [padding, from = weight.shape(), index = SavedTensor(index, "embedding")](
                           const Variable& dy, const BackwardContext& context) {
                         const Tensor& at = index.unpack();
                         // The kernel sums 16-bit values in f32, so it can store either.

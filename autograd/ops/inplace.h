@@ -7,7 +7,10 @@
 /// of the tensor operations of the same names (ops/elementwise.h). Both operands may be the same
 /// variable.
 
+#include <vector>
+
 #include "tessera/autograd/variable.h"
+#include "tessera/tensor/ops/index.h"
 
 namespace tessera {
 
@@ -16,6 +19,9 @@ void sub_(const Variable& x, const Variable& b);
 /// Keeps a copy of x when b requires a gradient.
 void mul_(const Variable& x, const Variable& b);
 void div_(const Variable& x, const Variable& b);
+/// x += alpha b, x -= alpha b.
+void add_(const Variable& x, const Variable& b, double alpha);
+void sub_(const Variable& x, const Variable& b, double alpha);
 void add_(const Variable& x, double b);
 void mul_(const Variable& x, double b);
 
@@ -27,8 +33,25 @@ void sigmoid_(const Variable& x);
 void relu_(const Variable& x);
 /// Between two numbers; the gradient passes where low <= x <= high.
 void clamp_(const Variable& x, double low, double high);
+/// With one bound; the gradient passes where x >= low, or x <= high.
+void clamp_min_(const Variable& x, double low);
+void clamp_max_(const Variable& x, double high);
 /// x = value where the mask is not 0; the mask broadcasts. No gradient passes there.
 void masked_fill_(const Variable& x, const Tensor& mask, double value);
+
+// These compute the result beside x, with the function without the underscore, and copy it into x.
+// Errors of indices and shapes name that function.
+
+/// The mask broadcasts to x's shape.
+void masked_scatter_(const Variable& x, const Tensor& mask, const Variable& source);
+void scatter_(const Variable& x, int dim, const Tensor& index, const Variable& src);
+void scatter_add_(const Variable& x, int dim, const Tensor& index, const Variable& src);
+void index_add_(const Variable& x, int dim, const Tensor& index, const Variable& src,
+                const IndexAddOptions& options = {});
+void index_copy_(const Variable& x, int dim, const Tensor& index, const Variable& src);
+void index_fill_(const Variable& x, int dim, const Tensor& index, double value);
+void index_put_(const Variable& x, const std::vector<Tensor>& indices, const Variable& values,
+                const IndexPutOptions& options = {});
 
 /// x = source, of the same shape, converted to x's dtype. The gradient goes to source; none goes to
 /// what x was.

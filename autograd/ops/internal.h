@@ -18,7 +18,7 @@ inline SavedVariable save_if(bool wanted, const Variable& x, const char* operati
 }
 
 /// activation(x), whose value `y` is known already. The derivative of kRelu does not read x.
-Variable activated(Activation activation, const Variable& x, const Tensor& y);
+Variable activated(ActivationKind activation, const Variable& x, const Tensor& y);
 
 // What derivatives of elementwise operations keep of their operands. For autograd's own .cc files.
 
@@ -26,8 +26,9 @@ Variable activated(Activation activation, const Variable& x, const Tensor& y);
 class Like {
  public:
   explicit Like(const Variable& operand) : shape_(operand.shape()), dtype_(operand.dtype()) {}
-  /// Summed where the operand was broadcast, in its dtype.
+  /// Summed where the operand was broadcast, in its dtype. Undefined, which is 0, stays so.
   Variable fit(const Variable& gradient) const {
+    if (!gradient.defined()) return {};
     const Variable summed = sum_to_shape(gradient, shape_);
     return is_floating(dtype_) ? cast(summed, dtype_) : summed;
   }

@@ -171,7 +171,7 @@ Variable record_linear(const Tensor& value, const Variable& x, const Variable& w
 }  // namespace
 
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
-                Activation activation) {
+                ActivationKind activation) {
   if (autocasting())
     return autocast(
         autocast_of("linear"), [&](auto&... v) { return linear(v..., activation); }, x, weight,
@@ -180,7 +180,7 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
   const VariableRef inputs[] = {x, weight, bias};
   // The derivative of relu reads its result and not its operand: the result is saved in the
   // operand's place.
-  if (activation == Activation::kNone || activation == Activation::kRelu ||
+  if (activation == ActivationKind::kNone || activation == ActivationKind::kRelu ||
       !detail::is_recording(std::span<const VariableRef>(inputs))) {
     const Tensor y = linear(x.tensor(), weight.tensor(), bias_tensor, activation);
     const Variable before = record_linear(y, x, weight, bias);
@@ -207,22 +207,41 @@ Variable bmm(const Variable& a, const Variable& b) {
                       });
 }
 
-Variable addmm(const Variable& c, const Variable& a, const Variable& b,
-               const AddmmOptions& options) {
-  if (autocasting())
-    return autocast(
-        autocast_of("addmm"), [&](auto&... v) { return addmm(v..., options); }, c, a, b);
-  const Tensor out = addmm(c.tensor(), a.tensor(), b.tensor(), options);
+namespace {
+
+// The node of addmm or baddbmm, `name`, with its value.
+Variable record_added_product(const char* name, const Tensor& out, const Variable& c,
+                              const Variable& a, const Variable& b, const AddmmOptions& options) {
   return record_twice(
-      "addmm", out, {c, a, b},
-      [a = save_if(b.requires_grad(), a, "addmm"), b = save_if(a.requires_grad(), b, "addmm"),
-       options, shape = c.shape()](const Variable& dy, const BackwardContext& context) {
+      name, out, {c, a, b},
+      [a = save_if(b.requires_grad(), a, name), b = save_if(a.requires_grad(), b, name), options,
+       shape = c.shape()](const Variable& dy, const BackwardContext& context) {
         Gradients gradients(3);
         if (context.needs(0)) gradients[0] = mul(sum_to_shape(dy, shape), options.beta);
         if (context.needs(1)) gradients[1] = mul(matmul(dy, transposed(b.unpack())), options.alpha);
         if (context.needs(2)) gradients[2] = mul(matmul(transposed(a.unpack()), dy), options.alpha);
         return gradients;
       });
+}
+
+}  // namespace
+
+Variable addmm(const Variable& c, const Variable& a, const Variable& b,
+               const AddmmOptions& options) {
+  if (autocasting())
+    return autocast(
+        autocast_of("addmm"), [&](auto&... v) { return addmm(v..., options); }, c, a, b);
+  const Tensor out = addmm(c.tensor(), a.tensor(), b.tensor(), options);
+  return record_added_product("addmm", out, c, a, b, options);
+}
+
+Variable baddbmm(const Variable& c, const Variable& a, const Variable& b,
+                 const AddmmOptions& options) {
+  if (autocasting())
+    return autocast(
+        autocast_of("baddbmm"), [&](auto&... v) { return baddbmm(v..., options); }, c, a, b);
+  const Tensor out = baddbmm(c.tensor(), a.tensor(), b.tensor(), options);
+  return record_added_product("baddbmm", out, c, a, b, options);
 }
 
 Variable mv(const Variable& a, const Variable& x) {

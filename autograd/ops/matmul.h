@@ -13,14 +13,19 @@ namespace tessera {
 
 /// Gradients are summed over broadcast dims.
 Variable matmul(const Variable& a, const Variable& b);
+/// With a constant.
+inline Variable matmul(const Variable& a, const Tensor& b) { return matmul(a, Variable(b)); }
+inline Variable matmul(const Tensor& a, const Variable& b) { return matmul(Variable(a), b); }
 /// bias may be undefined. Backward keeps x, weight and what the activation was applied to (for
 /// kRelu its result instead).
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
-                Activation activation = Activation::kNone);
+                ActivationKind activation = ActivationKind::kNone);
 
 Variable bmm(const Variable& a, const Variable& b);
 Variable addmm(const Variable& c, const Variable& a, const Variable& b,
                const AddmmOptions& options = {});
+Variable baddbmm(const Variable& c, const Variable& a, const Variable& b,
+                 const AddmmOptions& options = {});
 Variable mv(const Variable& a, const Variable& x);
 Variable dot(const Variable& a, const Variable& b);
 Variable outer(const Variable& a, const Variable& b);

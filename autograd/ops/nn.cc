@@ -9,9 +9,7 @@
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/ops/nn.h"
-#include "tessera/tensor/ops/random.h"
 #include "tessera/tensor/ops/reduce.h"
-#include "tessera/tensor/random_scope.h"
 #include "tessera/tensor/streams/stream.h"
 
 namespace tessera {
@@ -23,7 +21,7 @@ Variable softmax(const Variable& x, int dim) {
   const Tensor y = softmax(x.tensor(), dim);
   return record_twice(
       "softmax", y, {x},
-      [y = Saved(y, "softmax"), dim](const Variable& dy, const BackwardContext& context) {
+      [y = SavedTensor(y, "softmax"), dim](const Variable& dy, const BackwardContext& context) {
         if (!context.create_graph())
           return Gradients{Variable(softmax_backward(dy.tensor(), y.unpack(), dim))};
         const Variable kept = context.output(0, y.unpack());
@@ -38,7 +36,7 @@ Variable log_softmax(const Variable& x, int dim) {
   const Tensor y = log_softmax(x.tensor(), dim);
   return record_twice(
       "log_softmax", y, {x},
-      [y = Saved(y, "log_softmax"), dim](const Variable& dy, const BackwardContext& context) {
+      [y = SavedTensor(y, "log_softmax"), dim](const Variable& dy, const BackwardContext& context) {
         if (!context.create_graph())
           return Gradients{Variable(log_softmax_backward(dy.tensor(), y.unpack(), dim))};
         const Variable p = exp(context.output(0, y.unpack()));
@@ -46,12 +44,20 @@ Variable log_softmax(const Variable& x, int dim) {
       });
 }
 
+Variable softmax(const Variable& x, int dim, DType dtype) {
+  return detail::in_dtype(x, dtype, [dim](const Variable& v) { return softmax(v, dim); });
+}
+
+Variable log_softmax(const Variable& x, int dim, DType dtype) {
+  return detail::in_dtype(x, dtype, [dim](const Variable& v) { return log_softmax(v, dim); });
+}
+
 namespace {
 
 struct SavedCrossEntropy {
   SavedVariable logits;
-  Saved targets;
-  Saved log_sum_exp;
+  SavedTensor targets;
+  SavedTensor log_sum_exp;
   Tensor total_weight;  // undefined but for kMean
   CrossEntropyOptions options;
 
@@ -60,11 +66,11 @@ struct SavedCrossEntropy {
     const Tensor& like = log_sum_exp.unpack();
     const Variable own = cast(dy, like.dtype());
     switch (options.reduction) {
-      case Reduction::kNone:
+      case LossReduction::kNone:
         return own;
-      case Reduction::kSum:
+      case LossReduction::kSum:
         return expand(own, like.shape());
-      case Reduction::kMean:
+      case LossReduction::kMean:
         return expand(div(own, Variable(total_weight)), like.shape());
     }
     return own;
@@ -96,7 +102,7 @@ struct SavedCrossEntropy {
   bool gives_memory(const BackwardContext& context) const {
     if (!context.frees_saved() || !logits.is_sole_owner()) return false;
     const Tensor& x = logits.unpack().tensor();
-    const Storage& storage = x.storage();
+    const TensorStorage& storage = x.storage();
     // As a tensor of its own lies, so that what reads the gradient chooses the same kernels.
     const bool fills_storage =
         x.is_contiguous() && x.offset() == 0 &&
@@ -124,12 +130,12 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets,
         detail::autocast_of("cross_entropy"),
         [&](auto& x) { return cross_entropy(x, targets, options); }, logits);
   const CrossEntropyResult rows = cross_entropy_rows(logits.tensor(), targets, options);
-  const ReducedLoss reduced = reduce_loss(rows, options.reduction, logits.dtype());
+  const ReducedLoss reduced = reduce_loss(rows, options.reduction);
   return record_twice(
       "cross_entropy", reduced.loss, {logits},
       [saved = SavedCrossEntropy{.logits = SavedVariable(logits, "cross_entropy"),
-                                 .targets = Saved(targets, "cross_entropy"),
-                                 .log_sum_exp = Saved(rows.log_sum_exp, "cross_entropy"),
+                                 .targets = SavedTensor(targets, "cross_entropy"),
+                                 .log_sum_exp = SavedTensor(rows.log_sum_exp, "cross_entropy"),
                                  .total_weight = reduced.total_weight,
                                  .options = options}](const Variable& dy,
                                                       const BackwardContext& context) {
@@ -137,36 +143,15 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets,
       });
 }
 
-Variable cross_entropy(const Variable& logits, const Tensor& targets, Reduction reduction) {
+Variable cross_entropy(const Variable& logits, const Tensor& targets, LossReduction reduction) {
   return cross_entropy(logits, targets, {.reduction = reduction});
-}
-
-Variable dropout(const Variable& x, double p, random::Key key, const random::Box& box) {
-  return record_twice("dropout", dropout(x.tensor(), p, key, box), {x},
-                      [p, key, box](const Variable& dy, const BackwardContext&) {
-                        return Gradients{dropout(dy, p, key, box)};
-                      });
-}
-
-Variable dropout(const Variable& x, const DropoutOptions& options) {
-  TESSERA_CHECK(options.p >= 0 && options.p <= 1, "dropout", "p is {}; it must lie in [0, 1]",
-                options.p);
-  if (!options.training || options.p == 0) return x;
-  TESSERA_CHECK(!options.layer.empty(), "dropout",
-                "the layer has no name; give one, its random numbers are found by it");
-  random::Box box = random::whole(x.shape());
-  if (x.ndim() > 0) {
-    box.offset[0] = random::first_sample();
-    box.global[0] = box.offset[0] + x.dim(0);
-  }
-  return dropout(x, options.p, random::next_key(options.layer).key(), box);
 }
 
 // A rotation: its derivative turns back.
 Variable rotary(const Variable& x, const RotaryTable& table, const RotaryOptions& options) {
   return record_twice(
       "rotary", rotary(x.tensor(), table, options), {x},
-      [cos = Saved(table.cos, "rotary"), sin = Saved(table.sin, "rotary"), options](
+      [cos = SavedTensor(table.cos, "rotary"), sin = SavedTensor(table.sin, "rotary"), options](
           const Variable& dy, const BackwardContext&) {
         const RotaryOptions back{.pairing = options.pairing, .inverse = !options.inverse};
         return Gradients{rotary(dy, {.cos = cos.unpack(), .sin = sin.unpack()}, back)};

@@ -13,8 +13,11 @@
 
 namespace tessera {
 
-Variable softmax(const Variable& x, int dim = -1);      // twice
-Variable log_softmax(const Variable& x, int dim = -1);  // twice
+/// With a dtype: of x in it, also under autocast. Twice.
+Variable softmax(const Variable& x, int dim = -1);
+Variable log_softmax(const Variable& x, int dim = -1);
+Variable softmax(const Variable& x, int dim, DType dtype);
+Variable log_softmax(const Variable& x, int dim, DType dtype);
 
 /// Targets and class weights get no gradient. Twice.
 ///
@@ -28,7 +31,7 @@ Variable log_softmax(const Variable& x, int dim = -1);  // twice
 Variable cross_entropy(const Variable& logits, const Tensor& targets,
                        const CrossEntropyOptions& options);
 Variable cross_entropy(const Variable& logits, const Tensor& targets,
-                       Reduction reduction = Reduction::kMean);
+                       LossReduction reduction = LossReduction::kMean);
 
 /// weight and bias may be undefined. All twice.
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias,
@@ -57,6 +60,11 @@ AddNorm add_rms_norm(const Variable& x, const Variable& residual, const Variable
 /// of x, but not to the running ones. Twice.
 Variable batch_norm(const Variable& x, const Variable& weight, const Variable& bias,
                     const BatchNormOptions& options = {});
+/// Gradients flow through the statistics of x, but not to the running ones, which are updated where they are given.
+/// Twice.
+Variable instance_norm(const Variable& x, const Variable& weight, const Variable& bias,
+                       const InstanceNormOptions& options = {});
+Variable local_response_norm(const Variable& x, const LocalResponseNormOptions& options);  // twice
 
 /// With a key of its own and the part of the global tensor that x is. The derivative drops the same
 /// elements; no mask is kept. Twice.
@@ -71,6 +79,12 @@ struct DropoutOptions {
 /// from random::first_sample(): so samples drop the same elements whatever rank computes them.
 /// Layers that split other dims over ranks pass their box to the form above. Twice.
 Variable dropout(const Variable& x, const DropoutOptions& options);
+
+/// dropout of whole channels: x [samples, channels, ...] of at least 3 dims. Throws InvalidArgument for fewer. Twice.
+Variable dropout2d(const Variable& x, const DropoutOptions& options);
+/// Dropout that keeps mean 0 and variance 1, for selu: a dropped element becomes -1.7581, and all are then scaled and
+/// shifted. With p = 1 all are 0. Twice. (Klambauer et al., "Self-normalizing neural networks", 2017.)
+Variable alpha_dropout(const Variable& x, const DropoutOptions& options);
 
 /// Twice. The table gets no gradient.
 Variable rotary(const Variable& x, const RotaryTable& table, const RotaryOptions& options = {});

@@ -21,5 +21,13 @@ Variable min(const Variable& x);
 VariableAndIndices sort(const Variable& x, int dim = -1, const SortOptions& options = {});
 VariableAndIndices topk(const Variable& x, std::int64_t k, int dim = -1,
                         const TopkOptions& options = {});
+VariableAndIndices kthvalue(const Variable& x, std::int64_t k, int dim = -1,
+                            bool keep_dims = false);
+VariableAndIndices median(const Variable& x, int dim, bool keep_dims = false);
+VariableAndIndices nanmedian(const Variable& x, int dim, bool keep_dims = false);
+/// Elements equal to the median share the gradient evenly.
+Variable median(const Variable& x);
+Variable nanmedian(const Variable& x);
+VariableAndIndices mode(const Variable& x, int dim = -1, bool keep_dims = false);
 
 }  // namespace tessera

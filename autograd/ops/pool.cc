@@ -2,6 +2,7 @@
 
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops/conv.h"
+#include "tessera/autograd/ops/view.h"
 
 namespace tessera {
 namespace {
@@ -12,7 +13,7 @@ Variable record_max(const char* name, const Variable& x, const Forward& forward,
                     const Backward& backward) {
   const MaxPoolResult result = forward(x.tensor());
   return record(name, result.output, {x},
-                [indices = Saved(result.indices, name), x_shape = x.shape(), backward](
+                [indices = SavedTensor(result.indices, name), x_shape = x.shape(), backward](
                     const Tensor& dy, const BackwardContext&) {
                   return std::vector<Tensor>{backward(dy, indices.unpack(), x_shape)};
                 });
@@ -37,6 +38,7 @@ Variable record_avg(const char* name, const Variable& x, const Forward& forward,
 }  // namespace
 
 Variable max_pool1d(const Variable& x, const MaxPool1dOptions& options) {
+  if (x.ndim() == 2) return select(max_pool1d(unsqueeze(x, 0), options), 0, 0);
   return record_max(
       "max_pool1d", x, [options](const Tensor& in) { return max_pool1d(in, options); },
       [options](const Tensor& dy, const Tensor& indices, const Shape& shape) {
@@ -45,6 +47,7 @@ Variable max_pool1d(const Variable& x, const MaxPool1dOptions& options) {
 }
 
 Variable max_pool2d(const Variable& x, const MaxPool2dOptions& options) {
+  if (x.ndim() == 3) return select(max_pool2d(unsqueeze(x, 0), options), 0, 0);
   return record_max(
       "max_pool2d", x, [options](const Tensor& in) { return max_pool2d(in, options); },
       [options](const Tensor& dy, const Tensor& indices, const Shape& shape) {
@@ -53,6 +56,7 @@ Variable max_pool2d(const Variable& x, const MaxPool2dOptions& options) {
 }
 
 Variable adaptive_max_pool1d(const Variable& x, std::int64_t output) {
+  if (x.ndim() == 2) return select(adaptive_max_pool1d(unsqueeze(x, 0), output), 0, 0);
   return record_max(
       "adaptive_max_pool1d", x,
       [output](const Tensor& in) { return adaptive_max_pool1d(in, output); },
@@ -60,6 +64,7 @@ Variable adaptive_max_pool1d(const Variable& x, std::int64_t output) {
 }
 
 Variable adaptive_max_pool2d(const Variable& x, Size2d output) {
+  if (x.ndim() == 3) return select(adaptive_max_pool2d(unsqueeze(x, 0), output), 0, 0);
   return record_max(
       "adaptive_max_pool2d", x,
       [output](const Tensor& in) { return adaptive_max_pool2d(in, output); },
@@ -67,6 +72,7 @@ Variable adaptive_max_pool2d(const Variable& x, Size2d output) {
 }
 
 Variable avg_pool1d(const Variable& x, const AvgPool1dOptions& options) {
+  if (x.ndim() == 2) return select(avg_pool1d(unsqueeze(x, 0), options), 0, 0);
   return record_avg(
       "avg_pool1d", x, [options](const Tensor& in) { return avg_pool1d(in, options); },
       [options](const Tensor& dy, const Shape& shape) {
@@ -75,6 +81,7 @@ Variable avg_pool1d(const Variable& x, const AvgPool1dOptions& options) {
 }
 
 Variable avg_pool2d(const Variable& x, const AvgPool2dOptions& options) {
+  if (x.ndim() == 3) return select(avg_pool2d(unsqueeze(x, 0), options), 0, 0);
   return record_avg(
       "avg_pool2d", x, [options](const Tensor& in) { return avg_pool2d(in, options); },
       [options](const Tensor& dy, const Shape& shape) {
@@ -83,6 +90,7 @@ Variable avg_pool2d(const Variable& x, const AvgPool2dOptions& options) {
 }
 
 Variable adaptive_avg_pool1d(const Variable& x, std::int64_t output) {
+  if (x.ndim() == 2) return select(adaptive_avg_pool1d(unsqueeze(x, 0), output), 0, 0);
   return record_avg(
       "adaptive_avg_pool1d", x,
       [output](const Tensor& in) { return adaptive_avg_pool1d(in, output); },
@@ -90,6 +98,7 @@ Variable adaptive_avg_pool1d(const Variable& x, std::int64_t output) {
 }
 
 Variable adaptive_avg_pool2d(const Variable& x, Size2d output) {
+  if (x.ndim() == 3) return select(adaptive_avg_pool2d(unsqueeze(x, 0), output), 0, 0);
   return record_avg(
       "adaptive_avg_pool2d", x,
       [output](const Tensor& in) { return adaptive_avg_pool2d(in, output); },

@@ -8,9 +8,10 @@
 #include "tessera/autograd/ops/internal.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/autograd/ops/reduced_dims.h"
+#include "tessera/tensor/ops/composed/nan_reductions.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
-#include "tessera/tensor/ops/index.h"
+#include "tessera/tensor/ops/mask.h"
 
 namespace tessera {
 namespace {
@@ -27,8 +28,8 @@ std::int64_t reduced_count(const Shape& from, const Shape& kept) {
 // What each element of an extreme's gradient gets: nothing, or its share among equals.
 Variable extreme(const char* name, const Tensor& y, const Variable& x, const Shape& kept) {
   return record_twice(name, y, {x},
-                      [name, kept, x = Saved(x, name), y = Saved(y, name)](const Variable& dy,
-                                                                           const BackwardContext&) {
+                      [name, kept, x = SavedTensor(x, name), y = SavedTensor(y, name)](
+                          const Variable& dy, const BackwardContext&) {
                         const Tensor share = detail::shares(eq(x.unpack(), y.unpack().view(kept)),
                                                             kept, x.unpack().dtype());
                         return Gradients{mul(spread(dy, kept, share.shape()), Variable(share))};
@@ -37,7 +38,7 @@ Variable extreme(const char* name, const Tensor& y, const Variable& x, const Sha
 
 }  // namespace
 
-Variable sum(const Variable& x, const Dims& dims, bool keep_dims) {
+Variable sum(const Variable& x, const DimList& dims, bool keep_dims) {
   if (detail::autocasting())
     return detail::autocast(
         detail::autocast_of("sum"), [&](auto& v) { return sum(v, dims, keep_dims); }, x);
@@ -48,7 +49,12 @@ Variable sum(const Variable& x, const Dims& dims, bool keep_dims) {
                       });
 }
 
-Variable mean(const Variable& x, const Dims& dims, bool keep_dims) {
+Variable sum(const Variable& x, const DimList& dims, const ReduceOptions& options) {
+  return detail::in_dtype(x, options.dtype,
+                          [&](const Variable& v) { return sum(v, dims, options.keep_dims); });
+}
+
+Variable mean(const Variable& x, const DimList& dims, bool keep_dims) {
   if (detail::autocasting())
     return detail::autocast(
         detail::autocast_of("mean"), [&](auto& v) { return mean(v, dims, keep_dims); }, x);
@@ -61,19 +67,38 @@ Variable mean(const Variable& x, const Dims& dims, bool keep_dims) {
                       });
 }
 
-Variable amax(const Variable& x, const Dims& dims, bool keep_dims) {
+Variable mean(const Variable& x, const DimList& dims, const ReduceOptions& options) {
+  return detail::in_dtype(x, options.dtype,
+                          [&](const Variable& v) { return mean(v, dims, options.keep_dims); });
+}
+
+Variable amax(const Variable& x, const DimList& dims, bool keep_dims) {
   return extreme("amax", amax(x.tensor(), dims, keep_dims), x, kept_shape(x.shape(), dims));
 }
 
-Variable amin(const Variable& x, const Dims& dims, bool keep_dims) {
+Variable amin(const Variable& x, const DimList& dims, bool keep_dims) {
   return extreme("amin", amin(x.tensor(), dims, keep_dims), x, kept_shape(x.shape(), dims));
+}
+
+VariableMinMax aminmax(const Variable& x, const DimList& dims, bool keep_dims) {
+  const MinMax y = aminmax(x.tensor(), dims, keep_dims);
+  const Shape kept = kept_shape(x.shape(), dims);
+  return {.min = extreme("aminmax", y.min, x, kept), .max = extreme("aminmax", y.max, x, kept)};
+}
+
+Variable nansum(const Variable& x, const DimList& dims, bool keep_dims) {
+  return composed::nansum(x, dims, keep_dims);
+}
+
+Variable nanmean(const Variable& x, const DimList& dims, bool keep_dims) {
+  return composed::nanmean(x, dims, keep_dims);
 }
 
 namespace {
 
 // The product of the other elements, for each. With more than one 0 among the factors that is 0,
 // with one 0 only that element has another; else it is the product divided by the element.
-Tensor other_factors(const Tensor& x, const Dims& dims) {
+Tensor other_factors(const Tensor& x, const DimList& dims) {
   const Tensor is_zero = eq(x, 0);
   const Tensor nonzero = masked_fill(x, is_zero, 1);
   const Tensor zero_count = sum(is_zero, dims, true);
@@ -84,7 +109,7 @@ Tensor other_factors(const Tensor& x, const Dims& dims) {
 }
 
 // The same as variables: a product over a further dim, in which each element is left out once.
-Variable other_factors(const Variable& x, const Dims& dims) {
+Variable other_factors(const Variable& x, const DimList& dims) {
   const detail::Rows as_rows(x.shape(), dims);
   const Variable rows = as_rows.join(x);
   const std::int64_t m = rows.dim(0), n = rows.dim(1);
@@ -96,7 +121,7 @@ Variable other_factors(const Variable& x, const Dims& dims) {
 
 }  // namespace
 
-Variable prod(const Variable& x, const Dims& dims, bool keep_dims) {
+Variable prod(const Variable& x, const DimList& dims, bool keep_dims) {
   if (detail::autocasting())
     return detail::autocast(
         detail::autocast_of("prod"), [&](auto&... v) { return prod(v..., dims, keep_dims); }, x);
@@ -113,7 +138,12 @@ Variable prod(const Variable& x, const Dims& dims, bool keep_dims) {
                       });
 }
 
-Variable logsumexp(const Variable& x, const Dims& dims, bool keep_dims) {
+Variable prod(const Variable& x, const DimList& dims, const ReduceOptions& options) {
+  return detail::in_dtype(x, options.dtype,
+                          [&](const Variable& v) { return prod(v, dims, options.keep_dims); });
+}
+
+Variable logsumexp(const Variable& x, const DimList& dims, bool keep_dims) {
   if (detail::autocasting())
     return detail::autocast(
         detail::autocast_of("logsumexp"),
@@ -122,7 +152,7 @@ Variable logsumexp(const Variable& x, const Dims& dims, bool keep_dims) {
   return record_twice(
       "logsumexp", y, {x},
       [kept = kept_shape(x.shape(), dims), x = SavedVariable(x, "logsumexp"),
-       y = Saved(y, "logsumexp")](const Variable& dy, const BackwardContext& context) {
+       y = SavedTensor(y, "logsumexp")](const Variable& dy, const BackwardContext& context) {
         const Variable& from = x.unpack();
         const Tensor& sums = y.unpack();
         // Of -inf alone: exp(-inf - 0) is 0, where -inf - -inf would be NaN.
@@ -138,7 +168,8 @@ namespace {
 
 // d var / d x, times dy: the deviations, scaled. The deviations sum to 0, so the mean's own
 // derivative adds nothing.
-Variable var_gradient(const Variable& dy, const Variable& x, const Dims& dims, double correction) {
+Variable var_gradient(const Variable& dy, const Variable& x, const DimList& dims,
+                      double correction) {
   const Shape kept = kept_shape(x.shape(), dims);
   const double degrees =
       std::max(0.0, static_cast<double>(reduced_count(x.shape(), kept)) - correction);
@@ -148,7 +179,7 @@ Variable var_gradient(const Variable& dy, const Variable& x, const Dims& dims, d
 
 }  // namespace
 
-Variable var(const Variable& x, const Dims& dims, const VarOptions& options) {
+Variable var(const Variable& x, const DimList& dims, const VarOptions& options) {
   if (detail::autocasting())
     return detail::autocast(
         detail::autocast_of("var"), [&](auto&... v) { return var(v..., dims, options); }, x);
@@ -159,24 +190,29 @@ Variable var(const Variable& x, const Dims& dims, const VarOptions& options) {
                       });
 }
 
-Variable stddev(const Variable& x, const Dims& dims, const VarOptions& options) {
+Variable stddev(const Variable& x, const DimList& dims, const VarOptions& options) {
   if (detail::autocasting())
     return detail::autocast(
         detail::autocast_of("stddev"), [&](auto&... v) { return stddev(v..., dims, options); }, x);
   const Tensor y = stddev(x.tensor(), dims, options);
-  return record_twice("stddev", y, {x},
-                      [dims, correction = options.correction, x = SavedVariable(x, "stddev"),
-                       y = Saved(y, "stddev")](const Variable& dy, const BackwardContext& context) {
-                        const Tensor& root = y.unpack();
-                        const Tensor none = eq(root, 0);
-                        const Variable divisor = masked_fill(context.output(0, root), none, 1);
-                        const Variable dvar = masked_fill(div(mul(dy, 0.5), divisor), none, 0);
-                        return Gradients{var_gradient(dvar, x.unpack(), dims, correction)};
-                      });
+  return record_twice(
+      "stddev", y, {x},
+      [dims, correction = options.correction, x = SavedVariable(x, "stddev"),
+       y = SavedTensor(y, "stddev")](const Variable& dy, const BackwardContext& context) {
+        const Tensor& root = y.unpack();
+        const Tensor none = eq(root, 0);
+        const Variable divisor = masked_fill(context.output(0, root), none, 1);
+        const Variable dvar = masked_fill(div(mul(dy, 0.5), divisor), none, 0);
+        return Gradients{var_gradient(dvar, x.unpack(), dims, correction)};
+      });
 }
 
-VariableVarMean var_mean(const Variable& x, const Dims& dims, const VarOptions& options) {
+VariableVarMean var_mean(const Variable& x, const DimList& dims, const VarOptions& options) {
   return {.var = var(x, dims, options), .mean = mean(x, dims, options.keep_dims)};
+}
+
+VariableStdMean std_mean(const Variable& x, const DimList& dims, const VarOptions& options) {
+  return {.stddev = stddev(x, dims, options), .mean = mean(x, dims, options.keep_dims)};
 }
 
 Variable sum_to_shape(const Variable& x, const Shape& shape) {
@@ -187,16 +223,6 @@ Variable sum_to_shape(const Variable& x, const Shape& shape) {
   return record_twice("sum_to_shape", sum_to_shape(x.tensor(), shape), {x},
                       [from = x.shape(), kept](const Variable& dy, const BackwardContext&) {
                         return Gradients{spread(dy, kept, from)};
-                      });
-}
-
-Variable cumsum(const Variable& x, int dim, const CumsumOptions& options) {
-  if (detail::autocasting())
-    return detail::autocast(
-        detail::autocast_of("cumsum"), [&](auto&... v) { return cumsum(v..., dim, options); }, x);
-  return record_twice("cumsum", cumsum(x.tensor(), dim, options), {x},
-                      [dim, reverse = options.reverse](const Variable& dy, const BackwardContext&) {
-                        return Gradients{cumsum(dy, dim, {.reverse = !reverse})};
                       });
 }
 
@@ -223,7 +249,7 @@ Variable slope(const Variable& x, const Variable& y, double p, const Shape& kept
 
 }  // namespace
 
-Variable norm(const Variable& x, const Dims& dims, const NormOptions& options) {
+Variable norm(const Variable& x, const DimList& dims, const NormOptions& options) {
   if (detail::autocasting())
     return detail::autocast(
         detail::autocast_of("norm"), [&](auto&... v) { return norm(v..., dims, options); }, x);
@@ -231,7 +257,7 @@ Variable norm(const Variable& x, const Dims& dims, const NormOptions& options) {
   return record_twice(
       "norm", y, {x},
       [p = options.p, kept = detail::kept_shape(x.shape(), dims), x = SavedVariable(x, "norm"),
-       y = Saved(y, "norm")](const Variable& dy, const BackwardContext& context) {
+       y = SavedTensor(y, "norm")](const Variable& dy, const BackwardContext& context) {
         const Variable& from = x.unpack();
         const Variable result = context.output(0, y.unpack());
         return Gradients{mul(spread(dy, kept, from.shape()), slope(from, result, p, kept))};

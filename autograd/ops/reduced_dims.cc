@@ -6,7 +6,7 @@
 namespace tessera::detail {
 namespace {
 
-DimMask reduced_mask(const Shape& shape, const Dims& dims) {
+DimMask reduced_mask(const Shape& shape, const DimList& dims) {
   DimMask mask = dim_mask(dims, shape.ndim(), "reduction");
   if (dims.empty()) mask.fill(true);
   return mask;
@@ -14,7 +14,7 @@ DimMask reduced_mask(const Shape& shape, const Dims& dims) {
 
 }  // namespace
 
-Shape kept_shape(const Shape& shape, const Dims& dims) {
+Shape kept_shape(const Shape& shape, const DimList& dims) {
   const DimMask mask = reduced_mask(shape, dims);
   Shape kept = shape;
   for (int dim = 0; dim < shape.ndim(); ++dim) {
@@ -32,7 +32,8 @@ Tensor shares(const Tensor& mask, const Shape& kept, DType dtype) {
   return cast(div(set, sum_to_shape(set, kept)), dtype);
 }
 
-Rows::Rows(const Shape& from, const Dims& dims) : from_(from), reduced_(reduced_mask(from, dims)) {
+Rows::Rows(const Shape& from, const DimList& dims)
+    : from_(from), reduced_(reduced_mask(from, dims)) {
   for (int dim = 0; dim < from.ndim(); ++dim)
     (reduced_[static_cast<std::size_t>(dim)] ? count_ : results_) *= from[dim];
 }

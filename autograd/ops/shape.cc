@@ -145,7 +145,7 @@ Variable roll(const Variable& x, std::int64_t shift, int dim) {
                        [shift, dim](const Variable& dy) { return roll(dy, -shift, dim); });
 }
 
-Variable flip(const Variable& x, const Dims& dims) {
+Variable flip(const Variable& x, const DimList& dims) {
   return record_linear("flip", flip(x.tensor(), dims), x,
                        [dims](const Variable& dy) { return flip(dy, dims); });
 }

@@ -1,8 +1,11 @@
+#include <cmath>
 #include <optional>
 
 #include "tessera/autograd/ops/autocast_call.h"
+#include "tessera/autograd/ops/clamp_bound.h"
 #include "tessera/autograd/ops/elementwise.h"
 #include "tessera/autograd/ops/internal.h"
+#include "tessera/tensor/ops/create.h"
 
 namespace tessera {
 
@@ -90,6 +93,67 @@ Variable addcdiv(const Variable& a, const Variable& b, const Variable& c, double
         if (context.needs(1)) gradients[1] = b_like.fit(db);
         if (context.needs(2))
           gradients[2] = c_like.fit(neg(mul(db, div(widened(b.unpack()), widened(c.unpack())))));
+        return gradients;
+      });
+}
+
+Variable clamp(const Variable& x, double low, double high) {
+  const DType dtype = x.dtype();
+  return record_twice(
+      "clamp", clamp(x.tensor(), detail::clamp_bound(low, dtype), detail::clamp_bound(high, dtype)),
+      {x}, [x = SavedTensor(x, "clamp"), low, high](const Variable& dy, const BackwardContext&) {
+        const Tensor inside = logical_and(ge(x.unpack(), low), le(x.unpack(), high));
+        return Gradients{where(inside, dy, 0)};
+      });
+}
+
+namespace {
+
+// Where the operands of clamp got their values: a bound that equals x shares with it where low < high, unless it is a
+// number. Where low > high, all go to high.
+struct Clamped {
+  const Tensor& x;
+  const VariableOrNumber& low;
+  const VariableOrNumber& high;
+
+  Tensor equals(const VariableOrNumber& bound) const {
+    const Tensor equal = eq(x, bound.plain());
+    return bound.is_variable() ? logical_and(equal, lt(low.plain(), high.plain()))
+                               : zeros_like(equal);
+  }
+  Variable shared(const Tensor& all, const Tensor& half, const Variable& dy) const {
+    return where(all, dy, where(half, mul(dy, 0.5), 0));
+  }
+  Variable to_x(const Variable& dy) const {
+    const Tensor outside = logical_or(lt(x, low.plain()), gt(x, high.plain()));
+    const Tensor half = logical_or(equals(low), equals(high));
+    return where(outside, 0, where(half, mul(dy, 0.5), dy));
+  }
+  Variable to_low(const Variable& dy) const {
+    const Tensor below = logical_and(lt(x, low.plain()), le(low.plain(), high.plain()));
+    return shared(below, equals(low), dy);
+  }
+  Variable to_high(const Variable& dy) const {
+    const Tensor above = logical_and(gt(x, high.plain()), le(low.plain(), high.plain()));
+    return shared(logical_or(above, gt(low.plain(), high.plain())), equals(high), dy);
+  }
+};
+
+}  // namespace
+
+Variable clamp(const Variable& x, const VariableOrNumber& low, const VariableOrNumber& high) {
+  return record_twice(
+      "clamp", clamp(x.tensor(), low.plain(), high.plain()),
+      {x, variable_or_none(low), variable_or_none(high)},
+      [x_like = Like(x), low_like = like(low), high_like = like(high), x = SavedTensor(x, "clamp"),
+       low = Kept(true, low, "clamp"),
+       high = Kept(true, high, "clamp")](const Variable& dy, const BackwardContext& context) {
+        const VariableOrNumber lower = low.get(), upper = high.get();
+        const Clamped clamped{x.unpack(), lower, upper};
+        Gradients gradients(3);
+        if (context.needs(0)) gradients[0] = x_like.fit(clamped.to_x(dy));
+        if (context.needs(1)) gradients[1] = low_like->fit(clamped.to_low(dy));
+        if (context.needs(2)) gradients[2] = high_like->fit(clamped.to_high(dy));
         return gradients;
       });
 }

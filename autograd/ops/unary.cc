@@ -19,6 +19,10 @@ constexpr double kInverseSqrt2 = 0.70710678118654752440;
 constexpr double kInverseSqrt2Pi = 0.39894228040143267794;
 constexpr double kTwoOverSqrtPi = 1.12837916709551257390;
 constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
+constexpr double kHalfSqrtPi = 0.88622692545275801365;
+constexpr double kLog2 = 0.69314718055994530942;
+constexpr double kLog10 = 2.30258509299404568402;
+constexpr double kPi = 3.14159265358979323846;
 
 // The derivatives of the functions in unary_list.h, under the functors' names. `gradient` is a function of dy and, as kSaves
 // says, of the operand x or the result y; its operations are differentiable. `kernel`, where there is one, computes the same
@@ -57,6 +61,20 @@ struct Log {
   static constexpr Saves kSaves = Saves::kOperand;
   static Variable gradient(const Variable& dy, const Variable& x) { return div(dy, x); }
 };
+struct Exp2 {
+  static constexpr Saves kSaves = Saves::kResult;
+  static Variable gradient(const Variable& dy, const Variable& y) { return mul(mul(dy, kLog2), y); }
+};
+struct Log2 {
+  static constexpr Saves kSaves = Saves::kOperand;
+  static Variable gradient(const Variable& dy, const Variable& x) { return div(dy, mul(x, kLog2)); }
+};
+struct Log10 {
+  static constexpr Saves kSaves = Saves::kOperand;
+  static Variable gradient(const Variable& dy, const Variable& x) {
+    return div(dy, mul(x, kLog10));
+  }
+};
 struct Log1p {
   static constexpr Saves kSaves = Saves::kOperand;
   static Variable gradient(const Variable& dy, const Variable& x) { return div(dy, add(x, 1)); }
@@ -79,10 +97,95 @@ struct Cos {
   static constexpr Saves kSaves = Saves::kOperand;
   static Variable gradient(const Variable& dy, const Variable& x) { return neg(mul(dy, sin(x))); }
 };
+struct Tan {
+  static constexpr Saves kSaves = Saves::kResult;
+  static Variable gradient(const Variable& dy, const Variable& y) {
+    return mul(dy, add(square(y), 1));
+  }
+};
+struct Asin {
+  static constexpr Saves kSaves = Saves::kOperand;
+  static Variable gradient(const Variable& dy, const Variable& x) {
+    return mul(dy, rsqrt(sub(1, square(x))));
+  }
+};
+struct Acos {
+  static constexpr Saves kSaves = Saves::kOperand;
+  static Variable gradient(const Variable& dy, const Variable& x) {
+    return neg(Asin::gradient(dy, x));
+  }
+};
+struct Atan {
+  static constexpr Saves kSaves = Saves::kOperand;
+  static Variable gradient(const Variable& dy, const Variable& x) {
+    return div(dy, add(square(x), 1));
+  }
+};
+struct Sinh {
+  static constexpr Saves kSaves = Saves::kOperand;
+  static Variable gradient(const Variable& dy, const Variable& x) { return mul(dy, cosh(x)); }
+};
+struct Cosh {
+  static constexpr Saves kSaves = Saves::kOperand;
+  static Variable gradient(const Variable& dy, const Variable& x) { return mul(dy, sinh(x)); }
+};
+struct Asinh {
+  static constexpr Saves kSaves = Saves::kOperand;
+  static Variable gradient(const Variable& dy, const Variable& x) {
+    return mul(dy, rsqrt(add(square(x), 1)));
+  }
+};
+struct Acosh {
+  static constexpr Saves kSaves = Saves::kOperand;
+  static Variable gradient(const Variable& dy, const Variable& x) {
+    return mul(dy, rsqrt(sub(square(x), 1)));
+  }
+};
+struct Atanh {
+  static constexpr Saves kSaves = Saves::kOperand;
+  static Variable gradient(const Variable& dy, const Variable& x) {
+    return div(dy, sub(1, square(x)));
+  }
+};
+// (cos(pi x) - sinc(x)) / x; near 0, where that cancels, its series.
+struct Sinc {
+  static constexpr Saves kSaves = Saves::kOperand;
+  static Variable gradient(const Variable& dy, const Variable& x) {
+    const Variable z = square(mul(x, kPi));
+    const Variable series =
+        sub(mul(sub(1.0 / 30, mul(sub(1.0 / 840, mul(z, 1.0 / 45360)), z)), z), 1.0 / 3);
+    const Tensor near = lt(abs(x.tensor()), 0.02);
+    const Variable away = where(near, 1, x);
+    const Variable slope = div(sub(cos(mul(away, kPi)), sinc(away)), away);
+    return mul(dy, where(near, mul(mul(x, kPi * kPi), series), slope));
+  }
+};
 struct Erf {
   static constexpr Saves kSaves = Saves::kOperand;
   static Variable gradient(const Variable& dy, const Variable& x) {
     return mul(dy, mul(exp(neg(square(x))), kTwoOverSqrtPi));
+  }
+};
+struct Erfc {
+  static constexpr Saves kSaves = Saves::kOperand;
+  static Variable gradient(const Variable& dy, const Variable& x) {
+    return neg(Erf::gradient(dy, x));
+  }
+};
+struct Erfinv {
+  static constexpr Saves kSaves = Saves::kResult;
+  static Variable gradient(const Variable& dy, const Variable& y) {
+    return mul(dy, mul(exp(square(y)), kHalfSqrtPi));
+  }
+};
+struct Lgamma {
+  static constexpr Saves kSaves = Saves::kOperand;
+  static Variable gradient(const Variable& dy, const Variable& x) { return mul(dy, digamma(x)); }
+};
+struct Digamma {
+  static constexpr Saves kSaves = Saves::kOperand;
+  static Variable gradient(const Variable& dy, const Variable& x) {
+    return mul(dy, polygamma(1, x));
   }
 };
 struct Tanh {
@@ -150,6 +253,11 @@ using Floor = Step;
 using Ceil = Step;
 using Round = Step;
 using Trunc = Step;
+// A step is subtracted from x.
+struct Frac {
+  static constexpr Saves kSaves = Saves::kNothing;
+  static Variable gradient(const Variable& dy) { return dy; }
+};
 
 }  // namespace derivatives
 
@@ -177,7 +285,7 @@ Variable recorded(const char* name, Tensor y, const Variable& x) {
   } else {
     return record_twice(
         name, y, {x},
-        [y = Saved(y, name), backward](const Variable& dy, const BackwardContext& context) {
+        [y = SavedTensor(y, name), backward](const Variable& dy, const BackwardContext& context) {
           return backward(
               dy, context, [&] { return context.output(0, y.unpack()); },
               [&] { return y.unpack(); });
@@ -201,20 +309,40 @@ TESSERA_UNARY_FUNCTIONS(TESSERA_DEFINE)
 
 #undef TESSERA_DEFINE
 
-Variable detail::activated(Activation activation, const Variable& x, const Tensor& y) {
+Variable detail::activated(ActivationKind activation, const Variable& x, const Tensor& y) {
   switch (activation) {
-    case Activation::kNone:
+    case ActivationKind::kNone:
       return x;
-    case Activation::kRelu:
+    case ActivationKind::kRelu:
       return recorded<derivatives::Relu>("relu", y, x);
-    case Activation::kGelu:
+    case ActivationKind::kGelu:
       return recorded<derivatives::Gelu>("gelu", y, x);
-    case Activation::kGeluTanh:
+    case ActivationKind::kGeluTanh:
       return recorded<derivatives::GeluTanh>("gelu_tanh", y, x);
-    case Activation::kSilu:
+    case ActivationKind::kSilu:
       return recorded<derivatives::Silu>("silu", y, x);
   }
   return {};
+}
+
+Variable deg2rad(const Variable& x) {
+  return record_twice(
+      "deg2rad", deg2rad(x.tensor()), {x},
+      [](const Variable& dy, const BackwardContext&) { return Gradients{deg2rad(dy)}; });
+}
+
+Variable rad2deg(const Variable& x) {
+  return record_twice(
+      "rad2deg", rad2deg(x.tensor()), {x},
+      [](const Variable& dy, const BackwardContext&) { return Gradients{rad2deg(dy)}; });
+}
+
+Variable nan_to_num(const Variable& x, const NanToNumOptions& options) {
+  return record_twice(
+      "nan_to_num", nan_to_num(x.tensor(), options), {x},
+      [x = SavedTensor(x, "nan_to_num")](const Variable& dy, const BackwardContext&) {
+        return Gradients{where(isfinite(x.unpack()), dy, 0)};
+      });
 }
 
 Variable cast(const Variable& x, DType dtype) {

@@ -1,9 +1,11 @@
 #include "tessera/autograd/ops/view.h"
 
 #include <array>
+#include <vector>
 
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops/ops.h"
+#include "tessera/tensor/ops/composed/view.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
 
@@ -32,6 +34,20 @@ Variable place(const Variable& x, const Shape& shape, const Range& range) {
   copy_(out.slice(range.dim, range.start, range.end, range.step), x.tensor());
   return record_twice("place", out, {x}, [range](const Variable& dy, const BackwardContext&) {
     return Gradients{slice(dy, range.dim, range.start, range.end, range.step)};
+  });
+}
+
+// Zeros of `shape` with x on a diagonal: the derivative of diagonal.
+struct Diagonal {
+  std::int64_t offset;
+  int dim0;
+  int dim1;
+};
+Variable place(const Variable& x, const Shape& shape, const Diagonal& at) {
+  const Tensor out = zeros(shape, x.tensor().options());
+  copy_(out.diagonal(at.offset, at.dim0, at.dim1), x.tensor());
+  return record_twice("place", out, {x}, [at](const Variable& dy, const BackwardContext&) {
+    return Gradients{diagonal(dy, at.offset, at.dim0, at.dim1)};
   });
 }
 
@@ -64,6 +80,10 @@ Variable squeeze(const Variable& x, int dim) {
   return reshaped("squeeze", x, x.tensor().squeeze(dim));
 }
 
+Variable squeeze(const Variable& x, const DimList& dims) {
+  return reshaped("squeeze", x, x.tensor().squeeze(dims));
+}
+
 Variable unsqueeze(const Variable& x, int dim) {
   return reshaped("unsqueeze", x, x.tensor().unsqueeze(dim));
 }
@@ -93,6 +113,34 @@ Variable movedim(const Variable& x, int from, int to) {
                       [from, to](const Variable& dy, const BackwardContext&) {
                         return Gradients{movedim(dy, to, from)};
                       });
+}
+
+Variable movedim(const Variable& x, const DimList& from, const DimList& to) {
+  const std::vector<int> order = composed::moved_dims(x.ndim(), from, to);
+  return permute(x, std::span(order));
+}
+
+Variable diagonal(const Variable& x, std::int64_t offset, int dim0, int dim1) {
+  return record_twice(
+      "diagonal", x.tensor().diagonal(offset, dim0, dim1), {x},
+      [from = x.shape(), at = Diagonal{offset, dim0, dim1}](
+          const Variable& dy, const BackwardContext&) { return Gradients{place(dy, from, at)}; });
+}
+
+// Windows may share elements, so their gradients are added up by position.
+Variable unfold(const Variable& x, int dim, std::int64_t size, std::int64_t step) {
+  Tensor y = x.tensor().unfold(dim, size, step);
+  if (x.ndim() == 0) return slice(unsqueeze(x, 0), 0, 0, size);
+  const int d = normalize_dim(dim, x.ndim(), "unfold");
+  return record_twice(
+      "unfold", y, {x},
+      [d, size, step, from = x.shape()](const Variable& dy, const BackwardContext&) {
+        const Tensor positions =
+            arange(from[d], {.dtype = DType::kI64, .device = dy.device()}).unfold(0, size, step);
+        const Variable rows = flatten(movedim(dy, -1, d + 1), d, d + 1);
+        const Variable none(zeros(from, dy.tensor().options()));
+        return Gradients{index_add(none, d, reshape(positions, {-1}), rows)};
+      });
 }
 
 Variable slice(const Variable& x, int dim, std::int64_t start, std::int64_t end,
@@ -136,6 +184,42 @@ Variable contiguous(const Variable& x) {
   if (x.tensor().is_contiguous()) return x;
   return record_twice("contiguous", contiguous(x.tensor()), {x},
                       [](const Variable& dy, const BackwardContext&) { return Gradients{dy}; });
+}
+
+// Members of Variable: inside the class their names hide the functions.
+Variable Variable::view(const Shape& shape) const { return tessera::view(*this, shape); }
+Variable Variable::unflatten(int dim, const Shape& extents) const {
+  return tessera::unflatten(*this, dim, extents);
+}
+Variable Variable::transpose(int dim0, int dim1) const {
+  return tessera::transpose(*this, dim0, dim1);
+}
+Variable Variable::permute(std::initializer_list<int> dims) const {
+  return tessera::permute(*this, dims);
+}
+Variable Variable::permute(std::span<const int> dims) const {
+  return tessera::permute(*this, dims);
+}
+Variable Variable::movedim(int from, int to) const { return tessera::movedim(*this, from, to); }
+Variable Variable::slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step) const {
+  return tessera::slice(*this, dim, start, end, step);
+}
+Variable Variable::narrow(int dim, std::int64_t start, std::int64_t length) const {
+  return tessera::narrow(*this, dim, start, length);
+}
+Variable Variable::select(int dim, std::int64_t index) const {
+  return tessera::select(*this, dim, index);
+}
+Variable Variable::expand(const Shape& shape) const { return tessera::expand(*this, shape); }
+Variable Variable::squeeze() const { return tessera::squeeze(*this); }
+Variable Variable::squeeze(int dim) const { return tessera::squeeze(*this, dim); }
+Variable Variable::squeeze(const DimList& dims) const { return tessera::squeeze(*this, dims); }
+Variable Variable::unsqueeze(int dim) const { return tessera::unsqueeze(*this, dim); }
+Variable Variable::diagonal(std::int64_t offset, int dim0, int dim1) const {
+  return tessera::diagonal(*this, offset, dim0, dim1);
+}
+Variable Variable::unfold(int dim, std::int64_t size, std::int64_t step) const {
+  return tessera::unfold(*this, dim, size, step);
 }
 
 }  // namespace tessera

@@ -60,6 +60,7 @@ TEST_CASE("autocast: operands by class") {
     CHECK(wide.dtype() == DType::kF64);
   CHECK(add(narrow, narrow).dtype() == DType::kF32);
   CHECK(relu(x).dtype() == DType::kF64);
+  CHECK(atan2(narrow, x).dtype() == DType::kF64);
   // f32 and wider stay what they are.
   const Variable logits = exp(x);
   CHECK(logits.dtype() == DType::kF64);
@@ -79,6 +80,15 @@ TEST_CASE("autocast: 16 bits are summed and exponentiated in f32, and joined in 
                              reciprocal(x),
                              rsqrt(x),
                              softplus(x),
+                             log2(x),
+                             log10(x),
+                             sinh(x),
+                             cosh(x),
+                             tan(x),
+                             asin(mul(x, 0.5)),
+                             acos(mul(x, 0.5)),
+                             erfinv(mul(x, 0.5)),
+                             atan2(x, y),
                              pow(x, 3),
                              pow(2, x),
                              sum(x),
@@ -94,6 +104,8 @@ TEST_CASE("autocast: 16 bits are summed and exponentiated in f32, and joined in 
                              stddev(x),
                              norm(x),
                              cumsum(x, 0),
+                             cumprod(x, 0),
+                             logcumsumexp(x, 0),
                              layer_norm(x, Variable(), Variable()),
                              rms_norm(x, Variable())})
     CHECK(up.dtype() == DType::kF32);
@@ -123,8 +135,8 @@ TEST_CASE("autocast: gradients arrive in the dtypes of the leaves, of the lower 
 }
 
 // The node that cast the weight of a matmul.
-const Node* cast_of_weight(const Variable& product) {
-  const Node* node = product.gradient_edge().node->inputs()[1].node.get();
+const GraphNode* cast_of_weight(const Variable& product) {
+  const GraphNode* node = product.gradient_edge().node->inputs()[1].node.get();
   CHECK(std::string(node->name()) == "cast");
   return node;
 }
@@ -223,7 +235,7 @@ TEST_CASE("autocast: operations in 16 bits give what casting by hand gives") {
       {"mv", [](const auto& v) { return mv(v[0], v[1]); }, {{3, 5}, {5}}},
       {"dot", [](const auto& v) { return dot(v[0], v[1]); }, {{5}, {5}}},
       {"linear",
-       [](const auto& v) { return linear(v[0], v[1], v[2], Activation::kGelu); },
+       [](const auto& v) { return linear(v[0], v[1], v[2], ActivationKind::kGelu); },
        {{3, 5}, {2, 5}, {2}}},
       {"conv1d",
        [](const auto& v) { return conv1d(v[0], v[1], v[2]); },

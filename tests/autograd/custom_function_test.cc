@@ -16,7 +16,7 @@ using Catch::Matchers::Contains;
 using In = const std::vector<Variable>&;
 
 // (a * b * factor, exp(a)): saves inputs, a result and an option.
-class ProductAndExp final : public Function {
+class ProductAndExp final : public CustomFunction {
  public:
   explicit ProductAndExp(double factor) : factor_(factor) {}
   const char* name() const override { return "product_and_exp"; }
@@ -40,6 +40,7 @@ class ProductAndExp final : public Function {
     if (context.needs_input_grad(1) && scaled.defined()) out[1] = mul(scaled, saved[0]);
     return out;
   }
+  bool is_twice_differentiable() const override { return true; }
 
  private:
   double factor_;
@@ -47,14 +48,14 @@ class ProductAndExp final : public Function {
 
 TEST_CASE("custom function: several results, saved inputs and results, twice") {
   const auto both = [](In in) {
-    const std::vector<Variable> out = apply<ProductAndExp>(in, 3.0);
+    const std::vector<Variable> out = apply_function<ProductAndExp>(in, 3.0);
     return add(out[0], mul(out[1], 0.5));
   };
   const std::vector<Variable> inputs = {leaf({2, 3}), leaf({2, 3}, -1, 1, 0.3)};
   CHECK(grad_check(both, inputs).passed);
   CHECK(grad_grad_check(both, inputs).passed);
   for (std::size_t i = 0; i < 2; ++i) {
-    const auto one = [i](In in) { return apply<ProductAndExp>(in, 3.0)[i]; };
+    const auto one = [i](In in) { return apply_function<ProductAndExp>(in, 3.0)[i]; };
     CHECK(grad_check(one, inputs).passed);
     CHECK(grad_grad_check(one, inputs).passed);
   }
@@ -63,8 +64,8 @@ TEST_CASE("custom function: several results, saved inputs and results, twice") {
 
 TEST_CASE("custom function: a result that it saves is not kept alive by itself") {
   const Variable x = leaf({3});
-  std::vector<Variable> out = apply<ProductAndExp>({x, x}, 1.0);
-  const std::weak_ptr<Node> node = out[0].gradient_edge().node;
+  std::vector<Variable> out = apply_function<ProductAndExp>({x, x}, 1.0);
+  const std::weak_ptr<GraphNode> node = out[0].gradient_edge().node;
   CHECK(out[1].gradient_edge().output_nr == 1);
   out.clear();
   CHECK(node.expired());
@@ -72,13 +73,13 @@ TEST_CASE("custom function: a result that it saves is not kept alive by itself")
 
 TEST_CASE("custom function: nothing is recorded where no gradient is asked for") {
   const Variable a(irregular({2})), b(irregular({2}));
-  CHECK_FALSE(apply<ProductAndExp>({a, b}, 1.0)[0].requires_grad());
+  CHECK_FALSE(apply_function<ProductAndExp>({a, b}, 1.0)[0].requires_grad());
   NoGradGuard no_grad;
-  CHECK_FALSE(apply<ProductAndExp>({leaf({2}), b}, 1.0)[0].requires_grad());
+  CHECK_FALSE(apply_function<ProductAndExp>({leaf({2}), b}, 1.0)[0].requires_grad());
 }
 
 // Its largest element, and where it is; asks what is needed; counts objects.
-class Largest final : public Function {
+class Largest final : public CustomFunction {
  public:
   explicit Largest(int* alive, bool mark_values = false) : alive_(alive), mark_(mark_values) {
     ++*alive_;
@@ -120,7 +121,7 @@ TEST_CASE("custom function: results without gradients, inputs as results, undefi
   const Variable x = leaf({4});
   for (bool mark : {false, true}) {
     Variable(x).set_grad({});
-    std::vector<Variable> out = apply<Largest>({x, Variable()}, &alive, mark);
+    std::vector<Variable> out = apply_function<Largest>({x, Variable()}, &alive, mark);
     CHECK(out[0].requires_grad() == !mark);
     CHECK_FALSE(out[1].requires_grad());
     CHECK(out[2].requires_grad());
@@ -134,7 +135,7 @@ TEST_CASE("custom function: results without gradients, inputs as results, undefi
 
 TEST_CASE("custom function: retain_graph runs it again") {
   const Variable x = scalar_leaf(2.0), b = constant(5.0);
-  const Variable y = apply<ProductAndExp>({x, b}, 1.0)[0];
+  const Variable y = apply_function<ProductAndExp>({x, b}, 1.0)[0];
   backward(y, {.retain_graph = true});
   backward(y);
   CHECK(x.grad().item<double>() == 10);
@@ -145,16 +146,38 @@ TEST_CASE("custom function: overwriting what it saved is told") {
   const Variable x = leaf({2});
   for (std::size_t result : {std::size_t{0}, std::size_t{1}}) {
     const Variable a = mul(x, 1.0), b = mul(x, 2.0);
-    const std::vector<Variable> out = apply<ProductAndExp>({a, b}, 1.0);
+    const std::vector<Variable> out = apply_function<ProductAndExp>({a, b}, 1.0);
     fill_(result == 0 ? b.tensor() : out[1].tensor(), 0);
     CHECK_THAT(thrown<StateError>([&] { backward(sum(out[result])); }),
                Contains("\"product_and_exp\" saved was overwritten since by \"fill_\""));
   }
 }
 
+// sum(x^3). Its derivative leaves the graph: it computes with the saved tensor.
+class OutsideTheGraph final : public CustomFunction {
+ public:
+  const char* name() const override { return "outside_the_graph"; }
+  std::vector<Variable> forward(FunctionContext& context, In in) override {
+    context.save_for_backward({in[0]});
+    return {sum(mul(square(in[0]), in[0]))};
+  }
+  Gradients backward(FunctionContext& context, const Gradients& dy) override {
+    return {mul(dy[0], Variable(mul(square(context.saved_variables()[0].tensor()), 3)))};
+  }
+};
+
+TEST_CASE("custom function: a gradient that leaves the graph is not differentiated again") {
+  const Variable x = leaf({3});
+  const Variable y = apply_function<OutsideTheGraph>({x})[0];
+  CHECK_THAT(thrown<StateError>([&] { backward(y, {.retain_graph = true, .create_graph = true}); }),
+             Contains("[outside_the_graph] its gradient was asked for with create_graph") &&
+                 Contains("override is_twice_differentiable()"));
+  CHECK(grad_check([](In in) { return apply_function<OutsideTheGraph>(in)[0]; }, {x}).passed);
+}
+
 enum class Misuse { kNone, kMarkOther, kSavedInForward, kSaveInBackward, kMarkInBackward, kCount };
 
-class Misused final : public Function {
+class Misused final : public CustomFunction {
  public:
   explicit Misused(Misuse misuse) : misuse_(misuse) {}
   const char* name() const override { return "misused"; }
@@ -176,7 +199,7 @@ class Misused final : public Function {
 
 TEST_CASE("custom function: errors") {
   const Variable x = scalar_leaf(1.0);
-  const auto call = [&](Misuse misuse) { return apply<Misused>({x}, misuse)[0]; };
+  const auto call = [&](Misuse misuse) { return apply_function<Misused>({x}, misuse)[0]; };
   const auto run = [&](Misuse misuse) { backward(call(misuse)); };
   CHECK(thrown<InvalidArgument>([&] { call(Misuse::kMarkOther); }) ==
         "[misused] mark_non_differentiable was given a variable that forward does not return; mark "

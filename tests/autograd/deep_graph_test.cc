@@ -37,16 +37,16 @@ TEST_CASE("deep graph: a million nodes run and go") {
   Variable y = chain(x, kDepth);
   backward(y);
   CHECK(x.grad().item<double>() == 1);
-  const std::weak_ptr<Node> node = y.gradient_edge().node;
+  const std::weak_ptr<GraphNode> node = y.gradient_edge().node;
   y = Variable();
   CHECK(node.expired());
 }
 
 TEST_CASE("deep graph: a million nodes go without having run") {
   const Variable x = scalar_leaf(2.0);
-  const std::weak_ptr<Node> below = x.gradient_edge().node;
+  const std::weak_ptr<GraphNode> below = x.gradient_edge().node;
   Variable y = chain(x, kDepth);
-  const std::weak_ptr<Node> leaf_node = x.gradient_edge().node;
+  const std::weak_ptr<GraphNode> leaf_node = x.gradient_edge().node;
   y = Variable();
   CHECK(leaf_node.expired());
 }
@@ -71,8 +71,8 @@ TEST_CASE("deep graph: a wide one") {
 TEST_CASE("deep graph: another thread may drop it, and others watch") {
   const Variable x = scalar_leaf(2.0);
   Variable y = chain(x, 1000);
-  std::weak_ptr<Node> last = y.gradient_edge().node;
-  std::weak_ptr<Node> first = x.gradient_edge().node;
+  std::weak_ptr<GraphNode> last = y.gradient_edge().node;
+  std::weak_ptr<GraphNode> first = x.gradient_edge().node;
   std::thread([dropped = std::move(y)]() mutable { dropped = Variable(); }).join();
   CHECK(last.expired());
   CHECK(first.expired());
@@ -90,7 +90,7 @@ TEST_CASE("deep graph: a node that cannot be made leaves nothing behind") {
     }
   };
   const Variable x = scalar_leaf(2.0);
-  const std::weak_ptr<Node> leaf_node = x.gradient_edge().node;
+  const std::weak_ptr<GraphNode> leaf_node = x.gradient_edge().node;
   const Refuses refuses;
   CHECK_THROWS_AS(record_twice("refused", x.tensor(), {x}, refuses), std::runtime_error);
   CHECK(leaf_node.expired());
@@ -120,12 +120,12 @@ TEST_CASE("streams: backward under a queued current stream") {
                                                      values(w2.grad())};
   for (Variable* leaf : {&w1, &b1, &w2}) leaf->set_grad({});
 
-  const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "compute");
+  const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kQueued, "compute");
   StreamGuard guard(stream);
   std::promise<void> issued;
   stream.enqueue("gate",
                  [gate = issued.get_future().share()] { gate.wait_for(std::chrono::seconds(20)); });
-  const Event passed = stream.record("passed");
+  const DeviceEvent passed = stream.record("passed");
   step(w1, b1, w2);
   CHECK_FALSE(passed.is_ready());
   issued.set_value();

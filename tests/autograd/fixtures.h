@@ -64,6 +64,20 @@ inline void check_twice(const TestedFunction& function, const Inputs& inputs) {
   CHECK(result.passed);
 }
 
+// A function of tensors and of variables: the same values, and derivatives that are twice right.
+template <class F>
+void check_both(const F& function, const Inputs& inputs) {
+  const Variable y = function(inputs);
+  std::vector<Tensor> tensors;
+  for (const Variable& input : inputs)
+    tensors.push_back(input.defined() ? input.tensor() : Tensor());
+  const Tensor plain = function(tensors);
+  CHECK(y.shape() == plain.shape());
+  CHECK(values(y) == values(plain));
+  CHECK(y.requires_grad());
+  check_twice(function, inputs);
+}
+
 // Operations that compute nothing and note in a log when gradients pass by.
 
 using Log = std::vector<std::string>;

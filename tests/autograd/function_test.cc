@@ -16,7 +16,7 @@ using Catch::Contains;
 // The example of function.h.
 Variable my_gelu(const Variable& x) {
   return record("my_gelu", gelu(x.tensor()), {x},
-                [x = Saved(x, "my_gelu")](const Tensor& dy, const BackwardContext&) {
+                [x = SavedTensor(x, "my_gelu")](const Tensor& dy, const BackwardContext&) {
                   return std::vector<Tensor>{gelu_backward(dy, x.unpack())};
                 });
 }
@@ -109,7 +109,7 @@ TEST_CASE("record_twice: a derivative that needs its own output, asked from the 
     CHECK(y.item<double>() == Approx(expected));
   }
   // It is not kept alive by itself.
-  const std::weak_ptr<Node> node = y.gradient_edge().node;
+  const std::weak_ptr<GraphNode> node = y.gradient_edge().node;
   y = Variable();
   CHECK(node.expired());
 }
@@ -166,7 +166,7 @@ TEST_CASE("saved tensors: a storage emptied and refilled in place is no overwrit
   const Variable w(weight, true);
   const Variable x = leaf({3, 2});
   const Variable y = sum(matmul(x, w));
-  Storage storage = weight.storage();
+  TensorStorage storage = weight.storage();
   storage.release();
   CHECK_THAT(thrown<StateError>([&] { backward(y, {.retain_graph = true}); }), Contains("\"w\""));
   x.grad();

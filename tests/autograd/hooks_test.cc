@@ -144,7 +144,7 @@ TEST_CASE("node hooks: before with the gradients of outputs, after with those of
   const Variable x = scalar_leaf(2.0);
   const Variable y = mul(x, 3.0);
   Log log;
-  Node& node = *y.gradient_edge().node;
+  GraphNode& node = *y.gradient_edge().node;
   CHECK(std::string(node.name()) == "mul");
   CHECK(node.outputs() == 1);
   CHECK(node.inputs().size() == 1);

@@ -31,6 +31,10 @@ const std::vector<Case>& binary_cases() {
   static const std::vector<Case> cases = {
       {"add_", [](auto& x, auto& b) { add_(x, b); }, [](auto& x, auto& b) { return x + b; }},
       {"sub_", [](auto& x, auto& b) { sub_(x, b); }, [](auto& x, auto& b) { return x - b; }},
+      {"add_", [](auto& x, auto& b) { add_(x, b, -0.5); },
+       [](auto& x, auto& b) { return add(x, b, -0.5); }},
+      {"sub_", [](auto& x, auto& b) { sub_(x, b, 3); },
+       [](auto& x, auto& b) { return sub(x, b, 3); }},
       {"mul_", [](auto& x, auto& b) { mul_(x, b); }, [](auto& x, auto& b) { return x * b; }},
       {"div_", [](auto& x, auto& b) { div_(x, b); }, [](auto& x, auto& b) { return x / b; }}};
   return cases;
@@ -48,8 +52,47 @@ const std::vector<Case>& unary_cases() {
       {"sigmoid_", [](auto& x, auto&) { sigmoid_(x); }, [](auto& x, auto&) { return sigmoid(x); }},
       {"clamp_", [](auto& x, auto&) { clamp_(x, 0.4, 1.1); },
        [](auto& x, auto&) { return clamp(x, 0.4, 1.1); }},
+      {"clamp_min_", [](auto& x, auto&) { clamp_min_(x, 0.7); },
+       [](auto& x, auto&) { return clamp_min(x, 0.7); }},
+      {"clamp_max_", [](auto& x, auto&) { clamp_max_(x, 0.7); },
+       [](auto& x, auto&) { return clamp_max(x, 0.7); }},
       {"masked_fill_", [](auto& x, auto&) { masked_fill_(x, gt(x.tensor(), 0.7), 3); },
        [](auto& x, auto&) { return where(gt(x.tensor(), 0.7), 3, x); }}};
+  return cases;
+}
+
+const Tensor& rows() {
+  static const Tensor index = Tensor::from_vector<std::int64_t>({1, 0, 1}, {3});
+  return index;
+}
+
+// Of [2, 3]: dim 1 is indexed.
+const std::vector<Case>& index_cases() {
+  static const std::vector<Case> cases = {
+      {"index_add_", [](auto& x, auto& b) { index_add_(x, 1, rows(), b, {.alpha = 2}); },
+       [](auto& x, auto& b) { return index_add(x, 1, rows(), b, {.alpha = 2}); }},
+      {"index_copy_", [](auto& x, auto& b) { index_copy_(x, 1, rows(), b); },
+       [](auto& x, auto& b) { return index_copy(x, 1, rows(), b); }},
+      {"index_fill_", [](auto& x, auto&) { index_fill_(x, 1, rows(), 2); },
+       [](auto& x, auto&) { return index_fill(x, 1, rows(), 2); }},
+      {"index_put_", [](auto& x, auto& b) { index_put_(x, {gt(x.tensor(), 0.7)}, sum(b)); },
+       [](auto& x, auto& b) { return where(gt(x.tensor(), 0.7), sum(b), x); }},
+      {"masked_scatter_", [](auto& x, auto& b) { masked_scatter_(x, gt(x.tensor(), 0.7), b); },
+       [](auto& x, auto& b) { return masked_scatter(x, gt(x.tensor(), 0.7), b); }},
+      {"scatter_",
+       [](auto& x, auto& b) {
+         scatter_(x, 1, rows().expand({2, 3}), b);
+       },
+       [](auto& x, auto& b) {
+         return scatter(x, 1, rows().expand({2, 3}), b);
+       }},
+      {"scatter_add_",
+       [](auto& x, auto& b) {
+         scatter_add_(x, 1, rows().expand({2, 3}), b);
+       },
+       [](auto& x, auto& b) {
+         return scatter_add(x, 1, rows().expand({2, 3}), b);
+       }}};
   return cases;
 }
 
@@ -81,6 +124,7 @@ TEST_CASE("in place: values and derivatives are those of the plain operations") 
     check_case(c, {3, 5}, {});
     check_case(c, {0}, {});
   }
+  for (const Case& c : index_cases()) check_case(c, {2, 3}, {2, 3});
 }
 
 TEST_CASE("in place: gradients come in the dtypes of the operands") {
@@ -247,19 +291,45 @@ TEST_CASE("in place: operands that do not fit") {
       "makes a new tensor");
   CHECK(thrown<InvalidArgument>([&] {
           masked_fill_(y, ones({2, 3}), 0);
+        }) == "[masked_fill_] the mask has shape [2, 3], which does not broadcast to [3]");
+  CHECK(thrown<InvalidArgument>([&] {
+          masked_scatter_(y, ones({2, 3}, {.dtype = DType::kBool}), leaf({6}));
         }) ==
-        "[masked_fill_] a mask of shape [2, 3] does not broadcast to the tensor that is written, "
-        "of shape [3]");
+        "[masked_scatter_] the result has shape [2, 3], which does not fit the tensor that is "
+        "written, of shape [3]");
   CHECK(thrown<InvalidArgument>([&] { copy_(y, leaf({1})); }) ==
         "[copy_] shapes [3] and [1] differ; they must be equal");
   const Variable wide = expand(result_of(leaf({1, 3})), {2, 3});
   CHECK(thrown<InvalidArgument>([&] { neg_(wide); }) ==
         "[neg_] elements of the tensor of shape [2, 3] with strides [0, 1] share memory; write to "
         "a copy");
+  CHECK(thrown<InvalidArgument>([&] { neg_(unfold(result_of(leaf({4})), 0, 2, 1)); }) ==
+        "[neg_] elements of the tensor of shape [3, 2] with strides [1, 1] share memory; write to "
+        "a copy");
   const Variable whole(arange(3, {.dtype = DType::kI64}));
   CHECK(thrown<InvalidArgument>([&] { copy_(whole, x); }) ==
         "[copy_] an operand requires a gradient, which a tensor of i64 cannot carry on; detach() "
         "it");
+}
+
+TEST_CASE("in place: integers that f32 does not have") {
+  constexpr std::int64_t kOdd = (std::int64_t{1} << 24) + 1;
+  const auto integers = [] { return Tensor::from_vector<std::int64_t>({kOdd, -kOdd, 5}, {3}); };
+  const auto after = [&](const std::function<void(const Variable&)>& write) {
+    const Variable x(integers());
+    write(x);
+    return x.tensor().to_vector<std::int64_t>();
+  };
+  using List = std::vector<std::int64_t>;
+  for (DType dtype : {DType::kBool, DType::kU8, DType::kF32}) {
+    const Tensor mask = cast(Tensor::from_vector<float>({0, 0, 1}, {3}), dtype);
+    CHECK(after([&](const Variable& x) { masked_fill_(x, mask, 7); }) == List{kOdd, -kOdd, 7});
+  }
+  CHECK(after([](const Variable& x) { clamp_min_(x, 6); }) == List{kOdd, 6, 6});
+  CHECK(after([](const Variable& x) { clamp_max_(x, 6); }) == List{6, -kOdd, 5});
+  CHECK(after([](const Variable& x) { clamp_(x, 6, 1 << 30); }) == List{kOdd, 6, 6});
+  CHECK_THAT(thrown<InvalidArgument>([&] { clamp_min_(Variable(integers()), 0.5); }),
+             Contains("[clamp_min_] the result is f32"));
 }
 
 TEST_CASE("in place: an overwritten saved tensor names both operations") {

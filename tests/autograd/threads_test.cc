@@ -90,7 +90,7 @@ TEST_CASE("threads: a failure, a mode or a callback of one is not seen by others
 TEST_CASE("threads: a graph recorded on one is destroyed on another") {
   Variable y = scalar_leaf(1.0);
   for (int i = 0; i < 100'000; ++i) y = mul(y, 1.0);
-  const std::weak_ptr<Node> node = y.gradient_edge().node;
+  const std::weak_ptr<GraphNode> node = y.gradient_edge().node;
   std::thread([moved = std::move(y)]() mutable { moved = Variable(); }).join();
   CHECK(node.expired());
 }
@@ -108,7 +108,7 @@ Variable link(const Variable& x) {
 TEST_CASE("a million nodes: wide, executed and destroyed") {
   const Variable x = scalar_leaf(2.0);
   Variable y = mul(x, 1.0);
-  const std::weak_ptr<Node> below = y.gradient_edge().node;
+  const std::weak_ptr<GraphNode> below = y.gradient_edge().node;
   std::vector<Variable> all;
   all.reserve(kMany);
   for (int i = 0; i < kMany; ++i) all.push_back(link(y));
@@ -134,7 +134,7 @@ TEST_CASE("a million nodes: a failure at the far end leaves nothing behind") {
   CHECK(thrown<DataError>([&] { backward(y); }) == "at the far end");
   CHECK_FALSE(in_backward());
   CHECK_FALSE(x.grad().defined());
-  const std::weak_ptr<Node> node = y.gradient_edge().node;
+  const std::weak_ptr<GraphNode> node = y.gradient_edge().node;
   y = Variable();
   CHECK(node.expired());
 }

@@ -181,7 +181,7 @@ TEST_CASE("16-bit dtypes: gradients of every operand, near those in f32") {
 }
 
 TEST_CASE("conv2d: the weight's gradient goes into the slot, without a tensor in between") {
-  Trace trace;
+  ExecutionTrace trace;
   const Variable w(cast(irregular({3, 2, 3, 3}), DType::kF32), true),
       x(cast(irregular({1, 2, 4, 4}), DType::kF32));
   const Variable y = sum(conv2d(x, w, {}));

@@ -84,7 +84,8 @@ void check_bits(const Tensor& values, const CrossEntropyOptions& options) {
 
 TEST_CASE("cross entropy: over the logits or not, the gradient has the same bits") {
   for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16}) {
-    for (const Reduction reduction : {Reduction::kNone, Reduction::kMean, Reduction::kSum}) {
+    for (const LossReduction reduction :
+         {LossReduction::kNone, LossReduction::kMean, LossReduction::kSum}) {
       for (const double smoothing : {0.0, 0.2}) {
         for (const bool weighted : {false, true}) {
           INFO(dtype_name(dtype) << " " << static_cast<int>(reduction) << " " << smoothing << " "
@@ -275,12 +276,12 @@ TEST_CASE("cross entropy: autocast's copy of the logits is nobody's") {
 TEST_CASE("cross entropy: not over the logits of another stream") {
   const Tensor values = irregular({6, 5}, -3, 3);
   const Tensor expected = answer_for(values, {}, true).gradient;
-  const Stream other = Stream::create(default_device(), StreamKind::kQueued, "other");
+  const DeviceStream other = DeviceStream::create(default_device(), StreamKind::kQueued, "other");
   Made made(values);
   const Variable loss = cross_entropy(made.logits, some_targets());
   made.logits = Variable();
   const auto answer = watch(loss);
-  const Stream own = current_stream(default_device());
+  const DeviceStream own = current_stream(default_device());
   other.wait(own.record());
   // What backward lets go of lies behind this, so it is read before its stream takes it back.
   stream_sleep(own, 300);

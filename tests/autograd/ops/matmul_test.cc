@@ -88,28 +88,28 @@ TEST_CASE("bmm, addmm, mv, dot, outer") {
         "[mv] needs a matrix and a vector, got [4] and [4]");
 }
 
-const std::vector<Activation> kActivations = {Activation::kNone, Activation::kRelu,
-                                              Activation::kGelu, Activation::kGeluTanh,
-                                              Activation::kSilu};
+const std::vector<ActivationKind> kActivations = {ActivationKind::kNone, ActivationKind::kRelu,
+                                                  ActivationKind::kGelu, ActivationKind::kGeluTanh,
+                                                  ActivationKind::kSilu};
 
-Variable unfused(const Variable& x, Activation activation) {
+Variable unfused(const Variable& x, ActivationKind activation) {
   switch (activation) {
-    case Activation::kNone:
+    case ActivationKind::kNone:
       return x;
-    case Activation::kRelu:
+    case ActivationKind::kRelu:
       return relu(x);
-    case Activation::kGelu:
+    case ActivationKind::kGelu:
       return gelu(x);
-    case Activation::kGeluTanh:
+    case ActivationKind::kGeluTanh:
       return gelu_tanh(x);
-    case Activation::kSilu:
+    case ActivationKind::kSilu:
       return silu(x);
   }
   return {};
 }
 
 TEST_CASE("linear with an activation: values, derivatives, and the gradients of its parts") {
-  for (Activation activation : kActivations) {
+  for (ActivationKind activation : kActivations) {
     for (const Shape& shape : {Shape{3}, Shape{2, 3}, Shape{2, 4, 3}, Shape{0, 3}}) {
       INFO("activation " << static_cast<int>(activation) << shape.str());
       const Inputs inputs = {leaf(shape), leaf({5, 3}, -1, 1, 0.6), leaf({5}, -1, 1, 0.9)};
@@ -128,11 +128,11 @@ TEST_CASE("linear with an activation: values, derivatives, and the gradients of 
     }
   }
   const Variable x(irregular({2, 3}));
-  for (Activation activation : kActivations)
+  for (ActivationKind activation : kActivations)
     CHECK_FALSE(linear(x, x, Variable(), activation).requires_grad());
   // Only the input, or only the bias.
   const Variable w(irregular({5, 3}));
-  for (Activation activation : kActivations) {
+  for (ActivationKind activation : kActivations) {
     check_twice([&](const Inputs& in) { return linear(in[0], w, Variable(), activation); },
                 {leaf({2, 3})});
     check_twice([&](const Inputs& in) { return linear(x, w, in[0], activation); }, {leaf({5})});

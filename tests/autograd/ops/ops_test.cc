@@ -29,15 +29,38 @@ const std::vector<Unary> kUnary = {
     {"square", square, square, -2, 2},
     {"reciprocal", reciprocal, reciprocal, 0.5, 3},
     {"exp", exp, exp, -2, 2},
+    {"exp2", exp2, exp2, -2, 2},
     {"expm1", expm1, expm1, -2, 2},
     {"log", log, log, 0.5, 3},
+    {"log2", log2, log2, 0.5, 3},
+    {"log10", log10, log10, 0.5, 3},
     {"log1p", log1p, log1p, -0.5, 3},
     {"sqrt", sqrt, sqrt, 0.5, 3},
     {"rsqrt", rsqrt, rsqrt, 0.5, 3},
     {"sin", sin, sin, -3, 3},
     {"cos", cos, cos, -3, 3},
-    {"erf", erf, erf, -2, 2},
+    {"tan", tan, tan, -1, 1},
+    {"asin", asin, asin, -0.8, 0.8},
+    {"acos", acos, acos, -0.8, 0.8},
+    {"atan", atan, atan, -2, 2},
+    {"sinh", sinh, sinh, -2, 2},
+    {"cosh", cosh, cosh, -2, 2},
     {"tanh", tanh, tanh, -2, 2},
+    {"asinh", asinh, asinh, -2, 2},
+    {"acosh", acosh, acosh, 1.3, 3},
+    {"atanh", atanh, atanh, -0.8, 0.8},
+    {"sinc", sinc, sinc, -2, 2},
+    {"sinc near 0", sinc, sinc, -0.019, 0.019},
+    {"deg2rad", deg2rad, deg2rad, -2, 2},
+    {"rad2deg", rad2deg, rad2deg, -2, 2},
+    {"erf", erf, erf, -2, 2},
+    {"erfc", erfc, erfc, -2, 2},
+    {"erfinv", erfinv, erfinv, -0.8, 0.8},
+    {"lgamma", lgamma, lgamma, 0.5, 3},
+    {"lgamma below 0", lgamma, lgamma, -0.8, -0.3},
+    {"digamma", digamma, digamma, 0.5, 3},
+    {"digamma below 0", digamma, digamma, -0.8, -0.3},
+    {"frac", frac, frac, -0.9, 0.9},
     {"sigmoid", sigmoid, sigmoid, -3, 3},
     {"relu", relu, relu, -2, 2},
     {"gelu", gelu, gelu, -3, 3},
@@ -115,10 +138,18 @@ const std::vector<Binary> kBinary = {{"add", add, add},
                                      {"mul", mul, mul},
                                      {"div", div, div},
                                      {"maximum", maximum, maximum},
-                                     {"minimum", minimum, minimum}};
+                                     {"minimum", minimum, minimum},
+                                     {"fmax", fmax, fmax},
+                                     {"fmin", fmin, fmin},
+                                     {"atan2", atan2, atan2},
+                                     {"hypot", hypot, hypot},
+                                     {"copysign", copysign, copysign},
+                                     {"logaddexp", logaddexp, logaddexp},
+                                     {"logaddexp2", logaddexp2, logaddexp2},
+                                     {"xlogy", xlogy, xlogy}};
 // Of positive numbers only, or steps apart.
-const std::vector<Binary> kPositiveBinary = {{"pow", pow, pow},
-                                             {"remainder", remainder, remainder}};
+const std::vector<Binary> kPositiveBinary = {
+    {"pow", pow, pow}, {"remainder", remainder, remainder}, {"fmod", fmod, fmod}};
 
 TEST_CASE("binary operations, broadcasting either way") {
   const std::vector<std::pair<Shape, Shape>> shapes = {
@@ -384,13 +415,14 @@ TEST_CASE("linear in f32: written into the gradient, and added to it") {
 TEST_CASE("cross entropy: every reduction") {
   const Tensor targets = Tensor::from_vector<std::int64_t>({2, 0, 3, 3, 1}, {5});
   const Inputs logits = {leaf({5, 4}, -3, 3)};
-  const std::vector<double> rows = values(cross_entropy(logits[0], targets, Reduction::kNone));
+  const std::vector<double> rows = values(cross_entropy(logits[0], targets, LossReduction::kNone));
   CHECK(rows == values(cross_entropy_rows(logits[0].tensor(), targets).loss));
   double total = 0;
   for (double row : rows) total += row;
-  CHECK(cross_entropy(logits[0], targets, Reduction::kSum).item<double>() == Approx(total));
+  CHECK(cross_entropy(logits[0], targets, LossReduction::kSum).item<double>() == Approx(total));
   CHECK(cross_entropy(logits[0], targets).item<double>() == Approx(total / 5));
-  for (Reduction reduction : {Reduction::kNone, Reduction::kMean, Reduction::kSum}) {
+  for (LossReduction reduction :
+       {LossReduction::kNone, LossReduction::kMean, LossReduction::kSum}) {
     check_once([&](const Inputs& in) { return cross_entropy(in[0], targets, reduction); }, logits);
     check_once([&](const Inputs& in) { return square(cross_entropy(in[0], targets, reduction)); },
                logits);
@@ -404,7 +436,7 @@ TEST_CASE("cross entropy: no rows, and targets that are no class") {
   const Tensor none = Tensor::from_vector<std::int64_t>({}, {0});
   const Variable logits = leaf({0, 4});
   CHECK(std::isnan(cross_entropy(logits, none).item<double>()));
-  const Variable total = cross_entropy(logits, none, Reduction::kSum);
+  const Variable total = cross_entropy(logits, none, LossReduction::kSum);
   CHECK(total.item<double>() == 0);
   backward(total);
   CHECK(logits.grad().shape() == Shape{0, 4});

@@ -16,34 +16,35 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 struct Reduction {
   const char* name;
-  std::function<Variable(const Variable&, const Dims&, bool)> differentiable;
-  std::function<Tensor(const Tensor&, const Dims&, bool)> plain;
+  std::function<Variable(const Variable&, const DimList&, bool)> differentiable;
+  std::function<Tensor(const Tensor&, const DimList&, bool)> plain;
   bool empty = true;  // defined for no elements, with a derivative
 };
 
 Reduction norm_case(const char* name, double p) {
   return {.name = name,
-          .differentiable = [p](const Variable& x, const Dims& dims,
+          .differentiable = [p](const Variable& x, const DimList& dims,
                                 bool keep) { return norm(x, dims, {.p = p, .keep_dims = keep}); },
-          .plain = [p](const Tensor& x, const Dims& dims,
+          .plain = [p](const Tensor& x, const DimList& dims,
                        bool keep) { return norm(x, dims, {.p = p, .keep_dims = keep}); },
           .empty = std::isfinite(p)};
 }
 
-#define TESSERA_REDUCTION(op, of_none)                                                            \
-  Reduction {                                                                                     \
-    .name = #op,                                                                                  \
-    .differentiable = [](const Variable& x, const Dims& d, bool k) { return op(x, d, k); },       \
-    .plain = [](const Tensor& x, const Dims& d, bool k) { return op(x, d, k); }, .empty = of_none \
+#define TESSERA_REDUCTION(op, of_none)                                                         \
+  Reduction {                                                                                  \
+    .name = #op,                                                                               \
+    .differentiable = [](const Variable& x, const DimList& d, bool k) { return op(x, d, k); }, \
+    .plain = [](const Tensor& x, const DimList& d, bool k) { return op(x, d, k); },            \
+    .empty = of_none                                                                           \
   }
 #define TESSERA_DEVIATION(op, divisor_correction)                                                 \
   Reduction {                                                                                     \
     .name = #op,                                                                                  \
     .differentiable =                                                                             \
-        [](const Variable& x, const Dims& d, bool k) {                                            \
+        [](const Variable& x, const DimList& d, bool k) {                                         \
           return op(x, d, {.correction = divisor_correction, .keep_dims = k});                    \
         },                                                                                        \
-    .plain = [](const Tensor& x, const Dims& d,                                                   \
+    .plain = [](const Tensor& x, const DimList& d,                                                \
                 bool k) { return op(x, d, {.correction = divisor_correction, .keep_dims = k}); }, \
     .empty = false                                                                                \
   }
@@ -72,7 +73,7 @@ std::vector<Reduction> reductions() {
 
 TEST_CASE("reductions: any dims, with and without keep_dims") {
   for (const Reduction& op : reductions()) {
-    for (const Dims& dims : {Dims{}, Dims{0}, Dims{-1}, Dims{0, 2}, Dims{2, 1}}) {
+    for (const DimList& dims : {DimList{}, DimList{0}, DimList{-1}, DimList{0, 2}, DimList{2, 1}}) {
       for (bool keep_dims : {false, true}) {
         INFO(op.name << " " << (dims.empty() ? 99 : *dims.begin()));
         const Variable x = leaf({3, 2, 4}, -2, 2);
@@ -139,7 +140,7 @@ TEST_CASE("logsumexp, stddev and norm: gradients at the edges") {
   CHECK(gradient_of([](const Variable& x) { return norm(x); }, {3, -4, 0})[2] == 0);
 }
 
-TEST_CASE("var_mean, cumsum") {
+TEST_CASE("var_mean, std_mean, cumsum") {
   const Inputs x = {leaf({3, 4})};
   check_twice(
       [](const Inputs& in) {
@@ -148,6 +149,13 @@ TEST_CASE("var_mean, cumsum") {
       },
       x);
   CHECK(values(var_mean(x[0], {0}).mean) == values(mean(x[0].tensor(), {0})));
+  check_twice(
+      [](const Inputs& in) {
+        const VariableStdMean both = std_mean(in[0], {1}, {.keep_dims = true});
+        return mul(both.stddev, square(both.mean));
+      },
+      x);
+  CHECK(values(std_mean(x[0], {0}).stddev) == values(stddev(x[0].tensor(), {0})));
   for (int dim : {0, -1}) {
     for (bool reverse : {false, true}) {
       check_twice(
