@@ -47,7 +47,7 @@ bool Buffer::is_materialized() const { return impl_->tensor.defined(); }
 const Tensor& Buffer::tensor() const {
   TESSERA_CHECK_AS(StateError, is_materialized(), kWhere,
                    "buffer \"{}\" of shape {} has no elements yet: call nn::initialize(model), or "
-                   "load a checkpoint",
+                   "load a checkpoint; if that was done, register its module in the model",
                    name(), shape().str());
   return impl_->tensor;
 }

@@ -4,8 +4,8 @@
 ///
 ///     class Mlp final : public nn::Layer<Mlp> {
 ///      public:
-///       explicit Mlp(std::int64_t dim) : up_({.in = dim, .out = 4 * dim}), down_({.in = 4 * dim,
-///       .out = dim}) {
+///       explicit Mlp(std::int64_t dim)
+///           : up_({.in = dim, .out = 4 * dim}), down_({.in = 4 * dim, .out = dim}) {
 ///         register_module("up", up_);
 ///         register_module("down", down_);
 ///       }

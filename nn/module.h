@@ -62,7 +62,7 @@ using BackwardHook =
 using BackwardPreHook = std::function<void(Module&, Gradients& result_gradients)>;
 
 /// Hooks around state_dict() and load_state_dict() of module_state.h; `prefix` is the module's name
-/// with a dot at its end, "" for the root. A module's run when its turn comes, parents first.
+/// with a dot at its end, "" for the root. Each module's hooks run in order, parents first.
 struct StateDictHooks {
   /// Before the module's own entries are put in: the last chance to bring them up to date.
   HookList<void(Module&, const std::string& prefix)> before_save;
@@ -103,8 +103,8 @@ class Module {
   /// This module's own name from the outermost module that it is registered in: "blocks.3"; "" for
   /// that one. The last registration counts.
   std::string path() const { return scope_name_->path(); }
-  /// By qualified name, under any of several; "" is this module. Throw InvalidArgument telling how
-  /// far the name led and what is there.
+  /// Find a member by any of its qualified names; "" is this module. Throw InvalidArgument that
+  /// names the last module found and its members.
   Module& get_submodule(const std::string& name);
   Parameter get_parameter(const std::string& name);
   Buffer get_buffer(const std::string& name);
@@ -118,7 +118,8 @@ class Module {
   /// Moves every parameter, gradient and buffer below to a device, and floating ones to a dtype;
   /// integer buffers, and those built with keep_dtype, keep theirs. Handles stay valid: an
   /// optimizer that holds them goes on, but state of its own in another dtype or place does not
-  /// follow. What is not materialised is born there in the dtype. A model may be
+  /// follow. Parameters that are not materialised yet will be
+  /// allocated on that device, in that dtype. A model may be
   /// converted after it was sharded, between steps. Throws what the sharding layer and moving
   /// throw; then nothing has changed but what was converted before.
   void to(Device device);

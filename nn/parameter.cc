@@ -86,9 +86,11 @@ struct Parameter::Impl {
     return alive ? alive->group_name() : group;
   }
   void check_materialized() const {
-    TESSERA_CHECK_AS(StateError, materialized, kWhere,
-                     "{} has no elements yet: call nn::initialize(model), or load a checkpoint",
-                     what());
+    TESSERA_CHECK_AS(
+        StateError, materialized, kWhere,
+        "{} has no elements yet: call nn::initialize(model), or load a checkpoint; if that "
+        "was done, register its module in the model",
+        what());
   }
   Tensor new_padded(DType new_dtype, Device device) const {
     return Tensor::empty_named(

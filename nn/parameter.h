@@ -5,11 +5,11 @@
 ///
 /// A parameter has a shard that stays and a value that comes and goes:
 ///
-///     local()   this rank's part, real rows only. Optimizers, initialisation, norms and files see
-///     nothing else. value()   what the module computes with. Sharded, it is there only between
-///     gather and release; access follows
-///               state(), never the world size.
-///     grad()    the gradient of the whole loss for local(), same shape.
+///     local()   this rank's part, real rows only. Optimizers, initialisation, norms and files
+///               see nothing else.
+///     value()   the full parameter that the module computes with. If sharded, readable only
+///               between gather and release, by state(), never by world size.
+///     grad()    the gradient of the whole loss for local(), of the same shape.
 ///
 /// Shapes: local().shape(); shape() of the value, which forward checks against;
 /// spec().global_shape. Until something shards it, local() and value() are one variable, and the
@@ -75,8 +75,8 @@ struct Sharding {
   ShardSpec spec;
   std::shared_ptr<const Mesh> mesh;
   Shape local_shape;  ///< of local(): this rank's real rows
-  std::int64_t padded_rows =
-      0;  ///< rows of dim 0 that local()'s storage has room for; the tail is zero padding
+  /// Rows of dim 0 that local()'s storage has room for; the tail is zero padding.
+  std::int64_t padded_rows = 0;
   /// Where local() lives whatever device is asked for (CPU offload): it is materialised there, and
   /// moved there if it has elements. Unset: on the device that initialize() is given.
   std::optional<Device> home = std::nullopt;
@@ -145,8 +145,8 @@ class Parameter {
   /// parameter of 0 dims, and boxes that are not parts of value().
   void cut(ShardSpec spec, std::shared_ptr<const Mesh> mesh);
   /// Takes the parameter over: from now on local() is this rank's box. A materialised value is cut
-  /// down to it, without communication, and so is its gradient. The leaf of before stays the
-  /// value's; `owner` is held weakly. Throws StateError when already sharded, naming both owners;
+  /// down to it, without communication, and so is its gradient. value() keeps the leaf
+  /// variable that the parameter had; local() gets a new one. `owner` is held weakly. Throws StateError when already sharded, naming both owners;
   /// InvalidArgument for a parameter of 0 dims, or boxes that are not local()'s rows or reach out
   /// of value().
   void shard(Sharding sharding, std::shared_ptr<ParameterOwner> owner);

@@ -10,9 +10,8 @@
 /// PyTorch's.
 ///
 /// Left out of PyTorch's options: inplace (autograd needs the input, so it would save nothing), and
-/// Softplus's threshold (ours is exact for every x). Left out of its activations: those that are
-/// one line with Lambda and seldom used (Threshold, Hardshrink, Softshrink, Tanhshrink, Softmin,
-/// Softmax2d), and RReLU.
+/// Softplus's threshold (ours is exact for every x). Left out of its activations: RReLU, whose
+/// slopes are random.
 
 #include <cstdint>
 
@@ -199,6 +198,53 @@ class Softsign final : public Layer<Softsign> {
   Variable forward(const Variable& x);
 };
 
+/// x - tanh(x).
+class Tanhshrink final : public Layer<Tanhshrink> {
+ public:
+  Variable forward(const Variable& x);
+};
+
+struct ShrinkOptions {
+  double lambd = 0.5;
+};
+/// x where |x| > lambd, else 0.
+class Hardshrink final : public Layer<Hardshrink> {
+ public:
+  using Options = ShrinkOptions;
+  explicit Hardshrink(const ShrinkOptions& options = {}) : options_(options) {}
+  Variable forward(const Variable& x);
+
+ private:
+  ShrinkOptions options_;
+};
+
+/// x - lambd above lambd, x + lambd below -lambd, else 0.
+class Softshrink final : public Layer<Softshrink> {
+ public:
+  using Options = ShrinkOptions;
+  /// Throws InvalidArgument for a negative lambd.
+  explicit Softshrink(const ShrinkOptions& options = {});
+  Variable forward(const Variable& x);
+
+ private:
+  ShrinkOptions options_;
+};
+
+struct ThresholdOptions {
+  double threshold = 0;
+  double value = 0;
+};
+/// x where x > threshold, else value.
+class Threshold final : public Layer<Threshold> {
+ public:
+  using Options = ThresholdOptions;
+  explicit Threshold(const ThresholdOptions& options) : options_(options) {}
+  Variable forward(const Variable& x);
+
+ private:
+  ThresholdOptions options_;
+};
+
 struct SoftmaxOptions {
   int dim = -1;  ///< what sums to 1; negative ones count from the back
 };
@@ -222,6 +268,24 @@ class LogSoftmax final : public Layer<LogSoftmax> {
 
  private:
   SoftmaxOptions options_;
+};
+
+/// Softmax of -x.
+class Softmin final : public Layer<Softmin> {
+ public:
+  using Options = SoftmaxOptions;
+  explicit Softmin(const SoftmaxOptions& options = {}) : options_(options) {}
+  Variable forward(const Variable& x);
+
+ private:
+  SoftmaxOptions options_;
+};
+
+/// Softmax over the channels of [samples, channels, height, width] or [channels, height, width].
+class Softmax2d final : public Layer<Softmax2d> {
+ public:
+  /// Throws InvalidArgument for an input of other dims.
+  Variable forward(const Variable& x);
 };
 
 struct GLUOptions {

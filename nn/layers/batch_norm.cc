@@ -8,7 +8,8 @@
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops/ops.h"
 
-namespace tessera::nn::detail {
+namespace tessera::nn {
+namespace detail {
 namespace {
 
 // A mesh and its chosen axis, checked.
@@ -68,8 +69,10 @@ Variable BatchNorm<Derived>::forward(const Variable& x) {
   options.running_mean = running_mean_->tensor();
   options.running_var = running_var_->tensor();
   options.momentum = *momentum_;
+  const bool is_local = !is_synchronized() || has_local_batches();
   const Variable y = with_batch_statistics(x, options);
   add_(num_batches_tracked_->tensor(), 1);
+  note_batch(is_local);
   return y;
 }
 
@@ -101,12 +104,14 @@ Variable BatchNorm<Derived>::with_cumulative_average(const Variable& x,
   options.running_mean = clone(mean);
   options.running_var = clone(var);
   options.momentum = 1;
+  const bool is_local = !is_synchronized() || has_local_batches();
   const Variable y = with_batch_statistics(x, options);
   add_(num_batches_tracked_->tensor(), 1);
   const Tensor share =
       reciprocal(cast(num_batches_tracked_->tensor(), compute_dtype(mean.dtype())));
   lerp_(mean, options.running_mean, share);
   lerp_(var, options.running_var, share);
+  note_batch(is_local);
   return y;
 }
 
@@ -125,7 +130,24 @@ void BatchNorm<Derived>::synchronize(std::shared_ptr<const Mesh> mesh, std::stri
 }
 
 template <class Derived>
+void BatchNorm<Derived>::note_batch(bool is_local) {
+  const Tensor& mean = running_mean_->tensor();
+  local_mean_.reset();
+  if (is_local)
+    local_mean_ = RunningMean{.storage = mean.storage().id(), .version = mean.version()};
+}
+
+// A conversion to another device or dtype makes a new storage, with the same statistics.
+template <class Derived>
+bool BatchNorm<Derived>::has_local_batches() const {
+  if (!local_mean_) return false;
+  const Tensor& mean = running_mean_->tensor();
+  return mean.storage().id() != local_mean_->storage || mean.version() == local_mean_->version;
+}
+
+template <class Derived>
 void BatchNorm<Derived>::reset_running_stats() {
+  local_mean_.reset();
   fill_(running_mean().tensor(), 0);
   fill_(running_var().tensor(), 1);
   fill_(num_batches_tracked().tensor(), 0);
@@ -166,4 +188,40 @@ Buffer& BatchNorm<Derived>::num_batches_tracked() {
 template class BatchNorm<BatchNorm1d>;
 template class BatchNorm<BatchNorm2d>;
 
-}  // namespace tessera::nn::detail
+namespace {
+
+// Calls visit(name, norm) for each batch norm of the module.
+template <class Visit>
+void for_each_batch_norm(Module& module, const Visit& visit) {
+  for (const NamedModule& named : module.named_modules()) {
+    if (auto* norm = dynamic_cast<BatchNorm1d*>(named.module)) visit(named.name, *norm);
+    if (auto* norm = dynamic_cast<BatchNorm2d*>(named.module)) visit(named.name, *norm);
+  }
+}
+
+}  // namespace
+}  // namespace detail
+
+int synchronize_batch_norms(Module& module, const std::shared_ptr<const Mesh>& mesh,
+                            const std::string& axis) {
+  constexpr const char* kWhere = "nn.synchronize_batch_norms";
+  TESSERA_CHECK(mesh != nullptr, kWhere,
+                "it needs a mesh; of a world it is distributed::make_mesh(world.mesh())");
+  detail::ranks_of(kWhere, mesh, axis);  // throws
+  int count = 0;
+  detail::for_each_batch_norm(module, [&](const std::string&, auto& norm) {
+    norm.synchronize(mesh, axis);
+    ++count;
+  });
+  return count;
+}
+
+std::vector<std::string> batch_norms_with_local_batches(Module& module) {
+  std::vector<std::string> names;
+  detail::for_each_batch_norm(module, [&](const std::string& name, auto& norm) {
+    if (norm.has_local_batches()) names.push_back(name);
+  });
+  return names;
+}
+
+}  // namespace tessera::nn

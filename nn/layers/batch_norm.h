@@ -24,12 +24,15 @@
 /// x are those of one BatchNorm over the whole batch. Gradients of weight and bias are sums over
 /// this rank's samples, to be reduced as any parameter's. Two all-reduces in forward and one in
 /// backward: all ranks must run both. Differentiable once, not twice. Without a mesh each rank has
-/// statistics of its own, so its buffers differ too.
+/// statistics of its own, so its buffers differ too, and saving those of rank 0 saves statistics
+/// that the other ranks did not evaluate with. synchronize_batch_norms() sets the mesh of all batch
+/// norms of a model.
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/sync_batch_norm.h"
@@ -69,6 +72,11 @@ class BatchNorm : public Layer<Derived> {
   /// Over the ranks of `axis` from now on ("": the mesh's only one); null: not. Throws
   /// InvalidArgument for an axis that the mesh has not.
   void synchronize(std::shared_ptr<const Mesh> mesh, std::string axis = {});
+  bool is_synchronized() const { return ranks_.mesh != nullptr; }
+  /// Whether the running statistics have batches of this rank alone in them: a training forward
+  /// updated them without a mesh since they were last set otherwise, by reset_running_stats(),
+  /// nn::initialize() or a load.
+  bool has_local_batches() const;
   /// To the initial values.
   void reset_running_stats();
 
@@ -84,6 +92,7 @@ class BatchNorm : public Layer<Derived> {
 
  private:
   void check_input(const Variable& x) const;
+  void note_batch(bool is_local);
   Variable evaluated(const Variable& x) const;
   Variable with_batch_statistics(const Variable& x, const tessera::BatchNormOptions& options) const;
   Variable with_cumulative_average(const Variable& x, tessera::BatchNormOptions options);
@@ -93,6 +102,12 @@ class BatchNorm : public Layer<Derived> {
   double eps_;
   std::optional<double> momentum_;
   RanksOfBatch ranks_;
+  // The running mean as the last training forward left it, if that has local batches in it. A write
+  // by others gives it another version.
+  struct RunningMean {
+    std::uint64_t storage = 0, version = 0;
+  };
+  std::optional<RunningMean> local_mean_;
   std::optional<Parameter> weight_, bias_;
   std::optional<Buffer> running_mean_, running_var_, num_batches_tracked_;
 };
@@ -114,6 +129,17 @@ class BatchNorm2d final : public detail::BatchNorm<BatchNorm2d> {
   static constexpr const char* kInput = "[samples, {0}, height, width]";
   static constexpr int kMinDims = 4, kMaxDims = 4;
 };
+
+/// Calls synchronize(mesh, axis) of every BatchNorm1d and BatchNorm2d in `module`, itself included,
+/// and returns their number: 0 is no error. Sharding neither does nor needs it; it may come before
+/// or after fully_shard, before the first training step. Throws InvalidArgument for a null mesh and
+/// as synchronize(), before any layer has changed.
+///
+///     nn::synchronize_batch_norms(model, distributed::make_mesh(world.mesh()));
+int synchronize_batch_norms(Module& module, const std::shared_ptr<const Mesh>& mesh,
+                            const std::string& axis = {});
+/// The names in `module` of the batch norms for which has_local_batches() is true.
+std::vector<std::string> batch_norms_with_local_batches(Module& module);
 
 extern template class detail::BatchNorm<BatchNorm1d>;
 extern template class detail::BatchNorm<BatchNorm2d>;

@@ -20,6 +20,7 @@ Conv2dOptions as_2d(const Conv1dOptions& options) {
           .stride = {1, options.stride},
           .padding = {0, options.padding},
           .same_padding = options.same_padding,
+          .padding_mode = options.padding_mode,
           .dilation = {1, options.dilation},
           .groups = options.groups,
           .bias = options.bias,
@@ -53,21 +54,38 @@ const Conv2dOptions& checked(const char* where, const Conv2dOptions& options) {
 }
 
 // What same_padding puts around, on both sides together.
-Size2d same_zeros(const Conv2dOptions& options) {
+Size2d same_padding(const Conv2dOptions& options) {
   return {options.dilation.height * (options.kernel.height - 1),
           options.dilation.width * (options.kernel.width - 1)};
 }
 
 Size2d padding_of(const Conv2dOptions& options) {
   if (!options.same_padding) return options.padding;
-  const Size2d zeros = same_zeros(options);
-  return {zeros.height / 2, zeros.width / 2};
+  const Size2d all = same_padding(options);
+  return {all.height / 2, all.width / 2};
 }
 
-Size2d extra_of(const Conv2dOptions& options) {
-  if (!options.same_padding) return 0;
-  const Size2d zeros = same_zeros(options);
-  return {zeros.height % 2, zeros.width % 2};
+// Zeros that the convolution itself puts around.
+Size2d zeros_of(const Conv2dOptions& options) {
+  return options.padding_mode == PadMode::kConstant ? padding_of(options) : Size2d(0);
+}
+
+// What pad() puts around x: what is more at the end, and all that is not zeros; empty: nothing.
+std::vector<Padding> padding_before(const Conv2dOptions& options) {
+  const Size2d side = padding_of(options), zeros = zeros_of(options);
+  const Size2d all =
+      options.same_padding ? same_padding(options) : Size2d(2 * side.height, 2 * side.width);
+  const auto along = [](std::int64_t in_all, std::int64_t each, std::int64_t zero) {
+    return Padding{each - zero, in_all - each - zero};
+  };
+  const Padding rows = along(all.height, side.height, zeros.height),
+                columns = along(all.width, side.width, zeros.width);
+  if (rows.before + rows.after + columns.before + columns.after == 0) return {};
+  return {rows, columns};
+}
+
+Variable padded(const Variable& x, const std::vector<Padding>& padding, PadMode mode) {
+  return padding.empty() ? x : pad(x, padding, mode);
 }
 
 Initializer default_init(const Conv2dOptions& options) {
@@ -96,10 +114,12 @@ void check_input(const char* where, const Parameter& weight, std::int64_t groups
                  const Variable& x) {
   const std::int64_t channels = weight.shape()[1] * groups;
   const int ndim = weight.shape().ndim();
-  TESSERA_CHECK(x.ndim() == ndim && x.dim(1) == channels, where,
-                "\"{}\" of shape {} expects an input [samples, {}, {}], got {}", weight.name(),
-                weight.shape().str(), channels, ndim == 3 ? "length" : "height, width",
-                x.shape().str());
+  TESSERA_CHECK(
+      (x.ndim() == ndim || x.ndim() == ndim - 1) && x.dim(1 - ndim) == channels, where,
+      "\"{}\" of shape {} expects an input [samples, {}, {}], or one without samples, got "
+      "{}",
+      weight.name(), weight.shape().str(), channels, ndim == 3 ? "length" : "height, width",
+      x.shape().str());
   detail::check_dtype(where, weight, x);
 }
 
@@ -107,11 +127,13 @@ void check_input(const char* where, const Parameter& weight, std::int64_t groups
 
 Conv1d::Conv1d(const Conv1dOptions& options)
     : options_({.stride = options.stride,
-                .padding = padding_of(checked("nn.Conv1d", as_2d(options))).width,
+                .padding = zeros_of(checked("nn.Conv1d", as_2d(options))).width,
                 .dilation = options.dilation,
                 .groups = options.groups}),
-      extra_(extra_of(as_2d(options)).width),
+      mode_(options.padding_mode),
+      padding_(padding_before(as_2d(options))),
       weight_(weight_options(as_2d(options), {options.kernel})) {
+  if (!padding_.empty()) padding_.erase(padding_.begin());
   register_parameter("weight", weight_);
   if (!options.bias) return;
   bias_.emplace(bias_options(as_2d(options)));
@@ -120,18 +142,19 @@ Conv1d::Conv1d(const Conv1dOptions& options)
 
 Variable Conv1d::forward(const Variable& x) {
   check_input("nn.Conv1d", weight_, options_.groups, x);
-  return conv1d(extra_ == 0 ? x : pad(x, {{0, extra_}}), weight_.value(),
-                detail::value_or_none(bias_), options_);
+  return conv1d(padded(x, padding_, mode_), weight_.value(), detail::value_or_none(bias_),
+                options_);
 }
 
 Parameter& Conv1d::bias() { return detail::required("nn.Conv1d", bias_, kNoBias); }
 
 Conv2d::Conv2d(const Conv2dOptions& options)
     : options_({.stride = options.stride,
-                .padding = padding_of(checked("nn.Conv2d", options)),
+                .padding = zeros_of(checked("nn.Conv2d", options)),
                 .dilation = options.dilation,
                 .groups = options.groups}),
-      extra_(extra_of(options)),
+      mode_(options.padding_mode),
+      padding_(padding_before(options)),
       weight_(weight_options(options, {options.kernel.height, options.kernel.width})) {
   register_parameter("weight", weight_);
   if (!options.bias) return;
@@ -141,8 +164,8 @@ Conv2d::Conv2d(const Conv2dOptions& options)
 
 Variable Conv2d::forward(const Variable& x) {
   check_input("nn.Conv2d", weight_, options_.groups, x);
-  const Variable padded = extra_ == Size2d(0) ? x : pad(x, {{0, extra_.height}, {0, extra_.width}});
-  return conv2d(padded, weight_.value(), detail::value_or_none(bias_), options_);
+  return conv2d(padded(x, padding_, mode_), weight_.value(), detail::value_or_none(bias_),
+                options_);
 }
 
 Parameter& Conv2d::bias() { return detail::required("nn.Conv2d", bias_, kNoBias); }

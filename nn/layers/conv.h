@@ -10,14 +10,15 @@
 /// in / groups * numel of the kernel, as in PyTorch, unless told otherwise. x has the layer's
 /// dtype; in an AutocastGuard any floating one. 16-bit ones are computed in f32 and rounded once.
 ///
-/// Left out of PyTorch's options: padding_mode other than zeros (pad x yourself), device (see
-/// nn::initialize), inputs without a batch (view them as [1, ...]).
+/// Without N in x none in y. Left out of PyTorch's options: device (see nn::initialize).
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "tessera/nn/layer.h"
 #include "tessera/tensor/ops/conv.h"
+#include "tessera/tensor/ops/shape.h"
 
 namespace tessera::nn {
 
@@ -27,9 +28,10 @@ struct Conv1dOptions {
   std::int64_t kernel = 0;  ///< required, >= 1
   std::int64_t stride = 1;
   std::int64_t padding = 0;
-  /// L' = L, for stride 1, instead of `padding`; where the zeros are odd in number, one more stands
+  /// L' = L, for stride 1, instead of `padding`; where the padding is odd, one more element stands
   /// at the end.
   bool same_padding = false;
+  PadMode padding_mode = PadMode::kConstant;  ///< kConstant: zeros
   std::int64_t dilation = 1;
   std::int64_t groups = 1;
   bool bias = true;
@@ -56,7 +58,8 @@ class Conv1d final : public Layer<Conv1d> {
 
  private:
   tessera::Conv1dOptions options_;
-  std::int64_t extra_ = 0;  // zeros at the end beside the padding
+  PadMode mode_;
+  std::vector<Padding> padding_;  // of x, beside the zeros of options_
   Parameter weight_;
   std::optional<Parameter> bias_;
 };
@@ -67,9 +70,10 @@ struct Conv2dOptions {
   Size2d kernel = 0;     ///< required, >= 1
   Size2d stride = 1;
   Size2d padding = 0;
-  /// H' = H and W' = W, for stride 1, instead of `padding`; where the zeros are odd in number, one
-  /// more stands at the bottom and right.
+  /// H' = H and W' = W, for stride 1, instead of `padding`; where the padding is odd, one more row
+  /// stands at the bottom and one more column at the right.
   bool same_padding = false;
+  PadMode padding_mode = PadMode::kConstant;  ///< kConstant: zeros
   Size2d dilation = 1;
   std::int64_t groups = 1;
   bool bias = true;
@@ -95,7 +99,8 @@ class Conv2d final : public Layer<Conv2d> {
 
  private:
   tessera::Conv2dOptions options_;
-  Size2d extra_ = 0;  // zeros at the end beside the padding
+  PadMode mode_;
+  std::vector<Padding> padding_;  // of x, beside the zeros of options_
   Parameter weight_;
   std::optional<Parameter> bias_;
 };

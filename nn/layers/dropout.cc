@@ -8,9 +8,17 @@
 
 namespace tessera::nn {
 
-Dropout::Dropout(const DropoutOptions& options) : p_(options.p) {
-  TESSERA_CHECK(p_ >= 0 && p_ <= 1, "nn.Dropout", "p is {}; it must lie in [0, 1]", p_);
+namespace {
+
+double checked(const char* where, const DropoutOptions& options) {
+  TESSERA_CHECK(options.p >= 0 && options.p <= 1, where, "p is {}; it must lie in [0, 1]",
+                options.p);
+  return options.p;
 }
+
+}  // namespace
+
+Dropout::Dropout(const DropoutOptions& options) : p_(checked("nn.Dropout", options)) {}
 
 void Dropout::set_split(const Split& split) {
   TESSERA_CHECK(split.part >= 0 && split.part < split.parts, "nn.Dropout",
@@ -33,6 +41,25 @@ Variable Dropout::forward(const Variable& x) {
   box.global[0] += random::first_sample();
   box.offset[0] += random::first_sample();
   return dropout(x, p_, random::next_key(layer).key(), box);
+}
+
+Dropout2d::Dropout2d(const DropoutOptions& options) : p_(checked("nn.Dropout2d", options)) {}
+
+Variable Dropout2d::forward(const Variable& x) {
+  const std::string path = scope_name().path();
+  return dropout2d(x, {.p = p_,
+                       .training = is_training(),
+                       .layer = path.empty() ? std::string_view("Dropout2d") : path});
+}
+
+AlphaDropout::AlphaDropout(const DropoutOptions& options)
+    : p_(checked("nn.AlphaDropout", options)) {}
+
+Variable AlphaDropout::forward(const Variable& x) {
+  const std::string path = scope_name().path();
+  return alpha_dropout(x, {.p = p_,
+                           .training = is_training(),
+                           .layer = path.empty() ? std::string_view("AlphaDropout") : path});
 }
 
 }  // namespace tessera::nn

@@ -42,4 +42,30 @@ class Dropout final : public Layer<Dropout> {
   Split split_;
 };
 
+/// Drops whole channels: x [samples, channels, ...] of at least 3 dims, y = x / (1 - p) or 0 for each
+/// channel of a sample. (Tompson et al., 2015.)
+class Dropout2d final : public Layer<Dropout2d> {
+ public:
+  using Options = DropoutOptions;
+  /// Throws InvalidArgument for p outside [0, 1].
+  explicit Dropout2d(const DropoutOptions& options = {});
+  /// Throws InvalidArgument for an input of fewer dims.
+  Variable forward(const Variable& x);
+
+ private:
+  double p_;
+};
+
+/// Dropout that keeps mean and variance, for SELU: alpha_dropout of autograd/ops/nn.h.
+class AlphaDropout final : public Layer<AlphaDropout> {
+ public:
+  using Options = DropoutOptions;
+  /// Throws InvalidArgument for p outside [0, 1].
+  explicit AlphaDropout(const DropoutOptions& options = {});
+  Variable forward(const Variable& x);
+
+ private:
+  double p_;
+};
+
 }  // namespace tessera::nn

@@ -105,4 +105,11 @@ Parameter& GroupNorm::weight() { return detail::required(kGroupNorm, weight_, de
 
 Parameter& GroupNorm::bias() { return detail::required(kGroupNorm, bias_, detail::kNoBias); }
 
+LocalResponseNorm::LocalResponseNorm(const LocalResponseNormOptions& options) : options_(options) {
+  TESSERA_CHECK(options.size >= 1, "nn.LocalResponseNorm", "size is {}; it must be at least 1",
+                options.size);
+}
+
+Variable LocalResponseNorm::forward(const Variable& x) { return local_response_norm(x, options_); }
+
 }  // namespace tessera::nn

@@ -1,6 +1,6 @@
 #pragma once
 
-/// LayerNorm, RMSNorm and GroupNorm.
+/// LayerNorm, RMSNorm, GroupNorm and LocalResponseNorm.
 
 #include <cstdint>
 #include <optional>
@@ -130,6 +130,19 @@ class GroupNorm final : public Layer<GroupNorm> {
   std::int64_t groups_, channels_;
   double eps_;
   std::optional<Parameter> weight_, bias_;
+};
+
+/// x / (k + alpha * mean of squares over `size` neighbouring channels)^beta, without parameters:
+/// local_response_norm of tensor/ops/norm.h. x [samples, channels, ...] of at least 3 dims.
+class LocalResponseNorm final : public Layer<LocalResponseNorm> {
+ public:
+  using Options = LocalResponseNormOptions;
+  /// Throws InvalidArgument for a size below 1.
+  explicit LocalResponseNorm(const LocalResponseNormOptions& options);
+  Variable forward(const Variable& x);
+
+ private:
+  LocalResponseNormOptions options_;
 };
 
 }  // namespace tessera::nn

@@ -4,10 +4,11 @@
 ///
 ///     1d: x [N, C, L] -> y [N, C, L']          2d: x [N, C, H, W] -> y [N, C, H', W']
 ///
+/// Without N in x none in y.
+///
 /// Windows, extents and errors: tensor/ops/pool.h, whose options these take. Any floating dtype,
 /// 16-bit means are summed in f32 and rounded once. Left out of PyTorch's options: return_indices
-/// (call max_pool2d of tensor/ops/pool.h), divisor_override, sizes of None in adaptive pools, and
-/// inputs without a batch: view them as [1, ...].
+/// (call max_pool2d of tensor/ops/pool.h), divisor_override, and sizes of None in adaptive pools.
 
 #include <cstdint>
 

@@ -42,8 +42,8 @@ BatchNormSums of_all_ranks(const BatchNormSums& own, const Tensor& count,
 
 // What backward keeps.
 struct SavedCall {
-  Saved x;
-  std::optional<Saved> weight;
+  SavedTensor x;
+  std::optional<SavedTensor> weight;
   DType weight_dtype, bias_dtype;
   NormStatistics statistics;
   Tensor count;  // over all ranks
@@ -74,13 +74,14 @@ Variable computed(const Variable& x, const Variable& weight, const Variable& bia
   const BatchStatistics batch = of_all_ranks(batch_norm_statistics(x.tensor()), ranks);
   const NormStatistics statistics{.mean = batch.mean, .rstd = batch_norm_rstd(batch, options)};
   Tensor y = batch_norm_apply(x.tensor(), tensor_or_none(weight), tensor_or_none(bias), statistics);
-  SavedCall saved{.x = Saved(x, kName),
-                  .weight = weight.defined() ? std::optional(Saved(weight, kName)) : std::nullopt,
-                  .weight_dtype = weight.defined() ? weight.dtype() : x.dtype(),
-                  .bias_dtype = bias.defined() ? bias.dtype() : x.dtype(),
-                  .statistics = statistics,
-                  .count = batch.count,
-                  .ranks = ranks};
+  SavedCall saved{
+      .x = SavedTensor(x, kName),
+      .weight = weight.defined() ? std::optional(SavedTensor(weight, kName)) : std::nullopt,
+      .weight_dtype = weight.defined() ? weight.dtype() : x.dtype(),
+      .bias_dtype = bias.defined() ? bias.dtype() : x.dtype(),
+      .statistics = statistics,
+      .count = batch.count,
+      .ranks = ranks};
   return record(kName, std::move(y), {x, weight, bias},
                 [saved = std::move(saved)](const Tensor& dy, const BackwardContext& context) {
                   return saved.gradients(dy, context);

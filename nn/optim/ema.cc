@@ -110,7 +110,10 @@ StateDict Ema::state_dict() const {
   StateDict out;
   out.set(kUpdates, updates_);
   for (std::size_t i = 0; i < averages_.size(); ++i) {
-    out.set(kAverage + parameters_[i].name(), averages_[i]);
+    const std::string name = kAverage + parameters_[i].name();
+    out.set(name, averages_[i]);
+    const ShardSpec& spec = parameters_[i].spec();
+    if (!spec.is_whole()) out.mark_part(name, spec.global_shape);
   }
   return out;
 }

@@ -118,18 +118,24 @@ std::int64_t Optimizer::steps(const Parameter& parameter) const {
   return found == steps_.end() ? 0 : found->second;
 }
 
+std::optional<Shape> Optimizer::state_shape(const Parameter& parameter,
+                                            const std::string& /*name*/) const {
+  return parameter.local().shape();
+}
+
 Optimizer::StateTensor Optimizer::state_for_update(const Parameter& parameter,
                                                    const std::string& name) {
   const Tensor& local = parameter.local().tensor();
+  const Shape shape = state_shape(parameter, name).value();
   Tensor& tensor = states_[parameter.id()][name];
   const bool is_new = !tensor.defined();
   const DType dtype = compute_dtype(local.dtype());
   if (is_new) {
     new_states_.emplace_back(parameter.id(), name);
-    tensor = Tensor::empty_named(local.shape(), {.dtype = dtype, .device = local.device()},
+    tensor = Tensor::empty_named(shape, {.dtype = dtype, .device = local.device()},
                                  MemoryCategory::kOptimizer, parameter.name() + "." + name);
   }
-  TESSERA_CHECK_AS(StateError, tensor.shape() == local.shape(), kWhere,
+  TESSERA_CHECK_AS(StateError, tensor.shape() == shape, kWhere,
                    "{} of \"{}\" has shape {}, local() has {}: it was sharded after a step of this "
                    "optimizer; build the optimizer again",
                    name, parameter.name(), tensor.shape().str(), local.shape().str());

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,8 +26,8 @@
 
 namespace tessera::nn::optim {
 
-/// What becomes of gradients: dropped, so that the next backward writes them anew, or set to zero
-/// and kept in their memory.
+/// How zero_grad() clears gradients: kNone drops them, so that the next backward writes them anew;
+/// kZero sets them to zero and keeps their memory.
 enum class ZeroGrad : std::uint8_t { kNone, kZero };
 
 class Optimizer {
@@ -52,7 +53,7 @@ class Optimizer {
   /// Groups count from 0. These throw InvalidArgument for a group that does not exist.
   int group_count() const { return static_cast<int>(initial_lrs_.size()); }
   double lr(int group = 0) const;
-  /// What lr was when the group was made: what schedules multiply.
+  /// The learning rate at the group's creation; schedules multiply it.
   double initial_lr(int group = 0) const;
   /// From the next step on; of one group, or of all. Throw InvalidArgument unless >= 0.
   void set_lr(int group, double lr);
@@ -84,8 +85,13 @@ class Optimizer {
   /// update.
   virtual void update(const std::vector<Parameter>& parameters) = 0;
 
+  /// The shape of a parameter's state; nullopt: it has no state of this name, though others of its group do. local()'s,
+  /// unless an optimizer says otherwise.
+  virtual std::optional<Shape> state_shape(const Parameter& parameter,
+                                           const std::string& name) const;
+
   struct StateTensor {
-    Tensor tensor;  ///< local()'s shape and device, f32 for 16-bit dtypes
+    Tensor tensor;  ///< state_shape()'s shape, local()'s device, f32 for 16-bit dtypes
     bool is_new;    ///< its elements are arbitrary
   };
   /// Made when there is none. Throws StateError when the parameter was sharded, converted or moved

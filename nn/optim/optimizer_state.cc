@@ -37,7 +37,7 @@ StateDict saved_options(const StateDict& saved, int group) {
 }
 
 // What is wrong with a saved state tensor; empty when nothing is.
-std::string tensor_problem(const StateValue* value, const Tensor& local) {
+std::string tensor_problem(const StateValue* value, const Tensor& local, const Shape& shape) {
   if (value == nullptr) return "is missing";
   const Tensor* tensor = std::get_if<Tensor>(value);
   if (tensor == nullptr) return fmt::format("is a {}, not a tensor", state_value_kind(*value));
@@ -45,9 +45,9 @@ std::string tensor_problem(const StateValue* value, const Tensor& local) {
     return "is on the null device: it has no elements";
   }
   const DType dtype = compute_dtype(local.dtype());
-  if (tensor->shape() == local.shape() && tensor->dtype() == dtype) return {};
+  if (tensor->shape() == shape && tensor->dtype() == dtype) return {};
   return fmt::format("is {} {}, not {} {}", dtype_name(tensor->dtype()), tensor->shape().str(),
-                     dtype_name(dtype), local.shape().str());
+                     dtype_name(dtype), shape.str());
 }
 
 std::string step_problem(const StateValue* value) {
@@ -82,7 +82,11 @@ StateDict Optimizer::state_dict() const {
     out.set(prefix + kStep, steps(parameter));
     const auto states = states_.find(parameter.id());
     if (states == states_.end()) continue;
-    for (const auto& [name, tensor] : states->second) out.set(prefix + name, tensor);
+    for (const auto& [name, tensor] : states->second) {
+      out.set(prefix + name, tensor);
+      if (!parameter.spec().is_whole() && tensor.shape() == parameter.local().shape())
+        out.mark_part(prefix + name, parameter.spec().global_shape);
+    }
   }
   return out;
 }
@@ -169,22 +173,44 @@ void Optimizer::check_saved_state(const LoadedState& loaded, const std::vector<s
   }
   note(kStep, step_problem(loaded.values.find(kStep)));
   const Tensor& local = loaded.parameter.local().tensor();
+  std::vector<std::string> own;
   for (const std::string& name : names) {
-    note(name, tensor_problem(loaded.values.find(name), local));
+    const std::optional<Shape> shape = state_shape(loaded.parameter, name);
+    if (!shape) continue;
+    own.push_back(name);
+    note(name, tensor_problem(loaded.values.find(name), local, *shape));
   }
   for (const auto& [name, value] : loaded.values) {
-    const bool known = name == kStep || std::find(names.begin(), names.end(), name) != names.end();
+    const bool known = name == kStep || std::find(own.begin(), own.end(), name) != own.end();
     if (!known) note(name, "is no state under the saved options");
   }
 }
+
+namespace {
+
+// What a dict without the type of an optimizer has instead.
+std::string found_instead(const StateDict& saved) {
+  if (saved.empty()) return "it is empty";
+  std::string prefix;  // of a whole run's state, from which a part is taken
+  for (const auto& [name, value] : saved) {
+    const std::size_t at = name.rfind(".type");
+    if (at != std::string::npos && at + 5 == name.size()) prefix = name.substr(0, at + 1);
+  }
+  const std::string first = fmt::format("its first entry is \"{}\"", saved.begin()->first);
+  return prefix.empty() ? first : fmt::format("{}; take saved.part(\"{}\")", first, prefix);
+}
+
+}  // namespace
 
 void Optimizer::load_state_dict(const StateDict& saved) {
   parameters_by_name(kLoad, parameters_);  // throws
   const StateValue* type = saved.find("type");
   const auto* saved_type = type == nullptr ? nullptr : std::get_if<std::string>(type);
-  TESSERA_CHECK(saved_type != nullptr && *saved_type == type_name(), kLoad,
-                "it is the state of {}, and this is {}",
-                saved_type == nullptr ? "no optimizer" : *saved_type, type_name());
+  TESSERA_CHECK(saved_type != nullptr, kLoad,
+                "it is the state of no optimizer ({}), and this is {}", found_instead(saved),
+                type_name());
+  TESSERA_CHECK(*saved_type == type_name(), kLoad, "it is the state of {}, and this is {}",
+                *saved_type, type_name());
   Problems problems = check_saved_groups(saved);
   check_saved_members(saved, problems);
   const std::vector<LoadedState> states = read_states(saved, problems);

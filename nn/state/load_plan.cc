@@ -58,6 +58,20 @@ std::string text_of(const StateValue& value) {
   return tensor == nullptr ? state_value_kind(value) : text_of(tensor->dtype(), tensor->shape());
 }
 
+// Behind the shape of an entry that is one rank's part of a tensor of shape `whole`.
+std::string whole_text(const Shape* whole) {
+  return whole == nullptr ? "" : fmt::format(" (one rank's part of {})", whole->str());
+}
+
+// Behind the shape of a member that is sharded, where the state has all of it.
+std::string sharded_text(const Member& member, const Shape& given) {
+  const auto* parameter = std::get_if<Parameter>(&member);
+  if (parameter == nullptr || parameter->spec().is_whole()) return "";
+  const Shape& whole = parameter->spec().global_shape;
+  return fmt::format(" (this rank's part of {}{})", whole.str(),
+                     given == whole ? ": load full states with fsdp::load_full_state_dict" : "");
+}
+
 // As they would arrive, bit for bit.
 bool same_elements(const Tensor& a, const Tensor& b, DType dtype) {
   if (a.device().is_null() || b.device().is_null()) return true;  // a plan: there are none
@@ -133,8 +147,9 @@ void LoadPlan::check(const Target& target) {
     if (tensor == nullptr) {
       misfit(*entry, fmt::format("is no tensor ({})", text_of(entry->second)));
     } else if (tensor->shape() != target.shape) {
-      misfit(*entry, fmt::format("has shape {}, in the model {}", tensor->shape().str(),
-                                 target.shape.str()));
+      misfit(*entry, fmt::format("has shape {}{}, in the model {}{}", tensor->shape().str(),
+                                 whole_text(state_.whole_of(entry->first)), target.shape.str(),
+                                 sharded_text(target.member, tensor->shape())));
     } else if (std::strcmp(dtype_kind(tensor->dtype()), dtype_kind(target.dtype)) != 0) {
       misfit(*entry, fmt::format("is {} ({}), in the model {} ({})", dtype_name(tensor->dtype()),
                                  dtype_kind(tensor->dtype()), dtype_name(target.dtype),

@@ -19,7 +19,9 @@ void save(Module& module, const std::string& prefix, Seen& seen, StateDict& stat
   const StateDictHooks& hooks = module.state_dict_hooks();
   for (const auto& hook : hooks.before_save.snapshot()) hook(module, prefix);
   for (const auto& [name, parameter] : module.own_parameters()) {
-    if (seen.insert(parameter.id()).second) state.set(prefix + name, parameter.local().tensor());
+    if (!seen.insert(parameter.id()).second) continue;
+    state.set(prefix + name, parameter.local().tensor());
+    if (!parameter.spec().is_whole()) state.mark_part(prefix + name, parameter.spec().global_shape);
   }
   for (const auto& [name, buffer] : module.own_buffers()) {
     if (!buffer.is_persistent() || !seen.insert(buffer.id()).second) continue;
@@ -40,7 +42,9 @@ StateDict prepared(const std::vector<NamedModule>& modules, const StateDict& sta
                    const std::string& prefix) {
   StateDict out;
   for (const auto& [name, value] : state) {
-    if (name.starts_with(prefix)) out.set(name, value);
+    if (!name.starts_with(prefix)) continue;
+    out.set(name, value);
+    if (const Shape* whole = state.whole_of(name)) out.mark_part(name, *whole);
   }
   for (const NamedModule& named : modules) {
     for (const auto& hook : named.module->state_dict_hooks().before_load.snapshot()) {

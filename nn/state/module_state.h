@@ -44,8 +44,8 @@ struct StateDictOptions {
 };
 
 /// Parameters and persistent buffers, by qualified name, in PyTorch's order: a module's own
-/// parameters, its own buffers, then its children. Something tied stands once, under its first
-/// name. The tensors are those of the model, so they change with it; clone() the dict to keep them.
+/// parameters, its own buffers, then its children. A tied parameter is saved once, under its
+/// first name. The tensors are those of the model, so they change with it; clone() the dict to keep them.
 /// Runs the hooks before_save and after_save. Throws StateError for a model that is not
 /// materialised, naming the members without elements.
 StateDict state_dict(Module& module, const StateDictOptions& options = {});
@@ -61,17 +61,17 @@ struct LoadStateDictOptions {
 
 /// Copies the dict's elements into the model's, which keep shape and place: floating dtypes are
 /// converted, integer dtypes likewise (low bits); between floating, integer and bool there is no
-/// way. Something tied is found under any of its names, also under several with equal elements.
+/// way. A tied parameter is found under any of its names, also under several with equal elements.
 ///
 /// Replaces initialize(): what is not materialised is allocated on `device` and gets its full name.
 /// What is missing in a lenient load stays as it is, so also without elements. Buffers that are not
 /// persistent are computed, each time.
 ///
 /// Throws InvalidArgument that lists all problems: names missing or unexpected (strict), shapes or
-/// kinds of dtype that differ, entries that are no tensors or have no elements, copies of something
-/// tied that differ. Throws StateError for a member that was never registered, as initialize().
+/// kinds of dtype that differ, entries that are no tensors or have no elements, copies of a tied
+/// parameter that differ. Throws StateError for a member that was never registered, as initialize().
 /// Nothing has been written then, with one exception: where the model has after_load hooks, missing
-/// and unexpected names are judged after the load, because those hooks may forgive them.
+/// and unexpected names are checked after the load, because a hook may accept them.
 LoadReport load_state_dict(Module& module, const StateDict& state,
                            const LoadStateDictOptions& options = {});
 

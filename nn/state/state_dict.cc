@@ -24,6 +24,7 @@ void StateDict::set(std::string name, StateValue value) {
   const Tensor* tensor = std::get_if<Tensor>(&value);
   TESSERA_CHECK(tensor == nullptr || tensor->defined(), kWhere, "the tensor \"{}\" is undefined",
                 name);
+  parts_.erase(name);
   const auto [found, is_new] = positions_.emplace(name, entries_.size());
   if (is_new) {
     entries_.emplace_back(std::move(name), std::move(value));
@@ -32,12 +33,23 @@ void StateDict::set(std::string name, StateValue value) {
   }
 }
 
+void StateDict::mark_part(const std::string& name, const Shape& whole) {
+  tensor(name);  // throws where there is none
+  parts_.insert_or_assign(name, whole);
+}
+
+const Shape* StateDict::whole_of(const std::string& name) const {
+  const auto found = parts_.find(name);
+  return found == parts_.end() ? nullptr : &found->second;
+}
+
 bool StateDict::erase(const std::string& name) {
   const auto found = positions_.find(name);
   if (found == positions_.end()) return false;
   const std::size_t position = found->second;
   entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(position));
   positions_.erase(found);
+  parts_.erase(name);
   for (auto& [other, index] : positions_) index -= index > position ? 1 : 0;
   return true;
 }
@@ -88,6 +100,7 @@ void StateDict::add(const std::string& prefix, const StateDict& other) {
     TESSERA_CHECK(!contains(prefix + name), kWhere, "\"{}\" is there already", prefix + name);
     set(prefix + name, value);
   }
+  for (const auto& [name, whole] : other.parts_) mark_part(prefix + name, whole);
 }
 
 StateDict StateDict::part(const std::string& prefix) const {
@@ -95,6 +108,7 @@ StateDict StateDict::part(const std::string& prefix) const {
   for (const auto& [name, value] : entries_) {
     if (name.size() > prefix.size() && starts_with(name, prefix)) {
       out.set(name.substr(prefix.size()), value);
+      if (const Shape* whole = whole_of(name)) out.mark_part(name.substr(prefix.size()), *whole);
     }
   }
   return out;
@@ -106,6 +120,7 @@ StateDict StateDict::clone() const {
     const Tensor* tensor = std::get_if<Tensor>(&value);
     out.set(name, tensor == nullptr ? value : StateValue(tessera::clone(*tensor)));
   }
+  out.parts_ = parts_;
   return out;
 }
 

@@ -102,9 +102,29 @@ std::vector<PlacedValue> values_of(const SafetensorsFile& file) {
   return out;
 }
 
+// A file with parts would be loaded as if it were whole, or not at all, and would not say which rank
+// wrote it last.
+void check_whole(const std::string& path, const StateDict& state) {
+  std::size_t parts = 0;
+  std::string example;
+  for (const auto& [name, value] : state) {
+    const Shape* whole = state.whole_of(name);
+    if (whole == nullptr) continue;
+    if (parts++ == 0)
+      example = fmt::format("\"{}\" is this rank's {} of {}", name,
+                            std::get<Tensor>(value).shape().str(), whole->str());
+  }
+  TESSERA_CHECK(parts == 0, "nn.save_state",
+                "\"{}\" would hold parts of {} sharded tensors ({}); call "
+                "fsdp::full_state_dict(model), or fsdp::full_optimizer_state(optimizer), on all "
+                "ranks, and save the result on rank 0",
+                path, parts, example);
+}
+
 }  // namespace
 
 void save_state(const std::string& path, const StateDict& state) {
+  check_whole(path, state);
   std::vector<std::pair<std::string, Tensor>> tensors;
   SafetensorsMetadata metadata;
   std::size_t position = 0;

@@ -22,8 +22,10 @@
 namespace tessera::nn {
 
 /// Writes the file in one go: a file that was at `path` is replaced once the new one is complete,
-/// and stays when writing fails. Throws as write_safetensors(): InvalidArgument for a name or text
-/// that is not UTF-8, StateError for a tensor on the null device, CheckpointError when the file
+/// and stays when writing fails. Throws InvalidArgument for a dict with parts of sharded tensors,
+/// which nn::state_dict() of a sharded model and the state of its optimizer have: the file would
+/// lack what the other ranks hold. Else it throws as write_safetensors(): InvalidArgument for a name
+/// or text that is not UTF-8, StateError for a tensor on the null device, CheckpointError when the file
 /// cannot be written.
 void save_state(const std::string& path, const StateDict& state);
 

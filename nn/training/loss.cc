@@ -2,101 +2,32 @@
 
 #include <limits>
 
-#include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/training/global_mean.h"
+#include "tessera/nn/training/loss_operands.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops/ops.h"
 
 namespace tessera::nn {
 namespace {
 
-// The operands as a loss computes with them, and what becomes of its values.
-struct Operands {
-  Variable input;
-  Variable target;
-  DType result = DType::kF32;
-
-  // A constant in the dtype that is computed with.
-  Tensor constant(const Tensor& tensor) const { return cast(tensor, input.dtype()); }
-  Variable rounded(const Variable& loss) const { return as(loss, result); }
-  Variable reduced(const Variable& values, Reduction reduction) const {
-    switch (reduction) {
-      case Reduction::kNone:
-        return rounded(values);
-      case Reduction::kMean:
-        return rounded(mean(values));
-      case Reduction::kSum:
-        return rounded(sum(values));
-    }
-    return values;
-  }
-
-  static Variable as(const Variable& x, DType dtype) {
-    return x.dtype() == dtype ? x : cast(x, dtype);
-  }
-};
-
-DType at_least_f32(DType dtype) { return dtype == DType::kF64 ? dtype : DType::kF32; }
-
-Operands floating_operand(const char* where, const Variable& input) {
-  TESSERA_CHECK(is_floating(input.dtype()), where, "input is {}; losses take floating dtypes",
-                dtype_name(input.dtype()));
-  const DType dtype = at_least_f32(input.dtype());
-  return {.input = Operands::as(input, dtype),
-          .target = {},
-          .result = autocast_dtype() ? dtype : input.dtype()};
-}
-
-Operands operands_of(const char* where, const Variable& input, const Variable& target) {
-  TESSERA_CHECK(is_floating(input.dtype()) && is_floating(target.dtype()), where,
-                "input is {} and target {}; losses take floating dtypes", dtype_name(input.dtype()),
-                dtype_name(target.dtype()));
-  TESSERA_CHECK(input.shape() == target.shape(), where,
-                "input has shape {} and target {}; reshape or expand one of them",
-                input.shape().str(), target.shape().str());
-  const DType common = promote(input.dtype(), target.dtype()), dtype = at_least_f32(common);
-  return {.input = Operands::as(input, dtype),
-          .target = Operands::as(target, dtype),
-          .result = autocast_dtype() ? dtype : common};
-}
-
-void check_class_weight(const char* where, const Tensor& weight, std::int64_t classes) {
-  TESSERA_CHECK(
-      !weight.defined() || (is_floating(weight.dtype()) && weight.shape() == Shape{classes}), where,
-      "weight is {} of shape {}; it is floating, one for each of {} classes",
-      dtype_name(weight.dtype()), weight.shape().str(), classes);
-}
-
 // d^2 / 2 between -delta and delta, a straight line outside. Written with clamp, it has the right
 // first and second derivatives everywhere but at +-delta, and none is NaN.
-Variable parabola_and_lines(const Operands& x, double delta) {
+Variable parabola_and_lines(const LossOperands& x, double delta) {
   const Variable difference = sub(x.input, x.target);
   const Variable near = clamp(difference, -delta, delta);
   return mul(near, sub(difference, mul(near, 0.5)));
 }
 
-// A weight that multiplies the values of a loss.
-Variable expanded(const char* name, const Tensor& weight, const Operands& x) {
-  constexpr const char* kWhere = "nn.bce_with_logits_loss";
-  const Shape& shape = x.input.shape();
-  bool fits = is_floating(weight.dtype()) && weight.ndim() <= shape.ndim();
-  for (int d = 1; fits && d <= weight.ndim(); ++d)
-    fits = weight.dim(-d) == 1 || weight.dim(-d) == shape[shape.ndim() - d];
-  TESSERA_CHECK(fits, kWhere, "{} is {} of shape {}; it is floating and expands to the input's, {}",
-                name, dtype_name(weight.dtype()), weight.shape().str(), shape.str());
-  return Variable(x.constant(weight));
-}
-
 }  // namespace
 
-Variable mse_loss(const Variable& input, const Variable& target, Reduction reduction) {
-  const Operands x = operands_of("nn.mse_loss", input, target);
+Variable mse_loss(const Variable& input, const Variable& target, LossReduction reduction) {
+  const LossOperands x = operands_of("nn.mse_loss", input, target);
   return x.reduced(square(sub(x.input, x.target)), reduction);
 }
 
-Variable l1_loss(const Variable& input, const Variable& target, Reduction reduction) {
-  const Operands x = operands_of("nn.l1_loss", input, target);
+Variable l1_loss(const Variable& input, const Variable& target, LossReduction reduction) {
+  const LossOperands x = operands_of("nn.l1_loss", input, target);
   return x.reduced(abs(sub(x.input, x.target)), reduction);
 }
 
@@ -104,7 +35,7 @@ Variable huber_loss(const Variable& input, const Variable& target,
                     const HuberLossOptions& options) {
   constexpr const char* kWhere = "nn.huber_loss";
   TESSERA_CHECK(options.delta > 0, kWhere, "delta is {}; it is above 0", options.delta);
-  const Operands x = operands_of(kWhere, input, target);
+  const LossOperands x = operands_of(kWhere, input, target);
   return x.reduced(parabola_and_lines(x, options.delta), options.reduction);
 }
 
@@ -112,7 +43,7 @@ Variable smooth_l1_loss(const Variable& input, const Variable& target,
                         const SmoothL1LossOptions& options) {
   constexpr const char* kWhere = "nn.smooth_l1_loss";
   TESSERA_CHECK(options.beta >= 0, kWhere, "beta is {}; it is at least 0", options.beta);
-  const Operands x = operands_of(kWhere, input, target);
+  const LossOperands x = operands_of(kWhere, input, target);
   const Variable values = options.beta == 0
                               ? abs(sub(x.input, x.target))
                               : div(parabola_and_lines(x, options.beta), options.beta);
@@ -121,17 +52,19 @@ Variable smooth_l1_loss(const Variable& input, const Variable& target,
 
 Variable bce_with_logits_loss(const Variable& input, const Variable& target,
                               const BceWithLogitsOptions& options) {
-  const Operands x = operands_of("nn.bce_with_logits_loss", input, target);
+  const LossOperands x = operands_of("nn.bce_with_logits_loss", input, target);
   Variable positive = mul(x.target, softplus(neg(x.input)));
   if (options.pos_weight.defined())
-    positive = mul(positive, expanded("pos_weight", options.pos_weight, x));
+    positive = mul(positive,
+                   expanded_weight("nn.bce_with_logits_loss", "pos_weight", options.pos_weight, x));
   Variable values = add(positive, mul(sub(1, x.target), softplus(x.input)));
-  if (options.weight.defined()) values = mul(values, expanded("weight", options.weight, x));
+  if (options.weight.defined())
+    values = mul(values, expanded_weight("nn.bce_with_logits_loss", "weight", options.weight, x));
   return x.reduced(values, options.reduction);
 }
 
 Variable kl_div(const Variable& input, const Variable& target, const KlDivOptions& options) {
-  const Operands x = operands_of("nn.kl_div", input, target);
+  const LossOperands x = operands_of("nn.kl_div", input, target);
   const Tensor& t = x.target.tensor();
   if (options.log_target) {
     const Tensor counts = ne(t, -std::numeric_limits<double>::infinity());
@@ -145,7 +78,7 @@ Variable kl_div(const Variable& input, const Variable& target, const KlDivOption
 Variable nll_loss(const Variable& log_probabilities, const Tensor& targets,
                   const NllLossOptions& options) {
   constexpr const char* kWhere = "nn.nll_loss";
-  const Operands x = floating_operand(kWhere, log_probabilities);
+  const LossOperands x = floating_operand(kWhere, log_probabilities);
   const Shape& shape = x.input.shape();
   TESSERA_CHECK(shape.ndim() >= 1 && targets.defined() &&
                     targets.shape() == shape.without(shape.ndim() - 1) &&
@@ -163,8 +96,7 @@ Variable nll_loss(const Variable& log_probabilities, const Tensor& targets,
                              : cast(logical_not(ignored), x.input.dtype());
   const Variable chosen = reshape(gather(x.input, -1, classes.unsqueeze(-1)), targets.shape());
   const Variable values = where(ignored, 0, mul(neg(chosen), Variable(weights)));
-  if (options.reduction == Reduction::kMean)
-    return x.rounded(div(sum(values), Variable(sum(weights))));
+  if (options.reduction == LossReduction::kMean) return div(sum(values), Variable(sum(weights)));
   return x.reduced(values, options.reduction);
 }
 
@@ -179,7 +111,7 @@ Variable cross_entropy(const Variable& logits, const Variable& probabilities,
                 "that shall not count a target of zeros",
                 options.ignore_index);
   TESSERA_CHECK(logits.ndim() >= 1, kWhere, "logits are 0-d; the last dim counts classes");
-  const Operands x = operands_of(kWhere, logits, probabilities);
+  const LossOperands x = operands_of(kWhere, logits, probabilities);
   const std::int64_t classes = x.input.shape().back();
   check_class_weight(kWhere, options.weight, classes);
   Variable target = x.target;

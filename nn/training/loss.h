@@ -1,16 +1,17 @@
 #pragma once
 
-/// Losses, as functions; there are no layers for them. Definitions are PyTorch's but where said.
+/// Losses, as functions; loss_modules.h has them as modules, margin_loss.h and likelihood_loss.h
+/// more of them. Definitions are PyTorch's but where said.
 ///
 ///     Variable loss = nn::mse_loss(model(x), Variable(targets));
 ///     Variable loss = cross_entropy(logits, classes, {.label_smoothing = 0.1});
 ///
-/// Every loss has one value per element or row, and a Reduction (tensor/ops/nn.h): kNone leaves the
+/// Every loss has one value per element or row, and a LossReduction (tensor/ops/nn.h): kNone leaves the
 /// values, kSum adds them, kMean divides that by their number (with class weights by the sum of the
 /// weights), which is NaN where there are none.
 ///
-/// Results have the dtype that the operands promote to. 16-bit dtypes are computed in f32 and
-/// rounded once; under autocast the result stays f32. Operands are floating and of equal shapes,
+/// Results have the dtype that the operands promote to, but f32 where that has 16 bits: the loss
+/// is computed in f32 and stays there. Operands are floating and of equal shapes,
 /// else InvalidArgument: nothing broadcasts. Both get gradients, targets too; a constant target is
 /// Variable(tensor). Weights, class indices and masks are plain tensors without. All twice.
 ///
@@ -29,13 +30,13 @@ namespace tessera::nn {
 
 /// (input - target)^2.
 Variable mse_loss(const Variable& input, const Variable& target,
-                  Reduction reduction = Reduction::kMean);
+                  LossReduction reduction = LossReduction::kMean);
 /// |input - target|; slope 0 where they are equal.
 Variable l1_loss(const Variable& input, const Variable& target,
-                 Reduction reduction = Reduction::kMean);
+                 LossReduction reduction = LossReduction::kMean);
 
 struct HuberLossOptions {
-  Reduction reduction = Reduction::kMean;
+  LossReduction reduction = LossReduction::kMean;
   double delta = 1;  ///< > 0: where the parabola ends
 };
 /// d = input - target: d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2).
@@ -43,7 +44,7 @@ Variable huber_loss(const Variable& input, const Variable& target,
                     const HuberLossOptions& options = {});
 
 struct SmoothL1LossOptions {
-  Reduction reduction = Reduction::kMean;
+  LossReduction reduction = LossReduction::kMean;
   double beta = 1;  ///< >= 0; 0: l1_loss
 };
 /// huber_loss with delta = beta, divided by beta.
@@ -51,7 +52,7 @@ Variable smooth_l1_loss(const Variable& input, const Variable& target,
                         const SmoothL1LossOptions& options = {});
 
 struct BceWithLogitsOptions {
-  Reduction reduction = Reduction::kMean;
+  LossReduction reduction = LossReduction::kMean;
   Tensor weight = {};      ///< floating, expands to input's shape: factor of each value
   Tensor pos_weight = {};  ///< likewise: factor of the loss of positive targets
 };
@@ -63,9 +64,10 @@ Variable bce_with_logits_loss(const Variable& input, const Variable& target,
                               const BceWithLogitsOptions& options = {});
 
 struct KlDivOptions {
-  Reduction reduction = Reduction::kMean;  ///< of elements; for the divergence of a batch take kSum
-                                           ///< and divide by its rows
-  bool log_target = false;                 ///< targets are logarithms too
+  LossReduction reduction =
+      LossReduction::kMean;  ///< of elements; for the divergence of a batch take kSum
+                             ///< and divide by its rows
+  bool log_target = false;   ///< targets are logarithms too
 };
 /// Kullback-Leibler divergence, per element: t (log(t) - x), where x, the input, are logarithms of
 /// probabilities. A target of 0 (log_target: of -inf) costs 0 where x is finite, and the gradient
@@ -73,7 +75,7 @@ struct KlDivOptions {
 Variable kl_div(const Variable& input, const Variable& target, const KlDivOptions& options = {});
 
 struct NllLossOptions {
-  Reduction reduction = Reduction::kMean;
+  LossReduction reduction = LossReduction::kMean;
   std::int64_t ignore_index = -100;  ///< rows with this target count for nothing
   Tensor weight = {};                ///< [classes], floating, of each class; undefined: all 1
 };

@@ -64,7 +64,7 @@ TEST_CASE("a buffer has no elements until initialize computes them, from its nam
   CHECK(
       thrown<StateError>([&] { model.a_.noise_.tensor(); }) ==
       "[nn.Buffer] buffer \"noise\" of shape [3] has no elements yet: call nn::initialize(model), "
-      "or load a checkpoint");
+      "or load a checkpoint; if that was done, register its module in the model");
   CHECK_THROWS_AS(model.a_.noise_.reset({.value = 1}), StateError);
   nn::initialize(model, {.seed = 5, .prefix = "m."});
   CHECK(model.a_.noise_.name() == "m.a.noise");

@@ -6,7 +6,7 @@
 namespace tessera::testing {
 namespace {
 
-using LossOfInput = std::function<Variable(const Variable&, Reduction)>;
+using LossOfInput = std::function<Variable(const Variable&, LossReduction)>;
 
 struct TorchCase {
   const char* name;
@@ -31,21 +31,21 @@ Tensor classes(const std::vector<std::int64_t>& of) {
 std::vector<TorchCase> distances() {
   return {
       {"mse",
-       [](const Variable& x, Reduction r) { return nn::mse_loss(x, constant(kT, {6}), r); },
+       [](const Variable& x, LossReduction r) { return nn::mse_loss(x, constant(kT, {6}), r); },
        kX,
        {6},
        {0.0625, 0, 6.25, 2.25, 1.5625, 10.5625},
        {0.5, 0, 5, -3, -2.5, 6.5},
        3.4479166666666665},
       {"l1",
-       [](const Variable& x, Reduction r) { return nn::l1_loss(x, constant(kT, {6}), r); },
+       [](const Variable& x, LossReduction r) { return nn::l1_loss(x, constant(kT, {6}), r); },
        kX,
        {6},
        {0.25, 0, 2.5, 1.5, 1.25, 3.25},
        {1, 0, 1, -1, -1, 1},
        1.4583333333333333},
       {"huber",
-       [](const Variable& x, Reduction r) {
+       [](const Variable& x, LossReduction r) {
          return nn::huber_loss(x, constant(kT, {6}), {.reduction = r, .delta = 1.5});
        },
        kX,
@@ -54,7 +54,7 @@ std::vector<TorchCase> distances() {
        {0.25, 0, 1.5, -1.5, -1.25, 1.5},
        1.3854166666666667},
       {"smooth l1",
-       [](const Variable& x, Reduction r) {
+       [](const Variable& x, LossReduction r) {
          return nn::smooth_l1_loss(x, constant(kT, {6}), {.reduction = r, .beta = 0.5});
        },
        kX,
@@ -63,7 +63,7 @@ std::vector<TorchCase> distances() {
        {0.5, 0, 1, -1, -1, 1},
        1.2604166666666667},
       {"smooth l1 with beta 0",
-       [](const Variable& x, Reduction r) {
+       [](const Variable& x, LossReduction r) {
          return nn::smooth_l1_loss(x, constant(kT, {6}), {.reduction = r, .beta = 0});
        },
        kX,
@@ -77,7 +77,7 @@ std::vector<TorchCase> distances() {
 std::vector<TorchCase> binary() {
   return {
       {"bce",
-       [](const Variable& x, Reduction r) {
+       [](const Variable& x, LossReduction r) {
          return nn::bce_with_logits_loss(x, constant(kP, {6}), {.reduction = r});
        },
        kX,
@@ -88,7 +88,7 @@ std::vector<TorchCase> binary() {
         -0.33782349911420195, 0.9820137900379085},
        1.333628973772954},
       {"weighted bce",
-       [](const Variable& x, Reduction r) {
+       [](const Variable& x, LossReduction r) {
          return nn::bce_with_logits_loss(x, constant(kP, {2, 3}),
                                          {.reduction = r,
                                           .weight = f64({0.5, 2}, {2, 1}),
@@ -107,7 +107,7 @@ std::vector<TorchCase> binary() {
 std::vector<TorchCase> divergences() {
   return {
       {"kl",
-       [](const Variable& x, Reduction r) {
+       [](const Variable& x, LossReduction r) {
          return nn::kl_div(x, constant(kP, {6}), {.reduction = r});
        },
        kLogX,
@@ -116,7 +116,7 @@ std::vector<TorchCase> divergences() {
        {0, -0.2, -1, -0.5, -0.9, 0},
        0.5769523938568606},
       {"kl of logarithms",
-       [](const Variable& x, Reduction r) {
+       [](const Variable& x, LossReduction r) {
          return nn::kl_div(x, constant({-1, -0.5, -2, -0.75, -3, -0.1}, {6}),
                            {.reduction = r, .log_target = true});
        },
@@ -133,7 +133,7 @@ std::vector<TorchCase> divergences() {
 std::vector<TorchCase> likelihoods() {
   return {
       {"nll",
-       [](const Variable& x, Reduction r) {
+       [](const Variable& x, LossReduction r) {
          return nn::nll_loss(x, classes({2, -100, 0}), {.reduction = r});
        },
        kRows,
@@ -142,7 +142,7 @@ std::vector<TorchCase> likelihoods() {
        {0, 0, -1, 0, 0, 0, -1, 0, 0},
        1.375},
       {"weighted nll",
-       [](const Variable& x, Reduction r) {
+       [](const Variable& x, LossReduction r) {
          return nn::nll_loss(x, classes({2, 1, 0}),
                              {.reduction = r, .ignore_index = 1, .weight = class_weight()});
        },
@@ -157,7 +157,7 @@ std::vector<TorchCase> likelihoods() {
 std::vector<TorchCase> cross_entropies() {
   return {
       {"cross entropy of probabilities",
-       [](const Variable& x, Reduction r) {
+       [](const Variable& x, LossReduction r) {
          return nn::cross_entropy(x, constant(kSoft, {3, 3}), {.reduction = r});
        },
        kRows,
@@ -168,7 +168,7 @@ std::vector<TorchCase> cross_entropies() {
         0.050102125143397215},
        1.7809706247284514},
       {"weighted, smoothed cross entropy of probabilities",
-       [](const Variable& x, Reduction r) {
+       [](const Variable& x, LossReduction r) {
          return nn::cross_entropy(
              x, constant(kSoft, {3, 3}),
              {.reduction = r, .label_smoothing = 0.2, .weight = class_weight()});
@@ -186,8 +186,8 @@ std::vector<TorchCase> cross_entropies() {
 void check_case(const TorchCase& c) {
   INFO(c.name);
   const Variable x(f64(c.input, c.shape), true);
-  const Variable none = c.loss(x, Reduction::kNone), all = c.loss(x, Reduction::kSum),
-                 mean = c.loss(x, Reduction::kMean);
+  const Variable none = c.loss(x, LossReduction::kNone), all = c.loss(x, LossReduction::kSum),
+                 mean = c.loss(x, LossReduction::kMean);
   check_near(values(none.tensor()), c.values);
   check_near(values(gradient_of(none, x)), c.gradient);
   double total = 0;
@@ -228,7 +228,7 @@ TEST_CASE("losses of strided operands and odd shapes follow their formulas") {
       kl.push_back(ts[i] * (std::log(ts[i]) - xs[i]));
     }
     const Variable a(x), b(t);
-    constexpr Reduction kNone = Reduction::kNone;
+    constexpr LossReduction kNone = LossReduction::kNone;
     check_near(values(nn::mse_loss(a, b, kNone).tensor()), mse);
     check_near(values(nn::l1_loss(a, b, kNone).tensor()), l1);
     check_near(values(nn::huber_loss(a, b, {.reduction = kNone, .delta = 0.75}).tensor()), huber);

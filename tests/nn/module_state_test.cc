@@ -22,7 +22,7 @@ TEST_CASE("state dict: own parameters, own persistent buffers, then children") {
   Norm norm;
   CHECK(thrown<StateError>([&] { nn::state_dict(norm); }) ==
         "[nn.Parameter] parameter \"scale\" has no elements yet: call nn::initialize(model), or "
-        "load a checkpoint");
+        "load a checkpoint; if that was done, register its module in the model");
   nn::initialize(norm);
   const StateDict state = nn::state_dict(norm);
   CHECK(names(state) == Names{"scale", "mean", "count", "up.weight", "up.bias"});
@@ -167,7 +167,7 @@ TEST_CASE("load: a lenient load takes what is there and reports the rest") {
   CHECK(fresh.up.weight().is_materialized());
   CHECK(thrown<StateError>([&] { fresh.scale.local(); }) ==
         "[nn.Parameter] parameter \"scale\" has no elements yet: call nn::initialize(model), or "
-        "load a checkpoint");
+        "load a checkpoint; if that was done, register its module in the model");
 }
 
 TEST_CASE("load: under a prefix, and nothing else is looked at") {
@@ -237,8 +237,8 @@ TEST_CASE("load: sharded parameters take this rank's rows") {
   nn::Linear other({.in = 2, .out = 5, .bias = false});
   other.weight().shard(row_sharding({5, 2}, 0, 2, 4), owner);
   CHECK(loading(other, state) ==
-        "[nn.load_state_dict] the state does not fit Linear: \"weight\" has shape [3, 2], in the "
-        "model [2, 2]");
+        "[nn.load_state_dict] the state does not fit Linear: \"weight\" has shape [3, 2] (one "
+        "rank's part of [5, 2]), in the model [2, 2] (this rank's part of [5, 2])");
   CHECK_FALSE(other.weight().is_materialized());
 }
 

@@ -51,13 +51,13 @@ TEST_CASE("nothing is allocated before materialize, and all but shapes is refuse
   CHECK_FALSE(p.grad().defined());
   const std::string unnamed =
       "[nn.Parameter] parameter of shape [3, 5] has no elements yet: call nn::initialize(model), "
-      "or load a checkpoint";
+      "or load a checkpoint; if that was done, register its module in the model";
   CHECK(thrown<StateError>([&] { p.local(); }) == unnamed);
   CHECK(thrown<StateError>([&] { p.value(); }) == unnamed);
   p.set_name("up.weight");
   const std::string named =
       "[nn.Parameter] parameter \"up.weight\" has no elements yet: call nn::initialize(model), or "
-      "load a checkpoint";
+      "load a checkpoint; if that was done, register its module in the model";
   CHECK(thrown<StateError>([&] { p.reset({}); }) == named);
   CHECK(thrown<StateError>([&] { p.padded_local(); }) == named);
   CHECK(thrown<StateError>([&] { p.set_grad(zeros({3, 5})); }) == named);

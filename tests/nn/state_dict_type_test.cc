@@ -46,6 +46,36 @@ TEST_CASE("a state dict keeps its order; a replaced value keeps its place") {
   CHECK(StateDict().empty());
 }
 
+TEST_CASE("a state dict knows which tensors are one rank's part of a sharded tensor") {
+  StateDict dict;
+  dict.set("w", full({2}, 1));
+  dict.set("b", full({2}, 1));
+  dict.set("epoch", std::int64_t{3});
+  CHECK(dict.whole_of("w") == nullptr);
+  dict.mark_part("w", {5});
+  const auto whole = [](const StateDict& of, const std::string& name) {
+    const Shape* shape = of.whole_of(name);
+    return shape == nullptr ? "none" : shape->str();
+  };
+  CHECK(whole(dict, "w") == "[5]");
+  CHECK(whole(dict, "b") == "none");
+  StateDict all;
+  all.add("model.", dict);
+  CHECK(whole(all, "model.w") == "[5]");
+  CHECK(whole(all.part("model."), "w") == "[5]");
+  CHECK(whole(all.clone(), "model.w") == "[5]");
+  CHECK(whole(all, "w") == "none");
+  dict.set("w", full({5}, 1));  // another tensor, which is whole
+  CHECK(whole(dict, "w") == "none");
+  all.erase("model.w");
+  all.set("model.w", full({5}, 1));
+  CHECK(whole(all, "model.w") == "none");
+  CHECK(thrown<InvalidArgument>([&] { dict.mark_part("v", {5}); }) ==
+        "[nn.StateDict] there is no \"v\" among its 3 entries");
+  CHECK(thrown<InvalidArgument>([&] { dict.mark_part("epoch", {5}); }) ==
+        "[nn.StateDict] \"epoch\" is of kind integer, not tensor");
+}
+
 TEST_CASE("parts are put in under a prefix and taken out again; clone has its own elements") {
   StateDict model, all;
   model.set("w", full({2}, 1));

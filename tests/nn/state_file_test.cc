@@ -164,6 +164,24 @@ TEST_CASE("state file: values that cannot be written, files that cannot be read"
         "[nn.load_state] \"" + path + "\" has a tensor and a value that are both called \"a\"");
 }
 
+TEST_CASE("state file: parts of sharded tensors are refused, and the file that was there stays") {
+  const std::string path = temporary_path("state_file_parts", "state.safetensors");
+  StateDict state;
+  state.set("up.weight", full({2, 3}, 1));
+  state.set("up.bias", full({2}, 1));
+  state.set("scale", full({1}, 1));
+  nn::save_state(path, state);
+  state.set("up.weight", full({2, 3}, 2));
+  state.mark_part("up.weight", {5, 3});
+  state.mark_part("up.bias", {5});
+  CHECK(thrown<InvalidArgument>([&] { nn::save_state(path, state); }) ==
+        "[nn.save_state] \"" + path +
+            "\" would hold parts of 2 sharded tensors (\"up.weight\" is this rank's [2, 3] of "
+            "[5, 3]); call fsdp::full_state_dict(model), or fsdp::full_optimizer_state(optimizer), "
+            "on all ranks, and save the result on rank 0");
+  CHECK(nn::load_state(path).tensor("up.weight").to_vector<float>() == std::vector<float>(6, 1));
+}
+
 TEST_CASE("state file: values that no save wrote") {
   const std::string path = temporary_path("state_file_values", "state.safetensors");
   const auto reading = [&](const std::string& value, const std::string& key = "tessera/a") {

@@ -178,6 +178,8 @@ MultiheadAttentionResult MultiheadAttention::attend(const Heads& heads, const Te
 MultiheadAttentionResult MultiheadAttention::forward(const Variable& query, const Variable& key,
                                                      const Variable& value,
                                                      const AttentionForwardOptions& call) {
+  if (query.ndim() == 2 && key.ndim() == 2 && value.ndim() == 2)
+    return forward_alone(query, key, value, call);
   check_inputs(query, key, value);
   Heads heads = project(query, key, value);
   const std::int64_t past = call.cache != nullptr ? call.cache->length() : 0;
@@ -198,6 +200,22 @@ MultiheadAttentionResult MultiheadAttention::forward(const Variable& query, cons
   MultiheadAttentionResult result = attend(heads, mask, call);
   const Variable rows = transpose(result.output, 1, 2);
   result.output = out_proj_(flatten(batch_first_ ? rows : transpose(rows, 0, 1), 2, 3));
+  return result;
+}
+
+// A batch of one; a self attention stays one.
+MultiheadAttentionResult MultiheadAttention::forward_alone(const Variable& query,
+                                                           const Variable& key,
+                                                           const Variable& value,
+                                                           AttentionForwardOptions call) {
+  const int batch = batch_first_ ? 0 : 1;
+  const Variable q = unsqueeze(query, batch), k = key.same_as(query) ? q : unsqueeze(key, batch),
+                 v = value.same_as(query) ? q : unsqueeze(value, batch);
+  if (call.key_padding_mask.defined() && call.key_padding_mask.ndim() == 1)
+    call.key_padding_mask = call.key_padding_mask.unsqueeze(0);
+  MultiheadAttentionResult result = forward(q, k, v, call);
+  result.output = select(result.output, batch, 0);
+  if (result.weights.defined()) result.weights = select(result.weights, 0, 0);
   return result;
 }
 

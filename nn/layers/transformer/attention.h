@@ -9,7 +9,8 @@
 ///     query [batch, queries, dim]   key [batch, keys, kdim]   value [batch, keys, vdim]
 ///     -> output [batch, queries, dim]
 ///
-/// With batch_first = false batch and length change places, in and out.
+/// With batch_first = false batch and length change places, in and out. If none of the three has a
+/// batch dim, neither do the results; key_padding_mask is then [keys].
 ///
 /// Parameters are those of PyTorch's nn.MultiheadAttention, so that state dicts interchange. With
 /// kv_dim = kv_heads * dim / heads:
@@ -23,8 +24,8 @@
 ///
 /// Unlike PyTorch's: batch_first is true unless said otherwise; weights come only when asked for; a
 /// query that sees no key gives zeros and not NaN; is_causal needs no mask beside it; kv_heads and
-/// rotary are new. Left out: add_bias_kv and add_zero_attn, which no current model uses, device
-/// (see nn::initialize), and inputs without a batch dim (unsqueeze them). 16 bits are rounded to
+/// rotary are new. Left out: add_bias_kv and add_zero_attn, which no current model uses, and
+/// device (see nn::initialize). 16 bits are rounded to
 /// once by each operation.
 
 #include <cstdint>
@@ -113,6 +114,8 @@ class MultiheadAttention final : public Layer<MultiheadAttention> {
   Heads project(const Variable& query, const Variable& key, const Variable& value);
   Variable split_heads(const Variable& x) const;
   random::Box dropout_box(const Heads& heads) const;
+  MultiheadAttentionResult forward_alone(const Variable& query, const Variable& key,
+                                         const Variable& value, AttentionForwardOptions call);
   MultiheadAttentionResult attend(const Heads& heads, const Tensor& mask,
                                   const AttentionForwardOptions& call) const;
 

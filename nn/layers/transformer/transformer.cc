@@ -58,11 +58,16 @@ Transformer::Transformer(const TransformerOptions& options)
 
 Variable Transformer::forward(const Variable& src, const Variable& tgt,
                               const TransformerMasks& masks) {
-  TESSERA_CHECK(
-      src.ndim() == 3 && tgt.ndim() == 3 && src.dim(batch_dim_) == tgt.dim(batch_dim_) &&
-          src.dim(2) == tgt.dim(2),
-      "nn.Transformer", "expected src and tgt [{}, dim] of one batch and one dim, got {} and {}",
-      batch_dim_ == 0 ? "batch, length" : "length, batch", src.shape().str(), tgt.shape().str());
+  const bool is_batch = src.ndim() == 3 && tgt.ndim() == 3,
+             is_one = src.ndim() == 2 && tgt.ndim() == 2;
+  TESSERA_CHECK((is_one || (is_batch && src.dim(batch_dim_) == tgt.dim(batch_dim_))) &&
+                    src.dim(-1) == tgt.dim(-1),
+                "nn.Transformer",
+                "expected src and tgt [{}, dim] of one batch and one dim, or both without a batch, "
+                "got {} and "
+                "{}",
+                batch_dim_ == 0 ? "batch, length" : "length, batch", src.shape().str(),
+                tgt.shape().str());
   const Variable memory = encoder_(src, masks.src);
   return decoder_(tgt, memory, TransformerDecoderMasks{.tgt = masks.tgt, .memory = masks.memory});
 }

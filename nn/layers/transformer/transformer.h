@@ -11,6 +11,8 @@
 ///
 ///     src [batch, length, dim], tgt [batch, tgt length, dim] -> tgt's shape
 ///
+/// Inputs may lack the batch, all or none.
+///
 /// Children: "layers.0", "layers.1", ... and "norm" of a stack; "encoder" and "decoder" of a
 /// Transformer, which starts all its matrices xavier_uniform, each by its own shape. Unlike
 /// PyTorch's: a stack builds its layers, each with initial values of its own, where PyTorch's

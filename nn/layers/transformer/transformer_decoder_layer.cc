@@ -1,6 +1,7 @@
 #include "tessera/nn/layers/transformer/transformer_decoder_layer.h"
 
 #include "tessera/autograd/ops/ops.h"
+#include "tessera/tensor/check.h"
 
 namespace tessera::nn {
 namespace {
@@ -54,6 +55,9 @@ Variable TransformerDecoderLayer::forward(const Variable& tgt, const Variable& m
                                           const TransformerDecoderMasks& masks) {
   Variable x = detail::to_batch_first(kWhere, tgt, batch_first_);
   const Variable from = detail::to_batch_first(kWhere, memory, batch_first_);
+  TESSERA_CHECK(tgt.ndim() == memory.ndim(), kWhere,
+                "tgt has shape {} and memory {}; both have a batch, or neither", tgt.shape().str(),
+                memory.shape().str());
   if (norm_first_) {
     AddNorm h = norm2_(x, attend_to_self(norm1_(x), masks.tgt));
     h = norm3_(h.sum, attend_to_memory(h.y, from, masks.memory));

@@ -10,7 +10,8 @@
 ///
 /// A sum and the norm of it are one call of the norm, which makes them in one kernel.
 ///
-///     tgt [batch, length, dim], memory [batch, memory length, dim] -> tgt's shape
+///     tgt [batch, length, dim], memory [batch, memory length, dim], or both without a batch
+///     -> tgt's shape
 ///
 /// Children and initial values as PyTorch's nn.TransformerDecoderLayer: self_attn, multihead_attn,
 /// linear1, dropout, linear2, norm1, norm2, norm3, dropout1, dropout2, dropout3. Derivative: once,

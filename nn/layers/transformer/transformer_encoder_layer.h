@@ -9,7 +9,7 @@
 ///
 /// A sum and the norm of it are one call of the norm, which makes them in one kernel.
 ///
-///     src [batch, length, dim] -> the same shape
+///     src [batch, length, dim], or [length, dim] without a batch -> the same shape
 ///
 /// Children and initial values as PyTorch's nn.TransformerEncoderLayer: self_attn, linear1,
 /// dropout, linear2, norm1, norm2, dropout1, dropout2. Derivative: once, for attention's sake.

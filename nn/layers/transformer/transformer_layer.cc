@@ -6,17 +6,17 @@
 namespace tessera::nn::detail {
 namespace {
 
-Variable activate(Activation activation, const Variable& x) {
+Variable activate(ActivationKind activation, const Variable& x) {
   switch (activation) {
-    case Activation::kNone:
+    case ActivationKind::kNone:
       return x;
-    case Activation::kRelu:
+    case ActivationKind::kRelu:
       return relu(x);
-    case Activation::kGelu:
+    case ActivationKind::kGelu:
       return gelu(x);
-    case Activation::kGeluTanh:
+    case ActivationKind::kGeluTanh:
       return gelu_tanh(x);
-    case Activation::kSilu:
+    case ActivationKind::kSilu:
       return silu(x);
   }
   return x;
@@ -25,7 +25,7 @@ Variable activate(Activation activation, const Variable& x) {
 }  // namespace
 
 Variable activate(const TransformerActivation& activation, const Variable& x) {
-  if (const auto* known = std::get_if<Activation>(&activation)) return activate(*known, x);
+  if (const auto* known = std::get_if<ActivationKind>(&activation)) return activate(*known, x);
   return std::get<1>(activation)(x);
 }
 
@@ -58,13 +58,14 @@ AttentionForwardOptions attention_call(const TransformerMask& mask) {
 }
 
 Variable to_batch_first(const char* where, const Variable& x, bool batch_first) {
-  TESSERA_CHECK(x.ndim() == 3, where, "expected an input [{}, dim], got {}: unsqueeze it",
+  TESSERA_CHECK(x.ndim() == 3 || x.ndim() == 2, where,
+                "expected an input [{}, dim], or [length, dim] without a batch, got {}",
                 batch_first ? "batch, length" : "length, batch", x.shape().str());
   return from_batch_first(x, batch_first);
 }
 
 Variable from_batch_first(const Variable& x, bool batch_first) {
-  return batch_first ? x : transpose(x, 0, 1);
+  return batch_first || x.ndim() == 2 ? x : transpose(x, 0, 1);
 }
 
 const TransformerLayerOptions& checked_layer_options(const char* where,

@@ -15,7 +15,8 @@
 namespace tessera::nn {
 
 /// Between the two linear layers: one of the known ones, or any function.
-using TransformerActivation = std::variant<Activation, std::function<Variable(const Variable&)>>;
+using TransformerActivation =
+    std::variant<ActivationKind, std::function<Variable(const Variable&)>>;
 
 /// PyTorch's options and defaults, but for batch_first, which is true here. Left out: device (see
 /// nn::initialize).
@@ -24,7 +25,7 @@ struct TransformerLayerOptions {
   std::int64_t heads = 0;           ///< "nhead"; required
   std::int64_t feedforward = 2048;  ///< features between the two linear layers
   double dropout = 0.1;  ///< of attention probabilities, residual branches, the activation
-  TransformerActivation activation = Activation::kRelu;
+  TransformerActivation activation = ActivationKind::kRelu;
   double eps = 1e-5;        ///< of the norms
   bool batch_first = true;  ///< [batch, length, dim]; else [length, batch, dim]
   bool norm_first = false;  ///< norms before attention and linear layers; else after the sums
@@ -35,8 +36,9 @@ struct TransformerLayerOptions {
 /// What the queries of one attention may not see, as in AttentionForwardOptions: in bool masks true
 /// may NOT be attended to. Holds no Variables.
 struct TransformerMask {
-  Tensor mask = {};              ///< AttentionMasks::attn_mask
-  Tensor key_padding_mask = {};  ///< [batch, keys], also with batch_first = false
+  Tensor mask = {};  ///< AttentionMasks::attn_mask
+  /// [batch, keys], also with batch_first = false; [keys] where inputs have no batch
+  Tensor key_padding_mask = {};
   bool is_causal = false;
 };
 template <>
@@ -51,8 +53,8 @@ LinearOptions widening_options(const TransformerLayerOptions& options);
 LinearOptions narrowing_options(const TransformerLayerOptions& options);
 LayerNormOptions norm_options(const TransformerLayerOptions& options);
 AttentionForwardOptions attention_call(const TransformerMask& mask);
-/// x [batch, length, dim] from the order of dims that the layer was built for, and back; a view.
-/// The first throws InvalidArgument unless x has 3 dims.
+/// x [batch, length, dim] from the order of dims that the layer was built for, and back; a view. x
+/// [length, dim] stays. The first throws InvalidArgument for other numbers of dims.
 Variable to_batch_first(const char* where, const Variable& x, bool batch_first);
 Variable from_batch_first(const Variable& x, bool batch_first);
 /// Throws InvalidArgument for feedforward below 1 and an empty activation.

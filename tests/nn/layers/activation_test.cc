@@ -115,6 +115,21 @@ std::vector<Case> curves() {
        [](double x) { return softplus_of(3 * x) / 3; },
        {{0, 0.5}, {800, 1}}},
       {"Softsign", made<Softsign>(), [](double x) { return x / (1 + std::abs(x)); }, {{0, 1}}},
+      {"Tanhshrink", made<Tanhshrink>(), [](double x) { return x - std::tanh(x); }, {{0, 0}}},
+      {"Hardshrink",
+       made<Hardshrink>(ShrinkOptions{.lambd = 1.5}),
+       [](double x) { return std::abs(x) > 1.5 ? x : 0; },
+       {{0, 0}, {-1.5, 0}, {1.5, 0}, {1.6, 1}, {kNaN, 1}}},
+      {"Softshrink",
+       made<Softshrink>(ShrinkOptions{.lambd = 0.3}),
+       [](double x) { return x > 0.3    ? x - 0.3
+                             : x < -0.3 ? x + 0.3
+                                        : 0; },
+       {{0, 0}, {-0.3, 0}, {0.3, 0}, {0.4, 1}, {kNaN, 1}}},
+      {"Threshold",
+       made<Threshold>(ThresholdOptions{.threshold = 0.3, .value = -7}),
+       [](double x) { return x > 0.3 ? x : -7; },
+       {{0.3, 0}, {0.31, 1}, {kNaN, 1}}},
   };
 }
 
@@ -190,6 +205,33 @@ TEST_CASE("softmax and log-softmax run over their dim") {
   CHECK(values(net(x).tensor()) == values(softmax(x, -1).tensor()));
 }
 
+TEST_CASE("softmin is the softmax of the negative, softmax2d that over the channels") {
+  const Variable x = random_input({2, 3, 4, 5}, 9);
+  const std::vector<double> in = values(x.tensor());
+  nn::Softmin low({.dim = 1});
+  nn::Softmax2d high;
+  const std::vector<double> mins = values(low(x).tensor()), maxes = values(high(x).tensor());
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    const std::size_t first = i / 60 * 60 + i % 20;
+    double down = 0, up = 0;
+    for (std::size_t c = 0; c < 3; ++c) {
+      down += std::exp(-in[first + 20 * c]);
+      up += std::exp(in[first + 20 * c]);
+    }
+    CHECK(mins[i] == Approx(std::exp(-in[i]) / down));
+    CHECK(maxes[i] == Approx(std::exp(in[i]) / up));
+  }
+  CHECK(high(select(x, 0, 1)).shape() == Shape{3, 4, 5});
+  CHECK(testing::check_gradients(low, x) == "");
+  CHECK(thrown<InvalidArgument>([&] {
+          high(random_input({2, 3}, 1));
+        }) ==
+        "[nn.Softmax2d] needs an input [samples, channels, height, width] or [channels, height, "
+        "width], got [2, 3]");
+  CHECK(thrown<InvalidArgument>([&] { softmin(random_input({}, 1), 1); }) ==
+        "[softmin] dim 1 does not exist in a tensor of 1 dims; give one from -1 to 0");
+}
+
 TEST_CASE("glu is one half times the gate that the other half makes") {
   nn::GLU layer({.dim = 1});
   const Variable x = random_input({2, 6, 3}, 7);
@@ -203,7 +245,7 @@ TEST_CASE("glu is one half times the gate that the other half makes") {
   CHECK(testing::check_gradients(layer, x) == "");
   nn::GLU last;
   CHECK(thrown<InvalidArgument>([&] { last(x); }) ==
-        "[nn.GLU] dim 2 of shape [2, 6, 3] has an odd extent; it is halved");
+        "[glu] dim 2 of shape [2, 6, 3] has an odd extent; it is halved");
 }
 
 TEST_CASE("prelu trains a slope for all, or for each channel") {
@@ -240,6 +282,18 @@ TEST_CASE("activations refuse options without a meaning") {
         "[nn.CELU] alpha is 0; it must be another number");
   CHECK(thrown<InvalidArgument>([] { nn::Softplus({.beta = 0}); }) ==
         "[nn.Softplus] beta is 0; it must be another number");
+  CHECK(thrown<InvalidArgument>([] { nn::Softshrink({.lambd = -1}); }) ==
+        "[nn.Softshrink] lambd is -1; it must not be negative");
+  const Variable x = random_input({2}, 1);
+  CHECK(thrown<InvalidArgument>([&] { softshrink(x, -1); }) ==
+        "[softshrink] lambd is -1; it must not be negative");
+  CHECK(thrown<InvalidArgument>([&] { celu(x, 0); }) ==
+        "[celu] alpha is 0; it must be another number");
+  CHECK(thrown<InvalidArgument>([&] { hardtanh(x, 2, 2); }) ==
+        "[hardtanh] min_val = 2 must be below max_val = 2");
+  CHECK(thrown<InvalidArgument>([&] { prelu(x, random_input({3}, 1)); }) ==
+        "[prelu] a weight of shape [3] does not fit x of shape [2]: it has 1 slope, or as many as "
+        "x [samples, channels, ...] has channels");
   CHECK(thrown<InvalidArgument>([] { nn::Hardtanh({.min_val = 1, .max_val = 1}); }) ==
         "[nn.Hardtanh] min_val = 1 must be below max_val = 1");
 }

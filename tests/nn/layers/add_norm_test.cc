@@ -65,7 +65,7 @@ void check_same(L& layer, const Tensor& x, const Tensor& residual) {
 
 template <class Function>
 std::size_t kernels_of(const Function& function) {
-  Trace trace;
+  ExecutionTrace trace;
   {
     const TraceScope recording(trace);
     function();

@@ -197,7 +197,8 @@ TEST_CASE("attention's inputs name what is wrong") {
         where +
             "\"attention.in_proj_weight\" of shape [12, 4] expects a query [batch, length, 4], "
             "got [2, 3, 5]");
-  CHECK(called({3, 4}, {3, 4}, {3, 4}).find("got [3, 4]") != std::string::npos);
+  CHECK(called({3, 4}, {3, 4}, {2, 3, 4}).find("got [3, 4]") != std::string::npos);
+  CHECK(called({3, 5}, {3, 4}, {3, 4}).find("got [1, 3, 5]") != std::string::npos);
   CHECK(called({2, 3, 4}, {2, 3, 5}, {2, 3, 4}).find("expects a key") != std::string::npos);
   CHECK(called({2, 3, 4}, {2, 3, 4}, {2, 3, 5}).find("expects a value") != std::string::npos);
   const std::string unlike =

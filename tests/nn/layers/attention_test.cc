@@ -270,5 +270,27 @@ TEST_CASE("cross attention gives PyTorch's numbers") {
                0.291847197657091, 0.422961151584979, 0.379871299888777, 0.197167548526244});
 }
 
+TEST_CASE("attention without a batch, as PyTorch's") {
+  for (bool batch_first : {false, true}) {
+    MultiheadAttention layer(
+        {.dim = 6, .heads = 2, .batch_first = batch_first, .dtype = DType::kF64});
+    fill_with_waves(layer);
+    const Variable q = wave_input({3, 6}, 0.2), k = wave_input({4, 6}, 0.9);
+    const nn::MultiheadAttentionResult y =
+        layer(q, k, k,
+              AttentionForwardOptions{
+                  .attn_mask = waves({2, 3, 4}, 0.3),
+                  .key_padding_mask = Tensor::from_vector<bool>({false, true, false, false}, {4}),
+                  .need_weights = true});
+    CHECK(y.output.shape() == Shape{3, 6});
+    CHECK(y.weights.shape() == Shape{3, 4});
+    backward(weigh(y.output));
+    check_close(
+        {weigh(y.output).item<double>(), weigh(y.weights).item<double>(),
+         weigh(Variable(q.grad())).item<double>(), weigh(layer(q).output).item<double>()},
+        {0.3199036426655354, -0.23800274497244261, 0.04528664806519775, 0.42563309848390984});
+  }
+}
+
 }  // namespace
 }  // namespace tessera::testing

@@ -6,6 +6,7 @@
 
 #include "tessera/autograd/ops/autocast.h"
 #include "tessera/autograd/recompute.h"
+#include "tessera/nn/state/module_state.h"
 #include "tessera/tests/nn/layers/layer_support.h"
 
 namespace tessera {
@@ -147,6 +148,39 @@ void check_without_bias(const Shape& shape) {
 TEST_CASE("batch norm without a bias is one whose bias is zero") {
   check_without_bias<nn::BatchNorm1d>({4, 3});
   check_without_bias<nn::BatchNorm2d>({2, 3, 2, 3});
+}
+
+TEST_CASE("batch norm has local batches until its statistics are set otherwise") {
+  for (const std::optional<double> momentum : {std::optional(0.1), std::optional<double>()}) {
+    nn::BatchNorm1d layer({.channels = 3, .momentum = momentum, .dtype = DType::kF64});
+    nn::initialize(layer);
+    const nn::StateDict loaded = nn::state_dict(layer).clone();
+    const auto train = [&] {
+      layer(random_input({4, 3}, 1));
+      CHECK(layer.has_local_batches());
+    };
+    CHECK_FALSE(layer.has_local_batches());
+    train();
+    train();
+    layer.eval();
+    layer(random_input({4, 3}, 1));
+    nn::state_dict(layer).clone();
+    layer.train();
+    CHECK(layer.has_local_batches());
+    CHECK_THROWS_AS(nn::load_state_dict(layer, nn::StateDict()), InvalidArgument);
+    CHECK(layer.has_local_batches());  // nothing was loaded
+    nn::load_state_dict(layer, loaded);
+    CHECK_FALSE(layer.has_local_batches());
+    train();
+    layer.reset_running_stats();
+    CHECK_FALSE(layer.has_local_batches());
+    train();
+    nn::initialize(layer);
+    CHECK_FALSE(layer.has_local_batches());
+    train();
+    layer.to(DType::kF32);
+    CHECK(layer.has_local_batches());  // the same statistics
+  }
 }
 
 TEST_CASE("without a momentum the running statistics are plain averages") {

@@ -116,6 +116,56 @@ TEST_CASE("conv1d is conv2d over a height of 1") {
   }
 }
 
+TEST_CASE("padding_mode: the convolution of the padded input") {
+  for (PadMode mode :
+       {PadMode::kConstant, PadMode::kReflect, PadMode::kReplicate, PadMode::kCircular}) {
+    INFO("mode " << static_cast<int>(mode));
+    nn::Conv2d both({.in = 2,
+                     .out = 3,
+                     .kernel = 3,
+                     .stride = {1, 2},
+                     .padding = {2, 1},
+                     .padding_mode = mode,
+                     .dtype = DType::kF64});
+    nn::Conv2d same({.in = 2,
+                     .out = 3,
+                     .kernel = {4, 3},
+                     .same_padding = true,
+                     .padding_mode = mode,
+                     .dtype = DType::kF64});
+    nn::Conv1d line({.in = 4,
+                     .out = 3,
+                     .kernel = 2,
+                     .same_padding = true,
+                     .padding_mode = mode,
+                     .dtype = DType::kF64});
+    nn::Conv1d wide(
+        {.in = 4, .out = 3, .kernel = 2, .padding = 2, .padding_mode = mode, .dtype = DType::kF64});
+    const Variable x = random_input({2, 2, 4, 5}, 2), row = random_input({2, 4, 5}, 3);
+    const auto check = [&](auto& layer, const Variable& in, const std::vector<Padding>& padding,
+                           const auto& convolve) {
+      nn::initialize(layer);
+      const Variable y = layer(in);
+      const Variable expected =
+          convolve(pad(in, padding, mode), layer.weight().value(), layer.bias().value());
+      CHECK(testing::all_close(y.tensor(), expected.tensor(), {1e-13, 1e-14}).ok);
+      CHECK(testing::check_gradients(layer, in) == "");
+    };
+    const auto two = [](Size2d stride) {
+      return [=](const Variable& in, const Variable& w, const Variable& b) {
+        return conv2d(in, w, b, {.stride = stride});
+      };
+    };
+    const auto one = [](const Variable& in, const Variable& w, const Variable& b) {
+      return conv1d(in, w, b);
+    };
+    check(both, x, {{2, 2}, {1, 1}}, two({1, 2}));
+    check(same, x, {{1, 2}, {1, 1}}, two(1));
+    check(line, row, {{0, 1}}, one);
+    check(wide, row, {{2, 2}}, one);
+  }
+}
+
 TEST_CASE("convolutions: derivatives and 16 bits") {
   nn::Conv2d layer({.in = 2,
                     .out = 4,
@@ -207,12 +257,12 @@ TEST_CASE("convolutions name what does not fit") {
           layer(Variable(zeros({2, 2, 5, 5})));
         }) ==
         "[nn.Conv2d] \"conv.weight\" of shape [2, 2, 3, 3] expects an input [samples, 4, height, "
-        "width], got [2, 2, 5, 5]");
+        "width], or one without samples, got [2, 2, 5, 5]");
   CHECK(thrown<InvalidArgument>([&] {
-          flat(Variable(zeros({4, 5})));
+          flat(Variable(zeros({3, 5})));
         }) ==
-        "[nn.Conv1d] \"weight\" of shape [2, 4, 3] expects an input [samples, 4, length], got [4, "
-        "5]");
+        "[nn.Conv1d] \"weight\" of shape [2, 4, 3] expects an input [samples, 4, length], or "
+        "one without samples, got [3, 5]");
   CHECK(thrown<InvalidArgument>([&] {
           flat(random_input({1, 4, 5}, 1));
         }).find("the input f64") != std::string::npos);

@@ -7,6 +7,8 @@
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/distributed/parameters/mesh_impl.h"
 #include "tessera/nn/layers/batch_norm.h"
+#include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/sequential.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/random.h"
 #include "tessera/tests/support/ranks.h"
@@ -110,6 +112,47 @@ TESSERA_RANK_TEST("evaluation without running statistics takes this rank's batch
   if (t.rank() != 0) return;
   const Variable x(random_tensor({4, 2}, 1, DType::kF32));
   t.check_equal(layer(x).tensor(), alone(x).tensor());
+}
+
+TESSERA_RANK_TEST("all batch norms of a model are synchronized by one call", "[nn]") {
+  const auto mesh = distributed::make_mesh(t.world().mesh());
+  nn::Sequential model;
+  model.add<nn::Linear>({.in = 2, .out = 2});
+  model.add<nn::BatchNorm1d>({.channels = 2});
+  nn::Sequential& inner = model.add<nn::Sequential>();
+  inner.add<nn::BatchNorm1d>({.channels = 2});
+  nn::initialize(model, {.seed = 1});
+  const auto names = [&] {
+    return fmt::format("{}", fmt::join(nn::batch_norms_with_local_batches(model), " "));
+  };
+  const Variable x(random_tensor({3, 2}, static_cast<std::uint64_t>(t.rank()), DType::kF32));
+  model.eval();
+  model(x);
+  t.check(names().empty(), "evaluation counts as training: {}", names());
+  model.train();
+  model(x);
+  t.check(names() == "1 2.0", "local batches in {}", names());
+  t.check(nn::synchronize_batch_norms(model, mesh) == 2, "not all batch norms are found");
+  nn::initialize(model, {.seed = 1});
+  for (nn::NamedModule& named : model.named_modules()) {
+    auto* norm = dynamic_cast<nn::BatchNorm1d*>(named.module);
+    if (norm == nullptr) continue;
+    t.check(norm->is_synchronized(), "{} is not synchronized", named.name);
+    norm->reset_running_stats();
+  }
+  t.check(names().empty(), "local batches after a reset in {}", names());
+  model(x);
+  t.check(names().empty(), "local batches although synchronized in {}", names());
+  for (nn::NamedBuffer& named : model.named_buffers()) {
+    const Tensor own = cast(named.buffer.tensor(), DType::kF64).unsqueeze(0);
+    const Tensor all = mesh->all_gather(contiguous(own), "data");
+    for (int rank = 0; rank < t.size(); ++rank)
+      t.check_equal(contiguous(all.select(0, rank)), contiguous(own.select(0, 0)), named.name);
+  }
+  t.check_throws<InvalidArgument>("it needs a mesh; of a world it is distributed::make_mesh",
+                                  [&] { nn::synchronize_batch_norms(model, nullptr); });
+  t.check_throws<InvalidArgument>("model",
+                                  [&] { nn::synchronize_batch_norms(model, mesh, "model"); });
 }
 
 TESSERA_RANK_TEST("an axis that the mesh has not", "[nn]") {

@@ -182,13 +182,13 @@ TEST_CASE("every activation is what it says") {
     return values(layer(wave_input({1, 2, 4}, 0.2)).tensor());
   };
   using Function = std::function<Variable(const Variable&)>;
-  check_close(run(Activation::kNone), run(Function([](const Variable& x) { return x; })));
-  check_close(run(Activation::kRelu), run(Function([](const Variable& x) { return relu(x); })));
-  check_close(run(Activation::kGelu), run(Function([](const Variable& x) { return gelu(x); })));
-  check_close(run(Activation::kGeluTanh),
+  check_close(run(ActivationKind::kNone), run(Function([](const Variable& x) { return x; })));
+  check_close(run(ActivationKind::kRelu), run(Function([](const Variable& x) { return relu(x); })));
+  check_close(run(ActivationKind::kGelu), run(Function([](const Variable& x) { return gelu(x); })));
+  check_close(run(ActivationKind::kGeluTanh),
               run(Function([](const Variable& x) { return gelu_tanh(x); })));
-  check_close(run(Activation::kSilu), run(Function([](const Variable& x) { return silu(x); })));
-  CHECK(run(Activation::kNone) != run(Activation::kSilu));
+  check_close(run(ActivationKind::kSilu), run(Function([](const Variable& x) { return silu(x); })));
+  CHECK(run(ActivationKind::kNone) != run(ActivationKind::kSilu));
 }
 
 TEST_CASE("both orders of batch and length give the same, with dropout too") {
@@ -227,6 +227,37 @@ TEST_CASE("a transformer in autocast, and of an empty batch") {
         Shape{0, 2, 8});
 }
 
+TEST_CASE("transformers take a sample without a batch, and give that of a batch of one") {
+  for (bool batch_first : {true, false}) {
+    for (bool norm_first : {true, false}) {
+      nn::Transformer model(
+          {.layer = small(norm_first, batch_first), .encoder_layers = 2, .decoder_layers = 1});
+      fill_with_waves(model);
+      nn::Transformer same(
+          {.layer = small(norm_first, batch_first), .encoder_layers = 2, .decoder_layers = 1});
+      fill_with_waves(same);
+      const int batch = batch_first ? 0 : 1;
+      const Variable src = wave_input({3, 4}, 0.2), tgt = wave_input({2, 4}, 0.9);
+      const Tensor hidden = bools({false, true, false}, {3});
+      const auto masks = [](const Tensor& keys) {
+        return TransformerMasks{.src = {.key_padding_mask = keys},
+                                .tgt = {.is_causal = true},
+                                .memory = {.key_padding_mask = keys}};
+      };
+      const Variable y = model(src, tgt, masks(hidden));
+      CHECK(y.shape() == Shape{2, 4});
+      backward(weigh(y));
+      const Variable src1(src.tensor(), true);
+      const Variable y1 = same(unsqueeze(src1, batch), unsqueeze(Variable(tgt.tensor()), batch),
+                               masks(hidden.unsqueeze(0)));
+      check_close(values(y.tensor()), values(y1.tensor()));
+      backward(weigh(y1));
+      check_close(weighed_gradients(model), weighed_gradients(same));
+      check_close(values(src.grad()), values(src1.grad()));
+    }
+  }
+}
+
 TEST_CASE("transformers name what does not fit") {
   const auto built = []<class Model>(const typename Model::Options& options) {
     return thrown<InvalidArgument>([&] { Model{options}; });
@@ -251,17 +282,25 @@ TEST_CASE("transformers name what does not fit") {
     return thrown<InvalidArgument>([&] { model(wave_input(src, 0), wave_input(tgt, 0)); });
   };
   const std::string expected =
-      "[nn.Transformer] expected src and tgt [batch, length, dim] of one batch and one dim, got ";
+      "[nn.Transformer] expected src and tgt [batch, length, dim] of one batch and one dim, or "
+      "both "
+      "without a batch, got ";
   CHECK(called({2, 3, 4}, {1, 3, 4}) == expected + "[2, 3, 4] and [1, 3, 4]");
   CHECK(called({2, 3, 4}, {2, 3, 5}) == expected + "[2, 3, 4] and [2, 3, 5]");
-  CHECK(called({3, 4}, {3, 4}) == expected + "[3, 4] and [3, 4]");
+  CHECK(called({3, 4}, {3, 5}) == expected + "[3, 4] and [3, 5]");
+  CHECK(called({3, 4}, {1, 3, 4}) == expected + "[3, 4] and [1, 3, 4]");
   nn::TransformerDecoderLayer layer(small(false, false));
   nn::initialize(layer);
   CHECK(thrown<InvalidArgument>([&] {
           layer(wave_input({3, 2, 4}, 0), wave_input({3, 4}, 0));
         }) ==
-        "[nn.TransformerDecoderLayer] expected an input [length, batch, dim], got [3, 4]: "
-        "unsqueeze it");
+        "[nn.TransformerDecoderLayer] tgt has shape [3, 2, 4] and memory [3, 4]; both have a "
+        "batch, or neither");
+  CHECK(thrown<InvalidArgument>([&] {
+          layer(wave_input({4}, 0), wave_input({3, 4}, 0));
+        }) ==
+        "[nn.TransformerDecoderLayer] expected an input [length, batch, dim], or [length, dim] "
+        "without a batch, got [4]");
   CHECK(thrown<InvalidArgument>([&] {
           layer(wave_input({2, 3, 5}, 0), wave_input({2, 3, 5}, 0));
         }).find("\"self_attn.in_proj_weight\"") != std::string::npos);

@@ -144,7 +144,7 @@ TEST_CASE("Adam's and Lion's step is one launch once there is state, over all gr
   for (Parameter* p : {&a, &b, &c}) p->set_grad(ones(p->shape(), kDouble));
   adam.step();
   lion.step();
-  Trace trace;
+  ExecutionTrace trace;
   {
     const TraceScope recording(trace);
     adam.step();

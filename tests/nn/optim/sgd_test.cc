@@ -113,7 +113,7 @@ TEST_CASE("a step is one launch, however many parameters") {
     parameters.back().set_grad(random_gradient(parameters.back().shape(), i));
   }
   SGD optimizer(parameters, {.lr = 0.1, .momentum = 0.5});
-  Trace trace;
+  ExecutionTrace trace;
   {
     const TraceScope recording(trace);
     optimizer.step();
@@ -137,7 +137,7 @@ TEST_CASE("gradients kept in 16 bits are stepped with, in one launch beside othe
   narrow.set_grad(full({3, 2}, 0.5, {.dtype = DType::kBF16}));
   wide.set_grad(full({4}, 0.5));
   SGD optimizer({narrow, wide}, {.lr = 1, .momentum = 0.5});
-  Trace trace;
+  ExecutionTrace trace;
   {
     const TraceScope recording(trace);
     optimizer.step();

@@ -5,9 +5,16 @@
 
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/module.h"
+#include "tessera/nn/optim/adadelta.h"
+#include "tessera/nn/optim/adafactor.h"
+#include "tessera/nn/optim/adagrad.h"
 #include "tessera/nn/optim/adam.h"
+#include "tessera/nn/optim/adamax.h"
 #include "tessera/nn/optim/lion.h"
 #include "tessera/nn/optim/muon.h"
+#include "tessera/nn/optim/nadam.h"
+#include "tessera/nn/optim/radam.h"
+#include "tessera/nn/optim/rmsprop.h"
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tests/nn/optim/support.h"
@@ -69,6 +76,34 @@ TEST_CASE("a run that goes on from saved state has the bits of one that was not 
   check_resume<AdamW>(AdamWOptions{.betas = {0.5, 0.6}});
   check_resume<Lion>(LionOptions{.weight_decay = 0.1});
   check_resume<Muon>(MuonOptions{.newton_schulz = {.steps = 4}, .match_rms_adamw = true});
+  check_resume<RMSprop>(RMSpropOptions{.momentum = 0.9, .centered = true});
+  check_resume<Adagrad>(AdagradOptions{.lr_decay = 0.1, .initial_accumulator_value = 0.5});
+  check_resume<Adadelta>(AdadeltaOptions{.weight_decay = 0.1});
+  check_resume<Adamax>(AdamaxOptions{.weight_decay = 0.1});
+  check_resume<NAdam>(NAdamOptions{.momentum_decay = 0.2, .decoupled_weight_decay = true});
+  check_resume<RAdam>(RAdamOptions{.betas = {0.5, 0.6}});
+  check_resume<Adafactor>(AdafactorOptions{.weight_decay = 0.1});
+}
+
+TEST_CASE("a parameter has the states of its kind, in their own shapes") {
+  Parameter matrix = make({3, 2}, 1), vector = make({4}, 2);
+  Adafactor optimizer({matrix, vector}, {});
+  for (Parameter& parameter : {std::ref(matrix), std::ref(vector)})
+    parameter.set_grad(random_gradient(parameter.shape(), 3));
+  optimizer.step();
+  StateDict saved = optimizer.state_dict().clone();
+  CHECK(saved.tensor("state.p1.row_var").shape() == Shape{3, 1});
+  CHECK(saved.tensor("state.p1.col_var").shape() == Shape{1, 2});
+  CHECK(saved.tensor("state.p2.variance").shape() == Shape{4});
+  CHECK(saved.find("state.p1.variance") == nullptr);
+  optimizer.load_state_dict(saved);
+  saved.set("state.p1.variance", zeros({3, 2}, kDouble));
+  saved.set("state.p1.row_var", zeros({3, 2}, kDouble));
+  saved.erase("state.p2.variance");
+  CHECK(thrown<InvalidArgument>([&] { optimizer.load_state_dict(saved); }) ==
+        std::string(kMisfit) +
+            "Adafactor: state.p1.row_var is f64 [3, 2], not f64 [3, 1]; state.p1.variance is no "
+            "state under the saved options; state.p2.variance is missing");
 }
 
 TEST_CASE("what is saved, by name") {
@@ -147,7 +182,18 @@ TEST_CASE("the state of another optimizer is refused") {
   CHECK(thrown<InvalidArgument>([&] { adam.load_state_dict(sgd.state_dict()); }) ==
         "[nn.optim.load_state_dict] it is the state of SGD, and this is AdamW");
   CHECK(thrown<InvalidArgument>([&] { adam.load_state_dict({}); }) ==
-        "[nn.optim.load_state_dict] it is the state of no optimizer, and this is AdamW");
+        "[nn.optim.load_state_dict] it is the state of no optimizer (it is empty), and this is "
+        "AdamW");
+  StateDict run, model;
+  model.set("up.weight", reference.a.local().tensor());
+  CHECK(thrown<InvalidArgument>([&] { adam.load_state_dict(model); }) ==
+        "[nn.optim.load_state_dict] it is the state of no optimizer (its first entry is "
+        "\"up.weight\"), and this is AdamW");
+  run.add("model.", model);
+  run.add("optimizer.", adam.state_dict());
+  CHECK(thrown<InvalidArgument>([&] { adam.load_state_dict(run); }) ==
+        "[nn.optim.load_state_dict] it is the state of no optimizer (its first entry is "
+        "\"model.up.weight\"; take saved.part(\"optimizer.\")), and this is AdamW");
 }
 
 TEST_CASE("every misfit of groups and parameters is named, in one error") {

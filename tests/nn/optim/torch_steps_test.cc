@@ -3,8 +3,15 @@
 #include <cmath>
 #include <utility>
 
+#include "tessera/nn/optim/adadelta.h"
+#include "tessera/nn/optim/adafactor.h"
+#include "tessera/nn/optim/adagrad.h"
 #include "tessera/nn/optim/adam.h"
+#include "tessera/nn/optim/adamax.h"
 #include "tessera/nn/optim/muon.h"
+#include "tessera/nn/optim/nadam.h"
+#include "tessera/nn/optim/radam.h"
+#include "tessera/nn/optim/rmsprop.h"
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tests/nn/optim/support.h"
@@ -104,6 +111,67 @@ TEST_CASE("20 steps of Muon are PyTorch's") {
              .newton_schulz = {.steps = 3}},
             torch::muon_plain) < kClose);
   CHECK(run({.lr = 0.02, .match_rms_adamw = true}, torch::muon_rms) < kClose);
+}
+
+TEST_CASE("20 steps of RMSprop, Adagrad and Adadelta are PyTorch's") {
+  using namespace nn::optim;
+  const auto rmsprop = [](const RMSpropOptions& options, const std::vector<double>& expected) {
+    return after_20_steps<RMSprop>(options, {4}, expected);
+  };
+  CHECK(rmsprop({.lr = 0.02, .alpha = 0.9, .eps = 1e-6, .weight_decay = 0.05}, torch::rmsprop) <
+        kClose);
+  CHECK(rmsprop(
+            {.lr = 0.02, .weight_decay = 0.05, .momentum = 0.8, .centered = true, .maximize = true},
+            torch::rmsprop_centered) < kClose);
+  const auto adagrad = [](const AdagradOptions& options, const std::vector<double>& expected) {
+    return after_20_steps<Adagrad>(options, {4}, expected);
+  };
+  CHECK(adagrad({.lr = 0.1, .lr_decay = 0.02, .weight_decay = 0.05}, torch::adagrad) < kClose);
+  CHECK(adagrad({.lr = 0.1,
+                 .weight_decay = 0.05,
+                 .initial_accumulator_value = 0.3,
+                 .eps = 1e-3,
+                 .maximize = true},
+                torch::adagrad_start) < kClose);
+  CHECK(after_20_steps<Adadelta>(
+            AdadeltaOptions{.lr = 2, .rho = 0.8, .eps = 1e-4, .weight_decay = 0.05}, {4},
+            torch::adadelta) < kClose);
+}
+
+TEST_CASE("20 steps of Adamax, NAdam and RAdam are PyTorch's") {
+  using namespace nn::optim;
+  CHECK(after_20_steps<Adamax>(
+            AdamaxOptions{.lr = 0.02, .betas = {0.8, 0.95}, .eps = 1e-3, .weight_decay = 0.05}, {4},
+            torch::adamax) < kClose);
+  constexpr double kMuOfF32 = 1e-8;  // PyTorch keeps the product of the mu in f32
+  const auto nadam = [](const NAdamOptions& options, const std::vector<double>& expected) {
+    return after_20_steps<NAdam>(options, {4}, expected);
+  };
+  CHECK(nadam({.lr = 0.02,
+               .betas = {0.8, 0.95},
+               .eps = 1e-6,
+               .weight_decay = 0.05,
+               .momentum_decay = 0.1},
+              torch::nadam) < kMuOfF32);
+  CHECK(nadam({.lr = 0.02, .weight_decay = 0.3, .decoupled_weight_decay = true, .maximize = true},
+              torch::nadam_decoupled) < kMuOfF32);
+  const auto radam = [](const RAdamOptions& options, const std::vector<double>& expected) {
+    return after_20_steps<RAdam>(options, {4}, expected);
+  };
+  CHECK(radam({.lr = 0.02, .betas = {0.8, 0.95}, .eps = 1e-6, .weight_decay = 0.05}, torch::radam) <
+        kClose);
+  CHECK(radam({.lr = 0.02, .weight_decay = 0.3, .decoupled_weight_decay = true, .maximize = true},
+              torch::radam_decoupled) < kClose);
+}
+
+TEST_CASE("20 steps of Adafactor are PyTorch's") {
+  using namespace nn::optim;
+  CHECK(after_20_steps<Adafactor>(AdafactorOptions{.lr = 0.3, .weight_decay = 0.1}, {4},
+                                  torch::adafactor) < kClose);
+  CHECK(after_20_steps<Adafactor>(
+            AdafactorOptions{
+                .lr = 0.2, .beta2_decay = -0.5, .eps1 = 0.3, .eps2 = 2, .d = 1.5, .maximize = true},
+            {2, 2, 2}, torch::adafactor_eps) < kClose);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ TEST_CASE("parity: losses of class indices") {
               {.ignore_index = 2, .label_smoothing = 0.125, .weight = batch.tensor("weight")});
         });
   check("cross entropy, sum", [](const Variable& y, const TrainingBatch& batch) {
-    return nn::cross_entropy(y, batch.tensor("classes"), {.reduction = Reduction::kSum}) / 8;
+    return nn::cross_entropy(y, batch.tensor("classes"), {.reduction = LossReduction::kSum}) / 8;
   });
   check("nll", [](const Variable& y, const TrainingBatch& batch) {
     return nn::nll_loss(log_softmax(y, -1), batch.tensor("classes"));
@@ -63,10 +63,10 @@ TEST_CASE("parity: losses of distances") {
     return nn::mse_loss(y, batch["target"]);
   });
   check("mse, sum", [](const Variable& y, const TrainingBatch& batch) {
-    return nn::mse_loss(y, batch["target"], Reduction::kSum) / 32;
+    return nn::mse_loss(y, batch["target"], LossReduction::kSum) / 32;
   });
   check("mse, none", [](const Variable& y, const TrainingBatch& batch) {
-    return sum(square(nn::mse_loss(y, batch["target"], Reduction::kNone))) / 32;
+    return sum(square(nn::mse_loss(y, batch["target"], LossReduction::kNone))) / 32;
   });
   check("l1", [](const Variable& y, const TrainingBatch& batch) {
     return nn::l1_loss(y, batch["target"]);
@@ -92,7 +92,7 @@ TEST_CASE("parity: losses of probabilities") {
     return nn::kl_div(log_softmax(y, -1), batch["target"]);
   });
   check("kl, mean of the batch", [](const Variable& y, const TrainingBatch& batch) {
-    return nn::kl_div(log_softmax(y, -1), batch["target"], {.reduction = Reduction::kSum}) / 9;
+    return nn::kl_div(log_softmax(y, -1), batch["target"], {.reduction = LossReduction::kSum}) / 9;
   });
   check("kl of logarithms", [](const Variable& y, const TrainingBatch& batch) {
     return nn::kl_div(log_softmax(y, -1), batch["target"], {.log_target = true});

@@ -31,7 +31,7 @@ TEST_CASE("parity: perceptrons") {
   check("MLPStack", on_x<testing::MLPStack>({.dim = 6}));
   check("MLPStack with norm", on_x<testing::MLPStack>({.dim = 6, .with_seq_parallel = true}));
   check("MLPModule without bias", on_x<testing::MLPModule>({.bias = false}));
-  check("MLPStacked", on_x<testing::MLPStacked>({.n_layers = 2}));
+  check("MLPStacked", on_x<testing::MLPStacked>({.layers = 2}));
   check("SaveForwardInputsModel", on_x<testing::SaveForwardInputsModel>({}));
 }
 
@@ -84,7 +84,7 @@ TEST_CASE("parity: TransformerWithSharedParams") {
 }
 
 MakeModel transformer(models::ModelArgs args) {
-  args.dropout_p = 0;
+  args.dropout = 0;
   return [args] {
     return trained(std::make_shared<models::Transformer>(args),
                    [](models::Transformer& model, const TrainingBatch& batch) {
@@ -99,7 +99,7 @@ TEST_CASE("parity: the small Transformer") {
   check_training(file, "Transformer", transformer({.checkpoint_activations = true}),
                  "blocks recomputed");
   check_training(file, "Transformer, untied", transformer({.weight_tying = false}));
-  check_training(file, "Transformer of three layers", transformer({.n_layers = 3}));
+  check_training(file, "Transformer of three layers", transformer({.layers = 3}));
 }
 
 }  // namespace

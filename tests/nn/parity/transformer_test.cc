@@ -24,7 +24,7 @@ nn::TransformerLayerOptions norm_first() {
 }
 nn::TransformerLayerOptions norm_first_gelu() {
   nn::TransformerLayerOptions options = norm_first();
-  options.activation = Activation::kGelu;
+  options.activation = ActivationKind::kGelu;
   return options;
 }
 nn::TransformerLayerOptions without_bias() {
