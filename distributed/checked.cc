@@ -183,7 +183,7 @@ class Checked final : public Decorator {
   void compare(const Collective& call) {
     const auto count = static_cast<std::int64_t>(distances_.size());
     const Tensor sent = records(count), received = records(count);
-    const Stream& stream = current_stream(kCpu);
+    const DeviceStream& stream = current_stream(kCpu);
     std::vector<CheckRecord> mine;
     std::vector<Comparison> comparisons;
     for (std::size_t i = 0; i < distances_.size(); ++i) {

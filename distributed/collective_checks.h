@@ -1,7 +1,7 @@
 #pragma once
 
-/// What collectives.h refuses before anything is issued, and what a call amounts to. Private to
-/// this folder.
+/// The checks of collectives.h, which come before anything is issued, and the sizes of a call.
+/// Private to this folder.
 
 #include <cstdint>
 #include <span>

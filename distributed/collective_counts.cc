@@ -14,7 +14,7 @@ bool fits(const std::string& wanted, const std::string& found) {
 
 }  // namespace
 
-CollectiveCounts::CollectiveCounts(const Trace& trace) {
+CollectiveCounts::CollectiveCounts(const ExecutionTrace& trace) {
   for (const CollectiveRecord& record : trace.all<CollectiveRecord>()) {
     auto row = std::find_if(rows_.begin(), rows_.end(), [&](const Row& each) {
       return each.op == record.op && each.group == record.group && each.label == record.label &&

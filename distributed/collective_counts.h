@@ -3,7 +3,7 @@
 /// The number of collectives that a rank issued while a trace was written, and the bytes that it
 /// sent with them: by kind, group, and label.
 ///
-///     Trace trace;
+///     ExecutionTrace trace;
 ///     {
 ///       const TraceScope recording(trace);
 ///       step();
@@ -47,7 +47,7 @@ class CollectiveCounts {
     std::int64_t bytes_sent = 0;  ///< by this rank, padding included, headers not
   };
 
-  explicit CollectiveCounts(const Trace& trace);
+  explicit CollectiveCounts(const ExecutionTrace& trace);
 
   /// In the order in which they were first issued.
   const std::vector<Row>& rows() const& { return rows_; }

@@ -53,7 +53,7 @@ Work issue(ProcessGroup& group, Collective call) {
   // One rank alone communicates nothing.
   if (group.size() > 1) ++thread_counters().collectives;
   thread_counters().bytes_sent += bytes;
-  if (Trace* trace = active_trace()) trace->add(make_record(group, call, bytes));
+  if (ExecutionTrace* trace = active_trace()) trace->add(make_record(group, call, bytes));
   group.run(call);
   return {current_stream(collective_device(call)), site_of(group, call)};
 }

@@ -26,7 +26,7 @@ class Call final : public Decorator {
     if (hooks_.instead && hooks_.instead(call)) return call.ticket.note(FlightState::kDone);
     Decorator::run(call);
     if (!hooks_.after) return;
-    const Stream& stream = current_stream(collective_device(call));
+    const DeviceStream& stream = current_stream(collective_device(call));
     if (stream.device().is_cuda()) {  // whose closures may not touch what is there
       stream.synchronize();
       return hooks_.after(call);
@@ -47,7 +47,7 @@ class Corrupt final : public Decorator {
       return Decorator::run(call);
     std::byte* place = place_in(call);
     Decorator::run(call);
-    const Stream& stream = current_stream(collective_device(call));
+    const DeviceStream& stream = current_stream(collective_device(call));
     if (stream.device().is_cuda()) {
       std::byte value{};
       stream.cuda_queue().copy_to_host(&value, place, 1);

@@ -209,6 +209,13 @@ std::string ranks_text(std::span<const int> ranks) {
 void throw_aborted(const ResolvedCollective& call, const std::string& what) {
   throw CollectiveAborted(failure_text(call, what), call.site);
 }
+std::string needs_rank_that_left(int world_rank) {
+  return fmt::format(
+      "needs rank {}, which has left the group; if its data ran out before the others', "
+      "fsdp::UnevenInputs lets all ranks end together",
+      world_rank);
+}
+
 void throw_collective_error(const ResolvedCollective& call, const std::string& what) {
   throw CollectiveError(failure_text(call, what), call.site);
 }

@@ -83,6 +83,9 @@ std::string ranks_text(std::span<const int> ranks);
 /// "world" <what>`.
 [[noreturn]] void throw_aborted(const ResolvedCollective& call, const std::string& what);
 [[noreturn]] void throw_collective_error(const ResolvedCollective& call, const std::string& what);
+/// What is wrong with a collective that waits for a rank whose group has ended: the rank returned
+/// from the body, often because its data ran out first.
+std::string needs_rank_that_left(int world_rank);
 [[noreturn]] void throw_timeout(const ResolvedCollective& call, const std::string& what);
 
 }  // namespace tessera::distributed

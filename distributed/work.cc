@@ -14,19 +14,19 @@ constexpr std::chrono::microseconds kLook{200};
 }  // namespace
 
 struct Work::State {
-  Stream stream;
-  Event event;
+  DeviceStream stream;
+  DeviceEvent event;
   CollectiveSite site;
 };
 
-Work::Work(const Stream& stream, CollectiveSite site)
+Work::Work(const DeviceStream& stream, CollectiveSite site)
     : state_(std::make_shared<State>(State{stream, stream.record("work"), std::move(site)})) {}
 
 bool Work::is_done() const { return state_ == nullptr || state_->event.is_ready(); }
 
 void Work::wait() const {
   if (state_ == nullptr) return;
-  const Stream& current = current_stream(state_->stream.device());
+  const DeviceStream& current = current_stream(state_->stream.device());
   if (!(current == state_->stream)) current.wait(state_->event);
 }
 
@@ -48,7 +48,7 @@ void Work::then(std::function<void()> function) const {
   state_->stream.enqueue("work.then", std::move(function));
 }
 
-const Event& Work::event() const {
+const DeviceEvent& Work::event() const {
   TESSERA_CHECK_AS(StateError, state_ != nullptr, "work.event",
                    "this work was done when it was made: it has no stream and no event");
   return state_->event;

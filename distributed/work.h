@@ -27,7 +27,7 @@ class Work {
   /// Done: nothing was to do.
   Work() = default;
   /// What `stream` holds now; `site` names it in errors.
-  Work(const Stream& stream, CollectiveSite site);
+  Work(const DeviceStream& stream, CollectiveSite site);
 
   /// True also when it failed.
   bool is_done() const;
@@ -42,7 +42,7 @@ class Work {
   /// if the stream has failed. synchronize() does not wait for it; the stream's synchronize() does.
   void then(std::function<void()> function) const;
   /// Recorded behind it. Throws StateError for work without a stream.
-  const Event& event() const;
+  const DeviceEvent& event() const;
 
  private:
   struct State;

@@ -15,6 +15,10 @@
 /// All ranks make the same calls and run the same modules in the same order. fsdp/README.md
 /// describes streams, events and memory.
 ///
+/// Buffers are neither sharded nor reduced. A BatchNorm has this rank's batches in its running
+/// statistics: call nn::synchronize_batch_norms(model, make_mesh(mesh)) so that all ranks have the
+/// same ones (nn/layers/batch_norm.h).
+///
 /// fully_shard and replicate (replicate.h) can be nested in either order; neither enters a module
 /// that already has a state. Settings that can be changed later are in handle.h.
 

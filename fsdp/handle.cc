@@ -169,7 +169,7 @@ void Handle::set_modules_to_backward_prefetch(const std::vector<nn::Module*>& mo
       weak_states(modules, "fsdp.set_modules_to_backward_prefetch");
 }
 
-void Handle::set_post_optim_event(const Event& event) const {
+void Handle::set_post_optim_event(const DeviceEvent& event) const {
   constexpr const char* kWhere = "fsdp.set_post_optim_event";
   RootState& root_state = state_->root_state();
   TESSERA_CHECK(root_state.is_root(*state_), kWhere, "{} is not the root: set the event there",
@@ -221,7 +221,7 @@ void Handle::set_gradient_divide_factor(double factor, const RecurseOptions& opt
   }
 }
 
-void Handle::set_all_reduce_hook(AllReduceHook hook, std::optional<Stream> stream) const {
+void Handle::set_all_reduce_hook(AllReduceHook hook, std::optional<DeviceStream> stream) const {
   if (!state_->group()) return;
   TESSERA_CHECK(!stream || !state_->group()->has_replicas(), "fsdp.set_all_reduce_hook",
                 "{} has native replicas: its hook runs on the stream of their all-reduce, and a "

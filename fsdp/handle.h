@@ -142,7 +142,7 @@ class Handle {
   /// The gathers of the next forward wait for this event (recorded after the optimizer's step)
   /// instead of for all work issued to the compute stream so far. Used once: set it every step.
   /// Throws for a module that is not the root, and for an event that was never recorded.
-  void set_post_optim_event(const Event& event) const;
+  void set_post_optim_event(const DeviceEvent& event) const;
   /// The number of reductions that may be in flight while the next group's gradients are written;
   /// default 1. 0 saves one group of gradient memory; reductions then no longer overlap backward.
   /// Throws for a negative count. Applies to the whole tree.
@@ -161,7 +161,7 @@ class Handle {
   /// replica axis, else after the reduce-scatter (for replicas that the caller reduces). Runs on
   /// `stream`, or on the reduction's own stream. Throws when a stream is given to a group with a
   /// replica axis. An empty hook removes it.
-  void set_all_reduce_hook(AllReduceHook hook, std::optional<Stream> stream = {}) const;
+  void set_all_reduce_hook(AllReduceHook hook, std::optional<DeviceStream> stream = {}) const;
   /// An empty function restores the default. Both throw for replicate, which runs neither
   /// collective.
   void set_custom_all_gather(CustomCollective function) const;

@@ -48,7 +48,7 @@ UnevenInputs::UnevenInputs(std::vector<std::shared_ptr<distributed::ProcessGroup
           static_cast<std::size_t>(std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin())),
       policy_(policy),
       // A stream of its own: on a queued stream the host would wait for all earlier work.
-      stream_(Stream::create(kCpu, StreamKind::kInline, "uneven_inputs")) {}
+      stream_(DeviceStream::create(kCpu, StreamKind::kInline, "uneven_inputs")) {}
 
 std::vector<int> UnevenInputs::ranks_without(bool have_batch) const {
   const StreamGuard guard(stream_);

@@ -71,7 +71,7 @@ class UnevenInputs {
   std::vector<int> ranks_;  // world ranks
   std::size_t place_;       // index of this rank
   UnevenPolicy policy_;
-  Stream stream_;
+  DeviceStream stream_;
   std::int64_t steps_ = 0;
   bool over_ = false;
 };

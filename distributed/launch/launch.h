@@ -22,6 +22,8 @@
 /// after about five seconds. The ranks' traffic is neither encrypted nor authenticated: see
 /// tcp_store.h.
 ///
+/// The standard output of rank processes is line-buffered, also through a pipe.
+///
 /// Call it from the main thread. SIGINT and SIGTERM to the parent end the ranks first and then have
 /// their usual effect; a body may ask to be told instead, and end in order
 /// (World::heed_stop_signals). As the first process of a container, which signals do not end, the
@@ -75,8 +77,9 @@ struct LaunchOptions {
   bool checked = false;  ///< ranks compare each collective before its data moves: checked.h
 
   int nnodes = 1;     ///< hosts that run together; more than one only with processes
-  int node_rank = 0;  ///< which of them this is
-  /// Where the nodes meet, with several: "host:port" of node 0, the port being 29400 if left out.
+  int node_rank = 0;  ///< number of this host, from 0
+  /// The address at which several nodes find each other: "host:port" of node 0, port 29400 if left
+  /// out.
   /// The port is open until all have come.
   std::string rdzv_endpoint{};
   /// What the ranks of this host listen on for those of the others: an interface, a name or an
@@ -100,12 +103,23 @@ struct LaunchResult {
 LaunchResult launch(int argc, char** argv, const LaunchOptions& options,
                     const std::function<void(World&)>& body);
 
+/// An option of the program itself, beside those of launch().
+struct ProgramOption {
+  std::string name;  ///< as it is written: "--steps"
+  std::string help =
+      {};  ///< for --help; begins with the value if it takes one: "N  training steps"
+};
+
 /// For small programs: reads --ranks N, --launch threads|processes, --device cpu|cuda, --timeout
 /// SECONDS, --nnodes N, --node-rank K, --rdzv-endpoint HOST:PORT and --local-addr NAME from the
-/// command line and leaves the rest alone, prints a failure to standard error, returns the exit
-/// code (2 when nothing was started: a wrong option, a GPU that is missing, or a node that did not
-/// come).
-int launch(int argc, char** argv, const std::function<void(World&)>& body);
+/// command line, as `--ranks N` or `--ranks=N`. Options in `own_options` and arguments that do not
+/// begin with "--" are the program's own business, as is all after "--". Any other option is
+/// refused, with the nearest valid name. --help and -h print all options.
+///
+/// Prints a failure to standard error and returns the exit code: 2 when nothing was started (a
+/// wrong option, a GPU that is missing, or a node that did not come), 0 after --help.
+int launch(int argc, char** argv, const std::function<void(World&)>& body,
+           const std::vector<ProgramOption>& own_options = {});
 
 /// True in a process that launch() started as a rank: a program prints its greeting, and does what
 /// must happen once, only where this is false.

@@ -1,32 +1,103 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <cstring>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/distributed/launch/launch.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/nearest_name.h"
 
 namespace tessera::distributed {
 namespace {
 
-// The value of `--name value` or `--name=value`; the last one counts.
-std::optional<std::string_view> option_value(int argc, char** argv, std::string_view name) {
-  std::optional<std::string_view> value;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view argument = argv[i];
-    if (argument == "--") break;
-    if (!argument.starts_with(name)) continue;
-    const std::string_view rest = argument.substr(name.size());
-    if (rest.starts_with('=')) value = rest.substr(1);
-    if (!rest.empty()) continue;
-    TESSERA_CHECK(i + 1 < argc, "launch", "{} needs a value", name);
-    value = argv[++i];
+// What launch() takes itself.
+const std::vector<ProgramOption>& launch_options() {
+  static const std::vector<ProgramOption> options = {
+      {"--ranks", "N  ranks of this host (2)"},
+      {"--launch", "threads|processes  ranks are threads or processes (processes)"},
+      {"--device", "cpu|cuda  where ranks make tensors (cpu)"},
+      {"--timeout", "SECONDS  of every wait for another rank (300)"},
+      {"--nnodes", "N  hosts that run together (1)"},
+      {"--node-rank", "K  number of this host, from 0 (0)"},
+      {"--rdzv-endpoint", "HOST:PORT  of host 0, where several hosts find each other"},
+      {"--local-addr", "NAME  interface, name or address on which ranks listen for other hosts"},
+  };
+  return options;
+}
+
+std::string_view name_of(std::string_view argument) {
+  return argument.substr(0, argument.find('='));
+}
+
+bool is_among(const std::vector<ProgramOption>& options, std::string_view name) {
+  return std::any_of(options.begin(), options.end(),
+                     [name](const ProgramOption& option) { return option.name == name; });
+}
+
+// The command line of a small program: options by name, where the last one counts.
+class CommandLine {
+ public:
+  // Throws InvalidArgument for an option that neither launch() nor the program has, and for one
+  // without its value; not where help is asked for.
+  CommandLine(int argc, char** argv, const std::vector<ProgramOption>& own) {
+    for (int i = 1; i < argc; ++i) {
+      const std::string_view argument = argv[i];
+      if (argument == "--") break;
+      if (argument == "--help" || argument == "-h") asks_for_help_ = true;
+    }
+    if (!asks_for_help_) read(argc, argv, own);
   }
-  return value;
+
+  bool asks_for_help() const { return asks_for_help_; }
+  std::optional<std::string_view> value(std::string_view name) const {
+    const auto found = values_.find(name);
+    if (found == values_.end()) return std::nullopt;
+    return found->second;
+  }
+
+ private:
+  void read(int argc, char** argv, const std::vector<ProgramOption>& own) {
+    for (int i = 1; i < argc; ++i) {
+      const std::string_view argument = argv[i];
+      if (argument == "--") break;
+      const std::string_view name = name_of(argument);
+      if (is_among(own, name)) continue;
+      if (is_among(launch_options(), "-" + std::string(name))) refuse(name, own);  // -ranks
+      if (!argument.starts_with("--")) continue;
+      if (!is_among(launch_options(), name)) refuse(name, own);
+      const bool has_value = name.size() < argument.size();
+      const bool is_followed = i + 1 < argc && !std::string_view(argv[i + 1]).starts_with("--");
+      TESSERA_CHECK(has_value || is_followed, "launch", "{} needs a value", name);
+      values_[name] = has_value ? argument.substr(name.size() + 1) : std::string_view(argv[++i]);
+    }
+  }
+
+  [[noreturn]] static void refuse(std::string_view name, const std::vector<ProgramOption>& own) {
+    std::vector<std::string> names{"--help"};
+    for (const auto* options : {&launch_options(), &own})
+      for (const ProgramOption& option : *options) names.push_back(option.name);
+    throw_error<InvalidArgument>("launch", "unknown option {}{}; --help lists all", name,
+                                 did_you_mean(name, names));
+  }
+
+  std::map<std::string_view, std::string_view> values_;
+  bool asks_for_help_ = false;
+};
+
+void print_help(const char* program, const std::vector<ProgramOption>& own) {
+  const auto print = [](const std::vector<ProgramOption>& options) {
+    for (const ProgramOption& option : options) fmt::print("  {} {}\n", option.name, option.help);
+  };
+  fmt::print("usage: {} [options]\n", program);
+  print(own);
+  print(launch_options());
+  fmt::print("  --help  prints this\n");
 }
 
 template <class Number>
@@ -51,38 +122,43 @@ Device parse_device(std::string_view text) {
   return {DeviceType::kCuda, 0};
 }
 
-void parse_node_options(int argc, char** argv, LaunchOptions& options) {
-  if (const auto text = option_value(argc, argv, "--nnodes"))
+void parse_node_options(const CommandLine& line, LaunchOptions& options) {
+  if (const auto text = line.value("--nnodes"))
     options.nnodes = parse_number<int>("--nnodes", *text);
-  if (const auto text = option_value(argc, argv, "--node-rank"))
+  if (const auto text = line.value("--node-rank"))
     options.node_rank = parse_number<int>("--node-rank", *text);
-  if (const auto text = option_value(argc, argv, "--rdzv-endpoint")) options.rdzv_endpoint = *text;
-  if (const auto text = option_value(argc, argv, "--local-addr")) options.local_addr = *text;
+  if (const auto text = line.value("--rdzv-endpoint")) options.rdzv_endpoint = *text;
+  if (const auto text = line.value("--local-addr")) options.local_addr = *text;
 }
 
-LaunchOptions parse_options(int argc, char** argv) {
+LaunchOptions parse_options(const CommandLine& line) {
   constexpr double kShortest = 1e-3, kLongest = 1e9;  // seconds
   LaunchOptions options;
-  if (const auto text = option_value(argc, argv, "--ranks"))
-    options.ranks = parse_number<int>("--ranks", *text);
-  if (const auto text = option_value(argc, argv, "--launch")) options.mode = parse_mode(*text);
-  if (const auto text = option_value(argc, argv, "--device")) options.device = parse_device(*text);
-  if (const auto text = option_value(argc, argv, "--timeout")) {
+  if (const auto text = line.value("--ranks")) options.ranks = parse_number<int>("--ranks", *text);
+  if (const auto text = line.value("--launch")) options.mode = parse_mode(*text);
+  if (const auto text = line.value("--device")) options.device = parse_device(*text);
+  if (const auto text = line.value("--timeout")) {
     const double seconds = parse_number<double>("--timeout", *text);
     TESSERA_CHECK(seconds >= kShortest && seconds <= kLongest, "launch",
                   "--timeout takes seconds from {:g} to {:g}, got {:g}", kShortest, kLongest,
                   seconds);
     options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000 + 0.5));
   }
-  parse_node_options(argc, argv, options);
+  parse_node_options(line, options);
   return options;
 }
 
 }  // namespace
 
-int launch(int argc, char** argv, const std::function<void(World&)>& body) {
+int launch(int argc, char** argv, const std::function<void(World&)>& body,
+           const std::vector<ProgramOption>& own_options) {
   try {
-    const LaunchResult result = launch(argc, argv, parse_options(argc, argv), body);
+    const CommandLine line(argc, argv, own_options);
+    if (line.asks_for_help()) {
+      print_help(argc > 0 ? argv[0] : "program", own_options);
+      return 0;
+    }
+    const LaunchResult result = launch(argc, argv, parse_options(line), body);
     if (!result.failure.empty()) fmt::print(stderr, "error: {}\n", result.failure);
     return result.exit_code;
   } catch (const Error& error) {

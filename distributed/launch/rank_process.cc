@@ -113,6 +113,8 @@ bool run(const RankEnvironment& environment, const LaunchOptions& options,
 void run_rank_process(const LaunchOptions& options, const std::function<void(World&)>& body) {
   // The process was started from /proc/self/exe, and ps would call it "exe".
   prctl(PR_SET_NAME, program_invocation_short_name);
+  // Through a pipe a line would wait for a full buffer, and be lost with a rank that is killed.
+  setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   const RankEnvironment& environment = *rank_environment();
   const std::shared_ptr<RankPage> page = RankPage::open(environment.folder, environment.rank);
   set_flight_log(std::shared_ptr<FlightLog>(page, &page->log));

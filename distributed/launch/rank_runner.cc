@@ -88,7 +88,7 @@ void run_body(const RankSetup& setup, const std::shared_ptr<ProcessGroup>& group
               const std::shared_ptr<RankContext>& context,
               const std::function<void(World&)>& body) {
   const DefaultDeviceScope device(setup.device);
-  StreamGuard compute(Stream::create(kCpu, setup.cpu_compute, "compute"));
+  StreamGuard compute(DeviceStream::create(kCpu, setup.cpu_compute, "compute"));
   World world(setup.checked ? checked(group) : group, setup.device, context, setup.ranks_per_node,
               setup.stop);
   body(world);

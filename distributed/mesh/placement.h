@@ -5,7 +5,7 @@
 ///
 /// A tensor over a mesh has one placement for each axis of the mesh, outermost first:
 ///
-///     {Replicate{}, Shard{0}}     // every row of ranks the whole, its ranks the rows among them
+///     {Replicate{}, Shard{0}}     // replicated over the first axis, sharded by rows over the second
 ///
 /// Every shard follows the chunk rule below, so ranks may have short or empty ones. When several
 /// axes shard the same dim, each shards what the one before it has left, the outermost axis first.

@@ -27,13 +27,13 @@ NcclRing::~NcclRing() {
   counters_->subtract(MemoryCategory::kCommunication, bytes_of(slots_.size(), slot_bytes_));
 }
 
-std::byte* NcclRing::take(const Stream& stream) {
+std::byte* NcclRing::take(const DeviceStream& stream) {
   Slot& slot = slots_[next_];
   if (slot.used_until != nullptr) stream.cuda_queue().wait(*slot.used_until);
   return slot.data;
 }
 
-void NcclRing::used(const Stream& stream) {
+void NcclRing::used(const DeviceStream& stream) {
   slots_[next_].used_until = stream.cuda_queue().record();
   next_ = (next_ + 1) % slots_.size();
 }
@@ -153,12 +153,12 @@ void NcclIssue::by_calls(RegisteredCommunicator& registered, NcclReduction reduc
   if (routes.packed.empty() && routes.direct.empty()) return;
   const bool packs = !routes.packed.empty();
   const NcclPackedBuffer buffer = nccl_packed_buffer(request, routes.packed_elements);
-  Block block;
+  MemoryBlock block;
   std::byte* data = nullptr;
   if (packs && registered.ring) {
     data = registered.ring->take(stream_);
   } else if (packs) {
-    block = Block::take(buffer.bytes, stream_, MemoryCategory::kCommunication);
+    block = MemoryBlock::take(buffer.bytes, stream_, MemoryCategory::kCommunication);
     data = static_cast<std::byte*>(block.data());
   }
   const Packed packed{routes.packed, routes.packed_elements, communicator.size(),

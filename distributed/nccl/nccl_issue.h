@@ -36,9 +36,9 @@ class NcclRing {
 
   std::size_t slot_bytes() const { return slot_bytes_; }
   /// The next slot, for work that is issued on `stream` from here on.
-  std::byte* take(const Stream& stream);
+  std::byte* take(const DeviceStream& stream);
   /// What was issued on `stream` so far has used the slot that was taken last.
-  void used(const Stream& stream);
+  void used(const DeviceStream& stream);
 
  private:
   struct Slot {
@@ -60,7 +60,7 @@ struct RegisteredCommunicator {
 /// The calling thread's rank's share of `call`, on `stream`.
 class NcclIssue {
  public:
-  NcclIssue(NcclSession& session, const ResolvedCollective& call, const Stream& stream)
+  NcclIssue(NcclSession& session, const ResolvedCollective& call, const DeviceStream& stream)
       : session_(session), call_(call), stream_(stream) {}
 
   /// all_gather, reduce_scatter, all_reduce, broadcast, reduce; `reduction` is not kInRankOrder.
@@ -69,8 +69,8 @@ class NcclIssue {
   /// Any kind: a plan's messages, with the copies and additions around them.
   struct Way {
     NcclCommunicator* communicator = nullptr;
-    int peer = 0;   ///< the other's place in it
-    Stream stream;  ///< of its own where messages to several pairs run side by side
+    int peer = 0;         ///< the other's place in it
+    DeviceStream stream;  ///< of its own where messages to several pairs run side by side
   };
   using Ways = std::vector<Way>;  ///< by rank of the group
   void by_messages(const ExchangePlan& plan, const NcclCommunicators& communicators,
@@ -91,7 +91,7 @@ class NcclIssue {
 
   NcclSession& session_;
   const ResolvedCollective& call_;
-  const Stream stream_;
+  const DeviceStream stream_;
 };
 
 }  // namespace tessera::distributed

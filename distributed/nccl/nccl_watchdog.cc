@@ -316,8 +316,7 @@ void NcclWatchdog::look_at_peers(const NcclWork& oldest, const ResolvedCollectiv
     const NcclRankGroup others{.key = oldest.rank_group->key, .ranks = oldest.peers};
     left = peers_.left_before(others, std::numeric_limits<std::uint64_t>::max());
   }
-  if (left && !oldest.done->reached())
-    throw_collective_error(call, fmt::format("needs rank {}, which has left the group", *left));
+  if (left && !oldest.done->reached()) throw_collective_error(call, needs_rank_that_left(*left));
 }
 
 void NcclWatchdog::check_deadline(const NcclWork& work, const ResolvedCollective& call) {

@@ -43,7 +43,7 @@ struct NcclWork {
   std::vector<int> peers;  ///< of an exchange: the others' ranks in the world
   NcclCommunicators communicators;
   std::shared_ptr<RankContext> context;
-  Stream stream;
+  DeviceStream stream;
   std::shared_ptr<const cuda::Mark> begun;  ///< the stream got here
   std::shared_ptr<const cuda::Mark> done;
   std::shared_ptr<cuda::Replays> replays{};                      ///< null: no part of a graph

@@ -67,8 +67,8 @@ class NcclGroup final : public ProcessGroup {
 
   // The host waits, as in the other transports' barriers: all-reduces a value that is not read.
   void run_barrier(const Collective& call) {
-    const Stream& stream = current_stream(device());
-    Block byte = Block::take(1, stream, MemoryCategory::kCommunication);
+    const DeviceStream& stream = current_stream(device());
+    MemoryBlock byte = MemoryBlock::take(1, stream, MemoryCategory::kCommunication);
     stream.cuda_queue().fill_bytes(byte.data(), 0, 1);
     ResolvedCollective resolved = resolve(*this, call);
     resolved.kind = CollectiveKind::kAllReduce;
@@ -80,7 +80,7 @@ class NcclGroup final : public ProcessGroup {
     stream.synchronize();
   }
 
-  void issue(const ResolvedCollective& call, const Stream& stream) {
+  void issue(const ResolvedCollective& call, const DeviceStream& stream) {
     session_->check(call);
     const bool is_exchange = call.kind == CollectiveKind::kExchange;
     if (!is_exchange) session_->note_issued(*rank_group_, call.site.sequence);
@@ -103,7 +103,7 @@ class NcclGroup final : public ProcessGroup {
 
   // What `work` issues is under way from here on, until the stream has got past it; what becomes
   // part of a graph, in its replays.
-  void watched(const ResolvedCollective& call, const Stream& stream,
+  void watched(const ResolvedCollective& call, const DeviceStream& stream,
                const NcclCommunicators& communicators, std::vector<int> peers,
                const std::function<void()>& work) {
     if (communicators.empty()) {
@@ -149,7 +149,7 @@ class NcclGroup final : public ProcessGroup {
     return registered;
   }
 
-  NcclCommunicators ways_in_group(const ResolvedCollective& call, const Stream& stream,
+  NcclCommunicators ways_in_group(const ResolvedCollective& call, const DeviceStream& stream,
                                   NcclIssue::Ways& ways) {
     if (size() == 1) return {};
     RegisteredCommunicator& registered = communicator_for(call);
@@ -173,7 +173,7 @@ class NcclGroup final : public ProcessGroup {
   // Pairs have communicators of their own, since the other ranks do not take part, and where there
   // are several a stream each: in one stream every rank would have to have them in one order.
   NcclCommunicators ways_to_pairs(const ResolvedCollective& call, const ExchangePlan& plan,
-                                  const Stream& stream, NcclIssue::Ways& ways) {
+                                  const DeviceStream& stream, NcclIssue::Ways& ways) {
     const std::set<int> peers = places_in(plan);
     std::vector<NcclRankGroup> missing;
     for (const int peer : peers) {
@@ -188,7 +188,7 @@ class NcclGroup final : public ProcessGroup {
     for (const int peer : peers) {
       Pair& pair = pairs_.at(peer);
       if (peers.size() > 1 && !pair.stream.defined())
-        pair.stream = Stream::create(device(), StreamKind::kQueued, "messages");
+        pair.stream = DeviceStream::create(device(), StreamKind::kQueued, "messages");
       ways[static_cast<std::size_t>(peer)] = {pair.communicator.get(), peer < rank() ? 0 : 1,
                                               peers.size() > 1 ? pair.stream : stream};
       out.push_back(pair.communicator);
@@ -206,7 +206,7 @@ class NcclGroup final : public ProcessGroup {
 
   struct Pair {
     std::shared_ptr<NcclCommunicator> communicator;
-    Stream stream;
+    DeviceStream stream;
   };
 
   const std::shared_ptr<const NcclRankGroup> rank_group_;

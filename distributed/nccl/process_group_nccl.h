@@ -6,11 +6,12 @@
 /// A collective runs on the current stream of its tensors' GPU, and the host goes on as soon as
 /// NCCL has it. The first one of a group connects its ranks, and an exchange connects each pair of
 /// ranks by itself, so that others need not take part. A list of tensors is one group of NCCL's
-/// calls, its small members one call together. Since connecting waits for the peers, ranks use
-/// their groups for the first time in one order, whatever the streams. Results are NCCL's: sums in
-/// an order of its own, of 16-bit floats perhaps rounded on the way; what NCCL means otherwise than
-/// ReduceOp says (a NaN in minima and maxima of floats; averages and factors that a 16-bit float
-/// does not hold) is added up here, in rank order.
+/// calls, its small members one call together. Connecting blocks until
+/// every peer has joined. All ranks must therefore use their groups for the first time in the same
+/// order, on any stream. Results are NCCL's: sums in an order of its own, of 16-bit floats perhaps
+/// rounded on the way. Reductions that NCCL defines differently from ReduceOp (a NaN in minima and
+/// maxima of floats; averages and factors that a 16-bit float does not hold) are computed here, in
+/// rank order.
 ///
 /// A watchdog looks at what runs: a rank that is late, has left or failed, and errors that NCCL
 /// reports, end all groups of the rank, and host waits throw. Then peers end too.

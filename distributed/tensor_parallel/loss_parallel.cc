@@ -115,14 +115,13 @@ Variable parallel_cross_entropy(const Variable& logits, const Tensor& targets,
   const double smoothing = options.loss.label_smoothing;
   TESSERA_CHECK(smoothing >= 0 && smoothing <= 1, kWhere,
                 "label_smoothing is {}; it must lie in [0, 1]", smoothing);
-  const DType dtype = logits.dtype();
-  const bool is_short = dtype_size(dtype) < dtype_size(DType::kF32);
+  const bool is_short = dtype_size(logits.dtype()) < dtype_size(DType::kF32);
   const Rows rows =
       loss_of_rows(is_short ? cast(logits, DType::kF32) : logits, targets, classes, options);
   Variable loss = rows.loss;
-  if (options.loss.reduction != Reduction::kNone) loss = sum(loss);
-  if (options.loss.reduction == Reduction::kMean) loss = div(loss, Variable(sum(rows.weight)));
-  return is_short ? cast(loss, dtype) : loss;
+  if (options.loss.reduction != LossReduction::kNone) loss = sum(loss);
+  if (options.loss.reduction == LossReduction::kMean) loss = div(loss, Variable(sum(rows.weight)));
+  return loss;
 }
 
 }  // namespace tessera::distributed

@@ -13,7 +13,8 @@
 
 namespace tessera::distributed::detail {
 
-/// One axis, and what is known of Variables that are under way. Shared by all hooks of a plan.
+/// One axis, and how the Variables of a forward are distributed over it. Shared by all hooks of a
+/// plan.
 class ParallelLayouts {
  public:
   ParallelLayouts(std::shared_ptr<const nn::Mesh> mesh, std::string axis)

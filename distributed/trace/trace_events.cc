@@ -40,7 +40,7 @@ class MemoryTrack {
   std::array<bool, kMemoryCategories> used_{};
 };
 
-void write_memory(const Trace& trace, const TraceView& view, TraceEventWriter& writer) {
+void write_memory(const ExecutionTrace& trace, const TraceView& view, TraceEventWriter& writer) {
   MemoryTrack memory(writer, view.held);
   memory.write(view.begin);
   for (std::size_t i = 0; i < trace.records().size(); ++i) {
@@ -98,7 +98,7 @@ std::string arrows_between(const std::vector<RankEvents>& ranks) {
 
 }  // namespace
 
-RankEvents rank_events(const Trace& trace, const TraceView& view) {
+RankEvents rank_events(const ExecutionTrace& trace, const TraceView& view) {
   TESSERA_CHECK(trace.is_timed(), "rank_events",
                 "a trace of {} records without times cannot be shown; make it with .timed = true",
                 trace.records().size());

@@ -46,7 +46,7 @@ struct RankEvents {
 
 /// All work of the trace must have ended; unfinished work is left out. Throws InvalidArgument for a
 /// trace that is not timed.
-RankEvents rank_events(const Trace& trace, const TraceView& view);
+RankEvents rank_events(const ExecutionTrace& trace, const TraceView& view);
 
 /// The file: the events of all ranks, arrows between them, and `about`, a JSON object with whatever
 /// is to be known of the whole ("otherData" of the format).

@@ -60,20 +60,20 @@ struct OpenSlice {
   std::string path = {};  // of that module
 };
 
-std::string key_of(const Annotation& a, std::string_view phase) {
+std::string key_of(const TraceAnnotation& a, std::string_view phase) {
   return a.domain + "\n" + std::string(phase) + "\n" + a.name;
 }
 
-std::string shown_name(const Annotation& annotation) {
+std::string shown_name(const TraceAnnotation& annotation) {
   return annotation.domain == "optimizer" ? annotation.name + " " + annotation.phase
                                           : annotation.name;
 }
 
 class Phases {
  public:
-  Phases(const Trace& trace, TraceEventWriter& writer, int rank)
+  Phases(const ExecutionTrace& trace, TraceEventWriter& writer, int rank)
       : trace_(trace), writer_(writer), rank_(rank) {
-    for (const Annotation& annotation : trace.all<Annotation>()) {
+    for (const TraceAnnotation& annotation : trace.all<TraceAnnotation>()) {
       if (!annotation.phase.ends_with(kEnd)) continue;
       const std::string phase = annotation.phase.substr(0, annotation.phase.size() - kEnd.size());
       paired_.insert({annotation.domain, phase});
@@ -82,7 +82,7 @@ class Phases {
 
   void write(std::int64_t end) {
     for (std::size_t i = 0; i < trace_.records().size(); ++i) {
-      const auto* annotation = std::get_if<Annotation>(&trace_.records()[i]);
+      const auto* annotation = std::get_if<TraceAnnotation>(&trace_.records()[i]);
       if (annotation != nullptr) write_one(*annotation, trace_.stamps()[i]);
     }
     while (!open_.empty()) close_top(end);
@@ -92,7 +92,7 @@ class Phases {
   }
 
  private:
-  void write_one(const Annotation& annotation, const RecordStamp& stamp) {
+  void write_one(const TraceAnnotation& annotation, const RecordStamp& stamp) {
     if (annotation.phase.ends_with(kEnd)) return close(annotation, stamp.issued);
     const std::string module = stamp.scope ? stamp.scope->path() : "";
     if (paired_.contains({annotation.domain, annotation.phase})) {
@@ -105,7 +105,7 @@ class Phases {
     if (annotation.domain == "fsdp") note_group(annotation, stamp.issued);
   }
 
-  void open(const Annotation& annotation, std::int64_t at, const std::string& module) {
+  void open(const TraceAnnotation& annotation, std::int64_t at, const std::string& module) {
     open_.push_back({.name = shown_name(annotation), .key = key_of(annotation, annotation.phase)});
     TraceArgs args;
     args.add_text("phase", annotation.phase);
@@ -117,7 +117,7 @@ class Phases {
   }
 
   // Without its beginning, which was before the trace, an end is nothing.
-  void close(const Annotation& annotation, std::int64_t at) {
+  void close(const TraceAnnotation& annotation, std::int64_t at) {
     const std::string_view phase(annotation.phase.data(), annotation.phase.size() - kEnd.size());
     const std::string key = key_of(annotation, phase);
     std::size_t depth = open_.size();
@@ -147,7 +147,7 @@ class Phases {
     }
   }
 
-  void note_group(const Annotation& annotation, std::int64_t at) {
+  void note_group(const TraceAnnotation& annotation, std::int64_t at) {
     auto& [id, is_open] = spans_[annotation.name];
     if (id == 0) id = rank_ * kSpansOfRank + static_cast<std::int64_t>(spans_.size());
     const bool opens = annotation.phase == "unshard";
@@ -162,7 +162,7 @@ class Phases {
         {.name = "unsharded " + (group.empty() ? "root" : group), .category = "unsharded"});
   }
 
-  const Trace& trace_;
+  const ExecutionTrace& trace_;
   TraceEventWriter& writer_;
   int rank_;
   std::set<std::pair<std::string, std::string>> paired_;  // domains and phases that end
@@ -172,7 +172,8 @@ class Phases {
 
 }  // namespace
 
-void write_phases(const Trace& trace, std::int64_t end, TraceEventWriter& writer, int rank) {
+void write_phases(const ExecutionTrace& trace, std::int64_t end, TraceEventWriter& writer,
+                  int rank) {
   Phases(trace, writer, rank).write(end);
 }
 

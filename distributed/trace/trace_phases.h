@@ -62,6 +62,7 @@ inline constexpr int kHostTrack = 1;
 /// Writes the annotations: those whose phase has a counterpart "<phase>_end" as slices, closed at
 /// `end` if need be, the others as marks; parameter groups from unshard to reshard as spans.
 /// Backward's operations are put inside slices of the modules they were recorded in.
-void write_phases(const Trace& trace, std::int64_t end, TraceEventWriter& writer, int rank);
+void write_phases(const ExecutionTrace& trace, std::int64_t end, TraceEventWriter& writer,
+                  int rank);
 
 }  // namespace tessera::distributed

@@ -80,7 +80,7 @@ struct TraceSession::State {
 
   World world;
   TraceSessionOptions options;
-  Trace trace;
+  ExecutionTrace trace;
   Stage stage = Stage::kBefore;
   bool is_written = false;
   std::int64_t begun_at = 0;  // the first step that is traced

@@ -10,9 +10,9 @@
 ///     }
 ///     session.end();
 ///
-/// From the beginning of `first_step` on, each rank writes a timed Trace. When `steps` steps are
+/// From the beginning of `first_step` on, each rank writes a timed ExecutionTrace. When `steps` steps are
 /// over, or at end(), rank 0 gathers them over the world's group and writes the file. What is in
-/// it: see trace_events.h. Offsets of clocks between hosts are measured (trace_clock.h).
+/// it: see trace_events.h. Offsets of clocks between hosts are measured (clock_offset.h).
 ///
 /// Memory: each rank keeps at most max_records records, of about 1 KiB, and its part of the file,
 /// of about 300 bytes a record; rank 0 has all parts at once while it writes. What did not fit is

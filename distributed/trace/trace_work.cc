@@ -88,7 +88,7 @@ std::string key_of(const CollectiveRecord& record) {
 
 class WorkWriter {
  public:
-  WorkWriter(const Trace& trace, TraceEventWriter& writer, int rank)
+  WorkWriter(const ExecutionTrace& trace, TraceEventWriter& writer, int rank)
       : trace_(trace), writer_(writer), tracks_(trace), next_arrow_(rank * kArrowsOfRank) {}
 
   std::vector<TracedCollective> write() {
@@ -195,7 +195,7 @@ class WorkWriter {
 
   int number_of(const TracedWork& work) const { return tracks_.all().at(work.stream).number; }
 
-  const Trace& trace_;
+  const ExecutionTrace& trace_;
   TraceEventWriter& writer_;
   StreamTracks tracks_;
   std::int64_t next_arrow_;
@@ -206,7 +206,7 @@ class WorkWriter {
 
 }  // namespace
 
-StreamTracks::StreamTracks(const Trace& trace) {
+StreamTracks::StreamTracks(const ExecutionTrace& trace) {
   for (const TracedWork& work : trace.work()) {
     if (work.end == 0) continue;
     Track& track = tracks_[work.stream];
@@ -237,7 +237,8 @@ const TracedWork* StreamTracks::behind(std::uint64_t stream, std::size_t record)
   return behind == work.end() ? nullptr : *behind;
 }
 
-std::vector<TracedCollective> write_work(const Trace& trace, TraceEventWriter& writer, int rank) {
+std::vector<TracedCollective> write_work(const ExecutionTrace& trace, TraceEventWriter& writer,
+                                         int rank) {
   return WorkWriter(trace, writer, rank).write();
 }
 

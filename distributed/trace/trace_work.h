@@ -16,7 +16,7 @@ namespace tessera::distributed {
 /// The work of a trace by stream, in the order of issue. Refers to the trace.
 class StreamTracks {
  public:
-  explicit StreamTracks(const Trace& trace);
+  explicit StreamTracks(const ExecutionTrace& trace);
 
   struct Track {
     int number = 0;
@@ -45,6 +45,7 @@ struct TracedCollective {
 /// Writes all work, marks for kernels that no CPU stream ran, and arrows from the work before an
 /// event to the work that waited for it. Returns the collectives, except those between two ranks
 /// only.
-std::vector<TracedCollective> write_work(const Trace& trace, TraceEventWriter& writer, int rank);
+std::vector<TracedCollective> write_work(const ExecutionTrace& trace, TraceEventWriter& writer,
+                                         int rank);
 
 }  // namespace tessera::distributed

@@ -366,11 +366,13 @@ class Planner {
 
 }  // namespace
 
-PlannedExchange plan_exchange(const ResolvedCollective& call, int size, const Stream& stream) {
+PlannedExchange plan_exchange(const ResolvedCollective& call, int size,
+                              const DeviceStream& stream) {
   Planner counting(call, size, nullptr);
   ExchangePlan plan = counting.make();
-  if (counting.staged() == 0) return {std::move(plan), Block()};
-  Block staging = Block::take(counting.staged(), stream, MemoryCategory::kCommunication);
+  if (counting.staged() == 0) return {std::move(plan), MemoryBlock()};
+  MemoryBlock staging =
+      MemoryBlock::take(counting.staged(), stream, MemoryCategory::kCommunication);
   plan = Planner(call, size, static_cast<std::byte*>(staging.data())).make();
   return {std::move(plan), std::move(staging)};
 }

@@ -50,13 +50,13 @@ inline constexpr std::size_t kPackedPartBytes = 16 * 1024;
 /// be given back as soon as the plan is queued: only later work of that stream gets it.
 struct PlannedExchange {
   ExchangePlan plan;
-  Block staging;
+  MemoryBlock staging;
 };
 
 /// Every rank makes its plan from the same call, so sends and receives match; those of an
 /// all_to_all or an exchange where the ranks agree on the rows and sizes. Takes staging memory from
 /// `stream`.
-PlannedExchange plan_exchange(const ResolvedCollective& call, int size, const Stream& stream);
+PlannedExchange plan_exchange(const ResolvedCollective& call, int size, const DeviceStream& stream);
 
 /// The steps before and after the transfers.
 void run_copies(const std::vector<ByteCopy>& copies);

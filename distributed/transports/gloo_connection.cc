@@ -259,7 +259,7 @@ void GlooConnection::Impl::throw_connection_lost(const ResolvedCollective& call,
     changed_.wait_for(lock, kInterruptTick);
   }
   if (!abort_ && (*found)->state() == GlooPeer::State::kLeft) {
-    const std::string what = fmt::format("needs rank {}, which has left the group", peer);
+    const std::string what = needs_rank_that_left(peer);
     notice_ = fmt::format("{} {}", call.str(), what);
     set_aborted(fmt::format("rank {} failed: {}", options_.rank, notice_));
     throw_collective_error(call, what);

@@ -119,8 +119,7 @@ void LocalBarriers::wait_for_peers(Barrier& barrier, const ResolvedCollective& c
   while (barrier.arrived < size_) {
     if (abort_) throw_aborted(call, fmt::format("was aborted: {}", *abort_));
     if (const std::optional<int> leaver = missing_leaver(barrier)) {
-      const std::string what =
-          fmt::format("needs rank {}, which has left the group", world_rank(*leaver));
+      const std::string what = needs_rank_that_left(world_rank(*leaver));
       set_aborted(call.site.rank, fmt::format("{} {}", call.str(), what));
       throw_collective_error(call, what);
     }

@@ -153,7 +153,7 @@ class CpuMover final : public LocalMover {
 
 class GpuMover final : public LocalMover {
  public:
-  explicit GpuMover(const Stream& stream) : stream_(stream) {}
+  explicit GpuMover(const DeviceStream& stream) : stream_(stream) {}
 
   LocalMark mark() override { return stream_.record("local collective"); }
   void wait(const LocalMark& mark) override {
@@ -193,7 +193,7 @@ class GpuMover final : public LocalMover {
   }
 
  private:
-  const Stream stream_;
+  const DeviceStream stream_;
 };
 
 }  // namespace
@@ -203,7 +203,7 @@ LocalMover& cpu_mover() {
   return mover;
 }
 
-std::unique_ptr<LocalMover> make_gpu_mover(const Stream& stream) {
+std::unique_ptr<LocalMover> make_gpu_mover(const DeviceStream& stream) {
   return std::make_unique<GpuMover>(stream);
 }
 

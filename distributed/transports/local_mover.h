@@ -28,7 +28,7 @@ class LocalMover;
 void move_member(const LocalCalls& calls, int rank, std::size_t i, LocalMover& mover);
 
 /// A point of a rank's stream that peers wait for; none where work is done when the host goes on.
-using LocalMark = std::optional<Event>;
+using LocalMark = std::optional<DeviceEvent>;
 
 /// One rank's; used by its thread.
 class LocalMover {
@@ -54,6 +54,6 @@ class LocalMover {
 
 /// Has no state: one for all ranks.
 LocalMover& cpu_mover();
-std::unique_ptr<LocalMover> make_gpu_mover(const Stream& stream);
+std::unique_ptr<LocalMover> make_gpu_mover(const DeviceStream& stream);
 
 }  // namespace tessera::distributed

@@ -158,7 +158,7 @@ class FakeGroup final : public ProcessGroup {
       throw_aborted(aborted, fmt::format("was aborted: rank {} failed: {}", rank(), *reason));
     }
     const Device device = collective_device(call);
-    const Stream& stream = current_stream(device);
+    const DeviceStream& stream = current_stream(device);
     if (options_.cost) stream_sleep(stream, options_.cost(*this, call));
     if (device.is_null()) return call.ticket.note(FlightState::kDone);
     if (device.is_cuda()) return perform_on_gpu(resolve(*this, call), stream);
@@ -177,7 +177,7 @@ class FakeGroup final : public ProcessGroup {
 
  private:
   // This thread issues the moves.
-  void perform_on_gpu(const ResolvedCollective& call, const Stream& stream) const {
+  void perform_on_gpu(const ResolvedCollective& call, const DeviceStream& stream) const {
     const bool adds_up = is_reduction(call.kind) && options_.data == FakeData::kRepeat;
     TESSERA_CHECK(!adds_up || size() <= kMostGpuSources, call.site.op.c_str(),
                   "{} is over {} ranks; on GPUs a fake group that repeats adds up at most {}",

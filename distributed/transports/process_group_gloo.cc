@@ -27,7 +27,7 @@ class GlooGroup final : public ProcessGroup {
 
   void run(const Collective& call) override {
     if (collective_device(call).is_null()) return call.ticket.note(FlightState::kDone);
-    const Stream& stream = current_stream(kCpu);
+    const DeviceStream& stream = current_stream(kCpu);
     ResolvedCollective resolved = resolve(*this, call);
     PlannedExchange exchange = plan_exchange(resolved, size(), stream);
     name_peers(exchange.plan.sends);

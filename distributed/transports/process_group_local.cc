@@ -214,8 +214,7 @@ void LocalBarriers::wait_for_peer(const ResolvedCollective& call, int peer, Lock
   while (!ready()) {
     if (abort_) throw_aborted(call, fmt::format("was aborted: {}", *abort_));
     if (left_[static_cast<std::size_t>(peer)]) {
-      const std::string what =
-          fmt::format("needs rank {}, which has left the group", world_rank(peer));
+      const std::string what = needs_rank_that_left(world_rank(peer));
       set_aborted(call.site.rank, fmt::format("{} {}", call.str(), what));
       throw_collective_error(call, what);
     }

@@ -8,21 +8,21 @@ namespace tessera::fsdp {
 
 CommContext::CommContext(Device device)
     : device_(device),
-      gather_(Stream::create(device, StreamKind::kQueued, "gather")),
-      reduce_(Stream::create(device, StreamKind::kQueued, "reduce")) {}
+      gather_(DeviceStream::create(device, StreamKind::kQueued, "gather")),
+      reduce_(DeviceStream::create(device, StreamKind::kQueued, "reduce")) {}
 
 CommContext::~CommContext() { abandon(); }
 
-const Stream& CommContext::all_reduce() {
+const DeviceStream& CommContext::all_reduce() {
   if (!all_reduce_.defined())
-    all_reduce_ = Stream::create(device_, StreamKind::kQueued, "all_reduce");
+    all_reduce_ = DeviceStream::create(device_, StreamKind::kQueued, "all_reduce");
   return all_reduce_;
 }
 
 namespace {
 
 // An error on a stream is reported elsewhere; only the end of the work matters here.
-void wait_quietly(const Event& event) noexcept {
+void wait_quietly(const DeviceEvent& event) noexcept {
   try {
     event.synchronize();
   } catch (const std::exception&) {
@@ -35,7 +35,7 @@ void CommContext::abandon() noexcept {
   for (const Parked& parked : parked_) wait_quietly(parked.released);
   // Waits for whole streams, because work that failed while it was issued is in none of the lists.
   // It also clears a stream's error: until the host has seen it, the stream skips all work.
-  for (const Stream* stream : {&gather_, &reduce_, &all_reduce_}) {
+  for (const DeviceStream* stream : {&gather_, &reduce_, &all_reduce_}) {
     try {
       if (stream->defined()) stream->synchronize();
     } catch (const std::exception&) {
@@ -47,7 +47,7 @@ void CommContext::abandon() noexcept {
   results_.clear();
 }
 
-void CommContext::finish_quietly(const Event& event) const noexcept {
+void CommContext::finish_quietly(const DeviceEvent& event) const noexcept {
   try {
     compute().wait(event);
   } catch (const std::exception&) {
@@ -55,7 +55,7 @@ void CommContext::finish_quietly(const Event& event) const noexcept {
   }
 }
 
-void CommContext::park(Block block) {
+void CommContext::park(MemoryBlock block) {
   if (block.empty()) return;
   parked_.push_back({.released = compute().record("released"), .block = std::move(block)});
 }
@@ -74,11 +74,11 @@ void CommContext::unpark_all() {
   }
 }
 
-void CommContext::hold_slots(Event done, std::vector<Block> slots) {
+void CommContext::hold_slots(DeviceEvent done, std::vector<MemoryBlock> slots) {
   slots_.push_back({.done = std::move(done), .blocks = std::move(slots)});
 }
 
-void CommContext::hold_results(Event done, std::vector<Block> results) {
+void CommContext::hold_results(DeviceEvent done, std::vector<MemoryBlock> results) {
   results_.push_back({.done = std::move(done), .blocks = std::move(results)});
 }
 

@@ -49,16 +49,16 @@ class CommContext {
   CommContext(const CommContext&) = delete;
   CommContext& operator=(const CommContext&) = delete;
 
-  const Stream& gather() const { return gather_; }
-  const Stream& reduce() const { return reduce_; }
-  /// Stream of the all-reduces over the replica axis, which then overlap the next reduce-scatter.
+  const DeviceStream& gather() const { return gather_; }
+  const DeviceStream& reduce() const { return reduce_; }
+  /// The stream of the all-reduces over the replica axis, which then overlap the next reduce-scatter.
   /// Created at first use.
-  const Stream& all_reduce();
+  const DeviceStream& all_reduce();
   /// The stream of the user's operations: the thread's current stream.
-  const Stream& compute() const { return current_stream(device_); }
+  const DeviceStream& compute() const { return current_stream(device_); }
 
   /// Holds gathered memory that compute releases now.
-  void park(Block block);
+  void park(MemoryBlock block);
   /// Called before a gather allocates. Makes the gather stream wait for parked memory, oldest
   /// first, and frees it, until the number of parked and live buffers is at most `depth`.
   void make_room(const GatherRoom& room);
@@ -66,16 +66,16 @@ class CommContext {
   void unpark_all();
 
   /// Holds `slots`, compute memory that an issued reduction reads until the event `done`.
-  void hold_slots(Event done, std::vector<Block> slots);
+  void hold_slots(DeviceEvent done, std::vector<MemoryBlock> slots);
   /// The same for the other memory that a reduction uses until its end.
-  void hold_results(Event done, std::vector<Block> results);
+  void hold_results(DeviceEvent done, std::vector<MemoryBlock> results);
   /// Makes compute wait for the oldest reductions until at most `left` of them hold slots, and at
   /// most max(1, left) hold results.
   void finish_reduces(int left);
   /// Makes compute wait for all reductions.
   void finish_all_reduces();
   /// Makes compute wait for an event. If the event carries a failure, it was reported elsewhere.
-  void finish_quietly(const Event& event) const noexcept;
+  void finish_quietly(const DeviceEvent& event) const noexcept;
   /// After a failure: releases everything, waiting where necessary. Errors of the streams are
   /// ignored, because the failure itself is already being reported to the user.
   void abandon() noexcept;
@@ -84,19 +84,19 @@ class CommContext {
 
  private:
   struct Parked {
-    Event released;
-    Block block;
+    DeviceEvent released;
+    MemoryBlock block;
   };
   struct Held {
-    Event done;
-    std::vector<Block> blocks;
+    DeviceEvent done;
+    std::vector<MemoryBlock> blocks;
   };
   void finish(std::deque<Held>& held, int left) const;
 
   Device device_;
-  Stream gather_;
-  Stream reduce_;
-  Stream all_reduce_;
+  DeviceStream gather_;
+  DeviceStream reduce_;
+  DeviceStream all_reduce_;
   std::deque<Parked> parked_;
   std::deque<Held> slots_;
   std::deque<Held> results_;

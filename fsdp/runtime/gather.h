@@ -23,7 +23,7 @@ class Gather {
       : layout_(layout), settings_(settings), group_(group) {}
 
   /// The memory that all-gathers fill, released.
-  void set_storage(Storage storage) { storage_ = std::move(storage); }
+  void set_storage(TensorStorage storage) { storage_ = std::move(storage); }
   /// Bytes of the memory, alignment and padding rows included.
   std::int64_t bytes() const { return static_cast<std::int64_t>(storage_.bytes()); }
 
@@ -31,11 +31,11 @@ class Gather {
   /// shards. If that throws, the memory is released again.
   void issue(const KeptPart& kept, CommContext& comm);
   /// The last all-gather is complete. Not recorded before the first one.
-  const Event& done() const { return done_; }
+  const DeviceEvent& done() const { return done_; }
   /// Values may be read from now on. The compute stream has waited for done().
   void open() { storage_.end_fill(); }
   /// Takes the memory away; the values are released.
-  Block detach() { return storage_.detach(); }
+  MemoryBlock detach() { return storage_.detach(); }
   /// The compute stream waits until no rank reads the shards any more.
   void wait_for_readers(CommContext& comm) const;
   /// Drops what is kept between the all-gathers of one step.
@@ -56,9 +56,9 @@ class Gather {
   GroupLayout& layout_;
   const GroupSettings& settings_;
   const std::string& group_;
-  Storage storage_;
+  TensorStorage storage_;
   std::vector<Tensor> chunks_;  // if shards are sharded over replicas: what the replicas gathered
-  Event done_;
+  DeviceEvent done_;
 };
 
 }  // namespace tessera::fsdp

@@ -20,7 +20,7 @@ void GradientSlotSink::renew() {
 void GradientSlotSink::prepare() {
   if (pending_) return;
   if (listener_) listener_();
-  Storage storage = padded_.storage();
+  TensorStorage storage = padded_.storage();
   storage.materialize();
   // Padding rows are sent, so they must be initialised. Their reduced values are never read.
   if (layout_.rows() < padded_.dim(0)) fill_(padded_.slice(0, layout_.rows(), padded_.dim(0)), 0);
@@ -47,10 +47,10 @@ void GradientSlotSink::fill_with_zeros() {
   pending_ = complete_ = true;
 }
 
-Block GradientSlotSink::release() {
+MemoryBlock GradientSlotSink::release() {
   pending_ = false;
   complete_ = false;
-  Storage storage = padded_.storage();
+  TensorStorage storage = padded_.storage();
   return storage.detach();
 }
 

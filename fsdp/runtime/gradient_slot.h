@@ -40,7 +40,7 @@ class GradientSlotSink final : public GradientSink {
   const Tensor& padded() const { return padded_; }
   DType dtype() const { return padded_.dtype(); }
   /// Hands over the bytes after a reduction was issued. The caller keeps them until it is done.
-  Block release();
+  MemoryBlock release();
   /// Hands over the tensor with its bytes.
   Tensor take();
   void discard();

@@ -125,7 +125,7 @@ void GroupLayout::take_over(const std::shared_ptr<nn::ParameterOwner>& owner) {
   meshes_.clear();
 }
 
-Storage GroupLayout::place_parameters(const std::string& group) {
+TensorStorage GroupLayout::place_parameters(const std::string& group) {
   std::int64_t bytes = 0;
   std::optional<DType> widest;
   for (ShardedParameter& parameter : parameters) {
@@ -138,8 +138,9 @@ Storage GroupLayout::place_parameters(const std::string& group) {
     parameter.set_offset(bytes);
     bytes += parameter.padded_bytes();
   }
-  const Storage gathered = Storage::create(mesh.device(), static_cast<std::size_t>(bytes),
-                                           MemoryCategory::kGathered, group + ".gathered");
+  const TensorStorage gathered =
+      TensorStorage::create(mesh.device(), static_cast<std::size_t>(bytes),
+                            MemoryCategory::kGathered, group + ".gathered");
   for (ShardedParameter& parameter : parameters) {
     const DType fallback = widest.value_or(parameter.compute_dtype());
     parameter.lay_out(gathered, reduce_dtype.value_or(fallback));

@@ -38,7 +38,7 @@ struct GroupRequest {
 struct GroupSettings {
   std::optional<double> divide_factor = {};
   AllReduceHook all_reduce_hook = {};
-  std::optional<Stream> hook_stream = {};
+  std::optional<DeviceStream> hook_stream = {};
   CustomCollective all_gather = {};
   CustomCollective reduce_scatter = {};
   bool all_reduce = true;  ///< false: no all-reduce among replicas until it is true again
@@ -57,7 +57,7 @@ struct GroupLayout {
   void take_over(const std::shared_ptr<nn::ParameterOwner>& owner);
   /// Gives every parameter its place in a new, released storage and a new gradient slot; returns the
   /// storage.
-  Storage place_parameters(const std::string& group);
+  TensorStorage place_parameters(const std::string& group);
   /// local() of a parameter has another dtype than when place_parameters() was called.
   bool has_converted_parameters() const;
 

@@ -29,13 +29,13 @@ class KeptPart {
   void drop() { parts_.clear(); }
   const std::vector<Tensor>& parts() const { return parts_; }
   /// The copy is complete.
-  const Event& done() const { return done_; }
+  const DeviceEvent& done() const { return done_; }
   distributed::ProcessGroup& group() const { return *group_; }
 
  private:
   std::shared_ptr<distributed::ProcessGroup> group_;  // n neighbours; null: not configured
   std::vector<Tensor> parts_;
-  Event done_;
+  DeviceEvent done_;
 };
 
 }  // namespace tessera::fsdp

@@ -149,7 +149,7 @@ void ParamGroup::reshard_to_part(CommContext& comm) {
 void ParamGroup::finish(CommContext& comm) noexcept {
   try {
     reshard(comm);
-    for (const Event& event : {gather_.done(), reductions_.done}) {
+    for (const DeviceEvent& event : {gather_.done(), reductions_.done}) {
       if (event.is_recorded()) event.synchronize();
     }
   } catch (const std::exception&) {

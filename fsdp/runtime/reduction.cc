@@ -25,8 +25,8 @@ Tensor brought_to(const Tensor& x, Device device) {
   return to_device(x, device);
 }
 
-void keep(std::vector<Block>& blocks, const Tensor& x) {
-  Storage storage = x.storage();
+void keep(std::vector<MemoryBlock>& blocks, const Tensor& x) {
+  TensorStorage storage = x.storage();
   blocks.push_back(storage.detach());
 }
 
@@ -94,7 +94,7 @@ std::string Reduction::label() const {
 }
 
 // Work issued from here on runs on `stream`, after all work issued so far.
-void Reduction::use(const Stream& stream) {
+void Reduction::use(const DeviceStream& stream) {
   if (stream_ == stream) return;
   stream.wait((stream_.defined() ? stream_ : comm_.compute()).record("gradients"));
   stream_ = stream;
@@ -181,7 +181,7 @@ void Reduction::scatter() {
   const StreamGuard guard(stream_);
   std::vector<Tensor> slots;
   std::vector<Tensor> sums;
-  std::vector<Block> until_scattered;
+  std::vector<MemoryBlock> until_scattered;
   for (const Member& member : members_) {
     if (!member.fresh) continue;
     scale(member.slot.defined() ? member.slot : member.sum, 1 / factors_.pre);
@@ -257,7 +257,7 @@ Tensor Reduction::local_rows(const Member& member) const {
 
 void Reduction::deliver() {
   // An earlier reduction that ended on another stream may still be writing grad().
-  Stream& last = state_.written_on;
+  DeviceStream& last = state_.written_on;
   if (last.defined() && !(last == stream_)) stream_.wait(state_.done);
   last = stream_;
   const StreamGuard guard(stream_);

@@ -38,8 +38,8 @@ struct UseCount {
 
 /// What later reductions of a group depend on.
 struct ReductionState {
-  Event done;                        ///< of the last reduction; not recorded before the first one
-  Stream written_on;                 ///< where the last reduction wrote grad()
+  DeviceEvent done;                  ///< of the last reduction; not recorded before the first one
+  DeviceStream written_on;           ///< where the last reduction wrote grad()
   std::vector<UseCount> use_counts;  ///< not read on the host yet
   /// Parameters, by id, that this rank used while their all-reduce was put off.
   std::set<const void*> used_before;
@@ -85,15 +85,15 @@ class Reduction {
   Tensor local_rows(const Member& member) const;
   bool waits_for_all_reduce() const;
   std::string label() const;
-  void use(const Stream& stream);
+  void use(const DeviceStream& stream);
 
   Group group_;
   ReductionState& state_;
   CommContext& comm_;
   std::vector<Member> members_;
   std::vector<std::string> without_;  ///< trainable parameters without a gradient
-  Stream stream_;                     ///< stream of the current step
-  std::vector<Block> until_done_;
+  DeviceStream stream_;               ///< stream of the current step
+  std::vector<MemoryBlock> until_done_;
   DivideFactors factors_;
   UseCount use_count_;
 };

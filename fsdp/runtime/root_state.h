@@ -60,7 +60,7 @@ class RootState : public std::enable_shared_from_this<RootState> {
   Schedule schedule;
   PrefetchOptions prefetch;
   bool is_last_backward = true;
-  std::optional<Event> post_optim_event;
+  std::optional<DeviceEvent> post_optim_event;
   /// The settings of the whole tree and of its CommContext that a caller has made.
   struct Told {
     bool prefetch = false;

@@ -34,7 +34,7 @@ std::int64_t ShardedParameter::padded_bytes() const {
   return layout_.gathered_shape().numel() * static_cast<std::int64_t>(dtype_size(compute_dtype()));
 }
 
-void ShardedParameter::lay_out(const Storage& gathered, DType slot_dtype) {
+void ShardedParameter::lay_out(const TensorStorage& gathered, DType slot_dtype) {
   laid_out_dtype_ = parameter_.dtype();
   gathered_version_ = shown_version_ = kNever;
   slot_ = std::make_shared<GradientSlotSink>(

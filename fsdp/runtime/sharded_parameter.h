@@ -34,7 +34,7 @@ class ShardedParameter {
   void take_over(std::shared_ptr<const nn::Mesh> mesh, std::shared_ptr<nn::ParameterOwner> owner);
   /// Makes value() a view of `gathered` at offset(), and creates a slot of `slot_dtype`. Called
   /// again after local() was converted.
-  void lay_out(const Storage& gathered, DType slot_dtype);
+  void lay_out(const TensorStorage& gathered, DType slot_dtype);
 
   const nn::Parameter& parameter() const { return parameter_; }
   const ParameterLayout& layout() const { return layout_; }

@@ -24,6 +24,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/nn/module.h"
@@ -50,7 +51,14 @@ struct FullStateOptions {
 };
 /// The result of nn::state_dict(model) on the unsharded model, in memory of its own. Entries that
 /// after_save hooks replaced are kept as the hooks made them. Throws as nn::state_dict.
+///
+/// The first time in a process that batch norms have running statistics of one rank alone, with
+/// other ranks in the mesh (that of options, or the widest that a parameter is sharded or replicated
+/// over), it prints local_batch_norm_warning() to standard error.
 nn::StateDict full_state_dict(nn::Module& module, const FullStateOptions& options = {});
+/// What full_state_dict() warns of: the batch norms of the module whose saved statistics are those
+/// of rank 0's batches, and the remedy. Empty if there are none.
+std::string local_batch_norm_warning(nn::Module& module);
 /// The result of optimizer.state_dict() on the unsharded model. All ranks must have updated the
 /// same parameters. Throws as Optimizer::state_dict.
 nn::StateDict full_optimizer_state(const nn::optim::Optimizer& optimizer,

@@ -1,14 +1,20 @@
 // full_state_dict and full_optimizer_state.
 #include <cstdint>
+#include <cstdio>
 #include <map>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
 #include <variant>
 
+#include <fmt/format.h>
+
 #include "tessera/fsdp/state/state.h"
 #include "tessera/fsdp/state/whole_values.h"
+#include "tessera/nn/layers/batch_norm.h"
 #include "tessera/nn/state/module_state.h"
+#include "tessera/tensor/check.h"
 #include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/memory_counters.h"
 #include "tessera/tensor/ops/elementwise.h"
@@ -47,10 +53,32 @@ class Collector {
   nn::StateDict state_;
 };
 
+// Once in a process, on the first rank.
+void warn_of_local_batch_norms(nn::Module& module, const distributed::DeviceMesh& mesh) {
+  if (!mesh.defined() || mesh.size() == 1 || !MeshRanks(mesh).is_first()) return;
+  const std::string warning = local_batch_norm_warning(module);
+  static std::once_flag warned;
+  if (!warning.empty())
+    std::call_once(warned, [&] { fmt::print(stderr, "warning: {}\n", warning); });
+}
+
 }  // namespace
+
+std::string local_batch_norm_warning(nn::Module& module) {
+  const std::vector<std::string> norms = nn::batch_norms_with_local_batches(module);
+  if (norms.empty()) return {};
+  return error_text("full_state_dict",
+                    fmt::format("{} batch norm(s), \"{}\" the first, trained with the batches of "
+                                "each rank alone: the running statistics that are saved are rank "
+                                "0's, and other ranks evaluate with others; call "
+                                "nn::synchronize_batch_norms(model, mesh) before training",
+                                norms.size(), norms.front()));
+}
 
 nn::StateDict full_state_dict(nn::Module& module, const FullStateOptions& options) {
   const std::vector<nn::Parameter> parameters = module.parameters();
+  warn_of_local_batch_norms(module,
+                            options.mesh.defined() ? options.mesh : widest_mesh(parameters));
   const nn::StateDict local = nn::state_dict(module);
   // By storage, because hooks may have renamed entries.
   std::map<std::uint64_t, const nn::Parameter*> by_storage;

@@ -132,7 +132,7 @@ TESSERA_RANK_TEST("an exchange there and back is the identity", "[all_to_all]") 
 }
 
 TESSERA_RANK_TEST("all_to_all is counted, traced and remembered", "[all_to_all]") {
-  Trace trace;
+  ExecutionTrace trace;
   const distributed::CollectiveCounters before = distributed::collective_counters();
   {
     const TraceScope recording(trace);

@@ -129,8 +129,8 @@ TESSERA_RANK_TEST("an all_gather may work in place and fills a storage that is f
                   "[collectives]") {
   const DefaultDeviceScope host(kCpu);  // whose streams this is about
   const std::int64_t part = 3;
-  Storage storage = Storage::create(kCpu, static_cast<std::size_t>(part * t.size()) * 8,
-                                    MemoryCategory::kGathered, "whole");
+  TensorStorage storage = TensorStorage::create(kCpu, static_cast<std::size_t>(part * t.size()) * 8,
+                                                MemoryCategory::kGathered, "whole");
   storage.materialize();
   const Tensor whole = Tensor::over(storage, {part * t.size()}, {1}, 0, DType::kF64);
   const Tensor mine = rank_tensor<double>(t.rank(), 0, part);
@@ -215,7 +215,7 @@ TESSERA_RANK_TEST("wrong arguments are named, and the group stays usable", "[col
   });
   t.check_throws<InvalidArgument>(fmt::format("root {} is not a rank", t.size()),
                                   [&] { broadcast(group, std::vector{x}, t.size()); });
-  Storage released = Storage::create(kCpu, 16, MemoryCategory::kGathered, "gone");
+  TensorStorage released = TensorStorage::create(kCpu, 16, MemoryCategory::kGathered, "gone");
   t.check_throws<StateError>("gone", [&] {
     all_reduce(group, std::vector{Tensor::over(released, {4}, {1}, 0, DType::kF32)});
   });
@@ -228,7 +228,7 @@ TESSERA_RANK_TEST("collectives of a trace are counted by kind, group and label",
   const Tensor y = full({2 * t.size()}, 1.0), part = full({2}, 0.0);
   const auto alone = t.group().subgroup({t.rank()}, "alone");
   all_reduce(t.group(), std::vector{x}, ReduceOp::kSum, "before");  // not in the trace
-  Trace trace;
+  ExecutionTrace trace;
   {
     const TraceScope recording(trace);
     all_reduce(t.group(), std::vector{x, z}, ReduceOp::kSum, "a");
@@ -265,7 +265,7 @@ TESSERA_RANK_TEST("collectives of a trace are counted by kind, group and label",
 }
 
 TESSERA_RANK_TEST("collectives are counted and traced alike on every transport", "[collectives]") {
-  Trace trace;
+  ExecutionTrace trace;
   const distributed::CollectiveCounters before = distributed::collective_counters();
   {
     const TraceScope recording(trace);

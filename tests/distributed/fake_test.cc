@@ -106,7 +106,7 @@ TEST_CASE("a cost model makes collectives take time on their stream", "[fake]") 
   distributed::Collective call{.kind = CollectiveKind::kAllGather, .inputs = {full({5000}, 1)}};
   CHECK(cost(*group, call) == Approx(60));
   CHECK(cost(*make_fake_group("alone", {}), call) == 0);
-  const Stream comm = Stream::create(kCpu, StreamKind::kQueued, "comm");
+  const DeviceStream comm = DeviceStream::create(kCpu, StreamKind::kQueued, "comm");
   const StreamGuard guard(comm);
   const auto begin = std::chrono::steady_clock::now();
   const auto work = all_gather(*group, std::vector{full({5000}, 1)}, std::vector{full({15000}, 1)});

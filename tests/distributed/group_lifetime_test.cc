@@ -46,7 +46,7 @@ TESSERA_RANK_TEST_WITH("work outlives its tensors, group and stream", "[lifetime
                        {.worlds = {1, 3}}) {
   Work work;
   {
-    const StreamGuard guard(Stream::create(kCpu, StreamKind::kQueued, "short"));
+    const StreamGuard guard(DeviceStream::create(kCpu, StreamKind::kQueued, "short"));
     const Group group = t.group().subgroup(all_of(t));
     work = all_reduce(*group, std::vector{full({4000}, 1)});
   }
@@ -98,8 +98,8 @@ TESSERA_RANK_TEST_WITH("sub-groups of a group and of its decorated form do not m
   const Group slow = distributed::delay(t.world().group(), CollectiveKind::kGather, 1);
   Group first = t.group().subgroup(all_of(t));
   const Group second = slow->subgroup(all_of(t));
-  const Stream a = Stream::create(kCpu, StreamKind::kQueued, "a"),
-               b = Stream::create(kCpu, StreamKind::kQueued, "b");
+  const DeviceStream a = DeviceStream::create(kCpu, StreamKind::kQueued, "a"),
+                     b = DeviceStream::create(kCpu, StreamKind::kQueued, "b");
   const Tensor x = full({3}, 1), y = full({3}, 1);
   stream_sleep(a, 30 * t.rank());
   stream_sleep(b, 30 * (t.size() - t.rank()));

@@ -81,7 +81,7 @@ TESSERA_RANK_TEST_WITH("messages are traced and counted, but not numbered with c
   const int next = (t.rank() + 1) % t.size(), before = (t.rank() + t.size() - 1) % t.size();
   const Tensor out = full({5}, t.rank()), in = to_fill(5);
   const std::int64_t bytes = distributed::collective_counters().bytes_sent;
-  Trace trace;
+  ExecutionTrace trace;
   {
     const TraceScope recording(trace);
     exchange(t.group(), std::vector<PeerTensor>{{next, out}}, std::vector<PeerTensor>{{before, in}},
@@ -169,10 +169,10 @@ TESSERA_RANK_TEST_WITH("a sub-group made twice, and one of a sub-group, do not m
   const auto inner = first->subgroup(all);
   t.check(inner->name().rfind("reference[0", 0) == 0, "name {}", inner->name());
   // Opposite orders on different streams: only groups that are apart can do this.
-  const Stream a = Stream::create(kCpu, StreamKind::kQueued, "a"),
-               b = Stream::create(kCpu, StreamKind::kQueued, "b");
+  const DeviceStream a = DeviceStream::create(kCpu, StreamKind::kQueued, "a"),
+                     b = DeviceStream::create(kCpu, StreamKind::kQueued, "b");
   const Tensor x = full({3}, t.rank()), y = full({3}, 10 * t.rank()), z = full({3}, 1);
-  const auto on = [&](const Stream& stream, distributed::ProcessGroup& group,
+  const auto on = [&](const DeviceStream& stream, distributed::ProcessGroup& group,
                       const Tensor& tensor) {
     const StreamGuard guard(stream);
     all_reduce(group, std::vector{tensor});
@@ -209,7 +209,7 @@ TESSERA_RANK_TEST("a negative color takes part in no sub-group", "[messages]") {
 TESSERA_RANK_TEST_WITH("work on a queued stream: done, waited for, continued", "[messages]",
                        {.own_launch = true}) {
   const DefaultDeviceScope host(kCpu);  // whose streams this is about
-  const Stream comm = Stream::create(kCpu, StreamKind::kQueued, "comm");
+  const DeviceStream comm = DeviceStream::create(kCpu, StreamKind::kQueued, "comm");
   const Tensor x = full({4}, t.rank());
   Work work;
   t.check(work.is_done(), "work that never was is not done");

@@ -11,11 +11,11 @@ namespace tessera::testing {
 using distributed::ReduceOp;
 
 TESSERA_RANK_TEST("collectives on two queued streams may be under way together", "[streams]") {
-  const Stream gather = Stream::create(kCpu, StreamKind::kQueued, "gather");
-  const Stream reduce = Stream::create(kCpu, StreamKind::kQueued, "reduce");
+  const DeviceStream gather = DeviceStream::create(kCpu, StreamKind::kQueued, "gather");
+  const DeviceStream reduce = DeviceStream::create(kCpu, StreamKind::kQueued, "reduce");
   // The streams run in opposite orders of speed on even and odd ranks, so each overtakes the other
   // somewhere.
-  const Stream& slow = t.rank() % 2 == 0 ? gather : reduce;
+  const DeviceStream& slow = t.rank() % 2 == 0 ? gather : reduce;
   const std::int64_t count = 6000;
   std::vector<Tensor> wholes, sums;
   for (int round = 0; round < 12; ++round) {
@@ -54,7 +54,7 @@ TESSERA_RANK_TEST("collectives on two queued streams may be under way together",
 }
 
 TESSERA_RANK_TEST_WITH("thousands of collectives stay right", "[streams]", {.worlds = {2, 3}}) {
-  const Stream other = Stream::create(kCpu, StreamKind::kQueued, "other");
+  const DeviceStream other = DeviceStream::create(kCpu, StreamKind::kQueued, "other");
   const int rounds = 400;
   std::int64_t wrong = 0;
   std::vector<Tensor> queued;
@@ -82,16 +82,16 @@ TESSERA_RANK_TEST_WITH("thousands of collectives stay right", "[streams]", {.wor
 
 TESSERA_RANK_TEST_WITH("an event orders another stream behind a queued collective", "[streams]",
                        {.worlds = {3}, .cpu_compute = StreamKind::kQueued}) {
-  const Stream comm = Stream::create(kCpu, StreamKind::kQueued, "comm");
+  const DeviceStream comm = DeviceStream::create(kCpu, StreamKind::kQueued, "comm");
   const Tensor x = rank_tensor<double>(t.rank(), 0, 9), whole = rank_tensor<double>(0, 0, 27);
-  const Event ready = current_stream(kCpu).record("ready");
+  const DeviceEvent ready = current_stream(kCpu).record("ready");
   comm.wait(ready);
   {
     StreamGuard guard(comm);
     if (t.rank() == 1) stream_sleep(comm, 20);
     all_gather(t.group(), std::vector{x}, std::vector{whole});
   }
-  const Event gathered = comm.record("gathered");
+  const DeviceEvent gathered = comm.record("gathered");
   current_stream(kCpu).wait(gathered);
   const std::vector<double> values = whole.to_vector<double>();
   t.check(values[26] == rank_value<double>(2, 0, 8), "read before the gather was done");

@@ -135,7 +135,7 @@ TESSERA_RANK_TEST("call sees each collective and may stand in its place", "[deco
 }
 
 TESSERA_RANK_TEST("a group and its decorated forms number collectives together", "[decorators]") {
-  const Stream side = Stream::create(kCpu, StreamKind::kQueued, "side");
+  const DeviceStream side = DeviceStream::create(kCpu, StreamKind::kQueued, "side");
   std::vector<std::uint64_t> numbers;
   const auto note = [&](const Collective& call) { numbers.push_back(call.sequence); };
   const auto outer =

@@ -113,7 +113,7 @@ TESSERA_RANK_TEST("fsdp: a module used twice is reduced once", "[fsdp]") {
   Twice model;
   model.shard({.mesh = t.world().mesh()});
   nn::initialize(model, {.seed = 1});
-  Trace trace;
+  ExecutionTrace trace;
   {
     const TraceScope recording(trace);
     backward(sharded_loss(model(Variable(random_rows(3, kWidth, DType::kF64, 1))), t.world()));

@@ -50,9 +50,9 @@ TESSERA_RANK_TEST("fsdp processes: all of it goes back with the model", "[fsdp]"
 
 // ---- orders and traffic -------------------------------------------------------------------------
 
-std::string order_of(const Trace& trace) {
+std::string order_of(const ExecutionTrace& trace) {
   std::string out;
-  for (const Annotation& a : trace.all<Annotation>()) {
+  for (const TraceAnnotation& a : trace.all<TraceAnnotation>()) {
     if (a.domain == "fsdp") out += a.phase + " " + a.name + "; ";
   }
   return out;
@@ -63,7 +63,7 @@ TESSERA_RANK_TEST("fsdp processes: the order of one iteration, and what it sends
   shard_chain(model, {.mesh = t.world().mesh()});
   nn::initialize(model, {.seed = 1});
   backward(chain_loss(t, model));
-  Trace trace;
+  ExecutionTrace trace;
   {
     const TraceScope recording(trace);
     backward(chain_loss(t, model));

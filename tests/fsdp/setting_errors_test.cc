@@ -130,19 +130,19 @@ TESSERA_RANK_TEST("fsdp setting errors: what only the root has", "[fsdp]") {
   const fsdp::Handle root = fsdp::of(*model), block = fsdp::of(*model->blocks()[0]);
   t.check_throws<StateError>("Block is not the root: reset the root",
                              [&] { block.reset_iter_state(); });
-  Event recorded("step done");
+  DeviceEvent recorded("step done");
   recorded.record(current_stream(default_device()));
   t.check_throws<Error>("Block is not the root: set the event there",
                         [&] { block.set_post_optim_event(recorded); });
   t.check_throws<Error>("never recorded",
-                        [&] { root.set_post_optim_event(Event("never happened")); });
+                        [&] { root.set_post_optim_event(DeviceEvent("never happened")); });
   root.set_post_optim_event(recorded);
   (*model)(input());
 }
 
 TESSERA_RANK_TEST_WITH("fsdp setting errors: a hook's stream beside native replicas", "[fsdp]",
                        {.worlds = {4}}) {
-  const Stream stream = Stream::create(default_device(), StreamKind::kQueued, "hook");
+  const DeviceStream stream = DeviceStream::create(default_device(), StreamKind::kQueued, "hook");
   const fsdp::AllReduceHook hook = [](std::span<const Tensor>) {};
   Chain native({}), flat({});
   const fsdp::Handle of_native = fsdp::fully_shard(native, {.mesh = hybrid(t)});

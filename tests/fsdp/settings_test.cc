@@ -126,7 +126,7 @@ TESSERA_RANK_TEST_WITH("fsdp settings: separate groups for reduce-scatters, and 
     model.initialize({.seed = 1});
     fsdp::of(model.get_submodule(reach.from))
         .set_separate_reduce_scatter_group(true, {.recurse = reach.recurse});
-    const Trace trace =
+    const ExecutionTrace trace =
         traced(t, [&] { backward(sum(model(Variable(random_rows(3, 8, DType::kF64, 1))))); });
     Names seen, expected;
     for (const CollectiveRecord& record : records_of(trace, "reduce_scatter")) {
@@ -173,7 +173,7 @@ TESSERA_RANK_TEST_WITH("fsdp settings: a later gradient sync replaces what was s
   nn::initialize(model, {.seed = 1});
   const int groups = static_cast<int>(fsdp::sharded_modules(model).size());
   const auto reductions = [&](const char* what, int scatters, int all_reduces) {
-    const Trace trace =
+    const ExecutionTrace trace =
         traced(t, [&] { backward(sum(model(Variable(random_rows(3, 7, DType::kF64, 1))))); });
     t.check(static_cast<int>(records_of(trace, "reduce_scatter").size()) == scatters &&
                 static_cast<int>(records_of(trace, "all_reduce").size()) == all_reduces,
@@ -259,7 +259,7 @@ TESSERA_RANK_TEST_WITH("fsdp settings: a root takes over that another backward f
   const auto waits = [&](const std::function<void(Blocks&)>& tell) {
     Blocks blocks(t);
     tell(blocks);
-    const Trace trace = traced(t, [&] { backward(blocks.run()); });
+    const ExecutionTrace trace = traced(t, [&] { backward(blocks.run()); });
     blocks.root().set_is_last_backward(true);
     backward(blocks.run());
     const std::vector<EventRecord> events = trace.all<EventRecord>();
@@ -282,7 +282,8 @@ TESSERA_RANK_TEST_WITH("fsdp settings: a root waits for the event that an inner 
   Chain reference({.widths = {7, 5, 9, 3}});
   nn::initialize(reference, {.seed = 1});
   current_stream(default_device()).synchronize();
-  const Stream late = Stream::create(default_device(), StreamKind::kQueued, "optimizer");
+  const DeviceStream late =
+      DeviceStream::create(default_device(), StreamKind::kQueued, "optimizer");
   {
     const StreamGuard guard(late);
     stream_sleep(late, 20);

@@ -28,9 +28,9 @@ namespace {
 using Events = std::vector<std::string>;
 
 /// Short forms: "U block0" (unshard), "R block0" (reshard), "P block0" (post-backward).
-Events phases_of(const Trace& trace, bool with_reshard = false) {
+Events phases_of(const ExecutionTrace& trace, bool with_reshard = false) {
   Events out;
-  for (const Annotation& a : trace.all<Annotation>()) {
+  for (const TraceAnnotation& a : trace.all<TraceAnnotation>()) {
     if (a.domain != "fsdp" || (a.phase == "reshard" && !with_reshard)) continue;
     out.push_back((a.phase == "unshard" ? "U " : a.phase == "reshard" ? "R " : "P ") + a.name);
   }
@@ -61,7 +61,8 @@ struct Fixture {
   Chain model;
 };
 
-void check_order(RankTest& t, const char* what, const Trace& trace, const Events& expected) {
+void check_order(RankTest& t, const char* what, const ExecutionTrace& trace,
+                 const Events& expected) {
   const Events seen = phases_of(trace);
   t.check(seen == expected, "{}: expected {} got {}", what, joined(expected), joined(seen));
 }
@@ -95,7 +96,7 @@ TESSERA_RANK_TEST("fsdp: gathers ahead in forward follow the last iteration", "[
   Fixture f(t, {.mesh = t.world().mesh()}, {});
   Variable loss;
   traced(t, [&] { backward(f.forward()); });
-  const Trace trace = traced(t, [&] { loss = f.forward(); });
+  const ExecutionTrace trace = traced(t, [&] { loss = f.forward(); });
   const Events expected = {"U root",   "U block0", "U block1", "R block0",
                            "U block2", "R block1", "R block2"};
   t.check(phases_of(trace, /*with_reshard=*/true) == expected, "expected {} got {}",
@@ -147,7 +148,7 @@ TESSERA_RANK_TEST("fsdp: number and bytes of gathers and reduces", "[fsdp]") {
        {std::optional<bool>(), std::optional<bool>(true), std::optional<bool>(false)}) {
     Fixture f(t, {.mesh = t.world().mesh(), .reshard_after_forward = reshard}, {}, reshard);
     for (int round = 0; round < 3; ++round) {
-      const Trace trace = traced(t, [&] { backward(f.forward()); });
+      const ExecutionTrace trace = traced(t, [&] { backward(f.forward()); });
       std::map<std::string, std::int64_t> gathers, reduces, bytes;
       for (const CollectiveRecord& record : trace.all<CollectiveRecord>()) {
         if (record.op != "all_gather" && record.op != "reduce_scatter") continue;
@@ -179,9 +180,9 @@ TESSERA_RANK_TEST("fsdp: number and bytes of gathers and reduces", "[fsdp]") {
 
 TESSERA_RANK_TEST("fsdp: a trace has the phases that are declared, and no other", "[fsdp]") {
   Fixture f(t, {.mesh = t.world().mesh()}, {});
-  const Trace trace = traced(t, [&] { backward(f.forward()); });
+  const ExecutionTrace trace = traced(t, [&] { backward(f.forward()); });
   std::set<std::string> phases;
-  for (const Annotation& a : trace.all<Annotation>()) {
+  for (const TraceAnnotation& a : trace.all<TraceAnnotation>()) {
     if (a.domain == fsdp::kAnnotationDomain) phases.insert(a.phase);
   }
   const std::set<std::string> expected = {fsdp::kUnshardPhase, fsdp::kReshardPhase,
@@ -213,7 +214,7 @@ TESSERA_RANK_TEST("fsdp: groups are named by their modules, also without a shard
   nn::initialize(model, {.seed = 1});
   const Variable x(random_rows(2, 7, DType::kF64, 1));
   std::set<std::string> events, labels;
-  const Trace trace = traced(t, [&] { backward(model(x)); });
+  const ExecutionTrace trace = traced(t, [&] { backward(model(x)); });
   for (const std::string& event : trace.annotations(fsdp::kAnnotationDomain)) events.insert(event);
   for (const auto& row : distributed::CollectiveCounts(trace).rows()) labels.insert(row.label);
   const std::set<std::string> names = {"first",        "first.block0",  "first.block1",
@@ -243,7 +244,7 @@ TESSERA_RANK_TEST("fsdp: no step after the first walks the tree of modules", "[f
     if (recompute) nn::recompute(*f.model.blocks()[1]);
     nn::optim::SGD sgd(f.model.parameters(), kSgd);
     for (int step = 0; step < 3; ++step) {
-      const Trace trace = traced(t, [&] {
+      const ExecutionTrace trace = traced(t, [&] {
         backward(f.forward());
         sgd.step();
         sgd.zero_grad();
@@ -259,7 +260,7 @@ TESSERA_RANK_TEST("fsdp: no step after the first walks the tree of modules", "[f
 
 TESSERA_RANK_TEST_WITH("fsdp: the recorded reduction is a sum", "[fsdp]", {.worlds = {2, 3, 5}}) {
   Fixture f(t, {.mesh = t.world().mesh()}, {});
-  const Trace trace = traced(t, [&] { backward(f.forward()); });
+  const ExecutionTrace trace = traced(t, [&] { backward(f.forward()); });
   int sums = 0;
   for (const CollectiveRecord& record : trace.all<CollectiveRecord>()) {
     if (record.op == "reduce_scatter") sums += record.reduction == "sum" ? 1 : -100;

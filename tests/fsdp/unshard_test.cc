@@ -68,7 +68,7 @@ TESSERA_RANK_TEST("fsdp unshard: before any forward, in both ways, then a forwar
   for (const bool async : {false, true}) {
     Pair p(t, true);
     check_state(t, "at first", p.handle(1), GroupState::kSharded);
-    const Trace trace = traced(t, [&] {
+    const ExecutionTrace trace = traced(t, [&] {
       fsdp::UnshardHandle gather = p.handle(1).unshard({.async = async});
       if (async && t.size() > 1) {
         check_state(t, "issued", p.handle(1), GroupState::kGathering);
@@ -93,7 +93,7 @@ TESSERA_RANK_TEST("fsdp unshard: a module without a group has nothing to open", 
   shard_chain(model, {.mesh = t.world().mesh()});
   nn::initialize(model, {.seed = 1});
   const fsdp::Handle root = fsdp::of(model);
-  const Trace trace = traced(t, [&] {
+  const ExecutionTrace trace = traced(t, [&] {
     root.unshard({.async = true}).wait();
     root.unshard();
     root.reshard();

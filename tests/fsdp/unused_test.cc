@@ -49,7 +49,7 @@ class Choice final : public nn::Layer<Choice> {
 };
 
 /// Number of input elements of this rank's reduce-scatters.
-std::int64_t reduced_elements(const Trace& trace) {
+std::int64_t reduced_elements(const ExecutionTrace& trace) {
   std::int64_t out = 0;
   for (const CollectiveRecord& record : records_of(trace, "reduce_scatter")) {
     for (const CollectiveMember& member : record.members) out += member.elements_in;
@@ -70,7 +70,7 @@ TESSERA_RANK_TEST(
   nn::Parameter frozen = model.get_parameter("c.weight");
   frozen.set_requires_grad(false);
   for (int round = 0; round < 2; ++round) {
-    const Trace trace = traced(t, [&] { backward(local_loss(model(x))); });
+    const ExecutionTrace trace = traced(t, [&] { backward(local_loss(model(x))); });
     const std::int64_t expected =
         t.size() == 1 ? 0 : padded(t, kDim, kDim) + padded(t, kDim, 1) + padded(t, kDim, 1);
     t.check(reduced_elements(trace) == expected, "{} elements are reduced, expected {}",

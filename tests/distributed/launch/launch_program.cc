@@ -85,6 +85,15 @@ void kills_itself(World& world) {
   steps(world, 100000);
 }
 
+// Prints a line as a program does, without flushing it, and is killed.
+void prints_and_dies(World& world) {
+  if (world.rank() == 1) {
+    std::printf("the last line of rank 1\n");
+    raise(SIGKILL);
+  }
+  steps(world, 100000);
+}
+
 // Prints the ranks and their processes, and steps until it is stopped.
 void runs_on(World& world) {
   say(fmt::format("pid {} {}", world.rank(), getpid()));
@@ -119,6 +128,10 @@ void exits(World& world, int code) {
   steps(world, 100000);
 }
 
+// The tests find the processes of a run by its token.
+const std::vector<distributed::ProgramOption> kOwnOptions = {
+    {"--from", "K  the scenario's first number"}, {"--token", "TEXT  ignored"}};
+
 void hangs_when_another_fails(World& world) {
   barrier(*world.group());
   if (world.rank() == 0) throw std::runtime_error("no more");
@@ -127,7 +140,7 @@ void hangs_when_another_fails(World& world) {
 }
 
 void fails_on_a_stream(World& world) {
-  const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "side");
+  const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kQueued, "side");
   if (world.rank() == 1) stream.enqueue("bad", [] { throw InvalidArgument("a closure failed"); });
   steps(world, 100000);
 }
@@ -148,10 +161,13 @@ void leaves(World& world) {
 // The parent is told of this launch only; the rank passes over it to the one that it belongs to.
 int launch_twice(int argc, char** argv) {
   for (const char* name : {"first", "second"}) {
-    const int code = distributed::launch(argc, argv, [name](World& world) {
-      barrier(*world.group());
-      if (world.rank() == 0) say(fmt::format("{} launch", name));
-    });
+    const int code = distributed::launch(
+        argc, argv,
+        [name](World& world) {
+          barrier(*world.group());
+          if (world.rank() == 0) say(fmt::format("{} launch", name));
+        },
+        kOwnOptions);
     if (code != 0) return code;
   }
   return 0;
@@ -203,6 +219,7 @@ const std::map<std::string, void (*)(World&)> kScenarios = {
     {"bits", bits},
     {"throws", throws},
     {"kills_itself", kills_itself},
+    {"prints_and_dies", prints_and_dies},
     {"runs_on", runs_on},
     {"stops", stops},
     {"heeds_in_vain", heeds_in_vain},
@@ -227,7 +244,7 @@ int main(int argc, char** argv) {
   const auto found = kScenarios.find(scenario == "dies_before_launch" ? "ok" : scenario);
   if (found == kScenarios.end()) return 99;
   if (!distributed::is_rank_process()) say("hello");
-  const int code = distributed::launch(argc, argv, found->second);
+  const int code = distributed::launch(argc, argv, found->second, kOwnOptions);
   say(fmt::format("launch returned {}", code));
   return code;
 }

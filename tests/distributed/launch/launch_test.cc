@@ -71,6 +71,12 @@ TEST_CASE("a rank killed by itself is named with the collective that waited for 
   program.check_nothing_left();
 }
 
+TEST_CASE("a rank's lines arrive through a pipe when they are printed", "[launch]") {
+  Program program("prints_and_dies --ranks 2");
+  CHECK(program.exit_code() == 1);
+  CHECK(count_of(program.output(), "the last line of rank 1\n") == 1);
+}
+
 TEST_CASE("kill -9 from outside, at any moment", "[launch]") {
   const int delay_ms = GENERATE(0, 7, 40);
   Program program("runs_on --ranks 4");
@@ -142,10 +148,9 @@ TEST_CASE("a rank that ends early is named by those who need it", "[launch]") {
   Program program(fmt::format("leaves --launch {} --ranks 3", mode));
   CHECK(program.exit_code() == 1);
   CHECK(program.seconds() < 5);
-  CHECK_THAT(
-      program.output(),
-      Contains(
-          "all_gather #2 (layers.0) of group \"world\" needs rank 1, which has left the group"));
+  CHECK_THAT(program.output(), Contains("all_gather #2 (layers.0) of group \"world\" needs rank 1, "
+                                        "which has left the group; if its data ran out "
+                                        "before the others', fsdp::UnevenInputs"));
   program.check_nothing_left();
 }
 
@@ -287,10 +292,40 @@ TEST_CASE("wrong options are one line and exit code 2", "[launch]") {
       {"ok --nnodes 2 --rdzv-endpoint x:y",
        "error: [launch] --rdzv-endpoint takes host:port with a port"},
       {"ok --timeout nan", "error: [launch] --timeout takes seconds from 0.001"},
+      {"ok --rank 4",
+       "error: [launch] unknown option --rank; did you mean --ranks?; --help lists "
+       "all\n"},
+      {"ok -ranks 4", "error: [launch] unknown option -ranks; did you mean --ranks?"},
+      {"ok --lunch=threads", "unknown option --lunch; did you mean --launch?"},
+      {"ok --fro -1", "unknown option --fro; did you mean --from?"},
+      {"ok --gradient-size 3",
+       "error: [launch] unknown option --gradient-size; --help lists all\n"},
+      {"ok --ranks", "error: [launch] --ranks needs a value\n"},
   }));
   Program program(arguments);
   CHECK(program.exit_code() == 2);
   CHECK_THAT(program.output(), Contains(message));
+  program.check_nothing_left();
+}
+
+TEST_CASE("--help prints the options of launch and of the program, and starts nothing",
+          "[launch]") {
+  const std::string arguments = GENERATE("ok --help", "ok -h", "ok --from 3 --ranks 2 --help",
+                                         "ok --ranks --help", "ok --ranks -h", "ok --rank --help");
+  Program program(arguments);
+  CHECK(program.exit_code() == 0);
+  for (const char* line : {"usage: ", "  --from K  the scenario's first number\n",
+                           "  --ranks N  ranks of this host (2)\n", "  --help  prints this\n"})
+    CHECK_THAT(program.output(), Contains(line));
+  CHECK(count_of(program.output(), "rank 0") == 0);
+  program.check_nothing_left();
+}
+
+TEST_CASE("options of the program, and what follows --, are left alone", "[launch]") {
+  const std::string arguments =
+      GENERATE("ok --ranks 1 --from 3", "ok --ranks=1 --from=3 word", "ok --ranks 1 -- --rank 4");
+  Program program(arguments);
+  CHECK(program.exit_code() == 0);
   program.check_nothing_left();
 }
 

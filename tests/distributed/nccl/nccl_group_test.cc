@@ -118,7 +118,7 @@ TEST_CASE("nccl: registered buffers are counted while they are there", "[gpu]") 
 TEST_CASE("nccl: with a communicator of its own a reduction does not hold up a gather", "[gpu]") {
   const NcclSettings settings{.separate_reductions = true};
   check_all_well(run_nccl({.size = 2, .settings = settings}, [](const NcclGroupPtr& g) {
-    const Stream other = Stream::create(gpu_of(*g), StreamKind::kQueued, "reduce");
+    const DeviceStream other = DeviceStream::create(gpu_of(*g), StreamKind::kQueued, "reduce");
     const Tensor x = on_gpu(*g, 1000, 1), y = on_gpu(*g, 1000, 2);
     const Tensor whole = Tensor::empty({2000}, {.device = gpu_of(*g)});
     all_reduce(*g, std::vector{y}).synchronize();  // connects

@@ -54,7 +54,8 @@ TESSERA_RANK_TEST("the loss of classes in parts is that of all", "[tp]") {
     const std::int64_t classes = shape.back();
     const Tensor logits = mul(irregular(shape, 1), 4.0);
     const Tensor targets = indices(shape.without(shape.ndim() - 1), classes, 3);
-    for (const Reduction reduction : {Reduction::kNone, Reduction::kMean, Reduction::kSum}) {
+    for (const LossReduction reduction :
+         {LossReduction::kNone, LossReduction::kMean, LossReduction::kSum}) {
       for (const bool weighted : {false, true}) {
         for (const double smoothing : {0.0, 0.2}) {
           check_same(t, logits, targets,
@@ -73,12 +74,12 @@ TESSERA_RANK_TEST("the loss of classes in parts is that of all", "[tp]") {
 TESSERA_RANK_TEST("the loss in other dtypes, and of large logits", "[tp]") {
   const Tensor targets = indices({6}, 9, 4);
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    check_same(t, cast(irregular({6, 9}, 1), dtype), targets, {.reduction = Reduction::kMean},
+    check_same(t, cast(irregular({6, 9}, 1), dtype), targets, {.reduction = LossReduction::kMean},
                dtype_name(dtype));
   }
   check_same(t, mul(irregular({6, 9}, 1), 1e4), cast(targets, DType::kI32), {}, "large");
   check_same(t, zeros({0, 9}, {.dtype = DType::kF64}), zeros({0}, {.dtype = DType::kI64}),
-             {.reduction = Reduction::kSum}, "no rows");
+             {.reduction = LossReduction::kSum}, "no rows");
 }
 
 TESSERA_RANK_TEST("its gradient can be differentiated", "[tp]") {

@@ -47,7 +47,7 @@ inline Tensor indices(const Shape& shape, std::int64_t below, std::int64_t step 
 // Collectives by kind that `call` issues on this rank.
 using Counts = std::map<std::string, int>;
 inline Counts count_collectives(const std::function<void()>& call) {
-  Trace trace;
+  ExecutionTrace trace;
   {
     const TraceScope recording(trace);
     call();

@@ -22,7 +22,7 @@ using models::ModelArgs;
 using models::Transformer;
 
 ModelArgs args(double dropout = 0, bool tied = true) {
-  return {.dropout_p = dropout, .weight_tying = tied, .dtype = DType::kF64};
+  return {.dropout = dropout, .weight_tying = tied, .dtype = DType::kF64};
 }
 
 ParallelPlan plan(bool sequence) { return sequence ? sequence_plan() : transformer_plan(); }

@@ -24,7 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-json events_of(const Trace& trace, const TraceView& view = {.process = "rank 0 of 1"}) {
+json events_of(const ExecutionTrace& trace, const TraceView& view = {.process = "rank 0 of 1"}) {
   return json::parse("[" + rank_events(trace, view).events + "]");
 }
 
@@ -46,12 +46,12 @@ std::vector<std::string> host_slices(const json& events) {
   return out;
 }
 
-void note(Trace& trace, const char* domain, const char* name, const char* phase) {
-  trace.add(Annotation{domain, name, phase});
+void note(ExecutionTrace& trace, const char* domain, const char* name, const char* phase) {
+  trace.add(TraceAnnotation{domain, name, phase});
 }
 
 TEST_CASE("trace events: phases nest, also without their beginning or end") {
-  Trace trace({.timed = true});
+  ExecutionTrace trace({.timed = true});
   note(trace, "module", "lost", "forward_end");
   note(trace, "module", "up", "forward");
   note(trace, "module", "up.act", "forward");
@@ -69,7 +69,7 @@ TEST_CASE("trace events: backward's operations lie in the modules they were reco
   block->set("b", root);
   up->set("up", block);
   down->set("down", block);
-  Trace trace({.timed = true});
+  ExecutionTrace trace({.timed = true});
   const auto node = [&](const std::shared_ptr<ScopeName>& scope, const char* name) {
     const ScopeRestore in(scope);
     note(trace, "autograd", name, "node");
@@ -90,7 +90,7 @@ TEST_CASE("trace events: backward's operations lie in the modules they were reco
 }
 
 TEST_CASE("trace events: a group is a span from unshard to reshard") {
-  Trace trace({.timed = true});
+  ExecutionTrace trace({.timed = true});
   for (const char* phase : {"reshard", "unshard", "reshard", "post_backward", "unshard"})
     note(trace, "fsdp", "blocks.0", phase);
   std::string phases;
@@ -104,8 +104,8 @@ TEST_CASE("trace events: a group is a span from unshard to reshard") {
 TEST_CASE("trace events: a kernel and its memory, on the shifted clock") {
   const auto part = make_scope_name();
   part->set("up", make_scope_name());
-  Trace trace({.timed = true});
-  const Stream stream = Stream::create(kCpu, StreamKind::kInline, "mine");
+  ExecutionTrace trace({.timed = true});
+  const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kInline, "mine");
   TraceView view{.rank = 2, .process = "rank 2 of 3", .shift = -trace_clock() + 7'000};
   view.held = current_rank_context()->memory().current();
   {
@@ -142,8 +142,8 @@ TEST_CASE("trace events: work of a stream lies in slices of its modules") {
   block->set("b", make_scope_name());
   up->set("up", block);
   down->set("down", block);
-  Trace trace({.timed = true});
-  const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "mine");
+  ExecutionTrace trace({.timed = true});
+  const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kQueued, "mine");
   {
     const TraceScope recording(trace);
     for (const auto& part : {up, up, down, block, std::shared_ptr<ScopeName>()}) {
@@ -179,14 +179,14 @@ TEST_CASE("trace events: work of a stream lies in slices of its modules") {
 }
 
 TEST_CASE("trace events: names of any bytes make JSON") {
-  Trace trace({.timed = true});
+  ExecutionTrace trace({.timed = true});
   note(trace, "module", "a\"b\\\xff\n", "forward");
   note(trace, "module", "a\"b\\\xff\n", "forward_end");
   CHECK(host_slices(events_of(trace)).size() == 2);
 }
 
 TEST_CASE("trace events: an untimed trace is refused") {
-  CHECK_THROWS_AS(rank_events(Trace(), {}), InvalidArgument);
+  CHECK_THROWS_AS(rank_events(ExecutionTrace(), {}), InvalidArgument);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ Tensor tokens(std::int64_t rows, std::int64_t length, std::int64_t vocab) {
 }
 
 void train(distributed::World& world, const std::string& path, int blocks, std::int64_t dim) {
-  models::Transformer model({.n_layers = blocks, .vocab_size = 97, .max_seq_len = 32, .dim = dim});
+  models::Transformer model({.layers = blocks, .vocab_size = 97, .max_seq_len = 32, .dim = dim});
   for (models::TransformerBlock& block : model.blocks())
     fsdp::fully_shard(block, {.mesh = world.mesh()});
   fsdp::fully_shard(model, {.mesh = world.mesh()});

@@ -47,11 +47,11 @@ std::string about_line(const std::string& path) {
 }
 
 // A gather on a stream of its own, and work of the current stream that waits for it.
-void step(RankTest& t, const Stream& gather, std::int64_t number) {
+void step(RankTest& t, const DeviceStream& gather, std::int64_t number) {
   const Tensor mine = full({3}, t.rank());
   const Tensor all = Tensor::empty({3 * t.size()});
   gather.wait(current_stream(kCpu).record("made"));
-  Event gathered("gathered");
+  DeviceEvent gathered("gathered");
   {
     const StreamGuard guard(gather);
     all_gather(t.group(), std::vector{mine}, std::vector{all}, fmt::format("layer {}", number));
@@ -63,7 +63,7 @@ void step(RankTest& t, const Stream& gather, std::int64_t number) {
 }
 
 void run_steps(RankTest& t, TraceSession& session, std::int64_t steps) {
-  const Stream gather = Stream::create(kCpu, StreamKind::kQueued, "gather");
+  const DeviceStream gather = DeviceStream::create(kCpu, StreamKind::kQueued, "gather");
   for (std::int64_t i = 0; i < steps; ++i) {
     session.begin_step(i);
     step(t, gather, i);
@@ -218,7 +218,7 @@ TESSERA_RANK_TEST("what a session refuses", "[trace]") {
   refuses("0 steps", {.path = "x", .steps = 0});
   refuses("max_records is 0", {.path = "x", .max_records = 0});
 
-  Trace other;
+  ExecutionTrace other;
   {
     const TraceScope recording(other);
     t.check_throws<StateError>("writes another trace", [&] {

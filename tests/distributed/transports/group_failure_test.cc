@@ -156,7 +156,7 @@ TEST_CASE("an abort from another thread wakes a queued collective and poisons it
   CAPTURE(transport);
   const auto errors = run(transport, 2, kLong, [&](Group& group) {
     barrier(*group);
-    const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "comm");
+    const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kQueued, "comm");
     StreamGuard guard(stream);
     if (group->rank() == 1) {
       std::thread([&] { group->abort("from elsewhere"); }).join();
@@ -164,7 +164,7 @@ TEST_CASE("an abort from another thread wakes a queued collective and poisons it
     }
     const Tensor x = some(100000);
     all_reduce(*group, std::vector{x});
-    const Event event = stream.record("reduced");
+    const DeviceEvent event = stream.record("reduced");
     CHECK_THROWS_AS(event.synchronize(), CollectiveAborted);
     stream.synchronize();
   });
@@ -311,7 +311,7 @@ TEST_CASE("a failure on a stream's worker aborts the group and is the rank's fai
   for (std::size_t r = 0; r < 2; ++r) {
     threads.emplace_back([&, r, group = std::move(groups[r])] {
       failures[r] = run_rank({}, group, [&](World& world) {
-        const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "side");
+        const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kQueued, "side");
         if (world.rank() == 1) stream.enqueue("boom", [] { throw InvalidArgument("boom"); });
         barrier(*world.group());  // rank 1 never synchronizes the stream that failed
         barrier(*world.group());

@@ -20,7 +20,7 @@ namespace {
 
 class StreamMover final : public LocalMover {
  public:
-  explicit StreamMover(const Stream& stream) : stream_(stream) {}
+  explicit StreamMover(const DeviceStream& stream) : stream_(stream) {}
   LocalMark mark() override { return stream_.record(); }
   void wait(const LocalMark& mark) override {
     if (mark) stream_.wait(*mark);
@@ -42,7 +42,7 @@ class StreamMover final : public LocalMover {
   }
 
  private:
-  const Stream stream_;
+  const DeviceStream stream_;
 };
 
 constexpr std::int64_t kPart = 501;
@@ -101,7 +101,7 @@ Memory run_rank(LocalBarriers& barriers, CollectiveKind kind, int rank, int size
   const ResolvedCollective call = kind == CollectiveKind::kExchange
                                       ? ring_of(rank, size, memory)
                                       : call_of(kind, rank, size, memory);
-  const Stream stream = Stream::create(kCpu, StreamKind::kQueued, "rank");
+  const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kQueued, "rank");
   StreamMover mover(stream);
   if (late) stream_sleep(stream, 15);
   stream.enqueue("fill", [&] { fill(memory, rank); });

@@ -55,7 +55,7 @@ class PlanningGroup : public ProcessGroup {
   std::string backend() const override { return "planning"; }
   std::shared_ptr<ProcessGroup> make_subgroup(const SubgroupRequest&) override { return nullptr; }
   void run(const Collective& call) override {
-    const Stream stream = Stream::create(kCpu, StreamKind::kInline, "plan");
+    const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kInline, "plan");
     for (const Transfer& t : plan_exchange(resolve(*this, call), size(), stream).plan.sends)
       planned += static_cast<std::int64_t>(t.bytes);
   }
@@ -128,7 +128,7 @@ TEST_CASE("integers have no averages", "[reduce]") {
 
 TEST_CASE("small members of a plan travel together, large ones by themselves", "[plan]") {
   std::vector<std::byte> memory(1 << 20);
-  const Stream stream = Stream::create(kCpu, StreamKind::kInline, "plan");
+  const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kInline, "plan");
   const std::int64_t large = 5000, small = 10;  // 20,000 and 40 bytes
   const PlannedExchange planned = plan_exchange(
       call_of(CollectiveKind::kAllGather, 1,
@@ -147,7 +147,7 @@ TEST_CASE("small members of a plan travel together, large ones by themselves", "
 
 TEST_CASE("a single small member is not packed, and nothing at all is still a message", "[plan]") {
   std::vector<std::byte> memory(4096);
-  const Stream stream = Stream::create(kCpu, StreamKind::kInline, "plan");
+  const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kInline, "plan");
   const PlannedExchange one =
       plan_exchange(call_of(CollectiveKind::kAllGather, 0, {{10, 20}}, memory.data()), 2, stream);
   CHECK(one.staging.empty());
@@ -163,7 +163,7 @@ TEST_CASE("a single small member is not packed, and nothing at all is still a me
 
 TEST_CASE("plans of all ranks fit together", "[plan]") {
   std::vector<std::byte> memory(1 << 22);
-  const Stream stream = Stream::create(kCpu, StreamKind::kInline, "plan");
+  const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kInline, "plan");
   const int size = 4;
   for (CollectiveKind kind :
        {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter, CollectiveKind::kAllReduce,
@@ -190,7 +190,7 @@ TEST_CASE("plans of all ranks fit together", "[plan]") {
 
 TEST_CASE("plans of an uneven all_to_all fit together, and know their rows", "[plan]") {
   std::vector<std::byte> memory(1 << 22);
-  const Stream stream = Stream::create(kCpu, StreamKind::kInline, "plan");
+  const DeviceStream stream = DeviceStream::create(kCpu, StreamKind::kInline, "plan");
   const int size = 4;
   using Message = std::pair<std::size_t, std::uint64_t>;
   std::map<std::pair<int, int>, std::vector<Message>> sent, received;

@@ -25,12 +25,12 @@
 namespace tessera::testing {
 namespace {
 
-constexpr models::ModelArgs kArgs = {.n_layers = 3,
+constexpr models::ModelArgs kArgs = {.layers = 3,
                                      .vocab_size = 32,
                                      .max_seq_len = 16,
                                      .dim = 768,
-                                     .n_heads = 12,
-                                     .dropout_p = 0,
+                                     .heads = 12,
+                                     .dropout = 0,
                                      .weight_tying = false};
 constexpr double kTotal = 21'317'376, kBlock = 7'084'800, kRest = 62'976;
 constexpr double kShard = kTotal / 2;

@@ -176,7 +176,7 @@ TESSERA_RANK_TEST_WITH("fsdp sizes: f32 values and the host's shards, padding po
 
 /// The number of kernels in `body` that fill, scale or add in place.
 std::int64_t axpbys(const std::function<void()>& body) {
-  Trace trace;
+  ExecutionTrace trace;
   {
     const TraceScope recording(trace);
     body();

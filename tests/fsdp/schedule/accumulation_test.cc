@@ -103,7 +103,7 @@ void set_flags(Accumulator& model, const Case& c, bool is_last) {
 }
 
 /// Half of the gathers run in backward; values of which 1/n was kept are gathered among n ranks.
-void check_neighbours(RankTest& t, const Case& c, const Trace& trace, int shards) {
+void check_neighbours(RankTest& t, const Case& c, const ExecutionTrace& trace, int shards) {
   if (c.kept_by == 0) return;
   int among_all = 0, among_neighbours = 0;
   for (const CollectiveRecord& record : records_of(trace, "all_gather")) {
@@ -130,7 +130,7 @@ void run_case(RankTest& t, const distributed::DeviceMesh& mesh, const Case& c) {
       const Tensor x =
           random_rows(2 * t.size(), kDim, DType::kF64, iteration * kMicroBatches + micro);
       set_flags(model, c, micro + 1 == kMicroBatches);
-      const Trace trace = traced(t, [&] {
+      const ExecutionTrace trace = traced(t, [&] {
         const Variable y = model(Variable(my_rows(x, t.world())));
         backward(mul(sum(square(y)), 0.5 / static_cast<double>(y.dim(0))));
       });
@@ -236,7 +236,7 @@ TESSERA_RANK_TEST("fsdp accumulation: flags of a pipeline, with and without gath
     nn::initialize(reference, {.seed = 1});
     nn::optim::SGD sgd(model.parameters(), kSgd), reference_sgd(reference.parameters(), kSgd);
     for (std::uint64_t step = 0; step < 3; ++step) {
-      const Trace trace = traced(t, [&] {
+      const ExecutionTrace trace = traced(t, [&] {
         if (by_hand) {
           for (nn::Module* module : fsdp::sharded_modules(model))
             fsdp::of(*module).unshard({.async = true});

@@ -62,7 +62,7 @@ void check_values(RankTest& t, const std::string& what, Holder& holder) {
 /// The number of ranks in another gather.
 void check_gather(RankTest& t, const std::string& what, const fsdp::Handle& handle, int ranks,
                   bool async = false) {
-  const Trace trace = traced(t, [&] { handle.unshard({.async = async}).wait(); });
+  const ExecutionTrace trace = traced(t, [&] { handle.unshard({.async = async}).wait(); });
   const auto records = records_of(trace, "all_gather");
   t.check(records.size() == 1, "{}: {} gathers", what, records.size());
   for (const CollectiveRecord& record : records)

@@ -65,7 +65,7 @@ TESSERA_RANK_TEST("fsdp streams: several roots use one set of them", "[fsdp]") {
     if (shared) fsdp::share_comm_context(model.roots());
     for (std::uint64_t step = 0; step < 2; ++step) {
       const Tensor x = random_rows(2 * t.size(), 6, DType::kF64, step);
-      const Trace trace = traced(t, [&] {
+      const ExecutionTrace trace = traced(t, [&] {
         const Variable y = model(Variable(my_rows(x, t.world())));
         backward(mul(sum(square(y)), 0.5 / static_cast<double>(y.dim(0))));
       });
@@ -133,7 +133,7 @@ void check_training(RankTest& t, const std::string& what, Chain& model) {
   }
 }
 
-std::set<std::string> groups_of(const Trace& trace, const std::string& op) {
+std::set<std::string> groups_of(const ExecutionTrace& trace, const std::string& op) {
   std::set<std::string> out;
   for (const CollectiveRecord& record : records_of(trace, op)) out.insert(record.group);
   return out;
@@ -145,7 +145,7 @@ TESSERA_RANK_TEST_WITH("fsdp streams: reduce-scatters in a process group of thei
     Chain model({});
     shard_chain(model, {.mesh = t.world().mesh()});
     fsdp::of(model).set_separate_reduce_scatter_group(separate);
-    const Trace trace =
+    const ExecutionTrace trace =
         traced(t, [&] { check_training(t, fmt::format("separate {}", separate), model); });
     if (t.size() == 1) continue;
     const auto gathers = groups_of(trace, "all_gather"),
@@ -213,7 +213,7 @@ TESSERA_RANK_TEST_WITH("fsdp hooks: replicas by hand through a hook on reduced g
   const auto shards = t.group().subgroup({2 * replica, 2 * replica + 1});
   const auto replicas = t.group().subgroup({t.rank() % 2, t.rank() % 2 + 2});
   for (const bool own_stream : {false, true}) {
-    const Stream stream = Stream::create(default_device(), StreamKind::kQueued, "hook");
+    const DeviceStream stream = DeviceStream::create(default_device(), StreamKind::kQueued, "hook");
     int calls = 0;
     const fsdp::AllReduceHook hook = [&](std::span<const Tensor> tensors) {
       ++calls;
@@ -283,7 +283,7 @@ TESSERA_RANK_TEST_WITH("fsdp hooks: gradients of native replicas reach the hook 
 }
 
 /// The events that the gather stream waits for at the beginning of a forward.
-std::vector<std::string> waited_before_gathers(const Trace& trace, std::uint64_t stream) {
+std::vector<std::string> waited_before_gathers(const ExecutionTrace& trace, std::uint64_t stream) {
   std::vector<std::string> out;
   for (const TraceRecord& record : trace.records()) {
     if (const auto* collective = std::get_if<CollectiveRecord>(&record)) {
@@ -310,7 +310,7 @@ TESSERA_RANK_TEST_WITH("fsdp streams: gathers wait for the optimizer's event, on
     const Tensor x = random_rows(2 * t.size(), 7, DType::kF64, step);
     const bool given = step == 1 || step == 2;
     Variable loss;
-    const Trace trace =
+    const ExecutionTrace trace =
         traced(t, [&] { loss = sharded_loss(model(Variable(my_rows(x, t.world()))), t.world()); });
     if (t.size() > 1) {
       const auto waited = waited_before_gathers(trace, *streams_of(trace, "all_gather").begin());
@@ -324,7 +324,7 @@ TESSERA_RANK_TEST_WITH("fsdp streams: gathers wait for the optimizer's event, on
       each->zero_grad();
     }
     if (step < 2) {  // used once, then cleared
-      Event done("optimizer done");
+      DeviceEvent done("optimizer done");
       done.record(current_stream(default_device()));
       fsdp::of(model).set_post_optim_event(done);
     }
@@ -336,7 +336,7 @@ TESSERA_RANK_TEST_WITH("fsdp streams: gathers wait for the optimizer's event, on
 TESSERA_RANK_TEST_WITH("fsdp streams: with the event a gather does not wait for later compute",
                        "[fsdp]", ({.worlds = {2}, .cpu_compute = StreamKind::kQueued})) {
   for (const bool given : {false, true}) {
-    Event slept("slept");
+    DeviceEvent slept("slept");
     std::atomic<bool> watch{false}, early{false};
     const auto group = distributed::call(
         t.world().group(), {.after = [&](const distributed::Collective& call) {
@@ -349,7 +349,7 @@ TESSERA_RANK_TEST_WITH("fsdp streams: with the event a gather does not wait for 
     const Variable x(random_rows(2, 7, DType::kF64, 1));
     backward(local_loss(model(x)));
     current_stream(default_device()).synchronize();  // no gather is in flight
-    Event done("optimizer done");
+    DeviceEvent done("optimizer done");
     done.record(current_stream(default_device()));
     if (given) fsdp::of(model).set_post_optim_event(done);
     stream_sleep(current_stream(default_device()), 100);

@@ -39,7 +39,7 @@ std::unique_ptr<Transformer> sharded(RankTest& t, const ReshardAfterForward& blo
 
 /// One forward and one backward, with `between` in the middle.
 struct Step {
-  Trace forward, backward;
+  ExecutionTrace forward, backward;
 };
 template <class Between>
 Step traced_step(RankTest& t, Transformer& model, Between&& between) {
@@ -123,7 +123,7 @@ TESSERA_RANK_TEST("fsdp counts: reshard() by hand between forward and backward",
 }
 
 /// Checks every record's bytes by operation: blocks have one number, the root another.
-void check_bytes(RankTest& t, const Trace& trace, std::int64_t block, std::int64_t root) {
+void check_bytes(RankTest& t, const ExecutionTrace& trace, std::int64_t block, std::int64_t root) {
   for (const CollectiveRecord& record : trace.all<CollectiveRecord>()) {
     const std::int64_t expected = record.label == "root" ? root : block;
     t.check(record.bytes_sent == expected, "{} of {} sends {} bytes, expected {}", record.op,
@@ -181,7 +181,7 @@ TESSERA_RANK_TEST_WITH("fsdp counts: a kept part is gathered among its neighbour
 }
 
 /// Checks the number and the operation of all reductions of a step.
-void check_sums(RankTest& t, const Trace& trace, const std::string& op, int expected) {
+void check_sums(RankTest& t, const ExecutionTrace& trace, const std::string& op, int expected) {
   const auto records = records_of(trace, op);
   t.check(static_cast<int>(records.size()) == expected, "{} records of {}, expected {}",
           records.size(), op, expected);
@@ -205,7 +205,7 @@ TESSERA_RANK_TEST_WITH("fsdp counts: every reduction is recorded as a sum", "[fs
   Transformer hybrid(transformer_args(kBlocks, DType::kF32));
   shard_transformer(hybrid, {.mesh = mesh}, {.mesh = mesh});
   nn::initialize(hybrid, {.seed = 1});
-  const Trace trace = traced_step(t, hybrid).backward;
+  const ExecutionTrace trace = traced_step(t, hybrid).backward;
   check_sums(t, trace, "reduce_scatter", kGroups);
   check_sums(t, trace, "all_reduce", kGroups);
 }
@@ -248,7 +248,7 @@ TESSERA_RANK_TEST("fsdp: the divide factor holds for gradients reduced in anothe
                       {.mesh = t.world().mesh()});
     fsdp::of(model).set_gradient_divide_factor(factor * t.size(), {.recurse = true});
     nn::initialize(model, {.seed = 1});
-    const Trace trace = traced(t, [&] { backward(local_loss(model(token_rows(2, 5)))); });
+    const ExecutionTrace trace = traced(t, [&] { backward(local_loss(model(token_rows(2, 5)))); });
     for (const CollectiveRecord& record : records_of(trace, "reduce_scatter"))
       t.check(record.dtype == DType::kF32, "{} is reduced in {}", record.label,
               dtype_name(record.dtype));

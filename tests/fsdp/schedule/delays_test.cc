@@ -163,7 +163,8 @@ std::vector<double> train(RankTest& t, const Mode& mode, const Delays& delays) {
 void check_delays(RankTest& t, const Mode& mode) {
   std::vector<double> expected;
   {
-    const StreamGuard compute(Stream::create(default_device(), StreamKind::kInline, "inline"));
+    const StreamGuard compute(
+        DeviceStream::create(default_device(), StreamKind::kInline, "inline"));
     expected = train(t, mode, {.name = "nothing"});
   }
   const auto check = [&](const std::vector<Delays>& delays) {

@@ -2,7 +2,7 @@
 
 /// FSDP events in a rank's trace, as ordered text, and counts of its collectives.
 ///
-///     const Trace trace = traced(t, [&] { loss = run(); });
+///     const ExecutionTrace trace = traced(t, [&] { loss = run(); });
 ///     check_events(t, "forward", trace, "U root; U block0");
 ///     check_counts(t, "forward", trace, {.all_gather = 2});
 ///
@@ -34,8 +34,8 @@ namespace tessera::testing {
 
 /// Returns the trace of `body` on this rank.
 template <class Body>
-Trace traced(RankTest&, Body&& body) {
-  Trace trace;
+ExecutionTrace traced(RankTest&, Body&& body) {
+  ExecutionTrace trace;
   const TraceScope recording(trace);
   body();
   return trace;
@@ -46,9 +46,9 @@ inline constexpr const char* kOrder = "UP";
 inline constexpr const char* kOrderAndReshard = "URP";
 
 /// "U root; U block0; ...".
-inline std::string events_of(const Trace& trace, const std::string& letters = kOrder) {
+inline std::string events_of(const ExecutionTrace& trace, const std::string& letters = kOrder) {
   std::string out;
-  for (const Annotation& a : trace.all<Annotation>()) {
+  for (const TraceAnnotation& a : trace.all<TraceAnnotation>()) {
     if (a.domain != fsdp::kAnnotationDomain) continue;
     const char letter = a.phase == fsdp::kUnshardPhase        ? 'U'
                         : a.phase == fsdp::kReshardPhase      ? 'R'
@@ -60,7 +60,7 @@ inline std::string events_of(const Trace& trace, const std::string& letters = kO
   return out;
 }
 
-inline void check_events(RankTest& t, const std::string& what, const Trace& trace,
+inline void check_events(RankTest& t, const std::string& what, const ExecutionTrace& trace,
                          const std::string& expected, const std::string& letters = kOrder) {
   const std::string seen = events_of(trace, letters);
   t.check(seen == expected, "{}: expected \"{}\", got \"{}\"", what, expected, seen);
@@ -86,7 +86,7 @@ struct Counts {
   }
 };
 
-inline Counts counts_of(const Trace& trace) {
+inline Counts counts_of(const ExecutionTrace& trace) {
   const distributed::CollectiveCounts counts(trace);
   Counts out{.all_gather = counts.of({.op = "all_gather"}).collectives,
              .reduce_scatter = counts.of({.op = "reduce_scatter"}).collectives,
@@ -99,7 +99,7 @@ inline void check_counts(RankTest& t, const std::string& what, const Counts& see
                          const Counts& expected) {
   t.check(seen == expected, "{}: expected {}; got {}", what, expected.str(), seen.str());
 }
-inline void check_counts(RankTest& t, const std::string& what, const Trace& trace,
+inline void check_counts(RankTest& t, const std::string& what, const ExecutionTrace& trace,
                          const Counts& expected) {
   check_counts(t, what, counts_of(trace), expected);
 }
@@ -110,7 +110,8 @@ inline Counts unless_alone(const RankTest& t, const Counts& counts) {
 }
 
 /// The collectives of one kind, without those over one rank.
-inline std::vector<CollectiveRecord> records_of(const Trace& trace, const std::string& op) {
+inline std::vector<CollectiveRecord> records_of(const ExecutionTrace& trace,
+                                                const std::string& op) {
   std::vector<CollectiveRecord> out;
   for (CollectiveRecord& record : trace.all<CollectiveRecord>()) {
     if (record.op == op && record.group_size > 1) out.push_back(std::move(record));
@@ -119,7 +120,7 @@ inline std::vector<CollectiveRecord> records_of(const Trace& trace, const std::s
 }
 
 /// The number of ranks of each gather in a trace, in order: "4 4 2".
-inline std::string gather_sizes_of(const Trace& trace) {
+inline std::string gather_sizes_of(const ExecutionTrace& trace) {
   std::string out;
   for (const CollectiveRecord& record : records_of(trace, "all_gather"))
     out += fmt::format("{}{}", out.empty() ? "" : " ", record.group_size);
@@ -127,7 +128,7 @@ inline std::string gather_sizes_of(const Trace& trace) {
 }
 
 /// The streams that collectives of one kind were issued on.
-inline std::set<std::uint64_t> streams_of(const Trace& trace, const std::string& op) {
+inline std::set<std::uint64_t> streams_of(const ExecutionTrace& trace, const std::string& op) {
   std::set<std::uint64_t> out;
   for (const CollectiveRecord& record : records_of(trace, op)) out.insert(record.stream);
   return out;
@@ -178,7 +179,7 @@ inline std::vector<nn::ParameterOptions> zeros_of(const std::vector<Shape>& shap
 /// No dropout, so that ranks and reference compute the same.
 inline models::ModelArgs transformer_args(int layers, DType dtype = DType::kF64,
                                           bool weight_tying = true) {
-  return {.n_layers = layers, .dropout_p = 0, .weight_tying = weight_tying, .dtype = dtype};
+  return {.layers = layers, .dropout = 0, .weight_tying = weight_tying, .dtype = dtype};
 }
 
 /// Shards each block, then the root.

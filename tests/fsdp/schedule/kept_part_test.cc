@@ -31,7 +31,7 @@ TESSERA_RANK_TEST_WITH("fsdp kept parts: a gather of them waits until they are c
   Chain chain({});
   shard_in_halves(t, chain);
   const Variable loss = local_loss(chain(Variable(random_rows(2, 7, DType::kF64, 1))));
-  const Trace trace = traced(t, [&] { backward(loss); });
+  const ExecutionTrace trace = traced(t, [&] { backward(loss); });
   int gathers = 0;
   std::uint64_t waited_on = 0;  // by this stream, since the last gather
   for (const TraceRecord& record : trace.records()) {
@@ -88,7 +88,7 @@ TESSERA_RANK_TEST_WITH(
           mul_(parameter.local().tensor(), 1.5);
     }
     Variable loss;
-    const Trace forward = traced(t, [&] { loss = local_loss(chain(x)); });
+    const ExecutionTrace forward = traced(t, [&] { loss = local_loss(chain(x)); });
     for (const CollectiveRecord& record : records_of(forward, "all_gather"))
       t.check(record.group_size == t.size(), "{}: {} is gathered among {}", what, record.label,
               record.group_size);

@@ -86,13 +86,13 @@ TEST_CASE("fsdp overlap: with the optimizer's event a gather hides behind the la
 // ---- reductions in the trace --------------------------------------------------------------------
 
 /// For each reduction, the number of groups' post-backwards before compute waits for it.
-std::vector<int> post_backwards_until_waited(const Trace& trace, std::uint64_t compute) {
+std::vector<int> post_backwards_until_waited(const ExecutionTrace& trace, std::uint64_t compute) {
   std::map<std::pair<std::uint64_t, std::uint64_t>, int> recorded;  // event -> number of
                                                                     // post-backwards before it
   std::vector<int> out;
   int so_far = 0;
   for (const TraceRecord& record : trace.records()) {
-    if (const auto* a = std::get_if<Annotation>(&record))
+    if (const auto* a = std::get_if<TraceAnnotation>(&record))
       so_far += a->phase == "post_backward" && a->name.starts_with("block");
     const auto* event = std::get_if<EventRecord>(&record);
     if (event == nullptr) continue;
@@ -117,7 +117,7 @@ TEST_CASE("fsdp overlap: compute waits for a reduce no earlier than its memory i
       model.shard(world.mesh());
       fsdp::of(model).set_reduce_scatter_max_input_buffers(buffers);
       nn::initialize(model, {.seed = 1});
-      Trace trace;
+      ExecutionTrace trace;
       {
         const TraceScope recording(trace);
         backward(sum(model(Variable(random_rows(2, 4, DType::kF64, 1), /*requires_grad=*/true))));

@@ -51,7 +51,7 @@ Timing run(const Setup& setup) {
     model.shard(delayed_mesh(world, setup));
     fsdp::of(model).set_prefetch(setup.prefetch);
     nn::initialize(model, {.seed = 1});
-    Trace trace;
+    ExecutionTrace trace;
     for (int step = 0; step < kSteps; ++step) {
       Timing mine;
       trace.clear();
@@ -65,7 +65,7 @@ Timing run(const Setup& setup) {
       timing.step_ms = std::min(timing.step_ms, mine.step_ms);
       timing.issue_ms = std::min(timing.issue_ms, mine.issue_ms);
       timing.events.emplace_back();
-      for (const Annotation& a : trace.all<Annotation>())
+      for (const TraceAnnotation& a : trace.all<TraceAnnotation>())
         timing.events.back().push_back(a.phase + " " + a.name);
     }
   };

@@ -48,7 +48,7 @@ std::vector<Setting> settings(const RankTest& t) {
 }
 
 /// Checks that every gather of the trace is over `ranks` ranks.
-void check_gathers_again(RankTest& t, const std::string& what, const Trace& trace,
+void check_gathers_again(RankTest& t, const std::string& what, const ExecutionTrace& trace,
                          const Setting& setting) {
   const int among = setting.again_among == 0 ? t.size() : setting.again_among;
   for (const CollectiveRecord& record : records_of(trace, "all_gather"))
@@ -99,7 +99,7 @@ TESSERA_RANK_TEST_WITH(
                      "U root; U layers.0; U layers.1; U layers.2");
         std::string expected = setting.released_groups ? layers : without_gathers(layers);
         if (setting.released_root) expected = "U root; " + expected;
-        const Trace trace = traced(t, [&] { backward(loss); });
+        const ExecutionTrace trace = traced(t, [&] { backward(loss); });
         check_events(t, what + "backward", trace, expected);
         check_gathers_again(t, what + "backward", trace, setting);
       }
@@ -159,7 +159,7 @@ TESSERA_RANK_TEST_WITH("fsdp order (b): two forwards, then one backward of the s
                  "U root; U layers.0; U layers.1; U layers.2");
     std::string again = setting.released_groups ? "U layers.0; U layers.1; U layers.2" : "";
     if (setting.released_root) again = "U root; " + again;
-    const Trace forward = traced(t, [&] { second = loss_of(*model); });
+    const ExecutionTrace forward = traced(t, [&] { second = loss_of(*model); });
     check_events(t, what + "second", forward, again);
     check_gathers_again(t, what + "second", forward, setting);
     const std::string half =
@@ -167,7 +167,7 @@ TESSERA_RANK_TEST_WITH("fsdp order (b): two forwards, then one backward of the s
     // The first half's backward releases the values that stayed, so the second gathers in any case.
     std::string expected = (setting.released_groups ? half : without_gathers(half)) + "; " + half;
     if (setting.released_root) expected = "U root; " + expected;
-    const Trace trace = traced(t, [&] { backward(add(first, second)); });
+    const ExecutionTrace trace = traced(t, [&] { backward(add(first, second)); });
     check_events(t, what + "backward", trace, expected + "; P root");
     // Backward of the second forward finds its kept values; those of the first were released by
     // backward.

@@ -68,7 +68,7 @@ TESSERA_RANK_TEST("fsdp order (a): functions recomputed around modules change no
                             loss = mul(sum(square(y)), 0.25);
                           }),
                    "U root; U chain.block0; U chain.block1; U chain.block2");
-      const Trace trace = traced(t, [&] { backward(loss); });
+      const ExecutionTrace trace = traced(t, [&] { backward(loss); });
       check_events(t, "backward", trace,
                    reshard ? "U root; U chain.block2; U chain.block1; P chain.block2; "
                              "U chain.block0; P chain.block1; P chain.block0; P root"

@@ -150,7 +150,7 @@ TESSERA_RANK_TEST_WITH("seeds: an expert is reduced over its own group only", "[
   model.initialize({.seed = 0});
   reference.initialize({.seed = 0});
   const std::vector<Variable> input = model.get_input(t.world().device(), t.rank());
-  Trace trace;
+  ExecutionTrace trace;
   {
     const TraceScope recording(trace);
     model.run_backward(model.get_loss(input, model.call(input)));

@@ -55,7 +55,7 @@ TESSERA_RANK_TEST_WITH("seeds: all other models, on two ranks", "[fsdp][seeds]",
                      value("mlp stack",
                            make_small<MLPStack>({.dim = 3, .with_seq_parallel = true}, {2, 3, 3})),
                      value("double linear", make_double_linear(false)),
-                     value("transformer", make_decoder({.dropout_p = 0}))}));
+                     value("transformer", make_decoder({.dropout = 0}))}));
   train_against_reference(t, make<MixtureOfExperts>(experts_of(t)),
                           {.tolerance = 1e-12, .mesh_of_group = expert_mesh(t)});
   train_against_reference(t, make<TransformerWithSharedParams>({.inputs_by_rank = true}),

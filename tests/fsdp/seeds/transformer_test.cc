@@ -103,7 +103,7 @@ TESSERA_RANK_TEST("seeds: Transformer", "[fsdp][seeds]") {
   run_subtests(
       t,
       [&](ShardingStrategy strategy, models::ModelArgs args) {
-        args.dropout_p = 0;
+        args.dropout = 0;
         train_against_reference(t, make_decoder(args),
                                 {.strategy = strategy, .max_norm = 1.0, .tolerance = 1e-12});
       },

@@ -5,7 +5,13 @@
 #include <functional>
 
 #include "tessera/distributed/collectives.h"
+#include "tessera/distributed/parameters/mesh_impl.h"
+#include "tessera/fsdp/state/state.h"
+#include "tessera/nn/layers/batch_norm.h"
+#include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/sequential.h"
 #include "tessera/nn/optim/sgd.h"
+#include "tessera/nn/state/state_file.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tests/fsdp/state/state_model.h"
 
@@ -70,6 +76,61 @@ TESSERA_RANK_TEST_WITH("the state dict of a sharded model is its shards themselv
               shown.shape().str());
     }
   });
+}
+
+// The obvious call on every rank would leave the part of the rank that wrote last.
+TESSERA_RANK_TEST_WITH("a file takes full states only, and a load says which of the two it got",
+                       "[fsdp][state]", {.worlds = {1, 2, 3, 5}}) {
+  StateNet net, plain;
+  shard_net(net, {.mesh = t.world().mesh()});
+  nn::initialize(net, {.seed = 3});
+  nn::initialize(plain, {.seed = 3});
+  nn::optim::SGD sgd(net.parameters(), kSgd);
+  train(net, sgd, 1, 0);
+  const nn::StateDict parts = nn::state_dict(net), states = sgd.state_dict();
+  const std::string path = "/nowhere/state.safetensors";
+  if (t.size() == 1) {  // what is sharded over one rank is whole
+    t.check_throws<CheckpointError>("/nowhere", [&] { nn::save_state(path, parts); });
+    t.check_throws<CheckpointError>("/nowhere", [&] { nn::save_state(path, states); });
+    return;
+  }
+  for (const nn::StateDict* state : {&parts, &states})
+    t.check_throws<InvalidArgument>("call fsdp::full_state_dict(model)",
+                                    [&] { nn::save_state(path, *state); });
+  for (const auto& [name, value] : parts) {
+    const Shape* whole = parts.whole_of(name);
+    const bool is_buffer = name == "scale" || name == "table" || name == "calls";
+    t.check((whole == nullptr) == is_buffer, "{} is marked wrongly", name);
+    if (whole != nullptr)
+      t.check(*whole == nn::state_dict(plain).tensor(name).shape(), "{} is part of {}", name,
+              whole->str());
+  }
+  t.check_throws<InvalidArgument>("(one rank's part of ",
+                                  [&] { nn::load_state_dict(plain, parts); });
+  t.check_throws<InvalidArgument>(": load full states with fsdp::load_full_state_dict)",
+                                  [&] { nn::load_state_dict(net, nn::state_dict(plain)); });
+  const nn::StateDict full = fsdp::full_state_dict(net, {.rank0_only = false});
+  t.check_throws<CheckpointError>("/nowhere", [&] { nn::save_state(path, full); });
+  nn::load_state_dict(plain, full);
+}
+
+TESSERA_RANK_TEST_WITH("batch norms that trained with local batches are named when saved",
+                       "[fsdp][state]", {.worlds = {2, 3}}) {
+  nn::Sequential net;
+  net.add<nn::Linear>({.in = 3, .out = 4});
+  net.add<nn::BatchNorm1d>({.channels = 4});
+  fsdp::fully_shard(net, {.mesh = t.world().mesh()});
+  nn::initialize(net, {.seed = 1});
+  t.check(fsdp::local_batch_norm_warning(net).empty(), "a warning before training");
+  const Variable x(random_rows(5, 3, DType::kF32, 1));
+  net(x);
+  const std::string text = fsdp::local_batch_norm_warning(net);
+  t.check(text.find("1 batch norm(s), \"1\" the first, trained with") != std::string::npos,
+          "the warning is: {}", text);
+  nn::synchronize_batch_norms(net, distributed::make_mesh(t.world().mesh()));
+  dynamic_cast<nn::BatchNorm1d&>(*net.children()[1].module).reset_running_stats();
+  net(x);
+  t.check(fsdp::local_batch_norm_warning(net).empty(), "a warning though synchronized");
 }
 
 TESSERA_RANK_TEST_WITH("a load in place is seen at once and keeps the storage", "[fsdp][state]",

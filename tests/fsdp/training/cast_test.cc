@@ -150,7 +150,7 @@ TESSERA_RANK_TEST("values that are gathered are released by a conversion", "[fsd
     };
     states(how == Gathered::kUnderWay ? fsdp::GroupState::kGathering : fsdp::GroupState::kFull,
            "before");
-    const Trace trace = traced(t, [&] { model->to(DType::kF64); });
+    const ExecutionTrace trace = traced(t, [&] { model->to(DType::kF64); });
     reference.to(DType::kF64);
     // No gather reads the shards when their memory is freed.
     const auto events = trace.all<EventRecord>();

@@ -95,7 +95,7 @@ TESSERA_RANK_TEST_WITH("a recomputed Transformer in groups, with queued compute"
 TESSERA_RANK_TEST_WITH("a recomputed Transformer drops what the reference drops", "[fsdp]",
                        {.worlds = {1, 2, 3}}) {
   models::ModelArgs args = small_transformer();
-  args.dropout_p = 0.2;
+  args.dropout = 0.2;
   models::Transformer reference(args);
   args.checkpoint_activations = true;
   models::Transformer sharded(args);

@@ -167,14 +167,14 @@ std::string second_step(RankTest& t, Again again, bool reshard) {
   const RowBatch batch = {.width = kWidth, .ranks = data_rank(t.group())};
   const auto step = [&] { backward(half_squares(model(batch.mine(0, 0)), batch.rows)); };
   step();
-  Trace trace;
+  ExecutionTrace trace;
   {
     const TraceScope recording(trace);
     step();
   }
   std::string out;
   for (const TraceRecord& record : trace.records()) {
-    const auto* event = std::get_if<Annotation>(&record);
+    const auto* event = std::get_if<TraceAnnotation>(&record);
     if (event != nullptr && event->domain == fsdp::kAnnotationDomain)
       out += event->phase + " " + event->name + "; ";
     const auto* collective = std::get_if<CollectiveRecord>(&record);

@@ -205,7 +205,7 @@ class StepTrace {
   }
 
  private:
-  Trace trace_;
+  ExecutionTrace trace_;
 };
 
 inline std::string text_of(const std::vector<std::string>& events) {

@@ -188,7 +188,7 @@ struct SequenceCase {
 models::ModelArgs transformer_for(int tensor) {
   models::ModelArgs args = small_transformer();
   args.dim = tensor == 3 ? 12 : 16;
-  args.n_heads = tensor == 3 ? 3 : 4;
+  args.heads = tensor == 3 ? 3 : 4;
   return args;
 }
 

@@ -16,12 +16,12 @@ namespace tessera::testing {
 
 /// Odd sizes except for dim, which the heads divide.
 inline models::ModelArgs small_transformer(int layers = 2, bool tied = true) {
-  return {.n_layers = layers,
+  return {.layers = layers,
           .vocab_size = 11,
           .max_seq_len = 7,
           .dim = 12,
-          .n_heads = 3,
-          .dropout_p = 0,
+          .heads = 3,
+          .dropout = 0,
           .weight_tying = tied,
           .dtype = DType::kF64};
 }
@@ -35,7 +35,7 @@ inline Tensor random_tokens(const Shape& shape, std::int64_t below, std::uint64_
 /// Cross entropy summed over this rank's tokens, over `count` of the whole batch; see half_squares.
 inline Variable token_loss(const Variable& logits, const Tensor& targets, std::int64_t count,
                            int ranks = 1) {
-  const Variable total = cross_entropy(logits, targets, {.reduction = Reduction::kSum});
+  const Variable total = cross_entropy(logits, targets, {.reduction = LossReduction::kSum});
   return mul(total, ranks / static_cast<double>(count));
 }
 

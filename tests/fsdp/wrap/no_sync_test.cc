@@ -56,7 +56,7 @@ struct Fixture {
   std::map<std::string, int> micro_batch(std::uint64_t seed) {
     const Tensor x = random_rows(5, 7, DType::kF64, seed);
     backward(plain_loss(reference(Variable(x))));
-    Trace trace;
+    ExecutionTrace trace;
     const Variable loss = sharded_loss(model(Variable(my_rows(x, t.world()))), t.world());
     {
       const TraceScope recording(trace);
@@ -67,7 +67,7 @@ struct Fixture {
       out[row.op] += static_cast<int>(row.collectives);
     return out;
   }
-  static std::int64_t gathers_in(const Trace& trace) {
+  static std::int64_t gathers_in(const ExecutionTrace& trace) {
     return distributed::CollectiveCounts(trace).of({.op = "all_gather", .alone = true}).collectives;
   }
   int reduces_of(std::uint64_t seed) {
@@ -134,7 +134,7 @@ TESSERA_RANK_TEST("fsdp no_sync: gathers are those of any step", "[fsdp]") {
     for (const bool inside : {true, true, false, false}) {
       std::optional<fsdp::NoSync> guard;
       if (inside) guard.emplace(f.model);
-      Trace trace;
+      ExecutionTrace trace;
       const TraceScope recording(trace);
       const Variable y = f.model(Variable(my_rows(random_rows(5, 7, DType::kF64, 1), t.world())));
       const auto forward = f.gathers_in(trace);

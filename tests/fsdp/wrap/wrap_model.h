@@ -33,10 +33,10 @@ inline std::string names_in(nn::Module& model, const std::vector<nn::Module*>& m
 }
 
 /// FSDP annotations and collectives in order, without counters that grow during a run.
-inline std::string records_text(const Trace& trace) {
+inline std::string records_text(const ExecutionTrace& trace) {
   std::string out;
   for (const TraceRecord& record : trace.records()) {
-    if (const auto* a = std::get_if<Annotation>(&record);
+    if (const auto* a = std::get_if<TraceAnnotation>(&record);
         a != nullptr && a->domain == fsdp::kAnnotationDomain) {
       out += a->phase + " " + a->name + "\n";
     } else if (const auto* c = std::get_if<CollectiveRecord>(&record)) {
@@ -56,7 +56,7 @@ inline std::string records_text(const Trace& trace) {
 template <class Model>
 std::string trained_records(Model& model, std::int64_t width) {
   nn::initialize(model, {.seed = 1});
-  Trace trace;
+  ExecutionTrace trace;
   std::string losses;
   for (int step = 0; step < 2; ++step) {
     const Variable x(random_rows(3, width, DType::kF64, 1 + static_cast<std::uint64_t>(step)));

@@ -38,7 +38,7 @@ fsdp::WrapPolicy transformer_layers() {
 std::string step_of(RankTest& t, TransformerWithSharedParams& model) {
   model.initialize({.seed = 0});
   const std::vector<Variable> input = model.get_input(default_device(), t.rank());
-  Trace trace;
+  ExecutionTrace trace;
   const TraceScope recording(trace);
   const Variable loss = model.get_loss(input, model.call(input));
   model.run_backward(loss);
