@@ -141,6 +141,14 @@ ImageSet read_half(const std::string& folder, const std::string& half) {
 
 }  // namespace
 
+std::pair<Tensor, std::int64_t> ImageSet::get(std::int64_t index) const {
+  TESSERA_CHECK(index >= 0 && index < size(), "image_set", "image {} of {}", index, size());
+  const auto at = static_cast<std::size_t>(index);
+  return {Tensor::from_host(pixels.data() + at * kImagePixels, kImagePixels, DType::kU8,
+                            {1, kImageRows, kImageCols}, kCpu),
+          labels[at]};
+}
+
 FashionMnist read_fashion_mnist(const std::string& folder) {
   return {.train = read_half(folder, "train"), .test = read_half(folder, "t10k")};
 }

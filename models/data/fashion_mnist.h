@@ -10,9 +10,11 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/models/data/gzip_reader.h"
+#include "tessera/tensor/tensor.h"
 
 namespace tessera::models::data {
 
@@ -24,12 +26,16 @@ inline constexpr std::int64_t kImageClasses = 10;
 /// The folder of the Debian package dataset-fashion-mnist.
 inline constexpr const char* kFashionMnistFolder = "/usr/share/datasets/fashion-mnist";
 
-/// Images in host memory, as stored: one byte per pixel, row by row, image by image.
+/// Images in host memory, as stored: one byte per pixel, row by row, image by image. A data set for
+/// nn::data::DataLoader.
 struct ImageSet {
-  std::vector<std::uint8_t> pixels;  ///< [count, 28, 28]
-  std::vector<std::uint8_t> labels;  ///< [count], each below 10
+  std::vector<std::uint8_t> pixels;  ///< [size, 28, 28]
+  std::vector<std::uint8_t> labels;  ///< [size], each below 10
 
-  std::int64_t count() const { return static_cast<std::int64_t>(labels.size()); }
+  std::int64_t size() const { return static_cast<std::int64_t>(labels.size()); }
+  /// An image, u8 [1, 28, 28] on the CPU, and its label. Throws InvalidArgument for an index that
+  /// is out of range.
+  std::pair<Tensor, std::int64_t> get(std::int64_t index) const;
 };
 
 struct FashionMnist {

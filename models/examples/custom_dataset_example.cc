@@ -1,81 +1,69 @@
 // A user-defined data set for the Trainer. A Task defines the samples of a step, this rank's part
-// of them, and their loss. The result is the same on any number of ranks, even if it does not
-// divide the batch.
+// of them, and their loss; here a DataLoader chooses the samples. The result is the same on any
+// number of ranks, even if it does not divide the batch.
 //
 //     custom_dataset_example --ranks 3 --launch threads
 
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "tessera/tessera.h"
 
 using namespace tessera;
 
-// Classification of points on the two arms of a spiral. Even samples are for training, odd ones for
-// evaluation.
+// Points on the two arms of a spiral, and the arm. Even samples are for training, odd ones for
+// evaluation. Computed by a formula here; get() could read a file.
+struct SpiralPoints {
+  static constexpr int64_t kSamples = 600;  // of each kind
+  int64_t kind = 0;
+
+  int64_t size() const { return kSamples; }
+  std::pair<Tensor, int64_t> get(int64_t index) const {
+    const double along = std::fmod(static_cast<double>(2 * index + kind) * 0.6180339887, 1.0);
+    const int64_t arm = index % 2;
+    const double angle = 6 * along + 3.14159265 * static_cast<double>(arm);
+    const auto x = static_cast<float>((0.2 + along) * std::cos(angle)),
+               y = static_cast<float>((0.2 + along) * std::sin(angle));
+    return {Tensor::from_vector<float>({x, y}, {2}, kCpu), arm};
+  }
+};
+
 class Spirals final : public models::Task {
  public:
-  static constexpr int64_t kSamples = 600;  // of each kind
-
   Spirals(distributed::World& world, models::MlpStack& model, int64_t batch)
-      : world_(world), model_(model), order_(kSamples, batch, /*seed=*/1) {}
+      : model_(model),
+        loader_(SpiralPoints{}, {.batch_size = batch,
+                                 .shuffle = true,
+                                 .pad = false,
+                                 .ranks = world.size(),
+                                 .rank = world.rank()}) {}
 
   nn::Module& module() override { return model_; }
-  int64_t steps_per_epoch() const override { return order_.steps_per_epoch(); }
-
+  int64_t steps_per_epoch() const override { return loader_.size(); }
   models::BatchShare load(int64_t step) override {
-    const std::span<const int64_t> all = order_.samples_of(step);
-    const auto count = static_cast<int64_t>(all.size());
-    const auto mine = distributed::chunk_of(count, world_.size(), world_.rank());
-    samples_.clear();
-    for (int64_t i = mine.begin; i < mine.end; ++i) samples_.push_back(2 * all[i]);
-    return {.samples = count,
-            .first_sample = mine.begin,
-            .rows = mine.rows(),
-            .padded_rows = mine.padded_rows,
-            .count = mine.rows()};
+    batch_ = loader_.load(step);
+    return models::share_at(loader_.position());
   }
   models::LossSum loss(int64_t begin, int64_t end) override {
-    const auto [points, arms] = read({samples_.begin() + begin, samples_.begin() + end});
-    return {.sum = cross_entropy(model_(points), arms, Reduction::kSum)};
+    const Variable points(batch_.first.narrow(0, begin, end - begin));
+    const Tensor arms = batch_.second.narrow(0, begin, end - begin);
+    return {.sum = cross_entropy(model_(points), arms, LossReduction::kSum)};
   }
   // The set is small, so every rank evaluates all of it.
   models::EvalMetrics evaluate() override {
     const models::EvalScope scope(model_);
-    std::vector<int64_t> odd;
-    for (int64_t i = 0; i < kSamples; ++i) odd.push_back(2 * i + 1);
-    const auto [points, arms] = read(odd);
-    const Variable logits = model_(points);
-    const Tensor hits = cast(eq(argmax(logits.tensor()), arms), DType::kF32);
+    nn::data::DataLoader all(SpiralPoints{.kind = 1}, {.batch_size = SpiralPoints::kSamples});
+    const auto [points, arms] = all.load(1);
+    const Variable logits = model_(Variable(points));
     return {.loss = cross_entropy(logits, arms).item<float>(),
-            .accuracy = mean(hits).item<float>()};
+            .accuracy = nn::accuracy(logits, arms).item<float>()};
   }
 
  private:
-  struct Batch {
-    Variable points;  // [rows, 2]
-    Tensor arms;      // [rows]
-  };
-  // Computed by a formula here; it could be read from a file.
-  static Batch read(const std::vector<int64_t>& samples) {
-    std::vector<float> points;
-    std::vector<int64_t> arms;
-    for (const int64_t sample : samples) {
-      const double along = std::fmod(static_cast<double>(sample) * 0.6180339887, 1.0);
-      const int64_t arm = sample / 2 % 2;
-      const double angle = 6 * along + 3.14159265 * static_cast<double>(arm);
-      points.push_back(static_cast<float>((0.2 + along) * std::cos(angle)));
-      points.push_back(static_cast<float>((0.2 + along) * std::sin(angle)));
-      arms.push_back(arm);
-    }
-    const auto rows = static_cast<int64_t>(arms.size());
-    return {Variable(Tensor::from_vector(points, {rows, 2})), Tensor::from_vector(arms, {rows})};
-  }
-
-  distributed::World& world_;
   models::MlpStack& model_;
-  models::BatchOrder order_;
-  std::vector<int64_t> samples_;  // of this rank and step
+  nn::data::DataLoader<SpiralPoints> loader_;
+  std::pair<Tensor, Tensor> batch_;  // of this rank and step: points [rows, 2], arms [rows]
 };
 
 void train(distributed::World& world) {

@@ -21,7 +21,7 @@ Tensor make_batch(int step) {
 }
 
 void train(distributed::World& world) {
-  models::MixtureOfExperts model({.n_layers = 2,
+  models::MixtureOfExperts model({.layers = 2,
                                   .vocab_size = 16,
                                   .max_seq_len = 12,
                                   .dim = 32,

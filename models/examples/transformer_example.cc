@@ -21,7 +21,7 @@ Tensor make_batch(int step) {
 }
 
 void train(distributed::World& world) {
-  models::Transformer model({.vocab_size = 16, .dim = 32, .dropout_p = 0});
+  models::Transformer model({.vocab_size = 16, .dim = 32, .dropout = 0});
   fsdp::wrap(model, fsdp::wrap_types<models::TransformerBlock>(), {.mesh = world.mesh()});
   fsdp::fully_shard(model, {.mesh = world.mesh()});
   nn::initialize(model, {.seed = 1});

@@ -21,7 +21,7 @@ Tensor make_batch(int step) {
 }
 
 void train(const char* path) {
-  models::Transformer model({.vocab_size = 16, .dim = 32, .dropout_p = 0});
+  models::Transformer model({.vocab_size = 16, .dim = 32, .dropout = 0});
   nn::initialize(model, {.seed = 1});
   nn::optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
   for (int step = 1; step <= 60; ++step) {

@@ -18,7 +18,7 @@ const EncoderDecoderOptions& checked(const EncoderDecoderOptions& options) {
   check_extent(kWhere, "vocab_size", options.vocab_size);
   check_extent(kWhere, "max_seq_len", options.max_seq_len);
   check_extent(kWhere, "ffn_dim", options.ffn_dim);
-  check_heads(kWhere, options.dim, options.n_heads);
+  check_heads(kWhere, options.dim, options.heads);
   return options;
 }
 
@@ -39,16 +39,16 @@ nn::LayerNormOptions norm_options(std::int64_t dim, DType dtype) {
 
 PreNormBlockOptions block_options(const EncoderDecoderOptions& options) {
   return {.dim = options.dim,
-          .n_heads = options.n_heads,
+          .heads = options.heads,
           .ffn_dim = options.ffn_dim,
-          .dropout_p = options.dropout_p,
+          .dropout = options.dropout,
           .dtype = options.dtype};
 }
 
 nn::MultiheadAttentionOptions attention_options(const PreNormBlockOptions& options) {
   return {.dim = options.dim,
-          .heads = options.n_heads,
-          .dropout = options.dropout_p,
+          .heads = options.heads,
+          .dropout = options.dropout,
           .dtype = options.dtype};
 }
 
@@ -77,10 +77,10 @@ void EncoderDecoderCache::clear() {
 DecoderBlock::DecoderBlock(const PreNormBlockOptions& options)
     : attention_norm_(norm_options(options.dim, options.dtype)),
       attention_(attention_options(options)),
-      resid_dropout_({.p = options.dropout_p}),
+      resid_dropout_({.p = options.dropout}),
       cross_attention_norm_(norm_options(options.dim, options.dtype)),
       cross_attention_(attention_options(options)),
-      cross_resid_dropout_({.p = options.dropout_p}),
+      cross_resid_dropout_({.p = options.dropout}),
       ffn_norm_(norm_options(options.dim, options.dtype)),
       feed_forward_(options) {
   register_module("attention_norm", attention_norm_);
@@ -107,7 +107,7 @@ EncoderDecoder::EncoderDecoder(const EncoderDecoderOptions& options)
       target_embedding_(embedding_options(options)),
       source_positions_(position_options(options)),
       target_positions_(position_options(options)),
-      dropout_({.p = options.dropout_p}),
+      dropout_({.p = options.dropout}),
       encoder_norm_(norm_options(options.dim, options.dtype)),
       decoder_norm_(norm_options(options.dim, options.dtype)),
       head_({.in = options.dim, .out = options.vocab_size, .bias = false, .dtype = options.dtype}) {
@@ -181,15 +181,15 @@ namespace {
 constexpr std::int64_t kBytes = 256;  // vocabulary of a byte-level tokenizer
 
 // The paper's sizes (table 3, two rows), with the shared vocabulary of English and German.
-EncoderDecoderOptions published(std::int64_t dim, std::int64_t n_heads, double dropout_p) {
+EncoderDecoderOptions published(std::int64_t dim, std::int64_t heads, double dropout) {
   return {.encoder_layers = 6,
           .decoder_layers = 6,
           .vocab_size = 37000,
           .max_seq_len = 1024,
           .dim = dim,
-          .n_heads = n_heads,
+          .heads = heads,
           .ffn_dim = 4 * dim,
-          .dropout_p = dropout_p};
+          .dropout = dropout};
 }
 
 std::vector<EncoderDecoderPreset> make_presets() {
@@ -201,7 +201,7 @@ std::vector<EncoderDecoderPreset> make_presets() {
                    .vocab_size = kBytes,
                    .max_seq_len = 256,
                    .dim = 192,
-                   .n_heads = 6,
+                   .heads = 6,
                    .ffn_dim = 768}},
       {.name = "tiny",
        .description = "for tests: a few thousand parameters",
@@ -210,7 +210,7 @@ std::vector<EncoderDecoderPreset> make_presets() {
                    .vocab_size = kBytes,
                    .max_seq_len = 33,
                    .dim = 20,
-                   .n_heads = 4,
+                   .heads = 4,
                    .ffn_dim = 46}},
       {.name = "base",
        .description = "\"Attention is all you need\" (Vaswani et al., 2017), base",

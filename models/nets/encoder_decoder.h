@@ -49,10 +49,10 @@ struct EncoderDecoderOptions {
   std::int64_t decoder_layers = 2;
   std::int64_t vocab_size = 8;    ///< of sources and targets
   std::int64_t max_seq_len = 16;  ///< of sources and targets
-  std::int64_t dim = 16;          ///< a multiple of n_heads
-  std::int64_t n_heads = 4;
+  std::int64_t dim = 16;          ///< a multiple of heads
+  std::int64_t heads = 4;
   std::int64_t ffn_dim = 64;  ///< features between the linear layers
-  double dropout_p = 0.1;     ///< of embeddings, attention probabilities and residuals
+  double dropout = 0.1;       ///< of embeddings, attention probabilities and residuals
   PositionKind positions = PositionKind::kSinusoidal;
   bool share_embeddings = true;  ///< target_embedding.weight is source_embedding.weight
   bool weight_tying = true;      ///< head.weight is target_embedding.weight
@@ -129,7 +129,7 @@ class EncoderDecoder final : public nn::Layer<EncoderDecoder> {
  public:
   using Options = EncoderDecoderOptions;
   /// Throws InvalidArgument, with their names, for extents below 1 and a dim that is not a multiple
-  /// of n_heads.
+  /// of heads.
   explicit EncoderDecoder(const EncoderDecoderOptions& options = {});
 
   /// Batch may be 0. Throws InvalidArgument for tokens that have not 2 dims or differ in batch,

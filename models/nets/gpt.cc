@@ -10,10 +10,10 @@ namespace {
 constexpr const char* kWhere = "models.Gpt";
 
 const GptOptions& checked(const GptOptions& options) {
-  check_extent(kWhere, "n_layers", options.n_layers);
+  check_extent(kWhere, "layers", options.layers);
   check_extent(kWhere, "vocab_size", options.vocab_size);
   check_extent(kWhere, "max_seq_len", options.max_seq_len);
-  check_heads(kWhere, options.dim, options.n_heads);
+  check_heads(kWhere, options.dim, options.heads);
   return options;
 }
 
@@ -24,14 +24,14 @@ Gpt::Gpt(const GptOptions& options)
       token_embedding_({.entries = options.vocab_size, .dim = options.dim, .dtype = options.dtype}),
       position_embedding_(
           {.entries = options.max_seq_len, .dim = options.dim, .dtype = options.dtype}),
-      dropout_({.p = options.dropout_p}),
+      dropout_({.p = options.dropout}),
       norm_({.shape = {options.dim}, .dtype = options.dtype}),
       head_({.in = options.dim, .out = options.vocab_size, .bias = false, .dtype = options.dtype}) {
-  for (std::int64_t i = 0; i < options.n_layers; ++i) {
+  for (std::int64_t i = 0; i < options.layers; ++i) {
     blocks_.add<PreNormBlock>({.dim = options.dim,
-                               .n_heads = options.n_heads,
+                               .heads = options.heads,
                                .ffn_dim = 4 * options.dim,
-                               .dropout_p = options.dropout_p,
+                               .dropout = options.dropout,
                                .dtype = options.dtype});
   }
   register_module("token_embedding", token_embedding_);
@@ -41,10 +41,10 @@ Gpt::Gpt(const GptOptions& options)
   register_module("norm", norm_);
   register_module("head", head_);
   if (options.weight_tying) nn::tie(token_embedding_.weight(), head_.weight());
-  start_as_gpt2(*this, options.n_layers);
+  start_as_gpt2(*this, options.layers);
 }
 
-Variable Gpt::forward(const Variable& tokens, const DecodeCall& call) {
+Variable Gpt::hidden_states(const Variable& tokens, const DecodeCall& call) {
   const std::int64_t past = cached_length(call.cache);
   check_tokens(kWhere, tokens, past, max_length());
   Variable h = dropout_(token_embedding_(tokens) + position_embedding_(positions_of(tokens, past)));
@@ -52,7 +52,18 @@ Variable Gpt::forward(const Variable& tokens, const DecodeCall& call) {
   for (PreNormBlock& block : blocks()) {
     h = block(h, causal_call(call.cache, layer++));
   }
-  return at_least_f32(head_(norm_(h)));
+  return norm_(h);
+}
+
+Variable Gpt::forward(const Variable& tokens, const DecodeCall& call) {
+  return at_least_f32(head_(hidden_states(tokens, call)));
+}
+
+Variable Gpt::hidden(const Variable& tokens, const DecodeCall& call) {
+  const auto states = [this](const Variable& own, const DecodeCall& own_call) {
+    return hidden_states(own, own_call);
+  };
+  return hooked(states, tokens, call);
 }
 
 namespace {
@@ -61,27 +72,26 @@ constexpr std::int64_t kBytes = 256;             // vocabulary of a byte-level t
 constexpr std::int64_t kGpt2Vocabulary = 50257;  // of GPT-2's own tokenizer
 
 std::vector<GptPreset> make_presets() {
-  const auto published = [](std::int64_t n_layers, std::int64_t dim, std::int64_t n_heads,
+  const auto published = [](std::int64_t layers, std::int64_t dim, std::int64_t heads,
                             std::int64_t max_seq_len) {
-    return GptOptions{.n_layers = n_layers,
+    return GptOptions{.layers = layers,
                       .vocab_size = kGpt2Vocabulary,
                       .max_seq_len = max_seq_len,
                       .dim = dim,
-                      .n_heads = n_heads};
+                      .heads = heads};
   };
   return {
       {.name = "small",
        .description = "small enough to train on a CPU",
-       .options = {.n_layers = 4,
+       .options = {.layers = 4,
                    .vocab_size = kBytes,
                    .max_seq_len = 256,
                    .dim = 192,
-                   .n_heads = 6,
-                   .dropout_p = 0}},
+                   .heads = 6,
+                   .dropout = 0}},
       {.name = "tiny",
        .description = "for tests: a few thousand parameters",
-       .options =
-           {.n_layers = 2, .vocab_size = kBytes, .max_seq_len = 33, .dim = 20, .n_heads = 4}},
+       .options = {.layers = 2, .vocab_size = kBytes, .max_seq_len = 33, .dim = 20, .heads = 4}},
       {.name = "gpt2",
        .description = "GPT-2, 124 million parameters",
        .options = published(12, 768, 12, 1024)},

@@ -10,19 +10,19 @@ namespace {
 constexpr const char* kWhere = "models.Llama";
 
 const LlamaOptions& checked(const LlamaOptions& options) {
-  check_extent(kWhere, "n_layers", options.n_layers);
+  check_extent(kWhere, "layers", options.layers);
   check_extent(kWhere, "vocab_size", options.vocab_size);
   check_extent(kWhere, "max_seq_len", options.max_seq_len);
-  check_extent(kWhere, "n_kv_heads", options.n_kv_heads);
+  check_extent(kWhere, "kv_heads", options.kv_heads);
   check_extent(kWhere, "ffn_dim", options.ffn_dim);
-  check_heads(kWhere, options.dim, options.n_heads);
-  TESSERA_CHECK(options.n_heads % options.n_kv_heads == 0, kWhere,
-                "n_heads is {}, n_kv_heads {}; n_kv_heads must divide n_heads", options.n_heads,
-                options.n_kv_heads);
-  TESSERA_CHECK(options.dim / options.n_heads % 2 == 0, kWhere,
+  check_heads(kWhere, options.dim, options.heads);
+  TESSERA_CHECK(options.heads % options.kv_heads == 0, kWhere,
+                "heads is {}, kv_heads {}; kv_heads must divide heads", options.heads,
+                options.kv_heads);
+  TESSERA_CHECK(options.dim / options.heads % 2 == 0, kWhere,
                 "dim {} over {} heads gives a head {} features; rotary positions turn pairs of "
                 "them: make it even",
-                options.dim, options.n_heads, options.dim / options.n_heads);
+                options.dim, options.heads, options.dim / options.heads);
   return options;
 }
 
@@ -37,9 +37,9 @@ nn::LinearOptions linear_options(const LlamaOptions& options, std::int64_t in, s
 nn::MultiheadAttentionOptions attention_options(const LlamaOptions& options,
                                                 std::shared_ptr<nn::RotaryEmbedding> rotary) {
   return {.dim = options.dim,
-          .heads = options.n_heads,
-          .kv_heads = options.n_kv_heads,
-          .dropout = options.dropout_p,
+          .heads = options.heads,
+          .kv_heads = options.kv_heads,
+          .dropout = options.dropout,
           .bias = false,
           .rotary = std::move(rotary),
           .dtype = options.dtype};
@@ -51,7 +51,7 @@ LlamaFeedForward::LlamaFeedForward(const LlamaOptions& options)
     : gate_(linear_options(options, options.dim, options.ffn_dim)),
       up_(linear_options(options, options.dim, options.ffn_dim)),
       down_(linear_options(options, options.ffn_dim, options.dim)),
-      dropout_({.p = options.dropout_p}) {
+      dropout_({.p = options.dropout}) {
   register_module("gate", gate_);
   register_module("up", up_);
   register_module("down", down_);
@@ -65,7 +65,7 @@ Variable LlamaFeedForward::forward(const Variable& x) {
 LlamaBlock::LlamaBlock(const LlamaOptions& options, std::shared_ptr<nn::RotaryEmbedding> rotary)
     : attention_norm_(norm_options(options)),
       attention_(attention_options(options, std::move(rotary))),
-      resid_dropout_({.p = options.dropout_p}),
+      resid_dropout_({.p = options.dropout}),
       ffn_norm_(norm_options(options)),
       feed_forward_(options) {
   register_module("attention_norm", attention_norm_);
@@ -83,30 +83,41 @@ Variable LlamaBlock::forward(const Variable& x, const nn::AttentionForwardOption
 Llama::Llama(const LlamaOptions& options)
     : options_(checked(options)),
       token_embedding_({.entries = options.vocab_size, .dim = options.dim, .dtype = options.dtype}),
-      dropout_({.p = options.dropout_p}),
+      dropout_({.p = options.dropout}),
       norm_(norm_options(options)),
       head_(linear_options(options, options.dim, options.vocab_size)) {
   const auto rotary = std::make_shared<nn::RotaryEmbedding>(
-      nn::RotaryEmbeddingOptions{.dim = options.dim / options.n_heads,
+      nn::RotaryEmbeddingOptions{.dim = options.dim / options.heads,
                                  .max_length = options.max_seq_len,
                                  .base = options.rotary_base});
-  for (std::int64_t i = 0; i < options.n_layers; ++i) blocks_.add<LlamaBlock>(options, rotary);
+  for (std::int64_t i = 0; i < options.layers; ++i) blocks_.add<LlamaBlock>(options, rotary);
   register_module("token_embedding", token_embedding_);
   register_module("dropout", dropout_);
   register_module("blocks", blocks_);
   register_module("norm", norm_);
   register_module("head", head_);
   if (options.weight_tying) nn::tie(token_embedding_.weight(), head_.weight());
-  start_as_gpt2(*this, options.n_layers);
+  start_as_gpt2(*this, options.layers);
 }
 
-Variable Llama::forward(const Variable& tokens, const DecodeCall& call) {
+Variable Llama::hidden_states(const Variable& tokens, const DecodeCall& call) {
   const std::int64_t past = cached_length(call.cache);
   check_tokens(kWhere, tokens, past, max_length());
   Variable h = dropout_(token_embedding_(tokens));
   std::int64_t layer = 0;
   for (LlamaBlock& block : blocks()) h = block(h, causal_call(call.cache, layer++));
-  return at_least_f32(head_(norm_(h)));
+  return norm_(h);
+}
+
+Variable Llama::forward(const Variable& tokens, const DecodeCall& call) {
+  return at_least_f32(head_(hidden_states(tokens, call)));
+}
+
+Variable Llama::hidden(const Variable& tokens, const DecodeCall& call) {
+  const auto states = [this](const Variable& own, const DecodeCall& own_call) {
+    return hidden_states(own, own_call);
+  };
+  return hooked(states, tokens, call);
 }
 
 namespace {
@@ -114,14 +125,14 @@ namespace {
 constexpr std::int64_t kBytes = 256;  // vocabulary of a byte-level tokenizer
 
 // With the vocabulary and sequence length of Llama 1; presets of later models override them.
-LlamaOptions published(std::int64_t n_layers, std::int64_t dim, std::int64_t n_heads,
-                       std::int64_t n_kv_heads, std::int64_t ffn_dim, double norm_eps) {
-  return {.n_layers = n_layers,
+LlamaOptions published(std::int64_t layers, std::int64_t dim, std::int64_t heads,
+                       std::int64_t kv_heads, std::int64_t ffn_dim, double norm_eps) {
+  return {.layers = layers,
           .vocab_size = 32000,
           .max_seq_len = 2048,
           .dim = dim,
-          .n_heads = n_heads,
-          .n_kv_heads = n_kv_heads,
+          .heads = heads,
+          .kv_heads = kv_heads,
           .ffn_dim = ffn_dim,
           .norm_eps = norm_eps};
 }
@@ -138,21 +149,21 @@ std::vector<LlamaPreset> make_presets() {
   return {
       {.name = "small",
        .description = "small enough to train on a CPU",
-       .options = {.n_layers = 4,
+       .options = {.layers = 4,
                    .vocab_size = kBytes,
                    .max_seq_len = 256,
                    .dim = 192,
-                   .n_heads = 6,
-                   .n_kv_heads = 2,
+                   .heads = 6,
+                   .kv_heads = 2,
                    .ffn_dim = 512}},
       {.name = "tiny",
        .description = "for tests: a few thousand parameters",
-       .options = {.n_layers = 2,
+       .options = {.layers = 2,
                    .vocab_size = kBytes,
                    .max_seq_len = 33,
                    .dim = 24,
-                   .n_heads = 4,
-                   .n_kv_heads = 2,
+                   .heads = 4,
+                   .kv_heads = 2,
                    .ffn_dim = 62}},
       {.name = "llama-160m",
        .description = "LLaMA's architecture, 162 million parameters",

@@ -13,11 +13,11 @@
 ///
 /// Children: token_embedding, dropout, blocks.<i>, norm, head. All blocks share one
 /// nn::RotaryEmbedding, which rotates queries and keys. It pairs the two halves of a head, as
-/// weights published for PyTorch do. With kv_dim = n_kv_heads dim / n_heads: vocab_size dim + dim +
-/// n_layers (2 dim^2 + 2 dim kv_dim + 3 dim ffn_dim + 2 dim) elements; vocab_size dim more without
+/// weights published for PyTorch do. With kv_dim = kv_heads dim / heads: vocab_size dim + dim +
+/// layers (2 dim^2 + 2 dim kv_dim + 3 dim ffn_dim + 2 dim) elements; vocab_size dim more without
 /// weight tying.
 ///
-/// Initial values: matrices normal with standard deviation 0.02, or 0.02 / sqrt(2 n_layers) for
+/// Initial values: matrices normal with standard deviation 0.02, or 0.02 / sqrt(2 layers) for
 /// products that are added to the residual stream (out_proj, down); norms 1. The constructor
 /// allocates nothing: call initialize.
 
@@ -42,16 +42,16 @@ namespace tessera::models {
 
 /// All extents must be at least 1.
 struct LlamaOptions {
-  std::int64_t n_layers = 2;
+  std::int64_t layers = 2;
   std::int64_t vocab_size = 8;
   std::int64_t max_seq_len = 16;
-  std::int64_t dim = 16;  ///< n_heads times an even number
-  std::int64_t n_heads = 4;
-  std::int64_t n_kv_heads = 2;  ///< a divisor of n_heads
-  std::int64_t ffn_dim = 48;    ///< features between the linear layers
-  double rotary_base = 10000;   ///< "theta"
+  std::int64_t dim = 16;  ///< heads times an even number
+  std::int64_t heads = 4;
+  std::int64_t kv_heads = 2;   ///< a divisor of heads
+  std::int64_t ffn_dim = 48;   ///< features between the linear layers
+  double rotary_base = 10000;  ///< "theta"
   double norm_eps = 1e-5;
-  double dropout_p = 0;       ///< of embeddings, attention probabilities and both residuals
+  double dropout = 0;         ///< of embeddings, attention probabilities and both residuals
   bool weight_tying = false;  ///< head.weight is token_embedding.weight, under that name
   DType dtype = DType::kF32;
 };
@@ -107,13 +107,20 @@ class Llama final : public nn::Layer<Llama> {
   /// that have not 2 dims and for positions of max_seq_len or more; also the errors of Embedding.
   Variable forward(const Variable& tokens, const DecodeCall& call = {});
 
+  /// What the head computes logits from, norm included: [batch, length, dim], for a head of your own.
+  /// Takes the tokens as forward does, and runs the model's hooks, so a sharded model works too.
+  Variable hidden(const Variable& tokens, const DecodeCall& call = {});
+
+  const LlamaOptions& options() const { return options_; }
   std::int64_t vocab_size() const { return options_.vocab_size; }
   std::int64_t max_length() const { return options_.max_seq_len; }
-  std::int64_t cached_layers() const { return options_.n_layers; }
+  std::int64_t cached_layers() const { return options_.layers; }
   /// The blocks, in order: sharding makes a group of each.
   std::vector<std::reference_wrapper<LlamaBlock>> blocks() { return blocks_.as<LlamaBlock>(); }
 
  private:
+  Variable hidden_states(const Variable& tokens, const DecodeCall& call);
+
   LlamaOptions options_;
   nn::Embedding token_embedding_;
   nn::Dropout dropout_;

@@ -12,23 +12,23 @@ namespace {
 constexpr const char* kWhere = "models.MixtureOfExperts";
 
 std::int64_t head_dim(const MixtureOfExpertsOptions& options) {
-  return options.dim / options.n_heads;
+  return options.dim / options.heads;
 }
 
 const MixtureOfExpertsOptions& checked(const MixtureOfExpertsOptions& options) {
-  check_extent(kWhere, "n_layers", options.n_layers);
+  check_extent(kWhere, "layers", options.layers);
   check_extent(kWhere, "vocab_size", options.vocab_size);
   check_extent(kWhere, "max_seq_len", options.max_seq_len);
-  check_extent(kWhere, "n_kv_heads", options.n_kv_heads);
+  check_extent(kWhere, "kv_heads", options.kv_heads);
   check_extent(kWhere, "ffn_dim", options.ffn_dim);
-  check_heads(kWhere, options.dim, options.n_heads);
-  TESSERA_CHECK(options.n_heads % options.n_kv_heads == 0, kWhere,
-                "n_heads is {}, n_kv_heads {}; n_kv_heads must divide n_heads", options.n_heads,
-                options.n_kv_heads);
+  check_heads(kWhere, options.dim, options.heads);
+  TESSERA_CHECK(options.heads % options.kv_heads == 0, kWhere,
+                "heads is {}, kv_heads {}; kv_heads must divide heads", options.heads,
+                options.kv_heads);
   TESSERA_CHECK(head_dim(options) % 2 == 0, kWhere,
                 "dim {} over {} heads gives a head {} features; rotary positions turn pairs of "
                 "them: make it even",
-                options.dim, options.n_heads, head_dim(options));
+                options.dim, options.heads, head_dim(options));
   return options;
 }
 
@@ -39,9 +39,9 @@ nn::RMSNormOptions norm_options(const MixtureOfExpertsOptions& options) {
 nn::MultiheadAttentionOptions attention_options(const MixtureOfExpertsOptions& options,
                                                 std::shared_ptr<nn::RotaryEmbedding> rotary) {
   return {.dim = options.dim,
-          .heads = options.n_heads,
-          .kv_heads = options.n_kv_heads,
-          .dropout = options.dropout_p,
+          .heads = options.heads,
+          .kv_heads = options.kv_heads,
+          .dropout = options.dropout,
           .bias = false,
           .rotary = std::move(rotary),
           .dtype = options.dtype};
@@ -76,7 +76,7 @@ MixtureOfExpertsBlock::MixtureOfExpertsBlock(const MixtureOfExpertsOptions& opti
                                              std::shared_ptr<nn::RotaryEmbedding> rotary)
     : attention_norm_(norm_options(options)),
       attention_(attention_options(options, std::move(rotary))),
-      resid_dropout_({.p = options.dropout_p}),
+      resid_dropout_({.p = options.dropout}),
       ffn_norm_(norm_options(options)),
       feed_forward_(feed_forward_options(options)) {
   register_module("attention_norm", attention_norm_);
@@ -96,19 +96,19 @@ MixtureOfExpertsBlockResult MixtureOfExpertsBlock::forward(
 MixtureOfExperts::MixtureOfExperts(const MixtureOfExpertsOptions& options)
     : options_(checked(options)),
       token_embedding_({.entries = options.vocab_size, .dim = options.dim, .dtype = options.dtype}),
-      dropout_({.p = options.dropout_p}),
+      dropout_({.p = options.dropout}),
       norm_(norm_options(options)),
       head_({.in = options.dim, .out = options.vocab_size, .bias = false, .dtype = options.dtype}) {
   const auto rotary = std::make_shared<nn::RotaryEmbedding>(nn::RotaryEmbeddingOptions{
       .dim = head_dim(options), .max_length = options.max_seq_len, .base = options.rotary_base});
-  for (std::int64_t i = 0; i < options.n_layers; ++i)
+  for (std::int64_t i = 0; i < options.layers; ++i)
     blocks_.add<MixtureOfExpertsBlock>(options, rotary);
   register_module("token_embedding", token_embedding_);
   register_module("dropout", dropout_);
   register_module("blocks", blocks_);
   register_module("norm", norm_);
   register_module("head", head_);
-  start_as_gpt2(*this, options.n_layers);
+  start_as_gpt2(*this, options.layers);
 }
 
 void MixtureOfExperts::share_batch(std::shared_ptr<const nn::Mesh> mesh, std::string axis) {
@@ -121,7 +121,8 @@ void MixtureOfExperts::split_experts(std::shared_ptr<const nn::Mesh> mesh, std::
   for (MixtureOfExpertsBlock& block : blocks()) block.feed_forward().split_experts(ranks);
 }
 
-LanguageModelResult MixtureOfExperts::forward(const Variable& tokens, const DecodeCall& call) {
+MixtureOfExpertsBlockResult MixtureOfExperts::hidden_states(const Variable& tokens,
+                                                            const DecodeCall& call) {
   const std::int64_t past = cached_length(call.cache);
   check_tokens(kWhere, tokens, past, max_length());
   Variable h = dropout_(token_embedding_(tokens));
@@ -133,17 +134,30 @@ LanguageModelResult MixtureOfExperts::forward(const Variable& tokens, const Deco
     if (!result.auxiliary_loss.defined()) continue;
     auxiliary = auxiliary.defined() ? auxiliary + result.auxiliary_loss : result.auxiliary_loss;
   }
-  return {.logits = at_least_f32(head_(norm_(h))), .auxiliary_loss = auxiliary};
+  return {.hidden = norm_(h), .auxiliary_loss = auxiliary};
+}
+
+LanguageModelResult MixtureOfExperts::forward(const Variable& tokens, const DecodeCall& call) {
+  const MixtureOfExpertsBlockResult states = hidden_states(tokens, call);
+  return {.logits = at_least_f32(head_(states.hidden)), .auxiliary_loss = states.auxiliary_loss};
+}
+
+MixtureOfExpertsBlockResult MixtureOfExperts::hidden(const Variable& tokens,
+                                                     const DecodeCall& call) {
+  const auto states = [this](const Variable& own, const DecodeCall& own_call) {
+    return hidden_states(own, own_call);
+  };
+  return hooked(states, tokens, call);
 }
 
 std::int64_t active_parameters(const MixtureOfExpertsOptions& options) {
   checked(feed_forward_options(checked(options)));
   const std::int64_t dim = options.dim;
-  const std::int64_t attention = 2 * dim * dim + 2 * dim * options.n_kv_heads * head_dim(options);
+  const std::int64_t attention = 2 * dim * dim + 2 * dim * options.kv_heads * head_dim(options);
   const std::int64_t matrices = options.expert == ExpertKind::kSwiGlu ? 3 : 2;
   const std::int64_t experts = options.top_k * matrices * dim * options.ffn_dim;
   const std::int64_t block = attention + options.n_experts * dim + experts + 2 * dim;
-  return 2 * options.vocab_size * dim + options.n_layers * block + dim;
+  return 2 * options.vocab_size * dim + options.layers * block + dim;
 }
 
 // Named sizes of the mixture of experts.
@@ -154,12 +168,12 @@ const std::vector<MixtureOfExpertsPreset>& mixture_of_experts_presets() {
        .options = {}},
       {.name = "tiny",
        .description = "for tests: sizes that divide badly",
-       .options = {.n_layers = 2,
+       .options = {.layers = 2,
                    .vocab_size = 61,
                    .max_seq_len = 24,
                    .dim = 12,
-                   .n_heads = 2,
-                   .n_kv_heads = 1,
+                   .heads = 2,
+                   .kv_heads = 1,
                    .ffn_dim = 10,
                    .n_experts = 5}},
       {.name = "small-16e",
@@ -167,12 +181,12 @@ const std::vector<MixtureOfExpertsPreset>& mixture_of_experts_presets() {
        .options = {.ffn_dim = 128, .n_experts = 16, .top_k = 4}},
       {.name = "mixtral-8x7b",
        .description = "Mixtral (Jiang et al., 2024), 46.7 billion parameters, 12.9 for each token",
-       .options = {.n_layers = 32,
+       .options = {.layers = 32,
                    .vocab_size = 32000,
                    .max_seq_len = 32768,
                    .dim = 4096,
-                   .n_heads = 32,
-                   .n_kv_heads = 8,
+                   .heads = 32,
+                   .kv_heads = 8,
                    .ffn_dim = 14336,
                    .balance_loss_weight = 0.02,
                    .rotary_base = 1e6}},

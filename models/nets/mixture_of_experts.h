@@ -17,7 +17,7 @@
 ///     norm  head
 ///
 /// No biases. Matrices start normal with standard deviation 0.02; those that write to the residual
-/// stream (attention.out_proj, down of experts) with 0.02 / sqrt(2 n_layers), as in GPT-2.
+/// stream (attention.out_proj, down of experts) with 0.02 / sqrt(2 layers), as in GPT-2.
 ///
 /// The constructor allocates nothing: call initialize. To use several ranks, call parallelize()
 /// (parallelize.h), or share_batch() and split_experts() by hand. Otherwise every rank is
@@ -46,12 +46,12 @@ namespace tessera::models {
 
 /// All extents must be at least 1.
 struct MixtureOfExpertsOptions {
-  std::int64_t n_layers = 4;
+  std::int64_t layers = 4;
   std::int64_t vocab_size = 256;
   std::int64_t max_seq_len = 256;
-  std::int64_t dim = 128;    ///< a multiple of n_heads; a head has an even number of features
-  std::int64_t n_heads = 4;  ///< query heads; a multiple of n_kv_heads
-  std::int64_t n_kv_heads = 2;
+  std::int64_t dim = 128;  ///< a multiple of heads; a head has an even number of features
+  std::int64_t heads = 4;  ///< query heads; a multiple of kv_heads
+  std::int64_t kv_heads = 2;
   std::int64_t ffn_dim = 256;  ///< width inside each expert
   std::int64_t n_experts = 8;
   std::int64_t top_k = 2;  ///< experts per token
@@ -61,7 +61,7 @@ struct MixtureOfExpertsOptions {
   double capacity_factor = 0;  ///< 0 or infinity: no token is dropped
   double balance_loss_weight = 0.01;
   double z_loss_weight = 0;
-  double dropout_p = 0;  ///< of embeddings, attention probabilities and both residuals
+  double dropout = 0;  ///< of embeddings, attention probabilities and both residuals
   double norm_eps = 1e-5;
   double rotary_base = 10000;
   DType dtype = DType::kF32;
@@ -104,6 +104,10 @@ class MixtureOfExperts final : public nn::Layer<MixtureOfExperts> {
   /// max_seq_len positions together with those in the cache; also the errors of Embedding.
   LanguageModelResult forward(const Variable& tokens, const DecodeCall& call = {});
 
+  /// What the head computes logits from, norm included: [batch, length, dim], for a head of your own,
+  /// and the auxiliary loss of all blocks. Takes the tokens as forward does, and runs the model's hooks, so a sharded model works too.
+  MixtureOfExpertsBlockResult hidden(const Variable& tokens, const DecodeCall& call = {});
+
   /// From now on the ranks along the axis ("": the mesh's only one) share one batch: tokens are
   /// counted over all of them. Throws InvalidArgument for a null mesh and an unknown axis.
   void share_batch(std::shared_ptr<const nn::Mesh> mesh, std::string axis = {});
@@ -115,13 +119,15 @@ class MixtureOfExperts final : public nn::Layer<MixtureOfExperts> {
   const MixtureOfExpertsOptions& options() const { return options_; }
   std::int64_t vocab_size() const { return options_.vocab_size; }
   std::int64_t max_length() const { return options_.max_seq_len; }
-  std::int64_t cached_layers() const { return options_.n_layers; }
+  std::int64_t cached_layers() const { return options_.layers; }
   /// The blocks, in order: sharding makes a group of each.
   std::vector<std::reference_wrapper<MixtureOfExpertsBlock>> blocks() {
     return blocks_.as<MixtureOfExpertsBlock>();
   }
 
  private:
+  MixtureOfExpertsBlockResult hidden_states(const Variable& tokens, const DecodeCall& call);
+
   MixtureOfExpertsOptions options_;
   nn::Embedding token_embedding_;
   nn::Dropout dropout_;

@@ -93,4 +93,8 @@ MlpStack::MlpStack(const MlpOptions& options)
 
 Variable MlpStack::forward(const Variable& x) { return head_(blocks_(x)); }
 
+Variable MlpStack::hidden(const Variable& x) {
+  return hooked([this](const Variable& own) { return blocks_(own); }, x);
+}
+
 }  // namespace tessera::models

@@ -69,6 +69,10 @@ class MlpStack final : public nn::Layer<MlpStack> {
   /// x [rows, in], rows may be 0; throws InvalidArgument for any other shape.
   Variable forward(const Variable& x);
 
+  /// What the head computes logits from: [rows, hidden.back()], for a head of your own. Takes x as
+  /// forward does, and runs the model's hooks, so a sharded model works too.
+  Variable hidden(const Variable& x);
+
   /// The blocks, in order: sharding makes a group of each.
   nn::Sequential& blocks() { return blocks_; }
 

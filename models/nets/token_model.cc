@@ -18,11 +18,11 @@ void check_extent(const char* where, const char* name, std::int64_t value, std::
   TESSERA_CHECK(value >= least, where, "{} is {}; it must be at least {}", name, value, least);
 }
 
-void check_heads(const char* where, std::int64_t dim, std::int64_t n_heads) {
+void check_heads(const char* where, std::int64_t dim, std::int64_t heads) {
   check_extent(where, "dim", dim);
-  check_extent(where, "n_heads", n_heads);
-  TESSERA_CHECK(dim % n_heads == 0, where,
-                "dim is {}, n_heads {}; dim must be a multiple of n_heads", dim, n_heads);
+  check_extent(where, "heads", heads);
+  TESSERA_CHECK(dim % heads == 0, where, "dim is {}, heads {}; dim must be a multiple of heads",
+                dim, heads);
 }
 
 void check_tokens(const char* where, const Variable& tokens, std::int64_t past,
@@ -56,14 +56,14 @@ Variable at_least_f32(const Variable& logits) {
 // The weights whose products are added to the residual stream, in the names of these models.
 constexpr const char* kToResidual[] = {"out_proj.weight", "down.weight", "wo.weight", "w2.weight"};
 
-void start_as_gpt2(nn::Module& model, std::int64_t n_layers) {
+void start_as_gpt2(nn::Module& model, std::int64_t layers) {
   constexpr double kDeviation = 0.02;
   for (auto& [name, parameter] : model.named_parameters()) {
     const bool is_residual = std::any_of(std::begin(kToResidual), std::end(kToResidual),
                                          [&](const char* end) { return name.ends_with(end); });
     if (parameter.shape().ndim() == 2) {
-      const double layers = is_residual ? 2 * static_cast<double>(n_layers) : 1;
-      parameter.set_init(nn::init::normal(0, kDeviation / std::sqrt(layers)));
+      const double sums = is_residual ? 2 * static_cast<double>(layers) : 1;
+      parameter.set_init(nn::init::normal(0, kDeviation / std::sqrt(sums)));
     } else if (name.ends_with("bias")) {
       parameter.set_init(nn::init::zeros());
     }
@@ -127,7 +127,7 @@ Variable PositionEmbedding::forward(const Variable& x, std::int64_t first) {
 GeluFeedForward::GeluFeedForward(const PreNormBlockOptions& options)
     : up_({.in = options.dim, .out = options.ffn_dim, .dtype = options.dtype}),
       down_({.in = options.ffn_dim, .out = options.dim, .dtype = options.dtype}),
-      dropout_({.p = options.dropout_p}) {
+      dropout_({.p = options.dropout}) {
   register_module("up", up_);
   register_module("down", down_);
   register_module("dropout", dropout_);
@@ -138,10 +138,10 @@ Variable GeluFeedForward::forward(const Variable& x) { return dropout_(down_(gel
 PreNormBlock::PreNormBlock(const PreNormBlockOptions& options)
     : attention_norm_({.shape = {options.dim}, .dtype = options.dtype}),
       attention_({.dim = options.dim,
-                  .heads = options.n_heads,
-                  .dropout = options.dropout_p,
+                  .heads = options.heads,
+                  .dropout = options.dropout,
                   .dtype = options.dtype}),
-      resid_dropout_({.p = options.dropout_p}),
+      resid_dropout_({.p = options.dropout}),
       ffn_norm_({.shape = {options.dim}, .dtype = options.dtype}),
       feed_forward_(options) {
   register_module("attention_norm", attention_norm_);

@@ -27,8 +27,8 @@ namespace tessera::models {
 
 /// Throws InvalidArgument naming the extent if it is below `least`.
 void check_extent(const char* where, const char* name, std::int64_t value, std::int64_t least = 1);
-/// Throws InvalidArgument unless both are at least 1 and n_heads divides dim.
-void check_heads(const char* where, std::int64_t dim, std::int64_t n_heads);
+/// Throws InvalidArgument unless both are at least 1 and heads divides dim.
+void check_heads(const char* where, std::int64_t dim, std::int64_t heads);
 /// Throws InvalidArgument unless tokens are [batch, length] and their positions, which start at
 /// `past`, are below max_length.
 void check_tokens(const char* where, const Variable& tokens, std::int64_t past,
@@ -46,10 +46,10 @@ Tensor positions_of(const Variable& x, std::int64_t past);
 /// f64.
 Variable at_least_f32(const Variable& logits);
 
-/// GPT-2's initial values: matrices normal with standard deviation 0.02, or 0.02 / sqrt(2 n_layers)
+/// GPT-2's initial values: matrices normal with standard deviation 0.02, or 0.02 / sqrt(2 layers)
 /// for those named out_proj.weight and down.weight, whose products are added to the residual
 /// stream; biases of linear layers and projections 0. Norms keep their values.
-void start_as_gpt2(nn::Module& model, std::int64_t n_layers);
+void start_as_gpt2(nn::Module& model, std::int64_t layers);
 
 /// The preset of this name. Throws InvalidArgument for an unknown name, listing the known ones.
 template <class Preset>
@@ -109,10 +109,10 @@ class PositionEmbedding final : public nn::Layer<PositionEmbedding> {
 /// Attention is nn::MultiheadAttention with packed projections, all with biases. Layers have their
 /// default initial values; models set their own.
 struct PreNormBlockOptions {
-  std::int64_t dim = 0;      ///< required, a multiple of n_heads
-  std::int64_t n_heads = 0;  ///< required
+  std::int64_t dim = 0;      ///< required, a multiple of heads
+  std::int64_t heads = 0;    ///< required
   std::int64_t ffn_dim = 0;  ///< features between the two linear layers; required
-  double dropout_p = 0.1;    ///< of attention probabilities and of both added results
+  double dropout = 0.1;      ///< of attention probabilities and of both added results
   DType dtype = DType::kF32;
 };
 

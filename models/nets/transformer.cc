@@ -15,10 +15,10 @@ namespace {
 constexpr const char* kWhere = "models.Transformer";
 
 const ModelArgs& checked(const ModelArgs& args) {
-  check_extent(kWhere, "n_layers", args.n_layers, 0);
+  check_extent(kWhere, "layers", args.layers, 0);
   check_extent(kWhere, "vocab_size", args.vocab_size);
   check_extent(kWhere, "max_seq_len", args.max_seq_len);
-  check_heads(kWhere, args.dim, args.n_heads);
+  check_heads(kWhere, args.dim, args.heads);
   return args;
 }
 
@@ -33,10 +33,10 @@ nn::LayerNormOptions norm_options(const ModelArgs& args) {
 }  // namespace
 
 Attention::Attention(const ModelArgs& args)
-    : head_dim_(checked(args).dim / args.n_heads),
-      dropout_p_(args.dropout_p),
+    : head_dim_(checked(args).dim / args.heads),
+      dropout_p_(args.dropout),
       causal_(args.use_attn_mask),
-      resid_dropout_({.p = args.dropout_p}),
+      resid_dropout_({.p = args.dropout}),
       wq_(projection(args)),
       wk_(projection(args)),
       wv_(projection(args)),
@@ -91,7 +91,7 @@ Variable Attention::forward(const Variable& x, const AttentionCall& call) {
 FeedForward::FeedForward(const ModelArgs& args)
     : w1_({.in = checked(args).dim, .out = 4 * args.dim, .dtype = args.dtype}),
       w2_({.in = 4 * args.dim, .out = args.dim, .dtype = args.dtype}),
-      resid_dropout_({.p = args.dropout_p}) {
+      resid_dropout_({.p = args.dropout}) {
   register_module("w1", w1_);
   register_module("gelu", gelu_);
   register_module("w2", w2_);
@@ -120,13 +120,13 @@ Transformer::Transformer(const ModelArgs& args)
     : args_(checked(args)),
       tok_embeddings_({.entries = args.vocab_size, .dim = args.dim, .dtype = args.dtype}),
       pos_embeddings_({.entries = args.max_seq_len, .dim = args.dim, .dtype = args.dtype}),
-      dropout_({.p = args.dropout_p}),
+      dropout_({.p = args.dropout}),
       norm_(norm_options(args)),
       output_({.in = args.dim, .out = args.vocab_size, .bias = false, .dtype = args.dtype}) {
   register_module("tok_embeddings", tok_embeddings_);
   register_module("pos_embeddings", pos_embeddings_);
   register_module("dropout", dropout_);
-  for (int i = 0; i < args.n_layers; ++i) {
+  for (int i = 0; i < args.layers; ++i) {
     auto& block = layers_.add<TransformerBlock>(args);
     if (args.checkpoint_activations) nn::recompute(block);
   }
@@ -136,7 +136,7 @@ Transformer::Transformer(const ModelArgs& args)
   if (args.weight_tying) nn::tie(tok_embeddings_.weight(), output_.weight());
 }
 
-Variable Transformer::forward(const Variable& tokens, const DecodeCall& call) {
+Variable Transformer::hidden_states(const Variable& tokens, const DecodeCall& call) {
   TESSERA_CHECK(call.cache == nullptr || args_.use_attn_mask, kWhere,
                 "a position sees those after it without use_attn_mask, so no cache can stand for "
                 "the ones before: leave the cache out");
@@ -147,7 +147,18 @@ Variable Transformer::forward(const Variable& tokens, const DecodeCall& call) {
   for (TransformerBlock& block : blocks()) {
     h = block(h, AttentionCall{.cache = causal_call(call.cache, layer++).cache});
   }
-  return at_least_f32(output_(norm_(h)));
+  return norm_(h);
+}
+
+Variable Transformer::forward(const Variable& tokens, const DecodeCall& call) {
+  return at_least_f32(output_(hidden_states(tokens, call)));
+}
+
+Variable Transformer::hidden(const Variable& tokens, const DecodeCall& call) {
+  const auto states = [this](const Variable& own, const DecodeCall& own_call) {
+    return hidden_states(own, own_call);
+  };
+  return hooked(states, tokens, call);
 }
 
 namespace {
@@ -156,27 +167,26 @@ constexpr std::int64_t kBytes = 256;       // vocabulary of a byte-level tokeniz
 constexpr std::int64_t kSubwords = 32000;  // of a subword tokenizer, which the larger presets use
 
 std::vector<TransformerPreset> make_presets() {
-  const auto large = [](int n_layers, std::int64_t dim, std::int64_t n_heads,
+  const auto large = [](int layers, std::int64_t dim, std::int64_t heads,
                         std::int64_t max_seq_len) {
-    return ModelArgs{.n_layers = n_layers,
+    return ModelArgs{.layers = layers,
                      .vocab_size = kSubwords,
                      .max_seq_len = max_seq_len,
                      .dim = dim,
-                     .n_heads = n_heads};
+                     .heads = heads};
   };
   return {
       {.name = "small",
        .description = "small enough to train on a CPU",
-       .options = {.n_layers = 4,
+       .options = {.layers = 4,
                    .vocab_size = kBytes,
                    .max_seq_len = 256,
                    .dim = 192,
-                   .n_heads = 6,
-                   .dropout_p = 0}},
+                   .heads = 6,
+                   .dropout = 0}},
       {.name = "tiny",
        .description = "for tests: a few thousand parameters",
-       .options =
-           {.n_layers = 2, .vocab_size = kBytes, .max_seq_len = 33, .dim = 20, .n_heads = 4}},
+       .options = {.layers = 2, .vocab_size = kBytes, .max_seq_len = 33, .dim = 20, .heads = 4}},
       {.name = "base",
        .description = "12 layers of 768 features, 110 million parameters",
        .options = large(12, 768, 12, 1024)},

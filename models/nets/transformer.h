@@ -16,7 +16,7 @@
 ///                     ffn_norm        feed_forward (w1 gelu w2 resid_dropout)
 ///     norm  output
 ///
-/// 7 + 14 n_layers modules; (vocab_size + max_seq_len + 2) dim + n_layers (12 dim^2 + 9 dim)
+/// 7 + 14 layers modules; (vocab_size + max_seq_len + 2) dim + layers (12 dim^2 + 9 dim)
 /// elements, vocab_size dim more without weight tying. Initial values are PyTorch's defaults. The
 /// constructor allocates nothing: call initialize.
 ///
@@ -42,14 +42,14 @@
 
 namespace tessera::models {
 
-/// All extents must be at least 1, n_layers at least 0.
+/// All extents must be at least 1, layers at least 0.
 struct ModelArgs {
-  int n_layers = 2;
+  int layers = 2;
   std::int64_t vocab_size = 8;
   std::int64_t max_seq_len = 16;
-  std::int64_t dim = 16;  ///< a multiple of n_heads
-  std::int64_t n_heads = 4;
-  double dropout_p = 0.1;     ///< of embeddings, attention probabilities and both residuals
+  std::int64_t dim = 16;  ///< a multiple of heads
+  std::int64_t heads = 4;
+  double dropout = 0.1;       ///< of embeddings, attention probabilities and both residuals
   bool use_attn_mask = true;  ///< causal: a position attends to itself and to earlier ones
   bool weight_tying = true;   ///< output.weight is tok_embeddings.weight, under that name
   bool checkpoint_activations = false;  ///< each block is recomputed in backward
@@ -124,7 +124,7 @@ class Transformer final : public nn::Layer<Transformer> {
  public:
   using Options = ModelArgs;
   /// Throws InvalidArgument, with their names, for extents below their minimum and a dim that is
-  /// not a multiple of n_heads.
+  /// not a multiple of heads.
   explicit Transformer(const ModelArgs& args = {});
 
   /// Batch may be 0. With a cache, positions continue after it. Throws InvalidArgument for tokens
@@ -135,16 +135,22 @@ class Transformer final : public nn::Layer<Transformer> {
     return forward(Variable(tokens), call);
   }
 
-  const ModelArgs& args() const { return args_; }
+  /// What the head computes logits from, norm included: [batch, length, dim], for a head of your own.
+  /// Takes the tokens as forward does, and runs the model's hooks, so a sharded model works too.
+  Variable hidden(const Variable& tokens, const DecodeCall& call = {});
+
+  const ModelArgs& options() const { return args_; }
   std::int64_t vocab_size() const { return args_.vocab_size; }
   std::int64_t max_length() const { return args_.max_seq_len; }
-  std::int64_t cached_layers() const { return args_.n_layers; }
+  std::int64_t cached_layers() const { return args_.layers; }
   /// The blocks, in order: sharding makes a group of each.
   std::vector<std::reference_wrapper<TransformerBlock>> blocks() {
     return layers_.as<TransformerBlock>();
   }
 
  private:
+  Variable hidden_states(const Variable& tokens, const DecodeCall& call);
+
   ModelArgs args_;
   nn::Embedding tok_embeddings_, pos_embeddings_;
   nn::Dropout dropout_;

@@ -1,16 +1,19 @@
 #include "tessera/models/training/language_task.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/distributed/mesh/placement.h"
+#include "tessera/distributed/parameters/mesh_impl.h"
 #include "tessera/models/eval_scope.h"
 #include "tessera/models/training/task.h"
 #include "tessera/nn/training/loss.h"
+#include "tessera/nn/training/running_mean.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/memory/transfer.h"
 
 namespace tessera::models {
 namespace {
@@ -37,11 +40,13 @@ distributed::DeviceMesh data_mesh(const distributed::World& world,
                 "data_mesh is {}; it has one axis, of the ranks that share the batch", mesh.str());
   TESSERA_CHECK(options.micro_batch >= 0, kWhere, "micro_batch is {}; it is at least 0",
                 options.micro_batch);
+  TESSERA_CHECK(options.prefetch >= 0, kWhere, "prefetch is {}; it must be 0 or more batches",
+                options.prefetch);
   return mesh;
 }
 
 Variable cross_entropy_sum(const Variable& logits, const Tensor& targets) {
-  return cross_entropy(logits, targets, Reduction::kSum);
+  return cross_entropy(logits, targets, LossReduction::kSum);
 }
 
 }  // namespace
@@ -56,27 +61,28 @@ LanguageTask::LanguageTask(distributed::World& world, LanguageModel model,
       options_(options),
       data_(data_mesh(world, options)),
       token_bytes_(tokenizer.token_bytes()),
-      loader_(train, {.batch = options.batch,
+      loader_(train, {.batch_size = options.batch,
+                      .shuffle = true,
+                      .pad = false,
                       .seed = options.seed,
+                      .workers = options.prefetch > 0 ? 1 : 0,
+                      .prefetch = std::max(1, options.prefetch),
                       .ranks = data_.size(),
                       .rank = data_.coordinates().front(),
-                      .prefetch = options.prefetch}) {
+                      .device = kCpu}) {
   checked(model, validation, tokenizer);
 }
 
-std::int64_t LanguageTask::steps_per_epoch() const { return loader_.steps_per_epoch(); }
+std::int64_t LanguageTask::steps_per_epoch() const { return loader_.size(); }
 
 BatchShare LanguageTask::load(std::int64_t step) {
-  const data::TokenBatch batch = loader_.load(step);
-  tokens_.load(batch.tokens, world_.device());
-  targets_.load(batch.targets, world_.device());
-  const std::int64_t length = batch.tokens.dim(1);
-  return {.samples = batch.samples,
-          .tokens = batch.samples * length,
-          .first_sample = batch.first_sample,
-          .rows = batch.rows(),
-          .padded_rows = batch.padded_rows,
-          .count = batch.rows() * length};
+  const auto [tokens, targets] = loader_.load(step);
+  tokens_.load(tokens, world_.device());
+  targets_.load(targets, world_.device());
+  BatchShare share = share_at(loader_.position());
+  share.tokens = share.samples * tokens.dim(1);
+  share.count = share.rows * tokens.dim(1);
+  return share;
 }
 
 LossSum LanguageTask::loss(std::int64_t begin, std::int64_t end) {
@@ -95,38 +101,34 @@ double LanguageTask::bytes_of(std::int64_t token) const {
 
 EvalMetrics LanguageTask::evaluate() {
   const EvalScope scope(model_.module);
-  const std::int64_t length = validation_.length();
   const distributed::Chunk chunk =
-      distributed::chunk_of(validation_.count(), data_.size(), data_.coordinates().front());
+      distributed::chunk_of(validation_.size(), data_.size(), data_.coordinates().front());
   // As many sequences per pass as in training; this determines the memory of an evaluation.
   const std::int64_t share = (options_.batch + data_.size() - 1) / data_.size();
   const std::int64_t rows_at_once =
       options_.micro_batch > 0 ? std::min(share, options_.micro_batch) : share;
-  double loss_sum = 0, count = 0, bytes = 0;
-  std::vector<std::int64_t> sequence(static_cast<std::size_t>(length + 1));
+  nn::RunningMean loss, byte_loss;
   for (std::int64_t at = 0; at < chunk.padded_rows; at += rows_at_once) {
     const std::int64_t begin = std::min(chunk.begin + at, chunk.end);
-    const std::int64_t end = std::min(begin + rows_at_once, chunk.end);
-    std::vector<std::int64_t> tokens, targets;
-    for (std::int64_t row = begin; row < end; ++row) {
-      validation_.read(row, sequence);
-      tokens.insert(tokens.end(), sequence.begin(), sequence.end() - 1);
-      targets.insert(targets.end(), sequence.begin() + 1, sequence.end());
-    }
-    for (const std::int64_t target : targets) bytes += bytes_of(target);
-    count += static_cast<double>(targets.size());
-    const Shape shape{end - begin, length};
-    const LanguageModelResult result =
-        model_.forward(Tensor::from_vector(tokens, shape, world_.device()), {});
-    const Tensor wanted = Tensor::from_vector(targets, shape, world_.device());
-    loss_sum += host_value(cross_entropy_sum(result.logits, wanted).tensor());
+    std::vector<std::int64_t> rows(
+        static_cast<std::size_t>(std::min(rows_at_once, chunk.end - begin)));
+    std::iota(rows.begin(), rows.end(), begin);
+    const auto [tokens, targets] = nn::data::batch_of(validation_, rows, kCpu);
+    double bytes = 0;
+    for (const std::int64_t target : targets.to_vector<std::int64_t>()) bytes += bytes_of(target);
+    const LanguageModelResult result = model_.forward(to_device(tokens, world_.device()), {});
+    const Tensor wanted = to_device(targets, world_.device());
+    const double sum = host_value(cross_entropy_sum(result.logits, wanted).tensor());
+    loss.add_sum(sum, static_cast<double>(targets.numel()));
+    byte_loss.add_sum(sum, bytes);
   }
-  const std::array<double, 3> mine = {loss_sum, count, bytes};
-  std::array<double, 3> all = {};
-  const std::vector<double> ranks = gather_figures(*data_.group(), mine);
-  for (std::size_t i = 0; i < ranks.size(); ++i) all[i % all.size()] += ranks[i];
-  EvalMetrics metrics{.loss = all[0] / all[1]};
-  if (all[2] > 0) metrics.bits_per_byte = all[0] / std::log(2.0) / all[2];
+  const auto over_ranks = [&](const nn::RunningMean& mean) {
+    return mean.over_ranks(*distributed::make_mesh(data_), data_.axes().front(), world_.device());
+  };
+  EvalMetrics metrics{.loss = over_ranks(loss).mean()};
+  const nn::RunningMean per_byte = over_ranks(byte_loss);
+  if (per_byte.count() > 0)
+    metrics.bits_per_byte = per_byte.sum() / std::log(2.0) / per_byte.count();
   return metrics;
 }
 

@@ -5,10 +5,11 @@
 #include <memory>
 
 #include "tessera/distributed/launch/world.h"
-#include "tessera/models/data/token_loader.h"
+#include "tessera/models/data/packed_sequences.h"
 #include "tessera/models/data/tokenizer.h"
 #include "tessera/models/nets/language_model.h"
 #include "tessera/models/training/task.h"
+#include "tessera/nn/data/data_loader.h"
 
 namespace tessera::models {
 
@@ -26,7 +27,7 @@ struct LanguageTaskOptions {
 class LanguageTask final : public Task {
  public:
   /// The sequences and the tokenizer must outlive the task. Throws InvalidArgument for a batch
-  /// below 1, a negative micro_batch, a data_mesh of several axes, sequences that are longer than
+  /// below 1, a negative micro_batch or prefetch, a data_mesh of several axes, sequences that are longer than
   /// the model's max_length, and a tokenizer with more tokens than the model has logits.
   LanguageTask(distributed::World& world, LanguageModel model, const data::PackedSequences& train,
                const data::PackedSequences& validation, const data::Tokenizer& tokenizer,
@@ -50,7 +51,7 @@ class LanguageTask final : public Task {
   LanguageTaskOptions options_;
   distributed::DeviceMesh data_;
   std::vector<std::int64_t> token_bytes_;
-  data::TokenLoader loader_;
+  nn::data::DataLoader<const data::PackedSequences&> loader_;
   DeviceRows tokens_;
   DeviceRows targets_;
 };

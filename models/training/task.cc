@@ -6,6 +6,14 @@
 
 namespace tessera::models {
 
+BatchShare share_at(const nn::data::BatchPosition& position) {
+  return {.samples = position.samples,
+          .first_sample = position.first_sample,
+          .rows = position.rows,
+          .padded_rows = position.padded_rows,
+          .count = position.rows};
+}
+
 bool DeviceRows::has_room_for(const Tensor& rows) const {
   return buffer_.defined() && buffer_.dtype() == rows.dtype() && buffer_.dim(0) >= rows.dim(0) &&
          buffer_.shape().with(0, rows.dim(0)) == rows.shape();

@@ -10,6 +10,7 @@
 #include "tessera/autograd/variable.h"
 #include "tessera/distributed/process_group.h"
 #include "tessera/models/training/metrics.h"
+#include "tessera/nn/data/batch_order.h"
 #include "tessera/nn/module.h"
 #include "tessera/tensor/tensor.h"
 
@@ -24,6 +25,9 @@ struct BatchShare {
   std::int64_t padded_rows = 0;   ///< the largest number of rows of any rank
   std::int64_t count = 0;         ///< this rank's samples or tokens in the mean loss
 };
+
+/// The share of a rank at a position in the data. Its samples count in the mean loss.
+BatchShare share_at(const nn::data::BatchPosition& position);
 
 /// The loss of some rows.
 struct LossSum {

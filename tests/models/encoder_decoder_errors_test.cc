@@ -22,13 +22,13 @@ TEST_CASE("encoder-decoder: extents that do not fit are refused by name") {
   CHECK_THROWS_WITH(EncoderDecoder({.vocab_size = 0}), Contains("vocab_size is 0"));
   CHECK_THROWS_WITH(EncoderDecoder({.max_seq_len = 0}), Contains("max_seq_len is 0"));
   CHECK_THROWS_WITH(EncoderDecoder({.dim = 0}), Contains("dim is 0"));
-  CHECK_THROWS_WITH(EncoderDecoder({.n_heads = 0}), Contains("n_heads is 0"));
+  CHECK_THROWS_WITH(EncoderDecoder({.heads = 0}), Contains("heads is 0"));
   CHECK_THROWS_WITH(EncoderDecoder({.ffn_dim = 0}), Contains("ffn_dim is 0"));
-  CHECK_THROWS_WITH(EncoderDecoder({.dim = 10, .n_heads = 4}),
-                    Contains("dim is 10, n_heads 4; dim must be a multiple of n_heads"));
-  CHECK_THROWS_WITH(EncoderDecoder({.dim = 3, .n_heads = 3}),
+  CHECK_THROWS_WITH(EncoderDecoder({.dim = 10, .heads = 4}),
+                    Contains("dim is 10, heads 4; dim must be a multiple of heads"));
+  CHECK_THROWS_WITH(EncoderDecoder({.dim = 3, .heads = 3}),
                     Contains("dim is 3; sines and cosines come in pairs"));
-  CHECK_THROWS_AS(EncoderDecoder({.dropout_p = 1.5}), InvalidArgument);
+  CHECK_THROWS_AS(EncoderDecoder({.dropout = 1.5}), InvalidArgument);
 }
 
 TEST_CASE("encoder-decoder: tokens and padding that do not fit are refused") {

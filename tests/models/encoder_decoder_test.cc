@@ -31,9 +31,9 @@ EncoderDecoderOptions odd() {
           .vocab_size = kVocab,
           .max_seq_len = 7,
           .dim = 12,
-          .n_heads = 3,
+          .heads = 3,
           .ffn_dim = 17,
-          .dropout_p = 0,
+          .dropout = 0,
           .dtype = DType::kF64};
 }
 
@@ -77,7 +77,7 @@ Rows plain_logits(EncoderDecoder& model, const EncoderDecoderOptions& options,
                   const std::vector<std::int64_t>& source, const std::vector<bool>& padding,
                   const std::vector<std::int64_t>& target) {
   PlainLayers plain(model);
-  const auto heads = static_cast<std::size_t>(options.n_heads);
+  const auto heads = static_cast<std::size_t>(options.heads);
   const PlainAttention to_source{.heads = heads, .kv_heads = heads, .hidden = padding};
   const PlainAttention to_target{.heads = heads, .kv_heads = heads, .causal = true};
   Rows memory = plain_embedding(model, options, "source", source);
@@ -158,9 +158,9 @@ TEST_CASE("encoder-decoder: the derivative by every parameter is right, with dro
                                 .vocab_size = 5,
                                 .max_seq_len = 4,
                                 .dim = 4,
-                                .n_heads = 2,
+                                .heads = 2,
                                 .ffn_dim = 5,
-                                .dropout_p = 0.3,
+                                .dropout = 0.3,
                                 .dtype = DType::kF64};
   options.positions = GENERATE(PositionKind::kSinusoidal, PositionKind::kLearned);
   options.share_embeddings = options.positions == PositionKind::kSinusoidal;
@@ -289,7 +289,7 @@ TEST_CASE("encoder-decoder: initial values") {
 
 TEST_CASE("encoder-decoder: dropout is off in evaluation, logits have at least 32 bits") {
   EncoderDecoderOptions options = odd();
-  options.dropout_p = 0.5;
+  options.dropout = 0.5;
   EncoderDecoder model(options), without(odd());
   randomize(model);
   nn::copy_state(model, without);

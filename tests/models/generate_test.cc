@@ -176,7 +176,7 @@ template <class Model>
 void check_text(typename Model::Options options) {
   options.vocab_size = 11;
   options.max_seq_len = 9;
-  options.dropout_p = 0.3;
+  options.dropout = 0.3;
   options.dtype = DType::kF64;
   Model plain(options);
   nn::initialize(plain, {.seed = 3});
@@ -190,16 +190,16 @@ void check_text(typename Model::Options options) {
 }
 
 TEST_CASE("the cache changes no token of any model") {
-  SECTION("transformer") { check_text<Transformer>({.n_layers = 3, .dim = 12, .n_heads = 3}); }
-  SECTION("gpt") { check_text<Gpt>({.n_layers = 3, .dim = 12, .n_heads = 3}); }
+  SECTION("transformer") { check_text<Transformer>({.layers = 3, .dim = 12, .heads = 3}); }
+  SECTION("gpt") { check_text<Gpt>({.layers = 3, .dim = 12, .heads = 3}); }
   SECTION("llama") {
-    check_text<Llama>({.n_layers = 3, .dim = 12, .n_heads = 6, .n_kv_heads = 3, .ffn_dim = 17});
+    check_text<Llama>({.layers = 3, .dim = 12, .heads = 6, .kv_heads = 3, .ffn_dim = 17});
   }
   SECTION("mixture of experts") {
-    check_text<MixtureOfExperts>({.n_layers = 2,
+    check_text<MixtureOfExperts>({.layers = 2,
                                   .dim = 12,
-                                  .n_heads = 6,
-                                  .n_kv_heads = 3,
+                                  .heads = 6,
+                                  .kv_heads = 3,
                                   .ffn_dim = 7,
                                   .n_experts = 5,
                                   .capacity_factor = 0});

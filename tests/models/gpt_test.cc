@@ -27,22 +27,22 @@ using Catch::Matchers::Contains;
 static_assert(IsLanguageModel<Gpt>);
 
 GptOptions odd() {
-  return {.n_layers = 2,
+  return {.layers = 2,
           .vocab_size = 11,
           .max_seq_len = 9,
           .dim = 12,
-          .n_heads = 3,
-          .dropout_p = 0,
+          .heads = 3,
+          .dropout = 0,
           .dtype = DType::kF64};
 }
 
 GptOptions smallest() {
-  return {.n_layers = 2,
+  return {.layers = 2,
           .vocab_size = 5,
           .max_seq_len = 3,
           .dim = 4,
-          .n_heads = 2,
-          .dropout_p = 0.3,
+          .heads = 2,
+          .dropout = 0.3,
           .dtype = DType::kF64};
 }
 
@@ -54,8 +54,8 @@ Rows plain_gpt(Gpt& model, const GptOptions& options, const std::int64_t* tokens
   for (std::size_t t = 0; t < length; ++t) positions.push_back(static_cast<std::int64_t>(t));
   Rows h = added(plain.embedding("token_embedding", tokens, length),
                  plain.embedding("position_embedding", positions.data(), length));
-  const auto heads = static_cast<std::size_t>(options.n_heads);
-  for (std::int64_t i = 0; i < options.n_layers; ++i) {
+  const auto heads = static_cast<std::size_t>(options.heads);
+  for (std::int64_t i = 0; i < options.layers; ++i) {
     const std::string block = "blocks." + std::to_string(i) + ".";
     const Rows x = plain.layer_norm(block + "attention_norm", h);
     h = added(h, plain.attention(block + "attention", x, x,
@@ -83,7 +83,7 @@ TEST_CASE("gpt: the named sizes have the published numbers of parameters") {
     const GptOptions& o = preset.options;
     INFO(preset.name);
     CHECK(count_elements(Gpt(o)) == (o.vocab_size + o.max_seq_len + 2) * o.dim +
-                                        o.n_layers * (12 * o.dim * o.dim + 13 * o.dim));
+                                        o.layers * (12 * o.dim * o.dim + 13 * o.dim));
   }
   CHECK_THROWS_WITH(gpt_preset("gpt5"),
                     Contains("[models.gpt] unknown preset \"gpt5\"; there are: small, tiny, gpt2"));
@@ -152,7 +152,7 @@ TEST_CASE("gpt: parameters have these names, and a tied one stands once in the s
 }
 
 TEST_CASE("gpt: initial values are GPT-2's") {
-  Gpt model({.n_layers = 8, .vocab_size = 96, .max_seq_len = 64, .dim = 64, .weight_tying = false});
+  Gpt model({.layers = 8, .vocab_size = 96, .max_seq_len = 64, .dim = 64, .weight_tying = false});
   nn::initialize(model, {.seed = 3});
   for (const std::string& name : parameter_names(model)) {
     INFO(name);
@@ -170,7 +170,7 @@ TEST_CASE("gpt: initial values are GPT-2's") {
 
 TEST_CASE("gpt: dropout follows the step, and is off in evaluation") {
   GptOptions options = odd();
-  options.dropout_p = 0.5;
+  options.dropout = 0.5;
   Gpt model(options), without(odd());
   randomize(model);
   nn::copy_state(model, without);
@@ -191,26 +191,26 @@ TEST_CASE("gpt: dropout follows the step, and is off in evaluation") {
 TEST_CASE("gpt: logits have at least 32 bits, a batch may have no rows, and kNull plans") {
   const auto [dtype, wanted] = GENERATE(table<DType, DType>(
       {{DType::kBF16, DType::kF32}, {DType::kF32, DType::kF32}, {DType::kF64, DType::kF64}}));
-  Gpt model({.dropout_p = 0, .dtype = dtype});
+  Gpt model({.dropout = 0, .dtype = dtype});
   nn::initialize(model, {.seed = 3});
   CHECK(model(token_input(2, 5, 8)).dtype() == wanted);
   CHECK(model(token_input(0, 5, 8)).shape() == Shape{0, 5, 8});
-  Gpt planned({.dropout_p = 0, .dtype = dtype});
+  Gpt planned({.dropout = 0, .dtype = dtype});
   nn::initialize(planned, {.device = kNull});
   const Tensor ids = Tensor::empty({2, 16}, {.dtype = DType::kI64, .device = kNull});
   CHECK(planned(Variable(ids)).shape() == Shape{2, 16, 8});
 }
 
 TEST_CASE("gpt: what does not fit is refused by name") {
-  CHECK_THROWS_WITH(Gpt({.n_layers = 0}),
-                    Contains("[models.Gpt] n_layers is 0; it must be at least 1"));
+  CHECK_THROWS_WITH(Gpt({.layers = 0}),
+                    Contains("[models.Gpt] layers is 0; it must be at least 1"));
   CHECK_THROWS_WITH(Gpt({.vocab_size = 0}), Contains("vocab_size is 0"));
   CHECK_THROWS_WITH(Gpt({.max_seq_len = 0}), Contains("max_seq_len is 0"));
   CHECK_THROWS_WITH(Gpt({.dim = 0}), Contains("dim is 0"));
-  CHECK_THROWS_WITH(Gpt({.n_heads = 0}), Contains("n_heads is 0"));
-  CHECK_THROWS_WITH(Gpt({.dim = 10, .n_heads = 4}),
-                    Contains("dim is 10, n_heads 4; dim must be a multiple of n_heads"));
-  CHECK_THROWS_AS(Gpt({.dropout_p = 1.5}), InvalidArgument);
+  CHECK_THROWS_WITH(Gpt({.heads = 0}), Contains("heads is 0"));
+  CHECK_THROWS_WITH(Gpt({.dim = 10, .heads = 4}),
+                    Contains("dim is 10, heads 4; dim must be a multiple of heads"));
+  CHECK_THROWS_AS(Gpt({.dropout = 1.5}), InvalidArgument);
   Gpt model;
   nn::initialize(model);
   model.eval();

@@ -27,28 +27,28 @@ using Catch::Matchers::Contains;
 static_assert(IsLanguageModel<Llama>);
 
 LlamaOptions odd() {
-  return {.n_layers = 2,
+  return {.layers = 2,
           .vocab_size = 11,
           .max_seq_len = 9,
           .dim = 12,
-          .n_heads = 6,
-          .n_kv_heads = 2,
+          .heads = 6,
+          .kv_heads = 2,
           .ffn_dim = 17,
           .rotary_base = 50,
           .norm_eps = 0.01,
-          .dropout_p = 0,
+          .dropout = 0,
           .dtype = DType::kF64};
 }
 
 LlamaOptions smallest() {
-  return {.n_layers = 2,
+  return {.layers = 2,
           .vocab_size = 5,
           .max_seq_len = 3,
           .dim = 4,
-          .n_heads = 2,
-          .n_kv_heads = 1,
+          .heads = 2,
+          .kv_heads = 1,
           .ffn_dim = 5,
-          .dropout_p = 0.3,
+          .dropout = 0.3,
           .dtype = DType::kF64};
 }
 
@@ -57,11 +57,11 @@ Rows plain_llama(Llama& model, const LlamaOptions& options, const std::int64_t* 
                  std::size_t length) {
   PlainLayers plain(model);
   Rows h = plain.embedding("token_embedding", tokens, length);
-  const PlainAttention attention{.heads = static_cast<std::size_t>(options.n_heads),
-                                 .kv_heads = static_cast<std::size_t>(options.n_kv_heads),
+  const PlainAttention attention{.heads = static_cast<std::size_t>(options.heads),
+                                 .kv_heads = static_cast<std::size_t>(options.kv_heads),
                                  .causal = true,
                                  .rotary_base = options.rotary_base};
-  for (std::int64_t i = 0; i < options.n_layers; ++i) {
+  for (std::int64_t i = 0; i < options.layers; ++i) {
     const std::string block = "blocks." + std::to_string(i) + ".";
     const Rows x = plain.rms_norm(block + "attention_norm", h, options.norm_eps);
     h = added(h, plain.attention(block + "attention", x, x, attention));
@@ -87,11 +87,11 @@ TEST_CASE("llama: the named sizes have the published numbers of parameters") {
   CHECK(count_elements(Llama(llama_preset("tiny").options)) < 100000);
   for (const LlamaPreset& preset : llama_presets()) {
     const LlamaOptions& o = preset.options;
-    const std::int64_t kv_dim = o.n_kv_heads * o.dim / o.n_heads;
+    const std::int64_t kv_dim = o.kv_heads * o.dim / o.heads;
     INFO(preset.name);
     CHECK(count_elements(Llama(o)) ==
           2 * o.vocab_size * o.dim + o.dim +
-              o.n_layers * (2 * o.dim * (o.dim + kv_dim) + 3 * o.dim * o.ffn_dim + 2 * o.dim));
+              o.layers * (2 * o.dim * (o.dim + kv_dim) + 3 * o.dim * o.ffn_dim + 2 * o.dim));
   }
   CHECK_THROWS_WITH(
       llama_preset("llama9"),
@@ -160,12 +160,12 @@ TEST_CASE("llama: parameters have these names, and a tied one stands once in the
 }
 
 TEST_CASE("llama: all blocks turn by one table of angles") {
-  Llama model({.n_layers = 3});
+  Llama model({.layers = 3});
   CHECK(model.named_buffers().size() == 2);
 }
 
 TEST_CASE("llama: initial values are GPT-2's, of linear layers without biases") {
-  Llama model({.n_layers = 8, .vocab_size = 96, .dim = 64});
+  Llama model({.layers = 8, .vocab_size = 96, .dim = 64});
   nn::initialize(model, {.seed = 3});
   for (const std::string& name : parameter_names(model)) {
     INFO(name);
@@ -183,7 +183,7 @@ TEST_CASE("llama: initial values are GPT-2's, of linear layers without biases") 
 
 TEST_CASE("llama: dropout follows the step, and is off in evaluation") {
   LlamaOptions options = odd();
-  options.dropout_p = 0.5;
+  options.dropout = 0.5;
   Llama model(options), without(odd());
   randomize(model);
   nn::copy_state(model, without);
@@ -204,33 +204,33 @@ TEST_CASE("llama: dropout follows the step, and is off in evaluation") {
 TEST_CASE("llama: logits have at least 32 bits, a batch may have no rows, and kNull plans") {
   const auto [dtype, wanted] = GENERATE(table<DType, DType>(
       {{DType::kBF16, DType::kF32}, {DType::kF32, DType::kF32}, {DType::kF64, DType::kF64}}));
-  Llama model({.dropout_p = 0, .dtype = dtype});
+  Llama model({.dropout = 0, .dtype = dtype});
   nn::initialize(model, {.seed = 3});
   CHECK(model(token_input(2, 5, 8)).dtype() == wanted);
   CHECK(model(token_input(0, 5, 8)).shape() == Shape{0, 5, 8});
-  Llama planned({.dropout_p = 0, .dtype = dtype});
+  Llama planned({.dropout = 0, .dtype = dtype});
   nn::initialize(planned, {.device = kNull});
   const Tensor ids = Tensor::empty({2, 16}, {.dtype = DType::kI64, .device = kNull});
   CHECK(planned(Variable(ids)).shape() == Shape{2, 16, 8});
 }
 
 TEST_CASE("llama: what does not fit is refused by name") {
-  CHECK_THROWS_WITH(Llama({.n_layers = 0}),
-                    Contains("[models.Llama] n_layers is 0; it must be at least 1"));
+  CHECK_THROWS_WITH(Llama({.layers = 0}),
+                    Contains("[models.Llama] layers is 0; it must be at least 1"));
   CHECK_THROWS_WITH(Llama({.vocab_size = 0}), Contains("vocab_size is 0"));
   CHECK_THROWS_WITH(Llama({.max_seq_len = 0}), Contains("max_seq_len is 0"));
   CHECK_THROWS_WITH(Llama({.dim = 0}), Contains("dim is 0"));
-  CHECK_THROWS_WITH(Llama({.n_heads = 0}), Contains("n_heads is 0"));
-  CHECK_THROWS_WITH(Llama({.dim = 10, .n_heads = 4}),
-                    Contains("dim is 10, n_heads 4; dim must be a multiple of n_heads"));
-  CHECK_THROWS_WITH(Llama({.n_kv_heads = 0}), Contains("n_kv_heads is 0"));
-  CHECK_THROWS_WITH(Llama({.n_kv_heads = 3}),
-                    Contains("n_heads is 4, n_kv_heads 3; n_kv_heads must divide n_heads"));
+  CHECK_THROWS_WITH(Llama({.heads = 0}), Contains("heads is 0"));
+  CHECK_THROWS_WITH(Llama({.dim = 10, .heads = 4}),
+                    Contains("dim is 10, heads 4; dim must be a multiple of heads"));
+  CHECK_THROWS_WITH(Llama({.kv_heads = 0}), Contains("kv_heads is 0"));
+  CHECK_THROWS_WITH(Llama({.kv_heads = 3}),
+                    Contains("heads is 4, kv_heads 3; kv_heads must divide heads"));
   CHECK_THROWS_WITH(Llama({.ffn_dim = 0}), Contains("ffn_dim is 0"));
   CHECK_THROWS_WITH(Llama({.dim = 12}), Contains("dim 12 over 4 heads gives a head 3 features"));
   CHECK_THROWS_AS(Llama({.rotary_base = 0}), InvalidArgument);
   CHECK_THROWS_AS(Llama({.norm_eps = -1}), InvalidArgument);
-  CHECK_THROWS_AS(Llama({.dropout_p = 1.5}), InvalidArgument);
+  CHECK_THROWS_AS(Llama({.dropout = 1.5}), InvalidArgument);
   Llama model;
   nn::initialize(model);
   model.eval();

@@ -90,13 +90,13 @@ TEST_CASE("names have the number of the expert, and its values depend on it") {
 TEST_CASE("with one expert it is Llama") {
   MixtureOfExpertsOptions options = tiny();
   options.n_experts = options.top_k = 1;
-  options.dropout_p = 0.1;
-  const LlamaOptions llama_options{.n_layers = options.n_layers,
+  options.dropout = 0.1;
+  const LlamaOptions llama_options{.layers = options.layers,
                                    .vocab_size = options.vocab_size,
                                    .max_seq_len = options.max_seq_len,
                                    .dim = options.dim,
-                                   .n_heads = options.n_heads,
-                                   .n_kv_heads = options.n_kv_heads,
+                                   .heads = options.heads,
+                                   .kv_heads = options.kv_heads,
                                    .ffn_dim = options.ffn_dim,
                                    .dtype = options.dtype};
   MixtureOfExperts model(options);
@@ -167,7 +167,7 @@ TEST_CASE("decoding with a cache gives the logits of the whole sequence") {
 
 TEST_CASE("it takes no batch, and learns") {
   MixtureOfExpertsOptions options = tiny();
-  options.dropout_p = 0.1;
+  options.dropout = 0.1;
   MixtureOfExperts model(options);
   nn::initialize(model, {.seed = 3});
   CHECK(model(Variable(draw_tokens({0, 5}, options.vocab_size))).logits.shape() ==
@@ -209,16 +209,16 @@ void check_refused(const Change& change, const std::string& text) {
 
 TEST_CASE("options of the model outside their ranges are refused") {
   using Options = MixtureOfExpertsOptions;
-  check_refused([](Options& o) { o.n_layers = 0; }, "n_layers is 0; it must be at least 1");
+  check_refused([](Options& o) { o.layers = 0; }, "layers is 0; it must be at least 1");
   check_refused([](Options& o) { o.vocab_size = 0; }, "vocab_size is 0");
   check_refused([](Options& o) { o.max_seq_len = 0; }, "max_seq_len is 0");
   check_refused([](Options& o) { o.dim = 0; }, "dim is 0");
-  check_refused([](Options& o) { o.n_heads = 0; }, "n_heads is 0");
-  check_refused([](Options& o) { o.n_kv_heads = 0; }, "n_kv_heads is 0");
+  check_refused([](Options& o) { o.heads = 0; }, "heads is 0");
+  check_refused([](Options& o) { o.kv_heads = 0; }, "kv_heads is 0");
   check_refused([](Options& o) { o.ffn_dim = 0; }, "ffn_dim is 0");
-  check_refused([](Options& o) { o.n_heads = 5; }, "dim must be a multiple of n_heads");
-  check_refused([](Options& o) { o.n_heads = o.n_kv_heads = 4; }, "make it even");
-  check_refused([](Options& o) { o.n_kv_heads = 3; }, "n_kv_heads must divide n_heads");
+  check_refused([](Options& o) { o.heads = 5; }, "dim must be a multiple of heads");
+  check_refused([](Options& o) { o.heads = o.kv_heads = 4; }, "make it even");
+  check_refused([](Options& o) { o.kv_heads = 3; }, "kv_heads must divide heads");
   check_refused([](Options& o) { o.top_k = 6; }, "top_k is 6");
 }
 
@@ -241,7 +241,7 @@ TEST_CASE("wrong tokens and meshes are refused") {
 
 TEST_CASE("a mixture's block has the bits of its formula, with sums and norms apart") {
   MixtureOfExpertsOptions options = tiny();
-  options.dropout_p = 0;
+  options.dropout = 0;
   MixtureOfExperts model(options);
   testing::randomize(model);
   auto& block = testing::child<MixtureOfExpertsBlock>(model, "blocks.0");

@@ -59,18 +59,18 @@ std::vector<Mode> modes(std::vector<Mode> all) {
 }
 
 MixtureOfExpertsOptions options_of() {
-  return {.n_layers = 2,
+  return {.layers = 2,
           .vocab_size = 11,
           .max_seq_len = kLength,
           .dim = 16,
-          .n_heads = 4,
-          .n_kv_heads = 2,
+          .heads = 4,
+          .kv_heads = 2,
           .ffn_dim = 6,
           .n_experts = 5,
           .capacity_factor = 0.9,
           .balance_loss_weight = 0.05,
           .z_loss_weight = 0.01,
-          .dropout_p = 0.1,
+          .dropout = 0.1,
           .dtype = DType::kF64};
 }
 
@@ -91,9 +91,9 @@ Losses losses_of(MixtureOfExperts& model, const Tensor& batch, std::int64_t begi
                  std::int64_t end) {
   const Tensor rows = batch.slice(0, begin, end);
   const LanguageModelResult result = model(Variable(contiguous(rows.narrow(1, 0, kLength))));
-  return {
-      .sum = cross_entropy(result.logits, contiguous(rows.narrow(1, 1, kLength)), Reduction::kSum),
-      .auxiliary = result.auxiliary_loss};
+  return {.sum = cross_entropy(result.logits, contiguous(rows.narrow(1, 1, kLength)),
+                               LossReduction::kSum),
+          .auxiliary = result.auxiliary_loss};
 }
 
 // A model over ranks, and the same model on this rank alone.

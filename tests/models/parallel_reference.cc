@@ -26,7 +26,7 @@ Variable loss_of(const Variable& logits, std::int64_t first_sample, const DataPl
   const Tensor all =
       Tensor::from_vector(some_tokens(kSamples * length, logits.dim(2)), {kSamples * length});
   const Tensor targets = all.slice(0, begin, begin + logits.dim(0) * length);
-  return cross_entropy(flatten(logits, 0, 1), targets, Reduction::kSum) *
+  return cross_entropy(flatten(logits, 0, 1), targets, LossReduction::kSum) *
          (static_cast<double>(place.ranks) / static_cast<double>(kSamples * length));
 }
 

@@ -48,35 +48,35 @@ Subject language_subject(const typename Model::Options& options) {
 }
 
 Subject gpt() {
-  return language_subject<Gpt>({.n_layers = 2,
+  return language_subject<Gpt>({.layers = 2,
                                 .vocab_size = kVocab,
                                 .max_seq_len = kLength,
                                 .dim = 12,
-                                .n_heads = 2,
-                                .dropout_p = 0.2,
+                                .heads = 2,
+                                .dropout = 0.2,
                                 .dtype = DType::kF64});
 }
 
 Subject untied_gpt() {
-  return language_subject<Gpt>({.n_layers = 1,
+  return language_subject<Gpt>({.layers = 1,
                                 .vocab_size = kVocab,
                                 .max_seq_len = kLength,
                                 .dim = 12,
-                                .n_heads = 2,
-                                .dropout_p = 0.2,
+                                .heads = 2,
+                                .dropout = 0.2,
                                 .weight_tying = false,
                                 .dtype = DType::kF64});
 }
 
 Subject llama() {
-  return language_subject<Llama>({.n_layers = 2,
+  return language_subject<Llama>({.layers = 2,
                                   .vocab_size = kVocab,
                                   .max_seq_len = kLength,
                                   .dim = 16,
-                                  .n_heads = 4,
-                                  .n_kv_heads = 2,
+                                  .heads = 4,
+                                  .kv_heads = 2,
                                   .ffn_dim = 9,
-                                  .dropout_p = 0.2,
+                                  .dropout = 0.2,
                                   .dtype = DType::kF64});
 }
 
@@ -119,9 +119,9 @@ Subject encoder_decoder() {
                              .vocab_size = kVocab,
                              .max_seq_len = kLength,
                              .dim = 12,
-                             .n_heads = 2,
+                             .heads = 2,
                              .ffn_dim = 9,
-                             .dropout_p = 0.2,
+                             .dropout = 0.2,
                              .dtype = DType::kF64});
 }
 
@@ -131,9 +131,9 @@ Subject untied_encoder_decoder() {
                              .vocab_size = kVocab,
                              .max_seq_len = kLength,
                              .dim = 12,
-                             .n_heads = 2,
+                             .heads = 2,
                              .ffn_dim = 9,
-                             .dropout_p = 0.2,
+                             .dropout = 0.2,
                              .positions = PositionKind::kLearned,
                              .share_embeddings = false,
                              .weight_tying = false,
@@ -232,7 +232,7 @@ TESSERA_RANK_TEST_WITH("key-value heads that the ranks do not divide are refused
                        {.worlds = {2}}) {
   const distributed::DeviceMesh mesh({"data", "tensor"}, {1, 2}, t.world().group(),
                                      t.world().device());
-  Llama model({.n_kv_heads = 1});
+  Llama model({.kv_heads = 1});
   t.check_throws<InvalidArgument>("key-value heads", [&] {
     parallelize(model, {.mesh = mesh["data"], .tensor_mesh = mesh["tensor"]});
   });

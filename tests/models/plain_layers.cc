@@ -189,10 +189,10 @@ Rows logits_of(models::Transformer& model, const std::int64_t* tokens, std::size
   for (std::size_t t = 0; t < length; ++t) positions.push_back(static_cast<std::int64_t>(t));
   Rows h = added(plain.embedding("tok_embeddings", tokens, length),
                  plain.embedding("pos_embeddings", positions.data(), length));
-  const auto heads = static_cast<std::size_t>(model.args().n_heads);
+  const auto heads = static_cast<std::size_t>(model.options().heads);
   const PlainAttention attention{
-      .heads = heads, .kv_heads = heads, .causal = model.args().use_attn_mask};
-  for (int i = 0; i < model.args().n_layers; ++i) {
+      .heads = heads, .kv_heads = heads, .causal = model.options().use_attn_mask};
+  for (int i = 0; i < model.options().layers; ++i) {
     const std::string block = "layers." + std::to_string(i) + ".";
     const Rows x = plain.layer_norm(block + "attention_norm", h);
     const Rows y = plain_attention(plain.linear(block + "attention.wq", x),

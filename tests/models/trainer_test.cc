@@ -11,6 +11,7 @@
 #include "tessera/models/nets/mlp_stack.h"
 #include "tessera/models/parallelize/parallelize.h"
 #include "tessera/models/training/image_task.h"
+#include "tessera/nn/data/batch_order.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/nn/training/clip_grad.h"
@@ -82,13 +83,13 @@ struct Reference {
 Reference reference_run(const data::ImageSet& train, const data::ImageSet& test) {
   MlpStack model(model_options());
   nn::initialize(model, {.seed = 3});
-  BatchOrder order(train.count(), kBatch, kSeed);
+  nn::data::BatchOrder order(train.size(), {.batch = kBatch, .seed = kSeed});
   std::vector<std::vector<double>> momenta(model.parameters().size());
   Reference result;
   for (std::int64_t step = 1; step <= kSteps; ++step) {
     const ImageBatch batch = image_batch(train, order.samples_of(step), {.dtype = DType::kF64});
     const Variable loss =
-        cross_entropy(model(Variable(batch.pixels)), batch.targets, Reduction::kMean);
+        cross_entropy(model(Variable(batch.pixels)), batch.targets, LossReduction::kMean);
     backward(loss);
     result.losses.push_back(loss.item<double>());
     double squares = 0;
@@ -111,12 +112,12 @@ Reference reference_run(const data::ImageSet& train, const data::ImageSet& test)
     result.norms.push_back(std::sqrt(squares));
   }
   const NoGradGuard no_grad;
-  for (std::int64_t i = 0; i < test.count(); ++i) {
+  for (std::int64_t i = 0; i < test.size(); ++i) {
     const std::vector<std::int64_t> one = {i};
     const ImageBatch batch = image_batch(test, one, {.dtype = DType::kF64});
     const Variable logits = model(Variable(batch.pixels));
     result.eval_loss +=
-        cross_entropy(logits, batch.targets).item<double>() / static_cast<double>(test.count());
+        cross_entropy(logits, batch.targets).item<double>() / static_cast<double>(test.size());
     result.hits +=
         argmax(logits.tensor()).item<std::int64_t>() == batch.targets.item<std::int64_t>();
   }
@@ -244,9 +245,16 @@ TESSERA_RANK_TEST("a model of another dtype than the precision stores is refused
                                   [&] { parallelize(model, {.mesh = t.world().mesh()}); });
 }
 
-TESSERA_RANK_TEST("a task needs images", "[trainer]") {
+TESSERA_RANK_TEST("a task needs images, and a batch of evaluation that is not negative",
+                  "[trainer]") {
   const data::ImageSet none;
   t.check_throws<InvalidArgument>("0 samples", [&] { Run run(t.world(), none, none); });
+  t.check_throws<InvalidArgument>("eval_batch is -1; give 1 or more, or 0 for the default", [&] {
+    const auto negative = Run::sharded(t.world());
+    const data::ImageSet set = make_images(1);
+    ImageTask(t.world(), Classifier{.module = *negative, .forward = {}}, set, set,
+              {.eval_batch = -1});
+  });
 }
 
 }  // namespace

@@ -1,11 +1,8 @@
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <vector>
 
-#include "tessera/models/training/batch_order.h"
 #include "tessera/models/training/image_task.h"
 #include "tessera/models/training/metrics.h"
 #include "tessera/tensor/error.h"
@@ -15,54 +12,28 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-std::vector<std::int64_t> copy(std::span<const std::int64_t> samples) {
-  return {samples.begin(), samples.end()};
-}
-
-TEST_CASE("an epoch has every sample once, its last batch is the rest") {
-  BatchOrder order(10, 4, 3);
-  REQUIRE(order.steps_per_epoch() == 3);
-  for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
-    std::vector<std::int64_t> seen;
-    for (std::int64_t step = 1; step <= 3; ++step) {
-      const auto samples = copy(order.samples_of(3 * epoch + step));
-      CHECK(samples.size() == (step == 3 ? 2 : 4));
-      seen.insert(seen.end(), samples.begin(), samples.end());
-    }
-    std::sort(seen.begin(), seen.end());
-    std::vector<std::int64_t> all(10);
-    std::iota(all.begin(), all.end(), 0);
-    CHECK(seen == all);
-  }
-}
-
-TEST_CASE("the order depends on seed and epoch and on nothing else") {
-  BatchOrder first(100, 100, 1), second(100, 100, 1), other(100, 100, 2);
-  const auto epoch1 = copy(first.samples_of(1));
-  const auto epoch2 = copy(first.samples_of(2));
-  CHECK(epoch1 != epoch2);
-  CHECK(copy(second.samples_of(2)) == epoch2);  // without the first epoch before
-  CHECK(copy(first.samples_of(1)) == epoch1);   // going back
-  CHECK(copy(other.samples_of(1)) != epoch1);
-}
-
-TEST_CASE("a batch larger than the data is all of it") {
-  BatchOrder order(5, 8, 1);
-  CHECK(order.steps_per_epoch() == 1);
-  CHECK(order.samples_of(4).size() == 5);
-}
-
-TEST_CASE("a batch order refuses what cannot be ordered") {
-  CHECK_THROWS_WITH(BatchOrder(0, 4, 1), Contains("[batch_order] 0 samples"));
-  CHECK_THROWS_WITH(BatchOrder(4, 0, 1), Contains("[batch_order] the batch is 0"));
-  CHECK_THROWS_WITH(BatchOrder(4, 1, 1).samples_of(0), Contains("steps count from 1"));
-}
-
 data::ImageSet three_images() {
   data::ImageSet set{.pixels = std::vector<std::uint8_t>(3 * 784), .labels = {4, 0, 9}};
   for (std::size_t i = 0; i < set.pixels.size(); ++i)
     set.pixels[i] = static_cast<std::uint8_t>(i * 7);
   return set;
+}
+
+TEST_CASE("images are a data set, as stored and normalised") {
+  const data::ImageSet set = three_images();
+  const auto [image, label] = set.get(2);
+  CHECK(image.shape() == Shape{1, 28, 28});
+  CHECK(image.to_vector<std::uint8_t>() ==
+        std::vector<std::uint8_t>(set.pixels.begin() + 2 * 784, set.pixels.end()));
+  CHECK(label == 9);
+  CHECK_THROWS_WITH(set.get(3), Contains("[image_set] image 3 of 3"));
+  CHECK_THROWS_WITH(set.get(-1), Contains("image -1 of 3"));
+  const NormalizedImages normalized(set, DType::kF64);
+  CHECK(normalized.size() == 3);
+  CHECK(normalized.get(1).second == 0);
+  CHECK(normalized.get(1).first.shape() == Shape{784});
+  CHECK(normalized.get(1).first.to_vector<double>()[5] ==
+        (set.pixels[784 + 5] / 255.0 - 0.2860) / 0.3530);
 }
 
 TEMPLATE_TEST_CASE("a batch holds the samples asked for, normalised", "", float, double) {

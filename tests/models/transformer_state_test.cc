@@ -78,26 +78,23 @@ TEST_CASE("counts are those that the sharding tests name") {
   const Counts all[] = {
       {{}, 35, 28, 6848},
       {{.weight_tying = false}, 35, 29, 6976},
-      {{.n_layers = 3}, 49, 40, 10064},
-      {{.n_layers = 3, .vocab_size = 1024, .max_seq_len = 64}, 49, 40, 27088},
-      {{.n_layers = 3, .vocab_size = 1024, .max_seq_len = 64, .weight_tying = false},
-       49,
-       41,
-       43472},
-      {{.n_layers = 3, .vocab_size = 32, .dim = 768, .n_heads = 12, .weight_tying = false},
+      {{.layers = 3}, 49, 40, 10064},
+      {{.layers = 3, .vocab_size = 1024, .max_seq_len = 64}, 49, 40, 27088},
+      {{.layers = 3, .vocab_size = 1024, .max_seq_len = 64, .weight_tying = false}, 49, 41, 43472},
+      {{.layers = 3, .vocab_size = 32, .dim = 768, .heads = 12, .weight_tying = false},
        49,
        41,
        21317376},
-      {{.n_layers = 0}, 7, 4, 416},
+      {{.layers = 0}, 7, 4, 416},
   };
   for (const Counts& counts : all) {
     Transformer model(counts.args);  // allocates nothing
     CHECK(model.named_modules().size() == counts.modules);
     CHECK(model.named_parameters().size() == counts.tensors);
     CHECK(elements(model) == counts.elements);
-    CHECK(model.blocks().size() == static_cast<std::size_t>(counts.args.n_layers));
+    CHECK(model.blocks().size() == static_cast<std::size_t>(counts.args.layers));
   }
-  Transformer large({.dim = 768, .n_heads = 12});
+  Transformer large({.dim = 768, .heads = 12});
   CHECK(elements(large.blocks()[0]) == 7084800);
   CHECK(elements(Transformer().blocks()[1]) == 3216);
 }
@@ -127,16 +124,16 @@ TEST_CASE("layers start as in PyTorch") {
 }
 
 TEST_CASE("what does not fit is refused by name") {
-  CHECK_THROWS_WITH(Transformer({.n_layers = -1}),
-                    Contains("[models.Transformer] n_layers is -1; it must be at least 0"));
+  CHECK_THROWS_WITH(Transformer({.layers = -1}),
+                    Contains("[models.Transformer] layers is -1; it must be at least 0"));
   CHECK_THROWS_WITH(Transformer({.vocab_size = 0}), Contains("vocab_size is 0"));
   CHECK_THROWS_WITH(Transformer({.max_seq_len = 0}), Contains("max_seq_len is 0"));
   CHECK_THROWS_WITH(Transformer({.dim = 0}), Contains("dim is 0"));
-  CHECK_THROWS_WITH(Transformer({.n_heads = 0}), Contains("n_heads is 0"));
-  CHECK_THROWS_WITH(Transformer({.dim = 10, .n_heads = 4}),
-                    Contains("dim is 10, n_heads 4; dim must be a multiple of n_heads"));
-  CHECK_THROWS_AS(Transformer({.dropout_p = 1.5}), InvalidArgument);
-  for (const ModelArgs& args : {ModelArgs{.dim = 0}, ModelArgs{.dim = 6, .n_heads = 4}}) {
+  CHECK_THROWS_WITH(Transformer({.heads = 0}), Contains("heads is 0"));
+  CHECK_THROWS_WITH(Transformer({.dim = 10, .heads = 4}),
+                    Contains("dim is 10, heads 4; dim must be a multiple of heads"));
+  CHECK_THROWS_AS(Transformer({.dropout = 1.5}), InvalidArgument);
+  for (const ModelArgs& args : {ModelArgs{.dim = 0}, ModelArgs{.dim = 6, .heads = 4}}) {
     CHECK_THROWS_AS(Attention(args), InvalidArgument);
     CHECK_THROWS_AS(FeedForward(args), InvalidArgument);
     CHECK_THROWS_AS(TransformerBlock(args), InvalidArgument);
@@ -226,12 +223,12 @@ using testing::token_input;
 static_assert(IsLanguageModel<Transformer>);
 
 TEST_CASE("transformer: decoding with a cache gives the logits of one call") {
-  Transformer model({.n_layers = 3,
+  Transformer model({.layers = 3,
                      .vocab_size = 11,
                      .max_seq_len = 9,
                      .dim = 12,
-                     .n_heads = 3,
-                     .dropout_p = 0,
+                     .heads = 3,
+                     .dropout = 0,
                      .checkpoint_activations = GENERATE(false, true),
                      .dtype = DType::kF64});
   testing::randomize(model);
@@ -244,7 +241,7 @@ TEST_CASE("transformer: decoding with a cache gives the logits of one call") {
 }
 
 TEST_CASE("transformer: a cache takes what it can hold, without gradients and with a mask only") {
-  Transformer model({.dropout_p = 0}), unmasked({.dropout_p = 0, .use_attn_mask = false});
+  Transformer model({.dropout = 0}), unmasked({.dropout = 0, .use_attn_mask = false});
   nn::initialize(model);
   nn::initialize(unmasked);
   DecodeCache cache(model.cached_layers());
@@ -266,8 +263,8 @@ TEST_CASE("transformer: presets have the numbers of parameters of the formula") 
   for (const TransformerPreset& preset : transformer_presets()) {
     const ModelArgs& o = preset.options;
     INFO(preset.name);
-    CHECK(count_elements(Transformer(o)) == (o.vocab_size + o.max_seq_len + 2) * o.dim +
-                                                o.n_layers * (12 * o.dim * o.dim + 9 * o.dim));
+    CHECK(count_elements(Transformer(o)) ==
+          (o.vocab_size + o.max_seq_len + 2) * o.dim + o.layers * (12 * o.dim * o.dim + 9 * o.dim));
   }
   CHECK(count_elements(Transformer(transformer_preset("base").options)) == 110381568);
   CHECK(count_elements(Transformer(transformer_preset("large").options)) == 336029696);

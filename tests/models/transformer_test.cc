@@ -41,12 +41,12 @@ Variable tokens(std::int64_t batch, std::int64_t length, std::int64_t vocab = 8)
 }
 
 ModelArgs tiny() {
-  return {.n_layers = 1,
+  return {.layers = 1,
           .vocab_size = 5,
           .max_seq_len = 4,
           .dim = 4,
-          .n_heads = 2,
-          .dropout_p = 0,
+          .heads = 2,
+          .dropout = 0,
           .dtype = DType::kF64};
 }
 
@@ -54,11 +54,11 @@ TEST_CASE("logits are those of plain loops") {
   const bool causal = GENERATE(false, true);
   const bool tied = GENERATE(false, true);
   const std::int64_t length = GENERATE(1, 7, 9);
-  Transformer model({.n_layers = 3,
+  Transformer model({.layers = 3,
                      .vocab_size = 11,
                      .max_seq_len = 9,
                      .dim = 12,
-                     .n_heads = 3,
+                     .heads = 3,
                      .use_attn_mask = causal,
                      .weight_tying = tied,
                      .dtype = DType::kF64});
@@ -93,7 +93,7 @@ TEST_CASE("a causal model's logits do not depend on later tokens") {
 
 TEST_CASE("the derivative by every parameter is right") {
   ModelArgs args = tiny();
-  std::tie(args.weight_tying, args.checkpoint_activations, args.dropout_p) = GENERATE(
+  std::tie(args.weight_tying, args.checkpoint_activations, args.dropout) = GENERATE(
       table<bool, bool, double>({{false, false, 0}, {true, false, 0.3}, {true, true, 0.3}}));
   Transformer model(args);
   nn::initialize(model, {.seed = 3});
@@ -153,7 +153,7 @@ TEST_CASE("recompute changes neither names nor bits, also with dropout") {
 }
 
 TEST_CASE("dropout is off in evaluation, and follows the step and the sample in training") {
-  Transformer model({.dropout_p = 0.5}), without({.dropout_p = 0});
+  Transformer model({.dropout = 0.5}), without({.dropout = 0});
   nn::initialize(model, {.seed = 3});
   nn::copy_state(model, without);
   const Variable in = tokens(4, 8);
@@ -166,7 +166,9 @@ TEST_CASE("dropout is off in evaluation, and follows the step and the sample in 
   CHECK_FALSE(all_equal(first, at_step(1)));
   CHECK_FALSE(all_equal(first, without(in).tensor()));
   const random::StepScope second_half({.seed = 1, .step = 0, .first_sample = 2});
-  CHECK(all_equal(model(in.tensor().slice(0, 2, 4)).tensor(), first.slice(0, 2, 4)));
+  // Other elements dropped would be a difference of about 1. Products of fewer rows may have other
+  // bits: with AVX2 they have.
+  CHECK(testing::all_close(model(in.tensor().slice(0, 2, 4)).tensor(), first.slice(0, 2, 4)));
   model.eval();
   CHECK(all_equal(at_step(0), without(in).tensor()));
   model.train();
@@ -174,7 +176,7 @@ TEST_CASE("dropout is off in evaluation, and follows the step and the sample in 
 }
 
 TEST_CASE("dropout is applied to attention's probabilities too") {
-  Attention attention({.dropout_p = 1});
+  Attention attention({.dropout = 1});
   nn::initialize(attention, {.seed = 3});
   // With every other contribution zero, the rest of the sum is zero.
   static_cast<nn::Dropout&>(attention.get_submodule("resid_dropout")).eval();
@@ -190,7 +192,7 @@ TEST_CASE("logits have at least 32 bits") {
                                                              {DType::kF16, DType::kF32},
                                                              {DType::kF32, DType::kF32},
                                                              {DType::kF64, DType::kF64}}));
-  Transformer model({.dropout_p = 0, .dtype = dtype});
+  Transformer model({.dropout = 0, .dtype = dtype});
   nn::initialize(model, {.seed = 3});
   const Variable logits = model(tokens(2, 5));
   CHECK(logits.dtype() == wanted);

@@ -57,8 +57,8 @@ TEST_CASE("a data set is read as it was written, compressed or not") {
   testing::write_fashion_mnist(folder, {.train = 7, .test = 3, .compressed = compressed});
   const FashionMnist set = read_fashion_mnist(folder);
   check_fashion_mnist(folder);
-  REQUIRE(set.train.count() == 7);
-  REQUIRE(set.test.count() == 3);
+  REQUIRE(set.train.size() == 7);
+  REQUIRE(set.test.size() == 3);
   REQUIRE(set.train.pixels.size() == 7 * 784);
   REQUIRE(set.test.pixels.size() == 3 * 784);
   // Image 5: bright only in the two rows of its class.
@@ -130,7 +130,7 @@ TEST_CASE("the end of a long file is checked too") {
   const std::string folder = testing::fresh_folder("long");
   testing::write_fashion_mnist(folder, {.train = 5003, .test = 3});  // 3.9 MB before compression
   const std::string whole = read_file(folder + kTrainImages);
-  REQUIRE(read_fashion_mnist(folder).train.count() == 5003);
+  REQUIRE(read_fashion_mnist(folder).train.size() == 5003);
   for (const std::size_t cut : {1, 4, 8}) {
     CAPTURE(cut);
     write_file(folder + kTrainImages, whole.substr(0, whole.size() - cut));

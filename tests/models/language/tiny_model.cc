@@ -24,54 +24,54 @@ class TinyModelOf final : public TinyModel {
 
 std::unique_ptr<TinyModel> transformer(const TinyModelOptions& options) {
   return std::make_unique<TinyModelOf<models::Transformer>>(
-      models::ModelArgs{.n_layers = 2,
+      models::ModelArgs{.layers = 2,
                         .vocab_size = kTinyVocabulary,
                         .max_seq_len = kTinyLength,
                         .dim = 12,
-                        .n_heads = 2,
-                        .dropout_p = options.dropout,
+                        .heads = 2,
+                        .dropout = options.dropout,
                         .dtype = options.dtype});
 }
 
 std::unique_ptr<TinyModel> gpt(const TinyModelOptions& options) {
   return std::make_unique<TinyModelOf<models::Gpt>>(
-      models::GptOptions{.n_layers = 2,
+      models::GptOptions{.layers = 2,
                          .vocab_size = kTinyVocabulary,
                          .max_seq_len = kTinyLength,
                          .dim = 12,
-                         .n_heads = 2,
-                         .dropout_p = options.dropout,
+                         .heads = 2,
+                         .dropout = options.dropout,
                          .dtype = options.dtype});
 }
 
 std::unique_ptr<TinyModel> llama(const TinyModelOptions& options) {
   return std::make_unique<TinyModelOf<models::Llama>>(
-      models::LlamaOptions{.n_layers = 2,
+      models::LlamaOptions{.layers = 2,
                            .vocab_size = kTinyVocabulary,
                            .max_seq_len = kTinyLength,
                            .dim = 16,
-                           .n_heads = 4,
-                           .n_kv_heads = 2,
+                           .heads = 4,
+                           .kv_heads = 2,
                            .ffn_dim = 21,
-                           .dropout_p = options.dropout,
+                           .dropout = options.dropout,
                            .dtype = options.dtype});
 }
 
 std::unique_ptr<TinyModel> mixture(const TinyModelOptions& options) {
   return std::make_unique<TinyModelOf<models::MixtureOfExperts>>(
-      models::MixtureOfExpertsOptions{.n_layers = 2,
+      models::MixtureOfExpertsOptions{.layers = 2,
                                       .vocab_size = kTinyVocabulary,
                                       .max_seq_len = kTinyLength,
                                       .dim = 16,
-                                      .n_heads = 4,
-                                      .n_kv_heads = 2,
+                                      .heads = 4,
+                                      .kv_heads = 2,
                                       .ffn_dim = 9,
                                       .n_experts = 5,
                                       .top_k = 2,
                                       .capacity_factor = 2.5,  // an expert has room for all tokens
                                       .balance_loss_weight = 0.05,
                                       .z_loss_weight = 0.001,
-                                      .dropout_p = options.dropout,
+                                      .dropout = options.dropout,
                                       .dtype = options.dtype});
 }
 

@@ -15,8 +15,8 @@
 #include "tessera/autograd/grad_mode.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/models/parallelize/precision.h"
-#include "tessera/models/training/batch_order.h"
 #include "tessera/models/training/language_task.h"
+#include "tessera/nn/data/batch_order.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tensor/ops/ops.h"
@@ -135,7 +135,7 @@ ByHand run_by_hand() {
   const auto model = tiny_model("gpt", {.dtype = DType::kF64});
   nn::initialize(model->module(), {.seed = 3});
   const models::LanguageModel language = model->language_model();
-  models::BatchOrder order(kSequences, kBatch, kOrderSeed);
+  nn::data::BatchOrder order(kSequences, {.batch = kBatch, .seed = kOrderSeed});
   PlainSgd sgd(model->module());
   ByHand result;
   for (std::int64_t step = 1; step <= kSteps; ++step) {
@@ -150,7 +150,7 @@ ByHand run_by_hand() {
   const NoGradGuard no_grad;
   const LetterTokenizer tokenizer;
   double sum = 0, bytes = 0;
-  for (std::int64_t i = 0; i < validation_text().count(); ++i) {
+  for (std::int64_t i = 0; i < validation_text().size(); ++i) {
     const Rows rows = rows_of(validation_text(), std::vector{i});
     const Variable logits = language.forward(rows.tokens, {}).logits;
     sum += cross_entropy(logits, rows.targets).item<double>() * kTinyLength;
@@ -158,7 +158,7 @@ ByHand run_by_hand() {
     const std::vector<std::int32_t> text(targets.begin(), targets.end());
     bytes += static_cast<double>(tokenizer.decode(text).size());
   }
-  result.eval_loss = sum / static_cast<double>(validation_text().count() * kTinyLength);
+  result.eval_loss = sum / static_cast<double>(validation_text().size() * kTinyLength);
   result.bits_per_byte = sum / std::log(2.0) / bytes;
   return result;
 }
@@ -250,6 +250,14 @@ TESSERA_RANK_TEST("evaluation on text leaves mode and model as they were", "[tra
   t.check(run.model->module().is_training(), "the model was left in evaluation mode");
   const double evaluated = run.trainer.step().loss, plain = other.trainer.step().loss;
   t.check(evaluated == plain, "after an evaluation the loss is {}, without {}", evaluated, plain);
+}
+
+TESSERA_RANK_TEST("a negative number of batches cannot be read ahead", "[trainer]") {
+  Run run(t.world());
+  t.check_throws<InvalidArgument>("prefetch is -1", [&] {
+    models::LanguageTask task(t.world(), run.model->language_model(), train_text(),
+                              validation_text(), run.tokenizer, {.prefetch = -1});
+  });
 }
 
 TESSERA_RANK_TEST("text is evaluated a few sequences at a time", "[trainer]") {

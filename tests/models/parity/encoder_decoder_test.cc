@@ -18,9 +18,9 @@ EncoderDecoderOptions tiny_options() {
           .vocab_size = 19,
           .max_seq_len = 13,
           .dim = 12,
-          .n_heads = 3,
+          .heads = 3,
           .ffn_dim = 23,
-          .dropout_p = 0};
+          .dropout = 0};
 }
 
 MakeModel encoder_decoder_of(const EncoderDecoderOptions& options, bool recomputed = false) {

@@ -13,8 +13,7 @@ using testing::MakeModel;
 using testing::TrainingBatch;
 
 GptOptions tiny_options() {
-  return {
-      .n_layers = 2, .vocab_size = 19, .max_seq_len = 13, .dim = 12, .n_heads = 3, .dropout_p = 0};
+  return {.layers = 2, .vocab_size = 19, .max_seq_len = 13, .dim = 12, .heads = 3, .dropout = 0};
 }
 
 MakeModel gpt_of(const GptOptions& options, bool recomputed = false) {

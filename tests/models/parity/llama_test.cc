@@ -13,14 +13,14 @@ using testing::MakeModel;
 using testing::TrainingBatch;
 
 LlamaOptions tiny_options() {
-  return {.n_layers = 2,
+  return {.layers = 2,
           .vocab_size = 19,
           .max_seq_len = 13,
           .dim = 16,
-          .n_heads = 4,
-          .n_kv_heads = 2,
+          .heads = 4,
+          .kv_heads = 2,
           .ffn_dim = 27,
-          .dropout_p = 0};
+          .dropout = 0};
 }
 
 MakeModel llama_of(const LlamaOptions& options, bool recomputed = false) {
@@ -41,7 +41,7 @@ TEST_CASE("parity: Llama") {
 
 TEST_CASE("parity: Llama, tied, one head of keys") {
   LlamaOptions options = tiny_options();
-  options.n_kv_heads = 1;
+  options.kv_heads = 1;
   options.weight_tying = true;
   check_training("llama_model", "Llama, tied, one head of keys", llama_of(options));
 }

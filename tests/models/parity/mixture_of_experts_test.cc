@@ -14,17 +14,17 @@ using testing::MakeModel;
 using testing::TrainingBatch;
 
 MixtureOfExpertsOptions tiny_options() {
-  return {.n_layers = 2,
+  return {.layers = 2,
           .vocab_size = 19,
           .max_seq_len = 13,
           .dim = 16,
-          .n_heads = 4,
-          .n_kv_heads = 2,
+          .heads = 4,
+          .kv_heads = 2,
           .ffn_dim = 13,
           .n_experts = 5,
           .top_k = 2,
           .balance_loss_weight = 0.125,
-          .dropout_p = 0};
+          .dropout = 0};
 }
 
 MakeModel mixture_of(const MixtureOfExpertsOptions& options, bool recomputed = false) {
