@@ -14,7 +14,13 @@ FLOORS = ("tensor", "autograd", "nn", "distributed", "fsdp", "models")
 ADDED_DEPS = {
     "tessera_cpu_kernels": ["//tools/third_party:openmp"],
     "tessera_cuda_library": ["//tools/third_party:cuda_runtime"],
+    "tessera_program": ["//:tessera"],
+    "example": ["//:tessera"],
+    "example_program": ["//:tessera"],
 }
+
+# Macros whose source is NAME.cc.
+NAMED_AFTER_SOURCE = ("example", "example_program")
 
 
 @dataclass
@@ -43,10 +49,11 @@ class Selection(list):
 class Recorder:
     """Stands for a rule or macro: a call with a name and deps or files is a target."""
 
-    def __init__(self, targets, package, added_deps=()):
+    def __init__(self, targets, package, added_deps=(), named_after_source=False):
         self._targets = targets
         self._package = package
         self._added_deps = added_deps
+        self._named_after_source = named_after_source
 
     def __call__(self, *args, **attributes):
         name = attributes.get("name")
@@ -57,6 +64,8 @@ class Recorder:
             for source in attributes.get(attribute) or []:
                 if not source.startswith((":", "//", "@")):
                     getattr(target, attribute).append(os.path.join(self._package, source))
+        if self._named_after_source:
+            target.srcs.append(os.path.join(self._package, f"{name}.cc"))
         implementation_deps = attributes.get("implementation_deps") or []
         deps = [*(attributes.get("deps") or []), *self._added_deps]
         if "actual" in attributes:
@@ -113,7 +122,8 @@ def run_build_file(root, package, targets):
 
     def load(_file, *loaded, **renamed):
         for name in (*loaded, *renamed):
-            names[name] = branches if name.startswith("if_") else Recorder(targets, package, ADDED_DEPS.get(name, ()))
+            rule = Recorder(targets, package, ADDED_DEPS.get(name, ()), name in NAMED_AFTER_SOURCE)
+            names[name] = branches if name.startswith("if_") else rule
 
     names["load"] = load
     for rule in ("cc_library cc_binary cc_test genrule filegroup alias sh_test sh_binary py_test py_binary test_suite "

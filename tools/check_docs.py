@@ -139,6 +139,36 @@ def check_root_page(root):
         yield f"README.md: the dependency table has {name}, which tools/packages.txt lacks"
 
 
+# The page of PyTorch's names, and the headers whose names it speaks of.
+PYTORCH_PAGE = "nn/PYTORCH.md"
+DECLARED = re.compile(r"\b(\w+)(?:<F>)?\(|\b(?:class|struct|using)\s+(\w+)")
+
+
+def names_declared(root):
+    """The names of functions and types in public headers."""
+    paths = [path for floor in FLOORS for path in glob.glob(os.path.join(root, floor, "**", "*.h"), recursive=True)]
+    public = [path for path in paths if not re.search(r"/(kernels|internal|composed)/", path)]
+    return {name for path in public for names in DECLARED.findall(page_text(root, path)) for name in names if name}
+
+
+def check_pytorch_names(root):
+    """What the page calls missing is not declared; the other names that it gives are."""
+    if not os.path.exists(os.path.join(root, PYTORCH_PAGE)):
+        return
+    declared = names_declared(root)
+    others, _, missing = page_text(root, PYTORCH_PAGE).partition("\n## Missing operations\n")
+    spans = code_spans_of("\n".join(re.findall(r"^\|.*\| (.*) \|$", others, re.MULTILINE)))
+    for span in (span for span in spans if "/" not in span):
+        for name in re.findall(r"(\w+)(?:<\w+>)?\(", span) or re.findall(r"(\w+)(?:<\w+>)?$", span):
+            if name not in declared:
+                yield f"{PYTORCH_PAGE}: no header declares {name}"
+    table, _, layers = missing.partition("\n## ")
+    lacking = [row.split(" | ")[1] for row in table.splitlines() if row.startswith("| ")]
+    for span in code_spans_of("\n".join([*lacking, layers])):
+        if re.fullmatch(r"\w+", span) and span in declared:
+            yield f"{PYTORCH_PAGE}: {span} is not missing"
+
+
 CHECKS = (check_links, check_paths, check_quotes, check_commands, check_listed)
 
 
@@ -147,6 +177,7 @@ def errors_of(root):
         if not os.path.exists(os.path.join(root, folder, "README.md")):
             yield f"{folder}/README.md is missing"
     yield from check_root_page(root)
+    yield from check_pytorch_names(root)
     for page in pages_below(root):
         try:
             text = page_text(root, page)

@@ -29,6 +29,7 @@ REACHES_MORE = {
     "//distributed/parameters/": {"nn", "autograd"},
     "//distributed/tensor_parallel/": {"nn", "autograd"},
     "//models/parallelize/": {"fsdp", "distributed"},
+    "//models/runs/": {"fsdp", "distributed"},
     "//models/training/": {"fsdp", "distributed"},
     "//models/examples/": {"fsdp", "distributed", "//:tessera"},  # written as a user would write them
 }
@@ -85,8 +86,8 @@ LIBRARIES = {
     "rapidcheck": (r"rapidcheck", r"tests/"),
     "fmt": (r"fmt/", ANYWHERE),
     "cli11": (r"CLI/", r"tools/program/options/command_parser\."),
-    "json": (r"nlohmann/", r"tensor/io/safetensors|distributed/objects\.|tools/program/options/flat_json\.|tools/watch/metrics_reader\.|tests/"),
-    "protobuf": (r"google/protobuf/", r"tools/watch/|tests/tools/watch/"),
+    "json": (r"nlohmann/", r"tensor/io/safetensors|distributed/objects\.|models/runs/flat_json\.|models/watch/metrics_reader\.|tests/"),
+    "protobuf": (r"google/protobuf/", r"models/watch/|tests/models/watch/"),
     "sentencepiece": (r"sentencepiece_", r"models/data/sentence_piece|tests/"),
     "xxhash": (r"xxh", r"tensor/|distributed/|models/data/|tests/"),
     "zlib": (r"(zlib|zconf)\.h$", r"models/data/|tests/"),
@@ -98,6 +99,7 @@ TOOLKITS = ("eigen", "onednn", "cublas", "cudnn", "cuda_runtime", "nccl", "gloo"
 # Exceptions: public headers that include a library: path -> library and reason.
 SHOWN = {
     "tensor/check.h": ("fmt", "TESSERA_CHECK checks its format strings when it is compiled"),
+    "models/watch/metrics_reader.h": ("json", "it keeps a JSON value; the header has the type's name only"),
     "distributed/objects.h": ("json", "it exchanges JSON values; the header has their names only"),
     "tensor/cuda/block.h": ("cuda_runtime", "only .cu files include it"),
     "tensor/cuda/start.h": ("cuda_runtime", "only .cu files include it"),

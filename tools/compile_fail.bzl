@@ -12,7 +12,11 @@ _CHECK = """#!/bin/bash
 # Passes if the compiler refused the source with the expected message.
 log={log}
 message={message}
-if grep --quiet --fixed-strings -- "$message" "$log"; then exit 0; fi
+if grep --quiet --fixed-strings -- "$message" "$log"; then
+  lines=$(wc -l <"$log")
+  if (({max_lines} == 0 || lines <= {max_lines})); then exit 0; fi
+  echo "the compiler should say that in at most {max_lines} lines, not in $lines"
+fi
 echo "{source} should be refused with: $message"
 echo "but the compiler said:"
 cat "$log"
@@ -44,6 +48,7 @@ def _compile_fail_test_impl(ctx):
     script = ctx.actions.declare_file(ctx.label.name + ".sh")
     ctx.actions.write(script, is_executable = True, content = _CHECK.format(
         log = _quoted(log.short_path),
+        max_lines = ctx.attr.max_lines,
         message = _quoted(ctx.attr.message),
         source = ctx.file.src.short_path,
     ))
@@ -56,6 +61,7 @@ compile_fail_test = rule(
         "src": attr.label(allow_single_file = [".cc"], mandatory = True),
         "deps": attr.label_list(providers = [CcInfo]),
         "message": attr.string(mandatory = True),
+        "max_lines": attr.int(),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
     },
     fragments = ["cpp"],
@@ -64,5 +70,8 @@ compile_fail_test = rule(
 )
 
 def tessera_compile_fail_test(name, src, message, deps = [], **kwargs):
-    """Passes if the compiler, with `deps`, rejects `src` and its errors contain `message`."""
+    """Passes if the compiler, with `deps`, rejects `src` and its errors contain `message`.
+
+    With max_lines, all that it says has at most so many lines.
+    """
     compile_fail_test(name = name, src = src, deps = deps, message = message, size = "small", **kwargs)

@@ -4,6 +4,7 @@ A workspace that uses Tessera loads and calls the one macro:
 
     load("@tessera//tools:dependencies.bzl", "tessera_dependencies")
     tessera_dependencies()
+    tessera_dependencies(find_cuda = True)  # with the CUDA half, if a toolkit is installed
 """
 
 load("//tools/cuda:detect.bzl", "cuda_toolkit")
@@ -44,8 +45,13 @@ _BAZEL_REPOSITORIES = {
     "rules_proto": "/usr/share/bazel/rules/proto",
 }
 
-def tessera_dependencies():
-    """Declares the repositories that Tessera's targets refer to, unless the workspace already has one of that name."""
+def tessera_dependencies(find_cuda = False):
+    """Declares the repositories that Tessera's targets refer to, unless the workspace already has one of that name.
+
+    Args:
+      find_cuda: whether a CUDA toolkit is used if one is installed: compiling the CUDA kernels takes minutes. The environment
+        variable TESSERA_CUDA goes before it: 1 needs a toolkit, 0 ignores it.
+    """
     for name, path in _BAZEL_REPOSITORIES.items():
         if not native.existing_rule(name):
             native.local_repository(name = name, path = path)
@@ -64,4 +70,4 @@ def tessera_dependencies():
             libraries_needed = library.deps,
             programs = library.programs,
         )
-    cuda_toolkit(name = "tessera_cuda")
+    cuda_toolkit(name = "tessera_cuda", find = find_cuda)

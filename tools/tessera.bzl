@@ -1,6 +1,6 @@
 """The macros that every BUILD file of Tessera uses; a workspace that uses Tessera may load them from @tessera too.
 
-    load("//tools:tessera.bzl", "tessera_binary", "tessera_cc_test", "tessera_library")
+    load("@tessera//tools:tessera.bzl", "tessera_package", "tessera_program")
 
 A header of package `nn` is included as `tessera/nn/<file>.h`.
 """
@@ -9,24 +9,34 @@ load("//tools:compile_fail.bzl", _tessera_compile_fail_test = "tessera_compile_f
 load("//tools/cuda:cuda_library.bzl", "needs_cuda", _if_cuda = "if_cuda", _if_nccl = "if_nccl", _tessera_cuda_library = "tessera_cuda_library")
 load("//tools:header_prefix.bzl", "header_prefix")
 load("//tools:linked_only.bzl", "linked_only")
+load("//tools:package.bzl", _tessera_package = "tessera_package")
 load("//tools/precompiled:precompiled_header.bzl", "precompiled_header")
 
 if_cuda = _if_cuda
 if_nccl = _if_nccl
 tessera_compile_fail_test = _tessera_compile_fail_test
 tessera_cuda_library = _tessera_cuda_library
+tessera_package = _tessera_package
 
-TESSERA_COPTS = ["-std=c++20", "-Wall", "-Wextra", "-Werror"]
+# Tessera's own sources are optimised unless a build asks for debugging: fastbuild is also the mode of a workspace that asks for
+# nothing, where a training step would take three times as long.
+TESSERA_COPTS = ["-std=c++20", "-Wall", "-Wextra", "-Werror"] + select({
+    str(Label("//tools:fastbuild")): ["-O2", "-DNDEBUG"],
+    "//conditions:default": [],
+})
 
 # Tests are compiled without optimisation: compiling takes longer than running their own code. For one test of 200 lines
 # it takes 2.7 s instead of 3.3 s with -O1, and 2.3 s with Catch2's smaller checks (third_party/system_library.bzl).
 TESSERA_TEST_COPTS = select({
+    str(Label("//tools:fastbuild")): ["-O0"],
     str(Label("//tools:optimized")): ["-O0"],
     "//conditions:default": [],
 })
 
 # Headers that nearly every source includes, compiled once (precompiled/precompiled_header.bzl).
 _STANDARD = str(Label("//tools/precompiled:tessera_standard"))
+_PROGRAM = str(Label("//tools/precompiled:tessera_program"))
+_TESSERA = str(Label("//:tessera"))
 _TESTS_OF_FLOOR = {
     "tensor": "tensor",
     "autograd": "tensor",
@@ -144,6 +154,25 @@ def tessera_binary(name, deps = [], copts = [], **kwargs):
         name = name,
         deps = deps + [_STANDARD],
         copts = TESSERA_COPTS + copts + _including(_STANDARD),
+        **kwargs
+    )
+
+def tessera_program(name, deps = [], copts = [], **kwargs):
+    """A C++20 program that uses all of Tessera by #include "tessera/tessera.h".
+
+    That header is precompiled, so that compiling a source takes about half of the time (in mode opt, with --force_pic). Programs
+    that include single headers are ordinary cc_binary targets.
+
+    Args:
+      name: of the program.
+      deps: what it depends on beside Tessera.
+      copts: for its sources.
+      **kwargs: passed on to cc_binary.
+    """
+    native.cc_binary(
+        name = name,
+        deps = deps + [_TESSERA, _PROGRAM],
+        copts = ["-std=c++20"] + copts + _including(_PROGRAM),
         **kwargs
     )
 
@@ -404,6 +433,8 @@ def tessera_cpu_kernels(name, isa, srcs, hdrs = [], deps = [], entry = None, cop
     native.cc_library(
         name = name,
         srcs = [shared_object],
+        # Programs also find it beside themselves: see package.bzl.
+        linkopts = ["-Wl,-rpath,$$ORIGIN"],
         deps = [name + "_headers"],
         visibility = visibility,
     )

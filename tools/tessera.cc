@@ -7,6 +7,7 @@
 #include <exception>
 #include <string>
 
+#include "tessera/models/runs/option_error.h"
 #include "tessera/tensor/io/failure_text.h"
 #include "tessera/tools/program/command_line.h"
 #include "tessera/tools/program/options/output.h"
@@ -35,6 +36,8 @@ int main(int argc, char** argv) {
   } catch (const tessera::tools::OutputClosed&) {
     return tessera::tools::kOutputClosed;
   } catch (const tessera::tools::CannotStart& error) {
+    return report(tessera::tools::kNotStarted, error.what());
+  } catch (const tessera::models::runs::OptionError& error) {
     return report(tessera::tools::kNotStarted, error.what());
   } catch (const std::exception& error) {
     return report(tessera::tools::kRunFailed, tessera::failure_text(error));

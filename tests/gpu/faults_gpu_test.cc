@@ -21,7 +21,9 @@ using testing::thrown;
 
 constexpr Device kGpu{DeviceType::kCuda, 0};
 
-Stream on_gpu(const std::string& name) { return Stream::create(kGpu, StreamKind::kQueued, name); }
+DeviceStream on_gpu(const std::string& name) {
+  return DeviceStream::create(kGpu, StreamKind::kQueued, name);
+}
 
 // The rows of [[0, 1], [2, 3], [4, 5]] that `indices` selects.
 Tensor rows(const std::vector<std::int64_t>& indices) {
@@ -34,7 +36,7 @@ const std::string kText =
     "[embedding] index 3 at position 1 is outside [0, 3), the extent of dim 0; count from 0";
 
 TEST_CASE("gpu faults: an index out of range is thrown by the stream's next wait, once") {
-  const Stream stream = on_gpu("compute");
+  const DeviceStream stream = on_gpu("compute");
   const StreamGuard guard(stream);
   const Tensor bad = rows({0, 3});
   CHECK(thrown<InvalidArgument>([&] { stream.synchronize(); }) == kText);
@@ -44,7 +46,7 @@ TEST_CASE("gpu faults: an index out of range is thrown by the stream's next wait
 }
 
 TEST_CASE("gpu faults: copies to the host are waits") {
-  const Stream stream = on_gpu("compute");
+  const DeviceStream stream = on_gpu("compute");
   const StreamGuard guard(stream);
   const Tensor bad = rows({0, 3});
   CHECK(thrown<InvalidArgument>([&] { bad.to_vector<float>(); }) == kText);
@@ -52,10 +54,10 @@ TEST_CASE("gpu faults: copies to the host are waits") {
 }
 
 TEST_CASE("gpu faults: events rethrow as often as asked, until the stream is waited for") {
-  const Stream stream = on_gpu("compute");
+  const DeviceStream stream = on_gpu("compute");
   const StreamGuard guard(stream);
   rows({0, 3});
-  const Event done = stream.record();
+  const DeviceEvent done = stream.record();
   std::atomic<bool> ran = false;
   for (int i = 0; i < 2; ++i) CHECK(thrown<InvalidArgument>([&] { done.synchronize(); }) == kText);
   stream.enqueue("skipped", [&] { ran = true; });
@@ -74,10 +76,10 @@ TEST_CASE("gpu faults: the rank is told, once") {
     CHECK(thrown<InvalidArgument>([&] { std::rethrow_exception(error); }).starts_with("[embed"));
   });
   const RankScope scope(context);
-  const Stream stream = on_gpu("compute");
+  const DeviceStream stream = on_gpu("compute");
   const StreamGuard guard(stream);
   rows({0, 3});
-  const Event done = stream.record();
+  const DeviceEvent done = stream.record();
   CHECK_THROWS_AS(done.synchronize(), InvalidArgument);
   CHECK_THROWS_AS(stream.synchronize(), InvalidArgument);
   CHECK(told == 1);
@@ -85,9 +87,9 @@ TEST_CASE("gpu faults: the rank is told, once") {
 }
 
 TEST_CASE("gpu faults: each stream has its own") {
-  const Stream other = on_gpu("other");
+  const DeviceStream other = on_gpu("other");
   {
-    const Stream stream = on_gpu("compute");
+    const DeviceStream stream = on_gpu("compute");
     const StreamGuard guard(stream);
     CHECK(cuda::fault_slot(stream.cuda_handle()) != cuda::fault_slot(other.cuda_handle()));
     rows({0, 3});

@@ -21,7 +21,7 @@ using testing::on_gpu;
 using testing::thrown;
 
 TEST_CASE("gpu graph: faults of kernels are thrown by waits, once, and the graph goes on") {
-  const Stream compute = on_gpu("compute");
+  const DeviceStream compute = on_gpu("compute");
   const StreamGuard guard(compute);
   const Tensor weight = to_device(Tensor::from_vector<float>({0, 1, 2, 3}, {2, 2}), kGpu);
   const Tensor index = to_device(Tensor::from_vector<std::int64_t>({1, 0}, {2}), kGpu);
@@ -44,10 +44,10 @@ struct TwoRows {
   Tensor weight = to_device(Tensor::from_vector<float>({0, 1, 2, 3}, {2, 2}), kGpu);
   Tensor index = to_device(Tensor::from_vector<std::int64_t>({1, 0}, {2}), kGpu);
   Tensor out{};
-  Event inside{};
+  DeviceEvent inside{};
   CudaGraph graph{};
 
-  explicit TwoRows(const Stream& stream) {
+  explicit TwoRows(const DeviceStream& stream) {
     graph.capture(stream.cuda_queue(), [&] {
       out = embedding(weight, index);
       inside = stream.record("inside");
@@ -56,7 +56,7 @@ struct TwoRows {
 };
 
 TEST_CASE("gpu graph: faults of kernels are thrown by waits of the stream they were replayed on") {
-  const Stream compute = on_gpu("compute"), other = on_gpu("other");
+  const DeviceStream compute = on_gpu("compute"), other = on_gpu("other");
   const StreamGuard guard(compute);
   TwoRows rows(compute);
   fill_(rows.index, 7);
@@ -78,7 +78,7 @@ TEST_CASE("gpu graph: faults of kernels are thrown by waits of the stream they w
 }
 
 TEST_CASE("gpu graph: faults of a replay on several streams are thrown by each") {
-  const Stream compute = on_gpu("compute"), other = on_gpu("other");
+  const DeviceStream compute = on_gpu("compute"), other = on_gpu("other");
   const StreamGuard guard(compute);
   TwoRows rows(compute);
   rows.graph.replay(compute.cuda_queue());
@@ -95,7 +95,7 @@ TEST_CASE("gpu graph: faults of a replay on several streams are thrown by each")
 }
 
 TEST_CASE("gpu graph: a fault outlives the graph until somebody waits") {
-  const Stream compute = on_gpu("compute");
+  const DeviceStream compute = on_gpu("compute");
   const StreamGuard guard(compute);
   {
     TwoRows rows(compute);

@@ -29,7 +29,7 @@ using testing::thrown;
 using testing::value_of;
 
 TEST_CASE("gpu graph: a capture issues nothing, a replay all of it") {
-  const Stream stream = on_gpu("compute");
+  const DeviceStream stream = on_gpu("compute");
   const StreamGuard guard(stream);
   const Tensor x = filled(2), sum = filled(0);
   CudaGraph graph;
@@ -42,7 +42,7 @@ TEST_CASE("gpu graph: a capture issues nothing, a replay all of it") {
   fill_(x, 5);
   for (int i = 0; i < 3; ++i) graph.replay(stream.cuda_queue());
   CHECK(value_of(sum) == 17);
-  const Stream other = on_gpu("other");
+  const DeviceStream other = on_gpu("other");
   other.wait(stream.record());
   graph.replay(other.cuda_queue());
   other.synchronize();
@@ -50,7 +50,7 @@ TEST_CASE("gpu graph: a capture issues nothing, a replay all of it") {
 }
 
 TEST_CASE("gpu graph: streams fork and join by events, blocks stay where they are") {
-  const Stream compute = on_gpu("compute"), side = on_gpu("side");
+  const DeviceStream compute = on_gpu("compute"), side = on_gpu("side");
   const StreamGuard guard(compute);
   const Tensor x = filled(0);
   Tensor out;
@@ -58,14 +58,14 @@ TEST_CASE("gpu graph: streams fork and join by events, blocks stay where they ar
   graph.capture(compute.cuda_queue(), [&] {
     const Tensor twice = mul(x, 2);
     Tensor more;
-    const Event made = compute.record("made");
+    const DeviceEvent made = compute.record("made");
     {
       const StreamGuard on_side(side);
       side.wait(made);
       stream_sleep(side, 5);
       more = add(twice, x);
     }
-    const Event done = side.record("done");
+    const DeviceEvent done = side.record("done");
     compute.wait(done);
     out = add(more, twice);
   });
@@ -81,7 +81,7 @@ TEST_CASE("gpu graph: streams fork and join by events, blocks stay where they ar
 
 TEST_CASE(
     "gpu graph: a stream without an event joins behind the origin, and the graph ends behind it") {
-  const Stream compute = on_gpu("compute"), side = on_gpu("side");
+  const DeviceStream compute = on_gpu("compute"), side = on_gpu("side");
   const StreamGuard guard(compute);
   const Tensor sum = filled(0);
   const Tensor one = filled(1);
@@ -99,12 +99,12 @@ TEST_CASE(
 }
 
 TEST_CASE("gpu graph: events from before are over, those of the capture mean the latest replay") {
-  const Stream compute = on_gpu("compute"), side = on_gpu("side");
+  const DeviceStream compute = on_gpu("compute"), side = on_gpu("side");
   const StreamGuard guard(compute);
   const Tensor x = filled(1);
   stream_sleep(side, 30);
-  const Event early = side.record("early");
-  Event inside;
+  const DeviceEvent early = side.record("early");
+  DeviceEvent inside;
   CudaGraph graph;
   graph.capture(compute.cuda_queue(), [&] {
     compute.wait(early);
@@ -119,7 +119,7 @@ TEST_CASE("gpu graph: events from before are over, those of the capture mean the
   graph.replay(compute.cuda_queue());
   CHECK_FALSE(inside.is_ready());
   side.wait(inside);
-  const Event after = side.record("after");
+  const DeviceEvent after = side.record("after");
   CHECK_FALSE(after.is_ready());
   after.synchronize();
   CHECK(inside.is_ready());
@@ -128,11 +128,11 @@ TEST_CASE("gpu graph: events from before are over, those of the capture mean the
 }
 
 TEST_CASE("gpu graph: an event of one graph in another, and graphs that follow each other") {
-  const Stream compute = on_gpu("compute");
+  const DeviceStream compute = on_gpu("compute");
   const StreamGuard guard(compute);
   const Tensor x = filled(1);
   CudaGraph first, second;
-  Event of_first;
+  DeviceEvent of_first;
   first.capture(compute.cuda_queue(), [&] {
     axpby_(x, x, {.alpha = 2});
     of_first = compute.record();
@@ -155,10 +155,10 @@ struct Refused {
 };
 
 TEST_CASE("gpu graph: what cannot be captured is refused, with its name") {
-  const Stream compute = on_gpu("compute");
+  const DeviceStream compute = on_gpu("compute");
   const StreamGuard guard(compute);
   const Tensor x = filled(1), one = full({}, 4, {.device = kGpu});
-  const Event early = compute.record();
+  const DeviceEvent early = compute.record();
   compute.synchronize();
   const std::vector<Refused> all = {
       {"[tensor.item] the host cannot wait", [&] { one.item<float>(); }},
@@ -189,7 +189,7 @@ TEST_CASE("gpu graph: what cannot be captured is refused, with its name") {
 }
 
 TEST_CASE("gpu graph: after a body that throws, stream and graph can be used anew") {
-  const Stream compute = on_gpu("compute"), side = on_gpu("side");
+  const DeviceStream compute = on_gpu("compute"), side = on_gpu("side");
   const StreamGuard guard(compute);
   const Tensor x = filled(1);
   CudaGraph graph;
@@ -215,8 +215,9 @@ TEST_CASE("gpu graph: after a body that throws, stream and graph can be used ane
 
 TEST_CASE("gpu graph: work of another GPU is refused") {
   if (cuda_device_count() < 2) return;
-  const Stream compute = on_gpu("compute");
-  const Stream other = Stream::create({DeviceType::kCuda, 1}, StreamKind::kQueued, "other");
+  const DeviceStream compute = on_gpu("compute");
+  const DeviceStream other =
+      DeviceStream::create({DeviceType::kCuda, 1}, StreamKind::kQueued, "other");
   CudaGraph graph;
   CHECK_THAT(thrown<StateError>(
                  [&] { graph.capture(compute.cuda_queue(), [&] { stream_sleep(other, 1); }); }),
@@ -226,7 +227,7 @@ TEST_CASE("gpu graph: work of another GPU is refused") {
 
 TEST_CASE("gpu graph: threads capture at the same time, while others wait for their own work") {
   const auto work = [] {
-    const Stream stream = on_gpu("of a thread");
+    const DeviceStream stream = on_gpu("of a thread");
     const StreamGuard guard(stream);
     const Tensor x = filled(0);
     std::optional<float> value;

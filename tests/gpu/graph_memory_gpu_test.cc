@@ -32,12 +32,12 @@ using testing::thrown;
 using testing::value_of;
 
 TEST_CASE("gpu graph: blocks are used again in the body, by their own stream") {
-  const Stream compute = on_gpu("compute"), side = on_gpu("side");
+  const DeviceStream compute = on_gpu("compute"), side = on_gpu("side");
   CudaGraph graph;
   const void *first = nullptr, *second = nullptr, *on_side = nullptr, *smaller = nullptr;
   graph.capture(compute.cuda_queue(), [&] {
-    const auto take = [](const Stream& stream, std::size_t bytes) {
-      return Block::take(bytes, stream, MemoryCategory::kOther).data();
+    const auto take = [](const DeviceStream& stream, std::size_t bytes) {
+      return MemoryBlock::take(bytes, stream, MemoryCategory::kOther).data();
     };
     first = take(compute, 8192);
     second = take(compute, 7168);
@@ -51,14 +51,14 @@ TEST_CASE("gpu graph: blocks are used again in the body, by their own stream") {
 }
 
 TEST_CASE("gpu graph: memory may be used anew where no replay comes back to it") {
-  const Stream compute = on_gpu("compute"), side = on_gpu("side");
-  const Block before = Block::take(512, compute, MemoryCategory::kOther);
+  const DeviceStream compute = on_gpu("compute"), side = on_gpu("side");
+  const MemoryBlock before = MemoryBlock::take(512, compute, MemoryCategory::kOther);
   CHECK(before.belongs_to(compute));
   CHECK_FALSE(before.belongs_to(side));
-  Block inside;
+  MemoryBlock inside;
   CudaGraph graph, next;
   graph.capture(compute.cuda_queue(), [&] {
-    inside = Block::take(512, compute, MemoryCategory::kOther);
+    inside = MemoryBlock::take(512, compute, MemoryCategory::kOther);
     CHECK(inside.belongs_to(compute));
     CHECK_FALSE(before.belongs_to(compute));
   });
@@ -71,7 +71,7 @@ TEST_CASE("gpu graph: memory may be used anew where no replay comes back to it")
 }
 
 TEST_CASE("gpu graph: its memory goes back with the graph and the last of its blocks") {
-  const Stream compute = on_gpu("compute");
+  const DeviceStream compute = on_gpu("compute");
   const StreamGuard guard(compute);
   compute.synchronize();
   const std::size_t before = cuda_memory(kGpu).in_use;
@@ -89,7 +89,7 @@ TEST_CASE("gpu graph: its memory goes back with the graph and the last of its bl
 }
 
 TEST_CASE("gpu graph: blocks from before, which go back during the capture, stay for replays") {
-  const Stream compute = on_gpu("compute");
+  const DeviceStream compute = on_gpu("compute");
   const StreamGuard guard(compute);
   compute.synchronize();
   const std::size_t before = cuda_memory(kGpu).in_use;
@@ -124,12 +124,12 @@ std::exception_ptr elsewhere(const std::function<void()>& work) {
 }
 
 TEST_CASE("gpu graph: the cache is emptied while a graph is captured, by any thread") {
-  const Stream compute = on_gpu("compute"), side = on_gpu("side");
+  const DeviceStream compute = on_gpu("compute"), side = on_gpu("side");
   const StreamGuard guard(compute);
   constexpr std::size_t kBytes = std::size_t{64} << 20;
   const auto leave_behind = [&] {
     stream_sleep(side, 10);
-    Block::take(kBytes, side, MemoryCategory::kOther);
+    MemoryBlock::take(kBytes, side, MemoryCategory::kOther);
   };
   const Tensor x = filled(2), sum = filled(0);
   CudaGraph graph;
@@ -156,49 +156,52 @@ TEST_CASE("gpu memory: emptying the cache waits for streams that are gone") {
   empty_cuda_cache(kGpu);
   const std::size_t before = cuda_memory(kGpu).reserved;
   {
-    const Stream gone = on_gpu("gone");
+    const DeviceStream gone = on_gpu("gone");
     stream_sleep(gone, 20);
-    Block::take(kBytes, gone, MemoryCategory::kOther);
+    MemoryBlock::take(kBytes, gone, MemoryCategory::kOther);
   }
   empty_cuda_cache(kGpu);
   CHECK(cuda_memory(kGpu).reserved <= before);
 }
 
 TEST_CASE("gpu graph: a capture gets the memory that other streams keep") {
-  const Stream compute = on_gpu("compute"), side = on_gpu("side");
+  const DeviceStream compute = on_gpu("compute"), side = on_gpu("side");
   empty_cuda_cache(kGpu);
   std::size_t free = 0, total = 0;
   REQUIRE(cudaMemGetInfo(&free, &total) == cudaSuccess);
   const std::size_t most = free / 10 * 6 / 512 * 512;
   stream_sleep(side, 20);
-  Block::take(most, side, MemoryCategory::kOther);  // returned after the sleep
+  MemoryBlock::take(most, side, MemoryCategory::kOther);  // returned after the sleep
   CudaGraph graph;
-  graph.capture(compute.cuda_queue(), [&] { Block::take(most, compute, MemoryCategory::kOther); });
+  graph.capture(compute.cuda_queue(),
+                [&] { MemoryBlock::take(most, compute, MemoryCategory::kOther); });
   CHECK(graph.memory_bytes() == most);
 }
 
 TEST_CASE("gpu graph: page-locked memory may be taken during a capture") {
-  const Stream compute = on_gpu("compute");
+  const DeviceStream compute = on_gpu("compute");
   const StreamGuard guard(compute);
   const Tensor x = filled(1);
-  std::vector<Block> blocks;
+  std::vector<MemoryBlock> blocks;
   CudaGraph graph;
   graph.capture(compute.cuda_queue(), [&] {
     axpby_(x, x, {.alpha = 2});
     // More than is cached.
     for (int i = 0; i < 3; ++i)
-      blocks.push_back(Block::take_pinned((i + 1) * 3'000'000, compute, MemoryCategory::kOther));
+      blocks.push_back(
+          MemoryBlock::take_pinned((i + 1) * 3'000'000, compute, MemoryCategory::kOther));
   });
   graph.replay(compute.cuda_queue());
   CHECK(value_of(x) == 2);
 }
 
 TEST_CASE("gpu graph: no room in a capture is an OutOfMemory with the figures") {
-  const Stream compute = on_gpu("compute");
+  const DeviceStream compute = on_gpu("compute");
   CudaGraph graph;
   const std::string text = thrown<OutOfMemory>([&] {
-    graph.capture(compute.cuda_queue(),
-                  [&] { Block::take(std::size_t{1} << 44, compute, MemoryCategory::kActivation); });
+    graph.capture(compute.cuda_queue(), [&] {
+      MemoryBlock::take(std::size_t{1} << 44, compute, MemoryCategory::kActivation);
+    });
   });
   CHECK_THAT(text, Contains("no room on cuda:0 for 17592186044416 bytes of category activation"));
   CHECK_FALSE(graph.is_captured());

@@ -13,8 +13,8 @@ namespace tessera::testing {
 inline constexpr Device kGpu{DeviceType::kCuda, 0};
 inline constexpr std::int64_t kCount = 3000;
 
-inline Stream on_gpu(const std::string& name) {
-  return Stream::create(kGpu, StreamKind::kQueued, name);
+inline DeviceStream on_gpu(const std::string& name) {
+  return DeviceStream::create(kGpu, StreamKind::kQueued, name);
 }
 
 inline Tensor filled(double value) { return full({kCount}, value, {.device = kGpu}); }

@@ -108,7 +108,7 @@ void compare_scatter(const Case& c, DType dtype, ScatterMode mode, std::int64_t 
   const Operands o = operands_of(c, dtype, spread);
   args = scatter_args(o, mode);
   args.skip = skip;
-  compare_devices<ScatterKernel>(text(c, dtype) + (mode == ScatterMode::kAdd ? " add" : " assign"),
+  compare_devices<ScatterKernel>(text(c, dtype) + " mode " + std::to_string(static_cast<int>(mode)),
                                  args);
 }
 
@@ -166,6 +166,84 @@ TEST_CASE("scatter on the GPU: rows that are added in the order of the indices")
                   ScatterMode::kAdd);
   compare_scatter({.shape = {300, 2100}, .extent = 5, .repeated = {1}}, DType::kF32,
                   ScatterMode::kAdd);
+}
+
+TEST_CASE("scatter on the GPU: products, maxima and minima") {
+  for (DType dtype : kSums) {
+    for (ScatterMode mode :
+         {ScatterMode::kMultiply, ScatterMode::kMaximum, ScatterMode::kMinimum}) {
+      for (std::int64_t tokens : {1, 33, 300}) {
+        for (std::int64_t features : {1, 3, 68}) {
+          const Case c{.shape = {tokens, features}, .extent = 50, .repeated = {1}};
+          compare_scatter(c, dtype, mode);
+          compare_scatter(c, dtype, mode, 3);
+        }
+      }
+      compare_scatter({.shape = {7, 300}, .dim = 1, .extent = 4}, dtype, mode);
+    }
+  }
+}
+
+TEST_CASE("gather and scatter on the GPU: negative indices count from the back") {
+  for (const Shape& shape : {Shape{20, 5}, Shape{300, 1}, Shape{70, 64}}) {
+    Case c{.shape = shape, .extent = 9, .repeated = {1}};
+    Operands o = operands_of(c, DType::kF32, 1 << 30);
+    o.index = HostTensor(DType::kI64, shape, Shape{1, 0}).filled([](std::int64_t i) {
+      return static_cast<double>(i * 7919 % 18 - 9);
+    });
+    o.walk.least = -9;
+    compare_devices<GatherKernel>(text(c, DType::kF32), gather_args(o));
+    compare_devices<ScatterKernel>(text(c, DType::kF32), scatter_args(o, ScatterMode::kAdd));
+  }
+}
+
+TEST_CASE("linear indices on the GPU, also negative ones") {
+  const HostTensor rows = HostTensor(DType::kI64, {30, 40}, Shape{1, 0}).filled([](std::int64_t i) {
+    return double(i / 40 * 7919 % 12 - 6);
+  }),
+                   columns =
+                       HostTensor(DType::kI32, {30, 40}, Shape{0, 1}).filled([](std::int64_t i) {
+                         return double(i % 40 * 31 % 10 - 5);
+                       }),
+                   y = HostTensor(DType::kI64, {30, 40});
+  LinearIndexKernel::Args args;
+  args.indices[0] = rows;
+  args.indices[1] = columns;
+  args.extents = {6, 5};
+  args.y = y;
+  args.bad_index = throw_bad_index;
+  compare_devices<LinearIndexKernel>("linear_index", args);
+}
+
+TEST_CASE("nonzero on the GPU: every dtype, strided, cut off and filled up") {
+  for (DType dtype : kAllDTypes) {
+    for (const Shape& shape :
+         {Shape{3, 5, 7}, Shape{5000}, Shape{70, 0}, Shape{}, Shape{33, 1025}}) {
+      for (std::int64_t rows : {0, 3, 1500, 40'000}) {
+        for (bool reversed : {false, true}) {
+          Shape strides = contiguous_strides(shape);
+          if (reversed) {
+            std::int64_t step = 1;
+            for (int d = 0; d < shape.ndim(); ++d) {
+              strides[d] = step;
+              step *= shape[d];
+            }
+          }
+          const HostTensor x = HostTensor(dtype, shape, strides).filled([](std::int64_t i) {
+            return i * 7919 % 104'729 % 5 < 2 ? 1.0 : 0.0;
+          });
+          const HostTensor y(
+              DType::kI64, {rows, shape.ndim()},
+              reversed ? Shape{1, std::max<std::int64_t>(rows, 1)} : Shape{shape.ndim(), 1});
+          NonzeroKernel::Args args;
+          args.x = x;
+          args.y = y;
+          args.fill = -3;
+          compare_devices<NonzeroKernel>(std::string(dtype_name(dtype)) + shape.str(), args);
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("scatter on the GPU: of equal indices the last one stays") {

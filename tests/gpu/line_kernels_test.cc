@@ -1,11 +1,13 @@
-// Running sums and positions of extremes along lines on a GPU, and rotary embedding, against the
-// CPU's.
+// Running results, searches and positions of extremes along lines on a GPU, and rotary embedding,
+// against the CPU's.
 #include <catch2/catch.hpp>
 #include <limits>
 #include <string>
 
 #include "tessera/tensor/kernels/order.h"
 #include "tessera/tensor/kernels/rotary.h"
+#include "tessera/tensor/kernels/scan.h"
+#include "tessera/tensor/kernels/search.h"
 #include "tessera/tests/gpu/row_tensors.h"
 
 namespace tessera::testing {
@@ -18,14 +20,54 @@ void compare_cumsum(DType dtype, std::int64_t rows, std::int64_t n, RowLayout la
   for (const bool reverse : {false, true}) {
     const HostTensor x = rows_tensor(dtype, rows, n, layout).random(-3, 5),
                      y = rows_tensor(is_floating(dtype) ? dtype : DType::kI64, rows, n, layout);
-    CumsumKernel::Args args;
+    ScanKernel::Args args;
     args.x = x;
     args.y = y;
     args.reverse = reverse;
     Tolerance tolerance = close_in(dtype);
     if (dtype == DType::kF64) tolerance = {.rtol = 1e-12, .atol = 1e-10};
-    compare_devices<CumsumKernel>(row_case(dtype, rows, n, layout), args,
-                                  is_floating(dtype) ? tolerance : Tolerance{});
+    compare_devices<ScanKernel>(row_case(dtype, rows, n, layout), args,
+                                is_floating(dtype) ? tolerance : Tolerance{});
+  }
+}
+
+// The other running results. Few different numbers near 1, so that products stay in range.
+void compare_scan(ScanOp op, DType dtype, std::int64_t rows, std::int64_t n, RowLayout layout) {
+  const bool extreme = op == ScanOp::kMax || op == ScanOp::kMin;
+  if (op == ScanOp::kLogCumSumExp && !is_floating(dtype)) return;
+  const HostTensor x = rows_tensor(dtype, rows, n, layout).filled([&](std::int64_t i) {
+    const auto value = static_cast<double>(i * 7919 % 13);
+    if (!is_floating(dtype)) return value - 6;
+    if (extreme && i % 997 == 996) return std::nan("");
+    return 1 + (value - 6) / 1024;
+  });
+  const HostTensor y =
+      rows_tensor(extreme || !is_floating(dtype) ? DType::kI64 : dtype, rows, n, layout);
+  ScanKernel::Args args;
+  args.x = x;
+  args.y = y;
+  args.op = op;
+  Tolerance tolerance = close_in(dtype);
+  if (dtype == DType::kF64) tolerance = {.rtol = 1e-11, .atol = 1e-10};
+  compare_devices<ScanKernel>(row_case(dtype, rows, n, layout), args,
+                              extreme || !is_floating(dtype) ? Tolerance{} : tolerance);
+}
+
+constexpr ScanOp kOtherScans[] = {ScanOp::kProd, ScanOp::kMax, ScanOp::kMin, ScanOp::kLogCumSumExp};
+
+void compare_search(DType dtype, std::int64_t rows, std::int64_t n, RowLayout layout) {
+  for (const bool right : {false, true}) {
+    const HostTensor x = rows_tensor(dtype, rows, 37, layout).random(-1, 9);
+    const HostTensor sorted = rows_tensor(dtype, rows, n, layout).filled([&](std::int64_t i) {
+      return static_cast<double>(i % n * 8 / n);
+    });
+    const HostTensor y(DType::kI64, {rows, 37});
+    SearchSortedKernel::Args args;
+    args.sorted = sorted;
+    args.x = x;
+    args.y = y;
+    args.right = right;
+    compare_devices<SearchSortedKernel>(row_case(dtype, rows, n, layout), args);
   }
 }
 
@@ -96,10 +138,51 @@ TEST_CASE("running sums of long lines on a GPU: chunk after chunk") {
 TEST_CASE("running sums along lines side by side keep the CPU's bits") {
   const HostTensor x = HostTensor(DType::kF64, {70, 900}, {1, 70}).random(),
                    y(DType::kF64, {70, 900}, {1, 70});
-  CumsumKernel::Args args;
+  ScanKernel::Args args;
   args.x = x;
   args.y = y;
-  compare_devices<CumsumKernel>("side by side", args);
+  compare_devices<ScanKernel>("side by side", args);
+}
+
+TEST_CASE("running products, extremes and log-sum-exp on a GPU, also chunk after chunk") {
+  for (const ScanOp op : kOtherScans) {
+    for (const DType dtype : kDTypes) {
+      for (const RowLayout layout : {RowLayout::kContiguous, RowLayout::kTransposed}) {
+        for (const std::int64_t n : {1, 33, 1025}) compare_scan(op, dtype, 3, n, layout);
+      }
+    }
+    for (const DType dtype : {DType::kF32, DType::kF64, DType::kI32}) {
+      compare_scan(op, dtype, 1, 100003, RowLayout::kContiguous);
+      compare_scan(op, dtype, 3, 5000, RowLayout::kTransposed);
+    }
+    compare_scan(op, DType::kF32, 4, 0, RowLayout::kContiguous);
+  }
+}
+
+TEST_CASE("running products on a GPU: later factors that alone leave the range of f64") {
+  for (const std::int64_t n : {9, 100, 5000, 100003}) {
+    for (const bool huge : {false, true}) {
+      const HostTensor x = HostTensor(DType::kF64, {n}).filled([=](std::int64_t i) {
+        if (i == 0) return huge ? 0.0 : std::numeric_limits<double>::infinity();
+        return huge ? 1e200 : 1e-200;
+      });
+      const HostTensor y(DType::kF64, {n});
+      ScanKernel::Args args;
+      args.x = x;
+      args.y = y;
+      args.op = ScanOp::kProd;
+      compare_devices<ScanKernel>("beyond f64", args);
+    }
+  }
+}
+
+TEST_CASE("positions among sorted elements on a GPU") {
+  for (const DType dtype : kDTypes) {
+    for (const RowLayout layout : kRowLayouts) {
+      for (const std::int64_t n : {1, 33, 1000}) compare_search(dtype, 3, n, layout);
+    }
+  }
+  compare_search(DType::kF32, 0, 4, RowLayout::kContiguous);
 }
 
 TEST_CASE("places of extremes on a GPU: the first of equals, the first NaN") {

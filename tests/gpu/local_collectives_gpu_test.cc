@@ -168,13 +168,13 @@ TESSERA_RANK_TEST("on a GPU messages arrive, in order for each pair", "[gpu]") {
 
 TESSERA_RANK_TEST("on a GPU collectives on two streams, and hundreds of them", "[gpu]") {
   const Device gpu = gpu_of(t);
-  const Stream comm = Stream::create(gpu, StreamKind::kQueued, "comm");
+  const DeviceStream comm = DeviceStream::create(gpu, StreamKind::kQueued, "comm");
   const std::int64_t count = 3001;
   std::vector<Tensor> sums;
   for (int round = 0; round < 200; ++round) {
     const Tensor x = full({count}, t.rank() + round, {.device = gpu});
     const Tensor whole = Tensor::empty({count * t.size()}, {.device = gpu});
-    const Event made = current_stream(gpu).record();
+    const DeviceEvent made = current_stream(gpu).record();
     distributed::Work gathered;
     {
       const StreamGuard guard(comm);

@@ -127,7 +127,7 @@ TEST_CASE("products: captured in a graph, they compute from what is there at eac
   args.b = {.data = b.data(), .dtype = DType::kF32, .shape = {8, 3}, .strides = {3, 1}};
   args.bias = {.data = bias.data(), .dtype = DType::kF32, .shape = {3}, .strides = {0}};
   args.c = {.data = c.data(), .dtype = DType::kF32, .shape = {4, 3}, .strides = {3, 1}};
-  args.activation = Activation::kRelu;
+  args.activation = ActivationKind::kRelu;
   const std::size_t bytes = MatmulKernel::cuda_workspace(args);
   const DeviceBuffer<float> scratch(std::vector<float>(bytes / sizeof(float)));
   cudaStream_t stream = nullptr;

@@ -81,7 +81,7 @@ struct Case {
   DType bias_dtype = DType::kF32;
   bool bias = false;
   bool before = false;
-  Activation activation = Activation::kNone;
+  ActivationKind activation = ActivationKind::kNone;
   double alpha = 1, beta = 0;
   std::int64_t first = 0;       // offset of a, b and c
   std::int64_t first_bias = 0;  // and of the bias
@@ -117,7 +117,7 @@ void compare(const Case& x) {
   if (x.bias) args.bias = bias;
   if (x.before) args.before = before;
   Tolerance tolerance = sums(x.dtype, x.result, x.k);
-  if (x.activation != Activation::kNone) tolerance = with_activation(tolerance, x.result);
+  if (x.activation != ActivationKind::kNone) tolerance = with_activation(tolerance, x.result);
   tolerance.atol += x.slack * unit(x.result);
   compare_devices<MatmulKernel>(x.text(), args, tolerance);
 }
@@ -175,7 +175,7 @@ TEST_CASE("products: misaligned operands, bias and result") {
                .bias_dtype = dtype,
                .bias = true,
                .before = true,
-               .activation = Activation::kGeluTanh,
+               .activation = ActivationKind::kGeluTanh,
                .first = first});
     }
   }
@@ -219,10 +219,11 @@ TEST_CASE("products: bias of every dtype, also one number for all") {
 
 TEST_CASE("products: every activation, with and without what it is applied to") {
   for (DType dtype : kFloating) {
-    for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGelu,
-                                  Activation::kGeluTanh, Activation::kSilu}) {
+    for (ActivationKind activation :
+         {ActivationKind::kNone, ActivationKind::kRelu, ActivationKind::kGelu,
+          ActivationKind::kGeluTanh, ActivationKind::kSilu}) {
       for (bool before : {false, true}) {
-        if (before && activation == Activation::kNone) continue;
+        if (before && activation == ActivationKind::kNone) continue;
         for (bool bias : {false, true}) {
           // Rows of 16 satisfy all requirements of the library, rows of 13 do not.
           for (std::int64_t n : {16, 13})
@@ -243,14 +244,15 @@ TEST_CASE("products: every activation, with and without what it is applied to") 
                .n = 16,
                .c = Layout::kWideRows,
                .result = dtype,
-               .before = activation != Activation::kNone,
+               .before = activation != ActivationKind::kNone,
                .activation = activation});
     }
   }
 }
 
 TEST_CASE("products: activations of results that the library does not write") {
-  for (Activation activation : {Activation::kRelu, Activation::kGelu, Activation::kGeluTanh}) {
+  for (ActivationKind activation :
+       {ActivationKind::kRelu, ActivationKind::kGelu, ActivationKind::kGeluTanh}) {
     for (bool before : {false, true}) {
       for (std::int64_t n : {24, 7}) {
         compare({.dtype = DType::kF32,
@@ -296,7 +298,7 @@ TEST_CASE("products: batches, also with bias and activation") {
                  .bias_dtype = dtype,
                  .bias = true,
                  .before = true,
-                 .activation = Activation::kGeluTanh});
+                 .activation = ActivationKind::kGeluTanh});
         compare({.dtype = dtype,
                  .m = 3,
                  .k = 9,
@@ -359,13 +361,14 @@ TEST_CASE("products: an inner dim of 0") {
              .bias_dtype = dtype,
              .bias = true,
              .before = true,
-             .activation = Activation::kGelu});
+             .activation = ActivationKind::kGelu});
   }
 }
 
 TEST_CASE("products: relu and gelu keep NaN, and a result that is not read may hold it") {
   for (DType dtype : kFloating) {
-    for (Activation activation : {Activation::kRelu, Activation::kGelu, Activation::kGeluTanh}) {
+    for (ActivationKind activation :
+         {ActivationKind::kRelu, ActivationKind::kGelu, ActivationKind::kGeluTanh}) {
       const HostTensor a = HostTensor(dtype, {4, 8}).filled([](std::int64_t i) {
         return i == 3 ? std::numeric_limits<double>::quiet_NaN()
                       : 0.25 * static_cast<double>(i % 5);
@@ -408,9 +411,10 @@ TEST_CASE("products: epilogues that the library refuses are applied after it") {
   for (const auto& [bits, m] : {std::pair<const char*, std::int64_t>{"32", 7}, {"4", 9}}) {
     const Refused refused(bits);
     for (DType dtype : kFloating) {
-      for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGeluTanh}) {
+      for (ActivationKind activation :
+           {ActivationKind::kNone, ActivationKind::kRelu, ActivationKind::kGeluTanh}) {
         for (bool before : {false, true}) {
-          if (before && activation == Activation::kNone) continue;
+          if (before && activation == ActivationKind::kNone) continue;
           for (std::int64_t n : {40, 7})
             // A bias that is added later is added to the rounded value.
             compare({.dtype = dtype,

@@ -33,10 +33,10 @@ TEST_CASE("gpu memory: counted by category, rounded up to 512 bytes") {
   const RankScope scope(context);
   MemoryCounters& counters = context->memory();
   {
-    const Stream& stream = current_stream(kGpu);
-    const Block a = Block::take(1, stream, MemoryCategory::kParameter);
-    const Block b = Block::take(513, stream, MemoryCategory::kGathered);
-    const Block none = Block::take(0, stream, MemoryCategory::kOther);
+    const DeviceStream& stream = current_stream(kGpu);
+    const MemoryBlock a = MemoryBlock::take(1, stream, MemoryCategory::kParameter);
+    const MemoryBlock b = MemoryBlock::take(513, stream, MemoryCategory::kGathered);
+    const MemoryBlock none = MemoryBlock::take(0, stream, MemoryCategory::kOther);
     CHECK(a.counted_bytes() == 512);
     CHECK(counters.current()[MemoryCategory::kParameter] == 512);
     CHECK(counters.current()[MemoryCategory::kGathered] == 1024);
@@ -51,7 +51,7 @@ TEST_CASE("gpu memory: counted by category, rounded up to 512 bytes") {
 }
 
 TEST_CASE("gpu memory: what a stream gave back it gets again, though work still uses it") {
-  const Stream stream = Stream::create(kGpu, StreamKind::kQueued, "s");
+  const DeviceStream stream = DeviceStream::create(kGpu, StreamKind::kQueued, "s");
   const StreamGuard guard(stream);
   stream_sleep(stream, 20);
   const Tensor sum = zeros({100000}, {.device = kGpu});
@@ -74,9 +74,9 @@ TEST_CASE("gpu memory: kept until the cache is emptied") {
 TEST_CASE("gpu memory: no room is an OutOfMemory, and counts nothing") {
   const auto context = std::make_shared<RankContext>(0, 1, 1);
   const RankScope scope(context);
-  const Stream& stream = current_stream(kGpu);
+  const DeviceStream& stream = current_stream(kGpu);
   const std::string text = thrown<OutOfMemory>(
-      [&] { Block::take(std::size_t{1} << 44, stream, MemoryCategory::kActivation); });
+      [&] { MemoryBlock::take(std::size_t{1} << 44, stream, MemoryCategory::kActivation); });
   CHECK(text.find("no room on cuda:0 for 17592186044416 bytes of category activation, taken on "
                   "stream \"default\"") != std::string::npos);
   CHECK(context->memory().current().total() == 0);
@@ -114,7 +114,7 @@ TEST_CASE("gpu copies: longer than all pinned memory that is kept") {
 }
 
 TEST_CASE("gpu copies: the host's values may change at once") {
-  const Stream& stream = current_stream(kGpu);
+  const DeviceStream& stream = current_stream(kGpu);
   stream_sleep(stream, 20);
   const Tensor x = counted(5000);
   const Tensor there = to_device(x, kGpu);

@@ -260,7 +260,7 @@ std::string fault_of(const LinearIndexKernel::Args& args) {
 
 TEST_CASE("linear index: what is out of range is reported as on the CPU") {
   const testing::DeviceBuffer<std::int64_t> good({0, 1, 2, 3, 4, 0}), bad({0, 1, 2, 3, 9, 0}),
-      negative({0, -1}), y(std::vector<std::int64_t>(6, -7));
+      negative({0, -1}), beyond({0, -6}), y(std::vector<std::int64_t>(6, -7));
   LinearIndexKernel::Args args;
   args.bad_index = throw_bad_index;
   args.extents = {5, 5};
@@ -276,8 +276,11 @@ TEST_CASE("linear index: what is out of range is reported as on the CPU") {
   args.indices[1] = operand(bad, {3, 1});
   CHECK(fault_of(args) == "9 at 4 of 5 in 1");
   CHECK(y.values() == std::vector<std::int64_t>{0, 6, 12, 18, 20, 0});
-  args.indices[1] = operand(negative, {1, 0});  // a repeated index counts once
-  CHECK(fault_of(args) == "-1 at 1 of 5 in 1");
+  args.indices[1] = operand(negative, {1, 0});
+  CHECK(fault_of(args) == "none");
+  CHECK(y.values() == std::vector<std::int64_t>{0, 5, 10, 19, 24, 4});
+  args.indices[1] = operand(beyond, {1, 0});  // a repeated index counts once
+  CHECK(fault_of(args) == "-6 at 1 of 5 in 1");
 }
 
 }  // namespace

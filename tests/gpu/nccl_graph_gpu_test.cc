@@ -20,7 +20,7 @@ void ok(cudaError_t error) {
 // Replays the graph of one collective three times, after an eager call that connects.
 void replay(const NcclGroupPtr& group) {
   const Tensor x = on_gpu(*group, 1000, 1);
-  const Stream stream = Stream::create(gpu_of(*group), StreamKind::kQueued, "captured");
+  const DeviceStream stream = DeviceStream::create(gpu_of(*group), StreamKind::kQueued, "captured");
   current_stream(gpu_of(*group)).synchronize();
   const StreamGuard guard(stream);
   ok(cudaSetDevice(gpu_of(*group).index));
@@ -43,7 +43,7 @@ void replay(const NcclGroupPtr& group) {
 struct Captured {
   explicit Captured(const NcclGroupPtr& group)
       : x(on_gpu(*group, 10, 1)),
-        stream(Stream::create(gpu_of(*group), StreamKind::kQueued, "captured")) {
+        stream(DeviceStream::create(gpu_of(*group), StreamKind::kQueued, "captured")) {
     current_stream(gpu_of(*group)).synchronize();
     const StreamGuard guard(stream);
     const auto call = [&] {
@@ -57,7 +57,7 @@ struct Captured {
   void replay() { graph.replay(stream.cuda_queue()); }
 
   Tensor x;
-  Stream stream;
+  DeviceStream stream;
   cuda::CudaGraph graph;
 };
 
@@ -128,7 +128,7 @@ TEST_CASE("nccl: who aborts in a capture of its collectives gets out of it", "[g
   const auto errors = run_nccl({.size = 2}, [&](const NcclGroupPtr& group) {
     const Captured before(group);
     const Tensor x = on_gpu(*group, 10, 1);
-    const Stream stream = Stream::create(gpu_of(*group), StreamKind::kQueued, "aborts");
+    const DeviceStream stream = DeviceStream::create(gpu_of(*group), StreamKind::kQueued, "aborts");
     current_stream(gpu_of(*group)).synchronize();
     const StreamGuard guard(stream);
     cuda::CudaGraph graph;

@@ -77,7 +77,7 @@ TEST_CASE("a copy into pinned memory: the host goes on, and waits before it read
 }
 
 TEST_CASE("pinned copies on two streams are both waited for", "[gpu]") {
-  const Stream other = Stream::create(kGpu, StreamKind::kQueued, "other");
+  const DeviceStream other = DeviceStream::create(kGpu, StreamKind::kQueued, "other");
   const Tensor x = pinned(3);
   const Tensor a = full({kCount}, 0, {.device = kGpu}), b = full({kCount}, 0, {.device = kGpu});
   current_stream(kGpu).synchronize();

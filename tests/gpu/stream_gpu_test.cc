@@ -22,32 +22,34 @@ using Clock = std::chrono::steady_clock;
 
 constexpr Device kGpu{DeviceType::kCuda, 0};
 
-Stream on_gpu(const std::string& name) { return Stream::create(kGpu, StreamKind::kInline, name); }
+DeviceStream on_gpu(const std::string& name) {
+  return DeviceStream::create(kGpu, StreamKind::kInline, name);
+}
 
 double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
 TEST_CASE("gpu stream: identity") {
-  const Stream stream = on_gpu("compute");
+  const DeviceStream stream = on_gpu("compute");
   CHECK(stream.kind() == StreamKind::kQueued);
   CHECK(stream.device() == kGpu);
   CHECK(stream.cuda_handle() != nullptr);
   CHECK(current_stream(kGpu).name() == "default");
   const StreamGuard guard(stream);
   CHECK(current_stream(kGpu) == stream);
-  Stream of_another;
+  DeviceStream of_another;
   std::thread([&] { of_another = current_stream(kGpu); }).join();
   CHECK(of_another.name() == "default");
   CHECK_FALSE(of_another == stream);
 }
 
 TEST_CASE("gpu stream: sleeps, while the host goes on") {
-  const Stream stream = on_gpu("compute");
+  const DeviceStream stream = on_gpu("compute");
   stream.synchronize();
   const auto start = Clock::now();
   stream_sleep(stream, 50);
-  const Event slept = stream.record("slept");
+  const DeviceEvent slept = stream.record("slept");
   CHECK(milliseconds_since(start) < 40);
   CHECK_FALSE(slept.is_ready());
   slept.synchronize();
@@ -56,21 +58,21 @@ TEST_CASE("gpu stream: sleeps, while the host goes on") {
 }
 
 TEST_CASE("gpu stream: streams run beside each other, and wait for each other's events") {
-  const Stream a = on_gpu("a"), b = on_gpu("b");
+  const DeviceStream a = on_gpu("a"), b = on_gpu("b");
   stream_sleep(a, 60);
-  const Event slept = a.record();
-  const Event at_once = b.record();
+  const DeviceEvent slept = a.record();
+  const DeviceEvent at_once = b.record();
   at_once.synchronize();
   CHECK_FALSE(slept.is_ready());
   b.wait(slept);
-  const Event after = b.record();
+  const DeviceEvent after = b.record();
   after.synchronize();
   CHECK(slept.is_ready());
 }
 
 TEST_CASE("gpu stream: a wait binds to the record at the time of the call") {
-  const Stream a = on_gpu("a"), b = on_gpu("b");
-  Event event("mark");
+  const DeviceStream a = on_gpu("a"), b = on_gpu("b");
+  DeviceEvent event("mark");
   event.record(a);
   b.wait(event);
   stream_sleep(a, 80);
@@ -84,7 +86,7 @@ TEST_CASE("gpu stream: a wait binds to the record at the time of the call") {
 TEST_CASE("gpu stream: closures run in order, under the issuer's context") {
   const auto context = std::make_shared<RankContext>(3, 4, 1);
   const RankScope scope(context);
-  const Stream stream = on_gpu("compute");
+  const DeviceStream stream = on_gpu("compute");
   std::vector<int> ran;
   int rank = -1;
   for (int i = 0; i < 5; ++i) stream.enqueue("note", [&, i] { ran.push_back(i); });
@@ -99,11 +101,11 @@ TEST_CASE("gpu stream: a failed closure skips closures, tells the rank and is re
   const RankScope scope(context);
   std::atomic<int> told{0};
   context->set_failure_handler([&](std::exception_ptr) { ++told; });
-  const Stream stream = on_gpu("compute");
+  const DeviceStream stream = on_gpu("compute");
   bool skipped = true;
   stream.enqueue("break", [] { throw std::runtime_error("broken"); });
   stream.enqueue("after", [&] { skipped = false; });
-  const Event event = stream.record();
+  const DeviceEvent event = stream.record();
   const std::string text = "[stream] rank 0: \"break\" failed on stream \"compute\": broken";
   CHECK(thrown<Error>([&] { event.synchronize(); }) == text);
   CHECK(thrown<Error>([&] { stream.synchronize(); }) == text);
@@ -114,18 +116,18 @@ TEST_CASE("gpu stream: a failed closure skips closures, tells the rank and is re
 }
 
 TEST_CASE("gpu stream: CPU streams wait for a GPU, and a GPU for a CPU stream") {
-  const Stream gpu = on_gpu("gpu");
+  const DeviceStream gpu = on_gpu("gpu");
   for (StreamKind kind : {StreamKind::kInline, StreamKind::kQueued}) {
-    const Stream cpu = Stream::create(kCpu, kind, "cpu");
+    const DeviceStream cpu = DeviceStream::create(kCpu, kind, "cpu");
     stream_sleep(gpu, 30);
-    const Event slept = gpu.record();
+    const DeviceEvent slept = gpu.record();
     bool ready = false;
     cpu.wait(slept);
     cpu.enqueue("look", [&] { ready = slept.is_ready(); });
     cpu.synchronize();
     CHECK(ready);
   }
-  const Stream cpu = Stream::create(kCpu, StreamKind::kQueued, "cpu");
+  const DeviceStream cpu = DeviceStream::create(kCpu, StreamKind::kQueued, "cpu");
   std::atomic<bool> done{false};
   cpu.enqueue("slow", [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -136,9 +138,9 @@ TEST_CASE("gpu stream: CPU streams wait for a GPU, and a GPU for a CPU stream") 
 }
 
 TEST_CASE("gpu stream: many events and streams, their handles gone before their work is done") {
-  const Stream last = on_gpu("last");
+  const DeviceStream last = on_gpu("last");
   for (int i = 0; i < 200; ++i) {
-    const Stream stream = on_gpu("short");
+    const DeviceStream stream = on_gpu("short");
     if (i % 20 == 0) stream_sleep(stream, 1);
     last.wait(stream.record());
   }
@@ -146,7 +148,7 @@ TEST_CASE("gpu stream: many events and streams, their handles gone before their 
 }
 
 TEST_CASE("gpu stream: witnesses outlive one of them that throws") {
-  const Stream stream = on_gpu("seen");
+  const DeviceStream stream = on_gpu("seen");
   int first = 0, second = 0;
   stream.cuda_queue().add_witness([&first] {
     if (++first == 1) throw std::runtime_error("the witness");

@@ -38,10 +38,10 @@ TEST_CASE("two gpus: a copy waits for its source, and what follows for the copy"
 }
 
 TEST_CASE("two gpus: streams wait for each other's events") {
-  const Stream first = Stream::create(kFirst, StreamKind::kQueued, "first");
-  const Stream second = Stream::create(kSecond, StreamKind::kQueued, "second");
+  const DeviceStream first = DeviceStream::create(kFirst, StreamKind::kQueued, "first");
+  const DeviceStream second = DeviceStream::create(kSecond, StreamKind::kQueued, "second");
   stream_sleep(first, 40);
-  const Event slept = first.record();
+  const DeviceEvent slept = first.record();
   second.wait(slept);
   second.synchronize();
   CHECK(slept.is_ready());

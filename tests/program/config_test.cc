@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "tessera/models/runs/language_family.h"
+#include "tessera/models/runs/train_options.h"
 #include "tessera/tests/models/data/test_data.h"
 #include "tessera/tests/program/run_program.h"
-#include "tessera/tools/program/options/language_family.h"
-#include "tessera/tools/program/options/train_options.h"
 
 namespace tessera::testing {
 namespace {
@@ -86,8 +86,8 @@ TEST_CASE("the list of presets counts by shapes") {
   CHECK(std::regex_search(row(two.out, "gpt +gpt2 "), std::regex("124.4 M +248.9 MB")));
   CHECK_THAT(row(two.out, "llama +llama-7b "), Contains("6.7 B"));
   CHECK_THAT(row(two.out, "mlp +base "), Contains("235.1 k"));
-  for (const std::string& name : tools::language_family_names())
-    for (const std::string& preset : tools::language_family(name).presets())
+  for (const std::string& name : models::runs::language_family_names())
+    for (const std::string& preset : models::runs::language_family(name).presets())
       CHECK_FALSE(row(two.out, name + " +" + preset + " ").empty());
   CHECK_THAT(one.out, Contains("Not counted: activations"));
   CHECK_THAT(one.out, Contains("in bf16"));
@@ -95,11 +95,11 @@ TEST_CASE("the list of presets counts by shapes") {
 
 // The options of `tessera train MODEL` before any is typed.
 struct TrainTable {
-  explicit TrainTable(const std::string& model) : options(tools::default_options(model)) {
-    tools::fill_table(table, options);
+  explicit TrainTable(const std::string& model) : options(models::runs::default_options(model)) {
+    models::runs::fill_table(table, options);
   }
-  tools::TrainOptions options;
-  tools::OptionTable table;
+  models::runs::TrainOptions options;
+  models::runs::OptionTable table;
 };
 
 TEST_CASE("help names every option with its default under a heading") {
@@ -107,7 +107,7 @@ TEST_CASE("help names every option with its default under a heading") {
     const ProgramResult help = run_program({"train", model, "--help"});
     CHECK(help.exit_code == 0);
     const TrainTable train(model);
-    for (const tools::Option& option : train.table.options()) {
+    for (const models::runs::Option& option : train.table.options()) {
       CAPTURE(model, option.name);
       CHECK_THAT(help.out, Contains("\n" + option.group + ":\n"));
       CHECK_THAT(help.out, Contains("--" + option.name));
@@ -119,6 +119,11 @@ TEST_CASE("help names every option with its default under a heading") {
   for (const Words& words : {Words{"--help"}, Words{"train", "--help"}, Words{"generate", "--help"},
                              Words{"tokenize", "--help"}, Words{"eval", "--help"}})
     CHECK_THAT(run_program(words).out, Contains("usage: tessera"));
+  // eval takes an mlp too, whose folder holds what every run leaves.
+  CHECK_THAT(run_program({"eval", "--help"}).out,
+             Contains("images") && !Contains("language model that was trained"));
+  CHECK_THAT(run_program({"train", "mlp", "--help"}).out,
+             Contains("model.safetensors") && Contains("report.html"));
 }
 
 // Rows of the tables of options in the program's README, by the bold words in front of each table.
@@ -152,7 +157,7 @@ TEST_CASE("the page's tables have the options and defaults of --help") {
       CHECK(rows.emplace(option, value).second);  // in one table only
     }
     const TrainTable train(model);
-    for (const tools::Option& option : train.table.options()) {
+    for (const models::runs::Option& option : train.table.options()) {
       CAPTURE(model, option.name);
       REQUIRE(rows.contains(option.name));
       ++used[option.name];

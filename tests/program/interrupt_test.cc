@@ -88,8 +88,10 @@ TEST_CASE("an interrupted run of images keeps metrics and report, without --out 
   CHECK(result.exit_code == 128 + SIGTERM);
   CHECK(result.err == "tessera: interrupted after step " + std::to_string(steps_done(out)) + "; " +
                           out +
-                          " has metrics and report of these steps; the same command starts "
-                          "again at step 1\n");
+                          " has weights, metrics and report of these steps: try them with tessera "
+                          "eval --run " +
+                          out + "; the same command starts again at step 1\n");
+  CHECK(run_program({"eval", "--run", out}).exit_code == 0);
   CHECK_THAT(read_file(out + "/report.html"), Contains("after step "));
 
   Program other(words);

@@ -191,6 +191,34 @@ TEST_CASE("a trace of a few steps is written, and a folder of an earlier run is 
     CHECK(files_of(made.folder, gone).empty());
 }
 
+TEST_CASE("a profile of some steps is printed, written, and part of the report") {
+  const Words common = {"--profile", "2", "--steps", "5", "--sample-tokens", "0"};
+  for (const Words& more :
+       {Words{"--launch", "threads", "--ranks", "3"}, Words{"--recompute", "full"},
+        Words{"--shard", "replicate"}, Words{"--ranks", "4", "--shard", "hybrid"},
+        Words{"--shard", "grad", "--cpu-compute", "queued"}}) {
+    Words words = common;
+    words.insert(words.end(), more.begin(), more.end());
+    const TinyRun made = run_tiny("gpt", words);
+    const std::string table = made.file("profile.txt");
+    CAPTURE(more, table);
+    CHECK_THAT(made.result.out, Contains(table));
+    CHECK_THAT(table, Catch::StartsWith("profile of rank 0 of "));
+    for (const char* text : {" 2 steps of ", "\nforward ", "\nbackward ", "\noptimizer ",
+                             "\nmatmul ", "\nadam ", "\nblocks.* ", "\noutside of operations"})
+      CHECK_THAT(table, Contains(text));
+    CHECK((table.find("\nrecompute ") != std::string::npos) == (more.front() == "--recompute"));
+    CHECK((table.find("\nreduce_scatter ") != std::string::npos) ==
+          (more != Words{"--shard", "replicate"}));
+    CHECK_THAT(made.file("report.html"), Contains("<h2>Profile</h2>"));
+    CHECK(Json::parse(made.file("config.json"))["profile"] == 0);  // a repetition has none
+  }
+  // Fewer steps than asked for, another model, and nothing written.
+  const ProgramResult result = run_program(train_tiny("llama", {"--profile", "9", "--steps", "3"}));
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.out, Contains("profile of rank 0 of 2") && Contains(" 3 steps of "));
+}
+
 TEST_CASE("a run that diverges names the first bad tensor, and leaves a report") {
   const std::string folder = fresh_folder("diverged");
   const ProgramResult result = run_program(

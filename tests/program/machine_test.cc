@@ -7,6 +7,7 @@
 namespace tessera::tools {
 namespace {
 
+using namespace models::runs;
 using Catch::Matchers::Contains;
 
 constexpr CpuFlags kGoodCpu = {.avx2 = true,

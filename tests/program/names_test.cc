@@ -1,44 +1,19 @@
-// Texts of the program without running it: nearest names, figures, columns of --help, meshes.
+// Texts of the program without running it: figures, columns of --help, meshes.
 
 #include <catch2/catch.hpp>
 
-#include "tessera/tools/program/options/mesh_plan.h"
-#include "tessera/tools/program/options/output.h"
+#include "tessera/models/runs/mesh_plan.h"
+#include "tessera/models/runs/option_error.h"
+#include "tessera/models/runs/training_presets.h"
+#include "tessera/models/runs/words.h"
 #include "tessera/tools/program/options/texts.h"
-#include "tessera/tools/program/options/training_presets.h"
 
 namespace tessera::tools {
 namespace {
 
+using namespace models::runs;
 using Catch::Matchers::Contains;
 using Names = std::vector<std::string>;
-
-TEST_CASE("edit distance counts added, dropped, replaced and swapped bytes") {
-  CHECK(edit_distance("", "") == 0);
-  CHECK(edit_distance("abc", "abc") == 0);
-  CHECK(edit_distance("", "abc") == 3);
-  CHECK(edit_distance("abc", "") == 3);
-  CHECK(edit_distance("kitten", "sitting") == 3);
-  CHECK(edit_distance("ranks", "rnaks") == 1);
-  CHECK(edit_distance("ca", "abc") == 3);  // no byte is edited twice
-  CHECK(edit_distance("precison", "precision") == 1);
-  CHECK(edit_distance("flaw", "lawn") == 2);
-}
-
-TEST_CASE("the nearest name is near, and the first of equals") {
-  const Names names = {"ranks", "precision", "preset", "lr", "seq-len", "steps"};
-  CHECK(nearest_name("rank", names) == "ranks");
-  CHECK(nearest_name("precission", names) == "precision");
-  CHECK(nearest_name("setps", names) == "steps");
-  CHECK(nearest_name("seq", names) == "seq-len");  // its beginning
-  CHECK(nearest_name("xylophone", names) == std::nullopt);
-  CHECK(nearest_name("ab", names) == std::nullopt);  // all of it would change
-  CHECK(nearest_name("", names) == std::nullopt);
-  CHECK(nearest_name("x", {}) == std::nullopt);
-  CHECK(nearest_name("ba", Names{"bb", "aa"}) == "bb");
-  CHECK(did_you_mean("rank", names, "--") == "; did you mean --ranks?");
-  CHECK(did_you_mean("xylophone", names, "--").empty());
-}
 
 TEST_CASE("figures as people read them") {
   CHECK(with_commas(0) == "0");
@@ -93,7 +68,7 @@ TEST_CASE("a mesh is chosen by the mode, or as it is asked for") {
 
 TEST_CASE("a mesh that does not fit is refused with both numbers") {
   const auto refused = [](const TrainOptions& options, const std::string& text) {
-    CHECK_THROWS_AS(plan_mesh(options), CannotStart);
+    CHECK_THROWS_AS(plan_mesh(options), OptionError);
     CHECK_THROWS_WITH(plan_mesh(options), Contains(text));
   };
   refused(options_for(4, "full", "3"), "3 is 3 ranks, but 4 share a batch");

@@ -101,9 +101,9 @@ TEST_CASE("a file that may not grow ends a run with its reason") {
 TEST_CASE("a report that may not be written is a failure that the folder names") {
   const std::string out = fresh_folder("unreported"), data = fresh_folder("images");
   write_fashion_mnist(data, {.train = 60, .test = 20});
-  // More than metrics and each picture, less than the report that has all of them in it.
+  // More than metrics, weights and each picture, less than the report that has all pictures in it.
   const ProgramResult result =
-      run_program({"train", "mlp", "--data", data, "--hidden", "8", "--steps", "2", "--batch", "16",
+      run_program({"train", "mlp", "--data", data, "--hidden", "1", "--steps", "2", "--batch", "16",
                    "--launch", "threads", "--out", out},
                   {.through = {"prlimit", "--fsize=12000"}});
   INFO("standard error: " << result.err);

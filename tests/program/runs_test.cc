@@ -96,6 +96,23 @@ TEST_CASE("f32: losses do not depend on ranks, and no bit on how they are launch
   }
 }
 
+TEST_CASE("eval measures the images of an mlp as the run did; generate knows no text of it") {
+  const Run made = small_run(2, "threads");
+  const Json last = Json::parse(made.metrics.back()).at("eval");
+  char line[80];
+  std::snprintf(line, sizeof(line), "test loss %.4f, accuracy %.2f %%\n",
+                last["loss"].get<double>(), 100 * last["accuracy"].get<double>());
+  for (const char* ranks : {"1", "3"}) {
+    const ProgramResult eval = run_program({"eval", "--run", made.folder, "--ranks", ranks});
+    CHECK(eval.exit_code == 0);
+    CHECK(eval.out == line);
+  }
+  const ProgramResult text = run_program({"generate", "--run", made.folder});
+  CHECK(text.exit_code == 2);
+  CHECK_THAT(text.err, Contains("is of the model \"mlp\", which knows no text; name a run of "
+                                "transformer, gpt, llama, moe"));
+}
+
 TEST_CASE("f64: losses do not depend on ranks, of either activation") {
   const std::string activation = GENERATE("gelu", "relu");
   const Words f64 = {"--precision", "f64", "--activation", activation};
@@ -248,6 +265,16 @@ constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;
 #endif
+
+TEST_CASE("mlp has a profile") {
+  const Run made = run({"--hidden", "33", "--steps", "4", "--batch", "97", "--profile", "3"});
+  const std::string table = read_file(made.folder + "/profile.txt");
+  CAPTURE(table);
+  CHECK_THAT(made.result.out, Contains(table));
+  for (const char* text : {"profile of rank 0 of 2", " 3 steps of ", "\nmatmul ", "\nsgd ",
+                           "\nall_gather ", "\nreduce_scatter ", "\n(root) "})
+    CHECK_THAT(table, Contains(text));
+}
 
 TEST_CASE("train mlp reaches 87 % of the test images in two epochs") {
   if (kSanitized) {

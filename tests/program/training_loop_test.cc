@@ -44,7 +44,7 @@ class StoppedEvaluation final : public models::Task {
 };
 
 TEST_CASE("a signal to one rank during the last evaluation ends the run of all ranks early") {
-  tools::TrainOptions options = tools::default_options("mlp");
+  models::runs::TrainOptions options = models::runs::default_options("mlp");
   options.ranks = 3;
   options.launch = "threads";
   std::atomic<int> agreed{0};

@@ -12,7 +12,7 @@
 namespace tessera::testing {
 
 inline std::vector<CollectiveRecord> collectives_of(const std::function<void()>& body) {
-  Trace trace;
+  ExecutionTrace trace;
   {
     const TraceScope recording(trace);
     body();

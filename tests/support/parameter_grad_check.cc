@@ -11,7 +11,7 @@ namespace tessera::testing {
 namespace {
 
 // The result as a function of its inputs, which are written into the parameters.
-class ResultOf final : public Function {
+class ResultOf final : public CustomFunction {
  public:
   ResultOf(const std::vector<nn::Parameter>& parameters, const std::function<Variable()>& result)
       : parameters_(parameters), result_(result) {}
@@ -57,7 +57,7 @@ GradCheckResult parameter_grad_check(const nn::Module& model,
     values.emplace_back(clone(parameter.local().tensor()), true);
   }
   const auto function = [&](const std::vector<Variable>& inputs) {
-    return apply<ResultOf>(inputs, parameters, result)[0];
+    return apply_function<ResultOf>(inputs, parameters, result)[0];
   };
   if (parameters.empty()) return {.passed = true, .message = {}};
   const GradCheckResult checked = grad_check(function, values, options);

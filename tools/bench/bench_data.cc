@@ -12,10 +12,11 @@
 #include <string>
 #include <vector>
 
+#include "tessera/models/data/packed_sequences.h"
 #include "tessera/models/data/text_files.h"
 #include "tessera/models/data/token_file.h"
-#include "tessera/models/data/token_loader.h"
 #include "tessera/models/data/tokenizer.h"
+#include "tessera/nn/data/data_loader.h"
 
 namespace tessera::models::data {
 namespace {
@@ -57,7 +58,10 @@ void measure_file(const std::vector<Document>& documents, const Tokenizer& token
   const PackedSequences sequences(open_token_file(path, &tokenizer).train, kLength);
   for (const int prefetch : {0, 2}) {
     const double took = best([&] {
-      TokenLoader loader(sequences, {.batch = kBatch, .prefetch = prefetch});
+      nn::data::DataLoader loader(sequences, {.batch_size = kBatch,
+                                              .shuffle = true,
+                                              .workers = prefetch > 0 ? 1 : 0,
+                                              .prefetch = std::max(prefetch, 1)});
       for (std::int64_t step = 1; step <= kSteps; ++step) loader.load(step);
     });
     std::printf("load, prefetch %d    %7.3f s  %6.1f million tokens/s\n", prefetch, took,

@@ -170,7 +170,7 @@ void measure_host_time() {
   print_host_time("replicate", kNull,
                   [&](nn::Module& module) { fsdp::replicate(module, {.mesh = mesh}); });
   print_collectives();
-  const StreamGuard compute(Stream::create(kCpu, StreamKind::kQueued, "compute"));
+  const StreamGuard compute(DeviceStream::create(kCpu, StreamKind::kQueued, "compute"));
   print_host_time("fully_shard on the cpu, queued", kCpu, shard({.mesh = fake_mesh(8, kCpu)}));
 }
 

@@ -54,7 +54,7 @@ class Launches {
  private:
   template <class Body>
   static double kernels_of(const Body& body) {
-    Trace trace;
+    ExecutionTrace trace;
     current_rank_context()->set_trace(&trace);
     body();
     current_rank_context()->set_trace(nullptr);

@@ -81,9 +81,10 @@ void measure(const Product& x) {
   if (ta) a = a.transpose(0, 1);
   if (tb) b = b.transpose(0, 1);
   const Tensor c = zeros({x.m, x.n}, {.dtype = x.dtype, .device = kGpu});
-  const Stream& stream = current_stream(kGpu);
+  const DeviceStream& stream = current_stream(kGpu);
   stream.synchronize();
-  const Block workspace = Block::take(kWorkspaceBytes, stream, MemoryCategory::kWorkspace);
+  const MemoryBlock workspace =
+      MemoryBlock::take(kWorkspaceBytes, stream, MemoryCategory::kWorkspace);
   const MatmulKernel::Args args = {
       .a = operand(a), .b = operand(b), .bias = {}, .before = {}, .c = write(c)};
   const cuda::DeviceGuard guard(kGpu.index);

@@ -157,30 +157,30 @@ void add_elementwise_ops(std::vector<BenchOp>& all) {
   add_predicates(all);
 }
 
-void add_reduction_ops(std::vector<BenchOp>& all) {
-  all.push_back(of_matrix("sum", [](const Variable& x) { return sum(x); }));
-  all.push_back(of_matrix("sum_rows", [](const Variable& x) { return sum(x, {1}); }));
-  all.push_back(of_matrix("sum_columns", [](const Variable& x) { return sum(x, {0}); }));
-  all.push_back(of_matrix("mean_rows", [](const Variable& x) { return mean(x, {1}); }));
-  all.push_back(of_matrix("amax_rows", [](const Variable& x) { return amax(x, {1}); }));
-  all.push_back(of_matrix("amin_columns", [](const Variable& x) { return amin(x, {0}); }));
-  all.push_back(of_matrix("logsumexp_rows", [](const Variable& x) { return logsumexp(x, {1}); }));
-  all.push_back(of_matrix("var_rows", [](const Variable& x) { return var(x, {1}); }));
-  all.push_back(of_matrix("var_mean_rows", [](const Variable& x) {
+void add_reduction_ops(std::vector<BenchOp>& table) {
+  table.push_back(of_matrix("sum", [](const Variable& x) { return sum(x); }));
+  table.push_back(of_matrix("sum_rows", [](const Variable& x) { return sum(x, {1}); }));
+  table.push_back(of_matrix("sum_columns", [](const Variable& x) { return sum(x, {0}); }));
+  table.push_back(of_matrix("mean_rows", [](const Variable& x) { return mean(x, {1}); }));
+  table.push_back(of_matrix("amax_rows", [](const Variable& x) { return amax(x, {1}); }));
+  table.push_back(of_matrix("amin_columns", [](const Variable& x) { return amin(x, {0}); }));
+  table.push_back(of_matrix("logsumexp_rows", [](const Variable& x) { return logsumexp(x, {1}); }));
+  table.push_back(of_matrix("var_rows", [](const Variable& x) { return var(x, {1}); }));
+  table.push_back(of_matrix("var_mean_rows", [](const Variable& x) {
     const VariableVarMean both = var_mean(x, {1});
     return add(both.var, both.mean);
   }));
-  all.push_back(of_matrix("std_columns", [](const Variable& x) { return stddev(x, {0}); }));
-  all.push_back(of_matrix("norm", [](const Variable& x) { return norm(x); }));
-  all.push_back(of_matrix("cumsum_rows", [](const Variable& x) { return cumsum(x, 1); }));
-  all.push_back(of_matrix("prod_rows", [](const Variable& x) { return prod(x, {1}); }));
-  all.push_back(of_tensor("any_rows", [](const Tensor& x) { return any(x, {1}); }));
-  all.push_back(of_tensor("all_columns", [](const Tensor& x) { return tessera::all(x, {0}); }));
-  all.push_back(of_matrix("max_rows", [](const Variable& x) { return max(x, 1).values; }));
-  all.push_back(of_matrix("min_columns", [](const Variable& x) { return min(x, 0).values; }));
-  all.push_back(of_tensor("argmax_rows", [](const Tensor& x) { return argmax(x); }));
-  all.push_back(of_matrix("sort_rows", [](const Variable& x) { return sort(x).values; }));
-  all.push_back(of_matrix("topk_rows", [](const Variable& x) { return topk(x, 5).values; }));
+  table.push_back(of_matrix("std_columns", [](const Variable& x) { return stddev(x, {0}); }));
+  table.push_back(of_matrix("norm", [](const Variable& x) { return norm(x); }));
+  table.push_back(of_matrix("cumsum_rows", [](const Variable& x) { return cumsum(x, 1); }));
+  table.push_back(of_matrix("prod_rows", [](const Variable& x) { return prod(x, {1}); }));
+  table.push_back(of_tensor("any_rows", [](const Tensor& x) { return any(x, {1}); }));
+  table.push_back(of_tensor("all_columns", [](const Tensor& x) { return all(x, {0}); }));
+  table.push_back(of_matrix("max_rows", [](const Variable& x) { return max(x, 1).values; }));
+  table.push_back(of_matrix("min_columns", [](const Variable& x) { return min(x, 0).values; }));
+  table.push_back(of_tensor("argmax_rows", [](const Tensor& x) { return argmax(x); }));
+  table.push_back(of_matrix("sort_rows", [](const Variable& x) { return sort(x).values; }));
+  table.push_back(of_matrix("topk_rows", [](const Variable& x) { return topk(x, 5).values; }));
 }
 
 namespace {
@@ -206,7 +206,7 @@ void add_matmul_ops(std::vector<BenchOp>& all) {
   }));
   all.push_back(product("linear_gelu_tanh", [](OpInputs& in, const Shape& s) -> OpCall {
     return [x = in.normal({s[0], s[2]}), w = in.normal({s[1], s[2]}), b = in.normal({s[1]})] {
-      return linear(x, w, b, Activation::kGeluTanh);
+      return linear(x, w, b, ActivationKind::kGeluTanh);
     };
   }));
   all.push_back(product("addmm", [](OpInputs& in, const Shape& s) -> OpCall {

@@ -107,7 +107,7 @@ class Overlap {
   // Microseconds of a step.
   double step(double delay_ms) {
     *lateness_ = {.delay_ms = delay_ms};
-    const Stream& compute = current_stream(run_.device);
+    const DeviceStream& compute = current_stream(run_.device);
     const double us = microseconds([&] {
       backward(sum(chain_(x_)));
       compute.synchronize();

@@ -43,7 +43,7 @@ Tensor random_tensor(const Shape& shape, const TensorOptions& options, std::stri
 // Microseconds of one call of `body`, including the GPU's work, over `calls` calls in a row.
 template <class Body>
 double microseconds_per_call(const BenchRun& run, int calls, const Body& body) {
-  const Stream& stream = current_stream(run.device);
+  const DeviceStream& stream = current_stream(run.device);
   stream.synchronize();
   const double all = microseconds([&] {
     for (int i = 0; i < calls; ++i) body();

@@ -19,7 +19,7 @@ namespace tessera {
 
 // The bundled transformer with 25.6 million elements in 8 blocks.
 inline constexpr models::ModelArgs kBenchTransformer = {
-    .n_layers = 8, .vocab_size = 512, .max_seq_len = 256, .dim = 512, .n_heads = 8, .dropout_p = 0};
+    .layers = 8, .vocab_size = 512, .max_seq_len = 256, .dim = 512, .heads = 8, .dropout = 0};
 
 // Each block is a group; the root has the rest.
 inline void shard_transformer(models::Transformer& model, const fsdp::FullyShardOptions& options) {

@@ -20,7 +20,7 @@ constexpr int kKernels = 20'000;
 constexpr int kRounds = 15;
 
 // One round: the time to issue the kernels and to wait for them.
-double round(const Stream& stream, const Tensor& x, Trace* trace) {
+double round(const DeviceStream& stream, const Tensor& x, ExecutionTrace* trace) {
   current_rank_context()->set_trace(trace);
   const std::int64_t begin = trace_clock();
   for (int i = 0; i < kKernels; ++i) zero_(x);
@@ -32,14 +32,14 @@ double round(const Stream& stream, const Tensor& x, Trace* trace) {
 }
 
 void measure(StreamKind kind, const char* name) {
-  const Stream stream = Stream::create(kCpu, kind, "bench");
+  const DeviceStream stream = DeviceStream::create(kCpu, kind, "bench");
   const StreamGuard guard(stream);
   const Tensor x = Tensor::empty({16});
-  Trace plain;
-  Trace timed({.timed = true});
+  ExecutionTrace plain;
+  ExecutionTrace timed({.timed = true});
   double best[] = {1e9, 1e9, 1e9};
   for (int i = 0; i < kRounds; ++i) {
-    Trace* const traces[] = {nullptr, &plain, &timed};
+    ExecutionTrace* const traces[] = {nullptr, &plain, &timed};
     for (int kind_of_trace = 0; kind_of_trace < 3; ++kind_of_trace)
       best[kind_of_trace] = std::min(best[kind_of_trace], round(stream, x, traces[kind_of_trace]));
   }

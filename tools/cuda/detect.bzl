@@ -2,7 +2,7 @@
 
 TESSERA_CUDA=1 (`--config=cuda`) makes a missing toolkit an error, TESSERA_CUDA=0 (`--config=nocuda`) ignores an installed
 one, TESSERA_CUDA=emulated (`--config=emulated_gpu`) uses the toolkit's headers and runs everything on the CPU; otherwise
-the toolkit is used if there is one. A library that is too old is left out, with a message. The repository `@tessera_cuda`
+the toolkit is used if there is one and the workspace wants it (`tessera_dependencies(find_cuda = True)`). A library that is too old is left out, with a message. The repository `@tessera_cuda`
 has the results:
 
     //:defs.bzl       CUDA_FOUND, CUDA_ROOT, CUDA_EMULATED, CUDNN_FOUND, NCCL_FOUND
@@ -138,7 +138,8 @@ def _cuda_toolkit_impl(ctx):
     wanted = ctx.os.environ.get("TESSERA_CUDA", "")
     if wanted not in _WANTED:
         fail("TESSERA_CUDA is \"%s\"; it must be 0, 1, emulated or unset" % wanted)
-    root = None if wanted == "0" else _toolkit_root(ctx)
+    ignored = wanted == "0" or (wanted == "" and not ctx.attr.find)
+    root = None if ignored else _toolkit_root(ctx)
     if _WANTED[wanted] and not root:
         fail("%s (TESSERA_CUDA=%s) needs the CUDA toolkit: no bin/nvcc on PATH, in CUDA_HOME, CUDA_PATH or %s" %
              (_WANTED[wanted], wanted, ", ".join(_PLACES)))
@@ -166,5 +167,8 @@ cuda_toolkit = repository_rule(
     local = True,
     configure = True,
     environ = ["TESSERA_CUDA", "CUDA_HOME", "CUDA_PATH", "PATH"],
-    attrs = {"never": attr.label(default = "//tools/cuda:never")},
+    attrs = {
+        "find": attr.bool(doc = "whether an installed toolkit is used without TESSERA_CUDA"),
+        "never": attr.label(default = "//tools/cuda:never"),
+    },
 )

@@ -8,15 +8,19 @@
 #include <string>
 #include <vector>
 
+#include "tessera/models/runs/language_family.h"
+#include "tessera/models/runs/words.h"
+#include "tessera/tensor/nearest_name.h"
 #include "tessera/tools/program/options/command_parser.h"
 #include "tessera/tools/program/options/completion.h"
-#include "tessera/tools/program/options/language_family.h"
 #include "tessera/tools/program/options/output.h"
-#include "tessera/tools/program/options/texts.h"
-#include "tessera/tools/program/options/training_presets.h"
+#include "tessera/tools/program/options/preset_list.h"
 #include "tessera/tools/program/train.h"
 
 namespace tessera::tools {
+
+using namespace models::runs;
+
 namespace {
 
 // The options object of a command, and the table bound to it.
@@ -61,7 +65,7 @@ CommandLine::CommandLine() {
   for (const std::string& name : language_family_names())
     add_model(name, language_family(name).description());
   add(generate_, "generate", "Write text with a language model that was trained.");
-  add(eval_, "eval", "Measure a language model that was trained on a text.");
+  add(eval_, "eval", "Measure the loss of a model that was trained.");
   add(tokenize_, "tokenize", "Learn a tokenizer from text, and write text as a token file.");
   parser_.add("completion", "Print what a shell needs to complete tessera.",
               {.name = "shell", .value = "bash|zsh", .meaning = "bash or zsh"}, shell_);

@@ -2,8 +2,12 @@
 
 /// The commands of the program: the one of a command line, and those besides `train`.
 
-#include "tessera/tools/program/language_run.h"
-#include "tessera/tools/program/options/option_table.h"
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tessera/models/runs/option_table.h"
+#include "tessera/models/runs/text_request.h"
 
 namespace tessera::tools {
 
@@ -23,7 +27,7 @@ struct EvalOptions {
   std::string device;      ///< empty: the run's
   int ranks = 2;
 };
-void fill_table(OptionTable& table, EvalOptions& options);
+void fill_table(models::runs::OptionTable& table, EvalOptions& options);
 
 /// Prints the same line as the end of the run, for the chosen text. Returns the exit code. Throws
 /// as open_run does, and DataError.
@@ -32,11 +36,11 @@ int evaluate(const EvalOptions& options, int argc, char** argv);
 /// `tessera generate`: generates text with the model of a run.
 struct GenerateOptions {
   std::string run;
-  TextRequest request;
+  models::TextRequest request;
   std::string device;  ///< empty: the run's
   int ranks = 1;
 };
-void fill_table(OptionTable& table, GenerateOptions& options);
+void fill_table(models::runs::OptionTable& table, GenerateOptions& options);
 
 /// Prints the prompt and the generated text, token by token. Returns the exit code. Throws as
 /// open_run does.
@@ -51,7 +55,7 @@ struct TokenizeCommandOptions {
   std::string type = "bpe";
   double validation = 0.05;
 };
-void fill_table(OptionTable& table, TokenizeCommandOptions& options);
+void fill_table(models::runs::OptionTable& table, TokenizeCommandOptions& options);
 
 /// Prints counts and seconds. Returns the exit code; throws as the functions of models/data.
 int tokenize_text(const TokenizeCommandOptions& options);

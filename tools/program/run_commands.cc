@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -14,28 +13,38 @@
 
 #include "tessera/distributed/launch/launch.h"
 #include "tessera/models/data/utf8.h"
-#include "tessera/models/training/first_bad_tensor.h"
-#include "tessera/models/training/language_task.h"
-#include "tessera/tensor/check.h"
-#include "tessera/tools/program/options/option_table.h"
+#include "tessera/models/runs/language_family.h"
+#include "tessera/models/runs/option_table.h"
+#include "tessera/models/runs/run.h"
+#include "tessera/models/runs/words.h"
 #include "tessera/tools/program/options/output.h"
-#include "tessera/tools/program/run_folder.h"
 #include "tessera/tools/program/run_report.h"
-#include "tessera/tools/program/text_data.h"
+#include "tessera/tools/program/train.h"
 
 namespace tessera::tools {
+
+using namespace models::runs;
+
 namespace {
 
-// All ranks have the same loss. Collective if it is not finite.
-void check_finite(distributed::World& world, const SavedRun& saved, LanguageNet& net,
-                  models::LanguageTask& task, const models::EvalMetrics& metrics) {
-  if (std::isfinite(metrics.loss)) return;
-  const std::string first = models::first_bad_tensor(
-      net.module(), [&] { task.evaluate(); }, *world.group());
-  throw_error<StateError>("eval",
-                          "the loss is {}: {}; the weights of {} cannot be used, train again with "
-                          "a lower --lr",
-                          std::abs(metrics.loss), first, saved.folder);
+struct RunRanks {
+  int ranks = 1;
+  std::string device;  ///< "cpu", "cuda"; empty: the run's
+};
+// The options of a run that rank threads are to use. Throws OptionError and CannotStart.
+TrainOptions options_of_run(const std::string& folder, const RunRanks& ranks) {
+  if (folder.empty()) throw CannotStart("--run is needed: a folder that train --out made");
+  TrainOptions options = models::read_run_config(folder);
+  // The run's sharding and the way its steps were launched do not affect the weights.
+  options.ranks = ranks.ranks;
+  if (!ranks.device.empty()) options.device = ranks.device;
+  options.nnodes = 1;
+  options.shard = "full";
+  options.launch = "threads";
+  options.cuda_graphs = false;
+  options.timeout = TrainOptions().timeout;
+  check_machine(options, this_machine(options));
+  return options;
 }
 
 }  // namespace
@@ -43,33 +52,26 @@ void check_finite(distributed::World& world, const SavedRun& saved, LanguageNet&
 void fill_table(OptionTable& table, EvalOptions& options) {
   table.group("Options");
   table.path("run", options.run, "folder that tessera train --out made; needed");
-  table.path("data", options.data, "a file, a folder or a token file, of which all text is used")
-      .unset = "the validation part of the run's own text";
+  table
+      .path("data", options.data,
+            "a file, a folder or a token file, of which all text is used; for an mlp the folder of "
+            "the four Fashion-MNIST files")
+      .unset = "the validation part of the run's own text, or its test images";
   table.whole("batch", options.batch, {.least = 0, .most = 1'000'000},
-              "sequences at a time, over all ranks; 0: as in training");
+              "sequences or images at a time, over all ranks; 0: as in training");
   table.whole("ranks", options.ranks, {.least = 1, .most = 1024}, "threads that share the model");
   table.choice("device", options.device, {"cpu", "cuda"}, "where they compute").unset = "the run's";
 }
 
 int evaluate(const EvalOptions& options, int argc, char** argv) {
-  if (options.run.empty()) throw CannotStart("--run is needed: a folder that train --out made");
-  SavedRun saved = open_run(options.run, {.ranks = options.ranks, .device = options.device});
-  if (options.batch > 0) saved.options.batch = options.batch;
-  const std::string data = options.data.empty() ? saved.options.data : options.data;
-  const TextData text = load_text(data, saved.tokenizer->name());
-  const models::data::PackedSequences sequences(
-      options.data.empty() ? text.text.validation : whole_text(text.text), saved.options.seq_len);
+  const TrainOptions config =
+      options_of_run(options.run, {.ranks = options.ranks, .device = options.device});
+  const models::EvalData data = models::read_eval_data(options.run, options.data);
   models::EvalMetrics found;  // rank 0's; equal on all ranks
-  const distributed::LaunchResult result = distributed::launch(
-      argc, argv, saved.options.launch_options(), [&](distributed::World& world) {
-        LanguageRun run = load_on_ranks(world, saved);
-        models::LanguageTask task(
-            world, run.net->language_model(), sequences, sequences, *saved.tokenizer,
-            {.batch = saved.options.batch,
-             .data_mesh = run.meshes.data,
-             .micro_batch = options.batch > 0 ? 0 : saved.options.micro_batch});
-        const models::EvalMetrics metrics = task.evaluate();
-        check_finite(world, saved, *run.net, task, metrics);
+  const distributed::LaunchResult result =
+      distributed::launch(argc, argv, config.launch_options(), [&](distributed::World& world) {
+        models::Run run = models::open_run(world, options.run);
+        const models::EvalMetrics metrics = run.evaluate(data, options.batch);
         if (world.rank() == 0) found = metrics;
       });
   if (result.exit_code != 0) {
@@ -130,8 +132,12 @@ void fill_table(OptionTable& table, GenerateOptions& options) {
 }
 
 int generate(GenerateOptions options, int argc, char** argv) {
-  if (options.run.empty()) throw CannotStart("--run is needed: a folder that train --out made");
-  const SavedRun saved = open_run(options.run, {.ranks = options.ranks, .device = options.device});
+  const TrainOptions config =
+      options_of_run(options.run, {.ranks = options.ranks, .device = options.device});
+  if (config.model == kMlp)
+    throw CannotStart(
+        fmt::format("--run: {} is of the model \"{}\", which knows no text; name a run of {}",
+                    options.run, config.model, joined(language_family_names(), ", ")));
   options.request.prompt = prompt_text(options.request.prompt);
   if (const auto at = models::data::find_invalid_utf8(options.request.prompt);
       at != std::string::npos)
@@ -145,13 +151,12 @@ int generate(GenerateOptions options, int argc, char** argv) {
       throw;
     }
   };
-  const distributed::LaunchResult result = distributed::launch(
-      argc, argv, saved.options.launch_options(), [&](distributed::World& world) {
-        LanguageRun run = load_on_ranks(world, saved);
+  const distributed::LaunchResult result =
+      distributed::launch(argc, argv, config.launch_options(), [&](distributed::World& world) {
+        models::Run run = models::open_run(world, options.run);
         const bool shows = world.rank() == 0;
         if (shows) print(options.request.prompt);
-        generate_text(*run.net, *saved.tokenizer, options.request,
-                      shows ? print : std::function<void(const std::string&)>());
+        run.generate(options.request, shows ? print : std::function<void(const std::string&)>());
         if (shows) print("\n");
       });
   if (output_closed) return kOutputClosed;

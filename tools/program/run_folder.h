@@ -8,18 +8,13 @@
 ///
 /// Errors are tessera::Error with the path and the system's reason.
 
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "tessera/distributed/launch/world.h"
-#include "tessera/models/data/tokenizer.h"
 #include "tessera/tensor/io/file_lock.h"
 #include "tessera/tensor/io/staging_folder.h"
-#include "tessera/tools/program/language_run.h"
-#include "tessera/tools/program/options/train_options.h"
 #include "tessera/tools/program/output_paths.h"
 
 namespace tessera::tools {
@@ -45,15 +40,6 @@ class FailureFile {
   int file_ = -1;
   bool written_ = false;
 };
-
-inline constexpr const char* kConfigFile = "config.json";
-inline constexpr const char* kMetricsFile = "metrics.jsonl";
-inline constexpr const char* kModelFile = "model.safetensors";
-inline constexpr const char* kTokenizerFile = "tokenizer.model";
-inline constexpr const char* kSampleFile = "sample.txt";
-inline constexpr const char* kSummaryFile = "summary.json";
-inline constexpr const char* kFailureFile = "failure.txt";
-inline constexpr const char* kTraceFile = "trace.json";
 
 /// True for the names of all files that runs write: those above, the report and its charts, event
 /// files, and temporary files left by a run that was killed while writing.
@@ -90,38 +76,5 @@ void begin_run(const std::string& folder);
 
 /// Replaces the file atomically.
 void write_text_file(const std::string& path, const std::string& text);
-
-/// metrics.jsonl, open for appending. When write() returns, the system has the line.
-class MetricsFile {
- public:
-  explicit MetricsFile(const std::string& folder);
-  void write(const std::string& line);
-
- private:
-  struct Closer {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::string path_;
-  std::unique_ptr<std::FILE, Closer> file_;
-};
-
-/// A run that `tessera train --out` left: the input of `generate` and `eval`.
-struct SavedRun {
-  std::string folder;
-  TrainOptions options;  ///< of the run, except those of ranks
-  std::unique_ptr<models::data::Tokenizer> tokenizer;
-};
-
-struct RunRanks {
-  int ranks = 1;
-  std::string device;  ///< "cpu", "cuda"; empty: the run's
-};
-/// Reads config.json and the tokenizer of a language-model run, to be used by rank threads. Throws
-/// CannotStart for a folder without a run, a run of another kind of model or another version, and a
-/// device that cannot be used; Error if the model's file is missing.
-SavedRun open_run(const std::string& folder, const RunRanks& ranks);
-
-/// The model with its saved parameters. Collective.
-LanguageRun load_on_ranks(const distributed::World& world, const SavedRun& saved);
 
 }  // namespace tessera::tools

@@ -10,11 +10,15 @@
 
 #include <fmt/format.h>
 
+#include "tessera/models/watch/report.h"
+#include "tessera/models/watch/run_files.h"
 #include "tessera/tools/program/options/output.h"
 #include "tessera/tools/program/options/texts.h"
-#include "tessera/tools/watch/report.h"
 
 namespace tessera::tools {
+
+using namespace models::runs;
+
 namespace {
 
 constexpr std::int64_t kPlainLines = 20;
@@ -103,10 +107,10 @@ RunReport::RunReport(distributed::World& world, const TrainOptions& options, DTy
 void RunReport::begin() {
   if (options_.out.empty() || file_) return;
   begin_run(options_.out);
-  file_.emplace(options_.out);
+  file_.emplace(options_.out, dtype_);
   if (options_.tensorboard == "off") return;
   events_.emplace(options_.out);
-  events_->write_text("config", config_text(options_));
+  events_->add_text("config", config_text(options_));
 }
 
 void RunReport::print(const std::string& text) {
@@ -126,13 +130,13 @@ void RunReport::stop_unread() {
 void RunReport::step(const models::StepMetrics& metrics) {
   begin();
   if (!output_closed_ && is_output_closed()) stop_unread();  // the next print may be much later
-  if (file_) file_->write(json_line(metrics, dtype_));
+  if (file_) file_->write(metrics);
   if (events_) events_->write(metrics);
   progress_.step(metrics);
 }
 
 void RunReport::write(const models::EvalMetrics& metrics) {
-  if (file_) file_->write(json_line(metrics, dtype_));
+  if (file_) file_->write(metrics);
   if (events_) events_->write(metrics);
 }
 
@@ -142,6 +146,11 @@ void RunReport::evaluated(const models::EvalMetrics& metrics, double seconds) {
 }
 
 void RunReport::trained() { progress_.finish(); }
+
+void RunReport::profile(const std::string& table) {
+  print(table);
+  if (file_) write_text_file(options_.out + "/" + models::kProfileFile, table);
+}
 
 void RunReport::final_evaluation(const models::EvalMetrics& metrics) {
   write(metrics);
@@ -154,13 +163,13 @@ void RunReport::final_evaluation(const models::EvalMetrics& metrics) {
 
 void RunReport::sample(const std::string& text) {
   print(fmt::format("sample:\n{}\n", text));
-  if (file_) write_text_file(options_.out + "/" + kSampleFile, text);
-  if (events_) events_->write_text("sample", text);
+  if (file_) write_text_file(options_.out + "/" + models::kSampleFile, text);
+  if (events_) events_->add_text("sample", text);
 }
 
 void RunReport::summary(const JsonMembers& figures) {
   if (file_)
-    write_text_file(options_.out + "/" + kSummaryFile,
+    write_text_file(options_.out + "/" + models::kSummaryFile,
                     json_text(figures, InvalidUtf8::kReplace) + "\n");
 }
 
@@ -173,10 +182,11 @@ std::string describe(const models::EvalMetrics& metrics) {
 }
 
 void finish_run_folder(const std::string& folder, bool failed) {
-  if (!failed) return write_report(folder);
+  if (!failed) return models::watch::write_report(folder);
   // The failure to report is the run's, not one of its report.
   try {
-    if (std::filesystem::is_regular_file(folder + "/" + kMetricsFile)) write_report(folder);
+    if (std::filesystem::is_regular_file(folder + "/" + models::kMetricsFile))
+      models::watch::write_report(folder);
   } catch (const std::exception&) {
   }
 }

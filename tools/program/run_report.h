@@ -10,11 +10,12 @@
 #include <string>
 
 #include "tessera/distributed/launch/world.h"
+#include "tessera/models/runs/train_options.h"
 #include "tessera/models/training/metrics.h"
+#include "tessera/models/watch/metrics_writer.h"
+#include "tessera/models/watch/tensorboard.h"
 #include "tessera/tensor/dtype.h"
-#include "tessera/tools/program/options/train_options.h"
 #include "tessera/tools/program/run_folder.h"
-#include "tessera/tools/watch/tensorboard.h"
 
 namespace tessera::tools {
 
@@ -66,7 +67,7 @@ class RunReport {
  public:
   /// `dtype` determines the digits of figures. If the reader of standard output has gone, `world`
   /// is asked to stop and nothing more is printed.
-  RunReport(distributed::World& world, const TrainOptions& options, DType dtype,
+  RunReport(distributed::World& world, const models::runs::TrainOptions& options, DType dtype,
             const ProgressOptions& progress);
   RunReport(const RunReport&) = delete;
   RunReport& operator=(const RunReport&) = delete;
@@ -79,11 +80,13 @@ class RunReport {
   void evaluated(const models::EvalMetrics& metrics, double seconds);
   /// After the last step that was run.
   void trained();
+  /// The table of --profile: printed, and written if a step has run.
+  void profile(const std::string& table);
   /// After the evaluation at the end of a complete run.
   void final_evaluation(const models::EvalMetrics& metrics);
   /// The generated sample, and figures for report.html. Files are written only if a step has run.
   void sample(const std::string& text);
-  void summary(const JsonMembers& figures);
+  void summary(const models::runs::JsonMembers& figures);
 
  private:
   void begin();
@@ -92,10 +95,10 @@ class RunReport {
 
   distributed::World& world_;
   bool output_closed_ = false;
-  TrainOptions options_;
+  models::runs::TrainOptions options_;
   DType dtype_;
-  std::optional<MetricsFile> file_;
-  std::optional<EventFile> events_;
+  std::optional<models::watch::MetricsWriter> file_;
+  std::optional<models::watch::TensorBoardWriter> events_;
   Progress progress_;
 };
 

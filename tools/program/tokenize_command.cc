@@ -8,17 +8,20 @@
 #include "tessera/models/data/text_files.h"
 #include "tessera/models/data/token_file.h"
 #include "tessera/models/data/tokenizer.h"
+#include "tessera/models/runs/option_table.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/io/atomic_file.h"
 #include "tessera/tensor/io/failure_text.h"
 #include "tessera/tensor/io/file_lock.h"
 #include "tessera/tensor/io/staging_folder.h"
-#include "tessera/tools/program/options/option_table.h"
 #include "tessera/tools/program/options/output.h"
 #include "tessera/tools/program/options/texts.h"
 #include "tessera/tools/program/output_paths.h"
 
 namespace tessera::tools {
+
+using namespace models::runs;
+
 namespace {
 
 using namespace models::data;

@@ -11,18 +11,25 @@
 #include <fmt/format.h>
 
 #include "tessera/distributed/trace/trace_session.h"
+#include "tessera/fsdp/state/state.h"
 #include "tessera/models/data/fashion_mnist.h"
+#include "tessera/models/runs/text_data.h"
 #include "tessera/models/training/task.h"
+#include "tessera/models/watch/run_files.h"
+#include "tessera/nn/state/state_file.h"
 #include "tessera/tensor/determinism.h"
 #include "tessera/tensor/io/failure_text.h"
+#include "tessera/tensor/profile/profile.h"
 #include "tessera/tensor/tf32.h"
 #include "tessera/tools/program/options/output.h"
 #include "tessera/tools/program/output_paths.h"
 #include "tessera/tools/program/run_folder.h"
 #include "tessera/tools/program/run_report.h"
-#include "tessera/tools/program/text_data.h"
 
 namespace tessera::tools {
+
+using namespace models::runs;
+
 namespace {
 
 constexpr const char* kAgain = "the same command starts again at step 1";
@@ -31,8 +38,10 @@ std::string kept_text(const TrainOptions& options, std::int64_t steps) {
   if (options.out.empty()) return "nothing is kept of a run without --out";
   if (steps == 0) return fmt::format("no file of {} has changed", options.out);
   if (options.node_rank != 0) return "node 0 has what is kept";
-  if (options.model == "mlp")
-    return fmt::format("{} has metrics and report of these steps", options.out);
+  if (options.model == kMlp)
+    return fmt::format(
+        "{0} has weights, metrics and report of these steps: try them with tessera eval --run {0}",
+        options.out);
   return fmt::format(
       "{0} has weights, metrics and report of these steps: try them with tessera eval --run {0} or "
       "tessera generate --run {0}",
@@ -50,7 +59,7 @@ std::string interruption_text(const TrainOptions& options,
 
 namespace {
 
-bool is_language(const TrainOptions& options) { return options.model != "mlp"; }
+bool is_language(const TrainOptions& options) { return options.model != kMlp; }
 
 // Checks the data and prints a note about it, if any.
 void check_data(const TrainOptions& options) {
@@ -68,8 +77,9 @@ std::vector<Input> inputs_of(const TrainOptions& options) {
 std::unique_ptr<RunFolder> hold_folder(const TrainOptions& options) {
   config_text(options);  // event files keep all of it: what cannot be kept is refused before a step
   TrainOptions kept = options;
-  kept.out.clear();  // a repetition has its own folder and trace, or none
+  kept.out.clear();  // a repetition has its own folder, trace and profile, or none
   kept.trace = false;
+  kept.profile = 0;
   // A model is useless without its tokenizer.
   return std::make_unique<RunFolder>(options.out, config_text(kept),
                                      options.tokenizer == "bytes" ? "" : options.tokenizer);
@@ -175,10 +185,43 @@ std::unique_ptr<distributed::TraceSession> trace_of(distributed::World& world,
   if (!options.trace) return nullptr;
   const std::int64_t first = std::clamp<std::int64_t>(steps - kTracedSteps, 0, kTracedSteps);
   return std::make_unique<distributed::TraceSession>(
-      world,
-      distributed::TraceSessionOptions{
-          .path = options.out + "/" + kTraceFile, .first_step = first, .steps = kTracedSteps});
+      world, distributed::TraceSessionOptions{.path = options.out + "/" + models::kTraceFile,
+                                              .first_step = first,
+                                              .steps = kTracedSteps});
 }
+
+// Profiles the steps of --profile, after those that warm up; of a short run the last steps.
+class StepProfile {
+ public:
+  StepProfile(const TrainOptions& options, std::int64_t steps)
+      : count_(std::min(options.profile, steps)), first_(std::min(kWarmUpSteps, steps - count_)) {}
+
+  /// Runs step number `step`, counted from 0.
+  models::StepMetrics step(models::Trainer& trainer, std::int64_t step) {
+    if (step < first_ || step >= first_ + count_) return trainer.step();
+    const Profile::Scope measured(profile_);
+    return trainer.step();
+  }
+
+  /// Collective; `report` is null on ranks other than 0.
+  void write(const distributed::World& world, RunReport* report) const {
+    if (count_ == 0 || profile_.steps() == 0) return;
+    const double mine =
+        static_cast<double>(profile_.wall_ns()) * 1e-6 / static_cast<double>(profile_.steps());
+    const std::vector<double> all = models::gather_figures(*world.group(), {&mine, 1});
+    if (report == nullptr) return;
+    const auto [least, most] = std::minmax_element(all.begin(), all.end());
+    report->profile(profile_.table(
+        {.title = fmt::format("profile of rank 0 of {} (a step took {:.3f} to {:.3f} ms on them)",
+                              world.size(), *least, *most)}));
+  }
+
+ private:
+  static constexpr std::int64_t kWarmUpSteps = 2;
+  std::int64_t count_;
+  std::int64_t first_;
+  Profile profile_;
+};
 
 // The signal that any rank was asked to end for. Collective.
 int agreed_signal(distributed::World& world) {
@@ -189,6 +232,13 @@ int agreed_signal(distributed::World& world) {
 
 }  // namespace
 
+void save_model(distributed::World& world, const TrainOptions& options, nn::Module& module) {
+  if (options.out.empty()) return;
+  const nn::StateDict state =
+      fsdp::full_state_dict(module, {.offload = true, .mesh = world.mesh()});
+  if (world.rank() == 0) nn::save_state(options.out + "/" + models::kModelFile, state);
+}
+
 std::int64_t total_steps(const TrainOptions& options, const models::Task& task) {
   return options.steps ? *options.steps : options.epochs.value_or(1) * task.steps_per_epoch();
 }
@@ -196,10 +246,11 @@ std::int64_t total_steps(const TrainOptions& options, const models::Task& task) 
 TrainingEnd run_training(distributed::World& world, models::Trainer& trainer,
                          const TrainOptions& options, std::int64_t steps, RunReport* report) {
   const std::unique_ptr<distributed::TraceSession> trace = trace_of(world, options, steps);
+  StepProfile profile(options, steps);
   TrainingEnd end = {.signal = agreed_signal(world)};
   for (std::int64_t step = 1; step <= steps && end.signal == 0; ++step) {
     if (trace) trace->begin_step(step - 1);
-    const models::StepMetrics metrics = trainer.step();
+    const models::StepMetrics metrics = profile.step(trainer, step - 1);
     end = {.steps = step, .signal = metrics.stop_signal};
     if (report != nullptr) report->step(metrics);
     if (end.signal != 0) continue;
@@ -211,6 +262,7 @@ TrainingEnd run_training(distributed::World& world, models::Trainer& trainer,
   }
   if (trace) trace->end();
   if (report != nullptr && end.steps > 0) report->trained();
+  profile.write(world, report);
   if (end.signal == 0) {
     const models::EvalMetrics metrics = trainer.evaluate();
     if (report != nullptr) report->final_evaluation(metrics);

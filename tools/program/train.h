@@ -5,10 +5,10 @@
 #include "tessera/distributed/launch/gpu_plan.h"
 #include "tessera/distributed/launch/launch.h"
 #include "tessera/distributed/launch/world.h"
+#include "tessera/models/runs/train_options.h"
 #include "tessera/models/training/task.h"
 #include "tessera/models/training/trainer.h"
 #include "tessera/tensor/kernels/table.h"
-#include "tessera/tools/program/options/train_options.h"
 #include "tessera/tools/program/run_report.h"
 
 namespace tessera::tools {
@@ -19,26 +19,31 @@ struct Machine {
   distributed::GpuFacts gpus{};
 };
 /// The properties that the options depend on. GPUs are queried only if they will be used.
-Machine this_machine(const TrainOptions& options);
+Machine this_machine(const models::runs::TrainOptions& options);
 
 /// Throws CannotStart if the machine cannot run the options, saying what is missing.
-void check_machine(const TrainOptions& options, const Machine& machine);
+void check_machine(const models::runs::TrainOptions& options, const Machine& machine);
 
 /// Trains on all ranks and returns the exit code: 0; 1 after a rank failed and the failure was
 /// printed; 128 + signal if a signal ended the run early, which the last line says. Does not return
 /// in a rank process. Throws CannotStart before anything is started, and Error for unreadable data
 /// or a folder that cannot be written.
-int train(const TrainOptions& options, int argc, char** argv);
+int train(const models::runs::TrainOptions& options, int argc, char** argv);
 
 /// The function that each rank runs, for each kind of model. `options` are complete.
 using RankBody = std::function<void(distributed::World&)>;
-RankBody mlp_body(const TrainOptions& options);
-RankBody language_body(const TrainOptions& options);
+RankBody mlp_body(const models::runs::TrainOptions& options);
+RankBody language_body(const models::runs::TrainOptions& options);
 
 // The steps of a run, the same for every model: training, evaluations, and rank 0's output.
 
 /// The number of steps of the whole run.
-std::int64_t total_steps(const TrainOptions& options, const models::Task& task);
+std::int64_t total_steps(const models::runs::TrainOptions& options, const models::Task& task);
+
+/// Writes the weights into the folder of the options, if they name one: rank 0 writes the file;
+/// gathering the state is collective.
+void save_model(distributed::World& world, const models::runs::TrainOptions& options,
+                nn::Module& module);
 
 /// How a run ended.
 struct TrainingEnd {
@@ -49,12 +54,14 @@ struct TrainingEnd {
 /// signal (World::stop_signal) the run ends after the current step, or before the first one,
 /// without that last evaluation. `report` is rank 0's, null on the others. Collective.
 TrainingEnd run_training(distributed::World& world, models::Trainer& trainer,
-                         const TrainOptions& options, std::int64_t steps, RunReport* report);
+                         const models::runs::TrainOptions& options, std::int64_t steps,
+                         RunReport* report);
 
 /// The message for a run that a signal ended before its last step.
 
 /// "interrupted after step 7; ..." with the files that are kept and their use, or "interrupted
 /// before the first step; ...".
-std::string interruption_text(const TrainOptions& options, const distributed::LaunchResult& result);
+std::string interruption_text(const models::runs::TrainOptions& options,
+                              const distributed::LaunchResult& result);
 
 }  // namespace tessera::tools

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tessera/fsdp/state/state.h"
+#include "tessera/models/runs/language_run.h"
+#include "tessera/models/runs/text_data.h"
+#include "tessera/models/runs/words.h"
 #include "tessera/models/training/language_task.h"
 #include "tessera/models/training/task.h"
 #include "tessera/models/training/trainer.h"
@@ -13,16 +15,16 @@
 #include "tessera/nn/optim/adam.h"
 #include "tessera/nn/optim/schedule.h"
 #include "tessera/nn/optim/sgd.h"
-#include "tessera/nn/state/state_file.h"
 #include "tessera/tensor/io/failure_text.h"
-#include "tessera/tools/program/language_run.h"
+#include "tessera/tools/program/flops.h"
 #include "tessera/tools/program/options/texts.h"
 #include "tessera/tools/program/run_report.h"
-#include "tessera/tools/program/text_data.h"
 #include "tessera/tools/program/train.h"
-#include "tessera/tools/watch/flops.h"
 
 namespace tessera::tools {
+
+using namespace models::runs;
+
 namespace {
 
 using distributed::World;
@@ -116,20 +118,12 @@ void greet(RunReport& report, const TrainOptions& options, const TextData& data,
   report.print(text);
 }
 
-// Rank 0 writes the file; gathering the state is collective.
-void save_model(World& world, const TrainOptions& options, nn::Module& module) {
-  if (options.out.empty()) return;
-  const nn::StateDict state =
-      fsdp::full_state_dict(module, {.offload = true, .mesh = world.mesh()});
-  if (world.rank() == 0) nn::save_state(options.out + "/" + kModelFile, state);
-}
-
 void finish(World& world, const TrainOptions& options, const TextData& data, LanguageRun& run,
             const NetFigures& figures, const TrainingEnd& end, RunReport* report) {
   save_model(world, options, run.net->module());
   std::string text = options.sample_prompt;
   if (options.sample_tokens > 0 && end.signal == 0) {
-    text += generate_text(*run.net, *data.tokenizer,
+    text += generate_text(run.net->language_model(), *data.tokenizer,
                           {.prompt = options.sample_prompt,
                            .max_tokens = options.sample_tokens,
                            .seed = options.seed});

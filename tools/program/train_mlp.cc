@@ -7,16 +7,20 @@
 #include "tessera/models/data/fashion_mnist.h"
 #include "tessera/models/nets/mlp_stack.h"
 #include "tessera/models/parallelize/parallelize.h"
+#include "tessera/models/runs/language_run.h"
+#include "tessera/models/runs/mesh_plan.h"
 #include "tessera/models/training/image_task.h"
 #include "tessera/models/training/trainer.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/optim/schedule.h"
 #include "tessera/nn/optim/sgd.h"
-#include "tessera/tools/program/options/mesh_plan.h"
 #include "tessera/tools/program/run_report.h"
 #include "tessera/tools/program/train.h"
 
 namespace tessera::tools {
+
+using namespace models::runs;
+
 namespace {
 
 using distributed::World;
@@ -43,20 +47,18 @@ class Images {
 void greet(RunReport& report, const TrainOptions& options, const FashionMnist& images,
            std::int64_t steps) {
   const models::MlpOptions model = options.mlp();
-  report.print(fmt::format(
-      "mlp {}-{}-{} ({}, {}), {} training images, {} steps of {}, {} ranks as {}\n", model.in,
-      fmt::join(model.hidden, "-"), model.classes, models::activation_name(model.activation),
-      options.precision, images.train.count(), steps, options.batch, options.world_size(),
-      options.launch));
+  report.print(
+      fmt::format("mlp {}-{}-{} ({}, {}), {} training images, {} steps of {}, {} ranks as {}\n",
+                  model.in, fmt::join(model.hidden, "-"), model.classes,
+                  models::activation_name(model.activation), options.precision, images.train.size(),
+                  steps, options.batch, options.world_size(), options.launch));
 }
 
 void run_rank(World& world, const TrainOptions& options, const FashionMnist& images) {
   const models::Precision precision = models::precision_named(options.precision);
   const RunMeshes meshes = make_meshes(world, plan_mesh(options));
   models::MlpStack model(options.mlp());
-  models::parallelize(model, {.mesh = meshes.shard,
-                              .shard = models::shard_mode_named(options.shard),
-                              .precision = precision});
+  models::parallelize(model, parallelize_options(options, meshes));
   nn::initialize(model, {.seed = options.seed, .device = world.device()});
   models::ImageTask task(
       world,
@@ -80,6 +82,7 @@ void run_rank(World& world, const TrainOptions& options, const FashionMnist& ima
     greet(*report, options, images, steps);
   }
   const TrainingEnd end = run_training(world, trainer, options, steps, report ? &*report : nullptr);
+  if (end.steps > 0) save_model(world, options, model);  // else it may be an earlier run's folder
   if (end.signal != 0 && report)
     report->summary({{"interrupted", fmt::format("after step {}", end.steps)}});
 }

@@ -92,7 +92,7 @@ class MLPModule final : public nn::Layer<MLPModule> {
 };
 
 struct MLPStackedOptions {
-  int n_layers = 2;
+  int layers = 2;
   DType dtype = DType::kF32;
 };
 
@@ -101,7 +101,7 @@ class MLPStacked final : public nn::Layer<MLPStacked> {
  public:
   using Options = MLPStackedOptions;
   explicit MLPStacked(const MLPStackedOptions& options = {}) {
-    for (int i = 0; i < options.n_layers; ++i) layers_.add<MLPModule>({.dtype = options.dtype});
+    for (int i = 0; i < options.layers; ++i) layers_.add<MLPModule>({.dtype = options.dtype});
     register_module("layers", layers_);
   }
   Variable forward(Variable x) {

@@ -139,7 +139,7 @@ TEST_CASE("MLP modules go 10 -> 16 -> 10, stacked ones after another") {
   };
   CHECK(distance(rows_of(one(x).tensor()), plain(one, "", rows_of(x.tensor()))) < 1e-13);
 
-  MLPStacked stacked({.n_layers = 3, .dtype = DType::kF64});
+  MLPStacked stacked({.layers = 3, .dtype = DType::kF64});
   nn::initialize(stacked, {.seed = 5});
   CHECK(names_of(stacked, stacked.groups()) == Names{"layers.0", "layers.1", "layers.2"});
   Rows expected = rows_of(x.tensor());

@@ -69,7 +69,7 @@ Variable TransformerWithSharedParams::call(const std::vector<Variable>& input) {
 Variable TransformerWithSharedParams::get_loss(const std::vector<Variable>& input,
                                                const Variable& output) {
   const Tensor targets = input.at(1).tensor();
-  return cross_entropy(flatten(output, 0, 1), targets.view({targets.numel()}), Reduction::kSum);
+  return cross_entropy(flatten(output, 0, 1), targets.view({targets.numel()}), LossReduction::kSum);
 }
 
 std::vector<nn::Module*> TransformerWithSharedParams::groups() {

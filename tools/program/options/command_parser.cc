@@ -6,10 +6,16 @@
 #include <algorithm>
 #include <sstream>
 
+#include "tessera/models/runs/option_error.h"
+#include "tessera/models/runs/words.h"
+#include "tessera/tensor/nearest_name.h"
 #include "tessera/tools/program/options/output.h"
 #include "tessera/tools/program/options/texts.h"
 
 namespace tessera::tools {
+
+using namespace models::runs;
+
 namespace {
 
 // True for `tessera train`, whose subcommands are models.

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/models/runs/option_table.h"
 #include "tessera/tools/program/options/completion.h"
-#include "tessera/tools/program/options/option_table.h"
 
 namespace CLI {
 class App;
@@ -35,7 +35,8 @@ class CommandParser {
 
   /// Adds a command with the options of a table. The table gets the words that were typed and must
   /// stay at its address.
-  void add(const std::string& path, const std::string& description, OptionTable& table);
+  void add(const std::string& path, const std::string& description,
+           models::runs::OptionTable& table);
   /// Adds a command with one positional argument, which is written to `target`.
   void add(const std::string& path, const std::string& description, const Argument& argument,
            std::string& target);

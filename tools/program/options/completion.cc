@@ -4,10 +4,14 @@
 
 #include <sstream>
 
+#include "tessera/models/runs/words.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tools/program/options/texts.h"
 
 namespace tessera::tools {
+
+using namespace models::runs;
+
 namespace {
 
 // The values that an option takes.

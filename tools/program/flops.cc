@@ -1,4 +1,4 @@
-#include "tessera/tools/watch/flops.h"
+#include "tessera/tools/program/flops.h"
 
 #include <algorithm>
 #include <chrono>

@@ -4,7 +4,7 @@
 
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops/ops.h"
-#include "tessera/tools/watch/flops.h"
+#include "tessera/tools/program/flops.h"
 
 namespace tessera::tools {
 namespace {
