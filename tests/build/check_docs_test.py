@@ -40,6 +40,25 @@ class CheckDocsTest(CheckerTestCase):
         nn += fenced("sh", "X=1 bash nn/layer.cc --config=asan //nn:norm //nn/... //... /tmp/a/b  # nn/none.cc\n")
         self.assertIn("check_docs: 10 pages", self.assert_green(tree(nn=nn)))
 
+    def test_names_of_pytorch(self):
+        page = ("# PyTorch\n| PyTorch | here |\n|---|---|\n| `x.f()` | `%s`, `nn/layer.cc` |\n\n"
+                "## Missing operations\n| group | operations | instead |\n|---|---|---|\n| a | `%s` | `exp` |\n\n## Layers\n`%s`\n")
+        header = "Tensor exp(const Tensor& x);\nclass Linear;\nVariable apply_function(int x);\n"
+
+        def with_names(*names):
+            files = tree()
+            files["nn/PYTORCH.md"] = page % names
+            files["nn/layers.h"] = header
+            files["tests/docs/BUILD"] += '"//nn:PYTORCH.md"'
+            return files
+
+        for known in ("exp(x)", "nn::Linear", "apply_function<F>", "exp"):
+            self.assert_green(with_names(known, "erf", "Bilinear"))
+        self.assert_red(with_names("log(x)", "erf", "Bilinear"), "nn/PYTORCH.md: no header declares log")
+        self.assert_red(with_names("nn::Conv", "erf", "Bilinear"), "nn/PYTORCH.md: no header declares Conv")
+        self.assert_red(with_names("exp", "exp", "Bilinear"), "nn/PYTORCH.md: exp is not missing")
+        self.assert_red(with_names("exp", "erf", "Linear"), "nn/PYTORCH.md: Linear is not missing")
+
     def test_what_is_not_there(self):
         for text, message in {
             "[x](nowhere.md)": "nn/README.md: the link nowhere.md leads nowhere",

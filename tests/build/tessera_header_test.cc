@@ -10,7 +10,7 @@ namespace {
 
 TEST_CASE("the header of everything has fake groups, counts of collectives and the allocator") {
   const auto group = distributed::make_fake_group("planned", {.rank = 3, .size = 8});
-  Trace trace;
+  ExecutionTrace trace;
   {
     const TraceScope recording(trace);
     const Tensor x = zeros({5});

@@ -12,7 +12,7 @@ inline const char* whose() { return "the user's loss"; }
 
 inline tessera::Variable loss(const tessera::Variable& y) {
   return tessera::nn::mse_loss(y, tessera::Variable(tessera::zeros(y.shape())),
-                               tessera::Reduction::kSum);
+                               tessera::LossReduction::kSum);
 }
 
 }  // namespace outside
