@@ -16,7 +16,8 @@
 ///
 /// A call decay-copies its arguments, lets hooks rewrite the copies, then moves them into forward.
 /// The result is returned by value, also where forward returns a reference. An argument meant by
-/// reference is passed as std::ref(c); forgetting it does not compile.
+/// reference is passed as std::ref(c); forgetting it does not compile. A Tensor where forward takes
+/// a Variable is passed as a constant, Variable(tensor).
 ///
 /// Order of a call: pre-hooks, forward, forward hooks. Backward hooks see the arguments as the
 /// pre-hooks left them and the results as the forward hooks did. When a pre-hook or forward throws,
@@ -48,6 +49,26 @@ template <class Derived, class... Args>
 concept ForwardAccepts = requires(Derived& derived, Args&&... args) {
   derived.forward(std::forward<Args>(args)...);
 };
+
+/// The type that forward() gets for an argument; `constant`: a Tensor as a Variable.
+template <class Arg, bool constant>
+using Arriving = std::conditional_t<constant && std::is_same_v<std::decay_t<Arg>, Tensor>, Variable,
+                                    std::decay_t<Arg>>;
+
+/// At how many leading places tensors have to be constants for forward() to accept the arguments:
+/// the least number from `constants` on. Without such a number, one more than there are arguments.
+template <class Derived, std::size_t constants, class... Args>
+constexpr std::size_t leading_constants() {
+  constexpr bool accepts = []<std::size_t... places>(std::index_sequence<places...>) {
+    return ForwardAccepts<Derived, Arriving<Args, (places < constants)>...>;
+  }
+  (std::index_sequence_for<Args...>());
+  if constexpr (accepts || constants > sizeof...(Args)) {
+    return constants;
+  } else {
+    return leading_constants<Derived, constants + 1, Args...>();
+  }
+}
 
 /// The forward of a layer as a function. A class of its own, so that a call is compiled once for
 /// the types that arrive and not again for each way to pass them.
@@ -148,12 +169,16 @@ class Layer : public HookedModule {
  public:
   template <class... Args>
   decltype(auto) operator()(Args&&... args) {
-    constexpr bool accepts = detail::ForwardAccepts<Derived, std::decay_t<Args>...>;
+    constexpr std::size_t constants = detail::leading_constants<Derived, 0, Args...>();
+    constexpr bool accepts = constants <= sizeof...(Args);
     static_assert(accepts,
                   "forward() of this layer is not public or does not take these arguments; they "
                   "arrive as moved copies, so one that forward() takes as a non-const reference is "
                   "passed as std::ref(argument)");
-    if constexpr (accepts) {
+    if constexpr (accepts && constants > 0) {
+      return call_with_constants<constants>(std::index_sequence_for<Args...>(),
+                                            std::forward<Args>(args)...);
+    } else if constexpr (accepts) {
       const auto derived = static_cast<Derived*>(this);
       if constexpr (sizeof...(Args) > 0 && detail::IsForwardOfVariables<Derived, Args...>) {
         Variable copies[] = {Variable(std::forward<Args>(args))...};
@@ -174,6 +199,12 @@ class Layer : public HookedModule {
   Layer() {
     static_assert(std::is_base_of_v<Layer, Derived>,
                   "derive as: class Mine : public nn::Layer<Mine>");
+  }
+
+ private:
+  template <std::size_t constants, std::size_t... places, class... Args>
+  decltype(auto) call_with_constants(std::index_sequence<places...>, Args&&... args) {
+    return (*this)(detail::Arriving<Args, (places < constants)>(std::forward<Args>(args))...);
   }
 };
 

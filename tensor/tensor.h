@@ -169,6 +169,7 @@ class Tensor {
   std::vector<T> to_vector() const {
     return to_vector<T>(-1);
   }
+  void to_vector() const = delete;  ///< name the type: to_vector<float>()
 
   /// Reductions, with the others in ops/reduce.h: bool, whether any element, or every element, of
   /// `dims` is nonzero; NaN is nonzero. For no elements false and true. Being friends, they are

@@ -141,10 +141,14 @@ inline Variable operator+(const Variable& a, const VariableOrNumber& b) { return
 inline Variable operator-(const Variable& a, const VariableOrNumber& b) { return sub(a, b); }
 inline Variable operator*(const Variable& a, const VariableOrNumber& b) { return mul(a, b); }
 inline Variable operator/(const Variable& a, const VariableOrNumber& b) { return div(a, b); }
-inline Variable operator+(double a, const Variable& b) { return add(a, b); }
-inline Variable operator-(double a, const Variable& b) { return sub(a, b); }
-inline Variable operator*(double a, const Variable& b) { return mul(a, b); }
-inline Variable operator/(double a, const Variable& b) { return div(a, b); }
+template <class T>
+requires std::is_arithmetic_v<T> Variable operator+(T a, const Variable& b) { return add(a, b); }
+template <class T>
+requires std::is_arithmetic_v<T> Variable operator-(T a, const Variable& b) { return sub(a, b); }
+template <class T>
+requires std::is_arithmetic_v<T> Variable operator*(T a, const Variable& b) { return mul(a, b); }
+template <class T>
+requires std::is_arithmetic_v<T> Variable operator/(T a, const Variable& b) { return div(a, b); }
 inline Variable operator+(const Variable& a, const Tensor& b) { return add(a, b); }
 inline Variable operator-(const Variable& a, const Tensor& b) { return sub(a, b); }
 inline Variable operator*(const Variable& a, const Tensor& b) { return mul(a, b); }

@@ -22,7 +22,8 @@
 /// after about five seconds. The ranks' traffic is neither encrypted nor authenticated: see
 /// tcp_store.h.
 ///
-/// The standard output of rank processes is line-buffered, also through a pipe.
+/// The standard output of rank processes is line-buffered, also through a pipe; std::cout is not
+/// after std::ios::sync_with_stdio(false).
 ///
 /// Call it from the main thread. SIGINT and SIGTERM to the parent end the ranks first and then have
 /// their usual effect; a body may ask to be told instead, and end in order

@@ -26,7 +26,7 @@ void train(distributed::World& world) {
                                   .max_seq_len = 12,
                                   .dim = 32,
                                   .ffn_dim = 48,
-                                  .n_experts = 6,
+                                  .experts = 6,
                                   .capacity_factor = 2,
                                   .dtype = DType::kF64});
   // Experts are divided over all ranks, without replicas; everything else is sharded over all

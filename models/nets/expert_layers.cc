@@ -66,11 +66,11 @@ ExpertChoices host_choices(const Tensor& choices, std::int64_t n_experts) {
 }  // namespace
 
 const MixtureFeedForwardOptions& checked(const MixtureFeedForwardOptions& options) {
-  TESSERA_CHECK(options.n_experts >= 1, kWhere, "n_experts is {}; it must be at least 1",
-                options.n_experts);
-  TESSERA_CHECK(options.top_k >= 1 && options.top_k <= options.n_experts, kWhere,
+  TESSERA_CHECK(options.experts >= 1, kWhere, "experts is {}; it must be at least 1",
+                options.experts);
+  TESSERA_CHECK(options.top_k >= 1 && options.top_k <= options.experts, kWhere,
                 "top_k is {}; it must lie in [1, {}], the number of experts", options.top_k,
-                options.n_experts);
+                options.experts);
   TESSERA_CHECK(options.capacity_factor >= 0, kWhere,
                 "capacity_factor is {}; it must be at least 0, which refuses no token",
                 options.capacity_factor);
@@ -94,8 +94,8 @@ Variable Expert::forward(const Variable& x) {
   return down_(gate_ ? silu((*gate_)(x)) * up_(x) : gelu(up_(x)));
 }
 
-Experts::Experts(const ExpertsOptions& options) : here_{.count = options.n_experts} {
-  for (std::int64_t i = 0; i < options.n_experts; ++i) {
+Experts::Experts(const ExpertsOptions& options) : here_{.count = options.experts} {
+  for (std::int64_t i = 0; i < options.experts; ++i) {
     experts_.push_back(std::make_unique<Expert>(options.expert));
     register_module(std::to_string(i), *experts_.back());
   }
@@ -131,7 +131,7 @@ void Experts::split_over(const RanksAlong& ranks) {
 }
 
 Router::Router(const Options& options)
-    : weight_({.shape = {options.n_experts, options.dim},
+    : weight_({.shape = {options.experts, options.dim},
                .dtype = options.dtype,
                .init = nn::init::normal(0, 0.02)}) {
   register_parameter("weight", weight_);
@@ -153,10 +153,9 @@ struct MixtureFeedForward::Routing {
 
 MixtureFeedForward::MixtureFeedForward(const MixtureFeedForwardOptions& options)
     : options_(checked(options)),
-      router_({.dim = options.expert.dim,
-               .n_experts = options.n_experts,
-               .dtype = options.expert.dtype}),
-      experts_({.n_experts = options.n_experts, .expert = options.expert}) {
+      router_(
+          {.dim = options.expert.dim, .experts = options.experts, .dtype = options.expert.dtype}),
+      experts_({.experts = options.experts, .expert = options.expert}) {
   if (std::isinf(options_.capacity_factor)) options_.capacity_factor = 0;
   register_module("router", router_);
   register_module("experts", experts_);
@@ -195,7 +194,7 @@ bool MixtureFeedForward::has_auxiliary_loss() const {
 
 // The set of collectives depends only on options and mode, which are equal on all ranks.
 ExpertPlan MixtureFeedForward::plan(const Tensor& choices) const {
-  const ExpertChoices host = host_choices(choices, options_.n_experts);
+  const ExpertChoices host = host_choices(choices, options_.experts);
   const double capacity_factor = is_training() ? options_.capacity_factor : 0;
   const RanksAlong alone;
   const RanksAlong& batch = capacity_factor > 0 || has_auxiliary_loss() ? batch_ : alone;
@@ -206,10 +205,10 @@ ExpertPlan MixtureFeedForward::plan(const Tensor& choices) const {
 // Rows are sent to the ranks of their experts and come back in the original order.
 Variable MixtureFeedForward::through_experts(const Variable& rows, const Counts& sent) {
   const ReceivedRows received =
-      received_rows(of_all_ranks(sent, ranks_, rows.device()), options_.n_experts, experts_.here());
+      received_rows(of_all_ranks(sent, ranks_, rows.device()), options_.experts, experts_.here());
   nn::RowCounts there{.sent = {}, .received = received.from};
   for (int rank = 0; rank < ranks_.size(); ++rank) {
-    const ExpertRange range = experts_of(options_.n_experts, ranks_.size(), rank);
+    const ExpertRange range = experts_of(options_.experts, ranks_.size(), rank);
     const auto first = sent.begin() + range.first;
     there.sent.push_back(std::reduce(first, first + range.count, std::int64_t{0}));
   }
@@ -241,7 +240,7 @@ Variable MixtureFeedForward::mixed(const Variable& x, const Routing& routing,
 Variable MixtureFeedForward::auxiliary_loss(const Routing& routing, const ExpertPlan& plan) const {
   const DType dtype = routing.logits.dtype();
   const auto tokens = static_cast<double>(std::max<std::int64_t>(plan.batch_tokens, 1));
-  const auto experts = static_cast<double>(options_.n_experts);
+  const auto experts = static_cast<double>(options_.experts);
   const Variable squares = sum(square(logsumexp(routing.logits, {1})));
   const Variable sums = nn::all_reduce(
       cat({sum(routing.probabilities, {0}), reshape(squares, {1})}), batch_.mesh, batch_.axis);

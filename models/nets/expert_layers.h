@@ -76,7 +76,7 @@ class Expert final : public nn::Layer<Expert> {
 };
 
 struct ExpertsOptions {
-  std::int64_t n_experts = 0;  ///< required, >= 1
+  std::int64_t experts = 0;  ///< required, >= 1
   ExpertOptions expert = {};
 };
 
@@ -112,7 +112,7 @@ class Router final : public nn::Layer<Router> {
  public:
   struct Options {
     std::int64_t dim = 0;
-    std::int64_t n_experts = 0;
+    std::int64_t experts = 0;
     DType dtype = DType::kF32;
   };
   explicit Router(const Options& options);
@@ -123,8 +123,8 @@ class Router final : public nn::Layer<Router> {
 };
 
 struct MixtureFeedForwardOptions {
-  std::int64_t n_experts = 0;  ///< required, >= 1
-  std::int64_t top_k = 0;      ///< required, in [1, n_experts]
+  std::int64_t experts = 0;  ///< required, >= 1
+  std::int64_t top_k = 0;    ///< required, in [1, experts]
   ExpertOptions expert = {};
   bool normalize_weights = true;
   double capacity_factor = 0;      ///< 0 or infinity: no token is dropped

@@ -48,7 +48,7 @@ nn::MultiheadAttentionOptions attention_options(const MixtureOfExpertsOptions& o
 }
 
 MixtureFeedForwardOptions feed_forward_options(const MixtureOfExpertsOptions& options) {
-  return {.n_experts = options.n_experts,
+  return {.experts = options.experts,
           .top_k = options.top_k,
           .expert = {.dim = options.dim,
                      .ffn_dim = options.ffn_dim,
@@ -156,7 +156,7 @@ std::int64_t active_parameters(const MixtureOfExpertsOptions& options) {
   const std::int64_t attention = 2 * dim * dim + 2 * dim * options.kv_heads * head_dim(options);
   const std::int64_t matrices = options.expert == ExpertKind::kSwiGlu ? 3 : 2;
   const std::int64_t experts = options.top_k * matrices * dim * options.ffn_dim;
-  const std::int64_t block = attention + options.n_experts * dim + experts + 2 * dim;
+  const std::int64_t block = attention + options.experts * dim + experts + 2 * dim;
   return 2 * options.vocab_size * dim + options.layers * block + dim;
 }
 
@@ -175,10 +175,10 @@ const std::vector<MixtureOfExpertsPreset>& mixture_of_experts_presets() {
                    .heads = 2,
                    .kv_heads = 1,
                    .ffn_dim = 10,
-                   .n_experts = 5}},
+                   .experts = 5}},
       {.name = "small-16e",
        .description = "small with 16 experts of half the width, 4 for each token",
-       .options = {.ffn_dim = 128, .n_experts = 16, .top_k = 4}},
+       .options = {.ffn_dim = 128, .experts = 16, .top_k = 4}},
       {.name = "mixtral-8x7b",
        .description = "Mixtral (Jiang et al., 2024), 46.7 billion parameters, 12.9 for each token",
        .options = {.layers = 32,

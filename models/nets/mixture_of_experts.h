@@ -53,7 +53,7 @@ struct MixtureOfExpertsOptions {
   std::int64_t heads = 4;  ///< query heads; a multiple of kv_heads
   std::int64_t kv_heads = 2;
   std::int64_t ffn_dim = 256;  ///< width inside each expert
-  std::int64_t n_experts = 8;
+  std::int64_t experts = 8;
   std::int64_t top_k = 2;  ///< experts per token
   ExpertKind expert = ExpertKind::kSwiGlu;
   /// If top_k is 1 the weight is then always 1, and the router learns only from the auxiliary loss.

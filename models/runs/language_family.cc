@@ -73,7 +73,7 @@ std::unique_ptr<LanguageFamily> make_moe() {
                      size_field({.name = "ffn-dim", .meaning = "features inside each expert"},
                                 &Options::ffn_dim),
                      size_field({.name = "experts", .meaning = "experts of a block"},
-                                &Options::n_experts),
+                                &Options::experts),
                      size_field({.name = "top-k-experts", .meaning = "experts that a token visits"},
                                 &Options::top_k),
                      size_field(
@@ -85,7 +85,7 @@ std::unique_ptr<LanguageFamily> make_moe() {
                                  .meaning = "weight of the loss that spreads tokens over experts"},
                                 &Options::balance_loss_weight)},
           .expert_part = [](const Options& options) {
-            return static_cast<double>(options.top_k) / static_cast<double>(options.n_experts);
+            return static_cast<double>(options.top_k) / static_cast<double>(options.experts);
           }});
 }
 

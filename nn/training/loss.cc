@@ -100,9 +100,21 @@ Variable nll_loss(const Variable& log_probabilities, const Tensor& targets,
   return x.reduced(values, options.reduction);
 }
 
+Variable global_mean(const Variable& loss_sum, std::int64_t local_count, const Mesh& mesh,
+                     const std::string& axis) {
+  return GlobalMean(local_count, mesh, axis, loss_sum.device())(loss_sum);
+}
+
+}  // namespace tessera::nn
+
+namespace tessera {
+
 Variable cross_entropy(const Variable& logits, const Variable& probabilities,
                        const CrossEntropyOptions& options) {
   constexpr const char* kWhere = "nn.cross_entropy";
+  TESSERA_CHECK(is_floating(probabilities.dtype()), kWhere,
+                "a variable of {} as targets: class indices are a Tensor, targets.tensor()",
+                dtype_name(probabilities.dtype()));
   const double smoothing = options.label_smoothing;
   TESSERA_CHECK(smoothing >= 0 && smoothing <= 1, kWhere,
                 "label_smoothing is {}; it is between 0 and 1", smoothing);
@@ -111,9 +123,9 @@ Variable cross_entropy(const Variable& logits, const Variable& probabilities,
                 "that shall not count a target of zeros",
                 options.ignore_index);
   TESSERA_CHECK(logits.ndim() >= 1, kWhere, "logits are 0-d; the last dim counts classes");
-  const LossOperands x = operands_of(kWhere, logits, probabilities);
+  const nn::LossOperands x = nn::operands_of(kWhere, logits, probabilities);
   const std::int64_t classes = x.input.shape().back();
-  check_class_weight(kWhere, options.weight, classes);
+  nn::check_class_weight(kWhere, options.weight, classes);
   Variable target = x.target;
   if (smoothing > 0)
     target = add(mul(target, 1 - smoothing), smoothing / static_cast<double>(classes));
@@ -121,9 +133,4 @@ Variable cross_entropy(const Variable& logits, const Variable& probabilities,
   return x.reduced(neg(sum(mul(target, log_softmax(x.input)), {-1})), options.reduction);
 }
 
-Variable global_mean(const Variable& loss_sum, std::int64_t local_count, const Mesh& mesh,
-                     const std::string& axis) {
-  return GlobalMean(local_count, mesh, axis, loss_sum.device())(loss_sum);
-}
-
-}  // namespace tessera::nn
+}  // namespace tessera

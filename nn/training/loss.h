@@ -26,6 +26,19 @@
 #include "tessera/autograd/variable.h"
 #include "tessera/nn/mesh/mesh.h"
 
+namespace tessera {
+
+/// Cross entropy of logits [..., classes] with class probabilities [..., classes], found by its
+/// arguments as that of indices is:
+///     -sum_c weight[c] t[c] log(softmax(logits))[c],   t = (1 - s) target + s / classes,
+/// s the label smoothing. kMean divides by the number of rows, whatever the weights. Throws
+/// InvalidArgument for an ignore_index >= 0, which asks for indices, and for a variable of integers:
+/// indices are a Tensor.
+Variable cross_entropy(const Variable& logits, const Variable& probabilities,
+                       const CrossEntropyOptions& options = {});
+
+}  // namespace tessera
+
 namespace tessera::nn {
 
 /// (input - target)^2.
@@ -87,12 +100,6 @@ Variable nll_loss(const Variable& log_probabilities, const Tensor& targets,
                   const NllLossOptions& options = {});
 
 using tessera::cross_entropy;
-/// Cross entropy of logits [..., classes] with class probabilities [..., classes]:
-///     -sum_c weight[c] t[c] log(softmax(logits))[c],   t = (1 - s) target + s / classes,
-/// s the label smoothing. kMean divides by the number of rows, whatever the weights. Throws
-/// InvalidArgument for an ignore_index >= 0, which asks for indices.
-Variable cross_entropy(const Variable& logits, const Variable& probabilities,
-                       const CrossEntropyOptions& options = {});
 
 /// The loss to call backward on when ranks hold different numbers of samples: loss_sum * (ranks
 /// along `axis`) / (global count), where loss_sum is the sum over this rank's samples and

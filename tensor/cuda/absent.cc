@@ -1,6 +1,7 @@
 // The interface of this folder in a build without the CUDA toolkit.
 
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/cuda/device_guard.h"
 #include "tessera/tensor/cuda/error_meaning.h"
 #include "tessera/tensor/cuda/graph.h"
 #include "tessera/tensor/cuda/memory.h"
@@ -8,6 +9,11 @@
 
 namespace tessera {
 namespace cuda {
+
+DeviceGuard::DeviceGuard(int device) {
+  throw_error<DeviceError>("cuda", "there is no GPU {}: this build has no CUDA", device);
+}
+DeviceGuard::~DeviceGuard() = default;
 
 std::shared_ptr<Queue> start_queue(Device device, const std::string& name) {
   throw_error<DeviceError>("stream.create",

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 
 #include "tessera/tensor/ops/promotion.h"
 #include "tessera/tensor/tensor.h"
@@ -100,10 +101,14 @@ inline Tensor operator+(const Tensor& a, const TensorOrNumber& b) { return add(a
 inline Tensor operator-(const Tensor& a, const TensorOrNumber& b) { return sub(a, b); }
 inline Tensor operator*(const Tensor& a, const TensorOrNumber& b) { return mul(a, b); }
 inline Tensor operator/(const Tensor& a, const TensorOrNumber& b) { return div(a, b); }
-inline Tensor operator+(double a, const Tensor& b) { return add(a, b); }
-inline Tensor operator-(double a, const Tensor& b) { return sub(a, b); }
-inline Tensor operator*(double a, const Tensor& b) { return mul(a, b); }
-inline Tensor operator/(double a, const Tensor& b) { return div(a, b); }
+template <class T>
+requires std::is_arithmetic_v<T> Tensor operator+(T a, const Tensor& b) { return add(a, b); }
+template <class T>
+requires std::is_arithmetic_v<T> Tensor operator-(T a, const Tensor& b) { return sub(a, b); }
+template <class T>
+requires std::is_arithmetic_v<T> Tensor operator*(T a, const Tensor& b) { return mul(a, b); }
+template <class T>
+requires std::is_arithmetic_v<T> Tensor operator/(T a, const Tensor& b) { return div(a, b); }
 
 void add_(const Tensor& x, const TensorOrNumber& y);
 void sub_(const Tensor& x, const TensorOrNumber& y);
@@ -224,8 +229,8 @@ struct IsCloseOptions {
   double atol = 1e-8;
   bool equal_nan = false;  ///< NaN is close to NaN
 };
-/// Whether |a - b| <= atol + rtol |b|, or a and b are equal. Integers are compared in f64, 16 bits
-/// in f32.
+/// Whether |a - b| <= atol + rtol |b|, or a and b are equal. The difference of integers is
+/// exact; 16 bits are compared in f32.
 Tensor isclose(const Tensor& a, const Tensor& b, const IsCloseOptions& options = {});
 /// Whether all elements are close. Synchronizes; true on the null device.
 bool allclose(const Tensor& a, const Tensor& b, const IsCloseOptions& options = {});

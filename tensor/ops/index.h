@@ -10,7 +10,8 @@
 /// indices (row-major): the last one assigned stays, and sums are added in that order, in f32 for
 /// 16-bit dtypes, rounded once. All dtypes are legal unless a comment says otherwise. Functions
 /// whose names end in `_` reject a tensor with overlapping elements (from expand). gather, the
-/// scatters and index_select take a 0-d tensor or index as one element along dim 0.
+/// scatters, index_select, index_add, index_copy and index_fill take a 0-d tensor or index as one
+/// element along dim 0.
 
 #include <cstdint>
 #include <vector>

@@ -201,7 +201,7 @@ TEST_CASE("the cache changes no token of any model") {
                                   .heads = 6,
                                   .kv_heads = 3,
                                   .ffn_dim = 7,
-                                  .n_experts = 5,
+                                  .experts = 5,
                                   .capacity_factor = 0});
   }
 }

@@ -31,7 +31,7 @@ using testing::PlainMixture;
 constexpr testing::Tolerance kTight = {1e-12, 1e-12};
 
 MixtureFeedForwardOptions options_of(double capacity_factor = 0) {
-  return {.n_experts = 5,
+  return {.experts = 5,
           .top_k = 2,
           .expert = {.dim = 7, .ffn_dim = 6, .dtype = DType::kF64},
           .capacity_factor = capacity_factor,
@@ -87,7 +87,7 @@ TEST_CASE("values and losses are those of loops over tokens and experts") {
 
 TEST_CASE("one expert that all tokens go to is that expert") {
   MixtureFeedForwardOptions options = options_of();
-  options.n_experts = options.top_k = 1;
+  options.experts = options.top_k = 1;
   MixtureFeedForward model(options);
   start(model);
   const Variable x(draw({9, 7}, "x"));
@@ -186,7 +186,7 @@ TEST_CASE("an expert without tokens, and a batch without any, has gradients of z
 TEST_CASE("the router computes in f32, also of bf16 and in autocast") {
   MixtureFeedForwardOptions options = options_of();
   options.expert.dtype = GENERATE(DType::kBF16, DType::kF32);
-  Router router({.dim = 2, .n_experts = 2, .dtype = options.expert.dtype});
+  Router router({.dim = 2, .experts = 2, .dtype = options.expert.dtype});
   nn::initialize(router, {});
   copy_(router.get_parameter("weight").local().tensor(),
         Tensor::from_vector(std::vector<double>{256, 0, 256, 1}, {2, 2}));
@@ -236,7 +236,7 @@ void check_refused(const Change& change, const std::string& text) {
 
 TEST_CASE("options of the layer outside their ranges are refused") {
   using Options = MixtureFeedForwardOptions;
-  check_refused([](Options& o) { o.n_experts = 0; }, "n_experts is 0; it must be at least 1");
+  check_refused([](Options& o) { o.experts = 0; }, "experts is 0; it must be at least 1");
   check_refused([](Options& o) { o.top_k = 0; }, "top_k is 0; it must lie in [1, 5]");
   check_refused([](Options& o) { o.top_k = 6; }, "top_k is 6; it must lie in [1, 5]");
   check_refused([](Options& o) { o.capacity_factor = -0.5; }, "capacity_factor is -0.5");

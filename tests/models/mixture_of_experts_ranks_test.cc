@@ -34,7 +34,7 @@ using testing::RankTest;
 constexpr testing::Tolerance kTight = {1e-12, 1e-12};
 
 MixtureFeedForwardOptions options_of(double capacity_factor) {
-  return {.n_experts = 5,
+  return {.experts = 5,
           .top_k = 2,
           .expert = {.dim = 7, .ffn_dim = 6, .dtype = DType::kF64},
           .capacity_factor = capacity_factor,

@@ -58,7 +58,7 @@ TEST_CASE("all parameters are active where tokens go to all experts") {
     INFO(preset.name);
     MixtureOfExpertsOptions options = preset.options;
     CHECK(active_parameters(options) < count(MixtureOfExperts(options)));
-    options.top_k = options.n_experts;
+    options.top_k = options.experts;
     CHECK(active_parameters(options) == count(MixtureOfExperts(options)));
     options.expert = ExpertKind::kGelu;
     CHECK(active_parameters(options) == count(MixtureOfExperts(options)));
@@ -67,7 +67,7 @@ TEST_CASE("all parameters are active where tokens go to all experts") {
 
 TEST_CASE("presets are found by name") {
   CHECK(std::string(mixture_of_experts_presets().front().name) == "small");
-  CHECK(mixture_of_experts_preset("small-16e").options.n_experts == 16);
+  CHECK(mixture_of_experts_preset("small-16e").options.experts == 16);
   CHECK(count(MixtureOfExperts(mixture_of_experts_preset("tiny").options)) < 100'000);
   CHECK_THROWS_WITH(mixture_of_experts_preset("huge"),
                     Catch::Contains("unknown preset \"huge\"; there are: small, tiny, small-16e, "
@@ -89,7 +89,7 @@ TEST_CASE("names have the number of the expert, and its values depend on it") {
 // Llama's feed-forward is one expert.
 TEST_CASE("with one expert it is Llama") {
   MixtureOfExpertsOptions options = tiny();
-  options.n_experts = options.top_k = 1;
+  options.experts = options.top_k = 1;
   options.dropout = 0.1;
   const LlamaOptions llama_options{.layers = options.layers,
                                    .vocab_size = options.vocab_size,

@@ -66,7 +66,7 @@ MixtureOfExpertsOptions options_of() {
           .heads = 4,
           .kv_heads = 2,
           .ffn_dim = 6,
-          .n_experts = 5,
+          .experts = 5,
           .capacity_factor = 0.9,
           .balance_loss_weight = 0.05,
           .z_loss_weight = 0.01,

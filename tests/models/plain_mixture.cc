@@ -49,7 +49,7 @@ std::vector<PlainExpert> experts_of(models::MixtureFeedForward& model,
                        .tensor());
   };
   std::vector<PlainExpert> experts;
-  for (std::int64_t i = 0; i < options.n_experts; ++i) {
+  for (std::int64_t i = 0; i < options.experts; ++i) {
     experts.push_back({.gate = {}, .up = weight(i, "up"), .down = weight(i, "down")});
     if (options.expert.kind == models::ExpertKind::kSwiGlu) experts.back().gate = weight(i, "gate");
   }
@@ -85,7 +85,7 @@ PlainToken routed(const Row& logits, const models::MixtureFeedForwardOptions& op
 void add_losses(const std::vector<PlainToken>& tokens,
                 const models::MixtureFeedForwardOptions& options, PlainMixture& result) {
   const auto count = static_cast<double>(tokens.size());
-  for (std::int64_t i = 0; i < options.n_experts; ++i) {
+  for (std::int64_t i = 0; i < options.experts; ++i) {
     const auto expert = static_cast<std::size_t>(i);
     double share = 0, mean = 0;
     for (const PlainToken& token : tokens) {
@@ -93,7 +93,7 @@ void add_losses(const std::vector<PlainToken>& tokens,
       mean += token.probabilities[expert];
     }
     share /= count * static_cast<double>(options.top_k);
-    result.balance += static_cast<double>(options.n_experts) * share * mean / count;
+    result.balance += static_cast<double>(options.experts) * share * mean / count;
   }
   for (const PlainToken& token : tokens) result.z += token.log_sum * token.log_sum / count;
 }
@@ -110,7 +110,7 @@ PlainMixture plain_mixture(models::MixtureFeedForward& model,
   std::vector<PlainToken> tokens;
   for (const Row& row : in) tokens.push_back(routed(times(router, row), options));
   const double share = static_cast<double>(in.size()) * static_cast<double>(options.top_k) /
-                       static_cast<double>(options.n_experts);
+                       static_cast<double>(options.experts);
   const double capacity =
       options.capacity_factor > 0 ? std::ceil(options.capacity_factor * share) : INFINITY;
   result.taken.resize(experts.size());

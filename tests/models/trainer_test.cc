@@ -8,8 +8,11 @@
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/grad_mode.h"
 #include "tessera/autograd/ops/ops.h"
+#include "tessera/distributed/mesh/device_mesh.h"
+#include "tessera/distributed/parameters/mesh_impl.h"
 #include "tessera/models/nets/mlp_stack.h"
 #include "tessera/models/parallelize/parallelize.h"
+#include "tessera/models/parallelize/precision.h"
 #include "tessera/models/training/image_task.h"
 #include "tessera/nn/data/batch_order.h"
 #include "tessera/nn/init.h"
@@ -152,6 +155,39 @@ TESSERA_RANK_TEST("training and evaluation equal a run by hand, on any number of
           wanted.eval_loss);
   t.check(eval.accuracy == static_cast<double>(wanted.hits) / 7, "accuracy {}, wanted {} of 7",
           eval.accuracy.value_or(-1), wanted.hits);
+}
+
+// A loss in bf16 would be wrong in the third digit.
+TESSERA_RANK_TEST("the loss of bf16 logits is computed and reported in f32", "[trainer]") {
+  constexpr std::int64_t kLabel = 3, kClasses = 10;
+  data::ImageSet train = make_images(kBatch);
+  train.labels.assign(kBatch, kLabel);
+  MlpStack model({.hidden = {11, 6}});
+  parallelize(model, {.mesh = t.world().mesh(), .precision = precision_named("bf16")});
+  nn::initialize(model, {.seed = kSeed, .device = t.world().device()});
+  Tensor logits;
+  const auto forward = [&](const Variable& x) {
+    const Variable y = model(x);
+    logits = clone(y.tensor());
+    return y;
+  };
+  ImageTask task(t.world(), {.module = model, .forward = forward}, train, train,
+                 {.batch = kBatch, .seed = kSeed});
+  nn::optim::SGD optimizer(model.parameters(), {.lr = 0.05});
+  const double loss = Trainer(t.world(), task, optimizer, {.seed = kSeed}).step().loss;
+
+  t.check(logits.dtype() == DType::kBF16, "logits are {}", dtype_name(logits.dtype()));
+  double sum = 0;
+  const auto values = cast(logits, DType::kF64).to_vector<double>();
+  for (auto row = values.begin(); row != values.end(); row += kClasses) {
+    double exponentials = 0;
+    for (std::int64_t i = 0; i < kClasses; ++i) exponentials += std::exp(row[i]);
+    sum += std::log(exponentials) - row[kLabel];
+  }
+  const Tensor total = Tensor::from_vector<double>({sum / kBatch}, {1}, t.world().device());
+  distributed::make_mesh(t.world().mesh())->all_reduce(total, "data", nn::MeshReduce::kSum);
+  const double wanted = total.item<double>();
+  t.check(near(loss, wanted, 1e-6), "loss {:.9g}, of the logits {:.9g}", loss, wanted);
 }
 
 TESSERA_RANK_TEST("every rank reports the same, but for its clock", "[trainer]") {

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "tessera/autograd/anomaly.h"
+#include "tessera/autograd/engine.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/sequential.h"
@@ -95,6 +96,38 @@ TEST_CASE("hooks see the module, and rewrite arguments and results") {
   CHECK(x.item<double>() == 1);  // the caller's own handle is untouched
   CHECK(seen == &echo);
   CHECK(echo.encode(x, 3).item<double>() == 2 * (11 * 3 + 1));
+}
+
+// Three arguments of which only `scale` is a Tensor by declaration.
+struct Scaled final : nn::Layer<Scaled> {
+  Variable forward(const Variable& x, const Tensor& scale, const Variable& offset) {
+    return x * scale + offset;
+  }
+};
+
+TEST_CASE("a tensor where forward takes a variable arrives as a constant, hooks included") {
+  Echo echo;
+  const Tensor x = Tensor::scalar(3.0, {.dtype = DType::kF64});
+  int variables = 0;
+  echo.register_forward_pre_hook([&](Module&, const VisitVariables& arguments) {
+    arguments([&](Variable& v) {
+      ++variables;
+      CHECK_FALSE(v.requires_grad());
+      v = v * 2;
+    });
+  });
+  CHECK(echo(x).item<double>() == 6);
+  CHECK(variables == 1);
+  CHECK(x.item<double>() == 3);
+
+  // The least number of leading tensors becomes variables: the scale stays a tensor.
+  Scaled scaled;
+  const Variable offset = Variable(Tensor::scalar(1.0, {.dtype = DType::kF64}), true);
+  const Variable y = scaled(x, x, offset);
+  CHECK(y.item<double>() == 10);
+  backward(y);
+  CHECK(offset.grad().item<double>() == 1);
+  CHECK(scaled(Variable(x), x, offset).item<double>() == 10);
 }
 
 TEST_CASE("after a failure the always-hooks run with null results, and the first exception wins") {

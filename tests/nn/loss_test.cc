@@ -239,6 +239,9 @@ TEST_CASE("class losses name what does not fit") {
   CHECK(text([&] { nn::cross_entropy(x, x, {.ignore_index = 1}); }) ==
         "[nn.cross_entropy] ignore_index 1 means class indices, and the targets are probabilities; "
         "give rows that shall not count a target of zeros");
+  CHECK(text([&] { cross_entropy(x, Variable(right)); }) ==
+        "[nn.cross_entropy] a variable of i64 as targets: class indices are a Tensor, "
+        "targets.tensor()");
   CHECK(text([&] { nn::cross_entropy(Variable(ones({})), Variable(ones({}))); }) ==
         "[nn.cross_entropy] logits are 0-d; the last dim counts classes");
   CHECK(text([&] { nn::cross_entropy(x, x, {.weight = zeros({3}, {.dtype = DType::kI64})}); }) ==

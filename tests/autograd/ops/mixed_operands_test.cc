@@ -56,6 +56,14 @@ TEST_CASE("arithmetic of a variable and a constant tensor") {
   check_once([&](const Inputs& in) { return remainder(in[0], c); }, {x});
 }
 
+TEST_CASE("a number before an operator keeps integers") {
+  const Variable x(Tensor::from_vector<std::int64_t>({3, 4}, {2}));
+  CHECK((2 * x).dtype() == DType::kI64);
+  CHECK((1 - x).tensor().to_vector<std::int64_t>() == std::vector<std::int64_t>{-2, -3});
+  CHECK((1 + x).tensor().to_vector<std::int64_t>() == std::vector<std::int64_t>{4, 5});
+  CHECK((12 / x).tensor().to_vector<float>() == std::vector<float>{4, 3});
+}
+
 TEST_CASE("comparisons, predicates and positions of variables are tensors without a gradient") {
   const Tensor a = Tensor::from_vector<double>({1, 2, 0, 4}, {2, 2});
   const Tensor b = Tensor::from_vector<double>({1, 0, 3, 4}, {2, 2});

@@ -66,7 +66,7 @@ std::unique_ptr<TinyModel> mixture(const TinyModelOptions& options) {
                                       .heads = 4,
                                       .kv_heads = 2,
                                       .ffn_dim = 9,
-                                      .n_experts = 5,
+                                      .experts = 5,
                                       .top_k = 2,
                                       .capacity_factor = 2.5,  // an expert has room for all tokens
                                       .balance_loss_weight = 0.05,

@@ -21,7 +21,7 @@ MixtureOfExpertsOptions tiny_options() {
           .heads = 4,
           .kv_heads = 2,
           .ffn_dim = 13,
-          .n_experts = 5,
+          .experts = 5,
           .top_k = 2,
           .balance_loss_weight = 0.125,
           .dropout = 0};

@@ -69,6 +69,19 @@ TEST_CASE("promotion: 0-d tensors and numbers change only the kind") {
   CHECK(result_dtype({true, false}) == kBool);
 }
 
+TEST_CASE("promotion: a number before an operator counts as the number after it does") {
+  const Tensor x = Tensor::from_vector<std::int32_t>({7, -2}, {2});
+  CHECK((2 * x).to_vector<std::int32_t>() == std::vector<std::int32_t>{14, -4});
+  CHECK((std::int64_t{1} + x).to_vector<std::int32_t>() == std::vector<std::int32_t>{8, -1});
+  CHECK((1 - x).to_vector<std::int32_t>() == std::vector<std::int32_t>{-6, 3});
+  CHECK((0.5 * x).to_vector<float>() == std::vector<float>{3.5F, -1});
+  CHECK((1 / x).to_vector<float>() == std::vector<float>{1.0F / 7, -0.5F});
+  // An i64 beyond what f64 or f32 hold stays exact.
+  const Tensor large = Tensor::from_vector<std::int64_t>({(std::int64_t{1} << 62) + 1}, {1});
+  CHECK((1 + large).to_vector<std::int64_t>() ==
+        std::vector<std::int64_t>{(std::int64_t{1} << 62) + 2});
+}
+
 TEST_CASE("promotion: bools add and multiply as or and and") {
   const Tensor a = Tensor::from_vector<bool>({true, true, false}, {3}),
                b = Tensor::from_vector<bool>({true, false, false}, {3});
