@@ -55,15 +55,17 @@ template <class Arg, bool constant>
 using Arriving = std::conditional_t<constant && std::is_same_v<std::decay_t<Arg>, Tensor>, Variable,
                                     std::decay_t<Arg>>;
 
+template <class Derived, std::size_t constants, class... Args, std::size_t... places>
+constexpr bool accepts_constants(std::index_sequence<places...>) {
+  return ForwardAccepts<Derived, Arriving<Args, (places < constants)>...>;
+}
+
 /// At how many leading places tensors have to be constants for forward() to accept the arguments:
 /// the least number from `constants` on. Without such a number, one more than there are arguments.
 template <class Derived, std::size_t constants, class... Args>
 constexpr std::size_t leading_constants() {
-  constexpr bool accepts = []<std::size_t... places>(std::index_sequence<places...>) {
-    return ForwardAccepts<Derived, Arriving<Args, (places < constants)>...>;
-  }
-  (std::index_sequence_for<Args...>());
-  if constexpr (accepts || constants > sizeof...(Args)) {
+  if constexpr (constants > sizeof...(Args) || accepts_constants<Derived, constants, Args...>(
+                                                   std::index_sequence_for<Args...>())) {
     return constants;
   } else {
     return leading_constants<Derived, constants + 1, Args...>();

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "tessera/tensor/kernels/view.h"
 #include "tessera/tensor/shape.h"
@@ -57,20 +58,25 @@ void walk(const Traversal<N>& t, std::int64_t begin, std::int64_t end, const Bod
     index[d] = rest % t.shape[d];
     rest /= t.shape[d];
   }
-  std::array<std::int64_t, N> steps;
-  for (std::size_t i = 0; i < N; ++i) steps[i] = t.strides[i][last];
+  std::array<std::int64_t, N> steps, offsets{};
+  for (std::size_t i = 0; i < N; ++i) {
+    steps[i] = t.strides[i][last];
+    for (int d = 0; d <= last; ++d) offsets[i] += index[d] * t.strides[i][d];
+  }
+  std::int64_t first = index[last];  // where the run begins: 0 for all but the first one
   while (begin < end) {
-    std::array<std::int64_t, N> offsets{};
-    for (std::size_t i = 0; i < N; ++i) {
-      for (int d = 0; d < t.ndim; ++d) offsets[i] += index[d] * t.strides[i][d];
-    }
-    const std::int64_t count = std::min(t.shape[last] - index[last], end - begin);
-    body(offsets, steps, count);
+    const std::int64_t count = std::min(t.shape[last] - first, end - begin);
+    body(std::as_const(offsets), steps, count);
     begin += count;
-    index[last] += count;
-    for (int d = last; d > 0 && index[d] == t.shape[d]; --d) {
+    // The next line. Short lines are many, so its offsets come from those of this line.
+    for (std::size_t i = 0; i < N; ++i) offsets[i] -= first * steps[i];
+    first = 0;
+    for (int d = last - 1; d >= 0; --d) {
+      const bool carries = ++index[d] == t.shape[d];
+      for (std::size_t i = 0; i < N; ++i)
+        offsets[i] += t.strides[i][d] - (carries ? t.shape[d] * t.strides[i][d] : 0);
+      if (!carries) break;
       index[d] = 0;
-      ++index[d - 1];
     }
   }
 }
