@@ -30,6 +30,12 @@ void take_part(const nn::Buffer& buffer, const Tensor& whole) {
   copy_(buffer.tensor(), to_device(whole, buffer.tensor().device()));
 }
 
+nn::ShardSpec spec_of(const nn::Parameter& parameter) { return parameter.spec(); }
+nn::ShardSpec spec_of(const nn::Buffer& buffer) { return nn::ShardSpec::whole(buffer.shape()); }
+
+Tensor rows_of(const nn::Parameter& parameter) { return parameter.local().tensor(); }
+Tensor rows_of(const nn::Buffer& buffer) { return buffer.tensor(); }
+
 const char* dtype_kind(DType dtype) {
   return dtype == DType::kBool ? "bool" : is_floating(dtype) ? "floating" : "integer";
 }
@@ -184,9 +190,9 @@ void FullLoadPlan::check_tied(const Target& target) {
   }
 }
 
-LoadVerdict FullLoadPlan::verdict(const MeshRanks& ranks) const {
+LoadVerdict FullLoadPlan::verdict(const GatherTexts& all_gather_texts) const {
   std::vector<LoadVerdict> all;
-  for (const std::vector<std::string>& texts : ranks.all_gather_texts(texts_of(mine_))) {
+  for (const std::vector<std::string>& texts : all_gather_texts(texts_of(mine_))) {
     all.push_back(verdict_of(texts));
   }
   LoadVerdict out;
@@ -202,6 +208,22 @@ LoadVerdict FullLoadPlan::verdict(const MeshRanks& ranks) const {
     if (is_unknown) out.report.unexpected.push_back(name);
   }
   return out;
+}
+
+std::optional<nn::ShardSpec> FullLoadPlan::part_of(std::size_t entry) const {
+  const auto found = by_entry_.find(entry);
+  if (found == by_entry_.end()) return std::nullopt;
+  return std::visit([](const auto& member) { return spec_of(member); },
+                    targets_[found->second].member);
+}
+
+Tensor FullLoadPlan::materialized(std::size_t entry) const {
+  return std::visit(
+      [&](auto member) {
+        member.materialize(device_);
+        return rows_of(member);
+      },
+      targets_[by_entry_.at(entry)].member);
 }
 
 void FullLoadPlan::copy(std::size_t entry, const Tensor& whole) const {

@@ -3,7 +3,9 @@
 /// For load_full_state_dict: matches the entries of a full dict with the members of a model, on
 /// every rank, before anything is written.
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -23,14 +25,23 @@ struct LoadVerdict {
   std::map<std::string, std::string> descriptions;  ///< dtype and shape of the report's names
 };
 
+/// All ranks' lists of texts on every rank, from this rank's.
+using GatherTexts =
+    std::function<std::vector<std::vector<std::string>>(const std::vector<std::string>&)>;
+
 class FullLoadPlan {
  public:
   /// Both must outlive the plan. Members without elements will be allocated on `device`.
   FullLoadPlan(nn::Module& module, const std::vector<StateEntry>& entries, Device device);
 
   /// The verdict of all ranks together. A name is missing if any rank lacks it, unexpected if no
-  /// rank knows it. Collective over `ranks`.
-  LoadVerdict verdict(const MeshRanks& ranks) const;
+  /// rank knows it. Collective.
+  LoadVerdict verdict(const GatherTexts& all_gather_texts) const;
+  /// The part that this rank has of the member of entry number `entry`; nothing if it has no such
+  /// member.
+  std::optional<nn::ShardSpec> part_of(std::size_t entry) const;
+  /// The tensor with that part's rows. Allocates a member that is not materialized.
+  Tensor materialized(std::size_t entry) const;
   /// Copies this rank's part of `whole` (entry number `entry`) to its member, if it has one, and
   /// allocates a member that is not materialized.
   void copy(std::size_t entry, const Tensor& whole) const;

@@ -113,7 +113,7 @@ StateDict Ema::state_dict() const {
     const std::string name = kAverage + parameters_[i].name();
     out.set(name, averages_[i]);
     const ShardSpec& spec = parameters_[i].spec();
-    if (!spec.is_whole()) out.mark_part(name, spec.global_shape);
+    if (!spec.is_whole()) out.mark_part(name, spec);
   }
   return out;
 }

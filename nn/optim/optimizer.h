@@ -24,6 +24,10 @@
 #include "tessera/nn/parameter.h"
 #include "tessera/nn/state/state_dict.h"
 
+namespace tessera::nn {
+class Module;
+}
+
 namespace tessera::nn::optim {
 
 /// How zero_grad() clears gradients: kNone drops them, so that the next backward writes them anew;
@@ -77,6 +81,9 @@ class Optimizer {
   /// dropped. Groups, their parameters, shapes and dtypes must agree. Throws InvalidArgument
   /// listing everything that does not; then nothing is changed.
   void load_state_dict(const StateDict& saved);
+  /// The same without a copy: the tensors become the optimizer's own, so nothing else may use them, and
+  /// they are on their parameters' devices. For large states that were made to be loaded.
+  void take_state_dict(const StateDict& saved);
 
  protected:
   Optimizer() = default;
@@ -121,6 +128,7 @@ class Optimizer {
   /// The states that a parameter has once it was updated under these options.
   virtual std::vector<std::string> group_state_names(int group, const StateDict& saved) const = 0;
 
+  void load(const StateDict& saved, bool take);
   void run_update(const std::vector<Parameter>& parameters);
   Problems check_saved_groups(const StateDict& saved) const;
   void check_saved_members(const StateDict& saved, Problems& problems) const;

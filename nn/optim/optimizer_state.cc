@@ -85,7 +85,7 @@ StateDict Optimizer::state_dict() const {
     for (const auto& [name, tensor] : states->second) {
       out.set(prefix + name, tensor);
       if (!parameter.spec().is_whole() && tensor.shape() == parameter.local().shape())
-        out.mark_part(prefix + name, parameter.spec().global_shape);
+        out.mark_part(prefix + name, parameter.spec());
     }
   }
   return out;
@@ -202,7 +202,10 @@ std::string found_instead(const StateDict& saved) {
 
 }  // namespace
 
-void Optimizer::load_state_dict(const StateDict& saved) {
+void Optimizer::load_state_dict(const StateDict& saved) { load(saved, /*take=*/false); }
+void Optimizer::take_state_dict(const StateDict& saved) { load(saved, /*take=*/true); }
+
+void Optimizer::load(const StateDict& saved, bool take) {
   parameters_by_name(kLoad, parameters_);  // throws
   const StateValue* type = saved.find("type");
   const auto* saved_type = type == nullptr ? nullptr : std::get_if<std::string>(type);
@@ -225,6 +228,8 @@ void Optimizer::load_state_dict(const StateDict& saved) {
     for (const auto& [name, value] : loaded.values) {
       if (name == kStep) {
         steps_[loaded.parameter.id()] = std::get<std::int64_t>(value);
+      } else if (take) {
+        states_[loaded.parameter.id()][name] = std::get<Tensor>(value);
       } else {
         const Tensor& state = state_for_update(loaded.parameter, name).tensor;
         copy_(state, to_device(std::get<Tensor>(value), state.device()));

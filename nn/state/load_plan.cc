@@ -58,9 +58,9 @@ std::string text_of(const StateValue& value) {
   return tensor == nullptr ? state_value_kind(value) : text_of(tensor->dtype(), tensor->shape());
 }
 
-// Behind the shape of an entry that is one rank's part of a tensor of shape `whole`.
-std::string whole_text(const Shape* whole) {
-  return whole == nullptr ? "" : fmt::format(" (one rank's part of {})", whole->str());
+// Behind the shape of an entry that is one rank's part of a tensor.
+std::string whole_text(const ShardSpec* part) {
+  return part == nullptr ? "" : fmt::format(" (one rank's part of {})", part->global_shape.str());
 }
 
 // Behind the shape of a member that is sharded, where the state has all of it.
@@ -148,7 +148,7 @@ void LoadPlan::check(const Target& target) {
       misfit(*entry, fmt::format("is no tensor ({})", text_of(entry->second)));
     } else if (tensor->shape() != target.shape) {
       misfit(*entry, fmt::format("has shape {}{}, in the model {}{}", tensor->shape().str(),
-                                 whole_text(state_.whole_of(entry->first)), target.shape.str(),
+                                 whole_text(state_.part_of(entry->first)), target.shape.str(),
                                  sharded_text(target.member, tensor->shape())));
     } else if (std::strcmp(dtype_kind(tensor->dtype()), dtype_kind(target.dtype)) != 0) {
       misfit(*entry, fmt::format("is {} ({}), in the model {} ({})", dtype_name(tensor->dtype()),

@@ -21,7 +21,7 @@ void save(Module& module, const std::string& prefix, Seen& seen, StateDict& stat
   for (const auto& [name, parameter] : module.own_parameters()) {
     if (!seen.insert(parameter.id()).second) continue;
     state.set(prefix + name, parameter.local().tensor());
-    if (!parameter.spec().is_whole()) state.mark_part(prefix + name, parameter.spec().global_shape);
+    if (!parameter.spec().is_whole()) state.mark_part(prefix + name, parameter.spec());
   }
   for (const auto& [name, buffer] : module.own_buffers()) {
     if (!buffer.is_persistent() || !seen.insert(buffer.id()).second) continue;
@@ -44,7 +44,7 @@ StateDict prepared(const std::vector<NamedModule>& modules, const StateDict& sta
   for (const auto& [name, value] : state) {
     if (!name.starts_with(prefix)) continue;
     out.set(name, value);
-    if (const Shape* whole = state.whole_of(name)) out.mark_part(name, *whole);
+    if (const ShardSpec* spec = state.part_of(name)) out.mark_part(name, *spec);
   }
   for (const NamedModule& named : modules) {
     for (const auto& hook : named.module->state_dict_hooks().before_load.snapshot()) {

@@ -33,12 +33,12 @@ void StateDict::set(std::string name, StateValue value) {
   }
 }
 
-void StateDict::mark_part(const std::string& name, const Shape& whole) {
+void StateDict::mark_part(const std::string& name, const ShardSpec& spec) {
   tensor(name);  // throws where there is none
-  parts_.insert_or_assign(name, whole);
+  parts_.insert_or_assign(name, spec);
 }
 
-const Shape* StateDict::whole_of(const std::string& name) const {
+const ShardSpec* StateDict::part_of(const std::string& name) const {
   const auto found = parts_.find(name);
   return found == parts_.end() ? nullptr : &found->second;
 }
@@ -100,7 +100,7 @@ void StateDict::add(const std::string& prefix, const StateDict& other) {
     TESSERA_CHECK(!contains(prefix + name), kWhere, "\"{}\" is there already", prefix + name);
     set(prefix + name, value);
   }
-  for (const auto& [name, whole] : other.parts_) mark_part(prefix + name, whole);
+  for (const auto& [name, spec] : other.parts_) mark_part(prefix + name, spec);
 }
 
 StateDict StateDict::part(const std::string& prefix) const {
@@ -108,7 +108,7 @@ StateDict StateDict::part(const std::string& prefix) const {
   for (const auto& [name, value] : entries_) {
     if (name.size() > prefix.size() && starts_with(name, prefix)) {
       out.set(name.substr(prefix.size()), value);
-      if (const Shape* whole = whole_of(name)) out.mark_part(name.substr(prefix.size()), *whole);
+      if (const ShardSpec* spec = part_of(name)) out.mark_part(name.substr(prefix.size()), *spec);
     }
   }
   return out;

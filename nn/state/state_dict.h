@@ -20,6 +20,7 @@
 #include <variant>
 #include <vector>
 
+#include "tessera/nn/mesh/shard_spec.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::nn {
@@ -40,12 +41,13 @@ class StateDict {
   void set(std::string name, const Char* text) {
     set(std::move(name), std::string(text));
   }
-  /// Marks a tensor of the dict as this rank's part of a sharded tensor of shape `whole`: a file
-  /// refuses it (state_file.h). set() under the same name removes the mark. Throws InvalidArgument
-  /// where there is no such tensor.
-  void mark_part(const std::string& name, const Shape& whole);
-  /// The shape of the whole tensor if the entry is marked as a part of one; else null.
-  const Shape* whole_of(const std::string& name) const;
+  /// Marks a tensor of the dict as this rank's part of a sharded tensor: the rows of the spec's boxes, one
+  /// box after another. A file refuses it (state_file.h), a checkpoint saves it with the parts of other
+  /// ranks (fsdp/checkpoint). set() under the same name removes the mark. Throws InvalidArgument where
+  /// there is no such tensor.
+  void mark_part(const std::string& name, const ShardSpec& spec);
+  /// The spec if the entry is marked as a part; else null.
+  const ShardSpec* part_of(const std::string& name) const;
   /// False where there was none.
   bool erase(const std::string& name);
 
@@ -79,7 +81,7 @@ class StateDict {
 
   std::vector<Entry> entries_;
   std::map<std::string, std::size_t, std::less<>> positions_;
-  std::map<std::string, Shape> parts_;  // shapes of the wholes
+  std::map<std::string, ShardSpec> parts_;
 };
 
 /// What a load found; names with their prefix.

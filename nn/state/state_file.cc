@@ -1,9 +1,7 @@
 #include "tessera/nn/state/state_file.h"
 
 #include <algorithm>
-#include <bit>
 #include <charconv>
-#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -11,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "tessera/nn/state/state_value_text.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/io/safetensors.h"
 
@@ -19,7 +18,6 @@ namespace {
 
 constexpr const char* kWhere = "nn.load_state";
 constexpr std::string_view kPrefix = "tessera/";
-constexpr std::string_view kNan = "nan:";
 
 struct PlacedValue {
   std::size_t position;  // in the dict, tensors counted
@@ -27,49 +25,12 @@ struct PlacedValue {
   StateValue value;
 };
 
-// A NaN has bits that no decimal shows; fmt writes all else so that it reads back exactly.
-std::string number_text(double value) {
-  return std::isnan(value) ? fmt::format("{}{:016x}", kNan, std::bit_cast<std::uint64_t>(value))
-                           : fmt::format("{}", value);
-}
-
-std::string value_text(const StateValue& value) {
-  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
-  if (const auto* number = std::get_if<double>(&value)) return number_text(*number);
-  if (const auto* whole = std::get_if<std::int64_t>(&value)) return std::to_string(*whole);
-  return std::get<std::string>(value);
-}
-
-// All of `text`, or nothing.
-template <class T, class... Format>
-std::optional<T> parse(std::string_view text, Format... format) {
-  T value{};
+std::optional<std::size_t> parse_position(std::string_view text) {
+  std::size_t value = 0;
   const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value, format...);
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || stop != end) return std::nullopt;
   return value;
-}
-
-std::optional<StateValue> parse_number(std::string_view text) {
-  if (text.starts_with(kNan)) {
-    const auto bits = parse<std::uint64_t>(text.substr(kNan.size()), 16);
-    if (!bits || !std::isnan(std::bit_cast<double>(*bits))) return std::nullopt;
-    return std::bit_cast<double>(*bits);
-  }
-  const auto number = parse<double>(text);
-  if (!number || std::isnan(*number)) return std::nullopt;
-  return *number;
-}
-
-std::optional<StateValue> parse_value(std::string_view kind, std::string_view text) {
-  if (kind == "bool" && (text == "true" || text == "false")) return text == "true";
-  if (kind == "integer") {
-    const auto whole = parse<std::int64_t>(text);
-    if (whole) return *whole;
-  }
-  if (kind == "number") return parse_number(text);
-  if (kind == "text") return std::string(text);
-  return std::nullopt;
 }
 
 // "12 number 0.001".
@@ -78,8 +39,9 @@ std::optional<PlacedValue> parse_entry(std::string_view name, std::string_view t
   if (name.empty() || first == std::string_view::npos) return std::nullopt;
   const std::size_t second = text.find(' ', first + 1);
   if (second == std::string_view::npos) return std::nullopt;
-  const auto position = parse<std::size_t>(text.substr(0, first));
-  auto value = parse_value(text.substr(first + 1, second - first - 1), text.substr(second + 1));
+  const auto position = parse_position(text.substr(0, first));
+  auto value =
+      parse_state_value(text.substr(first + 1, second - first - 1), text.substr(second + 1));
   if (!position || !value) return std::nullopt;
   return PlacedValue{*position, std::string(name), *std::move(value)};
 }
@@ -108,11 +70,11 @@ void check_whole(const std::string& path, const StateDict& state) {
   std::size_t parts = 0;
   std::string example;
   for (const auto& [name, value] : state) {
-    const Shape* whole = state.whole_of(name);
-    if (whole == nullptr) continue;
+    const ShardSpec* spec = state.part_of(name);
+    if (spec == nullptr) continue;
     if (parts++ == 0)
       example = fmt::format("\"{}\" is this rank's {} of {}", name,
-                            std::get<Tensor>(value).shape().str(), whole->str());
+                            std::get<Tensor>(value).shape().str(), spec->global_shape.str());
   }
   TESSERA_CHECK(parts == 0, "nn.save_state",
                 "\"{}\" would hold parts of {} sharded tensors ({}); call "
@@ -134,7 +96,7 @@ void save_state(const std::string& path, const StateDict& state) {
     } else {
       metadata.emplace_back(
           std::string(kPrefix) + name,
-          fmt::format("{} {} {}", position, state_value_kind(value), value_text(value)));
+          fmt::format("{} {} {}", position, state_value_kind(value), state_value_text(value)));
     }
     ++position;
   }

@@ -8,19 +8,21 @@
 #include <string>
 #include <string_view>
 
+#include "tessera/tensor/io/byte_sink.h"
+
 namespace tessera {
 
-class AtomicFile {
+class AtomicFile final : public ByteSink {
  public:
   /// Every member throws CheckpointError tagged `where`, with path and cause, if a system call
   /// fails. The constructor and commit() also throw what check_replaceable throws. `where` must
   /// outlive the object.
   AtomicFile(const char* where, std::string path);
-  ~AtomicFile();  ///< removes the temporary file unless commit() succeeded
+  ~AtomicFile() override;  ///< removes the temporary file unless commit() succeeded
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  void write(const void* data, std::size_t bytes);
+  void write(const void* data, std::size_t bytes) override;
   /// Waits for the disk and renames the file to its path. Nothing may be written afterwards.
   void commit();
 

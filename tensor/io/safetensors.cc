@@ -187,52 +187,63 @@ std::vector<std::size_t> by_width(const NamedTensors& tensors) {
   return order;
 }
 
-std::string header_text(const NamedTensors& tensors, const SafetensorsMetadata& metadata,
-                        const std::vector<std::size_t>& order) {
-  detail::SafetensorsHeader header{.tensors = {}, .metadata = metadata};
+// Entries whose ranges count from the first byte of the elements.
+std::vector<SafetensorsInfo> entries_of(const NamedTensors& tensors,
+                                        const std::vector<std::size_t>& order) {
+  std::vector<SafetensorsInfo> entries;
   for (const auto& [name, tensor] : tensors) {
-    header.tensors.push_back({.name = name,
-                              .dtype_name = detail::safetensors_dtype_name(tensor.dtype()),
-                              .dtype = tensor.dtype(),
-                              .shape = tensor.shape()});
+    entries.push_back({.name = name,
+                       .dtype_name = detail::safetensors_dtype_name(tensor.dtype()),
+                       .dtype = tensor.dtype(),
+                       .shape = tensor.shape()});
   }
   std::uint64_t reached = 0;
   for (std::size_t i : order) {
     const Tensor& tensor = tensors[i].second;
-    header.tensors[i].begin = reached;
+    entries[i].begin = reached;
     reached += static_cast<std::uint64_t>(tensor.numel()) * dtype_size(tensor.dtype());
-    header.tensors[i].end = reached;
+    entries[i].end = reached;
   }
-  std::string text = detail::safetensors_header_text(header);
-  TESSERA_CHECK(text.size() <= kMaxSafetensorsHeader, kWriter,
-                "names, shapes and metadata make a header of {} bytes; at most {} can be read back",
-                text.size(), kMaxSafetensorsHeader);
-  return text;
+  return entries;
 }
 
-void write_elements(AtomicFile& file, const Tensor& tensor) {
+void write_elements(ByteSink& sink, const Tensor& tensor) {
   dispatch_all(tensor.dtype(), kWriter, [&]<class T>() {
     if constexpr (std::is_same_v<T, bool>) {
-      write_elements(file, cast(tensor, DType::kU8));
+      write_elements(sink, cast(tensor, DType::kU8));
     } else {
       const std::vector<T> values = tensor.to_vector<T>();
-      file.write(values.data(), values.size() * sizeof(T));
+      sink.write(values.data(), values.size() * sizeof(T));
     }
   });
 }
 
 }  // namespace
 
-void write_safetensors(const std::string& path, const NamedTensors& tensors,
-                       const SafetensorsMetadata& metadata) {
+std::vector<SafetensorsInfo> write_safetensors(ByteSink& sink, const NamedTensors& tensors,
+                                               const SafetensorsMetadata& metadata) {
   check_names(tensors, metadata);
   const std::vector<std::size_t> order = by_width(tensors);
-  const std::string text = header_text(tensors, metadata, order);
+  detail::SafetensorsHeader header{.tensors = entries_of(tensors, order), .metadata = metadata};
+  const std::string text = detail::safetensors_header_text(header);
+  TESSERA_CHECK(text.size() <= kMaxSafetensorsHeader, kWriter,
+                "names, shapes and metadata make a header of {} bytes; at most {} can be read back",
+                text.size(), kMaxSafetensorsHeader);
   const std::uint64_t length = text.size();
+  sink.write(&length, sizeof(length));
+  sink.write(text.data(), text.size());
+  for (std::size_t i : order) write_elements(sink, tensors[i].second);
+  for (SafetensorsInfo& entry : header.tensors) {
+    entry.begin += detail::kSafetensorsPrefix + length;
+    entry.end += detail::kSafetensorsPrefix + length;
+  }
+  return std::move(header.tensors);
+}
+
+void write_safetensors(const std::string& path, const NamedTensors& tensors,
+                       const SafetensorsMetadata& metadata) {
   AtomicFile file(kWriter, path);
-  file.write(&length, sizeof(length));
-  file.write(text.data(), text.size());
-  for (std::size_t i : order) write_elements(file, tensors[i].second);
+  write_safetensors(file, tensors, metadata);
   file.commit();
 }
 

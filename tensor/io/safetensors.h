@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "tessera/tensor/dtype.h"
+#include "tessera/tensor/io/byte_sink.h"
 #include "tessera/tensor/shape.h"
 #include "tessera/tensor/tensor.h"
 
@@ -31,6 +32,17 @@ inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
 
 /// Keys and values, both UTF-8, in the order of the file.
 using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
+
+/// The header's entry for one tensor.
+struct SafetensorsInfo {
+  std::string name;
+  std::string dtype_name;      ///< as in the file: "BF16"
+  std::optional<DType> dtype;  ///< empty for dtypes that Tessera does not have ("F8_E4M3", "U16",
+                               ///< ...)
+  Shape shape;
+  std::uint64_t begin = 0;  ///< of its bytes, from the start of the file
+  std::uint64_t end = 0;
+};
 
 /// Writes all tensors to `path`. An existing file is replaced only once the new one is complete on
 /// the disk. The header keeps the given order; the elements are ordered by element size, so that
@@ -43,17 +55,11 @@ using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
 void write_safetensors(const std::string& path,
                        const std::vector<std::pair<std::string, Tensor>>& tensors,
                        const SafetensorsMetadata& metadata = {});
-
-/// The header's entry for one tensor.
-struct SafetensorsInfo {
-  std::string name;
-  std::string dtype_name;      ///< as in the file: "BF16"
-  std::optional<DType> dtype;  ///< empty for dtypes that Tessera does not have ("F8_E4M3", "U16",
-                               ///< ...)
-  Shape shape;
-  std::uint64_t begin = 0;  ///< of its bytes, from the start of the file
-  std::uint64_t end = 0;
-};
+/// The same bytes to a sink. Returns the entries of the tensors, in the given order. Throws as above,
+/// and what the sink throws.
+std::vector<SafetensorsInfo> write_safetensors(
+    ByteSink& sink, const std::vector<std::pair<std::string, Tensor>>& tensors,
+    const SafetensorsMetadata& metadata = {});
 
 /// An open file. Opening reads and checks the header; read() reads the bytes of one tensor.
 /// Movable, not copyable; several threads may read from one file.

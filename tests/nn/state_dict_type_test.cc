@@ -51,11 +51,14 @@ TEST_CASE("a state dict knows which tensors are one rank's part of a sharded ten
   dict.set("w", full({2}, 1));
   dict.set("b", full({2}, 1));
   dict.set("epoch", std::int64_t{3});
-  CHECK(dict.whole_of("w") == nullptr);
-  dict.mark_part("w", {5});
+  CHECK(dict.part_of("w") == nullptr);
+  const nn::ShardSpec spec{
+      .global_shape = {5}, .boxes = {{.offset = {2}, .extent = {2}}}, .sharded_axes = {"data"}};
+  dict.mark_part("w", spec);
+  CHECK(*dict.part_of("w") == spec);
   const auto whole = [](const StateDict& of, const std::string& name) {
-    const Shape* shape = of.whole_of(name);
-    return shape == nullptr ? "none" : shape->str();
+    const nn::ShardSpec* part = of.part_of(name);
+    return part == nullptr ? "none" : part->global_shape.str();
   };
   CHECK(whole(dict, "w") == "[5]");
   CHECK(whole(dict, "b") == "none");
@@ -70,9 +73,9 @@ TEST_CASE("a state dict knows which tensors are one rank's part of a sharded ten
   all.erase("model.w");
   all.set("model.w", full({5}, 1));
   CHECK(whole(all, "model.w") == "none");
-  CHECK(thrown<InvalidArgument>([&] { dict.mark_part("v", {5}); }) ==
+  CHECK(thrown<InvalidArgument>([&] { dict.mark_part("v", spec); }) ==
         "[nn.StateDict] there is no \"v\" among its 3 entries");
-  CHECK(thrown<InvalidArgument>([&] { dict.mark_part("epoch", {5}); }) ==
+  CHECK(thrown<InvalidArgument>([&] { dict.mark_part("epoch", spec); }) ==
         "[nn.StateDict] \"epoch\" is of kind integer, not tensor");
 }
 

@@ -172,8 +172,8 @@ TEST_CASE("state file: parts of sharded tensors are refused, and the file that w
   state.set("scale", full({1}, 1));
   nn::save_state(path, state);
   state.set("up.weight", full({2, 3}, 2));
-  state.mark_part("up.weight", {5, 3});
-  state.mark_part("up.bias", {5});
+  state.mark_part("up.weight", {.global_shape = {5, 3}, .boxes = {}, .sharded_axes = {"data"}});
+  state.mark_part("up.bias", {.global_shape = {5}, .boxes = {}, .sharded_axes = {"data"}});
   CHECK(thrown<InvalidArgument>([&] { nn::save_state(path, state); }) ==
         "[nn.save_state] \"" + path +
             "\" would hold parts of 2 sharded tensors (\"up.weight\" is this rank's [2, 3] of "

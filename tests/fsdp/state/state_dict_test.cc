@@ -98,12 +98,12 @@ TESSERA_RANK_TEST_WITH("a file takes full states only, and a load says which of 
     t.check_throws<InvalidArgument>("call fsdp::full_state_dict(model)",
                                     [&] { nn::save_state(path, *state); });
   for (const auto& [name, value] : parts) {
-    const Shape* whole = parts.whole_of(name);
+    const nn::ShardSpec* part = parts.part_of(name);
     const bool is_buffer = name == "scale" || name == "table" || name == "calls";
-    t.check((whole == nullptr) == is_buffer, "{} is marked wrongly", name);
-    if (whole != nullptr)
-      t.check(*whole == nn::state_dict(plain).tensor(name).shape(), "{} is part of {}", name,
-              whole->str());
+    t.check((part == nullptr) == is_buffer, "{} is marked wrongly", name);
+    if (part != nullptr)
+      t.check(part->global_shape == nn::state_dict(plain).tensor(name).shape(), "{} is part of {}",
+              name, part->global_shape.str());
   }
   t.check_throws<InvalidArgument>("(one rank's part of ",
                                   [&] { nn::load_state_dict(plain, parts); });
