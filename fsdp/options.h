@@ -61,7 +61,8 @@ struct MixedPrecision {
   /// accumulation without communication uses it. Unset: the dtype of value() (the widest one, if
   /// the group's values differ).
   std::optional<DType> reduce_dtype = std::nullopt;
-  /// Floating-point results of the module's forward are cast to it. Unset: no cast.
+  /// Floating-point results of the module's forward are cast to it. Unset: no cast. Leave it unset
+  /// for inner modules whose results go to modules that compute in 16 bits.
   std::optional<DType> output_dtype = std::nullopt;
   /// Floating-point buffers of the managed modules are cast to it; state dicts keep the stored
   /// dtype.

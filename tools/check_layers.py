@@ -86,7 +86,7 @@ LIBRARIES = {
     "rapidcheck": (r"rapidcheck", r"tests/"),
     "fmt": (r"fmt/", ANYWHERE),
     "cli11": (r"CLI/", r"tools/program/options/command_parser\."),
-    "json": (r"nlohmann/", r"tensor/io/safetensors|distributed/objects\.|models/runs/flat_json\.|models/watch/metrics_reader\.|tests/"),
+    "json": (r"nlohmann/", r"tensor/io/safetensors|distributed/objects\.|fsdp/checkpoint/index\.|models/runs/flat_json\.|models/watch/metrics_reader\.|tests/"),
     "protobuf": (r"google/protobuf/", r"models/watch/|tests/models/watch/"),
     "sentencepiece": (r"sentencepiece_", r"models/data/sentence_piece|tests/"),
     "xxhash": (r"xxh", r"tensor/|distributed/|models/data/|tests/"),

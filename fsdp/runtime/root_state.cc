@@ -108,15 +108,20 @@ void RootState::check_parameters() {
   const nn::Module& root = *states_.front()->modules().front();
   const std::string path = root.path();
   std::string missing;
+  bool others_have = false;
   for (nn::NamedParameter& named : root.named_parameters()) {
     const std::string name = full_name(path, named.name);
     named.parameter.set_name(name);
-    if (!named.parameter.is_materialized())
+    if (named.parameter.is_materialized()) {
+      others_have = true;
+    } else {
       missing += (missing.empty() ? "\"" : ", \"") + name + "\"";
+    }
   }
   TESSERA_CHECK_AS(StateError, missing.empty(), "fsdp.forward",
-                   "parameters without values: {}; call nn::initialize(model) or load them first",
-                   missing);
+                   "parameters without values: {}; call nn::initialize(model{} or load them first",
+                   missing,
+                   others_have ? ", {.only_missing = true}), which keeps the others," : ")");
   for (const ModuleState* state : states_) {
     if (state && state->group()) state->group()->check_places();
   }

@@ -34,6 +34,7 @@ ON_CUDA = [
     "//tests/fsdp/wrap:policy_test",
     "//tests/fsdp/precision:precision_test",
     "//tests/fsdp/training:random_programs_test",
+    "//tests/fsdp/checkpoint:checkpoint_test",
     "//tests/fsdp/state:state_test",
     "//tests/fsdp/training:training_test",
     "//tests/models/language:cuda_graphs_test",

@@ -1,0 +1,52 @@
+#include "tessera/fsdp/checkpoint/async_saver.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tessera/distributed/objects.h"
+#include "tessera/fsdp/checkpoint/pending_save.h"
+#include "tessera/tensor/rank_context.h"
+#include "tessera/tensor/streams/stream.h"
+
+namespace tessera::checkpoint {
+
+AsyncSaver::AsyncSaver() = default;
+
+AsyncSaver::~AsyncSaver() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void AsyncSaver::save(const std::string& folder, const State& state) {
+  wait();
+  group_ = state.group;
+  pending_ = std::make_unique<PendingSave>(folder, state, /*snapshot=*/true);
+  written_ = false;
+  thread_ = std::thread([this, rank = current_rank_context()] {
+    const RankScope scope(rank);
+    const StreamGuard stream(DeviceStream::create(kCpu, StreamKind::kInline, "checkpoint"));
+    pending_->write();
+    written_ = true;
+  });
+}
+
+bool AsyncSaver::poll() {
+  if (pending_ == nullptr) return true;
+  const std::string mine = written_ ? "written" : "";
+  const std::vector<std::string> all =
+      group_ == nullptr ? std::vector{mine} : distributed::all_gather_texts(*group_, mine);
+  if (std::find(all.begin(), all.end(), "") != all.end()) return false;
+  publish();
+  return true;
+}
+
+void AsyncSaver::wait() {
+  if (pending_ != nullptr) publish();
+}
+
+void AsyncSaver::publish() {
+  thread_.join();
+  const std::unique_ptr<PendingSave> pending = std::move(pending_);
+  pending->publish();
+}
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,55 @@
+#pragma once
+
+/// Saves that cost a training loop only a copy of the state: the files are written by a thread.
+///
+///     checkpoint::AsyncSaver saver;
+///     for (...) {
+///       ...                                             // a step
+///       if (step % 100 == 0) saver.save(checkpoint::step_folder(folder, step), state);
+///       saver.poll();
+///     }
+///     saver.wait();
+///
+/// A save is published, that is renamed to its path, by the first poll() or wait() after all ranks have
+/// written their files; a run that is killed before loses that save, and no other. Collective as save(): all
+/// ranks make the same calls in the same order, from their own threads.
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "tessera/fsdp/checkpoint/checkpoint.h"
+
+namespace tessera::checkpoint {
+
+class PendingSave;
+
+class AsyncSaver {
+ public:
+  AsyncSaver();
+  /// Waits for the thread. A save that was not published may leave its unfinished folder.
+  ~AsyncSaver();
+  AsyncSaver(const AsyncSaver&) = delete;
+  AsyncSaver& operator=(const AsyncSaver&) = delete;
+
+  /// Copies what this rank writes to the CPU and returns; the state may change then. Waits for the save
+  /// before it. Throws as checkpoint::save() what is known before the files are written, and the
+  /// error of the save before.
+  void save(const std::string& folder, const State& state);
+  /// Publishes a save that all ranks have written; true if none is under way then. Costs one small
+  /// gather while one is. Throws on all ranks the error of the thread of any.
+  bool poll();
+  /// Waits until the save that is under way is published. Throws as poll().
+  void wait();
+
+ private:
+  void publish();
+
+  std::shared_ptr<distributed::ProcessGroup> group_;
+  std::unique_ptr<PendingSave> pending_;
+  std::atomic<bool> written_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,344 @@
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "tessera/distributed/objects.h"
+#include "tessera/fsdp/checkpoint/boxes.h"
+#include "tessera/fsdp/checkpoint/checkpoint.h"
+#include "tessera/fsdp/checkpoint/rank_errors.h"
+#include "tessera/fsdp/checkpoint/stored_checkpoint.h"
+#include "tessera/fsdp/state/load_entries.h"
+#include "tessera/nn/module_members.h"
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/memory_counters.h"
+#include "tessera/tensor/ops/elementwise.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+constexpr const char* kWhere = "checkpoint.load";
+constexpr std::string_view kModel = "model.", kOptimizer = "optimizer.", kScheduler = "scheduler.",
+                           kScaler = "scaler.", kValues = "values.";
+
+// The index, read by the first rank alone: thousands of ranks would all ask for one file.
+std::string shared_index(const std::string& folder, distributed::ProcessGroup* group) {
+  std::string text;
+  on_all_ranks(group, [&] {
+    if (group == nullptr || group->rank() == 0) text = read_index_text(folder);
+  });
+  return group == nullptr ? text : distributed::broadcast_text(*group, text, 0);
+}
+
+// Calls function(tensor, name without prefix) for the tensors under a prefix.
+template <class F>
+void each_tensor(const Index& index, std::string_view prefix, const F& function) {
+  for (const StoredTensor& tensor : index.tensors) {
+    if (tensor.name.starts_with(prefix)) function(tensor, tensor.name.substr(prefix.size()));
+  }
+}
+
+// The model's entries after its before_load hooks, which may rename entries and put others in. On the
+// null device, tensors stand for those on the disk.
+class ModelEntries {
+ public:
+  ModelEntries(nn::Module& model, const Index& index) {
+    each_tensor(index, kModel, [this](const StoredTensor& tensor, const std::string& name) {
+      const Tensor stand_in = Tensor::empty(
+          tensor.shape, {.dtype = tensor.dtype, .device = Device{DeviceType::kNull, 0}});
+      on_disk_.emplace(stand_in.storage().id(), &tensor);
+      saved_.set(name, stand_in);
+    });
+    for (const auto& [name, value] : index.values.part(std::string(kModel)))
+      saved_.set(name, value);
+    for (const auto& [name, value] : fsdp::before_load(model, saved_)) {
+      const Tensor* tensor = std::get_if<Tensor>(&value);
+      if (tensor == nullptr) {
+        all_.push_back({name, value});
+        continue;
+      }
+      fsdp::TensorEntry entry{
+          .dtype = tensor->dtype(), .shape = tensor->shape(), .tensor = *tensor};
+      entry.has_elements =
+          !tensor->device().is_null() || on_disk_.count(tensor->storage().id()) > 0;
+      all_.push_back({name, entry});
+    }
+  }
+
+  const std::vector<fsdp::StateEntry>& all() const { return all_; }
+  // Null for values, and for tensors of hooks.
+  const StoredTensor* stored(std::size_t entry) const {
+    const fsdp::TensorEntry* tensor = all_[entry].tensor();
+    if (tensor == nullptr) return nullptr;
+    const auto found = on_disk_.find(tensor->tensor.storage().id());
+    return found == on_disk_.end() ? nullptr : found->second;
+  }
+
+ private:
+  nn::StateDict saved_;  // keeps the stand-ins
+  std::map<std::uint64_t, const StoredTensor*> on_disk_;
+  std::vector<fsdp::StateEntry> all_;
+};
+
+class Loader {
+ public:
+  Loader(const std::string& folder, const State& state, const LoadOptions& options)
+      : state_(state),
+        options_(options),
+        stored_(folder, shared_index(folder, state.group.get())) {}
+
+  nn::LoadReport load() {
+    check_members();
+    check_optimizer_names();
+    on_all_ranks(group(), [this] { check_bytes_of_others(); });
+    nn::LoadReport report;
+    if (state_.model != nullptr) report = load_model();
+    on_all_ranks(group(), [this] { load_others(); });
+    return report;
+  }
+
+ private:
+  distributed::ProcessGroup* group() const { return state_.group.get(); }
+
+  std::vector<std::vector<std::string>> all_gather_texts(
+      const std::vector<std::string>& texts) const {
+    if (state_.group == nullptr) return {texts};
+    std::vector<std::vector<std::string>> all;
+    for (const std::string& each :
+         distributed::all_gather_texts(*state_.group, distributed::packed_texts(texts)))
+      all.push_back(distributed::unpacked_texts(each));
+    return all;
+  }
+
+  // A member whose part of the checkpoint is missing would silently keep its values.
+  void check_members() const {
+    const auto check = [this](const void* member, std::string_view prefix, const char* what) {
+      const auto begins = [prefix](const auto& entry) { return entry.starts_with(prefix); };
+      const Index& index = stored_.index();
+      const bool found =
+          member == nullptr ||
+          std::any_of(index.tensors.begin(), index.tensors.end(),
+                      [&](const StoredTensor& tensor) { return begins(tensor.name); }) ||
+          std::any_of(index.values.begin(), index.values.end(),
+                      [&](const auto& entry) { return begins(entry.first); });
+      TESSERA_CHECK(found, kWhere, "\"{}\" has no {}: it was saved without one", stored_.folder(),
+                    what);
+    };
+    check(state_.model, kModel, "model");
+    check(state_.optimizer, kOptimizer, "optimizer");
+    check(state_.scheduler, kScheduler, "scheduler");
+    check(state_.scaler, kScaler, "scaler");
+  }
+
+  // The parameters of this rank's optimizer by the names that they have once the model is loaded.
+  std::map<std::string, nn::Parameter> optimizer_parameters() const {
+    std::map<const void*, std::string> names;
+    if (state_.model != nullptr) {
+      for (const nn::NamedParameter& each : state_.model->named_parameters())
+        names.emplace(each.parameter.id(), each.name);
+    }
+    std::map<std::string, nn::Parameter> named;
+    for (const nn::Parameter& parameter : state_.optimizer->parameters()) {
+      const auto found = names.find(parameter.id());
+      named.emplace(found == names.end() ? parameter.name() : found->second, parameter);
+    }
+    return named;
+  }
+
+  // A rank may lack parameters of others (experts); those that no rank has are an error.
+  void check_optimizer_names() const {
+    if (state_.optimizer == nullptr) return;
+    std::vector<std::string> mine;
+    for (const auto& [name, parameter] : optimizer_parameters()) mine.push_back(name);
+    std::set<std::string> known;
+    for (const std::vector<std::string>& names : all_gather_texts(mine))
+      known.insert(names.begin(), names.end());
+    std::vector<std::string> unknown;
+    for (const auto& [name, value] : stored_.index().values.part("optimizer.parameters.")) {
+      if (known.count(name) == 0) unknown.push_back(name);
+    }
+    TESSERA_CHECK(unknown.empty(), kWhere, "the optimizer has no parameter \"{}\" of \"{}\"",
+                  fmt::join(unknown, "\", \""), stored_.folder());
+  }
+
+  // The parameter of an entry of an optimizer's state, null if it is none of this rank's; "up.weight" of
+  // "state.up.weight.momentum" and of "parameters.up.weight". Entries of no parameter: no value.
+  using Owned = std::optional<const nn::Parameter*>;
+  static Owned owner_of(const std::string& name,
+                        const std::map<std::string, nn::Parameter>& parameters) {
+    std::string owner;
+    if (name.starts_with("parameters.")) {
+      owner = name.substr(name.find('.') + 1);
+    } else if (name.starts_with("state.")) {
+      const std::size_t first = name.find('.') + 1, last = name.rfind('.');
+      owner = last > first ? name.substr(first, last - first) : std::string();
+    } else {
+      return std::nullopt;
+    }
+    const auto found = parameters.find(owner);
+    return found == parameters.end() ? nullptr : &found->second;
+  }
+
+  // Tensors of another shape than their parameter's are whole on every rank.
+  static nn::ShardSpec part_of_state(const StoredTensor& tensor, const nn::Parameter& parameter) {
+    const nn::ShardSpec& spec = parameter.spec();
+    return spec.global_shape == tensor.shape ? spec : nn::ShardSpec::whole(tensor.shape);
+  }
+
+  // Calls function(tensor, name, parameter) for the state tensors of this rank's parameters.
+  template <class F>
+  void each_state(const std::map<std::string, nn::Parameter>& parameters, const F& function) const {
+    each_tensor(stored_.index(), kOptimizer,
+                [&](const StoredTensor& tensor, const std::string& name) {
+                  const Owned owner = owner_of(name, parameters);
+                  if (owner && *owner != nullptr) function(tensor, name, **owner);
+                });
+  }
+
+  nn::ShardSpec part_of_value(const StoredTensor& tensor, const std::string& name) const {
+    const nn::ShardSpec* part = state_.values->part_of(name);
+    return part != nullptr && part->global_shape == tensor.shape
+               ? *part
+               : nn::ShardSpec::whole(tensor.shape);
+  }
+
+  void check(const StoredTensor& tensor, const nn::ShardSpec& part) {
+    for (const nn::ShardBox& box : part.boxes) stored_.check(tensor, box);
+  }
+
+  void check_bytes_of_others() {
+    if (state_.optimizer != nullptr)
+      each_state(optimizer_parameters(), [this](const StoredTensor& tensor, const std::string&,
+                                                const nn::Parameter& parameter) {
+        check(tensor, part_of_state(tensor, parameter));
+      });
+    if (state_.values != nullptr)
+      each_tensor(stored_.index(), kValues,
+                  [this](const StoredTensor& tensor, const std::string& name) {
+                    check(tensor, part_of_value(tensor, name));
+                  });
+  }
+
+  // The rows of the boxes, one box after another.
+  void read(const StoredTensor& tensor, const nn::ShardSpec& part, const Tensor& rows) {
+    std::int64_t row = 0;
+    for (const nn::ShardBox& box : part.boxes) {
+      const bool has_rows = box.extent.ndim() > 0;
+      stored_.read(tensor, box, has_rows ? rows.narrow(0, row, box.extent[0]) : rows);
+      row += has_rows ? box.extent[0] : 0;
+    }
+  }
+
+  Tensor new_rows(const StoredTensor& tensor, const nn::ShardSpec& part, Device device) {
+    Shape shape = part.boxes.empty() ? tensor.shape : part.boxes.front().extent;
+    if (shape.ndim() > 0) {
+      shape[0] = 0;
+      for (const nn::ShardBox& box : part.boxes) shape[0] += box.extent[0];
+    }
+    const Tensor rows = Tensor::empty(shape, {.dtype = tensor.dtype, .device = device});
+    read(tensor, part, rows);
+    return rows;
+  }
+
+  nn::LoadReport load_model() {
+    nn::detail::check_all_registered(*state_.model, kWhere);
+    const ModelEntries entries(*state_.model, stored_.index());
+    const auto check_bytes = [&](const fsdp::FullLoadPlan& plan) {
+      on_all_ranks(group(), [&] {
+        for (std::size_t i = 0; i < entries.all().size(); ++i) {
+          const auto part = plan.part_of(i);
+          if (entries.stored(i) != nullptr && part) check(*entries.stored(i), *part);
+        }
+      });
+    };
+    std::string error;  // of this rank, since the check: the other ranks must not wait for it
+    const auto copy = [&](const fsdp::FullLoadPlan& plan, std::size_t i) {
+      if (entries.stored(i) == nullptr) return plan.copy(i, entries.all()[i].tensor()->tensor);
+      const auto part = plan.part_of(i);
+      if (part && error.empty())
+        error = error_of([&] { read(*entries.stored(i), *part, plan.materialized(i)); });
+    };
+    const auto gather = [this](const std::vector<std::string>& texts) {
+      return all_gather_texts(texts);
+    };
+    nn::LoadReport report = fsdp::load_entries(*state_.model, entries.all(),
+                                               {.where = kWhere,
+                                                .strict = options_.strict,
+                                                .device = options_.device,
+                                                .seed = options_.seed,
+                                                .all_gather_texts = gather,
+                                                .check = check_bytes,
+                                                .copy = copy});
+    throw_first(group(), error);
+    return report;
+  }
+
+  void load_others() {
+    const nn::StateDict& values = stored_.index().values;
+    if (state_.optimizer != nullptr) load_optimizer();
+    if (state_.scheduler != nullptr)
+      state_.scheduler->load_state_dict(values.part(std::string(kScheduler)));
+    if (state_.scaler != nullptr) state_.scaler->load_state_dict(values.part(std::string(kScaler)));
+    if (state_.values == nullptr) return;
+    for (const auto& [name, value] : values.part(std::string(kValues)))
+      state_.values->set(name, value);
+    each_tensor(stored_.index(), kValues, [&](const StoredTensor& tensor, const std::string& name) {
+      const nn::ShardSpec part = part_of_value(tensor, name);
+      state_.values->set(name, new_rows(tensor, part, options_.device));
+      if (!part.is_whole()) state_.values->mark_part(name, part);
+    });
+  }
+
+  void load_optimizer() {
+    const MemoryCategoryScope category(MemoryCategory::kOptimizer);
+    const auto parameters = optimizer_parameters();
+    nn::StateDict saved;
+    for (const auto& [name, value] : stored_.index().values.part(std::string(kOptimizer))) {
+      const Owned owner = owner_of(name, parameters);
+      if (!owner || *owner != nullptr) saved.set(name, value);
+    }
+    each_state(parameters, [&](const StoredTensor& tensor, const std::string& name,
+                               const nn::Parameter& parameter) {
+      saved.set(name, new_rows(tensor, part_of_state(tensor, parameter),
+                               parameter.is_materialized() ? parameter.local().device()
+                                                           : options_.device));
+    });
+    state_.optimizer->take_state_dict(saved);
+  }
+
+  const State& state_;
+  const LoadOptions& options_;
+  StoredCheckpoint stored_;
+};
+
+}  // namespace
+
+nn::LoadReport load(const std::string& folder, const State& state, const LoadOptions& options) {
+  return Loader(folder, state, options).load();
+}
+
+std::optional<std::string> load_newest(const std::string& parent, const State& state,
+                                       const LoadOptions& options) {
+  // The first rank decides: another might see a folder that is just being made or removed.
+  std::vector<std::string> found;  // the newest first
+  on_all_ranks(state.group.get(), [&] {
+    if (state.group != nullptr && state.group->rank() != 0) return;
+    for (const StepCheckpoint& each : list(parent)) {
+      if (each.problem.empty()) found.insert(found.begin(), each.folder);
+    }
+  });
+  if (state.group != nullptr)
+    found = distributed::unpacked_texts(
+        distributed::broadcast_text(*state.group, distributed::packed_texts(found), 0));
+  if (found.empty()) return std::nullopt;
+  try {
+    load(found[0], state, options);
+  } catch (const CheckpointError& failed) {
+    if (found.size() == 1) throw;
+    throw CheckpointError(fmt::format("{}; before it there is \"{}\"", failed.what(), found[1]));
+  }
+  return found[0];
+}
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,212 @@
+#include "tessera/fsdp/checkpoint/pending_save.h"
+
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <random>
+
+#include "tessera/distributed/objects.h"
+#include "tessera/fsdp/checkpoint/rank_errors.h"
+#include "tessera/fsdp/checkpoint/stored_checkpoint.h"
+#include "tessera/nn/state/module_state.h"
+#include "tessera/tensor/check.h"
+#include "tessera/tensor/io/atomic_file.h"
+#include "tessera/tensor/io/chunk_checksums.h"
+#include "tessera/tensor/io/safetensors.h"
+#include "tessera/tensor/memory/transfer.h"
+#include "tessera/tensor/memory_counters.h"
+#include "tessera/tensor/ops/elementwise.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+using distributed::packed_numbers;
+using distributed::packed_texts;
+using distributed::unpacked_numbers;
+using distributed::unpacked_texts;
+
+constexpr const char* kWhere = "checkpoint.save";
+
+std::string file_name(std::size_t rank) { return fmt::format("rank-{:05}.safetensors", rank); }
+
+std::string parent_of(const std::string& folder) {
+  const std::string parent = std::filesystem::path(folder).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+// Beside the folder, on the same file system, with a name that no checkpoint has.
+std::string unfinished_name(const std::string& folder) {
+  std::random_device source;
+  const std::string name = std::filesystem::path(folder).filename().string();
+  return fmt::format("{}/.{}.{:08x}{:08x}.unfinished", parent_of(folder), name, source(), source());
+}
+
+std::string without_slash(std::string folder) {
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  return folder;
+}
+
+std::uint64_t sum(const std::vector<std::uint64_t>& numbers) {
+  std::uint64_t total = 0;
+  for (const std::uint64_t number : numbers) total += number;
+  return total;
+}
+
+// Every rank's text on the first rank; others get nothing.
+std::vector<std::string> gathered(distributed::ProcessGroup* group, const std::string& mine) {
+  return group == nullptr ? std::vector{mine} : distributed::gather_texts(*group, mine, 0);
+}
+
+}  // namespace
+
+nn::StateDict state_dict_of(const State& state) {
+  nn::StateDict all;
+  if (state.model != nullptr) all.add("model.", nn::state_dict(*state.model));
+  if (state.optimizer != nullptr) all.add("optimizer.", state.optimizer->state_dict());
+  if (state.scheduler != nullptr) all.add("scheduler.", state.scheduler->state_dict());
+  if (state.scaler != nullptr) all.add("scaler.", state.scaler->state_dict());
+  if (state.values != nullptr) all.add("values.", *state.values);
+  return all;
+}
+
+PendingSave::PendingSave(std::string folder, const State& state, bool snapshot)
+    : folder_(without_slash(std::move(folder))), group_(state.group) {
+  nn::StateDict mine;
+  on_all_ranks(group_.get(), [&] { mine = state_dict_of(state); });
+  plan_ = plan_write(mine, group_.get());
+  tensors_ = tensors_of(plan_, rank(), mine);
+  if (snapshot) {
+    const MemoryCategoryScope category(MemoryCategory::kOther);
+    for (auto& [name, tensor] : tensors_)
+      tensor = tensor.device() == kCpu ? clone(tensor) : to_device(tensor, kCpu);
+  }
+  create_folder();
+}
+
+PendingSave::~PendingSave() {
+  if (!owns_) return;
+  std::error_code ignored;
+  std::filesystem::remove_all(unfinished_, ignored);
+}
+
+int PendingSave::rank() const { return group_ == nullptr ? 0 : group_->rank(); }
+
+std::string PendingSave::file_path(int rank) const {
+  return unfinished_ + "/" + file_name(static_cast<std::size_t>(rank));
+}
+
+// The index is small beside the elements, or the state is.
+void PendingSave::check_space() const {
+  struct statvfs disk = {};
+  if (::statvfs(parent_of(folder_).c_str(), &disk) != 0) return;  // writing will tell
+  const std::uint64_t free = std::uint64_t{disk.f_bavail} * disk.f_frsize,
+                      needed = sum(plan_.bytes);
+  TESSERA_CHECK_AS(CheckpointError, needed <= free, kWhere,
+                   "\"{}\" needs {} bytes, and the disk has {} free; nothing was written", folder_,
+                   needed, free);
+}
+
+void PendingSave::create_folder() {
+  std::string error;
+  if (rank() == 0) {
+    unfinished_ = unfinished_name(folder_);
+    error = error_of([&] {
+      struct stat found = {};
+      TESSERA_CHECK_AS(
+          CheckpointError, ::lstat(folder_.c_str(), &found) != 0, kWhere,
+          "something is at \"{}\" already, and nothing is replaced; choose another path", folder_);
+      std::filesystem::create_directories(parent_of(folder_));
+      check_space();
+      TESSERA_CHECK_AS(CheckpointError, ::mkdir(unfinished_.c_str(), 0777) == 0, kWhere,
+                       "cannot make the folder \"{}\": {}", unfinished_, std::strerror(errno));
+      owns_ = true;
+    });
+  }
+  throw_first(group_.get(), error);
+  if (group_ != nullptr) unfinished_ = distributed::broadcast_text(*group_, unfinished_, 0);
+}
+
+void PendingSave::write() {
+  if (tensors_.empty()) return;
+  error_ = error_of([&] {
+    AtomicFile out(kWhere, file_path(rank()));
+    ChecksumSink sink(out);
+    for (const SafetensorsInfo& entry : write_safetensors(sink, tensors_))
+      begins_.push_back(static_cast<std::int64_t>(entry.begin));
+    out.commit();
+    file_ = {.name = file_name(static_cast<std::size_t>(rank())),
+             .bytes = sink.bytes(),
+             .checksums = sink.finish()};
+  });
+  tensors_.clear();  // a snapshot's memory
+}
+
+// What the ranks wrote, as they sent it, in the places of the plan.
+Index PendingSave::whole_index(const std::vector<std::string>& written) const {
+  Index index{.files = {}, .tensors = plan_.tensors, .values = plan_.values};
+  std::vector<std::vector<std::int64_t>> begins;  // by rank
+  std::vector<std::size_t> numbers, next;         // of the rank's file, and of its next box
+  for (std::size_t rank = 0; rank < written.size(); ++rank) {
+    const std::vector<std::string> parts = unpacked_texts(written[rank]);
+    begins.push_back(unpacked_numbers(parts.at(0)));
+    numbers.push_back(index.files.size());
+    next.push_back(0);
+    if (begins.back().empty()) continue;
+    StoredFile file{.name = file_name(rank), .bytes = 0, .checksums = {}};
+    for (const std::int64_t number : unpacked_numbers(parts.at(1)))
+      file.checksums.push_back(static_cast<std::uint64_t>(number));
+    file.bytes = file.checksums.back();
+    file.checksums.pop_back();
+    struct stat found = {};
+    const std::string path = file_path(static_cast<int>(rank));
+    const bool seen = ::stat(path.c_str(), &found) == 0 &&
+                      static_cast<std::uint64_t>(found.st_size) == file.bytes;
+    TESSERA_CHECK_AS(CheckpointError, seen, kWhere,
+                     "rank {} wrote {} bytes to \"{}\", which rank 0 does not see; all ranks need "
+                     "one file system",
+                     rank, file.bytes, path);
+    index.files.push_back(std::move(file));
+  }
+  for (StoredTensor& tensor : index.tensors) {
+    for (StoredBox& box : tensor.boxes) {
+      const std::size_t rank = box.file;
+      box.file = numbers[rank];
+      box.begin = static_cast<std::uint64_t>(begins[rank].at(next[rank]++));
+    }
+  }
+  return index;
+}
+
+void PendingSave::publish() {
+  throw_first(group_.get(), error_);
+  std::vector<std::int64_t> sizes;  // checksums, then the number of bytes
+  for (const std::uint64_t checksum : file_.checksums)
+    sizes.push_back(static_cast<std::int64_t>(checksum));
+  sizes.push_back(static_cast<std::int64_t>(file_.bytes));
+  const std::vector<std::string> written =
+      gathered(group_.get(), packed_texts({packed_numbers(begins_), packed_numbers(sizes)}));
+  std::string error;
+  if (rank() == 0) {
+    error = error_of([&] {
+      const std::string text = index_text(whole_index(written));
+      parse_index(unfinished_ + "/" + kIndexFile, text);  // what cannot be read is not published
+      AtomicFile out(kWhere, unfinished_ + "/" + kIndexFile);
+      out.write(text.data(), text.size());
+      out.commit();
+      sync_folder(kWhere, unfinished_);
+      // Fails if something came to the path meanwhile, unless it is an empty folder.
+      TESSERA_CHECK_AS(CheckpointError, std::rename(unfinished_.c_str(), folder_.c_str()) == 0,
+                       kWhere, "cannot rename \"{}\" to \"{}\": {}", unfinished_, folder_,
+                       std::strerror(errno));
+      owns_ = false;
+      sync_folder(kWhere, parent_of(folder_));
+    });
+  }
+  throw_first(group_.get(), error);
+}
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,377 @@
+// Saving and loading on the ranks of a test: what is published, what is refused, and what stays.
+
+#include "tessera/fsdp/checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tessera/distributed/mesh/device_mesh.h"
+#include "tessera/distributed/tensor_parallel/tensor_parallel.h"
+#include "tessera/fsdp/checkpoint/async_saver.h"
+#include "tessera/fsdp/checkpoint/stored_checkpoint.h"
+#include "tessera/fsdp/state/state.h"
+#include "tessera/nn/layers/transformer/attention.h"
+#include "tessera/nn/optim/ema.h"
+#include "tessera/nn/optim/schedule.h"
+#include "tessera/nn/optim/sgd.h"
+#include "tessera/tensor/io/safetensors.h"
+#include "tessera/tensor/ops/create.h"
+#include "tessera/tests/fsdp/state/state_model.h"
+#include "tessera/tests/support/throws.h"
+#include "tessera/tests/tensor/io/safetensors_support.h"
+
+namespace tessera::testing {
+namespace {
+
+using nn::optim::SGD;
+
+// An empty folder, the same on all ranks.
+std::string shared_folder(RankTest& t, const std::string& name) {
+  std::string mine;
+  if (t.rank() == 0) mine = temporary_path(fmt::format("{}_{}", name, t.size()), "run");
+  return t.gather_text(mine).front();
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  if (!std::filesystem::exists(folder)) return names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// A sharded model after two steps.
+struct Run {
+  explicit Run(RankTest& t, std::uint64_t seed = 3)
+      : group(t.world().group()), optimizer(make(t, net, seed), {.lr = 0.1, .momentum = 0.9}) {}
+
+  static std::vector<nn::Parameter> make(RankTest& t, StateNet& net, std::uint64_t seed) {
+    shard_net(net, {.mesh = t.world().mesh()});
+    nn::initialize(net, {.seed = seed});
+    return net.parameters();
+  }
+  checkpoint::State state() { return {.group = group, .model = &net, .optimizer = &optimizer}; }
+  nn::StateDict full() {
+    nn::StateDict all;
+    all.add("model.", fsdp::full_state_dict(net, {.rank0_only = false}));
+    all.add("optimizer.", fsdp::full_optimizer_state(optimizer, {.rank0_only = false}));
+    return all;
+  }
+
+  std::shared_ptr<distributed::ProcessGroup> group;
+  StateNet net;
+  SGD optimizer;
+};
+
+TESSERA_RANK_TEST("a checkpoint is a folder of safetensors files and an index", "[checkpoint]") {
+  const std::string parent = shared_folder(t, "files"), folder = parent + "/step-7";
+  Run run(t);
+  train(run.net, run.optimizer, 2);
+  checkpoint::save(folder, run.state());
+  const std::vector<std::string> names = names_in(folder);
+  t.check(names_in(parent) == std::vector<std::string>{"step-7"}, "other files are there");
+  t.check(!names.empty() && names.front() == "index.json", "no index");
+  // Every rank that has rows has a file, which other programs can read.
+  t.check(std::ssize(names) <= t.size() + 1, "{} files", names.size());
+  for (std::size_t i = 1; i < names.size(); ++i) {
+    const SafetensorsFile file(folder + "/" + names[i]);
+    t.check(!file.tensors().empty(), "{} is empty", names[i]);
+    for (const SafetensorsInfo& info : file.tensors())
+      t.check(info.name.starts_with("model.") || info.name.starts_with("optimizer."), "{}",
+              info.name);
+  }
+  checkpoint::StoredCheckpoint stored(folder);
+  stored.check_files();
+  const checkpoint::StoredTensor* weight = stored.find("model.first.weight");
+  t.check(weight != nullptr && weight->shape == Shape{7, 7}, "the weight is not whole");
+  t.check(stored.find("model.tied.weight") == nullptr, "a tied weight is saved twice");
+  t.check(stored.index().values.integer("optimizer.state.first.weight.step") == 2, "step");
+}
+
+TESSERA_RANK_TEST("a loaded run goes on with equal bits", "[checkpoint]") {
+  const std::string folder = shared_folder(t, "goes_on") + "/step-2";
+  Run run(t), other(t, 8);
+  train(run.net, run.optimizer, 2);
+  checkpoint::save(folder, run.state());
+  train(run.net, run.optimizer, 2, 2);
+  // The seed computes the buffer that is not saved.
+  checkpoint::load(folder, other.state(), {.seed = 3});
+  train(other.net, other.optimizer, 2, 2);
+  check_same_state(t, other.full(), run.full(), "after two more steps");
+}
+
+TESSERA_RANK_TEST("schedule, averages and the program's values are part of it", "[checkpoint]") {
+  const std::string folder = shared_folder(t, "members") + "/step-1";
+  const auto members = [&](Run& run, nn::optim::LrScheduler& scheduler, nn::GradScaler& scaler,
+                           nn::StateDict& values) {
+    checkpoint::State state = run.state();
+    state.scheduler = &scheduler;
+    state.scaler = &scaler;
+    state.values = &values;
+    return state;
+  };
+  Run run(t), other(t, 8);
+  const auto schedule = nn::optim::warm_up_cosine({.warm_up = 3, .steps = 9});
+  nn::optim::LrScheduler scheduler(run.optimizer, schedule),
+      new_scheduler(other.optimizer, schedule);
+  nn::GradScaler scaler({.init_scale = 128}), new_scaler;
+  nn::optim::Ema ema(run.net.parameters(), {.decay = 0.5}),
+      new_ema(other.net.parameters(), {.decay = 0.5});
+  train(run.net, run.optimizer, 1);
+  scheduler.step();
+  ema.update();
+  nn::StateDict values;
+  values.set("position", std::int64_t{12});
+  values.add("ema.", ema.state_dict());
+  checkpoint::save(folder, members(run, scheduler, scaler, values));
+
+  new_ema.update();
+  nn::StateDict new_values;
+  new_values.add("ema.", new_ema.state_dict());  // says which parts this rank has
+  checkpoint::load(folder, members(other, new_scheduler, new_scaler, new_values));
+  t.check(new_values.integer("position") == 12, "position {}", new_values.integer("position"));
+  new_ema.load_state_dict(new_values.part("ema."));
+  check_same_state(t, new_ema.state_dict(), ema.state_dict(), "averages");
+  check_same_state(t, new_scheduler.state_dict(), scheduler.state_dict(), "schedule");
+  check_same_state(t, new_scaler.state_dict(), scaler.state_dict(), "scaler");
+}
+
+// Attention by heads, whose packed projections are three row ranges of one parameter.
+class Attending final : public nn::Layer<Attending> {
+ public:
+  Attending() : attention_({.dim = 12, .heads = 6, .kv_heads = 3, .dtype = DType::kF64}) {
+    register_module("attention", attention_);
+  }
+  Variable forward(const Variable& x) { return attention_(x, x, x).output; }
+
+ private:
+  nn::MultiheadAttention attention_;
+};
+
+TESSERA_RANK_TEST_WITH("several row ranges of one parameter on a rank", "[checkpoint]",
+                       {.worlds = {3, 6}}) {
+  const std::string folder = shared_folder(t, "ranges") + "/step-1";
+  const distributed::DeviceMesh mesh({"dp", "tp"}, {t.size() / 3, 3}, t.world().group(),
+                                     t.world().device());
+  const auto shard = [&](Attending& model) {
+    distributed::parallelize(model, mesh["tp"], {{"attention", distributed::HeadParallel{}}});
+    fsdp::fully_shard(model, {.mesh = mesh["dp"]});
+  };
+  Attending net, plain, other;
+  shard(net);
+  shard(other);
+  nn::initialize(net, {.seed = 3});
+  nn::initialize(plain, {.seed = 3});
+  checkpoint::save(folder, {.group = t.world().group(), .model = &net});
+  checkpoint::load(folder, {.group = t.world().group(), .model = &other});
+  check_same_state(t, nn::state_dict(other), nn::state_dict(net), "on the ranks");
+  Attending whole;
+  checkpoint::load(folder, {.model = &whole});
+  check_same_state(t, nn::state_dict(whole), nn::state_dict(plain), "whole");
+}
+
+TESSERA_RANK_TEST("what is not sharded comes from the first rank", "[checkpoint]") {
+  const std::string folder = shared_folder(t, "first") + "/step-1";
+  Run run(t), other(t, 8);
+  fill_(run.net.scale().tensor(), t.rank() + 1);
+  nn::StateDict values, read;
+  values.set("rank", std::int64_t{t.rank()});
+  values.set("ranks", Tensor::from_vector<std::int64_t>({t.rank()}, {1}));
+  checkpoint::State state = run.state();
+  state.values = &values;
+  checkpoint::save(folder, state);
+  state = other.state();
+  state.values = &read;
+  checkpoint::load(folder, state);
+  t.check_equal(other.net.scale().tensor(), full_like(other.net.scale().tensor(), 1));
+  t.check(read.integer("rank") == 0, "rank {}", read.integer("rank"));
+  t.check(read.tensor("ranks").item<std::int64_t>() == 0, "ranks");
+  // Ranks that disagree about a shape, and a name that is a value here and a tensor there.
+  if (t.size() == 1) return;
+  if (t.rank() == 1) values.set("ranks", Tensor::from_vector<std::int64_t>({1, 2}, {2}));
+  state = run.state();
+  state.values = &values;
+  t.check_throws<InvalidArgument>("\"values.ranks\" is i64 [2] on rank 1, and i64 [1] on a rank",
+                                  [&] { checkpoint::save(folder + "0", state); });
+  if (t.rank() == 1) values.set("ranks", std::int64_t{1});
+  t.check_throws<InvalidArgument>("\"values.ranks\" is a value on rank 1 and a tensor on another",
+                                  [&] { checkpoint::save(folder + "0", state); });
+}
+
+TESSERA_RANK_TEST("nothing is replaced, and a save that fails leaves nothing", "[checkpoint]") {
+  const std::string parent = shared_folder(t, "refused"), folder = parent + "/step-1";
+  Run run(t);
+  checkpoint::save(folder, run.state());
+  t.check_throws<CheckpointError>("something is at \"" + folder + "\" already",
+                                  [&] { checkpoint::save(folder, run.state()); });
+  t.check(names_in(parent) == std::vector<std::string>{"step-1"}, "files are left");
+  // A member that cannot be saved on one rank alone.
+  StateNet never;
+  checkpoint::State state = run.state();
+  if (t.rank() == t.size() - 1) state.model = &never;
+  t.check_throws<StateError>("buffer \"scale\" of shape [5] has no elements yet",
+                             [&] { checkpoint::save(parent + "/step-2", state); });
+  t.check(names_in(parent) == std::vector<std::string>{"step-1"}, "files are left");
+}
+
+TESSERA_RANK_TEST("a load that does not fit changes nothing", "[checkpoint]") {
+  const std::string parent = shared_folder(t, "misfit"), folder = parent + "/step-1";
+  Run run(t);
+  train(run.net, run.optimizer, 1);
+  checkpoint::State model_only = run.state();
+  model_only.optimizer = nullptr;
+  checkpoint::save(folder, model_only);
+
+  Run other(t, 8);
+  train(other.net, other.optimizer, 1);
+  const nn::StateDict before = other.full();
+  t.check_throws<InvalidArgument>("has no optimizer: it was saved without one",
+                                  [&] { checkpoint::load(folder, other.state()); });
+  t.check_throws<CheckpointError>("/step-2/index.json\": No such file or directory",
+                                  [&] { checkpoint::load(parent + "/step-2", other.state()); });
+  check_same_state(t, other.full(), before, "after refused loads");
+
+  nn::Linear smaller({.in = 7, .out = 5, .dtype = DType::kF64});
+  fsdp::fully_shard(smaller, {.mesh = t.world().mesh()});
+  nn::initialize(smaller, {.seed = 1});
+  const checkpoint::State small{.group = t.world().group(), .model = &smaller};
+  t.check_throws<InvalidArgument>("\"weight\" (f64 [5, 7]) is missing",
+                                  [&] { checkpoint::load(folder, small); });
+  const nn::LoadReport report = checkpoint::load(folder, small, {.strict = false});
+  t.check(report.missing.size() == 2 && report.unexpected.size() == 9, "{} and {} names",
+          report.missing.size(), report.unexpected.size());
+}
+
+TESSERA_RANK_TEST(
+    "the newest complete checkpoint is loaded, and a damaged one names the one before",
+    "[checkpoint]") {
+  const std::string parent = shared_folder(t, "newest");
+  Run run(t), other(t, 8);
+  t.check(!checkpoint::load_newest(parent, other.state()), "loaded nothing");
+  for (int step = 1; step <= 2; ++step) {
+    train(run.net, run.optimizer, 1, step);
+    checkpoint::save(checkpoint::step_folder(parent, step), run.state());
+  }
+  t.check(checkpoint::load_newest(parent, other.state()) == parent + "/step-2", "another one");
+  check_same_state(t, other.full(), run.full(), "of step 2");
+  const std::string file = parent + "/step-2/rank-00000.safetensors";
+  t.gather_text("");
+  if (t.rank() == 0) {
+    std::string bytes = read_bytes(file);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    write_bytes(file, bytes);
+  }
+  t.gather_text("");
+  t.check_throws<CheckpointError>("; before it there is \"" + parent + "/step-1\"",
+                                  [&] { checkpoint::load_newest(parent, other.state()); });
+}
+
+TESSERA_RANK_TEST_WITH("a flipped bit is found wherever it is, and no member changes",
+                       "[checkpoint]", (RankTestOptions{.worlds = {1, 3}})) {
+  const std::string folder = shared_folder(t, "flipped") + "/step-1";
+  Run run(t);
+  train(run.net, run.optimizer, 1);
+  checkpoint::save(folder, run.state());
+  Run other(t, 8);
+  train(other.net, other.optimizer, 1);
+  const nn::StateDict before = other.full();
+  const std::vector<std::string> names = names_in(folder);
+  for (int i = 0; i < 100; ++i) {
+    const std::string path = folder + "/" + names[static_cast<std::size_t>(i) % names.size()];
+    const std::string bytes = read_bytes(path);
+    t.gather_text("");  // all have read it
+    if (t.rank() == 0) {
+      std::string changed = bytes;
+      char& byte = changed[static_cast<std::size_t>(i) * 7919 % changed.size()];
+      byte = static_cast<char>(byte ^ (1 << i % 8));
+      write_bytes(path, changed);
+    }
+    t.gather_text("");
+    t.check_throws<CheckpointError>(path, [&] { checkpoint::load(folder, other.state()); });
+    t.gather_text("");
+    if (t.rank() == 0) write_bytes(path, bytes);
+    t.gather_text("");
+  }
+  check_same_state(t, other.full(), before, "after 100 refused loads");
+  checkpoint::load(folder, other.state());
+  check_same_state(t, other.full(), run.full(), "after the repair");
+}
+
+TESSERA_RANK_TEST("an asynchronous save has the state of its call", "[checkpoint]") {
+  const std::string parent = shared_folder(t, "async");
+  Run run(t);
+  nn::StateDict expected;
+  {
+    checkpoint::AsyncSaver saver;
+    t.check(saver.poll(), "a save is under way");
+    for (int step = 1; step <= 3; ++step) {
+      train(run.net, run.optimizer, 1, step);
+      if (step == 2) expected = run.full().clone();
+      saver.save(checkpoint::step_folder(parent, step), run.state());
+    }
+    train(run.net, run.optimizer, 1, 4);
+    while (!saver.poll()) {
+    }
+    t.check(saver.poll(), "it is not published");
+    // The error of a thread is every rank's.
+    saver.save(parent + "/step-9", run.state());
+    saver.wait();
+    t.check_throws<CheckpointError>("already",
+                                    [&] { saver.save(parent + "/step-9", run.state()); });
+    saver.save(parent + "/step-10", run.state());  // never published
+  }
+  t.gather_text("");
+  t.check(checkpoint::list(parent).size() == 4, "other folders");
+  Run other(t, 8);
+  checkpoint::load(checkpoint::step_folder(parent, 2), other.state());
+  check_same_state(t, other.full(), expected, "of step 2");
+}
+
+TEST_CASE("the newest complete checkpoint, and those that are kept", "[checkpoint]") {
+  const std::string parent = temporary_path("listed", "run");
+  CHECK(checkpoint::list(parent).empty());
+  CHECK_FALSE(checkpoint::newest(parent));
+  nn::StateDict values;
+  values.set("w", Tensor::from_vector<float>({1, 2}, {2}));
+  for (const int step : {2, 10, 9, 30})
+    checkpoint::save(checkpoint::step_folder(parent, step), {.values = &values});
+  std::filesystem::create_directory(parent + "/step-007");
+  std::filesystem::create_directory(parent + "/step-99");
+  std::filesystem::remove(parent + "/step-30/rank-00000.safetensors");
+  const auto all = checkpoint::list(parent);
+  REQUIRE(all.size() == 5);
+  CHECK(all[0].step == 2);
+  CHECK(all[2].folder == parent + "/step-10");
+  CHECK(all[2].problem.empty());
+  CHECK(all[3].problem.find("step-30/rank-00000.safetensors\": No such file") != std::string::npos);
+  CHECK(all[4].problem.find("step-99/index.json\": No such file") != std::string::npos);
+  CHECK(checkpoint::newest(parent) == parent + "/step-10");
+  CHECK(thrown<InvalidArgument>([&] { checkpoint::keep_newest(parent, 0); }) ==
+        "[checkpoint.keep_newest] count is 0; at least one is kept");
+  checkpoint::keep_newest(parent, 2);
+  CHECK(names_in(parent) ==
+        std::vector<std::string>{"step-007", "step-10", "step-30", "step-9", "step-99"});
+  // A copy is as good as the original.
+  std::filesystem::copy(parent + "/step-10", parent + "/copy");
+  nn::StateDict back;
+  checkpoint::load(parent + "/copy", {.values = &back});
+  CHECK(back.tensor("w").to_vector<float>() == std::vector<float>{1, 2});
+}
+
+TEST_CASE("a disk without enough space is known before anything is written", "[checkpoint]") {
+  const std::string parent = temporary_path("full", "run");
+  nn::StateDict values;  // one element that is repeated, as large as no disk
+  values.set("w", Tensor::from_vector<float>({1}, {1, 1}).expand({std::int64_t{1} << 40, 1 << 20}));
+  const std::string error =
+      thrown<CheckpointError>([&] { checkpoint::save(parent + "/step-1", {.values = &values}); });
+  CHECK(error.find("/step-1\" needs 4611686018427387904 bytes, and the disk has ") !=
+        std::string::npos);
+  CHECK(names_in(parent).empty());
+}
+
+}  // namespace
+}  // namespace tessera::testing
