@@ -2,6 +2,10 @@
 
 /// All of Tessera: tensors, autograd, layers, process groups, sharding, models.
 
+// First, so that compile errors name these headers and not a chain of those that include them.
+#include "tessera/autograd/variable.h"
+#include "tessera/tensor/tensor.h"
+
 #include "tessera/autograd/anomaly.h"
 #include "tessera/autograd/custom_function.h"
 #include "tessera/autograd/engine.h"
@@ -14,7 +18,6 @@
 #include "tessera/autograd/ops/inplace.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/autograd/recompute.h"
-#include "tessera/autograd/variable.h"
 #include "tessera/distributed/collective_counts.h"
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/decorators.h"
@@ -28,6 +31,8 @@
 #include "tessera/distributed/tensor_parallel/tensor_parallel.h"
 #include "tessera/distributed/trace/trace_session.h"
 #include "tessera/distributed/transports/process_group_fake.h"
+#include "tessera/fsdp/checkpoint/async_saver.h"
+#include "tessera/fsdp/checkpoint/checkpoint.h"
 #include "tessera/fsdp/describe.h"
 #include "tessera/fsdp/fully_shard.h"
 #include "tessera/fsdp/int8_extension.h"
@@ -140,6 +145,5 @@
 #include "tessera/tensor/random.h"
 #include "tessera/tensor/random_scope.h"
 #include "tessera/tensor/streams/stream.h"
-#include "tessera/tensor/tensor.h"
 #include "tessera/tensor/tf32.h"
 #include "tessera/tensor/trace.h"

@@ -51,10 +51,12 @@ class Variable {
   T item() const {
     return tensor().item<T>();
   }
+  void item() const = delete;  ///< name the type: item<float>()
   template <class T>
   std::vector<T> to_vector() const {
     return tensor().to_vector<T>();
   }
+  void to_vector() const = delete;  ///< name the type: to_vector<float>()
   /// As Tensor::str(), with the history: "variable f32 [2] on cpu, from "add"" and the values.
   std::string str() const;
 

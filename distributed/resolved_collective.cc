@@ -211,8 +211,9 @@ void throw_aborted(const ResolvedCollective& call, const std::string& what) {
 }
 std::string needs_rank_that_left(int world_rank) {
   return fmt::format(
-      "needs rank {}, which has left the group; if its data ran out before the others', "
-      "fsdp::UnevenInputs lets all ranks end together",
+      "needs rank {}, which has left the group; all ranks make this call, also where only one uses "
+      "the result; if its data ran out before the others', fsdp::UnevenInputs lets all ranks end "
+      "together",
       world_rank);
 }
 

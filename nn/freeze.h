@@ -5,6 +5,8 @@
 ///     nn::freeze(model, "**");                 // all
 ///     nn::unfreeze(model, "head.*");           // but the head's
 ///
+/// A new head on a loaded model gets its values from nn::initialize(model, {.only_missing = true}).
+///
 /// A frozen parameter is a constant of the graph from the next forward on: no gradient is computed
 /// for it and optimizers pass it over. Before or after sharding.
 

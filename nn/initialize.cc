@@ -42,6 +42,14 @@ void fill(Member& member, std::uint64_t seed) {
   member.reset(random::named_key(seed, member.name()));
 }
 
+template <class Member>
+void initialize_member(Member& member, const std::string& name, const InitializeOptions& options) {
+  member.set_name(options.prefix + name);
+  if (options.only_missing && member.is_materialized()) return;
+  member.materialize(options.device);
+  fill(member, options.seed);
+}
+
 }  // namespace
 
 void detail::check_all_registered(Module& root, const char* where) {
@@ -61,16 +69,10 @@ void detail::check_all_registered(Module& root, const char* where) {
 
 void initialize(Module& module, const InitializeOptions& options) {
   detail::check_all_registered(module, "nn.initialize");
-  for (NamedParameter& named : module.named_parameters()) {
-    named.parameter.set_name(options.prefix + named.name);
-    named.parameter.materialize(options.device);
-    fill(named.parameter, options.seed);
-  }
-  for (NamedBuffer& named : module.named_buffers()) {
-    named.buffer.set_name(options.prefix + named.name);
-    named.buffer.materialize(options.device);
-    fill(named.buffer, options.seed);
-  }
+  for (NamedParameter& named : module.named_parameters())
+    initialize_member(named.parameter, named.name, options);
+  for (NamedBuffer& named : module.named_buffers())
+    initialize_member(named.buffer, named.name, options);
 }
 
 void reinitialize(Module& module, std::uint64_t seed) {

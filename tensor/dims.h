@@ -1,8 +1,9 @@
 #pragma once
 
-/// A list of dims as an argument of operations: `sum(x, {0, -1})`, or a vector.
+/// A list of dims as an argument of operations: `sum(x, {0, -1})`, `sum(x, 1)`, or a vector.
 
 #include <array>
+#include <concepts>
 #include <initializer_list>
 #include <span>
 #include <vector>
@@ -19,6 +20,9 @@ class DimList {
   /// Both throw InvalidArgument above kMaxDims entries.
   DimList(std::initializer_list<int> dims) : DimList(std::span(dims.begin(), dims.size())) {}
   DimList(const std::vector<int>& dims) : DimList(std::span(dims)) {}
+  /// One dim: `mean(x, 1)`. A template, so that a bool is not one.
+  template <std::same_as<int> Int>
+  DimList(Int dim) : DimList({dim}) {}  // NOLINT: implicit on purpose
   explicit DimList(std::span<const int> dims);
 
   const int* begin() const { return dims_.data(); }

@@ -164,6 +164,7 @@ class Tensor {
     }
   }
   double item(PlanValue plan) const;
+  void item() const = delete;  ///< name the type: item<float>()
   /// All elements in row-major order, after synchronizing the current stream. Throws as item().
   template <class T>
   std::vector<T> to_vector() const {

@@ -2,6 +2,7 @@
 """Writes compile_commands.json at the root of the checkout, for clangd and other tools:
 
     tools/bazel run //tools:compile_commands
+    /usr/bin/bazel-4 run @tessera//tools:compile_commands     in a workspace that uses Tessera
 
 Asks Bazel how it would compile every C++ file. Headers are found once the targets have been built.
 """
@@ -17,7 +18,9 @@ DROPPED_WITH_VALUE = {"-MF", "-o"}
 
 
 def bazel(*arguments):
-    return subprocess.run(["tools/bazel", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
+    # A workspace that uses Tessera has no tools/bazel.
+    program = "tools/bazel" if os.path.exists("tools/bazel") else "/usr/bin/bazel-4"
+    return subprocess.run([program, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def clang_arguments(arguments):

@@ -112,7 +112,7 @@ struct ProgramOption {
 };
 
 /// For small programs: reads --ranks N, --launch threads|processes, --device cpu|cuda, --timeout
-/// SECONDS, --nnodes N, --node-rank K, --rdzv-endpoint HOST:PORT and --local-addr NAME from the
+/// SECONDS, --checked, --nnodes N, --node-rank K, --rdzv-endpoint HOST:PORT and --local-addr NAME from the
 /// command line, as `--ranks N` or `--ranks=N`. Options in `own_options` and arguments that do not
 /// begin with "--" are the program's own business, as is all after "--". Any other option is
 /// refused, with the nearest valid name. --help and -h print all options.

@@ -16,6 +16,8 @@
 namespace tessera::distributed {
 namespace {
 
+constexpr const char* kChecked = "--checked";  // takes no value
+
 // What launch() takes itself.
 const std::vector<ProgramOption>& launch_options() {
   static const std::vector<ProgramOption> options = {
@@ -23,6 +25,7 @@ const std::vector<ProgramOption>& launch_options() {
       {"--launch", "threads|processes  ranks are threads or processes (processes)"},
       {"--device", "cpu|cuda  where ranks make tensors (cpu)"},
       {"--timeout", "SECONDS  of every wait for another rank (300)"},
+      {kChecked, " ranks compare each collective before its data moves: finds ranks that differ"},
       {"--nnodes", "N  hosts that run together (1)"},
       {"--node-rank", "K  number of this host, from 0 (0)"},
       {"--rdzv-endpoint", "HOST:PORT  of host 0, where several hosts find each other"},
@@ -71,6 +74,10 @@ class CommandLine {
       if (is_among(launch_options(), "-" + std::string(name))) refuse(name, own);  // -ranks
       if (!argument.starts_with("--")) continue;
       if (!is_among(launch_options(), name)) refuse(name, own);
+      if (argument == kChecked) {
+        values_[name] = {};
+        continue;
+      }
       const bool has_value = name.size() < argument.size();
       const bool is_followed = i + 1 < argc && !std::string_view(argv[i + 1]).starts_with("--");
       TESSERA_CHECK(has_value || is_followed, "launch", "{} needs a value", name);
@@ -144,6 +151,7 @@ LaunchOptions parse_options(const CommandLine& line) {
                   seconds);
     options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000 + 0.5));
   }
+  options.checked = line.value(kChecked).has_value();
   parse_node_options(line, options);
   return options;
 }

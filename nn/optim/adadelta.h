@@ -26,6 +26,8 @@ class Adadelta final : public GroupOptimizer<AdadeltaOptions> {
  public:
   /// Throw InvalidArgument for no parameters, one in two groups, or options outside their ranges.
   Adadelta(const std::vector<Parameter>& parameters, const AdadeltaOptions& options);
+  Adadelta(const Module& module,
+           const AdadeltaOptions& options) = delete;  ///< Adadelta(module.parameters(), ...)
   explicit Adadelta(std::vector<Group> groups);
 
   std::string type_name() const override { return "Adadelta"; }

@@ -36,6 +36,8 @@ class Adafactor final : public GroupOptimizer<AdafactorOptions> {
  public:
   /// Throw InvalidArgument for no parameters, one in two groups, or options outside their ranges.
   Adafactor(const std::vector<Parameter>& parameters, const AdafactorOptions& options);
+  Adafactor(const Module& module,
+            const AdafactorOptions& options) = delete;  ///< Adafactor(module.parameters(), ...)
   explicit Adafactor(std::vector<Group> groups);
 
   std::string type_name() const override { return "Adafactor"; }

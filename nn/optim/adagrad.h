@@ -26,6 +26,8 @@ class Adagrad final : public GroupOptimizer<AdagradOptions> {
  public:
   /// Throw InvalidArgument for no parameters, one in two groups, or options outside their ranges.
   Adagrad(const std::vector<Parameter>& parameters, const AdagradOptions& options);
+  Adagrad(const Module& module,
+          const AdagradOptions& options) = delete;  ///< Adagrad(module.parameters(), ...)
   explicit Adagrad(std::vector<Group> groups);
 
   std::string type_name() const override { return "Adagrad"; }

@@ -53,6 +53,8 @@ class Adam final : public AdamFamily<AdamOptions> {
  public:
   /// Throw InvalidArgument for no parameters, one in two groups, or options outside their ranges.
   Adam(const std::vector<Parameter>& parameters, const AdamOptions& options);
+  Adam(const Module& module,
+       const AdamOptions& options) = delete;  ///< Adam(module.parameters(), ...)
   explicit Adam(std::vector<Group> groups);
   std::string type_name() const override { return "Adam"; }
 };
@@ -61,6 +63,8 @@ class AdamW final : public AdamFamily<AdamWOptions> {
  public:
   /// As Adam's.
   AdamW(const std::vector<Parameter>& parameters, const AdamWOptions& options);
+  AdamW(const Module& module,
+        const AdamWOptions& options) = delete;  ///< AdamW(module.parameters(), ...)
   explicit AdamW(std::vector<Group> groups);
   std::string type_name() const override { return "AdamW"; }
 };

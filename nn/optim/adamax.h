@@ -28,6 +28,8 @@ class Adamax final : public GroupOptimizer<AdamaxOptions> {
  public:
   /// Throw InvalidArgument for no parameters, one in two groups, or options outside their ranges.
   Adamax(const std::vector<Parameter>& parameters, const AdamaxOptions& options);
+  Adamax(const Module& module,
+         const AdamaxOptions& options) = delete;  ///< Adamax(module.parameters(), ...)
   explicit Adamax(std::vector<Group> groups);
 
   std::string type_name() const override { return "Adamax"; }

@@ -43,6 +43,8 @@ class LBFGS final : public GroupOptimizer<LBFGSOptions> {
  public:
   /// Throws InvalidArgument for no parameters, or options outside their ranges.
   LBFGS(const std::vector<Parameter>& parameters, const LBFGSOptions& options);
+  LBFGS(const Module& module,
+        const LBFGSOptions& options) = delete;  ///< LBFGS(module.parameters(), ...)
 
   /// The loss of one element, whose gradients it has put into the parameters.
   using Closure = std::function<Variable()>;

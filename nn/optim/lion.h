@@ -27,6 +27,8 @@ class Lion final : public GroupOptimizer<LionOptions> {
  public:
   /// Throw InvalidArgument for no parameters, one in two groups, or options outside their ranges.
   Lion(const std::vector<Parameter>& parameters, const LionOptions& options);
+  Lion(const Module& module,
+       const LionOptions& options) = delete;  ///< Lion(module.parameters(), ...)
   explicit Lion(std::vector<Group> groups);
 
   std::string type_name() const override { return "Lion"; }

@@ -54,6 +54,8 @@ class Muon final : public GroupOptimizer<MuonOptions> {
   /// Throw InvalidArgument for no parameters, one in two groups or not of 2 dims, or options
   /// outside their ranges.
   Muon(const std::vector<Parameter>& parameters, const MuonOptions& options);
+  Muon(const Module& module,
+       const MuonOptions& options) = delete;  ///< Muon(module.parameters(), ...)
   explicit Muon(std::vector<Group> groups);
 
   std::string type_name() const override { return "Muon"; }

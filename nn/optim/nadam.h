@@ -35,6 +35,8 @@ class NAdam final : public GroupOptimizer<NAdamOptions> {
  public:
   /// Throw InvalidArgument for no parameters, one in two groups, or options outside their ranges.
   NAdam(const std::vector<Parameter>& parameters, const NAdamOptions& options);
+  NAdam(const Module& module,
+        const NAdamOptions& options) = delete;  ///< NAdam(module.parameters(), ...)
   explicit NAdam(std::vector<Group> groups);
 
   std::string type_name() const override { return "NAdam"; }

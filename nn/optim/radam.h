@@ -32,6 +32,8 @@ class RAdam final : public GroupOptimizer<RAdamOptions> {
  public:
   /// Throw InvalidArgument for no parameters, one in two groups, or options outside their ranges.
   RAdam(const std::vector<Parameter>& parameters, const RAdamOptions& options);
+  RAdam(const Module& module,
+        const RAdamOptions& options) = delete;  ///< RAdam(module.parameters(), ...)
   explicit RAdam(std::vector<Group> groups);
 
   std::string type_name() const override { return "RAdam"; }

@@ -28,6 +28,8 @@ class RMSprop final : public GroupOptimizer<RMSpropOptions> {
  public:
   /// Throw InvalidArgument for no parameters, one in two groups, or options outside their ranges.
   RMSprop(const std::vector<Parameter>& parameters, const RMSpropOptions& options);
+  RMSprop(const Module& module,
+          const RMSpropOptions& options) = delete;  ///< RMSprop(module.parameters(), ...)
   explicit RMSprop(std::vector<Group> groups);
 
   std::string type_name() const override { return "RMSprop"; }

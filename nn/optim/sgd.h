@@ -26,6 +26,7 @@ class SGD final : public GroupOptimizer<SgdOptions> {
  public:
   /// Throw InvalidArgument for no parameters, one in two groups, or options outside their ranges.
   SGD(const std::vector<Parameter>& parameters, const SgdOptions& options);
+  SGD(const Module& module, const SgdOptions& options) = delete;  ///< SGD(module.parameters(), ...)
   explicit SGD(std::vector<Group> groups);
 
   std::string type_name() const override { return "SGD"; }

@@ -6,6 +6,8 @@
 ///     for (auto [x, labels] : loader) loss.add(cross_entropy(model(x), labels), labels.dim(0));
 ///     std::printf("%f\n", loss.mean());                    // of this rank
 ///     std::printf("%f\n", loss.over_ranks(*mesh).mean());  // collective
+///
+/// In a World, `mesh` is distributed::make_mesh(world.mesh()).
 
 #include <string>
 

@@ -40,9 +40,11 @@ void check_rows(const char* where, const Tensor& logits, const Tensor& targets) 
   ops::check_same_device(where, logits, targets);
   TESSERA_CHECK(targets.dtype() == DType::kI64 || targets.dtype() == DType::kI32, where,
                 "targets have dtype {}; they must be i64 or i32", dtype_name(targets.dtype()));
-  TESSERA_CHECK(logits.ndim() >= 1 && targets.shape() == logits.shape().without(logits.ndim() - 1),
-                where, "needs logits [..., classes] and targets [...], got {} and {}",
-                logits.shape().str(), targets.shape().str());
+  TESSERA_CHECK(
+      logits.ndim() >= 1 && targets.shape() == logits.shape().without(logits.ndim() - 1), where,
+      "needs logits [..., classes] and targets [...], got {} and {}; classes are the last "
+      "dim, not the second one as in PyTorch",
+      logits.shape().str(), targets.shape().str());
 }
 
 void check_row_values(const char* where, const Tensor& logits, const char* name,

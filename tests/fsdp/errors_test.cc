@@ -263,6 +263,12 @@ TESSERA_RANK_TEST("fsdp errors: values before they are there", "[fsdp]") {
   check_throws<StateError>(
       t, "parameters without values: \"block0.linear.weight\", \"block0.linear.bias\"",
       [&] { model(x); });
+  // Some have values: these must not be lost by doing what the text says.
+  model.parameters().front().materialize(t.world().device());
+  check_throws<StateError>(t,
+                           "call nn::initialize(model, {.only_missing = true}), which keeps the "
+                           "others, or load them first",
+                           [&] { model(x); });
   nn::initialize(model, {.seed = 1});
   const nn::Parameter weight = model.parameters().front();
   check_throws<StateError>(t, "\"block0.linear.weight\"", [&] { weight.value(); });

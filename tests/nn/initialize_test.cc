@@ -33,6 +33,26 @@ std::vector<double> initial(const Shape& shape, DType dtype, const nn::Initializ
   return values(one.p.local().tensor());
 }
 
+TEST_CASE("only_missing keeps what has values, and fills the rest as if all were filled") {
+  nn::Sequential whole, part;
+  for (nn::Sequential* net : {&whole, &part}) {
+    net->add<nn::Linear>({.in = 3, .out = 4});
+    net->add<nn::Linear>({.in = 4, .out = 2});
+  }
+  nn::initialize(whole, {.seed = 5});
+  const Parameter loaded = part.parameters().front();
+  loaded.materialize(kCpu);
+  fill_(loaded.local().tensor(), 7);
+  nn::initialize(part, {.seed = 5, .only_missing = true});
+  const auto expected = whole.parameters(), found = part.parameters();
+  CHECK(values(loaded.local().tensor()) == std::vector<double>(12, 7));
+  CHECK(loaded.name() == expected.front().name());
+  for (std::size_t i = 1; i < expected.size(); ++i)
+    CHECK(values(found[i].local().tensor()) == values(expected[i].local().tensor()));
+  nn::initialize(part, {.seed = 5});
+  CHECK(values(loaded.local().tensor()) == values(expected.front().local().tensor()));
+}
+
 TEST_CASE("initializers give what their names say") {
   CHECK(initial({2, 2}, DType::kF32, nn::init::zeros()) == std::vector<double>(4, 0));
   CHECK(initial({3}, DType::kF64, nn::init::ones()) == std::vector<double>(3, 1));

@@ -13,6 +13,7 @@
 
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/launch/launch.h"
+#include "tessera/tensor/ops/create.h"
 
 namespace {
 
@@ -213,6 +214,13 @@ int launch_threads_first(int argc, char** argv) {
       .exit_code;
 }
 
+// The last rank reduces fewer elements.
+void differs(World& world) {
+  const bool is_last = world.rank() == world.size() - 1;
+  const Tensor mine = full({is_last ? 2 : 3}, 1);
+  distributed::all_reduce(*world.group(), std::vector{mine});
+}
+
 const std::map<std::string, void (*)(World&)> kScenarios = {
     {"ok", ok},
     {"layout", layout},
@@ -227,6 +235,7 @@ const std::map<std::string, void (*)(World&)> kScenarios = {
     {"exits_0", [](World& world) { exits(world, 0); }},
     {"hangs", hangs_when_another_fails},
     {"fails_on_a_stream", fails_on_a_stream},
+    {"differs", differs},
     {"is_late", is_late},
     {"leaves", leaves},
 };

@@ -149,8 +149,9 @@ TEST_CASE("a rank that ends early is named by those who need it", "[launch]") {
   CHECK(program.exit_code() == 1);
   CHECK(program.seconds() < 5);
   CHECK_THAT(program.output(), Contains("all_gather #2 (layers.0) of group \"world\" needs rank 1, "
-                                        "which has left the group; if its data ran out "
-                                        "before the others', fsdp::UnevenInputs"));
+                                        "which has left the group; all ranks make this "
+                                        "call, also where only one uses the result; if its data "
+                                        "ran out before the others', fsdp::UnevenInputs"));
   program.check_nothing_left();
 }
 
@@ -305,6 +306,14 @@ TEST_CASE("wrong options are one line and exit code 2", "[launch]") {
   Program program(arguments);
   CHECK(program.exit_code() == 2);
   CHECK_THAT(program.output(), Contains(message));
+  program.check_nothing_left();
+}
+
+TEST_CASE("--checked names the ranks that differ in a collective", "[launch]") {
+  Program program("differs --ranks 3 --timeout 20 --checked");
+  CHECK(program.exit_code() == 1);
+  CHECK(program.seconds() < 10);
+  CHECK_THAT(program.output(), Contains("launch_program.cc"));  // the line of each rank
   program.check_nothing_left();
 }
 

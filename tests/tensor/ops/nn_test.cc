@@ -247,8 +247,10 @@ TEST_CASE("cross entropy: errors") {
     return thrown<InvalidArgument>([&] { cross_entropy(x, targets, options); });
   };
   CHECK(message(zeros({3})) == "[cross_entropy] targets have dtype f32; they must be i64 or i32");
-  CHECK(message(t.slice(0, 0, 2)) ==
-        "[cross_entropy] needs logits [..., classes] and targets [...], got [3, 4] and [2]");
+  CHECK(
+      message(t.slice(0, 0, 2)) ==
+      "[cross_entropy] needs logits [..., classes] and targets [...], got [3, 4] and [2]; classes "
+      "are the last dim, not the second one as in PyTorch");
   CHECK(message(t, {.label_smoothing = 1.5}) ==
         "[cross_entropy] label_smoothing is 1.5; it must lie in [0, 1]");
   CHECK(message(t, {.weight = zeros({3})}) ==

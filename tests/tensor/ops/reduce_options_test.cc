@@ -20,6 +20,13 @@ const double kNan = std::numeric_limits<double>::quiet_NaN();
 
 using List = std::vector<double>;
 
+TEST_CASE("one dim needs no braces") {
+  const Tensor x = spread_tensor<double>({3, 5}, 0, 4);
+  CHECK(all_equal(mean(x, 1), mean(x, {1})));
+  CHECK(all_equal(sum(x, -2, true), sum(x, {-2}, true)));
+  CHECK_FALSE((std::is_convertible_v<bool, DimList> || std::is_convertible_v<double, DimList>));
+}
+
 // What converting first, and then reducing, gives.
 TEST_CASE("sum, mean, prod and softmax: in any dtype, of any dtype") {
   for (DType from : kAllDTypes) {

@@ -1,3 +1,3 @@
 #include "tessera/tessera.h"
 
-auto values_of(const tessera::Variable& x) { return x.tensor().to_vector(); }
+auto values_of(const tessera::Variable& x) { return x.to_vector(); }

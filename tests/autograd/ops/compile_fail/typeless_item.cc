@@ -1,0 +1,3 @@
+#include "tessera/tessera.h"
+
+auto value_of(const tessera::Variable& loss) { return loss.item(); }
