@@ -301,6 +301,31 @@ TESSERA_RANK_TEST_WITH("a flipped bit is found wherever it is, and no member cha
   check_same_state(t, other.full(), run.full(), "after the repair");
 }
 
+TESSERA_RANK_TEST("damage of what is read last is found before the model changes", "[checkpoint]") {
+  const std::string folder = shared_folder(t, "last") + "/step-1";
+  Run run(t), other(t, 8);
+  nn::StateDict values;  // of more than one chunk, behind the model's wider elements
+  values.set("large", full({1 << 19}, 1));
+  checkpoint::State state = run.state();
+  state.values = &values;
+  checkpoint::save(folder, state);
+  const std::string file = folder + "/rank-00000.safetensors";
+  if (t.rank() == 0) {
+    std::string bytes = read_bytes(file);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    write_bytes(file, bytes);
+  }
+  t.gather_text("");
+  const nn::StateDict before = other.full();
+  state = other.state();
+  state.values = &values;
+  t.check_throws<CheckpointError>("tensor \"values.large\": \"" + file + "\" is damaged",
+                                  [&] { checkpoint::load(folder, state); });
+  check_same_state(t, other.full(), before, "after a refused load");
+  state.values = nullptr;  // its bytes are not read then
+  checkpoint::load(folder, state);
+}
+
 TESSERA_RANK_TEST("an asynchronous save has the state of its call", "[checkpoint]") {
   const std::string parent = shared_folder(t, "async");
   Run run(t);
