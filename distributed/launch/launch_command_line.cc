@@ -74,7 +74,8 @@ class CommandLine {
       if (is_among(launch_options(), "-" + std::string(name))) refuse(name, own);  // -ranks
       if (!argument.starts_with("--")) continue;
       if (!is_among(launch_options(), name)) refuse(name, own);
-      if (argument == kChecked) {
+      if (name == kChecked) {
+        TESSERA_CHECK(argument == kChecked, "launch", "{} takes no value", kChecked);
         values_[name] = {};
         continue;
       }

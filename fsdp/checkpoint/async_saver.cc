@@ -1,6 +1,7 @@
 #include "tessera/fsdp/checkpoint/async_saver.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "tessera/distributed/objects.h"
@@ -21,12 +22,18 @@ void AsyncSaver::save(const std::string& folder, const State& state) {
   group_ = state.group;
   pending_ = std::make_unique<PendingSave>(folder, state, /*snapshot=*/true);
   written_ = false;
-  thread_ = std::thread([this, rank = current_rank_context()] {
+  const auto write = [this, rank = current_rank_context(),
+                      stream = DeviceStream::create(kCpu, StreamKind::kInline, "checkpoint")] {
     const RankScope scope(rank);
-    const StreamGuard stream(DeviceStream::create(kCpu, StreamKind::kInline, "checkpoint"));
+    const StreamGuard guard(stream);
     pending_->write();
     written_ = true;
-  });
+  };
+  try {
+    thread_ = std::thread(write);
+  } catch (const std::system_error&) {  // no more threads: the other ranks still count on this one
+    write();
+  }
 }
 
 bool AsyncSaver::poll() {
@@ -44,7 +51,7 @@ void AsyncSaver::wait() {
 }
 
 void AsyncSaver::publish() {
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   const std::unique_ptr<PendingSave> pending = std::move(pending_);
   pending->publish();
 }

@@ -1,6 +1,7 @@
 #include "tessera/fsdp/checkpoint/boxes.h"
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include <fmt/format.h>
@@ -30,6 +31,24 @@ std::string box_text(const nn::ShardBox& box) {
   return "[" + text + "]";
 }
 
+namespace {
+
+// The dim in which boxes begin at the most places; -1 for no dims.
+int most_cut_dim(int ndim, const std::vector<nn::ShardBox>& boxes) {
+  int best = -1;
+  std::size_t most = 0;
+  for (int d = 0; d < ndim; ++d) {
+    std::set<std::int64_t> places;
+    for (const nn::ShardBox& box : boxes) places.insert(box.offset[d]);
+    if (best >= 0 && places.size() <= most) continue;
+    best = d;
+    most = places.size();
+  }
+  return best;
+}
+
+}  // namespace
+
 std::string cover_problem(const Shape& shape, std::span<const nn::ShardBox> boxes) {
   std::vector<nn::ShardBox> sorted;
   std::int64_t elements = 0;
@@ -37,16 +56,17 @@ std::string cover_problem(const Shape& shape, std::span<const nn::ShardBox> boxe
     if (box.extent.numel() == 0) continue;
     sorted.push_back(box);
   }
-  const auto begin_of = [](const nn::ShardBox& box) {
-    return box.offset.ndim() > 0 ? box.offset[0] : 0;
+  const int along = most_cut_dim(shape.ndim(), sorted);
+  const auto begin_of = [along](const nn::ShardBox& box) {
+    return along < 0 ? 0 : box.offset[along];
   };
-  const auto end_of = [&](const nn::ShardBox& box) {
-    return box.offset.ndim() > 0 ? box.offset[0] + box.extent[0] : 1;
+  const auto end_of = [along](const nn::ShardBox& box) {
+    return along < 0 ? 1 : box.offset[along] + box.extent[along];
   };
   std::sort(sorted.begin(), sorted.end(), [&](const nn::ShardBox& a, const nn::ShardBox& b) {
     return begin_of(a) < begin_of(b);
   });
-  // Only boxes that share rows can overlap: those that begin before this one ends.
+  // Only boxes that share entries of this dim can overlap: those that begin before this one ends.
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     for (std::size_t j = i + 1; j < sorted.size() && begin_of(sorted[j]) < end_of(sorted[i]); ++j) {
       if (intersection(sorted[i], sorted[j]))

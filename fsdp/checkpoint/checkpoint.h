@@ -55,8 +55,9 @@ struct State {
 /// Throws on all ranks with one text: CheckpointError if something is at the path already, if a file
 /// cannot be written, naming rank and file, and before anything is written if the disk has fewer free
 /// bytes than are needed; InvalidArgument if ranks disagree about a tensor; what a member's
-/// state_dict() throws on any rank. Then nothing is left behind, unless a process was killed: an unfinished folder begins with
-/// a dot, and nothing reads it.
+/// state_dict() throws on any rank. Then nothing is left behind but the folders above, unless a process
+/// was killed: an unfinished folder begins with a dot, and nothing reads it. If only the sync after the
+/// rename fails, the checkpoint is there, and a crash of the machine may lose it.
 void save(const std::string& folder, const State& state);
 
 struct LoadOptions {
@@ -71,8 +72,9 @@ struct LoadOptions {
 ///
 /// Throws on all ranks with one text: CheckpointError that names file and tensor for a folder without a
 /// valid index and for damaged bytes; InvalidArgument if the checkpoint lacks a member that the
-/// state has, or does not fit one. Everything is checked, also the bytes to be read, before the first
-/// member changes.
+/// state has, or does not fit one. Model, optimizer, values and the bytes to be read are checked
+/// before the first member changes; schedule and scaler check theirs when they are loaded, last. An
+/// optimizer whose parameters are not materialized is checked after the model.
 nn::LoadReport load(const std::string& folder, const State& state, const LoadOptions& options = {});
 
 /// "PARENT/step-120".

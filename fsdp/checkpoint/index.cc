@@ -222,6 +222,8 @@ Json parsed(const std::string& path, std::string_view text) {
     return Json::parse(text.begin(), text.end(), callback);
   } catch (const Json::parse_error& error) {
     throw_error<CheckpointError>(kRead, "\"{}\" stops being JSON at byte {}", path, error.byte);
+  } catch (const Json::exception& error) {  // a number that fits no type
+    throw_error<CheckpointError>(kRead, "\"{}\" is no index: {}", path, error.what());
   }
 }
 
@@ -271,8 +273,7 @@ std::string index_text(const Index& index) {
 }
 
 Index parse_index(const std::string& path, std::string_view text) {
-  const std::string body(checked_body(path, text));
-  const Json json = parsed(path, body + "}");
+  const Json json = parsed(path, std::string(checked_body(path, text)) + "}");
   const Place top(path, json, "the index");
   const std::uint64_t version = top.at("tessera_checkpoint").number();
   top.check(version == kFormatVersion,
@@ -285,10 +286,19 @@ Index parse_index(const std::string& path, std::string_view text) {
                 fmt::format("has the name \"{}\" of another", index.files.back().name));
   });
   names.clear();
+  // Boxes that shared bytes could describe tensors far larger than the files.
+  std::vector<std::uint64_t> unused;
+  for (const StoredFile& file : index.files) unused.push_back(file.bytes);
   top.at("tensors").each("tensor", [&](const Place& place) {
     index.tensors.push_back(parse_tensor(place, index.files));
     place.check(names.insert(index.tensors.back().name).second,
                 fmt::format("has the name \"{}\" of another", index.tensors.back().name));
+    for (const StoredBox& stored : index.tensors.back().boxes) {
+      const std::uint64_t bytes = bytes_of(place, stored.box.extent, index.tensors.back().dtype);
+      place.check(bytes <= unused[stored.file], fmt::format("shares bytes of \"{}\" with another",
+                                                            index.files[stored.file].name));
+      unused[stored.file] -= bytes;
+    }
   });
   top.at("values").each("value", [&](const Place& place) {
     const std::string& name = place.at("name").text();

@@ -28,7 +28,7 @@ namespace tessera::checkpoint {
 
 inline constexpr std::int64_t kFormatVersion = 1;
 /// Maximum size of an index in bytes, for reading and writing.
-inline constexpr std::uint64_t kMaxIndexBytes = std::uint64_t{1} << 30;
+inline constexpr std::uint64_t kMaxIndexBytes = std::uint64_t{1} << 28;
 
 struct StoredFile {
   std::string name;  ///< without a folder
@@ -65,7 +65,8 @@ std::string index_text(const Index& index);
 /// Parses the text of the file `path`. The text is untrusted: everything is checked before anything
 /// is allocated by its numbers. Throws CheckpointError with the file, the tensor and what is wrong
 /// unless the checksum is right, names are unique, files lie in the checkpoint's folder, and the boxes of
-/// each tensor lie inside it and inside their files, and have each of its elements once.
+/// each tensor lie inside it and inside their files, have each of its elements once, and need no more
+/// bytes than their files have.
 Index parse_index(const std::string& path, std::string_view text);
 
 }  // namespace tessera::checkpoint

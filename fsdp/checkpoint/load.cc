@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <functional>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
@@ -7,6 +9,7 @@
 #include "tessera/distributed/objects.h"
 #include "tessera/fsdp/checkpoint/boxes.h"
 #include "tessera/fsdp/checkpoint/checkpoint.h"
+#include "tessera/fsdp/checkpoint/optimizer_names.h"
 #include "tessera/fsdp/checkpoint/rank_errors.h"
 #include "tessera/fsdp/checkpoint/stored_checkpoint.h"
 #include "tessera/fsdp/state/load_entries.h"
@@ -19,6 +22,7 @@ namespace tessera::checkpoint {
 namespace {
 
 constexpr const char* kWhere = "checkpoint.load";
+constexpr Device kNull{DeviceType::kNull, 0};
 constexpr std::string_view kModel = "model.", kOptimizer = "optimizer.", kScheduler = "scheduler.",
                            kScaler = "scaler.", kValues = "values.";
 
@@ -45,8 +49,7 @@ class ModelEntries {
  public:
   ModelEntries(nn::Module& model, const Index& index) {
     each_tensor(index, kModel, [this](const StoredTensor& tensor, const std::string& name) {
-      const Tensor stand_in = Tensor::empty(
-          tensor.shape, {.dtype = tensor.dtype, .device = Device{DeviceType::kNull, 0}});
+      const Tensor stand_in = Tensor::empty(tensor.shape, {.dtype = tensor.dtype, .device = kNull});
       on_disk_.emplace(stand_in.storage().id(), &tensor);
       saved_.set(name, stand_in);
     });
@@ -60,8 +63,7 @@ class ModelEntries {
       }
       fsdp::TensorEntry entry{
           .dtype = tensor->dtype(), .shape = tensor->shape(), .tensor = *tensor};
-      entry.has_elements =
-          !tensor->device().is_null() || on_disk_.count(tensor->storage().id()) > 0;
+      entry.has_elements = !tensor->device().is_null() || stored_of(*tensor) != nullptr;
       all_.push_back({name, entry});
     }
   }
@@ -71,11 +73,18 @@ class ModelEntries {
   const StoredTensor* stored(std::size_t entry) const {
     const fsdp::TensorEntry* tensor = all_[entry].tensor();
     if (tensor == nullptr) return nullptr;
-    const auto found = on_disk_.find(tensor->tensor.storage().id());
-    return found == on_disk_.end() ? nullptr : found->second;
+    return stored_of(tensor->tensor);
   }
 
  private:
+  // A view of a stand-in, which a hook made, stands for nothing on the disk.
+  const StoredTensor* stored_of(const Tensor& tensor) const {
+    const auto found = on_disk_.find(tensor.storage().id());
+    const bool is_stand_in = found != on_disk_.end() && tensor.offset() == 0 &&
+                             tensor.shape() == found->second->shape && tensor.is_contiguous();
+    return is_stand_in ? found->second : nullptr;
+  }
+
   nn::StateDict saved_;  // keeps the stand-ins
   std::map<std::uint64_t, const StoredTensor*> on_disk_;
   std::vector<fsdp::StateEntry> all_;
@@ -89,9 +98,13 @@ class Loader {
         stored_(folder, shared_index(folder, state.group.get())) {}
 
   nn::LoadReport load() {
-    check_members();
+    check_same_members();
+    on_all_ranks(group(), [this] { check_members(); });
     check_optimizer_names();
-    on_all_ranks(group(), [this] { check_bytes_of_others(); });
+    on_all_ranks(group(), [this] {
+      check_optimizer();
+      check_bytes_of_others();
+    });
     nn::LoadReport report;
     if (state_.model != nullptr) report = load_model();
     on_all_ranks(group(), [this] { load_others(); });
@@ -131,26 +144,28 @@ class Loader {
     check(state_.scaler, kScaler, "scaler");
   }
 
-  // The parameters of this rank's optimizer by the names that they have once the model is loaded.
-  std::map<std::string, nn::Parameter> optimizer_parameters() const {
-    std::map<const void*, std::string> names;
-    if (state_.model != nullptr) {
-      for (const nn::NamedParameter& each : state_.model->named_parameters())
-        names.emplace(each.parameter.id(), each.name);
-    }
-    std::map<std::string, nn::Parameter> named;
-    for (const nn::Parameter& parameter : state_.optimizer->parameters()) {
-      const auto found = names.find(parameter.id());
-      named.emplace(found == names.end() ? parameter.name() : found->second, parameter);
-    }
-    return named;
+  // Ranks that load different members would wait for each other in different collectives.
+  void check_same_members() const {
+    std::string mine;
+    for (const void* member : std::initializer_list<const void*>{
+             state_.model, state_.optimizer, state_.scheduler, state_.scaler, state_.values})
+      mine += member == nullptr ? '-' : '+';
+    for (const std::vector<std::string>& each : all_gather_texts({mine}))
+      TESSERA_CHECK(
+          each.front() == mine, kWhere,
+          "ranks give different members of the state (model, optimizer, scheduler, scaler, "
+          "values): {} and {}",
+          each.front(), mine);
   }
+
+  OptimizerNames optimizer_names() const { return {*state_.optimizer, state_.model}; }
 
   // A rank may lack parameters of others (experts); those that no rank has are an error.
   void check_optimizer_names() const {
     if (state_.optimizer == nullptr) return;
     std::vector<std::string> mine;
-    for (const auto& [name, parameter] : optimizer_parameters()) mine.push_back(name);
+    const OptimizerNames optimizer = optimizer_names();
+    for (const auto& [name, parameter] : optimizer.parameters()) mine.push_back(name);
     std::set<std::string> known;
     for (const std::vector<std::string>& names : all_gather_texts(mine))
       known.insert(names.begin(), names.end());
@@ -162,24 +177,6 @@ class Loader {
                   fmt::join(unknown, "\", \""), stored_.folder());
   }
 
-  // The parameter of an entry of an optimizer's state, null if it is none of this rank's; "up.weight" of
-  // "state.up.weight.momentum" and of "parameters.up.weight". Entries of no parameter: no value.
-  using Owned = std::optional<const nn::Parameter*>;
-  static Owned owner_of(const std::string& name,
-                        const std::map<std::string, nn::Parameter>& parameters) {
-    std::string owner;
-    if (name.starts_with("parameters.")) {
-      owner = name.substr(name.find('.') + 1);
-    } else if (name.starts_with("state.")) {
-      const std::size_t first = name.find('.') + 1, last = name.rfind('.');
-      owner = last > first ? name.substr(first, last - first) : std::string();
-    } else {
-      return std::nullopt;
-    }
-    const auto found = parameters.find(owner);
-    return found == parameters.end() ? nullptr : &found->second;
-  }
-
   // Tensors of another shape than their parameter's are whole on every rank.
   static nn::ShardSpec part_of_state(const StoredTensor& tensor, const nn::Parameter& parameter) {
     const nn::ShardSpec& spec = parameter.spec();
@@ -188,19 +185,55 @@ class Loader {
 
   // Calls function(tensor, name, parameter) for the state tensors of this rank's parameters.
   template <class F>
-  void each_state(const std::map<std::string, nn::Parameter>& parameters, const F& function) const {
+  void each_state(const OptimizerNames& names, const F& function) const {
     each_tensor(stored_.index(), kOptimizer,
                 [&](const StoredTensor& tensor, const std::string& name) {
-                  const Owned owner = owner_of(name, parameters);
-                  if (owner && *owner != nullptr) function(tensor, name, **owner);
+                  const nn::Parameter* parameter = names.parameter_of(name);
+                  if (parameter != nullptr) function(tensor, name, *parameter);
                 });
+  }
+
+  // The optimizer's state with its own names; tensors come from `tensor_of(stored, part, parameter)`.
+  template <class F>
+  nn::StateDict optimizer_state(const F& tensor_of) const {
+    const OptimizerNames names = optimizer_names();
+    nn::StateDict saved;
+    for (const auto& [name, value] : stored_.index().values.part(std::string(kOptimizer))) {
+      if (!OptimizerNames::is_of_parameter(name) || names.parameter_of(name) != nullptr)
+        saved.set(names.own_name(name), value);
+    }
+    each_state(names, [&](const StoredTensor& tensor, const std::string& name,
+                          const nn::Parameter& parameter) {
+      saved.set(names.own_name(name),
+                tensor_of(tensor, part_of_state(tensor, parameter), parameter));
+    });
+    return saved;
+  }
+
+  // What the optimizer will say of its state, where it can say so before the model is loaded.
+  void check_optimizer() const {
+    if (state_.optimizer == nullptr) return;
+    for (const nn::Parameter& parameter : state_.optimizer->parameters())
+      if (!parameter.is_materialized()) return;
+    state_.optimizer->check_state_dict(
+        optimizer_state([](const StoredTensor& tensor, const nn::ShardSpec& part,
+                           const nn::Parameter&) { return empty_rows(tensor, part, kNull); }));
   }
 
   nn::ShardSpec part_of_value(const StoredTensor& tensor, const std::string& name) const {
     const nn::ShardSpec* part = state_.values->part_of(name);
-    return part != nullptr && part->global_shape == tensor.shape
-               ? *part
-               : nn::ShardSpec::whole(tensor.shape);
+    if (part == nullptr) return nn::ShardSpec::whole(tensor.shape);
+    TESSERA_CHECK(part->global_shape == tensor.shape, kWhere,
+                  "\"{}\" has shape {}, and the state has a part of {}", tensor.name,
+                  tensor.shape.str(), part->global_shape.str());
+    return *part;
+  }
+
+  // Where the value is that is replaced.
+  Device device_of_value(const std::string& name) const {
+    const nn::StateValue* value = state_.values->find(name);
+    const Tensor* tensor = value == nullptr ? nullptr : std::get_if<Tensor>(value);
+    return tensor == nullptr ? options_.device : tensor->device();
   }
 
   void check(const StoredTensor& tensor, const nn::ShardSpec& part) {
@@ -209,8 +242,8 @@ class Loader {
 
   void check_bytes_of_others() {
     if (state_.optimizer != nullptr)
-      each_state(optimizer_parameters(), [this](const StoredTensor& tensor, const std::string&,
-                                                const nn::Parameter& parameter) {
+      each_state(optimizer_names(), [this](const StoredTensor& tensor, const std::string&,
+                                           const nn::Parameter& parameter) {
         check(tensor, part_of_state(tensor, parameter));
       });
     if (state_.values != nullptr)
@@ -230,20 +263,28 @@ class Loader {
     }
   }
 
-  Tensor new_rows(const StoredTensor& tensor, const nn::ShardSpec& part, Device device) {
+  static Tensor empty_rows(const StoredTensor& tensor, const nn::ShardSpec& part, Device device) {
     Shape shape = part.boxes.empty() ? tensor.shape : part.boxes.front().extent;
     if (shape.ndim() > 0) {
       shape[0] = 0;
       for (const nn::ShardBox& box : part.boxes) shape[0] += box.extent[0];
     }
-    const Tensor rows = Tensor::empty(shape, {.dtype = tensor.dtype, .device = device});
+    return Tensor::empty(shape, {.dtype = tensor.dtype, .device = device});
+  }
+
+  Tensor new_rows(const StoredTensor& tensor, const nn::ShardSpec& part, Device device) {
+    const Tensor rows = empty_rows(tensor, part, device);
     read(tensor, part, rows);
     return rows;
   }
 
   nn::LoadReport load_model() {
-    nn::detail::check_all_registered(*state_.model, kWhere);
-    const ModelEntries entries(*state_.model, stored_.index());
+    std::optional<ModelEntries> made;
+    on_all_ranks(group(), [&] {
+      nn::detail::check_all_registered(*state_.model, kWhere);
+      made.emplace(*state_.model, stored_.index());
+    });
+    const ModelEntries& entries = *made;
     const auto check_bytes = [&](const fsdp::FullLoadPlan& plan) {
       on_all_ranks(group(), [&] {
         for (std::size_t i = 0; i < entries.all().size(); ++i) {
@@ -254,13 +295,19 @@ class Loader {
     };
     std::string error;  // of this rank, since the check: the other ranks must not wait for it
     const auto copy = [&](const fsdp::FullLoadPlan& plan, std::size_t i) {
-      if (entries.stored(i) == nullptr) return plan.copy(i, entries.all()[i].tensor()->tensor);
       const auto part = plan.part_of(i);
-      if (part && error.empty())
-        error = error_of([&] { read(*entries.stored(i), *part, plan.materialized(i)); });
+      if (!part || !error.empty()) return;
+      error = error_of([&] {
+        if (entries.stored(i) == nullptr) return plan.copy(i, entries.all()[i].tensor()->tensor);
+        read(*entries.stored(i), *part, plan.materialized(i));
+      });
     };
     const auto gather = [this](const std::vector<std::string>& texts) {
       return all_gather_texts(texts);
+    };
+    const auto finish = [&](const std::function<void()>& work) {
+      if (error.empty()) error = error_of(work);
+      throw_first(group(), error);
     };
     nn::LoadReport report = fsdp::load_entries(*state_.model, entries.all(),
                                                {.where = kWhere,
@@ -269,8 +316,8 @@ class Loader {
                                                 .seed = options_.seed,
                                                 .all_gather_texts = gather,
                                                 .check = check_bytes,
-                                                .copy = copy});
-    throw_first(group(), error);
+                                                .copy = copy,
+                                                .finish = finish});
     return report;
   }
 
@@ -285,26 +332,19 @@ class Loader {
       state_.values->set(name, value);
     each_tensor(stored_.index(), kValues, [&](const StoredTensor& tensor, const std::string& name) {
       const nn::ShardSpec part = part_of_value(tensor, name);
-      state_.values->set(name, new_rows(tensor, part, options_.device));
+      state_.values->set(name, new_rows(tensor, part, device_of_value(name)));
       if (!part.is_whole()) state_.values->mark_part(name, part);
     });
   }
 
   void load_optimizer() {
     const MemoryCategoryScope category(MemoryCategory::kOptimizer);
-    const auto parameters = optimizer_parameters();
-    nn::StateDict saved;
-    for (const auto& [name, value] : stored_.index().values.part(std::string(kOptimizer))) {
-      const Owned owner = owner_of(name, parameters);
-      if (!owner || *owner != nullptr) saved.set(name, value);
-    }
-    each_state(parameters, [&](const StoredTensor& tensor, const std::string& name,
-                               const nn::Parameter& parameter) {
-      saved.set(name, new_rows(tensor, part_of_state(tensor, parameter),
-                               parameter.is_materialized() ? parameter.local().device()
-                                                           : options_.device));
-    });
-    state_.optimizer->take_state_dict(saved);
+    state_.optimizer->take_state_dict(optimizer_state([this](const StoredTensor& tensor,
+                                                             const nn::ShardSpec& part,
+                                                             const nn::Parameter& parameter) {
+      return new_rows(tensor, part,
+                      parameter.is_materialized() ? parameter.local().device() : options_.device);
+    }));
   }
 
   const State& state_;

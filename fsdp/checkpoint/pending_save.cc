@@ -10,6 +10,7 @@
 #include <random>
 
 #include "tessera/distributed/objects.h"
+#include "tessera/fsdp/checkpoint/optimizer_names.h"
 #include "tessera/fsdp/checkpoint/rank_errors.h"
 #include "tessera/fsdp/checkpoint/stored_checkpoint.h"
 #include "tessera/nn/state/module_state.h"
@@ -20,6 +21,7 @@
 #include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/memory_counters.h"
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/streams/stream.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -56,6 +58,17 @@ std::uint64_t sum(const std::vector<std::uint64_t>& numbers) {
   return total;
 }
 
+// Makes a folder and those above it, and waits until they are on the disk.
+void make_folders(const std::string& folder) {
+  struct stat found = {};
+  if (::stat(folder.c_str(), &found) == 0 && S_ISDIR(found.st_mode)) return;
+  const std::string parent = parent_of(folder);
+  if (parent != folder) make_folders(parent);
+  TESSERA_CHECK_AS(CheckpointError, ::mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST, kWhere,
+                   "cannot make the folder \"{}\": {}", folder, std::strerror(errno));
+  sync_folder(kWhere, parent);
+}
+
 // Every rank's text on the first rank; others get nothing.
 std::vector<std::string> gathered(distributed::ProcessGroup* group, const std::string& mine) {
   return group == nullptr ? std::vector{mine} : distributed::gather_texts(*group, mine, 0);
@@ -66,7 +79,8 @@ std::vector<std::string> gathered(distributed::ProcessGroup* group, const std::s
 nn::StateDict state_dict_of(const State& state) {
   nn::StateDict all;
   if (state.model != nullptr) all.add("model.", nn::state_dict(*state.model));
-  if (state.optimizer != nullptr) all.add("optimizer.", state.optimizer->state_dict());
+  if (state.optimizer != nullptr)
+    all.add("optimizer.", OptimizerNames(*state.optimizer, state.model).state_dict());
   if (state.scheduler != nullptr) all.add("scheduler.", state.scheduler->state_dict());
   if (state.scaler != nullptr) all.add("scaler.", state.scaler->state_dict());
   if (state.values != nullptr) all.add("values.", *state.values);
@@ -78,13 +92,15 @@ PendingSave::PendingSave(std::string folder, const State& state, bool snapshot)
   nn::StateDict mine;
   on_all_ranks(group_.get(), [&] { mine = state_dict_of(state); });
   plan_ = plan_write(mine, group_.get());
-  tensors_ = tensors_of(plan_, rank(), mine);
-  if (snapshot) {
+  create_folder();  // what it finds is known before the copies
+  on_all_ranks(group_.get(), [&] {
+    tensors_ = tensors_of(plan_, rank(), mine);
+    if (!snapshot) return;
     const MemoryCategoryScope category(MemoryCategory::kOther);
     for (auto& [name, tensor] : tensors_)
       tensor = tensor.device() == kCpu ? clone(tensor) : to_device(tensor, kCpu);
-  }
-  create_folder();
+    current_stream(kCpu).synchronize();  // the thread that writes has another stream
+  });
 }
 
 PendingSave::~PendingSave() {
@@ -101,8 +117,12 @@ std::string PendingSave::file_path(int rank) const {
 
 // The index is small beside the elements, or the state is.
 void PendingSave::check_space() const {
+  std::string existing = parent_of(folder_);
   struct statvfs disk = {};
-  if (::statvfs(parent_of(folder_).c_str(), &disk) != 0) return;  // writing will tell
+  while (::statvfs(existing.c_str(), &disk) != 0) {
+    if (errno != ENOENT || existing == parent_of(existing)) return;  // writing will tell
+    existing = parent_of(existing);
+  }
   const std::uint64_t free = std::uint64_t{disk.f_bavail} * disk.f_frsize,
                       needed = sum(plan_.bytes);
   TESSERA_CHECK_AS(CheckpointError, needed <= free, kWhere,
@@ -119,8 +139,8 @@ void PendingSave::create_folder() {
       TESSERA_CHECK_AS(
           CheckpointError, ::lstat(folder_.c_str(), &found) != 0, kWhere,
           "something is at \"{}\" already, and nothing is replaced; choose another path", folder_);
-      std::filesystem::create_directories(parent_of(folder_));
       check_space();
+      make_folders(parent_of(folder_));
       TESSERA_CHECK_AS(CheckpointError, ::mkdir(unfinished_.c_str(), 0777) == 0, kWhere,
                        "cannot make the folder \"{}\": {}", unfinished_, std::strerror(errno));
       owns_ = true;

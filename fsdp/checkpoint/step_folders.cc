@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <random>
 #include <string_view>
@@ -32,7 +33,7 @@ std::string problem_of(const std::string& folder) {
   try {
     StoredCheckpoint stored(folder);
     return {};
-  } catch (const CheckpointError& error) {
+  } catch (const std::exception& error) {
     return error.what();
   }
 }
@@ -53,7 +54,7 @@ void remove_folder(const std::string& folder) {
 }  // namespace
 
 std::string step_folder(const std::string& parent, std::int64_t step) {
-  return fmt::format("{}/{}{}", parent, kStep, step);
+  return fmt::format("{}/{}{}", parent.empty() ? "." : parent, kStep, step);
 }
 
 std::vector<StepCheckpoint> list(const std::string& parent) {

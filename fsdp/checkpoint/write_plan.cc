@@ -34,6 +34,27 @@ void append(std::vector<std::int64_t>& numbers, const Shape& shape) {
   numbers.insert(numbers.end(), shape.begin(), shape.end());
 }
 
+// A spec that does not describe its tensor would be published as another part of the file.
+void check_part(const std::string& name, const Tensor& tensor, const nn::ShardSpec& part) {
+  const Shape& shape = part.global_shape;
+  std::int64_t rows = 0;
+  const auto fits = [&](const nn::ShardBox& box) {
+    if (box.offset.ndim() != shape.ndim() || box.extent.ndim() != shape.ndim()) return false;
+    for (int d = 0; d < shape.ndim(); ++d) {
+      const bool inside = box.offset[d] >= 0 && box.extent[d] >= 0 && box.offset[d] <= shape[d] &&
+                          box.extent[d] <= shape[d] - box.offset[d];
+      if (!inside || (d > 0 && box.extent[d] != tensor.dim(d))) return false;
+    }
+    rows += shape.ndim() > 0 ? box.extent[0] : 1;
+    return true;
+  };
+  bool all_fit = tensor.ndim() == shape.ndim();
+  for (const nn::ShardBox& box : part.boxes) all_fit = all_fit && fits(box);
+  TESSERA_CHECK(all_fit && (shape.ndim() == 0 || rows == tensor.dim(0)), kWhere,
+                "\"{}\" of shape {} is marked as a part of {} that has other rows", name,
+                tensor.shape().str(), shape.str());
+}
+
 // A tensor: name, then the dtype, whether it is a part, the dims, the shape, and offset and extent of
 // each box. A value: name, kind and text.
 std::string packed(const std::string& name, const nn::StateValue& value,
@@ -46,11 +67,15 @@ std::string packed(const std::string& name, const nn::StateValue& value,
       "tensor \"{}\" of shape {} is on the null device and has no values: a plan cannot "
       "be saved",
       name, tensor->shape().str());
+  if (part != nullptr) check_part(name, *tensor, *part);
   const Shape& shape = part == nullptr ? tensor->shape() : part->global_shape;
   std::vector<std::int64_t> numbers = {static_cast<std::int64_t>(tensor->dtype()),
                                        part != nullptr ? 1 : 0, shape.ndim()};
   append(numbers, shape);
-  for (const nn::ShardBox& box : part == nullptr ? std::vector{whole_box(shape)} : part->boxes) {
+  const std::vector<nn::ShardBox> boxes =
+      part == nullptr ? std::vector{whole_box(shape)} : part->boxes;
+  numbers.push_back(std::ssize(boxes));
+  for (const nn::ShardBox& box : boxes) {
     append(numbers, box.offset);
     append(numbers, box.extent);
   }
@@ -74,11 +99,7 @@ Described unpacked(const std::string& text) {
     return Shape(std::span(numbers).subspan(at - ndim, ndim));
   };
   out.shape = shape();
-  if (ndim == 0) {
-    out.boxes = {whole_box(out.shape)};
-    return out;
-  }
-  while (at < numbers.size()) {
+  for (std::int64_t boxes = numbers.at(at++); boxes > 0; --boxes) {
     const Shape offset = shape();
     out.boxes.push_back({.offset = offset, .extent = shape()});
   }

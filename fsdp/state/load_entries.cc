@@ -85,12 +85,15 @@ nn::LoadReport load_entries(nn::Module& module, const std::vector<StateEntry>& e
     if (std::find(unknown.begin(), unknown.end(), entries[i].name) == unknown.end())
       load.copy(plan, i);
   }
-  compute_buffers(module, load.device, load.seed);
-  for (const nn::NamedModule& named : modules) {
-    for (const auto& hook : named.module->state_dict_hooks().after_load.snapshot())
-      hook(*named.module, verdict.report);
-  }
-  judge(load.where, module, verdict, load.strict);
+  const std::function<void()> finish = [&] {
+    compute_buffers(module, load.device, load.seed);
+    for (const nn::NamedModule& named : modules) {
+      for (const auto& hook : named.module->state_dict_hooks().after_load.snapshot())
+        hook(*named.module, verdict.report);
+    }
+    judge(load.where, module, verdict, load.strict);
+  };
+  load.finish ? load.finish(finish) : finish();
   return verdict.report;
 }
 

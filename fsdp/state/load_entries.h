@@ -27,6 +27,8 @@ struct EntriesLoad {
   std::function<void(const FullLoadPlan& plan)> check;
   /// Brings an entry that some rank knows to its member, on all ranks.
   std::function<void(const FullLoadPlan& plan, std::size_t entry)> copy;
+  /// Runs what follows the copies: buffers that are not saved, and after_load hooks. Empty: runs it.
+  std::function<void(const std::function<void()>& work)> finish;
 };
 
 /// Loads entries that are the same on all ranks, with the model's after_load hooks. Collective. Throws

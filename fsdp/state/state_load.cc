@@ -50,7 +50,8 @@ nn::LoadReport load_full_state_dict(nn::Module& module, const nn::StateDict& sta
                            [&](const FullLoadPlan& plan, std::size_t entry) {
                              plan.copy(entry, share_tensor(*entries[entry].tensor(), ranks,
                                                            mesh_device, entries[entry].name));
-                           }});
+                           },
+                       .finish = {}});
 }
 
 namespace {

@@ -182,6 +182,12 @@ void FullLoadPlan::check_tied(const Target& target) {
     const StateEntry& first = entries_[target.sources.front()];
     const StateEntry& other = entries_[target.sources[i]];
     if (!first.tensor()->tensor.defined()) return;
+    if (first.tensor()->tensor.device().is_null() && first.tensor()->has_elements) {
+      // In a checkpoint: comparing them would mean to read them.
+      mine_.misfits.push_back(fmt::format("\"{}\" and \"{}\" are tied in the model and saved apart",
+                                          first.name, other.name));
+      continue;
+    }
     const DType dtype =
         std::visit([](const auto& handle) { return handle.dtype(); }, target.member);
     if (same_elements(first.tensor()->tensor, other.tensor()->tensor, dtype)) continue;

@@ -81,6 +81,9 @@ class Optimizer {
   /// dropped. Groups, their parameters, shapes and dtypes must agree. Throws InvalidArgument
   /// listing everything that does not; then nothing is changed.
   void load_state_dict(const StateDict& saved);
+  /// Throws what load_state_dict() would throw, and changes nothing. Tensors may be on the null device:
+  /// those of a file, for instance, whose elements are read only later.
+  void check_state_dict(const StateDict& saved) const;
   /// The same without a copy: the tensors become the optimizer's own, so nothing else may use them, and
   /// they are on their parameters' devices. For large states that were made to be loaded.
   void take_state_dict(const StateDict& saved);
@@ -128,13 +131,15 @@ class Optimizer {
   /// The states that a parameter has once it was updated under these options.
   virtual std::vector<std::string> group_state_names(int group, const StateDict& saved) const = 0;
 
+  std::vector<LoadedState> checked_states(const StateDict& saved, bool needs_elements) const;
   void load(const StateDict& saved, bool take);
   void run_update(const std::vector<Parameter>& parameters);
   Problems check_saved_groups(const StateDict& saved) const;
   void check_saved_members(const StateDict& saved, Problems& problems) const;
-  std::vector<LoadedState> read_states(const StateDict& saved, Problems& problems) const;
+  std::vector<LoadedState> read_states(const StateDict& saved, bool needs_elements,
+                                       Problems& problems) const;
   void check_saved_state(const LoadedState& loaded, const std::vector<std::string>& names,
-                         Problems& problems) const;
+                         bool needs_elements, Problems& problems) const;
 
   std::vector<Parameter> parameters_;
   std::vector<double> initial_lrs_;         // by group

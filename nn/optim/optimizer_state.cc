@@ -37,11 +37,12 @@ StateDict saved_options(const StateDict& saved, int group) {
 }
 
 // What is wrong with a saved state tensor; empty when nothing is.
-std::string tensor_problem(const StateValue* value, const Tensor& local, const Shape& shape) {
+std::string tensor_problem(const StateValue* value, const Tensor& local, const Shape& shape,
+                           bool needs_elements) {
   if (value == nullptr) return "is missing";
   const Tensor* tensor = std::get_if<Tensor>(value);
   if (tensor == nullptr) return fmt::format("is a {}, not a tensor", state_value_kind(*value));
-  if (tensor->device().is_null() && !local.device().is_null()) {
+  if (needs_elements && tensor->device().is_null() && !local.device().is_null()) {
     return "is on the null device: it has no elements";
   }
   const DType dtype = compute_dtype(local.dtype());
@@ -139,6 +140,7 @@ void Optimizer::check_saved_members(const StateDict& saved, Problems& problems) 
 }
 
 std::vector<Optimizer::LoadedState> Optimizer::read_states(const StateDict& saved,
+                                                           bool needs_elements,
                                                            Problems& problems) const {
   const auto named = parameters_by_name(kLoad, parameters_);
   std::map<std::string, StateDict> by_name;
@@ -155,13 +157,14 @@ std::vector<Optimizer::LoadedState> Optimizer::read_states(const StateDict& save
   for (auto& [name, values] : by_name) {
     out.push_back({.parameter = named.at(name), .values = std::move(values)});
     const int group = group_of(out.back().parameter);
-    check_saved_state(out.back(), group_state_names(group, saved_options(saved, group)), problems);
+    check_saved_state(out.back(), group_state_names(group, saved_options(saved, group)),
+                      needs_elements, problems);
   }
   return out;
 }
 
 void Optimizer::check_saved_state(const LoadedState& loaded, const std::vector<std::string>& names,
-                                  Problems& problems) const {
+                                  bool needs_elements, Problems& problems) const {
   const std::string prefix = kStates + loaded.parameter.name() + ".";
   const auto note = [&](const std::string& name, const std::string& problem) {
     if (!problem.empty()) problems.push_back(prefix + name + " " + problem);
@@ -178,7 +181,7 @@ void Optimizer::check_saved_state(const LoadedState& loaded, const std::vector<s
     const std::optional<Shape> shape = state_shape(loaded.parameter, name);
     if (!shape) continue;
     own.push_back(name);
-    note(name, tensor_problem(loaded.values.find(name), local, *shape));
+    note(name, tensor_problem(loaded.values.find(name), local, *shape, needs_elements));
   }
   for (const auto& [name, value] : loaded.values) {
     const bool known = name == kStep || std::find(own.begin(), own.end(), name) != own.end();
@@ -205,7 +208,8 @@ std::string found_instead(const StateDict& saved) {
 void Optimizer::load_state_dict(const StateDict& saved) { load(saved, /*take=*/false); }
 void Optimizer::take_state_dict(const StateDict& saved) { load(saved, /*take=*/true); }
 
-void Optimizer::load(const StateDict& saved, bool take) {
+std::vector<Optimizer::LoadedState> Optimizer::checked_states(const StateDict& saved,
+                                                              bool needs_elements) const {
   parameters_by_name(kLoad, parameters_);  // throws
   const StateValue* type = saved.find("type");
   const auto* saved_type = type == nullptr ? nullptr : std::get_if<std::string>(type);
@@ -216,8 +220,17 @@ void Optimizer::load(const StateDict& saved, bool take) {
                 *saved_type, type_name());
   Problems problems = check_saved_groups(saved);
   check_saved_members(saved, problems);
-  const std::vector<LoadedState> states = read_states(saved, problems);
+  std::vector<LoadedState> states = read_states(saved, needs_elements, problems);
   throw_problems(kLoad, type_name(), problems);
+  return states;
+}
+
+void Optimizer::check_state_dict(const StateDict& saved) const {
+  checked_states(saved, /*needs_elements=*/false);
+}
+
+void Optimizer::load(const StateDict& saved, bool take) {
+  const std::vector<LoadedState> states = checked_states(saved, /*needs_elements=*/true);
   for (int group = 0; group < group_count(); ++group) {
     set_group_options(group, saved_options(saved, group));
     initial_lrs_[static_cast<std::size_t>(group)] = saved.number(group_prefix(group) + kInitialLr);

@@ -99,7 +99,9 @@ void check_replaceable(const char* where, const std::string& path) {
 
 void sync_folder(const char* where, const std::string& folder) {
   const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (handle < 0) return;  // the folder is writable but not readable
+  if (handle < 0 && errno == EACCES) return;  // the folder is writable but not readable
+  TESSERA_CHECK_AS(CheckpointError, handle >= 0, where, "cannot write \"{}\": {}", folder,
+                   std::strerror(errno));
   const bool synced = ::fsync(handle) == 0 || errno == EINVAL;  // EINVAL: not supported here
   const int code = errno;
   ::close(handle);

@@ -205,7 +205,7 @@ TEST_CASE("a profile of some steps is printed, written, and part of the report")
     CHECK_THAT(made.result.out, Contains(table));
     CHECK_THAT(table, Catch::StartsWith("profile of rank 0 of "));
     for (const char* text : {" 2 steps of ", "\nforward ", "\nbackward ", "\noptimizer ",
-                             "\nmatmul ", "\nadam ", "\nblocks.* ", "\noutside of operations"})
+                             "\nmatmul ", "\nblocks.* ", "\noutside of operations"})
       CHECK_THAT(table, Contains(text));
     CHECK((table.find("\nrecompute ") != std::string::npos) == (more.front() == "--recompute"));
     CHECK((table.find("\nreduce_scatter ") != std::string::npos) ==

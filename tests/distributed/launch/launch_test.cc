@@ -302,6 +302,7 @@ TEST_CASE("wrong options are one line and exit code 2", "[launch]") {
       {"ok --gradient-size 3",
        "error: [launch] unknown option --gradient-size; --help lists all\n"},
       {"ok --ranks", "error: [launch] --ranks needs a value\n"},
+      {"ok --checked=false", "error: [launch] --checked takes no value\n"},
   }));
   Program program(arguments);
   CHECK(program.exit_code() == 2);

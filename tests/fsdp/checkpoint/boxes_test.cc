@@ -44,5 +44,15 @@ TEST_CASE("boxes that have every element once") {
         "its boxes [] and [] overlap");
 }
 
+TEST_CASE("many boxes that share their rows are compared by their columns") {
+  std::vector<ShardBox> boxes;
+  for (std::int64_t column = 0; column < 200'000; ++column)
+    boxes.push_back({.offset = {0, column}, .extent = {7, 1}});
+  CHECK(cover_problem({7, 200'000}, boxes).empty());
+  boxes.push_back(boxes[77'777]);
+  CHECK(cover_problem({7, 200'000}, boxes) ==
+        "its boxes [0:7, 77777:77778] and [0:7, 77777:77778] overlap");
+}
+
 }  // namespace
 }  // namespace tessera::checkpoint

@@ -11,61 +11,24 @@
 #include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/distributed/tensor_parallel/tensor_parallel.h"
 #include "tessera/fsdp/checkpoint/async_saver.h"
+#include "tessera/fsdp/checkpoint/pending_save.h"
 #include "tessera/fsdp/checkpoint/stored_checkpoint.h"
 #include "tessera/fsdp/state/state.h"
 #include "tessera/nn/layers/transformer/attention.h"
+#include "tessera/nn/optim/adam.h"
 #include "tessera/nn/optim/ema.h"
 #include "tessera/nn/optim/schedule.h"
 #include "tessera/nn/optim/sgd.h"
 #include "tessera/tensor/io/safetensors.h"
 #include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tests/fsdp/checkpoint/checkpoint_run.h"
 #include "tessera/tests/fsdp/state/state_model.h"
 #include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/io/safetensors_support.h"
 
 namespace tessera::testing {
 namespace {
-
-using nn::optim::SGD;
-
-// An empty folder, the same on all ranks.
-std::string shared_folder(RankTest& t, const std::string& name) {
-  std::string mine;
-  if (t.rank() == 0) mine = temporary_path(fmt::format("{}_{}", name, t.size()), "run");
-  return t.gather_text(mine).front();
-}
-
-std::vector<std::string> names_in(const std::string& folder) {
-  std::vector<std::string> names;
-  if (!std::filesystem::exists(folder)) return names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-// A sharded model after two steps.
-struct Run {
-  explicit Run(RankTest& t, std::uint64_t seed = 3)
-      : group(t.world().group()), optimizer(make(t, net, seed), {.lr = 0.1, .momentum = 0.9}) {}
-
-  static std::vector<nn::Parameter> make(RankTest& t, StateNet& net, std::uint64_t seed) {
-    shard_net(net, {.mesh = t.world().mesh()});
-    nn::initialize(net, {.seed = seed});
-    return net.parameters();
-  }
-  checkpoint::State state() { return {.group = group, .model = &net, .optimizer = &optimizer}; }
-  nn::StateDict full() {
-    nn::StateDict all;
-    all.add("model.", fsdp::full_state_dict(net, {.rank0_only = false}));
-    all.add("optimizer.", fsdp::full_optimizer_state(optimizer, {.rank0_only = false}));
-    return all;
-  }
-
-  std::shared_ptr<distributed::ProcessGroup> group;
-  StateNet net;
-  SGD optimizer;
-};
 
 TESSERA_RANK_TEST("a checkpoint is a folder of safetensors files and an index", "[checkpoint]") {
   const std::string parent = shared_folder(t, "files"), folder = parent + "/step-7";
@@ -202,128 +165,61 @@ TESSERA_RANK_TEST("what is not sharded comes from the first rank", "[checkpoint]
                                   [&] { checkpoint::save(folder + "0", state); });
 }
 
-TESSERA_RANK_TEST("nothing is replaced, and a save that fails leaves nothing", "[checkpoint]") {
-  const std::string parent = shared_folder(t, "refused"), folder = parent + "/step-1";
+TESSERA_RANK_TEST("names are the model's, whatever is around the model", "[checkpoint]") {
+  const std::string folder = shared_folder(t, "names") + "/step-1";
   Run run(t);
-  checkpoint::save(folder, run.state());
-  t.check_throws<CheckpointError>("something is at \"" + folder + "\" already",
-                                  [&] { checkpoint::save(folder, run.state()); });
-  t.check(names_in(parent) == std::vector<std::string>{"step-1"}, "files are left");
-  // A member that cannot be saved on one rank alone.
-  StateNet never;
-  checkpoint::State state = run.state();
-  if (t.rank() == t.size() - 1) state.model = &never;
-  t.check_throws<StateError>("buffer \"scale\" of shape [5] has no elements yet",
-                             [&] { checkpoint::save(parent + "/step-2", state); });
-  t.check(names_in(parent) == std::vector<std::string>{"step-1"}, "files are left");
-}
-
-TESSERA_RANK_TEST("a load that does not fit changes nothing", "[checkpoint]") {
-  const std::string parent = shared_folder(t, "misfit"), folder = parent + "/step-1";
-  Run run(t);
+  nn::initialize(run.net, {.seed = 3, .prefix = "student."});
   train(run.net, run.optimizer, 1);
-  checkpoint::State model_only = run.state();
-  model_only.optimizer = nullptr;
-  checkpoint::save(folder, model_only);
-
-  Run other(t, 8);
-  train(other.net, other.optimizer, 1);
-  const nn::StateDict before = other.full();
-  t.check_throws<InvalidArgument>("has no optimizer: it was saved without one",
-                                  [&] { checkpoint::load(folder, other.state()); });
-  t.check_throws<CheckpointError>("/step-2/index.json\": No such file or directory",
-                                  [&] { checkpoint::load(parent + "/step-2", other.state()); });
-  check_same_state(t, other.full(), before, "after refused loads");
-
-  nn::Linear smaller({.in = 7, .out = 5, .dtype = DType::kF64});
-  fsdp::fully_shard(smaller, {.mesh = t.world().mesh()});
-  nn::initialize(smaller, {.seed = 1});
-  const checkpoint::State small{.group = t.world().group(), .model = &smaller};
-  t.check_throws<InvalidArgument>("\"weight\" (f64 [5, 7]) is missing",
-                                  [&] { checkpoint::load(folder, small); });
-  const nn::LoadReport report = checkpoint::load(folder, small, {.strict = false});
-  t.check(report.missing.size() == 2 && report.unexpected.size() == 9, "{} and {} names",
-          report.missing.size(), report.unexpected.size());
+  checkpoint::save(folder, run.state());
+  Run same(t, 8), other(t, 8);
+  nn::initialize(same.net, {.seed = 8, .prefix = "teacher."});
+  for (Run* each : {&same, &other}) {
+    checkpoint::load(folder, each->state());
+    for (std::size_t i = 0; i < run.optimizer.parameters().size(); ++i)
+      t.check_equal(each->optimizer.state(each->optimizer.parameters()[i], "momentum"),
+                    run.optimizer.state(run.optimizer.parameters()[i], "momentum"));
+  }
 }
 
-TESSERA_RANK_TEST(
-    "the newest complete checkpoint is loaded, and a damaged one names the one before",
-    "[checkpoint]") {
-  const std::string parent = shared_folder(t, "newest");
+TESSERA_RANK_TEST("a snapshot is the state of its time", "[checkpoint]") {
+  const std::string folder = shared_folder(t, "snapshot") + "/step-1";
   Run run(t), other(t, 8);
-  t.check(!checkpoint::load_newest(parent, other.state()), "loaded nothing");
-  for (int step = 1; step <= 2; ++step) {
-    train(run.net, run.optimizer, 1, step);
-    checkpoint::save(checkpoint::step_folder(parent, step), run.state());
-  }
-  t.check(checkpoint::load_newest(parent, other.state()) == parent + "/step-2", "another one");
-  check_same_state(t, other.full(), run.full(), "of step 2");
-  const std::string file = parent + "/step-2/rank-00000.safetensors";
-  t.gather_text("");
-  if (t.rank() == 0) {
-    std::string bytes = read_bytes(file);
-    bytes.back() = static_cast<char>(bytes.back() ^ 1);
-    write_bytes(file, bytes);
-  }
-  t.gather_text("");
-  t.check_throws<CheckpointError>("; before it there is \"" + parent + "/step-1\"",
-                                  [&] { checkpoint::load_newest(parent, other.state()); });
-}
-
-TESSERA_RANK_TEST_WITH("a flipped bit is found wherever it is, and no member changes",
-                       "[checkpoint]", (RankTestOptions{.worlds = {1, 3}})) {
-  const std::string folder = shared_folder(t, "flipped") + "/step-1";
-  Run run(t);
   train(run.net, run.optimizer, 1);
-  checkpoint::save(folder, run.state());
-  Run other(t, 8);
-  train(other.net, other.optimizer, 1);
-  const nn::StateDict before = other.full();
-  const std::vector<std::string> names = names_in(folder);
-  for (int i = 0; i < 100; ++i) {
-    const std::string path = folder + "/" + names[static_cast<std::size_t>(i) % names.size()];
-    const std::string bytes = read_bytes(path);
-    t.gather_text("");  // all have read it
-    if (t.rank() == 0) {
-      std::string changed = bytes;
-      char& byte = changed[static_cast<std::size_t>(i) * 7919 % changed.size()];
-      byte = static_cast<char>(byte ^ (1 << i % 8));
-      write_bytes(path, changed);
-    }
-    t.gather_text("");
-    t.check_throws<CheckpointError>(path, [&] { checkpoint::load(folder, other.state()); });
-    t.gather_text("");
-    if (t.rank() == 0) write_bytes(path, bytes);
-    t.gather_text("");
-  }
-  check_same_state(t, other.full(), before, "after 100 refused loads");
+  const nn::StateDict expected = run.full();
+  checkpoint::PendingSave pending(folder, run.state(), true);
+  train(run.net, run.optimizer, 1);
+  pending.write();
+  pending.publish();
   checkpoint::load(folder, other.state());
-  check_same_state(t, other.full(), run.full(), "after the repair");
+  check_same_state(t, other.full(), expected, "of the snapshot");
 }
 
-TESSERA_RANK_TEST("damage of what is read last is found before the model changes", "[checkpoint]") {
-  const std::string folder = shared_folder(t, "last") + "/step-1";
-  Run run(t), other(t, 8);
-  nn::StateDict values;  // of more than one chunk, behind the model's wider elements
-  values.set("large", full({1 << 19}, 1));
-  checkpoint::State state = run.state();
-  state.values = &values;
-  checkpoint::save(folder, state);
-  const std::string file = folder + "/rank-00000.safetensors";
-  if (t.rank() == 0) {
-    std::string bytes = read_bytes(file);
-    bytes.back() = static_cast<char>(bytes.back() ^ 1);
-    write_bytes(file, bytes);
-  }
-  t.gather_text("");
-  const nn::StateDict before = other.full();
-  state = other.state();
-  state.values = &values;
-  t.check_throws<CheckpointError>("tensor \"values.large\": \"" + file + "\" is damaged",
-                                  [&] { checkpoint::load(folder, state); });
-  check_same_state(t, other.full(), before, "after a refused load");
-  state.values = nullptr;  // its bytes are not read then
-  checkpoint::load(folder, state);
+TEST_CASE("parts of large tensors are read in pieces, across chunks", "[checkpoint]") {
+  const std::string folder = temporary_path("pieces", "step-1");
+  nn::StateDict values;
+  const Tensor wide = reshape(arange(601 * 1303, {.dtype = DType::kI64}), {601, 1303}),
+               line = reshape(arange(700'001, {.dtype = DType::kI64}), {1, 700'001}),
+               flags = gt(remainder(arange(3'000'017), 3), 0);
+  values.set("wide", wide);
+  values.set("line", line);
+  values.set("flags", flags);
+  checkpoint::save(folder, {.values = &values});
+  checkpoint::StoredCheckpoint stored(folder);
+  const auto read = [&](const std::string& name, const nn::ShardBox& box, DType dtype) {
+    const Tensor out = Tensor::empty(box.extent, {.dtype = dtype});
+    const checkpoint::StoredTensor& tensor = *stored.find("values." + name);
+    stored.check(tensor, box);
+    stored.read(tensor, box, out);
+    return out;
+  };
+  const nn::ShardBox inner{.offset = {3, 5}, .extent = {590, 1290}};
+  CHECK(equal(read("wide", inner, DType::kI64), wide.narrow(0, 3, 590).narrow(1, 5, 1290)));
+  CHECK(equal(read("wide", inner, DType::kF64),
+              cast(wide.narrow(0, 3, 590).narrow(1, 5, 1290), DType::kF64)));
+  CHECK(equal(read("line", {.offset = {0, 7}, .extent = {1, 699'990}}, DType::kI64),
+              line.narrow(1, 7, 699'990)));
+  CHECK(equal(read("flags", {.offset = {1}, .extent = {3'000'000}}, DType::kBool),
+              flags.narrow(0, 1, 3'000'000)));
 }
 
 TESSERA_RANK_TEST("an asynchronous save has the state of its call", "[checkpoint]") {
@@ -385,17 +281,6 @@ TEST_CASE("the newest complete checkpoint, and those that are kept", "[checkpoin
   nn::StateDict back;
   checkpoint::load(parent + "/copy", {.values = &back});
   CHECK(back.tensor("w").to_vector<float>() == std::vector<float>{1, 2});
-}
-
-TEST_CASE("a disk without enough space is known before anything is written", "[checkpoint]") {
-  const std::string parent = temporary_path("full", "run");
-  nn::StateDict values;  // one element that is repeated, as large as no disk
-  values.set("w", Tensor::from_vector<float>({1}, {1, 1}).expand({std::int64_t{1} << 40, 1 << 20}));
-  const std::string error =
-      thrown<CheckpointError>([&] { checkpoint::save(parent + "/step-1", {.values = &values}); });
-  CHECK(error.find("/step-1\" needs 4611686018427387904 bytes, and the disk has ") !=
-        std::string::npos);
-  CHECK(names_in(parent).empty());
 }
 
 }  // namespace

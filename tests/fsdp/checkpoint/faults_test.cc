@@ -103,6 +103,49 @@ std::vector<std::string> unfinished(const std::string& parent) {
   return names;
 }
 
+// The position of the last call that is `call`, up to `end`; -1 if there is none.
+std::ptrdiff_t last_of(const std::vector<std::string>& log, const std::string& call,
+                       std::ptrdiff_t end) {
+  while (--end >= 0 && log[static_cast<std::size_t>(end)] != call) {
+  }
+  return end;
+}
+
+TEST_CASE("what a rename publishes is on the disk before it, and the rename after it") {
+  const std::string base = temporary_path("checkpoint_order", "runs"), parent = base + "/new/run";
+  std::filesystem::create_directories(base);
+  REQUIRE(save_step(parent, 1, IoFault::kNone, 1) == "");
+  const std::vector<std::string> log = io_log();
+  const auto end = std::ssize(log);
+  arm_io_fault(IoFault::kNone, 0);
+  int files = 0;
+  std::ptrdiff_t last_file = -1, publication = -1;
+  std::string unfinished_folder;
+  for (std::ptrdiff_t i = 0; i < end; ++i) {
+    const std::string& call = log[static_cast<std::size_t>(i)];
+    if (!call.starts_with("rename ")) continue;
+    const std::string from = call.substr(7, call.find(' ', 7) - 7);
+    if (call.ends_with(" " + parent + "/step-1")) {
+      publication = i;
+      unfinished_folder = from;
+      continue;
+    }
+    INFO(call);
+    ++files;
+    last_file = i;
+    const std::ptrdiff_t synced = last_of(log, "fsync " + from, i);
+    CHECK(synced > last_of(log, "write " + from, i));
+    CHECK(last_of(log, "write " + from, i) >= 0);
+  }
+  CHECK(files == kRanks + 1);
+  REQUIRE(publication > last_file);
+  CHECK(last_of(log, "fsync " + unfinished_folder, publication) > last_file);
+  CHECK(last_of(log, "fsync " + parent, end) > publication);
+  // The folders above, which are new: each is on the disk in its own folder.
+  CHECK(last_of(log, "fsync " + base, publication) > last_of(log, "mkdir " + base + "/new", end));
+  CHECK(last_of(log, "fsync " + base + "/new", publication) > last_of(log, "mkdir " + parent, end));
+}
+
 TEST_CASE("a complete checkpoint is there whichever system call of a save fails") {
   const std::string parent = temporary_path("checkpoint_faults", "run");
   REQUIRE(save_elsewhere(parent, 1, IoFault::kNone, 1).error == "");
@@ -126,7 +169,6 @@ TEST_CASE("a complete checkpoint is there whichever system call of a save fails"
         for (const std::string& name : left) std::filesystem::remove_all(parent + "/" + name);
         continue;
       }
-      // A folder that cannot be opened to be synced is not an error.
       CHECK(left.empty());
       if (outcome.error.empty()) {
         CHECK(found == 2);

@@ -88,6 +88,7 @@ TEST_CASE("an index that is cut, changed or something else") {
   CHECK(refused(sealed("{\"a\":[}")).find(" stops being JSON at byte ") == 0);
   CHECK(refused(sealed("{\"tessera_checkpoint\":\"\xff\"")).find(" stops being JSON at byte ") ==
         0);
+  CHECK(refused(sealed("{\"a\":1e999")).find(" is no index: ") == 0);
   CHECK(refused(sealed("[1")).find(" stops being JSON at byte ") == 0);
   CHECK(refused(sealed("{\"a\":1,\"a\":2")) == ": the key \"a\" stands twice in an object");
   CHECK(refused(sealed("{\"a\":" + std::string(100'000, '['))) == " nests more than 8 deep");
@@ -175,6 +176,10 @@ TEST_CASE("an index whose tensors are wrong") {
         ": tensor \"w\" is not whole: its boxes have 9 of its 10 elements");
   CHECK(of(tensors("\"f32\"", "[10]", right + "," + box("0", "0", "[9]", "[1]"))) ==
         ": tensor \"w\" is not whole: its boxes [0:10] and [9:10] overlap");
+  CHECK(of(tensors("\"f32\"", "[30]",
+                   box("0", "60", "[0]", "[10]") + "," + box("0", "60", "[10]", "[10]") + "," +
+                       box("0", "60", "[20]", "[10]"))) ==
+        ": tensor 0 shares bytes of \"a\" with another");
   const std::string one = tensors("\"f32\"", "[10]", right);
   CHECK(of(one.substr(0, one.size() - 1) + "," + one.substr(1)) ==
         ": tensor 1 has the name \"w\" of another");

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
+#include <mutex>
 
 namespace tessera::testing {
 namespace {
@@ -15,6 +16,20 @@ namespace {
 std::atomic<int> calls = 0;
 int wanted = 0;  // 0: not armed
 IoFault fault = IoFault::kNone;
+std::mutex log_mutex;
+std::vector<std::string> log;
+
+void note(const std::string& call) {
+  const std::lock_guard lock(log_mutex);
+  if (wanted != 0) log.push_back(call);
+}
+
+std::string path_of(int file) {
+  char path[4096];
+  const std::string link = "/proc/self/fd/" + std::to_string(file);
+  const ssize_t size = ::readlink(link.c_str(), path, sizeof(path));
+  return {path, static_cast<std::size_t>(size > 0 ? size : 0)};
+}
 
 // True if this call fails, with errno set.
 bool fails() {
@@ -63,10 +78,12 @@ std::string io_fault_name(IoFault kind) {
 void arm_io_fault(IoFault kind, int number) {
   fault = kind;
   calls = 0;
+  log.clear();
   wanted = number;
 }
 
 int io_calls() { return calls; }
+std::vector<std::string> io_log() { return log; }
 
 }  // namespace tessera::testing
 
@@ -80,16 +97,22 @@ int open(const char* path, int flags, ...) {
   va_end(list);
   return static_cast<int>(tessera::testing::call(SYS_openat, AT_FDCWD, path, flags, mode));
 }
-int fsync(int file) { return static_cast<int>(tessera::testing::call(SYS_fsync, file)); }
+int fsync(int file) {
+  tessera::testing::note("fsync " + tessera::testing::path_of(file));
+  return static_cast<int>(tessera::testing::call(SYS_fsync, file));
+}
 int rename(const char* from, const char* to) noexcept {
+  tessera::testing::note(std::string("rename ") + from + " " + to);
   return static_cast<int>(tessera::testing::call(SYS_rename, from, to));
 }
 int mkdir(const char* path, mode_t mode) noexcept {
+  tessera::testing::note(std::string("mkdir ") + path);
   return static_cast<int>(tessera::testing::call(SYS_mkdir, path, mode));
 }
 ssize_t write(int file, const void* data, std::size_t bytes) {
   using namespace tessera::testing;
   if (file <= 2) return ::syscall(SYS_write, file, data, bytes);
+  note("write " + path_of(file));
   if (fails()) return -1;
   const bool is_short = fault == IoFault::kShort && calls == wanted && wanted != 0 && bytes > 1;
   return ::syscall(SYS_write, file, data, is_short ? bytes / 2 : bytes);

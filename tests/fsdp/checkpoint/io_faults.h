@@ -1,9 +1,10 @@
 #pragma once
 
-// System calls that fail on request. A binary that links this has its own open, write, fsync, rename, mkdir,
-// unlink and rmdir, which count the calls and let one of them fail.
+// System calls that fail on request. A binary that links this has its own open, write, fsync, rename
+// and mkdir, which note the calls and let one of them fail.
 
 #include <string>
+#include <vector>
 
 namespace tessera::testing {
 
@@ -20,5 +21,7 @@ std::string io_fault_name(IoFault fault);
 void arm_io_fault(IoFault fault, int call);
 // Calls since arm_io_fault().
 int io_calls();
+// These calls: "write PATH", "fsync PATH", "rename FROM TO", "mkdir PATH"; openings are left out.
+std::vector<std::string> io_log();
 
 }  // namespace tessera::testing
