@@ -66,13 +66,13 @@ struct InitializeOptions {
   std::uint64_t seed = 1;
   std::string prefix = {};  ///< put before every name when keys are made
   Device device = default_device();
-  /// Parameters and buffers that have elements keep them: for a new head on a model that was loaded.
+  /// Leaves parameters and buffers that have elements unchanged: for a new head on a loaded model.
   bool only_missing = false;
 };
 
-/// Allocates every parameter's shard and every buffer on `device` (those not yet allocated) and
-/// gives them their initial values, **also those that had others**, unless `only_missing`: parameter `name` draws from the
-/// stream named prefix + name under `seed`. Tied parameters use their first name. Also sets every
+/// Allocates the shards of all parameters and all buffers on `device`, except those that are allocated
+/// already, and fills all of them with initial values. **Existing values are overwritten** unless
+/// `only_missing` is set. Parameter `name` draws from the stream named prefix + name under `seed`. Tied parameters use their first name. Also sets every
 /// full name to prefix + name, as errors show it. Throws StateError naming type and position of a
 /// parameter, buffer or module that is a member of a module of the tree but was never registered.
 void initialize(Module& module, const InitializeOptions& options = {});

@@ -4,8 +4,8 @@
 #include <system_error>
 #include <utility>
 
-#include "tessera/distributed/objects.h"
 #include "tessera/fsdp/checkpoint/pending_save.h"
+#include "tessera/fsdp/checkpoint/rank_texts.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/streams/stream.h"
 
@@ -38,9 +38,7 @@ void AsyncSaver::save(const std::string& folder, const State& state) {
 
 bool AsyncSaver::poll() {
   if (pending_ == nullptr) return true;
-  const std::string mine = written_ ? "written" : "";
-  const std::vector<std::string> all =
-      group_ == nullptr ? std::vector{mine} : distributed::all_gather_texts(*group_, mine);
+  const std::vector<std::string> all = all_gather_texts(group_.get(), written_ ? "written" : "");
   if (std::find(all.begin(), all.end(), "") != all.end()) return false;
   publish();
   return true;

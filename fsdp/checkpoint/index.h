@@ -58,6 +58,14 @@ struct Index {
   nn::StateDict values;  ///< no tensors
 };
 
+/// Calls function(tensor, name without prefix) for the tensors under a prefix.
+template <class F>
+void each_tensor(const Index& index, std::string_view prefix, const F& function) {
+  for (const StoredTensor& tensor : index.tensors) {
+    if (tensor.name.starts_with(prefix)) function(tensor, tensor.name.substr(prefix.size()));
+  }
+}
+
 /// The file's text. Throws InvalidArgument for a name or text that is not UTF-8, and for a text of
 /// more than kMaxIndexBytes.
 std::string index_text(const Index& index);

@@ -1,18 +1,17 @@
 #include <algorithm>
 #include <functional>
 #include <initializer_list>
-#include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
-#include "tessera/distributed/objects.h"
-#include "tessera/fsdp/checkpoint/boxes.h"
 #include "tessera/fsdp/checkpoint/checkpoint.h"
+#include "tessera/fsdp/checkpoint/model_entries.h"
 #include "tessera/fsdp/checkpoint/optimizer_names.h"
-#include "tessera/fsdp/checkpoint/rank_errors.h"
+#include "tessera/fsdp/checkpoint/rank_texts.h"
 #include "tessera/fsdp/checkpoint/stored_checkpoint.h"
 #include "tessera/fsdp/state/load_entries.h"
+#include "tessera/nn/mesh/shard_boxes.h"
 #include "tessera/nn/module_members.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/memory_counters.h"
@@ -22,73 +21,15 @@ namespace tessera::checkpoint {
 namespace {
 
 constexpr const char* kWhere = "checkpoint.load";
-constexpr Device kNull{DeviceType::kNull, 0};
-constexpr std::string_view kModel = "model.", kOptimizer = "optimizer.", kScheduler = "scheduler.",
-                           kScaler = "scaler.", kValues = "values.";
+constexpr const char *kOptimizer = "optimizer.", *kScheduler = "scheduler.", *kScaler = "scaler.",
+                     *kValues = "values.";
 
 // The index, read by the first rank alone: thousands of ranks would all ask for one file.
 std::string shared_index(const std::string& folder, distributed::ProcessGroup* group) {
   std::string text;
-  on_all_ranks(group, [&] {
-    if (group == nullptr || group->rank() == 0) text = read_index_text(folder);
-  });
-  return group == nullptr ? text : distributed::broadcast_text(*group, text, 0);
+  on_first_rank(group, [&] { text = read_index_text(folder); });
+  return first_text(group, text);
 }
-
-// Calls function(tensor, name without prefix) for the tensors under a prefix.
-template <class F>
-void each_tensor(const Index& index, std::string_view prefix, const F& function) {
-  for (const StoredTensor& tensor : index.tensors) {
-    if (tensor.name.starts_with(prefix)) function(tensor, tensor.name.substr(prefix.size()));
-  }
-}
-
-// The model's entries after its before_load hooks, which may rename entries and put others in. On the
-// null device, tensors stand for those on the disk.
-class ModelEntries {
- public:
-  ModelEntries(nn::Module& model, const Index& index) {
-    each_tensor(index, kModel, [this](const StoredTensor& tensor, const std::string& name) {
-      const Tensor stand_in = Tensor::empty(tensor.shape, {.dtype = tensor.dtype, .device = kNull});
-      on_disk_.emplace(stand_in.storage().id(), &tensor);
-      saved_.set(name, stand_in);
-    });
-    for (const auto& [name, value] : index.values.part(std::string(kModel)))
-      saved_.set(name, value);
-    for (const auto& [name, value] : fsdp::before_load(model, saved_)) {
-      const Tensor* tensor = std::get_if<Tensor>(&value);
-      if (tensor == nullptr) {
-        all_.push_back({name, value});
-        continue;
-      }
-      fsdp::TensorEntry entry{
-          .dtype = tensor->dtype(), .shape = tensor->shape(), .tensor = *tensor};
-      entry.has_elements = !tensor->device().is_null() || stored_of(*tensor) != nullptr;
-      all_.push_back({name, entry});
-    }
-  }
-
-  const std::vector<fsdp::StateEntry>& all() const { return all_; }
-  // Null for values, and for tensors of hooks.
-  const StoredTensor* stored(std::size_t entry) const {
-    const fsdp::TensorEntry* tensor = all_[entry].tensor();
-    if (tensor == nullptr) return nullptr;
-    return stored_of(tensor->tensor);
-  }
-
- private:
-  // A view of a stand-in, which a hook made, stands for nothing on the disk.
-  const StoredTensor* stored_of(const Tensor& tensor) const {
-    const auto found = on_disk_.find(tensor.storage().id());
-    const bool is_stand_in = found != on_disk_.end() && tensor.offset() == 0 &&
-                             tensor.shape() == found->second->shape && tensor.is_contiguous();
-    return is_stand_in ? found->second : nullptr;
-  }
-
-  nn::StateDict saved_;  // keeps the stand-ins
-  std::map<std::uint64_t, const StoredTensor*> on_disk_;
-  std::vector<fsdp::StateEntry> all_;
-};
 
 class Loader {
  public:
@@ -114,16 +55,6 @@ class Loader {
  private:
   distributed::ProcessGroup* group() const { return state_.group.get(); }
 
-  std::vector<std::vector<std::string>> all_gather_texts(
-      const std::vector<std::string>& texts) const {
-    if (state_.group == nullptr) return {texts};
-    std::vector<std::vector<std::string>> all;
-    for (const std::string& each :
-         distributed::all_gather_texts(*state_.group, distributed::packed_texts(texts)))
-      all.push_back(distributed::unpacked_texts(each));
-    return all;
-  }
-
   // A member whose part of the checkpoint is missing would silently keep its values.
   void check_members() const {
     const auto check = [this](const void* member, std::string_view prefix, const char* what) {
@@ -138,7 +69,7 @@ class Loader {
       TESSERA_CHECK(found, kWhere, "\"{}\" has no {}: it was saved without one", stored_.folder(),
                     what);
     };
-    check(state_.model, kModel, "model");
+    check(state_.model, kModelPrefix, "model");
     check(state_.optimizer, kOptimizer, "optimizer");
     check(state_.scheduler, kScheduler, "scheduler");
     check(state_.scaler, kScaler, "scaler");
@@ -150,12 +81,13 @@ class Loader {
     for (const void* member : std::initializer_list<const void*>{
              state_.model, state_.optimizer, state_.scheduler, state_.scaler, state_.values})
       mine += member == nullptr ? '-' : '+';
-    for (const std::vector<std::string>& each : all_gather_texts({mine}))
+    const std::vector<std::string> all = all_gather_texts(group(), mine);
+    for (const std::string& each : all)
       TESSERA_CHECK(
-          each.front() == mine, kWhere,
+          each == all.front(), kWhere,
           "ranks give different members of the state (model, optimizer, scheduler, scaler, "
           "values): {} and {}",
-          each.front(), mine);
+          all.front(), each);
   }
 
   OptimizerNames optimizer_names() const { return {*state_.optimizer, state_.model}; }
@@ -167,7 +99,7 @@ class Loader {
     const OptimizerNames optimizer = optimizer_names();
     for (const auto& [name, parameter] : optimizer.parameters()) mine.push_back(name);
     std::set<std::string> known;
-    for (const std::vector<std::string>& names : all_gather_texts(mine))
+    for (const std::vector<std::string>& names : all_gather_lists(group(), mine))
       known.insert(names.begin(), names.end());
     std::vector<std::string> unknown;
     for (const auto& [name, value] : stored_.index().values.part("optimizer.parameters.")) {
@@ -198,7 +130,7 @@ class Loader {
   nn::StateDict optimizer_state(const F& tensor_of) const {
     const OptimizerNames names = optimizer_names();
     nn::StateDict saved;
-    for (const auto& [name, value] : stored_.index().values.part(std::string(kOptimizer))) {
+    for (const auto& [name, value] : stored_.index().values.part(kOptimizer)) {
       if (!OptimizerNames::is_of_parameter(name) || names.parameter_of(name) != nullptr)
         saved.set(names.own_name(name), value);
     }
@@ -253,23 +185,16 @@ class Loader {
                   });
   }
 
-  // The rows of the boxes, one box after another.
   void read(const StoredTensor& tensor, const nn::ShardSpec& part, const Tensor& rows) {
-    std::int64_t row = 0;
-    for (const nn::ShardBox& box : part.boxes) {
-      const bool has_rows = box.extent.ndim() > 0;
-      stored_.read(tensor, box, has_rows ? rows.narrow(0, row, box.extent[0]) : rows);
-      row += has_rows ? box.extent[0] : 0;
-    }
+    nn::detail::for_each_box(rows, part, [&](const Tensor& out, const nn::ShardBox& box) {
+      stored_.read(tensor, box, out);
+    });
   }
 
   static Tensor empty_rows(const StoredTensor& tensor, const nn::ShardSpec& part, Device device) {
-    Shape shape = part.boxes.empty() ? tensor.shape : part.boxes.front().extent;
-    if (shape.ndim() > 0) {
-      shape[0] = 0;
-      for (const nn::ShardBox& box : part.boxes) shape[0] += box.extent[0];
-    }
-    return Tensor::empty(shape, {.dtype = tensor.dtype, .device = device});
+    const nn::ShardSpec whole = nn::ShardSpec::whole(tensor.shape);
+    return Tensor::empty(nn::detail::rows_shape(part, whole, tensor.name),
+                         {.dtype = tensor.dtype, .device = device});
   }
 
   Tensor new_rows(const StoredTensor& tensor, const nn::ShardSpec& part, Device device) {
@@ -303,7 +228,7 @@ class Loader {
       });
     };
     const auto gather = [this](const std::vector<std::string>& texts) {
-      return all_gather_texts(texts);
+      return all_gather_lists(group(), texts);
     };
     const auto finish = [&](const std::function<void()>& work) {
       if (error.empty()) error = error_of(work);
@@ -324,12 +249,10 @@ class Loader {
   void load_others() {
     const nn::StateDict& values = stored_.index().values;
     if (state_.optimizer != nullptr) load_optimizer();
-    if (state_.scheduler != nullptr)
-      state_.scheduler->load_state_dict(values.part(std::string(kScheduler)));
-    if (state_.scaler != nullptr) state_.scaler->load_state_dict(values.part(std::string(kScaler)));
+    if (state_.scheduler != nullptr) state_.scheduler->load_state_dict(values.part(kScheduler));
+    if (state_.scaler != nullptr) state_.scaler->load_state_dict(values.part(kScaler));
     if (state_.values == nullptr) return;
-    for (const auto& [name, value] : values.part(std::string(kValues)))
-      state_.values->set(name, value);
+    for (const auto& [name, value] : values.part(kValues)) state_.values->set(name, value);
     each_tensor(stored_.index(), kValues, [&](const StoredTensor& tensor, const std::string& name) {
       const nn::ShardSpec part = part_of_value(tensor, name);
       state_.values->set(name, new_rows(tensor, part, device_of_value(name)));
@@ -356,29 +279,6 @@ class Loader {
 
 nn::LoadReport load(const std::string& folder, const State& state, const LoadOptions& options) {
   return Loader(folder, state, options).load();
-}
-
-std::optional<std::string> load_newest(const std::string& parent, const State& state,
-                                       const LoadOptions& options) {
-  // The first rank decides: another might see a folder that is just being made or removed.
-  std::vector<std::string> found;  // the newest first
-  on_all_ranks(state.group.get(), [&] {
-    if (state.group != nullptr && state.group->rank() != 0) return;
-    for (const StepCheckpoint& each : list(parent)) {
-      if (each.problem.empty()) found.insert(found.begin(), each.folder);
-    }
-  });
-  if (state.group != nullptr)
-    found = distributed::unpacked_texts(
-        distributed::broadcast_text(*state.group, distributed::packed_texts(found), 0));
-  if (found.empty()) return std::nullopt;
-  try {
-    load(found[0], state, options);
-  } catch (const CheckpointError& failed) {
-    if (found.size() == 1) throw;
-    throw CheckpointError(fmt::format("{}; before it there is \"{}\"", failed.what(), found[1]));
-  }
-  return found[0];
 }
 
 }  // namespace tessera::checkpoint

@@ -11,7 +11,7 @@
 
 #include "tessera/distributed/objects.h"
 #include "tessera/fsdp/checkpoint/optimizer_names.h"
-#include "tessera/fsdp/checkpoint/rank_errors.h"
+#include "tessera/fsdp/checkpoint/rank_texts.h"
 #include "tessera/fsdp/checkpoint/stored_checkpoint.h"
 #include "tessera/nn/state/module_state.h"
 #include "tessera/tensor/check.h"
@@ -67,11 +67,6 @@ void make_folders(const std::string& folder) {
   TESSERA_CHECK_AS(CheckpointError, ::mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST, kWhere,
                    "cannot make the folder \"{}\": {}", folder, std::strerror(errno));
   sync_folder(kWhere, parent);
-}
-
-// Every rank's text on the first rank; others get nothing.
-std::vector<std::string> gathered(distributed::ProcessGroup* group, const std::string& mine) {
-  return group == nullptr ? std::vector{mine} : distributed::gather_texts(*group, mine, 0);
 }
 
 }  // namespace
@@ -131,23 +126,19 @@ void PendingSave::check_space() const {
 }
 
 void PendingSave::create_folder() {
-  std::string error;
-  if (rank() == 0) {
+  on_first_rank(group_.get(), [this] {
+    struct stat found = {};
+    TESSERA_CHECK_AS(CheckpointError, ::lstat(folder_.c_str(), &found) != 0, kWhere,
+                     "something is at \"{}\" already, and nothing is replaced; choose another path",
+                     folder_);
+    check_space();
+    make_folders(parent_of(folder_));
     unfinished_ = unfinished_name(folder_);
-    error = error_of([&] {
-      struct stat found = {};
-      TESSERA_CHECK_AS(
-          CheckpointError, ::lstat(folder_.c_str(), &found) != 0, kWhere,
-          "something is at \"{}\" already, and nothing is replaced; choose another path", folder_);
-      check_space();
-      make_folders(parent_of(folder_));
-      TESSERA_CHECK_AS(CheckpointError, ::mkdir(unfinished_.c_str(), 0777) == 0, kWhere,
-                       "cannot make the folder \"{}\": {}", unfinished_, std::strerror(errno));
-      owns_ = true;
-    });
-  }
-  throw_first(group_.get(), error);
-  if (group_ != nullptr) unfinished_ = distributed::broadcast_text(*group_, unfinished_, 0);
+    TESSERA_CHECK_AS(CheckpointError, ::mkdir(unfinished_.c_str(), 0777) == 0, kWhere,
+                     "cannot make the folder \"{}\": {}", unfinished_, std::strerror(errno));
+    owns_ = true;
+  });
+  unfinished_ = first_text(group_.get(), unfinished_);
 }
 
 void PendingSave::write() {
@@ -179,8 +170,7 @@ Index PendingSave::whole_index(const std::vector<std::string>& written) const {
     StoredFile file{.name = file_name(rank), .bytes = 0, .checksums = {}};
     for (const std::int64_t number : unpacked_numbers(parts.at(1)))
       file.checksums.push_back(static_cast<std::uint64_t>(number));
-    file.bytes = file.checksums.back();
-    file.checksums.pop_back();
+    file.bytes = static_cast<std::uint64_t>(unpacked_numbers(parts.at(2)).at(0));
     struct stat found = {};
     const std::string path = file_path(static_cast<int>(rank));
     const bool seen = ::stat(path.c_str(), &found) == 0 &&
@@ -203,30 +193,24 @@ Index PendingSave::whole_index(const std::vector<std::string>& written) const {
 
 void PendingSave::publish() {
   throw_first(group_.get(), error_);
-  std::vector<std::int64_t> sizes;  // checksums, then the number of bytes
-  for (const std::uint64_t checksum : file_.checksums)
-    sizes.push_back(static_cast<std::int64_t>(checksum));
-  sizes.push_back(static_cast<std::int64_t>(file_.bytes));
-  const std::vector<std::string> written =
-      gathered(group_.get(), packed_texts({packed_numbers(begins_), packed_numbers(sizes)}));
-  std::string error;
-  if (rank() == 0) {
-    error = error_of([&] {
-      const std::string text = index_text(whole_index(written));
-      parse_index(unfinished_ + "/" + kIndexFile, text);  // what cannot be read is not published
-      AtomicFile out(kWhere, unfinished_ + "/" + kIndexFile);
-      out.write(text.data(), text.size());
-      out.commit();
-      sync_folder(kWhere, unfinished_);
-      // Fails if something came to the path meanwhile, unless it is an empty folder.
-      TESSERA_CHECK_AS(CheckpointError, std::rename(unfinished_.c_str(), folder_.c_str()) == 0,
-                       kWhere, "cannot rename \"{}\" to \"{}\": {}", unfinished_, folder_,
-                       std::strerror(errno));
-      owns_ = false;
-      sync_folder(kWhere, parent_of(folder_));
-    });
-  }
-  throw_first(group_.get(), error);
+  const std::vector<std::int64_t> checksums(file_.checksums.begin(), file_.checksums.end());
+  const std::vector<std::string> written = gather_texts(
+      group_.get(), packed_texts({packed_numbers(begins_), packed_numbers(checksums),
+                                  packed_numbers({static_cast<std::int64_t>(file_.bytes)})}));
+  on_first_rank(group_.get(), [&] {
+    const std::string path = unfinished_ + "/" + kIndexFile,
+                      text = index_text(whole_index(written));
+    parse_index(path, text);  // what cannot be read is not published
+    AtomicFile out(kWhere, path);
+    out.write(text.data(), text.size());
+    out.commit();  // syncs the folder too
+    // Fails if something came to the path meanwhile, unless it is an empty folder.
+    TESSERA_CHECK_AS(CheckpointError, std::rename(unfinished_.c_str(), folder_.c_str()) == 0,
+                     kWhere, "cannot rename \"{}\" to \"{}\": {}", unfinished_, folder_,
+                     std::strerror(errno));
+    owns_ = false;
+    sync_folder(kWhere, parent_of(folder_));
+  });
 }
 
 }  // namespace tessera::checkpoint

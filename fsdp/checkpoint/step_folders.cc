@@ -8,7 +8,9 @@
 #include <random>
 #include <string_view>
 
+#include "tessera/distributed/objects.h"
 #include "tessera/fsdp/checkpoint/checkpoint.h"
+#include "tessera/fsdp/checkpoint/rank_texts.h"
 #include "tessera/fsdp/checkpoint/stored_checkpoint.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/io/folder_marker.h"
@@ -75,6 +77,27 @@ std::optional<std::string> newest(const std::string& parent) {
   const auto found = std::find_if(all.rbegin(), all.rend(),
                                   [](const StepCheckpoint& each) { return each.problem.empty(); });
   return found == all.rend() ? std::nullopt : std::optional(found->folder);
+}
+
+std::optional<std::string> load_newest(const std::string& parent, const State& state,
+                                       const LoadOptions& options) {
+  // The first rank decides: another might see a folder that is just being made or removed.
+  std::vector<std::string> found;  // the newest first
+  on_first_rank(state.group.get(), [&] {
+    for (const StepCheckpoint& each : list(parent)) {
+      if (each.problem.empty()) found.insert(found.begin(), each.folder);
+    }
+  });
+  found =
+      distributed::unpacked_texts(first_text(state.group.get(), distributed::packed_texts(found)));
+  if (found.empty()) return std::nullopt;
+  try {
+    load(found[0], state, options);
+  } catch (const CheckpointError& failed) {
+    if (found.size() == 1) throw;
+    throw CheckpointError(fmt::format("{}; before it there is \"{}\"", failed.what(), found[1]));
+  }
+  return found[0];
 }
 
 void keep_newest(const std::string& parent, int count) {

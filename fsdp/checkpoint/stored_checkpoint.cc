@@ -1,16 +1,11 @@
 #include "tessera/fsdp/checkpoint/stored_checkpoint.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "tessera/fsdp/checkpoint/boxes.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/io/input_file.h"
 #include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::checkpoint {
@@ -19,51 +14,18 @@ namespace {
 constexpr const char* kWhere = "checkpoint.load";
 constexpr std::int64_t kPieceBytes = std::int64_t{1} << 20;
 
-// A file that is read as a whole.
-class TextFile {
- public:
-  explicit TextFile(std::string path)
-      : path_(std::move(path)),
-        file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a pipe must not block
-    TESSERA_CHECK_AS(CheckpointError, file_ >= 0, kWhere, "cannot open \"{}\": {}", path_,
-                     std::strerror(errno));
-  }
-  ~TextFile() { ::close(file_); }
-  TextFile(const TextFile&) = delete;
-  TextFile& operator=(const TextFile&) = delete;
-
-  std::string read() const {
-    struct stat status = {};
-    TESSERA_CHECK_AS(CheckpointError, ::fstat(file_, &status) == 0 && S_ISREG(status.st_mode),
-                     kWhere, "\"{}\" is not a regular file", path_);
-    const auto size = static_cast<std::uint64_t>(status.st_size);
-    TESSERA_CHECK_AS(CheckpointError, size <= kMaxIndexBytes, kWhere,
-                     "\"{}\" has {} bytes; at most {} are read", path_, size, kMaxIndexBytes);
-    std::string text(size, '\0');
-    std::size_t done = 0;
-    while (done < size) {
-      const ssize_t count = ::read(file_, text.data() + done, size - done);
-      if (count < 0 && errno == EINTR) continue;
-      TESSERA_CHECK_AS(CheckpointError, count >= 0, kWhere, "cannot read \"{}\": {}", path_,
-                       std::strerror(errno));
-      if (count == 0) break;  // it has shrunk: the checksum tells
-      done += static_cast<std::size_t>(count);
-    }
-    text.resize(done);
-    return text;
-  }
-
- private:
-  std::string path_;
-  int file_;
-};
-
 std::string index_path(const std::string& folder) { return folder + "/" + kIndexFile; }
 
 }  // namespace
 
 std::string read_index_text(const std::string& folder) {
-  return TextFile(index_path(folder)).read();
+  const InputFile file(kWhere, index_path(folder));
+  TESSERA_CHECK_AS(CheckpointError, file.size() <= kMaxIndexBytes, kWhere,
+                   "\"{}\" has {} bytes; at most {} are read", file.path(), file.size(),
+                   kMaxIndexBytes);
+  std::string text(file.size(), '\0');
+  file.read(0, text.data(), text.size());
+  return text;
 }
 
 StoredCheckpoint::StoredCheckpoint(std::string folder)

@@ -6,7 +6,8 @@
 
 #include "tessera/distributed/objects.h"
 #include "tessera/fsdp/checkpoint/boxes.h"
-#include "tessera/fsdp/checkpoint/rank_errors.h"
+#include "tessera/fsdp/checkpoint/rank_texts.h"
+#include "tessera/nn/mesh/shard_boxes.h"
 #include "tessera/nn/state/state_value_text.h"
 #include "tessera/tensor/check.h"
 
@@ -36,23 +37,11 @@ void append(std::vector<std::int64_t>& numbers, const Shape& shape) {
 
 // A spec that does not describe its tensor would be published as another part of the file.
 void check_part(const std::string& name, const Tensor& tensor, const nn::ShardSpec& part) {
-  const Shape& shape = part.global_shape;
-  std::int64_t rows = 0;
-  const auto fits = [&](const nn::ShardBox& box) {
-    if (box.offset.ndim() != shape.ndim() || box.extent.ndim() != shape.ndim()) return false;
-    for (int d = 0; d < shape.ndim(); ++d) {
-      const bool inside = box.offset[d] >= 0 && box.extent[d] >= 0 && box.offset[d] <= shape[d] &&
-                          box.extent[d] <= shape[d] - box.offset[d];
-      if (!inside || (d > 0 && box.extent[d] != tensor.dim(d))) return false;
-    }
-    rows += shape.ndim() > 0 ? box.extent[0] : 1;
-    return true;
-  };
-  bool all_fit = tensor.ndim() == shape.ndim();
-  for (const nn::ShardBox& box : part.boxes) all_fit = all_fit && fits(box);
-  TESSERA_CHECK(all_fit && (shape.ndim() == 0 || rows == tensor.dim(0)), kWhere,
-                "\"{}\" of shape {} is marked as a part of {} that has other rows", name,
-                tensor.shape().str(), shape.str());
+  const Shape shape =
+      nn::detail::rows_shape(part, nn::ShardSpec::whole(part.global_shape), "\"" + name + "\"");
+  TESSERA_CHECK(shape == tensor.shape(), kWhere,
+                "\"{}\" of shape {} is marked as a part of {} that has shape {}", name,
+                tensor.shape().str(), part.global_shape.str(), shape.str());
 }
 
 // A tensor: name, then the dtype, whether it is a part, the dims, the shape, and offset and extent of
@@ -188,12 +177,10 @@ WritePlan plan_write(const nn::StateDict& state, distributed::ProcessGroup* grou
     for (const auto& [name, value] : state)
       mine.push_back(packed(name, value, state.part_of(name)));
   });
-  const std::string text = packed_texts(mine);
-  const std::vector<std::string> all =
-      group == nullptr ? std::vector{text} : distributed::all_gather_texts(*group, text);
+  const std::vector<std::vector<std::string>> all = all_gather_lists(group, mine);
   Planner planner(all.size());
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    for (const std::string& each : unpacked_texts(all[rank])) planner.add(unpacked(each), rank);
+    for (const std::string& each : all[rank]) planner.add(unpacked(each), rank);
   }
   return planner.take();
 }
@@ -210,16 +197,10 @@ std::vector<std::pair<std::string, Tensor>> tensors_of(const WritePlan& plan, in
         out.emplace_back(stored.name, tensor);
         continue;
       }
-      std::int64_t row = 0;
-      for (const nn::ShardBox& box : part->boxes) {
-        const bool has_rows = box.extent.ndim() > 0;
-        if (box == wanted.box) {
-          out.emplace_back(fmt::format("{} {}", stored.name, box_text(box)),
-                           has_rows ? tensor.narrow(0, row, box.extent[0]) : tensor);
-          break;
-        }
-        row += has_rows ? box.extent[0] : 0;
-      }
+      nn::detail::for_each_box(tensor, *part, [&](const Tensor& rows, const nn::ShardBox& box) {
+        if (box == wanted.box)
+          out.emplace_back(fmt::format("{} {}", stored.name, box_text(box)), rows);
+      });
     }
   }
   return out;

@@ -37,9 +37,9 @@ struct BatchPosition {
   std::int64_t padded_rows = 0;   ///< the largest number of rows of any rank
 };
 
-/// Each epoch is an order of all samples, divided into batches; its last batch may be shorter. The
-/// order depends on the seed, the epoch and the number of samples, never on ranks. Only one thread
-/// may use it.
+/// The order of the samples in each epoch, and its division into batches; the last batch of an epoch
+/// may be shorter. Equal seeds, epochs and numbers of samples give equal orders on any number of ranks.
+/// Not thread-safe.
 class BatchOrder {
  public:
   /// Throws InvalidArgument for a negative number of samples or a batch below 1.

@@ -18,9 +18,9 @@
 /// number of ranks: with `.ranks = world.size(), .rank = world.rank()` each rank gets its part, and
 /// all ranks have equally many batches. Where ranks do not divide a batch, `pad` says what happens.
 ///
-/// **Order and randomness.** The samples of a batch depend on the seed, the epoch and the number of
-/// samples. Random numbers that get() or a transform draws (rand, randint, RandomCrop, ...) depend
-/// on the seed, the epoch and the sample. Nothing depends on workers, ranks or timing.
+/// **Order and randomness.** Seed, epoch and number of samples determine the samples of a batch. Seed,
+/// epoch and sample determine the random numbers that get() and transforms draw (rand, randint,
+/// RandomCrop, ...). Workers, ranks and timing change neither.
 ///
 /// **Workers** are threads that make batches ahead. They compute on the CPU with one thread each,
 /// without gradients, in memory that no rank's counters count; the calling thread then copies a

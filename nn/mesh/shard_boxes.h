@@ -1,6 +1,6 @@
 #pragma once
 
-/// Boxes of a parameter and the rows that hold their elements. For nn itself.
+/// Boxes of a parameter and the rows that hold their elements. For nn and fsdp/checkpoint.
 
 #include <functional>
 #include <string>

@@ -42,13 +42,9 @@ std::vector<std::string> Adadelta::state_names(const AdadeltaOptions& /*options*
 void Adadelta::update(const std::vector<Parameter>& parameters) {
   for (const Parameter& parameter : parameters) {
     const AdadeltaOptions& options = options_for(parameter);
-    const auto state = [&](const char* name, double initial = 0) {
-      const auto [tensor, is_new] = state_for_update(parameter, name);
-      if (is_new) fill_(tensor, initial);
-      return tensor;
-    };
     const Tensor g = descent_gradient(parameter, options.maximize, options.weight_decay);
-    const Tensor squares = state("square_avg"), moved = state("acc_delta");
+    const Tensor squares = filled_state(parameter, "square_avg"),
+                 moved = filled_state(parameter, "acc_delta");
     mul_(squares, options.rho);
     addcmul_(squares, g, g, 1 - options.rho);
     const Tensor direction =

@@ -43,13 +43,8 @@ std::vector<std::string> Adagrad::state_names(const AdagradOptions& /*options*/)
 void Adagrad::update(const std::vector<Parameter>& parameters) {
   for (const Parameter& parameter : parameters) {
     const AdagradOptions& options = options_for(parameter);
-    const auto state = [&](const char* name, double initial = 0) {
-      const auto [tensor, is_new] = state_for_update(parameter, name);
-      if (is_new) fill_(tensor, initial);
-      return tensor;
-    };
     const Tensor g = descent_gradient(parameter, options.maximize, options.weight_decay);
-    const Tensor total = state("sum", options.initial_accumulator_value);
+    const Tensor total = filled_state(parameter, "sum", options.initial_accumulator_value);
     addcmul_(total, g, g);
     const double lr = options.lr / (1 + static_cast<double>(steps(parameter)) * options.lr_decay);
     descend(parameter, div(g, add(sqrt(total), options.eps)), lr);

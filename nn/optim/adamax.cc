@@ -43,13 +43,9 @@ std::vector<std::string> Adamax::state_names(const AdamaxOptions& /*options*/) c
 void Adamax::update(const std::vector<Parameter>& parameters) {
   for (const Parameter& parameter : parameters) {
     const AdamaxOptions& options = options_for(parameter);
-    const auto state = [&](const char* name, double initial = 0) {
-      const auto [tensor, is_new] = state_for_update(parameter, name);
-      if (is_new) fill_(tensor, initial);
-      return tensor;
-    };
     const Tensor g = descent_gradient(parameter, options.maximize, options.weight_decay);
-    const Tensor average = state("exp_avg"), largest = state("exp_inf");
+    const Tensor average = filled_state(parameter, "exp_avg"),
+                 largest = filled_state(parameter, "exp_inf");
     lerp_(average, g, 1 - options.betas[0]);
     copy_(largest, maximum(mul(largest, options.betas[1]), add(abs(g), options.eps)));
     const double t = static_cast<double>(steps(parameter) + 1);

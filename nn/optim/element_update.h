@@ -1,6 +1,7 @@
 #pragma once
 
-/// What optimizers share that are made of tensor operations, a few for each parameter. For optim itself.
+/// Functions for optimizers that are composed of tensor operations, a few for each parameter. Private to
+/// this folder.
 
 #include <array>
 

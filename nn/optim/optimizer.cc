@@ -147,6 +147,13 @@ Optimizer::StateTensor Optimizer::state_for_update(const Parameter& parameter,
   return {tensor, is_new};
 }
 
+Tensor Optimizer::filled_state(const Parameter& parameter, const std::string& name,
+                               double initial) {
+  const auto [tensor, is_new] = state_for_update(parameter, name);
+  if (is_new) fill_(tensor, initial);
+  return tensor;
+}
+
 void Optimizer::add_parameters(std::vector<Parameter>& parameters, double lr) {
   std::set<const void*> seen;
   std::vector<Parameter> once;

@@ -107,6 +107,8 @@ class Optimizer {
   /// Made when there is none. Throws StateError when the parameter was sharded, converted or moved
   /// since it was made.
   StateTensor state_for_update(const Parameter& parameter, const std::string& name);
+  /// The same, with new elements set to `initial`.
+  Tensor filled_state(const Parameter& parameter, const std::string& name, double initial = 0);
 
   /// For GroupOptimizer. A new group of these, without the ones that are listed twice. Throws
   /// InvalidArgument for a parameter that is in another group.

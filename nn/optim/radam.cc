@@ -44,15 +44,11 @@ std::vector<std::string> RAdam::state_names(const RAdamOptions& /*options*/) con
 void RAdam::update(const std::vector<Parameter>& parameters) {
   for (const Parameter& parameter : parameters) {
     const RAdamOptions& options = options_for(parameter);
-    const auto state = [&](const char* name, double initial = 0) {
-      const auto [tensor, is_new] = state_for_update(parameter, name);
-      if (is_new) fill_(tensor, initial);
-      return tensor;
-    };
     const double decay = options.weight_decay;
     const Tensor g =
         descent_gradient(parameter, options.maximize, options.decoupled_weight_decay ? 0 : decay);
-    const Tensor average = state("exp_avg"), squares = state("exp_avg_sq");
+    const Tensor average = filled_state(parameter, "exp_avg"),
+                 squares = filled_state(parameter, "exp_avg_sq");
     lerp_(average, g, 1 - options.betas[0]);
     mul_(squares, options.betas[1]);
     addcmul_(squares, g, g, 1 - options.betas[1]);

@@ -47,18 +47,13 @@ std::vector<std::string> RMSprop::state_names(const RMSpropOptions& options) con
 void RMSprop::update(const std::vector<Parameter>& parameters) {
   for (const Parameter& parameter : parameters) {
     const RMSpropOptions& options = options_for(parameter);
-    const auto state = [&](const char* name, double initial = 0) {
-      const auto [tensor, is_new] = state_for_update(parameter, name);
-      if (is_new) fill_(tensor, initial);
-      return tensor;
-    };
     const Tensor g = descent_gradient(parameter, options.maximize, options.weight_decay);
-    const Tensor squares = state("square_avg");
+    const Tensor squares = filled_state(parameter, "square_avg");
     mul_(squares, options.alpha);
     addcmul_(squares, g, g, 1 - options.alpha);
     Tensor variance = squares;
     if (options.centered) {
-      const Tensor average = state("grad_avg");
+      const Tensor average = filled_state(parameter, "grad_avg");
       lerp_(average, g, 1 - options.alpha);
       variance = addcmul(squares, average, average, -1);
     }
@@ -67,7 +62,7 @@ void RMSprop::update(const std::vector<Parameter>& parameters) {
       descend(parameter, direction, options.lr);
       continue;
     }
-    const Tensor momentum = state("momentum_buffer");
+    const Tensor momentum = filled_state(parameter, "momentum_buffer");
     mul_(momentum, options.momentum);
     add_(momentum, direction);
     descend(parameter, momentum, options.lr);

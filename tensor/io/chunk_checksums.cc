@@ -1,12 +1,8 @@
 #include "tessera/tensor/io/chunk_checksums.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -51,43 +47,23 @@ std::vector<std::uint64_t> ChecksumSink::finish() {
 
 ChecksummedFile::ChecksummedFile(const char* where, std::string path, std::uint64_t bytes,
                                  std::vector<std::uint64_t> checksums)
-    : where_(where), path_(std::move(path)), bytes_(bytes), checksums_(std::move(checksums)) {
-  file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block
-  TESSERA_CHECK_AS(CheckpointError, file_ >= 0, where_, "cannot open \"{}\": {}", path_,
-                   std::strerror(errno));
-  struct stat status = {};
-  const bool regular = ::fstat(file_, &status) == 0 && S_ISREG(status.st_mode);
-  const auto size = static_cast<std::uint64_t>(status.st_size);
-  if (regular && size == bytes_) return;
-  ::close(file_);
-  TESSERA_CHECK_AS(CheckpointError, regular, where_, "\"{}\" is not a regular file", path_);
-  throw_error<CheckpointError>(where_, "\"{}\" has {} bytes; {} were written", path_, size, bytes_);
+    : where_(where), file_(where, std::move(path)), checksums_(std::move(checksums)) {
+  TESSERA_CHECK_AS(CheckpointError, file_.size() == bytes, where_,
+                   "\"{}\" has {} bytes; {} were written", file_.path(), file_.size(), bytes);
 }
-
-ChecksummedFile::~ChecksummedFile() { ::close(file_); }
 
 void ChecksummedFile::load(std::uint64_t chunk) {
   if (chunk == loaded_) return;
   const std::uint64_t begin = chunk * kChecksumChunk,
-                      size = std::min(kChecksumChunk, bytes_ - begin);
+                      size = std::min(kChecksumChunk, file_.size() - begin);
   buffer_.resize(size);
   loaded_ = ~std::uint64_t{0};
-  for (std::uint64_t done = 0; done < size;) {
-    const ssize_t count =
-        ::pread(file_, buffer_.data() + done, size - done, static_cast<off_t>(begin + done));
-    if (count < 0 && errno == EINTR) continue;
-    TESSERA_CHECK_AS(CheckpointError, count >= 0, where_, "cannot read \"{}\": {}", path_,
-                     std::strerror(errno));
-    TESSERA_CHECK_AS(CheckpointError, count > 0, where_,
-                     "\"{}\" ended at byte {}, {} bytes before what was there when it was opened",
-                     path_, begin + done, bytes_ - begin - done);
-    done += static_cast<std::uint64_t>(count);
-  }
+  file_.read(begin, buffer_.data(), size);
   const std::uint64_t found = checksum_of(buffer_.data(), size);
   TESSERA_CHECK_AS(CheckpointError, found == checksums_[chunk], where_,
                    "\"{}\" is damaged: bytes [{}, {}) have the checksum {:016x}, and {:016x} was "
                    "written",
-                   path_, begin, begin + size, found, checksums_[chunk]);
+                   file_.path(), begin, begin + size, found, checksums_[chunk]);
   loaded_ = chunk;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tessera/tensor/io/byte_sink.h"
+#include "tessera/tensor/io/input_file.h"
 
 namespace tessera {
 
@@ -54,10 +55,6 @@ class ChecksummedFile {
   /// `bytes` bytes. `where` must outlive the object; `checksums` has one number for each chunk.
   ChecksummedFile(const char* where, std::string path, std::uint64_t bytes,
                   std::vector<std::uint64_t> checksums);
-  ~ChecksummedFile();
-  ChecksummedFile(const ChecksummedFile&) = delete;
-  ChecksummedFile& operator=(const ChecksummedFile&) = delete;
-
   /// Copies bytes [offset, offset + bytes) of the file to `out`. Throws CheckpointError that names the
   /// file and the bytes of a chunk with another checksum.
   void read(std::uint64_t offset, void* out, std::uint64_t bytes);
@@ -68,10 +65,8 @@ class ChecksummedFile {
   void load(std::uint64_t chunk);
 
   const char* where_;
-  std::string path_;
-  std::uint64_t bytes_;
+  InputFile file_;
   std::vector<std::uint64_t> checksums_;
-  int file_ = -1;
   std::uint64_t loaded_ = ~std::uint64_t{0};  // the chunk in buffer_
   std::vector<std::byte> buffer_;
 };

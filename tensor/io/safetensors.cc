@@ -1,13 +1,8 @@
 #include "tessera/tensor/io/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <map>
 #include <numeric>
 #include <set>
@@ -15,6 +10,7 @@
 
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/io/atomic_file.h"
+#include "tessera/tensor/io/input_file.h"
 #include "tessera/tensor/io/safetensors_header.h"
 #include "tessera/tensor/ops/elementwise.h"
 
@@ -32,60 +28,23 @@ using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
 }  // namespace
 
 struct SafetensorsFile::Impl {
-  explicit Impl(std::string path_in) : path(std::move(path_in)) {}
-  ~Impl() {
-    if (file >= 0) ::close(file);
-  }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
+  explicit Impl(std::string path) : file(kReader, std::move(path)) {}
 
-  [[noreturn]] void fail(const char* action) const {
-    throw_error<CheckpointError>(kReader, "cannot {} \"{}\": {}", action, path,
-                                 std::strerror(errno));
-  }
-  // Opens the file and returns its size.
-  std::uint64_t open();
-  void read_bytes(std::uint64_t offset, void* out, std::uint64_t bytes) const;
   void read_header();
 
-  const std::string path;
-  int file = -1;
+  const InputFile file;
   detail::SafetensorsHeader header;
   std::map<std::string, std::size_t, std::less<>> positions;
 };
 
-std::uint64_t SafetensorsFile::Impl::open() {
-  file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block
-  if (file < 0) fail("open");
-  struct stat status = {};
-  if (::fstat(file, &status) != 0) fail("read");
-  TESSERA_CHECK_AS(CheckpointError, S_ISREG(status.st_mode), kReader,
-                   "\"{}\" is not a regular file", path);
-  return static_cast<std::uint64_t>(status.st_size);
-}
-
-void SafetensorsFile::Impl::read_bytes(std::uint64_t offset, void* out, std::uint64_t bytes) const {
-  auto* next = static_cast<std::byte*>(out);
-  while (bytes > 0) {
-    const ssize_t count = ::pread(file, next, bytes, static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("read");
-    TESSERA_CHECK_AS(CheckpointError, count > 0, kReader,
-                     "\"{}\" ended at byte {}, {} bytes before what was there when it was opened",
-                     path, offset, bytes);
-    next += count;
-    offset += static_cast<std::uint64_t>(count);
-    bytes -= static_cast<std::uint64_t>(count);
-  }
-}
-
 void SafetensorsFile::Impl::read_header() {
-  const std::uint64_t size = open();
+  const std::string& path = file.path();
+  const std::uint64_t size = file.size();
   TESSERA_CHECK_AS(CheckpointError, size >= detail::kSafetensorsPrefix, kReader,
                    "\"{}\" is truncated: it has {} bytes, the length of the header needs {}", path,
                    size, detail::kSafetensorsPrefix);
   std::uint64_t length = 0;
-  read_bytes(0, &length, sizeof(length));
+  file.read(0, &length, sizeof(length));
   TESSERA_CHECK_AS(CheckpointError, length <= kMaxSafetensorsHeader, kReader,
                    "\"{}\": byte 0 says that the header has {} bytes; at most {} are read. Is this "
                    "a safetensors file?",
@@ -94,7 +53,7 @@ void SafetensorsFile::Impl::read_header() {
                    "\"{}\" is truncated: it has {} bytes, and the header ends at byte {}", path,
                    size, detail::kSafetensorsPrefix + length);
   std::string text(length, '\0');
-  read_bytes(detail::kSafetensorsPrefix, text.data(), length);
+  file.read(detail::kSafetensorsPrefix, text.data(), length);
   header = detail::parse_safetensors_header(path, text, size);
   for (const SafetensorsInfo& info : header.tensors) positions.emplace(info.name, positions.size());
 }
@@ -108,7 +67,7 @@ SafetensorsFile::~SafetensorsFile() = default;
 SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
 SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&&) noexcept = default;
 
-const std::string& SafetensorsFile::path() const { return impl_->path; }
+const std::string& SafetensorsFile::path() const { return impl_->file.path(); }
 
 const std::vector<SafetensorsInfo>& SafetensorsFile::tensors() const {
   return impl_->header.tensors;
@@ -137,7 +96,7 @@ Tensor SafetensorsFile::read(const std::string& name, Device device) const {
   if (device.is_null()) return Tensor::empty(tensor.shape, {.dtype = dtype, .device = device});
   return dispatch_all(dtype, kReader, [&]<class T>() {
     std::vector<Stored<T>> values(static_cast<std::size_t>(tensor.shape.numel()));
-    impl_->read_bytes(tensor.begin, values.data(), tensor.end - tensor.begin);
+    impl_->file.read(tensor.begin, values.data(), tensor.end - tensor.begin);
     const Tensor out = Tensor::from_vector(values, tensor.shape, device);
     return std::is_same_v<T, bool> ? cast(out, dtype) : out;
   });

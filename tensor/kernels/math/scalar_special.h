@@ -166,7 +166,8 @@ TESSERA_HD double hurwitz_zeta(int s, double q) {
 TESSERA_HD double polygamma(double n, double x) {
   const int s = static_cast<int>(n) + 1;
   double sum = 0.0, q = x > 0.0 ? x : x - ::floor(x);
-  // The terms of negative x are those that 1 - x lacks. One call in a loop: it is long.
+  // For negative x: the sum of 1 / (x + k)^s over all integers k, in two halves, minus the terms with
+  // k < 0. The three calls are one in a loop, because the function is long.
   TESSERA_KEEP_LOOP
   for (int part = 0; part < (x > 0.0 ? 1 : 3); ++part) {
     const double zeta = detail::hurwitz_zeta(s, q);

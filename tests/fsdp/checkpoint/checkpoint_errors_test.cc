@@ -179,15 +179,18 @@ TEST_CASE("a mark that does not describe its tensor is refused", "[checkpoint]")
     values.mark_part("w", spec);
     return thrown<InvalidArgument>([&] { checkpoint::save(folder, {.values = &values}); });
   };
-  const std::string text =
-      "[checkpoint.save] \"values.w\" of shape [4, 4] is marked as a part of [4, 8] that has other "
-      "rows";
-  for (const nn::ShardBox& box : {nn::ShardBox{.offset = {0, 0}, .extent = {4, 8}},
-                                  nn::ShardBox{.offset = {0}, .extent = {4}},
-                                  nn::ShardBox{.offset = {0, 0}, .extent = {3, 4}},
-                                  nn::ShardBox{.offset = {0, 5}, .extent = {4, 4}},
-                                  nn::ShardBox{.offset = {-1, 0}, .extent = {4, 4}}})
-    CHECK(refused({.global_shape = {4, 8}, .boxes = {box}, .sharded_axes = {"data"}}) == text);
+  const auto part = [&](const Shape& offset, const Shape& extent) {
+    return refused({.global_shape = {4, 8},
+                    .boxes = {{.offset = offset, .extent = extent}},
+                    .sharded_axes = {"data"}});
+  };
+  const std::string rows = "[checkpoint.save] \"values.w\" of shape [4, 4] is marked as a part of ";
+  CHECK(part({0, 0}, {4, 8}) == rows + "[4, 8] that has shape [4, 8]");
+  CHECK(part({0, 0}, {3, 4}) == rows + "[4, 8] that has shape [3, 4]");
+  const std::string outside = " is not a part of [4, 8] as wide as the others";
+  CHECK(part({0}, {4}) == "[nn.Parameter] \"values.w\": box [4] at [0]" + outside);
+  CHECK(part({0, 5}, {4, 4}) == "[nn.Parameter] \"values.w\": box [4, 4] at [0, 5]" + outside);
+  CHECK(part({-1, 0}, {4, 4}) == "[nn.Parameter] \"values.w\": box [4, 4] at [-1, 0]" + outside);
   CHECK(refused({.global_shape = {4, 8},
                  .boxes = {{.offset = {0, 0}, .extent = {4, 4}}},
                  .sharded_axes = {"data"}}) ==

@@ -69,8 +69,10 @@ void check(Problem& problem, const LBFGSOptions& options, int steps, int calls,
   LBFGS optimizer({problem.a, problem.b}, options);
   const std::vector<double> first = problem.run(optimizer, steps);
   CHECK(problem.calls == calls);
-  CHECK(distance(problem.elements(), elements) < 1e-8);
-  CHECK(distance(first, losses) < 1e-8);
+  // A GPU adds in another order, and forty evaluations amplify that.
+  const double tolerance = default_device().is_cuda() ? 1e-7 : 1e-8;
+  CHECK(distance(problem.elements(), elements) < tolerance);
+  CHECK(distance(first, losses) < tolerance);
 }
 
 TEST_CASE("LBFGS with a line search is PyTorch's") {

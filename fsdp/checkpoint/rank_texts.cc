@@ -1,0 +1,74 @@
+#include "tessera/fsdp/checkpoint/rank_texts.h"
+
+#include <exception>
+
+#include "tessera/distributed/objects.h"
+#include "tessera/tensor/error.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+// The first character of the text says which type it was.
+constexpr char kInvalidArgument = 'i', kCheckpointError = 'c', kStateError = 's';
+
+}  // namespace
+
+std::vector<std::string> all_gather_texts(distributed::ProcessGroup* group,
+                                          const std::string& text) {
+  return group == nullptr ? std::vector{text} : distributed::all_gather_texts(*group, text);
+}
+
+std::vector<std::vector<std::string>> all_gather_lists(distributed::ProcessGroup* group,
+                                                       const std::vector<std::string>& texts) {
+  std::vector<std::vector<std::string>> all;
+  for (const std::string& each : all_gather_texts(group, distributed::packed_texts(texts)))
+    all.push_back(distributed::unpacked_texts(each));
+  return all;
+}
+
+std::vector<std::string> gather_texts(distributed::ProcessGroup* group, const std::string& text) {
+  return group == nullptr ? std::vector{text} : distributed::gather_texts(*group, text, 0);
+}
+
+std::string first_text(distributed::ProcessGroup* group, const std::string& text) {
+  return group == nullptr ? text : distributed::broadcast_text(*group, text, 0);
+}
+
+bool is_first(const distributed::ProcessGroup* group) {
+  return group == nullptr || group->rank() == 0;
+}
+
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+    return {};
+  } catch (const InvalidArgument& error) {
+    return kInvalidArgument + std::string(error.what());
+  } catch (const CheckpointError& error) {
+    return kCheckpointError + std::string(error.what());
+  } catch (const std::exception& error) {
+    return kStateError + std::string(error.what());
+  }
+}
+
+void throw_first(distributed::ProcessGroup* group, const std::string& error) {
+  for (const std::string& each : all_gather_texts(group, error)) {
+    if (each.empty()) continue;
+    const std::string text = each.substr(1);
+    if (each.front() == kInvalidArgument) throw InvalidArgument(text);
+    if (each.front() == kCheckpointError) throw CheckpointError(text);
+    throw StateError(text);
+  }
+}
+
+void on_all_ranks(distributed::ProcessGroup* group, const std::function<void()>& work) {
+  throw_first(group, error_of(work));
+}
+
+void on_first_rank(distributed::ProcessGroup* group, const std::function<void()>& work) {
+  on_all_ranks(group, [&] {
+    if (is_first(group)) work();
+  });
+}
+
+}  // namespace tessera::checkpoint

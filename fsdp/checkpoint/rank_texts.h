@@ -1,0 +1,41 @@
+#pragma once
+
+/// Texts between the ranks of a save or a load. A null group is this rank alone. All functions with a
+/// group are collective.
+///
+/// A rank that failed alone would leave the others waiting in the next collective, so an error of one
+/// rank is thrown by all.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/distributed/process_group.h"
+
+namespace tessera::checkpoint {
+
+/// Every rank's, in rank order, on all ranks.
+std::vector<std::string> all_gather_texts(distributed::ProcessGroup* group,
+                                          const std::string& text);
+/// The same for lists.
+std::vector<std::vector<std::string>> all_gather_lists(distributed::ProcessGroup* group,
+                                                       const std::vector<std::string>& texts);
+/// Every rank's on the first rank; the other ranks get nothing.
+std::vector<std::string> gather_texts(distributed::ProcessGroup* group, const std::string& text);
+/// The first rank's, on all ranks.
+std::string first_text(distributed::ProcessGroup* group, const std::string& text);
+/// True for the first rank.
+bool is_first(const distributed::ProcessGroup* group);
+
+/// Runs something that does not communicate. Returns its error as a text for throw_first; empty if there
+/// is none.
+std::string error_of(const std::function<void()>& work);
+/// Throws the error of the first rank that has one, on all ranks, with its text: InvalidArgument,
+/// CheckpointError, or StateError for another type.
+void throw_first(distributed::ProcessGroup* group, const std::string& error);
+/// Both.
+void on_all_ranks(distributed::ProcessGroup* group, const std::function<void()>& work);
+/// The same for work of the first rank.
+void on_first_rank(distributed::ProcessGroup* group, const std::function<void()>& work);
+
+}  // namespace tessera::checkpoint
