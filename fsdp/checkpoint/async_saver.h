@@ -1,6 +1,7 @@
 #pragma once
 
-/// Saves that cost a training loop only a copy of the state: the files are written by a thread.
+/// Saves in the background: the training loop waits for a copy of the state, and a thread writes the
+/// files.
 ///
 ///     checkpoint::AsyncSaver saver;
 ///     for (...) {
@@ -10,9 +11,9 @@
 ///     }
 ///     saver.wait();
 ///
-/// A save is published, that is renamed to its path, by the first poll() or wait() after all ranks have
-/// written their files; a run that is killed before loses that save, and no other. Collective as save(): all
-/// ranks make the same calls in the same order, from their own threads.
+/// The first poll() or wait() after all ranks have written their files publishes the save: it renames the
+/// folder to its path. A run that is killed before that loses this save, and no earlier one. All functions
+/// are collective: all ranks make the same calls in the same order, from their own threads.
 
 #include <atomic>
 #include <memory>

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Checkpoints: all that a training run needs to go on, in a folder that is there completely or not at
-/// all, for any number of ranks and any sharding.
+/// A checkpoint is a folder with the state of a training run. It exists completely or not at all, and any
+/// number of ranks with any sharding can load it.
 ///
 ///     const checkpoint::State state{.group = world.group(), .model = &model,
 ///                                   .optimizer = &optimizer, .values = &values};
@@ -9,13 +9,13 @@
 ///     ...
 ///     checkpoint::load_newest("run/checkpoints", state);
 ///
-/// Each rank writes the parts that it has to a safetensors file of its own. index.json says which
-/// part of which tensor is where, with checksums (index.h). Other programs read the files as ordinary
-/// safetensors files. A finished folder may be copied and moved.
+/// Each rank writes its parts of the tensors to its own safetensors file. index.json lists the parts,
+/// their files and checksums (index.h). Other programs can read the files as ordinary safetensors
+/// files. A finished folder may be copied and moved.
 ///
 /// Names are those of the unsharded model: "model.blocks.0.up.weight",
-/// "optimizer.state.blocks.0.up.weight.momentum". A tied parameter is saved once, frozen parameters
-/// are saved too. Values that are not sharded, and buffers, are those of the first rank that has them.
+/// "optimizer.state.blocks.0.up.weight.momentum". A tied parameter is saved once. Frozen parameters
+/// are saved too. Buffers, and values that are not sharded, are saved from the first rank that has them.
 ///
 /// Every function with a State is collective over its group, on the rank's own thread, between steps.
 /// All ranks see one file system.
@@ -43,14 +43,14 @@ struct State {
   nn::optim::LrScheduler* scheduler = nullptr;
   nn::GradScaler* scaler = nullptr;
   /// The program's own values and tensors: counters, the position in the data, averages of the
-  /// weights. Saved from the first rank, and parts that are marked (StateDict::mark_part) from all.
-  /// load() replaces what it has by what was saved under the same names.
+  /// weights. They are saved from the first rank, and marked parts (StateDict::mark_part) from all ranks.
+  /// load() sets every saved entry, whether or not the dict had one of that name.
   nn::StateDict* values = nullptr;
 };
 
-/// Writes a new folder. The files are written to a folder with another name beside it, and that is
-/// renamed once everything is on the disk: until then nothing is at the path, and other checkpoints are
-/// never touched.
+/// Writes a checkpoint to a new folder. The files are first written to a folder with another name in the
+/// same place, which is renamed once everything is on the disk. Until then nothing exists at the path.
+/// Other checkpoints are never changed.
 ///
 /// Throws on all ranks with one text: CheckpointError if something is at the path already, if a file
 /// cannot be written, naming rank and file, and before anything is written if the disk has fewer free
@@ -85,19 +85,20 @@ struct StepCheckpoint {
   std::string folder;
   std::string problem;  ///< why it cannot be loaded; empty: it is complete
 };
-/// The folders step-N of a folder, by N. Each is opened: its index is checked, and that all files are
-/// there with their sizes; not the bytes of the tensors. Empty if there is no such folder. Not
+/// Returns the folders step-N in `parent`, sorted by N. Checks the index of each, and that all its files
+/// exist with the right sizes, but does not read the tensors. Empty if `parent` does not exist. Not
 /// collective.
 std::vector<StepCheckpoint> list(const std::string& parent);
-/// The complete one with the largest N; nothing if there is none. Not collective: ask on one rank, and
-/// tell the others.
+/// Returns the complete checkpoint with the largest N, or nothing if there is none. Not collective: call
+/// it on one rank and send the result to the others.
 std::optional<std::string> newest(const std::string& parent);
-/// Loads the newest one that is complete and returns its folder; nothing, and no change, if there is
-/// none. Collective. Throws as load(); the text names the one before it, if there is one.
+/// Loads the checkpoint that newest() returns on the first rank, and returns its folder. Without one, it
+/// returns nothing and changes nothing. Collective. Throws as load(); if the checkpoint is damaged, the
+/// text names the complete checkpoint before it.
 std::optional<std::string> load_newest(const std::string& parent, const State& state,
                                        const LoadOptions& options = {});
-/// Removes complete ones but for the `count` with the largest N. Others are left alone. Not collective.
-/// Throws InvalidArgument for a count below 1, CheckpointError if a folder cannot be removed.
+/// Removes all complete checkpoints except the `count` with the largest N. Incomplete ones stay. Not
+/// collective. Throws InvalidArgument for a count below 1, CheckpointError if a folder cannot be removed.
 void keep_newest(const std::string& parent, int count);
 
 }  // namespace tessera::checkpoint

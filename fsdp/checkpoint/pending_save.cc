@@ -213,4 +213,10 @@ void PendingSave::publish() {
   });
 }
 
+void save(const std::string& folder, const State& state) {
+  PendingSave pending(folder, state, /*snapshot=*/false);
+  pending.write();
+  pending.publish();
+}
+
 }  // namespace tessera::checkpoint
