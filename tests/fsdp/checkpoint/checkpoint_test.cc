@@ -238,7 +238,7 @@ TESSERA_RANK_TEST("an asynchronous save has the state of its call", "[checkpoint
     while (!saver.poll()) {
     }
     t.check(saver.poll(), "it is not published");
-    // The error of a thread is every rank's.
+    // A folder that exists is refused at the call.
     saver.save(parent + "/step-9", run.state());
     saver.wait();
     t.check_throws<CheckpointError>("already",
