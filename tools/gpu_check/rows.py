@@ -18,6 +18,7 @@ from machine import HERE, child_environment, environment, gpu_count, sanitizer_p
 from nccl_one_gpu import experiment
 
 PARTS = ["libraries", "kernels", "ops", "nn", "models", "distributed", "fsdp", "nccl", "bench", "sanitizer"]
+ALONE = ["bench"]  # parts whose figures other programs on the machine would change
 PART_OF = {"gpu": "kernels", "tensor": "ops", "autograd": "ops", "program": "models", "support": "distributed"}  # by folder; else its name
 SANITIZERS = ["memcheck", "racecheck", "initcheck"]
 SANITIZER_WORLDS = "2"

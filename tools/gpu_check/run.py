@@ -2,7 +2,7 @@
 """Runs Tessera's GPU tests and benchmarks on this machine, and writes one result file.
 
     tar xf bundle.tar.xz && gpu_check/run.py [--out results.json] [--parts kernels,ops,...] [--only REGEX] [--again]
-                                             [--seconds S] [--timeout S] [--worlds 1,2,...] [--require-gpu]
+                                             [--seconds S] [--timeout S] [--jobs N] [--worlds 1,2,...] [--require-gpu]
     gpu_check/run.py --table COMMIT [--out results.json]       # the file as Markdown; runs nothing
 
 Needs a driver, the CUDA libraries (a toolkit, or Python's nvidia-* packages) and Python 3, nothing else. Rows with a result
@@ -12,6 +12,8 @@ up before all had run; 0: everything chosen has run, and nothing failed; 2: it c
 """
 
 import argparse
+import concurrent.futures
+import itertools
 import os
 import re
 import sys
@@ -20,7 +22,7 @@ import traceback
 
 from machine import gpu_count
 from results import Results, goals, table, words_of
-from rows import PARTS, all_rows, one_case
+from rows import ALONE, PARTS, all_rows, one_case
 
 
 def in_time(found, limit, may_try_again):
@@ -66,6 +68,7 @@ def parsed_arguments():
     parser.add_argument("--again", action="store_true", help="drop the chosen rows' results from the file, then run them")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="for all together; call it again for the rest")
     parser.add_argument("--timeout", type=float, default=300, help="of one program, in seconds")
+    parser.add_argument("--jobs", type=int, default=1, help="tests at a time; benchmarks run alone")
     parser.add_argument("--worlds", default="1,2,3,4,5,6,7,8", help="world sizes of tests on several ranks")
     parser.add_argument("--require-gpu", action="store_true", help="end with status 2 where there is none")
     parser.add_argument("--table", metavar="COMMIT", help="only print the file as Markdown; of which commit the bundle is")
@@ -76,21 +79,33 @@ def parsed_arguments():
     return args
 
 
+def in_turns(chosen, jobs):
+    """Lists of rows of which `jobs` run at a time; a benchmark runs alone."""
+    for alone, rows in itertools.groupby(chosen, key=lambda row: row.part in ALONE):
+        yield list(rows), 1 if alone else jobs
+
+
 def run_rows(chosen, results, args, end):
     """The names of the remaining rows."""
     left = [row.name for row in chosen]
     results.write(left)  # dropped results stay dropped, however this call ends
-    for row in chosen:
-        if time.time() >= end:
-            break
-        result = result_of(row, end - time.time(), args, is_first=row is chosen[0])
-        show(result)
-        results.add(result)
-        if result.get("cut"):
-            break
-        left.remove(row.name)
-        results.write(left)
-    results.write(left)
+    first = {row.name for row in chosen[:args.jobs]}
+    for rows, jobs in in_turns(chosen, args.jobs):
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+
+            def started(row):
+                seconds = end - time.time()
+                return result_of(row, seconds, args, is_first=row.name in first) if seconds > 0 else None
+
+            for future in concurrent.futures.as_completed([pool.submit(started, row) for row in rows]):
+                result = future.result()
+                if result is None:
+                    continue
+                show(result)
+                results.add(result)
+                if not result.get("cut"):
+                    left.remove(result["name"])
+                results.write(left)
     return left
 
 
