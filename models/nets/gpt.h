@@ -40,7 +40,7 @@ struct GptOptions {
   std::int64_t max_seq_len = 16;
   std::int64_t dim = 16;  ///< a multiple of heads; the feed-forward part is 4 times as wide
   std::int64_t heads = 4;
-  double dropout = 0.1;      ///< of embeddings, attention probabilities and both residuals
+  double dropout = 0;        ///< of embeddings, attention probabilities and both residuals
   bool weight_tying = true;  ///< head.weight is token_embedding.weight, under that name
   DType dtype = DType::kF32;
 };

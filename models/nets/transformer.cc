@@ -173,7 +173,8 @@ std::vector<TransformerPreset> make_presets() {
                      .vocab_size = kSubwords,
                      .max_seq_len = max_seq_len,
                      .dim = dim,
-                     .heads = heads};
+                     .heads = heads,
+                     .dropout = 0};
   };
   return {
       {.name = "small",

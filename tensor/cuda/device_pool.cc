@@ -154,6 +154,7 @@ void DevicePool::settle(CUstream_st* stream) {
 }
 
 CudaMemory DevicePool::memory() const {
+  const RelaxedCapture relaxed;  // CUDA refuses even these reads while a stream is captured
   return {.reserved = get(pool_, cudaMemPoolAttrReservedMemCurrent),
           .reserved_peak = get(pool_, cudaMemPoolAttrReservedMemHigh),
           .in_use = get(pool_, cudaMemPoolAttrUsedMemCurrent),

@@ -121,6 +121,9 @@ struct AttentionBackwardKernel {
     View dk;
     View dv;
     AttentionRule rule;
+    /// Sums have one order, whatever it costs (determinism.h). The CPU's and our own kernels' always
+    /// have.
+    bool fixed_order = true;
   };
   template <class F>
   static void visit(const Args& a, F&& f) {

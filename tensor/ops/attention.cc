@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "tessera/tensor/determinism.h"
 #include "tessera/tensor/kernels/attention.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/resolve.h"
@@ -209,7 +210,8 @@ AttentionInputs scaled_dot_product_attention_backward(const Tensor& doutput,
                                                       .dq = write(gradients.q),
                                                       .dk = write(gradients.k),
                                                       .dv = write(gradients.v),
-                                                      .rule = rule});
+                                                      .rule = rule,
+                                                      .fixed_order = deterministic()});
   return gradients;
 }
 

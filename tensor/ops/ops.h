@@ -6,7 +6,7 @@
 /// operations, which promote, one dtype; else InvalidArgument with both. Results are new contiguous
 /// tensors on the operands' device. Errors are tagged with the operation's name. Operations are
 /// issued on the thread's current stream and are deterministic: the bits do not depend on the
-/// number of threads.
+/// number of threads. The one exception, on GPUs, is named in determinism.h.
 
 #include "tessera/tensor/ops/activations.h"
 #include "tessera/tensor/ops/attention.h"

@@ -101,7 +101,7 @@ void compare_forward(const Case& c) {
 }
 
 // The derivative needs a matching output and log_sum_exp: those of the CPU's forward.
-void compare_backward(const Case& c) {
+void compare_backward(const Case& c, bool fixed_order) {
   const HostTensor q = operand(c, c.heads, c.queries, c.dim).random(-2, 2, 1),
                    k = operand(c, c.kv_heads, c.keys, c.dim).random(-2, 2, 2),
                    v = operand(c, c.kv_heads, c.keys, c.value_dim).random(-2, 2, 3),
@@ -133,8 +133,16 @@ void compare_backward(const Case& c) {
                                             .dq = dq,
                                             .dk = dk,
                                             .dv = dv,
-                                            .rule = rule},
+                                            .rule = rule,
+                                            .fixed_order = fixed_order},
                                            tolerance);
+}
+
+void compare_backward(const Case& c) {
+  for (const bool fixed_order : {true, false}) {
+    INFO((fixed_order ? "in a fixed order" : "in any order"));
+    compare_backward(c, fixed_order);
+  }
 }
 
 void compare(const Case& c) {

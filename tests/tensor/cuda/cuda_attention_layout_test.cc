@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -109,10 +110,41 @@ TEST_CASE("cuDNN computes the derivative of attention where the order of its sum
   CHECK(attention_path(a, kHopper) == AttentionPath::kCudnn);
   CHECK(attention_path(a, {.version = 91900, .major = 8}) == AttentionPath::kCudnn);
   CHECK(attention_path(a, {.version = 91900, .major = 10}) == AttentionPath::kPlain);
+  AttentionBackwardKernel::Args any_order = a;
+  any_order.fixed_order = false;
+  CHECK(attention_path(any_order, kHopper) == AttentionPath::kCudnn);
+  CHECK(attention_path(any_order, {.version = 91900, .major = 10}) == AttentionPath::kCudnn);
   CHECK(path(forward, {.version = 91900, .major = 10}) == AttentionPath::kCudnn);
   AttentionBackwardKernel::Args expanded = a;
   expanded.dout.strides = {0, 0, 0, 0};
   CHECK(attention_path(expanded, kHopper) == AttentionPath::kPlain);
+}
+
+TEST_CASE("a reason says what keeps cuDNN from computing attention") {
+  const auto reason = [](const CudnnFacts& facts, auto change) -> std::string {
+    AttentionKernel::Args a = causal_attention();
+    change(a);
+    const char* text = reason_against_cudnn(a, facts);
+    return text != nullptr ? text : "";
+  };
+  using Args = AttentionKernel::Args;
+  const auto nothing = [](Args&) {};
+  CHECK(reason(kHopper, nothing).empty());
+  CHECK(reason({}, nothing).find("built without cuDNN") != std::string::npos);
+  CHECK(reason({.version = 91300, .major = 9}, nothing).find("older than 9.14") !=
+        std::string::npos);
+  CHECK(reason({.version = 91900, .major = 7}, nothing).find("GPU is older") != std::string::npos);
+  CHECK(reason(kHopper, [](Args& a) { a.rule.dropout_p = 0.1; }).find("dropout 0") !=
+        std::string::npos);
+  CHECK(reason(kHopper, [](Args& a) { a.rule.mask = operand({64, 64}); }).find("no mask") !=
+        std::string::npos);
+  CHECK(reason(kHopper, [](Args& a) { a.rule.diagonal = 3; }).find("diagonal") !=
+        std::string::npos);
+  CHECK(reason(kHopper, [](Args& a) { a.v.strides[2] = 36; }).find("16 bytes") !=
+        std::string::npos);
+  AttentionBackwardKernel::Args backward;
+  CHECK(std::string(reason_against_cudnn(backward, {.version = 91900, .major = 10}))
+            .find("deterministic mode") != std::string::npos);
 }
 
 TEST_CASE("cuDNN needs one stride for all dims of a batch") {

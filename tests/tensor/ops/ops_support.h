@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -78,6 +79,22 @@ double ulps(T a, double exact) {
       static_cast<double>(std::nextafter(magnitude, std::numeric_limits<T>::infinity())) -
       static_cast<double>(magnitude);
   return std::abs(static_cast<double>(a) - exact) / unit;
+}
+
+// What CUDA's functions of f64 are farther from the exact value than the C library's, in the last
+// place: see the table of errors in CUDA's programming guide.
+inline double f64_ulps_of_device() { return default_device().is_cuda() ? 1 : 0; }
+
+template <std::floating_point T>
+bool within_ulps(const std::vector<T>& got, const std::vector<T>& expected, double most) {
+  if (got.size() != expected.size()) return false;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const bool both_nan = got[i] != got[i] && expected[i] != expected[i];
+    if (got[i] != expected[i] && !both_nan &&
+        !(ulps(got[i], static_cast<double>(expected[i])) <= most))
+      return false;
+  }
+  return true;
 }
 
 // True if all bits are equal, also for NaN and the sign of 0.

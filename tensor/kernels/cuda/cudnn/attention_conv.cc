@@ -1,7 +1,14 @@
 #include "tessera/tensor/kernels/attention.h"
 
+#include <fmt/format.h>
+
 #include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <mutex>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "tessera/tensor/kernels/conv.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_kernels.h"
@@ -17,6 +24,22 @@ bool asks_cudnn(const Args& a) {
   return cuda::attention_path(a, cuda::cudnn_facts()) == cuda::AttentionPath::kCudnn;
 }
 
+constexpr std::int64_t kSlowQueries = 128;
+
+// Says once for each reason why tensor cores are not used for attention in 16 bits.
+template <class Args>
+void warn_of_plain(const Args& a) {
+  const AttentionGeometry g(a.q, a.k, a.v);
+  if (!cuda::detail::worth_cudnn(a.q.dtype, g) || g.queries < kSlowQueries) return;
+  const char* reason = cuda::reason_against_cudnn(a, cuda::cudnn_facts());
+  if (reason == nullptr) reason = "cuDNN has no plan for these sizes";
+  static std::mutex mutex;
+  static auto* said = new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  if (said->insert(reason).second)
+    fmt::print(stderr, "warning: attention in {} does not use tensor cores, and takes many times as long: {}\n", dtype_name(a.q.dtype), reason);
+}
+
 // Bytes of cuDNN's scratch if it computes these operands.
 template <class Args>
 std::optional<std::size_t> cudnn_bytes(const Args& a) {
@@ -29,6 +52,7 @@ std::size_t AttentionKernel::cuda_workspace(const Args& a) { return cudnn_bytes(
 
 void AttentionKernel::cuda(CudaStream stream, const Args& a, Workspace scratch) {
   if (asks_cudnn(a) && cuda::cudnn_attention(stream, a, scratch)) return;
+  warn_of_plain(a);
   cuda::plain_attention(stream, a);
 }
 
@@ -39,6 +63,7 @@ std::size_t AttentionBackwardKernel::cuda_workspace(const Args& a) {
 
 void AttentionBackwardKernel::cuda(CudaStream stream, const Args& a, Workspace scratch) {
   if (asks_cudnn(a) && cuda::cudnn_attention(stream, a, scratch)) return;
+  warn_of_plain(a);
   cuda::plain_attention_backward(stream, a, scratch);
 }
 

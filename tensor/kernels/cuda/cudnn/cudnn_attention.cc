@@ -21,13 +21,13 @@ struct AttentionPlan {
   AttentionIds ids;
   std::unique_ptr<CudnnPlan> plan;
 
-  std::size_t bytes() const { return attention_dots_bytes(slice) + plan->workspace_bytes(); }
+  std::size_t bytes() const { return attention_scratch_bytes(slice) + plan->workspace_bytes(); }
 };
 
 std::atomic<std::int64_t> slice_bytes = kSliceBytes;
 
 AttentionProblem slice_of(AttentionProblem p) {
-  if (!p.backward) return p;
+  if (!p.backward || !p.fixed_order) return p;
   const AttentionSlices slices = attention_slices(p.batch, p.kv_heads, p.heads / p.kv_heads,
                                                   p.queries * p.keys, slice_bytes.load());
   p.heads = p.heads / p.kv_heads * slices.kv_heads;
@@ -67,7 +67,7 @@ std::optional<CudnnAttentionPlan> facts_of(const Args& a, const char* where) {
   if (plan == nullptr) return {};
   const AttentionProblem whole = attention_problem(a, plan->slice.device);
   return CudnnAttentionPlan{
-      .name = plan->plan->name(),
+      .name = attention_plan_name(plan->slice, *plan->plan),
       .executions = whole.batch / plan->slice.batch * (whole.kv_heads / plan->slice.kv_heads)};
 }
 
@@ -78,8 +78,8 @@ bool launch(CudaStream stream, const Args& a, Workspace scratch, const char* whe
   const AttentionProblem& slice = found->slice;
   CudnnPlan& plan = *found->plan;
   const AttentionProblem whole = attention_problem(a, slice.device);
-  const AttentionLaunch operands(found->ids, whole, a, scratch.data);
-  void* const rest = static_cast<char*>(scratch.data) + attention_dots_bytes(slice);
+  const AttentionLaunch operands(found->ids, whole, slice, a, scratch.data);
+  void* const rest = static_cast<char*>(scratch.data) + attention_scratch_bytes(slice);
   const cudnnHandle_t handle = cudnn_handle(stream, where);
   for (std::int64_t batch = 0; batch < whole.batch; batch += slice.batch)
     for (std::int64_t kv_head = 0; kv_head < whole.kv_heads; kv_head += slice.kv_heads)

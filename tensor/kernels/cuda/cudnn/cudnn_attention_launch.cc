@@ -5,16 +5,28 @@
 namespace tessera::cuda {
 namespace {
 
+// Aligned to what follows.
+std::size_t f32_bytes(std::int64_t count) {
+  return (static_cast<std::size_t>(count) * sizeof(float) + 255) / 256 * 256;
+}
+
+std::size_t dots_bytes(const AttentionProblem& p) {
+  return f32_bytes(p.batch * p.heads * p.queries);
+}
+
 AttentionProblem::Strides row_strides(const AttentionProblem& p) {
   return {p.heads * p.queries, p.queries, 1, 1};
 }
 
 }  // namespace
 
-std::size_t attention_dots_bytes(const AttentionProblem& p) {
+std::size_t attention_scratch_bytes(const AttentionProblem& p) {
   if (!p.backward) return 0;
-  const std::int64_t rows = p.batch * p.heads * p.queries;
-  return (static_cast<std::size_t>(rows) * sizeof(float) + 255) / 256 * 256;
+  return dots_bytes(p) + (p.fixed_order ? 0 : f32_bytes(p.batch * p.heads * p.queries * p.dim));
+}
+
+std::string attention_plan_name(const AttentionProblem& p, const CudnnPlan& plan) {
+  return plan.name() + (p.backward && !p.fixed_order ? ", dq summed in any order" : "");
 }
 
 AttentionLaunch::Operand::Operand(CudnnGraph::Id id, const void* data, DType dtype,
@@ -25,18 +37,20 @@ AttentionLaunch::Operand::Operand(CudnnGraph::Id id, const void* data, DType dty
       head_bytes(strides[1] * static_cast<std::int64_t>(dtype_size(dtype))) {}
 
 AttentionLaunch::AttentionLaunch(const AttentionIds& ids, const AttentionProblem& whole,
-                                 double scale, void* dots)
+                                 const AttentionProblem& slice, double scale, void* scratch)
     : ids_(ids),
       group_(whole.heads / whole.kv_heads),
-      dots_(dots),
+      dots_(scratch),
+      dq_sums_(static_cast<char*>(scratch) + dots_bytes(slice)),
       scale_(static_cast<float>(scale)),
       never_(-std::numeric_limits<float>::infinity()),
       keys_(static_cast<std::int32_t>(whole.keys)),
       queries_(static_cast<std::int32_t>(whole.queries)) {}
 
 AttentionLaunch::AttentionLaunch(const AttentionIds& ids, const AttentionProblem& whole,
-                                 const AttentionKernel::Args& a, void* dots)
-    : AttentionLaunch(ids, whole, a.rule.scale, dots) {
+                                 const AttentionProblem& slice, const AttentionKernel::Args& a,
+                                 void* scratch)
+    : AttentionLaunch(ids, whole, slice, a.rule.scale, scratch) {
   const AttentionProblem& p = whole;
   of_queries_ = {{ids.q, a.q.data, p.dtype, p.q},
                  {ids.out, a.out.data, p.dtype, p.out},
@@ -45,8 +59,9 @@ AttentionLaunch::AttentionLaunch(const AttentionIds& ids, const AttentionProblem
 }
 
 AttentionLaunch::AttentionLaunch(const AttentionIds& ids, const AttentionProblem& whole,
-                                 const AttentionBackwardKernel::Args& a, void* dots)
-    : AttentionLaunch(ids, whole, a.rule.scale, dots) {
+                                 const AttentionProblem& slice, const AttentionBackwardKernel::Args& a,
+                                 void* scratch)
+    : AttentionLaunch(ids, whole, slice, a.rule.scale, scratch) {
   const AttentionProblem& p = whole;
   of_queries_ = {{ids.q, a.q.data, p.dtype, p.q},
                  {ids.out, a.out.data, p.dtype, p.out},
@@ -64,7 +79,8 @@ std::vector<CudnnPlan::Binding> AttentionLaunch::bindings(std::int64_t batch,
   std::vector<CudnnPlan::Binding> bound;
   const CudnnPlan::Binding shared[] = {{ids_.scale, &scale_},     {ids_.one, &one_},
                                        {ids_.never, &never_},     {ids_.keys, &keys_},
-                                       {ids_.queries, &queries_}, {ids_.dots, dots_}};
+                                       {ids_.queries, &queries_}, {ids_.dots, dots_},
+                                       {ids_.dq_sums, dq_sums_}};
   for (const CudnnPlan::Binding& one : shared)
     if (one.first >= 0) bound.push_back(one);
   const auto add = [&](const std::vector<Operand>& operands, std::int64_t head) {

@@ -17,7 +17,7 @@ struct Offered {
   AttentionIds ids;
   AttentionProblem problem;
 
-  std::size_t bytes() const { return attention_dots_bytes(problem) + plan->workspace_bytes(); }
+  std::size_t bytes() const { return attention_scratch_bytes(problem) + plan->workspace_bytes(); }
 };
 
 // Bound operands: constants among them are read from `launch`.
@@ -27,9 +27,9 @@ struct Bound {
 
   template <class Args>
   Bound(const Offered& x, const Args& a, void* scratch)
-      : launch(x.ids, x.problem, a, scratch),
+      : launch(x.ids, x.problem, x.problem, a, scratch),
         pack(x.plan->bind(launch.bindings(0, 0),
-                          static_cast<char*>(scratch) + attention_dots_bytes(x.problem))) {}
+                          static_cast<char*>(scratch) + attention_scratch_bytes(x.problem))) {}
 };
 
 // A separate handle that stays set to `stream`; cudnn_handle() sets the thread's handle to other
@@ -41,8 +41,8 @@ std::shared_ptr<cudnnContext> handle_of(CudaStream stream, const char* where) {
 }
 
 template <class Args>
-std::vector<AttentionOffer> offers_for(CudaStream stream, const Args& a, const char* where) {
-  const AttentionProblem problem = attention_problem(a, current_device(where));
+std::vector<AttentionOffer> offers_for(CudaStream stream, const Args& a,
+                                       const AttentionProblem& problem, const char* where) {
   CudnnGraph graph(where);
   const AttentionIds ids = add_attention(graph, problem);
   const std::shared_ptr<cudnnContext> handle = handle_of(stream, where);
@@ -55,7 +55,7 @@ std::vector<AttentionOffer> offers_for(CudaStream stream, const Args& a, const c
       const auto bound = std::make_shared<const Bound>(*x, a, scratch.data);
       return [x, bound] { x->plan->execute(x->handle.get(), bound->pack); };
     };
-    offers.push_back({.plan = x->plan->name(), .bytes = x->bytes(), .bind = bind});
+    offers.push_back({.plan = attention_plan_name(x->problem, *x->plan), .bytes = x->bytes(), .bind = bind});
   }
   return offers;
 }
@@ -63,11 +63,20 @@ std::vector<AttentionOffer> offers_for(CudaStream stream, const Args& a, const c
 }  // namespace
 
 std::vector<AttentionOffer> attention_offers(CudaStream stream, const AttentionKernel::Args& a) {
-  return offers_for(stream, a, AttentionKernel::kName);
+  return offers_for(stream, a, attention_problem(a, current_device(AttentionKernel::kName)),
+                    AttentionKernel::kName);
 }
 std::vector<AttentionOffer> attention_offers(CudaStream stream,
                                              const AttentionBackwardKernel::Args& a) {
-  return offers_for(stream, a, AttentionBackwardKernel::kName);
+  std::vector<AttentionOffer> offers;
+  AttentionProblem problem =
+      attention_problem(a, current_device(AttentionBackwardKernel::kName));
+  for (const bool fixed_order : {true, false}) {
+    problem.fixed_order = fixed_order;
+    for (AttentionOffer& offer : offers_for(stream, a, problem, AttentionBackwardKernel::kName))
+      offers.push_back(std::move(offer));
+  }
+  return offers;
 }
 
 }  // namespace tessera::cuda

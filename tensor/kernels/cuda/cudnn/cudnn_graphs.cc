@@ -192,9 +192,18 @@ AttentionIds add_backward(CudnnGraph& g, const AttentionProblem& p) {
                          .shape = {p.batch, p.kv_heads, p.keys, p.dim},
                          .strides = vector_of(p.k)});
   g.reshape(ids.k, k);
-  // dq is a product that is written directly. Only that fixes the order of its sums: with an f32
-  // tensor in between, cuDNN would add to it with atomics, and the plan's notes do not mention it.
-  g.matmul(ds, k, ids.dq);
+  // A product that is written directly has sums in a fixed order, and needs dS in memory. Into an
+  // f32 tensor in between cuDNN adds with atomics while it computes dS; the plan's notes do not
+  // mention it.
+  if (p.fixed_order) {
+    g.matmul(ds, k, ids.dq);
+    return ids;
+  }
+  ids.dq_sums = g.tensor({.shape = {p.batch, p.heads, p.queries, p.dim},
+                          .strides = {},
+                          .kind = CudnnTensorKind::kReal});
+  g.matmul(ds, k, ids.dq_sums);
+  b.map(CUDNN_POINTWISE_IDENTITY, ids.dq_sums, -1, ids.dq);
   return ids;
 }
 
@@ -211,6 +220,7 @@ AttentionProblem attention_problem(const AttentionBackwardKernel::Args& a, int d
   AttentionProblem p = problem_of(a.q, a.k, a.v, a.rule);
   p.device = device;
   p.backward = true;
+  p.fixed_order = a.fixed_order;
   p.out = strides_of(a.out);
   p.dout = strides_of(a.dout);
   p.dq = strides_of(a.dq);

@@ -16,8 +16,8 @@ namespace tessera::cuda {
 // Attention and its derivative as graphs of operations that cuDNN's flash kernels recognise.
 // Includes cuDNN's header: only for .cc files of this folder and tests.
 //
-// cuDNN 9.19 also has a single attention operation, but without a causal rule and without a
-// guaranteed order of sums; the graphs here have both.
+// cuDNN 9.19 also has a single attention operation, but without a causal rule; the graphs here have
+// one, and fix the order of sums where that is asked for.
 
 enum class CausalKind { kNone, kTopLeft, kBottomRight };
 
@@ -27,6 +27,7 @@ struct AttentionProblem {
 
   int device = 0;
   bool backward = false;
+  bool fixed_order = false;  ///< backward: the sums of dq have one order; costs scratch, see cudnn_slices.h
   DType dtype = DType::kBF16;
   CausalKind causal = CausalKind::kNone;
   std::int64_t batch = 1, heads = 1, kv_heads = 1, queries = 1, keys = 1, dim = 8, value_dim = 8;
@@ -45,6 +46,7 @@ struct AttentionIds {
   CudnnGraph::Id log_sum_exp = -1;  ///< f32, contiguous
   CudnnGraph::Id dout = -1, dq = -1, dk = -1, dv = -1;
   CudnnGraph::Id dots = -1;                         ///< f32 scratch like log_sum_exp
+  CudnnGraph::Id dq_sums = -1;                      ///< f32 scratch like dq, contiguous
   CudnnGraph::Id scale = -1, never = -1, one = -1;  ///< f32 constants; never is -inf
   CudnnGraph::Id keys = -1, queries = -1;           ///< i32 constants
 };

@@ -3,9 +3,10 @@
 /// How attention's derivative is split so that cuDNN's scratch stays small. A pure function, tested
 /// on the CPU.
 ///
-/// The order of its sums is fixed only if cuDNN writes the gradient of the scores to memory before
-/// dq is summed from it: two bytes for each query and key. Batch entries, and groups of heads
-/// within an entry, are independent, so they are computed slice by slice.
+/// Where the order of its sums must be fixed (tensor/determinism.h), cuDNN writes the gradient of
+/// the scores to memory before dq is summed from it: two bytes for each query and key. Batch
+/// entries, and groups of heads within an entry, are independent, so they are computed slice by
+/// slice.
 
 #include <cstdint>
 
@@ -17,7 +18,7 @@ struct AttentionSlices {
 };
 
 /// The default.
-inline constexpr std::int64_t kSliceBytes = std::int64_t{512} << 20;
+inline constexpr std::int64_t kSliceBytes = std::int64_t{4} << 30;
 
 /// The largest slices of equal size below `most` bytes; at least one group of heads.
 inline AttentionSlices attention_slices(std::int64_t batch, std::int64_t kv_heads,

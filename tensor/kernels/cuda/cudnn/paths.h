@@ -30,6 +30,9 @@ struct CudnnFacts {
 
 enum class AttentionPath { kPlain, kCudnn };
 
+/// The oldest cuDNN that the graphs were tried with.
+inline constexpr std::size_t kOldestCudnn = 91400;
+
 /// Fewer queries use our kernels: text generation has one more key in each step, and cuDNN needs a
 /// plan for each number of keys, which takes part of a second.
 inline constexpr std::int64_t kCudnnQueries = 16;
@@ -68,40 +71,70 @@ bool lies_for_cudnn(const View& x) {
   return lies_for_cudnn(x.data, x.shape, x.strides);
 }
 
-inline bool rule_fits_cudnn(const AttentionRule& rule, const AttentionGeometry& g) {
-  if (rule.mask.defined() || rule.dropout_p > 0 || g.keys == 0) return false;
-  if (!rule.causal) return true;
+/// Why our kernels compute what has these properties; null if cuDNN can.
+inline const char* rule_against_cudnn(const AttentionRule& rule, const AttentionGeometry& g) {
+  if (rule.dropout_p > 0)
+    return "dropout's random numbers depend on positions, which cuDNN's do not: train with dropout "
+           "0";
+  if (rule.mask.defined()) return "cuDNN takes no mask but the causal one";
   // Rows that attend to no key lie before the diagonal's first row.
-  return rule.diagonal == 0 || (rule.diagonal > 0 && rule.diagonal == g.keys - g.queries);
+  const bool aligned =
+      rule.diagonal == 0 || (rule.diagonal > 0 && rule.diagonal == g.keys - g.queries);
+  return rule.causal && !aligned
+      ? "cuDNN's causal diagonal begins at the first query or ends at the last"
+      : nullptr;
 }
 
-inline bool facts_fit_cudnn(const CudnnFacts& facts, DType dtype, const AttentionGeometry& g) {
-  return facts.version >= 91900 && facts.major >= 8 &&
-         (dtype == DType::kBF16 || dtype == DType::kF16) && g.batch > 0 && g.heads > 0 &&
-         g.queries >= kCudnnQueries;
+inline const char* facts_against_cudnn(const CudnnFacts& facts) {
+  if (facts.version == 0) return "Tessera was built without cuDNN: install it and build again";
+  if (facts.version < kOldestCudnn)
+    return "cuDNN is older than 9.14: put a newer one first in LD_LIBRARY_PATH";
+  return facts.major < 8 ? "the GPU is older than compute capability 8.0" : nullptr;
 }
+
+/// What is too small to matter, or has no tensor cores.
+inline bool worth_cudnn(DType dtype, const AttentionGeometry& g) {
+  return (dtype == DType::kBF16 || dtype == DType::kF16) && g.batch > 0 && g.heads > 0 &&
+         g.keys > 0 && g.queries >= kCudnnQueries;
+}
+
+inline constexpr const char* kOddLayout =
+    "cuDNN takes rows that begin at multiples of 16 bytes, of at most 128 features in multiples of "
+    "8";
 
 }  // namespace detail
 
-inline AttentionPath attention_path(const AttentionKernel::Args& a, const CudnnFacts& facts) {
+/// Why cuDNN cannot compute these operands, in words; null if it can.
+inline const char* reason_against_cudnn(const AttentionKernel::Args& a, const CudnnFacts& facts) {
   const AttentionGeometry g(a.q, a.k, a.v);
-  const bool fits = detail::facts_fit_cudnn(facts, a.q.dtype, g) &&
-                    detail::rule_fits_cudnn(a.rule, g) && detail::lies_for_cudnn(a.q) &&
-                    detail::lies_for_cudnn(a.k) && detail::lies_for_cudnn(a.v) &&
-                    detail::lies_for_cudnn(a.out);
-  return fits ? AttentionPath::kCudnn : AttentionPath::kPlain;
+  if (const char* reason = detail::facts_against_cudnn(facts)) return reason;
+  if (const char* reason = detail::rule_against_cudnn(a.rule, g)) return reason;
+  for (const ConstView* x : {&a.q, &a.k, &a.v})
+    if (!detail::lies_for_cudnn(*x)) return detail::kOddLayout;
+  return detail::lies_for_cudnn(a.out) ? nullptr : detail::kOddLayout;
 }
 
-inline AttentionPath attention_path(const AttentionBackwardKernel::Args& a,
-                                    const CudnnFacts& facts) {
+inline const char* reason_against_cudnn(const AttentionBackwardKernel::Args& a,
+                                        const CudnnFacts& facts) {
   const AttentionGeometry g(a.q, a.k, a.v);
+  if (const char* reason = detail::facts_against_cudnn(facts)) return reason;
   // GPUs after 9.x have other kernels, for which the graph alone does not fix the order of sums.
-  bool fits = detail::facts_fit_cudnn(facts, a.q.dtype, g) && facts.major <= 9 &&
-              detail::rule_fits_cudnn(a.rule, g);
+  if (facts.major > 9 && a.fixed_order)
+    return "on this GPU cuDNN sums gradients in no fixed order, and deterministic mode is on";
+  if (const char* reason = detail::rule_against_cudnn(a.rule, g)) return reason;
   for (const ConstView* x : {&a.dout, &a.q, &a.k, &a.v, &a.out})
-    fits = fits && detail::lies_for_cudnn(*x);
-  for (const View* x : {&a.dq, &a.dk, &a.dv}) fits = fits && detail::lies_for_cudnn(*x);
-  return fits ? AttentionPath::kCudnn : AttentionPath::kPlain;
+    if (!detail::lies_for_cudnn(*x)) return detail::kOddLayout;
+  for (const View* x : {&a.dq, &a.dk, &a.dv})
+    if (!detail::lies_for_cudnn(*x)) return detail::kOddLayout;
+  return nullptr;
+}
+
+template <class Args>
+AttentionPath attention_path(const Args& a, const CudnnFacts& facts) {
+  const AttentionGeometry g(a.q, a.k, a.v);
+  return detail::worth_cudnn(a.q.dtype, g) && reason_against_cudnn(a, facts) == nullptr
+      ? AttentionPath::kCudnn
+      : AttentionPath::kPlain;
 }
 
 // The choice between cuDNN and our own kernels for convolution on a GPU; ours support everything.
@@ -115,7 +148,7 @@ inline ConvPath conv_path(const ConvGeometry& g, const CudnnFacts& facts) {
   const std::int64_t most = std::numeric_limits<std::int32_t>::max();
   const bool small = g.images <= most && g.groups * g.in_channels <= most &&
                      g.groups * g.out_channels <= most && g.plane() <= most && g.outputs() <= most;
-  return facts.version >= 91900 && facts.major >= 8 && g.images > 0 && small ? ConvPath::kCudnn
+  return facts.version >= kOldestCudnn && facts.major >= 8 && g.images > 0 && small ? ConvPath::kCudnn
                                                                              : ConvPath::kPlain;
 }
 

@@ -135,6 +135,7 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr which, v
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr which, void* value) {
   return call([&] {
     if (pool == nullptr || value == nullptr) return cudaErrorInvalidValue;
+    if (const cudaError_t error = refuse_unsafe_call(); error != cudaSuccess) return error;
     const std::lock_guard lock(pools().mutex);
     return pool->pool->get(which, value);
   });
