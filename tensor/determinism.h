@@ -6,7 +6,7 @@
 /// Everything that Tessera computes on the CPU has a fixed order in every mode: see "Equal bits" in
 /// kernels/README.md. On a GPU the derivative of attention in 16 bits adds the gradient of the
 /// queries in no fixed order, and in deterministic mode does it in a fixed one, which takes longer
-/// and more memory. unordered_operations() lists what has no fixed order in any mode.
+/// and more memory. unordered_operations() lists the operations that have none in any mode.
 
 #include <span>
 #include <string_view>

@@ -83,11 +83,7 @@ std::vector<GptPreset> make_presets() {
   return {
       {.name = "small",
        .description = "small enough to train on a CPU",
-       .options = {.layers = 4,
-                   .vocab_size = kBytes,
-                   .max_seq_len = 256,
-                   .dim = 192,
-                   .heads = 6}},
+       .options = {.layers = 4, .vocab_size = kBytes, .max_seq_len = 256, .dim = 192, .heads = 6}},
       {.name = "tiny",
        .description = "for tests: a few thousand parameters",
        .options = {.layers = 2, .vocab_size = kBytes, .max_seq_len = 33, .dim = 20, .heads = 4}},

@@ -68,8 +68,9 @@ void add_ranks(OptionTable& table, TrainOptions& options) {
                "with a GPU for each rank: buffers of NCCL's allocator for collectives");
   table.choice("cpu-compute", options.cpu_compute, {"inline", "queued"},
                "inline: operations run at once; queued: on a stream of their own");
-  table.flag("deterministic", options.deterministic,
-             "equal bits in equal runs, also where that takes longer: attention in 16 bits on a GPU");
+  table.flag(
+      "deterministic", options.deterministic,
+      "equal bits in equal runs, also where that takes longer: attention in 16 bits on a GPU");
   table.flag("checked", options.checked, "ranks compare each collective before its data moves");
   table.number("timeout", options.timeout,
                number_check("a number of seconds from 0.001 to 1e6",

@@ -89,7 +89,8 @@ TEST_CASE("cuDNN has plans with a fixed order of sums for attention") {
 }
 
 TEST_CASE(
-    "the derivative of attention in a fixed order needs two bytes of scratch for each pair, as slices "
+    "the derivative of attention in a fixed order needs two bytes of scratch for each pair, as "
+    "slices "
     "assume") {
   AttentionProblem p = with_strides(attention(true, CausalKind::kTopLeft, 1024, 64));
   p.fixed_order = true;

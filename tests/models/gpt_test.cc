@@ -184,10 +184,10 @@ TEST_CASE("gpt: dropout follows the step, and is off in evaluation") {
   CHECK_FALSE(all_equal(first, at_step(1)));
   const random::StepScope second_half({.seed = 1, .step = 0, .first_sample = 2});
   // On a GPU the bits of a product depend on its number of rows.
-  CHECK(testing::all_close(model(Variable(tokens.tensor().slice(0, 2, 4))).tensor(),
-                           first.slice(0, 2, 4),
-                           default_device().is_cuda() ? testing::Tolerance{.rtol = 1e-5, .atol = 1e-5}
-                                                      : testing::Tolerance{.rtol = 0, .atol = 0}));
+  CHECK(testing::all_close(
+      model(Variable(tokens.tensor().slice(0, 2, 4))).tensor(), first.slice(0, 2, 4),
+      default_device().is_cuda() ? testing::Tolerance{.rtol = 1e-5, .atol = 1e-5}
+                                 : testing::Tolerance{.rtol = 0, .atol = 0}));
   model.eval();
   CHECK(all_equal(model(tokens).tensor(), without(tokens).tensor()));
 }

@@ -17,6 +17,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -53,12 +54,25 @@ struct Row {
 std::vector<Row> all_rows() {
   const auto gpt = [](std::string name, std::int64_t layers, std::int64_t dim, std::int64_t heads,
                       std::int64_t vocab_size, std::int64_t batch, bool graphs) {
-    return Row{.name = std::move(name), .layers = layers, .dim = dim, .heads = heads,
-               .vocab_size = vocab_size, .batch = batch, .length = 1024, .graphs = graphs};
+    return Row{.name = std::move(name),
+               .layers = layers,
+               .dim = dim,
+               .heads = heads,
+               .vocab_size = vocab_size,
+               .batch = batch,
+               .length = 1024,
+               .graphs = graphs};
   };
   const auto llama = [](std::string name, std::int64_t length, std::int64_t batch) {
-    return Row{.name = std::move(name), .is_llama = true, .layers = 4, .dim = 4096, .heads = 32,
-               .ffn_dim = 11008, .vocab_size = 32000, .batch = batch, .length = length};
+    return Row{.name = std::move(name),
+               .is_llama = true,
+               .layers = 4,
+               .dim = 4096,
+               .heads = 32,
+               .ffn_dim = 11008,
+               .vocab_size = 32000,
+               .batch = batch,
+               .length = length};
   };
   return {gpt("gpt2-124m", 12, 768, 12, 50304, 16, false),
           gpt("gpt2-124m-graphs", 12, 768, 12, 50304, 16, true),
@@ -134,96 +148,127 @@ void call_profiler(const char* name) {
   if (function == nullptr || function() != 0) std::fprintf(stderr, "%s failed\n", name);
 }
 
-template <class Model, class Options>
-void measure(const BenchRun& run, const Settings& settings, const Row& row,
-             distributed::World& world, const Options& options) {
-  Model model(options);
-  parallelize(model, {.mesh = world.mesh(), .precision = models::precision_named("bf16")});
-  nn::initialize(model, {.seed = 1, .device = world.device()});
-  FixedTokens task(model, models::language_model(model), row, world.device());
-  nn::optim::AdamW optimizer(model.parameters(), {.lr = 1e-4, .weight_decay = 0.1});
-  models::Trainer trainer(world, task, optimizer,
-                          {.max_grad_norm = 1, .cuda_graphs = row.graphs && !run.smoke});
-  const DeviceStream& compute = current_stream(world.device());
-  double loss = 0, peak = 0;
-  const auto step = [&] {
-    const models::StepMetrics metrics = trainer.step();
-    loss = metrics.loss;
-    peak = std::max(peak, static_cast<double>(metrics.peak_bytes));
-  };
-  for (int i = 0; i < (run.smoke ? 2 : settings.warmup); ++i) step();
-  compute.synchronize();
-  std::vector<double> steps;
-  for (int i = 0; i < (run.smoke ? 1 : settings.steps); ++i) {
-    steps.push_back(microseconds([&] {
+// One row's model, its trainer and what was measured.
+template <class Model>
+class Training {
+ public:
+  Training(const BenchRun& run, const Settings& settings, const Row& row, distributed::World& world,
+           const typename Model::Options& options)
+      : run_(run),
+        settings_(settings),
+        row_(row),
+        model_(sharded(world, options)),
+        task_(*model_, models::language_model(*model_), row, world.device()),
+        optimizer_(model_->parameters(), {.lr = 1e-4, .weight_decay = 0.1}),
+        trainer_(world, task_, optimizer_,
+                 {.max_grad_norm = 1, .cuda_graphs = row.graphs && !run.smoke}) {}
+
+  void measure() {
+    for (int i = 0; i < (run_.smoke ? 2 : settings_.warmup); ++i) step();
+    std::vector<double> steps;
+    for (int i = 0; i < (run_.smoke ? 1 : settings_.steps); ++i)
+      steps.push_back(microseconds([&] { step(); }));
+    if (settings_.profile) {
+      call_profiler("cudaProfilerStart");
       step();
-      compute.synchronize();
-    }));
+      call_profiler("cudaProfilerStop");
+    }
+    Parts parts;
+    for (int i = 0; i < (run_.smoke ? 1 : 5); ++i) step_in_parts(parts);
+    print(steps, parts);
   }
-  if (settings.profile) {
-    call_profiler("cudaProfilerStart");
-    step();
-    compute.synchronize();
-    call_profiler("cudaProfilerStop");
+
+ private:
+  // Microseconds of each part of a step, and of the host in all of them.
+  struct Parts {
+    std::vector<double> forward, backward, update, host;
+  };
+
+  static std::unique_ptr<Model> sharded(distributed::World& world,
+                                        const typename Model::Options& options) {
+    auto model = std::make_unique<Model>(options);
+    parallelize(*model, {.mesh = world.mesh(), .precision = models::precision_named("bf16")});
+    nn::initialize(*model, {.seed = 1, .device = world.device()});
+    return model;
   }
-  // The parts of a step, and the host's time for them.
-  std::vector<double> parts[4];
-  std::vector<nn::Parameter> parameters = model.parameters();
-  for (int i = 0; i < (run.smoke ? 1 : 5); ++i) {
+
+  void step() {
+    const models::StepMetrics metrics = trainer_.step();
+    current_stream(run_.device).synchronize();
+    loss_ = metrics.loss;
+    peak_bytes_ = std::max(peak_bytes_, metrics.peak_bytes);
+  }
+
+  void step_in_parts(Parts& parts) {
     double host = 0;
     const auto part = [&](const auto& body) {
       return microseconds([&] {
         host += microseconds(body);
-        compute.synchronize();
+        current_stream(run_.device).synchronize();
       });
     };
-    models::LossSum sum;
-    parts[0].push_back(part([&] { sum = task.loss(0, row.batch); }));
-    parts[1].push_back(part([&] {
-      backward(sum.sum * (1.0 / static_cast<double>(row.batch * row.length)));
-      sum = {};
+    models::LossSum loss;
+    parts.forward.push_back(part([&] { loss = task_.loss(0, row_.batch); }));
+    parts.backward.push_back(part([&] {
+      backward(loss.sum * (1.0 / static_cast<double>(row_.batch * row_.length)));
+      loss = {};
     }));
-    parts[2].push_back(part([&] {
-      const Tensor norm = nn::grad_norm(parameters);
-      nn::clip_grads_with_norm(parameters, 1, norm);
-      optimizer.step();
-      optimizer.zero_grad();
+    parts.update.push_back(part([&] {
+      const Tensor norm = nn::grad_norm(optimizer_.parameters());
+      nn::clip_grads_with_norm(optimizer_.parameters(), 1, norm);
+      optimizer_.step();
+      optimizer_.zero_grad();
     }));
-    parts[3].push_back(host);
+    parts.host.push_back(host);
   }
-  const double ms = median(steps) / 1e3;
-  const double tflops = operations(row) / ms / 1e9;
-  print_row(run, described(row),
-            fmt::format(R"("step_ms": {:.3f}, "step_ms_min": {:.3f}, "forward_ms": {:.3f}, )"
-                        R"("backward_ms": {:.3f}, "update_ms": {:.3f}, "host_ms": {:.3f}, )"
-                        R"("tokens_per_s": {:.0f}, "tflops": {:.1f}, "peak_gib": {:.2f}, )"
-                        R"("loss": {:.4f}, "replayed": {}, "ratio": {:.4f})",
-                        ms, *std::min_element(steps.begin(), steps.end()) / 1e3,
-                        median(parts[0]) / 1e3, median(parts[1]) / 1e3, median(parts[2]) / 1e3,
-                        median(parts[3]) / 1e3,
-                        static_cast<double>(row.batch * row.length) / ms * 1e3, tflops,
-                        peak / (1 << 30), loss, trainer.steps_replayed(), tflops / kPeakTflops));
-}
+
+  void print(const std::vector<double>& steps, const Parts& parts) const {
+    const double ms = median(steps) / 1e3, tflops = operations(row_) / ms / 1e9;
+    const double tokens = static_cast<double>(row_.batch * row_.length);
+    print_row(run_, described(row_),
+              fmt::format(R"("step_ms": {:.3f}, "step_ms_min": {:.3f}, "forward_ms": {:.3f}, )"
+                          R"("backward_ms": {:.3f}, "update_ms": {:.3f}, "host_ms": {:.3f}, )"
+                          R"("tokens_per_s": {:.0f}, "tflops": {:.1f}, "peak_gib": {:.2f}, )"
+                          R"("loss": {:.4f}, "replayed": {}, "ratio": {:.4f})",
+                          ms, *std::min_element(steps.begin(), steps.end()) / 1e3,
+                          median(parts.forward) / 1e3, median(parts.backward) / 1e3,
+                          median(parts.update) / 1e3, median(parts.host) / 1e3, tokens / ms * 1e3,
+                          tflops, static_cast<double>(peak_bytes_) / (1 << 30), loss_,
+                          trainer_.steps_replayed(), tflops / kPeakTflops));
+  }
+
+  BenchRun run_;
+  Settings settings_;
+  Row row_;
+  std::unique_ptr<Model> model_;
+  FixedTokens task_;
+  nn::optim::AdamW optimizer_;
+  models::Trainer trainer_;
+  double loss_ = 0;
+  std::int64_t peak_bytes_ = 0;
+};
 
 void measure(const BenchRun& run, const Settings& settings, const Row& row,
              distributed::World& world) {
   if (row.is_llama) {
-    measure<models::Llama>(run, settings, row, world,
-                           models::LlamaOptions{.layers = row.layers,
-                                                .vocab_size = row.vocab_size,
-                                                .max_seq_len = row.length,
-                                                .dim = row.dim,
-                                                .heads = row.heads,
-                                                .kv_heads = row.heads,
-                                                .ffn_dim = row.ffn_dim});
+    Training<models::Llama>(run, settings, row, world,
+                            {.layers = row.layers,
+                             .vocab_size = row.vocab_size,
+                             .max_seq_len = row.length,
+                             .dim = row.dim,
+                             .heads = row.heads,
+                             .kv_heads = row.heads,
+                             .ffn_dim = row.ffn_dim})
+        .measure();
   } else {
-    measure<models::Gpt>(run, settings, row, world,
-                         models::GptOptions{.layers = row.layers,
-                                            .vocab_size = row.vocab_size,
-                                            .max_seq_len = row.length,
-                                            .dim = row.dim,
-                                            .heads = row.heads,
-                                            .dropout = 0});
+    Training<models::Gpt>(run, settings, row, world,
+                          {.layers = row.layers,
+                           .vocab_size = row.vocab_size,
+                           .max_seq_len = row.length,
+                           .dim = row.dim,
+                           .heads = row.heads,
+                           .dropout = 0})
+        .measure();
   }
 }
 
@@ -250,12 +295,18 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view name = argv[i];
     const bool has_value = i + 1 < argc;
-    if (name == "--only" && has_value) only = argv[++i];
-    else if (name == "--warmup" && has_value) settings.warmup = std::atoi(argv[++i]);
-    else if (name == "--steps" && has_value) settings.steps = std::atoi(argv[++i]);
-    else if (name == "--profile") settings.profile = true;
-    else if (name == "--table") table = true;
-    else rest.push_back(argv[i]);
+    if (name == "--only" && has_value)
+      only = argv[++i];
+    else if (name == "--warmup" && has_value)
+      settings.warmup = std::atoi(argv[++i]);
+    else if (name == "--steps" && has_value)
+      settings.steps = std::atoi(argv[++i]);
+    else if (name == "--profile")
+      settings.profile = true;
+    else if (name == "--table")
+      table = true;
+    else
+      rest.push_back(argv[i]);
   }
   std::vector<Row> rows;
   for (const Row& row : all_rows())

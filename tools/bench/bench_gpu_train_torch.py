@@ -4,8 +4,8 @@
     tools/bench/bench_gpu_train_torch.py [--program bazel-bin/tools/bench/bench_gpu_train] [--rows REGEX] [--modes eager,compiled,fsdp2]
 
 PyTorch's models have the same sizes, f32 masters and bf16 autocast (fsdp2: bf16 by its mixed precision), scaled dot product
-attention, a fused AdamW and gradients clipped to 1; the loss is read at each step, as in ours. Each row is run in turns: ours,
-PyTorch, ours, each in a process of its own, because two models would not fit. A line of JSON has the median step of both, and
+attention, a fused AdamW and gradients clipped to 1; the loss is read at each step, as in ours. Each row is run in turns: ours, then
+PyTorch, each in a process of its own, because two models would not fit. A line of JSON has the median step of both, and
 `ratio`, above 1 where ours is faster. Without PyTorch or a GPU it prints "skipped".
 """
 
@@ -21,8 +21,8 @@ import time
 GOALS = {"eager": 1.2, "compiled": 1.0, "fsdp2": 1.2}
 
 
-def models(torch):
-    """The classes of both models."""
+def gpt(torch):
+    """The class of GPT-2."""
     nn, F = torch.nn, torch.nn.functional
 
     class GptBlock(nn.Module):
@@ -56,6 +56,13 @@ def models(torch):
             for block in self.blocks:
                 x = block(x)
             return self.head(self.norm(x))
+
+    return Gpt
+
+
+def llama(torch):
+    """The class of Llama."""
+    nn, F = torch.nn, torch.nn.functional
 
     class LlamaBlock(nn.Module):
         def __init__(self, dim, heads, ffn_dim, length):
@@ -98,7 +105,10 @@ def models(torch):
                 x = block(x)
             return self.head(self.norm(x))
 
-    return {"gpt": Gpt, "llama": Llama}
+    return Llama
+
+
+MODELS = {"gpt": gpt, "llama": llama}
 
 
 def sharded(torch, model):
@@ -118,7 +128,7 @@ def measure(row, mode, warmup, steps, profile):
     import torch
     torch.manual_seed(1)
     with torch.device("cuda"):
-        model = models(torch)[row["model"]](row)
+        model = MODELS[row["model"]](torch)(row)
         for parameter in model.parameters():
             if parameter.dim() == 2:
                 torch.nn.init.normal_(parameter, std=0.02)
@@ -193,8 +203,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     here = os.path.dirname(os.path.abspath(__file__))
     parser.add_argument("--program", default=os.path.join(here, "bench_gpu_train"))
-    parser.add_argument("--rows", default="")
-    parser.add_argument("--modes", default="eager,compiled,fsdp2")
+    parser.add_argument("--rows", default="^gpt2-124m$|^gpt2-1.5b$|-2048x8$", help="names, a regular expression")
+    parser.add_argument("--modes", default="eager,compiled", help="of eager, compiled and fsdp2")
     parser.add_argument("--warmup", type=int, default=10)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--profile", action="store_true")

@@ -18,7 +18,8 @@ from machine import HERE, child_environment, environment, gpu_count, sanitizer_p
 from nccl_one_gpu import experiment
 
 PARTS = ["libraries", "kernels", "ops", "nn", "models", "distributed", "fsdp", "nccl", "bench", "sanitizer"]
-ALONE = ["bench"]  # parts whose figures other programs on the machine would change
+# What measures time, which other programs on the machine would change.
+ALONE = re.compile(r"bench_\w+(\.py)?|tests\.fsdp\.schedule\.(overlap|events|delays)_test_\w+")
 PART_OF = {"gpu": "kernels", "tensor": "ops", "autograd": "ops", "program": "models", "support": "distributed"}  # by folder; else its name
 SANITIZERS = ["memcheck", "racecheck", "initcheck"]
 SANITIZER_WORLDS = "2"

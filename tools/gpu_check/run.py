@@ -68,7 +68,7 @@ def parsed_arguments():
     parser.add_argument("--again", action="store_true", help="drop the chosen rows' results from the file, then run them")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="for all together; call it again for the rest")
     parser.add_argument("--timeout", type=float, default=300, help="of one program, in seconds")
-    parser.add_argument("--jobs", type=int, default=1, help="tests at a time; benchmarks run alone")
+    parser.add_argument("--jobs", type=int, default=1, help="tests at a time; what measures time runs alone")
     parser.add_argument("--worlds", default="1,2,3,4,5,6,7,8", help="world sizes of tests on several ranks")
     parser.add_argument("--require-gpu", action="store_true", help="end with status 2 where there is none")
     parser.add_argument("--table", metavar="COMMIT", help="only print the file as Markdown; of which commit the bundle is")
@@ -80,8 +80,8 @@ def parsed_arguments():
 
 
 def in_turns(chosen, jobs):
-    """Lists of rows of which `jobs` run at a time; a benchmark runs alone."""
-    for alone, rows in itertools.groupby(chosen, key=lambda row: row.part in ALONE):
+    """Lists of rows of which `jobs` run at a time; one that measures time runs alone."""
+    for alone, rows in itertools.groupby(chosen, key=lambda row: ALONE.fullmatch(row.name) is not None):
         yield list(rows), 1 if alone else jobs
 
 

@@ -196,9 +196,16 @@ TEST_CASE("pow and remainder: derivatives for positive operands") {
 
 TEST_CASE("pow: the slope where base or exponent is zero or the base negative") {
   const Variable x(Tensor::from_vector<double>({0, -2, 3}, {3}), true);
+  // CUDA's pow of whole numbers may be one unit in the last place away from a whole number.
+  const auto rounded = [](std::vector<double> all) {
+    if (default_device().is_cuda())
+      for (double& each : all) each = std::round(each * 0x1p40) * 0x1p-40;
+    return all;
+  };
   const auto slope = [&](double n) {
     const Variable y = pow(x, n);
-    return values(grad({&y, 1}, {&x, 1}, {.gradient = ones({3}, {.dtype = DType::kF64})})[0]);
+    return rounded(
+        values(grad({&y, 1}, {&x, 1}, {.gradient = ones({3}, {.dtype = DType::kF64})})[0]));
   };
   CHECK(slope(0) == std::vector<double>{0, 0, 0});
   CHECK(slope(1) == std::vector<double>{1, 1, 1});
@@ -213,7 +220,8 @@ TEST_CASE("pow: the slope where base or exponent is zero or the base negative") 
   }
   const Variable n(Tensor::from_vector<double>({0, 1, 2}, {3})),
       power = pow(x, Variable(n.tensor(), true));
-  CHECK(values(grad({&power, 1}, {&x, 1}, {.gradient = ones({3}, {.dtype = DType::kF64})})[0]) ==
+  CHECK(rounded(values(
+            grad({&power, 1}, {&x, 1}, {.gradient = ones({3}, {.dtype = DType::kF64})})[0])) ==
         std::vector<double>{0, 1, 6});
 }
 

@@ -204,7 +204,13 @@ TESSERA_RANK_TEST_WITH("extensions: with a part kept after forward, and another 
   nn::Linear plain({.in = 8, .out = 3, .bias = false});
   nn::initialize(plain, {.seed = 3});
   const Variable x(random_rows(2, 8, DType::kF32, 1));
-  t.check_equal(linear(x).tensor(), plain(x).tensor(), "columns");
+  // On a GPU the bits of a product depend on where its operands lie.
+  if (t.world().device().is_cuda()) {
+    t.check(all_close(linear(x).tensor(), plain(x).tensor(), {.rtol = 1e-5, .atol = 1e-6}).ok,
+            "columns differ");
+  } else {
+    t.check_equal(linear(x).tensor(), plain(x).tensor(), "columns");
+  }
   t.check(watching->told.rows.shape() == Shape{2, 3}, "the cut dim does not come first: {}",
           watching->told.rows.shape().str());
 }

@@ -136,8 +136,9 @@ TEST_CASE("a reason says what keeps cuDNN from computing attention") {
   CHECK(reason({.version = 91900, .major = 7}, nothing).find("GPU is older") != std::string::npos);
   CHECK(reason(kHopper, [](Args& a) { a.rule.dropout_p = 0.1; }).find("dropout 0") !=
         std::string::npos);
-  CHECK(reason(kHopper, [](Args& a) { a.rule.mask = operand({64, 64}); }).find("no mask") !=
-        std::string::npos);
+  CHECK(reason(kHopper, [](Args& a) {
+          a.rule.mask = operand({64, 64});
+        }).find("no mask") != std::string::npos);
   CHECK(reason(kHopper, [](Args& a) { a.rule.diagonal = 3; }).find("diagonal") !=
         std::string::npos);
   CHECK(reason(kHopper, [](Args& a) { a.v.strides[2] = 36; }).find("16 bytes") !=

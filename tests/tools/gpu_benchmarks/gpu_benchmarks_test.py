@@ -10,7 +10,7 @@ import unittest
 from unittest import mock
 
 TOOLS = os.path.join(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"], "tools", "bench")
-WITHOUT_CUDA = ["bandwidth", "launch", "ops", "overlap"]
+WITHOUT_CUDA = ["bandwidth", "launch", "ops", "overlap", "train"]
 # This one exists in builds with CUDA only, and needs a GPU for --smoke too.
 BENCHMARKS = WITHOUT_CUDA + (["attention"] if os.path.exists(os.path.join(TOOLS, "bench_gpu_attention")) else [])
 # Hides all GPUs, real or emulated.
@@ -79,6 +79,37 @@ class BenchmarksTest(unittest.TestCase):
         if "attention" not in BENCHMARKS:
             self.skipTest("not a build with CUDA")
         self.assertEqual(run(program("attention"), "--smoke", env=WITHOUT_GPU).stdout, "skipped: no GPU\n")
+
+
+class TrainingTest(unittest.TestCase):
+    def test_the_table_names_every_row_once(self):
+        names = [json.loads(line)["row"] for line in run(program("train"), "--table").stdout.splitlines()]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertIn("gpt2-124m", names)
+        self.assertEqual([row["row"] for row in smoke_rows("train", "--only", names[-1])], names[-1:])
+
+    def test_without_pytorch_or_a_gpu_there_is_nothing_to_compare(self):
+        done = run(sys.executable, os.path.join(TOOLS, "bench_gpu_train_torch.py"), env=WITHOUT_GPU)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(done.stdout, ["skipped: no PyTorch\n", "skipped: PyTorch sees no GPU\n"])
+
+    def test_kernels_of_a_step_are_summed_by_name_and_shape(self):
+        with tempfile.TemporaryDirectory(dir=os.environ["TEST_TMPDIR"]) as folder:
+            fake = os.path.join(folder, "ncu")
+            rows = [(1, "void a<float>(int)", 3000), (2, "void a<float>(int)", 1000), (3, "b(int)", 500)]
+            lines = ['"ID","Kernel Name","Grid Size","Block Size","Metric Name","Metric Value"']
+            for number, name, nanoseconds in rows:
+                for metric, value in [("gpu__time_duration.sum", f"{nanoseconds:,}"), ("dram__bytes_read.sum", "4,000,000")]:
+                    lines.append(f'"{number}","{name}","(1, 1, 1)","(32, 1, 1)","{metric}","{value}"')
+            with open(fake, "w", encoding="utf-8") as file:
+                file.write("#!/bin/bash\ncat <<'E'\n" + "\n".join(lines) + "\nE\n")
+            os.chmod(fake, 0o755)
+            done = run(sys.executable, os.path.join(TOOLS, "kernel_table.py"), "--ncu", fake, "--row", "x")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        table = done.stdout.splitlines()
+        self.assertEqual(table[0], "x: 3 launches, 4 us in kernels")
+        self.assertEqual(table[2].split()[:4], ["2", "4.0", "88.9%", "2000"])
+        self.assertEqual(table[3].split()[:4], ["1", "0.5", "11.1%", "8000"])
 
 
 class OperationsTest(unittest.TestCase):

@@ -37,7 +37,10 @@ void warn_of_plain(const Args& a) {
   static auto* said = new std::set<std::string>;
   const std::lock_guard lock(mutex);
   if (said->insert(reason).second)
-    fmt::print(stderr, "warning: attention in {} does not use tensor cores, and takes many times as long: {}\n", dtype_name(a.q.dtype), reason);
+    fmt::print(
+        stderr,
+        "warning: attention in {} does not use tensor cores, and takes many times as long: {}\n",
+        dtype_name(a.q.dtype), reason);
 }
 
 // Bytes of cuDNN's scratch if it computes these operands.

@@ -5,7 +5,7 @@
 namespace tessera::cuda {
 namespace {
 
-// Aligned to what follows.
+// Rounded up, so that the array after it is aligned.
 std::size_t f32_bytes(std::int64_t count) {
   return (static_cast<std::size_t>(count) * sizeof(float) + 255) / 256 * 256;
 }
@@ -59,8 +59,8 @@ AttentionLaunch::AttentionLaunch(const AttentionIds& ids, const AttentionProblem
 }
 
 AttentionLaunch::AttentionLaunch(const AttentionIds& ids, const AttentionProblem& whole,
-                                 const AttentionProblem& slice, const AttentionBackwardKernel::Args& a,
-                                 void* scratch)
+                                 const AttentionProblem& slice,
+                                 const AttentionBackwardKernel::Args& a, void* scratch)
     : AttentionLaunch(ids, whole, slice, a.rule.scale, scratch) {
   const AttentionProblem& p = whole;
   of_queries_ = {{ids.q, a.q.data, p.dtype, p.q},
@@ -77,10 +77,9 @@ AttentionLaunch::AttentionLaunch(const AttentionIds& ids, const AttentionProblem
 std::vector<CudnnPlan::Binding> AttentionLaunch::bindings(std::int64_t batch,
                                                           std::int64_t kv_head) const {
   std::vector<CudnnPlan::Binding> bound;
-  const CudnnPlan::Binding shared[] = {{ids_.scale, &scale_},     {ids_.one, &one_},
-                                       {ids_.never, &never_},     {ids_.keys, &keys_},
-                                       {ids_.queries, &queries_}, {ids_.dots, dots_},
-                                       {ids_.dq_sums, dq_sums_}};
+  const CudnnPlan::Binding shared[] = {
+      {ids_.scale, &scale_},     {ids_.one, &one_},  {ids_.never, &never_},   {ids_.keys, &keys_},
+      {ids_.queries, &queries_}, {ids_.dots, dots_}, {ids_.dq_sums, dq_sums_}};
   for (const CudnnPlan::Binding& one : shared)
     if (one.first >= 0) bound.push_back(one);
   const auto add = [&](const std::vector<Operand>& operands, std::int64_t head) {

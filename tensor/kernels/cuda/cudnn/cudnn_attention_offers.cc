@@ -55,7 +55,8 @@ std::vector<AttentionOffer> offers_for(CudaStream stream, const Args& a,
       const auto bound = std::make_shared<const Bound>(*x, a, scratch.data);
       return [x, bound] { x->plan->execute(x->handle.get(), bound->pack); };
     };
-    offers.push_back({.plan = attention_plan_name(x->problem, *x->plan), .bytes = x->bytes(), .bind = bind});
+    offers.push_back(
+        {.plan = attention_plan_name(x->problem, *x->plan), .bytes = x->bytes(), .bind = bind});
   }
   return offers;
 }
@@ -69,8 +70,7 @@ std::vector<AttentionOffer> attention_offers(CudaStream stream, const AttentionK
 std::vector<AttentionOffer> attention_offers(CudaStream stream,
                                              const AttentionBackwardKernel::Args& a) {
   std::vector<AttentionOffer> offers;
-  AttentionProblem problem =
-      attention_problem(a, current_device(AttentionBackwardKernel::kName));
+  AttentionProblem problem = attention_problem(a, current_device(AttentionBackwardKernel::kName));
   for (const bool fixed_order : {true, false}) {
     problem.fixed_order = fixed_order;
     for (AttentionOffer& offer : offers_for(stream, a, problem, AttentionBackwardKernel::kName))

@@ -27,7 +27,8 @@ struct AttentionProblem {
 
   int device = 0;
   bool backward = false;
-  bool fixed_order = false;  ///< backward: the sums of dq have one order; costs scratch, see cudnn_slices.h
+  bool fixed_order =
+      false;  ///< backward: the sums of dq have one order; costs scratch, see cudnn_slices.h
   DType dtype = DType::kBF16;
   CausalKind causal = CausalKind::kNone;
   std::int64_t batch = 1, heads = 1, kv_heads = 1, queries = 1, keys = 1, dim = 8, value_dim = 8;

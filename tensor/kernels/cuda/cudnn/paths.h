@@ -71,7 +71,7 @@ bool lies_for_cudnn(const View& x) {
   return lies_for_cudnn(x.data, x.shape, x.strides);
 }
 
-/// Why our kernels compute what has these properties; null if cuDNN can.
+/// Why cuDNN cannot compute attention with these properties; null if it can.
 inline const char* rule_against_cudnn(const AttentionRule& rule, const AttentionGeometry& g) {
   if (rule.dropout_p > 0)
     return "dropout's random numbers depend on positions, which cuDNN's do not: train with dropout "
@@ -81,8 +81,8 @@ inline const char* rule_against_cudnn(const AttentionRule& rule, const Attention
   const bool aligned =
       rule.diagonal == 0 || (rule.diagonal > 0 && rule.diagonal == g.keys - g.queries);
   return rule.causal && !aligned
-      ? "cuDNN's causal diagonal begins at the first query or ends at the last"
-      : nullptr;
+             ? "cuDNN's causal diagonal begins at the first query or ends at the last"
+             : nullptr;
 }
 
 inline const char* facts_against_cudnn(const CudnnFacts& facts) {
@@ -92,7 +92,7 @@ inline const char* facts_against_cudnn(const CudnnFacts& facts) {
   return facts.major < 8 ? "the GPU is older than compute capability 8.0" : nullptr;
 }
 
-/// What is too small to matter, or has no tensor cores.
+/// Whether cuDNN would be faster: 16 bits, and not too small.
 inline bool worth_cudnn(DType dtype, const AttentionGeometry& g) {
   return (dtype == DType::kBF16 || dtype == DType::kF16) && g.batch > 0 && g.heads > 0 &&
          g.keys > 0 && g.queries >= kCudnnQueries;
@@ -133,8 +133,8 @@ template <class Args>
 AttentionPath attention_path(const Args& a, const CudnnFacts& facts) {
   const AttentionGeometry g(a.q, a.k, a.v);
   return detail::worth_cudnn(a.q.dtype, g) && reason_against_cudnn(a, facts) == nullptr
-      ? AttentionPath::kCudnn
-      : AttentionPath::kPlain;
+             ? AttentionPath::kCudnn
+             : AttentionPath::kPlain;
 }
 
 // The choice between cuDNN and our own kernels for convolution on a GPU; ours support everything.
@@ -148,8 +148,9 @@ inline ConvPath conv_path(const ConvGeometry& g, const CudnnFacts& facts) {
   const std::int64_t most = std::numeric_limits<std::int32_t>::max();
   const bool small = g.images <= most && g.groups * g.in_channels <= most &&
                      g.groups * g.out_channels <= most && g.plane() <= most && g.outputs() <= most;
-  return facts.version >= kOldestCudnn && facts.major >= 8 && g.images > 0 && small ? ConvPath::kCudnn
-                                                                             : ConvPath::kPlain;
+  return facts.version >= kOldestCudnn && facts.major >= 8 && g.images > 0 && small
+             ? ConvPath::kCudnn
+             : ConvPath::kPlain;
 }
 
 }  // namespace tessera::cuda
