@@ -171,23 +171,23 @@ Variable record_linear(const Tensor& value, const Variable& x, const Variable& w
 }  // namespace
 
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
-                ActivationKind activation) {
+                ActivationKind activation, RowPitch pitch) {
   if (autocasting())
     return autocast(
-        autocast_of("linear"), [&](auto&... v) { return linear(v..., activation); }, x, weight,
-        bias);
+        autocast_of("linear"), [&](auto&... v) { return linear(v..., activation, pitch); }, x,
+        weight, bias);
   const Tensor bias_tensor = bias.defined() ? bias.tensor() : Tensor();
   const VariableRef inputs[] = {x, weight, bias};
   // The derivative of relu reads its result and not its operand: the result is saved in the
   // operand's place.
   if (activation == ActivationKind::kNone || activation == ActivationKind::kRelu ||
       !detail::is_recording(std::span<const VariableRef>(inputs))) {
-    const Tensor y = linear(x.tensor(), weight.tensor(), bias_tensor, activation);
+    const Tensor y = linear(x.tensor(), weight.tensor(), bias_tensor, activation, pitch);
     const Variable before = record_linear(y, x, weight, bias);
     return before.requires_grad() ? detail::activated(activation, before, y) : before;
   }
   const ActivatedLinear out =
-      linear_and_before(x.tensor(), weight.tensor(), bias_tensor, activation);
+      linear_and_before(x.tensor(), weight.tensor(), bias_tensor, activation, pitch);
   return detail::activated(activation, record_linear(out.before, x, weight, bias), out.result);
 }
 

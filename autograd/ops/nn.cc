@@ -1,6 +1,8 @@
 #include "tessera/autograd/ops/nn.h"
 
+#include <cstddef>
 #include <limits>
+#include <optional>
 
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops/autocast_call.h"
@@ -54,6 +56,20 @@ Variable log_softmax(const Variable& x, int dim, DType dtype) {
 
 namespace {
 
+// Whether x [..., n] lies as a result of empty_rows does, and nothing else lies in its storage: what
+// reads a gradient in its place chooses the same kernels as for a tensor of its own.
+bool fills_storage(const Tensor& x) {
+  const std::int64_t width = x.dim(-1), rows = width > 0 ? x.numel() / width : 0;
+  const std::optional<Tensor> matrix = rows > 0 ? x.try_view({rows, width}) : std::nullopt;
+  if (!matrix || x.offset() != 0 || (width > 1 && matrix->strides()[1] != 1)) return false;
+  const auto lies = [&](RowPitch kind) {
+    const std::int64_t pitch = pitch_of(width, kind, x.options());
+    return (rows == 1 || matrix->strides()[0] == pitch) &&
+           static_cast<std::size_t>(rows * pitch) * dtype_size(x.dtype()) == x.storage().bytes();
+  };
+  return lies(RowPitch::kPacked) || lies(RowPitch::kAligned);
+}
+
 struct SavedCrossEntropy {
   SavedVariable logits;
   SavedTensor targets;
@@ -102,12 +118,7 @@ struct SavedCrossEntropy {
   bool gives_memory(const BackwardContext& context) const {
     if (!context.frees_saved() || !logits.is_sole_owner()) return false;
     const Tensor& x = logits.unpack().tensor();
-    const TensorStorage& storage = x.storage();
-    // As a tensor of its own lies, so that what reads the gradient chooses the same kernels.
-    const bool fills_storage =
-        x.is_contiguous() && x.offset() == 0 &&
-        static_cast<std::size_t>(x.numel()) * dtype_size(x.dtype()) == storage.bytes();
-    return fills_storage && storage.belongs_to(current_stream(x.device()));
+    return fills_storage(x) && x.storage().belongs_to(current_stream(x.device()));
   }
 
   Gradients direct(const Variable& dy, const BackwardContext& context) const {

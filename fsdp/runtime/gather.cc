@@ -56,6 +56,7 @@ void Gather::fill_from_shards(CommContext& comm) {
   if (layout_.cut_twice) gather_among_replicas(comm);
   std::vector<Tensor> inputs;
   std::vector<Tensor> outputs;
+  std::vector<AxpbySegment> copies;
   for (std::size_t i = 0; i < layout_.parameters.size(); ++i) {
     ShardedParameter& parameter = layout_.parameters[i];
     parameter.note_gather();
@@ -64,20 +65,22 @@ void Gather::fill_from_shards(CommContext& comm) {
       gather_payload(i, comm);
       continue;
     }
-    inputs.push_back(sent_rows(i, comm));
+    inputs.push_back(sent_rows(i, copies, comm));
     outputs.push_back(parameter.gathered());
   }
+  axpby_(copies);
   storage_.begin_fill();
   if (layout_.shard_group) all_gather(std::move(inputs), std::move(outputs), *layout_.shard_group);
 }
 
-// What this rank sends of a parameter.
-Tensor Gather::sent_rows(std::size_t index, CommContext& comm) const {
+// What this rank sends of a parameter, once `copies` are issued.
+Tensor Gather::sent_rows(std::size_t index, std::vector<AxpbySegment>& copies,
+                         CommContext& comm) const {
   const ShardedParameter& parameter = layout_.parameters[index];
   if (parameter.travels_as_it_is()) return parameter.padded_local();
   if (layout_.cut_twice) return chunks_[index].slice(0, 0, parameter.layout().chunk_rows());
   const Tensor own = parameter.gathered_chunks(parameter.layout().rank(), 1);
-  parameter.copy_local_to(own, comm.copies);
+  parameter.copy_local_to(own, copies, comm.copies);
   return own;
 }
 
@@ -106,6 +109,7 @@ void Gather::gather_among_replicas(CommContext& comm) {
   chunks_.clear();
   std::vector<Tensor> inputs;
   std::vector<Tensor> outputs;
+  std::vector<AxpbySegment> copies;
   for (const ShardedParameter& parameter : layout_.parameters) {
     const ParameterLayout& layout = parameter.layout();
     const std::int64_t part = layout.padded_local_rows();
@@ -117,11 +121,12 @@ void Gather::gather_among_replicas(CommContext& comm) {
         MemoryCategory::kGathered, parameter.parameter().name() + ".chunk");
     if (together < chunk.dim(0)) fill_(chunk.slice(0, together, chunk.dim(0)), 0);
     const Tensor own = chunk.slice(0, part * layout.replica(), part * (layout.replica() + 1));
-    parameter.copy_local_to(own, comm.copies);
+    parameter.copy_local_to(own, copies, comm.copies);
     inputs.push_back(own);
     outputs.push_back(chunk.slice(0, 0, together));
     chunks_.push_back(chunk);
   }
+  axpby_(copies);
   all_gather(std::move(inputs), std::move(outputs), *layout_.replica_group);
 }
 

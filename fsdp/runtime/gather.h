@@ -5,7 +5,8 @@
 /// An all-gather runs on the gather stream. It reads the shards, or the part that each rank kept
 /// after forward. A shard that cannot be sent as it lies (a cast, an offloaded shard, Shard(d > 0))
 /// is first copied into this rank's own rows of the gathered memory and sent from there. So the copy
-/// costs no memory, and it cannot start before that memory is free.
+/// costs no memory, and it cannot start before that memory is free. One launch copies all shards of
+/// the group. One rank's own rows are all rows, so its all-gather copies nothing.
 
 #include <string>
 #include <vector>
@@ -49,7 +50,7 @@ class Gather {
   void fill_from_shards(CommContext& comm);
   void gather_among_replicas(CommContext& comm);
   void gather_payload(std::size_t index, CommContext& comm);
-  Tensor sent_rows(std::size_t index, CommContext& comm) const;
+  Tensor sent_rows(std::size_t index, std::vector<AxpbySegment>& copies, CommContext& comm) const;
   void all_gather(std::vector<Tensor> inputs, std::vector<Tensor> outputs,
                   distributed::ProcessGroup& group) const;
 

@@ -4,6 +4,13 @@
 #include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::fsdp {
+namespace {
+
+/// A gradient waits if the memory that it keeps alive has at most so many bytes: then a launch costs
+/// more than the memory is worth.
+constexpr std::size_t kMostWaitingBytes = std::size_t{64} << 10;
+
+}  // namespace
 
 GradientSlotSink::GradientSlotSink(const ParameterLayout& layout, const TensorOptions& options,
                                    std::string name)
@@ -29,6 +36,7 @@ void GradientSlotSink::prepare() {
 std::optional<GradientSlot> GradientSlotSink::take_slot(DType storable) {
   if (storable != padded_.dtype() || !value_.is_contiguous()) return std::nullopt;
   prepare();
+  add_waiting();
   const double beta = pending_ ? 1 : 0;
   pending_ = true;
   return GradientSlot{.tensor = value_, .beta = beta};
@@ -36,9 +44,21 @@ std::optional<GradientSlot> GradientSlotSink::take_slot(DType storable) {
 
 void GradientSlotSink::accumulate(const Tensor& gradient) {
   prepare();
-  axpby_(value_, gradient, {.alpha = 1, .beta = pending_ ? 1.0 : 0.0});
+  add_waiting();
+  waiting_ = {.out = value_, .x = gradient, .beta = pending_ ? 1.0 : 0.0};
+  if (gradient.storage().bytes() > kMostWaitingBytes) add_waiting();
   pending_ = true;
   accumulated_bytes_ += value_.numel() * static_cast<std::int64_t>(dtype_size(value_.dtype()));
+}
+
+void GradientSlotSink::add_waiting() {
+  if (!waiting_) return;
+  const AxpbySegment sum = *std::exchange(waiting_, std::nullopt);
+  axpby_(sum.out, sum.x, {.alpha = sum.alpha, .beta = sum.beta});
+}
+
+void GradientSlotSink::take_waiting(std::vector<AxpbySegment>& out) {
+  if (waiting_) out.push_back(*std::exchange(waiting_, std::nullopt));
 }
 
 void GradientSlotSink::fill_with_zeros() {
@@ -50,6 +70,7 @@ void GradientSlotSink::fill_with_zeros() {
 MemoryBlock GradientSlotSink::release() {
   pending_ = false;
   complete_ = false;
+  waiting_.reset();
   TensorStorage storage = padded_.storage();
   return storage.detach();
 }

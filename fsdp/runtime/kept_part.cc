@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "tessera/tensor/check.h"
-#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/lists.h"
 
 namespace tessera::fsdp {
 
@@ -25,12 +25,15 @@ KeptPart::KeptPart(const GroupLayout& layout, const ReshardAfterForward& reshard
 void KeptPart::keep(const GroupLayout& layout, CommContext& comm) {
   const MemoryCategoryScope category(MemoryCategory::kGathered);
   const int chunks = layout.shard_group->size() / group_->size();
+  std::vector<AxpbySegment> copies;
   for (const ShardedParameter& parameter : layout.parameters) {
     if (parameter.aliases()) continue;
     const Tensor part = parameter.gathered_chunks(group_->rank() * chunks, chunks);
-    parts_.push_back(clone(part));
+    parts_.push_back(Tensor::empty(part.shape(), part.options()));
+    copies.push_back({.out = parts_.back(), .x = part});
     comm.copies.kept_part += part.numel() * static_cast<std::int64_t>(dtype_size(part.dtype()));
   }
+  axpby_(copies);
   done_ = comm.compute().record("part kept");
 }
 

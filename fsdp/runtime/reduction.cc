@@ -9,6 +9,7 @@
 #include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/lists.h"
 
 namespace tessera::fsdp {
 namespace {
@@ -23,6 +24,11 @@ Tensor brought_to(const Tensor& x, Device device) {
   if (x.device().is_null() && !device.is_null())
     return zeros(x.shape(), {.dtype = x.dtype(), .device = device});
   return to_device(x, device);
+}
+
+/// Appends the multiplication of x by `factor`, unless it changes nothing.
+void scale(std::vector<AxpbySegment>& list, const Tensor& x, double factor) {
+  if (factor != 1) list.push_back({.out = x, .x = x, .alpha = factor});
 }
 
 void keep(std::vector<MemoryBlock>& blocks, const Tensor& x) {
@@ -127,6 +133,7 @@ void Reduction::run() {
 }
 
 void Reduction::issue() {
+  add_waiting_gradients();
   make_room_for_results();
   scatter();
   if (waits_for_all_reduce()) {
@@ -136,6 +143,13 @@ void Reduction::issue() {
   all_reduce();
   all_reduce_hook();
   deliver();
+}
+
+// On compute, which owns them.
+void Reduction::add_waiting_gradients() {
+  std::vector<AxpbySegment> waiting;
+  for (const Member& member : members_) member.parameter->slot().take_waiting(waiting);
+  axpby_(waiting);
 }
 
 // All results are compute's memory, since grad() is read and dropped on compute.
@@ -171,26 +185,24 @@ void Reduction::make_room_for_results() {
   }
 }
 
-void Reduction::scale(const Tensor& x, double factor) {
-  if (factor != 1) axpby_(x, x, {.alpha = factor});
-}
-
 void Reduction::scatter() {
   if (!group_.layout.shard_group) return;
   use(comm_.reduce());
   const StreamGuard guard(stream_);
   std::vector<Tensor> slots;
   std::vector<Tensor> sums;
+  std::vector<AxpbySegment> scaled;
   std::vector<MemoryBlock> until_scattered;
   for (const Member& member : members_) {
     if (!member.fresh) continue;
-    scale(member.slot.defined() ? member.slot : member.sum, 1 / factors_.pre);
+    scale(scaled, member.slot.defined() ? member.slot : member.sum, 1 / factors_.pre);
     if (!member.slot.defined()) continue;
     slots.push_back(member.slot);
     const std::int64_t rows = member.parameter->layout().chunk_rows();
     sums.push_back(member.sum.slice(0, 0, rows));
     if (rows < member.sum.dim(0)) fill_(member.sum.slice(0, rows, member.sum.dim(0)), 0);
   }
+  axpby_(scaled);
   const auto& own_group = group_.settings.reduce_group;
   distributed::ProcessGroup& group = own_group ? *own_group : *group_.layout.shard_group;
   if (!slots.empty()) {
@@ -200,14 +212,16 @@ void Reduction::scatter() {
       distributed::reduce_scatter(group, slots, sums, distributed::ReduceOp::kSum, label());
     }
   }
+  std::vector<AxpbySegment> added;
   for (const Member& member : members_) {
     if (!member.fresh) continue;
     if (member.slot.defined()) until_scattered.push_back(member.parameter->slot().release());
     Tensor& partial = member.parameter->partial();
-    if (!partial.defined()) continue;
-    axpby_(member.sum, partial, {.alpha = 1, .beta = 1});
-    keep(until_done_, std::exchange(partial, {}));
+    if (partial.defined())
+      added.push_back({.out = member.sum, .x = std::exchange(partial, {}), .beta = 1});
   }
+  axpby_(added);
+  for (const AxpbySegment& each : added) keep(until_done_, each.x);
   count_users(group);
   comm_.hold_slots(stream_.record("scattered"), std::move(until_scattered));
 }
@@ -217,10 +231,12 @@ void Reduction::all_reduce() {
   use(comm_.all_reduce());
   const StreamGuard guard(stream_);
   std::vector<Tensor> sums;
+  std::vector<AxpbySegment> scaled;
   for (const Member& member : members_) {
-    if (!group_.layout.shard_group) scale(member.sum, 1 / factors_.pre);
+    if (!group_.layout.shard_group) scale(scaled, member.sum, 1 / factors_.pre);
     sums.push_back(member.sum);
   }
+  axpby_(scaled);
   distributed::ProcessGroup& group = *group_.layout.replica_group;
   if (!group_.layout.cut_twice) {
     distributed::all_reduce(group, sums, distributed::ReduceOp::kSum, label());
@@ -262,30 +278,46 @@ void Reduction::deliver() {
   last = stream_;
   const StreamGuard guard(stream_);
   const double alpha = 1 / factors_.post;
+  std::vector<AxpbySegment> together;
   for (Member& member : members_) {
-    nn::Parameter parameter = member.parameter->parameter();
     const Tensor rows = local_rows(member);
     if (!member.target.defined()) {
-      scale(rows, alpha);
-      parameter.set_grad(rows);
+      scale(together, rows, alpha);
+      member.target = rows;
       continue;
     }
-    const bool adds = parameter.grad().defined();
-    if (!adds && rows.device().is_cuda() && member.target.storage().is_pinned()) {
-      // Scales on the device. The host branch below would give the same, but make the host wait.
-      const Tensor scaled = Tensor::empty_named(
-          rows.shape(), {.dtype = member.target.dtype(), .device = rows.device()},
-          MemoryCategory::kGradient, {});
-      axpby_(scaled, rows, {.alpha = alpha});
-      transfer_(member.target, scaled);
+    const double beta = member.parameter->parameter().grad().defined() ? 1 : 0;
+    if (moves_to_host(member)) {
+      move_to_host(member, rows, {.alpha = alpha, .beta = beta});
     } else {
-      axpby_(member.target, brought_to(rows, member.target.device()),
-             {.alpha = alpha, .beta = adds ? 1.0 : 0.0});
+      together.push_back({.out = member.target, .x = rows, .alpha = alpha, .beta = beta});
     }
     auto& cause = member.parameter->choice().offload ? comm_.copies.transfer : comm_.copies.reduced;
     cause += bytes_of(member.target);
+  }
+  axpby_(together);
+  for (const Member& member : members_) {
+    nn::Parameter parameter = member.parameter->parameter();
     parameter.set_grad(member.target);
-    keep(until_done_, member.sum);
+    if (!(member.target.storage() == member.sum.storage())) keep(until_done_, member.sum);
+  }
+}
+
+bool Reduction::moves_to_host(const Member& member) {
+  return member.target.device() != member.sum.device();
+}
+
+void Reduction::move_to_host(const Member& member, const Tensor& rows,
+                             const AxpbyOptions& factors) {
+  if (factors.beta == 0 && rows.device().is_cuda() && member.target.storage().is_pinned()) {
+    // Scales on the device. The host branch below would give the same, but make the host wait.
+    const Tensor scaled =
+        Tensor::empty_named(rows.shape(), {.dtype = member.target.dtype(), .device = rows.device()},
+                            MemoryCategory::kGradient, {});
+    axpby_(scaled, rows, {.alpha = factors.alpha});
+    transfer_(member.target, scaled);
+  } else {
+    axpby_(member.target, brought_to(rows, member.target.device()), factors);
   }
 }
 

@@ -18,6 +18,7 @@
 
 #include "tessera/fsdp/runtime/comm_context.h"
 #include "tessera/fsdp/runtime/group_layout.h"
+#include "tessera/tensor/ops/elementwise.h"
 
 namespace tessera::fsdp {
 
@@ -76,12 +77,14 @@ class Reduction {
   void take_part_with_zeros();
   void count_users(distributed::ProcessGroup& group);
   void issue();
+  void add_waiting_gradients();
   void make_room_for_results();
   void scatter();
   void all_reduce();
   void all_reduce_hook();
   void deliver();
-  void scale(const Tensor& x, double factor);
+  static bool moves_to_host(const Member& member);
+  static void move_to_host(const Member& member, const Tensor& rows, const AxpbyOptions& factors);
   Tensor local_rows(const Member& member) const;
   bool waits_for_all_reduce() const;
   std::string label() const;

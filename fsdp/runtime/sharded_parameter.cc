@@ -53,7 +53,8 @@ Tensor ShardedParameter::gathered_chunks(int first, int count) const {
   return gathered_.detached_version().slice(0, first * rows, (first + count) * rows);
 }
 
-void ShardedParameter::copy_local_to(const Tensor& rows, CopyCounters& copies) const {
+void ShardedParameter::copy_local_to(const Tensor& rows, std::vector<AxpbySegment>& together,
+                                     CopyCounters& copies) const {
   const std::int64_t bytes = rows.numel() * static_cast<std::int64_t>(dtype_size(rows.dtype()));
   if (choice_.offload) {
     copies.transfer += bytes;
@@ -63,9 +64,12 @@ void ShardedParameter::copy_local_to(const Tensor& rows, CopyCounters& copies) c
     copies.transposed += bytes;
   }
   const Tensor local = layout_.to_front(padded_local());
-  const bool moves_only = local.device() != rows.device() && local.dtype() == rows.dtype() &&
-                          local.is_contiguous() && !local.device().is_null() &&
-                          !rows.device().is_null();
+  if (local.device() == rows.device()) {
+    together.push_back({.out = rows, .x = local});
+    return;
+  }
+  const bool moves_only = local.dtype() == rows.dtype() && local.is_contiguous() &&
+                          !local.device().is_null() && !rows.device().is_null();
   if (moves_only) {
     transfer_(rows, local);
   } else {

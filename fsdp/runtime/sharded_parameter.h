@@ -8,12 +8,14 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tessera/fsdp/gather_extension.h"
 #include "tessera/fsdp/runtime/comm_context.h"
 #include "tessera/fsdp/runtime/gradient_slot.h"
 #include "tessera/fsdp/runtime/parameter_layout.h"
 #include "tessera/nn/parameter.h"
+#include "tessera/tensor/ops/lists.h"
 
 namespace tessera::fsdp {
 
@@ -65,8 +67,10 @@ class ShardedParameter {
   /// local() with its padding, in the stored dtype.
   Tensor padded_local() const { return parameter_.padded_local(); }
   /// Copies local() with its padding to `rows`, which have the front layout and possibly another
-  /// dtype or device. Counts the bytes by cause.
-  void copy_local_to(const Tensor& rows, CopyCounters& copies) const;
+  /// dtype or device. A copy on one device is only added to `together`, for the caller to issue with
+  /// those of other parameters. Counts the bytes by cause.
+  void copy_local_to(const Tensor& rows, std::vector<AxpbySegment>& together,
+                     CopyCounters& copies) const;
 
   /// local() is about to be converted: forgets its recorded versions and releases the memory of an
   /// aliased value.

@@ -110,7 +110,7 @@ EncoderDecoder::EncoderDecoder(const EncoderDecoderOptions& options)
       dropout_({.p = options.dropout}),
       encoder_norm_(norm_options(options.dim, options.dtype)),
       decoder_norm_(norm_options(options.dim, options.dtype)),
-      head_({.in = options.dim, .out = options.vocab_size, .bias = false, .dtype = options.dtype}) {
+      head_(language_head(options.dim, options.vocab_size, options.dtype)) {
   for (std::int64_t i = 0; i < options.encoder_layers; ++i)
     encoder_.add<PreNormBlock>(block_options(options));
   for (std::int64_t i = 0; i < options.decoder_layers; ++i)
@@ -157,7 +157,7 @@ Variable EncoderDecoder::decode(const Variable& target, const EncodedSource& sou
     h = block(h, source.memory, causal_call(cache, layer++),
               nn::AttentionForwardOptions{.key_padding_mask = source.padding});
   }
-  return at_least_f32(head_(decoder_norm_(h)));
+  return head_(decoder_norm_(h));
 }
 
 Variable EncoderDecoder::forward(const Variable& source, const Variable& target,

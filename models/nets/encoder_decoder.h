@@ -11,7 +11,7 @@
 ///     h      = dropout(target_positions(sqrt(dim) target_embedding(target)))
 ///     h      = decoder(h, memory), decoder_layers blocks: causal self attention, attention to
 ///              memory, feed-forward
-///     logits = head(decoder_norm(h)) [batch, target length, vocab_size], at least f32
+///     logits = head(decoder_norm(h)) [batch, target length, vocab_size]
 /// Children: source_embedding, target_embedding, source_positions, target_positions, dropout,
 /// encoder.<i>, encoder_norm, decoder.<i>, decoder_norm, head (without bias). Initial values:
 /// embeddings normal with standard deviation 1 / sqrt(dim), other matrices xavier_uniform, biases

@@ -26,7 +26,7 @@ Gpt::Gpt(const GptOptions& options)
           {.entries = options.max_seq_len, .dim = options.dim, .dtype = options.dtype}),
       dropout_({.p = options.dropout}),
       norm_({.shape = {options.dim}, .dtype = options.dtype}),
-      head_({.in = options.dim, .out = options.vocab_size, .bias = false, .dtype = options.dtype}) {
+      head_(language_head(options.dim, options.vocab_size, options.dtype)) {
   for (std::int64_t i = 0; i < options.layers; ++i) {
     blocks_.add<PreNormBlock>({.dim = options.dim,
                                .heads = options.heads,
@@ -56,7 +56,7 @@ Variable Gpt::hidden_states(const Variable& tokens, const DecodeCall& call) {
 }
 
 Variable Gpt::forward(const Variable& tokens, const DecodeCall& call) {
-  return at_least_f32(head_(hidden_states(tokens, call)));
+  return head_(hidden_states(tokens, call));
 }
 
 Variable Gpt::hidden(const Variable& tokens, const DecodeCall& call) {

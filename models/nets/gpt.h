@@ -6,7 +6,7 @@
 ///     tokens [batch, length] of integers in [0, vocab_size), length <= max_seq_len
 ///     h      = dropout(token_embedding(tokens) + position_embedding(0 ... length - 1))
 ///     h      = block(h), layers times (token_model.h), causal
-///     logits = head(norm(h)) [batch, length, vocab_size], at least f32
+///     logits = head(norm(h)) [batch, length, vocab_size]
 ///
 /// Children: token_embedding, position_embedding, dropout, blocks.<i>, norm, head (without bias).
 /// (vocab_size + max_seq_len + 2) dim + layers (12 dim^2 + 13 dim) elements; vocab_size dim more

@@ -11,7 +11,9 @@
 ///
 /// where tokens [batch, length] are integers in [0, vocab_size), length <= max_length, batch may be
 /// 0, and Result is either Variable, the logits [batch, length, vocab_size], or
-/// LanguageModelResult. The logits at a position depend only on the tokens up to it.
+/// LanguageModelResult. The logits at a position depend only on the tokens up to it. They have the
+/// dtype that the model computes in; losses compute in f32 inside, with logits of 16 bits too. On a
+/// GPU their rows may be longer than vocab_size (nn::LinearOptions::pitch): a view, not contiguous.
 ///
 ///     LanguageModel erased = language_model(gpt);   // gpt outlives it
 
@@ -53,7 +55,7 @@ struct DecodeCall {
 
 /// The result of a model that returns more than logits.
 struct LanguageModelResult {
-  Variable logits;  ///< [batch, length, vocab_size], at least f32
+  Variable logits;  ///< [batch, length, vocab_size]
   /// 0-d, already weighted: added to the mean loss of the tokens. Equal on all ranks that share a
   /// batch. Undefined: there is none.
   Variable auxiliary_loss = {};

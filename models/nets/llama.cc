@@ -85,7 +85,7 @@ Llama::Llama(const LlamaOptions& options)
       token_embedding_({.entries = options.vocab_size, .dim = options.dim, .dtype = options.dtype}),
       dropout_({.p = options.dropout}),
       norm_(norm_options(options)),
-      head_(linear_options(options, options.dim, options.vocab_size)) {
+      head_(language_head(options.dim, options.vocab_size, options.dtype)) {
   const auto rotary = std::make_shared<nn::RotaryEmbedding>(
       nn::RotaryEmbeddingOptions{.dim = options.dim / options.heads,
                                  .max_length = options.max_seq_len,
@@ -110,7 +110,7 @@ Variable Llama::hidden_states(const Variable& tokens, const DecodeCall& call) {
 }
 
 Variable Llama::forward(const Variable& tokens, const DecodeCall& call) {
-  return at_least_f32(head_(hidden_states(tokens, call)));
+  return head_(hidden_states(tokens, call));
 }
 
 Variable Llama::hidden(const Variable& tokens, const DecodeCall& call) {

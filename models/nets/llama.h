@@ -9,7 +9,7 @@
 ///     block:   h = h + resid_dropout(attention(attention_norm(h)))
 ///              h = h + feed_forward(ffn_norm(h))
 ///              feed_forward(z) = dropout(down(silu(gate(z)) * up(z)))
-///     logits = head(norm(h)) [batch, length, vocab_size], at least f32
+///     logits = head(norm(h)) [batch, length, vocab_size]
 ///
 /// Children: token_embedding, dropout, blocks.<i>, norm, head. All blocks share one
 /// nn::RotaryEmbedding, which rotates queries and keys. It pairs the two halves of a head, as

@@ -98,7 +98,7 @@ MixtureOfExperts::MixtureOfExperts(const MixtureOfExpertsOptions& options)
       token_embedding_({.entries = options.vocab_size, .dim = options.dim, .dtype = options.dtype}),
       dropout_({.p = options.dropout}),
       norm_(norm_options(options)),
-      head_({.in = options.dim, .out = options.vocab_size, .bias = false, .dtype = options.dtype}) {
+      head_(language_head(options.dim, options.vocab_size, options.dtype)) {
   const auto rotary = std::make_shared<nn::RotaryEmbedding>(nn::RotaryEmbeddingOptions{
       .dim = head_dim(options), .max_length = options.max_seq_len, .base = options.rotary_base});
   for (std::int64_t i = 0; i < options.layers; ++i)
@@ -139,7 +139,7 @@ MixtureOfExpertsBlockResult MixtureOfExperts::hidden_states(const Variable& toke
 
 LanguageModelResult MixtureOfExperts::forward(const Variable& tokens, const DecodeCall& call) {
   const MixtureOfExpertsBlockResult states = hidden_states(tokens, call);
-  return {.logits = at_least_f32(head_(states.hidden)), .auxiliary_loss = states.auxiliary_loss};
+  return {.logits = head_(states.hidden), .auxiliary_loss = states.auxiliary_loss};
 }
 
 MixtureOfExpertsBlockResult MixtureOfExperts::hidden(const Variable& tokens,

@@ -49,8 +49,8 @@ Tensor positions_of(const Variable& x, std::int64_t past) {
                 {.dtype = DType::kI64, .device = x.device()});
 }
 
-Variable at_least_f32(const Variable& logits) {
-  return dtype_size(logits.dtype()) < dtype_size(DType::kF32) ? cast(logits, DType::kF32) : logits;
+nn::LinearOptions language_head(std::int64_t dim, std::int64_t vocab_size, DType dtype) {
+  return {.in = dim, .out = vocab_size, .bias = false, .dtype = dtype, .pitch = RowPitch::kAligned};
 }
 
 // The weights whose products are added to the residual stream, in the names of these models.

@@ -42,9 +42,9 @@ nn::AttentionForwardOptions causal_call(DecodeCache* cache, std::int64_t layer);
 /// i64 [length]: past, past + 1, ... on the device of x [batch, length, ...].
 Tensor positions_of(const Variable& x, std::int64_t past);
 
-/// Casts logits of 16 bits to f32, because 16 bits lose differences that the loss needs. f64 stays
-/// f64.
-Variable at_least_f32(const Variable& logits);
+/// The options of the layer that computes logits, without a bias. Its rows begin at multiples of 16
+/// bytes, whatever the vocabulary: see nn::LinearOptions::pitch.
+nn::LinearOptions language_head(std::int64_t dim, std::int64_t vocab_size, DType dtype);
 
 /// GPT-2's initial values: matrices normal with standard deviation 0.02, or 0.02 / sqrt(2 layers)
 /// for those named out_proj.weight and down.weight, whose products are added to the residual

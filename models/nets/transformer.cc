@@ -122,7 +122,7 @@ Transformer::Transformer(const ModelArgs& args)
       pos_embeddings_({.entries = args.max_seq_len, .dim = args.dim, .dtype = args.dtype}),
       dropout_({.p = args.dropout}),
       norm_(norm_options(args)),
-      output_({.in = args.dim, .out = args.vocab_size, .bias = false, .dtype = args.dtype}) {
+      output_(language_head(args.dim, args.vocab_size, args.dtype)) {
   register_module("tok_embeddings", tok_embeddings_);
   register_module("pos_embeddings", pos_embeddings_);
   register_module("dropout", dropout_);
@@ -151,7 +151,7 @@ Variable Transformer::hidden_states(const Variable& tokens, const DecodeCall& ca
 }
 
 Variable Transformer::forward(const Variable& tokens, const DecodeCall& call) {
-  return at_least_f32(output_(hidden_states(tokens, call)));
+  return output_(hidden_states(tokens, call));
 }
 
 Variable Transformer::hidden(const Variable& tokens, const DecodeCall& call) {

@@ -6,7 +6,7 @@
 ///     tokens [batch, length] of integers in [0, vocab_size), length <= max_seq_len
 ///     h      = dropout(tok_embeddings(tokens) + pos_embeddings(0 ... length - 1))
 ///     block:   h = h + attention(attention_norm(h));  h = h + feed_forward(ffn_norm(h))
-///     logits = output(norm(h)) [batch, length, vocab_size], at least f32
+///     logits = output(norm(h)) [batch, length, vocab_size]
 ///
 /// Names, registration order and sizes are those of the Transformer in PyTorch's distributed tests,
 /// so that the counts of those tests hold here:

@@ -156,14 +156,15 @@ void Trainer::update(LocalStep& step) {
   const Tensor norm = nn::grad_norm(parameters_);
   step.grad_norm = host_value(norm);
   const bool finite = std::isfinite(step.grad_norm);
+  nn::optim::StepOptions options;
   if (finite && options_.max_grad_norm > 0)
-    nn::clip_grads_with_norm(parameters_, options_.max_grad_norm, norm);
+    options.gradient_scale = nn::clip_coefficient(options_.max_grad_norm, norm);
   if (!std::isfinite(step.loss + step.auxiliary_loss.value_or(0))) return;
   if (scaler_) {
-    step.skipped = !scaler_->step(optimizer_);
+    step.skipped = !scaler_->step(optimizer_, options);
     scaler_->update();
   } else if (finite) {
-    optimizer_.step();
+    optimizer_.step(options);
   }
 }
 

@@ -27,7 +27,8 @@ const LinearOptions& checked(const LinearOptions& options) {
 Linear::Linear(const LinearOptions& options)
     : weight_({.shape = {checked(options).out, options.in},
                .dtype = options.dtype,
-               .init = detail::chosen(options.weight_init, default_init(options))}) {
+               .init = detail::chosen(options.weight_init, default_init(options))}),
+      pitch_(options.pitch) {
   register_parameter("weight", weight_);
   if (!options.bias) return;
   bias_.emplace(ParameterOptions{.shape = {options.out},
@@ -43,8 +44,11 @@ Variable Linear::forward(const Variable& x) {
                 shape.str(), shape[1], x.shape().str());
   const Variable& weight = weight_.value();
   detail::check_dtype("nn.Linear", weight_, x);
-  if (!before_bias_) return linear(x, weight, detail::value_or_none(bias_));
-  const Variable y = before_bias_(linear(x, weight, {}));
+  const auto product = [&](const Variable& bias) {
+    return linear(x, weight, bias, ActivationKind::kNone, pitch_);
+  };
+  if (!before_bias_) return product(detail::value_or_none(bias_));
+  const Variable y = before_bias_(product({}));
   return bias_ ? add(y, cast(bias_->value(), y.dtype())) : y;
 }
 

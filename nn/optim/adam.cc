@@ -65,7 +65,9 @@ void AdamFamily<Options>::update(const std::vector<Parameter>& parameters) {
          .decoupled_decay = std::is_same_v<Options, AdamWOptions>,
          .maximize = options.maximize});
   }
-  step_by_kind(segments, [](const std::vector<AdamSegment>& part) { adam_step(part); });
+  step_by_kind(segments, [&](const std::vector<AdamSegment>& part) {
+    adam_step(part, this->gradient_scale());
+  });
 }
 
 template class AdamFamily<AdamOptions>;

@@ -42,6 +42,7 @@ template <class Options>
 class AdamFamily : public GroupOptimizer<Options> {
  protected:
   void update(const std::vector<Parameter>& parameters) override;
+  bool applies_gradient_scale() const override { return true; }
   void check_options(const Options& options) const override;
   OptionList list_options(Options& options) const override;
   std::vector<std::string> state_names(const Options& options) const override;

@@ -57,7 +57,9 @@ void Lion::update(const std::vector<Parameter>& parameters) {
                         .weight_decay = options.weight_decay,
                         .maximize = options.maximize});
   }
-  step_by_kind(segments, [](const std::vector<LionSegment>& part) { lion_step(part); });
+  step_by_kind(segments, [&](const std::vector<LionSegment>& part) {
+    lion_step(part, this->gradient_scale());
+  });
 }
 
 }  // namespace tessera::nn::optim

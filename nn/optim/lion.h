@@ -35,6 +35,7 @@ class Lion final : public GroupOptimizer<LionOptions> {
 
  private:
   void update(const std::vector<Parameter>& parameters) override;
+  bool applies_gradient_scale() const override { return true; }
   void check_options(const LionOptions& options) const override;
   OptionList list_options(LionOptions& options) const override;
   std::vector<std::string> state_names(const LionOptions& options) const override;

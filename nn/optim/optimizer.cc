@@ -6,6 +6,7 @@
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/memory_counters.h"
 #include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/trace.h"
 
 namespace tessera::nn::optim {
@@ -34,26 +35,33 @@ bool wants_update(const Parameter& parameter) {
 
 }  // namespace
 
-void Optimizer::step() {
+void Optimizer::step(const StepOptions& options) {
   std::vector<Parameter> updated;
   for (const Parameter& parameter : parameters_) {
     if (wants_update(parameter)) updated.push_back(parameter);
   }
-  run_update(updated);
+  run_update(updated, options);
 }
 
 void Optimizer::step(const Parameter& parameter) {
   group_of(parameter);
-  if (wants_update(parameter)) run_update({parameter});
+  if (wants_update(parameter)) run_update({parameter}, {});
 }
 
-void Optimizer::run_update(const std::vector<Parameter>& parameters) {
+void Optimizer::run_update(const std::vector<Parameter>& parameters, const StepOptions& options) {
   const std::string name = type_name();
   const TracedPhase phase("optimizer", name, "step");
   new_states_.clear();
+  const bool multiplies = options.gradient_scale.defined() && !applies_gradient_scale();
+  if (multiplies) {
+    for (const Parameter& parameter : parameters) mul_(parameter.grad(), options.gradient_scale);
+  }
+  gradient_scale_ = multiplies ? Tensor() : options.gradient_scale;
   try {
     update(parameters);
+    gradient_scale_ = {};
   } catch (...) {
+    gradient_scale_ = {};
     // Their elements are arbitrary; the next step makes them anew.
     for (const auto& [id, name] : new_states_) states_[id].erase(name);
     throw;

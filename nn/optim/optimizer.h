@@ -34,6 +34,13 @@ namespace tessera::nn::optim {
 /// kZero sets them to zero and keeps their memory.
 enum class ZeroGrad : std::uint8_t { kNone, kZero };
 
+struct StepOptions {
+  /// 0-d f64 on the gradients' device: gradients count as multiplied by it. The coefficient of
+  /// clipping, for instance (nn/training/clip_grad.h), then needs no pass over the gradients of its
+  /// own, and does not come to the host. Undefined: 1.
+  Tensor gradient_scale = {};
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -44,8 +51,9 @@ class Optimizer {
   virtual std::string type_name() const = 0;
 
   /// One update of every parameter that is trainable and has a gradient; the others are left alone,
-  /// state included. A step that throws leaves no new state behind.
-  void step();
+  /// state included. A step that throws leaves no new state behind. A gradient scale leaves the
+  /// gradients of Adam, AdamW, SGD and Lion as they are; those of others are multiplied in place.
+  void step(const StepOptions& options = {});
   /// The same for one of the parameters. Throws InvalidArgument for one that is not among them.
   void step(const Parameter& parameter);
   /// Throws StateError listing the groups of the sharding layer in which unreduced gradients wait;
@@ -95,6 +103,12 @@ class Optimizer {
   /// update.
   virtual void update(const std::vector<Parameter>& parameters) = 0;
 
+  /// True if update() multiplies gradients by gradient_scale() where that is defined. Otherwise they
+  /// are multiplied before it is called.
+  virtual bool applies_gradient_scale() const { return false; }
+  /// Of the step that runs.
+  const Tensor& gradient_scale() const { return gradient_scale_; }
+
   /// The shape of a parameter's state; nullopt: it has no state of this name, though others of its group do. local()'s,
   /// unless an optimizer says otherwise.
   virtual std::optional<Shape> state_shape(const Parameter& parameter,
@@ -135,7 +149,7 @@ class Optimizer {
 
   std::vector<LoadedState> checked_states(const StateDict& saved, bool needs_elements) const;
   void load(const StateDict& saved, bool take);
-  void run_update(const std::vector<Parameter>& parameters);
+  void run_update(const std::vector<Parameter>& parameters, const StepOptions& options);
   Problems check_saved_groups(const StateDict& saved) const;
   void check_saved_members(const StateDict& saved, Problems& problems) const;
   std::vector<LoadedState> read_states(const StateDict& saved, bool needs_elements,
@@ -148,7 +162,9 @@ class Optimizer {
   std::map<const void*, int> group_by_id_;  // by Parameter::id(), as the following
   std::map<const void*, std::map<std::string, Tensor>> states_;
   std::map<const void*, std::int64_t> steps_;
-  std::vector<std::pair<const void*, std::string>> new_states_;  // of the update that runs
+  // Of the update that runs.
+  std::vector<std::pair<const void*, std::string>> new_states_;
+  Tensor gradient_scale_;
 };
 
 /// step(part) for each part of `segments` (of ops/optim.h) whose parameters agree in dtype and

@@ -64,7 +64,9 @@ void SGD::update(const std::vector<Parameter>& parameters) {
     }
     segments.push_back(std::move(segment));
   }
-  step_by_kind(segments, [](const std::vector<SgdSegment>& part) { sgd_step(part); });
+  step_by_kind(segments, [&](const std::vector<SgdSegment>& part) {
+    sgd_step(part, this->gradient_scale());
+  });
 }
 
 }  // namespace tessera::nn::optim

@@ -33,6 +33,7 @@ class SGD final : public GroupOptimizer<SgdOptions> {
 
  private:
   void update(const std::vector<Parameter>& parameters) override;
+  bool applies_gradient_scale() const override { return true; }
   void check_options(const SgdOptions& options) const override;
   OptionList list_options(SgdOptions& options) const override;
   std::vector<std::string> state_names(const SgdOptions& options) const override;

@@ -116,15 +116,21 @@ Tensor grad_norm(std::span<const Parameter> parameters, const GradNormOptions& o
   return norm_of(distinct(parameters), norm_kind("nn.grad_norm", options.norm_type));
 }
 
+Tensor clip_coefficient(double max_norm, const Tensor& norm) {
+  check_max_norm("nn.clip_coefficient", max_norm);
+  return minimum(div(full({}, max_norm, norm.options()), add(norm, kNormMargin)), 1.0);
+}
+
 void clip_grads_with_norm(std::span<const Parameter> parameters, double max_norm,
                           const Tensor& norm) {
   check_max_norm("nn.clip_grads_with_norm", max_norm);
-  const Tensor limit = full({}, max_norm, norm.options());
-  const Tensor coefficient = minimum(div(limit, add(norm, kNormMargin)), 1.0);
+  const Tensor coefficient = clip_coefficient(max_norm, norm);
+  std::vector<Tensor> gradients;
   for (const Parameter& parameter : distinct(parameters)) {
     const Tensor grad = parameter.grad();
-    if (grad.defined()) mul_(grad, coefficient);
+    if (grad.defined()) gradients.push_back(grad);
   }
+  mul_(gradients, coefficient);
 }
 
 Tensor clip_grad_norm(std::span<const Parameter> parameters, double max_norm,

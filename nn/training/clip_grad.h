@@ -36,18 +36,27 @@ struct ClipGradOptions {
   double norm_type = 2;             ///< as GradNormOptions
   bool error_if_nonfinite = false;  ///< throw where the norm is infinite or NaN: a host read
 };
-/// Multiplies every gradient in place, by an operation each, by min(1, max_norm / (norm + 1e-6)),
-/// which is PyTorch's coefficient, also where it is 1; returns the norm before clipping, as
+/// Multiplies every gradient in place by min(1, max_norm / (norm + 1e-6)), the contiguous ones in
+/// one operation: PyTorch's coefficient, also where it is 1; returns the norm before clipping, as
 /// grad_norm. An infinite norm turns gradients into 0 and NaN, a NaN into NaN. Throws
 /// InvalidArgument for a max_norm that is negative or NaN, and StateError for a norm that is not
 /// finite, if asked: on all ranks alike, gradients untouched. Collective.
 Tensor clip_grad_norm(std::span<const Parameter> parameters, double max_norm,
                       const ClipGradOptions& options = {});
 
+/// min(1, max_norm / (norm + 1e-6)), 0-d f64 on the device of `norm`, which is 0-d f64 as grad_norm
+/// returns it. An optimizer can multiply by it while it reads the gradients, which saves a pass over
+/// them, 3 ms a step for a thousand million parameters on an H100:
+///
+///     const Tensor norm = nn::grad_norm(model.parameters());
+///     optimizer.step({.gradient_scale = nn::clip_coefficient(1.0, norm)});
+///
+/// Throws InvalidArgument for a max_norm that is negative or NaN.
+Tensor clip_coefficient(double max_norm, const Tensor& norm);
+
 /// The second half of clip_grad_norm, for a norm that is known already: multiplies every gradient
-/// in place by min(1, max_norm / (norm + 1e-6)). `norm` is 0-d f64, as grad_norm returns it, on the
-/// gradients' device. Needs no other rank. Throws InvalidArgument for a max_norm that is negative
-/// or NaN.
+/// in place by clip_coefficient(max_norm, norm). Needs no other rank. Throws InvalidArgument for a
+/// max_norm that is negative or NaN.
 void clip_grads_with_norm(std::span<const Parameter> parameters, double max_norm,
                           const Tensor& norm);
 

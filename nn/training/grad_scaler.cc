@@ -126,9 +126,9 @@ bool GradScaler::found_inf(Iteration& iteration) {
   return *iteration.found;
 }
 
-bool GradScaler::step(optim::Optimizer& optimizer) {
+bool GradScaler::step(optim::Optimizer& optimizer, const optim::StepOptions& options) {
   if (!options_.enabled) {
-    optimizer.step();
+    optimizer.step(options);
     return true;
   }
   if (iterations_.find(&optimizer) == iterations_.end()) unscale(optimizer);
@@ -137,7 +137,7 @@ bool GradScaler::step(optim::Optimizer& optimizer) {
                    "step() was called for this optimizer since the last update(); call update() "
                    "after each iteration");
   const bool skipped = found_inf(iteration);
-  if (!skipped) optimizer.step();
+  if (!skipped) optimizer.step(options);
   iteration.stage = Stage::kStepped;
   return !skipped;
 }

@@ -64,10 +64,10 @@ class GradScaler {
   /// below 6e-8 again: keep parameters in f32 and compute under autocast. For the same reason
   /// step() and update() throw, on all ranks, where some rank had a gradient of f16. Collective.
   void unscale(optim::Optimizer& optimizer);
-  /// optimizer.step(), unless a gradient was infinite or NaN on some rank. Returns whether it was
+  /// optimizer.step(options), unless a gradient was infinite or NaN on some rank. Returns whether it was
   /// done. Unlike PyTorch's, it accepts an optimizer whose parameters have no gradients: another
   /// rank may have some. Throws StateError the second time before update(). Collective.
-  bool step(optim::Optimizer& optimizer);
+  bool step(optim::Optimizer& optimizer, const optim::StepOptions& options = {});
   /// Ends the iteration: the scale for the next one, from the results of all optimizers since the
   /// last update; or `new_scale` instead, > 0. Scales that f32 does not hold are not taken. Throws
   /// StateError when no optimizer was unscaled or stepped and no scale is given.

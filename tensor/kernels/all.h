@@ -3,6 +3,7 @@
 /// All kernels. A new kernel's header is included here and its struct appended to the list.
 
 #include "tessera/tensor/kernels/attention.h"
+#include "tessera/tensor/kernels/axpby_list.h"
 #include "tessera/tensor/kernels/channel_norm.h"
 #include "tessera/tensor/kernels/conv.h"
 #include "tessera/tensor/kernels/cross_entropy.h"
@@ -35,6 +36,7 @@ using AllKernels = KernelList<
     AvgPoolBackwardKernel,
     AvgPoolKernel,
     AxpbyKernel,
+    AxpbyListKernel,
     BinaryKernel,
     ChannelFinishKernel,
     ChannelNormBackwardKernel,

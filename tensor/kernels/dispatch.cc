@@ -1,9 +1,12 @@
+#include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/kernels/channel_norm.h"
 #include "tessera/tensor/kernels/cpu/entry.h"
+#include "tessera/tensor/kernels/cuda/cublas/matmul_parts.h"
 #include "tessera/tensor/kernels/cuda/cublas/matmul_plan.h"
 #include "tessera/tensor/kernels/indexing.h"
 #include "tessera/tensor/kernels/matmul.h"
@@ -127,7 +130,13 @@ std::size_t MatmulKernel::workspace(const Args& args) {
 }
 
 std::size_t MatmulKernel::cuda_workspace(const Args& args) {
-  return cuda::matmul_scratch(args, cuda::plan_matmul(args)).total();
+  const auto bytes = [](const Args& part) {
+    return cuda::matmul_scratch(part, cuda::plan_matmul(part)).total();
+  };
+  std::size_t most = 0;
+  const std::vector<Args> parts = cuda::matmul_parts(args);
+  for (const Args& part : parts) most = std::max(most, bytes(part));
+  return parts.empty() ? bytes(args) : most;
 }
 
 // Scratch of kernels on a GPU. In every build, because a launch selects it by the device's type.

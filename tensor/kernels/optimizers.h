@@ -1,6 +1,9 @@
 #pragma once
 
 /// Steps of optimizers: Adam, Lion and SGD, each for a list of parameters in one launch.
+///
+/// `gradient_scale`, 0-d f64, may be undefined: all gradients count as multiplied by it, in the
+/// compute type.
 
 #include <vector>
 
@@ -31,9 +34,11 @@ struct AdamKernel {
   };
   struct Args {
     std::vector<Segment> segments;
+    ConstView gradient_scale = {};
   };
   template <class F>
   static void visit(const Args& a, F&& f) {
+    if (a.gradient_scale.defined()) f(a.gradient_scale);
     for (const Segment& segment : a.segments) {
       f(segment.parameter);
       f(segment.gradient);
@@ -64,9 +69,11 @@ struct LionKernel {
   };
   struct Args {
     std::vector<Segment> segments;
+    ConstView gradient_scale = {};
   };
   template <class F>
   static void visit(const Args& a, F&& f) {
+    if (a.gradient_scale.defined()) f(a.gradient_scale);
     for (const Segment& segment : a.segments) {
       f(segment.parameter);
       f(segment.gradient);
@@ -96,9 +103,11 @@ struct SgdKernel {
   };
   struct Args {
     std::vector<Segment> segments;
+    ConstView gradient_scale = {};
   };
   template <class F>
   static void visit(const Args& a, F&& f) {
+    if (a.gradient_scale.defined()) f(a.gradient_scale);
     for (const Segment& segment : a.segments) {
       f(segment.parameter);
       f(segment.gradient);

@@ -16,6 +16,9 @@
 namespace tessera {
 namespace {
 
+// Bytes that a GPU's kernels for products read at once.
+constexpr std::size_t kRowAlignment = 16;
+
 // The largest value of an integer dtype.
 double largest(DType dtype) {
   switch (dtype) {
@@ -64,6 +67,20 @@ Tensor sequence(const Sequence& numbers, const TensorOptions& options) {
 
 Tensor empty(const Shape& shape, const TensorOptions& options) {
   return Tensor::empty(shape, options);
+}
+
+std::int64_t pitch_of(std::int64_t width, RowPitch pitch, const TensorOptions& options) {
+  if (pitch == RowPitch::kPacked || !options.device.is_cuda() || width <= 1) return width;
+  const auto unit = static_cast<std::int64_t>(kRowAlignment / dtype_size(options.dtype));
+  return (width + unit - 1) / unit * unit;
+}
+
+Tensor empty_rows(const Shape& shape, RowPitch pitch, const TensorOptions& options) {
+  const int last = shape.ndim() - 1;
+  if (last < 0) return Tensor::empty(shape, options);
+  const std::int64_t width = shape[last], whole = pitch_of(width, pitch, options);
+  const Tensor rows = Tensor::empty(shape.with(last, whole), options);
+  return whole == width ? rows : rows.narrow(last, 0, width);
 }
 
 Tensor zeros(const Shape& shape, const TensorOptions& options) { return full(shape, 0, options); }

@@ -14,6 +14,18 @@ Tensor ones(const Shape& shape, const TensorOptions& options = {});
 Tensor full(const Shape& shape, double value, const TensorOptions& options = {});
 Tensor empty(const Shape& shape, const TensorOptions& options = {});  ///< uninitialised
 
+/// Where the rows of a tensor, along its last dim, begin in memory.
+enum class RowPitch : std::uint8_t {
+  kPacked,   ///< each after the last element of the row before: contiguous
+  kAligned,  ///< on a GPU at multiples of 16 bytes, unless a row has one element; on the CPU packed
+};
+/// Elements from the beginning of a row of `width` elements to that of the next.
+std::int64_t pitch_of(std::int64_t width, RowPitch pitch, const TensorOptions& options = {});
+/// Uninitialised. GPUs multiply matrices with aligned rows much faster. The tensor is then a view
+/// of a wider one, unless rows have a multiple of 16 bytes anyway: it is not contiguous, but all
+/// dims except the last can still be merged by view().
+Tensor empty_rows(const Shape& shape, RowPitch pitch, const TensorOptions& options = {});
+
 /// With x's shape, dtype and device, contiguous.
 Tensor zeros_like(const Tensor& x);
 Tensor ones_like(const Tensor& x);

@@ -1,6 +1,7 @@
 #include "tessera/tensor/kernels/cross_entropy.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/resolve.h"
+#include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/ops/internal/elementwise_launch.h"
 #include "tessera/tensor/ops/internal/op_checks.h"
@@ -62,7 +63,7 @@ void check_row_values(const char* where, const Tensor& logits, const char* name,
 Tensor as_matrix(const Tensor& logits) {
   if (logits.ndim() == 2) return logits;
   const Shape leading = logits.shape().without(logits.ndim() - 1);
-  return contiguous(logits).view({leading.numel(), logits.dim(-1)});
+  return reshape(logits, {leading.numel(), logits.dim(-1)});
 }
 
 // As one dim; a view if the elements have one common stride.
@@ -178,8 +179,10 @@ Tensor cross_entropy_rows_backward(const Tensor& dloss, const Tensor& logits, co
   const Tensor x = as_matrix(logits);
   // If the logits had to be copied, the copy may be overwritten.
   const bool is_copy = !(x.storage() == logits.storage());
+  // The products of the layer before read the result: its rows begin as the logits' do.
+  const RowPitch pitch = logits.is_contiguous() ? RowPitch::kPacked : RowPitch::kAligned;
   const Tensor out =
-      is_copy ? x.view(logits.shape()) : Tensor::empty(logits.shape(), logits.options());
+      is_copy ? x.view(logits.shape()) : empty_rows(logits.shape(), pitch, logits.options());
   launch_backward<kBackward>(x, in, write(out.view(x.shape())));
   return out;
 }

@@ -211,26 +211,26 @@ void multiply_linear(const ActivatedLinear& out, const Tensor& x, const Tensor& 
 
 }  // namespace
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
-              ActivationKind activation) {
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, ActivationKind activation,
+              RowPitch pitch) {
   check_linear(x, weight, bias);
   const Shape shape = x.shape().with(x.ndim() - 1, weight.dim(0));
-  const Tensor out = Tensor::empty(shape, x.options());
+  const Tensor out = empty_rows(shape, pitch, x.options());
   multiply_linear({.result = out, .before = {}}, x, weight,
                   {.bias = bias, .before = {}, .activation = activation});
   return out;
 }
 
 ActivatedLinear linear_and_before(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                                  ActivationKind activation) {
+                                  ActivationKind activation, RowPitch pitch) {
   if (activation == ActivationKind::kNone) {
-    const Tensor out = linear(x, weight, bias);
+    const Tensor out = linear(x, weight, bias, activation, pitch);
     return {.result = out, .before = out};
   }
   check_linear(x, weight, bias);
   const Shape shape = x.shape().with(x.ndim() - 1, weight.dim(0));
-  const ActivatedLinear out = {.result = Tensor::empty(shape, x.options()),
-                               .before = Tensor::empty(shape, x.options())};
+  const ActivatedLinear out = {.result = empty_rows(shape, pitch, x.options()),
+                               .before = empty_rows(shape, pitch, x.options())};
   multiply_linear(out, x, weight, {.bias = bias, .before = {}, .activation = activation});
   return out;
 }

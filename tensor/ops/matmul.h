@@ -13,6 +13,7 @@
 /// are incompatible shapes.
 
 #include "tessera/tensor/activation.h"
+#include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera {
@@ -36,9 +37,12 @@ void matmul_into(const Tensor& out, const Tensor& a, const Tensor& b,
                  const MatmulIntoOptions& options);
 
 /// activation(x W^T + b) over the last dim: x [..., in], weight [out, in], bias [out] or undefined
-/// -> [..., out]. Gives the bits of linear followed by the activation as a separate operation.
+/// -> [..., out]. Gives the bits of linear followed by the activation as a separate operation; on a
+/// GPU, where results of 16 bits are rounded at different places, some may be a neighbour's.
+/// `pitch`: of the result's rows; the values are the same.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
-              ActivationKind activation = ActivationKind::kNone);
+              ActivationKind activation = ActivationKind::kNone,
+              RowPitch pitch = RowPitch::kPacked);
 
 struct ActivatedLinear {
   Tensor result;
@@ -46,7 +50,7 @@ struct ActivatedLinear {
 };
 /// The same; also returns the input of the activation, which its derivative reads.
 ActivatedLinear linear_and_before(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                                  ActivationKind activation);
+                                  ActivationKind activation, RowPitch pitch = RowPitch::kPacked);
 
 /// Batched product: a [b, m, k] x b [b, k, n] -> [b, m, n], without broadcasting.
 Tensor bmm(const Tensor& a, const Tensor& b);

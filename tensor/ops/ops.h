@@ -18,6 +18,7 @@
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/ops/image.h"
 #include "tessera/tensor/ops/index.h"
+#include "tessera/tensor/ops/lists.h"
 #include "tessera/tensor/ops/mask.h"
 #include "tessera/tensor/ops/matmul.h"
 #include "tessera/tensor/ops/nn.h"

@@ -109,13 +109,23 @@ AdamKernel::Segment arguments(const AdamSegment& s) {
           .gradient_sign = s.maximize ? -1.0 : 1.0};
 }
 
+ConstView scale_argument(const char* where, const Tensor& scale, const Tensor& parameter) {
+  if (!scale.defined()) return {};
+  ops::check_same_device(where, parameter, scale);
+  TESSERA_CHECK(scale.ndim() == 0 && scale.dtype() == DType::kF64, where,
+                "the gradient scale is {} {}; it must be 0-d f64", dtype_name(scale.dtype()),
+                scale.shape().str());
+  return read(scale);
+}
+
 }  // namespace
 
-void sgd_step(const std::vector<SgdSegment>& segments) {
+void sgd_step(const std::vector<SgdSegment>& segments, const Tensor& gradient_scale) {
   if (segments.empty()) return;
   const Tensor& first = segments.front().parameter;
   for (const SgdSegment& segment : segments) check_sgd(segment, first);
   SgdKernel::Args args;
+  args.gradient_scale = scale_argument("sgd_step", gradient_scale, first);
   args.segments.reserve(segments.size());
   for (const SgdSegment& s : segments) {
     args.segments.push_back(
@@ -133,21 +143,23 @@ void sgd_step(const std::vector<SgdSegment>& segments) {
   launch<SgdKernel>(first.device(), std::move(args));
 }
 
-void adam_step(const std::vector<AdamSegment>& segments) {
+void adam_step(const std::vector<AdamSegment>& segments, const Tensor& gradient_scale) {
   if (segments.empty()) return;
   const Tensor& first = segments.front().parameter;
   for (const AdamSegment& segment : segments) check_adam(segment, first);
   AdamKernel::Args args;
+  args.gradient_scale = scale_argument("adam_step", gradient_scale, first);
   args.segments.reserve(segments.size());
   for (const AdamSegment& segment : segments) args.segments.push_back(arguments(segment));
   launch<AdamKernel>(first.device(), std::move(args));
 }
 
-void lion_step(const std::vector<LionSegment>& segments) {
+void lion_step(const std::vector<LionSegment>& segments, const Tensor& gradient_scale) {
   if (segments.empty()) return;
   const Tensor& first = segments.front().parameter;
   for (const LionSegment& segment : segments) check_lion(segment, first);
   LionKernel::Args args;
+  args.gradient_scale = scale_argument("lion_step", gradient_scale, first);
   args.segments.reserve(segments.size());
   for (const LionSegment& s : segments) {
     args.segments.push_back({.parameter = overwrite(s.parameter, "lion_step"),

@@ -9,6 +9,10 @@
 /// floating dtype that is not wider than the compute dtype: f32 parameters accept 16-bit gradients
 /// without a copy. Steps throw InvalidArgument if this does not hold. All parameters of a list have
 /// one dtype and device.
+///
+/// `gradient_scale`, 0-d f64 on that device, may be undefined: gradients count as multiplied by it,
+/// in the compute dtype, and stay as they are. It is read on the device: the coefficient of clipping
+/// (nn/training/clip_grad.h) needs no pass of its own over the gradients.
 
 #include <vector>
 
@@ -34,7 +38,7 @@ struct SgdSegment {
 ///   g = +-gradient + weight_decay * p
 ///   m = first_step ? g : momentum_factor * m + (1 - dampening) * g
 ///   p -= lr * (nesterov ? g + momentum_factor * m : m)          (without momentum: p -= lr * g)
-void sgd_step(const std::vector<SgdSegment>& segments);
+void sgd_step(const std::vector<SgdSegment>& segments, const Tensor& gradient_scale = {});
 
 /// One parameter of a step of Adam or AdamW.
 struct AdamSegment {
@@ -61,7 +65,7 @@ struct AdamSegment {
 ///   decoupled: p *= 1 - lr * weight_decay, g = +-gradient; else g = +-gradient + weight_decay * p
 ///   m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g^2;  amsgrad: v = its maximum so far
 ///   p -= lr / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
-void adam_step(const std::vector<AdamSegment>& segments);
+void adam_step(const std::vector<AdamSegment>& segments, const Tensor& gradient_scale = {});
 
 /// One parameter of a step of Lion.
 struct LionSegment {
@@ -78,6 +82,6 @@ struct LionSegment {
 /// Per element (Chen et al., "Symbolic discovery of optimization algorithms", 2023):
 ///   g = +-gradient;  p -= lr * (sign(beta1 m + (1 - beta1) g) + weight_decay * p)
 ///   m = beta2 m + (1 - beta2) g
-void lion_step(const std::vector<LionSegment>& segments);
+void lion_step(const std::vector<LionSegment>& segments, const Tensor& gradient_scale = {});
 
 }  // namespace tessera

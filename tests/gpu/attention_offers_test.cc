@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/tensor/determinism.h"
 #include "tessera/tensor/device.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_attention_offers.h"
@@ -19,8 +20,10 @@
 #include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/random.h"
+#include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/streams/stream.h"
 #include "tessera/tests/support/close.h"
+#include "tessera/tests/support/output.h"
 
 namespace tessera {
 namespace {
@@ -174,6 +177,46 @@ TEST_CASE("an offer that is bound once reads its operands each time") {
   fill_(a.in.v, 0.5);
   bound.compute();
   CHECK(close(a.result.output, halves));
+}
+
+TEST_CASE("deterministic mode takes the graph with a fixed order of sums") {
+  const Attention a;
+  if (!cuda::cudnn_attention_plan(a.args(a.result))) return;  // a build without cuDNN
+  const auto scratch = [&](bool on) {
+    set_deterministic(on);
+    MemoryCounters& memory = current_rank_context()->memory();
+    memory.reset_peak();
+    scaled_dot_product_attention_backward(a.dout, a.in, a.result, a.options);
+    set_deterministic(false);
+    return memory.peak()[MemoryCategory::kWorkspace];
+  };
+  const AttentionInputs to{
+      .q = full_like(a.in.q, 0), .k = full_like(a.in.k, 0), .v = full_like(a.in.v, 0)};
+  AttentionBackwardKernel::Args args = a.args(to);
+  for (const bool fixed_order : {true, false}) {
+    args.fixed_order = fixed_order;
+    const auto bytes = static_cast<std::int64_t>(*cuda::cudnn_attention_bytes(args));
+    CHECK(scratch(fixed_order) >= bytes);
+    CHECK(scratch(fixed_order) < bytes + 1024);  // rounded up to a block
+  }
+  CHECK(scratch(true) != scratch(false));
+}
+
+TEST_CASE("attention in 16 bits without tensor cores is reported, once for each reason") {
+  const auto attend = [](std::int64_t length, DType dtype) {
+    const Tensor x = zeros({1, 2, length, 8}, {.dtype = dtype, .device = kGpu});
+    AttentionOptions options;
+    options.mask = ones({length, length}, {.dtype = DType::kBool, .device = kGpu});
+    scaled_dot_product_attention(x, x, x, options);
+    current_stream(kGpu).synchronize();
+  };
+  CHECK(testing::output_of([&] { attend(127, DType::kBF16); }).empty());  // too small to matter
+  CHECK(testing::output_of([&] { attend(128, DType::kF32); }).empty());   // has no tensor cores
+  const std::string text = testing::output_of([&] { attend(128, DType::kBF16); });
+  CHECK(text.find("warning: attention in bf16 does not use tensor cores") == 0);
+  CHECK(text.find(cuda::cudnn_facts().version > 0 ? "no mask" : "without cuDNN") !=
+        std::string::npos);
+  CHECK(testing::output_of([&] { attend(200, DType::kBF16); }).empty());
 }
 
 }  // namespace tessera

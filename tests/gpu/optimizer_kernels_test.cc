@@ -170,5 +170,32 @@ TEST_CASE("lion on the GPU: the bits of the CPU") {
   }
 }
 
+TEST_CASE("optimizers on the GPU: gradients that count as multiplied") {
+  HostTensor scale(DType::kF64, {}, {});
+  *static_cast<double*>(View(scale).data) = 0.37;
+  for (const Dtypes& d : kDtypes) {
+    Tensors tensors;
+    AdamKernel::Args adam;
+    LionKernel::Args lion;
+    SgdKernel::Args sgd;
+    for (std::int64_t n : {0, 3, 1027}) {
+      adam.segments.push_back(adam_segment(tensors, d, n));
+      adam.segments.back().gradient_sign = -1;
+      for (int variant : {0, 1, 3}) sgd.segments.push_back(sgd_segment(tensors, d, n, variant));
+      LionKernel::Segment s;
+      s.parameter = tensors.make(d.parameter, n, -2, 2);
+      s.gradient = tensors.make_const(d.gradient, n, -1, 1);
+      s.exp_avg = tensors.make(d.state, n, -1, 1);
+      s.lr = 0.1;
+      s.beta1 = 0.9;
+      lion.segments.push_back(s);
+    }
+    adam.gradient_scale = lion.gradient_scale = sgd.gradient_scale = scale;
+    compare_devices<AdamKernel>(text(d), adam);
+    compare_devices<LionKernel>(text(d), lion);
+    compare_devices<SgdKernel>(text(d), sgd);
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -287,7 +287,7 @@ TEST_CASE("encoder-decoder: initial values") {
   }
 }
 
-TEST_CASE("encoder-decoder: dropout is off in evaluation, logits have at least 32 bits") {
+TEST_CASE("encoder-decoder: dropout is off in evaluation, logits have the dtype of the layers") {
   EncoderDecoderOptions options = odd();
   options.dropout = 0.5;
   EncoderDecoder model(options), without(odd());
@@ -304,7 +304,7 @@ TEST_CASE("encoder-decoder: dropout is off in evaluation, logits have at least 3
   EncoderDecoder narrow(options);
   nn::initialize(narrow);
   narrow.eval();
-  CHECK(narrow(source, target).dtype() == DType::kF32);
+  CHECK(narrow(source, target).dtype() == DType::kBF16);
   CHECK(narrow(token_input(0, 5, kVocab), token_input(0, 7, kVocab)).shape() ==
         Shape{0, 7, kVocab});
 }

@@ -22,6 +22,8 @@ void write_copy(const AdamSegment& s, const C* p, std::int64_t begin, std::int64
 }
 
 struct AdamStep {
+  const double* gradient_scale;
+
   template <class C>
   void operator()(const AdamSegment& s, std::int64_t begin, std::int64_t n) const {
     cpu::SegmentBlock<C> parameters, gradients, averages_block, squares_block, largest_block;
@@ -30,7 +32,7 @@ struct AdamStep {
     C* m = averages_block.open(s.exp_avg, begin, n);
     C* v = squares_block.open(s.exp_avg_sq, begin, n);
     C* largest = largest_block.open(s.max_exp_avg_sq, begin, n);
-    const optimizer::AdamFactors<C> f(s);
+    const auto f = optimizer::scaled(optimizer::AdamFactors<C>(s), gradient_scale);
     if (largest == nullptr) {
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < n; ++i) {
@@ -59,20 +61,24 @@ struct AdamStep {
 
 }  // namespace
 
-void AdamKernel::cpu(const Args& a, Workspace) { cpu::for_each_block(a.segments, AdamStep()); }
+void AdamKernel::cpu(const Args& a, Workspace) {
+  cpu::for_each_block(a.segments, AdamStep{cpu::number_in(a.gradient_scale)});
+}
 
 namespace {
 
 using LionSegment = LionKernel::Segment;
 
 struct LionStep {
+  const double* gradient_scale;
+
   template <class C>
   void operator()(const LionSegment& s, std::int64_t begin, std::int64_t n) const {
     cpu::SegmentBlock<C> parameters, gradients, averages;
     C* p = parameters.open(s.parameter, begin, n);
     const C* gradient = gradients.read(s.gradient, begin, n);
     C* average = averages.open(s.exp_avg, begin, n);
-    const optimizer::LionFactors<C> f(s);
+    const auto f = optimizer::scaled(optimizer::LionFactors<C>(s), gradient_scale);
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < n; ++i) {
       const auto moved = optimizer::lion_element(f, p[i], gradient[i], average[i]);
@@ -86,20 +92,24 @@ struct LionStep {
 
 }  // namespace
 
-void LionKernel::cpu(const Args& a, Workspace) { cpu::for_each_block(a.segments, LionStep()); }
+void LionKernel::cpu(const Args& a, Workspace) {
+  cpu::for_each_block(a.segments, LionStep{cpu::number_in(a.gradient_scale)});
+}
 
 namespace {
 
 using SgdSegment = SgdKernel::Segment;
 
 struct SgdStep {
+  const double* gradient_scale;
+
   template <class C>
   void operator()(const SgdSegment& s, std::int64_t begin, std::int64_t n) const {
     cpu::SegmentBlock<C> parameters, gradients, momenta;
     C* p = parameters.open(s.parameter, begin, n);
     const C* gradient = gradients.read(s.gradient, begin, n);
     C* momentum = momenta.open(s.momentum, begin, n);
-    const optimizer::SgdFactors<C> f(s);
+    const auto f = optimizer::scaled(optimizer::SgdFactors<C>(s), gradient_scale);
     if (momentum == nullptr) {
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < n; ++i)
@@ -119,6 +129,8 @@ struct SgdStep {
 
 }  // namespace
 
-void SgdKernel::cpu(const Args& a, Workspace) { cpu::for_each_block(a.segments, SgdStep()); }
+void SgdKernel::cpu(const Args& a, Workspace) {
+  cpu::for_each_block(a.segments, SgdStep{cpu::number_in(a.gradient_scale)});
+}
 
 }  // namespace tessera

@@ -119,24 +119,29 @@ struct Gelu {
   }
 };
 /// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) = x sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)).
-struct GeluTanh {
+/// S computes the sigmoid here and below.
+template <class S>
+struct GeluTanhBy {
   template <std::floating_point T>
   TESSERA_HD T operator()(T x) const {
     const T bounded = x < T(-40) ? T(-40) : x;
-    return bounded * scalar::sigmoid(argument(bounded));
+    return bounded * S()(argument(bounded));
   }
   template <class T>
   static TESSERA_HD T argument(T x) {
     return T(1.5957691216057307117) * (x * scalar::fma(T(0.044715) * x, x, T(1)));
   }
 };
-struct Silu {
+using GeluTanh = GeluTanhBy<Sigmoid>;
+template <class S>
+struct SiluBy {
   template <std::floating_point T>
   TESSERA_HD T operator()(T x) const {
     const T bounded = x < T(-1000) ? T(-1000) : x;  // -inf gives 0
-    return bounded * scalar::sigmoid(bounded);
+    return bounded * S()(bounded);
   }
 };
+using Silu = SiluBy<Sigmoid>;
 struct Softplus {
   template <std::floating_point T>
   TESSERA_HD T operator()(T x) const {

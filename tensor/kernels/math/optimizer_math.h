@@ -11,6 +11,15 @@
 
 namespace tessera::optimizer {
 
+/// `factors` for gradients that count as multiplied by *scale, which may be null. The sign is exact,
+/// so that this is one rounding, as of gradients that were multiplied before.
+template <class Factors>
+TESSERA_HD Factors scaled(const Factors& factors, const double* scale) {
+  Factors out = factors;
+  if (scale != nullptr) out.sign *= static_cast<decltype(out.sign)>(*scale);
+  return out;
+}
+
 TESSERA_HD float root(float x) { return ::sqrtf(x); }
 TESSERA_HD double root(double x) { return ::sqrt(x); }
 

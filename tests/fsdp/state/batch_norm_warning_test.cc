@@ -1,9 +1,6 @@
 // What full_state_dict prints of batch norms that trained with local batches. It prints once in a
 // process, so this is a program of its own.
-#include <unistd.h>
 #include <catch2/catch.hpp>
-#include <cstdio>
-#include <functional>
 #include <string>
 
 #include "tessera/fsdp/fully_shard.h"
@@ -14,26 +11,11 @@
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/sequential.h"
 #include "tessera/tests/fsdp/reference.h"
+#include "tessera/tests/support/output.h"
 #include "tessera/tests/support/ranks.h"
 
 namespace tessera::testing {
 namespace {
-
-// What the process writes to standard error meanwhile.
-std::string standard_error_of(const std::function<void()>& call) {
-  std::FILE* const file = std::tmpfile();
-  const int before = dup(STDERR_FILENO);
-  dup2(fileno(file), STDERR_FILENO);
-  call();
-  std::fflush(stderr);
-  dup2(before, STDERR_FILENO);
-  close(before);
-  std::string text;
-  std::rewind(file);
-  for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text += static_cast<char>(c);
-  std::fclose(file);
-  return text;
-}
 
 std::size_t count_of(const std::string& text, const std::string& part) {
   std::size_t count = 0;
@@ -64,7 +46,7 @@ TESSERA_RANK_TEST_WITH("a replicated model warns too, once in a process", "[fsdp
     fsdp::full_state_dict(sharded);
   };
   if (t.rank() != 0) return save();
-  const std::string printed = standard_error_of(save);
+  const std::string printed = output_of(save);
   t.check(count_of(printed, "warning: [full_state_dict] ") == 1, "printed: {}", printed);
   t.check(count_of(printed, "1 batch norm(s), \"1\" the first") == 1, "printed: {}", printed);
 }

@@ -1,8 +1,6 @@
 // Training SentencePiece: the same file each time, without output; errors. Also model files that
 // are damaged or lose bytes.
-#include <fcntl.h>
 #include <sentencepiece_trainer.h>
-#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cstdio>
@@ -11,11 +9,13 @@
 #include "tessera/models/data/tokenizer.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tests/models/data/test_data.h"
+#include "tessera/tests/support/output.h"
 
 namespace tessera::models::data {
 namespace {
 
 using Catch::Matchers::Contains;
+using testing::output_of;
 using testing::read_file;
 
 std::vector<std::string> texts() {
@@ -25,23 +25,6 @@ std::vector<std::string> texts() {
 std::string learned(const SentencePieceTraining& options) {
   const std::string path = testing::fresh_folder("learned") + "/a.model";
   train_sentence_piece(texts(), path, options);
-  return read_file(path);
-}
-
-// The output of `call` on stdout and stderr.
-template <class Call>
-std::string output_of(const Call& call) {
-  const std::string path = testing::fresh_folder("output") + "/text";
-  std::fflush(nullptr);
-  const int file = ::open(path.c_str(), O_CREAT | O_WRONLY, 0600);
-  const int out = ::dup(1), err = ::dup(2);
-  ::dup2(file, 1);
-  ::dup2(file, 2);
-  call();
-  std::fflush(nullptr);
-  ::dup2(out, 1);
-  ::dup2(err, 2);
-  for (const int open : {file, out, err}) ::close(open);
   return read_file(path);
 }
 

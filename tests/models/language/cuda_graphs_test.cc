@@ -130,7 +130,8 @@ TESSERA_RANK_TEST("cuda graphs: a fully connected network learns as without", "[
 TESSERA_RANK_TEST("cuda graphs: no GPU, and ranks that share one, are refused", "[cuda_graphs]") {
   if (can_replay(t)) return;
   const std::string text = t.world().device().is_cuda()
-                               ? "ranks by \"local\", which meet on the host"
+                               ? "collectives of " + std::to_string(t.size()) +
+                                     " ranks by \"local\", which meet on the host"
                                : "for training on GPUs, and this rank computes on cpu";
   t.check_throws<InvalidArgument>(text, [&] { run_mlp(t.world(), {.cuda_graphs = true}); });
 }

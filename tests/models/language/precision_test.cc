@@ -85,13 +85,13 @@ class Walk {
   void see_activation(const std::string& what, const Variable& x) {
     if (x.defined() && is_floating(x.dtype())) see(what, x.dtype());
   }
-  // Logits and auxiliary losses are f32 or wider, because losses depend on small differences of
-  // them.
+  // A router's logits and losses are f32 or wider, because choices and sums depend on small
+  // differences of them. Cross entropy computes in f32 inside: the model's logits are as it computes.
   void see_result(const std::string& name, const Variable& x) {
     if (!x.defined()) return;
     const bool is_loss = x.ndim() == 0;
-    const bool is_logits = name.empty() || name.ends_with("router");
-    if (!is_loss && !is_logits) return see_activation("a result of " + name, x);
+    const bool is_router = name.ends_with("router");
+    if (!is_loss && !is_router) return see_activation("a result of " + name, x);
     t_.check(x.dtype() == precision_.accumulate, "{} gives {}", name, dtype_name(x.dtype()));
   }
 

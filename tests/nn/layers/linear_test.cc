@@ -42,6 +42,22 @@ TEST_CASE("linear: derivatives and 16 bits") {
   CHECK(testing::check_16_bits<nn::Linear>({.in = 7, .out = 3}, random_input({5, 7}, 3)) == "");
 }
 
+TEST_CASE("linear with aligned rows: the values and derivatives of packed rows") {
+  for (bool bias : {true, false}) {
+    nn::Linear layer(
+        {.in = 3, .out = 5, .bias = bias, .dtype = DType::kF64, .pitch = RowPitch::kAligned});
+    nn::initialize(layer);
+    const std::int64_t pitch = default_device().is_cpu() ? 5 : 6;
+    CHECK(layer(random_input({2, 4, 3}, 1)).tensor().strides() == Shape{4 * pitch, pitch, 1});
+    CHECK(testing::check_gradients(layer, random_input({2, 4, 3}, 2)) == "");
+    CHECK(testing::check_gradients(layer, random_input({0, 3}, 2)) == "");
+  }
+  for (const std::int64_t out : {3, 1029}) {
+    CHECK(testing::check_16_bits<nn::Linear>({.in = 7, .out = out, .pitch = RowPitch::kAligned},
+                                             random_input({5, 7}, 3)) == "");
+  }
+}
+
 TEST_CASE("linear starts uniform in +-1/sqrt(in)") {
   nn::Linear layer({.in = 16, .out = 50});
   nn::initialize(layer);

@@ -40,8 +40,9 @@ TEST_CASE("segments: every element is in one block's part") {
 
 TEST_CASE("segments: lists fit a launch's parameters, and follow each other when full") {
   using List = cuda::SegmentList<Part>;
-  CHECK(sizeof(List) <= cuda::kParameterBytes);
-  CHECK(sizeof(List) + sizeof(Part) + sizeof(unsigned) > cuda::kParameterBytes - 32);
+  const std::size_t room = cuda::kParameterBytes - cuda::kOtherParameterBytes;
+  CHECK(sizeof(List) <= room);
+  CHECK(sizeof(List) + sizeof(Part) + sizeof(unsigned) > room - 32);
   const std::vector<int> segments(2 * List::kMost + 5, 3);
   std::vector<int> counts;
   std::int64_t next = 0;
@@ -50,12 +51,12 @@ TEST_CASE("segments: lists fit a launch's parameters, and follow each other when
     part->factor = static_cast<double>(next++);
     return part->factor != 7;  // one is of another kind
   };
-  cuda::for_each_list<Part>(segments, convert, [&](const List& list) {
+  cuda::for_each_list<List>(segments, convert, [&](const List& list) {
     counts.push_back(list.count);
     CHECK(list.chunks() == static_cast<unsigned>(list.count));
   });
   CHECK(counts == std::vector<int>{List::kMost, List::kMost, 4});
-  cuda::for_each_list<Part>(std::vector<int>{0, 0}, convert,
+  cuda::for_each_list<List>(std::vector<int>{0, 0}, convert,
                             [](const List&) { FAIL("empty segments are no work"); });
 }
 

@@ -311,6 +311,8 @@ TEST_CASE("plan: gelu_tanh of 16-bit results is the library's, where it can keep
   CHECK(gelu.plan().fused.aux_leading == 16);
   CHECK(gelu.plan().plain.epilogue == LtEpilogue::kBias);
   gelu.before_gap = 8;
+  CHECK_FALSE(gelu.plan().fuses);
+  gelu.has_bias = false;
   CHECK(gelu.plan().fused.aux_leading == 24);
   CHECK(gelu.plan().fused.result.leading == 16);
   CHECK(gelu.plan().plain.result.leading == 24);  // `before`, which a kernel then reads

@@ -114,6 +114,16 @@ Operations elementwise_operations() {
       {"axpby_",
        {any({3, 5}).not_shaped({3, 4}), any({3, 5}).not_shaped({5})},
        [](const Call& t) { axpby_(t[0], t[1], {.alpha = 0.5, .beta = 1}); }},
+      {"axpby_",
+       {any({3, 5}).not_shaped({3, 4}), any({3, 5}).not_shaped({5}), any({4}), any({4})},
+       [](const Call& t) {
+         axpby_({{.out = t[0], .x = t[1], .alpha = 0.5, .beta = 1}, {.out = t[2], .x = t[3]}});
+       }},
+      {"mul_",
+       {floating({3, 5}), floating({4}), any({}).not_shaped({2})},
+       [](const Call& t) {
+         mul_(std::vector<Tensor>{t[0], t[1]}, t[2]);
+       }},
   };
   add_binary(table);
   add_bitwise(table);

@@ -18,6 +18,7 @@ EXCEPTIONS = {
     "operator/": "div",
     "split_sizes": "numbers only, no tensor",
     "chunk_sizes": "numbers only, no tensor",
+    "pitch_of": "numbers only, no tensor",
     "named_key": "numbers only, no tensor",
     "whole": "numbers only, no tensor",
     "permutation": "host memory only",

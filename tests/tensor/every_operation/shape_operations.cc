@@ -115,6 +115,11 @@ Operations create_operations() {
        [](const Call& t) {
          full({3, 5}, 0.5, t.options(DType::kF16));
        }},
+      {"empty_rows",
+       {},
+       [](const Call& t) {
+         empty_rows({3, 5}, RowPitch::kAligned, t.options());
+       }},
       {"empty",
        {},
        [](const Call& t) {

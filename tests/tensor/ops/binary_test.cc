@@ -91,7 +91,7 @@ TEST_CASE("binary operations: values under broadcasting, in every dtype and layo
 
 TEST_CASE("pow, floor_divide, remainder: values") {
   check_binary<double, double>(
-      pow, [](double a, double b) { return std::pow(a, b); }, f64_ulps_of_device());
+      pow, [](double a, double b) { return std::pow(a, b); }, default_device().is_cuda() ? 1 : 0);
   check_binary<float, float>(pow, [](float a, float b) {
     return static_cast<float>(std::pow(static_cast<double>(a), static_cast<double>(b)));
   });

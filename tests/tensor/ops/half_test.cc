@@ -114,6 +114,11 @@ TEST_CASE("half: the vector conversion of kernels gives the same bits") {
   const auto back = cast(cast(t, DType::kF16), DType::kF32).to_vector<float>();
   int wrong = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
+    if (std::isnan(x[i]) && !default_device().is_cpu()) {  // a GPU may give it other bits
+      wrong += !(std::isnan(static_cast<float>(halves[i])) && std::isnan(back[i]) &&
+                 std::isnan(static_cast<float>(brains[i])));
+      continue;
+    }
     wrong += !(halves[i].bits == Float16(x[i]).bits);
     wrong += !(brains[i].bits == BFloat16(x[i]).bits);
     wrong += !(std::bit_cast<std::uint32_t>(back[i]) ==

@@ -3,9 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 #include "tessera/tensor/kernels/cuda/cublas/cublas_lt.h"
 #include "tessera/tensor/kernels/cuda/cublas/matmul_finish.h"
+#include "tessera/tensor/kernels/cuda/cublas/matmul_parts.h"
 #include "tessera/tensor/kernels/cuda/cublas/matmul_plan.h"
 #include "tessera/tensor/tf32.h"
 
@@ -158,7 +160,9 @@ class Launch {
 }  // namespace
 
 void MatmulKernel::cuda(CudaStream stream, const Args& args, Workspace scratch) {
-  Launch(stream, args, scratch).run();
+  const std::vector<Args> parts = cuda::matmul_parts(args);
+  if (parts.empty()) Launch(stream, args, scratch).run();
+  for (const Args& part : parts) Launch(stream, part, scratch).run();
 }
 
 }  // namespace tessera

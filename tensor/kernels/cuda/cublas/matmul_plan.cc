@@ -119,6 +119,9 @@ void plan_fused(const MatmulKernel::Args& args, MatmulPlan& plan) {
       if (plan.loop[i].strides.before % 8 != 0) return;
     }
     if (!fits_aux(before, args.before.data)) return;
+    // With a bias, and gaps between the rows, cuBLASLt 13.0 wrote other values on an H100.
+    const bool gaps = before.leading != before.rows || plan.fused.result.leading != before.rows;
+    if (bias && gaps) return;
     plan.fused.aux_leading = before.leading;
     plan.fused.aux_batch_stride = before.batch_stride;
   }

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
-#include <string>
+#include <string_view>
 
 #include "tessera/tensor/kernels/conv.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_kernels.h"
@@ -24,9 +24,11 @@ bool asks_cudnn(const Args& a) {
   return cuda::attention_path(a, cuda::cudnn_facts()) == cuda::AttentionPath::kCudnn;
 }
 
+// From so many queries on, the time that our own kernels lose is worth a warning.
 constexpr std::int64_t kSlowQueries = 128;
 
-// Says once for each reason why tensor cores are not used for attention in 16 bits.
+// Says once in a process for each reason why attention in 16 bits takes many times as long as it
+// could.
 template <class Args>
 void warn_of_plain(const Args& a) {
   const AttentionGeometry g(a.q, a.k, a.v);
@@ -34,7 +36,7 @@ void warn_of_plain(const Args& a) {
   const char* reason = cuda::reason_against_cudnn(a, cuda::cudnn_facts());
   if (reason == nullptr) reason = "cuDNN has no plan for these sizes";
   static std::mutex mutex;
-  static auto* said = new std::set<std::string>;
+  static auto* said = new std::set<std::string_view>;
   const std::lock_guard lock(mutex);
   if (said->insert(reason).second)
     fmt::print(

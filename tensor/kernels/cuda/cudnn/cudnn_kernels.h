@@ -20,17 +20,18 @@ namespace tessera::cuda {
 
 CudnnFacts cudnn_facts();
 
-/// The most scratch for the scores of the derivative (see cudnn_slices.h); larger problems are
-/// computed in slices. For the whole process, from the next launch on; returns the previous value.
+/// The most scratch for the scores of a derivative with a fixed order of sums (see cudnn_slices.h);
+/// larger problems are computed in slices. For the whole process, from the next launch on; returns the previous value.
 std::int64_t set_attention_slice_bytes(std::int64_t bytes);
 
-/// Bytes of scratch; nothing if cuDNN has no deterministic plan for this geometry.
+/// Bytes of scratch; nothing if cuDNN has no plan for this geometry, in a fixed order if `a` asks for
+/// one.
 std::optional<std::size_t> cudnn_attention_bytes(const AttentionKernel::Args& a);
 std::optional<std::size_t> cudnn_attention_bytes(const AttentionBackwardKernel::Args& a);
 
 /// cuDNN's plan for this problem, for benchmarks; nothing if cuDNN does not compute it.
 struct CudnnAttentionPlan {
-  std::string name;             ///< cuDNN's engine and the values of its knobs
+  std::string name;             ///< cuDNN's engine, the values of its knobs, and the order of sums
   std::int64_t executions = 1;  ///< number of slices
 };
 std::optional<CudnnAttentionPlan> cudnn_attention_plan(const AttentionKernel::Args& a);

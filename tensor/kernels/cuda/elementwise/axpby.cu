@@ -8,6 +8,7 @@
 #include "tessera/tensor/cuda/check_cuda.h"
 #include "tessera/tensor/kernels/cuda/elementwise/elements.h"
 #include "tessera/tensor/kernels/cuda/elementwise/map.h"
+#include "tessera/tensor/kernels/cuda/elementwise/packed.h"
 #include "tessera/tensor/kernels/cuda/elementwise/transposed.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
 
@@ -188,6 +189,50 @@ void launch(CudaStream stream, const AxpbyKernel::Args& a) {
   cuda::start(AxpbyKernel::kName, axpby_kernel<C>, cuda::grid_of(work.runs), stream, work, by);
 }
 
+// alpha * x, or alpha * x + beta * y, as combine() computes them.
+struct Cast {
+  __device__ float operator()(float x) const { return x; }
+};
+struct Scaled {
+  float alpha;
+  __device__ float operator()(float x) const { return scalar::mul(alpha, x); }
+};
+struct Added {
+  float alpha, beta;
+  __device__ float operator()(float x, float y) const {
+    return scalar::mul(alpha, x) + scalar::mul(beta, y);
+  }
+};
+
+// Calls body.template operator()<Y, X>() if one of y and x has 16 bits, and the other these or f32.
+template <class Body>
+bool with_short_types(DType y, DType x, const Body& body) {
+  if (y == x) return cuda::with_16_bits(y, [&]<class T>() { body.template operator()<T, T>(); });
+  if (y == DType::kF32)
+    return cuda::with_16_bits(x, [&]<class X>() { body.template operator()<float, X>(); });
+  if (x == DType::kF32)
+    return cuda::with_16_bits(y, [&]<class Y>() { body.template operator()<Y, float>(); });
+  return false;
+}
+
+// Returns false for launches that the general kernel takes.
+bool try_packed(CudaStream stream, const AxpbyKernel::Args& a) {
+  if (!cuda::is_packed(a.y, a.x)) return false;
+  const auto alpha = static_cast<float>(a.alpha), beta = static_cast<float>(a.beta);
+  ConstView before;
+  before.data = a.y.data;
+  return with_short_types(a.y.dtype, a.x.dtype, [&]<class Y, class X>() {
+    constexpr const char* kName = AxpbyKernel::kName;
+    if (a.beta != 0) {
+      cuda::start_packed<Y, X, Y>(kName, stream, Added{alpha, beta}, a.y, a.x, before);
+    } else if (a.alpha != 1) {
+      cuda::start_packed<Y, X>(kName, stream, Scaled{alpha}, a.y, a.x);
+    } else if constexpr (!std::is_same_v<Y, X>) {  // else it is a plain copy
+      cuda::start_packed<Y, X>(kName, stream, Cast{}, a.y, a.x);
+    }
+  });
+}
+
 // A copy of bytes without conversion, which the copy engine can do.
 bool is_plain_copy(const AxpbyKernel::Args& a) {
   return a.x.dtype == a.y.dtype && a.alpha == 1 && a.beta == 0 &&
@@ -206,6 +251,7 @@ void AxpbyKernel::cuda(CudaStream stream, const Args& a, Workspace) {
                      kName, "cudaMemcpyAsync");
     return;
   }
+  if (try_packed(stream, a)) return;
   with_compute_type(axpby_compute(a), [&]<class C>() { launch<C>(stream, a); });
 }
 

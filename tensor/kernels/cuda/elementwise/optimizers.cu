@@ -27,9 +27,11 @@ struct AdamPart : cuda::SegmentTensors<adam::kTensors> {
 
 template <class C>
 __global__ void __launch_bounds__(cuda::kThreads)
-    adam_kernel(const __grid_constant__ cuda::SegmentList<AdamPart<C>> list) {
+    adam_kernel(const __grid_constant__ cuda::SegmentList<AdamPart<C>> list,
+                const double* gradient_scale) {
   const cuda::SegmentPart part = cuda::part_of(list, blockIdx.x);
   const AdamPart<C>& s = list.segments[part.segment];
+  const auto factors = optimizer::scaled(s.factors, gradient_scale);
   cuda::step_part(part, s.packs, [&]<int N>(std::int64_t at) {
     const bool amsgrad = s.data[adam::kLargest] != nullptr;
     const auto p_bits = cuda::load_segment<N, C>(s, adam::kParameter, at);
@@ -46,11 +48,11 @@ __global__ void __launch_bounds__(cuda::kThreads)
     cuda::values_of(v_bits, s.dtypes[adam::kSquare], v);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const auto moved = optimizer::adam_averages(s.factors, p[i], g[i], m[i], v[i]);
+      const auto moved = optimizer::adam_averages(factors, p[i], g[i], m[i], v[i]);
       m[i] = moved.average;
       v[i] = moved.square;
       largest[i] = amsgrad && largest[i] > v[i] ? largest[i] : v[i];
-      p[i] = optimizer::adam_stepped(s.factors, moved, largest[i]);
+      p[i] = optimizer::adam_stepped(factors, moved, largest[i]);
     }
     cuda::store_segment(s, adam::kParameter, at, p);
     cuda::store_segment(s, adam::kAverage, at, m);
@@ -63,8 +65,8 @@ __global__ void __launch_bounds__(cuda::kThreads)
 }  // namespace
 
 void AdamKernel::cuda(CudaStream stream, const Args& a, Workspace) {
-  cuda::step_segments<float>(kName, adam_kernel<float>, stream, a.segments);
-  cuda::step_segments<double>(kName, adam_kernel<double>, stream, a.segments);
+  cuda::step_segments<float>(kName, adam_kernel<float>, stream, a);
+  cuda::step_segments<double>(kName, adam_kernel<double>, stream, a);
 }
 
 namespace {
@@ -87,9 +89,11 @@ struct LionPart : cuda::SegmentTensors<lion::kTensors> {
 
 template <class C>
 __global__ void __launch_bounds__(cuda::kThreads)
-    lion_kernel(const __grid_constant__ cuda::SegmentList<LionPart<C>> list) {
+    lion_kernel(const __grid_constant__ cuda::SegmentList<LionPart<C>> list,
+                const double* gradient_scale) {
   const cuda::SegmentPart part = cuda::part_of(list, blockIdx.x);
   const LionPart<C>& s = list.segments[part.segment];
+  const auto factors = optimizer::scaled(s.factors, gradient_scale);
   cuda::step_part(part, s.packs, [&]<int N>(std::int64_t at) {
     const auto p_bits = cuda::load_segment<N, C>(s, lion::kParameter, at);
     const auto g_bits = cuda::load_segment<N, C>(s, lion::kGradient, at);
@@ -100,7 +104,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
     cuda::values_of(m_bits, s.dtypes[lion::kAverage], m);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const auto moved = optimizer::lion_element(s.factors, p[i], g[i], m[i]);
+      const auto moved = optimizer::lion_element(factors, p[i], g[i], m[i]);
       p[i] = moved.parameter;
       m[i] = moved.average;
     }
@@ -112,8 +116,8 @@ __global__ void __launch_bounds__(cuda::kThreads)
 }  // namespace
 
 void LionKernel::cuda(CudaStream stream, const Args& a, Workspace) {
-  cuda::step_segments<float>(kName, lion_kernel<float>, stream, a.segments);
-  cuda::step_segments<double>(kName, lion_kernel<double>, stream, a.segments);
+  cuda::step_segments<float>(kName, lion_kernel<float>, stream, a);
+  cuda::step_segments<double>(kName, lion_kernel<double>, stream, a);
 }
 
 namespace {
@@ -136,9 +140,11 @@ struct SgdPart : cuda::SegmentTensors<sgd::kTensors> {
 
 template <class C>
 __global__ void __launch_bounds__(cuda::kThreads)
-    sgd_kernel(const __grid_constant__ cuda::SegmentList<SgdPart<C>> list) {
+    sgd_kernel(const __grid_constant__ cuda::SegmentList<SgdPart<C>> list,
+               const double* gradient_scale) {
   const cuda::SegmentPart part = cuda::part_of(list, blockIdx.x);
   const SgdPart<C>& s = list.segments[part.segment];
+  const auto factors = optimizer::scaled(s.factors, gradient_scale);
   cuda::step_part(part, s.packs, [&]<int N>(std::int64_t at) {
     const bool has_momentum = s.data[sgd::kMomentum] != nullptr;
     const auto p_bits = cuda::load_segment<N, C>(s, sgd::kParameter, at);
@@ -151,14 +157,14 @@ __global__ void __launch_bounds__(cuda::kThreads)
     if (has_momentum) {
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        const auto moved = optimizer::sgd_with_momentum(s.factors, p[i], g[i], m[i]);
+        const auto moved = optimizer::sgd_with_momentum(factors, p[i], g[i], m[i]);
         p[i] = moved.parameter;
         m[i] = moved.momentum;
       }
       cuda::store_segment(s, sgd::kMomentum, at, m);
     } else {
 #pragma unroll
-      for (int i = 0; i < N; ++i) p[i] = optimizer::sgd_without_momentum(s.factors, p[i], g[i]);
+      for (int i = 0; i < N; ++i) p[i] = optimizer::sgd_without_momentum(factors, p[i], g[i]);
     }
     cuda::store_segment(s, sgd::kParameter, at, p);
   });
@@ -167,8 +173,8 @@ __global__ void __launch_bounds__(cuda::kThreads)
 }  // namespace
 
 void SgdKernel::cuda(CudaStream stream, const Args& a, Workspace) {
-  cuda::step_segments<float>(kName, sgd_kernel<float>, stream, a.segments);
-  cuda::step_segments<double>(kName, sgd_kernel<double>, stream, a.segments);
+  cuda::step_segments<float>(kName, sgd_kernel<float>, stream, a);
+  cuda::step_segments<double>(kName, sgd_kernel<double>, stream, a);
 }
 
 }  // namespace tessera

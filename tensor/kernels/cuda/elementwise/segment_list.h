@@ -1,7 +1,7 @@
 #pragma once
 
-/// Segments of tensors as one kernel parameter, for optimizers: one launch steps many parameters.
-/// Pure functions, tested on the CPU.
+/// Segments of tensors as one kernel parameter, for optimizers and for copies and sums of many
+/// tensors: one launch covers all of them. Pure functions, tested on the CPU.
 ///
 /// Each segment is split into chunks of kSegmentChunk elements. Block c processes chunk c of the
 /// list, which counts the chunks of all segments in order.
@@ -17,6 +17,8 @@ namespace tessera::cuda {
 inline constexpr std::int64_t kSegmentChunk = 4096;
 /// The limit of kernel parameters, from CUDA 12.1 and compute capability 7.0 on.
 inline constexpr std::size_t kParameterBytes = 32'764;
+/// Of these, what a kernel may take besides the list.
+inline constexpr std::size_t kOtherParameterBytes = 16;
 /// Number of elements that are loaded at once if tensors are aligned.
 inline constexpr int kSegmentPack = 4;
 
@@ -37,11 +39,18 @@ struct SegmentTensors {
   }
 };
 
-/// S has the members of SegmentTensors.
+/// The number of segments that fit into the parameters of a launch.
 template <class S>
+constexpr int most_segments() {
+  return static_cast<int>((kParameterBytes - kOtherParameterBytes - 16) /
+                          (sizeof(S) + sizeof(unsigned)));
+}
+
+/// S has the members of SegmentTensors. All of it is sent with each launch, also what is not used.
+template <class S, int Most = most_segments<S>()>
 struct SegmentList {
-  static constexpr int kMost =
-      static_cast<int>((kParameterBytes - 16) / (sizeof(S) + sizeof(unsigned)));
+  using Segment = S;
+  static constexpr int kMost = Most;
 
   int count = 0;
   unsigned first_chunk[kMost + 1] = {};  ///< of each segment; after the last segment the total
@@ -67,8 +76,8 @@ struct SegmentPart {
   std::int64_t end = 0;
 };
 
-template <class S>
-TESSERA_HD SegmentPart part_of(const SegmentList<S>& list, unsigned chunk) {
+template <class S, int Most>
+TESSERA_HD SegmentPart part_of(const SegmentList<S, Most>& list, unsigned chunk) {
   int low = 0, high = list.count;  // the segment is in [low, high)
   while (high - low > 1) {
     const int middle = (low + high) / 2;
@@ -79,13 +88,13 @@ TESSERA_HD SegmentPart part_of(const SegmentList<S>& list, unsigned chunk) {
   return {.segment = low, .begin = begin, .end = end < numel ? end : numel};
 }
 
-/// Calls issue(list) for lists that together hold those of `segments` for which bool
-/// convert(segment, S* out) returns true.
-template <class S, class Segments, class Convert, class Issue>
+/// Calls issue(list) for SegmentLists that together hold those of `segments` for which bool
+/// convert(segment, List::Segment* out) returns true.
+template <class List, class Segments, class Convert, class Issue>
 void for_each_list(const Segments& segments, const Convert& convert, const Issue& issue) {
-  SegmentList<S> list;
+  List list;
   for (const auto& segment : segments) {
-    S converted;
+    typename List::Segment converted;
     if (!convert(segment, &converted)) continue;
     if (list.append(converted)) continue;
     issue(list);

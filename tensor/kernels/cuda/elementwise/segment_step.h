@@ -1,7 +1,7 @@
 #pragma once
 
 /// How a block steps its part of a segment: elements of any floating dtype, kSegmentPack at a time
-/// if tensors are aligned. For the .cu files of optimizers.
+/// if tensors are aligned. For .cu files whose kernels take a SegmentList.
 
 #include <cstring>
 
@@ -101,17 +101,18 @@ __device__ inline void step_part(const SegmentPart& part, bool packs, const Step
 }
 
 /// One launch for each list of the segments whose parameter is computed in C. `kernel` takes a
-/// SegmentList<S>; S is constructed from a segment.
-template <class C, class S, class Segments>
-void step_segments(const char* name, void (*kernel)(SegmentList<S>), CudaStream stream,
-                   const Segments& segments) {
+/// SegmentList<S>, where S is constructed from a segment, and the gradient scale on the device.
+template <class C, class S, class Args>
+void step_segments(const char* name, void (*kernel)(SegmentList<S>, const double*),
+                   CudaStream stream, const Args& args) {
   const auto convert = [](const auto& segment, S* out) {
     if ((segment.parameter.dtype == DType::kF64) != (dtype_of<C> == DType::kF64)) return false;
     *out = S(segment);
     return true;
   };
-  for_each_list<S>(segments, convert, [&](const SegmentList<S>& list) {
-    start(name, kernel, {.blocks = list.chunks(), .threads = kThreads}, stream, list);
+  const auto* scale = static_cast<const double*>(args.gradient_scale.data);
+  for_each_list<SegmentList<S>>(args.segments, convert, [&](const SegmentList<S>& list) {
+    start(name, kernel, {.blocks = list.chunks(), .threads = kThreads}, stream, list, scale);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include "tessera/tensor/kernels/cuda/elementwise/map.h"
 #include "tessera/tensor/kernels/cuda/elementwise/map_functors.h"
+#include "tessera/tensor/kernels/cuda/elementwise/packed.h"
 
 namespace tessera {
 namespace {
@@ -17,10 +18,31 @@ __global__ void __launch_bounds__(cuda::kThreads, cuda::kBlocksEach<C>)
   });
 }
 
+// Returns false for launches that the general kernel takes.
+bool try_packed(CudaStream stream, const UnaryKernel::Args& a) {
+  if (a.x.dtype != a.y.dtype || a.compute != DType::kF32 || !cuda::is_packed(a.y, a.x))
+    return false;
+  const auto with = [&](const auto& functor) {
+    return cuda::with_16_bits(a.y.dtype, [&]<class T>() {
+      cuda::start_packed<T, T>(UnaryKernel::kName, stream, functor, a.y, a.x);
+    });
+  };
+  switch (a.op) {
+    case UnaryOp::kRelu:
+      return with(functors::Relu{});
+    case UnaryOp::kGeluTanh:
+      return with(functors::GeluTanhBy<cuda::FastSigmoid>{});
+    case UnaryOp::kSilu:
+      return with(functors::SiluBy<cuda::FastSigmoid>{});
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 void UnaryKernel::cuda(CudaStream stream, const Args& a, Workspace) {
-  if (a.y.numel() == 0) return;
+  if (a.y.numel() == 0 || try_packed(stream, a)) return;
   with_compute_type(a.compute, [&]<class C>() {
     const auto work = cuda::map_work<C, 1>(a.y, {Operand(a.x)});
     cuda::start(kName, unary_kernel<C>, cuda::grid_of(work.runs), stream, work, a.op);

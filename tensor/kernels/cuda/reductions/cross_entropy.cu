@@ -36,8 +36,8 @@ struct RowLoss {
   C loss, log_sum_exp;
 };
 
-template <class C>
-__device__ RowLoss<C> row_loss(const cuda::OnlineSum<C>& row, C x_target, C target_weight,
+template <class T, class C = ComputeOf<T>>
+__device__ RowLoss<C> row_loss(const cuda::OnlineSum<T>& row, C x_target, C target_weight,
                                const WeightedSums& sums, double smoothing, std::int64_t classes) {
   const C on_target = static_cast<C>(1 - smoothing);
   const C on_each = static_cast<C>(smoothing / static_cast<double>(classes));
@@ -62,9 +62,9 @@ __global__ void __launch_bounds__(512)
   const std::int64_t target = cuda::target_of(work.targets, place);
   const bool ignored = target < 0, smooths = work.targets.smoothing != 0;
   const auto* weight = static_cast<const C*>(work.targets.weight);
-  cuda::OnlineSum<C> mine;
+  cuda::OnlineSum<T> mine;
   WeightedSums sums;
-  const T low = convert_element<T>(cuda::OnlineSum<C>::kLow);
+  const T low = convert_element<T>(cuda::OnlineSum<T>::kLow);
   const auto add = [&](const Pack<T>(&packs)[kBatch], std::int64_t first) {
     C values[kBatch * kCount];
 #pragma unroll
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(512)
     }
   };
   if (!ignored) cuda::for_batches<kBatch>(work.plan, place, logits, low, add);
-  const cuda::OnlineSum<C> row = mine.over_row(work.plan);
+  const cuda::OnlineSum<T> row = mine.over_row(work.plan);
   if (smooths) {
     sums.values = cuda::row_sum(work.plan, sums.values);
     sums.weights = cuda::row_sum(work.plan, sums.weights);

@@ -1,5 +1,6 @@
 // Element by element, with the sums of the forward: the CPU's bits, except that smoothing sums
-// class weights in a tree over the row's threads. dlogits may be the logits: the thread that reads
+// class weights in a tree over the row's threads, and that elements of 16 bits other than the
+// target's may be rounded to a neighbour (exp_from). dlogits may be the logits: the thread that reads
 // an element writes it.
 
 #include "tessera/tensor/kernels/cuda/reductions/online_softmax.h"
@@ -43,10 +44,16 @@ struct RowGradient {
     on_hit = hit * dloss;
     smoothed = each * total;
   }
+  template <class T>
   __device__ C of(C x, std::int64_t c, const C* weight) const {
-    const C p = scalar::exp(x - log_sum_exp);
-    // Not p - 1 after the product: the product would then already be rounded.
-    C d = c == target ? (p - C(1)) * on_hit + p * smoothed : p * all;
+    C d;
+    if (c == target) {
+      const C p = scalar::exp(x - log_sum_exp);
+      // Not p - 1 after the product: the product would then already be rounded.
+      d = (p - C(1)) * on_hit + p * smoothed;
+    } else {
+      d = cuda::exp_from<T>(x - log_sum_exp) * all;
+    }
     if (each != C(0)) d -= scalar::mul(each, weight == nullptr ? C(1) : weight[c]);
     return d;
   }
@@ -94,7 +101,7 @@ __global__ void __launch_bounds__(512)
             const std::int64_t c = pack * kCount + j;
             if (c < place.length) {
               out.values[j] = convert_element<T>(
-                  gradient.of(convert_element<C>(packs[k].values[j]), c, weight));
+                  gradient.template of<T>(convert_element<C>(packs[k].values[j]), c, weight));
             }
           }
           dlogits.store(pack, out);

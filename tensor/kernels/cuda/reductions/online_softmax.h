@@ -11,8 +11,21 @@
 
 namespace tessera::cuda {
 
-template <class C>
+/// e^x for x computed from elements of T. Of 16 bits: the hardware's 2^x, off by about 2^-22 (1 + |x|)
+/// of the result, which is lost where the elements were rounded, in a fifth of the instructions.
+template <class T>
+__device__ inline ComputeOf<T> exp_from(ComputeOf<T> x) {
+  if constexpr (sizeof(T) == 2) {
+    return ::exp2f(x * 1.44269504f);
+  } else {
+    return scalar::exp(x);
+  }
+}
+
+/// Of elements of T, in its compute type.
+template <class T>
 struct OnlineSum {
+  using C = ComputeOf<T>;
   static constexpr C kLow = -std::numeric_limits<C>::infinity();
 
   C largest = kLow;
@@ -31,7 +44,7 @@ struct OnlineSum {
     // If all elements so far are -inf, their differences would be NaN.
     const C from = largest == kLow ? C(0) : largest;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) total += scalar::exp(values[i] - from);
+    for (int i = 0; i < kCount; ++i) total += exp_from<T>(values[i] - from);
   }
 
   /// The result for the full row. As in plain softmax, a row that has only -inf, or has +inf or
