@@ -1,6 +1,6 @@
 // Attention on a GPU compared with cuDNN called directly: every plan that cuDNN's heuristics offer
-// for the same graph is timed by plain cudnnBackendExecute with operands bound beforehand. The
-// fastest is the peer.
+// for our graphs is timed by plain cudnnBackendExecute with operands bound beforehand. The fastest
+// is the peer. Backward has two graphs: sums in any order, and in a fixed one (determinism.h).
 //
 //     tools/bazel run --config=cuda //tools/bench:bench_gpu_attention [-- --smoke]
 //
@@ -10,6 +10,7 @@
 //     ratio         of the operation; this one has the goal
 //     launch_ratio  of our launch alone: plan from our cache, operands bound each time
 //     plain_ratio   of our own kernels
+//     fixed_ratio   of our launch in deterministic mode, which forward does not change
 //     plans         number of plans that need at most 8 GiB of scratch memory; `best` is the peer's
 //                   index among them, in cuDNN's order, and `best_plan` its name; `failed` could not
 //                   be executed, which is an error if it is all of them
@@ -31,6 +32,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/tensor/determinism.h"
 #include "tessera/tensor/device.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/kernels/attention.h"
@@ -138,6 +140,13 @@ std::string described(const Problem& p, const char* pass) {
       pass, p.batch, p.heads, p.kv_heads, p.length, p.dim, p.causal);
 }
 
+// The same operands in deterministic mode. Forward has a fixed order in every mode.
+AttentionKernel::Args in_fixed_order(const AttentionKernel::Args& a) { return a; }
+AttentionBackwardKernel::Args in_fixed_order(AttentionBackwardKernel::Args a) {
+  a.fixed_order = true;
+  return a;
+}
+
 template <class Args>
 void measure(const BenchRun& run, const Problem& p, const Pass<Args>& pass) {
   const auto stream = current_stream(run.device).cuda_handle();
@@ -149,7 +158,9 @@ void measure(const BenchRun& run, const Problem& p, const Pass<Args>& pass) {
     fmt::print("{{{}, \"skipped\": \"cuDNN has no plan that fits\"}}\n", what);
     return;
   }
-  std::size_t bytes = std::max(pass.plain_bytes, *cuda::cudnn_attention_bytes(pass.args));
+  const Args fixed = in_fixed_order(pass.args);
+  std::size_t bytes = std::max({pass.plain_bytes, *cuda::cudnn_attention_bytes(pass.args),
+                                cuda::cudnn_attention_bytes(fixed).value_or(0)});
   for (const AttentionOffer& offer : offers) bytes = std::max(bytes, offer.bytes);
   const Tensor memory = Tensor::empty({static_cast<std::int64_t>(bytes) + 1},
                                       {.dtype = DType::kU8, .device = run.device});
@@ -158,6 +169,8 @@ void measure(const BenchRun& run, const Problem& p, const Pass<Args>& pass) {
   const Comparison op = compare(run, pass.op, best.compute);
   const Comparison launch = compare(
       run, [&] { cuda::cudnn_attention(stream, pass.args, scratch); }, best.compute);
+  const Comparison ordered = compare(
+      run, [&] { cuda::cudnn_attention(stream, fixed, scratch); }, best.compute);
   const Comparison plain = compare(
       run, [&] { pass.plain(stream, scratch); }, best.compute);
   const auto chosen = std::find_if(offers.begin(), offers.end(),
@@ -169,9 +182,11 @@ void measure(const BenchRun& run, const Problem& p, const Pass<Args>& pass) {
                   ours->executions),
       fmt::format("\"op_ms\": {:.4f}, \"best_ms\": {:.4f}, \"best\": {}, \"best_plan\": \"{}\", "
                   "\"ratio\": {:.3f}, \"goal\": 0.95, \"launch_ms\": {:.4f}, "
-                  "\"launch_ratio\": {:.3f}, \"plain_ms\": {:.4f}, \"plain_ratio\": {:.3f}",
+                  "\"launch_ratio\": {:.3f}, \"fixed_ms\": {:.4f}, \"fixed_ratio\": {:.3f}, "
+                  "\"plain_ms\": {:.4f}, \"plain_ratio\": {:.3f}",
                   op.ours * 1e-3, op.theirs * 1e-3, best.place, offers[best.place].plan, op.ratio,
-                  launch.ours * 1e-3, launch.ratio, plain.ours * 1e-3, plain.ratio));
+                  launch.ours * 1e-3, launch.ratio, ordered.ours * 1e-3, ordered.ratio,
+                  plain.ours * 1e-3, plain.ratio));
 }
 
 Pass<AttentionKernel::Args> forward_pass(const Setup& s) {
@@ -200,7 +215,8 @@ Pass<AttentionBackwardKernel::Args> backward_pass(const Setup& s,
                                            .dq = write(gradients.q),
                                            .dk = write(gradients.k),
                                            .dv = write(gradients.v),
-                                           .rule = s.rule};
+                                           .rule = s.rule,
+                                           .fixed_order = deterministic()};
   return {.name = "backward",
           .args = args,
           .plain_bytes = cuda::plain_attention_backward_bytes(args),

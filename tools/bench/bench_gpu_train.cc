@@ -4,25 +4,30 @@
 //     tools/bazel run --config=cuda //tools/bench:bench_gpu_train -- --only gpt2-124m
 //
 // Each row builds a model sharded over one rank, trains it with models::Trainer (AdamW, gradients
-// clipped to 1, the same random tokens at each step) for `--warmup` steps, and times `--steps`
-// steps. `step_ms` is the time of a step, `host_ms` the part of it in which the host has something
-// to do; `forward_ms`, `backward_ms` and `update_ms` come from a loop of its own, which waits for
-// the device after each part. `tflops` counts 6 floating-point operations for each weight of a
-// product and token, and 12 layers dim length for attention over whole sequences (the convention
-// of PaLM's MFU, which does not halve causal attention); `ratio` is tflops / 989, the dense peak of
-// an H100 in bf16: the MFU.
+// clipped to 1, the same random tokens at each step) for some steps, and times others. `step_ms` is
+// the median time of a step. `forward_ms`, `backward_ms` and `update_ms` come from five more steps
+// that wait for the device after each part; `host_ms` is the time in which the host issues them.
+// `tflops` counts 6 floating-point operations for each weight of a product and token, and 12 layers
+// dim length for attention over whole sequences (the convention of PaLM's MFU, which does not halve
+// causal attention); `ratio` is tflops / 989, the dense peak of an H100 in bf16: the MFU.
+// `product_tflops` is what one large product of random numbers reaches on this GPU for a second,
+// and `of_product` is tflops of that: what is left for everything but the products.
 //
-// `--profile` runs the chosen rows' last step between cudaProfilerStart and cudaProfilerStop, for
-// kernel_table.py. `--table` prints the rows. With --smoke: tiny, once, also without a GPU.
+//     --only ROW    one row
+//     --table       prints the rows, and runs none
+//     --warmup 10   steps before
+//     --steps 20    steps that are timed
+//     --profile     one step more, between cudaProfilerStart and cudaProfilerStop: kernel_table.py
+//     --smoke       tiny, once, also without a GPU
 #include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/autograd/engine.h"
@@ -36,6 +41,7 @@
 #include "tessera/nn/optim/adam.h"
 #include "tessera/nn/training/clip_grad.h"
 #include "tessera/tensor/ops/ops.h"
+#include "tessera/tensor/random.h"
 #include "tessera/tools/bench/bench_gpu_support.h"
 
 namespace tessera {
@@ -49,19 +55,22 @@ struct Row {
   std::int64_t layers = 2, dim = 16, heads = 2, ffn_dim = 32, vocab_size = 65;
   std::int64_t batch = 2, length = 8;
   bool graphs = false;
+  double goal = 0;  // MFU
 };
 
 std::vector<Row> all_rows() {
   const auto gpt = [](std::string name, std::int64_t layers, std::int64_t dim, std::int64_t heads,
-                      std::int64_t vocab_size, std::int64_t batch, bool graphs) {
+                      std::int64_t vocab_size, std::int64_t batch, bool graphs, double goal) {
     return Row{.name = std::move(name),
                .layers = layers,
                .dim = dim,
                .heads = heads,
+               .ffn_dim = 4 * dim,
                .vocab_size = vocab_size,
                .batch = batch,
                .length = 1024,
-               .graphs = graphs};
+               .graphs = graphs,
+               .goal = goal};
   };
   const auto llama = [](std::string name, std::int64_t length, std::int64_t batch) {
     return Row{.name = std::move(name),
@@ -72,13 +81,14 @@ std::vector<Row> all_rows() {
                .ffn_dim = 11008,
                .vocab_size = 32000,
                .batch = batch,
-               .length = length};
+               .length = length,
+               .goal = 0.62};
   };
-  return {gpt("gpt2-124m", 12, 768, 12, 50304, 16, false),
-          gpt("gpt2-124m-graphs", 12, 768, 12, 50304, 16, true),
-          gpt("gpt2-124m-50257", 12, 768, 12, 50257, 16, false),
-          gpt("gpt2-1.5b", 48, 1600, 25, 50304, 8, false),
-          gpt("gpt2-1.5b-graphs", 48, 1600, 25, 50304, 8, true),
+  return {gpt("gpt2-124m", 12, 768, 12, 50304, 16, false, 0.40),
+          gpt("gpt2-124m-graphs", 12, 768, 12, 50304, 16, true, 0.40),
+          gpt("gpt2-124m-50257", 12, 768, 12, 50257, 16, false, 0.40),
+          gpt("gpt2-1.5b", 48, 1600, 25, 50304, 8, false, 0.50),
+          gpt("gpt2-1.5b-graphs", 48, 1600, 25, 50304, 8, true, 0.50),
           llama("llama-7b-4-blocks-2048x1", 2048, 1),
           llama("llama-7b-4-blocks-2048x8", 2048, 8),
           llama("llama-7b-4-blocks-4096x1", 4096, 1),
@@ -96,9 +106,29 @@ std::string described(const Row& row) {
 // Floating-point operations of a step.
 double operations(const Row& row) {
   const double dim = row.dim, tokens = row.batch * row.length;
-  const double block = row.is_llama ? 4 * dim * dim + 3 * dim * row.ffn_dim : 12 * dim * dim;
+  const double block = 4 * dim * dim + (row.is_llama ? 3 : 2) * dim * row.ffn_dim;
   const double weights = row.layers * block + row.vocab_size * dim;
   return tokens * (6 * weights + 12.0 * row.layers * dim * row.length);
+}
+
+// TFLOP/s of one product of matrices of n x n, after as many products as a warm GPU takes.
+double product_tflops(const BenchRun& run) {
+  const std::int64_t n = run.smoke ? 64 : 8192;
+  const auto matrix = [&](std::string_view name) {
+    const Tensor out = Tensor::empty({n, n}, {.dtype = DType::kBF16, .device = run.device});
+    random::fill_normal(out, random::named_key(1, name), random::whole(out.shape()), 0, 1);
+    return out;
+  };
+  const Tensor a = matrix("a"), b = matrix("b"), out = matrix("out");
+  const int count = run.smoke ? 1 : 300;  // about half a second
+  double us = 0;
+  for (int round = 0; round < 2; ++round) {
+    us = microseconds([&] {
+      for (int i = 0; i < count; ++i) matmul_into(out, a, b, {});
+      current_stream(run.device).synchronize();
+    });
+  }
+  return 2.0 * static_cast<double>(n * n * n) * count / us / 1e6;
 }
 
 // The same random tokens at each step.
@@ -141,8 +171,10 @@ struct Settings {
   int warmup = 10;
   int steps = 20;
   bool profile = false;
+  double product_tflops = 0;  // measured before the first row
 };
 
+// Looked up by name, so that this program needs no CUDA to build.
 void call_profiler(const char* name) {
   const auto function = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, name));
   if (function == nullptr || function() != 0) std::fprintf(stderr, "%s failed\n", name);
@@ -215,8 +247,7 @@ class Training {
     }));
     parts.update.push_back(part([&] {
       const Tensor norm = nn::grad_norm(optimizer_.parameters());
-      nn::clip_grads_with_norm(optimizer_.parameters(), 1, norm);
-      optimizer_.step();
+      optimizer_.step({.gradient_scale = nn::clip_coefficient(1, norm)});
       optimizer_.zero_grad();
     }));
     parts.host.push_back(host);
@@ -229,12 +260,14 @@ class Training {
               fmt::format(R"("step_ms": {:.3f}, "step_ms_min": {:.3f}, "forward_ms": {:.3f}, )"
                           R"("backward_ms": {:.3f}, "update_ms": {:.3f}, "host_ms": {:.3f}, )"
                           R"("tokens_per_s": {:.0f}, "tflops": {:.1f}, "peak_gib": {:.2f}, )"
-                          R"("loss": {:.4f}, "replayed": {}, "ratio": {:.4f})",
+                          R"("loss": {:.4f}, "replayed": {}, "product_tflops": {:.1f}, )"
+                          R"("of_product": {:.4f}, "ratio": {:.4f}, "goal": {})",
                           ms, *std::min_element(steps.begin(), steps.end()) / 1e3,
                           median(parts.forward) / 1e3, median(parts.backward) / 1e3,
                           median(parts.update) / 1e3, median(parts.host) / 1e3, tokens / ms * 1e3,
                           tflops, static_cast<double>(peak_bytes_) / (1 << 30), loss_,
-                          trainer_.steps_replayed(), tflops / kPeakTflops));
+                          trainer_.steps_replayed(), settings_.product_tflops,
+                          tflops / settings_.product_tflops, tflops / kPeakTflops, row_.goal));
   }
 
   BenchRun run_;
@@ -276,11 +309,30 @@ Row made_small(Row row) {
   row.layers = 2;
   row.dim = 16;
   row.heads = 2;
-  row.ffn_dim = 32;
+  row.ffn_dim = row.is_llama ? 24 : 64;
   row.vocab_size = row.vocab_size % 2 == 0 ? 64 : 65;
   row.batch = 2;
   row.length = 8;
   return row;
+}
+
+int run_rows(int argc, char** argv, Settings settings, const std::vector<Row>& rows) {
+  const BenchStart start = start_benchmark(argc, argv);
+  if (!start.run) return start.exit_status;
+  for (const Row& row : rows) {
+    const distributed::LaunchResult done = distributed::launch(
+        argc, argv,
+        {.ranks = 1, .mode = distributed::LaunchMode::kThreads, .device = start.run->device},
+        [&](distributed::World& world) {
+          if (settings.product_tflops == 0) settings.product_tflops = product_tflops(*start.run);
+          measure(*start.run, settings, start.run->smoke ? made_small(row) : row, world);
+        });
+    if (done.exit_code != 0) {
+      std::fprintf(stderr, "%s\n", done.failure.c_str());
+      return 1;
+    }
+  }
+  return 0;
 }
 
 }  // namespace
@@ -290,44 +342,33 @@ int main(int argc, char** argv) {
   using namespace tessera;
   Settings settings;
   std::string only;
-  std::vector<char*> rest = {argv[0]};
   bool table = false;
+  std::vector<char*> rest = {argv[0]};  // for start_benchmark()
   for (int i = 1; i < argc; ++i) {
     const std::string_view name = argv[i];
-    const bool has_value = i + 1 < argc;
-    if (name == "--only" && has_value)
-      only = argv[++i];
-    else if (name == "--warmup" && has_value)
-      settings.warmup = std::atoi(argv[++i]);
-    else if (name == "--steps" && has_value)
-      settings.steps = std::atoi(argv[++i]);
-    else if (name == "--profile")
+    const std::string value = i + 1 < argc ? argv[i + 1] : "";
+    const bool is_number = name == "--warmup" || name == "--steps";
+    if (name == "--profile") {
       settings.profile = true;
-    else if (name == "--table")
+    } else if (name == "--table") {
       table = true;
-    else
+    } else if (is_number && std::atoi(value.c_str()) > 0) {
+      (name == "--steps" ? settings.steps : settings.warmup) = std::atoi(argv[++i]);
+    } else if (name == "--only" && !value.empty()) {
+      only = argv[++i];
+    } else {
       rest.push_back(argv[i]);
+    }
   }
-  std::vector<Row> rows;
-  for (const Row& row : all_rows())
-    if (only.empty() || row.name == only) rows.push_back(row);
+  std::vector<Row> rows = all_rows();
+  if (!only.empty()) std::erase_if(rows, [&](const Row& row) { return row.name != only; });
+  if (rows.empty()) {
+    std::fprintf(stderr, "no row is called \"%s\"; --table prints them\n", only.c_str());
+    return 2;
+  }
   if (table) {
     for (const Row& row : rows) std::printf("{%s}\n", described(row).c_str());
     return 0;
   }
-  const BenchStart start = start_benchmark(static_cast<int>(rest.size()), rest.data());
-  if (!start.run) return start.exit_status;
-  for (const Row& row : rows) {
-    const distributed::LaunchResult done = distributed::launch(
-        argc, argv,
-        {.ranks = 1, .mode = distributed::LaunchMode::kThreads, .device = start.run->device},
-        [&](distributed::World& world) {
-          measure(*start.run, settings, start.run->smoke ? made_small(row) : row, world);
-        });
-    if (done.exit_code != 0) {
-      std::fprintf(stderr, "%s\n", done.failure.c_str());
-      return 1;
-    }
-  }
-  return 0;
+  return run_rows(static_cast<int>(rest.size()), rest.data(), settings, rows);
 }

@@ -17,9 +17,13 @@ from typing import Callable
 from machine import HERE, child_environment, environment, gpu_count, sanitizer_program
 from nccl_one_gpu import experiment
 
-PARTS = ["libraries", "kernels", "ops", "nn", "models", "distributed", "fsdp", "nccl", "bench", "sanitizer"]
+# In the order in which they run: first whether anything can run, then what counts most.
+PARTS = ["preflight", "bench", "libraries", "kernels", "models", "fsdp", "ops", "nn", "distributed", "nccl", "sanitizer"]
+PREFLIGHT = "tests.gpu.preflight_test"
+# Benchmarks, those nearest to training first; others follow.
+BENCHMARKS = ["train", "train_torch", "attention", "bandwidth", "ops_torch", "launch"]
 # What measures time, which other programs on the machine would change.
-ALONE = re.compile(r"bench_\w+(\.py)?|tests\.fsdp\.schedule\.(overlap|events|delays)_test_\w+")
+ALONE = re.compile(r"bench_\w+(\.py)?|tests\.fsdp\.schedule\.overlap_test_\w+")
 PART_OF = {"gpu": "kernels", "tensor": "ops", "autograd": "ops", "program": "models", "support": "distributed"}  # by folder; else its name
 SANITIZERS = ["memcheck", "racecheck", "initcheck"]
 SANITIZER_WORLDS = "2"
@@ -111,6 +115,8 @@ def cases_of(report, log):
 
 
 def part_of(test):
+    if test["name"] == PREFLIGHT:
+        return "preflight"
     if test["gpus"] > 1 or test["transport"] == "nccl":
         return "nccl"
     folder = test["name"].split(".")[1]
@@ -218,6 +224,11 @@ def run_nccl_one_gpu(ranks, limit):
     return dict(one_case(result, "" if result == "passed" else outcome), outcome=outcome)
 
 
+def place_of_benchmark(path):
+    name = re.sub(r"bench_gpu_|\.py$", "", os.path.basename(path))
+    return BENCHMARKS.index(name) if name in BENCHMARKS else len(BENCHMARKS), name
+
+
 def all_rows(worlds):
     """Tests, the experiment, benchmarks, sanitizers."""
     with open(f"{HERE}/tests.json", encoding="utf-8") as file:
@@ -225,7 +236,7 @@ def all_rows(worlds):
     rows = [Row(test["name"], part_of(test), worlds, functools.partial(run_test, test, worlds)) for test in tests]
     for ranks in (2, 4):
         rows.append(Row(f"nccl_one_gpu.{ranks}_ranks", "nccl", "", functools.partial(run_nccl_one_gpu, ranks)))
-    for path in sorted(glob.glob(f"{HERE}/benchmarks/bench_*")):
+    for path in sorted(glob.glob(f"{HERE}/benchmarks/bench_*"), key=place_of_benchmark):
         rows.append(Row(os.path.basename(path), "bench", "", functools.partial(run_benchmark, path)))
     for tool in SANITIZERS:
         for test in tests:

@@ -76,6 +76,8 @@ def parsed_arguments():
     unknown = set(args.parts.split(",")) - set(PARTS)
     if unknown:
         parser.error(f"no part is called {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    if args.jobs < 1:
+        parser.error(f"--jobs is {args.jobs}; it is at least 1")
     return args
 
 
@@ -90,17 +92,15 @@ def run_rows(chosen, results, args, end):
     left = [row.name for row in chosen]
     results.write(left)  # dropped results stay dropped, however this call ends
     first = {row.name for row in chosen[:args.jobs]}
+
+    def result_in_time(row):
+        seconds = end - time.time()
+        return result_of(row, seconds, args, is_first=row.name in first) if seconds > 0 else None
+
     for rows, jobs in in_turns(chosen, args.jobs):
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-
-            def started(row):
-                seconds = end - time.time()
-                return result_of(row, seconds, args, is_first=row.name in first) if seconds > 0 else None
-
-            for future in concurrent.futures.as_completed([pool.submit(started, row) for row in rows]):
-                result = future.result()
-                if result is None:
-                    continue
+            running = [pool.submit(result_in_time, row) for row in rows]
+            for result in filter(None, (future.result() for future in concurrent.futures.as_completed(running))):
                 show(result)
                 results.add(result)
                 if not result.get("cut"):

@@ -88,6 +88,19 @@ class TrainingTest(unittest.TestCase):
         self.assertIn("gpt2-124m", names)
         self.assertEqual([row["row"] for row in smoke_rows("train", "--only", names[-1])], names[-1:])
 
+    def test_a_row_that_does_not_exist_and_numbers_that_are_none_are_refused(self):
+        done = run(program("train"), "--only", "gpt5")
+        self.assertEqual((done.returncode, done.stderr), (2, 'no row is called "gpt5"; --table prints them\n'))
+        for number in ["0", "many"]:
+            done = run(program("train"), "--steps", number)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn('unknown argument "--steps"', done.stderr)
+
+    def test_an_unknown_mode_of_pytorch_is_refused(self):
+        done = run(sys.executable, os.path.join(TOOLS, "bench_gpu_train_torch.py"), "--modes", "eager,fast", env=WITHOUT_GPU)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no mode is called fast", done.stderr)
+
     def test_without_pytorch_or_a_gpu_there_is_nothing_to_compare(self):
         done = run(sys.executable, os.path.join(TOOLS, "bench_gpu_train_torch.py"), env=WITHOUT_GPU)
         self.assertEqual(done.returncode, 0, done.stderr)

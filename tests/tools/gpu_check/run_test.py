@@ -43,6 +43,34 @@ class RunTest(BundleCase):
         with open(f"{self.bundle}/deaf", encoding="utf-8") as file, self.assertRaises(ProcessLookupError):
             os.kill(int(file.read()), 0)
 
+    def test_several_at_a_time(self):
+        """Tests share the GPU; what measures time runs alone. Without --jobs one runs at a time."""
+        meets = PASSES + "echo + >> log; sleep 1; echo - >> log\n"  # starts and ends
+        names = ["tests.fsdp.a_test", "tests.fsdp.b_test", "tests.fsdp.schedule.overlap_test_cuda"]
+        self.make({name: meets for name in names}, [test(name) for name in names])
+        for words, together in [(["--jobs", "3"], True), ([], False)]:
+            found = self.run_bundle("--parts", "fsdp", "--again", *words)
+            self.assertEqual((found["passed"], found["failed"], found["left"]), (3, 0, []))
+            with open(f"{self.bundle}/log", encoding="utf-8") as file:
+                self.assertEqual(file.read().split(), list("++--+-" if together else "+-+-+-"))
+            os.remove(f"{self.bundle}/log")
+
+    def test_order(self):
+        """First whether anything works, then what counts most."""
+        names = ["tests.nn.a_test", "tests.gpu.x_kernels_test", "tests.gpu.preflight_test"]
+        self.make({name: PASSES for name in names}, [test(name) for name in names])
+        for name in ["bench_gpu_matmul", "bench_gpu_attention", "bench_gpu_train_torch.py", "bench_gpu_train"]:
+            self.write(f"gpu_check/benchmarks/{name}", "#!/bin/bash\n" if "." not in name else "")
+        found = self.run_bundle("--only", "tests|bench")
+        wanted = ["tests.gpu.preflight_test", "bench_gpu_train", "bench_gpu_train_torch.py", "bench_gpu_attention", "bench_gpu_matmul",
+                  "tests.gpu.x_kernels_test", "tests.nn.a_test"]
+        self.assertEqual([name for name in self.names(found) if "check." not in name], wanted)
+
+    def test_no_jobs(self):
+        self.make({}, [])
+        self.assertIsNone(self.run_bundle("--jobs", "0", status=2))
+        self.assertIn("--jobs is 0; it is at least 1", self.output)
+
     def test_a_row_that_cannot_run(self):
         """If a program does not start, only its row fails."""
         self.make({"tests.nn.b_test": PASSES}, [test("tests.nn.absent_test"), test("tests.nn.b_test")])
