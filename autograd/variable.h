@@ -136,4 +136,23 @@ class Variable {
 /// As str().
 std::ostream& operator<<(std::ostream& out, const Variable& variable);
 
+/// An argument that is a variable, or a tensor as a constant: Variable(tensor). For parameters only,
+/// since it refers to the variable.
+class VariableOrTensor {
+ public:
+  VariableOrTensor(const Variable& variable)
+      : variable_(&variable) {}  // NOLINT: implicit on purpose
+  VariableOrTensor(const Tensor& tensor)
+      : constant_(tensor), variable_(&constant_) {}  // NOLINT: implicit on purpose
+  VariableOrTensor(const VariableOrTensor&) = delete;
+  VariableOrTensor& operator=(const VariableOrTensor&) = delete;
+
+  const Variable& variable() const { return *variable_; }
+  operator const Variable&() const { return *variable_; }  // NOLINT: implicit on purpose
+
+ private:
+  Variable constant_;
+  const Variable* variable_;
+};
+
 }  // namespace tessera

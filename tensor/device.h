@@ -3,6 +3,7 @@
 /// Devices, and the default device of new tensors.
 
 #include <cstdint>
+#include <iosfwd>
 #include <optional>
 #include <string>
 
@@ -42,6 +43,13 @@ struct Device {
     return "?";
   }
 };
+
+/// Prints str().
+template <class Char, class Traits>
+std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& out,
+                                             const Device& device) {
+  return out << device.str();
+}
 
 inline constexpr Device kCpu{DeviceType::kCpu, 0};
 inline constexpr Device kNull{DeviceType::kNull, 0};

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 
 #include "tessera/tensor/half.h"
 
@@ -64,6 +65,12 @@ constexpr const char* dtype_name(DType dtype) {
       return "bool";
   }
   return "?";
+}
+
+/// Prints dtype_name(). A template, so that device code that includes this needs no stream.
+template <class Char, class Traits>
+std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& out, DType dtype) {
+  return out << dtype_name(dtype);
 }
 
 constexpr bool is_floating(DType dtype) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <span>
 #include <string>
 
@@ -62,6 +63,13 @@ class Shape {
   std::array<std::int64_t, kMaxDims> dims_{};
   int ndim_ = 0;
 };
+
+/// Prints str().
+template <class Char, class Traits>
+std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& out,
+                                             const Shape& shape) {
+  return out << shape.str();
+}
 
 /// Row-major strides in elements.
 inline Shape contiguous_strides(const Shape& shape) {

@@ -44,6 +44,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "tessera/distributed/launch/world.h"
@@ -104,18 +105,32 @@ struct LaunchResult {
 LaunchResult launch(int argc, char** argv, const LaunchOptions& options,
                     const std::function<void(World&)>& body);
 
-/// An option of the program itself, beside those of launch().
+/// An option of the program itself, beside those of launch(). With `value`, launch() reads it there,
+/// on every rank, before `body` runs; what the variable holds before is the default, which --help
+/// prints:
+///
+///     int steps = 100;
+///     std::string data;
+///     return distributed::launch(argc, argv, body,
+///                                {{"--steps", "N  training steps", &steps},
+///                                 {"--data", "FILE  of text", &data}});
+///
+/// A bool is a flag: the option takes no value and sets true. The variable outlives the call.
 struct ProgramOption {
+  using Value = std::variant<std::monostate, bool*, int*, std::int64_t*, double*, std::string*>;
+
   std::string name;  ///< as it is written: "--steps"
   std::string help =
-      {};  ///< for --help; begins with the value if it takes one: "N  training steps"
+      {};            ///< for --help; begins with the value if it takes one: "N  training steps"
+  Value value = {};  ///< nothing: the program reads its command line itself
 };
 
 /// For small programs: reads --ranks N, --launch threads|processes, --device cpu|cuda, --timeout
 /// SECONDS, --checked, --nnodes N, --node-rank K, --rdzv-endpoint HOST:PORT and --local-addr NAME from the
-/// command line, as `--ranks N` or `--ranks=N`. Options in `own_options` and arguments that do not
-/// begin with "--" are the program's own business, as is all after "--". Any other option is
-/// refused, with the nearest valid name. --help and -h print all options.
+/// command line, as `--ranks N` or `--ranks=N`, and the program's own options that have a value.
+/// Other options in `own_options` and arguments that do not begin with "--" are the program's own
+/// business, as is all after "--". Any other option is refused, with the nearest valid name.
+/// --help and -h print all options.
 ///
 /// Prints a failure to standard error and returns the exit code: 2 when nothing was started (a
 /// wrong option, a GPU that is missing, or a node that did not come), 0 after --help.

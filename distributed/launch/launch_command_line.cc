@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "tessera/distributed/launch/launch.h"
@@ -38,9 +39,20 @@ std::string_view name_of(std::string_view argument) {
   return argument.substr(0, argument.find('='));
 }
 
-bool is_among(const std::vector<ProgramOption>& options, std::string_view name) {
-  return std::any_of(options.begin(), options.end(),
-                     [name](const ProgramOption& option) { return option.name == name; });
+const ProgramOption* find(const std::vector<ProgramOption>& options, std::string_view name) {
+  const auto found =
+      std::find_if(options.begin(), options.end(),
+                   [name](const ProgramOption& option) { return option.name == name; });
+  return found == options.end() ? nullptr : &*found;
+}
+
+bool is_flag(const ProgramOption& option) {
+  return option.name == kChecked || std::holds_alternative<bool*>(option.value);
+}
+
+// The program looks for it on the command line itself.
+bool is_read_elsewhere(const ProgramOption& option) {
+  return std::holds_alternative<std::monostate>(option.value);
 }
 
 // The command line of a small program: options by name, where the last one counts.
@@ -70,16 +82,20 @@ class CommandLine {
       const std::string_view argument = argv[i];
       if (argument == "--") break;
       const std::string_view name = name_of(argument);
-      if (is_among(own, name)) continue;
-      if (is_among(launch_options(), "-" + std::string(name))) refuse(name, own);  // -ranks
-      if (!argument.starts_with("--")) continue;
-      if (!is_among(launch_options(), name)) refuse(name, own);
-      if (name == kChecked) {
-        TESSERA_CHECK(argument == kChecked, "launch", "{} takes no value", kChecked);
+      const ProgramOption* option = find(own, name);
+      if (option != nullptr && is_read_elsewhere(*option)) continue;
+      if (option == nullptr) {
+        if (find(launch_options(), "-" + std::string(name))) refuse(name, own);  // -ranks
+        if (!argument.starts_with("--")) continue;
+        option = find(launch_options(), name);
+        if (option == nullptr) refuse(name, own);
+      }
+      const bool has_value = name.size() < argument.size();
+      if (is_flag(*option)) {
+        TESSERA_CHECK(!has_value, "launch", "{} takes no value", name);
         values_[name] = {};
         continue;
       }
-      const bool has_value = name.size() < argument.size();
       const bool is_followed = i + 1 < argc && !std::string_view(argv[i + 1]).starts_with("--");
       TESSERA_CHECK(has_value || is_followed, "launch", "{} needs a value", name);
       values_[name] = has_value ? argument.substr(name.size() + 1) : std::string_view(argv[++i]);
@@ -98,16 +114,6 @@ class CommandLine {
   bool asks_for_help_ = false;
 };
 
-void print_help(const char* program, const std::vector<ProgramOption>& own) {
-  const auto print = [](const std::vector<ProgramOption>& options) {
-    for (const ProgramOption& option : options) fmt::print("  {} {}\n", option.name, option.help);
-  };
-  fmt::print("usage: {} [options]\n", program);
-  print(own);
-  print(launch_options());
-  fmt::print("  --help  prints this\n");
-}
-
 template <class Number>
 Number parse_number(std::string_view name, std::string_view text) {
   Number number{};
@@ -115,6 +121,49 @@ Number parse_number(std::string_view name, std::string_view text) {
   TESSERA_CHECK(error == std::errc() && end == text.data() + text.size(), "launch",
                 "{} takes a number, got \"{}\"", name, text);
   return number;
+}
+
+// Puts the text of an option into the program's variable, and prints what that holds, for --help.
+struct OptionValue {
+  std::string_view name;
+  std::string_view text;
+
+  void operator()(std::monostate) const {}
+  void operator()(bool* flag) const { *flag = true; }
+  void operator()(std::string* value) const { *value = text; }
+  template <class Number>
+  void operator()(Number* value) const {
+    *value = parse_number<Number>(name, text);
+  }
+};
+
+struct DefaultText {
+  std::string operator()(std::monostate) const { return {}; }
+  std::string operator()(const bool*) const { return {}; }
+  std::string operator()(const std::string* value) const {
+    return value->empty() ? std::string() : fmt::format(" ({})", *value);
+  }
+  template <class Number>
+  std::string operator()(const Number* value) const {
+    return fmt::format(" ({})", *value);
+  }
+};
+
+void set_values(const CommandLine& line, const std::vector<ProgramOption>& own) {
+  for (const ProgramOption& option : own)
+    if (const auto text = line.value(option.name))
+      std::visit(OptionValue{.name = option.name, .text = *text}, option.value);
+}
+
+void print_help(const char* program, const std::vector<ProgramOption>& own) {
+  const auto print = [](const std::vector<ProgramOption>& options) {
+    for (const ProgramOption& option : options)
+      fmt::print("  {} {}{}\n", option.name, option.help, std::visit(DefaultText{}, option.value));
+  };
+  fmt::print("usage: {} [options]\n", program);
+  print(own);
+  print(launch_options());
+  fmt::print("  --help  prints this\n");
 }
 
 LaunchMode parse_mode(std::string_view text) {
@@ -167,7 +216,9 @@ int launch(int argc, char** argv, const std::function<void(World&)>& body,
       print_help(argc > 0 ? argv[0] : "program", own_options);
       return 0;
     }
-    const LaunchResult result = launch(argc, argv, parse_options(line), body);
+    const LaunchOptions options = parse_options(line);
+    set_values(line, own_options);
+    const LaunchResult result = launch(argc, argv, options, body);
     if (!result.failure.empty()) fmt::print(stderr, "error: {}\n", result.failure);
     return result.exit_code;
   } catch (const Error& error) {

@@ -1,11 +1,10 @@
 // A residual network on Fashion-MNIST, sharded and in bf16, with a training loop of its own:
 // augmented images, clipped gradients, a schedule, evaluation over all ranks, the weights as a file.
 //
-//     residual_example [IMAGES EPOCHS] --ranks 2
+//     residual_example --images 2000 --epochs 3 --ranks 2
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 
 #include "tessera/tessera.h"
 
@@ -91,9 +90,8 @@ void train(distributed::World& world, int64_t images, int64_t epochs) {
 }
 
 int main(int argc, char** argv) {
-  const bool sized = argc > 2 && argv[1][0] != '-';
-  const int64_t images = sized ? std::atoll(argv[1]) : 60000,
-                epochs = sized ? std::atoll(argv[2]) : 5;
-  return distributed::launch(argc, argv,
-                             [=](distributed::World& world) { train(world, images, epochs); });
+  int64_t images = 60000, epochs = 5;
+  return distributed::launch(
+      argc, argv, [&](distributed::World& world) { train(world, images, epochs); },
+      {{"--images", "N  of the training set", &images}, {"--epochs", "N  over them", &epochs}});
 }

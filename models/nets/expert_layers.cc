@@ -68,15 +68,15 @@ ExpertChoices host_choices(const Tensor& choices, std::int64_t n_experts) {
 const MixtureFeedForwardOptions& checked(const MixtureFeedForwardOptions& options) {
   TESSERA_CHECK(options.experts >= 1, kWhere, "experts is {}; it must be at least 1",
                 options.experts);
-  TESSERA_CHECK(options.top_k >= 1 && options.top_k <= options.experts, kWhere,
-                "top_k is {}; it must lie in [1, {}], the number of experts", options.top_k,
-                options.experts);
+  TESSERA_CHECK(options.top_k_experts >= 1 && options.top_k_experts <= options.experts, kWhere,
+                "top_k_experts is {}; it must lie in [1, {}], the number of experts",
+                options.top_k_experts, options.experts);
   TESSERA_CHECK(options.capacity_factor >= 0, kWhere,
                 "capacity_factor is {}; it must be at least 0, which refuses no token",
                 options.capacity_factor);
-  TESSERA_CHECK(options.balance_loss_weight >= 0 && options.z_loss_weight >= 0, kWhere,
-                "balance_loss_weight is {}, z_loss_weight {}; they must be at least 0",
-                options.balance_loss_weight, options.z_loss_weight);
+  TESSERA_CHECK(options.balance_loss >= 0 && options.z_loss >= 0, kWhere,
+                "balance_loss is {}, z_loss {}; they must be at least 0", options.balance_loss,
+                options.z_loss);
   return options;
 }
 
@@ -147,8 +147,8 @@ Variable Router::forward(const Variable& x) {
 struct MixtureFeedForward::Routing {
   Variable logits;         // [tokens, experts]
   Variable probabilities;  // [tokens, experts]
-  Tensor choices;          // [tokens, top_k], the best first
-  Variable weights;        // [tokens, top_k]
+  Tensor choices;          // [tokens, top_k_experts], the best first
+  Variable weights;        // [tokens, top_k_experts]
 };
 
 MixtureFeedForward::MixtureFeedForward(const MixtureFeedForwardOptions& options)
@@ -180,7 +180,7 @@ MixtureFeedForward::Routing MixtureFeedForward::route(const Variable& x) {
   const Variable logits = router_(x);
   const Variable probabilities = softmax(logits);
   // Choose by logits: two probabilities may round to the same number.
-  const Tensor choices = topk(logits.tensor(), options_.top_k).indices;
+  const Tensor choices = topk(logits.tensor(), options_.top_k_experts).indices;
   const Variable chosen = gather(probabilities, 1, choices);
   return {.logits = logits,
           .probabilities = probabilities,
@@ -189,7 +189,7 @@ MixtureFeedForward::Routing MixtureFeedForward::route(const Variable& x) {
 }
 
 bool MixtureFeedForward::has_auxiliary_loss() const {
-  return is_training() && (options_.balance_loss_weight > 0 || options_.z_loss_weight > 0);
+  return is_training() && (options_.balance_loss > 0 || options_.z_loss > 0);
 }
 
 // The set of collectives depends only on options and mode, which are equal on all ranks.
@@ -224,7 +224,7 @@ Variable MixtureFeedForward::through_experts(const Variable& rows, const Counts&
 Variable MixtureFeedForward::mixed(const Variable& x, const Routing& routing,
                                    const ExpertPlan& plan) {
   Counts tokens = plan.rows;
-  for (std::int64_t& token : tokens) token /= options_.top_k;
+  for (std::int64_t& token : tokens) token /= options_.top_k_experts;
   const Tensor index = index_tensor(tokens, x.device());
   const Variable results = through_experts(index_select(x, 0, index), plan.sent);
   const Variable& weights = routing.weights;
@@ -248,10 +248,10 @@ Variable MixtureFeedForward::auxiliary_loss(const Routing& routing, const Expert
   std::vector<double> factors;
   for (const std::int64_t demand : plan.demand) {
     const double share =
-        static_cast<double>(demand) / (tokens * static_cast<double>(options_.top_k));
-    factors.push_back(options_.balance_loss_weight * experts * share / tokens);
+        static_cast<double>(demand) / (tokens * static_cast<double>(options_.top_k_experts));
+    factors.push_back(options_.balance_loss * experts * share / tokens);
   }
-  factors.push_back(options_.z_loss_weight / tokens);
+  factors.push_back(options_.z_loss / tokens);
   const Tensor constant = Tensor::from_vector(factors, sums.shape(), sums.device());
   return sum(mul(sums, Variable(cast(constant, dtype))));
 }

@@ -4,11 +4,11 @@
 /// and the experts, which may be on other ranks.
 ///
 ///     logits = x Wr^T, in f32 at least        p = softmax(logits) over all experts
-///     a token goes to its top_k experts, those with the largest logits (ties: the lower index)
+///     a token goes to its top_k_experts experts, those with the largest logits (ties: the lower index)
 ///     y = sum over them of  w_e expert_e(x),  w_e = p_e, over the sum of the chosen p's if
 ///                                             normalize_weights
 ///
-/// With a capacity factor c > 0, an expert takes at most ceil(c tokens top_k / experts) tokens in
+/// With a capacity factor c > 0, an expert takes at most ceil(c tokens top_k_experts / experts) tokens in
 /// training. Priority: the first choices of all tokens, then the second choices, ...; within a
 /// choice by the token's position in the batch. A dropped choice contributes nothing, and the
 /// token's other weights are not changed: a token that all its experts drop passes through the
@@ -123,13 +123,13 @@ class Router final : public nn::Layer<Router> {
 };
 
 struct MixtureFeedForwardOptions {
-  std::int64_t experts = 0;  ///< required, >= 1
-  std::int64_t top_k = 0;    ///< required, in [1, experts]
+  std::int64_t experts = 0;        ///< required, >= 1
+  std::int64_t top_k_experts = 0;  ///< required, in [1, experts]
   ExpertOptions expert = {};
   bool normalize_weights = true;
-  double capacity_factor = 0;      ///< 0 or infinity: no token is dropped
-  double balance_loss_weight = 0;  ///< >= 0
-  double z_loss_weight = 0;        ///< >= 0
+  double capacity_factor = 0;  ///< 0 or infinity: no token is dropped
+  double balance_loss = 0;     ///< weight, >= 0
+  double z_loss = 0;           ///< weight, >= 0
 };
 
 /// Returns the options. Throws InvalidArgument naming options that are out of range.
@@ -138,7 +138,7 @@ const MixtureFeedForwardOptions& checked(const MixtureFeedForwardOptions& option
 struct MixtureFeedForwardResult {
   Variable output;
   /// 0-d, in the dtype of the logits; undefined in evaluation, and if both weights are 0:
-  ///     balance_loss_weight * experts * sum_i f_i P_i + z_loss_weight * mean(logsumexp(logits)^2),
+  ///     balance_loss * experts * sum_i f_i P_i + z_loss * mean(logsumexp(logits)^2),
   /// where f_i is the fraction of all choices that pick expert i (before capacity) and P_i is the
   /// mean of p_i, over the tokens of all ranks that share the batch. sum_i f_i P_i times experts is
   /// 1 if experts are chosen evenly. f_i has no gradient.

@@ -49,15 +49,15 @@ nn::MultiheadAttentionOptions attention_options(const MixtureOfExpertsOptions& o
 
 MixtureFeedForwardOptions feed_forward_options(const MixtureOfExpertsOptions& options) {
   return {.experts = options.experts,
-          .top_k = options.top_k,
+          .top_k_experts = options.top_k_experts,
           .expert = {.dim = options.dim,
                      .ffn_dim = options.ffn_dim,
                      .kind = options.expert,
                      .dtype = options.dtype},
           .normalize_weights = options.normalize_weights,
           .capacity_factor = options.capacity_factor,
-          .balance_loss_weight = options.balance_loss_weight,
-          .z_loss_weight = options.z_loss_weight};
+          .balance_loss = options.balance_loss,
+          .z_loss = options.z_loss};
 }
 
 RanksAlong ranks_along(std::shared_ptr<const nn::Mesh> mesh, std::string axis) {
@@ -155,7 +155,7 @@ std::int64_t active_parameters(const MixtureOfExpertsOptions& options) {
   const std::int64_t dim = options.dim;
   const std::int64_t attention = 2 * dim * dim + 2 * dim * options.kv_heads * head_dim(options);
   const std::int64_t matrices = options.expert == ExpertKind::kSwiGlu ? 3 : 2;
-  const std::int64_t experts = options.top_k * matrices * dim * options.ffn_dim;
+  const std::int64_t experts = options.top_k_experts * matrices * dim * options.ffn_dim;
   const std::int64_t block = attention + options.experts * dim + experts + 2 * dim;
   return 2 * options.vocab_size * dim + options.layers * block + dim;
 }
@@ -178,7 +178,7 @@ const std::vector<MixtureOfExpertsPreset>& mixture_of_experts_presets() {
                    .experts = 5}},
       {.name = "small-16e",
        .description = "small with 16 experts of half the width, 4 for each token",
-       .options = {.ffn_dim = 128, .experts = 16, .top_k = 4}},
+       .options = {.ffn_dim = 128, .experts = 16, .top_k_experts = 4}},
       {.name = "mixtral-8x7b",
        .description = "Mixtral (Jiang et al., 2024), 46.7 billion parameters, 12.9 for each token",
        .options = {.layers = 32,
@@ -188,7 +188,7 @@ const std::vector<MixtureOfExpertsPreset>& mixture_of_experts_presets() {
                    .heads = 32,
                    .kv_heads = 8,
                    .ffn_dim = 14336,
-                   .balance_loss_weight = 0.02,
+                   .balance_loss = 0.02,
                    .rotary_base = 1e6}},
   };
   return presets;

@@ -54,14 +54,14 @@ struct MixtureOfExpertsOptions {
   std::int64_t kv_heads = 2;
   std::int64_t ffn_dim = 256;  ///< width inside each expert
   std::int64_t experts = 8;
-  std::int64_t top_k = 2;  ///< experts per token
+  std::int64_t top_k_experts = 2;  ///< experts per token
   ExpertKind expert = ExpertKind::kSwiGlu;
-  /// If top_k is 1 the weight is then always 1, and the router learns only from the auxiliary loss.
+  /// If top_k_experts is 1 the weight is then always 1, and the router learns only from the auxiliary loss.
   bool normalize_weights = true;
   double capacity_factor = 0;  ///< 0 or infinity: no token is dropped
-  double balance_loss_weight = 0.01;
-  double z_loss_weight = 0;
-  double dropout = 0;  ///< of embeddings, attention probabilities and both residuals
+  double balance_loss = 0.01;  ///< weight of the loss that spreads tokens over experts
+  double z_loss = 0;           ///< weight of the loss that keeps the router's logits small
+  double dropout = 0;          ///< of embeddings, attention probabilities and both residuals
   double norm_eps = 1e-5;
   double rotary_base = 10000;
   DType dtype = DType::kF32;

@@ -75,7 +75,7 @@ std::unique_ptr<LanguageFamily> make_moe() {
                      size_field({.name = "experts", .meaning = "experts of a block"},
                                 &Options::experts),
                      size_field({.name = "top-k-experts", .meaning = "experts that a token visits"},
-                                &Options::top_k),
+                                &Options::top_k_experts),
                      size_field(
                          {.name = "capacity-factor",
                           .meaning = "an expert takes this times its even share of the tokens; 0: "
@@ -83,9 +83,10 @@ std::unique_ptr<LanguageFamily> make_moe() {
                          &Options::capacity_factor),
                      size_field({.name = "balance-loss",
                                  .meaning = "weight of the loss that spreads tokens over experts"},
-                                &Options::balance_loss_weight)},
+                                &Options::balance_loss)},
           .expert_part = [](const Options& options) {
-            return static_cast<double>(options.top_k) / static_cast<double>(options.experts);
+            return static_cast<double>(options.top_k_experts) /
+                   static_cast<double>(options.experts);
           }});
 }
 

@@ -64,7 +64,7 @@ Variable variance_of(const LossOperands& x, const Variable& var, double eps) {
 
 }  // namespace
 
-Variable binary_cross_entropy(const Variable& input, const Variable& target,
+Variable binary_cross_entropy(const VariableOrTensor& input, const VariableOrTensor& target,
                               const BinaryCrossEntropyOptions& options) {
   constexpr const char* kWhere = "nn.binary_cross_entropy";
   const LossOperands x = operands_of(kWhere, input, target);
@@ -74,8 +74,8 @@ Variable binary_cross_entropy(const Variable& input, const Variable& target,
   return x.reduced(values, options.reduction);
 }
 
-Variable gaussian_nll_loss(const Variable& input, const Variable& target, const Variable& var,
-                           const GaussianNllLossOptions& options) {
+Variable gaussian_nll_loss(const VariableOrTensor& input, const VariableOrTensor& target,
+                           const VariableOrTensor& var, const GaussianNllLossOptions& options) {
   constexpr const char* kWhere = "nn.gaussian_nll_loss";
   TESSERA_CHECK(options.eps > 0, kWhere, "eps is {}; it is above 0", options.eps);
   const LossOperands x = operands_of(kWhere, input, target);
@@ -85,7 +85,7 @@ Variable gaussian_nll_loss(const Variable& input, const Variable& target, const 
   return x.reduced(values, options.reduction);
 }
 
-Variable poisson_nll_loss(const Variable& input, const Variable& target,
+Variable poisson_nll_loss(const VariableOrTensor& input, const VariableOrTensor& target,
                           const PoissonNllLossOptions& options) {
   const LossOperands x = operands_of("nn.poisson_nll_loss", input, target);
   Variable values = options.log_input ? sub(exp(x.input), mul(x.target, x.input))

@@ -16,7 +16,7 @@ struct BinaryCrossEntropyOptions {
 /// -weight (t log(x) + (1 - t) log(1 - x)) of probabilities x and targets t, both in [0, 1]; logarithms are at least
 /// -100, so that 0 and 1 cost 100 at most. The gradient of x divides by max(x (1 - x), 1e-12). x outside [0, 1] is not
 /// checked; there the loss is NaN. For logits bce_with_logits_loss is more exact. Twice.
-Variable binary_cross_entropy(const Variable& input, const Variable& target,
+Variable binary_cross_entropy(const VariableOrTensor& input, const VariableOrTensor& target,
                               const BinaryCrossEntropyOptions& options = {});
 
 struct GaussianNllLossOptions {
@@ -27,8 +27,8 @@ struct GaussianNllLossOptions {
 /// (log(v) + (input - target)^2 / v) / 2, v = max(var, eps), whose gradient is that of var also below eps. var has the
 /// shape of input, or that with a last extent of 1, or without the last dim. A variance below 0 is not checked and counts
 /// as eps. Twice.
-Variable gaussian_nll_loss(const Variable& input, const Variable& target, const Variable& var,
-                           const GaussianNllLossOptions& options = {});
+Variable gaussian_nll_loss(const VariableOrTensor& input, const VariableOrTensor& target,
+                           const VariableOrTensor& var, const GaussianNllLossOptions& options = {});
 
 struct PoissonNllLossOptions {
   LossReduction reduction = LossReduction::kMean;
@@ -37,7 +37,7 @@ struct PoissonNllLossOptions {
   double eps = 1e-8;      ///< with log_input = false: added in the logarithm
 };
 /// exp(input) - target input; with log_input = false input - target log(input + eps). Twice.
-Variable poisson_nll_loss(const Variable& input, const Variable& target,
+Variable poisson_nll_loss(const VariableOrTensor& input, const VariableOrTensor& target,
                           const PoissonNllLossOptions& options = {});
 
 }  // namespace tessera::nn

@@ -21,17 +21,19 @@ Variable parabola_and_lines(const LossOperands& x, double delta) {
 
 }  // namespace
 
-Variable mse_loss(const Variable& input, const Variable& target, LossReduction reduction) {
+Variable mse_loss(const VariableOrTensor& input, const VariableOrTensor& target,
+                  LossReduction reduction) {
   const LossOperands x = operands_of("nn.mse_loss", input, target);
   return x.reduced(square(sub(x.input, x.target)), reduction);
 }
 
-Variable l1_loss(const Variable& input, const Variable& target, LossReduction reduction) {
+Variable l1_loss(const VariableOrTensor& input, const VariableOrTensor& target,
+                 LossReduction reduction) {
   const LossOperands x = operands_of("nn.l1_loss", input, target);
   return x.reduced(abs(sub(x.input, x.target)), reduction);
 }
 
-Variable huber_loss(const Variable& input, const Variable& target,
+Variable huber_loss(const VariableOrTensor& input, const VariableOrTensor& target,
                     const HuberLossOptions& options) {
   constexpr const char* kWhere = "nn.huber_loss";
   TESSERA_CHECK(options.delta > 0, kWhere, "delta is {}; it is above 0", options.delta);
@@ -39,7 +41,7 @@ Variable huber_loss(const Variable& input, const Variable& target,
   return x.reduced(parabola_and_lines(x, options.delta), options.reduction);
 }
 
-Variable smooth_l1_loss(const Variable& input, const Variable& target,
+Variable smooth_l1_loss(const VariableOrTensor& input, const VariableOrTensor& target,
                         const SmoothL1LossOptions& options) {
   constexpr const char* kWhere = "nn.smooth_l1_loss";
   TESSERA_CHECK(options.beta >= 0, kWhere, "beta is {}; it is at least 0", options.beta);
@@ -50,7 +52,7 @@ Variable smooth_l1_loss(const Variable& input, const Variable& target,
   return x.reduced(values, options.reduction);
 }
 
-Variable bce_with_logits_loss(const Variable& input, const Variable& target,
+Variable bce_with_logits_loss(const VariableOrTensor& input, const VariableOrTensor& target,
                               const BceWithLogitsOptions& options) {
   const LossOperands x = operands_of("nn.bce_with_logits_loss", input, target);
   Variable positive = mul(x.target, softplus(neg(x.input)));
@@ -63,7 +65,8 @@ Variable bce_with_logits_loss(const Variable& input, const Variable& target,
   return x.reduced(values, options.reduction);
 }
 
-Variable kl_div(const Variable& input, const Variable& target, const KlDivOptions& options) {
+Variable kl_div(const VariableOrTensor& input, const VariableOrTensor& target,
+                const KlDivOptions& options) {
   const LossOperands x = operands_of("nn.kl_div", input, target);
   const Tensor& t = x.target.tensor();
   if (options.log_target) {
@@ -75,7 +78,7 @@ Variable kl_div(const Variable& input, const Variable& target, const KlDivOption
   return x.reduced(mul(x.target, sub(logarithm, x.input)), options.reduction);
 }
 
-Variable nll_loss(const Variable& log_probabilities, const Tensor& targets,
+Variable nll_loss(const VariableOrTensor& log_probabilities, const Tensor& targets,
                   const NllLossOptions& options) {
   constexpr const char* kWhere = "nn.nll_loss";
   const LossOperands x = floating_operand(kWhere, log_probabilities);

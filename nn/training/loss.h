@@ -3,7 +3,7 @@
 /// Losses, as functions; loss_modules.h has them as modules, margin_loss.h and likelihood_loss.h
 /// more of them. Definitions are PyTorch's but where said.
 ///
-///     Variable loss = nn::mse_loss(model(x), Variable(targets));
+///     Variable loss = nn::mse_loss(model(x), targets);
 ///     Variable loss = cross_entropy(logits, classes, {.label_smoothing = 0.1});
 ///
 /// Every loss has one value per element or row, and a LossReduction (tensor/ops/nn.h): kNone leaves the
@@ -12,8 +12,8 @@
 ///
 /// Results have the dtype that the operands promote to, but f32 where that has 16 bits: the loss
 /// is computed in f32 and stays there. Operands are floating and of equal shapes,
-/// else InvalidArgument: nothing broadcasts. Both get gradients, targets too; a constant target is
-/// Variable(tensor). Weights, class indices and masks are plain tensors without. All twice.
+/// else InvalidArgument: nothing broadcasts. Both get gradients, targets too, where they are
+/// variables; a tensor is a constant. Weights, class indices and masks are plain tensors without. All twice.
 ///
 /// Classes are the last dim. **The cross entropy of class indices** is an operation,
 /// tessera::cross_entropy of autograd/ops/nn.h: softmax included and fused, with class weights,
@@ -42,10 +42,10 @@ Variable cross_entropy(const Variable& logits, const Variable& probabilities,
 namespace tessera::nn {
 
 /// (input - target)^2.
-Variable mse_loss(const Variable& input, const Variable& target,
+Variable mse_loss(const VariableOrTensor& input, const VariableOrTensor& target,
                   LossReduction reduction = LossReduction::kMean);
 /// |input - target|; slope 0 where they are equal.
-Variable l1_loss(const Variable& input, const Variable& target,
+Variable l1_loss(const VariableOrTensor& input, const VariableOrTensor& target,
                  LossReduction reduction = LossReduction::kMean);
 
 struct HuberLossOptions {
@@ -53,7 +53,7 @@ struct HuberLossOptions {
   double delta = 1;  ///< > 0: where the parabola ends
 };
 /// d = input - target: d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2).
-Variable huber_loss(const Variable& input, const Variable& target,
+Variable huber_loss(const VariableOrTensor& input, const VariableOrTensor& target,
                     const HuberLossOptions& options = {});
 
 struct SmoothL1LossOptions {
@@ -61,7 +61,7 @@ struct SmoothL1LossOptions {
   double beta = 1;  ///< >= 0; 0: l1_loss
 };
 /// huber_loss with delta = beta, divided by beta.
-Variable smooth_l1_loss(const Variable& input, const Variable& target,
+Variable smooth_l1_loss(const VariableOrTensor& input, const VariableOrTensor& target,
                         const SmoothL1LossOptions& options = {});
 
 struct BceWithLogitsOptions {
@@ -73,7 +73,7 @@ struct BceWithLogitsOptions {
 ///     weight (pos_weight t softplus(-x) + (1 - t) softplus(x)),
 /// where softplus(-x) = -log(sigmoid(x)): nothing cancels, so it is exact to a few units of
 /// rounding for every finite logit. kMean divides by the number of values, whatever the weights.
-Variable bce_with_logits_loss(const Variable& input, const Variable& target,
+Variable bce_with_logits_loss(const VariableOrTensor& input, const VariableOrTensor& target,
                               const BceWithLogitsOptions& options = {});
 
 struct KlDivOptions {
@@ -85,7 +85,8 @@ struct KlDivOptions {
 /// Kullback-Leibler divergence, per element: t (log(t) - x), where x, the input, are logarithms of
 /// probabilities. A target of 0 (log_target: of -inf) costs 0 where x is finite, and the gradient
 /// of its t log(t) counts as 0.
-Variable kl_div(const Variable& input, const Variable& target, const KlDivOptions& options = {});
+Variable kl_div(const VariableOrTensor& input, const VariableOrTensor& target,
+                const KlDivOptions& options = {});
 
 struct NllLossOptions {
   LossReduction reduction = LossReduction::kMean;
@@ -96,7 +97,7 @@ struct NllLossOptions {
 /// i32): -weight[target] log_probabilities[target], 0 in rows that are ignored. kMean divides by
 /// the sum of weight[target] over the rows that count. A target that is no class is an
 /// InvalidArgument, at the next host wait on a queued stream.
-Variable nll_loss(const Variable& log_probabilities, const Tensor& targets,
+Variable nll_loss(const VariableOrTensor& log_probabilities, const Tensor& targets,
                   const NllLossOptions& options = {});
 
 using tessera::cross_entropy;

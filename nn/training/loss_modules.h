@@ -3,7 +3,7 @@
 /// The losses of loss.h, margin_loss.h and likelihood_loss.h as modules, for code that keeps its loss as a member:
 ///
 ///     nn::HuberLoss criterion({.delta = 0.5});
-///     const Variable loss = criterion(model(x), Variable(targets));
+///     const Variable loss = criterion(model(x), targets);
 ///
 /// A call is the function with the module's options, which are those of the function. They have no parameters; a weight
 /// in the options stays where it is when the module is moved or saved.
@@ -35,7 +35,8 @@ class LossModule : public Layer<Derived> {
 
 /// function(input, target, options).
 template <class Derived, class OptionsOfLoss,
-          Variable (*function)(const Variable&, const Variable&, const OptionsOfLoss&)>
+          Variable (*function)(const VariableOrTensor&, const VariableOrTensor&,
+                               const OptionsOfLoss&)>
 class PairLoss : public LossModule<Derived, OptionsOfLoss> {
  public:
   using LossModule<Derived, OptionsOfLoss>::LossModule;
@@ -46,8 +47,8 @@ class PairLoss : public LossModule<Derived, OptionsOfLoss> {
 
 /// function(first, second, third, options).
 template <class Derived, class OptionsOfLoss,
-          Variable (*function)(const Variable&, const Variable&, const Variable&,
-                               const OptionsOfLoss&)>
+          Variable (*function)(const VariableOrTensor&, const VariableOrTensor&,
+                               const VariableOrTensor&, const OptionsOfLoss&)>
 class TripleLoss : public LossModule<Derived, OptionsOfLoss> {
  public:
   using LossModule<Derived, OptionsOfLoss>::LossModule;
@@ -58,7 +59,7 @@ class TripleLoss : public LossModule<Derived, OptionsOfLoss> {
 
 /// function(input, class indices, options).
 template <class Derived, class OptionsOfLoss,
-          Variable (*function)(const Variable&, const Tensor&, const OptionsOfLoss&)>
+          Variable (*function)(const VariableOrTensor&, const Tensor&, const OptionsOfLoss&)>
 class ClassLoss : public LossModule<Derived, OptionsOfLoss> {
  public:
   using LossModule<Derived, OptionsOfLoss>::LossModule;
@@ -67,18 +68,20 @@ class ClassLoss : public LossModule<Derived, OptionsOfLoss> {
   }
 };
 
-inline Variable mse(const Variable& input, const Variable& target, const LossOptions& options) {
+inline Variable mse(const VariableOrTensor& input, const VariableOrTensor& target,
+                    const LossOptions& options) {
   return mse_loss(input, target, options.reduction);
 }
-inline Variable l1(const Variable& input, const Variable& target, const LossOptions& options) {
+inline Variable l1(const VariableOrTensor& input, const VariableOrTensor& target,
+                   const LossOptions& options) {
   return l1_loss(input, target, options.reduction);
 }
-inline Variable soft_margin(const Variable& input, const Variable& target,
+inline Variable soft_margin(const VariableOrTensor& input, const VariableOrTensor& target,
                             const LossOptions& options) {
   return soft_margin_loss(input, target, options.reduction);
 }
 
-inline Variable multilabel_margin(const Variable& input, const Tensor& targets,
+inline Variable multilabel_margin(const VariableOrTensor& input, const Tensor& targets,
                                   const LossOptions& options) {
   return multilabel_margin_loss(input, targets, options.reduction);
 }

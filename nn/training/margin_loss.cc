@@ -25,7 +25,8 @@ void check_vectors(const char* where, const Variable& input, const Variable& tar
 
 }  // namespace
 
-Variable margin_ranking_loss(const Variable& input1, const Variable& input2, const Variable& target,
+Variable margin_ranking_loss(const VariableOrTensor& input1, const VariableOrTensor& input2,
+                             const VariableOrTensor& target,
                              const MarginRankingLossOptions& options) {
   constexpr const char* kWhere = "nn.margin_ranking_loss";
   const LossOperands x = operands_of(kWhere, input1, input2);
@@ -34,7 +35,7 @@ Variable margin_ranking_loss(const Variable& input1, const Variable& input2, con
   return x.reduced(above_0(add(difference, options.margin)), options.reduction);
 }
 
-Variable hinge_embedding_loss(const Variable& input, const Variable& target,
+Variable hinge_embedding_loss(const VariableOrTensor& input, const VariableOrTensor& target,
                               const HingeEmbeddingLossOptions& options) {
   const LossOperands x = operands_of("nn.hinge_embedding_loss", input, target);
   const Tensor& t = x.target.tensor();
@@ -42,8 +43,9 @@ Variable hinge_embedding_loss(const Variable& input, const Variable& target,
   return x.reduced(add(apart, where(ne(t, -1), x.input, 0)), options.reduction);
 }
 
-Variable cosine_embedding_loss(const Variable& input1, const Variable& input2,
-                               const Variable& target, const CosineEmbeddingLossOptions& options) {
+Variable cosine_embedding_loss(const VariableOrTensor& input1, const VariableOrTensor& input2,
+                               const VariableOrTensor& target,
+                               const CosineEmbeddingLossOptions& options) {
   constexpr const char* kWhere = "nn.cosine_embedding_loss";
   constexpr double kMargin = 1e-12;  // added to squared lengths; PyTorch's
   const LossOperands x = operands_of(kWhere, input1, input2);
@@ -51,7 +53,7 @@ Variable cosine_embedding_loss(const Variable& input1, const Variable& input2,
   const auto square_length = [&](const Variable& v) { return add(sum(square(v), {-1}), kMargin); };
   const Variable lengths = sqrt(mul(square_length(x.input), square_length(x.target)));
   const Variable cosine = div(sum(mul(x.input, x.target), {-1}), lengths);
-  const Tensor& t = target.tensor();
+  const Tensor& t = target.variable().tensor();
   const Variable alike = where(eq(t, 1), sub(1, cosine), 0),
                  apart = where(eq(t, -1), above_0(sub(cosine, options.margin)), 0);
   return x.reduced(add(alike, apart), options.reduction);
@@ -71,13 +73,14 @@ Variable triplet_values(const Variable& anchor, const Variable& positive, const 
 
 }  // namespace
 
-Variable triplet_margin_loss(const Variable& anchor, const Variable& positive,
-                             const Variable& negative, const TripletMarginLossOptions& options) {
+Variable triplet_margin_loss(const VariableOrTensor& anchor, const VariableOrTensor& positive,
+                             const VariableOrTensor& negative,
+                             const TripletMarginLossOptions& options) {
   constexpr const char* kWhere = "nn.triplet_margin_loss";
   TESSERA_CHECK(options.margin > 0, kWhere, "margin is {}; it is above 0", options.margin);
   const LossOperands x = operands_of(kWhere, anchor, positive);
   operands_of(kWhere, anchor, negative);
-  TESSERA_CHECK(anchor.ndim() >= 1, kWhere, "the anchor is 0-d; the last dim counts features");
+  TESSERA_CHECK(x.input.ndim() >= 1, kWhere, "the anchor is 0-d; the last dim counts features");
   const Variable other = x.in_dtype(negative);
   const auto distance = [&](const Variable& a, const Variable& b) {
     return pairwise_distance(a, b, {.p = options.p, .eps = options.eps});
@@ -85,8 +88,9 @@ Variable triplet_margin_loss(const Variable& anchor, const Variable& positive,
   return x.reduced(triplet_values(x.input, x.target, other, options, distance), options.reduction);
 }
 
-Variable triplet_margin_with_distance_loss(const Variable& anchor, const Variable& positive,
-                                           const Variable& negative,
+Variable triplet_margin_with_distance_loss(const VariableOrTensor& anchor,
+                                           const VariableOrTensor& positive,
+                                           const VariableOrTensor& negative,
                                            const TripletMarginWithDistanceLossOptions& options) {
   constexpr const char* kWhere = "nn.triplet_margin_with_distance_loss";
   TESSERA_CHECK(options.margin > 0, kWhere, "margin is {}; it is above 0", options.margin);
@@ -100,12 +104,13 @@ Variable triplet_margin_with_distance_loss(const Variable& anchor, const Variabl
                    options.reduction);
 }
 
-Variable soft_margin_loss(const Variable& input, const Variable& target, LossReduction reduction) {
+Variable soft_margin_loss(const VariableOrTensor& input, const VariableOrTensor& target,
+                          LossReduction reduction) {
   const LossOperands x = operands_of("nn.soft_margin_loss", input, target);
   return x.reduced(softplus(neg(mul(x.target, x.input))), reduction);
 }
 
-Variable multi_margin_loss(const Variable& input, const Tensor& targets,
+Variable multi_margin_loss(const VariableOrTensor& input, const Tensor& targets,
                            const MultiMarginLossOptions& options) {
   constexpr const char* kWhere = "nn.multi_margin_loss";
   const LossOperands x = floating_operand(kWhere, input);
@@ -132,7 +137,7 @@ Variable multi_margin_loss(const Variable& input, const Tensor& targets,
   return x.reduced(values, options.reduction);
 }
 
-Variable multilabel_margin_loss(const Variable& input, const Tensor& targets,
+Variable multilabel_margin_loss(const VariableOrTensor& input, const Tensor& targets,
                                 LossReduction reduction) {
   constexpr const char* kWhere = "nn.multilabel_margin_loss";
   const LossOperands x = floating_operand(kWhere, input);
@@ -156,12 +161,12 @@ Variable multilabel_margin_loss(const Variable& input, const Tensor& targets,
   return x.reduced(values, reduction);
 }
 
-Variable multilabel_soft_margin_loss(const Variable& input, const Variable& target,
+Variable multilabel_soft_margin_loss(const VariableOrTensor& input, const VariableOrTensor& target,
                                      const MultilabelSoftMarginLossOptions& options) {
   constexpr const char* kWhere = "nn.multilabel_soft_margin_loss";
   const LossOperands x = operands_of(kWhere, input, target);
-  TESSERA_CHECK(input.ndim() >= 1, kWhere, "the input is 0-d; the last dim counts classes");
-  check_class_weight(kWhere, options.weight, input.shape().back());
+  TESSERA_CHECK(x.input.ndim() >= 1, kWhere, "the input is 0-d; the last dim counts classes");
+  check_class_weight(kWhere, options.weight, x.input.shape().back());
   Variable values =
       add(mul(x.target, softplus(neg(x.input))), mul(sub(1, x.target), softplus(x.input)));
   if (options.weight.defined()) values = mul(values, Variable(x.constant(options.weight)));

@@ -19,7 +19,8 @@ struct MarginRankingLossOptions {
   double margin = 0;
 };
 /// max(0, -target (input1 - input2) + margin), target 1 where input1 shall be the larger, else -1.
-Variable margin_ranking_loss(const Variable& input1, const Variable& input2, const Variable& target,
+Variable margin_ranking_loss(const VariableOrTensor& input1, const VariableOrTensor& input2,
+                             const VariableOrTensor& target,
                              const MarginRankingLossOptions& options = {});
 
 struct HingeEmbeddingLossOptions {
@@ -27,7 +28,7 @@ struct HingeEmbeddingLossOptions {
   double margin = 1;
 };
 /// input where target is 1, max(0, margin - input) where it is -1. (Where it is neither: their sum.)
-Variable hinge_embedding_loss(const Variable& input, const Variable& target,
+Variable hinge_embedding_loss(const VariableOrTensor& input, const VariableOrTensor& target,
                               const HingeEmbeddingLossOptions& options = {});
 
 struct CosineEmbeddingLossOptions {
@@ -35,8 +36,8 @@ struct CosineEmbeddingLossOptions {
   double margin = 0;
 };
 /// c = the cosine of vectors [..., features]: 1 - c where target [...] is 1, max(0, c - margin) where it is -1.
-Variable cosine_embedding_loss(const Variable& input1, const Variable& input2,
-                               const Variable& target,
+Variable cosine_embedding_loss(const VariableOrTensor& input1, const VariableOrTensor& input2,
+                               const VariableOrTensor& target,
                                const CosineEmbeddingLossOptions& options = {});
 
 struct TripletMarginLossOptions {
@@ -48,8 +49,8 @@ struct TripletMarginLossOptions {
       false;  ///< the distance of positive and negative counts, where it is less than the anchor's
 };
 /// max(0, |anchor - positive| - |anchor - negative| + margin), over the last dim: [..., features] -> [...].
-Variable triplet_margin_loss(const Variable& anchor, const Variable& positive,
-                             const Variable& negative,
+Variable triplet_margin_loss(const VariableOrTensor& anchor, const VariableOrTensor& positive,
+                             const VariableOrTensor& negative,
                              const TripletMarginLossOptions& options = {});
 
 /// The distance of two variables [..., features], as [...].
@@ -62,11 +63,11 @@ struct TripletMarginWithDistanceLossOptions {
 };
 /// triplet_margin_loss with a distance of one's own, which gives both distances one shape.
 Variable triplet_margin_with_distance_loss(
-    const Variable& anchor, const Variable& positive, const Variable& negative,
-    const TripletMarginWithDistanceLossOptions& options = {});
+    const VariableOrTensor& anchor, const VariableOrTensor& positive,
+    const VariableOrTensor& negative, const TripletMarginWithDistanceLossOptions& options = {});
 
 /// log(1 + exp(-target input)), target 1 or -1, without overflow.
-Variable soft_margin_loss(const Variable& input, const Variable& target,
+Variable soft_margin_loss(const VariableOrTensor& input, const VariableOrTensor& target,
                           LossReduction reduction = LossReduction::kMean);
 
 struct MultiMarginLossOptions {
@@ -78,14 +79,14 @@ struct MultiMarginLossOptions {
 /// weight[t] sum over classes i but t of max(0, margin - input[t] + input[i])^p / classes; input [..., classes], the
 /// targets t [...], i64 or i32. A target that is no class is an InvalidArgument, at the next host wait on a queued
 /// stream.
-Variable multi_margin_loss(const Variable& input, const Tensor& targets,
+Variable multi_margin_loss(const VariableOrTensor& input, const Tensor& targets,
                            const MultiMarginLossOptions& options = {});
 
 /// The sum over the true classes t and over the classes i that are not true of max(0, 1 - input[t] + input[i]) /
 /// classes: input [..., classes] -> [...]. Targets [..., classes], i64 or i32, list the true classes of a row, up to the
 /// first number below 0; one that is listed twice counts twice. A target that is no class is an InvalidArgument, as above.
 /// It takes rows * classes^2 elements of memory.
-Variable multilabel_margin_loss(const Variable& input, const Tensor& targets,
+Variable multilabel_margin_loss(const VariableOrTensor& input, const Tensor& targets,
                                 LossReduction reduction = LossReduction::kMean);
 
 struct MultilabelSoftMarginLossOptions {
@@ -93,7 +94,7 @@ struct MultilabelSoftMarginLossOptions {
   Tensor weight = {};  ///< [classes], floating, of each class; undefined: all 1
 };
 /// The mean over the classes of weight (t softplus(-x) + (1 - t) softplus(x)): input and target [..., classes] -> [...].
-Variable multilabel_soft_margin_loss(const Variable& input, const Variable& target,
+Variable multilabel_soft_margin_loss(const VariableOrTensor& input, const VariableOrTensor& target,
                                      const MultilabelSoftMarginLossOptions& options = {});
 
 }  // namespace tessera::nn

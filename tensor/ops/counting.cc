@@ -31,82 +31,136 @@ template <const char* const& where>
       where, "there are more than {} distinct values, the bound; give a larger one", extent);
 }
 
+void check_countable(const char* where, const Tensor& x, std::optional<std::int64_t> bound) {
+  TESSERA_CHECK_AS(StateError, bound || !x.device().is_null(), where,
+                   "the size of the result depends on values, which the null device does not "
+                   "have; give a bound");
+}
+
 // A number that depends on values: `number()` reads it.
 template <class Number>
 std::int64_t bounded(const char* where, const Tensor& x, std::optional<std::int64_t> bound,
                      const Number& number) {
-  if (bound) return *bound;
-  TESSERA_CHECK_AS(StateError, !x.device().is_null(), where,
-                   "the size of the result depends on values, which the null device does not "
-                   "have; give a bound");
-  return number();
+  check_countable(where, x, bound);
+  return bound ? *bound : number();
 }
 
 TensorOptions i64_beside(const Tensor& x) { return {.dtype = DType::kI64, .device = x.device()}; }
 
-// The distinct values of line [n], in which equal elements are adjacent, and the number of the
-// value of each element.
+// Whether each entry of rows [n], or row of rows [n, m], differs from the one before. The first does.
+Tensor starts_of(const Tensor& rows) {
+  const std::int64_t n = rows.dim(0);
+  const Tensor first =
+      ones({std::min<std::int64_t>(n, 1)}, {.dtype = DType::kBool, .device = rows.device()});
+  const std::int64_t rest = n - first.dim(0);
+  Tensor differs = ne(rows.narrow(0, n - rest, rest), rows.narrow(0, 0, rest));
+  if (rows.ndim() > 1) differs = any(differs, {1});
+  return cat({first, differs}, 0);
+}
+
+Tensor numbered(const Tensor& starts) { return sub(cumsum(starts, 0), 1); }
+
+// Runs of equal entries.
 struct Groups {
-  Tensor number;
-  UniqueValues found;
+  Tensor number;  // of the group of each entry
+  Tensor counts;  // [groups]
+  Tensor first;   // [groups], the position of a group's first entry
 };
 
-Groups grouped(const char* where, const Tensor& line, std::optional<std::int64_t> bound,
+Groups grouped(const char* where, const Tensor& starts, std::optional<std::int64_t> bound,
                BadIndex too_many) {
-  const std::int64_t n = line.dim(0);
-  const Tensor first =
-      ones({std::min<std::int64_t>(n, 1)}, {.dtype = DType::kBool, .device = line.device()});
-  const std::int64_t rest = n - first.dim(0);
-  const Tensor starts =
-      cat({first, ne(line.narrow(0, n - rest, rest), line.narrow(0, 0, rest))}, 0);
-  Groups groups{.number = sub(cumsum(starts, 0), 1), .found = {}};
-  const std::int64_t count = bounded(where, line, bound, [&] {
+  const std::int64_t n = starts.dim(0);
+  Groups groups{.number = numbered(starts), .counts = {}, .first = {}};
+  const std::int64_t count = bounded(where, starts, bound, [&] {
     return n == 0 ? 0 : groups.number.select(0, n - 1).item<std::int64_t>() + 1;
   });
-  const Tensor counts = zeros({count}, i64_beside(line));
-  ops::add_into(counts, {.dim = 0, .index = groups.number}, ones({n}, counts.options()),
-                {.where = where, .bad_index = too_many});
-  groups.found.counts = counts;
-  if (n == 0) {
-    groups.found.values = zeros({count}, line.options());
-    return groups;
-  }
-  const Tensor at = minimum(sub(cumsum(counts, 0), counts), n - 1);
-  groups.found.values = index_select(line, 0, at);
+  groups.counts = zeros({count}, i64_beside(starts));
+  ops::add_into(groups.counts, {.dim = 0, .index = groups.number},
+                ones({n}, groups.counts.options()), {.where = where, .bad_index = too_many});
+  groups.first = minimum(sub(cumsum(groups.counts, 0), groups.counts), n - 1);
   return groups;
 }
 
-void check_bound(const char* where, const Tensor& x, std::optional<std::int64_t> bound) {
-  ops::check_defined(where, "the tensor", x);
-  TESSERA_CHECK(!bound || *bound >= 0, where, "the bound is {}; it must not be negative", *bound);
+// The number of each entry's value among the distinct values of a line, from 0 in ascending order.
+Tensor ranks_of(const Tensor& line) {
+  const Tensor order = argsort(line, 0);
+  const Tensor number = numbered(starts_of(gather(line, 0, order)));
+  return scatter(number, 0, order, number);
 }
 
-UniqueValues chosen(Groups groups, const UniqueOptions& options, const Tensor& inverse,
-                    const Shape& shape) {
-  UniqueValues out{.values = std::move(groups.found.values), .inverse = {}, .counts = {}};
-  if (options.return_inverse) out.inverse = inverse.view(shape);
-  if (options.return_counts) out.counts = std::move(groups.found.counts);
+// The same for rows [n, m], column by column, until all rows differ, if that may be read.
+Tensor row_ranks(const Tensor& rows, bool may_wait) {
+  const std::int64_t n = rows.dim(0);
+  Tensor number = zeros({n}, i64_beside(rows));
+  for (std::int64_t c = 0; c < rows.dim(1); ++c) {
+    const Tensor column = ranks_of(rows.select(1, c));
+    number = c == 0 ? column : ranks_of(add(mul(number, n), column));
+    if (may_wait && (n == 0 || max(number).item<std::int64_t>() == n - 1)) break;
+  }
+  return number;
+}
+
+void check_unique(const char* where, const Tensor& x, const UniqueOptions& options) {
+  ops::check_defined(where, "the tensor", x);
+  TESSERA_CHECK(!options.bound || *options.bound >= 0, where,
+                "the bound is {}; it must not be negative", *options.bound);
+  check_countable(where, x, options.bound);
+}
+
+// What is compared: elements [n], or slices as rows [n, m].
+struct Entries {
+  Tensor rows;
+  int dim = 0;         // of the slices in `source`
+  Tensor source;       // where the values are taken from
+  Shape inverse = {};  // shape of the inverse
+};
+
+Entries entries_of(const char* where, const Tensor& x, std::optional<int> dim) {
+  if (!dim) {
+    const Tensor line = reshape(x, {x.numel()});
+    return {.rows = line, .source = line, .inverse = x.shape()};
+  }
+  const int d = normalize_dim(*dim, x.ndim(), where);
+  const std::int64_t n = x.dim(d), m = x.shape().without(d).numel();
+  return {.rows = reshape(x.movedim(d, 0), {n, m}), .dim = d, .source = x, .inverse = {n}};
+}
+
+// `entry`: of each group.
+UniqueValues chosen(const Entries& entries, const Groups& groups, const Tensor& entry,
+                    const Tensor& inverse, const UniqueOptions& options) {
+  const Shape shape = entries.source.shape().with(entries.dim, groups.counts.dim(0));
+  UniqueValues out{.values = entries.rows.dim(0) == 0
+                                 ? zeros(shape, entries.source.options())
+                                 : index_select(entries.source, entries.dim, entry),
+                   .inverse = {},
+                   .counts = {}};
+  if (options.return_inverse) out.inverse = inverse.view(entries.inverse);
+  if (options.return_counts) out.counts = groups.counts;
   return out;
 }
 
 }  // namespace
 
 UniqueValues unique(const Tensor& x, const UniqueOptions& options) {
-  check_bound(kUnique, x, options.bound);
-  const Tensor line = reshape(x, {x.numel()});
+  check_unique(kUnique, x, options);
+  const Entries entries = entries_of(kUnique, x, options.dim);
+  const Tensor line =
+      options.dim ? row_ranks(entries.rows, !options.bound.has_value()) : entries.rows;
   const Tensor order = argsort(line, 0);
   const Groups groups =
-      grouped(kUnique, gather(line, 0, order), options.bound, throw_too_many<kUnique>);
+      grouped(kUnique, starts_of(gather(line, 0, order)), options.bound, throw_too_many<kUnique>);
   Tensor inverse;
   if (options.return_inverse) inverse = scatter(groups.number, 0, order, groups.number);
-  return chosen(groups, options, inverse, x.shape());
+  const Tensor entry = line.dim(0) == 0 ? order : index_select(order, 0, groups.first);
+  return chosen(entries, groups, entry, inverse, options);
 }
 
 UniqueValues unique_consecutive(const Tensor& x, const UniqueOptions& options) {
-  check_bound(kUniqueConsecutive, x, options.bound);
-  const Groups groups = grouped(kUniqueConsecutive, reshape(x, {x.numel()}), options.bound,
+  check_unique(kUniqueConsecutive, x, options);
+  const Entries entries = entries_of(kUniqueConsecutive, x, options.dim);
+  const Groups groups = grouped(kUniqueConsecutive, starts_of(entries.rows), options.bound,
                                 throw_too_many<kUniqueConsecutive>);
-  return chosen(groups, options, groups.number, x.shape());
+  return chosen(entries, groups, groups.first, groups.number, options);
 }
 
 namespace {

@@ -15,21 +15,26 @@ namespace tessera {
 struct UniqueOptions {
   bool return_inverse = false;
   bool return_counts = false;
+  /// Slices along this dim are compared instead of elements.
+  std::optional<int> dim = {};
   /// The number of entries of `values` and `counts`. After the distinct values the last one is
   /// repeated, with count 0. More distinct values than that are an InvalidArgument, thrown at once
   /// on an inline stream, by the next synchronize() on a queued one.
   std::optional<std::int64_t> bound = {};
 };
 struct UniqueValues {
-  Tensor values;   ///< [distinct], in x's dtype
-  Tensor inverse;  ///< the position in `values` of each element, x's shape, i64; undefined unless
-                   ///< asked for
+  Tensor values;   ///< [distinct], or with a dim x's shape with that extent there; x's dtype
+  Tensor inverse;  ///< the position in `values` of each element, x's shape, or of each slice,
+                   ///< [slices]; i64; undefined unless asked for
   Tensor counts;   ///< [distinct], i64: how often each value occurs; undefined unless asked for
 };
-/// The distinct values of all elements, in ascending order. All dtypes. -0 equals 0; each NaN
-/// differs from every other. A bound must be at least 1 where x has elements.
+/// The distinct values of all elements, in ascending order; with a dim the distinct slices, in
+/// ascending order of their elements in row-major order, the first that differs deciding. All
+/// dtypes. -0 equals 0; each NaN differs from every other. A bound must be at least 1 where x has
+/// elements. With a dim and without a bound it waits for the device once for each element of a
+/// slice until all slices differ.
 UniqueValues unique(const Tensor& x, const UniqueOptions& options = {});
-/// The elements in row-major order without those that equal the one before.
+/// The elements in row-major order, or the slices, without those that equal the one before.
 UniqueValues unique_consecutive(const Tensor& x, const UniqueOptions& options = {});
 
 struct BincountOptions {

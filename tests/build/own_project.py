@@ -3,7 +3,8 @@
 
     own_project.py README TESSERA FOLDER
 
-A file's text is the first block after the paragraph that begins with its name; train.cc is the first program of the page.
+A file's text is the first block after the paragraph that begins with its name; train.cc is the first program of the page,
+CMakeLists.txt the block for CMake.
 The one change: the path of Tessera's sources.
 """
 
@@ -28,6 +29,7 @@ def main(page, tessera, folder):
     files = {name: block_after(section, name) for name in ["WORKSPACE", ".bazelrc", "BUILD"]}
     assert files["WORKSPACE"].count("/path/to/tessera") == 1, "the page has another path"
     files["WORKSPACE"] = files["WORKSPACE"].replace("/path/to/tessera", tessera)
+    files["CMakeLists.txt"] = blocks_of(section, "cmake")[0].text
     files["train.cc"] = next(block.text for block in blocks_of(text, "cpp") if "int main(" in block.text)
     os.makedirs(folder)
     for name, content in files.items():

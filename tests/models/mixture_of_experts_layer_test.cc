@@ -32,11 +32,11 @@ constexpr testing::Tolerance kTight = {1e-12, 1e-12};
 
 MixtureFeedForwardOptions options_of(double capacity_factor = 0) {
   return {.experts = 5,
-          .top_k = 2,
+          .top_k_experts = 2,
           .expert = {.dim = 7, .ffn_dim = 6, .dtype = DType::kF64},
           .capacity_factor = capacity_factor,
-          .balance_loss_weight = 0.3,
-          .z_loss_weight = 0.2};
+          .balance_loss = 0.3,
+          .z_loss = 0.2};
 }
 
 // Weights of about 1, so that the router distinguishes tokens.
@@ -66,8 +66,7 @@ void check_against_loops(const MixtureFeedForwardOptions& options, const Shape& 
   const Tensor flat = x.view({x.numel() / shape.back(), shape.back()});
   const PlainMixture plain = plain_mixture(model, options, flat);
   CHECK(all_close(result.output.tensor(), tensor_of(plain, shape), kTight).message == "");
-  const double auxiliary =
-      options.balance_loss_weight * plain.balance + options.z_loss_weight * plain.z;
+  const double auxiliary = options.balance_loss * plain.balance + options.z_loss * plain.z;
   REQUIRE(result.auxiliary_loss.defined());
   CHECK(result.auxiliary_loss.item<double>() == Approx(auxiliary).epsilon(1e-12));
 }
@@ -76,18 +75,18 @@ TEST_CASE("values and losses are those of loops over tokens and experts") {
   check_against_loops(options_of(), {3, 11, 7});
   check_against_loops(options_of(), {7});
   for (const double factor : {0.2, 0.7, 1.0, 1.3}) check_against_loops(options_of(factor), {23, 7});
-  for (std::int64_t top_k = 1; top_k <= 5; ++top_k) {
+  for (std::int64_t top_k_experts = 1; top_k_experts <= 5; ++top_k_experts) {
     MixtureFeedForwardOptions options = options_of(0.9);
-    options.top_k = top_k;
-    options.normalize_weights = top_k % 2 == 0;
-    options.expert.kind = top_k == 3 ? ExpertKind::kSwiGlu : ExpertKind::kGelu;
+    options.top_k_experts = top_k_experts;
+    options.normalize_weights = top_k_experts % 2 == 0;
+    options.expert.kind = top_k_experts == 3 ? ExpertKind::kSwiGlu : ExpertKind::kGelu;
     check_against_loops(options, {19, 7});
   }
 }
 
 TEST_CASE("one expert that all tokens go to is that expert") {
   MixtureFeedForwardOptions options = options_of();
-  options.experts = options.top_k = 1;
+  options.experts = options.top_k_experts = 1;
   MixtureFeedForward model(options);
   start(model);
   const Variable x(draw({9, 7}, "x"));
@@ -140,7 +139,7 @@ TEST_CASE("in evaluation nothing is refused and there is no loss") {
   CHECK(all_equal(result.output.tensor(), none(x).output.tensor()).message == "");
   CHECK_FALSE(result.auxiliary_loss.defined());
   MixtureFeedForwardOptions unweighted = options_of();
-  unweighted.balance_loss_weight = unweighted.z_loss_weight = 0;
+  unweighted.balance_loss = unweighted.z_loss = 0;
   MixtureFeedForward silent(unweighted);
   start(silent);
   CHECK_FALSE(silent(x).auxiliary_loss.defined());
@@ -237,12 +236,14 @@ void check_refused(const Change& change, const std::string& text) {
 TEST_CASE("options of the layer outside their ranges are refused") {
   using Options = MixtureFeedForwardOptions;
   check_refused([](Options& o) { o.experts = 0; }, "experts is 0; it must be at least 1");
-  check_refused([](Options& o) { o.top_k = 0; }, "top_k is 0; it must lie in [1, 5]");
-  check_refused([](Options& o) { o.top_k = 6; }, "top_k is 6; it must lie in [1, 5]");
+  check_refused([](Options& o) { o.top_k_experts = 0; },
+                "top_k_experts is 0; it must lie in [1, 5]");
+  check_refused([](Options& o) { o.top_k_experts = 6; },
+                "top_k_experts is 6; it must lie in [1, 5]");
   check_refused([](Options& o) { o.capacity_factor = -0.5; }, "capacity_factor is -0.5");
   check_refused([](Options& o) { o.capacity_factor = NAN; }, "capacity_factor is nan");
-  check_refused([](Options& o) { o.balance_loss_weight = -1; }, "balance_loss_weight is -1");
-  check_refused([](Options& o) { o.z_loss_weight = NAN; }, "z_loss_weight nan");
+  check_refused([](Options& o) { o.balance_loss = -1; }, "balance_loss is -1");
+  check_refused([](Options& o) { o.z_loss = NAN; }, "z_loss nan");
   check_refused([](Options& o) { o.expert.ffn_dim = 0; }, "in and out of at least 1");
 }
 

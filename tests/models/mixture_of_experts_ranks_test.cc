@@ -35,11 +35,11 @@ constexpr testing::Tolerance kTight = {1e-12, 1e-12};
 
 MixtureFeedForwardOptions options_of(double capacity_factor) {
   return {.experts = 5,
-          .top_k = 2,
+          .top_k_experts = 2,
           .expert = {.dim = 7, .ffn_dim = 6, .dtype = DType::kF64},
           .capacity_factor = capacity_factor,
-          .balance_loss_weight = 0.3,
-          .z_loss_weight = 0.2};
+          .balance_loss = 0.3,
+          .z_loss = 0.2};
 }
 
 void start(MixtureFeedForward& model) {
@@ -111,7 +111,7 @@ void check_values(RankTest& t, Halves& halves, std::int64_t rows, bool even) {
   const MixtureFeedForwardResult result = halves.model(Variable(rows_of(x, mine)));
   t.check_close(result.output.tensor(), rows_of(tensor_of(plain), mine), kTight, "output");
   const double wanted =
-      halves.options.balance_loss_weight * plain.balance + halves.options.z_loss_weight * plain.z;
+      halves.options.balance_loss * plain.balance + halves.options.z_loss * plain.z;
   const double auxiliary = result.auxiliary_loss.item<double>();
   t.check(std::abs(auxiliary - wanted) < 1e-12, "the loss is {}, over the whole batch {}",
           auxiliary, wanted);

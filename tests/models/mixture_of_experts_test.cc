@@ -58,7 +58,7 @@ TEST_CASE("all parameters are active where tokens go to all experts") {
     INFO(preset.name);
     MixtureOfExpertsOptions options = preset.options;
     CHECK(active_parameters(options) < count(MixtureOfExperts(options)));
-    options.top_k = options.experts;
+    options.top_k_experts = options.experts;
     CHECK(active_parameters(options) == count(MixtureOfExperts(options)));
     options.expert = ExpertKind::kGelu;
     CHECK(active_parameters(options) == count(MixtureOfExperts(options)));
@@ -89,7 +89,7 @@ TEST_CASE("names have the number of the expert, and its values depend on it") {
 // Llama's feed-forward is one expert.
 TEST_CASE("with one expert it is Llama") {
   MixtureOfExpertsOptions options = tiny();
-  options.experts = options.top_k = 1;
+  options.experts = options.top_k_experts = 1;
   options.dropout = 0.1;
   const LlamaOptions llama_options{.layers = options.layers,
                                    .vocab_size = options.vocab_size,
@@ -119,7 +119,7 @@ TEST_CASE("with one expert it is Llama") {
 
 TEST_CASE("the auxiliary loss is the sum of the blocks', and only in training") {
   MixtureOfExpertsOptions options = tiny();
-  options.z_loss_weight = 0.1;
+  options.z_loss = 0.1;
   MixtureOfExperts model(options);
   nn::initialize(model, {.seed = 3});
   double blocks = 0;
@@ -219,13 +219,13 @@ TEST_CASE("options of the model outside their ranges are refused") {
   check_refused([](Options& o) { o.heads = 5; }, "dim must be a multiple of heads");
   check_refused([](Options& o) { o.heads = o.kv_heads = 4; }, "make it even");
   check_refused([](Options& o) { o.kv_heads = 3; }, "kv_heads must divide heads");
-  check_refused([](Options& o) { o.top_k = 6; }, "top_k is 6");
+  check_refused([](Options& o) { o.top_k_experts = 6; }, "top_k_experts is 6");
 }
 
 TEST_CASE("active parameters of options that no model has are refused") {
   MixtureOfExpertsOptions options = tiny();
-  options.top_k = 6;
-  CHECK_THROWS_WITH(active_parameters(options), Catch::Contains("top_k is 6"));
+  options.top_k_experts = 6;
+  CHECK_THROWS_WITH(active_parameters(options), Catch::Contains("top_k_experts is 6"));
 }
 
 TEST_CASE("wrong tokens and meshes are refused") {

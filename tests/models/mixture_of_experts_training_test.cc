@@ -68,8 +68,8 @@ MixtureOfExpertsOptions options_of() {
           .ffn_dim = 6,
           .experts = 5,
           .capacity_factor = 0.9,
-          .balance_loss_weight = 0.05,
-          .z_loss_weight = 0.01,
+          .balance_loss = 0.05,
+          .z_loss = 0.01,
           .dropout = 0.1,
           .dtype = DType::kF64};
 }

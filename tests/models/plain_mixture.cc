@@ -73,7 +73,7 @@ PlainToken routed(const Row& logits, const models::MixtureFeedForwardOptions& op
   std::iota(token.choices.begin(), token.choices.end(), std::size_t{0});
   std::stable_sort(token.choices.begin(), token.choices.end(),
                    [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
-  token.choices.resize(static_cast<std::size_t>(options.top_k));
+  token.choices.resize(static_cast<std::size_t>(options.top_k_experts));
   double chosen = 0;
   for (const std::size_t expert : token.choices) chosen += token.probabilities[expert];
   if (!options.normalize_weights) chosen = 1;
@@ -92,7 +92,7 @@ void add_losses(const std::vector<PlainToken>& tokens,
       share += static_cast<double>(std::count(token.choices.begin(), token.choices.end(), expert));
       mean += token.probabilities[expert];
     }
-    share /= count * static_cast<double>(options.top_k);
+    share /= count * static_cast<double>(options.top_k_experts);
     result.balance += static_cast<double>(options.experts) * share * mean / count;
   }
   for (const PlainToken& token : tokens) result.z += token.log_sum * token.log_sum / count;
@@ -109,12 +109,12 @@ PlainMixture plain_mixture(models::MixtureFeedForward& model,
                       .taken = {}};
   std::vector<PlainToken> tokens;
   for (const Row& row : in) tokens.push_back(routed(times(router, row), options));
-  const double share = static_cast<double>(in.size()) * static_cast<double>(options.top_k) /
+  const double share = static_cast<double>(in.size()) * static_cast<double>(options.top_k_experts) /
                        static_cast<double>(options.experts);
   const double capacity =
       options.capacity_factor > 0 ? std::ceil(options.capacity_factor * share) : INFINITY;
   result.taken.resize(experts.size());
-  for (std::size_t place = 0; place < static_cast<std::size_t>(options.top_k); ++place) {
+  for (std::size_t place = 0; place < static_cast<std::size_t>(options.top_k_experts); ++place) {
     for (std::size_t token = 0; token < in.size(); ++token) {
       const std::size_t expert = tokens[token].choices[place];
       if (static_cast<double>(result.taken[expert].size()) >= capacity) continue;

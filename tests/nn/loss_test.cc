@@ -5,6 +5,9 @@
 
 #include "tessera/autograd/grad_check.h"
 #include "tessera/autograd/ops/autocast.h"
+#include "tessera/nn/training/likelihood_loss.h"
+#include "tessera/nn/training/loss_modules.h"
+#include "tessera/nn/training/margin_loss.h"
 #include "tessera/tests/nn/loss_fixtures.h"
 
 namespace tessera::testing {
@@ -35,6 +38,40 @@ TEST_CASE("the cross entropy of one-hot probabilities is that of their indices")
   const Variable hard = nn::cross_entropy(logits, targets, {.label_smoothing = 0.3});
   check_near({soft.item<double>()}, {hard.item<double>()});
   check_near(values(gradient_of(soft, logits)), values(gradient_of(hard, logits)));
+}
+
+TEST_CASE("a tensor as input or target of a loss is a constant") {
+  const Variable x = leaf({4, 3});
+  const Tensor t = irregular({4, 3}, 0.1, 0.9), other = irregular({4, 3}, 0.5, 2);
+  const Tensor sign = Tensor::from_vector<double>({1, -1, 1, 1}, {4});
+  const std::vector<std::pair<Variable, Variable>> pairs = {
+      {nn::mse_loss(x, t), nn::mse_loss(x, Variable(t))},
+      {nn::l1_loss(x, t), nn::l1_loss(x, Variable(t))},
+      {nn::huber_loss(x, t), nn::huber_loss(x, Variable(t))},
+      {nn::smooth_l1_loss(x, t), nn::smooth_l1_loss(x, Variable(t))},
+      {nn::bce_with_logits_loss(x, t), nn::bce_with_logits_loss(x, Variable(t))},
+      {nn::kl_div(x, t), nn::kl_div(x, Variable(t))},
+      {nn::binary_cross_entropy(sigmoid(x), t), nn::binary_cross_entropy(sigmoid(x), Variable(t))},
+      {nn::poisson_nll_loss(x, t), nn::poisson_nll_loss(x, Variable(t))},
+      {nn::gaussian_nll_loss(x, t, other), nn::gaussian_nll_loss(x, Variable(t), Variable(other))},
+      {nn::hinge_embedding_loss(x, t), nn::hinge_embedding_loss(x, Variable(t))},
+      {nn::soft_margin_loss(x, t), nn::soft_margin_loss(x, Variable(t))},
+      {nn::multilabel_soft_margin_loss(x, t), nn::multilabel_soft_margin_loss(x, Variable(t))},
+      {nn::margin_ranking_loss(x, other, t),
+       nn::margin_ranking_loss(x, Variable(other), Variable(t))},
+      {nn::cosine_embedding_loss(x, other, sign),
+       nn::cosine_embedding_loss(x, Variable(other), Variable(sign))},
+      {nn::triplet_margin_loss(x, t, other),
+       nn::triplet_margin_loss(x, Variable(t), Variable(other))},
+      {nn::MSELoss()(x, t), nn::mse_loss(x, Variable(t))},
+  };
+  for (const auto& [with_tensor, with_variable] : pairs) {
+    CHECK(with_tensor.item<double>() == with_variable.item<double>());
+    check_near(values(gradient_of(with_tensor, x)), values(gradient_of(with_variable, x)));
+  }
+  const Variable evaluated = nn::mse_loss(t, other);
+  CHECK_FALSE(evaluated.requires_grad());
+  CHECK(evaluated.item<double>() == nn::mse_loss(Variable(t), Variable(other)).item<double>());
 }
 
 TEST_CASE("derivatives of losses, for inputs and targets, twice") {

@@ -79,6 +79,9 @@ TEST_CASE("print: one form of number for all, even columns, long lines broken") 
   std::ostringstream out;
   out << counting({2});
   CHECK(out.str() == counting({2}).str());
+  std::ostringstream others;
+  others << Shape{2, 3} << ' ' << DType::kBF16 << ' ' << kCpu;
+  CHECK(others.str() == "[2, 3] bf16 cpu");
 }
 
 TEST_CASE("debug_str: strides, offset, storage, version") {

@@ -133,6 +133,35 @@ void exits(World& world, int code) {
 const std::vector<distributed::ProgramOption> kOwnOptions = {
     {"--from", "K  the scenario's first number"}, {"--token", "TEXT  ignored"}};
 
+// What launch() reads for the program. A rank that is a process reads its own command line.
+struct OwnValues {
+  int count = 3;
+  std::int64_t large = 4'000'000'000;
+  double rate = 0.5;
+  std::string text;
+  std::string word = "some";
+  bool flag = false;
+};
+
+int launch_with_values(int argc, char** argv) {
+  static OwnValues own;
+  return distributed::launch(
+      argc, argv,
+      [](World& world) {
+        say(fmt::format("rank {}: count {} large {} rate {} text \"{}\" word {} flag {}",
+                        world.rank(), own.count, own.large, own.rate, own.text, own.word,
+                        own.flag));
+      },
+      {{"--count", "N  of things", &own.count},
+       {"--large", "N  of more", &own.large},
+       {"--rate", "X  of them", &own.rate},
+       {"--text", "TEXT  of any length", &own.text},
+       {"--word", "WORD  of one", &own.word},
+       {"--flag", " without a value", &own.flag},
+       {"--own", "X  that the program looks for"},
+       {"--token", "TEXT  ignored"}});
+}
+
 void hangs_when_another_fails(World& world) {
   barrier(*world.group());
   if (world.rank() == 0) throw std::runtime_error("no more");
@@ -247,6 +276,7 @@ int main(int argc, char** argv) {
   const char* rank = std::getenv("TESSERA_LAUNCH_RANK");
   if (scenario == "dies_before_launch" && rank != nullptr && std::string(rank) == "1")
     raise(SIGABRT);
+  if (scenario == "values") return launch_with_values(argc, argv);
   if (scenario == "twice") return launch_twice(argc, argv);
   if (scenario == "after_refusal") return launch_after_refusal(argc, argv);
   if (scenario == "threads_first") return launch_threads_first(argc, argv);

@@ -339,6 +339,53 @@ TEST_CASE("options of the program, and what follows --, are left alone", "[launc
   program.check_nothing_left();
 }
 
+TEST_CASE("launch reads options into the program's variables, on every rank", "[launch]") {
+  const char* mode = GENERATE("threads", "processes");
+  Program program(
+      fmt::format("values --ranks 2 --launch {} --count -7 --large=9000000000 --rate 1e-3 --own x"
+                  " --text a=b --flag",
+                  mode));
+  CHECK(program.exit_code() == 0);
+  for (int rank = 0; rank < 2; ++rank)
+    CHECK_THAT(program.output(),
+               Contains(fmt::format("rank {}: count -7 large 9000000000 rate 0.001 text \"a=b\" "
+                                    "word some flag true",
+                                    rank)));
+  program.check_nothing_left();
+}
+
+TEST_CASE("the program's variables are the defaults, which --help prints", "[launch]") {
+  Program plain("values --ranks 1 --own=3");
+  CHECK(plain.exit_code() == 0);
+  CHECK_THAT(plain.output(),
+             Contains("rank 0: count 3 large 4000000000 rate 0.5 text \"\" word some flag false"));
+  Program help("values --help --count 5");
+  CHECK(help.exit_code() == 0);
+  for (const char* line : {"  --count N  of things (3)\n", "  --large N  of more (4000000000)\n",
+                           "  --rate X  of them (0.5)\n", "  --text TEXT  of any length\n",
+                           "  --word WORD  of one (some)\n", "  --flag  without a value\n",
+                           "  --own X  that the program looks for\n"})
+    CHECK_THAT(help.output(), Contains(line));
+}
+
+TEST_CASE("a value that does not fit the program's variable is refused, and nothing starts",
+          "[launch]") {
+  const auto [arguments, message] = GENERATE(table<std::string, std::string>({
+      {"values --count 2.5", "error: [launch] --count takes a number, got \"2.5\"\n"},
+      {"values --count 3000000000", "error: [launch] --count takes a number, got \"3000000000\"\n"},
+      {"values --rate fast", "error: [launch] --rate takes a number, got \"fast\"\n"},
+      {"values --rate", "error: [launch] --rate needs a value\n"},
+      {"values --count --flag", "error: [launch] --count needs a value\n"},
+      {"values --flag=false", "error: [launch] --flag takes no value\n"},
+      {"values --cont 3", "unknown option --cont; did you mean --count?"},
+  }));
+  Program program(arguments);
+  CHECK(program.exit_code() == 2);
+  CHECK_THAT(program.output(), Contains(message));
+  CHECK(count_of(program.output(), "rank 0") == 0);
+  program.check_nothing_left();
+}
+
 TEST_CASE("launch refuses what it cannot run", "[launch]") {
   const auto nothing = [](World&) {};
   CHECK_THROWS_AS(launch(0, nullptr, {.ranks = 0}, nothing), InvalidArgument);

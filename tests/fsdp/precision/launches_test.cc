@@ -35,9 +35,12 @@ class Unit final : public nn::Layer<Unit> {
   }
   Variable forward(Variable x) {
     for (int i = 0; i < passes; ++i) x = linear_(norm_(x));
+    if (uses_weight_twice) x = x + sum(square(linear_.weight().value()), {1});
     return x;
   }
   int passes = 1;  ///< how often the parameters are used
+  /// The weight's first gradient waits to be added, and the next one is written into its slot.
+  bool uses_weight_twice = false;
 
  private:
   nn::LayerNorm norm_;
@@ -122,7 +125,10 @@ TESSERA_RANK_TEST_WITH("launches: gradients that wait and gradients in slots add
   shard(model, {.mesh = t.world().mesh()});
   for (Units* each : {&model, &reference}) {
     nn::initialize(*each, {.seed = 3});
-    for (const auto& unit : each->units()) unit->passes = 3;
+    for (const auto& unit : each->units()) {
+      unit->passes = 3;
+      unit->uses_weight_twice = true;
+    }
   }
   for (const bool last : {false, true}) {
     fsdp::of(model).set_requires_gradient_sync(last);

@@ -67,10 +67,10 @@ std::unique_ptr<TinyModel> mixture(const TinyModelOptions& options) {
                                       .kv_heads = 2,
                                       .ffn_dim = 9,
                                       .experts = 5,
-                                      .top_k = 2,
+                                      .top_k_experts = 2,
                                       .capacity_factor = 2.5,  // an expert has room for all tokens
-                                      .balance_loss_weight = 0.05,
-                                      .z_loss_weight = 0.001,
+                                      .balance_loss = 0.05,
+                                      .z_loss = 0.001,
                                       .dropout = options.dropout,
                                       .dtype = options.dtype});
 }

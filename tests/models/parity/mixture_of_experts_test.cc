@@ -22,8 +22,8 @@ MixtureOfExpertsOptions tiny_options() {
           .kv_heads = 2,
           .ffn_dim = 13,
           .experts = 5,
-          .top_k = 2,
-          .balance_loss_weight = 0.125,
+          .top_k_experts = 2,
+          .balance_loss = 0.125,
           .dropout = 0};
 }
 
@@ -52,10 +52,10 @@ TEST_CASE("parity: MixtureOfExperts that refuses tokens") {
   const std::string file = "mixture_of_experts_capacity_model";
   MixtureOfExpertsOptions options = tiny_options();
   options.capacity_factor = 1;
-  options.z_loss_weight = 0.0625;
+  options.z_loss = 0.0625;
   check_training(file, "MixtureOfExperts, capacity, z loss", mixture_of(options));
   options = tiny_options();
-  options.top_k = 1;
+  options.top_k_experts = 1;
   options.expert = ExpertKind::kGelu;
   options.normalize_weights = false;
   options.capacity_factor = 1.25;

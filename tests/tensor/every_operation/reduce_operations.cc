@@ -58,6 +58,11 @@ Operations counting_operations() {
        [](const Call& t) {
          unique(t[0], {.return_inverse = true, .return_counts = true, .bound = 9});
        }},
+      {"unique",
+       {any({3, 5})},
+       [](const Call& t) {
+         unique(t[0], {.return_inverse = true, .return_counts = true, .dim = 1, .bound = 5});
+       }},
       {"unique_consecutive",
        {any({3, 5})},
        [](const Call& t) { unique_consecutive(t[0], {.return_inverse = true, .bound = 15}); }},

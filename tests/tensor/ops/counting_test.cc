@@ -63,6 +63,96 @@ TEST_CASE("unique: every dtype and layout") {
   CHECK(positions_of(y.inverse) == Positions{2, 1, 3, 0, 0});
 }
 
+// Slices of x along `dim`, each as its elements in row-major order.
+std::vector<List> slices_of(const Tensor& x, int dim) {
+  std::vector<List> out;
+  for (std::int64_t i = 0; i < x.dim(dim); ++i) out.push_back(values_of(x.select(dim, i)));
+  return out;
+}
+
+TEST_CASE("unique along a dim: every dtype, layout and dim against a map of slices") {
+  for (DType dtype : kAllDTypes) {
+    for (const Shape& shape : {Shape{0}, Shape{1}, Shape{7}, Shape{4, 5, 3}, Shape{31, 2},
+                               Shape{2, 0}, Shape{0, 3}, Shape{23, 1, 2}}) {
+      const Tensor x = remainder(few_values(shape, dtype == DType::kBool ? DType::kU8 : dtype), 2);
+      for (const Tensor& layout : layouts(cast(x, dtype))) {
+        for (int dim = -shape.ndim(); dim < shape.ndim(); ++dim) {
+          INFO(dtype_name(dtype) << shape.str() << " dim " << dim);
+          const int d = dim < 0 ? dim + shape.ndim() : dim;
+          std::map<List, std::int64_t> counts;
+          const std::vector<List> slices = slices_of(layout, d);
+          for (const List& slice : slices) ++counts[slice];
+          for (const bool bounded : {false, true}) {
+            UniqueOptions options = kAll;
+            options.dim = dim;
+            if (bounded) options.bound = static_cast<std::int64_t>(counts.size());
+            const UniqueValues y = unique(layout, options);
+            CHECK(y.values.dtype() == dtype);
+            CHECK(y.inverse.shape() == Shape{shape[d]});
+            CHECK(y.values.shape() == shape.with(d, static_cast<std::int64_t>(counts.size())));
+            const std::vector<List> found = slices_of(y.values, d);
+            const Positions times = positions_of(y.counts), inverse = positions_of(y.inverse);
+            REQUIRE(found.size() == counts.size());
+            std::size_t i = 0;
+            for (const auto& [slice, count] : counts) {
+              CHECK(found[i] == slice);
+              CHECK(times[i++] == count);
+            }
+            for (std::size_t e = 0; e < slices.size(); ++e)
+              CHECK(found[static_cast<std::size_t>(inverse[e])] == slices[e]);
+          }
+        }
+      }
+    }
+  }
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  UniqueOptions options = kAll;
+  options.dim = 0;
+  const UniqueValues y =
+      unique(Tensor::from_vector<float>({0, nan, 0, nan, 0, 1, -0.0f, 1}, {4, 2}), options);
+  CHECK(positions_of(y.counts) == Positions{2, 1, 1});
+  CHECK(positions_of(y.inverse) == Positions{1, 2, 0, 0});
+}
+
+TEST_CASE("unique along a dim: a larger bound, errors") {
+  UniqueOptions options = kAll;
+  options.dim = 1;
+  options.bound = 4;
+  const Tensor x = Tensor::from_vector<float>({3, 1, 3, 2, 0, 2}, {2, 3});
+  const UniqueValues y = unique(x, options);
+  CHECK(values_of(y.values) == List{1, 3, 3, 3, 0, 2, 2, 2});
+  CHECK(positions_of(y.counts) == Positions{1, 2, 0, 0});
+  CHECK(positions_of(y.inverse) == Positions{1, 0, 1});
+  CHECK(unique(zeros({2, 3}, {.device = kNull}), options).values.shape() == Shape{2, 4});
+  options.bound = 1;
+  CHECK_THAT(thrown<InvalidArgument>([&] { unique(x, options); }),
+             Catch::Contains("more than 1 distinct values"));
+  options.bound.reset();
+  options.dim = 2;
+  CHECK_THAT(thrown<InvalidArgument>([&] { unique(x, options); }), Catch::Contains("unique"));
+  CHECK_THAT(thrown<InvalidArgument>([&] { unique_consecutive(x, options); }),
+             Catch::Contains("unique_consecutive"));
+  options.dim = 0;
+  CHECK_THAT(thrown<StateError>([&] {
+               unique(zeros({2, 3}, {.device = kNull}), options);
+             }),
+             Catch::Contains("give a bound"));
+}
+
+TEST_CASE("unique_consecutive along a dim: equal neighbouring slices") {
+  const Tensor x =
+      Tensor::from_vector<std::int64_t>({1, 1, 0, 0, 1, 1, 1, 0, 0, 2, 2, 2, 2, 2, 2}, {3, 5});
+  UniqueOptions options = kAll;
+  options.dim = 1;
+  for (const Tensor& layout : layouts(x)) {
+    const UniqueValues y = unique_consecutive(layout, options);
+    CHECK(y.values.shape() == Shape{3, 3});
+    CHECK(values_of(y.values) == List{1, 0, 1, 1, 0, 2, 2, 2, 2});
+    CHECK(positions_of(y.counts) == Positions{2, 2, 1});
+    CHECK(positions_of(y.inverse) == Positions{0, 0, 1, 1, 2});
+  }
+}
+
 TEST_CASE("unique_consecutive: equal neighbours") {
   for (DType dtype : kAllDTypes) {
     const Tensor x =
