@@ -20,11 +20,16 @@ AsyncSaver::~AsyncSaver() {
 void AsyncSaver::save(const std::string& folder, const State& state) {
   wait();
   group_ = state.group;
-  pending_ = std::make_unique<PendingSave>(folder, state, /*snapshot=*/true);
+  // The copies live as long as the thread needs them: counted as the rank's, they would make the peak of a
+  // step depend on the disk.
+  const RankContext& rank = *current_rank_context();
+  const auto context =
+      std::make_shared<RankContext>(rank.rank(), rank.world_size(), rank.threads());
+  pending_ = std::make_unique<PendingSave>(folder, state, context);
   written_ = false;
-  const auto write = [this, rank = current_rank_context(),
+  const auto write = [this, context,
                       stream = DeviceStream::create(kCpu, StreamKind::kInline, "checkpoint")] {
-    const RankScope scope(rank);
+    const RankScope scope(context);
     const StreamGuard guard(stream);
     pending_->write();
     written_ = true;

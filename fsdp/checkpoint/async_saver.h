@@ -34,8 +34,8 @@ class AsyncSaver {
   AsyncSaver(const AsyncSaver&) = delete;
   AsyncSaver& operator=(const AsyncSaver&) = delete;
 
-  /// Copies what this rank writes to the CPU and returns; the state may change then. Waits for the save
-  /// before it. Throws as checkpoint::save() what is known before the files are written, and the
+  /// Copies what this rank writes to the CPU and returns; the state may change then. The rank's memory
+  /// figures do not count the copies. Waits for the save before it. Throws as checkpoint::save() what is known before the files are written, and the
   /// error of the save before.
   void save(const std::string& folder, const State& state);
   /// Publishes a save that all ranks have written; true if none is under way then. Costs one small

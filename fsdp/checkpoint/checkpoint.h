@@ -63,6 +63,10 @@ void save(const std::string& folder, const State& state);
 struct LoadOptions {
   /// Names that are missing or unexpected in the model are an error; false: they are reported.
   bool strict = true;
+  /// Patterns of names (nn/name_pattern.h), "blocks.**": of the model, only what matches one is loaded, and only its names
+  /// can be missing, unexpected or of another shape. A pattern that matches nothing in the checkpoint is an
+  /// error. Empty: everything.
+  std::vector<std::string> only = {};
   Device device = default_device();  ///< for parameters that are not materialized
   std::uint64_t seed = 1;  ///< for buffers that are not persistent, as LoadStateDictOptions
 };

@@ -27,6 +27,8 @@
 namespace tessera::checkpoint {
 
 inline constexpr std::int64_t kFormatVersion = 1;
+/// Its name in the checkpoint's folder.
+inline constexpr const char* kIndexFile = "index.json";
 /// Maximum size of an index in bytes, for reading and writing.
 inline constexpr std::uint64_t kMaxIndexBytes = std::uint64_t{1} << 28;
 

@@ -239,6 +239,7 @@ class Loader {
                                                 .strict = options_.strict,
                                                 .device = options_.device,
                                                 .seed = options_.seed,
+                                                .only = options_.only,
                                                 .all_gather_texts = gather,
                                                 .check = check_bytes,
                                                 .copy = copy,

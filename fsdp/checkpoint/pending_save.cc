@@ -19,7 +19,6 @@
 #include "tessera/tensor/io/chunk_checksums.h"
 #include "tessera/tensor/io/safetensors.h"
 #include "tessera/tensor/memory/transfer.h"
-#include "tessera/tensor/memory_counters.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/streams/stream.h"
 
@@ -82,7 +81,8 @@ nn::StateDict state_dict_of(const State& state) {
   return all;
 }
 
-PendingSave::PendingSave(std::string folder, const State& state, bool snapshot)
+PendingSave::PendingSave(std::string folder, const State& state,
+                         const std::shared_ptr<RankContext>& snapshot)
     : folder_(without_slash(std::move(folder))), group_(state.group) {
   nn::StateDict mine;
   on_all_ranks(group_.get(), [&] { mine = state_dict_of(state); });
@@ -90,8 +90,8 @@ PendingSave::PendingSave(std::string folder, const State& state, bool snapshot)
   create_folder();  // what it finds is known before the copies
   on_all_ranks(group_.get(), [&] {
     tensors_ = tensors_of(plan_, rank(), mine);
-    if (!snapshot) return;
-    const MemoryCategoryScope category(MemoryCategory::kOther);
+    if (snapshot == nullptr) return;
+    const RankScope scope(snapshot);
     for (auto& [name, tensor] : tensors_)
       tensor = tensor.device() == kCpu ? clone(tensor) : to_device(tensor, kCpu);
     current_stream(kCpu).synchronize();  // the thread that writes has another stream
@@ -214,7 +214,7 @@ void PendingSave::publish() {
 }
 
 void save(const std::string& folder, const State& state) {
-  PendingSave pending(folder, state, /*snapshot=*/false);
+  PendingSave pending(folder, state, /*snapshot=*/nullptr);
   pending.write();
   pending.publish();
 }

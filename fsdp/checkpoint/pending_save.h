@@ -11,6 +11,7 @@
 #include "tessera/distributed/process_group.h"
 #include "tessera/fsdp/checkpoint/checkpoint.h"
 #include "tessera/fsdp/checkpoint/write_plan.h"
+#include "tessera/tensor/rank_context.h"
 
 namespace tessera::checkpoint {
 
@@ -20,9 +21,10 @@ nn::StateDict state_dict_of(const State& state);
 
 class PendingSave {
  public:
-  /// Plans the save and makes the unfinished folder. With `snapshot` the tensors are copied to the
-  /// CPU, and the state may change afterwards. Collective. Throws as save().
-  PendingSave(std::string folder, const State& state, bool snapshot);
+  /// Plans the save and makes the unfinished folder. With `snapshot` the tensors are copied to the CPU, into
+  /// memory that its counters count, and the state may change afterwards; null: they are not copied.
+  /// Collective. Throws as save().
+  PendingSave(std::string folder, const State& state, const std::shared_ptr<RankContext>& snapshot);
   /// Removes the unfinished folder unless publish() succeeded (the first rank's).
   ~PendingSave();
   PendingSave(const PendingSave&) = delete;

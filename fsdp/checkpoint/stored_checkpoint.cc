@@ -157,9 +157,38 @@ void StoredCheckpoint::copy_piece(const Region& region, const Tensor& out) {
   copy_(out, Tensor::from_host(piece_.data(), elements, dtype, region.extent, out.device()));
 }
 
-void StoredCheckpoint::check_files() {
-  for (std::size_t number = 0; number < index_.files.size(); ++number)
-    file(number).check(0, index_.files[number].bytes);
+// The names of tensors with elements among some bytes of a file.
+std::string StoredCheckpoint::tensors_in(std::size_t number, std::uint64_t begin,
+                                         std::uint64_t end) const {
+  std::string names;
+  for (const StoredTensor& tensor : index_.tensors) {
+    const std::uint64_t size = dtype_size(tensor.dtype);
+    const bool is_in =
+        std::any_of(tensor.boxes.begin(), tensor.boxes.end(), [&](const StoredBox& stored) {
+          const auto bytes = static_cast<std::uint64_t>(stored.box.extent.numel()) * size;
+          return stored.file == number && stored.begin < end && stored.begin + bytes > begin;
+        });
+    if (is_in) names += (names.empty() ? "" : ", ") + tensor.name;
+  }
+  return names.empty() ? "no tensor" : names;
+}
+
+std::vector<std::string> StoredCheckpoint::damage() {
+  std::vector<std::string> found;
+  for (std::size_t number = 0; number < index_.files.size(); ++number) {
+    const std::uint64_t bytes = index_.files[number].bytes;
+    for (std::uint64_t begin = 0; begin < bytes; begin += kChecksumChunk) {
+      const std::uint64_t end = std::min(bytes, begin + kChecksumChunk);
+      try {
+        file(number).check(begin, end - begin);
+      } catch (const CheckpointError& error) {
+        const std::string_view text = error.what();
+        found.push_back(fmt::format("{} (tensors: {})", text.substr(error_text(kWhere, {}).size()),
+                                    tensors_in(number, begin, end)));
+      }
+    }
+  }
+  return found;
 }
 
 }  // namespace tessera::checkpoint

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tessera/fsdp/checkpoint/index.h"
 #include "tessera/nn/mesh/shard_spec.h"
@@ -14,8 +15,6 @@
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::checkpoint {
-
-inline constexpr const char* kIndexFile = "index.json";
 
 /// Reads, checks and returns the text of the index; at most kMaxIndexBytes. Throws CheckpointError
 /// for a folder without one.
@@ -44,13 +43,15 @@ class StoredCheckpoint {
   /// Reads them and compares their checksums only. Throws as read().
   void check(const StoredTensor& tensor, const nn::ShardBox& box);
 
-  /// Reads all files and compares all checksums. Throws CheckpointError for the first difference.
-  void check_files();
+  /// Reads all files and compares all checksums. Returns a text for each damaged chunk, which names the
+  /// file, the bytes and the tensors in them; nothing if all is as it was written.
+  std::vector<std::string> damage();
 
  private:
   struct Region;
 
   ChecksummedFile& file(std::size_t number);
+  std::string tensors_in(std::size_t number, std::uint64_t begin, std::uint64_t end) const;
   void read_box(const StoredTensor& tensor, const nn::ShardBox& box, const Tensor* out);
   void read_region(const Region& region, const Tensor& out);
   void copy_piece(const Region& region, const Tensor& out);

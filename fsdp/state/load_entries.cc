@@ -71,7 +71,7 @@ nn::StateDict before_load(nn::Module& module, const nn::StateDict& state) {
 nn::LoadReport load_entries(nn::Module& module, const std::vector<StateEntry>& entries,
                             const EntriesLoad& load) {
   const std::vector<nn::NamedModule> modules = module.named_modules();
-  const FullLoadPlan plan(module, entries, load.device);
+  const FullLoadPlan plan(module, entries, load.device, load.only);
   LoadVerdict verdict = plan.verdict(load.all_gather_texts);
   // Hooks that run after the load may remove names from the report.
   const bool forgives = std::any_of(modules.begin(), modules.end(), [](const auto& named) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "tessera/fsdp/state/state_entries.h"
@@ -22,6 +23,7 @@ struct EntriesLoad {
   bool strict = true;
   Device device = kCpu;  ///< of members that are not materialized
   std::uint64_t seed = 1;
+  std::vector<std::string> only = {};  ///< as FullLoadPlan
   GatherTexts all_gather_texts;
   /// Called before the first member changes, when the entries fit; may be empty.
   std::function<void(const FullLoadPlan& plan)> check;

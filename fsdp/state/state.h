@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/nn/module.h"
@@ -70,6 +71,10 @@ struct LoadFullStateOptions {
   bool broadcast_from_rank0 = true;
   /// Missing or unexpected names are errors; false: they are only reported.
   bool strict = true;
+  /// Patterns of names (nn/name_pattern.h), "blocks.**": only what matches one is loaded, and only its names
+  /// can be missing, unexpected or of another shape. A pattern that matches nothing in the dict is an
+  /// error. Empty: everything.
+  std::vector<std::string> only = {};
   /// Device for parameters that are not materialized. Unset: the mesh's device, else the CPU.
   std::optional<Device> device = std::nullopt;
   std::uint64_t seed = 1;  ///< for buffers that are not persistent, as nn::LoadStateDictOptions

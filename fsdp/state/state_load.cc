@@ -41,6 +41,7 @@ nn::LoadReport load_full_state_dict(nn::Module& module, const nn::StateDict& sta
                        .strict = options.strict,
                        .device = options.device.value_or(mesh_device),
                        .seed = options.seed,
+                       .only = options.only,
                        .all_gather_texts =
                            [&ranks](const std::vector<std::string>& texts) {
                              return ranks.all_gather_texts(texts);

@@ -7,6 +7,7 @@
 
 #include "tessera/distributed/objects.h"
 #include "tessera/fsdp/state/whole_values.h"
+#include "tessera/nn/name_pattern.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/ops/elementwise.h"
@@ -109,8 +110,8 @@ LoadVerdict verdict_of(const std::vector<std::string>& texts) {
 }  // namespace
 
 FullLoadPlan::FullLoadPlan(nn::Module& module, const std::vector<StateEntry>& entries,
-                           Device device)
-    : entries_(entries), device_(device) {
+                           Device device, const std::vector<std::string>& only)
+    : entries_(entries), device_(device), only_(only) {
   // In the order of state_dict(), so that problems are listed in that order.
   for (const nn::NamedModule& named : module.named_modules()) {
     const std::string base = named.name.empty() ? "" : named.name + ".";
@@ -123,6 +124,23 @@ FullLoadPlan::FullLoadPlan(nn::Module& module, const std::vector<StateEntry>& en
   }
   find_sources(module);
   for (const Target& target : targets_) check(target);
+  check_patterns();
+}
+
+bool FullLoadPlan::is_wanted(const std::string& name) const {
+  return only_.empty() || std::any_of(only_.begin(), only_.end(), [&](const std::string& pattern) {
+           return nn::matches(name, pattern);
+         });
+}
+
+void FullLoadPlan::check_patterns() {
+  for (const std::string& pattern : only_) {
+    const bool matches =
+        std::any_of(entries_.begin(), entries_.end(),
+                    [&](const StateEntry& entry) { return nn::matches(entry.name, pattern); });
+    if (!matches)
+      mine_.misfits.push_back(fmt::format("the pattern \"{}\" matches no name in it", pattern));
+  }
 }
 
 void FullLoadPlan::add_target(const std::string& name, const Member& member) {
@@ -132,6 +150,7 @@ void FullLoadPlan::add_target(const std::string& name, const Member& member) {
 
 void FullLoadPlan::find_sources(nn::Module& module) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!is_wanted(entries_[i].name)) continue;
     const auto found = by_id_.find(find_id(module, entries_[i].name));
     if (found == by_id_.end()) {
       mine_.report.unexpected.push_back(entries_[i].name);
@@ -152,6 +171,7 @@ void FullLoadPlan::check(const Target& target) {
       },
       target.member);
   if (target.sources.empty()) {
+    if (!is_wanted(target.name)) return;
     mine_.report.missing.push_back(target.name);
     mine_.descriptions[target.name] = text_of(dtype, shape);
   }

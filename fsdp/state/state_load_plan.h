@@ -31,8 +31,11 @@ using GatherTexts =
 
 class FullLoadPlan {
  public:
-  /// Both must outlive the plan. Members without elements will be allocated on `device`.
-  FullLoadPlan(nn::Module& module, const std::vector<StateEntry>& entries, Device device);
+  /// Both must outlive the plan. Members without elements will be allocated on `device`. Names that match
+  /// no pattern of `only` (nn/name_pattern.h) are left alone: entries, and members without an entry; no
+  /// pattern: all count. A pattern that matches no entry is a misfit.
+  FullLoadPlan(nn::Module& module, const std::vector<StateEntry>& entries, Device device,
+               const std::vector<std::string>& only = {});
 
   /// The verdict of all ranks together. A name is missing if any rank lacks it, unexpected if no
   /// rank knows it. Collective.
@@ -58,9 +61,12 @@ class FullLoadPlan {
   void find_sources(nn::Module& module);
   void check(const Target& target);
   void check_tied(const Target& target);
+  bool is_wanted(const std::string& name) const;
+  void check_patterns();
 
   const std::vector<StateEntry>& entries_;
   Device device_;
+  std::vector<std::string> only_;
   std::vector<Target> targets_;
   std::map<const void*, std::size_t> by_id_;
   std::map<std::size_t, std::size_t> by_entry_;  // maps a target's first source to the target

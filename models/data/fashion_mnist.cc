@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include <xxhash.h>
+
 #include "tessera/tensor/check.h"
 
 namespace tessera::models::data {
@@ -147,6 +149,11 @@ std::pair<Tensor, std::int64_t> ImageSet::get(std::int64_t index) const {
   return {Tensor::from_host(pixels.data() + at * kImagePixels, kImagePixels, DType::kU8,
                             {1, kImageRows, kImageCols}, kCpu),
           labels[at]};
+}
+
+std::uint64_t fingerprint_of(const ImageSet& set) {
+  const std::uint64_t pixels = XXH64(set.pixels.data(), set.pixels.size(), 0);
+  return XXH64(set.labels.data(), set.labels.size(), pixels);
 }
 
 FashionMnist read_fashion_mnist(const std::string& folder) {

@@ -38,6 +38,9 @@ struct ImageSet {
   std::pair<Tensor, std::int64_t> get(std::int64_t index) const;
 };
 
+/// A hash (XXH64) of pixels and labels.
+std::uint64_t fingerprint_of(const ImageSet& set);
+
 struct FashionMnist {
   ImageSet train;
   ImageSet test;

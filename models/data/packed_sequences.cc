@@ -1,6 +1,10 @@
 #include "tessera/models/data/packed_sequences.h"
 
+#include <algorithm>
+#include <memory>
 #include <vector>
+
+#include <xxhash.h>
 
 #include "tessera/tensor/check.h"
 
@@ -8,6 +12,7 @@ namespace tessera::models::data {
 namespace {
 
 constexpr const char* kWhere = "packed_sequences";
+constexpr std::int64_t kHashedAtOnce = std::int64_t{1} << 17;  // tokens
 
 }  // namespace
 
@@ -37,6 +42,19 @@ std::pair<Tensor, Tensor> PackedSequences::get(std::int64_t index) const {
   read(index, sequence);
   const Tensor all = Tensor::from_vector(sequence, {length_ + 1}, kCpu);
   return {all.narrow(0, 0, length_), all.narrow(0, 1, length_)};
+}
+
+std::uint64_t PackedSequences::fingerprint() const {
+  const std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state(XXH64_createState(),
+                                                                         &XXH64_freeState);
+  XXH64_reset(state.get(), 0);
+  std::vector<std::int64_t> piece;
+  for (std::int64_t begin = 0; begin < tokens_->size(); begin += kHashedAtOnce) {
+    piece.resize(static_cast<std::size_t>(std::min(kHashedAtOnce, tokens_->size() - begin)));
+    tokens_->read(begin, piece);
+    XXH64_update(state.get(), piece.data(), piece.size() * sizeof(std::int64_t));
+  }
+  return XXH64_digest(state.get());
 }
 
 }  // namespace tessera::models::data

@@ -31,6 +31,8 @@ class PackedSequences {
   void read(std::int64_t index, std::span<std::int64_t> out) const;
   /// The tokens of a sequence and each token's successor, both i64 [length], on the CPU.
   std::pair<Tensor, Tensor> get(std::int64_t index) const;
+  /// A hash (XXH64) of all tokens, which it reads.
+  std::uint64_t fingerprint() const;
 
  private:
   std::shared_ptr<const TokenSpan> tokens_;

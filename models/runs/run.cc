@@ -10,6 +10,9 @@
 #include <fmt/format.h>
 
 #include "tessera/distributed/transports/process_group_local.h"
+#include "tessera/fsdp/checkpoint/checkpoint.h"
+#include "tessera/fsdp/checkpoint/index.h"
+#include "tessera/fsdp/checkpoint/rank_texts.h"
 #include "tessera/fsdp/state/state.h"
 #include "tessera/models/nets/mlp_stack.h"
 #include "tessera/models/parallelize/parallelize.h"
@@ -85,6 +88,52 @@ std::string with_advice(const std::string& error) {
       error, kConfigFile);
 }
 
+// Throws for a path that the system refuses to look up.
+std::filesystem::file_type type_of(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_type type = std::filesystem::status(path, error).type();
+  if (type == std::filesystem::file_type::none)
+    throw_error<OptionError>(kWhere,
+                             "{} cannot be read: {}; name a folder that tessera train --out made",
+                             path, error.message());
+  return type;
+}
+
+bool exists(const std::string& path) {
+  return type_of(path) != std::filesystem::file_type::not_found;
+}
+
+// Where the weights of a run are.
+struct Weights {
+  std::string run;         // its folder
+  std::string checkpoint;  // the checkpoint that has them; empty: the file of the complete run
+};
+
+// `folder` is a run, or one of its checkpoints. Without the file, they are in its newest checkpoint.
+Weights weights_of(const std::string& folder) {
+  namespace fs = std::filesystem;
+  if (exists(folder + "/" + checkpoint::kIndexFile)) {
+    const fs::path path = fs::absolute(folder).lexically_normal();
+    const fs::path step = path.has_filename() ? path : path.parent_path();
+    return {.run = step.parent_path().parent_path().string(), .checkpoint = step.string()};
+  }
+  if (exists(folder + "/" + kModelFile)) return {.run = folder, .checkpoint = {}};
+  return {.run = folder,
+          .checkpoint = checkpoint::newest(folder + "/" + kCheckpointsFolder).value_or("")};
+}
+
+// The weights of a checkpoint. Each rank reads its part. Collective if there is a group.
+void load_checkpoint(nn::Module& module, const std::string& folder,
+                     const std::shared_ptr<distributed::ProcessGroup>& group, Device device) {
+  try {
+    checkpoint::load(folder, {.group = group, .model = &module}, {.device = device});
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(with_advice(error.what()));
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(with_advice(error.what()));
+  }
+}
+
 // Rank 0 reads the file; the options say whether it sends the weights to others. Collective.
 void load_weights(nn::Module& module, const std::string& folder, distributed::ProcessGroup& group,
                   fsdp::LoadFullStateOptions options) {
@@ -105,7 +154,9 @@ void load_weights(nn::Module& module, const std::string& folder, distributed::Pr
 }  // namespace
 
 struct Run::State {
-  std::string folder;
+  std::string folder;      // as it was named
+  std::string checkpoint;  // empty: the weights are in the file of the complete run
+  std::string run;         // the run's folder
   TrainOptions config;
   std::unique_ptr<data::Tokenizer> tokenizer;     // null for the mlp
   std::unique_ptr<distributed::World> own_world;  // of one rank, if the run was opened without
@@ -128,11 +179,14 @@ class RunOpener {
   explicit RunOpener(const std::string& folder) : state_(std::make_unique<Run::State>()) {
     state_->folder = folder;
     state_->config = read_run_config(folder);
+    const Weights weights = weights_of(folder);
+    state_->checkpoint = weights.checkpoint;
+    state_->run = weights.run;
     if (!is_language(state_->config)) {
       state_->mlp = std::make_unique<MlpStack>(state_->config.mlp());
       return;
     }
-    state_->tokenizer = data::open_tokenizer(tokenizer_name(folder, state_->config));
+    state_->tokenizer = data::open_tokenizer(tokenizer_name(state_->run, state_->config));
     state_->net = runs::build_net(state_->config, state_->tokenizer->vocab_size());
   }
 
@@ -141,8 +195,11 @@ class RunOpener {
     state_->own_world = std::make_unique<distributed::World>(group, device, current_rank_context());
     state_->world = state_->own_world.get();
     state_->data_mesh = state_->world->mesh();
-    load_weights(state_->module(), state_->folder, *group,
-                 {.broadcast_from_rank0 = false, .device = device});
+    if (state_->checkpoint.empty())
+      load_weights(state_->module(), state_->run, *group,
+                   {.broadcast_from_rank0 = false, .device = device});
+    else
+      load_checkpoint(state_->module(), state_->checkpoint, nullptr, device);
     return Run(std::move(state_));
   }
 
@@ -158,8 +215,13 @@ class RunOpener {
     state_->net ? state_->net->parallelize(parallel) : parallelize(*state_->mlp, parallel);
     state_->world = &world;
     state_->data_mesh = meshes.data;
-    load_weights(state_->module(), state_->folder, *world.group(),
-                 {.device = world.device(), .mesh = world.mesh()});
+    // Another rank may have seen another newest checkpoint.
+    state_->checkpoint = checkpoint::first_text(world.group().get(), state_->checkpoint);
+    if (state_->checkpoint.empty())
+      load_weights(state_->module(), state_->run, *world.group(),
+                   {.device = world.device(), .mesh = world.mesh()});
+    else
+      load_checkpoint(state_->module(), state_->checkpoint, world.group(), world.device());
     return Run(std::move(state_));
   }
 
@@ -256,42 +318,26 @@ Run open_run(distributed::World& world, const std::string& folder,
       .sharded(world, options);
 }
 
-namespace {
-
-// Throws for a path that the system refuses to look up.
-std::filesystem::file_type type_of(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::file_type type = std::filesystem::status(path, error).type();
-  if (type == std::filesystem::file_type::none)
-    throw_error<OptionError>(kWhere,
-                             "{} cannot be read: {}; name a folder that tessera train --out made",
-                             path, error.message());
-  return type;
-}
-
-bool exists(const std::string& path) {
-  return type_of(path) != std::filesystem::file_type::not_found;
-}
-
-}  // namespace
-
 TrainOptions read_run_config(const std::string& folder) {
   if (type_of(folder) != std::filesystem::file_type::directory)
     throw_error<OptionError>(
         kWhere, "there is no folder {}; name one that tessera train --out made", folder);
-  const std::string path = folder + "/" + kConfigFile;
+  const Weights weights = weights_of(folder);
+  const std::string path = weights.run + "/" + kConfigFile;
   if (!exists(path))
     throw_error<OptionError>(
         kWhere, "{} has no {}, so it holds no run; name a folder that tessera train --out made",
         folder, kConfigFile);
   const TrainOptions config = runs::read_options(path, model_of(path));
-  TESSERA_CHECK_AS(StateError, exists(folder + "/" + kModelFile), kWhere,
-                   "{} has no {}: the run did not end; train again", folder, kModelFile);
-  TESSERA_CHECK_AS(
-      StateError,
-      !is_language(config) || config.tokenizer == "bytes" || exists(folder + "/" + kTokenizerFile),
-      kWhere, "{} has no {}, with which the run was trained; copy the whole folder", folder,
-      kTokenizerFile);
+  TESSERA_CHECK_AS(StateError,
+                   !weights.checkpoint.empty() || exists(weights.run + "/" + kModelFile), kWhere,
+                   "{} has no {} and no complete checkpoint: the run did not end; train again",
+                   weights.run, kModelFile);
+  TESSERA_CHECK_AS(StateError,
+                   !is_language(config) || config.tokenizer == "bytes" ||
+                       exists(weights.run + "/" + kTokenizerFile),
+                   kWhere, "{} has no {}, with which the run was trained; copy the whole folder",
+                   weights.run, kTokenizerFile);
   return config;
 }
 
@@ -301,7 +347,7 @@ EvalData read_eval_data(const std::string& folder, const std::string& data) {
   if (!is_language(config))
     return {.sequences = nullptr,
             .images = std::make_shared<const data::FashionMnist>(data::read_fashion_mnist(path))};
-  const runs::TextData text = runs::load_text(path, tokenizer_name(folder, config));
+  const runs::TextData text = runs::load_text(path, tokenizer_name(weights_of(folder).run, config));
   return {.sequences = std::make_shared<const data::PackedSequences>(
               data.empty() ? text.text.validation : runs::whole_text(text.text), config.seq_len),
           .images = nullptr};

@@ -121,9 +121,12 @@ class Run {
 /// Opens the run with its complete weights on one device, without ranks. A run in bf16 or f16 has
 /// its weights in f32, and computes in f32 too: only sharded models compute in 16 bits.
 ///
+/// `folder` is that of a run, or one of its checkpoints, "runs/first/checkpoints/step-500". A run that has not
+/// ended has the weights of its newest complete checkpoint.
+///
 /// Throws runs::OptionError, an InvalidArgument, for a folder that does not exist or holds no run, a
 /// run of another version of Tessera, and a config.json that is damaged; StateError for a run that
-/// did not end and has no weights, and for a missing tokenizer; CheckpointError and
+/// did not end and has no checkpoint, and for a missing tokenizer; CheckpointError and
 /// InvalidArgument for weights that are damaged or do not fit the config.json, naming them.
 Run open_run(const std::string& folder, Device device = default_device());
 

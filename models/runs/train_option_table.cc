@@ -48,9 +48,11 @@ void add_files(OptionTable& table, TrainOptions& options) {
   } else {
     table.path("data", options.data, "folder of the four Fashion-MNIST files");
   }
-  table.path("out", options.out,
-             "folder for everything that a run leaves: config.json, metrics.jsonl, "
-             "model.safetensors, report.html, ...; made if missing, an earlier run's are replaced");
+  table.path(
+      "out", options.out,
+      "folder for everything that a run leaves: config.json, metrics.jsonl, "
+      "model.safetensors, report.html, checkpoints, ...; made if missing, an earlier run's are "
+      "replaced, but not its checkpoints");
 }
 
 void add_ranks(OptionTable& table, TrainOptions& options) {
@@ -209,6 +211,31 @@ void add_language_training(OptionTable& table, TrainOptions& options) {
               "of initial values, order of the text, dropout and the sample");
 }
 
+void add_checkpoints(OptionTable& table, TrainOptions& options) {
+  table.group("Checkpoints");
+  Option& save =
+      table.text("save-every", options.save_every,
+                 "when a checkpoint is saved into --out: after so many steps (and after the "
+                 "last), or after a time as 10m, 30s or 2h; 0: never");
+  save.value = "N|TIME";
+  save.unset = "10m; with several hosts 0";
+  save.problem = [](const std::string& word) {
+    return save_period_of(word) ? std::string()
+                                : fmt::format("{} is not a number of steps or a time as 10m", word);
+  };
+  table.whole("keep", options.keep, kCountOrNone,
+              "checkpoints that stay when a newer one is complete; 0: all");
+  Option& resume =
+      table.text("resume", options.resume,
+                 "go on from a checkpoint: auto: the newest complete one of --out, or from "
+                 "the start if there is none; else a checkpoint, or the newest of a run");
+  resume.value = "auto|PATH";
+  resume.in_config = false;
+  resume.set = [&options](const std::string& word) {
+    options.resume = word == kResumeAuto ? word : absolute_path(word);
+  };
+}
+
 void add_watching(OptionTable& table, TrainOptions& options) {
   table.group("Watching");
   table.whole("eval-every", options.eval_every, kCountOrNone,
@@ -242,6 +269,7 @@ void fill_table(OptionTable& table, TrainOptions& options) {
     add_mlp(table, options);
     add_mlp_training(table, options);
   }
+  add_checkpoints(table, options);
   add_watching(table, options);
 }
 

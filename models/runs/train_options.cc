@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
+#include <string_view>
 
 #include "tessera/distributed/launch/launch.h"
 #include "tessera/models/data/fashion_mnist.h"
@@ -118,6 +120,15 @@ void check_cuda_graphs(const TrainOptions& options) {
         "leave one of the two out");
 }
 
+// What was typed: a configuration may hold --save-every for runs with and without --out.
+void check_checkpoints(const TrainOptions& options, const OptionTable& table) {
+  if (!options.out.empty()) return;
+  if (const auto word = table.typed("save-every"); word && !save_period_of(*word)->never())
+    throw OptionError("--save-every: saves into the folder of --out; name one");
+  if (options.resume == kResumeAuto)
+    throw OptionError("--resume: auto is the newest checkpoint of --out; name that folder");
+}
+
 void check_together(const TrainOptions& options) {
   check_cuda_graphs(options);
   if (options.device != "cuda" && options.tf32)
@@ -172,6 +183,27 @@ distributed::LaunchOptions TrainOptions::launch_options() const {
       .local_addr = local_addr};
 }
 
+std::optional<SavePeriod> save_period_of(const std::string& word) {
+  constexpr std::int64_t kMost = 1'000'000'000;
+  std::int64_t number = 0;
+  const char* end = word.data() + word.size();
+  const auto [stop, error] = std::from_chars(word.data(), end, number);
+  if (error != std::errc() || number < 0 || number > kMost) return std::nullopt;
+  const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+  const auto amount = static_cast<double>(number);
+  if (unit.empty()) return SavePeriod{.steps = number};
+  if (unit == "s") return SavePeriod{.seconds = amount};
+  if (unit == "m") return SavePeriod{.seconds = 60 * amount};
+  if (unit == "h") return SavePeriod{.seconds = 3600 * amount};
+  return std::nullopt;
+}
+
+SavePeriod TrainOptions::save_period() const {
+  if (out.empty()) return {};
+  if (!save_every.empty()) return *save_period_of(save_every);
+  return nnodes > 1 ? SavePeriod{} : SavePeriod{.seconds = 600};
+}
+
 TrainOptions default_options(const std::string& model, const std::string& preset) {
   return model == kMlp ? default_mlp_options(preset)
                        : default_language_options(language_family(model), preset);
@@ -197,6 +229,7 @@ void complete_options(TrainOptions& options, OptionTable& table) {
   // Words of the command line are set last, so that they win over options that they exclude.
   for (const auto& [name, word] : words) table.find(name)->set(word);
   table.apply_typed();
+  check_checkpoints(options, table);
   check_together(options);
 }
 

@@ -21,6 +21,19 @@ namespace tessera::models::runs {
 
 /// The name of the model that is no language model.
 inline constexpr const char* kMlp = "mlp";
+/// --resume with the newest checkpoint of --out, if there is one.
+inline constexpr const char* kResumeAuto = "auto";
+
+/// How often a run saves a checkpoint. Neither: never.
+struct SavePeriod {
+  std::int64_t steps = 0;
+  double seconds = 0;
+
+  bool never() const { return steps == 0 && seconds == 0; }
+};
+/// The period of a word: a number of steps, "100", or a time, "30s", "10m", "2h"; "0": never. Nothing
+/// for another word.
+std::optional<SavePeriod> save_period_of(const std::string& word);
 
 /// Values typed or set by the preset; otherwise the program's defaults. A model ignores members
 /// that it has no option for.
@@ -81,6 +94,11 @@ struct TrainOptions {
   double clip_grad = 0;
   std::uint64_t seed = 1;
 
+  // Checkpoints, in the folder of --out.
+  std::string save_every;  ///< "100", "10m"; empty: the default of save_period()
+  std::int64_t keep = 3;   ///< complete checkpoints that stay; 0: all
+  std::string resume;      ///< "auto", or a path; empty: begin at step 1
+
   // Watching.
   std::int64_t eval_every = 0;
   std::int64_t sample_tokens = 200;
@@ -92,6 +110,9 @@ struct TrainOptions {
   MlpOptions mlp() const;
   distributed::LaunchOptions launch_options() const;
   int world_size() const { return ranks * nnodes; }
+  /// Of --save-every; by default 10 minutes, and never on several hosts, which may have no file system in
+  /// common. Never without --out.
+  SavePeriod save_period() const;
 };
 
 /// The defaults for a model under one of its presets; an empty name means its first preset.

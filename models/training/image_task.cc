@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/distributed/mesh/placement.h"
 #include "tessera/distributed/parameters/mesh_impl.h"
@@ -53,6 +55,7 @@ ImageTask::ImageTask(distributed::World& world, Classifier model, const data::Im
                      const data::ImageSet& test, const ImageTaskOptions& options)
     : world_(world),
       model_(std::move(model)),
+      train_(train),
       test_(test),
       options_(options),
       loader_(NormalizedImages(checked(train), options.dtype), {.batch_size = options.batch,
@@ -76,6 +79,11 @@ BatchShare ImageTask::load(std::int64_t step) {
 LossSum ImageTask::loss(std::int64_t begin, std::int64_t end) {
   const Variable logits = model_.forward(Variable(pixels_.part(begin, end)));
   return {.sum = cross_entropy(logits, targets_.part(begin, end), LossReduction::kSum)};
+}
+
+std::string ImageTask::data_fingerprint() const {
+  return fmt::format("{} images ({:016x}) in batches of {}, seed {}", train_.size(),
+                     data::fingerprint_of(train_), options_.batch, options_.seed);
 }
 
 EvalMetrics ImageTask::evaluate() {

@@ -73,12 +73,14 @@ class ImageTask final : public Task {
   BatchShare load(std::int64_t step) override;
   std::vector<Tensor> inputs() const override { return {pixels_.all(), targets_.all()}; }
   LossSum loss(std::int64_t begin, std::int64_t end) override;
+  std::string data_fingerprint() const override;
   /// Returns loss and accuracy over the test images.
   EvalMetrics evaluate() override;
 
  private:
   distributed::World& world_;
   Classifier model_;
+  const data::ImageSet& train_;
   const data::ImageSet& test_;
   ImageTaskOptions options_;
   nn::data::DataLoader<NormalizedImages> loader_;

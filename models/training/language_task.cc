@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/distributed/mesh/placement.h"
 #include "tessera/distributed/parameters/mesh_impl.h"
@@ -89,6 +91,12 @@ LossSum LanguageTask::loss(std::int64_t begin, std::int64_t end) {
   const Tensor tokens = tokens_.part(begin, end), targets = targets_.part(begin, end);
   const LanguageModelResult result = model_.forward(tokens, {});
   return {.sum = cross_entropy_sum(result.logits, targets), .auxiliary = result.auxiliary_loss};
+}
+
+std::string LanguageTask::data_fingerprint() const {
+  const data::PackedSequences& train = loader_.data();
+  return fmt::format("{} sequences of {} tokens ({:016x}) in batches of {}, seed {}", train.size(),
+                     train.length(), train.fingerprint(), options_.batch, options_.seed);
 }
 
 double LanguageTask::bytes_of(std::int64_t token) const {

@@ -38,6 +38,7 @@ class LanguageTask final : public Task {
   BatchShare load(std::int64_t step) override;
   std::vector<Tensor> inputs() const override { return {tokens_.all(), targets_.all()}; }
   LossSum loss(std::int64_t begin, std::int64_t end) override;
+  std::string data_fingerprint() const override;
   /// Returns loss and bits per byte over the validation sequences; no bits per byte if their tokens
   /// stand for no text. Throws InvalidArgument for a token that the tokenizer does not have.
   EvalMetrics evaluate() override;

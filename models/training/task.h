@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tessera/autograd/variable.h"
@@ -50,6 +51,10 @@ class Task {
   /// keep a handle to the logits afterwards: backward then needs no memory for their gradient, see
   /// cross_entropy in autograd/ops/nn.h.
   virtual LossSum loss(std::int64_t begin, std::int64_t end) = 0;
+  /// What determines the samples of each step, as a text: the data and their order. A run that goes on
+  /// from a checkpoint compares it with that of the run that saved it. May read all of the data; called
+  /// on rank 0 alone. Empty: not compared.
+  virtual std::string data_fingerprint() const { return {}; }
   /// Evaluates all of the evaluation data, in evaluation mode and without gradients. The trainer
   /// fills in `step`. Collective.
   virtual EvalMetrics evaluate() = 0;

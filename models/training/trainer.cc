@@ -9,6 +9,7 @@
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/parameters/mesh_impl.h"
+#include "tessera/fsdp/checkpoint/rank_texts.h"
 #include "tessera/fsdp/handle.h"
 #include "tessera/models/training/first_bad_tensor.h"
 #include "tessera/models/training/task.h"
@@ -23,6 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr const char* kWhere = "models.Trainer";
+constexpr const char *kStepEntry = "trainer.step", *kDataEntry = "trainer.data";
 // Gradients that still overflow below this loss scale are themselves not finite.
 constexpr double kLeastLossScale = 1e-6;
 
@@ -81,12 +83,13 @@ Trainer::Trainer(distributed::World& world, Task& task, nn::optim::Optimizer& op
       task_(task),
       optimizer_(optimizer),
       options_(options),
-      data_(options.data_mesh.defined() ? options.data_mesh : world.mesh()),
-      mesh_(distributed::make_mesh(data_)),
+      data_mesh_(options.data_mesh.defined() ? options.data_mesh : world.mesh()),
+      mesh_(distributed::make_mesh(data_mesh_)),
       parameters_(optimizer.parameters()),
       scheduler_(optimizer_, options.schedule) {
-  TESSERA_CHECK(data_.ndim() == 1, kWhere,
-                "data_mesh is {}; it has one axis, of the ranks that share the batch", data_.str());
+  TESSERA_CHECK(data_mesh_.ndim() == 1, kWhere,
+                "data_mesh is {}; it has one axis, of the ranks that share the batch",
+                data_mesh_.str());
   TESSERA_CHECK(options.max_grad_norm >= 0, kWhere, "max_grad_norm is {}; it is at least 0",
                 options.max_grad_norm);
   TESSERA_CHECK(options.micro_batch >= 0, kWhere, "micro_batch is {}; it is at least 0",
@@ -101,7 +104,7 @@ Trainer::Trainer(distributed::World& world, Task& task, nn::optim::Optimizer& op
 PassLosses Trainer::compute_gradients(const BatchShare& share) {
   std::optional<random::NoDraws> no_draws;
   if (captured_) no_draws.emplace("cuda_graphs would repeat them; set its probability to 0");
-  const nn::GlobalMean mean(share.count, *mesh_, data_.axes().front(), world_.device());
+  const nn::GlobalMean mean(share.count, *mesh_, data_mesh_.axes().front(), world_.device());
   const Passes passes(share, options_.micro_batch);
   PassLosses losses;
   for (std::int64_t pass = 0; pass < passes.count; ++pass) {
@@ -138,7 +141,7 @@ void Trainer::accumulate_gradients(const BatchShare& share, LocalStep& step) {
 void Trainer::combine_losses(const BatchShare& share, LocalStep& step) const {
   const std::array<double, 2> mine = {step.loss_sum, static_cast<double>(share.count)};
   double loss_sum = 0, count = 0;
-  const std::vector<double> all = gather_figures(*data_.group(), mine);
+  const std::vector<double> all = gather_figures(*data_mesh_.group(), mine);
   for (std::size_t at = 0; at < all.size(); at += mine.size()) {
     loss_sum += all[at];
     count += all[at + 1];
@@ -264,6 +267,39 @@ EvalMetrics Trainer::evaluate() {
   throw_error<StateError>("trainer",
                           "the evaluation after step {} has loss {}: {}; lower the learning rate",
                           steps_done_, metrics.loss, first);
+}
+
+const std::string& Trainer::data_fingerprint() {
+  if (!data_fingerprint_) {
+    std::string mine;
+    checkpoint::on_first_rank(world_.group().get(), [&] { mine = task_.data_fingerprint(); });
+    data_fingerprint_ = checkpoint::first_text(world_.group().get(), mine);
+  }
+  return *data_fingerprint_;
+}
+
+checkpoint::State Trainer::checkpoint_state(nn::StateDict& values) {
+  values.set(kStepEntry, steps_done_);
+  values.set(kDataEntry, data_fingerprint());
+  return {.group = world_.group(),
+          .model = &task_.module(),
+          .optimizer = &optimizer_,
+          .scheduler = &scheduler_,
+          .scaler = scaler_ ? &*scaler_ : nullptr,
+          .values = &values};
+}
+
+void Trainer::resume(const nn::StateDict& values) {
+  TESSERA_CHECK_AS(StateError, steps_done_ == 0, kWhere,
+                   "resume() after step {}; make a new trainer for the checkpoint", steps_done_);
+  const std::int64_t step = values.integer(kStepEntry);
+  TESSERA_CHECK(step >= 0, kWhere, "{} is {}; it is at least 0", kStepEntry, step);
+  const std::string& saved = values.text(kDataEntry);
+  TESSERA_CHECK(saved == data_fingerprint(), kWhere,
+                "the checkpoint is of a run on other samples: {}; this run has {}; give the saved "
+                "run's data, batch and seed, or begin a new run",
+                saved, data_fingerprint());
+  steps_done_ = step;
 }
 
 }  // namespace tessera::models

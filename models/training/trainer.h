@@ -17,15 +17,18 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tessera/distributed/launch/world.h"
+#include "tessera/fsdp/checkpoint/checkpoint.h"
 #include "tessera/models/training/captured_step.h"
 #include "tessera/models/training/metrics.h"
 #include "tessera/models/training/task.h"
 #include "tessera/nn/mesh/mesh.h"
 #include "tessera/nn/optim/optimizer.h"
 #include "tessera/nn/optim/schedule.h"
+#include "tessera/nn/state/state_dict.h"
 #include "tessera/nn/training/grad_scaler.h"
 
 namespace tessera::models {
@@ -73,6 +76,19 @@ class Trainer {
   /// step() if the loss is NaN or infinite.
   EvalMetrics evaluate();
 
+  /// What a checkpoint of this run holds (fsdp/checkpoint): the model, the optimizer, the schedule, the
+  /// loss scale, and in `values`, beside entries of the caller's own, "trainer.step" and
+  /// "trainer.data", the task's data_fingerprint(). It refers to the trainer and to `values`. Collective.
+  ///
+  ///     nn::StateDict values;
+  ///     checkpoint::save("run/checkpoints/step-7", trainer.checkpoint_state(values));
+  checkpoint::State checkpoint_state(nn::StateDict& values);
+  /// After a load into checkpoint_state(values): the next step is the one behind the saved one, with
+  /// the samples and random numbers that the saved run would have had. Throws StateError unless it comes
+  /// before the first step, and InvalidArgument on all ranks for values of another program, and for data
+  /// or an order of samples that differ from those of the saved run, with both fingerprints. Collective.
+  void resume(const nn::StateDict& values);
+
   std::int64_t steps_done() const { return steps_done_; }
   /// Number of steps that replayed a CUDA graph.
   std::int64_t steps_replayed() const { return captured_ ? captured_->replays() : 0; }
@@ -86,18 +102,21 @@ class Trainer {
   void combine_losses(const BatchShare& share, LocalStep& step) const;
   void update(LocalStep& step);
   void combine(const LocalStep& local, StepMetrics& metrics) const;
+  const std::string& data_fingerprint();
   void check_finite(const StepMetrics& metrics, const BatchShare& share);
 
   distributed::World& world_;
   Task& task_;
   nn::optim::Optimizer& optimizer_;
   TrainerOptions options_;
-  distributed::DeviceMesh data_;
+  distributed::DeviceMesh data_mesh_;
   std::shared_ptr<const nn::Mesh> mesh_;
   std::vector<nn::Parameter> parameters_;
   nn::optim::LrScheduler scheduler_;
   std::optional<nn::GradScaler> scaler_;
   std::optional<CapturedStep> captured_;  // only with cuda_graphs
+  std::optional<std::string>
+      data_fingerprint_;  // the task's data_fingerprint(), once it was asked for
   std::int64_t steps_done_ = 0;
 };
 

@@ -126,40 +126,58 @@ void append(std::vector<Metrics>& list, Metrics metrics) {
   list.push_back(std::move(metrics));
 }
 
-void read_line(const std::string& text, const Line& line, RunMetrics& run) {
-  try {
-    const JsonObject object(text);
-    if (object.contains("eval"))
-      append(run.evals, eval_of(object.object("eval")));
-    else
-      append(run.steps, step_of(object));
-  } catch (const DataError& error) {
-    throw_error<DataError>(kWhere, "{} line {} is no line of metrics: {}; remove it", line.path,
-                           line.number, error.what());
+[[noreturn]] void throw_no_metrics(const Line& line, const DataError& error) {
+  throw_error<DataError>(kWhere, "{} line {} is no line of metrics: {}; remove it", line.path,
+                         line.number, error.what());
+}
+
+// Calls read(text) for each line with something in it. Returns true if the last one is half a line that
+// it does not understand.
+template <class Read>
+bool each_line(const std::string& path, const Read& read) {
+  std::ifstream file(path, std::ios::binary);
+  TESSERA_CHECK_AS(Error, file.is_open(), kWhere, "{} cannot be read: {}; name the folder of a run",
+                   path, std::strerror(errno));
+  bool cut = false;
+  std::string text;
+  for (std::int64_t number = 1; std::getline(file, text); ++number) {
+    if (text.empty()) continue;
+    try {
+      read(text);
+    } catch (const DataError& error) {
+      if (!file.eof()) throw_no_metrics({.path = path, .number = number}, error);
+      cut = true;
+    }
   }
+  TESSERA_CHECK_AS(Error, !file.bad(), kWhere, "{} cannot be read: {}; look after the disk", path,
+                   std::strerror(errno));
+  return cut;
 }
 
 }  // namespace
 
 RunMetrics read_metrics(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  TESSERA_CHECK_AS(Error, file.is_open(), kWhere, "{} cannot be read: {}; name the folder of a run",
-                   path, std::strerror(errno));
   RunMetrics run;
-  std::string text;
-  for (std::int64_t number = 1; std::getline(file, text); ++number) {
-    const bool has_end = !file.eof();
-    if (text.empty()) continue;
-    try {
-      read_line(text, {.path = path, .number = number}, run);
-    } catch (const DataError&) {
-      if (has_end) throw;
-      run.cut = true;
-    }
-  }
-  TESSERA_CHECK_AS(Error, !file.bad(), kWhere, "{} cannot be read: {}; look after the disk", path,
-                   std::strerror(errno));
+  run.cut = each_line(path, [&](const std::string& text) {
+    const JsonObject object(text);
+    if (object.contains("eval"))
+      append(run.evals, eval_of(object.object("eval")));
+    else
+      append(run.steps, step_of(object));
+  });
   return run;
+}
+
+std::string metrics_until(const std::string& path, const MetricsEnd& end) {
+  std::string kept;
+  each_line(path, [&](const std::string& text) {
+    const JsonObject object(text);
+    const bool stays = object.contains("eval")
+                           ? object.object("eval").integer("step") <= end.eval_step
+                           : object.integer("step") <= end.step;
+    if (stays) kept += text + "\n";
+  });
+  return kept;
 }
 
 }  // namespace tessera::models::watch

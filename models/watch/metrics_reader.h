@@ -65,4 +65,12 @@ struct RunMetrics {
 /// newline; Error with the system's reason if the file cannot be read.
 RunMetrics read_metrics(const std::string& path);
 
+/// Where the metrics of a run are cut that goes on from a checkpoint.
+struct MetricsEnd {
+  std::int64_t step = 0;       ///< the last step that stays
+  std::int64_t eval_step = 0;  ///< the step of the last evaluation that stays
+};
+/// The file's lines that stay. Half a line at the end does not. Throws as read_metrics.
+std::string metrics_until(const std::string& path, const MetricsEnd& end);
+
 }  // namespace tessera::models::watch

@@ -14,4 +14,7 @@ inline constexpr const char* kFailureFile = "failure.txt";
 inline constexpr const char* kTraceFile = "trace.json";
 inline constexpr const char* kProfileFile = "profile.txt";
 
+/// The folder of checkpoints in it: fsdp/checkpoint.
+inline constexpr const char* kCheckpointsFolder = "checkpoints";
+
 }  // namespace tessera::models

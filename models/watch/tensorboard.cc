@@ -19,6 +19,7 @@ namespace {
 
 constexpr const char* kWhere = "tensorboard";
 constexpr int kStringTensor = 7;  // DT_STRING
+constexpr int kSessionStart = 1;  // SessionLog::START
 
 double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -79,6 +80,13 @@ TensorBoardWriter::TensorBoardWriter(const std::string& folder)
   event::Event version = event_of(0);
   version.set_file_version("brain.Event:2");
   append(version.SerializeAsString());
+}
+
+TensorBoardWriter::TensorBoardWriter(const std::string& folder, std::int64_t first_step)
+    : TensorBoardWriter(folder) {
+  event::Event restart = event_of(first_step);
+  restart.mutable_session_log()->set_status(kSessionStart);
+  append(restart.SerializeAsString());
 }
 
 void TensorBoardWriter::append(const std::string& event) { file_.append(tfrecord(event)); }

@@ -27,6 +27,9 @@ class TensorBoardWriter {
   /// Creates the folder, and in it events.out.tfevents.<seconds>.<host>.<process>.<number>. Throws
   /// Error with path and reason.
   explicit TensorBoardWriter(const std::string& folder);
+  /// The same for a run that goes on at `first_step`: TensorBoard leaves out what the folder's earlier files
+  /// have from that step on.
+  TensorBoardWriter(const std::string& folder, std::int64_t first_step);
   TensorBoardWriter(const TensorBoardWriter&) = delete;
   TensorBoardWriter& operator=(const TensorBoardWriter&) = delete;
 

@@ -86,13 +86,21 @@ void check_whole(const std::string& path, const StateDict& state) {
 }  // namespace
 
 void save_state(const std::string& path, const StateDict& state) {
+  save_state_from(path, state, [&](const std::string& name) { return state.tensor(name); });
+}
+
+void save_state_from(const std::string& path, const StateDict& state,
+                     const std::function<Tensor(const std::string& name)>& read) {
   check_whole(path, state);
-  std::vector<std::pair<std::string, Tensor>> tensors;
+  std::vector<SafetensorsSource> tensors;
   SafetensorsMetadata metadata;
   std::size_t position = 0;
   for (const auto& [name, value] : state) {
     if (const Tensor* tensor = std::get_if<Tensor>(&value)) {
-      tensors.emplace_back(name, *tensor);
+      tensors.push_back({.name = name,
+                         .dtype = tensor->dtype(),
+                         .shape = tensor->shape(),
+                         .read = [&read, name = name] { return read(name); }});
     } else {
       metadata.emplace_back(
           std::string(kPrefix) + name,
@@ -100,7 +108,7 @@ void save_state(const std::string& path, const StateDict& state) {
     }
     ++position;
   }
-  write_safetensors(path, tensors, metadata);
+  write_safetensors_from(path, tensors, metadata);
 }
 
 StateDict load_state(const std::string& path, const LoadStateOptions& options) {

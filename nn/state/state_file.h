@@ -14,10 +14,12 @@
 /// A file of another program gives its tensors in the order of its header; metadata under other
 /// names are left alone.
 
+#include <functional>
 #include <string>
 
 #include "tessera/nn/state/state_dict.h"
 #include "tessera/tensor/device.h"
+#include "tessera/tensor/tensor.h"
 
 namespace tessera::nn {
 
@@ -28,6 +30,11 @@ namespace tessera::nn {
 /// or text that is not UTF-8, StateError for a tensor on the null device, CheckpointError when the file
 /// cannot be written.
 void save_state(const std::string& path, const StateDict& state);
+
+/// The same for a state that is too large for memory: the tensors of `state` give only dtypes and shapes, as
+/// on the null device, and `read` returns each when it is written.
+void save_state_from(const std::string& path, const StateDict& state,
+                     const std::function<Tensor(const std::string& name)>& read);
 
 struct LoadStateOptions {
   /// Where the tensors go; on the null device, shapes alone.

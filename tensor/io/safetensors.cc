@@ -115,19 +115,31 @@ namespace {
 constexpr const char* kWriter = "write_safetensors";
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+using Sources = std::vector<SafetensorsSource>;
 
-void check_names(const NamedTensors& tensors, const SafetensorsMetadata& metadata) {
-  std::set<std::string> seen;
+// Elements that are copied to the host at a time, where the layout allows it.
+constexpr std::int64_t kElementsAtOnce = std::int64_t{1} << 20;
+
+Sources sources_of(const NamedTensors& tensors) {
+  Sources sources;
   for (const auto& [name, tensor] : tensors) {
-    TESSERA_CHECK(name != "__metadata__", kWriter,
-                  "a tensor cannot be called \"{}\": that is the format's name for its texts",
-                  name);
-    TESSERA_CHECK(seen.insert(name).second, kWriter, "tensor \"{}\" stands twice", name);
     TESSERA_CHECK(tensor.defined(), kWriter, "tensor \"{}\" is undefined", name);
-    TESSERA_CHECK_AS(StateError, !tensor.device().is_null(), kWriter,
-                     "tensor \"{}\" of shape {} is on the null device and has no values: a plan "
-                     "cannot be saved",
-                     name, tensor.shape().str());
+    sources.push_back(
+        {.name = name, .dtype = tensor.dtype(), .shape = tensor.shape(), .read = [tensor = tensor] {
+           return tensor;
+         }});
+  }
+  return sources;
+}
+
+void check_names(const Sources& tensors, const SafetensorsMetadata& metadata) {
+  std::set<std::string> seen;
+  for (const SafetensorsSource& tensor : tensors) {
+    TESSERA_CHECK(tensor.name != "__metadata__", kWriter,
+                  "a tensor cannot be called \"{}\": that is the format's name for its texts",
+                  tensor.name);
+    TESSERA_CHECK(seen.insert(tensor.name).second, kWriter, "tensor \"{}\" stands twice",
+                  tensor.name);
   }
   seen.clear();
   for (const auto& [key, value] : metadata) {
@@ -137,36 +149,42 @@ void check_names(const NamedTensors& tensors, const SafetensorsMetadata& metadat
 
 // The order of the elements in the file: the widest first, so that each tensor starts at a multiple
 // of its element's size.
-std::vector<std::size_t> by_width(const NamedTensors& tensors) {
+std::vector<std::size_t> by_width(const Sources& tensors) {
   std::vector<std::size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return dtype_size(tensors[a].second.dtype()) > dtype_size(tensors[b].second.dtype());
+    return dtype_size(tensors[a].dtype) > dtype_size(tensors[b].dtype);
   });
   return order;
 }
 
 // Entries whose ranges count from the first byte of the elements.
-std::vector<SafetensorsInfo> entries_of(const NamedTensors& tensors,
+std::vector<SafetensorsInfo> entries_of(const Sources& tensors,
                                         const std::vector<std::size_t>& order) {
   std::vector<SafetensorsInfo> entries;
-  for (const auto& [name, tensor] : tensors) {
-    entries.push_back({.name = name,
-                       .dtype_name = detail::safetensors_dtype_name(tensor.dtype()),
-                       .dtype = tensor.dtype(),
-                       .shape = tensor.shape()});
+  for (const SafetensorsSource& tensor : tensors) {
+    entries.push_back({.name = tensor.name,
+                       .dtype_name = detail::safetensors_dtype_name(tensor.dtype),
+                       .dtype = tensor.dtype,
+                       .shape = tensor.shape});
   }
   std::uint64_t reached = 0;
   for (std::size_t i : order) {
-    const Tensor& tensor = tensors[i].second;
     entries[i].begin = reached;
-    reached += static_cast<std::uint64_t>(tensor.numel()) * dtype_size(tensor.dtype());
+    reached += static_cast<std::uint64_t>(tensors[i].shape.numel()) * dtype_size(tensors[i].dtype);
     entries[i].end = reached;
   }
   return entries;
 }
 
 void write_elements(ByteSink& sink, const Tensor& tensor) {
+  if (const std::int64_t count = tensor.numel();
+      count > kElementsAtOnce && tensor.is_contiguous()) {
+    const Tensor line = tensor.view({count});
+    for (std::int64_t at = 0; at < count; at += kElementsAtOnce)
+      write_elements(sink, line.narrow(0, at, std::min(kElementsAtOnce, count - at)));
+    return;
+  }
   dispatch_all(tensor.dtype(), kWriter, [&]<class T>() {
     if constexpr (std::is_same_v<T, bool>) {
       write_elements(sink, cast(tensor, DType::kU8));
@@ -177,10 +195,22 @@ void write_elements(ByteSink& sink, const Tensor& tensor) {
   });
 }
 
-}  // namespace
+void write_source(ByteSink& sink, const SafetensorsSource& source) {
+  const Tensor tensor = source.read();
+  TESSERA_CHECK(
+      tensor.defined() && tensor.dtype() == source.dtype && tensor.shape() == source.shape, kWriter,
+      "the source of \"{}\", {} {}, returned {} {}", source.name, dtype_name(source.dtype),
+      source.shape.str(), tensor.defined() ? dtype_name(tensor.dtype()) : "nothing",
+      tensor.defined() ? tensor.shape().str() : "");
+  TESSERA_CHECK_AS(StateError, !tensor.device().is_null(), kWriter,
+                   "tensor \"{}\" of shape {} is on the null device and has no values: a plan "
+                   "cannot be saved",
+                   source.name, tensor.shape().str());
+  write_elements(sink, tensor);
+}
 
-std::vector<SafetensorsInfo> write_safetensors(ByteSink& sink, const NamedTensors& tensors,
-                                               const SafetensorsMetadata& metadata) {
+std::vector<SafetensorsInfo> write_sources(ByteSink& sink, const Sources& tensors,
+                                           const SafetensorsMetadata& metadata) {
   check_names(tensors, metadata);
   const std::vector<std::size_t> order = by_width(tensors);
   detail::SafetensorsHeader header{.tensors = entries_of(tensors, order), .metadata = metadata};
@@ -191,7 +221,7 @@ std::vector<SafetensorsInfo> write_safetensors(ByteSink& sink, const NamedTensor
   const std::uint64_t length = text.size();
   sink.write(&length, sizeof(length));
   sink.write(text.data(), text.size());
-  for (std::size_t i : order) write_elements(sink, tensors[i].second);
+  for (std::size_t i : order) write_source(sink, tensors[i]);
   for (SafetensorsInfo& entry : header.tensors) {
     entry.begin += detail::kSafetensorsPrefix + length;
     entry.end += detail::kSafetensorsPrefix + length;
@@ -199,10 +229,22 @@ std::vector<SafetensorsInfo> write_safetensors(ByteSink& sink, const NamedTensor
   return std::move(header.tensors);
 }
 
+}  // namespace
+
+std::vector<SafetensorsInfo> write_safetensors(ByteSink& sink, const NamedTensors& tensors,
+                                               const SafetensorsMetadata& metadata) {
+  return write_sources(sink, sources_of(tensors), metadata);
+}
+
 void write_safetensors(const std::string& path, const NamedTensors& tensors,
                        const SafetensorsMetadata& metadata) {
+  write_safetensors_from(path, sources_of(tensors), metadata);
+}
+
+void write_safetensors_from(const std::string& path, const Sources& tensors,
+                            const SafetensorsMetadata& metadata) {
   AtomicFile file(kWriter, path);
-  write_safetensors(file, tensors, metadata);
+  write_sources(file, tensors, metadata);
   file.commit();
 }
 

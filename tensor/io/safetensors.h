@@ -14,6 +14,7 @@
 /// Format: https://github.com/huggingface/safetensors#format.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,6 +56,17 @@ struct SafetensorsInfo {
 void write_safetensors(const std::string& path,
                        const std::vector<std::pair<std::string, Tensor>>& tensors,
                        const SafetensorsMetadata& metadata = {});
+/// A tensor that is made when it is written, so that a file needs no more memory than its largest one.
+struct SafetensorsSource {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  std::function<Tensor()> read;  ///< a tensor of that dtype and shape
+};
+/// The same bytes from sources, which are read one after another. Throws what they throw, too, and
+/// InvalidArgument for a source whose tensor has another dtype or shape.
+void write_safetensors_from(const std::string& path, const std::vector<SafetensorsSource>& tensors,
+                            const SafetensorsMetadata& metadata = {});
 /// The same bytes to a sink. Returns the entries of the tensors, in the given order. Throws as above,
 /// and what the sink throws.
 std::vector<SafetensorsInfo> write_safetensors(

@@ -10,6 +10,7 @@
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/distributed/parameters/mesh_impl.h"
+#include "tessera/fsdp/checkpoint/checkpoint.h"
 #include "tessera/models/nets/mlp_stack.h"
 #include "tessera/models/parallelize/parallelize.h"
 #include "tessera/models/parallelize/precision.h"
@@ -20,6 +21,7 @@
 #include "tessera/nn/training/clip_grad.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/support/ranks.h"
+#include "tessera/tests/tensor/io/safetensors_support.h"
 
 namespace tessera::models {
 namespace {
@@ -242,6 +244,51 @@ TESSERA_RANK_TEST("bytes and collectives of a step follow from the model", "[tra
               : metrics.gathered_peak_bytes > largest && metrics.gathered_peak_bytes <= all_groups,
           "{} gathered, {} in all", metrics.gathered_peak_bytes, all_groups);
   t.check(metrics.peak_bytes > metrics.gathered_peak_bytes, "{} peak", metrics.peak_bytes);
+}
+
+TESSERA_RANK_TEST("a run that goes on from a checkpoint is the run that was not interrupted",
+                  "[trainer]") {
+  const data::ImageSet train = make_images(13);
+  std::string parent;
+  if (t.rank() == 0) parent = testing::temporary_path(fmt::format("resumed_{}", t.size()), "run");
+  parent = t.gather_text(parent).front();
+  Run whole(t.world(), train, train), first(t.world(), train, train),
+      second(t.world(), train, train);
+  for (int step = 0; step < kSteps; ++step) whole.trainer.step();
+  for (int step = 0; step < 4; ++step) first.trainer.step();
+  nn::StateDict values;
+  values.set("mine", 0.5);
+  checkpoint::save(parent + "/step-4", first.trainer.checkpoint_state(values));
+
+  nn::StateDict found;
+  checkpoint::load(parent + "/step-4", second.trainer.checkpoint_state(found),
+                   {.device = t.world().device()});
+  t.check(found.number("mine") == 0.5, "the caller's value");
+  second.trainer.resume(found);
+  t.check(second.trainer.steps_done() == 4, "{} steps", second.trainer.steps_done());
+  t.check(second.trainer.learning_rate() == first.trainer.learning_rate(), "rate {}",
+          second.trainer.learning_rate());
+  for (int step = 4; step < kSteps; ++step)
+    t.check(second.trainer.step().step == step + 1, "another step");
+  for (std::size_t p = 0; p < whole.model->parameters().size(); ++p)
+    t.check_equal(second.model->parameters()[p].local().tensor(),
+                  whole.model->parameters()[p].local().tensor(), "a parameter");
+  t.check_throws<StateError>("resume() after step 7", [&] { second.trainer.resume(found); });
+
+  // The last image differs in one pixel; then the order.
+  data::ImageSet changed = train;
+  changed.pixels.back() ^= 1;
+  Run other(t.world(), changed, train);
+  t.check_throws<InvalidArgument>("is of a run on other samples: 13 images (",
+                                  [&] { other.trainer.resume(found); });
+  t.check(other.trainer.steps_done() == 0, "a refused resume counts");
+  nn::StateDict mine;
+  Run same(t.world(), train, train);
+  same.trainer.checkpoint_state(mine);
+  t.check(mine.text("trainer.data") == found.text("trainer.data"), "{}", mine.text("trainer.data"));
+  mine.set("trainer.step", std::int64_t{-1});
+  t.check_throws<InvalidArgument>("trainer.step is -1", [&] { same.trainer.resume(mine); });
+  t.check_throws<InvalidArgument>("trainer.step", [&] { same.trainer.resume({}); });
 }
 
 TESSERA_RANK_TEST("evaluation leaves mode and model as they were", "[trainer]") {

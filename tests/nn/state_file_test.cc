@@ -111,6 +111,35 @@ TEST_CASE("state file: tensors that share elements are written once each") {
   CHECK_FALSE(back.tensor("a").storage() == back.tensor("b").storage());
 }
 
+TEST_CASE("state file: from tensors that are made when they are written") {
+  const std::string path = temporary_path("state_from", "a.safetensors"),
+                    other = temporary_path("state_whole", "a.safetensors");
+  StateDict whole, plan;
+  whole.set("a", Tensor::from_vector<float>({1, 2, 3}, {3}));
+  whole.set("n", std::int64_t{4});
+  whole.set("large", cast(arange(1'500'000), DType::kI32));
+  whole.set("flag", true);
+  for (const auto& [name, value] : whole) {
+    if (const Tensor* tensor = std::get_if<Tensor>(&value))
+      plan.set(name, Tensor::empty(tensor->shape(), {.dtype = tensor->dtype(), .device = kNull}));
+    else
+      plan.set(name, value);
+  }
+  std::vector<std::string> asked;
+  save_state_from(path, plan, [&](const std::string& name) {
+    asked.push_back(name);
+    return whole.tensor(name);
+  });
+  CHECK(asked == std::vector<std::string>{"a", "large"});
+  save_state(other, whole);
+  CHECK(read_bytes(path) == read_bytes(other));
+  CHECK(thrown<InvalidArgument>([&] {
+          save_state_from(path, plan, [&](const std::string&) { return whole.tensor("a"); });
+        }) == "[write_safetensors] the source of \"large\", i32 [1500000], returned f32 [3]");
+  CHECK(read_bytes(path) == read_bytes(other));
+  CHECK_THAT(thrown<StateError>([&] { save_state(path, plan); }), Catch::Contains("null device"));
+}
+
 TEST_CASE("state file: a file of another program") {
   const std::string path = temporary_path("state_file_foreign", "state.safetensors");
   write_safetensors(path, {{"b", zeros({2})}, {"a", ones({1})}}, {{"format", "pt"}});

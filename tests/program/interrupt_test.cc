@@ -43,7 +43,8 @@ void check_interrupted(const ProgramResult& result, const std::string& out, int 
         "tessera: interrupted after step " + steps + "; " + out +
             " has weights, metrics and report of these steps: try them with tessera eval --run " +
             out + " or tessera generate --run " + out +
-            "; the same command starts again at step 1");
+            "; the same command with --resume auto goes on at step " +
+            std::to_string(steps_done(out) + 1));
   CHECK_THAT(result.out, Contains("trained " + steps + " steps in ") && !Contains("sample:") &&
                              !Contains("validation loss"));
   CHECK_FALSE(has(out, "failure.txt"));
@@ -90,7 +91,8 @@ TEST_CASE("an interrupted run of images keeps metrics and report, without --out 
                           out +
                           " has weights, metrics and report of these steps: try them with tessera "
                           "eval --run " +
-                          out + "; the same command starts again at step 1\n");
+                          out + "; the same command with --resume auto goes on at step " +
+                          std::to_string(steps_done(out) + 1) + "\n");
   CHECK(run_program({"eval", "--run", out}).exit_code == 0);
   CHECK_THAT(read_file(out + "/report.html"), Contains("after step "));
 

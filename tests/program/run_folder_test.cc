@@ -269,7 +269,15 @@ TEST_CASE("the last line of an interrupted run says what is kept, and where") {
   CHECK(text(3) == "interrupted after step 3; nothing is kept of a run without --out" + again);
   options.out = "/run";
   CHECK(text(0) == "interrupted before the first step; no file of /run has changed" + again);
+  CHECK(text(3) ==
+        "interrupted after step 3; node 0 has what is kept; the same command with "
+        "--resume auto goes on at step 4");
+  options.save_every = "0";
   CHECK(text(3) == "interrupted after step 3; node 0 has what is kept" + again);
+  options.resume = "auto";
+  CHECK(text(0) ==
+        "interrupted before the first step; no file of /run has changed; the same command goes on "
+        "as this one did");
 }
 
 TEST_CASE("a start that is killed leaves the earlier run, and the next one clears up") {

@@ -54,7 +54,9 @@ TEST_CASE("a signal to one rank during the last evaluation ends the run of all r
         StoppedEvaluation task(world);
         nn::optim::SGD optimizer(task.module().parameters(), {.lr = 0.1});
         models::Trainer trainer(world, task, optimizer);
-        const tools::TrainingEnd end = tools::run_training(world, trainer, options, 2, nullptr);
+        tools::Checkpoints checkpoints(world, trainer, options);
+        const tools::TrainingEnd end =
+            tools::run_training(world, trainer, checkpoints, options, 2, nullptr);
         if (end.steps == 2 && end.signal == SIGINT) ++agreed;
       });
   CHECK(result.failure.empty());

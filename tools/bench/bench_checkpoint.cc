@@ -6,7 +6,8 @@
 // is on the disk to measure (default: a temporary folder). "plain" writes as many bytes with one thread in
 // pieces of 1 MiB and syncs the file, as `dd bs=1M conv=fsync` does, and reads them again; the files are in
 // the page cache then. Rounds alternate between plain files and checkpoints; every figure is the median of
-// seven. The stall of an asynchronous save is the time of the call.
+// seven. The stall of an asynchronous save is the time of the call. "load needs" is how much memory the process
+// has at most while all its ranks load, beyond what it has before; the parameters are there already.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -71,9 +73,20 @@ void read_plain(const std::string& path) {
   ::close(file);
 }
 
-// Times of one rank's world, in seconds.
+// A figure of /proc/self/status in MiB: "VmRSS", "VmHWM" (the most since forget_peak()).
+double process_mib(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  double kib = 0;
+  while (status >> word)
+    if (word == name + ":") status >> kib;
+  return kib / 1024;
+}
+void forget_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+// Times of one rank's world, in seconds, and MiB.
 struct Times {
-  std::vector<double> plain_write, save, plain_read, load, stall;
+  std::vector<double> plain_write, save, plain_read, load, stall, load_mib;
 };
 
 class Benchmark {
@@ -90,6 +103,7 @@ class Benchmark {
 
   Times run() {
     Times times;
+    std::vector<double> ignored;
     for (int round = 0; round < kRounds; ++round) {
       const checkpoint::State state{.group = world_.group(), .model = &model_};
       const std::string path = folder_ + "/step-" + std::to_string(round);
@@ -97,7 +111,13 @@ class Benchmark {
       on_first(times.plain_write, [&] { write_plain(plain, mib_); });
       on_all(times.save, [&] { checkpoint::save(path, state); });
       on_first(times.plain_read, [&] { read_plain(plain); });
+      double before = 0;
+      on_first(ignored, [&] {
+        forget_peak();
+        before = process_mib("VmRSS");
+      });
       on_all(times.load, [&] { checkpoint::load(path, state); });
+      times.load_mib.push_back(process_mib("VmHWM") - before);
       checkpoint::AsyncSaver saver;
       on_all(times.stall, [&] { saver.save(path + "0", state); });
       saver.wait();
@@ -148,10 +168,11 @@ void measure(int ranks, const std::string& folder, std::int64_t mib) {
   };
   std::printf(
       "%d ranks  plain write %6.0f MiB/s  save %6.0f  ratio %.2f   plain read %6.0f  load "
-      "%6.0f  ratio %.2f   stall %6.1f ms\n",
+      "%6.0f  ratio %.2f   load needs %5.1f MiB   stall %6.1f ms\n",
       ranks, rate(times.plain_write), rate(times.save),
       median(times.save) / median(times.plain_write), rate(times.plain_read), rate(times.load),
-      median(times.load) / median(times.plain_read), median(times.stall) * 1e3);
+      median(times.load) / median(times.plain_read), median(times.load_mib),
+      median(times.stall) * 1e3);
 }
 
 }  // namespace

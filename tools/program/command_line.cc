@@ -56,6 +56,8 @@ class CommandLine {
   Command<GenerateOptions> generate_;
   Command<EvalOptions> eval_;
   Command<TokenizeCommandOptions> tokenize_;
+  std::string inspected_;
+  Command<ConvertOptions> convert_;
   std::string shell_;
 };
 
@@ -67,6 +69,14 @@ CommandLine::CommandLine() {
   add(generate_, "generate", "Write text with a language model that was trained.");
   add(eval_, "eval", "Measure the loss of a model that was trained.");
   add(tokenize_, "tokenize", "Learn a tokenizer from text, and write text as a token file.");
+  const Argument path{.name = "path",
+                      .value = "PATH",
+                      .meaning = "a checkpoint, or a run, of which the newest is taken"};
+  parser_.add("inspect", "Show what a checkpoint or a safetensors file holds, and check it.", path,
+              inspected_);
+  fill_table(convert_.table, convert_.options);
+  parser_.add("convert", "Write the model of a checkpoint as one safetensors file.", path,
+              convert_.options.path, convert_.table);
   parser_.add("completion", "Print what a shell needs to complete tessera.",
               {.name = "shell", .value = "bash|zsh", .meaning = "bash or zsh"}, shell_);
 }
@@ -121,7 +131,8 @@ int CommandLine::run_completion() {
 int CommandLine::run(int argc, char** argv) {
   const std::optional<std::string> path = parser_.parse(argc, argv);
   if (!path) return kDone;
-  for (OptionTable* table : {&train_.table, &generate_.table, &eval_.table, &tokenize_.table})
+  for (OptionTable* table :
+       {&train_.table, &generate_.table, &eval_.table, &tokenize_.table, &convert_.table})
     table->apply_typed();
   for (Command<TrainOptions>& command : models_)
     if (*path == "train " + command.options.model) return run_model(command, argc, argv);
@@ -129,6 +140,11 @@ int CommandLine::run(int argc, char** argv) {
   if (*path == "generate") return generate(generate_.options, argc, argv);
   if (*path == "eval") return evaluate(eval_.options, argc, argv);
   if (*path == "tokenize") return tokenize_text(tokenize_.options);
+  if (*path == "inspect") return inspect(absolute_path(inspected_));
+  if (*path == "convert") {
+    convert_.options.path = absolute_path(convert_.options.path);
+    return convert(convert_.options);
+  }
   return run_completion();
 }
 

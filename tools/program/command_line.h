@@ -60,4 +60,17 @@ void fill_table(models::runs::OptionTable& table, TokenizeCommandOptions& option
 /// Prints counts and seconds. Returns the exit code; throws as the functions of models/data.
 int tokenize_text(const TokenizeCommandOptions& options);
 
+/// `tessera inspect PATH`: what is in a checkpoint or a safetensors file, and whether all bytes are as they
+/// were written. `path` is a checkpoint, the newest of a run is taken, or a file. Returns kRunFailed if
+/// something is damaged, after printing it. Throws CannotStart if there is nothing to look into.
+int inspect(const std::string& path);
+
+/// `tessera convert PATH --out FILE`: the model of a checkpoint as one safetensors file.
+struct ConvertOptions {
+  std::string path;
+  std::string out;
+};
+void fill_table(models::runs::OptionTable& table, ConvertOptions& options);
+int convert(const ConvertOptions& options);
+
 }  // namespace tessera::tools

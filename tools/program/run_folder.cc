@@ -147,9 +147,26 @@ RunFolder::RunFolder(const std::string& folder, const std::string& config,
     write_text_file(next_.path() + "/" + models::kTokenizerFile, contents_of(tokenizer));
 }
 
-void begin_run(const std::string& folder) {
+namespace {
+
+// Copies what a continued run keeps beside the new files, which replace the old ones together.
+void stage_earlier(const std::string& folder, const models::watch::MetricsEnd& end) {
+  const std::string next = next_folder(folder) + "/";
+  for (const std::string& name : names_in(kWhere, folder)) {
+    const std::string path = folder + "/" + name;
+    if (name == models::kMetricsFile)
+      write_text_file(next + name, models::watch::metrics_until(path, end));
+    if (name.starts_with(kEventFiles)) write_text_file(next + name, contents_of(path));
+  }
+}
+
+}  // namespace
+
+void begin_run(const std::string& folder,
+               const std::optional<models::watch::MetricsEnd>& continued) {
   check_owned(kWhere, folder, kKind, is_run_file);
   mark_folder(kWhere, folder, kKind);
+  if (continued) stage_earlier(folder, *continued);
   publish_files(kWhere, next_folder(folder), folder, is_run_file);
 }
 

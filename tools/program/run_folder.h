@@ -9,10 +9,12 @@
 /// Errors are tessera::Error with the path and the system's reason.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tessera/models/watch/metrics_reader.h"
 #include "tessera/tensor/io/file_lock.h"
 #include "tessera/tensor/io/staging_folder.h"
 #include "tessera/tools/program/output_paths.h"
@@ -70,9 +72,12 @@ class RunFolder {
   FailureFile failure_;
 };
 
-/// Marks the folder and replaces the files of an earlier run by those that RunFolder prepared.
-/// Throws as check_owned (folder_marker.h) for files created since check_run_folder.
-void begin_run(const std::string& folder);
+/// Marks the folder and replaces the files of an earlier run by those that RunFolder prepared. With
+/// `continued`, this run goes on where the earlier one's metrics are cut: those before stay, and its event
+/// files. Throws as check_owned (folder_marker.h) for files created
+/// since check_run_folder.
+void begin_run(const std::string& folder,
+               const std::optional<models::watch::MetricsEnd>& continued = {});
 
 /// Replaces the file atomically.
 void write_text_file(const std::string& path, const std::string& text);

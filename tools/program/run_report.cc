@@ -54,7 +54,8 @@ bool Progress::is_due(std::int64_t step, Clock::time_point now) const {
 }
 
 std::string Progress::line(const models::StepMetrics& metrics, Clock::time_point now) const {
-  const double left = seconds_between(start_, now) / static_cast<double>(metrics.step) *
+  const double left = seconds_between(start_, now) /
+                      static_cast<double>(metrics.step - options_.done) *
                       static_cast<double>(options_.steps - metrics.step);
   const double speed = static_cast<double>(recent_items_) / seconds_between(shown_, now);
   std::string share;
@@ -93,23 +94,28 @@ void Progress::note(const std::string& line, double seconds) {
 
 void Progress::finish() {
   const double seconds = seconds_between(start_, Clock::now());
-  print_(fmt::format("{}trained {} steps in {:.1f} s, {:.0f} {}/s\n", terminal_ ? "\n" : "", done_,
-                     seconds, static_cast<double>(items_) / seconds, unit_));
+  print_(fmt::format("{}trained {} steps in {:.1f} s, {:.0f} {}/s\n", terminal_ ? "\n" : "",
+                     done_ - options_.done, seconds, static_cast<double>(items_) / seconds, unit_));
 }
 
 RunReport::RunReport(distributed::World& world, const TrainOptions& options, DType dtype,
-                     const ProgressOptions& progress)
+                     const ProgressOptions& progress,
+                     const std::optional<models::watch::MetricsEnd>& continued)
     : world_(world),
       options_(options),
       dtype_(dtype),
+      continued_(continued),
       progress_(progress, [this](const std::string& text) { print(text); }) {}
 
 void RunReport::begin() {
   if (options_.out.empty() || file_) return;
-  begin_run(options_.out);
+  begin_run(options_.out, continued_);
   file_.emplace(options_.out, dtype_);
   if (options_.tensorboard == "off") return;
-  events_.emplace(options_.out);
+  if (continued_)
+    events_.emplace(options_.out, continued_->step + 1);
+  else
+    events_.emplace(options_.out);
   events_->add_text("config", config_text(options_));
 }
 

@@ -12,6 +12,7 @@
 #include "tessera/distributed/launch/world.h"
 #include "tessera/models/runs/train_options.h"
 #include "tessera/models/training/metrics.h"
+#include "tessera/models/watch/metrics_reader.h"
 #include "tessera/models/watch/metrics_writer.h"
 #include "tessera/models/watch/tensorboard.h"
 #include "tessera/tensor/dtype.h"
@@ -23,6 +24,7 @@ namespace tessera::tools {
 /// twenty lines.
 struct ProgressOptions {
   std::int64_t steps = 0;     ///< of the whole run
+  std::int64_t done = 0;      ///< of them before this process, by the run that is continued
   double flops_per_item = 0;  ///< of training, per token (or sample)
   double peak_flops = 0;      ///< of all ranks, per second; 0: no share is shown
 };
@@ -67,8 +69,10 @@ class RunReport {
  public:
   /// `dtype` determines the digits of figures. If the reader of standard output has gone, `world`
   /// is asked to stop and nothing more is printed.
+  /// `continued`: where the run in the folder, which goes on, has its metrics cut.
   RunReport(distributed::World& world, const models::runs::TrainOptions& options, DType dtype,
-            const ProgressOptions& progress);
+            const ProgressOptions& progress,
+            const std::optional<models::watch::MetricsEnd>& continued = {});
   RunReport(const RunReport&) = delete;
   RunReport& operator=(const RunReport&) = delete;
 
@@ -99,6 +103,7 @@ class RunReport {
   DType dtype_;
   std::optional<models::watch::MetricsWriter> file_;
   std::optional<models::watch::TensorBoardWriter> events_;
+  std::optional<models::watch::MetricsEnd> continued_;
   Progress progress_;
 };
 

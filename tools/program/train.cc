@@ -21,6 +21,7 @@
 #include "tessera/tensor/io/failure_text.h"
 #include "tessera/tensor/profile/profile.h"
 #include "tessera/tensor/tf32.h"
+#include "tessera/tools/program/checkpoints.h"
 #include "tessera/tools/program/options/output.h"
 #include "tessera/tools/program/output_paths.h"
 #include "tessera/tools/program/run_folder.h"
@@ -31,8 +32,6 @@ namespace tessera::tools {
 using namespace models::runs;
 
 namespace {
-
-constexpr const char* kAgain = "the same command starts again at step 1";
 
 std::string kept_text(const TrainOptions& options, std::int64_t steps) {
   if (options.out.empty()) return "nothing is kept of a run without --out";
@@ -48,13 +47,20 @@ std::string kept_text(const TrainOptions& options, std::int64_t steps) {
       options.out);
 }
 
+std::string again_text(const TrainOptions& options, std::int64_t steps) {
+  if (steps == 0 && !options.resume.empty()) return "the same command goes on as this one did";
+  if (steps == 0 || options.save_period().never()) return "the same command starts again at step 1";
+  return fmt::format("the same command with --resume auto goes on at step {}", steps + 1);
+}
+
 }  // namespace
 
 std::string interruption_text(const TrainOptions& options,
                               const distributed::LaunchResult& result) {
   const std::string when =
       result.steps == 0 ? "before the first step" : fmt::format("after step {}", result.steps);
-  return fmt::format("interrupted {}; {}; {}", when, kept_text(options, result.steps), kAgain);
+  return fmt::format("interrupted {}; {}; {}", when, kept_text(options, result.steps),
+                     again_text(options, result.steps));
 }
 
 namespace {
@@ -158,6 +164,7 @@ int train(const TrainOptions& asked, int argc, char** argv) {
   if (is_launcher) {
     check_machine(options, this_machine(options));
     if (writes) check_run_folder(options.out, inputs_of(options));
+    check_checkpoints(options);
     check_data(options);
   }
   const std::unique_ptr<RunFolder> folder = writes ? hold_folder(options) : nullptr;
@@ -243,26 +250,45 @@ std::int64_t total_steps(const TrainOptions& options, const models::Task& task) 
   return options.steps ? *options.steps : options.epochs.value_or(1) * task.steps_per_epoch();
 }
 
+bool goes_on(const ResumedFrom& from, std::int64_t steps, RunReport* report) {
+  const bool is_left = from.step < steps;
+  if (report != nullptr && !from.folder.empty())
+    report->print(fmt::format("resumed    {}, after step {} of {}{}\n", printable(from.folder),
+                              from.step, steps, is_left ? "" : ": nothing is left to do"));
+  return is_left;
+}
+
 TrainingEnd run_training(distributed::World& world, models::Trainer& trainer,
-                         const TrainOptions& options, std::int64_t steps, RunReport* report) {
-  const std::unique_ptr<distributed::TraceSession> trace = trace_of(world, options, steps);
-  StepProfile profile(options, steps);
-  TrainingEnd end = {.signal = agreed_signal(world)};
-  for (std::int64_t step = 1; step <= steps && end.signal == 0; ++step) {
-    if (trace) trace->begin_step(step - 1);
-    const models::StepMetrics metrics = profile.step(trainer, step - 1);
-    end = {.steps = step, .signal = metrics.stop_signal};
-    if (report != nullptr) report->step(metrics);
-    if (end.signal != 0) continue;
-    if (options.eval_every == 0 || step % options.eval_every != 0 || step == steps) continue;
+                         Checkpoints& checkpoints, const TrainOptions& options, std::int64_t steps,
+                         RunReport* report) {
+  const ResumedFrom& from = checkpoints.resumed_from();
+  const std::unique_ptr<distributed::TraceSession> trace =
+      trace_of(world, options, steps - from.step);
+  StepProfile profile(options, steps - from.step);
+  const auto evaluate_if_due = [&](std::int64_t step) {
+    if (options.eval_every == 0 || step % options.eval_every != 0 || step == steps) return;
     const Clock::time_point start = Clock::now();
     const models::EvalMetrics found = trainer.evaluate();
     const std::chrono::duration<double> time = Clock::now() - start;
+    checkpoints.evaluated();
     if (report != nullptr) report->evaluated(found, time.count());
+  };
+  TrainingEnd end = {.signal = agreed_signal(world)};
+  // A signal may have come before the evaluation that was due.
+  if (from.step > from.evaluated && end.signal == 0) evaluate_if_due(from.step);
+  for (std::int64_t step = from.step + 1; step <= steps && end.signal == 0; ++step) {
+    if (trace) trace->begin_step(step - from.step - 1);
+    const models::StepMetrics metrics = profile.step(trainer, step - from.step - 1);
+    end = {.steps = step, .signal = metrics.stop_signal};
+    if (report != nullptr) report->step(metrics);
+    if (end.signal != 0) continue;
+    evaluate_if_due(step);
+    checkpoints.after_step(step == steps);
   }
   if (trace) trace->end();
   if (report != nullptr && end.steps > 0) report->trained();
   profile.write(world, report);
+  checkpoints.finish(end.signal != 0);
   if (end.signal == 0) {
     const models::EvalMetrics metrics = trainer.evaluate();
     if (report != nullptr) report->final_evaluation(metrics);

@@ -9,6 +9,7 @@
 #include "tessera/models/training/task.h"
 #include "tessera/models/training/trainer.h"
 #include "tessera/tensor/kernels/table.h"
+#include "tessera/tools/program/checkpoints.h"
 #include "tessera/tools/program/run_report.h"
 
 namespace tessera::tools {
@@ -47,15 +48,19 @@ void save_model(distributed::World& world, const models::runs::TrainOptions& opt
 
 /// How a run ended.
 struct TrainingEnd {
-  std::int64_t steps = 0;  ///< steps that were run
+  std::int64_t steps = 0;  ///< the last step that was run; 0: none was
   int signal = 0;          ///< the signal that ended it early, equal on all ranks; else 0
 };
 /// Trains `steps` steps, with evaluations in between as the options say and one at the end. After a
 /// signal (World::stop_signal) the run ends after the current step, or before the first one,
 /// without that last evaluation. `report` is rank 0's, null on the others. Collective.
+/// `checkpoints` are resumed; those steps do not run again.
 TrainingEnd run_training(distributed::World& world, models::Trainer& trainer,
-                         const models::runs::TrainOptions& options, std::int64_t steps,
-                         RunReport* report);
+                         Checkpoints& checkpoints, const models::runs::TrainOptions& options,
+                         std::int64_t steps, RunReport* report);
+
+/// False if a resumed run has had all of its steps. `report` says where a resumed run is.
+bool goes_on(const ResumedFrom& from, std::int64_t steps, RunReport* report);
 
 /// The message for a run that a signal ended before its last step.
 

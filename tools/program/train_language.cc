@@ -154,19 +154,24 @@ void run_rank(World& world, const TrainOptions& options, const TextData& data) {
   const auto optimizer = make_optimizer(options, run.net->module());
   const std::int64_t steps = total_steps(options, task);
   models::Trainer trainer(world, task, *optimizer, trainer_options(options, run, steps));
+  Checkpoints checkpoints(world, trainer, options);
+  const ResumedFrom& from = checkpoints.resume();
 
   const NetFigures figures = figures_of(options, vocab_size);
   const double peak = peak_of_all_ranks(world, run.precision);
   std::optional<RunReport> report;
   if (world.rank() == 0) {
-    report.emplace(
-        world, options, run.precision.storage,
-        ProgressOptions{
-            .steps = steps, .flops_per_item = figures.flops_per_token, .peak_flops = peak});
+    report.emplace(world, options, run.precision.storage,
+                   ProgressOptions{.steps = steps,
+                                   .done = from.step,
+                                   .flops_per_item = figures.flops_per_token,
+                                   .peak_flops = peak},
+                   from.metrics_end());
     greet(*report, options, data, figures, steps);
   }
   RunReport* shown = report ? &*report : nullptr;
-  const TrainingEnd end = run_training(world, trainer, options, steps, shown);
+  if (!goes_on(from, steps, shown)) return;
+  const TrainingEnd end = run_training(world, trainer, checkpoints, options, steps, shown);
   if (end.steps == 0) return;  // the folder may still hold an earlier run
   finish(world, options, data, run, figures, end, shown);
 }

@@ -76,12 +76,17 @@ void run_rank(World& world, const TrainOptions& options, const FashionMnist& ima
                            .loss_scale = precision.needs_loss_scale(),
                            .cuda_graphs = options.cuda_graphs,
                            .data_mesh = meshes.data});
+  Checkpoints checkpoints(world, trainer, options);
+  const ResumedFrom& from = checkpoints.resume();
   std::optional<RunReport> report;
   if (world.rank() == 0) {
-    report.emplace(world, options, precision.storage, ProgressOptions{.steps = steps});
+    report.emplace(world, options, precision.storage,
+                   ProgressOptions{.steps = steps, .done = from.step}, from.metrics_end());
     greet(*report, options, images, steps);
   }
-  const TrainingEnd end = run_training(world, trainer, options, steps, report ? &*report : nullptr);
+  RunReport* shown = report ? &*report : nullptr;
+  if (!goes_on(from, steps, shown)) return;
+  const TrainingEnd end = run_training(world, trainer, checkpoints, options, steps, shown);
   if (end.steps > 0) save_model(world, options, model);  // else it may be an earlier run's folder
   if (end.signal != 0 && report)
     report->summary({{"interrupted", fmt::format("after step {}", end.steps)}});

@@ -160,7 +160,7 @@ TESSERA_RANK_TEST("a file that cannot be written on one rank is every rank's err
   const std::string parent = shared_folder(t, "unwritable");
   Run run(t);
   {
-    checkpoint::PendingSave pending(parent + "/step-1", run.state(), true);
+    checkpoint::PendingSave pending(parent + "/step-1", run.state(), current_rank_context());
     t.gather_text("");
     if (t.rank() == 0) std::filesystem::remove_all(parent + "/" + names_in(parent).front());
     t.gather_text("");

@@ -11,6 +11,7 @@
 #include "tessera/distributed/mesh/device_mesh.h"
 #include "tessera/distributed/tensor_parallel/tensor_parallel.h"
 #include "tessera/fsdp/checkpoint/async_saver.h"
+#include "tessera/fsdp/checkpoint/export.h"
 #include "tessera/fsdp/checkpoint/pending_save.h"
 #include "tessera/fsdp/checkpoint/stored_checkpoint.h"
 #include "tessera/fsdp/state/state.h"
@@ -19,6 +20,7 @@
 #include "tessera/nn/optim/ema.h"
 #include "tessera/nn/optim/schedule.h"
 #include "tessera/nn/optim/sgd.h"
+#include "tessera/nn/state/state_file.h"
 #include "tessera/tensor/io/safetensors.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
@@ -48,11 +50,38 @@ TESSERA_RANK_TEST("a checkpoint is a folder of safetensors files and an index", 
               info.name);
   }
   checkpoint::StoredCheckpoint stored(folder);
-  stored.check_files();
+  t.check(stored.damage().empty(), "damaged");
+  // One process makes an ordinary file of the model.
+  const nn::StateDict whole = fsdp::full_state_dict(run.net, {.rank0_only = false});
+  if (t.rank() == 0) {
+    const std::string file = parent + "/model.safetensors",
+                      expected = parent + "/expected.safetensors";
+    checkpoint::export_model(folder, file);
+    nn::save_state(expected, whole);
+    t.check(read_bytes(file) == read_bytes(expected), "the exported file differs");
+  }
   const checkpoint::StoredTensor* weight = stored.find("model.first.weight");
   t.check(weight != nullptr && weight->shape == Shape{7, 7}, "the weight is not whole");
   t.check(stored.find("model.tied.weight") == nullptr, "a tied weight is saved twice");
   t.check(stored.index().values.integer("optimizer.state.first.weight.step") == 2, "step");
+}
+
+TESSERA_RANK_TEST("of a checkpoint's model what matches patterns is loaded", "[checkpoint]") {
+  const std::string folder = shared_folder(t, "patterns") + "/step-1";
+  Run run(t), other(t, 8);
+  train(run.net, run.optimizer, 1);
+  checkpoint::save(folder, run.state());
+  const nn::StateDict saved = fsdp::full_state_dict(run.net, {.rank0_only = false}).clone(),
+                      before = fsdp::full_state_dict(other.net, {.rank0_only = false}).clone();
+  checkpoint::load(folder, {.group = run.group, .model = &other.net},
+                   {.only = {"first.*", "scale"}});
+  for (const auto& [name, value] : fsdp::full_state_dict(other.net, {.rank0_only = false})) {
+    const bool loaded = name.starts_with("first.") || name == "tied.weight" || name == "scale";
+    t.check_equal(std::get<Tensor>(value), (loaded ? saved : before).tensor(name), name.c_str());
+  }
+  t.check_throws<InvalidArgument>("the pattern \"none\" matches no name in it", [&] {
+    checkpoint::load(folder, {.group = run.group, .model = &other.net}, {.only = {"none"}});
+  });
 }
 
 TESSERA_RANK_TEST("a loaded run goes on with equal bits", "[checkpoint]") {
@@ -186,7 +215,7 @@ TESSERA_RANK_TEST("a snapshot is the state of its time", "[checkpoint]") {
   Run run(t), other(t, 8);
   train(run.net, run.optimizer, 1);
   const nn::StateDict expected = run.full();
-  checkpoint::PendingSave pending(folder, run.state(), true);
+  checkpoint::PendingSave pending(folder, run.state(), current_rank_context());
   train(run.net, run.optimizer, 1);
   pending.write();
   pending.publish();

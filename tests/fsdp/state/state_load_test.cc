@@ -65,6 +65,38 @@ TESSERA_RANK_TEST("a load writes in place, and into any dtype", "[fsdp][state]")
                 cast(state.tensor("inner.weight"), DType::kF32), "as f32");
 }
 
+// A head of other classes, and a name that the model has not, are left alone.
+TESSERA_RANK_TEST("a load of names that match patterns leaves the rest alone", "[fsdp][state]") {
+  nn::StateDict state = plain_state(4);
+  state.set("head.weight", zeros({3, 5}, {.dtype = DType::kF64, .device = kCpu}));
+  state.set("other.weight", zeros({2}, {.device = kCpu}));
+  StateNet net;
+  shard_net(net, {.mesh = t.world().mesh()});
+  nn::initialize(net, {.seed = 9});
+  const nn::StateDict before = fsdp::full_state_dict(net, {.rank0_only = false}).clone();
+  const nn::LoadReport report = fsdp::load_full_state_dict(
+      net, on_rank0(t, state), {.only = {"inner.*", "**.bias", "calls"}});
+  t.check(report.missing.empty() && report.unexpected.empty(), "a report of what was left alone");
+  const nn::StateDict after = fsdp::full_state_dict(net, {.rank0_only = false});
+  for (const auto& [name, value] : after) {
+    const bool loaded = name == "inner.weight" || name == "calls" || name.ends_with(".bias");
+    t.check_equal(std::get<Tensor>(value), (loaded ? state : before).tensor(name), name.c_str());
+  }
+  t.check_throws<InvalidArgument>("the pattern \"iner.*\" matches no name in it", [&] {
+    fsdp::load_full_state_dict(net, on_rank0(t, state), {.only = {"inner.*", "iner.*"}});
+  });
+  t.check_throws<InvalidArgument>("\"head.weight\" has shape [3, 5]", [&] {
+    fsdp::load_full_state_dict(net, on_rank0(t, state), {.only = {"head.**"}});
+  });
+  state.erase("inner.bias");
+  t.check_throws<InvalidArgument>("\"inner.bias\" (f64 [5]) is missing", [&] {
+    fsdp::load_full_state_dict(net, on_rank0(t, state), {.only = {"inner.*"}});
+  });
+  t.check_throws<InvalidArgument>("\"other.weight\" (f32 [2]) is unexpected", [&] {
+    fsdp::load_full_state_dict(net, on_rank0(t, state), {.only = {"inner.weight", "other.*"}});
+  });
+}
+
 TESSERA_RANK_TEST("with the dict on every rank a load does not communicate", "[fsdp][state]") {
   const nn::StateDict state = plain_state(4);
   StateNet net;

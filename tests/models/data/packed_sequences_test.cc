@@ -44,6 +44,25 @@ TEST_CASE("sequences are packed one behind the other, the rest is left") {
   CHECK_THROWS_WITH(PackedSequences(counting(0), 1), Contains("made with validation 0"));
 }
 
+TEST_CASE("a fingerprint is of all tokens, and of nothing else") {
+  const auto of = [](std::vector<std::int64_t> numbers, std::int64_t length) {
+    return PackedSequences(std::make_shared<testing::GivenTokens>(std::move(numbers)), length)
+        .fingerprint();
+  };
+  std::vector<std::int64_t> tokens(300'001);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<std::int64_t>(i * 7 % 251);
+  const std::uint64_t whole = of(tokens, 5);
+  CHECK(of(tokens, 6) == whole);
+  for (const std::size_t at : {std::size_t{0}, std::size_t{131'072}, tokens.size() - 1}) {
+    std::vector<std::int64_t> changed = tokens;
+    ++changed[at];
+    CHECK(of(changed, 5) != whole);
+  }
+  tokens.pop_back();
+  CHECK(of(tokens, 5) != whole);
+}
+
 TEST_CASE("an example has tokens and their successors") {
   const PackedSequences sequences(counting(11), 3);
   const auto [tokens, targets] = sequences.get(1);

@@ -253,9 +253,10 @@ TEST_CASE("folders that hold no run that can be opened say what is wrong") {
   testing::write_language_run(folder, tiny_options("gpt"));
   std::filesystem::remove(folder + "/model.safetensors");
   CHECK_THROWS_AS(open_run(folder), StateError);
-  CHECK_THROWS_WITH(
-      open_run(folder),
-      "[open_run] " + folder + " has no model.safetensors: the run did not end; train again");
+  CHECK_THROWS_WITH(open_run(folder),
+                    "[open_run] " + folder +
+                        " has no model.safetensors and no complete checkpoint: the run did not "
+                        "end; train again");
 }
 
 TEST_CASE("weights that do not fit the configuration are named") {

@@ -103,8 +103,9 @@ TESSERA_RANK_TEST_WITH("a folder that one rank lacks is refused on every rank", 
   t.check_throws<runs::OptionError>("there is no folder /nowhere; name one",
                                     [&] { open_run(t.world(), is_last ? "/nowhere" : folder); });
   if (is_last) std::filesystem::remove(folder + "/model.safetensors");
-  t.check_throws<StateError>("has no model.safetensors: the run did not end",
-                             [&] { open_run(t.world(), folder); });
+  t.check_throws<StateError>(
+      "has no model.safetensors and no complete checkpoint: the run did not end",
+      [&] { open_run(t.world(), folder); });
   const std::string other = write_run(t, "gpt");
   Run run = open_run(t.world(), other);
   t.check_throws<DataError>("/nowhere.txt", [&] {

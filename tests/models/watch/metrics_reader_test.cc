@@ -151,5 +151,28 @@ TEST_CASE("metrics reader: errors name file and line", "[watch]") {
   CHECK_THROWS_AS(read_metrics(folder.path()), Error);
 }
 
+TEST_CASE("metrics: what stays of a run that goes on from a checkpoint", "[watch]") {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  const auto step = [](std::int64_t n) {
+    return json_line(testing::step_metrics(n), DType::kF64) + "\n";
+  };
+  const auto eval = [](std::int64_t n) {
+    return json_line(EvalMetrics{.step = n, .loss = 0.5}, DType::kF64) + "\n";
+  };
+  testing::write_text(
+      path, step(1) + step(2) + eval(2) + step(3) + step(4) + eval(4) + step(5).substr(0, 9));
+  CHECK(metrics_until(path, {.step = 4, .eval_step = 4}) ==
+        step(1) + step(2) + eval(2) + step(3) + step(4) + eval(4));
+  CHECK(metrics_until(path, {.step = 4, .eval_step = 2}) ==
+        step(1) + step(2) + eval(2) + step(3) + step(4));
+  CHECK(metrics_until(path, {.step = 1}) == step(1));
+  CHECK(metrics_until(path, {}).empty());
+  testing::write_text(path, step(1) + "nothing\n" + step(2));
+  CHECK_THROWS_WITH(metrics_until(path, {.step = 9}),
+                    Catch::Contains("line 2 is no line of metrics"));
+  CHECK_THROWS_WITH(metrics_until(folder / "none", {}), Catch::Contains("cannot be read"));
+}
+
 }  // namespace
 }  // namespace tessera::models::watch

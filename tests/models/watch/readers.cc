@@ -35,6 +35,7 @@ ReadEvent decoded(std::string_view message) {
   out.wall_time = event.wall_time();
   out.step = event.step();
   out.version = event.file_version();
+  out.session = event.session_log().status();
   for (const auto& value : event.summary().value()) {
     if (value.has_simple_value()) out.scalars[value.tag()] = value.simple_value();
     if (!value.has_tensor()) continue;

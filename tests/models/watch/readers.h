@@ -17,6 +17,7 @@ struct ReadEvent {
   double wall_time = 0;
   std::int64_t step = 0;
   std::string version;  // of the first event
+  int session = 0;      // SessionLog's status
   std::map<std::string, float> scalars;
   std::map<std::string, std::string> texts;
 };

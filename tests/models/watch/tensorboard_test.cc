@@ -52,6 +52,19 @@ TEST_CASE("crc32c: the examples of RFC 3720, B.4", "[watch]") {
   CHECK(masked_crc32c("123456789") == ((0xE3069283U >> 15 | 0xE3069283U << 17) + 0xA282EAD8U));
 }
 
+// TensorBoard leaves out earlier files' events from the step on that has a SessionLog of status START (1).
+TEST_CASE("event file: of a run that goes on", "[watch]") {
+  const TemporaryFolder folder;
+  TensorBoardWriter file(folder.path(), 8);
+  file.write(step_metrics(8));
+  const ReadEvents read = read_events(read_text(file.path()));
+  REQUIRE(read.events.size() == 3);
+  CHECK(read.events[0].version == "brain.Event:2");
+  CHECK(read.events[1].session == 1);
+  CHECK(read.events[1].step == 8);
+  CHECK(read.events[2].session == 0);
+}
+
 TEST_CASE("event file: scalars and texts come back", "[watch]") {
   const TemporaryFolder folder;
   StepMetrics step = step_metrics(7);

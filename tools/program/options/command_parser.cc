@@ -206,6 +206,13 @@ void CommandParser::add(const std::string& path, const std::string& description,
       ->option_text(argument.value);
 }
 
+void CommandParser::add(const std::string& path, const std::string& description,
+                        const Argument& argument, std::string& target, OptionTable& table) {
+  CLI::App& command = add(path, description);
+  command.add_option(argument.name, target, argument.meaning)->option_text(argument.value);
+  for (const Option& option : table.options()) add_option(command, option, table);
+}
+
 std::optional<std::string> CommandParser::parse(int argc, char** argv) {
   try {
     app_->parse(argc, argv);

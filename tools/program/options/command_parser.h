@@ -40,6 +40,9 @@ class CommandParser {
   /// Adds a command with one positional argument, which is written to `target`.
   void add(const std::string& path, const std::string& description, const Argument& argument,
            std::string& target);
+  /// Both.
+  void add(const std::string& path, const std::string& description, const Argument& argument,
+           std::string& target, models::runs::OptionTable& table);
 
   /// Returns the path of the command that was typed, or nothing after it printed --help or
   /// --version. Throws CannotStart for invalid words, suggesting the closest valid one.
