@@ -68,6 +68,15 @@ void make_folders(const std::string& folder) {
   sync_folder(kWhere, parent);
 }
 
+// Of a GPU's tensor in pinned memory: the host waits for a copy when it is read.
+Tensor host_copy(const Tensor& tensor) {
+  if (tensor.device() == kCpu) return clone(tensor);
+  const Tensor host =
+      Tensor::empty(tensor.shape(), {.dtype = tensor.dtype(), .device = kCpu, .pinned = true});
+  transfer_(host, contiguous(tensor));
+  return host;
+}
+
 }  // namespace
 
 nn::StateDict state_dict_of(const State& state) {
@@ -92,8 +101,7 @@ PendingSave::PendingSave(std::string folder, const State& state,
     tensors_ = tensors_of(plan_, rank(), mine);
     if (snapshot == nullptr) return;
     const RankScope scope(snapshot);
-    for (auto& [name, tensor] : tensors_)
-      tensor = tensor.device() == kCpu ? clone(tensor) : to_device(tensor, kCpu);
+    for (auto& [name, tensor] : tensors_) tensor = host_copy(tensor);
     current_stream(kCpu).synchronize();  // the thread that writes has another stream
   });
 }

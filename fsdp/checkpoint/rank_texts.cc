@@ -51,14 +51,16 @@ std::string error_of(const std::function<void()>& work) {
   }
 }
 
+void throw_error_of(const std::string& error) {
+  if (error.empty()) return;
+  const std::string text = error.substr(1);
+  if (error.front() == kInvalidArgument) throw InvalidArgument(text);
+  if (error.front() == kCheckpointError) throw CheckpointError(text);
+  throw StateError(text);
+}
+
 void throw_first(distributed::ProcessGroup* group, const std::string& error) {
-  for (const std::string& each : all_gather_texts(group, error)) {
-    if (each.empty()) continue;
-    const std::string text = each.substr(1);
-    if (each.front() == kInvalidArgument) throw InvalidArgument(text);
-    if (each.front() == kCheckpointError) throw CheckpointError(text);
-    throw StateError(text);
-  }
+  for (const std::string& each : all_gather_texts(group, error)) throw_error_of(each);
 }
 
 void on_all_ranks(distributed::ProcessGroup* group, const std::function<void()>& work) {

@@ -30,6 +30,8 @@ bool is_first(const distributed::ProcessGroup* group);
 /// Runs something that does not communicate. Returns its error as a text for throw_first; empty if there
 /// is none.
 std::string error_of(const std::function<void()>& work);
+/// Throws the error that a text of error_of() stands for; nothing if it is empty.
+void throw_error_of(const std::string& error);
 /// Throws the error of the first rank that has one, on all ranks, with its text: InvalidArgument,
 /// CheckpointError, or StateError for another type.
 void throw_first(distributed::ProcessGroup* group, const std::string& error);

@@ -57,6 +57,12 @@ struct FullStateOptions {
 /// other ranks in the mesh (that of options, or the widest that a parameter is sharded or replicated
 /// over), it prints local_batch_norm_warning() to standard error.
 nn::StateDict full_state_dict(nn::Module& module, const FullStateOptions& options = {});
+/// Writes what nn::save_state() would write of full_state_dict(), without ever having it: each tensor is
+/// gathered when rank 0 writes it, so no rank needs more memory than for the largest one. A file that was
+/// at `path` is replaced once the new one is complete. Throws on all ranks what nn::save_state() throws on
+/// rank 0; then all tensors were gathered all the same.
+void save_full_state(const std::string& path, nn::Module& module,
+                     const distributed::DeviceMesh& mesh = {});
 /// What full_state_dict() warns of: the batch norms of the module whose saved statistics are those
 /// of rank 0's batches, and the remedy. Empty if there are none.
 std::string local_batch_norm_warning(nn::Module& module);

@@ -7,13 +7,16 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "tessera/fsdp/checkpoint/rank_texts.h"
 #include "tessera/fsdp/state/state.h"
 #include "tessera/fsdp/state/whole_values.h"
 #include "tessera/nn/layers/batch_norm.h"
 #include "tessera/nn/state/module_state.h"
+#include "tessera/nn/state/state_file.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/memory_counters.h"
@@ -75,30 +78,91 @@ std::string local_batch_norm_warning(nn::Module& module) {
                                 norms.size(), norms.front()));
 }
 
-nn::StateDict full_state_dict(nn::Module& module, const FullStateOptions& options) {
-  const std::vector<nn::Parameter> parameters = module.parameters();
-  warn_of_local_batch_norms(module,
-                            options.mesh.defined() ? options.mesh : widest_mesh(parameters));
-  const nn::StateDict local = nn::state_dict(module);
-  // By storage, because hooks may have renamed entries.
-  std::map<std::uint64_t, const nn::Parameter*> by_storage;
-  for (const nn::Parameter& parameter : parameters) {
-    by_storage.emplace(parameter.local().tensor().storage().id(), &parameter);
+namespace {
+
+// The entries of a module's state dict.
+class LocalState {
+ public:
+  explicit LocalState(nn::Module& module)
+      : parameters_(module.parameters()), entries_(nn::state_dict(module)) {
+    // By storage, because hooks may have renamed entries.
+    for (const nn::Parameter& parameter : parameters_)
+      by_storage_.emplace(parameter.local().tensor().storage().id(), &parameter);
   }
-  Collector collector(options, parameters);
-  for (const auto& [name, value] : local) {
+
+  const std::vector<nn::Parameter>& parameters() const { return parameters_; }
+  const nn::StateDict& entries() const { return entries_; }
+  // The parameter whose part the value is; null if it is whole.
+  const nn::Parameter* parameter_of(const nn::StateValue& value) const {
     const Tensor* tensor = std::get_if<Tensor>(&value);
-    const auto found =
-        tensor == nullptr ? by_storage.end() : by_storage.find(tensor->storage().id());
+    if (tensor == nullptr) return nullptr;
+    const auto found = by_storage_.find(tensor->storage().id());
     const bool is_local =
-        found != by_storage.end() && tensor->shape() == found->second->local().shape();
-    if (is_local) {
-      collector.add_part(name, *found->second, *tensor);
-    } else {
-      collector.add(name, value);
+        found != by_storage_.end() && tensor->shape() == found->second->local().shape();
+    return is_local ? found->second : nullptr;
+  }
+
+ private:
+  std::vector<nn::Parameter> parameters_;
+  nn::StateDict entries_;
+  std::map<std::uint64_t, const nn::Parameter*> by_storage_;
+};
+
+// The same names with whole shapes, and no elements.
+nn::StateDict plan_of(const LocalState& local) {
+  nn::StateDict plan;
+  for (const auto& [name, value] : local.entries()) {
+    const Tensor* tensor = std::get_if<Tensor>(&value);
+    if (tensor == nullptr) {
+      plan.set(name, value);
+      continue;
     }
+    const nn::Parameter* parameter = local.parameter_of(value);
+    const Shape& shape = parameter == nullptr ? tensor->shape() : parameter->spec().global_shape;
+    plan.set(name, Tensor::empty(shape, {.dtype = tensor->dtype(), .device = kNull}));
+  }
+  return plan;
+}
+
+}  // namespace
+
+nn::StateDict full_state_dict(nn::Module& module, const FullStateOptions& options) {
+  const LocalState local(module);
+  warn_of_local_batch_norms(
+      module, options.mesh.defined() ? options.mesh : widest_mesh(local.parameters()));
+  Collector collector(options, local.parameters());
+  for (const auto& [name, value] : local.entries()) {
+    if (const nn::Parameter* parameter = local.parameter_of(value))
+      collector.add_part(name, *parameter, std::get<Tensor>(value));
+    else
+      collector.add(name, value);
   }
   return collector.take();
+}
+
+void save_full_state(const std::string& path, nn::Module& module,
+                     const distributed::DeviceMesh& mesh) {
+  const LocalState local(module);
+  const distributed::DeviceMesh all = mesh.defined() ? mesh : widest_mesh(local.parameters());
+  warn_of_local_batch_norms(module, all);
+  const MeshRanks ranks(all);
+  const nn::StateDict plan = plan_of(local);
+  const std::vector<std::string> order = nn::saved_order(plan);
+  std::size_t gathered = 0;
+  const auto whole = [&](const std::string& name) {
+    ++gathered;
+    const MemoryCategoryScope category(MemoryCategory::kOther);
+    const nn::StateValue& value = *local.entries().find(name);
+    const nn::Parameter* parameter = local.parameter_of(value);
+    const Tensor& mine = std::get<Tensor>(value);
+    return parameter == nullptr ? mine : gather_whole(*parameter, mine);
+  };
+  std::string error;
+  if (ranks.is_first())
+    error = checkpoint::error_of([&] { nn::save_state_from(path, plan, whole); });
+  // The other ranks gather in the same order, also what a file that failed did not get.
+  while (gathered < order.size()) whole(order[gathered]);
+  checkpoint::throw_error_of(ranks.broadcast_texts({error}).front());
 }
 
 nn::StateDict full_optimizer_state(const nn::optim::Optimizer& optimizer,

@@ -240,6 +240,10 @@ void add_watching(OptionTable& table, TrainOptions& options) {
   table.group("Watching");
   table.whole("eval-every", options.eval_every, kCountOrNone,
               "steps between evaluations; 0: only at the end");
+  table.whole(
+      "check-replicas", options.check_replicas, kCountOrNone,
+      "steps between comparisons of parameters that several ranks hold, bit by bit: finds a rank "
+      "whose memory or arithmetic is wrong; 0: never");
   if (is_language(options)) {
     table.whole("sample-tokens", options.sample_tokens, {.least = 0, .most = 1'000'000},
                 "tokens of the text that is generated at the end");

@@ -101,6 +101,7 @@ struct TrainOptions {
 
   // Watching.
   std::int64_t eval_every = 0;
+  std::int64_t check_replicas = 0;  ///< steps between comparisons of replicated parameters
   std::int64_t sample_tokens = 200;
   std::string sample_prompt;
   bool trace = false;

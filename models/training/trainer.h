@@ -89,6 +89,8 @@ class Trainer {
   /// or an order of samples that differ from those of the saved run, with both fingerprints. Collective.
   void resume(const nn::StateDict& values);
 
+  /// The optimizer's.
+  const std::vector<nn::Parameter>& parameters() const { return parameters_; }
   std::int64_t steps_done() const { return steps_done_; }
   /// Number of steps that replayed a CUDA graph.
   std::int64_t steps_replayed() const { return captured_ ? captured_->replays() : 0; }

@@ -89,26 +89,54 @@ void save_state(const std::string& path, const StateDict& state) {
   save_state_from(path, state, [&](const std::string& name) { return state.tensor(name); });
 }
 
-void save_state_from(const std::string& path, const StateDict& state,
-                     const std::function<Tensor(const std::string& name)>& read) {
-  check_whole(path, state);
+namespace {
+
+struct FileContents {
   std::vector<SafetensorsSource> tensors;
   SafetensorsMetadata metadata;
+};
+
+// `read` must outlive the result.
+FileContents contents_of(const StateDict& state,
+                         const std::function<Tensor(const std::string& name)>& read) {
+  FileContents out;
   std::size_t position = 0;
   for (const auto& [name, value] : state) {
     if (const Tensor* tensor = std::get_if<Tensor>(&value)) {
-      tensors.push_back({.name = name,
-                         .dtype = tensor->dtype(),
-                         .shape = tensor->shape(),
-                         .read = [&read, name = name] { return read(name); }});
+      out.tensors.push_back({.name = name,
+                             .dtype = tensor->dtype(),
+                             .shape = tensor->shape(),
+                             .read = [&read, name = name] { return read(name); }});
     } else {
-      metadata.emplace_back(
+      out.metadata.emplace_back(
           std::string(kPrefix) + name,
           fmt::format("{} {} {}", position, state_value_kind(value), state_value_text(value)));
     }
     ++position;
   }
-  write_safetensors_from(path, tensors, metadata);
+  return out;
+}
+
+}  // namespace
+
+void save_state_from(const std::string& path, const StateDict& state,
+                     const std::function<Tensor(const std::string& name)>& read) {
+  check_whole(path, state);
+  const FileContents contents = contents_of(state, read);
+  write_safetensors_from(path, contents.tensors, contents.metadata);
+}
+
+std::vector<std::string> saved_order(const StateDict& state) {
+  std::vector<std::string> names, out;
+  std::vector<DType> dtypes;
+  for (const auto& [name, value] : state) {
+    const Tensor* tensor = std::get_if<Tensor>(&value);
+    if (tensor == nullptr) continue;
+    names.push_back(name);
+    dtypes.push_back(tensor->dtype());
+  }
+  for (const std::size_t at : safetensors_order(dtypes)) out.push_back(names[at]);
+  return out;
 }
 
 StateDict load_state(const std::string& path, const LoadStateOptions& options) {

@@ -16,6 +16,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tessera/nn/state/state_dict.h"
 #include "tessera/tensor/device.h"
@@ -32,9 +33,11 @@ namespace tessera::nn {
 void save_state(const std::string& path, const StateDict& state);
 
 /// The same for a state that is too large for memory: the tensors of `state` give only dtypes and shapes, as
-/// on the null device, and `read` returns each when it is written.
+/// on the null device, and `read` returns each when it is written, in the order of saved_order().
 void save_state_from(const std::string& path, const StateDict& state,
                      const std::function<Tensor(const std::string& name)>& read);
+/// The names of the tensors in the order in which a file has their elements.
+std::vector<std::string> saved_order(const StateDict& state);
 
 struct LoadStateOptions {
   /// Where the tensors go; on the null device, shapes alone.

@@ -147,17 +147,6 @@ void check_names(const Sources& tensors, const SafetensorsMetadata& metadata) {
   }
 }
 
-// The order of the elements in the file: the widest first, so that each tensor starts at a multiple
-// of its element's size.
-std::vector<std::size_t> by_width(const Sources& tensors) {
-  std::vector<std::size_t> order(tensors.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return dtype_size(tensors[a].dtype) > dtype_size(tensors[b].dtype);
-  });
-  return order;
-}
-
 // Entries whose ranges count from the first byte of the elements.
 std::vector<SafetensorsInfo> entries_of(const Sources& tensors,
                                         const std::vector<std::size_t>& order) {
@@ -212,7 +201,9 @@ void write_source(ByteSink& sink, const SafetensorsSource& source) {
 std::vector<SafetensorsInfo> write_sources(ByteSink& sink, const Sources& tensors,
                                            const SafetensorsMetadata& metadata) {
   check_names(tensors, metadata);
-  const std::vector<std::size_t> order = by_width(tensors);
+  std::vector<DType> dtypes;
+  for (const SafetensorsSource& tensor : tensors) dtypes.push_back(tensor.dtype);
+  const std::vector<std::size_t> order = safetensors_order(dtypes);
   detail::SafetensorsHeader header{.tensors = entries_of(tensors, order), .metadata = metadata};
   const std::string text = detail::safetensors_header_text(header);
   TESSERA_CHECK(text.size() <= kMaxSafetensorsHeader, kWriter,
@@ -239,6 +230,16 @@ std::vector<SafetensorsInfo> write_safetensors(ByteSink& sink, const NamedTensor
 void write_safetensors(const std::string& path, const NamedTensors& tensors,
                        const SafetensorsMetadata& metadata) {
   write_safetensors_from(path, sources_of(tensors), metadata);
+}
+
+// The widest first, so that each tensor starts at a multiple of its element's size.
+std::vector<std::size_t> safetensors_order(const std::vector<DType>& dtypes) {
+  std::vector<std::size_t> order(dtypes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return dtype_size(dtypes[a]) > dtype_size(dtypes[b]);
+  });
+  return order;
 }
 
 void write_safetensors_from(const std::string& path, const Sources& tensors,

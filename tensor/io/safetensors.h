@@ -63,7 +63,9 @@ struct SafetensorsSource {
   Shape shape;
   std::function<Tensor()> read;  ///< a tensor of that dtype and shape
 };
-/// The same bytes from sources, which are read one after another. Throws what they throw, too, and
+/// The positions of tensors of these dtypes in the order in which a file has their elements.
+std::vector<std::size_t> safetensors_order(const std::vector<DType>& dtypes);
+/// The same bytes from sources, which are read one after another in that order. Throws what they throw, too, and
 /// InvalidArgument for a source whose tensor has another dtype or shape.
 void write_safetensors_from(const std::string& path, const std::vector<SafetensorsSource>& tensors,
                             const SafetensorsMetadata& metadata = {});

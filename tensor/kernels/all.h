@@ -54,6 +54,7 @@ using AllKernels = KernelList<
     LinearIndexKernel,
     LionKernel,
     MaskedFillKernel,
+    MaskedScatterKernel,
     MatmulKernel,
     MaxPoolBackwardKernel,
     MaxPoolKernel,

@@ -1,6 +1,7 @@
 #pragma once
 
-/// Kernels that write by position or mask: arange, masked_fill, triangles, and the reverse order.
+/// Kernels that write by position or mask: arange, masked_fill, masked_scatter, triangles, and the reverse
+/// order.
 
 #include <array>
 
@@ -43,6 +44,33 @@ struct MaskedFillKernel {
   static void visit(const Args& a, F&& f) {
     f(a.x);
     f(a.mask);
+    f(a.y);
+  }
+  static std::size_t workspace(const Args&) { return 0; }
+  static void cpu(const Args& a, Workspace);
+  static void cuda(CudaStream stream, const Args& a, Workspace);
+};
+
+/// y = the next element of a source where a mask is set, x elsewhere.
+struct MaskedScatterKernel {
+  static constexpr const char* kName = "masked_scatter";
+  /// x, mask, places and y have one shape, any strides; x, source and y one dtype. mask is bool; places, i64,
+  /// say how many entries of the mask are set up to each, itself included. source [n] is contiguous; entries
+  /// beyond it get its last element, and if it has none that of x: the operation has them refused. y may
+  /// be x.
+  struct Args {
+    ConstView x;
+    ConstView mask;
+    ConstView places;
+    ConstView source;
+    View y;
+  };
+  template <class F>
+  static void visit(const Args& a, F&& f) {
+    f(a.x);
+    f(a.mask);
+    f(a.places);
+    f(a.source);
     f(a.y);
   }
   static std::size_t workspace(const Args&) { return 0; }

@@ -55,6 +55,23 @@ void fill_masked(const char* where, const Tensor& out, const Tensor& x, const Te
   launch<MaskedFillKernel>(out.device(), args);
 }
 
+// `shape`: of `out`, to which x and mask broadcast.
+void scatter_masked(const char* where, const Tensor& out, const Tensor& x, const Tensor& mask,
+                    const Tensor& source) {
+  const Tensor places = composed::source_places(where, mask, source, out.shape());
+  const Tensor given = reshape(source, {source.numel()});
+  Tensor mask_copy, source_copy;
+  MaskedScatterKernel::Args args{.x = read(x.expand(out.shape())),
+                                 .mask = read(ops::apart(mask.expand(out.shape()), out, mask_copy)),
+                                 .places = read(places.view(out.shape())),
+                                 .source = read(contiguous(ops::apart(given, out, source_copy))),
+                                 .y = overwrite(out, where)};
+  sort_and_merge_dims(args.y.shape,
+                      {&args.y.strides, &args.x.strides, &args.mask.strides, &args.places.strides});
+  args.x.shape = args.mask.shape = args.places.shape = args.y.shape;
+  launch<MaskedScatterKernel>(out.device(), args);
+}
+
 // Checks an operation with a mask that writes to x.
 void check_written(const char* where, const Tensor& x, const Tensor& mask, bool or_u8) {
   ops::check_defined(where, "the tensor", x);
@@ -164,15 +181,19 @@ Tensor masked_select(const Tensor& x, const Tensor& mask) {
 }
 
 Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source) {
-  return composed::masked_scatter(x, mask, source);
+  ops::check_operands(kMaskedScatter, x, source);
+  composed::check_mask(kMaskedScatter, x, mask);
+  const Tensor out =
+      Tensor::empty(broadcast_shapes(x.shape(), mask.shape(), kMaskedScatter), x.options());
+  scatter_masked(kMaskedScatter, out, x, mask, source);
+  return out;
 }
 
 void masked_scatter_(const Tensor& x, const Tensor& mask, const Tensor& source) {
   constexpr const char* kWhere = kMaskedScatterInPlace;
   check_written(kWhere, x, mask, false);
   ops::check_operands(kWhere, x, source);
-  copy_(x, composed::scattered(kWhere, x, mask, source, x.shape()));
-  x.set_last_writer(kWhere);
+  scatter_masked(kWhere, x, x, mask, source);
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {

@@ -81,7 +81,7 @@ class ProgramTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as parent:
             folder = os.path.join(parent, "own")
             write_own_project(os.path.join(ROOT, "README.md"), "/where/it/is", folder)
-            self.assertEqual(sorted(os.listdir(folder)), [".bazelrc", "BUILD", "WORKSPACE", "train.cc"])
+            self.assertEqual(sorted(os.listdir(folder)), [".bazelrc", "BUILD", "CMakeLists.txt", "WORKSPACE", "train.cc"])
             with open(os.path.join(folder, "WORKSPACE"), encoding="utf-8") as file:
                 self.assertIn('path = "/where/it/is"', file.read())
             with open(os.path.join(folder, "train.cc"), encoding="utf-8") as file:

@@ -148,6 +148,40 @@ TEST_CASE("masked fill: every dtype and layout") {
   }
 }
 
+TEST_CASE("masked scatter: every dtype and layout, and a source that is too short") {
+  for (DType dtype : kAllDTypes) {
+    const auto compare = [&](const Layouts& layouts, std::int64_t source_elements) {
+      MaskedScatterKernel::Args args;
+      const HostTensor x = numbers_of(dtype, layouts, layouts.y, 1);
+      const auto is_set = [](std::int64_t i) { return i % 3 == 0 ? 1.0 : 0.0; };
+      const HostTensor mask = tensor_of(DType::kBool, layouts, layouts.b).filled(is_set);
+      // Of the elements in row-major order.
+      const HostTensor places =
+          tensor_of(DType::kI64, layouts, layouts.y).filled([](std::int64_t i) {
+            return static_cast<double>(i / 3 + 1);
+          });
+      const Layouts line = in_order(source_elements);
+      const HostTensor source = numbers_of(dtype, line, line.y, 2);
+      const HostTensor y = tensor_of(dtype, layouts, layouts.y);
+      args.x = x;
+      args.mask = mask;
+      args.places = places;
+      args.source = source;
+      args.y = y;
+      const std::string what =
+          say(DType::kBool, dtype, layouts) + ", source " + std::to_string(source_elements);
+      compare_devices<MaskedScatterKernel>(what, args);
+      args.y = x;
+      compare_devices<MaskedScatterKernel>("in place, " + what, args);
+    };
+    for (std::int64_t n : testing::kLengths) compare(in_order(n), n / 3 + 1);
+    compare(in_order(1025, 1), 342);
+    compare(in_order(1025, 1), 5);
+    compare(in_order(33), 0);
+    for (const Layouts& layouts : strided_layouts()) compare(layouts, 4000);
+  }
+}
+
 TEST_CASE("triangles: every dtype, diagonals inside and outside") {
   const Layouts matrices[] = {
       {"a matrix", {33, 40}, {40, 1}, {}, {40, 1}},

@@ -158,9 +158,9 @@ TEST_CASE("what is no run of a language model cannot be continued") {
     write_file(folder + "/config.json", R"({"tessera": "0.1.0", "model": 7})");
     check(2, "is of the model \"\"");
     write_file(folder + "/config.json", R"({"tessera": "0.1.0", "model": "mlp"})");
-    check(1, "has no model.safetensors: the run did not end");
+    check(1, "has no model.safetensors and no complete checkpoint");
     write_file(folder + "/config.json", R"({"tessera": "0.1.0", "model": "gpt"})");
-    check(1, "has no model.safetensors: the run did not end");
+    check(1, "has no model.safetensors and no complete checkpoint");
     write_file(folder + "/config.json", R"({"tessera": "0.1.0", "model": "gpt", "colour": 1})");
     check(2, "unknown key \"colour\"");
   }

@@ -9,6 +9,7 @@
 
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/distributed/launch/launch.h"
+#include "tessera/fsdp/replicate.h"
 #include "tessera/nn/init.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/optim/sgd.h"
@@ -63,6 +64,59 @@ TEST_CASE("a signal to one rank during the last evaluation ends the run of all r
   CHECK(agreed == 3);
   CHECK(result.exit_code == 128 + SIGINT);
   CHECK(result.steps == 2);
+}
+
+// One bit of rank 1's copy of a weight flips before the third step.
+class FlippedBit final : public models::Task {
+ public:
+  explicit FlippedBit(distributed::World& world) : world_(world) {
+    fsdp::replicate(linear_, {.mesh = world.mesh()});
+    nn::initialize(linear_, {.seed = 1});
+  }
+  nn::Module& module() override { return linear_; }
+  std::int64_t steps_per_epoch() const override { return 9; }
+  models::BatchShare load(std::int64_t step) override {
+    if (step == 3 && world_.rank() == 1) {
+      const Tensor weight = linear_.weight().local().tensor();
+      copy_(weight, add(weight, 1e-7));
+    }
+    return {.samples = world_.size(),
+            .first_sample = world_.rank(),
+            .rows = 1,
+            .padded_rows = 1,
+            .count = 1};
+  }
+  models::LossSum loss(std::int64_t begin, std::int64_t end) override {
+    return {.sum = sum(linear_(Variable(full({end - begin, 3}, 0.5))))};
+  }
+  models::EvalMetrics evaluate() override { return {}; }
+
+ private:
+  distributed::World& world_;
+  nn::Linear linear_{{.in = 3, .out = 2}};
+};
+
+TEST_CASE("a replica that differs is found within the steps between checks, with rank and name") {
+  models::runs::TrainOptions options = models::runs::default_options("mlp");
+  options.ranks = 3;
+  options.launch = "threads";
+  options.check_replicas = GENERATE(0, 2, 5);
+  const distributed::LaunchResult result =
+      distributed::launch(0, nullptr, options.launch_options(), [&](distributed::World& world) {
+        FlippedBit task(world);
+        nn::optim::SGD optimizer(task.module().parameters(), {.lr = 0.1});
+        models::Trainer trainer(world, task, optimizer);
+        tools::Checkpoints checkpoints(world, trainer, options);
+        tools::run_training(world, trainer, checkpoints, options, 6, nullptr);
+      });
+  if (options.check_replicas == 0) {
+    CHECK(result.failure.empty());
+    return;
+  }
+  CHECK_THAT(
+      result.failure,
+      Catch::Contains("after step " + std::string(options.check_replicas == 2 ? "4" : "5")) &&
+          Catch::Contains("\"weight\" (the elements of rank 1 are not those of rank 0)"));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 // pieces of 1 MiB and syncs the file, as `dd bs=1M conv=fsync` does, and reads them again; the files are in
 // the page cache then. Rounds alternate between plain files and checkpoints; every figure is the median of
 // seven. The stall of an asynchronous save is the time of the call. "load needs" is how much memory the process
-// has at most while all its ranks load, beyond what it has before; the parameters are there already.
+// has at most during the first load of all ranks, beyond what it has before; the parameters are there already.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -171,7 +171,7 @@ void measure(int ranks, const std::string& folder, std::int64_t mib) {
       "%6.0f  ratio %.2f   load needs %5.1f MiB   stall %6.1f ms\n",
       ranks, rate(times.plain_write), rate(times.save),
       median(times.save) / median(times.plain_write), rate(times.plain_read), rate(times.load),
-      median(times.load) / median(times.plain_read), median(times.load_mib),
+      median(times.load) / median(times.plain_read), times.load_mib.front(),
       median(times.stall) * 1e3);
 }
 

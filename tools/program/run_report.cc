@@ -136,12 +136,17 @@ void RunReport::stop_unread() {
 void RunReport::step(const models::StepMetrics& metrics) {
   begin();
   if (!output_closed_ && is_output_closed()) stop_unread();  // the next print may be much later
+  if (waiting_) write(*std::exchange(waiting_, std::nullopt));
   if (file_) file_->write(metrics);
   if (events_) events_->write(metrics);
   progress_.step(metrics);
 }
 
 void RunReport::write(const models::EvalMetrics& metrics) {
+  if (!options_.out.empty() && !file_) {  // before the first step of a run that goes on
+    waiting_ = metrics;
+    return;
+  }
   if (file_) file_->write(metrics);
   if (events_) events_->write(metrics);
 }

@@ -104,6 +104,7 @@ class RunReport {
   std::optional<models::watch::MetricsWriter> file_;
   std::optional<models::watch::TensorBoardWriter> events_;
   std::optional<models::watch::MetricsEnd> continued_;
+  std::optional<models::EvalMetrics> waiting_;  // written with the first step
   Progress progress_;
 };
 

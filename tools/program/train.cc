@@ -10,13 +10,13 @@
 
 #include <fmt/format.h>
 
+#include "tessera/distributed/parameters/rank_equality.h"
 #include "tessera/distributed/trace/trace_session.h"
 #include "tessera/fsdp/state/state.h"
 #include "tessera/models/data/fashion_mnist.h"
 #include "tessera/models/runs/text_data.h"
 #include "tessera/models/training/task.h"
 #include "tessera/models/watch/run_files.h"
-#include "tessera/nn/state/state_file.h"
 #include "tessera/tensor/determinism.h"
 #include "tessera/tensor/io/failure_text.h"
 #include "tessera/tensor/profile/profile.h"
@@ -237,13 +237,23 @@ int agreed_signal(distributed::World& world) {
   return static_cast<int>(*std::max_element(all.begin(), all.end()));
 }
 
+// Before the step's checkpoint: it must not hold what a broken rank computed.
+void check_replicas_if_due(distributed::World& world, const models::Trainer& trainer,
+                           const TrainOptions& options) {
+  const std::int64_t step = trainer.steps_done();
+  if (options.check_replicas == 0 || step % options.check_replicas != 0) return;
+  try {
+    distributed::assert_equal_across_ranks(*world.group(), trainer.parameters());
+  } catch (const StateError& error) {
+    throw StateError(fmt::format("after step {}: {}", step, error.what()));
+  }
+}
+
 }  // namespace
 
 void save_model(distributed::World& world, const TrainOptions& options, nn::Module& module) {
   if (options.out.empty()) return;
-  const nn::StateDict state =
-      fsdp::full_state_dict(module, {.offload = true, .mesh = world.mesh()});
-  if (world.rank() == 0) nn::save_state(options.out + "/" + models::kModelFile, state);
+  fsdp::save_full_state(options.out + "/" + models::kModelFile, module, world.mesh());
 }
 
 std::int64_t total_steps(const TrainOptions& options, const models::Task& task) {
@@ -282,6 +292,7 @@ TrainingEnd run_training(distributed::World& world, models::Trainer& trainer,
     end = {.steps = step, .signal = metrics.stop_signal};
     if (report != nullptr) report->step(metrics);
     if (end.signal != 0) continue;
+    check_replicas_if_due(world, trainer, options);
     evaluate_if_due(step);
     checkpoints.after_step(step == steps);
   }
@@ -293,6 +304,7 @@ TrainingEnd run_training(distributed::World& world, models::Trainer& trainer,
     const models::EvalMetrics metrics = trainer.evaluate();
     if (report != nullptr) report->final_evaluation(metrics);
     end.signal = agreed_signal(world);
+    if (end.signal != 0) checkpoints.finish(true);
   }
   if (end.signal != 0) world.stopped_early(end.signal, end.steps);
   return end;

@@ -1,5 +1,7 @@
 #include "tessera/tensor/kernels/fill.h"
 
+#include <algorithm>
+
 #include "tessera/tensor/kernels/cpu/bits.h"
 #include "tessera/tensor/kernels/cpu/convert.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
@@ -39,6 +41,30 @@ void MaskedFillKernel::cpu(const Args& a, Workspace) {
       B* to = y + offsets[2];
       for (std::int64_t i = 0; i < count; ++i)
         to[i * steps[2]] = set[i * steps[1]] != 0 ? value : from[i * steps[0]];
+    });
+  });
+}
+
+void MaskedScatterKernel::cpu(const Args& a, Workspace) {
+  const auto t =
+      cpu::make_traversal(a.y.shape, a.x.strides, a.mask.strides, a.places.strides, a.y.strides);
+  const unsigned char* mask = a.mask.as<unsigned char>();
+  const std::int64_t* places = a.places.as<std::int64_t>();
+  const std::int64_t n = a.source.shape[0];
+  cpu::with_bits(a.x.dtype, [&]<class B>() {
+    const B* x = a.x.as<B>();
+    const B* source = a.source.as<B>();
+    B* y = a.y.as<B>();
+    cpu::parallel_walk(t, [&](const auto& offsets, const auto& steps, std::int64_t count) {
+      const B* from = x + offsets[0];
+      const unsigned char* set = mask + offsets[1];
+      const std::int64_t* place = places + offsets[2];
+      B* to = y + offsets[3];
+      for (std::int64_t i = 0; i < count; ++i) {
+        to[i * steps[3]] = set[i * steps[1]] != 0 && n > 0
+                               ? source[std::min(place[i * steps[2]], n) - 1]
+                               : from[i * steps[0]];
+      }
     });
   });
 }

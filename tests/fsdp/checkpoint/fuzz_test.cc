@@ -120,8 +120,10 @@ void change(Random& random, Json& root) {
       place = other;
       return;
     case 2:  // near what was there
-      if (place.is_number_integer())
-        place = place.get<std::int64_t>() + (one_in(random, 2) ? 1 : -1);
+      if (place.is_number_integer()) {
+        const auto number = static_cast<std::uint64_t>(place.get<std::int64_t>());
+        place = static_cast<std::int64_t>(one_in(random, 2) ? number + 1 : number - 1);
+      }
       return;
     case 3:
       if (place.is_number_unsigned()) place = place.get<std::uint64_t>() << below(random, 64);

@@ -35,12 +35,12 @@ class Unit final : public nn::Layer<Unit> {
   }
   Variable forward(Variable x) {
     for (int i = 0; i < passes; ++i) x = linear_(norm_(x));
-    if (uses_weight_twice) x = x + sum(square(linear_.weight().value()), {1});
+    if (squares_weight) x = x + sum(square(linear_.weight().value()), {1});
     return x;
   }
   int passes = 1;  ///< how often the parameters are used
-  /// The weight's first gradient waits to be added, and the next one is written into its slot.
-  bool uses_weight_twice = false;
+  /// Uses the weight where its gradient is not written into the slot, but waits.
+  bool squares_weight = false;
 
  private:
   nn::LayerNorm norm_;
@@ -118,6 +118,28 @@ TESSERA_RANK_TEST_WITH("launches: one for the casts, sums and results of a group
   t.check(results == kUnits, "{} launches deliver gradients", results);
 }
 
+// The weight's first gradient waits; the next one is written into its slot, and must not be lost or counted
+// as the first.
+TESSERA_RANK_TEST_WITH("launches: a kernel writes to a slot whose first gradient waits", "[fsdp]",
+                       {.worlds = {1, 2, 3}}) {
+  Units model(DType::kF64), reference(DType::kF64);
+  shard(model, {.mesh = t.world().mesh()});
+  for (Units* each : {&model, &reference}) nn::initialize(*each, {.seed = 3});
+  const Variable x(random_rows(5, kFeatures, DType::kF64, 1));
+  for (const bool last : {false, true}) {
+    fsdp::of(model).set_requires_gradient_sync(last);
+    for (Units* each : {&model, &reference}) {
+      for (const auto& unit : each->units()) {
+        unit->passes = last ? 1 : 0;
+        unit->squares_weight = !last;
+      }
+      backward(sum(square((*each)(x))));
+    }
+  }
+  const std::string difference = compare_with_reference(model, reference, 1e-12, true);
+  t.check(difference.empty(), "{}", difference);
+}
+
 // A gradient that waits comes before those that follow it, in the pass and in later ones.
 TESSERA_RANK_TEST_WITH("launches: gradients that wait and gradients in slots add up", "[fsdp]",
                        {.worlds = {1, 2, 3}}) {
@@ -125,10 +147,7 @@ TESSERA_RANK_TEST_WITH("launches: gradients that wait and gradients in slots add
   shard(model, {.mesh = t.world().mesh()});
   for (Units* each : {&model, &reference}) {
     nn::initialize(*each, {.seed = 3});
-    for (const auto& unit : each->units()) {
-      unit->passes = 3;
-      unit->uses_weight_twice = true;
-    }
+    for (const auto& unit : each->units()) unit->passes = 3;
   }
   for (const bool last : {false, true}) {
     fsdp::of(model).set_requires_gradient_sync(last);

@@ -14,6 +14,7 @@
 #include "tessera/nn/state/state_file.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tests/fsdp/state/state_model.h"
+#include "tessera/tests/tensor/io/safetensors_support.h"
 
 namespace tessera::testing {
 namespace {
@@ -55,6 +56,26 @@ TESSERA_RANK_TEST_WITH("shards are initialised to the unsharded model's bits", "
     }
     t.check_equal(net.scale().tensor(), plain.scale().tensor(), "scale");
     t.check_equal(net.table().tensor(), plain.table().tensor(), "table");
+  });
+}
+
+TESSERA_RANK_TEST_WITH("a full state is written a tensor at a time, as the bytes of the whole",
+                       "[fsdp][state]", {.worlds = {1, 2, 3, 4, 5}}) {
+  std::string folder;
+  if (t.rank() == 0) folder = temporary_path(fmt::format("full_{}", t.size()), "");
+  folder = t.gather_text(folder).front();
+  for_each_sharding(t, [&](StateNet& net) {
+    const std::string path = folder + "streamed.safetensors", other = folder + "whole.safetensors";
+    fsdp::save_full_state(path, net, t.world().mesh());
+    const nn::StateDict whole = fsdp::full_state_dict(net, {.mesh = t.world().mesh()});
+    if (t.rank() == 0) {
+      nn::save_state(other, whole);
+      t.check(read_bytes(path) == read_bytes(other), "other bytes");
+    }
+    // All ranks have the error of the first, and go on.
+    t.check_throws<CheckpointError>("none", [&] {
+      fsdp::save_full_state(folder + "none/a.safetensors", net, t.world().mesh());
+    });
   });
 }
 

@@ -84,6 +84,57 @@ void MaskedFillKernel::cuda(CudaStream stream, const Args& a, Workspace) {
 
 namespace {
 
+struct MaskedScatter {
+  cuda::Runs<4> runs;  // x, mask, places, y
+  const void* x;
+  const void* mask;
+  const void* places;
+  const void* source;
+  std::int64_t n;  // elements of the source
+  void* y;
+};
+
+template <class U>
+__global__ void __launch_bounds__(cuda::kThreads)
+    masked_scatter_kernel(const __grid_constant__ MaskedScatter a) {
+  const U* source = static_cast<const U*>(a.source);
+  cuda::for_tiles(a.runs, [&](const cuda::Part& part) {
+    U values[8];
+    std::uint8_t set[8];
+    std::int64_t places[8];
+    cuda::load_operand(a.runs, 0, part, a.x, values);
+    cuda::load_operand(a.runs, 1, part, a.mask, set);
+    cuda::load_operand(a.runs, 2, part, a.places, places);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      if (set[k] != 0 && a.n > 0) values[k] = source[(places[k] < a.n ? places[k] : a.n) - 1];
+    }
+    cuda::store_operand(a.runs, 3, part, a.y, values);
+  });
+}
+
+}  // namespace
+
+void MaskedScatterKernel::cuda(CudaStream stream, const Args& a, Workspace) {
+  if (a.y.numel() == 0) return;
+  const MaskedScatter scatter = {
+      .runs = cuda::plan_runs<4>(a.y.shape,
+                                 {cuda::run_operand(a.x), cuda::run_operand(a.mask),
+                                  cuda::run_operand(a.places), cuda::run_operand(a.y)},
+                                 8),
+      .x = a.x.data,
+      .mask = a.mask.data,
+      .places = a.places.data,
+      .source = a.source.data,
+      .n = a.source.shape[0],
+      .y = a.y.data};
+  cuda::with_width(a.y.dtype, [&]<class U>() {
+    cuda::start(kName, masked_scatter_kernel<U>, cuda::grid_of(scatter.runs), stream, scatter);
+  });
+}
+
+namespace {
+
 struct Triangle {
   cuda::Runs<2> runs;  // x, y
   const void* x;
