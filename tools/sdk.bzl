@@ -103,12 +103,12 @@ def _paths(files):
     return [file.path for file in files]
 
 def _tessera_sdk_impl(ctx):
-    info = ctx.attr.library[CcInfo]
-    inputs = _link_inputs(info.linking_context)
-    headers = _headers_of(info.compilation_context)
+    cc = ctx.attr.library[CcInfo]
+    inputs = _link_inputs(cc.linking_context)
+    headers = _headers_of(cc.compilation_context)
     packed = inputs.others + [file for file in inputs.objects if not _is_of_toolkit(file)]
     toolkit = [file for file in inputs.objects if _is_of_toolkit(file)]
-    defines = ";".join(info.compilation_context.defines.to_list())
+    defines = ";".join(cc.compilation_context.defines.to_list())
     lists = [
         _list(ctx, "headers", ["%s %s" % (file.path, name) for file, name in headers]),
         _list(ctx, "archives", _paths(inputs.ours)),

@@ -4,8 +4,8 @@
 #include <system_error>
 #include <utility>
 
+#include "tessera/distributed/rank_texts.h"
 #include "tessera/fsdp/checkpoint/pending_save.h"
-#include "tessera/fsdp/checkpoint/rank_texts.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/streams/stream.h"
 

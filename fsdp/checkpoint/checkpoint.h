@@ -15,7 +15,9 @@
 ///
 /// Names are those of the unsharded model: "model.blocks.0.up.weight",
 /// "optimizer.state.blocks.0.up.weight.momentum". A tied parameter is saved once. Frozen parameters
-/// are saved too. Buffers, and values that are not sharded, are saved from the first rank that has them.
+/// are saved too. Buffers, and values that are not sharded, are saved from the first rank that has them; of batch
+/// norms that are not synchronized these are the statistics of rank 0's batches, and save() warns of them
+/// once (fsdp::local_batch_norm_warning).
 ///
 /// Every function with a State is collective over its group, on the rank's own thread, between steps.
 /// All ranks see one file system.

@@ -185,6 +185,8 @@ StoredBox parse_box(const Place& place, const StoredTensor& tensor,
 StoredTensor parse_tensor(const Place& numbered, const std::vector<StoredFile>& files) {
   StoredTensor tensor;
   tensor.name = numbered.at("name").text();
+  // The text of an error ends at a NUL byte.
+  numbered.check(tensor.name.find('\0') == std::string::npos, "has a NUL byte in its name");
   const Place place = numbered.named(fmt::format("tensor \"{}\"", tensor.name));
   place.check(!tensor.name.empty(), "has no name");
   tensor.dtype = parse_dtype(place.at("dtype"));
@@ -302,6 +304,7 @@ Index parse_index(const std::string& path, std::string_view text) {
   });
   top.at("values").each("value", [&](const Place& place) {
     const std::string& name = place.at("name").text();
+    place.check(name.find('\0') == std::string::npos, "has a NUL byte in its name");
     place.check(!name.empty() && names.insert(name).second,
                 fmt::format("has no name, or \"{}\", which something else has", name));
     const auto value = nn::parse_state_value(place.at("kind").text(), place.at("text").text());

@@ -5,10 +5,10 @@
 #include <set>
 #include <utility>
 
+#include "tessera/distributed/rank_texts.h"
 #include "tessera/fsdp/checkpoint/checkpoint.h"
 #include "tessera/fsdp/checkpoint/model_entries.h"
 #include "tessera/fsdp/checkpoint/optimizer_names.h"
-#include "tessera/fsdp/checkpoint/rank_texts.h"
 #include "tessera/fsdp/checkpoint/stored_checkpoint.h"
 #include "tessera/fsdp/state/load_entries.h"
 #include "tessera/nn/mesh/shard_boxes.h"
@@ -19,6 +19,14 @@
 
 namespace tessera::checkpoint {
 namespace {
+
+using distributed::all_gather_lists;
+using distributed::all_gather_texts;
+using distributed::error_of;
+using distributed::first_text;
+using distributed::on_all_ranks;
+using distributed::on_first_rank;
+using distributed::throw_first;
 
 constexpr const char* kWhere = "checkpoint.load";
 constexpr const char *kOptimizer = "optimizer.", *kScheduler = "scheduler.", *kScaler = "scaler.",

@@ -10,9 +10,10 @@
 #include <random>
 
 #include "tessera/distributed/objects.h"
+#include "tessera/distributed/rank_texts.h"
 #include "tessera/fsdp/checkpoint/optimizer_names.h"
-#include "tessera/fsdp/checkpoint/rank_texts.h"
 #include "tessera/fsdp/checkpoint/stored_checkpoint.h"
+#include "tessera/fsdp/state/state.h"
 #include "tessera/nn/state/module_state.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/io/atomic_file.h"
@@ -25,8 +26,14 @@
 namespace tessera::checkpoint {
 namespace {
 
+using distributed::error_of;
+using distributed::first_text;
+using distributed::gather_texts;
+using distributed::on_all_ranks;
+using distributed::on_first_rank;
 using distributed::packed_numbers;
 using distributed::packed_texts;
+using distributed::throw_first;
 using distributed::unpacked_numbers;
 using distributed::unpacked_texts;
 
@@ -95,6 +102,8 @@ PendingSave::PendingSave(std::string folder, const State& state,
     : folder_(without_slash(std::move(folder))), group_(state.group) {
   nn::StateDict mine;
   on_all_ranks(group_.get(), [&] { mine = state_dict_of(state); });
+  if (state.model != nullptr && group_ != nullptr && group_->size() > 1 && rank() == 0)
+    fsdp::warn_of_local_batch_norms(*state.model, kWhere);
   plan_ = plan_write(mine, group_.get());
   create_folder();  // what it finds is known before the copies
   on_all_ranks(group_.get(), [&] {

@@ -9,14 +9,17 @@
 #include <string_view>
 
 #include "tessera/distributed/objects.h"
+#include "tessera/distributed/rank_texts.h"
 #include "tessera/fsdp/checkpoint/checkpoint.h"
-#include "tessera/fsdp/checkpoint/rank_texts.h"
 #include "tessera/fsdp/checkpoint/stored_checkpoint.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/io/folder_marker.h"
 
 namespace tessera::checkpoint {
 namespace {
+
+using distributed::first_text;
+using distributed::on_first_rank;
 
 constexpr std::string_view kStep = "step-";
 

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "tessera/distributed/objects.h"
+#include "tessera/distributed/rank_texts.h"
 #include "tessera/fsdp/checkpoint/boxes.h"
-#include "tessera/fsdp/checkpoint/rank_texts.h"
 #include "tessera/nn/mesh/shard_boxes.h"
 #include "tessera/nn/state/state_value_text.h"
 #include "tessera/tensor/check.h"
@@ -14,6 +14,8 @@
 namespace tessera::checkpoint {
 namespace {
 
+using distributed::all_gather_lists;
+using distributed::on_all_ranks;
 using distributed::packed_numbers;
 using distributed::packed_texts;
 using distributed::unpacked_numbers;

@@ -63,9 +63,14 @@ nn::StateDict full_state_dict(nn::Module& module, const FullStateOptions& option
 /// rank 0; then all tensors were gathered all the same.
 void save_full_state(const std::string& path, nn::Module& module,
                      const distributed::DeviceMesh& mesh = {});
-/// What full_state_dict() warns of: the batch norms of the module whose saved statistics are those
-/// of rank 0's batches, and the remedy. Empty if there are none.
-std::string local_batch_norm_warning(nn::Module& module);
+/// What full_state_dict(), save_full_state() and checkpoint::save() warn of: the batch norms of the module
+/// whose saved statistics are those of rank 0's batches, and the remedy. Empty if there are none. `where` is the
+/// function that the text names.
+std::string local_batch_norm_warning(nn::Module& module,
+                                     const std::string& where = "full_state_dict");
+/// Prints that text to standard error, the first time in a process that it is not empty. For rank 0 of a save,
+/// if there are other ranks.
+void warn_of_local_batch_norms(nn::Module& module, const std::string& where);
 /// The result of optimizer.state_dict() on the unsharded model. All ranks must have updated the
 /// same parameters. Throws as Optimizer::state_dict.
 nn::StateDict full_optimizer_state(const nn::optim::Optimizer& optimizer,

@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "tessera/fsdp/checkpoint/rank_texts.h"
+#include "tessera/distributed/rank_texts.h"
 #include "tessera/fsdp/state/state.h"
 #include "tessera/fsdp/state/whole_values.h"
 #include "tessera/nn/layers/batch_norm.h"
@@ -56,26 +56,30 @@ class Collector {
   nn::StateDict state_;
 };
 
-// Once in a process, on the first rank.
-void warn_of_local_batch_norms(nn::Module& module, const distributed::DeviceMesh& mesh) {
-  if (!mesh.defined() || mesh.size() == 1 || !MeshRanks(mesh).is_first()) return;
-  const std::string warning = local_batch_norm_warning(module);
-  static std::once_flag warned;
-  if (!warning.empty())
-    std::call_once(warned, [&] { fmt::print(stderr, "warning: {}\n", warning); });
+void warn_on_first_rank(nn::Module& module, const distributed::DeviceMesh& mesh,
+                        const std::string& where) {
+  if (mesh.defined() && mesh.size() > 1 && MeshRanks(mesh).is_first())
+    warn_of_local_batch_norms(module, where);
 }
 
 }  // namespace
 
-std::string local_batch_norm_warning(nn::Module& module) {
+std::string local_batch_norm_warning(nn::Module& module, const std::string& where) {
   const std::vector<std::string> norms = nn::batch_norms_with_local_batches(module);
   if (norms.empty()) return {};
-  return error_text("full_state_dict",
+  return error_text(where,
                     fmt::format("{} batch norm(s), \"{}\" the first, trained with the batches of "
                                 "each rank alone: the running statistics that are saved are rank "
                                 "0's, and other ranks evaluate with others; call "
                                 "nn::synchronize_batch_norms(model, mesh) before training",
                                 norms.size(), norms.front()));
+}
+
+void warn_of_local_batch_norms(nn::Module& module, const std::string& where) {
+  const std::string warning = local_batch_norm_warning(module, where);
+  static std::once_flag warned;
+  if (!warning.empty())
+    std::call_once(warned, [&] { fmt::print(stderr, "warning: {}\n", warning); });
 }
 
 namespace {
@@ -128,8 +132,9 @@ nn::StateDict plan_of(const LocalState& local) {
 
 nn::StateDict full_state_dict(nn::Module& module, const FullStateOptions& options) {
   const LocalState local(module);
-  warn_of_local_batch_norms(
-      module, options.mesh.defined() ? options.mesh : widest_mesh(local.parameters()));
+  warn_on_first_rank(module,
+                     options.mesh.defined() ? options.mesh : widest_mesh(local.parameters()),
+                     "full_state_dict");
   Collector collector(options, local.parameters());
   for (const auto& [name, value] : local.entries()) {
     if (const nn::Parameter* parameter = local.parameter_of(value))
@@ -144,7 +149,7 @@ void save_full_state(const std::string& path, nn::Module& module,
                      const distributed::DeviceMesh& mesh) {
   const LocalState local(module);
   const distributed::DeviceMesh all = mesh.defined() ? mesh : widest_mesh(local.parameters());
-  warn_of_local_batch_norms(module, all);
+  warn_on_first_rank(module, all, "save_full_state");
   const MeshRanks ranks(all);
   const nn::StateDict plan = plan_of(local);
   const std::vector<std::string> order = nn::saved_order(plan);
@@ -159,10 +164,10 @@ void save_full_state(const std::string& path, nn::Module& module,
   };
   std::string error;
   if (ranks.is_first())
-    error = checkpoint::error_of([&] { nn::save_state_from(path, plan, whole); });
+    error = distributed::error_of([&] { nn::save_state_from(path, plan, whole); });
   // The other ranks gather in the same order, also what a file that failed did not get.
   while (gathered < order.size()) whole(order[gathered]);
-  checkpoint::throw_error_of(ranks.broadcast_texts({error}).front());
+  distributed::throw_error_of(ranks.broadcast_texts({error}).front());
 }
 
 nn::StateDict full_optimizer_state(const nn::optim::Optimizer& optimizer,

@@ -9,10 +9,10 @@
 
 #include <fmt/format.h>
 
+#include "tessera/distributed/rank_texts.h"
 #include "tessera/distributed/transports/process_group_local.h"
 #include "tessera/fsdp/checkpoint/checkpoint.h"
 #include "tessera/fsdp/checkpoint/index.h"
-#include "tessera/fsdp/checkpoint/rank_texts.h"
 #include "tessera/fsdp/state/state.h"
 #include "tessera/models/nets/mlp_stack.h"
 #include "tessera/models/parallelize/parallelize.h"
@@ -216,7 +216,7 @@ class RunOpener {
     state_->world = &world;
     state_->data_mesh = meshes.data;
     // Another rank may have seen another newest checkpoint.
-    state_->checkpoint = checkpoint::first_text(world.group().get(), state_->checkpoint);
+    state_->checkpoint = distributed::first_text(world.group().get(), state_->checkpoint);
     if (state_->checkpoint.empty())
       load_weights(state_->module(), state_->run, *world.group(),
                    {.device = world.device(), .mesh = world.mesh()});

@@ -9,7 +9,7 @@
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/parameters/mesh_impl.h"
-#include "tessera/fsdp/checkpoint/rank_texts.h"
+#include "tessera/distributed/rank_texts.h"
 #include "tessera/fsdp/handle.h"
 #include "tessera/models/training/first_bad_tensor.h"
 #include "tessera/models/training/task.h"
@@ -272,8 +272,8 @@ EvalMetrics Trainer::evaluate() {
 const std::string& Trainer::data_fingerprint() {
   if (!data_fingerprint_) {
     std::string mine;
-    checkpoint::on_first_rank(world_.group().get(), [&] { mine = task_.data_fingerprint(); });
-    data_fingerprint_ = checkpoint::first_text(world_.group().get(), mine);
+    distributed::on_first_rank(world_.group().get(), [&] { mine = task_.data_fingerprint(); });
+    data_fingerprint_ = distributed::first_text(world_.group().get(), mine);
   }
   return *data_fingerprint_;
 }

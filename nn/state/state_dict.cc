@@ -20,6 +20,8 @@ const char* state_value_kind(const StateValue& value) {
 }
 
 void StateDict::set(std::string name, StateValue value) {
+  TESSERA_CHECK(name.find('\0') == std::string::npos, kWhere,
+                "a name has a NUL byte, behind \"{}\"", name.c_str());
   TESSERA_CHECK(!name.empty(), kWhere, "a value needs a name");
   const Tensor* tensor = std::get_if<Tensor>(&value);
   TESSERA_CHECK(tensor == nullptr || tensor->defined(), kWhere, "the tensor \"{}\" is undefined",

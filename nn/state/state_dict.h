@@ -33,8 +33,8 @@ class StateDict {
  public:
   using Entry = std::pair<std::string, StateValue>;
 
-  /// Replaces a value in its place; a new name goes to the end. Throws InvalidArgument for an empty
-  /// name and an undefined tensor.
+  /// Replaces a value in its place; a new name goes to the end. Throws InvalidArgument for a name
+  /// that is empty or has a NUL byte, and for an undefined tensor.
   void set(std::string name, StateValue value);
   /// A template, so that std::int64_t{0} is a number and not a null pointer.
   template <std::same_as<char> Char>

@@ -146,6 +146,9 @@ StateDict load_state(const std::string& path, const LoadStateOptions& options) {
   const auto put = [&](const std::string& name, StateValue value) {
     TESSERA_CHECK_AS(CheckpointError, !name.empty(), kWhere, "\"{}\" has a tensor without a name",
                      path);
+    TESSERA_CHECK_AS(CheckpointError, name.find('\0') == std::string::npos, kWhere,
+                     "\"{}\" has a tensor with a NUL byte in its name, behind \"{}\"", path,
+                     name.c_str());
     TESSERA_CHECK_AS(CheckpointError, !out.contains(name), kWhere,
                      "\"{}\" has a tensor and a value that are both called \"{}\"", path, name);
     out.set(name, std::move(value));

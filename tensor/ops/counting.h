@@ -34,7 +34,8 @@ struct UniqueValues {
 /// elements. With a dim and without a bound it waits for the device once for each element of a
 /// slice until all slices differ.
 UniqueValues unique(const Tensor& x, const UniqueOptions& options = {});
-/// The elements in row-major order, or the slices, without those that equal the one before.
+/// The elements in row-major order. An element is left out if it equals the one before it. With a dim the
+/// same of slices.
 UniqueValues unique_consecutive(const Tensor& x, const UniqueOptions& options = {});
 
 struct BincountOptions {

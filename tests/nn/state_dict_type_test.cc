@@ -101,6 +101,8 @@ TEST_CASE("what a state dict refuses") {
   dict.set("lr", 0.5);
   CHECK(thrown<InvalidArgument>([&] { dict.set("", 1.0); }) ==
         "[nn.StateDict] a value needs a name");
+  CHECK(thrown<InvalidArgument>([&] { dict.set(std::string("a\0b", 3), 1.0); }) ==
+        "[nn.StateDict] a name has a NUL byte, behind \"a\"");
   CHECK(thrown<InvalidArgument>([&] { dict.set("w", Tensor()); }) ==
         "[nn.StateDict] the tensor \"w\" is undefined");
   CHECK(thrown<InvalidArgument>([&] { dict.number("eps"); }) ==

@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "tessera/distributed/rank_texts.h"
 #include "tessera/fsdp/checkpoint/checkpoint.h"
 #include "tessera/fsdp/checkpoint/index.h"
-#include "tessera/fsdp/checkpoint/rank_texts.h"
 #include "tessera/models/training/task.h"
 #include "tessera/models/watch/run_files.h"
 #include "tessera/tensor/check.h"
@@ -121,20 +121,20 @@ const ResumedFrom& Checkpoints::resume() {
   if (options_.resume.empty()) return from_;
   distributed::ProcessGroup* const group = world_.group().get();
   std::string chosen, is_own;
-  checkpoint::on_first_rank(group, [&] {
+  distributed::on_first_rank(group, [&] {
     chosen = chosen_checkpoint(options_);
     is_own = own_step(options_, chosen) ? "yes" : "";
   });
-  from_.folder = checkpoint::first_text(group, chosen);
-  from_.is_own = !checkpoint::first_text(group, is_own).empty();
+  from_.folder = distributed::first_text(group, chosen);
+  from_.is_own = !distributed::first_text(group, is_own).empty();
   if (from_.folder.empty()) return from_;
   nn::StateDict values;
   try {
     checkpoint::load(from_.folder, trainer_.checkpoint_state(values), {.device = world_.device()});
   } catch (const CheckpointError& failed) {  // on all ranks
     std::string before;
-    checkpoint::on_first_rank(group, [&] { before = complete_before(from_.folder); });
-    throw CheckpointError(failed.what() + checkpoint::first_text(group, before));
+    distributed::on_first_rank(group, [&] { before = complete_before(from_.folder); });
+    throw CheckpointError(failed.what() + distributed::first_text(group, before));
   }
   trainer_.resume(values);
   from_.step = trainer_.steps_done();
@@ -167,7 +167,7 @@ void Checkpoints::save() {
 void Checkpoints::published() {
   under_way_ = false;
   if (options_.keep == 0) return;
-  checkpoint::on_first_rank(world_.group().get(), [this] {
+  distributed::on_first_rank(world_.group().get(), [this] {
     checkpoint::keep_newest(folder_, static_cast<int>(options_.keep));
   });
 }

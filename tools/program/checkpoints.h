@@ -17,9 +17,9 @@
 
 namespace tessera::tools {
 
-/// Throws CannotStart if --resume names no complete checkpoint, and if checkpoints in --out would be in the
-/// way of those that the run saves: of an earlier run that is not resumed, or of steps behind the one
-/// that is. Only the user removes such a checkpoint. For the launcher.
+/// Throws CannotStart if --resume names no complete checkpoint, if --out has checkpoints of an earlier run and
+/// this run does not resume one, and if --out has checkpoints of later steps than the resumed one. Only the
+/// user removes such checkpoints. For the launcher.
 void check_checkpoints(const models::runs::TrainOptions& options);
 
 /// Where a resumed run goes on.

@@ -72,10 +72,10 @@ class RunFolder {
   FailureFile failure_;
 };
 
-/// Marks the folder and replaces the files of an earlier run by those that RunFolder prepared. With
-/// `continued`, this run goes on where the earlier one's metrics are cut: those before stay, and its event
-/// files. Throws as check_owned (folder_marker.h) for files created
-/// since check_run_folder.
+/// Marks the folder. The files that RunFolder prepared replace the files of an earlier run. With `continued`,
+/// this run goes on after that step of the earlier run: the folder keeps the earlier run's event files and
+/// its metrics up to that step. Throws as check_owned (folder_marker.h) for files created since
+/// check_run_folder.
 void begin_run(const std::string& folder,
                const std::optional<models::watch::MetricsEnd>& continued = {});
 

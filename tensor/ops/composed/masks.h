@@ -39,23 +39,18 @@ V masked_select(const V& x, const Tensor& mask) {
   return gather(reshape(expanded(x, shape), {shape.numel()}), 0, places);
 }
 
-/// masked_scatter of checked operands.
-template <class V>
-V scattered(const char* name, const V& x, const Tensor& mask, const V& source, const Shape& shape) {
-  const Tensor places = source_places(name, mask, plain(source), shape);
-  // Elements before the first set one have place 0.
-  const V first(zeros({1}, plain(source).options()));
-  const V given =
-      gather(cat(std::vector<V>{first, reshape(source, {source.numel()})}, 0), 0, places);
-  return where(mask, reshape(given, shape), x);
-}
-
 template <class V>
 V masked_scatter(const V& x, const Tensor& mask, const V& source) {
   constexpr const char* kWhere = "masked_scatter";
   ops::check_operands(kWhere, plain(x), plain(source));
   check_mask(kWhere, plain(x), mask);
-  return scattered(kWhere, x, mask, source, broadcast_shapes(x.shape(), mask.shape(), kWhere));
+  const Shape shape = broadcast_shapes(x.shape(), mask.shape(), kWhere);
+  const Tensor places = source_places(kWhere, mask, plain(source), shape);
+  // Elements before the first set one have place 0.
+  const V first(zeros({1}, plain(source).options()));
+  const V given =
+      gather(cat(std::vector<V>{first, reshape(source, {source.numel()})}, 0), 0, places);
+  return where(mask, reshape(given, shape), x);
 }
 
 template <class V>

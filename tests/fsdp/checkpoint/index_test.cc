@@ -149,6 +149,7 @@ TEST_CASE("an index whose tensors are wrong") {
   const std::string right = box("0", "60", "[0]", "[10]");
   CHECK(parse_index("i", with(kFile, tensors("\"f32\"", "[10]", right))).tensors.size() == 1);
   CHECK(of(R"([{"name":""}])") == ": tensor \"\" has no name");
+  CHECK(of(R"([{"name":"w\u0000x"}])") == ": tensor 0 has a NUL byte in its name");
   CHECK(of(tensors("\"f8\"", "[10]", right)) ==
         ": \"dtype\" of tensor \"w\" is \"f8\", which is no dtype");
   CHECK(of(tensors("\"f32\"", "[1,1,1,1,1,1,1,1,1]", right)) ==
@@ -197,6 +198,8 @@ TEST_CASE("an index whose values are wrong") {
         ": value 0 has no name, or \"w\", which something else has");
   CHECK(of(R"([{"name":"","kind":"integer","text":"1"}])") ==
         ": value 0 has no name, or \"\", which something else has");
+  CHECK(of(R"([{"name":"a\u0000","kind":"integer","text":"1"}])") ==
+        ": value 0 has a NUL byte in its name");
 }
 
 }  // namespace

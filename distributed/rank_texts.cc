@@ -1,11 +1,11 @@
-#include "tessera/fsdp/checkpoint/rank_texts.h"
+#include "tessera/distributed/rank_texts.h"
 
 #include <exception>
 
 #include "tessera/distributed/objects.h"
 #include "tessera/tensor/error.h"
 
-namespace tessera::checkpoint {
+namespace tessera::distributed {
 namespace {
 
 // The first character of the text says which type it was.
@@ -13,30 +13,27 @@ constexpr char kInvalidArgument = 'i', kCheckpointError = 'c', kStateError = 's'
 
 }  // namespace
 
-std::vector<std::string> all_gather_texts(distributed::ProcessGroup* group,
-                                          const std::string& text) {
-  return group == nullptr ? std::vector{text} : distributed::all_gather_texts(*group, text);
+std::vector<std::string> all_gather_texts(ProcessGroup* group, const std::string& text) {
+  return group == nullptr ? std::vector{text} : all_gather_texts(*group, text);
 }
 
-std::vector<std::vector<std::string>> all_gather_lists(distributed::ProcessGroup* group,
+std::vector<std::vector<std::string>> all_gather_lists(ProcessGroup* group,
                                                        const std::vector<std::string>& texts) {
   std::vector<std::vector<std::string>> all;
-  for (const std::string& each : all_gather_texts(group, distributed::packed_texts(texts)))
-    all.push_back(distributed::unpacked_texts(each));
+  for (const std::string& each : all_gather_texts(group, packed_texts(texts)))
+    all.push_back(unpacked_texts(each));
   return all;
 }
 
-std::vector<std::string> gather_texts(distributed::ProcessGroup* group, const std::string& text) {
-  return group == nullptr ? std::vector{text} : distributed::gather_texts(*group, text, 0);
+std::vector<std::string> gather_texts(ProcessGroup* group, const std::string& text) {
+  return group == nullptr ? std::vector{text} : gather_texts(*group, text, 0);
 }
 
-std::string first_text(distributed::ProcessGroup* group, const std::string& text) {
-  return group == nullptr ? text : distributed::broadcast_text(*group, text, 0);
+std::string first_text(ProcessGroup* group, const std::string& text) {
+  return group == nullptr ? text : broadcast_text(*group, text, 0);
 }
 
-bool is_first(const distributed::ProcessGroup* group) {
-  return group == nullptr || group->rank() == 0;
-}
+bool is_first(const ProcessGroup* group) { return group == nullptr || group->rank() == 0; }
 
 std::string error_of(const std::function<void()>& work) {
   try {
@@ -59,18 +56,18 @@ void throw_error_of(const std::string& error) {
   throw StateError(text);
 }
 
-void throw_first(distributed::ProcessGroup* group, const std::string& error) {
+void throw_first(ProcessGroup* group, const std::string& error) {
   for (const std::string& each : all_gather_texts(group, error)) throw_error_of(each);
 }
 
-void on_all_ranks(distributed::ProcessGroup* group, const std::function<void()>& work) {
+void on_all_ranks(ProcessGroup* group, const std::function<void()>& work) {
   throw_first(group, error_of(work));
 }
 
-void on_first_rank(distributed::ProcessGroup* group, const std::function<void()>& work) {
+void on_first_rank(ProcessGroup* group, const std::function<void()>& work) {
   on_all_ranks(group, [&] {
     if (is_first(group)) work();
   });
 }
 
-}  // namespace tessera::checkpoint
+}  // namespace tessera::distributed
