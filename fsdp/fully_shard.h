@@ -16,7 +16,7 @@
 /// describes streams, events and memory.
 ///
 /// Buffers are neither sharded nor reduced. A BatchNorm has this rank's batches in its running
-/// statistics: call nn::synchronize_batch_norms(model, make_mesh(mesh)) so that all ranks have the
+/// statistics: call nn::synchronize_batch_norms(model, mesh) so that all ranks have the
 /// same ones (nn/layers/batch_norm.h).
 ///
 /// fully_shard and replicate (replicate.h) can be nested in either order; neither enters a module

@@ -1,3 +1,5 @@
+#include <functional>
+
 #include "tessera/nn/init.h"
 #include "tessera/nn/module.h"
 #include "tessera/nn/module_members.h"
@@ -22,6 +24,21 @@ std::string member_text(const detail::UnregisteredMember& member) {
       return "parameter of shape " + static_cast<const Parameter*>(member.address)->shape().str();
   }
   return "?";
+}
+
+// Where the class declares the member: behind the last child before it. Empty if there is none.
+std::string place_text(Module& module, const detail::UnregisteredMember& member) {
+  const std::less<const void*> before;
+  const NamedModule* last = nullptr;
+  const std::vector<NamedModule> children = module.children();
+  const void* begin = module.extent().first;
+  for (const NamedModule& child : children) {
+    const void* place = child.module->extent().first;
+    const bool is_between = !before(place, begin) && before(place, member.address);
+    if (is_between && (last == nullptr || before(last->module->extent().first, place)))
+      last = &child;
+  }
+  return last == nullptr ? "" : fmt::format(", declared behind \"{}\",", last->name);
 }
 
 const char* registering_call(detail::MemberKind kind) {
@@ -57,13 +74,10 @@ void detail::check_all_registered(Module& root, const char* where) {
     const auto [begin, bytes] = named.module->extent();
     const auto member = detail::find_unregistered(begin, bytes, &root);
     if (!member) continue;
-    const auto position =
-        static_cast<const char*>(member->address) - static_cast<const char*>(begin);
     throw_error<StateError>(where,
-                            "{} has a {} at byte {} of its {} that was never registered: call {} "
-                            "in its constructor",
-                            module_text(named), member_text(*member), position, bytes,
-                            registering_call(member->kind));
+                            "{} has a {}{} that was never registered: call {} in its constructor",
+                            module_text(named), member_text(*member),
+                            place_text(*named.module, *member), registering_call(member->kind));
   }
 }
 

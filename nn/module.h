@@ -81,9 +81,11 @@ class Module {
   virtual ~Module();
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
+  template <class... Arguments>
+  void operator()(const Arguments&...) const = delete;  ///< derive from nn::Layer<Net>
 
   /// The class, for people: "Linear".
-  virtual std::string type_name() const = 0;
+  virtual std::string type_name() const = 0;  ///< nn::Layer<Net> has it: derive from that
   /// Address and size of the most derived object, by which initialize() finds members never
   /// registered.
   virtual std::pair<const void*, std::size_t> extent() const = 0;

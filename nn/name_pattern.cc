@@ -1,6 +1,6 @@
 #include "tessera/nn/name_pattern.h"
 
-#include <vector>
+#include <algorithm>
 
 namespace tessera::nn {
 
@@ -26,6 +26,22 @@ bool matches(std::string_view name, std::string_view pattern) {
     fits = std::move(next);
   }
   return fits.back();
+}
+
+bool matches_any(std::string_view name, const std::vector<std::string>& patterns) {
+  const auto covers = [&](const std::string& pattern) { return matches(name, pattern); };
+  return patterns.empty() || std::any_of(patterns.begin(), patterns.end(), covers);
+}
+
+std::vector<std::string> unmatched_patterns(const std::vector<std::string>& patterns,
+                                            const std::vector<std::string>& names) {
+  std::vector<std::string> texts;
+  for (const std::string& pattern : patterns) {
+    const auto fits = [&](const std::string& name) { return matches(name, pattern); };
+    if (std::none_of(names.begin(), names.end(), fits))
+      texts.push_back("the pattern \"" + pattern + "\" matches no name in it");
+  }
+  return texts;
 }
 
 }  // namespace tessera::nn

@@ -113,6 +113,7 @@ class Tensor {
   Tensor slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
   Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
   Tensor select(int dim, std::int64_t index) const;  ///< one index; the dim is removed
+  Tensor operator[](std::int64_t index) const { return select(0, index); }
   Tensor expand(const Shape& shape) const;  ///< extents of 1 repeat, with stride 0; -1: no change
   /// Removes the dims of extent 1: all of them, or those that are listed. Listed dims of another
   /// extent stay.
@@ -171,6 +172,24 @@ class Tensor {
     return to_vector<T>(-1);
   }
   void to_vector() const = delete;  ///< name the type: to_vector<float>()
+
+  /// PyTorch's methods that are functions here, or have another name.
+  template <class... Arguments>
+  void size(const Arguments&...) const = delete;  ///< x.dim(0), x.shape()
+  template <class... Arguments>
+  void reshape(const Arguments&...) const = delete;  ///< reshape(x, {2, 3}), or x.view({2, 3})
+  template <class... Arguments>
+  void to(const Arguments&...) const = delete;  ///< cast(x, DType::kBF16), to_device(x, device)
+  template <class... Arguments>
+  void sum(const Arguments&...) const = delete;  ///< sum(x), sum(x, {1})
+  template <class... Arguments>
+  void mean(const Arguments&...) const = delete;  ///< mean(x), mean(x, {1})
+  template <class... Arguments>
+  void max(const Arguments&...) const = delete;  ///< max(x), max(x, 1)
+  template <class... Arguments>
+  void argmax(const Arguments&...) const = delete;  ///< argmax(x, 1)
+  template <class... Arguments>
+  void fill_(const Arguments&...) const = delete;  ///< fill_(x, 1)
 
   /// Reductions, with the others in ops/reduce.h: bool, whether any element, or every element, of
   /// `dims` is nonzero; NaN is nonzero. For no elements false and true. Being friends, they are

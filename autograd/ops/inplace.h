@@ -7,12 +7,26 @@
 /// of the tensor operations of the same names (ops/elementwise.h). Both operands may be the same
 /// variable.
 
+#include <type_traits>
 #include <vector>
 
 #include "tessera/autograd/variable.h"
 #include "tessera/tensor/ops/index.h"
 
 namespace tessera {
+
+namespace detail {
+
+inline const Variable& in_place_operand(const Variable&, const Variable& y) { return y; }
+inline Variable in_place_operand(const Variable&, const Tensor& y) { return Variable(y); }
+template <class T>
+requires std::is_arithmetic_v<T> Variable in_place_operand(const Variable& x, T y) {
+  const DType dtype =
+      std::is_floating_point_v<T> && !is_floating(x.dtype()) ? DType::kF32 : x.dtype();
+  return Variable(Tensor::scalar(static_cast<double>(y), {.dtype = dtype, .device = x.device()}));
+}
+
+}  // namespace detail
 
 void add_(const Variable& x, const Variable& b);
 void sub_(const Variable& x, const Variable& b);
@@ -24,6 +38,27 @@ void add_(const Variable& x, const Variable& b, double alpha);
 void sub_(const Variable& x, const Variable& b, double alpha);
 void add_(const Variable& x, double b);
 void mul_(const Variable& x, double b);
+/// y is a variable, a tensor as a constant, or a number.
+template <class T>
+const Variable& operator+=(const Variable& x, const T& y) {
+  add_(x, detail::in_place_operand(x, y));
+  return x;
+}
+template <class T>
+const Variable& operator-=(const Variable& x, const T& y) {
+  sub_(x, detail::in_place_operand(x, y));
+  return x;
+}
+template <class T>
+const Variable& operator*=(const Variable& x, const T& y) {
+  mul_(x, detail::in_place_operand(x, y));
+  return x;
+}
+template <class T>
+const Variable& operator/=(const Variable& x, const T& y) {
+  div_(x, detail::in_place_operand(x, y));
+  return x;
+}
 
 void neg_(const Variable& x);
 void exp_(const Variable& x);

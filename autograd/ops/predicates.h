@@ -49,6 +49,20 @@ TESSERA_COMPARISON(bitwise_left_shift)
 TESSERA_COMPARISON(bitwise_right_shift)
 #undef TESSERA_COMPARISON
 
+#define TESSERA_COMPARISON_OPERATOR(op, name)                                     \
+  template <class A, class B>                                                     \
+  requires detail::HasVariable<A, B> Tensor operator op(const A& a, const B& b) { \
+    return name(a, b);                                                            \
+  }
+TESSERA_COMPARISON_OPERATOR(<, lt)
+TESSERA_COMPARISON_OPERATOR(<=, le)
+TESSERA_COMPARISON_OPERATOR(>, gt)
+TESSERA_COMPARISON_OPERATOR(>=, ge)
+#undef TESSERA_COMPARISON_OPERATOR
+template <class A, class B>
+requires detail::HasVariable<A, B>
+void operator==(const A& a, const B& b) = delete;  ///< eq(a, b), or equal(a, b)
+
 inline Tensor logical_not(const Variable& x) { return logical_not(x.tensor()); }
 inline Tensor isnan(const Variable& x) { return isnan(x.tensor()); }
 inline Tensor isinf(const Variable& x) { return isinf(x.tensor()); }

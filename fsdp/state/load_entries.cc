@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/nn/module_members.h"
+#include "tessera/nn/state/load_plan.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/random.h"
 
@@ -11,9 +12,9 @@ namespace {
 
 [[noreturn]] void throw_problems(const char* where, const nn::Module& module,
                                  const std::vector<std::string>& problems, bool lenient_helps) {
-  throw_error<InvalidArgument>(
-      where, "the state does not fit {}: {}{}", module.type_name(), fmt::join(problems, "; "),
-      lenient_helps ? "; load with .strict = false to take what is there" : "");
+  throw_error<InvalidArgument>(where, "the state does not fit {}: {}{}", module.type_name(),
+                               fmt::join(problems, "; "),
+                               nn::detail::load_remedy(problems, lenient_helps));
 }
 
 // Throws for misfits, and for missing or unexpected names if `with_names`.

@@ -127,20 +127,13 @@ FullLoadPlan::FullLoadPlan(nn::Module& module, const std::vector<StateEntry>& en
   check_patterns();
 }
 
-bool FullLoadPlan::is_wanted(const std::string& name) const {
-  return only_.empty() || std::any_of(only_.begin(), only_.end(), [&](const std::string& pattern) {
-           return nn::matches(name, pattern);
-         });
-}
+bool FullLoadPlan::is_wanted(const std::string& name) const { return nn::matches_any(name, only_); }
 
 void FullLoadPlan::check_patterns() {
-  for (const std::string& pattern : only_) {
-    const bool matches =
-        std::any_of(entries_.begin(), entries_.end(),
-                    [&](const StateEntry& entry) { return nn::matches(entry.name, pattern); });
-    if (!matches)
-      mine_.misfits.push_back(fmt::format("the pattern \"{}\" matches no name in it", pattern));
-  }
+  std::vector<std::string> names;
+  for (const StateEntry& entry : entries_) names.push_back(entry.name);
+  for (std::string& text : nn::unmatched_patterns(only_, names))
+    mine_.misfits.push_back(std::move(text));
 }
 
 void FullLoadPlan::add_target(const std::string& name, const Member& member) {

@@ -56,8 +56,7 @@ void train(distributed::World& world, int64_t images, int64_t epochs) {
   model.add<ResidualBlock>(32, 64, 2);
   model.add([](const Variable& x) { return mean(x, {2, 3}); });
   model.add<nn::Linear>({.in = 64, .out = 10});
-  const auto mesh = distributed::make_mesh(world.mesh());
-  nn::synchronize_batch_norms(model, mesh);
+  nn::synchronize_batch_norms(model, world.mesh());
   const fsdp::MixedPrecision bf16{.param_dtype = DType::kBF16, .exempt = fsdp::is_norm};
   for (int block : {0, 1, 2})
     fsdp::fully_shard(model.at(block), {.mesh = world.mesh(), .mixed_precision = bf16});
@@ -81,7 +80,7 @@ void train(distributed::World& world, int64_t images, int64_t epochs) {
     const models::EvalScope evaluation(model);
     for (const auto& [pixels, labels] : test_batches)
       correct.add(nn::accuracy(model(Variable(pixels)), labels), labels.numel());
-    losses = losses.over_ranks(*mesh), correct = correct.over_ranks(*mesh);
+    losses = losses.over_ranks(world.mesh()), correct = correct.over_ranks(world.mesh());
     if (world.rank() == 0)
       std::printf("%d: loss %.3f, accuracy %.4f\n", int(epoch), losses.mean(), correct.mean());
   }

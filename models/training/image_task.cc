@@ -111,8 +111,7 @@ EvalMetrics ImageTask::evaluate() {
   }
   const auto mean_over_ranks = [&](const nn::RunningMean& mean) {
     const distributed::DeviceMesh& mesh = world_.mesh();
-    return mean.over_ranks(*distributed::make_mesh(mesh), mesh.axes().front(), world_.device())
-        .mean();
+    return mean.over_ranks(mesh, mesh.axes().front(), world_.device()).mean();
   };
   return {.loss = mean_over_ranks(loss), .accuracy = mean_over_ranks(accuracy)};
 }

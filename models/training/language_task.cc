@@ -131,7 +131,7 @@ EvalMetrics LanguageTask::evaluate() {
     byte_loss.add_sum(sum, bytes);
   }
   const auto over_ranks = [&](const nn::RunningMean& mean) {
-    return mean.over_ranks(*distributed::make_mesh(data_), data_.axes().front(), world_.device());
+    return mean.over_ranks(data_, data_.axes().front(), world_.device());
   };
   EvalMetrics metrics{.loss = over_ranks(loss).mean()};
   const nn::RunningMean per_byte = over_ranks(byte_loss);

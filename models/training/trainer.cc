@@ -104,7 +104,7 @@ Trainer::Trainer(distributed::World& world, Task& task, nn::optim::Optimizer& op
 PassLosses Trainer::compute_gradients(const BatchShare& share) {
   std::optional<random::NoDraws> no_draws;
   if (captured_) no_draws.emplace("cuda_graphs would repeat them; set its probability to 0");
-  const nn::GlobalMean mean(share.count, *mesh_, data_mesh_.axes().front(), world_.device());
+  const nn::GlobalMean mean(share.count, mesh_, data_mesh_.axes().front(), world_.device());
   const Passes passes(share, options_.micro_batch);
   PassLosses losses;
   for (std::int64_t pass = 0; pass < passes.count; ++pass) {

@@ -202,15 +202,13 @@ void for_each_batch_norm(Module& module, const Visit& visit) {
 }  // namespace
 }  // namespace detail
 
-int synchronize_batch_norms(Module& module, const std::shared_ptr<const Mesh>& mesh,
-                            const std::string& axis) {
+int synchronize_batch_norms(Module& module, const MeshArgument& mesh, const std::string& axis) {
   constexpr const char* kWhere = "nn.synchronize_batch_norms";
-  TESSERA_CHECK(mesh != nullptr, kWhere,
-                "it needs a mesh; of a world it is distributed::make_mesh(world.mesh())");
-  detail::ranks_of(kWhere, mesh, axis);  // throws
+  mesh.checked(kWhere);
+  detail::ranks_of(kWhere, mesh.get(), axis);  // throws
   int count = 0;
   detail::for_each_batch_norm(module, [&](const std::string&, auto& norm) {
-    norm.synchronize(mesh, axis);
+    norm.synchronize(mesh.get(), axis);
     ++count;
   });
   return count;

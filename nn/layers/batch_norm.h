@@ -135,9 +135,8 @@ class BatchNorm2d final : public detail::BatchNorm<BatchNorm2d> {
 /// or after fully_shard, before the first training step. Throws InvalidArgument for a null mesh and
 /// as synchronize(), before any layer has changed.
 ///
-///     nn::synchronize_batch_norms(model, distributed::make_mesh(world.mesh()));
-int synchronize_batch_norms(Module& module, const std::shared_ptr<const Mesh>& mesh,
-                            const std::string& axis = {});
+///     nn::synchronize_batch_norms(model, world.mesh());
+int synchronize_batch_norms(Module& module, const MeshArgument& mesh, const std::string& axis = {});
 /// The names in `module` of the batch norms for which has_local_batches() is true.
 std::vector<std::string> batch_norms_with_local_batches(Module& module);
 

@@ -27,6 +27,11 @@ Tensor Mesh::all_to_all(const Tensor& tensor, const std::string& axis) const {
   return all_to_all(tensor, axis, equal_rows(tensor, axis));
 }
 
+const Mesh& MeshArgument::checked(const char* where) const {
+  TESSERA_CHECK(mesh_ != nullptr, where, "it needs a mesh: that of a world is world.mesh()");
+  return *mesh_;
+}
+
 namespace {
 
 class LocalMesh final : public Mesh {

@@ -3,9 +3,11 @@
 /// What layers, losses and optimizers need of the ranks that share a parameter or a batch, and
 /// nothing more. `distributed` implements it over process groups; one rank alone is LocalMesh.
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/tensor/tensor.h"
@@ -52,6 +54,26 @@ class Mesh {
   Tensor all_to_all(const Tensor& tensor, const std::string& axis) const;
   /// The counts of equal parts of dim 0. Throws as that.
   RowCounts equal_rows(const Tensor& tensor, const std::string& axis) const;
+};
+
+/// A mesh as an argument of a function: a pointer to one, or an object of another layer of the code of which
+/// make_mesh(), found by its argument, makes one. So distributed's DeviceMesh, world.mesh(), may be passed.
+class MeshArgument {
+ public:
+  template <std::convertible_to<std::shared_ptr<const Mesh>> Pointer>
+  MeshArgument(Pointer mesh) : mesh_(std::move(mesh)) {}  // NOLINT: implicit on purpose
+  template <class T>
+  requires requires(const T& mesh) {
+    { make_mesh(mesh) } -> std::convertible_to<std::shared_ptr<const Mesh>>;
+  }
+  MeshArgument(const T& mesh) : mesh_(make_mesh(mesh)) {}  // NOLINT: implicit on purpose
+
+  const std::shared_ptr<const Mesh>& get() const { return mesh_; }
+  /// Throws InvalidArgument tagged `where` for a null pointer.
+  const Mesh& checked(const char* where) const;
+
+ private:
+  std::shared_ptr<const Mesh> mesh_;
 };
 
 /// A mesh of this rank only: one axis "data" of size 1.

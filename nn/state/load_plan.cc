@@ -1,8 +1,10 @@
 #include "tessera/nn/state/load_plan.h"
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
+#include "tessera/nn/name_pattern.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/memory/transfer.h"
 #include "tessera/tensor/ops/elementwise.h"
@@ -87,17 +89,33 @@ bool same_elements(const Tensor& a, const Tensor& b, DType dtype) {
 
 }  // namespace
 
-LoadPlan::LoadPlan(Module& module, const StateDict& state, const std::string& prefix, Device device)
-    : state_(state), device_(device) {
-  add_targets(module, prefix);
-  find_sources(module, state, prefix);
+std::string load_remedy(const std::vector<std::string>& problems, bool lenient_helps) {
+  if (lenient_helps) return "; load with .strict = false to take what is there";
+  const bool is_shape = std::any_of(problems.begin(), problems.end(), [](const std::string& text) {
+    return text.find("\" has shape ") != std::string::npos &&
+           text.find("rank's part of") == std::string::npos;
+  });
+  return is_shape ? "; .only = {\"blocks.**\"} loads the names that match a pattern" : "";
+}
+
+LoadPlan::LoadPlan(Module& module, const StateDict& state, const LoadStateDictOptions& options)
+    : state_(state), options_(options) {
+  add_targets(module);
+  find_sources(module);
   for (const Target& target : targets_) check(target);
+  check_patterns();
+}
+
+// Patterns are of the model's names. An entry outside the prefix is always wanted, and unexpected.
+bool LoadPlan::is_wanted(const std::string& name) const {
+  return !name.starts_with(options_.prefix) ||
+         matches_any(std::string_view(name).substr(options_.prefix.size()), options_.only);
 }
 
 // In the order of state_dict(), which is that of the problems.
-void LoadPlan::add_targets(Module& module, const std::string& prefix) {
+void LoadPlan::add_targets(Module& module) {
   for (const NamedModule& named : module.named_modules()) {
-    const std::string base = prefix + named.name + (named.name.empty() ? "" : ".");
+    const std::string base = options_.prefix + named.name + (named.name.empty() ? "" : ".");
     for (const auto& [name, parameter] : named.module->own_parameters()) {
       add_target(base + name, parameter);
     }
@@ -112,14 +130,17 @@ void LoadPlan::add_target(const std::string& name, const Member& member) {
   by_name_.emplace(name, targets_.size());
   std::visit(
       [&](const auto& handle) {
-        const Device device = handle.is_materialized() ? elements(handle).device() : device_;
+        const Device device =
+            handle.is_materialized() ? elements(handle).device() : options_.device;
         targets_.push_back({name, member, shape_of(handle), handle.dtype(), device, {}});
       },
       member);
 }
 
-void LoadPlan::find_sources(Module& module, const StateDict& state, const std::string& prefix) {
-  for (const StateDict::Entry& entry : state) {
+void LoadPlan::find_sources(Module& module) {
+  const std::string& prefix = options_.prefix;
+  for (const StateDict::Entry& entry : state_) {
+    if (!is_wanted(entry.first)) continue;
     const auto direct = by_name_.find(entry.first);
     if (direct != by_name_.end()) {
       targets_[direct->second].sources.push_back(&entry);
@@ -137,7 +158,7 @@ void LoadPlan::find_sources(Module& module, const StateDict& state, const std::s
 }
 
 void LoadPlan::check(const Target& target) {
-  if (target.sources.empty()) report_.missing.push_back(target.name);
+  if (target.sources.empty() && is_wanted(target.name)) report_.missing.push_back(target.name);
   const std::size_t misfits = misfits_.size();
   const auto misfit = [&](const StateDict::Entry& entry, const std::string& what) {
     misfits_.push_back(fmt::format("\"{}\" {}", entry.first, what));
@@ -170,6 +191,14 @@ void LoadPlan::check_tied(const Target& target) {
     misfits_.push_back(fmt::format(
         "\"{}\" and \"{}\" are tied in the model and differ in the state", first, name));
   }
+}
+
+void LoadPlan::check_patterns() {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : state_)
+    if (name.starts_with(options_.prefix)) names.push_back(name.substr(options_.prefix.size()));
+  for (std::string& text : unmatched_patterns(options_.only, names))
+    misfits_.push_back(std::move(text));
 }
 
 void LoadPlan::describe(const LoadReport& report, std::vector<std::string>& out) const {

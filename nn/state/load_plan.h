@@ -9,14 +9,18 @@
 #include <vector>
 
 #include "tessera/nn/module.h"
+#include "tessera/nn/state/module_state.h"
 #include "tessera/nn/state/state_dict.h"
 
 namespace tessera::nn::detail {
 
+/// What stands behind the problems of a load: the option that helps, if one does.
+std::string load_remedy(const std::vector<std::string>& problems, bool lenient_helps);
+
 class LoadPlan {
  public:
-  /// `state` must outlive the plan. What is not materialised yet will be on `device`.
-  LoadPlan(Module& module, const StateDict& state, const std::string& prefix, Device device);
+  /// `state` and `options` must outlive the plan.
+  LoadPlan(Module& module, const StateDict& state, const LoadStateDictOptions& options);
 
   const LoadReport& report() const { return report_; }
   /// What no load can do, one text each.
@@ -36,14 +40,16 @@ class LoadPlan {
     std::vector<const StateDict::Entry*> sources;  // several where it is tied
   };
 
-  void add_targets(Module& module, const std::string& prefix);
+  bool is_wanted(const std::string& name) const;
+  void add_targets(Module& module);
   void add_target(const std::string& name, const std::variant<Parameter, Buffer>& member);
-  void find_sources(Module& module, const StateDict& state, const std::string& prefix);
+  void find_sources(Module& module);
   void check(const Target& target);
   void check_tied(const Target& target);
+  void check_patterns();
 
   const StateDict& state_;
-  Device device_;
+  const LoadStateDictOptions& options_;
   std::vector<Target> targets_;
   std::map<const void*, std::size_t> by_id_;
   std::map<std::string, std::size_t> by_name_;

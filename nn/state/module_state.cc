@@ -63,9 +63,9 @@ bool has_after_load(const std::vector<NamedModule>& modules) {
 
 [[noreturn]] void throw_problems(const Module& module, const std::vector<std::string>& problems,
                                  bool lenient_helps) {
-  throw_error<InvalidArgument>(
-      kLoad, "the state does not fit {}: {}{}", module.type_name(), fmt::join(problems, "; "),
-      lenient_helps ? "; load with .strict = false to take what is there" : "");
+  throw_error<InvalidArgument>(kLoad, "the state does not fit {}: {}{}", module.type_name(),
+                               fmt::join(problems, "; "),
+                               detail::load_remedy(problems, lenient_helps));
 }
 
 // Also for members that are not in the dict, so that errors can describe them.
@@ -100,7 +100,7 @@ LoadReport load_state_dict(Module& module, const StateDict& state,
   detail::check_all_registered(module, kLoad);
   const std::vector<NamedModule> modules = module.named_modules();
   const StateDict source = prepared(modules, state, options.prefix);
-  const detail::LoadPlan plan(module, source, options.prefix, options.device);
+  const detail::LoadPlan plan(module, source, options);
   LoadReport report = plan.report();
   std::vector<std::string> problems = plan.misfits();
   const auto add_names = [&] {

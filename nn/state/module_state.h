@@ -32,6 +32,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tessera/nn/module.h"
 #include "tessera/nn/state/state_dict.h"
@@ -53,6 +54,10 @@ StateDict state_dict(Module& module, const StateDictOptions& options = {});
 struct LoadStateDictOptions {
   /// Names that are missing or unexpected are an error; else they are only reported.
   bool strict = true;
+  /// Patterns of the model's names (nn/name_pattern.h), "blocks.**": only what matches one is loaded, and only
+  /// its names can be missing, unexpected or of another shape. A pattern that matches no name in the dict is an
+  /// error. Empty: everything.
+  std::vector<std::string> only = {};
   Device device = default_device();  ///< where what is not materialised is allocated
   std::string prefix = {};  ///< of the model's names in the dict; what stands elsewhere is ignored
   /// For the initializers of buffers that are not persistent, as InitializeOptions::seed.

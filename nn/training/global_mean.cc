@@ -11,14 +11,15 @@ constexpr const char* kWhere = "nn.global_mean";
 
 }  // namespace
 
-GlobalMean::GlobalMean(std::int64_t local_count, const Mesh& mesh, const std::string& axis,
+GlobalMean::GlobalMean(std::int64_t local_count, const MeshArgument& mesh, const std::string& axis,
                        Device device) {
   TESSERA_CHECK(local_count >= 0, kWhere, "local_count is {}", local_count);
+  const Mesh& ranks = mesh.checked(kWhere);
   const TensorOptions options{.dtype = DType::kF64, .device = device};
   const Tensor count = full({}, static_cast<double>(local_count), options);
-  mesh.all_reduce(count, axis, MeshReduce::kSum);
+  ranks.all_reduce(count, axis, MeshReduce::kSum);
   // Divided in f64 and rounded once; the count never comes to the host.
-  scale_ = div(full({}, mesh.size(axis), options), count);
+  scale_ = div(full({}, ranks.size(axis), options), count);
 }
 
 Variable GlobalMean::operator()(const Variable& loss_sum) const {

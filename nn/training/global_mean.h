@@ -2,7 +2,7 @@
 
 /// The mean over what all ranks have together, for losses that are computed piece by piece.
 ///
-///     const nn::GlobalMean mean(local_count, *mesh);       // one all-reduce
+///     const nn::GlobalMean mean(local_count, world.mesh());       // one all-reduce
 ///     for (...) backward(mean(loss_sum_of_some_rows));     // the pieces add up to
 ///     global_mean(...)
 
@@ -20,7 +20,7 @@ class GlobalMean {
  public:
   /// `local_count`: what this rank has of it, over all pieces; also 0. Throws InvalidArgument for a
   /// negative one. Collective.
-  GlobalMean(std::int64_t local_count, const Mesh& mesh, const std::string& axis = "data",
+  GlobalMean(std::int64_t local_count, const MeshArgument& mesh, const std::string& axis = "data",
              Device device = default_device());
 
   /// loss_sum times the factor, which is rounded once to the loss's dtype. Throws InvalidArgument

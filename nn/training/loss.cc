@@ -103,7 +103,7 @@ Variable nll_loss(const VariableOrTensor& log_probabilities, const Tensor& targe
   return x.reduced(values, options.reduction);
 }
 
-Variable global_mean(const Variable& loss_sum, std::int64_t local_count, const Mesh& mesh,
+Variable global_mean(const Variable& loss_sum, std::int64_t local_count, const MeshArgument& mesh,
                      const std::string& axis) {
   return GlobalMean(local_count, mesh, axis, loss_sum.device())(loss_sum);
 }

@@ -107,7 +107,7 @@ using tessera::cross_entropy;
 /// local_count their number (also 0). After gradients are averaged over the axis, as sharding does,
 /// the result is the gradient of the mean over all samples, for any split of the batch. One
 /// all-reduce of the counts. Collective.
-Variable global_mean(const Variable& loss_sum, std::int64_t local_count, const Mesh& mesh,
+Variable global_mean(const Variable& loss_sum, std::int64_t local_count, const MeshArgument& mesh,
                      const std::string& axis = "data");
 
 }  // namespace tessera::nn

@@ -23,10 +23,11 @@ double RunningMean::mean() const {
   return count_ > 0 ? sum_ / count_ : std::numeric_limits<double>::quiet_NaN();
 }
 
-RunningMean RunningMean::over_ranks(const Mesh& mesh, const std::string& axis,
+RunningMean RunningMean::over_ranks(const MeshArgument& mesh, const std::string& axis,
                                     Device device) const {
   const Tensor mine = Tensor::from_vector<double>({sum_, count_}, {1, 2}, device);
-  const std::vector<double> ranks = mesh.all_gather(mine, axis).to_vector<double>();
+  const std::vector<double> ranks =
+      mesh.checked("nn.RunningMean").all_gather(mine, axis).to_vector<double>();
   RunningMean all;
   for (std::size_t rank = 0; rank < ranks.size(); rank += 2)
     all.add_sum(ranks[rank], ranks[rank + 1]);

@@ -5,9 +5,7 @@
 ///     nn::RunningMean loss;
 ///     for (auto [x, labels] : loader) loss.add(cross_entropy(model(x), labels), labels.dim(0));
 ///     std::printf("%f\n", loss.mean());                    // of this rank
-///     std::printf("%f\n", loss.over_ranks(*mesh).mean());  // collective
-///
-/// In a World, `mesh` is distributed::make_mesh(world.mesh()).
+///     std::printf("%f\n", loss.over_ranks(world.mesh()).mean());  // collective
 
 #include <string>
 
@@ -36,7 +34,7 @@ class RunningMean {
 
   /// The numbers of all ranks along an axis. They are added in the order of the ranks, so all ranks
   /// get equal bits. `device`: of the tensor that is gathered. Collective; blocks the host.
-  RunningMean over_ranks(const Mesh& mesh, const std::string& axis = "data",
+  RunningMean over_ranks(const MeshArgument& mesh, const std::string& axis = "data",
                          Device device = default_device()) const;
 
  private:

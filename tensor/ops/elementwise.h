@@ -86,6 +86,9 @@ Tensor bitwise_and(const TensorOrNumber& a, const TensorOrNumber& b);
 Tensor bitwise_or(const TensorOrNumber& a, const TensorOrNumber& b);
 Tensor bitwise_xor(const TensorOrNumber& a, const TensorOrNumber& b);
 Tensor bitwise_not(const Tensor& x);  ///< of bool: logical_not
+inline Tensor operator&(const Tensor& a, const TensorOrNumber& b) { return bitwise_and(a, b); }
+inline Tensor operator|(const Tensor& a, const TensorOrNumber& b) { return bitwise_or(a, b); }
+inline Tensor operator~(const Tensor& x) { return bitwise_not(x); }
 /// Bits that leave the dtype are lost. A shift by a negative number, or by all bits, gives 0.
 Tensor bitwise_left_shift(const TensorOrNumber& a, const TensorOrNumber& b);
 /// Keeps the sign. A shift by a negative number, or by all bits, gives 0, or -1 for negative a.
@@ -110,12 +113,19 @@ requires std::is_arithmetic_v<T> Tensor operator*(T a, const Tensor& b) { return
 template <class T>
 requires std::is_arithmetic_v<T> Tensor operator/(T a, const Tensor& b) { return div(a, b); }
 
+/// No `==`: eq(a, b) compares elements, and equal(a, b) whole tensors.
+void operator==(const Tensor& a, const TensorOrNumber& b) = delete;
+
 void add_(const Tensor& x, const TensorOrNumber& y);
 void sub_(const Tensor& x, const TensorOrNumber& y);
 void add_(const Tensor& x, const TensorOrNumber& y, double alpha);  ///< x += alpha y
 void sub_(const Tensor& x, const TensorOrNumber& y, double alpha);  ///< x -= alpha y
 void mul_(const Tensor& x, const TensorOrNumber& y);
 void div_(const Tensor& x, const TensorOrNumber& y);
+inline const Tensor& operator+=(const Tensor& x, const TensorOrNumber& y) { return add_(x, y), x; }
+inline const Tensor& operator-=(const Tensor& x, const TensorOrNumber& y) { return sub_(x, y), x; }
+inline const Tensor& operator*=(const Tensor& x, const TensorOrNumber& y) { return mul_(x, y), x; }
+inline const Tensor& operator/=(const Tensor& x, const TensorOrNumber& y) { return div_(x, y), x; }
 void pow_(const Tensor& x, const TensorOrNumber& y);
 void clamp_(const Tensor& x, const TensorOrNumber& low, const TensorOrNumber& high);
 void clamp_min_(const Tensor& x, const TensorOrNumber& low);
@@ -128,6 +138,7 @@ void addcdiv_(const Tensor& x, const Tensor& b, const Tensor& c, double factor =
 
 /// Integers stay integers.
 Tensor neg(const Tensor& x);  ///< not for bool
+inline Tensor operator-(const Tensor& x) { return neg(x); }
 Tensor abs(const Tensor& x);
 Tensor sign(const Tensor& x);    ///< -1, 0 or 1; NaN stays
 Tensor square(const Tensor& x);  ///< bool gives i64, as pow(x, 2)
@@ -214,6 +225,10 @@ Tensor lt(const TensorOrNumber& a, const TensorOrNumber& b);
 Tensor le(const TensorOrNumber& a, const TensorOrNumber& b);
 Tensor gt(const TensorOrNumber& a, const TensorOrNumber& b);
 Tensor ge(const TensorOrNumber& a, const TensorOrNumber& b);
+inline Tensor operator<(const Tensor& a, const TensorOrNumber& b) { return lt(a, b); }
+inline Tensor operator<=(const Tensor& a, const TensorOrNumber& b) { return le(a, b); }
+inline Tensor operator>(const Tensor& a, const TensorOrNumber& b) { return gt(a, b); }
+inline Tensor operator>=(const Tensor& a, const TensorOrNumber& b) { return ge(a, b); }
 /// Elements other than 0 are true, NaN too.
 Tensor logical_and(const TensorOrNumber& a, const TensorOrNumber& b);
 Tensor logical_or(const TensorOrNumber& a, const TensorOrNumber& b);

@@ -144,7 +144,7 @@ class SideBySide {
     {
       const random::StepScope scope({.seed = kSeed, .step = number, .first_sample = mine.begin});
       part = losses_of(model, batch, mine.begin, mine.end);
-      backward(nn::global_mean(part.sum, mine.rows() * kLength, *mesh, mesh->axes().front()) +
+      backward(nn::global_mean(part.sum, mine.rows() * kLength, mesh, mesh->axes().front()) +
                part.auxiliary);
     }
     t_.check_close(part.auxiliary.tensor(), whole.auxiliary.tensor(), kTight, "auxiliary loss");

@@ -291,20 +291,20 @@ TEST_CASE("class losses name what does not fit") {
 
 TEST_CASE("global_mean on one rank is the mean") {
   const Variable x(f64({1, 2, 6}, {3}), true);
-  const Variable loss = nn::global_mean(sum(x), 3, *nn::local_mesh());
+  const Variable loss = nn::global_mean(sum(x), 3, nn::local_mesh());
   CHECK(std::abs(loss.item<double>() - 3) < 1e-15);
   backward(loss);
   for (double g : values(x.grad())) CHECK(std::abs(g - 1.0 / 3) < 1e-15);
 }
 
 TEST_CASE("global_mean scales by ranks over the global count, with one all-reduce of the counts") {
-  FakeMesh mesh({"data"}, 4);
-  mesh.others = 7;  // samples on the other three ranks
+  const auto mesh = std::make_shared<FakeMesh>(std::vector<std::string>{"data"}, 4);
+  mesh->others = 7;  // samples on the other three ranks
   const Variable sum_f32(Tensor::scalar(5), true);
   const Variable loss = nn::global_mean(sum_f32, 3, mesh);
   CHECK(loss.dtype() == DType::kF32);
   CHECK(loss.item<float>() == 2.0f);  // 5 * 4 / 10
-  CHECK(mesh.reduced == std::vector<std::string>{"data[]"});
+  CHECK(mesh->reduced == std::vector<std::string>{"data[]"});
   backward(loss);
   CHECK(sum_f32.grad().item<float>() == 0.4f);
   CHECK(nn::global_mean(Variable(Tensor::scalar(0)), 0, mesh).item<float>() == 0.0f);
@@ -312,13 +312,15 @@ TEST_CASE("global_mean scales by ranks over the global count, with one all-reduc
 
 TEST_CASE("global_mean refuses a loss that is not summed, a negative count and an unknown axis") {
   CHECK(thrown<InvalidArgument>([] {
-          nn::global_mean(Variable(ones({2})), 2, *nn::local_mesh());
+          nn::global_mean(Variable(ones({2})), 2, nn::local_mesh());
         }) == "[nn.global_mean] expected a loss of one element, got shape [2]: sum it first");
+  CHECK(thrown<InvalidArgument>([] { nn::global_mean(Variable(ones({})), 1, nullptr); }) ==
+        "[nn.global_mean] it needs a mesh: that of a world is world.mesh()");
   CHECK(thrown<InvalidArgument>([] {
-          nn::global_mean(Variable(ones({})), -1, *nn::local_mesh());
+          nn::global_mean(Variable(ones({})), -1, nn::local_mesh());
         }) == "[nn.global_mean] local_count is -1");
   CHECK(thrown<InvalidArgument>([] {
-          nn::global_mean(Variable(ones({})), 1, *nn::local_mesh(), "model");
+          nn::global_mean(Variable(ones({})), 1, nn::local_mesh(), "model");
         }).find("unknown axis \"model\"") != std::string::npos);
 }
 

@@ -214,7 +214,7 @@ TESSERA_RANK_TEST("global_mean gives the gradient of the mean over all samples, 
   }
   const Variable w(Tensor::scalar(2, kDouble), true);
   const Variable x(Tensor::from_vector(mine, {rows}));
-  const Variable loss = nn::global_mean(sum(square(mul(x, w))), rows, *mesh);
+  const Variable loss = nn::global_mean(sum(square(mul(x, w))), rows, mesh);
   backward(loss);
   const Tensor gradient = mul(w.grad(), 1.0 / t.size()), value = mul(loss.tensor(), 1.0 / t.size());
   mesh->all_reduce(gradient, "data", nn::MeshReduce::kSum);

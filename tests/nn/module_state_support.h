@@ -84,5 +84,7 @@ inline std::string loading(nn::Module& module, const nn::StateDict& state,
 }
 
 inline constexpr const char* kLenientHelps = "; load with .strict = false to take what is there";
+inline constexpr const char* kOnlyHelps =
+    "; .only = {\"blocks.**\"} loads the names that match a pattern";
 
 }  // namespace tessera::testing

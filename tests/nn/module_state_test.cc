@@ -131,7 +131,7 @@ TEST_CASE("load: all problems are told at once, and nothing is written") {
   const StateDict before = nn::state_dict(to).clone();
   CHECK(loading(to, state) == problems + "; " + rest + kLenientHelps);
   // Shapes must fit in a lenient load, too.
-  CHECK(loading(to, state, {.strict = false}) == problems);
+  CHECK(loading(to, state, {.strict = false}) == problems + kOnlyHelps);
   for (const auto& [name, value] : nn::state_dict(to)) {
     CHECK(same(std::get<Tensor>(value), before.tensor(name)));
   }
@@ -220,7 +220,8 @@ TEST_CASE("load: scalars, empty tensors and strided sources") {
   CHECK(
       loading(odd, state) ==
       "[nn.load_state_dict] the state does not fit Odd: \"point\" has shape [1], in the model []; "
-      "\"none\" has shape [3, 0], in the model [0, 3]");
+      "\"none\" has shape [3, 0], in the model [0, 3]" +
+          std::string(kOnlyHelps));
 }
 
 TEST_CASE("load: sharded parameters take this rank's rows") {
@@ -262,6 +263,40 @@ TEST_CASE("load: on the null device") {
   state.set("b", zeros({2}));
   state.set("first.weight", zeros({3, 3}));
   nn::load_state_dict(tied, state, {.device = kNull});
+}
+
+TEST_CASE("load: only what a pattern covers") {
+  nn::Sequential net, other;
+  net.add<nn::Linear>({.in = 2, .out = 3});
+  net.add<nn::Linear>({.in = 3, .out = 4});
+  other.add<nn::Linear>({.in = 2, .out = 3});
+  other.add<nn::Linear>({.in = 3, .out = 5, .bias = false});  // another head
+  nn::initialize(net, {.seed = 1});
+  nn::initialize(other, {.seed = 2});
+  for (const std::string prefix : {"", "model."}) {
+    const nn::StateDict state = nn::state_dict(other, {.prefix = prefix}).clone();
+    const nn::StateDict before = nn::state_dict(net).clone();
+    const std::string misfit = thrown<InvalidArgument>(
+        [&] { nn::load_state_dict(net, state, {.strict = false, .prefix = prefix}); });
+    CHECK(misfit == "[nn.load_state_dict] the state does not fit Sequential: \"" + prefix +
+                        "1.weight\" has shape [5, 3], in the model [4, 3]" + kOnlyHelps);
+    const nn::LoadReport report =
+        nn::load_state_dict(net, state, {.only = {"0.*"}, .prefix = prefix});
+    CHECK(report.missing.empty());
+    CHECK(report.unexpected.empty());
+    CHECK(equal(nn::state_dict(net).tensor("0.weight"), state.tensor(prefix + "0.weight")));
+    CHECK(equal(nn::state_dict(net).tensor("0.bias"), state.tensor(prefix + "0.bias")));
+    CHECK(equal(nn::state_dict(net).tensor("1.weight"), before.tensor("1.weight")));
+    CHECK(thrown<InvalidArgument>([&] {
+            nn::load_state_dict(net, state, {.only = {"0.*", "O.*"}, .prefix = prefix});
+          }) ==
+          "[nn.load_state_dict] the state does not fit Sequential: the pattern \"O.*\" "
+          "matches no name in it");
+    CHECK(thrown<InvalidArgument>([&] {
+            nn::load_state_dict(net, state, {.only = {"**.bias", "0.*"}, .prefix = prefix});
+          }).find("1.bias\" (f32 [4]) is missing") != std::string::npos);
+    nn::initialize(net, {.seed = 3});
+  }
 }
 
 TEST_CASE("load: a member that was never registered") {

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "tessera/autograd/engine.h"
+#include "tessera/autograd/ops/inplace.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/tests/autograd/fixtures.h"
 
@@ -54,6 +55,67 @@ TEST_CASE("arithmetic of a variable and a constant tensor") {
   const Tensor c = Tensor::from_vector<double>({2, 3}, {2});
   CHECK(values(remainder(x, c)) == values(remainder(x.tensor(), c)));
   check_once([&](const Inputs& in) { return remainder(in[0], c); }, {x});
+}
+
+TEST_CASE("operators that assign are the operations in place, with their gradients") {
+  const Tensor c = irregular({3}, 0.5, 2, 0.3);
+  const auto both = [&](const auto& x) {
+    auto y = x * 1;
+    y += x;
+    y -= c;
+    y *= 3;
+    y /= c;
+    y += 0.5;
+    y -= 2;
+    y /= 4;
+    y *= x;
+    return y;
+  };
+  const Variable x = leaf({2, 3}, 0.5, 2);
+  const Tensor t = x.tensor();
+  CHECK(values(both(x)) == values(both(t)));
+  const std::vector<double> expected = values(((t + t - c) * 3 / c + 0.5 - 2) / 4 * t);
+  CHECK(values(both(t)) == expected);
+  check_once([&](const Inputs& in) { return both(in[0]); }, {leaf({2, 3}, 0.5, 2)});
+  const Variable counts(Tensor::from_vector<std::int64_t>({3, 4}, {2}));
+  counts += 2;
+  counts *= 3;
+  CHECK(counts.to_vector<std::int64_t>() == std::vector<std::int64_t>{15, 18});
+  CHECK_THROWS_AS(counts += 0.5, InvalidArgument);
+  CHECK_THROWS_AS(counts.tensor() += 0.5, InvalidArgument);
+  CHECK_THROWS_AS(counts /= 2, InvalidArgument);
+  CHECK_THROWS_AS(x += 1, StateError);  // a leaf with a gradient, as in PyTorch
+}
+
+TEST_CASE("operators that compare, of bits, and the sign") {
+  const Tensor a = Tensor::from_vector<float>({1, 2, 3}, {3}), b = 4 - a;
+  const auto check = [](const Tensor& x, std::vector<bool> expected) {
+    CHECK(x.to_vector<bool>() == expected);
+  };
+  const auto compare = [&](const auto& x, const auto& y) {
+    check(x < y, {true, false, false});
+    check(x <= y, {true, true, false});
+    check(x > y, {false, false, true});
+    check(x >= y, {false, true, true});
+  };
+  compare(a, b);
+  compare(a, 2);
+  compare(Variable(a), Variable(b));
+  compare(Variable(a), b);
+  compare(a, Variable(b));
+  compare(Variable(a), 2);
+  check((a > 1) & (a < 3), {false, true, false});
+  check((a > 2) | (a < 2), {true, false, true});
+  check(~(a > 1), {true, false, false});
+  CHECK((-a).to_vector<float>() == std::vector<float>{-1, -2, -3});
+}
+
+TEST_CASE("an index in brackets is select of dim 0, with a gradient") {
+  const Variable x = leaf({3, 2}, 0.5, 2);
+  CHECK(values(x[1]) == values(x.select(0, 1)));
+  CHECK(values(x.tensor()[-1][0]) == values(x.tensor().select(0, 2).select(0, 0)));
+  check_once([](const Inputs& in) { return in[0][2] * in[0][0]; }, {x});
+  CHECK_THROWS_AS(x[3], InvalidArgument);
 }
 
 TEST_CASE("a number before an operator keeps integers") {

@@ -60,8 +60,7 @@ TESSERA_RANK_TEST_WITH("clipping: tensor parallel layers inside sharded ones", "
       const Tensor x = random_rows(6, 7, DType::kF64, 2);
       const distributed::Chunk rows = distributed::chunk_of(6, 2, mesh.coordinate("dp"));
       const Variable y = sharded(Variable(x.slice(0, rows.begin, rows.end)));
-      backward(nn::global_mean(mul(sum(square(y)), 0.5), y.dim(0),
-                               *distributed::make_mesh(mesh["dp"]), "dp"));
+      backward(nn::global_mean(mul(sum(square(y)), 0.5), y.dim(0), mesh["dp"], "dp"));
       backward(plain_loss(reference(Variable(x))));
       clip_both(t, {.name = "tensor parallel", .norm_type = p, .all_reduces = replicate ? 1 : 2},
                 sharded, reference);
@@ -141,8 +140,7 @@ void clip_experts(RankTest& t, const Clipping& c, WithExperts& model, const Devi
   const Tensor x = random_rows(6, 4, DType::kF64, 2);
   const distributed::Chunk rows = distributed::chunk_of(6, data.size(), data.coordinates()[0]);
   const Variable y = model(Variable(x.slice(0, rows.begin, rows.end)));
-  backward(nn::global_mean(mul(sum(square(y)), 0.5), y.dim(0), *distributed::make_mesh(data),
-                           data.axes()[0]));
+  backward(nn::global_mean(mul(sum(square(y)), 0.5), y.dim(0), data, data.axes()[0]));
   backward(plain_loss(reference(Variable(x))));
   clip_both(t, c, model, reference);
 }

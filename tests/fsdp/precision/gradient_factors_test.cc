@@ -230,7 +230,7 @@ TESSERA_RANK_TEST("gradients: micro-batches of uneven sizes weigh each token ali
       for (int micro = 0; micro < kMicroBatches; ++micro) {
         fsdp::of(sharded).set_requires_gradient_sync(sync_each || micro + 1 == kMicroBatches);
         const Variable y = sharded(Variable(rows(t.rank(), micro)));
-        backward(nn::global_mean(mul(sum(square(y)), 0.5), mine, *mesh));
+        backward(nn::global_mean(mul(sum(square(y)), 0.5), mine, mesh));
         for (int rank = 0; rank < t.size(); ++rank) {
           const Variable loss = sum(square(reference(Variable(rows(rank, micro)))));
           backward(mul(loss, 0.5 / static_cast<double>(all)));

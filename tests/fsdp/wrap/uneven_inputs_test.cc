@@ -71,7 +71,7 @@ TESSERA_RANK_TEST("fsdp uneven inputs: padding trains on exactly the rows there 
       if (turn->has_batch) last = batch_of(t.rank(), turn->step);
       if (!turn->has_batch && !run_again) last = last.slice(0, 0, 0);
       const Variable loss = mul(loss_sum(model(Variable(last))), turn->weight);
-      backward(nn::global_mean(loss, turn->has_batch ? last.dim(0) : 0, *mesh));
+      backward(nn::global_mean(loss, turn->has_batch ? last.dim(0) : 0, mesh));
       const Variable plain = reference(Variable(union_of(t.size(), turn->step)));
       backward(plain_loss(plain));
       const std::string gradients =

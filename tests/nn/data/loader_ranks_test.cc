@@ -57,16 +57,16 @@ Result train(distributed::World* world, int workers, Device device) {
     for (auto [points, labels] : loader) {
       const Variable logits = model(Variable(points));
       const Variable loss = cross_entropy(logits, labels, LossReduction::kSum);
-      backward(global_mean(loss, labels.dim(0), *mesh));
+      backward(global_mean(loss, labels.dim(0), mesh));
       optimizer.step();
       optimizer.zero_grad();
       loss_mean.add_sum(loss.item<double>(), static_cast<double>(labels.dim(0)));
       right.add(accuracy(logits, labels), static_cast<double>(labels.dim(0)));
     }
-    const RunningMean all = loss_mean.over_ranks(*mesh, "data", device);
+    const RunningMean all = loss_mean.over_ranks(mesh, "data", device);
     TESSERA_CHECK(all.count() == kSamples, "test", "{} samples in an epoch", all.count());
     result.losses.push_back(all.mean());
-    result.accuracy = right.over_ranks(*mesh, "data", device).mean();
+    result.accuracy = right.over_ranks(mesh, "data", device).mean();
   }
   return result;
 }

@@ -132,7 +132,8 @@ TESSERA_RANK_TEST("all batch norms of a model are synchronized by one call", "[n
   model.train();
   model(x);
   t.check(names() == "1 2.0", "local batches in {}", names());
-  t.check(nn::synchronize_batch_norms(model, mesh) == 2, "not all batch norms are found");
+  t.check(nn::synchronize_batch_norms(model, t.world().mesh()) == 2,
+          "not all batch norms are found");
   nn::initialize(model, {.seed = 1});
   for (nn::NamedModule& named : model.named_modules()) {
     auto* norm = dynamic_cast<nn::BatchNorm1d*>(named.module);
@@ -149,7 +150,7 @@ TESSERA_RANK_TEST("all batch norms of a model are synchronized by one call", "[n
     for (int rank = 0; rank < t.size(); ++rank)
       t.check_equal(contiguous(all.select(0, rank)), contiguous(own.select(0, 0)), named.name);
   }
-  t.check_throws<InvalidArgument>("it needs a mesh; of a world it is distributed::make_mesh",
+  t.check_throws<InvalidArgument>("it needs a mesh: that of a world is world.mesh()",
                                   [&] { nn::synchronize_batch_norms(model, nullptr); });
   t.check_throws<InvalidArgument>("model",
                                   [&] { nn::synchronize_batch_norms(model, mesh, "model"); });

@@ -1,0 +1,3 @@
+#include "tessera/tessera.h"
+
+void differentiate(const tessera::Variable& loss) { loss.backward(); }
