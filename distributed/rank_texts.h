@@ -13,14 +13,14 @@
 
 namespace tessera::distributed {
 
-/// Every rank's, in rank order, on all ranks.
+/// Returns the texts of all ranks in rank order, on every rank.
 std::vector<std::string> all_gather_texts(ProcessGroup* group, const std::string& text);
-/// The same for lists.
+/// The same for a list of texts from each rank.
 std::vector<std::vector<std::string>> all_gather_lists(ProcessGroup* group,
                                                        const std::vector<std::string>& texts);
-/// Every rank's on the first rank; the other ranks get nothing.
+/// Returns the texts of all ranks on the first rank, and an empty list on the others.
 std::vector<std::string> gather_texts(ProcessGroup* group, const std::string& text);
-/// The first rank's, on all ranks.
+/// Returns the first rank's text on every rank.
 std::string first_text(ProcessGroup* group, const std::string& text);
 /// True for the first rank.
 bool is_first(const ProcessGroup* group);
@@ -28,14 +28,14 @@ bool is_first(const ProcessGroup* group);
 /// Runs something that does not communicate. Returns its error as a text for throw_first; empty if there
 /// is none.
 std::string error_of(const std::function<void()>& work);
-/// Throws the error that a text of error_of() stands for; nothing if it is empty.
+/// Throws the error that error_of() made a text of. Does nothing for an empty text.
 void throw_error_of(const std::string& error);
-/// Throws the error of the first rank that has one, on all ranks, with its text: InvalidArgument,
-/// CheckpointError, or StateError for another type.
+/// Every rank passes a text of error_of(). If one is not empty, all ranks throw the error of the first such
+/// rank, with its text: InvalidArgument, CheckpointError, or StateError for another type.
 void throw_first(ProcessGroup* group, const std::string& error);
-/// Both.
+/// Runs the work on every rank, and then throw_first() of its errors.
 void on_all_ranks(ProcessGroup* group, const std::function<void()>& work);
-/// The same for work of the first rank.
+/// The same, with work for the first rank alone.
 void on_first_rank(ProcessGroup* group, const std::function<void()>& work);
 
 }  // namespace tessera::distributed

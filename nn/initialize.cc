@@ -26,7 +26,7 @@ std::string member_text(const detail::UnregisteredMember& member) {
   return "?";
 }
 
-// Where the class declares the member: behind the last child before it. Empty if there is none.
+// Names the last registered child that the class declares before the member. Empty if there is none.
 std::string place_text(Module& module, const detail::UnregisteredMember& member) {
   const std::less<const void*> before;
   const NamedModule* last = nullptr;
@@ -38,7 +38,7 @@ std::string place_text(Module& module, const detail::UnregisteredMember& member)
     if (is_between && (last == nullptr || before(last->module->extent().first, place)))
       last = &child;
   }
-  return last == nullptr ? "" : fmt::format(", declared behind \"{}\",", last->name);
+  return last == nullptr ? "" : fmt::format(", declared after \"{}\",", last->name);
 }
 
 const char* registering_call(detail::MemberKind kind) {

@@ -82,7 +82,7 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
   template <class... Arguments>
-  void operator()(const Arguments&...) const = delete;  ///< derive from nn::Layer<Net>
+  void operator()(const Arguments&...) const = delete;  ///< nn::Layer has it; list.as<Block>()
 
   /// The class, for people: "Linear".
   virtual std::string type_name() const = 0;  ///< nn::Layer<Net> has it: derive from that

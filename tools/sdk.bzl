@@ -103,7 +103,7 @@ def _paths(files):
     return [file.path for file in files]
 
 def _tessera_sdk_impl(ctx):
-    cc = ctx.attr.library[CcInfo]
+    cc = ctx.attr.dep[CcInfo]
     inputs = _link_inputs(cc.linking_context)
     headers = _headers_of(cc.compilation_context)
     packed = inputs.others + [file for file in inputs.objects if not _is_of_toolkit(file)]
@@ -130,7 +130,7 @@ def _tessera_sdk_impl(ctx):
 
 tessera_sdk = rule(
     implementation = _tessera_sdk_impl,
-    attrs = {"library": attr.label(providers = [CcInfo], mandatory = True)},
+    attrs = {"dep": attr.label(providers = [CcInfo], mandatory = True)},
     doc = """A folder bazel-bin/<package>/NAME that other build systems use, and that can be copied anywhere as a whole:
 
         include/              headers, as #include "tessera/tessera.h"

@@ -19,6 +19,7 @@ namespace detail {
 
 inline const Variable& in_place_operand(const Variable&, const Variable& y) { return y; }
 inline Variable in_place_operand(const Variable&, const Tensor& y) { return Variable(y); }
+/// An integer has x's dtype. A fraction stays one, so that an integer x refuses it.
 template <class T>
 requires std::is_arithmetic_v<T> Variable in_place_operand(const Variable& x, T y) {
   const DType dtype =

@@ -58,6 +58,8 @@ TESSERA_COMPARISON_OPERATOR(<, lt)
 TESSERA_COMPARISON_OPERATOR(<=, le)
 TESSERA_COMPARISON_OPERATOR(>, gt)
 TESSERA_COMPARISON_OPERATOR(>=, ge)
+TESSERA_COMPARISON_OPERATOR(&, bitwise_and)
+TESSERA_COMPARISON_OPERATOR(|, bitwise_or)
 #undef TESSERA_COMPARISON_OPERATOR
 template <class A, class B>
 requires detail::HasVariable<A, B>
@@ -69,6 +71,7 @@ inline Tensor isinf(const Variable& x) { return isinf(x.tensor()); }
 inline Tensor isfinite(const Variable& x) { return isfinite(x.tensor()); }
 inline Tensor signbit(const Variable& x) { return signbit(x.tensor()); }
 inline Tensor bitwise_not(const Variable& x) { return bitwise_not(x.tensor()); }
+inline Tensor operator~(const Variable& x) { return bitwise_not(x); }
 
 template <class A, class B>
 requires detail::HasVariable<A, B> Tensor isclose(const A& a, const B& b,

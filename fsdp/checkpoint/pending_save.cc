@@ -13,7 +13,7 @@
 #include "tessera/distributed/rank_texts.h"
 #include "tessera/fsdp/checkpoint/optimizer_names.h"
 #include "tessera/fsdp/checkpoint/stored_checkpoint.h"
-#include "tessera/fsdp/state/state.h"
+#include "tessera/fsdp/state/batch_norm_warning.h"
 #include "tessera/nn/state/module_state.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/io/atomic_file.h"

@@ -11,10 +11,10 @@ namespace tessera::fsdp {
 namespace {
 
 [[noreturn]] void throw_problems(const char* where, const nn::Module& module,
-                                 const std::vector<std::string>& problems, bool lenient_helps) {
+                                 const std::vector<std::string>& problems,
+                                 const std::string& remedy) {
   throw_error<InvalidArgument>(where, "the state does not fit {}: {}{}", module.type_name(),
-                               fmt::join(problems, "; "),
-                               nn::detail::load_remedy(problems, lenient_helps));
+                               fmt::join(problems, "; "), remedy);
 }
 
 // Throws for misfits, and for missing or unexpected names if `with_names`.
@@ -35,7 +35,9 @@ void judge(const char* where, const nn::Module& module, const LoadVerdict& verdi
     add(verdict.report.unexpected, "unexpected");
   }
   if (!problems.empty()) {
-    throw_problems(where, module, problems, problems.size() > verdict.misfits.size());
+    const bool names_differ = problems.size() > verdict.misfits.size();
+    throw_problems(where, module, problems,
+                   nn::detail::load_remedy(names_differ, verdict.shapes_differ));
   }
 }
 

@@ -68,9 +68,6 @@ void save_full_state(const std::string& path, nn::Module& module,
 /// function that the text names.
 std::string local_batch_norm_warning(nn::Module& module,
                                      const std::string& where = "full_state_dict");
-/// Prints that text to standard error, the first time in a process that it is not empty. For rank 0 of a save,
-/// if there are other ranks.
-void warn_of_local_batch_norms(nn::Module& module, const std::string& where);
 /// The result of optimizer.state_dict() on the unsharded model. All ranks must have updated the
 /// same parameters. Throws as Optimizer::state_dict.
 nn::StateDict full_optimizer_state(const nn::optim::Optimizer& optimizer,

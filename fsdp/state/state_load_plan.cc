@@ -85,14 +85,15 @@ void add_once(std::vector<std::string>& list, const std::string& text) {
   if (!contains(list, text)) list.push_back(text);
 }
 
-// A verdict as it is sent: four lists.
+// A verdict as it is sent: four lists, and a text that is empty for false.
 std::vector<std::string> texts_of(const LoadVerdict& verdict) {
   std::vector<std::string> descriptions;  // a name, then its description
   for (const auto& [name, text] : verdict.descriptions) {
     descriptions.insert(descriptions.end(), {name, text});
   }
   return {packed_texts(verdict.report.missing), packed_texts(verdict.report.unexpected),
-          packed_texts(verdict.misfits), packed_texts(descriptions)};
+          packed_texts(verdict.misfits), packed_texts(descriptions),
+          verdict.shapes_differ ? "shapes differ" : ""};
 }
 
 LoadVerdict verdict_of(const std::vector<std::string>& texts) {
@@ -104,6 +105,7 @@ LoadVerdict verdict_of(const std::vector<std::string>& texts) {
   for (std::size_t i = 0; i + 1 < descriptions.size(); i += 2) {
     out.descriptions[descriptions[i]] = descriptions[i + 1];
   }
+  out.shapes_differ = !texts.at(4).empty();
   return out;
 }
 
@@ -179,6 +181,7 @@ void FullLoadPlan::check(const Target& target) {
       misfit(fmt::format("is no tensor ({})", text_of(entry)));
     } else if (tensor->shape != shape) {
       misfit(fmt::format("has shape {}, in the model {}", tensor->shape.str(), shape.str()));
+      mine_.shapes_differ = true;
     } else if (std::strcmp(dtype_kind(tensor->dtype), dtype_kind(dtype)) != 0) {
       misfit(fmt::format("is {} ({}), in the model {} ({})", dtype_name(tensor->dtype),
                          dtype_kind(tensor->dtype), dtype_name(dtype), dtype_kind(dtype)));
@@ -218,6 +221,7 @@ LoadVerdict FullLoadPlan::verdict(const GatherTexts& all_gather_texts) const {
   for (const LoadVerdict& each : all) {
     for (const std::string& name : each.report.missing) add_once(out.report.missing, name);
     for (const std::string& text : each.misfits) add_once(out.misfits, text);
+    out.shapes_differ = out.shapes_differ || each.shapes_differ;
     for (const auto& [name, text] : each.descriptions) out.descriptions[name] = text;
   }
   for (const std::string& name : all.front().report.unexpected) {

@@ -22,6 +22,7 @@ struct LoadVerdict {
   nn::LoadReport report;
   std::vector<std::string> misfits;                 ///< problems that make the load impossible, one
                                                     ///< text each
+  bool shapes_differ = false;                       ///< one of them is a tensor's other shape
   std::map<std::string, std::string> descriptions;  ///< dtype and shape of the report's names
 };
 

@@ -1,8 +1,6 @@
 // full_state_dict and full_optimizer_state.
 #include <cstdint>
-#include <cstdio>
 #include <map>
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -12,9 +10,9 @@
 #include <fmt/format.h>
 
 #include "tessera/distributed/rank_texts.h"
+#include "tessera/fsdp/state/batch_norm_warning.h"
 #include "tessera/fsdp/state/state.h"
 #include "tessera/fsdp/state/whole_values.h"
-#include "tessera/nn/layers/batch_norm.h"
 #include "tessera/nn/state/module_state.h"
 #include "tessera/nn/state/state_file.h"
 #include "tessera/tensor/check.h"
@@ -61,28 +59,6 @@ void warn_on_first_rank(nn::Module& module, const distributed::DeviceMesh& mesh,
   if (mesh.defined() && mesh.size() > 1 && MeshRanks(mesh).is_first())
     warn_of_local_batch_norms(module, where);
 }
-
-}  // namespace
-
-std::string local_batch_norm_warning(nn::Module& module, const std::string& where) {
-  const std::vector<std::string> norms = nn::batch_norms_with_local_batches(module);
-  if (norms.empty()) return {};
-  return error_text(where,
-                    fmt::format("{} batch norm(s), \"{}\" the first, trained with the batches of "
-                                "each rank alone: the running statistics that are saved are rank "
-                                "0's, and other ranks evaluate with others; call "
-                                "nn::synchronize_batch_norms(model, mesh) before training",
-                                norms.size(), norms.front()));
-}
-
-void warn_of_local_batch_norms(nn::Module& module, const std::string& where) {
-  const std::string warning = local_batch_norm_warning(module, where);
-  static std::once_flag warned;
-  if (!warning.empty())
-    std::call_once(warned, [&] { fmt::print(stderr, "warning: {}\n", warning); });
-}
-
-namespace {
 
 // The entries of a module's state dict.
 class LocalState {

@@ -56,8 +56,9 @@ class Mesh {
   RowCounts equal_rows(const Tensor& tensor, const std::string& axis) const;
 };
 
-/// A mesh as an argument of a function: a pointer to one, or an object of another layer of the code of which
-/// make_mesh(), found by its argument, makes one. So distributed's DeviceMesh, world.mesh(), may be passed.
+/// The mesh that a function is called with: a pointer to a Mesh, or a distributed::DeviceMesh such as
+/// world.mesh(). A DeviceMesh becomes a Mesh by make_mesh(), which the compiler finds in its namespace, so
+/// this header need not know it.
 class MeshArgument {
  public:
   template <std::convertible_to<std::shared_ptr<const Mesh>> Pointer>

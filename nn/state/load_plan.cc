@@ -1,6 +1,5 @@
 #include "tessera/nn/state/load_plan.h"
 
-#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -89,13 +88,9 @@ bool same_elements(const Tensor& a, const Tensor& b, DType dtype) {
 
 }  // namespace
 
-std::string load_remedy(const std::vector<std::string>& problems, bool lenient_helps) {
-  if (lenient_helps) return "; load with .strict = false to take what is there";
-  const bool is_shape = std::any_of(problems.begin(), problems.end(), [](const std::string& text) {
-    return text.find("\" has shape ") != std::string::npos &&
-           text.find("rank's part of") == std::string::npos;
-  });
-  return is_shape ? "; .only = {\"blocks.**\"} loads the names that match a pattern" : "";
+std::string load_remedy(bool names_differ, bool shapes_differ) {
+  if (names_differ) return "; load with .strict = false to take what is there";
+  return shapes_differ ? "; .only = {\"blocks.**\"} loads the names that match a pattern" : "";
 }
 
 LoadPlan::LoadPlan(Module& module, const StateDict& state, const LoadStateDictOptions& options)
@@ -168,9 +163,11 @@ void LoadPlan::check(const Target& target) {
     if (tensor == nullptr) {
       misfit(*entry, fmt::format("is no tensor ({})", text_of(entry->second)));
     } else if (tensor->shape() != target.shape) {
-      misfit(*entry, fmt::format("has shape {}{}, in the model {}{}", tensor->shape().str(),
-                                 whole_text(state_.part_of(entry->first)), target.shape.str(),
-                                 sharded_text(target.member, tensor->shape())));
+      const std::string given = whole_text(state_.part_of(entry->first)),
+                        wanted = sharded_text(target.member, tensor->shape());
+      misfit(*entry, fmt::format("has shape {}{}, in the model {}{}", tensor->shape().str(), given,
+                                 target.shape.str(), wanted));
+      shapes_differ_ = shapes_differ_ || (given.empty() && wanted.empty());
     } else if (std::strcmp(dtype_kind(tensor->dtype()), dtype_kind(target.dtype)) != 0) {
       misfit(*entry, fmt::format("is {} ({}), in the model {} ({})", dtype_name(tensor->dtype()),
                                  dtype_kind(tensor->dtype()), dtype_name(target.dtype),

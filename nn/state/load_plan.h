@@ -14,8 +14,9 @@
 
 namespace tessera::nn::detail {
 
-/// What stands behind the problems of a load: the option that helps, if one does.
-std::string load_remedy(const std::vector<std::string>& problems, bool lenient_helps);
+/// The option that helps a load, as the end of its error message. `names_differ`: names are missing or
+/// unexpected. `shapes_differ`: a tensor has another shape than in the model. Empty if neither is true.
+std::string load_remedy(bool names_differ, bool shapes_differ);
 
 class LoadPlan {
  public:
@@ -25,6 +26,8 @@ class LoadPlan {
   const LoadReport& report() const { return report_; }
   /// What no load can do, one text each.
   const std::vector<std::string>& misfits() const { return misfits_; }
+  /// Whether a misfit is a shape that differs, of something that is not sharded.
+  bool shapes_differ() const { return shapes_differ_; }
   /// One text for each name of `report`, with dtype and shape where they are known.
   void describe(const LoadReport& report, std::vector<std::string>& out) const;
   /// Materialises members that have a source and no elements, and copies. Only without misfits.
@@ -55,6 +58,7 @@ class LoadPlan {
   std::map<std::string, std::size_t> by_name_;
   LoadReport report_;
   std::vector<std::string> misfits_;
+  bool shapes_differ_ = false;
 };
 
 }  // namespace tessera::nn::detail

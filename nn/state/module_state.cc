@@ -62,10 +62,9 @@ bool has_after_load(const std::vector<NamedModule>& modules) {
 }
 
 [[noreturn]] void throw_problems(const Module& module, const std::vector<std::string>& problems,
-                                 bool lenient_helps) {
+                                 const std::string& remedy) {
   throw_error<InvalidArgument>(kLoad, "the state does not fit {}: {}{}", module.type_name(),
-                               fmt::join(problems, "; "),
-                               detail::load_remedy(problems, lenient_helps));
+                               fmt::join(problems, "; "), remedy);
 }
 
 // Also for members that are not in the dict, so that errors can describe them.
@@ -109,7 +108,10 @@ LoadReport load_state_dict(Module& module, const StateDict& state,
   if (!problems.empty() || !has_after_load(modules)) {
     const std::size_t misfits = problems.size();
     add_names();
-    if (!problems.empty()) throw_problems(module, problems, problems.size() > misfits);
+    if (!problems.empty()) {
+      throw_problems(module, problems,
+                     detail::load_remedy(problems.size() > misfits, plan.shapes_differ()));
+    }
   }
   name_members(module);
   plan.copy();
@@ -120,7 +122,7 @@ LoadReport load_state_dict(Module& module, const StateDict& state,
     }
   }
   add_names();
-  if (!problems.empty()) throw_problems(module, problems, true);
+  if (!problems.empty()) throw_problems(module, problems, detail::load_remedy(true, false));
   return report;
 }
 

@@ -187,10 +187,10 @@ struct HoldsHandle final : nn::Layer<HoldsHandle> {
 
 TEST_CASE("initialize finds members that were never registered") {
   ForgotModule module;
-  CHECK(thrown<StateError>([&] { nn::initialize(module); }) ==
-        "[nn.initialize] ForgotModule has a module of type Linear, declared behind \"kept\", that "
-        "was "
-        "never registered: call register_module in its constructor");
+  CHECK(
+      thrown<StateError>([&] { nn::initialize(module); }) ==
+      "[nn.initialize] ForgotModule has a module of type Linear, declared after \"kept\", that was "
+      "never registered: call register_module in its constructor");
   nn::Sequential outer;
   outer.add<Block>();
   outer.add<ForgotParameter>();

@@ -107,6 +107,10 @@ TEST_CASE("operators that compare, of bits, and the sign") {
   check((a > 1) & (a < 3), {false, true, false});
   check((a > 2) | (a < 2), {true, false, true});
   check(~(a > 1), {true, false, false});
+  const Variable mask(a > 1);
+  check(mask & (a < 3), {false, true, false});
+  check((a < 2) | mask, {true, true, true});
+  check(~mask, {true, false, false});
   CHECK((-a).to_vector<float>() == std::vector<float>{-1, -2, -3});
 }
 

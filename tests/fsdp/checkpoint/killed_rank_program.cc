@@ -2,8 +2,7 @@
 //
 //     killed_rank_program save|load STEP --ranks 3 --kill-rank 1 --kill-at 4
 //
-// Without --kill-at it prints how many collectives a rank has at least, and checks what was loaded.
-#include <algorithm>
+// Without --kill-at it checks what was loaded, and prints the number of collectives of the rank with the fewest.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>

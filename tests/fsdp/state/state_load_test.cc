@@ -88,6 +88,9 @@ TESSERA_RANK_TEST("a load of names that match patterns leaves the rest alone", "
   t.check_throws<InvalidArgument>("\"head.weight\" has shape [3, 5]", [&] {
     fsdp::load_full_state_dict(net, on_rank0(t, state), {.only = {"head.**"}});
   });
+  t.check_throws<InvalidArgument>("; .only = {\"blocks.**\"} loads the names", [&] {
+    fsdp::load_full_state_dict(net, on_rank0(t, state), {.only = {"head.**"}});
+  });
   state.erase("inner.bias");
   t.check_throws<InvalidArgument>("\"inner.bias\" (f64 [5]) is missing", [&] {
     fsdp::load_full_state_dict(net, on_rank0(t, state), {.only = {"inner.*"}});
