@@ -238,7 +238,9 @@ TEST_CASE("hostile safetensors files", "[checkpoint]") {
                   [&] { nn::load_state_dict(net.model, nn::load_state(path)); });
   }
   ::getrusage(RUSAGE_SELF, &end);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep freed memory
   CHECK(end.ru_maxrss - begin.ru_maxrss < 200 * 1024);  // KiB: twice the cap of a header
+#endif
 }
 
 // index.json with one text replaced by another, and a checksum that is right.
