@@ -3,6 +3,8 @@
 /// All of Tessera: tensors, autograd, layers, process groups, sharding, models.
 
 // First, so that compile errors name these headers and not a chain of those that include them.
+#include "tessera/tensor/pytorch_methods.h"
+
 #include "tessera/autograd/variable.h"
 #include "tessera/tensor/tensor.h"
 
@@ -116,6 +118,7 @@
 #include "tessera/nn/optim/nadam.h"
 #include "tessera/nn/optim/parameter_group.h"
 #include "tessera/nn/optim/radam.h"
+#include "tessera/nn/optim/reduce_lr_on_plateau.h"
 #include "tessera/nn/optim/rmsprop.h"
 #include "tessera/nn/optim/schedule.h"
 #include "tessera/nn/optim/sgd.h"

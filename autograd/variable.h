@@ -30,7 +30,7 @@ struct GradientEdge {
   int output_nr = 0;
 };
 
-class Variable {
+class Variable : public detail::PyTorchMethods {
  public:
   Variable() = default;  ///< undefined
   /// A leaf; of an undefined tensor, one to bind() later. Throws InvalidArgument when gradients are
@@ -86,24 +86,6 @@ class Variable {
   friend Tensor all(const Variable& x, const DimList& dims = {}, bool keep_dims = false) {
     return detail::all_nonzero(x.tensor(), dims, keep_dims);
   }
-
-  /// PyTorch's methods that are functions here, or have another name.
-  template <class... Arguments>
-  void backward(const Arguments&...) const = delete;  ///< backward(loss)
-  template <class... Arguments>
-  void size(const Arguments&...) const = delete;  ///< x.dim(0), x.shape()
-  template <class... Arguments>
-  void reshape(const Arguments&...) const = delete;  ///< reshape(x, {2, 3}), or x.view({2, 3})
-  template <class... Arguments>
-  void to(const Arguments&...) const = delete;  ///< cast(x, DType::kBF16)
-  template <class... Arguments>
-  void sum(const Arguments&...) const = delete;  ///< sum(x), sum(x, {1})
-  template <class... Arguments>
-  void mean(const Arguments&...) const = delete;  ///< mean(x), mean(x, {1})
-  template <class... Arguments>
-  void max(const Arguments&...) const = delete;  ///< max(x), max(x, 1)
-  template <class... Arguments>
-  void argmax(const Arguments&...) const = delete;  ///< argmax(x, 1)
 
   bool is_leaf() const;
   /// Leaf: as set. Others: some input required a gradient while recording was on.

@@ -79,10 +79,18 @@ struct StateDictHooks {
 class Module {
  public:
   virtual ~Module();
-  Module(const Module&) = delete;
+  /// Neither copied nor moved. Without const, because nn::Linear({3, 4}) could mean a copy of
+  /// Linear(3, 4) otherwise, and be ambiguous.
+  Module(Module&) = delete;
   Module& operator=(const Module&) = delete;
-  template <class... Arguments>
-  void operator()(const Arguments&...) const = delete;  ///< nn::Layer has it; list.as<Block>()
+  void operator()(const auto&...) const = delete;  ///< nn::Layer has it; list.as<Block>()
+  /// PyTorch's methods that are functions here, or have another name.
+  void cpu(const auto&...) const = delete;              ///< model.to(Device::cpu())
+  void cuda(const auto&...) const = delete;             ///< model.to(Device::cuda())
+  void load_state_dict(const auto&...) const = delete;  ///< nn::load_state_dict(model, state)
+  void requires_grad_(const auto&...) const = delete;   ///< nn::freeze(model, "**")
+  void state_dict(const auto&...) const = delete;       ///< nn::state_dict(model)
+  void zero_grad(const auto&...) const = delete;        ///< optimizer.zero_grad()
 
   /// The class, for people: "Linear".
   virtual std::string type_name() const = 0;  ///< nn::Layer<Net> has it: derive from that

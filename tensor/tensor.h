@@ -25,6 +25,7 @@
 #include "tessera/tensor/dims.h"
 #include "tessera/tensor/dtype.h"
 #include "tessera/tensor/memory/storage.h"
+#include "tessera/tensor/pytorch_methods.h"
 #include "tessera/tensor/shape.h"
 
 namespace tessera {
@@ -48,7 +49,7 @@ Tensor any_nonzero(const Tensor& x, const DimList& dims, bool keep_dims);
 Tensor all_nonzero(const Tensor& x, const DimList& dims, bool keep_dims);
 }  // namespace detail
 
-class Tensor {
+class Tensor : public detail::PyTorchMethods {
  public:
   Tensor() = default;  ///< undefined
 
@@ -172,24 +173,6 @@ class Tensor {
     return to_vector<T>(-1);
   }
   void to_vector() const = delete;  ///< name the type: to_vector<float>()
-
-  /// PyTorch's methods that are functions here, or have another name.
-  template <class... Arguments>
-  void size(const Arguments&...) const = delete;  ///< x.dim(0), x.shape()
-  template <class... Arguments>
-  void reshape(const Arguments&...) const = delete;  ///< reshape(x, {2, 3}), or x.view({2, 3})
-  template <class... Arguments>
-  void to(const Arguments&...) const = delete;  ///< cast(x, DType::kBF16), to_device(x, device)
-  template <class... Arguments>
-  void sum(const Arguments&...) const = delete;  ///< sum(x), sum(x, {1})
-  template <class... Arguments>
-  void mean(const Arguments&...) const = delete;  ///< mean(x), mean(x, {1})
-  template <class... Arguments>
-  void max(const Arguments&...) const = delete;  ///< max(x), max(x, 1)
-  template <class... Arguments>
-  void argmax(const Arguments&...) const = delete;  ///< argmax(x, 1)
-  template <class... Arguments>
-  void fill_(const Arguments&...) const = delete;  ///< fill_(x, 1)
 
   /// Reductions, with the others in ops/reduce.h: bool, whether any element, or every element, of
   /// `dims` is nonzero; NaN is nonzero. For no elements false and true. Being friends, they are

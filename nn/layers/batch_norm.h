@@ -28,6 +28,7 @@
 /// that the other ranks did not evaluate with. synchronize_batch_norms() sets the mesh of all batch
 /// norms of a model.
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -62,6 +63,7 @@ class BatchNorm : public Layer<Derived> {
   /// Throws InvalidArgument for channels below 1, a negative eps, a momentum outside [0, 1], and as
   /// synchronize().
   explicit BatchNorm(const BatchNormOptions& options);
+  BatchNorm(std::integral auto, const auto&...) = delete;  ///< {.channels = 8}
 
   /// Throws InvalidArgument when x has other channels or dims, or another dtype; and, where
   /// statistics are those of this rank's batch, for fewer than 2 elements in a channel. (Over

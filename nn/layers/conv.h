@@ -47,6 +47,7 @@ class Conv1d final : public Layer<Conv1d> {
   /// Throws InvalidArgument for sizes that are out of range, groups that do not divide the
   /// channels, same_padding with a stride or a padding, and a bias_init without a bias.
   explicit Conv1d(const Conv1dOptions& options);
+  Conv1d(int, int, int, const auto&...) = delete;  ///< {.in = 3, .out = 8, .kernel = 5}
 
   /// Throws InvalidArgument naming the weight when x has other channels or dims, or another dtype.
   Variable forward(const Variable& x);
@@ -88,6 +89,7 @@ class Conv2d final : public Layer<Conv2d> {
   using Options = Conv2dOptions;
   /// As Conv1d.
   explicit Conv2d(const Conv2dOptions& options);
+  Conv2d(int, int, Size2d, const auto&...) = delete;  ///< {.in = 3, .out = 8, .kernel = 5}
 
   /// Throws InvalidArgument naming the weight when x has other channels or dims, or another dtype.
   Variable forward(const Variable& x);

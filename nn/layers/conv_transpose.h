@@ -53,6 +53,7 @@ class ConvTranspose1d final : public Layer<ConvTranspose1d> {
   using Options = ConvTranspose1dOptions;
   /// Throws InvalidArgument for sizes that are out of range and groups that do not divide the channels.
   explicit ConvTranspose1d(const ConvTranspose1dOptions& options);
+  ConvTranspose1d(int, int, int, const auto&...) = delete;  ///< {.in = 8, .out = 3, .kernel = 5}
 
   /// Throws InvalidArgument naming the weight when x has other channels or dims, or another dtype.
   Variable forward(const Variable& x);
@@ -73,6 +74,7 @@ class ConvTranspose2d final : public Layer<ConvTranspose2d> {
   using Options = ConvTranspose2dOptions;
   /// As ConvTranspose1d.
   explicit ConvTranspose2d(const ConvTranspose2dOptions& options);
+  ConvTranspose2d(int, int, Size2d, const auto&...) = delete;  ///< {.in = 8, .out = 3, .kernel = 5}
 
   Variable forward(const Variable& x);
 

@@ -10,6 +10,8 @@
 /// split of the batch and no second forward changes it. No mask is kept for backward. Left out of
 /// PyTorch's: inplace, which saves no memory here. (Srivastava et al., "Dropout", 2014.)
 
+#include <concepts>
+
 #include "tessera/nn/layer.h"
 
 namespace tessera::nn {
@@ -23,6 +25,7 @@ class Dropout final : public Layer<Dropout> {
   using Options = DropoutOptions;
   /// Throws InvalidArgument for p outside [0, 1].
   explicit Dropout(const DropoutOptions& options = {});
+  explicit Dropout(std::floating_point auto) = delete;  ///< {.p = 0.1}
 
   Variable forward(const Variable& x);
 
@@ -49,6 +52,7 @@ class Dropout2d final : public Layer<Dropout2d> {
   using Options = DropoutOptions;
   /// Throws InvalidArgument for p outside [0, 1].
   explicit Dropout2d(const DropoutOptions& options = {});
+  explicit Dropout2d(std::floating_point auto) = delete;  ///< {.p = 0.1}
   /// Throws InvalidArgument for an input of fewer dims.
   Variable forward(const Variable& x);
 
@@ -62,6 +66,7 @@ class AlphaDropout final : public Layer<AlphaDropout> {
   using Options = DropoutOptions;
   /// Throws InvalidArgument for p outside [0, 1].
   explicit AlphaDropout(const DropoutOptions& options = {});
+  explicit AlphaDropout(std::floating_point auto) = delete;  ///< {.p = 0.1}
   Variable forward(const Variable& x);
 
  private:

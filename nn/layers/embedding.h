@@ -38,6 +38,7 @@ class Embedding final : public Layer<Embedding> {
   /// Throws InvalidArgument unless entries and dim are at least 1, and for a padding index outside
   /// [-1, entries).
   explicit Embedding(const EmbeddingOptions& options);
+  Embedding(int, int, const auto&...) = delete;  ///< {.entries = 100, .dim = 8}
 
   /// Throws InvalidArgument for an index of another dtype, or one outside [0, entries).
   Variable forward(const Tensor& index);

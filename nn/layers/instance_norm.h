@@ -12,6 +12,7 @@
 /// updates nothing. The variance divides by the count, the running one by the count - 1. Computed and summed in f32 for
 /// 16 bits, rounded once; weight and bias may then be f32 too. (Ulyanov et al., "Instance normalization", 2016.)
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 
@@ -37,6 +38,7 @@ class InstanceNorm : public Layer<Derived> {
   using Options = InstanceNormOptions;
   /// Throws InvalidArgument for channels below 1, a negative eps and a momentum outside [0, 1].
   explicit InstanceNorm(const InstanceNormOptions& options);
+  InstanceNorm(std::integral auto, const auto&...) = delete;  ///< {.channels = 8}
 
   /// Throws InvalidArgument when x has other channels or dims, or another dtype; and, where statistics are those of x,
   /// for fewer than 2 places.

@@ -36,7 +36,7 @@ class Linear final : public Layer<Linear> {
   using Options = LinearOptions;
   /// Throws InvalidArgument unless in and out are at least 1, and for a bias_init without a bias.
   explicit Linear(const LinearOptions& options);
-  Linear(std::int64_t in, std::int64_t out, bool bias = true) = delete;  ///< {.in = 3, .out = 4}
+  Linear(int, int, const auto&...) = delete;  ///< {.in = 3, .out = 4}
 
   /// Throws InvalidArgument naming the weight when x does not end in a dim of extent `in`, or its
   /// dtype differs.

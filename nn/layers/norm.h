@@ -30,6 +30,7 @@ class LayerNorm final : public Layer<LayerNorm> {
   using Options = LayerNormOptions;
   /// Throws InvalidArgument for an empty shape, extents below 1 and a negative eps.
   explicit LayerNorm(const LayerNormOptions& options);
+  LayerNorm(int, const auto&...) = delete;  ///< {.shape = {64}}
 
   /// Throws InvalidArgument when x does not end in `shape` or its dtype differs.
   Variable forward(const Variable& x);
@@ -77,6 +78,7 @@ class RMSNorm final : public Layer<RMSNorm> {
   using Options = RMSNormOptions;
   /// Throws InvalidArgument for an empty shape, extents below 1 and a negative eps.
   explicit RMSNorm(const RMSNormOptions& options);
+  RMSNorm(int, const auto&...) = delete;  ///< {.shape = {64}}
 
   /// Throws InvalidArgument when x does not end in `shape` or its dtype differs.
   Variable forward(const Variable& x);
@@ -116,6 +118,7 @@ class GroupNorm final : public Layer<GroupNorm> {
   using Options = GroupNormOptions;
   /// Throws InvalidArgument unless groups divide the channels and eps is not negative.
   explicit GroupNorm(const GroupNormOptions& options);
+  GroupNorm(int, int, const auto&...) = delete;  ///< {.groups = 4, .channels = 8}
 
   /// Throws InvalidArgument when x has other channels or another dtype.
   Variable forward(const Variable& x);

@@ -10,6 +10,7 @@
 /// 16-bit means are summed in f32 and rounded once. Left out of PyTorch's options: return_indices
 /// (call max_pool2d of tensor/ops/pool.h), divisor_override, and sizes of None in adaptive pools.
 
+#include <concepts>
 #include <cstdint>
 
 #include "tessera/nn/layer.h"
@@ -22,6 +23,7 @@ class MaxPool1d final : public Layer<MaxPool1d> {
   using Options = MaxPool1dOptions;
   /// All four: throw InvalidArgument for a kernel below 1.
   explicit MaxPool1d(const MaxPool1dOptions& options);
+  MaxPool1d(std::integral auto, const auto&...) = delete;  ///< {.kernel = 2}
   Variable forward(const Variable& x);
 
  private:
@@ -32,6 +34,7 @@ class MaxPool2d final : public Layer<MaxPool2d> {
  public:
   using Options = MaxPool2dOptions;
   explicit MaxPool2d(const MaxPool2dOptions& options);
+  MaxPool2d(std::integral auto, const auto&...) = delete;  ///< {.kernel = 2}
   Variable forward(const Variable& x);
 
  private:
@@ -42,6 +45,7 @@ class AvgPool1d final : public Layer<AvgPool1d> {
  public:
   using Options = AvgPool1dOptions;
   explicit AvgPool1d(const AvgPool1dOptions& options);
+  AvgPool1d(std::integral auto, const auto&...) = delete;  ///< {.kernel = 2}
   Variable forward(const Variable& x);
 
  private:
@@ -52,6 +56,7 @@ class AvgPool2d final : public Layer<AvgPool2d> {
  public:
   using Options = AvgPool2dOptions;
   explicit AvgPool2d(const AvgPool2dOptions& options);
+  AvgPool2d(std::integral auto, const auto&...) = delete;  ///< {.kernel = 2}
   Variable forward(const Variable& x);
 
  private:
@@ -71,6 +76,7 @@ class AdaptiveMaxPool1d final : public Layer<AdaptiveMaxPool1d> {
   using Options = AdaptivePool1dOptions;
   /// All four: throw InvalidArgument for an output below 1.
   explicit AdaptiveMaxPool1d(const AdaptivePool1dOptions& options);
+  explicit AdaptiveMaxPool1d(std::integral auto) = delete;  ///< {.output = 1}
   Variable forward(const Variable& x);
 
  private:
@@ -81,6 +87,7 @@ class AdaptiveMaxPool2d final : public Layer<AdaptiveMaxPool2d> {
  public:
   using Options = AdaptivePool2dOptions;
   explicit AdaptiveMaxPool2d(const AdaptivePool2dOptions& options);
+  explicit AdaptiveMaxPool2d(std::integral auto) = delete;  ///< {.output = 1}
   Variable forward(const Variable& x);
 
  private:
@@ -91,6 +98,7 @@ class AdaptiveAvgPool1d final : public Layer<AdaptiveAvgPool1d> {
  public:
   using Options = AdaptivePool1dOptions;
   explicit AdaptiveAvgPool1d(const AdaptivePool1dOptions& options);
+  explicit AdaptiveAvgPool1d(std::integral auto) = delete;  ///< {.output = 1}
   Variable forward(const Variable& x);
 
  private:
@@ -101,6 +109,7 @@ class AdaptiveAvgPool2d final : public Layer<AdaptiveAvgPool2d> {
  public:
   using Options = AdaptivePool2dOptions;
   explicit AdaptiveAvgPool2d(const AdaptivePool2dOptions& options);
+  explicit AdaptiveAvgPool2d(std::integral auto) = delete;  ///< {.output = 1}
   Variable forward(const Variable& x);
 
  private:

@@ -132,6 +132,7 @@ class RNN final : public detail::RecurrentLayer<RNN> {
   using Options = RNNOptions;
   /// Throws InvalidArgument for sizes below 1 and a dropout outside [0, 1]; so do the others.
   explicit RNN(const RNNOptions& options);
+  RNN(int, int, const auto&...) = delete;  ///< {.input_size = 8, .hidden_size = 16}
   /// Throws InvalidArgument naming the first weight when x has other features or dims, no steps, or another dtype; and
   /// for an initial state of another shape; so do the others.
   RNNResult forward(const Variable& x, const Variable& h = {});
@@ -141,6 +142,7 @@ class LSTM final : public detail::RecurrentLayer<LSTM> {
  public:
   using Options = LSTMOptions;
   explicit LSTM(const LSTMOptions& options);
+  LSTM(int, int, const auto&...) = delete;  ///< {.input_size = 8, .hidden_size = 16}
   LSTMResult forward(const Variable& x, const LSTMState& initial = {});
 };
 
@@ -148,6 +150,7 @@ class GRU final : public detail::RecurrentLayer<GRU> {
  public:
   using Options = GRUOptions;
   explicit GRU(const GRUOptions& options);
+  GRU(int, int, const auto&...) = delete;  ///< {.input_size = 8, .hidden_size = 16}
   RNNResult forward(const Variable& x, const Variable& h = {});
 };
 

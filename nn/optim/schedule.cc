@@ -14,7 +14,8 @@ namespace {
 constexpr const char* kSchedule = "nn.optim.schedule";
 
 // A factor that falls from 1 to `to` over `steps` as fall(x) from 1 to 0 for x from 0 to 1.
-Schedule falling(double to, std::int64_t steps, double shift, double (*fall)(double x)) {
+template <class Fall>
+Schedule falling(double to, std::int64_t steps, double shift, Fall fall) {
   TESSERA_CHECK(steps >= 1, kSchedule, "a decay of {} steps; it takes at least 1", steps);
   return [=](std::int64_t step) {
     const double place = (static_cast<double>(step) + shift) / static_cast<double>(steps);
@@ -34,6 +35,38 @@ Schedule decay_of(const WsdOptions& options) {
       return falling(options.to, options.decay, 0, [](double x) { return 1 - std::sqrt(x); });
   }
   return constant();
+}
+
+// Milestones of `what`.
+void check_milestones(const std::vector<std::int64_t>& milestones, const char* what) {
+  TESSERA_CHECK(std::is_sorted(milestones.begin(), milestones.end()) &&
+                    (milestones.empty() || milestones.front() >= 0),
+                kSchedule, "milestones {} of {}; they do not fall, and none is below 0",
+                fmt::join(milestones, ", "), what);
+}
+
+// From `from` to `to` for x from 0 to 1.
+double anneal(AnnealStrategy strategy, double from, double to, double x) {
+  switch (strategy) {
+    case AnnealStrategy::kCosine:
+      return to + (from - to) * half_cosine(x);
+    case AnnealStrategy::kLinear:
+      return from + (to - from) * x;
+  }
+  return to;
+}
+
+// A part of one_cycle(), up to and including step `end`, which need not be whole.
+struct Phase {
+  double end, from, to;
+};
+
+std::vector<Phase> phases_of(const OneCycleOptions& options) {
+  const auto steps = static_cast<double>(options.steps);
+  const double top = options.pct_start * steps - 1, last = steps - 1;
+  const double first = 1 / options.div_factor, lowest = first / options.final_div_factor;
+  if (!options.three_phase) return {{top, first, 1}, {last, 1, lowest}};
+  return {{top, first, 1}, {2 * top, 1, first}, {last, first, lowest}};
 }
 
 }  // namespace
@@ -77,16 +110,54 @@ Schedule step_decay(const StepScheduleOptions& options) {
   };
 }
 
+Schedule multi_step(const MultiStepScheduleOptions& options) {
+  check_milestones(options.milestones, "multi_step");
+  TESSERA_CHECK(options.gamma >= 0, kSchedule, "gamma of multi_step is {}; it is at least 0",
+                options.gamma);
+  return [options](std::int64_t step) {
+    const auto& [milestones, gamma] = options;
+    const auto next = std::upper_bound(milestones.begin(), milestones.end(), step);
+    return std::pow(gamma, static_cast<double>(next - milestones.begin()));
+  };
+}
+
+Schedule exponential(const ExponentialScheduleOptions& options) {
+  TESSERA_CHECK(options.gamma > 0, kSchedule, "gamma of exponential is {}; it is above 0",
+                options.gamma);
+  return
+      [options](std::int64_t step) { return std::pow(options.gamma, static_cast<double>(step)); };
+}
+
+Schedule polynomial(const PolynomialScheduleOptions& options) {
+  TESSERA_CHECK(options.power > 0, kSchedule, "power of polynomial is {}; it is above 0",
+                options.power);
+  return falling(options.to, options.steps, 0,
+                 [power = options.power](double x) { return std::pow(1 - x, power); });
+}
+
+Schedule cosine_restarts(const CosineRestartsOptions& options) {
+  TESSERA_CHECK(options.steps >= 1, kSchedule, "a cycle of {} steps; it takes at least 1",
+                options.steps);
+  TESSERA_CHECK(options.multiply >= 1, kSchedule,
+                "multiply of cosine_restarts is {}; it is at least 1", options.multiply);
+  return [options](std::int64_t step) {
+    auto steps = static_cast<double>(options.steps);
+    auto place = static_cast<double>(options.multiply == 1 ? step % options.steps : step);
+    while (place >= steps) {
+      place -= steps;
+      steps *= static_cast<double>(options.multiply);
+    }
+    return options.to + (1 - options.to) * half_cosine(place / steps);
+  };
+}
+
 Schedule sequence(std::vector<Schedule> schedules, std::vector<std::int64_t> milestones) {
   TESSERA_CHECK(schedules.size() == milestones.size() + 1, kSchedule,
                 "a sequence of {} schedules with {} milestones; it has one milestone fewer than "
                 "schedules",
                 schedules.size(), milestones.size());
   detail::check_schedules(kSchedule, schedules);
-  TESSERA_CHECK(std::is_sorted(milestones.begin(), milestones.end()) &&
-                    (milestones.empty() || milestones.front() >= 0),
-                kSchedule, "milestones {} of a sequence; they do not fall, and none is below 0",
-                fmt::join(milestones, ", "));
+  check_milestones(milestones, "a sequence");
   return [schedules = std::move(schedules), milestones = std::move(milestones)](std::int64_t step) {
     const auto next = std::upper_bound(milestones.begin(), milestones.end(), step);
     const std::int64_t begin = next == milestones.begin() ? 0 : *std::prev(next);
@@ -118,6 +189,28 @@ Schedule wsd(const WsdOptions& options) {
                 options.stable);
   return sequence({warm_up(options.warm_up), constant(), decay_of(options)},
                   {options.warm_up, options.warm_up + options.stable});
+}
+
+Schedule one_cycle(const OneCycleOptions& options) {
+  TESSERA_CHECK(options.steps >= 1, kSchedule, "a run of {} steps; it takes at least 1",
+                options.steps);
+  const double most = options.three_phase ? 0.5 : 1;
+  TESSERA_CHECK(options.pct_start >= 0 && options.pct_start <= most, kSchedule,
+                "pct_start of one_cycle is {}; {}it lies in [0, {}]", options.pct_start,
+                options.three_phase ? "with three_phase " : "", most);
+  TESSERA_CHECK(options.div_factor > 0, kSchedule, "div_factor of one_cycle is {}; it is above 0",
+                options.div_factor);
+  TESSERA_CHECK(options.final_div_factor > 0, kSchedule,
+                "final_div_factor of one_cycle is {}; it is above 0", options.final_div_factor);
+  return [phases = phases_of(options), strategy = options.anneal_strategy](std::int64_t step) {
+    const double place = std::min(static_cast<double>(step), phases.back().end);
+    std::size_t i = 0;
+    while (place > phases[i].end) ++i;
+    const double begin = i == 0 ? 0 : phases[i - 1].end, length = phases[i].end - begin;
+    // A first phase of one step is its end.
+    const double x = length > 0 ? (place - begin) / length : 1;
+    return anneal(strategy, phases[i].from, phases[i].to, x);
+  };
 }
 
 namespace {

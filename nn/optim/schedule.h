@@ -57,6 +57,37 @@ struct StepScheduleOptions {
 /// gamma to the power of floor(step / every).
 Schedule step_decay(const StepScheduleOptions& options);
 
+struct MultiStepScheduleOptions {
+  std::vector<std::int64_t> milestones = {};  ///< they do not fall, and none is below 0
+  double gamma = 0.1;                         ///< >= 0
+};
+/// gamma to the power of the number of milestones that are at most step. A milestone that is given
+/// twice counts twice.
+Schedule multi_step(const MultiStepScheduleOptions& options);
+
+struct ExponentialScheduleOptions {
+  double gamma = 0;  ///< required, > 0
+};
+/// gamma to the power of step.
+Schedule exponential(const ExponentialScheduleOptions& options);
+
+struct PolynomialScheduleOptions {
+  std::int64_t steps = 0;  ///< required, >= 1
+  double power = 1;        ///< > 0
+  double to = 0;
+};
+/// to + (1 - to) (1 - step / steps)^power, then `to`.
+Schedule polynomial(const PolynomialScheduleOptions& options);
+
+struct CosineRestartsOptions {
+  std::int64_t steps = 0;     ///< of the first cycle: required, >= 1
+  std::int64_t multiply = 1;  ///< steps of a cycle for each one of the cycle before, >= 1
+  double to = 0;
+};
+/// cosine() again and again (Loshchilov and Hutter, "SGDR", 2017): each cycle begins at 1, and the
+/// next one takes the place of its end, so no step has the factor `to`.
+Schedule cosine_restarts(const CosineRestartsOptions& options);
+
 /// schedules[0] before milestones[0], then schedules[1] before milestones[1], ...; each counts
 /// steps from where it begins. Milestones do not fall, and are one fewer than the schedules.
 Schedule sequence(std::vector<Schedule> schedules, std::vector<std::int64_t> milestones);
@@ -88,6 +119,23 @@ struct WsdOptions {
 /// Warm-up, stable, decay (Hu et al., "MiniCPM", 2024): warm_up(), then 1 for `stable` steps, then
 /// down to `to` over `decay` steps.
 Schedule wsd(const WsdOptions& options);
+
+enum class AnnealStrategy : std::uint8_t { kCosine, kLinear };
+struct OneCycleOptions {
+  std::int64_t steps = 0;  ///< of the whole run, >= 1
+  double pct_start = 0.3;  ///< share of the steps that rise, in [0, 1]; with three_phase [0, 0.5]
+  AnnealStrategy anneal_strategy = AnnealStrategy::kCosine;
+  double div_factor = 25;         ///< > 0
+  double final_div_factor = 1e4;  ///< > 0
+  /// Down to 1 / div_factor in as many steps as up, and from there to the end.
+  bool three_phase = false;
+};
+/// One cycle (Smith and Topin, "Super-convergence", 2018), with PyTorch's definition: from
+/// 1 / div_factor up to 1, then down to 1 / (div_factor final_div_factor), which the last of the
+/// steps has. So a group's lr is PyTorch's max_lr. The top is at step pct_start steps - 1; where
+/// that is not whole, no step has the factor 1. Only rates change: momentum stays, as with
+/// PyTorch's cycle_momentum = False.
+Schedule one_cycle(const OneCycleOptions& options);
 
 /// Binds a schedule to an optimizer: each group's lr is initial_lr times the factor of the step.
 ///

@@ -119,6 +119,7 @@ Checkpoints::Checkpoints(distributed::World& world, models::Trainer& trainer,
 
 const ResumedFrom& Checkpoints::resume() {
   if (options_.resume.empty()) return from_;
+  const Clock::time_point start = Clock::now();
   distributed::ProcessGroup* const group = world_.group().get();
   std::string chosen, is_own;
   distributed::on_first_rank(group, [&] {
@@ -140,6 +141,7 @@ const ResumedFrom& Checkpoints::resume() {
   from_.step = trainer_.steps_done();
   evaluated_ = from_.evaluated = values.contains(kEvaluated) ? values.integer(kEvaluated) : 0;
   saved_step_ = from_.step;
+  from_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return from_;
 }
 

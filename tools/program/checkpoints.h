@@ -28,6 +28,7 @@ struct ResumedFrom {
   std::string folder;          ///< of the checkpoint; empty: the run begins
   std::int64_t evaluated = 0;  ///< the step of the last evaluation
   bool is_own = false;         ///< it is in --out, whose metrics continue
+  double seconds = 0;          ///< that its choice and its load took
 
   /// Where the metrics in --out are cut, if they continue.
   std::optional<models::watch::MetricsEnd> metrics_end() const {

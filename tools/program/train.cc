@@ -263,8 +263,9 @@ std::int64_t total_steps(const TrainOptions& options, const models::Task& task) 
 bool goes_on(const ResumedFrom& from, std::int64_t steps, RunReport* report) {
   const bool is_left = from.step < steps;
   if (report != nullptr && !from.folder.empty())
-    report->print(fmt::format("resumed    {}, after step {} of {}{}\n", printable(from.folder),
-                              from.step, steps, is_left ? "" : ": nothing is left to do"));
+    report->print(fmt::format("resumed    {}, after step {} of {}, loaded in {:.2f} s{}\n",
+                              printable(from.folder), from.step, steps, from.seconds,
+                              is_left ? "" : ": nothing is left to do"));
   return is_left;
 }
 

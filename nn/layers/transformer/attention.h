@@ -90,6 +90,7 @@ class MultiheadAttention final : public Layer<MultiheadAttention> {
   using Options = MultiheadAttentionOptions;
   /// Throws InvalidArgument when extents or dropout are outside what the options say.
   explicit MultiheadAttention(const MultiheadAttentionOptions& options);
+  MultiheadAttention(int, int, const auto&...) = delete;  ///< {.dim = 64, .heads = 4}
 
   /// Throws InvalidArgument naming the projection when shapes or dtypes do not fit; as
   /// merge_attention_masks, KeyValueCache::append and RotaryEmbedding do. Derivatives: once; twice

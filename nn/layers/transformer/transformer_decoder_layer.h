@@ -36,6 +36,7 @@ class TransformerDecoderLayer final : public Layer<TransformerDecoderLayer> {
   using Options = TransformerLayerOptions;
   /// Throws InvalidArgument when extents or dropout are outside what the options say.
   explicit TransformerDecoderLayer(const TransformerLayerOptions& options);
+  TransformerDecoderLayer(int, int, const auto&...) = delete;  ///< {.dim = 64, .heads = 4}
 
   /// Throws InvalidArgument for inputs and masks that MultiheadAttention refuses.
   Variable forward(const Variable& tgt, const Variable& memory,

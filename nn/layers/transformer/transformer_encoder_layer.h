@@ -25,6 +25,7 @@ class TransformerEncoderLayer final : public Layer<TransformerEncoderLayer> {
   using Options = TransformerLayerOptions;
   /// Throws InvalidArgument when extents or dropout are outside what the options say.
   explicit TransformerEncoderLayer(const TransformerLayerOptions& options);
+  TransformerEncoderLayer(int, int, const auto&...) = delete;  ///< {.dim = 64, .heads = 4}
 
   /// Throws InvalidArgument for inputs and masks that MultiheadAttention refuses.
   Variable forward(const Variable& src, const TransformerMask& src_mask = {});

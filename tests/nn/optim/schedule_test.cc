@@ -85,6 +85,60 @@ TEST_CASE("sequence counts each schedule from where it begins; product multiplie
         Factors{0, 1, 1, 1.5});
 }
 
+TEST_CASE("milestones, powers and cycles: at their ends and far beyond") {
+  const std::int64_t far = std::int64_t{1} << 62;
+  CHECK(first(3, multi_step({})) == Factors{1, 1, 1});
+  CHECK(first(3, multi_step({.milestones = {1}, .gamma = 0})) == Factors{1, 0, 0});
+  CHECK(multi_step({.milestones = {2, 2, 7}, .gamma = 0.5})(far) == 0.125);
+  CHECK(first(4, exponential({.gamma = 0.5})) == Factors{1, 0.5, 0.25, 0.125});
+  CHECK(first(3, exponential({.gamma = 2})) == Factors{1, 2, 4});
+  CHECK(exponential({.gamma = 0.5})(far) == 0);
+  CHECK(first(6, polynomial({.steps = 4, .power = 2, .to = 0.5})) ==
+        Factors{1, 0.78125, 0.625, 0.53125, 0.5, 0.5});
+  CHECK(polynomial({.steps = 3, .power = 0.5, .to = 0.25})(far) == 0.25);
+
+  const Schedule same = cosine_restarts({.steps = 3}),
+                 longer = cosine_restarts({.steps = 3, .multiply = 2});
+  const Schedule once = cosine({.steps = 3}), twice = cosine({.steps = 6});
+  for (int step = 0; step < 3; ++step) {
+    CHECK(same(step) == once(step));
+    CHECK(same(3000 + step) == once(step));
+    CHECK(longer(step) == once(step));
+  }
+  for (int step = 0; step < 6; ++step) CHECK(longer(3 + step) == twice(step));
+  CHECK(same(far - far % 3) == 1);
+  CHECK(longer(9) == 1);
+  CHECK(longer(20) < longer(19));
+  CHECK(longer(21) == 1);
+  CHECK(cosine_restarts({.steps = 3, .multiply = far})(far) == Approx(0.75));
+}
+
+TEST_CASE("one_cycle stays at its end, and a rise of one step is the top") {
+  const Schedule cycle = one_cycle({.steps = 10, .div_factor = 10, .final_div_factor = 100});
+  CHECK(cycle(0) == Approx(0.1));
+  CHECK(cycle(2) == 1);
+  CHECK(cycle(9) == Approx(0.001));
+  CHECK(cycle(10) == cycle(9));
+  CHECK(cycle(std::int64_t{1} << 62) == cycle(9));
+  const AnnealStrategy straight = AnnealStrategy::kLinear;
+  // PyTorch divides by zero here.
+  CHECK(first(3, one_cycle({.steps = 10, .pct_start = 0.1})).front() == 1);
+  CHECK(one_cycle({.steps = 1, .pct_start = 1})(0) == 1);
+  CHECK(first(6, one_cycle({.steps = 5,
+                            .pct_start = 0.2,
+                            .anneal_strategy = straight,
+                            .div_factor = 2,
+                            .final_div_factor = 4})) ==
+        Factors{1, 0.78125, 0.5625, 0.34375, 0.125, 0.125});
+  CHECK(first(8, one_cycle({.steps = 6,
+                            .pct_start = 0.5,
+                            .anneal_strategy = straight,
+                            .div_factor = 2,
+                            .final_div_factor = 4,
+                            .three_phase = true})) ==
+        Factors{0.5, 0.75, 1, 0.75, 0.5, 0.125, 0.125, 0.125});
+}
+
 TEST_CASE("schedules refuse numbers that make no sense") {
   const auto refused = [](const std::function<Schedule()>& make) {
     return thrown<InvalidArgument>(make);
@@ -115,6 +169,47 @@ TEST_CASE("schedules refuse numbers that make no sense") {
         }).starts_with("[nn.optim.schedule] milestones -1 of a sequence"));
   CHECK(refused([] { return nn::optim::product({}); }) ==
         "[nn.optim.schedule] a product of no schedules; it takes at least one");
+}
+
+TEST_CASE("the other schedules of PyTorch refuse numbers that make no sense") {
+  const double nan = std::nan("");
+  const auto refused = [](const std::function<Schedule()>& make) {
+    return thrown<InvalidArgument>(make);
+  };
+  const std::string where = "[nn.optim.schedule] ";
+  CHECK(refused([] {
+          return multi_step({.milestones = {3, 2}});
+        }) == where + "milestones 3, 2 of multi_step; they do not fall, and none is below 0");
+  CHECK(refused([] {
+          return multi_step({.milestones = {-1, 2}});
+        }) == where + "milestones -1, 2 of multi_step; they do not fall, and none is below 0");
+  CHECK(refused([] { return multi_step({.gamma = -0.5}); }) ==
+        where + "gamma of multi_step is -0.5; it is at least 0");
+  CHECK(refused([&] { return multi_step({.gamma = nan}); }) ==
+        where + "gamma of multi_step is nan; it is at least 0");
+  CHECK(refused([] { return exponential({}); }) ==
+        where + "gamma of exponential is 0; it is above 0");
+  CHECK(refused([] { return polynomial({}); }) ==
+        where + "a decay of 0 steps; it takes at least 1");
+  CHECK(refused([] { return polynomial({.steps = 3, .power = 0}); }) ==
+        where + "power of polynomial is 0; it is above 0");
+  CHECK(refused([] { return cosine_restarts({}); }) ==
+        where + "a cycle of 0 steps; it takes at least 1");
+  CHECK(refused([] { return cosine_restarts({.steps = 3, .multiply = 0}); }) ==
+        where + "multiply of cosine_restarts is 0; it is at least 1");
+  CHECK(refused([] { return one_cycle({}); }) == where + "a run of 0 steps; it takes at least 1");
+  CHECK(refused([] { return one_cycle({.steps = 3, .pct_start = 1.5}); }) ==
+        where + "pct_start of one_cycle is 1.5; it lies in [0, 1]");
+  CHECK(refused([] { return one_cycle({.steps = 3, .pct_start = -0.5}); }) ==
+        where + "pct_start of one_cycle is -0.5; it lies in [0, 1]");
+  CHECK(refused([&] { return one_cycle({.steps = 3, .pct_start = nan}); }) ==
+        where + "pct_start of one_cycle is nan; it lies in [0, 1]");
+  CHECK(refused([] { return one_cycle({.steps = 3, .pct_start = 0.75, .three_phase = true}); }) ==
+        where + "pct_start of one_cycle is 0.75; with three_phase it lies in [0, 0.5]");
+  CHECK(refused([] { return one_cycle({.steps = 3, .div_factor = 0}); }) ==
+        where + "div_factor of one_cycle is 0; it is above 0");
+  CHECK(refused([] { return one_cycle({.steps = 3, .final_div_factor = -1}); }) ==
+        where + "final_div_factor of one_cycle is -1; it is above 0");
 }
 
 TEST_CASE("a scheduler sets initial lr times the factor, for every group") {

@@ -1,0 +1,3 @@
+#include "tessera/nn/layers/norm.h"
+
+tessera::nn::LayerNorm layer({64});

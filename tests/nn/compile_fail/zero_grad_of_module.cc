@@ -1,0 +1,3 @@
+#include "tessera/nn/layers/linear.h"
+
+void clear(tessera::nn::Linear& model) { model.zero_grad(); }
