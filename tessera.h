@@ -4,9 +4,9 @@
 
 // First, so that compile errors name these headers and not a chain of those that include them.
 #include "tessera/tensor/pytorch_methods.h"
+#include "tessera/tensor/tensor.h"
 
 #include "tessera/autograd/variable.h"
-#include "tessera/tensor/tensor.h"
 
 #include "tessera/autograd/anomaly.h"
 #include "tessera/autograd/custom_function.h"

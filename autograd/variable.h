@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "tessera/autograd/gradient_sink.h"
@@ -33,6 +34,13 @@ struct GradientEdge {
 class Variable : public detail::PyTorchMethods {
  public:
   Variable() = default;  ///< undefined
+  Variable(const Variable&) = default;
+  Variable(Variable&&) noexcept = default;
+  Variable& operator=(const Variable&) & = default;
+  Variable& operator=(Variable&&) & noexcept = default;
+  /// v[0] = w would replace the view and write no element.
+  void operator=(const Variable&) && = delete;  ///< copy_(v[0], w)
+  void operator=(double) && = delete;           ///< fill_(v[0], 1)
   /// A leaf; of an undefined tensor, one to bind() later. Throws InvalidArgument when gradients are
   /// asked of a dtype that is not floating.
   explicit Variable(Tensor tensor, bool requires_grad = false);
@@ -137,12 +145,22 @@ class Variable : public detail::PyTorchMethods {
 /// As str().
 std::ostream& operator<<(std::ostream& out, const Variable& variable);
 
+namespace detail {
+/// What has a variable of its own, and converts to it: nn::Parameter.
+template <class T>
+concept VariableHolder =
+    std::is_convertible_v<const T&, const Variable&> && !std::is_base_of_v<Variable, T>;
+}  // namespace detail
+
 /// An argument that is a variable, or a tensor as a constant: Variable(tensor). For parameters only,
 /// since it refers to the variable.
 class VariableOrTensor {
  public:
   VariableOrTensor(const Variable& variable)
       : variable_(&variable) {}  // NOLINT: implicit on purpose
+  template <detail::VariableHolder T>
+  VariableOrTensor(const T& holder)
+      : variable_(&static_cast<const Variable&>(holder)) {}  // NOLINT: implicit on purpose
   VariableOrTensor(const Tensor& tensor)
       : constant_(tensor), variable_(&constant_) {}  // NOLINT: implicit on purpose
   VariableOrTensor(const VariableOrTensor&) = delete;

@@ -39,6 +39,10 @@ std::string error_of(const std::function<void()>& work) {
   try {
     work();
     return {};
+  } catch (const CollectiveError&) {
+    throw;
+  } catch (const TimeoutError&) {
+    throw;
   } catch (const InvalidArgument& error) {
     return kInvalidArgument + std::string(error.what());
   } catch (const CheckpointError& error) {

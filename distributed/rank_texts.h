@@ -25,8 +25,8 @@ std::string first_text(ProcessGroup* group, const std::string& text);
 /// True for the first rank.
 bool is_first(const ProcessGroup* group);
 
-/// Runs something that does not communicate. Returns its error as a text for throw_first; empty if there
-/// is none.
+/// Returns the error of `work` as a text for throw_first; empty if there is none. A failed collective
+/// (CollectiveError, TimeoutError) is thrown as it is: the group has ended, and no text could be sent.
 std::string error_of(const std::function<void()>& work);
 /// Throws the error that error_of() made a text of. Does nothing for an empty text.
 void throw_error_of(const std::string& error);

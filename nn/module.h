@@ -84,6 +84,7 @@ class Module {
   Module(Module&) = delete;
   Module& operator=(const Module&) = delete;
   void operator()(const auto&...) const = delete;  ///< nn::Layer has it; list.as<Block>()
+  void to(const char* device) = delete;            ///< model.to(Device::cuda())
   /// PyTorch's methods that are functions here, or have another name.
   void cpu(const auto&...) const = delete;              ///< model.to(Device::cpu())
   void cuda(const auto&...) const = delete;             ///< model.to(Device::cuda())

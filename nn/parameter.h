@@ -116,6 +116,8 @@ class Parameter {
   /// A leaf. Throws StateError while sharded, naming parameter, group and remedies; and before
   /// materialised.
   const Variable& value() const;
+  /// value(), for operations: x * scale, linear(x, weight).
+  operator const Variable&() const { return value(); }  // NOLINT: implicit on purpose
   /// Undefined where there is none.
   Tensor grad() const;
   void set_grad(Tensor grad) const;

@@ -52,6 +52,13 @@ Tensor all_nonzero(const Tensor& x, const DimList& dims, bool keep_dims);
 class Tensor : public detail::PyTorchMethods {
  public:
   Tensor() = default;  ///< undefined
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) noexcept = default;
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & noexcept = default;
+  /// t[0] = u would replace the view and write no element.
+  void operator=(const Tensor&) && = delete;  ///< copy_(t[0], u)
+  void operator=(double) && = delete;         ///< fill_(t[0], 1)
 
   /// Uninitialised elements in a storage of their own, contiguous, in the thread's current memory
   /// category.

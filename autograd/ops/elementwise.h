@@ -19,6 +19,9 @@ class VariableOrNumber {
  public:
   VariableOrNumber(const Variable& variable)
       : variable_(&variable) {}  // NOLINT: implicit on purpose
+  template <detail::VariableHolder T>
+  VariableOrNumber(const T& holder)
+      : variable_(&static_cast<const Variable&>(holder)) {}  // NOLINT: implicit on purpose
   template <class T>
   requires std::is_arithmetic_v<T> VariableOrNumber(T number)
       : number_(number) {}  // NOLINT: implicit on purpose

@@ -140,45 +140,69 @@ std::optional<FlightEntry> stuck_in(const RankChild& child) {
 }
 
 bool same_collective(const FlightEntry& a, const FlightEntry& b) {
-  return a.group == b.group && a.sequence == b.sequence && a.op == b.op;
+  return a.group == b.group && a.sequence == b.sequence && a.op == b.op && a.label == b.label;
 }
 
-// "ranks 0, 3 waited for it in all_reduce #4, rank 1 in all_gather #3 (layers.1)", or nothing.
-std::string waiting_text(const RankChild& dead, const std::vector<RankChild>& children) {
-  std::vector<std::pair<FlightEntry, std::vector<int>>> places;
-  for (const RankChild& child : children) {
-    const std::optional<FlightEntry> entry = stuck_in(child);
-    if (child.rank == dead.rank || !entry) continue;
-    const auto known = std::find_if(places.begin(), places.end(), [&](const auto& place) {
-      return same_collective(place.first, *entry);
-    });
-    if (known == places.end()) {
-      places.push_back({*entry, {child.rank}});
-    } else {
-      known->second.push_back(child.rank);
-    }
-  }
-  std::string text;
-  for (const auto& [entry, ranks] : places)
-    text += fmt::format("{}{}{} in {}", text.empty() ? "" : ", ", ranks_text(ranks),
-                        text.empty() ? " waited for it" : "", entry.str());
-  return text;
+// "in all_reduce #4", "after broadcast #3" or "before its first collective".
+std::string place_of(const RankChild& child) {
+  if (const std::optional<FlightEntry> entry = stuck_in(child)) return "in " + entry->str();
+  const std::vector<FlightEntry> all = child.page->log.entries();
+  return all.empty() ? "before its first collective" : "after " + all.back().str();
 }
+
+// Ranks by the place where they stood, and the text of both.
+class Places {
+ public:
+  void add(const std::string& place, int rank) {
+    const auto known = std::find_if(places_.begin(), places_.end(),
+                                    [&](const auto& each) { return each.first == place; });
+    if (known != places_.end()) return known->second.push_back(rank);
+    places_.push_back({place, {rank}});
+  }
+  // "ranks 0, 3<verb> in all_reduce #4, rank 1 in all_gather #3 (layers.1)", or nothing.
+  std::string text(const char* verb) const {
+    std::string text;
+    for (const auto& [place, ranks] : places_)
+      text += fmt::format("{}{}{} {}", text.empty() ? "" : ", ", ranks_text(ranks),
+                          text.empty() ? verb : "", place);
+    return text;
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::vector<int>>> places_;
+};
 
 // Where the job stood when `dead` ended.
 std::string circumstances(const RankChild& dead, const std::vector<RankChild>& children) {
-  const std::string waiting = waiting_text(dead, children);
-  if (!waiting.empty()) return " while " + waiting;
-  if (const std::optional<FlightEntry> own = stuck_in(dead)) return " in " + own->str();
-  const std::vector<FlightEntry> own = dead.page->log.entries();
-  return own.empty() ? " before its first collective" : " after " + own.back().str();
+  Places waiting;
+  for (const RankChild& child : children)
+    if (child.rank != dead.rank && stuck_in(child)) waiting.add(place_of(child), child.rank);
+  const std::string text = waiting.text(" waited for it");
+  return text.empty() ? " " + place_of(dead) : " while " + text;
+}
+
+// "; rank 0 was in all_gather #3 (head)": where the ranks stood that did not come to the collective that failed
+// `child`; nothing if it failed in none.
+std::string others_elsewhere(const RankChild& child, const std::vector<RankChild>& children) {
+  const std::optional<FlightEntry> failed = stuck_in(child);
+  if (!failed || failed->state != FlightState::kFailed) return {};
+  Places elsewhere;
+  for (const RankChild& other : children) {
+    const std::optional<FlightEntry> entry = stuck_in(other);
+    if (other.rank != child.rank && !other.page->done &&
+        !(entry && same_collective(*entry, *failed)))
+      elsewhere.add(place_of(other), other.rank);
+  }
+  const std::string text = elsewhere.text(" stood");
+  return text.empty() ? text : "; " + text;
 }
 
 // How the rank ended if not well and not by our hand; its own account comes first.
 std::optional<RankFailure> failure_of(const RankChild& child,
                                       const std::vector<RankChild>& children) {
   if (std::optional<RankFailure> told = child.page->failure(child.rank)) {
-    told->text = fmt::format("rank {}: {}", child.rank, told->text);
+    told->text =
+        fmt::format("rank {}: {}{}", child.rank, told->text, others_elsewhere(child, children));
     return told;
   }
   if (child.stopped_by_us) return std::nullopt;

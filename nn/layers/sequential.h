@@ -27,6 +27,8 @@ namespace tessera::nn {
 
 class Sequential final : public Layer<Sequential> {
  public:
+  Sequential() = default;
+  explicit Sequential(const auto&, const auto&...) = delete;  ///< net.add<nn::ReLU>()
   /// Constructs an L at the end and returns it. One argument may be the layer's options in braces.
   template <class L, class Argument = typename L::Options>
   L& add(Argument&& argument) {

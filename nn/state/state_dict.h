@@ -54,8 +54,9 @@ class StateDict {
   bool contains(const std::string& name) const { return positions_.count(name) != 0; }
   /// Null where there is none.
   const StateValue* find(const std::string& name) const;
-  /// These throw InvalidArgument where the name is missing, or its value is of another kind.
-  /// number() also takes an integer.
+  /// These throw InvalidArgument where the name is missing, and all but at() where its value is of
+  /// another kind. number() also takes an integer.
+  const StateValue& at(const std::string& name) const;
   const Tensor& tensor(const std::string& name) const;
   bool boolean(const std::string& name) const;
   std::int64_t integer(const std::string& name) const;
@@ -75,7 +76,6 @@ class StateDict {
   StateDict clone() const;
 
  private:
-  const StateValue& at(const std::string& name) const;
   template <class T>
   const T& get(const std::string& name, const char* wanted) const;
 

@@ -126,6 +126,11 @@ Variable cross_entropy(const Variable& logits, const Variable& probabilities,
                 "that shall not count a target of zeros",
                 options.ignore_index);
   TESSERA_CHECK(logits.ndim() >= 1, kWhere, "logits are 0-d; the last dim counts classes");
+  const Shape rows = logits.shape().without(logits.ndim() - 1);
+  TESSERA_CHECK(!(probabilities.shape() == rows), kWhere,
+                "targets of shape {} are {}: class indices are integers, cast(targets, "
+                "DType::kI64); probabilities have the shape of the logits, {}",
+                rows.str(), dtype_name(probabilities.dtype()), logits.shape().str());
   const nn::LossOperands x = nn::operands_of(kWhere, logits, probabilities);
   const std::int64_t classes = x.input.shape().back();
   nn::check_class_weight(kWhere, options.weight, classes);

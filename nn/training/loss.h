@@ -32,8 +32,8 @@ namespace tessera {
 /// arguments as that of indices is:
 ///     -sum_c weight[c] t[c] log(softmax(logits))[c],   t = (1 - s) target + s / classes,
 /// s the label smoothing. kMean divides by the number of rows, whatever the weights. Throws
-/// InvalidArgument for an ignore_index >= 0, which asks for indices, and for a variable of integers:
-/// indices are a Tensor.
+/// InvalidArgument for an ignore_index >= 0, which asks for indices, for probabilities of another
+/// shape, and for a variable of integers: indices are a Tensor.
 Variable cross_entropy(const Variable& logits, const Variable& probabilities,
                        const CrossEntropyOptions& options = {});
 

@@ -273,6 +273,9 @@ TEST_CASE("class losses name what does not fit") {
         }).find("index 3") != std::string::npos);
   CHECK(text([&] { nn::cross_entropy(x, x, {.label_smoothing = 1.5}); }) ==
         "[nn.cross_entropy] label_smoothing is 1.5; it is between 0 and 1");
+  CHECK(text([&] { nn::cross_entropy(x, sum(x, 1)); }) ==
+        "[nn.cross_entropy] targets of shape [2] are f32: class indices are integers, "
+        "cast(targets, DType::kI64); probabilities have the shape of the logits, [2, 3]");
   CHECK(text([&] { nn::cross_entropy(x, x, {.ignore_index = 1}); }) ==
         "[nn.cross_entropy] ignore_index 1 means class indices, and the targets are probabilities; "
         "give rows that shall not count a target of zeros");

@@ -4,6 +4,7 @@
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/ops/ops.h"
+#include "tessera/nn/training/loss.h"
 #include "tessera/tensor/memory/allocator.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/rank_context.h"
@@ -89,6 +90,30 @@ TEST_CASE("until sharded, local and value are one leaf; handles share everything
   CHECK_FALSE(p.grad().defined());
   p.set_requires_grad(false);
   CHECK_FALSE(q.value().requires_grad());
+}
+
+TEST_CASE("in operations a parameter is its value") {
+  Parameter p = make({2, 2});
+  CHECK(thrown<StateError>([&] { relu(p); }).find("has no elements yet") != std::string::npos);
+  p.materialize(default_device());
+  p.reset({.value = 5});
+  const Variable same = p;
+  CHECK(same.same_as(p.value()));
+  const Variable x(full({2, 2}, 3, {.dtype = DType::kF64}));
+  const auto agree = [](const Variable& a, const Variable& b) {
+    return values(a.tensor()) == values(b.tensor());
+  };
+  CHECK(agree(p + 1.0, p.value() + 1.0));
+  CHECK(agree(2 * p, 2 * p.value()));
+  CHECK(agree(p - p, p.value() - p.value()));
+  CHECK(agree(p * x.tensor(), p.value() * x.tensor()));
+  CHECK(agree(nn::mse_loss(x, p), nn::mse_loss(x, p.value())));
+  CHECK(agree(cat({p, x}, 0), cat({p.value(), x}, 0)));
+  backward(sum(matmul(x / p, p)));
+  const std::vector<double> gradient = values(p.grad());
+  p.zero_grad();
+  backward(sum(matmul(x / p.value(), p.value())));
+  CHECK(gradient == values(p.grad()));
 }
 
 TEST_CASE("const handles, as lists of parameters give them, are worked with without a copy") {

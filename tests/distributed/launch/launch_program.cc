@@ -13,6 +13,7 @@
 
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/launch/launch.h"
+#include "tessera/distributed/rank_texts.h"
 #include "tessera/tensor/ops/create.h"
 
 namespace {
@@ -182,6 +183,26 @@ void is_late(World& world) {
              distributed::ReduceOp::kSum, "loss");
 }
 
+void rank_0_only(World& world) {
+  barrier(*world.group());
+  const std::vector part{Tensor::from_vector<float>({1}, {1})};
+  const std::vector whole{zeros({world.size()})};
+  if (world.rank() == 0) all_gather(*world.group(), part, whole, "to save");
+  all_reduce(*world.group(), part, distributed::ReduceOp::kSum, "loss");
+}
+
+// What a rank does that saves alone: it keeps its error for the others, and goes on with its collectives.
+void saves_alone(World& world) {
+  const std::vector part{Tensor::from_vector<float>({1}, {1})};
+  const std::vector whole{zeros({world.size()})};
+  if (world.rank() == 0) {
+    const std::string error =
+        distributed::error_of([&] { all_gather(*world.group(), part, whole); });
+    distributed::throw_first(world.group().get(), error);
+  }
+  all_reduce(*world.group(), part);
+}
+
 void leaves(World& world) {
   barrier(*world.group());
   if (world.rank() == 1) return;
@@ -267,6 +288,8 @@ const std::map<std::string, void (*)(World&)> kScenarios = {
     {"differs", differs},
     {"is_late", is_late},
     {"leaves", leaves},
+    {"rank_0_only", rank_0_only},
+    {"saves_alone", saves_alone},
 };
 
 }  // namespace

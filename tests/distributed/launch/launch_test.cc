@@ -140,7 +140,28 @@ TEST_CASE("a deadline names the rank that is late", "[launch]") {
       program.output(),
       Contains(
           "all_reduce #2 (loss) of group \"world\" timed out after 0.7 s: rank 1 did not arrive"));
+  CHECK_THAT(program.output(), Contains("; rank 1 stood after barrier #1\n"));
   program.check_nothing_left();
+}
+
+TEST_CASE("a collective that rank 0 issued alone is named with that of the others", "[launch]") {
+  Program program("rank_0_only --ranks 3 --timeout 0.7");
+  CHECK(program.exit_code() == 1);
+  CHECK(program.seconds() < 6);
+  const std::string late = "of group \"world\" timed out after 0.7 s: ";
+  CHECK_THAT(program.output(), (Contains("all_reduce #2 (loss) " + late) &&
+                                Contains("; rank 0 stood in all_gather #2 (to save)\n")) ||
+                                   (Contains("all_gather #2 (to save) " + late) &&
+                                    Contains("; ranks 1, 2 stood in all_reduce #2 (loss)\n")));
+  program.check_nothing_left();
+}
+
+TEST_CASE("a collective that rank 0 issued alone is what threads report", "[launch]") {
+  for (int i = 0; i < 5; ++i) {
+    Program program("saves_alone --launch threads --ranks 2 --timeout 5");
+    CHECK(program.exit_code() == 1);
+    CHECK_THAT(program.output(), Contains("does not agree between ranks: here"));
+  }
 }
 
 TEST_CASE("a rank that ends early is named by those who need it", "[launch]") {
