@@ -146,7 +146,7 @@ class Variable : public detail::PyTorchMethods {
 std::ostream& operator<<(std::ostream& out, const Variable& variable);
 
 namespace detail {
-/// What has a variable of its own, and converts to it: nn::Parameter.
+/// A class whose objects convert to a variable of their own: nn::Parameter.
 template <class T>
 concept VariableHolder =
     std::is_convertible_v<const T&, const Variable&> && !std::is_base_of_v<Variable, T>;

@@ -181,11 +181,13 @@ std::string circumstances(const RankChild& dead, const std::vector<RankChild>& c
   return text.empty() ? " " + place_of(dead) : " while " + text;
 }
 
-// "; rank 0 was in all_gather #3 (head)": where the ranks stood that did not come to the collective that failed
-// `child`; nothing if it failed in none.
-std::string others_elsewhere(const RankChild& child, const std::vector<RankChild>& children) {
+// "; rank 0 stood in all_gather #3 (head)": the ranks that did not come to the collective that `failure` of `child` is
+// about; nothing if it is about none.
+std::string others_elsewhere(const RankChild& child, const std::string& failure,
+                             const std::vector<RankChild>& children) {
   const std::optional<FlightEntry> failed = stuck_in(child);
-  if (!failed || failed->state != FlightState::kFailed) return {};
+  if (!failed || failure.find(fmt::format("{} #{}", failed->op, failed->sequence)) == failure.npos)
+    return {};
   Places elsewhere;
   for (const RankChild& other : children) {
     const std::optional<FlightEntry> entry = stuck_in(other);
@@ -201,8 +203,8 @@ std::string others_elsewhere(const RankChild& child, const std::vector<RankChild
 std::optional<RankFailure> failure_of(const RankChild& child,
                                       const std::vector<RankChild>& children) {
   if (std::optional<RankFailure> told = child.page->failure(child.rank)) {
-    told->text =
-        fmt::format("rank {}: {}{}", child.rank, told->text, others_elsewhere(child, children));
+    told->text = fmt::format("rank {}: {}{}", child.rank, told->text,
+                             others_elsewhere(child, told->text, children));
     return told;
   }
   if (child.stopped_by_us) return std::nullopt;
