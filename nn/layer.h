@@ -160,6 +160,7 @@ class HookedModule : public Module {
     try {
       return call();
     } catch (...) {
+      note_failed_scope();
       run_forward_hooks(nullptr);  // throws nothing itself when told of a failure
       throw;
     }

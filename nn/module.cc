@@ -95,7 +95,14 @@ std::vector<Parameter> Module::parameters() const {
 
 std::vector<NamedModule> Module::children() {
   std::vector<NamedModule> out;
-  for (const auto& [name, module] : members_->modules) out.push_back({name, module});
+  for (std::size_t i = 0; i < members_->modules.size(); ++i) {
+    const auto& [name, module] = members_->modules[i];
+    TESSERA_CHECK_AS(StateError, !members_->modules_alive[i].expired(), "nn.Module",
+                     "the module that was registered as \"{}\" is gone: make it a member of {}, "
+                     "or let an nn::ModuleList own it",
+                     name, type_name());
+    out.push_back({name, module});
+  }
   return out;
 }
 
@@ -201,6 +208,7 @@ void Module::register_module(std::string name, Module& child) {
   detail::forget_constructed(&child);
   child.scope_name_->set(name, scope_name_);
   members_->modules.emplace_back(std::move(name), &child);
+  members_->modules_alive.push_back(child.alive());
 }
 
 void Module::register_parameter(std::string name, Parameter& parameter) {

@@ -82,12 +82,12 @@ class Module {
   /// Neither copied nor moved. Without const, because nn::Linear({3, 4}) could mean a copy of
   /// Linear(3, 4) otherwise, and be ambiguous.
   Module(Module&) = delete;
-  Module& operator=(const Module&) = delete;
+  void operator=(const Module&) = delete;  ///< another head: build that model, load with .only
   void operator()(const auto&...) const = delete;  ///< nn::Layer has it; list.as<Block>()
-  void to(const char* device) = delete;            ///< model.to(Device::cuda())
+  void to(const char* device) = delete;            ///< model.to({DeviceType::kCuda})
   /// PyTorch's methods that are functions here, or have another name.
-  void cpu(const auto&...) const = delete;              ///< model.to(Device::cpu())
-  void cuda(const auto&...) const = delete;             ///< model.to(Device::cuda())
+  void cpu(const auto&...) const = delete;              ///< model.to(kCpu)
+  void cuda(const auto&...) const = delete;             ///< model.to({DeviceType::kCuda})
   void load_state_dict(const auto&...) const = delete;  ///< nn::load_state_dict(model, state)
   void requires_grad_(const auto&...) const = delete;   ///< nn::freeze(model, "**")
   void state_dict(const auto&...) const = delete;       ///< nn::state_dict(model)

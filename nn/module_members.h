@@ -20,6 +20,7 @@ struct Module::Children {
   std::vector<std::pair<std::string, Parameter*>> parameters;
   std::vector<std::pair<std::string, Buffer*>> buffers;
   std::vector<std::pair<std::string, Module*>> modules;
+  std::vector<std::weak_ptr<const void>> modules_alive;  // one for each of them
   HookList<void(Module&, const VisitVariables&)> pre_hooks;
   HookList<void(Module&, const VisitVariables*)> forward_hooks;
   HookList<void(Module&, Gradients&, const Gradients&)> backward_hooks;

@@ -21,8 +21,8 @@ class PyTorchMethods {
   void clone(const auto&...) const = delete;           ///< clone(x)
   void contiguous(const auto&...) const = delete;      ///< contiguous(x)
   void copy_(const auto&...) const = delete;           ///< copy_(x, from)
-  void cpu(const auto&...) const = delete;             ///< to_device(x, Device::cpu())
-  void cuda(const auto&...) const = delete;            ///< to_device(x, Device::cuda())
+  void cpu(const auto&...) const = delete;             ///< to_device(x, kCpu)
+  void cuda(const auto&...) const = delete;            ///< to_device(x, {DeviceType::kCuda})
   void cumsum(const auto&...) const = delete;          ///< cumsum(x, 0)
   void div(const auto&...) const = delete;             ///< x / y
   void div_(const auto&...) const = delete;            ///< x /= y
@@ -42,6 +42,7 @@ class PyTorchMethods {
   void mul(const auto&...) const = delete;             ///< x * y
   void mul_(const auto&...) const = delete;            ///< x *= y
   void norm(const auto&...) const = delete;            ///< norm(x), norm(x, {1}, {.p = 1})
+  void numpy(const auto&...) const = delete;           ///< x.to_vector<float>()
   void pow(const auto&...) const = delete;             ///< pow(x, 2)
   void prod(const auto&...) const = delete;            ///< prod(x), prod(x, {1})
   void relu(const auto&...) const = delete;            ///< relu(x)

@@ -3,6 +3,19 @@
 #include "tessera/tensor/thread_state.h"
 
 namespace tessera {
+namespace {
+
+struct FailedScope {
+  std::exception_ptr error;
+  std::string path;
+};
+
+FailedScope& failed_scope() {
+  thread_local FailedScope failed;
+  return failed;
+}
+
+}  // namespace
 
 void ScopeName::set(std::string name, std::shared_ptr<const ScopeName> parent) {
   for (const ScopeName* above = parent.get(); above != nullptr; above = above->parent_.get()) {
@@ -44,6 +57,21 @@ std::string current_scope_text() {
   if (detail::thread_state().scope == nullptr) return "outside modules";
   const std::string path = current_scope_path();
   return path.empty() ? "in the root module" : "in \"" + path + "\"";
+}
+
+void note_failed_scope() noexcept {
+  try {
+    FailedScope& failed = failed_scope();
+    const std::exception_ptr error = std::current_exception();
+    if (failed.error != error) failed = {.error = error, .path = current_scope_path()};
+  } catch (const std::exception&) {
+    // Out of memory for the path: it is then not told.
+  }
+}
+
+std::string failed_scope_path(const std::exception_ptr& error) {
+  const FailedScope& failed = failed_scope();
+  return error != nullptr && failed.error == error ? failed.path : std::string();
 }
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 /// itself. Names are created once, with the modules; scopes and the current scope belong to a
 /// thread.
 
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -56,6 +57,12 @@ std::shared_ptr<const ScopeName> current_scope();
 std::string current_scope_path();
 /// "in \"blocks.3.up\"", "in the root module" or "outside modules".
 std::string current_scope_text();
+
+/// For the handler of a scope that an exception leaves: remembers the path of the innermost one, for
+/// failed_scope_path().
+void note_failed_scope() noexcept;
+/// The path of the innermost scope that this exception left on this thread; "" if none is known.
+std::string failed_scope_path(const std::exception_ptr& error);
 
 /// Makes a scope that current_scope() returned current again (also null) until the end of this one.
 class ScopeRestore : private NamedScope {

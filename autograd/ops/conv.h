@@ -10,14 +10,14 @@
 namespace tessera {
 
 /// Twice. Gradients of weight and bias are written into their slots.
-Variable conv1d(const Variable& x, const Variable& weight, const Variable& bias,
+Variable conv1d(const Variable& x, const Variable& weight, const Variable& bias = {},
                 const Conv1dOptions& options = {});
-Variable conv2d(const Variable& x, const Variable& weight, const Variable& bias,
+Variable conv2d(const Variable& x, const Variable& weight, const Variable& bias = {},
                 const Conv2dOptions& options = {});
 /// Twice.
-Variable conv_transpose1d(const Variable& x, const Variable& weight, const Variable& bias,
+Variable conv_transpose1d(const Variable& x, const Variable& weight, const Variable& bias = {},
                           const ConvTranspose1dOptions& options = {});
-Variable conv_transpose2d(const Variable& x, const Variable& weight, const Variable& bias,
+Variable conv_transpose2d(const Variable& x, const Variable& weight, const Variable& bias = {},
                           const ConvTranspose2dOptions& options = {});
 
 /// The maxima alone; where they lie is kept for the derivative. Once, not twice.

@@ -9,7 +9,9 @@
 #include <type_traits>
 
 #include "tessera/autograd/variable.h"
+#include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/random.h"
 
 namespace tessera {
 
@@ -179,6 +181,13 @@ template <detail::NoOperand T>
 Variable operator*(const T& a, const Variable& b) = delete;
 template <detail::NoOperand T>
 Variable operator/(const T& a, const Variable& b) = delete;
+
+/// Constants of x's shape, dtype and device.
+inline Tensor zeros_like(const Variable& x) { return zeros_like(x.tensor()); }
+inline Tensor ones_like(const Variable& x) { return ones_like(x.tensor()); }
+inline Tensor full_like(const Variable& x, double value) { return full_like(x.tensor(), value); }
+inline Tensor rand_like(const Variable& x) { return rand_like(x.tensor()); }
+inline Tensor randn_like(const Variable& x) { return randn_like(x.tensor()); }
 
 // ---- functions of one variable ---------------------------------------------------------------
 

@@ -18,7 +18,7 @@ inline Variable matmul(const Variable& a, const Tensor& b) { return matmul(a, Va
 inline Variable matmul(const Tensor& a, const Variable& b) { return matmul(Variable(a), b); }
 /// bias may be undefined. Backward keeps x, weight and what the activation was applied to (for
 /// kRelu its result instead). `pitch`: of the rows of the result, and of the kept operand.
-Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
+Variable linear(const Variable& x, const Variable& weight, const Variable& bias = {},
                 ActivationKind activation = ActivationKind::kNone,
                 RowPitch pitch = RowPitch::kPacked);
 

@@ -16,6 +16,7 @@
 #include "tessera/tensor/device.h"
 #include "tessera/tensor/io/failure_text.h"
 #include "tessera/tensor/rank_context.h"
+#include "tessera/tensor/scope_name.h"
 
 namespace tessera::distributed {
 namespace {
@@ -52,6 +53,8 @@ RankFailure describe_failure(int rank, const std::exception_ptr& error) {
     failure.text = "an exception of unknown type";
   }
   leave_out_rank(failure.text, rank);
+  const std::string scope = failed_scope_path(error);
+  if (!scope.empty()) failure.text += fmt::format("; in module \"{}\"", scope);
   return failure;
 }
 

@@ -31,7 +31,7 @@ struct Conv2dOptions {
   Size2d dilation = 1;
   std::int64_t groups = 1;
 };
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
 
 struct Conv1dOptions {
@@ -48,7 +48,7 @@ struct Conv1dOptions {
             .groups = groups};
   }
 };
-Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv1dOptions& options = {});
 
 struct ConvTranspose2dOptions {
@@ -64,7 +64,7 @@ struct ConvTranspose2dOptions {
 ///
 /// with or without N, with extents (in - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1: y[o, i
 /// stride - padding + a dilation] gathers weight[c, o, a] x[c, i]. (Zeiler et al., "Deconvolutional networks", 2010.)
-Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const ConvTranspose2dOptions& options = {});
 
 struct ConvTranspose1dOptions {
@@ -83,7 +83,7 @@ struct ConvTranspose1dOptions {
             .dilation = {1, dilation}};
   }
 };
-Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const ConvTranspose1dOptions& options = {});
 
 /// The derivatives for two spatial dims, or for one with Conv1dOptions::as_2d(), from the gradient

@@ -63,6 +63,11 @@ Tensor addcmul(const Tensor& a, const Tensor& b, const Tensor& c, double factor 
 Tensor addcdiv(const Tensor& a, const Tensor& b, const Tensor& c, double factor = 1);
 /// a where `condition` is not 0, else b.
 Tensor where(const Tensor& condition, const TensorOrNumber& a, const TensorOrNumber& b);
+template <class A, class B>
+requires(std::is_arithmetic_v<A>&& std::is_arithmetic_v<B>) Tensor
+    where(const Tensor& condition, A a, B b) {
+  return where(condition, TensorOrNumber(a), TensorOrNumber(b));
+}
 
 // ---- functions of two tensors: f32 if both are integers -----------------------------------------
 

@@ -40,7 +40,7 @@ void matmul_into(const Tensor& out, const Tensor& a, const Tensor& b,
 /// -> [..., out]. Gives the bits of linear followed by the activation as a separate operation; on a
 /// GPU, where results of 16 bits are rounded at different places, some may be a neighbour's.
 /// `pitch`: of the result's rows; the values are the same.
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               ActivationKind activation = ActivationKind::kNone,
               RowPitch pitch = RowPitch::kPacked);
 

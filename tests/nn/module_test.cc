@@ -56,6 +56,22 @@ std::vector<std::string> names(const std::vector<NamedModule>& modules) {
 
 using Names = std::vector<std::string>;
 
+class OfAnother final : public nn::Layer<OfAnother> {
+ public:
+  OfAnother() {
+    nn::Linear gone({.in = 2, .out = 3});
+    register_module("head", gone);
+  }
+  Variable forward(const Variable& x) { return x; }
+};
+
+TEST_CASE("a registered module that is gone is an error, not a crash") {
+  OfAnother model;
+  CHECK(thrown<StateError>([&] { nn::initialize(model); }) ==
+        "[nn.Module] the module that was registered as \"head\" is gone: make it a member of "
+        "OfAnother, or let an nn::ModuleList own it");
+}
+
 TEST_CASE("names go depth first in registration order, each object once under its first name") {
   Model model;
   CHECK(names(model.named_parameters()) ==

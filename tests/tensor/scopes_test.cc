@@ -38,6 +38,37 @@ TEST_CASE("scope names: joined from the outermost part, also through parts that 
   CHECK(current_scope() == root);
 }
 
+TEST_CASE("the innermost scope that an exception leaves is remembered for it") {
+  const auto root = make_scope_name(), block = make_scope_name();
+  block->set("3", root);
+  std::exception_ptr first, second;
+  try {
+    const NamedScope in_root(*root);
+    try {
+      const NamedScope in_block(*block);
+      try {
+        throw StateError("a");
+      } catch (...) {
+        note_failed_scope();
+        throw;
+      }
+    } catch (...) {
+      note_failed_scope();  // an outer one changes nothing
+      throw;
+    }
+  } catch (const StateError&) {
+    first = std::current_exception();
+  }
+  CHECK(failed_scope_path(first) == "3");
+  try {
+    throw StateError("b");
+  } catch (const StateError&) {
+    second = std::current_exception();
+  }
+  CHECK(failed_scope_path(second).empty());
+  CHECK(failed_scope_path(nullptr).empty());
+}
+
 TEST_CASE("scope names: exceptions close scopes, and a scope can be opened again later") {
   const auto root = make_scope_name(), part = make_scope_name();
   part->set("part", root);

@@ -1,5 +1,6 @@
 #include "tessera/tensor/kernels/elementwise.h"
 
+#include "tessera/tensor/kernels/cpu/bits.h"
 #include "tessera/tensor/kernels/cpu/blocks.h"
 #include "tessera/tensor/kernels/types.h"
 
@@ -22,6 +23,17 @@ void run(const AxpbyKernel::Args& a) {
       a.y, [=](C x) { return alpha * x; }, a.x);
 }
 
+void copy(const AxpbyKernel::Args& a) {
+  cpu::with_bits(a.y.dtype, [&]<class B>() {
+    const auto* from = static_cast<const B*>(a.x.data);
+    auto* to = static_cast<B*>(a.y.data);
+    cpu::parallel_walk(cpu::make_traversal(a.y.shape, a.x.strides, a.y.strides),
+                       [&](const auto& offsets, const auto& steps, std::int64_t n) {
+                         cpu::copy_run(from + offsets[0], steps[0], to + offsets[1], steps[1], n);
+                       });
+  });
+}
+
 template <class C>
 void fill(const AxpbyKernel::Args& a) {
   cpu::map<C>(
@@ -31,6 +43,7 @@ void fill(const AxpbyKernel::Args& a) {
 }  // namespace
 
 void AxpbyKernel::cpu(const Args& a, Workspace) {
+  if (a.x.defined() && a.x.dtype == a.y.dtype && a.alpha == 1 && a.beta == 0) return copy(a);
   if (!a.x.defined()) return a.y.dtype == DType::kF32 ? fill<float>(a) : fill<double>(a);
   with_compute_type(axpby_compute(a), [&]<class C>() { run<C>(a); });
 }

@@ -11,9 +11,12 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "tessera/tensor/kernels/cpu/convert.h"
+#include "tessera/tensor/kernels/cpu/exp_run.h"
+#include "tessera/tensor/kernels/cpu/tables.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
 #include "tessera/tensor/kernels/view.h"
 
@@ -29,6 +32,8 @@ class Input {
         dtype_(view.dtype),
         in_order_(is_contiguous(view.shape, view.strides)),
         walk_(make_traversal(view.shape, view.strides)) {}
+  /// Of bf16 or f16, with values_of() for its dtype: the elements are those of the table.
+  Input(const ConstView& view, const float* table) : Input(view) { table_ = table; }
   explicit Input(double number) : number_(number), is_number_(true) {}
   explicit Input(const Operand& operand)
       : Input(operand.is_number() ? Input(operand.number) : Input(operand.view)) {}
@@ -36,7 +41,7 @@ class Input {
   /// True if elements of type C can be read in place, in row-major order.
   template <class C>
   bool direct() const {
-    return in_order_ && dtype_ == dtype_of<C>;
+    return in_order_ && dtype_ == dtype_of<C> && table_ == nullptr;
   }
   /// Elements [begin, begin + n) as plain values: in place, or in `buffer`.
   template <class C>
@@ -47,18 +52,28 @@ class Input {
     }
     if (direct<C>()) return static_cast<const C*>(data_) + begin;
     if (in_order_) {
-      load_run(dtype_, advance(data_, dtype_, begin), 1, n, buffer);
+      load(begin, 1, n, buffer);
       return buffer;
     }
     C* next = buffer;
     walk(walk_, begin, begin + n, [&](const auto& offsets, const auto& steps, std::int64_t count) {
-      load_run(dtype_, advance(data_, dtype_, offsets[0]), steps[0], count, next);
+      load(offsets[0], steps[0], count, next);
       next += count;
     });
     return buffer;
   }
 
  private:
+  template <class C>
+  void load(std::int64_t at, std::int64_t stride, std::int64_t n, C* out) const {
+    const void* from = advance(data_, dtype_, at);
+    if constexpr (std::is_same_v<C, float>) {
+      if (table_ != nullptr) return look_up_run(table_, from, stride, n, out, 1);
+    }
+    load_run(dtype_, from, stride, n, out);
+  }
+
+  const float* table_ = nullptr;
   const void* data_ = nullptr;
   double number_ = 0;
   DType dtype_ = DType::kF32;
@@ -105,6 +120,7 @@ class Output {
 /// y[i] = f(inputs[i]...) over plain arrays. An output may be one of the inputs.
 template <class C, class F, class... Pointers>
 inline void apply_run(std::int64_t n, F f, C* y, const Pointers*... inputs) {
+  if constexpr (std::is_same_v<F, functors::Exp>) return exp_run(n, inputs..., C(0), y);
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) y[i] = f(inputs[i]...);
 }

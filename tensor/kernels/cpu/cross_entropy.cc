@@ -1,5 +1,6 @@
 #include "tessera/tensor/kernels/cross_entropy.h"
 
+#include "tessera/tensor/kernels/cpu/exp_run.h"
 #include "tessera/tensor/kernels/cpu/rows.h"
 #include "tessera/tensor/kernels/types.h"
 
@@ -49,8 +50,7 @@ struct RowLoss {
 template <class C>
 RowLoss<C> row_loss(const C* x, std::int64_t n, std::int64_t target, const ClassWeights<C>& w) {
   const C largest = cpu::row_max(x, n);
-  const C log_sum = scalar::log(static_cast<C>(
-      cpu::row_sum<C>(n, [=](std::int64_t i) { return scalar::exp(x[i] - largest); })));
+  const C log_sum = scalar::log(static_cast<C>(cpu::sum_of_exps(n, x, largest)));
   // Not log_sum_exp - x[target]: for large logits that would lose small differences.
   C loss = scalar::mul(w.on_target * w.of(target), log_sum - (x[target] - largest));
   if (w.on_each != C(0)) {
@@ -70,8 +70,8 @@ void backward_row(const C* x, C* dx, std::int64_t n, std::int64_t target, C dlos
   // Not p - 1 after the loop: the product would then already be rounded.
   const C at_target = (scalar::exp(x[target] - log_sum_exp) - C(1)) * (hit * dloss);
   const C smoothed = scalar::exp(x[target] - log_sum_exp) * (each * w.total);
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) dx[i] = scalar::exp(x[i] - log_sum_exp) * all;
+  cpu::exp_run(n, x, log_sum_exp, dx);
+  for (std::int64_t i = 0; i < n; ++i) dx[i] *= all;
   dx[target] = at_target + smoothed;
   if (each != C(0)) {
     for (std::int64_t i = 0; i < n; ++i) dx[i] -= scalar::mul(each, w.of(i));

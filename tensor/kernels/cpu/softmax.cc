@@ -1,5 +1,6 @@
 #include "tessera/tensor/kernels/softmax.h"
 
+#include "tessera/tensor/kernels/cpu/exp_run.h"
 #include "tessera/tensor/kernels/cpu/rows.h"
 #include "tessera/tensor/kernels/types.h"
 
@@ -10,8 +11,7 @@ namespace {
 template <class C>
 void softmax_row(const C* x, C* y, std::int64_t n) {
   const C largest = cpu::row_max(x, n);
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) y[i] = scalar::exp(x[i] - largest);
+  cpu::exp_run(n, x, largest, y);
   const auto total = static_cast<C>(cpu::row_sum<C>(n, [=](std::int64_t i) { return y[i]; }));
   for (std::int64_t i = 0; i < n; ++i) y[i] /= total;
 }
@@ -19,8 +19,7 @@ void softmax_row(const C* x, C* y, std::int64_t n) {
 template <class C>
 void log_softmax_row(const C* x, C* y, std::int64_t n) {
   const C largest = cpu::row_max(x, n);
-  const auto total = static_cast<C>(
-      cpu::row_sum<C>(n, [=](std::int64_t i) { return scalar::exp(x[i] - largest); }));
+  const auto total = static_cast<C>(cpu::sum_of_exps(n, x, largest));
   const C log_total = scalar::log(total);
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - largest) - log_total;

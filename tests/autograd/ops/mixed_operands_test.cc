@@ -36,6 +36,26 @@ TEST_CASE("a product of a variable and a constant tensor") {
   check_once([&](const Inputs& in) { return matmul(in[0], right); }, {leaf({2, 4})});
 }
 
+TEST_CASE("constants of a variable's shape, and two numbers that it chooses between") {
+  const Variable x = leaf({2, 3}, -1, 2);
+  CHECK(values(ones_like(x)) == values(ones({2, 3})));
+  CHECK(zeros_like(x).dtype() == x.dtype());
+  CHECK(values(full_like(x, 2)) == values(full({2, 3}, 2)));
+  CHECK(rand_like(x).shape() == x.shape());
+  CHECK(randn_like(x).dtype() == x.dtype());
+  const Tensor signs = where(x > 0, 1.0, -1.0);
+  CHECK(values(signs) == values(sign(x.tensor())));
+  CHECK(where(x > 0, 1, -1).dtype() == where(x.tensor() > 0, TensorOrNumber(1), -1).dtype());
+}
+
+TEST_CASE("a linear map and a convolution without a bias") {
+  const Variable x = leaf({2, 3}), w = leaf({4, 3}), image = leaf({1, 2, 5}),
+                 kernel = leaf({3, 2, 2});
+  CHECK(values(linear(x, w)) == values(linear(x, w, {})));
+  CHECK(values(linear(x.tensor(), w.tensor())) == values(linear(x, w)));
+  CHECK(values(conv1d(image, kernel)) == values(conv1d(image, kernel, {})));
+}
+
 TEST_CASE("arithmetic of a variable and a constant tensor") {
   check_constant([](const auto& a, const auto& b) { return a + b; });
   check_constant([](const auto& a, const auto& b) { return a - b; });

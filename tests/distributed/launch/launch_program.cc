@@ -11,9 +11,11 @@
 #include <string>
 #include <thread>
 
+#include "tessera/autograd/ops/ops.h"
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/launch/launch.h"
 #include "tessera/distributed/rank_texts.h"
+#include "tessera/nn/layer.h"
 #include "tessera/tensor/ops/create.h"
 
 namespace {
@@ -203,6 +205,25 @@ void saves_alone(World& world) {
   all_reduce(*world.group(), part);
 }
 
+class Adder final : public nn::Layer<Adder> {
+ public:
+  Variable forward(const Variable& x) { return x + ones({4}); }
+};
+
+class Outer final : public nn::Layer<Outer> {
+ public:
+  Outer() { register_module("adder", adder_); }
+  Variable forward(const Variable& x) { return adder_(x); }
+
+ private:
+  Adder adder_;
+};
+
+void fails_in_a_layer(World&) {
+  Outer outer;
+  outer(Variable(ones({3})));
+}
+
 void leaves(World& world) {
   barrier(*world.group());
   if (world.rank() == 1) return;
@@ -288,6 +309,7 @@ const std::map<std::string, void (*)(World&)> kScenarios = {
     {"differs", differs},
     {"is_late", is_late},
     {"leaves", leaves},
+    {"fails_in_a_layer", fails_in_a_layer},
     {"rank_0_only", rank_0_only},
     {"saves_alone", saves_alone},
 };

@@ -156,6 +156,15 @@ TEST_CASE("a collective that rank 0 issued alone is named with that of the other
   program.check_nothing_left();
 }
 
+TEST_CASE("an error in a layer names the layer", "[launch]") {
+  const std::string mode = GENERATE("threads", "processes");
+  Program program(fmt::format("fails_in_a_layer --launch {} --ranks 1", mode));
+  CHECK(program.exit_code() == 1);
+  CHECK_THAT(program.output(),
+             Contains("error: rank 0: [add] shapes [3] and [4] do not broadcast") &&
+                 Contains("; in module \"adder\"\n"));
+}
+
 TEST_CASE("a collective that rank 0 issued alone is what threads report", "[launch]") {
   for (int i = 0; i < 5; ++i) {
     Program program("saves_alone --launch threads --ranks 2 --timeout 5");

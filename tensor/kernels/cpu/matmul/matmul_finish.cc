@@ -29,7 +29,11 @@ template <class C>
 void activate_rows(ActivationKind activation, const Matrix& x, const Matrix& y, std::int64_t m,
                    std::int64_t n) {
   const bool in_place = x.dtype == dtype_of<C>;
-  with_activation(activation, [&](auto functor) {
+  with_activation(activation, [&]<class F>(F functor) {
+    const std::uint16_t* table = nullptr;
+    if constexpr (std::is_same_v<C, float> && kIsLookedUp<F>) {
+      if (x.dtype == y.dtype && is_looked_up(x.dtype, m * n)) table = results_of(x.dtype, functor);
+    }
     C buffer[kBlockLength];
     for (std::int64_t row = 0; row < m; ++row) {
       for (std::int64_t at = 0; at < n; at += kBlockLength) {
@@ -38,6 +42,8 @@ void activate_rows(ActivationKind activation, const Matrix& x, const Matrix& y, 
         void* to = y.at(row, at).data;
         if (in_place) {
           apply_run<C>(count, functor, static_cast<C*>(to), static_cast<const C*>(from));
+        } else if (table != nullptr) {
+          look_up_run(table, from, 1, count, to, 1);
         } else {
           load_run(x.dtype, from, 1, count, buffer);
           apply_run<C>(count, functor, buffer, static_cast<const C*>(buffer));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "tessera/tensor/kernels/cpu/exp_run.h"
 #include "tessera/tensor/kernels/cpu/lanes.h"
 #include "tessera/tensor/kernels/cpu/rows.h"
 #include "tessera/tensor/kernels/cpu/windows/attention_block.h"
@@ -91,7 +92,7 @@ class QueryBlock {
     constexpr C kNever = -std::numeric_limits<C>::infinity();
     const C largest = std::max(largest_[r], cpu::row_max(scores, n));
     const C shift = largest == kNever ? C{0} : largest;  // a row without keys so far; or only NaN
-    for (std::int64_t i = 0; i < n; ++i) scores[i] = scalar::exp(scores[i] - shift);
+    cpu::exp_run(n, scores, shift, scores);
     const C rescale = scalar::exp(largest_[r] - shift);
     const C sum = cpu::lane_sum<C>(n, [=](std::int64_t i) { return scores[i]; });
     total_[r] = scalar::fma(total_[r], rescale, sum);

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "tessera/tensor/kernels/attention.h"
+#include "tessera/tensor/kernels/cpu/exp_run.h"
 #include "tessera/tensor/kernels/cpu/lanes.h"
 #include "tessera/tensor/kernels/cpu/windows/attention_block.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
@@ -131,7 +132,7 @@ class KeyValueHead {
     C* d = dscores_ + r * kAttentionBlock;
     const C shift = log_sum_exp_[r], dot = dot_[r];
     rule.mask_row(query + r, key, n, columns, p);
-    for (std::int64_t i = 0; i < columns; ++i) p[i] = scalar::exp(p[i] - shift);
+    cpu::exp_run(columns, p, shift, p);
     if (!rule.drops()) {
       for (std::int64_t i = 0; i < columns; ++i) d[i] = p[i] * (d[i] - dot);
       return;
