@@ -18,6 +18,7 @@
 #include "tessera/tensor/kernels/cpu/exp_run.h"
 #include "tessera/tensor/kernels/cpu/tables.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
+#include "tessera/tensor/kernels/cpu/trig_run.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera::cpu {
@@ -117,10 +118,11 @@ class Output {
   Traversal<1> walk_;
 };
 
-/// y[i] = f(inputs[i]...) over plain arrays. An output may be one of the inputs.
+/// y[i] = f(inputs[i]...) over plain arrays, by an overload of run() where a functor has one. An output may be one of
+/// the inputs.
 template <class C, class F, class... Pointers>
 inline void apply_run(std::int64_t n, F f, C* y, const Pointers*... inputs) {
-  if constexpr (std::is_same_v<F, functors::Exp>) return exp_run(n, inputs..., C(0), y);
+  if constexpr (requires { run(n, f, inputs..., y); }) return run(n, f, inputs..., y);
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) y[i] = f(inputs[i]...);
 }

@@ -11,6 +11,7 @@
 #endif
 
 #include "tessera/tensor/kernels/cpu/lanes.h"
+#include "tessera/tensor/kernels/math/functors.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
 
 namespace tessera::cpu {
@@ -59,6 +60,8 @@ void exp_run(std::int64_t n, const C* x, C shift, C* y) {
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) y[i] = scalar::exp(x[i] - shift);
 }
+
+inline void run(std::int64_t n, functors::Exp, const float* x, float* y) { exp_run(n, x, 0.0f, y); }
 
 /// The sum of exp(x[i] - shift), in the order of row_sum() of rows.h.
 template <class C>

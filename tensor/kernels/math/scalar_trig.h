@@ -42,19 +42,12 @@ TESSERA_HD SinCos<double> sincos_octant(double a) {
   return {fma(s * z, a, a), fma(c, z * z, fma(-0.5, z, 1.0))};
 }
 
-/// sin and cos of the angle plus `quarters` quarter turns.
+/// sin and cos of the angle plus `quarters` quarter turns. Without branches, for loops in vectors.
 template <class T>
 TESSERA_HD SinCos<T> turned(SinCos<T> angle, std::int32_t quarters) {
-  switch (quarters & 3) {
-    case 0:
-      return angle;
-    case 1:
-      return {angle.cos, -angle.sin};
-    case 2:
-      return {-angle.sin, -angle.cos};
-    default:
-      return {-angle.cos, angle.sin};
-  }
+  const bool is_odd = (quarters & 1) != 0;
+  const T sin = is_odd ? angle.cos : angle.sin, cos = is_odd ? angle.sin : angle.cos;
+  return {(quarters & 2) != 0 ? -sin : sin, ((quarters + 1) & 2) != 0 ? -cos : cos};
 }
 
 /// An angle as a number of quarter turns and a rest in [-pi/4, pi/4], in f64.
@@ -105,12 +98,26 @@ TESSERA_HD Reduced reduce_large(float x) {
   return (bits >> 31) != 0 ? Reduced{-rest, -quarters} : Reduced{rest, quarters};
 }
 
-TESSERA_HD SinCos<double> sincos_wide(float x) {
-  const Reduced reduced = ::fabsf(x) < 1073741824.0f ? reduce_small(x) : reduce_large(x);
+/// Below it angles are reduced without branches.
+inline constexpr float kLargeAngle = 1073741824.0f;
+
+TESSERA_HD SinCos<double> sincos_of(Reduced reduced) {
   return turned(sincos_octant(reduced.rest), reduced.quarters);
+}
+TESSERA_HD SinCos<double> sincos_wide(float x) {
+  return sincos_of(::fabsf(x) < kLargeAngle ? reduce_small(x) : reduce_large(x));
 }
 
 }  // namespace detail
+
+/// sin and cos of angles with |x| < detail::kLargeAngle, the same bits without branches.
+TESSERA_HD float sin_small(float x) {
+  const auto y = static_cast<float>(detail::sincos_of(detail::reduce_small(x)).sin);
+  return x == 0.0f ? x : y;
+}
+TESSERA_HD float cos_small(float x) {
+  return static_cast<float>(detail::sincos_of(detail::reduce_small(x)).cos);
+}
 
 /// In radians; f32 is computed in f64 and rounded once. NaN for infinite angles. The sign of 0 is
 /// kept.
