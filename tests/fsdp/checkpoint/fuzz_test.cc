@@ -3,8 +3,8 @@
 // and a few bytes may be changed. A parser either refuses with CheckpointError, or returns something consistent that
 // its writer writes and it reads again.
 //
-// Each case runs for TESSERA_FUZZ_SECONDS, by default one second. Random numbers begin with TESSERA_FUZZ_SEED, by default 1.
-// A failure prints it:
+// Each case runs for TESSERA_FUZZ_SECONDS, by default one second; the test target says 30. Random numbers begin with
+// TESSERA_FUZZ_SEED, by default 1. A failure prints it:
 //
 //     tools/bazel run --config=asan //tests/fsdp/checkpoint:fuzz_test
 //     TESSERA_FUZZ_SECONDS=3600 bazel-bin/tests/fsdp/checkpoint/fuzz_test

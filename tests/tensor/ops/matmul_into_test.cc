@@ -43,6 +43,34 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("matmul_into: one row, its operands in every layout, rows of any number") {
+  for (const std::int64_t k : {1, 4, 41, 1027}) {
+    for (DType from : {DType::kBF16, DType::kF16, DType::kF32}) {
+      const Tensor a = spread_of(from, {1, k}), b = spread_of(from, {k, 67});
+      const Tensor column = spread_of(from, {2 * k, 1});
+      copy_(column.slice(0, 0, 2 * k, 2), a.transpose(0, 1));
+      const auto product = slow_product(a, b);
+      const Tensor turned = clone(b.transpose(0, 1)).transpose(0, 1);
+      for (const MatmulIntoOptions& options : kFactors) {
+        const Tensor c = spread_of(DType::kF32, {1, 67}, -1, 1);
+        const auto before = values(c);
+        std::vector<double> exact(product.size());
+        for (std::size_t i = 0; i < exact.size(); ++i)
+          exact[i] = options.alpha * product[i] + options.beta * before[i];
+        for (const Tensor& left : {a, column.slice(0, 0, 2 * k, 2).transpose(0, 1)}) {
+          for (const Tensor& right : {b, turned}) {
+            const Tensor out = clone(c);
+            matmul_into(out, left, right, options);
+            INFO(dtype_name(from) << " k " << k << " alpha " << options.alpha << " beta "
+                                  << options.beta);
+            CHECK(is_close(out, exact, DType::kF32, k));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("matmul_into: nothing is written where there are no elements") {
   const Tensor whole = ones({3, 0, 5});
   CHECK_NOTHROW(matmul_into(ones({3, 2, 0}), ones({3, 2, 5}), ones({5, 0}), {}));

@@ -107,8 +107,7 @@ class Job {
   void write_directly(TileProduct tile, const Finish& how, const Buffers& buffers) const;
   void write_in_blocks(const TileProduct& tile, const Finish& how, const Buffers& buffers) const;
   void multiply(const TileProduct& tile, const Buffers& buffers) const {
-    if (tile.m == 1 && tile.a.dtype == tile.c.dtype && tile.a.dtype != DType::kBF16)
-      return cpu::multiply_row(tile);
+    if (cpu::is_row_product(tile)) return cpu::multiply_row(tile);
     is_f64_ ? cpu::multiply_by_eigen(tile, buffers.library)
             : cpu::multiply_by_onednn(tile, buffers.library);
   }
