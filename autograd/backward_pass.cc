@@ -89,6 +89,16 @@ std::optional<GradientSlot> BackwardPass::take_slot(GraphNode& leaf, DType stora
 
 bool BackwardPass::took_slot(const GraphNode& leaf) const { return states_.at(&leaf).slot_taken; }
 
+Tensor BackwardPass::take_gradient(const GradientEdge& edge, DType dtype) {
+  if (options_.create_graph || anomaly_) return {};  // anomaly: a sum would blame the wrong node
+  NodeState& state = states_.at(edge.node.get());
+  const auto i = static_cast<std::size_t>(edge.output_nr);
+  if (i >= state.gradients.size() || !state.gradients[i].defined()) return {};
+  if (state.gradients[i].dtype() != dtype) return {};
+  if (!state.summed.empty()) state.summed[i] = false;
+  return std::exchange(state.gradients[i], {}).tensor();
+}
+
 const std::shared_ptr<GraphNode>& BackwardPass::handle(const GraphNode& node) const {
   return *states_.at(&node).handle;
 }

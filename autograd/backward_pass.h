@@ -44,6 +44,7 @@ class BackwardPass final : public BackwardContext::Pass {
   bool needs(const GraphNode& node) const override;
   std::optional<GradientSlot> take_slot(GraphNode& leaf, DType storable) override;
   bool took_slot(const GraphNode& leaf) const override;
+  Tensor take_gradient(const GradientEdge& edge, DType dtype) override;
   void continue_through(std::span<const Variable> roots, Gradients gradients) override;
   const std::shared_ptr<GraphNode>& handle(const GraphNode& node) const override;
 

@@ -41,6 +41,11 @@ std::optional<GradientSlot> BackwardContext::slot(int i, DType storable) const {
   return pass_.take_slot(*node, storable);
 }
 
+Tensor BackwardContext::take_gradient(int i, DType dtype) const {
+  if (!needs(i) || node_.has_post_hooks()) return {};
+  return pass_.take_gradient(node_.inputs()[static_cast<std::size_t>(i)], dtype);
+}
+
 Variable BackwardContext::output(int i, const Tensor& saved) const {
   if (!create_graph()) return Variable(saved);
   return make_output(saved, pass_.handle(node_), i);
@@ -124,6 +129,8 @@ Gradients GraphNode::run(Gradients output_gradients, const BackwardContext& cont
   }
   return input_gradients;
 }
+
+bool GraphNode::has_post_hooks() const { return hooks_ && !hooks_->post.empty(); }
 
 void GraphNode::free_saved() {
   if (drop_derivative()) freed_ = true;

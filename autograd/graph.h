@@ -90,6 +90,7 @@ class BackwardContext {
     virtual std::optional<GradientSlot> take_slot(GraphNode& leaf, DType storable) = 0;
     /// True when a slot of this leaf was taken since the pass began.
     virtual bool took_slot(const GraphNode& leaf) const = 0;
+    virtual Tensor take_gradient(const GradientEdge& edge, DType dtype) = 0;
     virtual void continue_through(std::span<const Variable> roots, Gradients gradients) = 0;
     /// The owner's handle of a node of the pass.
     virtual const std::shared_ptr<GraphNode>& handle(const GraphNode& node) const = 0;
@@ -107,6 +108,12 @@ class BackwardContext {
   /// gradient is asked for. A derivative that takes it writes it at once (see GradientSink) and
   /// returns an undefined gradient for that input.
   std::optional<GradientSlot> slot(int i, DType storable) const;
+  /// Takes the sum of the gradients that the variable of input `i` has received in this pass: the
+  /// derivative must add it to its own gradient for that input, as `a + b` would, so that a kernel
+  /// can do both at once. Undefined if there is none of `dtype` yet, if the gradient of input `i` is
+  /// not needed, if a graph of the gradient is asked for, and if somebody watches the gradients of
+  /// this node.
+  Tensor take_gradient(int i, DType dtype) const;
   bool create_graph() const { return pass_.create_graph(); }
   /// True when the tensors that this node saved are freed as soon as its derivative has returned,
   /// so that the derivative may overwrite them if it is their only user: see
@@ -176,6 +183,8 @@ class GraphNode {
   Gradients run(Gradients output_gradients, const BackwardContext& context);
   /// Drops what the derivative saved.
   void free_saved();
+  /// True if add_post_hook() was called: somebody sees the gradients of its inputs.
+  bool has_post_hooks() const;
   /// True when that has happened, so that no backward may come through here again.
   bool is_freed() const { return freed_; }
   /// See BackwardContext::slot; only nodes of leaves offer one.

@@ -117,6 +117,7 @@ Variable record_row_norm(const RowNormCall& call, NormResult result, const Varia
                           return out;
                         }
                         NormBackwardOptions wanted = options;
+                        wanted.added = context.take_gradient(0, dy.dtype());
                         wanted.needs_x = context.needs(0);
                         wanted.needs_weight = context.needs(1);
                         wanted.needs_bias = context.needs(2);

@@ -1,6 +1,7 @@
 #include "tessera/autograd/ops/shape.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops/internal.h"
@@ -35,6 +36,23 @@ std::vector<Variable> completed(const Gradients& gradients, const std::vector<Sh
   return all;
 }
 
+// The parts as one tensor without a copy, if they lie beside each other along `dim` in one storage.
+std::optional<Tensor> joined(const std::vector<Variable>& parts, int dim) {
+  const Tensor& first = parts.front().tensor();
+  const int d = normalize_dim(dim, first.ndim(), "split");
+  std::int64_t extent = 0;
+  for (const Variable& each : parts) {
+    const Tensor& part = each.tensor();
+    const bool follows = part.storage() == first.storage() && part.dtype() == first.dtype() &&
+                         part.strides() == first.strides() &&
+                         part.offset() == first.offset() + extent * first.strides()[d];
+    if (!follows || each.requires_grad()) return std::nullopt;
+    extent += part.dim(d);
+  }
+  return Tensor::over(first.storage(), first.shape().with(d, extent), first.strides(),
+                      first.offset(), first.dtype());
+}
+
 // `join` makes the gradient of x from those of its parts.
 template <class Join>
 std::vector<Variable> record_parts(const char* name, std::vector<Tensor> parts, const Variable& x,
@@ -52,8 +70,10 @@ std::vector<Variable> record_parts(const char* name, std::vector<Tensor> parts, 
 
 std::vector<Variable> record_split(const char* name, std::vector<Tensor> parts, const Variable& x,
                                    int dim) {
-  return record_parts(name, std::move(parts), x,
-                      [dim](const std::vector<Variable>& all) { return cat(all, dim); });
+  return record_parts(name, std::move(parts), x, [dim](const std::vector<Variable>& all) {
+    std::optional<Tensor> whole = joined(all, dim);
+    return whole ? Variable(std::move(*whole)) : cat(all, dim);
+  });
 }
 
 // The derivative of operations that are linear and whose transpose is at hand.

@@ -86,6 +86,9 @@ struct RowNormBackwardKernel {
   ///   dweight = sum of dy * h, dbias = sum of dy, over samples and spatial
   /// dx, dweight and dbias may each be undefined; mean is undefined unless centered.
   ///
+  /// `added`, like dx, is another gradient of x: it is added to dx after dx was rounded to its
+  /// dtype, and the sum is rounded again: the same bits as an addition afterwards.
+  ///
   /// Sums over samples are split into blocks of samples_per_block(), which depends on the shape
   /// alone, and added in order, in f64.
   struct Args {
@@ -98,6 +101,7 @@ struct RowNormBackwardKernel {
     View dweight;
     View dbias;
     RowNormShape shape;
+    ConstView added{};  ///< undefined where dx is
 
     bool centered() const { return mean.defined(); }
     std::int64_t samples_per_block() const {
@@ -114,13 +118,23 @@ struct RowNormBackwardKernel {
       const std::int64_t all = (2 * blocks() + 1) * shape.groups * shape.channels;
       return row_scratch_share(static_cast<std::size_t>(all) * element());
     }
-    /// A row of dy, x and dx.
+    /// A row of dy, x, dx and `added`.
     std::size_t row_bytes() const {
-      return 3 * static_cast<std::size_t>(shape.length()) * element();
+      const std::size_t rows = added.defined() ? 4 : 3;
+      return rows * static_cast<std::size_t>(shape.length()) * element();
     }
     std::int64_t task_length() const { return samples_per_block() * shape.length(); }
 
-    /// A GPU splits samples into chunks: enough to keep it busy, few enough to add up.
+    /// A GPU computes all gradients in one pass if the threads of a block can keep a row, and the
+    /// sums over samples of its channels, in registers.
+    bool cuda_one_pass() const {
+      const std::int64_t most = dtype_size(dy.dtype) == 2 ? 8192 : 4096;
+      return shape.groups == 1 && shape.spatial == 1 && shape.channels <= most;
+    }
+    /// Blocks of that pass, each with every so many-th sample: two for each of the 132 processors of an
+    /// H100. On every GPU as many, for equal bits.
+    static constexpr std::int64_t kCudaBlocks = 264;
+    /// Other norms: samples are split into chunks, enough to keep a GPU busy, few enough to add up.
     std::int64_t cuda_samples_per_chunk() const {
       const std::int64_t all = std::max<std::int64_t>(1, shape.groups * shape.channels);
       const std::int64_t tiles = shape.spatial == 1 ? (all + 127) / 128 : all;
@@ -129,6 +143,7 @@ struct RowNormBackwardKernel {
       return std::max(least, (shape.samples + chunks - 1) / chunks);
     }
     std::int64_t cuda_chunks() const {
+      if (cuda_one_pass()) return std::min(kCudaBlocks, shape.samples);
       return (shape.samples + cuda_samples_per_chunk() - 1) / cuda_samples_per_chunk();
     }
   };
@@ -142,6 +157,7 @@ struct RowNormBackwardKernel {
     if (a.dx.defined()) f(a.dx);
     if (a.dweight.defined()) f(a.dweight);
     if (a.dbias.defined()) f(a.dbias);
+    if (a.added.defined()) f(a.added);
   }
   static std::size_t workspace(const Args& a) {
     return a.partial_bytes() +

@@ -118,6 +118,37 @@ Tensor empty_like(const Tensor& x, std::int64_t last) {
   return Tensor::empty(swapped, x.options()).transpose(heads, length);
 }
 
+// Uninitialised tensors like q, k and v. If those are the heads of one tensor with rows of all three,
+// as a single projection computes them, so are the results: whoever splits the one and joins the
+// others needs no copy.
+AttentionInputs empty_like(const AttentionInputs& in) {
+  const Tensor &q = in.q, &k = in.k, &v = in.v;
+  const std::int64_t width = q.dim(-1), q_width = q.dim(-3) * width, kv_width = k.dim(-3) * width,
+                     row = q_width + 2 * kv_width;
+  const auto beside = [&](const Tensor& x, std::int64_t offset) {
+    return x.storage() == q.storage() && x.strides() == q.strides() && x.dim(-1) == width &&
+           x.offset() == q.offset() + offset;
+  };
+  const Shape& strides = q.strides();
+  const bool rows = q.ndim() == 4 && beside(k, q_width) && beside(v, q_width + kv_width) &&
+                    q.dim(2) == k.dim(2) && strides[3] == 1 && strides[1] == width;
+  const bool batch_first = rows && strides[2] == row && strides[0] == row * q.dim(2);
+  const bool length_first = rows && strides[0] == row && strides[2] == row * q.dim(0);
+  if (!batch_first && !length_first) {
+    return {.q = empty_like(q, width), .k = empty_like(k, width), .v = empty_like(v, v.dim(-1))};
+  }
+  const int batch = batch_first ? 0 : 1;
+  const Tensor all = Tensor::empty(
+      batch_first ? Shape{q.dim(0), q.dim(2), row} : Shape{q.dim(2), q.dim(0), row}, q.options());
+  const auto part = [&](std::int64_t begin, std::int64_t size) {
+    return all.narrow(2, begin, size).unflatten(2, {size / width, width}).permute(
+        {batch, 2, 1 - batch, 3});
+  };
+  return {.q = part(0, q_width),
+          .k = part(q_width, kv_width),
+          .v = part(q_width + kv_width, kv_width)};
+}
+
 // One query per head, as in text generation: the heads of a group read the same keys, so they
 // become the rows of one head, and the keys are read once.
 void fold_group(AttentionKernel::Args& args) {
@@ -198,9 +229,7 @@ AttentionInputs scaled_dot_product_attention_backward(const Tensor& doutput,
   check_inputs(kBackward, inputs);
   const AttentionRule rule = rule_of(kBackward, inputs, options);
   check_result(doutput, inputs, result);
-  const AttentionInputs gradients{.q = empty_like(inputs.q, inputs.q.dim(-1)),
-                                  .k = empty_like(inputs.k, inputs.k.dim(-1)),
-                                  .v = empty_like(inputs.v, inputs.v.dim(-1))};
+  const AttentionInputs gradients = empty_like(inputs);
   launch<AttentionBackwardKernel>(inputs.q.device(), {.dout = read(doutput),
                                                       .q = read(inputs.q),
                                                       .k = read(inputs.k),

@@ -141,6 +141,8 @@ NormGradients row_norm_backward(const Tensor& dy, const Tensor& x, const Tensor&
                                        : layer_rows(kWhere, x, options.dims);
   ops::check_operands(kWhere, dy, x);
   ops::check_same_shape(kWhere, dy, x);
+  const bool adds = options.needs_x && options.added.defined();
+  if (adds) check_residual(kWhere, x, options.added);
   const Tensor w = ops::norm_parameter(kWhere, "weight", weight, x, rows.affine);
   const Tensor rstd = ops::norm_statistic(kWhere, "rstd", statistics.rstd, x, rows.statistics);
   const Tensor mean = statistics.mean.defined()
@@ -153,7 +155,8 @@ NormGradients row_norm_backward(const Tensor& dy, const Tensor& x, const Tensor&
                           .weight = made(options.needs_weight, rows.affine, rstd.options()),
                           .bias = made(options.needs_bias, rows.affine, rstd.options())};
   const Tensor slope = contiguous(dy).view(rows.matrix()),
-               input = contiguous(x).view(rows.matrix());
+               input = contiguous(x).view(rows.matrix()),
+               added = adds ? contiguous(options.added).view(rows.matrix()) : Tensor();
   launch<RowNormBackwardKernel>(x.device(),
                                 {.dy = read(slope),
                                  .x = read(input),
@@ -163,7 +166,8 @@ NormGradients row_norm_backward(const Tensor& dy, const Tensor& x, const Tensor&
                                  .dx = options.needs_x ? write(out.x.view(rows.matrix())) : View{},
                                  .dweight = options.needs_weight ? write(out.weight) : View{},
                                  .dbias = options.needs_bias ? write(out.bias) : View{},
-                                 .shape = rows.shape});
+                                 .shape = rows.shape,
+                                 .added = adds ? read(added) : ConstView{}});
   return out;
 }
 

@@ -81,6 +81,7 @@ AddNormResult add_rms_norm_forward(const Tensor& x, const Tensor& residual, cons
 struct NormBackwardOptions {
   int dims = 1;             ///< as in the forward of layer_norm and rms_norm
   std::int64_t groups = 0;  ///< as in the forward of group_norm; 0 for the other norms
+  Tensor added = {};        ///< added to the gradient of x; of x's shape and dtype, or undefined
   bool needs_x = true;
   bool needs_weight = true;
   bool needs_bias = true;
@@ -92,7 +93,7 @@ struct NormGradients {
   Tensor bias;
 };
 /// For layer, RMS and group norm; an undefined statistics.mean selects rms_norm. weight may be
-/// undefined.
+/// undefined. With options.added the gradient of x has the bits of an addition afterwards.
 NormGradients row_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight,
                                 const NormStatistics& statistics,
                                 const NormBackwardOptions& options = {});

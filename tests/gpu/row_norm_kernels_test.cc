@@ -13,7 +13,7 @@ struct Case {
   RowNormShape shape;
   bool centered = true;
   bool affine = true;  // with a weight and a bias
-  bool residual = false;
+  bool residual = false;   // forward: a summand; backward: another gradient of x
   std::int64_t first = 0;  // 1: misaligned
   double offset = 0;       // of x's mean
 
@@ -62,7 +62,7 @@ void compare_backward(const Case& c, bool needs_x = true, bool needs_weight = tr
   const HostTensor dy = c.rows().random(-1, 1), x = c.rows().random(-3, 3, 2), dx = c.rows(),
                    weight = c.channels().random(0.5, 2), dweight = c.channels(),
                    dbias = c.channels(), mean = c.row_values().random(-0.1, 0.1),
-                   rstd = c.row_values().random(0.5, 0.7);
+                   rstd = c.row_values().random(0.5, 0.7), added = c.rows().random(-2, 2, 4);
   RowNormBackwardKernel::Args args;
   args.dy = dy;
   args.x = x;
@@ -70,6 +70,7 @@ void compare_backward(const Case& c, bool needs_x = true, bool needs_weight = tr
   args.rstd = rstd;
   if (c.affine) args.weight = weight;
   if (needs_x) args.dx = dx;
+  if (needs_x && c.residual) args.added = added;
   if (needs_weight) args.dweight = dweight;
   if (c.centered) args.dbias = dbias;
   args.shape = c.shape;
@@ -83,6 +84,9 @@ void compare_backward(const Case& c, bool needs_x = true, bool needs_weight = tr
 void compare_both(const Case& c) {
   compare_forward(c);
   compare_backward(c);
+  Case added = c;
+  added.residual = true;
+  compare_backward(added);
 }
 
 constexpr std::int64_t kWidths[] = {1, 3, 8, 31, 64, 255, 1024, 1025, 4096};

@@ -55,6 +55,11 @@ void normalize_row(const C* x, C* y, const RowNormShape& shape, const RowStatist
   }
 }
 
+// A result, to be read again.
+ConstView written(const View& out) {
+  return {.data = out.data, .dtype = out.dtype, .shape = out.shape, .strides = out.strides};
+}
+
 // The rows that are normalised: x, or its sum with the residual, which is rounded and stored first.
 template <class C>
 class Summands {
@@ -64,7 +69,7 @@ class Summands {
         x_(a.x),
         residual_(a.residual),
         sum_(a.sum),
-        stored_(read(a)) {}
+        stored_(written(a.sum)) {}
 
   // In place, or in `buffer`, which has room for two rows if they are added.
   const C* read(std::int64_t row, std::int64_t n, C* buffer) const {
@@ -79,11 +84,6 @@ class Summands {
   }
 
  private:
-  static ConstView read(const RowNormKernel::Args& a) {
-    return {
-        .data = a.sum.data, .dtype = a.sum.dtype, .shape = a.sum.shape, .strides = a.sum.strides};
-  }
-
   bool adds_;
   cpu::RowInput<C> x_, residual_;
   cpu::RowOutput<C> sum_;
@@ -172,6 +172,8 @@ class Backward {
         partial_(static_cast<C*>(scratch.data)),
         dy_(a.dy),
         x_(a.x),
+        added_(a.added),
+        rounded_(written(a.dx)),
         dx_(a.dx) {
     C* ones = partial_ + 2 * a.blocks() * all_channels_;
     std::fill_n(ones, all_channels_, C(1));
@@ -215,7 +217,17 @@ class Backward {
       C* dx = dx_.place(row, buffer + 2 * n);
       one.input_gradient(dx, a_.centered());
       dx_.commit(row, dx);
+      if (a_.added.defined()) add_to(row, dx, buffer + 3 * n);
     }
+  }
+
+  // Adds the other gradient to the row of dx that was stored; `dx` and `buffer` have room for a row.
+  void add_to(std::int64_t row, C* dx, C* buffer) const {
+    const std::int64_t n = a_.shape.length();
+    const C *from = rounded_.read(row, dx), *other = added_.read(row, buffer);
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) dx[i] = from[i] + other[i];
+    dx_.commit(row, dx);
   }
 
   void total(const View& out, int which) const {
@@ -232,7 +244,7 @@ class Backward {
   std::int64_t all_channels_;
   C* partial_;
   const C* weight_;
-  cpu::RowInput<C> dy_, x_;
+  cpu::RowInput<C> dy_, x_, added_, rounded_;
   cpu::RowOutput<C> dx_;
 };
 

@@ -180,6 +180,73 @@ TEST_CASE("16-bit dtypes: gradients of every operand, near those in f32") {
     CHECK(bf16[i] == Approx(f32[i]).epsilon(0.05).margin(0.05));
 }
 
+TEST_CASE("attention: the gradients of heads of one projection are one tensor, without copies") {
+  struct Layout {
+    Shape rows;  // of the projection, with heads and width
+    bool batch_first;
+    std::int64_t heads, kv_heads;
+  };
+  for (const Layout& layout :
+       {Layout{{2, 5, 12}, true, 2, 1}, Layout{{5, 2, 12}, false, 2, 1},
+        Layout{{2, 3, 36}, true, 3, 3}, Layout{{1, 1, 9}, true, 1, 1}, Layout{{0, 3, 9}, true, 1, 1}}) {
+    const std::int64_t width = layout.rows[2] / (layout.heads + 2 * layout.kv_heads);
+    const auto attention = [&](const Inputs& in, bool split_once) {
+      const std::int64_t sizes[] = {layout.heads * width, layout.kv_heads * width,
+                                    layout.kv_heads * width};
+      std::vector<Variable> parts;
+      if (split_once) {
+        parts = split(in[0], {sizes[0], sizes[1], sizes[2]}, -1);
+      } else {
+        std::int64_t begin = 0;
+        for (const std::int64_t size : sizes) {
+          parts.push_back(narrow(in[0], 2, begin, size));
+          begin += size;
+        }
+      }
+      for (Variable& part : parts) {
+        part = unflatten(part, 2, {part.dim(2) / width, width});
+        if (!layout.batch_first) part = transpose(part, 0, 1);
+        part = transpose(part, 1, 2);
+      }
+      return scaled_dot_product_attention(parts[0], parts[1], parts[2], {.causal = true});
+    };
+    check_once([&](const Inputs& in) { return attention(in, true); }, {leaf(layout.rows)});
+    const Variable once = leaf(layout.rows), apart = leaf(layout.rows);
+    const Variable y = sum(square(attention({once}, true)));
+    ExecutionTrace trace;
+    {
+      const TraceScope recording(trace);
+      backward(y);
+    }
+    backward(sum(square(attention({apart}, false))));
+    CHECK(values(once.grad()) == values(apart.grad()));
+    int copies = 0;
+    for (const KernelRecord& record : trace.all<KernelRecord>()) copies += record.name == "axpby";
+    CHECK(copies == 1);  // into the leaf
+  }
+}
+
+TEST_CASE("split: gradients that lie beside each other are joined without a copy, others with one") {
+  const Tensor whole = irregular({2, 7}), apart = irregular({2, 3}, -1, 1, 0.4);
+  const auto gradient = [&](const Tensor& first, const Tensor& second) {
+    const Variable x = leaf({2, 7});
+    const Variable inner = x * 1.0;
+    const std::vector<Variable> parts = split(inner, {4, 3}, 1);
+    const Tensor gradients[] = {first, second};
+    backward(std::span(parts), gradients);
+    return values(x.grad());
+  };
+  const Tensor left = whole.narrow(1, 0, 4), right = whole.narrow(1, 4, 3);
+  CHECK(gradient(left, right) == values(whole));
+  CHECK(gradient(left, apart) == values(cat({left, apart}, 1)));
+  // In one storage, but in another order, overlapping, or as another matrix.
+  CHECK(gradient(whole.narrow(1, 3, 4), whole.narrow(1, 0, 3)) ==
+        values(cat({whole.narrow(1, 3, 4), whole.narrow(1, 0, 3)}, 1)));
+  CHECK(gradient(left, whole.narrow(1, 3, 3)) == values(cat({left, whole.narrow(1, 3, 3)}, 1)));
+  const Tensor other = irregular({14}).narrow(0, 8, 6).view({2, 3});
+  CHECK(gradient(left, other) == values(cat({left, other}, 1)));
+}
+
 TEST_CASE("conv2d: the weight's gradient goes into the slot, without a tensor in between") {
   ExecutionTrace trace;
   const Variable w(cast(irregular({3, 2, 3, 3}), DType::kF32), true),

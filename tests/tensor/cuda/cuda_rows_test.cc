@@ -145,7 +145,7 @@ TEST_CASE("chunks of samples of a norm's gradients: all samples, at most 64 chun
   for (const std::int64_t samples : {0, 1, 15, 16, 17, 1000, 100000}) {
     for (const std::int64_t channels : {1, 127, 4096, 200000}) {
       RowNormBackwardKernel::Args args;
-      args.shape = {.samples = samples, .channels = channels};
+      args.shape = {.samples = samples, .groups = 2, .channels = channels};
       CHECK(args.cuda_chunks() * args.cuda_samples_per_chunk() >= samples);
       CHECK(args.cuda_chunks() <= 64);
       CHECK((args.cuda_chunks() <= 1 || args.cuda_samples_per_chunk() >= 16));

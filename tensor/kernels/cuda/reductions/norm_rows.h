@@ -87,12 +87,18 @@ __device__ inline void load_channels(const Channels& from, const NormGeometry& g
   }
 }
 
-// The gradients of weight and bias of a norm of rows, on a GPU.
+// The gradients of a norm of rows, on a GPU. Sums over samples are first those of chunks, into
+// `scratch` of RowNormBackwardKernel::cuda_workspace() bytes, then over the chunks in a fixed order,
+// in f64. The order depends on the shape alone; it is not the CPU's.
 
-/// Computes dweight and dbias, if they are defined, in two stages: sums over chunks of samples into
-/// `scratch`, of RowNormBackwardKernel::cuda_workspace() bytes, then over the chunks in order, in
-/// f64. The order depends on the shape alone; it is not the CPU's.
+/// All gradients, if a.cuda_one_pass().
+void row_norm_gradients(CudaStream stream, const RowNormBackwardKernel::Args& a, Workspace scratch);
+
+/// dweight and dbias, as far as they are defined.
 void parameter_gradients(CudaStream stream, const RowNormBackwardKernel::Args& a,
                          Workspace scratch);
+
+/// Their second step, for sums [chunks, 2, channels] of weight and bias in `scratch`.
+void add_norm_chunks(CudaStream stream, const RowNormBackwardKernel::Args& a, Workspace scratch);
 
 }  // namespace tessera::cuda

@@ -1,4 +1,4 @@
-// The gradient of x. Aligned rows of up to 8,192 elements (16 and 32 bits) are read once and kept
+// The gradient of x, for group norms and long rows; other norms: row_norm_one_pass.cu. Aligned rows of up to 8,192 elements (16 and 32 bits) are read once and kept
 // in registers; other rows are read twice, with the same bits. Sums are trees over the row's
 // threads, unlike the CPU's lanes: equal to the CPU's up to rounding. row_norm_parameters.cu
 // computes the gradients of weight and bias.
@@ -24,6 +24,7 @@ struct BackwardWork {
   cuda::RowOperand dy;
   cuda::RowOperand x;
   cuda::RowOperand dx;
+  cuda::RowOperand added;  // no data if there is none
   cuda::Channels weight;
   const void* mean = nullptr;
   const void* rstd = nullptr;
@@ -69,7 +70,7 @@ class Gradient {
     slope_ = static_cast<C>(static_cast<double>(slope) * inverse);
   }
   template <class Dy, class X>
-  __device__ Pack<T> of(std::int64_t pack, const Dy& dy, const X& x) const {
+  __device__ Pack<T> of(const RowPlace& place, std::int64_t pack, const Dy& dy, const X& x) const {
     C weight[kCount];
     cuda::load_channels(work_.weight, work_.geometry, group_, pack * kCount, C(1), weight);
     Pack<T> out;
@@ -79,6 +80,12 @@ class Gradient {
       const C g = scalar::mul(dy(j), weight[j]);
       out.values[j] = convert_element<T>(scalar::fma(-normal, along_, g - slope_) * rstd_);
     }
+    if (work_.added.data == nullptr) return out;
+    const Pack<T> added = Row<T>(work_.added, place).load(pack, T{});
+#pragma unroll
+    for (int j = 0; j < kCount; ++j)
+      out.values[j] = convert_element<T>(convert_element<C>(out.values[j]) +
+                                         convert_element<C>(added.values[j]));
     return out;
   }
 
@@ -117,7 +124,7 @@ __global__ void __launch_bounds__(kMostLanes)
     const int pack = k * lanes + place.lane;
     if (!dy.has(pack)) continue;
     dx.store(pack, gradient.of(
-                       pack, [&](int j) { return cuda::element<T>(slopes[k], j); },
+                       place, pack, [&](int j) { return cuda::element<T>(slopes[k], j); },
                        [&](int j) { return cuda::element<T>(values[k], j); }));
   }
 }
@@ -141,7 +148,7 @@ __global__ void __launch_bounds__(kMostLanes)
       work.plan, place, dy, T{}, [&](const Pack<T>(&slopes)[1], std::int64_t pack) {
         const Pack<T> values = x.load(pack, T{});
         dx.store(pack, gradient.of(
-                           pack, [&](int j) { return convert_element<C>(slopes[0].values[j]); },
+                           place, pack, [&](int j) { return convert_element<C>(slopes[0].values[j]); },
                            [&](int j) { return convert_element<C>(values.values[j]); }));
       });
 }
@@ -154,6 +161,7 @@ void input_gradient(CudaStream stream, const RowNormBackwardKernel::Args& a) {
   work.dy = cuda::norm_rows(a.dy.data, a.dy.dtype, n);
   work.x = cuda::norm_rows(a.x.data, a.x.dtype, n);
   work.dx = cuda::norm_rows(a.dx.data, a.dx.dtype, n);
+  if (a.added.defined()) work.added = cuda::norm_rows(a.added.data, a.added.dtype, n);
   if (a.weight.defined()) work.weight = cuda::channels_of(a.weight, a.shape);
   work.mean = a.mean.data;
   work.rstd = a.rstd.data;
@@ -172,6 +180,7 @@ void input_gradient(CudaStream stream, const RowNormBackwardKernel::Args& a) {
 }  // namespace
 
 void RowNormBackwardKernel::cuda(CudaStream stream, const Args& a, Workspace scratch) {
+  if (a.cuda_one_pass()) return cuda::row_norm_gradients(stream, a, scratch);
   if (a.dx.defined()) input_gradient(stream, a);
   if (a.dweight.defined() || a.dbias.defined()) cuda::parameter_gradients(stream, a, scratch);
 }

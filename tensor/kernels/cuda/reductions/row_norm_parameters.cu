@@ -1,6 +1,5 @@
 #include <cstdint>
 
-#include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
 #include "tessera/tensor/kernels/cuda/reductions/norm_rows.h"
 
 namespace tessera {
@@ -161,19 +160,31 @@ __global__ void __launch_bounds__(cuda::kThreads)
   static_cast<C*>(work.partial)[(2 * chunk + 1) * work.columns + column] = bias;
 }
 
-// Adds the chunks in order.
+constexpr int kTotalColumns = 32, kTotalLanes = 16;
+
+// Adds the chunks of a column: each of its threads every so many-th, then the threads' in order.
 template <class C>
-__global__ void norm_total_kernel(const C* partial, std::int64_t chunks, std::int64_t columns,
-                                  C* dweight, C* dbias) {
-  cuda::share(cuda::thread_index(), cuda::thread_count(), 2 * columns, [&](std::int64_t i) {
-    C* const out = i < columns ? dweight : dbias;
-    if (out == nullptr) return;
-    double total = 0;
+__global__ void __launch_bounds__(kTotalColumns* kTotalLanes)
+    norm_total_kernel(const C* partial, std::int64_t chunks, std::int64_t columns, C* dweight,
+                      C* dbias) {
+  __shared__ double sums[kTotalLanes][kTotalColumns];
+  const int lane = static_cast<int>(threadIdx.x) / kTotalColumns,
+            column = static_cast<int>(threadIdx.x) % kTotalColumns;
+  const std::int64_t i = std::int64_t{blockIdx.x} * kTotalColumns + column;
+  double mine = 0;
+  if (i < 2 * columns) {
 #pragma unroll 8
-    for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
-      total += static_cast<double>(partial[2 * chunk * columns + i]);
-    out[i < columns ? i : i - columns] = static_cast<C>(total);
-  });
+    for (std::int64_t chunk = lane; chunk < chunks; chunk += kTotalLanes)
+      mine += static_cast<double>(partial[2 * chunk * columns + i]);
+  }
+  sums[lane][column] = mine;
+  __syncthreads();
+  C* const out = i < columns ? dweight : dbias;
+  if (lane > 0 || i >= 2 * columns || out == nullptr) return;
+  double total = 0;
+#pragma unroll
+  for (int l = 0; l < kTotalLanes; ++l) total += sums[l][column];
+  out[i < columns ? i : i - columns] = static_cast<C>(total);
 }
 
 ParameterWork parameter_work(const RowNormBackwardKernel::Args& a, Workspace scratch) {
@@ -220,10 +231,20 @@ void cuda::parameter_gradients(CudaStream stream, const RowNormBackwardKernel::A
   const ParameterWork work = parameter_work(a, scratch);
   if (work.columns == 0) return;
   cuda::with_row_type(a.x.dtype, [&]<class T>() { start_sums<T>(stream, a, work); });
+  add_norm_chunks(stream, a, scratch);
+}
+
+void cuda::add_norm_chunks(CudaStream stream, const RowNormBackwardKernel::Args& a,
+                           Workspace scratch) {
+  const std::int64_t columns = a.shape.groups * a.shape.channels;
+  if (columns == 0 || (!a.dweight.defined() && !a.dbias.defined())) return;
+  const std::int64_t blocks = (2 * columns + kTotalColumns - 1) / kTotalColumns;
   with_floating_type(a.x.dtype, [&]<class C>() {
-    cuda::start(RowNormBackwardKernel::kName, norm_total_kernel<C>,
-                cuda::grid_for(2 * work.columns), stream, static_cast<const C*>(scratch.data),
-                a.cuda_chunks(), work.columns, a.dweight.as<C>(), a.dbias.as<C>());
+    cuda::start(
+        RowNormBackwardKernel::kName, norm_total_kernel<C>,
+        {.blocks = static_cast<unsigned>(blocks), .threads = kTotalColumns * kTotalLanes}, stream,
+        static_cast<const C*>(scratch.data), a.cuda_chunks(), columns, a.dweight.as<C>(),
+        a.dbias.as<C>());
   });
 }
 
