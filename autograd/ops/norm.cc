@@ -117,16 +117,17 @@ Variable record_row_norm(const RowNormCall& call, NormResult result, const Varia
                           return out;
                         }
                         NormBackwardOptions wanted = options;
-                        wanted.added = context.take_gradient(0, dy.dtype());
                         wanted.needs_x = context.needs(0);
                         wanted.needs_weight = context.needs(1);
                         wanted.needs_bias = context.needs(2);
-                        const NormGradients g =
-                            row_norm_backward(dy.tensor(), saved.x.unpack().tensor(),
-                                              saved.weight_tensor(), saved.statistics, wanted);
+                        wanted.weight_dtype = saved.weight_dtype;
+                        wanted.bias_dtype = saved.bias_dtype;
+                        const NormGradients g = row_norm_backward(
+                            dy.tensor(), saved.x.unpack().tensor(), saved.weight_tensor(),
+                            saved.statistics, wanted, context.take_gradient(0, dy.dtype()));
                         return Gradients{g.x.defined() ? Variable(g.x) : Variable(),
-                                         in_dtype(g.weight, saved.weight_dtype),
-                                         in_dtype(g.bias, saved.bias_dtype)};
+                                         g.weight.defined() ? Variable(g.weight) : Variable(),
+                                         g.bias.defined() ? Variable(g.bias) : Variable()};
                       });
 }
 

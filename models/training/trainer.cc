@@ -126,11 +126,13 @@ PassLosses Trainer::compute_gradients(const BatchShare& share) {
   return losses;
 }
 
-void Trainer::accumulate_gradients(const BatchShare& share, LocalStep& step) {
-  const PassLosses losses =
-      captured_ ? captured_->run(share, task_.inputs(), [&] { return compute_gradients(share); })
-                : compute_gradients(share);
-  // Read after everything was issued: a device may be far behind the host.
+PassLosses Trainer::accumulate_gradients(const BatchShare& share) {
+  return captured_
+             ? captured_->run(share, task_.inputs(), [&] { return compute_gradients(share); })
+             : compute_gradients(share);
+}
+
+void Trainer::read_losses(const PassLosses& losses, LocalStep& step) {
   for (const Tensor& sum : losses.sums) step.loss_sum += host_value(sum);
   for (const Tensor& auxiliary : losses.auxiliaries)
     step.auxiliary_loss = step.auxiliary_loss.value_or(0) + host_value(auxiliary);
@@ -151,12 +153,7 @@ void Trainer::combine_losses(const BatchShare& share, LocalStep& step) const {
 
 // Skips the update if loss or norm is not finite. Both are equal on all ranks, so all ranks skip
 // the step.
-void Trainer::update(LocalStep& step) {
-  if (scaler_) {
-    step.loss_scale = scaler_->get_scale();
-    scaler_->unscale(optimizer_);
-  }
-  const Tensor norm = nn::grad_norm(parameters_);
+void Trainer::update(const Tensor& norm, LocalStep& step) {
   step.grad_norm = host_value(norm);
   const bool finite = std::isfinite(step.grad_norm);
   nn::optim::StepOptions options;
@@ -182,9 +179,21 @@ Trainer::LocalStep Trainer::run_step(const BatchShare& share) {
     step.comm_bytes += after.bytes_sent - before.bytes_sent;
     step.collectives += after.collectives - before.collectives;
   };
-  counted([&] { accumulate_gradients(share, step); });
+  PassLosses losses;
+  Tensor norm;
+  counted([&] {
+    losses = accumulate_gradients(share);
+    if (scaler_) {
+      step.loss_scale = scaler_->get_scale();
+      scaler_->unscale(optimizer_);
+    }
+    norm = nn::grad_norm(parameters_);
+  });
+  // Read after everything was issued, so that a device, which may be far behind the host, never
+  // waits for it in between.
+  read_losses(losses, step);
   combine_losses(share, step);
-  counted([&] { update(step); });
+  counted([&] { update(norm, step); });
   step.peak_bytes = memory.peak_total();
   step.gathered_peak_bytes = memory.peak()[MemoryCategory::kGathered];
   if (!captured_) return step;

@@ -100,9 +100,10 @@ class Trainer {
   struct LocalStep;
   LocalStep run_step(const BatchShare& share);
   PassLosses compute_gradients(const BatchShare& share);
-  void accumulate_gradients(const BatchShare& share, LocalStep& step);
+  PassLosses accumulate_gradients(const BatchShare& share);
+  static void read_losses(const PassLosses& losses, LocalStep& step);
   void combine_losses(const BatchShare& share, LocalStep& step) const;
-  void update(LocalStep& step);
+  void update(const Tensor& norm, LocalStep& step);
   void combine(const LocalStep& local, StepMetrics& metrics) const;
   const std::string& data_fingerprint();
   void check_finite(const StepMetrics& metrics, const BatchShare& share);

@@ -5,8 +5,9 @@
 ///
 /// Rows are [samples, groups], a row's elements [channels, spatial]; group g has the channels [g *
 /// channels, (g + 1) * channels) of weight and bias. Layer and RMS norm have one group, and each
-/// element is a channel. All tensors are contiguous; statistics, weight and bias are in x's compute
-/// type. Weight and bias may be undefined: 1 and 0.
+/// element is a channel. All tensors are contiguous. Statistics are in x's compute type; weight and
+/// bias, and their gradients, are each in that or in x's dtype. Weight and bias may be undefined: 1
+/// and 0.
 
 #include <algorithm>
 
@@ -48,7 +49,7 @@ struct RowNormKernel {
     View sum{};
 
     std::size_t element() const { return dtype_size(rstd.dtype); }
-    /// Bytes for a missing weight and bias.
+    /// Bytes for a weight and a bias that are missing or of 16 bits.
     std::size_t affine_bytes() const {
       const std::int64_t all = 2 * shape.groups * shape.channels;
       return row_scratch_share(static_cast<std::size_t>(all) * element());
@@ -113,7 +114,7 @@ struct RowNormBackwardKernel {
       return (shape.samples + samples_per_block() - 1) / samples_per_block();
     }
     std::size_t element() const { return dtype_size(rstd.dtype); }
-    /// dweight and dbias of each block, then a weight of ones.
+    /// dweight and dbias of each block, then a weight that is missing or of 16 bits.
     std::size_t partial_bytes() const {
       const std::int64_t all = (2 * blocks() + 1) * shape.groups * shape.channels;
       return row_scratch_share(static_cast<std::size_t>(all) * element());

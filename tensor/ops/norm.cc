@@ -1,5 +1,7 @@
 #include "tessera/tensor/ops/norm.h"
 
+#include <optional>
+
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/resolve.h"
 #include "tessera/tensor/kernels/row_norm.h"
@@ -60,8 +62,8 @@ AddNormResult launch_forward(const Forward& norm, const Rows& rows, const Tensor
                              const Tensor& residual, const Tensor& weight, const Tensor& bias) {
   ops::check_eps(norm.where, norm.eps);
   const bool adds = residual.defined();
-  const Tensor w = ops::norm_parameter(norm.where, "weight", weight, x, rows.affine);
-  const Tensor b = ops::norm_parameter(norm.where, "bias", bias, x, rows.affine);
+  const Tensor w = ops::stored_norm_parameter(norm.where, "weight", weight, x, rows.affine);
+  const Tensor b = ops::stored_norm_parameter(norm.where, "bias", bias, x, rows.affine);
   const TensorOptions kind{.dtype = compute_dtype(x.dtype()), .device = x.device()};
   const Tensor mean = norm.centered ? Tensor::empty(rows.statistics, kind) : Tensor();
   const AddNormResult out{
@@ -135,28 +137,32 @@ AddNormResult add_rms_norm_forward(const Tensor& x, const Tensor& residual, cons
 
 NormGradients row_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight,
                                 const NormStatistics& statistics,
-                                const NormBackwardOptions& options) {
+                                const NormBackwardOptions& options, const Tensor& added) {
   constexpr const char* kWhere = "row_norm_backward";
   const Rows rows = options.groups > 0 ? group_rows(kWhere, x, options.groups)
                                        : layer_rows(kWhere, x, options.dims);
   ops::check_operands(kWhere, dy, x);
   ops::check_same_shape(kWhere, dy, x);
-  const bool adds = options.needs_x && options.added.defined();
-  if (adds) check_residual(kWhere, x, options.added);
-  const Tensor w = ops::norm_parameter(kWhere, "weight", weight, x, rows.affine);
+  const bool adds = options.needs_x && added.defined();
+  if (adds) check_residual(kWhere, x, added);
+  const Tensor w = ops::stored_norm_parameter(kWhere, "weight", weight, x, rows.affine);
   const Tensor rstd = ops::norm_statistic(kWhere, "rstd", statistics.rstd, x, rows.statistics);
   const Tensor mean = statistics.mean.defined()
                           ? ops::norm_statistic(kWhere, "mean", statistics.mean, x, rows.statistics)
                           : Tensor();
-  const auto made = [](bool wanted, const Shape& shape, const TensorOptions& kind) {
-    return wanted ? Tensor::empty(shape, kind) : Tensor();
+  const auto parameter = [&](bool wanted, std::optional<DType> dtype) {
+    const DType made = dtype.value_or(rstd.dtype());
+    TESSERA_CHECK(made == rstd.dtype() || made == x.dtype(), kWhere,
+                  "the gradient of a parameter was asked for in {}; it is {} or {}",
+                  dtype_name(made), dtype_name(rstd.dtype()), dtype_name(x.dtype()));
+    return wanted ? Tensor::empty(rows.affine, {.dtype = made, .device = x.device()}) : Tensor();
   };
-  const NormGradients out{.x = made(options.needs_x, x.shape(), x.options()),
-                          .weight = made(options.needs_weight, rows.affine, rstd.options()),
-                          .bias = made(options.needs_bias, rows.affine, rstd.options())};
+  const NormGradients out{.x = options.needs_x ? Tensor::empty(x.shape(), x.options()) : Tensor(),
+                          .weight = parameter(options.needs_weight, options.weight_dtype),
+                          .bias = parameter(options.needs_bias, options.bias_dtype)};
   const Tensor slope = contiguous(dy).view(rows.matrix()),
                input = contiguous(x).view(rows.matrix()),
-               added = adds ? contiguous(options.added).view(rows.matrix()) : Tensor();
+               other = adds ? contiguous(added).view(rows.matrix()) : Tensor();
   launch<RowNormBackwardKernel>(x.device(),
                                 {.dy = read(slope),
                                  .x = read(input),
@@ -167,7 +173,7 @@ NormGradients row_norm_backward(const Tensor& dy, const Tensor& x, const Tensor&
                                  .dweight = options.needs_weight ? write(out.weight) : View{},
                                  .dbias = options.needs_bias ? write(out.bias) : View{},
                                  .shape = rows.shape,
-                                 .added = adds ? read(added) : ConstView{}});
+                                 .added = adds ? read(other) : ConstView{}});
   return out;
 }
 

@@ -10,6 +10,8 @@
 ///
 /// All functions throw InvalidArgument for shapes, dtypes and devices that do not match.
 
+#include <optional>
+
 #include "tessera/tensor/tensor.h"
 
 namespace tessera {
@@ -81,22 +83,25 @@ AddNormResult add_rms_norm_forward(const Tensor& x, const Tensor& residual, cons
 struct NormBackwardOptions {
   int dims = 1;             ///< as in the forward of layer_norm and rms_norm
   std::int64_t groups = 0;  ///< as in the forward of group_norm; 0 for the other norms
-  Tensor added = {};        ///< added to the gradient of x; of x's shape and dtype, or undefined
   bool needs_x = true;
   bool needs_weight = true;
   bool needs_bias = true;
+  /// Of the gradients of weight and bias: x's dtype, or the statistics', which is the default.
+  std::optional<DType> weight_dtype = {};
+  std::optional<DType> bias_dtype = {};
 };
-/// Undefined if not requested; weight and bias in the dtype of the statistics.
+/// Undefined if not requested.
 struct NormGradients {
   Tensor x;
   Tensor weight;
   Tensor bias;
 };
 /// For layer, RMS and group norm; an undefined statistics.mean selects rms_norm. weight may be
-/// undefined. With options.added the gradient of x has the bits of an addition afterwards.
+/// undefined. `added` is undefined, or like x: then it is added to the gradient of x, with the bits
+/// of an addition afterwards.
 NormGradients row_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight,
                                 const NormStatistics& statistics,
-                                const NormBackwardOptions& options = {});
+                                const NormBackwardOptions& options = {}, const Tensor& added = {});
 
 struct InstanceNormOptions {
   Tensor running_mean = {};  ///< [channels], floating, contiguous; or undefined, as running_var

@@ -13,6 +13,8 @@
 
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/half.h"
+#include "tessera/tensor/kernels/cuda/cublas/cublas_choice.h"
+#include "tessera/tensor/kernels/cuda/cublas/cublas_descriptors.h"
 #include "tessera/tensor/kernels/cuda/cublas/cublas_lt.h"
 #include "tessera/tensor/kernels/cuda/cublas/matmul_plan.h"
 #include "tessera/tensor/kernels/matmul.h"
@@ -75,6 +77,87 @@ TEMPLATE_TEST_CASE("products: the same bits each time, also of a long inner dim"
     if (run == 0) first = got;
     CHECK(std::memcmp(got.data(), first.data(), got.size() * sizeof(float)) == 0);
   }
+}
+
+TEST_CASE("products: of algorithms with the bits of the first, the fastest is chosen") {
+  using Measured = cuda::MeasuredAlgorithm;
+  const auto choice = [](const std::vector<Measured>& all) { return cuda::fastest_equal(all); };
+  const Measured first{.us = 10, .splits = 1, .checksum = 7};
+  CHECK(choice({first}) == 0);
+  CHECK(choice({first, {.us = 9, .splits = 1, .checksum = 7}}) == 1);
+  CHECK(choice({first, {.us = 9.9, .splits = 1, .checksum = 7}}) == 0);  // as fast
+  CHECK(choice({first, {.us = 1, .splits = 1, .checksum = 8}}) == 0);
+  CHECK(choice({first, {.us = 1, .splits = 2, .checksum = 7}}) == 0);
+  CHECK(choice({first,
+                {.us = 8, .splits = 1, .checksum = 7},
+                {.us = 7, .splits = 1, .checksum = 7},
+                {.us = 9, .splits = 1, .checksum = 7}}) == 2);
+  cuda::LtProduct product;
+  product.first = {.rows = 512, .columns = 512};
+  product.second = {.rows = 512, .columns = 512};
+  product.result = {.rows = 512, .columns = 512};
+  CHECK_FALSE(cuda::worth_measuring(product));
+  product.batch = 64;
+  CHECK(cuda::worth_measuring(product));
+}
+
+TEST_CASE(
+    "products: measured algorithms leave the product, and the choice has the first one's bits") {
+  constexpr std::int64_t kRows = 64, kInner = 640, kColumns = 48;
+  const auto random = [](std::int64_t count) {
+    std::vector<float> values;
+    for (std::int64_t i = 0; i < count; ++i)
+      values.push_back(static_cast<float>((i * 7919) % 1009) / 1009.0f - 0.5f);
+    return values;
+  };
+  const DeviceBuffer<float> a(random(kRows * kInner)), b(random(kInner * kColumns)),
+      c(std::vector<float>(kRows * kColumns, 3.0f)), room(std::vector<float>(1 << 18));
+  cuda::LtProduct product;
+  product.first = {.rows = kRows, .columns = kInner, .leading = kRows};
+  product.second = {.rows = kInner, .columns = kColumns, .leading = kInner};
+  product.result = {.rows = kRows, .columns = kColumns, .leading = kRows};
+  const cuda::LtOperands operands = {
+      .first = a.data(), .second = b.data(), .result = c.data(), .beta = 0};
+  const Workspace workspace{.data = room.data(), .bytes = sizeof(float) << 18};
+  cuda::LtOperation operation(product, operands);
+  cublasLtHandle_t handle = cuda::current_handle();
+  const std::vector<cuda::LtAlgorithm> all =
+      cuda::propose(handle, cuda::key_of(product, operands, workspace), operation, {.most = 8});
+  REQUIRE(!all.empty());
+  const auto result_of = [&](std::size_t i) {
+    cuda::multiply(handle, nullptr, all[i], operation, operands, workspace);
+    return c.values();
+  };
+  const std::vector<float> first = result_of(0);
+  const std::size_t chosen =
+      cuda::measure_algorithms(handle, nullptr, all, product, operation, operands, workspace);
+  REQUIRE(chosen < all.size());
+  CHECK(std::memcmp(c.values().data(), first.data(), first.size() * sizeof(float)) == 0);
+  const std::vector<float> own = result_of(chosen);
+  CHECK(std::memcmp(own.data(), first.data(), first.size() * sizeof(float)) == 0);
+  // Without room for the checksum nothing runs.
+  CHECK(cuda::measure_algorithms(handle, nullptr, all, product, operation, operands, {}) == 0);
+}
+
+TEST_CASE("products: large ones are measured once, also if the first call adds or is captured") {
+  constexpr std::int64_t n = 1280;  // 4.2e9 operations
+  const std::vector<BFloat16> halves(n * n, BFloat16(0.5f));
+  const DeviceBuffer<BFloat16> a(halves), b(halves);
+  const DeviceBuffer<float> c(std::vector<float>(n * n, 1.0f));
+  MatmulKernel::Args args;
+  args.a = {.data = a.data(), .dtype = DType::kBF16, .shape = {n, n}, .strides = {n, 1}};
+  args.b = {.data = b.data(), .dtype = DType::kBF16, .shape = {n, n}, .strides = {n, 1}};
+  args.c = {.data = c.data(), .dtype = DType::kF32, .shape = {n, n}, .strides = {n, 1}};
+  const std::size_t bytes = MatmulKernel::cuda_workspace(args);
+  const DeviceBuffer<float> scratch(std::vector<float>(bytes / sizeof(float)));
+  const auto run = [&](double beta) {
+    args.beta = beta;
+    MatmulKernel::cuda(nullptr, args, {.data = scratch.data(), .bytes = bytes});
+    return c.values()[5];
+  };
+  CHECK(run(1) == 0.25f * n + 1);
+  CHECK(run(0) == 0.25f * n);
+  CHECK(run(1) == 0.5f * n);
 }
 
 TEST_CASE("products: several threads at once, whose shapes are new to the library") {

@@ -12,9 +12,10 @@ struct Case {
   DType dtype = DType::kF32;
   RowNormShape shape;
   bool centered = true;
-  bool affine = true;  // with a weight and a bias
+  bool affine = true;      // with a weight and a bias
   bool residual = false;   // forward: a summand; backward: another gradient of x
   std::int64_t first = 0;  // 1: misaligned
+  bool narrow = false;     // weight, bias and their gradients in `dtype`
   double offset = 0;       // of x's mean
 
   DType compute() const { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
@@ -22,12 +23,15 @@ struct Case {
     return {dtype, {shape.rows(), shape.length()}, {shape.length(), 1}, first};
   }
   HostTensor row_values() const { return {compute(), {shape.rows()}}; }
-  HostTensor channels() const { return {compute(), {shape.groups * shape.channels}, {1}, first}; }
+  HostTensor channels() const {
+    return {narrow ? dtype : compute(), {shape.groups * shape.channels}, {1}, first};
+  }
   std::string name() const {
     return std::string(dtype_name(dtype)) + " " + std::to_string(shape.samples) + " x " +
            std::to_string(shape.groups) + " x " + std::to_string(shape.channels) + " x " +
            std::to_string(shape.spatial) + (centered ? "" : ", rms") + (affine ? "" : ", plain") +
-           (residual ? ", residual" : "") + (first > 0 ? ", misaligned" : "");
+           (residual ? ", residual" : "") + (narrow ? ", narrow" : "") +
+           (first > 0 ? ", misaligned" : "");
   }
 };
 
@@ -84,9 +88,13 @@ void compare_backward(const Case& c, bool needs_x = true, bool needs_weight = tr
 void compare_both(const Case& c) {
   compare_forward(c);
   compare_backward(c);
-  Case added = c;
-  added.residual = true;
-  compare_backward(added);
+  Case other = c;
+  other.residual = true;
+  compare_backward(other);
+  if (dtype_size(c.dtype) > 2) return;
+  other.narrow = true;
+  compare_forward(other);
+  compare_backward(other);
 }
 
 constexpr std::int64_t kWidths[] = {1, 3, 8, 31, 64, 255, 1024, 1025, 4096};

@@ -55,6 +55,19 @@ void normalize_row(const C* x, C* y, const RowNormShape& shape, const RowStatist
   }
 }
 
+// Channels in the compute type: in place, or `buffer` with the converted ones, or filled with
+// `missing` if there are none.
+template <class C>
+const C* channels_of(const ConstView& view, std::int64_t count, C missing, C* buffer) {
+  if (!view.defined()) {
+    std::fill_n(buffer, count, missing);
+    return buffer;
+  }
+  if (view.dtype == dtype_of<C>) return view.as<C>();
+  cpu::load_run(view.dtype, view.data, 1, count, buffer);
+  return buffer;
+}
+
 // A result, to be read again.
 ConstView written(const View& out) {
   return {.data = out.data, .dtype = out.dtype, .shape = out.shape, .strides = out.strides};
@@ -175,9 +188,7 @@ class Backward {
         added_(a.added),
         rounded_(written(a.dx)),
         dx_(a.dx) {
-    C* ones = partial_ + 2 * a.blocks() * all_channels_;
-    std::fill_n(ones, all_channels_, C(1));
-    weight_ = a.weight.defined() ? a.weight.as<C>() : ones;
+    weight_ = channels_of(a.weight, all_channels_, C(1), partial_ + 2 * a.blocks() * all_channels_);
   }
 
   void run(Workspace rows) const {
@@ -232,11 +243,11 @@ class Backward {
 
   void total(const View& out, int which) const {
     if (!out.defined()) return;
-    C* to = out.as<C>();
     cpu::parallel_rows(all_channels_, a_.blocks(), [&](std::int64_t c) {
       double sum = 0;
       for (std::int64_t b = 0; b < a_.blocks(); ++b) sum += partial(b, which)[c];
-      to[c] = static_cast<C>(sum);
+      const C total = static_cast<C>(sum);
+      cpu::store_run(out.dtype, cpu::advance(out.data, out.dtype, c), 1, 1, &total);
     });
   }
 
@@ -260,11 +271,9 @@ void RowNormKernel::cpu(const Args& a, Workspace scratch) {
   with_floating_type(a.x.dtype, [&]<class C>() {
     const RowNormShape& shape = a.shape;
     const std::int64_t all_channels = shape.groups * shape.channels, n = shape.length();
-    C *ones = static_cast<C*>(scratch.data), *zeros = ones + all_channels;
-    std::fill_n(ones, all_channels, C(1));
-    std::fill_n(zeros, all_channels, C(0));
-    const C* weight = a.weight.defined() ? a.weight.as<C>() : ones;
-    const C* bias = a.bias.defined() ? a.bias.as<C>() : zeros;
+    C* const room = static_cast<C*>(scratch.data);
+    const C* weight = channels_of(a.weight, all_channels, C(1), room);
+    const C* bias = channels_of(a.bias, all_channels, C(0), room + all_channels);
     C *mean = a.mean.as<C>(), *rstd = a.rstd.as<C>();
     const Summands<C> x(a);
     const cpu::RowOutput<C> y(a.y);

@@ -7,9 +7,9 @@
 
 namespace tessera::ops {
 
-/// A parameter of a norm in the form that kernels take: contiguous, one dim, in x's compute dtype;
-/// undefined stays undefined. Throws unless it has `shape`, a legal dtype and x's device.
-inline Tensor norm_parameter(const char* where, const char* name, const Tensor& parameter,
+/// A parameter of a norm, contiguous and of one dim, in x's dtype or x's compute dtype; undefined
+/// stays undefined. Throws unless it has `shape`, one of these dtypes and x's device.
+inline Tensor stored_norm_parameter(const char* where, const char* name, const Tensor& parameter,
                              const Tensor& x, const Shape& shape) {
   if (!parameter.defined()) return {};
   const DType compute = compute_dtype(x.dtype());
@@ -20,9 +20,14 @@ inline Tensor norm_parameter(const char* where, const char* name, const Tensor& 
   TESSERA_CHECK(parameter.shape() == shape, where,
                 "the {} has shape {}; an input of shape {} needs {}", name, parameter.shape().str(),
                 x.shape().str(), shape.str());
-  const Tensor converted =
-      parameter.dtype() == compute ? contiguous(parameter) : cast(parameter, compute);
-  return converted.view({shape.numel()});
+  return contiguous(parameter).view({shape.numel()});
+}
+
+/// The same, converted to x's compute dtype.
+inline Tensor norm_parameter(const char* where, const char* name, const Tensor& parameter,
+                             const Tensor& x, const Shape& shape) {
+  const Tensor stored = stored_norm_parameter(where, name, parameter, x, shape);
+  return stored.defined() ? cast(stored, compute_dtype(x.dtype())) : stored;
 }
 
 /// A required statistic: as norm_parameter, in x's compute dtype.

@@ -186,9 +186,9 @@ TEST_CASE("attention: the gradients of heads of one projection are one tensor, w
     bool batch_first;
     std::int64_t heads, kv_heads;
   };
-  for (const Layout& layout :
-       {Layout{{2, 5, 12}, true, 2, 1}, Layout{{5, 2, 12}, false, 2, 1},
-        Layout{{2, 3, 36}, true, 3, 3}, Layout{{1, 1, 9}, true, 1, 1}, Layout{{0, 3, 9}, true, 1, 1}}) {
+  for (const Layout& layout : {Layout{{2, 5, 12}, true, 2, 1}, Layout{{5, 2, 12}, false, 2, 1},
+                               Layout{{2, 3, 36}, true, 3, 3}, Layout{{1, 1, 9}, true, 1, 1},
+                               Layout{{0, 3, 9}, true, 1, 1}}) {
     const std::int64_t width = layout.rows[2] / (layout.heads + 2 * layout.kv_heads);
     const auto attention = [&](const Inputs& in, bool split_once) {
       const std::int64_t sizes[] = {layout.heads * width, layout.kv_heads * width,
@@ -226,7 +226,8 @@ TEST_CASE("attention: the gradients of heads of one projection are one tensor, w
   }
 }
 
-TEST_CASE("split: gradients that lie beside each other are joined without a copy, others with one") {
+TEST_CASE(
+    "split: gradients that lie beside each other are joined without a copy, others with one") {
   const Tensor whole = irregular({2, 7}), apart = irregular({2, 3}, -1, 1, 0.4);
   const auto gradient = [&](const Tensor& first, const Tensor& second) {
     const Variable x = leaf({2, 7});

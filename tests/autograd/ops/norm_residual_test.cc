@@ -63,17 +63,15 @@ TEST_CASE("RMS and group norm, and the norm of a sum, add too") {
     backward(roots, gradients);
     return values(leaf.grad());
   };
-  CHECK(gradient([](const Variable& v) { return rms_norm(v, Variable()); }) ==
-        values(add(other, row_norm_backward(dy, x, Tensor(),
-                                            rms_norm_forward(x, Tensor()).statistics)
-                              .x)));
+  CHECK(
+      gradient([](const Variable& v) { return rms_norm(v, Variable()); }) ==
+      values(add(other,
+                 row_norm_backward(dy, x, Tensor(), rms_norm_forward(x, Tensor()).statistics).x)));
   const NormResult groups = group_norm_forward(x, Tensor(), Tensor(), {.groups = 2});
   CHECK(gradient([](const Variable& v) {
           return group_norm(v, Variable(), Variable(), {.groups = 2});
         }) ==
-        values(add(
-            other,
-            row_norm_backward(dy, x, Tensor(), groups.statistics, {.groups = 2}).x)));
+        values(add(other, row_norm_backward(dy, x, Tensor(), groups.statistics, {.groups = 2}).x)));
 
   const Variable a(x, true), b(other, true);
   const AddNorm h = add_layer_norm(a, b, Variable(), Variable());
@@ -88,7 +86,8 @@ TEST_CASE("RMS and group norm, and the norm of a sum, add too") {
   CHECK(values(b.grad()) == values(a.grad()));
 }
 
-TEST_CASE("a gradient of another dtype, a graph of the gradient, and a hook on the norm add apart") {
+TEST_CASE(
+    "a gradient of another dtype, a graph of the gradient, and a hook on the norm add apart") {
   const Tensor x = cast(irregular({3, 8}), DType::kF32), dy = cast(irregular({3, 8}), DType::kF32);
   const Tensor wide = irregular({3, 8});
   const Variable leaf(x, true);
@@ -125,8 +124,8 @@ TEST_CASE("a captured gradient is the whole sum, and a frozen operand takes none
   const std::vector<Variable> captured = grad(outputs, inputs, {.gradient = dy});
   const NormResult forward = layer_norm_forward(inner.tensor(), weight.tensor(), Tensor());
   CHECK(values(captured[0]) ==
-        values(add(dy, row_norm_backward(dy, inner.tensor(), weight.tensor(), forward.statistics)
-                           .x)));
+        values(
+            add(dy, row_norm_backward(dy, inner.tensor(), weight.tensor(), forward.statistics).x)));
 
   const Variable frozen(x);
   backward(layer_norm(frozen, weight, Variable()) * frozen, {.gradient = other});
@@ -137,14 +136,13 @@ TEST_CASE("a captured gradient is the whole sum, and a frozen operand takes none
 TEST_CASE("row_norm_backward: a gradient to add must be like x") {
   const Tensor x = irregular({3, 8});
   const NormStatistics statistics = layer_norm_forward(x, Tensor(), Tensor()).statistics;
-  CHECK_THROWS_AS(
-      row_norm_backward(x, x, Tensor(), statistics, {.added = irregular({3, 7})}), InvalidArgument);
-  CHECK_THROWS_AS(row_norm_backward(x, x, Tensor(), statistics,
-                                    {.added = cast(irregular({3, 8}), DType::kF32)}),
+  CHECK_THROWS_AS(row_norm_backward(x, x, Tensor(), statistics, {}, irregular({3, 7})),
                   InvalidArgument);
+  CHECK_THROWS_AS(
+      row_norm_backward(x, x, Tensor(), statistics, {}, cast(irregular({3, 8}), DType::kF32)),
+      InvalidArgument);
   // Without a gradient of x nothing is added.
-  CHECK_FALSE(row_norm_backward(x, x, Tensor(), statistics, {.added = x, .needs_x = false})
-                  .x.defined());
+  CHECK_FALSE(row_norm_backward(x, x, Tensor(), statistics, {.needs_x = false}, x).x.defined());
 }
 
 }  // namespace

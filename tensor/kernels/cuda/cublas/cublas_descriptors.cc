@@ -171,6 +171,16 @@ std::vector<LtAlgorithm> propose(cublasLtHandle_t handle, const LtKey& key, LtOp
   return found;
 }
 
+int splits_of(const LtAlgorithm& algorithm) {
+  std::int32_t splits = 1;
+  std::size_t written = 0;
+  check(
+      cublaslt().cublasLtMatmulAlgoConfigGetAttribute(
+          &algorithm.algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits, sizeof(splits), &written),
+      "cublasLtMatmulAlgoConfigGetAttribute");
+  return std::max(splits, 1);
+}
+
 void multiply(cublasLtHandle_t handle, CudaStream stream, const LtAlgorithm& algorithm,
               LtOperation& operation, const LtOperands& operands, Workspace workspace) {
   const float alpha = static_cast<float>(operands.alpha), beta = static_cast<float>(operands.beta);

@@ -59,6 +59,9 @@ struct LtSearch {
 std::vector<LtAlgorithm> propose(cublasLtHandle_t handle, const LtKey& key, LtOperation& operation,
                                  const LtSearch& search);
 
+/// The number of parts into which an algorithm splits the inner dim; 1: none.
+int splits_of(const LtAlgorithm& algorithm);
+
 void multiply(cublasLtHandle_t handle, CudaStream stream, const LtAlgorithm& algorithm,
               LtOperation& operation, const LtOperands& operands, Workspace workspace);
 

@@ -20,6 +20,7 @@
   FUNCTION(cublasLtGetStatusName)                 \
   FUNCTION(cublasLtGetStatusString)               \
   FUNCTION(cublasLtMatmul)                        \
+  FUNCTION(cublasLtMatmulAlgoConfigGetAttribute)  \
   FUNCTION(cublasLtMatmulAlgoGetHeuristic)        \
   FUNCTION(cublasLtMatmulDescInit_internal)       \
   FUNCTION(cublasLtMatmulDescSetAttribute)        \

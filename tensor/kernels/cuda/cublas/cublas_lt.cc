@@ -7,10 +7,13 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/cuda/check_cuda.h"
+#include "tessera/tensor/cuda/device_guard.h"
+#include "tessera/tensor/kernels/cuda/cublas/cublas_choice.h"
 #include "tessera/tensor/kernels/cuda/cublas/cublas_descriptors.h"
 #include "tessera/tensor/kernels/cuda/cublas/cublas_library.h"
 #include "tessera/tensor/kernels/cuda/cublas/cublas_meaning.h"
@@ -56,27 +59,44 @@ class Library {
   Library() { check_cublas(cublaslt().cublasLtCreate(&handle_), kWhere, "cublasLtCreate"); }
 
   cublasLtHandle_t handle() const { return handle_; }
-  Prepared get(const LtKey& key, LtOperation& operation) {
+  Prepared get(CudaStream stream, const LtProduct& product, LtOperation& operation,
+               const LtOperands& operands, Workspace workspace) {
+    const LtKey key = key_of(product, operands, workspace);
+    // A product that adds to its result, or is captured, cannot run several times: it takes the
+    // first proposal, and the choice waits for a later call.
+    const auto may_measure = [&] { return operands.beta == 0 && !is_capturing(stream, kWhere); };
     {
       std::lock_guard lock(mutex_);
       const auto found = prepared_.find(key);
-      if (found != prepared_.end()) return found->second;
+      if (found != prepared_.end() && (found->second.chosen || !may_measure()))
+        return found->second.algorithm;
     }
     // Several, because the library also proposes configurations that need more workspace than
     // allowed.
     const std::vector<LtAlgorithm> proposed = propose(handle_, key, operation, {.most = 8});
-    const Prepared made =
-        proposed.empty() ? nullptr : std::make_shared<const LtAlgorithm>(proposed.front());
+    const bool measures = proposed.size() > 1 && worth_measuring(product);
+    Entry made{.algorithm = nullptr, .chosen = !measures || may_measure()};
+    if (!proposed.empty()) {
+      const std::size_t best = measures && made.chosen
+                                   ? measure_algorithms(handle_, stream, proposed, product,
+                                                        operation, operands, workspace)
+                                   : 0;
+      made.algorithm = std::make_shared<const LtAlgorithm>(proposed[best]);
+    }
     std::lock_guard lock(mutex_);
     if (prepared_.size() >= kMostPrepared) prepared_.clear();
-    return prepared_.emplace(key, made).first->second;
+    return (prepared_[key] = std::move(made)).algorithm;
   }
 
  private:
+  struct Entry {
+    Prepared algorithm;
+    bool chosen = false;  // else it is only the first proposal so far
+  };
   static constexpr std::size_t kMostPrepared = 8192;  // bounded, because the number of sizes is not
   cublasLtHandle_t handle_ = nullptr;
   std::mutex mutex_;
-  std::unordered_map<LtKey, Prepared, KeyHash> prepared_;
+  std::unordered_map<LtKey, Entry, KeyHash> prepared_;
 };
 
 Library& current_library() {
@@ -96,7 +116,7 @@ bool try_product(CudaStream stream, const LtProduct& product, const LtOperands& 
                  Workspace workspace) {
   Library& library = current_library();
   LtOperation operation(product, operands);
-  const Prepared prepared = library.get(key_of(product, operands, workspace), operation);
+  const Prepared prepared = library.get(stream, product, operation, operands, workspace);
   if (prepared == nullptr) return false;
   multiply(library.handle(), stream, *prepared, operation, operands, workspace);
   return true;

@@ -3,11 +3,13 @@
 /// Calls of cuBLASLt. This header does not include the library's.
 ///
 /// Each GPU has one handle, made by the first product there and kept; that product must not be
-/// captured into a CUDA graph. The algorithm is the library's first proposal that fits the
-/// workspace and adds in one order and in f32 (f64 for f64): split-K algorithms may store partial
-/// results in the workspace and add them in a second step. Reduction schemes that add into the
-/// result itself, or round partial results to its dtype, are excluded. Proposals are cached by
-/// product, alignment of addresses and workspace. Thread-safe.
+/// captured into a CUDA graph. An algorithm fits the workspace and adds in one order and in f32
+/// (f64 for f64): split-K algorithms may store partial results in the workspace and add them in a
+/// second step. Reduction schemes that add into the result itself, or round partial results to its
+/// dtype, are excluded. The result has the bits of the library's first such proposal; large
+/// products take the fastest one with these bits, measured by the first call that does not add to
+/// its result and is not captured: that call waits for the stream. Choices are kept by product,
+/// alignment of addresses and workspace. Thread-safe.
 
 #include <cstddef>
 #include <string>

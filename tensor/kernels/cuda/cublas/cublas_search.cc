@@ -11,6 +11,7 @@
 
 #include "tessera/tensor/cuda/check_cuda.h"
 #include "tessera/tensor/kernels/cuda/cublas/cublas_descriptors.h"
+#include "tessera/tensor/kernels/cuda/cublas/stream_watch.h"
 
 namespace tessera::cuda {
 namespace {
@@ -23,7 +24,9 @@ constexpr std::chrono::seconds kLookTime{1};  // for trying all algorithms
 // of a launch, is not timed further.
 constexpr double kPlainlySlower = 1.5, kLaunchMicroseconds = 20;
 
-void check(cudaError_t error, const char* what) { check_cuda(error, "bench_gpu_matmul", what); }
+constexpr const char* kWhere = "bench_gpu_matmul";
+
+void check(cudaError_t error, const char* what) { check_cuda(error, kWhere, what); }
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -31,46 +34,12 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// The time between two points of a stream.
-class Watch {
- public:
-  explicit Watch(CudaStream stream) : stream_(stream) {
-    check(cudaEventCreate(&begin_), "cudaEventCreate");
-    if (const cudaError_t made = cudaEventCreate(&end_); made != cudaSuccess) {
-      cudaEventDestroy(begin_);
-      check(made, "cudaEventCreate");
-    }
-  }
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
-  ~Watch() {
-    cudaEventDestroy(begin_);
-    cudaEventDestroy(end_);
-  }
-
-  // Microseconds of the work that `body` issues on the stream; waits for it.
-  template <class Body>
-  double time(const Body& body) const {
-    float milliseconds = 0;
-    check(cudaEventRecord(begin_, stream_), "cudaEventRecord");
-    body();
-    check(cudaEventRecord(end_, stream_), "cudaEventRecord");
-    check(cudaEventSynchronize(end_), "cudaEventSynchronize");
-    check(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime");
-    return 1000.0 * milliseconds;
-  }
-
- private:
-  CudaStream stream_;
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
-};
-
 // A graph of this many consecutive calls.
 class Timed {
  public:
   template <class Body>
   Timed(CudaStream stream, int calls, const Body& body)
-      : stream_(stream), calls_(calls), watch_(stream) {
+      : stream_(stream), calls_(calls), watch_(stream, kWhere) {
     check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
           "cudaStreamBeginCapture");
     for (int i = 0; i < calls; ++i) body();
@@ -93,7 +62,7 @@ class Timed {
  private:
   CudaStream stream_;
   int calls_;
-  Watch watch_;
+  StreamWatch watch_;
   cudaGraphExec_t graph_ = nullptr;
 };
 
@@ -105,7 +74,7 @@ struct Looks {
 };
 
 Looks look_at(const std::vector<LtAlgorithm>& all, CudaStream stream, int calls, const auto& run) {
-  const Watch watch(stream);
+  const StreamWatch watch(stream, kWhere);
   Looks looks;
   double quickest = std::numeric_limits<double>::infinity();
   const auto end = std::chrono::steady_clock::now() + kLookTime;

@@ -9,15 +9,17 @@
 
 namespace tessera::cuda {
 
-/// A number for each channel, in the compute type; 1 or 0 for all if data is null.
+/// A number for each channel, in the compute type or in x's dtype; 1 or 0 for all if data is null.
 struct Channels {
   const void* data = nullptr;
+  bool narrow = false;  ///< in x's dtype of 16 bits
   bool packed = false;  ///< every pack of a row can be read in 16 bytes
 };
 
 inline Channels channels_of(const ConstView& view, const RowNormShape& shape) {
   const auto size = static_cast<std::int64_t>(dtype_size(view.dtype));
   return {.data = view.data,
+          .narrow = size == 2,
           .packed = shape.spatial == 1 && is_pack_aligned(view.data) &&
                     (shape.groups == 1 || shape.channels * size % 16 == 0)};
 }
@@ -47,24 +49,22 @@ inline RowOperand norm_rows(const void* data, DType dtype, std::int64_t length) 
   return out;
 }
 
-/// values[j] = the channel's number for element first + j of a row of `group`, for kCount elements;
-/// `missing` without data and after the row's end.
-template <int kCount, class C>
-__device__ inline void load_channels(const Channels& from, const NormGeometry& g,
-                                     std::int64_t group, std::int64_t first, C missing,
-                                     C (&values)[kCount]) {
-  constexpr int kPack = Pack<C>::kCount;
-#pragma unroll
-  for (int j = 0; j < kCount; ++j) values[j] = missing;
-  if (from.data == nullptr) return;
-  const C* data = static_cast<const C*>(from.data) + group * g.channels;
+namespace detail {
+
+/// load_channels() from data of S.
+template <class S, int kCount, class C>
+__device__ inline void load_stored_channels(const Channels& from, const NormGeometry& g,
+                                            std::int64_t group, std::int64_t first,
+                                            C (&values)[kCount]) {
+  constexpr int kPack = Pack<S>::kCount;
+  const S* data = static_cast<const S*>(from.data) + group * g.channels;
   if constexpr (kCount % kPack == 0) {
     if (from.packed && first + kCount <= g.channels) {
 #pragma unroll
       for (int p = 0; p < kCount / kPack; ++p) {
-        const Pack<C> pack = load_pack(data + first, p);
+        const Pack<S> pack = load_pack(data + first, p);
 #pragma unroll
-        for (int j = 0; j < kPack; ++j) values[p * kPack + j] = pack.values[j];
+        for (int j = 0; j < kPack; ++j) values[p * kPack + j] = convert_element<C>(pack.values[j]);
       }
       return;
     }
@@ -72,19 +72,36 @@ __device__ inline void load_channels(const Channels& from, const NormGeometry& g
   if (g.spatial == 1) {
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
-      if (first + j < g.channels) values[j] = data[first + j];
+      if (first + j < g.channels) values[j] = convert_element<C>(data[first + j]);
     }
     return;
   }
   std::int64_t channel = first / g.spatial, rest = first - channel * g.spatial;
 #pragma unroll
   for (int j = 0; j < kCount; ++j) {
-    if (channel < g.channels) values[j] = data[channel];
+    if (channel < g.channels) values[j] = convert_element<C>(data[channel]);
     if (++rest == g.spatial) {
       rest = 0;
       ++channel;
     }
   }
+}
+
+}  // namespace detail
+
+/// values[j] = the channel's number for element first + j of a row of `group` of T, for kCount
+/// elements; `missing` without data and after the row's end.
+template <class T, int kCount, class C>
+__device__ inline void load_channels(const Channels& from, const NormGeometry& g,
+                                     std::int64_t group, std::int64_t first, C missing,
+                                     C (&values)[kCount]) {
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) values[j] = missing;
+  if (from.data == nullptr) return;
+  if constexpr (sizeof(T) == 2) {
+    if (from.narrow) return detail::load_stored_channels<T>(from, g, group, first, values);
+  }
+  detail::load_stored_channels<C>(from, g, group, first, values);
 }
 
 // The gradients of a norm of rows, on a GPU. Sums over samples are first those of chunks, into

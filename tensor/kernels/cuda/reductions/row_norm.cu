@@ -78,8 +78,8 @@ __device__ Pack<T> normalized(const NormWork& work, const Statistics<ComputeOf<T
   using C = ComputeOf<T>;
   constexpr int kCount = Pack<T>::kCount;
   C weight[kCount], bias[kCount];
-  cuda::load_channels(work.weight, work.geometry, group, pack * kCount, C(1), weight);
-  cuda::load_channels(work.bias, work.geometry, group, pack * kCount, C(0), bias);
+  cuda::load_channels<T>(work.weight, work.geometry, group, pack * kCount, C(1), weight);
+  cuda::load_channels<T>(work.bias, work.geometry, group, pack * kCount, C(0), bias);
   Pack<T> out;
 #pragma unroll
   for (int j = 0; j < kCount; ++j) {

@@ -48,7 +48,7 @@ class Gradient {
   template <class Dy, class X>
   __device__ void add(std::int64_t pack, int valid, const Dy& dy, const X& x) {
     C weight[kCount];
-    cuda::load_channels(work_.weight, work_.geometry, group_, pack * kCount, C(1), weight);
+    cuda::load_channels<T>(work_.weight, work_.geometry, group_, pack * kCount, C(1), weight);
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
       if (j >= valid) continue;
@@ -72,7 +72,7 @@ class Gradient {
   template <class Dy, class X>
   __device__ Pack<T> of(const RowPlace& place, std::int64_t pack, const Dy& dy, const X& x) const {
     C weight[kCount];
-    cuda::load_channels(work_.weight, work_.geometry, group_, pack * kCount, C(1), weight);
+    cuda::load_channels<T>(work_.weight, work_.geometry, group_, pack * kCount, C(1), weight);
     Pack<T> out;
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
@@ -147,9 +147,10 @@ __global__ void __launch_bounds__(kMostLanes)
   cuda::for_batches<1>(
       work.plan, place, dy, T{}, [&](const Pack<T>(&slopes)[1], std::int64_t pack) {
         const Pack<T> values = x.load(pack, T{});
-        dx.store(pack, gradient.of(
-                           place, pack, [&](int j) { return convert_element<C>(slopes[0].values[j]); },
-                           [&](int j) { return convert_element<C>(values.values[j]); }));
+        dx.store(pack,
+                 gradient.of(
+                     place, pack, [&](int j) { return convert_element<C>(slopes[0].values[j]); },
+                     [&](int j) { return convert_element<C>(values.values[j]); }));
       });
 }
 

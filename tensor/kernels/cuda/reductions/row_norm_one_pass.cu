@@ -111,15 +111,12 @@ class Lane {
       }
     }
     if (work_.dx == nullptr) return;
-    Words added[kPacks<T>];
-#pragma unroll
-    for (int k = 0; k < kPacks<T>; ++k)
-      added[k] = work_.added != nullptr ? load(work_.added, row, exists, k) : Words{};
     sums(slope, along);
     slope = means == nullptr ? C(0) : of_length(slope);
     along = of_length(along);
 #pragma unroll
     for (int k = 0; k < kPacks<T>; ++k) {
+      const Words added = work_.added != nullptr ? load(work_.added, row, exists, k) : Words{};
       C weight[kCount];
       channels(k, weight);
       Pack<T> out;
@@ -129,8 +126,8 @@ class Lane {
         const C g = scalar::mul(cuda::element<T>(dy[k], j), weight[j]);
         out.values[j] = convert_element<T>(scalar::fma(-normal, along, g - slope) * rstd);
         if (work_.added != nullptr)
-          out.values[j] = convert_element<T>(convert_element<C>(out.values[j]) +
-                                             cuda::element<T>(added[k], j));
+          out.values[j] =
+              convert_element<T>(convert_element<C>(out.values[j]) + cuda::element<T>(added, j));
       }
       if (exists) store(row, k, out);
     }
@@ -170,7 +167,7 @@ class Lane {
     }
   }
   __device__ void channels(int k, C (&values)[kCount]) const {
-    cuda::load_channels(work_.weight, work_.geometry, 0, first(k), C(1), values);
+    cuda::load_channels<T>(work_.weight, work_.geometry, 0, first(k), C(1), values);
   }
   __device__ C of_length(C sum) const {
     return static_cast<C>(static_cast<double>(sum) * work_.geometry.inverse_length);

@@ -1,5 +1,6 @@
 #include <cstdint>
 
+#include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
 #include "tessera/tensor/kernels/cuda/reductions/norm_rows.h"
 
 namespace tessera {
@@ -162,11 +163,16 @@ __global__ void __launch_bounds__(cuda::kThreads)
 
 constexpr int kTotalColumns = 32, kTotalLanes = 16;
 
+struct Total {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+};
+
 // Adds the chunks of a column: each of its threads every so many-th, then the threads' in order.
 template <class C>
 __global__ void __launch_bounds__(kTotalColumns* kTotalLanes)
-    norm_total_kernel(const C* partial, std::int64_t chunks, std::int64_t columns, C* dweight,
-                      C* dbias) {
+    norm_total_kernel(const C* partial, std::int64_t chunks, std::int64_t columns, Total dweight,
+                      Total dbias) {
   __shared__ double sums[kTotalLanes][kTotalColumns];
   const int lane = static_cast<int>(threadIdx.x) / kTotalColumns,
             column = static_cast<int>(threadIdx.x) % kTotalColumns;
@@ -179,12 +185,12 @@ __global__ void __launch_bounds__(kTotalColumns* kTotalLanes)
   }
   sums[lane][column] = mine;
   __syncthreads();
-  C* const out = i < columns ? dweight : dbias;
-  if (lane > 0 || i >= 2 * columns || out == nullptr) return;
+  const Total& out = i < columns ? dweight : dbias;
+  if (lane > 0 || i >= 2 * columns || out.data == nullptr) return;
   double total = 0;
 #pragma unroll
   for (int l = 0; l < kTotalLanes; ++l) total += sums[l][column];
-  out[i < columns ? i : i - columns] = static_cast<C>(total);
+  cuda::store_element(out.data, out.dtype, i < columns ? i : i - columns, static_cast<C>(total));
 }
 
 ParameterWork parameter_work(const RowNormBackwardKernel::Args& a, Workspace scratch) {
@@ -240,11 +246,10 @@ void cuda::add_norm_chunks(CudaStream stream, const RowNormBackwardKernel::Args&
   if (columns == 0 || (!a.dweight.defined() && !a.dbias.defined())) return;
   const std::int64_t blocks = (2 * columns + kTotalColumns - 1) / kTotalColumns;
   with_floating_type(a.x.dtype, [&]<class C>() {
-    cuda::start(
-        RowNormBackwardKernel::kName, norm_total_kernel<C>,
-        {.blocks = static_cast<unsigned>(blocks), .threads = kTotalColumns * kTotalLanes}, stream,
-        static_cast<const C*>(scratch.data), a.cuda_chunks(), columns, a.dweight.as<C>(),
-        a.dbias.as<C>());
+    cuda::start(RowNormBackwardKernel::kName, norm_total_kernel<C>,
+                {.blocks = static_cast<unsigned>(blocks), .threads = kTotalColumns * kTotalLanes},
+                stream, static_cast<const C*>(scratch.data), a.cuda_chunks(), columns,
+                Total{a.dweight.data, a.dweight.dtype}, Total{a.dbias.data, a.dbias.dtype});
   });
 }
 

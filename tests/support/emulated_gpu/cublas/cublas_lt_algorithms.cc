@@ -189,4 +189,20 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    void* value, std::size_t size,
+                                                    std::size_t* written) {
+  const Algorithm* inside = content(algorithm);
+  if (inside == nullptr || value == nullptr || attribute != CUBLASLT_ALGO_CONFIG_SPLITK_NUM ||
+      size != sizeof(inside->splits)) {
+    return refuse(__func__, CUBLAS_STATUS_INVALID_VALUE,
+                  fmt::format("attribute {} of {} bytes; only the number of splits is known",
+                              static_cast<int>(attribute), size));
+  }
+  std::memcpy(value, &inside->splits, size);
+  if (written != nullptr) *written = size;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 }  // extern "C"
