@@ -6,7 +6,6 @@
 #include "tessera/autograd/ops/autocast_call.h"
 #include "tessera/autograd/ops/internal.h"
 #include "tessera/autograd/ops/ops.h"
-#include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/ops/matmul.h"
 #include "tessera/tensor/ops/reduce.h"
@@ -60,8 +59,7 @@ Variable row_sum(int i, const Tensor& dy, const BackwardContext& context) {
   if (slot->tensor.dtype() == dy.dtype()) {
     axpby_(slot->tensor, sum(dy, {0}), {.alpha = 1, .beta = slot->beta});
   } else {
-    matmul_into(slot->tensor.unsqueeze(0), ones({1, dy.dim(0)}, dy.options()), dy,
-                {.alpha = 1, .beta = slot->beta});
+    sum_rows_(slot->tensor, dy, slot->beta);
   }
   return {};
 }

@@ -65,6 +65,7 @@ using AllKernels = KernelList<
     RotaryTableKernel,
     RowNormBackwardKernel,
     RowNormKernel,
+    RowSumKernel,
     ScanKernel,
     ScatterKernel,
     SearchSortedKernel,

@@ -84,6 +84,43 @@ struct ReduceKernel {
   static void cuda(CudaStream stream, const Args& a, Workspace scratch);
 };
 
+/// The sum of the rows of a matrix of 16-bit elements, added to numbers in f32: the gradient of a
+/// bias, in the memory where gradients are collected.
+struct RowSumKernel {
+  static constexpr const char* kName = "row_sum";
+  /// y = beta * y + (row 0 of x + row 1 + ...), in f32. x [rows, columns] has rows without gaps; y
+  /// [columns] is contiguous. If beta is 0, y is not read. The CPU adds row by row; a GPU adds
+  /// chunks of rows, then the chunks in order, in f64.
+  struct Args {
+    ConstView x;
+    View y;
+    double beta = 0;
+
+    std::int64_t rows() const { return x.shape[0]; }
+    std::int64_t columns() const { return x.shape[1]; }
+    /// Chunks of a GPU, for eight blocks of threads on each of the 132 processors of an H100.
+    std::int64_t cuda_chunks() const {
+      const std::int64_t tiles = (columns() + kCudaColumns - 1) / kCudaColumns;
+      const std::int64_t wanted =
+          std::max<std::int64_t>(1, 8 * 132 / std::max<std::int64_t>(1, tiles));
+      return std::clamp<std::int64_t>((rows() + 31) / 32, 1, wanted);
+    }
+  };
+  static constexpr std::int64_t kCudaColumns = 256;  ///< of a block of threads
+  template <class F>
+  static void visit(const Args& a, F&& f) {
+    f(a.x);
+    f(a.y);
+  }
+  static std::size_t workspace(const Args& /*args*/) { return 0; }
+  /// The sums of the chunks.
+  static std::size_t cuda_workspace(const Args& a) {
+    return static_cast<std::size_t>(a.cuda_chunks() * a.columns()) * sizeof(float);
+  }
+  static void cpu(const Args& a, Workspace scratch);
+  static void cuda(CudaStream stream, const Args& a, Workspace scratch);
+};
+
 /// The sum of the squares of all elements of a list of tensors; its root is the norm of all
 /// gradients.
 struct SquaresListKernel {

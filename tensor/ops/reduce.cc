@@ -264,6 +264,23 @@ Tensor sum_of_squares(const std::vector<Tensor>& tensors) {
   return out;
 }
 
+void sum_rows_(const Tensor& out, const Tensor& x, double beta) {
+  constexpr const char* kWhere = "sum_rows_";
+  ops::check_defined(kWhere, "the matrix", x);
+  ops::check_defined(kWhere, "the result", out);
+  TESSERA_CHECK((x.dtype() == DType::kBF16 || x.dtype() == DType::kF16) && x.ndim() == 2, kWhere,
+                "the matrix is {} of shape {}; it must have two dims, and be bf16 or f16",
+                dtype_name(x.dtype()), x.shape().str());
+  TESSERA_CHECK(out.dtype() == DType::kF32 && out.shape() == Shape{x.dim(1)} && out.is_contiguous(),
+                kWhere,
+                "the result is {} of shape {}; a matrix of shape {} needs f32 of shape [{}], "
+                "contiguous",
+                dtype_name(out.dtype()), out.shape().str(), x.shape().str(), x.dim(1));
+  ops::check_same_device(kWhere, out, x);
+  const Tensor rows = x.dim(1) < 2 || x.strides()[1] == 1 ? x : contiguous(x);
+  launch<RowSumKernel>(x.device(), {.x = read(rows), .y = write(out), .beta = beta});
+}
+
 Tensor sum_to_shape(const Tensor& x, const Shape& shape) {
   ops::check_defined("sum_to_shape", "the tensor", x);
   const int extra = x.ndim() - shape.ndim();

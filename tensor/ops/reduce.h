@@ -85,6 +85,10 @@ Tensor sum_of_squares(const Tensor& x);
 /// single results one after another, from 0. Floating dtypes, which may differ; one device. Strided
 /// tensors are copied first. Throws InvalidArgument for an empty list.
 Tensor sum_of_squares(const std::vector<Tensor>& tensors);
+/// out = beta * out + the sum of the rows of x, in f32: x is a bf16 or f16 matrix, out an f32 vector
+/// as long as its rows, and contiguous. A CPU adds row by row, a GPU chunks of rows. If beta is 0, out
+/// is not read.
+void sum_rows_(const Tensor& out, const Tensor& x, double beta = 0);
 /// Sums `x` down to `shape`, the inverse of broadcasting: the gradient of expand.
 Tensor sum_to_shape(const Tensor& x, const Shape& shape);
 

@@ -110,7 +110,7 @@ TEST_CASE("preflight: attention by cuDNN, both ways") {
   part("cuDNN",
        "put the folder of a libcudnn.so.9 of version 9.14 or newer first in LD_LIBRARY_PATH", [] {
          const cuda::CudnnFacts facts = cuda::cudnn_facts();
-         require(facts.version >= cuda::kOldestAttention,
+         require(facts.version >= cuda::kOldestCudnn,
                  "its version is " + std::to_string(facts.version));
          const std::vector<Tensor> ours = attention(kGpu), expected = attention(kCpu);
          for (std::size_t i = 0; i < ours.size(); ++i) require_close(ours[i], expected[i]);

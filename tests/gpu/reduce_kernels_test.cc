@@ -135,6 +135,33 @@ TEST_CASE("sums of columns on a GPU, of any width and number") {
   compare_sums({"broadcast rows", {16, 30}, {1, 0}, 1});
 }
 
+TEST_CASE("sums of rows on a GPU are the CPU's, aligned and not, of many rows and columns") {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const std::int64_t rows : {0, 1, 31, 33, 1000, 20000}) {
+      for (const std::int64_t columns : {1, 8, 31, 256, 264, 1030}) {
+        if (rows * columns > 5000000) continue;
+        for (const std::int64_t gap : {0, 8, 3}) {
+          const HostTensor x =
+              HostTensor(dtype, {rows, columns}, {columns + gap, 1}, gap % 2).random(-1, 1);
+          for (const double beta : {0.0, 1.0}) {
+            RowSumKernel::Args args;
+            args.x = x;
+            const HostTensor y = HostTensor(DType::kF32, {columns}).random(-1, 1, 2);
+            args.y = y;
+            args.beta = beta;
+            const std::string name = std::string(dtype_name(dtype)) + " " + std::to_string(rows) +
+                                     " x " + std::to_string(columns) + ", gap " +
+                                     std::to_string(gap);
+            compare_devices<RowSumKernel>(
+                name, args,
+                {.rtol = 1e-5, .atol = 2e-6 * std::sqrt(static_cast<double>(rows + 1))});
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("reductions of nothing on a GPU") {
   for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMax, ReduceOp::kMean}) {
     compare(op, DType::kF32, rows(4, 0));

@@ -143,6 +143,61 @@ TEST_CASE("sum_of_squares of a list has the bits of one after another") {
         }) == "[sum_of_squares] a tensor of the list is undefined; pass a tensor");
 }
 
+TEST_CASE("sum_rows_ adds the rows of 16-bit matrices to numbers in f32, in order") {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const std::int64_t rows : {0, 1, 3, 4, 7, 300}) {
+      for (const std::int64_t columns : {0, 1, 5, 255, 256, 257, 1031}) {
+        INFO(dtype_name(dtype) << " " << rows << " x " << columns);
+        const Tensor wide =
+            sin(arange(0, static_cast<double>(rows * columns), 1, {.dtype = DType::kF32}));
+        const Tensor x = cast(wide, dtype).view({rows, columns});
+        const std::vector<float> all = cast(x, DType::kF32).to_vector<float>();
+        for (const double beta : {0.0, 1.0, 0.5}) {
+          // Not read if beta is 0.
+          const Tensor out =
+              full({columns}, beta == 0 ? std::nan("") : 3.25, {.dtype = DType::kF32});
+          sum_rows_(out, x, beta);
+          std::vector<float> expected(static_cast<std::size_t>(columns),
+                                      beta == 0 ? 0.0F : static_cast<float>(3.25 * beta));
+          for (std::int64_t r = 0; r < rows; ++r)
+            for (std::int64_t c = 0; c < columns; ++c)
+              expected[static_cast<std::size_t>(c)] +=
+                  all[static_cast<std::size_t>(r * columns + c)];
+          const std::vector<float> got = out.to_vector<float>();
+          if (default_device().is_cpu()) CHECK(got == expected);
+          for (std::size_t c = 0; c < got.size(); ++c)
+            CHECK(got[c] == Approx(expected[c]).epsilon(1e-5).margin(1e-4));
+        }
+      }
+    }
+  }
+  const Tensor x = cast(sin(arange(0, 21, 1, {.dtype = DType::kF32})), DType::kBF16).view({7, 3});
+  const Tensor out = zeros({7}, {.dtype = DType::kF32}), same = zeros({7}, {.dtype = DType::kF32});
+  sum_rows_(out, x.transpose(0, 1));
+  sum_rows_(same, contiguous(x.transpose(0, 1)));
+  CHECK(out.to_vector<float>() == same.to_vector<float>());
+  CHECK(same_for_any_threads([&] {
+    const Tensor y = zeros({2000}, {.dtype = DType::kF32});
+    sum_rows_(y, full({90, 2000}, 0.1, {.dtype = DType::kBF16}));
+    return y.to_vector<float>();
+  }));
+}
+
+TEST_CASE("sum_rows_: errors") {
+  const Tensor x = zeros({2, 3}, {.dtype = DType::kBF16});
+  CHECK(thrown<InvalidArgument>([&] { sum_rows_(zeros({2}), x); }) ==
+        "[sum_rows_] the result is f32 of shape [2]; a matrix of shape [2, 3] needs f32 of shape "
+        "[3], contiguous");
+  CHECK_THROWS_AS(sum_rows_(zeros({3}, {.dtype = DType::kBF16}), x), InvalidArgument);
+  CHECK_THROWS_AS(sum_rows_(zeros({6}).slice(0, 0, 6, 2), x), InvalidArgument);
+  CHECK(thrown<InvalidArgument>([&] {
+          sum_rows_(zeros({3}), zeros({2, 3}));
+        }) ==
+        "[sum_rows_] the matrix is f32 of shape [2, 3]; it must have two dims, and be bf16 or f16");
+  CHECK_THROWS_AS(sum_rows_(zeros({3}), zeros({3}, {.dtype = DType::kBF16})), InvalidArgument);
+  CHECK_THROWS_AS(sum_rows_(Tensor(), x), InvalidArgument);
+}
+
 TEST_CASE("sum_to_shape undoes a broadcast") {
   const Tensor x = ones({4, 2, 3});
   CHECK(sum_to_shape(x, {2, 3}).to_vector<float>() == std::vector<float>(6, 4));

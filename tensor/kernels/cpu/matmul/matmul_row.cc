@@ -81,6 +81,7 @@ bool is_row_product(const TileProduct& t) {
 
 void multiply_row(const TileProduct& t) {
   if (t.a.dtype == DType::kBF16) return multiply_in<float, BFloat16>(t);
+  if (t.a.dtype == DType::kF16) return multiply_in<float, Float16>(t);
   with_floating_type(t.c.dtype, [&]<class T>() { multiply_in<T, T>(t); });
 }
 

@@ -53,10 +53,10 @@ bool multiplies_bf16();
 /// By Eigen: all f64 products, one at a time.
 void multiply_by_eigen(const TileProduct& tile, Workspace scratch);
 
-/// One row times a matrix, m = 1, in f32 or f64, or of bf16 operands with c in f32. Each element of b
+/// One row times a matrix, m = 1, in f32 or f64, or of 16-bit operands with c in f32. Each element of b
 /// is used once, so packing it, as the libraries do, would only cost time.
 void multiply_row(const TileProduct& tile);
-/// True for the products that multiply_row() computes.
+/// True for the products that multiply_row() computes faster than the libraries.
 bool is_row_product(const TileProduct& tile);
 
 // The initial value of an output to which a product is added.

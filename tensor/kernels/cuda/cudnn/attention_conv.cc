@@ -8,7 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
-#include <string_view>
+#include <string>
 
 #include "tessera/tensor/kernels/conv.h"
 #include "tessera/tensor/kernels/cuda/cudnn/cudnn_kernels.h"
@@ -24,25 +24,27 @@ bool asks_cudnn(const Args& a) {
   return cuda::attention_path(a, cuda::cudnn_facts()) == cuda::AttentionPath::kCudnn;
 }
 
+// Says once in a process, for each text.
+void warn_once(const std::string& text) {
+  static std::mutex mutex;
+  static auto* said = new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  if (said->insert(text).second) fmt::print(stderr, "warning: {}\n", text);
+}
+
 // From so many queries on, the time that our own kernels lose is worth a warning.
 constexpr std::int64_t kSlowQueries = 128;
 
-// Says once in a process for each reason why attention in 16 bits takes many times as long as it
-// could.
+// Why attention in 16 bits takes many times as long as it could.
 template <class Args>
 void warn_of_plain(const Args& a) {
   const AttentionGeometry g(a.q, a.k, a.v);
   if (!cuda::detail::worth_cudnn(a.q.dtype, g) || g.queries < kSlowQueries) return;
   const char* reason = cuda::reason_against_cudnn(a, cuda::cudnn_facts());
   if (reason == nullptr) reason = "cuDNN has no plan for these sizes";
-  static std::mutex mutex;
-  static auto* said = new std::set<std::string_view>;
-  const std::lock_guard lock(mutex);
-  if (said->insert(reason).second)
-    fmt::print(
-        stderr,
-        "warning: attention in {} does not use tensor cores, and takes many times as long: {}\n",
-        dtype_name(a.q.dtype), reason);
+  warn_once(
+      fmt::format("attention in {} does not use tensor cores, and takes many times as long: {}",
+                  dtype_name(a.q.dtype), reason));
 }
 
 // Bytes of cuDNN's scratch if it computes these operands.
@@ -86,10 +88,28 @@ std::size_t conv_cudnn_bytes(const Args& a) {
   return conv_asks_cudnn(a) ? cuda::cudnn_conv_bytes(a).value_or(0) : 0;
 }
 
+// Convolutions of so many multiplications take our own kernels a millisecond and more.
+constexpr double kSlowProducts = 1e9;
+
+// Why a large convolution takes many times as long as it could.
+void warn_of_plain(const ConvGeometry& g, DType dtype) {
+  const double products = static_cast<double>(g.positions() * g.groups * g.out_channels) *
+                          static_cast<double>(g.depth());
+  if (products < kSlowProducts || dtype == DType::kF64) return;
+  const char* reason = cuda::detail::facts_against_cudnn(cuda::cudnn_facts());
+  if (reason == nullptr)
+    reason = "cuDNN has no plan for these sizes with a fixed order of sums in full precision";
+  warn_once(
+      fmt::format("convolution in {} is not computed by cuDNN, and takes many times as long: {}",
+                  dtype_name(dtype), reason));
+}
+
 // Returns false if cuDNN does not compute them.
 template <class Args>
-bool by_cudnn(CudaStream stream, const Args& a, Workspace scratch) {
-  return conv_asks_cudnn(a) && cuda::cudnn_conv(stream, a, scratch);
+bool by_cudnn(CudaStream stream, const Args& a, DType dtype, Workspace scratch) {
+  if (conv_asks_cudnn(a) && cuda::cudnn_conv(stream, a, scratch)) return true;
+  warn_of_plain(a.g, dtype);
+  return false;
 }
 
 }  // namespace
@@ -99,14 +119,14 @@ std::size_t ConvBackwardInputKernel::cuda_workspace(const Args& a) { return conv
 std::size_t ConvBackwardWeightKernel::cuda_workspace(const Args& a) { return conv_cudnn_bytes(a); }
 
 void ConvKernel::cuda(CudaStream stream, const Args& a, Workspace scratch) {
-  if (!by_cudnn(stream, a, scratch)) return cuda::plain_conv(stream, a);
+  if (!by_cudnn(stream, a, a.x.dtype, scratch)) return cuda::plain_conv(stream, a);
   if (a.bias.defined()) cuda::add_conv_bias(stream, a);
 }
 void ConvBackwardInputKernel::cuda(CudaStream stream, const Args& a, Workspace scratch) {
-  if (!by_cudnn(stream, a, scratch)) cuda::plain_conv(stream, a);
+  if (!by_cudnn(stream, a, a.dy.dtype, scratch)) cuda::plain_conv(stream, a);
 }
 void ConvBackwardWeightKernel::cuda(CudaStream stream, const Args& a, Workspace scratch) {
-  if (!by_cudnn(stream, a, scratch)) cuda::plain_conv(stream, a);
+  if (!by_cudnn(stream, a, a.dy.dtype, scratch)) cuda::plain_conv(stream, a);
 }
 
 }  // namespace tessera

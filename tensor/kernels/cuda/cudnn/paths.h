@@ -30,8 +30,8 @@ struct CudnnFacts {
 
 enum class AttentionPath { kPlain, kCudnn };
 
-/// The oldest versions of cuDNN with which the graphs have computed right results on a GPU.
-inline constexpr std::size_t kOldestAttention = 91400, kOldestConv = 91900;
+/// The oldest version of cuDNN with which the graphs have computed right results on a GPU.
+inline constexpr std::size_t kOldestCudnn = 91400;
 
 /// Fewer queries use our kernels: text generation has one more key in each step, and cuDNN needs a
 /// plan for each number of keys, which takes part of a second.
@@ -87,7 +87,7 @@ inline const char* rule_against_cudnn(const AttentionRule& rule, const Attention
 
 inline const char* facts_against_cudnn(const CudnnFacts& facts) {
   if (facts.version == 0) return "Tessera was built without cuDNN: install it and build again";
-  if (facts.version < kOldestAttention)
+  if (facts.version < kOldestCudnn)
     return "this cuDNN is older than 9.14: put a newer one first in LD_LIBRARY_PATH";
   return facts.major < 8 ? "the GPU is older than compute capability 8.0" : nullptr;
 }
@@ -148,9 +148,8 @@ inline ConvPath conv_path(const ConvGeometry& g, const CudnnFacts& facts) {
   const std::int64_t most = std::numeric_limits<std::int32_t>::max();
   const bool small = g.images <= most && g.groups * g.in_channels <= most &&
                      g.groups * g.out_channels <= most && g.plane() <= most && g.outputs() <= most;
-  return facts.version >= kOldestConv && facts.major >= 8 && g.images > 0 && small
-             ? ConvPath::kCudnn
-             : ConvPath::kPlain;
+  return detail::facts_against_cudnn(facts) == nullptr && g.images > 0 && small ? ConvPath::kCudnn
+                                                                                : ConvPath::kPlain;
 }
 
 }  // namespace tessera::cuda
