@@ -3,7 +3,8 @@
 //     tools/bazel run --config=cuda //tools/bench:bench_gpu_train
 //     tools/bazel run --config=cuda //tools/bench:bench_gpu_train -- --only gpt2-124m
 //
-// Each row builds a model sharded over one rank, trains it with models::Trainer (AdamW, gradients
+// Each row builds a model sharded over one rank, whose 16-bit weights are kept from forward to
+// backward (as PyTorch's autocast keeps them), trains it with models::Trainer (AdamW, gradients
 // clipped to 1, the same random tokens at each step) for some steps, and times others. `step_ms` is
 // the median time of a step. `forward_ms`, `backward_ms` and `update_ms` come from five more steps
 // that wait for the device after each part; `host_ms` is the time in which the host issues them.
@@ -17,6 +18,9 @@
 //     --table       prints the rows, and runs none
 //     --warmup 10   steps before
 //     --steps 20    steps that are timed
+//     --kernels     the kernels of one step more, by CUPTI: a line for each name and launch shape
+//                   with its launches, microseconds and share, and a line with the totals: busy_ms
+//                   in which any ran, of span_ms
 //     --profile     one step more, between cudaProfilerStart and cudaProfilerStop: kernel_table.py
 //     --smoke       tiny, once, also without a GPU
 #include <dlfcn.h>
@@ -33,6 +37,7 @@
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/distributed/launch/launch.h"
+#include "tessera/fsdp/handle.h"
 #include "tessera/models/nets/gpt.h"
 #include "tessera/models/nets/llama.h"
 #include "tessera/models/parallelize/parallelize.h"
@@ -42,6 +47,7 @@
 #include "tessera/nn/training/clip_grad.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/random.h"
+#include "tessera/tools/bench/bench_gpu_kernels.h"
 #include "tessera/tools/bench/bench_gpu_support.h"
 
 namespace tessera {
@@ -171,6 +177,7 @@ struct Settings {
   int warmup = 10;
   int steps = 20;
   bool profile = false;
+  bool kernels = false;
   double product_tflops = 0;  // measured before the first row
 };
 
@@ -205,6 +212,7 @@ class Training {
       step();
       call_profiler("cudaProfilerStop");
     }
+    if (settings_.kernels) print_kernels();
     Parts parts;
     for (int i = 0; i < (run_.smoke ? 1 : 5); ++i) step_in_parts(parts);
     print(steps, parts);
@@ -220,6 +228,8 @@ class Training {
                                         const typename Model::Options& options) {
     auto model = std::make_unique<Model>(options);
     parallelize(*model, {.mesh = world.mesh(), .precision = models::precision_named("bf16")});
+    // On one rank resharding would only free the 16-bit weights, and backward cast them again.
+    fsdp::of(*model).set_reshard_after_forward(false);
     nn::initialize(*model, {.seed = 1, .device = world.device()});
     return model;
   }
@@ -251,6 +261,28 @@ class Training {
       optimizer_.zero_grad();
     }));
     parts.host.push_back(host);
+  }
+
+  void print_kernels() {
+    if (const std::string reason = record_kernels(); !reason.empty()) {
+      std::fprintf(stderr, "no kernels were recorded: %s\n", reason.c_str());
+      return;
+    }
+    step();
+    const KernelTimes times = recorded_kernels();
+    double all = 0;
+    for (const KernelTime& each : times.kernels) all += each.us;
+    const std::string row = fmt::format(R"("bench": "train_kernels", "row": "{}")", row_.name);
+    print_row(run_, row,
+              fmt::format(R"("launches": {}, "kernels_ms": {:.3f}, "busy_ms": {:.3f}, )"
+                          R"("span_ms": {:.3f})",
+                          times.launches, all / 1e3, times.busy_us / 1e3, times.span_us / 1e3));
+    for (const KernelTime& each : times.kernels)
+      print_row(
+          run_, row,
+          fmt::format(R"("launches": {}, "us": {:.1f}, "share": {:.4f}, "blocks": {}, )"
+                      R"("threads": {}, "kernel": "{}")",
+                      each.launches, each.us, each.us / all, each.blocks, each.threads, each.name));
   }
 
   void print(const std::vector<double>& steps, const Parts& parts) const {
@@ -350,6 +382,8 @@ int main(int argc, char** argv) {
     const bool is_number = name == "--warmup" || name == "--steps";
     if (name == "--profile") {
       settings.profile = true;
+    } else if (name == "--kernels") {
+      settings.kernels = true;
     } else if (name == "--table") {
       table = true;
     } else if (is_number && std::atoi(value.c_str()) > 0) {
