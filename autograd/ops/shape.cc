@@ -40,17 +40,24 @@ std::vector<Variable> completed(const Gradients& gradients, const std::vector<Sh
 std::optional<Tensor> joined(const std::vector<Variable>& parts, int dim) {
   const Tensor& first = parts.front().tensor();
   const int d = normalize_dim(dim, first.ndim(), "split");
+  if (first.dim(d) == 0) return std::nullopt;
+  Shape strides = first.strides();
+  if (parts.size() > 1) strides[d] = (parts[1].tensor().offset() - first.offset()) / first.dim(d);
+  const auto lies_like = [&](const Tensor& part) {
+    bool same = part.storage() == first.storage() && part.dtype() == first.dtype();
+    for (int i = 0; i < part.ndim(); ++i)
+      same = same && (part.dim(i) == 1 || part.strides()[i] == strides[i]);
+    return same;
+  };
   std::int64_t extent = 0;
   for (const Variable& each : parts) {
     const Tensor& part = each.tensor();
-    const bool follows = part.storage() == first.storage() && part.dtype() == first.dtype() &&
-                         part.strides() == first.strides() &&
-                         part.offset() == first.offset() + extent * first.strides()[d];
-    if (!follows || each.requires_grad()) return std::nullopt;
+    if (each.requires_grad() || !lies_like(part)) return std::nullopt;
+    if (part.offset() != first.offset() + extent * strides[d]) return std::nullopt;
     extent += part.dim(d);
   }
-  return Tensor::over(first.storage(), first.shape().with(d, extent), first.strides(),
-                      first.offset(), first.dtype());
+  return Tensor::over(first.storage(), first.shape().with(d, extent), strides, first.offset(),
+                      first.dtype());
 }
 
 // `join` makes the gradient of x from those of its parts.

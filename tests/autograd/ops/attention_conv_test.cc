@@ -187,7 +187,8 @@ TEST_CASE("attention: the gradients of heads of one projection are one tensor, w
     std::int64_t heads, kv_heads;
   };
   for (const Layout& layout : {Layout{{2, 5, 12}, true, 2, 1}, Layout{{5, 2, 12}, false, 2, 1},
-                               Layout{{2, 3, 36}, true, 3, 3}, Layout{{1, 1, 9}, true, 1, 1},
+                               Layout{{2, 3, 36}, true, 3, 3}, Layout{{1, 4, 12}, true, 2, 2},
+                               Layout{{4, 1, 12}, true, 2, 2}, Layout{{1, 1, 9}, true, 1, 1},
                                Layout{{0, 3, 9}, true, 1, 1}}) {
     const std::int64_t width = layout.rows[2] / (layout.heads + 2 * layout.kv_heads);
     const auto attention = [&](const Inputs& in, bool split_once) {
@@ -221,8 +222,9 @@ TEST_CASE("attention: the gradients of heads of one projection are one tensor, w
     backward(sum(square(attention({apart}, false))));
     CHECK(values(once.grad()) == values(apart.grad()));
     int copies = 0;
-    for (const KernelRecord& record : trace.all<KernelRecord>()) copies += record.name == "axpby";
-    CHECK(copies == 1);  // into the leaf
+    for (const KernelRecord& record : trace.all<KernelRecord>())
+      copies += record.operation == "copy";
+    if (layout.rows[0] * layout.rows[1] > 1) CHECK(copies == 1);  // into the leaf
   }
 }
 
