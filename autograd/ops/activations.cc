@@ -1,8 +1,10 @@
 #include "tessera/autograd/ops/activations.h"
 
+#include "tessera/autograd/function.h"
 #include "tessera/autograd/ops/elementwise.h"
 #include "tessera/autograd/ops/nn.h"
 #include "tessera/autograd/ops/view.h"
+#include "tessera/tensor/ops/activations.h"
 #include "tessera/tensor/ops/composed/activations.h"
 
 namespace tessera {
@@ -32,6 +34,22 @@ Variable threshold(const Variable& x, double threshold, double value) {
   return composed::threshold(x, threshold, value);
 }
 Variable glu(const Variable& x, int dim) { return composed::glu(x, dim); }
+Variable swiglu(const Variable& gate, const Variable& up) {
+  return record_twice("swiglu", swiglu(gate.tensor(), up.tensor()), {gate, up},
+                      [gate = SavedVariable(gate, "swiglu"), up = SavedVariable(up, "swiglu")](
+                          const Variable& dy, const BackwardContext& context) {
+                        const Variable &g = gate.unpack(), &u = up.unpack();
+                        if (context.create_graph()) {
+                          const Variable s = sigmoid(g), slope = add(s, mul(g, mul(s, sub(1, s))));
+                          return Gradients{mul(mul(dy, u), slope), mul(dy, silu(g))};
+                        }
+                        SwigluGradients out = swiglu_backward(
+                            dy.tensor(), g.tensor(), u.tensor(),
+                            {.needs_gate = context.needs(0), .needs_up = context.needs(1)});
+                        return Gradients{out.gate.defined() ? Variable(out.gate) : Variable(),
+                                         out.up.defined() ? Variable(out.up) : Variable()};
+                      });
+}
 Variable softmin(const Variable& x, int dim) { return composed::softmin(x, dim); }
 
 }  // namespace tessera

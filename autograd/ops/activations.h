@@ -25,6 +25,7 @@ Variable hardshrink(const Variable& x, double lambd = 0.5);
 Variable softshrink(const Variable& x, double lambd = 0.5);
 Variable threshold(const Variable& x, double threshold, double value);
 Variable glu(const Variable& x, int dim = -1);
+Variable swiglu(const Variable& gate, const Variable& up);
 Variable softmin(const Variable& x, int dim = -1);
 
 }  // namespace tessera

@@ -91,7 +91,7 @@ Expert::Expert(const ExpertOptions& options)
 }
 
 Variable Expert::forward(const Variable& x) {
-  return down_(gate_ ? silu((*gate_)(x)) * up_(x) : gelu(up_(x)));
+  return down_(gate_ ? swiglu((*gate_)(x), up_(x)) : gelu(up_(x)));
 }
 
 Experts::Experts(const ExpertsOptions& options) : here_{.count = options.experts} {

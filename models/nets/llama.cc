@@ -59,7 +59,7 @@ LlamaFeedForward::LlamaFeedForward(const LlamaOptions& options)
 }
 
 Variable LlamaFeedForward::forward(const Variable& x) {
-  return dropout_(down_(silu(gate_(x)) * up_(x)));
+  return dropout_(down_(swiglu(gate_(x), up_(x))));
 }
 
 LlamaBlock::LlamaBlock(const LlamaOptions& options, std::shared_ptr<nn::RotaryEmbedding> rotary)

@@ -7,6 +7,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cmath>
 #include <cstdint>
 
 namespace tessera::cuda {
@@ -36,6 +37,18 @@ __device__ inline std::uint64_t nanoseconds_now() {
   std::uint64_t now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   return now;
+#endif
+}
+
+/// 2^x by the hardware's instruction, off by about 2^-22 of the result; results below 2^-126 are 0.
+__device__ inline float approximate_exp2(float x) {
+#if defined(TESSERA_EMULATED_GPU)
+  const float y = ::exp2f(x);
+  return y < 0x1p-126f ? 0.0f : y;
+#else
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 #endif
 }
 

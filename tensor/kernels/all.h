@@ -22,6 +22,7 @@
 #include "tessera/tensor/kernels/scan.h"
 #include "tessera/tensor/kernels/search.h"
 #include "tessera/tensor/kernels/softmax.h"
+#include "tessera/tensor/kernels/swiglu.h"
 
 namespace tessera {
 
@@ -73,6 +74,8 @@ using AllKernels = KernelList<
     SoftmaxBackwardKernel,
     SoftmaxKernel,
     SquaresListKernel,
+    SwigluBackwardKernel,
+    SwigluKernel,
     TernaryKernel,
     TriangleKernel,
     UnaryKernel>;

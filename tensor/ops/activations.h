@@ -40,6 +40,20 @@ Tensor threshold(const Tensor& x, double threshold, double value);
 /// a sigmoid(b), a and b the halves of `dim`. Throws InvalidArgument for an odd extent, and for a dim that does not
 /// exist.
 Tensor glu(const Tensor& x, int dim = -1);
+/// silu(gate) * up, in one pass (Shazeer, "GLU variants improve transformer", 2020), with the bits of
+/// the two operations. gate and up have one shape and one floating dtype.
+Tensor swiglu(const Tensor& gate, const Tensor& up);
+struct SwigluGradients {
+  Tensor gate;  ///< undefined if it was not asked for
+  Tensor up;
+};
+struct SwigluBackwardOptions {
+  bool needs_gate = true;
+  bool needs_up = true;
+};
+/// The derivative of swiglu, in one pass; dy is like gate and up.
+SwigluGradients swiglu_backward(const Tensor& dy, const Tensor& gate, const Tensor& up,
+                                const SwigluBackwardOptions& options = {});
 /// softmax(-x, dim).
 Tensor softmin(const Tensor& x, int dim = -1);
 

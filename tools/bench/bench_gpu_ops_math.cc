@@ -99,7 +99,8 @@ void add_binary(std::vector<BenchOp>& all) {
                                                              {"pow", pow},
                                                              {"remainder", remainder},
                                                              {"maximum", maximum},
-                                                             {"minimum", minimum}}) {
+                                                             {"minimum", minimum},
+                                                             {"swiglu", swiglu}}) {
     all.push_back(binary(name, function));
   }
   all.push_back(on_matrices("add_row", [](OpInputs& in, const Shape& shape) -> OpCall {

@@ -118,6 +118,7 @@ def binary(name, function):
 
 for _name in ["add", "sub", "mul", "div", "pow", "remainder", "maximum", "minimum"]:
     binary(_name, lambda t, a, b, name=_name: getattr(t, name)(a, b))
+binary("swiglu", lambda t, a, b: t.nn.functional.silu(a) * b)
 
 
 @op("add_row")

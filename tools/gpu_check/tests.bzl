@@ -11,6 +11,7 @@ ON_CUDA = [
     "//tests/autograd:features_test",
     "//tests/autograd/ops:attention_conv_test",
     "//tests/autograd/ops:composed_test",
+    "//tests/autograd/ops:fused_test",
     "//tests/autograd/ops:index_test",
     "//tests/autograd/ops:nn_test",
     "//tests/autograd/ops:ops_test",

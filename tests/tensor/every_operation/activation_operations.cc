@@ -42,6 +42,13 @@ Operations activation_operations() {
        {floating({2, 3, 4}).not_shaped({2, 3, 5}).not_shaped({4}),
         floating({5, 4}).not_shaped({5, 3}).not_shaped({3, 5, 4}, "[2] and [3]")},
        [](const Call& t) { cdist(t[0], t[1], 3); }},
+      {"swiglu",
+       {matching({3, 4}).not_shaped({3, 5}), matching({3, 4}).not_shaped({4})},
+       [](const Call& t) { swiglu(t[0], t[1]); }},
+      {"swiglu_backward",
+       {matching({3, 4}).not_shaped({3, 5}), matching({3, 4}).not_shaped({4}),
+        matching({3, 4}).not_shaped({4})},
+       [](const Call& t) { swiglu_backward(t[0], t[1], t[2]); }},
       {"softmin", {floating({3, 4})}, [](const Call& t) { softmin(t[0]); }},
   };
 }

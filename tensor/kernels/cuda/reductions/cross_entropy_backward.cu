@@ -44,20 +44,49 @@ struct RowGradient {
     on_hit = hit * dloss;
     smoothed = each * total;
   }
+  // Of a class that is not the target, without what smoothing takes from each class.
   template <class T>
-  __device__ C of(C x, std::int64_t c, const C* weight) const {
-    C d;
-    if (c == target) {
-      const C p = scalar::exp(x - log_sum_exp);
-      // Not p - 1 after the product: the product would then already be rounded.
-      d = (p - C(1)) * on_hit + p * smoothed;
-    } else {
-      d = cuda::exp_from<T>(x - log_sum_exp) * all;
-    }
-    if (each != C(0)) d -= scalar::mul(each, weight == nullptr ? C(1) : weight[c]);
-    return d;
+  __device__ C of(C x) const {
+    return cuda::exp_from<T>(x - log_sum_exp) * all;
+  }
+  __device__ C of_target(C x) const {
+    const C p = scalar::exp(x - log_sum_exp);
+    // Not p - 1 after the product: the product would then already be rounded.
+    return (p - C(1)) * on_hit + p * smoothed;
+  }
+  __device__ C smooth(C d, std::int64_t c, const C* weight) const {
+    return d - scalar::mul(each, weight == nullptr ? C(1) : weight[c]);
   }
 };
+
+// The derivative of one pack of the row. Elements after its end are not stored.
+template <class T, class C>
+__device__ Pack<T> gradient_of(const RowGradient<C>& gradient, const Pack<T>& logits,
+                               std::int64_t first, std::int64_t length, const C* weight) {
+  constexpr int kCount = Pack<T>::kCount;
+  C values[kCount];
+#pragma unroll
+  for (int j = 0; j < kCount; ++j)
+    values[j] = gradient.template of<T>(convert_element<C>(logits.values[j]));
+  // One pack of the row has it, so that the elements of the others are not compared.
+  const std::int64_t target = gradient.target - first;
+  if (target >= 0 && target < kCount) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      if (j == target) values[j] = gradient.of_target(convert_element<C>(logits.values[j]));
+    }
+  }
+  if (gradient.each != C(0)) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      if (first + j < length) values[j] = gradient.smooth(values[j], first + j, weight);
+    }
+  }
+  Pack<T> out;
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) out.values[j] = convert_element<T>(values[j]);
+  return out;
+}
 
 // The sum of all class weights; without weights their number.
 template <class C>
@@ -95,16 +124,7 @@ __global__ void __launch_bounds__(512)
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) {
           const std::int64_t pack = first + std::int64_t{k} * work.plan.lanes;
-          Pack<T> out;
-#pragma unroll
-          for (int j = 0; j < kCount; ++j) {
-            const std::int64_t c = pack * kCount + j;
-            if (c < place.length) {
-              out.values[j] = convert_element<T>(
-                  gradient.template of<T>(convert_element<C>(packs[k].values[j]), c, weight));
-            }
-          }
-          dlogits.store(pack, out);
+          dlogits.store(pack, gradient_of(gradient, packs[k], pack * kCount, place.length, weight));
         }
       });
 }

@@ -12,11 +12,12 @@
 namespace tessera::cuda {
 
 /// e^x for x computed from elements of T. Of 16 bits: the hardware's 2^x, off by about 2^-22 (1 + |x|)
-/// of the result, which is lost where the elements were rounded, in a fifth of the instructions.
+/// of the result, which is lost where the elements were rounded, and 0 for results below 2^-126, in a
+/// tenth of the instructions.
 template <class T>
 __device__ inline ComputeOf<T> exp_from(ComputeOf<T> x) {
   if constexpr (sizeof(T) == 2) {
-    return ::exp2f(x * 1.44269504f);
+    return approximate_exp2(x * 1.44269504f);
   } else {
     return scalar::exp(x);
   }

@@ -81,6 +81,7 @@ struct Larger {
   __device__ T operator()(T a, T b) const {
     return b > a ? b : a;
   }
+  __device__ float operator()(float a, float b) const { return ::fmaxf(a, b); }  // one instruction
 };
 
 template <class T>
