@@ -132,9 +132,12 @@ struct RowNormBackwardKernel {
       const std::int64_t most = dtype_size(dy.dtype) == 2 ? 8192 : 4096;
       return shape.groups == 1 && shape.spatial == 1 && shape.channels <= most;
     }
-    /// Blocks of that pass, each with every so many-th sample: two for each of the 132 processors of an
-    /// H100. On every GPU as many, for equal bits.
-    static constexpr std::int64_t kCudaBlocks = 264;
+    /// Blocks of that pass, each with every so many-th sample: on each of the 132 processors of an
+    /// H100 three with a pack of a row for each thread, or two with more, for long rows. On every GPU as many, for equal bits.
+    std::int64_t cuda_blocks() const {
+      const auto row = static_cast<std::int64_t>(dtype_size(dy.dtype)) * shape.length();
+      return (row <= 4096 ? 3 : 2) * 132;
+    }
     /// Other norms: samples are split into chunks, enough to keep a GPU busy, few enough to add up.
     std::int64_t cuda_samples_per_chunk() const {
       const std::int64_t all = std::max<std::int64_t>(1, shape.groups * shape.channels);
@@ -144,7 +147,7 @@ struct RowNormBackwardKernel {
       return std::max(least, (shape.samples + chunks - 1) / chunks);
     }
     std::int64_t cuda_chunks() const {
-      if (cuda_one_pass()) return std::min(kCudaBlocks, shape.samples);
+      if (cuda_one_pass()) return std::min(cuda_blocks(), shape.samples);
       return (shape.samples + cuda_samples_per_chunk() - 1) / cuda_samples_per_chunk();
     }
   };

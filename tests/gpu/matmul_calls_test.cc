@@ -84,8 +84,8 @@ TEST_CASE("products: of algorithms with the bits of the first, the fastest is ch
   const auto choice = [](const std::vector<Measured>& all) { return cuda::fastest_equal(all); };
   const Measured first{.us = 10, .splits = 1, .checksum = 7};
   CHECK(choice({first}) == 0);
-  CHECK(choice({first, {.us = 9, .splits = 1, .checksum = 7}}) == 1);
-  CHECK(choice({first, {.us = 9.9, .splits = 1, .checksum = 7}}) == 0);  // as fast
+  CHECK(choice({first, {.us = 8.9, .splits = 1, .checksum = 7}}) == 1);
+  CHECK(choice({first, {.us = 9.1, .splits = 1, .checksum = 7}}) == 0);  // as fast
   CHECK(choice({first, {.us = 1, .splits = 1, .checksum = 8}}) == 0);
   CHECK(choice({first, {.us = 1, .splits = 2, .checksum = 7}}) == 0);
   CHECK(choice({first,

@@ -99,10 +99,12 @@ void add_binary(std::vector<BenchOp>& all) {
                                                              {"pow", pow},
                                                              {"remainder", remainder},
                                                              {"maximum", maximum},
-                                                             {"minimum", minimum},
-                                                             {"swiglu", swiglu}}) {
+                                                             {"minimum", minimum}}) {
     all.push_back(binary(name, function));
   }
+  all.push_back(binary("swiglu", [](const VariableOrNumber& a, const VariableOrNumber& b) {
+    return swiglu(a.variable(), b.variable());
+  }));
   all.push_back(on_matrices("add_row", [](OpInputs& in, const Shape& shape) -> OpCall {
     return [x = in.normal(shape), row = in.normal({shape[1]})] { return add(x, row); };
   }));

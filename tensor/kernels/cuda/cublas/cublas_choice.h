@@ -21,8 +21,8 @@ struct MeasuredAlgorithm {
   int splits = 1;              ///< of the inner dim
   std::uint64_t checksum = 0;  ///< of the result
 };
-/// The fastest with the splits and the checksum of the first; the first unless another is at least
-/// 2 % faster.
+/// The fastest with the splits and the checksum of the first; the first unless another is at least a
+/// tenth faster.
 std::size_t fastest_equal(std::span<const MeasuredAlgorithm> all);
 
 /// Runs each algorithm some times and returns the index of fastest_equal. `operands.beta` is 0: the

@@ -15,10 +15,6 @@ using cuda::Words;
 
 constexpr int kFewestThreads = 256, kMostThreads = 512;
 
-// Of a thread: 16 elements of 16 bits, else 8.
-template <class T>
-constexpr int kPacks = sizeof(T) == 8 ? 4 : 2;
-
 struct OnePassWork {
   const void* dy = nullptr;
   const void* x = nullptr;
@@ -70,7 +66,7 @@ class RowSums {
 };
 
 // A thread's part of the rows of a block.
-template <class T>
+template <class T, int kPacks>
 class Lane {
   using C = ComputeOf<T>;
   static constexpr int kCount = Pack<T>::kCount;
@@ -85,18 +81,20 @@ class Lane {
   template <class Sums>
   __device__ void row(std::int64_t row, Sums& sums) {
     const bool exists = row < work_.rows;
-    Words dy[kPacks<T>], x[kPacks<T>];
+    Words dy[kPacks], x[kPacks], added[kPacks];
 #pragma unroll
-    for (int k = 0; k < kPacks<T>; ++k) {
+    for (int k = 0; k < kPacks; ++k) {
       dy[k] = load(work_.dy, row, exists, k);
       x[k] = load(work_.x, row, exists, k);
+      // Before the sums where there are registers for it.
+      if (kPacks == 1) added[k] = load_added(row, exists, k);
     }
     const auto* means = static_cast<const C*>(work_.mean);
     const C mean = exists && means != nullptr ? means[row] : C(0);
     const C rstd = exists ? static_cast<const C*>(work_.rstd)[row] : C(0);
     C slope = 0, along = 0;
 #pragma unroll
-    for (int k = 0; k < kPacks<T>; ++k) {
+    for (int k = 0; k < kPacks; ++k) {
       C weight[kCount];
       channels(k, weight);
 #pragma unroll
@@ -115,8 +113,8 @@ class Lane {
     slope = means == nullptr ? C(0) : of_length(slope);
     along = of_length(along);
 #pragma unroll
-    for (int k = 0; k < kPacks<T>; ++k) {
-      const Words added = work_.added != nullptr ? load(work_.added, row, exists, k) : Words{};
+    for (int k = 0; k < kPacks; ++k) {
+      if (kPacks > 1) added[k] = load_added(row, exists, k);
       C weight[kCount];
       channels(k, weight);
       Pack<T> out;
@@ -127,7 +125,7 @@ class Lane {
         out.values[j] = convert_element<T>(scalar::fma(-normal, along, g - slope) * rstd);
         if (work_.added != nullptr)
           out.values[j] =
-              convert_element<T>(convert_element<C>(out.values[j]) + cuda::element<T>(added, j));
+              convert_element<T>(convert_element<C>(out.values[j]) + cuda::element<T>(added[k], j));
       }
       if (exists) store(row, k, out);
     }
@@ -153,6 +151,9 @@ class Lane {
     for (int j = 0; j < kCount; ++j) out.values[j] = begin + j < work_.length ? from[j] : T{};
     return std::bit_cast<Words>(out);
   }
+  __device__ Words load_added(std::int64_t row, bool exists, int k) const {
+    return work_.added != nullptr ? load(work_.added, row, exists, k) : Words{};
+  }
   __device__ void store(std::int64_t row, int k, const Pack<T>& values) const {
     const int begin = first(k);
     T* to = static_cast<T*>(work_.dx) + row * work_.length + begin;
@@ -172,10 +173,10 @@ class Lane {
   __device__ C of_length(C sum) const {
     return static_cast<C>(static_cast<double>(sum) * work_.geometry.inverse_length);
   }
-  __device__ void finish_one(const C (&sums)[kPacks<T>][kCount], C* shared, C* out) const {
+  __device__ void finish_one(const C (&sums)[kPacks][kCount], C* shared, C* out) const {
     const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
 #pragma unroll
-    for (int k = 0; k < kPacks<T>; ++k) {
+    for (int k = 0; k < kPacks; ++k) {
       __syncthreads();  // the last pack's sums are still being read
 #pragma unroll
       for (int j = 0; j < kCount; ++j) shared[j * threads + thread] = sums[k][j];
@@ -192,18 +193,19 @@ class Lane {
 
   const OnePassWork& work_;
   int lanes_, lane_;
-  C weights_[kPacks<T>][kCount] = {};
-  C biases_[kPacks<T>][kCount] = {};
+  C weights_[kPacks][kCount] = {};
+  C biases_[kPacks][kCount] = {};
 };
 
-template <class T>
-__global__ void __launch_bounds__(kMostThreads)
+// kPacks: of a thread. The fewer, the more blocks fit into a processor.
+template <class T, int kPacks>
+__global__ void __launch_bounds__(kPacks == 1 ? kFewestThreads : kMostThreads)
     row_norm_one_pass_kernel(const __grid_constant__ OnePassWork work) {
   using C = ComputeOf<T>;
   __shared__ C warps[2][2][kMostThreads / cuda::kWarpSize];
   __shared__ C columns[Pack<T>::kCount * kMostThreads];
   RowSums<C> sums(warps, work.lane_bits);
-  Lane<T> lane(work);
+  Lane<T, kPacks> lane(work);
   const std::int64_t beside = blockDim.x >> work.lane_bits;  // rows of a block at a time
   const std::int64_t mine = threadIdx.x >> work.lane_bits;
   for (std::int64_t row = blockIdx.x * beside; row < work.rows; row += gridDim.x * beside)
@@ -230,6 +232,18 @@ OnePassWork one_pass_work(const RowNormBackwardKernel::Args& a, Workspace scratc
   return work;
 }
 
+template <class T, int kPacks>
+void start_pass(CudaStream stream, const RowNormBackwardKernel::Args& a, OnePassWork work,
+                int packs) {
+  work.lane_bits = 5;
+  while (packs > kPacks << work.lane_bits) ++work.lane_bits;
+  const int threads = std::max(kFewestThreads, 1 << work.lane_bits);
+  cuda::start(
+      RowNormBackwardKernel::kName, row_norm_one_pass_kernel<T, kPacks>,
+      {.blocks = static_cast<unsigned>(a.cuda_chunks()), .threads = static_cast<unsigned>(threads)},
+      stream, work);
+}
+
 }  // namespace
 
 void cuda::row_norm_gradients(CudaStream stream, const RowNormBackwardKernel::Args& a,
@@ -239,13 +253,11 @@ void cuda::row_norm_gradients(CudaStream stream, const RowNormBackwardKernel::Ar
   if (work.rows > 0) {
     cuda::with_row_type(a.x.dtype, [&]<class T>() {
       const int packs = (work.length + Pack<T>::kCount - 1) / Pack<T>::kCount;
-      work.lane_bits = 5;
-      while (packs > kPacks<T> << work.lane_bits) ++work.lane_bits;
-      const int threads = std::max(kFewestThreads, 1 << work.lane_bits);
-      cuda::start(RowNormBackwardKernel::kName, row_norm_one_pass_kernel<T>,
-                  {.blocks = static_cast<unsigned>(a.cuda_chunks()),
-                   .threads = static_cast<unsigned>(threads)},
-                  stream, work);
+      if (packs <= kFewestThreads) {
+        start_pass<T, 1>(stream, a, work, packs);
+      } else {
+        start_pass<T, sizeof(T) == 8 ? 4 : 2>(stream, a, work, packs);
+      }
     });
   }
   cuda::add_norm_chunks(stream, a, scratch);
