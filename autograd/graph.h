@@ -111,8 +111,8 @@ class BackwardContext {
   /// Takes the sum of the gradients that the variable of input `i` has received in this pass: the
   /// derivative must add it to its own gradient for that input, as `a + b` would, so that a kernel
   /// can do both at once. Undefined if there is none of `dtype` yet, if the gradient of input `i` is
-  /// not needed, if a graph of the gradient is asked for, and if somebody watches the gradients of
-  /// this node.
+  /// not needed, if a graph of the gradient is asked for, and if the node has post hooks, which
+  /// see its gradients.
   Tensor take_gradient(int i, DType dtype) const;
   bool create_graph() const { return pass_.create_graph(); }
   /// True when the tensors that this node saved are freed as soon as its derivative has returned,
@@ -183,7 +183,7 @@ class GraphNode {
   Gradients run(Gradients output_gradients, const BackwardContext& context);
   /// Drops what the derivative saved.
   void free_saved();
-  /// True if add_post_hook() was called: somebody sees the gradients of its inputs.
+  /// True if a hook of add_post_hook() sees the gradients of its inputs.
   bool has_post_hooks() const;
   /// True when that has happened, so that no backward may come through here again.
   bool is_freed() const { return freed_; }

@@ -127,9 +127,8 @@ PassLosses Trainer::compute_gradients(const BatchShare& share) {
 }
 
 PassLosses Trainer::accumulate_gradients(const BatchShare& share) {
-  return captured_
-             ? captured_->run(share, task_.inputs(), [&] { return compute_gradients(share); })
-             : compute_gradients(share);
+  return captured_ ? captured_->run(share, task_.inputs(), [&] { return compute_gradients(share); })
+                   : compute_gradients(share);
 }
 
 void Trainer::read_losses(const PassLosses& losses, LocalStep& step) {

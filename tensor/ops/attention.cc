@@ -119,8 +119,8 @@ Tensor empty_like(const Tensor& x, std::int64_t last) {
 }
 
 // Uninitialised tensors like q, k and v. If those are the heads of one tensor with rows of all three,
-// as a single projection computes them, so are the results: whoever splits the one and joins the
-// others needs no copy.
+// as a single projection computes them, so are the results: a derivative that joins them needs no
+// copy.
 AttentionInputs empty_like(const AttentionInputs& in) {
   const Tensor &q = in.q, &k = in.k, &v = in.v;
   const std::int64_t width = q.dim(-1), q_width = q.dim(-3) * width, kv_width = k.dim(-3) * width,
@@ -141,12 +141,12 @@ AttentionInputs empty_like(const AttentionInputs& in) {
   const Tensor all = Tensor::empty(
       batch_first ? Shape{q.dim(0), q.dim(2), row} : Shape{q.dim(2), q.dim(0), row}, q.options());
   const auto part = [&](std::int64_t begin, std::int64_t size) {
-    return all.narrow(2, begin, size).unflatten(2, {size / width, width}).permute(
-        {batch, 2, 1 - batch, 3});
+    return all.narrow(2, begin, size)
+        .unflatten(2, {size / width, width})
+        .permute({batch, 2, 1 - batch, 3});
   };
-  return {.q = part(0, q_width),
-          .k = part(q_width, kv_width),
-          .v = part(q_width + kv_width, kv_width)};
+  return {
+      .q = part(0, q_width), .k = part(q_width, kv_width), .v = part(q_width + kv_width, kv_width)};
 }
 
 // One query per head, as in text generation: the heads of a group read the same keys, so they

@@ -10,7 +10,7 @@ namespace tessera::ops {
 /// A parameter of a norm, contiguous and of one dim, in x's dtype or x's compute dtype; undefined
 /// stays undefined. Throws unless it has `shape`, one of these dtypes and x's device.
 inline Tensor stored_norm_parameter(const char* where, const char* name, const Tensor& parameter,
-                             const Tensor& x, const Shape& shape) {
+                                    const Tensor& x, const Shape& shape) {
   if (!parameter.defined()) return {};
   const DType compute = compute_dtype(x.dtype());
   check_same_device(where, x, parameter);

@@ -57,7 +57,7 @@ std::size_t measure_algorithms(cublasLtHandle_t handle, CudaStream stream,
   };
   std::vector<MeasuredAlgorithm> measured(all.size());
   // The first runs load code and warm the GPU up; their results are compared. The checksum lies in
-  // the workspace, which nobody uses between two products.
+  // the workspace, which no call uses between two products.
   for (std::size_t i = 0; i < all.size(); ++i) {
     run(all[i]);
     auto* const sum = static_cast<unsigned long long*>(workspace.data);
