@@ -109,13 +109,28 @@ Launch launch_of(const ConvBackwardWeightKernel::Args& a) {
   return l;
 }
 
-std::unique_ptr<ConvPlan> try_plan(const ConvProblem& p, const char* where) {
+std::unique_ptr<ConvPlan> try_one_plan(const ConvProblem& p, const char* where) {
   CudnnGraph graph(where);
   const ConvIds ids = add_convolution(graph, p);
   std::unique_ptr<CudnnPlan> plan =
       graph.plan({.handle = cudnn_handle(nullptr, where), .properties = {}}, conv_numerics(p));
   if (plan == nullptr) return nullptr;
   return std::make_unique<ConvPlan>(ConvPlan{.ids = ids, .plan = std::move(plan)});
+}
+
+// The same convolution of one dim along the other axis.
+ConvProblem turned(ConvProblem p) {
+  for (auto* axes : {&p.in, &p.out, &p.kernel, &p.stride, &p.padding, &p.dilation})
+    std::swap((*axes)[0], (*axes)[1]);
+  for (auto* strides : {&p.x, &p.y}) std::swap((*strides)[2], (*strides)[3]);
+  return p;
+}
+
+// Some versions have plans for the derivatives of a convolution of one dim along one axis only.
+std::unique_ptr<ConvPlan> try_plan(const ConvProblem& p, const char* where) {
+  std::unique_ptr<ConvPlan> plan = try_one_plan(p, where);
+  const bool is_line = p.in[0] == 1 && p.out[0] == 1 && p.kernel[0] == 1;
+  return plan != nullptr || !is_line ? std::move(plan) : try_one_plan(turned(p), where);
 }
 
 // Whether no two elements share an address; cuDNN does not define the result if they do.

@@ -16,6 +16,8 @@ using cuda::Pack;
 using cuda::Row;
 using cuda::RowPlace;
 
+constexpr int kThreads = 256;  // of a block, at most
+
 struct ForwardWork {
   cuda::RowPlan plan;
   cuda::RowOperand logits;
@@ -52,50 +54,77 @@ __device__ RowLoss<C> row_loss(const cuda::OnlineSum<T>& row, C x_target, C targ
   return {loss, log_sum + row.largest};
 }
 
-template <class T>
-__global__ void __launch_bounds__(512)
+// Adds the elements of a batch that lie in the row; a missing one adds 0. Without class weights
+// their sum is known.
+template <class T, int kCount, class C = ComputeOf<T>>
+__device__ void add_weighted(WeightedSums& sums, const ForwardWork& work, const Row<T>& logits,
+                             const C (&values)[kCount], std::int64_t first) {
+  constexpr int kPack = Pack<T>::kCount;
+  const auto* weight = static_cast<const C*>(work.targets.weight);
+#pragma unroll
+  for (int k = 0; k < kCount / kPack; ++k) {
+    const std::int64_t pack = first + std::int64_t{k} * work.plan.lanes;
+    const int valid = logits.valid(pack);
+#pragma unroll
+    for (int j = 0; j < kPack; ++j) {
+      const auto value = static_cast<double>(j < valid ? values[k * kPack + j] : C(0));
+      if (weight == nullptr) {
+        sums.values += value;
+      } else {
+        const C loaded = weight[j < valid ? pack * kPack + j : 0];
+        const double w = j < valid ? static_cast<double>(loaded) : 0.0;
+        sums.values += scalar::mul(w, value);
+        sums.weights += w;
+      }
+    }
+  }
+}
+
+// The sums over the row's threads.
+__device__ inline WeightedSums over_row(const WeightedSums& sums, const ForwardWork& work) {
+  WeightedSums row;
+  row.values = cuda::row_sum(work.plan, sums.values);
+  row.weights = work.targets.weight == nullptr ? static_cast<double>(work.plan.length)
+                                               : cuda::row_sum(work.plan, sums.weights);
+  return row;
+}
+
+// Small blocks with few registers, so that four are resident: while one begins or ends a row, the
+// others keep the memory busy. Smoothing and f64 need more registers.
+template <class T, bool kSmooths>
+__global__ void __launch_bounds__(kThreads, kSmooths || sizeof(T) == 8 ? 2 : 4)
     cross_entropy_kernel(const __grid_constant__ ForwardWork work) {
   using C = ComputeOf<T>;
-  constexpr int kCount = Pack<T>::kCount, kBatch = sizeof(T) == 8 ? 1 : 16 / kCount;
+  constexpr int kCount = Pack<T>::kCount, kBatch = sizeof(T) == 8 ? 1 : kSmooths ? 16 / kCount : 4;
   const RowPlace place(work.plan);
   const Row<T> logits(work.logits, place);
   const std::int64_t target = cuda::target_of(work.targets, place);
-  const bool ignored = target < 0, smooths = work.targets.smoothing != 0;
+  const bool ignored = target < 0;
   const auto* weight = static_cast<const C*>(work.targets.weight);
+  // Before the row, so that they arrive while it is read.
+  C x_target = 0, target_weight = 0;
+  if (place.leads() && !ignored) {
+    x_target = convert_element<C>(logits.at(target));
+    target_weight = weight == nullptr ? C(1) : weight[target];
+  }
   cuda::OnlineSum<T> mine;
   WeightedSums sums;
   const T low = convert_element<T>(cuda::OnlineSum<T>::kLow);
-  const auto add = [&](const Pack<T>(&packs)[kBatch], std::int64_t first) {
+  const auto add = [&](const cuda::Words(&packs)[kBatch], std::int64_t first) {
     C values[kBatch * kCount];
 #pragma unroll
     for (int i = 0; i < kBatch * kCount; ++i)
-      values[i] = convert_element<C>(packs[i / kCount].values[i % kCount]);
+      values[i] = cuda::element<T>(packs[i / kCount], i % kCount);
     mine.add(values);
-    if (!smooths) return;
-#pragma unroll
-    for (int i = 0; i < kBatch * kCount; ++i) {
-      const std::int64_t c =
-          (first + std::int64_t{i / kCount} * work.plan.lanes) * kCount + i % kCount;
-      if (c >= place.length) continue;
-      const double w = weight == nullptr ? 1.0 : static_cast<double>(weight[c]);
-      sums.values += scalar::mul(w, static_cast<double>(values[i]));
-      sums.weights += w;
-    }
+    if constexpr (kSmooths) add_weighted<T>(sums, work, logits, values, first);
   };
-  if (!ignored) cuda::for_batches<kBatch>(work.plan, place, logits, low, add);
+  if (!ignored) cuda::for_word_batches<kBatch>(work.plan, place, logits, low, add);
   const cuda::OnlineSum<T> row = mine.over_row(work.plan);
-  if (smooths) {
-    sums.values = cuda::row_sum(work.plan, sums.values);
-    sums.weights = cuda::row_sum(work.plan, sums.weights);
-  }
+  if constexpr (kSmooths) sums = over_row(sums, work);
   if (!place.leads()) return;
   RowLoss<C> result{C(0), C(0)};
-  C target_weight = 0;
-  if (!ignored) {
-    target_weight = weight == nullptr ? C(1) : weight[target];
-    result = row_loss(row, convert_element<C>(logits.at(target)), target_weight, sums,
-                      work.targets.smoothing, work.plan.length);
-  }
+  if (!ignored)
+    result = row_loss(row, x_target, target_weight, sums, work.targets.smoothing, work.plan.length);
   static_cast<C*>(work.loss)[place.row] = result.loss;
   static_cast<C*>(work.log_sum_exp)[place.row] = result.log_sum_exp;
   static_cast<C*>(work.row_weight)[place.row] = target_weight;
@@ -113,8 +142,10 @@ void CrossEntropyKernel::cuda(CudaStream stream, const Args& a, Workspace) {
   work.log_sum_exp = a.log_sum_exp.data;
   work.row_weight = a.row_weight.data;
   cuda::with_row_type(a.logits.dtype, [&]<class T>() {
-    work.plan = cuda::plan_rows_of<T>(rows, n, 16, 512);
-    cuda::start(kName, cross_entropy_kernel<T>, cuda::row_grid(work.plan), stream, work);
+    work.plan = cuda::plan_rows_of<T>(rows, n, 16, kThreads);
+    const auto kernel =
+        a.targets.smoothing != 0 ? cross_entropy_kernel<T, true> : cross_entropy_kernel<T, false>;
+    cuda::start(kName, kernel, cuda::row_grid(work.plan), stream, work);
   });
 }
 

@@ -14,6 +14,8 @@ using cuda::Pack;
 using cuda::Row;
 using cuda::RowPlace;
 
+constexpr int kThreads = 256;  // of a block, at most
+
 struct BackwardWork {
   cuda::RowPlan plan;
   cuda::RowOperand logits;
@@ -35,8 +37,9 @@ struct RowGradient {
     const auto* weight = static_cast<const C*>(work.targets.weight);
     const C dloss = static_cast<const C*>(work.dloss)[place.row * work.dloss_stride];
     const C on_target = static_cast<C>(1 - work.targets.smoothing);
-    const C on_each =
-        static_cast<C>(work.targets.smoothing / static_cast<double>(work.plan.length));
+    C on_each = 0;  // the division in f64 takes as long as many elements
+    if (work.targets.smoothing != 0)
+      on_each = static_cast<C>(work.targets.smoothing / static_cast<double>(work.plan.length));
     const C hit = on_target * (weight == nullptr ? C(1) : weight[t]);
     log_sum_exp = static_cast<const C*>(work.log_sum_exp)[place.row];
     all = scalar::fma(on_each, total, hit) * dloss;
@@ -44,9 +47,10 @@ struct RowGradient {
     on_hit = hit * dloss;
     smoothed = each * total;
   }
-  // Of a class that is not the target, without what smoothing takes from each class.
+  // Of a class other than the target, and of the target, without the part of smoothing that does
+  // not depend on x.
   template <class T>
-  __device__ C of(C x) const {
+  __device__ C of_other(C x) const {
     return cuda::exp_from<T>(x - log_sum_exp) * all;
   }
   __device__ C of_target(C x) const {
@@ -54,39 +58,7 @@ struct RowGradient {
     // Not p - 1 after the product: the product would then already be rounded.
     return (p - C(1)) * on_hit + p * smoothed;
   }
-  __device__ C smooth(C d, std::int64_t c, const C* weight) const {
-    return d - scalar::mul(each, weight == nullptr ? C(1) : weight[c]);
-  }
 };
-
-// The derivative of one pack of the row. Elements after its end are not stored.
-template <class T, class C>
-__device__ Pack<T> gradient_of(const RowGradient<C>& gradient, const Pack<T>& logits,
-                               std::int64_t first, std::int64_t length, const C* weight) {
-  constexpr int kCount = Pack<T>::kCount;
-  C values[kCount];
-#pragma unroll
-  for (int j = 0; j < kCount; ++j)
-    values[j] = gradient.template of<T>(convert_element<C>(logits.values[j]));
-  // One pack of the row has it, so that the elements of the others are not compared.
-  const std::int64_t target = gradient.target - first;
-  if (target >= 0 && target < kCount) {
-#pragma unroll
-    for (int j = 0; j < kCount; ++j) {
-      if (j == target) values[j] = gradient.of_target(convert_element<C>(logits.values[j]));
-    }
-  }
-  if (gradient.each != C(0)) {
-#pragma unroll
-    for (int j = 0; j < kCount; ++j) {
-      if (first + j < length) values[j] = gradient.smooth(values[j], first + j, weight);
-    }
-  }
-  Pack<T> out;
-#pragma unroll
-  for (int j = 0; j < kCount; ++j) out.values[j] = convert_element<T>(values[j]);
-  return out;
-}
 
 // The sum of all class weights; without weights their number.
 template <class C>
@@ -99,11 +71,44 @@ __device__ C total_weight(const BackwardWork& work, const RowPlace& place) {
   return static_cast<C>(cuda::row_sum(work.plan, mine));
 }
 
-template <class T>
-__global__ void __launch_bounds__(512)
+// The derivatives of one pack.
+template <class T, bool kSmooths, class C = ComputeOf<T>>
+__device__ Pack<T> gradient_of(const BackwardWork& work, const RowGradient<C>& gradient,
+                               const cuda::Words& x, std::int64_t pack, int valid) {
+  constexpr int kCount = Pack<T>::kCount;
+  C d[kCount];
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) d[j] = gradient.template of_other<T>(cuda::element<T>(x, j));
+  if (pack == gradient.target / kCount) {
+    const int hit = static_cast<int>(gradient.target % kCount);
+    C x_target = 0;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) x_target = j == hit ? cuda::element<T>(x, j) : x_target;
+    const C d_target = gradient.of_target(x_target);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) d[j] = j == hit ? d_target : d[j];
+  }
+  if constexpr (kSmooths) {
+    const auto* weight = static_cast<const C*>(work.targets.weight);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const C w = weight == nullptr ? C(1) : weight[j < valid ? pack * kCount + j : 0];
+      d[j] -= scalar::mul(gradient.each, w);
+    }
+  }
+  Pack<T> out;
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) out.values[j] = convert_element<T>(d[j]);
+  return out;
+}
+
+// Small blocks with few registers, so that four are resident: while one begins or ends a row, the
+// others keep the memory busy. f64 needs more registers.
+template <class T, bool kSmooths>
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 2 : 4)
     cross_entropy_backward_kernel(const __grid_constant__ BackwardWork work) {
   using C = ComputeOf<T>;
-  constexpr int kCount = Pack<T>::kCount, kBatch = 2;
+  constexpr int kCount = Pack<T>::kCount, kBatch = sizeof(T) == 8 ? 2 : 4;
   const RowPlace place(work.plan);
   const std::int64_t target = cuda::target_of(work.targets, place);
   const C total = total_weight<C>(work, place);
@@ -118,13 +123,14 @@ __global__ void __launch_bounds__(512)
     return;
   }
   const RowGradient<C> gradient(work, place, target, total);
-  const auto* weight = static_cast<const C*>(work.targets.weight);
-  cuda::for_batches<kBatch>(
-      work.plan, place, logits, zero, [&](const Pack<T>(&packs)[kBatch], std::int64_t first) {
+  cuda::for_word_batches<kBatch>(
+      work.plan, place, logits, zero, [&](const cuda::Words(&packs)[kBatch], std::int64_t first) {
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) {
           const std::int64_t pack = first + std::int64_t{k} * work.plan.lanes;
-          dlogits.store(pack, gradient_of(gradient, packs[k], pack * kCount, place.length, weight));
+          const int valid = dlogits.valid(pack);
+          if (valid > 0)
+            dlogits.store(pack, gradient_of<T, kSmooths>(work, gradient, packs[k], pack, valid));
         }
       });
 }
@@ -142,8 +148,10 @@ void CrossEntropyBackwardKernel::cuda(CudaStream stream, const Args& a, Workspac
   work.dloss_stride = a.dloss.strides[0];
   work.log_sum_exp = a.log_sum_exp.data;
   cuda::with_row_type(a.logits.dtype, [&]<class T>() {
-    work.plan = cuda::plan_rows_of<T>(rows, n, 8, 512);
-    cuda::start(kName, cross_entropy_backward_kernel<T>, cuda::row_grid(work.plan), stream, work);
+    work.plan = cuda::plan_rows_of<T>(rows, n, 8, kThreads);
+    const auto kernel = a.targets.smoothing != 0 ? cross_entropy_backward_kernel<T, true>
+                                                 : cross_entropy_backward_kernel<T, false>;
+    cuda::start(kName, kernel, cuda::row_grid(work.plan), stream, work);
   });
 }
 

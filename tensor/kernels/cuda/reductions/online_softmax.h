@@ -12,16 +12,29 @@
 namespace tessera::cuda {
 
 /// e^x for x computed from elements of T. Of 16 bits: the hardware's 2^x, off by about 2^-22 (1 + |x|)
-/// of the result, which is lost where the elements were rounded, and 0 for results below 2^-126, in a
-/// tenth of the instructions.
+/// of the result, which is lost where the elements were rounded, in a fifth of the instructions.
 template <class T>
 __device__ inline ComputeOf<T> exp_from(ComputeOf<T> x) {
   if constexpr (sizeof(T) == 2) {
-    return approximate_exp2(x * 1.44269504f);
+    return ::exp2f(x * 1.44269504f);
   } else {
     return scalar::exp(x);
   }
 }
+
+/// The same for a term of a sum that has a term of 1: a result below 2^-126 may be 0.
+template <class T>
+__device__ inline ComputeOf<T> exp_to_add(ComputeOf<T> x) {
+  if constexpr (sizeof(T) == 2) {
+    return exp2_flushed(x * 1.44269504f);
+  } else {
+    return scalar::exp(x);
+  }
+}
+
+/// The larger one, in one instruction; the other one if one is NaN.
+__device__ inline float larger_number(float a, float b) { return ::fmaxf(a, b); }
+__device__ inline double larger_number(double a, double b) { return ::fmax(a, b); }
 
 /// Of elements of T, in its compute type.
 template <class T>
@@ -32,20 +45,30 @@ struct OnlineSum {
   C largest = kLow;
   C total = 0;
 
-  /// Elements that are -inf add nothing.
+  /// Elements that are -inf add nothing. The sum is rescaled at most once; four chains of maxima
+  /// and of sums, so that an operation need not wait for the one before.
   template <int kCount>
   __device__ void add(const C (&values)[kCount]) {
-    C most = values[0];
+    constexpr int kChains = kCount < 4 ? kCount : 4;
+    C most[kChains], sums[kChains] = {};
 #pragma unroll
-    for (int i = 1; i < kCount; ++i) most = Larger()(most, values[i]);
-    if (most > largest) {
-      total *= scalar::exp(largest - most);
-      largest = most;
+    for (int i = 0; i < kChains; ++i) most[i] = values[i];
+#pragma unroll
+    for (int i = kChains; i < kCount; ++i)
+      most[i % kChains] = larger_number(most[i % kChains], values[i]);
+#pragma unroll
+    for (int i = 1; i < kChains; ++i) most[0] = larger_number(most[0], most[i]);
+    if (most[0] > largest) {
+      total *= scalar::exp(largest - most[0]);
+      largest = most[0];
     }
     // If all elements so far are -inf, their differences would be NaN.
     const C from = largest == kLow ? C(0) : largest;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) total += exp_from<T>(values[i] - from);
+    for (int i = 0; i < kCount; ++i) sums[i % kChains] += exp_to_add<T>(values[i] - from);
+#pragma unroll
+    for (int i = 1; i < kChains; ++i) sums[0] += sums[i];
+    total += sums[0];
   }
 
   /// The result for the full row. As in plain softmax, a row that has only -inf, or has +inf or

@@ -225,7 +225,12 @@ void RowNormKernel::cuda(CudaStream stream, const Args& a, Workspace) {
   }
   NormWork work = work_of(a);
   cuda::with_row_type(a.x.dtype, [&]<class T>() {
-    work.plan = cuda::plan_rows_of<T>(a.shape.rows(), a.shape.length(), kHeldPacks<T>, kMostLanes);
+    // As few threads as can keep a row: up to 1,024 elements of 16 bits are a warp's, without barriers.
+    work.plan = cuda::plan_rows(a.shape.rows(), a.shape.length(),
+                                {.pack = Pack<T>::kCount,
+                                 .held_packs = kHeldPacks<T>,
+                                 .wanted_packs = kHeldPacks<T>,
+                                 .most_lanes = kMostLanes});
     const cuda::Grid grid = cuda::row_grid(work.plan);
     if constexpr (!std::is_same_v<T, double>) {
       if (cuda::takes_packed_rows(work.plan, Pack<T>::kCount, work.x, work.residual, work.sum,

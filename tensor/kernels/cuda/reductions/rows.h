@@ -81,12 +81,40 @@ struct Larger {
   __device__ T operator()(T a, T b) const {
     return b > a ? b : a;
   }
-  __device__ float operator()(float a, float b) const { return ::fmaxf(a, b); }  // one instruction
 };
 
 template <class T>
 __device__ inline T row_sum(const RowPlan& plan, T value) {
   return row_fold(plan, value, T(0), Add());
+}
+
+/// A pack in registers: separate 16-bit elements would take a register each.
+struct alignas(16) Words {
+  std::uint32_t words[4];
+};
+
+/// A pack whose elements are all `value`.
+template <class T>
+__device__ inline Words words_of(T value) {
+  Pack<T> pack;
+#pragma unroll
+  for (int j = 0; j < Pack<T>::kCount; ++j) pack.values[j] = value;
+  return std::bit_cast<Words>(pack);
+}
+
+/// Element j of the pack, which is Words or another struct of `words`, in its compute type.
+template <class T, class AnyWords>
+__device__ inline ComputeOf<T> element(const AnyWords& pack, int j) {
+  if constexpr (sizeof(T) == 2) {
+    T value;
+    value.bits = static_cast<std::uint16_t>(pack.words[j / 2] >> (j % 2 * 16));
+    return static_cast<float>(value);
+  } else if constexpr (sizeof(T) == 4) {
+    return std::bit_cast<float>(pack.words[j]);
+  } else {
+    const std::uint64_t high = pack.words[2 * j + 1];
+    return std::bit_cast<double>(high << 32 | pack.words[2 * j]);
+  }
 }
 
 /// One row of T, a pack at a time.
@@ -111,6 +139,11 @@ class Row {
       out.values[j] = first + j < length_ ? data_[(first + j) * step_] : nothing;
     return out;
   }
+  /// How many packs can be read by words().
+  __device__ std::int64_t full_packs() const { return packed_ ? length_ / kCount : 0; }
+  __device__ Words words(std::int64_t pack) const {
+    return reinterpret_cast<const Words*>(data_)[pack];
+  }
   __device__ void store(std::int64_t pack, const Pack<T>& values) const {
     const std::int64_t first = pack * kCount;
     if (packed_ && first + kCount <= length_) return store_pack(data_, pack, values);
@@ -132,26 +165,6 @@ class Row {
   bool packed_;
 };
 
-/// A pack in registers: separate 16-bit elements would take a register each.
-struct alignas(16) Words {
-  std::uint32_t words[4];
-};
-
-/// Element j of the pack, in its compute type.
-template <class T>
-__device__ inline ComputeOf<T> element(const Words& pack, int j) {
-  if constexpr (sizeof(T) == 2) {
-    T value;
-    value.bits = static_cast<std::uint16_t>(pack.words[j / 2] >> (j % 2 * 16));
-    return static_cast<float>(value);
-  } else if constexpr (sizeof(T) == 4) {
-    return std::bit_cast<float>(pack.words[j]);
-  } else {
-    const std::uint64_t high = pack.words[2 * j + 1];
-    return std::bit_cast<double>(high << 32 | pack.words[2 * j]);
-  }
-}
-
 /// A row that begins at a multiple of 16 bytes and consists of full packs; needs fewer registers.
 template <class T>
 class PackedRow {
@@ -163,10 +176,7 @@ class PackedRow {
   __device__ bool has(int pack) const { return pack < packs_; }
   /// `nothing` is the value of elements after the row's end.
   __device__ Words load(int pack, T nothing) const {
-    Pack<T> none;
-#pragma unroll
-    for (int j = 0; j < Pack<T>::kCount; ++j) none.values[j] = nothing;
-    Words out = std::bit_cast<Words>(none);
+    Words out = words_of(nothing);
     if (pack < packs_) out = reinterpret_cast<const Words*>(data_)[pack];
     return out;
   }
@@ -197,6 +207,36 @@ __device__ inline void for_batches(const RowPlan& plan, const RowPlace& place, c
 #pragma unroll
     for (int k = 0; k < kBatch; ++k)
       packs[k] = row.load(first + std::int64_t{k} * plan.lanes, nothing);
+    body(packs, first);
+  }
+}
+
+/// As for_batches, but the packs are words, and all loads of a batch are in flight together if the
+/// row consists of full, aligned packs. The elements of a thread, and their order, do not depend on
+/// that.
+template <int kBatch, class T, class Body>
+__device__ inline void for_word_batches(const RowPlan& plan, const RowPlace& place,
+                                        const Row<T>& row, T nothing, Body body) {
+  if (!place.active()) return;
+  const std::int64_t full = row.full_packs();
+  for (std::int64_t first = place.lane; first < plan.packs;
+       first += std::int64_t{kBatch} * plan.lanes) {
+    Words packs[kBatch];
+    if (first + std::int64_t{kBatch - 1} * plan.lanes < full) {
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) packs[k] = row.words(first + std::int64_t{k} * plan.lanes);
+    } else if (full == plan.packs) {
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) {
+        const std::int64_t pack = first + std::int64_t{k} * plan.lanes;
+        packs[k] = words_of(nothing);
+        if (pack < full) packs[k] = row.words(pack);
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k)
+        packs[k] = std::bit_cast<Words>(row.load(first + std::int64_t{k} * plan.lanes, nothing));
+    }
     body(packs, first);
   }
 }

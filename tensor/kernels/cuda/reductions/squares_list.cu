@@ -1,10 +1,12 @@
-// One launch over all tensors, with 256 threads for each tile, a group of 64 blocks of 1,024
-// elements, and two that fold: the order of kernels/reduce.h and then of the list, so the
-// CPU's bits. A list that exceeds a launch continues in the next one.
+// One launch over all tensors, with a block of threads for each group (a tile) of 64 blocks of
+// 1,024 elements, one that folds the tiles of each tensor, and one that adds up the tensors: the
+// order of kernels/reduce.h and then of the list, so the CPU's bits. A list that exceeds a launch
+// continues in the next ones.
 
 #include "tessera/tensor/kernels/reduce.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "tessera/tensor/kernels/cuda/reductions/rows.h"
@@ -17,7 +19,9 @@ constexpr int kMostTensors = 1024;  // per launch: 22 KB of parameters
 constexpr int kLanes = ReduceKernel::kLanes;
 constexpr int kGroup = static_cast<int>(ReduceKernel::kGroup);
 constexpr int kBlock = static_cast<int>(ReduceKernel::kBlock);
-constexpr int kTileThreads = 256;  // so few that several tiles share a processor
+constexpr int kQuarters = kLanes / 4;  // a thread has four neighbouring lanes
+constexpr int kTileThreads = kGroup * kQuarters;
+constexpr int kFoldWarps = 4;
 
 struct SquaresWork {
   const void* data[kMostTensors];
@@ -42,95 +46,140 @@ __device__ inline int tensor_of(const SquaresWork& work, int tile) {
   return low;
 }
 
-// Lanes of a block whose elements a thread reads 16 bytes at a time: sums of neighbouring lanes.
+// Four neighbouring elements. Words, because separate 16-bit elements would take a register each.
 template <class T>
+struct alignas(sizeof(T) == 2 ? 8 : 16) Four {
+  std::uint32_t words[sizeof(T)];
+};
+
+template <class T>
+__device__ bool is_four_aligned(const T* x) {
+  return reinterpret_cast<std::uintptr_t>(x) % alignof(Four<T>) == 0;
+}
+
+// Elements first to first + 3 of a block of `length` elements, with 0 after its end: a sum of
+// squares does not change when +0 is added. No load depends on a condition, so that the compiler
+// can issue those of several calls before it uses one.
+template <class T>
+__device__ Four<T> four_of_any(const T* x, int first, int length) {
+  struct Elements {
+    T values[4];
+  } out;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const T value = x[first + j < length ? first + j : 0];
+    out.values[j] = first + j < length ? value : T{};
+  }
+  return std::bit_cast<Four<T>>(out);
+}
+
+// The sums of four neighbouring lanes.
 struct LaneSums {
-  static constexpr int kCount = cuda::Pack<T>::kCount;  // lanes of a thread
-  static constexpr int kThreads = kLanes / kCount;      // threads of a block of elements
-  static constexpr int kBatch = 4;                      // packs in flight
+  double of[4] = {};
 
-  double sums[kCount] = {};
-
-  __device__ void add(const T& value, int lane) {
-    const double wide = convert_element<double>(value);
-    sums[lane] += scalar::mul(wide, wide);
-  }
-  // The elements of this thread's lanes, in order; the block begins at `x`.
-  __device__ void add_block(const T* x, int first, int length) {
-    const bool packed = reinterpret_cast<std::uintptr_t>(x) % 16 == 0;
-    int row = 0;
-    if (packed) {
-      for (; (row + kBatch) * kLanes <= length; row += kBatch) {
-        cuda::Pack<T> packs[kBatch];
+  template <class T>
+  __device__ void add(const Four<T>& elements) {
 #pragma unroll
-        for (int k = 0; k < kBatch; ++k)
-          packs[k] = cuda::load_pack(x + (row + k) * kLanes + first, 0);
-#pragma unroll
-        for (int k = 0; k < kBatch; ++k) {
-#pragma unroll
-          for (int j = 0; j < kCount; ++j) add(packs[k].values[j], j);
-        }
+    for (int j = 0; j < 4; ++j) {
+      const auto value = static_cast<double>(cuda::element<T>(elements, j));
+      // The square of an element with at most 24 bits is exact in f64, so fma rounds as two steps.
+      if constexpr (sizeof(T) == 8) {
+        of[j] += scalar::mul(value, value);
+      } else {
+        of[j] = scalar::fma(value, value, of[j]);
       }
     }
-    for (; row * kLanes < length; ++row) {
-#pragma unroll
-      for (int j = 0; j < kCount; ++j) {
-        const int at = row * kLanes + first + j;
-        if (at < length) add(x[at], j);
-      }
-    }
-  }
-  // The sum of the block's lanes in halves: lane l takes lane l + 8, then l + 4, ... The first
-  // thread of the block gets it; all threads of the warp must call it.
-  __device__ double total() {
-#pragma unroll
-    for (int half = kThreads / 2; half > 0; half /= 2) {
-#pragma unroll
-      for (int j = 0; j < kCount; ++j)
-        sums[j] += __shfl_down_sync(cuda::kWholeWarp, sums[j], static_cast<unsigned>(half));
-    }
-#pragma unroll
-    for (int half = kCount / 2; half > 0; half /= 2) {
-#pragma unroll
-      for (int j = 0; j < half; ++j) sums[j] += sums[j + half];
-    }
-    return sums[0];
   }
 };
 
-// The sums of the squares of the blocks of a tile.
+// The squares of a block's elements in the lanes 4 * quarter and following, in order.
 template <class T>
-__device__ void sum_blocks(const T* x, std::int64_t count, double (&blocks)[kGroup]) {
-  using Sums = LaneSums<T>;
-  constexpr int kAtOnce = kTileThreads / Sums::kThreads;  // blocks
-  const int thread = static_cast<int>(threadIdx.x) % Sums::kThreads;
-  for (int block = static_cast<int>(threadIdx.x) / Sums::kThreads; block < kGroup;
-       block += kAtOnce) {
-    const std::int64_t begin = std::int64_t{block} * kBlock, left = count - begin;
-    const int length = left >= kBlock ? kBlock : left > 0 ? static_cast<int>(left) : 0;
-    Sums sums;
-    sums.add_block(x + begin, thread * Sums::kCount, length);
-    const double total = sums.total();
-    if (thread == 0) blocks[block] = total;
+__device__ LaneSums lane_squares(const T* x, int quarter, int length) {
+  constexpr int kSteps = kBlock / kLanes, kBatch = 32 / static_cast<int>(sizeof(T));  // 128 bytes
+  LaneSums sums;
+  if (length == kBlock && is_four_aligned(x)) {
+    const auto* fours = reinterpret_cast<const Four<T>*>(x) + quarter;
+#pragma unroll 1
+    for (int first = 0; first < kSteps; first += kBatch) {
+      Four<T> batch[kBatch];
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) batch[k] = fours[(first + k) * kQuarters];
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) sums.add(batch[k]);
+    }
+    return sums;
   }
+#pragma unroll 1
+  for (int first = 0; first < length; first += 4 * kLanes) {
+    Four<T> batch[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) batch[k] = four_of_any(x, first + k * kLanes + 4 * quarter, length);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) sums.add(batch[k]);
+  }
+  return sums;
 }
 
-__global__ void __launch_bounds__(kTileThreads)
+// The lanes of a block folded pairwise; the thread of the first quarter has the result.
+__device__ inline double fold_lanes(LaneSums sums) {
+#pragma unroll
+  for (unsigned distance = kQuarters / 2; distance > 0; distance /= 2) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      sums.of[j] += __shfl_down_sync(cuda::kWholeWarp, sums.of[j], distance);
+  }
+  return (sums.of[0] + sums.of[2]) + (sums.of[1] + sums.of[3]);
+}
+
+// Four threads for each block of elements. At most 64 registers, so that four tiles are resident:
+// while one begins or ends, the others keep the memory busy.
+__global__ void __launch_bounds__(kTileThreads, 4)
     squares_tiles_kernel(const __grid_constant__ SquaresWork work) {
   __shared__ double blocks[kGroup];
   const int tile = static_cast<int>(blockIdx.x), tensor = tensor_of(work, tile);
-  const std::int64_t begin = std::int64_t{tile - work.first_tile[tensor]} * kGroup * kBlock;
+  const int block = static_cast<int>(threadIdx.x) / kQuarters,
+            quarter = static_cast<int>(threadIdx.x) % kQuarters;
+  const std::int64_t begin =
+      (std::int64_t{tile - work.first_tile[tensor]} * kGroup + block) * kBlock;
+  const std::int64_t left = work.count[tensor] - begin;
+  const int length = left >= kBlock ? kBlock : left > 0 ? static_cast<int>(left) : 0;
+  LaneSums sums;
   with_type(work.dtype[tensor], [&]<class T>() {
     if constexpr (is_floating(dtype_of<T>))
-      sum_blocks(static_cast<const T*>(work.data[tensor]) + begin, work.count[tensor] - begin,
-                 blocks);
+      sums = lane_squares(static_cast<const T*>(work.data[tensor]) + begin, quarter, length);
   });
+  const double sum = fold_lanes(sums);
+  if (quarter == 0) blocks[block] = sum;
   __syncthreads();
   if (threadIdx.x != 0) return;
-  double total = 0;  // blocks after the tensor's end are 0
-#pragma unroll
-  for (int b = 0; b < kGroup; ++b) total += blocks[b];
+  double total = 0;
+#pragma unroll 16
+  for (int b = 0; b < kGroup; ++b) total += blocks[b];  // +0 for a block without elements
   work.tiles[tile] = total;
+}
+
+// The first 64 of `count` numbers, in order, 16 loaded before one is added. The loads depend on no
+// condition; +0 for a missing number changes nothing.
+__device__ inline double fold_group(const double* from, int count) {
+  constexpr int kBatch = 16;
+  double total = 0;
+#pragma unroll 1
+  for (int first = 0; first < kGroup && first < count; first += kBatch) {
+    double batch[kBatch];
+    if (count - first >= kBatch) {
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) batch[i] = from[first + i];
+    } else {
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const double value = from[first + i < count ? first + i : first];
+        batch[i] = first + i < count ? value : 0.0;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) total += batch[i];
+  }
+  return total;
 }
 
 // A warp folds the tiles of a tensor, 64 at a time until one is left.
@@ -139,11 +188,7 @@ __device__ inline double fold_tensor(double* from, double* to, int count, int la
   do {
     const int groups = (count + kGroup - 1) / kGroup;
     for (int g = lane; g < groups; g += cuda::kWarpSize) {
-      const int last = (g + 1) * kGroup < count ? (g + 1) * kGroup : count;
-      double total = 0;
-#pragma unroll 8
-      for (int i = g * kGroup; i < last; ++i) total += from[i];
-      to[g] = total;
+      to[g] = fold_group(from + g * kGroup, count - g * kGroup);
     }
     __syncwarp();
     double* const next = from;
@@ -154,14 +199,12 @@ __device__ inline double fold_tensor(double* from, double* to, int count, int la
   return from[0];
 }
 
-constexpr int kFoldThreads = 256;
-constexpr int kFoldWarps = kFoldThreads / cuda::kWarpSize;  // tensors of a block
-
-__global__ void __launch_bounds__(kFoldThreads)
-    squares_tensors_kernel(const __grid_constant__ SquaresWork work) {
+// A warp for each tensor.
+__global__ void __launch_bounds__(kFoldWarps* cuda::kWarpSize)
+    squares_fold_kernel(const __grid_constant__ SquaresWork work) {
   const int warp = static_cast<int>(threadIdx.x) / cuda::kWarpSize,
-            lane = static_cast<int>(threadIdx.x) % cuda::kWarpSize;
-  const int tensor = static_cast<int>(blockIdx.x) * kFoldWarps + warp;
+            lane = static_cast<int>(threadIdx.x) % cuda::kWarpSize,
+            tensor = static_cast<int>(blockIdx.x) * kFoldWarps + warp;
   if (tensor >= work.tensors) return;
   const int first = work.first_tile[tensor], count = work.first_tile[tensor + 1] - first;
   // The tensors before have `first` tiles, so at most first / 64 + tensor groups.
@@ -170,17 +213,20 @@ __global__ void __launch_bounds__(kFoldThreads)
   if (lane == 0) work.sums[tensor] = sum;
 }
 
-// Adds the tensors' sums in order: all are read before the first is added.
-__global__ void __launch_bounds__(kFoldThreads)
+// The sums of all tensors, in order.
+__global__ void __launch_bounds__(kMostTensors)
     squares_total_kernel(const double* sums, int tensors, double* y, bool continues) {
   __shared__ double all[kMostTensors];
-  for (int tensor = static_cast<int>(threadIdx.x); tensor < tensors; tensor += kFoldThreads)
-    all[tensor] = sums[tensor];
+  const int thread = static_cast<int>(threadIdx.x);
+  all[thread] = thread < tensors ? sums[thread] : 0.0;
   __syncthreads();
-  if (threadIdx.x != 0) return;
+  if (thread != 0) return;
   double total = continues ? *y : 0;
-#pragma unroll 8
-  for (int tensor = 0; tensor < tensors; ++tensor) total += all[tensor];
+#pragma unroll 1
+  for (int first = 0; first < tensors; first += 16) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) total += all[first + i];
+  }
   *y = total;
 }
 
@@ -210,13 +256,13 @@ void SquaresListKernel::cuda(CudaStream stream, const Args& a, Workspace scratch
     if (tiles > 0)
       cuda::start(kName, squares_tiles_kernel,
                   {.blocks = static_cast<unsigned>(tiles), .threads = kTileThreads}, stream, work);
-    if (work.tensors > 0)
-      cuda::start(kName, squares_tensors_kernel,
-                  {.blocks = static_cast<unsigned>((work.tensors + kFoldWarps - 1) / kFoldWarps),
-                   .threads = kFoldThreads},
-                  stream, work);
-    cuda::start(kName, squares_total_kernel, {.blocks = 1, .threads = kFoldThreads}, stream,
-                static_cast<const double*>(work.sums), work.tensors, work.y, work.continues);
+    if (work.tensors > 0) {
+      const auto blocks = static_cast<unsigned>((work.tensors + kFoldWarps - 1) / kFoldWarps);
+      cuda::start(kName, squares_fold_kernel,
+                  {.blocks = blocks, .threads = kFoldWarps * cuda::kWarpSize}, stream, work);
+    }
+    cuda::start(kName, squares_total_kernel, {.blocks = 1, .threads = kMostTensors}, stream,
+                work.sums, work.tensors, work.y, work.continues);
   }
 }
 
