@@ -1,5 +1,9 @@
 // The elementwise CUDA kernels against the CPU's.
+#include <algorithm>
+#include <bit>
 #include <catch2/catch.hpp>
+#include <cstdint>
+#include <iterator>
 #include <string>
 
 #include "tessera/tensor/kernels/elementwise.h"
@@ -51,19 +55,38 @@ bool takes(UnaryOp op) {
   return result;
 }
 
-// Of results of 16 bits by cuda::FastSigmoid, which serves contiguous operands: one unit in the last
-// place.
+// Functions whose results of 16 bits, of contiguous operands, come from packed_math.h.
+constexpr UnaryOp kRounded[] = {UnaryOp::kLog,     UnaryOp::kLog1p, UnaryOp::kRsqrt,
+                                UnaryOp::kSin,     UnaryOp::kCos,   UnaryOp::kTanh,
+                                UnaryOp::kSigmoid, UnaryOp::kErf,   UnaryOp::kSoftplus,
+                                UnaryOp::kGelu,    UnaryOp::kSilu,  UnaryOp::kGeluTanh};
+
+bool is_packed(DType y_dtype, const Layouts& layouts) {
+  return is_contiguous(layouts.shape, layouts.a) && layouts.first == 0 && is_half(y_dtype);
+}
+
+// One unit in the last place, also of numbers below the normal ones.
+Tolerance one_unit(DType dtype) {
+  if (dtype == DType::kBF16) return {.rtol = 0x1p-7, .atol = 0x1p-133};
+  return {.rtol = 0x1p-10, .atol = 0x1p-24};
+}
+
 Tolerance rounded_to(DType y_dtype, const Layouts& layouts) {
-  if (!is_contiguous(layouts.shape, layouts.a) || layouts.first != 0) return {};
-  if (y_dtype == DType::kBF16) return {.rtol = 0x1p-7, .atol = 0x1p-20};
-  if (y_dtype == DType::kF16) return {.rtol = 0x1p-10, .atol = 0x1p-20};
-  return {};
+  return is_packed(y_dtype, layouts) ? one_unit(y_dtype) : Tolerance{};
+}
+
+// Derivatives with a zero, near which their terms cancel; they are multiplied by up to 8.
+Tolerance rounded_slope(DType y_dtype, const Layouts& layouts) {
+  Tolerance tolerance = rounded_to(y_dtype, layouts);
+  if (tolerance.rtol > 0) tolerance.atol = 0x1p-16;
+  return tolerance;
 }
 
 // Sums of terms that come from a library.
 Tolerance unary_tolerance(UnaryOp op, DType compute, DType y_dtype, const Layouts& layouts) {
-  if (compute == DType::kF32 && (op == UnaryOp::kGeluTanh || op == UnaryOp::kSilu))
-    return rounded_to(y_dtype, layouts);
+  const bool rounded =
+      std::find(std::begin(kRounded), std::end(kRounded), op) != std::end(kRounded);
+  if (compute == DType::kF32 && rounded && is_packed(y_dtype, layouts)) return one_unit(y_dtype);
   if (!calls_library(op, compute)) return {};
   if (is_special(op) && y_dtype == DType::kF64) return {.rtol = 1e-13, .atol = 1e-14};
   return testing::last_bit(y_dtype);
@@ -102,6 +125,34 @@ TEST_CASE("unary: every operation of every dtype that it takes") {
   }
 }
 
+// All numbers of a dtype of 16 bits.
+HostTensor every_number(DType dtype) {
+  return HostTensor(dtype, {65536}).filled([dtype](std::int64_t i) {
+    const auto bits = static_cast<std::uint16_t>(i);
+    return dtype == DType::kBF16 ? static_cast<double>(std::bit_cast<BFloat16>(bits))
+                                 : static_cast<double>(std::bit_cast<Float16>(bits));
+  });
+}
+
+TEST_CASE("unary: every number of 16 bits") {
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    const HostTensor x = every_number(dtype);
+    for (int number = 0; number < static_cast<int>(UnaryOp::kCount); ++number) {
+      const auto op = static_cast<UnaryOp>(number);
+      if (!takes<float>(op) || is_special(op)) continue;
+      const DType y_dtype = op >= UnaryOp::kIsNan ? DType::kBool : dtype;
+      const HostTensor y(y_dtype, {65536});
+      UnaryKernel::Args args;
+      args.op = op;
+      args.compute = DType::kF32;
+      args.x = x;
+      args.y = y;
+      compare_devices<UnaryKernel>(say(number, dtype, in_order(65536)), args,
+                                   unary_tolerance(op, DType::kF32, y_dtype, in_order(65536)));
+    }
+  }
+}
+
 TEST_CASE("unary: every layout") {
   for (DType dtype : kAllDTypes) {
     for (std::int64_t n : testing::kLengths) {
@@ -135,9 +186,11 @@ constexpr bool is_comparison(BinaryOp op) {
 
 Tolerance binary_tolerance(BinaryOp op, DType compute, DType y_dtype, const Layouts& layouts) {
   if (op == BinaryOp::kPolygamma) return {.rtol = testing::last_bit(y_dtype).rtol};
-  if (compute == DType::kF32 &&
-      (op == BinaryOp::kGeluTanhBackward || op == BinaryOp::kSiluBackward))
+  if (compute == DType::kF32 && op == BinaryOp::kSoftplusBackward)
     return rounded_to(y_dtype, layouts);
+  if (compute == DType::kF32 && (op == BinaryOp::kGeluBackward || op == BinaryOp::kSiluBackward ||
+                                 op == BinaryOp::kGeluTanhBackward))
+    return rounded_slope(y_dtype, layouts);
   const bool of_library = op == BinaryOp::kAtan2 || op == BinaryOp::kHypot ||
                           op == BinaryOp::kLogAddExp || op == BinaryOp::kLogAddExp2 ||
                           op == BinaryOp::kXlogy;
@@ -231,6 +284,41 @@ TEST_CASE("binary: a number on either side, and in place") {
   }
 }
 
+// x op number, for all numbers x of 16 bits, and some in f32.
+void compare_with_number(BinaryOp op, DType dtype, double number, Tolerance tolerance) {
+  const HostTensor x = is_half(dtype) ? every_number(dtype)
+                                      : testing::with_numbers(HostTensor(dtype, {65536}), dtype, 1);
+  const HostTensor y(is_comparison(op) ? DType::kBool : dtype, {65536});
+  BinaryKernel::Args args;
+  args.op = op;
+  args.compute = DType::kF32;
+  args.a = x.const_view();
+  args.b = number;
+  args.y = y;
+  compare_devices<BinaryKernel>(
+      say(static_cast<int>(op), dtype, in_order(65536)) + " and " + std::to_string(number), args,
+      tolerance);
+}
+
+TEST_CASE("binary: quotients and comparisons of every number and a number") {
+  for (DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+    for (double number : {0.5, -3.0, 0.0, 1e-30, 1000.0}) {
+      for (BinaryOp op :
+           {BinaryOp::kFloorDivide, BinaryOp::kRemainder, BinaryOp::kEq, BinaryOp::kNe,
+            BinaryOp::kLt, BinaryOp::kLe, BinaryOp::kGt, BinaryOp::kGe})
+        compare_with_number(op, dtype, number, {});
+    }
+  }
+}
+
+TEST_CASE("binary: powers of every number") {
+  for (DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+    const Tolerance tolerance = is_half(dtype) ? one_unit(dtype) : testing::last_bit(dtype);
+    for (double number : {0.0, 2.0, 3.0, 0.5, -0.5, -1.0, -3.0, 1.7, 60.0, 0.01})
+      compare_with_number(BinaryOp::kPow, dtype, number, tolerance);
+  }
+}
+
 TEST_CASE("binary: more tiles than a grid has blocks") {
   compare_binary(BinaryOp::kMul, {DType::kBF16, DType::kBF16, DType::kBF16},
                  in_order(4096 * 2048 + 4099));
@@ -256,6 +344,27 @@ void compare_ternary(TernaryOp op, DType dtype, const Layouts& layouts, bool num
   if (numbers) return;
   args.y = c;
   compare_devices<TernaryKernel>("in place, " + say(static_cast<int>(op), dtype, layouts), args);
+}
+
+TEST_CASE("ternary: a choice between a tensor and a number") {
+  for (DType dtype : kFloating) {
+    for (const Layouts& layouts : {in_order(1025), in_order(1025, 1), strided_layouts()[9]}) {
+      TernaryKernel::Args args;
+      args.op = TernaryOp::kWhere;
+      args.compute = compute_of(dtype);
+      const HostTensor condition = numbers_of(DType::kBool, layouts, layouts.a, 1);
+      const HostTensor x = numbers_of(dtype, layouts, layouts.b, 2);
+      const HostTensor y = tensor_of(dtype, layouts, layouts.y);
+      args.a = condition.const_view();
+      args.y = y;
+      args.b = x.const_view();
+      args.c = 3.0;
+      compare_devices<TernaryKernel>("x or 3, " + say(0, dtype, layouts), args);
+      args.b = 3.0;
+      args.c = x.const_view();
+      compare_devices<TernaryKernel>("3 or x, " + say(0, dtype, layouts), args);
+    }
+  }
 }
 
 bool takes_integers(TernaryOp op) {

@@ -33,6 +33,20 @@ TESSERA_HD float mul(float a, float b) { return a * b; }
 TESSERA_HD double mul(double a, double b) { return a * b; }
 #endif
 
+/// a / b, with the same bits, where neither the operands nor the quotient are close to the ends of
+/// f32's range (or a is 0): on a GPU without the test for that, which has a branch.
+TESSERA_HD float quotient(float a, float b) {
+#ifdef __CUDA_ARCH__
+  const float guess = __fdividef(1.0f, b);  // 0 if b is very large
+  const float inverse = fma(guess, fma(-b, guess, 1.0f), guess);
+  const float near = a * inverse;
+  const float nearer = fma(inverse, fma(-b, near, a), near);
+  return fma(inverse, fma(-b, nearer, a), nearer);
+#else
+  return a / b;
+#endif
+}
+
 /// c[0] x^(N-1) + ... + c[N-1]. Unrolled at compile time: the compiler would not vectorize around a
 /// loop.
 template <class T, class... C>
@@ -117,7 +131,7 @@ TESSERA_HD double expm1(double x) { return ::expm1(x); }
 TESSERA_HD float log1p(float x) {
   const float u = 1.0f + x;
   const float lost = x - (u - 1.0f);  // rounding error of u
-  const float y = log(u) + lost / u;
+  const float y = log(u) + quotient(lost, u);
   const bool at_end = u == 0.0f || u == std::numeric_limits<float>::infinity();
   return at_end ? log(u) : y;
 }
@@ -175,7 +189,7 @@ TESSERA_HD Normal<float> normal(float x) {
   // The tail, divided by gauss, is t times a polynomial of t, centred on the middle of t's range so
   // that its terms are small.
   const float divisor = fma(0.4375f, a, 1.0f);
-  const float t = 1.0f / divisor;
+  const float t = quotient(1.0f, divisor);
   const float p = polynomial(t - 0.40625f, -0.03863154246f, 0.08731388829f, -0.04266122826f,
                              -0.06640487253f, 0.08136335543f, 0.04041848451f, -0.109576058f,
                              -0.05361809738f, 0.173686393f, 0.3135771249f, 0.2726727421f);

@@ -47,22 +47,34 @@ __device__ __forceinline__ void apply_each(C (&in)[N][G], F f, std::index_sequen
 
 }  // namespace detail
 
+namespace detail {
+
+/// body.template operator()<F>() with the element F of the tuple at index `op`, which lies in
+/// [kFirst, kFirst + kCount). By halves: a test for each element would be up to fifty branches for
+/// a thread's few elements, spread over all of the kernel's code.
+template <class Functors, std::size_t kFirst, std::size_t kCount, class Body>
+__device__ __forceinline__ void choose(unsigned op, const Body& body) {
+  if constexpr (kCount == 1) {
+    body.template operator()<std::tuple_element_t<kFirst, Functors>>();
+  } else if (op < kFirst + kCount / 2) {
+    choose<Functors, kFirst, kCount / 2>(op, body);
+  } else {
+    choose<Functors, kFirst + kCount / 2, kCount - kCount / 2>(op, body);
+  }
+}
+
+}  // namespace detail
+
 /// in[0][k] = f(in[0][k], ..., in[N-1][k], more...), where f is the functor at index `op` of the
 /// tuple type Functors.
 template <class Functors, class Op, class C, int N, int G, class... More>
 __device__ __forceinline__ void apply_op(Op op, C (&in)[N][G], More... more) {
-  const auto run = [&]<class F>() {
+  constexpr std::size_t kCount = std::tuple_size_v<Functors>;
+  detail::choose<Functors, 0, kCount>(static_cast<unsigned>(op), [&]<class F>() {
     // The operation chose a compute type that the functor accepts.
     if constexpr (kTakes<F, C, N + static_cast<int>(sizeof...(More))>)
       detail::apply_each(in, F{}, std::make_index_sequence<N>(), more...);
-    return true;
-  };
-  const auto at = [&]<std::size_t... I>(std::index_sequence<I...>) {
-    static_cast<void>(((op == static_cast<Op>(I) &&
-                        run.template operator()<std::tuple_element_t<I, Functors>>()) ||
-                       ...));
-  };
-  at(std::make_index_sequence<std::tuple_size_v<Functors>>());
+  });
 }
 
 }  // namespace tessera::cuda

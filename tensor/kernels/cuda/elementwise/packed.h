@@ -1,8 +1,13 @@
 #pragma once
 
-/// Elementwise kernels for the operations on which training spends its time: 16-bit elements, or
-/// 16-bit and f32, of contiguous operands. Functor and dtypes are template parameters, and a thread reads 8 elements of
-/// each operand at a time, twice; all other launches go through map.h. For .cu files.
+/// Elementwise kernels of contiguous operands of 16 bits, f32 or bool. Functor and dtypes are template
+/// parameters, and a thread reads all its elements, in accesses of up to 16 bytes, before it converts any;
+/// all other launches go through map.h. For .cu files.
+///
+/// A functor may have an `easy` path, with `is_easy(x...)` to tell for which numbers it may be taken,
+/// beside the call operator, which takes any. A thread takes it if all elements of a run
+/// allow it: the code of the difficult numbers is there once, not for each element. The result for an
+/// element does not depend on its neighbours, because the call operator decides in the same way.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +22,16 @@
 
 namespace tessera::cuda {
 
-inline constexpr int kPackedRun = 8;   ///< elements in one access, or two of f32
-inline constexpr int kPackedEach = 2;  ///< runs of a thread
+/// Elements of a run: 4 if all operands are f32, else 8, which are two accesses of an f32 operand.
+template <class... T>
+inline constexpr int kPackedRun = ((sizeof(T) < 4) || ...) ? 8 : 4;
+
+/// Functors with an easy path.
+template <class F, class... X>
+concept HasEasyPath = requires(const F& f, X... x) {
+  f.is_easy(x...);
+  f.easy(x...);
+};
 
 template <int N>
 struct PackedWork {
@@ -38,39 +51,88 @@ bool is_packed(const View& y, const Views&... in) {
 
 namespace detail {
 
-template <class T>
-__device__ __forceinline__ void load_packed(const void* data, std::int64_t run,
-                                            float (&out)[kPackedRun]) {
-  const auto loaded = static_cast<const Run<T, kPackedRun>*>(data)[run];
+/// Runs of a thread: a second one would double the code of difficult numbers.
+template <class F, class... X>
+constexpr int packed_each() {
+  return HasEasyPath<F, decltype(convert_element<float>(X{}))...> ? 1 : 2;
+}
+
+/// A thread's elements of one operand.
+template <class T, int R, int kEach>
+struct Loaded {
+  Run<T, R> runs[kEach];
+};
+
+template <class T, int R>
+__device__ __forceinline__ void convert_run(const Run<T, R>& run, float (&out)[R]) {
 #pragma unroll
-  for (int k = 0; k < kPackedRun; ++k) out[k] = static_cast<float>(loaded.values[k]);
+  for (int k = 0; k < R; ++k) out[k] = convert_element<float>(run.values[k]);
+}
+
+/// first[k] = f(first[k], more[k]...)
+template <class F, int R, class... More>
+__device__ __forceinline__ void compute_run(const F& f, float (&first)[R], More&... more) {
+  if constexpr (HasEasyPath<F, float, decltype(more[0] + 0.0f)...>) {
+    bool easy = true;
+#pragma unroll
+    for (int k = 0; k < R; ++k) easy = easy & f.is_easy(first[k], more[k]...);
+    if (easy) {
+#pragma unroll
+      for (int k = 0; k < R; ++k) first[k] = f.easy(first[k], more[k]...);
+    } else {
+#pragma unroll 1
+      for (int k = 0; k < R; ++k) {
+        rotate(first, f(first[0], more[0]...));
+        (rotate(more, more[0]), ...);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < R; ++k) first[k] = f(first[k], more[k]...);
+  }
+}
+
+/// The runs first, first + kThreads, ... below `runs`, of which there is at least one. All loads are issued before any element
+/// is used: in place of a missing run the first is read again, because a branch would come between.
+template <class Y, int R, int kEach, class F, std::size_t... I, class... X>
+__device__ __forceinline__ void map_runs(const PackedWork<sizeof...(X)>& work, const F& f,
+                                         std::int64_t first, std::int64_t runs,
+                                         std::index_sequence<I...>, Loaded<X, R, kEach>... loaded) {
+  const auto run_of = [&](int e) { return first + e * kThreads; };
+  const auto load = [&]<class T>(const void* data, Loaded<T, R, kEach>& to) {
+#pragma unroll
+    for (int e = 0; e < kEach; ++e)
+      to.runs[e] = static_cast<const Run<T, R>*>(data)[run_of(e) < runs ? run_of(e) : first];
+  };
+  (load(work.in[I], loaded), ...);
+#pragma unroll
+  for (int e = 0; e < kEach; ++e) {
+    if (run_of(e) >= runs) continue;
+    float in[sizeof...(X)][R];
+    (convert_run(loaded.runs[e], in[I]), ...);
+    compute_run(f, in[I]...);
+    Run<Y, R> out;
+#pragma unroll
+    for (int k = 0; k < R; ++k) out.values[k] = convert_element<Y>(in[0][k]);
+    static_cast<Run<Y, R>*>(work.y)[run_of(e)] = out;
+  }
 }
 
 template <class Y, class... X, class F, std::size_t... I>
 __device__ __forceinline__ void map_packed(const PackedWork<sizeof...(X)>& work, const F& f,
                                            std::index_sequence<I...>) {
-  const std::int64_t runs = work.numel / kPackedRun;
-  const std::int64_t first = std::int64_t{blockIdx.x} * (kThreads * kPackedEach) + threadIdx.x;
-  float in[sizeof...(X)][kPackedEach][kPackedRun];
-#pragma unroll
-  for (int e = 0; e < kPackedEach; ++e) {
-    const std::int64_t run = first + e * kThreads;
-    if (run < runs) (load_packed<X>(work.in[I], run, in[I][e]), ...);
-  }
-#pragma unroll
-  for (int e = 0; e < kPackedEach; ++e) {
-    const std::int64_t run = first + e * kThreads;
-    if (run >= runs) continue;
-    Run<Y, kPackedRun> out;
-#pragma unroll
-    for (int k = 0; k < kPackedRun; ++k) out.values[k] = convert_element<Y>(f(in[I][e][k]...));
-    static_cast<Run<Y, kPackedRun>*>(work.y)[run] = out;
-  }
+  constexpr int R = kPackedRun<Y, X...>;
+  const std::int64_t runs = work.numel / R;
+  const std::int64_t first =
+      std::int64_t{blockIdx.x} * (kThreads * packed_each<F, X...>()) + threadIdx.x;
+  if (first < runs)
+    map_runs<Y>(work, f, first, runs, std::index_sequence<I...>(),
+                Loaded<X, R, packed_each<F, X...>()>()...);
   // The elements after the last run.
-  const std::int64_t rest = runs * kPackedRun + threadIdx.x;
+  const std::int64_t rest = runs * R + threadIdx.x;
   if (blockIdx.x == gridDim.x - 1 && rest < work.numel) {
     static_cast<Y*>(work.y)[rest] =
-        convert_element<Y>(f(static_cast<float>(static_cast<const X*>(work.in[I])[rest])...));
+        convert_element<Y>(f(convert_element<float>(static_cast<const X*>(work.in[I])[rest])...));
   }
 }
 
@@ -88,8 +150,9 @@ template <class Y, class... X, class F, class... Views>
 void start_packed(const char* name, CudaStream stream, const F& f, const View& y,
                   const Views&... in) {
   const PackedWork<sizeof...(X)> work = {.in = {in.data...}, .y = y.data, .numel = y.numel()};
-  const std::int64_t runs = pieces_of(work.numel, kPackedRun);
-  const auto blocks = static_cast<unsigned>(pieces_of(runs, kThreads * kPackedEach));
+  const std::int64_t runs = pieces_of(work.numel, kPackedRun<Y, X...>);
+  const auto blocks =
+      static_cast<unsigned>(pieces_of(runs, kThreads * detail::packed_each<F, X...>()));
   start(name, packed_kernel<Y, F, X...>, {.blocks = blocks, .threads = kThreads}, stream, work, f);
 }
 
@@ -107,17 +170,26 @@ bool with_16_bits(DType dtype, const Body& body) {
   return false;
 }
 
-/// For results of 16 bits of f32 numbers. The sigmoid of math/ is off by about one unit in the last
-/// place of f32; this one, with the hardware's 2^x and reciprocal, by about 2^-22 (1 + |x|) of the
-/// result, and a result below 2^-126 may become 0: after rounding, mostly the same.
-struct FastSigmoid {
-  TESSERA_HD float operator()(float x) const {
-    const float e = ::exp2f(-1.44269504f * x);
-#ifdef __CUDA_ARCH__
-    return __fdividef(1.0f, 1.0f + e);
-#else
-    return 1.0f / (1.0f + e);
-#endif
+/// The same for f32 too.
+template <class Body>
+bool with_packed_type(DType dtype, const Body& body) {
+  if (dtype != DType::kF32) return with_16_bits(dtype, body);
+  body.template operator()<float>();
+  return true;
+}
+
+/// A functor of two numbers whose second is the same for all elements, and not in memory.
+template <class F>
+struct WithNumber {
+  F f;
+  float b;
+
+  __device__ float operator()(float a) const { return f(a, b); }
+  __device__ bool is_easy(float a) const requires HasEasyPath<F, float, float> {
+    return f.is_easy(a, b);
+  }
+  __device__ float easy(float a) const requires HasEasyPath<F, float, float> {
+    return f.easy(a, b);
   }
 };
 

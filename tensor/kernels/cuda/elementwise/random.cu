@@ -5,6 +5,7 @@
 
 #include "tessera/tensor/kernels/cuda/elementwise/draws.h"
 #include "tessera/tensor/kernels/cuda/elementwise/map.h"
+#include "tessera/tensor/kernels/cuda/elementwise/packed.h"
 #include "tessera/tensor/kernels/math/scalar_math.h"
 
 namespace tessera {
@@ -142,10 +143,79 @@ float threshold(double p) {
   return nearest < p ? std::nextafter(nearest, 2.0f) : nearest;
 }
 
+// The same for operands that are contiguous, as their positions are: a run of 8 elements has two blocks of
+// random words.
+struct PackedDropout {
+  const void* x;
+  void* y;
+  std::int64_t numel;
+  std::uint64_t key;
+  std::uint64_t first_block;
+  std::uint32_t limit;  // of the 24 bits that make a uniform number: kept from there on
+  float scale;
+
+  __device__ __forceinline__ float apply(float x, std::uint32_t word) const {
+    return word >> 8 >= limit ? x * scale : 0.0f;
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(cuda::kThreads)
+    packed_dropout_kernel(const __grid_constant__ PackedDropout work) {
+  constexpr int kRun = 8, kBlock = 4;
+  using Run = cuda::Run<T, kRun>;
+  const std::int64_t run = cuda::thread_index(), runs = work.numel / kRun;
+  if (run < runs) {
+    auto values = static_cast<const Run*>(work.x)[run];
+    const std::uint64_t block =
+        work.first_block + static_cast<std::uint64_t>(run) * (kRun / kBlock);
+#pragma unroll
+    for (int b = 0; b < kRun / kBlock; ++b) {
+      const random::Words words = random::philox(work.key, block + static_cast<unsigned>(b));
+#pragma unroll
+      for (int k = 0; k < kBlock; ++k) {
+        T& value = values.values[kBlock * b + k];
+        value = T(work.apply(static_cast<float>(value), words.w[k]));
+      }
+    }
+    static_cast<Run*>(work.y)[run] = values;
+  }
+  // The elements after the last run.
+  const std::int64_t rest = runs * kRun + threadIdx.x;
+  if (blockIdx.x == gridDim.x - 1 && rest < work.numel) {
+    const random::Words words =
+        random::philox(work.key, work.first_block + static_cast<std::uint64_t>(rest) / kBlock);
+    const auto low = rest % 2 == 0 ? words.w[0] : words.w[1],
+               high = rest % 2 == 0 ? words.w[2] : words.w[3];
+    const auto x = static_cast<float>(static_cast<const T*>(work.x)[rest]);
+    static_cast<T*>(work.y)[rest] = T(work.apply(x, rest % kBlock < 2 ? low : high));
+  }
+}
+
+// Returns false for launches that the general kernel takes.
+bool try_packed(CudaStream stream, const DropoutKernel::Args& a) {
+  const bool in_order = is_contiguous(a.y.shape, a.position_strides) && a.first_position % 4 == 0;
+  if (!in_order || a.x.dtype != a.y.dtype || !cuda::is_packed(a.y, a.x)) return false;
+  const PackedDropout work = {
+      .x = a.x.data,
+      .y = a.y.data,
+      .numel = a.y.numel(),
+      .key = a.key,
+      .first_block = static_cast<std::uint64_t>(a.first_position) / 4,
+      .limit = static_cast<std::uint32_t>(std::ceil(static_cast<double>(threshold(a.p)) * 0x1p24)),
+      .scale = static_cast<float>(a.scale)};
+  const cuda::Grid grid = {.blocks = static_cast<unsigned>(
+                               cuda::pieces_of(work.numel, std::int64_t{8} * cuda::kThreads)),
+                           .threads = cuda::kThreads};
+  return cuda::with_16_bits(a.y.dtype, [&]<class T>() {
+    cuda::start(DropoutKernel::kName, packed_dropout_kernel<T>, grid, stream, work);
+  });
+}
+
 }  // namespace
 
 void DropoutKernel::cuda(CudaStream stream, const Args& a, Workspace) {
-  if (a.y.numel() == 0) return;
+  if (a.y.numel() == 0 || try_packed(stream, a)) return;
   with_floating_type(a.x.dtype, [&]<class C>() {
     const auto work = cuda::map_work<C, 2>(
         a.y, {Operand(a.x), cuda::MapInput::positions(a.first_position, a.position_strides)});

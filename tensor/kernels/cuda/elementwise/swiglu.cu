@@ -1,5 +1,5 @@
 // 16 bytes of each operand at a time where all begin at multiples of 16 bytes. Of 16 bits: with the
-// sigmoid of packed.h.
+// sigmoid of packed_math.h.
 
 #include "tessera/tensor/kernels/swiglu.h"
 
@@ -7,6 +7,7 @@
 
 #include "tessera/tensor/kernels/cuda/elementwise/elements.h"
 #include "tessera/tensor/kernels/cuda/elementwise/packed.h"
+#include "tessera/tensor/kernels/cuda/elementwise/packed_math.h"
 #include "tessera/tensor/kernels/cuda/elementwise/thread_place.h"
 #include "tessera/tensor/kernels/math/functors.h"
 #include "tessera/tensor/kernels/math/functors_binary.h"
