@@ -130,16 +130,21 @@ AttentionInputs empty_like(const AttentionInputs& in) {
            x.offset() == q.offset() + offset;
   };
   const Shape& strides = q.strides();
+  const std::int64_t batches = q.dim(0), length = q.dim(2);
   const bool rows = q.ndim() == 4 && beside(k, q_width) && beside(v, q_width + kv_width) &&
-                    q.dim(2) == k.dim(2) && strides[3] == 1 && strides[1] == width;
-  const bool batch_first = rows && strides[2] == row && strides[0] == row * q.dim(2);
-  const bool length_first = rows && strides[0] == row && strides[2] == row * q.dim(0);
+                    length == k.dim(2) && strides[3] == 1 && strides[1] == width;
+  // The strides of batch and length; those of one entry mean nothing.
+  const auto steps = [&](std::int64_t batch, std::int64_t step) {
+    return (batches == 1 || strides[0] == batch) && (length == 1 || strides[2] == step);
+  };
+  const bool batch_first = rows && steps(row * length, row);
+  const bool length_first = rows && steps(row, row * batches);
   if (!batch_first && !length_first) {
     return {.q = empty_like(q, width), .k = empty_like(k, width), .v = empty_like(v, v.dim(-1))};
   }
   const int batch = batch_first ? 0 : 1;
   const Tensor all = Tensor::empty(
-      batch_first ? Shape{q.dim(0), q.dim(2), row} : Shape{q.dim(2), q.dim(0), row}, q.options());
+      batch_first ? Shape{batches, length, row} : Shape{length, batches, row}, q.options());
   const auto part = [&](std::int64_t begin, std::int64_t size) {
     return all.narrow(2, begin, size)
         .unflatten(2, {size / width, width})

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <string>
@@ -129,8 +130,10 @@ TEST_CASE("unary: every operation of every dtype that it takes") {
 HostTensor every_number(DType dtype) {
   return HostTensor(dtype, {65536}).filled([dtype](std::int64_t i) {
     const auto bits = static_cast<std::uint16_t>(i);
-    return dtype == DType::kBF16 ? static_cast<double>(std::bit_cast<BFloat16>(bits))
-                                 : static_cast<double>(std::bit_cast<Float16>(bits));
+    const double value = dtype == DType::kBF16 ? static_cast<double>(std::bit_cast<BFloat16>(bits))
+                                               : static_cast<double>(std::bit_cast<Float16>(bits));
+    // A GPU's conversion from f16 drops the sign of a NaN, which signbit would show.
+    return std::isnan(value) ? std::nan("") : value;
   });
 }
 
