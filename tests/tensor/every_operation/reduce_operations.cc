@@ -98,6 +98,10 @@ Operations reduce_operations() {
        [](const Call& t) {
          sum_of_squares(std::vector<Tensor>{t[0], t[1]});
        }},
+      {"sum_rows_",
+       {any({5}).not_of({DType::kI64, DType::kF64}).not_shaped({4}),
+        any({3, 5}).in(DType::kBF16).not_of({DType::kI64, DType::kF32}).not_shaped({5})},
+       [](const Call& t) { sum_rows_(t[0], t[1]); }},
       {"sum_to_shape",
        {any({3, 5}).not_shaped({3, 4}).not_shaped({5})},
        [](const Call& t) {
