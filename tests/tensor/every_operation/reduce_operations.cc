@@ -81,17 +81,9 @@ Operations counting_operations() {
   };
 }
 
-}  // namespace
-
-Operations reduce_operations() {
-  const Operand numbers = with_dim_1(any({3, 5})), floats = with_dim_1(floating({3, 5}));
-  const Operand some = any({3, 5}).not_shaped({3, 0}),
-                some_along = numbers.not_shaped({3, 0}).not_shaped({}, kNoDim1);
-  Operations table = {
-      {"var_mean", {floats}, [](const Call& t) { var_mean(t[0], {1}); }},
-      {"std_mean", {floats}, [](const Call& t) { std_mean(t[0], {1}); }},
-      {"norm", {floats}, [](const Call& t) { norm(t[0], {1}); }},
-      {"norm", {floating({3, 5})}, [](const Call& t) { norm(t[0], {}, {.p = 3}); }},
+// Sums over all elements, over rows, and down to a shape.
+Operations total_operations() {
+  return {
       {"sum_of_squares", {floating({3, 5})}, [](const Call& t) { sum_of_squares(t[0]); }},
       {"sum_of_squares",
        {floating({3, 5}), floating({4})},
@@ -107,6 +99,20 @@ Operations reduce_operations() {
        [](const Call& t) {
          sum_to_shape(t[0], {1, 5});
        }},
+  };
+}
+
+}  // namespace
+
+Operations reduce_operations() {
+  const Operand numbers = with_dim_1(any({3, 5})), floats = with_dim_1(floating({3, 5}));
+  const Operand some = any({3, 5}).not_shaped({3, 0}),
+                some_along = numbers.not_shaped({3, 0}).not_shaped({}, kNoDim1);
+  Operations table = {
+      {"var_mean", {floats}, [](const Call& t) { var_mean(t[0], {1}); }},
+      {"std_mean", {floats}, [](const Call& t) { std_mean(t[0], {1}); }},
+      {"norm", {floats}, [](const Call& t) { norm(t[0], {1}); }},
+      {"norm", {floating({3, 5})}, [](const Call& t) { norm(t[0], {}, {.p = 3}); }},
       {"sum", {numbers}, [](const Call& t) { sum(t[0], {1}, {.dtype = DType::kF64}); }},
       {"mean", {numbers}, [](const Call& t) { mean(t[0], {1}, {.dtype = DType::kF32}); }},
       {"prod", {numbers}, [](const Call& t) { prod(t[0], {1}, {.dtype = DType::kI32}); }},
@@ -141,7 +147,7 @@ Operations reduce_operations() {
     table.push_back({name, {x}, [op](const Call& t) { op(t[0], {}, true); }});
     table.back().operands[0].wrong_shapes.clear();  // over all dims of any shape
   }
-  for (const auto& more : {scan_and_order_operations(), counting_operations()})
+  for (const auto& more : {total_operations(), scan_and_order_operations(), counting_operations()})
     table.insert(table.end(), more.begin(), more.end());
   for (const auto& [name, op] : {Deviation{"var", var}, Deviation{"stddev", stddev}})
     table.push_back({name, {floats}, [op](const Call& t) { op(t[0], {1}, {}); }});
