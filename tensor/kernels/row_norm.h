@@ -133,10 +133,10 @@ struct RowNormBackwardKernel {
       return shape.groups == 1 && shape.spatial == 1 && shape.channels <= most;
     }
     /// Blocks of that pass, each with every so many-th sample: on each of the 132 processors of an
-    /// H100 four with a pack of a row for each thread, or two with more, for long rows. On every GPU as many, for equal bits.
+    /// H100 three with a pack of a row for each thread, or two with more, for long rows. On every GPU as many, for equal bits.
     std::int64_t cuda_blocks() const {
       const auto row = static_cast<std::int64_t>(dtype_size(dy.dtype)) * shape.length();
-      return (row <= 4096 ? 4 : 2) * 132;
+      return (row <= 4096 ? 3 : 2) * 132;
     }
     /// Other norms: samples are split into chunks, enough to keep a GPU busy, few enough to add up.
     std::int64_t cuda_samples_per_chunk() const {

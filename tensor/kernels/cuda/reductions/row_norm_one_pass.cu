@@ -66,8 +66,7 @@ class RowSums {
 };
 
 // A thread's part of the rows of a block.
-// kPacked: all rows begin at multiples of 16 bytes and have whole packs.
-template <class T, int kPacks, bool kPacked>
+template <class T, int kPacks>
 class Lane {
   using C = ComputeOf<T>;
   static constexpr int kCount = Pack<T>::kCount;
@@ -82,18 +81,17 @@ class Lane {
   template <class Sums>
   __device__ void row(std::int64_t row, Sums& sums) {
     const bool exists = row < work_.rows;
-    const std::int64_t place = exists ? row : 0;  // of what is loaded
     Words dy[kPacks], x[kPacks], added[kPacks];
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      dy[k] = load(work_.dy, place, exists, k);
-      x[k] = load(work_.x, place, exists, k);
+      dy[k] = load(work_.dy, row, exists, k);
+      x[k] = load(work_.x, row, exists, k);
       // Before the sums where there are registers for it.
-      if (kPacks == 1) added[k] = load_added(place, exists, k);
+      if (kPacks == 1) added[k] = load_added(row, exists, k);
     }
     const auto* means = static_cast<const C*>(work_.mean);
-    const C mean = means != nullptr ? means[place] : C(0);
-    const C rstd = static_cast<const C*>(work_.rstd)[place];
+    const C mean = exists && means != nullptr ? means[row] : C(0);
+    const C rstd = exists ? static_cast<const C*>(work_.rstd)[row] : C(0);
     C slope = 0, along = 0;
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
@@ -116,7 +114,7 @@ class Lane {
     along = of_length(along);
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      if (kPacks > 1) added[k] = load_added(place, exists, k);
+      if (kPacks > 1) added[k] = load_added(row, exists, k);
       C weight[kCount];
       channels(k, weight);
       Pack<T> out;
@@ -143,39 +141,30 @@ class Lane {
  private:
   __device__ int first(int k) const { return (k * lanes_ + lane_) * kCount; }
 
-  // Zeros unless `exists`, and after the row's end. No load of packed rows depends on a condition, so
-  // that none waits for the one before.
   __device__ Words load(const void* data, std::int64_t row, bool exists, int k) const {
     const int begin = first(k);
-    const T* from = static_cast<const T*>(data) + row * work_.length;
-    if constexpr (kPacked) {
-      const Words words =
-          *reinterpret_cast<const Words*>(from + (begin < work_.length ? begin : 0));
-      return exists && begin < work_.length ? words : Words{};
-    } else {
-      if (!exists || begin >= work_.length) return Words{};
-      Pack<T> out;
+    const T* from = static_cast<const T*>(data) + row * work_.length + begin;
+    if (!exists || begin >= work_.length) return Words{};
+    if (work_.packed) return *reinterpret_cast<const Words*>(from);
+    Pack<T> out;
 #pragma unroll
-      for (int j = 0; j < kCount; ++j)
-        out.values[j] = begin + j < work_.length ? from[begin + j] : T{};
-      return std::bit_cast<Words>(out);
-    }
+    for (int j = 0; j < kCount; ++j) out.values[j] = begin + j < work_.length ? from[j] : T{};
+    return std::bit_cast<Words>(out);
   }
-  // Without another gradient dy's words, which are not used, so that this load has no condition either.
   __device__ Words load_added(std::int64_t row, bool exists, int k) const {
-    return load(work_.added != nullptr ? work_.added : work_.dy, row, exists, k);
+    return work_.added != nullptr ? load(work_.added, row, exists, k) : Words{};
   }
   __device__ void store(std::int64_t row, int k, const Pack<T>& values) const {
     const int begin = first(k);
     T* to = static_cast<T*>(work_.dx) + row * work_.length + begin;
     if (begin >= work_.length) return;
-    if constexpr (kPacked) {
+    if (work_.packed) {
       *reinterpret_cast<Words*>(to) = std::bit_cast<Words>(values);
-    } else {
+      return;
+    }
 #pragma unroll
-      for (int j = 0; j < kCount; ++j) {
-        if (begin + j < work_.length) to[j] = values.values[j];
-      }
+    for (int j = 0; j < kCount; ++j) {
+      if (begin + j < work_.length) to[j] = values.values[j];
     }
   }
   __device__ void channels(int k, C (&values)[kCount]) const {
@@ -209,14 +198,14 @@ class Lane {
 };
 
 // kPacks: of a thread. The fewer, the more blocks fit into a processor.
-template <class T, int kPacks, bool kPacked>
+template <class T, int kPacks>
 __global__ void __launch_bounds__(kPacks == 1 ? kFewestThreads : kMostThreads)
     row_norm_one_pass_kernel(const __grid_constant__ OnePassWork work) {
   using C = ComputeOf<T>;
   __shared__ C warps[2][2][kMostThreads / cuda::kWarpSize];
   __shared__ C columns[Pack<T>::kCount * kMostThreads];
   RowSums<C> sums(warps, work.lane_bits);
-  Lane<T, kPacks, kPacked> lane(work);
+  Lane<T, kPacks> lane(work);
   const std::int64_t beside = blockDim.x >> work.lane_bits;  // rows of a block at a time
   const std::int64_t mine = threadIdx.x >> work.lane_bits;
   for (std::int64_t row = blockIdx.x * beside; row < work.rows; row += gridDim.x * beside)
@@ -249,10 +238,8 @@ void start_pass(CudaStream stream, const RowNormBackwardKernel::Args& a, OnePass
   work.lane_bits = 5;
   while (packs > kPacks << work.lane_bits) ++work.lane_bits;
   const int threads = std::max(kFewestThreads, 1 << work.lane_bits);
-  const auto kernel = work.packed ? row_norm_one_pass_kernel<T, kPacks, true>
-                                  : row_norm_one_pass_kernel<T, kPacks, false>;
   cuda::start(
-      RowNormBackwardKernel::kName, kernel,
+      RowNormBackwardKernel::kName, row_norm_one_pass_kernel<T, kPacks>,
       {.blocks = static_cast<unsigned>(a.cuda_chunks()), .threads = static_cast<unsigned>(threads)},
       stream, work);
 }
