@@ -52,6 +52,7 @@ std::size_t measure_algorithms(cublasLtHandle_t handle, CudaStream stream,
                                Workspace workspace) {
   if (all.size() < 2 || workspace.bytes < sizeof(std::uint64_t) || is_capturing(stream, kWhere))
     return 0;
+  const RelaxedCapture other_threads;  // may capture; this stream does not
   const auto run = [&](const LtAlgorithm& algorithm) {
     multiply(handle, stream, algorithm, operation, operands, workspace);
   };
