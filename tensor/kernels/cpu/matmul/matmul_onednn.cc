@@ -1,9 +1,11 @@
+#include <signal.h>
 #include <sys/mman.h>
 
 #include <array>
 #include <memory>
 #include <mutex>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -109,6 +111,32 @@ Primitive::Primitive(const Key& key) {
   run = dnnl::matmul(primitive);
 }
 
+// While it lives, signals wait that come from outside, not from an instruction of this thread. oneDNN's
+// code for f32 sums of more than 16 KiB / (4 bytes * 48 columns) lets the stack pointer point to a
+// buffer on the heap (until version 3.12, its issue 4845): a signal handler would overwrite what
+// lies before the buffer.
+class HeldSignals {
+ public:
+  static constexpr std::int64_t kMostOnStack = 84;
+
+  HeldSignals() {
+    static const sigset_t held = [] {
+      sigset_t set;
+      sigfillset(&set);
+      for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT})
+        sigdelset(&set, signal);
+      return set;
+    }();
+    pthread_sigmask(SIG_BLOCK, &held, &before_);
+  }
+  ~HeldSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 constexpr std::size_t kMostPrimitives = 2048;  // bounded, because the number of sizes is not
 
 // Primitives by key, shared by all threads: creating one generates code.
@@ -157,6 +185,8 @@ class Call {
     set(3, scratch_of(scratch));
     if (t.bias != nullptr) set(4, t.bias);
     thread_local dnnl::stream stream(engine());
+    std::optional<HeldSignals> held;
+    if (t.a.dtype == DType::kF32 && t.k > HeldSignals::kMostOnStack) held.emplace();
     dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive_->run.get(), stream.get(),
                                                    t.bias != nullptr ? 5 : 4, arguments_.data()),
                             "could not execute a primitive");
