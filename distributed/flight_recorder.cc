@@ -9,6 +9,7 @@ namespace tessera::distributed {
 namespace {
 
 constexpr std::uint64_t kStates = 4;
+constexpr const char* kWorldGroup = "world";
 
 std::shared_ptr<FlightLog>& thread_log() {
   thread_local std::shared_ptr<FlightLog> log = std::make_shared<FlightLog>();
@@ -44,8 +45,11 @@ const char* flight_state_name(FlightState state) {
 }
 
 std::string FlightEntry::str() const {
-  return label.empty() ? fmt::format("{} #{}", op, sequence)
-                       : fmt::format("{} #{} ({})", op, sequence, label);
+  std::string text = fmt::format("{} #{}", op, sequence);
+  if (!label.empty()) text += fmt::format(" ({})", label);
+  if (!group.empty() && group != kWorldGroup) text += fmt::format(" of group \"{}\"", group);
+  if (step) text += fmt::format(" in step {}", *step);
+  return text;
 }
 
 std::vector<FlightEntry> FlightLog::entries() const {
@@ -55,12 +59,14 @@ std::vector<FlightEntry> FlightLog::entries() const {
     const Slot& slot = slots[number % kSlots];
     const std::uint64_t stamp = slot.stamp.load(std::memory_order_acquire);
     if (stamp / kStates != number) continue;
-    out.push_back({.group = read_text(slot.group),
-                   .op = read_text(slot.op),
-                   .label = read_text(slot.label),
-                   .sequence = slot.sequence,
-                   .bytes_sent = slot.bytes_sent,
-                   .state = static_cast<FlightState>(stamp % kStates)});
+    out.push_back(
+        {.group = read_text(slot.group),
+         .op = read_text(slot.op),
+         .label = read_text(slot.label),
+         .sequence = slot.sequence,
+         .bytes_sent = slot.bytes_sent,
+         .step = slot.steps_begun == 0 ? std::nullopt : std::optional(slot.steps_begun - 1),
+         .state = static_cast<FlightState>(stamp % kStates)});
   }
   return out;
 }
@@ -85,10 +91,15 @@ FlightTicket record_flight(const FlightEntry& entry) {
   copy_text(slot.label, entry.label);
   slot.sequence = entry.sequence;
   slot.bytes_sent = entry.bytes_sent;
+  slot.steps_begun = log->steps_begun.load(std::memory_order_relaxed);
   slot.stamp.store(number * kStates + static_cast<std::uint64_t>(entry.state),
                    std::memory_order_release);
   log->count.store(number, std::memory_order_release);
   return FlightTicket(log, number);
+}
+
+void note_step(std::int64_t step) {
+  thread_log()->steps_begun.store(step + 1, std::memory_order_relaxed);
 }
 
 std::vector<FlightEntry> recent_collectives() { return thread_log()->entries(); }

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,9 +31,12 @@ struct FlightEntry {
   std::string label{};
   std::uint64_t sequence = 0;
   std::int64_t bytes_sent = 0;
+  std::optional<std::int64_t> step{};  ///< that note_step() announced
   FlightState state = FlightState::kIssued;
 
-  std::string str() const;  ///< "all_gather #17 (layers.1)"
+  /// "all_gather #17 (layers.1)"; followed by ` of group "dp"` unless that is the world's own group,
+  /// and by " in step 5" if there is a step.
+  std::string str() const;
 };
 
 /// The memory of a recorder. All zeros is an empty log.
@@ -41,13 +45,15 @@ struct FlightLog {
     std::atomic<std::uint64_t> stamp;  // number of the entry (from 1) * 4 + state
     std::uint64_t sequence;
     std::int64_t bytes_sent;
+    std::int64_t steps_begun;
     char group[32];
     char op[16];
     char label[64];
   };
   static constexpr std::uint64_t kSlots = 256;
 
-  std::atomic<std::uint64_t> count;  // entries ever added
+  std::atomic<std::uint64_t> count;       // entries ever added
+  std::atomic<std::int64_t> steps_begun;  // 1 + the step that note_step() announced last
   std::array<Slot, kSlots> slots;
 
   /// Oldest first. To be called by the rank's own thread, or when that has ended.
@@ -70,6 +76,10 @@ class FlightTicket {
 
 /// Adds an entry, in state kIssued, to the calling rank's log.
 FlightTicket record_flight(const FlightEntry& entry);
+
+/// The collectives that the calling rank issues from now on belong to this step of its training, from
+/// 0 or from 1: the report of a failure names it. models::Trainer calls this; loops of one's own may.
+void note_step(std::int64_t step);
 
 /// The calling rank's last collectives, oldest first.
 std::vector<FlightEntry> recent_collectives();

@@ -57,10 +57,12 @@ void RankSupervisor::start(const std::vector<std::string>& arguments) {
   }
 }
 
-void RankSupervisor::wait(const std::function<bool()>& failed_elsewhere) {
+void RankSupervisor::wait(std::chrono::milliseconds timeout,
+                          const std::function<bool()>& failed_elsewhere) {
   const auto runs = [](const RankChild& child) { return child.running; };
   for (;;) {
     reap();
+    note_stopped(timeout);
     if (std::none_of(children_.begin(), children_.end(), runs)) return;
     if (all_connected()) folder_.remove();
     const bool signalled = SignalWatch::received() != 0 && !hand_on_signal(working());
@@ -78,13 +80,30 @@ void RankSupervisor::wait(const std::function<bool()>& failed_elsewhere) {
 void RankSupervisor::reap() {
   for (RankChild& child : children_) {
     if (!child.running) continue;
-    const pid_t ended = waitpid(child.pid, &child.status, WNOHANG);
+    int status = 0;
+    const pid_t ended = waitpid(child.pid, &status, WNOHANG | WUNTRACED | WCONTINUED);
     if (ended == 0 || (ended < 0 && errno == EINTR)) continue;
+    if (ended > 0 && (WIFSTOPPED(status) || WIFCONTINUED(status))) {
+      child.stopped_since = WIFSTOPPED(status) ? std::optional(Clock::now()) : std::nullopt;
+      child.stop_signal = WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
+      continue;
+    }
+    child.status = status;
     // If SIGCHLD is ignored, the status is lost; the shared-memory block replaces it.
     if (ended < 0) child.status = child.page->done ? 0 : 1 << 8;
     child.running = false;
     child.end_time_ns = monotonic_ns();
   }
+}
+
+// Finds ranks that are stopped for longer than the timeout. Ranks that wait for a stopped one may fail
+// a little earlier; it is the cause if it was stopped for most of their time.
+void RankSupervisor::note_stopped(std::chrono::milliseconds timeout) {
+  const Clock::time_point now = trouble_since_.value_or(Clock::now());
+  const std::chrono::milliseconds longest = trouble_since_ ? timeout / 2 : timeout;
+  for (RankChild& child : children_)
+    if (child.running && child.stopped_since && now - *child.stopped_since > longest)
+      child.stopped_too_long = true;
 }
 
 // Of the ranks whose work has not ended.
@@ -103,7 +122,8 @@ EarlyStop RankSupervisor::early_stop() const {
 
 bool RankSupervisor::anything_wrong() const {
   return std::any_of(children_.begin(), children_.end(), [](const RankChild& child) {
-    return child.page->has_failure() || (!child.running && !ended_well(child));
+    return child.page->has_failure() || child.stopped_too_long ||
+           (!child.running && !ended_well(child));
   });
 }
 
@@ -207,10 +227,16 @@ std::optional<RankFailure> failure_of(const RankChild& child,
                              others_elsewhere(child, told->text, children));
     return told;
   }
-  if (child.stopped_by_us) return std::nullopt;
   RankFailure failure{.rank = child.rank, .time_ns = child.end_time_ns};
   const std::string where =
       child.page->done ? " after its work was done" : circumstances(child, children);
+  if (child.stopped_too_long) {
+    failure.time_ns = std::chrono::nanoseconds(child.stopped_since->time_since_epoch()).count();
+    failure.text = fmt::format("rank {} was stopped by signal {} ({}) and did not go on{}",
+                               child.rank, child.stop_signal, strsignal(child.stop_signal), where);
+    return failure;
+  }
+  if (child.stopped_by_us) return std::nullopt;
   if (WIFSIGNALED(child.status)) {
     const int signal = WTERMSIG(child.status);
     failure.text = fmt::format("rank {} was killed by signal {} ({}){}", child.rank, signal,

@@ -23,6 +23,10 @@ struct RankChild {
   bool running = false;
   bool stopped_by_us = false;
   int status = 0;  ///< of waitpid, once it has ended
+  /// Since when the system reports it as stopped, by SIGSTOP for instance, and by which signal.
+  std::optional<std::chrono::steady_clock::time_point> stopped_since{};
+  int stop_signal = 0;
+  bool stopped_too_long = false;  ///< so long that it is the run's failure
   std::int64_t end_time_ns = 0;
   std::shared_ptr<RankPage> page{};
 };
@@ -38,15 +42,16 @@ class RankSupervisor {
 
   /// Throws Error when the system refuses a process.
   void start(const std::vector<std::string>& arguments);
-  /// Returns when every rank has ended. Stops them when `failed_elsewhere` says that the run has
-  /// failed on another node.
-  void wait(const std::function<bool()>& failed_elsewhere);
+  /// Returns when every rank has ended. Ends them when `failed_elsewhere` says that the run has
+  /// failed on another node, and when the system has stopped one of them for longer than `timeout`.
+  void wait(std::chrono::milliseconds timeout, const std::function<bool()>& failed_elsewhere);
   const std::vector<RankChild>& children() const { return children_; }
   /// Where the ranks' bodies ended early for a signal.
   EarlyStop early_stop() const;
 
  private:
   void reap();
+  void note_stopped(std::chrono::milliseconds timeout);
   std::vector<StopSignal*> working() const;
   bool anything_wrong() const;
   bool all_connected() const;

@@ -8,6 +8,7 @@
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/distributed/collectives.h"
+#include "tessera/distributed/flight_recorder.h"
 #include "tessera/distributed/parameters/mesh_impl.h"
 #include "tessera/distributed/rank_texts.h"
 #include "tessera/fsdp/handle.h"
@@ -256,6 +257,7 @@ StepMetrics Trainer::step() {
   const BatchShare share = task_.load(metrics.step);
   metrics.samples = share.samples;
   metrics.tokens = share.tokens;
+  distributed::note_step(metrics.step);
   const LocalStep local = run_step(share);
   metrics.step_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   combine(local, metrics);

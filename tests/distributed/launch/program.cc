@@ -21,8 +21,6 @@ namespace fs = std::filesystem;
 using Catch::Matchers::Contains;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kProgram = "tests/distributed/launch/launch_program";
-
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> out;
   for (std::string& text : texts) out.push_back(text.data());
@@ -65,14 +63,15 @@ std::size_t count_of(const std::string& text, const std::string& part) {
   return count;
 }
 
-Program::Program(const std::string& arguments, const std::string& through) {
+Program::Program(const std::string& arguments, const std::string& through,
+                 const std::string& program) {
   std::string pattern = (fs::temp_directory_path() / "launch-test-XXXXXX").string();
   REQUIRE(mkdtemp(pattern.data()) != nullptr);
   folder_ = pattern;
   fs::create_directory(folder_ / "tmp");
   // The token identifies the processes of this run, whatever their parent is.
-  std::istringstream line(fmt::format("{} {} {} --token={}", through, kProgram, arguments,
-                                      folder_.filename().string()));
+  std::istringstream line(
+      fmt::format("{} {} {} --token={}", through, program, arguments, folder_.filename().string()));
   std::vector<std::string> words;
   for (std::string word; line >> word;) words.push_back(word);
   std::vector<std::string> environment = {"TMPDIR=" + (folder_ / "tmp").string()};

@@ -1,4 +1,4 @@
-// Runs of launch_program as a user starts them.
+// Runs of launch_program, or of another program that launches ranks, as a user starts them.
 #pragma once
 
 #include <sys/types.h>
@@ -18,8 +18,9 @@ std::size_t count_of(const std::string& text, const std::string& part);
 class Program {
  public:
   // `arguments` are words. `through`: a command in front that becomes the program, as "nsenter
-  // ...".
-  explicit Program(const std::string& arguments, const std::string& through = {});
+  // ...". `program` takes an option --token.
+  explicit Program(const std::string& arguments, const std::string& through = {},
+                   const std::string& program = "tests/distributed/launch/launch_program");
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;

@@ -302,6 +302,13 @@ TEST_CASE("tickets update their entry from any thread", "[flight]") {
   const std::vector<FlightEntry> entries = recent_collectives();
   REQUIRE(entries.size() == 2);
   CHECK(entries[0].str() == "all_gather #17 (layers.1)");
+  note_step(0);
+  record_flight({.group = "world", .op = "barrier", .sequence = 19});
+  record_flight({.group = "dp", .op = "all_reduce", .label = "loss", .sequence = 1});
+  const std::vector<FlightEntry> later = recent_collectives();
+  CHECK(later[2].str() == "barrier #19 in step 0");
+  CHECK(later[3].str() == "all_reduce #1 (loss) of group \"dp\" in step 0");
+  CHECK_FALSE(later[1].step);
   CHECK(entries[0].state == FlightState::kWaiting);
   CHECK(entries[1].str() == "barrier #18");
   CHECK(entries[1].state == FlightState::kDone);

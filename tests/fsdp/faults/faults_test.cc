@@ -1,0 +1,91 @@
+// What happens to a run when something happens to one of its ranks, in every phase of training: how
+// soon the others end, and what is reported.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tessera/tests/distributed/launch/program.h"
+#include "tessera/tests/support/test_main.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Matchers::Contains;
+using distributed::Program;
+
+// Of the runs in which a rank is stopped; the others have the default of five minutes.
+constexpr double kTimeout = 2;
+
+std::string words_of(const std::string& phase, const std::string& fault) {
+  std::string words =
+      fmt::format("--phase {} --fault {} --ranks 3 --launch processes", phase, fault);
+  if (fault == "stop") words += fmt::format(" --timeout {}", kTimeout);
+  return words;
+}
+
+// What the report says of rank 1.
+std::string account_of(const std::string& phase, const std::string& fault) {
+  if (fault == "kill") return "rank 1 was killed by signal 9 (Killed)";
+  if (fault == "exit") return "rank 1 exited with code 0";
+  if (fault == "stop")
+    return "rank 1 was stopped by signal 19 (Stopped (signal)) and did not go on";
+  // Before launch, what a program throws ends its process.
+  if (phase == "rendezvous") return "rank 1 was killed by signal 6 (Aborted)";
+  return fault == "throw" ? "rank 1: the data ran out" : "rank 1: [allocator] no room on cpu";
+}
+
+// Where the others stood, if they waited for the rank.
+std::string place_of(const std::string& phase) {
+  if (phase == "group") return "all_reduce #1 of group \"everybody\"";
+  if (phase == "broadcast" || phase == "barrier") return phase;
+  if (phase == "forward" || phase == "backward" || phase == "optimizer") return "in step 3";
+  return {};
+}
+
+// Seconds from the fault to the end of the run.
+double fail(const std::string& phase, const std::string& fault) {
+  Program program(words_of(phase, fault), {}, "tests/fsdp/faults/fault_program");
+  program.wait_for("the fault happens");
+  const double begin = program.seconds();
+  const int code = program.exit_code();
+  const double seconds = program.seconds() - begin;
+  CAPTURE(phase, fault, seconds, program.output());
+  program.check_nothing_left();
+  if (fault == "slow") {
+    CHECK(code == 0);
+    CHECK_THAT(program.output(), Contains("trained"));
+    return seconds;
+  }
+  CHECK(code != 0);
+  CHECK(seconds < (fault == "stop" ? kTimeout + 2 : 5));
+  CHECK_THAT(program.output(), Contains(account_of(phase, fault)));
+  if (fault == "kill" || fault == "exit" || fault == "stop") {
+    CHECK_THAT(program.output(), Contains(place_of(phase)));
+    if (!place_of(phase).empty()) CHECK_THAT(program.output(), Contains("in step 3"));
+  }
+  return seconds;
+}
+
+int repetitions() {
+  const char* const text = std::getenv("TESSERA_FAULT_REPETITIONS");
+  return text == nullptr ? 1 : std::stoi(text);
+}
+
+TEST_CASE("a fault of one rank ends the run soon, and the report says where it was") {
+  const std::string fault = GENERATE("kill", "stop", "throw", "exit", "memory", "slow");
+  const std::string phase = GENERATE("rendezvous", "group", "forward", "backward", "broadcast",
+                                     "barrier", "optimizer", "shutdown");
+  std::vector<double> seconds;
+  for (int i = 0; i < repetitions(); ++i) seconds.push_back(fail(phase, fault));
+  std::sort(seconds.begin(), seconds.end());
+  fmt::print("{:7} in {:10} median {:5.2f} s, worst {:5.2f} s\n", fault, phase,
+             seconds[seconds.size() / 2], seconds.back());
+}
+
+}  // namespace
+}  // namespace tessera
