@@ -13,10 +13,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of the slots in a rank's segment, all peers together, but for the limits of each.
-constexpr std::size_t kSegmentBytes = std::size_t{16} << 20;
+// What the slots of a rank's segment may take together, as far as the limits of one slot allow.
+constexpr std::size_t kSegmentBytes = std::size_t{8} << 20;
 constexpr std::size_t kLeastSlotBytes = std::size_t{8} << 10;
-constexpr std::size_t kMostSlotBytes = std::size_t{64} << 10;
+constexpr std::size_t kMostSlotBytes = std::size_t{32} << 10;
 
 std::size_t slot_bytes_for(std::size_t peers) {
   const std::size_t bytes = kSegmentBytes / peers / SharedChannel::kSlots;
@@ -57,11 +57,11 @@ int channel_of(int rank, int of, const std::vector<int>& neighbours_and_self) {
   return place;
 }
 
-void warn(const SharedMemory::Options& options, const std::string& reason) {
+void warn(const SharedMemory::Options& options, const Error& error) {
   fmt::print(stderr,
-             "warning: rank {} exchanges messages with other ranks of its host by TCP, which is "
-             "slower: {}\n",
-             options.rank, reason);
+             "warning: {}; messages between rank {} and others of its host go by TCP, which is "
+             "slower\n",
+             error.what(), options.rank);
 }
 
 }  // namespace
@@ -93,7 +93,7 @@ void SharedMemory::map_segments(const Options& options, const std::vector<int>& 
     own_ = std::make_unique<SharedSegment>(SharedSegment::create(
         static_cast<int>(neighbours.size()), slot_bytes_for(neighbours.size())));
   } catch (const Error& error) {
-    warn(options, error.what());
+    warn(options, error);
   }
   options.store->set(key_of("memory", options.rank), own_ ? own_->address() : "");
   const std::vector<std::string> addresses = values_of(options, "memory", neighbours);
@@ -106,7 +106,7 @@ void SharedMemory::map_segments(const Options& options, const std::vector<int>& 
           std::make_unique<SharedSegment>(SharedSegment::open(addresses[i]));
       mapped += std::to_string(peer) + " ";
     } catch (const Error& error) {
-      warn(options, error.what());
+      warn(options, error);
     }
   }
   options.store->set(key_of("mapped", options.rank), mapped);

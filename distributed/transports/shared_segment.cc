@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -23,7 +24,10 @@ namespace {
 
 constexpr const char* kWhere = "connect";
 constexpr std::size_t kPage = 4096;
-constexpr int kPolls = 2000;
+// Some microseconds together, in which a peer that runs answers. A peer that waits for this thread's
+// core gets it at the first yield.
+constexpr int kPolls = 50;
+constexpr int kYields = 20;
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -74,9 +78,12 @@ void SharedBell::ring() noexcept {
 }
 
 bool SharedBell::wait(std::uint32_t seen, std::chrono::nanoseconds limit) noexcept {
-  for (int i = 0; i < kPolls; ++i) {
+  for (int i = 0; i < kPolls + kYields; ++i) {
     if (count() != seen) return true;
-    __builtin_ia32_pause();
+    if (i < kPolls)
+      __builtin_ia32_pause();
+    else
+      sched_yield();
   }
   if (limit.count() <= 0) return false;
   has_sleepers_.store(1, std::memory_order_seq_cst);
