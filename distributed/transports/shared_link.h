@@ -4,8 +4,8 @@
 ///
 /// A message goes through the slots of a channel in chunks, which the sending thread copies in and
 /// the receiving thread copies out, at the same time. The first chunk is sent before the peer is
-/// known to be there; the others when it has taken the first one. So of a message that nobody
-/// receives there is at most one chunk in the channel. If too many chunks wait for a receiver,
+/// known to be there; the others when it has taken the first one. So of a message without a
+/// receiver there is at most one chunk in the channel. If too many chunks wait for a receiver,
 /// further messages are only offered, and are sent when the peer wants them: whatever the order in
 /// which the threads of two ranks send and receive, some slots are left for a message that both
 /// want.
@@ -99,7 +99,7 @@ class SharedLink {
   std::array<Slot, SharedChannel::kSlots> slots_{};
   std::uint32_t unclaimed_ = 0;
   std::vector<SharedMessage*> offers_;         // sent, and not yet wanted
-  std::vector<SharedChannel::Entry> arrived_;  // chunks and offers that nobody has taken yet
+  std::vector<SharedChannel::Entry> arrived_;  // chunks and offers that no thread has taken yet
 };
 
 }  // namespace tessera::distributed

@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kWhere = "connect";
 constexpr std::size_t kPage = 4096;
-// Some microseconds together, in which a peer that runs answers. A peer that waits for this thread's
+// Some microseconds together, in which a peer that runs replies. A peer that waits for this thread's
 // core gets it at the first yield.
 constexpr int kPolls = 50;
 constexpr int kYields = 20;
@@ -71,7 +71,7 @@ int create_file(const std::string& name, std::size_t bytes) {
 
 void SharedBell::ring() noexcept {
   count_.fetch_add(1, std::memory_order_seq_cst);
-  // Who has set the flag either sees the new count, or sleeps already.
+  // A thread that has set the flag either sees the new count, or sleeps already.
   if (has_sleepers_.load(std::memory_order_seq_cst) == 0) return;
   if (has_sleepers_.exchange(0, std::memory_order_seq_cst) == 0) return;
   syscall(SYS_futex, &count_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);

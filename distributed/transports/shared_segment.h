@@ -2,7 +2,7 @@
 
 /// Memory in which a rank receives the messages of the other ranks of its host. Each rank has one
 /// segment: a bell, and a channel for each peer. Nothing in it is a lock, so a rank that is killed
-/// at any point blocks nobody. It has no name in a file system: it is gone when the last process
+/// at any point blocks no other rank. It has no name in a file system: it is gone when the last process
 /// that mapped it has ended, in whatever way.
 
 #include <array>
@@ -95,7 +95,7 @@ class SharedSegment {
 
   /// For open(), while this process keeps the segment open.
   std::string address() const;
-  /// From now on nobody else can open it.
+  /// From now on no other process can open it.
   void close() noexcept;
 
   SharedBell& bell() const;

@@ -178,6 +178,51 @@ TEST_CASE("an abort from another thread wakes a queued collective and poisons it
   CHECK_THAT(text(errors[0]), Contains("rank 1 failed: from elsewhere"));
 }
 
+TEST_CASE("an abort wakes a wait of the same rank", "[abort]") {
+  const std::string transport = GENERATE("local", "gloo", "gloo, by TCP", "gloo, two nodes");
+  CAPTURE(transport);
+  const auto start = Clock::now();
+  std::atomic<bool> stay = true;
+  const auto errors = run(transport, 3, kLong, [&](Group& group) {
+    barrier(*group);
+    if (group->rank() > 0) {  // do not come, and keep their groups
+      while (stay) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      group->abort("from another thread");
+    });
+    try {
+      all_reduce(*group, std::vector{some(3)});
+    } catch (...) {
+      stay = false;
+      other.join();
+      throw;
+    }
+  });
+  CHECK(seconds_since(start) < 5);
+  CHECK(is_a<CollectiveAborted>(errors[0]));
+  CHECK_THAT(text(errors[0]), Contains("all_reduce #2 of group \"g\" was aborted: rank 0 failed: "
+                                       "from another thread"));
+}
+
+TEST_CASE("a message is not sent by receiving another one", "[leave]") {
+  const std::string transport = GENERATE("local", "gloo", "gloo, by TCP");
+  CAPTURE(transport);
+  const auto errors = run(transport, 2, kLong, [&](Group& group) {
+    const Tensor x = some(3), y = some(3);
+    if (group->rank() == 1) {
+      send(*group, std::span(&x, 1), 0);
+      return;  // and receives nothing
+    }
+    const PeerTensor to{1, x}, from{1, y};
+    exchange(*group, std::span(&to, 1), std::span(&from, 1));
+  });
+  CHECK(text(errors[1]) == "");
+  CHECK_THAT(text(errors[0]), Contains("needs rank 1, which has left the group"));
+}
+
 TEST_CASE("a rank that has left is named by those who need it", "[leave]") {
   const std::string transport = GENERATE("local", "gloo", "gloo, by TCP", "gloo, two nodes");
   CAPTURE(transport);

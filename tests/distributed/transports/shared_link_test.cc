@@ -100,9 +100,9 @@ TEST_CASE("messages of any size and number of parts arrive", "[shared]") {
       Letter received(number, Bytes(size), {size / 5, size});
       deliver(pair.a, pair.b, sent, received);
       CHECK(received.bytes == content);
-      Letter answer(number, content), answered(number, Bytes(size));
-      deliver(pair.b, pair.a, answer, answered);
-      CHECK(answered.bytes == content);
+      Letter answer(number, content), replied(number, Bytes(size));
+      deliver(pair.b, pair.a, answer, replied);
+      CHECK(replied.bytes == content);
     }
   }
 }
@@ -168,7 +168,7 @@ TEST_CASE("messages are received in any order, however many wait", "[shared]") {
   for (Letter& letter : sent) CHECK(letter.message.done);
 }
 
-TEST_CASE("an offer that was followed by the message is not answered", "[shared]") {
+TEST_CASE("an offer that was followed by the message is not replied", "[shared]") {
   Pair pair;
   std::deque<Letter> unclaimed;
   for (std::uint64_t i = 1; i <= 8; ++i) {
@@ -194,7 +194,7 @@ TEST_CASE("a sender that fails gives its place back", "[shared]") {
     REQUIRE(pair.a.send(failed.back().message));
   }
   for (Letter& letter : failed) pair.a.forget(letter.message);
-  for (std::uint64_t i = 1; i <= 9; ++i) {  // their chunks are taken, the offer is answered
+  for (std::uint64_t i = 1; i <= 9; ++i) {  // their chunks are taken, the offer is replied
     Letter received(i, Bytes(2 * kSlotBytes));
     CHECK(pair.b.receive(received.message));
     CHECK_FALSE(pair.b.receive(received.message));
