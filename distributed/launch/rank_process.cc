@@ -65,6 +65,7 @@ std::shared_ptr<ProcessGroup> connect(const RankEnvironment& environment,
                                         .size = environment.size,
                                         .store = store,
                                         .address = environment.address,
+                                        .node = environment.folder,
                                         .timeout = options.timeout});
   if (!device.is_cuda()) return gloo;
   LaunchOptions of_run = options;  // a rank's own options may not say how many there are

@@ -9,11 +9,13 @@
 #include <list>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 
 #include "tessera/distributed/transports/gloo_peer.h"
 #include "tessera/distributed/transports/gloo_rendezvous.h"
+#include "tessera/distributed/transports/shared_memory.h"
 #include "tessera/tensor/check.h"
 
 namespace tessera::distributed {
@@ -79,8 +81,10 @@ class GlooConnection::Impl {
 
   std::vector<Posted> post(const ResolvedCollective& call, const ExchangePlan& plan,
                            std::uint64_t group);
+  std::vector<int> exchange_in_memory(const ResolvedCollective& call, const ExchangePlan& plan,
+                                      std::uint64_t group, Operation& operation);
   void await_all(const ResolvedCollective& call, const std::vector<Posted>& all,
-                 Operation& operation);
+                 Operation& operation, std::vector<int> missing);
   bool wait(Operation& operation, Buffer& buffer, bool receiving);
   void await_farewell(const GlooPeer& peer) noexcept;
   [[noreturn]] void throw_interrupted(const ResolvedCollective& call, const Operation& operation,
@@ -91,11 +95,13 @@ class GlooConnection::Impl {
   void look_at(GlooPeer& peer);  // lock held, here and below
   bool interrupt_operations();
   bool is_over(const Operation& operation) const;
+  std::optional<int> one_that_left(std::span<const int> ranks) const;
   void say(GlooWord word, const std::string& text) noexcept;
   void set_aborted(const std::string& reason);
 
   const Options options_;
   std::shared_ptr<gloo::Context> context_;
+  std::unique_ptr<SharedMemory> memory_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<GlooPeer>> peers_;
@@ -114,6 +120,12 @@ GlooConnection::Impl::Impl(const Options& options) : options_(options) {
     if (rank == options_.rank) continue;
     peers_.push_back(std::make_unique<GlooPeer>(*context_, rank));
   }
+  memory_ = std::make_unique<SharedMemory>(SharedMemory::Options{.group = options_.group,
+                                                                 .rank = options_.rank,
+                                                                 .size = options_.size,
+                                                                 .store = options_.store,
+                                                                 .node = options_.node,
+                                                                 .timeout = options_.timeout});
   watcher_ = std::thread([this] { watch(); });
 }
 
@@ -165,14 +177,36 @@ void GlooConnection::Impl::exchange(const ResolvedCollective& call, const Exchan
     Lock lock(mutex_);
     if (abort_) throw_aborted(call, "was aborted: " + *abort_);
   }
-  await_all(call, post(call, plan, group), *operation);
+  const std::vector<Posted> posted = post(call, plan, group);
+  await_all(call, posted, *operation, exchange_in_memory(call, plan, group, *operation));
   run_copies(plan.after);
   run_reductions(plan, call.dtype, call.reduce);
 }
 
+// Returns the ranks whose messages are missing when the exchange has ended for them.
+std::vector<int> GlooConnection::Impl::exchange_in_memory(const ResolvedCollective& call,
+                                                          const ExchangePlan& plan,
+                                                          std::uint64_t group,
+                                                          Operation& operation) {
+  if (memory_ == nullptr) return {};
+  std::optional<int> left;
+  const auto is_over_now = [&](std::span<const int> missing) {
+    Lock lock(mutex_);
+    if (Clock::now() > operation.deadline) operation.timed_out = true;
+    left = one_that_left(missing);
+    return left.has_value() || is_over(operation);
+  };
+  // In these a peer that sends may still expect other messages than this rank sends it.
+  const bool all_take_part =
+      call.kind != CollectiveKind::kExchange && call.kind != CollectiveKind::kAllToAll;
+  std::vector<int> missing = memory_->exchange(
+      plan, group, all_take_part, {.deadline = operation.deadline, .is_over = is_over_now});
+  if (left && !missing.empty()) throw_connection_lost(call, *left);
+  return missing;
+}
+
 void GlooConnection::Impl::await_all(const ResolvedCollective& call, const std::vector<Posted>& all,
-                                     Operation& operation) {
-  std::vector<int> missing;
+                                     Operation& operation, std::vector<int> missing) {
   for (const Posted& posted : all) {
     bool arrived = false;
     try {
@@ -194,6 +228,7 @@ std::vector<GlooConnection::Impl::Posted> GlooConnection::Impl::post(const Resol
   all.reserve(plan.receives.size() + plan.sends.size());
   const auto post_all = [&](const std::vector<Transfer>& transfers, bool receiving) {
     for (const Transfer& transfer : transfers) {
+      if (memory_ != nullptr && memory_->reaches(transfer.peer)) continue;
       try {
         const std::uint64_t tag = tag_of(group, transfer);
         all.push_back({transfer.peer, receiving,
@@ -278,6 +313,7 @@ void GlooConnection::Impl::abort(const std::string& reason) noexcept {
 void GlooConnection::Impl::set_aborted(const std::string& reason) {
   if (!abort_) abort_ = reason;
   changed_.notify_all();
+  if (memory_ != nullptr) memory_->wake();
 }
 
 void GlooConnection::Impl::watch() {
@@ -291,7 +327,10 @@ void GlooConnection::Impl::watch() {
 }
 
 void GlooConnection::Impl::look_at(GlooPeer& peer) {
+  const bool was_present = peer.state() == GlooPeer::State::kPresent;
   if (const std::optional<std::string> news = peer.look()) set_aborted(*news);
+  const bool is_gone = was_present && peer.state() != GlooPeer::State::kPresent;
+  if (is_gone && memory_ != nullptr) memory_->wake();
 }
 
 bool GlooConnection::Impl::interrupt_operations() {
@@ -315,6 +354,14 @@ bool GlooConnection::Impl::is_over(const Operation& operation) const {
   if (operation.farewell != nullptr)
     return operation.timed_out || operation.farewell->state() != GlooPeer::State::kPresent;
   return operation.timed_out || abort_.has_value();
+}
+
+std::optional<int> GlooConnection::Impl::one_that_left(std::span<const int> ranks) const {
+  for (const std::unique_ptr<GlooPeer>& peer : peers_) {
+    const bool is_asked = std::find(ranks.begin(), ranks.end(), peer->rank()) != ranks.end();
+    if (is_asked && peer->state() != GlooPeer::State::kPresent) return peer->rank();
+  }
+  return std::nullopt;
 }
 
 void GlooConnection::Impl::say(GlooWord word, const std::string& text) noexcept {

@@ -1,7 +1,8 @@
 #pragma once
 
-/// The sockets of one rank to all others, and the watch over them. Gloo itself is seen by the
-/// gloo_*.cc files alone.
+/// How one rank reaches all others: by sockets, and by shared memory where they are on its host. A
+/// thread watches over the sockets, which show whether a peer lives, whatever carries the messages.
+/// Gloo itself is seen by the gloo_*.cc files alone.
 
 #include <chrono>
 #include <memory>
@@ -22,6 +23,7 @@ class GlooConnection {
     std::shared_ptr<Store>
         store{};            ///< empty at first; the ranks of the group find each other there
     std::string address{};  ///< numeric, of this host; the other ranks connect to it
+    std::string node{};     ///< see GlooOptions
     std::chrono::milliseconds timeout = kDefaultTimeout;  ///< of connecting, and of each exchange
   };
   /// Returns when this rank is connected with all others. Throws CollectiveError when that fails.

@@ -1,6 +1,7 @@
 #pragma once
 
-/// Ranks as processes of one host or of several, connected by TCP on ports the system picks (Gloo).
+/// Ranks as processes of one host or of several. They are connected by TCP on ports that the system
+/// picks (Gloo); messages between ranks of one host go through memory that they share.
 
 #include <chrono>
 #include <memory>
@@ -20,6 +21,10 @@ struct GlooOptions {
   /// The numeric address of this host that the other ranks connect to; the default is for ranks of
   /// one host.
   std::string address = "127.0.0.1";
+  /// Ranks share memory if they give equal texts and are on one host, with the same process numbers
+  /// (not in different containers). Else, and where memory cannot be shared, TCP carries their
+  /// messages.
+  std::string node{};
   std::chrono::milliseconds timeout =
       kDefaultTimeout;  ///< of connecting, and of each wait for a peer
 };

@@ -1,12 +1,14 @@
 // The cost of every collective on every transport:
 //
-//     tools/bazel run -c opt //tools/bench:bench_collectives
+//     tools/bazel run -c opt //tools/bench:bench_collectives [-- all_reduce all_gather ...]
 //
-// For each world, collective and size: the time of a call (median over runs, of the slowest rank),
-// and three ratios of times measured in turns in the same runs:
+// For each world, collective (of those named) and size: the time of a call (median over runs, of
+// the slowest rank), and ratios of times measured in turns in the same runs:
 //
 // - copy: a memcpy, on all ranks at once, of as many bytes as the call delivers to a rank, divided
 // by the call. Above 1.00 for rooted collectives, where not all ranks receive so much.
+// - tcp: the same call between processes that share no memory, as if each were on a host of its own.
+//   Above 1.00 shared memory is faster.
 // - gloo: Gloo's own algorithm between the same processes, if it has one. Above 1.00 ours is
 // faster.
 // - checked: the same call in a checked group. 1.00 means no overhead.
@@ -15,18 +17,22 @@
 // together for the others.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
-#include <optional>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "tessera/distributed/checked.h"
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/launch/launch.h"
+#include "tessera/distributed/store/store.h"
+#include "tessera/distributed/transports/process_group_gloo.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tools/bench/bench_plain_gloo.h"
 #include "tessera/tools/bench/bench_timing.h"
@@ -39,7 +45,7 @@ using distributed::World;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kFolderVariable = "TESSERA_BENCH_FOLDER";
-constexpr std::int64_t kSizes[] = {48, 48 * 1024, 3 << 20, 48 << 20};
+constexpr std::int64_t kSizes[] = {16, 16 << 10, 1 << 20, 64 << 20};
 
 // One collective on its own tensors, and Gloo's version if there is one.
 struct Subject {
@@ -106,12 +112,23 @@ class Timer {
   ProcessGroup& group_;
 };
 
-struct Times {
-  std::vector<double> ours, copy, plain, checked;
+// What a collective is compared with. Between threads there is nothing but the checked group.
+struct Others {
+  std::shared_ptr<ProcessGroup> checked;
+  std::shared_ptr<ProcessGroup> tcp;
+  std::unique_ptr<PlainGloo> plain;
 };
 
-void measure(World& world, const Subject& subject, std::int64_t bytes, ProcessGroup& checked_group,
-             PlainGloo* plain) {
+struct Times {
+  std::vector<double> ours, copy, plain, tcp, checked;
+};
+
+// A quotient of medians, or a dash.
+std::string ratio(const std::vector<double>& times, double ours) {
+  return times.empty() ? "    -" : fmt::format("{:5.2f}", median(times) / ours);
+}
+
+void measure(World& world, const Subject& subject, std::int64_t bytes, const Others& others) {
   Timer timer(world);
   const int repeats = bytes < 100'000 ? 50 : 1;
   const int runs = bytes < 1'000'000 ? 31 : 9;
@@ -122,37 +139,57 @@ void measure(World& world, const Subject& subject, std::int64_t bytes, ProcessGr
     const double ours = timer.slowest([&] { subject.ours(*world.group()); }, repeats);
     const double copy =
         timer.slowest([&] { std::memcpy(to.data(), from.data(), copied); }, repeats);
-    const double with_check = timer.slowest([&] { subject.ours(checked_group); }, repeats);
-    const bool has_plain = plain != nullptr && subject.plain;
-    const double theirs = has_plain ? timer.slowest([&] { subject.plain(*plain); }, repeats) : 0;
+    const double checked = timer.slowest([&] { subject.ours(*others.checked); }, repeats);
+    double tcp = 0, plain = 0;
+    if (others.tcp) tcp = timer.slowest([&] { subject.ours(*others.tcp); }, repeats);
+    const bool has_plain = others.plain && subject.plain;
+    if (has_plain) plain = timer.slowest([&] { subject.plain(*others.plain); }, repeats);
     if (run < 0) continue;
     times.ours.push_back(ours);
     times.copy.push_back(copy);
-    times.checked.push_back(with_check);
-    times.plain.push_back(theirs);
+    times.checked.push_back(checked);
+    if (others.tcp) times.tcp.push_back(tcp);
+    if (has_plain) times.plain.push_back(plain);
   }
   if (world.rank() != 0) return;
-  const double ours = median(times.ours), plain_time = median(times.plain);
-  const std::string gloo = plain_time > 0 ? fmt::format("{:5.2f}", plain_time / ours) : "    -";
-  fmt::print("  {:18} {:9} B {:10.1f} us {:7.2f} GB/s   copy {:5.2f}   gloo {}   checked {:5.2f}\n",
-             subject.name, bytes, ours, static_cast<double>(subject.bytes_in) / ours * 1e-3,
-             median(times.copy) / ours, gloo, median(times.checked) / ours);
+  const double ours = median(times.ours);
+  fmt::print(
+      "  {:18} {:9} B {:10.1f} us {:7.2f} GB/s   copy {:5.2f}   tcp {}   gloo {}   checked "
+      "{:5.2f}\n",
+      subject.name, bytes, ours, static_cast<double>(subject.bytes_in) / ours * 1e-3,
+      median(times.copy) / ours, ratio(times.tcp, ours), ratio(times.plain, ours),
+      median(times.checked) / ours);
   std::fflush(stdout);
 }
 
-void measure_all(World& world) {
-  const auto checked_group = distributed::checked(world.group());
-  std::optional<PlainGloo> plain;
-  if (const char* folder = std::getenv(kFolderVariable))
-    plain.emplace(world.rank(), world.size(), fmt::format("{}/{}", folder, world.size()));
+// The folder is empty at first, and of this world alone.
+Others others_of(World& world, const char* folder) {
+  Others others{.checked = distributed::checked(world.group()), .tcp = {}, .plain = {}};
+  if (folder == nullptr) return others;
+  const std::string path = fmt::format("{}/{}", folder, world.size());
+  others.plain = std::make_unique<PlainGloo>(world.rank(), world.size(), path + "/plain");
+  others.tcp = distributed::make_gloo_group(
+      "tcp", {.rank = world.rank(),
+              .size = world.size(),
+              .store = std::make_shared<distributed::FolderStore>(path + "/tcp"),
+              .node = fmt::format("rank {}", world.rank())});
+  return others;
+}
+
+// `names`: of the collectives to measure; empty: all.
+void measure_all(World& world, const std::vector<std::string>& names) {
+  const Others others = others_of(world, std::getenv(kFolderVariable));
   for (std::int64_t bytes : kSizes) {
-    for (const Subject& subject : subjects(world.size(), bytes))
-      measure(world, subject, bytes, *checked_group, plain ? &*plain : nullptr);
+    for (const Subject& subject : subjects(world.size(), bytes)) {
+      const bool is_named = std::find(names.begin(), names.end(), subject.name) != names.end();
+      if (names.empty() || is_named) measure(world, subject, bytes, others);
+    }
   }
 }
 
 int run(int argc, char** argv) {
   const bool is_rank = distributed::is_rank_process();
+  const std::vector<std::string> names(argv + 1, argv + argc);
   for (const auto mode : {distributed::LaunchMode::kThreads, distributed::LaunchMode::kProcesses}) {
     const bool processes = mode == distributed::LaunchMode::kProcesses;
     for (int ranks : {2, 4}) {
@@ -162,14 +199,16 @@ int run(int argc, char** argv) {
         std::string pattern = std::filesystem::temp_directory_path() / "tessera-bench-XXXXXX";
         if (mkdtemp(pattern.data()) == nullptr) return 1;
         folder = pattern;
-        std::filesystem::create_directory(folder / std::to_string(ranks));
+        for (const char* part : {"plain", "tcp"})
+          std::filesystem::create_directories(folder / std::to_string(ranks) / part);
         setenv(kFolderVariable, folder.c_str(), 1);
       }
       if (!is_rank)
-        fmt::print("---- {} {}\n", ranks, processes ? "processes (gloo)" : "threads (local)");
+        fmt::print("---- {} {}\n", ranks,
+                   processes ? "processes (shared memory)" : "threads (local)");
       std::fflush(stdout);
-      const auto result =
-          distributed::launch(argc, argv, {.ranks = ranks, .mode = mode}, measure_all);
+      const auto result = distributed::launch(argc, argv, {.ranks = ranks, .mode = mode},
+                                              [&](World& world) { measure_all(world, names); });
       if (!folder.empty()) std::filesystem::remove_all(folder);
       if (result.exit_code != 0) {
         fmt::print(stderr, "{}\n", result.failure);

@@ -1,5 +1,6 @@
-// Deadlines, aborts, ranks that leave or disagree: on both transports, each rank a thread of this
-// process.
+// Deadlines, aborts, ranks that leave or disagree: on every transport, each rank a thread of this
+// process. Groups of processes ("gloo") also with every rank, or two of them, on a node of its own,
+// so that TCP carries all messages or some.
 #include <sched.h>
 
 #include <catch2/catch.hpp>
@@ -28,6 +29,11 @@ using Group = std::shared_ptr<ProcessGroup>;
 
 constexpr std::chrono::milliseconds kLong = std::chrono::seconds(60);
 
+std::string node_of(const std::string& transport, int rank) {
+  if (transport == "gloo, by TCP") return std::to_string(rank);
+  return transport == "gloo, two nodes" ? std::to_string(rank % 2) : "";
+}
+
 // Runs `body` as every rank of a group on `transport`; returns each rank's exception (null: none).
 // The group is destroyed when the body has ended, in any way.
 std::vector<std::exception_ptr> run(const std::string& transport, int size,
@@ -36,7 +42,7 @@ std::vector<std::exception_ptr> run(const std::string& transport, int size,
   std::vector<Group> local;
   std::string folder = (std::filesystem::temp_directory_path() / "tessera-test-XXXXXX").string();
   if (transport == "local") local = make_local_groups("g", size, timeout);
-  if (transport == "gloo") REQUIRE(mkdtemp(folder.data()) != nullptr);
+  if (transport != "local") REQUIRE(mkdtemp(folder.data()) != nullptr);
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
@@ -49,6 +55,7 @@ std::vector<std::exception_ptr> run(const std::string& transport, int size,
                           : make_gloo_group("g", {.rank = rank,
                                                   .size = size,
                                                   .store = std::make_shared<FolderStore>(folder),
+                                                  .node = node_of(transport, rank),
                                                   .timeout = timeout});
         body(group);
       } catch (...) {
@@ -88,7 +95,7 @@ double seconds_since(Clock::time_point start) {
 }  // namespace
 
 TEST_CASE("a rank that does not come is named at the deadline", "[timeout]") {
-  const std::string transport = GENERATE("local", "gloo");
+  const std::string transport = GENERATE("local", "gloo", "gloo, by TCP", "gloo, two nodes");
   CAPTURE(transport);
   const auto start = Clock::now();
   std::atomic<int> waited = 0;
@@ -116,7 +123,7 @@ TEST_CASE("a rank that does not come is named at the deadline", "[timeout]") {
 }
 
 TEST_CASE("an abort wakes every rank with its reason, and stays", "[abort]") {
-  const std::string transport = GENERATE("local", "gloo");
+  const std::string transport = GENERATE("local", "gloo", "gloo, by TCP", "gloo, two nodes");
   CAPTURE(transport);
   const auto start = Clock::now();
   const auto errors = run(transport, 3, kLong, [&](Group& group) {
@@ -152,7 +159,7 @@ TEST_CASE("an abort wakes every rank with its reason, and stays", "[abort]") {
 
 TEST_CASE("an abort from another thread wakes a queued collective and poisons its stream",
           "[abort]") {
-  const std::string transport = GENERATE("local", "gloo");
+  const std::string transport = GENERATE("local", "gloo", "gloo, by TCP", "gloo, two nodes");
   CAPTURE(transport);
   const auto errors = run(transport, 2, kLong, [&](Group& group) {
     barrier(*group);
@@ -171,8 +178,53 @@ TEST_CASE("an abort from another thread wakes a queued collective and poisons it
   CHECK_THAT(text(errors[0]), Contains("rank 1 failed: from elsewhere"));
 }
 
+TEST_CASE("an abort wakes a wait of the same rank", "[abort]") {
+  const std::string transport = GENERATE("local", "gloo", "gloo, by TCP", "gloo, two nodes");
+  CAPTURE(transport);
+  const auto start = Clock::now();
+  std::atomic<bool> stay = true;
+  const auto errors = run(transport, 3, kLong, [&](Group& group) {
+    barrier(*group);
+    if (group->rank() > 0) {  // do not come, and keep their groups
+      while (stay) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      group->abort("from another thread");
+    });
+    try {
+      all_reduce(*group, std::vector{some(3)});
+    } catch (...) {
+      stay = false;
+      other.join();
+      throw;
+    }
+  });
+  CHECK(seconds_since(start) < 5);
+  CHECK(is_a<CollectiveAborted>(errors[0]));
+  CHECK_THAT(text(errors[0]), Contains("all_reduce #2 of group \"g\" was aborted: rank 0 failed: "
+                                       "from another thread"));
+}
+
+TEST_CASE("a message is not sent by receiving another one", "[leave]") {
+  const std::string transport = GENERATE("local", "gloo", "gloo, by TCP");
+  CAPTURE(transport);
+  const auto errors = run(transport, 2, kLong, [&](Group& group) {
+    const Tensor x = some(3), y = some(3);
+    if (group->rank() == 1) {
+      send(*group, std::span(&x, 1), 0);
+      return;  // and receives nothing
+    }
+    const PeerTensor to{1, x}, from{1, y};
+    exchange(*group, std::span(&to, 1), std::span(&from, 1));
+  });
+  CHECK(text(errors[1]) == "");
+  CHECK_THAT(text(errors[0]), Contains("needs rank 1, which has left the group"));
+}
+
 TEST_CASE("a rank that has left is named by those who need it", "[leave]") {
-  const std::string transport = GENERATE("local", "gloo");
+  const std::string transport = GENERATE("local", "gloo", "gloo, by TCP", "gloo, two nodes");
   CAPTURE(transport);
   const auto start = Clock::now();
   const auto errors = run(transport, 3, kLong, [&](Group& group) {
@@ -193,7 +245,7 @@ TEST_CASE("a rank that has left is named by those who need it", "[leave]") {
 }
 
 TEST_CASE("a rank that leaves early does not disturb the others", "[leave]") {
-  const std::string transport = GENERATE("local", "gloo");
+  const std::string transport = GENERATE("local", "gloo", "gloo, by TCP", "gloo, two nodes");
   CAPTURE(transport);
   const auto errors = run(transport, 3, kLong, [&](Group& group) {
     // Rank 0 sends all it has and is gone while the others still wait for rank 1.
@@ -223,7 +275,8 @@ TEST_CASE("local ranks that disagree are told how", "[disagree]") {
 
 TEST_CASE("gloo ranks that disagree in extents run into the deadline, not into each other's memory",
           "[disagree]") {
-  const auto errors = run("gloo", 2, std::chrono::milliseconds(300), [&](Group& group) {
+  const std::string transport = GENERATE("gloo", "gloo, by TCP");
+  const auto errors = run(transport, 2, std::chrono::milliseconds(300), [&](Group& group) {
     all_reduce(*group, std::vector{some(group->rank() == 0 ? 10 : 50000)});
   });
   CHECK((is_a<TimeoutError>(errors[0]) || is_a<TimeoutError>(errors[1])));
@@ -232,7 +285,7 @@ TEST_CASE("gloo ranks that disagree in extents run into the deadline, not into e
 }
 
 TEST_CASE("ranks that disagree about the rows between them are told", "[disagree]") {
-  const std::string transport = GENERATE("local", "gloo");
+  const std::string transport = GENERATE("local", "gloo", "gloo, by TCP", "gloo, two nodes");
   CAPTURE(transport);
   // Rank 0 means to send 5 rows of 8 bytes to rank 1, which expects 3.
   const auto errors = run(transport, 2, std::chrono::milliseconds(300), [&](Group& group) {
