@@ -87,6 +87,8 @@ std::shared_ptr<ProcessGroup> make_gloo_group(const std::string& name, const Glo
                                                                .size = options.size,
                                                                .store = options.store,
                                                                .address = options.address,
+                                                               .credentials = options.credentials,
+                                                               .log = options.log,
                                                                .timeout = options.timeout});
   return std::make_shared<GlooGroup>(
       ProcessGroup::Identity{.name = name, .rank = options.rank, .ranks = ranks}, ranks, 0,
