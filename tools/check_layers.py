@@ -82,6 +82,7 @@ LIBRARIES = {
     "cuda_runtime": (r"(cuda|driver_types|vector_types)\w*\.h", r"tensor/|distributed/nccl/|distributed/transports/reduce_on_gpu|tests/gpu/|" + EMULATED),
     "nccl": (r"nccl\.h$", r"distributed/nccl/nccl_|tests/gpu/nccl_names_test|" + EMULATED),
     "gloo": (r"gloo/", r"distributed/transports/(process_group_)?gloo|tools/bench/bench_plain_gloo"),
+    "sodium": (r"sodium", r"distributed/store/authentication\."),
     "catch2": (r"catch2/", r"tests/"),
     "rapidcheck": (r"rapidcheck", r"tests/"),
     "fmt": (r"fmt/", ANYWHERE),

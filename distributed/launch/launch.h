@@ -19,8 +19,9 @@
 /// run: node k has the ranks from k * ranks on, all of them end together, and launch() returns on
 /// every node when all have ended. A failure stops all nodes; where it happened it reads as with
 /// one node, elsewhere the node is named in front. So does a node whose launcher or host is gone,
-/// after about five seconds. The ranks' traffic is neither encrypted nor authenticated: see
-/// tcp_store.h.
+/// after about five seconds. Processes prove to each other that they know a secret of the run, which
+/// an endpoint that other hosts can reach needs. Data between ranks is neither encrypted nor
+/// authenticated.
 ///
 /// The standard output of rank processes is line-buffered, also through a pipe; std::cout is not
 /// after std::ios::sync_with_stdio(false).
@@ -84,6 +85,12 @@ struct LaunchOptions {
   /// out.
   /// The port is open until all have come.
   std::string rdzv_endpoint{};
+  /// Tells apart runs that have one secret; the same on every node.
+  std::string rdzv_id{};
+  /// A file with the secret by which the processes of the run know each other, the same on every
+  /// node; only its owner and group may be able to read it. Empty: the environment variable
+  /// TESSERA_SECRET. Without either, rdzv_endpoint must be a loopback address.
+  std::string rdzv_secret_file{};
   /// What the ranks of this host listen on for those of the others: an interface, a name or an
   /// address. Empty: the address that leads to rdzv_endpoint.
   std::string local_addr{};
@@ -98,8 +105,8 @@ struct LaunchResult {
 };
 
 /// Runs `body` on every rank and waits for all. In a child process it runs its rank and does not
-/// return. Throws InvalidArgument for fewer than 1 rank and for options of nodes that do not fit
-/// together, DeviceError where GPUs cannot be used or are too few for the ranks, Error when the
+/// return. Throws InvalidArgument for fewer than 1 rank, for options of nodes that do not fit
+/// together and where a run needs a secret, DeviceError where GPUs cannot be used or are too few for the ranks, Error when the
 /// operating system refuses a process or the nodes' endpoint cannot be used, TimeoutError naming
 /// the nodes that did not come.
 LaunchResult launch(int argc, char** argv, const LaunchOptions& options,
@@ -126,8 +133,8 @@ struct ProgramOption {
 };
 
 /// For small programs: reads --ranks N, --launch threads|processes, --device cpu|cuda, --timeout
-/// SECONDS, --checked, --nnodes N, --node-rank K, --rdzv-endpoint HOST:PORT and --local-addr NAME from the
-/// command line, as `--ranks N` or `--ranks=N`, and the program's own options that have a value.
+/// SECONDS, --checked, --nnodes N, --node-rank K, --rdzv-endpoint HOST:PORT, --rdzv-id NAME,
+/// --rdzv-secret-file FILE and --local-addr NAME from the command line, as `--ranks N` or `--ranks=N`, and the program's own options that have a value.
 /// Other options in `own_options` and arguments that do not begin with "--" are the program's own
 /// business, as is all after "--". Any other option is refused, with the nearest valid name.
 /// --help and -h print all options.

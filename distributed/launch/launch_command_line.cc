@@ -30,6 +30,8 @@ const std::vector<ProgramOption>& launch_options() {
       {"--nnodes", "N  hosts that run together (1)"},
       {"--node-rank", "K  number of this host, from 0 (0)"},
       {"--rdzv-endpoint", "HOST:PORT  of host 0, where several hosts find each other"},
+      {"--rdzv-id", "NAME  tells apart runs of several hosts that have one secret"},
+      {"--rdzv-secret-file", "FILE  with the secret of a run of several hosts (TESSERA_SECRET)"},
       {"--local-addr", "NAME  interface, name or address on which ranks listen for other hosts"},
   };
   return options;
@@ -185,6 +187,8 @@ void parse_node_options(const CommandLine& line, LaunchOptions& options) {
   if (const auto text = line.value("--node-rank"))
     options.node_rank = parse_number<int>("--node-rank", *text);
   if (const auto text = line.value("--rdzv-endpoint")) options.rdzv_endpoint = *text;
+  if (const auto text = line.value("--rdzv-id")) options.rdzv_id = *text;
+  if (const auto text = line.value("--rdzv-secret-file")) options.rdzv_secret_file = *text;
   if (const auto text = line.value("--local-addr")) options.local_addr = *text;
 }
 

@@ -25,12 +25,24 @@ constexpr milliseconds kForTheCause{4000};
 constexpr milliseconds kFarewell{5000};
 
 std::string node_key(int node) { return fmt::format("node {}", node); }
+std::string watch_name(int node) { return fmt::format("the watch of node {}", node); }
 std::string ended_key(int node) { return fmt::format("ended {}", node); }
 
 std::vector<std::string> keys_of_all(int nodes, std::string (*key)(int)) {
   std::vector<std::string> keys;
   for (int node = 0; node < nodes; ++node) keys.push_back(key(node));
   return keys;
+}
+
+// The clients of the store: two connections of each launcher, and the ranks'.
+std::vector<std::string> names_of_all(int nodes, int ranks) {
+  std::vector<std::string> names;
+  for (int node = 0; node < nodes; ++node) {
+    names.push_back(node_key(node));
+    names.push_back(watch_name(node));
+  }
+  for (int rank = 0; rank < ranks; ++rank) names.push_back(rank_name(rank));
+  return names;
 }
 
 }  // namespace
@@ -41,6 +53,8 @@ std::string run_name(const RankEnvironment& environment) {
                      environment.call);
 }
 
+std::string rank_name(int rank) { return fmt::format("rank {}", rank); }
+
 NodeGroup::NodeGroup(const LaunchOptions& options, int call)
     : node_(options.node_rank),
       nodes_(options.nnodes),
@@ -48,7 +62,12 @@ NodeGroup::NodeGroup(const LaunchOptions& options, int call)
                    .size = options.nnodes * options.ranks,
                    .ranks_per_node = options.ranks,
                    .call = call} {
-  if (nodes_ == 1) return;
+  if (nodes_ == 1) {
+    environment_.credentials.secret = make_secret();
+    return;
+  }
+  environment_.credentials = {.secret = read_secret(options.rdzv_secret_file),
+                              .job = options.rdzv_id};
   try {
     meet(options);
     wait_for_nodes(options);
@@ -63,21 +82,29 @@ void NodeGroup::meet(const LaunchOptions& options) {
   const Endpoint at = parse_endpoint("--rdzv-endpoint", options.rdzv_endpoint, kDefaultPort);
   environment_.endpoint = at.str();
   const std::string run = run_name(environment_);
-  const int connections = 2 * nodes_ + environment_.size;  // two of each launcher
+  const Credentials& credentials = environment_.credentials;
   if (node_ == 0)
     server_ = std::make_unique<TcpStoreServer>(
-        TcpStoreServer::Options{.at = at, .run = run, .clients = connections});
+        TcpStoreServer::Options{.at = at,
+                                .run = run,
+                                .expected = names_of_all(nodes_, environment_.size),
+                                .credentials = credentials,
+                                .log = &warn_on_standard_error});
   const std::string name = node_key(node_);
-  store_ = std::make_unique<TcpStore>(
-      TcpStore::Options{.at = at, .run = run, .name = name, .timeout = options.timeout});
+  store_ = std::make_unique<TcpStore>(TcpStore::Options{
+      .at = at, .run = run, .name = name, .credentials = credentials, .timeout = options.timeout});
   store_->leave_will(kFailed, fmt::format("node {} ({}) is gone: its launcher ended or cannot be "
                                           "reached any more",
                                           node_, store_->local_address()));
-  watched_ = std::make_unique<TcpStore>(TcpStore::Options{
-      .at = at, .run = run, .name = "the watch of " + name, .timeout = options.timeout});
+  watched_ = std::make_unique<TcpStore>(TcpStore::Options{.at = at,
+                                                          .run = run,
+                                                          .name = watch_name(node_),
+                                                          .credentials = credentials,
+                                                          .timeout = options.timeout});
   watcher_ = std::thread([this] { watch(); });
   environment_.address =
       options.local_addr.empty() ? store_->local_address() : own_address(options.local_addr);
+  check_has_secret({.host = environment_.address}, credentials);
   store_->set(node_key(node_), environment_.address);
 }
 

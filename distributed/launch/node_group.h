@@ -21,7 +21,8 @@ class NodeGroup {
  public:
   /// Returns when the launchers of all nodes are there; with one node at once. `call` is the number
   /// of the launch() call. Throws TimeoutError naming the nodes that did not come, Error when the
-  /// endpoint cannot be used or this node's ranks could not be reached by the others.
+  /// endpoint cannot be used or this node's ranks could not be reached by the others,
+  /// InvalidArgument where the run needs a secret.
   NodeGroup(const LaunchOptions& options, int call);
   /// Before finish(): the other nodes take it for a failure of this one.
   ~NodeGroup();
@@ -64,5 +65,8 @@ class NodeGroup {
 
 /// What tells a run from another one at the same place: "2 nodes of 4 ranks, launch call 1".
 std::string run_name(const RankEnvironment& environment);
+
+/// What a rank is called in the store.
+std::string rank_name(int rank);
 
 }  // namespace tessera::distributed

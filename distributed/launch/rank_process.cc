@@ -49,7 +49,8 @@ std::shared_ptr<Store> store_of(const RankEnvironment& environment,
   return std::make_shared<TcpStore>(
       TcpStore::Options{.at = parse_endpoint("endpoint", environment.endpoint, 0),
                         .run = run_name(environment),
-                        .name = fmt::format("rank {}", environment.rank),
+                        .name = rank_name(environment.rank),
+                        .credentials = environment.credentials,
                         .timeout = timeout});
 }
 
@@ -66,6 +67,8 @@ std::shared_ptr<ProcessGroup> connect(const RankEnvironment& environment,
                                         .store = store,
                                         .address = environment.address,
                                         .node = environment.folder,
+                                        .credentials = environment.credentials,
+                                        .log = &warn_on_standard_error,
                                         .timeout = options.timeout});
   if (!device.is_cuda()) return gloo;
   LaunchOptions of_run = options;  // a rank's own options may not say how many there are

@@ -28,7 +28,10 @@ constexpr const char* kCall = "TESSERA_LAUNCH_CALL";
 constexpr const char* kFolder = "TESSERA_LAUNCH_FOLDER";
 constexpr const char* kEndpoint = "TESSERA_LAUNCH_ENDPOINT";
 constexpr const char* kAddress = "TESSERA_LAUNCH_ADDRESS";
-constexpr std::array kNames = {kRank, kSize, kRanksPerNode, kCall, kFolder, kEndpoint, kAddress};
+constexpr const char* kRankSecret = "TESSERA_LAUNCH_SECRET";
+constexpr const char* kJob = "TESSERA_LAUNCH_JOB";
+constexpr std::array kNames = {kRank,     kSize,    kRanksPerNode, kCall, kFolder,
+                               kEndpoint, kAddress, kRankSecret,   kJob};
 
 std::optional<std::string> take(const char* name) {
   const char* value = std::getenv(name);
@@ -51,13 +54,15 @@ std::optional<RankEnvironment> read_environment() {
                          .call = number(kCall),
                          .folder = values[kFolder],
                          .endpoint = values[kEndpoint],
-                         .address = values[kAddress]};
+                         .address = values[kAddress],
+                         .credentials = {.secret = values[kRankSecret], .job = values[kJob]}};
 }
 
-bool names_rank_variable(std::string_view entry) {
-  return std::any_of(kNames.begin(), kNames.end(), [entry](std::string_view name) {
+bool is_for_launch_alone(std::string_view entry) {
+  const auto is_of = [entry](std::string_view name) {
     return entry.starts_with(name) && entry.substr(name.size()).starts_with('=');
-  });
+  };
+  return is_of(kSecretVariable) || std::any_of(kNames.begin(), kNames.end(), is_of);
 }
 
 }  // namespace
@@ -70,7 +75,7 @@ const RankEnvironment* rank_environment() {
 std::vector<std::string> environment_with(const RankEnvironment& environment) {
   std::vector<std::string> out;
   for (char** entry = environ; *entry != nullptr; ++entry) {
-    if (!names_rank_variable(*entry)) out.emplace_back(*entry);
+    if (!is_for_launch_alone(*entry)) out.emplace_back(*entry);
   }
   const auto add = [&out](const char* name, const auto& value) {
     out.push_back(fmt::format("{}={}", name, value));
@@ -82,6 +87,8 @@ std::vector<std::string> environment_with(const RankEnvironment& environment) {
   add(kFolder, environment.folder);
   add(kEndpoint, environment.endpoint);
   add(kAddress, environment.address);
+  add(kRankSecret, environment.credentials.secret);
+  add(kJob, environment.credentials.job);
   return out;
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/distributed/store/authentication.h"
+
 namespace tessera::distributed {
 
 /// How a process that launch() started learns that it is a rank: environment variables.
@@ -18,13 +20,16 @@ struct RankEnvironment {
   std::string endpoint{};  ///< of the store where the nodes' ranks find each other; with one node
                            ///< empty: they do so in the folder
   std::string address = "127.0.0.1";  ///< where the ranks of this node listen
+  Credentials credentials{};          ///< by which the processes of the run know each other
 };
 
 /// Null in a process that is no rank. The variables are read and removed at the first call, so that
 /// programs which a rank starts are no ranks.
 const RankEnvironment* rank_environment();
 
-/// This process's environment with the rank's variables, as NAME=value.
+/// This process's environment with the rank's variables, as NAME=value, and without the one that
+/// holds the user's secret: only this user and root can read a process's environment, but what a
+/// rank starts has no need of it.
 std::vector<std::string> environment_with(const RankEnvironment& environment);
 
 /// Starts the running binary once more, with these arguments (the first is the program's name) and

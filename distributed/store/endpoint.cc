@@ -243,6 +243,14 @@ bool is_loopback(const std::string& numeric_address) {
   return numeric_address.starts_with("127.") || numeric_address == "::1";
 }
 
+bool leads_to_loopback(const Endpoint& endpoint) {
+  const Addresses addresses = resolve_host(endpoint, true);
+  for (const addrinfo* at = addresses.first.get(); at != nullptr; at = at->ai_next) {
+    if (!is_loopback(numeric(at->ai_addr, at->ai_addrlen))) return false;
+  }
+  return true;
+}
+
 void watch_peer(const Socket& socket) {
   set_option(socket.fd(), SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(socket.fd(), IPPROTO_TCP, TCP_KEEPIDLE, 1);   // seconds

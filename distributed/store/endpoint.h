@@ -63,6 +63,9 @@ std::string own_address(const std::string& name);
 /// Only this host can reach it.
 bool is_loopback(const std::string& numeric_address);
 
+/// All addresses of the endpoint are such ones. True for one without any, which nothing can reach.
+bool leads_to_loopback(const Endpoint& endpoint);
+
 /// Ends a connection whose peer does not reply, for instance because its host is down, after about
 /// five seconds.
 void watch_peer(const Socket& socket);

@@ -17,7 +17,17 @@
 
 namespace tessera::distributed {
 
+void check_entry(const std::string& key, const std::string& value) {
+  TESSERA_CHECK(key.size() <= kMaxKeyBytes, "rendezvous",
+                "a key of {} bytes is too large for a store, which takes {}: \"{}...\"", key.size(),
+                kMaxKeyBytes, key.substr(0, 40));
+  TESSERA_CHECK(value.size() <= kMaxValueBytes, "rendezvous",
+                "the value of \"{}\" has {} bytes, which is too large for a store: it takes {}",
+                key, value.size(), kMaxValueBytes);
+}
+
 bool MemoryStore::set(const std::string& key, const std::string& value) {
+  check_entry(key, value);
   const std::lock_guard lock(mutex_);
   const bool is_new = values_.emplace(key, value).second;
   changed_.notify_all();
@@ -43,7 +53,11 @@ std::vector<std::string> MemoryStore::wait(const std::vector<std::string>& keys,
 
 namespace {
 
-constexpr std::chrono::milliseconds kTick{2};
+// Between two looks at a folder: a part of the time that the wait has lasted. So many ranks that
+// wait longer, because they are many, look no more often.
+constexpr std::chrono::milliseconds kShortestTick{1};
+constexpr std::chrono::milliseconds kLongestTick{50};
+constexpr int kTicks = 16;
 
 // A file is readable while its value is still being written; the length in front tells.
 using Length = std::uint64_t;
@@ -74,6 +88,7 @@ std::string FolderStore::path(const std::string& key) const {
 }
 
 bool FolderStore::set(const std::string& key, const std::string& value) {
+  check_entry(key, value);
   const std::string file = path(key);
   const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0 && errno == EEXIST) return false;
@@ -103,12 +118,16 @@ std::optional<std::string> FolderStore::get(const std::string& key) {
 
 std::vector<std::string> FolderStore::wait(const std::vector<std::string>& keys,
                                            std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now(), deadline = start + timeout;
   std::vector<std::string> missing = keys;
   for (;;) {
     std::erase_if(missing, [this](const std::string& key) { return get(key).has_value(); });
-    if (missing.empty() || std::chrono::steady_clock::now() >= deadline) return missing;
-    std::this_thread::sleep_for(kTick);
+    const auto now = Clock::now();
+    if (missing.empty() || now >= deadline) return missing;
+    const auto tick =
+        std::clamp<Clock::duration>((now - start) / kTicks, kShortestTick, kLongestTick);
+    std::this_thread::sleep_for(std::min<Clock::duration>(tick, deadline - now));
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -13,16 +14,20 @@
 
 namespace tessera::distributed {
 
-// Where the ranks of a group leave what the others must know before they are connected: small
-// values by name.
+/// A key holds any bytes up to kMaxKeyBytes, and gets a value once: any bytes up to kMaxValueBytes,
+/// which is room for the addresses of 8,000 ranks.
+inline constexpr std::size_t kMaxKeyBytes = 256;
+inline constexpr std::size_t kMaxValueBytes = std::size_t{1} << 18;
 
-/// Keys and values are any bytes. A key gets its value once.
+/// Throws InvalidArgument if one of them is larger. Every store checks it in set().
+void check_entry(const std::string& key, const std::string& value);
+
 class Store {
  public:
   virtual ~Store() = default;
 
-  /// False, and nothing changes, when the key has a value already. Throws Error when the store
-  /// cannot be reached or has no room.
+  /// False, and nothing changes, when the key has a value already. Throws InvalidArgument for a key
+  /// or a value that is too large, Error when the store cannot be reached or has no room.
   virtual bool set(const std::string& key, const std::string& value) = 0;
   /// Nothing for a key without value. Throws Error as set does.
   virtual std::optional<std::string> get(const std::string& key) = 0;

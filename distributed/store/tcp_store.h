@@ -2,16 +2,22 @@
 
 /// A store in one process of a run, which all others reach by TCP: for ranks on several hosts.
 ///
-/// There is neither a password nor encryption. Any process that can connect while the run assembles
-/// can read the ranks' addresses, take the place of a rank, or make the run fail. The server
-/// listens at one given address, closes the port when all expected clients have come, and rejects
-/// large and malformed messages; beyond that the network has to be trusted.
+/// Both ends prove that they know the run's secret, and every message is authenticated (authenticated_channel.h);
+/// nothing is encrypted. Without a secret, which only loopback addresses allow, all local users can
+/// pass for processes of the run. The server listens at one given address until all expected
+/// clients have come.
 
+#include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "tessera/distributed/process_group.h"
+#include "tessera/distributed/store/authenticated_channel.h"
+#include "tessera/distributed/store/authentication.h"
+#include "tessera/distributed/store/drop_log.h"
 #include "tessera/distributed/store/endpoint.h"
 #include "tessera/distributed/store/store.h"
 #include "tessera/distributed/store/store_message.h"
@@ -21,12 +27,20 @@ namespace tessera::distributed {
 /// Serves on a thread of its own while it lives.
 class TcpStoreServer {
  public:
+  /// Of a client that has not said its name yet: from then on the connection is dropped.
+  static constexpr std::chrono::milliseconds kIntroduction{5000};
+  /// Such connections beyond the number of expected clients: one more drops the oldest.
+  static constexpr std::size_t kMostStrangers = 64;
+
   struct Options {
     Endpoint at{};      ///< port 0: the system picks
     std::string run{};  ///< what distinguishes the run; clients of another one are refused
-    int clients = 1;    ///< when so many have come, the port is closed
+    std::vector<std::string> expected{};  ///< names; when all have come, the port is closed
+    Credentials credentials{};
+    LineSink log{};  ///< called on the server's thread for connections that are dropped
+    std::chrono::milliseconds introduction = kIntroduction;
   };
-  /// Throws Error when it cannot listen there.
+  /// Throws Error when it cannot listen there, InvalidArgument where that needs a secret.
   explicit TcpStoreServer(const Options& options);
   /// Closes all connections.
   ~TcpStoreServer();
@@ -49,11 +63,13 @@ class TcpStore final : public Store {
   struct Options {
     Endpoint at{};       ///< of the server
     std::string run{};   ///< the same as the server's
-    std::string name{};  ///< of this client, for errors; each name may connect once
+    std::string name{};  ///< of this client; each expected name may connect once
+    Credentials credentials{};
     std::chrono::milliseconds timeout = kDefaultTimeout;  ///< of finding the server
   };
   /// Tries until the server is there. Throws TimeoutError when it does not come, Error when it
-  /// refuses this client or is no store; each names the address.
+  /// refuses this client, has another secret or is no store; each names the address. Throws
+  /// InvalidArgument where there needs to be a secret.
   explicit TcpStore(const Options& options);
 
   bool set(const std::string& key, const std::string& value) override;
@@ -70,17 +86,22 @@ class TcpStore final : public Store {
   void shut_down() noexcept;
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void connect();
   bool greet(std::chrono::milliseconds timeout);
+  bool shake_hands(Clock::time_point deadline);
+  void check_greeting() const;
   StoreMessage ask(const StoreMessage& request, std::chrono::milliseconds timeout);
-  void send_all(const std::string& bytes);
-  std::optional<StoreMessage> receive(std::chrono::milliseconds timeout);
+  void send_all();
+  bool receive_some(Clock::time_point deadline);
+  std::optional<StoreMessage> receive(Clock::time_point deadline);
   [[noreturn]] void throw_lost(const std::string& why) const;
 
   const Options options_;
   Socket socket_;
   std::mutex mutex_;
-  MessageReader reader_;
+  std::optional<AuthenticatedChannel> channel_;
 };
 
 }  // namespace tessera::distributed

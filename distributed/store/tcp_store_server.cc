@@ -23,11 +23,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Clients that have not sent their name: how many may be connected, and for how long.
-constexpr int kMostStrangers = 64;
-constexpr milliseconds kIntroduction{10000};
 constexpr milliseconds kAfterRefusedAccept{50};
-constexpr std::int64_t kLongestWait = 1LL << 40;  // ms
+constexpr std::uint64_t kLongestWait = 1LL << 40;  // ms
+
+// Of a peer's text, what a log can take.
+std::string printable(const std::string& text) {
+  constexpr std::size_t kMost = 100;
+  std::string out = text.substr(0, kMost);
+  std::replace_if(
+      out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return out;
+}
 
 struct Wait {
   std::vector<std::string> keys;
@@ -37,10 +43,9 @@ struct Wait {
 struct Client {
   Socket socket;
   std::string address;
+  AuthenticatedChannel channel;
   Clock::time_point since = Clock::now();
   std::string name{};  // empty: a stranger
-  MessageReader reader{};
-  std::string unsent{};
   std::optional<Wait> waiting{};
   std::string will_key{};
   std::string will_value{};
@@ -63,15 +68,19 @@ class TcpStoreServer::Impl {
   void accept_all();
   void read_from(Client& client);
   void write_to(Client& client);
-  void answer(Client& client, const StoreMessage& request);
+  void take(Client& client, const Frame& frame);
+  bool serve_request(Client& client, StoreMessage& request);
   void greet(Client& client, const StoreMessage& request);
-  std::string objection(const StoreMessage& hello) const;
-  void reply(Client& client, const StoreMessage& message);
-  void set(const std::string& key, const std::string& value);
-  void answer_waits();
+  std::string objection(const std::string& run, const std::string& name) const;
+  void reply(Client& client, FrameType type, const std::vector<std::string>& parts = {});
+  void drop(Client& client, const std::string& reason);
+  void drop_oldest_stranger();
+  void finish_waits();
   void remove_gone();
 
   const Options options_;
+  const Key key_;
+  DropLog log_;
   Socket listener_;
   Endpoint endpoint_;
   Socket wake_;
@@ -86,9 +95,19 @@ class TcpStoreServer::Impl {
   std::thread thread_;
 };
 
+// The address that it is bound to counts: a name might lead elsewhere by now.
+Socket listen_with_secret(const Endpoint& at, const Credentials& credentials) {
+  check_has_secret(at, credentials);
+  Socket listener = listen_at(at);
+  check_has_secret({.host = listener.local_address(), .port = at.port}, credentials);
+  return listener;
+}
+
 TcpStoreServer::Impl::Impl(const Options& options)
     : options_(options),
-      listener_(listen_at(options.at)),
+      key_(options.credentials.key(kStorePurpose)),
+      log_("the store", options.log),
+      listener_(listen_with_secret(options.at, options.credentials)),
       endpoint_{.host = listener_.local_address(), .port = listener_.local_port()},
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   TESSERA_CHECK_AS(Error, bool(wake_), "rendezvous", "cannot make an event: {}",
@@ -117,7 +136,7 @@ void TcpStoreServer::Impl::serve() {
       if (stop_) return;
     }
     poll_once();
-    answer_waits();
+    finish_waits();
     remove_gone();
   }
 }
@@ -128,7 +147,8 @@ void TcpStoreServer::Impl::poll_once() {
       {.fd = wake_.fd(), .events = POLLIN, .revents = 0},
       {.fd = accepting ? listener_.fd() : -1, .events = POLLIN, .revents = 0}};
   for (const Client& client : clients_) {
-    const int events = POLLIN | (client.unsent.empty() ? 0 : POLLOUT);
+    // One that does not take its replies is not asked for more requests.
+    const int events = client.channel.output().empty() ? POLLIN : POLLOUT;
     wanted.push_back(
         {.fd = client.socket.fd(), .events = static_cast<short>(events), .revents = 0});
   }
@@ -150,7 +170,7 @@ int TcpStoreServer::Impl::poll_milliseconds() const {
   };
   for (const Client& client : clients_) {
     if (client.waiting) note(client.waiting->deadline);
-    if (client.name.empty()) note(client.since + kIntroduction);
+    if (client.name.empty()) note(client.since + options_.introduction);
   }
   if (accept_again_ > Clock::now()) note(accept_again_);
   if (!first) return -1;
@@ -166,83 +186,118 @@ void TcpStoreServer::Impl::accept_all() {
         accept_again_ = Clock::now() + kAfterRefusedAccept;  // no descriptors: not at full speed
       return;
     }
-    const auto strangers = std::count_if(clients_.begin(), clients_.end(),
-                                         [](const Client& client) { return client.name.empty(); });
-    if (strangers >= kMostStrangers) continue;
+    drop_oldest_stranger();
     watch_peer(socket);
     std::string address = socket.peer_address();
-    clients_.push_back({.socket = std::move(socket), .address = std::move(address)});
+    clients_.push_back(
+        {.socket = std::move(socket),
+         .address = std::move(address),
+         .channel = {AuthenticatedChannel::Side::kServer, key_, random_bytes(kNonceBytes)}});
   }
+}
+
+// Where there is no room for one more. The newest stays: processes of the run introduce themselves
+// at once.
+void TcpStoreServer::Impl::drop_oldest_stranger() {
+  std::size_t strangers = 0;
+  Client* oldest = nullptr;
+  for (Client& client : clients_) {
+    if (client.gone || !client.name.empty()) continue;
+    ++strangers;
+    if (oldest == nullptr) oldest = &client;
+  }
+  if (strangers >= options_.expected.size() + kMostStrangers)
+    drop(*oldest, "too many connections have not introduced themselves");
+}
+
+void TcpStoreServer::Impl::drop(Client& client, const std::string& reason) {
+  if (client.gone) return;
+  client.gone = true;
+  log_.note(client.address, reason, Clock::now());
 }
 
 void TcpStoreServer::Impl::read_from(Client& client) {
-  std::array<char, 4096> bytes{};
+  std::array<char, kMaxUnauthenticated> bytes{};
   const ssize_t count = recv(client.socket.fd(), bytes.data(), bytes.size(), 0);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) {
+    if (client.name.empty()) drop(client, "it left without introducing itself");
     client.gone = true;
     return;
   }
-  client.reader.add({bytes.data(), static_cast<std::size_t>(count)});
-  try {
-    while (!client.gone) {
-      const std::optional<StoreMessage> request = client.reader.next();
-      if (!request) return;
-      answer(client, *request);
-    }
-  } catch (const Error&) {  // no message of ours
-    client.gone = true;
+  client.channel.receive({bytes.data(), static_cast<std::size_t>(count)});
+  while (!client.gone) {
+    const std::optional<Frame> frame = client.channel.next();
+    if (!frame) break;
+    take(client, *frame);
   }
+  write_to(client);
+  if (!client.channel.problem().empty()) drop(client, client.channel.problem());
 }
 
-void TcpStoreServer::Impl::answer(Client& client, const StoreMessage& request) {
-  const std::string word = request.empty() ? "" : request[0];
-  const std::size_t parts = request.size();
-  if (client.name.empty()) {
-    greet(client, request);
-  } else if (word == kSet && parts == 3) {
-    const bool is_new = !values_.contains(request[1]);
-    if (is_new) set(request[1], request[2]);
-    reply(client, {is_new ? kOk : kKept});
-  } else if (word == kGet && parts == 2) {
-    const auto found = values_.find(request[1]);
-    reply(client, found == values_.end() ? StoreMessage{kNone} : StoreMessage{kOk, found->second});
-  } else if (word == kWait && parts >= 2) {
-    const std::int64_t time =
-        std::clamp<std::int64_t>(std::atoll(request[1].c_str()), 0, kLongestWait);
-    client.waiting = {.keys = {request.begin() + 2, request.end()},
-                      .deadline = Clock::now() + milliseconds(time)};
-  } else if (word == kWill && parts == 3) {
-    client.will_key = request[1];
-    client.will_value = request[2];
-    reply(client, {kOk});
-  } else {
-    client.gone = true;
+void TcpStoreServer::Impl::take(Client& client, const Frame& frame) {
+  std::optional<std::vector<std::string>> parts = decode_parts(frame.payload);
+  if (!parts) return drop(client, "its message is malformed");
+  StoreMessage message = {frame.type, std::move(*parts)};
+  if (client.name.empty()) return greet(client, message);
+  if (!serve_request(client, message)) drop(client, "its request is malformed");
+}
+
+// False if it is no request.
+bool TcpStoreServer::Impl::serve_request(Client& client, StoreMessage& request) {
+  std::vector<std::string>& parts = request.parts;
+  const std::size_t count = parts.size();
+  if (request.type == FrameType::kGet && count == 1) {
+    const auto found = values_.find(parts[0]);
+    if (found == values_.end()) return reply(client, FrameType::kNone), true;
+    return reply(client, FrameType::kOk, {found->second}), true;
   }
+  if (request.type == FrameType::kWait && count >= 1 && parts[0].size() == kWaitTimeBytes) {
+    const std::uint64_t time = std::min(read_number(parts[0], kWaitTimeBytes), kLongestWait);
+    parts.erase(parts.begin());
+    client.waiting = {.keys = std::move(parts), .deadline = Clock::now() + milliseconds(time)};
+    return true;
+  }
+  if (count != 2 || parts[0].size() > kMaxKeyBytes || parts[1].size() > kMaxValueBytes)
+    return false;
+  if (request.type == FrameType::kSet) {
+    const bool is_new = values_.emplace(parts[0], parts[1]).second;
+    return reply(client, is_new ? FrameType::kOk : FrameType::kKept), true;
+  }
+  if (request.type != FrameType::kWill) return false;
+  client.will_key = parts[0];
+  client.will_value = parts[1];
+  return reply(client, FrameType::kOk), true;
 }
 
 void TcpStoreServer::Impl::greet(Client& client, const StoreMessage& request) {
-  if (request.size() != 4 || request[0] != kHello || request[1] != kProtocol ||
-      request[3].empty()) {
-    client.gone = true;
-    return;
+  if (request.type != FrameType::kJoin || request.parts.size() != 2)
+    return drop(client, "it does not introduce itself");
+  const std::string &run = request.parts[0], &name = request.parts[1];
+  if (const std::string why = objection(run, name); !why.empty()) {
+    reply(client, FrameType::kRefused, {why});
+    return drop(client, why);
   }
-  if (const std::string why = objection(request); !why.empty())
-    return reply(client, {kRefused, why});
-  client.name = request[3];
+  client.name = name;
   came_.emplace(client.name, client.address);
   {
     std::lock_guard lock(mutex_);
     ++present_;
   }
-  reply(client, {kOk});
-  if (came_.size() >= static_cast<std::size_t>(options_.clients)) listener_.close();
+  reply(client, FrameType::kOk);
+  if (came_.size() < options_.expected.size()) return;
+  listener_.close();
+  for (Client& other : clients_)
+    if (other.name.empty()) drop(other, "it did not introduce itself before all had come");
 }
 
-std::string TcpStoreServer::Impl::objection(const StoreMessage& hello) const {
-  const std::string &run = hello[2], &name = hello[3];
+std::string TcpStoreServer::Impl::objection(const std::string& run, const std::string& name) const {
   if (run != options_.run)
-    return fmt::format("it belongs to a run of {}, but here is one of {}", run, options_.run);
+    return fmt::format("it belongs to a run of {}, but here is one of {}", printable(run),
+                       options_.run);
+  const auto& names = options_.expected;
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    return fmt::format("{} is not one of this run's processes", printable(name));
   const auto earlier = came_.find(name);
   if (earlier == came_.end()) return "";
   return fmt::format(
@@ -251,39 +306,36 @@ std::string TcpStoreServer::Impl::objection(const StoreMessage& hello) const {
       name, earlier->second);
 }
 
-void TcpStoreServer::Impl::reply(Client& client, const StoreMessage& message) {
-  client.unsent += encode(message);
+void TcpStoreServer::Impl::reply(Client& client, FrameType type,
+                                 const std::vector<std::string>& parts) {
+  client.channel.send(type, encode_parts(parts));
   write_to(client);
 }
 
 void TcpStoreServer::Impl::write_to(Client& client) {
-  while (!client.unsent.empty()) {
-    const ssize_t count =
-        send(client.socket.fd(), client.unsent.data(), client.unsent.size(), MSG_NOSIGNAL);
+  std::string& bytes = client.channel.output();
+  while (!bytes.empty()) {
+    const ssize_t count = send(client.socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (count < 0) {
       client.gone = true;
       return;
     }
-    client.unsent.erase(0, static_cast<std::size_t>(count));
+    bytes.erase(0, static_cast<std::size_t>(count));
   }
 }
 
-void TcpStoreServer::Impl::set(const std::string& key, const std::string& value) {
-  values_.emplace(key, value);
-}
-
-void TcpStoreServer::Impl::answer_waits() {
+// Keys that have come are not looked up again: values stay.
+void TcpStoreServer::Impl::finish_waits() {
   const auto now = Clock::now();
   for (Client& client : clients_) {
     if (!client.waiting) continue;
-    StoreMessage message = {kOk};
-    for (const std::string& key : client.waiting->keys) {
-      if (!values_.contains(key)) message.push_back(key);
-    }
-    if (message.size() > 1 && now < client.waiting->deadline) continue;
+    std::vector<std::string>& missing = client.waiting->keys;
+    std::erase_if(missing, [this](const std::string& key) { return values_.contains(key); });
+    if (!missing.empty() && now < client.waiting->deadline) continue;
+    const std::vector<std::string> keys = std::move(missing);
     client.waiting.reset();
-    reply(client, message);
+    reply(client, FrameType::kOk, keys);
   }
 }
 
@@ -293,18 +345,20 @@ void TcpStoreServer::Impl::remove_gone() {
   int left = 0;
   for (auto client = clients_.begin(); client != clients_.end();) {
     const bool stranger = client->name.empty();
-    if (!client->gone && !(stranger && now >= client->since + kIntroduction)) {
+    if (stranger && now >= client->since + options_.introduction)
+      drop(*client, "it has not introduced itself in time");
+    if (!client->gone) {
       ++client;
       continue;
     }
     if (!client->will_key.empty()) {
-      set(client->will_key, client->will_value);
+      values_.emplace(client->will_key, client->will_value);
       willed = true;
     }
     if (!stranger) ++left;
     client = clients_.erase(client);
   }
-  if (willed) answer_waits();
+  if (willed) finish_waits();
   if (left == 0) return;
   std::lock_guard lock(mutex_);
   present_ -= left;

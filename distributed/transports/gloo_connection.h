@@ -8,6 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "tessera/distributed/store/authentication.h"
+#include "tessera/distributed/store/drop_log.h"
 #include "tessera/distributed/store/store.h"
 #include "tessera/distributed/transports/exchange_plan.h"
 
@@ -21,9 +23,11 @@ class GlooConnection {
     int rank = 0;
     int size = 1;
     std::shared_ptr<Store>
-        store{};            ///< empty at first; the ranks of the group find each other there
-    std::string address{};  ///< numeric, of this host; the other ranks connect to it
-    std::string node{};     ///< see GlooOptions
+        store{};                ///< empty at first; the ranks of the group find each other there
+    std::string address{};      ///< numeric, of this host; the other ranks connect to it
+    Credentials credentials{};  ///< the same on all ranks
+    LineSink log{};             ///< of strangers' connections, which are dropped
+    std::string node{};         ///< see GlooOptions
     std::chrono::milliseconds timeout = kDefaultTimeout;  ///< of connecting, and of each exchange
   };
   /// Returns when this rank is connected with all others. Throws CollectiveError when that fails.

@@ -19,7 +19,11 @@ constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 365);
 
 GlooPeer::GlooPeer(gloo::Context& context, int rank)
     : rank_(rank), receiving_(context.createUnboundBuffer(&incoming_, sizeof(incoming_))) {
-  receiving_->recv(rank, kControlTag);
+  try {
+    receiving_->recv(rank, kControlTag);
+  } catch (const std::exception&) {  // it was connected before this rank, and has left since
+    state_ = State::kLeft;
+  }
 }
 
 GlooPeer::~GlooPeer() = default;

@@ -88,6 +88,8 @@ std::shared_ptr<ProcessGroup> make_gloo_group(const std::string& name, const Glo
                                                                .store = options.store,
                                                                .address = options.address,
                                                                .node = options.node,
+                                                               .credentials = options.credentials,
+                                                               .log = options.log,
                                                                .timeout = options.timeout});
   return std::make_shared<GlooGroup>(
       ProcessGroup::Identity{.name = name, .rank = options.rank, .ranks = ranks}, ranks, 0,

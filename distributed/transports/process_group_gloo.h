@@ -8,6 +8,8 @@
 #include <string>
 
 #include "tessera/distributed/process_group.h"
+#include "tessera/distributed/store/authentication.h"
+#include "tessera/distributed/store/drop_log.h"
 #include "tessera/distributed/store/store.h"
 
 namespace tessera::distributed {
@@ -25,12 +27,17 @@ struct GlooOptions {
   /// (not in different containers). Else, and where memory cannot be shared, TCP carries their
   /// messages.
   std::string node{};
+  /// The same on all ranks, which prove to each other that they have it. Without a secret any user
+  /// of the host can take the place of a rank; an address that other hosts can reach needs one.
+  Credentials credentials{};
+  LineSink log{};  ///< of connections that do not prove it, which are dropped
   std::chrono::milliseconds timeout =
       kDefaultTimeout;  ///< of connecting, and of each wait for a peer
 };
 
 /// Connects with the other ranks; every rank calls it. Throws CollectiveError when one does not
-/// come, or when one with this number is there already. Ignores SIGPIPE in this process if nothing
+/// come, or when one with this number is there already; InvalidArgument where there needs to be a
+/// secret. Ignores SIGPIPE in this process if nothing
 /// handles it: a peer that dies must not take its neighbours down silently.
 std::shared_ptr<ProcessGroup> make_gloo_group(const std::string& name, const GlooOptions& options);
 

@@ -3,7 +3,8 @@
 //     two_hosts_example --ranks 2 --nnodes 2 --rdzv-endpoint HOST0:29400 --node-rank 0
 //     two_hosts_example --ranks 2 --nnodes 2 --rdzv-endpoint HOST0:29400 --node-rank 1
 //
-// (Use HOST0 = 127.0.0.1 in two terminals to simulate two hosts.) Hybrid sharding: parameters are
+// (Use HOST0 = 127.0.0.1 in two terminals to simulate two hosts. Other addresses need a secret in
+// TESSERA_SECRET.) Hybrid sharding: parameters are
 // sharded over the ranks of a host and replicated between hosts. All-gathers therefore stay inside
 // a host, and only gradients are sent between hosts.
 

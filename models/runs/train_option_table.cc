@@ -84,6 +84,11 @@ void add_ranks(OptionTable& table, TrainOptions& options) {
       .in_config = false;
   table.text("rdzv-endpoint", options.rdzv_endpoint,
              "address at which the hosts find each other: HOST:PORT of host 0");
+  table.text("rdzv-id", options.rdzv_id, "tells apart runs of several hosts that have one secret");
+  table
+      .text("rdzv-secret-file", options.rdzv_secret_file,
+            "file with the secret of a run of several hosts; without it TESSERA_SECRET")
+      .in_config = false;
   table
       .text("local-addr", options.local_addr,
             "interface, name or address that this host's ranks listen on")

@@ -180,6 +180,8 @@ distributed::LaunchOptions TrainOptions::launch_options() const {
       .nnodes = nnodes,
       .node_rank = node_rank,
       .rdzv_endpoint = rdzv_endpoint,
+      .rdzv_id = rdzv_id,
+      .rdzv_secret_file = rdzv_secret_file,
       .local_addr = local_addr};
 }
 

@@ -62,6 +62,8 @@ struct TrainOptions {
   int nnodes = 1;
   int node_rank = 0;
   std::string rdzv_endpoint;
+  std::string rdzv_id;
+  std::string rdzv_secret_file;
   std::string local_addr;
 
   // How the model is sharded.

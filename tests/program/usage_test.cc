@@ -186,7 +186,16 @@ TEST_CASE("a place where nodes cannot meet is refused with code 2") {
     return words;
   };
   check_refused(at("localhost:x"), 2, "--rdzv-endpoint takes host:port with a port");
-  check_refused(at("192.0.2.1:29400"), 2, "cannot listen at 192.0.2.1:29400");
+  check_refused(
+      at("192.0.2.1:29400"), 2,
+      "other hosts can reach 192.0.2.1:29400, so the processes of this run need a secret");
+  check_refused(at("192.0.2.1:29400", {"--rdzv-secret-file", "/no/such"}), 2,
+                "--rdzv-secret-file /no/such: No such file or directory");
+  const std::string secret = fresh_folder("secret") + ".txt";
+  write_file(secret, "0123456789abcdef");
+  std::filesystem::permissions(secret, std::filesystem::perms{0600});
+  check_refused(at("192.0.2.1:29400", {"--rdzv-secret-file", secret}), 2,
+                "cannot listen at 192.0.2.1:29400");
   check_refused(at("127.0.0.1:29478"), 2, "node 1 of 2 did not come to 127.0.0.1:29478");
   check_refused(at("127.0.0.1:29479", {"--local-addr", "192.0.2.1"}), 2,
                 "--local-addr 192.0.2.1 is no address of this host");

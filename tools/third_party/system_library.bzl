@@ -65,6 +65,10 @@ SYSTEM_LIBRARIES = {
         headers = ["/usr/include//sentencepiece_processor.h", "/usr/include//sentencepiece_trainer.h"],
         libraries = [_ARCH + "libsentencepiece_train.so.0", _ARCH + "libsentencepiece.so.0"],
     ),
+    "sodium": _library(
+        headers = ["/usr/include//sodium.h", "/usr/include//sodium"],
+        libraries = [_ARCH + "libsodium.so.23"],
+    ),
     "xxhash": _library(headers = ["/usr/include//xxhash.h", "/usr/include//xxh3.h"], libraries = [_ARCH + "libxxhash.so.0"]),
     "zlib": _library(
         headers = ["/usr/include//zlib.h", "/usr/include//zconf.h"],

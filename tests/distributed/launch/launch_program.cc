@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "tessera/autograd/engine.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/launch/launch.h"
@@ -75,6 +76,25 @@ void bits(World& world) {
   if (world.rank() == 0)
     say(fmt::format("hash {} first {:a} last {:a}", hash, tensors[0].to_vector<float>()[6],
                     tensors[1].to_vector<float>()[4999]));
+}
+
+// Training of a linear layer, of which each rank sees other rows. The bits of its loss are printed.
+void trains(World& world) {
+  constexpr std::int64_t kRows = 5, kIn = 3;
+  Tensor weight = full({kIn, 1}, 0.25);
+  for (int number = 0; number < 7; ++number) {
+    std::vector<float> values;
+    for (std::int64_t i = 0; i < kRows * kIn; ++i)
+      values.push_back(static_cast<float>(std::sin(double(i + 1) * (world.rank() + 2) + number)));
+    const Variable x(Tensor::from_vector<float>(values, {kRows, kIn})), w(weight, true);
+    const Variable error = matmul(x, w) - 1.5;
+    const Variable loss = mean(error * error);
+    backward(loss);
+    const std::vector sums{w.grad(), loss.tensor()};
+    all_reduce(*world.group(), sums, distributed::ReduceOp::kAverage);
+    weight = weight - sums[0] * 0.1;
+    if (world.rank() == 0) say(fmt::format("loss {:a}", sums[1].item<float>()));
+  }
 }
 
 void throws(World& world) {
@@ -296,6 +316,7 @@ const std::map<std::string, void (*)(World&)> kScenarios = {
     {"ok", ok},
     {"layout", layout},
     {"bits", bits},
+    {"trains", trains},
     {"throws", throws},
     {"kills_itself", kills_itself},
     {"prints_and_dies", prints_and_dies},

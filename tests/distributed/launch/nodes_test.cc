@@ -126,6 +126,7 @@ class TwoHosts {
 // Null, and the case skipped, where there is no right to make namespaces.
 std::unique_ptr<TwoHosts> two_hosts() {
   auto hosts = std::make_unique<TwoHosts>();
+  setenv(kSecretVariable, "the secret of this test", 1);  // programs inherit it
   if (hosts->ready()) return hosts;
   tessera::testing::skip(
       "needs network namespaces: the tools unshare, nsenter and ip, and the right to use them");

@@ -14,6 +14,7 @@
 #include "tessera/distributed/store/store_message.h"
 #include "tessera/distributed/store/tcp_store.h"
 #include "tessera/tensor/error.h"
+#include "tessera/tests/distributed/store/attacks.h"
 
 namespace tessera::distributed {
 namespace {
@@ -34,12 +35,18 @@ class Stores {
     folder_ = (std::filesystem::temp_directory_path() / "store-test-XXXXXX").string();
     REQUIRE(mkdtemp(folder_.data()) != nullptr);
     if (kind == "tcp")
-      server_ = std::make_unique<TcpStoreServer>(
-          TcpStoreServer::Options{.at = {.host = "127.0.0.1"}, .run = "test", .clients = count});
+      server_ = std::make_unique<TcpStoreServer>(TcpStoreServer::Options{
+          .at = {.host = "127.0.0.1"}, .run = "test", .expected = names(count)});
     for (int i = 0; i < count; ++i) {
-      if (kind == "folder") stores_.push_back(std::make_unique<FolderStore>(folder_));
-      if (kind == "tcp") stores_.push_back(client("client " + std::to_string(i)));
+      if (kind == "folder") stores_.push_back(std::make_shared<FolderStore>(folder_));
+      if (kind == "memory") stores_.push_back(memory_);
+      if (kind == "tcp") stores_.push_back(client(names(count)[static_cast<std::size_t>(i)]));
     }
+  }
+  static Keys names(int count) {
+    Keys names;
+    for (int i = 0; i < count; ++i) names.push_back("client " + std::to_string(i));
+    return names;
   }
   ~Stores() { std::filesystem::remove_all(folder_); }
 
@@ -56,7 +63,8 @@ class Stores {
  private:
   std::string folder_;
   std::unique_ptr<TcpStoreServer> server_;
-  std::vector<std::unique_ptr<Store>> stores_;
+  std::shared_ptr<MemoryStore> memory_ = std::make_shared<MemoryStore>();
+  std::vector<std::shared_ptr<Store>> stores_;
 };
 
 // Every byte, and more than a packet.
@@ -64,24 +72,6 @@ std::string all_bytes(std::size_t count) {
   std::string bytes;
   for (std::size_t i = 0; i < count; ++i) bytes += static_cast<char>(i * 7 + i / 256);
   return bytes;
-}
-
-// A connection that speaks no protocol.
-Socket raw_connection(const TcpStoreServer& server) {
-  Connecting attempt = connect_to(server.endpoint(), milliseconds(1000));
-  REQUIRE(attempt.socket);
-  return std::move(attempt.socket);
-}
-
-bool is_closed_within(const Socket& socket, milliseconds timeout) {
-  const auto deadline = Clock::now() + timeout;
-  char byte = 0;
-  while (Clock::now() < deadline) {
-    const ssize_t count = recv(socket.fd(), &byte, 1, MSG_DONTWAIT);
-    if (count == 0 || (count < 0 && errno != EAGAIN)) return true;
-    std::this_thread::sleep_for(milliseconds(2));
-  }
-  return false;
 }
 
 }  // namespace
@@ -150,7 +140,8 @@ TEST_CASE("a client waits for a server that comes late", "[tcp]") {
   std::unique_ptr<TcpStoreServer> server;
   std::thread late([&] {
     std::this_thread::sleep_for(milliseconds(120));
-    server = std::make_unique<TcpStoreServer>(TcpStoreServer::Options{.at = at, .run = "late"});
+    server = std::make_unique<TcpStoreServer>(
+        TcpStoreServer::Options{.at = at, .run = "late", .expected = {"c"}});
   });
   TcpStore client({.at = at, .run = "late", .name = "c", .timeout = milliseconds(20000)});
   late.join();
@@ -174,13 +165,15 @@ TEST_CASE("where nothing listens, the deadline names the address", "[tcp]") {
 
 TEST_CASE("a server that cannot listen says why", "[tcp]") {
   const TcpStoreServer first({.at = {.host = "127.0.0.1"}});
+  const Credentials ours{.secret = "a secret of the run"};
   CHECK_THROWS_WITH(
       TcpStoreServer({.at = first.endpoint()}),
       Contains("cannot listen at " + first.endpoint().str() +
                ": Address already in use; another run may use it; choose another port"));
-  CHECK_THROWS_WITH(TcpStoreServer({.at = {.host = "192.0.2.77", .port = 2000}}),
-                    Contains("cannot listen at 192.0.2.77:2000: ") &&
-                        Contains("it is no address of this host, where node 0 has to run"));
+  CHECK_THROWS_WITH(
+      TcpStoreServer({.at = {.host = "192.0.2.77", .port = 2000}, .credentials = ours}),
+      Contains("cannot listen at 192.0.2.77:2000: ") &&
+          Contains("it is no address of this host, where node 0 has to run"));
   CHECK_THROWS_WITH(TcpStoreServer({.at = {.host = "no.such.host.invalid", .port = 2000}}),
                     Contains("cannot listen at no.such.host.invalid:2000: no address is known"));
 }
@@ -195,7 +188,8 @@ TEST_CASE("a server listens at its address only, and no longer than needed", "[t
 }
 
 TEST_CASE("clients of another run, and doubles, are refused", "[tcp]") {
-  TcpStoreServer server({.at = {.host = "127.0.0.1"}, .run = "2 nodes", .clients = 5});
+  TcpStoreServer server(
+      {.at = {.host = "127.0.0.1"}, .run = "2 nodes", .expected = {"node 0", "node 1", "rank 0"}});
   const auto join = [&](const std::string& run, const std::string& name) {
     return std::make_unique<TcpStore>(
         TcpStore::Options{.at = server.endpoint(), .run = run, .name = name});
@@ -209,29 +203,10 @@ TEST_CASE("clients of another run, and doubles, are refused", "[tcp]") {
                     Contains("node 1 was refused at " + at +
                              ": node 1 has come already, from 127.0.0.1; give each node a "
                              "--node-rank of its own"));
+  CHECK_THROWS_WITH(
+      join("2 nodes", "rank 1"),
+      Contains("rank 1 was refused at " + at + ": rank 1 is not one of this run's processes"));
   CHECK(first->set("still", "here"));
-}
-
-TEST_CASE("who speaks another protocol is thrown out", "[tcp]") {
-  TcpStoreServer server({.at = {.host = "127.0.0.1"}, .run = "r", .clients = 2});
-  for (const std::string& text : {std::string("GET / HTTP/1.1\r\n\r\n"), all_bytes(3000),
-                                  encode({"set", "k", "v"}), encode({}), encode({"hello", "x"})}) {
-    const Socket stranger = raw_connection(server);
-    REQUIRE(send(stranger.fd(), text.data(), text.size(), MSG_NOSIGNAL) > 0);
-    CHECK(is_closed_within(stranger, milliseconds(5000)));
-  }
-  TcpStore client({.at = server.endpoint(), .run = "r", .name = "c"});
-  CHECK_FALSE(client.get("k"));
-}
-
-TEST_CASE("strangers that say nothing do not keep others out", "[tcp]") {
-  TcpStoreServer server({.at = {.host = "127.0.0.1"}, .run = "r", .clients = 2});
-  std::vector<Socket> strangers;
-  for (int i = 0; i < 70; ++i) strangers.push_back(raw_connection(server));
-  CHECK(is_closed_within(strangers.back(), milliseconds(5000)));
-  strangers.erase(strangers.begin(), strangers.begin() + 10);
-  TcpStore client({.at = server.endpoint(), .run = "r", .name = "c"});
-  CHECK(client.set("k", "v"));
 }
 
 TEST_CASE("what answers but is no store is named", "[tcp]") {
@@ -244,7 +219,7 @@ TEST_CASE("what answers but is no store is named", "[tcp]") {
         std::this_thread::sleep_for(milliseconds(1));
       const Socket socket(fd);
       send(fd, text.data(), text.size(), MSG_NOSIGNAL);
-      is_closed_within(socket, milliseconds(5000));
+      closed_within(socket, milliseconds(5000));
     });
     std::string error;
     try {
@@ -256,7 +231,8 @@ TEST_CASE("what answers but is no store is named", "[tcp]") {
     return error;
   };
   CHECK_THAT(answered_with("SSH-2.0-OpenSSH_9.2p1\r\n"),
-             Contains("the program that replies at " + at.str() + " is not the store of a run"));
+             Contains("the program that replies at " + at.str() +
+                      " is not the store of this run: it speaks another protocol"));
   CHECK_THAT(answered_with(""),
              Contains("the program that listens at " + at.str() + " does not reply"));
 }
@@ -294,24 +270,28 @@ TEST_CASE("a request ends when the server goes or its own process lets go", "[tc
   CHECK(seconds_since(start) < 5);
 }
 
-TEST_CASE("messages survive being cut, and no others do", "[message]") {
-  const StoreMessage message = {"set", "", all_bytes(5000), std::string(1, '\0')};
-  const std::string bytes = encode(message) + encode({"get", "k"});
-  for (std::size_t piece : {std::size_t{1}, std::size_t{3}, std::size_t{4096}, bytes.size()}) {
-    MessageReader reader;
-    std::vector<StoreMessage> read;
-    for (std::size_t at = 0; at < bytes.size(); at += piece) {
-      reader.add(std::string_view(bytes).substr(at, piece));
-      while (const auto next = reader.next()) read.push_back(*next);
-    }
-    CHECK(read == std::vector<StoreMessage>{message, {"get", "k"}});
-  }
-  MessageReader large, broken;
-  large.add("\xFF\xFF\xFF\x7F");
-  CHECK_THROWS_WITH(large.next(), Contains("2147483647 bytes are announced, at most 1048576"));
-  broken.add(std::string("\5\0\0\0\7\0\0\0x", 9));
-  CHECK_THROWS_WITH(broken.next(), Contains("a part of 7 bytes does not fit into the 5 left"));
-  CHECK_THROWS_WITH(encode({std::string(kMaxMessageBytes, 'x')}), Contains("is too large"));
+TEST_CASE("parts are read as they were written, and no other bytes are parts", "[message]") {
+  const std::vector<std::string> parts = {"set", "", all_bytes(5000), std::string(1, '\0')};
+  CHECK(decode_parts(encode_parts(parts)) == parts);
+  CHECK(decode_parts("") == std::vector<std::string>{});
+  const std::string one = encode_parts({"abc"});
+  for (std::size_t size = 1; size < one.size(); ++size)
+    CHECK_FALSE(decode_parts(std::string_view(one).substr(0, size)));
+  CHECK_FALSE(decode_parts(std::string_view("\xFF\xFF\xFF\xFFx", 5)));
+}
+
+TEST_CASE("a store takes keys and values up to a size", "[store]") {
+  Stores stores(GENERATE("memory", "folder", "tcp"));
+  const std::string key(60, 'k'), value(kMaxValueBytes, 'v');
+  CHECK(stores[0].set(key, value));
+  CHECK(stores[1].get(key) == value);
+  CHECK_THROWS_WITH(stores[0].set("a key", value + "v"),
+                    Contains("[rendezvous] the value of \"a key\" has 262145 bytes, which is too "
+                             "large for a store: it takes 262144"));
+  CHECK_THROWS_WITH(
+      stores[0].set(std::string(257, 'k'), ""),
+      Contains("a key of 257 bytes is too large for a store, which takes 256: \"kkk"));
+  CHECK(stores[1].set("a key", "still works"));
 }
 
 TEST_CASE("endpoints are read as they are written", "[endpoint]") {
@@ -331,6 +311,10 @@ TEST_CASE("addresses of this host", "[endpoint]") {
   CHECK(own_address("lo") == "127.0.0.1");
   CHECK(own_address("127.0.0.1") == "127.0.0.1");
   CHECK(is_loopback(own_address("localhost")));
+  CHECK(leads_to_loopback({.host = "localhost"}));
+  CHECK(leads_to_loopback({.host = "::1"}));
+  CHECK_FALSE(leads_to_loopback({.host = "0.0.0.0"}));
+  CHECK_FALSE(leads_to_loopback({.host = "192.0.2.77"}));
   CHECK_FALSE(is_loopback("10.0.0.1"));
   CHECK_THROWS_WITH(own_address("192.0.2.77"),
                     Contains("[launch] --local-addr 192.0.2.77 is no address of this host"));

@@ -152,6 +152,24 @@ TEST_CASE("a rank that cannot say that it is there says why", "[connect]") {
   std::filesystem::remove_all(std::filesystem::path(folder).parent_path());
 }
 
+TEST_CASE("a rank's environment has what launch() tells it, and not the user's secret",
+          "[launch]") {
+  setenv(kSecretVariable, "the secret of this test", 1);
+  setenv("TESSERA_SECRET_OF_ANOTHER", "kept", 1);
+  const std::vector<std::string> all =
+      environment_with({.rank = 3, .credentials = {.secret = "for launch()", .job = "j"}});
+  unsetenv(kSecretVariable);
+  unsetenv("TESSERA_SECRET_OF_ANOTHER");
+  const auto has = [&all](const std::string& entry) {
+    return std::find(all.begin(), all.end(), entry) != all.end();
+  };
+  CHECK(has("TESSERA_LAUNCH_RANK=3"));
+  CHECK(has("TESSERA_LAUNCH_SECRET=for launch()"));
+  CHECK(has("TESSERA_LAUNCH_JOB=j"));
+  CHECK(has("TESSERA_SECRET_OF_ANOTHER=kept"));
+  CHECK_FALSE(has("TESSERA_SECRET=the secret of this test"));
+}
+
 TEST_CASE("a process that cannot be started leaves no child behind", "[launch]") {
 #if defined(__SANITIZE_THREAD__)
   tessera::testing::skip("the thread sanitizer's spawn does not report that exec failed");
