@@ -54,8 +54,8 @@ def training_lines(results):
             rows.append([row["model"], name + way, *what, side["tokens_per_s"], share(side), *ratio, row["pairs"], side["peak_rss_mib"]])
         if "skipped" in row:
             rows.append([row["model"], "PyTorch skipped", *what, "", "", "", "", "", ""])
-        if "failed" in row:
-            rows.append([row["model"], f"failed: {row['failed']}", *what, "", "", "", "", "", ""])
+        for name, reason in row.get("failed", {}).items():
+            rows.append([row["model"], f"{name} failed: {reason[:70]}", *what, "", "", "", "", "", ""])
     return table(rows)
 
 

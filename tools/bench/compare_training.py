@@ -13,7 +13,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from compare_machine import HERE, end_with_parent, our_environment
+from compare_machine import HERE, end_with_parent, load_average, our_environment
 
 VOCABULARY = 257  # of `--tokenizer bytes`
 WAIT_SECONDS = 1200
@@ -155,7 +155,7 @@ class Ours:
 class Theirs:
     """PyTorch's counterpart, which waits except in its turns."""
 
-    def __init__(self, peer, model, dtype, ranks, threads, mode, way="", installed=False):
+    def __init__(self, peer, folder, model, dtype, ranks, threads, mode, way="", installed=False):
         row = {"model": model.family, "layers": model.layers, "dim": model.dim, "heads": model.heads, "length": model.length,
                "batch": model.batch, "vocab_size": VOCABULARY, "dtype": dtype, "ranks": ranks}
         command = [peer.python, os.path.join(HERE, "torch_train_cpu.py"), "train", json.dumps(row), "--mode", mode, "--way", way]
@@ -163,12 +163,14 @@ class Theirs:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.processes = []
+        self.log = os.path.join(folder, f"peer{time.monotonic_ns()}.log")
         for rank in range(ranks):
             environment = dict(peer.environment(threads, installed), RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
                                MASTER_PORT=str(port))
-            self.processes.append(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-                                                   stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                                   text=True, preexec_fn=end_with_parent))
+            with open(self.log if rank == 0 else os.devnull, "wb") as log:
+                self.processes.append(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
+                                                       stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL, stderr=log,
+                                                       text=True, preexec_fn=end_with_parent))
 
     def begin(self, model):
         """Waits until the counterpart is ready."""
@@ -179,12 +181,16 @@ class Theirs:
     def _read(self):
         line = self.processes[0].stdout.readline()
         if not line:
-            raise RuntimeError(f"PyTorch's side ended with status {self.processes[0].wait()}")
+            status = self.processes[0].wait()
+            with open(self.log, encoding="utf-8", errors="replace") as log:
+                last = (log.read().strip().splitlines() or ["no message"])[-1]
+            raise RuntimeError(f"ended with status {status}: {last}")
         return json.loads(line)
 
     def turn(self, seconds):
-        self.processes[0].stdin.write(f"{seconds}\n")
-        self.processes[0].stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has ended: reading says so
+            self.processes[0].stdin.write(f"{seconds}\n")
+            self.processes[0].stdin.flush()
         return self._read()["step_ms"]
 
     def facts(self):
@@ -195,6 +201,9 @@ class Theirs:
         for process in self.processes:
             process.kill()
             process.wait()
+        self.processes[0].stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.processes[0].stdin.close()
 
 
 def quartiles(values):
@@ -228,22 +237,28 @@ def results(sides, medians, model, peak_gflops):
     return out
 
 
-def peer_sides(stack, peer, settings, model, dtype, ranks, threads):
-    """PyTorch's sides: (name, side) as they start; a side that cannot start is an exception."""
-    def started(*arguments, **options):
-        side = Theirs(peer, model, dtype, ranks, threads, *arguments, **options)
+def peer_sides(stack, peer, settings, row, model):
+    """PyTorch's sides by name. Those that cannot start are in row["failed"], with the reason."""
+    sides = {}
+
+    def start(name, mode, way="", installed=False):
+        side = Theirs(peer, settings.folder, model, row["dtype"], row["ranks"], row["threads_per_rank"], mode, way, installed)
         stack.callback(side.close)
-        side.begin(model)
-        return side
-    if ranks > 1:
-        yield "fsdp2", started("fsdp2")
-        return
-    eager = started("eager")
-    yield "eager", eager
+        try:
+            side.begin(model)
+            sides[name] = side
+        except RuntimeError as error:
+            row.setdefault("failed", {})[name] = str(error)
+    if row["ranks"] > 1:
+        start("fsdp2", "fsdp2")
+        return sides
+    start("eager", "eager")
+    way = sides["eager"].ready["way"] if sides else ""
     if settings.installed and peer.unlocked:
-        yield "as installed", started("eager", eager.ready["way"], installed=True)
+        start("as installed", "eager", way, installed=True)
     if settings.compiled:
-        yield "compiled", started("compiled", eager.ready["way"])
+        start("compiled", "compiled", way)
+    return sides
 
 
 def compare(programs, peer, settings, model, dtype, ranks, peak_gflops):
@@ -258,8 +273,9 @@ def compare(programs, peer, settings, model, dtype, ranks, peak_gflops):
         if peer.why:
             row["skipped"] = f"PyTorch: {peer.why}"
         else:
-            sides.update(peer_sides(stack, peer, settings, model, dtype, ranks, threads))
+            sides.update(peer_sides(stack, peer, settings, row, model))
         medians = turns(sides, settings)
+        row["load"] = load_average()
         row["pairs"] = len(medians["tessera"])
         row["sides"] = {name: {} for name in sides} if settings.smoke else results(sides, medians, model, peak_gflops)
     return row

@@ -15,6 +15,7 @@ ROOT = os.path.join(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"])
 TOOLS = os.path.join(ROOT, "tools", "bench")
 sys.dont_write_bytecode = True
 sys.path.insert(0, TOOLS)
+import bench_ops_torch  # noqa: E402, pylint: disable=wrong-import-position
 import compare_machine  # noqa: E402, pylint: disable=wrong-import-position
 import compare_tables  # noqa: E402, pylint: disable=wrong-import-position
 import compare_training  # noqa: E402, pylint: disable=wrong-import-position
@@ -132,6 +133,39 @@ class OursTest(FolderTest):
         self.assertIn("gpt smoke has 7552 parameters in Tessera, not 7", str(caught.exception))
 
 
+class CompareTest(FolderTest):
+    FAKE = """[ "$1" = -c ] && { echo '{"version": "9.9", "mkl": false, "capability": "AVX2"}'; exit; }
+case "$*" in
+  *--mode\ compiled*) echo warning >&2; echo boom >&2; exit 3;;
+esac
+echo '{"ready": true, "parameters": 7488, "way": "f32", "optimizer": "fused"}'
+while read -r seconds; do echo '{"step_ms": [5000.0, 7000.0, 6000.0]}'; done
+"""
+
+    def test_a_row_has_both_sides_and_the_reason_of_one_that_does_not_start(self):
+        peer = compare_machine.Peer(script(self.folder, self.FAKE), self.folder, True)
+        text = os.path.join(self.folder, "text.txt")
+        compare_training.write_text(text, 10 ** 5)
+        programs = mock.Mock(tessera=os.path.join(ROOT, "tools", "tessera"))
+        model = compare_training.SMOKE_MODELS[0]
+        options = settings(turn=0.01, cores=1, compiled=True, installed=True, folder=self.folder, text=text, pairs=2)
+        row = compare_training.compare(programs, peer, options, model, "f32", 1, 10.0)
+        self.assertEqual(row["failed"], {"compiled": "ended with status 3: boom"})
+        self.assertEqual((row["pairs"], list(row["sides"])), (2, ["tessera", "eager"]))
+        ours, eager = row["sides"]["tessera"], row["sides"]["eager"]
+        self.assertEqual((eager["step_ms"], eager["way"], eager["optimizer"]), (6000.0, "f32", "fused"))
+        self.assertAlmostEqual(eager["ratio"] * ours["step_ms"] / 6000, 1, delta=0.5)
+        self.assertGreater(ours["peak_rss_mib"], 10)
+        with open(peer.python, "w", encoding="utf-8") as file:
+            file.write("#!/bin/bash\n" + self.FAKE.replace("while", "echo gone >&2; exit 4; while"))
+        with self.assertRaisesRegex(RuntimeError, "ended with status 4: gone"):
+            compare_training.compare(programs, peer, options, model, "f32", 1, 10.0)
+        wrong = compare_training.SMOKE_MODELS[1]
+        with self.assertRaises(SystemExit) as caught:
+            compare_training.compare(programs, peer, options, wrong, "f32", 1, 10.0)
+        self.assertIn("gpt smoke has 7488 parameters in PyTorch, not 7552", str(caught.exception))
+
+
 class FakeSide:
     def __init__(self, name, step_ms, order):
         self.name, self.step_ms, self.order = name, step_ms, order
@@ -189,7 +223,7 @@ class TablesTest(unittest.TestCase):
                 "peer_skipped": "",
                 "limits": [{"limit": "triad", "dtype": "f32", "threads": 2, "side": "tessera", "gb_per_s": 11.0}],
                 "training": [{"model": "m", "dtype": "bf16", "ranks": 1, "pairs": 15, "sides": {"tessera": side, "eager": eager}},
-                             {"model": "m", "dtype": "bf16", "ranks": 2, "failed": "it broke"}],
+                             {"model": "m", "dtype": "bf16", "ranks": 2, "failed": {"compiled": "it broke"}}],
                 "operations": [dict(row, op="fast", ratio=1.5), dict(row, op="slow", ratio=0.5), dict(row, op="slower", ratio=0.25)]}
 
     def test_all_figures_are_shown(self):
@@ -199,7 +233,7 @@ class TablesTest(unittest.TestCase):
         self.assertIn("triad, GB/s f32 2 11.0", lines)
         self.assertIn("m tessera bf16 1 20 25 % 15 7", lines)
         self.assertIn("m eager (autocast, fused) bf16 1 20 25 % 1.50 1.40-1.62 15 7", lines)
-        self.assertIn("m failed: it broke bf16 2", lines)
+        self.assertIn("m compiled failed: it broke bf16 2", lines)
         self.assertIn("f32 small 1 3 0.50 1 2", lines)
         slowest = [line for line in lines if " forward 64x64 " in line]
         self.assertEqual(slowest, ["slower forward 64x64 f32 1 2.0 3.0 0.25", "slow forward 64x64 f32 1 2.0 3.0 0.50"])
@@ -213,13 +247,14 @@ class CounterpartTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_operands_of_the_cpu_are_smaller(self):
-        def elements(*device):
-            done = subprocess.run([os.path.join(TOOLS, "bench_ops"), "--table", *device], stdout=subprocess.PIPE, text=True, check=True)
-            return [json.loads(line) for line in done.stdout.splitlines()]
-        cpu, gpu = elements("--device", "cpu"), elements()
+        cpu, gpu = (bench_ops_torch.Ours(os.path.join(TOOLS, "bench_ops"), device, False).table() for device in ("cpu", "cuda"))
         self.assertEqual([(row["op"], row["dtype"]) for row in cpu], [(row["op"], row["dtype"]) for row in gpu])
         self.assertTrue(all(small["shape"] <= large["shape"] for small, large in zip(cpu, gpu)))
         self.assertLess(cpu[0]["shape"], gpu[0]["shape"])
+
+    def test_the_library_for_pytorch_is_not_preloaded_for_ours(self):
+        with mock.patch.dict(os.environ, LD_PRELOAD="unlocked.so"):
+            self.assertNotIn("LD_PRELOAD", bench_ops_torch.Ours("ops", "cpu", False).environment)
 
     def test_another_device_is_refused(self):
         done = subprocess.run([os.path.join(TOOLS, "bench_ops"), "--device", "tpu"], stderr=subprocess.PIPE, text=True, check=False)
