@@ -19,7 +19,7 @@
 //
 // We reject the plans before the chosen one for their numerics: they may be nondeterministic, or
 // sum with lower precision. Graphs with other operations than ours are not searched;
-// bench_gpu_ops_torch.py compares with PyTorch's. --smoke: small problems and no times. Without a
+// bench_ops_torch.py compares with PyTorch's. --smoke: small problems and no times. Without a
 // GPU: "skipped: no GPU".
 #include <fmt/format.h>
 

@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-BenchStart start_benchmark(int argc, char** argv) {
-  BenchRun run;
+BenchStart start_benchmark(int argc, char** argv, Device device) {
+  BenchRun run{.device = device};
   for (int i = 1; i < argc; ++i) {
     if (std::string_view(argv[i]) != "--smoke") {
       std::fprintf(stderr, "unknown argument \"%s\"; there is: --smoke\n", argv[i]);
@@ -15,7 +15,7 @@ BenchStart start_benchmark(int argc, char** argv) {
     }
     run.smoke = true;
   }
-  if (cuda_device_count() == 0) {
+  if (device.is_cuda() && cuda_device_count() == 0) {
     if (!run.smoke) {
       std::printf("skipped: no GPU\n");
       return {};

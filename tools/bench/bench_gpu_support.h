@@ -24,14 +24,14 @@ struct BenchRun {
   int pairs() const { return smoke ? 1 : 9; }
 };
 
-// The run for a command line with no argument or --smoke. Null, after a message, if it cannot run:
-// without a GPU ("skipped: no GPU" on stdout, exit status 0), and for other arguments (on stderr,
-// exit status 2).
+// The run on `device` for a command line with no argument or --smoke. Null, after a message, if it
+// cannot run: without that GPU ("skipped: no GPU" on stdout, exit status 0), and for other arguments
+// (on stderr, exit status 2).
 struct BenchStart {
   std::optional<BenchRun> run;
   int exit_status = 0;
 };
-BenchStart start_benchmark(int argc, char** argv);
+BenchStart start_benchmark(int argc, char** argv, Device device = {DeviceType::kCuda, 0});
 
 // Prints one line of JSON: the members `what`, then `figures`. A smoke run has no figures; it
 // prints "smoke": true instead.

@@ -1,6 +1,6 @@
-"""The operations that tools/bench/bench_gpu_ops measures, in PyTorch, by the same names.
+"""The operations that tools/bench/bench_ops measures, in PyTorch, by the same names.
 
-A new operation in bench_gpu_ops_*.cc must be added here; extents have the same meaning. This file can be imported without
+A new operation in bench_ops_*.cc must be added here; extents have the same meaning. This file can be imported without
 PyTorch: the module is passed in with the inputs.
 """
 

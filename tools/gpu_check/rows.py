@@ -225,7 +225,7 @@ def run_nccl_one_gpu(ranks, limit):
 
 
 def place_of_benchmark(path):
-    name = re.sub(r"bench_gpu_|\.py$", "", os.path.basename(path))
+    name = re.sub(r"bench_(gpu_)?|\.py$", "", os.path.basename(path))
     return BENCHMARKS.index(name) if name in BENCHMARKS else len(BENCHMARKS), name
 
 

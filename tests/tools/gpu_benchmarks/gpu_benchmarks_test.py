@@ -17,12 +17,12 @@ BENCHMARKS = WITHOUT_CUDA + (["attention"] if os.path.exists(os.path.join(TOOLS,
 WITHOUT_GPU = dict(os.environ, CUDA_VISIBLE_DEVICES="", TESSERA_EMULATED_GPUS="0")
 sys.dont_write_bytecode = True
 sys.path.insert(0, TOOLS)
-import bench_gpu_ops_torch  # noqa: E402, pylint: disable=wrong-import-position
+import bench_ops_torch  # noqa: E402, pylint: disable=wrong-import-position
 import torch_twins  # noqa: E402, pylint: disable=wrong-import-position
 
 
 def program(name):
-    return os.path.join(TOOLS, f"bench_gpu_{name}")
+    return os.path.join(TOOLS, f"bench_{name}" if name == "ops" else f"bench_gpu_{name}")
 
 
 def run(*command, **options):
@@ -127,7 +127,7 @@ class TrainingTest(unittest.TestCase):
 
 class OperationsTest(unittest.TestCase):
     def torch_side(self, *arguments):
-        return run(sys.executable, os.path.join(TOOLS, "bench_gpu_ops_torch.py"), *arguments, env=WITHOUT_GPU)
+        return run(sys.executable, os.path.join(TOOLS, "bench_ops_torch.py"), *arguments, env=WITHOUT_GPU)
 
     def against_table(self, *names):
         """The output of --check for a program with a table of these operations."""
@@ -177,7 +177,7 @@ class OperationsTest(unittest.TestCase):
         row = {"op": "attention", "shape": [1, 2, 6, 8], "dtype": "bf16", "passes": ["forward"]}
         answer = {"op": "attention", "shape": row["shape"], "dtype": "bf16", "pass": "forward", "result": [1, 2, 6, 8]}
         ours = mock.Mock(**{"measure.return_value": answer})
-        return list(bench_gpu_ops_torch.compare_all(torch, "cpu", ours, 1, (7, row)))
+        return list(bench_ops_torch.compare_all(torch, "cpu", ours, 1, (7, row)))
 
     def torch_with_attention(self):
         torch = mock.MagicMock()
@@ -219,10 +219,10 @@ class OperationsTest(unittest.TestCase):
         twin = mock.Mock(result_shape=[2], **{"microseconds.return_value": 6.0})
         out = {"op": "exp", "shape": [2], "dtype": "f32", "pass": "forward"}
         ours = mock.Mock(**{"measure.return_value": dict(out, result=[2], us=3.0)})
-        wanted = dict(out, us=3.0, torch_us=6.0, ratio=2.0)
-        self.assertEqual(bench_gpu_ops_torch.compare(twin, ours, 3, 0, out), dict(wanted, goal=1.0))
+        wanted = dict(out, us=3.0, torch_us=6.0, pairs=3, ratio=2.0)
+        self.assertEqual(bench_ops_torch.compare(twin, ours, 3, 0, out), dict(wanted, goal=1.0))
         told = dict(out, torch_backend="cudnn")
-        self.assertEqual(bench_gpu_ops_torch.compare(twin, ours, 3, 0, told), dict(wanted, torch_backend="cudnn"))
+        self.assertEqual(bench_ops_torch.compare(twin, ours, 3, 0, told), dict(wanted, torch_backend="cudnn"))
 
     def test_serving_measures_what_is_asked_for(self):
         done = run(program("ops"), "--serve", "--smoke", input="1 forward\n0 backward\n0 backward\n")

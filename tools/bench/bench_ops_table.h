@@ -1,6 +1,6 @@
 #pragma once
 
-// The operations that bench_gpu_ops measures. bench_gpu_ops_torch.py finds each by its name in
+// The operations that bench_ops measures. bench_ops_torch.py finds each by its name in
 // torch_twins.py and runs it with the same extents: add a new one there too.
 
 #include <cstdint>
@@ -41,11 +41,17 @@ class OpInputs {
 // Runs the operation once. Undefined if it has no result.
 using OpCall = std::function<Variable()>;
 
+// What an operation is measured with: on a GPU, which only large operands keep busy; on the CPU;
+// and once, small, without times.
+struct BenchShapes {
+  std::vector<Shape> gpu, cpu;
+  Shape smoke;
+};
+
 struct BenchOp {
   std::string_view name;
   // The extents from which `make` makes inputs; their meaning depends on the operation.
-  std::vector<Shape> shapes;
-  Shape smoke_shape;
+  BenchShapes shapes;
   bool has_backward = true;
   // f32 only; otherwise bf16 too.
   bool only_f32 = false;

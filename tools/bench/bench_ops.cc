@@ -1,18 +1,23 @@
-// The time of operations and their backwards on a GPU: every differentiable operation except views,
-// in-place operations and aliases, and some of each kind without a derivative:
+// The time of operations and their backwards, on a GPU or on the CPU: every differentiable operation
+// except views, in-place operations and aliases, and some of each kind without a derivative:
 //
-//     tools/bazel run --config=cuda //tools/bench:bench_gpu_ops
+//     tools/bazel run --config=cuda //tools/bench:bench_ops
+//     tools/bazel run //tools/bench:bench_ops -- --device cpu
+//
+// On the CPU with the threads of OMP_NUM_THREADS, or of all cores, and with smaller operands.
 //
 // Prints a line of JSON for each: {"op", "shape", "dtype", "pass", "result", "us"}; `result` is the
 // shape of the operation's result. `forward` records, as in a model; `backward` is grad() of all
 // inputs that require a gradient, with the graph retained; operations without a derivative are only
 // called. With --smoke: everything once and small, also without a GPU.
 //
-// bench_gpu_ops_torch.py measures the same in PyTorch, in turns with this program:
+// bench_ops_torch.py measures the same in PyTorch, in turns with this program:
 //
-//     --table    prints the rows, one line each, without running them (with --smoke: the small ones)
-//     --serve    for each line "ROW PASS" on stdin, ROW counting from 0, measures that once and
-//                prints its line
+//     --device cpu    instead of the first GPU
+//     --table         prints the rows, one line each, without running them (with --smoke: the small
+//                     ones)
+//     --serve         for each line "ROW PASS" on stdin, ROW counting from 0, measures that once and
+//                     prints its line
 #include <fmt/format.h>
 
 #include <iostream>
@@ -22,8 +27,8 @@
 #include <vector>
 
 #include "tessera/autograd/engine.h"
-#include "tessera/tools/bench/bench_gpu_ops_table.h"
 #include "tessera/tools/bench/bench_gpu_support.h"
+#include "tessera/tools/bench/bench_ops_table.h"
 
 namespace tessera {
 namespace {
@@ -35,10 +40,11 @@ struct Row {
   DType dtype;
 };
 
-std::vector<Row> rows(bool smoke) {
+std::vector<Row> rows(const BenchRun& run) {
   std::vector<Row> all;
   for (const BenchOp& op : bench_ops()) {
-    for (const Shape& shape : smoke ? std::vector{op.smoke_shape} : op.shapes) {
+    const auto& [gpu, cpu, smoke] = op.shapes;
+    for (const Shape& shape : run.smoke ? std::vector{smoke} : run.device == kCpu ? cpu : gpu) {
       all.push_back({.op = &op, .shape = shape, .dtype = DType::kF32});
       if (!op.only_f32) all.push_back({.op = &op, .shape = shape, .dtype = DType::kBF16});
     }
@@ -51,8 +57,8 @@ std::string described(const Row& row) {
                      dtype_name(row.dtype));
 }
 
-void print_table(bool smoke) {
-  for (const Row& row : rows(smoke)) {
+void print_table(const BenchRun& run) {
+  for (const Row& row : rows(run)) {
     fmt::print("{{{}, \"passes\": [\"forward\"{}]}}\n", described(row),
                row.op->has_backward ? ", \"backward\"" : "");
   }
@@ -107,7 +113,7 @@ void print_measured(const BenchRun& run, const Row& row, const Prepared& prepare
 }
 
 void measure_all(const BenchRun& run) {
-  for (const Row& row : rows(run.smoke)) {
+  for (const Row& row : rows(run)) {
     for (const bool backward : {false, true}) {
       if (backward && !row.op->has_backward) continue;
       const Prepared prepared(run, row, backward);
@@ -120,7 +126,7 @@ void measure_all(const BenchRun& run) {
 
 // Until stdin ends. Keeps the row of the last line.
 int serve(const BenchRun& run) {
-  const std::vector<Row> all = rows(run.smoke);
+  const std::vector<Row> all = rows(run);
   std::string pass, held;
   std::size_t number = 0;
   std::unique_ptr<Prepared> prepared;
@@ -148,23 +154,28 @@ int serve(const BenchRun& run) {
 int main(int argc, char** argv) {
   using namespace tessera;
   std::vector<char*> others = {argv[0]};
-  bool table = false, serves = false, smoke = false;
+  bool table = false, serves = false;
+  BenchRun asked;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
-    smoke = smoke || argument == "--smoke";
+    asked.smoke = asked.smoke || argument == "--smoke";
     if (argument == "--table") {
       table = true;
     } else if (argument == "--serve") {
       serves = true;
+    } else if (argument == "--device" && i + 1 < argc && argv[i + 1] == std::string_view("cpu")) {
+      asked.device = kCpu;
+      ++i;
     } else {
       others.push_back(argv[i]);
     }
   }
   if (table) {
-    print_table(smoke);
+    print_table(asked);
     return 0;
   }
-  const BenchStart start = start_benchmark(static_cast<int>(others.size()), others.data());
+  const BenchStart start =
+      start_benchmark(static_cast<int>(others.size()), others.data(), asked.device);
   if (!start.run) return start.exit_status;
   if (serves) return serve(*start.run);
   measure_all(*start.run);

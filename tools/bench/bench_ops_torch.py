@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Operations and their backwards compared with PyTorch eager on the same GPU: tools/bench/bench_gpu_ops beside its PyTorch
-counterparts.
+"""Operations and their backwards compared with PyTorch eager on the same GPU or CPU: tools/bench/bench_ops beside its
+PyTorch counterparts.
 
-    tools/bench/bench_gpu_ops_torch.py [--program bazel-bin/tools/bench_gpu_ops] [--only REGEX] [--smoke]
+    tools/bench/bench_ops_torch.py [--program bazel-bin/tools/bench/bench_ops] [--device cpu] [--only REGEX] [--smoke]
 
 The rows are those of the program (`--table`); ours and PyTorch's are measured in turns, in one run. Each row is a line of
 JSON: medians of both in microseconds, and `ratio`, above 1 where ours is faster. In a line with `torch_backend` PyTorch was
 told which library to use, such as cuDNN for attention; it has no goal. If PyTorch cannot do it, the line has the reason as
-`skipped`. Without PyTorch or a GPU it prints "skipped".
+`skipped`. Without PyTorch or the GPU it prints "skipped". On the CPU both use the threads of OMP_NUM_THREADS, or of all cores;
+compare_pytorch sets it, and makes PyTorch's matrix library use its fast kernels.
 --smoke runs everything once and small, without a GPU too; --check only finds the counterpart of every row, without PyTorch.
 """
 
@@ -27,20 +28,24 @@ from torch_twins import BACKENDS, OPS, Inputs
 
 PAIRS = 7
 MEASURED_US = 5000
+# A row that takes longer ends before its last pair, but not before the third.
+MOST_SECONDS_OF_A_ROW = 20
+FEWEST_PAIRS = 3
 
 
 class Twin:
     """One pass of a row in PyTorch, ready to be measured again and again; all in the contexts that `setting` gives."""
 
-    def __init__(self, torch, device, row, direction, setting=contextlib.nullcontext):
+    def __init__(self, torch, device, row, direction, setting=contextlib.nullcontext, once=True):
         self.setting = setting
         self.wait = torch.cuda.synchronize if device == "cuda" else lambda: None
         with setting():
             self._make(torch, device, row, direction)
         self.calls = 1
-        if device == "cuda":
-            self.calls = 3
-            self.calls = int(min(2000, max(3, MEASURED_US / self.microseconds())))
+        if not once:
+            fewest = 3 if self.microseconds() < MEASURED_US else 1
+            self.calls = fewest
+            self.calls = int(min(2000, max(fewest, MEASURED_US / self.microseconds())))
 
     def _make(self, torch, device, row, direction):
         inputs = Inputs(torch, device, row["dtype"])
@@ -55,7 +60,7 @@ class Twin:
 
     def microseconds(self):
         with self.setting():
-            self.body()  # warms the GPU up again after the other process used it
+            self.body()  # warms the device up again after the other process used it
             self.wait()
             begin = time.perf_counter_ns()
             for _ in range(self.calls):
@@ -67,10 +72,11 @@ class Twin:
 class Ours:
     """The program, which measures what it is asked for."""
 
-    def __init__(self, program, smoke):
+    def __init__(self, program, device, smoke):
         # run.py sets this path to Tessera's libraries; PyTorch finds its own.
         environment = dict(os.environ, LD_LIBRARY_PATH=os.environ.get("TESSERA_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH", "")))
-        self.command = [program] + (["--smoke"] if smoke else [])
+        environment.pop("LD_PRELOAD", None)  # what PyTorch needs
+        self.command = [program] + (["--device", "cpu"] if device == "cpu" else []) + (["--smoke"] if smoke else [])
         self.environment = environment
         self.process = None
 
@@ -111,7 +117,8 @@ def check(table):
 def compare(twin, ours, pairs, number, out):
     """One line of results: `out`, what is measured, with the figures; or the reason why ours measures nothing."""
     mine, theirs = [], []
-    for _ in range(pairs):
+    begin = time.monotonic()
+    while len(mine) < pairs and (len(mine) < FEWEST_PAIRS or time.monotonic() - begin < MOST_SECONDS_OF_A_ROW):
         answer = ours.measure(number, out["pass"])
         if isinstance(answer, str):
             return answer
@@ -123,20 +130,20 @@ def compare(twin, ours, pairs, number, out):
         return dict(out, smoke=True)
     ratios = [b / a for a, b in zip(mine, theirs)]
     figures = dict(out, us=round(statistics.median(mine), 3), torch_us=round(statistics.median(theirs), 3),
-                   ratio=round(statistics.median(ratios), 3))
+                   pairs=len(mine), ratio=round(statistics.median(ratios), 3))
     return figures if "torch_backend" in out else dict(figures, goal=1.0)
 
 
-def compare_all(torch, device, ours, pairs, number_and_row):
+def compare_all(torch, device, ours, pairs, number_and_row, backends=BACKENDS):
     """The lines of a row: each of its passes, and once more for each library that PyTorch is told to use."""
     number, row = number_and_row
     for direction in row["passes"]:
         out = {"bench": "ops", "op": row["op"], "shape": row["shape"], "dtype": row["dtype"], "pass": direction}
-        yield compare(Twin(torch, device, row, direction), ours, pairs, number, out)
-        for name, tell in BACKENDS.get(row["op"], {}).items():
+        yield compare(Twin(torch, device, row, direction, once=pairs == 1), ours, pairs, number, out)
+        for name, tell in backends.get(row["op"], {}).items():
             told = dict(out, torch_backend=name)
             try:
-                twin = Twin(torch, device, row, direction, functools.partial(tell, torch))
+                twin = Twin(torch, device, row, direction, functools.partial(tell, torch), pairs == 1)
             except (AttributeError, RuntimeError) as error:
                 yield dict(told, skipped=f"PyTorch refuses: {error}".splitlines()[0])
                 continue
@@ -144,17 +151,18 @@ def compare_all(torch, device, ours, pairs, number_and_row):
 
 
 def run(torch, args, table, ours):
-    device = "cuda" if torch.cuda.is_available() and not args.smoke else "cpu"
-    if device == "cpu" and not args.smoke:
+    device = "cuda" if args.device == "cuda" and torch.cuda.is_available() and not args.smoke else "cpu"
+    if device != args.device and not args.smoke:
         print("skipped: PyTorch sees no GPU")
         return
+    backends = BACKENDS if args.device == "cuda" else {}
     # As in Tessera: f32 products are computed in f32.
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     for number, row in enumerate(table):
         if not re.search(args.only, row["op"]):
             continue
-        for result in compare_all(torch, device, ours, 1 if args.smoke else PAIRS, (number, row)):
+        for result in compare_all(torch, device, ours, 1 if args.smoke else args.pairs, (number, row), backends):
             print(result if isinstance(result, str) else json.dumps(result), flush=True)
             if isinstance(result, str):
                 return
@@ -163,12 +171,14 @@ def run(torch, args, table, ours):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     here = os.path.dirname(os.path.abspath(__file__))
-    parser.add_argument("--program", default=f"{here}/bench_gpu_ops")
+    parser.add_argument("--program", default=f"{here}/bench_ops")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--only", default="", help="operations to measure, a regular expression")
+    parser.add_argument("--pairs", type=int, default=PAIRS)
     parser.add_argument("--smoke", action="store_true")
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
-    ours = Ours(args.program, args.smoke)
+    ours = Ours(args.program, args.device, args.smoke)
     table = ours.table()
     wrong = check(table)
     if wrong:

@@ -2,20 +2,20 @@
 
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/ops/ops.h"
-#include "tessera/tools/bench/bench_gpu_ops_table.h"
+#include "tessera/tools/bench/bench_ops_table.h"
 
 namespace tessera {
 namespace {
 
-// [rows, columns]: one that fills a GPU, and one limited by the host's time.
-const std::vector<Shape> kMatrices = {{8192, 4096}, {64, 64}};
-const Shape kSmokeMatrix = {6, 10};
+// [rows, columns]: one that keeps the device busy, and one limited by the host's time.
+const BenchShapes kMatrices = {
+    .gpu = {{8192, 4096}, {64, 64}}, .cpu = {{2048, 1024}, {64, 64}}, .smoke = {6, 10}};
 
 using Unary = Variable (*)(const Variable&);
 using Binary = Variable (*)(const VariableOrNumber&, const VariableOrNumber&);
 
 BenchOp on_matrices(std::string_view name, std::function<OpCall(OpInputs&, const Shape&)> make) {
-  return {.name = name, .shapes = kMatrices, .smoke_shape = kSmokeMatrix, .make = std::move(make)};
+  return {.name = name, .shapes = kMatrices, .make = std::move(make)};
 }
 
 BenchOp without_backward(BenchOp op) {
@@ -189,11 +189,12 @@ void add_reduction_ops(std::vector<BenchOp>& table) {
 namespace {
 
 // [m, n, k]
-const std::vector<Shape> kProducts = {{4096, 4096, 4096}, {64, 64, 64}};
-const Shape kSmokeProduct = {3, 5, 4};
+const BenchShapes kProducts = {.gpu = {{4096, 4096, 4096}, {64, 64, 64}},
+                               .cpu = {{1024, 1024, 1024}, {64, 64, 64}},
+                               .smoke = {3, 5, 4}};
 
 BenchOp product(std::string_view name, std::function<OpCall(OpInputs&, const Shape&)> make) {
-  return {.name = name, .shapes = kProducts, .smoke_shape = kSmokeProduct, .make = std::move(make)};
+  return {.name = name, .shapes = kProducts, .make = std::move(make)};
 }
 
 }  // namespace
@@ -223,17 +224,16 @@ void add_matmul_ops(std::vector<BenchOp>& all) {
   all.push_back(product("outer", [](OpInputs& in, const Shape& s) -> OpCall {
     return [a = in.normal({s[0]}), b = in.normal({s[1]})] { return outer(a, b); };
   }));
-  all.push_back({.name = "bmm",  // [batch, m, n, k]
-                 .shapes = {{64, 512, 512, 128}},
-                 .smoke_shape = {2, 3, 5, 4},
-                 .make = [](OpInputs& in, const Shape& s) -> OpCall {
-                   return [a = in.normal({s[0], s[1], s[3]}), b = in.normal({s[0], s[3], s[2]})] {
-                     return bmm(a, b);
-                   };
-                 }});
+  all.push_back(
+      {.name = "bmm",  // [batch, m, n, k]
+       .shapes = {.gpu = {{64, 512, 512, 128}}, .cpu = {{32, 256, 256, 64}}, .smoke = {2, 3, 5, 4}},
+       .make = [](OpInputs& in, const Shape& s) -> OpCall {
+         return [a = in.normal({s[0], s[1], s[3]}), b = in.normal({s[0], s[3], s[2]})] {
+           return bmm(a, b);
+         };
+       }});
   all.push_back({.name = "dot",
-                 .shapes = {{1 << 25}},
-                 .smoke_shape = {9},
+                 .shapes = {.gpu = {{1 << 25}}, .cpu = {{1 << 20}}, .smoke = {9}},
                  .make = [](OpInputs& in, const Shape& s) -> OpCall {
                    return [a = in.normal(s), b = in.normal(s)] { return dot(a, b); };
                  }});

@@ -1,4 +1,4 @@
-#include "tessera/tools/bench/bench_gpu_ops_table.h"
+#include "tessera/tools/bench/bench_ops_table.h"
 
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/ops/ops.h"
@@ -54,16 +54,18 @@ namespace {
 // [rows, columns, number of chosen elements]
 BenchOp chosen(std::string_view name, std::function<OpCall(OpInputs&, const Shape&)> make) {
   return {.name = name,
-          .shapes = {{8192, 4096, 1024}, {64, 64, 16}},
-          .smoke_shape = {6, 10, 4},
+          .shapes = {.gpu = {{8192, 4096, 1024}, {64, 64, 16}},
+                     .cpu = {{2048, 1024, 256}, {64, 64, 16}},
+                     .smoke = {6, 10, 4}},
           .make = std::move(make)};
 }
 
 // [rows, columns]
 BenchOp moved(std::string_view name, std::function<Variable(const Variable&)> function) {
   return {.name = name,
-          .shapes = {{8192, 4096}, {64, 64}},
-          .smoke_shape = {6, 10},
+          .shapes = {.gpu = {{8192, 4096}, {64, 64}},
+                     .cpu = {{2048, 1024}, {64, 64}},
+                     .smoke = {6, 10}},
           .make = [function](OpInputs& in, const Shape& s) -> OpCall {
             return [function, x = in.normal(s)] { return function(x); };
           }};

@@ -2,16 +2,17 @@
 
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/ops/ops.h"
-#include "tessera/tools/bench/bench_gpu_ops_table.h"
+#include "tessera/tools/bench/bench_ops_table.h"
 
 namespace tessera {
 namespace {
 
 // [rows, features]
-const std::vector<Shape> kRows = {{8192, 4096}, {64, 64}};
+const BenchShapes kRows = {
+    .gpu = {{8192, 4096}, {64, 64}}, .cpu = {{2048, 1024}, {64, 64}}, .smoke = {5, 12}};
 
 BenchOp on_rows(std::string_view name, std::function<OpCall(OpInputs&, const Shape&)> make) {
-  return {.name = name, .shapes = kRows, .smoke_shape = {5, 12}, .make = std::move(make)};
+  return {.name = name, .shapes = kRows, .make = std::move(make)};
 }
 
 void add_norms(std::vector<BenchOp>& all) {
@@ -42,8 +43,9 @@ void add_softmax(std::vector<BenchOp>& all) {
     return [x = in.normal(s)] { return log_softmax(x); };
   }));
   all.push_back({.name = "cross_entropy",  // [rows, classes]
-                 .shapes = {{2048, 50304}, {64, 10}},
-                 .smoke_shape = {5, 7},
+                 .shapes = {.gpu = {{2048, 50304}, {64, 10}},
+                            .cpu = {{1024, 8192}, {64, 10}},
+                            .smoke = {5, 7}},
                  .make = [](OpInputs& in, const Shape& s) -> OpCall {
                    return [x = in.normal(s), targets = in.integers(s[1], {s[0]})] {
                      return cross_entropy(x, targets);
@@ -63,33 +65,31 @@ OpCall attention(OpInputs& in, const Shape& s, bool causal) {
 
 void add_attention(std::vector<BenchOp>& all) {
   // [batch, heads, length, features]
-  const std::vector<Shape> shapes = {{8, 16, 1024, 64}};
-  const Shape smoke_shape = {1, 2, 6, 8};
-  all.push_back({.name = "attention",
-                 .shapes = shapes,
-                 .smoke_shape = smoke_shape,
-                 .make = [](OpInputs& in, const Shape& s) { return attention(in, s, false); }});
+  const BenchShapes shapes = {
+      .gpu = {{8, 16, 1024, 64}}, .cpu = {{4, 8, 256, 64}}, .smoke = {1, 2, 6, 8}};
+  all.push_back({.name = "attention", .shapes = shapes, .make = [](OpInputs& in, const Shape& s) {
+                   return attention(in, s, false);
+                 }});
   all.push_back({.name = "attention_causal",
                  .shapes = shapes,
-                 .smoke_shape = smoke_shape,
                  .make = [](OpInputs& in, const Shape& s) { return attention(in, s, true); }});
-  all.push_back({.name = "rotary",  // [batch, positions, heads, features]
-                 .shapes = {{4, 2048, 32, 128}},
-                 .smoke_shape = {1, 3, 2, 8},
-                 .make = [](OpInputs& in, const Shape& s) -> OpCall {
-                   return [x = in.normal(s),
-                           table = rotary_table(s[1], s[3], {.device = in.options().device})] {
-                     return rotary(x, table);
-                   };
-                 }});
-  all.push_back({.name = "embedding",  // [entries, features, tokens]
-                 .shapes = {{50304, 1024, 16384}},
-                 .smoke_shape = {9, 4, 12},
-                 .make = [](OpInputs& in, const Shape& s) -> OpCall {
-                   return [weight = in.normal({s[0], s[1]}), index = in.integers(s[0], {s[2]})] {
-                     return embedding(weight, index);
-                   };
-                 }});
+  all.push_back(
+      {.name = "rotary",  // [batch, positions, heads, features]
+       .shapes = {.gpu = {{4, 2048, 32, 128}}, .cpu = {{4, 256, 8, 64}}, .smoke = {1, 3, 2, 8}},
+       .make = [](OpInputs& in, const Shape& s) -> OpCall {
+         return
+             [x = in.normal(s), table = rotary_table(s[1], s[3], {.device = in.options().device})] {
+               return rotary(x, table);
+             };
+       }});
+  all.push_back(
+      {.name = "embedding",  // [entries, features, tokens]
+       .shapes = {.gpu = {{50304, 1024, 16384}}, .cpu = {{8192, 512, 4096}}, .smoke = {9, 4, 12}},
+       .make = [](OpInputs& in, const Shape& s) -> OpCall {
+         return [weight = in.normal({s[0], s[1]}), index = in.integers(s[0], {s[2]})] {
+           return embedding(weight, index);
+         };
+       }});
 }
 
 }  // namespace
@@ -103,17 +103,17 @@ void add_nn_ops(std::vector<BenchOp>& all) {
 namespace {
 
 // [samples, channels, height, width]
-const std::vector<Shape> kImages = {{64, 256, 56, 56}};
+const BenchShapes kImages = {
+    .gpu = {{64, 256, 56, 56}}, .cpu = {{8, 64, 28, 28}}, .smoke = {2, 4, 6, 6}};
 
 BenchOp on_images(std::string_view name, std::function<OpCall(OpInputs&, const Shape&)> make) {
-  return {.name = name, .shapes = kImages, .smoke_shape = {2, 4, 6, 6}, .make = std::move(make)};
+  return {.name = name, .shapes = kImages, .make = std::move(make)};
 }
 
 // [samples, channels, length]
 BenchOp on_series(std::string_view name, Variable (*pooled)(const Variable&)) {
   return {.name = name,
-          .shapes = {{64, 256, 2048}},
-          .smoke_shape = {2, 3, 8},
+          .shapes = {.gpu = {{64, 256, 2048}}, .cpu = {{8, 64, 512}}, .smoke = {2, 3, 8}},
           .make = [pooled](OpInputs& in, const Shape& s) -> OpCall {
             return [pooled, x = in.normal(s)] { return pooled(x); };
           }};
@@ -161,16 +161,18 @@ void add_image_ops(std::vector<BenchOp>& all) {
   add_pooling(all);
   add_series_pooling(all);
   all.push_back({.name = "conv2d",  // [samples, channels, side, filters, kernel]
-                 .shapes = {{32, 128, 56, 128, 3}, {32, 256, 56, 64, 1}},
-                 .smoke_shape = {2, 3, 6, 4, 3},
+                 .shapes = {.gpu = {{32, 128, 56, 128, 3}, {32, 256, 56, 64, 1}},
+                            .cpu = {{8, 64, 28, 64, 3}, {8, 128, 28, 64, 1}},
+                            .smoke = {2, 3, 6, 4, 3}},
                  .make = [](OpInputs& in, const Shape& s) -> OpCall {
                    return [x = in.normal({s[0], s[1], s[2], s[2]}),
                            w = in.normal({s[3], s[1], s[4], s[4]}), b = in.normal({s[3]}),
                            padding = s[4] / 2] { return conv2d(x, w, b, {.padding = padding}); };
                  }});
   all.push_back({.name = "conv1d",  // [samples, channels, length, filters, kernel]
-                 .shapes = {{32, 256, 2048, 256, 5}},
-                 .smoke_shape = {2, 3, 9, 4, 3},
+                 .shapes = {.gpu = {{32, 256, 2048, 256, 5}},
+                            .cpu = {{8, 64, 512, 64, 5}},
+                            .smoke = {2, 3, 9, 4, 3}},
                  .make = [](OpInputs& in, const Shape& s) -> OpCall {
                    return [x = in.normal({s[0], s[1], s[2]}), w = in.normal({s[3], s[1], s[4]}),
                            b = in.normal({s[3]}),
@@ -183,8 +185,9 @@ namespace {
 // [tensors, elements of each]
 BenchOp on_list(std::string_view name, std::function<OpCall(OpInputs&, const Shape&)> make) {
   return {.name = name,
-          .shapes = {{150, 1 << 19}, {150, 1 << 8}},
-          .smoke_shape = {3, 5},
+          .shapes = {.gpu = {{150, 1 << 19}, {150, 1 << 8}},
+                     .cpu = {{50, 1 << 16}, {150, 1 << 8}},
+                     .smoke = {3, 5}},
           .has_backward = false,
           .only_f32 = true,
           .make = std::move(make)};
