@@ -28,7 +28,9 @@ constexpr const char* kCall = "TESSERA_LAUNCH_CALL";
 constexpr const char* kFolder = "TESSERA_LAUNCH_FOLDER";
 constexpr const char* kEndpoint = "TESSERA_LAUNCH_ENDPOINT";
 constexpr const char* kAddress = "TESSERA_LAUNCH_ADDRESS";
-constexpr std::array kNames = {kRank, kSize, kRanksPerNode, kCall, kFolder, kEndpoint, kAddress};
+constexpr const char* kJob = "TESSERA_LAUNCH_JOB";
+constexpr std::array kNames = {kRank,   kSize,     kRanksPerNode, kCall,
+                               kFolder, kEndpoint, kAddress,      kJob};
 
 std::optional<std::string> take(const char* name) {
   const char* value = std::getenv(name);
@@ -51,7 +53,8 @@ std::optional<RankEnvironment> read_environment() {
                          .call = number(kCall),
                          .folder = values[kFolder],
                          .endpoint = values[kEndpoint],
-                         .address = values[kAddress]};
+                         .address = values[kAddress],
+                         .job = values[kJob]};
 }
 
 bool names_rank_variable(std::string_view entry) {
@@ -82,6 +85,7 @@ std::vector<std::string> environment_with(const RankEnvironment& environment) {
   add(kFolder, environment.folder);
   add(kEndpoint, environment.endpoint);
   add(kAddress, environment.address);
+  add(kJob, environment.job);
   return out;
 }
 

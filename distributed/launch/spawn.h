@@ -18,6 +18,7 @@ struct RankEnvironment {
   std::string endpoint{};  ///< of the store where the nodes' ranks find each other; with one node
                            ///< empty: they do so in the folder
   std::string address = "127.0.0.1";  ///< where the ranks of this node listen
+  std::string job{};  ///< what tells the run from others; empty: nothing but its size
 };
 
 /// Null in a process that is no rank. The variables are read and removed at the first call, so that
