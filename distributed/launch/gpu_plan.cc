@@ -15,7 +15,10 @@
 namespace tessera::distributed {
 namespace {
 
-bool is_alone(const LaunchOptions& options) { return options.ranks * options.nnodes == 1; }
+// Options that reach this file name their number.
+int ranks_of(const LaunchOptions& options) { return options.ranks.value_or(1); }
+
+bool is_alone(const LaunchOptions& options) { return ranks_of(options) * options.nnodes == 1; }
 
 std::vector<int> gpus_of(const LaunchOptions& options, const GpuFacts& facts) {
   if (!options.gpus.empty()) return options.gpus;
@@ -32,7 +35,7 @@ int different(const std::vector<int>& gpus) {
 // What needs NCCL whatever the machine has.
 bool must_be_nccl(const LaunchOptions& options) {
   if (is_alone(options)) return false;
-  return options.mode == LaunchMode::kProcesses || options.gpu_transport == GpuTransport::kNccl;
+  return options.mode != LaunchMode::kThreads || options.gpu_transport == GpuTransport::kNccl;
 }
 
 std::string gpus_text(int count) { return fmt::format("{} GPU{}", count, count == 1 ? "" : "s"); }
@@ -73,19 +76,29 @@ std::string gpu_shortage(const LaunchOptions& options, const GpuFacts& facts) {
     return "ranks on GPUs that are processes need NCCL, which this build lacks; launch threads "
            "(--launch threads)";
   const int gpus = different(gpus_of(options, facts));
-  if (options.ranks <= gpus) return {};
+  const int ranks = ranks_of(options);
+  if (ranks <= gpus) return {};
   return fmt::format(
       "NCCL needs a GPU for each rank, and there are {} ranks and {}{} on this host; start at most "
       "{} rank{}{}",
-      options.ranks, gpus_text(gpus), facts.refused.empty() ? "" : " that can be used", gpus,
+      ranks, gpus_text(gpus), facts.refused.empty() ? "" : " that can be used", gpus,
       gpus == 1 ? "" : "s",
       options.nnodes > 1 ? " on each" : ", or threads that share GPUs (--launch threads)");
+}
+
+LaunchOptions with_gpus_of_launcher(const LaunchOptions& options, const GpuFacts& facts) {
+  LaunchOptions each = options;
+  if (facts.gpus != 1) return each;
+  each.nnodes *= ranks_of(options);
+  each.ranks = 1;
+  return each;
 }
 
 GpuPlan plan_gpus(const LaunchOptions& options, const GpuFacts& facts) {
   GpuPlan plan{.gpus = gpus_of(options, facts), .by_nccl = must_be_nccl(options)};
   const bool may_choose = options.gpu_transport == GpuTransport::kAuto && !is_alone(options);
-  if (may_choose && facts.has_nccl && options.ranks <= different(plan.gpus)) plan.by_nccl = true;
+  if (may_choose && facts.has_nccl && ranks_of(options) <= different(plan.gpus))
+    plan.by_nccl = true;
   if (!plan.by_nccl) return plan;
   std::set<int> seen;  // a GPU that is named twice would be two ranks'
   std::erase_if(plan.gpus, [&seen](int gpu) { return !seen.insert(gpu).second; });

@@ -29,6 +29,10 @@ GpuFacts facts_of_this_host(const LaunchOptions& options);
 /// that lock: nothing goes on. Ranks that are processes have a lock each.
 bool needs_eager_kernels(const LaunchOptions& options, bool has_nccl);
 
+/// The options as they are for a rank that another launcher has started: where it shows each rank one
+/// GPU only (srun --gpus-per-task=1), each is alone with it.
+LaunchOptions with_gpus_of_launcher(const LaunchOptions& options, const GpuFacts& facts);
+
 struct GpuPlan {
   std::vector<int> gpus{};  ///< for the ranks of this host in turn
   bool by_nccl = false;     ///< else rank threads read each other's memory

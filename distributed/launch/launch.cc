@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "tessera/distributed/device_groups.h"
+#include "tessera/distributed/launch/foreign_launcher.h"
 #include "tessera/distributed/launch/gpu_plan.h"
 #include "tessera/distributed/launch/launch_folder.h"
 #include "tessera/distributed/launch/launch_modes.h"
@@ -35,36 +36,61 @@ void check_nodes(const LaunchOptions& options) {
                 "node_rank must be from 0 to {} with {} nodes, got {}", options.nnodes - 1,
                 options.nnodes, options.node_rank);
   if (options.nnodes == 1) return;
-  TESSERA_CHECK(options.mode == LaunchMode::kProcesses, "launch",
+  TESSERA_CHECK(options.mode != LaunchMode::kThreads, "launch",
                 "threads cannot be on {} nodes; launch processes", options.nnodes);
   TESSERA_CHECK(!options.rdzv_endpoint.empty(), "launch",
                 "{} nodes need an rdzv_endpoint to meet at: host:port of node 0", options.nnodes);
 }
 
-void check_options(const LaunchOptions& options) {
-  TESSERA_CHECK(options.ranks >= 1, "launch", "ranks must be at least 1, got {}", options.ranks);
+// The options with the number of ranks, and where another launcher has started the ranks, with its
+// hosts and the address where they meet.
+LaunchOptions complete(const LaunchOptions& asked, const std::optional<ForeignWorld>& world) {
+  constexpr int kDefaultRanks = 2;
+  LaunchOptions options = asked;
+  if (!world) {
+    options.ranks = asked.ranks.value_or(kDefaultRanks);
+    return options;
+  }
+  const bool names_nodes = asked.nnodes != 1 || asked.node_rank != 0;
+  check_asked(*world, {.ranks = asked.ranks,
+                       .nnodes = names_nodes ? std::optional(asked.nnodes) : std::nullopt,
+                       .node_rank = names_nodes ? std::optional(asked.node_rank) : std::nullopt});
+  options.ranks = world->local_size;
+  options.nnodes = world->hosts();
+  options.node_rank = world->node_rank();
+  options.rdzv_endpoint = meeting_place(*world, asked.rdzv_endpoint).str();
+  return options;
+}
+
+void check_options(const LaunchOptions& options, bool started_elsewhere) {
+  TESSERA_CHECK(*options.ranks >= 1, "launch", "ranks must be at least 1, got {}", *options.ranks);
   TESSERA_CHECK(options.timeout.count() > 0, "launch", "timeout must be positive, got {} ms",
                 options.timeout.count());
   check_nodes(options);
   if (!options.device.is_cuda()) return;
-  const std::string shortage = gpu_shortage(options, facts_of_this_host(options));
+  const GpuFacts facts = facts_of_this_host(options);
+  const std::string shortage =
+      gpu_shortage(started_elsewhere ? with_gpus_of_launcher(options, facts) : options, facts);
   TESSERA_CHECK_AS(DeviceError, shortage.empty(), "launch", "{}", shortage);
 }
 
 }  // namespace
 
-LaunchResult launch(int argc, char** argv, const LaunchOptions& options,
+LaunchResult launch(int argc, char** argv, const LaunchOptions& asked,
                     const std::function<void(World&)>& body) {
   static int process_calls = 0;
-  const bool by_processes = options.mode == LaunchMode::kProcesses;
+  const bool by_processes = asked.mode != LaunchMode::kThreads;
   if (by_processes) ++process_calls;
   const RankEnvironment* rank = rank_environment();
   const bool passes_over = by_processes && rank != nullptr && rank->call != process_calls;
-  if (by_processes && rank != nullptr && !passes_over) run_rank_process(options, body);
+  if (by_processes && rank != nullptr && !passes_over) run_rank_process(asked, body);
   // Also a rank throws what its parent threw, or it would not come to the call it belongs to.
-  check_options(options);
+  const std::optional<ForeignWorld> world =
+      asked.mode == LaunchMode::kAuto ? foreign_world() : std::nullopt;
+  const LaunchOptions options = complete(asked, world);
+  check_options(options, world.has_value());
   if (passes_over) return {};
-  return by_processes ? launch_processes(argc, argv, options, process_calls)
+  return by_processes ? launch_processes(argc, argv, launcher_of(options, world), process_calls)
                       : launch_threads(options, body);
 }
 
@@ -153,7 +179,7 @@ void put_on_gpus(const LaunchOptions& options, std::vector<std::shared_ptr<Proce
     devices[rank] = {DeviceType::kCuda, plan.gpus[rank % plan.gpus.size()]};
     if (!plan.by_nccl) continue;
     auto nccl = make_nccl_group("world", {.rank = static_cast<int>(rank),
-                                          .size = options.ranks,
+                                          .size = *options.ranks,
                                           .store = store,
                                           .device = devices[rank].index,
                                           .timeout = options.timeout,
@@ -165,7 +191,7 @@ void put_on_gpus(const LaunchOptions& options, std::vector<std::shared_ptr<Proce
 }  // namespace
 
 LaunchResult launch_threads(const LaunchOptions& options, const std::function<void(World&)>& body) {
-  auto groups = make_local_groups("world", options.ranks, options.timeout);
+  auto groups = make_local_groups("world", *options.ranks, options.timeout);
   std::vector<Device> devices(groups.size(), options.device);
   if (options.device.is_cuda()) put_on_gpus(options, groups, devices);
   const SignalWatch signals;
@@ -202,11 +228,11 @@ LaunchResult launch_threads(const LaunchOptions& options, const std::function<vo
   return {.exit_code = 1, .failure = fmt::format("rank {}: {}", first->rank, first->text)};
 }
 
-LaunchResult launch_processes(int argc, char** argv, const LaunchOptions& options, int call) {
-  NodeGroup nodes(options, call);
+LaunchResult launch_processes(int argc, char** argv, const Launcher& launcher, int call) {
+  NodeGroup nodes(launcher, call);
   SignalWatch signals;  // outlives the folder: its destructor may end the process
   LaunchFolder folder;
-  RankSupervisor supervisor(nodes.environment(), folder);
+  RankSupervisor supervisor(nodes.environment(), launcher.ranks, folder);
   std::vector<std::string> arguments(argv, argv + argc);
   if (arguments.empty()) arguments.emplace_back("tessera");
   supervisor.start(arguments);

@@ -23,6 +23,13 @@
 /// an endpoint that other hosts can reach needs. Data between ranks is neither encrypted nor
 /// authenticated.
 ///
+/// If another launcher has started this program as one of several ranks (torchrun, Slurm's srun, Open
+/// MPI's or Intel MPI's mpirun), launch() starts no world of its own: each process then starts and
+/// watches the one rank that its environment variables describe, and all of them are one run. The
+/// variables, and which of them win, are in foreign_launcher.h. Ranks meet at `rdzv_endpoint`, or
+/// where the launcher says. Failures are told as between nodes, by each process. Explicitly asking
+/// for processes or threads (LaunchMode, --launch) starts ranks here in spite of the variables.
+///
 /// The standard output of rank processes is line-buffered, also through a pipe; std::cout is not
 /// after std::ios::sync_with_stdio(false).
 ///
@@ -39,11 +46,12 @@
 /// line of output), leave them out in ranks:
 ///
 ///     if (!is_rank_process()) launch(argc, argv, {.mode = LaunchMode::kThreads}, prepare);
-///     launch(argc, argv, {.mode = LaunchMode::kProcesses}, train);
+///     launch(argc, argv, {}, train);
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -55,7 +63,11 @@
 
 namespace tessera::distributed {
 
-enum class LaunchMode : std::uint8_t { kThreads, kProcesses };
+enum class LaunchMode : std::uint8_t {
+  kAuto,       ///< processes: the one of another launcher's rank if one has started this program
+  kThreads,    ///< of this process
+  kProcesses,  ///< started here, also under another launcher
+};
 
 /// What carries CUDA tensors. CPU tensors go between threads directly, between processes by Gloo.
 enum class GpuTransport : std::uint8_t {
@@ -65,8 +77,10 @@ enum class GpuTransport : std::uint8_t {
 };
 
 struct LaunchOptions {
-  int ranks = 2;  ///< of this host's processes or threads; the same on every node
-  LaunchMode mode = LaunchMode::kProcesses;
+  /// Of this host's processes or threads; the same on every node. Nothing: 2, or as many as another
+  /// launcher has started on this host.
+  std::optional<int> ranks{};
+  LaunchMode mode = LaunchMode::kAuto;
   /// What World::device() is of, and where `body` makes tensors when it names no device: the CPU,
   /// or with any cuda device the GPUs of `gpus`.
   Device device = kCpu;
@@ -106,7 +120,9 @@ struct LaunchResult {
 
 /// Runs `body` on every rank and waits for all. In a child process it runs its rank and does not
 /// return. Throws InvalidArgument for fewer than 1 rank, for options of nodes that do not fit
-/// together and where a run needs a secret, DeviceError where GPUs cannot be used or are too few for the ranks, Error when the
+/// together, where a run needs a secret, and for another launcher's variables that are wrong or
+/// contradict the options, DeviceError where GPUs cannot be used or are too few for the ranks, Error
+/// when the
 /// operating system refuses a process or the nodes' endpoint cannot be used, TimeoutError naming
 /// the nodes that did not come.
 LaunchResult launch(int argc, char** argv, const LaunchOptions& options,
@@ -132,9 +148,10 @@ struct ProgramOption {
   Value value = {};  ///< nothing: the program reads its command line itself
 };
 
-/// For small programs: reads --ranks N, --launch threads|processes, --device cpu|cuda, --timeout
+/// For small programs: reads --ranks N, --launch auto|threads|processes, --device cpu|cuda, --timeout
 /// SECONDS, --checked, --nnodes N, --node-rank K, --rdzv-endpoint HOST:PORT, --rdzv-id NAME,
-/// --rdzv-secret-file FILE and --local-addr NAME from the command line, as `--ranks N` or `--ranks=N`, and the program's own options that have a value.
+/// --rdzv-secret-file FILE and --local-addr NAME from the command line, as `--ranks N` or
+/// `--ranks=N`, and the program's own options that have a value.
 /// Other options in `own_options` and arguments that do not begin with "--" are the program's own
 /// business, as is all after "--". Any other option is refused, with the nearest valid name.
 /// --help and -h print all options.
@@ -145,7 +162,8 @@ int launch(int argc, char** argv, const std::function<void(World&)>& body,
            const std::vector<ProgramOption>& own_options = {});
 
 /// True in a process that launch() started as a rank: a program prints its greeting, and does what
-/// must happen once, only where this is false.
+/// must happen once, only where this is false. That is so once on each node, and once for each rank
+/// that another launcher has started.
 bool is_rank_process();
 
 }  // namespace tessera::distributed

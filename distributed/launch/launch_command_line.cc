@@ -23,7 +23,9 @@ constexpr const char* kChecked = "--checked";  // takes no value
 const std::vector<ProgramOption>& launch_options() {
   static const std::vector<ProgramOption> options = {
       {"--ranks", "N  ranks of this host (2)"},
-      {"--launch", "threads|processes  ranks are threads or processes (processes)"},
+      {"--launch",
+       "auto|threads|processes  ranks are threads or processes; auto: processes, or the ranks that "
+       "torchrun, srun or mpirun has started (auto)"},
       {"--device", "cpu|cuda  where ranks make tensors (cpu)"},
       {"--timeout", "SECONDS  of every wait for another rank (300)"},
       {kChecked, " ranks compare each collective before its data moves: finds ranks that differ"},
@@ -169,9 +171,10 @@ void print_help(const char* program, const std::vector<ProgramOption>& own) {
 }
 
 LaunchMode parse_mode(std::string_view text) {
+  if (text == "auto") return LaunchMode::kAuto;
   if (text == "threads") return LaunchMode::kThreads;
-  TESSERA_CHECK(text == "processes", "launch", "--launch takes threads or processes, got \"{}\"",
-                text);
+  TESSERA_CHECK(text == "processes", "launch",
+                "--launch takes auto, threads or processes, got \"{}\"", text);
   return LaunchMode::kProcesses;
 }
 

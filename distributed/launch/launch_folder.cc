@@ -51,10 +51,14 @@ void remove_abandoned(const fs::path& base) {
 
 }  // namespace
 
-LaunchFolder::LaunchFolder() {
+std::string temporary_folder() {
   std::error_code no_folder;
-  fs::path base = fs::temp_directory_path(no_folder);
-  if (no_folder) base = "/tmp";
+  const fs::path found = fs::temp_directory_path(no_folder);
+  return no_folder ? "/tmp" : found.string();
+}
+
+LaunchFolder::LaunchFolder() {
+  const fs::path base = temporary_folder();
   remove_abandoned(base);
   path_ = (base / fmt::format("{}XXXXXX", kBegin)).string();
   TESSERA_CHECK_AS(Error, mkdtemp(path_.data()) != nullptr, kWhere,
@@ -64,7 +68,8 @@ LaunchFolder::LaunchFolder() {
     lock_.emplace(lock_file(kWhere, folder_lock_path(path_), path_));
     mark_folder(kWhere, path_, kKind);
   } catch (...) {
-    fs::remove_all(path_, no_folder);
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
     throw;
   }
 }

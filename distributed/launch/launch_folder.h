@@ -15,8 +15,11 @@
 
 namespace tessera::distributed {
 
-/// A new folder for this user alone, removed with all it holds at destruction. Where: the system's
-/// folder for temporary files. It is marked and locked as long as it is in use, and so the next one
+/// The system's folder for temporary files: TMPDIR's, or /tmp if that names no folder.
+std::string temporary_folder();
+
+/// A new folder for this user alone, removed with all it holds at destruction, in
+/// temporary_folder(). It is marked and locked as long as it is in use, and so the next one
 /// knows, and removes, those of this user whose process was killed.
 class LaunchFolder {
  public:

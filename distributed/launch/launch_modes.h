@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "tessera/distributed/launch/launch.h"
+#include "tessera/distributed/launch/node_group.h"
 #include "tessera/distributed/launch/stop_signal.h"
 
 namespace tessera::distributed {
@@ -15,7 +16,7 @@ LaunchResult result_of(const EarlyStop& stop);
 LaunchResult launch_threads(const LaunchOptions& options, const std::function<void(World&)>& body);
 
 /// Starts the rank processes, watches them and sums up.
-LaunchResult launch_processes(int argc, char** argv, const LaunchOptions& options, int call);
+LaunchResult launch_processes(int argc, char** argv, const Launcher& launcher, int call);
 
 /// Runs this process's rank and ends the process.
 [[noreturn]] void run_rank_process(const LaunchOptions& options,

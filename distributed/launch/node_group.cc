@@ -18,31 +18,17 @@ constexpr int kDefaultPort = 29400;
 constexpr const char* kFailed = "failed";
 constexpr milliseconds kTick{100};
 constexpr milliseconds kShortTick{5};
-// How long a node whose ranks only echo a failure waits to hear of its cause; longer than a node
+// How long a launcher whose ranks only echo a failure waits to hear of its cause; longer than one
 // needs to end its ranks.
 constexpr milliseconds kForTheCause{4000};
-// How long node 0 keeps the store for nodes that still have to learn how the run ended.
+// How long launcher 0 keeps the store for those that still have to learn how the run ended.
 constexpr milliseconds kFarewell{5000};
 
-std::string node_key(int node) { return fmt::format("node {}", node); }
-std::string watch_name(int node) { return fmt::format("the watch of node {}", node); }
-std::string ended_key(int node) { return fmt::format("ended {}", node); }
+std::string ended_key(const std::string& name) { return "ended " + name; }
+std::string watch_name(const std::string& name) { return "the watch of " + name; }
 
-std::vector<std::string> keys_of_all(int nodes, std::string (*key)(int)) {
-  std::vector<std::string> keys;
-  for (int node = 0; node < nodes; ++node) keys.push_back(key(node));
-  return keys;
-}
-
-// The clients of the store: two connections of each launcher, and the ranks'.
-std::vector<std::string> names_of_all(int nodes, int ranks) {
-  std::vector<std::string> names;
-  for (int node = 0; node < nodes; ++node) {
-    names.push_back(node_key(node));
-    names.push_back(watch_name(node));
-  }
-  for (int rank = 0; rank < ranks; ++rank) names.push_back(rank_name(rank));
-  return names;
+std::string lost_text(const std::string& name, const Error& error) {
+  return fmt::format("{} cannot be reached any more: {}", name, error.what());
 }
 
 }  // namespace
@@ -55,22 +41,40 @@ std::string run_name(const RankEnvironment& environment) {
 
 std::string rank_name(int rank) { return fmt::format("rank {}", rank); }
 
-NodeGroup::NodeGroup(const LaunchOptions& options, int call)
-    : node_(options.node_rank),
-      nodes_(options.nnodes),
-      environment_{.rank = options.node_rank * options.ranks,
-                   .size = options.nnodes * options.ranks,
-                   .ranks_per_node = options.ranks,
+Launcher launcher_of(const LaunchOptions& options, const std::optional<ForeignWorld>& world) {
+  Launcher launcher = {.number = options.node_rank,
+                       .launchers = options.nnodes,
+                       .ranks = *options.ranks,
+                       .ranks_per_node = *options.ranks,
+                       .endpoint = options.rdzv_endpoint,
+                       .job = options.rdzv_id,
+                       .secret_file = options.rdzv_secret_file,
+                       .local_addr = options.local_addr,
+                       .timeout = options.timeout};
+  if (!world) return launcher;
+  launcher.number = world->rank;
+  launcher.launchers = world->size;
+  launcher.ranks = 1;
+  launcher.is_of_rank = true;
+  launcher.place = world->place;
+  if (launcher.job.empty()) launcher.job = world->job;
+  return launcher;
+}
+
+NodeGroup::NodeGroup(const Launcher& launcher, int call)
+    : launcher_(launcher),
+      environment_{.rank = launcher.number * launcher.ranks,
+                   .size = launcher.launchers * launcher.ranks,
+                   .ranks_per_node = launcher.ranks_per_node,
                    .call = call} {
-  if (nodes_ == 1) {
+  if (launcher.launchers == 1) {
     environment_.credentials.secret = make_secret();
     return;
   }
-  environment_.credentials = {.secret = read_secret(options.rdzv_secret_file),
-                              .job = options.rdzv_id};
+  environment_.credentials = {.secret = read_secret(launcher.secret_file), .job = launcher.job};
   try {
-    meet(options);
-    wait_for_nodes(options);
+    meet();
+    wait_for_launchers();
     check_addresses();
   } catch (...) {
     stop_watch();
@@ -78,60 +82,94 @@ NodeGroup::NodeGroup(const LaunchOptions& options, int call)
   }
 }
 
-void NodeGroup::meet(const LaunchOptions& options) {
-  const Endpoint at = parse_endpoint("--rdzv-endpoint", options.rdzv_endpoint, kDefaultPort);
-  environment_.endpoint = at.str();
-  const std::string run = run_name(environment_);
-  const Credentials& credentials = environment_.credentials;
-  if (node_ == 0)
+// What messages call a launcher, and what the store knows it by.
+std::string NodeGroup::name(int number) const {
+  return fmt::format("{} {}", launcher_.is_of_rank ? "the launcher of rank" : "node", number);
+}
+
+std::vector<std::string> NodeGroup::names() const {
+  std::vector<std::string> all;
+  for (int number = 0; number < launcher_.launchers; ++number) all.push_back(name(number));
+  return all;
+}
+
+// Two connections of each launcher, and the ranks'.
+std::vector<std::string> NodeGroup::clients() const {
+  std::vector<std::string> all;
+  for (const std::string& launcher : names()) {
+    all.push_back(launcher);
+    all.push_back(watch_name(launcher));
+  }
+  for (int rank = 0; rank < environment_.size; ++rank) all.push_back(rank_name(rank));
+  return all;
+}
+
+void NodeGroup::serve(const Endpoint& at, const std::string& run) {
+  try {
     server_ = std::make_unique<TcpStoreServer>(
         TcpStoreServer::Options{.at = at,
                                 .run = run,
-                                .expected = names_of_all(nodes_, environment_.size),
-                                .credentials = credentials,
+                                .expected = clients(),
+                                .credentials = environment_.credentials,
                                 .log = &warn_on_standard_error});
-  const std::string name = node_key(node_);
-  store_ = std::make_unique<TcpStore>(TcpStore::Options{
-      .at = at, .run = run, .name = name, .credentials = credentials, .timeout = options.timeout});
-  store_->leave_will(kFailed, fmt::format("node {} ({}) is gone: its launcher ended or cannot be "
-                                          "reached any more",
-                                          node_, store_->local_address()));
-  watched_ = std::make_unique<TcpStore>(TcpStore::Options{.at = at,
-                                                          .run = run,
-                                                          .name = watch_name(node_),
-                                                          .credentials = credentials,
-                                                          .timeout = options.timeout});
-  watcher_ = std::thread([this] { watch(); });
-  environment_.address =
-      options.local_addr.empty() ? store_->local_address() : own_address(options.local_addr);
-  check_has_secret({.host = environment_.address}, credentials);
-  store_->set(node_key(node_), environment_.address);
+  } catch (const Error& error) {
+    if (launcher_.place.empty()) throw;
+    throw Error(fmt::format("{}; {}: name another with --rdzv-endpoint HOST:PORT", error.what(),
+                            launcher_.place));
+  }
 }
 
-void NodeGroup::wait_for_nodes(const LaunchOptions& options) {
-  const auto deadline = std::chrono::steady_clock::now() + options.timeout;
-  std::vector<std::string> missing = keys_of_all(nodes_, &node_key);
+void NodeGroup::meet() {
+  const Endpoint at = parse_endpoint("--rdzv-endpoint", launcher_.endpoint, kDefaultPort);
+  environment_.endpoint = at.str();
+  const std::string run = run_name(environment_);
+  const std::string mine = name(launcher_.number);
+  if (launcher_.number == 0) serve(at, run);
+  const auto connect = [&](const std::string& client) {
+    return std::make_unique<TcpStore>(TcpStore::Options{.at = at,
+                                                        .run = run,
+                                                        .name = client,
+                                                        .credentials = environment_.credentials,
+                                                        .timeout = launcher_.timeout});
+  };
+  store_ = connect(mine);
+  store_->leave_will(
+      kFailed, fmt::format("{} ({}) is gone: {} ended or cannot be reached any more", mine,
+                           store_->local_address(), launcher_.is_of_rank ? "it" : "its launcher"));
+  watched_ = connect(watch_name(mine));
+  watcher_ = std::thread([this] { watch(); });
+  environment_.address =
+      launcher_.local_addr.empty() ? store_->local_address() : own_address(launcher_.local_addr);
+  check_has_secret({.host = environment_.address}, environment_.credentials);
+  store_->set(mine, environment_.address);
+}
+
+void NodeGroup::wait_for_launchers() {
+  const auto deadline = std::chrono::steady_clock::now() + launcher_.timeout;
+  std::vector<std::string> missing = names();
   while (!missing.empty() && std::chrono::steady_clock::now() < deadline) {
-    missing = store_->wait(missing, std::min(kTick, options.timeout));
-    TESSERA_CHECK_AS(Error, !failed_, "launch", "not all nodes have come, and {}", first_failure());
+    missing = store_->wait(missing, std::min(kTick, launcher_.timeout));
+    TESSERA_CHECK_AS(Error, !failed_, "launch", "not all {} have come, and {}",
+                     launcher_.is_of_rank ? "ranks" : "nodes", first_failure());
   }
   TESSERA_CHECK_AS(
       TimeoutError, missing.empty(), "launch",
       "{} of {} did not come to {} within {:g} s; start the program there too, with "
       "the same --rdzv-endpoint{}",
-      fmt::join(missing, ", "), nodes_, environment_.endpoint,
-      std::chrono::duration<double>(options.timeout).count(),
+      fmt::join(missing, ", "), launcher_.launchers, environment_.endpoint,
+      std::chrono::duration<double>(launcher_.timeout).count(),
       is_loopback(store_->local_address()) ? "; that one can be reached from this host alone" : "");
 }
 
 void NodeGroup::check_addresses() {
   if (!is_loopback(environment_.address)) return;
-  for (int node = 0; node < nodes_; ++node) {
-    const std::string theirs = store_->get(node_key(node)).value_or("");
-    TESSERA_CHECK_AS(Error, is_loopback(theirs), "launch",
-                     "the ranks of node {} would listen at {}, where node {} at {} cannot reach "
-                     "them; name an address or an interface with --local-addr",
-                     node_, environment_.address, node, theirs);
+  for (const std::string& other : names()) {
+    const std::string theirs = store_->get(other).value_or("");
+    TESSERA_CHECK_AS(
+        Error, is_loopback(theirs), "launch",
+        "the ranks of {} would listen at {}, where {} at {} cannot reach them; name an "
+        "address or an interface with --local-addr",
+        name(launcher_.number), environment_.address, other, theirs);
   }
 }
 
@@ -149,7 +187,7 @@ void NodeGroup::watch() {
     }
     note_failure(watched_->get(kFailed).value_or(""));
   } catch (const Error& error) {
-    if (!ending_) note_failure(fmt::format("node 0 cannot be reached any more: {}", error.what()));
+    if (!ending_) note_failure(lost_text(name(0), error));
   }
 }
 
@@ -165,7 +203,8 @@ std::string NodeGroup::first_failure() {
 }
 
 void NodeGroup::wait_for_others() {
-  const std::vector<std::string> ended = keys_of_all(nodes_, &ended_key);
+  std::vector<std::string> ended;
+  for (const std::string& name : names()) ended.push_back(ended_key(name));
   while (!failed_ && SignalWatch::received() == 0) {
     if (store_->wait(ended, kTick).empty()) break;
   }
@@ -175,19 +214,23 @@ void NodeGroup::wait_for_others() {
 
 std::string NodeGroup::finish(const std::optional<RankFailure>& failure) {
   const std::string ours = failure ? failure->text : "";
-  if (nodes_ == 1) return ours;
-  const std::string told = fmt::format("on node {} ({}): {}", node_, environment_.address, ours);
+  if (launcher_.launchers == 1) return ours;
+  // The text of a rank's failure names the rank.
+  const std::string told =
+      launcher_.is_of_rank
+          ? fmt::format("on {}: {}", environment_.address, ours)
+          : fmt::format("on {} ({}): {}", name(launcher_.number), environment_.address, ours);
   try {
     const auto deadline = std::chrono::steady_clock::now() + kForTheCause;
     const bool echo = failure && failure->echo;
     while (echo && !failed_ && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(kShortTick);
     if (failure) store_->set(kFailed, told);
-    store_->set(ended_key(node_), "");
+    store_->set(ended_key(name(launcher_.number)), "");
     wait_for_others();
     store_->leave_will("", "");
   } catch (const Error& error) {
-    note_failure(fmt::format("node 0 cannot be reached any more: {}", error.what()));
+    note_failure(lost_text(name(0), error));
   }
   stop_watch();
   watched_.reset();

@@ -74,7 +74,8 @@ std::shared_ptr<ProcessGroup> connect(const RankEnvironment& environment,
   LaunchOptions of_run = options;  // a rank's own options may not say how many there are
   of_run.ranks = environment.ranks_per_node;
   of_run.nnodes = environment.size / environment.ranks_per_node;
-  const GpuPlan plan = plan_gpus(of_run, facts_of_this_host(of_run));
+  const GpuFacts facts = facts_of_this_host(of_run);
+  const GpuPlan plan = plan_gpus(with_gpus_of_launcher(of_run, facts), facts);
   device.index = plan.gpus[static_cast<std::size_t>(local_rank(environment)) % plan.gpus.size()];
   if (!plan.by_nccl) {  // a rank alone
     return by_device({{DeviceType::kCpu, gloo},

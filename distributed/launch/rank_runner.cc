@@ -1,8 +1,11 @@
 #include "tessera/distributed/launch/rank_runner.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 #include <latch>
+#include <memory>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -106,7 +109,8 @@ std::optional<RankFailure> run_rank(const RankSetup& setup,
                                     const std::function<void(World&)>& body) {
   const int rank = group->rank();
   const int here = setup.ranks_per_node > 0 ? setup.ranks_per_node : group->size();
-  const auto context = std::make_shared<RankContext>(rank, group->size(), threads_per_rank(here));
+  const auto context =
+      std::make_shared<RankContext>(rank, group->size(), threads_of_cores(usable_cores(), here));
   RankScope scope(context);
   std::mutex mutex;
   std::optional<RankFailure> kept;
@@ -132,9 +136,19 @@ std::optional<RankFailure> run_rank(const RankSetup& setup,
   return kept;
 }
 
-int threads_per_rank(int ranks) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, cores / std::max(1, ranks));
+int usable_cores() {
+  // A mask that is too small for the machine's cores is refused.
+  constexpr std::size_t kFirst = 1024, kMost = std::size_t{1} << 20;
+  for (std::size_t cores = kFirst; cores <= kMost; cores *= 2) {
+    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(
+        CPU_ALLOC(cores), [](cpu_set_t* set) { CPU_FREE(set); });
+    const std::size_t bytes = CPU_ALLOC_SIZE(cores);
+    if (mask != nullptr && sched_getaffinity(0, bytes, mask.get()) == 0)
+      return std::max(1, CPU_COUNT_S(bytes, mask.get()));
+  }
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
+
+int threads_of_cores(int cores, int ranks) { return std::max(1, cores / std::max(1, ranks)); }
 
 }  // namespace tessera::distributed

@@ -53,7 +53,9 @@ std::optional<RankFailure> run_rank(const RankSetup& setup,
                                     const std::shared_ptr<ProcessGroup>& group,
                                     const std::function<void(World&)>& body);
 
-/// CPU threads for each of `ranks` on this host: an equal share, at least 1.
-int threads_per_rank(int ranks);
+/// The cores that this process may use (its affinity mask), at least 1.
+int usable_cores();
+/// CPU threads for each of `ranks` that share these cores: an equal share, at least 1.
+int threads_of_cores(int cores, int ranks);
 
 }  // namespace tessera::distributed

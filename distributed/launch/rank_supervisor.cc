@@ -32,10 +32,10 @@ bool ended_well(const RankChild& child) {
 
 }  // namespace
 
-RankSupervisor::RankSupervisor(const RankEnvironment& first, LaunchFolder& folder)
+RankSupervisor::RankSupervisor(const RankEnvironment& first, int ranks, LaunchFolder& folder)
     : first_(first), folder_(folder) {
   first_.folder = folder.path();
-  for (int i = 0; i < first.ranks_per_node; ++i) {
+  for (int i = 0; i < ranks; ++i) {
     const int rank = first.rank + i;
     children_.push_back({.rank = rank, .page = RankPage::create(folder.path(), rank)});
   }

@@ -33,8 +33,8 @@ struct RankChild {
 
 class RankSupervisor {
  public:
-  /// Starts nothing yet. `first` is the environment of this node's first rank, but for the folder.
-  RankSupervisor(const RankEnvironment& first, LaunchFolder& folder);
+  /// Starts nothing yet. `first` is the environment of the first of these ranks, but for the folder.
+  RankSupervisor(const RankEnvironment& first, int ranks, LaunchFolder& folder);
   /// Kills what still runs.
   ~RankSupervisor();
   RankSupervisor(const RankSupervisor&) = delete;

@@ -31,6 +31,11 @@ void check_nccl(int code, const char* what, ncclComm* communicator) {
                                  last == nullptr ? "" : last));
 }
 
+int nccl_library_version() {
+  int version = 0;
+  return ncclGetVersion(&version) == ncclSuccess ? version : 0;
+}
+
 std::string make_nccl_id() {
   ncclUniqueId id{};
   check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", nullptr);

@@ -48,6 +48,9 @@ class NcclAborted : public std::runtime_error {
 /// call that failed, `communicator` may be null.
 void check_nccl(int code, const char* what, ncclComm* communicator);
 
+/// Of the library: 22703 is 2.27.3. 0 if it does not tell.
+int nccl_library_version();
+
 /// A name under which ranks connect, made by one of them: bytes. Throws NcclFailure.
 std::string make_nccl_id();
 

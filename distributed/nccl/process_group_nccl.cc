@@ -235,6 +235,7 @@ void check_options(const NcclOptions& options) {
 }  // namespace
 
 bool has_nccl() { return true; }
+int nccl_version() { return nccl_library_version(); }
 
 std::shared_ptr<ProcessGroup> make_nccl_group(const std::string& name, const NcclOptions& options) {
   check_options(options);

@@ -59,6 +59,12 @@ struct NcclOptions {
 /// Whether this build has NCCL.
 bool has_nccl();
 
+/// Of the library that was found at run time, in NCCL's form: 22703 is 2.27.3. 0 in a build without
+/// NCCL.
+int nccl_version();
+/// The oldest version that Tessera was tried with.
+inline constexpr int kOldestNccl = 22700;
+
 /// Does not connect yet. A rank that destroys its groups has left when the work that it issued is
 /// done; if an exception destroys them, they are aborted. Throws InvalidArgument for invalid
 /// options, DeviceError in a build without NCCL and for a GPU that does not exist.

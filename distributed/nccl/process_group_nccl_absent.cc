@@ -6,6 +6,7 @@
 namespace tessera::distributed {
 
 bool has_nccl() { return false; }
+int nccl_version() { return 0; }
 
 std::shared_ptr<ProcessGroup> make_nccl_group(const std::string& name, const NcclOptions&) {
   throw_error<DeviceError>("make_nccl_group",

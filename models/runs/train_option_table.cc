@@ -58,8 +58,10 @@ void add_files(OptionTable& table, TrainOptions& options) {
 void add_ranks(OptionTable& table, TrainOptions& options) {
   table.group("Ranks");
   table.whole("ranks", options.ranks, kRanks, "ranks that train together, on each host");
-  table.choice("launch", options.launch, {"threads", "processes"},
-               "ranks are threads or processes");
+  table.choice(
+      "launch", options.launch, {"auto", "threads", "processes"},
+      "ranks are threads or processes; auto: processes, or the ranks that torchrun, srun or "
+      "mpirun has started");
   table.choice("device", options.device, {"cpu", "cuda"},
                "where ranks compute: cuda gives each rank a GPU, which threads may share");
   table.flag("cuda-graphs", options.cuda_graphs,

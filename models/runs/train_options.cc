@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "tessera/distributed/launch/foreign_launcher.h"
 #include "tessera/distributed/launch/launch.h"
 #include "tessera/models/data/fashion_mnist.h"
 #include "tessera/models/data/text_files.h"
@@ -92,6 +93,34 @@ distributed::NcclBuffers nccl_buffers_named(const std::string& name) {
   return distributed::NcclBuffers::kNone;
 }
 
+distributed::LaunchMode launch_mode_named(const std::string& name) {
+  if (name == "threads") return distributed::LaunchMode::kThreads;
+  if (name == "processes") return distributed::LaunchMode::kProcesses;
+  return distributed::LaunchMode::kAuto;
+}
+
+// Where another launcher has started this process as a rank, its world replaces the numbers of ranks
+// and hosts, also those of the file of --config, and contradicts typed ones.
+void join_foreign_world(TrainOptions& options, const OptionTable& table) {
+  if (options.launch != "auto") return;
+  const auto typed = [&](const char* name, int value) {
+    return table.typed(name) ? std::optional(value) : std::nullopt;
+  };
+  try {
+    const std::optional<distributed::ForeignWorld> world = distributed::foreign_world();
+    if (!world) return;
+    distributed::check_asked(*world, {.ranks = typed("ranks", options.ranks),
+                                      .nnodes = typed("nnodes", options.nnodes),
+                                      .node_rank = typed("node-rank", options.node_rank)});
+    options.ranks = world->local_size;
+    options.nnodes = world->hosts();
+    options.node_rank = world->node_rank();
+    options.foreign_rank = world->rank;
+  } catch (const InvalidArgument& error) {
+    throw OptionError(error.what());
+  }
+}
+
 // Rejects options with which a step would differ from the captured one.
 void check_cuda_graphs(const TrainOptions& options) {
   if (!options.cuda_graphs) return;
@@ -138,9 +167,9 @@ void check_together(const TrainOptions& options) {
   plan_mesh(options);  // throws if the mesh is invalid
   check_tensor_parallel(options);
   check_sizes(options);
-  if (options.nnodes > 1 && options.launch != "processes")
+  if (options.nnodes > 1 && options.launch == "threads")
     throw OptionError("--nnodes: several hosts run together only with --launch processes");
-  if (options.nnodes > 1 && options.rdzv_endpoint.empty())
+  if (options.nnodes > 1 && options.rdzv_endpoint.empty() && !options.foreign_rank)
     throw OptionError("--nnodes: several hosts need --rdzv-endpoint HOST:PORT, where they meet");
   if (options.node_rank >= options.nnodes)
     throw OptionError(
@@ -168,8 +197,7 @@ MlpOptions TrainOptions::mlp() const {
 distributed::LaunchOptions TrainOptions::launch_options() const {
   return {
       .ranks = ranks,
-      .mode = launch == "threads" ? distributed::LaunchMode::kThreads
-                                  : distributed::LaunchMode::kProcesses,
+      .mode = launch_mode_named(launch),
       .device = device == "cuda" ? Device{DeviceType::kCuda, 0} : kCpu,
       // Sharded parameters are gathered and reduced at the same time.
       .nccl = {.separate_reductions = shard != "replicate",
@@ -198,6 +226,10 @@ std::optional<SavePeriod> save_period_of(const std::string& word) {
   if (unit == "m") return SavePeriod{.seconds = 60 * amount};
   if (unit == "h") return SavePeriod{.seconds = 3600 * amount};
   return std::nullopt;
+}
+
+const char* TrainOptions::kind_of_ranks() const {
+  return launch == "threads" ? "threads" : "processes";
 }
 
 SavePeriod TrainOptions::save_period() const {
@@ -231,6 +263,7 @@ void complete_options(TrainOptions& options, OptionTable& table) {
   // Words of the command line are set last, so that they win over options that they exclude.
   for (const auto& [name, word] : words) table.find(name)->set(word);
   table.apply_typed();
+  join_foreign_world(options, table);
   check_checkpoints(options, table);
   check_together(options);
 }

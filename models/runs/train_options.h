@@ -50,7 +50,7 @@ struct TrainOptions {
 
   // Ranks.
   int ranks = 2;  ///< of each host
-  std::string launch = "processes";
+  std::string launch = "auto";
   std::string device = "cpu";
   std::string cpu_compute = "inline";
   bool cuda_graphs = false;
@@ -64,6 +64,7 @@ struct TrainOptions {
   std::string rdzv_endpoint;
   std::string rdzv_id;
   std::string rdzv_secret_file;
+  std::optional<int> foreign_rank;  ///< the rank as which another launcher started this process
   std::string local_addr;
 
   // How the model is sharded.
@@ -113,6 +114,9 @@ struct TrainOptions {
   MlpOptions mlp() const;
   distributed::LaunchOptions launch_options() const;
   int world_size() const { return ranks * nnodes; }
+  /// Whether this process starts rank 0, so that it writes what a run leaves.
+  bool starts_first_rank() const { return foreign_rank ? *foreign_rank == 0 : node_rank == 0; }
+  const char* kind_of_ranks() const;  ///< "threads" or "processes"
   /// Of --save-every; by default 10 minutes, and never on several hosts, which may have no file system in
   /// common. Never without --out.
   SavePeriod save_period() const;
@@ -126,8 +130,9 @@ std::vector<std::string> preset_names(const std::string& model);
 void fill_table(OptionTable& table, TrainOptions& options);
 
 /// Call it after parsing. Sets the preset's values, then those of the file of --config, then those
-/// of the command line. Throws OptionError for an invalid configuration and for options that
-/// do not fit together.
+/// of the command line, then the world of another launcher (distributed/launch/foreign_launcher.h).
+/// Throws OptionError for an invalid configuration, for options that do not fit together, and for a
+/// launcher's variables that are wrong or contradict the command line.
 void complete_options(TrainOptions& options, OptionTable& table);
 
 /// The options in a configuration of `model`, such as config.json; members that it lacks have the

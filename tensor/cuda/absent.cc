@@ -4,6 +4,7 @@
 #include "tessera/tensor/cuda/device_guard.h"
 #include "tessera/tensor/cuda/error_meaning.h"
 #include "tessera/tensor/cuda/graph.h"
+#include "tessera/tensor/cuda/machine.h"
 #include "tessera/tensor/cuda/memory.h"
 #include "tessera/tensor/cuda/queue.h"
 
@@ -35,6 +36,12 @@ void CudaGraph::replay(Queue&) {
 std::size_t CudaGraph::memory_bytes() const { return 0; }
 void check_not_capturing(const char*) {}
 
+const MachineFacts& this_machine() {
+  static const MachineFacts facts;
+  return facts;
+}
+std::vector<std::pair<int, int>> pairs_without_peer_access() { return {}; }
+
 void* take_pinned(std::size_t bytes) {
   throw_error<DeviceError>("take_pinned", "{} bytes cannot be page-locked: this build has no CUDA",
                            bytes);
@@ -42,8 +49,8 @@ void* take_pinned(std::size_t bytes) {
 
 }  // namespace cuda
 
-std::string cuda_problem() { return cuda::machine_problem({}); }
-std::string cuda_problem(int device) { return cuda::gpu_problem({}, device); }
+std::string cuda_problem() { return cuda::machine_problem(cuda::this_machine()); }
+std::string cuda_problem(int device) { return cuda::gpu_problem(cuda::this_machine(), device); }
 
 CudaMemory cuda_memory(Device device) {
   throw_error<DeviceError>("cuda_memory", "{} is no GPU of this process: this build has no CUDA",

@@ -4,6 +4,7 @@
 #include "tessera/tensor/cuda/capture.h"
 #include "tessera/tensor/cuda/check_cuda.h"
 #include "tessera/tensor/cuda/error_meaning.h"
+#include "tessera/tensor/cuda/machine.h"
 #include "tessera/tensor/cuda/memory.h"
 
 namespace tessera {
@@ -39,6 +40,24 @@ cuda::MachineFacts facts_of_machine() {
 
 namespace cuda {
 
+const MachineFacts& this_machine() {
+  static const MachineFacts facts = facts_of_machine();
+  return facts;
+}
+
+std::vector<std::pair<int, int>> pairs_without_peer_access() {
+  std::vector<std::pair<int, int>> pairs;
+  const int count = static_cast<int>(this_machine().devices.size());
+  for (int a = 0; a < count; ++a)
+    for (int b = 0; b < count; ++b) {
+      int reaches = 0;
+      if (a != b && (cudaDeviceCanAccessPeer(&reaches, a, b) != cudaSuccess || reaches == 0))
+        pairs.emplace_back(a, b);
+    }
+  cudaGetLastError();
+  return pairs;
+}
+
 void* take_pinned(std::size_t bytes) {
   const RelaxedCapture relaxed;  // another thread may be capturing
   void* data = nullptr;
@@ -53,17 +72,8 @@ void* take_pinned(std::size_t bytes) {
 
 }  // namespace cuda
 
-namespace {
-
-const cuda::MachineFacts& this_machine() {
-  static const cuda::MachineFacts facts = facts_of_machine();
-  return facts;
-}
-
-}  // namespace
-
-std::string cuda_problem() { return cuda::machine_problem(this_machine()); }
-std::string cuda_problem(int device) { return cuda::gpu_problem(this_machine(), device); }
+std::string cuda_problem() { return cuda::machine_problem(cuda::this_machine()); }
+std::string cuda_problem(int device) { return cuda::gpu_problem(cuda::this_machine(), device); }
 
 }  // namespace tessera
 

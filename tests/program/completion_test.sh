@@ -43,7 +43,7 @@ expect "transformer" tessera train tr
 expect "llama" tessera train ll
 expect "--kv-heads" tessera train llama --kv
 expect "" tessera train gpt --kv
-expect "threads processes" tessera train gpt --launch ""
+expect "auto threads processes" tessera train gpt --launch ""
 expect "bf16" tessera train gpt --lr 1 --precision b
 expect "tiny" tessera train gpt --preset t
 expect "--temperature" tessera generate --temp

@@ -103,7 +103,7 @@ std::string in_the_way(const TrainOptions& options, const StepCheckpoint& other,
 
 void check_checkpoints(const TrainOptions& options) {
   const std::string chosen = chosen_checkpoint(options);
-  if (options.out.empty() || options.node_rank != 0) return;
+  if (options.out.empty() || !options.starts_first_rank()) return;
   const std::int64_t step = own_step(options, chosen).value_or(0);
   for (const StepCheckpoint& other : checkpoint::list(folder_of(options)))
     if (other.step > step) throw CannotStart(in_the_way(options, other, chosen));

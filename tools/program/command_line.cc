@@ -11,6 +11,7 @@
 #include "tessera/models/runs/language_family.h"
 #include "tessera/models/runs/words.h"
 #include "tessera/tensor/nearest_name.h"
+#include "tessera/tools/program/doctor/doctor_command.h"
 #include "tessera/tools/program/options/command_parser.h"
 #include "tessera/tools/program/options/completion.h"
 #include "tessera/tools/program/options/output.h"
@@ -58,6 +59,7 @@ class CommandLine {
   Command<TokenizeCommandOptions> tokenize_;
   std::string inspected_;
   Command<ConvertOptions> convert_;
+  Command<DoctorOptions> doctor_;
   std::string shell_;
 };
 
@@ -77,6 +79,7 @@ CommandLine::CommandLine() {
   fill_table(convert_.table, convert_.options);
   parser_.add("convert", "Write the model of a checkpoint as one safetensors file.", path,
               convert_.options.path, convert_.table);
+  add(doctor_, "doctor", "Examine the machine: what would go wrong in a run.");
   parser_.add("completion", "Print what a shell needs to complete tessera.",
               {.name = "shell", .value = "bash|zsh", .meaning = "bash or zsh"}, shell_);
 }
@@ -131,8 +134,8 @@ int CommandLine::run_completion() {
 int CommandLine::run(int argc, char** argv) {
   const std::optional<std::string> path = parser_.parse(argc, argv);
   if (!path) return kDone;
-  for (OptionTable* table :
-       {&train_.table, &generate_.table, &eval_.table, &tokenize_.table, &convert_.table})
+  for (OptionTable* table : {&train_.table, &generate_.table, &eval_.table, &tokenize_.table,
+                             &convert_.table, &doctor_.table})
     table->apply_typed();
   for (Command<TrainOptions>& command : models_)
     if (*path == "train " + command.options.model) return run_model(command, argc, argv);
@@ -145,6 +148,7 @@ int CommandLine::run(int argc, char** argv) {
     convert_.options.path = absolute_path(convert_.options.path);
     return convert(convert_.options);
   }
+  if (*path == "doctor") return examine_machine(doctor_.options);
   return run_completion();
 }
 

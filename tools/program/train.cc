@@ -36,7 +36,8 @@ namespace {
 std::string kept_text(const TrainOptions& options, std::int64_t steps) {
   if (options.out.empty()) return "nothing is kept of a run without --out";
   if (steps == 0) return fmt::format("no file of {} has changed", options.out);
-  if (options.node_rank != 0) return "node 0 has what is kept";
+  if (!options.starts_first_rank())
+    return fmt::format("{} 0 has what is kept", options.foreign_rank ? "rank" : "node");
   if (options.model == kMlp)
     return fmt::format(
         "{0} has weights, metrics and report of these steps: try them with tessera eval --run {0}",
@@ -143,10 +144,12 @@ void check_machine(const TrainOptions& options, const Machine& machine) {
   } catch (const DeviceError& error) {
     throw CannotStart(error.what());
   }
-  const std::string shortage = distributed::gpu_shortage(options.launch_options(), machine.gpus);
+  distributed::LaunchOptions launch = options.launch_options();
+  if (options.foreign_rank) launch = distributed::with_gpus_of_launcher(launch, machine.gpus);
+  const std::string shortage = distributed::gpu_shortage(launch, machine.gpus);
   if (!shortage.empty()) throw CannotStart("--device cuda: " + shortage);
   if (!options.cuda_graphs || options.world_size() == 1) return;
-  if (!distributed::plan_gpus(options.launch_options(), machine.gpus).by_nccl)
+  if (!distributed::plan_gpus(launch, machine.gpus).by_nccl)
     throw CannotStart(fmt::format(
         "--cuda-graphs: {} ranks that share {} meet on the host, which cannot be recorded; give "
         "each a GPU of its own, or train on one rank",
@@ -160,7 +163,7 @@ int train(const TrainOptions& asked, int argc, char** argv) {
   if (is_language(options)) options.tokenizer = tokenizer_for(options.data, options.tokenizer);
   // A rank process runs this code again; its parent has made the checks.
   const bool is_launcher = !distributed::is_rank_process();
-  const bool writes = is_launcher && options.node_rank == 0 && !options.out.empty();
+  const bool writes = is_launcher && options.starts_first_rank() && !options.out.empty();
   if (is_launcher) {
     check_machine(options, this_machine(options));
     if (writes) check_run_folder(options.out, inputs_of(options));

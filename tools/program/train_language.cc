@@ -87,8 +87,8 @@ NetFigures figures_of(const TrainOptions& options, std::int64_t vocab_size) {
 
 std::string ranks_text(const TrainOptions& options) {
   return fmt::format("{} rank{} as {}, mesh {}, sharding {}", options.world_size(),
-                     options.world_size() == 1 ? "" : "s", options.launch, plan_mesh(options).str(),
-                     options.shard);
+                     options.world_size() == 1 ? "" : "s", options.kind_of_ranks(),
+                     plan_mesh(options).str(), options.shard);
 }
 
 void greet(RunReport& report, const TrainOptions& options, const TextData& data,

@@ -51,7 +51,7 @@ void greet(RunReport& report, const TrainOptions& options, const FashionMnist& i
       fmt::format("mlp {}-{}-{} ({}, {}), {} training images, {} steps of {}, {} ranks as {}\n",
                   model.in, fmt::join(model.hidden, "-"), model.classes,
                   models::activation_name(model.activation), options.precision, images.train.size(),
-                  steps, options.batch, options.world_size(), options.launch));
+                  steps, options.batch, options.world_size(), options.kind_of_ranks()));
 }
 
 void run_rank(World& world, const TrainOptions& options, const FashionMnist& images) {

@@ -180,6 +180,13 @@ Membership enter(const ncclUniqueId& id, int ranks, int rank, int device) {
 
 }  // namespace tessera::emulated::nccl
 
+extern "C" ncclResult_t ncclGetVersion(int* version) {
+  using namespace tessera::emulated::nccl;  // NOLINT: this is the API itself
+  if (version == nullptr) return refuse(__func__, ncclInvalidArgument, "no place given");
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
 extern "C" ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   using namespace tessera::emulated::nccl;  // NOLINT: this is the API itself
   if (id == nullptr) return refuse(__func__, ncclInvalidArgument, "no place given");
