@@ -1,6 +1,7 @@
 """Shared by compare_pytorch: its results as text."""
 
 import collections
+import math
 import statistics
 
 
@@ -59,12 +60,17 @@ def training_lines(results):
     return table(rows)
 
 
+def is_small(shape):
+    """True for the operands whose time is that of the call rather than of the arithmetic."""
+    return max(shape) <= 256 and math.prod(shape) <= 64 ** 3
+
+
 def operation_lines(results):
     """A summary for each dtype and number of threads, and the operations that are slowest beside PyTorch's."""
     measured = [row for row in results["operations"] if "ratio" in row]
     groups = collections.defaultdict(list)
     for row in measured:
-        groups[row["dtype"], row["threads"], "small" if row["shape"][0] == 64 else "large"].append(row["ratio"])
+        groups[row["dtype"], row["threads"], "small" if is_small(row["shape"]) else "large"].append(row["ratio"])
     rows = [["dtype", "operands", "threads", "rows", "median ratio", "faster", "under 0.9"]]
     for (dtype, threads, size), ratios in sorted(groups.items()):
         rows.append([dtype, size, threads, len(ratios), f"{statistics.median(ratios):.2f}", sum(ratio >= 1 for ratio in ratios),

@@ -35,7 +35,7 @@ def seconds_of(body):
 
 def limits(smoke):
     for dtype in (torch.float32, torch.bfloat16):
-        for n in [8] if smoke else [384, 768, 1000, 1024, 2048]:
+        for n in [8] if smoke else [384, 512, 768, 1000, 1024, 1536, 2048]:
             a, b = torch.randn(n, n).to(dtype), torch.randn(n, n).to(dtype)
             if not smoke and dtype == torch.bfloat16 and n > 1000:
                 continue  # takes seconds where the CPU cannot multiply bf16
