@@ -58,10 +58,25 @@ int local_rank(const RankEnvironment& environment) {
   return environment.rank % environment.ranks_per_node;
 }
 
-// The group of this process's rank, and on GPUs which one is its own.
+std::string cores_key(int rank) { return fmt::format("cores-{}", rank); }
+std::string cores_text() { return fmt::format("{}", fmt::join(usable_cores(), ",")); }
+
+// An equal share of this rank's cores, among the ranks of its host that may use the same. Launchers
+// such as srun give each rank cores of its own. All ranks have connected, so all have told theirs.
+int share_of_cores(const RankEnvironment& environment, Store& store) {
+  const std::string mine = cores_text();
+  const int first = environment.rank - local_rank(environment);
+  int sharers = 0;
+  for (int rank = first; rank < first + environment.ranks_per_node; ++rank)
+    sharers += store.get(cores_key(rank)).value_or(mine) == mine;
+  return threads_of_cores(static_cast<int>(usable_cores().size()), sharers);
+}
+
+// The group of this process's rank, its threads, and on GPUs which one is its own.
 std::shared_ptr<ProcessGroup> connect(const RankEnvironment& environment,
-                                      const LaunchOptions& options, Device& device) {
+                                      const LaunchOptions& options, Device& device, int& threads) {
   const std::shared_ptr<Store> store = store_of(environment, options.timeout);
+  store->set(cores_key(environment.rank), cores_text());
   auto gloo = make_gloo_group("world", {.rank = environment.rank,
                                         .size = environment.size,
                                         .store = store,
@@ -70,6 +85,7 @@ std::shared_ptr<ProcessGroup> connect(const RankEnvironment& environment,
                                         .credentials = environment.credentials,
                                         .log = &warn_on_standard_error,
                                         .timeout = options.timeout});
+  threads = share_of_cores(environment, *store);
   if (!device.is_cuda()) return gloo;
   LaunchOptions of_run = options;  // a rank's own options may not say how many there are
   of_run.ranks = environment.ranks_per_node;
@@ -96,8 +112,9 @@ bool run(const RankEnvironment& environment, const LaunchOptions& options,
   RankPage& page = *shared;
   std::shared_ptr<ProcessGroup> group;
   Device device = options.device;
+  int threads = 0;
   try {
-    group = connect(environment, options, device);
+    group = connect(environment, options, device, threads);
   } catch (...) {
     page.set_failure(describe_failure(environment.rank, std::current_exception()));
     return false;
@@ -106,6 +123,7 @@ bool run(const RankEnvironment& environment, const LaunchOptions& options,
   const RankSetup setup{
       .ranks_per_node = environment.ranks_per_node,
       .device = device,
+      .threads = threads,
       .cpu_compute = options.cpu_compute,
       .stop = std::shared_ptr<StopSignal>(shared, &page.stop),
       .checked = options.checked,

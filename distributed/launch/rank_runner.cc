@@ -109,8 +109,10 @@ std::optional<RankFailure> run_rank(const RankSetup& setup,
                                     const std::function<void(World&)>& body) {
   const int rank = group->rank();
   const int here = setup.ranks_per_node > 0 ? setup.ranks_per_node : group->size();
-  const auto context =
-      std::make_shared<RankContext>(rank, group->size(), threads_of_cores(usable_cores(), here));
+  const int threads = setup.threads > 0
+                          ? setup.threads
+                          : threads_of_cores(static_cast<int>(usable_cores().size()), here);
+  const auto context = std::make_shared<RankContext>(rank, group->size(), threads);
   RankScope scope(context);
   std::mutex mutex;
   std::optional<RankFailure> kept;
@@ -136,17 +138,20 @@ std::optional<RankFailure> run_rank(const RankSetup& setup,
   return kept;
 }
 
-int usable_cores() {
+std::vector<int> usable_cores() {
   // A mask that is too small for the machine's cores is refused.
-  constexpr std::size_t kFirst = 1024, kMost = std::size_t{1} << 20;
-  for (std::size_t cores = kFirst; cores <= kMost; cores *= 2) {
+  constexpr int kFirst = 1024, kMost = 1 << 20;
+  std::vector<int> cores;
+  for (int size = kFirst; size <= kMost && cores.empty(); size *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(
-        CPU_ALLOC(cores), [](cpu_set_t* set) { CPU_FREE(set); });
-    const std::size_t bytes = CPU_ALLOC_SIZE(cores);
-    if (mask != nullptr && sched_getaffinity(0, bytes, mask.get()) == 0)
-      return std::max(1, CPU_COUNT_S(bytes, mask.get()));
+        CPU_ALLOC(static_cast<std::size_t>(size)), [](cpu_set_t* set) { CPU_FREE(set); });
+    const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(size));
+    if (mask == nullptr || sched_getaffinity(0, bytes, mask.get()) != 0) continue;
+    for (int core = 0; core < size; ++core)
+      if (CPU_ISSET_S(static_cast<std::size_t>(core), bytes, mask.get())) cores.push_back(core);
   }
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (cores.empty()) cores.push_back(0);
+  return cores;
 }
 
 int threads_of_cores(int cores, int ranks) { return std::max(1, cores / std::max(1, ranks)); }

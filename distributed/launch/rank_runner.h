@@ -37,6 +37,7 @@ const RankFailure* first_failure(const std::vector<RankFailure>& failures);
 struct RankSetup {
   int ranks_per_node = 0;  ///< 0: all of them are on this host
   Device device = kCpu;
+  int threads = 0;  ///< that compute; 0: an equal share of this process's cores
   StreamKind cpu_compute = StreamKind::kInline;
   std::shared_ptr<StopSignal> stop{};  ///< the world's
   bool checked = false;                ///< the world's group is a checked one
@@ -53,8 +54,8 @@ std::optional<RankFailure> run_rank(const RankSetup& setup,
                                     const std::shared_ptr<ProcessGroup>& group,
                                     const std::function<void(World&)>& body);
 
-/// The cores that this process may use (its affinity mask), at least 1.
-int usable_cores();
+/// The numbers of the cores that this process may use (its affinity mask), at least one.
+std::vector<int> usable_cores();
 /// CPU threads for each of `ranks` that share these cores: an equal share, at least 1.
 int threads_of_cores(int cores, int ranks);
 

@@ -134,6 +134,13 @@ TEST_CASE("doctor: limits of control groups of version 1, also of a container's"
   CHECK(group.threads == 100);
 }
 
+TEST_CASE("doctor: version 1 writes a number above all memory where there is no limit") {
+  const Machine machine;
+  machine.write("proc/self/cgroup", "4:memory:/\n");
+  machine.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  CHECK_FALSE(read_control_group(machine.sources().proc, machine.sources().sys).memory);
+}
+
 TEST_CASE("doctor: without control groups, and with files that are none, there are no limits") {
   const Machine machine;
   CHECK(read_control_group(machine.sources().proc, machine.sources().sys).cores == 0);

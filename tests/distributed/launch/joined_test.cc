@@ -12,8 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "tessera/distributed/launch/rank_runner.h"
 #include "tessera/distributed/store/tcp_store.h"
 #include "tessera/tests/distributed/launch/program.h"
+#include "tessera/tests/support/test_main.h"
 
 namespace tessera::distributed {
 namespace {
@@ -155,6 +157,30 @@ TEST_CASE("--launch processes and threads start ranks in spite of a launcher", "
     CHECK(program->exit_code() == 0);
     CHECK_THAT(program->output(), Contains("rank 2 of 3: 2 of 3 on node 0 of 1\n"));
   }
+}
+
+TEST_CASE("ranks share the cores that they may use alike, and keep those of their own",
+          "[joined]") {
+  const std::vector<int> cores = usable_cores();
+  const auto count = static_cast<int>(cores.size());
+  if (count < 2) return testing::skip("needs two cores");
+  const Place zero = {.rank = 0, .size = 2, .port = free_port()};
+  Place one = zero;
+  one.rank = 1;
+  const auto alike = start_all(kLaunchers[2], 2, "threads");
+  for (const int rank : {0, 1}) {
+    Program& program = *alike[static_cast<std::size_t>(rank)];
+    CHECK(program.exit_code() == 0);
+    CHECK_THAT(program.output(),
+               Contains(fmt::format("rank {} has {} threads\n", rank, count / 2)));
+  }
+  const auto whole = start_rank(kLaunchers[2], zero, "threads");
+  Program bound("threads",
+                fmt::format("taskset -c {} env {}", cores.back(), kLaunchers[2].variables(one)));
+  CHECK(whole->exit_code() == 0);
+  CHECK(bound.exit_code() == 0);
+  CHECK_THAT(whole->output(), Contains(fmt::format("rank 0 has {} threads\n", count)));
+  CHECK_THAT(bound.output(), Contains("rank 1 has 1 threads\n"));
 }
 
 TEST_CASE("a program may launch several times in a launcher's world", "[joined]") {

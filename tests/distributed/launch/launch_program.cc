@@ -55,6 +55,11 @@ void layout(World& world) {
                   world.local_rank(), world.ranks_per_node(), world.node_rank(), world.nodes()));
 }
 
+void threads(World& world) {
+  barrier(*world.group());
+  say(fmt::format("rank {} has {} threads", world.rank(), world.context()->threads()));
+}
+
 // Bits of sums whose order matters, over packed and large members.
 void bits(World& world) {
   std::vector<Tensor> tensors;
@@ -315,6 +320,7 @@ void differs(World& world) {
 const std::map<std::string, void (*)(World&)> kScenarios = {
     {"ok", ok},
     {"layout", layout},
+    {"threads", threads},
     {"bits", bits},
     {"trains", trains},
     {"throws", throws},

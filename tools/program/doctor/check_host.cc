@@ -23,10 +23,10 @@ void check_cpu(const CpuFacts& cpu, std::vector<Finding>& findings) {
     check.ok(fmt::format("{}, kernels for {}", cpu.model.empty() ? "x86-64" : cpu.model,
                          cpu_isa_name(isa)));
   } catch (const DeviceError& error) {
-    check.fail(error.what(),
-               cpu.requested_isa.empty()
-                   ? "use a CPU with AVX2 and FMA; a virtual machine must pass them on"
-                   : "unset TESSERA_CPU_ISA");
+    const auto [text, remedy] = parted(error.what(), "; ");
+    check.fail(text, cpu.requested_isa.empty()
+                         ? "use a CPU with AVX2 and FMA; a virtual machine must pass them on"
+                         : remedy);
   }
 }
 

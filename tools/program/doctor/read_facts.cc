@@ -68,7 +68,7 @@ CpuFacts read_cpu(const Sources& sources) {
                   .flags = detect_cpu_flags(),
                   .requested_isa = isa == nullptr ? "" : isa,
                   .cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))),
-                  .usable = distributed::usable_cores()};
+                  .usable = static_cast<int>(distributed::usable_cores().size())};
   cpu.quota = read_control_group(sources.proc, sources.sys).cores;
   return cpu;
 }
