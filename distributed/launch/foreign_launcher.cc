@@ -258,7 +258,7 @@ Endpoint meeting_place(const ForeignWorld& world, const std::string& rdzv_endpoi
   constexpr int kDefaultPort = 29400;
   const int port = world.port != 0 ? world.port : kDefaultPort;
   if (!rdzv_endpoint.empty()) return parse_endpoint("--rdzv-endpoint", rdzv_endpoint, port);
-  TESSERA_CHECK(!world.host.empty() || world.hosts() == 1, "launch",
+  TESSERA_CHECK(!world.host.empty(), "launch",
                 "{} has started {} ranks on {} hosts ({}) and names no address where they can find "
                 "each other; set MASTER_ADDR to the host of rank 0, or give --rdzv-endpoint "
                 "HOST:PORT",
