@@ -236,7 +236,7 @@ LaunchResult launch_processes(int argc, char** argv, const Launcher& launcher, i
   std::vector<std::string> arguments(argv, argv + argc);
   if (arguments.empty()) arguments.emplace_back("tessera");
   supervisor.start(arguments);
-  supervisor.wait(options.timeout, [&nodes] { return nodes.failed_elsewhere(); });
+  supervisor.wait(launcher.timeout, [&nodes] { return nodes.failed_elsewhere(); });
   std::optional<RankFailure> failure = first_failure_of(supervisor.children());
   if (const int signal = SignalWatch::received(); signal != 0 && !failure)
     failure = {.text = fmt::format("stopped by signal {} ({})", signal, strsignal(signal))};

@@ -25,9 +25,9 @@ class GlooConnection {
     std::shared_ptr<Store>
         store{};                ///< empty at first; the ranks of the group find each other there
     std::string address{};      ///< numeric, of this host; the other ranks connect to it
+    std::string node{};         ///< see GlooOptions
     Credentials credentials{};  ///< the same on all ranks
     LineSink log{};             ///< of strangers' connections, which are dropped
-    std::string node{};         ///< see GlooOptions
     std::chrono::milliseconds timeout = kDefaultTimeout;  ///< of connecting, and of each exchange
   };
   /// Returns when this rank is connected with all others. Throws CollectiveError when that fails.
