@@ -45,13 +45,13 @@ void check_sockets(const GlooConnection::Options& options) {
         fmt::format("the other ranks cannot reach this one at {}: {}; {}", options.address,
                     std::strerror(problem), advice));
   }
-  // While the connections are made, and Gloo's own.
-  constexpr rlim_t kBeside = 2 * kGlooPairsTogether + 8;
+  // Gloo's own, and while the connections are made: those of strangers, and what handing over takes.
+  constexpr rlim_t kBeside = RankSocketsOptions::kMostStrangers + 2 * kGlooPairsTogether + 8;
   rlimit limit = {};
   std::error_code unknown;
   const auto open_now = static_cast<rlim_t>(
       std::distance(std::filesystem::directory_iterator("/proc/self/fd", unknown), {}));
-  const rlim_t needed = open_now + static_cast<rlim_t>(options.size) + kBeside;
+  const rlim_t needed = open_now + 2 * static_cast<rlim_t>(options.size) + kBeside;
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && !unknown && needed > limit.rlim_cur)
     throw_cannot_connect<CollectiveError>(
         options.rank, options.group,
