@@ -69,6 +69,17 @@ TEST_CASE("gpu plan: what cannot start, with both numbers and what to do") {
              Contains("need NCCL, which this build lacks"));
 }
 
+TEST_CASE("gpu plan: a rank that its launcher shows one GPU takes it") {
+  const LaunchOptions four = on_gpus(4, LaunchMode::kAuto);
+  CHECK_THAT(gpu_shortage(four, {.gpus = 1}), Contains("4 ranks and 1 GPU"));
+  const LaunchOptions each = with_gpus_of_launcher(four, {.gpus = 1});
+  CHECK(gpu_shortage(each, {.gpus = 1}).empty());
+  CHECK(plan_gpus(each, {.gpus = 1}).by_nccl);
+  CHECK(plan_gpus(each, {.gpus = 1}).gpus == std::vector<int>{0});
+  CHECK_THAT(gpu_shortage(with_gpus_of_launcher(four, {.gpus = 2}), {.gpus = 2}),
+             Contains("4 ranks and 2 GPUs"));
+}
+
 TEST_CASE("gpu plan: a GPU that cannot be used is left out, and refused where it is named") {
   const GpuFacts mixed{.gpus = 3, .refused = {{1, "cuda:1: T4 is too old"}}};
   LaunchOptions options = on_gpus(2, LaunchMode::kProcesses);
