@@ -238,7 +238,7 @@ TEST_CASE("a rank that the launcher does not start is named at the deadline", "[
   const auto zero = start_rank(kLaunchers[0], at, "ok --timeout 0.5");
   CHECK(zero->exit_code() == 2);
   CHECK_THAT(zero->output(), Contains(fmt::format("error: [launch] the launcher of rank 1 of 2 did "
-                                                  "not come to localhost:{} within 0.5 s",
+                                                  "not come to 127.0.0.1:{} within 0.5 s",
                                                   at.port)));
 }
 
@@ -249,8 +249,7 @@ TEST_CASE("runs of a launcher do not mix at one address", "[joined]") {
   const auto other =
       start_rank(kLaunchers[2], {.rank = 1, .size = 2, .port = 2}, "ok " + elsewhere);
   CHECK(other->exit_code() == 2);
-  CHECK_THAT(other->output(), Contains(fmt::format("job {}, step 2", getpid())) &&
-                                  Contains(fmt::format("job {}, step 1", getpid())));
+  CHECK_THAT(other->output(), Contains("the secret or the job id is another there"));
   const auto one = start_rank(kLaunchers[2], {.rank = 1, .size = 2, .port = 1}, "ok " + elsewhere);
   CHECK(one->exit_code() == 0);
   CHECK(zero->exit_code() == 0);
