@@ -104,10 +104,9 @@ void take_master(ForeignWorld& world, Variables& variables) {
   }
 }
 
-// Loopback, where all ranks are on one host and nothing names an address; and a port.
+// Where all ranks are on one host they meet at its loopback address, which needs no secret. And a port.
 void complete_place(ForeignWorld& world) {
-  const bool is_one_host = world.local_size == world.size;
-  if (world.host.empty() && is_one_host) world.host = "127.0.0.1";
+  if (world.hosts() == 1) world.host = "127.0.0.1";
   if (world.port != 0 || world.job.empty()) return;
   world.port = port_for(world.job);
   world.place = fmt::format("its port is derived from {}", world.job);
@@ -263,8 +262,7 @@ Endpoint meeting_place(const ForeignWorld& world, const std::string& rdzv_endpoi
                 "each other; set MASTER_ADDR to the host of rank 0, or give --rdzv-endpoint "
                 "HOST:PORT",
                 world.launcher, world.size, world.hosts(), world.variables);
-  // What only this host's ranks need, no other host can reach: no secret is needed for it.
-  return {.host = world.hosts() == 1 ? "127.0.0.1" : world.host, .port = port};
+  return {.host = world.host, .port = port};
 }
 
 void check_asked(const ForeignWorld& world, const AskedWorld& asked) {

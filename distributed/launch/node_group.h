@@ -41,7 +41,7 @@ Launcher launcher_of(const LaunchOptions& options, const std::optional<ForeignWo
 class NodeGroup {
  public:
   /// Returns when all launchers are there; if there is one, at once. `call` is the number of the
-  /// launch() call. Throws TimeoutError naming those that did not come, Error when the endpoint
+  /// launch() call. Throws TimeoutError with the missing launchers, Error when the endpoint
   /// cannot be used or the ranks of this launcher could not be reached by the others,
   /// InvalidArgument where the run needs a secret.
   NodeGroup(const Launcher& launcher, int call);

@@ -46,9 +46,9 @@ class SharedMemory {
     std::function<bool(std::span<const int> missing)> is_over{};
   };
   /// Moves those of the plan's messages whose peers it reaches. `group` is a number that tells
-  /// groups apart. `all_take_part`: a rank that sends this one a message of the plan also receives
-  /// those that this one sends it. Returns the ranks whose messages are missing: empty when all
-  /// have been moved.
+  /// groups apart. `all_take_part`: a rank that sends a message of the plan to this rank also
+  /// receives the messages that this rank sends to it. Returns the ranks whose messages are still
+  /// missing; an empty list if all messages were moved.
   std::vector<int> exchange(const ExchangePlan& plan, std::uint64_t group, bool all_take_part,
                             const Limits& limits);
   void wake() const noexcept;

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "tessera/tests/program/run_program.h"
+#include "tessera/tests/support/temporary_folder.h"
 #include "tessera/tests/support/test_main.h"
 #include "tessera/tools/program/doctor/checks.h"
 #include "tessera/tools/program/doctor/control_group.h"
@@ -31,15 +32,6 @@ using testing::run_program;
 // A folder with a /proc and a /sys of its own, removed at the end.
 class Machine {
  public:
-  Machine() {
-    std::string pattern = (fs::temp_directory_path() / "doctor-test-XXXXXX").string();
-    REQUIRE(mkdtemp(pattern.data()) != nullptr);
-    root_ = pattern;
-  }
-  ~Machine() { fs::remove_all(root_); }
-  Machine(const Machine&) = delete;
-  Machine& operator=(const Machine&) = delete;
-
   void write(const std::string& path, const std::string& text) const {
     fs::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << text;
@@ -52,7 +44,8 @@ class Machine {
   std::string path(const std::string& name) const { return (root_ / name).string(); }
 
  private:
-  fs::path root_;
+  testing::TemporaryFolder folder_;
+  const fs::path root_ = folder_.path();
 };
 
 // The findings of a child process in which `prepare` has run, as lines.

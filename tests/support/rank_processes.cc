@@ -13,6 +13,7 @@
 #include "tessera/distributed/collectives.h"
 #include "tessera/tensor/streams/stream.h"
 #include "tessera/tests/support/ranks.h"
+#include "tessera/tests/support/temporary_folder.h"
 #include "tessera/tests/support/test_main.h"
 
 namespace tessera::testing {
@@ -85,18 +86,12 @@ const EarlyMainRegistration early_main(&run_as_rank_process);
 class ReportFolder {
  public:
   explicit ReportFolder(const std::vector<std::string>& batch) {
-    std::string pattern = (fs::temp_directory_path() / "tessera-report-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr)
-      throw std::runtime_error("cannot make a folder like " + pattern);
-    path_ = pattern;
     setenv(kCasesVariable, fmt::format("{}", fmt::join(batch, "\n")).c_str(), 1);
-    setenv(kReportVariable, path_.c_str(), 1);
+    setenv(kReportVariable, folder_.path().c_str(), 1);
   }
   ~ReportFolder() {
     unsetenv(kCasesVariable);
     unsetenv(kReportVariable);
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
   }
   ReportFolder(const ReportFolder&) = delete;
   ReportFolder& operator=(const ReportFolder&) = delete;
@@ -108,7 +103,7 @@ class ReportFolder {
   };
   Contents read(int rank, const std::vector<std::string>& batch) const {
     Contents contents;
-    std::ifstream in(fmt::format("{}/rank-{}.txt", path_, rank));
+    std::ifstream in(fmt::format("{}/rank-{}.txt", folder_.path(), rank));
     std::size_t current = 0;
     for (std::string line; std::getline(in, line, '\0');) {
       const std::string text = line.substr(1);
@@ -123,7 +118,7 @@ class ReportFolder {
   }
 
  private:
-  std::string path_;
+  TemporaryFolder folder_;
 };
 
 // Results of cases that have run and were not requested yet.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tessera/tests/distributed/launch/program.h"
+#include "tessera/tests/support/temporary_folder.h"
 #include "tessera/tests/support/test_main.h"
 
 namespace tessera::distributed {
@@ -53,20 +54,17 @@ TEST_CASE("ranks share memory that is gone when all of them are killed", "[launc
 
 TEST_CASE("a machine with a tiny /dev/shm needs none", "[launch]") {
   // In a mount namespace, where the program is another user's own root.
-  std::string pattern = (fs::temp_directory_path() / "launch-test-XXXXXX").string();
-  REQUIRE(mkdtemp(pattern.data()) != nullptr);
-  const std::string script = pattern + "/script";
+  const tessera::testing::TemporaryFolder folder;
+  const std::string script = folder / "script";
   std::ofstream(script) << "mount -t tmpfs -o size=4k tmpfs /dev/shm && exec \"$@\"\n";
   const std::string through = "unshare --map-root-user --mount sh " + script;
   if (std::system((through + " true 2>/dev/null").c_str()) != 0) {
-    fs::remove_all(pattern);
     return tessera::testing::skip("this machine does not allow namespaces");
   }
   Program program("ok --ranks 4", through);
   CHECK(program.exit_code() == 0);
   CHECK(count_of(program.output(), "warning") == 0);
   program.check_nothing_left();
-  fs::remove_all(pattern);
 }
 
 TEST_CASE("ranks that may not share memory say so, and use TCP", "[launch]") {

@@ -65,16 +65,13 @@ std::size_t count_of(const std::string& text, const std::string& part) {
 
 Program::Program(const std::string& arguments, const std::string& through,
                  const std::string& program) {
-  std::string pattern = (fs::temp_directory_path() / "launch-test-XXXXXX").string();
-  REQUIRE(mkdtemp(pattern.data()) != nullptr);
-  folder_ = pattern;
   fs::create_directory(folder_ / "tmp");
   // The token identifies the processes of this run, whatever their parent is.
   std::istringstream line(
-      fmt::format("{} {} {} --token={}", through, program, arguments, folder_.filename().string()));
+      fmt::format("{} {} {} --token={}", through, program, arguments, folder_name()));
   std::vector<std::string> words;
   for (std::string word; line >> word;) words.push_back(word);
-  std::vector<std::string> environment = {"TMPDIR=" + (folder_ / "tmp").string()};
+  std::vector<std::string> environment = {"TMPDIR=" + (folder_ / "tmp")};
   for (char** entry = environ; *entry != nullptr; ++entry) {
     if (std::string(*entry).rfind("TMPDIR=", 0) != 0) environment.emplace_back(*entry);
   }
@@ -87,8 +84,6 @@ Program::~Program() {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
-  std::error_code ignored;
-  fs::remove_all(folder_, ignored);
 }
 
 int Program::wait() {
@@ -127,8 +122,7 @@ int Program::processes() const {
   for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
     const std::string name = entry.path().filename().string();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    count +=
-        read_file(entry.path() / "cmdline").find(folder_.filename().string()) != std::string::npos;
+    count += read_file(entry.path() / "cmdline").find(folder_name()) != std::string::npos;
   }
   return count;
 }

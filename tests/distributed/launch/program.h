@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <string>
 
+#include "tessera/tests/support/temporary_folder.h"
+
 namespace tessera::distributed {
 
 double seconds_since(std::chrono::steady_clock::time_point start);
@@ -41,9 +43,13 @@ class Program {
   void check_nothing_left() const;
 
  private:
-  std::filesystem::path output_path() const { return folder_ / "output"; }
+  std::string output_path() const { return folder_ / "output"; }
+  // Names the run, among all processes of the host.
+  std::string folder_name() const {
+    return std::filesystem::path(folder_.path()).filename().string();
+  }
 
-  std::filesystem::path folder_;
+  testing::TemporaryFolder folder_;
   pid_t pid_ = -1;
   bool running_ = true;
   std::chrono::steady_clock::time_point start_;

@@ -10,6 +10,7 @@
 #include "tessera/distributed/store/authentication.h"
 #include "tessera/distributed/store/drop_log.h"
 #include "tessera/tensor/error.h"
+#include "tessera/tests/support/temporary_folder.h"
 
 namespace tessera::distributed {
 namespace {
@@ -67,15 +68,13 @@ std::string sealed(Ends& ends, const std::string& payload) {
 class SecretFile {
  public:
   explicit SecretFile(const std::string& text) {
-    REQUIRE(mkdtemp(folder_.data()) != nullptr);
     std::ofstream(path(), std::ios::binary) << text;
     std::filesystem::permissions(path(), std::filesystem::perms{0600});
   }
-  ~SecretFile() { std::filesystem::remove_all(folder_); }
-  std::string path() const { return folder_ + "/secret"; }
+  std::string path() const { return folder_ / "secret"; }
 
  private:
-  std::string folder_ = (std::filesystem::temp_directory_path() / "secret-XXXXXX").string();
+  testing::TemporaryFolder folder_;
 };
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "tessera/distributed/store/tcp_store.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tests/distributed/store/attacks.h"
+#include "tessera/tests/support/temporary_folder.h"
 
 namespace tessera::distributed {
 namespace {
@@ -32,13 +33,11 @@ double seconds_since(Clock::time_point start) {
 class Stores {
  public:
   explicit Stores(const std::string& kind, int count = 2) {
-    folder_ = (std::filesystem::temp_directory_path() / "store-test-XXXXXX").string();
-    REQUIRE(mkdtemp(folder_.data()) != nullptr);
     if (kind == "tcp")
       server_ = std::make_unique<TcpStoreServer>(TcpStoreServer::Options{
           .at = {.host = "127.0.0.1"}, .run = "test", .expected = names(count)});
     for (int i = 0; i < count; ++i) {
-      if (kind == "folder") stores_.push_back(std::make_shared<FolderStore>(folder_));
+      if (kind == "folder") stores_.push_back(std::make_shared<FolderStore>(folder_.path()));
       if (kind == "memory") stores_.push_back(memory_);
       if (kind == "tcp") stores_.push_back(client(names(count)[static_cast<std::size_t>(i)]));
     }
@@ -48,7 +47,6 @@ class Stores {
     for (int i = 0; i < count; ++i) names.push_back("client " + std::to_string(i));
     return names;
   }
-  ~Stores() { std::filesystem::remove_all(folder_); }
 
   std::unique_ptr<TcpStore> client(const std::string& name, const std::string& run = "test") {
     return std::make_unique<TcpStore>(TcpStore::Options{
@@ -61,7 +59,7 @@ class Stores {
   void drop_server() { server_.reset(); }
 
  private:
-  std::string folder_;
+  testing::TemporaryFolder folder_;
   std::unique_ptr<TcpStoreServer> server_;
   std::shared_ptr<MemoryStore> memory_ = std::make_shared<MemoryStore>();
   std::vector<std::shared_ptr<Store>> stores_;

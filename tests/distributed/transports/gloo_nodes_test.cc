@@ -14,6 +14,7 @@
 #include "tessera/distributed/transports/process_group_gloo.h"
 #include "tessera/distributed/transports/process_group_local.h"
 #include "tessera/tensor/rank_context.h"
+#include "tessera/tests/support/temporary_folder.h"
 
 namespace tessera::distributed {
 namespace {
@@ -104,19 +105,17 @@ TEST_CASE("collectives have the same results whatever carries the messages", "[n
   const auto expected = on_ranks(
       size, [&](int rank) { return std::move(local[static_cast<std::size_t>(rank)]); },
       all_collectives);
-  std::string folder = (std::filesystem::temp_directory_path() / "tessera-test-XXXXXX").string();
-  REQUIRE(mkdtemp(folder.data()) != nullptr);
+  const testing::TemporaryFolder folder;
   const auto found = on_ranks(
       size,
       [&](int rank) {
         return make_gloo_group("g", {.rank = rank,
                                      .size = size,
-                                     .store = std::make_shared<FolderStore>(folder),
+                                     .store = std::make_shared<FolderStore>(folder.path()),
                                      .node = std::to_string(rank / ranks_per_node),
                                      .timeout = kTimeout});
       },
       all_collectives);
-  std::filesystem::remove_all(folder);
   CHECK(found == expected);
 }
 

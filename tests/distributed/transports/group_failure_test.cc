@@ -19,6 +19,7 @@
 #include "tessera/distributed/transports/process_group_gloo.h"
 #include "tessera/distributed/transports/process_group_local.h"
 #include "tessera/tensor/rank_context.h"
+#include "tessera/tests/support/temporary_folder.h"
 
 namespace tessera::distributed {
 namespace {
@@ -40,9 +41,8 @@ std::vector<std::exception_ptr> run(const std::string& transport, int size,
                                     std::chrono::milliseconds timeout,
                                     const std::function<void(Group&)>& body) {
   std::vector<Group> local;
-  std::string folder = (std::filesystem::temp_directory_path() / "tessera-test-XXXXXX").string();
+  const testing::TemporaryFolder folder;
   if (transport == "local") local = make_local_groups("g", size, timeout);
-  if (transport != "local") REQUIRE(mkdtemp(folder.data()) != nullptr);
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
@@ -50,13 +50,14 @@ std::vector<std::exception_ptr> run(const std::string& transport, int size,
       RankScope scope(std::make_shared<RankContext>(rank, size, 1));
       const auto r = static_cast<std::size_t>(rank);
       try {
-        Group group = transport == "local"
-                          ? std::move(local[r])
-                          : make_gloo_group("g", {.rank = rank,
-                                                  .size = size,
-                                                  .store = std::make_shared<FolderStore>(folder),
-                                                  .node = node_of(transport, rank),
-                                                  .timeout = timeout});
+        Group group =
+            transport == "local"
+                ? std::move(local[r])
+                : make_gloo_group("g", {.rank = rank,
+                                        .size = size,
+                                        .store = std::make_shared<FolderStore>(folder.path()),
+                                        .node = node_of(transport, rank),
+                                        .timeout = timeout});
         body(group);
       } catch (...) {
         errors[r] = std::current_exception();
@@ -64,7 +65,6 @@ std::vector<std::exception_ptr> run(const std::string& transport, int size,
     });
   }
   for (std::thread& thread : threads) thread.join();
-  std::filesystem::remove_all(folder);
   return errors;
 }
 
@@ -333,9 +333,8 @@ TEST_CASE("gloo's threads are batch threads, and those that connect stay as they
 }
 
 TEST_CASE("gloo names the ranks that do not come to connect", "[connect]") {
-  std::string folder = (std::filesystem::temp_directory_path() / "tessera-test-XXXXXX").string();
-  REQUIRE(mkdtemp(folder.data()) != nullptr);
-  const auto store = std::make_shared<FolderStore>(folder);
+  const testing::TemporaryFolder folder;
+  const auto store = std::make_shared<FolderStore>(folder.path());
   CHECK_THROWS_WITH(
       make_gloo_group(
           "lonely",
@@ -343,7 +342,6 @@ TEST_CASE("gloo names the ranks that do not come to connect", "[connect]") {
       Contains("group \"lonely\": ranks 0, 2 did not come within 0.1 s"));
   CHECK_THROWS_WITH(make_gloo_group("lonely", {.rank = 1, .size = 3, .store = store}),
                     Contains("group \"lonely\": another rank 1 has joined already"));
-  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("128 rank threads meet", "[local]") {

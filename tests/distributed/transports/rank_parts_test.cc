@@ -22,18 +22,13 @@
 #include "tessera/distributed/store/store.h"
 #include "tessera/distributed/transports/local_barrier.h"
 #include "tessera/distributed/transports/process_group_gloo.h"
+#include "tessera/tests/support/temporary_folder.h"
 #include "tessera/tests/support/test_main.h"
 
 namespace tessera::distributed {
 namespace {
 
 using Catch::Matchers::Contains;
-
-std::string fresh_folder() {
-  std::string folder = (std::filesystem::temp_directory_path() / "parts-test-XXXXXX").string();
-  REQUIRE(mkdtemp(folder.data()) != nullptr);
-  return folder;
-}
 
 }  // namespace
 
@@ -71,10 +66,10 @@ TEST_CASE("a rank that fails while data moves takes the others with it", "[local
 }
 
 TEST_CASE("the page of a rank takes its space before it is written", "[launch]") {
-  const std::string folder = fresh_folder();
-  RankPage::create(folder, 0);
+  const testing::TemporaryFolder folder;
+  RankPage::create(folder.path(), 0);
   struct stat file = {};
-  REQUIRE(stat((folder + "/page-0").c_str(), &file) == 0);
+  REQUIRE(stat((folder / "page-0").c_str(), &file) == 0);
   CHECK(static_cast<std::size_t>(file.st_blocks) * 512 >= sizeof(RankPage));
   rlimit before = {};
   getrlimit(RLIMIT_FSIZE, &before);
@@ -84,7 +79,7 @@ TEST_CASE("the page of a rank takes its space before it is written", "[launch]")
   setrlimit(RLIMIT_FSIZE, &small);
   std::string text;
   try {
-    RankPage::create(folder, 1);
+    RankPage::create(folder.path(), 1);
   } catch (const Error& error) {
     text = error.what();
   }
@@ -92,18 +87,17 @@ TEST_CASE("the page of a rank takes its space before it is written", "[launch]")
   std::signal(SIGXFSZ, action);
   CHECK_THAT(text, Contains("[launch] cannot reserve ") && Contains("/page-1: File too large; ") &&
                        Contains("set TMPDIR"));
-  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("the next start removes the folders of launchers that were killed, and no others",
           "[launch]") {
   namespace fs = std::filesystem;
-  const std::string base = fresh_folder(), elsewhere = fresh_folder();
+  const testing::TemporaryFolder base, elsewhere;
   const char* usual = std::getenv("TMPDIR");
   const std::string before = usual == nullptr ? "" : usual;
-  setenv("TMPDIR", base.c_str(), 1);
+  setenv("TMPDIR", base.path().c_str(), 1);
   const auto count = [&] {
-    return std::distance(fs::directory_iterator(base), fs::directory_iterator());
+    return std::distance(fs::directory_iterator(base.path()), fs::directory_iterator());
   };
   const auto start_and_die = [] {
     const pid_t pid = fork();
@@ -114,14 +108,14 @@ TEST_CASE("the next start removes the folders of launchers that were killed, and
     REQUIRE(waitpid(pid, nullptr, 0) == pid);
   };
   start_and_die();
-  const std::string killed = fs::directory_iterator(base)->path().string();
+  const std::string killed = fs::directory_iterator(base.path())->path().string();
   REQUIRE(fs::exists(killed + "/.tessera-lock"));
   // Owned by another program: by the name alone, and by a link to one that another start would
   // remove.
-  fs::create_directories(base + "/tessera-notes/chapters");
-  std::ofstream(base + "/tessera-list") << "mine";
-  fs::copy(killed, elsewhere + "/kept", fs::copy_options::recursive);
-  fs::create_directory_symlink(elsewhere + "/kept", base + "/tessera-link");
+  fs::create_directories(base / "tessera-notes/chapters");
+  std::ofstream(base / "tessera-list") << "mine";
+  fs::copy(killed, elsewhere / "kept", fs::copy_options::recursive);
+  fs::create_directory_symlink(elsewhere / "kept", base / "tessera-link");
   {
     const LaunchFolder first;
     CHECK_FALSE(fs::exists(killed));
@@ -133,23 +127,22 @@ TEST_CASE("the next start removes the folders of launchers that were killed, and
     CHECK_FALSE(fs::exists(second.path()));
   }
   CHECK(count() == 3);
-  CHECK(fs::exists(base + "/tessera-notes/chapters"));
-  CHECK(fs::exists(elsewhere + "/kept/.tessera"));
+  CHECK(fs::exists(base / "tessera-notes/chapters"));
+  CHECK(fs::exists(elsewhere / "kept/.tessera"));
   if (usual == nullptr)
     unsetenv("TMPDIR");
   else
     setenv("TMPDIR", before.c_str(), 1);
-  for (const std::string& folder : {base, elsewhere}) fs::remove_all(folder);
 }
 
 TEST_CASE("a rank that cannot say that it is there says why", "[connect]") {
-  const std::string folder = fresh_folder() + "/missing";
+  const testing::TemporaryFolder base;
+  const std::string folder = base / "missing";
   CHECK_THROWS_WITH(make_gloo_group("g", {.rank = 0,
                                           .size = 2,
                                           .store = std::make_shared<FolderStore>(folder),
                                           .timeout = std::chrono::milliseconds(50)}),
                     Contains("/missing/key-joined-0 cannot be written: No such file or directory"));
-  std::filesystem::remove_all(std::filesystem::path(folder).parent_path());
 }
 
 TEST_CASE("a rank's environment has what launch() tells it, and not the user's secret",

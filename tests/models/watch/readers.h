@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tessera/models/training/metrics.h"
+#include "tessera/tests/support/temporary_folder.h"
 
 namespace tessera::testing {
 
@@ -29,21 +30,6 @@ struct ReadEvents {
 
 // Throws std::runtime_error for a record with a wrong checksum or an invalid message.
 ReadEvents read_events(std::string_view file);
-
-/// A folder of the test with the files of a run.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 void write_text(const std::string& path, const std::string& text);
 std::string read_text(const std::string& path);
