@@ -19,7 +19,7 @@ def _compile(ctx, headers, context, output, dependencies):
         output_file = output.path,
         user_compile_flags = cpp.copts + cpp.cxxopts + ctx.attr.copts + ["-x", "c++-header", "-MD", "-MF", dependencies.path],
         include_directories = context.includes,
-        quote_include_directories = depset(["."], transitive = [context.quote_includes]),
+        quote_include_directories = context.quote_includes,
         system_include_directories = context.system_includes,
         preprocessor_defines = context.defines,
         use_pic = True,
@@ -48,7 +48,10 @@ def _precompiled_header_impl(ctx):
     context = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps]).compilation_context
     if ctx.var["COMPILATION_MODE"] == "opt" and "tessera_sanitizer" not in ctx.var:
         headers += ctx.files.srcs
-        ctx.actions.write(header, "".join(["#include \"%s\"\n" % source.path for source in ctx.files.srcs]))
+
+        # Relative to this header: sources in other workspaces do not search for includes in the folder of all workspaces.
+        root = "../" * len(header.dirname.split("/"))
+        ctx.actions.write(header, "".join(["#include \"%s%s\"\n" % (root, source.path) for source in ctx.files.srcs]))
         precompiled = ctx.actions.declare_file(ctx.label.name + ".h.gch")
         _compile(ctx, headers, context, precompiled, ctx.actions.declare_file(ctx.label.name + ".h.d"))
         headers = headers + [precompiled]
