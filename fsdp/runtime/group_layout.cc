@@ -158,6 +158,12 @@ int GroupLayout::data_parallel_size() const {
   return (shard_group ? shard_group->size() : 1) * (replica_group ? replica_group->size() : 1);
 }
 
+bool GroupLayout::is_unsharded() const {
+  return std::all_of(parameters.begin(), parameters.end(), [](const ShardedParameter& p) {
+    return p.layout().is_whole() && !p.choice().offload;
+  });
+}
+
 bool GroupLayout::is_trained() const {
   return std::any_of(parameters.begin(), parameters.end(),
                      [](const ShardedParameter& p) { return p.parameter().requires_grad(); });

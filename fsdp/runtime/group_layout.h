@@ -62,7 +62,8 @@ struct GroupLayout {
   bool has_converted_parameters() const;
 
   int data_parallel_size() const;
-  bool is_trained() const;  ///< any parameter requires a gradient
+  bool is_unsharded() const;  ///< this rank stores all rows of all parameters on the device
+  bool is_trained() const;    ///< any parameter requires a gradient
   bool has_pending_gradients() const;
   /// local() of a parameter was written since its last all-gather.
   bool is_stale() const;

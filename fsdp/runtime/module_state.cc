@@ -130,7 +130,8 @@ bool ModuleState::is_told_to_stay() const {
   if (kind() == Kind::kReplicate) return true;
   const ReshardAfterForward& reshard = settings_.reshard_after_forward;
   if (reshard.ranks()) return *reshard.ranks() == 1;
-  return !reshard.reshard().value_or(!(root_state_ && root_state_->is_root(*this)));
+  if (reshard.reshard()) return !*reshard.reshard();
+  return (root_state_ && root_state_->is_root(*this)) || (group() && group()->is_unsharded());
 }
 
 bool ModuleState::is_held() const {
@@ -140,8 +141,9 @@ bool ModuleState::is_held() const {
 }
 
 void ModuleState::reshard_after_forward() {
-  // By default the root's values stay because backward needs them first. Without a backward there
-  // is no reason to keep them.
+  // By default the root's values stay because backward needs them first, and those of a group of one
+  // rank because a second gather would only cast them again. Without a backward there is no reason to
+  // keep them.
   const bool stays =
       is_told_to_stay() && (settings_.reshard_after_forward.is_set() || backward_follows_);
   if (stays) return;

@@ -74,6 +74,10 @@ struct MatmulKernel {
   /// If operands are converted or the result is not written directly: columns of a block in which a
   /// tile is finished, and extent of the inner dim of a chunk in which operands are converted.
   static constexpr std::int64_t kBlockColumns = 512, kChunk = 256;
+  /// oneDNN's f32 code for AVX2 reads the rows of b, and those of a if it is transposed, where they are. If their distance is a
+  /// multiple of kAliasing elements (2 KiB), they share few sets of the caches, and a product takes twice the time. So these
+  /// operands are copied, a chunk at a time, to rows kPad elements further apart, if each element is used kWorthACopy times.
+  static constexpr std::int64_t kAliasing = 512, kPad = 16, kWorthACopy = 32;
 
   /// a [batch..., m, k], b [batch..., k, n], c [batch..., m, n]; m, n and the batch are above 0, k
   /// may be 0. a and b have one floating dtype; c and bias may have others. Strides of a and b are
@@ -108,6 +112,9 @@ struct MatmulKernel {
   /// True if a library can write its product directly into c or `before`: at most the activation
   /// remains. oneDNN also adds to an f32 c; Eigen does everything.
   static bool writes_directly(const Args& args);
+  /// True if the rows of b, or those of a transposed a, share few sets of the caches.
+  static bool a_aliases(const Args& args) { return aliases(args, args.a.strides, -2); }
+  static bool b_aliases(const Args& args) { return aliases(args, args.b.strides, -1); }
   /// The parts of one thread's scratch, in bytes, each a multiple of 64.
   struct Scratch {
     std::size_t product = 0;  ///< a block of the result before it is finished
@@ -133,6 +140,14 @@ struct MatmulKernel {
   static std::size_t cuda_workspace(const Args& args);
   /// By cuBLASLt: see cuda/cublas/matmul_plan.h.
   static void cuda(CudaStream stream, const Args& args, Workspace scratch);
+
+ private:
+  // `adjacent` is the dim that must have unit stride, -1 or -2.
+  static bool aliases(const Args& args, const Shape& strides, int adjacent) {
+    const int end = strides.ndim();
+    return args.a.dtype == DType::kF32 && args.k() > 1 && strides[end + adjacent] == 1 &&
+           strides[end - 3 - adjacent] % kAliasing == 0;
+  }
 };
 
 inline bool MatmulKernel::writes_directly(const Args& args) {
@@ -166,10 +181,8 @@ inline MatmulKernel::Scratch MatmulKernel::scratch(const Args& args, const Matmu
       tiles.n == args.n() && args.c.strides[args.c.shape.ndim() - 2] == args.n();
   if (converts || !whole_rows || !writes_directly(args))
     out.product = bytes(tiles.m * columns, sizeof(float));
-  if (converts) {
-    out.a = bytes(tiles.m * chunk, sizeof(float));
-    out.b = bytes(chunk * columns, sizeof(float));
-  }
+  if (converts || a_aliases(args)) out.a = bytes((tiles.m + kPad) * chunk, sizeof(float));
+  if (converts || b_aliases(args)) out.b = bytes(chunk * (columns + kPad), sizeof(float));
   const std::int64_t depth = std::min<std::int64_t>(1280, (args.k() + 31) / 32 * 32);
   std::int64_t library = 64 * depth + 256;
   if (args.a.strides.back() != 1) library += tiles.m * (std::min<std::int64_t>(depth, 1024) + 384);
