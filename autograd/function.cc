@@ -55,19 +55,60 @@ const Tensor& SavedTensor::unpack() const {
   return tensor_;
 }
 
+namespace detail {
+
+// Shared by the result and by the nodes that saved it.
+class Recipe {
+ public:
+  Recipe(const Variable& result, std::function<Tensor()> again)
+      : result_(result.impl()), edge_(result.gradient_edge()), again_(std::move(again)) {}
+
+  /// The result; undefined if nothing keeps it.
+  Variable kept() const { return Variable(result_.lock()); }
+  /// Its elements and history in a new variable. `is_last`: no other node will ask.
+  Variable compute(bool is_last) {
+    if (!computed_.defined()) computed_ = make_output(again_(), edge_.node, edge_.output_nr);
+    return is_last ? std::exchange(computed_, {}) : computed_;
+  }
+
+ private:
+  std::weak_ptr<Variable::Impl> result_;
+  GradientEdge edge_;
+  std::function<Tensor()> again_;
+  Variable computed_;  // while other nodes will ask for it
+};
+
+}  // namespace detail
+
+void set_recipe(const Variable& result, std::function<Tensor()> again) {
+  TESSERA_CHECK_AS(StateError, result.requires_grad() && !result.is_leaf(), "set_recipe",
+                   "the result has no history: no node keeps what the recipe reads");
+  result.impl()->recipe = std::make_shared<detail::Recipe>(result, std::move(again));
+}
+
 SavedVariable::SavedVariable(const Variable& variable, const char* operation)
-    : variable_(variable), version_(variable.tensor().version()), operation_(operation) {}
+    : version_(variable.tensor().version()), operation_(operation) {
+  recipe_ = variable.impl()->recipe;
+  if (recipe_ == nullptr) variable_ = variable;
+}
 
 const Variable& SavedVariable::unpack() const {
-  TESSERA_CHECK_AS(StateError, variable_.defined(), "backward",
+  TESSERA_CHECK_AS(StateError, saved(), "backward",
                    "a derivative asks for a variable it did not save; save it where it is needed");
+  if (!variable_.defined()) {
+    variable_ = recipe_->kept();
+    if (!variable_.defined()) {  // so only nodes that saved it hold the recipe
+      variable_ = recipe_->compute(/*is_last=*/recipe_.use_count() == 1);
+      version_ = variable_.tensor().version();
+    }
+  }
   check_not_overwritten(variable_.tensor(), version_, operation_);
   return variable_;
 }
 
 bool SavedVariable::is_sole_owner() const {
-  return saved() && !variable_.is_leaf() && variable_.impl().use_count() == 1 &&
-         variable_.tensor().is_sole_owner();
+  return variable_.defined() && recipe_ == nullptr && !variable_.is_leaf() &&
+         variable_.impl().use_count() == 1 && variable_.tensor().is_sole_owner();
 }
 
 namespace detail {

@@ -15,6 +15,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -44,14 +45,20 @@ class SavedTensor {
   const char* operation_;
 };
 
+namespace detail {
+class Recipe;
+}
+
 /// The same with the variable's history, for derivatives that are differentiable again. Never for
 /// the operation's own output: see BackwardContext::output.
+///
+/// A variable with a recipe (set_recipe) is not kept: unpack() computes it again if nothing else kept it.
 class SavedVariable {
  public:
   SavedVariable() = default;  ///< nothing saved: no derivative will ask for it
   SavedVariable(const Variable& variable, const char* operation);
-  bool saved() const { return variable_.defined(); }
-  /// Throws as SavedTensor::unpack; StateError where nothing was saved.
+  bool saved() const { return variable_.defined() || recipe_ != nullptr; }
+  /// Throws as SavedTensor::unpack; StateError where nothing was saved. The reference lives as long as this.
   const Variable& unpack() const;
   /// True when this is all that still sees the tensor: no handle of the variable or of the tensor,
   /// no view, no other node, and no leaf, which its gradient's node holds. With
@@ -59,10 +66,17 @@ class SavedVariable {
   bool is_sole_owner() const;
 
  private:
-  Variable variable_;
-  std::uint64_t version_ = 0;
+  mutable Variable variable_;  // with a recipe: undefined until unpack()
+  std::shared_ptr<detail::Recipe> recipe_;
+  mutable std::uint64_t version_ = 0;
   const char* operation_ = "";
 };
+
+/// Gives `result` a recipe, if its operation is cheap and keeps its operands anyway, as an activation's does: operations that
+/// save the result keep `again` in its place, so the memory of the result is free between forward and backward. `again` must
+/// return the same bits in the same layout; it holds the operands as SavedVariable. Throws StateError if `result` has no history:
+/// then no node keeps its operands.
+void set_recipe(const Variable& result, std::function<Tensor()> again);
 
 namespace detail {
 

@@ -35,6 +35,8 @@ namespace tessera {
 
 namespace detail {
 
+class Recipe;
+
 /// The sink of a leaf that has no other: the gradient stays with the leaf, in the leaf's dtype.
 class OwnSink final : public GradientSink {
  public:
@@ -92,6 +94,7 @@ struct Variable::Impl {
   Tensor tensor;      // changed by set_tensor alone
   GradientEdge edge;  // null node: a leaf
   std::unique_ptr<detail::LeafState> leaf;
+  std::shared_ptr<detail::Recipe> recipe;  // how to compute the tensor again: see set_recipe
 };
 
 /// Output `i` of a node as a variable.

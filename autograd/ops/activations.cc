@@ -35,20 +35,26 @@ Variable threshold(const Variable& x, double threshold, double value) {
 }
 Variable glu(const Variable& x, int dim) { return composed::glu(x, dim); }
 Variable swiglu(const Variable& gate, const Variable& up) {
-  return record_twice("swiglu", swiglu(gate.tensor(), up.tensor()), {gate, up},
-                      [gate = SavedVariable(gate, "swiglu"), up = SavedVariable(up, "swiglu")](
-                          const Variable& dy, const BackwardContext& context) {
-                        const Variable &g = gate.unpack(), &u = up.unpack();
-                        if (context.create_graph()) {
-                          const Variable s = sigmoid(g), slope = add(s, mul(g, mul(s, sub(1, s))));
-                          return Gradients{mul(mul(dy, u), slope), mul(dy, silu(g))};
-                        }
-                        SwigluGradients out = swiglu_backward(
-                            dy.tensor(), g.tensor(), u.tensor(),
-                            {.needs_gate = context.needs(0), .needs_up = context.needs(1)});
-                        return Gradients{out.gate.defined() ? Variable(out.gate) : Variable(),
-                                         out.up.defined() ? Variable(out.up) : Variable()};
-                      });
+  const Variable result =
+      record_twice("swiglu", swiglu(gate.tensor(), up.tensor()), {gate, up},
+                   [gate = SavedVariable(gate, "swiglu"), up = SavedVariable(up, "swiglu")](
+                       const Variable& dy, const BackwardContext& context) {
+                     const Variable &g = gate.unpack(), &u = up.unpack();
+                     if (context.create_graph()) {
+                       const Variable s = sigmoid(g), slope = add(s, mul(g, mul(s, sub(1, s))));
+                       return Gradients{mul(mul(dy, u), slope), mul(dy, silu(g))};
+                     }
+                     SwigluGradients out = swiglu_backward(
+                         dy.tensor(), g.tensor(), u.tensor(),
+                         {.needs_gate = context.needs(0), .needs_up = context.needs(1)});
+                     return Gradients{out.gate.defined() ? Variable(out.gate) : Variable(),
+                                      out.up.defined() ? Variable(out.up) : Variable()};
+                   });
+  if (!result.requires_grad()) return result;
+  set_recipe(result, [gate = SavedVariable(gate, "swiglu"), up = SavedVariable(up, "swiglu")] {
+    return swiglu(gate.unpack().tensor(), up.unpack().tensor());
+  });
+  return result;
 }
 Variable softmin(const Variable& x, int dim) { return composed::softmin(x, dim); }
 

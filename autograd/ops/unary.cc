@@ -26,7 +26,8 @@ constexpr double kPi = 3.14159265358979323846;
 
 // The derivatives of the functions in unary_list.h, under the functors' names. `gradient` is a function of dy and, as kSaves
 // says, of the operand x or the result y; its operations are differentiable. `kernel`, where there is one, computes the same
-// without a graph. A saved result lets the operand go.
+// without a graph. A saved result lets the operand go. `again`, where there is one: the function is cheap enough to compute its
+// result again where that is saved.
 namespace derivatives {
 
 struct Neg {
@@ -213,6 +214,7 @@ struct Relu {
 struct Gelu {
   static constexpr Saves kSaves = Saves::kOperand;
   static constexpr auto kernel = gelu_backward;
+  static Tensor again(const Tensor& x) { return gelu(x); }
   static Variable gradient(const Variable& dy, const Variable& x) {
     const Variable cdf = mul(add(erf(mul(x, kInverseSqrt2)), 1), 0.5);
     const Variable density = mul(exp(mul(square(x), -0.5)), kInverseSqrt2Pi);
@@ -222,6 +224,7 @@ struct Gelu {
 struct GeluTanh {
   static constexpr Saves kSaves = Saves::kOperand;
   static constexpr auto kernel = gelu_tanh_backward;
+  static Tensor again(const Tensor& x) { return gelu_tanh(x); }
   static Variable gradient(const Variable& dy, const Variable& x) {
     const Variable cube = mul(x, square(x));
     const Variable t = tanh(mul(add(x, mul(cube, 0.044715)), kSqrtTwoOverPi));
@@ -233,6 +236,7 @@ struct GeluTanh {
 struct Silu {
   static constexpr Saves kSaves = Saves::kOperand;
   static constexpr auto kernel = silu_backward;
+  static Tensor again(const Tensor& x) { return silu(x); }
   static Variable gradient(const Variable& dy, const Variable& x) {
     const Variable s = sigmoid(x);
     return mul(dy, add(s, mul(x, mul(s, sub(1, s)))));
@@ -276,12 +280,17 @@ Variable recorded(const char* name, Tensor y, const Variable& x) {
       return Gradients{D::gradient(dy)};
     });
   } else if constexpr (D::kSaves == Saves::kOperand) {
-    return record_twice(
+    Variable result = record_twice(
         name, std::move(y), {x},
         [x = SavedVariable(x, name), backward](const Variable& dy, const BackwardContext& context) {
           return backward(
               dy, context, [&] { return x.unpack(); }, [&] { return x.unpack().tensor(); });
         });
+    if constexpr (requires { D::again; }) {
+      if (result.requires_grad())
+        set_recipe(result, [x = SavedVariable(x, name)] { return D::again(x.unpack().tensor()); });
+    }
+    return result;
   } else {
     return record_twice(
         name, y, {x},

@@ -4,7 +4,8 @@
 //
 // Host time: microseconds of the issuing thread per group and step, in wall-clock and in CPU time
 // (the second excludes time taken by other programs). A chain of 64 linear layers of 8 x 8 runs
-// forward, backward and zero_grad; each layer is a group. It runs as one rank of a fake world of 8.
+// forward, backward and zero_grad; each layer is a group. It runs as one rank of a fake world of 8, or
+// of as many as a row says.
 // A figure is the median over rounds of (sharded step - plain step) / 64, both measured in turns in
 // each round. It includes the gradients' slots and the collectives' own checks, counters and issue;
 // "collectives" is the time of these alone, called directly. On the null device kernels and streams
@@ -161,6 +162,10 @@ void measure_host_time() {
   };
   const DeviceMesh mesh = fake_mesh(8, kNull);
   print_host_time("fully_shard", kNull, shard({.mesh = mesh}));
+  for (const int ranks : {64, 512, 4096}) {
+    print_host_time(fmt::format("fully_shard, {} ranks", ranks), kNull,
+                    shard({.mesh = fake_mesh(ranks, kNull)}));
+  }
   print_host_time("fully_shard, kept after forward", kNull,
                   shard({.mesh = mesh, .reshard_after_forward = false}));
   print_host_time("fully_shard, bf16 values", kNull,

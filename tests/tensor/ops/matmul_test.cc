@@ -57,6 +57,45 @@ TEST_CASE("matmul: several tiles in both directions") {
   }
 }
 
+Tensor by_columns(const Tensor& x) { return clone(x.transpose(-1, -2)).transpose(-1, -2); }
+
+// With AVX2 such operands are copied in parts: several blocks of columns, several chunks of the inner dim, and too few rows to
+// be worth it.
+TEST_CASE("matmul: rows that lie a multiple of 512 elements apart") {
+  for (DType dtype : kFloating) {
+    for (const auto& [m, n, k] : {Size{40, 1536, 270}, Size{512, 37, 300}, Size{512, 512, 257},
+                                  Size{31, 512, 9}, Size{300, 512, 1}}) {
+      const Tensor a = spread_of(dtype, {m, k}), b = spread_of(dtype, {k, n});
+      const auto exact = slow_product(a, b);
+      INFO(dtype_name(dtype) << " " << m << " x " << n << " x " << k);
+      for (const Tensor& x : {a, by_columns(a)}) {
+        for (const Tensor& y : {b, by_columns(b)}) {
+          CHECK(is_close(matmul(x, y), exact, dtype, k));
+          const Tensor out = spread_of(DType::kF32, {m, n});
+          const auto before = values(out);
+          matmul_into(out, x, y, {.alpha = 1, .beta = 1});
+          auto sum = exact;
+          for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += before[i];
+          if (dtype != DType::kF64) CHECK(is_close(out, sum, dtype, k));
+        }
+      }
+      const Tensor bias = spread_of(dtype, {n}, -1, 1);
+      const Tensor weight = by_columns(clone(b.transpose(0, 1)));
+      const auto of_bias = values(bias);
+      auto biased = exact;
+      for (std::size_t i = 0; i < biased.size(); ++i)
+        biased[i] += of_bias[i % static_cast<std::size_t>(n)];
+      CHECK(is_close(linear(a, weight, bias), biased, dtype, k));
+      const ActivatedLinear both = linear_and_before(a, weight, bias, ActivationKind::kGelu);
+      CHECK(is_close(both.before, biased, dtype, k));
+      CHECK(equal_bits(both.result, gelu(both.before)));
+    }
+    const Tensor a = spread_of(dtype, {3, 40, 270}), b = spread_of(dtype, {3, 270, 512});
+    CHECK(is_close(matmul(a, b), slow_batch(a, b, {3}), dtype, 270));
+    CHECK(same_for_any_threads([&] { return bits_of(matmul(a, b)); }));
+  }
+}
+
 TEST_CASE("matmul: batches, broadcast either way, in every layout") {
   struct Case {
     Shape a, b, batch;
