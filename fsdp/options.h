@@ -30,8 +30,8 @@ struct PrefetchOptions {
 };
 
 /// What happens to gathered values between forward and backward. Unset: they are released, except
-/// those of the root, which backward needs first, and those of groups whose shard axis has one rank,
-/// unless they are offloaded: a second gather would only cast them again. `true`: released. `false`: kept. An integer n >=
+/// those of the root, which backward needs first, and those that a group whose shard axis has one rank
+/// computes in another dtype, unless they are offloaded: a second gather would only cast them again. `true`: released. `false`: kept. An integer n >=
 /// 1 that divides the ranks of the shard axis: each rank keeps 1/n, so backward gathers among n
 /// neighbouring ranks only; 1 means `false`, all ranks means `true`. By default nothing is kept if
 /// no result of the forward requires a gradient.

@@ -131,7 +131,7 @@ bool ModuleState::is_told_to_stay() const {
   const ReshardAfterForward& reshard = settings_.reshard_after_forward;
   if (reshard.ranks()) return *reshard.ranks() == 1;
   if (reshard.reshard()) return !*reshard.reshard();
-  return (root_state_ && root_state_->is_root(*this)) || (group() && group()->is_unsharded());
+  return (root_state_ && root_state_->is_root(*this)) || (group() && group()->gathers_alone());
 }
 
 bool ModuleState::is_held() const {

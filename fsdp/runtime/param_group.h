@@ -59,8 +59,9 @@ class ParamGroup final : public nn::ParameterOwner,
   int data_parallel_size() const { return layout_.data_parallel_size(); }
   bool needs_zeros() const { return fsdp::needs_zeros(layout_, settings_); }
   bool is_trained() const { return layout_.is_trained(); }
-  /// This rank stores all rows of all parameters on the device.
-  bool is_unsharded() const { return layout_.is_unsharded(); }
+  /// A gather only casts: this rank stores all rows of all parameters on the device, some in another
+  /// dtype than that of their values.
+  bool gathers_alone() const { return layout_.is_unsharded() && gather_.bytes() > 0; }
   /// Gathered memory is held: it counts against the bound on buffers.
   bool occupies_memory() const {
     return (state_ == GroupState::kGathering || state_ == GroupState::kFull) && gather_.bytes() > 0;

@@ -123,6 +123,30 @@ TESSERA_RANK_TEST_WITH("fsdp registration: states around forward and backward", 
   }
 }
 
+// One rank has nothing to send: releasing values would only mean that they are cast again.
+TESSERA_RANK_TEST("fsdp registration: one rank keeps values that were cast until backward",
+                  "[fsdp]") {
+  const fsdp::FullyShardOptions casts = {.mesh = t.world().mesh(),
+                                         .mixed_precision = {.param_dtype = DType::kF32}};
+  fsdp::FullyShardOptions told = casts, offloaded = casts;
+  told.reshard_after_forward = true;
+  offloaded.offload = fsdp::CpuOffload{};
+  const auto state_after_forward = [&](const fsdp::FullyShardOptions& options) {
+    Nested model;
+    model.shard(options);
+    nn::initialize(model.net, {.seed = 1});
+    const Variable y = model.net(Variable(random_rows(2, kDim, DType::kF64, 1)));
+    const GroupState state = fsdp::of(model.net.get_submodule("1")).state();
+    backward(local_loss(y));
+    check_group(t, "after backward", model.net, "1", GroupState::kSharded);
+    return state;
+  };
+  const GroupState kept = t.size() == 1 ? GroupState::kFull : GroupState::kSharded;
+  t.check(state_after_forward(casts) == kept, "by default");
+  t.check(state_after_forward(told) == GroupState::kSharded, "told to release");
+  t.check(state_after_forward(offloaded) == GroupState::kSharded, "offloaded");
+}
+
 TESSERA_RANK_TEST("fsdp registration: a forward without gradients keeps nothing by default",
                   "[fsdp]") {
   Nested model;
