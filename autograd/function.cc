@@ -61,8 +61,13 @@ namespace detail {
 class Recipe {
  public:
   Recipe(const Variable& result, std::function<Tensor()> again)
-      : result_(result.impl()), edge_(result.gradient_edge()), again_(std::move(again)) {}
+      : result_(result.impl()),
+        version_(result.tensor().version()),
+        edge_(result.gradient_edge()),
+        again_(std::move(again)) {}
 
+  /// False once the result was written: it is no longer what the recipe computes.
+  bool gives(const Tensor& result) const { return result.version() == version_; }
   /// The result; undefined if nothing keeps it.
   Variable kept() const { return Variable(result_.lock()); }
   /// Its elements and history in a new variable. `is_last`: no other node will ask.
@@ -73,6 +78,7 @@ class Recipe {
 
  private:
   std::weak_ptr<Variable::Impl> result_;
+  std::uint64_t version_;
   GradientEdge edge_;
   std::function<Tensor()> again_;
   Variable computed_;  // while other nodes will ask for it
@@ -88,8 +94,12 @@ void set_recipe(const Variable& result, std::function<Tensor()> again) {
 
 SavedVariable::SavedVariable(const Variable& variable, const char* operation)
     : version_(variable.tensor().version()), operation_(operation) {
-  recipe_ = variable.impl()->recipe;
-  if (recipe_ == nullptr) variable_ = variable;
+  const std::shared_ptr<detail::Recipe>& recipe = variable.impl()->recipe;
+  if (recipe != nullptr && recipe->gives(variable.tensor())) {
+    recipe_ = recipe;
+  } else {
+    variable_ = variable;
+  }
 }
 
 const Variable& SavedVariable::unpack() const {

@@ -5,6 +5,7 @@
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/grad_check.h"
+#include "tessera/autograd/ops/inplace.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tensor/rank_context.h"
@@ -97,6 +98,26 @@ TEST_CASE("recipe: a result or an operand that was overwritten is reported") {
   fill_(x.tensor(), 1);
   CHECK_THAT(thrown<StateError>([&] { backward(loss); }),
              Contains("a tensor of shape [4] that \"tripled\" saved was overwritten since by"));
+}
+
+TEST_CASE("recipe: not of a result that was written since") {
+  const Variable x = leaf({4}), a = leaf({4});
+  Tripled tripled;
+  const std::vector<double> expected = values(add(mul(x.tensor(), 3), 2));
+  for (const bool recorded : {true, false}) {
+    Variable y = tripled(x);
+    if (recorded) {
+      add_(y, 2);
+    } else {
+      add_(y.tensor(), 2);
+    }
+    const Variable loss = sum(mul(a, y));
+    y = Variable();
+    Variable(a).set_grad({});
+    backward(loss);
+    CHECK(values(a.grad()) == expected);
+  }
+  CHECK(tripled.calls == 0);
 }
 
 TEST_CASE("recipe: only of results with a history") {
