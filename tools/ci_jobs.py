@@ -76,7 +76,7 @@ JOBS = (
     _gpu("gpu_fsdp", "a part of fsdp", *FSDP_ON_GPU),
     Job("outside", "a workspace of its own that uses Tessera", ("//tests/build:outside_workspace_test",)),
     Job("wide", "tests that take too long for the suite",
-        ("//tests/fsdp/seeds:nested_sweep", "//tests/fsdp/training:matrix_wide_test",
+        ("//tests/distributed/launch:pairs_nightly_test", "//tests/fsdp/seeds:nested_sweep", "//tests/fsdp/training:matrix_wide_test",
          "//tests/fsdp/training:random_programs_nightly_test", "//tests/models/language:curve_sweep_test_gloo",
          "//tests/models/language:curve_sweep_test_local")),
 )

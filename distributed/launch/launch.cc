@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "tessera/distributed/device_groups.h"
+#include "tessera/distributed/launch/core_shares.h"
 #include "tessera/distributed/launch/foreign_launcher.h"
 #include "tessera/distributed/launch/gpu_plan.h"
 #include "tessera/distributed/launch/launch_folder.h"
@@ -66,6 +67,8 @@ void check_options(const LaunchOptions& options, bool started_elsewhere) {
   TESSERA_CHECK(*options.ranks >= 1, "launch", "ranks must be at least 1, got {}", *options.ranks);
   TESSERA_CHECK(options.timeout.count() > 0, "launch", "timeout must be positive, got {} ms",
                 options.timeout.count());
+  TESSERA_CHECK(options.bind != RankBinding::kCores || options.mode != LaunchMode::kThreads,
+                "launch", "threads are not bound to cores; launch processes");
   check_nodes(options);
   if (!options.device.is_cuda()) return;
   const GpuFacts facts = facts_of_this_host(options);
@@ -228,6 +231,16 @@ LaunchResult launch_threads(const LaunchOptions& options, const std::function<vo
   return {.exit_code = 1, .failure = fmt::format("rank {}: {}", first->rank, first->text)};
 }
 
+namespace {
+
+std::vector<std::vector<int>> shares_of_cores(int ranks) {
+  std::vector<CorePlace> places;
+  for (const int core : usable_cores()) places.push_back(place_of_core(core));
+  return divide_cores(in_order(std::move(places)), ranks);
+}
+
+}  // namespace
+
 LaunchResult launch_processes(int argc, char** argv, const Launcher& launcher, int call) {
   NodeGroup nodes(launcher, call);
   SignalWatch signals;  // outlives the folder: its destructor may end the process
@@ -235,13 +248,21 @@ LaunchResult launch_processes(int argc, char** argv, const Launcher& launcher, i
   RankSupervisor supervisor(nodes.environment(), launcher.ranks, folder);
   std::vector<std::string> arguments(argv, argv + argc);
   if (arguments.empty()) arguments.emplace_back("tessera");
-  supervisor.start(arguments);
+  supervisor.start(arguments, launcher.bind_to_cores ? shares_of_cores(launcher.ranks)
+                                                     : std::vector<std::vector<int>>());
   supervisor.wait(launcher.timeout, [&nodes] { return nodes.failed_elsewhere(); });
   std::optional<RankFailure> failure = first_failure_of(supervisor.children());
   if (const int signal = SignalWatch::received(); signal != 0 && !failure)
     failure = {.text = fmt::format("stopped by signal {} ({})", signal, strsignal(signal))};
+  if (const std::string lost = supervisor.output_failure(); !lost.empty() && !failure)
+    failure = {.text = lost};
   const std::string text = nodes.finish(failure);
-  if (!text.empty()) return {.exit_code = 1, .failure = text};
+  if (!text.empty()) {
+    const bool is_of_ours = failure && failure->text == text;
+    return {.exit_code = 1,
+            .failure = text,
+            .last_lines = is_of_ours ? supervisor.last_lines(failure->rank) : ""};
+  }
   return result_of(supervisor.early_stop());
 }
 

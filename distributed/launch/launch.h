@@ -31,7 +31,8 @@
 /// for processes or threads (LaunchMode, --launch) starts ranks here in spite of the variables.
 ///
 /// The standard output of rank processes is line-buffered, also through a pipe; std::cout is not
-/// after std::ios::sync_with_stdio(false).
+/// after std::ios::sync_with_stdio(false). What they print goes through the launcher, which keeps
+/// each one's last lines (LaunchResult::last_lines).
 ///
 /// Call it from the main thread. SIGINT and SIGTERM to the parent end the ranks first and then have
 /// their usual effect; a body may ask to be told instead, and end in order
@@ -76,6 +77,13 @@ enum class GpuTransport : std::uint8_t {
   kNccl,
 };
 
+/// The cores that a rank process runs on, of those that its launcher may use.
+enum class RankBinding : std::uint8_t {
+  kAuto,  ///< kCores if ranks compute on the CPU; else kNone: a share may be far from the rank's GPU
+  kNone,   ///< all
+  kCores,  ///< a share that no other rank of the launcher has; all if there are fewer than ranks
+};
+
 struct LaunchOptions {
   /// Of this host's processes or threads; the same on every node. Nothing: 2, or as many as another
   /// launcher has started on this host.
@@ -92,6 +100,7 @@ struct LaunchOptions {
   StreamKind cpu_compute = StreamKind::kInline;  ///< the stream that each rank's operations use
   std::chrono::milliseconds timeout = kDefaultTimeout;  ///< of every wait for a peer or a node
   bool checked = false;  ///< ranks compare each collective before its data moves: checked.h
+  RankBinding bind = RankBinding::kAuto;  ///< of processes that are started here
 
   int nnodes = 1;     ///< hosts that run together; more than one only with processes
   int node_rank = 0;  ///< number of this host, from 0
@@ -111,9 +120,13 @@ struct LaunchOptions {
 };
 
 struct LaunchResult {
-  int exit_code = 0;       ///< 0; 1 when a rank failed; 128 + signal when the body ended for one
-  std::string failure{};   ///< the first failure: rank, what, and for a rank that died the
-                           ///< collective it was in
+  int exit_code = 0;  ///< 0; 1 when a rank failed; 128 + signal when the body ended for one
+  /// The first failure: rank, what, and for a rank that died the collective it was in.
+  std::string failure{};
+  /// The last 20 lines that the rank of `failure` printed, on both streams, indented, under a
+  /// heading; to be shown before it. Empty if it printed nothing, was a thread or belongs to
+  /// another launcher.
+  std::string last_lines{};
   int signal = 0;          ///< for which the body ended early (World::stopped_early), or 0
   std::int64_t steps = 0;  ///< after so many steps
 };
@@ -149,9 +162,9 @@ struct ProgramOption {
 };
 
 /// For small programs: reads --ranks N, --launch auto|threads|processes, --device cpu|cuda, --timeout
-/// SECONDS, --checked, --nnodes N, --node-rank K, --rdzv-endpoint HOST:PORT, --rdzv-id NAME,
-/// --rdzv-secret-file FILE and --local-addr NAME from the command line, as `--ranks N` or
-/// `--ranks=N`, and the program's own options that have a value.
+/// SECONDS, --checked, --bind auto|none|cores, --nnodes N, --node-rank K, --rdzv-endpoint HOST:PORT,
+/// --rdzv-id NAME, --rdzv-secret-file FILE and --local-addr NAME from the command line, as
+/// `--ranks N` or `--ranks=N`, and the program's own options that have a value.
 /// Other options in `own_options` and arguments that do not begin with "--" are the program's own
 /// business, as is all after "--". Any other option is refused, with the nearest valid name.
 /// --help and -h print all options.

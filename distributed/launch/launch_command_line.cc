@@ -29,6 +29,9 @@ const std::vector<ProgramOption>& launch_options() {
       {"--device", "cpu|cuda  where ranks make tensors (cpu)"},
       {"--timeout", "SECONDS  of every wait for another rank (300)"},
       {kChecked, " ranks compare each collective before its data moves: finds ranks that differ"},
+      {"--bind",
+       "auto|none|cores  cores: each rank process has cores of its own, if there are enough; auto: "
+       "cores with --device cpu (auto)"},
       {"--nnodes", "N  hosts that run together (1)"},
       {"--node-rank", "K  number of this host, from 0 (0)"},
       {"--rdzv-endpoint", "HOST:PORT  of host 0, where several hosts find each other"},
@@ -178,6 +181,13 @@ LaunchMode parse_mode(std::string_view text) {
   return LaunchMode::kProcesses;
 }
 
+RankBinding parse_binding(std::string_view text) {
+  if (text == "auto") return RankBinding::kAuto;
+  if (text == "none") return RankBinding::kNone;
+  TESSERA_CHECK(text == "cores", "launch", "--bind takes auto, none or cores, got \"{}\"", text);
+  return RankBinding::kCores;
+}
+
 Device parse_device(std::string_view text) {
   if (text == "cpu") return kCpu;
   TESSERA_CHECK(text == "cuda", "launch", "--device takes cpu or cuda, got \"{}\"", text);
@@ -209,6 +219,7 @@ LaunchOptions parse_options(const CommandLine& line) {
     options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000 + 0.5));
   }
   options.checked = line.value(kChecked).has_value();
+  if (const auto text = line.value("--bind")) options.bind = parse_binding(*text);
   parse_node_options(line, options);
   return options;
 }
@@ -226,7 +237,8 @@ int launch(int argc, char** argv, const std::function<void(World&)>& body,
     const LaunchOptions options = parse_options(line);
     set_values(line, own_options);
     const LaunchResult result = launch(argc, argv, options, body);
-    if (!result.failure.empty()) fmt::print(stderr, "error: {}\n", result.failure);
+    if (!result.failure.empty())
+      fmt::print(stderr, "{}error: {}\n", result.last_lines, result.failure);
     return result.exit_code;
   } catch (const Error& error) {
     fmt::print(stderr, "error: {}\n", error.what());

@@ -42,15 +42,18 @@ std::string run_name(const RankEnvironment& environment) {
 std::string rank_name(int rank) { return fmt::format("rank {}", rank); }
 
 Launcher launcher_of(const LaunchOptions& options, const std::optional<ForeignWorld>& world) {
-  Launcher launcher = {.number = options.node_rank,
-                       .launchers = options.nnodes,
-                       .ranks = *options.ranks,
-                       .ranks_per_node = *options.ranks,
-                       .endpoint = options.rdzv_endpoint,
-                       .job = options.rdzv_id,
-                       .secret_file = options.rdzv_secret_file,
-                       .local_addr = options.local_addr,
-                       .timeout = options.timeout};
+  Launcher launcher = {
+      .number = options.node_rank,
+      .launchers = options.nnodes,
+      .ranks = *options.ranks,
+      .ranks_per_node = *options.ranks,
+      .bind_to_cores = options.bind == RankBinding::kCores ||
+                       (options.bind == RankBinding::kAuto && !options.device.is_cuda()),
+      .endpoint = options.rdzv_endpoint,
+      .job = options.rdzv_id,
+      .secret_file = options.rdzv_secret_file,
+      .local_addr = options.local_addr,
+      .timeout = options.timeout};
   if (!world) return launcher;
   launcher.number = world->rank;
   launcher.launchers = world->size;

@@ -27,12 +27,13 @@ struct Launcher {
   int launchers = 1;
   int ranks = 1;  ///< that each of them starts
   int ranks_per_node = 1;
-  bool is_of_rank = false;    ///< each starts one rank of a world that another launcher has made
-  std::string endpoint{};     ///< where they meet; with one launcher empty
-  std::string place{};        ///< where the endpoint comes from, if no option names it
-  std::string job{};          ///< Credentials::job
-  std::string secret_file{};  ///< LaunchOptions::rdzv_secret_file
-  std::string local_addr{};   ///< LaunchOptions::local_addr
+  bool is_of_rank = false;     ///< each starts one rank of a world that another launcher has made
+  bool bind_to_cores = false;  ///< its ranks
+  std::string endpoint{};      ///< where they meet; with one launcher empty
+  std::string place{};         ///< where the endpoint comes from, if no option names it
+  std::string job{};           ///< Credentials::job
+  std::string secret_file{};   ///< LaunchOptions::rdzv_secret_file
+  std::string local_addr{};    ///< LaunchOptions::local_addr
   std::chrono::milliseconds timeout = kDefaultTimeout;
 };
 /// For complete options.

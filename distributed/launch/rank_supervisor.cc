@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <algorithm>
 #include <cerrno>
+#include <deque>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ bool ended_well(const RankChild& child) {
 }  // namespace
 
 RankSupervisor::RankSupervisor(const RankEnvironment& first, int ranks, LaunchFolder& folder)
-    : first_(first), folder_(folder) {
+    : first_(first), folder_(folder), output_(static_cast<std::size_t>(ranks)) {
   first_.folder = folder.path();
   for (int i = 0; i < ranks; ++i) {
     const int rank = first.rank + i;
@@ -48,12 +48,17 @@ RankSupervisor::~RankSupervisor() {
   }
 }
 
-void RankSupervisor::start(const std::vector<std::string>& arguments) {
-  for (RankChild& child : children_) {
+void RankSupervisor::start(const std::vector<std::string>& arguments,
+                           const std::vector<std::vector<int>>& cores) {
+  for (std::size_t i = 0; i < children_.size(); ++i) {
+    RankChild& child = children_[i];
     RankEnvironment environment = first_;
     environment.rank = child.rank;
-    child.pid = spawn_self(arguments, environment_with(environment));
+    child.pid = spawn_self(
+        arguments, environment_with(environment),
+        {.streams = output_.open(i), .cores = cores.empty() ? std::vector<int>() : cores[i]});
     child.running = true;
+    output_.started();
   }
 }
 
@@ -63,7 +68,7 @@ void RankSupervisor::wait(std::chrono::milliseconds timeout,
   for (;;) {
     reap();
     note_stopped(timeout);
-    if (std::none_of(children_.begin(), children_.end(), runs)) return;
+    if (std::none_of(children_.begin(), children_.end(), runs)) break;
     if (all_connected()) folder_.remove();
     const bool signalled = SignalWatch::received() != 0 && !hand_on_signal(working());
     const bool trouble = anything_wrong() || failed_elsewhere() || signalled;
@@ -73,8 +78,9 @@ void RankSupervisor::wait(std::chrono::milliseconds timeout,
       if (SignalWatch::received() != 0) *trouble_since_ -= kBeforeTerm;
     }
     if (trouble_since_) escalate();
-    std::this_thread::sleep_for(kTick);
+    output_.forward(kTick);
   }
+  output_.finish([this] { return trouble_since_ || SignalWatch::received() != 0; });
 }
 
 void RankSupervisor::reap() {
@@ -118,6 +124,18 @@ EarlyStop RankSupervisor::early_stop() const {
   std::vector<StopSignal*> stops;
   for (const RankChild& child : children_) stops.push_back(&child.page->stop);
   return early_stop_of(stops);
+}
+
+std::string RankSupervisor::last_lines(int rank) const {
+  const int index = rank - first_.rank;
+  if (index < 0 || index >= static_cast<int>(children_.size())) return {};
+  const std::deque<std::string> lines = output_.tail(static_cast<std::size_t>(index)).lines();
+  if (lines.empty()) return {};
+  std::string text = lines.size() == 1 ? fmt::format("the last line that rank {} printed:\n", rank)
+                                       : fmt::format("the last {} lines that rank {} printed:\n",
+                                                     lines.size(), rank);
+  for (const std::string& line : lines) text += fmt::format("  {}\n", line);
+  return text;
 }
 
 bool RankSupervisor::anything_wrong() const {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tessera/distributed/launch/launch_folder.h"
+#include "tessera/distributed/launch/rank_output.h"
 #include "tessera/distributed/launch/spawn.h"
 #include "tessera/distributed/launch/stop_signal.h"
 
@@ -40,14 +41,21 @@ class RankSupervisor {
   RankSupervisor(const RankSupervisor&) = delete;
   RankSupervisor& operator=(const RankSupervisor&) = delete;
 
-  /// Throws Error when the system refuses a process.
-  void start(const std::vector<std::string>& arguments);
-  /// Returns when every rank has ended. Ends them when `failed_elsewhere` says that the run has
+  /// `cores`: the share of each rank; empty: all have this process's. Throws Error when the system
+  /// refuses a process.
+  void start(const std::vector<std::string>& arguments,
+             const std::vector<std::vector<int>>& cores = {});
+  /// Returns when every rank has ended, and what they printed has been passed on. Ends them when `failed_elsewhere` says that the run has
   /// failed on another node, and when the system has stopped one of them for longer than `timeout`.
   void wait(std::chrono::milliseconds timeout, const std::function<bool()>& failed_elsewhere);
   const std::vector<RankChild>& children() const { return children_; }
   /// Where the ranks' bodies ended early for a signal.
   EarlyStop early_stop() const;
+  /// For the report of this rank's failure: the last lines that it printed, indented, under a
+  /// heading; empty if it printed nothing or is none of these ranks.
+  std::string last_lines(int rank) const;
+  /// RankOutput::failure().
+  std::string output_failure() const { return output_.failure(); }
 
  private:
   void reap();
@@ -61,6 +69,7 @@ class RankSupervisor {
   RankEnvironment first_;
   LaunchFolder& folder_;
   std::vector<RankChild> children_;
+  RankOutput output_;
   std::optional<std::chrono::steady_clock::time_point> trouble_since_;
 };
 

@@ -1,6 +1,7 @@
 #include "tessera/distributed/launch/spawn.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -101,6 +103,9 @@ constexpr const char* kSelf = "/proc/self/exe";
 struct ChildStart {
   char** argv;
   char** environment;
+  ChildStreams streams;
+  const cpu_set_t* cores;  // null: the parent's
+  std::size_t cores_bytes;
   pid_t parent;
   sigset_t mask;
   int error = 0;
@@ -115,13 +120,32 @@ struct ChildStart {
     if (sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN)
       sigaction(signal, &by_default, nullptr);
   }
+  const bool has_streams = (start.streams.out < 0 || dup2(start.streams.out, STDOUT_FILENO) >= 0) &&
+                           (start.streams.err < 0 || dup2(start.streams.err, STDERR_FILENO) >= 0);
+  // It fails if the system has taken the cores away meanwhile: then the process has its parent's.
+  if (start.cores != nullptr) sched_setaffinity(0, start.cores_bytes, start.cores);
   // The parent may have died before prctl: then nothing would ever kill this process.
-  if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == start.parent) {
+  if (has_streams && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == start.parent) {
     sigprocmask(SIG_SETMASK, &start.mask, nullptr);
     execve(kSelf, start.argv, start.environment);
   }
   start.error = errno != 0 ? errno : ESRCH;
   _exit(127);
+}
+
+using CoreSet = std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)>;
+
+// Null for no cores.
+CoreSet core_set(const std::vector<int>& cores, std::size_t& bytes) {
+  CoreSet set(nullptr, [](cpu_set_t* each) { CPU_FREE(each); });
+  if (cores.empty()) return set;
+  const auto count = static_cast<std::size_t>(*std::max_element(cores.begin(), cores.end())) + 1;
+  set.reset(CPU_ALLOC(count));
+  TESSERA_CHECK_AS(Error, set != nullptr, "launch", "no memory for a list of {} cores", count);
+  bytes = CPU_ALLOC_SIZE(count);
+  CPU_ZERO_S(bytes, set.get());
+  for (const int core : cores) CPU_SET_S(static_cast<std::size_t>(core), bytes, set.get());
+  return set;
 }
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
@@ -133,10 +157,16 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 }  // namespace
 
-pid_t spawn_self(std::vector<std::string> arguments, std::vector<std::string> environment) {
+pid_t spawn_self(std::vector<std::string> arguments, std::vector<std::string> environment,
+                 const ChildSetup& setup) {
   const std::vector<char*> argv = pointers(arguments), env = pointers(environment);
+  std::size_t cores_bytes = 0;
+  const CoreSet cores = core_set(setup.cores, cores_bytes);
   ChildStart start{.argv = const_cast<char**>(argv.data()),
                    .environment = const_cast<char**>(env.data()),
+                   .streams = setup.streams,
+                   .cores = cores.get(),
+                   .cores_bytes = cores_bytes,
                    .parent = getpid(),
                    .mask = {},
                    .error = 0};

@@ -32,9 +32,23 @@ const RankEnvironment* rank_environment();
 /// rank starts has no need of it.
 std::vector<std::string> environment_with(const RankEnvironment& environment);
 
-/// Starts the running binary once more, with these arguments (the first is the program's name) and
-/// this environment. The new process is killed when the calling thread ends, so call it from the
+/// Descriptors that become a process's standard output and standard error; they may be equal.
+/// -1: it has this process's.
+struct ChildStreams {
+  int out = -1;
+  int err = -1;
+};
+
+struct ChildSetup {
+  ChildStreams streams{};
+  /// The cores that it may run on, as far as the system allows it; empty: this thread's.
+  std::vector<int> cores{};
+};
+
+/// Starts the running binary once more, with these arguments (the first is the program's name), this
+/// environment, on these streams and cores. The new process is killed when the calling thread ends, so call it from the
 /// main thread. Throws Error when the system refuses.
-pid_t spawn_self(std::vector<std::string> arguments, std::vector<std::string> environment);
+pid_t spawn_self(std::vector<std::string> arguments, std::vector<std::string> environment,
+                 const ChildSetup& setup = {});
 
 }  // namespace tessera::distributed

@@ -62,6 +62,10 @@ void add_ranks(OptionTable& table, TrainOptions& options) {
       "launch", options.launch, {"auto", "threads", "processes"},
       "ranks are threads or processes; auto: processes, or the ranks that torchrun, srun or "
       "mpirun has started");
+  table.choice(
+      "bind", options.bind, {"auto", "none", "cores"},
+      "cores: each rank process has cores of its own, if there are enough; auto: cores with "
+      "--device cpu");
   table.choice("device", options.device, {"cpu", "cuda"},
                "where ranks compute: cuda gives each rank a GPU, which threads may share");
   table.flag("cuda-graphs", options.cuda_graphs,

@@ -99,6 +99,12 @@ distributed::LaunchMode launch_mode_named(const std::string& name) {
   return distributed::LaunchMode::kAuto;
 }
 
+distributed::RankBinding binding_named(const std::string& name) {
+  if (name == "none") return distributed::RankBinding::kNone;
+  if (name == "cores") return distributed::RankBinding::kCores;
+  return distributed::RankBinding::kAuto;
+}
+
 // Where another launcher has started this process as a rank, its world replaces the numbers of ranks
 // and hosts, also those of the file of --config, and contradicts typed ones.
 void join_foreign_world(TrainOptions& options, const OptionTable& table) {
@@ -205,6 +211,7 @@ distributed::LaunchOptions TrainOptions::launch_options() const {
       .cpu_compute = cpu_compute == "queued" ? StreamKind::kQueued : StreamKind::kInline,
       .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(timeout * 1000))),
       .checked = checked,
+      .bind = binding_named(bind),
       .nnodes = nnodes,
       .node_rank = node_rank,
       .rdzv_endpoint = rdzv_endpoint,

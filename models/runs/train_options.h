@@ -53,6 +53,7 @@ struct TrainOptions {
   std::string launch = "auto";
   std::string device = "cpu";
   std::string cpu_compute = "inline";
+  std::string bind = "auto";
   bool cuda_graphs = false;
   bool tf32 = false;
   std::string nccl_buffers = "none";

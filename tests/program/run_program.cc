@@ -199,6 +199,13 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+std::vector<std::string> failures_in(const std::string& err) {
+  std::vector<std::string> found;
+  for (const std::string& line : lines_of(err))
+    if (line.starts_with("tessera: ")) found.push_back(line);
+  return found;
+}
+
 void sleep_a_little() { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }
 
 std::string text_folder() {

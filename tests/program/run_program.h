@@ -63,6 +63,8 @@ ProgramResult run_program(const std::vector<std::string>& arguments,
                           const ProgramOptions& options = {});
 
 std::vector<std::string> lines_of(const std::string& text);
+// The failures that standard error reports, one a line, without the last lines of the failed rank.
+std::vector<std::string> failures_in(const std::string& err);
 // True if `holds()` became true within the time.
 template <class Condition>
 bool eventually(std::chrono::milliseconds time, const Condition& holds);

@@ -93,18 +93,18 @@ std::unique_ptr<RunFolder> hold_folder(const TrainOptions& options) {
 }
 
 // Prints below the progress line, which stays.
-void print_last(const std::string& text) {
+void print_last(const std::string& text, const std::string& details = {}) {
   try {
     if (on_terminal()) write_output("\n");
   } catch (const Error&) {  // the terminal is gone
   }
-  print_failure(text);
+  print_failure(text, details);
 }
 
 // Writes the failure into its reserved space before anything else.
-int report_failure(RunFolder* folder, const std::string& failure) {
-  if (folder != nullptr) folder->write_failure(printable(failure));
-  print_last(failure);
+int report_failure(RunFolder* folder, const distributed::LaunchResult& result) {
+  if (folder != nullptr) folder->write_failure(printable(result.failure));
+  print_last(result.failure, result.last_lines);
   return kRunFailed;
 }
 
@@ -173,7 +173,7 @@ int train(const TrainOptions& asked, int argc, char** argv) {
   const std::unique_ptr<RunFolder> folder = writes ? hold_folder(options) : nullptr;
   const distributed::LaunchResult result = launch_ranks(options, argc, argv);
   const bool failed = !result.failure.empty();
-  const int code = failed ? report_failure(folder.get(), result.failure) : result.exit_code;
+  const int code = failed ? report_failure(folder.get(), result) : result.exit_code;
   if (folder) finish_folder(*folder, options, failed);
   // If the reader closed the output, print nothing more.
   if (result.signal != 0 && result.signal != SIGPIPE)

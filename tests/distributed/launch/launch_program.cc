@@ -15,6 +15,7 @@
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/distributed/collectives.h"
 #include "tessera/distributed/launch/launch.h"
+#include "tessera/distributed/launch/rank_runner.h"
 #include "tessera/distributed/rank_texts.h"
 #include "tessera/nn/layer.h"
 #include "tessera/tensor/ops/create.h"
@@ -121,6 +122,62 @@ void prints_and_dies(World& world) {
     raise(SIGKILL);
   }
   steps(world, 100000);
+}
+
+// Prints 30 lines, in turns on both streams, and one without an end.
+void print_lines(World& world) {
+  for (int line = 0; line < 30; ++line)
+    fmt::print(line % 2 == 0 ? stdout : stderr, "line {} of rank {}\n", line, world.rank());
+  fmt::print("and no end of rank {}", world.rank());
+  std::fflush(stdout);
+  barrier(*world.group());
+}
+
+void prints_and_throws(World& world) {
+  print_lines(world);
+  throws(world);
+}
+
+void prints_and_is_killed(World& world) {
+  print_lines(world);
+  if (world.rank() == 1) raise(SIGKILL);
+  steps(world, 100000);
+}
+
+// Its process ends while another one, which it has started, has its streams.
+void leaves_a_process(World& world) {
+  barrier(*world.group());
+  if (world.rank() == 1) {
+    const pid_t child = fork();
+    if (child == 0) {
+      for (;;) pause();
+    }
+    say(fmt::format("rank 1 leaves a process\npid 1 {}", child));
+    std::_Exit(3);
+  }
+  steps(world, 100000);
+}
+
+void cores(World& world) {
+  threads(world);
+  say(fmt::format("rank {} has cores {}", world.rank(),
+                  fmt::join(distributed::usable_cores(), " ")));
+}
+
+// The values of all ranks name the job; so a rank of another one would be seen.
+void meets(World& world) {
+  const char* text = std::getenv("TESSERA_TEST_JOB");
+  const int job = text != nullptr ? std::atoi(text) : 0;
+  const auto value = [&](int rank) { return static_cast<float>(1000 * job + rank + 1); };
+  float expected = 0;
+  for (int rank = 0; rank < world.size(); ++rank) expected += value(rank);
+  for (int i = 0; i < 20; ++i) {
+    const Tensor sum = Tensor::from_vector<float>({value(world.rank())}, {1});
+    all_reduce(*world.group(), std::vector{sum});
+    if (sum.item<float>() != expected)
+      throw std::runtime_error(fmt::format("sum {} instead of {}", sum.item<float>(), expected));
+  }
+  say(fmt::format("rank {} of {} met its own in job {}", world.rank(), world.size(), job));
 }
 
 // Prints the ranks and their processes, and steps until it is stopped.
@@ -329,6 +386,16 @@ const std::map<std::string, void (*)(World&)> kScenarios = {
     {"runs_on", runs_on},
     {"stops", stops},
     {"heeds_in_vain", heeds_in_vain},
+    {"prints_and_throws", prints_and_throws},
+    {"prints_and_is_killed", prints_and_is_killed},
+    {"prints_and_exits",
+     [](World& world) {
+       print_lines(world);
+       exits(world, 3);
+     }},
+    {"leaves_a_process", leaves_a_process},
+    {"cores", cores},
+    {"meets", meets},
     {"exits_3", [](World& world) { exits(world, 3); }},
     {"exits_0", [](World& world) { exits(world, 0); }},
     {"hangs", hangs_when_another_fails},

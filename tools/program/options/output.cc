@@ -60,8 +60,8 @@ bool is_output_closed() {
   return ::poll(&output, 1, 0) == 1 && (output.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-void print_failure(std::string_view text) {
-  write_all(STDERR_FILENO, fmt::format("tessera: {}\n", printable(text)));
+void print_failure(std::string_view text, std::string_view details) {
+  write_all(STDERR_FILENO, fmt::format("{}tessera: {}\n", details, printable(text)));
 }
 
 }  // namespace tessera::tools

@@ -52,8 +52,8 @@ void print_output(fmt::format_string<Args...> text, Args&&... args) {
   write_output(fmt::format(text, std::forward<Args>(args)...));
 }
 
-/// Prints `tessera: TEXT` and a newline to standard error, with control characters escaped. Ignores
-/// errors.
-void print_failure(std::string_view text);
+/// Prints `tessera: TEXT` and a newline to standard error, with control characters escaped. Before it,
+/// `details`, which are lines already. Ignores errors.
+void print_failure(std::string_view text, std::string_view details = {});
 
 }  // namespace tessera::tools
