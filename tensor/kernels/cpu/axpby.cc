@@ -2,6 +2,7 @@
 
 #include "tessera/tensor/kernels/cpu/bits.h"
 #include "tessera/tensor/kernels/cpu/blocks.h"
+#include "tessera/tensor/kernels/cpu/transpose.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera {
@@ -27,10 +28,11 @@ void copy(const AxpbyKernel::Args& a) {
   cpu::with_bits(a.y.dtype, [&]<class B>() {
     const auto* from = static_cast<const B*>(a.x.data);
     auto* to = static_cast<B*>(a.y.data);
-    cpu::parallel_walk(cpu::make_traversal(a.y.shape, a.x.strides, a.y.strides),
-                       [&](const auto& offsets, const auto& steps, std::int64_t n) {
-                         cpu::copy_run(from + offsets[0], steps[0], to + offsets[1], steps[1], n);
-                       });
+    const cpu::Traversal<2> all = cpu::make_traversal(a.y.shape, a.x.strides, a.y.strides);
+    if (cpu::contiguous_dims(all).differ(all)) return cpu::TransposedCopy<B>(all, from, to).run();
+    cpu::parallel_walk(all, [&](const auto& offsets, const auto& steps, std::int64_t n) {
+      cpu::copy_run(from + offsets[0], steps[0], to + offsets[1], steps[1], n);
+    });
   });
 }
 

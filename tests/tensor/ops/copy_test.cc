@@ -55,6 +55,38 @@ TEST_CASE("clone, contiguous, copy_: any layouts") {
   CHECK(clone(Tensor::empty({0, 4})).shape() == Shape{0, 4});
 }
 
+// Copies between tensors that are contiguous along different dims go by tiles.
+TEST_CASE("copies of permuted tensors: every order of dims, widths and odd sizes") {
+  const DType dtype = GENERATE(DType::kU8, DType::kBF16, DType::kF32, DType::kF64);
+  const Shape shape = GENERATE(Shape{9, 8, 70}, Shape{67, 3, 130}, Shape{1, 300, 17},
+                               Shape{7, 261, 16}, Shape{0, 20, 30});
+  CAPTURE(dtype, shape);
+  const std::vector<std::vector<int>> orders = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                                {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+  // Numbers below 251 are exact in all of these dtypes.
+  const Tensor x =
+      cast(remainder(arange(shape.numel()), 251), dtype).view({shape[0], shape[1], shape[2]});
+  const auto at = [&](const Tensor& of, std::int64_t i, std::int64_t j, std::int64_t k) {
+    return i * of.strides()[0] + j * of.strides()[1] + k * of.strides()[2];
+  };
+  for (const std::vector<int>& order : orders) {
+    const Tensor turned = x.permute({order[0], order[1], order[2]});
+    const Tensor copied = clone(turned);
+    REQUIRE(copied.is_contiguous());
+    const Tensor back = zeros_like(x);
+    copy_(back.permute({order[0], order[1], order[2]}), copied);
+    CHECK(cast(back, DType::kI64).to_vector<std::int64_t>() ==
+          cast(x, DType::kI64).to_vector<std::int64_t>());
+    const auto values = cast(copied, DType::kI64).to_vector<std::int64_t>();
+    std::int64_t wrong = 0, place = 0;
+    for (std::int64_t i = 0; i < turned.size(0); ++i)
+      for (std::int64_t j = 0; j < turned.size(1); ++j)
+        for (std::int64_t k = 0; k < turned.size(2); ++k)
+          wrong += values[static_cast<std::size_t>(place++)] != at(turned, i, j, k) % 251;
+    CHECK(wrong == 0);
+  }
+}
+
 TEST_CASE("axpby_: scale, accumulate with a cast; what beta 0 does not read") {
   const Tensor out = Tensor::from_vector<double>({1, 2}, {2});
   axpby_(out, Tensor::from_vector<float>({0.5f, 0.25f}, {2}), {.alpha = 4, .beta = 10});
