@@ -63,6 +63,14 @@ class GrowthTest(unittest.TestCase):
         self.assertEqual(growth.model_of(growth.BASE, "dim", 1024).heads, 16)
         self.assertEqual(growth.model_of(growth.BASE, "length", 4096).batch, 1)
 
+    def test_a_step_has_the_batch_of_each_rank(self):
+        with tempfile.TemporaryDirectory(dir=os.environ["TEST_TMPDIR"]) as folder:
+            text = os.path.join(folder, "text.txt")
+            growth.write_text(text, 20000)
+            for ranks in (1, 3):
+                rows = growth.measure(os.path.join(ROOT, "tools", "tessera"), folder, text, growth.SMOKE, ranks, 1, 2)
+                self.assertEqual(rows[1]["tokens"] - rows[0]["tokens"], growth.SMOKE.batch * growth.SMOKE.length * ranks)
+
     def test_a_failed_run_is_an_error(self):
         with tempfile.TemporaryDirectory(dir=os.environ["TEST_TMPDIR"]) as folder, self.assertRaises(SystemExit) as caught:
             growth.measure("/bin/false", folder, "no-text", growth.SMOKE, 1, 1, 1)
