@@ -30,6 +30,11 @@ def _blank(match):
     return '""' + "\n" * text.count("\n") if text.startswith(('"', "R")) else "\n" * text.count("\n")
 
 
+def without_comments(text):
+    """The code alone, line for line: strings are empty."""
+    return _BLANKED.sub(_blank, text)
+
+
 def _without_template(head):
     """`head` without leading template<...> and attributes."""
     head = re.sub(r"\[\[[^\]]*\]\]|alignas\s*\([^)]*\)", " ", head).strip()
@@ -67,7 +72,7 @@ def _name(head):
 
 def cpp_functions(text):
     """(name, first line, lines) of each function."""
-    text = _BLANKED.sub(_blank, text)
+    text = without_comments(text)
     found, stack = [], []
     head, head_line, line, parentheses = "", 1, 1, 0
     for character in text:

@@ -111,6 +111,7 @@ namespace {
 constexpr std::chrono::milliseconds kTick{10};
 
 void join_all(std::vector<std::thread>& threads) {
+  // Untimed: all have ended, or end because their groups have.
   for (std::thread& thread : threads) thread.join();
 }
 

@@ -181,6 +181,7 @@ NodeGroup::~NodeGroup() { stop_watch(); }
 void NodeGroup::stop_watch() {
   ending_ = true;
   if (watched_) watched_->shut_down();
+  // Untimed: its connection has been shut down.
   if (watcher_.joinable()) watcher_.join();
 }
 

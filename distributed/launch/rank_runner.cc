@@ -75,19 +75,19 @@ namespace {
 // can be told.
 void check_threads_can_start(int count) {
   std::vector<std::thread> threads;
-  std::latch all_started(1);
+  std::latch all_started(1);  // Untimed: it opens below, whatever happens
   try {
     for (int i = 0; i < count; ++i) threads.emplace_back([&] { all_started.wait(); });
   } catch (const std::system_error& error) {
     all_started.count_down();
-    for (std::thread& thread : threads) thread.join();
+    for (std::thread& thread : threads) thread.join();  // Untimed: nothing else keeps them
     throw_error<Error>("launch",
                        "the system refuses a rank its thread {} of {}: {}; take fewer ranks, or "
                        "raise the limit of threads (ulimit -u) or of memory (ulimit -v)",
                        threads.size() + 2, count + 1, error.code().message());
   }
   all_started.count_down();
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads) thread.join();  // Untimed: as above
 }
 
 void run_body(const RankSetup& setup, const std::shared_ptr<ProcessGroup>& group,

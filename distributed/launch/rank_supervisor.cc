@@ -44,6 +44,7 @@ RankSupervisor::RankSupervisor(const RankEnvironment& first, int ranks, LaunchFo
 RankSupervisor::~RankSupervisor() {
   signal_running(SIGKILL);
   for (RankChild& child : children_) {
+    // Untimed: SIGKILL ends it.
     if (child.running) waitpid(child.pid, &child.status, 0);
   }
 }

@@ -176,7 +176,8 @@ pid_t spawn_self(std::vector<std::string> arguments, std::vector<std::string> en
   const pid_t child = vfork();
   if (child == 0) start_child(start);
   const int error = child < 0 ? errno : start.error;
-  if (child > 0 && error != 0) waitpid(child, nullptr, 0);  // it has ended, or is about to
+  // Untimed: it has ended, or is about to.
+  if (child > 0 && error != 0) waitpid(child, nullptr, 0);
   pthread_sigmask(SIG_SETMASK, &start.mask, nullptr);
   TESSERA_CHECK_AS(Error, error == 0, "launch", "cannot start a rank process: {}{}",
                    std::strerror(error),

@@ -87,7 +87,9 @@ NcclCommunicator::~NcclCommunicator() {
     if (handle_ != nullptr) {
       finish();
     } else {
-      cudaDeviceSynchronize();  // after an abort: kernels that copy to and from the memory may run
+      // After an abort: kernels that copy to and from the memory may run. Untimed: NCCL's kernels
+      // have been aborted, and no other kernel waits for a peer.
+      cudaDeviceSynchronize();
     }
     memory_.reset();
   } catch (...) {

@@ -81,7 +81,7 @@ NcclWatchdog::~NcclWatchdog() {
     stop_ = true;
     changed_.notify_all();
   }
-  thread_.join();
+  thread_.join();  // Untimed: it looks at stop_ every tick
 }
 
 void NcclWatchdog::watch(NcclWork work, const Witness& witness) {
@@ -206,6 +206,7 @@ void NcclWatchdog::run() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
     if (works_.empty() && captured_.empty()) {
+      // Untimed: nothing is under way.
       changed_.wait(lock, [this] { return stop_ || !works_.empty() || !captured_.empty(); });
       continue;
     }

@@ -38,6 +38,7 @@ Addresses resolve_host(const Endpoint& endpoint, bool to_listen) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV | (to_listen ? AI_PASSIVE : 0);
   addrinfo* list = nullptr;
+  // Untimed: the resolver has limits of its own (timeout and attempts in resolv.conf).
   const int error =
       getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &list);
   Addresses addresses;

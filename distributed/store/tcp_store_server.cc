@@ -121,7 +121,7 @@ TcpStoreServer::Impl::~Impl() {
     stop_ = true;
   }
   eventfd_write(wake_.fd(), 1);
-  thread_.join();
+  thread_.join();  // Untimed: the event has woken it, and its sockets do not block
 }
 
 bool TcpStoreServer::Impl::wait_until_left(milliseconds timeout) {

@@ -104,6 +104,7 @@ std::map<Ends, int> connections_of_this_process() {
 // A connection of this process to the port at which the pair listens.
 Socket connect_to_pair(const gloo::transport::Pair& pair) {
   const tcp::Address at(pair.address().bytes());
+  // Untimed: within this process, whose backlog has room for all that connect together.
   Socket mine(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const auto* address = reinterpret_cast<const sockaddr*>(&at.getSockaddr());
   TESSERA_CHECK_AS(Error, mine && connect(mine.fd(), address, sizeof(sockaddr_in)) == 0, "connect",

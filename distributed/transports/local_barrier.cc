@@ -148,6 +148,7 @@ int LocalBarriers::depart(Barrier& barrier, const ResolvedCollective& call, bool
     barrier.changed.notify_all();
     return first_failed;
   }
+  // Untimed: all have arrived, and no rank waits for anything else before it departs.
   barrier.changed.wait(lock, [&] { return barrier.departed == size_; });
   return barrier.failed;
 }

@@ -200,6 +200,7 @@ void LocalBarriers::take_back(const ResolvedCollective& call, std::vector<Letter
                               Lock& lock) noexcept {
   for (Letter& letter : letters) {
     if (letter.message == nullptr) continue;
+    // Untimed: its reader only copies.
     if (letter.reading) letters_changed_.wait(lock, [&letter] { return letter.done; });
     const auto found =
         letters_.find({call.site.rank, letter.message->peer, call.channel, letter.message->place});

@@ -14,6 +14,7 @@ namespace tessera::checkpoint {
 AsyncSaver::AsyncSaver() = default;
 
 AsyncSaver::~AsyncSaver() {
+  // Untimed: it only writes files. Where a disk hangs, the other ranks' waits for this one end.
   if (thread_.joinable()) thread_.join();
 }
 
@@ -54,6 +55,7 @@ void AsyncSaver::wait() {
 }
 
 void AsyncSaver::publish() {
+  // Untimed: as above.
   if (thread_.joinable()) thread_.join();
   const std::unique_ptr<PendingSave> pending = std::move(pending_);
   pending->publish();
