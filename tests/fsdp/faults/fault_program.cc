@@ -1,5 +1,6 @@
 // What faults_test.cc starts: `fault_program --phase PHASE --fault FAULT [launch options]`. Ranks train a
-// sharded model; in step 3 the fault happens to rank 1, in the phase.
+// sharded model; in step 3 the fault happens to rank 1, in the phase. In the phase "overlap", after so
+// many collectives of each of two groups as --after says.
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tessera/distributed/flight_recorder.h"
 #include "tessera/tessera.h"
@@ -22,7 +24,7 @@ using distributed::World;
 constexpr int kRank = 1;
 constexpr std::int64_t kStep = 3, kSteps = 5;
 
-std::string phase, fault;
+std::string phase, fault, after = "0";
 
 void happen() {
   fmt::print("the fault happens\n");
@@ -74,8 +76,32 @@ class Run {
     if (place == phase && step_ == kStep && world_.rank() == kRank) happen();
   }
 
+  // Collectives of two groups that share all ranks but the first and the last one, each on a stream
+  // of its own, so several of both are under way when the fault happens.
+  void overlap() {
+    constexpr int kCollectives = 12;
+    const int last = world_.size() - 1;
+    const std::vector groups = {
+        distributed::split(*world_.group(), world_.rank() < last ? 0 : -1, 0, "left"),
+        distributed::split(*world_.group(), world_.rank() > 0 ? 0 : -1, 0, "right")};
+    std::vector<distributed::Work> works;
+    std::vector<DeviceStream> streams;
+    for (std::size_t i = 0; i < groups.size(); ++i)
+      streams.push_back(DeviceStream::create(kCpu, StreamKind::kQueued, "overlap"));
+    for (int call = 0; call < kCollectives; ++call) {
+      if (world_.rank() == kRank && call == std::stoi(after)) happen();
+      for (std::size_t i = 0; i < groups.size(); ++i) {
+        if (groups[i] == nullptr) continue;
+        const StreamGuard guard(streams[i]);
+        works.push_back(distributed::all_reduce(*groups[i], std::vector{full({40001}, 1)}));
+      }
+    }
+    for (const distributed::Work& work : works) work.synchronize(std::chrono::minutes(5));
+  }
+
   void step(nn::optim::SGD& optimizer) {
     const Tensor flag = full({1}, 1);
+    if (phase == "overlap" && step_ == kStep) overlap();
     if (step_ == kStep) {
       const auto group = distributed::split(*world_.group(), 0, world_.rank(), "everybody");
       reach("group");
@@ -119,6 +145,7 @@ int main(int argc, char** argv) {
                                        },
                                        {{"--phase", "NAME  where the fault happens", &phase},
                                         {"--fault", "NAME  what happens", &fault},
+                                        {"--after", "N  collectives of each group", &after},
                                         {"--token", "TEXT  ignored"}});
   fmt::print("launch returned {}\n", code);
   return code;

@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/tests/distributed/launch/program.h"
@@ -21,9 +22,9 @@ using distributed::Program;
 // Of the runs in which a rank is stopped; the others have the default of five minutes.
 constexpr double kTimeout = 2;
 
-std::string words_of(const std::string& phase, const std::string& fault) {
+std::string words_of(const std::string& phase, const std::string& fault, int ranks) {
   std::string words =
-      fmt::format("--phase {} --fault {} --ranks 3 --launch processes", phase, fault);
+      fmt::format("--phase {} --fault {} --ranks {} --launch processes", phase, fault, ranks);
   if (fault == "stop") words += fmt::format(" --timeout {}", kTimeout);
   return words;
 }
@@ -42,14 +43,15 @@ std::string account_of(const std::string& phase, const std::string& fault) {
 // Where the others stood, if they waited for the rank.
 std::string place_of(const std::string& phase) {
   if (phase == "group") return "all_reduce #1 of group \"everybody\"";
+  if (phase == "overlap") return "all_reduce #";
   if (phase == "broadcast" || phase == "barrier") return phase;
   if (phase == "forward" || phase == "backward" || phase == "optimizer") return "in step 3";
   return {};
 }
 
-// Seconds from the fault to the end of the run.
-double fail(const std::string& phase, const std::string& fault) {
-  Program program(words_of(phase, fault), {}, "tests/fsdp/faults/fault_program");
+// Seconds from the fault to the end of the run. `words`: the program's options.
+double fail(const std::string& phase, const std::string& fault, const std::string& words) {
+  Program program(words, {}, "tests/fsdp/faults/fault_program");
   program.wait_for("the fault happens");
   const double begin = program.seconds();
   const int code = program.exit_code();
@@ -71,9 +73,16 @@ double fail(const std::string& phase, const std::string& fault) {
   return seconds;
 }
 
-int repetitions() {
-  const char* const text = std::getenv("TESSERA_FAULT_REPETITIONS");
+// Of each case; the test that runs at night has more.
+int repetitions(const char* name) {
+  const char* const text = std::getenv(name);
   return text == nullptr ? 1 : std::stoi(text);
+}
+
+void print_times(const std::string& fault, const std::string& phase, std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  fmt::print("{:7} in {:10} median {:5.2f} s, worst {:5.2f} s\n", fault, phase,
+             seconds[seconds.size() / 2], seconds.back());
 }
 
 TEST_CASE("a fault of one rank ends the run soon, and the report says where it was") {
@@ -81,10 +90,21 @@ TEST_CASE("a fault of one rank ends the run soon, and the report says where it w
   const std::string phase = GENERATE("rendezvous", "group", "forward", "backward", "broadcast",
                                      "barrier", "optimizer", "shutdown");
   std::vector<double> seconds;
-  for (int i = 0; i < repetitions(); ++i) seconds.push_back(fail(phase, fault));
-  std::sort(seconds.begin(), seconds.end());
-  fmt::print("{:7} in {:10} median {:5.2f} s, worst {:5.2f} s\n", fault, phase,
-             seconds[seconds.size() / 2], seconds.back());
+  for (int i = 0; i < repetitions("TESSERA_FAULT_REPETITIONS"); ++i)
+    seconds.push_back(fail(phase, fault, words_of(phase, fault, 3)));
+  print_times(fault, phase, std::move(seconds));
+}
+
+TEST_CASE("a fault while two groups that overlap have operations under way ends the run soon") {
+  const std::string fault = GENERATE("kill", "stop", "throw", "slow");
+  constexpr int kMoments = 12;
+  std::vector<double> seconds;
+  for (int i = 0; i < repetitions("TESSERA_OVERLAP_REPETITIONS"); ++i) {
+    const std::string words =
+        fmt::format("{} --after {}", words_of("overlap", fault, 4), (i + 5) % kMoments);
+    seconds.push_back(fail("overlap", fault, words));
+  }
+  print_times(fault, "overlap", std::move(seconds));
 }
 
 }  // namespace
