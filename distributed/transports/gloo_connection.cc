@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "tessera/distributed/transports/connect_error.h"
 #include "tessera/distributed/transports/gloo_peer.h"
 #include "tessera/distributed/transports/gloo_rendezvous.h"
 #include "tessera/distributed/transports/shared_memory.h"
@@ -79,6 +80,7 @@ class GlooConnection::Impl {
     std::unique_ptr<Buffer> buffer;
   };
 
+  void check_all_present();  // before the watch begins
   std::vector<Posted> post(const ResolvedCollective& call, const ExchangePlan& plan,
                            std::uint64_t group);
   std::vector<int> exchange_in_memory(const ResolvedCollective& call, const ExchangePlan& plan,
@@ -86,7 +88,7 @@ class GlooConnection::Impl {
   void await_all(const ResolvedCollective& call, const std::vector<Posted>& all,
                  Operation& operation, std::vector<int> missing);
   bool wait(Operation& operation, Buffer& buffer, bool receiving);
-  void await_farewell(const GlooPeer& peer) noexcept;
+  void await_farewell(const GlooPeer& peer, Clock::time_point deadline) noexcept;
   [[noreturn]] void throw_interrupted(const ResolvedCollective& call, const Operation& operation,
                                       std::vector<int> missing);
   [[noreturn]] void throw_connection_lost(const ResolvedCollective& call, int peer);
@@ -120,13 +122,25 @@ GlooConnection::Impl::Impl(const Options& options) : options_(options) {
     if (rank == options_.rank) continue;
     peers_.push_back(std::make_unique<GlooPeer>(*context_, rank));
   }
-  memory_ = std::make_unique<SharedMemory>(SharedMemory::Options{.group = options_.group,
-                                                                 .rank = options_.rank,
-                                                                 .size = options_.size,
-                                                                 .store = options_.store,
-                                                                 .node = options_.node,
-                                                                 .timeout = options_.timeout});
+  memory_ = std::make_unique<SharedMemory>(
+      SharedMemory::Options{.group = options_.group,
+                            .rank = options_.rank,
+                            .size = options_.size,
+                            .store = options_.store,
+                            .node = options_.node,
+                            .timeout = options_.timeout,
+                            .check = [this] { check_all_present(); }});
   watcher_ = std::thread([this] { watch(); });
+}
+
+void GlooConnection::Impl::check_all_present() {
+  for (const std::unique_ptr<GlooPeer>& peer : peers_) {
+    const std::optional<std::string> news = peer->look();
+    if (peer->state() == GlooPeer::State::kPresent) continue;
+    throw_cannot_connect<CollectiveAborted>(
+        options_.rank, options_.group,
+        news.value_or(fmt::format("rank {} has left", peer->rank())));
+  }
 }
 
 GlooConnection::Impl::~Impl() {
@@ -139,20 +153,22 @@ GlooConnection::Impl::~Impl() {
       say(GlooWord::kLeaving, "");
     }
   }
-  for (const std::unique_ptr<GlooPeer>& peer : peers_) await_farewell(*peer);
+  const auto deadline = Clock::now() + kFarewell;  // of all together
+  for (const std::unique_ptr<GlooPeer>& peer : peers_) await_farewell(*peer, deadline);
   {
     Lock lock(mutex_);
     stop_ = true;
     changed_.notify_all();
   }
-  watcher_.join();
+  watcher_.join();  // Untimed: it looks at stop_ every tick
 }
 
 // What was said must have reached the peer's socket before ours closes.
-void GlooConnection::Impl::await_farewell(const GlooPeer& peer) noexcept {
+void GlooConnection::Impl::await_farewell(const GlooPeer& peer,
+                                          Clock::time_point deadline) noexcept {
   if (peer.said() == nullptr) return;
   try {
-    Registration operation(*this, {.deadline = Clock::now() + kFarewell, .farewell = &peer});
+    Registration operation(*this, {.deadline = deadline, .farewell = &peer});
     wait(*operation, *peer.said(), false);
   } catch (const std::exception&) {  // the peer went first
   }

@@ -10,11 +10,12 @@
 #include <cstring>
 #include <list>
 #include <map>
-#include <sstream>
+#include <numeric>
 #include <utility>
 
 #include "tessera/distributed/resolved_collective.h"
 #include "tessera/distributed/store/authenticated_channel.h"
+#include "tessera/distributed/store/gather_values.h"
 #include "tessera/distributed/transports/connect_error.h"
 
 namespace tessera::distributed {
@@ -23,18 +24,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr const char* kAddresses = "addresses";
 constexpr std::size_t kRankBytes = 4;
 constexpr milliseconds kOneAttempt{1000};
 constexpr milliseconds kRetry{50};
-
-std::string joined_key(int rank) { return fmt::format("joined-{}", rank); }
-
-std::vector<std::string> joined_keys(int size) {
-  std::vector<std::string> keys;
-  for (int rank = 0; rank < size; ++rank) keys.push_back(joined_key(rank));
-  return keys;
-}
 
 // One rank: its listener, and the connections that are not finished yet.
 class RankSockets {
@@ -95,35 +87,20 @@ RankSockets::RankSockets(const RankSocketsOptions& options, const std::string& g
   listener_ = listen_at(at);
 }
 
-// Rank 0 alone reads all addresses and leaves them in one value, so the ranks' requests together
-// grow with their number, not with its square.
 std::vector<std::string> RankSockets::find_addresses() {
-  Store& store = *options_.store;
   const Endpoint mine{.host = options_.address, .port = listener_.local_port()};
-  if (!store.set(joined_key(options_.rank), mine.str()))
+  GatherRequest request{.name = "joined",
+                        .rank = options_.rank,
+                        .ranks = std::vector<int>(static_cast<std::size_t>(options_.size)),
+                        .value = mine.str(),
+                        .timeout = options_.timeout};
+  std::iota(request.ranks.begin(), request.ranks.end(), 0);
+  GatheredValues gathered = gather_values(*options_.store, request);
+  if (gathered.is_taken)
     throw_cannot_connect<CollectiveError>(
         options_.rank, group_, fmt::format("another rank {} has joined already", options_.rank));
-  const std::vector<std::string> keys = joined_keys(options_.size);
-  const bool lists = options_.rank == 0;
-  if (!store.wait(lists ? keys : std::vector<std::string>{kAddresses}, options_.timeout).empty()) {
-    const std::vector<std::string> absent = store.wait(keys, milliseconds(0));
-    std::vector<int> missing;
-    for (int rank = 0; rank < options_.size; ++rank) {
-      if (std::find(absent.begin(), absent.end(), joined_key(rank)) != absent.end())
-        missing.push_back(rank);
-    }
-    throw_missing(missing.empty() ? std::vector<int>{0} : missing);
-  }
-  if (lists) {
-    std::string all;
-    for (const std::string& key : keys) all += store.get(key).value_or("") + "\n";
-    store.set(kAddresses, all);
-  }
-  std::istringstream lines(store.get(kAddresses).value_or(""));
-  std::vector<std::string> addresses;
-  for (std::string line; std::getline(lines, line);) addresses.push_back(line);
-  addresses.resize(static_cast<std::size_t>(options_.size));
-  return addresses;
+  if (!gathered.missing.empty()) throw_missing(std::move(gathered.missing));
+  return std::move(gathered.values);
 }
 
 void RankSockets::throw_missing(std::vector<int> missing) const {

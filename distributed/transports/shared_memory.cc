@@ -4,9 +4,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
+#include <utility>
 
 #include "tessera/distributed/resolved_collective.h"
+#include "tessera/distributed/store/gather_values.h"
+#include "tessera/distributed/transports/connect_error.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/random.h"
 
 namespace tessera::distributed {
 namespace {
@@ -24,36 +29,33 @@ std::size_t slot_bytes_for(std::size_t peers) {
   return std::clamp(bytes / kMultiple * kMultiple, kLeastSlotBytes, kMostSlotBytes);
 }
 
-std::string key_of(const char* name, int rank) { return fmt::format("{}-{}", name, rank); }
-
-// By place in `ranks`.
-std::vector<std::string> values_of(const SharedMemory::Options& options, const char* name,
-                                   const std::vector<int>& ranks) {
-  std::vector<std::string> keys, values;
-  for (int rank : ranks) keys.push_back(key_of(name, rank));
-  const std::vector<std::string> absent = options.store->wait(keys, options.timeout);
-  std::vector<int> missing;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (std::find(absent.begin(), absent.end(), keys[i]) != absent.end())
-      missing.push_back(ranks[i]);
-    else
-      values.push_back(options.store->get(keys[i]).value_or(""));
-  }
-  if (missing.empty()) return values;
-  CollectiveSite site;
-  site.rank = options.rank;
-  site.group = options.group;
-  site.op = "connect";
-  const std::string what = fmt::format(
-      "group \"{}\": {} did not say within {:g} s whether memory can be shared", options.group,
-      ranks_text(missing), std::chrono::duration<double>(options.timeout).count());
-  throw CollectiveError(error_text("connect", what), site);
+// What each of the ranks says. By place in `ranks`.
+std::vector<std::string> gather(const SharedMemory::Options& options, const char* name,
+                                const std::vector<int>& ranks, const std::string& value) {
+  GatheredValues gathered = gather_values(*options.store, {.name = name,
+                                                           .rank = options.rank,
+                                                           .ranks = ranks,
+                                                           .value = value,
+                                                           .timeout = options.timeout,
+                                                           .check = options.check});
+  if (gathered.is_taken)
+    throw_cannot_connect<CollectiveError>(
+        options.rank, options.group,
+        fmt::format("another rank {} has joined already", options.rank));
+  if (!gathered.missing.empty())
+    throw_cannot_connect<CollectiveError>(
+        options.rank, options.group,
+        fmt::format("{} did not say within {:g} s whether memory can be shared",
+                    ranks_text(gathered.missing),
+                    std::chrono::duration<double>(options.timeout).count()));
+  return std::move(gathered.values);
 }
 
-// The place of a rank among the neighbours of `of`, which is the number of its channel there.
-int channel_of(int rank, int of, const std::vector<int>& neighbours_and_self) {
+// The number of the channel of `rank` in the segment of `of`: its place among the others that share
+// memory.
+int channel_of(int rank, int of, const std::vector<int>& sharing) {
   int place = 0;
-  for (int other : neighbours_and_self) place += other < rank && other != of;
+  for (int other : sharing) place += other < rank && other != of;
   return place;
 }
 
@@ -69,59 +71,61 @@ void warn(const SharedMemory::Options& options, const Error& error) {
 SharedMemory::SharedMemory(const Options& options)
     : segments_(static_cast<std::size_t>(options.size)),
       links_(static_cast<std::size_t>(options.size)) {
-  const std::vector<int> neighbours = find_neighbours(options);
-  if (!neighbours.empty()) map_segments(options, neighbours);
+  const std::vector<int> sharing = find_ranks_of_host(options);
+  if (sharing.size() > 1) map_segments(options, sharing);
 }
 
-std::vector<int> SharedMemory::find_neighbours(const Options& options) const {
+std::vector<int> SharedMemory::find_ranks_of_host(const Options& options) const {
   const std::string identity = host_identity();
-  const std::string host = identity.empty() ? "" : identity + " " + options.node;
-  options.store->set(key_of("host", options.rank), host);
-  std::vector<int> others, neighbours;
-  for (int rank = 0; rank < options.size; ++rank) {
-    if (rank != options.rank) others.push_back(rank);
+  // Short, since all ranks' values together are one value of the store.
+  const std::string host =
+      identity.empty()
+          ? ""
+          : fmt::format("{:016x}", random::named_key(0, identity + " " + options.node).value);
+  std::vector<int> all(static_cast<std::size_t>(options.size)), sharing;
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<std::string> hosts = gather(options, "host", all, host);
+  for (int rank : all) {
+    if (rank == options.rank || (!host.empty() && hosts[static_cast<std::size_t>(rank)] == host))
+      sharing.push_back(rank);
   }
-  const std::vector<std::string> hosts = values_of(options, "host", others);
-  for (std::size_t i = 0; i < others.size(); ++i) {
-    if (!host.empty() && hosts[i] == host) neighbours.push_back(others[i]);
-  }
-  return neighbours;
+  return sharing;
 }
 
-void SharedMemory::map_segments(const Options& options, const std::vector<int>& neighbours) {
+void SharedMemory::map_segments(const Options& options, const std::vector<int>& sharing) {
+  const std::size_t peers = sharing.size() - 1;
   try {
-    own_ = std::make_unique<SharedSegment>(SharedSegment::create(
-        static_cast<int>(neighbours.size()), slot_bytes_for(neighbours.size())));
+    own_ = std::make_unique<SharedSegment>(
+        SharedSegment::create(static_cast<int>(peers), slot_bytes_for(peers)));
   } catch (const Error& error) {
     warn(options, error);
   }
-  options.store->set(key_of("memory", options.rank), own_ ? own_->address() : "");
-  const std::vector<std::string> addresses = values_of(options, "memory", neighbours);
-  std::string mapped = " ";  // " 0 2 "
-  for (std::size_t i = 0; i < neighbours.size(); ++i) {
-    if (!own_ || addresses[i].empty()) continue;
+  const std::vector<std::string> addresses =
+      gather(options, "memory", sharing, own_ ? own_->address() : "");
+  std::string unmapped = " ";  // " 0 2 "
+  for (std::size_t i = 0; i < sharing.size(); ++i) {
+    const int peer = sharing[i];
+    if (peer == options.rank) continue;
     try {
-      const int peer = neighbours[i];
-      segments_[static_cast<std::size_t>(peer)] =
-          std::make_unique<SharedSegment>(SharedSegment::open(addresses[i]));
-      mapped += std::to_string(peer) + " ";
+      if (own_ && !addresses[i].empty())
+        segments_[static_cast<std::size_t>(peer)] =
+            std::make_unique<SharedSegment>(SharedSegment::open(addresses[i]));
     } catch (const Error& error) {
       warn(options, error);
     }
+    if (segments_[static_cast<std::size_t>(peer)] == nullptr)
+      unmapped += std::to_string(peer) + " ";
   }
-  options.store->set(key_of("mapped", options.rank), mapped);
-  const std::vector<std::string> theirs = values_of(options, "mapped", neighbours);
+  const std::vector<std::string> theirs = gather(options, "unmapped", sharing, unmapped);
   if (own_) own_->close();
-  std::vector<int> all = neighbours;
-  all.push_back(options.rank);
-  for (std::size_t i = 0; i < neighbours.size(); ++i) {
-    const int peer = neighbours[i];
+  for (std::size_t i = 0; i < sharing.size(); ++i) {
+    const int peer = sharing[i];
     const SharedSegment* segment = segments_[static_cast<std::size_t>(peer)].get();
-    if (segment == nullptr || theirs[i].find(fmt::format(" {} ", options.rank)) == theirs[i].npos)
-      continue;
+    const bool is_mapped = theirs[i].find(fmt::format(" {} ", options.rank)) == std::string::npos;
+    if (segment == nullptr || !is_mapped) continue;
     links_[static_cast<std::size_t>(peer)] = std::make_unique<SharedLink>(
-        SharedLink::Place{segment, channel_of(options.rank, peer, all)},
-        SharedLink::Place{own_.get(), channel_of(peer, options.rank, all)});
+        SharedLink::Place{segment, channel_of(options.rank, peer, sharing)},
+        SharedLink::Place{own_.get(), channel_of(peer, options.rank, sharing)});
   }
 }
 

@@ -27,6 +27,8 @@ class SharedMemory {
     std::shared_ptr<Store> store{};  ///< the same on all ranks
     std::string node{};              ///< ranks share memory only if it is equal
     std::chrono::milliseconds timeout = kDefaultTimeout;  ///< of each wait for the other ranks
+    /// Called several times per second during these waits; throws if one of them is gone.
+    std::function<void()> check{};
   };
   /// Maps the memory of all ranks that have the same node and run on the same kernel with the same
   /// process numbers. Every rank calls it. Ranks that cannot map each other's memory do not share
@@ -56,9 +58,10 @@ class SharedMemory {
  private:
   class Exchange;
 
-  // What the ranks tell each other through the store, in this order.
-  std::vector<int> find_neighbours(const Options& options) const;
-  void map_segments(const Options& options, const std::vector<int>& neighbours);
+  // What the ranks tell each other through the store, in this order. `sharing`: the ranks of this
+  // host, this one too.
+  std::vector<int> find_ranks_of_host(const Options& options) const;
+  void map_segments(const Options& options, const std::vector<int>& sharing);
 
   std::unique_ptr<SharedSegment> own_;  // null: no rank shares memory with this one
   std::vector<std::unique_ptr<SharedSegment>> segments_;  // of the others, by rank

@@ -222,6 +222,50 @@ TEST_CASE("a rank that left before another one is ready has left it in order", "
   }
 }
 
+// The store of a rank that fails when it leaves a value at this key.
+class FailingStore final : public Store {
+ public:
+  FailingStore(std::shared_ptr<Store> store, std::string key)
+      : store_(std::move(store)), key_(std::move(key)) {}
+  bool set(const std::string& key, const std::string& value) override {
+    if (key == key_) throw Error("no room for " + key);
+    return store_->set(key, value);
+  }
+  std::optional<std::string> get(const std::string& key) override { return store_->get(key); }
+  std::vector<std::string> wait(const std::vector<std::string>& keys,
+                                milliseconds timeout) override {
+    return store_->wait(keys, timeout);
+  }
+
+ private:
+  std::shared_ptr<Store> store_;
+  std::string key_;
+};
+
+TEST_CASE("a rank that fails once it is connected is not waited for until the timeout",
+          "[sockets]") {
+  const std::string key = GENERATE("host-1", "memory-1", "unmapped-1");
+  CAPTURE(key);
+  Ranks ranks(3);
+  const auto start = std::chrono::steady_clock::now();
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.start(rank, [&](int mine) {
+      std::shared_ptr<Store> store = ranks.store;
+      if (mine == 1) store = std::make_shared<FailingStore>(store, key);
+      make_gloo_group("g", {.rank = mine,
+                            .size = 3,
+                            .store = store,
+                            .credentials = kOurs,
+                            .timeout = milliseconds(60000)});
+    });
+  }
+  ranks.join();
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
+  CHECK(ranks.errors[1] == "no room for " + key);
+  for (const std::size_t other : {0U, 2U})
+    CHECK(ranks.errors[other] == "[connect] group \"g\": rank 1 is gone (its connection closed)");
+}
+
 TEST_CASE("a rank that others do not expect is refused", "[sockets]") {
   Ranks ranks(3);
   ranks.start(0, [&](int mine) { connect_ranks(ranks.options(mine), "g"); });
