@@ -263,7 +263,9 @@ TEST_CASE("a rank that fails once it is connected is not waited for until the ti
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
   CHECK(ranks.errors[1] == "no room for " + key);
   for (const std::size_t other : {0U, 2U})
-    CHECK(ranks.errors[other] == "[connect] group \"g\": rank 1 is gone (its connection closed)");
+    CHECK_THAT(
+        ranks.errors[other],
+        Contains("[connect]") && Contains("group \"g\": rank 1 is gone (its connection closed)"));
 }
 
 TEST_CASE("a rank that others do not expect is refused", "[sockets]") {

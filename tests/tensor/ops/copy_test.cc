@@ -79,9 +79,9 @@ TEST_CASE("copies of permuted tensors: every order of dims, widths and odd sizes
           cast(x, DType::kI64).to_vector<std::int64_t>());
     const auto values = cast(copied, DType::kI64).to_vector<std::int64_t>();
     std::int64_t wrong = 0, place = 0;
-    for (std::int64_t i = 0; i < turned.size(0); ++i)
-      for (std::int64_t j = 0; j < turned.size(1); ++j)
-        for (std::int64_t k = 0; k < turned.size(2); ++k)
+    for (std::int64_t i = 0; i < turned.dim(0); ++i)
+      for (std::int64_t j = 0; j < turned.dim(1); ++j)
+        for (std::int64_t k = 0; k < turned.dim(2); ++k)
           wrong += values[static_cast<std::size_t>(place++)] != at(turned, i, j, k) % 251;
     CHECK(wrong == 0);
   }
