@@ -47,6 +47,11 @@ TEST_CASE("a run learns, says what it does, and leaves everything in its folder"
         " tokens/s  ", " % of peak  ETA ", "trained 50 steps in ", "step 20: validation loss ",
         "step 40: validation loss ", "\nvalidation loss ", " bits per byte\nsample:\n"})
     CHECK_THAT(made.result.out, Contains(text));
+  // The peak is measured after the first step, so that this one is not late.
+  for (const std::string& line : lines_of(made.result.out)) {
+    if (line.starts_with("step ") && line.find(" tokens/s") != std::string::npos)
+      CHECK_THAT(line, Contains(" % of peak  ETA "));
+  }
   const std::vector<double> losses = made.losses();
   REQUIRE(losses.size() == 50);
   CHECK(losses.back() < 0.7 * losses.front());
@@ -217,6 +222,17 @@ TEST_CASE("a profile of some steps is printed, written, and part of the report")
   const ProgramResult result = run_program(train_tiny("llama", {"--profile", "9", "--steps", "3"}));
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.out, Contains("profile of rank 0 of 2") && Contains(" 3 steps of "));
+}
+
+TEST_CASE("the first step is shown before the machine's peak is known") {
+  const ProgramResult result = run_program(train_tiny("gpt", {"--steps", "2"}));
+  REQUIRE(result.exit_code == 0);
+  std::vector<std::string> shown;
+  for (const std::string& line : lines_of(result.out))
+    if (line.starts_with("step ")) shown.push_back(line);
+  REQUIRE(shown.size() == 2);
+  CHECK(shown[0].find("of peak") == std::string::npos);
+  CHECK_THAT(shown[1], Contains(" % of peak  ETA "));
 }
 
 TEST_CASE("a run that diverges names the first bad tensor, and leaves a report") {

@@ -59,9 +59,8 @@ std::string Progress::line(const models::StepMetrics& metrics, Clock::time_point
                       static_cast<double>(options_.steps - metrics.step);
   const double speed = static_cast<double>(recent_items_) / seconds_between(shown_, now);
   std::string share;
-  if (options_.peak_flops > 0)
-    share = fmt::format("  {:.0f} % of peak",
-                        100 * speed * options_.flops_per_item / options_.peak_flops);
+  if (peak_flops_ > 0)
+    share = fmt::format("  {:.0f} % of peak", 100 * speed * options_.flops_per_item / peak_flops_);
   return fmt::format("step {:>{}}/{}  loss {:.4f}  {:.0f} {}/s{}  ETA {}  {:.1f} MB a rank",
                      metrics.step, std::to_string(options_.steps).size(), options_.steps,
                      recent_loss_ / static_cast<double>(recent_items_), speed, unit_, share,
@@ -86,6 +85,15 @@ void Progress::step(const models::StepMetrics& metrics) {
 
 void Progress::note(const std::string& line, double seconds) {
   print_(fmt::format("{}{}\n", terminal_ ? "\r\033[K" : "", line));
+  leave_out(seconds);
+}
+
+void Progress::set_peak(double flops, double seconds) {
+  peak_flops_ = flops;
+  leave_out(seconds);
+}
+
+void Progress::leave_out(double seconds) {
   const auto time =
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   start_ += time;

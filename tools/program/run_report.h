@@ -26,7 +26,6 @@ struct ProgressOptions {
   std::int64_t steps = 0;     ///< of the whole run
   std::int64_t done = 0;      ///< of them before this process, by the run that is continued
   double flops_per_item = 0;  ///< of training, per token (or sample)
-  double peak_flops = 0;      ///< of all ranks, per second; 0: no share is shown
 };
 
 class Progress {
@@ -37,12 +36,16 @@ class Progress {
   void step(const models::StepMetrics& metrics);
   /// Prints a line that is not overwritten. `seconds` do not count as training time.
   void note(const std::string& line, double seconds);
+  /// From the next line on, shows the share of these operations per second, of all ranks. `seconds`
+  /// do not count as training time.
+  void set_peak(double flops, double seconds);
   /// Prints seconds and samples (or tokens) of the whole run. Call it after the last step.
   void finish();
 
  private:
   using Clock = std::chrono::steady_clock;
   bool is_due(std::int64_t step, Clock::time_point now) const;
+  void leave_out(double seconds);
   std::string line(const models::StepMetrics& metrics, Clock::time_point now) const;
 
   ProgressOptions options_;
@@ -50,6 +53,7 @@ class Progress {
   bool terminal_;
   Clock::time_point start_;
   Clock::time_point shown_;
+  double peak_flops_ = 0;  // 0: not known
   const char* unit_ = "samples";
   std::int64_t done_ = 0;   // steps
   std::int64_t items_ = 0;  // tokens if there are any, else samples
@@ -80,6 +84,8 @@ class RunReport {
   void print(const std::string& text);
 
   void step(const models::StepMetrics& metrics);
+  /// Progress::set_peak.
+  void set_peak(double flops, double seconds) { progress_.set_peak(flops, seconds); }
   /// After an evaluation during the run, which took `seconds`.
   void evaluated(const models::EvalMetrics& metrics, double seconds);
   /// After the last step that was run.

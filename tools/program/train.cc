@@ -274,7 +274,7 @@ bool goes_on(const ResumedFrom& from, std::int64_t steps, RunReport* report) {
 
 TrainingEnd run_training(distributed::World& world, models::Trainer& trainer,
                          Checkpoints& checkpoints, const TrainOptions& options, std::int64_t steps,
-                         RunReport* report) {
+                         RunReport* report, const std::function<double()>& measure_peak) {
   const ResumedFrom& from = checkpoints.resumed_from();
   const std::unique_ptr<distributed::TraceSession> trace =
       trace_of(world, options, steps - from.step);
@@ -287,6 +287,14 @@ TrainingEnd run_training(distributed::World& world, models::Trainer& trainer,
     checkpoints.evaluated();
     if (report != nullptr) report->evaluated(found, time.count());
   };
+  // Not before the first step, which would be later by it.
+  const auto measure_peak_if_due = [&](std::int64_t step) {
+    if (!measure_peak || step != from.step + 1 || step == steps) return;
+    const Clock::time_point start = Clock::now();
+    const double peak = measure_peak();
+    const std::chrono::duration<double> time = Clock::now() - start;
+    if (report != nullptr) report->set_peak(peak, time.count());
+  };
   TrainingEnd end = {.signal = agreed_signal(world)};
   // A signal may have come before the evaluation that was due.
   if (from.step > from.evaluated && end.signal == 0) evaluate_if_due(from.step);
@@ -297,6 +305,7 @@ TrainingEnd run_training(distributed::World& world, models::Trainer& trainer,
     if (report != nullptr) report->step(metrics);
     if (end.signal != 0) continue;
     check_replicas_if_due(world, trainer, options);
+    measure_peak_if_due(step);
     evaluate_if_due(step);
     checkpoints.after_step(step == steps);
   }

@@ -2,6 +2,8 @@
 
 /// `tessera train`: the command, and the loop over steps.
 
+#include <functional>
+
 #include "tessera/distributed/launch/gpu_plan.h"
 #include "tessera/distributed/launch/launch.h"
 #include "tessera/distributed/launch/world.h"
@@ -54,10 +56,13 @@ struct TrainingEnd {
 /// Trains `steps` steps, with evaluations in between as the options say and one at the end. After a
 /// signal (World::stop_signal) the run ends after the current step, or before the first one,
 /// without that last evaluation. `report` is rank 0's, null on the others. Collective.
-/// `checkpoints` are resumed; those steps do not run again.
+/// `checkpoints` are resumed; those steps do not run again. `measure_peak`, if there is one, runs
+/// after the first step, if another one follows: it is collective, and returns the operations per
+/// second that the report compares with (RunReport::set_peak).
 TrainingEnd run_training(distributed::World& world, models::Trainer& trainer,
                          Checkpoints& checkpoints, const models::runs::TrainOptions& options,
-                         std::int64_t steps, RunReport* report);
+                         std::int64_t steps, RunReport* report,
+                         const std::function<double()>& measure_peak = {});
 
 /// False if a resumed run has had all of its steps. `report` says where a resumed run is.
 bool goes_on(const ResumedFrom& from, std::int64_t steps, RunReport* report);

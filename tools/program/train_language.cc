@@ -158,20 +158,19 @@ void run_rank(World& world, const TrainOptions& options, const TextData& data) {
   const ResumedFrom& from = checkpoints.resume();
 
   const NetFigures figures = figures_of(options, vocab_size);
-  const double peak = peak_of_all_ranks(world, run.precision);
   std::optional<RunReport> report;
   if (world.rank() == 0) {
-    report.emplace(world, options, run.precision.storage,
-                   ProgressOptions{.steps = steps,
-                                   .done = from.step,
-                                   .flops_per_item = figures.flops_per_token,
-                                   .peak_flops = peak},
-                   from.metrics_end());
+    report.emplace(
+        world, options, run.precision.storage,
+        ProgressOptions{
+            .steps = steps, .done = from.step, .flops_per_item = figures.flops_per_token},
+        from.metrics_end());
     greet(*report, options, data, figures, steps);
   }
   RunReport* shown = report ? &*report : nullptr;
   if (!goes_on(from, steps, shown)) return;
-  const TrainingEnd end = run_training(world, trainer, checkpoints, options, steps, shown);
+  const TrainingEnd end = run_training(world, trainer, checkpoints, options, steps, shown,
+                                       [&] { return peak_of_all_ranks(world, run.precision); });
   if (end.steps == 0) return;  // the folder may still hold an earlier run
   finish(world, options, data, run, figures, end, shown);
 }
