@@ -6,6 +6,9 @@
 A rank that waits for another one forever hides that the other one has died. So each call that may wait without a limit of time, in the
 folders of distributed code, needs a comment in its line or directly above with "Untimed: " and the reason why it ends: another wait,
 which has a limit, comes first, or only this process can delay it.
+
+It finds calls by their usual names. It does not find waits behind other names, loops that sleep, nor reads of sockets and pipes that
+block, which is why sockets must be made with SOCK_NONBLOCK.
 """
 
 import os
@@ -19,8 +22,10 @@ SUFFIXES = (".cc", ".h", ".cu")
 REASON = re.compile(r"//.*\bUntimed: \S")
 # What may wait, and how it is written with a limit.
 WAITS = [
-    (r"\.wait\(\s*\w*lock\b", "wait_for and wait_until of a condition variable take a limit"),
-    (r"\.join\(\)", "a thread is joined after it was told to end"),
+    (r"(\.|->)wait\(\s*\w*([Ll]ock|[Gg]uard)\w*\b", "wait_for and wait_until of a condition variable take a limit"),
+    (r"(\.|->)join\(\)", "a thread is joined after it was told to end"),
+    (r"\bwait[34]\((?![^;]*WNOHANG)", "WNOHANG"),
+    (r"(?<![\w.>])(::)?wait\(\s*(nullptr|&\w+)\s*\)", "waitpid with WNOHANG"),
     (r"std::(latch|barrier|async|future|shared_future|promise|counting_semaphore|binary_semaphore)\b",
      "a condition variable takes a limit"),
     (r"\bwaitpid\((?![^;]*WNOHANG)", "WNOHANG"),

@@ -33,6 +33,7 @@ class Job:
     options: tuple = ()
     tags: str = ""  # the value of --test_tag_filters
     needs_toolkit: bool = False
+    rotates: bool = True  # False: only tools/nightly runs it
 
 
 def _asan(name, runs, *targets):
@@ -79,11 +80,15 @@ JOBS = (
         ("//tests/distributed/launch:pairs_nightly_test", "//tests/fsdp/seeds:nested_sweep", "//tests/fsdp/training:matrix_wide_test",
          "//tests/fsdp/training:random_programs_nightly_test", "//tests/models/language:curve_sweep_test_gloo",
          "//tests/models/language:curve_sweep_test_local")),
+    # More than half an hour, most of which is waiting for deadlines.
+    Job("faults", "each fault of a rank 20 times, 200 times while groups overlap", ("//tests/fsdp/faults:faults_nightly_test",),
+        rotates=False),
 )
+ROTATED = tuple(job for job in JOBS if job.rotates)
 # The arguments for the test suite, which .ci/run always runs.
 SUITE = Job("tests", "the whole suite", ("//...",))
 
-# From one commit to the next, the rotation goes this far in JOBS. Steps of 5 reach all 14 jobs and never put two jobs that
+# From one commit to the next, the rotation goes this far in ROTATED. Steps of 5 reach all 14 jobs and never put two jobs that
 # need a toolkit next to each other: without a toolkit, four different jobs take their places.
 STEP = 5
 
@@ -115,8 +120,8 @@ def toolkit_here():
 
 
 def rotation(number):
-    """All jobs, beginning with the one of the commit that has this number."""
-    return [JOBS[STEP * (number + later) % len(JOBS)] for later in range(len(JOBS))]
+    """The jobs that rotate, beginning with the one of the commit that has this number."""
+    return [ROTATED[STEP * (number + later) % len(ROTATED)] for later in range(len(ROTATED))]
 
 
 def number_of_commit(git, today, say):

@@ -27,6 +27,7 @@
 #include "tessera/distributed/store/store.h"
 #include "tessera/distributed/transports/process_group_local.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/io/standard_streams.h"
 
 namespace tessera::distributed {
 namespace {
@@ -93,6 +94,7 @@ LaunchResult launch(int argc, char** argv, const LaunchOptions& asked,
   const LaunchOptions options = complete(asked, world);
   check_options(options, world.has_value());
   if (passes_over) return {};
+  reserve_standard_streams();  // the output of ranks is passed on to them
   return by_processes ? launch_processes(argc, argv, launcher_of(options, world), process_calls)
                       : launch_threads(options, body);
 }

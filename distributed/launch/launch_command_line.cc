@@ -224,6 +224,9 @@ LaunchOptions parse_options(const CommandLine& line) {
   return options;
 }
 
+// The exit code tells it too where standard error cannot be written.
+void print_error(const std::string& text) { std::fputs(text.c_str(), stderr); }
+
 }  // namespace
 
 int launch(int argc, char** argv, const std::function<void(World&)>& body,
@@ -238,10 +241,10 @@ int launch(int argc, char** argv, const std::function<void(World&)>& body,
     set_values(line, own_options);
     const LaunchResult result = launch(argc, argv, options, body);
     if (!result.failure.empty())
-      fmt::print(stderr, "{}error: {}\n", result.last_lines, result.failure);
+      print_error(fmt::format("{}error: {}\n", result.last_lines, result.failure));
     return result.exit_code;
   } catch (const Error& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
+    print_error(fmt::format("error: {}\n", error.what()));
     return 2;
   }
 }

@@ -11,18 +11,36 @@ void OutputTail::add(std::string_view bytes) {
 }
 
 void OutputTail::add(char byte) {
-  constexpr char kEscape = '\x1b';
-  if (escape_ == Escape::kBegun) {
-    escape_ = byte == '[' ? Escape::kSequence : Escape::kNone;
-  } else if (escape_ == Escape::kSequence) {
-    if (byte >= '@' && byte <= '~') escape_ = Escape::kNone;  // its last byte
-  } else if (byte == kEscape) {
-    escape_ = Escape::kBegun;
-  } else if (byte == '\r') {
-    returned_ = true;
-  } else {
-    put(byte);
+  constexpr char kEscape = '\x1b', kBell = '\a';
+  switch (escape_) {
+    case Escape::kBegun:  // ESC [ begins a sequence, ESC ] a text; ESC ( and others name a set
+      escape_ = byte == '['   ? Escape::kSequence
+                : byte == ']' ? Escape::kText
+                : std::string_view("()*+#%").find(byte) != std::string_view::npos ? Escape::kOneMore
+                                                                                  : Escape::kNone;
+      return;
+    case Escape::kOneMore:
+      escape_ = Escape::kNone;
+      return;
+    case Escape::kSequence:
+      if (byte >= '@' && byte <= '~') escape_ = Escape::kNone;  // its last byte
+      return;
+    case Escape::kText:  // until BEL or ESC backslash; a line's end means that it was none
+      if (byte == kEscape) escape_ = Escape::kTextEnds;
+      if (byte == kBell) escape_ = Escape::kNone;
+      if (byte != '\n') return;
+      break;
+    case Escape::kTextEnds:
+      escape_ = Escape::kNone;
+      return;
+    case Escape::kNone:
+      break;
   }
+  escape_ = byte == kEscape ? Escape::kBegun : Escape::kNone;
+  if (byte == '\r')
+    returned_ = true;
+  else if (byte != kEscape)
+    put(byte);
 }
 
 void OutputTail::put(char byte) {

@@ -27,7 +27,7 @@ class OutputTail {
     std::string text;
     std::size_t left_out = 0;  ///< bytes
   };
-  enum class Escape : std::uint8_t { kNone, kBegun, kSequence };
+  enum class Escape : std::uint8_t { kNone, kBegun, kOneMore, kSequence, kText, kTextEnds };
 
   void add(char byte);
   void put(char byte);

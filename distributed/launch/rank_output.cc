@@ -12,7 +12,6 @@
 #include <climits>
 #include <cstring>
 #include <ctime>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -29,6 +28,7 @@ constexpr std::size_t kPipe = 1 << 16;  // bytes that a pipe holds
 constexpr std::size_t kMostAtTheEnd = 1 << 20;
 constexpr milliseconds kTick{10};
 constexpr milliseconds kQuiet{50};
+constexpr milliseconds kForALineToEnd{50};
 constexpr milliseconds kLongest{1000};
 
 // While one exists, a write without a reader, or beyond the largest size of a file, is an error and
@@ -62,6 +62,17 @@ bool is_same_place(int a, int b) {
   struct stat first = {}, second = {};
   return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
          first.st_ino == second.st_ino;
+}
+
+// Another description of a terminal or a pipe, one that does not block. The launcher's own may belong
+// to another program too, for which it must block. Nothing where there is none: files do not block,
+// and the system opens none of a socket.
+std::optional<int> reopened(int fd) {
+  struct stat found = {};
+  if (fstat(fd, &found) != 0 || (!S_ISFIFO(found.st_mode) && isatty(fd) != 1)) return std::nullopt;
+  const int own = ::open(fmt::format("/proc/self/fd/{}", fd).c_str(),
+                         O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  return own < 0 ? std::nullopt : std::optional(own);
 }
 
 // Ours and the process's end of a channel; -1 where the system refuses them.
@@ -100,7 +111,9 @@ RankOutput::RankOutput(std::size_t ranks, const std::array<int, 2>& sinks)
   for (std::size_t i = 0; i < sinks.size(); ++i) {
     struct stat found = {};
     if (fstat(sinks[i], &found) != 0) continue;  // it is closed
-    sinks_[i].fd = sinks[i];
+    const std::optional<int> own = reopened(sinks[i]);
+    sinks_[i].fd = own.value_or(sinks[i]);
+    sinks_[i].is_ours = own.has_value();
     sinks_[i].is_terminal = isatty(sinks[i]) == 1;
     copy_size(sinks_[i]);
   }
@@ -110,6 +123,8 @@ RankOutput::~RankOutput() {
   started();
   for (const Channel& channel : channels_)
     if (channel.fd >= 0) close(channel.fd);
+  for (const Sink& sink : sinks_)
+    if (sink.is_ours) close(sink.fd);
 }
 
 ChildStreams RankOutput::open(std::size_t rank) {
@@ -148,10 +163,20 @@ bool RankOutput::reads(const Channel& channel) const {
   return channel.fd >= 0 && channel.pending.size() < most_pending_;
 }
 
-bool RankOutput::has_pending(const Sink& sink) const {
-  return std::any_of(channels_.begin(), channels_.end(), [&sink](const Channel& channel) {
-    return channel.sink == &sink && !channel.pending.empty();
-  });
+// Not into the line of another channel, which goes on at once or soon.
+bool RankOutput::may_write(std::size_t channel) const {
+  const Sink& sink = *channels_[channel].sink;
+  if (channels_[channel].pending.empty()) return false;
+  if (!sink.in_line || *sink.in_line == channel) return true;
+  const Channel& other = channels_[*sink.in_line];
+  const bool is_waited_for = other.fd >= 0 && Clock::now() - sink.in_line_since < kForALineToEnd;
+  return other.pending.empty() && !is_waited_for;
+}
+
+bool RankOutput::can_write(const Sink& sink) const {
+  for (std::size_t i = 0; i < channels_.size(); ++i)
+    if (channels_[i].sink == &sink && may_write(i)) return true;
+  return false;
 }
 
 bool RankOutput::forward(milliseconds at_most) {
@@ -160,7 +185,7 @@ bool RankOutput::forward(milliseconds at_most) {
     copy_size(sink);
     // Without POLLOUT it tells whether the reader has gone.
     waits.push_back({.fd = sink.is_gone ? -1 : sink.fd,
-                     .events = has_pending(sink) ? short{POLLOUT} : short{0},
+                     .events = can_write(sink) ? short{POLLOUT} : short{0},
                      .revents = 0});
   }
   for (const Channel& channel : channels_)
@@ -173,8 +198,11 @@ bool RankOutput::forward(milliseconds at_most) {
   for (std::size_t i = 0; i < channels_.size(); ++i) {
     Channel& channel = channels_[i];
     if (channel.fd >= 0 && waits[sinks_.size() + i].revents != 0) has_moved |= read(channel);
-    has_moved |= write(channel);
   }
+  // In turns: where the reader is slow, the first one would take all room.
+  for (std::size_t i = 0; i < channels_.size(); ++i)
+    has_moved |= write((first_ + i) % channels_.size());
+  if (!channels_.empty()) first_ = (first_ + 1) % channels_.size();
   return has_moved;
 }
 
@@ -192,9 +220,26 @@ bool RankOutput::read(Channel& channel) {
   return false;
 }
 
-bool RankOutput::write(Channel& channel) {
+bool RankOutput::write(std::size_t number) {
+  if (!may_write(number)) return false;
+  Channel& channel = channels_[number];
   Sink& sink = *channel.sink;
   std::string_view left = channel.pending;
+  if (!write_to(sink, left)) return false;
+  const std::size_t done = channel.pending.size() - left.size();
+  if (done == 0) return false;
+  if (channel.pending[done - 1] == '\n') {
+    sink.in_line.reset();
+  } else if (sink.in_line != number || channel.pending.find('\n') < done) {
+    sink.in_line = number;
+    sink.in_line_since = Clock::now();
+  }
+  channel.pending.erase(0, done);
+  return true;
+}
+
+// Removes what was written from `left`. False if the reader has gone.
+bool RankOutput::write_to(Sink& sink, std::string_view& left) {
   while (!left.empty()) {
     pollfd room = {.fd = sink.fd, .events = POLLOUT, .revents = 0};
     if (poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) break;
@@ -213,9 +258,7 @@ bool RankOutput::write(Channel& channel) {
       break;
     }
   }
-  const std::size_t done = channel.pending.size() - left.size();
-  channel.pending.erase(0, done);
-  return done > 0;
+  return true;
 }
 
 // The reader has gone: ranks learn of it when they next write.

@@ -6,7 +6,8 @@
 /// Each rank writes to a channel of its own: a pseudo-terminal where the launcher's stream is a
 /// terminal, so that the rank finds one too, with its size, and else a pipe. If the launcher's
 /// standard output and standard error go to one place, they are one channel, so that what a rank
-/// prints keeps its order. Bytes are passed on unchanged. If the launcher's stream has no reader
+/// prints keeps its order. Bytes are passed on unchanged, a line of a rank before the next line of
+/// another one, unless it stays without an end. If the launcher's stream has no reader
 /// any more, the channels end too, so that ranks get SIGPIPE or EPIPE as if they wrote there.
 ///
 /// Not thread-safe: it belongs to the thread that watches the ranks.
@@ -17,7 +18,9 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/distributed/launch/output_tail.h"
@@ -58,10 +61,14 @@ class RankOutput {
   /// A stream of the launcher.
   struct Sink {
     int fd = -1;
+    bool is_ours = false;  ///< opened here
     bool is_terminal = false;
     winsize size{};        ///< of the terminal
     bool is_gone = false;  ///< its reader
     int error = 0;         ///< of the first write that failed
+    /// The channel whose line has no end yet, and since when; nothing: all lines have.
+    std::optional<std::size_t> in_line{};
+    std::chrono::steady_clock::time_point in_line_since{};
   };
   struct Channel {
     std::size_t rank = 0;
@@ -73,16 +80,19 @@ class RankOutput {
   int open_channel(std::size_t rank, Sink& sink);
   void copy_size(Sink& sink);
   bool reads(const Channel& channel) const;
-  bool has_pending(const Sink& sink) const;
+  bool may_write(std::size_t channel) const;
+  bool can_write(const Sink& sink) const;
   bool is_done() const;
   bool read(Channel& channel);
-  bool write(Channel& channel);
+  bool write(std::size_t channel);
+  bool write_to(Sink& sink, std::string_view& left);
   void end(Sink& sink);
 
   std::array<Sink, 2> sinks_;
   bool is_one_place_ = false;  ///< both sinks are
   std::size_t most_pending_;   ///< of a channel: then it is not read
   std::vector<Channel> channels_;
+  std::size_t first_ = 0;  ///< the channel that may write first the next time
   std::vector<OutputTail> tails_;
   ChildStreams theirs_{};  ///< of the process that is being started
 };

@@ -81,7 +81,8 @@ void RankSupervisor::wait(std::chrono::milliseconds timeout,
     if (trouble_since_) escalate();
     output_.forward(kTick);
   }
-  output_.finish([this] { return trouble_since_ || SignalWatch::received() != 0; });
+  output_.finish(
+      [&] { return trouble_since_ || SignalWatch::received() != 0 || failed_elsewhere(); });
 }
 
 void RankSupervisor::reap() {

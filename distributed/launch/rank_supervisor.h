@@ -45,8 +45,9 @@ class RankSupervisor {
   /// refuses a process.
   void start(const std::vector<std::string>& arguments,
              const std::vector<std::vector<int>>& cores = {});
-  /// Returns when every rank has ended, and what they printed has been passed on. Ends them when `failed_elsewhere` says that the run has
-  /// failed on another node, and when the system has stopped one of them for longer than `timeout`.
+  /// Returns when every rank has ended, and what they printed has been passed on. Ends them when
+  /// `failed_elsewhere` says that the run has failed on another node, and when the system has
+  /// stopped one of them for longer than `timeout`.
   void wait(std::chrono::milliseconds timeout, const std::function<bool()>& failed_elsewhere);
   const std::vector<RankChild>& children() const { return children_; }
   /// Where the ranks' bodies ended early for a signal.

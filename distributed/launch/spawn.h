@@ -45,9 +45,9 @@ struct ChildSetup {
   std::vector<int> cores{};
 };
 
-/// Starts the running binary once more, with these arguments (the first is the program's name), this
-/// environment, on these streams and cores. The new process is killed when the calling thread ends, so call it from the
-/// main thread. Throws Error when the system refuses.
+/// Starts the running binary once more, with these arguments (the first is the program's name),
+/// this environment, on these streams and cores. The new process is killed when the calling thread
+/// ends, so call it from the main thread. Throws Error when the system refuses.
 pid_t spawn_self(std::vector<std::string> arguments, std::vector<std::string> environment,
                  const ChildSetup& setup = {});
 

@@ -11,22 +11,32 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kCheckTick{100};
+constexpr milliseconds kShortestTick{100}, kLongestTick{1000};
 
 std::string value_key(const GatherRequest& request, int rank) {
   return fmt::format("{}-{}", request.name, rank);
 }
 
+// The keys that have no value at the end.
 std::vector<std::string> wait_with_checks(Store& store, const GatherRequest& request,
                                           const std::vector<std::string>& keys) {
   if (!request.check) return store.wait(keys, request.timeout);
-  const auto deadline = Clock::now() + request.timeout;
+  const auto start = Clock::now(), deadline = start + request.timeout;
   for (;;) {
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-    std::vector<std::string> absent =
-        store.wait(keys, std::clamp(left, milliseconds(0), kCheckTick));
-    if (absent.empty() || left <= kCheckTick) return absent;
-    request.check();
+    const auto now = Clock::now();
+    const auto left = std::chrono::ceil<milliseconds>(deadline - now);
+    // Longer and longer, as the store's own looks are further and further apart.
+    const auto tick =
+        std::clamp(std::chrono::ceil<milliseconds>((now - start) / 2), kShortestTick, kLongestTick);
+    std::vector<std::string> absent = store.wait(keys, std::clamp(left, milliseconds(0), tick));
+    if (absent.empty() || left <= tick) return absent;
+    try {
+      request.check();
+    } catch (...) {
+      // A rank that has the values may have gone, in order, before this one has looked again.
+      if (store.wait(keys, milliseconds(0)).empty()) return {};
+      throw;
+    }
   }
 }
 

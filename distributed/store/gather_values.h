@@ -24,8 +24,8 @@ struct GatherRequest {
   std::vector<int> ranks;  ///< all that take part, ascending; the same for each of them
   std::string value{};     ///< without a line break; all together at most kMaxValueBytes
   std::chrono::milliseconds timeout{0};
-  /// If given: called several times per second while others are missing; what it throws, this
-  /// throws.
+  /// If given: called about once per second, at first more often, while others are missing. What it
+  /// throws, this throws, unless all have come meanwhile.
   std::function<void()> check{};
 };
 

@@ -23,6 +23,8 @@ constexpr std::size_t kSegmentBytes = std::size_t{8} << 20;
 constexpr std::size_t kLeastSlotBytes = std::size_t{8} << 10;
 constexpr std::size_t kMostSlotBytes = std::size_t{32} << 10;
 
+constexpr const char* kAll = "all";
+
 std::size_t slot_bytes_for(std::size_t peers) {
   const std::size_t bytes = kSegmentBytes / peers / SharedChannel::kSlots;
   constexpr std::size_t kMultiple = 4096;
@@ -102,7 +104,8 @@ void SharedMemory::map_segments(const Options& options, const std::vector<int>& 
   }
   const std::vector<std::string> addresses =
       gather(options, "memory", sharing, own_ ? own_->address() : "");
-  std::string unmapped = " ";  // " 0 2 "
+  std::string unmapped = " ";  // " 0 2 ", or kAll
+  std::size_t count = 0;
   for (std::size_t i = 0; i < sharing.size(); ++i) {
     const int peer = sharing[i];
     if (peer == options.rank) continue;
@@ -113,15 +116,19 @@ void SharedMemory::map_segments(const Options& options, const std::vector<int>& 
     } catch (const Error& error) {
       warn(options, error);
     }
-    if (segments_[static_cast<std::size_t>(peer)] == nullptr)
-      unmapped += std::to_string(peer) + " ";
+    if (segments_[static_cast<std::size_t>(peer)] != nullptr) continue;
+    unmapped += std::to_string(peer) + " ";
+    ++count;
   }
+  // The usual reason holds for all of them, and a list of all would be long in a large world.
+  if (count == peers) unmapped = kAll;
   const std::vector<std::string> theirs = gather(options, "unmapped", sharing, unmapped);
   if (own_) own_->close();
   for (std::size_t i = 0; i < sharing.size(); ++i) {
     const int peer = sharing[i];
     const SharedSegment* segment = segments_[static_cast<std::size_t>(peer)].get();
-    const bool is_mapped = theirs[i].find(fmt::format(" {} ", options.rank)) == std::string::npos;
+    const bool is_mapped =
+        theirs[i] != kAll && theirs[i].find(fmt::format(" {} ", options.rank)) == std::string::npos;
     if (segment == nullptr || !is_mapped) continue;
     links_[static_cast<std::size_t>(peer)] = std::make_unique<SharedLink>(
         SharedLink::Place{segment, channel_of(options.rank, peer, sharing)},

@@ -27,7 +27,7 @@ class SharedMemory {
     std::shared_ptr<Store> store{};  ///< the same on all ranks
     std::string node{};              ///< ranks share memory only if it is equal
     std::chrono::milliseconds timeout = kDefaultTimeout;  ///< of each wait for the other ranks
-    /// Called several times per second during these waits; throws if one of them is gone.
+    /// Called during these waits, about once per second; throws if one of them is gone.
     std::function<void()> check{};
   };
   /// Maps the memory of all ranks that have the same node and run on the same kernel with the same

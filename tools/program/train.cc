@@ -287,9 +287,10 @@ TrainingEnd run_training(distributed::World& world, models::Trainer& trainer,
     checkpoints.evaluated();
     if (report != nullptr) report->evaluated(found, time.count());
   };
-  // Not before the first step, which would be later by it.
+  // Not before the first step, which would be later by it, nor among traced steps.
+  const bool traces_first = trace && steps - from.step <= kTracedSteps;
   const auto measure_peak_if_due = [&](std::int64_t step) {
-    if (!measure_peak || step != from.step + 1 || step == steps) return;
+    if (!measure_peak || traces_first || step != from.step + 1 || step == steps) return;
     const Clock::time_point start = Clock::now();
     const double peak = measure_peak();
     const std::chrono::duration<double> time = Clock::now() - start;

@@ -121,6 +121,8 @@ TEST_CASE("a tail has what a terminal would show", "[output]") {
   CHECK(tail_of("a\r\nb\r\n") == Lines{"a", "b"});
   CHECK(tail_of("\rstep 1\x1b[K\rstep 2\x1b[K") == Lines{"step 2"});
   CHECK(tail_of("\x1b[31;1mred\x1b[0m\n\x1b=x\ty\n") == Lines{"red", "x y"});
+  CHECK(tail_of("\x1b]0;title\abell\n\x1b]8;;link\x1b\\end\n") == Lines{"bell", "end"});
+  CHECK(tail_of("\x1b(Bset\n\x1b]no text\nnext\n") == Lines{"set", "", "next"});
   CHECK(tail_of("a\x07"
                 "b\xc2\x9b"
                 "c \xc3\xa4\n") == Lines{"a\\x07b\\x9bc \xc3\xa4"});
@@ -202,6 +204,86 @@ TEST_CASE("a rank waits for a reader that is late, and the launcher does not", "
     output.forward(milliseconds(1));
   }
   CHECK(read == all);
+}
+
+TEST_CASE("a terminal that nothing reads does not hold the launcher", "[output]") {
+  int master = -1, slave = -1;
+  REQUIRE(openpty(&master, &slave, nullptr, nullptr, nullptr) == 0);
+  {
+    RankOutput output(1, {slave, slave});
+    const ChildStreams streams = output.open(0);
+    const int rank = dup(streams.out);
+    output.started();
+    // More than the terminal and the channel hold.
+    std::size_t printed = 0;
+    for (int round = 0; round < 30; ++round) {
+      printed += print(rank, numbered(0, 3000));
+      output.forward(milliseconds(2));
+    }
+    CHECK(printed > 0);
+    CHECK((fcntl(slave, F_GETFL) & O_NONBLOCK) == 0);  // other programs write to it too
+    close(rank);
+    const Clock::time_point start = Clock::now();
+    output.finish(kHurried);
+    CHECK(Clock::now() - start < std::chrono::seconds(10));
+  }
+  close(master);
+  close(slave);
+}
+
+TEST_CASE("lines of two ranks are not mixed where the reader is slow", "[output]") {
+  Sink sink;
+  RankOutput output(2, {sink.fd(), sink.fd()});
+  std::array<int, 2> ranks{};
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    ranks[rank] = dup(output.open(rank).out);
+    output.started();
+  }
+  // Longer than what is written at a time, and of no length that divides it.
+  const std::array<std::string, 2> lines = {std::string(6001, 'a') + "\n",
+                                            std::string(4097, 'b') + "\n"};
+  std::array<std::string, 2> waiting;
+  for (std::size_t rank = 0; rank < 2; ++rank)
+    for (int line = 0; line < 40; ++line) waiting[rank] += lines[rank];
+  std::string read;
+  const std::size_t all = waiting[0].size() + waiting[1].size();
+  const Clock::time_point start = Clock::now();
+  while (read.size() < all && Clock::now() - start < std::chrono::seconds(20)) {
+    for (std::size_t rank = 0; rank < 2; ++rank)
+      waiting[rank].erase(0, print(ranks[rank], waiting[rank]));
+    output.forward(milliseconds(1));
+    read += sink.read_all();
+  }
+  for (const int rank : ranks) close(rank);
+  REQUIRE(read.size() == all);
+  std::size_t torn = 0, begin = 0;
+  for (std::size_t end; (end = read.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    const std::string line = read.substr(begin, end + 1 - begin);
+    torn += line != lines[0] && line != lines[1];
+  }
+  CHECK(torn == 0);
+}
+
+TEST_CASE("a line without an end does not hold the others back for long", "[output]") {
+  Sink sink;
+  RankOutput output(2, {sink.fd(), sink.fd()});
+  std::array<int, 2> ranks{};
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    ranks[rank] = dup(output.open(rank).out);
+    output.started();
+  }
+  print(ranks[0], "step 1");
+  while (!output.forward(milliseconds(10))) {
+  }
+  print(ranks[1], "other\n");
+  std::string read;
+  const Clock::time_point start = Clock::now();
+  while (read.size() < 12 && Clock::now() - start < std::chrono::seconds(20)) {
+    output.forward(milliseconds(10));
+    read += sink.read_all();
+  }
+  for (const int rank : ranks) close(rank);
+  CHECK(read == "step 1other\n");
 }
 
 TEST_CASE("at the end the launcher waits for a slow reader, but not for ever if it must hurry",

@@ -45,7 +45,7 @@ std::string account_of(const std::string& phase, const std::string& fault) {
 std::vector<std::string> places_of(const std::string& phase) {
   const std::string group = "all_reduce #1 of group \"everybody\"";
   if (phase == "group") return {group, "all_gather"};
-  if (phase == "overlap") return {"all_reduce #", "all_gather"};
+  if (phase == "overlap") return {"of group \"left\"", "of group \"right\"", "all_gather"};
   if (phase == "broadcast") return {"broadcast", group};
   if (phase == "barrier") return {"barrier", "broadcast"};
   if (phase == "forward" || phase == "backward" || phase == "optimizer") return {"in step 3"};

@@ -11,6 +11,7 @@
 
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/io/failure_text.h"
+#include "tessera/tensor/io/standard_streams.h"
 
 namespace tessera::tools {
 namespace {
@@ -38,11 +39,7 @@ int write_all(int file, std::string_view text) {
 void prepare_output() {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
-  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    const bool is_open = ::fcntl(stream, F_GETFD) >= 0 || errno != EBADF;
-    // open() returns the lowest free descriptor; writes to it fail.
-    if (!is_open) ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
-  }
+  reserve_standard_streams();
 }
 
 void write_output(std::string_view text) {
