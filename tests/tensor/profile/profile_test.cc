@@ -124,8 +124,8 @@ TEST_CASE("profile: on each thread the rows add up to the steps") {
   for (int step = 0; step < 3; ++step) {
     const Profile::Scope measured(profile);
     const Tensor x = full({31, 17}, 1);
-    stream_sleep(first,
-                 30);  // long enough that the wait begins before its end, also on a busy machine
+    // Long enough that the wait begins before its end, also on a busy machine.
+    stream_sleep(first, 30);
     if (step == 1) stream_sleep(second, 2);
     current_stream(kCpu).wait(first.record("slept"));
     matmul(x, x.transpose(0, 1)).to_vector<float>();
