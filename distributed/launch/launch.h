@@ -77,11 +77,11 @@ enum class GpuTransport : std::uint8_t {
   kNccl,
 };
 
-/// The cores that a rank process runs on, of those that its launcher may use.
+/// Which of the launcher's cores a rank process may use.
 enum class RankBinding : std::uint8_t {
   kAuto,  ///< kCores if ranks compute on the CPU; else kNone: a share may be far from the rank's GPU
-  kNone,   ///< all
-  kCores,  ///< a share that no other rank of the launcher has; all if there are fewer than ranks
+  kNone,   ///< all of them
+  kCores,  ///< a share that no other rank has; all of them if there are fewer cores than ranks
 };
 
 struct LaunchOptions {

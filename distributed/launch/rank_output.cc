@@ -109,8 +109,8 @@ Ends make_terminal(const winsize& size) {
 RankOutput::RankOutput(std::size_t ranks, const std::array<int, 2>& sinks)
     : is_one_place_(is_same_place(sinks[0], sinks[1])), most_pending_(kPipe), tails_(ranks) {
   for (std::size_t i = 0; i < sinks.size(); ++i) {
-    struct stat found = {};
-    if (fstat(sinks[i], &found) != 0) continue;  // it is closed
+    const int flags = fcntl(sinks[i], F_GETFL);
+    if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY) continue;  // it is closed
     const std::optional<int> own = reopened(sinks[i]);
     sinks_[i].fd = own.value_or(sinks[i]);
     sinks_[i].is_ours = own.has_value();
@@ -129,7 +129,8 @@ RankOutput::~RankOutput() {
 
 ChildStreams RankOutput::open(std::size_t rank) {
   theirs_.out = open_channel(rank, sinks_[0]);
-  theirs_.err = is_one_place_ ? theirs_.out : open_channel(rank, sinks_[1]);
+  const bool is_one = is_one_place_ && theirs_.out >= 0;
+  theirs_.err = is_one ? theirs_.out : open_channel(rank, sinks_[1]);
   return theirs_;
 }
 

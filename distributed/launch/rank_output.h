@@ -38,7 +38,7 @@ class RankOutput {
   RankOutput& operator=(const RankOutput&) = delete;
 
   /// Opens the channels of one rank, for its process. Where the system refuses one (no more files),
-  /// or the launcher's stream is closed, the rank has the launcher's own stream and no lines are
+  /// or the launcher's stream is closed or not for writing, the rank has the launcher's own stream and no lines are
   /// kept.
   ChildStreams open(std::size_t rank);
   /// Call it when the process of that rank has started: closes its ends here.

@@ -56,6 +56,12 @@ std::string read_file(const fs::path& path) {
   return text.str();
 }
 
+std::string numbered(int from, int to) {
+  std::string text;
+  for (int i = from; i < to; ++i) text += fmt::format("line {}\n", i);
+  return text;
+}
+
 std::size_t count_of(const std::string& text, const std::string& part) {
   std::size_t count = 0;
   for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))

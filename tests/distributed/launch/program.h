@@ -14,6 +14,8 @@ namespace tessera::distributed {
 double seconds_since(std::chrono::steady_clock::time_point start);
 std::string read_file(const std::filesystem::path& path);
 std::size_t count_of(const std::string& text, const std::string& part);
+// "line 3\nline 4\n" for 3 and 5.
+std::string numbered(int from, int to);
 
 // One started program with a folder for its temporary files and output. It is stopped, and the
 // folder removed, at destruction. Its functions assert, so they are for the main thread.

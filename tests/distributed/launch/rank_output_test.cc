@@ -92,54 +92,27 @@ std::size_t print(int fd, std::string_view text) {
   return written;
 }
 
-Lines tail_of(std::string_view text) {
-  OutputTail tail;
-  tail.add(text);
-  return tail.lines();
-}
+// The ends of two ranks, which have started.
+class TwoRanks {
+ public:
+  explicit TwoRanks(RankOutput& output) {
+    for (std::size_t rank = 0; rank < fds_.size(); ++rank) {
+      fds_[rank] = dup(output.open(rank).out);
+      output.started();
+    }
+  }
+  ~TwoRanks() {
+    for (const int fd : fds_) close(fd);
+  }
+  TwoRanks(const TwoRanks&) = delete;
+  TwoRanks& operator=(const TwoRanks&) = delete;
+  int fd(std::size_t rank) const { return fds_[rank]; }
 
-std::string numbered(int from, int to) {
-  std::string text;
-  for (int i = from; i < to; ++i) text += fmt::format("line {}\n", i);
-  return text;
-}
+ private:
+  std::array<int, 2> fds_{};
+};
 
 }  // namespace
-
-TEST_CASE("a tail has the last 20 lines, the last of them also without its end", "[output]") {
-  CHECK(tail_of("").empty());
-  CHECK(tail_of("\n") == Lines{""});
-  CHECK(tail_of("a\n\nb") == Lines{"a", "", "b"});
-  CHECK(tail_of(numbered(0, 20)).front() == "line 0");
-  const Lines kept = tail_of(numbered(0, 33) + "and");
-  CHECK(kept.size() == OutputTail::kMostLines);
-  CHECK(kept.front() == "line 14");
-  CHECK(kept.back() == "and");
-}
-
-TEST_CASE("a tail has what a terminal would show", "[output]") {
-  CHECK(tail_of("a\r\nb\r\n") == Lines{"a", "b"});
-  CHECK(tail_of("\rstep 1\x1b[K\rstep 2\x1b[K") == Lines{"step 2"});
-  CHECK(tail_of("\x1b[31;1mred\x1b[0m\n\x1b=x\ty\n") == Lines{"red", "x y"});
-  CHECK(tail_of("\x1b]0;title\abell\n\x1b]8;;link\x1b\\end\n") == Lines{"bell", "end"});
-  CHECK(tail_of("\x1b(Bset\n\x1b]no text\nnext\n") == Lines{"set", "", "next"});
-  CHECK(tail_of("a\x07"
-                "b\xc2\x9b"
-                "c \xc3\xa4\n") == Lines{"a\\x07b\\x9bc \xc3\xa4"});
-}
-
-TEST_CASE("a tail does not depend on where the output is cut", "[output]") {
-  const std::string text = "one\r\n\x1b[1mtwo\x1b[0m\rthree\n" + numbered(0, 25) + "\rlast";
-  OutputTail bytes;
-  for (const char byte : text) bytes.add({&byte, 1});
-  CHECK(bytes.lines() == tail_of(text));
-}
-
-TEST_CASE("a tail keeps the beginning of a line that is too long", "[output]") {
-  const std::string most(OutputTail::kMostBytes, 'x');
-  CHECK(tail_of(most + "\n") == Lines{most});
-  CHECK(tail_of(most + "yyy\nz") == Lines{most + " ... and 3 bytes more", "z"});
-}
 
 TEST_CASE("what ranks print arrives unchanged, on the stream of the launcher that it is for",
           "[output]") {
@@ -234,11 +207,7 @@ TEST_CASE("a terminal that nothing reads does not hold the launcher", "[output]"
 TEST_CASE("lines of two ranks are not mixed where the reader is slow", "[output]") {
   Sink sink;
   RankOutput output(2, {sink.fd(), sink.fd()});
-  std::array<int, 2> ranks{};
-  for (std::size_t rank = 0; rank < 2; ++rank) {
-    ranks[rank] = dup(output.open(rank).out);
-    output.started();
-  }
+  const TwoRanks ranks(output);
   // Longer than what is written at a time, and of no length that divides it.
   const std::array<std::string, 2> lines = {std::string(6001, 'a') + "\n",
                                             std::string(4097, 'b') + "\n"};
@@ -250,11 +219,10 @@ TEST_CASE("lines of two ranks are not mixed where the reader is slow", "[output]
   const Clock::time_point start = Clock::now();
   while (read.size() < all && Clock::now() - start < std::chrono::seconds(20)) {
     for (std::size_t rank = 0; rank < 2; ++rank)
-      waiting[rank].erase(0, print(ranks[rank], waiting[rank]));
+      waiting[rank].erase(0, print(ranks.fd(rank), waiting[rank]));
     output.forward(milliseconds(1));
     read += sink.read_all();
   }
-  for (const int rank : ranks) close(rank);
   REQUIRE(read.size() == all);
   std::size_t torn = 0, begin = 0;
   for (std::size_t end; (end = read.find('\n', begin)) != std::string::npos; begin = end + 1) {
@@ -267,22 +235,17 @@ TEST_CASE("lines of two ranks are not mixed where the reader is slow", "[output]
 TEST_CASE("a line without an end does not hold the others back for long", "[output]") {
   Sink sink;
   RankOutput output(2, {sink.fd(), sink.fd()});
-  std::array<int, 2> ranks{};
-  for (std::size_t rank = 0; rank < 2; ++rank) {
-    ranks[rank] = dup(output.open(rank).out);
-    output.started();
-  }
-  print(ranks[0], "step 1");
+  const TwoRanks ranks(output);
+  print(ranks.fd(0), "step 1");
   while (!output.forward(milliseconds(10))) {
   }
-  print(ranks[1], "other\n");
+  print(ranks.fd(1), "other\n");
   std::string read;
   const Clock::time_point start = Clock::now();
   while (read.size() < 12 && Clock::now() - start < std::chrono::seconds(20)) {
     output.forward(milliseconds(10));
     read += sink.read_all();
   }
-  for (const int rank : ranks) close(rank);
   CHECK(read == "step 1other\n");
 }
 
@@ -385,6 +348,20 @@ TEST_CASE("a stream that the launcher has closed is none of its ranks'", "[outpu
   CHECK(streams.err >= 0);
   output.started();
   output.finish(kNever);
+}
+
+TEST_CASE("a stream that cannot be written is none of its ranks' either", "[output]") {
+  const int reserved = open("/dev/null", O_RDONLY | O_CLOEXEC);  // as for a closed stream
+  Sink other;
+  RankOutput output(1, {reserved, other.fd()});
+  const ChildStreams streams = output.open(0);
+  CHECK(streams.out == -1);
+  CHECK(print(streams.err, "printed") == 7);
+  output.started();
+  output.finish(kNever);
+  CHECK(output.failure().empty());
+  CHECK(other.read_all() == "printed");
+  close(reserved);
 }
 
 TEST_CASE("where the launcher prints to a terminal, ranks find one of its size", "[output]") {

@@ -16,6 +16,7 @@
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tests/distributed/store/attacks.h"
+#include "tessera/tests/distributed/store/wrapped_store.h"
 
 namespace tessera::distributed {
 namespace {
@@ -100,27 +101,25 @@ std::vector<float> sum_of(ProcessGroup& group) {
 
 // The store of a rank whose address has been left there already. The highest rank connects to all
 // others, so none of them uses it.
-class StoreOfAnnounced final : public Store {
- public:
-  StoreOfAnnounced(std::shared_ptr<Store> store, std::string key)
-      : store_(std::move(store)), key_(std::move(key)) {}
-  bool set(const std::string& key, const std::string& value) override {
-    return key == key_ || store_->set(key, value);
-  }
-  std::optional<std::string> get(const std::string& key) override { return store_->get(key); }
-  std::vector<std::string> wait(const std::vector<std::string>& keys,
-                                milliseconds timeout) override {
-    return store_->wait(keys, timeout);
-  }
+std::shared_ptr<Store> store_of_announced(std::shared_ptr<Store> store, const std::string& key) {
+  return std::make_shared<WrappedStore>(
+      std::move(store), [key](Store& all, const std::string& each, const std::string& value) {
+        return each == key || all.set(each, value);
+      });
+}
 
- private:
-  std::shared_ptr<Store> store_;
-  std::string key_;
-};
+// The store of a rank that fails when it leaves a value at this key.
+std::shared_ptr<Store> failing_store(std::shared_ptr<Store> store, const std::string& key) {
+  return std::make_shared<WrappedStore>(
+      std::move(store), [key](Store& all, const std::string& each, const std::string& value) {
+        if (each == key) throw Error("no room for " + key);
+        return all.set(each, value);
+      });
+}
 
 void train(Ranks& ranks, int rank, int size, std::vector<float>& result) {
   std::shared_ptr<Store> store = ranks.store;
-  if (rank == size - 1) store = std::make_shared<StoreOfAnnounced>(store, announced_key(rank));
+  if (rank == size - 1) store = store_of_announced(store, announced_key(rank));
   const auto group = make_gloo_group("g", {.rank = rank,
                                            .size = size,
                                            .store = store,
@@ -222,26 +221,6 @@ TEST_CASE("a rank that left before another one is ready has left it in order", "
   }
 }
 
-// The store of a rank that fails when it leaves a value at this key.
-class FailingStore final : public Store {
- public:
-  FailingStore(std::shared_ptr<Store> store, std::string key)
-      : store_(std::move(store)), key_(std::move(key)) {}
-  bool set(const std::string& key, const std::string& value) override {
-    if (key == key_) throw Error("no room for " + key);
-    return store_->set(key, value);
-  }
-  std::optional<std::string> get(const std::string& key) override { return store_->get(key); }
-  std::vector<std::string> wait(const std::vector<std::string>& keys,
-                                milliseconds timeout) override {
-    return store_->wait(keys, timeout);
-  }
-
- private:
-  std::shared_ptr<Store> store_;
-  std::string key_;
-};
-
 TEST_CASE("a rank that fails once it is connected is not waited for until the timeout",
           "[sockets]") {
   const std::string key = GENERATE("host-1", "memory-1", "unmapped-1");
@@ -251,7 +230,7 @@ TEST_CASE("a rank that fails once it is connected is not waited for until the ti
   for (int rank = 0; rank < 3; ++rank) {
     ranks.start(rank, [&](int mine) {
       std::shared_ptr<Store> store = ranks.store;
-      if (mine == 1) store = std::make_shared<FailingStore>(store, key);
+      if (mine == 1) store = failing_store(store, key);
       make_gloo_group("g", {.rank = mine,
                             .size = 3,
                             .store = store,

@@ -16,6 +16,7 @@
 
 #include "tessera/distributed/transports/shared_memory.h"
 #include "tessera/tensor/error.h"
+#include "tessera/tests/distributed/store/wrapped_store.h"
 #include "tessera/tests/support/test_main.h"
 
 namespace tessera::distributed {
@@ -278,29 +279,13 @@ TEST_CASE("a rank without memory to share uses TCP, and the others are told", "[
   CHECK(reached == 0);
 }
 
-// A store in which the ranks read something else under one key.
-class FalseStore final : public Store {
- public:
-  FalseStore(std::shared_ptr<Store> store, std::string key, std::string value)
-      : store_(std::move(store)), key_(std::move(key)), value_(std::move(value)) {}
-  bool set(const std::string& key, const std::string& value) override {
-    return store_->set(key, key == key_ ? value_ : value);
-  }
-  std::optional<std::string> get(const std::string& key) override { return store_->get(key); }
-  std::vector<std::string> wait(const std::vector<std::string>& keys,
-                                std::chrono::milliseconds timeout) override {
-    return store_->wait(keys, timeout);
-  }
-
- private:
-  std::shared_ptr<Store> store_;
-  std::string key_, value_;
-};
-
 TEST_CASE("two ranks share memory only if each has mapped the other's", "[shared]") {
   // Rank 1's address leads nowhere.
-  const auto store = std::make_shared<FalseStore>(std::make_shared<MemoryStore>(), "memory-1",
-                                                  "1 999999 2 4096 nothing");
+  const auto store = std::make_shared<WrappedStore>(
+      std::make_shared<MemoryStore>(),
+      [](Store& all, const std::string& key, const std::string& value) {
+        return all.set(key, key == "memory-1" ? "1 999999 2 4096 nothing" : value);
+      });
   std::vector<std::string> reached(3);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {
