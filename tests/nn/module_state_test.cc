@@ -5,6 +5,7 @@
 
 #include "tessera/nn/layer.h"
 #include "tessera/nn/layers/linear.h"
+#include "tessera/nn/layers/sequential.h"
 #include "tessera/nn/state/state_file.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/nn/module_state_support.h"
