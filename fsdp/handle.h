@@ -41,7 +41,7 @@ const char* kind_name(Kind kind);  ///< "fully_shard", "replicate"
 
 /// The state of a group's gathered values.
 enum class GroupState : std::uint8_t {
-  kSharded,      ///< no gathered memory
+  kSharded,      ///< value() cannot be read
   kPostForward,  ///< 1/n of the values is kept, see ReshardAfterForward(n)
   kGathering,    ///< a gather was issued and has not been waited for
   kFull,         ///< value() can be read
@@ -105,7 +105,8 @@ class Handle {
   /// the module's next forward or backward. Does nothing if already gathered. Legal before any
   /// forward.
   UnshardHandle unshard(const UnshardOptions& options = {}) const;
-  /// Releases the group's gathered values. Does nothing if the group is sharded.
+  /// Releases the group's gathered values and their memory, which may otherwise stay between steps
+  /// (ReshardAfterForward). Does nothing if there is none.
   void reshard() const;
 
   // ---- forward and backward ------------------------------------------------------------------

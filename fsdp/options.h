@@ -32,7 +32,8 @@ struct PrefetchOptions {
 /// What happens to gathered values between forward and backward. Unset: they are released, with two
 /// exceptions. The root keeps its values, because backward needs them first. A group whose shard
 /// axis has one rank keeps values of another dtype than its parameters' (unless they are
-/// offloaded), because a second gather would only cast them again. `true`: released. `false`: kept.
+/// offloaded), because a second gather would only cast them again; their memory also stays between
+/// steps, where Adam and AdamW write the new values. `true`: released. `false`: kept.
 /// An integer n >= 1 that divides the ranks of the shard axis: each rank keeps 1/n, so backward
 /// gathers among n neighbouring ranks only; 1 means `false`, all ranks means `true`. By default
 /// nothing is kept if no result of the forward requires a gradient.

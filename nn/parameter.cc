@@ -74,6 +74,8 @@ struct Parameter::Impl {
   std::weak_ptr<ParameterOwner> owner;
   std::string group;  // the owner's name when it took over, for errors after it is gone
   Tensor padded;
+  Tensor cast_copy;
+  std::optional<std::uint64_t> cast_version;  // of local, when cast_copy was made
   Variable local;
   Variable value;  // the same variable as local until sharded
 
@@ -309,6 +311,27 @@ void Parameter::shard(Sharding sharding, std::shared_ptr<ParameterOwner> owner) 
 Tensor Parameter::padded_local() const {
   impl_->check_materialized();
   return impl_->padded;
+}
+
+Tensor Parameter::cast_copy() const { return impl_->cast_copy; }
+
+void Parameter::note_cast_copy() const {
+  TESSERA_CHECK_AS(StateError, impl_->cast_copy.defined(), kWhere, "{} has no cast copy",
+                   impl_->what());
+  impl_->cast_version = impl_->local.tensor().version();
+}
+
+bool Parameter::has_current_cast_copy() const {
+  return impl_->cast_version == impl_->local.tensor().version();
+}
+
+void Parameter::set_cast_copy(Tensor copy, bool is_current) const {
+  TESSERA_CHECK(!copy.defined() || copy.shape() == impl_->local_shape, kWhere,
+                "the cast copy of {} is {}, local() is {}", impl_->what(), copy.shape().str(),
+                impl_->local_shape.str());
+  impl_->cast_copy = std::move(copy);
+  impl_->cast_version.reset();
+  if (is_current) note_cast_copy();
 }
 
 Variable& Parameter::value_leaf() const { return impl_->value; }

@@ -154,6 +154,18 @@ class Parameter {
   void shard(Sharding sharding, std::shared_ptr<ParameterOwner> owner);
   /// local()'s storage with its padding, [padded_rows, ...]: what a gather sends.
   Tensor padded_local() const;
+  /// local() in another dtype, in memory that the sharding layer keeps while no module computes with
+  /// it: [local().shape()], or undefined, which it mostly is. An optimizer that writes local() may
+  /// write the copy in the same pass over memory and then call note_cast_copy(). Without that call
+  /// the copy is outdated, and the sharding layer casts local() again.
+  Tensor cast_copy() const;
+  /// The copy was written with local() as it is now. Throws StateError without a copy.
+  void note_cast_copy() const;
+  /// There is a copy, and local() was not written since it was made.
+  bool has_current_cast_copy() const;
+  /// The sharding layer's memory for the copy; undefined takes it back. `is_current`: it already
+  /// holds local(). Throws InvalidArgument unless it has local()'s shape.
+  void set_cast_copy(Tensor copy, bool is_current = false) const;
   /// The value's leaf: one object for the parameter's life. Unlike value() it checks nothing.
   Variable& value_leaf() const;
   void set_state(ParameterState state);

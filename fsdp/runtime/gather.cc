@@ -26,6 +26,7 @@ void Gather::issue(const KeptPart& kept, CommContext& comm) {
     fill(kept, comm);
   } catch (...) {  // no reshard would release this memory
     const StreamGuard on_gather(comm.gather());
+    take_back_memory();
     storage_.release();
     chunks_.clear();
     throw;
@@ -40,7 +41,25 @@ void Gather::fill(const KeptPart& kept, CommContext& comm) {
   } else {
     fill_from_shards(comm);
   }
+  take_back_memory();
   done_ = comm.gather().record("gathered");
+}
+
+bool Gather::holds_memory() const {
+  return storage_.defined() && storage_.state() != StorageState::kReleased;
+}
+
+MemoryBlock Gather::detach() {
+  take_back_memory();
+  return storage_.detach();
+}
+
+void Gather::lend_memory() {
+  for (ShardedParameter& parameter : layout_.parameters) parameter.lend_cast_copy();
+}
+
+void Gather::take_back_memory() {
+  for (ShardedParameter& parameter : layout_.parameters) parameter.take_back_cast_copy();
 }
 
 void Gather::fill_from_kept(const KeptPart& kept) {
@@ -80,7 +99,8 @@ Tensor Gather::sent_rows(std::size_t index, std::vector<AxpbySegment>& copies,
   if (parameter.travels_as_it_is()) return parameter.padded_local();
   if (layout_.cut_twice) return chunks_[index].slice(0, 0, parameter.layout().chunk_rows());
   const Tensor own = parameter.gathered_chunks(parameter.layout().rank(), 1);
-  parameter.copy_local_to(own, copies, comm.copies);
+  if (!parameter.parameter().has_current_cast_copy())
+    parameter.copy_local_to(own, copies, comm.copies);
   return own;
 }
 

@@ -6,7 +6,8 @@
 /// after forward. A shard that cannot be sent as it lies (a cast, an offloaded shard, Shard(d > 0))
 /// is first copied into this rank's own rows of the gathered memory and sent from there. So the copy
 /// costs no memory, and it cannot start before that memory is free. One launch copies all shards of
-/// the group. One rank's own rows are all rows, so its all-gather copies nothing.
+/// the group. One rank's own rows are all rows, so its all-gather copies nothing, and the memory can
+/// stay between steps: an optimizer that writes shards then writes the values too.
 
 #include <string>
 #include <vector>
@@ -35,8 +36,13 @@ class Gather {
   const DeviceEvent& done() const { return done_; }
   /// Values may be read from now on. The compute stream has waited for done().
   void open() { storage_.end_fill(); }
+  /// There is memory: an all-gather was issued since it was last taken away.
+  bool holds_memory() const;
   /// Takes the memory away; the values are released.
-  MemoryBlock detach() { return storage_.detach(); }
+  MemoryBlock detach();
+  /// The values are not in use until the next issue(), which casts only the shards that were written
+  /// meanwhile without their cast copy (nn::Parameter). For values that are casts of local().
+  void lend_memory();
   /// The compute stream waits until no rank reads the shards any more.
   void wait_for_readers(CommContext& comm) const;
   /// Drops what is kept between the all-gathers of one step.
@@ -45,6 +51,7 @@ class Gather {
   void retire(const std::string& text);
 
  private:
+  void take_back_memory();
   void fill(const KeptPart& kept, CommContext& comm);
   void fill_from_kept(const KeptPart& kept);
   void fill_from_shards(CommContext& comm);

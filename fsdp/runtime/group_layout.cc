@@ -164,6 +164,11 @@ bool GroupLayout::is_unsharded() const {
   });
 }
 
+bool GroupLayout::is_cast() const {
+  return std::all_of(parameters.begin(), parameters.end(),
+                     [](const ShardedParameter& p) { return p.aliases() || p.is_cast_of_local(); });
+}
+
 bool GroupLayout::is_trained() const {
   return std::any_of(parameters.begin(), parameters.end(),
                      [](const ShardedParameter& p) { return p.parameter().requires_grad(); });

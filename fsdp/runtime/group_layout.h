@@ -63,6 +63,7 @@ struct GroupLayout {
 
   int data_parallel_size() const;
   bool is_unsharded() const;  ///< this rank stores all rows of all parameters on the device
+  bool is_cast() const;       ///< is_unsharded(), and each value is local() or a cast of it
   bool is_trained() const;    ///< any parameter requires a gradient
   bool has_pending_gradients() const;
   /// local() of a parameter was written since its last all-gather.

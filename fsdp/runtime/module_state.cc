@@ -148,7 +148,7 @@ void ModuleState::reshard_after_forward() {
       is_told_to_stay() && (settings_.reshard_after_forward.is_set() || backward_follows_);
   if (stays) return;
   const bool keeps_part = settings_.reshard_after_forward.ranks() && backward_follows_;
-  if (!keeps_part) return reshard_group();
+  if (!keeps_part) return close_group();
   group()->reshard_to_part(root_state_->comm());
   opened_by_hand_ = gathered_beyond_depth_ = false;
 }
@@ -278,7 +278,7 @@ void ModuleState::end_root_forward(bool root_backward_follows) {
       reshard_after_forward();
     }
   }
-  if (group()->state() == GroupState::kGathering && !opened_by_hand_) reshard_group();
+  if (group()->state() == GroupState::kGathering && !opened_by_hand_) close_group();
   // A recomputed module kept 1/n for a backward that will not come.
   if (grad_enabled() && !root_backward_follows && group()->state() == GroupState::kPostForward)
     reshard_group();
@@ -347,7 +347,7 @@ void ModuleState::post_backward() {
   root_state_->leave(*this);
   const bool keeps_gather =
       group()->state() == GroupState::kGathering && !root_state_->is_last_backward;
-  if (settings_.reshard_after_backward && !keeps_gather) reshard_group();
+  if (settings_.reshard_after_backward && !keeps_gather) close_group();
   if (settings_.reduce_gradients && group()->ready_to_reduce() && !group()->needs_zeros())
     group()->reduce(root_state_->comm());
   annotate(kAnnotationDomain, group()->group_name(), kPostBackwardPhase);
@@ -371,6 +371,17 @@ void ModuleState::reset_pass() {
 void ModuleState::reshard_group() {
   const bool held = is_held();
   group()->reshard(root_state_->comm());
+  note_released(held);
+}
+
+void ModuleState::close_group() {
+  if (settings_.reshard_after_forward.reshard() == true) return reshard_group();
+  const bool held = is_held();
+  group()->close(root_state_->comm());
+  note_released(held);
+}
+
+void ModuleState::note_released(bool held) {
   opened_by_hand_ = gathered_beyond_depth_ = false;
   // No gather reuses the memory of a held group, so none would wait for its release.
   if (held) root_state_->comm().unpark_all();

@@ -85,8 +85,11 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   void end_backward();
   /// No forward and no backward is under way any more.
   void reset_pass();
-  /// Releases the group's values.
+  /// Releases the group's values and their memory.
   void reshard_group();
+  /// Releases the group's values at the end of their use in a pass. Their memory may stay (close() of
+  /// ParamGroup), unless reshard_after_forward = true asks for it.
+  void close_group();
 
  private:
   class Link;
@@ -106,6 +109,7 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   /// After a forward: releases the values, keeps them, or keeps 1/n.
   void reshard_after_forward();
   bool is_told_to_stay() const;
+  void note_released(bool held);
   bool expects_backward(const nn::VisitVariables& results) const;
   bool note_ran(const nn::Module& module);
   void module_gone(const nn::Module* module);

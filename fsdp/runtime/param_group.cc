@@ -6,6 +6,7 @@
 
 #include "tessera/fsdp/runtime/annotations.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/thread_state.h"
 #include "tessera/tensor/trace.h"
 
 namespace tessera::fsdp {
@@ -99,6 +100,8 @@ void ParamGroup::unshard(CommContext& comm, const GatherRoom& room) {
   if (state_ != GroupState::kSharded && state_ != GroupState::kPostForward) return;
   if (layout_.has_converted_parameters()) lay_out();
   annotate(kAnnotationDomain, name_, kUnshardPhase);
+  // Not the graph's memory: it may be released while the graph is still replayed.
+  if (detail::thread_state().capture != nullptr) comm.park(gather_.detach());
   comm.make_room(room);
   if (state_ == GroupState::kPostForward) {
     comm.gather().wait(kept_.done());
@@ -113,7 +116,7 @@ void ParamGroup::unshard(CommContext& comm, const GatherRoom& room) {
 
 void ParamGroup::wait_for_unshard(CommContext& comm, const GatherRoom& room) {
   check_not_shown_whole();
-  if (state_ != GroupState::kSharded && layout_.is_stale()) reshard(comm);
+  if (state_ != GroupState::kSharded && layout_.is_stale()) close(comm);
   unshard(comm, room);
   if (state_ == GroupState::kFull) return;
   comm.compute().wait(gather_.done());
@@ -124,8 +127,19 @@ void ParamGroup::wait_for_unshard(CommContext& comm, const GatherRoom& room) {
   state_ = GroupState::kFull;
 }
 
-void ParamGroup::reshard(CommContext& comm) {
+void ParamGroup::close(CommContext& comm) {
   if (state_ == GroupState::kSharded) return;
+  const bool is_captured = detail::thread_state().capture != nullptr;
+  if (state_ != GroupState::kFull || !layout_.is_cast() || is_captured) return reshard(comm);
+  annotate(kAnnotationDomain, name_, kReshardPhase);
+  for (ShardedParameter& parameter : layout_.parameters)
+    parameter.hide_value(nn::ParameterState::kSharded);
+  gather_.lend_memory();
+  state_ = GroupState::kSharded;
+}
+
+void ParamGroup::reshard(CommContext& comm) {
+  if (state_ == GroupState::kSharded && !gather_.holds_memory()) return;
   annotate(kAnnotationDomain, name_, kReshardPhase);
   for (ShardedParameter& parameter : layout_.parameters)
     parameter.hide_value(nn::ParameterState::kSharded);

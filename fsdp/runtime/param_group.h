@@ -76,8 +76,12 @@ class ParamGroup final : public nn::ParameterOwner,
   /// Makes compute wait for the gather and opens the values. Gathers first if necessary, and again
   /// if local() was written since. No-op when full.
   void wait_for_unshard(CommContext& comm, const GatherRoom& room);
-  /// Closes the values and parks their memory. No-op when sharded.
+  /// Closes the values and parks their memory.
   void reshard(CommContext& comm);
+  /// Closes the values, as reshard() does. If they are casts of local(), their memory stays, and
+  /// optimizers may write the parameters' cast copies there; but not while a CUDA graph is
+  /// captured, which has memory of its own. No-op when sharded.
+  void close(CommContext& comm);
   /// Makes compute wait until no gather reads the shards, including a gather that was dropped.
   void wait_for_readers(CommContext& comm) const { gather_.wait_for_readers(comm); }
   /// Like reshard(), but keeps 1/n of the values if ReshardAfterForward(n) says so. No-op unless

@@ -200,7 +200,7 @@ void RootState::finish_backward() {
   // gathered ahead of another backward of this iteration stay.
   for (ModuleState* state : states_) {
     if (state == nullptr || !state->group() || !state->settings().reshard_after_backward) continue;
-    if (is_last_backward || state->group()->state() == GroupState::kFull) state->reshard_group();
+    if (is_last_backward || state->group()->state() == GroupState::kFull) state->close_group();
   }
   if (is_last_backward) comm_->unpark_all();
   for (auto it = states_.rbegin(); it != states_.rend(); ++it) {

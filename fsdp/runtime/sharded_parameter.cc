@@ -100,6 +100,11 @@ void ShardedParameter::note_conversion() {
                           MemoryCategory::kParameter, parameter_.name(), /*materialized=*/false));
 }
 
+void ShardedParameter::lend_cast_copy() {
+  // Writes to it count as overwriting the value: a graph that saved it reports them.
+  if (is_cast_of_local()) parameter_.set_cast_copy(gathered_, /*is_current=*/!is_stale());
+}
+
 bool ShardedParameter::has_new_writes() {
   const std::uint64_t version = parameter_.local().tensor().version();
   return std::exchange(ordered_version_, version) != version;

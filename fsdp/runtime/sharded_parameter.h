@@ -57,6 +57,16 @@ class ShardedParameter {
     return layout_.dim() == 0 && compute_dtype() == parameter_.dtype() && !choice_.offload &&
            !choice_.extension && !layout_.is_cut_twice();
   }
+  /// The value is local() in another dtype, element for element.
+  bool is_cast_of_local() const {
+    return layout_.is_whole() && layout_.dim() == 0 && compute_dtype() != parameter_.dtype() &&
+           !choice_.offload && !choice_.extension;
+  }
+  /// For a cast of local(): lets an optimizer write the value when it writes local(), while no
+  /// module computes with it. The memory holds what the last gather wrote.
+  void lend_cast_copy();
+  /// No optimizer writes to the memory any more, for instance because it is released.
+  void take_back_cast_copy() { parameter_.set_cast_copy({}); }
   bool is_laid_out_for(DType dtype) const { return laid_out_dtype_ == dtype; }
 
   /// This parameter's part of the gathered memory: the chunks of all ranks.

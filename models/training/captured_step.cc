@@ -28,8 +28,9 @@ bool CapturedStep::Shape::equals(const Shape& other) const {
                     is_same_place);
 }
 
-CapturedStep::CapturedStep(distributed::World& world, std::vector<nn::Parameter> parameters)
-    : world_(world), parameters_(std::move(parameters)) {
+CapturedStep::CapturedStep(distributed::World& world, std::vector<nn::Parameter> parameters,
+                           std::function<void()> prepare)
+    : world_(world), parameters_(std::move(parameters)), prepare_(std::move(prepare)) {
   TESSERA_CHECK(world.device().is_cuda(), kWhere,
                 "cuda_graphs is for training on GPUs, and this rank computes on {}; leave it out",
                 world.device().str());
@@ -68,6 +69,7 @@ PassLosses CapturedStep::run(const BatchShare& share, const std::vector<Tensor>&
 
 void CapturedStep::capture(const Shape& shape, const std::function<PassLosses()>& body) {
   captured_.reset();
+  prepare_();
   auto captured = std::make_unique<Captured>();
   captured->shape = shape;
   const distributed::CollectiveCounters before = distributed::collective_counters();

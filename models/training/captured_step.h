@@ -38,9 +38,11 @@ struct UnseenCost {
 /// Only the rank's own thread may use it, like the trainer.
 class CapturedStep {
  public:
-  /// Throws InvalidArgument if the world is not on a GPU, or if its ranks' collectives block the
-  /// host.
-  CapturedStep(distributed::World& world, std::vector<nn::Parameter> parameters);
+  /// `prepare` is called before a capture: it frees memory that the step would free in the capture,
+  /// which the graph would then keep. Throws InvalidArgument if the world is not on a GPU, or if its
+  /// ranks' collectives block the host.
+  CapturedStep(distributed::World& world, std::vector<nn::Parameter> parameters,
+               std::function<void()> prepare);
 
   /// Returns the losses, and writes the gradients, that `body` computes for the share at `inputs`.
   PassLosses run(const BatchShare& share, const std::vector<Tensor>& inputs,
@@ -70,6 +72,7 @@ class CapturedStep {
 
   distributed::World& world_;
   std::vector<nn::Parameter> parameters_;
+  std::function<void()> prepare_;
   std::optional<Shape> last_;  // shape of the previous step, if that was not a replay
   std::unique_ptr<Captured> captured_;
   UnseenCost unseen_;

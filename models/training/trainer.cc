@@ -98,7 +98,11 @@ Trainer::Trainer(distributed::World& world, Task& task, nn::optim::Optimizer& op
   TESSERA_CHECK(!options.cuda_graphs || !options.loss_scale, kWhere,
                 "cuda_graphs would repeat one loss_scale, which changes from step to step; train "
                 "in bf16, or without cuda_graphs");
-  if (options.cuda_graphs) captured_.emplace(world, parameters_);
+  if (options.cuda_graphs) {
+    captured_.emplace(world, parameters_, [this] {
+      for (nn::Module* module : fsdp::sharded_modules(task_.module())) fsdp::of(*module).reshard();
+    });
+  }
   if (options.loss_scale) scaler_.emplace(nn::GradScalerOptions{.mesh = mesh_});
 }
 

@@ -56,6 +56,7 @@ void AdamFamily<Options>::update(const std::vector<Parameter>& parameters) {
          .exp_avg = state(parameter, "exp_avg"),
          .exp_avg_sq = state(parameter, "exp_avg_sq"),
          .max_exp_avg_sq = options.amsgrad ? state(parameter, "max_exp_avg_sq") : Tensor(),
+         .copy = parameter.cast_copy(),
          .lr = options.lr,
          .beta1 = options.betas[0],
          .beta2 = options.betas[1],
@@ -68,6 +69,9 @@ void AdamFamily<Options>::update(const std::vector<Parameter>& parameters) {
   step_by_kind(segments, [&](const std::vector<AdamSegment>& part) {
     adam_step(part, this->gradient_scale());
   });
+  for (const Parameter& parameter : parameters) {
+    if (parameter.cast_copy().defined()) parameter.note_cast_copy();
+  }
 }
 
 template class AdamFamily<AdamOptions>;

@@ -332,5 +332,32 @@ TEST_CASE("the local mesh has one axis of one rank") {
         "[nn.local_mesh] unknown axis \"model\"; there is \"data\"");
 }
 
+TEST_CASE("a cast copy is lent, written and outdated by the next write") {
+  Parameter p = make({3, 2}, DType::kF32);
+  CHECK_FALSE(p.cast_copy().defined());
+  CHECK_FALSE(p.has_current_cast_copy());
+  p.materialize(default_device());
+  p.reset({.value = 1});
+  CHECK(thrown<StateError>([&] { p.note_cast_copy(); }) ==
+        "[nn.Parameter] parameter of shape [3, 2] has no cast copy");
+  CHECK(thrown<InvalidArgument>([&] {
+          p.set_cast_copy(zeros({2, 3}));
+        }) ==
+        "[nn.Parameter] the cast copy of parameter of shape [3, 2] is [2, 3], local() is [3, 2]");
+  const Tensor copy = cast(p.local().tensor(), DType::kBF16);
+  p.set_cast_copy(copy);
+  CHECK_FALSE(p.has_current_cast_copy());
+  p.note_cast_copy();
+  CHECK(p.has_current_cast_copy());
+  p.reset({.value = 2});
+  CHECK_FALSE(p.has_current_cast_copy());
+  p.set_cast_copy(copy, /*is_current=*/true);
+  CHECK(p.has_current_cast_copy());
+  CHECK(p.cast_copy().storage() == copy.storage());
+  p.set_cast_copy({});
+  CHECK_FALSE(p.cast_copy().defined());
+  CHECK_FALSE(p.has_current_cast_copy());
+}
+
 }  // namespace
 }  // namespace tessera

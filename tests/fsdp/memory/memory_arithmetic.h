@@ -84,15 +84,17 @@ inline std::vector<Shape> linear_shapes(std::int64_t in, std::int64_t out) {
 struct FlatChain {
   GroupBytes group;
   int groups = 1;
-  bool told_to_stay = false;  ///< values are kept between forward and backward
-  int depth = 1;              ///< prefetch depth, the larger of the two directions
-  int reduce_buffers = 1;     ///< set_reduce_scatter_max_input_buffers
-  std::int64_t late = 0;      ///< bytes that backward may hold longer: copies in flight
+  bool told_to_stay = false;         ///< values are kept between forward and backward
+  bool stays_between_steps = false;  ///< all values are kept, once they were gathered
+  int depth = 1;                     ///< prefetch depth, the larger of the two directions
+  int reduce_buffers = 1;            ///< set_reduce_scatter_max_input_buffers
+  std::int64_t late = 0;             ///< bytes that backward may hold longer: copies in flight
 
   std::int64_t shards() const { return groups * group.shard; }
   /// Values while the k-th group runs: the one in use, and those prefetched or not released yet; or
   /// all that are kept. Plus the parts that are kept of other groups.
   std::int64_t values(int k) const {
+    if (stays_between_steps) return groups * group.gathered;
     if (told_to_stay) return (k + 1) * group.gathered;
     return std::min(1 + depth, groups) * group.gathered + k * group.kept;
   }
@@ -115,7 +117,8 @@ struct FlatChain {
                                 results * group.sums);
       // When its reduction is issued.
       const int still = std::min(std::max(reduce_buffers - 1, 0), reduced);
-      const std::int64_t left = k == 0 ? 0 : values(told_to_stay ? k - 1 : k);
+      const bool none_left = k == 0 && !stays_between_steps;
+      const std::int64_t left = none_left ? 0 : values(told_to_stay ? k - 1 : k);
       const int scattered = group.scatters ? 1 + still : 0;
       peak = std::max(peak, left + scattered * group.slots + (reduced + 1) * group.grads +
                                 (1 + std::min(still, 1)) * group.sums);

@@ -117,12 +117,13 @@ TESSERA_RANK_TEST("fsdp memory: values and slots in f32 beside shards in f64", "
   cut.values = cut.gradients = DType::kF32;
   const GroupBytes group = flat_group(cut);
   for (const int buffers : {1, 0}) {
-    // One rank keeps its values, as they were cast; then one more sum may be in flight at the peak.
+    // One rank keeps its values, as they were cast, also between steps.
     const bool stays = t.size() == 1;
     check_flat_chain(t, "f32 values",
                      {.group = group,
                       .groups = kGroups,
                       .told_to_stay = stays,
+                      .stays_between_steps = stays,
                       .reduce_buffers = buffers,
                       .late = stays ? buffers * group.sums : 0},
                      [&](Chain& model) {
@@ -137,7 +138,10 @@ TESSERA_RANK_TEST("fsdp memory: values in f32, slots in f64", "[fsdp]") {
   Cut cut = world_cut(t);
   cut.values = DType::kF32;
   check_flat_chain(t, "f32 values, f64 slots",
-                   {.group = flat_group(cut), .groups = kGroups, .told_to_stay = t.size() == 1},
+                   {.group = flat_group(cut),
+                    .groups = kGroups,
+                    .told_to_stay = t.size() == 1,
+                    .stays_between_steps = t.size() == 1},
                    [&](Chain& model) {
                      shard_all(model, {.mesh = t.world().mesh(),
                                        .mixed_precision = {.param_dtype = DType::kF32,

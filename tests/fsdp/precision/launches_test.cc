@@ -111,7 +111,9 @@ TESSERA_RANK_TEST_WITH("launches: one for the casts, sums and results of a group
   }
   t.check(gathers >= kUnits, "{} gathers", gathers);
   const int casts = lists_of(kernels, DType::kF32, DType::kF16, stream);
-  t.check(casts == gathers, "{} launches cast for {} gathers", casts, gathers);
+  // One rank has the values of the first step.
+  const int expected = t.size() == 1 ? 0 : gathers;
+  t.check(casts == expected, "{} launches cast for {} gathers", casts, gathers);
   const int sums = lists_of(kernels, DType::kF16, DType::kF64);
   t.check(sums == kUnits, "{} launches add gradients", sums);
   const int results = lists_of(kernels, DType::kF64, DType::kF32);

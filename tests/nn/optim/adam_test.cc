@@ -137,6 +137,27 @@ TEST_CASE("a 16-bit parameter keeps averages of f32, and is rounded once a step"
   }
 }
 
+TEST_CASE("Adam and AdamW write a parameter's cast copy in the same launch") {
+  Parameter p = make({7, 3}, 1, DType::kF32), without = make({7, 3}, 1, DType::kF32);
+  const Tensor copy = zeros({7, 3}, {.dtype = DType::kBF16});
+  p.set_cast_copy(copy);
+  AdamW optimizer({p, without}, {.lr = 0.01});
+  for (int step = 0; step < 2; ++step) {
+    for (Parameter* each : {&p, &without})
+      each->set_grad(cast(random_gradient({7, 3}, 5), DType::kF32));
+    ExecutionTrace trace;
+    {
+      const TraceScope recording(trace);
+      optimizer.step();
+    }
+    if (step > 0) CHECK(trace.all<KernelRecord>().size() == 1);
+    CHECK(p.has_current_cast_copy());
+    CHECK(values(cast(copy, DType::kF32)) ==
+          values(cast(cast(p.local().tensor(), DType::kBF16), DType::kF32)));
+    CHECK(values(p.local().tensor()) == values(without.local().tensor()));
+  }
+}
+
 TEST_CASE("Adam's and Lion's step is one launch once there is state, over all groups") {
   Parameter a = make({3}, 1), b = make({0, 4}, 2), c = make({2, 2}, 3);
   Adam adam({{.parameters = {a, b}, .options = {}}, {.parameters = {c}, .options = {.lr = 1}}});
