@@ -36,17 +36,23 @@ void copy(const AxpbyKernel::Args& a) {
   });
 }
 
-template <class C>
 void fill(const AxpbyKernel::Args& a) {
-  cpu::map<C>(
-      a.y, [](C number) { return number; }, a.number);
+  const cpu::Traversal<1> all = cpu::make_traversal(a.y.shape, a.y.strides);
+  cpu::with_bits(a.y.dtype, [&]<class B>() {
+    B value;
+    cpu::store_run(a.y.dtype, &value, 1, 1, &a.number);
+    auto* to = static_cast<B*>(a.y.data);
+    cpu::parallel_walk(all, [&](const auto& offsets, const auto& steps, std::int64_t n) {
+      cpu::fill_run(to + offsets[0], steps[0], n, value);
+    });
+  });
 }
 
 }  // namespace
 
 void AxpbyKernel::cpu(const Args& a, Workspace) {
   if (a.x.defined() && a.x.dtype == a.y.dtype && a.alpha == 1 && a.beta == 0) return copy(a);
-  if (!a.x.defined()) return a.y.dtype == DType::kF32 ? fill<float>(a) : fill<double>(a);
+  if (!a.x.defined()) return fill(a);
   with_compute_type(axpby_compute(a), [&]<class C>() { run<C>(a); });
 }
 

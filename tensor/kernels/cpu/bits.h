@@ -31,6 +31,18 @@ void with_bits(DType dtype, Body&& body) {
   }
 }
 
+/// to[i * to_step] = value, i < n. By value: a reference to an element that may alias any other
+/// would be read again for each one.
+template <class B>
+void fill_run(B* to, std::int64_t to_step, std::int64_t n, B value) {
+  const auto bits = value.value;
+  if (to_step == 1) {
+    for (std::int64_t i = 0; i < n; ++i) to[i].value = bits;
+    return;
+  }
+  for (std::int64_t i = 0; i < n; ++i) to[i * to_step].value = bits;
+}
+
 /// to[i * to_step] = from[i * from_step], i < n; the two do not overlap.
 template <class B>
 void copy_run(const B* from, std::int64_t from_step, B* to, std::int64_t to_step, std::int64_t n) {

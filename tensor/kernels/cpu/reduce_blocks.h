@@ -10,6 +10,7 @@
 #include "tessera/tensor/kernels/cpu/convert.h"
 #include "tessera/tensor/kernels/cpu/lanes.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
+#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/math/reduce_folds.h"
 
 namespace tessera::cpu {
@@ -18,6 +19,10 @@ inline constexpr std::int64_t kReduceBlock = ReduceKernel::kBlock;
 /// The number of results that are computed together if they are adjacent in memory and the elements
 /// of one result are not.
 inline constexpr std::int64_t kColumns = 64;
+
+/// The number of blocks that a thread takes at a time: finding a block's elements costs as much as
+/// folding some hundred of them.
+inline constexpr std::int64_t kSpan = 8;
 
 /// Where the elements lie.
 struct ReduceGeometry {
@@ -53,11 +58,18 @@ class Elements {
   void load(std::int64_t offset, std::int64_t stride, std::int64_t n, C* out) const {
     load_run(dtype_, advance(data_, dtype_, offset), stride, n, out);
   }
-  /// The same in place if they are adjacent and of type C; else in `buffer`.
-  const C* run(std::int64_t offset, std::int64_t stride, std::int64_t n, C* buffer) const {
-    if (stride == 1 && dtype_ == dtype_of<C>) return static_cast<const C*>(data_) + offset;
+  /// body(elements), which begin at `offset`: in place if they are adjacent and of type C, or of
+  /// bf16, which a loop converts as it reads; else in `buffer`.
+  template <class Body>
+  auto with_run(std::int64_t offset, std::int64_t stride, std::int64_t n, C* buffer,
+                const Body& body) const {
+    if (stride == 1 && dtype_ == dtype_of<C>) return body(static_cast<const C*>(data_) + offset);
+    if constexpr (std::is_same_v<C, float>) {
+      if (stride == 1 && dtype_ == DType::kBF16)
+        return body(static_cast<const BFloat16*>(data_) + offset);
+    }
     load(offset, stride, n, buffer);
-    return buffer;
+    return body(static_cast<const C*>(buffer));
   }
 
  private:
@@ -81,9 +93,10 @@ class Reduction {
 
   void run() const {
     const std::int64_t groups = (g_.outputs + kColumns - 1) / kColumns;
+    const std::int64_t spans = (g_.blocks + kSpan - 1) / kSpan;
 #pragma omp parallel for schedule(static) if (g_.outputs * g_.count > kPiece)
-    for (std::int64_t piece = 0; piece < groups * g_.blocks; ++piece)
-      fold_piece(piece / groups, piece % groups * kColumns);
+    for (std::int64_t piece = 0; piece < groups * spans; ++piece)
+      fold_piece(piece / groups * kSpan, piece % groups * kColumns);
 #pragma omp parallel for schedule(static) if (g_.outputs * g_.blocks > kPiece)
     for (std::int64_t group = 0; group < groups; ++group) finish(group * kColumns);
   }
@@ -93,48 +106,60 @@ class Reduction {
     return args_.shift.defined() ? args_.shift.as<double>()[output] : 0;
   }
 
-  // partial_[block * outputs + output] for up to kColumns results of one block.
-  void fold_piece(std::int64_t block, std::int64_t first) const {
-    const std::int64_t begin = block * kReduceBlock, end = std::min(g_.count, begin + kReduceBlock);
+  // partial_[block * outputs + output] for up to kColumns results of up to kSpan blocks.
+  void fold_piece(std::int64_t first_block, std::int64_t first) const {
+    const std::int64_t last_block = std::min(g_.blocks, first_block + kSpan);
     const std::int64_t last = std::min(g_.outputs, first + kColumns);
     std::int64_t o = first;
     walk(g_.kept, first, last, [&](const auto& offsets, const auto& steps, std::int64_t width) {
-      if (g_.columns) {
-        fold_columns(offsets[0], begin, end, o, width, block);
-      } else {
-        for (std::int64_t i = 0; i < width; ++i) {
-          partial_[block * g_.outputs + o + i] =
-              static_cast<Total>(fold_block(offsets[0] + i * steps[0], begin, end, shift(o + i)));
+      for (std::int64_t block = first_block; block < last_block; ++block) {
+        if (g_.columns) {
+          fold_columns(offsets[0], o, width, block);
+        } else {
+          for (std::int64_t i = 0; i < width; ++i) {
+            partial_[block * g_.outputs + o + i] =
+                static_cast<Total>(fold_block(offsets[0] + i * steps[0], block, shift(o + i)));
+          }
         }
       }
       o += width;
     });
   }
 
-  // Elements [begin, end) of the result that starts at `offset`.
-  Acc fold_block(std::int64_t offset, std::int64_t begin, std::int64_t end, double shift) const {
-    const std::int64_t n = end - begin;
+  std::int64_t end_of(std::int64_t block) const {
+    return std::min(g_.count, (block + 1) * kReduceBlock);
+  }
+
+  // A block of the result that starts at `offset`.
+  Acc fold_block(std::int64_t offset, std::int64_t block, double shift) const {
+    const std::int64_t begin = block * kReduceBlock, end = end_of(block), n = end - begin;
     C buffer[kReduceBlock];
-    const C* values = buffer;
+    const auto fold_run = [&]<class T>(const T* values) {
+      return lane_fold<Acc>(
+          n, Acc(F::kNone), [&](std::int64_t i) { return term(values[i], shift); },
+          [](Acc a, Acc b) { return F::fold(a, b); });
+    };
     if (g_.reduced.ndim == 1) {
       const std::int64_t stride = g_.reduced.strides[0][0];
-      values = x_.run(offset + begin * stride, stride, n, buffer);
-    } else {
-      C* next = buffer;
-      walk(g_.reduced, begin, end, [&](const auto& offsets, const auto& steps, std::int64_t count) {
-        x_.load(offset + offsets[0], steps[0], count, next);
-        next += count;
-      });
+      return x_.with_run(offset + begin * stride, stride, n, buffer, fold_run);
     }
-    return lane_fold<Acc>(
-        n, Acc(F::kNone),
-        [&](std::int64_t i) { return static_cast<Acc>(F::term(values[i], shift, numbers_)); },
-        [](Acc a, Acc b) { return F::fold(a, b); });
+    C* next = buffer;
+    walk(g_.reduced, begin, end, [&](const auto& offsets, const auto& steps, std::int64_t count) {
+      x_.load(offset + offsets[0], steps[0], count, next);
+      next += count;
+    });
+    return fold_run(static_cast<const C*>(buffer));
+  }
+
+  template <class T>
+  Acc term(T element, double shift) const {
+    return static_cast<Acc>(F::term(convert_element<C>(element), shift, numbers_));
   }
 
   // The same for `width` adjacent results: rows of them are folded, lane by lane as above.
-  void fold_columns(std::int64_t offset, std::int64_t begin, std::int64_t end, std::int64_t output,
-                    std::int64_t width, std::int64_t block) const {
+  void fold_columns(std::int64_t offset, std::int64_t output, std::int64_t width,
+                    std::int64_t block) const {
+    const std::int64_t begin = block * kReduceBlock, end = end_of(block);
     Acc lanes[kLanes][kColumns];
     std::fill_n(&lanes[0][0], kLanes * kColumns, Acc(F::kNone));
     double shifts[kColumns];
@@ -142,11 +167,11 @@ class Reduction {
     C buffer[kColumns];
     const std::int64_t stride = g_.reduced.strides[0][0];
     for (std::int64_t row = begin; row < end; ++row) {
-      const C* from = x_.run(offset + row * stride, 1, width, buffer);
       Acc* lane = lanes[(row - begin) % kLanes];
-      for (std::int64_t c = 0; c < width; ++c) {
-        lane[c] = F::fold(lane[c], static_cast<Acc>(F::term(from[c], shifts[c], numbers_)));
-      }
+      x_.with_run(offset + row * stride, 1, width, buffer, [&](const auto* from) {
+        for (std::int64_t c = 0; c < width; ++c)
+          lane[c] = F::fold(lane[c], term(from[c], shifts[c]));
+      });
     }
     for (int half = kLanes / 2; half > 0; half /= 2) {
       for (int lane = 0; lane < half; ++lane) {
