@@ -226,7 +226,9 @@ void Job::multiply_in_chunks(const TileProduct& tile, const Buffers& buffers) co
                 std::byte{0});
     return;
   }
-  if (!copies_a_ && !copies_b_) return multiply(tile, buffers);
+  // One row uses each element of b once and converts it as it reads.
+  const bool is_row = args_.m() == 1 && cpu::is_row_product(tile);
+  if (is_row || (!copies_a_ && !copies_b_)) return multiply(tile, buffers);
   TileProduct chunk = tile;
   for (std::int64_t k = 0; k < tile.k; k += MatmulKernel::kChunk) {
     chunk.k = std::min(MatmulKernel::kChunk, tile.k - k);
