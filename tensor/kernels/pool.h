@@ -1,7 +1,7 @@
 #pragma once
 
-/// Pooling over two spatial dims: the maximum or the mean of windows, and their derivatives.
-/// Derivatives gather: each input element sums the windows that contain it, in order.
+/// Pooling over two spatial dims: the maximum or the mean of windows, and their derivatives. In a derivative each input
+/// element has the sum over the windows that contain it, in order.
 
 #include <algorithm>
 
@@ -48,6 +48,11 @@ struct PoolAxis {
   std::int64_t span() const { return (kernel - 1) * dilation + 1; }
 };
 
+/// Indices [begin, end), and the number by which a mean is divided.
+struct PoolSpan {
+  std::int64_t begin = 0, end = 0, count = 0;
+};
+
 /// Both dims, and the planes (images x channels), which are the units of work.
 struct PoolGeometry {
   std::int64_t planes = 0;
@@ -57,22 +62,36 @@ struct PoolGeometry {
 
   std::int64_t inputs() const { return h.in * w.in; }
   std::int64_t outputs() const { return h.out * w.out; }
-  /// The divisor of the mean of window (i, j).
-  std::int64_t divisor(std::int64_t i, std::int64_t j) const {
-    if (count_include_pad) return h.padded_count(i) * w.padded_count(j);
-    return (h.end_inside(i) - h.first_inside(i)) * (w.end_inside(j) - w.first_inside(j));
+  /// The elements of window o of one dim that are inside the input. The divisor of a mean is the
+  /// product of both dims' counts.
+  PoolSpan window(const PoolAxis& axis, std::int64_t o) const {
+    const std::int64_t begin = axis.first_inside(o), end = axis.end_inside(o);
+    return {begin, end, count_include_pad ? axis.padded_count(o) : end - begin};
   }
-  /// Bytes for one plane, a row of the input and one of the output.
-  std::size_t share(std::int64_t plane) const {
-    return static_cast<std::size_t>(padded(plane) + padded(w.in) + padded(w.out)) *
+  /// Scratch: the tables of windows, and a share for each thread.
+  std::size_t workspace() const {
+    return table_bytes() + row_scratch(planes, longer_side(), share());
+  }
+  /// Bytes of the tables of windows, which all planes use.
+  std::size_t table_bytes() const {
+    const std::int64_t spans = padded(h.out) + padded(w.out) + padded(h.in);
+    return static_cast<std::size_t>(spans) * sizeof(PoolSpan) +
+           static_cast<std::size_t>(padded(w.out)) * dtype_size(compute);
+  }
+  /// Bytes for a plane of each side, two rows of the input and one of the output.
+  std::size_t share() const {
+    const std::int64_t rows = 2 * padded(w.in) + padded(w.out);
+    return static_cast<std::size_t>(padded(inputs()) + padded(outputs()) + rows) *
            dtype_size(compute);
   }
+  /// The elements of a plane that a thread works through.
+  std::int64_t longer_side() const { return std::max(inputs(), outputs()); }
 };
 
 struct MaxPoolKernel {
   static constexpr const char* kName = "max_pool";
   /// x [images, channels, h, w] has any strides; y and indices (i64, row-major in the plane of x;
-  /// -1 for none) are contiguous.
+  /// -1 for none) are contiguous. The compute type's bytes must suffice to count a plane.
   struct Args {
     ConstView x;
     View y;
@@ -85,16 +104,14 @@ struct MaxPoolKernel {
     f(a.y);
     f(a.indices);
   }
-  static std::size_t workspace(const Args& a) {
-    return units_workspace(a.g.planes, a.g.share(a.g.inputs()));
-  }
+  static std::size_t workspace(const Args& a) { return a.g.workspace(); }
   static void cpu(const Args& a, Workspace scratch);
   static void cuda(CudaStream stream, const Args& a, Workspace);
 };
 
 struct MaxPoolBackwardKernel {
   static constexpr const char* kName = "max_pool_backward";
-  /// dy has any strides; indices and dx are contiguous.
+  /// dy has any strides; indices and dx are contiguous. Indices outside the plane name no element.
   struct Args {
     ConstView dy;
     ConstView indices;
@@ -107,9 +124,7 @@ struct MaxPoolBackwardKernel {
     f(a.indices);
     f(a.dx);
   }
-  static std::size_t workspace(const Args& a) {
-    return units_workspace(a.g.planes, a.g.share(a.g.outputs()));
-  }
+  static std::size_t workspace(const Args& a) { return a.g.workspace(); }
   static void cpu(const Args& a, Workspace scratch);
   static void cuda(CudaStream stream, const Args& a, Workspace);
 };
@@ -127,9 +142,7 @@ struct AvgPoolKernel {
     f(a.x);
     f(a.y);
   }
-  static std::size_t workspace(const Args& a) {
-    return units_workspace(a.g.planes, a.g.share(a.g.inputs()));
-  }
+  static std::size_t workspace(const Args& a) { return a.g.workspace(); }
   static void cpu(const Args& a, Workspace scratch);
   static void cuda(CudaStream stream, const Args& a, Workspace);
 };
@@ -146,9 +159,7 @@ struct AvgPoolBackwardKernel {
     f(a.dy);
     f(a.dx);
   }
-  static std::size_t workspace(const Args& a) {
-    return units_workspace(a.g.planes, a.g.share(a.g.outputs()));
-  }
+  static std::size_t workspace(const Args& a) { return a.g.workspace(); }
   static void cpu(const Args& a, Workspace scratch);
   static void cuda(CudaStream stream, const Args& a, Workspace);
 };

@@ -1,5 +1,8 @@
 #include "tessera/tensor/ops/pool.h"
 
+#include <cstdint>
+#include <limits>
+
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/pool.h"
 #include "tessera/tensor/kernels/resolve.h"
@@ -105,7 +108,9 @@ void check_operand(const char* where, const Tensor& x, int ndim) {
   check_input(where, x.shape(), ndim);
 }
 
-MaxPoolResult max_pool(const Tensor& x, const PoolGeometry& g) {
+MaxPoolResult max_pool(const Tensor& x, PoolGeometry g) {
+  // The kernel counts the elements of a plane in integers as wide as the compute type.
+  if (g.inputs() >= std::numeric_limits<std::uint32_t>::max()) g.compute = DType::kF64;
   const Shape shape = output_shape(x.shape(), g);
   const MaxPoolResult result{
       .output = Tensor::empty(shape, x.options()),

@@ -9,7 +9,7 @@
 /// is rounded up, but no window begins beyond the input. An adaptive pool splits the input into the
 /// requested number of windows: window i is `[floor(i in / out), ceil((i + 1) in / out))`.
 ///
-/// Derivatives gather: each input element sums the windows that contain it, in their order. The
+/// In a derivative each input element sums the windows that contain it, in their order. The
 /// bits therefore do not depend on the number of threads.
 ///
 /// All functions throw InvalidArgument for other dtypes and numbers of dims, sizes below 1, padding

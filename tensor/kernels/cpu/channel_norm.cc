@@ -61,7 +61,8 @@ void ChannelFinishKernel::cpu(const Args& a, Workspace) {
 }
 
 void ChannelNormKernel::cpu(const Args& a, Workspace scratch) {
-  with_floating_type(a.x.dtype, [&]<class C>() {
+  cpu::with_row_type(a.x.dtype, true, [&]<class T>() {
+    using C = cpu::ComputeType<T>;
     const ChannelShape& shape = a.shape;
     C *ones = static_cast<C*>(scratch.data), *zeros = ones + shape.channels;
     std::fill_n(ones, shape.channels, C(1));
@@ -70,20 +71,21 @@ void ChannelNormKernel::cpu(const Args& a, Workspace scratch) {
     const C* bias = a.bias.defined() ? a.bias.as<C>() : zeros;
     const C* mean = a.mean.as<C>();
     const C* rstd = a.rstd.as<C>();
-    const cpu::RowInput<C> x(a.x);
-    const cpu::RowOutput<C> y(a.y);
-    cpu::parallel_buffered_rows<C>(
+    const cpu::RowInput<T> x(a.x);
+    const cpu::RowOutput<T> y(a.y);
+    cpu::parallel_buffered_rows<T>(
         shape.rows(), shape.row_length(), behind(scratch, a.affine_bytes()), a.row_bytes(),
-        [&](std::int64_t row, C* buffer) {
-          C* to = y.place(row, buffer);
-          const C* from = x.read(row, to);
+        [&](std::int64_t row, T* buffer) {
+          T* to = y.place(row, buffer);
+          const T* from = x.read(row, to);
           for_each_in_row(
               shape, row,
               [=](std::int64_t c) {
                 return ForwardChannel<C>{mean[c], rstd[c], weight[c], bias[c]};
               },
               [=](const ForwardChannel<C>& c, std::int64_t i) {
-                to[i] = scalar::fma((from[i] - c.mean) * c.rstd, c.weight, c.bias);
+                const C normal = (static_cast<C>(from[i]) - c.mean) * c.rstd;
+                to[i] = static_cast<T>(scalar::fma(normal, c.weight, c.bias));
               });
           y.commit(row, to);
         });
@@ -91,7 +93,8 @@ void ChannelNormKernel::cpu(const Args& a, Workspace scratch) {
 }
 
 void ChannelNormBackwardKernel::cpu(const Args& a, Workspace scratch) {
-  with_floating_type(a.x.dtype, [&]<class C>() {
+  cpu::with_row_type(a.x.dtype, true, [&]<class T>() {
+    using C = cpu::ComputeType<T>;
     const ChannelShape& shape = a.shape;
     const C* mean = a.mean.as<C>();
     const C* rstd = a.rstd.as<C>();
@@ -105,14 +108,14 @@ void ChannelNormBackwardKernel::cpu(const Args& a, Workspace scratch) {
       mean_dy[c] = own ? static_cast<C>(a.sum_dy.as<C>()[c] / count) : C(0);
       mean_dy_normal[c] = own ? static_cast<C>(a.sum_dy_normal.as<C>()[c] / count) : C(0);
     }
-    const cpu::RowInput<C> dy(a.dy), x(a.x);
-    const cpu::RowOutput<C> dx(a.dx);
+    const cpu::RowInput<T> dy(a.dy), x(a.x);
+    const cpu::RowOutput<T> dx(a.dx);
     const std::int64_t n = shape.row_length();
-    cpu::parallel_buffered_rows<C>(
+    cpu::parallel_buffered_rows<T>(
         shape.rows(), n, behind(scratch, a.factor_bytes()), a.row_bytes(),
-        [&](std::int64_t row, C* buffer) {
-          const C *slope = dy.read(row, buffer), *from = x.read(row, buffer + n);
-          C* to = dx.place(row, buffer + 2 * n);
+        [&](std::int64_t row, T* buffer) {
+          const T *slope = dy.read(row, buffer), *from = x.read(row, buffer + n);
+          T* to = dx.place(row, buffer + 2 * n);
           for_each_in_row(
               shape, row,
               [=](std::int64_t c) {
@@ -120,8 +123,9 @@ void ChannelNormBackwardKernel::cpu(const Args& a, Workspace scratch) {
                                           mean_dy_normal[c]};
               },
               [=](const BackwardChannel<C>& c, std::int64_t i) {
-                const C normal = (from[i] - c.mean) * c.rstd;
-                to[i] = scalar::fma(-normal, c.mean_dy_normal, slope[i] - c.mean_dy) * c.scale;
+                const C normal = (static_cast<C>(from[i]) - c.mean) * c.rstd;
+                const C rest = static_cast<C>(slope[i]) - c.mean_dy;
+                to[i] = static_cast<T>(scalar::fma(-normal, c.mean_dy_normal, rest) * c.scale);
               });
           dx.commit(row, to);
         });

@@ -1,5 +1,7 @@
 // The summing kernels of channel_norm.h.
 
+#include <array>
+
 #include "tessera/tensor/kernels/channel_norm.h"
 #include "tessera/tensor/kernels/cpu/rows.h"
 #include "tessera/tensor/kernels/types.h"
@@ -68,10 +70,9 @@ struct Moments {
     const auto count = static_cast<double>(n);
     const auto guess =
         static_cast<C>(cpu::lane_sum<C>(n, [=](std::int64_t i) { return v[i]; }) / count);
-    const C rest = cpu::lane_sum<C>(n, [=](std::int64_t i) { return v[i] - guess; });
-    const C squares = cpu::lane_sum<C>(n, [=](std::int64_t i) {
+    const auto [rest, squares] = cpu::lane_sums<C>(n, [=](std::int64_t i) {
       const C d = v[i] - guess;
-      return scalar::mul(d, d);
+      return std::array<C, 2>{d, scalar::mul(d, d)};
     });
     return mean_and_m2(guess, rest, squares, count);
   }
@@ -114,8 +115,10 @@ struct Slopes {
     const C* v = x.read_channel(s, channel, begin, end, x_buffer);
     const C m = mean[channel], r = rstd[channel];
     const std::int64_t n = end - begin;
-    return {cpu::lane_sum<C>(n, [=](std::int64_t i) { return d[i]; }),
-            cpu::lane_sum<C>(n, [=](std::int64_t i) { return scalar::mul(d[i], (v[i] - m) * r); })};
+    const auto [sum, along] = cpu::lane_sums<C>(n, [=](std::int64_t i) {
+      return std::array<C, 2>{d[i], scalar::mul(d[i], (v[i] - m) * r)};
+    });
+    return {sum, along};
   }
 
   void columns(const ChannelShape& s, std::int64_t first, std::int64_t width, std::int64_t begin,

@@ -1,5 +1,6 @@
 #include "tessera/tensor/kernels/row_norm.h"
 
+#include <array>
 #include <cmath>
 
 #include "tessera/tensor/kernels/cpu/rows.h"
@@ -14,44 +15,45 @@ struct RowStatistics {
 };
 
 // First a guess of the mean, then the differences from it: accurate for large means. The variance
-// is corrected for the rounding error of the mean.
-template <class C>
-RowStatistics<C> statistics(const C* x, std::int64_t n, bool centered, double eps) {
+// is corrected for the distance of the guess from the mean.
+template <class C, class T>
+RowStatistics<C> statistics(const T* x, std::int64_t n, bool centered, double eps) {
   if (n == 0) return {C(0), C(0)};
   const auto count = static_cast<double>(n);
-  double exact = 0;
-  if (centered) {
-    const auto guess =
-        static_cast<C>(cpu::row_sum<C>(n, [=](std::int64_t i) { return x[i]; }) / count);
-    exact = guess + cpu::row_sum<C>(n, [=](std::int64_t i) { return x[i] - guess; }) / count;
+  if (!centered) {
+    const double squares = cpu::row_sum<C>(n, [=](std::int64_t i) {
+      const auto value = static_cast<C>(x[i]);
+      return scalar::mul(value, value);
+    });
+    return {C(0), static_cast<C>(1 / std::sqrt(squares / count + eps))};
   }
-  const C mean = static_cast<C>(exact);
-  const double squares = cpu::row_sum<C>(n, [=](std::int64_t i) {
-    const C d = x[i] - mean;
-    return scalar::mul(d, d);
+  const auto guess = static_cast<C>(
+      cpu::row_sum<C>(n, [=](std::int64_t i) { return static_cast<C>(x[i]); }) / count);
+  const auto [sum, squares] = cpu::row_sums<C>(n, [=](std::int64_t i) {
+    const C away = static_cast<C>(x[i]) - guess;
+    return std::array<C, 2>{away, scalar::mul(away, away)};
   });
-  const double rest = exact - mean;
-  const double variance = squares / count - rest * rest;
-  return {mean, static_cast<C>(1 / std::sqrt(variance + eps))};
+  const double rest = sum / count, variance = squares / count - rest * rest;
+  return {static_cast<C>(guess + rest), static_cast<C>(1 / std::sqrt(variance + eps))};
 }
 
 // x may be y.
-template <class C>
-void normalize_row(const C* x, C* y, const RowNormShape& shape, const RowStatistics<C>& s,
+template <class C, class T>
+void normalize_row(const T* x, T* y, const RowNormShape& shape, const RowStatistics<C> s,
                    const C* weight, const C* bias) {
-  if (shape.spatial == 1) {
+  const auto normalize = [=](std::int64_t i, C w, C b) {
+    y[i] = static_cast<T>(scalar::fma((static_cast<C>(x[i]) - s.mean) * s.rstd, w, b));
+  };
+  const std::int64_t channels = shape.channels, spatial = shape.spatial;
+  if (spatial == 1) {
 #pragma GCC ivdep
-    for (std::int64_t c = 0; c < shape.channels; ++c) {
-      y[c] = scalar::fma((x[c] - s.mean) * s.rstd, weight[c], bias[c]);
-    }
+    for (std::int64_t c = 0; c < channels; ++c) normalize(c, weight[c], bias[c]);
     return;
   }
-  for (std::int64_t c = 0; c < shape.channels; ++c) {
+  for (std::int64_t c = 0; c < channels; ++c) {
     const C w = weight[c], b = bias[c];
 #pragma GCC ivdep
-    for (std::int64_t i = c * shape.spatial; i < (c + 1) * shape.spatial; ++i) {
-      y[i] = scalar::fma((x[i] - s.mean) * s.rstd, w, b);
-    }
+    for (std::int64_t i = c * spatial; i < (c + 1) * spatial; ++i) normalize(i, w, b);
   }
 }
 
@@ -74,7 +76,7 @@ ConstView written(const View& out) {
 }
 
 // The rows that are normalised: x, or its sum with the residual, which is rounded and stored first.
-template <class C>
+template <class T>
 class Summands {
  public:
   explicit Summands(const RowNormKernel::Args& a)
@@ -85,84 +87,78 @@ class Summands {
         stored_(written(a.sum)) {}
 
   // In place, or in `buffer`, which has room for two rows if they are added.
-  const C* read(std::int64_t row, std::int64_t n, C* buffer) const {
-    if (!adds_) return x_.read(row, buffer);
-    const C* x = x_.read(row, buffer);
-    const C* other = residual_.read(row, cpu::buffer_row(buffer, 1, n));
-    C* to = sum_.place(row, buffer);
+  const T* read(std::int64_t row, std::int64_t n, T* buffer) const {
+    const T* x = x_.read(row, buffer);
+    if (!adds_) return x;
+    const T* other = residual_.read(row, cpu::buffer_row(buffer, 1, n));
+    T* to = sum_.place(row, buffer);
+    using C = cpu::ComputeType<T>;
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < n; ++i) to[i] = x[i] + other[i];
+    for (std::int64_t i = 0; i < n; ++i)
+      to[i] = static_cast<T>(static_cast<C>(x[i]) + static_cast<C>(other[i]));
     sum_.commit(row, to);
     return stored_.read(row, to);
   }
 
  private:
   bool adds_;
-  cpu::RowInput<C> x_, residual_;
-  cpu::RowOutput<C> sum_;
-  cpu::RowInput<C> stored_;
+  cpu::RowInput<T> x_, residual_;
+  cpu::RowOutput<T> sum_;
+  cpu::RowInput<T> stored_;
 };
 
 // The derivative of one row; x and weight as in the forward.
-template <class C>
+template <class T>
 struct BackwardRow {
-  const C* dy;
-  const C* x;
+  using C = cpu::ComputeType<T>;
+
+  const T* dy;
+  const T* x;
   const C* weight;
   RowStatistics<C> s;
   const RowNormShape& shape;
 
-  C normal(std::int64_t i) const { return (x[i] - s.mean) * s.rstd; }
+  C slope(std::int64_t i) const { return static_cast<C>(dy[i]); }
+  C normal(std::int64_t i) const { return (static_cast<C>(x[i]) - s.mean) * s.rstd; }
 
-  // Adds to the sums of the row's channels.
-  void add_affine(C* dweight, C* dbias) const {
-    if (shape.spatial == 1) {
-#pragma GCC ivdep
-      for (std::int64_t c = 0; c < shape.channels; ++c) {
-        dweight[c] = scalar::fma(dy[c], normal(c), dweight[c]);
-        dbias[c] += dy[c];
-      }
-      return;
-    }
-    for (std::int64_t c = 0; c < shape.channels; ++c) {
-      const std::int64_t at = c * shape.spatial;
-      dweight[c] += static_cast<C>(cpu::row_sum<C>(
-          shape.spatial, [&](std::int64_t i) { return scalar::mul(dy[at + i], normal(at + i)); }));
-      dbias[c] += static_cast<C>(
-          cpu::row_sum<C>(shape.spatial, [&](std::int64_t i) { return dy[at + i]; }));
-    }
-  }
-
-  // The means of g and of g * h over the row, where g = dy * weight.
-  RowStatistics<C> means() const {
+  // Returns the means of g and of g * h over the row, where g = dy * weight, and adds dy * h and dy
+  // to the sums of the row's channels.
+  RowStatistics<C> means(C* dweight, C* dbias) const {
+    const std::int64_t n = shape.length(), spatial = shape.spatial;
     double total = 0, along = 0;
-    const std::int64_t n = shape.length();
-    if (shape.spatial == 1) {
-      total = cpu::row_sum<C>(n, [&](std::int64_t i) { return scalar::mul(dy[i], weight[i]); });
-      along = cpu::row_sum<C>(
-          n, [&](std::int64_t i) { return scalar::mul(dy[i] * weight[i], normal(i)); });
-    } else {
-      for (std::int64_t c = 0; c < shape.channels; ++c) {
-        const std::int64_t at = c * shape.spatial;
-        const double sum =
-            cpu::row_sum<C>(shape.spatial, [&](std::int64_t i) { return dy[at + i]; });
-        const double product = cpu::row_sum<C>(
-            shape.spatial, [&](std::int64_t i) { return scalar::mul(dy[at + i], normal(at + i)); });
-        total += sum * weight[c];
-        along += product * weight[c];
+    if (spatial == 1) {
+#pragma GCC ivdep
+      for (std::int64_t c = 0; c < n; ++c) {
+        dweight[c] = scalar::fma(slope(c), normal(c), dweight[c]);
+        dbias[c] += slope(c);
       }
+      const auto [g, product] = cpu::row_sums<C>(n, [&](std::int64_t i) {
+        const C scaled = scalar::mul(slope(i), weight[i]);
+        return std::array<C, 2>{scaled, scalar::mul(scaled, normal(i))};
+      });
+      total = g, along = product;
+    }
+    for (std::int64_t c = 0; c < shape.channels && spatial != 1; ++c) {
+      const std::int64_t at = c * spatial;
+      const auto [sum, product] = cpu::row_sums<C>(spatial, [&](std::int64_t i) {
+        return std::array<C, 2>{slope(at + i), scalar::mul(slope(at + i), normal(at + i))};
+      });
+      dweight[c] += static_cast<C>(product);
+      dbias[c] += static_cast<C>(sum);
+      total += sum * weight[c];
+      along += product * weight[c];
     }
     const auto count = static_cast<double>(n);
     return {static_cast<C>(total / count), static_cast<C>(along / count)};
   }
 
-  void input_gradient(C* dx, bool centered) const {
-    const RowStatistics<C> of = means();
+  void input_gradient(const RowStatistics<C>& of, bool centered, T* dx) const {
     const C mean = centered ? of.mean : C(0), along = of.rstd, rstd = s.rstd;
     if (shape.spatial == 1) {
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < shape.channels; ++i) {
-        dx[i] = scalar::fma(-normal(i), along, scalar::mul(dy[i], weight[i]) - mean) * rstd;
+        dx[i] = static_cast<T>(
+            scalar::fma(-normal(i), along, scalar::mul(slope(i), weight[i]) - mean) * rstd);
       }
       return;
     }
@@ -170,14 +166,17 @@ struct BackwardRow {
       const C w = weight[c];
 #pragma GCC ivdep
       for (std::int64_t i = c * shape.spatial; i < (c + 1) * shape.spatial; ++i) {
-        dx[i] = scalar::fma(-normal(i), along, scalar::mul(dy[i], w) - mean) * rstd;
+        dx[i] =
+            static_cast<T>(scalar::fma(-normal(i), along, scalar::mul(slope(i), w) - mean) * rstd);
       }
     }
   }
 };
 
-template <class C>
+template <class T>
 class Backward {
+  using C = cpu::ComputeType<T>;
+
  public:
   Backward(const RowNormBackwardKernel::Args& a, Workspace scratch)
       : a_(a),
@@ -193,8 +192,8 @@ class Backward {
 
   void run(Workspace rows) const {
     const std::int64_t tasks = a_.blocks() * a_.shape.groups;
-    cpu::parallel_buffered_rows<C>(tasks, a_.task_length(), rows, a_.row_bytes(),
-                                   [&](std::int64_t task, C* buffer) {
+    cpu::parallel_buffered_rows<T>(tasks, a_.task_length(), rows, a_.row_bytes(),
+                                   [&](std::int64_t task, T* buffer) {
                                      block(task / a_.shape.groups, task % a_.shape.groups, buffer);
                                    });
     total(a_.dweight, 0);
@@ -207,7 +206,7 @@ class Backward {
   }
 
   // One group of a block of samples.
-  void block(std::int64_t block, std::int64_t group, C* buffer) const {
+  void block(std::int64_t block, std::int64_t group, T* buffer) const {
     const RowNormShape& shape = a_.shape;
     const std::int64_t n = shape.length(), first = group * shape.channels;
     C *dweight = partial(block, 0) + first, *dbias = partial(block, 1) + first;
@@ -218,26 +217,27 @@ class Backward {
     for (std::int64_t sample = begin; sample < end; ++sample) {
       const std::int64_t row = sample * shape.groups + group;
       const C mean = a_.centered() ? a_.mean.as<C>()[row] : C(0);
-      const BackwardRow<C> one{.dy = dy_.read(row, buffer),
+      const BackwardRow<T> one{.dy = dy_.read(row, buffer),
                                .x = x_.read(row, buffer + n),
                                .weight = weight_ + first,
                                .s = {mean, a_.rstd.as<C>()[row]},
                                .shape = shape};
-      if (a_.dweight.defined() || a_.dbias.defined()) one.add_affine(dweight, dbias);
+      const RowStatistics<C> means = one.means(dweight, dbias);
       if (!a_.dx.defined()) continue;
-      C* dx = dx_.place(row, buffer + 2 * n);
-      one.input_gradient(dx, a_.centered());
+      T* dx = dx_.place(row, buffer + 2 * n);
+      one.input_gradient(means, a_.centered(), dx);
       dx_.commit(row, dx);
       if (a_.added.defined()) add_to(row, dx, buffer + 3 * n);
     }
   }
 
   // Adds the other gradient to the row of dx that was stored; `dx` and `buffer` have room for a row.
-  void add_to(std::int64_t row, C* dx, C* buffer) const {
+  void add_to(std::int64_t row, T* dx, T* buffer) const {
     const std::int64_t n = a_.shape.length();
-    const C *from = rounded_.read(row, dx), *other = added_.read(row, buffer);
+    const T *from = rounded_.read(row, dx), *other = added_.read(row, buffer);
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < n; ++i) dx[i] = from[i] + other[i];
+    for (std::int64_t i = 0; i < n; ++i)
+      dx[i] = static_cast<T>(static_cast<C>(from[i]) + static_cast<C>(other[i]));
     dx_.commit(row, dx);
   }
 
@@ -255,8 +255,8 @@ class Backward {
   std::int64_t all_channels_;
   C* partial_;
   const C* weight_;
-  cpu::RowInput<C> dy_, x_, added_, rounded_;
-  cpu::RowOutput<C> dx_;
+  cpu::RowInput<T> dy_, x_, added_, rounded_;
+  cpu::RowOutput<T> dx_;
 };
 
 // The workspace after the first `bytes`.
@@ -268,21 +268,22 @@ Workspace rest_of(Workspace scratch, std::size_t bytes, bool wanted) {
 }  // namespace
 
 void RowNormKernel::cpu(const Args& a, Workspace scratch) {
-  with_floating_type(a.x.dtype, [&]<class C>() {
+  cpu::with_row_type(a.x.dtype, true, [&]<class T>() {
+    using C = cpu::ComputeType<T>;
     const RowNormShape& shape = a.shape;
     const std::int64_t all_channels = shape.groups * shape.channels, n = shape.length();
     C* const room = static_cast<C*>(scratch.data);
     const C* weight = channels_of(a.weight, all_channels, C(1), room);
     const C* bias = channels_of(a.bias, all_channels, C(0), room + all_channels);
     C *mean = a.mean.as<C>(), *rstd = a.rstd.as<C>();
-    const Summands<C> x(a);
-    const cpu::RowOutput<C> y(a.y);
+    const Summands<T> x(a);
+    const cpu::RowOutput<T> y(a.y);
     const Workspace rows = rest_of(scratch, a.affine_bytes(), !rows_in_place(a.y));
-    cpu::parallel_buffered_rows<C>(
-        shape.rows(), n, rows, a.row_bytes(), [&](std::int64_t row, C* buffer) {
-          C* to = y.place(row, buffer);
-          const C* from = x.read(row, n, buffer == nullptr ? to : buffer);
-          const RowStatistics<C> s = statistics(from, n, a.centered, a.eps);
+    cpu::parallel_buffered_rows<T>(
+        shape.rows(), n, rows, a.row_bytes(), [&](std::int64_t row, T* buffer) {
+          T* to = y.place(row, buffer);
+          const T* from = x.read(row, n, buffer == nullptr ? to : buffer);
+          const RowStatistics<C> s = statistics<C>(from, n, a.centered, a.eps);
           if (a.mean.defined()) mean[row] = s.mean;
           rstd[row] = s.rstd;
           const std::int64_t first = row % shape.groups * shape.channels;
@@ -293,8 +294,8 @@ void RowNormKernel::cpu(const Args& a, Workspace scratch) {
 }
 
 void RowNormBackwardKernel::cpu(const Args& a, Workspace scratch) {
-  with_floating_type(a.x.dtype, [&]<class C>() {
-    Backward<C>(a, scratch).run(rest_of(scratch, a.partial_bytes(), true));
+  cpu::with_row_type(a.x.dtype, true, [&]<class T>() {
+    Backward<T>(a, scratch).run(rest_of(scratch, a.partial_bytes(), true));
   });
 }
 

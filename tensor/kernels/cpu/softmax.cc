@@ -7,38 +7,47 @@
 namespace tessera {
 namespace {
 
-// x may be y.
-template <class C>
-void softmax_row(const C* x, C* y, std::int64_t n) {
+// `exps` has room for the exponentials; it, x and y may be one array.
+template <class C, class T>
+void softmax_row(const C* x, C* exps, T* y, std::int64_t n) {
   const C largest = cpu::row_max(x, n);
-  cpu::exp_run(n, x, largest, y);
-  const auto total = static_cast<C>(cpu::row_sum<C>(n, [=](std::int64_t i) { return y[i]; }));
-  for (std::int64_t i = 0; i < n; ++i) y[i] /= total;
+  cpu::exp_run(n, x, largest, exps);
+  const auto total = static_cast<C>(cpu::row_sum<C>(n, [=](std::int64_t i) { return exps[i]; }));
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(exps[i] / total);
 }
 
-template <class C>
-void log_softmax_row(const C* x, C* y, std::int64_t n) {
+// x may be y.
+template <class C, class T>
+void log_softmax_row(const C* x, T* y, std::int64_t n) {
   const C largest = cpu::row_max(x, n);
   const auto total = static_cast<C>(cpu::sum_of_exps(n, x, largest));
   const C log_total = scalar::log(total);
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - largest) - log_total;
+  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<T>((x[i] - largest) - log_total);
 }
 
 // dy may be dx.
-template <class C>
-void softmax_backward_row(const C* dy, const C* y, C* dx, std::int64_t n) {
-  const auto dot =
-      static_cast<C>(cpu::row_sum<C>(n, [=](std::int64_t i) { return scalar::mul(dy[i], y[i]); }));
+template <class T>
+void softmax_backward_row(const T* dy, const T* y, T* dx, std::int64_t n) {
+  using C = cpu::ComputeType<T>;
+  const auto dot = static_cast<C>(cpu::row_sum<C>(
+      n, [=](std::int64_t i) { return scalar::mul(static_cast<C>(dy[i]), static_cast<C>(y[i])); }));
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) dx[i] = scalar::mul(y[i], dy[i] - dot);
+  for (std::int64_t i = 0; i < n; ++i)
+    dx[i] = static_cast<T>(scalar::mul(static_cast<C>(y[i]), static_cast<C>(dy[i]) - dot));
 }
 
-template <class C>
-void log_softmax_backward_row(const C* dy, const C* y, C* dx, std::int64_t n) {
-  const auto total = static_cast<C>(cpu::row_sum<C>(n, [=](std::int64_t i) { return dy[i]; }));
+template <class T>
+void log_softmax_backward_row(const T* dy, const T* y, T* dx, std::int64_t n) {
+  using C = cpu::ComputeType<T>;
+  const auto total =
+      static_cast<C>(cpu::row_sum<C>(n, [=](std::int64_t i) { return static_cast<C>(dy[i]); }));
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) dx[i] = scalar::fma(-scalar::exp(y[i]), total, dy[i]);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const C exp = scalar::exp(static_cast<C>(y[i]));
+    dx[i] = static_cast<T>(scalar::fma(-exp, total, static_cast<C>(dy[i])));
+  }
 }
 
 // The work that a thread takes at a time: a tile of rows that are adjacent in the result.
@@ -62,10 +71,10 @@ struct Tiles {
 };
 
 // The rows of a tile: read together if they are adjacent, else one by one.
-template <class C>
+template <class T>
 class TileInput {
  public:
-  TileInput(const cpu::RowInput<C>& input, const Tiles& tiles, std::int64_t tile, C* buffer)
+  TileInput(const cpu::RowInput<T>& input, const Tiles& tiles, std::int64_t tile, T* buffer)
       : input_(input),
         first_(tiles.first(tile)),
         pitch_(tiles.pitch()),
@@ -73,36 +82,45 @@ class TileInput {
         read_(tiles.beside > 1 && input.beside() == tiles.beside) {
     if (read_) input.read_tile(first_, tiles.rows(tile), buffer, pitch_);
   }
-  const C* row(std::int64_t w) const {
-    C* mine = cpu::buffer_row(buffer_, static_cast<int>(w), pitch_);
+  const T* row(std::int64_t w) const {
+    T* mine = cpu::buffer_row(buffer_, static_cast<int>(w), pitch_);
     return read_ ? mine : input_.read(first_ + w, mine);
   }
 
  private:
-  const cpu::RowInput<C>& input_;
+  const cpu::RowInput<T>& input_;
   std::int64_t first_, pitch_;
-  C* buffer_;
+  T* buffer_;
   bool read_;
 };
 
 }  // namespace
 
 void SoftmaxKernel::cpu(const Args& a, Workspace scratch) {
-  with_floating_type(a.x.dtype, [&]<class C>() {
+  cpu::with_row_type(a.y.dtype, cpu::has_plain_rows(a.y), [&]<class T>() {
+    using C = cpu::ComputeType<T>;
     const std::int64_t n = a.x.shape.back();
     if (a.x.numel() == 0) return;
     const cpu::RowInput<C> x(a.x);
-    const cpu::RowOutput<C> y(a.y);
+    const cpu::RowOutput<T> y(a.y);
     const Tiles tiles(y, a.y);
+    const auto compute_row = [&](const C* from, C* exps, T* to) {
+      a.log ? log_softmax_row(from, to, n) : softmax_row(from, exps, to, n);
+    };
     const auto compute_tile = [&](std::int64_t tile, C* buffer) {
       const std::int64_t first = tiles.first(tile), rows = tiles.rows(tile);
-      C* place = tiles.beside > 1 ? buffer : y.place(first, buffer);
-      const TileInput<C> in(x, tiles, tile, place);
-      for (std::int64_t w = 0; w < rows; ++w) {
-        C* to = place + w * tiles.pitch();
-        a.log ? log_softmax_row(in.row(w), to, n) : softmax_row(in.row(w), to, n);
+      if constexpr (!std::is_same_v<T, C>) {
+        compute_row(x.read(first, buffer), buffer, y.place(first, nullptr));
+      } else {
+        C* place = tiles.beside > 1 ? buffer : y.place(first, buffer);
+        const TileInput<C> in(x, tiles, tile, place);
+        for (std::int64_t w = 0; w < rows; ++w) {
+          C* to = place + w * tiles.pitch();
+          compute_row(in.row(w), to, to);
+        }
+        tiles.beside > 1 ? y.commit_tile(first, rows, place, tiles.pitch())
+                         : y.commit(first, place);
       }
-      tiles.beside > 1 ? y.commit_tile(first, rows, place, tiles.pitch()) : y.commit(first, place);
     };
     cpu::parallel_buffered_rows<C>(tiles.count(a.x.numel() / n),
                                    n * std::min(tiles.beside, kRowTile), scratch, a.buffer_bytes(),
@@ -111,27 +129,29 @@ void SoftmaxKernel::cpu(const Args& a, Workspace scratch) {
 }
 
 void SoftmaxBackwardKernel::cpu(const Args& a, Workspace scratch) {
-  with_floating_type(a.dx.dtype, [&]<class C>() {
+  const bool plain =
+      cpu::has_plain_rows(a.dy) && cpu::has_plain_rows(a.y) && cpu::has_plain_rows(a.dx);
+  cpu::with_row_type(a.dx.dtype, plain, [&]<class T>() {
     const std::int64_t n = a.dx.shape.back();
     if (a.dx.numel() == 0) return;
-    const cpu::RowInput<C> dy(a.dy), y(a.y);
-    const cpu::RowOutput<C> dx(a.dx);
+    const cpu::RowInput<T> dy(a.dy), y(a.y);
+    const cpu::RowOutput<T> dx(a.dx);
     const Tiles tiles(dx, a.dx);
     const std::int64_t part = row_buffer_length(a.dx);
-    const auto compute_tile = [&](std::int64_t tile, C* buffer) {
+    const auto compute_tile = [&](std::int64_t tile, T* buffer) {
       const std::int64_t first = tiles.first(tile), rows = tiles.rows(tile);
-      C* place = tiles.beside > 1 ? buffer : dx.place(first, buffer);
-      const TileInput<C> slopes(dy, tiles, tile, cpu::buffer_row(buffer, 1, part));
-      const TileInput<C> values(y, tiles, tile, cpu::buffer_row(buffer, 2, part));
+      T* place = tiles.beside > 1 ? buffer : dx.place(first, buffer);
+      const TileInput<T> slopes(dy, tiles, tile, cpu::buffer_row(buffer, 1, part));
+      const TileInput<T> values(y, tiles, tile, cpu::buffer_row(buffer, 2, part));
       for (std::int64_t w = 0; w < rows; ++w) {
-        C* to = place + w * tiles.pitch();
+        T* to = place + w * tiles.pitch();
         a.log ? log_softmax_backward_row(slopes.row(w), values.row(w), to, n)
               : softmax_backward_row(slopes.row(w), values.row(w), to, n);
       }
       tiles.beside > 1 ? dx.commit_tile(first, rows, place, tiles.pitch())
                        : dx.commit(first, place);
     };
-    cpu::parallel_buffered_rows<C>(tiles.count(a.dx.numel() / n),
+    cpu::parallel_buffered_rows<T>(tiles.count(a.dx.numel() / n),
                                    n * std::min(tiles.beside, kRowTile), scratch, a.buffer_bytes(),
                                    compute_tile);
   });

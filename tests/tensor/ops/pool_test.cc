@@ -62,6 +62,10 @@ const std::vector<Case>& cases() {
       {{2, 2, 8, 7}, {.kernel = 3, .stride = {2, 3}, .ceil_mode = true}},
       {{1, 2, 5, 5}, {.kernel = 2, .stride = 3, .padding = 1, .ceil_mode = true}},
       {{2, 1, 1, 40}, {.kernel = {1, 4}, .stride = {1, 5}}},  // elements in no window
+      {{2, 1, 5, 75}, {.kernel = {2, 33}, .stride = {2, 11}, .padding = {1, 16}}},
+      {{1, 2, 6, 41}, {.kernel = {3, 17}, .stride = {1, 3}, .dilation = {1, 2}}},
+      {{2, 2, 7, 9}, {.kernel = {3, 9}, .stride = {2, 1}}},  // whole rows
+      {{1, 2, 7, 39}, {.kernel = {7, 39}}},                  // a whole plane
       {{0, 2, 4, 4}, {.kernel = 2}}};
   return all;
 }
@@ -114,7 +118,7 @@ void check_max(const Case& c, DType dtype, double tolerance) {
 
 void check_avg(const Case& c, bool count_pad, DType dtype, double tolerance) {
   const MaxPool2dOptions& o = c.options;
-  if (o.dilation.height != 1) return;
+  if (o.dilation.height != 1 || o.dilation.width != 1) return;
   const AvgPool2dOptions options{.kernel = o.kernel,
                                  .stride = o.stride,
                                  .padding = o.padding,
@@ -235,6 +239,115 @@ TEST_CASE("max_pool: NaN, infinities, equals, and windows outside the input") {
   CHECK(all_equal(dx, zeros({1, 1, 2})));
 }
 
+// -0 and 0, which are equal, infinities, NaN and a few numbers.
+Tensor coarse_tensor(const Shape& shape) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const float values[] = {1, -1, -0.0f, 2, 0, 1, -inf, 2, -0.0f, -3, 0};
+  std::vector<float> x(at(shape.numel()));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = values[i * 7919 % 11];
+    if (i % 97 == 53) x[i] = std::numeric_limits<float>::quiet_NaN();
+    if (i / 30 % 7 == 2) x[i] = -inf;
+    if (i / 50 % 5 == 1 && x[i] > 0) x[i] = -1;
+  }
+  return Tensor::from_vector(x, shape);
+}
+
+void check_first_maximum(const Case& c) {
+  const Tensor x = coarse_tensor(c.x);
+  const MaxPoolResult got = max_pool2d(x, c.options);
+  INFO("kernel " << c.options.kernel.height << " x " << c.options.kernel.width);
+  const auto xs = x.to_vector<float>();
+  const auto indices = got.indices.to_vector<std::int64_t>();
+  std::vector<float> y(indices.size());
+  for_each_window(c, got.output.shape(), false,
+                  [&](std::size_t o, const std::vector<std::size_t>& elements, double) {
+                    std::size_t best = elements.front();
+                    for (std::size_t e : elements) {
+                      if (std::isnan(xs[best])) break;
+                      if (xs[e] > xs[best] || std::isnan(xs[e])) best = e;
+                    }
+                    y[o] = xs[best];
+                    CHECK(indices[o] == static_cast<std::int64_t>(best) % (c.x[2] * c.x[3]));
+                  });
+  CHECK(same_bits(got.output.to_vector<float>(), y));
+}
+
+TEST_CASE("max_pool: the first of equal elements, and the first NaN, in windows of every size") {
+  for (std::int64_t rows : {1, 2, 5}) {
+    for (std::int64_t columns : {1, 2, 3, 7, 15, 16, 17, 24, 41}) {
+      check_first_maximum({{2, 3, 6, 45}, {.kernel = {rows, columns}, .stride = 1}});
+      check_first_maximum(
+          {{1, 2, 6, 91}, {.kernel = {rows, columns}, .stride = 1, .dilation = {1, 2}}});
+    }
+  }
+}
+
+// [begin, end) of window o of an adaptive pool.
+std::pair<std::int64_t, std::int64_t> adaptive_window(std::int64_t o, std::int64_t in,
+                                                      std::int64_t out) {
+  return {o * in / out, ((o + 1) * in + out - 1) / out};
+}
+
+void check_adaptive(const Shape& shape, Size2d output, DType dtype, double tolerance) {
+  const Tensor x = cast(spread_tensor<double>(shape), dtype);
+  INFO(dtype_name(dtype) << " " << output.height << " x " << output.width);
+  const Tensor mean = adaptive_avg_pool2d(x, output);
+  const MaxPoolResult max = adaptive_max_pool2d(x, output);
+  const Tensor dy = cast(spread_tensor<double>(mean.shape(), -1, 1), dtype);
+  const auto xs = f64(x), ds = f64(dy);
+  std::vector<double> y(ds.size()), dx(xs.size()), top(ds.size()), dx_top(xs.size());
+  const std::int64_t h = shape[2], w = shape[3];
+  std::size_t o = 0;
+  for (std::int64_t plane = 0; plane < shape[0] * shape[1]; ++plane) {
+    for (std::int64_t i = 0; i < output.height; ++i) {
+      for (std::int64_t j = 0; j < output.width; ++j, ++o) {
+        const auto [r0, r1] = adaptive_window(i, h, output.height);
+        const auto [c0, c1] = adaptive_window(j, w, output.width);
+        const auto count = static_cast<double>((r1 - r0) * (c1 - c0));
+        std::size_t best = at((plane * h + r0) * w + c0);
+        for (std::int64_t r = r0; r < r1; ++r) {
+          for (std::int64_t c = c0; c < c1; ++c) {
+            const std::size_t e = at((plane * h + r) * w + c);
+            y[o] += xs[e] / count;
+            dx[e] += ds[o] / count;
+            if (xs[e] > xs[best]) best = e;
+          }
+        }
+        top[o] = xs[best];
+        dx_top[best] += ds[o];
+      }
+    }
+  }
+  CHECK(worst(mean, y) <= tolerance);
+  CHECK(worst(adaptive_avg_pool_backward(dy, shape), dx) <= tolerance);
+  CHECK(worst(max.output, top) == 0);
+  CHECK(worst(adaptive_max_pool_backward(dy, max.indices, shape), dx_top) <= tolerance);
+}
+
+TEST_CASE("adaptive pooling: short and long windows, whole rows and planes, against plain loops") {
+  for (const auto& [dtype, tolerance] : {std::pair{DType::kF64, 1e-14},
+                                         {DType::kF32, 2e-6},
+                                         {DType::kBF16, 0.02},
+                                         {DType::kF16, 3e-3}}) {
+    for (const Size2d output : {Size2d{1, 1}, {3, 2}, {5, 1}, {1, 3}, {13, 45}, {17, 50}})
+      check_adaptive({2, 3, 13, 45}, output, dtype, tolerance);
+    check_adaptive({2, 1, 1, 1100}, {1, 1}, dtype, tolerance);
+    check_adaptive({1, 2, 3, 5}, {1, 1}, dtype, tolerance);
+  }
+}
+
+TEST_CASE("max_pool_backward: indices outside the plane name no element") {
+  const std::int64_t low = std::numeric_limits<std::int64_t>::min();
+  const Tensor indices = Tensor::from_vector<std::int64_t>({1, 8, -1, low, 1, 7}, {2, 1, 3});
+  const Tensor dy = Tensor::from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 1, 3});
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    const Tensor dx = max_pool_backward(cast(dy, dtype), indices, {2, 1, 8},
+                                        MaxPool1dOptions{.kernel = 2, .stride = 3}.as_2d());
+    CHECK(f64(dx) == std::vector<double>{0, 1, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 6});
+  }
+}
+
 template <class T>
 std::vector<T> bits_of(const Tensor& x, const Tensor& dy) {
   const MaxPool2dOptions max{.kernel = 3, .stride = 2, .padding = 1};
@@ -242,9 +355,10 @@ std::vector<T> bits_of(const Tensor& x, const Tensor& dy) {
   const MaxPoolResult r = max_pool2d(x, max);
   std::vector<T> out;
   for (const Tensor& y :
-       {r.output, avg_pool2d(x, avg), adaptive_avg_pool2d(x, {7, 10}),
-        adaptive_max_pool2d(x, 4).output, max_pool_backward(dy, r.indices, x.shape(), max),
-        avg_pool_backward(dy, x.shape(), avg)}) {
+       {r.output, avg_pool2d(x, avg), adaptive_avg_pool2d(x, {7, 10}), adaptive_avg_pool2d(x, 1),
+        adaptive_max_pool2d(x, 4).output, adaptive_max_pool2d(x, 1).output,
+        max_pool_backward(dy, r.indices, x.shape(), max), avg_pool_backward(dy, x.shape(), avg),
+        adaptive_avg_pool_backward(dy, x.shape())}) {
     const auto values = y.to_vector<T>();
     out.insert(out.end(), values.begin(), values.end());
   }
