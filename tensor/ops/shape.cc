@@ -158,6 +158,7 @@ Tensor pad(const Tensor& x, const std::vector<Padding>& padding, double value) {
     const std::int64_t end = std::max(start, x.dim(d) - std::max<std::int64_t>(0, -p.after));
     from = from.slice(d, start, end);
   }
+  if (from.shape() == shape) return clone(from);  // only cut
   const Tensor out = full(shape, value, x.options());
   if (from.numel() == 0) return out;
   Tensor middle = out;
@@ -193,13 +194,15 @@ Tensor repeat(const Tensor& x, const Shape& repeats) {
                 repeats.str(), x.shape().str());
   Tensor out = x;
   while (out.ndim() < repeats.ndim()) out = out.unsqueeze(0);
-  out = clone(out);
+  bool copied = false;
   for (int d = 0; d < repeats.ndim(); ++d) {
     TESSERA_CHECK(repeats[d] >= 0, "repeat", "{} has a negative entry; give counts", repeats.str());
     // All dims from `d` on are one element to be repeated.
-    if (repeats[d] != 1) out = repeated(out, d, 1, repeats[d]);
+    if (repeats[d] == 1) continue;
+    out = repeated(out, d, 1, repeats[d]);
+    copied = true;
   }
-  return out;
+  return copied ? out : clone(out);
 }
 
 Tensor tile(const Tensor& x, const Shape& repeats) {

@@ -1,5 +1,7 @@
 #include "tessera/tensor/kernels/elementwise.h"
 
+#include <algorithm>
+
 #include "tessera/tensor/kernels/cpu/bits.h"
 #include "tessera/tensor/kernels/cpu/blocks.h"
 #include "tessera/tensor/kernels/cpu/transpose.h"
@@ -46,12 +48,40 @@ void run(const AxpbyKernel::Args& a) {
       a.y, [=](C x) { return alpha * x; }, a.x);
 }
 
+// Few elements along the last dim: those of the dim before it are copied in long loops instead, a
+// piece that stays in the cache at a time.
+constexpr std::int64_t kShortLine = 8;
+bool are_short(const cpu::Traversal<2>& lines) {
+  const int last = lines.ndim - 1;
+  return last > 0 && lines.shape[last] < kShortLine &&
+         lines.strides[1][last - 1] == lines.shape[last] * lines.strides[1][last];
+}
+template <class B>
+void copy_short_lines(const cpu::Traversal<2>& lines, const B* from, B* to) {
+  constexpr std::int64_t kLength = 1024;
+  const int last = lines.ndim - 1;
+  cpu::Traversal<2> others = lines;
+  others.ndim = last;
+  cpu::parallel_walk(others, [&](const auto& offsets, const auto& steps, std::int64_t count) {
+    for (std::int64_t at = 0; at < count; at += kLength) {
+      const std::int64_t n = std::min(kLength, count - at);
+      const B* first = from + offsets[0] + at * steps[0];
+      B* place = to + offsets[1] + at * steps[1];
+      for (std::int64_t j = 0; j < lines.shape[last]; ++j) {
+        cpu::copy_run(first + j * lines.strides[0][last], steps[0],
+                      place + j * lines.strides[1][last], steps[1], n);
+      }
+    }
+  });
+}
+
 void copy(const AxpbyKernel::Args& a) {
   cpu::with_bits(a.y.dtype, [&]<class B>() {
     const auto* from = static_cast<const B*>(a.x.data);
     auto* to = static_cast<B*>(a.y.data);
     const cpu::Traversal<2> all = cpu::make_traversal(a.y.shape, a.x.strides, a.y.strides);
     if (cpu::contiguous_dims(all).differ(all)) return cpu::TransposedCopy<B>(all, from, to).run();
+    if (are_short(all)) return copy_short_lines(all, from, to);
     cpu::parallel_walk(all, [&](const auto& offsets, const auto& steps, std::int64_t n) {
       cpu::copy_run(from + offsets[0], steps[0], to + offsets[1], steps[1], n);
     });

@@ -5,6 +5,7 @@
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/shape.h"
 #include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/ops/ops_support.h"
 
@@ -85,6 +86,38 @@ TEST_CASE("copies of permuted tensors: every order of dims, widths and odd sizes
           wrong += values[static_cast<std::size_t>(place++)] != at(turned, i, j, k) % 251;
     CHECK(wrong == 0);
   }
+}
+
+// Runs are copied in vectors from 512 bytes on, also backwards; lines of a few elements across.
+TEST_CASE("copies of runs: every length and shift, backwards, and short lines") {
+  const DType dtype = GENERATE(DType::kU8, DType::kBF16, DType::kF32, DType::kF64);
+  const std::int64_t n = GENERATE(1, 3, 31, 64, 129, 513, 700, 2047);
+  CAPTURE(dtype, n);
+  const auto values = [](const Tensor& x) {
+    return cast(x, DType::kI64).to_vector<std::int64_t>();
+  };
+  const Tensor x = cast(remainder(arange(3 * n), 251), dtype).view({3, n});
+  const std::vector<std::int64_t> plain = values(x);
+  const auto moved = [&](auto column, std::int64_t length) {
+    std::vector<std::int64_t> out;
+    for (std::int64_t i = 0; i < 3; ++i)
+      for (std::int64_t j = 0; j < length; ++j)
+        out.push_back(plain[static_cast<std::size_t>(i * n + column(j))]);
+    return out;
+  };
+  CHECK(values(flip(x, {1})) == moved([&](std::int64_t j) { return n - 1 - j; }, n));
+  for (const std::int64_t shift : {1, 3, 8, 35}) {
+    const std::int64_t by = shift % n;
+    CHECK(values(roll(x, shift, 1)) == moved([&](std::int64_t j) { return (j - by + n) % n; }, n));
+    CHECK(values(clone(x.slice(1, by, n))) ==
+          moved([&](std::int64_t j) { return j + by; }, n - by));
+  }
+  for (const std::int64_t count : {2, 3, 7, 8})
+    CHECK(values(repeat_interleave(x, count, 1)) ==
+          moved([&](std::int64_t j) { return j / count; }, n * count));
+  const Tensor pairs = stack({x, x}, 2);
+  CHECK(values(pairs) == moved([&](std::int64_t j) { return j / 2; }, n * 2));
+  CHECK(values(clone(pairs.transpose(0, 1)).transpose(0, 1)) == values(pairs));
 }
 
 TEST_CASE("axpby_: scale, accumulate with a cast; what beta 0 does not read") {
