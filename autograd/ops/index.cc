@@ -1,5 +1,9 @@
 #include "tessera/autograd/ops/index.h"
 
+#include <cstdint>
+#include <limits>
+#include <vector>
+
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops/internal.h"
 #include "tessera/autograd/ops/ops.h"
@@ -15,14 +19,25 @@ Variable zeros_of(const Shape& shape, const Variable& like) {
   return Variable(zeros(shape, like.tensor().options()));
 }
 
+// For n different numbers.
+DType named_by(std::int64_t n) {
+  return n <= std::numeric_limits<std::int32_t>::max() ? DType::kI32 : DType::kI64;
+}
+
 // 0, 1, 2, ... in `shape`: a name for each element that is moved.
 Tensor names(const Shape& shape, Device device) {
-  return arange(shape.numel(), {.dtype = DType::kI64, .device = device}).view(shape);
+  return arange(shape.numel(), {.dtype = named_by(shape.numel()), .device = device}).view(shape);
 }
 
 // dy along `dim`, added up where `index`, of dy's shape, says.
 Variable added_up(const Variable& dy, int dim, const Tensor& index, const Shape& from) {
-  return scatter_add(zeros_of(from, dy), dim, index, dy);
+  const Tensor dx = zeros(from, dy.tensor().options());
+  scatter_add_(dx, dim, index, dy.tensor());
+  return record_twice("gather_backward", dx, {dy},
+                      [dim, index = SavedTensor(index, "gather_backward")](const Variable& ddx,
+                                                                           const BackwardContext&) {
+                        return Gradients{gather(ddx, dim, index.unpack())};
+                      });
 }
 
 // index [n] repeated to `shape`, whose `dim` has n elements.
@@ -47,6 +62,17 @@ std::vector<Tensor> unpacked(const std::vector<SavedTensor>& list) {
   std::vector<Tensor> out;
   for (const SavedTensor& saved : list) out.push_back(saved.unpack());
   return out;
+}
+
+// The same for several indices, of the leading dims.
+Variable added_up(const Variable& dy, const std::vector<Tensor>& indices, const Shape& from) {
+  const Tensor dx = zeros(from, dy.tensor().options());
+  index_put_(dx, indices, dy.tensor(), {.accumulate = true});
+  return record_twice("index_backward", dx, {dy},
+                      [indices = saved_list(indices, "index_backward")](const Variable& ddx,
+                                                                        const BackwardContext&) {
+                        return Gradients{index(ddx, unpacked(indices))};
+                      });
 }
 
 }  // namespace
@@ -76,6 +102,7 @@ namespace {
 // The gradient of a source of shape `from`, of which the first elements were read: they have the
 // gradient dx, of the index's shape. A 0-d index or source counts as [1].
 Variable padded_to(const Variable& dx, const Shape& from) {
+  if (dx.shape() == from) return dx;
   const Variable line = dx.ndim() == 0 ? reshape(dx, {1}) : dx;
   std::vector<Padding> rest;
   for (int d = 0; d < line.ndim(); ++d)
@@ -83,14 +110,25 @@ Variable padded_to(const Variable& dx, const Shape& from) {
   return reshape(pad(line, rest), from);
 }
 
+// Each element's place along `dim`, in the narrowest dtype: elements of one line never meet those of
+// another.
+Tensor places_along(int dim, const Tensor& index) {
+  Shape along = Shape::filled(index.ndim(), 1);
+  const int d = index.ndim() == 0 ? 0 : normalize_dim(dim, index.ndim(), "scatter");
+  const std::int64_t n = index.ndim() == 0 ? 1 : index.dim(d);
+  if (index.ndim() > 0) along[d] = n;
+  const DType dtype = n <= 256 ? DType::kU8 : named_by(n);
+  return arange(n, {.dtype = dtype, .device = index.device()}).view(along).expand(index.shape());
+}
+
 // The gradient of the source of a scatter: of those that went to one place only the last one's is
 // not 0.
 Variable source_gradient(const Variable& dy, int dim, const Tensor& index, const Shape& src) {
-  const Tensor own = names(index.shape(), index.device());
-  const Tensor winners = zeros(dy.shape(), own.options());
+  const Tensor own = places_along(dim, index);
+  const Tensor winners = Tensor::empty(dy.shape(), own.options());  // read where it is written
   scatter_(winners, dim, index, own);
-  const Tensor won = cast(eq(gather(winners, dim, index), own), dy.dtype());
-  return padded_to(mul(gather(dy, dim, index), Variable(won)), src);
+  const Tensor lost = ne(gather(winners, dim, index), own);
+  return padded_to(masked_fill(gather(dy, dim, index), lost, 0), src);
 }
 
 }  // namespace
@@ -101,8 +139,7 @@ Variable scatter(const Variable& x, int dim, const Tensor& index, const Variable
                           const Variable& dy, const BackwardContext& context) {
                         Gradients gradients(2);
                         const Tensor& at = index.unpack();
-                        if (context.needs(0))
-                          gradients[0] = scatter(dy, dim, at, zeros_of(at.shape(), dy));
+                        if (context.needs(0)) gradients[0] = scatter(dy, dim, at, 0);
                         if (context.needs(1)) gradients[1] = source_gradient(dy, dim, at, from);
                         return gradients;
                       });
@@ -145,9 +182,8 @@ Variable take(const Variable& x, const Tensor& index) {
   return record_twice("take", take(x.tensor(), index), {x},
                       [from = x.shape(), index = SavedTensor(index, "take")](
                           const Variable& dy, const BackwardContext&) {
-                        const Variable none = zeros_of({from.numel()}, dy);
-                        return Gradients{reshape(
-                            index_put(none, {index.unpack()}, dy, {.accumulate = true}), from)};
+                        const Variable dx = added_up(dy, {index.unpack()}, {from.numel()});
+                        return Gradients{reshape(dx, from)};
                       });
 }
 
@@ -156,8 +192,7 @@ Variable index(const Variable& x, const std::vector<Tensor>& given) {
   return record_twice("index", index(x.tensor(), indices), {x},
                       [from = x.shape(), indices = saved_list(indices, "index")](
                           const Variable& dy, const BackwardContext&) {
-                        return Gradients{index_put(zeros_of(from, dy), unpacked(indices), dy,
-                                                   {.accumulate = true})};
+                        return Gradients{added_up(dy, unpacked(indices), from)};
                       });
 }
 

@@ -10,19 +10,35 @@
 
 namespace tessera {
 
+namespace {
+
+// dy at `positions` along `dim`, among zeros.
+Variable placed(const Variable& dy, int dim, const Tensor& positions, const Shape& from,
+                detail::Chosen times) {
+  const Tensor dx = zeros(from, dy.tensor().options());
+  times == detail::Chosen::kOnce ? scatter_(dx, dim, positions, dy.tensor())
+                                 : scatter_add_(dx, dim, positions, dy.tensor());
+  return record_twice("choice_backward", dx, {dy},
+                      [dim, positions = SavedTensor(positions, "choice_backward")](
+                          const Variable& ddx, const BackwardContext&) {
+                        return Gradients{gather(ddx, dim, positions.unpack())};
+                      });
+}
+
+}  // namespace
+
 VariableAndIndices detail::record_choice(const char* name, const Variable& x, int dim,
-                                         ValuesAndIndices chosen) {
+                                         ValuesAndIndices chosen, Chosen times) {
   const bool dropped = chosen.indices.ndim() < x.ndim();
   const Tensor index =
       dropped ? chosen.indices.view(x.shape().with(normalize_dim(dim, x.ndim(), name), 1))
               : chosen.indices;
   Variable values = record_twice(
       name, std::move(chosen.values), {x},
-      [dim, index = SavedTensor(index, name), from = x.shape()](const Variable& dy,
-                                                                const BackwardContext&) {
+      [dim, times, index = SavedTensor(index, name), from = x.shape()](const Variable& dy,
+                                                                       const BackwardContext&) {
         const Tensor& positions = index.unpack();
-        const Variable none(zeros(from, dy.tensor().options()));
-        return Gradients{scatter_add(none, dim, positions, reshape(dy, positions.shape()))};
+        return Gradients{placed(reshape(dy, positions.shape()), dim, positions, from, times)};
       });
   return {.values = std::move(values), .indices = std::move(chosen.indices)};
 }

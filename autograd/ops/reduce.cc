@@ -101,11 +101,12 @@ namespace {
 Tensor other_factors(const Tensor& x, const DimList& dims) {
   const Tensor is_zero = eq(x, 0);
   const Tensor nonzero = masked_fill(x, is_zero, 1);
-  const Tensor zero_count = sum(is_zero, dims, true);
-  const auto count_is = [&](double n) { return cast(eq(zero_count, n), x.dtype()); };
-  const Tensor at_zero = mul(cast(is_zero, x.dtype()), count_is(1));
-  const Tensor elsewhere = div(count_is(0), nonzero);
-  return mul(prod(nonzero, dims, true), add(at_zero, elsewhere));
+  const Tensor zeros =
+      sub(static_cast<double>(reduced_count(x.shape(), kept_shape(x.shape(), dims))),
+          count_nonzero(x, dims, true));
+  const Tensor product = prod(nonzero, dims, true);
+  const auto with_zeros = [&](double n) { return where(eq(zeros, n), product, 0); };
+  return where(is_zero, with_zeros(1), div(with_zeros(0), nonzero));
 }
 
 // The same as variables: a product over a further dim, in which each element is left out once.

@@ -155,11 +155,13 @@ Variable logcumsumexp(const Variable& x, int dim, const LogcumsumexpOptions& opt
 }
 
 VariableAndIndices cummax(const Variable& x, int dim) {
-  return detail::record_choice("cummax", x, dim, cummax(x.tensor(), dim));
+  return detail::record_choice("cummax", x, dim, cummax(x.tensor(), dim),
+                               detail::Chosen::kRepeatedly);
 }
 
 VariableAndIndices cummin(const Variable& x, int dim) {
-  return detail::record_choice("cummin", x, dim, cummin(x.tensor(), dim));
+  return detail::record_choice("cummin", x, dim, cummin(x.tensor(), dim),
+                               detail::Chosen::kRepeatedly);
 }
 
 }  // namespace tessera

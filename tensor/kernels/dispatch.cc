@@ -12,6 +12,7 @@
 #include "tessera/tensor/kernels/matmul.h"
 #include "tessera/tensor/kernels/order.h"
 #include "tessera/tensor/kernels/plans/chunks.h"
+#include "tessera/tensor/kernels/plans/row_scratch.h"
 #include "tessera/tensor/kernels/plans/scatter_plan.h"
 #include "tessera/tensor/kernels/plans/sort_plan.h"
 #include "tessera/tensor/kernels/table.h"
@@ -137,6 +138,11 @@ std::size_t MatmulKernel::cuda_workspace(const Args& args) {
   const std::vector<Args> parts = cuda::matmul_parts(args);
   for (const Args& part : parts) most = std::max(most, bytes(part));
   return parts.empty() ? bytes(args) : most;
+}
+
+std::size_t ScatterKernel::workspace(const Args& a) {
+  const std::size_t bytes = a.buffer_bytes();
+  return bytes == 0 ? 0 : row_scratch(a.pieces(), a.piece() * a.walk.count(), bytes);
 }
 
 // Scratch of kernels on a GPU. In every build, because a launch selects it by the device's type.

@@ -32,6 +32,9 @@ struct IndexedWalk {
   std::int64_t extent = 0;  ///< indices are inside [least, extent)
   std::int64_t least = 0;   ///< 0; or -extent: negative indices count from the back
   int named_dim = 0;        ///< the user's number of `dim`, for BadIndex
+
+  std::int64_t count() const { return shape[dim]; }  ///< indices of a line along `dim`
+  std::int64_t lines() const { return count() == 0 ? 0 : shape.numel() / count(); }
 };
 
 /// y = the elements of x that indices select along one dim.
@@ -60,7 +63,8 @@ struct GatherKernel {
 /// gather.
 enum class ScatterMode : std::uint8_t {
   kAssign,  ///< any dtype; for duplicate indices the last one stays
-  // Fold into the present value, in the order of the indices: f32, f64, i64, i32, u8.
+  // Fold into the present value, in the order of the indices. A CPU folds 16-bit elements in f32 and
+  // rounds once; a GPU takes f32, f64, i64, i32 and u8.
   kAdd,       ///< integers wrap around
   kMultiply,  ///< integers wrap around
   kMaximum,   ///< NaN if either is
@@ -69,8 +73,14 @@ enum class ScatterMode : std::uint8_t {
 
 struct ScatterKernel {
   static constexpr const char* kName = "scatter";
-  /// src and y have one dtype, index is i64 or i32; any strides. Elements that no index selects are
-  /// not changed. Elements at index `skip` are left out.
+  /// One destination, and the element along `dim` that goes there.
+  struct Destination {
+    std::int64_t place;
+    std::int64_t source;
+  };
+  /// src and y have one dtype, index is i64 or i32; any strides. On a CPU any floating src can be
+  /// folded into a floating y. Elements that no index selects are not changed. Elements at index
+  /// `skip` are left out.
   struct Args {
     ConstView src;
     ConstView index;
@@ -79,6 +89,21 @@ struct ScatterKernel {
     ScatterMode mode = ScatterMode::kAssign;
     std::int64_t skip = -1;
     BadIndex bad_index = nullptr;
+
+    /// Lines that a thread of a CPU takes at a time, from shapes alone.
+    std::int64_t piece() const {
+      return std::max<std::int64_t>(256, (1 << 15) / std::max<std::int64_t>(1, walk.count()));
+    }
+    std::int64_t pieces() const { return (walk.lines() + piece() - 1) / piece(); }
+    /// Whether a line has so many indices that converting all of its 16-bit elements costs less
+    /// than sorting the indices.
+    bool whole_lines() const { return walk.count() * 16 >= walk.extent; }
+    /// For folds into 16-bit elements: a line in f32, or sorted indices of a line.
+    std::size_t buffer_bytes() const {
+      if (mode == ScatterMode::kAssign || dtype_size(y.dtype) != 2) return 0;
+      const std::size_t line = whole_lines() ? static_cast<std::size_t>(walk.extent) * 4 : 0;
+      return std::max(line, static_cast<std::size_t>(walk.count()) * sizeof(Destination));
+    }
   };
   template <class F>
   static void visit(const Args& a, F&& f) {
@@ -86,7 +111,7 @@ struct ScatterKernel {
     f(a.index);
     f(a.y);
   }
-  static std::size_t workspace(const Args&) { return 0; }
+  static std::size_t workspace(const Args& a);
   static std::size_t cuda_workspace(const Args& a);
   static void cpu(const Args& a, Workspace);
   static void cuda(CudaStream stream, const Args& a, Workspace scratch);

@@ -30,6 +30,11 @@ struct ArgsortKernel {
     std::int64_t extent() const { return x.shape.back(); }
     std::int64_t lines() const { return extent() == 0 ? 0 : x.numel() / extent(); }
     std::int64_t groups() const { return std::min(lines(), kGroups); }
+    /// Elements of a line that are kept while the first k are chosen.
+    std::int64_t room() const {
+      constexpr std::int64_t kLeast = 32;
+      return std::min(extent(), std::max(2 * y.shape.back(), kLeast));
+    }
   };
   template <class F>
   static void visit(const Args& a, F&& f) {
@@ -37,7 +42,7 @@ struct ArgsortKernel {
     f(a.y);
   }
   static std::size_t workspace(const Args& a) {
-    return static_cast<std::size_t>(a.groups() * a.extent()) * sizeof(Entry);
+    return static_cast<std::size_t>(a.groups() * a.room()) * sizeof(Entry);
   }
   static std::size_t cuda_workspace(const Args& a);
   static void cpu(const Args& a, Workspace scratch);

@@ -1,43 +1,60 @@
 #include "tessera/tensor/kernels/indexing.h"
 
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
 #include "tessera/tensor/kernels/cpu/bits.h"
 #include "tessera/tensor/kernels/cpu/indices.h"
 
 namespace tessera {
 namespace {
 
+// False if an index is out of range; y is then incomplete.
 template <class B>
-void gather(const GatherKernel::Args& a) {
+bool gather(const GatherKernel::Args& a) {
   const B* x = a.x.as<B>();
   B* y = a.y.as<B>();
   const std::int64_t stride = a.walk.stride;
+  const cpu::IndexRange inside{.extent = a.walk.extent};
+  std::atomic<bool> valid = true;
   const auto t = cpu::make_traversal(a.walk.shape, a.walk.indexed, a.walk.index, a.walk.other);
   cpu::parallel_walk(t, [&](const auto& offsets, const auto& steps, std::int64_t count) {
     if (steps[1] == 0) {  // one index for the run
       const std::int64_t index = cpu::load_from_front(a.index, offsets[1], a.walk);
+      if (!inside.contains(index)) return valid.store(false, std::memory_order_relaxed);
       return cpu::copy_run(x + offsets[0] + index * stride, steps[0], y + offsets[2], steps[2],
                            count);
     }
-    const B* from = x + offsets[0];
-    B* to = y + offsets[2];
-    std::int64_t indices[cpu::kIndexRun];
+    std::int64_t buffer[cpu::kIndexRun];
     for (std::int64_t at = 0; at < count; at += cpu::kIndexRun) {
       const std::int64_t n = std::min(cpu::kIndexRun, count - at);
-      cpu::load_indices(a.index, offsets[1] + at * steps[1], steps[1], n, indices);
-      cpu::count_from_front(a.walk, n, indices);
-      for (std::int64_t i = 0; i < n; ++i)
-        to[(at + i) * steps[2]] = from[(at + i) * steps[0] + indices[i] * stride];
+      const std::int64_t* indices =
+          cpu::read_indices(a.index, offsets[1] + at * steps[1], steps[1], n, a.walk, buffer);
+      if (!inside.contains_all(indices, n)) return valid.store(false, std::memory_order_relaxed);
+      const B* from = x + offsets[0] + at * steps[0];
+      B* to = y + offsets[2] + at * steps[2];
+      if (steps[0] == 0 && steps[2] == 1 && stride == 1) {
+        for (std::int64_t i = 0; i < n; ++i) to[i] = from[indices[i]];
+      } else {
+        for (std::int64_t i = 0; i < n; ++i)
+          to[i * steps[2]] = from[i * steps[0] + indices[i] * stride];
+      }
     }
   });
+  return valid;
 }
 
 }  // namespace
 
 void GatherKernel::cpu(const Args& a, Workspace) {
   if (a.walk.shape.numel() == 0) return;
+  // Indices are checked when they are used: a pass of its own would read them twice.
+  bool valid = true;
+  cpu::with_bits(a.x.dtype, [&]<class B>() { valid = gather<B>(a); });
+  if (valid) return;
   cpu::check_indices(a.index, {.extent = a.walk.extent, .least = a.walk.least}, a.walk.named_dim,
                      a.bad_index);
-  cpu::with_bits(a.x.dtype, [&]<class B>() { gather<B>(a); });
 }
 
 void LinearIndexKernel::cpu(const Args& a, Workspace) {

@@ -32,6 +32,16 @@ inline void count_from_front(const IndexedWalk& walk, std::int64_t n, std::int64
   if (walk.least == 0) return;
   for (std::int64_t i = 0; i < n; ++i) indices[i] = from_front(indices[i], walk.extent);
 }
+/// n indices counted from the front: in place where they lie so, else in `buffer`.
+inline const std::int64_t* read_indices(const ConstView& index, std::int64_t offset,
+                                        std::int64_t step, std::int64_t n, const IndexedWalk& walk,
+                                        std::int64_t* buffer) {
+  if (walk.least == 0 && step == 1 && index.dtype == DType::kI64)
+    return index.as<std::int64_t>() + offset;
+  load_indices(index, offset, step, n, buffer);
+  count_from_front(walk, n, buffer);
+  return buffer;
+}
 inline std::int64_t load_from_front(const ConstView& index, std::int64_t offset,
                                     const IndexedWalk& walk) {
   std::int64_t value;
@@ -58,6 +68,15 @@ void for_indices(const ConstView& index, const Traversal<1>& t, std::int64_t beg
 struct IndexRange {
   std::int64_t extent = 0;
   std::int64_t least = 0;
+
+  bool contains(std::int64_t index) const {
+    return static_cast<std::uint64_t>(index - least) < static_cast<std::uint64_t>(extent - least);
+  }
+  bool contains_all(const std::int64_t* indices, std::int64_t n) const {
+    std::uint64_t bad = 0;  // without branches, so that the compiler vectorises it
+    for (std::int64_t i = 0; i < n; ++i) bad |= contains(indices[i]) ? 0 : 1;
+    return bad == 0;
+  }
 };
 
 /// Call before the indices are used: reports the first index outside the range. An index that a
@@ -75,19 +94,14 @@ inline void check_indices(const ConstView& index, const IndexRange& range, int d
   const auto t = make_traversal(std::span(extents.data(), ndim), std::span(strides.data(), ndim));
   constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   const std::int64_t total = t.numel(), pieces = (total + kPiece - 1) / kPiece;
-  const auto valid = static_cast<std::uint64_t>(range.extent - range.least);
   std::int64_t first = kNone;
 #pragma omp parallel for schedule(static) reduction(min : first) if (pieces > 1)
   for (std::int64_t p = 0; p < pieces; ++p) {
     for_indices(index, t, p * kPiece, std::min(total, (p + 1) * kPiece),
                 [&](std::int64_t begin, std::int64_t n, const std::int64_t* indices) {
-                  const auto is_bad = [&](std::int64_t i) {
-                    return static_cast<std::uint64_t>(indices[i] - range.least) >= valid;
-                  };
-                  std::uint64_t bad = 0;  // without branches, so that the compiler vectorises it
-                  for (std::int64_t i = 0; i < n; ++i) bad |= is_bad(i) ? 1 : 0;
-                  for (std::int64_t i = 0; bad != 0 && i < n; ++i) {
-                    if (is_bad(i)) first = std::min(first, begin + i);
+                  if (range.contains_all(indices, n)) return;
+                  for (std::int64_t i = 0; i < n; ++i) {
+                    if (!range.contains(indices[i])) first = std::min(first, begin + i);
                   }
                 });
   }

@@ -1,12 +1,14 @@
 #include "tessera/tensor/kernels/reduce.h"
 
 #include "tessera/tensor/kernels/cpu/reduce_blocks.h"
+#include "tessera/tensor/kernels/cpu/short_sums.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera {
 
 void ReduceKernel::cpu(const Args& a, Workspace scratch) {
   with_compute_type(a.x.dtype, [&]<class C>() {
+    if (cpu::ShortSums<C>::fits(a)) return cpu::ShortSums<C>(a).run();
     folds::with_fold<C>(a.op, [&]<class F>() { cpu::Reduction<F, C>(a, scratch).run(); });
   });
 }

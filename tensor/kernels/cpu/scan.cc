@@ -1,7 +1,12 @@
 #include "tessera/tensor/kernels/scan.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
 #include "tessera/tensor/kernels/cpu/convert.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
+#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/math/scan_steps.h"
 
 namespace tessera {
@@ -14,23 +19,67 @@ struct Lines {
   std::int64_t n;
 };
 
-template <class C, class Step>
-void scan_line(const ScanKernel::Args& a, const Lines& line) {
-  constexpr std::int64_t kLength = 512;
-  C buffer[kLength];
-  typename Step::Result results[kLength];
-  auto state = Step::none();
-  for (std::int64_t at = 0; at < line.n; at += kLength) {
-    const std::int64_t count = std::min(kLength, line.n - at);
-    cpu::load_run(a.x.dtype, cpu::advance(a.x.data, a.x.dtype, line.from + at * line.x_step),
-                  line.x_step, count, buffer);
-    for (std::int64_t i = 0; i < count; ++i) {
-      state = Step::combine(state, Step::of(buffer[i], at + i));
-      results[i] = Step::result(state);
+// A step waits for the result of the one before it, so that several lines together take hardly
+// longer than one.
+constexpr std::int64_t kTogether = 4;
+
+// kLines lines whose elements are of type T, converted where they are read and written.
+template <class C, class Step, class T, std::int64_t kLines>
+void scan_typed(const ScanKernel::Args& a, const Lines& first, std::int64_t x_apart,
+                std::int64_t y_apart) {
+  const T* x = a.x.as<T>() + first.from;
+  T* y = a.y.as<T>() + first.to;
+  typename Step::State states[kLines];
+  for (auto& state : states) state = Step::none();
+  for (std::int64_t i = 0; i < first.n; ++i) {
+#pragma GCC unroll 4
+    for (std::int64_t w = 0; w < kLines; ++w) {
+      const C value = convert_element<C>(x[w * x_apart + i * first.x_step]);
+      states[w] = Step::combine(states[w], Step::of(value, i));
+      y[w * y_apart + i * first.y_step] = convert_element<T>(Step::result(states[w]));
     }
-    cpu::store_run(a.y.dtype, cpu::advance(a.y.data, a.y.dtype, line.to + at * line.y_step),
-                   line.y_step, count, results);
   }
+}
+
+// The same for elements of any type, by way of buffers.
+template <class C, class Step, std::int64_t kLines>
+void scan_some(const ScanKernel::Args& a, const Lines& first, std::int64_t x_apart,
+               std::int64_t y_apart) {
+  constexpr std::int64_t kLength = 256;
+  C buffer[kLines][kLength];
+  typename Step::Result results[kLines][kLength];
+  typename Step::State states[kLines];
+  for (auto& state : states) state = Step::none();
+  for (std::int64_t at = 0; at < first.n; at += kLength) {
+    const std::int64_t count = std::min(kLength, first.n - at);
+    const std::int64_t from = first.from + at * first.x_step, to = first.to + at * first.y_step;
+    for (std::int64_t w = 0; w < kLines; ++w) {
+      cpu::load_run(a.x.dtype, cpu::advance(a.x.data, a.x.dtype, from + w * x_apart), first.x_step,
+                    count, buffer[w]);
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+#pragma GCC unroll 4
+      for (std::int64_t w = 0; w < kLines; ++w) {
+        states[w] = Step::combine(states[w], Step::of(buffer[w][i], at + i));
+        results[w][i] = Step::result(states[w]);
+      }
+    }
+    for (std::int64_t w = 0; w < kLines; ++w) {
+      cpu::store_run(a.y.dtype, cpu::advance(a.y.data, a.y.dtype, to + w * y_apart), first.y_step,
+                     count, results[w]);
+    }
+  }
+}
+
+template <class C, class Step>
+void scan_together(const ScanKernel::Args& a, const Lines& first, std::int64_t x_apart,
+                   std::int64_t y_apart) {
+  if constexpr (std::is_same_v<typename Step::Result, double> &&
+                std::is_same_v<typename Step::State, double>) {
+    if (a.x.dtype == DType::kF32 && a.y.dtype == DType::kF32)
+      return scan_typed<C, Step, float, kTogether>(a, first, x_apart, y_apart);
+  }
+  scan_some<C, Step, kTogether>(a, first, x_apart, y_apart);
 }
 
 // `width` lines that are adjacent in memory advance together, each in the same order.
@@ -71,8 +120,14 @@ void scan_lines(const ScanKernel::Args& a) {
                 Lines line{offsets[0] + skipped * x_step, sign * x_step,
                            offsets[1] + skipped * y_step, sign * y_step, n};
                 if (steps[0] == 1 && steps[1] == 1) return scan_columns<C, Step>(a, line, width);
-                for (std::int64_t i = 0; i < width; ++i) {
-                  scan_line<C, Step>(a, line);
+                std::int64_t left = width;
+                for (; left >= kTogether; left -= kTogether) {
+                  scan_together<C, Step>(a, line, steps[0], steps[1]);
+                  line.from += kTogether * steps[0];
+                  line.to += kTogether * steps[1];
+                }
+                for (; left > 0; --left) {
+                  scan_some<C, Step, 1>(a, line, 0, 0);
                   line.from += steps[0];
                   line.to += steps[1];
                 }

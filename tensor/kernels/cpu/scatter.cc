@@ -1,114 +1,112 @@
-#include "tessera/tensor/kernels/indexing.h"
-
 #include "tessera/tensor/kernels/cpu/bits.h"
 #include "tessera/tensor/kernels/cpu/indices.h"
+#include "tessera/tensor/kernels/cpu/scatter_half.h"
+#include "tessera/tensor/kernels/cpu/scatter_lines.h"
+#include "tessera/tensor/kernels/indexing.h"
 
 namespace tessera {
 namespace {
 
-// Elements arrive at one destination in the order of the indices along `dim`. So the other dims are
-// split into pieces, which share no destination, and a piece goes through all indices. The size of
-// a piece depends on shapes alone.
-constexpr std::int64_t kLeastPiece = 256;
+// The source as elements of type T: in place, or converted into a buffer. Elements that are only
+// moved have y's dtype.
+template <class T>
+class Source {
+ public:
+  explicit Source(const ScatterKernel::Args& a)
+      : src_(a.src), in_place_(a.src.dtype == a.y.dtype), data_(a.src.as<T>()) {}
 
-template <ScatterMode kMode, class T>
-void put(T& to, const T& from) {
-  if constexpr (kMode == ScatterMode::kAdd) {
-    to = static_cast<T>(to + from);  // integers wrap around: -fwrapv
-  } else if constexpr (kMode == ScatterMode::kMultiply) {
-    to = static_cast<T>(to * from);
-  } else if constexpr (kMode == ScatterMode::kMaximum) {
-    to = from > to || from != from ? from : to;
-  } else if constexpr (kMode == ScatterMode::kMinimum) {
-    to = from < to || from != from ? from : to;
-  } else {
-    to = from;
+  /// n elements, at most kIndexRun, and how far they are apart.
+  struct Run {
+    const T* values;
+    std::int64_t step;
+  };
+  Run read(std::int64_t offset, std::int64_t step, std::int64_t n, T* buffer) const {
+    if (in_place_) return {data_ + offset, step};
+    if constexpr (std::is_floating_point_v<T>)
+      cpu::load_run(src_.dtype, cpu::advance(src_.data, src_.dtype, offset), step, n, buffer);
+    return {buffer, 1};
   }
-}
+
+ private:
+  const ConstView& src_;
+  bool in_place_;
+  const T* data_;
+};
 
 template <class T, ScatterMode kMode>
 struct Scatter {
   const ScatterKernel::Args& a;
-  const T* src = a.src.as<T>();
+  Source<T> src{a};
   T* y = a.y.as<T>();
-  cpu::Traversal<3> others = without_dim();
-  std::int64_t count = a.walk.shape[a.walk.dim];
-  std::int64_t index_step = a.walk.index[a.walk.dim];
-  std::int64_t src_step = a.walk.other[a.walk.dim];
-
-  cpu::Traversal<3> without_dim() const {
-    auto t = cpu::make_traversal(a.walk.shape, a.walk.indexed, a.walk.index, a.walk.other);
-    const auto drop = [&](auto& list) {
-      std::copy(list.begin() + a.walk.dim + 1, list.begin() + t.ndim, list.begin() + a.walk.dim);
-    };
-    drop(t.shape);
-    for (auto& strides : t.strides) drop(strides);
-    if (--t.ndim == 0) {  // one line of one element
-      t.ndim = 1;
-      t.shape[0] = 1;
-      for (auto& strides : t.strides) strides[0] = 0;
-    }
-    return t;
-  }
+  cpu::ScatterLines lines{a};
 
   void run() const {
-    const std::int64_t total = others.numel();
-    const std::int64_t piece =
-        std::max(kLeastPiece, cpu::kPiece / std::max<std::int64_t>(1, count));
-    const std::int64_t pieces = (total + piece - 1) / piece;
-    const int last = others.ndim - 1;
-    const bool rows = others.strides[1][last] == 0 && others.shape[last] > 1;
+    const std::int64_t pieces = lines.pieces;
 #pragma omp parallel for schedule(static) if (pieces > 1)
     for (std::int64_t p = 0; p < pieces; ++p) {
-      const std::int64_t begin = p * piece, end = std::min(total, begin + piece);
-      rows ? put_rows(begin, end) : put_lines(begin, end);
+      const std::int64_t begin = p * lines.piece, end = std::min(lines.total, begin + lines.piece);
+      lines.rows ? put_rows(begin, end) : put_lines(begin, end);
     }
   }
 
   // Adjacent elements of the last dim share an index and move together.
   void put_rows(std::int64_t begin, std::int64_t end) const {
-    for (std::int64_t j = 0; j < count; ++j) {
-      cpu::walk(others, begin, end, [&](const auto& offsets, const auto& steps, std::int64_t n) {
-        const std::int64_t index =
-            cpu::load_from_front(a.index, offsets[1] + j * index_step, a.walk);
-        if (index == a.skip) return;
-        T* to = y + offsets[0] + index * a.walk.stride;
-        const T* from = src + offsets[2] + j * src_step;
-        if (steps[0] == 1 && steps[2] == 1) {
+    for (std::int64_t j = 0; j < lines.count; ++j) {
+      cpu::walk(lines.others, begin, end,
+                [&](const auto& offsets, const auto& steps, std::int64_t n) {
+                  const std::int64_t index =
+                      cpu::load_from_front(a.index, offsets[1] + j * lines.index_step, a.walk);
+                  if (index == a.skip) return;
+                  T buffer[cpu::kIndexRun];
+                  for (std::int64_t at = 0; at < n; at += cpu::kIndexRun) {
+                    const std::int64_t count = std::min(cpu::kIndexRun, n - at);
+                    const auto from = src.read(offsets[2] + j * lines.src_step + at * steps[2],
+                                               steps[2], count, buffer);
+                    put_run(y + offsets[0] + index * a.walk.stride + at * steps[0], steps[0],
+                            from.values, from.step, count);
+                  }
+                });
+    }
+  }
+  static void put_run(T* to, std::int64_t to_step, const T* from, std::int64_t from_step,
+                      std::int64_t n) {
+    if (to_step == 1 && from_step == 1) {
 #pragma GCC ivdep
-          for (std::int64_t i = 0; i < n; ++i) put<kMode>(to[i], from[i]);
-        } else {
-          for (std::int64_t i = 0; i < n; ++i) put<kMode>(to[i * steps[0]], from[i * steps[2]]);
-        }
-      });
+      for (std::int64_t i = 0; i < n; ++i) cpu::put<kMode>(to[i], from[i]);
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) cpu::put<kMode>(to[i * to_step], from[i * from_step]);
     }
   }
 
   // Every element has an index of its own.
   void put_lines(std::int64_t begin, std::int64_t end) const {
-    cpu::walk(others, begin, end, [&](const auto& offsets, const auto& steps, std::int64_t n) {
-      for (std::int64_t i = 0; i < n; ++i) {
-        put_line(y + offsets[0] + i * steps[0], offsets[1] + i * steps[1],
-                 src + offsets[2] + i * steps[2]);
+    cpu::walk_lines(lines.others, begin, end, [&](const auto& offsets) {
+      std::int64_t buffer[cpu::kIndexRun];
+      T values[cpu::kIndexRun];
+      for (std::int64_t at = 0; at < lines.count; at += cpu::kIndexRun) {
+        const std::int64_t n = std::min(cpu::kIndexRun, lines.count - at);
+        const std::int64_t* indices = cpu::read_indices(a.index, offsets[1] + at * lines.index_step,
+                                                        lines.index_step, n, a.walk, buffer);
+        const auto from = src.read(offsets[2] + at * lines.src_step, lines.src_step, n, values);
+        put_line(y + offsets[0], indices, from, n);
       }
     });
   }
-  void put_line(T* to, std::int64_t index_offset, const T* from) const {
-    std::int64_t indices[cpu::kIndexRun];
-    for (std::int64_t at = 0; at < count; at += cpu::kIndexRun) {
-      const std::int64_t n = std::min(cpu::kIndexRun, count - at);
-      cpu::load_indices(a.index, index_offset + at * index_step, index_step, n, indices);
-      cpu::count_from_front(a.walk, n, indices);
-      for (std::int64_t j = 0; j < n; ++j) {
-        if (indices[j] != a.skip)
-          put<kMode>(to[indices[j] * a.walk.stride], from[(at + j) * src_step]);
-      }
+  void put_line(T* to, const std::int64_t* indices, const typename Source<T>::Run& from,
+                std::int64_t n) const {
+    const std::int64_t stride = a.walk.stride, step = from.step, skip = a.skip;
+    if (stride == 1 && step == 1 && skip < 0) {
+      for (std::int64_t i = 0; i < n; ++i) cpu::put<kMode>(to[indices[i]], from.values[i]);
+      return;
+    }
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (indices[i] != skip) cpu::put<kMode>(to[indices[i] * stride], from.values[i * step]);
     }
   }
 };
 
 template <ScatterMode kMode>
-void fold(const ScatterKernel::Args& a) {
+void fold(const ScatterKernel::Args& a, Workspace scratch) {
   switch (a.y.dtype) {
     case DType::kF32:
       return Scatter<float, kMode>{a}.run();
@@ -122,6 +120,7 @@ void fold(const ScatterKernel::Args& a) {
       return Scatter<std::uint8_t, kMode>{a}.run();
     case DType::kBF16:
     case DType::kF16:
+      return cpu::ScatterHalf<kMode>(a).run(scratch);
     case DType::kBool:
       return;
   }
@@ -129,7 +128,7 @@ void fold(const ScatterKernel::Args& a) {
 
 }  // namespace
 
-void ScatterKernel::cpu(const Args& a, Workspace) {
+void ScatterKernel::cpu(const Args& a, Workspace scratch) {
   if (a.walk.shape.numel() == 0) return;
   cpu::check_indices(a.index, {.extent = a.walk.extent, .least = a.walk.least}, a.walk.named_dim,
                      a.bad_index);
@@ -138,13 +137,13 @@ void ScatterKernel::cpu(const Args& a, Workspace) {
       return cpu::with_bits(a.y.dtype,
                             [&]<class B>() { Scatter<B, ScatterMode::kAssign>{a}.run(); });
     case ScatterMode::kAdd:
-      return fold<ScatterMode::kAdd>(a);
+      return fold<ScatterMode::kAdd>(a, scratch);
     case ScatterMode::kMultiply:
-      return fold<ScatterMode::kMultiply>(a);
+      return fold<ScatterMode::kMultiply>(a, scratch);
     case ScatterMode::kMaximum:
-      return fold<ScatterMode::kMaximum>(a);
+      return fold<ScatterMode::kMaximum>(a, scratch);
     case ScatterMode::kMinimum:
-      return fold<ScatterMode::kMinimum>(a);
+      return fold<ScatterMode::kMinimum>(a, scratch);
   }
 }
 

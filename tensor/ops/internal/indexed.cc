@@ -127,6 +127,9 @@ void put(const Tensor& out, const Chosen& chosen, const Tensor& src, const Put& 
 }
 
 void fold_into(const Tensor& out, const Chosen& chosen, const Tensor& src, const Put& how) {
+  // The CPU's kernel converts what it needs.
+  if (!out.device().is_cuda() && is_floating(src.dtype()) && is_floating(out.dtype()))
+    return put(out, chosen, src, how);
   if (dtype_size(out.dtype()) != 2) return put(out, chosen, cast_to(src, out.dtype()), how);
   const Tensor wide = cast(out, DType::kF32);
   put(wide, chosen, cast_to(src, DType::kF32), how);

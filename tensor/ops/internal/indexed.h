@@ -68,7 +68,7 @@ struct Put {
   std::int64_t skip = -1;
   BadIndex bad_index = nullptr;
 };
-/// Writes src, which has out's dtype, to the selected elements of out.
+/// Writes src to the selected elements of out; the kernel says which dtypes it takes.
 void put(const Tensor& out, const Chosen& chosen, const Tensor& src, const Put& how);
 /// Folds src, of any dtype, into the selected elements, as how.mode says, which is not kAssign;
 /// 16-bit dtypes are folded in f32 and rounded once.

@@ -3,6 +3,9 @@
 #include "tessera/autograd/ops/index.h"
 
 #include <catch2/catch.hpp>
+#include <cstdint>
+#include <limits>
+#include <vector>
 
 #include "tessera/autograd/engine.h"
 #include "tessera/autograd/ops/ops.h"
@@ -65,6 +68,22 @@ TEST_CASE("scatter: of elements for one place the last has the gradient") {
   const Variable constant(irregular({3, 4}));
   check_twice([&](const Inputs& in) { return scatter(constant, 0, once, in[0]); }, {inputs[1]});
   check_twice([&](const Inputs& in) { return scatter(in[0], 0, once, constant); }, {inputs[0]});
+}
+
+TEST_CASE("scatter: elements that were overwritten have the gradient 0, whatever dy is") {
+  for (const std::int64_t n : {7, 255, 256, 257, 700}) {
+    INFO(n << " elements");
+    const Variable x(zeros({2, 7}), true), src(zeros({2, n}), true);
+    const Tensor index = remainder(arange(n), 7).view({1, n}).expand({2, n});
+    const Variable y = scatter(x, 1, index, src);
+    const Tensor dy = full(y.shape(), std::numeric_limits<double>::infinity());
+    const std::vector<Variable> dx = grad({&y, 1}, Inputs{x, src}, {.gradient = dy});
+    CHECK(values(dx[0]) == std::vector<double>(14, 0));
+    const Tensor chosen = dx[1].tensor().slice(1, n - 7, n);
+    CHECK(values(chosen) == values(full({2, 7}, std::numeric_limits<double>::infinity())));
+    CHECK(values(dx[1].tensor().slice(1, 0, n - 7)) ==
+          std::vector<double>(static_cast<std::size_t>(2 * (n - 7)), 0));
+  }
 }
 
 TEST_CASE("index_put: assigned and added, values that broadcast") {

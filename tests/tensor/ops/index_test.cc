@@ -42,7 +42,8 @@ const std::vector<Case> kCases = {
     {{4, 5, 3}, {3, 2, 6}, 2}, {{5}, {9}, 0},
     {{1, 1}, {1, 1}, 1},       {{70, 3}, {130, 2}, 0},
     {{3, 200}, {3, 700}, 1},   {{4, 5, 3}, {4, 0, 3}, 1},
-    {{0, 3}, {0, 2}, 1},
+    {{0, 3}, {0, 2}, 1},       {{3, 200}, {3, 5}, 1},
+    {{300, 3}, {4, 2}, 0},
 };
 
 TEST_CASE("gather: every dtype, layout and dim") {
@@ -118,6 +119,39 @@ TEST_CASE("scatter_add: integers wrap around, 16-bit sums are rounded once") {
         1000);
 }
 
+// Few or many indices of one element each, or rows of more elements than are converted at a time.
+TEST_CASE("16-bit sums: as f32 sums in the order of the indices, rounded once; NaN stays") {
+  struct Sums {
+    Shape x;
+    std::int64_t count;
+    int dim;
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const Sums& c : {Sums{{7, 1100}, 40, 0}, Sums{{7, 1100}, 40, 1}, Sums{{2, 500, 3}, 30, 1},
+                          Sums{{2, 30, 3}, 700, 1}, Sums{{4000}, 6, 0}, Sums{{40}, 900, 0}}) {
+      INFO(dtype_name(dtype) << c.x.str() << " dim " << c.dim);
+      const Tensor at = indices({c.count}, c.x[c.dim]);
+      const Tensor x = numbers(c.x, dtype), src = numbers(c.x.with(c.dim, c.count), dtype);
+      fill_(src.select(c.dim, 1), nan);
+      const Tensor wide = cast(x, DType::kF32);
+      const Array places = naive::array_of(at);
+      for (std::int64_t i = 0; i < c.count; ++i) {
+        const auto place = static_cast<std::int64_t>(places.values[static_cast<std::size_t>(i)]);
+        add_(wide.select(c.dim, place), cast(src.select(c.dim, i), DType::kF32));
+      }
+      const Array expected = naive::array_of(cast(wide, dtype));
+      for (const Tensor& layout : layouts(x)) {
+        CHECK(naive::is_equal(index_add(layout, c.dim, at, src), expected));
+        index_add_(layout, c.dim, at, src);
+        CHECK(naive::is_equal(layout, expected));
+      }
+      CHECK(same_for_any_threads(
+          [&] { return cast(index_add(x, c.dim, at, src), DType::kF32).to_vector<float>(); }));
+    }
+  }
+}
+
 TEST_CASE("gather, scatter and embedding: equal bits for any number of threads") {
   const Tensor rows = indices({3000}, 50), x = spread_tensor<float>({50, 70});
   const Tensor dy = spread_tensor<float>({3000, 70});
@@ -132,6 +166,9 @@ TEST_CASE("gather, scatter and embedding: equal bits for any number of threads")
     const Tensor src = spread_tensor<float>({300, 300});
     CHECK(same_for_any_threads([&] { return scatter_add(src, dim, at, src).to_vector<float>(); }));
     CHECK(same_for_any_threads([&] { return scatter(src, dim, at, src).to_vector<float>(); }));
+    const Tensor half = cast(src, DType::kBF16);
+    CHECK(same_for_any_threads(
+        [&] { return cast(scatter_add(half, dim, at, half), DType::kF32).to_vector<float>(); }));
     CHECK(same_for_any_threads([&] { return gather(src, dim, at).to_vector<float>(); }));
   }
 }

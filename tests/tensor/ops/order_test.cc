@@ -6,6 +6,8 @@
 
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops/create.h"
+#include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/shape.h"
 #include "tessera/tests/support/close.h"
 #include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/ops/naive.h"
@@ -110,6 +112,31 @@ TEST_CASE("sort, argsort, topk and extremes: every dtype, layout and dim") {
       }
     }
   }
+}
+
+// Lines of which few elements are kept at a time, also in an order in which each is better than all
+// before it; and more lines beside each other than are compared together.
+TEST_CASE("topk of long lines, extremes of many lines") {
+  const DType dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF64, DType::kI32);
+  CAPTURE(dtype);
+  const Tensor mixed = with_equals({3, 1500}, dtype);
+  const Tensor rising = cast(arange(1500), dtype).view({1, 1500});
+  for (const Tensor& x : {mixed, rising, flip(rising, {1}), mixed.transpose(0, 1)}) {
+    const int dim = x.dim(0) > x.dim(1) ? 0 : 1;
+    for (const bool largest : {false, true}) {
+      for (const std::int64_t k : {1, 7, 16, 17, 100, 800, 1499}) {
+        const Sorted best = slow_sort(naive::array_of(x), dim, largest, k);
+        const ValuesAndIndices top = topk(x, k, dim, {.largest = largest});
+        CHECK(naive::is_equal(top.indices, best.indices));
+      }
+    }
+  }
+  const Tensor wide = with_equals({9, 150}, dtype);
+  CHECK(
+      naive::is_equal(argmax(wide, 0, true), slow_sort(naive::array_of(wide), 0, true, 1).indices));
+  const Tensor negated = is_floating(dtype) ? where(isnan(wide), 0, neg(wide)) : neg(wide);
+  CHECK(naive::is_equal(argmin(negated, 0, true),
+                        slow_sort(naive::array_of(negated), 0, false, 1).indices));
 }
 
 TEST_CASE("min and argmin: NaN wins, the first of equals") {

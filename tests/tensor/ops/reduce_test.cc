@@ -100,6 +100,35 @@ TEST_CASE("sum: equal bits for any number of threads") {
   CHECK(same_for_any_threads([&] { return sum_of_squares(x).to_vector<double>(); }));
 }
 
+// Element i goes to lane i of 16, lanes are added pairwise: halves, quarters, ...
+TEST_CASE("sums of up to 17 elements: the bits of the documented order, any layout") {
+  for (std::int64_t n = 1; n <= 17; ++n) {
+    for (const bool inner : {false, true}) {
+      const Shape shape = inner ? Shape{300, n} : Shape{n, 300};
+      std::vector<float> values = spread<float>(shape.numel());
+      const std::int64_t step = inner ? 1 : 300, apart = inner ? n : 1;
+      for (std::int64_t i = 0; i < n; ++i) values[static_cast<std::size_t>(i * step)] = -0.0f;
+      const Tensor x = Tensor::from_vector(values, shape);
+      std::vector<float> expected;
+      for (std::int64_t o = 0; o < 300; ++o) {
+        float lanes[16] = {};
+        for (std::int64_t i = 0; i < n; ++i)
+          lanes[i % 16] += values[static_cast<std::size_t>(o * apart + i * step)];
+        for (int half = 8; half > 0; half /= 2)
+          for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+        expected.push_back(lanes[0]);
+      }
+      for (const Tensor& layout : layouts(x)) {
+        INFO(n << " elements, strides " << layout.strides().str());
+        const Tensor y = sum(layout, {inner ? 1 : 0});
+        CHECK(y.to_vector<float>() == expected);
+        CHECK(!std::signbit(y.to_vector<float>()[0]));
+      }
+      CHECK(same_for_any_threads([&] { return sum(x, {inner ? 1 : 0}).to_vector<float>(); }));
+    }
+  }
+}
+
 TEST_CASE("sum of many f32 numbers keeps its digits") {
   const std::int64_t n = 3'000'000;
   CHECK(sum(full({n}, 0.1)).item<float>() == Approx(0.1 * static_cast<double>(n)).epsilon(1e-6));

@@ -65,7 +65,7 @@ double last_largest(const List& list, double sign) {
   return static_cast<double>(best);
 }
 
-const std::vector<Shape> kShapes = {{3, 5, 2}, {1}, {2, 600}, {70, 3}, {3, 0, 2}};
+const std::vector<Shape> kShapes = {{3, 5, 2}, {1}, {2, 600}, {70, 3}, {11, 300}, {3, 0, 2}};
 
 TEST_CASE("cumprod: every dtype and layout, both directions") {
   for (DType dtype : kAllDTypes) {
