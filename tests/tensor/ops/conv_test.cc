@@ -99,6 +99,10 @@ const std::vector<Case>& cases() {
       {{7, 40, 3, 5}, {33, 40, 3, 3}, {.padding = 1}},            // a depth above one piece
       {{3, 2, 7, 1}, {3, 2, 1, 1}, {.stride = {1, 3}}},           // pointwise except for a stride
       {{3, 5, 9, 11}, {3, 5, 1, 1}, {}},                          // pointwise
+      {{3, 5, 13, 21}, {4, 5, 1, 1}, {}},                         // images of two pieces
+      {{2, 6, 12, 12}, {4, 3, 1, 1}, {.groups = 2}},              // images of half a piece
+      {{2, 300, 1, 130}, {3, 300, 1, 1}, {}},                     // a depth above one piece
+      {{2, 3, 130, 1}, {270, 3, 1, 1}, {}},                       // channels above one piece
       {{300, 2, 1, 1}, {3, 2, 1, 1}, {}},                         // positions across images
       {{2, 1, 1, 700}, {270, 1, 1, 5}, {.stride = {1, 2}}},       // channels above one piece
       {{2, 20, 11, 13}, {9, 20, 5, 5}, {.stride = {1, 3}, .padding = 2}}};
@@ -172,10 +176,7 @@ std::vector<T> bits_of(const Tensor& x, const Tensor& weight, const Tensor& dy,
 }
 
 template <class T>
-void check_bits() {
-  const Conv2dOptions options{.stride = {2, 1}, .padding = 1, .groups = 2};
-  const Tensor x = spread_tensor<T>({5, 30, 13, 17}), w = spread_tensor<T>({8, 15, 3, 3}),
-               dy = spread_tensor<T>({5, 8, 7, 17});
+void check_bits(const Tensor& x, const Tensor& w, const Tensor& dy, const Conv2dOptions& options) {
   const auto expected = bits_of<T>(x, w, dy, options);
   CHECK(same_for_any_threads([&] { return bits_of<T>(x, w, dy, options); }));
   const auto xs = layouts(x), ws = layouts(w), ds = layouts(dy);
@@ -183,9 +184,28 @@ void check_bits() {
     CHECK(same_bits(expected, bits_of<T>(xs[i], ws[i], ds[i], options)));
 }
 
+template <class T>
+void check_bits() {
+  check_bits<T>(spread_tensor<T>({5, 30, 13, 17}), spread_tensor<T>({8, 15, 3, 3}),
+                spread_tensor<T>({5, 8, 7, 17}), {.stride = {2, 1}, .padding = 1, .groups = 2});
+  check_bits<T>(spread_tensor<T>({3, 6, 13, 21}), spread_tensor<T>({8, 3, 1, 1}),
+                spread_tensor<T>({3, 8, 13, 21}), {.groups = 2});
+}
+
 TEST_CASE("conv: equal bits for any number of threads and every layout") {
   check_bits<float>();
   check_bits<double>();
+}
+
+TEST_CASE("conv: pointwise, with channels and images that share memory") {
+  const Tensor w = spread_tensor<float>({5, 3, 1, 1});
+  const Tensor x = spread_tensor<float>({1, 1, 12, 13}), dy = spread_tensor<float>({1, 1, 12, 13});
+  const Tensor xs = x.expand({2, 3, 12, 13}), ds = dy.expand({2, 5, 12, 13});
+  CHECK(all_equal(conv2d(xs, w), conv2d(clone(xs), w)));
+  CHECK(all_equal(conv_backward_input(ds, w, xs.shape(), {}),
+                  conv_backward_input(clone(ds), w, xs.shape(), {})));
+  CHECK(all_equal(conv_backward_weight(ds, xs, w.shape(), {}),
+                  conv_backward_weight(clone(ds), clone(xs), w.shape(), {})));
 }
 
 std::int64_t workspace_peak(std::int64_t images, std::int64_t size) {

@@ -40,28 +40,50 @@ class InputPlanes {
   }
 
   void run() {
-    std::fill_n(planes_, channels_ * images_ * g_.plane(), C{0});
-    const std::int64_t first = image_ * g_.outputs(), end = first + images_ * g_.outputs();
-    for (std::int64_t at = first; at < end; at += kPiece)
-      add_positions(at, std::min(kPiece, end - at));
-    for (std::int64_t c = 0; c < channels_; ++c) {
+    // Each element of a pointwise convolution has one column, so that products are its sums.
+    const bool in_place = g_.is_pointwise() && images_ == 1 && args_.dx.dtype == dtype_of<C>;
+    const cpu::Operand<C> planes =
+        in_place ? cpu::Operand<C>{args_.dx.as<C>() + plane_of(0, 0), g_.plane(), 1}
+                 : cpu::Operand<C>{planes_, images_ * g_.plane(), 1};
+    if (!g_.is_pointwise()) std::fill_n(planes_, channels_ * images_ * g_.plane(), C{0});
+    const std::int64_t count = images_ * g_.outputs();
+    for (std::int64_t at = 0; at < count; at += kPiece)
+      add_positions(at, std::min(kPiece, count - at), planes);
+    for (std::int64_t c = 0; c < channels_ && !in_place; ++c) {
       for (std::int64_t image = 0; image < images_; ++image) {
-        const std::int64_t to = ((image_ + image) * g_.groups * g_.in_channels +
-                                 group_ * g_.in_channels + channel_ + c) *
-                                g_.plane();
-        cpu::store_run(args_.dx.dtype, cpu::advance(args_.dx.data, args_.dx.dtype, to), 1,
+        cpu::store_run(args_.dx.dtype,
+                       cpu::advance(args_.dx.data, args_.dx.dtype, plane_of(c, image)), 1,
                        g_.plane(), planes_ + (c * images_ + image) * g_.plane());
       }
     }
   }
 
  private:
-  void add_positions(std::int64_t first, std::int64_t n) {
+  // The first element of one of the planes of dx.
+  std::int64_t plane_of(std::int64_t channel, std::int64_t image) const {
+    return ((image_ + image) * g_.groups * g_.in_channels + group_ * g_.in_channels + channel_ +
+            channel) *
+           g_.plane();
+  }
+
+  // `channels` channels of dy at n positions from `at` on, counted from the first image.
+  cpu::Operand<const C> slopes(std::int64_t first_channel, std::int64_t channels, std::int64_t at,
+                               std::int64_t n) const {
+    if (images_ == 1 && cpu::has_columns<C>(args_.dy, g_))
+      return cpu::columns_of<C>(args_.dy, image_, first_channel, at);
+    for (std::int64_t r = 0; r < channels; ++r)
+      cpu::load_channel(args_.dy, g_, first_channel + r, image_ * g_.outputs() + at, n,
+                        dy_ + r * kPiece);
+    return {dy_, kPiece, 1};
+  }
+
+  void add_positions(std::int64_t at, std::int64_t n, const cpu::Operand<C>& planes) {
+    const cpu::Operand<C> sums = g_.is_pointwise()
+                                     ? cpu::Operand<C>{planes.data + at, planes.row_stride, 1}
+                                     : cpu::Operand<C>{columns_, kPiece, 1};
     for (std::int64_t o = 0; o < g_.out_channels; o += kPiece) {
       const std::int64_t channels = std::min(kPiece, g_.out_channels - o),
                          first_channel = group_ * g_.out_channels + o;
-      for (std::int64_t r = 0; r < channels; ++r)
-        cpu::load_channel(args_.dy, g_, first_channel + r, first, n, dy_ + r * kPiece);
       const cpu::Block block{.row = first_channel,
                              .rows = channels,
                              .column = channel_ * g_.taps(),
@@ -72,13 +94,14 @@ class InputPlanes {
                                     .n = n,
                                     .k = channels,
                                     .a = weight.transposed(),
-                                    .b = {dy_, kPiece, 1},
-                                    .c = {columns_, kPiece, 1},
+                                    .b = slopes(first_channel, channels, at, n),
+                                    .c = sums,
                                     .beta = o == 0 ? 0.0 : 1.0},
                     products_);
     }
-    for (std::int64_t r = 0; r < depth_; ++r)
-      cpu::scatter_columns(columns_ + r * kPiece, g_, images_, image_, r, first, n, planes_);
+    for (std::int64_t r = 0; r < depth_ && !g_.is_pointwise(); ++r)
+      cpu::scatter_columns(columns_ + r * kPiece, g_, images_, image_, r,
+                           image_ * g_.outputs() + at, n, planes_);
   }
 
   const ConvBackwardInputKernel::Args& args_;
@@ -113,19 +136,30 @@ class WeightTile {
     const Workspace products =
         cut.rest(product_scratch(g_.compute, g_.weight_channels(), g_.depth_piece(), kPiece));
     std::fill_n(sums, channels_ * spacing_, C{0});
-    const std::int64_t pieces = g_.position_pieces(), parts = g_.position_parts();
+    const cpu::Positions positions(g_);
+    const std::int64_t pieces = positions.pieces(), parts = g_.position_parts();
     for (std::int64_t p = pieces * part / parts; p < pieces * (part + 1) / parts; ++p) {
-      const std::int64_t first = p * kPiece, n = std::min(kPiece, g_.positions() - first);
-      for (std::int64_t r = 0; r < depth_; ++r)
-        cpu::gather_columns(args_.x, g_, group_ * g_.in_channels, k_ + r, first, n,
-                            columns + r * kPiece);
-      for (std::int64_t o = 0; o < channels_; ++o)
-        cpu::load_channel(args_.dy, g_, channel_ + o, first, n, dy + o * kPiece);
+      const std::int64_t first = positions.first(p), n = positions.count(p);
+      cpu::Operand<const C> a{dy, kPiece, 1}, b{columns, kPiece, 1};
+      const std::int64_t image = first / g_.outputs(), at = first % g_.outputs();
+      if (positions.by_image() && cpu::has_columns<C>(args_.x, g_)) {
+        b = cpu::columns_of<C>(args_.x, image, group_ * g_.in_channels + k_, at);
+      } else {
+        for (std::int64_t r = 0; r < depth_; ++r)
+          cpu::gather_columns(args_.x, g_, group_ * g_.in_channels, k_ + r, first, n,
+                              columns + r * kPiece);
+      }
+      if (positions.by_image() && cpu::has_columns<C>(args_.dy, g_)) {
+        a = cpu::columns_of<C>(args_.dy, image, channel_, at);
+      } else {
+        for (std::int64_t o = 0; o < channels_; ++o)
+          cpu::load_channel(args_.dy, g_, channel_ + o, first, n, dy + o * kPiece);
+      }
       cpu::multiply(cpu::Product<C>{.m = channels_,
                                     .n = depth_,
                                     .k = n,
-                                    .a = {dy, kPiece, 1},
-                                    .b = {columns, 1, kPiece},
+                                    .a = a,
+                                    .b = b.transposed(),
                                     .c = {sums, spacing_, 1},
                                     .beta = 1},
                     products);

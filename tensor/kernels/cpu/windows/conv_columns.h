@@ -132,6 +132,47 @@ void store_channel(const C* from, const ConvGeometry& g, std::int64_t channel, s
       });
 }
 
+/// The pieces in which positions are taken. Those of a pointwise convolution do not cross images, so
+/// that planes can be used as columns where they are, unless images are small.
+class Positions {
+ public:
+  explicit Positions(const ConvGeometry& g) : all_(g.positions()), outputs_(g.outputs()) {
+    if (g.is_pointwise() && outputs_ >= ConvGeometry::kPiece / 2) {
+      per_image_ = ConvGeometry::parts(outputs_, ConvGeometry::kPiece);
+      length_ = padded(ConvGeometry::parts(outputs_, per_image_));
+      pieces_ = g.images * per_image_;
+    } else {
+      pieces_ = g.position_pieces();
+    }
+  }
+  bool by_image() const { return per_image_ > 0; }
+  std::int64_t pieces() const { return pieces_; }
+  std::int64_t first(std::int64_t piece) const {
+    if (!by_image()) return piece * ConvGeometry::kPiece;
+    return piece / per_image_ * outputs_ + std::min(outputs_, piece % per_image_ * length_);
+  }
+  std::int64_t count(std::int64_t piece) const {
+    return (piece + 1 == pieces_ ? all_ : first(piece + 1)) - first(piece);
+  }
+
+ private:
+  std::int64_t all_, outputs_, per_image_ = 0, length_ = ConvGeometry::kPiece, pieces_ = 0;
+};
+
+/// Whether the planes of x, or of dy, are the columns of a pointwise convolution where they are.
+template <class C>
+bool has_columns(const ConstView& x, const ConvGeometry& g) {
+  return g.is_pointwise() && x.dtype == dtype_of<C> && x.strides[1] >= g.plane() &&
+         (g.h.in == 1 || x.strides[2] == g.w.in) && (g.w.in == 1 || x.strides[3] == 1);
+}
+/// Those of one image from a channel and a position on: a row for each channel.
+template <class C>
+Operand<const C> columns_of(const ConstView& x, std::int64_t image, std::int64_t channel,
+                            std::int64_t position) {
+  const std::int64_t at = image * x.strides[0] + channel * x.strides[1] + position;
+  return {x.as<C>() + at, x.strides[1], 1};
+}
+
 struct Block {
   std::int64_t row = 0;
   std::int64_t rows = 0;
