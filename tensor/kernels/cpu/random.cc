@@ -1,9 +1,12 @@
 #include "tessera/tensor/kernels/random.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <type_traits>
 
 #include "tessera/tensor/kernels/cpu/blocks.h"
+#include "tessera/tensor/kernels/cpu/philox_run.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
 #include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/math/random_math.h"
@@ -21,44 +24,78 @@ inline constexpr bool kOccurs = std::is_integral_v<T> ||
                                 (std::is_same_v<T, double> == std::is_same_v<Y, double> &&
                                  (kElements == Elements::kAny || !std::is_integral_v<Y>));
 
-// T is the type in which numbers are drawn, kPerBlock of them from one block of words; `draw` makes
-// them from the words.
+// Blocks of the generator that are drawn together.
+constexpr std::int64_t kWide = 96;
+
+// out[i * step] = the number at position + i, converted, i < n.
+template <class T, int kPerBlock, class Y, class Draw>
+void fill_adjacent(std::uint64_t key, std::int64_t position, std::int64_t n, const Draw& draw,
+                   Y* out, std::int64_t step) {
+  random::Words words[kWide];
+  T numbers[kWide * kPerBlock];
+  while (n > 0) {
+    const std::int64_t skip = position % kPerBlock;
+    const std::int64_t count = std::min(n, kWide * kPerBlock - skip);
+    const std::int64_t blocks = (skip + count + kPerBlock - 1) / kPerBlock;
+    cpu::philox_run(key, position / kPerBlock, blocks, words);
+    draw(words, blocks, numbers);
+    if (step == 1) {
+      for (std::int64_t i = 0; i < count; ++i) out[i] = convert_element<Y>(numbers[skip + i]);
+    } else {
+      for (std::int64_t i = 0; i < count; ++i)
+        out[i * step] = convert_element<Y>(numbers[skip + i]);
+    }
+    out += count * step;
+    position += count;
+    n -= count;
+  }
+}
+
+// T is the type in which numbers are drawn, kPerBlock of them from one block of words; draw(words,
+// blocks, numbers) makes them.
 template <class T, int kPerBlock, Elements kElements, class Draw>
 void fill(const RandomFillKernel::Args& a, Draw draw) {
-  const std::uint64_t key = a.key;
-  const std::int64_t first = a.first_position;
   const auto t = cpu::make_traversal(a.y.shape, a.y.strides, a.position_strides);
   with_type(a.y.dtype, [&]<class Y>() {
     if constexpr (kOccurs<T, Y, kElements>) {
-      Y* y = a.y.as<Y>();
-      cpu::parallel_walk(t, [=](const auto& offsets, const auto& steps, std::int64_t count) {
-        // Adjacent positions mostly share a block, so a block is drawn only when it changes.
-        std::array<T, kPerBlock> numbers{};
-        std::int64_t drawn = -1;
-        for (std::int64_t i = 0; i < count; ++i) {
-          const std::int64_t position = first + offsets[1] + i * steps[1];
-          const std::int64_t block = position / kPerBlock;
-          if (block != drawn) {
-            numbers = draw(random::philox(key, static_cast<std::uint64_t>(block)));
-          }
-          drawn = block;
-          y[offsets[0] + i * steps[0]] =
-              convert_element<Y>(numbers[static_cast<std::size_t>(position % kPerBlock)]);
-        }
+      cpu::parallel_walk(t, [&](const auto& offsets, const auto& steps, std::int64_t count) {
+        Y* y = a.y.as<Y>() + offsets[0];
+        const std::int64_t position = a.first_position + offsets[1];
+        if (steps[1] == 1 || count == 1)
+          return fill_adjacent<T, kPerBlock>(a.key, position, count, draw, y, steps[0]);
+        for (std::int64_t i = 0; i < count; ++i)
+          fill_adjacent<T, kPerBlock>(a.key, position + i * steps[1], 1, draw, y + i * steps[0], 1);
       });
     }
   });
 }
 
-// Real numbers: `number(x)` makes the result from `source`'s value for the words.
-template <class T, Elements kElements = Elements::kFloating, class Source, class Number>
-void fill_real(const RandomFillKernel::Args& a, Source source, Number number) {
+// kNumbersPerBlock<T> uniform numbers from each block of words.
+template <class T>
+void draw_uniforms(const random::Words* words, std::int64_t blocks, T* numbers) {
   constexpr int kPerBlock = random::kNumbersPerBlock<T>;
-  fill<T, kPerBlock, kElements>(a, [=](const random::Words& words) {
-    const random::Numbers<T> from = source(words, T{});
-    std::array<T, kPerBlock> out;
-    for (int i = 0; i < kPerBlock; ++i) out[static_cast<std::size_t>(i)] = number(from.n[i]);
-    return out;
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const random::Numbers<T> drawn = random::uniforms(words[b], T{});
+    for (int i = 0; i < kPerBlock; ++i) numbers[b * kPerBlock + i] = drawn.n[i];
+  }
+}
+
+// Real numbers: change(numbers, n) makes the result from n uniform numbers, in place.
+template <class T, Elements kElements = Elements::kFloating, class Change>
+void fill_real(const RandomFillKernel::Args& a, Change change) {
+  constexpr int kPerBlock = random::kNumbersPerBlock<T>;
+  fill<T, kPerBlock, kElements>(a,
+                                [=](const random::Words* words, std::int64_t blocks, T* numbers) {
+                                  draw_uniforms(words, blocks, numbers);
+                                  change(numbers, blocks * kPerBlock);
+                                });
+}
+
+// The same, number by number.
+template <class T, Elements kElements = Elements::kFloating, class Number>
+void fill_each(const RandomFillKernel::Args& a, Number number) {
+  fill_real<T, kElements>(a, [=](T* numbers, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) numbers[i] = number(numbers[i]);
   });
 }
 
@@ -66,7 +103,7 @@ void fill_real(const RandomFillKernel::Args& a, Source source, Number number) {
 template <class T>
 void fill_truncated(const RandomFillKernel::Args& a) {
   const double below = scalar::normal(a.low).cdf, inside = scalar::normal(a.high).cdf - below;
-  fill_real<T>(a, random::uniforms<T>, [=, &a](T u) {
+  fill_each<T>(a, [=, &a](T u) {
     const double x = random::normal_quantile(below + inside * static_cast<double>(u));
     const double bounded = x < a.low ? a.low : x > a.high ? a.high : x;
     return static_cast<T>(scalar::fma(bounded, a.scale, a.offset));
@@ -79,14 +116,21 @@ void fill_as(const RandomFillKernel::Args& a) {
   const auto scaled = [=](T x) { return scalar::fma(x, scale, offset); };
   switch (a.distribution) {
     case Distribution::kUniform:
-      return fill_real<T>(a, random::uniforms<T>, scaled);
+      return fill_each<T>(a, scaled);
     case Distribution::kNormal:
-      return fill_real<T>(a, random::normals<T>, scaled);
+      return fill_real<T>(a, [=](T* numbers, std::int64_t n) {
+#pragma GCC ivdep
+        for (std::int64_t i = 0; i < n; i += 2) {
+          T first = numbers[i], second = numbers[i + 1];
+          random::make_normal(first, second);
+          numbers[i] = scaled(first);
+          numbers[i + 1] = scaled(second);
+        }
+      });
     case Distribution::kTruncatedNormal:
       return fill_truncated<T>(a);
     case Distribution::kBernoulli:
-      return fill_real<T, Elements::kAny>(a, random::uniforms<T>,
-                                          [=](T u) { return u < scale ? T(1) : T(0); });
+      return fill_each<T, Elements::kAny>(a, [=](T u) { return u < scale ? T(1) : T(0); });
     case Distribution::kIntegers:
       return;
   }
@@ -94,16 +138,16 @@ void fill_as(const RandomFillKernel::Args& a) {
 
 // The upper half of a 128-bit product: as uniform as 64 random bits allow.
 void fill_integers(const RandomFillKernel::Args& a) {
-  fill<std::int64_t, 2, Elements::kAny>(a, [offset = static_cast<std::int64_t>(a.offset),
-                                            range = a.range](const random::Words& words) {
-    std::array<std::int64_t, 2> out;
-    for (std::size_t i = 0; i < 2; ++i) {
-      const std::uint64_t bits = (std::uint64_t{words.w[2 * i]} << 32) | words.w[2 * i + 1];
-      const auto scaled = static_cast<unsigned __int128>(bits) * range;
-      out[i] = offset + static_cast<std::int64_t>(scaled >> 64);
-    }
-    return out;
-  });
+  fill<std::int64_t, 2, Elements::kAny>(
+      a, [offset = static_cast<std::int64_t>(a.offset), range = a.range](
+             const random::Words* words, std::int64_t blocks, std::int64_t* numbers) {
+        for (std::int64_t i = 0; i < 2 * blocks; ++i) {
+          const std::uint32_t* w = words[i / 2].w + 2 * (i % 2);
+          const auto scaled =
+              static_cast<unsigned __int128>((std::uint64_t{w[0]} << 32) | w[1]) * range;
+          numbers[i] = offset + static_cast<std::int64_t>(scaled >> 64);
+        }
+      });
 }
 
 }  // namespace
@@ -115,43 +159,14 @@ void RandomFillKernel::cpu(const Args& a, Workspace) {
 
 namespace {
 
-constexpr int kPerBlock = random::kNumbersPerBlock<float>;
-// Blocks of the generator that are drawn together, so that the compiler vectorizes the loop over
-// them.
-constexpr std::int64_t kWide = 16;
-
-float uniform_at(std::uint64_t key, std::int64_t position) {
-  const random::Words words = random::philox(key, static_cast<std::uint64_t>(position / kPerBlock));
-  return random::uniforms(words, float{}).n[position % kPerBlock];
-}
-
-// The numbers of the generator's blocks [first, first + kWide).
-void draw_wide(std::uint64_t key, std::int64_t first, float (&out)[kWide * kPerBlock]) {
-  random::Words words[kWide];
-  for (std::int64_t b = 0; b < kWide; ++b) {
-    words[b] = random::philox(key, static_cast<std::uint64_t>(first + b));
-  }
-  for (std::int64_t b = 0; b < kWide; ++b) {
-    const random::Numbers<float> numbers = random::uniforms(words[b], float{});
-    for (int i = 0; i < kPerBlock; ++i) out[b * kPerBlock + i] = numbers.n[i];
-  }
-}
-
 // out[i] = the number at position + i * step.
 void uniforms_at(std::uint64_t key, std::int64_t position, std::int64_t step, std::int64_t n,
                  float* out) {
-  if (step != 1) {
-    for (std::int64_t i = 0; i < n; ++i) out[i] = uniform_at(key, position + i * step);
-    return;
-  }
-  float drawn[kWide * kPerBlock];
-  for (std::int64_t done = 0; done < n;) {
-    const std::int64_t skip = (position + done) % kPerBlock;
-    draw_wide(key, (position + done) / kPerBlock, drawn);
-    const std::int64_t count = std::min(n - done, kWide * kPerBlock - skip);
-    std::copy_n(drawn + skip, count, out + done);
-    done += count;
-  }
+  constexpr int kPerBlock = random::kNumbersPerBlock<float>;
+  if (step == 1)
+    return fill_adjacent<float, kPerBlock>(key, position, n, draw_uniforms<float>, out, 1);
+  for (std::int64_t i = 0; i < n; ++i)
+    fill_adjacent<float, kPerBlock>(key, position + i * step, 1, draw_uniforms<float>, out + i, 1);
 }
 
 // The smallest f32 that is at least p: it keeps the same elements as p itself.

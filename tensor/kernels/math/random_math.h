@@ -17,6 +17,9 @@ struct Words {
   std::uint32_t w[4];
 };
 
+/// What the two halves of a key grow by after each round.
+inline constexpr std::uint32_t kPhiloxLowStep = 0x9E3779B9u, kPhiloxHighStep = 0xBB67AE85u;
+
 /// Philox4x32-10: ten rounds on the counter `block`, under `key`.
 TESSERA_HD Words philox(std::uint64_t key, Words counter) {
   auto k0 = static_cast<std::uint32_t>(key);
@@ -27,8 +30,8 @@ TESSERA_HD Words philox(std::uint64_t key, Words counter) {
     counter = {
         {static_cast<std::uint32_t>(p1 >> 32) ^ counter.w[1] ^ k0, static_cast<std::uint32_t>(p1),
          static_cast<std::uint32_t>(p0 >> 32) ^ counter.w[3] ^ k1, static_cast<std::uint32_t>(p0)}};
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+    k0 += kPhiloxLowStep;
+    k1 += kPhiloxHighStep;
   }
   return counter;
 }
@@ -67,18 +70,21 @@ TESSERA_HD Numbers<double> uniforms(const Words& words, double /*type*/) {
   return out;
 }
 
-/// Standard normal, by Box-Muller: two numbers from two uniforms.
+/// Two uniform numbers become two standard normal ones, by Box-Muller.
+template <class T>
+TESSERA_HD void make_normal(T& first, T& second) {
+  // 1 - u lies in (0, 1], so the logarithm exists.
+  const T radius = std::sqrt(T(-2) * scalar::log_portable(T(1) - first));
+  const scalar::SinCos<T> angle = scalar::sincos_turns(second);
+  first = radius * angle.cos;
+  second = radius * angle.sin;
+}
+
+/// Standard normal: two numbers from two uniforms.
 template <class T>
 TESSERA_HD Numbers<T> normals(const Words& words, T type) {
-  const Numbers<T> u = uniforms(words, type);
-  Numbers<T> out;
-  for (int i = 0; i < kNumbersPerBlock<T>; i += 2) {
-    // 1 - u lies in (0, 1], so the logarithm exists.
-    const T radius = std::sqrt(T(-2) * scalar::log_portable(T(1) - u.n[i]));
-    const scalar::SinCos<T> angle = scalar::sincos_turns(u.n[i + 1]);
-    out.n[i] = radius * angle.cos;
-    out.n[i + 1] = radius * angle.sin;
-  }
+  Numbers<T> out = uniforms(words, type);
+  for (int i = 0; i < kNumbersPerBlock<T>; i += 2) make_normal(out.n[i], out.n[i + 1]);
   return out;
 }
 
