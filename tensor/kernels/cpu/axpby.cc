@@ -8,6 +8,27 @@
 namespace tessera {
 namespace {
 
+// y = x, converted at once, if one of the two has the compute type and both have long runs; else false.
+template <class C>
+bool convert(const AxpbyKernel::Args& a) {
+  constexpr std::int64_t kShortest = 16;
+  const int last = a.y.shape.ndim() - 1;
+  if (last < 0 || a.y.shape[last] < kShortest) return false;
+  const bool loads = a.y.dtype == dtype_of<C> && a.y.strides[last] == 1;
+  if (!loads && (a.x.dtype != dtype_of<C> || a.x.strides[last] != 1)) return false;
+  cpu::parallel_walk(cpu::make_traversal(a.y.shape, a.x.strides, a.y.strides),
+                     [&](const auto& offsets, const auto& steps, std::int64_t n) {
+                       const void* from = cpu::advance(a.x.data, a.x.dtype, offsets[0]);
+                       void* to = cpu::advance(a.y.data, a.y.dtype, offsets[1]);
+                       if (loads) {
+                         cpu::load_run(a.x.dtype, from, steps[0], n, static_cast<C*>(to));
+                       } else {
+                         cpu::store_run(a.y.dtype, to, steps[1], n, static_cast<const C*>(from));
+                       }
+                     });
+  return true;
+}
+
 template <class C>
 void run(const AxpbyKernel::Args& a) {
   const C alpha = static_cast<C>(a.alpha), beta = static_cast<C>(a.beta);
@@ -17,6 +38,7 @@ void run(const AxpbyKernel::Args& a) {
     return cpu::map<C>(
         a.y, [=](C x, C before) { return alpha * x + beta * before; }, a.x, y);
   }
+  if (a.alpha == 1 && convert<C>(a)) return;
   if (a.alpha == 1)
     return cpu::map<C>(
         a.y, [](C x) { return x; }, a.x);

@@ -4,8 +4,8 @@
 ///
 /// All operands have one shape; its elements in row-major order are split into blocks. An operand
 /// that has the compute type and lies in that order is used in place; any other is converted block
-/// by block into a buffer on the stack. A functor is therefore compiled once per compute type, and
-/// its loop always runs over plain arrays: the bits of an element do not depend on layouts.
+/// by block into a buffer on the stack. Its loop always runs over plain arrays: the bits of an element
+/// do not depend on layouts. The usual dtypes and layouts need no buffers, see direct_map.h.
 
 #include <algorithm>
 #include <array>
@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "tessera/tensor/kernels/cpu/convert.h"
+#include "tessera/tensor/kernels/cpu/direct_map.h"
 #include "tessera/tensor/kernels/cpu/exp_run.h"
 #include "tessera/tensor/kernels/cpu/tables.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
@@ -146,6 +147,10 @@ void map_range(const Output& y, const std::array<Input, N>& inputs, std::int64_t
 /// y = f(inputs...) for all elements, computed in C, distributed over threads.
 template <class C, class F, class... Inputs>
 void map(const View& view, F f, const Inputs&... operands) {
+  if constexpr ((std::is_convertible_v<const Inputs&, Operand> && ...)) {
+    if (map_direct<C>(view, f, std::array<Operand, sizeof...(Inputs)>{Operand(operands)...}))
+      return;
+  }
   const Output y(view);
   const std::array<Input, sizeof...(Inputs)> inputs = {Input(operands)...};
   parallel_pieces(view.numel(), [&](std::int64_t begin, std::int64_t end) {

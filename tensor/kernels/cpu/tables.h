@@ -14,15 +14,13 @@
 
 #include "tessera/tensor/kernels/cpu/bits.h"
 #include "tessera/tensor/kernels/cpu/convert.h"
+#include "tessera/tensor/kernels/cpu/direct_map.h"
 #include "tessera/tensor/kernels/math/functors.h"
 #include "tessera/tensor/kernels/math/functors_binary.h"
 
 namespace tessera::cpu {
 
 namespace detail {
-
-template <class F, class... Each>
-inline constexpr bool kIsOneOf = (std::is_same_v<F, Each> || ...);
 
 inline constexpr std::int64_t kValues = 1 << 16;
 
@@ -54,19 +52,18 @@ const auto& made_once(DType dtype, const Make& make) {
 /// Functors of one operand that are faster to look up.
 template <class F>
 inline constexpr bool kIsLookedUp =
-    detail::kIsOneOf<F, functors::Exp2, functors::Expm1, functors::Log, functors::Log2,
-                     functors::Log10, functors::Log1p, functors::Sin, functors::Cos, functors::Tan,
-                     functors::Asin, functors::Acos, functors::Atan, functors::Sinh, functors::Cosh,
-                     functors::Tanh, functors::Asinh, functors::Acosh, functors::Atanh,
-                     functors::Sinc, functors::Sigmoid, functors::Erf, functors::Erfc,
-                     functors::Erfinv, functors::Lgamma, functors::Digamma, functors::Gelu,
-                     functors::GeluTanh, functors::Silu, functors::Softplus>;
+    kIsOneOf<F, functors::Exp2, functors::Expm1, functors::Log, functors::Log2, functors::Log10,
+             functors::Log1p, functors::Sin, functors::Cos, functors::Tan, functors::Asin,
+             functors::Acos, functors::Atan, functors::Sinh, functors::Cosh, functors::Tanh,
+             functors::Asinh, functors::Acosh, functors::Atanh, functors::Sinc, functors::Sigmoid,
+             functors::Erf, functors::Erfc, functors::Erfinv, functors::Lgamma, functors::Digamma,
+             functors::Gelu, functors::GeluTanh, functors::Silu, functors::Softplus>;
 
 /// Functors of two operands that are dy times a function of the second, f(1, x), which is faster to look up.
 template <class F>
 inline constexpr bool kIsSlopeLookedUp =
-    detail::kIsOneOf<F, functors::GeluBackward, functors::GeluTanhBackward, functors::SiluBackward,
-                     functors::SoftplusBackward>;
+    kIsOneOf<F, functors::GeluBackward, functors::GeluTanhBackward, functors::SiluBackward,
+             functors::SoftplusBackward>;
 
 /// True for `numel` elements that these apply to. Fewer are computed: making a table takes as long as so many.
 inline bool is_looked_up(DType dtype, std::int64_t numel) {
