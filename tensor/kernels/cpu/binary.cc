@@ -1,6 +1,7 @@
 #include "tessera/tensor/kernels/elementwise.h"
 
 #include "tessera/tensor/kernels/cpu/blocks.h"
+#include "tessera/tensor/kernels/cpu/power.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera {
@@ -16,6 +17,9 @@ void BinaryKernel::cpu(const Args& args, Workspace) {
           return cpu::map<float>(
               args.y, [](float dy, float by) { return dy * by; }, args.a, slopes);
         }
+      }
+      if constexpr (std::is_same_v<C, float> && std::is_same_v<F, functors::Pow>) {
+        if (args.b.is_number() && cpu::map_power(args.y, args.a, args.b.number)) return;
       }
       if constexpr (kTakes<F, C, 2>) {
         cpu::map<C>(args.y, f, args.a, args.b);

@@ -16,10 +16,10 @@
 
 #include "tessera/tensor/kernels/cpu/convert.h"
 #include "tessera/tensor/kernels/cpu/direct_map.h"
+#include "tessera/tensor/kernels/cpu/easy_run.h"
 #include "tessera/tensor/kernels/cpu/exp_run.h"
 #include "tessera/tensor/kernels/cpu/tables.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
-#include "tessera/tensor/kernels/cpu/trig_run.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera::cpu {

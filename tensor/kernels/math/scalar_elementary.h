@@ -28,6 +28,21 @@ TESSERA_HD float odd(float x, double magnitude, double near, double far) {
 
 }  // namespace detail
 
+/// x to the power y; signs, zeros and infinities as in IEEE's pow.
+TESSERA_HD float pow(float x, float y) {
+  const double base = x, exponent = y, magnitude = ::fabs(base);
+  // Beyond the bounds the result is inf or 0.
+  const double size = wide::exp(detail::limited(exponent * wide::log(magnitude), 200.0));
+  const bool whole = ::rint(exponent) == exponent;
+  const double half = 0.5 * exponent;
+  const double power = whole & (::rint(half) != half) ? ::copysign(size, base) : size;
+  const bool real = whole | !(base < 0.0) | (magnitude > std::numeric_limits<float>::max());
+  const bool one = (exponent == 0.0) | (base == 1.0) |
+                   ((base == -1.0) & (::fabs(exponent) > std::numeric_limits<float>::max()));
+  const double regular = real ? power : std::numeric_limits<double>::quiet_NaN();
+  return static_cast<float>(one ? 1.0 : regular);
+}
+
 TESSERA_HD float log2(float x) { return static_cast<float>(wide::log(x) * wide::kLog2E); }
 TESSERA_HD double log2(double x) { return ::log2(x); }
 

@@ -7,10 +7,8 @@
 /// written with fma() or mul(). The f32 functions have no branches, so the compiler vectorizes
 /// loops over them, with the same bits as scalar code.
 ///
-/// (pow in f32 calls pow in f64, which may differ between CPU and GPU in the last bit of f64.)
-///
 /// Polynomials: exp, log and tanh in f32 from Cephes (S. Moshier); log in f64 from fdlibm (Sun);
-/// the tail of the normal distribution is our own fit.
+/// erf and the tail of the normal distribution are our own fits.
 
 #include <bit>
 #include <cmath>
@@ -84,32 +82,41 @@ TESSERA_HD ScaledExp scaled_exp(float x) {
 
 }  // namespace detail
 
-/// e^x within 1 ulp. Overflows to inf, underflows gradually to 0.
-TESSERA_HD float exp(float x) {
-  const float upper = x > 89.0f ? 89.0f : x;
-  const detail::ScaledExp e = detail::scaled_exp(upper < -104.0f ? -104.0f : upper);
+/// e^x for x <= 89, with the bits of exp().
+TESSERA_HD float exp_not_large(float x) {
+  const detail::ScaledExp e = detail::scaled_exp(x < -104.0f ? -104.0f : x);
   // In two steps, because 2^exponent alone may not be a normal number.
   const std::int32_t half = e.exponent >> 1;
   return mul((e.rest + 1.0f) * power_of_two(half), power_of_two(e.exponent - half));
 }
+/// e^x within 1 ulp. Overflows to inf, underflows gradually to 0.
+TESSERA_HD float exp(float x) { return exp_not_large(x > 89.0f ? 89.0f : x); }
 TESSERA_HD double exp(double x) { return ::exp(x); }
 
-/// Natural logarithm within 1 ulp; log(0) = -inf, NaN below 0.
-TESSERA_HD float log(float x) {
-  const bool tiny = x < 1.17549435e-38f;
-  const float normal = tiny ? x * 8388608.0f : x;
-  const auto bits = std::bit_cast<std::uint32_t>(normal);
+namespace detail {
+
+/// log(x / 2^down) for positive normal numbers below inf.
+TESSERA_HD float log_of_normal(float x, float down) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
   // mantissa in [sqrt(1/2), sqrt(2))
   const std::int32_t exponent = static_cast<std::int32_t>(bits - 0x3f3504f3u) >> 23;
   const auto mantissa = std::bit_cast<float>(bits - (static_cast<std::uint32_t>(exponent) << 23));
-  const float e = static_cast<float>(exponent) - (tiny ? 23.0f : 0.0f);
+  const float e = static_cast<float>(exponent) - down;
   const float f = mantissa - 1.0f;
   const float z = f * f;
   const float p = polynomial(f, 7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f,
                              -1.2420140846e-1f, 1.4249322787e-1f, -1.6668057665e-1f,
                              2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f);
   const float small = fma(-0.5f, z, fma(e, -2.12194440e-4f, mul(f * z, p)));
-  const float y = fma(e, 0.693359375f, f + small);
+  return fma(e, 0.693359375f, f + small);
+}
+
+}  // namespace detail
+
+/// Natural logarithm within 1 ulp; log(0) = -inf, NaN below 0.
+TESSERA_HD float log(float x) {
+  const bool tiny = x < 1.17549435e-38f;
+  const float y = detail::log_of_normal(tiny ? x * 8388608.0f : x, tiny ? 23.0f : 0.0f);
   const float infinity = std::numeric_limits<float>::infinity();
   const float at_end = x == 0.0f ? -infinity : std::numeric_limits<float>::quiet_NaN();
   const float finite = x > 0.0f ? y : at_end;
@@ -139,11 +146,13 @@ TESSERA_HD double log1p(double x) { return ::log1p(x); }
 
 /// Natural logarithm of a positive normal number, the same bits everywhere.
 TESSERA_HD double log_portable(double x) {
-  const auto bits = std::bit_cast<std::int64_t>(x);
-  const std::int64_t exponent = (bits - 0x3fe6a09e667f3bcd) >> 52;
-  const auto mantissa = std::bit_cast<double>(static_cast<std::uint64_t>(bits) -
-                                              (static_cast<std::uint64_t>(exponent) << 52));
-  const auto e = static_cast<double>(exponent);
+  const auto bits = std::bit_cast<std::uint64_t>(x);
+  // The exponent plus 1024, which is not negative: not every CPU shifts and converts signed vectors.
+  const std::uint64_t exponent = (bits - 0x3fe6a09e667f3bcdu + (std::uint64_t{1024} << 52)) >> 52;
+  const auto mantissa =
+      std::bit_cast<double>(bits - (exponent << 52) + (std::uint64_t{1024} << 52));
+  // 2^52 plus it, as f64.
+  const double e = std::bit_cast<double>(exponent | 0x4330000000000000u) - (0x1p52 + 1024.0);
   const double f = mantissa - 1.0;
   const double s = f / (2.0 + f);
   const double z = s * s;
@@ -184,7 +193,7 @@ TESSERA_HD Normal<float> normal(float x) {
   // exp(-a^2/2), corrected for the rounding error of a^2.
   const float square = a * a;
   const float error = fma(a, a, -square);
-  const float e = exp(-0.5f * square);
+  const float e = exp_not_large(-0.5f * square);
   const float gauss = fma(e, -0.5f * error, e);
   // The tail, divided by gauss, is t times a polynomial of t, centred on the middle of t's range so
   // that its terms are small.
@@ -209,25 +218,27 @@ TESSERA_HD Normal<double> normal(double x) {
   return {fma(lost, -0.564189583547756287 * gauss, 0.5 * ::erfc(z)), 0.398942280401432678 * gauss};
 }
 
-/// The error function within 3 ulp.
+/// The error function within 1.4 ulp.
 TESSERA_HD float erf(float x) {
   const float magnitude = ::fabsf(x);
-  const float a = magnitude > 1.0f ? 1.0f : magnitude;  // the series is used only below 1
-  const float z = a * a;
-  // Taylor's series, times 2 / sqrt(pi).
-  const float p = polynomial(z, 1.480719282e-8f, -1.636584469e-7f, 1.646211437e-6f,
-                             -1.492565036e-5f, 1.205533298e-4f, -8.548327023e-4f, 5.223977625e-3f,
-                             -2.686617065e-2f, 1.128379167e-1f, -3.761263890e-1f, 1.283791671e-1f);
-  const float near = fma(p, a, a);  // 2 / sqrt(pi) = 1 + 0.1283...
-  const float far = fma(-2.0f, normal(-1.41421356237f * magnitude).cdf, 1.0f);
-  return ::copysignf(magnitude < 1.0f ? near : far, x);
+  const float a = magnitude > 4.0f ? 4.0f : magnitude;  // beyond it the result is 1
+  // Polynomials by even and odd terms, so that no step waits for all before it.
+  const float z = a * a, z2 = z * z;
+  const float low =
+      fma(z2, fma(z, -2.685444459e-2f, 1.128360018e-1f), fma(z, -3.761262714e-1f, 1.283791659e-1f));
+  const float high = fma(z2, 7.889119526e-5f, fma(z, -8.020841278e-4f, 5.189535339e-3f));
+  const float near = fma(fma(mul(z2, z2), high, low), a, a);  // 2 / sqrt(pi) = 1 + 0.1283...
+  // -log(1 - erf(a)) for 1 <= a.
+  const float first =
+      fma(z, fma(a, 1.031068215e-1f, 6.381447581e-1f), fma(a, 1.127089234f, 3.415125763e-4f));
+  const float last = fma(z, -1.863800856e-4f, fma(a, 2.947666809e-3f, -2.183809702e-2f));
+  const detail::ScaledExp e = detail::scaled_exp(-fma(z2, last, first));
+  const float far = 1.0f - mul(e.rest + 1.0f, power_of_two(e.exponent));
+  return ::copysignf(a < 1.0f ? near : far, x);
 }
 TESSERA_HD double erf(double x) { return ::erf(x); }
 
-/// x to the power y; signs, zeros and infinities as in IEEE's pow.
-TESSERA_HD float pow(float x, float y) {
-  return static_cast<float>(::pow(static_cast<double>(x), static_cast<double>(y)));
-}
+/// x to the power y; signs, zeros and infinities as in IEEE's pow. For f32 see scalar_elementary.h.
 TESSERA_HD double pow(double x, double y) { return ::pow(x, y); }
 /// Wraps around as integer products do; for y < 0 the result is truncated to an integer (0 for x =
 /// 0).

@@ -3,7 +3,8 @@
 /// sin and cos of one number. In f32 CPU and GPU give the same bits, see scalar_math.h; in f64 the
 /// last bit may differ.
 ///
-/// Polynomials: in f32 from Cephes (S. Moshier), in f64 from fdlibm (Sun).
+/// Polynomials: in f32 from Cephes (S. Moshier), in f64 from fdlibm (Sun); those in f64 for f32 are our own
+/// fits.
 
 #include <bit>
 #include <cmath>
@@ -50,10 +51,10 @@ TESSERA_HD SinCos<T> turned(SinCos<T> angle, std::int32_t quarters) {
   return {(quarters & 2) != 0 ? -sin : sin, ((quarters + 1) & 2) != 0 ? -cos : cos};
 }
 
-/// An angle as a number of quarter turns and a rest in [-pi/4, pi/4], in f64.
+/// An angle as a number of quarter turns, modulo 4, and a rest in [-pi/4, pi/4], in f64.
 struct Reduced {
   double rest;
-  std::int32_t quarters;
+  std::uint64_t quarters;  ///< as wide as the rest, for loops in vectors
 };
 
 /// For |x| < 2^30. pi/2 is subtracted in two parts: the first product is exact in the fma, so that
@@ -65,9 +66,7 @@ TESSERA_HD Reduced reduce_small(float x) {
   const double shifted = fma(angle, 0.63661977236758138, shifter);
   const double n = shifted - shifter;
   const double first = fma(n, -1.5707963267948966, angle);
-  return {
-      fma(n, -6.123233995736766e-17, first),
-      static_cast<std::int32_t>(static_cast<std::uint32_t>(std::bit_cast<std::uint64_t>(shifted)))};
+  return {fma(n, -6.123233995736766e-17, first), std::bit_cast<std::uint64_t>(shifted)};
 }
 
 /// 32 bits of 2/pi, from bit `first` after the binary point on, 1 <= first <= 193.
@@ -91,46 +90,63 @@ TESSERA_HD Reduced reduce_large(float x) {
                       high = mantissa * bits_of_two_over_pi(first) + (middle >> 32);
   // Quarter turns in 2 bits, their fraction in 62.
   const std::uint64_t product = (high << 32) | (middle & 0xffffffffu);
-  const auto quarters = static_cast<std::int32_t>((product + (std::uint64_t{1} << 61)) >> 62);
-  const auto fraction =
-      static_cast<std::int64_t>(product - (static_cast<std::uint64_t>(quarters) << 62));
+  const std::uint64_t quarters = (product + (std::uint64_t{1} << 61)) >> 62;
+  const auto fraction = static_cast<std::int64_t>(product - (quarters << 62));
   const double rest = static_cast<double>(fraction) * 0x1p-62 * 1.5707963267948966;
-  return (bits >> 31) != 0 ? Reduced{-rest, -quarters} : Reduced{rest, quarters};
+  return (bits >> 31) != 0 ? Reduced{-rest, 0u - quarters} : Reduced{rest, quarters};
 }
 
 /// Below it angles are reduced without branches.
 inline constexpr float kLargeAngle = 1073741824.0f;
 
-TESSERA_HD SinCos<double> sincos_of(Reduced reduced) {
-  return turned(sincos_octant(reduced.rest), reduced.quarters);
+TESSERA_HD Reduced reduce(float x) {
+  return ::fabsf(x) < kLargeAngle ? reduce_small(x) : reduce_large(x);
 }
 TESSERA_HD SinCos<double> sincos_wide(float x) {
-  return sincos_of(::fabsf(x) < kLargeAngle ? reduce_small(x) : reduce_large(x));
+  const Reduced reduced = reduce(x);
+  return turned(sincos_octant(reduced.rest), static_cast<std::int32_t>(reduced.quarters & 3u));
+}
+
+/// The sine of the rest plus `quarters` quarter turns: in f64 with an error of 5e-11, which is little beside the rounding
+/// to f32. Keeps the sign of 0.
+TESSERA_HD float sine_of(double rest, std::uint64_t quarters) {
+  const double z = rest * rest;
+  const double s = polynomial(z, 2.7182743967543592e-06, -1.9839330987241594e-04,
+                              8.333329374083232e-03, -1.6666666641526393e-01);
+  const double c = polynomial(z, 2.4390041696995068e-05, -1.3886759551199111e-03,
+                              4.166662319419705e-02, -4.999999972400464e-01);
+  const bool is_odd = (quarters & 1u) != 0;
+  const double y = mul(is_odd ? 1.0 : rest, fma(is_odd ? c : s, z, 1.0));
+  const std::uint64_t sign = (quarters & 2u) << 62;
+  return static_cast<float>(std::bit_cast<double>(std::bit_cast<std::uint64_t>(y) ^ sign));
 }
 
 }  // namespace detail
 
 /// sin and cos of angles with |x| < detail::kLargeAngle, the same bits without branches.
 TESSERA_HD float sin_small(float x) {
-  const auto y = static_cast<float>(detail::sincos_of(detail::reduce_small(x)).sin);
-  return x == 0.0f ? x : y;
+  const detail::Reduced reduced = detail::reduce_small(x);
+  return detail::sine_of(reduced.rest, reduced.quarters);
 }
 TESSERA_HD float cos_small(float x) {
-  return static_cast<float>(detail::sincos_of(detail::reduce_small(x)).cos);
+  const detail::Reduced reduced = detail::reduce_small(x);
+  return detail::sine_of(reduced.rest, reduced.quarters + 1);
 }
 
-/// In radians; f32 is computed in f64 and rounded once. NaN for infinite angles. The sign of 0 is
-/// kept.
+/// In radians; f32 is computed in f64 and rounded once, within 0.501 ulp. NaN for infinite angles. The
+/// sign of 0 is kept.
 TESSERA_HD float sin(float x) {
   const bool finite = x - x == 0.0f;
-  const auto y = static_cast<float>(detail::sincos_wide(finite ? x : 0.0f).sin);
-  return !finite ? std::numeric_limits<float>::quiet_NaN() : x == 0.0f ? x : y;
+  const detail::Reduced reduced = detail::reduce(finite ? x : 0.0f);
+  const float y = detail::sine_of(reduced.rest, reduced.quarters);
+  return finite ? y : std::numeric_limits<float>::quiet_NaN();
 }
 TESSERA_HD double sin(double x) { return ::sin(x); }
 TESSERA_HD float cos(float x) {
   const bool finite = x - x == 0.0f;
-  const auto y = static_cast<float>(detail::sincos_wide(finite ? x : 0.0f).cos);
-  return !finite ? std::numeric_limits<float>::quiet_NaN() : y;
+  const detail::Reduced reduced = detail::reduce(finite ? x : 0.0f);
+  const float y = detail::sine_of(reduced.rest, reduced.quarters + 1);
+  return finite ? y : std::numeric_limits<float>::quiet_NaN();
 }
 TESSERA_HD double cos(double x) { return ::cos(x); }
 
