@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tessera/tensor/kernels/cpu/rows.h"
+#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera {
@@ -85,7 +86,7 @@ void ChannelNormKernel::cpu(const Args& a, Workspace scratch) {
               },
               [=](const ForwardChannel<C>& c, std::int64_t i) {
                 const C normal = (static_cast<C>(from[i]) - c.mean) * c.rstd;
-                to[i] = static_cast<T>(scalar::fma(normal, c.weight, c.bias));
+                to[i] = convert_element<T>(scalar::fma(normal, c.weight, c.bias));
               });
           y.commit(row, to);
         });
@@ -125,7 +126,7 @@ void ChannelNormBackwardKernel::cpu(const Args& a, Workspace scratch) {
               [=](const BackwardChannel<C>& c, std::int64_t i) {
                 const C normal = (static_cast<C>(from[i]) - c.mean) * c.rstd;
                 const C rest = static_cast<C>(slope[i]) - c.mean_dy;
-                to[i] = static_cast<T>(scalar::fma(-normal, c.mean_dy_normal, rest) * c.scale);
+                to[i] = convert_element<T>(scalar::fma(-normal, c.mean_dy_normal, rest) * c.scale);
               });
           dx.commit(row, to);
         });

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tessera/tensor/kernels/cpu/rows.h"
+#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera {
@@ -42,7 +43,7 @@ template <class C, class T>
 void normalize_row(const T* x, T* y, const RowNormShape& shape, const RowStatistics<C> s,
                    const C* weight, const C* bias) {
   const auto normalize = [=](std::int64_t i, C w, C b) {
-    y[i] = static_cast<T>(scalar::fma((static_cast<C>(x[i]) - s.mean) * s.rstd, w, b));
+    y[i] = convert_element<T>(scalar::fma((static_cast<C>(x[i]) - s.mean) * s.rstd, w, b));
   };
   const std::int64_t channels = shape.channels, spatial = shape.spatial;
   if (spatial == 1) {
@@ -95,7 +96,7 @@ class Summands {
     using C = cpu::ComputeType<T>;
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < n; ++i)
-      to[i] = static_cast<T>(static_cast<C>(x[i]) + static_cast<C>(other[i]));
+      to[i] = convert_element<T>(static_cast<C>(x[i]) + static_cast<C>(other[i]));
     sum_.commit(row, to);
     return stored_.read(row, to);
   }
@@ -157,7 +158,7 @@ struct BackwardRow {
     if (shape.spatial == 1) {
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < shape.channels; ++i) {
-        dx[i] = static_cast<T>(
+        dx[i] = convert_element<T>(
             scalar::fma(-normal(i), along, scalar::mul(slope(i), weight[i]) - mean) * rstd);
       }
       return;
@@ -166,8 +167,8 @@ struct BackwardRow {
       const C w = weight[c];
 #pragma GCC ivdep
       for (std::int64_t i = c * shape.spatial; i < (c + 1) * shape.spatial; ++i) {
-        dx[i] =
-            static_cast<T>(scalar::fma(-normal(i), along, scalar::mul(slope(i), w) - mean) * rstd);
+        dx[i] = convert_element<T>(scalar::fma(-normal(i), along, scalar::mul(slope(i), w) - mean) *
+                                   rstd);
       }
     }
   }
@@ -237,7 +238,7 @@ class Backward {
     const T *from = rounded_.read(row, dx), *other = added_.read(row, buffer);
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < n; ++i)
-      dx[i] = static_cast<T>(static_cast<C>(from[i]) + static_cast<C>(other[i]));
+      dx[i] = convert_element<T>(static_cast<C>(from[i]) + static_cast<C>(other[i]));
     dx_.commit(row, dx);
   }
 

@@ -2,6 +2,7 @@
 
 #include "tessera/tensor/kernels/cpu/exp_run.h"
 #include "tessera/tensor/kernels/cpu/rows.h"
+#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/types.h"
 
 namespace tessera {
@@ -14,7 +15,7 @@ void softmax_row(const C* x, C* exps, T* y, std::int64_t n) {
   cpu::exp_run(n, x, largest, exps);
   const auto total = static_cast<C>(cpu::row_sum<C>(n, [=](std::int64_t i) { return exps[i]; }));
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(exps[i] / total);
+  for (std::int64_t i = 0; i < n; ++i) y[i] = convert_element<T>(exps[i] / total);
 }
 
 // x may be y.
@@ -24,7 +25,7 @@ void log_softmax_row(const C* x, T* y, std::int64_t n) {
   const auto total = static_cast<C>(cpu::sum_of_exps(n, x, largest));
   const C log_total = scalar::log(total);
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<T>((x[i] - largest) - log_total);
+  for (std::int64_t i = 0; i < n; ++i) y[i] = convert_element<T>((x[i] - largest) - log_total);
 }
 
 // dy may be dx.
@@ -35,7 +36,7 @@ void softmax_backward_row(const T* dy, const T* y, T* dx, std::int64_t n) {
       n, [=](std::int64_t i) { return scalar::mul(static_cast<C>(dy[i]), static_cast<C>(y[i])); }));
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i)
-    dx[i] = static_cast<T>(scalar::mul(static_cast<C>(y[i]), static_cast<C>(dy[i]) - dot));
+    dx[i] = convert_element<T>(scalar::mul(static_cast<C>(y[i]), static_cast<C>(dy[i]) - dot));
 }
 
 template <class T>
@@ -46,7 +47,7 @@ void log_softmax_backward_row(const T* dy, const T* y, T* dx, std::int64_t n) {
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
     const C exp = scalar::exp(static_cast<C>(y[i]));
-    dx[i] = static_cast<T>(scalar::fma(-exp, total, static_cast<C>(dy[i])));
+    dx[i] = convert_element<T>(scalar::fma(-exp, total, static_cast<C>(dy[i])));
   }
 }
 

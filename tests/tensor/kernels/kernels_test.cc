@@ -141,12 +141,13 @@ namespace {
 
 // sin and cos in f32: the reduction of angles of every size.
 
-// Compared with f64, rounded: the last bit may differ if f64 lies halfway between two f32.
+// Compared with f64, rounded: the last bit may differ if f64 lies almost halfway between two f32.
 bool is_near(float value, double exact) {
   const auto rounded = static_cast<float>(exact);
   const float next = std::nextafter(rounded, value);
   return std::bit_cast<std::uint32_t>(value) == std::bit_cast<std::uint32_t>(rounded) ||
-         (value == next && std::abs(exact - 0.5 * (double{value} + rounded)) < 1e-12);
+         (value == next &&
+          std::abs(exact - 0.5 * (double{value} + rounded)) < 1e-10 * std::abs(exact));
 }
 
 bool are_near(float x) {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "tessera/tensor/kernels/cpu/windows/pool_planes.h"
+#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/math/sort_key.h"
 #include "tessera/tensor/kernels/pool.h"
 
@@ -82,7 +83,7 @@ void scatter_plane(const PoolGeometry& g, const C* dy, const std::int64_t* indic
   } else {
     for_each([&](std::int64_t at, std::int64_t) { sums[at] = 0; });
     for_each([&](std::int64_t at, std::int64_t o) { sums[at] += dy[o]; });
-    for_each([&](std::int64_t at, std::int64_t) { dx[at] = static_cast<T>(sums[at]); });
+    for_each([&](std::int64_t at, std::int64_t) { dx[at] = convert_element<T>(sums[at]); });
   }
 }
 
