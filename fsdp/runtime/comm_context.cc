@@ -55,6 +55,14 @@ void CommContext::finish_quietly(const DeviceEvent& event) const noexcept {
   }
 }
 
+void CommContext::wait_for_compute_quietly() const noexcept {
+  try {
+    gather_.wait(compute().record("released"));
+  } catch (const std::exception&) {
+    // The stream's own error.
+  }
+}
+
 void CommContext::park(MemoryBlock block) {
   if (block.empty()) return;
   parked_.push_back({.released = compute().record("released"), .block = std::move(block)});

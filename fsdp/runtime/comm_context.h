@@ -76,6 +76,8 @@ class CommContext {
   void finish_all_reduces();
   /// Makes compute wait for an event. If the event carries a failure, it was reported elsewhere.
   void finish_quietly(const DeviceEvent& event) const noexcept;
+  /// Makes the gather stream wait for compute's work so far. A failure of it is reported elsewhere.
+  void wait_for_compute_quietly() const noexcept;
   /// After a failure: releases everything, waiting where necessary. Errors of the streams are
   /// ignored, because the failure itself is already being reported to the user.
   void abandon() noexcept;

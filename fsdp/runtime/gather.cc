@@ -22,10 +22,13 @@ Tensor as_bytes(const Tensor& x) {
 }  // namespace
 
 void Gather::issue(const KeptPart& kept, CommContext& comm) {
+  const bool was_held = holds_memory();
   try {
     fill(kept, comm);
   } catch (...) {  // no reshard would release this memory
     const StreamGuard on_gather(comm.gather());
+    // Compute may still read memory from before.
+    if (was_held) comm.wait_for_compute_quietly();
     take_back_memory();
     storage_.release();
     chunks_.clear();

@@ -109,6 +109,7 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   /// After a forward: releases the values, keeps them, or keeps 1/n.
   void reshard_after_forward();
   bool is_told_to_stay() const;
+  /// Its values were released; the group was `held` before that.
   void note_released(bool held);
   bool expects_backward(const nn::VisitVariables& results) const;
   bool note_ran(const nn::Module& module);

@@ -14,6 +14,7 @@
 ///
 ///     kSharded, kPostForward --unshard()--> kGathering --wait_for_unshard()--> kFull
 ///     kGathering, kFull, kPostForward --reshard()--> kSharded
+///     kFull --close()--> kSharded, perhaps with the memory of the values
 ///     kFull --reshard_to_part()--> kPostForward (kSharded if no part is kept)
 ///
 /// Used by the rank's own thread.

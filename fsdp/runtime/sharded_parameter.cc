@@ -89,6 +89,7 @@ void ShardedParameter::show_value() {
   if (shown_version_ != kNever && shown_version_ != gathered_version_)
     leaf.tensor().bump_version(local.tensor().last_writer());
   shown_version_ = gathered_version_;
+  value_version_ = leaf.tensor().version();
   parameter_.set_state(nn::ParameterState::kFull);
 }
 
@@ -101,8 +102,11 @@ void ShardedParameter::note_conversion() {
 }
 
 void ShardedParameter::lend_cast_copy() {
-  // Writes to it count as overwriting the value: a graph that saved it reports them.
-  if (is_cast_of_local()) parameter_.set_cast_copy(gathered_, /*is_current=*/!is_stale());
+  if (!is_cast_of_local()) return;
+  // What a module wrote to its value is lost with the value, as in groups of several ranks.
+  const bool is_written = parameter_.value_leaf().tensor().version() != value_version_;
+  // Writes to the copy count as overwriting the value: a graph that saved it reports them.
+  parameter_.set_cast_copy(gathered_, /*is_current=*/!is_stale() && !is_written);
 }
 
 bool ShardedParameter::has_new_writes() {

@@ -122,6 +122,7 @@ class ShardedParameter {
   std::uint64_t ordered_version_ = kNever;   // its writes are ordered before later gathers
   std::uint64_t gathered_version_ = kNever;  // sent by the last gather
   std::uint64_t shown_version_ = kNever;     // shown by the value last
+  std::uint64_t value_version_ = kNever;     // of the value itself, when it was last shown
   std::shared_ptr<GradientSlotSink> slot_;
   Tensor partial_;
 };

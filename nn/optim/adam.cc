@@ -7,6 +7,7 @@
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/ops/optim.h"
+#include "tessera/tensor/thread_state.h"
 
 namespace tessera::nn::optim {
 
@@ -47,6 +48,11 @@ void AdamFamily<Options>::update(const std::vector<Parameter>& parameters) {
     if (is_new) zero_(tensor);
     return tensor;
   };
+  // A CUDA graph would write to the copy's memory also after that was released.
+  const bool is_captured = tessera::detail::thread_state().capture != nullptr;
+  const auto copy_of = [is_captured](const Parameter& parameter) {
+    return is_captured ? Tensor() : parameter.cast_copy();
+  };
   std::vector<AdamSegment> segments;
   for (const Parameter& parameter : parameters) {
     const Options& options = this->options_for(parameter);
@@ -56,7 +62,7 @@ void AdamFamily<Options>::update(const std::vector<Parameter>& parameters) {
          .exp_avg = state(parameter, "exp_avg"),
          .exp_avg_sq = state(parameter, "exp_avg_sq"),
          .max_exp_avg_sq = options.amsgrad ? state(parameter, "max_exp_avg_sq") : Tensor(),
-         .copy = parameter.cast_copy(),
+         .copy = copy_of(parameter),
          .lr = options.lr,
          .beta1 = options.betas[0],
          .beta2 = options.betas[1],
@@ -70,7 +76,7 @@ void AdamFamily<Options>::update(const std::vector<Parameter>& parameters) {
     adam_step(part, this->gradient_scale());
   });
   for (const Parameter& parameter : parameters) {
-    if (parameter.cast_copy().defined()) parameter.note_cast_copy();
+    if (copy_of(parameter).defined()) parameter.note_cast_copy();
   }
 }
 

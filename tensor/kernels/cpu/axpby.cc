@@ -1,6 +1,7 @@
 #include "tessera/tensor/kernels/elementwise.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "tessera/tensor/kernels/cpu/bits.h"
 #include "tessera/tensor/kernels/cpu/blocks.h"

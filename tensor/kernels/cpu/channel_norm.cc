@@ -1,6 +1,8 @@
 #include "tessera/tensor/kernels/channel_norm.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "tessera/tensor/kernels/cpu/rows.h"
 #include "tessera/tensor/kernels/math/convert_element.h"

@@ -1,6 +1,8 @@
 // The summing kernels of channel_norm.h.
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "tessera/tensor/kernels/channel_norm.h"
 #include "tessera/tensor/kernels/cpu/rows.h"

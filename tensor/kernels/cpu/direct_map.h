@@ -2,7 +2,7 @@
 
 /// Elementwise work where all tensors have one dtype and lie along the same dim: one loop reads elements, converts,
 /// computes, converts and writes, all in registers. An operand that is a number, or is broadcast along that dim, is one
-/// value for a run. The bits are those of the way through buffers.
+/// value for a run. The bits are those of the way through buffers, but for signalling NaNs.
 
 #include <array>
 #include <bit>

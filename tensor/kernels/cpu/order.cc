@@ -208,7 +208,9 @@ void find_lines(const ArgExtremeKernel::Args& a) {
   const auto lines = cpu::make_traversal(cpu::leading(a.x.shape, last),
                                          cpu::leading(a.x.strides, last), a.y.strides);
   std::int64_t* y = a.y.as<std::int64_t>();
-  const bool columns = lines.strides[0][lines.ndim - 1] == 1 && a.x.strides[last] != 1;
+  constexpr std::int64_t kFewest = 4;  // lines side by side that are faster row by row
+  const bool columns = lines.strides[0][lines.ndim - 1] == 1 && a.x.strides[last] != 1 &&
+                       lines.shape[lines.ndim - 1] >= kFewest;
   if (!columns) {
     return cpu::parallel_lines(lines, n, [&](const auto& offsets) {
       y[offsets[1]] = find<C>(a.x, offsets[0], a.largest);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <type_traits>
 
 #include "tessera/tensor/kernels/cpu/blocks.h"

@@ -1,7 +1,9 @@
 #include "tessera/tensor/kernels/row_norm.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 
 #include "tessera/tensor/kernels/cpu/rows.h"
 #include "tessera/tensor/kernels/math/convert_element.h"
@@ -34,7 +36,8 @@ RowStatistics<C> statistics(const T* x, std::int64_t n, bool centered, double ep
     const C away = static_cast<C>(x[i]) - guess;
     return std::array<C, 2>{away, scalar::mul(away, away)};
   });
-  const double rest = sum / count, variance = squares / count - rest * rest;
+  const double rest = sum / count;
+  const double variance = std::max(0.0, squares / count - rest * rest);  // tiny squares are 0
   return {static_cast<C>(guess + rest), static_cast<C>(1 / std::sqrt(variance + eps))};
 }
 

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
 #include "tessera/tensor/kernels/cpu/bits.h"
 #include "tessera/tensor/kernels/cpu/indices.h"
 #include "tessera/tensor/kernels/cpu/scatter_half.h"

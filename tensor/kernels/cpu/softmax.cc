@@ -1,5 +1,9 @@
 #include "tessera/tensor/kernels/softmax.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
 #include "tessera/tensor/kernels/cpu/exp_run.h"
 #include "tessera/tensor/kernels/cpu/rows.h"
 #include "tessera/tensor/kernels/math/convert_element.h"

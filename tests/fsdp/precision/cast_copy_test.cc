@@ -199,6 +199,22 @@ TESSERA_RANK_TEST_WITH("cast copies: Adam's write counts as overwriting what a g
   t.check(value.tensor().version() != version, "the value's version stayed");
 }
 
+TESSERA_RANK_TEST_WITH("cast copies: what was written to a value does not outlast its step",
+                       "[fsdp]", {.worlds = {1}}) {
+  const auto chain = make_chain(t, kinds()[0]);
+  loss_of(t, *chain, 0);
+  const nn::Parameter bias = chain->named_parameters().back().parameter;
+  fsdp::of(*chain).unshard().wait();
+  fill_(bias.value().tensor(), 7);
+  {
+    const NoGradGuard no_grad;
+    loss_of(t, *chain, 0);
+    loss_of(t, *chain, 0);
+  }
+  fsdp::of(*chain).unshard().wait();
+  t.check_equal(bias.value().tensor(), cast(bias.local().tensor(), DType::kBF16), "bias");
+}
+
 TESSERA_RANK_TEST_WITH("cast copies: a converted model has none of before", "[fsdp]",
                        {.worlds = {1, 2}}) {
   const auto chain = make_chain(t, kinds()[1]);
