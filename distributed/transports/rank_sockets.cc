@@ -28,7 +28,7 @@ constexpr std::size_t kRankBytes = 4;
 constexpr milliseconds kOneAttempt{1000};
 constexpr milliseconds kRetry{50};
 
-// One rank: its listener, and the connections that are not finished yet.
+// The sockets of one rank while it connects: its listener, and connections under way.
 class RankSockets {
  public:
   RankSockets(const RankSocketsOptions& options, const std::string& group);

@@ -52,11 +52,16 @@ class BazelWrapperTest(unittest.TestCase):
         with open(os.path.join(self.folder, "apt"), encoding="utf-8") as file:
             return file.read()
 
-    def run_wrapper(self, wrapper=os.path.join(TOOLS, "bazel"), **environment):
-        done = subprocess.run([wrapper, "--version"], stdin=subprocess.DEVNULL, text=True,
+    def run_wrapper(self, *arguments, wrapper=os.path.join(TOOLS, "bazel"), cwd=None, **environment):
+        done = subprocess.run([wrapper, *(arguments or ["--version"])], stdin=subprocess.DEVNULL, text=True, cwd=cwd,
                               env={"PATH": self.bin, "HOME": self.home, **environment},
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
         return done.returncode, done.stdout, done.stderr
+
+    def copy_wrapper(self, tree):
+        os.makedirs(os.path.join(tree, "tools"))
+        for name in ("bazel", "packages.txt"):
+            shutil.copy(os.path.join(TOOLS, name), os.path.join(tree, "tools", name))
 
     def test_nothing_missing(self):
         status, output, said = self.run_wrapper()
@@ -75,9 +80,7 @@ class BazelWrapperTest(unittest.TestCase):
 
     def check_moved_headers(self, tree):
         links = os.path.join(tree, "bazel-out/k8-opt/bin/nn/_virtual_includes")
-        os.makedirs(os.path.join(tree, "tools"))
-        for name in ("bazel", "packages.txt"):
-            shutil.copy(os.path.join(TOOLS, name), os.path.join(tree, "tools", name))
+        self.copy_wrapper(tree)
 
         def left_after(build_file):
             """Whether the folders of links are still there after a run with this text of a BUILD file."""
@@ -92,6 +95,31 @@ class BazelWrapperTest(unittest.TestCase):
         self.assertTrue(left_after("# one"))
         self.assertFalse(left_after("# two"))
         self.assertTrue(left_after("# two"))
+
+    def test_headers_of_an_older_clone_are_forgotten(self):
+        """Bazel keeps the output of a clone that was deleted; the next clone at the same path has no bazel-out yet."""
+        tree = os.path.join(self.folder, "clone")
+        self.copy_wrapper(tree)
+        for name in ("WORKSPACE", "BUILD"):
+            with open(os.path.join(tree, name), "w", encoding="utf-8"):
+                pass
+
+        def run(*command):
+            # The whole PATH: Bazel's server looks for Java there.
+            status, output, said = self.run_wrapper(*command, wrapper=os.path.join(tree, "tools/bazel"), cwd=tree,
+                                                    PATH=os.environ["PATH"])
+            self.assertEqual(status, 0, said)
+            return output.strip()
+
+        self.addCleanup(run, "shutdown")
+        links = os.path.join(run("info", "output_path"), "k8-opt/bin/nn/_virtual_includes")
+        os.makedirs(os.path.join(links, "linear/tessera"))
+        self.assertFalse(os.path.exists(os.path.join(tree, "bazel-out")))
+        with open(os.path.join(tree, "BUILD"), "a", encoding="utf-8") as file:
+            file.write("# changed")
+        run("--version")
+        self.assertTrue(os.path.isdir(os.path.dirname(links)))
+        self.assertFalse(os.path.exists(links))
 
     def test_installs_exactly_what_is_missing(self):
         self.installed(*[name for name in listed_packages() if name not in ("catch2", "libgloo-dev")])
