@@ -36,10 +36,11 @@ TESSERA_HD std::uint16_t bfloat16_bits(float x) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(out) : "f"(x));
   return out;
 #else
+  // In loops every step is one instruction on 32 bits. Compilers narrow choices between results to 16 bits and widen them again.
   const auto bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const std::uint32_t quiet = (bits >> 16) | 0x40u;
-  return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+  const std::uint32_t half = x != x ? 0u : 0x7fffu + ((bits >> 16) & 1u);
+  const std::uint32_t quiet = x != x ? 0x400000u : 0u;
+  return static_cast<std::uint16_t>(((bits + half) | quiet) >> 16);
 #endif
 }
 

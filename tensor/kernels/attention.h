@@ -51,7 +51,7 @@ struct AttentionGeometry {
   std::int64_t group() const { return kv_heads == 0 ? 0 : heads / kv_heads; }
   std::int64_t query_blocks() const { return (queries + kBlock - 1) / kBlock; }
   /// Padded number of rows of a block in products: only a few sizes, because oneDNN compiles code
-  /// for each size. A single row is not padded, because text generation has one.
+  /// for each size (with AVX-512). A single row is not padded, because text generation has one.
   static std::int64_t block_rows(std::int64_t n) { return n == 1 ? 1 : padded(n); }
 
   /// Bytes for one query block: q, output, scores, three numbers per row, and scratch of products.

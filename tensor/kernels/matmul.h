@@ -71,13 +71,21 @@ inline bool settle_strides(std::int64_t rows, std::int64_t columns, std::int64_t
 struct MatmulKernel {
   static constexpr const char* kName = "matmul";
   static constexpr std::int64_t kEigenDepth = 256;  ///< inner extent of Eigen's packed blocks
+  /// Products on CPUs without AVX-512 (cpu/matmul/matmul_packed.cc): extents of a panel of a and one of b, and the elements of
+  /// all panels that a tile of m rows needs at once. The inner extent decides in which order elements are added.
+  static constexpr std::int64_t kPanelRows = 6, kPanelColumns = 16, kPanelDepth = 256;
+  static std::int64_t panel_depth(std::int64_t k) {
+    const std::int64_t panels = std::max<std::int64_t>(1, (k + kPanelDepth - 1) / kPanelDepth);
+    return ((k + panels - 1) / panels + 7) / 8 * 8;
+  }
+  static std::int64_t panel_elements(std::int64_t m, std::int64_t k) {
+    const std::int64_t rows = (m + kPanelRows - 1) / kPanelRows * kPanelRows;
+    return (rows + kPanelColumns) * panel_depth(k) + 8;  // 8: the last lines are written whole
+  }
+
   /// If operands are converted or the result is not written directly: columns of a block in which a
   /// tile is finished, and extent of the inner dim of a chunk in which operands are converted.
   static constexpr std::int64_t kBlockColumns = 512, kChunk = 256;
-  /// oneDNN's f32 code for AVX2 reads the rows of b, and those of a if it is transposed, where they are. If their distance is a
-  /// multiple of kAliasing elements (2 KiB), they share few sets of the caches, and a product takes twice the time. So these
-  /// operands are copied, a chunk at a time, to rows kPad elements further apart, if each element is used kWorthACopy times.
-  static constexpr std::int64_t kAliasing = 512, kPad = 16, kWorthACopy = 32;
 
   /// a [batch..., m, k], b [batch..., k, n], c [batch..., m, n]; m, n and the batch are above 0, k
   /// may be 0. a and b have one floating dtype; c and bias may have others. Strides of a and b are
@@ -109,12 +117,9 @@ struct MatmulKernel {
     f(args.c);
   }
 
-  /// True if a library can write its product directly into c or `before`: at most the activation
-  /// remains. oneDNN also adds to an f32 c; Eigen does everything.
+  /// True if a product can be written directly into c or `before`: at most the activation remains. oneDNN also adds to an f32 c;
+  /// Eigen does everything. Decides the scratch, so it does not depend on the CPU; matmul.cc narrows it.
   static bool writes_directly(const Args& args);
-  /// True if the rows of b, or those of a transposed a, share few sets of the caches.
-  static bool a_aliases(const Args& args) { return aliases(args, args.a.strides, -2); }
-  static bool b_aliases(const Args& args) { return aliases(args, args.b.strides, -1); }
   /// The parts of one thread's scratch, in bytes, each a multiple of 64.
   struct Scratch {
     std::size_t product = 0;  ///< a block of the result before it is finished
@@ -140,14 +145,6 @@ struct MatmulKernel {
   static std::size_t cuda_workspace(const Args& args);
   /// By cuBLASLt: see cuda/cublas/matmul_plan.h.
   static void cuda(CudaStream stream, const Args& args, Workspace scratch);
-
- private:
-  // `adjacent` is the dim that must have unit stride, -1 or -2.
-  static bool aliases(const Args& args, const Shape& strides, int adjacent) {
-    const int end = strides.ndim();
-    return args.a.dtype == DType::kF32 && args.k() > 1 && strides[end + adjacent] == 1 &&
-           strides[end - 3 - adjacent] % kAliasing == 0;
-  }
 };
 
 inline bool MatmulKernel::writes_directly(const Args& args) {
@@ -162,9 +159,9 @@ inline bool MatmulKernel::writes_directly(const Args& args) {
   return dtype_fits && args.alpha == 1 && (args.beta == 0 || adds);
 }
 
-/// oneDNN 2.6's scratch with AVX-512, rounded up to its packing blocks: a block of b, and if a is
-/// transposed all rows of a. It packs at most 1,280 of the inner dim at once. Eigen packs
-/// kEigenDepth of both operands.
+/// The library part has room for oneDNN 2.6 with AVX-512, rounded up to its packing blocks: a block of b, and if a is
+/// transposed all rows of a; it packs at most 1,280 of the inner dim at once. And for the panels of CPUs without AVX-512: one of
+/// b, and all rows of a. Eigen packs kEigenDepth of both operands.
 inline MatmulKernel::Scratch MatmulKernel::scratch(const Args& args, const MatmulTiles& tiles) {
   const auto bytes = [](std::int64_t elements, std::size_t size) {
     return (static_cast<std::size_t>(elements) * size + 63) / 64 * 64;
@@ -181,12 +178,14 @@ inline MatmulKernel::Scratch MatmulKernel::scratch(const Args& args, const Matmu
       tiles.n == args.n() && args.c.strides[args.c.shape.ndim() - 2] == args.n();
   if (converts || !whole_rows || !writes_directly(args))
     out.product = bytes(tiles.m * columns, sizeof(float));
-  if (converts || a_aliases(args)) out.a = bytes((tiles.m + kPad) * chunk, sizeof(float));
-  if (converts || b_aliases(args)) out.b = bytes(chunk * (columns + kPad), sizeof(float));
+  if (converts) {
+    out.a = bytes(tiles.m * chunk, sizeof(float));
+    out.b = bytes(chunk * columns, sizeof(float));
+  }
   const std::int64_t depth = std::min<std::int64_t>(1280, (args.k() + 31) / 32 * 32);
   std::int64_t library = 64 * depth + 256;
   if (args.a.strides.back() != 1) library += tiles.m * (std::min<std::int64_t>(depth, 1024) + 384);
-  out.library = bytes(library, sizeof(float));
+  out.library = bytes(std::max(library, panel_elements(tiles.m, args.k())), sizeof(float));
   return out;
 }
 

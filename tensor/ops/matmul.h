@@ -1,13 +1,14 @@
 #pragma once
 
-/// Matrix products. On the CPU f32, bf16 and f16 use oneDNN, f64 uses Eigen. 16-bit operands are
-/// multiplied with sums in f32, and each element is rounded once.
+/// Matrix products. On CPUs with AVX-512 f32, bf16 and f16 use oneDNN, on others our own code; f64
+/// uses Eigen. 16-bit operands are multiplied with sums in f32, and each element is rounded once.
 ///
 /// A product is split into tiles by shape and dtype alone, and the tiles are distributed over
-/// threads. The bits therefore depend on shapes, values and strides (oneDNN chooses its code by the
-/// layout of a tile), but not on the number of threads or the batch size. Operands may be any
-/// strided view: a transposed or broadcast operand needs no copy; one without a unit stride in its
-/// last two dims is copied.
+/// threads. The bits therefore depend on shapes and values, with AVX-512 also on strides (oneDNN
+/// chooses its code by the layout of a tile), and never on the number of threads or the batch size.
+/// In a product of one row or column they depend on whether the matrix lies by rows or by columns.
+/// Operands may be any strided view: a transposed or broadcast operand needs no copy; one without a
+/// unit stride in its last two dims is copied.
 ///
 /// Operands are floating, with one dtype and device. Anything else is an InvalidArgument, and so
 /// are incompatible shapes.

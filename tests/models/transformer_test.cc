@@ -167,7 +167,7 @@ TEST_CASE("dropout is off in evaluation, and follows the step and the sample in 
   CHECK_FALSE(all_equal(first, without(in).tensor()));
   const random::StepScope second_half({.seed = 1, .step = 0, .first_sample = 2});
   // Other elements dropped would be a difference of about 1. Products of fewer rows may have other
-  // bits: with AVX2 they have.
+  // bits with AVX-512.
   CHECK(testing::all_close(model(in.tensor().slice(0, 2, 4)).tensor(), first.slice(0, 2, 4)));
   model.eval();
   CHECK(all_equal(at_step(0), without(in).tensor()));

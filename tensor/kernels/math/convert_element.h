@@ -2,8 +2,6 @@
 
 /// Conversion of one element, written once for CPU and GPU.
 
-#include <bit>
-#include <cstdint>
 #include <limits>
 #include <type_traits>
 
@@ -12,21 +10,6 @@
 
 namespace tessera {
 
-/// BFloat16(x), for loops in vectors: every step is one instruction on 32 bits. (In the steps of half.h the compiler
-/// narrows the choices to 16 bits and widens them again.)
-TESSERA_HD BFloat16 bfloat16_in_loop(float x) {
-#ifdef __CUDA_ARCH__
-  return BFloat16(x);
-#else
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t half = x != x ? 0u : 0x7fffu + ((bits >> 16) & 1u);
-  const std::uint32_t quiet = x != x ? 0x400000u : 0u;
-  BFloat16 y;
-  y.bits = static_cast<std::uint16_t>(((bits + half) | quiet) >> 16);
-  return y;
-#endif
-}
-
 /// Converts as C++ does. Exception: floating to integer truncates, clamps to the range and converts
 /// NaN to 0, where a plain cast is undefined. To bool: x != 0.
 template <class To, class From>
@@ -34,8 +17,6 @@ TESSERA_HD To convert_element(From value) {
   constexpr bool kFromHalf = std::is_same_v<From, BFloat16> || std::is_same_v<From, Float16>;
   if constexpr (std::is_same_v<To, From>) {
     return value;
-  } else if constexpr (std::is_same_v<To, BFloat16> && std::is_same_v<From, float>) {
-    return bfloat16_in_loop(value);
   } else if constexpr (kFromHalf) {
     return convert_element<To>(static_cast<float>(value));
   } else if constexpr (std::is_same_v<To, bool>) {

@@ -52,7 +52,7 @@ inline std::size_t row_scratch_share(std::size_t bytes) { return (bytes + 63) / 
 constexpr std::int64_t padded(std::int64_t n) { return (n + 15) / 16 * 16; }
 
 /// Bytes in which cpu::multiply packs its operands, for tiles of at most m x n with an inner extent
-/// of at most k, computed in `compute`; the same as the library part of MatmulKernel::scratch.
+/// of at most k, computed in `compute`: in f32 at least MatmulKernel::panel_elements of every smaller tile.
 constexpr std::size_t product_scratch(DType compute, std::int64_t m, std::int64_t n,
                                       std::int64_t k) {
   const std::int64_t elements = compute == DType::kF64 ? (m + n) * MatmulKernel::kEigenDepth + 8

@@ -71,9 +71,8 @@ class Profiler {
 };
 
 TEST_CASE("signal handlers run on the stack while products are computed") {
-  // Inner extents around those from which oneDNN keeps its buffer on the heap: 84 with AVX-512, 252
-  // with AVX2.
-  const std::int64_t k = GENERATE(40, 84, 85, 128, 252, 253, 256, 1000);
+  // Inner extents around 84, from which oneDNN's code for AVX-512 keeps its buffer on the heap.
+  const std::int64_t k = GENERATE(40, 84, 85, 128, 256, 1000);
   const bool transposed = GENERATE(false, true);
   const Tensor a = ones({20, k}), b = transposed ? ones({20, k}).transpose(0, 1) : ones({k, 20});
   const Profiler profiler;

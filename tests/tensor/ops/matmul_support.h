@@ -19,6 +19,8 @@ inline Tensor spread_of(DType dtype, const Shape& shape, double low = -2, double
   return cast(spread_tensor<double>(shape, low, high), dtype);
 }
 
+inline Tensor by_columns(const Tensor& x) { return clone(x.transpose(-1, -2)).transpose(-1, -2); }
+
 // The tolerance of a product over k elements of up to 2 in size: every addition rounds, in f32 for
 // operands of at most that precision, and the result rounds once in its own dtype.
 inline bool is_close(const Tensor& got, const std::vector<double>& exact, DType operands,

@@ -62,38 +62,36 @@ bool is_gapless(const View& view, const ConstMatrix& first) {
   return true;
 }
 
+// Whether operands have to be converted to f32 before multiply_floats().
+bool converts(const MatmulKernel::Args& args) {
 #ifdef __AVX512F__
-constexpr bool kCopiesAliasing = false;  // oneDNN's code for AVX-512 packs what it reads
+  return args.a.dtype == DType::kF16 || (args.a.dtype == DType::kBF16 && !cpu::multiplies_bf16());
 #else
-constexpr bool kCopiesAliasing = true;
+  static_cast<void>(args);
+  return false;
 #endif
+}
 
-// A matrix copied to a buffer as f32; keeps its row or column order. It has no gaps, unless its rows would then be a multiple of
-// kAliasing apart.
+// Whether multiply_floats() or Eigen can write into c or `before`.
+bool writes_directly(const MatmulKernel::Args& args) {
+  if (!MatmulKernel::writes_directly(args)) return false;
+#ifdef __AVX512F__
+  return !converts(args);
+#else
+  return args.c.dtype != DType::kBF16 && (!args.bias.defined() || args.bias.dtype == args.c.dtype);
+#endif
+}
+
+// A matrix copied to a buffer as f32, without gaps; keeps its row or column order.
 ConstMatrix copied(const ConstMatrix& x, std::int64_t rows, std::int64_t columns, void* buffer) {
   auto* out = static_cast<float*>(buffer);
   const bool by_rows = x.column_stride == 1;
   const std::int64_t runs = by_rows ? rows : columns, length = by_rows ? columns : rows;
-  const bool pads = kCopiesAliasing && length % MatmulKernel::kAliasing == 0;
-  const std::int64_t distance = length + (pads ? MatmulKernel::kPad : 0);
   for (std::int64_t run = 0; run < runs; ++run) {
     const ConstMatrix from = by_rows ? x.at(run, 0) : x.at(0, run);
-    cpu::load_run(x.dtype, from.data, 1, length, out + run * distance);
+    cpu::load_run(x.dtype, from.data, 1, length, out + run * length);
   }
-  return {buffer, DType::kF32, by_rows ? distance : 1, by_rows ? 1 : distance};
-}
-
-// Calls body(block, first column) for the blocks of a tile, of kBlockColumns columns.
-template <class Body>
-void for_blocks(const TileProduct& tile, const Body& body) {
-  for (std::int64_t column = 0; column < tile.n; column += MatmulKernel::kBlockColumns) {
-    TileProduct block = tile;
-    block.n = std::min(MatmulKernel::kBlockColumns, tile.n - column);
-    block.b = tile.b.at(0, column);
-    block.c = tile.c.at(0, column);
-    if (tile.bias != nullptr) block.bias = cpu::advance(tile.bias, tile.a.dtype, column);
-    body(block, column);
-  }
+  return {buffer, DType::kF32, by_rows ? length : 1, by_rows ? 1 : length};
 }
 
 // One launch, split into tiles.
@@ -105,15 +103,9 @@ class Job {
         columns_(tiles_.columns(args.n())),
         per_matrix_(tiles_.rows(args.m()) * columns_),
         is_f64_(args.a.dtype == DType::kF64),
-        converts_(args.a.dtype == DType::kF16 ||
-                  (args.a.dtype == DType::kBF16 && !cpu::multiplies_bf16())),
-        copies_a_(converts_ || (kCopiesAliasing && MatmulKernel::a_aliases(args) &&
-                                tiles_.n >= MatmulKernel::kWorthACopy)),
-        copies_b_(converts_ || (kCopiesAliasing && MatmulKernel::b_aliases(args) &&
-                                tiles_.m >= MatmulKernel::kWorthACopy)),
-        direct_(MatmulKernel::writes_directly(args) && !converts_),
-        together_(direct_ && !is_f64_ && args.m() > 1 && per_matrix_ == 1 && !copies_a_ &&
-                  !copies_b_ && has_no_gaps()) {}
+        converts_(converts(args)),
+        direct_(writes_directly(args)),
+        together_(direct_ && !is_f64_ && args.m() > 1 && per_matrix_ == 1 && has_no_gaps()) {}
 
   const MatmulTiles& tile() const { return tiles_; }
   std::int64_t tiles() const { return args_.batch() * per_matrix_; }
@@ -133,10 +125,12 @@ class Job {
   bool is_written_directly(const TileProduct& tile) const;
   void write_directly(TileProduct tile, const Finish& how, const Buffers& buffers) const;
   void write_in_blocks(const TileProduct& tile, const Finish& how, const Buffers& buffers) const;
+  // The last row of many is computed as the others are.
+  bool is_row(const TileProduct& tile) const { return args_.m() == 1 && cpu::is_row_product(tile); }
   void multiply(const TileProduct& tile, const Buffers& buffers) const {
-    if (cpu::is_row_product(tile)) return cpu::multiply_row(tile);
+    if (is_row(tile)) return cpu::multiply_row(tile);
     is_f64_ ? cpu::multiply_by_eigen(tile, buffers.library)
-            : cpu::multiply_by_onednn(tile, buffers.library);
+            : cpu::multiply_floats(tile, buffers.library);
   }
   void multiply_in_chunks(const TileProduct& tile, const Buffers& buffers) const;
 
@@ -146,8 +140,6 @@ class Job {
   std::int64_t per_matrix_;  // tiles
   bool is_f64_;
   bool converts_;
-  bool copies_a_;
-  bool copies_b_;
   bool direct_;
   bool together_;  // several small matrices in one call
 };
@@ -195,19 +187,17 @@ void Job::write_directly(TileProduct tile, const Finish& how, const Buffers& buf
   tile.bias = how.bias;
   tile.alpha = how.alpha;
   tile.beta = how.beta;
-  if (copies_a_ || copies_b_) {
-    for_blocks(tile,
-               [&](const TileProduct& block, std::int64_t) { multiply_in_chunks(block, buffers); });
-  } else {
-    multiply(tile, buffers);
-  }
+  multiply(tile, buffers);
   if (how.activation != ActivationKind::kNone)
     cpu::activate(how.activation, tile.c, how.c, tile.count * tile.m, tile.n);
 }
 
 void Job::write_in_blocks(const TileProduct& tile, const Finish& how,
                           const Buffers& buffers) const {
-  for_blocks(tile, [&](TileProduct block, std::int64_t column) {
+  for (std::int64_t column = 0; column < tile.n; column += MatmulKernel::kBlockColumns) {
+    TileProduct block = tile;
+    block.n = std::min(MatmulKernel::kBlockColumns, tile.n - column);
+    block.b = tile.b.at(0, column);
     block.c = {buffers.product, is_f64_ ? DType::kF64 : DType::kF32, block.n, 1};
     multiply_in_chunks(block, buffers);
     const Finish part = how.at(0, column);
@@ -216,7 +206,7 @@ void Job::write_in_blocks(const TileProduct& tile, const Finish& how,
     } else {
       finish(part, static_cast<const float*>(buffers.product), block.n, tile.m, block.n);
     }
-  });
+  }
 }
 
 void Job::multiply_in_chunks(const TileProduct& tile, const Buffers& buffers) const {
@@ -227,17 +217,13 @@ void Job::multiply_in_chunks(const TileProduct& tile, const Buffers& buffers) co
     return;
   }
   // One row uses each element of b once and converts it as it reads.
-  const bool is_row = args_.m() == 1 && cpu::is_row_product(tile);
-  if (is_row || (!copies_a_ && !copies_b_)) return multiply(tile, buffers);
+  if (is_row(tile) || !converts_) return multiply(tile, buffers);
   TileProduct chunk = tile;
   for (std::int64_t k = 0; k < tile.k; k += MatmulKernel::kChunk) {
     chunk.k = std::min(MatmulKernel::kChunk, tile.k - k);
-    chunk.a = tile.a.at(0, k);
-    chunk.b = tile.b.at(k, 0);
-    if (copies_a_) chunk.a = copied(chunk.a, chunk.m, chunk.k, buffers.a);
-    if (copies_b_) chunk.b = copied(chunk.b, chunk.k, chunk.n, buffers.b);
+    chunk.a = copied(tile.a.at(0, k), chunk.m, chunk.k, buffers.a);
+    chunk.b = copied(tile.b.at(k, 0), chunk.k, chunk.n, buffers.b);
     multiply(chunk, buffers);
-    chunk.bias = nullptr;
     chunk.beta = 1;
   }
 }

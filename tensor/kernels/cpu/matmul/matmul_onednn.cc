@@ -1,3 +1,4 @@
+// For kernels with AVX-512.
 #include <signal.h>
 #include <sys/mman.h>
 
@@ -50,15 +51,9 @@ Key key_of(const TileProduct& t) {
   return key;
 }
 
-// Never destroyed: threads may still compute while the process exits. Kernels built for AVX2 limit
-// oneDNN to AVX2 too, so that they give the same bits on every machine.
+// Never destroyed: threads may still compute while the process exits.
 const dnnl::engine& engine() {
-  static const auto* const engine = [] {
-#ifndef __AVX512F__
-    dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2);
-#endif
-    return new dnnl::engine(dnnl::engine::kind::cpu, 0);
-  }();
+  static const auto* const engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
   return *engine;
 }
 
@@ -222,19 +217,15 @@ Call& call_of(const Key& key) {
 }  // namespace
 
 bool multiplies_bf16() {
-#ifdef __AVX512F__
   static const bool has_it = [] {
     constexpr int kNeeded = static_cast<int>(dnnl::cpu_isa::avx512_core_bf16);
     engine();
     return (static_cast<int>(dnnl::get_effective_cpu_isa()) & kNeeded) == kNeeded;
   }();
   return has_it;
-#else
-  return false;
-#endif
 }
 
-void multiply_by_onednn(const TileProduct& t, Workspace scratch) {
+void multiply_floats(const TileProduct& t, Workspace scratch) {
   try {
     call_of(key_of(t))(t, scratch);
   } catch (const dnnl::error& error) {

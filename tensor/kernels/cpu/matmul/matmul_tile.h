@@ -1,6 +1,6 @@
 #pragma once
 
-/// One tile of a product, computed by oneDNN, by Eigen or by multiply_row.
+/// One tile of a product.
 
 #include <cstdint>
 
@@ -31,7 +31,7 @@ using Matrix = MatrixOf<void*>;
 using ConstMatrix = MatrixOf<const void*>;
 
 /// c = alpha * a b + beta * c, or a b + bias if bias is not null; extents above 0. c has rows of
-/// unit stride; bias has the dtype of a and b.
+/// unit stride; bias, if not said otherwise, has the dtype of a and b.
 struct TileProduct {
   std::int64_t m = 0;
   std::int64_t n = 0;
@@ -45,10 +45,11 @@ struct TileProduct {
   std::int64_t count = 1;  ///< products in one call; their matrices follow each other without gaps
 };
 
-/// By oneDNN: operands of f32, or of bf16 if multiplies_bf16() is true; c is f32, or bf16 like the
-/// operands. alpha is 1; beta is 0 or, with c of f32, 1. Throws DeviceError if the library fails.
-void multiply_by_onednn(const TileProduct& tile, Workspace scratch);
-/// True if the CPU has instructions for bf16; on other CPUs f32 is faster.
+/// Operands of f32, bf16 or f16, and c of f32; alpha is 1, beta 0 or 1, bias f32. With AVX-512, by oneDNN: no f16, bf16 only if
+/// multiplies_bf16() is true; c may be bf16 like the operands if beta is 0, and bias has their dtype. Throws DeviceError if the
+/// library fails. Without, by our own code (matmul_packed.cc).
+void multiply_floats(const TileProduct& tile, Workspace scratch);
+/// With AVX-512: true if the CPU has instructions for bf16; on other CPUs f32 is faster.
 bool multiplies_bf16();
 /// By Eigen: all f64 products, one at a time.
 void multiply_by_eigen(const TileProduct& tile, Workspace scratch);

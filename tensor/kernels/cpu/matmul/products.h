@@ -116,7 +116,7 @@ void multiply(const Product<C>& p, Workspace scratch) {
   if constexpr (kType == DType::kF64) {
     multiply_by_eigen(tile, scratch);
   } else {
-    multiply_by_onednn(tile, scratch);
+    multiply_floats(tile, scratch);
   }
 }
 
