@@ -23,7 +23,7 @@ struct MatmulTiles {
 
 /// For positive extents of c; `dtype` is that of the operands.
 ///
-/// oneDNN is fastest if a tile has all columns of c, so that its rows lie close together. It loses
+/// oneDNN is fastest if a tile has all columns of c, so that its rows lie close together. It and our own code lose
 /// 5 % with 128 rows instead of 256, because every tile packs b again. So c is split into strips of
 /// up to 256 rows. Strips become lower, and short ones narrower, only if that makes work for more
 /// threads, and each tile has enough work to be worth waking a thread. Eigen, which computes f64,
@@ -125,8 +125,8 @@ struct MatmulKernel {
     std::size_t product = 0;  ///< a block of the result before it is finished
     std::size_t a = 0;        ///< a chunk of a tile's a, converted
     std::size_t b = 0;
-    std::size_t library = 0;
-    std::size_t total() const { return product + a + b + library; }
+    std::size_t packing = 0;  ///< in which a library or our own code packs operands
+    std::size_t total() const { return product + a + b + packing; }
   };
   static Scratch scratch(const Args& args, const MatmulTiles& tiles);
   /// The number of consecutive tiles, of this product and the next ones in the batch, that one
@@ -159,7 +159,7 @@ inline bool MatmulKernel::writes_directly(const Args& args) {
   return dtype_fits && args.alpha == 1 && (args.beta == 0 || adds);
 }
 
-/// The library part has room for oneDNN 2.6 with AVX-512, rounded up to its packing blocks: a block of b, and if a is
+/// The packing part has room for oneDNN 2.6 with AVX-512, rounded up to its packing blocks: a block of b, and if a is
 /// transposed all rows of a; it packs at most 1,280 of the inner dim at once. And for the panels of CPUs without AVX-512: one of
 /// b, and all rows of a. Eigen packs kEigenDepth of both operands.
 inline MatmulKernel::Scratch MatmulKernel::scratch(const Args& args, const MatmulTiles& tiles) {
@@ -170,7 +170,7 @@ inline MatmulKernel::Scratch MatmulKernel::scratch(const Args& args, const Matmu
   Scratch out;
   if (args.a.dtype == DType::kF64) {
     if (!writes_directly(args)) out.product = bytes(tiles.m * columns, sizeof(double));
-    out.library = bytes((tiles.m + tiles.n) * kEigenDepth + 8, sizeof(double));
+    out.packing = bytes((tiles.m + tiles.n) * kEigenDepth + 8, sizeof(double));
     return out;
   }
   const bool converts = args.a.dtype != DType::kF32;
@@ -183,9 +183,9 @@ inline MatmulKernel::Scratch MatmulKernel::scratch(const Args& args, const Matmu
     out.b = bytes(chunk * columns, sizeof(float));
   }
   const std::int64_t depth = std::min<std::int64_t>(1280, (args.k() + 31) / 32 * 32);
-  std::int64_t library = 64 * depth + 256;
-  if (args.a.strides.back() != 1) library += tiles.m * (std::min<std::int64_t>(depth, 1024) + 384);
-  out.library = bytes(std::max(library, panel_elements(tiles.m, args.k())), sizeof(float));
+  std::int64_t packing = 64 * depth + 256;
+  if (args.a.strides.back() != 1) packing += tiles.m * (std::min<std::int64_t>(depth, 1024) + 384);
+  out.packing = bytes(std::max(packing, panel_elements(tiles.m, args.k())), sizeof(float));
   return out;
 }
 

@@ -4,6 +4,8 @@
 
 #ifdef __F16C__
 #include <immintrin.h>
+
+#include "tessera/tensor/kernels/cpu/load8.h"
 #endif
 
 #include "tessera/tensor/kernels/math/convert_element.h"
@@ -33,11 +35,7 @@ void convert_run(const Float16* from, std::int64_t from_stride, float* to, std::
                  std::int64_t n) {
   std::int64_t i = 0;
   if (from_stride == 1) {
-    for (; i + 8 <= n; i += 8) {
-      __m128i half;
-      std::memcpy(&half, from + i, sizeof(half));
-      _mm256_storeu_ps(to + i, _mm256_cvtph_ps(half));
-    }
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(to + i, load8(from + i));
   }
   for (; i < n; ++i) to[i] = static_cast<float>(from[i * from_stride]);
 }

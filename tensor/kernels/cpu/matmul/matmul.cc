@@ -24,14 +24,14 @@ struct Buffers {
       : product(mine.data),
         a(static_cast<std::byte*>(mine.data) + sizes.product),
         b(static_cast<std::byte*>(a) + sizes.a),
-        library{.data = static_cast<std::byte*>(b) + sizes.b, .bytes = 0} {
+        packing{.data = static_cast<std::byte*>(b) + sizes.b, .bytes = 0} {
     const std::size_t before = sizes.product + sizes.a + sizes.b;
-    if (mine.bytes > before) library.bytes = mine.bytes - before;
+    if (mine.bytes > before) packing.bytes = mine.bytes - before;
   }
   void* product;
   void* a;
   void* b;
-  Workspace library;
+  Workspace packing;
 };
 
 // Matrix number `index` of a batch; Result is Matrix or ConstMatrix.
@@ -129,8 +129,8 @@ class Job {
   bool is_row(const TileProduct& tile) const { return args_.m() == 1 && cpu::is_row_product(tile); }
   void multiply(const TileProduct& tile, const Buffers& buffers) const {
     if (is_row(tile)) return cpu::multiply_row(tile);
-    is_f64_ ? cpu::multiply_by_eigen(tile, buffers.library)
-            : cpu::multiply_floats(tile, buffers.library);
+    is_f64_ ? cpu::multiply_by_eigen(tile, buffers.packing)
+            : cpu::multiply_floats(tile, buffers.packing);
   }
   void multiply_in_chunks(const TileProduct& tile, const Buffers& buffers) const;
 

@@ -1,4 +1,8 @@
-// For kernels without AVX-512.
+// Products of f32, bf16 and f16 in kernels without AVX-512.
+//
+// c is computed in parts of 6 x 16 elements, whose sums stay in registers. A part reads one panel of a (6 rows) and one of b (16
+// columns): copies as f32 that lie in the order in which they are read. For each chunk of the inner dim, all panels of a are packed
+// at once, for the second cache, and those of b one after another, for the first.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -9,6 +13,7 @@
 #include <utility>
 
 #include "tessera/tensor/dtype.h"
+#include "tessera/tensor/kernels/cpu/load8.h"
 #include "tessera/tensor/kernels/cpu/matmul/matmul_tile.h"
 #include "tessera/tensor/kernels/matmul.h"
 
@@ -16,16 +21,6 @@ namespace tessera::cpu {
 namespace {
 
 constexpr std::int64_t kRows = MatmulKernel::kPanelRows, kColumns = MatmulKernel::kPanelColumns;
-
-// Eight elements as f32.
-__m256 load8(const float* from) { return _mm256_loadu_ps(from); }
-__m256 load8(const Float16* from) {
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-}
-__m256 load8(const BFloat16* from) {
-  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
-}
 
 // out[i * step + row] = from[row * stride + i], 8 x 8; rows from `last` on repeat it. Written in the order of i: with a step
 // below 8, the next line overwrites what is too much.

@@ -14,6 +14,9 @@
 
 #include "tessera/tensor/dtype.h"
 #include "tessera/tensor/kernels/cpu/convert.h"
+#ifdef __AVX2__
+#include "tessera/tensor/kernels/cpu/load8.h"
+#endif
 #include "tessera/tensor/kernels/cpu/matmul/matmul_tile.h"
 #include "tessera/tensor/kernels/view.h"
 
@@ -34,12 +37,7 @@ void with_stored_type(DType dtype, const Body& body) {
 /// overlap instead.
 inline void widen_short_run(const BFloat16* from, std::int64_t n, float* out) {
 #ifdef __AVX2__
-  const auto widen_8 = [&](std::int64_t i) {
-    __m128i bits;
-    std::memcpy(&bits, from + i, sizeof(bits));
-    const __m256i wide = _mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16);
-    std::memcpy(out + i, &wide, sizeof(wide));
-  };
+  const auto widen_8 = [&](std::int64_t i) { _mm256_storeu_ps(out + i, load8(from + i)); };
   const auto widen_4 = [&](std::int64_t i) {
     std::int64_t bits;
     std::memcpy(&bits, from + i, sizeof(bits));
