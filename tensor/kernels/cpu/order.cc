@@ -114,13 +114,13 @@ template <class C, class Entries>
 void argsort(const ArgsortKernel::Args& a, Workspace scratch) {
   using Pair = typename Entries::Pair;
   const int last = a.x.shape.ndim() - 1;
-  const std::int64_t n = a.extent(), k = a.y.shape[last], step = a.y.strides[last];
+  const std::int64_t k = a.y.shape[last], step = a.y.strides[last];
   const std::int64_t groups = a.groups(), lines = a.lines();
   const auto walk =
       cpu::make_traversal(cpu::leading(a.x.shape, last), cpu::leading(a.x.strides, last),
                           cpu::leading(a.y.strides, last));
   std::int64_t* y = a.y.as<std::int64_t>();
-#pragma omp parallel for schedule(static) if (lines * n > cpu::kPiece)
+#pragma omp parallel for schedule(static) if (lines * a.extent() > cpu::kPiece)
   for (std::int64_t g = 0; g < groups; ++g) {
     FirstOfLine<C, Entries> first(a, static_cast<Pair*>(scratch.data) + g * a.room());
     cpu::walk_lines(walk, lines * g / groups, lines * (g + 1) / groups, [&](const auto& offsets) {
