@@ -1,5 +1,6 @@
 """Shared by compare_pytorch: this machine, and the environments of both sides."""
 
+import contextlib
 import ctypes
 import datetime
 import json
@@ -7,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # MKL asks this function of its own whether it may use its fast kernels.
@@ -71,6 +73,18 @@ def compiled_unlocker(folder):
 def end_with_parent():
     """For a child process before its program starts: it is killed when this script is, also while it is stopped."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+@contextlib.contextmanager
+def busy_processes(count):
+    """So many processes that compute all the time, on the cores of this process."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"], preexec_fn=end_with_parent) for _ in range(count)]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def our_environment(threads):

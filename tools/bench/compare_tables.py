@@ -21,6 +21,7 @@ def head(results):
     return [f"{what['date']}, {where['cpu']} (family {where['family']}, model {where['model']}; {' '.join(where['flags'])}), "
             f"{where['cores_used']} of {where['cores']} cores",
             f"Tessera {what['tessera']}, commit {what['commit'] or 'unknown'}, kernels for {what['instruction_set']}", pytorch,
+            *([f"{where['busy']} other processes computed on the same cores all the time"] if where.get("busy") else []),
             f"load average {where['load_before']} before, {where['load_after']} after: above {where['cores_used']} others disturbed the figures"]
 
 

@@ -102,8 +102,9 @@ class Ours:
 
     def begin(self, model):
         """Waits for the first steps."""
-        self.seen = self._wait_for(lambda rows: len(rows) > WARM_STEPS)
+        self._wait_for(lambda rows: len(rows) > WARM_STEPS)
         self._stop()
+        self.seen = len(self._rows())
         with open(self.log, encoding="utf-8") as log:
             parameters = int(re.search(r"([\d,]+) parameters", log.read())[1].replace(",", ""))
         if parameters != model.parameters():

@@ -4,6 +4,7 @@
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,12 @@ def script(folder, text):
         file.write("#!/bin/bash\n" + text)
     os.chmod(path, 0o755)
     return path
+
+
+def ticks_of(process):
+    """The processor time that a process has used in its own code, as proc(5) counts it."""
+    with open(f"/proc/{process}/stat", encoding="ascii") as file:
+        return int(file.read().rpartition(") ")[2].split()[11])
 
 
 class FolderTest(unittest.TestCase):
@@ -70,10 +77,25 @@ class SmokeTest(FolderTest):
 
     def test_wrong_options_are_refused(self):
         for arguments, message in ((["--parts", "training,cake"], "no part is called cake"), (["--pairs", "0"], "at least 1"),
-                                   (["--turn", "0"], "above 0")):
+                                   (["--turn", "0"], "above 0"), (["--busy", "-1"], "--busy is not negative")):
             done = run(*arguments)
             self.assertEqual(done.returncode, 2)
             self.assertIn(message, done.stderr)
+
+
+class BusyTest(unittest.TestCase):
+    def test_busy_processes_compute_on_our_cores_and_end(self):
+        with compare_machine.busy_processes(2) as processes:
+            self.assertEqual(len(processes), 2)
+            deadline = time.monotonic() + 30
+            while any(ticks_of(each.pid) == 0 for each in processes):
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.01)
+            for each in processes:
+                self.assertEqual(os.sched_getaffinity(each.pid), os.sched_getaffinity(0))
+        self.assertTrue(all(each.returncode == -signal.SIGKILL for each in processes))
+        with compare_machine.busy_processes(0) as none:
+            self.assertEqual(none, [])
 
 
 class PeerTest(FolderTest):
@@ -113,6 +135,7 @@ class OursTest(FolderTest):
         self.assertEqual({compare_training.state_of(each) for each in processes}, {"T"})
         before = ours._rows()  # pylint: disable=protected-access
         self.assertGreater(len(before), compare_training.WARM_STEPS)
+        self.assertEqual(ours.seen, len(before))
         times = ours.turn(0.01)
         self.assertGreaterEqual(sum(times), 9)
         after = ours._rows()  # pylint: disable=protected-access
