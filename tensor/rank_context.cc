@@ -1,9 +1,9 @@
 #include "tessera/tensor/rank_context.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <utility>
+
+#include "tessera/tensor/cores.h"
 
 namespace tessera {
 namespace detail {
@@ -11,7 +11,7 @@ namespace detail {
 const std::shared_ptr<RankContext>& default_rank_context() {
   // Never destroyed: tensors in static variables subtract their bytes after main() has ended.
   static const auto* context =
-      new std::shared_ptr<RankContext>(std::make_shared<RankContext>(-1, 1, omp_get_max_threads()));
+      new std::shared_ptr<RankContext>(std::make_shared<RankContext>(-1, 1, default_threads()));
   return *context;
 }
 
@@ -42,16 +42,10 @@ void RankContext::report_failure(std::exception_ptr error) noexcept {
 }
 
 RankScope::RankScope(std::shared_ptr<RankContext> context)
-    : context_(std::move(context)),
-      previous_(detail::thread_state().rank_context),
-      previous_threads_(omp_get_max_threads()) {
+    : context_(std::move(context)), previous_(detail::thread_state().rank_context) {
   detail::thread_state().rank_context = &context_;
-  omp_set_num_threads(context_->threads());
 }
 
-RankScope::~RankScope() {
-  detail::thread_state().rank_context = previous_;
-  omp_set_num_threads(previous_threads_);
-}
+RankScope::~RankScope() { detail::thread_state().rank_context = previous_; }
 
 }  // namespace tessera

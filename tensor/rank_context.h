@@ -27,8 +27,7 @@ class RankContext {
 
   int rank() const { return rank_; }  ///< -1 outside a world
   int world_size() const { return world_size_; }
-  /// The number of threads that one kernel may use (OpenMP); at least 1. Results do not depend on
-  /// it.
+  /// The number of threads that one CPU kernel may use; at least 1. Results do not depend on it.
   int threads() const { return threads_; }
   /// They outlive the context as long as storages are counted in them.
   MemoryCounters& memory() { return *memory_; }
@@ -67,8 +66,7 @@ inline const std::shared_ptr<RankContext>& current_rank_context() {
   return context != nullptr ? *context : detail::default_rank_context();
 }
 
-/// Installs a context on this thread until the end of the scope, and sets OpenMP's thread count to
-/// the context's thread budget.
+/// Installs a context on this thread until the end of the scope.
 class RankScope {
  public:
   explicit RankScope(std::shared_ptr<RankContext> context);
@@ -79,7 +77,6 @@ class RankScope {
  private:
   std::shared_ptr<RankContext> context_;
   const std::shared_ptr<RankContext>* previous_;
-  int previous_threads_;
 };
 
 /// The trace of the calling thread's context, or null. Always null on a stream's worker: records

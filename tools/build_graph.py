@@ -12,7 +12,6 @@ FLOORS = ("tensor", "autograd", "nn", "distributed", "fsdp", "models")
 
 # What a macro adds to the deps it is given.
 ADDED_DEPS = {
-    "tessera_cpu_kernels": ["//tools/third_party:openmp"],
     "tessera_cuda_library": ["//tools/third_party:cuda_runtime"],
     "tessera_program": ["//:tessera"],
     "example": ["//:tessera"],

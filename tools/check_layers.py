@@ -76,7 +76,7 @@ EMULATED = r"tests/support/emulated_gpu/|tests/tools/emulated_gpu/"
 LIBRARIES = {
     "eigen": (r"(unsupported/)?Eigen/", r"tensor/kernels/cpu/|tests/"),
     "onednn": (r"dnnl|oneapi/", r"tensor/kernels/cpu/"),
-    "openmp": (r"omp\.h$", r"tensor/kernels/cpu/|tensor/rank_context\.cc|tests/"),
+    "openmp": (r"omp\.h$", r"tensor/kernels/cpu/"),
     "cublas": (r"cublas", r"tensor/kernels/cuda/|" + EMULATED),
     "cudnn": (r"cudnn", r"tensor/kernels/cuda/|" + EMULATED),
     "cuda_runtime": (r"(cuda|driver_types|vector_types)\w*\.h", r"tensor/|distributed/nccl/|distributed/transports/reduce_on_gpu|tests/gpu/|" + EMULATED),

@@ -51,7 +51,6 @@ def _including(precompiled):
     return ["-include", precompiled.rpartition(":")[2] + ".h", "-fpch-deps"]
 
 _TEST_MAIN = str(Label("//tests/support:test_main"))
-_OPENMP = str(Label("//tools/third_party:openmp"))
 _ASAN = str(Label("//tools/sanitizers:asan"))
 _TSAN = str(Label("//tools/sanitizers:tsan"))
 _TSAN_DATA = select({
@@ -372,12 +371,9 @@ def _kernel_copts(isa, copts):
         "-fvisibility=hidden",
         "-fvisibility-inlines-hidden",
     ] + select({
-        _ASAN: ["-fopenmp"],
-        _TSAN: ["-Wno-unknown-pragmas"],
-        "//conditions:default": [
-            "-fopenmp",
-            "-O3",
-        ],
+        _ASAN: [],
+        _TSAN: [],
+        "//conditions:default": ["-O3"],
     })
 
 def tessera_cpu_kernels(name, isa, srcs, hdrs = [], deps = [], entry = None, copts = [], visibility = None):
@@ -423,7 +419,7 @@ def tessera_cpu_kernels(name, isa, srcs, hdrs = [], deps = [], entry = None, cop
     native.cc_binary(
         name = shared_object,
         srcs = [source for source in srcs if source not in private],
-        deps = _private_headers(name, private, deps + [name + "_headers"]) + [precompiled, script, _OPENMP],
+        deps = _private_headers(name, private, deps + [name + "_headers"]) + [precompiled, script],
         copts = copts + _including(precompiled),
         linkopts = ["-Wl,--version-script=$(location %s)" % script, "-Wl,-z,defs"],
         linkshared = True,

@@ -27,6 +27,7 @@
 #include "tessera/distributed/store/store.h"
 #include "tessera/distributed/transports/process_group_local.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/cores.h"
 #include "tessera/tensor/io/standard_streams.h"
 
 namespace tessera::distributed {

@@ -18,6 +18,7 @@
 #include "tessera/distributed/store/store.h"
 #include "tessera/distributed/transports/process_group_gloo.h"
 #include "tessera/distributed/transports/process_group_local.h"
+#include "tessera/tensor/cores.h"
 
 namespace tessera::distributed {
 namespace {

@@ -1,7 +1,5 @@
 #include "tessera/distributed/launch/rank_runner.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <latch>
@@ -16,6 +14,7 @@
 #include "tessera/distributed/checked.h"
 #include "tessera/distributed/process_group.h"
 #include "tessera/tensor/check.h"
+#include "tessera/tensor/cores.h"
 #include "tessera/tensor/device.h"
 #include "tessera/tensor/io/failure_text.h"
 #include "tessera/tensor/rank_context.h"
@@ -71,8 +70,7 @@ const RankFailure* first_failure(const std::vector<RankFailure>& failures) {
 
 namespace {
 
-// OpenMP ends the process where the system refuses a thread; what is refused here is an error that
-// can be told.
+// A kernel makes do with the threads that the system grants. Here a refusal is an error, before the work begins.
 void check_threads_can_start(int count) {
   std::vector<std::thread> threads;
   std::latch all_started(1);  // Untimed: it opens below, whatever happens
@@ -136,22 +134,6 @@ std::optional<RankFailure> run_rank(const RankSetup& setup,
   }
   context->set_failure_handler(nullptr);
   return kept;
-}
-
-std::vector<int> usable_cores() {
-  // A mask that is too small for the machine's cores is refused.
-  constexpr int kFirst = 1024, kMost = 1 << 20;
-  std::vector<int> cores;
-  for (int size = kFirst; size <= kMost && cores.empty(); size *= 2) {
-    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(
-        CPU_ALLOC(static_cast<std::size_t>(size)), [](cpu_set_t* set) { CPU_FREE(set); });
-    const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(size));
-    if (mask == nullptr || sched_getaffinity(0, bytes, mask.get()) != 0) continue;
-    for (int core = 0; core < size; ++core)
-      if (CPU_ISSET_S(static_cast<std::size_t>(core), bytes, mask.get())) cores.push_back(core);
-  }
-  if (cores.empty()) cores.push_back(0);
-  return cores;
 }
 
 int threads_of_cores(int cores, int ranks) { return std::max(1, cores / std::max(1, ranks)); }

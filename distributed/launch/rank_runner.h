@@ -54,9 +54,7 @@ std::optional<RankFailure> run_rank(const RankSetup& setup,
                                     const std::shared_ptr<ProcessGroup>& group,
                                     const std::function<void(World&)>& body);
 
-/// The numbers of the cores that this process may use (its affinity mask), at least one.
-std::vector<int> usable_cores();
-/// CPU threads for each of `ranks` that share these cores: an equal share, at least 1.
+/// CPU threads for each of `ranks` that share `cores` cores: an equal share, at least 1.
 int threads_of_cores(int cores, int ranks);
 
 }  // namespace tessera::distributed

@@ -16,6 +16,7 @@
 #include "tessera/tensor/kernels/plans/scatter_plan.h"
 #include "tessera/tensor/kernels/plans/sort_plan.h"
 #include "tessera/tensor/kernels/table.h"
+#include "tessera/tensor/kernels/threads.h"
 #include "tessera/tensor/rank_context.h"
 
 namespace tessera {
@@ -112,9 +113,9 @@ const CpuTable& cpu_table() {
   static const CpuTable& table = [&]() -> const CpuTable& {
     switch (cpu_isa()) {
       case CpuIsa::kX86V3:
-        return *tessera_cpu_kernels_v3();
+        return *tessera_cpu_kernels_v3(run_pieces);
       case CpuIsa::kX86V4:
-        return *tessera_cpu_kernels_v4();
+        return *tessera_cpu_kernels_v4(run_pieces);
     }
     __builtin_unreachable();
   }();

@@ -164,12 +164,6 @@ const std::vector<Fault>& limit_faults() {
 
 const std::vector<Fault>& environment_faults() {
   static const std::vector<Fault> faults = {
-      {"thread variables", kWarning, "OMP_THREAD_LIMIT=3 leaves a rank fewer than its 8 threads",
-       [](Facts& f) { f.environment["OMP_THREAD_LIMIT"] = "3"; }},
-      {"thread variables", kWarning, "OMP_DYNAMIC=true",
-       [](Facts& f) { f.environment["OMP_DYNAMIC"] = "TRUE"; }},
-      {"thread variables", kWarning, "OMP_WAIT_POLICY=active",
-       [](Facts& f) { f.environment["OMP_WAIT_POLICY"] = "active"; }},
       {"thread variables", kWarning, "GOMP_CPU_AFFINITY=0-3 binds the threads of all ranks",
        [](Facts& f) { f.environment["GOMP_CPU_AFFINITY"] = "0-3"; }},
       {"thread variables", kWarning, "OMP_PROC_BIND=close binds the threads of all ranks",
@@ -263,12 +257,13 @@ TEST_CASE("doctor: more ranks need more") {
 
 TEST_CASE("doctor: what has no effect and who has started it is told, too") {
   Facts facts = good();
-  facts.environment = {
-      {"OMP_NUM_THREADS", "1"},  {"RANK", "1"},        {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"},
-      {"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}};
+  facts.environment = {{"OMP_NUM_THREADS", "1"}, {"OMP_DYNAMIC", "true"}, {"RANK", "1"},
+                       {"WORLD_SIZE", "2"},      {"LOCAL_RANK", "1"},     {"LOCAL_WORLD_SIZE", "2"},
+                       {"MASTER_ADDR", "a"},     {"MASTER_PORT", "1"}};
   CHECK(faults(facts).empty());
   const std::vector<Finding> all = examine(facts, {});
-  CHECK(all[all.size() - 2].text == "OMP_NUM_THREADS=1 without effect: each rank has 8 threads");
+  CHECK(all[all.size() - 2].text ==
+        "OMP_NUM_THREADS=1, OMP_DYNAMIC=true without effect: each rank has 8 threads");
   CHECK_THAT(all.back().text, Contains("torchrun has started this process as rank 1 of 2"));
 }
 

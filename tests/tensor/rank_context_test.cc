@@ -1,7 +1,5 @@
 #include "tessera/tensor/rank_context.h"
 
-#include <omp.h>
-
 #include <catch2/catch.hpp>
 #include <stdexcept>
 #include <string>
@@ -37,20 +35,6 @@ TEST_CASE("rank context: the default one, scopes and nesting") {
     CHECK(other_rank == -1);  // a context belongs to a thread
   }
   CHECK(current_rank_context() == outside);
-}
-
-TEST_CASE("rank context: sets the thread budget of OpenMP, and restores it") {
-  const int before = omp_get_max_threads();
-  {
-    const RankScope scope(std::make_shared<RankContext>(0, 2, before + 3));
-    CHECK(omp_get_max_threads() == before + 3);
-    {
-      const RankScope inner(std::make_shared<RankContext>(1, 2, 1));
-      CHECK(omp_get_max_threads() == 1);
-    }
-    CHECK(omp_get_max_threads() == before + 3);
-  }
-  CHECK(omp_get_max_threads() == before);
 }
 
 TEST_CASE("check: tag, rank and text") {

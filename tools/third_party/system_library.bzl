@@ -46,7 +46,7 @@ SYSTEM_LIBRARIES = {
         libraries = [_ARCH + "libdnnl.so.2"],
         deps = ["openmp"],
     ),
-    # <omp.h> is the compiler's own; a compile option, which tessera_cpu_kernels sets, enables its pragmas.
+    # For oneDNN, which computes with its threads. <omp.h> is the compiler's own.
     "openmp": _library(libraries = [_ARCH + "libgomp.so.1"], linkopts = ["-pthread"]),
     # The runtime for messages with `optimize_for = LITE_RUNTIME`, and the compiler of .proto files. It is the static
     # library with hidden symbols: Debian's libsentencepiece.so exports symbols of another protobuf version, and a

@@ -3,6 +3,7 @@
 /// Reading and checking indices.
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -94,9 +95,9 @@ inline void check_indices(const ConstView& index, const IndexRange& range, int d
   const auto t = make_traversal(std::span(extents.data(), ndim), std::span(strides.data(), ndim));
   constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   const std::int64_t total = t.numel(), pieces = (total + kPiece - 1) / kPiece;
-  std::int64_t first = kNone;
-#pragma omp parallel for schedule(static) reduction(min : first) if (pieces > 1)
-  for (std::int64_t p = 0; p < pieces; ++p) {
+  std::atomic<std::int64_t> lowest = kNone;
+  parallel_for(pieces, [&](std::int64_t p) {
+    std::int64_t first = kNone;
     for_indices(index, t, p * kPiece, std::min(total, (p + 1) * kPiece),
                 [&](std::int64_t begin, std::int64_t n, const std::int64_t* indices) {
                   if (range.contains_all(indices, n)) return;
@@ -104,7 +105,11 @@ inline void check_indices(const ConstView& index, const IndexRange& range, int d
                     if (!range.contains(indices[i])) first = std::min(first, begin + i);
                   }
                 });
-  }
+    std::int64_t before = lowest.load(std::memory_order_relaxed);
+    while (first < before && !lowest.compare_exchange_weak(before, first)) {
+    }
+  });
+  const std::int64_t first = lowest;
   if (first == kNone) return;
   for_indices(index, t, first, first + 1,
               [&](std::int64_t position, std::int64_t, const std::int64_t* indices) {

@@ -27,8 +27,8 @@ void for_nonzero(const NonzeroKernel::Args& a, std::int64_t begin, std::int64_t 
 template <class Body>
 void for_chunks(const NonzeroKernel::Args& a, const Body& body) {
   const std::int64_t total = a.x.numel(), chunk = a.chunk(), chunks = a.chunks();
-#pragma omp parallel for schedule(static) if (total > cpu::kPiece)
-  for (std::int64_t c = 0; c < chunks; ++c) body(c, c * chunk, std::min(total, (c + 1) * chunk));
+  cpu::parallel_for(chunks, cpu::threads_for(total),
+                    [&](std::int64_t c) { body(c, c * chunk, std::min(total, (c + 1) * chunk)); });
 }
 
 void write_place(const NonzeroKernel::Args& a, std::int64_t row, std::int64_t position) {

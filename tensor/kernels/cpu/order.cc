@@ -120,14 +120,13 @@ void argsort(const ArgsortKernel::Args& a, Workspace scratch) {
       cpu::make_traversal(cpu::leading(a.x.shape, last), cpu::leading(a.x.strides, last),
                           cpu::leading(a.y.strides, last));
   std::int64_t* y = a.y.as<std::int64_t>();
-#pragma omp parallel for schedule(static) if (lines * a.extent() > cpu::kPiece)
-  for (std::int64_t g = 0; g < groups; ++g) {
+  cpu::parallel_for(groups, cpu::threads_for(lines * a.extent()), [&](std::int64_t g) {
     FirstOfLine<C, Entries> first(a, static_cast<Pair*>(scratch.data) + g * a.room());
     cpu::walk_lines(walk, lines * g / groups, lines * (g + 1) / groups, [&](const auto& offsets) {
       const Pair* pairs = first.sorted(offsets[0]);
       for (std::int64_t i = 0; i < k; ++i) y[offsets[1] + i * step] = Entries::position(pairs[i]);
     });
-  }
+  });
 }
 
 }  // namespace
@@ -217,8 +216,7 @@ void find_lines(const ArgExtremeKernel::Args& a) {
     });
   }
   const std::int64_t total = lines.numel(), groups = (total + kColumns - 1) / kColumns;
-#pragma omp parallel for schedule(static) if (total * n > cpu::kPiece)
-  for (std::int64_t g = 0; g < groups; ++g) {
+  cpu::parallel_for(groups, cpu::threads_for(total * n), [&](std::int64_t g) {
     cpu::walk(lines, g * kColumns, std::min(total, (g + 1) * kColumns),
               [&](const auto& offsets, const auto& steps, std::int64_t width) {
                 std::int64_t found[kColumns];
@@ -226,7 +224,7 @@ void find_lines(const ArgExtremeKernel::Args& a) {
                           : find_columns<C, false>(a.x, offsets[0], width, found);
                 for (std::int64_t c = 0; c < width; ++c) y[offsets[1] + c * steps[1]] = found[c];
               });
-  }
+  });
 }
 
 }  // namespace

@@ -94,11 +94,11 @@ class Reduction {
   void run() const {
     const std::int64_t groups = (g_.outputs + kColumns - 1) / kColumns;
     const std::int64_t spans = (g_.blocks + kSpan - 1) / kSpan;
-#pragma omp parallel for schedule(static) if (g_.outputs * g_.count > kPiece)
-    for (std::int64_t piece = 0; piece < groups * spans; ++piece)
+    parallel_for(groups * spans, threads_for(g_.outputs * g_.count), [&](std::int64_t piece) {
       fold_piece(piece / groups * kSpan, piece % groups * kColumns);
-#pragma omp parallel for schedule(static) if (g_.outputs * g_.blocks > kPiece)
-    for (std::int64_t group = 0; group < groups; ++group) finish(group * kColumns);
+    });
+    parallel_for(groups, threads_for(g_.outputs * g_.blocks),
+                 [&](std::int64_t group) { finish(group * kColumns); });
   }
 
  private:

@@ -3,8 +3,6 @@
 /// Work on rows: rows of any dtype and layout as plain arrays, their distribution over threads, and
 /// steps over one row that several kernels share.
 
-#include <omp.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -170,7 +168,7 @@ class RowOutput {
 
 /// body(row, buffer) for rows of `length` elements, distributed over threads. Each thread has a
 /// buffer of `bytes` from the workspace of row_scratch(rows, length, bytes); without a workspace
-/// the buffer is null. `body` must not throw.
+/// the buffer is null.
 template <class C, class Body>
 void parallel_buffered_rows(std::int64_t rows, std::int64_t length, Workspace scratch,
                             std::size_t bytes, const Body& body) {
@@ -179,15 +177,13 @@ void parallel_buffered_rows(std::int64_t rows, std::int64_t length, Workspace sc
                          [&](std::int64_t row) { body(row, static_cast<C*>(nullptr)); });
   }
   const std::size_t share = row_scratch_share(bytes);
-  [[maybe_unused]] const auto threads =  // unused if OpenMP is off
-      static_cast<int>(std::max<std::size_t>(1, scratch.bytes / share));
-  [[maybe_unused]] const std::int64_t turn = rows_per_turn(length);
-#pragma omp parallel for schedule(static, turn) num_threads(threads) if (threads > 1)
-  for (std::int64_t row = 0; row < rows; ++row) {
-    char* mine =
-        static_cast<char*>(scratch.data) + share * static_cast<std::size_t>(omp_get_thread_num());
-    body(row, reinterpret_cast<C*>(mine));
-  }
+  const auto threads = static_cast<int>(std::max<std::size_t>(1, scratch.bytes / share));
+  const std::int64_t turn = rows_per_turn(length);
+  parallel_for((rows + turn - 1) / turn, threads, [&](std::int64_t piece, int thread) {
+    char* mine = static_cast<char*>(scratch.data) + share * static_cast<std::size_t>(thread);
+    for (std::int64_t row = piece * turn; row < std::min(rows, (piece + 1) * turn); ++row)
+      body(row, reinterpret_cast<C*>(mine));
+  });
 }
 
 /// The `index`-th row of `length` in a buffer that may be null.

@@ -113,8 +113,7 @@ void scan_lines(const ScanKernel::Args& a) {
                           cpu::leading(a.y.strides, last));
   const std::int64_t total = n == 0 ? 0 : lines.numel();
   const std::int64_t groups = (total + kColumns - 1) / kColumns;
-#pragma omp parallel for schedule(static) if (total * n > cpu::kPiece)
-  for (std::int64_t g = 0; g < groups; ++g) {
+  cpu::parallel_for(groups, cpu::threads_for(total * n), [&](std::int64_t g) {
     cpu::walk(lines, g * kColumns, std::min(total, (g + 1) * kColumns),
               [&](const auto& offsets, const auto& steps, std::int64_t width) {
                 Lines line{offsets[0] + skipped * x_step, sign * x_step,
@@ -132,7 +131,7 @@ void scan_lines(const ScanKernel::Args& a) {
                   line.to += steps[1];
                 }
               });
-  }
+  });
 }
 
 }  // namespace

@@ -45,12 +45,10 @@ struct Scatter {
   cpu::ScatterLines lines{a};
 
   void run() const {
-    const std::int64_t pieces = lines.pieces;
-#pragma omp parallel for schedule(static) if (pieces > 1)
-    for (std::int64_t p = 0; p < pieces; ++p) {
+    cpu::parallel_for(lines.pieces, [&](std::int64_t p) {
       const std::int64_t begin = p * lines.piece, end = std::min(lines.total, begin + lines.piece);
       lines.rows ? put_rows(begin, end) : put_lines(begin, end);
-    }
+    });
   }
 
   // Adjacent elements of the last dim share an index and move together.

@@ -75,16 +75,14 @@ void for_each_block(const std::vector<Segment>& segments, const WorkOf& work_of,
     for (std::int64_t begin = 0; begin < work.numel; begin += kPiece)
       pieces.push_back({&segment, work.compute, begin, std::min(work.numel, begin + kPiece)});
   }
-  const auto count = static_cast<std::int64_t>(pieces.size());
-#pragma omp parallel for schedule(dynamic) if (total > kPiece)
-  for (std::int64_t i = 0; i < count; ++i) {
+  parallel_for(static_cast<std::int64_t>(pieces.size()), threads_for(total), [&](std::int64_t i) {
     const Piece& piece = pieces[static_cast<std::size_t>(i)];
     with_floating_type(piece.compute, [&]<class C>() {
       for (std::int64_t at = piece.begin; at < piece.end; at += kBlockLength) {
         step.template operator()<C>(*piece.segment, at, std::min(kBlockLength, piece.end - at));
       }
     });
-  }
+  });
 }
 
 /// The same for the segments of an optimizer, by the length and dtype of their parameters.

@@ -1,6 +1,8 @@
 #include "tessera/tensor/kernels/cpu/entry.h"
+#include "tessera/tensor/kernels/cpu/parallel.h"
 
-const tessera::CpuTable* tessera_cpu_kernels_v4() {
+const tessera::CpuTable* tessera_cpu_kernels_v4(tessera::RunPieces run) {
+  tessera::cpu::process_run_pieces = run;
   static const tessera::CpuTable table = tessera::CpuTableOf<tessera::AllKernels>::make();
   return &table;
 }

@@ -61,15 +61,10 @@ class TransposedCopy {
     const std::int64_t tiles = outer_.numel();
     constexpr std::int64_t kGroup = std::max<std::int64_t>(1, kPiece / (kLine * kRows));
     const std::int64_t groups = (tiles + kGroup - 1) / kGroup;
-    if (groups == 1) {  // not an OpenMP if clause: see parallel_rows
-      for (std::int64_t tile = 0; tile < tiles; ++tile) copy_tile(tile);
-      return;
-    }
-#pragma omp parallel for schedule(static)
-    for (std::int64_t g = 0; g < groups; ++g) {
+    parallel_for(groups, [&](std::int64_t g) {
       for (std::int64_t tile = g * kGroup; tile < std::min(tiles, (g + 1) * kGroup); ++tile)
         copy_tile(tile);
-    }
+    });
   }
 
  private:

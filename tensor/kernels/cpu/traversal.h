@@ -9,14 +9,11 @@
 #include <span>
 #include <utility>
 
+#include "tessera/tensor/kernels/cpu/parallel.h"
 #include "tessera/tensor/kernels/view.h"
 #include "tessera/tensor/shape.h"
 
 namespace tessera::cpu {
-
-/// Elements that one thread takes at a time. A single piece is computed on the calling thread:
-/// waking threads would cost more.
-inline constexpr std::int64_t kPiece = 1 << 15;
 
 /// A shape and the strides of N operands.
 template <std::size_t N>
@@ -81,16 +78,15 @@ void walk(const Traversal<N>& t, std::int64_t begin, std::int64_t end, const Bod
   }
 }
 
-/// body(begin, end) for pieces of [0, total), distributed over threads. `body` must not throw.
+/// body(begin, end) for pieces of [0, total), distributed over threads.
 template <class Body>
 void parallel_pieces(std::int64_t total, const Body& body) {
-  const std::int64_t pieces = (total + kPiece - 1) / kPiece;
-  if (pieces <= 1) return total > 0 ? body(std::int64_t{0}, total) : void();
-#pragma omp parallel for schedule(static)
-  for (std::int64_t p = 0; p < pieces; ++p) body(p * kPiece, std::min(total, (p + 1) * kPiece));
+  parallel_for((total + kPiece - 1) / kPiece, [&](std::int64_t piece) {
+    body(piece * kPiece, std::min(total, (piece + 1) * kPiece));
+  });
 }
 
-/// All elements, as in walk(), distributed over threads. `body` must not throw.
+/// All elements, as in walk(), distributed over threads.
 template <std::size_t N, class Body>
 void parallel_walk(const Traversal<N>& t, const Body& body) {
   parallel_pieces(t.numel(),
@@ -102,13 +98,10 @@ void parallel_walk(const Traversal<N>& t, const Body& body) {
 template <class Body>
 void parallel_rows(std::int64_t rows, std::int64_t length, const Body& body) {
   const std::int64_t group = std::max<std::int64_t>(1, kPiece / std::max<std::int64_t>(1, length));
-  if (rows <= group) {  // not an OpenMP if clause: entering a region costs as much as a small
-                        // kernel
-    for (std::int64_t row = 0; row < rows; ++row) body(row);
-    return;
-  }
-#pragma omp parallel for schedule(static, group)
-  for (std::int64_t row = 0; row < rows; ++row) body(row);
+  parallel_for((rows + group - 1) / group, [&](std::int64_t turn) {
+    for (std::int64_t row = turn * group; row < std::min(rows, (turn + 1) * group); ++row)
+      body(row);
+  });
 }
 
 // Walking a tensor line by line: a line holds the elements along the last dim.
@@ -131,16 +124,15 @@ void walk_lines(const Traversal<N>& lines, std::int64_t begin, std::int64_t end,
   });
 }
 
-/// The same for all lines, of `length` elements each, distributed over threads. `body` must not
-/// throw.
+/// The same for all lines, of `length` elements each, distributed over threads.
 template <std::size_t N, class Body>
 void parallel_lines(const Traversal<N>& lines, std::int64_t length, const Body& body) {
   const std::int64_t total = lines.numel();
   const std::int64_t group = std::max<std::int64_t>(1, kPiece / std::max<std::int64_t>(1, length));
   const std::int64_t groups = (total + group - 1) / group;
-#pragma omp parallel for schedule(static) if (groups > 1)
-  for (std::int64_t g = 0; g < groups; ++g)
+  parallel_for(groups, [&](std::int64_t g) {
     walk_lines(lines, g * group, std::min(total, (g + 1) * group), body);
+  });
 }
 
 }  // namespace tessera::cpu

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tessera/distributed/launch/rank_runner.h"
+#include "tessera/tensor/cores.h"
 #include "tessera/tests/distributed/launch/program.h"
 #include "tessera/tests/support/test_main.h"
 

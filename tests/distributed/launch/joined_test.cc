@@ -14,6 +14,7 @@
 
 #include "tessera/distributed/launch/rank_runner.h"
 #include "tessera/distributed/store/tcp_store.h"
+#include "tessera/tensor/cores.h"
 #include "tessera/tests/distributed/launch/program.h"
 #include "tessera/tests/support/test_main.h"
 

@@ -18,6 +18,7 @@
 #include "tessera/distributed/launch/rank_runner.h"
 #include "tessera/distributed/rank_texts.h"
 #include "tessera/nn/layer.h"
+#include "tessera/tensor/cores.h"
 #include "tessera/tensor/ops/create.h"
 
 namespace {
@@ -160,8 +161,7 @@ void leaves_a_process(World& world) {
 
 void cores(World& world) {
   threads(world);
-  say(fmt::format("rank {} has cores {}", world.rank(),
-                  fmt::join(distributed::usable_cores(), " ")));
+  say(fmt::format("rank {} has cores {}", world.rank(), fmt::join(usable_cores(), " ")));
 }
 
 // The values of all ranks name the job; so a rank of another one would be seen.

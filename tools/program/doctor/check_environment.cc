@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 
 #include "tessera/distributed/launch/foreign_launcher.h"
 #include "tessera/distributed/launch/rank_runner.h"
@@ -23,21 +22,11 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Ranks set the number of their OpenMP threads themselves, but these variables count beside it.
+// The threads of a rank are not OpenMP's, but libgomp, which oneDNN brings along, binds the main thread when a process starts,
+// and the threads that it starts inherit its cores.
 void check_thread_variables(const Facts& facts, const Plan& plan, std::vector<Finding>& findings) {
   Check check("thread variables", findings);
   const int threads = distributed::threads_of_cores(facts.cpu.usable, plan.ranks);
-  if (const std::string limit = value_of(facts, "OMP_THREAD_LIMIT");
-      !limit.empty() && std::atoi(limit.c_str()) < threads)
-    check.warn(
-        fmt::format("OMP_THREAD_LIMIT={} leaves a rank fewer than its {} threads", limit, threads),
-        "unset OMP_THREAD_LIMIT");
-  if (lower(value_of(facts, "OMP_DYNAMIC")) == "true")
-    check.warn("OMP_DYNAMIC=true lets OpenMP take fewer threads than a rank has",
-               "unset OMP_DYNAMIC");
-  if (lower(value_of(facts, "OMP_WAIT_POLICY")) == "active")
-    check.warn("OMP_WAIT_POLICY=active lets idle threads take time from other ranks",
-               "unset OMP_WAIT_POLICY");
   for (const char* name : {"GOMP_CPU_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND"}) {
     const std::string value = value_of(facts, name);
     if (value.empty() || lower(value) == "false") continue;
@@ -45,7 +34,8 @@ void check_thread_variables(const Facts& facts, const Plan& plan, std::vector<Fi
                fmt::format("unset {}", name));
   }
   std::string idle;
-  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
+  for (const char* name : {"OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_DYNAMIC", "OMP_WAIT_POLICY",
+                           "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
     if (const std::string value = value_of(facts, name); !value.empty())
       idle += fmt::format("{}{}={}", idle.empty() ? "" : ", ", name, value);
   check.ok(idle.empty() ? "none is set"

@@ -17,6 +17,7 @@
 #include "tessera/distributed/launch/foreign_launcher.h"
 #include "tessera/distributed/launch/launch_folder.h"
 #include "tessera/distributed/launch/rank_runner.h"
+#include "tessera/tensor/cores.h"
 #include "tessera/tools/program/doctor/control_group.h"
 
 namespace tessera::tools::doctor {
@@ -68,7 +69,7 @@ CpuFacts read_cpu(const Sources& sources) {
                   .flags = detect_cpu_flags(),
                   .requested_isa = isa == nullptr ? "" : isa,
                   .cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))),
-                  .usable = static_cast<int>(distributed::usable_cores().size())};
+                  .usable = static_cast<int>(usable_cores().size())};
   cpu.quota = read_control_group(sources.proc, sources.sys).cores;
   return cpu;
 }

@@ -9,6 +9,8 @@
 // threads and prepared arguments; f64 relative to Eigen for x86-64-v3. A ratio above 1 is faster
 // than the reference. Both sides of a pair alternate, and the ratio is the median of all pairs, so
 // that a busy machine affects both alike.
+#include <omp.h>
+
 #include <Eigen/Core>
 #include <algorithm>
 #include <chrono>
@@ -213,7 +215,8 @@ int main(int argc, char** argv) {
   for (int threads : {1, 2}) {
     if (!argument(1).empty() && argument(1) != std::to_string(threads)) continue;
     std::printf("---- %d thread%s\n", threads, threads == 1 ? "" : "s");
-    tessera::RankScope scope(std::make_shared<tessera::RankContext>(-1, 1, threads));
+    const tessera::RankScope scope(std::make_shared<tessera::RankContext>(-1, 1, threads));
+    omp_set_num_threads(threads);  // of oneDNN
     for (tessera::DType dtype :
          {tessera::DType::kF32, tessera::DType::kBF16, tessera::DType::kF64}) {
       if (argument(2).empty() || argument(2) == tessera::dtype_name(dtype))

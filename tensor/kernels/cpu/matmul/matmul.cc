@@ -1,7 +1,5 @@
 #include "tessera/tensor/kernels/matmul.h"
 
-#include <omp.h>
-
 #include <cstddef>
 
 #include "tessera/tensor/kernels/cpu/matmul/matmul_finish.h"
@@ -13,9 +11,7 @@ namespace {
 
 using cpu::ConstMatrix;
 using cpu::Finish;
-using cpu::FirstError;
 using cpu::Matrix;
-using cpu::OneThreadScope;
 using cpu::TileProduct;
 
 // The scratch of one thread.
@@ -241,30 +237,9 @@ void MatmulKernel::cpu(const Args& args, Workspace scratch) {
   const int threads = std::max(1, static_cast<int>(scratch.bytes / share));
   const std::int64_t at_once = tiles_at_once(args, job.tile()),
                      pieces = (job.tiles() + at_once - 1) / at_once;
-  const auto run = [&](std::int64_t piece, const Buffers& mine) {
-    job.run(piece * at_once, std::min((piece + 1) * at_once, job.tiles()), mine);
-  };
-  if (threads == 1) {
-    const OneThreadScope one_thread;
-    const Buffers mine = buffers(0);
-    for (std::int64_t piece = 0; piece < pieces; ++piece) run(piece, mine);
-    return;
-  }
-  FirstError error;
-#pragma omp parallel num_threads(threads)
-  {
-    const OneThreadScope one_thread;
-    const Buffers mine = buffers(omp_get_thread_num());
-#pragma omp for schedule(dynamic)
-    for (std::int64_t piece = 0; piece < pieces; ++piece) {
-      try {
-        run(piece, mine);
-      } catch (...) {
-        error.keep();
-      }
-    }
-  }
-  error.rethrow();
+  cpu::parallel_for(pieces, threads, [&](std::int64_t piece, int thread) {
+    job.run(piece * at_once, std::min((piece + 1) * at_once, job.tiles()), buffers(thread));
+  });
 }
 
 }  // namespace tessera

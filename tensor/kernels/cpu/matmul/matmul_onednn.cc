@@ -1,4 +1,5 @@
 // For kernels with AVX-512.
+#include <omp.h>
 #include <signal.h>
 #include <sys/mman.h>
 
@@ -206,6 +207,18 @@ class Call {
   std::array<dnnl_exec_arg_t, 5> arguments_;
 };
 
+// oneDNN's bits depend on the number of OpenMP threads that it may use: it uses one.
+class OneThreadScope {
+ public:
+  OneThreadScope() : previous_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThreadScope() { omp_set_num_threads(previous_); }
+  OneThreadScope(const OneThreadScope&) = delete;
+  OneThreadScope& operator=(const OneThreadScope&) = delete;
+
+ private:
+  int previous_;
+};
+
 Call& call_of(const Key& key) {
   thread_local std::unordered_map<Key, Call, KeyHash> calls;
   const auto found = calls.find(key);
@@ -226,6 +239,7 @@ bool multiplies_bf16() {
 }
 
 void multiply_floats(const TileProduct& t, Workspace scratch) {
+  const OneThreadScope one_thread;
   try {
     call_of(key_of(t))(t, scratch);
   } catch (const dnnl::error& error) {

@@ -99,8 +99,7 @@ struct Product {
   double beta = 0;
 };
 
-/// Uses one thread: call it under a OneThreadScope, as parallel_units does. `scratch` has
-/// product_scratch() bytes.
+/// Uses one thread. `scratch` has product_scratch() bytes.
 template <class C>
 void multiply(const Product<C>& p, Workspace scratch) {
   constexpr DType kType = dtype_of<C>;
