@@ -44,7 +44,8 @@ std::uint32_t watch(const std::atomic<std::uint32_t>& state, const Done& done) {
 
 // Sleeps until done(state) is true, and returns the state.
 template <class Done>
-std::uint32_t sleep(const std::atomic<std::uint32_t>& state, std::uint32_t now, const Done& done) {
+std::uint32_t sleep_until(const std::atomic<std::uint32_t>& state, std::uint32_t now,
+                          const Done& done) {
   while (!done(now)) {
     state.wait(now, std::memory_order_acquire);
     now = state.load(std::memory_order_acquire);
@@ -132,8 +133,8 @@ class Helpers {
     const auto is_empty = [](std::uint32_t state) { return (state & kAllInside) == 0; };
     state_.fetch_and(~kAllPlaces, std::memory_order_acq_rel);
     if (is_empty(watch(state_, is_empty))) return;
-    sleep(state_, state_.fetch_or(kOwnerSleeps, std::memory_order_acq_rel) | kOwnerSleeps,
-          is_empty);
+    sleep_until(state_, state_.fetch_or(kOwnerSleeps, std::memory_order_acq_rel) | kOwnerSleeps,
+                is_empty);
   }
 
   // `number` belongs to the helper for ever, its thread number to one job: that depends on how many have entered before.
@@ -145,7 +146,7 @@ class Helpers {
       return (state & kStopped) != 0 || ((state & kAllPlaces) != 0 && state / kJob != last);
     };
     for (;;) {
-      std::uint32_t now = sleep(state_, watch(state_, is_called), is_called);
+      std::uint32_t now = sleep_until(state_, watch(state_, is_called), is_called);
       if ((now & kStopped) != 0) return;
       if (!state_.compare_exchange_strong(now, now - kPlace + kInside, std::memory_order_acq_rel))
         continue;
@@ -192,14 +193,11 @@ class OwnHelpers {
     helpers_.reset();
     t_computes = true;
   }
-  Helpers& get() {
-    if (helpers_ == nullptr) helpers_ = std::make_unique<Helpers>();
-    return *helpers_;
-  }
+  Helpers& get() { return *helpers_; }
 
  private:
   pid_t process_ = getpid();
-  std::unique_ptr<Helpers> helpers_;
+  std::unique_ptr<Helpers> helpers_ = std::make_unique<Helpers>();
 };
 
 Helpers& own_helpers() {

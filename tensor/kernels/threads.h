@@ -13,11 +13,13 @@
 
 namespace tessera {
 
-/// Calls piece(body, i, thread) for each i of [0, pieces), on at most `threads` threads, and at most as many as the rank of the
-/// calling thread has (RankContext::threads()). Thread numbers are below that; within a call a number belongs to one thread. Inside
-/// a call that uses several threads the calling thread does all. What the pieces wrote is visible when it returns. Rethrows the first exception
-/// of a piece; whether later pieces have run is then not specified. If the system refuses to start a thread, those that
-/// exist do the work, now and later. A forked process may call it, too. Thread-safe.
+/// Calls piece(body, i, thread) for each i of [0, pieces), on at most `threads` threads, and at most as many as the rank of
+/// the calling thread has (RankContext::threads()). Thread numbers start at 0; within a call a number belongs to one thread.
+/// What the pieces wrote is visible when it returns.
+///
+/// A piece that calls it again runs all pieces of that call itself, if the outer call uses several threads. If pieces
+/// throw, it rethrows the first exception; then some pieces may not have run. If the system refuses to start a thread,
+/// those that exist do the work, in later calls too. A forked process may call it. Thread-safe.
 void run_pieces(std::int64_t pieces, int threads, KernelPiece piece, const void* body);
 
 }  // namespace tessera
