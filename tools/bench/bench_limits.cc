@@ -10,11 +10,14 @@
 //                  holds: two reads and a write of 4 bytes for each element, as STREAM counts them
 //
 // Each is the best of some tries: other programs on the machine can only make them smaller. With
-// --smoke: small, once, without figures.
+// --smoke: small, once, without figures. With --turn N f32 SECONDS: only the times of the products of N x N in f32 (or bf16) that
+// fit into so many seconds, which compare_pytorch measures in turns with training.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -41,17 +44,29 @@ void print_limit(bool smoke, const std::string& name, std::string_view dtype, co
              smoke ? "null" : fmt::format("{:.2f}", figure));
 }
 
-// Operations per second of the fastest of several products of n x n.
-double product(std::int64_t n, DType dtype, double seconds) {
+// Microseconds of products of n x n, one after another; at least two.
+std::vector<double> product_times(std::int64_t n, DType dtype, double seconds) {
   const Tensor a = random_tensor({n, n}, {.dtype = dtype}, "a");
   const Tensor b = random_tensor({n, n}, {.dtype = dtype}, "b"), out = empty_like(a);
-  const auto once = [&] { return microseconds([&] { matmul_into(out, a, b, {}); }); };
-  double best = once();
-  for (double spent = 0, us = 0; spent < seconds * 1e6; spent += us) {
-    us = once();
-    best = std::min(best, us);
-  }
-  return 2e6 * static_cast<double>(n * n * n) / best;
+  std::vector<double> times;
+  for (double spent = 0; times.size() < 2 || spent < seconds * 1e6; spent += times.back())
+    times.push_back(microseconds([&] { matmul_into(out, a, b, {}); }));
+  return times;
+}
+
+// Operations per second of the fastest of several products of n x n.
+double product(std::int64_t n, DType dtype, double seconds) {
+  const std::vector<double> times = product_times(n, dtype, seconds);
+  return 2e6 * static_cast<double>(n * n * n) / *std::min_element(times.begin(), times.end());
+}
+
+// The first product, which begins with cold caches, is left out.
+void print_turn(std::int64_t n, DType dtype, double seconds) {
+  const std::vector<double> times = product_times(n, dtype, seconds);
+  fmt::print(
+      R"({{"bench": "limits", "limit": "product {}", "dtype": "{}", "product_us": [{:.1f}]}})"
+      "\n",
+      n, dtype_name(dtype), fmt::join(times.begin() + 1, times.end(), ", "));
 }
 
 constexpr std::int64_t kBlock = 1024;
@@ -108,9 +123,17 @@ void measure(bool smoke) {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  const bool smoke = argc == 2 && argv[1] == std::string_view("--smoke");
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  const bool smoke = first == "--smoke" && argc == 2;
+  if (first == "--turn" && argc == 5) {
+    const bool is_f32 = argv[3] == std::string_view("f32");
+    tessera::print_turn(std::atoll(argv[2]), is_f32 ? tessera::DType::kF32 : tessera::DType::kBF16,
+                        std::atof(argv[4]));
+    return 0;
+  }
   if (argc > 1 && !smoke) {
-    std::fprintf(stderr, "unknown argument \"%s\"; there is: --smoke\n", argv[1]);
+    std::fprintf(stderr, "unknown argument \"%s\"; there are: --smoke, --turn N f32|bf16 SECONDS\n",
+                 argv[1]);
     return 2;
   }
   tessera::measure(smoke);

@@ -27,7 +27,7 @@ import time
 from torch_twins import BACKENDS, OPS, Inputs
 
 PAIRS = 7
-MEASURED_US = 5000
+MEASURED_US = {"cuda": 5000, "cpu": 20000}  # as in bench_gpu_support.h
 # A row that takes longer ends before its last pair, but not before the third.
 MOST_SECONDS_OF_A_ROW = 20
 FEWEST_PAIRS = 3
@@ -41,11 +41,12 @@ class Twin:
         self.wait = torch.cuda.synchronize if device == "cuda" else lambda: None
         with setting():
             self._make(torch, device, row, direction)
-        self.calls = 1
+        self.calls, self.on_cpu = 1, device == "cpu"
         if not once:
-            fewest = 3 if self.microseconds() < MEASURED_US else 1
+            measured = MEASURED_US[device]
+            fewest = 3 if self.microseconds() < measured else 1
             self.calls = fewest
-            self.calls = int(min(2000, max(fewest, MEASURED_US / self.microseconds())))
+            self.calls = int(min(2000, max(fewest, measured / self.microseconds())))
 
     def _make(self, torch, device, row, direction):
         inputs = Inputs(torch, device, row["dtype"])
@@ -58,9 +59,13 @@ class Twin:
             self.body = lambda: torch.autograd.grad(first, inputs.leaves, gradient, retain_graph=True)
             self.body()
 
+    def warm_calls(self):
+        return self.calls if self.on_cpu else 1
+
     def microseconds(self):
         with self.setting():
-            self.body()  # warms the device up again after the other process used it
+            for _ in range(self.warm_calls()):  # after the other process used the device
+                self.body()
             self.wait()
             begin = time.perf_counter_ns()
             for _ in range(self.calls):

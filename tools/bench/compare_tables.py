@@ -39,25 +39,25 @@ def limit_lines(results):
     return table(rows) if by else []
 
 
-def share(side):
-    return f"{100 * side['share_of_peak']:.0f} %" if "share_of_peak" in side else ""
+def share(side, of):
+    return f"{100 * side[of]:.0f} %" if of in side else ""
 
 
 def training_lines(results):
-    rows = [["model", "side", "dtype", "ranks", "tokens/s", "of peak", "ratio", "quartiles", "pairs", "MiB"]]
+    rows = [["model", "side", "dtype", "ranks", "tokens/s", "of peak", "of product", "ratio", "quartiles", "pairs", "MiB"]]
     for row in results["training"]:
         what = [row["dtype"], row["ranks"]]
         for name, side in row.get("sides", {}).items():
             if "tokens_per_s" not in side:
-                rows.append([row["model"], name, *what, "ran", "", "", "", row["pairs"], ""])
+                rows.append([row["model"], name, *what, "ran", "", "", "", "", row["pairs"], ""])
                 continue
             way = f" ({side['way']}, {side['optimizer']})" if "way" in side else ""
             ratio = [f"{side['ratio']:.2f}", "-".join(f"{each:.2f}" for each in side["quartiles"])] if "ratio" in side else ["", ""]
-            rows.append([row["model"], name + way, *what, side["tokens_per_s"], share(side), *ratio, row["pairs"], side["peak_rss_mib"]])
+            rows.append([row["model"], name + way, *what, side["tokens_per_s"], share(side, "share_of_peak"), share(side, "share_of_product"), *ratio, row["pairs"], side["peak_rss_mib"]])
         if "skipped" in row:
-            rows.append([row["model"], "PyTorch skipped", *what, "", "", "", "", "", ""])
+            rows.append([row["model"], "PyTorch skipped", *what, "", "", "", "", "", "", ""])
         for name, reason in row.get("failed", {}).items():
-            rows.append([row["model"], f"{name} failed: {reason[:70]}", *what, "", "", "", "", "", ""])
+            rows.append([row["model"], f"{name} failed: {reason[:70]}", *what, "", "", "", "", "", "", ""])
     return table(rows)
 
 

@@ -13,7 +13,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from compare_machine import HERE, end_with_parent, load_average, our_environment
+from compare_machine import HERE, end_with_parent, json_lines, load_average, our_environment
 
 VOCABULARY = 257  # of `--tokenizer bytes`
 WAIT_SECONDS = 1200
@@ -207,6 +207,20 @@ class Theirs:
             self.processes[0].stdin.close()
 
 
+class Products:
+    """This machine's fastest product of matrices in turns of its own: what a step could reach at the time."""
+
+    def __init__(self, program, limit, threads):
+        self.command = [program, "--turn", limit["limit"].split()[1], limit["dtype"]]
+        self.threads = threads
+        self.operations = 2 * int(self.command[2]) ** 3
+
+    def turn(self, seconds):
+        """Milliseconds of each product."""
+        line, = json_lines([*self.command, str(seconds)], our_environment(self.threads))
+        return [us / 1e3 for us in line["product_us"]]
+
+
 def quartiles(values):
     ordered = sorted(values)
     return [round(ordered[len(ordered) // 4], 3), round(ordered[(3 * len(ordered)) // 4], 3)]
@@ -224,14 +238,19 @@ def turns(sides, settings):
     return medians
 
 
-def results(sides, medians, model, peak_gflops):
-    """Of each side tokens per second and its share of the peak; of PyTorch's sides also the ratio of times, and its quartiles."""
+def results(sides, medians, model, limit=None, product=None):
+    """Of each side tokens per second, and its share of the fastest product (`limit`) and of that in the same round (`product`: its
+    operations, and its milliseconds in each round); of PyTorch's sides also the ratio of times, and its quartiles."""
     out = {}
+    operations = model.batch * model.length * model.operations_per_token()
     for name, steps in medians.items():
         tokens = 1e3 * model.batch * model.length / statistics.median(steps)
         out[name] = {"tokens_per_s": round(tokens), "step_ms": round(statistics.median(steps), 3), **sides[name].facts()}
-        if peak_gflops:
-            out[name]["share_of_peak"] = round(tokens * model.operations_per_token() / peak_gflops / 1e9, 3)
+        if limit:
+            out[name]["share_of_peak"] = round(operations / statistics.median(steps) / limit["gflops"] / 1e6, 3)
+        if product:
+            of, times = product
+            out[name]["share_of_product"] = round(statistics.median(operations / step * at / of for step, at in zip(steps, times)), 3)
         if name != "tessera":
             ratios = [theirs / mine for mine, theirs in zip(medians["tessera"], steps)]
             out[name].update(ratio=round(statistics.median(ratios), 3), quartiles=quartiles(ratios))
@@ -262,8 +281,8 @@ def peer_sides(stack, peer, settings, row, model):
     return sides
 
 
-def compare(programs, peer, settings, model, dtype, ranks, peak_gflops):
-    """One row: the sides train the same model in turns."""
+def compare(programs, peer, settings, model, dtype, ranks, limit=None):
+    """One row: the sides train the same model in turns, and in turns with the fastest product, `limit`."""
     threads = max(1, settings.cores // ranks)
     row = {"model": model.name, "dtype": dtype, "ranks": ranks, "threads_per_rank": threads, "parameters": model.parameters()}
     with contextlib.ExitStack() as stack:
@@ -275,8 +294,10 @@ def compare(programs, peer, settings, model, dtype, ranks, peak_gflops):
             row["skipped"] = f"PyTorch: {peer.why}"
         else:
             sides.update(peer_sides(stack, peer, settings, row, model))
-        medians = turns(sides, settings)
+        products = {"product": Products(programs.limits, limit, settings.cores)} if limit else {}
+        medians = turns({**sides, **products}, settings)
+        product = (products["product"].operations, medians.pop("product")) if limit else None
         row["load"] = load_average()
         row["pairs"] = len(medians["tessera"])
-        row["sides"] = {name: {} for name in sides} if settings.smoke else results(sides, medians, model, peak_gflops)
+        row["sides"] = {name: {} for name in sides} if settings.smoke else results(sides, medians, model, limit, product)
     return row

@@ -169,24 +169,41 @@ while read -r seconds; do echo '{"step_ms": [5000.0, 7000.0, 6000.0]}'; done
         peer = compare_machine.Peer(script(self.folder, self.FAKE), self.folder, True)
         text = os.path.join(self.folder, "text.txt")
         compare_training.write_text(text, 10 ** 5)
-        programs = mock.Mock(tessera=os.path.join(ROOT, "tools", "tessera"))
+        programs = mock.Mock(tessera=os.path.join(ROOT, "tools", "tessera"), limits=os.path.join(TOOLS, "bench_limits"))
         model = compare_training.SMOKE_MODELS[0]
         options = settings(turn=0.01, cores=1, compiled=True, installed=True, folder=self.folder, text=text, pairs=1)
-        row = compare_training.compare(programs, peer, options, model, "f32", 1, 10.0)
+        limit = {"limit": "product 16", "dtype": "f32", "gflops": 10.0}
+        row = compare_training.compare(programs, peer, options, model, "f32", 1, limit)
         self.assertEqual(row["failed"], {"compiled": "ended with status 3: boom"})
         self.assertEqual((row["pairs"], list(row["sides"])), (1, ["tessera", "eager"]))
         ours, eager = row["sides"]["tessera"], row["sides"]["eager"]
         self.assertEqual((eager["step_ms"], eager["way"], eager["optimizer"]), (6000.0, "f32", "fused"))
         self.assertAlmostEqual(eager["ratio"] * ours["step_ms"] / 6000, 1, delta=0.01)
         self.assertGreater(ours["peak_rss_mib"], 10)
+        self.assertGreater(ours["share_of_product"], 0)
+        self.assertIn("share_of_product", eager)
         with open(peer.python, "w", encoding="utf-8") as file:
             file.write("#!/bin/bash\n" + self.FAKE.replace("while", "echo gone >&2; exit 4; while"))
         with self.assertRaisesRegex(RuntimeError, "ended with status 4: gone"):
-            compare_training.compare(programs, peer, options, model, "f32", 1, 10.0)
+            compare_training.compare(programs, peer, options, model, "f32", 1)
         wrong = compare_training.SMOKE_MODELS[1]
         with self.assertRaises(SystemExit) as caught:
-            compare_training.compare(programs, peer, options, wrong, "f32", 1, 10.0)
+            compare_training.compare(programs, peer, options, wrong, "f32", 1)
         self.assertIn("gpt smoke has 7488 parameters in PyTorch, not 7552", str(caught.exception))
+
+
+class ProductsTest(unittest.TestCase):
+    def test_products_are_timed_in_turns(self):
+        products = compare_training.Products(os.path.join(TOOLS, "bench_limits"), {"limit": "product 24", "dtype": "bf16"}, 1)
+        times = products.turn(0.01)
+        self.assertEqual(products.operations, 2 * 24 ** 3)
+        self.assertGreater(len(times), 1)
+        self.assertGreater(sum(times), 5)
+
+    def test_a_wrong_argument_is_refused(self):
+        done = subprocess.run([os.path.join(TOOLS, "bench_limits"), "--turn", "3"], stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--turn N f32|bf16 SECONDS", done.stderr)
 
 
 class FakeSide:
@@ -225,18 +242,22 @@ class TurnsTest(unittest.TestCase):
         sides, _ = self.sides()
         model = compare_training.MODELS[0]
         medians = {"tessera": [100, 100, 200], "eager": [150, 160, 300], "compiled": [80, 90, 200]}
-        found = compare_training.results(sides, medians, model, 50.0)
+        operations = 4096 * model.operations_per_token()
+        found = compare_training.results(sides, medians, model, {"gflops": 50.0}, (operations / 10, [9.0, 8.0, 7.0]))
         self.assertEqual(found["tessera"]["tokens_per_s"], 40960)
-        self.assertEqual(found["tessera"]["share_of_peak"], round(40960 * model.operations_per_token() / 50e9, 3))
+        self.assertEqual(found["tessera"]["share_of_peak"], round(operations / 0.1 / 50e9, 3))
+        # In the rounds 0.9, 0.8 and 0.35 of the product's speed.
+        self.assertEqual(found["tessera"]["share_of_product"], 0.8)
         self.assertEqual((found["eager"]["ratio"], found["eager"]["quartiles"]), (1.5, [1.5, 1.6]))
         self.assertEqual(found["compiled"]["ratio"], 0.9)
         self.assertNotIn("ratio", found["tessera"])
-        self.assertNotIn("share_of_peak", compare_training.results(sides, medians, model, 0)["tessera"])
+        without = compare_training.results(sides, medians, model)["tessera"]
+        self.assertFalse({"share_of_peak", "share_of_product"} & set(without))
 
 
 class TablesTest(unittest.TestCase):
     def results(self):
-        side = {"tokens_per_s": 20, "step_ms": 5.0, "peak_rss_mib": 7, "share_of_peak": 0.25}
+        side = {"tokens_per_s": 20, "step_ms": 5.0, "peak_rss_mib": 7, "share_of_peak": 0.25, "share_of_product": 0.5}
         eager = dict(side, ratio=1.5, quartiles=[1.4, 1.62], way="autocast", optimizer="fused")
         row = {"shape": [64, 64], "dtype": "f32", "threads": 1, "pass": "forward", "us": 2.0, "torch_us": 3.0}
         return {"machine": {"cpu": "X", "family": 1, "model": 2, "flags": ["avx2"], "cores": 4, "cores_used": 2, "load_before": 0.1,
@@ -259,8 +280,8 @@ class TablesTest(unittest.TestCase):
         self.assertIn("PyTorch 9 (AVX2), MKL unlocked by a preloaded library (it runs slow kernels on AMD's CPUs)", lines)
         self.assertIn("load average 0.1 before, 2.5 after: above 2 others disturbed the figures", lines)
         self.assertIn("triad, GB/s f32 2 11.0", lines)
-        self.assertIn("m tessera bf16 1 20 25 % 15 7", lines)
-        self.assertIn("m eager (autocast, fused) bf16 1 20 25 % 1.50 1.40-1.62 15 7", lines)
+        self.assertIn("m tessera bf16 1 20 25 % 50 % 15 7", lines)
+        self.assertIn("m eager (autocast, fused) bf16 1 20 25 % 50 % 1.50 1.40-1.62 15 7", lines)
         self.assertIn("m compiled failed: it broke bf16 2", lines)
         self.assertIn("f32 small 1 3 0.50 1 2", lines)
         slowest = [line for line in lines if " forward 64x64 " in line]

@@ -99,6 +99,13 @@ struct Product {
   double beta = 0;
 };
 
+/// Whether multiply() packs its operands, so that the distance of their rows hardly matters.
+#ifdef __AVX512F__
+inline constexpr bool kProductsPack = false;
+#else
+inline constexpr bool kProductsPack = true;
+#endif
+
 /// Uses one thread. `scratch` has product_scratch() bytes.
 template <class C>
 void multiply(const Product<C>& p, Workspace scratch) {

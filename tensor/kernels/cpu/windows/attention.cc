@@ -59,47 +59,63 @@ class QueryBlock {
   void add_keys(std::int64_t key) {
     const std::int64_t n = std::min(kAttentionBlock, g_.keys - key),
                        columns = AttentionGeometry::block_rows(n), kv_head = head_ / g_.group();
-    cpu::pack_rows(args_.k, cpu::head_of(args_.k, batch_, kv_head), key, n, columns, C{1}, k_,
-                   dim_);
-    cpu::pack_rows(args_.v, cpu::head_of(args_.v, batch_, kv_head), key, n, columns, C{1}, v_,
-                   value_dim_);
-    cpu::multiply(cpu::Product<C>{.m = rows_,
-                                  .n = columns,
-                                  .k = g_.dim,
-                                  .a = {q_, dim_, 1},
-                                  .b = {k_, 1, dim_},
-                                  .c = {scores_, kAttentionBlock, 1}},
-                  products_);
+    const cpu::Operand<const C> k = cpu::rows_of(args_.k, cpu::head_of(args_.k, batch_, kv_head),
+                                                 key, n, columns, k_, dim_),
+                                v = cpu::rows_of(args_.v, cpu::head_of(args_.v, batch_, kv_head),
+                                                 key, n, columns, v_, value_dim_);
     const cpu::HeadRule<C> rule(args_.rule, g_.probabilities, batch_, head_);
-    for (std::int64_t r = 0; r < count_; ++r) {
-      C* scores = scores_ + r * kAttentionBlock;
-      rule.mask_row(first_ + r, key, n, columns, scores);
-      normalize(r, columns, scores);
-      if (rule.drops()) drop(rule, first_ + r, key, n, scores);
-    }
-    cpu::multiply(cpu::Product<C>{.m = rows_,
-                                  .n = g_.value_dim,
-                                  .k = columns,
-                                  .a = {scores_, kAttentionBlock, 1},
-                                  .b = {v_, value_dim_, 1},
-                                  .c = {out_, value_dim_, 1},
-                                  .beta = 1},
-                  products_);
+    const cpu::VisibleGroups groups(args_.rule, first_, rows_, key, columns);
+    groups.for_rows([&](std::int64_t row, std::int64_t rows, std::int64_t seen) {
+      C* const scores = scores_ + row * kAttentionBlock;
+      cpu::multiply(cpu::Product<C>{.m = rows,
+                                    .n = seen,
+                                    .k = g_.dim,
+                                    .a = {q_ + row * dim_, dim_, 1},
+                                    .b = k.transposed(),
+                                    .c = {scores, kAttentionBlock, 1}},
+                    products_);
+      add_rows(rule, row, std::min(row + rows, count_), key, std::min(n, seen), seen);
+      cpu::multiply(cpu::Product<C>{.m = rows,
+                                    .n = g_.value_dim,
+                                    .k = seen,
+                                    .a = {scores, kAttentionBlock, 1},
+                                    .b = v,
+                                    .c = {out_ + row * value_dim_, value_dim_, 1},
+                                    .beta = 1},
+                    products_);
+    });
   }
 
-  // Exponentials of a row relative to the largest score so far.
-  void normalize(std::int64_t r, std::int64_t n, C* scores) {
+  // Rows [row, end) of scores become probabilities of n keys relative to the largest score of a row so far. Step by step for all
+  // rows: the CPU folds several rows at once.
+  void add_rows(const cpu::HeadRule<C>& rule, std::int64_t row, std::int64_t end, std::int64_t key,
+                std::int64_t n, std::int64_t columns) {
     constexpr C kNever = -std::numeric_limits<C>::infinity();
-    const C largest = std::max(largest_[r], cpu::row_max(scores, n));
-    const C shift = largest == kNever ? C{0} : largest;  // a row without keys so far; or only NaN
-    cpu::exp_run(n, scores, shift, scores);
-    const C rescale = scalar::exp(largest_[r] - shift);
-    const C sum = cpu::lane_sum<C>(n, [=](std::int64_t i) { return scores[i]; });
-    total_[r] = scalar::fma(total_[r], rescale, sum);
-    largest_[r] = largest;
-    if (rescale == C{1}) return;
-    C* out = out_ + r * value_dim_;
-    for (std::int64_t i = 0; i < g_.value_dim; ++i) out[i] *= rescale;
+    C shift[kAttentionBlock], rescale[kAttentionBlock];
+    for (std::int64_t r = row; r < end; ++r) {
+      C* const scores = scores_ + r * kAttentionBlock;
+      rule.mask_row(first_ + r, key, n, columns, scores);
+      const C largest = std::max(largest_[r], cpu::row_max(scores, columns));
+      shift[r] = largest == kNever ? C{0} : largest;  // a row without keys so far; or only NaN
+      rescale[r] = largest_[r] - shift[r];
+      largest_[r] = largest;
+    }
+    cpu::exp_run(end - row, rescale + row, C{0}, rescale + row);
+    for (std::int64_t r = row; r < end; ++r)
+      cpu::exp_run(columns, scores_ + r * kAttentionBlock, shift[r], scores_ + r * kAttentionBlock);
+    for (std::int64_t r = row; r < end; ++r) {
+      C* const scores = scores_ + r * kAttentionBlock;
+      const C sum = cpu::lane_sum<C>(columns, [=](std::int64_t i) { return scores[i]; });
+      total_[r] = scalar::fma(total_[r], rescale[r], sum);
+      scale_output(r, rescale[r]);
+      if (rule.drops()) drop(rule, first_ + r, key, n, scores);
+    }
+  }
+
+  void scale_output(std::int64_t r, C factor) {
+    if (factor == C{1}) return;
+    C* const out = out_ + r * value_dim_;
+    for (std::int64_t i = 0; i < g_.value_dim; ++i) out[i] *= factor;
   }
 
   static void drop(const cpu::HeadRule<C>& rule, std::int64_t query, std::int64_t key,

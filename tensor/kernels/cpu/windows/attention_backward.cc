@@ -77,20 +77,36 @@ class KeyValueHead {
     std::fill_n(dq_, rows * dim_, C{0});
     const std::int64_t end = args_.rule.visible_end(query + count, g_.keys);
     const cpu::HeadRule<C> rule(args_.rule, g_.probabilities, batch_, head);
-    for (std::int64_t key = 0; key < end; key += kAttentionBlock) {
-      const std::int64_t n = std::min(kAttentionBlock, g_.keys - key),
-                         columns = AttentionGeometry::block_rows(n);
-      multiply_to_scores(rows, columns, key);
-      for (std::int64_t r = 0; r < count; ++r) score_gradients(rule, query, r, key, n, columns);
-      std::fill_n(scores_ + count * kAttentionBlock, (rows - count) * kAttentionBlock, C{0});
-      std::fill_n(dscores_ + count * kAttentionBlock, (rows - count) * kAttentionBlock, C{0});
-      multiply_to_gradients(rows, columns, key);
-    }
+    for (std::int64_t key = 0; key < end; key += kAttentionBlock)
+      add_keys(rule, query, count, rows, key);
     const Head dq = cpu::head_of(args_.dq, batch_, head);
     for (std::int64_t r = 0; r < count; ++r) {
       for (std::int64_t i = 0; i < g_.dim; ++i) dq_[r * dim_ + i] *= scale;
       cpu::store_row(args_.dq, dq, query + r, dq_ + r * dim_);
     }
+  }
+
+  // The same queries with keys [key, key + kAttentionBlock).
+  void add_keys(const cpu::HeadRule<C>& rule, std::int64_t query, std::int64_t count,
+                std::int64_t all_rows, std::int64_t key) {
+    const std::int64_t n = std::min(kAttentionBlock, g_.keys - key),
+                       columns = AttentionGeometry::block_rows(n);
+    const cpu::VisibleGroups groups(args_.rule, query, all_rows, key, columns);
+    groups.for_rows([&](std::int64_t row, std::int64_t rows, std::int64_t seen) {
+      multiply_to_scores(row, rows, key, seen);
+      for (std::int64_t r = row; r < row + rows; ++r) {
+        if (r < count) {
+          score_gradients(rule, query, r, key, std::min(n, seen), seen);
+        } else {
+          std::fill_n(scores_ + r * kAttentionBlock, seen, C{0});
+          std::fill_n(dscores_ + r * kAttentionBlock, seen, C{0});
+        }
+      }
+      add_query_gradients(row, rows, key, seen);
+    });
+    groups.for_columns([&](std::int64_t column, std::int64_t seen, std::int64_t row) {
+      add_key_gradients(column, seen, key, row, all_rows - row);
+    });
   }
 
   void load_gradient(std::int64_t head, std::int64_t query, std::int64_t count, std::int64_t rows) {
@@ -107,21 +123,22 @@ class KeyValueHead {
     }
   }
 
-  // scores = scale q k^T, dscores = dout v^T.
-  void multiply_to_scores(std::int64_t rows, std::int64_t columns, std::int64_t key) {
+  // scores = scale q k^T, dscores = dout v^T, of queries [row, row + rows) and keys [key, key + columns).
+  void multiply_to_scores(std::int64_t row, std::int64_t rows, std::int64_t key,
+                          std::int64_t columns) {
     cpu::multiply(cpu::Product<C>{.m = rows,
                                   .n = columns,
                                   .k = g_.dim,
-                                  .a = {q_, dim_, 1},
+                                  .a = {q_ + row * dim_, dim_, 1},
                                   .b = {k_ + key * dim_, 1, dim_},
-                                  .c = {scores_, kAttentionBlock, 1}},
+                                  .c = {scores_ + row * kAttentionBlock, kAttentionBlock, 1}},
                   products_);
     cpu::multiply(cpu::Product<C>{.m = rows,
                                   .n = columns,
                                   .k = g_.value_dim,
-                                  .a = {dout_, value_dim_, 1},
+                                  .a = {dout_ + row * value_dim_, value_dim_, 1},
                                   .b = {v_ + key * value_dim_, 1, value_dim_},
-                                  .c = {dscores_, kAttentionBlock, 1}},
+                                  .c = {dscores_ + row * kAttentionBlock, kAttentionBlock, 1}},
                   products_);
   }
 
@@ -145,29 +162,36 @@ class KeyValueHead {
     }
   }
 
-  void multiply_to_gradients(std::int64_t rows, std::int64_t columns, std::int64_t key) {
+  // Keys [key + column, key + column + columns) with queries [row, row + rows).
+  void add_key_gradients(std::int64_t column, std::int64_t columns, std::int64_t key,
+                         std::int64_t row, std::int64_t rows) {
+    const std::int64_t at = row * kAttentionBlock + column;
     cpu::multiply(cpu::Product<C>{.m = columns,
                                   .n = g_.value_dim,
                                   .k = rows,
-                                  .a = {scores_, 1, kAttentionBlock},
-                                  .b = {dout_, value_dim_, 1},
-                                  .c = {dv_ + key * value_dim_, value_dim_, 1},
+                                  .a = {scores_ + at, 1, kAttentionBlock},
+                                  .b = {dout_ + row * value_dim_, value_dim_, 1},
+                                  .c = {dv_ + (key + column) * value_dim_, value_dim_, 1},
                                   .beta = 1},
                   products_);
     cpu::multiply(cpu::Product<C>{.m = columns,
                                   .n = g_.dim,
                                   .k = rows,
-                                  .a = {dscores_, 1, kAttentionBlock},
-                                  .b = {q_, dim_, 1},
-                                  .c = {dk_ + key * dim_, dim_, 1},
+                                  .a = {dscores_ + at, 1, kAttentionBlock},
+                                  .b = {q_ + row * dim_, dim_, 1},
+                                  .c = {dk_ + (key + column) * dim_, dim_, 1},
                                   .beta = 1},
                   products_);
+  }
+
+  void add_query_gradients(std::int64_t row, std::int64_t rows, std::int64_t key,
+                           std::int64_t columns) {
     cpu::multiply(cpu::Product<C>{.m = rows,
                                   .n = g_.dim,
                                   .k = columns,
-                                  .a = {dscores_, kAttentionBlock, 1},
+                                  .a = {dscores_ + row * kAttentionBlock, kAttentionBlock, 1},
                                   .b = {k_ + key * dim_, dim_, 1},
-                                  .c = {dq_, dim_, 1},
+                                  .c = {dq_ + row * dim_, dim_, 1},
                                   .beta = 1},
                   products_);
   }

@@ -63,12 +63,74 @@ void pack_rows(const ConstView& x, const Head& head, std::int64_t row, std::int6
   std::fill_n(out, (all_rows - rows) * spacing, C{0});
 }
 
+/// Rows [row, row + rows) of a head as an operand with zeros up to `all_rows`: where they are, if products can read them there,
+/// or copied to `copy`, `spacing` elements apart.
+template <class C>
+Operand<const C> rows_of(const ConstView& x, const Head& head, std::int64_t row, std::int64_t rows,
+                         std::int64_t all_rows, C* copy, std::int64_t spacing) {
+  if (kProductsPack && x.dtype == dtype_of<C> && head.column_stride == 1 && rows == all_rows)
+    return {x.as<C>() + head.offset + row * head.row_stride, head.row_stride, 1};
+  pack_rows(x, head, row, rows, all_rows, C{1}, copy, spacing);
+  return {copy, spacing, 1};
+}
+
 /// Writes one row of n elements to row `row` of a head.
 template <class C>
 void store_row(const View& y, const Head& head, std::int64_t row, const C* values) {
   const std::int64_t at = head.offset + row * head.row_stride;
   store_run(y.dtype, advance(y.data, y.dtype, at), head.column_stride, y.shape.back(), values);
 }
+
+/// Which part of a block of scores is computed: queries attend to no key after a diagonal if the rule is causal. The block is
+/// divided into groups of kGroup queries and kGroup keys. A group of queries is computed with all groups of keys to which one
+/// of its queries attends; what the rule excludes inside them is masked. All other probabilities are 0.
+class VisibleGroups {
+ public:
+  /// Queries [query, query + rows) and keys [key, key + columns).
+  VisibleGroups(const AttentionRule& rule, std::int64_t query, std::int64_t rows, std::int64_t key,
+                std::int64_t columns)
+      : rule_(rule), query_(query), rows_(rows), key_(key), columns_(columns) {}
+
+  /// Calls body(row, rows, columns): queries [row, row + rows) attend to keys [0, columns).
+  template <class Body>
+  void for_rows(const Body& body) const {
+    for (std::int64_t row = 0, end = 0; row < rows_; row = end) {
+      const std::int64_t columns = columns_of(row);
+      for (end = row; end < rows_ && columns_of(end) == columns;)
+        end = std::min(rows_, end + kGroup);
+      if (columns > 0) body(row, end - row, columns);
+    }
+  }
+  /// Calls body(column, columns, row): keys [column, column + columns) are attended to by queries [row, rows).
+  template <class Body>
+  void for_columns(const Body& body) const {
+    for (std::int64_t column = 0, end = 0; column < columns_; column = end) {
+      const std::int64_t row = first_row(column);
+      for (end = column; end < columns_ && first_row(end) == row;)
+        end = std::min(columns_, end + kGroup);
+      if (row < rows_) body(column, end - column, row);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kGroup = 64;
+
+  // The keys with which the group of queries that begins at `row` is computed.
+  std::int64_t columns_of(std::int64_t row) const {
+    const std::int64_t end = query_ + std::min(rows_, row + kGroup),
+                       seen = rule_.visible_end(end, key_ + columns_) - key_;
+    return std::clamp<std::int64_t>((seen + kGroup - 1) / kGroup * kGroup, 0, columns_);
+  }
+  // The first query that is computed with the group of keys that begins at `column`.
+  std::int64_t first_row(std::int64_t column) const {
+    std::int64_t row = 0;
+    while (row < rows_ && columns_of(row) <= column) row += kGroup;
+    return std::min(row, rows_);
+  }
+
+  const AttentionRule& rule_;
+  std::int64_t query_, rows_, key_, columns_;
+};
 
 /// The rule for one head: masks scores and draws dropout factors, row by row.
 template <class C>
