@@ -26,6 +26,8 @@ Variable activated(ActivationKind activation, const Variable& x, const Tensor& y
 class Like {
  public:
   explicit Like(const Variable& operand) : shape_(operand.shape()), dtype_(operand.dtype()) {}
+  /// Whether fit() sums the gradient over what was broadcast.
+  bool sums(const Variable& gradient) const { return gradient.shape() != shape_; }
   /// Summed where the operand was broadcast, in its dtype. Undefined, which is 0, stays so.
   Variable fit(const Variable& gradient) const {
     if (!gradient.defined()) return {};

@@ -20,8 +20,15 @@ namespace {
 // are fitted.
 Variable widened(const Variable& x) { return is_half(x.dtype()) ? cast(x, DType::kF32) : x; }
 
-Variable scaled(const Variable& dy, double factor) {
-  return factor == 1 ? widened(dy) : mul(widened(dy), factor);
+// What can be added to x without a change: -0, because 0 would change -0.
+Variable nothing(const Variable& x) {
+  return Variable(full({}, -0.0, {.dtype = x.dtype(), .device = x.device()}));
+}
+
+// factor dy x for the operand `like`, in one pass.
+Variable scaled_product(const Like& like, const Variable& dy, const Variable& x, double factor) {
+  const Variable wide = like.sums(dy) ? widened(dy) : dy;
+  return like.fit(addcmul(nothing(wide), wide, x, factor));
 }
 
 // dy (1 - weight).
@@ -68,8 +75,8 @@ Variable addcmul(const Variable& a, const Variable& b, const Variable& c, double
           const Variable& dy, const BackwardContext& context) {
         Gradients gradients(3);
         if (context.needs(0)) gradients[0] = a_like.fit(dy);
-        if (context.needs(1)) gradients[1] = b_like.fit(mul(scaled(dy, factor), c.unpack()));
-        if (context.needs(2)) gradients[2] = c_like.fit(mul(scaled(dy, factor), b.unpack()));
+        if (context.needs(1)) gradients[1] = scaled_product(b_like, dy, c.unpack(), factor);
+        if (context.needs(2)) gradients[2] = scaled_product(c_like, dy, b.unpack(), factor);
         return gradients;
       });
 }
@@ -89,10 +96,13 @@ Variable addcdiv(const Variable& a, const Variable& b, const Variable& c, double
         Gradients gradients(3);
         if (context.needs(0)) gradients[0] = a_like.fit(dy);
         if (!context.needs(1) && !context.needs(2)) return gradients;
-        const Variable db = div(scaled(dy, factor), c.unpack());
+        const Variable wide = widened(dy), none = nothing(wide);
+        const Variable db = addcdiv(none, wide, c.unpack(), factor);
         if (context.needs(1)) gradients[1] = b_like.fit(db);
-        if (context.needs(2))
-          gradients[2] = c_like.fit(neg(mul(db, div(widened(b.unpack()), widened(c.unpack())))));
+        if (context.needs(2)) {
+          const Variable quotient = div(widened(b.unpack()), c.unpack());
+          gradients[2] = c_like.fit(addcmul(none, db, quotient, -1));
+        }
         return gradients;
       });
 }

@@ -160,20 +160,19 @@ void RandomFillKernel::cpu(const Args& a, Workspace) {
 
 namespace {
 
-// out[i] = the number at position + i * step.
-void uniforms_at(std::uint64_t key, std::int64_t position, std::int64_t step, std::int64_t n,
-                 float* out) {
-  constexpr int kPerBlock = random::kNumbersPerBlock<float>;
-  if (step == 1)
-    return fill_adjacent<float, kPerBlock>(key, position, n, draw_uniforms<float>, out, 1);
-  for (std::int64_t i = 0; i < n; ++i)
-    fill_adjacent<float, kPerBlock>(key, position + i * step, 1, draw_uniforms<float>, out + i, 1);
-}
-
-// The smallest f32 that is at least p: it keeps the same elements as p itself.
-float threshold(double p) {
-  const auto nearest = static_cast<float>(p);
-  return nearest < p ? std::nextafter(nearest, 2.0f) : nearest;
+// The random words of n elements, the first at `position`, the next `step` further each; four come from one block. Uses
+// `room`, for n / 4 + 2 blocks.
+const std::uint32_t* words_at(std::uint64_t key, std::int64_t position, std::int64_t step,
+                              std::int64_t n, random::Words* room) {
+  if (step == 1) {
+    const std::int64_t skip = position % 4;
+    cpu::philox_run(key, position / 4, (skip + n + 3) / 4, room);
+    return room->w + skip;
+  }
+  for (std::int64_t i = 0; i < n; ++i, position += step)
+    room[i / 4].w[i % 4] =
+        random::philox(key, static_cast<std::uint64_t>(position / 4)).w[position % 4];
+  return room->w;
 }
 
 template <class C>
@@ -182,24 +181,27 @@ void drop(const DropoutKernel::Args& a) {
   const cpu::Output y(a.y);
   const auto positions = cpu::make_traversal(a.x.shape, a.position_strides);
   const C scale = static_cast<C>(a.scale);
-  const float p = threshold(a.p);
+  // An element's uniform number is the upper 24 bits of its word, divided by 2^24; it is kept if that is at least p.
+  const auto least = static_cast<std::int32_t>(std::ceil(a.p * 0x1p24));
   cpu::parallel_pieces(a.x.numel(), [&](std::int64_t begin, std::int64_t end) {
     C in[cpu::kBlockLength], out[cpu::kBlockLength];
-    float uniforms[cpu::kBlockLength];
+    random::Words room[cpu::kBlockLength / 4 + 2];
     for (std::int64_t at = begin; at < end; at += cpu::kBlockLength) {
       const std::int64_t n = std::min(cpu::kBlockLength, end - at);
-      float* next = uniforms;
+      const C* from = x.read(at, n, in);
+      C* const to = y.place(at, out);
+      C* next = to;
       cpu::walk(positions, at, at + n, [&](const auto& offsets, const auto& steps, auto count) {
-        uniforms_at(a.key, a.first_position + offsets[0], steps[0], count, next);
+        const std::uint32_t* const words =
+            words_at(a.key, a.first_position + offsets[0], steps[0], count, room);
+#pragma GCC ivdep
+        for (std::int64_t i = 0; i < count; ++i) {
+          const C kept = from[i] * scale;
+          next[i] = static_cast<std::int32_t>(words[i] >> 8) >= least ? kept : C(0);
+        }
+        from += count;
         next += count;
       });
-      const C* from = x.read(at, n, in);
-      C* to = y.place(at, out);
-#pragma GCC ivdep
-      for (std::int64_t i = 0; i < n; ++i) {
-        const C kept = from[i] * scale;
-        to[i] = uniforms[i] >= p ? kept : C(0);
-      }
       y.commit(at, n, to);
     }
   });
