@@ -116,6 +116,10 @@ const Variable& SavedVariable::unpack() const {
   return variable_;
 }
 
+void SavedVariable::free_recomputed() const {
+  if (recipe_ != nullptr) variable_ = {};
+}
+
 bool SavedVariable::is_sole_owner() const {
   return variable_.defined() && recipe_ == nullptr && !variable_.is_leaf() &&
          variable_.impl().use_count() == 1 && variable_.tensor().is_sole_owner();

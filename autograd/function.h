@@ -60,6 +60,8 @@ class SavedVariable {
   bool saved() const { return variable_.defined() || recipe_ != nullptr; }
   /// Throws as SavedTensor::unpack; StateError where nothing was saved. The reference lives as long as this.
   const Variable& unpack() const;
+  /// Frees what unpack() computed by a recipe: it would compute it again. Its references end here.
+  void free_recomputed() const;
   /// True when this is all that still sees the tensor: no handle of the variable or of the tensor,
   /// no view, no other node, and no leaf, which its gradient's node holds. With
   /// BackwardContext::frees_saved() the derivative may then write over it.

@@ -20,6 +20,15 @@ inline SavedVariable save_if(bool wanted, const Variable& x, const char* operati
 /// activation(x), whose value `y` is known already. The derivative of kRelu does not read x.
 Variable activated(ActivationKind activation, const Variable& x, const Tensor& y);
 
+/// Whether a gradient may be written over what `saved` keeps: this node releases it next, and has the only handle.
+///
+/// Threads: a count of one cannot grow behind our back, since handles are copied from handles, and the one there is belongs to
+/// this node, which only the thread that recorded it uses. Streams: when the last handle of a block goes, its stream hands it
+/// out again at once, so code that read the tensor on another stream made this one wait before it dropped its handle.
+/// Overwriting it here is what the next owner of the block would do; hence only on the block's own stream, and not where
+/// replays of a CUDA graph come back to it.
+bool gives_memory(const SavedVariable& saved, const BackwardContext& context);
+
 // What derivatives of elementwise operations keep of their operands. For autograd's own .cc files.
 
 /// What the gradient of an operand must look like.

@@ -135,22 +135,28 @@ struct SavedLinear {
     return gradients;
   }
 
-  // The usual case: kernels write straight into the slots of weight and bias.
+  // The usual case: kernels write straight into the slots of weight and bias. The weight comes first: where x had to be computed
+  // again, it is gone before its gradient, which is as large, is made.
   Gradients direct(const Tensor& dy, const BackwardContext& context) const {
     Gradients gradients(3);
     const Tensor dy2 = flat(dy);
+    if (context.needs(1)) {
+      gradients[1] = weight_gradient(dy2, flat(x.unpack().tensor()), context);
+      x.free_recomputed();
+    }
+    if (context.needs(2)) gradients[2] = row_sum(2, dy2, context);
     if (context.needs(0)) {
       const Tensor& w = weight.unpack().tensor();
       const Tensor dx = matmul(dy2, w);
       gradients[0] = Variable(dx.view(dy.shape().with(dy.ndim() - 1, w.dim(1))));
     }
-    if (context.needs(1)) {
-      const Tensor input = flat(x.unpack().tensor());
-      const Shape shape{dy2.dim(1), input.dim(1)};
-      gradients[1] = product(1, transposed(dy2), input, shape, context);
-    }
-    if (context.needs(2)) gradients[2] = row_sum(2, dy2, context);
     return gradients;
+  }
+
+ private:
+  static Variable weight_gradient(const Tensor& dy2, const Tensor& input,
+                                  const BackwardContext& context) {
+    return product(1, transposed(dy2), input, {dy2.dim(1), input.dim(1)}, context);
   }
 };
 

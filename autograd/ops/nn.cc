@@ -6,13 +6,13 @@
 
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops/autocast_call.h"
+#include "tessera/autograd/ops/internal.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/tensor/check.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/ops/nn.h"
 #include "tessera/tensor/ops/reduce.h"
-#include "tessera/tensor/streams/stream.h"
 
 namespace tessera {
 
@@ -56,20 +56,6 @@ Variable log_softmax(const Variable& x, int dim, DType dtype) {
 
 namespace {
 
-// Whether x [..., n] lies as a result of empty_rows does, and nothing else lies in its storage: what
-// reads a gradient in its place chooses the same kernels as for a tensor of its own.
-bool fills_storage(const Tensor& x) {
-  const std::int64_t width = x.dim(-1), rows = width > 0 ? x.numel() / width : 0;
-  const std::optional<Tensor> matrix = rows > 0 ? x.try_view({rows, width}) : std::nullopt;
-  if (!matrix || x.offset() != 0 || (width > 1 && matrix->strides()[1] != 1)) return false;
-  const auto lies = [&](RowPitch kind) {
-    const std::int64_t pitch = pitch_of(width, kind, x.options());
-    return (rows == 1 || matrix->strides()[0] == pitch) &&
-           static_cast<std::size_t>(rows * pitch) * dtype_size(x.dtype()) == x.storage().bytes();
-  };
-  return lies(RowPitch::kPacked) || lies(RowPitch::kAligned);
-}
-
 struct SavedCrossEntropy {
   SavedVariable logits;
   SavedTensor targets;
@@ -106,25 +92,10 @@ struct SavedCrossEntropy {
     return {mul(sub(mul(softmax(x), a), Variable(k)), rows)};
   }
 
-  // Whether the gradient may take the logits' memory: this node releases them next, and has the
-  // only handle.
-  //
-  // Threads: a count of one cannot grow behind our back, since handles are copied from handles, and
-  // the one there is belongs to this node, which only the thread that recorded it uses. Streams:
-  // when the last handle of a block goes, its stream hands it out again at once, so code that read
-  // the logits on another stream made this one wait before it dropped its handle. Overwriting them
-  // here is what the next owner of the block would do; hence only on the block's own stream,
-  // and not where replays of a CUDA graph come back to it.
-  bool gives_memory(const BackwardContext& context) const {
-    if (!context.frees_saved() || !logits.is_sole_owner()) return false;
-    const Tensor& x = logits.unpack().tensor();
-    return fills_storage(x) && x.storage().belongs_to(current_stream(x.device()));
-  }
-
   Gradients direct(const Variable& dy, const BackwardContext& context) const {
     const Tensor rows = row_gradient(dy).tensor();
     const Tensor& x = logits.unpack().tensor();
-    if (!gives_memory(context))
+    if (!detail::gives_memory(logits, context))
       return {Variable(
           cross_entropy_rows_backward(rows, x, targets.unpack(), log_sum_exp.unpack(), options))};
     cross_entropy_rows_backward_(x, rows, targets.unpack(), log_sum_exp.unpack(), options);

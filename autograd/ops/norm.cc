@@ -131,6 +131,50 @@ Variable record_row_norm(const RowNormCall& call, NormResult result, const Varia
                       });
 }
 
+// The last `dims` dims as channels, the others as samples.
+NormView layer_view(const Variable& x, int dims, double eps) {
+  std::int64_t samples = 1, channels = 1;
+  for (int d = 0; d < x.ndim(); ++d) (d < x.ndim() - dims ? samples : channels) *= x.dim(d);
+  return {.shape = {samples, 1, channels, 1}, .affine = {1, 1, channels, 1}, .eps = eps};
+}
+
+// y, and how to compute it again from x, as forward(x, weight, bias). It copies the parameters, which are small: those of a
+// sharded module may be gone when another module's derivative asks for y.
+template <class Forward>
+Variable with_recipe(const char* name, Variable y, const Variable& x, const Variable& weight,
+                     const Variable& bias, const Forward& forward) {
+  if (!y.requires_grad()) return y;
+  const auto copied = [](const Variable& v) { return v.defined() ? clone(v.tensor()) : Tensor(); };
+  set_recipe(y, [x = SavedVariable(x, name), weight = copied(weight), bias = copied(bias),
+                 forward] { return forward(x.unpack().tensor(), weight, bias).y; });
+  return y;
+}
+
+Variable record_layer_norm(NormResult result, const Variable& x, const Variable& weight,
+                           const Variable& bias, const LayerNormOptions& options) {
+  const RowNormCall call{.name = "layer_norm",
+                         .options = {.dims = options.dims},
+                         .view = layer_view(x, options.dims, options.eps)};
+  return with_recipe(call.name, record_row_norm(call, std::move(result), x, weight, bias), x,
+                     weight, bias,
+                     [options](const Tensor& again, const Tensor& w, const Tensor& b) {
+                       return layer_norm_forward(again, w, b, options);
+                     });
+}
+
+Variable record_rms_norm(NormResult result, const Variable& x, const Variable& weight,
+                         const RmsNormOptions& options) {
+  RowNormCall call{.name = "rms_norm",
+                   .options = {.dims = options.dims},
+                   .view = layer_view(x, options.dims, options.eps)};
+  call.view.centered = false;
+  return with_recipe(call.name, record_row_norm(call, std::move(result), x, weight, Variable()), x,
+                     weight, Variable(),
+                     [options](const Tensor& again, const Tensor& w, const Tensor&) {
+                       return rms_norm_forward(again, w, options);
+                     });
+}
+
 // The sum that a norm of a sum found, as add() records it.
 Variable record_sum(const Tensor& sum, const Variable& x, const Variable& residual) {
   return record_twice("add", sum, {x, residual}, [](const Variable& dy, const BackwardContext&) {
@@ -144,13 +188,6 @@ bool adds_apart(const char* where, const Variable& x, const Variable& residual) 
   TESSERA_CHECK(x.shape() == residual.shape(), where, "shapes {} and {} differ; they must be equal",
                 x.shape().str(), residual.shape().str());
   return detail::autocasting() || x.dtype() != residual.dtype();
-}
-
-// The last `dims` dims as channels, the others as samples.
-NormView layer_view(const Variable& x, int dims, double eps) {
-  std::int64_t samples = 1, channels = 1;
-  for (int d = 0; d < x.ndim(); ++d) (d < x.ndim() - dims ? samples : channels) *= x.dim(d);
-  return {.shape = {samples, 1, channels, 1}, .affine = {1, 1, channels, 1}, .eps = eps};
 }
 
 std::int64_t spatial_of(const Variable& x) {
@@ -169,10 +206,7 @@ Variable layer_norm(const Variable& x, const Variable& weight, const Variable& b
         weight, bias);
   NormResult result =
       layer_norm_forward(x.tensor(), tensor_or_none(weight), tensor_or_none(bias), options);
-  return record_row_norm({.name = "layer_norm",
-                          .options = {.dims = options.dims},
-                          .view = layer_view(x, options.dims, options.eps)},
-                         std::move(result), x, weight, bias);
+  return record_layer_norm(std::move(result), x, weight, bias, options);
 }
 
 Variable rms_norm(const Variable& x, const Variable& weight, const RmsNormOptions& options) {
@@ -181,10 +215,7 @@ Variable rms_norm(const Variable& x, const Variable& weight, const RmsNormOption
         detail::autocast_of("rms_norm"), [&](auto&... v) { return rms_norm(v..., options); }, x,
         weight);
   NormResult result = rms_norm_forward(x.tensor(), tensor_or_none(weight), options);
-  NormView view = layer_view(x, options.dims, options.eps);
-  view.centered = false;
-  return record_row_norm({.name = "rms_norm", .options = {.dims = options.dims}, .view = view},
-                         std::move(result), x, weight, Variable());
+  return record_rms_norm(std::move(result), x, weight, options);
 }
 
 AddNorm add_layer_norm(const Variable& x, const Variable& residual, const Variable& weight,
@@ -196,10 +227,8 @@ AddNorm add_layer_norm(const Variable& x, const Variable& residual, const Variab
   const AddNormResult result = add_layer_norm_forward(
       x.tensor(), residual.tensor(), tensor_or_none(weight), tensor_or_none(bias), options);
   const Variable sum = record_sum(result.sum, x, residual);
-  const RowNormCall call{.name = "layer_norm",
-                         .options = {.dims = options.dims},
-                         .view = layer_view(sum, options.dims, options.eps)};
-  return {.y = record_row_norm(call, {result.y, result.statistics}, sum, weight, bias), .sum = sum};
+  return {.y = record_layer_norm({result.y, result.statistics}, sum, weight, bias, options),
+          .sum = sum};
 }
 
 AddNorm add_rms_norm(const Variable& x, const Variable& residual, const Variable& weight,
@@ -211,12 +240,7 @@ AddNorm add_rms_norm(const Variable& x, const Variable& residual, const Variable
   const AddNormResult result =
       add_rms_norm_forward(x.tensor(), residual.tensor(), tensor_or_none(weight), options);
   const Variable sum = record_sum(result.sum, x, residual);
-  RowNormCall call{.name = "rms_norm",
-                   .options = {.dims = options.dims},
-                   .view = layer_view(sum, options.dims, options.eps)};
-  call.view.centered = false;
-  return {.y = record_row_norm(call, {result.y, result.statistics}, sum, weight, Variable()),
-          .sum = sum};
+  return {.y = record_rms_norm({result.y, result.statistics}, sum, weight, options), .sum = sum};
 }
 
 Variable group_norm(const Variable& x, const Variable& weight, const Variable& bias,

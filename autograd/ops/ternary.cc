@@ -87,24 +87,23 @@ Variable addcdiv(const Variable& a, const Variable& b, const Variable& c, double
     return detail::autocast(
         detail::autocast_of("addcdiv"), [factor](auto&... v) { return addcdiv(v..., factor); }, a,
         b, c);
-  return record_twice(
-      "addcdiv", addcdiv(a.tensor(), b.tensor(), c.tensor(), factor), {a, b, c},
-      [a_like = Like(a), b_like = Like(b), c_like = Like(c), factor,
-       b = save_if(c.requires_grad(), b, "addcdiv"),
-       c = save_if(b.requires_grad() || c.requires_grad(), c, "addcdiv")](
-          const Variable& dy, const BackwardContext& context) {
-        Gradients gradients(3);
-        if (context.needs(0)) gradients[0] = a_like.fit(dy);
-        if (!context.needs(1) && !context.needs(2)) return gradients;
-        const Variable wide = widened(dy), none = nothing(wide);
-        const Variable db = addcdiv(none, wide, c.unpack(), factor);
-        if (context.needs(1)) gradients[1] = b_like.fit(db);
-        if (context.needs(2)) {
-          const Variable quotient = div(widened(b.unpack()), c.unpack());
-          gradients[2] = c_like.fit(addcmul(none, db, quotient, -1));
-        }
-        return gradients;
-      });
+  return record_twice("addcdiv", addcdiv(a.tensor(), b.tensor(), c.tensor(), factor), {a, b, c},
+                      [a_like = Like(a), b_like = Like(b), c_like = Like(c), factor,
+                       b = save_if(c.requires_grad(), b, "addcdiv"),
+                       c = save_if(b.requires_grad() || c.requires_grad(), c, "addcdiv")](
+                          const Variable& dy, const BackwardContext& context) {
+                        Gradients gradients(3);
+                        if (context.needs(0)) gradients[0] = a_like.fit(dy);
+                        if (!context.needs(1) && !context.needs(2)) return gradients;
+                        const Variable wide = widened(dy), none = nothing(wide);
+                        const Variable db = addcdiv(none, wide, c.unpack(), factor);
+                        if (context.needs(1)) gradients[1] = b_like.fit(db);
+                        if (context.needs(2)) {
+                          const Variable quotient = div(widened(b.unpack()), c.unpack());
+                          gradients[2] = c_like.fit(addcmul(none, db, quotient, -1));
+                        }
+                        return gradients;
+                      });
 }
 
 Variable clamp(const Variable& x, double low, double high) {

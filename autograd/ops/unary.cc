@@ -214,6 +214,7 @@ struct Relu {
 struct Gelu {
   static constexpr Saves kSaves = Saves::kOperand;
   static constexpr auto kernel = gelu_backward;
+  static constexpr auto over_operand = gelu_backward_;
   static Tensor again(const Tensor& x) { return gelu(x); }
   static Variable gradient(const Variable& dy, const Variable& x) {
     const Variable cdf = mul(add(erf(mul(x, kInverseSqrt2)), 1), 0.5);
@@ -224,6 +225,7 @@ struct Gelu {
 struct GeluTanh {
   static constexpr Saves kSaves = Saves::kOperand;
   static constexpr auto kernel = gelu_tanh_backward;
+  static constexpr auto over_operand = gelu_tanh_backward_;
   static Tensor again(const Tensor& x) { return gelu_tanh(x); }
   static Variable gradient(const Variable& dy, const Variable& x) {
     const Variable cube = mul(x, square(x));
@@ -236,6 +238,7 @@ struct GeluTanh {
 struct Silu {
   static constexpr Saves kSaves = Saves::kOperand;
   static constexpr auto kernel = silu_backward;
+  static constexpr auto over_operand = silu_backward_;
   static Tensor again(const Tensor& x) { return silu(x); }
   static Variable gradient(const Variable& dy, const Variable& x) {
     const Variable s = sigmoid(x);
@@ -283,6 +286,13 @@ Variable recorded(const char* name, Tensor y, const Variable& x) {
     Variable result = record_twice(
         name, std::move(y), {x},
         [x = SavedVariable(x, name), backward](const Variable& dy, const BackwardContext& context) {
+          if constexpr (requires { D::over_operand; }) {
+            if (!context.create_graph() && detail::gives_memory(x, context)) {
+              const Tensor memory = x.unpack().tensor();
+              D::over_operand(memory, dy.tensor());
+              return Gradients{Variable(memory)};
+            }
+          }
           return backward(
               dy, context, [&] { return x.unpack(); }, [&] { return x.unpack().tensor(); });
         });

@@ -295,5 +295,9 @@ Tensor silu_backward(const Tensor& dy, const Tensor& x);
 Tensor softplus_backward(const Tensor& dy, const Tensor& x);
 Tensor tanh_backward(const Tensor& dy, const Tensor& y);
 Tensor sigmoid_backward(const Tensor& dy, const Tensor& y);
+/// The same, written over x.
+void gelu_backward_(const Tensor& x, const Tensor& dy);
+void gelu_tanh_backward_(const Tensor& x, const Tensor& dy);
+void silu_backward_(const Tensor& x, const Tensor& dy);
 
 }  // namespace tessera

@@ -27,11 +27,12 @@ Tensor function(const char* name, const Tensor& x, UnaryOp op, ResultKind kind,
   return ops::unary(name, x, op, kind, out);
 }
 
-Tensor slope(const char* name, const Tensor& dy, const Tensor& x, BinaryOp op) {
+Tensor slope(const char* name, const Tensor& dy, const Tensor& x, BinaryOp op,
+             const Tensor* out = nullptr) {
   ops::check_operands(name, dy, x);
   ops::check_floating(name, x);
   ops::check_same_shape(name, dy, x);
-  return ops::binary(name, dy, x, op, ResultKind::kPromoted);
+  return ops::binary(name, dy, x, op, ResultKind::kPromoted, out);
 }
 
 }  // namespace
@@ -75,6 +76,15 @@ Tensor tanh_backward(const Tensor& dy, const Tensor& y) {
 }
 Tensor sigmoid_backward(const Tensor& dy, const Tensor& y) {
   return slope("sigmoid_backward", dy, y, BinaryOp::kSigmoidBackward);
+}
+void gelu_backward_(const Tensor& x, const Tensor& dy) {
+  slope("gelu_backward_", dy, x, BinaryOp::kGeluBackward, &x);
+}
+void gelu_tanh_backward_(const Tensor& x, const Tensor& dy) {
+  slope("gelu_tanh_backward_", dy, x, BinaryOp::kGeluTanhBackward, &x);
+}
+void silu_backward_(const Tensor& x, const Tensor& dy) {
+  slope("silu_backward_", dy, x, BinaryOp::kSiluBackward, &x);
 }
 
 }  // namespace tessera

@@ -140,10 +140,24 @@ std::vector<std::vector<double>> gradients(const Function& f, DType dtype, bool 
   return {values(x.grad()), values(w.grad())};
 }
 
-TEST_CASE("recipe: activations have the same gradients, bit for bit") {
-  const Function functions[] = {[](const Variable& x) { return gelu(x); },
-                                [](const Variable& x) { return gelu_tanh(x); },
-                                [](const Variable& x) { return silu(x); }, gated};
+// A weight like x's last dim, or a bias.
+Variable parameter(const Variable& x, double offset) {
+  return Variable(cast(irregular({x.dim(-1)}, 0.5, 2, offset), x.dtype()));
+}
+const Function kNorms[] = {
+    [](const Variable& x) { return layer_norm(x, parameter(x, 0.3), parameter(x, 0.7), {}); },
+    [](const Variable& x) { return layer_norm(x, Variable(), Variable(), {}); },
+    [](const Variable& x) { return rms_norm(x, parameter(x, 0.3), {}); },
+    [](const Variable& x) {
+      return add_layer_norm(x, mul(x, 0.7), parameter(x, 0.3), parameter(x, 0.7), {}).y;
+    },
+    [](const Variable& x) { return add_rms_norm(x, mul(x, 0.7), parameter(x, 0.3), {}).y; }};
+
+TEST_CASE("recipe: activations and norms have the same gradients, bit for bit") {
+  std::vector<Function> functions = {[](const Variable& x) { return gelu(x); },
+                                     [](const Variable& x) { return gelu_tanh(x); },
+                                     [](const Variable& x) { return silu(x); }, gated};
+  functions.insert(functions.end(), std::begin(kNorms), std::end(kNorms));
   for (const Function& f : functions) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
       CHECK(gradients(f, dtype, false) == gradients(f, dtype, true));
@@ -176,6 +190,63 @@ TEST_CASE("recipe: a network keeps the operands of activations and not their res
     CHECK(all >= bytes);
     CHECK(all < bytes + bytes / 2);
   }
+}
+
+TEST_CASE("activations: a gradient takes the memory of an operand that no handle keeps") {
+  const Variable start = leaf({128, 64});
+  const auto bytes = static_cast<std::int64_t>(128 * 64 * sizeof(double));
+  const auto gradient = [&](const Function& f, bool retain, bool holds) {
+    Variable x = mul(start, 1.5), loss = sum(f(x));
+    const std::vector<double> before = values(x);
+    const Variable held = holds ? x : Variable();
+    x = Variable();
+    BackwardOptions options;
+    options.retain_graph = retain;
+    const std::vector<double> g = values(grad({&loss, 1}, {&start, 1}, options)[0]);
+    if (holds) CHECK(values(held) == before);
+    return g;
+  };
+  const Function functions[] = {[](const Variable& x) { return gelu(x); },
+                                [](const Variable& x) { return gelu_tanh(x); },
+                                [](const Variable& x) { return silu(x); }};
+  for (const Function& f : functions) {
+    const std::vector<double> retained = gradient(f, true, false);
+    CHECK(gradient(f, false, false) == retained);
+    CHECK(gradient(f, false, true) == retained);
+    // Beside the operand backward needs one gradient at a time: of f's result, then of start.
+    MemoryCounters& memory = current_rank_context()->memory();
+    const Variable loss = sum(mul(f(mul(start, 1.5)), 2));
+    memory.reset_peak();
+    const std::int64_t before = memory.current().total();
+    grad({&loss, 1}, {&start, 1}, {});
+    CHECK(memory.peak_total() < before + bytes + bytes / 2);
+  }
+}
+
+TEST_CASE("recipe: a network keeps the operands of norms and not their results") {
+  constexpr std::int64_t kRows = 128, kIn = 64;
+  const Variable start = leaf({kRows, kIn}), w = leaf({3, kIn});
+  const auto bytes = static_cast<std::int64_t>(kRows * kIn * sizeof(double));
+  for (const Function& norm : kNorms) {
+    const std::int64_t operand = kept([&] { return sum(norm(mul(start, 2))); });
+    const std::int64_t all = kept([&] { return sum(linear(norm(mul(start, 2)), w, Variable())); });
+    CHECK(operand >= bytes);
+    CHECK(all < operand + bytes / 2);
+  }
+}
+
+TEST_CASE("recipe: a norm is computed again with the parameters of its forward") {
+  const Variable x = leaf({5, 7}), w = leaf({3, 7});
+  const auto gradient = [&](bool changes) {
+    const Variable scale = leaf({7}), shift = leaf({7});
+    const Variable loss = sum(square(linear(layer_norm(x, scale, shift, {}), w, Variable())));
+    if (changes) {
+      fill_(scale.tensor(), 100);
+      fill_(shift.tensor(), -50);
+    }
+    return values(grad({&loss, 1}, {&w, 1}, {})[0]);
+  };
+  CHECK(gradient(true) == gradient(false));
 }
 
 }  // namespace

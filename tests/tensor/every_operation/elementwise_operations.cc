@@ -186,6 +186,10 @@ struct Derivative {
   const char* name;
   Tensor (*call)(const Tensor&, const Tensor&);
 };
+struct DerivativeInPlace {
+  const char* name;
+  void (*op)(const Tensor&, const Tensor&);
+};
 
 const Operand kBits = any({3, 5}).in(DType::kI64).not_of({DType::kF32});
 
@@ -281,6 +285,12 @@ void add_derivatives(Operations& table) {
            Derivative{"softplus_backward", softplus_backward},
            Derivative{"tanh_backward", tanh_backward},
            Derivative{"sigmoid_backward", sigmoid_backward},
+       })
+    table.push_back({name, {like, like}, [op](const Call& t) { op(t[0], t[1]); }});
+  for (const auto& [name, op] : {
+           DerivativeInPlace{"gelu_backward_", gelu_backward_},
+           DerivativeInPlace{"gelu_tanh_backward_", gelu_tanh_backward_},
+           DerivativeInPlace{"silu_backward_", silu_backward_},
        })
     table.push_back({name, {like, like}, [op](const Call& t) { op(t[0], t[1]); }});
 }

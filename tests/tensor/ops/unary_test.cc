@@ -334,6 +334,29 @@ double slope_at(double (*f)(double), double x, double dy) {
   return dy * (f(x + 1e-5) - f(x - 1e-5)) / 2e-5;
 }
 
+TEST_CASE("derivatives of activations written over their operand have the same bits") {
+  using Derivative = Tensor (*)(const Tensor&, const Tensor&);
+  using InPlace = void (*)(const Tensor&, const Tensor&);
+  for (const auto& [derivative, in_place] :
+       {std::pair<Derivative, InPlace>(gelu_backward, gelu_backward_),
+        {gelu_tanh_backward, gelu_tanh_backward_},
+        {silu_backward, silu_backward_}}) {
+    for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) {
+      std::vector<double> at(1001), slopes(1001);
+      for (std::size_t i = 0; i < at.size(); ++i) {
+        at[i] = 0.013 * static_cast<double>(i) - 6;
+        slopes[i] = 1 - 0.003 * static_cast<double>(i);
+      }
+      const Tensor x = cast(Tensor::from_vector(at, {1001}), dtype),
+                   dy = cast(Tensor::from_vector(slopes, {1001}), dtype),
+                   expected = derivative(dy, x);
+      in_place(x, dy);
+      CHECK(cast(x, DType::kF64).to_vector<double>() ==
+            cast(expected, DType::kF64).to_vector<double>());
+    }
+  }
+}
+
 TEST_CASE("derivatives in one pass") {
   struct Case {
     Tensor (*backward)(const Tensor&, const Tensor&);
