@@ -56,6 +56,23 @@ inline void widen_short_run(const BFloat16* from, std::int64_t n, float* out) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(from[i]);
 }
 
+/// The same for elements that need no conversion: copies of some cache lines are shorter than the call of a library.
+template <class C>
+void copy_short_run(const C* from, std::int64_t n, C* out) {
+#ifdef __AVX2__
+  if constexpr (std::is_same_v<C, float>) {
+    const auto copy_8 = [&](std::int64_t i) {
+      _mm256_storeu_ps(out + i, _mm256_loadu_ps(from + i));
+    };
+    if (n >= 8) {
+      for (std::int64_t i = 0; i + 8 < n; i += 8) copy_8(i);
+      return copy_8(n - 8);
+    }
+  }
+#endif
+  for (std::int64_t i = 0; i < n; ++i) out[i] = from[i];
+}
+
 /// out[i] = from[i * step], i < n, as load_run; for short runs, where a call and the choice of a type would cost more than
 /// the elements do.
 template <class T, class C>
@@ -65,7 +82,7 @@ void load_short_run(const T* from, std::int64_t step, std::int64_t n, C* out) {
   } else if (step != 1) {
     for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<C>(from[i * step]);
   } else if constexpr (std::is_same_v<T, C>) {
-    std::copy_n(from, n, out);
+    copy_short_run(from, n, out);
   } else {
     widen_short_run(from, n, out);
   }
