@@ -28,7 +28,7 @@ Tensor whole_numbers(DType dtype, const Shape& shape, std::int64_t seed) {
 
 TEST_CASE("matmul: extents around those of panels, exactly") {
   const DefaultDeviceScope host(kCpu);
-  const std::int64_t m = GENERATE(2, 5, 6, 7, 12, 13, 19);
+  const std::int64_t m = GENERATE(2, 5, 6, 7, 12, 13, 19, 49, 50, 103);
   for (const std::int64_t n : {1, 7, 8, 9, 15, 16, 17, 31, 33, 129}) {
     for (const std::int64_t k : {1, 7, 8, 9, 64, 256, 257, 520}) {
       const Tensor a = whole_numbers(DType::kF32, {m, k}, m + k);

@@ -75,6 +75,30 @@ void pack(const T* from, std::int64_t line_stride, std::int64_t step, std::int64
   }
 }
 
+// All panels of an a of m rows, `depth` steps apart. Where its columns are contiguous, several panels at a time: a line of
+// the cache holds elements of two or three of them, and of more it would be gone when the next one asks for it.
+template <class T>
+void pack_rows(const T* from, const ConstMatrix& a, std::int64_t m, std::int64_t k,
+               std::int64_t depth, float* out) {
+  constexpr std::int64_t kTogether = 8;
+  std::int64_t row = 0;
+  for (; a.row_stride == 1 && m - row >= kTogether * kRows + 2; row += kTogether * kRows) {
+    const T* line = from + row;
+    float* const panels = out + row * depth;
+    for (std::int64_t p = 0; p < k - 1; ++p, line += a.column_stride) {
+#pragma GCC unroll 8
+      for (std::int64_t i = 0; i < kTogether; ++i)
+        _mm256_storeu_ps(panels + i * kRows * depth + p * kRows, load8(line + i * kRows));
+    }
+    // Whole vectors would overwrite the next panel.
+    for (std::int64_t i = 0; i < kTogether * kRows; ++i)
+      panels[i / kRows * kRows * depth + (k - 1) * kRows + i % kRows] = static_cast<float>(line[i]);
+  }
+  for (; row < m; row += kRows)
+    pack(from + row * a.row_stride, a.row_stride, a.column_stride, std::min(kRows, m - row),
+         m - row, k, kRows, out + row * depth);
+}
+
 // A part of c of up to kRows x kColumns elements, and what it is computed from.
 struct Part {
   std::int64_t k = 0;
@@ -190,9 +214,7 @@ void multiply(const TileProduct& t, const T* a, const T* b, float* c, Workspace 
   for (std::int64_t p = 0; p < t.k; p += depth) {
     const std::int64_t k = std::min(depth, t.k - p);
     const T* const a_from = a + p * t.a.column_stride;
-    for (std::int64_t row = 0; row < t.m && !reads_a; row += kRows)
-      pack(a_from + row * t.a.row_stride, t.a.row_stride, t.a.column_stride,
-           std::min(kRows, t.m - row), t.m - row, k, kRows, a_panels + row * depth);
+    if (!reads_a) pack_rows(a_from, t.a, t.m, k, depth, a_panels);
     Part part = {.k = k, .a = a_panels, .c_row = t.c.row_stride};
     if constexpr (kReads) {
       if (reads_a)
