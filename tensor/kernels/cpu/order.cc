@@ -1,10 +1,17 @@
 #include "tessera/tensor/kernels/order.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "tessera/tensor/kernels/cpu/convert.h"
+#include "tessera/tensor/kernels/cpu/elements.h"
+#include "tessera/tensor/kernels/cpu/first_extreme.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
 #include "tessera/tensor/kernels/math/sort_key.h"
 #include "tessera/tensor/kernels/types.h"
@@ -20,6 +27,7 @@ struct WideEntries {
   static Pair pair(std::uint64_t key, std::int64_t position) { return {key, position}; }
   static std::uint64_t key(const Pair& pair) { return pair.key; }
   static std::int64_t position(const Pair& pair) { return pair.position; }
+  static Pair last() { return {~std::uint64_t{0}, std::numeric_limits<std::int64_t>::max()}; }
   static bool before(const Pair& a, const Pair& b) {
     return a.key != b.key ? a.key < b.key : a.position < b.position;
   }
@@ -33,12 +41,13 @@ struct PackedEntries {
   }
   static std::uint32_t key(Pair pair) { return static_cast<std::uint32_t>(pair >> 32); }
   static std::int64_t position(Pair pair) { return static_cast<std::int64_t>(pair & 0xffffffffu); }
+  static Pair last() { return ~std::uint64_t{0}; }
   static bool before(Pair a, Pair b) { return a < b; }
 };
 
-// The first k of a line in sorted order. Keys are read in order; those that come before the k-th of
-// all before them are collected, and when twice as many are there, the first k of them are chosen.
-// C is the type that keys are made of.
+// The first k of a line in sorted order. Keys are read in order. If k is small, each that comes before
+// the k-th of all before it is inserted. Else they are collected, and when twice as many are there,
+// the first k of them are chosen. C is the type that keys are made of.
 template <class C, class Entries>
 class FirstOfLine {
   using Pair = typename Entries::Pair;
@@ -60,14 +69,17 @@ class FirstOfLine {
     Key keys[kLength];
     found_ = 0;
     bounded_ = false;
+    const bool few = k_ <= kFew;
+    if (few) std::fill_n(pairs_, k_, Entries::last());
     const Key flip = descending_ ? static_cast<Key>(~Key{0}) : Key{0};
     for (std::int64_t at = 0; at < n && k_ > 0; at += kLength) {
       const std::int64_t count = std::min(kLength, n - at);
       cpu::load_run(x_.dtype, cpu::advance(x_.data, x_.dtype, offset + at * step), step, count,
                     buffer);
       for (std::int64_t i = 0; i < count; ++i) keys[i] = sort_key(buffer[i]) ^ flip;
-      collect(keys, at, count);
+      few ? insert_each(keys, at, count) : collect(keys, at, count);
     }
+    if (few) return pairs_;
     if (found_ > k_) std::nth_element(pairs_, pairs_ + k_, pairs_ + found_, Entries::before);
     std::sort(pairs_, pairs_ + k_, Entries::before);
     return pairs_;
@@ -75,22 +87,62 @@ class FirstOfLine {
 
  private:
   static constexpr std::int64_t kLeastRoom = 8;
+  // So many are kept in order as they come. More of them take longer than a choice among many.
+  static constexpr std::int64_t kFew = 8;
 
-  void collect(const Key* keys, std::int64_t first, std::int64_t n) {
-    constexpr std::int64_t kBlock = 16;
-    for (std::int64_t at = 0; at < n; at += kBlock) {
-      const std::int64_t end = std::min(n, at + kBlock);
-      if (bounded_ && end - at == kBlock) {
-        Key any = 0;  // without branches, so that the compiler vectorises it
-        for (std::int64_t i = 0; i < kBlock; ++i) any |= keys[at + i] < bound_ ? Key{1} : Key{0};
-        if (any == 0) continue;
-      }
-      for (std::int64_t i = at; i < end; ++i) {
-        if (bounded_ && keys[i] >= bound_) continue;
-        pairs_[found_++] = Entries::pair(keys[i], first + i);
-        if (found_ == room_) choose();
+  static constexpr std::int64_t kBlock = 16;
+
+  // Bit i is set if keys[i] < bound_, i < kBlock.
+  unsigned below_bound(const Key* keys) const {
+    using Vector [[gnu::vector_size(32)]] = Key;
+    constexpr int kWidth = 32 / static_cast<int>(sizeof(Key));
+    unsigned below = 0;
+    for (int at = 0; at < kBlock; at += kWidth) {
+      Vector some;
+      std::memcpy(&some, keys + at, sizeof(some));
+      const auto mask = some < bound_;
+      const int bits = sizeof(Key) == 4 ? _mm256_movemask_ps(reinterpret_cast<__m256>(mask))
+                                        : _mm256_movemask_pd(reinterpret_cast<__m256d>(mask));
+      below |= static_cast<unsigned>(bits) << at;
+    }
+    return below;
+  }
+  // Calls take(i) for the keys that can be among the first k.
+  template <class Take>
+  void for_each_candidate(const Key* keys, std::int64_t n, const Take& take) {
+    const auto take_one = [&](std::int64_t i) {
+      if (!bounded_ || keys[i] < bound_) take(i);
+    };
+    std::int64_t at = 0;
+    for (; at + kBlock <= n; at += kBlock) {
+      if (bounded_) {
+        for (unsigned left = below_bound(keys + at); left != 0; left &= left - 1)
+          take_one(at + std::countr_zero(left));
+      } else {
+        for (std::int64_t i = at; i < at + kBlock; ++i) take_one(i);
       }
     }
+    for (; at < n; ++at) take_one(at);
+  }
+  void collect(const Key* keys, std::int64_t first, std::int64_t n) {
+    for_each_candidate(keys, n, [&](std::int64_t i) {
+      pairs_[found_++] = Entries::pair(keys[i], first + i);
+      if (found_ == room_) choose();
+    });
+  }
+  // Without branches: where a pair belongs is not predictable.
+  void insert_each(const Key* keys, std::int64_t first, std::int64_t n) {
+    for_each_candidate(keys, n, [&](std::int64_t i) {
+      Pair moved = Entries::pair(keys[i], first + i);
+      for (std::int64_t place = 0; place < k_; ++place) {
+        const Pair here = pairs_[place];
+        const bool earlier = Entries::before(moved, here);
+        pairs_[place] = earlier ? moved : here;
+        moved = earlier ? here : moved;
+      }
+      bounded_ = ++found_ >= k_;
+      bound_ = Entries::key(pairs_[k_ - 1]);
+    });
   }
   void choose() {
     if (k_ == room_) return;  // all elements are sorted
@@ -142,27 +194,23 @@ void ArgsortKernel::cpu(const Args& a, Workspace scratch) {
 
 namespace {
 
-template <class C>
-std::int64_t find(const ConstView& x, std::int64_t offset, bool largest) {
-  constexpr std::int64_t kLength = 512;
+// A part of a line stays in the first cache while its extreme is looked for.
+template <class C, bool largest>
+std::int64_t find(const ConstView& x, std::int64_t offset) {
+  constexpr std::int64_t kLength = 1024;
   const int last = x.shape.ndim() - 1;
   const std::int64_t n = x.shape[last], step = x.strides[last];
+  const cpu::Elements<C> elements(x);
   C buffer[kLength];
-  C best = 0;
-  std::int64_t position = 0;
+  cpu::FirstExtreme<C, largest> extreme;
   for (std::int64_t at = 0; at < n; at += kLength) {
     const std::int64_t count = std::min(kLength, n - at);
-    cpu::load_run(x.dtype, cpu::advance(x.data, x.dtype, offset + at * step), step, count, buffer);
-    if (at == 0) best = buffer[0];
-    for (std::int64_t i = 0; i < count; ++i) {
-      if (buffer[i] != buffer[i]) return at + i;
-      if (largest ? buffer[i] > best : buffer[i] < best) {
-        best = buffer[i];
-        position = at + i;
-      }
-    }
+    const bool open =
+        elements.with_run(offset + at * step, step, count, buffer,
+                          [&](const auto* values) { return extreme.add(values, count, at); });
+    if (!open) break;
   }
-  return position;
+  return extreme.position();
 }
 
 // The same for `width` lines that are adjacent in memory.
@@ -212,7 +260,7 @@ void find_lines(const ArgExtremeKernel::Args& a) {
                        lines.shape[lines.ndim - 1] >= kFewest;
   if (!columns) {
     return cpu::parallel_lines(lines, n, [&](const auto& offsets) {
-      y[offsets[1]] = find<C>(a.x, offsets[0], a.largest);
+      y[offsets[1]] = a.largest ? find<C, true>(a.x, offsets[0]) : find<C, false>(a.x, offsets[0]);
     });
   }
   const std::int64_t total = lines.numel(), groups = (total + kColumns - 1) / kColumns;

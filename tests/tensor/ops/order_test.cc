@@ -153,6 +153,91 @@ TEST_CASE("min and argmin: NaN wins, the first of equals") {
   CHECK(max(x.select(0, 2)).item<float>() == 2);
 }
 
+// The position of the first of the largest or smallest, and of the first NaN before all numbers.
+std::int64_t slow_extreme(const std::vector<double>& line, bool largest) {
+  std::size_t best = 0;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (std::isnan(line[i])) return static_cast<std::int64_t>(i);
+    if (largest ? line[i] > line[best] : line[i] < line[best]) best = i;
+  }
+  return static_cast<std::int64_t>(best);
+}
+
+// Lines of n elements with few different values; one of them, or two, replaced at places all along
+// the line; and lines of equal elements.
+std::vector<std::vector<double>> lines_of(std::int64_t n, bool floating) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto count = static_cast<std::size_t>(n);
+  std::vector<std::vector<double>> lines = {std::vector<double>(count, 3.0)};
+  std::vector<double> mixed = spread(n, 1, 6);
+  for (double& x : mixed) x = std::floor(x);
+  lines.push_back(mixed);
+  std::vector<double> special = {0, 9};
+  if (floating) {
+    special = {0, 9, -0.0, inf, -inf, nan};
+    lines.emplace_back(count, -inf);
+    lines.emplace_back(count, inf);
+    lines.emplace_back(count, nan);
+  }
+  for (std::size_t i = 0; i < count; i += count < 100 ? 3 : count / 7) {
+    for (const double value : special) {
+      lines.push_back(mixed);
+      lines.back()[i] = value;
+      lines.push_back(lines.back());
+      lines.back()[count - 1 - i / 2] = value == 0 ? -value : value;
+    }
+  }
+  return lines;
+}
+
+TEST_CASE("argmax and argmin: lines of every length against a plain loop") {
+  for (DType dtype : kAllDTypes) {
+    if (dtype == DType::kBool) continue;
+    for (const std::int64_t n : {1,  2,  7,   15,   16,   17,   31,   32,   33,   63,
+                                 64, 65, 100, 1023, 1024, 1025, 1031, 1055, 1056, 2100}) {
+      const auto lines = lines_of(n, is_floating(dtype));
+      std::vector<double> all;
+      std::vector<std::int64_t> high, low;
+      for (const std::vector<double>& line : lines) {
+        all.insert(all.end(), line.begin(), line.end());
+        high.push_back(slow_extreme(line, true));
+        low.push_back(slow_extreme(line, false));
+      }
+      const auto count = static_cast<std::int64_t>(lines.size());
+      const Tensor x = cast(Tensor::from_vector(all, {count, n}), dtype);
+      for (const Tensor& layout : layouts(x)) {
+        INFO(dtype_name(dtype) << " " << n << layout.strides().str());
+        CHECK(argmax(layout).to_vector<std::int64_t>() == high);
+        CHECK(argmin(layout).to_vector<std::int64_t>() == low);
+      }
+    }
+  }
+}
+
+TEST_CASE("topk: few of lines of every length") {
+  const DType dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF64, DType::kI64);
+  CAPTURE(dtype);
+  for (const std::int64_t n : {1, 2, 8, 9, 15, 16, 17, 33, 47, 530}) {
+    const Tensor equals = with_equals({3, n}, dtype);
+    const Tensor many = cast(spread_tensor<double>({3, n}, -9999, 9999), dtype);
+    const Tensor last = is_floating(dtype) ? full({1, n}, std::nan(""), {.dtype = dtype})
+                                           : full({1, n}, -1, {.dtype = dtype});
+    for (const Tensor& x : {equals, many, last}) {
+      const Array plain = naive::array_of(x);
+      for (std::int64_t k = 1; k <= std::min<std::int64_t>(n, 10); ++k) {
+        for (const bool largest : {false, true}) {
+          CAPTURE(n, k, largest);
+          const ValuesAndIndices top = topk(x, k, 1, {.largest = largest});
+          const Sorted best = slow_sort(plain, 1, largest, k);
+          CHECK(naive::is_equal(top.indices, best.indices));
+          CHECK(naive::is_equal(top.values, best.values));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("order: equal results for any number of threads") {
   const Tensor x = cast(spread_tensor<double>({70, 1500}, -50, 50), DType::kF16);
   for (int dim : {0, 1}) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "tessera/tensor/kernels/cpu/first_extreme.h"
 #include "tessera/tensor/kernels/cpu/windows/pool_planes.h"
 #include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/math/sort_key.h"
@@ -47,6 +48,11 @@ void column_maxima(const C* x, const PoolSpan& rows, std::int64_t dilation, std:
   }
 }
 
+bool is_long(const PoolSpan& columns) {
+  constexpr std::int64_t kLong = 32;
+  return columns.end - columns.begin >= kLong;
+}
+
 // The place of the largest key in columns [begin, end); the first one of equal keys.
 template <class K>
 K first_largest(const K* keys, const K* places, const PoolSpan& columns, std::int64_t dilation) {
@@ -64,6 +70,16 @@ K first_largest(const K* keys, const K* places, const PoolSpan& columns, std::in
     place = better ? places[c] : place;
   }
   return place;
+}
+
+// The same, of elements [columns.begin, columns.end) of one row, which begins at `first` in the plane.
+template <class C>
+Key<C> first_largest_of_row(const C* x, std::int64_t first, const PoolSpan& columns) {
+  cpu::FirstExtreme<C, true> extreme;
+  const std::int64_t begin = first + columns.begin;
+  if (columns.begin < columns.end) extreme.add(x + begin, columns.end - columns.begin, 0);
+  return extreme.position() < 0 ? kNowhere<Key<C>>
+                                : static_cast<Key<C>>(begin + extreme.position());
 }
 
 // dx = the sums of the dy whose index names an element. The sums of 16-bit elements are formed in
@@ -104,10 +120,15 @@ void MaxPoolKernel::cpu(const Args& a, Workspace scratch) {
         for (std::int64_t i = 0; i < g.h.out; ++i) {
           const PoolSpan& rows = tables.rows[i];
           const bool some = rows.begin < rows.end;
-          if (some) column_maxima(x, rows, g.h.dilation, g.w.in, keys, places);
+          // Keys are made once for windows that overlap and for rows; a long window of one row needs none.
+          const bool direct = some && rows.end - rows.begin <= g.h.dilation && g.w.dilation == 1 &&
+                              is_long(tables.columns[0]);
+          if (some && !direct) column_maxima(x, rows, g.h.dilation, g.w.in, keys, places);
           for (std::int64_t j = 0; j < g.w.out; ++j, ++o) {
-            const Key<C> place = some ? first_largest(keys, places, tables.columns[j], g.w.dilation)
-                                      : kNowhere<Key<C>>;
+            const Key<C> place =
+                !some    ? kNowhere<Key<C>>
+                : direct ? first_largest_of_row(x, rows.begin * g.w.in, tables.columns[j])
+                         : first_largest(keys, places, tables.columns[j], g.w.dilation);
             const bool found = place != kNowhere<Key<C>>;
             indices[o] = found ? static_cast<std::int64_t>(place) : -1;
             y[o] = found ? x[place] : -std::numeric_limits<C>::infinity();
