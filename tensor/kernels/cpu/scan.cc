@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
+#include <cstdlib>
 
 #include "tessera/tensor/kernels/cpu/convert.h"
+#include "tessera/tensor/kernels/cpu/scan_quad.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
-#include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/math/scan_steps.h"
 
 namespace tessera {
@@ -23,25 +23,7 @@ struct Lines {
 // longer than one.
 constexpr std::int64_t kTogether = 4;
 
-// kLines lines whose elements are of type T, converted where they are read and written.
-template <class C, class Step, class T, std::int64_t kLines>
-void scan_typed(const ScanKernel::Args& a, const Lines& first, std::int64_t x_apart,
-                std::int64_t y_apart) {
-  const T* x = a.x.as<T>() + first.from;
-  T* y = a.y.as<T>() + first.to;
-  typename Step::State states[kLines];
-  for (auto& state : states) state = Step::none();
-  for (std::int64_t i = 0; i < first.n; ++i) {
-#pragma GCC unroll 4
-    for (std::int64_t w = 0; w < kLines; ++w) {
-      const C value = convert_element<C>(x[w * x_apart + i * first.x_step]);
-      states[w] = Step::combine(states[w], Step::of(value, i));
-      y[w * y_apart + i * first.y_step] = convert_element<T>(Step::result(states[w]));
-    }
-  }
-}
-
-// The same for elements of any type, by way of buffers.
+// kLines lines with elements of any type, by way of buffers.
 template <class C, class Step, std::int64_t kLines>
 void scan_some(const ScanKernel::Args& a, const Lines& first, std::int64_t x_apart,
                std::int64_t y_apart) {
@@ -71,13 +53,25 @@ void scan_some(const ScanKernel::Args& a, const Lines& first, std::int64_t x_apa
   }
 }
 
+// kTogether lines of floating elements that lie beside each other.
+template <class Step, class T>
+void scan_plain(const ScanKernel::Args& a, const Lines& first, std::int64_t x_apart,
+                std::int64_t y_apart) {
+  const T* x = a.x.as<T>() + first.from;
+  T* y = a.y.as<T>() + first.to;
+  first.x_step == 1 ? cpu::scan_quad<Step, T, false>(x, x_apart, y, y_apart, first.n)
+                    : cpu::scan_quad<Step, T, true>(x, x_apart, y, y_apart, first.n);
+}
+
 template <class C, class Step>
 void scan_together(const ScanKernel::Args& a, const Lines& first, std::int64_t x_apart,
                    std::int64_t y_apart) {
-  if constexpr (std::is_same_v<typename Step::Result, double> &&
-                std::is_same_v<typename Step::State, double>) {
-    if (a.x.dtype == DType::kF32 && a.y.dtype == DType::kF32)
-      return scan_typed<C, Step, float, kTogether>(a, first, x_apart, y_apart);
+  if constexpr (cpu::kHasQuads<Step>) {
+    const bool plain = first.x_step == first.y_step && std::abs(first.x_step) == 1;
+    if (plain && a.x.dtype == DType::kF32 && a.y.dtype == DType::kF32)
+      return scan_plain<Step, float>(a, first, x_apart, y_apart);
+    if (plain && a.x.dtype == DType::kBF16 && a.y.dtype == DType::kBF16)
+      return scan_plain<Step, BFloat16>(a, first, x_apart, y_apart);
   }
   scan_some<C, Step, kTogether>(a, first, x_apart, y_apart);
 }

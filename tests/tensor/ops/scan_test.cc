@@ -184,6 +184,67 @@ TEST_CASE("running results: the dtype of the operand and the result") {
         std::vector<std::int32_t>{most, std::numeric_limits<std::int32_t>::min()});
 }
 
+// Elements of which sums and products stay normal, become tiny, overflow, or are not numbers.
+std::vector<List> difficult_lines(std::int64_t n) {
+  std::vector<List> kinds = {spread(n, -3, 3), spread(n, -1e-39, 1e-39), spread(n, 1e37, 3e38),
+                             spread(n, -0x1p-60, 0x1p-60), List(static_cast<std::size_t>(n), -0.0)};
+  const std::vector<double> special = {kNan, kInf, -kInf, 0.0};
+  for (std::size_t i = 0; i < special.size() && n > 0; ++i) {
+    kinds.push_back(kinds[0]);
+    kinds.back()[static_cast<std::size_t>(n) * i / 5] = special[i];
+  }
+  return kinds;
+}
+
+// Running results of one line in f64, in the order of the elements.
+List running_line(const List& line, bool reverse, bool product) {
+  List out(line.size());
+  double state = product ? 1 : 0;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const std::size_t at = reverse ? line.size() - 1 - i : i;
+    state = product ? state * line[at] : state + line[at];
+    out[at] = state;
+  }
+  return out;
+}
+
+// Adjacent elements of some lines together are computed otherwise than elements with strides. A GPU
+// may combine segments, which rounds in another order.
+TEST_CASE("cumsum and cumprod: the rounded f64 results, any number of lines and elements") {
+  if (!default_device().is_cpu()) return;
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
+    for (const std::int64_t rows : {1, 3, 4, 5, 9, 66}) {
+      for (const std::int64_t n : {0, 1, 3, 4, 5, 8, 11, 42}) {
+        const auto kinds = difficult_lines(n);
+        List values;
+        for (std::int64_t row = 0; row < rows; ++row) {
+          const List& line = kinds[static_cast<std::size_t>(row) % kinds.size()];
+          values.insert(values.end(), line.begin(), line.end());
+        }
+        const Tensor x = cast(Tensor::from_vector(values, {rows, n}), dtype);
+        const List rounded = cast(x, DType::kF64).to_vector<double>();
+        for (const bool reverse : {false, true}) {
+          for (const bool product : {false, true}) {
+            List expected;
+            for (auto line = rounded.begin(); line != rounded.end(); line += n) {
+              const List part = running_line(List(line, line + n), reverse, product);
+              expected.insert(expected.end(), part.begin(), part.end());
+            }
+            const Tensor wanted = cast(Tensor::from_vector(expected, {rows, n}), dtype);
+            for (const Tensor& layout : layouts(x)) {
+              INFO(dtype_name(dtype)
+                   << x.shape().str() << layout.strides().str() << reverse << product);
+              const Tensor y = product ? cumprod(layout, 1, {.reverse = reverse})
+                                       : cumsum(layout, 1, {.reverse = reverse});
+              CHECK(naive::is_equal(y, naive::array_of(wanted)));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("running results: equal bits for any number of threads") {
   const Tensor x = spread_tensor<float>({40, 3000});
   for (int dim : {0, 1}) {
