@@ -154,6 +154,23 @@ TEST_CASE("masked_select, masked_scatter, masked_fill: every dtype, layout and b
   }
 }
 
+TEST_CASE("masked_fill: adjacent elements of every width and number, in place too") {
+  for (DType dtype : kAllDTypes) {
+    for (const std::int64_t n : {0, 1, 7, 31, 32, 33, 100}) {
+      const Tensor x = cast(spread_tensor<double>({n}, -9, 9), dtype), mask = half_zero({n});
+      const Array plain = naive::array_of(x), set = naive::array_of(mask);
+      Array filled = plain;
+      for (std::size_t i = 0; i < filled.values.size(); ++i)
+        if (set.values[i] != 0) filled.values[i] = 1;
+      INFO(dtype_name(dtype) << n);
+      CHECK(naive::is_equal(masked_fill(x, mask, 1), filled));
+      CHECK(naive::is_equal(x, plain));
+      masked_fill_(x, mask, 1);
+      CHECK(naive::is_equal(x, filled));
+    }
+  }
+}
+
 TEST_CASE("index and index_put with masks") {
   const Tensor x = spread_tensor<float>({4, 3, 5});
   const Tensor rows = half_zero({4}), planes = half_zero({4, 3}), whole = gt(x, 0),
