@@ -188,6 +188,10 @@ TEST_CASE("running results: the dtype of the operand and the result") {
 std::vector<List> difficult_lines(std::int64_t n) {
   std::vector<List> kinds = {spread(n, -3, 3), spread(n, -1e-39, 1e-39), spread(n, 1e37, 3e38),
                              spread(n, -0x1p-60, 0x1p-60), List(static_cast<std::size_t>(n), -0.0)};
+  if (n > 0) {  // products that pass slowly through the subnormal numbers
+    kinds.push_back(spread(n, 0.5, 1));
+    kinds.back()[0] = 0x1p-124;
+  }
   const std::vector<double> special = {kNan, kInf, -kInf, 0.0};
   for (std::size_t i = 0; i < special.size() && n > 0; ++i) {
     kinds.push_back(kinds[0]);
