@@ -3,8 +3,11 @@
 /// The loops that all reductions share: blocks, lanes and threads. See kernels/reduce.h for the
 /// order.
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <span>
+#include <type_traits>
 
 #include "tessera/tensor/kernels/cpu/convert.h"
 #include "tessera/tensor/kernels/cpu/elements.h"
@@ -48,6 +51,48 @@ inline ReduceGeometry reduce_geometry(const ReduceKernel::Args& a) {
   const auto inner = [](const Traversal<1>& t) { return t.strides[0][t.ndim - 1]; };
   g.columns = g.reduced.ndim == 1 && inner(g.kept) == 1 && inner(g.reduced) != 1;
   return g;
+}
+
+/// Reductions with terms in f64 of elements in f32, each one or two vector instructions.
+template <class F>
+inline constexpr bool kFoldsWide =
+    std::is_same_v<F, folds::ProdFold<float>> || std::is_same_v<F, folds::SquaresFold<float>> ||
+    std::is_same_v<F, folds::Norm2Fold<float>>;
+
+inline __m256d load4_wide(const float* x) { return _mm256_cvtps_pd(_mm_loadu_ps(x)); }
+inline __m256d load4_wide(const BFloat16* x) {
+  const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(x));
+  return _mm256_cvtps_pd(_mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(bits), 16)));
+}
+
+/// lane_fold() of the terms of F: 16 lanes in four registers, where the compiler keeps them in memory.
+template <class F, class T>
+double fold_wide(const T* x, std::int64_t n) {
+  static_assert(kLanes == 16);
+  const auto fold = [](__m256d lanes, const T* from) {
+    const __m256d values = load4_wide(from);
+    if constexpr (std::is_same_v<F, folds::ProdFold<float>>)
+      return _mm256_mul_pd(lanes, values);
+    else
+      return _mm256_add_pd(lanes, _mm256_mul_pd(values, values));
+  };
+  const __m256d none = _mm256_set1_pd(F::kNone);
+  __m256d a = none, b = none, c = none, d = none;
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    a = fold(a, x + i);
+    b = fold(b, x + i + 4);
+    c = fold(c, x + i + 8);
+    d = fold(d, x + i + 12);
+  }
+  double lanes[kLanes];
+  _mm256_storeu_pd(lanes, a);
+  _mm256_storeu_pd(lanes + 4, b);
+  _mm256_storeu_pd(lanes + 8, c);
+  _mm256_storeu_pd(lanes + 12, d);
+  for (int lane = 0; i + lane < n; ++lane)
+    lanes[lane] = F::fold(lanes[lane], F::term(convert_element<float>(x[i + lane]), 0, {}));
+  return fold_lanes(lanes, [](double p, double q) { return F::fold(p, q); });
 }
 
 template <class F, class C>
@@ -108,6 +153,7 @@ class Reduction {
     const std::int64_t begin = block * kReduceBlock, end = end_of(block), n = end - begin;
     C buffer[kReduceBlock];
     const auto fold_run = [&]<class T>(const T* values) {
+      if constexpr (kFoldsWide<F>) return fold_wide<F>(values, n);
       return lane_fold<Acc>(
           n, Acc(F::kNone), [&](std::int64_t i) { return term(values[i], shift); },
           [](Acc a, Acc b) { return F::fold(a, b); });

@@ -1,6 +1,8 @@
 #include "tessera/tensor/ops/reduce.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
 
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops/create.h"
@@ -125,6 +127,54 @@ TEST_CASE("sums of up to 17 elements: the bits of the documented order, any layo
         CHECK(!std::signbit(y.to_vector<float>()[0]));
       }
       CHECK(same_for_any_threads([&] { return sum(x, {inner ? 1 : 0}).to_vector<float>(); }));
+    }
+  }
+}
+
+// Terms in f64, folded in the order of kernels/reduce.h.
+double documented_fold(std::vector<double> terms, bool product) {
+  const double none = product ? 1 : 0;
+  const auto fold = [product](double a, double b) { return product ? a * b : a + b; };
+  std::vector<double> blocks;
+  for (std::size_t begin = 0; begin < terms.size(); begin += 1024) {
+    std::vector<double> lanes(16, none);
+    for (std::size_t i = begin; i < std::min(terms.size(), begin + 1024); ++i)
+      lanes[(i - begin) % 16] = fold(lanes[(i - begin) % 16], terms[i]);
+    for (std::size_t width = 8; width > 0; width /= 2)
+      for (std::size_t l = 0; l < width; ++l) lanes[l] = fold(lanes[l], lanes[l + width]);
+    blocks.push_back(lanes[0]);
+  }
+  REQUIRE(blocks.size() <= 64);
+  double total = none;
+  for (const double block : blocks) total = fold(total, block);
+  return total;
+}
+
+TEST_CASE("products, squares and norms: the bits of the documented order, any layout") {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
+    for (const std::int64_t n : {1, 3, 4, 15, 16, 17, 31, 33, 1000, 1023, 1024, 1025, 5000}) {
+      for (const double special : {1.0, 0.0, -0.0, inf, nan, 1e30}) {
+        std::vector<double> values = spread(n, 0.6, 1.5);
+        values[static_cast<std::size_t>(n / 3)] = special;
+        const Tensor x = cast(Tensor::from_vector(values, {1, n}), dtype);
+        const std::vector<double> factors = cast(x, DType::kF64).to_vector<double>();
+        std::vector<double> squares = factors;
+        for (double& square : squares) square *= square;
+        const double sum = documented_fold(squares, false);
+        const auto rounded = [&](double y) {
+          return cast(Tensor::from_vector<double>({y}, {1}), dtype);
+        };
+        for (const Tensor& layout : layouts(x)) {
+          INFO(dtype_name(dtype) << " " << n << " " << special << layout.strides().str());
+          const auto is = [](const Tensor& a, const Tensor& b) {
+            return isnan(a).item<bool>() ? isnan(b).item<bool>() : bits_of(a) == bits_of(b);
+          };
+          CHECK(is(prod(layout, {1}), rounded(documented_fold(factors, true))));
+          CHECK(is(norm(layout, {1}), rounded(std::sqrt(sum))));
+          CHECK(is(sum_of_squares(layout).view({1}), Tensor::from_vector<double>({sum}, {1})));
+        }
+      }
     }
   }
 }
