@@ -20,6 +20,13 @@ class Elements {
   void load(std::int64_t offset, std::int64_t stride, std::int64_t n, C* out) const {
     load_run(dtype_, advance(data_, dtype_, offset), stride, n, out);
   }
+  /// Asks the CPU to fetch `n` adjacent elements, which it may not foresee. They need not exist.
+  void prefetch(std::int64_t offset, std::int64_t n) const {
+    constexpr std::int64_t kLine = 64;
+    const auto* const from = static_cast<const char*>(advance(data_, dtype_, offset));
+    const std::int64_t bytes = n * static_cast<std::int64_t>(dtype_size(dtype_));
+    for (std::int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(from + at);
+  }
   /// body(elements), which begin at `offset`: in place if they are adjacent and of type C, or of
   /// bf16, which a loop converts as it reads; else in `buffer`.
   template <class Body>

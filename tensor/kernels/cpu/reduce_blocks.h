@@ -185,8 +185,10 @@ class Reduction {
     for (std::int64_t c = 0; c < width; ++c) shifts[c] = shift(output + c);
     C buffer[kColumns];
     const std::int64_t stride = g_.reduced.strides[0][0];
+    constexpr std::int64_t kAhead = 8;
     for (std::int64_t row = begin; row < end; ++row) {
       Acc* lane = lanes[(row - begin) % kLanes];
+      x_.prefetch(offset + (row + kAhead) * stride, width);
       x_.with_run(offset + row * stride, 1, width, buffer, [&](const auto* from) {
         for (std::int64_t c = 0; c < width; ++c)
           lane[c] = F::fold(lane[c], term(from[c], shifts[c]));
